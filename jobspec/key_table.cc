@@ -22,7 +22,7 @@ constexpr std::string_view kOrbax = "it concerns Orbax; checkpoints here are saf
 constexpr std::string_view kFloat32 =
     "sums, norms, the softmax, logits and losses are computed in float32 whatever dtype is";
 constexpr std::string_view kPlainCache = "keys and values are stored in dtype, unquantized";
-constexpr std::string_view kFloat32Weights = "this version stores weights in float32";
+constexpr std::string_view kUnquantizedWeights = "this version stores weights in weight_dtype";
 constexpr std::string_view kLocalCopies =
     "copies in the nodes' memory are enable_emergency_checkpoint's";
 constexpr std::string_view kOneProfile = "steps are recorded once, and make no metric";
@@ -55,7 +55,7 @@ constexpr Key kTable[] = {
     works("base_output_directory", ValueType::kString),
     only("hardware", ValueType::kString, "cpu|gpu|auto", "these are the available backends; gpu needs a build with CUDA"),
     works("steps", ValueType::kInteger),
-    works("log_period", ValueType::kInteger),
+    {"log_period", ValueType::kInteger, Support::kWorks, "MaxText's flush period of event files; each step is flushed, whatever it is", ""},
     works("reuse_example_batch", ValueType::kInteger),
     no_effect("save_config_to_gcs", ValueType::kBool, "the resolved config is always kept in the output folder"),
     no_effect("jax_cache_dir", ValueType::kString, kNothingCompiled),
@@ -138,20 +138,20 @@ constexpr Key kTable[] = {
     no_effect("sparse_matmul", ValueType::kBool, kExperts),
     // Precision
     works("dtype", ValueType::kString),
-    only("weight_dtype", ValueType::kString, "float32", "this version keeps weights in float32"),
+    only("weight_dtype", ValueType::kString, "float32|bfloat16", "these are the types of stored weights"),
     only("grad_dtype", ValueType::kString, "float32", "this version keeps gradients in float32"),
     works("quantization", ValueType::kString),
     works("int8_training", ValueType::kBool),
     works("fp8_amax_history_length", ValueType::kInteger),
-    no_effect("matmul_precision", ValueType::kString, kFloat32),
+    only("matmul_precision", ValueType::kString, "default|high|highest|tensorfloat32|float32", "these are the precisions of float32 GEMMs on GPUs"),
     no_effect("activations_in_float32", ValueType::kBool, kFloat32),
     works("quantization_local_shard_count", ValueType::kInteger),
     only("quant_cfg_path", ValueType::kString, "", "mixed precisions by a file are not in this version"),
     only("quantize_kvcache", ValueType::kBool, "False", kPlainCache),
     no_effect("kv_quant_axis", ValueType::kString, kPlainCache),
     no_effect("kv_quant_dtype", ValueType::kString, kPlainCache),
-    only("checkpoint_is_quantized", ValueType::kBool, "False", kFloat32Weights),
-    only("save_quantized_params_path", ValueType::kString, "", kFloat32Weights),
+    only("checkpoint_is_quantized", ValueType::kBool, "False", kUnquantizedWeights),
+    only("save_quantized_params_path", ValueType::kString, "", kUnquantizedWeights),
     // Parallelism
     works("ici_data_parallelism", ValueType::kInteger),
     works("ici_fsdp_parallelism", ValueType::kInteger),

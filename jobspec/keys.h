@@ -23,7 +23,9 @@ struct Key {
   std::string_view name;
   ValueType type;
   Support support;
-  std::string_view note;     // the reason why the key has no effect or is restricted
+  // The reason why the key has no effect or is restricted. Of a key that works: how it differs from
+  // MaxText's, or empty.
+  std::string_view note;
   std::string_view allowed;  // for kRestricted: the supported values, separated by '|'
 };
 

@@ -17,6 +17,20 @@ bool runs_on_cpu(trainer::Hardware hardware, const LaunchOptions& options) {
          (hardware == trainer::Hardware::kAuto && options.own_workers && options.node_gpus == 0);
 }
 
+// jax.lax.Precision also has names for what its values mean on a GPU.
+void read_matmul_precision(SettingsReader& reader, trainer::MatmulPrecision& precision) {
+  constexpr std::string_view kMatmulKey = "matmul_precision";
+  std::string name;
+  reader.read(kMatmulKey, name);
+  if (name == "tensorfloat32") {
+    precision = trainer::MatmulPrecision::kHigh;
+  } else if (name == "float32") {
+    precision = trainer::MatmulPrecision::kHighest;
+  } else {
+    reader.read_choice(kMatmulKey, trainer::kMatmulPrecisionNames, precision);
+  }
+}
+
 }  // namespace
 
 bool needs_cpu_speed(const Config& config, const LaunchOptions& options) {
@@ -31,6 +45,9 @@ bool needs_cpu_speed(const Config& config, const LaunchOptions& options) {
 
 void read_precision(SettingsReader& reader, const LaunchOptions& options,
                     trainer::TrainConfig& train, std::vector<std::string>& warnings) {
+  reader.read_choice("weight_dtype", trainer::kComputeTypeNames, train.weight_dtype);
+  train.optimizer.mu_dtype = train.weight_dtype;
+  read_matmul_precision(reader, train.matmul_precision);
   read_dtype(reader, train.dtype);
   if (train.dtype != trainer::ComputeType::kBfloat16 || reader.is_set_by_user(kKey) ||
       !runs_on_cpu(train.hardware, options))

@@ -1,7 +1,7 @@
-// The key `dtype`, whose default depends on the CPU. The default of MaxText, Pax and AXLearn is
-// bfloat16, but on many CPUs it is slower than float32. Muster chooses once, when the job is
-// resolved, and stores the choice in the job's config, so that it is the same for all ranks and
-// attempts. All functions are pure.
+// The keys of the types of computation and storage. The default of `dtype` depends on the CPU: the
+// default of MaxText, Pax and AXLearn is bfloat16, but on many CPUs it is slower than float32.
+// Muster chooses once, when the job is resolved, and stores the choice in the job's config, so that
+// it is the same for all ranks and attempts. All functions are pure.
 #pragma once
 
 #include <string>
@@ -17,9 +17,11 @@ namespace muster::jobspec {
 // `dtype`.
 bool needs_cpu_speed(const Config& config, const LaunchOptions& options);
 
-// Reads `dtype` into train.dtype. Requires that train.hardware is set. If bfloat16 is only the
-// default, replaces it by float32, with a warning, on a CPU on which bfloat16 is slower, and with
-// hardware=cpu on a CPU that has not been measured.
+// Reads `dtype`, `weight_dtype` and `matmul_precision`; accepts JAX's other names of the latter,
+// tensorfloat32 and float32. Requires that train.hardware is set. If bfloat16 is only the default
+// of `dtype`, replaces it by float32, with a warning, on a CPU on which bfloat16 is slower, and
+// with hardware=cpu on a CPU that has not been measured. Sets the type of the first moment, which
+// the key mu_dtype may replace, to weight_dtype.
 void read_precision(SettingsReader& reader, const LaunchOptions& options,
                     trainer::TrainConfig& train, std::vector<std::string>& warnings);
 

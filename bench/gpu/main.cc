@@ -81,6 +81,7 @@ Specification specification_of(const std::string& device) {
   const auto peak_of = [&](trainer::ComputeType dtype) {
     trainer::TrainConfig config;
     config.dtype = dtype;
+    config.matmul_precision = trainer::MatmulPrecision::kHighest;  // as the measured GEMMs
     const auto peak = trainer::data_sheet_peak(device, config);
     return peak ? peak->tflops : 0;
   };

@@ -60,6 +60,28 @@ class EmbeddedRun(MusterTest):
         self.assertEqual(checkpoint_hashes(self.checkpoints("resume") / "20"),
                          checkpoint_hashes(self.checkpoints("whole") / "20"))
 
+    def test_weights_in_bfloat16_resume_and_convert(self):
+        def train(name, steps, *settings, weights="bfloat16"):
+            args = self.run_args(name, f"steps={steps}", "learning_rate_schedule_steps=20", f"weight_dtype={weights}", *settings)
+            return self.muster(*args, check=0)
+
+        def model_bytes(name):
+            return sum(file.stat().st_size for file in (self.checkpoints(name) / "20").glob("model-*.safetensors"))
+
+        train("narrow", 10)
+        again = train("narrow", 20)
+        whole = train("narrow-whole", 20)
+        self.assertEqual(step_lines(again.stdout), step_lines(whole.stdout)[10:])
+        self.assertEqual(checkpoint_hashes(self.checkpoints("narrow") / "20"), checkpoint_hashes(self.checkpoints("narrow-whole") / "20"))
+        train("wide", 20, weights="float32")
+        self.assertLess(model_bytes("narrow"), 0.6 * model_bytes("wide"))
+        # A checkpoint of one type begins a run of the other.
+        for name, source, weights in (("rounded", "wide", "bfloat16"), ("widened", "narrow", "float32")):
+            result = train(name, 5, f"load_parameters_path={self.checkpoints(source)}", weights=weights)
+            self.assertEqual(len(step_lines(result.stdout)), 5)
+        converted = json.loads(self.muster("convert", self.dir / "out" / "narrow", self.dir / "hf", "--json", check=0).stdout)
+        self.assertEqual(converted["dtype"], "bfloat16")
+
     def losses(self, name, ranks, steps, *settings):
         metrics = self.dir / f"{name}-{ranks}.jsonl"
         batch = f"per_device_batch_size={8 // ranks}"

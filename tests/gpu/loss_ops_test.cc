@@ -199,6 +199,26 @@ TEST_P(Optimizers, AdamWithMomentsInBf16) {
   }
 }
 
+// Each parameter is rounded once: values that differ in their last bits may be rounded apart.
+TEST_P(Optimizers, ParametersInBf16) {
+  const int64_t n = GetParam();
+  const AdamStep step{.learning_rate = 1e-2, .b1 = 0.9, .b2 = 0.95, .eps = 1e-8, .weight_decay = 1};
+  for (const DType m_type : {DType::kF32, DType::kBf16}) {
+    Both grads = Both::random(DType::kF32, {n}, 1), params = Both::random(DType::kBf16, {n}, 2);
+    Both m = Both::random(m_type, {n}, 3), v = Both::filled(DType::kF32, {n}, 0.01F);
+    on_both([&](Ops& ops, Side side) {
+      ops.adam(step, grads.on(side), params.on(side), m.on(side), v.on(side));
+      ops.apply_update(0.01, 0.999, grads.on(side), params.on(side));
+    });
+    const auto on_cpu = params.values(Side::kCpu), on_gpu = params.values(Side::kGpu);
+    int64_t apart = 0;
+    for (size_t i = 0; i < on_cpu.size(); ++i) apart += on_cpu[i] == on_gpu[i] ? 0 : 1;
+    EXPECT_LE(apart, n / 500) << "of " << n;
+    expect_same(params, 1e-2, "params");
+    expect_same(v, 1e-6, "v");
+  }
+}
+
 TEST_P(Optimizers, Adafactor) {
   const int64_t n = GetParam();
   const AdafactorStep step{.decay = 0.8, .eps = 1e-30, .grad_scale = 0.5};

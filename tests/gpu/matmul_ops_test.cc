@@ -57,6 +57,33 @@ TEST_P(Matmul, OfAllTypes) {
   }
 }
 
+// Unless matmul_precision is highest, cuBLASLt rounds operands to 10 bits of mantissa, and sums in
+// fp32. The error of a sum of k products of values in (-1, 1) is about 2^-11 sqrt(k) / 3,
+// and its magnitude up to about sqrt(k).
+TEST(Tf32Matmul, RoundsOperandsToTf32) {
+  const bool by_library = backends().gpu->name().find("cuBLASLt") != std::string::npos;
+  const auto tf32 = cuda_ops({.algorithms_path = {}, .allows_tf32 = true});
+  std::vector<MatmulCase> cases = {{64, 48, 96}};
+  if (large_shapes()) cases.push_back({256, 128, 1024});
+  for (const auto& [m, n, k] : cases) {
+    Both a = Both::random(DType::kF32, {m, k}, 1), b = Both::random(DType::kF32, {k, n}, 2);
+    Both exact(DType::kF32, {m, n}), rounded(DType::kF32, {m, n});
+    const auto multiply = [&](Ops& ops, Side side, Both& c) {
+      ops.matmul(a.on(side), Transpose::kNo, b.on(side), Transpose::kNo, c.on(side),
+                 Accumulate::kNo);
+      ops.synchronize();
+    };
+    on_both([&](Ops& ops, Side side) { multiply(ops, side, exact); });
+    on_both(
+        [&](Ops& ops, Side side) { multiply(side == Side::kGpu ? *tf32 : ops, side, rounded); });
+    EXPECT_LT(normalised_error(exact), 2e-6);
+    EXPECT_LT(normalised_error(rounded), 1e-3);
+    if (by_library) {
+      EXPECT_GT(normalised_error(rounded), 1e-5) << "is not TF32";
+    }
+  }
+}
+
 using Activate = Epilogue::Activate;
 
 struct EpilogueCase {

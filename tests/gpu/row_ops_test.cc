@@ -22,8 +22,7 @@ TEST_P(RowOps, FillScaleAdd) {
 }
 
 TEST_P(RowOps, NormalValuesOfAStream) {
-  if (dtype() != DType::kF32) GTEST_SKIP() << "parameters are fp32";
-  Both x(DType::kF32, {rows(), width()}, GetParam().skewed);
+  Both x(dtype(), {rows(), width()}, GetParam().skewed);
   for (const int64_t first : {int64_t{0}, int64_t{3}, (int64_t{1} << 34) + 1}) {
     on_both([&](Ops& ops, Side side) {
       ops.fill_normal({.key = 5, .stream = uint64_t{7} << 40, .std = 0.02}, first, width() + 5,
@@ -36,13 +35,15 @@ TEST_P(RowOps, NormalValuesOfAStream) {
 TEST_P(RowOps, CopyAndRound) {
   Both x = activations(1), same(dtype(), {rows(), width()}, true);
   Both wide = Both::random(DType::kF32, {rows(), width()}, 2),
-       narrow(DType::kBf16, {rows(), width()});
+       narrow(DType::kBf16, {rows(), width()}), widened(DType::kF32, {rows(), width()}, true);
   on_both([&](Ops& ops, Side side) {
     ops.copy(x.on(side), same.on(side));
     ops.copy(wide.on(side), narrow.on(side));
+    ops.copy(narrow.on(side), widened.on(side));
   });
   expect_equal(same, "copy");
   expect_equal(narrow, "rounded copy");
+  expect_equal(widened, "widened copy");
 }
 
 TEST_P(RowOps, Dropout) {

@@ -99,6 +99,27 @@ INSTANTIATE_TEST_SUITE_P(
                     return config;
                   },
                   2e-2},
+        DeviceJob{"bf16_weights",
+                  [] {
+                    TrainConfig config = one_rank();
+                    config.dtype = config.weight_dtype = ComputeType::kBfloat16;
+                    return config;
+                  },
+                  2e-2},
+        DeviceJob{"bf16_weights_of_fp32",
+                  [] {
+                    TrainConfig config = one_rank(OptimizerType::kAdafactor);
+                    config.weight_dtype = ComputeType::kBfloat16;
+                    return config;
+                  },
+                  2e-2},
+        DeviceJob{"bf16_weights_along_fsdp",
+                  [] {
+                    TrainConfig config = of_llama(mesh({{MeshAxis::kFsdp, 2}}));
+                    config.dtype = config.weight_dtype = ComputeType::kBfloat16;
+                    return config;
+                  },
+                  2e-2},
         DeviceJob{"adafactor", [] { return one_rank(OptimizerType::kAdafactor); }},
         DeviceJob{"sgd", [] { return one_rank(OptimizerType::kSgd); }},
         DeviceJob{"bounded_adam",

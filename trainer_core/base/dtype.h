@@ -20,4 +20,10 @@ constexpr size_t dtype_bytes(DType dtype) {
   return 0;
 }
 
+// Returns the elements of fp32's size that `elements` of `dtype` occupy, rounded up.
+constexpr int64_t floats_of(int64_t elements, DType dtype) {
+  constexpr int64_t kFloat = 4;
+  return (elements * static_cast<int64_t>(dtype_bytes(dtype)) + kFloat - 1) / kFloat;
+}
+
 }  // namespace muster::trainer

@@ -34,11 +34,21 @@ constexpr ValueNames<5> kScheduleNames = {"cosine", "constant", "wsd", "linear_r
 enum class DecayStyle { kLinear, kCosine };
 constexpr ValueNames<2> kDecayStyleNames = {"linear", "cosine"};
 
-// The values of two keys. `dtype` is the type of activations, their gradients and GEMM operands.
-// `mu_dtype` is the type of Adam's first moment. Parameters, their gradients, other optimizer
+// The values of three keys. `dtype` is the type of activations, their gradients and GEMM operands.
+// `weight_dtype` is the type of stored parameters. `mu_dtype` is the type of Adam's first moment.
+// Gradients of parameters, other optimizer
 // state, logits and losses are always float32.
 enum class ComputeType { kFloat32, kBfloat16 };
 constexpr ValueNames<2> kComputeTypeNames = {"float32", "bfloat16"};
+constexpr DType type_of(ComputeType type) {
+  return type == ComputeType::kBfloat16 ? DType::kBf16 : DType::kF32;
+}
+
+// `matmul_precision`: jax.lax.Precision, which selects how a GPU's tensor cores compute GEMMs of
+// fp32. kDefault and kHigh: operands are rounded to TF32 (10 bits of mantissa), sums are fp32;
+// kHighest: fp32. CPUs compute in fp32.
+enum class MatmulPrecision { kDefault, kHigh, kHighest };
+constexpr ValueNames<3> kMatmulPrecisionNames = {"default", "high", "highest"};
 
 // The optimizer, its schedule and their settings.
 struct OptimizerConfig {
@@ -119,13 +129,15 @@ struct TrainConfig {
   Hardware hardware = Hardware::kCpu;
   bool cuda_graphs = true;  // on a GPU, a layer's kernels start as one graph (Transformer::replay)
   ComputeType dtype = ComputeType::kFloat32;
+  ComputeType weight_dtype = ComputeType::kFloat32;
+  MatmulPrecision matmul_precision = MatmulPrecision::kDefault;
   RematPolicy remat_policy = RematPolicy::kFull;
   CustomRemat custom_remat{};  // used with RematPolicy::kCustom only
   MeshShape mesh;              // fully resolved: no -1
   int32_t zero_stage = 3;      // 0 to 3: what fsdp ranks shard, see model/block_memory.h
 
   int64_t steps = 0;
-  int64_t log_period = 100;
+  int64_t log_period = 100;  // no effect: every step has a line and is flushed to event files
   // Sequences per accumulation step of one slice of the global batch (train_mesh.h). Differs from
   // the key of the same name, which is per rank and may be a fraction: it is the key's value times
   // all ranks, divided by the number of slices.
@@ -197,9 +209,11 @@ struct TrainConfig {
   bool packed() const { return dataset_type == DatasetType::kShards && packing; }
 
   // Returns the element type of activations.
-  DType activation_type() const {
-    return dtype == ComputeType::kBfloat16 ? DType::kBf16 : DType::kF32;
-  }
+  DType activation_type() const { return type_of(dtype); }
+  // Returns the element type of stored parameters.
+  DType weight_type() const { return type_of(weight_dtype); }
+  // Returns whether a GPU rounds the operands of fp32 GEMMs to TF32.
+  bool allows_tf32() const { return matmul_precision != MatmulPrecision::kHighest; }
 
   friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
 };

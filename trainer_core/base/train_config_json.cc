@@ -10,75 +10,13 @@
 #include <nlohmann/json.hpp>
 
 #include "common/absl_view.h"
+#include "trainer_core/base/config_enum_names.h"
 #include "trainer_core/base/train_config.h"
 
 namespace muster::trainer {
 namespace {
 
 using Json = nlohmann::json;
-
-template <class Enum>
-struct EnumNames;
-template <>
-struct EnumNames<NotFinitePolicy> {
-  static constexpr const auto& kNames = kNotFinitePolicyNames;
-};
-template <>
-struct EnumNames<DatasetType> {
-  static constexpr std::string_view kNames[] = {"synthetic", "shards"};
-};
-template <>
-struct EnumNames<RematPolicy> {
-  static constexpr const auto& kNames = kRematPolicyNames;
-};
-template <>
-struct EnumNames<ComputeType> {
-  static constexpr const auto& kNames = kComputeTypeNames;
-};
-template <>
-struct EnumNames<Placement> {
-  static constexpr const auto& kNames = kPlacementNames;
-};
-template <>
-struct EnumNames<OptimizerType> {
-  static constexpr const auto& kNames = kOptimizerNames;
-};
-template <>
-struct EnumNames<ScheduleType> {
-  static constexpr const auto& kNames = kScheduleNames;
-};
-template <>
-struct EnumNames<DecayStyle> {
-  static constexpr const auto& kNames = kDecayStyleNames;
-};
-template <>
-struct EnumNames<Profiler> {
-  static constexpr const auto& kNames = kProfilerNames;
-};
-template <>
-struct EnumNames<NormType> {
-  static constexpr std::string_view kNames[] = {"rms", "layer"};
-};
-template <>
-struct EnumNames<PositionType> {
-  static constexpr std::string_view kNames[] = {"rope", "rope_interleaved", "learned", "relative"};
-};
-template <>
-struct EnumNames<Activation> {
-  static constexpr const auto& kNames = kActivationNames;
-};
-template <>
-struct EnumNames<RouterStyle> {
-  static constexpr std::string_view kNames[] = {"maxtext", "pax"};
-};
-template <>
-struct EnumNames<QuantizationType> {
-  static constexpr const auto& kNames = kQuantizationNames;
-};
-template <>
-struct EnumNames<Hardware> {
-  static constexpr const auto& kNames = kHardwareNames;
-};
 
 // A dense model has only the first of these keys.
 template <class Config, class Visitor>
@@ -226,6 +164,8 @@ void visit_fields(Config& config, Visitor& visit) {
   visit("hardware", config.hardware);
   visit.unless("cuda_graphs", config.cuda_graphs, true);
   visit("dtype", config.dtype);
+  visit.unless("weight_dtype", config.weight_dtype, ComputeType::kFloat32);
+  visit.unless("matmul_precision", config.matmul_precision, MatmulPrecision::kDefault);
   visit_remat(config, visit);
   visit_mesh(config.mesh, visit);
   visit("zero_stage", config.zero_stage);
@@ -386,9 +326,8 @@ absl::StatusOr<TrainConfig> train_config_from_json(const nlohmann::json& json) {
   visit_fields(config, reader);
   if (!reader.status.ok()) return reader.status;
   for (const auto& item : json.items()) {
-    if (std::find(reader.seen.begin(), reader.seen.end(), item.key()) == reader.seen.end()) {
+    if (std::ranges::count(reader.seen, item.key()) == 0)
       return absl::InvalidArgumentError(absl::StrCat("train config: unknown key ", item.key()));
-    }
   }
   if (absl::Status status = validate(config); !status.ok()) return status;
   return config;

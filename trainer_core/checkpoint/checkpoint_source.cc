@@ -60,6 +60,9 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> source_of(const std::string& fo
   description.format = ParameterFormat::kMuster;
   description.folder = folder;
   description.checksum = manifest->checksum;
+  // All parameters have one type, weight_dtype.
+  if (!stored.empty() && stored.begin()->second.dtype == DType::kBf16)
+    description.stored = StoredType::kBf16;
   description.model = config->model;
   description.max_position = config->max_target_length;
   description.config = *std::move(config);

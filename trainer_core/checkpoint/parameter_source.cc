@@ -12,6 +12,7 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
+#include "trainer_core/base/bf16.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/checkpoint_source.h"
 #include "trainer_core/checkpoint/meta_folder.h"
@@ -61,7 +62,7 @@ std::optional<int64_t> offset_of(const WantedBoxes& requested, std::span<const P
   for (const ParamSpec& row : rows) {
     if (requested.count(row.name) != 1) return std::nullopt;
     const TensorBox& box = *requested.find(row.name)->second;
-    if (box.extent != row.shape) return std::nullopt;
+    if (box.extent != row.shape || box.dtype != DType::kF32) return std::nullopt;
     if (!offset) offset = box.offset;
     if (box.offset - *offset != row.offset - rows.front().offset) return std::nullopt;
   }
@@ -73,7 +74,13 @@ void copy_box(const ParamSpec& spec, const float* whole, const TensorBox& box,
   const CommonRuns runs(whole_box(spec), box);
   for (int64_t i = 0; i < runs.count(); ++i) {
     const auto [from, to] = runs.at(i);
-    std::copy_n(whole + from, runs.length(), block.data() + box.offset + to);
+    const int64_t first = box.offset + to;
+    if (box.dtype == DType::kF32) {
+      std::copy_n(whole + from, runs.length(), block.data() + first);
+      continue;
+    }
+    char* const out = reinterpret_cast<char*>(block.data()) + first * int64_t{sizeof(Bf16)};
+    narrow({whole + from, static_cast<size_t>(runs.length())}, StoredType::kBf16, out);
   }
 }
 

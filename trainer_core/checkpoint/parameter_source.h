@@ -60,8 +60,9 @@ class ParameterSource {
   // damaged, or was changed since open().
   virtual absl::Status read(const HuggingFaceTensor& tensor, std::span<float> out) const = 0;
   // Reads boxes of Muster's parameters, such as a rank's shards, into `block` at their offsets.
-  // Does not read tensors without boxes. Reads a tensor completely into temporary memory if only a
-  // part is requested and the format does not support partial reads.
+  // Values of a bf16 box are rounded to nearest, ties to even; two of them share a float of the
+  // block. Does not read tensors without boxes. Reads a tensor completely into temporary memory if
+  // only a part is requested and the format does not support partial reads.
   virtual absl::Status read_boxes(const std::vector<TensorBox>& boxes,
                                   std::span<float> block) const;
 

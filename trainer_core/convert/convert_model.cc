@@ -33,8 +33,9 @@ absl::Status check_options(const ConvertOptions& options, ConvertTarget target) 
     return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "--dtype ", av(type_name(*options.stored)),
-      ": checkpoints of muster hold float32, in which training adds up; --dtype is for "
-      "a Hugging Face folder (--to hf)"));
+      ": conversion writes checkpoints of muster in float32, which a run with "
+      "weight_dtype=bfloat16 rounds when it loads them; --dtype is for a Hugging Face folder "
+      "(--to hf)"));
 }
 
 // Returns the config of the checkpoint: that of the source, or the defaults with the source's
@@ -52,6 +53,7 @@ TrainConfig config_of(const ParameterDescription& source, const std::string& to,
     config.max_target_length = std::max(known, 1);
   }
   config.model.quantization = {};  // the source does not have its scaling state
+  config.weight_dtype = ComputeType::kFloat32;
   config.checkpoint_directory = (place / "checkpoints").string();
   if (!tokenizer.empty()) {
     config.tokenizer_path = (place / tokenizer).string();

@@ -82,8 +82,7 @@ double GradientStep::count_once(double sum) const {
 }
 
 absl::StatusOr<double> GradientStep::parameter_norm() {
-  const double squares =
-      rank_model_.ops().sum_of_squares(RankModel::flat(rank_model_.model().params()));
+  const double squares = rank_model_.ops().sum_of_squares(rank_model_.model().parameters());
   if (!rank_model_.shares_parameters()) return std::sqrt(squares);
   auto parts = split_wide(count_once(squares));
   if (auto status = context_.groups.world().all_reduce(parts, "parameter norm"); !status.ok())

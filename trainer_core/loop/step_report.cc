@@ -7,7 +7,8 @@ namespace muster::trainer {
 absl::Status StepReport::open() { return leader() ? metrics_.open(config_) : absl::OkStatus(); }
 
 void StepReport::begin(const RankModel& rank_model) {
-  peak_.emplace(peaks_path(), peak_key(rank_model.backend(), rank_model.plan().model.dtype));
+  peak_.emplace(peaks_path(), peak_key(rank_model.backend(), rank_model.plan().model.dtype,
+                                       config_.allows_tf32()));
   figures_.set_peaks({.data_sheet = data_sheet_peak(rank_model.backend().description(), config_)});
   set_measured_peak(peak_->stored());
   if (!leader()) return;

@@ -253,8 +253,6 @@ class Trainer : public RunningStep {
     return absl::OkStatus();
   }
 
-  // A step that is not finite
-
   // Handles a step that is not finite. All ranks decide from the same reduced values.
   ExitCode skip_step(const StepRecord& record, const StepTail& reduced, bool own_loss_is_bad,
                      bool stop) {

@@ -56,7 +56,7 @@ class Slots {
   // rank stores if other buckets of the block are scattered, so that all gradients of a block
   // accumulate in the same way.
   bool has_slot(const ParamBucket& bucket) const {
-    return what_ == What::kWeights ? bucket.group_size > 1 : layout_.gathers(bucket.block);
+    return what_ == What::kWeights ? bucket.is_copied : layout_.gathers(bucket.block);
   }
   size_t bytes(const ParamBucket& bucket) const {
     const DType dtype = what_ == What::kWeights ? bucket.gathered : DType::kF32;
@@ -147,8 +147,10 @@ BlockMemory plan_blocks(const Sharding& sharding, bool tied, bool training, Buff
                         BufferId grads, MemoryPlan& plan) {
   BlockMemory memory;
   for (const ParamBucket& bucket : sharding.layout.buckets()) {
-    const int64_t offset = bucket.shard_offset * static_cast<int64_t>(sizeof(float));
-    memory.buckets.push_back({{params, offset}, {grads, offset}});
+    const auto at = [&](BufferId block, DType dtype) {
+      return BufferLocation{block, bucket.shard_offset * static_cast<int64_t>(dtype_bytes(dtype))};
+    };
+    memory.buckets.push_back({at(params, sharding.layout.stored()), at(grads, DType::kF32)});
   }
   weight_slots(sharding, tied).place(plan, memory);
   if (training) gradient_slots(sharding, tied).place(plan, memory);

@@ -3,7 +3,8 @@
 // blocks of its parameters and gradients. Parameters whose storage several ranks share (a bucket
 // with a group of more than one rank) are gathered, completely and in the bucket's type, into a
 // buffer called a slot. Their gradients are summed up in another slot and then reduce-scattered.
-// The key zero_stage determines which blocks share a slot:
+// Parameters that are stored in another type than passes read are converted into slots; their
+// gradients are used in place. The key zero_stage determines which blocks share a slot:
 //
 //   zero_stage   weights                         gradients
 //   3            slots shared by blocks          slots shared by blocks
@@ -46,8 +47,8 @@ struct BucketMemory {
 // The locations of all buckets, and the slots of all blocks.
 struct BlockMemory {
   std::vector<BucketMemory> buckets;  // in the order of ShardLayout::buckets()
-  // The slot of each block. Blocks with the same slot share memory. Unspecified for blocks that are
-  // not gathered.
+  // The slot of each block. Blocks with the same slot share memory. Unspecified for blocks that
+  // have no bucket in a slot.
   std::vector<size_t> weight_slot;
   std::vector<size_t> gradient_slot;
 };
@@ -63,6 +64,11 @@ struct Sharding {
   bool shares() const {
     return std::ranges::any_of(layout.buckets(),
                                [](const ParamBucket& bucket) { return bucket.group_size > 1; });
+  }
+  // Whether passes read copies of any bucket, which ParameterBlocks makes.
+  bool copies() const {
+    return std::ranges::any_of(layout.buckets(),
+                               [](const ParamBucket& bucket) { return bucket.is_copied; });
   }
 };
 

@@ -36,7 +36,8 @@ class Planner {
       return;
     }
     const int64_t n = plan_.stored_parameters();
-    plan_.param_block = add("params", MemoryCategory::kParameters, n + scaling_elements(model_));
+    plan_.param_block = add("params", MemoryCategory::kParameters,
+                            plan_.stored_floats() + scaling_elements(model_));
     plan_.loading_block = plan_.param_block;
     if (plan_.training) {
       plan_.grad_block = add("grads", MemoryCategory::kGradients, n);

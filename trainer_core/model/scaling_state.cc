@@ -52,9 +52,11 @@ int64_t scaling_elements(const ModelConfig& config) {
   return scaling_scales(config) * (1 + int64_t{config.quantization.amax_history_length});
 }
 
-std::vector<TensorRow> model_rows(const std::vector<ParamSpec>& table, const ModelConfig& config) {
+std::vector<TensorRow> model_rows(const std::vector<ParamSpec>& table, const ModelConfig& config,
+                                  DType stored) {
   std::vector<TensorRow> rows(table.begin(), table.end());
-  int64_t offset = parameter_count(table);
+  for (TensorRow& row : rows) row.dtype = stored;
+  int64_t offset = floats_of(parameter_count(table), stored);
   const auto add = [&](std::string name, int64_t elements) {
     rows.push_back({std::move(name), {elements}, offset});
     offset += elements;
@@ -68,14 +70,15 @@ std::vector<TensorRow> model_rows(const std::vector<ParamSpec>& table, const Mod
 
 ShardedTensors model_tensors(const ShardLayout& layout, const ModelConfig& config) {
   ShardedTensors model;
-  model.tensors = model_rows(layout.table(), config);
+  model.tensors = model_rows(layout.table(), config, layout.stored());
   model.held = model.written = layout.stored_boxes();
   const auto& pieces = layout.pieces();
   const bool writes = !pieces.empty() && pieces.front().param == 0 && pieces.front().first == 0 &&
                       layout.row(pieces.front()).box.begin.front() == 0;
   for (size_t i = layout.table().size(); i < model.tensors.size(); ++i) {
     TensorBox box = whole_box(model.tensors[i]);
-    box.offset += layout.elements() - parameter_count(layout.table());
+    box.offset +=
+        layout.stored_floats() - floats_of(parameter_count(layout.table()), layout.stored());
     model.held.push_back(box);
     if (writes) model.written.push_back(std::move(box));
   }

@@ -36,9 +36,10 @@ int64_t scaling_scales(const ModelConfig& config);
 // Returns the number of elements of the state: the scales, and a history for each scale.
 int64_t scaling_elements(const ModelConfig& config);
 
-// Returns the tensors of the model in a checkpoint: the parameters of `table`, then the scaling
-// state.
-std::vector<TensorRow> model_rows(const std::vector<ParamSpec>& table, const ModelConfig& config);
+// Returns the tensors of the model in a checkpoint: the parameters of `table` as `stored`, then the
+// scaling state.
+std::vector<TensorRow> model_rows(const std::vector<ParamSpec>& table, const ModelConfig& config,
+                                  DType stored = DType::kF32);
 // Returns the tensors of one rank: its shards of the parameters, then the scaling state, which
 // every rank stores completely. The rank that stores the first element of the table writes the
 // scaling state to checkpoints.

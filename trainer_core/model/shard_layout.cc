@@ -112,7 +112,10 @@ class RankBoxes {
 
 class ShardLayoutBuilder {
  public:
-  explicit ShardLayoutBuilder(std::vector<ParamSpec> table) { layout_.table_ = std::move(table); }
+  ShardLayoutBuilder(std::vector<ParamSpec> table, DType stored) {
+    layout_.table_ = std::move(table);
+    layout_.stored_ = stored;
+  }
 
   // Adds a parameter, in the table's order. `gathered` is its gathered type if its block is
   // gathered.
@@ -154,12 +157,12 @@ class ShardLayoutBuilder {
   }
 
  private:
-  // Ends a block. If it is not gathered, its buckets are merged, because no bucket needs a type of
-  // its own.
+  // Ends a block. If it is fp32 and not gathered, its buckets are merged, because no bucket needs a
+  // type of its own.
   void end_block() {
     const bool gathers = std::ranges::any_of(
         block_, [](const ParamBucket& bucket) { return bucket.group.axes != AxisSet{}; });
-    if (!gathers) merge_block();
+    if (!gathers && layout_.stored_ == DType::kF32) merge_block();
     std::ranges::move(block_, std::back_inserter(layout_.buckets_));
     block_.clear();
   }
@@ -200,12 +203,12 @@ class ShardLayoutBuilder {
 };
 
 ShardLayout ShardLayout::of(const ModelConfig& model, const Mesh& mesh, int32_t rank, DType dtype,
-                            int32_t pipeline_chunks) {
+                            int32_t pipeline_chunks, DType stored) {
   check_fits(model, mesh, pipeline_chunks);
   const RankBoxes boxes(model, mesh, rank, pipeline_chunks);
   const bool rounds = dtype == DType::kBf16 && !model.quantization.enabled();
   const std::vector<ParamSpec> table = model_params(model);
-  ShardLayoutBuilder builder(table);
+  ShardLayoutBuilder builder(table, stored);
   for (size_t i = 0; i < table.size(); ++i) {
     if (!boxes.has(i, table[i])) continue;
     builder.add(i, boxes.box(table[i]), boxes.group(i, table[i]),
@@ -215,21 +218,28 @@ ShardLayout ShardLayout::of(const ModelConfig& model, const Mesh& mesh, int32_t 
     const std::vector<int32_t> members = mesh.group(rank, bucket.group);
     bucket.group_size = static_cast<int32_t>(members.size());
     // The fp32 parameters are used in place.
-    if (bucket.group_size == 1) bucket.gathered = DType::kF32;
+    if (bucket.group_size == 1 && stored == DType::kF32) bucket.gathered = DType::kF32;
+    bucket.is_copied = bucket.group_size > 1 || bucket.gathered != stored;
     bucket.tensor_group = boxes.tensor_group(bucket.group);
     return std::ranges::find(members, rank) - members.begin();
   });
 }
 
-ShardLayout ShardLayout::whole(std::vector<ParamSpec> table) {
-  ShardLayoutBuilder builder(table);
-  for (size_t i = 0; i < table.size(); ++i) builder.add(i, whole_box(table[i]), {}, DType::kF32);
+ShardLayout ShardLayout::whole(std::vector<ParamSpec> table, DType stored) {
+  ShardLayoutBuilder builder(table, stored);
+  for (size_t i = 0; i < table.size(); ++i) builder.add(i, whole_box(table[i]), {}, stored);
   return builder.take([](ParamBucket&) { return int64_t{0}; });
 }
 
 bool ShardLayout::gathers(size_t block) const {
   return std::ranges::any_of(buckets_, [&](const ParamBucket& bucket) {
     return bucket.block == block && bucket.group_size > 1;
+  });
+}
+
+bool ShardLayout::copies(size_t block) const {
+  return std::ranges::any_of(buckets_, [&](const ParamBucket& bucket) {
+    return bucket.block == block && bucket.is_copied;
   });
 }
 
@@ -249,6 +259,7 @@ std::vector<TensorBox> ShardLayout::stored_boxes() const {
   std::vector<TensorBox> stored;
   for (const ShardPiece& piece : pieces_)
     std::ranges::move(boxes(piece), std::back_inserter(stored));
+  for (TensorBox& box : stored) box.dtype = stored_;
   return stored;
 }
 

@@ -16,10 +16,14 @@
 // sequence and context axes, along the expert axis except for the parameters of experts, and along
 // the tensor axis for parameters that tensor parallelism does not split. So the ranks with the same
 // `data` coordinate store every element exactly once. The shards of a rank are consecutive in one
-// flat block; parameters, gradients and each moment of Adam have the same layout. A single rank has
-// one bucket per block, and its flat block is the table's. This is ZeRO (Rajbhandari et al., 2020)
-// with flat buckets of parameters that are used together, as in FSDP (Zhao et al., 2023): padding
-// is per bucket, not per parameter.
+// flat block; parameters, gradients and each moment of Adam have the same layout. A single rank
+// that stores fp32 has one bucket per block, and its flat block is the table's. This is ZeRO
+// (Rajbhandari et al., 2020) with flat buckets of parameters that are used together, as in FSDP
+// (Zhao et al., 2023): padding is per bucket, not per parameter.
+//
+// All parameters are stored in one type, fp32 or bf16 (weight_dtype). GEMMs read bf16 matrices
+// where they are stored. Parameters that passes read in fp32, such as those of norms and biases,
+// are converted block by block.
 #pragma once
 
 #include <cstddef>
@@ -47,10 +51,13 @@ struct ParamBucket {
   // The ranks that together store the complete tensors of `rows`. A sum over all elements of a
   // tensor is reduced over this group.
   GroupAxes tensor_group;
-  // The type of the gathered values. It is bf16 for matrices whose storage is shared if activations
-  // are bf16 and GEMMs are not quantized, otherwise fp32: quantized GEMMs round the fp32 parameters
-  // themselves.
+  // The type in which a pass reads the values. A bucket that only this rank stores, as fp32, is
+  // read in place. Otherwise it is bf16 for matrices if activations are bf16 and GEMMs are not
+  // quantized, and fp32 for the rest: quantized GEMMs round fp32 values themselves.
   DType gathered = DType::kF32;
+  // Whether a pass reads a copy of the shard: other ranks have other parts of the bucket, or the
+  // shard has another type.
+  bool is_copied = false;
   std::vector<ShardRow> rows;  // in the table's order, without gaps
   int64_t elements = 0;        // of the rows, without padding
   // Elements of each shard: ceil(elements / group_size). The shards of the last members may be
@@ -78,13 +85,14 @@ struct ShardPiece {
 // The blocks, buckets and pieces of a rank.
 class ShardLayout {
  public:
-  // Returns the layout of `rank` with activations of `dtype`. Each pipeline stage has
-  // `pipeline_chunks` runs of layers, assigned round-robin. Requires a mesh that mesh_rules.h
-  // allows for the model.
+  // Returns the layout of `rank` with activations of `dtype`, which stores parameters as `stored`.
+  // Each pipeline stage has `pipeline_chunks` runs of layers, assigned round-robin. Requires a mesh
+  // that mesh_rules.h allows for the model.
   static ShardLayout of(const ModelConfig& model, const Mesh& mesh, int32_t rank, DType dtype,
-                        int32_t pipeline_chunks = 1);
-  // Returns the layout of a single rank, with any table.
-  static ShardLayout whole(std::vector<ParamSpec> table);
+                        int32_t pipeline_chunks = 1, DType stored = DType::kF32);
+  // Returns the layout of a single rank, with any table. With a type other than fp32, it describes
+  // stored values only: a pass cannot read them.
+  static ShardLayout whole(std::vector<ParamSpec> table, DType stored = DType::kF32);
 
   const std::vector<ParamSpec>& table() const { return table_; }
   // The blocks of this rank's stage, in the table's order. The last stage also has the block of the
@@ -93,8 +101,13 @@ class ShardLayout {
   const std::vector<ParamBucket>& buckets() const { return buckets_; }  // block by block
   const std::vector<ShardPiece>& pieces() const { return pieces_; }     // ascending by offset
   int64_t elements() const { return elements_; }  // of the flat block, with padding
+  DType stored() const { return stored_; }        // the type of the flat block's elements
+  // Returns the size of the flat block in units of an fp32 element; the block is padded to them.
+  int64_t stored_floats() const { return floats_of(elements_, stored_); }
   // Returns whether several ranks share the storage of a bucket of the block.
   bool gathers(size_t block) const;
+  // Returns whether a pass reads a copy of a bucket of the block (ParamBucket::is_copied).
+  bool copies(size_t block) const;
   // Returns whether a bucket of the block is_of_both_ends().
   bool is_of_both_ends(size_t block) const;
 
@@ -117,6 +130,7 @@ class ShardLayout {
   std::vector<ParamBucket> buckets_;
   std::vector<ShardPiece> pieces_;
   int64_t elements_ = 0;
+  DType stored_ = DType::kF32;
 
   friend class ShardLayoutBuilder;
 };

@@ -62,11 +62,10 @@ Transformer::Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops,
       rows_(plan.token_count()),
       own_rows_(plan.own_rows()),
       width_(plan.model.emb_dim),
-      parameters_(plan.stored_parameters()),
       run_(plan.run()),
       weights_(std::make_unique<Weights>(plan, arena, Weights::What::kWeights)) {
   MUSTER_CHECK(arena.bytes() == plan.memory.total_bytes()) << "the arena is another plan's";
-  MUSTER_CHECK(blocks != nullptr || !plan.sharding.shares())
+  MUSTER_CHECK(blocks != nullptr || !plan.sharding.copies())
       << "a plan of shards without ParameterBlocks";
   MUSTER_CHECK(exchange != nullptr || !plan.part().exchanges())
       << "a part of the model without a ModelExchange";
@@ -88,18 +87,26 @@ Transformer::Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops,
 
 Transformer::~Transformer() = default;
 
-std::span<float> Transformer::params() {
+Tensor Transformer::parameters() {
   MUSTER_CHECK(!plan_.rounds_params()) << "a plan of rounded parameters";
-  return {arena_.f32(plan_.param_block), static_cast<size_t>(parameters_)};
+  return Tensor::of(plan_.sharding.layout.stored(), arena_.buffer(plan_.param_block),
+                    {plan_.stored_parameters()});
+}
+Tensor Transformer::parameters(const ShardPiece& piece) {
+  return tensor_at(parameters(), piece.offset, {piece.count});
+}
+std::span<float> Transformer::params() {
+  const Tensor all = parameters();
+  return {all.f32(), static_cast<size_t>(all.elements())};
 }
 std::span<float> Transformer::state() {
   MUSTER_CHECK(!plan_.rounds_params()) << "a plan of rounded parameters";
   return {arena_.f32(plan_.param_block),
-          static_cast<size_t>(parameters_ + scaling_elements(plan_.model))};
+          static_cast<size_t>(plan_.stored_floats() + scaling_elements(plan_.model))};
 }
 std::span<float> Transformer::grads() {
   MUSTER_CHECK(plan_.training) << "a plan without gradients";
-  return {arena_.f32(plan_.grad_block), static_cast<size_t>(parameters_)};
+  return {arena_.f32(plan_.grad_block), static_cast<size_t>(plan_.stored_parameters())};
 }
 
 Tensor Transformer::view(BufferId id, std::initializer_list<int64_t> dims) const {

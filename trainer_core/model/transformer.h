@@ -152,10 +152,15 @@ class Transformer {
   // these passes.
   void observe(PassObserver* observer) { observer_ = observer; }
 
-  // Return this rank's shards: the parameters (params), the parameters followed by the scaling
-  // state (state), or the gradients (grads). Requires that the plan does not round parameters.
-  std::span<float> params();
+  // Return this rank's shards: the parameters in the layout's stored type, completely or a piece of
+  // them (parameters); the same as floats, which requires that they are stored as fp32 (params);
+  // the parameters followed by the scaling state, in units of an fp32 element (state); or the
+  // gradients (grads). Requires that the plan does not round parameters.
+  Tensor parameters();
+  Tensor parameters(const ShardPiece& piece);
   std::span<float> state();
+  // The shards. Requires that they are stored as fp32.
+  std::span<float> params();
   std::span<float> grads();
 
  private:
@@ -352,8 +357,7 @@ class Transformer {
   int64_t rows_;      // T of this call
   int64_t own_rows_;  // T' of this call
   int64_t width_;     // d
-  int64_t parameters_;
-  LayerRun run_;  // the run of the current pass
+  LayerRun run_;      // the run of the current pass
   std::optional<size_t> block_after_pass_;
   std::optional<DropoutSource> dropout_;  // set during a pass with gradients
   int64_t cached_ = 0;                    // positions in the cache

@@ -244,6 +244,8 @@ struct TransformerPlan {
   // Returns the tensors that are loaded from a checkpoint.
   std::vector<TensorRow> rows() const { return model_rows(params, model); }
   int64_t stored_parameters() const { return sharding.layout.elements(); }
+  // Returns the size of the shards' block in units of an fp32 element; the scaling state follows.
+  int64_t stored_floats() const { return sharding.layout.stored_floats(); }
   // Returns this rank's part of the computation.
   const RankPart& part() const { return sharding.part; }
   const PipelinePart& pipeline() const { return part().pipeline; }

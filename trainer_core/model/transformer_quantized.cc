@@ -63,7 +63,7 @@ Tensor Transformer::scaling_slot(float* block, const DenseSite& site, DenseOpera
 void Transformer::reset_scaling() {
   const int64_t scales = scaling_scales(plan_.model), all = scaling_elements(plan_.model);
   if (scales == 0) return;
-  float* const state = arena_.f32(plan_.param_block) + parameters_;
+  float* const state = arena_.f32(plan_.param_block) + plan_.stored_floats();
   ops_.fill(Tensor::f32(state, {scales}), 1);
   ops_.fill(Tensor::f32(state + scales, {all - scales}), 0);
 }
@@ -77,7 +77,7 @@ std::span<float> Transformer::amaxes() {
 void Transformer::advance_scaling() {
   const int64_t scales = scaling_scales(plan_.model);
   if (scales == 0) return;
-  float* const state = arena_.f32(plan_.param_block) + parameters_;
+  float* const state = arena_.f32(plan_.param_block) + plan_.stored_floats();
   const int64_t history = plan_.model.quantization.amax_history_length;
   ops_.delayed_scale(view(plan_.quantized.amax, {scales}),
                      Tensor::f32(state + scales, {scales, history}), Tensor::f32(state, {scales}));
@@ -108,7 +108,8 @@ Transformer::Rounded Transformer::round(const DenseSite& site, DenseOperand oper
   const NumberGrid grid = grid_of(type, operand);
   const Tensor values = activation(into.values, {x.dim(0), x.dim(1)});
   if (type == QuantizationType::kFp8Delayed) {
-    const Tensor scale = scaling_slot(arena_.f32(plan_.param_block) + parameters_, site, operand);
+    const Tensor scale =
+        scaling_slot(arena_.f32(plan_.param_block) + plan_.stored_floats(), site, operand);
     if (dropout_) {
       ops_.abs_max(x, ScaleOf::kTensor,
                    scaling_slot(arena_.f32(plan_.quantized.amax), site, operand), Accumulate::kYes);

@@ -54,6 +54,8 @@ struct GpuOptions {
   // Absolute path of the file in which cuBLASLt's choice of algorithms persists between runs;
   // empty: not stored.
   std::string algorithms_path = {};
+  // Whether the library may round the operands of fp32 GEMMs to TF32 (matmul_precision).
+  bool allows_tf32 = false;
 };
 
 // Returns a CUDA backend. Errors: Unimplemented in a build without CUDA, or without code for the

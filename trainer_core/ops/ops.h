@@ -14,8 +14,8 @@
 // has (T, …): the residual stream, norms' inputs and outputs, qkv, attention's output, the MLP's.
 // Parameters and their gradients, statistics, lse, tables, logits, losses and weights are fp32. All
 // arithmetic inside is fp32: loads widen, stores round to the nearest bf16, ties to even; NaN stays
-// NaN. GEMMs of bf16 may round their operands. fill, copy, scale, dropout and sums accept either
-// type; the loss only fp32. Decoding's matrices and the token table may be bf16, too.
+// NaN. GEMMs of bf16 may round their operands. fill, copy, scale, dropout, sums and updates of
+// parameters accept either type; the loss only fp32. Matrices and the token table may be bf16, too.
 // - Deterministic: the same calls on the same backend with the same number of threads give the same
 // bits.
 // - Shapes are our own invariants: a mismatch ends the process (base/check.h), as do ids outside

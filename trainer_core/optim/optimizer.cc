@@ -48,9 +48,10 @@ int64_t Optimizer::add_state_like_parameters(const std::string& what, DType dtyp
 absl::Status Optimizer::update(Ops& ops, const UpdateStep& step, const UpdateBlocks& blocks,
                                SumExchange* exchange) {
   const auto n = static_cast<size_t>(layout_.elements());
-  MUSTER_CHECK(blocks.params.size() == n && blocks.grads.size() == n &&
+  MUSTER_CHECK(blocks.params.elements() == layout_.elements() &&
+               blocks.params.dtype == layout_.stored() && blocks.grads.size() == n &&
                blocks.state.size() == static_cast<size_t>(state_elements_) && step.t >= 1)
-      << "blocks of " << blocks.params.size() << ", " << blocks.grads.size() << " and "
+      << "blocks of " << blocks.params.elements() << ", " << blocks.grads.size() << " and "
       << blocks.state.size() << " for " << n << " parameters and " << state_elements_
       << " of state, update " << step.t;
   return apply(ops, step, blocks, exchange);

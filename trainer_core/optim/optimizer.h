@@ -29,6 +29,10 @@
 //              Another tensor has the state v:   v = d v + (1 - d) a     u = g / sqrt(v)
 //              Then p -= lr max(rms(p), 1e-3) u / max(1, rms(u))
 //
+// Parameters may be stored as bf16. An update is computed in fp32 from the stored value and rounded
+// once, to nearest, ties to even. Moments are fp32 unless mu_dtype states otherwise. optax, in
+// contrast, then computes the update in bf16 and stores v in bf16.
+//
 // rms is the root mean square over one parameter of the ParamSpec table, however it is sharded.
 // adamw does not decay parameters whose names match adamw_mask.
 //
@@ -65,11 +69,17 @@ struct UpdateStep {
 // Flat blocks in the memory of the backend. `params` and `grads` have the layout of the rank's flat
 // block of shards (ShardLayout).
 struct UpdateBlocks {
-  std::span<float> params;
+  Tensor params;           // in the layout's stored type
   std::span<float> grads;  // may be overwritten: some optimizers store the update there
   // The optimizer's state, with the layout of Optimizer::state(); a float has two bf16 elements.
   // Zeros before the first update.
   std::span<float> state;
+
+  UpdateBlocks(const Tensor& parameters, std::span<float> gradients, std::span<float> moments)
+      : params(parameters), grads(gradients), state(moments) {}
+  UpdateBlocks(std::span<float> parameters, std::span<float> gradients, std::span<float> moments)
+      : UpdateBlocks(Tensor::f32(parameters.data(), {static_cast<int64_t>(parameters.size())}),
+                     gradients, moments) {}
 };
 
 // Adds partial sums of tensors over ranks.

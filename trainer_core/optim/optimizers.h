@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "trainer_core/base/tensor_rows.h"
 #include "trainer_core/optim/optimizer.h"
 
 namespace muster::trainer {
@@ -22,6 +23,12 @@ inline Tensor part(std::span<float> block, int64_t begin, int64_t count) {
 }
 // Returns a view of the elements of a piece in a block with the layout of the parameters.
 inline Tensor part(std::span<float> block, const ShardPiece& piece) {
+  return part(block, piece.offset, piece.count);
+}
+inline Tensor part(const Tensor& block, int64_t begin, int64_t count) {
+  return tensor_at(block, begin, {count});
+}
+inline Tensor part(const Tensor& block, const ShardPiece& piece) {
   return part(block, piece.offset, piece.count);
 }
 

@@ -50,7 +50,7 @@ size_t slots_in(const std::vector<size_t>& slot_of_block) {
 }  // namespace
 
 ShardedParameters::ShardedParameters(const TransformerPlan& plan, const Arena& arena, Ops& ops,
-                                     ProcessGroups& groups)
+                                     ProcessGroups* groups)
     : plan_(plan),
       arena_(arena),
       ops_(ops),
@@ -58,9 +58,11 @@ ShardedParameters::ShardedParameters(const TransformerPlan& plan, const Arena& a
       weight_slots_(slots_in(plan.blocks.weight_slot)),
       gradient_slots_(slots_in(plan.blocks.gradient_slot)),
       parts_(plan.sharding.layout.blocks().size()),
-      stream_(CommStream::start([&groups] { groups.abort(); })) {
-  if (groups.mesh().degree(MeshAxis::kData) > 1)
-    data_ = &groups.of({.axes = {MeshAxis::kData}}, kOverlapChannel);
+      stream_(CommStream::start([groups] {
+        if (groups != nullptr) groups->abort();
+      })) {
+  if (groups != nullptr && groups->mesh().degree(MeshAxis::kData) > 1)
+    data_ = &groups->of({.axes = {MeshAxis::kData}}, kOverlapChannel);
   for (size_t i = 0; i < plan.sharding.layout.buckets().size(); ++i)
     buckets_.push_back(make_bucket(i));
 }
@@ -70,18 +72,19 @@ ShardedParameters::Bucket ShardedParameters::make_bucket(size_t index) const {
   const ParamBucket& from = layout.buckets()[index];
   const BucketMemory& memory = plan_.blocks.buckets[index];
   const std::string name = name_of_bucket(layout, from);
-  const auto shard_in = [&](BufferId block) {
-    const auto offset = from.shard_offset * static_cast<int64_t>(sizeof(float));
-    return flat(arena_, {block, offset}, DType::kF32, from.shard_elements);
+  const auto shard_in = [&](BufferId block, DType dtype) {
+    const auto offset = from.shard_offset * static_cast<int64_t>(dtype_bytes(dtype));
+    return flat(arena_, {block, offset}, dtype, from.shard_elements);
   };
   Bucket bucket{.block = from.block,
                 .is_shared = from.group_size > 1,
+                .is_copied = from.is_copied,
                 .is_gathered = layout.gathers(from.block),
                 .elements = from.elements,
-                .shard = shard_in(plan_.param_block),
+                .shard = shard_in(plan_.param_block, layout.stored()),
                 .weights = flat(arena_, memory.weights, from.gathered, padded_elements(from)),
                 .own_weights = {},
-                .gradient_shard = shard_in(plan_.grad_block),
+                .gradient_shard = shard_in(plan_.grad_block, DType::kF32),
                 .gradient = flat(arena_, memory.gradients, DType::kF32, padded_elements(from)),
                 .own_gradient = {},
                 .gather_name = absl::StrCat(name, " all-gather"),
@@ -90,7 +93,8 @@ ShardedParameters::Bucket ShardedParameters::make_bucket(size_t index) const {
                 .scattered = {}};
   int64_t first = 0;
   if (bucket.is_shared) {
-    bucket.group = &groups_.of(from.group, kOverlapChannel);
+    MUSTER_CHECK(groups_ != nullptr) << name << " is shared by " << from.group_size << " ranks";
+    bucket.group = &groups_->of(from.group, kOverlapChannel);
     first = bucket.group->rank() * from.shard_elements;
   }
   bucket.own_weights = part_of(bucket.weights, first, from.shard_elements);
@@ -104,31 +108,32 @@ void ShardedParameters::wait(CommTicket ticket) { status_.Update(stream_->wait(t
 // -------------------------------------------------------------------------------------------------
 
 void ShardedParameters::prefetch(size_t block) {
-  if (broken() || !plan_.sharding.layout.gathers(block)) return;
+  if (broken() || !plan_.sharding.layout.copies(block)) return;
   Slot& slot = weight_slots_[plan_.blocks.weight_slot[block]];
   if (slot.block == block) return;
   MUSTER_CHECK(!slot.in_use) << "block " << block << " where " << *slot.block << " is in use";
   wait(slot.gathered);
   slot.block = block;
   for (const Bucket& bucket : buckets_) {
-    if (bucket.block != block || !bucket.is_shared) continue;
-    const bool rounds = bucket.weights.dtype != DType::kF32;
-    if (rounds) ops_.copy(bucket.shard, bucket.own_weights);
+    if (bucket.block != block || !bucket.is_copied) continue;
+    const bool converts = bucket.weights.dtype != bucket.shard.dtype;
+    if (converts) ops_.copy(bucket.shard, bucket.own_weights);
+    if (!bucket.is_shared) continue;
     // This work begins after the slot's previous contents were read and the shard was written.
-    slot.gathered = enqueue_after(ops_, *stream_, [&bucket, rounds] {
-      return bucket.group->all_gather(rounds ? bucket.own_weights : bucket.shard, bucket.weights,
+    slot.gathered = enqueue_after(ops_, *stream_, [&bucket, converts] {
+      return bucket.group->all_gather(converts ? bucket.own_weights : bucket.shard, bucket.weights,
                                       bucket.gather_name);
     });
   }
 }
 
 void ShardedParameters::expect(size_t block) {
-  if (!plan_.sharding.layout.gathers(block)) return;
+  if (!plan_.sharding.layout.copies(block)) return;
   if (!weight_slots_[plan_.blocks.weight_slot[block]].in_use) prefetch(block);
 }
 
 void ShardedParameters::acquire(size_t block) {
-  if (broken() || !plan_.sharding.layout.gathers(block)) return;
+  if (broken() || !plan_.sharding.layout.copies(block)) return;
   prefetch(block);
   Slot& slot = weight_slots_[plan_.blocks.weight_slot[block]];
   wait(slot.gathered);
@@ -136,7 +141,7 @@ void ShardedParameters::acquire(size_t block) {
 }
 
 void ShardedParameters::release(size_t block) {
-  if (!plan_.sharding.layout.gathers(block)) return;
+  if (!plan_.sharding.layout.copies(block)) return;
   weight_slots_[plan_.blocks.weight_slot[block]].in_use = false;
 }
 

@@ -18,14 +18,18 @@
 // Without sharding (data parallelism alone), gradients are all-reduced in the buffer into which the
 // pass writes them.
 //
+// Shards of another type than passes read (weight_dtype, ParamBucket::gathered) are converted to
+// this rank's part of the slot before they are gathered, in the order of the pass's operations. On
+// a single rank nothing else happens.
+//
 // Both ends of a pipeline have the table of a tied embedding, but use it at different times. So it
 // is gathered before the passes of a step, and its gradient is scattered after them, when both ends
 // can take part. All other exchanges involve only ranks of one stage.
 //
 // Bytes that a rank sends in a step of M micro-batches at zero_stage 3, if n ranks share L > 1
-// layers and the data axis has D ranks. G is the bytes of a block's shard in its gathered type, and
-// S its bytes in fp32. (ZeRO, Rajbhandari et al., 2020, section 7, minus the gathers that slots
-// avoid.)
+// layers and the data axis has D ranks. G is the bytes of a block's shard in the type that passes
+// read, and S its bytes in fp32. (ZeRO, Rajbhandari et al., 2020, section 7, minus the gathers that
+// slots avoid.)
 //   all-gathers      (n - 1) times the sum of: G of the embedding and G of the end, each M times
 //                    if they share a slot, once otherwise (tied embedding); and G of
 //                    L + (L - 2) layers in the first pass and of 2 (L - 2) layers in each later one
@@ -60,9 +64,10 @@ struct StepPass {
 class ShardedParameters final : public ParameterBlocks {
  public:
   // All arguments must outlive this object. `plan` must be that of this rank in the mesh of
-  // `groups`.
+  // `groups`. `groups` is null if no other rank has a part of the model: then shards are only
+  // converted.
   ShardedParameters(const TransformerPlan& plan, const Arena& arena, Ops& ops,
-                    ProcessGroups& groups);
+                    ProcessGroups* groups);
 
   // Gathers the table of a tied embedding that both ends of a pipeline use. Called in a pipeline,
   // before the passes of a step or an evaluation.
@@ -90,10 +95,11 @@ class ShardedParameters final : public ParameterBlocks {
   struct Bucket {
     size_t block = 0;
     bool is_shared = false;    // several ranks share it; false: the shard is the complete bucket
+    bool is_copied = false;    // passes read a copy of it
     bool is_gathered = false;  // a bucket of its block is shared
     int64_t elements = 0;      // without padding
     Tensor shard;
-    Tensor weights;      // complete and padded; shared buckets only
+    Tensor weights;      // complete and padded, where a pass reads it
     Tensor own_weights;  // this rank's part of `weights`
     Tensor gradient_shard;
     Tensor gradient;      // complete and padded; the pass writes it
@@ -122,7 +128,7 @@ class ShardedParameters final : public ParameterBlocks {
   const TransformerPlan& plan_;
   const Arena& arena_;
   Ops& ops_;
-  ProcessGroups& groups_;
+  ProcessGroups* groups_;         // null: a single rank
   ProcessGroup* data_ = nullptr;  // null: no other rank has the same shards
   std::vector<Bucket> buckets_;
   std::vector<Slot> weight_slots_;

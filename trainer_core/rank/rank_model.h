@@ -126,9 +126,9 @@ class RankModel {
   // state. After an error the state is undefined.
   absl::Status update(const UpdateStep& step) {
     const OpRange range(ops_, "update");
-    const absl::Status status =
-        plan_.optimizer->update(ops_, step, {model_.params(), model_.grads(), optimizer_state()},
-                                sums_ ? &*sums_ : nullptr);
+    const absl::Status status = plan_.optimizer->update(
+        ops_, step, {model_.parameters(), model_.grads(), optimizer_state()},
+        sums_ ? &*sums_ : nullptr);
     if (status.ok()) model_.advance_scaling();
     ops_.synchronize();
     parameters_changed();
@@ -157,9 +157,10 @@ class RankModel {
         plan_(plan_training(config, backend_->threads(), staging,
                             groups == nullptr ? 0 : groups->rank())),
         arena_(plan_.memory(), backend_->memory(), std::move(device_memory)),
-        parameters_(groups == nullptr || groups->mesh().ranks() == 1
+        parameters_((groups == nullptr || groups->mesh().ranks() == 1) &&
+                            !plan_.model.sharding.copies()
                         ? nullptr
-                        : std::make_unique<ShardedParameters>(plan_.model, arena_, ops_, *groups)),
+                        : std::make_unique<ShardedParameters>(plan_.model, arena_, ops_, groups)),
         exchange_(groups == nullptr || !plan_.model.part().exchanges()
                       ? nullptr
                       : std::make_unique<MeshExchange>(plan_.model, arena_, ops_, *groups)),
@@ -182,7 +183,7 @@ class RankModel {
   Ops& ops_;
   TrainingPlan plan_;
   Arena arena_;
-  std::unique_ptr<ShardedParameters> parameters_;  // null: a single rank
+  std::unique_ptr<ShardedParameters> parameters_;  // null: a single rank that reads its shards
   std::unique_ptr<MeshExchange> exchange_;         // null: no exchanges within layers
   std::unique_ptr<StageMessages> messages_;        // null: the rank has all layers
   Transformer model_;

@@ -101,6 +101,11 @@ int64_t gpu_attention_parts(const TrainConfig& config) {
   return 1;
 }
 
+ShardLayout shard_layout(const TrainConfig& config, const Mesh& mesh, int32_t rank) {
+  return ShardLayout::of(config.model, mesh, rank, config.activation_type(),
+                         pipeline_shape(config).chunks, config.weight_type());
+}
+
 TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging staging,
                            int32_t rank) {
   const Mesh mesh = mesh_of(config.mesh);
@@ -112,9 +117,7 @@ TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging s
     part.pipeline.chunks = pipeline.chunks;
     part.pipeline.slots = activation_slots(pipeline, part.pipeline.stage.index);
   }
-  const Sharding sharding{
-      ShardLayout::of(config.model, mesh, rank, config.activation_type(), pipeline.chunks),
-      config.zero_stage, part};
+  const Sharding sharding{shard_layout(config, mesh, rank), config.zero_stage, part};
   auto optimizer = Optimizer::make(config.optimizer, sharding.layout);
   TransformerPlan model = plan_transformer(
       config.model, config.micro_batch_sequences(), config.max_target_length,
@@ -122,7 +125,7 @@ TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging s
       /*training=*/true, threads, optimizer->state_elements(), config.packed(), sharding);
   TrainingPlan plan{std::move(model), std::move(optimizer)};
   if (staging == Staging::kYes) {
-    const int64_t numbers = plan.model.stored_parameters() + scaling_elements(config.model) +
+    const int64_t numbers = plan.model.stored_floats() + scaling_elements(config.model) +
                             plan.optimizer->state_elements();
     plan.model.memory.begin_reserved();
     plan.staging = plan.model.memory.add("checkpoint staging", MemoryCategory::kCheckpoint,

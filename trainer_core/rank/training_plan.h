@@ -60,6 +60,9 @@ size_t gpu_scratch_bytes(const TrainConfig& config);
 // if the built-in kernels compute it.
 int64_t gpu_attention_parts(const TrainConfig& config);
 
+// Returns the layout of the parameters of rank `rank` in the config's mesh.
+ShardLayout shard_layout(const TrainConfig& config, const Mesh& mesh, int32_t rank);
+
 // Returns the plan of rank `rank` in the config's mesh. `threads` is the number of threads of the
 // CPU backend.
 TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging staging,

@@ -35,9 +35,7 @@ class FirstNotFinite : public PassObserver {
 
 std::string in_parameters(RankModel& rank_model) {
   for (const ShardPiece& piece : rank_model.plan().model.sharding.layout.pieces()) {
-    const Tensor values =
-        Tensor::f32(rank_model.model().params().data() + piece.offset, {piece.count});
-    if (!is_finite(rank_model.ops(), values))
+    if (!is_finite(rank_model.ops(), rank_model.model().parameters(piece)))
       return "parameter " + rank_model.table()[piece.param].name;
   }
   return "";

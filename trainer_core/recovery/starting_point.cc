@@ -15,13 +15,13 @@ absl::Status begin(const TrainConfig& config, const TrainContext& context, RankM
   if (config.load_parameters_path.empty()) {
     const CheckpointBlocks live = rank_model.state();
     ops.fill(RankModel::flat(live.state), 0);
-    draw_parameters(ops, config, layout, rank_model.model().params());
+    draw_parameters(ops, config, layout, rank_model.model().parameters());
     ops.synchronize();
     return absl::OkStatus();
   }
   const CheckpointBlocks state = rank_model.host_state();
   std::ranges::fill(state.state, 0.0F);
-  const auto params = state.params.first(rank_model.model().params().size());
+  const auto params = state.params.first(static_cast<size_t>(layout.stored_floats()));
   const auto inputs =
       with_local_parameters(config, context.out, [&] { enter_phase(context, Phase::kCompile); });
   if (!inputs.ok()) return inputs.status();

@@ -11,13 +11,13 @@ namespace muster::trainer {
 namespace {
 
 struct Row {
-  std::string_view device;       // words that the name of the device must contain
-  double fp32, bf16, fp8, int8;  // in TFLOP/s or TOP/s; 0: the device does not have the type
+  std::string_view device;  // words that the name of the device must contain
+  // In TFLOP/s or TOP/s; 0: the device does not have the type. fp32 is without tensor cores.
+  double fp32, tf32, bf16, fp8, int8;
 };
 
 // A row must precede rows with a subset of its words. If a data sheet states figures with sparsity,
-// the table has half of them. fp32 is the figure without tensor cores, because float32 GEMMs do not
-// use TF32. Sources, all by NVIDIA:
+// the table has half of them. Sources, all by NVIDIA:
 //   B200, GB200      "NVIDIA Blackwell Architecture Technical Brief"
 //   H100, H100 NVL   "NVIDIA H100 Tensor Core GPU" data sheet; PCIe: "NVIDIA H100 Tensor Core GPU
 //                    Architecture" white paper, table 2
@@ -28,15 +28,15 @@ struct Row {
 //   RTX              "NVIDIA Ada GPU Architecture" and "NVIDIA Ampere GA102 GPU Architecture" white
 //                    papers, with fp32 accumulation
 constexpr Row kRows[] = {
-    {"GB200", 80, 2500, 5000, 5000},    {"B200", 80, 2250, 4500, 4500},
-    {"GH200", 67, 989, 1979, 1979},     {"H200 NVL", 60, 835, 1671, 1671},
-    {"H200", 67, 989, 1979, 1979},      {"H100 NVL", 60, 835, 1671, 1671},
-    {"H100 PCIe", 51, 756, 1513, 1513}, {"H100", 67, 989, 1979, 1979},
-    {"A100", 19.5, 312, 0, 624},        {"A40", 37.4, 149.7, 0, 299.3},
-    {"A30", 10.3, 165, 0, 330},         {"A10", 31.2, 125, 0, 250},
-    {"L40S", 91.6, 362, 733, 733},      {"L40", 90.5, 181, 362, 362},
-    {"L4", 30.3, 121, 242, 242},        {"RTX 4090", 82.6, 165.2, 330.3, 660.6},
-    {"RTX 3090", 35.6, 71, 0, 284},
+    {"GB200", 80, 1250, 2500, 5000, 5000},   {"B200", 80, 1125, 2250, 4500, 4500},
+    {"GH200", 67, 494.7, 989, 1979, 1979},   {"H200 NVL", 60, 417.5, 835, 1671, 1671},
+    {"H200", 67, 494.7, 989, 1979, 1979},    {"H100 NVL", 60, 417.5, 835, 1671, 1671},
+    {"H100 PCIe", 51, 378, 756, 1513, 1513}, {"H100", 67, 494.7, 989, 1979, 1979},
+    {"A100", 19.5, 156, 312, 0, 624},        {"A40", 37.4, 74.8, 149.7, 0, 299.3},
+    {"A30", 10.3, 82, 165, 0, 330},          {"A10", 31.2, 62.5, 125, 0, 250},
+    {"L40S", 91.6, 183, 362, 733, 733},      {"L40", 90.5, 90.5, 181, 362, 362},
+    {"L4", 30.3, 60, 121, 242, 242},         {"RTX 4090", 82.6, 82.6, 165.2, 330.3, 660.6},
+    {"RTX 3090", 35.6, 35.6, 71, 0, 284},
 };
 
 std::vector<absl::string_view> words_of(std::string_view text) {
@@ -66,8 +66,16 @@ std::optional<DataSheetPeak> data_sheet_peak(std::string_view description,
       peak.tflops = row->fp8;
       break;
     case QuantizationType::kNone:
-      peak.type = config.dtype == ComputeType::kBfloat16 ? "bfloat16" : "float32";
-      peak.tflops = config.dtype == ComputeType::kBfloat16 ? row->bf16 : row->fp32;
+      if (config.dtype == ComputeType::kBfloat16) {
+        peak.type = "bfloat16";
+        peak.tflops = row->bf16;
+      } else if (config.allows_tf32()) {
+        peak.type = "tensorfloat32";
+        peak.tflops = row->tf32;
+      } else {
+        peak.type = "float32";
+        peak.tflops = row->fp32;
+      }
       break;
   }
   if (peak.tflops == 0) return std::nullopt;

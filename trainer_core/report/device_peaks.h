@@ -13,7 +13,7 @@ namespace muster::trainer {
 // The peak of a device for an element type.
 struct DataSheetPeak {
   std::string device = {};  // "H100 PCIe"
-  std::string type = {};    // "bfloat16"
+  std::string type = {};    // "bfloat16", "tensorfloat32"
   double tflops = 0;        // TFLOP/s
 };
 
@@ -22,7 +22,7 @@ struct DataSheetPeak {
 // `description` is the backend's, such as "NVIDIA H100 80GB HBM3, compute capability 9.0, …".
 //
 // The figures are those without sparsity and with accumulation in fp32. The figure of float32 is
-// that without tensor cores, because float32 GEMMs do not use TF32.
+// that of TF32; with matmul_precision=highest it is the one without tensor cores.
 std::optional<DataSheetPeak> data_sheet_peak(std::string_view description,
                                              const TrainConfig& config);
 

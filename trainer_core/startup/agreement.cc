@@ -121,11 +121,9 @@ absl::Status disagrees(int rank, std::string_view what, int other, std::string_v
 // Returns a fingerprint of each piece of this rank.
 std::vector<uint64_t> piece_fingerprints(RankModel& rank_model) {
   std::vector<uint64_t> sums;
-  const std::span<float> params = rank_model.model().params();
   for (const ShardPiece& piece : rank_model.plan().model.sharding.layout.pieces()) {
-    const auto part =
-        params.subspan(static_cast<size_t>(piece.offset), static_cast<size_t>(piece.count));
-    sums.push_back(std::bit_cast<uint64_t>(rank_model.ops().sum(RankModel::flat(part))));
+    const double sum = rank_model.ops().sum(rank_model.model().parameters(piece));
+    sums.push_back(std::bit_cast<uint64_t>(sum));
   }
   return sums;
 }

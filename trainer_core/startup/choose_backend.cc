@@ -117,7 +117,9 @@ absl::StatusOr<ChosenBackend> choose_backend(Hardware wanted, int32_t threads,
 }
 
 GpuOptions gpu_options(const TrainConfig& config, const RankEnv& env) {
-  GpuOptions options{.rank_of_node = env.local_rank, .scratch_bytes = gpu_scratch_bytes(config)};
+  GpuOptions options{.rank_of_node = env.local_rank,
+                     .scratch_bytes = gpu_scratch_bytes(config),
+                     .allows_tf32 = config.allows_tf32()};
   if (config.enable_checkpointing) {
     // A store has no files to lock: the choice is this node's.
     const std::string& directory = config.checkpoint_directory;

@@ -18,8 +18,7 @@ namespace muster::trainer {
 namespace {
 
 ShardLayout first_shards(const TrainConfig& config) {
-  return ShardLayout::of(config.model, mesh_of(config.mesh), /*rank=*/0, config.activation_type(),
-                         pipeline_shape(config).chunks);
+  return shard_layout(config, mesh_of(config.mesh), /*rank=*/0);
 }
 
 // Returns the number of groups that share blocks (sharded_parameters.h); each group has its own

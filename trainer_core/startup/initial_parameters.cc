@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer_core/base/check.h"
+#include "trainer_core/base/tensor_rows.h"
 #include "trainer_core/checkpoint/checkpoint_source.h"
 #include "trainer_core/checkpoint/rotary_source.h"
 #include "trainer_core/rank/group_peers.h"
@@ -93,15 +94,17 @@ BoxRows rows_of(const ParamSpec& spec, const TensorBox& box) {
   return {first.from, pitch, runs.count(), runs.length()};
 }
 
-void draw_box(Ops& ops, const ParamSpec& spec, uint64_t seed, const TensorBox& box, float* out) {
+void draw_box(Ops& ops, const ParamSpec& spec, uint64_t seed, const TensorBox& box,
+              const Tensor& params) {
   if (box.elements() == 0) return;
   if (spec.init != InitKind::kNormal) {
-    ops.fill(Tensor::f32(out, {box.elements()}), spec.init == InitKind::kOnes ? 1.0F : 0.0F);
+    ops.fill(tensor_at(params, box.offset, {box.elements()}),
+             spec.init == InitKind::kOnes ? 1.0F : 0.0F);
     return;
   }
   const BoxRows rows = rows_of(spec, box);
   ops.fill_normal(initial_values(spec, seed), rows.first, rows.pitch,
-                  Tensor::f32(out, {rows.count, rows.length}));
+                  tensor_at(params, box.offset, {rows.count, rows.length}));
 }
 
 }  // namespace
@@ -122,11 +125,11 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> open_initial_parameters(
 }
 
 void draw_parameters(Ops& ops, const TrainConfig& config, const ShardLayout& layout,
-                     std::span<float> params) {
+                     const Tensor& params) {
   for (const ShardPiece& piece : layout.pieces()) {
     const ParamSpec& spec = layout.table()[piece.param];
     for (const TensorBox& box : layout.boxes(piece))
-      draw_box(ops, spec, config.init_weights_seed, box, params.data() + box.offset);
+      draw_box(ops, spec, config.init_weights_seed, box, params);
   }
 }
 

@@ -28,15 +28,20 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> open_initial_parameters(
 
 // Fills a rank's flat block of shards, in the memory of `ops`, with random values from
 // init_weights_seed. Value i of a tensor has the same bits on every mesh and every backend
-// (base/normal_fill.h). Does not wait for the device.
+// (base/normal_fill.h); in bf16 it is the fp32 value, rounded. Does not wait for the device.
 void draw_parameters(Ops& ops, const TrainConfig& config, const ShardLayout& layout,
-                     std::span<float> params);
+                     const Tensor& params);
+inline void draw_parameters(Ops& ops, const TrainConfig& config, const ShardLayout& layout,
+                            std::span<float> params) {
+  draw_parameters(ops, config, layout,
+                  Tensor::f32(params.data(), {static_cast<int64_t>(params.size())}));
+}
 
-// Reads a rank's flat block of shards from load_parameters_path into host memory. Called by all
-// ranks; each reads and verifies only the shards that it stores. Rank 0 resolves the path, and the
-// other ranks read the same checkpoint or fail, even if checkpoints are saved or removed meanwhile.
-// If a rank fails, all ranks return the same error, which has this rank. Rank 0 writes the source
-// of the parameters and its notes to `out`.
+// Reads a rank's flat block of shards, in the layout's stored type, from load_parameters_path into
+// host memory. Called by all ranks; each reads and verifies only the shards that it stores. Rank 0
+// resolves the path, and the other ranks read the same checkpoint or fail, even if checkpoints are
+// saved or removed meanwhile. If a rank fails, all ranks return the same error, which has this
+// rank. Rank 0 writes the source of the parameters and its notes to `out`.
 absl::Status load_parameters(const TrainConfig& config, const ShardLayout& layout,
                              std::span<float> params, ProcessGroups& groups, std::ostream& out);
 

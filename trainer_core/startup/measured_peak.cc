@@ -73,13 +73,15 @@ std::string peaks_path() {
   return folder.empty() ? "" : folder + "/gemm-peaks.json";
 }
 
-std::string peak_key(const Backend& backend, DType dtype) {
+std::string peak_key(const Backend& backend, DType dtype, bool tf32) {
   const bool is_cpu = backend.memory().is_host();
   const std::string description = backend.description();
   return absl::StrCat(host_name(), "|",
                       is_cpu ? cpu_model() : description.substr(0, description.find(',')), "|",
                       is_cpu ? absl::StrCat(backend.threads(), " threads|") : "",
-                      dtype == DType::kBf16 ? "bfloat16" : "float32");
+                      dtype == DType::kBf16 ? "bfloat16"
+                      : tf32 && !is_cpu     ? "tensorfloat32"
+                                            : "float32");
 }
 
 double MeasuredPeak::load() const {

@@ -16,8 +16,9 @@ namespace muster::trainer {
 std::string peaks_path();
 
 // Returns the key of a peak in the file. It consists of everything on which the peak depends: the
-// machine, the device or CPU model, the number of threads, and the type.
-std::string peak_key(const Backend& backend, DType dtype);
+// machine, the device or CPU model, the number of threads, and the type. `tf32`: whether the
+// device's fp32 GEMMs use TF32.
+std::string peak_key(const Backend& backend, DType dtype, bool tf32 = false);
 
 // The peak of one key in the file. Several processes may use the file at once. If the file cannot
 // be used, the peak is stored in this object only.

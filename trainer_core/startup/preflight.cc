@@ -91,11 +91,10 @@ std::vector<size_t> local_bytes_by_node(const TrainConfig& config, const Mesh& m
   if (!config.enable_emergency_checkpoint) return all;
   for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
     if (!writes_checkpoints(mesh, rank)) continue;
-    const ShardLayout shards = ShardLayout::of(config.model, mesh, rank, config.activation_type(),
-                                               pipeline_shape(config).chunks);
+    const ShardLayout shards = shard_layout(config, mesh, rank);
     const auto optimizer = Optimizer::make(config.optimizer, shards);
     const int64_t numbers =
-        shards.elements() + scaling_elements(config.model) + optimizer->state_elements();
+        shards.stored_floats() + scaling_elements(config.model) + optimizer->state_elements();
     own[static_cast<size_t>(mesh.node_of(rank))] += static_cast<size_t>(numbers) * sizeof(float);
   }
   constexpr size_t kSaves = 2;
@@ -238,11 +237,10 @@ absl::StatusOr<nlohmann::json> check_data(const TrainConfig& config,
   return data->order;
 }
 
-// Checks that the directory has room for a checkpoint of `elements` fp32 values.
-absl::Status check_room(const TrainConfig& config, int64_t elements) {
+// Checks that the directory has room for a checkpoint of `needed` bytes.
+absl::Status check_room(const TrainConfig& config, uint64_t needed) {
   // A node writes its own ranks' part to the staging folder; the error of a save names it.
   if (is_object_url(config.checkpoint_directory)) return absl::OkStatus();
-  const uint64_t needed = static_cast<uint64_t>(elements) * sizeof(float);
   const auto missing = missing_folders(config.checkpoint_directory);
   const fs::path there =
       missing.empty() ? fs::path(config.checkpoint_directory) : missing.back().parent_path();
@@ -263,8 +261,9 @@ absl::Status check_initial_parameters(const TrainConfig& config) {
 absl::Status check_checkpoints(const TrainConfig& config, const nlohmann::json& data_order) {
   if (!config.enable_checkpointing) return check_initial_parameters(config);
   const CheckpointStore store(config.checkpoint_directory, config.max_checkpoints_to_keep);
-  const std::vector<ParamSpec> table = model_params(config.model);
-  const auto optimizer = Optimizer::make(config.optimizer, ShardLayout::whole(table));
+  const ShardLayout shards = ShardLayout::whole(model_params(config.model), config.weight_type());
+  const auto optimizer = Optimizer::make(config.optimizer, shards);
+  const CheckpointLayout layout = checkpoint_layout(config.model, shards, *optimizer);
   // The run itself verifies checksums and reports damaged checkpoints.
   std::vector<std::string> notes;
   auto newest = store.newest(notes, /*checksums=*/false);
@@ -272,14 +271,11 @@ absl::Status check_checkpoints(const TrainConfig& config, const nlohmann::json& 
   if (newest->has_value()) {
     const auto same_data = judge_data_order(config, **newest, data_order);
     if (!same_data.ok()) return same_data.status();
-    const CheckpointLayout layout =
-        checkpoint_layout(config.model, ShardLayout::whole(table), *optimizer);
     if (auto status = store.check_layout(**newest, layout); !status.ok()) return status;
   } else if (auto status = check_initial_parameters(config); !status.ok()) {
     return status;
   }
-  return check_room(config, parameter_count(table) + scaling_elements(config.model) +
-                                optimizer->state_elements());
+  return check_room(config, layout.bytes());
 }
 
 // Reads which checkpoints a store has.

@@ -188,12 +188,25 @@ double load(DType dtype, const void* data, int64_t at) {
   return dtype == DType::kBf16 ? static_cast<const Bf16*>(data)[at].value()
                                : static_cast<const float*>(data)[at];
 }
+// Rounds to TF32: 10 bits of mantissa, to nearest, ties to even.
+double rounded_to_tf32(double value) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  int exponent = 0;
+  constexpr int kBits = 11;  // with the leading one
+  const double mantissa = std::frexp(value, &exponent);
+  return std::ldexp(std::nearbyint(std::ldexp(mantissa, kBits)), exponent - kBits);
+}
 void store(DType dtype, void* data, int64_t at, double value) {
   if (dtype == DType::kBf16) {
     static_cast<Bf16*>(data)[at] = Bf16::round(static_cast<float>(value));
   } else {
     static_cast<float*>(data)[at] = static_cast<float>(value);
   }
+}
+
+double operand(const LibraryProduct& p, const void* data, int64_t at) {
+  const double value = load(p.operand_type, data, at);
+  return p.tf32 ? rounded_to_tf32(value) : value;
 }
 
 void compute(const LibraryProduct& p) {
@@ -203,8 +216,8 @@ void compute(const LibraryProduct& p) {
       const int64_t at = i * p.n + j;
       double sum = p.accumulate ? load(p.type, p.c, at) : 0;
       for (int64_t k = 0; k < p.k; ++k)
-        sum += load(p.operand_type, p.a, p.transpose_a ? k * p.m + i : i * p.k + k) *
-               load(p.operand_type, p.b, p.transpose_b ? j * p.k + k : k * p.n + j);
+        sum += operand(p, p.a, p.transpose_a ? k * p.m + i : i * p.k + k) *
+               operand(p, p.b, p.transpose_b ? j * p.k + k : k * p.n + j);
       if (e.kind == Kind::kBias || e.kind == Kind::kGeluBias) sum += load(p.type, e.bias, j);
       if (e.kind == Kind::kGelu || e.kind == Kind::kGeluBias) {
         store(p.type, e.pre, at, sum);
@@ -226,12 +239,14 @@ class Matrices final : public MatrixLibrary {
     MUSTER_CHECK(!p.accumulate || (p.type == DType::kF32 && e.kind == Kind::kNone))
         << "a product that is added to what is rounded or made of it";
     MUSTER_CHECK(p.operand_type == DType::kBf16 || p.type == DType::kF32) << "bf16 of fp32";
+    MUSTER_CHECK(p.operand_type == DType::kF32 || !p.tf32) << "TF32 of bf16";
     MUSTER_CHECK(has_bias == (e.bias != nullptr) && is_aligned(e.bias)) << "a bias";
     MUSTER_CHECK(!has_pre || (e.pre != nullptr && is_aligned(e.pre) && p.n % 8 == 0))
         << "rows of what is activated";
     MUSTER_CHECK(!has_pre || p.type == DType::kBf16) << "GELU by an instruction's tanh in fp32";
     if (e.kind != Kind::kNone && !libraries().has_epilogues) return none("it has no epilogues");
     ++libraries().products[static_cast<size_t>(e.kind)];
+    if (p.tf32) ++libraries().tf32_products;
     start(stream, [p, workspace, workspace_bytes] {
       // Overwrites the workspace, as real libraries do.
       std::fill_n(static_cast<char*>(workspace), std::min<size_t>(workspace_bytes, 4096), 0x7f);

@@ -16,6 +16,7 @@ struct Libraries {
   // Number of computed forward passes and backward passes.
   int64_t attentions = 0, attention_gradients = 0;
   std::array<int64_t, 5> products{};  // number of computed GEMMs, by epilogue
+  int64_t tf32_products = 0;          // GEMMs among them with operands rounded to TF32
 
   int64_t products_of(muster::trainer::cuda::LibraryEpilogue::Kind kind) const {
     return products[static_cast<size_t>(kind)];

@@ -243,6 +243,33 @@ TEST(ProductsByLibrary, UseTheLibrarysEpilogues) {
   EXPECT_THAT(ops->take_notes(), IsEmpty());
 }
 
+// Only products of fp32 use TF32, and only if the backend allows it.
+TEST(ProductsByLibrary, UseTf32WhereItIsAllowed) {
+  for (const bool allowed : {false, true}) {
+    const auto ops =
+        cuda_ops({.scratch_bytes = size_t{1} << 20, .algorithms_path = {}, .allows_tf32 = allowed});
+    for (const DType type : {DType::kF32, DType::kBf16}) {
+      const int64_t before = libraries().tf32_products;
+      Both a = Both::random(type, {16, 32}, 1), b = Both::random(type, {32, 24}, 2);
+      Both c(DType::kF32, {16, 24});
+      on_both([&](Ops& ops_of, Side side) {
+        Ops& used = side == Side::kGpu ? *ops : ops_of;
+        used.matmul(a.on(side), Transpose::kNo, b.on(side), Transpose::kNo, c.on(side),
+                    Accumulate::kNo);
+        used.synchronize();
+      });
+      const bool rounds = allowed && type == DType::kF32;
+      EXPECT_EQ(libraries().tf32_products - before, rounds ? 1 : 0);
+      // Rounding to 10 bits is visible, and smaller than 2^-11 of each factor.
+      const double error = normalised_error(c);
+      EXPECT_LT(error, rounds ? 2e-3 : 1e-5);
+      if (rounds) {
+        EXPECT_GT(error, 1e-5);
+      }
+    }
+  }
+}
+
 TEST(ProductsByLibrary, UseBuiltInEpiloguesWhereTheLibraryHasNone) {
   const auto ops = ops_with(size_t{1} << 20);
   Fused fused(DType::kBf16);

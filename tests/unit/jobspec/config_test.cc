@@ -264,7 +264,11 @@ TEST_F(ConfigTest, ACopyWithoutModelsNamesTheirFolder) {
 }
 
 TEST_F(ConfigTest, RestrictedValuesNameTheAllowedOnes) {
-  EXPECT_THAT(error_of(load({"weight_dtype=bfloat16"})), HasSubstr("set weight_dtype=float32"));
+  EXPECT_THAT(error_of(load({"weight_dtype=float16"})),
+              HasSubstr("set weight_dtype=float32 or weight_dtype=bfloat16"));
+  EXPECT_THAT(error_of(load({"grad_dtype=bfloat16"})), HasSubstr("set grad_dtype=float32"));
+  EXPECT_THAT(error_of(load({"matmul_precision=bfloat16_3x"})),
+              HasSubstr("set matmul_precision=default or matmul_precision=high"));
   EXPECT_THAT(error_of(load({"hardware=npu"})),
               HasSubstr("set hardware=cpu or hardware=gpu or hardware=auto"));
   EXPECT_THAT(error_of(load({"dataset_type=olmo"})), HasSubstr("dataset_type=tfds"));

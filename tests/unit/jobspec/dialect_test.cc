@@ -246,8 +246,8 @@ TEST_F(DialectTest, PaxErrorsNameTheFlag) {
   EXPECT_THAT(error_of(pasted(base + "--job_logdir=x")), HasSubstr("did you mean --job_log_dir?"));
   EXPECT_THAT(error_of(pasted(base + "--fdl.MAX_STEPS=many")),
               AllOf(HasSubstr("--fdl.MAX_STEPS"), HasSubstr("many"), HasSubstr("an integer")));
-  EXPECT_THAT(error_of(pasted(base + "--fdl.MODEL_DTYPE=bfloat16")),
-              AllOf(HasSubstr("bfloat16"), HasSubstr("--fdl.MODEL_DTYPE"), HasSubstr("float32")));
+  EXPECT_THAT(error_of(pasted(base + "--fdl.MODEL_DTYPE=float16")),
+              AllOf(HasSubstr("float16"), HasSubstr("--fdl.MODEL_DTYPE"), HasSubstr("float32")));
   EXPECT_THAT(error_of(pasted(base + "--fdl.USE_FP8=maybe")),
               AllOf(HasSubstr("--fdl.USE_FP8"), HasSubstr("True or False")));
   EXPECT_THAT(error_of(pasted(base + "--fdl.USE_LORA=True")), HasSubstr("--fdl.USE_LORA=True"));

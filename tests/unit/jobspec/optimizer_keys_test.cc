@@ -100,6 +100,10 @@ TEST_F(OptimizerKeys, TheWarmUpOverridesAPresetsDecay) {
 
 TEST_F(OptimizerKeys, TheFirstMomentMayBeBfloat16) {
   EXPECT_EQ(optimizer_of({"mu_dtype="}).mu_dtype, trainer::ComputeType::kFloat32);
+  EXPECT_EQ(optimizer_of({"mu_dtype=", "weight_dtype=bfloat16"}).mu_dtype,
+            trainer::ComputeType::kBfloat16);
+  EXPECT_EQ(optimizer_of({"mu_dtype=float32", "weight_dtype=bfloat16"}).mu_dtype,
+            trainer::ComputeType::kFloat32);
   const std::vector<std::string> half = {"mu_dtype=bfloat16", "mu_stochastic_rounding=true"};
   EXPECT_EQ(optimizer_of(half).mu_dtype, trainer::ComputeType::kBfloat16);
   EXPECT_TRUE(optimizer_of(half).mu_stochastic_rounding);

@@ -48,6 +48,36 @@ TEST_F(PrecisionKeys, WhatTheUserSetsStays) {
   EXPECT_FALSE(needs_cpu_speed(*config, here(std::nullopt)));
 }
 
+// Parameters of one type, whose first moments follow unless mu_dtype is set, on any hardware.
+TEST_F(PrecisionKeys, WeightsAreFloat32OrBfloat16) {
+  EXPECT_EQ(resolve({})->train.weight_dtype, ComputeType::kFloat32);
+  for (const char* hardware : {"hardware=cpu", "hardware=gpu"}) {
+    const auto job = resolve({"weight_dtype=bfloat16", hardware});
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->train.weight_dtype, ComputeType::kBfloat16);
+    EXPECT_EQ(job->train.optimizer.mu_dtype, ComputeType::kBfloat16);
+    EXPECT_THAT(job->warnings, Not(Contains(HasSubstr("weight_dtype"))));
+  }
+  EXPECT_THAT(error_of(load({"weight_dtype=int8"})), HasSubstr("weight_dtype=bfloat16"));
+}
+
+TEST_F(PrecisionKeys, MatmulPrecisionHasJaxsNames) {
+  using trainer::MatmulPrecision;
+  const auto precision = [](const std::string& value) {
+    const auto job = resolve({"matmul_precision=" + value});
+    EXPECT_TRUE(job.ok()) << job.status();
+    EXPECT_THAT(job->warnings, Not(Contains(HasSubstr("matmul_precision"))));
+    return job->train.matmul_precision;
+  };
+  EXPECT_EQ(resolve({})->train.matmul_precision, MatmulPrecision::kDefault);
+  EXPECT_EQ(precision("default"), MatmulPrecision::kDefault);
+  EXPECT_EQ(precision("high"), MatmulPrecision::kHigh);
+  EXPECT_EQ(precision("tensorfloat32"), MatmulPrecision::kHigh);
+  EXPECT_EQ(precision("highest"), MatmulPrecision::kHighest);
+  EXPECT_EQ(precision("float32"), MatmulPrecision::kHighest);
+  EXPECT_THAT(error_of(load({"matmul_precision=precise"})), HasSubstr("matmul_precision=highest"));
+}
+
 TEST_F(PrecisionKeys, GpusHaveBfloat16) {
   EXPECT_EQ(dtype(here(std::nullopt, 8)), ComputeType::kBfloat16);
   EXPECT_EQ(dtype(here(std::nullopt), {"hardware=gpu"}), ComputeType::kBfloat16);

@@ -67,16 +67,19 @@ HWY_INLINE void moments(int64_t begin, int64_t end, const AdamStep& step, const 
   });
 }
 
-void adam(int64_t begin, int64_t end, const AdamStep& step, const float* grads, float* params,
-          const Tensor& m, float* v) {
+void adam(int64_t begin, int64_t end, const AdamStep& step, const float* grads,
+          const Tensor& params, const Tensor& m, float* v) {
   const FloatVec rate = hn::Set(FloatTag(), static_cast<float>(step.learning_rate));
   const FloatVec kept =
       hn::Set(FloatTag(), static_cast<float>(1 - step.learning_rate * step.weight_decay));
-  with_type(m.dtype, [&](auto number) {
-    moments(begin, end, step, grads, static_cast<decltype(number)*>(m.data), v,
-            [&](Slice s, FloatVec update) {
-              s.store(hn::NegMulAdd(rate, update, hn::Mul(s.load(params), kept)), params);
-            });
+  with_type(params.dtype, [&](auto parameter) {
+    auto* const p = static_cast<decltype(parameter)*>(params.data);
+    with_type(m.dtype, [&](auto number) {
+      moments(begin, end, step, grads, static_cast<decltype(number)*>(m.data), v,
+              [&](Slice s, FloatVec update) {
+                s.store(hn::NegMulAdd(rate, update, hn::Mul(s.load(p), kept)), p);
+              });
+    });
   });
 }
 
@@ -88,10 +91,14 @@ void adam_direction(int64_t begin, int64_t end, const AdamStep& step, float* gra
   });
 }
 
-void apply_update(int64_t n, float rate, float kept, const float* direction, float* params) {
+void apply_update(DType dtype, int64_t n, float rate, float kept, const float* direction,
+                  void* params) {
   const FloatVec by = hn::Set(FloatTag(), rate), keep = hn::Set(FloatTag(), kept);
-  for_slices(n, [&](Slice s) {
-    s.store(hn::NegMulAdd(by, s.load(direction), hn::Mul(s.load(params), keep)), params);
+  with_type(dtype, [&](auto number) {
+    auto* const p = static_cast<decltype(number)*>(params);
+    for_slices(n, [&](Slice s) {
+      s.store(hn::NegMulAdd(by, s.load(direction), hn::Mul(s.load(p), keep)), p);
+    });
   });
 }
 
@@ -110,7 +117,7 @@ HWY_EXPORT(apply_update);
 void CpuOps::do_adam(const AdamStep& step, const Tensor& grads, const Tensor& params,
                      const Tensor& m, const Tensor& v) {
   elementwise(grads, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(adam)(begin, end, step, grads.f32(), params.f32(), m, v.f32());
+    HWY_DYNAMIC_DISPATCH(adam)(begin, end, step, grads.f32(), params, m, v.f32());
   });
 }
 
@@ -125,8 +132,8 @@ void CpuOps::do_apply_update(double rate, double kept, const Tensor& direction,
                              const Tensor& params) {
   elementwise(params, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(apply_update)
-    (end - begin, static_cast<float>(rate), static_cast<float>(kept), direction.f32() + begin,
-     params.f32() + begin);
+    (params.dtype, end - begin, static_cast<float>(rate), static_cast<float>(kept),
+     direction.f32() + begin, at(params, begin));
   });
 }
 

@@ -96,8 +96,10 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include <algorithm>
+#include <array>
 #include <cstring>
 
+#include "trainer_core/base/tensor_rows.h"
 #include "trainer_core/ops/checks.h"
 #include "trainer_core/ops/cpu/cpu_ops.h"
 #include "trainer_core/ops/cpu/sums.h"
@@ -133,6 +135,23 @@ void CpuOps::do_fill(const Tensor& x, float value) {
   });
 }
 
+namespace {
+
+// Values of bf16 are drawn in fp32, chunk by chunk, and rounded.
+void fill_row(const NormalStream& values, int64_t first, const Tensor& x) {
+  if (x.dtype == DType::kF32)
+    return trainer::fill_normal(values, first, {x.f32(), static_cast<size_t>(x.elements())});
+  std::array<float, 256> chunk{};
+  constexpr auto kChunk = static_cast<int64_t>(chunk.size());
+  for (int64_t begin = 0; begin < x.elements(); begin += kChunk) {
+    const int64_t count = std::min(kChunk, x.elements() - begin);
+    trainer::fill_normal(values, first + begin, {chunk.data(), static_cast<size_t>(count)});
+    HWY_DYNAMIC_DISPATCH(convert)(count, DType::kF32, chunk.data(), x.dtype, at(x, begin));
+  }
+}
+
+}  // namespace
+
 void CpuOps::do_fill_normal(const NormalStream& values, int64_t first, int64_t pitch,
                             const Tensor& x) {
   const int64_t width = x.dim(1);
@@ -140,8 +159,7 @@ void CpuOps::do_fill_normal(const NormalStream& values, int64_t first, int64_t p
     while (begin < end) {
       const int64_t row = begin / width, column = begin % width;
       const int64_t count = std::min(end - begin, width - column);
-      trainer::fill_normal(values, first + row * pitch + column,
-                           {x.f32() + begin, static_cast<size_t>(count)});
+      fill_row(values, first + row * pitch + column, tensor_at(x, begin, {count}));
       begin += count;
     }
   });
@@ -149,10 +167,10 @@ void CpuOps::do_fill_normal(const NormalStream& values, int64_t first, int64_t p
 
 void CpuOps::do_copy(const Tensor& from, const Tensor& to) {
   if (from.dtype != to.dtype) {
-    return elementwise(
-        from, [in = from.f32(), out = static_cast<Bf16*>(to.data)](int64_t i, int64_t end) {
-          for (; i < end; ++i) out[i] = Bf16::round(in[i]);
-        });
+    return elementwise(from, [&](int64_t begin, int64_t end) {
+      HWY_DYNAMIC_DISPATCH(convert)
+      (end - begin, from.dtype, at(from, begin), to.dtype, at(to, begin));
+    });
   }
   const size_t bytes = dtype_bytes(from.dtype);
   elementwise(from, [&](int64_t begin, int64_t end) {

@@ -120,6 +120,11 @@ const char* name_of(Epilogue kind) {
   return "";
 }
 
+const char* operand_name(const LibraryProduct& p) {
+  if (p.operand_type == DType::kBf16) return "bf16";
+  return p.tf32 ? "tf32" : "fp32";
+}
+
 LibraryAnswer no_algorithm() {
   return {.kind = LibraryAnswer::Kind::kNone, .why = "it has no algorithm for it"};
 }
@@ -174,11 +179,11 @@ class CublasLt final : public MatrixLibrary {
 
   static std::string text_of(const LibraryProduct& p, const Alignments& aligned,
                              size_t workspace_bytes) {
-    std::string text = absl::StrCat(p.m, ",", p.n, ",", p.k, p.transpose_a ? ",t" : ",n",
-                                    p.transpose_b ? "t" : "n", p.accumulate ? ",add," : ",set,",
-                                    p.operand_type == DType::kBf16 ? "bf16," : "fp32,",
-                                    p.type == DType::kBf16 ? "bf16," : "fp32,", aligned.a, ",",
-                                    aligned.b, ",", aligned.c, ",", workspace_bytes);
+    std::string text =
+        absl::StrCat(p.m, ",", p.n, ",", p.k, p.transpose_a ? ",t" : ",n",
+                     p.transpose_b ? "t" : "n", p.accumulate ? ",add," : ",set,", operand_name(p),
+                     ",", p.type == DType::kBf16 ? "bf16," : "fp32,", aligned.a, ",", aligned.b,
+                     ",", aligned.c, ",", workspace_bytes);
     // No suffix without an epilogue, as in files of earlier versions.
     const Epilogue kind = p.epilogue.kind;
     if (kind != Epilogue::kNone)
@@ -203,7 +208,8 @@ class CublasLt final : public MatrixLibrary {
 
   Prepared describe(const LibraryProduct& p) const {
     Prepared result;
-    check(library_.product_create(&result.product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+    const auto compute = p.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    check(library_.product_create(&result.product, compute, CUDA_R_32F),
           "cublasLtMatmulDescCreate");
     const auto operation = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
     set(result.product, CUBLASLT_MATMUL_DESC_TRANSA, operation(p.transpose_b));

@@ -66,6 +66,8 @@ struct CudaOptions {
   // False: built-in kernels compute all GEMMs and attention, as on a node without cuBLASLt and
   // cuDNN.
   bool use_libraries = true;
+  // Whether cuBLASLt rounds the operands of fp32 GEMMs to TF32. Built-in kernels compute in fp32.
+  bool allows_tf32 = false;
 };
 
 // Returns the operations on a device, with a stream of their own. cuBLASLt computes the GEMMs if

@@ -156,7 +156,8 @@ class GpuBackend final : public Backend {
         memory_(device_.index),
         ops_(cuda_ops({.device = device_.index,
                        .scratch_bytes = options.scratch_bytes,
-                       .algorithms_path = options.algorithms_path})) {}
+                       .algorithms_path = options.algorithms_path,
+                       .allows_tf32 = options.allows_tf32})) {}
 
   Ops& ops() override { return *ops_; }
   const DeviceMemory& memory() const override { return memory_; }

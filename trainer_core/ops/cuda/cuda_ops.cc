@@ -36,6 +36,7 @@ void* mutable_at(const Tensor& x, int64_t element) {
 
 CudaOps::CudaOps(const CudaOptions& options)
     : device_(selected(options.device)),
+      allows_tf32_(options.allows_tf32),
       queue_(std::make_shared<Queue>(device_)),
       stream_(queue_->stream()),
       scratch_(options.scratch_bytes) {
@@ -109,10 +110,11 @@ void CudaOps::do_fill_normal(const NormalStream& values, int64_t first, int64_t 
                               .pitch = pitch,
                               .rows = x.dim(0),
                               .width = x.dim(1),
-                              .x = x.f32()});
+                              .dtype = x.dtype,
+                              .x = x.float_data()});
 }
 void CudaOps::do_copy(const Tensor& from, const Tensor& to) {
-  if (from.dtype == DType::kF32 && to.dtype == DType::kBf16)
+  if (from.dtype != to.dtype)
     return convert(stream_, from.elements(), from.dtype, from.data, to.dtype, to.data);
   if (from.bytes() == 0) return;
   // CUDA derives the direction from the addresses.

@@ -89,6 +89,7 @@ class CudaOps final : public Ops {
             const Tensor& weights, const Tensor& losses, const Tensor& gradient);
 
   const int device_;
+  const bool allows_tf32_;
   const std::shared_ptr<Queue> queue_;
   const cudaStream_t stream_;  // owned by queue_
   CudaMemory scratch_;

@@ -44,7 +44,8 @@ struct NormalFill {
   float factor;  // NormalStream::std
   int64_t first, pitch;
   int64_t rows, width;
-  float* x;  // (rows, width)
+  DType dtype;
+  void* x;  // (rows, width), in fp32 or bf16
 };
 void fill_normal(cudaStream_t, const NormalFill&);
 
@@ -237,8 +238,8 @@ struct FactoredDirection {
   const float* column_means;
 };
 void factored_direction(cudaStream_t, const FactoredDirection&);
-void apply_update(cudaStream_t, int64_t n, float rate, float kept, const float* direction,
-                  float* params);
+void apply_update(cudaStream_t, float rate, float kept, const float* direction,
+                  const Tensor& params);
 
 // quantize.cu
 void abs_max(cudaStream_t, DType, int64_t rows, int64_t width, const void* x, ScaleOf, float* amax);

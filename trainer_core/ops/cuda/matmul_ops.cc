@@ -128,7 +128,8 @@ bool CudaOps::multiply_by_library(const Tensor& a, bool ta, const Tensor& b, boo
                          .b = operand(b),
                          .type = c.dtype,
                          .c = c.float_data(),
-                         .epilogue = {}};
+                         .epilogue = {},
+                         .tf32 = !half && allows_tf32_};
   if (epilogue != nullptr) {
     product.epilogue = {.kind = kind_of(*epilogue), .bias = nullptr, .pre = epilogue->pre.data};
     const bool with_bias = epilogue->bias.data != nullptr;

@@ -41,6 +41,9 @@ struct LibraryProduct {
   DType type;
   void* c;
   LibraryEpilogue epilogue{};
+  // Whether operands of fp32 are rounded to TF32 (10 bits of mantissa) for the tensor cores. Sums
+  // are fp32 either way.
+  bool tf32 = false;
 };
 
 // cuBLASLt on one device. Called by one thread at a time.

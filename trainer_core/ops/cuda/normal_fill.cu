@@ -14,6 +14,7 @@ constexpr int64_t kWords = 4;
 
 // Each thread handles one position of the stream at a time, among those that a row of x overlaps:
 // up to four neighbouring elements of x.
+template <class T>
 __global__ void fill_normal_kernel(NormalFill args) {
   const int64_t positions = args.width / kWords + 2;
   for (int64_t i = global_index(); i < args.rows * positions; i += global_count()) {
@@ -21,11 +22,12 @@ __global__ void fill_normal_kernel(NormalFill args) {
     const int64_t value = (from / kWords + i % positions) * kWords;
     uint32_t words[kWords];
     random_words(args.key, static_cast<uint64_t>(value / kWords), args.stream, words);
-    float* const x = args.x + row * args.width;
+    T* const x = static_cast<T*>(args.x) + row * args.width;
 #pragma unroll
     for (int64_t j = 0; j < kWords; ++j) {
       const int64_t column = value + j - from;
-      if (column >= 0 && column < args.width) x[column] = args.factor * normal_from_bits(words[j]);
+      if (column >= 0 && column < args.width)
+        x[column] = from_float<T>(args.factor * normal_from_bits(words[j]));
     }
   }
 }
@@ -33,8 +35,10 @@ __global__ void fill_normal_kernel(NormalFill args) {
 }  // namespace
 
 void fill_normal(cudaStream_t stream, const NormalFill& args) {
-  launch(stream, blocks_for(args.rows * (args.width / kWords + 2)), kThreads, fill_normal_kernel,
-         args);
+  with_type(args.dtype, [&](auto number) {
+    launch(stream, blocks_for(args.rows * (args.width / kWords + 2)), kThreads,
+           fill_normal_kernel<decltype(number)>, args);
+  });
 }
 
 }  // namespace muster::trainer::cuda

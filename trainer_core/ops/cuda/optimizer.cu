@@ -52,12 +52,11 @@ __device__ inline float direction(const Adam& step, int64_t i, float grad, M* m,
   return m_new * step.m_correction / (sqrtf(v_new * step.v_correction + step.eps_root) + step.eps);
 }
 
-template <class M>
-__global__ void adam_kernel(int64_t n, Adam step, const float* grads, float* params, M* m,
-                            float* v) {
+template <class P, class M>
+__global__ void adam_kernel(int64_t n, Adam step, const float* grads, P* params, M* m, float* v) {
   for (int64_t i = global_index(); i < n; i += global_count()) {
     const float update = direction(step, i, grads[i], m, v);
-    params[i] = params[i] * step.kept - step.rate * update;
+    params[i] = from_float<P>(to_float(params[i]) * step.kept - step.rate * update);
   }
 }
 
@@ -93,10 +92,11 @@ __global__ void factored_direction_kernel(FactoredDirection args) {
   }
 }
 
+template <class P>
 __global__ void apply_update_kernel(int64_t n, float rate, float kept, const float* direction,
-                                    float* params) {
+                                    P* params) {
   for (int64_t i = global_index(); i < n; i += global_count())
-    params[i] = params[i] * kept - rate * direction[i];
+    params[i] = from_float<P>(to_float(params[i]) * kept - rate * direction[i]);
 }
 
 }  // namespace
@@ -104,10 +104,13 @@ __global__ void apply_update_kernel(int64_t n, float rate, float kept, const flo
 void adam(cudaStream_t stream, const AdamStep& step, const Tensor& grads, const Tensor& params,
           const Tensor& m, const Tensor& v) {
   const int64_t n = grads.elements();
-  with_type(m.dtype, [&](auto number) {
-    using M = decltype(number);
-    launch(stream, blocks_for(n), kThreads, adam_kernel<M>, n, Adam::of(step), grads.f32(),
-           params.f32(), static_cast<M*>(m.data), v.f32());
+  with_type(params.dtype, [&](auto parameter) {
+    using P = decltype(parameter);
+    with_type(m.dtype, [&](auto number) {
+      using M = decltype(number);
+      launch(stream, blocks_for(n), kThreads, adam_kernel<P, M>, n, Adam::of(step), grads.f32(),
+             static_cast<P*>(params.data), static_cast<M*>(m.data), v.f32());
+    });
   });
 }
 
@@ -138,9 +141,14 @@ void factored_direction(cudaStream_t stream, const FactoredDirection& args) {
   launch(stream, blocks_for(args.rows * args.width), kThreads, factored_direction_kernel, args);
 }
 
-void apply_update(cudaStream_t stream, int64_t n, float rate, float kept, const float* direction,
-                  float* params) {
-  launch(stream, blocks_for(n), kThreads, apply_update_kernel, n, rate, kept, direction, params);
+void apply_update(cudaStream_t stream, float rate, float kept, const float* direction,
+                  const Tensor& params) {
+  const int64_t n = params.elements();
+  with_type(params.dtype, [&](auto number) {
+    using P = decltype(number);
+    launch(stream, blocks_for(n), kThreads, apply_update_kernel<P>, n, rate, kept, direction,
+           static_cast<P*>(params.data));
+  });
 }
 
 }  // namespace muster::trainer::cuda

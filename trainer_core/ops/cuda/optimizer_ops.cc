@@ -68,8 +68,8 @@ void CudaOps::do_adafactor_factored_direction(const AdafactorStep& step, const T
 
 void CudaOps::do_apply_update(double rate, double kept, const Tensor& direction,
                               const Tensor& params) {
-  cuda::apply_update(stream_, params.elements(), static_cast<float>(rate), static_cast<float>(kept),
-                     direction.f32(), params.f32());
+  cuda::apply_update(stream_, static_cast<float>(rate), static_cast<float>(kept), direction.f32(),
+                     params);
 }
 
 }  // namespace muster::trainer::cuda

@@ -75,6 +75,21 @@ TEST(TrainConfig, EveryKeyIsRequiredAndTyped) {
   }
 }
 
+// The keys are absent from configs of older checkpoints, and from those with the defaults.
+TEST(TrainConfig, PrecisionKeysAreOptional) {
+  const Json plain = to_json(valid_config());
+  EXPECT_FALSE(plain.contains("weight_dtype") || plain.contains("matmul_precision"));
+  TrainConfig config = valid_config();
+  config.weight_dtype = ComputeType::kBfloat16;
+  config.matmul_precision = MatmulPrecision::kHighest;
+  const Json json = to_json(config);
+  EXPECT_EQ(json.at("weight_dtype"), "bfloat16");
+  EXPECT_EQ(json.at("matmul_precision"), "highest");
+  EXPECT_EQ(*train_config_from_json(json), config);
+  EXPECT_THAT(error_of([](Json& j) { j["weight_dtype"] = "float16"; }),
+              HasSubstr(R"(weight_dtype is "float16", but must be "float32" or "bfloat16")"));
+}
+
 TEST(TrainConfig, WrongValues) {
   const auto error_with = [](const std::string& key, const Json& value) {
     return error_of([&](Json& j) { j[key] = value; });

@@ -12,8 +12,10 @@
 
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/hugging_face_goldens.h"
+#include "trainer_core/base/bf16.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/safetensors.h"
+#include "trainer_core/model/scaling_state.h"
 #include "trainer_core/tools/debug_step.h"
 
 namespace muster::trainer {
@@ -63,9 +65,11 @@ class Convert : public testing::Test {
   std::string file(const std::string& name) const { return folder_.file(name); }
 
   // Writes a checkpoint of a model with random values.
-  void make_checkpoint(const std::string& name, const ModelConfig& model) {
+  void make_checkpoint(const std::string& name, const ModelConfig& model,
+                       ComputeType weight_dtype = ComputeType::kFloat32) {
     TrainConfig config;
     config.model = model;
+    config.weight_dtype = weight_dtype;
     config.steps = config.optimizer.schedule_steps = 1;
     config.max_target_length = 14;
     config.checkpoint_directory = file(name) + "/checkpoints";
@@ -74,12 +78,17 @@ class Convert : public testing::Test {
     init_params(table, 3, params.data());
     // Norms that are all one would hide errors.
     for (size_t i = 0; i < params.size(); i += 7) params[i] += 0.125F;
+    if (weight_dtype == ComputeType::kBfloat16) {
+      std::vector<Bf16> rounded;
+      for (const float value : params) rounded.push_back(Bf16::round(value));
+      std::memcpy(params.data(), rounded.data(), rounded.size() * sizeof(Bf16));
+    }
     const CheckpointStore store(config.checkpoint_directory, -1);
     ASSERT_TRUE(store.prepare().ok());
     std::vector<std::string> notes;
     const auto status =
         store.save({.folder = "", .step = 5, .samples = 0, .config = to_json(config)},
-                   {.params = ShardedTensors::whole({table.begin(), table.end()}),
+                   {.params = ShardedTensors::whole(model_rows(table, model, config.weight_type())),
                     .optimizer = "none",
                     .state = {}},
                    {params, {}}, notes);
@@ -216,6 +225,24 @@ TEST_F(Convert, NamesAValueBeyondTheType) {
   const auto rounded = run(file("wide"), "brain", StoredType::kBf16);
   ASSERT_TRUE(rounded.ok()) << rounded.status();
   EXPECT_GT(rounded->rounded, 1000U);
+}
+
+// Weights of bf16 are exported as they are, and as any other type on request.
+TEST_F(Convert, WeightsOfBf16StayBf16) {
+  const auto model = read_hugging_face_config(hugging_face_golden("llama_mha"));
+  ASSERT_TRUE(model.ok());
+  make_checkpoint("narrow", model->model, ComputeType::kBfloat16);
+  const auto exported = run(file("narrow"), "as-it-is"),
+             widened = run(file("narrow"), "wide", StoredType::kF32);
+  ASSERT_TRUE(exported.ok() && widened.ok()) << exported.status() << widened.status();
+  EXPECT_EQ(exported->stored, StoredType::kBf16);
+  EXPECT_EQ(exported->rounded, 0U);
+  EXPECT_EQ(widened->stored, StoredType::kF32);
+  const std::vector<float> ours = logits(file("narrow"));
+  EXPECT_EQ(logits(file("as-it-is")), logits(file("wide")));
+  const std::vector<float> theirs = logits(file("wide"));
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (size_t i = 0; i < ours.size(); ++i) ASSERT_NEAR(ours[i], theirs[i], 1e-5) << i;
 }
 
 TEST_F(Convert, AcceptsTheFolderOfARunAndItsCheckpoints) {

@@ -170,7 +170,10 @@ class MeshTrainer {
     run.sent = sent_bytes(groups);
     if (groups.mesh().coordinate(groups.rank())[0] != 0) return run;
     for_stored(rank_model.plan().model.sharding.layout, [&](size_t stored, size_t in_table) {
-      params[in_table] = rank_model.model().params()[stored];
+      const Tensor all = rank_model.model().parameters();
+      params[in_table] = all.dtype == DType::kBf16
+                             ? static_cast<const Bf16*>(all.data)[stored].value()
+                             : all.f32()[stored];
     });
     return run;
   }
@@ -186,8 +189,13 @@ class MeshTrainer {
     init_params(layout.table(), config.init_weights_seed, whole.data());
     // Perturbs the parameters, so that biases and gains differ from their initial values.
     for (size_t i = 0; i < whole.size(); ++i) whole[i] += 0.01F * std::sin(static_cast<float>(i));
+    const Tensor all = rank_model.model().parameters();
     for_stored(layout, [&](size_t stored, size_t in_table) {
-      rank_model.model().params()[stored] = whole[in_table];
+      if (all.dtype == DType::kBf16) {
+        static_cast<Bf16*>(all.data)[stored] = Bf16::round(whole[in_table]);
+      } else {
+        all.f32()[stored] = whole[in_table];
+      }
     });
   }
 

@@ -38,14 +38,14 @@ void run_step(const TrainConfig& config, ProcessGroups& groups) {
   Arena arena(plan.memory());
   std::ranges::fill(words_of(arena), kUntouched);
   const auto ops = cpu_ops(1);
-  ShardedParameters parameters(plan.model, arena, *ops, groups);
+  ShardedParameters parameters(plan.model, arena, *ops, &groups);
   std::optional<MeshExchange> exchange;
   if (plan.model.part().exchanges()) exchange.emplace(plan.model, arena, *ops, groups);
   Transformer model(plan.model, arena, *ops, &parameters, exchange ? &*exchange : nullptr);
   const std::span<float> state = {arena.f32(plan.model.optimizer_state),
                                   static_cast<size_t>(plan.optimizer->state_elements())};
   // Initialises the parameters; their values do not matter.
-  std::ranges::fill(model.params(), 0.0F);
+  ops->fill(model.parameters(), 0);
   std::ranges::fill(state, 0.0F);
   TrainingData read = config.packed() ? packed_documents(config) : TrainingData();
   const auto data = StepData::training(config, groups.rank(), read);
@@ -59,7 +59,7 @@ void run_step(const TrainConfig& config, ProcessGroups& groups) {
   GroupSums sums(groups);
   ASSERT_TRUE(
       plan.optimizer
-          ->update(*ops, {.learning_rate = 1e-3}, {model.params(), model.grads(), state}, &sums)
+          ->update(*ops, {.learning_rate = 1e-3}, {model.parameters(), model.grads(), state}, &sums)
           .ok());
   // A bf16 tile takes less than its slots.
   if (config.dtype == ComputeType::kBfloat16) {
@@ -78,6 +78,26 @@ TEST(ShardedMemory, IsThePlansToTheByte) {
       const TrainConfig config = config_of(model, 3, zero_stage);
       on_mesh(mesh_of(config.mesh), [&](ProcessGroups& groups) { run_step(config, groups); });
       ASSERT_FALSE(HasFailure());
+    }
+  }
+}
+
+// Slots of vectors, and with activations of fp32 those of everything, on one rank and on several.
+// Buckets are multiples of a cache line, without gaps between them.
+TEST(ShardedMemory, IsThePlansToTheByteWithWeightsOfBf16) {
+  for (const ModelConfig& model : {sharded_llama(), sharded_gpt(), sharded_glam()}) {
+    for (const ComputeType dtype : {ComputeType::kBfloat16, ComputeType::kFloat32}) {
+      for (const auto& [fsdp, zero_stage] : {std::pair{1, 3}, {1, 1}, {4, 1}, {4, 2}, {4, 3}}) {
+        TrainConfig config = config_of(model, fsdp, zero_stage);
+        config.model.vocab_size = config.model.mlp_dim = 64;
+        config.model.emb_dim = 16, config.model.head_dim = 8;
+        if (config.model.relative_buckets.exist()) config.model.relative_buckets.count = 8;
+        if (config.model.experts.count > 1) config.model.experts.mlp_dim = 64;
+        config.dtype = dtype;
+        config.weight_dtype = ComputeType::kBfloat16;
+        on_mesh(mesh_of(config.mesh), [&](ProcessGroups& groups) { run_step(config, groups); });
+        ASSERT_FALSE(HasFailure()) << fsdp << " ranks, dtype " << name_of(kComputeTypeNames, dtype);
+      }
     }
   }
 }
@@ -175,6 +195,14 @@ TEST(ShardedMemory, StagesStoreTheirShares) {
   EXPECT_LT(share(3, MemoryCategory::kGathered), 0.6);
   EXPECT_LT(share(2, MemoryCategory::kGradients), 0.7);
   EXPECT_EQ(share(2, MemoryCategory::kGradients), share(3, MemoryCategory::kGradients));
+
+  // A rank stores half as weights of bf16, and gathers in the type of activations.
+  TrainConfig weights = config_of(model, 8, 3);
+  weights.weight_dtype = ComputeType::kBfloat16;
+  EXPECT_NEAR(static_cast<double>(category(weights, MemoryCategory::kParameters)) / whole, 1.0 / 16,
+              1e-3);
+  EXPECT_EQ(static_cast<double>(category(weights, MemoryCategory::kGathered)) / whole,
+            share(3, MemoryCategory::kGathered));
 
   TrainConfig bf16 = config_of(model, 8, 3);
   bf16.dtype = ComputeType::kBfloat16;

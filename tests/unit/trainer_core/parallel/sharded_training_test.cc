@@ -242,7 +242,7 @@ TEST(ShardedTraining, ARankThatEndsInAPassDoesNotWaitForAHungPeer) {
       const TrainingPlan plan = plan_training(config, 1, Staging::kNo, 0);
       const Arena arena(plan.memory());
       const auto ops = cpu_ops(1);
-      ShardedParameters(plan.model, arena, *ops, groups).prefetch(0);
+      ShardedParameters(plan.model, arena, *ops, &groups).prefetch(0);
       gone.count_down();
     } else {
       gone.wait();

@@ -27,6 +27,27 @@ TEST(TrainingPlan, HasExactlyTheOptimizersState) {
   EXPECT_EQ(optimizer_bytes(OptimizerType::kAdafactor), 4 * n);  // no matrix is large enough
 }
 
+// Parameters, their copy and their checkpoint take half; gradients and the second moment do not.
+TEST(TrainingPlan, WeightsOfBf16TakeHalf) {
+  TrainConfig config = tiny_config(1);
+  config.enable_checkpointing = true;
+  config.dtype = config.weight_dtype = config.optimizer.mu_dtype = ComputeType::kBfloat16;
+  const TrainingPlan plan = plan_training(config, 1, Staging::kYes);
+  const auto n = static_cast<size_t>(parameter_count(plan.model.params));
+  const auto bytes = [&](MemoryCategory category) {
+    return plan.memory().category_bytes(category);
+  };
+  ASSERT_EQ(n % 2, 0U);
+  EXPECT_EQ(bytes(MemoryCategory::kParameters), 2 * n);
+  EXPECT_EQ(bytes(MemoryCategory::kGradients), 4 * n);
+  EXPECT_EQ(bytes(MemoryCategory::kOptimizer), (2 + 4) * n);
+  EXPECT_EQ(bytes(MemoryCategory::kCheckpoint), (2 + 2 + 4) * n);
+  EXPECT_EQ(plan.checkpoint_layout().bytes(), (2 + 2 + 4) * n);
+  // The vectors of the end, and of two layers, as passes read them.
+  const auto width = static_cast<size_t>(config.model.emb_dim);
+  EXPECT_EQ(bytes(MemoryCategory::kGathered), (1 + 2 + 2) * width * sizeof(float));
+}
+
 TEST(TrainingPlan, OnlyWritersPlanACopyOfTheState) {
   TrainConfig many = tiny_config(4);
   many.enable_checkpointing = true;

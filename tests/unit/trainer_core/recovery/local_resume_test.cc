@@ -95,6 +95,22 @@ TEST_F(LocalResume, FromMemoryIsBitIdentical) {
   }
 }
 
+TEST_F(LocalResume, WeightsInBf16AreBitIdentical) {
+  const auto narrow = [&](const std::string& name) {
+    TrainConfig with = config(name);
+    with.dtype = with.weight_dtype = with.optimizer.mu_dtype = ComputeType::kBfloat16;
+    return with;
+  };
+  const std::vector<double> whole = run_with(narrow("whole")).losses();
+  int64_t at = 0;
+  run_and_die(narrow("parts"), 14, at);
+  fs::remove_all(place(0).folder);
+  const RunResult second = run_with(narrow("parts"));
+  ASSERT_THAT(second.codes, Each(ExitCode::kOk)) << second.err;
+  EXPECT_THAT(second.out, HasSubstr("restored local checkpoint of step " + std::to_string(at)));
+  EXPECT_EQ(second.losses(), std::vector<double>(whole.begin() + at, whole.end()));
+}
+
 TEST_F(LocalResume, ALostNodeIsRestoredFromTheOthersCopy) {
   const std::vector<double> whole = run_with(config("whole")).losses();
   int64_t at = 0;

@@ -6,9 +6,11 @@ namespace muster::trainer {
 namespace {
 
 double peak_of(std::string_view name, ComputeType dtype,
-               QuantizationType quantization = QuantizationType::kNone) {
+               QuantizationType quantization = QuantizationType::kNone,
+               MatmulPrecision precision = MatmulPrecision::kHighest) {
   TrainConfig config;
   config.dtype = dtype;
+  config.matmul_precision = precision;
   config.model.quantization.type = quantization;
   const auto peak = data_sheet_peak(name, config);
   return peak ? peak->tflops : 0;
@@ -30,6 +32,25 @@ TEST(DataSheetPeak, DependsOnDeviceFormAndType) {
   EXPECT_EQ(peak_of("NVIDIA L4", kBf16), 121);
   EXPECT_EQ(peak_of("NVIDIA L40S", kBf16), 362);
   EXPECT_EQ(peak_of("NVIDIA GB200", kBf16), 2500);
+}
+
+// matmul_precision selects among the figures of float32 and no others.
+TEST(DataSheetPeak, OfFloat32DependsOnMatmulPrecision) {
+  for (const auto tf32 : {MatmulPrecision::kDefault, MatmulPrecision::kHigh}) {
+    const auto peak = [&](std::string_view name, ComputeType dtype = ComputeType::kFloat32) {
+      return peak_of(name, dtype, QuantizationType::kNone, tf32);
+    };
+    EXPECT_EQ(peak("NVIDIA H100 80GB HBM3"), 494.7);
+    EXPECT_EQ(peak("NVIDIA H200"), 494.7);
+    EXPECT_EQ(peak("NVIDIA A100-SXM4-80GB"), 156);
+    EXPECT_EQ(peak("NVIDIA H200", ComputeType::kBfloat16), 989);
+    TrainConfig config;
+    config.matmul_precision = tf32;
+    EXPECT_EQ(data_sheet_peak("NVIDIA H200", config)->type, "tensorfloat32");
+  }
+  TrainConfig highest;
+  highest.matmul_precision = MatmulPrecision::kHighest;
+  EXPECT_EQ(data_sheet_peak("NVIDIA H200", highest)->type, "float32");
 }
 
 TEST(DataSheetPeak, IsUnknownForOtherDevicesPartsAndTypes) {

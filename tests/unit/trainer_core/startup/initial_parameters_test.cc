@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <map>
 #include <sstream>
 #include <thread>
 
@@ -155,6 +156,46 @@ TEST_F(LoadParameters, RopesOtherLayoutIsReordered) {
   EXPECT_EQ(reordered, 2 * model.num_layers);
   EXPECT_NE(expected, stored);
   EXPECT_EQ(loaded.whole, expected);
+}
+
+// Drawn or read, a block of bf16 has the values of one of fp32, each rounded.
+TEST_F(LoadParameters, ABlockOfBf16HasTheRoundedValues) {
+  for (const bool reads : {false, true}) {
+    for (const PositionType position_type : {PositionType::kRope, PositionType::kRopeInterleaved}) {
+      TrainConfig config = tiny_config(1);
+      config.model.position_type = position_type;
+      config.load_parameters_path = folder_.file("from");
+      const Mesh mesh = mesh_of(config.mesh);
+      const LocalWorld world(1, std::chrono::milliseconds(60'000));
+      ProcessGroups groups(world.join(0), mesh, nullptr);
+      const auto ops = cpu_ops(1);
+      // Boxes of the same tensor are in the same order.
+      const auto values = [&](DType stored) {
+        const auto layout =
+            ShardLayout::of(config.model, mesh, 0, DType::kBf16, /*pipeline_chunks=*/1, stored);
+        std::vector<float> block(static_cast<size_t>(layout.stored_floats()));
+        const Tensor params = Tensor::of(stored, block.data(), {layout.elements()});
+        std::ostringstream out;
+        if (reads) {
+          EXPECT_TRUE(load_parameters(config, layout, block, groups, out).ok());
+        } else {
+          draw_parameters(*ops, config, layout, params);
+        }
+        std::map<std::string, std::vector<float>> by_tensor;
+        for (const TensorBox& box : layout.stored_boxes()) {
+          for (int64_t i = box.offset; i < box.offset + box.elements(); ++i) {
+            by_tensor[box.tensor].push_back(stored == DType::kBf16
+                                                ? static_cast<const Bf16*>(params.data)[i].value()
+                                                : Bf16::round(params.f32()[i]).value());
+          }
+        }
+        return by_tensor;
+      };
+      const auto expected = values(DType::kF32);
+      EXPECT_EQ(expected.size(), model_params(config.model).size());
+      EXPECT_EQ(values(DType::kBf16), expected) << "read: " << reads;
+    }
+  }
 }
 
 TEST_F(LoadParameters, AModelWithoutRopeIsRefused) {

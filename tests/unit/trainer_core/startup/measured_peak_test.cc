@@ -87,6 +87,9 @@ TEST(PeakKey, NamesTheMachineTheDeviceTheThreadsAndTheType) {
   EXPECT_TRUE(key.ends_with("|3 threads|bfloat16")) << key;
   EXPECT_NE(key, peak_key(*cpu_backend(2), DType::kBf16));
   EXPECT_NE(key, peak_key(*cpu_backend(3), DType::kF32));
+  // A CPU has no TF32.
+  EXPECT_EQ(peak_key(*cpu_backend(3), DType::kF32, /*tf32=*/true),
+            peak_key(*cpu_backend(3), DType::kF32));
 }
 
 }  // namespace
