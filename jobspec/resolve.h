@@ -33,8 +33,8 @@ struct LaunchOptions {
   std::string user;
   int32_t priority = 0;
   std::optional<int32_t> gpus_per_rank;            // unset: depends on hardware
-  bool own_workers = false;                        // this machine's, without other jobs
-  int32_t node_gpus = 0;                           // that own workers give to ranks; 0: none
+  bool own_workers = false;                        // without other jobs
+  int32_t node_gpus = 0;                           // that a node gives to the job; 0: none, unknown
   std::optional<double> cpu_bfloat16_speed;        // precision_keys.h
   std::map<std::string, std::string> environment;  // for every rank
 };

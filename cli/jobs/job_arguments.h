@@ -27,6 +27,11 @@ struct JobArguments {
   std::optional<int32_t> min_nodes;
   std::optional<int32_t> gpus_per_rank;
   bool own_workers = false;  // The command starts workers for this job alone.
+  // What load_config() returns, for a caller that has loaded it already.
+  std::optional<jobspec::Config> config;
+  // GPUs of each node, for commands whose nodes are other machines (node_gpus.h). Unset: this
+  // machine's, with own_workers.
+  std::optional<int32_t> node_gpus;
   int32_t priority = 0;
   // NAME=VALUE, or NAME alone: the value in this process's environment.
   std::vector<std::string> environment;

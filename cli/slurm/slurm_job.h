@@ -26,12 +26,11 @@ struct SlurmJob {
   std::string nodes{};                    // all nodes: "node[1-4]"
   std::vector<std::string> node_names{};  // filled in by enter_slurm_job(), which calls Slurm
   int32_t node_count = 0;
-  int32_t restarts = 0;  // how often it was requeued
-  int32_t ranks_per_node = 1;
+  int32_t restarts = 0;                     // how often it was requeued
+  std::optional<int32_t> ranks_per_node{};  // unset: Slurm reports neither tasks nor GPUs
 };
 
-// FailedPrecondition outside of an allocation. The ranks per node are Slurm's tasks, else its GPUs,
-// else 1.
+// FailedPrecondition outside of an allocation. The ranks per node are Slurm's tasks, else its GPUs.
 absl::StatusOr<SlurmJob> slurm_job(const Variables& environment);
 
 // Returns the name of a run without a name; it is the same after each requeue. Characters that do

@@ -43,6 +43,8 @@ int end_of_output(int error);
 // code: 2 for errors that the user can correct.
 int fail(const absl::Status& status);
 void warn(std::string_view message);
+// Prints "muster: …" to stderr.
+void note(std::string_view message);
 
 // Returns "59s", "3m 07s", "2h 05m" or "4d 03h"; "-" when negative or not finite.
 std::string format_duration(double seconds);

@@ -183,6 +183,21 @@ class SlurmPlaces(SlurmTest):
             self.assertIn(f"rank {rank} of 8 {node} 0,1", printed)
 
 
+    def test_submitted_line_asks_for_all_gpus_of_the_partitions_nodes(self):
+        def script(*words):
+            made = self.muster("slurm", "submit", "--insecure", "--dry-run", "-N", 2, *words, self.base_yml(), "model_name=llama2-7b", "run_name=a",
+                               f"base_output_directory={self.dir}", "dataset_type=synthetic", "hardware=gpu", check=0)
+            return made.stdout, made.stderr
+        text, said = script()
+        self.assertIn("muster: 2 ranks per node: the nodes of Slurm's default partition report 2 GPUs per node; --ranks-per-node N sets another number", said)
+        self.assertIn("#SBATCH --gpus-per-node=2\n", text)
+        self.assertIn("--ranks-per-node 2", text)
+        text, said = script("--ranks-per-node", 1)
+        self.assertNotIn("--gpus-per-node", text)
+        self.assertNotIn("GPUs per node", said)
+        self.assertIn("the nodes of Slurm's partition nowhere report no GPUs", script("-p", "nowhere")[1])
+
+
 class SlurmDefaults(SlurmTest):
     def test_srun_defaults_of_a_site_do_not_reach_the_workers(self):
         job = self.cluster.sbatch("-N2", "--export=NONE", "--wrap", "export FROM_SCRIPT=seen SLURM_MPI_TYPE=nonsense; "
