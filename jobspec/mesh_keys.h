@@ -27,9 +27,9 @@ absl::StatusOr<RequestedMesh> read_mesh(SettingsReader& reader, std::optional<in
                                         std::optional<int32_t> ranks_per_node,
                                         int32_t node_gpus = 0);
 
-// Returns the number of nodes of a job whose keys leave a degree inside a node at -1: its ranks then
-// depend on the nodes' GPUs. `nodes` as for read_mesh(). Nothing for other jobs, and if a key of the
-// mesh is invalid, which read_mesh() reports.
+// Returns the number of nodes of a job whose keys leave a degree inside a node at -1: its ranks
+// then depend on the nodes' GPUs. `nodes` as for read_mesh(). Nothing for other jobs, and if a key
+// of the mesh is invalid, which read_mesh() reports.
 std::optional<int32_t> nodes_of_open_mesh(const Settings& settings, std::optional<int32_t> nodes);
 
 // Reads per_device_batch_size or global_batch_size into the batch of one slice of the mesh, and the

@@ -27,7 +27,7 @@ struct JobArguments {
   std::optional<int32_t> min_nodes;
   std::optional<int32_t> gpus_per_rank;
   bool own_workers = false;  // The command starts workers for this job alone.
-  // What load_config() returns, for a caller that has loaded it already.
+  // The result of load_config(), if a caller has loaded it already.
   std::optional<jobspec::Config> config;
   // GPUs of each node, for commands whose nodes are other machines (node_gpus.h). Unset: this
   // machine's, with own_workers.

@@ -1,4 +1,5 @@
-// GPUs per node of machines other than this one, for jobs whose keys leave the number of ranks open.
+// GPUs per node of machines other than this one, for jobs whose keys leave the number of ranks
+// open.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,8 @@ std::optional<int32_t> nodes_with_open_ranks(JobArguments& arguments);
 std::string gpus_sentence(int32_t gpus, int32_t gpus_per_rank, const std::string& where);
 
 // Sets arguments.node_gpus to the GPUs of the coordinator's workers, if the number of ranks depends
-// on them, and prints one line about it. Blocks for some seconds if the coordinator does not answer,
-// and returns the error. Blocks signals for that time, because the threads of the call would
+// on them, and prints one line about it. Blocks for some seconds if the coordinator does not
+// answer, and returns the error. Blocks signals for that time, because the threads of the call would
 // otherwise receive those of later code.
 absl::Status take_gpus_of_fleet(const CoordinatorTarget& coordinator, JobArguments& arguments);
 

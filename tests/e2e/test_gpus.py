@@ -166,7 +166,7 @@ class Gpus(MusterTest):
                 self.assertEqual((job["spec"]["nodes"], job["spec"]["ranks_per_node"]), (nodes, ranks), job)
                 self.assertRegex(said, rf"muster: {ranks} ranks per node: the workers of {coordinator.address} report \d GPUs per node")
                 self.muster("cancel", job["id"])
-        # What the line states decides, without a question.
+        # A number in the line decides, without a question.
         for words, ranks in ((["--ranks", 3], 3), (["ici_fsdp_parallelism=2"], 2), (["hardware=cpu"], 1)):
             with self.subTest(words=words):
                 job, said = self.submit_line(f"run_name=stated-{ranks}", *words)

@@ -78,9 +78,15 @@ class SlurmWrappers(SlurmTest):
 
     def test_pax_llama(self):
         self.assert_trained(self.pax("example_slurm_llama.sub", "--fdl.NUM_KV_HEADS=2", config="LLaMA7B"), 6)
+        # The documented folder: it has checkpoints/NAME.
+        tuned = self.pax("example_slurm_llama.sub", "--fdl.NUM_KV_HEADS=2", config="LLaMA7B", name="tuned", env={
+            "BASE_CHECKPOINT_RESTORE_PATH": str(self.dir / "logs"), "LOG_DIR_LOCAL": "7b_log_dir", "OUTPUT_DIR": "tuned", "EVAL_ONLY": "0", "USE_LORA": "0"})
+        output = self.assert_trained(tuned, 6, "tuned")
+        self.assertIn(f"{self.dir}/logs", output)
+        self.assertIn("warning: fine-tuning trains on all tokens of the data here", self.cluster.job_output(tuned) + output)
         jobs = [self.pax("example_slurm_llama.sub", name=f"j{i}", nodes=1, env=env) for i, env in enumerate(
-            ({"EVAL_ONLY": "1"}, {"USE_LORA": "1", "LORA_RANK": "32"}, {"BASE_CHECKPOINT_RESTORE_PATH": "/nowhere"}))]
-        for job, what in zip(jobs, ("evaluation", "LoRA", "fine-tuning")):
+            ({"EVAL_ONLY": "1"}, {"USE_LORA": "1", "LORA_RANK": "32"}))]
+        for job, what in zip(jobs, ("evaluation", "LoRA")):
             self.assert_ends(job, "FAILED", 3)
             self.assertRegex(self.cluster.job_output(job), f"not built yet: .*{what}")
 

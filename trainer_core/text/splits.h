@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <absl/status/statusor.h>
 
@@ -18,10 +19,14 @@ constexpr char kEverySplit[] = "all";
 // "dev", "test" for "testing", "eval" and "evaluation". Any other name is returned unchanged.
 std::string usual_split_name(std::string_view name);
 
-// Returns the split of a file whose path is relative to its corpus: a folder of that name
-// (`train/00.jsonl.zst`), or the first such word in the file's name
-// (`c4-validation.00000-of-00008.json.gz`). Empty: the path has none of these words.
-std::string split_of(std::string_view relative_path);
+// Returns the split of each file of a corpus, whose paths are relative to it; empty: the layout
+// tells none. A word is a split where it is
+//   - a folder directly below the corpus, or beside one for training (`en/train`, `en/test`),
+//   - a whole name (`val.jsonl.zst`), or before a shard's number (`c4-test.00000-of-00008.json.gz`),
+//   - the part of a name that differs from a file for training (`Tales-valid.txt` beside
+//     `Tales-train.txt`; the numbers in the names may differ).
+// Elsewhere it says nothing: `linux-dev.txt` may be text about devices.
+std::vector<std::string> splits_of(const std::vector<std::string>& relative_paths);
 
 // A data file that TensorFlow Datasets has written: `c4-train.tfrecord-00003-of-01024`.
 struct TfdsFile {
