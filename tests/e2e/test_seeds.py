@@ -387,12 +387,15 @@ class Seeds(MusterTest):
     # ------------------------------------------------------------------ the Llama 2 70B recipe
 
     def test_recipe(self):
-        for gpus, fsdp, data in ((64, 8, 1), (256, 32, 1), (512, 16, 4), (1024, 16, 8)):
-            line = self.wrapper("launch.sh", {"STAGE_PATH": "{dir}", "DTYPE": "bf16"}, gpus // 8)
-            self.assert_resolves(self.show(*line), ranks=8, nodes=gpus // 8, dtype="bfloat16", ici_fsdp_parallelism=8, dcn_fsdp_parallelism=fsdp,
-                                 dcn_data_parallelism=data, per_device_batch_size=2.0, global_batch_size=2 * gpus, max_target_length=4096, steps=50)
-        line = self.wrapper("launch.sh", {"STAGE_PATH": "{dir}", "DTYPE": "fp8"}, 8)
-        self.assert_resolves(self.show(*line), ranks=8, nodes=8, dtype="bfloat16", quantization="fp8")
+        # Each column of the tables: GPUs, and the nodes along FSDP and data.
+        for gpus, fsdp, data in ((64, 8, 1), (128, 16, 1), (256, 32, 1), (512, 16, 4), (1024, 16, 8), (2048, 16, 16)):
+            for dtype, quantization in (("bf16", ""), ("fp8", "fp8")):
+                with self.subTest(gpus=gpus, dtype=dtype):
+                    shown = self.show(*self.wrapper("launch.sh", {"STAGE_PATH": "{dir}", "DTYPE": dtype}, gpus // 8))
+                    self.assert_resolves(shown, ranks=8, nodes=gpus // 8, dtype="bfloat16", quantization=quantization, ici_fsdp_parallelism=8,
+                                         dcn_fsdp_parallelism=fsdp, dcn_data_parallelism=data, per_device_batch_size=2.0, global_batch_size=2 * gpus,
+                                         max_target_length=4096, steps=50)
+                    self.assertEqual(shown["parameters"], 68_976_648_192)
 
     # ------------------------------------------------------------ what is not built, and precision
 

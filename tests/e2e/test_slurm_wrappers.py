@@ -109,6 +109,14 @@ class SlurmWrapperVariables(MusterTest):
             self.assertIn("BASE_CHECKPOINT_RESTORE_PATH=/pre/trained", words)
             self.assertIn("warning: fine-tuning trains on all tokens of the data here", printed)
 
+    def test_scripts_outside_slurm_say_how_to_submit_them(self):
+        for name in ("example_slurm.sub", "example_slurm_llama.sub", "example_slurm_pile.sub", "launch_base_script.sub", "launch_base_config.sub", "launch.sh"):
+            done = subprocess.run(["bash", WRAPPERS / name], cwd=self.dir, capture_output=True, text=True, timeout=60,
+                                  env={"PATH": os.environ["PATH"], "MUSTER_BIN_DIR": str(BIN)})
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("not in a Slurm job: submit it with sbatch", done.stderr)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+
     def test_the_llama_recipe(self):
         stage = self.dir / "the stage"
         recipe = {"STAGE_PATH": (str(stage), [f"base_output_directory={stage}/results/25.05/fp8/70b/32/runs"]), "DTYPE": ("fp8", ["quantization=fp8"]),
