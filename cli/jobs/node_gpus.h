@@ -35,8 +35,8 @@ std::string gpus_sentence(int32_t gpus, int32_t gpus_per_rank, const std::string
 
 // Sets arguments.node_gpus to the GPUs of the coordinator's workers, if the number of ranks depends
 // on them, and prints one line about it. Blocks for some seconds if the coordinator does not
-// answer, and returns the error. Blocks signals for that time, because the threads of the call would
-// otherwise receive those of later code.
+// answer, and returns the error. Blocks signals for that time, because the threads of the call
+// would otherwise receive those of later code.
 absl::Status take_gpus_of_fleet(const CoordinatorTarget& coordinator, JobArguments& arguments);
 
 }  // namespace muster::cli

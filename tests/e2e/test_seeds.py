@@ -71,7 +71,8 @@ META = SOURCE / "tests/golden/meta/llama2"
 # Reasons for blocks that are not Muster's.
 CONTAINER = "starts a container"
 DOWNLOAD = "downloads a file"
-FORMULA = "tests/unit/trainer_core/report/run_figures_test.cc"  # the figures of a summary, by the document's own example
+# The figures of a summary, by the document's own example.
+FORMULA = "tests/unit/trainer_core/report/run_figures_test.cc"
 # By document, each fenced block in its order: the beginning of its command, and the tests that hold
 # it: methods of Seeds, or of another file as FILE.METHOD. A string: why no test does.
 BLOCKS = {
@@ -281,7 +282,8 @@ class Seeds(MusterTest):
                           "--ranks-per-node", "8", env=exported)
         self.assert_resolves(shown, ranks=8, nodes=64, output=self.dir / "out/example_load_compile", dtype="bfloat16", steps=10000, learning_rate=1e-3,
                              global_parameter_scale=16, per_device_batch_size=4.0, global_batch_size=2048)
-        self.assertEqual(sum("compiled_trainstep_file" in warning for warning in shown["warnings"]), 1, shown["warnings"])
+        for name in ("compiled_trainstep_file", "LIBTPU_INIT_ARGS"):
+            self.assertEqual(sum(name in warning for warning in shown["warnings"]), 1, shown["warnings"])
 
     # ------------------------------------------------------------------ Pax
 

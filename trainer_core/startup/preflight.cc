@@ -70,10 +70,11 @@ struct NodeMemory {
   // "4 ranks of 12 MiB"
   std::string describe() const {
     const double largest = static_cast<double>(largest_bytes) / kMiB;
-    std::string text = largest_bytes == smallest_bytes
-                           ? absl::StrFormat("%d %s of %.0f MiB", ranks, ranks == 1 ? "rank" : "ranks", largest)
-                           : absl::StrFormat("%d ranks, of which rank %d takes most, %.0f MiB",
-                                             ranks, largest_rank, largest);
+    std::string text =
+        largest_bytes == smallest_bytes
+            ? absl::StrFormat("%d %s of %.0f MiB", ranks, ranks == 1 ? "rank" : "ranks", largest)
+            : absl::StrFormat("%d ranks, of which rank %d takes most, %.0f MiB", ranks,
+                              largest_rank, largest);
     if (staging_bytes > 0)
       absl::StrAppendFormat(&text, ", and %.0f MiB for a checkpoint in the background",
                             static_cast<double>(staging_bytes) / kMiB);
@@ -148,12 +149,14 @@ absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine
           "the training needs %.0f MiB of memory (%s), but this machine has %.0f MiB available",
           static_cast<double>(needed.total()) / kMiB, needed.describe(),
           static_cast<double>(*available) / kMiB),
-      list.empty()
-          ? absl::StrFormat("; a smaller batch and another remat_policy do not suffice: lower "
-                            "max_target_length (%d), the number of ranks (%d), or the model's "
-                            "sizes",
-                            config.max_target_length, mesh_of(config.mesh).ranks())
-          : absl::StrCat("\n", absl::StripTrailingAsciiWhitespace(list))));
+      list.empty() ? absl::StrFormat(
+                         "; a smaller batch and another remat_policy do not suffice: lower "
+                         "max_target_length (%d), the number of ranks (%d), or the model's sizes%s",
+                         config.max_target_length, mesh_of(config.mesh).ranks(),
+                         needed.local_bytes > 0      ? ", or set enable_emergency_checkpoint=False"
+                         : needed.staging_bytes == 0 ? ""
+                                                     : ", or set async_checkpointing=False")
+                   : absl::StrCat("\n", absl::StripTrailingAsciiWhitespace(list))));
 }
 
 // Checks that each GPU has room for its ranks, whichever node of the mesh this machine becomes.

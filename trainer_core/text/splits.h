@@ -22,7 +22,7 @@ std::string usual_split_name(std::string_view name);
 // Returns the split of each file of a corpus, whose paths are relative to it; empty: the layout
 // tells none. A word is a split where it is
 //   - a folder directly below the corpus, or beside one for training (`en/train`, `en/test`),
-//   - a whole name (`val.jsonl.zst`), or before a shard's number (`c4-test.00000-of-00008.json.gz`),
+//   - a whole name (`val.jsonl.zst`), or before a shard's number (`c4-test.00000-of-00008.json`),
 //   - the part of a name that differs from a file for training (`Tales-valid.txt` beside
 //     `Tales-train.txt`; the numbers in the names may differ).
 // Elsewhere it says nothing: `linux-dev.txt` may be text about devices.

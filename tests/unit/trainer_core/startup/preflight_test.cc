@@ -48,7 +48,8 @@ TEST_F(Preflight, ATrainingThatDoesNotFitInMemoryIsBadInput) {
                   "the training needs [0-9]+ MiB of memory \\(4 ranks of [0-9]+ "
                   "MiB, and [0-9]+ MiB for a checkpoint in the background\\), but this machine has "
                   "1 MiB available; a smaller batch and another remat_policy do not suffice: lower "
-                  "max_target_length \\(16\\), the number of ranks \\(4\\), or the model's sizes"));
+                  "max_target_length \\(16\\), the number of ranks \\(4\\), or the model's sizes, "
+                  "or set async_checkpointing=False"));
   write_file(folder_.file("meminfo"), "MemAvailable: 204800 kB\n");
   EXPECT_THAT(problem(), HasSubstr("the training needs")) << "libraries take their part";
   write_file(folder_.file("meminfo"), "MemAvailable: 2048000 kB\n");
