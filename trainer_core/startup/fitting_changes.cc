@@ -48,8 +48,11 @@ class Search {
     if (!validate(least).ok()) return std::nullopt;
     const std::string keys = absl::StrCat(batch_key(least), " remat_policy=full");
     if (fits(least)) return keys;
-    const auto more = more_fsdp(least);
-    return more ? std::optional(absl::StrCat(keys, " ", more->keys)) : std::nullopt;
+    if (const auto more = more_fsdp(least)) return absl::StrCat(keys, " ", more->keys);
+    const bool stages = least.async_checkpointing;
+    least.async_checkpointing = false;
+    return stages && fits(least) ? std::optional(keys + " async_checkpointing=False")
+                                 : std::nullopt;
   }
 
  private:

@@ -24,7 +24,7 @@ struct FittingChanges {
   // Keys with values, each of which suffices by itself: "remat_policy=full".
   std::vector<std::string> alone;
   // If none does: the smallest batch, the remat policy that retains least, and as much FSDP as
-  // needed, together; nothing if they do not suffice either.
+  // needed or checkpoints in the foreground, together; nothing if they do not suffice either.
   std::optional<std::string> together;
 };
 

@@ -149,14 +149,16 @@ absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine
           "the training needs %.0f MiB of memory (%s), but this machine has %.0f MiB available",
           static_cast<double>(needed.total()) / kMiB, needed.describe(),
           static_cast<double>(*available) / kMiB),
-      list.empty() ? absl::StrFormat(
-                         "; a smaller batch and another remat_policy do not suffice: lower "
-                         "max_target_length (%d), the number of ranks (%d), or the model's sizes%s",
-                         config.max_target_length, mesh_of(config.mesh).ranks(),
-                         needed.local_bytes > 0      ? ", or set enable_emergency_checkpoint=False"
-                         : needed.staging_bytes == 0 ? ""
-                                                     : ", or set async_checkpointing=False")
-                   : absl::StrCat("\n", absl::StripTrailingAsciiWhitespace(list))));
+      list.empty()
+          ? absl::StrFormat(
+                "; a smaller batch and another remat_policy do not suffice: lower "
+                "max_target_length (%d)%s, or the model's sizes%s",
+                config.max_target_length,
+                needed.ranks > 1 ? absl::StrFormat(", the number of ranks (%d)", needed.ranks) : "",
+                needed.local_bytes > 0      ? ", or set enable_emergency_checkpoint=False"
+                : needed.staging_bytes == 0 ? ""
+                                            : ", or set async_checkpointing=False")
+          : absl::StrCat("\n", absl::StripTrailingAsciiWhitespace(list))));
 }
 
 // Checks that each GPU has room for its ranks, whichever node of the mesh this machine becomes.

@@ -77,6 +77,31 @@ TEST_F(Preflight, ValuesThatFitInMemoryAreOnALineEach) {
   EXPECT_EQ(problem(), "");
 }
 
+TEST_F(Preflight, AllChangesTogetherAreOneLine) {
+  machine_ = MachineRoots{.proc = folder_.path(), .cgroup = folder_.file("no-groups")};
+  config_.model.mlp_dim = 32'768;
+  config_.remat_policy = RematPolicy::kNone;
+  config_.per_device_batch_size = 512;
+  const auto mib_needed = [&] {
+    write_file(folder_.file("meminfo"), "MemAvailable: 1024 kB\n");
+    const std::string text = problem();
+    return std::stoll(text.substr(std::string("the training needs ").size()));
+  };
+  TrainConfig least = config_;
+  least.per_device_batch_size = 1;
+  least.remat_policy = RematPolicy::kFull;
+  least.async_checkpointing = false;
+  std::swap(config_, least);
+  const int64_t enough = mib_needed() + 1;
+  std::swap(config_, least);
+  ASSERT_GT(mib_needed(), enough);
+  write_file(folder_.file("meminfo"), "MemAvailable: " + std::to_string(enough * 1024) + " kB\n");
+  EXPECT_THAT(problem(), HasSubstr("available\nwhat would fit:\n  per_device_batch_size=1 "
+                                   "remat_policy=full async_checkpointing=False"));
+  config_ = least;
+  EXPECT_EQ(problem(), "");
+}
+
 // Uneven shares and writers: the bound is the memory that all ranks will map, to the byte.
 TEST_F(Preflight, TheMemoryOfANodeIsThatOfItsRanks) {
   config_ = along_tensor(tiny_config(4));
