@@ -122,8 +122,8 @@ TEST(InputFiles, ValidationIsNeverMixedIntoTraining) {
 
 TEST(InputFiles, OrdinaryNamesWithASplitsWordAreTrainedOn) {
   TempFolder folder;
-  for (const char* name : {"linux-dev.txt", "linux-usr.txt", "unit-test.txt", "Tales-train.txt",
-                           "Tales-valid.txt"})
+  for (const char* name :
+       {"linux-dev.txt", "linux-usr.txt", "unit-test.txt", "Tales-train.txt", "Tales-valid.txt"})
     write_file(folder.file(name), "x");
   const auto train = find_input_files({{folder.path()}}, std::nullopt);
   ASSERT_TRUE(train.ok()) << train.status();
