@@ -84,18 +84,26 @@ int32_t product_of(const Degrees& degrees) {
   return static_cast<int32_t>(product);
 }
 
+bool is_open(const Degrees& degrees) { return std::ranges::find(degrees, -1) != degrees.end(); }
+
+// Reads the degrees of both levels.
+MeshShape read_shape(SettingsReader& reader) {
+  MeshShape shape;
+  read_level(reader, "ici", kOpenInNode, shape.ici);
+  read_level(reader, "dcn", kOpenBetweenNodes, shape.dcn);
+  return shape;
+}
+
 }  // namespace
 
 absl::StatusOr<RequestedMesh> read_mesh(SettingsReader& reader, std::optional<int32_t> nodes,
                                         std::optional<int32_t> ranks_per_node, int32_t node_gpus) {
   RequestedMesh wanted;
-  read_level(reader, "ici", kOpenInNode, wanted.shape.ici);
-  read_level(reader, "dcn", kOpenBetweenNodes, wanted.shape.dcn);
+  wanted.shape = read_shape(reader);
   if (!reader.status().ok()) return reader.status();
   wanted.nodes = nodes.value_or(product_of(wanted.shape.dcn));
-  const bool is_open = std::ranges::find(wanted.shape.ici, -1) != wanted.shape.ici.end();
-  wanted.ranks_per_node =
-      ranks_per_node.value_or(is_open && node_gpus > 0 ? node_gpus : product_of(wanted.shape.ici));
+  wanted.ranks_per_node = ranks_per_node.value_or(
+      is_open(wanted.shape.ici) && node_gpus > 0 ? node_gpus : product_of(wanted.shape.ici));
   if (wanted.nodes < 1 || wanted.nodes > kNodesMax || wanted.ranks_per_node < 1 ||
       wanted.ranks_per_node > kRanksPerNodeMax) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -103,6 +111,13 @@ absl::StatusOr<RequestedMesh> read_mesh(SettingsReader& reader, std::optional<in
         kNodesMax, " nodes and 1 to ", kRanksPerNodeMax, " ranks per node"));
   }
   return wanted;
+}
+
+std::optional<int32_t> nodes_of_open_mesh(const Settings& settings, std::optional<int32_t> nodes) {
+  SettingsReader reader(settings);
+  const MeshShape shape = read_shape(reader);
+  if (!reader.status().ok() || !is_open(shape.ici)) return std::nullopt;
+  return nodes.value_or(product_of(shape.dcn));
 }
 
 void read_batch(SettingsReader& reader, const Mesh& mesh, trainer::TrainConfig& train) {

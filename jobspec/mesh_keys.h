@@ -28,6 +28,11 @@ absl::StatusOr<RequestedMesh> read_mesh(SettingsReader& reader, std::optional<in
                                         std::optional<int32_t> ranks_per_node,
                                         int32_t node_gpus = 0);
 
+// Returns the number of nodes of a job whose keys leave a degree inside a node at -1: the number of
+// its ranks then depends on the GPUs of the nodes. `nodes`: as for read_mesh(). Returns nullopt for
+// other jobs, and if a key of the mesh is invalid, which read_mesh() reports.
+std::optional<int32_t> nodes_of_open_mesh(const Settings& settings, std::optional<int32_t> nodes);
+
 // Reads the sequence length, and per_device_batch_size or global_batch_size, from which it computes
 // the batch of one data-parallel slice of the mesh. Stores an error in `reader` if that batch is
 // not a whole number of sequences.

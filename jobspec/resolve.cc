@@ -358,8 +358,8 @@ std::string meshes_that_work(const RequestedMesh& wanted, const Config& config,
 absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOptions& options) {
   if (auto status = check_root(config); !status.ok()) return status;
   SettingsReader reader(config.settings);
-  absl::StatusOr<RequestedMesh> wanted = read_mesh(reader, options.nodes, options.ranks_per_node,
-                                                   options.own_workers ? options.node_gpus : 0);
+  auto wanted = read_mesh(reader, options.nodes, options.ranks_per_node,
+                          options.node_gpus / std::max(options.gpus_per_rank.value_or(1), 1));
   if (!wanted.ok()) return wanted.status();
   trainer::TrainConfig anywhere;
   std::vector<std::string> warnings = config.warnings;

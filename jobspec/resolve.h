@@ -36,9 +36,9 @@ struct LaunchOptions {
   std::string user;
   int32_t priority = 0;
   std::optional<int32_t> gpus_per_rank;  // unset: depends on hardware
-  // the command starts workers on this machine for this job alone
+  // The command starts workers on this machine for this job alone.
   bool own_workers = false;
-  // number of GPUs that these workers have for ranks; 0: none
+  // Number of GPUs that each node gives to the job; 0: none, or unknown.
   int32_t node_gpus = 0;
   std::optional<double> cpu_bfloat16_speed;        // see precision_keys.h
   std::map<std::string, std::string> environment;  // variables for every rank

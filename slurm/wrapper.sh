@@ -14,6 +14,11 @@ say() { echo "muster: $*" >&2; }
 # refuse TEXT: reports bad input and ends the job before anything starts.
 refuse() { say "error: $*"; exit 2; }
 
+# Slurm runs a copy with another name; a script with its own name was not submitted.
+case ${0##*/} in
+  *.sub | launch.sh) [ -n "${SLURM_JOB_ID:-}" ] || refuse "not in a Slurm job: submit it with sbatch -N NODES $0; without Slurm, muster run trains on this machine" ;;
+esac
+
 # not_built TEXT: reports a feature that this version does not have, and ends the job.
 not_built() { say "not built yet: $*"; exit 3; }
 

@@ -15,13 +15,17 @@ import collections
 import csv
 import gzip
 import json
+import pathlib
 import re
 import sys
 
 # The default, the 125M model: 12 layers, 768 wide, 16 sequences of 1,024 tokens.
 WORKLOAD_125M = {"layers": 12, "width": 768, "heads": 12, "kv_heads": 12, "head_dim": 64, "mlp": 2048, "vocab": 32000, "seq_len": 1024, "sequences": 16}
-# NVIDIA's data sheets: dense bf16 TFLOP/s, TB/s. More specific names come first.
-DEVICES = (("H100 PCIe", 756, 2.0), ("H100 NVL", 835, 3.9), ("H100", 989, 3.35), ("H200 NVL", 835, 4.8), ("H200", 989, 4.8), ("A100", 312, 2.0), ("B200", 2250, 8.0))
+# The trainer's table of data sheets: {device, fp32, bf16, fp8, int8}, more specific devices first.
+PEAKS = pathlib.Path(__file__).resolve().parents[2] / "trainer_core/report/device_peaks.cc"
+PEAKS_ROW = re.compile(r'\{"([^"]+)", [\d.]+, ([\d.]+), [\d.]+, [\d.]+\}')
+# Memory bandwidths in TB/s, of the same data sheets; the trainer does not need them.
+BANDWIDTHS = {"H100 PCIe": 2.0, "H100 NVL": 3.9, "H100": 3.35, "H200 NVL": 4.8, "H200": 4.8, "A100": 2.0, "GB200": 8.0, "B200": 8.0, "GH200": 4.8}
 # Kinds of kernels, with patterns of their names; the first match counts.
 KINDS = (
     ("attention backward", r"bprop|matmul_dq|compute_dot_do_o|attention.*(d_keys|d_query|backward)|d_(keys|query)_kernel"),
@@ -75,6 +79,18 @@ def needed(w):
     }
 
 
+def peak_of(device):
+    """Returns (bf16 TFLOP/s, TB/s) of a device by its name; zeros for an unknown one."""
+    words = set(re.split("[ -]", device))
+    rows = PEAKS_ROW.findall(PEAKS.read_text(encoding="utf-8"))
+    if not rows:
+        sys.exit(f"{PEAKS} has no table of peaks")
+    for name, bf16 in rows:
+        if words.issuperset(name.split(" ")) and name in BANDWIDTHS:
+            return float(bf16), BANDWIDTHS[name]
+    return 0, 0
+
+
 def rows_of(path):
     opened = gzip.open(path, "rt") if path.endswith(".gz") else open(path, encoding="utf-8", errors="replace")
     with opened as file:
@@ -109,7 +125,7 @@ def table_of(rows, workload, device):
     """Returns rows by kind, the longest first. `floor_ms` is the time for the bytes and FLOPs at
     the data sheet's rates, `roofline` its share of the time.
     """
-    _, tflops, tbps = next((known for known in DEVICES if known[0] in device), ("", 0, 0))
+    tflops, tbps = peak_of(device)
     time, calls, longest = collections.Counter(), collections.Counter(), {}
     for name, seconds in rows:
         kind = kind_of(name)

@@ -193,8 +193,9 @@ void add_config_arguments(CLI::App& command, JobArguments& arguments, bool requi
 void add_rank_options(CLI::App& command, JobArguments& arguments) {
   auto* ranks =
       daemon::add_count(command, "--ranks", arguments.ranks,
-                        "Ranks on one machine (default: the product of the ici_*_parallelism "
-                        "keys), instead of --nodes and --ranks-per-node",
+                        "Ranks on one machine (default: its GPUs if an ici_*_parallelism key is "
+                        "-1, else the product of these keys), instead of --nodes and "
+                        "--ranks-per-node",
                         1, kRanksMax);
   add_node_options(command, arguments, "--nodes");
   ranks->excludes(command.get_option("--nodes"))->excludes(command.get_option("--ranks-per-node"));
@@ -204,8 +205,8 @@ void add_node_options(CLI::App& command, JobArguments& arguments, const char* no
   daemon::add_count(command, nodes, arguments.nodes, "Number of machines, without spares", 1,
                     kRanksMax);
   daemon::add_count(command, "--ranks-per-node", arguments.ranks_per_node,
-                    "Ranks per machine (default: its GPUs according to Slurm, else the product of "
-                    "the ici_*_parallelism keys)",
+                    "Ranks per machine (default: its GPUs according to Slurm, or if an "
+                    "ici_*_parallelism key is -1; else the product of these keys)",
                     1, kRanksMax);
   daemon::add_count(command, "--gpus-per-rank", arguments.gpus_per_rank,
                     "Exclusive GPUs per rank (default: one with hardware=gpu, else a slot's share "
@@ -314,6 +315,7 @@ absl::StatusOr<v1::JobSpec> load_program(const JobArguments& arguments) {
 }
 
 absl::StatusOr<jobspec::Config> load_config(const JobArguments& arguments) {
+  if (arguments.config) return *arguments.config;
   std::vector<std::string> words = arguments.overrides;
   words.insert(words.begin(), arguments.config_path);
   const bool has_flags = std::any_of(words.begin(), words.end(), [](const std::string& word) {
@@ -342,6 +344,7 @@ absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,
   options.min_nodes = arguments.min_nodes;
   options.gpus_per_rank = arguments.gpus_per_rank;
   options.own_workers = arguments.own_workers;
+  options.node_gpus = arguments.node_gpus.value_or(0);
   auto working_directory = working_directory_of(arguments);
   if (!working_directory.ok()) return working_directory.status();
   options.working_directory = *std::move(working_directory);
@@ -353,7 +356,7 @@ absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,
   auto environment = job_environment(arguments);
   if (!environment.ok()) return environment.status();
   options.environment = *std::move(environment);
-  describe_this_machine(config, options);
+  describe_this_machine(config, !arguments.node_gpus, options);
   return jobspec::resolve_job(config, options);
 }
 

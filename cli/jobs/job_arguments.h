@@ -28,6 +28,11 @@ struct JobArguments {
   std::optional<int32_t> min_nodes;
   std::optional<int32_t> gpus_per_rank;
   bool own_workers = false;  // the command starts workers for this job alone
+  // The result of load_config(), if a caller has loaded it already.
+  std::optional<jobspec::Config> config;
+  // GPUs of each node, for commands whose nodes are other machines (node_gpus.h). Unset: the GPUs
+  // of this machine, with own_workers.
+  std::optional<int32_t> node_gpus;
   int32_t priority = 0;
   // variables for the ranks: NAME=VALUE, or NAME alone for the value in this process's environment
   std::vector<std::string> environment;

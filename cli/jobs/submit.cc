@@ -11,6 +11,7 @@
 #include "cli/jobs/job_arguments.h"
 #include "cli/jobs/job_file.h"
 #include "cli/jobs/job_view.h"
+#include "cli/jobs/node_gpus.h"
 #include "cli/run/preflight.h"
 #include "cli/terminal/terminal.h"
 #include "daemon/help.h"
@@ -29,7 +30,11 @@ struct SubmitOptions {
 };
 
 absl::StatusOr<v1::JobSpec> requested_spec(const SubmitOptions& options) {
-  if (options.job_file.empty()) return checked_spec(options.job, !options.no_check);
+  if (options.job_file.empty()) {
+    JobArguments job = options.job;
+    if (auto status = take_gpus_of_fleet(options.coordinator, job); !status.ok()) return status;
+    return checked_spec(job, !options.no_check);
+  }
   if (!options.job.config_path.empty() || options.job.is_program()) {
     return absl::InvalidArgumentError(
         "--job-file contains the whole job: omit the config and the program");

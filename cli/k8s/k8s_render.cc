@@ -115,6 +115,7 @@ int render(const RenderOptions& given) {
   if (job.working_directory.empty()) job.working_directory = "/var/lib/muster";
   if (!job.ranks && !job.ranks_per_node && options.plan.gpus > 0)
     job.ranks_per_node = options.plan.gpus;
+  job.node_gpus = options.plan.gpus;
   const bool shows_own =
       std::any_of(job.environment.begin(), job.environment.end(),
                   [](const std::string& text) { return !absl::StrContains(text, "="); });

@@ -31,8 +31,8 @@ struct EntryPoint {
 };
 
 constexpr std::string_view kPlan =
-    "nothing is compiled here; muster config show with the same keys prints the mesh and every "
-    "value, and a run states its memory plan before its first step (docs/memory.md)";
+    "nothing is compiled here; muster config show MaxText/train.py with the same keys prints the "
+    "mesh and every value, and a run states its memory plan before its first step (docs/memory.md)";
 constexpr std::string_view kServing =
     "serving is not part of this version; muster decode continues one "
     "prompt";
@@ -40,6 +40,8 @@ constexpr std::string_view kEvaluation =
     "a checkpoint is evaluated while training: eval_interval=1 steps=N with "
     "eval_dataset_path=FOLDER "
     "or eval_holdout_fraction=F, on load_parameters_path=CHECKPOINT";
+constexpr std::string_view kOnlyRun =
+    "this trains nothing; muster run with the same words does what it does";
 constexpr EntryPoint kEntryPoints[] = {
     {"MaxText/train", Program::kTrain},
     {"paxml/main", Program::kTrain},
@@ -113,8 +115,8 @@ struct Found {
   bool has_python = false;
 };
 
-Found find_program(const Words& words) {
-  size_t at = 1;
+// `at`: the first word of the line.
+Found find_program(const Words& words, size_t at) {
   while (at < words.size() && jobspec::is_assignment(words[at])) ++at;
   if (at == words.size()) return {};
   Found found{.entry = nullptr, .program = at, .has_python = is_python(words[at])};
@@ -132,6 +134,14 @@ Found find_program(const Words& words) {
   const std::string path = is_module ? absl::StrReplaceAll(name, {{".", "/"}}) : std::string(name);
   found.entry = find_entry_point(path);
   return found;
+}
+
+// Returns the number of words before the line in commands that take a training's line; 0: another
+// command.
+size_t words_of_command(const Words& words) {
+  if (words.size() > 1 && (words[0] == "run" || words[0] == "submit")) return 1;
+  if (words.size() > 2 && words[0] == "config" && words[1] == "show") return 2;
+  return 0;
 }
 
 absl::Status refused(std::string_view program, std::string_view why) {
@@ -214,11 +224,16 @@ bool asks_for_evaluation(const Words& words) {
 }  // namespace
 
 absl::StatusOr<Words> map_entry_point(Words words) {
-  if (words.size() < 2 || words[0] != "run") return words;
+  const size_t begin = words_of_command(words);
+  if (begin == 0) return words;
+  const bool runs = words[0] == "run";
   if (asks_for_evaluation(words)) return refused("--mode", kEvaluation);
-  const Found found = find_program(words);
+  const Found found = find_program(words, begin);
   if (found.entry == nullptr) return words;
-  switch (found.entry->program) {
+  const Program program = found.entry->program;
+  if (!runs && program != Program::kTrain && program != Program::kAbsent)
+    return refused(words[found.program], kOnlyRun);
+  switch (program) {
     case Program::kTrain:
       if (!found.has_python)
         words.insert(words.begin() + static_cast<std::ptrdiff_t>(found.program), "python3");

@@ -81,12 +81,16 @@ std::optional<double> cpu_bfloat16_speed(const std::string& cpuinfo) {
   return measured;
 }
 
-void describe_this_machine(const jobspec::Config& config, jobspec::LaunchOptions& options) {
-  if (!options.own_workers) return;
+bool may_use_gpus(const jobspec::Config& config) {
   const jobspec::Setting* hardware = jobspec::find_setting(config.settings, "hardware");
-  const bool may_use_gpus = hardware != nullptr && (hardware->value == "gpu" ||
-                                                    (hardware->value == "auto" && kHasGpuBackend));
-  if (may_use_gpus) options.node_gpus = local_gpus();
+  return hardware != nullptr &&
+         (hardware->value == "gpu" || (hardware->value == "auto" && kHasGpuBackend));
+}
+
+void describe_this_machine(const jobspec::Config& config, bool counts_gpus,
+                           jobspec::LaunchOptions& options) {
+  if (!options.own_workers) return;
+  if (counts_gpus && may_use_gpus(config)) options.node_gpus = local_gpus();
   if (jobspec::needs_cpu_speed(config, options))
     options.cpu_bfloat16_speed = cpu_bfloat16_speed(text_of_file("/proc/cpuinfo"));
 }

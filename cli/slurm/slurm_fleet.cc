@@ -165,9 +165,9 @@ int fleet(const FleetOptions& given) {
   if (!trust.ok()) return fail(trust.status());
   const auto scrapes = scrape_folder(*slurm, options.slurm, options.log_folder + "/prometheus");
   if (!scrapes.ok()) return fail(scrapes.status());
-  auto plan =
-      step_plan(*slurm, options.slurm, options.coordinator.address,
-                options.slots.value_or(slurm->ranks_per_node), {options.log_folder, *scrapes});
+  auto plan = step_plan(*slurm, options.slurm, options.coordinator.address,
+                        options.slots.value_or(slurm->ranks_per_node.value_or(1)),
+                        {options.log_folder, *scrapes});
   if (!plan.ok()) return fail(plan.status());
   plan->trust = *trust;
   plan->scrape_folder = *scrapes;

@@ -83,7 +83,7 @@ absl::StatusOr<SlurmJob> slurm_job(const Variables& environment) {
   job.nodes = value_of(environment, "SLURM_JOB_NODELIST");
   job.restarts = count_of(environment, "SLURM_RESTART_COUNT").value_or(0);
   const auto tasks = count_of(environment, "SLURM_NTASKS_PER_NODE");
-  job.ranks_per_node = tasks ? *tasks : count_of(environment, "SLURM_GPUS_ON_NODE").value_or(1);
+  job.ranks_per_node = tasks ? tasks : count_of(environment, "SLURM_GPUS_ON_NODE");
   return job;
 }
 

@@ -28,12 +28,12 @@ struct SlurmJob {
   std::string nodes{};                    // all nodes: "node[1-4]"
   std::vector<std::string> node_names{};  // set by enter_slurm_job() only, which calls Slurm
   int32_t node_count = 0;
-  int32_t restarts = 0;  // number of requeues
-  int32_t ranks_per_node = 1;
+  int32_t restarts = 0;                     // number of requeues
+  std::optional<int32_t> ranks_per_node{};  // unset: Slurm reports neither tasks nor GPUs
 };
 
 // Returns the job of a process with this environment. Ranks per node are Slurm's tasks per node if
-// set, else the GPUs per node if set, else 1. Returns FailedPrecondition outside of an allocation.
+// set, else the GPUs per node if set. Returns FailedPrecondition outside of an allocation.
 absl::StatusOr<SlurmJob> slurm_job(const Variables& environment);
 
 // Returns the run's name for a user who has given none, from the Slurm job's name and number. It

@@ -8,9 +8,12 @@
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
+#include <absl/strings/strip.h>
 
 #include "cli/slurm/slurm_job.h"
 #include "common/absl_view.h"
+#include "common/gpu.h"
+#include "common/limits.h"
 
 namespace muster::cli {
 namespace {
@@ -25,6 +28,27 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kLasting 
     {"PartitionInactive", "the partition is closed"},
     {"BadConstraints", "no nodes meet its constraints"},
 }};
+
+// Returns the sum of the GPUs in generic resources: "gpu:a100:4(S:0),gpu:2" has 6.
+int32_t gpus_in_gres(absl::string_view gres) {
+  constexpr auto kMost = static_cast<int32_t>(kGpusPerNodeMax);
+  int32_t gpus = 0;
+  int depth = 0;
+  std::string plain;  // without the parts in parentheses, which may contain commas
+  for (const char c : gres) {
+    depth += c == '(' ? 1 : 0;
+    if (depth == 0) plain.push_back(c);
+    depth -= c == ')' ? 1 : 0;
+  }
+  for (const absl::string_view resource : absl::StrSplit(plain, ',')) {
+    const std::vector<absl::string_view> fields = absl::StrSplit(resource, ':');
+    int32_t count = 0;
+    if (fields.size() < 2 || fields[0] != "gpu" || !absl::SimpleAtoi(fields.back(), &count))
+      continue;
+    gpus = std::clamp(gpus + std::clamp(count, 0, kMost), 0, kMost);
+  }
+  return gpus;
+}
 
 }  // namespace
 
@@ -54,6 +78,23 @@ std::string too_many_nodes(const std::vector<SlurmPartition>& partitions, std::s
   if (largest == nullptr) return "";
   return absl::StrCat("the job needs ", nodes, " nodes, but partition ", largest->name, " has ",
                       largest->nodes);
+}
+
+std::vector<int32_t> parse_slurm_gpus(std::string_view text, std::string_view named) {
+  const std::vector<std::string> names = absl::StrSplit(av(named), ',', absl::SkipEmpty());
+  std::vector<int32_t> gpus;
+  for (const absl::string_view line : absl::StrSplit(av(text), '\n')) {
+    const std::vector<absl::string_view> fields = absl::StrSplit(line, '|');
+    int32_t nodes = 0;
+    if (fields.size() != 3 || !absl::SimpleAtoi(fields[1], &nodes)) continue;
+    absl::string_view name = fields[0];
+    const bool is_default = absl::ConsumeSuffix(&name, "*");
+    const bool is_selected =
+        names.empty() ? is_default : std::ranges::find(names, name) != names.end();
+    if (!is_selected) continue;
+    gpus.insert(gpus.end(), std::clamp(nodes, 0, kNodesMax), gpus_in_gres(fields[2]));
+  }
+  return gpus;
 }
 
 std::set<std::string> started_jobs(std::string_view text) {

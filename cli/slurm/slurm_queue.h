@@ -23,6 +23,11 @@ std::vector<SlurmPartition> parse_slurm_partitions(std::string_view text);
 std::string too_many_nodes(const std::vector<SlurmPartition>& partitions, std::string_view named,
                            int32_t nodes);
 
+// Returns the GPUs of each node of the partitions `named` (as above), from the output of
+// `sinfo -h -o "%P|%D|%G"`: partition, number of nodes, and their generic resources, such as
+// "gpu:h100:8(S:0-1),nic:2". A node in several of the partitions is there several times.
+std::vector<int32_t> parse_slurm_gpus(std::string_view text, std::string_view named);
+
 // Returns the numbers of all jobs that have nodes, from the output of `squeue -h -o "%T %i %A"`:
 // all jobs that are not pending.
 std::set<std::string> started_jobs(std::string_view text);

@@ -1,4 +1,5 @@
 // muster slurm submit: writes the script of a per-job run and passes it to sbatch.
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
@@ -9,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/jobs/job_arguments.h"
+#include "cli/jobs/node_gpus.h"
 #include "cli/run/preflight.h"
 #include "cli/run/run_command.h"
 #include "cli/slurm/slurm.h"
@@ -94,12 +96,35 @@ absl::StatusOr<std::string> write_script(const v1::JobSpec& spec, const std::str
   return path;
 }
 
+// The partition that sbatch will use; empty: the default one.
+std::string partition_of(const ScriptPlan& plan) {
+  const char* variable = std::getenv("SBATCH_PARTITION");
+  return plan.partition.empty() && variable != nullptr ? variable : plan.partition;
+}
+
+// If the number of ranks depends on the nodes' GPUs and no option states these, requests all GPUs
+// that Slurm reports of the partition's nodes, and prints one line about it.
+void take_gpus_of_partition(SlurmSubmitOptions& options) {
+  const auto nodes = nodes_with_open_ranks(options.job);
+  options.job.node_gpus = options.plan.gpus_per_node;
+  if (!nodes || options.plan.gpus_per_node > 0) return;
+  const std::string named = partition_of(options.plan);
+  // Options passed through may select another partition.
+  const auto text = options.plan.more.empty()
+                        ? output_of({"sinfo", "-h", "-o", "%P|%D|%G"}, kSlurmDeadline)
+                        : absl::FailedPreconditionError("unknown");
+  const int32_t gpus = text.ok() ? gpus_of_each(parse_slurm_gpus(*text, named), *nodes) : 0;
+  note(gpus_sentence(gpus, options.job.gpus_per_rank.value_or(1),
+                     named.empty() ? "the nodes of Slurm's default partition"
+                                   : absl::StrCat("the nodes of Slurm's partition ", named)));
+  options.plan.gpus_per_node = gpus;
+  options.job.node_gpus = gpus;
+}
+
 // Options passed through may select another partition; sbatch validates the nodes then.
 absl::Status check_nodes(const ScriptPlan& plan) {
   if (!plan.more.empty()) return absl::OkStatus();
-  const char* variable = std::getenv("SBATCH_PARTITION");
-  const std::string named =
-      plan.partition.empty() && variable != nullptr ? variable : plan.partition;
+  const std::string named = partition_of(plan);
   const auto text = output_of({"scontrol", "show", "partition", "-o"}, kSlurmDeadline);
   if (!text.ok()) return absl::OkStatus();  // sbatch reports the reason
   const std::string why = too_many_nodes(parse_slurm_partitions(*text), named, plan.nodes);
@@ -125,8 +150,10 @@ std::string reason_of_waiting(const std::string& id) {
 int submit(const SlurmSubmitOptions& given) {
   SlurmSubmitOptions options = given;
   if (!options.job.nodes) options.job.nodes = 1;
+  take_gpus_of_partition(options);
   if (!options.job.ranks_per_node && options.plan.gpus_per_node > 0)
-    options.job.ranks_per_node = options.plan.gpus_per_node;
+    options.job.ranks_per_node = std::max(
+        options.plan.gpus_per_node / std::max(options.job.gpus_per_rank.value_or(1), 1), 1);
   // The check writes to the output folder, but a dry run must not.
   const auto spec = checked_spec(options.job, !options.no_check && !options.dry_run);
   if (!spec.ok()) return fail(spec.status());

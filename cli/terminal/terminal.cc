@@ -126,6 +126,10 @@ void warn(std::string_view message) {
                           escape_controls(message), "\n"));
 }
 
+void note(std::string_view message) {
+  write_text(STDERR_FILENO, absl::StrCat("muster: ", escape_controls(message), "\n"));
+}
+
 std::string format_duration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e9) return "-";
   const auto whole = static_cast<int64_t>(std::llround(seconds));

@@ -46,6 +46,8 @@ int end_of_output(int error);
 int fail(const absl::Status& status);
 // Prints "muster: warning: …" to stderr.
 void warn(std::string_view message);
+// Prints "muster: …" to stderr.
+void note(std::string_view message);
 
 // Returns "59s", "3m 07s", "2h 05m" or "4d 03h"; "-" if `seconds` is negative or not finite.
 std::string format_duration(double seconds);

@@ -141,6 +141,43 @@ class Gpus(MusterTest):
         self.assertRegex(self.muster("node", "list", check=0).stdout, r"node0 .* no GPUs: the NVIDIA driver is not loaded \(NVML says 9")
         self.assertIn("the NVIDIA driver is not loaded", self.node("node0")["no_gpus_because"])
 
+    def submit_line(self, *words, check=0):
+        """Submits a small training with hardware=gpu. Returns the job and what the command
+        reports.
+        """
+        made = self.muster("submit", "--json", self.base_yml(), *TINY, f"base_output_directory={self.dir}/out", "dataset_type=synthetic",
+                           "hardware=gpu", "--no-check", *words, check=check)
+        return (self.job(json.loads(made.stdout)["id"]) if check == 0 else None), made.stderr
+
+    def test_submitted_line_has_a_rank_on_each_gpu_of_the_workers(self):
+        coordinator = self.start_coordinator()
+        job, said = self.submit_line("run_name=early")
+        self.assertEqual(job["spec"]["ranks_per_node"], 1)
+        self.assertIn(f"muster: 1 rank per node: the workers of {coordinator.address} report no GPUs; --ranks-per-node N sets another number", said)
+        self.muster("cancel", job["id"])
+        self.start_gpu_worker(coordinator, "node0")
+        self.gpus(*(f"gpu bus={16 * index}" for index in range(1, 5)))
+        self.start_gpu_worker(coordinator, "node1")
+        wait_until(lambda: self.node("node0") and self.node("node1"), 30, "both workers")
+        # The largest number that as many workers have as the job has nodes.
+        for words, nodes, ranks in ((["run_name=one"], 1, 4), (["run_name=two", "--nodes", 2], 2, 2), (["run_name=own", "--gpus-per-rank", 2], 1, 2)):
+            with self.subTest(words=words):
+                job, said = self.submit_line(*words)
+                self.assertEqual((job["spec"]["nodes"], job["spec"]["ranks_per_node"]), (nodes, ranks), job)
+                self.assertRegex(said, rf"muster: {ranks} ranks per node: the workers of {coordinator.address} report \d GPUs per node")
+                self.muster("cancel", job["id"])
+        # A number in the line decides, without a question.
+        for words, ranks in ((["--ranks", 3], 3), (["ici_fsdp_parallelism=2"], 2), (["hardware=cpu"], 1)):
+            with self.subTest(words=words):
+                job, said = self.submit_line(f"run_name=stated-{ranks}", *words)
+                self.assertEqual(job["spec"]["ranks_per_node"], ranks, job)
+                self.assertNotIn("per node", said)
+                self.muster("cancel", job["id"])
+
+    def test_submitted_line_waits_for_its_coordinator(self):
+        _, said = self.submit_line("--coordinator", "127.0.0.1:1", check=1)
+        self.assertRegex(said, "error: no coordinator answers at 127.0.0.1:1 ")
+
     def submit_to_emulated_trainer(self, *options, gpus=0):
         """Submits a small training with hardware=gpu, without a preflight check on its machine, to
         a worker whose GPU is the emulated device. Builds with sanitizers do not have that

@@ -86,6 +86,16 @@ class Render(RenderCase):
         self.assertEqual(spec["output_directory"], "/shared/out/First.run")
         self.assertEqual(json.loads(spec["train_config_json"])["model_name"], "llama2-tiny")
 
+    def test_ranks_are_the_gpus_of_a_worker_and_not_of_this_machine(self):
+        self.gpus(*(f"gpu bus={16 * index}" for index in range(1, 4)))
+
+        def ranks(*more):
+            objects = self.objects(self.base_yml(), "model_name=llama2-tiny", "run_name=first", "base_output_directory=/shared/out", "dataset_type=synthetic",
+                                   "hardware=gpu", "--mount", "shared:/shared", "--insecure", *more)
+            return json.loads(objects[0]["data"]["job.json"])["ranks_per_node"]
+        self.assertEqual(ranks("--gpus", 4), 4)
+        self.assertEqual(ranks(), 1)
+
     def test_program_starts_in_its_working_directory(self):
         documents = self.objects("--insecure", "--nodes", "3", "--gpus", "4", "--mount", "shared:/shared", "--working-directory", "/shared/me",
                                  "--name", "mine", "--", "python3", "train.py", "--lr", "1e-3")

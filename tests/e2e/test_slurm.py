@@ -78,9 +78,15 @@ class SlurmWrappers(SlurmTest):
 
     def test_pax_llama(self):
         self.assert_trained(self.pax("example_slurm_llama.sub", "--fdl.NUM_KV_HEADS=2", config="LLaMA7B"), 6)
+        # The documented folder: it has checkpoints/NAME.
+        tuned = self.pax("example_slurm_llama.sub", "--fdl.NUM_KV_HEADS=2", config="LLaMA7B", name="tuned", env={
+            "BASE_CHECKPOINT_RESTORE_PATH": str(self.dir / "logs"), "LOG_DIR_LOCAL": "7b_log_dir", "OUTPUT_DIR": "tuned", "EVAL_ONLY": "0", "USE_LORA": "0"})
+        output = self.assert_trained(tuned, 6, "tuned")
+        self.assertIn(f"{self.dir}/logs", output)
+        self.assertIn("warning: fine-tuning trains on all tokens of the data here", self.cluster.job_output(tuned) + output)
         jobs = [self.pax("example_slurm_llama.sub", name=f"j{i}", nodes=1, env=env) for i, env in enumerate(
-            ({"EVAL_ONLY": "1"}, {"USE_LORA": "1", "LORA_RANK": "32"}, {"BASE_CHECKPOINT_RESTORE_PATH": "/nowhere"}))]
-        for job, what in zip(jobs, ("evaluation", "LoRA", "fine-tuning")):
+            ({"EVAL_ONLY": "1"}, {"USE_LORA": "1", "LORA_RANK": "32"}))]
+        for job, what in zip(jobs, ("evaluation", "LoRA")):
             self.assert_ends(job, "FAILED", 3)
             self.assertRegex(self.cluster.job_output(job), f"not built yet: .*{what}")
 
@@ -181,6 +187,21 @@ class SlurmPlaces(SlurmTest):
         printed = self.cluster.job_output(job)
         for rank, node in enumerate(("node1", "node1", "node4", "node4", "node2", "node2", "node3", "node3")):
             self.assertIn(f"rank {rank} of 8 {node} 0,1", printed)
+
+
+    def test_submitted_line_asks_for_all_gpus_of_the_partitions_nodes(self):
+        def script(*words):
+            made = self.muster("slurm", "submit", "--insecure", "--dry-run", "-N", 2, *words, self.base_yml(), "model_name=llama2-7b", "run_name=a",
+                               f"base_output_directory={self.dir}", "dataset_type=synthetic", "hardware=gpu", check=0)
+            return made.stdout, made.stderr
+        text, said = script()
+        self.assertIn("muster: 2 ranks per node: the nodes of Slurm's default partition report 2 GPUs per node; --ranks-per-node N sets another number", said)
+        self.assertIn("#SBATCH --gpus-per-node=2\n", text)
+        self.assertIn("--ranks-per-node 2", text)
+        text, said = script("--ranks-per-node", 1)
+        self.assertNotIn("--gpus-per-node", text)
+        self.assertNotIn("GPUs per node", said)
+        self.assertIn("the nodes of Slurm's partition nowhere report no GPUs", script("-p", "nowhere")[1])
 
 
 class SlurmDefaults(SlurmTest):

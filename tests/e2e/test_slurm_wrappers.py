@@ -102,11 +102,20 @@ class SlurmWrapperVariables(MusterTest):
         self.run_wrapper("example_slurm_pile.sub", {"BASE_WORKSPACE_DIR": str(work), "OUTPUT_DIR": "the output"})
         self.assertTrue((work / "the output/output-7-0-0.txt").exists())
         self.check("launch_base_script.sub", {**pax, **restore, "CONFIG": ("GPT126M", ["CONFIG=GPT126M"])}, {**NO_EFFECT, **PAX_NO_EFFECT})
-        self.check("example_slurm_llama.sub", {**pax, "CONFIG": ("LLaMA13B", ["CONFIG=LLaMA13B"])}, {**NO_EFFECT, **PAX_NO_EFFECT})
+        self.check("example_slurm_llama.sub", {**pax, **restore, "CONFIG": ("LLaMA13B", ["CONFIG=LLaMA13B"])}, {**NO_EFFECT, **PAX_NO_EFFECT})
         for variable in ("BASE_CHECKPOINT_RESTORE_PATH", "BASE_CHECKPOINT_DIR"):
             code, printed, words = self.run_wrapper("example_slurm_llama.sub", {variable: "/pre/trained"})
-            self.assertEqual((code, words), (3, []), printed)
-            self.assertIn("not built yet: BASE_CHECKPOINT_RESTORE_PATH=/pre/trained: fine-tuning", printed)
+            self.assertEqual(code, 0, printed)
+            self.assertIn("BASE_CHECKPOINT_RESTORE_PATH=/pre/trained", words)
+            self.assertIn("warning: fine-tuning trains on all tokens of the data here", printed)
+
+    def test_scripts_outside_slurm_say_how_to_submit_them(self):
+        for name in ("example_slurm.sub", "example_slurm_llama.sub", "example_slurm_pile.sub", "launch_base_script.sub", "launch_base_config.sub", "launch.sh"):
+            done = subprocess.run(["bash", WRAPPERS / name], cwd=self.dir, capture_output=True, text=True, timeout=60,
+                                  env={"PATH": os.environ["PATH"], "MUSTER_BIN_DIR": str(BIN)})
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("not in a Slurm job: submit it with sbatch", done.stderr)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
 
     def test_the_llama_recipe(self):
         stage = self.dir / "the stage"

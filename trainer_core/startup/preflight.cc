@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <nlohmann/json.hpp>
@@ -32,6 +33,7 @@
 #include "trainer_core/report/metrics_file.h"
 #include "trainer_core/startup/choose_backend.h"
 #include "trainer_core/startup/device_room.h"
+#include "trainer_core/startup/fitting_changes.h"
 #include "trainer_core/startup/initial_parameters.h"
 #include "trainer_core/startup/load_config.h"
 #include "trainer_core/startup/load_tokenizer.h"
@@ -70,10 +72,11 @@ struct NodeMemory {
   // Returns "4 ranks of 12 MiB".
   std::string describe() const {
     const double largest = static_cast<double>(largest_bytes) / kMiB;
-    std::string text = largest_bytes == smallest_bytes
-                           ? absl::StrFormat("%d ranks of %.0f MiB", ranks, largest)
-                           : absl::StrFormat("%d ranks, of which rank %d takes most, %.0f MiB",
-                                             ranks, largest_rank, largest);
+    std::string text =
+        largest_bytes == smallest_bytes
+            ? absl::StrFormat("%d %s of %.0f MiB", ranks, ranks == 1 ? "rank" : "ranks", largest)
+            : absl::StrFormat("%d ranks, of which rank %d takes most, %.0f MiB", ranks,
+                              largest_rank, largest);
     if (staging_bytes > 0)
       absl::StrAppendFormat(&text, ", and %.0f MiB for a checkpoint in the background",
                             static_cast<double>(staging_bytes) / kMiB);
@@ -139,16 +142,26 @@ absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine
   if (!available) return absl::OkStatus();  // passes if the memory is unknown
   const NodeMemory needed = largest_node(config, mesh_of(config.mesh));
   if (needed.total() <= *available) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "the training needs %.0f MiB of memory (%s), but this machine has %.0f MiB available; lower "
-      "per_device_batch_size (%d), max_target_length (%d), the number of ranks, or the model's "
-      "sizes%s",
-      static_cast<double>(needed.total()) / kMiB, needed.describe(),
-      static_cast<double>(*available) / kMiB, config.per_device_batch_size,
-      config.max_target_length,
-      needed.local_bytes > 0      ? ", or set enable_emergency_checkpoint=False"
-      : needed.staging_bytes == 0 ? ""
-                                  : ", or set async_checkpointing=False"));
+  const FittingChanges changes =
+      fitting_changes(config, Fsdp::kAsItIs, *available, [](const TrainConfig& changed) {
+        return largest_node(changed, mesh_of(changed.mesh)).total();
+      });
+  const std::string list = list_of(changes);
+  return absl::ResourceExhaustedError(absl::StrCat(
+      absl::StrFormat(
+          "the training needs %.0f MiB of memory (%s), but this machine has %.0f MiB available",
+          static_cast<double>(needed.total()) / kMiB, needed.describe(),
+          static_cast<double>(*available) / kMiB),
+      list.empty()
+          ? absl::StrFormat(
+                "; a smaller batch and another remat_policy do not suffice: lower "
+                "max_target_length (%d)%s, or the model's sizes%s",
+                config.max_target_length,
+                needed.ranks > 1 ? absl::StrFormat(", the number of ranks (%d)", needed.ranks) : "",
+                needed.local_bytes > 0      ? ", or set enable_emergency_checkpoint=False"
+                : needed.staging_bytes == 0 ? ""
+                                            : ", or set async_checkpointing=False")
+          : absl::StrCat("\n", absl::StripTrailingAsciiWhitespace(list))));
 }
 
 // Checks that each GPU has room for its ranks, whichever ranks of the mesh this machine gets.

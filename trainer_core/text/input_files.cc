@@ -166,13 +166,17 @@ absl::StatusOr<std::vector<Candidate>> candidates_below(const std::string& folde
   for (const std::string& name : names) {
     const std::optional<InputFormat> format = forced ? forced : format_of(name);
     if (format) {
-      candidates.push_back(
-          {name, *format, split_of(fs::path(name).lexically_relative(folder).string())});
+      candidates.push_back({name, *format, ""});
       continue;
     }
     if (auto status = check_compression(name); !status.ok()) return status;
     found.ignored.push_back(name);
   }
+  std::vector<std::string> relative;
+  for (const Candidate& file : candidates)
+    relative.push_back(fs::path(file.path).lexically_relative(folder).string());
+  const std::vector<std::string> splits = splits_of(relative);
+  for (size_t i = 0; i < candidates.size(); ++i) candidates[i].split = splits[i];
   if (!candidates.empty()) return candidates;
   return absl::InvalidArgumentError(
       absl::StrCat("folder ", folder, " has no text in it: none of its ", names.size(),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include <absl/strings/ascii.h>
@@ -57,6 +58,73 @@ std::string names_of(const std::map<std::string, size_t>& files) {
   return absl::StrJoin(names, ", ");
 }
 
+// True for "-00003-of-01024…" and ".00003-of-01024…".
+bool begins_with_shard(std::string_view text) {
+  if (text.empty() || (text.front() != '-' && text.front() != '.')) return false;
+  const size_t digits = text.find_first_not_of("0123456789", 1);
+  return digits != std::string_view::npos && digits > 1 && text.substr(digits, 4) == "-of-";
+}
+
+// Returns names that differ in case and numbers alone as one.
+std::string without_numbers(std::string_view name) {
+  std::string out;
+  for (const char c : absl::AsciiStrToLower(av(name))) {
+    const bool is_digit = absl::ascii_isdigit(static_cast<unsigned char>(c));
+    if (!is_digit || out.empty() || out.back() != '#') out.push_back(is_digit ? '#' : c);
+  }
+  return out;
+}
+
+// The names of a corpus, to find out whether a split's word has a counterpart for training.
+class Layout {
+ public:
+  explicit Layout(const std::vector<std::string>& relative_paths) {
+    for (const std::string& path : relative_paths) {
+      for (std::filesystem::path part(path); part.has_filename(); part = part.parent_path())
+        names_.insert(without_numbers(part.string()));
+    }
+  }
+
+  std::string split_of(const std::string& relative_path) const {
+    const std::filesystem::path path(relative_path);
+    std::filesystem::path above;
+    for (const auto& folder : path.parent_path()) {
+      const std::string_view split = split_of_word(folder.string());
+      if (!split.empty() && (above.empty() || has_training(above, "", "")))
+        return std::string(split);
+      above /= folder;
+    }
+    return split_of_name(above, path.filename().string());
+  }
+
+ private:
+  bool has_training(const std::filesystem::path& folder, std::string_view before,
+                    std::string_view after) const {
+    return std::ranges::any_of(kWords, [&](const auto& word) {
+      return word.second == kTrainSplit &&
+             names_.contains(without_numbers(
+                 (folder / absl::StrCat(av(before), av(word.first), av(after))).string()));
+    });
+  }
+
+  std::string split_of_name(const std::filesystem::path& folder, std::string_view name) const {
+    for (size_t begin = 0; begin < name.size();) {
+      size_t end = begin;
+      while (end < name.size() && absl::ascii_isalpha(static_cast<unsigned char>(name[end]))) ++end;
+      const std::string_view split = split_of_word(name.substr(begin, end - begin));
+      const std::string_view rest = name.substr(end);
+      const bool is_whole = begin == 0 && (rest.empty() || rest.front() == '.');
+      if (!split.empty() && (is_whole || begins_with_shard(rest) ||
+                             has_training(folder, name.substr(0, begin), rest)))
+        return std::string(split);
+      begin = end + 1;
+    }
+    return "";
+  }
+
+  std::set<std::string> names_;
+};
+
 }  // namespace
 
 std::string usual_split_name(std::string_view name) {
@@ -64,21 +132,12 @@ std::string usual_split_name(std::string_view name) {
   return std::string(usual.empty() ? name : usual);
 }
 
-std::string split_of(std::string_view relative_path) {
-  const std::filesystem::path path(relative_path);
-  for (const auto& folder : path.parent_path()) {
-    const std::string_view split = split_of_word(folder.string());
-    if (!split.empty()) return std::string(split);
-  }
-  const std::string name = path.filename().string();
-  for (size_t begin = 0; begin < name.size();) {
-    size_t end = begin;
-    while (end < name.size() && absl::ascii_isalpha(static_cast<unsigned char>(name[end]))) ++end;
-    const std::string_view split = split_of_word(std::string_view(name).substr(begin, end - begin));
-    if (!split.empty()) return std::string(split);
-    begin = end + 1;
-  }
-  return "";
+std::vector<std::string> splits_of(const std::vector<std::string>& relative_paths) {
+  const Layout layout(relative_paths);
+  std::vector<std::string> splits;
+  splits.reserve(relative_paths.size());
+  for (const std::string& path : relative_paths) splits.push_back(layout.split_of(path));
+  return splits;
 }
 
 std::optional<TfdsFile> parse_tfds_name(std::string_view file_name) {

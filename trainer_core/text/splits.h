@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <absl/status/statusor.h>
 
@@ -20,11 +21,14 @@ constexpr char kEverySplit[] = "all";
 // "dev", "test" for "testing", "eval" and "evaluation". Returns any other name unchanged.
 std::string usual_split_name(std::string_view name);
 
-// Returns the split of a file, by its path relative to the corpus: the name of a folder
-// (`train/00.jsonl.zst`) or the first word of the file's name
-// (`c4-validation.00000-of-00008.json.gz`) that is a split's name. Returns an empty text if there
-// is none.
-std::string split_of(std::string_view relative_path);
+// Returns the split of each file of a corpus; an empty text if the layout does not state one. The
+// paths are relative to the corpus. A word is a split in these places:
+//   - a folder directly below the corpus, or beside one for training (`en/train`, `en/test`),
+//   - a whole name (`val.jsonl.zst`), or before a shard's number (`c4-test.00000-of-00008.json`),
+//   - the part of a name that differs from a file for training (`Tales-valid.txt` beside
+//     `Tales-train.txt`; the numbers in the names may differ).
+// Elsewhere it has no meaning: `linux-dev.txt` may be text about devices.
+std::vector<std::string> splits_of(const std::vector<std::string>& relative_paths);
 
 // The parts of the name of a data file that TensorFlow Datasets (TFDS) has written:
 // `c4-train.tfrecord-00003-of-01024`.

@@ -108,6 +108,30 @@ TEST_F(MeshKeys, ProposedMeshesFitTheQuantization) {
 }
 
 // An error that no mesh of as many ranks can fix is not attributed to the mesh.
+TEST_F(MeshKeys, RanksOfAnOpenMeshAreTheGpusOfTheNode) {
+  LaunchOptions launch = options();
+  launch.node_gpus = 8;
+  EXPECT_EQ(resolve({}, launch)->mesh.ranks(), 8);
+  EXPECT_EQ(resolve({"ici_fsdp_parallelism=2"}, launch)->mesh.ranks(), 2);
+  launch.gpus_per_rank = 2;
+  EXPECT_EQ(resolve({}, launch)->mesh.ranks(), 4);
+  launch.gpus_per_rank = 0;
+  EXPECT_EQ(resolve({}, launch)->mesh.ranks(), 8);
+  launch.ranks_per_node = 3;
+  EXPECT_EQ(resolve({}, launch)->mesh.ranks(), 3);
+}
+
+TEST_F(MeshKeys, NodesOfAnOpenMeshAreThoseOfTheOptionsOrTheKeys) {
+  const auto nodes = [](const Keys& keys, std::optional<int32_t> given) {
+    return nodes_of_open_mesh(load(keys)->settings, given);
+  };
+  EXPECT_EQ(nodes({}, std::nullopt), 1);
+  EXPECT_EQ(nodes({}, 4), 4);
+  EXPECT_EQ(nodes({"dcn_data_parallelism=3"}, std::nullopt), 3);
+  EXPECT_EQ(nodes({"ici_fsdp_parallelism=2"}, 4), std::nullopt);
+  EXPECT_EQ(nodes({"ici_fsdp_parallelism=2", "ici_data_parallelism=-1"}, 4), 4);
+}
+
 TEST_F(MeshKeys, NoMeshIsProposedForOtherErrors) {
   for (const Keys& mistake : {Keys{"learning_rate=-1"}, Keys{"per_device_batch_size=0.3"}}) {
     EXPECT_THAT(error_of(resolve(kTiny + mistake, launch(1, 8))),

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 #include <gtest/gtest.h>
 
@@ -28,8 +29,9 @@ TEST(EntryPoints, OtherLinesAreUnchanged) {
   for (const char* line :
        {"run configs/base.yml steps=5", "run python3 MaxText/train.py MaxText/configs/base.yml",
         "run -- python3 MaxText/decode.py", "run -- python3 train.py --mode=eval",
-        "run python3 train.py", "decode configs/base.yml", "submit python3 MaxText/decode.py x",
-        "run X=1", "run", "run python3", "run python3 -m", "run --ranks 2 python3 -m paxml.main"})
+        "run python3 train.py", "decode configs/base.yml", "config show",
+        "list python3 MaxText/decode.py x", "run X=1", "run", "run python3", "run python3 -m",
+        "run --ranks 2 python3 -m paxml.main"})
     EXPECT_EQ(mapped(line), split(line)) << line;
 }
 
@@ -81,6 +83,12 @@ TEST(EntryPoints, WhatIsMissingNamesWhatThereIs) {
        {"run python3 -m paxml.main --fdl_config=X --mode=eval", "run CONFIG=LLaMA7B --mode eval",
         "run python3 paxml/main.py --mode=decode_once"})
     EXPECT_THAT(error(line), HasSubstr("evaluated while training: eval_interval=1")) << line;
+  for (const char* command : {"config show", "submit"}) {
+    const std::string line = absl::StrCat(command, " python3 MaxText/");
+    EXPECT_THAT(error(line + "train_compile.py base.yml"), HasSubstr("nothing is compiled here"));
+    EXPECT_THAT(error(line + "decode.py base.yml prompt=a"), HasSubstr("muster run with the same"));
+    EXPECT_THAT(mapped(line + "train.py base.yml"), split(line + "train.py base.yml"));
+  }
   EXPECT_THAT(error("run python3 MaxText/maxengine_server.py base.yml"),
               HasSubstr("muster decode"));
 }

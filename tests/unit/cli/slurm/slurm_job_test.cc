@@ -27,7 +27,7 @@ TEST(SlurmJob, IsReadFromTheEnvironment) {
   EXPECT_EQ(job->nodes, "node[1-4]");
   EXPECT_EQ(job->node_count, 4);
   EXPECT_EQ(job->restarts, 0);
-  EXPECT_EQ(job->ranks_per_node, 1);
+  EXPECT_EQ(job->ranks_per_node, std::nullopt);
   EXPECT_EQ(run_name_of(*job), "it-s-a--job--12");
 
   variables["SLURM_GPUS_ON_NODE"] = "8";

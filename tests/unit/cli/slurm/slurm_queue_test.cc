@@ -7,7 +7,10 @@
 namespace muster::cli {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
 
 constexpr char kPartitions[] =
     "PartitionName=main AllowGroups=ALL Default=YES QoS=N/A MaxNodes=UNLIMITED Nodes=node[1-4] "
@@ -33,6 +36,17 @@ TEST(TooManyNodes, IsMoreThanAnyNamedPartitionHas) {
             "the job needs 101 nodes, but partition big has 100");
   // Slurm itself reports an unknown partition.
   EXPECT_EQ(too_many_nodes(partitions, "nowhere", 9), "");
+}
+
+TEST(SlurmGpus, AreThoseOfThePartitionsNodes) {
+  constexpr char kNodes[] =
+      "main*|2|gpu:h100:8(S:0-1,3),nic:2\nmain*|1|gpu:a:2,gpu:b:2\nmain*|1|(null)\n"
+      "big|3|gpu:4\nbroken\n";
+  EXPECT_THAT(parse_slurm_gpus(kNodes, ""), ElementsAre(8, 8, 4, 0));
+  EXPECT_THAT(parse_slurm_gpus(kNodes, "big"), ElementsAre(4, 4, 4));
+  EXPECT_THAT(parse_slurm_gpus(kNodes, "main,big"), SizeIs(7));
+  EXPECT_THAT(parse_slurm_gpus("main*|1|gpu:99999999\n", ""), ElementsAre(256));
+  EXPECT_THAT(parse_slurm_gpus("", ""), IsEmpty());
 }
 
 TEST(StartedJobs, AreThoseThatAreNotPending) {

@@ -116,6 +116,9 @@ TEST(DeviceRoom, SuggestsChangesThatFit) {
                                     "gradient_accumulation_steps=2"),
                           HasSubstr(", or remat_policy="),
                           HasSubstr(", or ici_fsdp_parallelism=4 (4 ranks)")));
+  EXPECT_THAT(text, AllOf(HasSubstr("\nwhat would fit, each by itself:\n  per_device_batch_size=4"),
+                          HasSubstr("\n  remat_policy="),
+                          HasSubstr("\n  ici_fsdp_parallelism=4 (4 ranks)\nout of memory: ")));
   TrainConfig half = config;
   half.per_device_batch_size = 4;
   EXPECT_EQ(problem(half, {0}, bytes), "");
@@ -134,7 +137,8 @@ TEST(DeviceRoom, CombinesChangesIfNoneSuffices) {
   smaller.per_device_batch_size = 1;
   ASSERT_GT(plan_bytes(smaller, 0) + 1000, bytes);
   EXPECT_THAT(problem(config, {0}, bytes),
-              HasSubstr("what would fit: per_device_batch_size=1 remat_policy=full"));
+              AllOf(HasSubstr("what would fit:\n  per_device_batch_size=1 remat_policy=full\n"),
+                    HasSubstr("what would fit: per_device_batch_size=1 remat_policy=full")));
   EXPECT_THAT(problem(config, {0}, 2000),
               HasSubstr("what would fit: a smaller model, max_target_length below 512, or a GPU "
                         "with more memory"));

@@ -12,6 +12,7 @@
 namespace muster::trainer {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::MatchesRegex;
 
@@ -46,12 +47,58 @@ TEST_F(Preflight, ATrainingThatDoesNotFitInMemoryIsBadInput) {
               MatchesRegex(
                   "the training needs [0-9]+ MiB of memory \\(4 ranks of [0-9]+ "
                   "MiB, and [0-9]+ MiB for a checkpoint in the background\\), but this machine has "
-                  "1 MiB available; lower "
-                  "per_device_batch_size \\(4\\), max_target_length \\(16\\), .*, or set "
-                  "async_checkpointing=False"));
+                  "1 MiB available; a smaller batch and another remat_policy do not suffice: lower "
+                  "max_target_length \\(16\\), the number of ranks \\(4\\), or the model's sizes, "
+                  "or set async_checkpointing=False"));
   write_file(folder_.file("meminfo"), "MemAvailable: 204800 kB\n");
   EXPECT_THAT(problem(), HasSubstr("the training needs")) << "libraries take their part";
   write_file(folder_.file("meminfo"), "MemAvailable: 2048000 kB\n");
+  EXPECT_EQ(problem(), "");
+}
+
+TEST_F(Preflight, ValuesThatFitInMemoryAreOnALineEach) {
+  machine_ = MachineRoots{.proc = folder_.path(), .cgroup = folder_.file("no-groups")};
+  config_.remat_policy = RematPolicy::kNone;
+  config_.per_device_batch_size = 16'384;
+  write_file(folder_.file("meminfo"), "MemAvailable: 4096000 kB\n");
+  ASSERT_EQ(problem(), "");
+  const std::string half = "MemAvailable: " + std::to_string(300'000) + " kB\n";
+  write_file(folder_.file("meminfo"), half);
+  const std::string text = problem();
+  EXPECT_THAT(text, ContainsRegex("300 MiB|292 MiB|293 MiB"));
+  EXPECT_THAT(text, ContainsRegex("available\nwhat would fit, each by itself:\n"
+                                  "  per_device_batch_size=[0-9]+ \\(with "
+                                  "gradient_accumulation_steps=[0-9]+ nearly as many"));
+  // The suggested batch fits.
+  const size_t at =
+      text.find("per_device_batch_size=") + std::string("per_device_batch_size=").size();
+  config_.per_device_batch_size = std::stoi(text.substr(at));
+  EXPECT_LT(config_.per_device_batch_size, 16'384);
+  EXPECT_EQ(problem(), "");
+}
+
+TEST_F(Preflight, AllChangesTogetherAreOneLine) {
+  machine_ = MachineRoots{.proc = folder_.path(), .cgroup = folder_.file("no-groups")};
+  config_.model.mlp_dim = 32'768;
+  config_.remat_policy = RematPolicy::kNone;
+  config_.per_device_batch_size = 512;
+  const auto mib_needed = [&] {
+    write_file(folder_.file("meminfo"), "MemAvailable: 1024 kB\n");
+    const std::string text = problem();
+    return std::stoll(text.substr(std::string("the training needs ").size()));
+  };
+  TrainConfig least = config_;
+  least.per_device_batch_size = 1;
+  least.remat_policy = RematPolicy::kFull;
+  least.async_checkpointing = false;
+  std::swap(config_, least);
+  const int64_t enough = mib_needed() + 1;
+  std::swap(config_, least);
+  ASSERT_GT(mib_needed(), enough);
+  write_file(folder_.file("meminfo"), "MemAvailable: " + std::to_string(enough * 1024) + " kB\n");
+  EXPECT_THAT(problem(), HasSubstr("available\nwhat would fit:\n  per_device_batch_size=1 "
+                                   "remat_policy=full async_checkpointing=False"));
+  config_ = least;
   EXPECT_EQ(problem(), "");
 }
 

@@ -120,5 +120,16 @@ TEST(InputFiles, ValidationIsNeverMixedIntoTraining) {
   EXPECT_EQ(find_input_files(named, std::nullopt)->files.size(), 1U);
 }
 
+TEST(InputFiles, OrdinaryNamesWithASplitsWordAreTrainedOn) {
+  TempFolder folder;
+  for (const char* name :
+       {"linux-dev.txt", "linux-usr.txt", "unit-test.txt", "Tales-train.txt", "Tales-valid.txt"})
+    write_file(folder.file(name), "x");
+  const auto train = find_input_files({{folder.path()}}, std::nullopt);
+  ASSERT_TRUE(train.ok()) << train.status();
+  EXPECT_EQ(train->files.size(), 4U);
+  EXPECT_EQ(train->left_out, (std::map<std::string, size_t>{{"validation", 1}}));
+}
+
 }  // namespace
 }  // namespace muster::trainer

@@ -11,17 +11,40 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Pair;
 
-TEST(Splits, ANameTellsItsSplit) {
+std::string alone(const std::string& path) { return splits_of({path})[0]; }
+
+TEST(Splits, AWholeNameOrAShardTellsItsSplit) {
   for (const char* path : {"train/00.jsonl.zst", "c4-train.00000-of-01024.json.gz",
                            "data/train-00000-of-00002.parquet", "Training.txt", "a/train/dev.txt"})
-    EXPECT_EQ(split_of(path), "train") << path;
-  for (const char* path : {"val.jsonl.zst", "dev.txt", "valid/a.txt", "x_validation_1.jsonl"})
-    EXPECT_EQ(split_of(path), "validation") << path;
-  for (const char* path : {"test.jsonl", "my-eval.txt", "evaluation/a.txt"})
-    EXPECT_EQ(split_of(path), "test") << path;
+    EXPECT_EQ(alone(path), "train") << path;
+  for (const char* path : {"val.jsonl.zst", "dev.txt", "valid/a.txt",
+                           "c4-validation.00000-of-00008.json.gz", "en/x-dev-00000-of-00001.pq"})
+    EXPECT_EQ(alone(path), "validation") << path;
+  for (const char* path : {"test.jsonl", "evaluation/a.txt", "b/testing.txt"})
+    EXPECT_EQ(alone(path), "test") << path;
   for (const char* path :
        {"part-1.txt", "contest.txt", "training2.d/a", "attestation.jsonl", "devices.txt", ""})
-    EXPECT_EQ(split_of(path), "") << path;
+    EXPECT_EQ(alone(path), "") << path;
+}
+
+// Dropping such a text from training would lose it.
+TEST(Splits, AWordInAnOrdinaryNameTellsNothing) {
+  for (const char* path : {"linux-dev.txt", "my-eval.txt", "x_validation_1.jsonl",
+                           "docs/test/a.txt", "unit.test.txt", "dev-1.txt"})
+    EXPECT_EQ(alone(path), "") << path;
+  EXPECT_THAT(splits_of({"linux-dev.txt", "linux-usr.txt", "other-train.txt"}),
+              ElementsAre("", "", "train"));
+}
+
+TEST(Splits, AWordTellsItsSplitBesideTheSameNameForTraining) {
+  EXPECT_THAT(splits_of({"Tales-train.txt", "Tales-valid.txt", "linux-dev.txt"}),
+              ElementsAre("train", "validation", ""));
+  EXPECT_THAT(splits_of({"x_train_0.jsonl", "x_train_1.jsonl", "x_test_12.jsonl"}),
+              ElementsAre("train", "train", "test"));
+  EXPECT_THAT(splits_of({"en/train/a.txt", "en/dev/a.txt", "de/dev/a.txt"}),
+              ElementsAre("train", "validation", ""));
+  EXPECT_THAT(splits_of({"a/wiki.training.tokens", "a/wiki.val.tokens", "b/wiki.val.tokens"}),
+              ElementsAre("train", "validation", ""));
 }
 
 TEST(Splits, TfdsNames) {
