@@ -22,13 +22,13 @@ struct ActivationRow {
   std::string_view gated;  // the name of an MLP with a gate, which ['…', 'linear'] selects
   std::string_view plain;  // the name of an MLP without one; empty: jobs may not select it
   // Values of Hugging Face's `hidden_act`; the first one is exported. Empty: none.
-  std::array<std::string_view, 2> hugging_face;
+  std::array<std::string_view, 3> hugging_face;
 };
 
 // In the enum's order.
 constexpr ActivationRow kActivationRows[] = {
-    {Activation::kSilu, "silu", "SwiGLU", "", {"silu"}},
-    {Activation::kGelu, "gelu", "GeGLU", "GELU", {"gelu_new", "gelu_pytorch_tanh"}},
+    {Activation::kSilu, "silu", "SwiGLU", "", {"silu", "swish"}},
+    {Activation::kGelu, "gelu", "GeGLU", "GELU", {"gelu_new", "gelu_pytorch_tanh", "gelu_fast"}},
     {Activation::kRelu, "relu", "ReGLU", "ReLU", {"relu"}}};
 
 constexpr auto kActivationNames = [] {

@@ -14,6 +14,7 @@
 
 #include "trainer_core/base/model_config.h"
 #include "trainer_core/checkpoint/stored_tensor.h"
+#include "trainer_core/checkpoint/tensor_account.h"
 #include "trainer_core/model/param_spec.h"
 
 namespace muster::trainer {
@@ -60,8 +61,9 @@ constexpr const char* kTokenIdFields[] = {"bos_token_id", "eos_token_id", "pad_t
 // The contents of config.json.
 struct HuggingFaceConfig {
   ModelConfig model;
-  int32_t max_position = 0;  // max_position_embeddings; 0: not stated
-  nlohmann::json token_ids;  // those of kTokenIdFields that it has
+  int32_t max_position = 0;        // max_position_embeddings; 0: not stated
+  nlohmann::json token_ids;        // those of kTokenIdFields that it has
+  std::vector<std::string> notes;  // for users: how ambiguous fields were interpreted
 };
 
 // Returns the fields of kTokenIdFields in an object that have valid values.
@@ -73,8 +75,10 @@ absl::StatusOr<HuggingFaceConfig> read_hugging_face_config(const std::string& fo
 absl::StatusOr<HuggingFaceConfig> parse_hugging_face_config(const nlohmann::json& config);
 
 // Opens the folder's weights. Returns the errors of read_hugging_face_config; InvalidArgument
-// naming the first tensor that is missing, has another shape (both shapes) or an unsupported type;
-// DataLoss for a damaged file.
-absl::StatusOr<std::unique_ptr<ParameterSource>> open_hugging_face(const std::string& folder);
+// naming the first tensor that is missing, has another shape (both shapes) or an unsupported type,
+// or the tensors that the model does not use (check_unused()); NotFound naming the files that the
+// index has and the folder has not; DataLoss for a damaged file.
+absl::StatusOr<std::unique_ptr<ParameterSource>> open_hugging_face(
+    const std::string& folder, UnusedTensors unused = UnusedTensors::kRefuse);
 
 }  // namespace muster::trainer

@@ -16,8 +16,10 @@ namespace muster::trainer {
 constexpr char kMetaParamsFile[] = "params.json";
 constexpr char kMetaFirstFile[] = "consolidated.00.pth";
 
-// InvalidArgument names the file and the invalid field, tensor or byte, or the missing file; other
-// errors as of TorchFile. Rows of queries and keys are read as half-split pairs (rotary_rows.h).
-absl::StatusOr<std::unique_ptr<ParameterSource>> open_meta(const std::string& folder);
+// InvalidArgument names the file and the invalid field, tensor or byte, the missing file, or the
+// tensors that the model does not use (check_unused()); other errors as of TorchFile. Rows of
+// queries and keys are read as half-split pairs (rotary_rows.h).
+absl::StatusOr<std::unique_ptr<ParameterSource>> open_meta(const std::string& folder,
+                                                           UnusedTensors unused);
 
 }  // namespace muster::trainer

@@ -30,6 +30,7 @@ struct ParameterDescription {
   nlohmann::json token_ids = nlohmann::json::object();  // kHuggingFace: kTokenIdFields
   std::optional<TrainConfig> config;                    // kMuster: of the run that wrote them
   std::vector<std::string> notes;  // for users: how ambiguous contents were interpreted
+  TensorAccount tensors;           // of the files
 };
 
 // Reads are independent. Thread-safe.
@@ -37,12 +38,15 @@ class ParameterSource {
  public:
   // `path` is a Muster checkpoint (one step, a folder of steps, or a run's folder, of which the
   // newest complete one counts), a Hugging Face folder or a Meta folder. Checks that every tensor
-  // of the model exists with its shape and a supported type. Values are not checked. Checksums of
+  // of the model exists with its shape and a supported type, and accounts for every other tensor of
+  // the files: one that is neither used nor known not to matter is an error, or, with kAllow, a
+  // note. Values are not checked. Checksums of
   // a Muster checkpoint are verified: all of them here, or with kSizes when the data is read.
   // NotFound, listing the formats, if the path holds none of them; otherwise the error of the
   // format's reader.
-  static absl::StatusOr<std::unique_ptr<ParameterSource>> open(const std::string& path,
-                                                               Verify verify = Verify::kChecksums);
+  static absl::StatusOr<std::unique_ptr<ParameterSource>> open(
+      const std::string& path, Verify verify = Verify::kChecksums,
+      UnusedTensors unused = UnusedTensors::kRefuse);
   virtual ~ParameterSource() = default;
   ParameterSource(const ParameterSource&) = delete;
   ParameterSource& operator=(const ParameterSource&) = delete;
@@ -65,6 +69,9 @@ class ParameterSource {
   explicit ParameterSource(ParameterDescription description);
 
   const std::vector<ParamSpec>& rows() const { return rows_; }
+  // For sources that count tensors once they are open.
+  void set_account(TensorAccount account) { description_.tensors = std::move(account); }
+  std::vector<std::string>& mutable_notes() { return description_.notes; }
 
  private:
   ParameterDescription description_;

@@ -26,6 +26,7 @@ struct ConvertOptions {
   std::optional<StoredType> stored;
   // For kHuggingFace: bytes of elements per file; a larger tensor has its own file.
   int64_t shard_bytes = 5'000'000'000;
+  UnusedTensors unused = UnusedTensors::kRefuse;
   std::string tokenizer;  // a SentencePiece model; empty: the tokenizer beside the source
   const std::atomic<bool>* stop = nullptr;  // set to true to cancel
 };
@@ -41,6 +42,7 @@ struct ConvertReport {
   uint64_t bytes = 0;    // of weights
   uint64_t rounded = 0;  // elements that the stored type does not represent exactly
   bool has_tokenizer = false;
+  TensorAccount tensors;  // of the source
   std::vector<std::string> notes;
 };
 

@@ -27,7 +27,8 @@ struct TokenizerFiles {
 
 // Finds the files of a source: `given` unless empty, otherwise those in its folder, otherwise those
 // that its run's config names. InvalidArgument if `given` is not a SentencePiece model, or has more
-// pieces than the model has tokens.
+// pieces than the model has tokens, or if a file is a pointer of Git LFS; NotFound if a file is a
+// symbolic link whose target is missing.
 absl::StatusOr<TokenizerFiles> find_tokenizer_files(const ParameterDescription& source,
                                                     const std::string& given);
 
