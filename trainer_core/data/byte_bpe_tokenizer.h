@@ -29,6 +29,9 @@ struct ByteBpeParts {
   AddedTokens normalized;         // found next, in the text between the raw ones
   bool add_prefix_space = false;  // adds a space before each piece that has none
   int32_t eos_id = -1;
+  std::string encoding;         // Tokenizer::encoding()
+  std::string encoding_origin;  // how it is known
+  std::vector<std::string> notes;
 };
 
 std::unique_ptr<Tokenizer> make_byte_bpe_tokenizer(ByteBpeParts parts);

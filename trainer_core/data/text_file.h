@@ -15,7 +15,8 @@ namespace muster::trainer {
 // Immutable and thread-safe. The view lives as long as the object.
 class TextFile {
  public:
-  // NotFound, or InvalidArgument for a folder or an empty file; the message names the path.
+  // NotFound, or InvalidArgument for a folder, an empty file or a pointer of Git LFS; the message
+  // names the path.
   static absl::StatusOr<std::unique_ptr<TextFile>> open(const std::string& path);
   ~TextFile();
   TextFile(const TextFile&) = delete;

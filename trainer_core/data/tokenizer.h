@@ -30,18 +30,27 @@ class Tokenizer {
     virtual absl::Status append(std::string_view text, std::vector<int32_t>& ids) = 0;
   };
 
-  // Detects the kind of file by its content; a folder stands for the tokenizer.json or
-  // tokenizer.model in it. Errors, which name the file: NotFound, or InvalidArgument if it is none
-  // of the kinds.
-  static absl::StatusOr<std::unique_ptr<Tokenizer>> load(const std::string& path);
+  // Detects the kind of file by its content; a folder stands for the first of its files that can
+  // be used (tokenizer.json, tokenizer.model, a tiktoken file). `encoding` is that of a tiktoken
+  // file (tiktoken.h); empty: by its hash. Errors, which name the file: NotFound, or
+  // InvalidArgument if it is none of the kinds, or not a tiktoken file although `encoding` is set.
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> load(const std::string& path,
+                                                         const std::string& encoding = "");
   virtual ~Tokenizer() = default;
 
   // MaxText's tokenizer_type: sentencepiece, huggingface or tiktoken.
   virtual std::string_view type() const = 0;
   virtual int32_t vocab_size() const = 0;
   virtual int32_t eos_id() const = 0;  // -1: the file has none
-  // FNV-1a of the file: identifies the tokenizer that shards were made with.
+  // FNV-1a of the file, and of the encoding if it was stated: identifies the tokenizer that shards
+  // were made with.
   uint64_t fingerprint() const { return fingerprint_; }
+  // The file that was loaded.
+  const std::string& file() const { return file_; }
+  // "tiktoken o200k_base (known by its SHA-256)", or the type alone.
+  std::string description() const;
+  // For users: what was passed over, and what differs from the original program.
+  const std::vector<std::string>& notes() const { return notes_; }
 
   // The encoder must not outlive the tokenizer.
   virtual std::unique_ptr<Encoder> encoder() const = 0;
@@ -57,7 +66,27 @@ class Tokenizer {
   // Requires: ids are within the vocabulary.
   virtual absl::StatusOr<std::string> text_of(std::span<const int32_t> ids) const = 0;
 
+  // The encoding of a tiktoken file and how it is known; empty for other kinds.
+  virtual std::string encoding() const { return ""; }
+  virtual std::vector<std::string> own_notes() const { return {}; }
+
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> load_file(const std::string& name,
+                                                              const std::string& encoding);
+
   uint64_t fingerprint_ = 0;
+  std::string file_;
+  std::vector<std::string> notes_;
 };
+
+// The value of tokenizer_type: "tiktoken:o200k_base" names the encoding, too.
+struct TokenizerKind {
+  std::string type;
+  std::string encoding;
+};
+inline TokenizerKind tokenizer_kind(const std::string& tokenizer_type) {
+  const size_t colon = tokenizer_type.find(':');
+  if (colon == std::string::npos) return {tokenizer_type, ""};
+  return {tokenizer_type.substr(0, colon), tokenizer_type.substr(colon + 1)};
+}
 
 }  // namespace muster::trainer

@@ -11,17 +11,19 @@
 
 namespace muster::trainer {
 
-// Not thread-safe. Memory does not depend on the file: buffers of a fixed size, and zstd's window
-// up to the library's own limit.
+// Not thread-safe. Memory does not depend on the file's size: buffers of a fixed size, and the
+// window of a zstd frame, at most 2 GiB (--long=31).
 class ByteSource {
  public:
-  // Errors: NotFound; InvalidArgument if it is not a regular file. Messages name the file.
+  // Errors: NotFound; InvalidArgument if it is not a regular file, a pointer of Git LFS, a tar
+  // archive, or compressed in another way. Messages name the file.
   static absl::StatusOr<std::unique_ptr<ByteSource>> open(const std::string& path);
   virtual ~ByteSource() = default;
 
   // Stores up to out.size() of the next bytes and returns their number; 0 at the end. DataLoss,
-  // with the file and the offset on the disk: damaged or truncated compressed data, or, at the end,
-  // a file that was written to since it was opened.
+  // with the file and the offset on the disk: damaged or truncated compressed data, other bytes
+  // behind it, or, at the end, a file that was written to since it was opened. InvalidArgument: a
+  // zstd window beyond the limit, or a dictionary; ResourceExhausted: no memory for the window.
   virtual absl::StatusOr<size_t> read(std::span<char> out) = 0;
   // Skips bytes. DataLoss if there are fewer.
   virtual absl::Status skip(uint64_t bytes);

@@ -52,6 +52,7 @@ struct Record {
   uint64_t number = 0;      // from 0, as in Position
   bool is_cut = false;      // its text continues in the next record
   Flaw flaw = Flaw::kNone;  // if set, `size` is 0
+  uint32_t marks = 0;       // byte order marks that were left out of the text
 };
 
 struct Chunk {

@@ -18,14 +18,18 @@ constexpr size_t kNamesShown = 8;
 constexpr size_t kNameBytesShown = 40;
 
 struct DocumentText {
-  std::string_view text;  // well-formed UTF-8; valid until the next call
-  bool is_repaired = false;
+  std::string_view text;    // well-formed UTF-8; valid until the next call
+  std::string_view repair;  // what was repaired, "is no valid UTF-8"; empty: nothing
+
+  bool is_repaired() const { return !repair.empty(); }
 };
 
 // Not thread-safe: holds the JSON parser and the last repaired text.
 class DocumentTexts {
  public:
-  // `field` names the field that holds the text, in formats other than plain text.
+  // `field` names the field that holds the text, in formats other than plain text. In JSON "a.b" is
+  // the field b of the object a, unless a field has that name. Other fields need not be valid JSON
+  // values (loose_json.h).
   explicit DocumentTexts(std::string field);
   ~DocumentTexts();
   DocumentTexts(const DocumentTexts&) = delete;

@@ -36,11 +36,26 @@ struct DocumentCounts {
   uint64_t text_bytes = 0;
   uint64_t repaired = 0;
   uint64_t skipped = 0;
-  uint64_t cut = 0;  // document ends inside a text that was too long for one document
+  uint64_t cut = 0;    // document ends inside a text that was too long for one document
+  uint64_t empty = 0;  // texts without a character that is not blank; they are no documents
+  uint64_t marks = 0;  // byte order marks within files, which were left out
+  std::vector<std::string> cut_examples;
+  std::vector<std::string> empty_examples;
+  std::vector<std::string> marks_examples;
   std::vector<std::string> repaired_examples;
   std::vector<std::string> skipped_examples;
 
   void add(const DocumentCounts& more);
+};
+
+// The account of one input file.
+struct InputCounts {
+  uint64_t documents = 0;
+  uint64_t tokens = 0;
+  uint64_t file_bytes = 0;  // read on the disk
+  DocumentCounts counts;
+
+  void add(const InputCounts& more);
 };
 
 struct EncodedChunk {
@@ -50,6 +65,9 @@ struct EncodedChunk {
   DocumentCounts counts;
   Position end;
   uint64_t file_position = 0;
+
+  // The chunk's part of its file's account. Requires: it is behind all earlier chunks of the file.
+  InputCounts input() const;
 };
 
 // Not thread-safe.

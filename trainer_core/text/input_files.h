@@ -29,10 +29,16 @@ struct InputFile {
   int64_t modified_ns = 0;
 };
 
+// An entry of a folder that is not read, with the reason: "hidden", "unknown ending".
+struct IgnoredEntry {
+  std::string path;
+  std::string reason;
+};
+
 struct InputFiles {
   std::vector<InputFile> files;
-  std::vector<std::string> ignored;  // files in the folders whose names have no known format
-  std::string split;                 // the one that is read of the folders; empty: they have none
+  std::vector<IgnoredEntry> ignored;  // entries of the folders that are not read
+  std::string split;                  // the one that is read of the folders; empty: they have none
   std::map<std::string, size_t> left_out;  // files per split that are not read
   std::vector<std::string> notes;          // sentences: a data set with missing shards
 };
@@ -42,12 +48,13 @@ struct InputFiles {
 std::optional<InputFormat> format_of(std::string_view path);
 
 // Lists files in the given order. Folders are listed recursively, in natural order (part-2 before
-// part-10), without hidden names. `forced` applies to all files; without it, a file that is named
-// directly and has no known ending is text. `split` selects among the files of each folder, as
-// choose_split() does. A folder of TensorFlow Datasets, which has a dataset_info.json or a
-// features.json, is the data files beside these; everything else in it is metadata. Errors:
-// NotFound, or InvalidArgument for a folder without any readable file or with several data sets of
-// TFDS; messages name the path.
+// part-10), as walk_folder() does. Every entry of a folder is read, counted in `left_out`, or in
+// `ignored`. `forced` applies to all files; without it, a file that is named directly and has no
+// known ending is text. `split` selects among the files of each folder, as choose_split() does. A
+// folder of TensorFlow Datasets, which has a dataset_info.json or a features.json, is the data
+// files beside these; everything else in it is metadata. Errors: NotFound, also for a symbolic link
+// whose target is missing; InvalidArgument for a folder without any readable file or with several
+// data sets of TFDS, and for a pointer of Git LFS; messages name the path.
 absl::StatusOr<InputFiles> find_input_files(std::span<const std::string> paths,
                                             std::optional<InputFormat> forced,
                                             const std::string& split = "");

@@ -40,6 +40,8 @@ struct FinishedShard {
   Position end;
   uint64_t file_position = 0;  // in the file of `end`, on the disk
   DocumentCounts counts;       // of all shards up to this one
+  // Since the shard before, by the file's index: what this shard adds to the account of its files.
+  std::map<size_t, InputCounts> inputs = {};
 };
 
 // Has one owner, which holds the folder's lock. Not thread-safe.

@@ -9,10 +9,12 @@
 namespace muster::trainer {
 
 // Skips UTF-8's byte order mark at the beginning of a file. InvalidArgument for UTF-16's or
-// UTF-32's.
-absl::Status pass_byte_order_mark(const InputFile& file, ByteWindow& bytes);
+// UTF-32's, and for a file of JSON lines that begins as one JSON value over several lines; the
+// message has the command that converts it.
+absl::Status pass_beginning(const InputFile& file, ByteWindow& bytes);
 
-// Lines end with "\n" or "\r\n". Documents of a text longer than kDocumentBytesMax are cut, before
+// Lines end with "\n" or "\r\n". Byte order marks at the beginning of a line, which files that were
+// joined have, are left out. Documents of a text longer than kDocumentBytesMax are cut, before
 // a blank if one is near; longer JSON lines are a flaw.
 class LineChunks : public ChunkReader {
  public:
@@ -28,6 +30,7 @@ class LineChunks : public ChunkReader {
     std::string_view text;  // valid until the next call of look()
     size_t bytes = 0;       // including the line ending
     bool is_cut = false;
+    uint32_t marks = 0;  // byte order marks before the text
   };
 
   // Peeks at the next line; take() consumes it. Returns false at the end.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,6 +45,8 @@ class ShardSet {
   Position position() const { return position_; }
   uint64_t file_position() const { return file_position_; }
   const DocumentCounts& counts() const { return counts_; }
+  // By the input's index in the run's identity.
+  const std::vector<InputCounts>& inputs() const { return inputs_; }
 
   // Appends the next chunk. Requires: its status is OK.
   absl::Status append(const EncodedChunk& chunk);
@@ -76,6 +79,8 @@ class ShardSet {
   Position position_;
   uint64_t file_position_ = 0;
   DocumentCounts counts_;
+  std::vector<InputCounts> inputs_;
+  std::map<size_t, InputCounts> new_inputs_;  // since the last finished shard
 };
 
 }  // namespace muster::trainer

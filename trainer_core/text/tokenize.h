@@ -24,6 +24,7 @@ struct TokenizeOptions {
   std::optional<InputFormat> format;  // of all inputs; nullopt: by their names
   std::string split;                  // of the folders (splits.h); empty: train, or the only one
   std::string tokenizer_path;
+  std::string encoding;          // of a tiktoken file (tiktoken.h); empty: by its hash
   std::string output_directory;  // created if needed; an earlier data set in it is replaced
   EncodeOptions encode;
   int32_t threads = 0;                      // 0: all cores
@@ -41,6 +42,13 @@ struct TokenizeProgress {
 // Called from time to time on the thread that called tokenize_files().
 using TokenizeProgressFn = std::function<void(const TokenizeProgress&)>;
 
+// The account of one input file.
+struct InputReport {
+  std::string path;
+  uint64_t bytes = 0;  // of the file
+  InputCounts read;
+};
+
 struct TokenizeReport {
   TokenIndex index;
   DocumentCounts counts;
@@ -48,8 +56,11 @@ struct TokenizeReport {
   size_t input_files = 0;
   size_t reused_shards = 0;  // finished by an interrupted run
   uint64_t reused_text_bytes = 0;
-  std::vector<std::string> ignored;  // files of unknown formats in the folders
-  std::string split;                 // as InputFiles has them
+  std::vector<InputReport> inputs;  // one per file, in the order in which they are read
+  std::string tokenizer;            // Tokenizer::description()
+  std::string tokenizer_file;
+  std::vector<IgnoredEntry> ignored;  // entries of the folders that are not read
+  std::string split;                  // as InputFiles has them
   std::map<std::string, size_t> left_out;
   std::vector<std::string> notes;
 };
