@@ -157,9 +157,10 @@ std::string counted(uint64_t count, const std::string& what) {
 
 // Returns "skipped: 3 documents\n  a.jsonl:7 (byte 812) is not JSON: …\n"; "" if there are none.
 std::string list_of(const std::string& label, uint64_t count, const std::string& why,
-                    const std::vector<std::string>& examples) {
+                    const std::vector<std::string>& examples,
+                    const std::string& what = "document") {
   if (count == 0) return "";
-  std::string text = absl::StrCat(label, ": ", counted(count, "document"), why, "\n");
+  std::string text = absl::StrCat(label, ": ", counted(count, what), why, "\n");
   for (const std::string& example : examples)
     absl::StrAppend(&text, "  ", escape_controls(example, Layout::kOneLine), "\n");
   if (count > examples.size())
