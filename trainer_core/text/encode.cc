@@ -90,8 +90,8 @@ absl::Status ChunkEncoder::add(const Chunk& chunk, const Record& record, Encoded
                         absl::StrCat(location_of(file, record), ": ", status.message()));
   }
   // Without text there is no document.
-  const bool is_blank = document->text.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos;
-  if (is_blank) out.ids.resize(before);
+  const bool has_text = document->text.find_first_not_of(" \t\r\n\v\f") != std::string_view::npos;
+  if (!has_text) out.ids.resize(before);
   if (out.ids.size() == before) {
     ++out.counts.empty;
     add_examples(out.counts.empty_examples, {location_of(file, record)});

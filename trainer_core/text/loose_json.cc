@@ -14,7 +14,7 @@ constexpr std::string_view kWords[] = {"true", "false", "null", "NaN", "Infinity
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // A number by JSON's grammar, of any length.
-bool is_number(std::string_view text) {
+bool is_json_number(std::string_view text) {
   size_t at = 0;
   const auto digits = [&] {
     const size_t begin = at;
@@ -90,7 +90,7 @@ class Scanner {
     const size_t end = std::min(text_.find_first_of(",]} \t\r\n", at_), text_.size());
     const std::string_view text = text_.substr(at_, end - at_);
     at_ = end;
-    return is_number(text) ||
+    return is_json_number(text) ||
            std::find(std::begin(kWords), std::end(kWords), text) != std::end(kWords);
   }
 
