@@ -239,7 +239,7 @@ constexpr Key kTable[] = {
     works("tokenizer_path", ValueType::kString),
     no_effect("assets_path", ValueType::kString, "tokenizer_path names the tokenizer"),
     no_effect("vocab_relative_path", ValueType::kString, "tokenizer_path names the tokenizer"),
-    only("tokenizer_type", ValueType::kString, "|sentencepiece|huggingface|tiktoken", "these are the supported tokenizers"),
+    only("tokenizer_type", ValueType::kString, "|sentencepiece|huggingface|tiktoken|tiktoken:cl100k_base|tiktoken:o200k_base|tiktoken:p50k_base|tiktoken:r50k_base|tiktoken:gpt2|tiktoken:llama3|tiktoken:qwen", "these are the supported tokenizers"),
     no_effect("tokenize_train_data", ValueType::kBool, kInShards),
     no_effect("tokenize_eval_data", ValueType::kBool, kInShards),
     no_effect("add_bos", ValueType::kBool, kInShards),

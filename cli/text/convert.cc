@@ -65,6 +65,7 @@ absl::StatusOr<trainer::ConvertOptions> options_of(const ConvertArguments& argum
   options.from = arguments.from;
   options.to = arguments.to;
   options.tokenizer = arguments.tokenizer;
+  if (arguments.allow_unused) options.unused = trainer::UnusedTensors::kAllow;
   if (!arguments.target.empty()) {
     options.target =
         arguments.target == "hf" ? ConvertTarget::kHuggingFace : ConvertTarget::kMuster;
@@ -88,6 +89,13 @@ std::string format_name(ParameterFormat format) {
   return "";
 }
 
+nlohmann::json unused_names(const ConvertReport& report) {
+  nlohmann::json names = nlohmann::json::array();
+  for (const trainer::UnusedTensor& tensor : report.tensors.unused)
+    names.push_back(escape_controls(tensor.name, Layout::kOneLine));
+  return names;
+}
+
 nlohmann::json report_json(const ConvertReport& report, double seconds) {
   return {{"from", report.from_folder},
           {"from_format", format_name(report.from)},
@@ -99,6 +107,9 @@ nlohmann::json report_json(const ConvertReport& report, double seconds) {
           {"bytes", report.bytes},
           {"rounded", report.rounded},
           {"tokenizer", report.has_tokenizer},
+          {"tensors_used", report.tensors.used},
+          {"tensors_ignored", report.tensors.ignored},
+          {"tensors_unused", unused_names(report)},
           {"notes", report.notes},
           {"seconds", seconds}};
 }
@@ -114,6 +125,12 @@ std::string report_text(const ConvertReport& report, double seconds) {
                           format_count(static_cast<double>(report.rounded)),
                           av(trainer::type_name(report.stored)));
   }
+  absl::StrAppend(&text, "tensors: ", report.tensors.used, " used");
+  for (const auto& [reason, count] : report.tensors.ignored)
+    absl::StrAppend(&text, "; ", count, " ignored (", reason, ")");
+  if (!report.tensors.unused.empty())
+    absl::StrAppend(&text, "; ", report.tensors.unused.size(), " left out (--allow-unused)");
+  text += "\n";
   if (report.target == ConvertTarget::kMuster) {
     absl::StrAppend(&text, "train from it: load_parameters_path=", shell_quoted(report.to),
                     report.has_tokenizer ? absl::StrCat("; try it: muster decode --run ",

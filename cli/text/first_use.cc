@@ -124,20 +124,29 @@ absl::StatusOr<std::string> text_of_store(const std::string& url, const TextData
   return fetch_to_cache(store, folder);
 }
 
+// Returns NAME of tokenizer_type=tiktoken:NAME.
+std::string encoding_of(const std::string& tokenizer_type) {
+  const size_t colon = tokenizer_type.find(':');
+  return colon == std::string::npos ? "" : tokenizer_type.substr(colon + 1);
+}
+
 // Returns the folder of token shards of one text.
 absl::StatusOr<std::string> tokens_of(const std::string& path, const TextData& data,
-                                      const std::string& tokenizer, FirstUse mode) {
+                                      const trainer::TrainConfig& train, FirstUse mode) {
   if (is_object_url(path)) {
     auto local = text_of_store(path, data);
     if (!local.ok() || is_object_url(*local)) return local;
-    return tokens_of(*local, data, tokenizer, mode);
+    return tokens_of(*local, data, train, mode);
   }
   // Token shards need no preparation (trainer_core/data/token_index.h).
   if (access(absl::StrCat(path, "/index.json").c_str(), F_OK) == 0) return path;
   auto program = sibling_program("muster-text");
   if (!program.ok()) return program.status();
-  std::vector<std::string> words = {*program,   "token-cache", "--text",  path,      "--split",
-                                    data.split, "--tokenizer", tokenizer, "--field", data.field};
+  std::vector<std::string> words = {*program,  "token-cache", "--text",      path,
+                                    "--split", data.split,    "--tokenizer", train.tokenizer_path,
+                                    "--field", data.field};
+  const std::string encoding = encoding_of(train.tokenizer_type);
+  if (!encoding.empty()) words.insert(words.end(), {"--encoding", encoding});
   if (!data.dataset.empty()) words.insert(words.end(), {"--dataset", data.dataset});
   if (data.is_dataset_stated) words.emplace_back("--dataset-stated");
   if (mode == FirstUse::kFind) words.emplace_back("--only-find");
@@ -169,7 +178,7 @@ absl::Status tokenize_train_text(jobspec::ResolvedJob& job, FirstUse mode) {
   const TextData& data = *job.texts.train;
   std::vector<trainer::DataShare> shares = data.sources;
   for (trainer::DataShare& share : shares) {
-    auto folder = tokens_of(share.folder, data, job.train.tokenizer_path, mode);
+    auto folder = tokens_of(share.folder, data, job.train, mode);
     if (!folder.ok()) return folder.status();
     share.folder = *std::move(folder);
   }
@@ -186,7 +195,7 @@ absl::Status tokenize_eval_text(jobspec::ResolvedJob& job, FirstUse mode) {
     job.train.eval.dataset_path.clear();
     return absl::OkStatus();
   };
-  auto folder = tokens_of(data.sources[0].folder, data, job.train.tokenizer_path, mode);
+  auto folder = tokens_of(data.sources[0].folder, data, job.train, mode);
   if (!folder.ok()) {
     const bool is_absent =
         absl::IsNotFound(folder.status()) || absl::IsInvalidArgument(folder.status());

@@ -34,9 +34,13 @@ CLI::App& describe_tokenize(CLI::App& app, TokenizeArguments& arguments) {
       ->type_name("PATH");
   command
       ->add_option("--tokenizer", arguments.tokenizer,
-                   "A SentencePiece model, Hugging Face's tokenizer.json, or a tiktoken file")
+                   "A SentencePiece model, Hugging Face's tokenizer.json, a tiktoken file, or the "
+                   "folder of one")
       ->required()
       ->type_name("FILE");
+  add_choice(*command, "--encoding", arguments.encoding,
+             {"cl100k_base", "o200k_base", "p50k_base", "r50k_base", "gpt2", "llama3", "qwen"},
+             "The encoding of a tiktoken file that is not a published one, whose hash names it");
   command
       ->add_option("--out", arguments.out, "Folder for the shards; earlier ones in it are replaced")
       ->required()
@@ -53,8 +57,9 @@ CLI::App& describe_tokenize(CLI::App& app, TokenizeArguments& arguments) {
       *command, "--documents", arguments.documents, {"lines", "paragraphs", "files"},
       "The unit that is a document of plain text: a line, a paragraph between blank lines, a file");
   command
-      ->add_option("--field", arguments.field,
-                   "The text field of JSON lines, TFRecord examples and Parquet")
+      ->add_option(
+          "--field", arguments.field,
+          "The text field of JSON lines, TFRecord examples and Parquet; a.b for the field b of a")
       ->type_name("NAME")
       ->capture_default_str();
   add_choice(*command, "--bad-documents", arguments.bad_documents, {"repair", "skip", "stop"},
@@ -91,6 +96,7 @@ CLI::App& describe_token_cache(CLI::App& app, TokenCacheArguments& arguments) {
   command->add_option("--split", arguments.split);
   command->add_option("--field", arguments.field);
   command->add_option("--tokenizer", arguments.tokenizer)->required();
+  command->add_option("--encoding", arguments.encoding);
   command->add_flag("--only-find", arguments.only_find);
   return *command;
 }
@@ -154,6 +160,9 @@ CLI::App& describe_convert(CLI::App& app, ConvertArguments& arguments) {
                    "SentencePiece model to include (default: the tokenizer's files beside FROM, or "
                    "its run's tokenizer_path)")
       ->type_name("FILE.model");
+  command->add_flag("--allow-unused", arguments.allow_unused,
+                    "Leave out tensors that the model does not use, which are an error otherwise: "
+                    "its config may describe another model");
   add_json_option(*command, arguments.json);
   command->footer(
       "Examples:\n"

@@ -16,6 +16,7 @@ namespace muster::cli {
 struct TokenizeArguments {
   std::vector<std::string> text;
   std::string tokenizer;
+  std::string encoding;  // of a tiktoken file; empty: by its hash
   std::string out;
   std::string format;  // format of the text; empty: determined by the file names
   std::string split;   // split of a data set; empty: "train", or the only split
@@ -39,6 +40,7 @@ struct TokenCacheArguments {
   std::string split;
   std::string field = "text";
   std::string tokenizer;
+  std::string encoding;
   bool only_find = false;
 };
 
@@ -60,6 +62,7 @@ struct ConvertArguments {
   std::string dtype;   // "float32", "bfloat16", "float16", or empty
   std::string shard_size = "5GB";
   std::string tokenizer;
+  bool allow_unused = false;
   bool json = false;
 };
 

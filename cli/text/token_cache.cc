@@ -49,11 +49,20 @@ trainer::TokenCacheOptions options_of(const TokenCacheArguments& arguments,
   options.tokenize.inputs = {text};
   options.tokenize.split = arguments.split;
   options.tokenize.tokenizer_path = arguments.tokenizer;
+  options.tokenize.encoding = arguments.encoding;
   options.tokenize.encode.read.field = arguments.field;
   options.tokenize.stop = &stop_on_signal();
   options.roots = cache_roots(text);
   options.only_find = arguments.only_find;
   return options;
+}
+
+// Warns of documents of a kind with the place of the first.
+void warn_of(uint64_t count, const char* what, const std::vector<std::string>& examples) {
+  if (count == 0) return;
+  warn(absl::StrCat(
+      count, count == 1 ? " document " : " documents ", what,
+      examples.empty() ? "" : absl::StrCat(", the first is ", shown(examples.front()))));
 }
 
 void print_summary(Output& output, const std::string& text, const trainer::CachedTokens& tokens,
@@ -65,6 +74,19 @@ void print_summary(Output& output, const std::string& text, const trainer::Cache
                                with_commas(static_cast<int64_t>(report.index.tokens)),
                                format_duration(seconds), shown(tokens.folder)));
   for (const std::string& note : report.notes) warn(note);
+  const trainer::DocumentCounts& counts = report.counts;
+  warn_of(counts.repaired, "repaired", counts.repaired_examples);
+  warn_of(counts.cut, "cut at the longest document", counts.cut_examples);
+  warn_of(counts.empty, "without text left out", counts.empty_examples);
+  // Hidden entries include the cache itself.
+  std::vector<std::string> ignored;
+  for (const trainer::IgnoredEntry& entry : report.ignored) {
+    if (entry.reason != "hidden" && entry.reason != "metadata of TFDS")
+      ignored.push_back(absl::StrCat(entry.path, " (", entry.reason, ")"));
+  }
+  if (ignored.empty()) return;
+  warn(absl::StrCat(ignored.size(), ignored.size() == 1 ? " entry" : " entries",
+                    " of the folder not read, the first is ", shown(ignored.front())));
 }
 
 absl::StatusOr<trainer::CachedTokens> tokens_of(const TokenCacheArguments& arguments) {

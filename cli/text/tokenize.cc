@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
@@ -24,6 +27,9 @@ using trainer::TokenizeReport;
 
 // Bounds the names in a list.
 constexpr size_t kNamesShown = 3;
+// Bounds the inputs that the text and the JSON report list.
+constexpr size_t kInputsShown = 20;
+constexpr size_t kInputsInJson = 10'000;
 
 trainer::TokenizeOptions options_of(const TokenizeArguments& arguments) {
   trainer::TokenizeOptions options;
@@ -32,6 +38,7 @@ trainer::TokenizeOptions options_of(const TokenizeArguments& arguments) {
       trainer::value_named<trainer::InputFormat>(trainer::kInputFormatNames, arguments.format);
   options.split = arguments.split;
   options.tokenizer_path = arguments.tokenizer;
+  options.encoding = arguments.encoding;
   options.output_directory = arguments.out;
   options.encode.read.field = arguments.field;
   // The parser accepts known names only.
@@ -71,6 +78,47 @@ nlohmann::json shown(const std::vector<std::string>& names) {
   return list;
 }
 
+nlohmann::json input_json(const trainer::InputReport& input) {
+  const trainer::DocumentCounts& counts = input.read.counts;
+  nlohmann::json entry = {{"path", escape_controls(input.path, Layout::kOneLine)},
+                          {"bytes", input.bytes},
+                          {"bytes_read", input.read.file_bytes},
+                          {"documents", input.read.documents},
+                          {"tokens", input.read.tokens},
+                          {"text_bytes", counts.text_bytes},
+                          {"documents_repaired", counts.repaired},
+                          {"documents_skipped", counts.skipped},
+                          {"documents_cut", counts.cut},
+                          {"documents_empty", counts.empty},
+                          {"byte_order_marks", counts.marks}};
+  const std::pair<const char*, const std::vector<std::string>*> lists[] = {
+      {"repaired_examples", &counts.repaired_examples},
+      {"skipped_examples", &counts.skipped_examples},
+      {"cut_examples", &counts.cut_examples},
+      {"empty_examples", &counts.empty_examples},
+      {"byte_order_mark_examples", &counts.marks_examples}};
+  for (const auto& [name, examples] : lists) {
+    if (!examples->empty()) entry[name] = shown(*examples);
+  }
+  return entry;
+}
+
+nlohmann::json inputs_json(const TokenizeReport& report) {
+  nlohmann::json list = nlohmann::json::array();
+  for (size_t i = 0; i < std::min(report.inputs.size(), kInputsInJson); ++i)
+    list.push_back(input_json(report.inputs[i]));
+  return list;
+}
+
+nlohmann::json ignored_json(const TokenizeReport& report) {
+  nlohmann::json list = nlohmann::json::array();
+  for (size_t i = 0; i < std::min(report.ignored.size(), kInputsInJson); ++i) {
+    list.push_back({{"path", escape_controls(report.ignored[i].path, Layout::kOneLine)},
+                    {"reason", escape_controls(report.ignored[i].reason, Layout::kOneLine)}});
+  }
+  return list;
+}
+
 struct Rates {
   double text_bytes_per_second = 0;
   double tokens_per_second = 0;
@@ -92,6 +140,10 @@ std::string summary_json(const TokenizeArguments& arguments, const TokenizeRepor
       {"path", arguments.out},
       {"files", report.input_files},
       {"files_ignored", report.ignored.size()},
+      {"ignored", ignored_json(report)},
+      {"inputs", inputs_json(report)},
+      {"tokenizer", report.tokenizer},
+      {"tokenizer_file", escape_controls(report.tokenizer_file, Layout::kOneLine)},
       {"split", report.split},
       {"files_left_out", report.left_out},
       {"notes", shown(report.notes)},
@@ -100,6 +152,11 @@ std::string summary_json(const TokenizeArguments& arguments, const TokenizeRepor
       {"documents_repaired", report.counts.repaired},
       {"documents_skipped", report.counts.skipped},
       {"documents_cut", report.counts.cut},
+      {"documents_empty", report.counts.empty},
+      {"byte_order_marks", report.counts.marks},
+      {"cut_examples", shown(report.counts.cut_examples)},
+      {"empty_examples", shown(report.counts.empty_examples)},
+      {"byte_order_mark_examples", shown(report.counts.marks_examples)},
       {"repaired_examples", shown(report.counts.repaired_examples)},
       {"skipped_examples", shown(report.counts.skipped_examples)},
       {"tokens", report.index.tokens},
@@ -119,13 +176,61 @@ std::string counted(uint64_t count, const std::string& what) {
 
 // Returns "skipped: 3 documents\n  a.jsonl:7 (byte 812) is not JSON: …\n"; "" if there are none.
 std::string list_of(const std::string& label, uint64_t count, const std::string& why,
-                    const std::vector<std::string>& examples) {
+                    const std::vector<std::string>& examples,
+                    const std::string& what = "document") {
   if (count == 0) return "";
-  std::string text = absl::StrCat(label, ": ", counted(count, "document"), why, "\n");
+  std::string text = absl::StrCat(label, ": ", counted(count, what), why, "\n");
   for (const std::string& example : examples)
     absl::StrAppend(&text, "  ", escape_controls(example, Layout::kOneLine), "\n");
   if (count > examples.size())
     absl::StrAppend(&text, "  … and ", count - examples.size(), " more\n");
+  return text;
+}
+
+// Returns ", 3 skipped" for a count that is not zero.
+std::string beside(uint64_t count, const char* what) {
+  return count == 0 ? "" : absl::StrCat(", ", count, " ", what);
+}
+
+// One line per input; of many inputs the first ones.
+std::string inputs_text(const TokenizeReport& report) {
+  std::string text;
+  const size_t count = std::min(report.inputs.size(), kInputsShown);
+  for (size_t i = 0; i < count; ++i) {
+    const trainer::InputReport& input = report.inputs[i];
+    const trainer::DocumentCounts& counts = input.read.counts;
+    absl::StrAppend(&text, "  ", escape_controls(input.path, Layout::kOneLine), ": ",
+                    counted(input.read.documents, "document"), ", ",
+                    counted(input.read.tokens, "token"), ", ", input.read.file_bytes, " bytes read",
+                    beside(counts.repaired, "repaired"), beside(counts.skipped, "skipped"),
+                    beside(counts.cut, "cut"), beside(counts.empty, "empty"), "\n");
+  }
+  if (count < report.inputs.size()) {
+    absl::StrAppend(&text, "  … and ", counted(report.inputs.size() - count, "input"),
+                    " more; --json lists them\n");
+  }
+  return text;
+}
+
+// Entries of folders that are not read, by reason.
+std::string ignored_text(const TokenizeReport& report) {
+  std::map<std::string, std::vector<std::string>> by_reason;
+  for (const trainer::IgnoredEntry& entry : report.ignored) {
+    // "the same file as …": one reason for all of them.
+    const bool is_same = absl::StartsWith(entry.reason, "the same ");
+    std::vector<std::string>& names = by_reason[is_same ? "read by another path" : entry.reason];
+    names.push_back(is_same ? absl::StrCat(entry.path, " (", entry.reason, ")") : entry.path);
+  }
+  std::string text;
+  for (const auto& [reason, names] : by_reason) {
+    const size_t count = std::min(names.size(), kNamesShown);
+    absl::StrAppend(
+        &text, "ignored: ", counted(names.size(), "file"), ", ", reason, ": ",
+        escape_controls(
+            absl::StrJoin(names.begin(), names.begin() + static_cast<ptrdiff_t>(count), ", "),
+            Layout::kOneLine),
+        count < names.size() ? ", …" : "", "\n");
+  }
   return text;
 }
 
@@ -140,6 +245,9 @@ std::string summary_text(const TokenizeArguments& arguments, const TokenizeRepor
       static_cast<double>(index.bytes) / static_cast<double>(index.tokens),
       format_count(rates.text_bytes_per_second), format_count(rates.tokens_per_second),
       index.unigram_entropy_nats);
+  text += inputs_text(report);
+  absl::StrAppend(&text, "tokenizer: ", escape_controls(report.tokenizer_file, Layout::kOneLine),
+                  ", ", report.tokenizer, "\n");
   if (!report.split.empty()) absl::StrAppend(&text, "split: ", report.split, "\n");
   for (const auto& [split, files] : report.left_out) {
     absl::StrAppend(&text, "left out: ", counted(files, "file"), " of the split ",
@@ -155,18 +263,14 @@ std::string summary_text(const TokenizeArguments& arguments, const TokenizeRepor
   text += list_of("repaired", report.counts.repaired, " with U+FFFD for invalid UTF-8",
                   report.counts.repaired_examples);
   text += list_of("skipped", report.counts.skipped, "", report.counts.skipped_examples);
-  if (report.counts.cut > 0) {
-    absl::StrAppend(&text, "cut: ", counted(report.counts.cut, "document"), " at ",
-                    trainer::kDocumentBytesMax, " bytes; the rest is the next one\n");
-  }
-  if (!report.ignored.empty()) {
-    const size_t count = std::min(report.ignored.size(), kNamesShown);
-    const std::vector<std::string> names(report.ignored.begin(),
-                                         report.ignored.begin() + static_cast<ptrdiff_t>(count));
-    absl::StrAppend(&text, "ignored: ", counted(report.ignored.size(), "file"), ": ",
-                    escape_controls(absl::StrJoin(names, ", "), Layout::kOneLine),
-                    count < report.ignored.size() ? ", …" : "", "\n");
-  }
+  text +=
+      list_of("cut", report.counts.cut,
+              absl::StrCat(" at ", trainer::kDocumentBytesMax, " bytes; the rest is the next one"),
+              report.counts.cut_examples);
+  text += list_of("empty", report.counts.empty, " without text", report.counts.empty_examples);
+  text +=
+      list_of("byte order marks left out", report.counts.marks, "", report.counts.marks_examples);
+  text += ignored_text(report);
   return text;
 }
 

@@ -4,6 +4,7 @@ transformers and torch.
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import unittest
 
@@ -85,6 +86,21 @@ class Convert(MusterTest):
             (self.dir / "something").touch()
             self.assertIn(complaint, self.convert(*words, check=2).stderr)
             self.assertEqual([p.name for p in self.dir.iterdir()], ["something"])
+
+    def test_unused_tensors_are_an_error(self):
+        folder = self.dir / "model"
+        shutil.copytree(HUGGING_FACE / "llama_gqa", folder)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1}))
+        refused = self.convert(folder, self.dir / "out", check=2).stderr
+        self.assertIn("9 of 21 tensors are not used by the model that config.json describes: model.layers.1.", refused)
+        self.assertIn('"num_hidden_layers": 2 would use 9 of them', refused)
+        self.assertFalse((self.dir / "out").exists())
+        printed = self.convert(folder, self.dir / "out", "--allow-unused")
+        self.assertIn("tensors: 12 used; 9 left out (--allow-unused)\n", printed.stdout)
+        self.assertIn("left out, as --allow-unused permits", printed.stderr)
+        (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n")
+        self.assertIn("this is a Git LFS pointer: run git lfs pull", self.convert(folder, self.dir / "b", check=2).stderr)
 
     def test_output_disk_is_full(self):
         small = self.dir / "small"

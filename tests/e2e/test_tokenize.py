@@ -1,6 +1,7 @@
 """`muster tokenize` on real files: its report, and equal shards after kill -9 at any moment."""
 import gzip
 import json
+import pathlib
 import random
 import shutil
 import signal
@@ -96,10 +97,58 @@ class Tokenize(MusterTest):
         shown = self.muster(*self.command("bad", "--bad-documents", "skip"), check=0).stdout
         self.assertRegex(shown, r"resumed: \d+ shards of an interrupted run kept\n")
         self.assertRegex(shown, r"skipped: 2 documents\n  .*part-3.jsonl:2 \(byte 17\) is not JSON: .*\n")
-        self.assertRegex(shown, r"ignored: 1 file: .*README.md\n")
+        self.assertRegex(shown, r"ignored: 1 file, unknown ending: .*README.md\n")
         report = json.loads(self.muster(*self.command("bad", "--bad-documents", "skip", "--json"), check=0).stdout)
         self.assertEqual((report["files"], report["files_ignored"], report["documents_skipped"]), (3, 1, 2))
         self.assertEqual(report["documents"], 40_001)
+
+    def test_every_entry_and_input_is_in_the_report(self):
+        elsewhere = self.dir / "elsewhere"
+        elsewhere.mkdir()
+        (elsewhere / "linked.txt").write_text("rank waits\nrank waits for\n")
+        (self.text / "more").symlink_to(elsewhere)
+        (self.text / "again.txt").symlink_to(self.text / "part-1.txt")
+        (self.text / "circle").symlink_to(self.text)
+        (self.text / ".hidden").touch()
+        report = json.loads(self.muster(*self.command("all", "--json"), check=0).stdout)
+        inputs = {pathlib.Path(entry["path"]).name: entry for entry in report["inputs"]}
+        self.assertEqual(sorted(inputs), ["linked.txt", "part-1.txt", "part-2.jsonl.gz"])
+        self.assertEqual(inputs["linked.txt"]["documents"], 2)
+        for entry in inputs.values():
+            self.assertEqual(entry["bytes_read"], entry["bytes"])
+        for key in ("documents", "tokens"):
+            self.assertEqual(sum(entry[key] for entry in inputs.values()), report[key])
+        reasons = {pathlib.Path(entry["path"]).name: entry["reason"] for entry in report["ignored"]}
+        self.assertEqual(reasons.pop(".hidden"), "hidden")
+        self.assertEqual(reasons, {"again.txt": f"the same file as {self.text}/part-1.txt", "circle": f"the same folder as {self.text}"})
+        shown = self.muster(*self.command("all"), check=0).stdout
+        self.assertRegex(shown, r"part-1\.txt: 20000 documents, \d+ tokens, \d+ bytes read\n")
+        self.assertRegex(shown, r"tokenizer: .*tok\.model, sentencepiece\n")
+        (self.text / "gone.txt").symlink_to("nowhere")
+        self.assertRegex(self.muster(*self.command("all"), check=2).stderr, r"gone\.txt: it is a symbolic link to nowhere, which does not")
+        (self.text / "gone.txt").unlink()
+        (self.text / "pointer.txt").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n")
+        self.assertIn("pointer.txt: this is a Git LFS pointer: run git lfs pull", self.muster(*self.command("all"), check=2).stderr)
+
+    def test_unread_fields_do_not_matter(self):
+        rows = self.dir / "rows.jsonl"
+        values = ["NaN", "1e400", "-Infinity", "123456789012345678901234567890", '"\\ud800"', "[1, [NaN]]"]
+        rows.write_text("".join(f'{{"score": {value}, "doc": {{"text": "rank waits"}}}}\n' for value in values))
+        report = json.loads(self.muster("tokenize", "--text", rows, "--field", "doc.text", "--tokenizer", self.dir / "tok.model", "--out",
+                                        self.dir / "rows", "--bad-documents", "stop", "--json", check=0).stdout)
+        self.assertEqual((report["documents"], report["documents_repaired"]), (len(values), 0))
+        rows.write_text('[{"text": "a"}]\n')
+        refused = self.muster("tokenize", "--text", rows, "--tokenizer", self.dir / "tok.model", "--out", self.dir / "rows", check=2)
+        self.assertIn("is a JSON array, not JSON lines; jq -c '.[]'", refused.stderr)
+
+    def test_encoding_of_a_tiktoken_file(self):
+        golden = pathlib.Path(__file__).resolve().parents[1] / "golden/tokenizers/cl100k_base.tiktoken"
+        file = self.dir / "renamed.tiktoken"
+        file.write_bytes(golden.read_bytes())
+        words = ["tokenize", "--text", self.text / "part-1.txt", "--tokenizer", file, "--out", self.dir / "t"]
+        self.assertIn("is a tiktoken file of an unknown encoding (SHA-256 ", self.muster(*words, check=2).stderr)
+        shown = self.muster(*words, "--encoding", "o200k_base", check=0).stdout
+        self.assertIn("renamed.tiktoken, tiktoken o200k_base (as stated)\n", shown)
 
     def test_parquet_without_arrow_names_the_packages(self):
         path = self.dir / "a.parquet"

@@ -12,8 +12,8 @@ namespace {
 
 using namespace muster::trainer;
 
-std::unique_ptr<Tokenizer> load(const std::string& name) {
-  auto tokenizer = Tokenizer::load(muster::source_dir() + "/tests/" + name);
+std::unique_ptr<Tokenizer> load(const std::string& name, const std::string& encoding = "") {
+  auto tokenizer = Tokenizer::load(muster::source_dir() + "/tests/" + name, encoding);
   MUSTER_CHECK(tokenizer.ok()) << tokenizer.status().message();
   return *std::move(tokenizer);
 }
@@ -22,7 +22,7 @@ std::unique_ptr<Tokenizer> load(const std::string& name) {
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const std::unique_ptr<Tokenizer> tokenizers[] = {
-      load("golden/tokenizers/llama3.tiktoken"), load("golden/tokenizers/gpt2.json"),
+      load("golden/tokenizers/llama3.tiktoken", "llama3"), load("golden/tokenizers/gpt2.json"),
       load("fuzz/seeds/sentencepiece/bpe.model"), load("fuzz/seeds/sentencepiece/unigram.model")};
   const std::string text = repair_utf8(fuzz_input(data, size));
   for (const auto& tokenizer : tokenizers) {

@@ -26,13 +26,13 @@ struct ActivationRow {
   std::string_view plain;  // name of the MLP without a gate; empty: jobs may not select it
   // Values of `hidden_act` in Hugging Face's configs; exports write the first one. Unused places
   // are empty.
-  std::array<std::string_view, 2> hugging_face;
+  std::array<std::string_view, 3> hugging_face;
 };
 
 // One row for each activation, in the order of the enum.
 constexpr ActivationRow kActivationRows[] = {
-    {Activation::kSilu, "silu", "SwiGLU", "", {"silu"}},
-    {Activation::kGelu, "gelu", "GeGLU", "GELU", {"gelu_new", "gelu_pytorch_tanh"}},
+    {Activation::kSilu, "silu", "SwiGLU", "", {"silu", "swish"}},
+    {Activation::kGelu, "gelu", "GeGLU", "GELU", {"gelu_new", "gelu_pytorch_tanh", "gelu_fast"}},
     {Activation::kRelu, "relu", "ReGLU", "ReLU", {"relu"}}};
 
 // The names of the activations, in the order of the enum.

@@ -10,6 +10,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/errno_status.h"
+#include "trainer_core/base/file_kind.h"
 
 namespace muster::trainer {
 namespace {
@@ -19,7 +20,7 @@ constexpr size_t kShownBytesMax = 100;
 absl::StatusOr<std::string> read_regular_file(const std::string& path, size_t bytes_max) {
   // Opening a pipe must not block.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return errno_status(errno, absl::StrCat("cannot open ", path));
+  if (fd < 0) return open_failure(errno, path);
   absl::Cleanup close_file = [fd] { close(fd); };
   struct stat info {};
   if (fstat(fd, &info) != 0) return errno_status(errno, absl::StrCat("cannot examine ", path));
@@ -57,7 +58,12 @@ absl::StatusOr<nlohmann::json> read_json_file(const std::string& path, size_t by
     return absl::InvalidArgumentError(
         absl::StrCat(path, " nests values more than ", kJsonDepthMax, " deep"));
   }
-  if (json.is_discarded()) return absl::InvalidArgumentError(absl::StrCat(path, " is not JSON"));
+  if (json.is_discarded()) {
+    const std::string problem =
+        foreign_file_problem(std::string_view(*text).substr(0, kFileKindBytes), text->size());
+    if (!problem.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": ", problem));
+    return absl::InvalidArgumentError(absl::StrCat(path, " is not JSON"));
+  }
   return json;
 }
 

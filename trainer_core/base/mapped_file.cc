@@ -12,13 +12,14 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/errno_status.h"
+#include "trainer_core/base/file_kind.h"
 
 namespace muster::trainer {
 
 absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::open(const std::string& path) {
   // Opening a pipe must not block.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return errno_status(errno, absl::StrCat("cannot open ", path));
+  if (fd < 0) return open_failure(errno, path);
   absl::Cleanup close_file = [fd] { close(fd); };
   struct stat info {};
   if (fstat(fd, &info) != 0) return errno_status(errno, absl::StrCat("cannot examine ", path));

@@ -1,5 +1,7 @@
 #include "trainer_core/checkpoint/checkpoint_source.h"
 
+#include <set>
+#include <string>
 #include <utility>
 
 #include <absl/memory/memory.h>
@@ -41,7 +43,8 @@ class CheckpointSource : public ParameterSource {
 };
 
 absl::StatusOr<std::unique_ptr<ParameterSource>> source_of(const std::string& folder,
-                                                           absl::StatusOr<Manifest> manifest) {
+                                                           absl::StatusOr<Manifest> manifest,
+                                                           UnusedTensors unused) {
   if (!manifest.ok()) return manifest.status();
   auto config = train_config_from_json(manifest->info.config);
   if (!config.ok())
@@ -57,6 +60,17 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> source_of(const std::string& fo
     }
   }
   ParameterDescription description;
+  std::set<std::string> used;
+  for (const ParamSpec& row : model_params(config->model)) used.insert(row.name);
+  description.tensors.used = used.size();
+  for (const auto& [name, kind] : stored) {
+    if (used.contains(name)) continue;
+    description.tensors.unused.push_back({name, show_shape(kind.shape), "", ""});
+  }
+  if (auto status =
+          check_unused(folder, "its config", description.tensors, unused, description.notes);
+      !status.ok())
+    return status;
   description.format = ParameterFormat::kMuster;
   description.folder = folder;
   description.checksum = manifest->checksum;
@@ -72,10 +86,11 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> source_of(const std::string& fo
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_checkpoint(const std::string& path,
-                                                                 Verify verify) {
+                                                                 Verify verify,
+                                                                 UnusedTensors unused) {
   const auto folder = find_checkpoint(path, verify);
   if (!folder.ok()) return folder.status();
-  return source_of(*folder, read_manifest(*folder));
+  return source_of(*folder, read_manifest(*folder), unused);
 }
 
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_same_checkpoint(const std::string& folder,
@@ -85,7 +100,7 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> open_same_checkpoint(const std:
     manifest = read_same_manifest(folder, checksum);
     return manifest.status();
   });
-  return source_of(folder, std::move(manifest));
+  return source_of(folder, std::move(manifest), UnusedTensors::kRefuse);
 }
 
 }  // namespace muster::trainer

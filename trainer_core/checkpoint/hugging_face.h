@@ -15,6 +15,7 @@
 
 #include "trainer_core/base/model_config.h"
 #include "trainer_core/checkpoint/stored_tensor.h"
+#include "trainer_core/checkpoint/tensor_account.h"
 #include "trainer_core/model/param_spec.h"
 
 namespace muster::trainer {
@@ -62,8 +63,9 @@ constexpr const char* kTokenIdFields[] = {"bos_token_id", "eos_token_id", "pad_t
 // The contents of config.json.
 struct HuggingFaceConfig {
   ModelConfig model;
-  int32_t max_position = 0;  // max_position_embeddings, tokens; 0: not stated
-  nlohmann::json token_ids;  // the fields of kTokenIdFields that exist
+  int32_t max_position = 0;        // max_position_embeddings, tokens; 0: not stated
+  nlohmann::json token_ids;        // the fields of kTokenIdFields that exist
+  std::vector<std::string> notes;  // for users: how ambiguous fields were interpreted
 };
 
 // Returns those fields of `object` that are in kTokenIdFields and have valid values.
@@ -75,9 +77,11 @@ nlohmann::json token_ids_of(const nlohmann::json& object);
 absl::StatusOr<HuggingFaceConfig> read_hugging_face_config(const std::string& folder);
 absl::StatusOr<HuggingFaceConfig> parse_hugging_face_config(const nlohmann::json& config);
 
-// Opens the weights of a folder. Returns the errors of read_hugging_face_config(), InvalidArgument
+// Opens the weights of a folder. Returns the errors of read_hugging_face_config(); InvalidArgument
 // with the first tensor that is missing, has another shape (with both shapes) or an unsupported
-// type, and DataLoss for a damaged file.
-absl::StatusOr<std::unique_ptr<ParameterSource>> open_hugging_face(const std::string& folder);
+// type, or with the tensors that the model does not use (check_unused()); NotFound with the files
+// that the index names and the folder lacks; DataLoss for a damaged file.
+absl::StatusOr<std::unique_ptr<ParameterSource>> open_hugging_face(
+    const std::string& folder, UnusedTensors unused = UnusedTensors::kRefuse);
 
 }  // namespace muster::trainer

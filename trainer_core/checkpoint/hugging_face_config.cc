@@ -5,7 +5,9 @@
 #include <string_view>
 #include <vector>
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 #include <nlohmann/json.hpp>
 
 #include "common/absl_view.h"
@@ -20,6 +22,8 @@ using nlohmann::json;
 
 // The maximum size of a config.json. Published ones have some kilobytes.
 constexpr size_t kConfigBytesMax = 1 << 20;
+// The unread fields that a note lists.
+constexpr size_t kFieldsShown = 6;
 
 // Reads rope_scaling or, since transformers 5, rope_parameters, which also contains rope_theta.
 void read_rope_group(JsonFields& fields, std::string_view name, ModelConfig& model) {
@@ -28,7 +32,13 @@ void read_rope_group(JsonFields& fields, std::string_view name, ModelConfig& mod
   group.optional_number("rope_theta", 1, model.rope_max_timescale);
   group.only("partial_rotary_factor", {1.0});
   const char* kind = group.has("rope_type") ? "rope_type" : "type";
-  group.only(kind, {"llama3", "default"});
+  if (group.has(kind) && group.text(kind) != "llama3" && group.text(kind) != "default") {
+    return fields.fail(
+        name, absl::StrCat("of the type ", group.text(kind),
+                           "; this trainer runs \"llama3\" and "
+                           "\"default\": convert the model from before its context was extended, "
+                           "or remove the key to train on at the original length"));
+  }
   if (name == "rope_scaling" && !group.has(kind)) group.fail("rope_type", "missing");
   JsonFields as_default = group;
   as_default.only(kind, {"default"});
@@ -42,9 +52,18 @@ void read_rope_group(JsonFields& fields, std::string_view name, ModelConfig& mod
   fields.take(group, name);
 }
 
+// Refuses variants of RoPE: Muster rotates whole heads, in halves.
+void check_rope_variants(JsonFields& fields) {
+  for (const char* name : {"partial_rotary_factor", "rotary_pct", "rotary_emb_fraction"})
+    fields.only(name, {1.0});
+  for (const char* name : {"rope_interleave", "rope_interleaved", "alibi", "use_alibi"})
+    fields.only(name, {false});
+  fields.only("use_rope", {true});
+}
+
 void read_rope(JsonFields& fields, ModelConfig& model) {
   fields.optional_number("rope_theta", 1, model.rope_max_timescale);
-  fields.only("partial_rotary_factor", {1.0});
+  check_rope_variants(fields);
   if (fields.has("rope_scaling") && fields.has("rope_parameters")) {
     return fields.fail("rope_parameters", "there beside rope_scaling; which of them holds?");
   }
@@ -137,13 +156,32 @@ void read_gemma(JsonFields& fields, ModelConfig& model) {
   model.norm_gain_offset = 1;
   model.scale_embeddings = true;
   model.logits_via_embedding = true;
-  model.activation = Activation::kGelu;
   read_llama_sizes(fields, {.kv_heads = 16, .head_dim = 256}, model);
   read_attention_bias(fields, model);
-  // The first published files of Gemma state "gelu" in hidden_act but mean gelu_pytorch_tanh.
-  // Versions of transformers differ in how they treat such a file, so it is rejected.
-  fields.only("hidden_act", {"gelu_pytorch_tanh"});
-  fields.only("hidden_activation", {"gelu_pytorch_tanh"});
+}
+
+// transformers computes hidden_activation, and without it the tanh approximation, whatever
+// hidden_act is: the first published files have "gelu", and were trained with tanh.
+void read_gemma_activation(JsonFields& fields, HuggingFaceConfig& config) {
+  constexpr char kOld[] = "hidden_act";
+  constexpr char kNew[] = "hidden_activation";
+  config.model.activation = Activation::kGelu;
+  if (fields.has(kNew)) {
+    read_activation(fields, kNew, config.model.activation);
+    if (fields.status().ok() && fields.has(kOld) && fields.text(kOld) != fields.text(kNew)) {
+      config.notes.push_back(absl::StrCat("config.json: hidden_activation (", fields.text(kNew),
+                                          ") is used, not hidden_act (", fields.text(kOld), ")"));
+    }
+    return;
+  }
+  if (!fields.has(kOld)) return;
+  if (fields.text(kOld) == "gelu") {
+    config.notes.emplace_back(
+        "config.json: hidden_act of Gemma is \"gelu\", which means gelu_pytorch_tanh, as in "
+        "transformers");
+    return;
+  }
+  fields.only(kOld, {"gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu"});
 }
 
 void read_gpt2(JsonFields& fields, ModelConfig& model) {
@@ -170,6 +208,45 @@ void read_gpt2(JsonFields& fields, ModelConfig& model) {
   fields.only("add_cross_attention", {false});
 }
 
+// A model whose weights are packed integers or floats of 8 bits.
+void check_quantization(const json& config, JsonFields& fields) {
+  for (const char* name : {"quantization_config", "compression_config"}) {
+    if (!fields.has(name)) continue;
+    const json& value = config.at(name);
+    const auto text = [&](const char* key) {
+      return value.is_object() && value.contains(key) ? show_json(value.at(key)) : std::string("?");
+    };
+    fields.fail(name,
+                absl::StrCat("there (quant_method ", text("quant_method"), ", bits ", text("bits"),
+                             "): this trainer reads models that are not quantized; take the "
+                             "original model, or dequantize it with transformers: "
+                             "from_pretrained(DIR).dequantize().save_pretrained(NEW)"));
+  }
+}
+
+// Fields that do not change what a model computes.
+constexpr std::string_view kNoEffect =
+    " _attn_implementation _attn_implementation_autoset _commit_hash _flash_attn_2_enabled "
+    "_name_or_path architectures attention_dropout attn_implementation attn_pdrop bos_token_id "
+    "cache_implementation chunk_size_feed_forward decoder_start_token_id do_sample dtype "
+    "embd_pdrop eos_token_id finetuning_task gradient_checkpointing hidden_dropout "
+    "hidden_dropout_prob id2label initializer_range is_decoder is_encoder_decoder "
+    "keys_to_ignore_at_inference label2id max_length max_seq_length max_sequence_length "
+    "mlp_dropout model_max_length n_ctx num_beams num_labels output_attentions "
+    "output_hidden_states output_router_logits pad_token_id prefix pretraining_tp problem_type "
+    "pruned_heads remove_invalid_values reorder_and_upcast_attn resid_pdrop return_dict "
+    "return_dict_in_generate router_aux_loss_coef router_jitter_noise sep_token_id "
+    "summary_activation summary_first_dropout summary_proj_to_labels summary_type "
+    "summary_use_proj task_specific_params temperature tokenizer_class top_k top_p torch_dtype "
+    "torchscript transformers_version unk_token_id unsloth_fixed unsloth_version use_bfloat16 "
+    "use_cache ";
+
+// Whether a field's value means that the feature is off.
+bool is_off(const json& value) {
+  return value.is_null() || value == false || value == 0 || value == "" ||
+         (value.is_structured() && value.empty());
+}
+
 struct Family {
   const char* model_type;
   void (*read)(JsonFields&, ModelConfig&);
@@ -180,6 +257,25 @@ constexpr Family kFamilies[] = {{"llama", read_llama, "max_position_embeddings"}
                                 {"mixtral", read_mixtral, "max_position_embeddings"},
                                 {"gemma", read_gemma, "max_position_embeddings"},
                                 {"gpt2", read_gpt2, "n_positions"}};
+
+// Names the fields that nobody reads: one of them may describe another model.
+void note_unread(const json& config, const JsonFields& fields, const Family& family,
+                 std::vector<std::string>& notes) {
+  std::vector<std::string> unread;
+  for (const auto& item : config.items()) {
+    const std::string& name = item.key();
+    const bool has_no_effect = absl::StrContains(av(kNoEffect), absl::StrCat(" ", name, " "));
+    if (is_off(item.value()) || has_no_effect || fields.was_read(name)) continue;
+    unread.push_back(absl::StrCat(show_json(name), ": ", show_json(item.value())));
+  }
+  if (unread.empty()) return;
+  const size_t shown = std::min(unread.size(), kFieldsShown);
+  notes.push_back(absl::StrCat(
+      "config.json: ", unread.size(), unread.size() == 1 ? " field is" : " fields are",
+      " not read, because a ", family.model_type, " has no such field: ",
+      absl::StrJoin(unread.begin(), unread.begin() + static_cast<ptrdiff_t>(shown), ", "),
+      shown < unread.size() ? ", …" : ""));
+}
 
 }  // namespace
 
@@ -201,6 +297,7 @@ absl::StatusOr<HuggingFaceConfig> parse_hugging_face_config(const json& config) 
   JsonFields fields(config);
   fields.only("model_type", {"llama", "mistral", "mixtral", "gemma", "gpt2"});
   if (!fields.has("model_type")) fields.fail("model_type", "missing");
+  check_quantization(config, fields);
   if (!fields.status().ok()) return fields.status();
   HuggingFaceConfig result;
   result.token_ids = token_ids_of(config);
@@ -208,7 +305,9 @@ absl::StatusOr<HuggingFaceConfig> parse_hugging_face_config(const json& config) 
   for (const Family& family : kFamilies) {
     if (result.model.name != family.model_type) continue;
     family.read(fields, result.model);
+    if (result.model.name == "gemma") read_gemma_activation(fields, result);
     fields.optional_size(family.max_position, result.max_position);
+    note_unread(config, fields, family, result.notes);
   }
   if (!fields.status().ok()) return fields.status();
   if (auto status = validate(result.model); !status.ok()) return status;

@@ -3,7 +3,9 @@
 
 #include <initializer_list>
 #include <limits>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,6 +70,10 @@ class JsonFields {
       return fail(name, absl::StrCat(show_json(at(name)), ", but must be true or false"));
     out = at(name).get<bool>();
   }
+  // Returns the field's string, or its JSON if it is no string. Requires has(name).
+  std::string text(std::string_view name) const {
+    return at(name).is_string() ? at(name).get<std::string>() : show_json(at(name));
+  }
   // Records an error if the field exists and its value is not in `allowed`.
   void only(std::string_view name, std::initializer_list<nlohmann::json> allowed) {
     (void)index_of(name, allowed);
@@ -107,12 +113,18 @@ class JsonFields {
     }
   }
   const absl::Status& status() const { return status_; }
+  // Whether a caller asked for the field. Copies share this knowledge.
+  bool was_read(const std::string& name) const { return read_->contains(name); }
 
  private:
-  bool contains(std::string_view name) const { return config_.contains(std::string(name)); }
+  bool contains(std::string_view name) const {
+    read_->emplace(name);
+    return config_.contains(std::string(name));
+  }
   const nlohmann::json& at(std::string_view name) const { return config_.at(std::string(name)); }
 
   const nlohmann::json& config_;
+  std::shared_ptr<std::set<std::string>> read_ = std::make_shared<std::set<std::string>>();
   absl::Status status_;
 };
 

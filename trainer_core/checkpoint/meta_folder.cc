@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <map>
 #include <system_error>
 #include <utility>
 
 #include <absl/memory/memory.h>
 #include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/strip.h>
@@ -169,6 +172,14 @@ absl::StatusOr<TorchFiles> open_files(const std::string& folder) {
     if (!file.ok()) return file.status();
     files.push_back(*std::move(file));
   }
+  // A file behind the first gap belongs to the model, too.
+  for (int i = static_cast<int>(files.size()); i < kFilesMax; ++i) {
+    const std::string name = absl::StrFormat("consolidated.%02d.pth", i);
+    if (!std::filesystem::exists(absl::StrCat(folder, "/", name), error)) continue;
+    return absl::NotFoundError(
+        absl::StrCat(folder, ": ", absl::StrFormat("consolidated.%02d.pth", files.size()),
+                     " is missing, and ", name, " is there; download the folder again"));
+  }
   return files;
 }
 
@@ -204,6 +215,13 @@ class MetaSource : public ParameterSource {
     return absl::OkStatus();
   }
 
+  // Accounts for every tensor of every file in the description. Requires check().
+  absl::Status count_tensors(UnusedTensors unused) {
+    set_account(account());
+    return check_unused(description().folder, kMetaParamsFile, description().tensors, unused,
+                        mutable_notes());
+  }
+
   // Returns InvalidArgument with a tensor that is missing or is split in another way.
   absl::Status check() const {
     for (const HuggingFaceTensor& tensor : tensors()) {
@@ -213,6 +231,32 @@ class MetaSource : public ParameterSource {
   }
 
  private:
+  TensorAccount account() const {
+    TensorAccount account;
+    std::map<std::string, Cut> used;
+    for (const HuggingFaceTensor& tensor : tensors()) {
+      const Found found = meta_name(tensor.name);
+      used.emplace(found.name, found.cut);
+    }
+    account.used = used.size();
+    int64_t layers = 0;
+    for (const auto& [name, stored] : files_.front()->tensors())
+      layers = std::max(layers, layer_of(name) + 1);
+    for (size_t i = 0; i < files_.size(); ++i) {
+      for (const auto& [name, stored] : files_[i]->tensors()) {
+        const auto known = used.find(name);
+        if (known == used.end()) {
+          add_extra(name, stored, layers, account);
+        } else if (known->second == Cut::kNone && i > 0 && !has_same_values(name, i)) {
+          account.unused.push_back(
+              {name, show_shape(stored.shape), "",
+               absl::StrFormat("in consolidated.%02d.pth, it differs from the first file's", i)});
+        }
+      }
+    }
+    return account;
+  }
+
   absl::StatusOr<Shards> find(const HuggingFaceTensor& tensor) const {
     const Found found = meta_name(tensor.name);
     Shards shards;
@@ -243,6 +287,38 @@ class MetaSource : public ParameterSource {
         0, absl::StrCat("tensor ", found.name, " has the shape ", shape, " in each of ",
                         shards.parts.size(), " files, or differs between them; ", kMetaParamsFile,
                         " asks for ", show_shape(tensor.shape), " in all of them together"));
+  }
+
+  // Returns the N of "layers.N."; -1 for other names.
+  static int64_t layer_of(const std::string& name) {
+    absl::string_view rest = name;
+    int64_t layer = -1;
+    if (!absl::ConsumePrefix(&rest, "layers.") ||
+        !absl::SimpleAtoi(rest.substr(0, rest.find('.')), &layer))
+      return -1;
+    return layer;
+  }
+
+  void add_extra(const std::string& name, const StoredTensor& stored, int64_t layers,
+                 TensorAccount& account) const {
+    if (name == "rope.freqs") {
+      ++account.ignored["rope.freqs: the frequencies of RoPE, which params.json determines"];
+      return;
+    }
+    const bool is_deeper = layer_of(name) >= description().model.num_layers;
+    account.unused.push_back({name, absl::StrCat(stored.dtype, " ", show_shape(stored.shape)),
+                              is_deeper ? absl::StrCat("\"n_layers\": ", layers) : "", ""});
+  }
+
+  // Returns whether a norm in file `i` equals that of the first file, whose norms are read.
+  bool has_same_values(const std::string& name, size_t i) const {
+    const StoredTensor& first = files_.front()->tensors().at(name);
+    const StoredTensor& other = files_[i]->tensors().at(name);
+    if (first.shape != other.shape || other.stored == StoredType::kOther) return false;
+    std::vector<float> ours(first.elements);
+    std::vector<float> theirs(other.elements);
+    return files_.front()->read(first, 0, ours).ok() && files_[i]->read(other, 0, theirs).ok() &&
+           std::memcmp(ours.data(), theirs.data(), ours.size() * sizeof(float)) == 0;
   }
 
   // Returns whether all parts have an equal share of `dimension` and all indices of the other
@@ -279,7 +355,8 @@ class MetaSource : public ParameterSource {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ParameterSource>> open_meta(const std::string& folder) {
+absl::StatusOr<std::unique_ptr<ParameterSource>> open_meta(const std::string& folder,
+                                                           UnusedTensors unused) {
   const std::string path = absl::StrCat(folder, "/", kMetaParamsFile);
   const auto params = read_json_file(path, kParamsBytesMax);
   if (!params.ok()) return params.status();
@@ -300,6 +377,7 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> open_meta(const std::string& fo
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", status.message()));
   auto source = absl::make_unique<MetaSource>(std::move(description), *std::move(files));
   if (auto status = source->check(); !status.ok()) return status;
+  if (auto status = source->count_tensors(unused); !status.ok()) return status;
   return source;
 }
 

@@ -17,8 +17,10 @@ constexpr char kMetaParamsFile[] = "params.json";
 constexpr char kMetaFirstFile[] = "consolidated.00.pth";
 
 // Opens a folder. Rows of queries and keys are converted to half-split pairs (rotary_rows.h).
-// Returns InvalidArgument with the file and the invalid field, tensor or byte, or with the missing
-// file. Returns other errors as TorchFile does.
-absl::StatusOr<std::unique_ptr<ParameterSource>> open_meta(const std::string& folder);
+// Returns InvalidArgument with the file and the invalid field, tensor or byte, with the missing
+// file, or with the tensors that the model does not use (check_unused()). Returns other errors as
+// TorchFile does.
+absl::StatusOr<std::unique_ptr<ParameterSource>> open_meta(const std::string& folder,
+                                                           UnusedTensors unused);
 
 }  // namespace muster::trainer

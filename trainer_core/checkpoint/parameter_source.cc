@@ -13,9 +13,11 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer_core/base/bf16.h"
+#include "trainer_core/base/file_kind.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/checkpoint_source.h"
 #include "trainer_core/checkpoint/meta_folder.h"
+#include "trainer_core/checkpoint/model_folder.h"
 
 namespace muster::trainer {
 namespace {
@@ -98,30 +100,28 @@ int64_t ParameterSource::parameters() const {
 }
 
 absl::StatusOr<std::unique_ptr<ParameterSource>> ParameterSource::open(const std::string& path,
-                                                                       Verify verify) {
+                                                                       Verify verify,
+                                                                       UnusedTensors unused) {
   std::error_code error;
   const auto has = [&](const char* name) {
     return std::filesystem::exists(absl::StrCat(path, "/", name), error);
   };
   if (std::filesystem::exists(path, error) && !std::filesystem::is_directory(path, error)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, " is a file, not a model; name the folder that the model's files are in"));
+    return explain_model_file(path);
   }
   if (!std::filesystem::is_directory(path, error)) {
+    if (const std::string problem = dangling_problem(path); !problem.empty())
+      return absl::NotFoundError(absl::StrCat(path, ": ", problem));
     return absl::NotFoundError(
         absl::StrCat(path, ": there is no such folder; name the folder that the model lies in"));
   }
   // This is checked first, because the folder of a run also has a config.json.
-  if (has(kManifestFile) || has("checkpoints")) return open_checkpoint(path, verify);
-  if (has(kMetaParamsFile) && has(kMetaFirstFile)) return open_meta(path);
+  if (has(kManifestFile) || has("checkpoints")) return open_checkpoint(path, verify, unused);
+  if (has(kMetaParamsFile) && has(kMetaFirstFile)) return open_meta(path, unused);
   if (has(kHuggingFaceConfigFile) && (has(kHuggingFaceSingleFile) || has(kHuggingFaceIndexFile)))
-    return open_hugging_face(path);
-  if (auto own = open_checkpoint(path, verify); !absl::IsNotFound(own.status())) return own;
-  return absl::NotFoundError(absl::StrCat(
-      path,
-      ": no model is there. A run of muster has a folder checkpoints; a Hugging Face folder has ",
-      kHuggingFaceConfigFile, " and ", kHuggingFaceSingleFile, " (or ", kHuggingFaceIndexFile,
-      "); Meta's has ", kMetaParamsFile, " and ", kMetaFirstFile));
+    return open_hugging_face(path, unused);
+  if (auto own = open_checkpoint(path, verify, unused); !absl::IsNotFound(own.status())) return own;
+  return explain_model_folder(path);
 }
 
 absl::Status ParameterSource::read_boxes(const std::vector<TensorBox>& boxes,

@@ -32,6 +32,7 @@ struct ParameterDescription {
   nlohmann::json token_ids = nlohmann::json::object();  // kHuggingFace: kTokenIdFields
   std::optional<TrainConfig> config;                    // kMuster: the config of the training
   std::vector<std::string> notes;  // sentences for users about ambiguous contents
+  TensorAccount tensors;           // the account of the tensors in the files
 };
 
 // An opened set of parameters. Thread-safe; reads are independent of each other.
@@ -40,11 +41,14 @@ class ParameterSource {
   // Opens a checkpoint of Muster, a Hugging Face folder or a Meta folder. For Muster, `path` is the
   // folder of a step, or a folder whose newest complete checkpoint is opened (find_checkpoint).
   // Checks that every tensor of the model exists and has the expected shape and a supported type;
-  // does not check values. `verify` determines when checksums of a Muster checkpoint are verified:
-  // kChecksums: now; kSizes: when data is read. Returns NotFound with the supported formats if
-  // `path` has none of them, and otherwise the error of the format's reader.
-  static absl::StatusOr<std::unique_ptr<ParameterSource>> open(const std::string& path,
-                                                               Verify verify = Verify::kChecksums);
+  // does not check values. Every other tensor of the files must be known as one that may be
+  // ignored; otherwise it is an error, or with kAllow a note. `verify` determines when checksums of
+  // a Muster checkpoint are verified: kChecksums: now; kSizes: when data is read. Returns NotFound
+  // with the supported formats if `path` has none of them, and otherwise the error of the format's
+  // reader.
+  static absl::StatusOr<std::unique_ptr<ParameterSource>> open(
+      const std::string& path, Verify verify = Verify::kChecksums,
+      UnusedTensors unused = UnusedTensors::kRefuse);
   virtual ~ParameterSource() = default;
   ParameterSource(const ParameterSource&) = delete;
   ParameterSource& operator=(const ParameterSource&) = delete;
@@ -70,6 +74,9 @@ class ParameterSource {
   explicit ParameterSource(ParameterDescription description);
 
   const std::vector<ParamSpec>& rows() const { return rows_; }
+  // For sources that count tensors once they are open.
+  void set_account(TensorAccount account) { description_.tensors = std::move(account); }
+  std::vector<std::string>& mutable_notes() { return description_.notes; }
 
  private:
   ParameterDescription description_;

@@ -8,6 +8,7 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
+#include "trainer_core/base/file_kind.h"
 #include "trainer_core/checkpoint/safetensors.h"
 
 namespace muster::trainer {
@@ -73,7 +74,8 @@ absl::StatusOr<StoredTensor> parse_entry(const json& j, uint64_t data_bytes) {
   const auto end = offsets[1].get<uint64_t>();
   if (begin > end || end > data_bytes) {
     return absl::DataLossError(
-        absl::StrCat("data_offsets ", begin, " to ", end, " in ", data_bytes, " bytes of data"));
+        absl::StrCat("data_offsets ", begin, " to ", end, " in ", data_bytes,
+                     " bytes of data; if the file was downloaded, download it again"));
   }
   const uint64_t bytes = entry.elements * type->bytes;
   if (end - begin != bytes) {
@@ -120,19 +122,26 @@ absl::StatusOr<json> parse_header(const char* begin, const char* end) {
   return header;
 }
 
+std::string_view begins_of(std::span<const char> bytes) {
+  return {bytes.data(), std::min(bytes.size(), kFileKindBytes)};
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::open(const std::string& path) {
   auto mapped = MappedFile::open(path);
   if (!mapped.ok()) return mapped.status();
   const size_t bytes = (*mapped)->bytes().size();
+  const std::string problem = foreign_file_problem(begins_of((*mapped)->bytes()), bytes);
   if (bytes < kLengthBytes) {
-    return absl::DataLossError(
-        absl::StrCat(path, " is no safetensors file: it has ", bytes, " bytes"));
+    return absl::DataLossError(absl::StrCat(path, " is no safetensors file: it has ", bytes,
+                                            " bytes",
+                                            problem.empty() ? "" : absl::StrCat("; ", problem)));
   }
   auto file = absl::WrapUnique(new SafetensorsFile(*std::move(mapped)));
   if (auto status = file->parse(); !status.ok()) {
-    return absl::DataLossError(absl::StrCat(path, ": ", status.message()));
+    return absl::DataLossError(
+        absl::StrCat(path, ": ", problem.empty() ? status.message() : absl::string_view(problem)));
   }
   return file;
 }
@@ -143,7 +152,8 @@ absl::Status SafetensorsFile::parse() {
   std::memcpy(&length, bytes.data(), kLengthBytes);
   if (length > kSafetensorsHeaderBytesMax || length > bytes.size() - kLengthBytes) {
     return absl::DataLossError(
-        absl::StrCat("the header's length is ", length, " in a file of ", bytes.size(), " bytes"));
+        absl::StrCat("the header's length is ", length, " in a file of ", bytes.size(),
+                     " bytes; it is no safetensors file, or its download is incomplete"));
   }
   const char* begin = bytes.data() + kLengthBytes;
   auto header = parse_header(begin, begin + length);

@@ -83,6 +83,12 @@ std::string tokenizer_file(const TokenizerFiles& files) {
   return has(kHuggingFaceTokenizerFile) ? kHuggingFaceTokenizerFile : "";
 }
 
+int64_t elements_of(const std::vector<HuggingFaceTensor>& tensors) {
+  int64_t count = 0;
+  for (const HuggingFaceTensor& tensor : tensors) count += tensor.elements();
+  return count;
+}
+
 absl::StatusOr<WrittenWeights> write(const ParameterSource& source, const TokenizerFiles& tokenizer,
                                      const ConvertOptions& options, ConvertTarget target,
                                      const BeforeTensor& before) {
@@ -94,6 +100,11 @@ absl::StatusOr<WrittenWeights> write(const ParameterSource& source, const Tokeni
           ? HuggingFaceExport()
           : export_to_hugging_face(model.model, model.max_position, tokenizer.token_ids);
   if (!exported.ok()) return exported.status();
+  if (target == ConvertTarget::kHuggingFace &&
+      elements_of(exported->tensors) != source.parameters()) {
+    return absl::InternalError(absl::StrCat("the export has ", elements_of(exported->tensors),
+                                            " of ", source.parameters(), " parameters"));
+  }
   const uint64_t bytes = static_cast<uint64_t>(source.parameters()) * stored_bytes(stored);
   const auto folder = NewFolder::create(options.to, bytes + kRoomBesideWeights);
   if (!folder.ok()) return folder.status();
@@ -114,7 +125,7 @@ absl::StatusOr<WrittenWeights> write(const ParameterSource& source, const Tokeni
 
 absl::StatusOr<ConvertReport> convert(const ConvertOptions& options,
                                       const ConvertProgress& progress) {
-  const auto source = ParameterSource::open(options.from);
+  const auto source = ParameterSource::open(options.from, Verify::kChecksums, options.unused);
   if (!source.ok()) return source.status();
   const ParameterDescription& model = (*source)->description();
   const ConvertTarget target = target_of(options, model.format);
@@ -136,6 +147,7 @@ absl::StatusOr<ConvertReport> convert(const ConvertOptions& options,
                        .bytes = written->bytes,
                        .rounded = written->rounded,
                        .has_tokenizer = !tokenizer_file(*tokenizer).empty(),
+                       .tensors = model.tensors,
                        .notes = model.notes};
   report.notes.insert(report.notes.end(), tokenizer->notes.begin(), tokenizer->notes.end());
   return report;

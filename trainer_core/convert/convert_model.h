@@ -31,6 +31,7 @@ struct ConvertOptions {
   std::optional<StoredType> stored;
   // kHuggingFace only: maximum bytes of elements per file; a larger tensor has a file of its own.
   int64_t shard_bytes = 5'000'000'000;
+  UnusedTensors unused = UnusedTensors::kRefuse;
   std::string tokenizer;  // path of a SentencePiece model; empty: the source's tokenizer
   const std::atomic<bool>* stop = nullptr;  // set to true to cancel
 };
@@ -47,6 +48,7 @@ struct ConvertReport {
   uint64_t bytes = 0;    // size of these files
   uint64_t rounded = 0;  // elements that the stored type does not represent exactly
   bool has_tokenizer = false;
+  TensorAccount tensors;           // the account of the source's tensors
   std::vector<std::string> notes;  // sentences for the user
 };
 

@@ -1,7 +1,9 @@
 #include "trainer_core/convert/tokenizer_files.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <system_error>
 
@@ -9,6 +11,7 @@
 
 #include "common/errno_status.h"
 #include "common/file_write.h"
+#include "trainer_core/base/file_kind.h"
 #include "trainer_core/base/json_file.h"
 #include "trainer_core/base/mapped_file.h"
 #include "trainer_core/checkpoint/find_checkpoint.h"
@@ -105,6 +108,27 @@ bool has(const TokenizerFiles& files, const std::string& name) {
   return std::find(files.names.begin(), files.names.end(), name) != files.names.end();
 }
 
+// Refuses known files whose data is elsewhere: pointers of Git LFS and dangling symbolic links.
+absl::Status check_files(const TokenizerFiles& files) {
+  if (files.folder.empty()) return absl::OkStatus();
+  for (const char* name : kKnownFiles) {
+    const std::string path = absl::StrCat(files.folder, "/", name);
+    if (const std::string problem = dangling_problem(path); !problem.empty())
+      return absl::NotFoundError(absl::StrCat("tokenizer: ", path, ": ", problem));
+    if (!has(files, name)) continue;
+    std::error_code error;
+    const uintmax_t bytes = fs::file_size(path, error);
+    std::array<char, kFileKindBytes> begins{};
+    std::ifstream file(path, std::ios::binary);
+    file.read(begins.data(), begins.size());
+    const auto status = check_no_pointer(path, {begins.data(), static_cast<size_t>(file.gcount())},
+                                         error ? 0 : bytes);
+    if (!status.ok())
+      return absl::Status(status.code(), absl::StrCat("tokenizer: ", status.message()));
+  }
+  return absl::OkStatus();
+}
+
 // Selects a file of Hugging Face's format, and the files of its folder that belong to it.
 bool take_hugging_face(const std::string& path, TokenizerFiles& files) {
   const fs::path file(path);
@@ -144,17 +168,24 @@ absl::StatusOr<TokenizerFiles> find_tokenizer_files(const ParameterDescription& 
   TokenizerFiles files;
   files.token_ids = source.token_ids;
   if (!given.empty()) {
-    if (take_hugging_face(given, files)) return files;
-    if (auto status = take_sentence_piece(given, source, files); !status.ok()) return status;
+    if (!take_hugging_face(given, files)) {
+      if (auto status = take_sentence_piece(given, source, files); !status.ok()) return status;
+    }
+    if (auto status = check_files(files); !status.ok()) return status;
     return files;
   }
   const bool ours = source.format == ParameterFormat::kMuster;
   find_known_files(ours ? run_folder_of(source.folder) : source.folder, files);
+  if (auto status = check_files(files); !status.ok()) return status;
   read_generation_config(files);
   describe_lone_model(source, files);
   if (!files.names.empty() || !ours) return files;
   const std::string& path = source.config->tokenizer_path;
-  if (path.empty() || take_hugging_face(path, files)) return files;
+  if (path.empty()) return files;
+  if (take_hugging_face(path, files)) {
+    if (auto status = check_files(files); !status.ok()) return status;
+    return files;
+  }
   if (auto status = take_sentence_piece(path, source, files); !status.ok()) {
     files.notes.push_back(
         absl::StrCat(status.message(), "; no tokenizer goes along: give one with --tokenizer"));

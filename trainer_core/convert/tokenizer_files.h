@@ -30,7 +30,8 @@ struct TokenizerFiles {
 // Finds the tokenizer files for a source of parameters: `given` (the path of a SentencePiece model)
 // if it is not empty, otherwise the files in the folder of the source, otherwise the tokenizer_path
 // of its training config. Returns InvalidArgument if `given` is not a SentencePiece model, or has
-// more pieces than the model has tokens.
+// more pieces than the model has tokens, or if a file is a pointer of Git LFS; NotFound if a file
+// is a symbolic link without a target.
 absl::StatusOr<TokenizerFiles> find_tokenizer_files(const ParameterDescription& source,
                                                     const std::string& given);
 

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <absl/strings/str_cat.h>
+
 #include "trainer_core/data/utf8.h"
 #include "trainer_core/data/word_cache.h"
 
@@ -75,6 +77,11 @@ class ByteBpeTokenizer : public Tokenizer {
   }
 
  private:
+  std::string encoding() const override {
+    if (parts_.encoding.empty()) return "";
+    return absl::StrCat(parts_.encoding, " (", parts_.encoding_origin, ")");
+  }
+  std::vector<std::string> own_notes() const override { return parts_.notes; }
   // Bytes of several tokens may form one character; bytes that form none become U+FFFD.
   absl::StatusOr<std::string> text_of(std::span<const int32_t> ids) const override {
     std::string bytes;

@@ -30,6 +30,9 @@ struct ByteBpeParts {
   AddedTokens normalized;         // added tokens that are matched in the text between the raw ones
   bool add_prefix_space = false;  // puts a space before each piece that does not begin with one
   int32_t eos_id = -1;            // -1: none
+  std::string encoding;           // see Tokenizer::encoding()
+  std::string encoding_origin;    // the fact from which the encoding is known
+  std::vector<std::string> notes;
 };
 
 // Returns the tokenizer that has these parts.

@@ -18,6 +18,9 @@ extern const std::string_view kGpt2Pattern;
 extern const std::string_view kR50kPattern;
 extern const std::string_view kCl100kPattern;
 extern const std::string_view kLlama3Pattern;
+extern const std::string_view kO200kPattern;
+// The pattern of Qwen's tokenizer (tokenization_qwen.py): Llama 3's with single digits.
+extern const std::string_view kQwenPattern;
 
 // A compiled pattern. Immutable and thread-safe.
 class SplitPattern {

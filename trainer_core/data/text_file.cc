@@ -12,6 +12,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/errno_status.h"
+#include "trainer_core/base/file_kind.h"
 #include "trainer_core/data/utf8.h"
 
 namespace muster::trainer {
@@ -24,7 +25,7 @@ constexpr double kInvalidShareMax = 0.01;
 
 absl::StatusOr<std::unique_ptr<TextFile>> TextFile::open(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return errno_status(errno, absl::StrCat("cannot open ", path));
+  if (fd < 0) return open_failure(errno, path);
   absl::Cleanup close_file = [fd] { close(fd); };
   struct stat info {};
   if (fstat(fd, &info) != 0) return errno_status(errno, absl::StrCat("cannot examine ", path));
@@ -37,7 +38,10 @@ absl::StatusOr<std::unique_ptr<TextFile>> TextFile::open(const std::string& path
     return absl::InvalidArgumentError(absl::StrCat(path, " is empty: there is no text in it"));
   void* memory = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
   if (memory == MAP_FAILED) return errno_status(errno, absl::StrCat("cannot map ", path));
-  return absl::WrapUnique(new TextFile(static_cast<const char*>(memory), bytes));
+  auto file = absl::WrapUnique(new TextFile(static_cast<const char*>(memory), bytes));
+  const std::string_view begins = file->text().substr(0, kFileKindBytes);
+  if (auto status = check_no_pointer(path, begins, bytes); !status.ok()) return status;
+  return file;
 }
 
 TextFile::~TextFile() { munmap(const_cast<char*>(data_), bytes_); }

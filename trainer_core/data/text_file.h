@@ -15,8 +15,8 @@ namespace muster::trainer {
 // A mapped file. Immutable and thread-safe. text() is valid as long as the object.
 class TextFile {
  public:
-  // Maps the file. Returns NotFound, or InvalidArgument for a folder or an empty file; the message
-  // contains the path.
+  // Maps the file. Returns NotFound, or InvalidArgument for a folder, an empty file or a pointer of
+  // Git LFS; the message contains the path.
   static absl::StatusOr<std::unique_ptr<TextFile>> open(const std::string& path);
   ~TextFile();
   TextFile(const TextFile&) = delete;

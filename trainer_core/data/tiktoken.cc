@@ -1,5 +1,9 @@
 #include "trainer_core/data/tiktoken.h"
 
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <optional>
 #include <string>
@@ -41,10 +45,12 @@ std::optional<Rank> parse_line(std::string_view line) {
 
 // The properties of an encoding that its file does not contain.
 struct Encoding {
-  std::string_view name;  // a part of the file's name
   std::string_view pattern;
-  std::vector<std::pair<int32_t, std::string>> specials;  // ids relative to the number of ranks
+  std::vector<std::pair<int32_t, std::string>> specials;  // ids relative to the end of the ranks
   std::string_view eos;
+  // Whether the ranks leave out one id, which is that of the end of text: p50k's.
+  bool has_gap = false;
+  std::string_view note = {};
 };
 
 // Llama 3's 256 special tokens: some have names, the others are reserved.
@@ -60,23 +66,91 @@ std::vector<std::pair<int32_t, std::string>> llama3_specials() {
   return specials;
 }
 
-Encoding encoding_named(std::string_view file) {
-  if (file.find("cl100k") != std::string_view::npos) {
+constexpr std::string_view kEndOfText = "<|endoftext|>";
+// The ranks of Qwen's only file, which no other published encoding has as many of.
+constexpr size_t kQwenRanks = 151'643;
+
+// Qwen's control tokens and its 205 reserved ones.
+std::vector<std::pair<int32_t, std::string>> qwen_specials() {
+  std::vector<std::pair<int32_t, std::string>> specials = {
+      {0, std::string(kEndOfText)}, {1, "<|im_start|>"}, {2, "<|im_end|>"}};
+  for (int32_t i = 0; i < 205; ++i) specials.emplace_back(3 + i, absl::StrCat("<|extra_", i, "|>"));
+  return specials;
+}
+
+// nullopt if no encoding has that name.
+std::optional<Encoding> encoding_named(std::string_view name) {
+  const std::string end(kEndOfText);
+  if (name == "cl100k_base") {
     // Id 100256 is unused.
-    return {"cl100k",
-            kCl100kPattern,
-            {{1, "<|endoftext|>"},
-             {2, "<|fim_prefix|>"},
-             {3, "<|fim_middle|>"},
-             {4, "<|fim_suffix|>"},
-             {20, "<|endofprompt|>"}},
-            "<|endoftext|>"};
+    return Encoding{kCl100kPattern,
+                    {{1, end},
+                     {2, "<|fim_prefix|>"},
+                     {3, "<|fim_middle|>"},
+                     {4, "<|fim_suffix|>"},
+                     {20, "<|endofprompt|>"}},
+                    kEndOfText};
   }
-  for (const std::string_view name : {"r50k", "gpt2"}) {
-    if (file.find(name) != std::string_view::npos)
-      return {name, kR50kPattern, {{0, "<|endoftext|>"}}, "<|endoftext|>"};
+  // Id 199998 is unused.
+  if (name == "o200k_base")
+    return Encoding{kO200kPattern, {{1, end}, {20, "<|endofprompt|>"}}, kEndOfText};
+  if (name == "p50k_base") return Encoding{kR50kPattern, {}, kEndOfText, /*has_gap=*/true};
+  if (name == "r50k_base" || name == "gpt2") return Encoding{kR50kPattern, {{0, end}}, kEndOfText};
+  if (name == "llama3") return Encoding{kLlama3Pattern, llama3_specials(), "<|end_of_text|>"};
+  if (name == "qwen") {
+    return Encoding{kQwenPattern, qwen_specials(), kEndOfText, false,
+                    "Qwen's own tokenizer brings text into Unicode's form NFC first; here it is "
+                    "taken as it is"};
   }
-  return {"llama3", kLlama3Pattern, llama3_specials(), "<|end_of_text|>"};
+  return std::nullopt;
+}
+
+std::string sha256_of(std::string_view bytes) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int size = 0;
+  EVP_Digest(bytes.data(), bytes.size(), digest.data(), &size, EVP_sha256(), nullptr);
+  return absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<const char*>(digest.data()), size));
+}
+
+std::string known_names() {
+  std::string names;
+  for (const std::string_view name : kTiktokenEncodings)
+    absl::StrAppend(&names, names.empty() ? "" : ", ", av(name));
+  return names;
+}
+
+// The name of a file's encoding and how it is known.
+struct Identified {
+  std::string name;
+  std::string how;
+};
+
+absl::StatusOr<Identified> identify(std::string_view bytes, std::string_view stated,
+                                    std::span<const PublishedRanks> published) {
+  if (!stated.empty() && !encoding_named(stated)) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot have the encoding \"", av(stated),
+                                                   "\"; the known ones are ", known_names()));
+  }
+  const std::string hash = sha256_of(bytes);
+  for (const PublishedRanks& file : published) {
+    if (file.sha256 != hash) continue;
+    // gpt2 is r50k_base by another name.
+    const bool is_same = stated.empty() || stated == file.encoding ||
+                         (stated == "gpt2" && file.encoding == "r50k_base");
+    if (is_same) return Identified{std::string(file.encoding), "known by its SHA-256"};
+    return absl::InvalidArgumentError(
+        absl::StrCat("is ", av(file.encoding), " by its SHA-256, not ", av(stated)));
+  }
+  if (!stated.empty()) return Identified{std::string(stated), "as stated"};
+  const auto lines = static_cast<size_t>(std::count(bytes.begin(), bytes.end(), '\n')) +
+                     (bytes.ends_with('\n') ? 0 : 1);
+  if (lines == kQwenRanks) return Identified{"qwen", "known by its 151,643 ranks"};
+  return absl::InvalidArgumentError(absl::StrCat(
+      "is a tiktoken file of an unknown encoding (SHA-256 ", hash,
+      "): the word pattern and the special tokens are not in it; name it with --encoding, or "
+      "tokenizer_type=tiktoken:NAME for a run: ",
+      known_names()));
 }
 
 // Adds every division of a token into two tokens as a merge with the token's rank, because tiktoken
@@ -93,7 +167,8 @@ void add_merges(const Ranks& ranks, ByteBpeParts& parts) {
   }
 }
 
-absl::StatusOr<Ranks> read_ranks(std::string_view bytes, ByteBpeParts& parts) {
+// Reads ranks, which are dense but for one id if `has_gap`.
+absl::StatusOr<Ranks> read_ranks(std::string_view bytes, bool has_gap, ByteBpeParts& parts) {
   Ranks ranks;
   for (size_t number = 1; !bytes.empty(); ++number) {
     const size_t end = std::min(bytes.find('\n'), bytes.size());
@@ -107,9 +182,14 @@ absl::StatusOr<Ranks> read_ranks(std::string_view bytes, ByteBpeParts& parts) {
           absl::StrCat("line ", number, " is not a token in base64 and its rank"));
     }
     // Ids are ranks and must be consecutive, which bounds the memory that a file can request.
-    if (parsed->rank != static_cast<int64_t>(ranks.size())) {
-      return absl::InvalidArgumentError(absl::StrCat("line ", number, " has rank ", parsed->rank,
-                                                     "; ", ranks.size(), " is next"));
+    const auto next = static_cast<int64_t>(parts.tokens.size());
+    const bool is_gap = has_gap && parts.eos_id < 0 && parsed->rank == next + 1;
+    if (is_gap) {
+      parts.eos_id = static_cast<int32_t>(next);
+      parts.tokens.emplace_back(kEndOfText);
+    } else if (parsed->rank != next) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("line ", number, " has rank ", parsed->rank, "; ", next, " is next"));
     }
     parts.tokens.push_back(parsed->bytes);
     if (!ranks.emplace(std::move(parsed->bytes), static_cast<int32_t>(parsed->rank)).second)
@@ -128,18 +208,38 @@ bool looks_like_tiktoken(std::string_view bytes) {
   return parse_line(bytes.substr(0, std::min(bytes.find('\n'), 2 * kTokenBytesMax))).has_value();
 }
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> load_tiktoken(std::string_view bytes,
-                                                         std::string_view name) {
+std::span<const PublishedRanks> published_ranks() {
+  static constexpr PublishedRanks kPublished[] = {
+      {"223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7", "cl100k_base"},
+      {"446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d", "o200k_base"},
+      {"94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069", "p50k_base"},
+      {"306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930", "r50k_base"},
+      {"82e9d31979e92ab929cd544440f129d9ecd797b69e327f80f17e1c50d5551b55", "llama3"},
+  };
+  return kPublished;
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> load_tiktoken(
+    std::string_view bytes, std::string_view stated, std::span<const PublishedRanks> published) {
+  const auto identified = identify(bytes, stated, published);
+  if (!identified.ok()) return identified.status();
+  const Encoding encoding = *encoding_named(identified->name);
   ByteBpeParts parts;
   parts.type = "tiktoken";
-  auto ranks = read_ranks(bytes, parts);
+  parts.encoding = identified->name;
+  parts.encoding_origin = identified->how;
+  if (!encoding.note.empty()) parts.notes.emplace_back(encoding.note);
+  auto ranks = read_ranks(bytes, encoding.has_gap, parts);
   if (!ranks.ok()) return ranks.status();
+  if (encoding.has_gap && parts.eos_id < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("has no gap in its ranks; ", identified->name,
+                                                   " has one, for ", av(encoding.eos)));
+  }
   add_merges(*ranks, parts);
-  const auto first_special = static_cast<int32_t>(ranks->size());
   parts.merges.set_whole_words(*std::move(ranks));
+  const auto first_special = static_cast<int32_t>(parts.tokens.size());
   parts.is_special.resize(parts.tokens.size());
-
-  const Encoding encoding = encoding_named(name);
+  if (parts.eos_id >= 0) parts.is_special[static_cast<size_t>(parts.eos_id)] = true;
   for (const auto& [offset, token] : encoding.specials) {
     parts.tokens.resize(static_cast<size_t>(first_special + offset) + 1);
     parts.is_special.resize(parts.tokens.size(), true);

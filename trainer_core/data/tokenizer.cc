@@ -1,11 +1,16 @@
 #include "trainer_core/data/tokenizer.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <utility>
+#include <vector>
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
+#include "common/absl_view.h"
+#include "trainer_core/base/file_kind.h"
 #include "trainer_core/base/fnv.h"
 #include "trainer_core/data/hugging_face_tokenizer.h"
 #include "trainer_core/data/sentencepiece_tokenizer.h"
@@ -19,32 +24,62 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Resolves a folder to the tokenizer in it, like Hugging Face's from_pretrained().
-std::string file_of(const std::string& path) {
+// The tokenizer files of a folder in the order in which they are tried.
+std::vector<std::string> files_of(const std::string& folder) {
+  std::vector<std::string> files;
   std::error_code error;
-  if (!fs::is_directory(path, error)) return path;
-  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
-    const std::string file = absl::StrCat(path, "/", name);
-    if (fs::exists(file, error)) return file;
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "original/tokenizer.model",
+                           "spiece.model", "sentencepiece.bpe.model", "sentencepiece.model"}) {
+    // A dangling link counts: its error states what is missing.
+    const fs::path path = fs::path(folder) / name;
+    if (fs::exists(fs::symlink_status(path, error))) files.push_back(path.string());
   }
-  return path;
+  std::vector<std::string> others;
+  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    if (entry->path().extension() == ".tiktoken") others.push_back(entry->path().string());
+  }
+  std::sort(others.begin(), others.end());
+  files.insert(files.end(), others.begin(), others.end());
+  return files;
 }
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> parse(std::string_view bytes, const fs::path& path) {
+// Names files of a folder without a tokenizer that look like one.
+std::string other_tokenizer_files(const std::string& folder) {
+  std::error_code error;
+  const auto has = [&](const char* name) { return fs::exists(fs::path(folder) / name, error); };
+  if (has("vocab.json") && has("merges.txt")) {
+    return "; vocab.json and merges.txt alone are not read: AutoTokenizer.from_pretrained(DIR)"
+           ".save_pretrained(NEW) makes a tokenizer.json of them";
+  }
+  if (has("tekken.json")) return "; tekken.json is not read: take the tokenizer.json of the model";
+  if (has("vocab.txt")) return "; vocab.txt is of WordPiece, which is not read";
+  return "";
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> parse(std::string_view bytes, const fs::path& path,
+                                                 const std::string& encoding) {
+  if (looks_like_tiktoken(bytes)) return load_tiktoken(bytes, encoding);
+  if (!encoding.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "is not a tiktoken file, and only such files have an encoding (", encoding, ")"));
+  }
   const size_t first = bytes.find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && bytes[first] == '{')
     return load_hugging_face(bytes, path.parent_path().string());
-  if (looks_like_tiktoken(bytes)) return load_tiktoken(bytes, path.filename().string());
   auto tokenizer = load_sentencepiece(bytes);
   if (tokenizer.ok()) return tokenizer;
+  const std::string problem = foreign_file_problem(bytes.substr(0, kFileKindBytes), bytes.size());
+  if (!problem.empty())
+    return absl::InvalidArgumentError(absl::StrCat("cannot be used: ", problem));
   return absl::InvalidArgumentError(
       "is not a SentencePiece model, and neither a tokenizer.json nor a tiktoken file");
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& path) {
-  const std::string name = file_of(path);
+absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::load_file(const std::string& name,
+                                                                const std::string& encoding) {
   auto file = TextFile::open(name);
   if (!file.ok())
     return absl::Status(file.status().code(), absl::StrCat("tokenizer: ", file.status().message()));
@@ -54,13 +89,55 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& pa
                                                    " bytes; at most ", kTokenizerBytesMax,
                                                    " are loaded"));
   }
-  auto tokenizer = parse(bytes, name);
+  auto tokenizer = parse(bytes, name, encoding);
   if (!tokenizer.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("tokenizer ", name, " ", tokenizer.status().message()));
   }
   (*tokenizer)->fingerprint_ = fnv1a(bytes);
+  if (!encoding.empty() && absl::StrContains((*tokenizer)->description(), "as stated"))
+    (*tokenizer)->fingerprint_ ^= fnv1a(encoding);
+  (*tokenizer)->file_ = name;
+  (*tokenizer)->notes_ = (*tokenizer)->own_notes();
   return tokenizer;
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& path,
+                                                           const std::string& encoding) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) {
+    auto tokenizer = load_file(path, encoding);
+    const fs::path model = fs::path(path).parent_path() / "tokenizer.model";
+    if (tokenizer.ok() || fs::path(path).filename() != "tokenizer.json" ||
+        !load_file(model.string(), encoding).ok())
+      return tokenizer;
+    return absl::InvalidArgumentError(
+        absl::StrCat(tokenizer.status().message(), "; ", model.string(),
+                     " beside it can be used: name it, or the folder"));
+  }
+  absl::Status first;
+  for (const std::string& file : files_of(path)) {
+    auto tokenizer = load_file(file, encoding);
+    if (!tokenizer.ok()) {
+      if (first.ok()) first = tokenizer.status();
+      continue;
+    }
+    if (!first.ok()) {
+      (*tokenizer)
+          ->notes_.push_back(absl::StrCat(first.message(), "; ", file, " is used in its place"));
+    }
+    return tokenizer;
+  }
+  if (!first.ok()) return first;
+  return absl::InvalidArgumentError(
+      absl::StrCat("tokenizer: folder ", path,
+                   " has neither a tokenizer.json nor a tokenizer.model nor a .tiktoken file",
+                   other_tokenizer_files(path)));
+}
+
+std::string Tokenizer::description() const {
+  const std::string name = encoding();
+  return absl::StrCat(av(type()), name.empty() ? "" : " ", name);
 }
 
 absl::StatusOr<std::vector<int32_t>> Tokenizer::encode(std::string_view text) const {

@@ -31,17 +31,27 @@ class Tokenizer {
   };
 
   // Loads a tokenizer file, whose kind is detected by its content. If `path` is a folder, loads the
-  // tokenizer.json or tokenizer.model in it. Returns NotFound, or InvalidArgument if the file is of
-  // no supported kind; both messages contain the path.
-  static absl::StatusOr<std::unique_ptr<Tokenizer>> load(const std::string& path);
+  // first of its files that can be used: tokenizer.json, tokenizer.model, or a tiktoken file.
+  // `encoding` is that of a tiktoken file (tiktoken.h); empty: its hash identifies it. Returns
+  // NotFound, or InvalidArgument if the file is of no supported kind, or no tiktoken file although
+  // `encoding` is set; the messages contain the path.
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> load(const std::string& path,
+                                                         const std::string& encoding = "");
   virtual ~Tokenizer() = default;
 
   // Returns the value of MaxText's tokenizer_type: sentencepiece, huggingface or tiktoken.
   virtual std::string_view type() const = 0;
   virtual int32_t vocab_size() const = 0;
   virtual int32_t eos_id() const = 0;  // end-of-sequence id; -1: the file has none
-  // Returns the FNV-1a hash of the file. Shards store it to identify the tokenizer that made them.
+  // Returns the FNV-1a hash of the file, and of the encoding if the caller has stated one. Shards
+  // store it to identify the tokenizer that made them.
   uint64_t fingerprint() const { return fingerprint_; }
+  // The file that was loaded.
+  const std::string& file() const { return file_; }
+  // "tiktoken o200k_base (known by its SHA-256)", or the type alone.
+  std::string description() const;
+  // For users: what was passed over, and what differs from the original program.
+  const std::vector<std::string>& notes() const { return notes_; }
 
   // Returns a new encoder, which must not outlive the tokenizer.
   virtual std::unique_ptr<Encoder> encoder() const = 0;
@@ -58,7 +68,27 @@ class Tokenizer {
   // Implements decode(). Requires that all ids are in the vocabulary.
   virtual absl::StatusOr<std::string> text_of(std::span<const int32_t> ids) const = 0;
 
+  // The encoding of a tiktoken file and how it is known; empty for other kinds.
+  virtual std::string encoding() const { return ""; }
+  virtual std::vector<std::string> own_notes() const { return {}; }
+
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> load_file(const std::string& name,
+                                                              const std::string& encoding);
+
   uint64_t fingerprint_ = 0;
+  std::string file_;
+  std::vector<std::string> notes_;
 };
+
+// The value of tokenizer_type: "tiktoken:o200k_base" names the encoding, too.
+struct TokenizerKind {
+  std::string type;
+  std::string encoding;
+};
+inline TokenizerKind tokenizer_kind(const std::string& tokenizer_type) {
+  const size_t colon = tokenizer_type.find(':');
+  if (colon == std::string::npos) return {tokenizer_type, ""};
+  return {tokenizer_type.substr(0, colon), tokenizer_type.substr(colon + 1)};
+}
 
 }  // namespace muster::trainer

@@ -16,9 +16,10 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> load_tokenizer(const TrainConfig& con
                           absl::StrCat("tokenizer_path: ", local.status().message()));
     path = *std::move(local);
   }
-  auto tokenizer = Tokenizer::load(path);
+  const TokenizerKind kind = tokenizer_kind(config.tokenizer_type);
+  auto tokenizer = Tokenizer::load(path, kind.encoding);
   if (!tokenizer.ok()) return tokenizer;
-  if (!config.tokenizer_type.empty() && (*tokenizer)->type() != config.tokenizer_type) {
+  if (!kind.type.empty() && (*tokenizer)->type() != kind.type) {
     return absl::InvalidArgumentError(absl::StrCat(
         "tokenizer ", config.tokenizer_path, " is not of tokenizer_type=", config.tokenizer_type,
         "; set tokenizer_type=", av((*tokenizer)->type())));

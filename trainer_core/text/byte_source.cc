@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <array>
@@ -18,18 +19,23 @@
 
 #include "common/absl_view.h"
 #include "common/errno_status.h"
+#include "trainer_core/base/file_kind.h"
+#include "trainer_core/text/unread_compression.h"
 
 namespace muster::trainer {
 namespace {
 
 // Large enough to amortize the system call.
 constexpr size_t kBufferBytes = 256 << 10;
-constexpr size_t kMagicBytes = 10;
 constexpr std::string_view kGzipMagic = "\x1F\x8B";
 constexpr std::string_view kZstdMagic = "\x28\xB5\x2F\xFD";
 // The magic of a skippable frame, whose first byte is 0x50 to 0x5F: pzstd and seekable files may
 // begin with one (RFC 8878, 3.1.2).
 constexpr std::string_view kZstdSkippableMagic = "\x2A\x4D\x18";
+// The format's own limit of the library: a window of 2 GiB.
+constexpr int kZstdWindowLogMax = 31;
+// The longest header of a frame (RFC 8878, 3.1.1.1).
+constexpr size_t kZstdHeaderBytes = 18;
 // For zlib: 15 bits of window, and a gzip header.
 constexpr int kGzipWindowBits = 15 + 16;
 
@@ -111,6 +117,11 @@ class Compressed {
     return absl::DataLossError(absl::StrCat(file_->path(), " is damaged at offset ", position(),
                                             " (", std::string(kind), "): ", std::string(why)));
   }
+  // For data that is intact and cannot be decoded here.
+  absl::Status refused(std::string_view why) const {
+    return absl::InvalidArgumentError(absl::StrCat(file_->path(), ": ", av(why)));
+  }
+  const std::string& path() const { return file_->path(); }
   absl::Status ends_early(std::string_view kind) const {
     return damaged(kind, "the file ends in the middle of its compressed data");
   }
@@ -120,6 +131,15 @@ class Compressed {
   std::vector<char> buffer_ = std::vector<char>(kBufferBytes);
   std::string_view left_;
 };
+
+// Returns what follows the compressed data of a file that has something behind it.
+std::string trailing_problem(std::string_view rest) {
+  const char* what = "are not compressed";
+  if (rest.starts_with(kGzipMagic)) what = "are gzip";
+  if (rest.starts_with(kZstdMagic)) what = "are zstd";
+  return absl::StrCat("the bytes behind the compressed data ", what,
+                      "; decompress the parts one by one, or cut the file here");
+}
 
 class GzipSource : public ByteSource {
  public:
@@ -162,6 +182,9 @@ class GzipSource : public ByteSource {
       in_.use(std::min(in_.left().find_first_not_of('\0'), in_.left().size()));
       return absl::OkStatus();
     }
+    // A member's first byte; the second one may be in the next buffer, and zlib checks it.
+    if (members_ > 0 && in_.left().front() != kGzipMagic.front())
+      return in_.damaged("gzip", trailing_problem(in_.left()));
     if (inflateReset(&stream_) != Z_OK) return in_.damaged("gzip", "zlib cannot begin a member");
     in_member_ = true;
     ++members_;
@@ -192,10 +215,40 @@ class GzipSource : public ByteSource {
   uint64_t members_ = 0;
 };
 
+// The size of the window that a frame's header asks for (RFC 8878, 3.1.1.1); 0 if the header is not
+// complete, or not a frame's.
+uint64_t zstd_window_bytes(std::string_view header) {
+  constexpr size_t kDescriptor = 4;
+  if (!header.starts_with(kZstdMagic) || header.size() < kDescriptor + 2) return 0;
+  const auto byte = [&](size_t at) {
+    return static_cast<uint64_t>(static_cast<uint8_t>(header[at]));
+  };
+  const uint64_t descriptor = byte(kDescriptor);
+  const bool is_single_segment = (descriptor & 0x20) != 0;
+  if (!is_single_segment) {
+    const uint64_t window = byte(kDescriptor + 1);
+    const uint64_t base = uint64_t{1} << (10 + (window >> 3));
+    return base + base / 8 * (window & 7);
+  }
+  // The window is the content's size, which follows the dictionary's id.
+  constexpr size_t kIdBytes[] = {0, 1, 2, 4};
+  constexpr size_t kSizeBytes[] = {1, 2, 4, 8};
+  const size_t begin = kDescriptor + 1 + kIdBytes[descriptor & 3];
+  const size_t count = kSizeBytes[descriptor >> 6];
+  if (header.size() < begin + count) return 0;
+  uint64_t size = count == 2 ? 256 : 0;
+  for (size_t i = 0; i < count; ++i) size += byte(begin + i) << (8 * i);
+  return size;
+}
+
 class ZstdSource : public ByteSource {
  public:
   explicit ZstdSource(std::unique_ptr<PlainSource> file)
-      : in_(std::move(file)), stream_(ZSTD_createDStream()) {}
+      : in_(std::move(file)), stream_(ZSTD_createDStream()) {
+    // Permits --long=28 to --long=31; memory is taken for the windows that frames have.
+    if (stream_ != nullptr)
+      (void)ZSTD_DCtx_setParameter(stream_, ZSTD_d_windowLogMax, kZstdWindowLogMax);
+  }
   ~ZstdSource() override { ZSTD_freeDStream(stream_); }
   ZstdSource(const ZstdSource&) = delete;
   ZstdSource& operator=(const ZstdSource&) = delete;
@@ -210,9 +263,13 @@ class ZstdSource : public ByteSource {
       if (in_.left().empty() && expected_ == 0) return 0;
       ZSTD_inBuffer from{in_.left().data(), in_.left().size(), 0};
       const bool at_end = from.size == 0;
+      if (expected_ == 0) header_.clear();
+      header_ +=
+          in_.left().substr(0, kZstdHeaderBytes - std::min(header_.size(), kZstdHeaderBytes));
       const size_t code = ZSTD_decompressStream(stream_, &to, &from);
+      if (ZSTD_isError(code) != 0) return failed(code, from.pos);
       in_.use(from.pos);
-      if (ZSTD_isError(code) != 0) return in_.damaged("zstd", ZSTD_getErrorName(code));
+      if (code == 0) ++frames_;
       expected_ = code;
       if (at_end && to.pos == 0 && expected_ != 0) return in_.ends_early("zstd");
     }
@@ -222,40 +279,49 @@ class ZstdSource : public ByteSource {
   uint64_t file_position() const override { return in_.position(); }
 
  private:
+  // `used`: bytes of the input that zstd has consumed before it failed.
+  absl::Status failed(size_t code, size_t used) {
+    const bool is_trailing = ZSTD_getErrorCode(code) == ZSTD_error_prefix_unknown && frames_ > 0;
+    if (is_trailing) return in_.damaged("zstd", trailing_problem(in_.left()));
+    in_.use(used);
+    const std::string_view why = ZSTD_getErrorName(code);
+    switch (ZSTD_getErrorCode(code)) {
+      case ZSTD_error_frameParameter_windowTooLarge:
+        return in_.refused(absl::StrCat(
+            "its zstd window is ", window_text(),
+            ", and at most 2 GiB (--long=31) are decoded; "
+            "recompress it: zstd -d --ultra --long=31 --memory=4096MB -c FILE | zstd -o NEW"));
+      case ZSTD_error_memory_allocation:
+        return absl::ResourceExhaustedError(absl::StrCat(
+            in_.path(), ": there is no memory for its zstd window of ", window_text(),
+            "; recompress it where there is: zstd -d --long=31 -c FILE | zstd -o NEW"));
+      case ZSTD_error_dictionary_wrong:
+      case ZSTD_error_dictionary_corrupted:
+        return in_.refused(
+            "it needs a zstd dictionary, which is not read; recompress it: zstd -d -D DICTIONARY "
+            "-c FILE | zstd -o NEW");
+      default:
+        break;
+    }
+    return in_.damaged("zstd", why);
+  }
+
+  std::string window_text() const {
+    const uint64_t bytes = zstd_window_bytes(header_);
+    return bytes == 0 ? std::string("too large") : absl::StrCat(bytes, " bytes");
+  }
+
   Compressed in_;
   ZSTD_DStream* const stream_;
   size_t expected_ = 0;  // bytes that zstd expects next; 0: between two frames
+  std::string header_;   // the first bytes of the frame
+  uint64_t frames_ = 0;  // complete ones
 };
 
 bool is_zstd(std::string_view begins) {
   return begins.starts_with(kZstdMagic) || (begins.size() > kZstdSkippableMagic.size() &&
                                             (static_cast<uint8_t>(begins[0]) & 0xF0) == 0x50 &&
                                             begins.substr(1).starts_with(kZstdSkippableMagic));
-}
-
-// A compression that is not supported. If its magic alone is ambiguous, `later` is compared, too.
-struct Unread {
-  std::string_view name;
-  std::string_view magic;
-  std::string_view later = {};  // at offset kLater
-};
-constexpr size_t kLater = 4;
-constexpr Unread kUnread[] = {{"bzip2", "BZh", "\x31\x41\x59\x26\x53\x59"},  // begins a block
-                              {"bzip2", "BZh", "\x17\x72\x45\x38\x50\x90"},  // ends the stream
-                              {"xz", "\xFD\x37\x7A\x58\x5A"},
-                              {"zip", "PK\x03\x04"},
-                              {"7z", "7z\xBC\xAF\x27\x1C"},
-                              {"lz4", "\x04\x22\x4D\x18"}};
-
-absl::Status check_compression(const std::string& path, std::string_view begins) {
-  for (const Unread& kind : kUnread) {
-    if (!begins.starts_with(kind.magic) ||
-        begins.substr(std::min(kLater, begins.size()), kind.later.size()) != kind.later)
-      continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, " is compressed: ", av(kind.name), " is not read; recompress it with zstd or gzip"));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -276,18 +342,21 @@ absl::Status ByteSource::skip(uint64_t bytes) {
 absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::open(const std::string& path) {
   // Opening a pipe must not block.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return errno_status(errno, absl::StrCat("cannot open ", path));
+  if (fd < 0) return open_failure(errno, path);
   absl::Cleanup close_file = [fd] { close(fd); };
   struct stat info {};
   if (fstat(fd, &info) != 0) return errno_status(errno, absl::StrCat("cannot examine ", path));
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
   }
-  std::array<char, kMagicBytes> magic{};
+  std::array<char, kFileKindBytes> magic{};
   const ssize_t count = pread(fd, magic.data(), magic.size(), 0);
   if (count < 0) return errno_status(errno, absl::StrCat("cannot read ", path));
   const std::string_view begins(magic.data(), static_cast<size_t>(count));
-  if (auto status = check_compression(path, begins); !status.ok()) return status;
+  if (auto status = check_no_pointer(path, begins, static_cast<uint64_t>(info.st_size));
+      !status.ok())
+    return status;
+  if (auto status = check_decodable(path, begins); !status.ok()) return status;
   // The file is read once, sequentially. A failed hint has no effect.
   (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
   std::move(close_file).Cancel();

@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<ChunkReader>> ChunkReader::open(const InputFile& 
   ByteWindow window(std::move(*source), from.offset);
   if (file.format == InputFormat::kTfRecord)
     return std::make_unique<TfRecordChunks>(file, std::move(window), from);
-  if (auto status = pass_byte_order_mark(file, window); !status.ok()) return status;
+  if (auto status = pass_beginning(file, window); !status.ok()) return status;
   return std::make_unique<LineChunks>(file, options.documents, std::move(window), from);
 }
 

@@ -59,6 +59,7 @@ struct Record {
   uint64_t number = 0;      // index in the file, as Position::record
   bool is_cut = false;      // the text was too long and continues in the next record
   Flaw flaw = Flaw::kNone;  // if set, `size` is 0
+  uint32_t marks = 0;       // byte order marks that were left out of the text
 };
 
 // A chunk with its records and their bytes.

@@ -3,15 +3,21 @@
 #include <simdjson.h>
 
 #include <utility>
+#include <vector>
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
 
 #include "common/absl_view.h"
 #include "trainer_core/data/utf8.h"
+#include "trainer_core/text/loose_json.h"
 #include "trainer_core/text/tfrecord_chunks.h"
 
 namespace muster::trainer {
 namespace {
+
+constexpr std::string_view kInvalidUtf8 = "is no valid UTF-8";
+constexpr std::string_view kNulBytes = "has NUL bytes";
 
 static_assert(Chunk::kPaddingBytes >= simdjson::SIMDJSON_PADDING);
 
@@ -63,18 +69,79 @@ bool replace_lone_surrogates(std::string& line) {
   return found;
 }
 
-std::string names_of(simdjson::dom::object object) {
-  std::string names;
-  size_t count = 0;
-  for (const auto& [key, value] : object) {
-    if (count == kNamesShown) {
-      names += ", …";
+std::string quoted_names(const std::vector<std::string_view>& names) {
+  std::string text;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (i == kNamesShown) {
+      text += ", …";
       break;
     }
-    absl::StrAppend(&names, count++ == 0 ? "" : ", ", "\"", av(key.substr(0, kNameBytesShown)),
-                    "\"");
+    absl::StrAppend(&text, i == 0 ? "" : ", ", "\"", av(names[i].substr(0, kNameBytesShown)), "\"");
   }
-  return names;
+  return text;
+}
+
+std::string names_of(simdjson::dom::object object) {
+  std::vector<std::string_view> names;
+  for (const auto& [key, value] : object) names.push_back(key);
+  return quoted_names(names);
+}
+
+// Returns the field whose string is the longest: a text by another name; "" if there is no string.
+std::string_view longest_text(simdjson::dom::object object) {
+  std::string_view name;
+  size_t most = 0;
+  for (const auto& [key, value] : object) {
+    std::string_view text;
+    if (value.get(text) != simdjson::SUCCESS || text.size() <= most) continue;
+    most = text.size();
+    name = key;
+  }
+  return name;
+}
+
+absl::Status no_field(std::string_view name, simdjson::dom::object object) {
+  const std::string names = names_of(object);
+  std::string text =
+      absl::StrCat("has no field \"", av(name), "\"", names.empty() ? "" : "; it has ", names);
+  if (const std::string_view other = longest_text(object); !other.empty()) {
+    absl::StrAppend(&text, "; --field ", av(other.substr(0, kNameBytesShown)), " reads that one");
+  }
+  return absl::NotFoundError(text);
+}
+
+// Returns a clause with the kind of a value that is no string, and how to make a string of it.
+absl::Status no_string(const std::string& name, simdjson::dom::element value) {
+  const std::string what = absl::StrCat("field \"", name, "\" is ");
+  if (value.is_null()) return absl::InvalidArgumentError(absl::StrCat(what, "null"));
+  if (simdjson::dom::object object; value.get(object) == simdjson::SUCCESS) {
+    const std::string names = names_of(object);
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, "an object, no string", names.empty() ? "" : absl::StrCat("; it has ", names),
+        "; --field ", name, ".NAME reads a field of it"));
+  }
+  simdjson::dom::array list;
+  if (value.get(list) != simdjson::SUCCESS)
+    return absl::InvalidArgumentError(absl::StrCat(what, "a number or a flag, no string"));
+  bool has_objects = false;
+  bool has_content = false;
+  for (const simdjson::dom::element item : list) {
+    simdjson::dom::object object;
+    if (item.get(object) != simdjson::SUCCESS) continue;
+    has_objects = true;
+    has_content = has_content || object.at_key("content").error() == simdjson::SUCCESS;
+  }
+  if (has_content) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, "a list of messages, no string; jq -c '{text: ([.", name,
+                     "[].content] | join(\"\\n\"))}' joins them"));
+  }
+  if (has_objects) {
+    return absl::InvalidArgumentError(absl::StrCat(what, "a list of objects, no string; jq -c '.",
+                                                   name, "[]' makes lines of it"));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, "a list, no string; jq -c '.", name, " |= join(\"\\n\")' joins it"));
 }
 
 }  // namespace
@@ -82,40 +149,95 @@ std::string names_of(simdjson::dom::object object) {
 class DocumentTexts::Json {
  public:
   // Requires: `line` is readable for Chunk::kPaddingBytes beyond its end.
-  absl::StatusOr<std::string_view> field(std::string_view line, const std::string& name) {
+  absl::StatusOr<DocumentText> field(std::string_view line, const std::string& name) {
     simdjson::dom::object object;
     error_ = parser_.parse(line.data(), line.size(), false).get(object);
+    if (error_ == simdjson::SUCCESS) return text_in(object, name, name);
     if (error_ == simdjson::INCORRECT_TYPE)
       return absl::InvalidArgumentError("is JSON, but no object");
-    if (error_ != simdjson::SUCCESS) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("is not JSON: ", simdjson::error_message(error_)));
-    }
-    simdjson::dom::element found;
-    bool is_found = false;
-    for (const auto& [key, value] : object) {
-      if (key != name) continue;
-      found = value;  // of duplicate keys the last one is used, as in other parsers
-      is_found = true;
-    }
-    if (!is_found) {
-      const std::string names = names_of(object);
-      return absl::NotFoundError(
-          absl::StrCat("has no field \"", name, "\"", names.empty() ? "" : "; it has ", names));
-    }
-    std::string_view text;
-    if (found.get(text) == simdjson::SUCCESS) return text;
-    return absl::InvalidArgumentError(
-        absl::StrCat("field \"", name, "\" is ", found.is_null() ? "null" : "no string"));
-  }
-
-  // Returns whether the error can be repaired in the bytes of the line.
-  bool is_bad_text() const {
-    return error_ == simdjson::UTF8_ERROR || error_ == simdjson::STRING_ERROR;
+    const absl::Status problem =
+        absl::InvalidArgumentError(absl::StrCat("is not JSON: ", simdjson::error_message(error_)));
+    LooseObject loose;
+    if (!parse_loosely(line, loose)) return problem;
+    return text_loosely_in(loose, name, name);
   }
 
  private:
+  // Returns the text of a field `name`, or of `a.b`, the field b of a. `whole` is for messages.
+  absl::StatusOr<DocumentText> text_in(simdjson::dom::object object, const std::string& name,
+                                       const std::string& whole) {
+    simdjson::dom::element found;
+    bool is_found = false;
+    bool has_first = false;
+    simdjson::dom::object below;
+    const size_t dot = name.find('.');
+    for (const auto& [key, value] : object) {
+      if (key == name) {
+        found = value;  // of duplicate keys the last one counts, as in other parsers
+        is_found = true;
+      } else if (dot != std::string::npos && key == std::string_view(name).substr(0, dot)) {
+        has_first = value.get(below) == simdjson::SUCCESS;
+      }
+    }
+    if (!is_found && has_first) return text_in(below, name.substr(dot + 1), whole);
+    if (!is_found) return no_field(name, object);
+    std::string_view text;
+    if (found.get(text) == simdjson::SUCCESS) return DocumentText{text, ""};
+    return no_string(whole, found);
+  }
+
+  absl::StatusOr<DocumentText> text_loosely_in(const LooseObject& object, const std::string& name,
+                                               const std::string& whole) {
+    std::string_view found;
+    std::string_view below;
+    std::vector<std::string_view> names;
+    const size_t dot = name.find('.');
+    for (const auto& [raw_key, value] : object.members) {
+      names.push_back(raw_key.substr(1, raw_key.size() - 2));
+      const auto key = decoded(raw_key);
+      if (!key.ok()) continue;  // not the name of a field that can be asked for
+      if (key->text == name) {
+        found = value;
+      } else if (dot != std::string::npos && key->text == std::string_view(name).substr(0, dot)) {
+        below = value;
+      }
+    }
+    if (found.empty() && below.starts_with('{')) {
+      LooseObject inner;
+      if (parse_loosely(below, inner)) return text_loosely_in(inner, name.substr(dot + 1), whole);
+    }
+    if (found.empty()) {
+      return absl::NotFoundError(
+          absl::StrCat("has no field \"", name, "\"; it has ", repair_utf8(quoted_names(names))));
+    }
+    if (found.starts_with('"')) return decoded(found);
+    return absl::InvalidArgumentError(
+        absl::StrCat("field \"", whole, "\" is ", found == "null" ? "null" : "no string"));
+  }
+
+  // Decodes a string as it stands in the text; repairs what is not UTF-8.
+  absl::StatusOr<DocumentText> decoded(std::string_view raw) {
+    std::string_view text;
+    buffer_.assign(raw);
+    if (parse_buffer(text)) return DocumentText{text, ""};
+    if (error_ != simdjson::UTF8_ERROR && error_ != simdjson::STRING_ERROR)
+      return absl::InvalidArgumentError(
+          absl::StrCat("is not JSON: ", simdjson::error_message(error_)));
+    buffer_ = repair_utf8(raw);
+    replace_lone_surrogates(buffer_);
+    if (parse_buffer(text)) return DocumentText{text, kInvalidUtf8};
+    return absl::InvalidArgumentError(
+        absl::StrCat("is not JSON: ", simdjson::error_message(error_)));
+  }
+  bool parse_buffer(std::string_view& text) {
+    buffer_.reserve(buffer_.size() + Chunk::kPaddingBytes);
+    error_ = value_parser_.parse(buffer_.data(), buffer_.size(), false).get(text);
+    return error_ == simdjson::SUCCESS;
+  }
+
   simdjson::dom::parser parser_;
+  simdjson::dom::parser value_parser_;  // holds the decoded text
+  std::string buffer_;
   simdjson::error_code error_ = simdjson::SUCCESS;
 };
 
@@ -127,17 +249,7 @@ absl::StatusOr<DocumentText> DocumentTexts::text_of(const Chunk& chunk, const Re
                                                     InputFormat format) {
   if (record.flaw != Flaw::kNone) return status_of(record.flaw, field_);
   const std::string_view bytes = chunk.text(record);
-  if (format == InputFormat::kJsonLines) {
-    auto text = json_->field(bytes, field_);
-    if (text.ok()) return DocumentText{*text, false};
-    if (!json_->is_bad_text()) return text.status();
-    repaired_ = repair_utf8(bytes);
-    replace_lone_surrogates(repaired_);
-    repaired_.reserve(repaired_.size() + Chunk::kPaddingBytes);
-    text = json_->field(repaired_, field_);
-    if (!text.ok()) return text.status();
-    return DocumentText{*text, true};
-  }
+  if (format == InputFormat::kJsonLines) return json_->field(bytes, field_);
   std::string_view text = bytes;
   if (format == InputFormat::kTfRecord) {
     const auto data = record_data(bytes);
@@ -146,9 +258,19 @@ absl::StatusOr<DocumentText> DocumentTexts::text_of(const Chunk& chunk, const Re
     if (!value.ok()) return value.status();
     text = *value;
   }
-  if (scan_utf8(text).invalid_bytes == 0) return DocumentText{text, false};
-  repaired_ = repair_utf8(text);
-  return DocumentText{repaired_, true};
+  std::string_view repair;
+  if (scan_utf8(text).invalid_bytes > 0) {
+    repaired_ = repair_utf8(text);
+    text = repaired_;
+    repair = kInvalidUtf8;
+  }
+  // A file that begins as text may have them later, such as after a crash of its writer.
+  if (format == InputFormat::kText && text.find('\0') != std::string_view::npos) {
+    repaired_ = absl::StrReplaceAll(av(text), {{absl::string_view("\0", 1), "\xEF\xBF\xBD"}});
+    text = repaired_;
+    repair = kNulBytes;
+  }
+  return DocumentText{text, repair};
 }
 
 }  // namespace muster::trainer

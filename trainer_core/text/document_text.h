@@ -19,14 +19,18 @@ constexpr size_t kNameBytesShown = 40;
 
 // The text of a document.
 struct DocumentText {
-  std::string_view text;     // well-formed UTF-8; valid until the next call of text_of()
-  bool is_repaired = false;  // bytes that are not UTF-8 were replaced by U+FFFD
+  std::string_view text;    // well-formed UTF-8; valid until the next call of text_of()
+  std::string_view repair;  // the repaired flaw, such as "is no valid UTF-8"; empty: none
+
+  bool is_repaired() const { return !repair.empty(); }
 };
 
 // Extracts texts. Owns a JSON parser and the last repaired text, so it is not thread-safe.
 class DocumentTexts {
  public:
-  // `field` is the name of the field with the text, in formats other than plain text.
+  // `field` is the name of the field with the text, in formats other than plain text. In JSON "a.b"
+  // is the field b of the object a, unless a field has that name. Other fields need not be valid
+  // JSON values (loose_json.h).
   explicit DocumentTexts(std::string field);
   ~DocumentTexts();
   DocumentTexts(const DocumentTexts&) = delete;

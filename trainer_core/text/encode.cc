@@ -4,6 +4,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "common/absl_view.h"
 #include "trainer_core/data/text_file.h"
 
 namespace muster::trainer {
@@ -22,8 +23,24 @@ void DocumentCounts::add(const DocumentCounts& more) {
   repaired += more.repaired;
   skipped += more.skipped;
   cut += more.cut;
+  empty += more.empty;
+  marks += more.marks;
+  add_examples(cut_examples, more.cut_examples);
+  add_examples(empty_examples, more.empty_examples);
+  add_examples(marks_examples, more.marks_examples);
   add_examples(repaired_examples, more.repaired_examples);
   add_examples(skipped_examples, more.skipped_examples);
+}
+
+void InputCounts::add(const InputCounts& more) {
+  documents += more.documents;
+  tokens += more.tokens;
+  file_bytes = std::max(file_bytes, more.file_bytes);
+  counts.add(more.counts);
+}
+
+InputCounts EncodedChunk::input() const {
+  return {documents.size(), ids.size(), file_position, counts};
 }
 
 ChunkEncoder::ChunkEncoder(const Tokenizer& tokenizer, const std::vector<InputFile>& files,
@@ -46,6 +63,10 @@ EncodedChunk ChunkEncoder::encode(const Chunk& chunk) {
   }
   for (const Record& record : chunk.records) {
     if (!out.status.ok()) break;
+    if (record.marks > 0) {
+      out.counts.marks += record.marks;
+      add_examples(out.counts.marks_examples, {location_of(file, record)});
+    }
     out.status = add(chunk, record, out);
   }
   return out;
@@ -55,9 +76,9 @@ absl::Status ChunkEncoder::add(const Chunk& chunk, const Record& record, Encoded
   const InputFile& file = files_[chunk.file];
   const auto document = texts_.text_of(chunk, record, file.format);
   if (!document.ok()) return add_flawed(document.status(), location_of(file, record), out);
-  if (document->is_repaired) {
+  if (document->is_repaired()) {
     if (options_.bad_documents != BadDocuments::kRepair) {
-      return add_flawed(absl::InvalidArgumentError("is no valid UTF-8"), location_of(file, record),
+      return add_flawed(absl::InvalidArgumentError(av(document->repair)), location_of(file, record),
                         out);
     }
     ++out.counts.repaired;
@@ -68,11 +89,21 @@ absl::Status ChunkEncoder::add(const Chunk& chunk, const Record& record, Encoded
     return absl::Status(status.code(),
                         absl::StrCat(location_of(file, record), ": ", status.message()));
   }
-  if (out.ids.size() == before) return absl::OkStatus();  // an empty text gives no document
+  // Without text there is no document.
+  const bool has_text = document->text.find_first_not_of(" \t\r\n\v\f") != std::string_view::npos;
+  if (!has_text) out.ids.resize(before);
+  if (out.ids.size() == before) {
+    ++out.counts.empty;
+    add_examples(out.counts.empty_examples, {location_of(file, record)});
+    return absl::OkStatus();
+  }
   if (options_.add_eos) out.ids.push_back(tokenizer_.eos_id());
   out.documents.push_back(static_cast<uint32_t>(out.ids.size() - before));
   out.counts.text_bytes += document->text.size();
-  if (record.is_cut) ++out.counts.cut;
+  if (record.is_cut) {
+    ++out.counts.cut;
+    add_examples(out.counts.cut_examples, {location_of(file, record)});
+  }
   return absl::OkStatus();
 }
 

@@ -38,12 +38,27 @@ struct DocumentCounts {
   uint64_t text_bytes = 0;
   uint64_t repaired = 0;
   uint64_t skipped = 0;
-  uint64_t cut = 0;  // document ends within a text that was too long for one document
+  uint64_t cut = 0;    // document ends within a text that was too long for one document
+  uint64_t empty = 0;  // texts with blanks only, which give no documents
+  uint64_t marks = 0;  // byte order marks within files, which are left out
+  std::vector<std::string> cut_examples;
+  std::vector<std::string> empty_examples;
+  std::vector<std::string> marks_examples;
   std::vector<std::string> repaired_examples;
   std::vector<std::string> skipped_examples;
 
   // Adds counts, and examples up to kExamplesMax per kind.
   void add(const DocumentCounts& more);
+};
+
+// The counts of one input file.
+struct InputCounts {
+  uint64_t documents = 0;
+  uint64_t tokens = 0;
+  uint64_t file_bytes = 0;  // bytes of the file on disk that were read
+  DocumentCounts counts;
+
+  void add(const InputCounts& more);
 };
 
 // The result of encoding a chunk.
@@ -54,6 +69,9 @@ struct EncodedChunk {
   DocumentCounts counts;
   Position end;
   uint64_t file_position = 0;
+
+  // The chunk's part of its file's account. Requires: it is behind all earlier chunks of the file.
+  InputCounts input() const;
 };
 
 // Encodes chunks. Not thread-safe.

@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <numeric>
 #include <set>
@@ -19,6 +20,8 @@
 #include "common/absl_view.h"
 #include "common/errno_status.h"
 #include "common/natural_order.h"
+#include "trainer_core/base/file_kind.h"
+#include "trainer_core/text/folder_walk.h"
 #include "trainer_core/text/splits.h"
 
 namespace muster::trainer {
@@ -39,17 +42,38 @@ constexpr std::array<std::pair<std::string_view, InputFormat>, 9> kEndings = {{
     {".pq", InputFormat::kParquet},
 }};
 // File name endings of compressions that are not supported.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kUnreadEndings = {
-    {{".bz2", "bzip2"}, {".xz", "xz"}, {".zip", "zip"}, {".7z", "7z"}, {".lz4", "lz4"}}};
+constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kUnreadEndings = {
+    {{".bz2", "bzip2"},
+     {".xz", "xz"},
+     {".zip", "zip"},
+     {".7z", "7z"},
+     {".lz4", "lz4"},
+     {".lz", "lzip"},
+     {".lzma", "lzma"},
+     {".lzo", "lzop"},
+     {".sz", "snappy"},
+     {".br", "brotli"},
+     {".z", "compress"},
+     {".rar", "rar"}}};
 constexpr std::string_view kShardedTfRecord = ".tfrecord-";
+
+// A small file may stand in place of a large one.
+absl::Status check_pointer(const std::string& path, uint64_t bytes) {
+  if (bytes == 0 || bytes > kFileKindBytes) return absl::OkStatus();
+  std::array<char, kFileKindBytes> begins{};
+  std::ifstream file(path, std::ios::binary);
+  file.read(begins.data(), begins.size());
+  return check_no_pointer(path, {begins.data(), static_cast<size_t>(file.gcount())}, bytes);
+}
 
 absl::StatusOr<InputFile> examine(const std::string& path, InputFormat format) {
   struct stat info {};
-  if (stat(path.c_str(), &info) != 0)
-    return errno_status(errno, absl::StrCat("cannot open ", path));
+  if (stat(path.c_str(), &info) != 0) return open_failure(errno, path);
   if (!S_ISREG(info.st_mode))
     return absl::InvalidArgumentError(
         absl::StrCat(path, " is neither a regular file nor a folder"));
+  if (auto status = check_pointer(path, static_cast<uint64_t>(info.st_size)); !status.ok())
+    return status;
   return InputFile{path, format, static_cast<uint64_t>(info.st_size),
                    int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
 }
@@ -64,26 +88,6 @@ absl::Status check_compression(const std::string& name) {
         name, " is compressed: ", av(kind), " is not read; recompress it with zstd or gzip"));
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::vector<std::string>> names_below(const std::string& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  fs::recursive_directory_iterator entry(folder, error);
-  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
-    if (entry->path().filename().string().starts_with(".")) {
-      entry.disable_recursion_pending();
-    } else if (std::error_code ignored; entry->is_regular_file(ignored)) {
-      names.push_back(entry->path().string());
-    }
-    if (names.size() > kInputFilesMax) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(folder, " has more than ", kInputFilesMax, " files; join them first"));
-    }
-  }
-  if (error) return errno_status(error.value(), absl::StrCat("cannot list ", folder));
-  std::sort(names.begin(), names.end(), natural_less);
-  return names;
 }
 
 // A file below a folder, with the format and split that its name states.
@@ -135,11 +139,14 @@ absl::StatusOr<std::vector<Candidate>> tfds_candidates(const std::string& data_s
   for (const std::string& name : names) {
     const fs::path path(name);
     if (path.parent_path() != fs::path(data_set)) {
-      found.ignored.push_back(name);
+      found.ignored.push_back({name, "outside the data set of TFDS"});
       continue;
     }
     const auto file = parse_tfds_name(path.filename().string());
-    if (!file) continue;
+    if (!file) {
+      found.ignored.push_back({name, "metadata of TFDS"});
+      continue;
+    }
     if (file->suffix == "tfrecord") {
       candidates.push_back({name, InputFormat::kTfRecord, file->split});
     } else if (file->suffix == "parquet") {
@@ -170,7 +177,8 @@ absl::StatusOr<std::vector<Candidate>> candidates_below(const std::string& folde
       continue;
     }
     if (auto status = check_compression(name); !status.ok()) return status;
-    found.ignored.push_back(name);
+    found.ignored.push_back(
+        {name, is_unfinished_download(name) ? "an unfinished download" : "unknown ending"});
   }
   std::vector<std::string> relative;
   for (const Candidate& file : candidates)
@@ -204,9 +212,26 @@ void note_missing_shards(const std::vector<Candidate>& taken, InputFiles& found)
   }
 }
 
+// Files that several inputs name are read several times, as stated; the report has a note.
+void note_repeated(InputFiles& found) {
+  std::map<std::pair<dev_t, ino_t>, size_t> times;
+  size_t repeated = 0;
+  std::string first;
+  for (const InputFile& file : found.files) {
+    struct stat info {};
+    if (stat(file.path.c_str(), &info) != 0) continue;
+    if (++times[{info.st_dev, info.st_ino}] != 2) continue;
+    if (repeated++ == 0) first = file.path;
+  }
+  if (repeated == 0) return;
+  found.notes.push_back(absl::StrCat(repeated, repeated == 1 ? " file is" : " files are",
+                                     " named by several inputs and read several times: ", first,
+                                     repeated > 1 ? ", …" : ""));
+}
+
 absl::Status add_folder(const std::string& folder, std::optional<InputFormat> forced,
                         const std::string& split, InputFiles& found) {
-  const auto names = names_below(folder);
+  const auto names = walk_folder(folder, found.ignored);
   if (!names.ok()) return names.status();
   const std::set<std::string> data_sets = tfds_folders(*names);
   if (auto status = check_single_data_set(folder, data_sets); !status.ok()) return status;
@@ -259,11 +284,16 @@ absl::StatusOr<InputFiles> find_input_files(std::span<const std::string> paths,
     found.files.push_back(*std::move(file));
   }
   if (found.files.empty()) return absl::InvalidArgumentError("no input: name a file or a folder");
+  std::sort(
+      found.ignored.begin(), found.ignored.end(),
+      [](const IgnoredEntry& a, const IgnoredEntry& b) { return natural_less(a.path, b.path); });
+  note_repeated(found);
   return found;
 }
 
 std::vector<std::string> tfds_folders_below(const std::string& root) {
-  const auto names = names_below(root);
+  std::vector<IgnoredEntry> ignored;
+  const auto names = walk_folder(root, ignored);
   std::vector<std::string> folders;
   if (!names.ok()) return folders;
   for (const std::string& folder : tfds_folders(*names))

@@ -31,10 +31,16 @@ struct InputFile {
   int64_t modified_ns = 0;
 };
 
-// The files of the corpus, and the files of its folders that are not read.
+// An entry of a folder that is not read, with the reason: "hidden", "unknown ending".
+struct IgnoredEntry {
+  std::string path;
+  std::string reason;
+};
+
+// The files of the corpus, and the entries of its folders that are not read.
 struct InputFiles {
   std::vector<InputFile> files;
-  std::vector<std::string> ignored;  // files in the folders whose names have no known format
+  std::vector<IgnoredEntry> ignored;
   // The split that is read from folders; empty: they have no splits.
   std::string split;
   std::map<std::string, size_t> left_out;  // number of unread files by split
@@ -48,12 +54,13 @@ struct InputFiles {
 std::optional<InputFormat> format_of(std::string_view path);
 
 // Lists the files at `paths`, in the given order. Folders are listed recursively, in natural order
-// (part-2 before part-10), without hidden names. `forced` is the format of all files; without it, a
-// path of a file with an unknown ending is text. `split` selects among the files of each folder
+// (part-2 before part-10), as walk_folder() does. Every entry of a folder is read, counted in
+// `left_out`, or listed in `ignored`. `forced` is the format of all files; without it, a path of a
+// file with an unknown ending is text. `split` selects among the files of each folder
 // (choose_split). A folder with a dataset_info.json or a features.json was written by TensorFlow
-// Datasets (TFDS): only its data files are listed, all others are metadata. Returns NotFound, or
-// InvalidArgument for a folder without any readable file or with several data sets of TFDS; both
-// messages contain the path.
+// Datasets (TFDS): only its data files are listed, all others are metadata. Returns NotFound, also
+// for a symbolic link without a target; InvalidArgument for a folder without any readable file or
+// with several data sets of TFDS, and for a pointer of Git LFS; the messages contain the path.
 absl::StatusOr<InputFiles> find_input_files(std::span<const std::string> paths,
                                             std::optional<InputFormat> forced,
                                             const std::string& split = "");

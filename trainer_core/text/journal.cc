@@ -25,7 +25,7 @@ namespace {
 using nlohmann::json;
 
 constexpr char kFormat[] = "muster-tokenize";
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 
 std::string path_in(const std::string& folder) { return absl::StrCat(folder, "/", kJournalFile); }
 
@@ -95,7 +95,47 @@ Journal::Content head_from(const json& head) {
   return content;
 }
 
+// Numbers first: most inputs have no examples.
+json input_json(size_t file, const InputCounts& input) {
+  const DocumentCounts& counts = input.counts;
+  json entry = {file,
+                input.documents,
+                input.tokens,
+                input.file_bytes,
+                counts.text_bytes,
+                counts.repaired,
+                counts.skipped,
+                counts.cut,
+                counts.empty,
+                counts.marks};
+  if (counts.repaired + counts.skipped + counts.cut + counts.empty + counts.marks > 0) {
+    entry.push_back({names_of(counts.repaired_examples), names_of(counts.skipped_examples),
+                     names_of(counts.cut_examples), names_of(counts.empty_examples),
+                     names_of(counts.marks_examples)});
+  }
+  return entry;
+}
+
+InputCounts input_from(const json& entry) {
+  InputCounts input;
+  DocumentCounts& counts = input.counts;
+  size_t at = 1;
+  for (uint64_t* number :
+       {&input.documents, &input.tokens, &input.file_bytes, &counts.text_bytes, &counts.repaired,
+        &counts.skipped, &counts.cut, &counts.empty, &counts.marks})
+    *number = whole_number<uint64_t>(entry.at(at++));
+  if (entry.size() <= at) return input;
+  size_t list = 0;
+  for (std::vector<std::string>* examples :
+       {&counts.repaired_examples, &counts.skipped_examples, &counts.cut_examples,
+        &counts.empty_examples, &counts.marks_examples})
+    *examples = names_from(entry.at(at).at(list++));
+  return input;
+}
+
 json shard_json(const FinishedShard& shard) {
+  json inputs = json::array();
+  for (const auto& [file, input] : shard.inputs) inputs.push_back(input_json(file, input));
   return {{"shard", shard.file},
           {"tokens", shard.header.token_count},
           {"documents", shard.header.document_count},
@@ -108,7 +148,13 @@ json shard_json(const FinishedShard& shard) {
           {"skipped", shard.counts.skipped},
           {"cut", shard.counts.cut},
           {"repaired_examples", names_of(shard.counts.repaired_examples)},
-          {"skipped_examples", names_of(shard.counts.skipped_examples)}};
+          {"skipped_examples", names_of(shard.counts.skipped_examples)},
+          {"empty", shard.counts.empty},
+          {"marks", shard.counts.marks},
+          {"cut_examples", names_of(shard.counts.cut_examples)},
+          {"empty_examples", names_of(shard.counts.empty_examples)},
+          {"marks_examples", names_of(shard.counts.marks_examples)},
+          {"inputs", std::move(inputs)}};
 }
 
 FinishedShard shard_from(const json& line) {
@@ -129,6 +175,13 @@ FinishedShard shard_from(const json& line) {
   shard.counts.cut = whole_number<uint64_t>(line.at("cut"));
   shard.counts.repaired_examples = names_from(line.at("repaired_examples"));
   shard.counts.skipped_examples = names_from(line.at("skipped_examples"));
+  shard.counts.empty = whole_number<uint64_t>(line.at("empty"));
+  shard.counts.marks = whole_number<uint64_t>(line.at("marks"));
+  shard.counts.cut_examples = names_from(line.at("cut_examples"));
+  shard.counts.empty_examples = names_from(line.at("empty_examples"));
+  shard.counts.marks_examples = names_from(line.at("marks_examples"));
+  for (const json& entry : line.at("inputs"))
+    shard.inputs.emplace(whole_number<size_t>(entry.at(0)), input_from(entry));
   return shard;
 }
 

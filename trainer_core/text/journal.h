@@ -42,6 +42,8 @@ struct FinishedShard {
   Position end;                // input position after the shard
   uint64_t file_position = 0;  // bytes of the file of `end` that were consumed on disk
   DocumentCounts counts;       // the counts of all shards up to and including this one
+  // The counts that this shard adds to those of its input files, by the file's index.
+  std::map<size_t, InputCounts> inputs = {};
 };
 
 // An open journal. Its owner holds the lock of the folder. Not thread-safe.

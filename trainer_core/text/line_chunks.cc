@@ -12,6 +12,10 @@ namespace muster::trainer {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\v\f";
+constexpr std::string_view kBlanksAndEnds = " \t\r\v\f\n";
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+// The beginning of a file that shows whether it has JSON lines.
+constexpr size_t kBeginningBytes = 4096;
 // The maximum distance between a cut and the blank before it. A longer word is split.
 constexpr size_t kCutSearchBytes = 4096;
 
@@ -27,13 +31,42 @@ size_t cut_of(std::string_view text) {
   return utf8_boundary(text, text.size() - 1);
 }
 
+// Refuses a JSON value over several lines, of which no line is an object.
+absl::Status check_json_lines(const std::string& path, std::string_view begins) {
+  size_t first = 0;
+  while (first < begins.size()) {
+    if (begins.substr(first).starts_with(kByteOrderMark)) {
+      first += kByteOrderMark.size();
+    } else if (kBlanksAndEnds.find(begins[first]) != std::string_view::npos) {
+      ++first;
+    } else {
+      break;
+    }
+  }
+  begins.remove_prefix(first);
+  if (begins.starts_with('[')) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path,
+        " is a JSON array, not JSON lines; jq -c '.[]' FILE > NEW.jsonl makes a line of each "
+        "of its elements"));
+  }
+  const size_t end = begins.find('\n');
+  if (end == std::string_view::npos || !begins.starts_with('{') ||
+      !is_blank(begins.substr(1, end - 1)))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(path,
+                   " has JSON over several lines, not JSON lines; jq -c . FILE > NEW.jsonl "
+                   "makes one line of each object"));
+}
+
 }  // namespace
 
-absl::Status pass_byte_order_mark(const InputFile& file, ByteWindow& bytes) {
+absl::Status pass_beginning(const InputFile& file, ByteWindow& bytes) {
   if (bytes.offset() > 0) return absl::OkStatus();
   const auto begins = bytes.peek(4);
   if (!begins.ok()) return begins.status();
-  if (begins->starts_with("\xEF\xBB\xBF")) bytes.use(3);
+  if (begins->starts_with(kByteOrderMark)) bytes.use(kByteOrderMark.size());
   if (begins->starts_with("\xFF\xFE") || begins->starts_with("\xFE\xFF")) {
     const bool is_wide = *begins == std::string_view("\xFF\xFE\0\0", 4);
     const char* const encoding = is_wide ? "UTF-32" : "UTF-16";
@@ -41,7 +74,10 @@ absl::Status pass_byte_order_mark(const InputFile& file, ByteWindow& bytes) {
         file.path, " is ", encoding, " (it begins with its byte order mark), not UTF-8; ",
         "convert it with iconv -f ", encoding, " -t UTF-8 first"));
   }
-  return absl::OkStatus();
+  if (file.format != InputFormat::kJsonLines) return absl::OkStatus();
+  const auto text = bytes.peek(kBeginningBytes);
+  if (!text.ok()) return text.status();
+  return check_json_lines(file.path, *text);
 }
 
 LineChunks::LineChunks(const InputFile& file, TextDocuments documents, ByteWindow bytes,
@@ -96,6 +132,8 @@ absl::StatusOr<bool> LineChunks::peek_line(Line& line) {
       continue;
     }
     if (!line.is_cut && line.text.ends_with('\r')) line.text.remove_suffix(1);
+    for (; line.text.starts_with(kByteOrderMark); ++line.marks)
+      line.text.remove_prefix(kByteOrderMark.size());
     return true;
   }
 }
@@ -121,6 +159,7 @@ absl::Status LineChunks::add_record(const Line& line, Chunk& chunk) {
   Record record{chunk.bytes.size(), line.text.size(), bytes_.offset(), line_};
   take(line);
   if (is_blank(line.text)) return absl::OkStatus();
+  record.marks = line.marks;
   if (kind_ == Kind::kJsonLines && line.is_cut) {
     record.size = 0;
     record.flaw = Flaw::kTooLong;
@@ -146,6 +185,7 @@ void LineChunks::add_to_document(const Line& line, Chunk& chunk) {
     chunk.records.push_back(begins);
   }
   Record& record = chunk.records.back();
+  record.marks += line.marks;
   chunk.bytes += line.text;
   record.size = chunk.bytes.size() - record.begin;
   record.is_cut = line.is_cut;

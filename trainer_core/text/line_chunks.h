@@ -9,12 +9,13 @@
 namespace muster::trainer {
 
 // Skips a byte order mark of UTF-8 at the beginning of a file. Returns InvalidArgument if the file
-// begins with that of UTF-16 or UTF-32.
-absl::Status pass_byte_order_mark(const InputFile& file, ByteWindow& bytes);
+// begins with that of UTF-16 or UTF-32, and if a file of JSON lines begins with one JSON value over
+// several lines; the message has the command that converts it.
+absl::Status pass_beginning(const InputFile& file, ByteWindow& bytes);
 
-// Reads a file line by line; lines end with "\n" or "\r\n". A plain text document longer than
-// kDocumentBytesMax is cut, before a blank if there is one near the cut. A longer JSON line is
-// Flaw::kTooLong.
+// Reads a file line by line; lines end with "\n" or "\r\n". Leaves out byte order marks at the
+// beginning of a line, which joined files have. A plain text document longer than kDocumentBytesMax
+// is cut, before a blank if there is one near the cut. A longer JSON line is Flaw::kTooLong.
 class LineChunks : public ChunkReader {
  public:
   LineChunks(const InputFile& file, TextDocuments documents, ByteWindow bytes,
@@ -29,6 +30,7 @@ class LineChunks : public ChunkReader {
     std::string_view text;  // valid until the next call of peek_line()
     size_t bytes = 0;       // including the line ending
     bool is_cut = false;
+    uint32_t marks = 0;  // byte order marks before the text
   };
 
   // Stores the next line without consuming it. Returns false at the end of the file.

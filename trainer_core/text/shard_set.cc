@@ -108,6 +108,7 @@ ShardSet::ShardSet(const Options& options, const Tokenizer& tokenizer, int lock)
 ShardSet::~ShardSet() { close(lock_); }
 
 absl::Status ShardSet::begin(const RunIdentity& run) {
+  inputs_.resize(run.inputs.size());
   auto earlier = Journal::read(options_.folder);
   if (!earlier.ok()) return earlier.status();
   const absl::Status same = *earlier ? check_same_run(**earlier, run) : absl::OkStatus();
@@ -140,6 +141,9 @@ void ShardSet::keep(const std::vector<FinishedShard>& shards) {
     position_ = shard.end;
     file_position_ = shard.file_position;
     counts_ = shard.counts;
+    for (const auto& [file, input] : shard.inputs) {
+      if (file < inputs_.size()) inputs_[file].add(input);
+    }
     journal_content_.shards.push_back(shard);
   }
   kept_shards_ = index_.shards.size();
@@ -171,6 +175,7 @@ absl::Status ShardSet::append(const EncodedChunk& chunk) {
   position_ = chunk.end;
   file_position_ = chunk.file_position;
   counts_.add(chunk.counts);
+  new_inputs_[chunk.end.file].add(chunk.input());
   if (chunk.documents.empty()) return absl::OkStatus();
   if (writer_ == nullptr) {
     const std::string name = shard_file_name(index_.shards.size(), journal_content_.generation);
@@ -193,7 +198,9 @@ absl::Status ShardSet::close_shard() {
   if (!header.ok()) return header.status();
   // The name of the file must be on disk before it is in the journal.
   if (auto status = sync_path(options_.folder); !status.ok()) return status;
-  const FinishedShard shard{name, *header, position_, file_position_, counts_};
+  const FinishedShard shard{name,           *header, position_,
+                            file_position_, counts_, std::exchange(new_inputs_, {})};
+  for (const auto& [file, input] : shard.inputs) inputs_[file].add(input);
   if (auto status = journal_->append(shard); !status.ok()) return status;
   journal_content_.shards.push_back(shard);
   index_.shards.push_back({name, header->token_count, header->document_count});
@@ -206,6 +213,8 @@ absl::StatusOr<TokenIndex> ShardSet::finish() {
   if (writer_ != nullptr) {
     if (auto status = close_shard(); !status.ok()) return status;
   }
+  // Chunks without documents may follow the last shard.
+  for (const auto& [file, input] : std::exchange(new_inputs_, {})) inputs_[file].add(input);
   TokenIndex index = index_;
   index.bytes = counts_.text_bytes;
   for (const uint64_t times : token_counts_) {

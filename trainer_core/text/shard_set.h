@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,6 +49,8 @@ class ShardSet {
   Position position() const { return position_; }
   uint64_t file_position() const { return file_position_; }
   const DocumentCounts& counts() const { return counts_; }
+  // By the input's index in the run's identity.
+  const std::vector<InputCounts>& inputs() const { return inputs_; }
 
   // Appends the documents of the next chunk. Requires that the status of `chunk` is OK.
   absl::Status append(const EncodedChunk& chunk);
@@ -82,6 +85,8 @@ class ShardSet {
   Position position_;
   uint64_t file_position_ = 0;
   DocumentCounts counts_;
+  std::vector<InputCounts> inputs_;
+  std::map<size_t, InputCounts> new_inputs_;  // since the last finished shard
 };
 
 }  // namespace muster::trainer

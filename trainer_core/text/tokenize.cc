@@ -90,6 +90,11 @@ class Run {
     if (auto status = shards.publish(*index); !status.ok()) return status;
     report.index = *std::move(index);
     report.counts = shards.counts();
+    for (size_t i = 0; i < files_.size(); ++i)
+      report.inputs.push_back({files_[i].path, files_[i].bytes, shards.inputs()[i]});
+    report.tokenizer = tokenizer_.description();
+    report.tokenizer_file = tokenizer_.file();
+    report.notes = tokenizer_.notes();
     report.input_bytes = starts_.back();
     report.input_files = files_.size();
     return report;
@@ -134,7 +139,7 @@ class Run {
 };
 
 absl::StatusOr<std::shared_ptr<const Tokenizer>> load_tokenizer(const TokenizeOptions& options) {
-  auto tokenizer = Tokenizer::load(options.tokenizer_path);
+  auto tokenizer = Tokenizer::load(options.tokenizer_path, options.encoding);
   if (!tokenizer.ok()) return tokenizer.status();
   if (options.encode.add_eos && (*tokenizer)->eos_id() < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -171,7 +176,7 @@ absl::StatusOr<TokenizeReport> tokenize_files(const TokenizeOptions& options,
   report->ignored = std::move(found->ignored);
   report->split = std::move(found->split);
   report->left_out = std::move(found->left_out);
-  report->notes = std::move(found->notes);
+  report->notes.insert(report->notes.end(), found->notes.begin(), found->notes.end());
   return report;
 }
 

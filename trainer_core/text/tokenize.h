@@ -25,6 +25,7 @@ struct TokenizeOptions {
   std::optional<InputFormat> format;  // format of all inputs; nullopt: by their names
   std::string split;                  // split to read from folders; empty: see choose_split()
   std::string tokenizer_path;
+  std::string encoding;          // of a tiktoken file (tiktoken.h); empty: by its hash
   std::string output_directory;  // created if needed; an earlier data set in it is replaced
   EncodeOptions encode;
   int32_t threads = 0;  // 0: all cores
@@ -44,16 +45,26 @@ struct TokenizeProgress {
 // Receives the progress from time to time, on the thread that called tokenize_files().
 using TokenizeProgressFn = std::function<void(const TokenizeProgress&)>;
 
+// The account of one input file.
+struct InputReport {
+  std::string path;
+  uint64_t bytes = 0;  // size of the file
+  InputCounts read;
+};
+
 // The result of a run.
 struct TokenizeReport {
   TokenIndex index;
   DocumentCounts counts;
   uint64_t input_bytes = 0;  // total size of the input files on disk
   size_t input_files = 0;
-  size_t reused_shards = 0;        // shards of an interrupted run
-  uint64_t reused_text_bytes = 0;  // bytes of text in these shards
+  size_t reused_shards = 0;         // shards of an interrupted run
+  uint64_t reused_text_bytes = 0;   // bytes of text in these shards
+  std::vector<InputReport> inputs;  // one per file, in the order in which they are read
+  std::string tokenizer;            // see Tokenizer::description()
+  std::string tokenizer_file;
   // The fields of InputFiles with the same names.
-  std::vector<std::string> ignored;
+  std::vector<IgnoredEntry> ignored;
   std::string split;
   std::map<std::string, size_t> left_out;
   std::vector<std::string> notes;

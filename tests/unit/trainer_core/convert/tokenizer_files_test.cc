@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
+
 #include <gtest/gtest.h>
 
 #include "tests/unit/temp_folder.h"
@@ -88,6 +90,24 @@ TEST_F(TokenizerFilesTest, RefusesAnotherModelsTokenizer) {
   ASSERT_TRUE(files.ok()) << files.status();
   ASSERT_EQ(files->notes.size(), 1U);
   EXPECT_THAT(files->notes[0], HasSubstr("is not a SentencePiece model; it is copied as it is"));
+}
+
+TEST_F(TokenizerFilesTest, RefusesPointersAndDanglingLinks) {
+  source_.format = ParameterFormat::kHuggingFace;
+  const auto error = [this] {
+    return std::string(find_tokenizer_files(source_, "").status().message());
+  };
+  for (const char* name : {"tokenizer.model", "tokenizer.json", "tokenizer_config.json",
+                           "vocab.json", "generation_config.json"}) {
+    write_file(folder_.file(name),
+               "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n");
+    EXPECT_THAT(error(), HasSubstr(folder_.file(name) + ": this is a Git LFS pointer"));
+    std::filesystem::remove(folder_.file(name));
+    std::filesystem::create_symlink("../../blobs/12", folder_.file(name));
+    EXPECT_THAT(error(), HasSubstr(folder_.file(name) + ": it is a symbolic link to ../../blobs"));
+    std::filesystem::remove(folder_.file(name));
+  }
+  EXPECT_EQ(error(), "");
 }
 
 }  // namespace

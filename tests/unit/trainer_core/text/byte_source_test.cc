@@ -110,7 +110,10 @@ TEST(ByteSource, AnUnsupportedCompressionIsNamed) {
   const std::pair<std::string, std::string> cases[] = {
       {"BZh91AY&SY\x01\x02", "bzip2"}, {"BZh9\x17\x72\x45\x38\x50\x90", "bzip2"},
       {"\xFD\x37zXZ", "xz"},           {"PK\x03\x04\x14", "zip"},
-      {"7z\xBC\xAF\x27\x1C", "7z"},    {"\x04\x22\x4D\x18\x64", "lz4"}};
+      {"7z\xBC\xAF\x27\x1C", "7z"},    {"\x04\x22\x4D\x18\x64", "lz4"},
+      {"\x02\x21\x4C\x18", "lz4"},     {"LZIP\x01", "lzip"},
+      {{"\x5D\0\0\x80\0", 5}, "lzma"}, {"\x1F\x9D\x90", "compress (.Z)"},
+      {"Rar!\x1A\x07", "rar"}};
   for (const auto& [bytes, name] : cases) {
     write_file(folder.file("text"), bytes);
     const absl::Status status = ByteSource::open(folder.file("text")).status();
@@ -129,6 +132,69 @@ TEST(ByteSource, AZstdFileMayBeginWithASkippableFrame) {
   write_file(folder.file("zst"),
              "\x50\x2A\x4D\x18\x04" + std::string(3, '\0') + "skip" + zstd("text"));
   EXPECT_EQ(*read_all(folder.file("zst"), 100), "text");
+}
+
+// A zstd frame with this window (RFC 8878, 3.1.1.1) and one raw block, "text".
+std::string frame_with_window(int log) {
+  return std::string("\x28\xB5\x2F\xFD\0", 5) + static_cast<char>((log - 10) << 3) +
+         std::string("\x21\0\0", 3) + "text";
+}
+
+TEST(ByteSource, LongWindowsAreDecodedUpToTheLimit) {
+  TempFolder folder;
+  for (const int log : {10, 27, 28, 29, 30, 31}) {
+    write_file(folder.file("zst"), frame_with_window(log));
+    const auto all = read_all(folder.file("zst"), 100);
+    ASSERT_TRUE(all.ok()) << log << ": " << all.status();
+    EXPECT_EQ(*all, "text");
+  }
+  for (const auto& [log, bytes] : {std::pair{32, "4294967296"}, {33, "8589934592"}}) {
+    write_file(folder.file("zst"), frame_with_window(log));
+    const absl::Status status = read_all(folder.file("zst"), 100).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                testing::AllOf(HasSubstr(std::string("its zstd window is ") + bytes +
+                                         " bytes, and at most "
+                                         "2 GiB (--long=31) are decoded; recompress it"),
+                               testing::Not(HasSubstr("damaged"))));
+  }
+}
+
+TEST(ByteSource, BytesBehindTheCompressedDataAreNamed) {
+  TempFolder folder;
+  const std::pair<std::string, const char*> cases[] = {
+      {gzip("text") + "garbage", "the bytes behind the compressed data are not compressed"},
+      {zstd("text") + "garbage", "the bytes behind the compressed data are not compressed"},
+      {gzip("text") + zstd("text"), "the bytes behind the compressed data are zstd"},
+      {zstd("text") + gzip("text"), "the bytes behind the compressed data are gzip"},
+      {gzip("text") + std::string(9, '\0') + "garbage", "are not compressed"},
+      {zstd("text") + zstd("more") + "garbage", "are not compressed"}};
+  for (const auto& [bytes, expected] : cases) {
+    write_file(folder.file("text"), bytes);
+    const absl::Status status = read_all(folder.file("text"), 100).status();
+    EXPECT_THAT(std::string(status.message()),
+                testing::AllOf(HasSubstr(expected), HasSubstr("is damaged at offset ")));
+  }
+  // These are whole: members, frames, padding, skippable frames.
+  const std::string skippable = "\x5F\x2A\x4D\x18\x04" + std::string(3, '\0') + "skip";
+  for (const std::string& bytes :
+       {gzip("te") + gzip("") + gzip("xt"), zstd("te") + zstd("") + zstd("xt"),
+        gzip("text") + std::string(512, '\0'), zstd("te") + skippable + zstd("xt") + skippable,
+        skippable + skippable + zstd("text")}) {
+    write_file(folder.file("text"), bytes);
+    EXPECT_EQ(*read_all(folder.file("text"), 100), "text");
+  }
+}
+
+TEST(ByteSource, PointersAndArchivesAreNamed) {
+  TempFolder folder;
+  write_file(folder.file("text"),
+             "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n");
+  EXPECT_THAT(std::string(ByteSource::open(folder.file("text")).status().message()),
+              HasSubstr("this is a Git LFS pointer"));
+  write_file(folder.file("text"), std::string(257, 'a') + "ustar" + std::string(300, '\0'));
+  EXPECT_THAT(std::string(ByteSource::open(folder.file("text")).status().message()),
+              HasSubstr("is a tar archive"));
 }
 
 TEST(ByteSource, OpensOnlyRegularFiles) {

@@ -25,7 +25,7 @@ class DocumentTextTest : public testing::Test {
     const auto text = texts_.text_of(chunk, {.size = record.size()}, format);
     if (!text.ok()) return std::string(text.status().message());
     EXPECT_EQ(scan_utf8(text->text).invalid_bytes, 0U);
-    return (text->is_repaired ? "~" : "=") + std::string(text->text);
+    return (text->is_repaired() ? "~" : "=") + std::string(text->text);
   }
 
   DocumentTexts texts_{"text"};
@@ -37,13 +37,55 @@ TEST_F(DocumentTextTest, AFieldOfAJsonLine) {
   EXPECT_EQ(text_of(R"({"text": "first", "text": "last"})"), "=last");
   EXPECT_EQ(text_of(R"({"text": ""})"), "=");
   EXPECT_EQ(text_of(R"({"content": "x", "url": 1})"),
-            R"(has no field "text"; it has "content", "url")");
+            R"(has no field "text"; it has "content", "url"; --field content reads that one)");
   EXPECT_EQ(text_of("{}"), R"(has no field "text")");
   EXPECT_EQ(text_of(R"({"text": null})"), R"(field "text" is null)");
-  EXPECT_EQ(text_of(R"({"text": 1})"), R"(field "text" is no string)");
+  EXPECT_EQ(text_of(R"({"text": 1})"), R"(field "text" is a number or a flag, no string)");
   EXPECT_EQ(text_of(R"(["text"])"), "is JSON, but no object");
   EXPECT_THAT(text_of(R"({"text": "a"} {"text": "b"})"), HasSubstr("is not JSON: "));
   EXPECT_THAT(text_of(R"({"text": "a)"), HasSubstr("is not JSON: "));
+}
+
+// Each shape of a field that holds no string, with the command that makes one of it.
+TEST_F(DocumentTextTest, OtherShapesOfTheFieldAreNamed) {
+  EXPECT_EQ(text_of(R"({"text": ["a", "b"]})"),
+            R"(field "text" is a list, no string; jq -c '.text |= join("\n")' joins it)");
+  EXPECT_EQ(
+      text_of(R"({"text": {"body": "x"}})"),
+      R"(field "text" is an object, no string; it has "body"; --field text.NAME reads a field of it)");
+  EXPECT_EQ(
+      text_of(R"({"text": [{"role": "user", "content": "x"}]})"),
+      R"(field "text" is a list of messages, no string; jq -c '{text: ([.text[].content] | join("\n"))}' joins them)");
+  EXPECT_EQ(text_of(R"({"text": [{"a": 1}]})"),
+            R"(field "text" is a list of objects, no string; jq -c '.text[]' makes lines of it)");
+  EXPECT_EQ(text_of(R"({"text": true})"), R"(field "text" is a number or a flag, no string)");
+  EXPECT_EQ(
+      text_of(R"({"messages": [], "raw_content": "long text", "id": "x"})"),
+      R"(has no field "text"; it has "messages", "raw_content", "id"; --field raw_content reads that one)");
+}
+
+TEST_F(DocumentTextTest, ADottedFieldIsNested) {
+  DocumentTexts nested("doc.body.text");
+  const auto read = [&](const std::string& record) {
+    Chunk chunk;
+    chunk.bytes = record + std::string(Chunk::kPaddingBytes, '}');
+    const auto text = nested.text_of(chunk, {.size = record.size()}, InputFormat::kJsonLines);
+    return text.ok() ? std::string(text->text) : std::string(text.status().message());
+  };
+  EXPECT_EQ(read(R"({"doc": {"body": {"text": "deep"}}})"), "deep");
+  EXPECT_EQ(read(R"({"doc": {"body": {"text": "deep"}, "x": NaN}})"), "deep");
+  EXPECT_EQ(read(R"({"doc.body.text": "literal", "doc": {"body": {"text": "deep"}}})"), "literal");
+  EXPECT_THAT(read(R"({"doc": {"other": 1}})"), HasSubstr("has no field \"body.text\""));
+  EXPECT_THAT(read(R"({"doc": "x"})"), HasSubstr("has no field \"doc.body.text\""));
+}
+
+TEST_F(DocumentTextTest, SeparatorsWithinStringsAreText) {
+  EXPECT_EQ(text_of("{\"text\": \"a\xE2\x80\xA8"
+                    "b\xE2\x80\xA9 c\xC2\x85\"}"),
+            "=a\xE2\x80\xA8"
+            "b\xE2\x80\xA9 c\xC2\x85");
+  EXPECT_EQ(text_of(R"({"text": "a\u0000b"})"), std::string("=a\0b", 4));
+  EXPECT_EQ(text_of(std::string("a\0b", 3), InputFormat::kText), "~a" + kReplacement + "b");
 }
 
 TEST_F(DocumentTextTest, BadTextInJsonIsRepaired) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <map>
 
 #include <gtest/gtest.h>
 
@@ -45,7 +46,10 @@ TEST(InputFiles, AFolderIsReadInNaturalOrder) {
   EXPECT_EQ(found->files[0].format, InputFormat::kJsonLines);
   EXPECT_EQ(found->files[3].format, InputFormat::kText) << "a file that is named itself";
   EXPECT_EQ(total_bytes(found->files), 31U);
-  EXPECT_THAT(found->ignored, ElementsAre(folder.file("README.md"), folder.file("notes")));
+  std::vector<std::string> ignored;
+  for (const IgnoredEntry& entry : found->ignored) ignored.push_back(entry.path);
+  EXPECT_THAT(ignored, ElementsAre(folder.file(".cache"), folder.file(".hidden.txt"),
+                                   folder.file("README.md"), folder.file("notes")));
 
   const auto forced = find_input_files(paths, InputFormat::kTfRecord);
   ASSERT_TRUE(forced.ok());
@@ -86,7 +90,13 @@ TEST(InputFiles, ATfdsFolderIsItsTrainingData) {
   EXPECT_EQ(found->files[1].path, set + "/c4-train.tfrecord-00001-of-00003");
   EXPECT_EQ(found->split, "train");
   EXPECT_EQ(found->left_out.at("validation"), 1U);
-  EXPECT_THAT(found->ignored, ElementsAre(folder.file("c4/notes.txt")));
+  std::map<std::string, std::string> ignored;
+  for (const IgnoredEntry& entry : found->ignored) ignored[entry.path] = entry.reason;
+  EXPECT_EQ(ignored, (std::map<std::string, std::string>{
+                         {folder.file("c4/notes.txt"), "outside the data set of TFDS"},
+                         {set + "/dataset_info.json", "metadata of TFDS"},
+                         {set + "/features.json", "metadata of TFDS"},
+                         {set + "/label.labels.txt", "metadata of TFDS"}}));
   EXPECT_THAT(found->notes, ElementsAre(HasSubstr("c4-train has 2 of its 3 shards")));
 
   const auto held_out = find_input_files({{folder.file("c4")}}, std::nullopt, "validation");

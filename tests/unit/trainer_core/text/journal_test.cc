@@ -33,6 +33,11 @@ FinishedShard some_shard(int number) {
   shard.counts.text_bytes = 400;
   shard.counts.skipped = 1;
   shard.counts.skipped_examples = {"a\xFF.txt:1 is bad"};
+  shard.counts.empty = 4;
+  shard.counts.empty_examples = {"a:9"};
+  InputCounts input{.documents = 7, .tokens = 100, .file_bytes = 19, .counts = shard.counts};
+  shard.inputs[0].documents = 1;
+  shard.inputs[1] = input;
   return shard;
 }
 
@@ -56,6 +61,12 @@ TEST(Journal, ReadsBackEverythingUpToATornLine) {
   EXPECT_EQ(last.end.offset, uint64_t{1} << 40);
   EXPECT_EQ(last.end.record, 77U);
   EXPECT_THAT(last.counts.skipped_examples, ElementsAre("a\xFF.txt:1 is bad"));
+  EXPECT_EQ(last.counts.empty, 4U);
+  ASSERT_EQ(last.inputs.size(), 2U);
+  EXPECT_EQ(last.inputs.at(0).documents, 1U);
+  EXPECT_EQ(last.inputs.at(1).file_bytes, 19U);
+  EXPECT_THAT(last.inputs.at(1).counts.skipped_examples, ElementsAre("a\xFF.txt:1 is bad"));
+  EXPECT_THAT(last.inputs.at(1).counts.empty_examples, ElementsAre("a:9"));
 
   const std::string whole = read_file(folder.file(kFile));
   for (size_t length = 0; length < whole.size(); length += 5) {

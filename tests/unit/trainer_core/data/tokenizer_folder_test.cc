@@ -1,0 +1,100 @@
+// A folder stands for the first of its tokenizer files that can be used.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "tests/paths.h"
+#include "tests/unit/temp_folder.h"
+#include "trainer_core/data/tokenizer.h"
+
+namespace muster::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+const std::string kGolden = source_dir() + "/tests/golden/tokenizers/";
+const std::string kModel = source_dir() + "/tests/fuzz/seeds/sentencepiece/bpe.model";
+
+std::string error_of(const std::string& path, const std::string& encoding = "") {
+  const auto tokenizer = Tokenizer::load(path, encoding);
+  return tokenizer.ok() ? "" : std::string(tokenizer.status().message());
+}
+
+// Each member of the kind: a tokenizer.json that cannot be used, beside a model that can.
+TEST(TokenizerFolder, TakesTheModelBesideAnUnusableJson) {
+  const std::string kUnusable[] = {
+      R"({"model": {"type": "BPE", "byte_fallback": true, "vocab": {}, "merges": []}})",
+      R"({"model": {"type": "Unigram", "vocab": []}})",
+      R"({"model": {"type": "WordPiece", "vocab": {}}})",
+      R"({"normalizer": {"type": "NFC"}, "model": {"type": "BPE", "vocab": {}, "merges": []}})",
+      "{\"truncated\": ",
+      "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n",
+      "<!DOCTYPE html>",
+      "",
+  };
+  for (const std::string& bytes : kUnusable) {
+    const TempFolder folder;
+    write_file(folder.file("tokenizer.json"), bytes);
+    const std::string alone = error_of(folder.path());
+    EXPECT_THAT(alone, HasSubstr("tokenizer.json")) << bytes;
+    fs::copy(kModel, folder.file("tokenizer.model"));
+    const auto tokenizer = Tokenizer::load(folder.path());
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    EXPECT_EQ((*tokenizer)->file(), folder.file("tokenizer.model"));
+    EXPECT_THAT((*tokenizer)->notes(),
+                ElementsAre(testing::AllOf(HasSubstr(alone),
+                                           HasSubstr("/tokenizer.model is used in its place"))));
+    // Named directly, it is an error that names the model.
+    EXPECT_THAT(error_of(folder.file("tokenizer.json")),
+                HasSubstr("tokenizer.model beside it can be used: name it, or the folder"));
+  }
+}
+
+TEST(TokenizerFolder, AUsableJsonComesFirst) {
+  const TempFolder folder;
+  fs::copy(kGolden + "llama3.json", folder.file("tokenizer.json"));
+  fs::copy(kModel, folder.file("tokenizer.model"));
+  const auto tokenizer = Tokenizer::load(folder.path());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ((*tokenizer)->type(), "huggingface");
+  EXPECT_THAT((*tokenizer)->notes(), IsEmpty());
+}
+
+TEST(TokenizerFolder, FindsOtherNamesAndNamesWhatCannotBeRead) {
+  for (const char* name : {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
+                           "original/tokenizer.model", "sentencepiece.model"}) {
+    const TempFolder folder;
+    fs::create_directories(fs::path(folder.file(name)).parent_path());
+    fs::copy(kModel, folder.file(name));
+    EXPECT_EQ(error_of(folder.path()), "") << name;
+  }
+  const TempFolder folder;
+  EXPECT_THAT(error_of(folder.path()), HasSubstr("has neither a tokenizer.json nor"));
+  write_file(folder.file("vocab.json"), "{}");
+  write_file(folder.file("merges.txt"), "");
+  EXPECT_THAT(error_of(folder.path()), HasSubstr("vocab.json and merges.txt alone are not read"));
+  fs::copy(kGolden + "cl100k_base.tiktoken", folder.file("cl100k_base.tiktoken"));
+  EXPECT_THAT(error_of(folder.path()), HasSubstr("is a tiktoken file of an unknown encoding"));
+  EXPECT_EQ(error_of(folder.path(), "cl100k_base"), "");
+  EXPECT_THAT(error_of(kModel, "cl100k_base"), HasSubstr("is not a tiktoken file, and only such"));
+  fs::create_symlink("../../blobs/12", folder.file("tokenizer.json"));
+  fs::remove(folder.file("cl100k_base.tiktoken"));
+  EXPECT_THAT(error_of(folder.path()), HasSubstr("a symbolic link to ../../blobs/12"));
+}
+
+// Two encodings of one file are two tokenizers.
+TEST(TokenizerFolder, AStatedEncodingIsPartOfTheFingerprint) {
+  const auto load = [](const std::string& encoding) {
+    return (*Tokenizer::load(kGolden + "cl100k_base.tiktoken", encoding))->fingerprint();
+  };
+  EXPECT_EQ(load("cl100k_base"), load("cl100k_base"));
+  EXPECT_NE(load("cl100k_base"), load("o200k_base"));
+}
+
+}  // namespace
+}  // namespace muster::trainer

@@ -1,0 +1,52 @@
+#include "trainer_core/text/unread_compression.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+
+namespace muster::trainer {
+namespace {
+
+// Compressions that are not supported. If the magic alone is ambiguous, `later` is compared, too.
+struct Unread {
+  std::string_view name;
+  std::string_view magic;
+  std::string_view later = {};  // at offset kLater
+};
+constexpr size_t kLater = 4;
+constexpr Unread kUnread[] = {{"bzip2", "BZh", "\x31\x41\x59\x26\x53\x59"},  // begins a block
+                              {"bzip2", "BZh", "\x17\x72\x45\x38\x50\x90"},  // ends the stream
+                              {"xz", "\xFD\x37\x7A\x58\x5A"},
+                              {"zip", "PK\x03\x04"},
+                              {"7z", "7z\xBC\xAF\x27\x1C"},
+                              {"lz4", "\x04\x22\x4D\x18"},
+                              {"lz4", "\x02\x21\x4C\x18"},  // its legacy frames
+                              {"lzip", "LZIP\x01"},
+                              {"lzma", std::string_view("\x5D\x00\x00\x80\x00", 5)},
+                              {"lzop", std::string_view("\x89LZO\x00\x0D\x0A", 7)},
+                              {"snappy", std::string_view("\xFF\x06\x00\x00sNaPpY", 10)},
+                              {"compress (.Z)", "\x1F\x9D"},
+                              {"rar", "Rar!\x1A\x07"}};
+
+}  // namespace
+
+absl::Status check_decodable(const std::string& path, std::string_view begins) {
+  for (const Unread& kind : kUnread) {
+    if (!begins.starts_with(kind.magic) ||
+        begins.substr(std::min(kLater, begins.size()), kind.later.size()) != kind.later)
+      continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, " is compressed: ", av(kind.name), " is not read; recompress it with zstd or gzip"));
+  }
+  constexpr size_t kTarMagic = 257;
+  if (begins.size() > kTarMagic && begins.substr(kTarMagic).starts_with("ustar")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is a tar archive, which is not read; unpack it first: tar -xf FILE"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace muster::trainer
