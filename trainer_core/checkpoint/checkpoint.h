@@ -10,10 +10,10 @@
 //                                            (manifest.h)
 //
 // A checkpoint is written to ".tmp-<step>-<job>-<attempt>-<incarnation>", which no other process
-// writes to, synced, and renamed. A folder whose name is a number is therefore complete, or was
-// damaged later, which the checksums reveal. The format consists of boxes, not ranks
-// (base/tensor_box.h): files of several writers form one checkpoint, which can be restored to any
-// other sharding. <writer> is a rank's number.
+// writes to, synced, and renamed. A folder whose name is a number as this program writes it
+// (names.h) is therefore complete, or was damaged later, which the checksums reveal. The format
+// consists of boxes, not ranks (base/tensor_box.h): files of several writers form one checkpoint,
+// which can be restored to any other sharding. <writer> is a rank's number.
 //
 // Ranks that share the storage of a model save and restore together (checkpoint_peers.h), in one
 // directory that all of them see. The leader is the process that OWNER names (owner.h). A save:

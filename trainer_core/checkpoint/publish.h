@@ -21,8 +21,8 @@ enum class Replace { kExchange, kAside };
 absl::Status publish_folder(const std::string& temporary, const std::string& directory,
                             const std::string& name, Replace how = Replace::kExchange);
 
-// Restores every aside copy whose original name is free, and removes the others: a process died
-// between the two renames. Leaves a directory that cannot be read unchanged.
+// Restores every aside copy (names.h) whose original name is free, and removes the others: a
+// process died between the two renames. Leaves a directory that cannot be read unchanged.
 void restore_asides(const std::string& directory);
 
 // Returns the names in a directory, sorted. NotFound if it does not exist; errors name it.
