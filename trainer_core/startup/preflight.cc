@@ -21,6 +21,7 @@
 #include "common/errno_status.h"
 #include "common/free_space.h"
 #include "common/missing_folders.h"
+#include "common/start_limits.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/checkpoint/checkpoint.h"
@@ -130,19 +131,33 @@ NodeMemory largest_node(const TrainConfig& config, const Mesh& mesh) {
   return largest;
 }
 
+// ulimit -v bounds each rank alone. A device's driver maps far more than any such limit.
+absl::Status check_address_space(const TrainConfig& config, const NodeMemory& needed) {
+  const uint64_t limit = shell_limits().address_bytes;
+  if (config.hardware == Hardware::kGpu || needed.largest_bytes <= limit) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("rank %d needs %.0f MiB of memory, but ulimit -v allows %.0f MiB of address "
+                      "space; remove the "
+                      "limit: ulimit -v unlimited",
+                      needed.largest_rank, static_cast<double>(needed.largest_bytes) / kMiB,
+                      static_cast<double>(limit) / kMiB));
+}
+
 // Without this check the OOM killer would find the shortage, after hours in a queue.
 absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine) {
+  const NodeMemory needed = largest_node(config, mesh_of(config.mesh));
+  if (auto status = check_address_space(config, needed); !status.ok()) return status;
   const auto available = available_memory(machine);
   if (!available) return absl::OkStatus();  // unknown does not mean too little
-  const NodeMemory needed = largest_node(config, mesh_of(config.mesh));
-  if (needed.total() <= *available) return absl::OkStatus();
+  if (needed.total() <= available->bytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
-      "the training needs %.0f MiB of memory (%s), but this machine has %.0f MiB available; lower "
+      "the training needs %.0f MiB of memory (%s), but this machine has %.0f MiB available%s; "
+      "lower "
       "per_device_batch_size (%d), max_target_length (%d), the number of ranks, or the model's "
       "sizes%s",
       static_cast<double>(needed.total()) / kMiB, needed.describe(),
-      static_cast<double>(*available) / kMiB, config.per_device_batch_size,
-      config.max_target_length,
+      static_cast<double>(available->bytes) / kMiB, limit_note(*available),
+      config.per_device_batch_size, config.max_target_length,
       needed.local_bytes > 0      ? ", or set enable_emergency_checkpoint=False"
       : needed.staging_bytes == 0 ? ""
                                   : ", or set async_checkpointing=False"));
