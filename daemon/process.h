@@ -38,9 +38,6 @@ absl::StatusOr<std::string> own_executable_path();
 // Draws a number from the kernel's random device that is unique in the fleet, for incarnations.
 absl::StatusOr<uint64_t> draw_random_id();
 
-// Returns this machine's name; "localhost" if it has none.
-std::string host_name();
-
 // Creates `path` with `mode` (less the umask; missing parents with 0777), and checks that files can
 // be written there: a read-only or full disk is an error now and not later. An existing folder
 // keeps its mode.

@@ -38,7 +38,8 @@ struct WorkerOptions {
   std::string stack_trace_dir = "/tmp/debugging";  // MaxText's default
   std::string local_dir = "/dev/shm";              // see local_copies.h
   int32_t rank_series = daemon::kSeriesSample;     // see Metrics::Options
-  std::string otlp_endpoint;                       // empty: from OTEL_EXPORTER_OTLP_ENDPOINT
+  bool passes_input = false;  // to rank 0 of programs: this process's standard input
+  std::string otlp_endpoint;  // empty: from OTEL_EXPORTER_OTLP_ENDPOINT
 };
 
 }  // namespace muster::worker

@@ -19,12 +19,13 @@ struct SpawnRequest {
   std::string log_path;  // stdout and stderr; truncated, then appended to; mode 0600
   mode_t umask = 022;
   rlim_t open_files = 0;  // soft limit of descriptors; 0: this process's
+  int input_fd = -1;      // standard input; -1: /dev/null
   // CPUs that the process may use, intersected with this process's; if that is empty, all CPUs of
   // this process.
   std::vector<int32_t> cpus{};
 };
 
-// Starts the process in its own process group, with stdin from /dev/null and no other open file.
+// Starts the process in its own process group, with no other open file than these.
 // Returns its pid, or the system's error (missing program, full disk), after which nothing runs.
 // The kernel kills the process when the calling thread ends: call from a thread that lives as long
 // as the worker.
