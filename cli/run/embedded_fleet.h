@@ -48,7 +48,8 @@ class EmbeddedFleet {
 
   // Starts the worker without waiting for it. Requires a ready coordinator. Without this call no
   // worker runs on this machine.
-  absl::Status start_worker(int32_t slots);
+  // `input_fd`: the standard input of a program's rank 0, which outlives this object; -1: none.
+  absl::Status start_worker(int32_t slots, int input_fd = -1);
 
   bool has_coordinator() const { return coordinator_ != nullptr; }  // false after kill()
   const ChildProcess& coordinator() const { return *coordinator_; }
@@ -79,6 +80,7 @@ class EmbeddedFleet {
   std::string address_;
   int http_port_ = 0;
   int32_t slots_ = 0;
+  int input_fd_ = -1;
   std::vector<Instant> revivals_;
   std::unique_ptr<RunMemory> memory_;  // ends after the daemons; null: no memory-backed storage
   std::unique_ptr<ChildProcess> coordinator_, worker_;

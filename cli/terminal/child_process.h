@@ -20,6 +20,7 @@ struct ChildOptions {
   std::vector<std::string> command;  // [0] is the path of the program
   // stdout and stderr are appended to this file, which is private when new; empty: /dev/null.
   std::string output_path;
+  int input_fd = -1;  // standard input; -1: /dev/null
 };
 
 struct ChildExit {
