@@ -20,7 +20,7 @@ namespace {
 
 using testing::HasSubstr;
 
-struct Case {
+struct LimitCase {
   const char* name;
   StartNeeds needs;
   ShellLimits limits;
@@ -30,7 +30,7 @@ struct Case {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-const Case kCases[] = {
+const LimitCase kLimitCases[] = {
     {"pids.max of version 2",
      {.threads = 20},
      {},
@@ -82,7 +82,7 @@ void put_all(const TempFolder& folder, const std::map<std::string, std::string>&
 }
 
 TEST(StartLimits, NameTheLimitItsValueAndWhatIsNeeded) {
-  for (const Case& one : kCases) {
+  for (const LimitCase& one : kLimitCases) {
     const TempFolder folder;
     put_all(folder, one.files);
     const absl::Status status =

@@ -13,14 +13,14 @@ namespace {
 
 using std::string_literals::operator""s;
 
-struct Case {
+struct OutputCase {
   const char* name;
   std::string output;
   std::vector<std::string> lines;
   uint64_t replaced;  // states that were left out
 };
 
-const Case kCases[] = {
+const OutputCase kOutputCases[] = {
     {"tqdm", "\r  0%|    |\r 50%|##  |\r100%|####|\n", {"100%|####|"}, 2},
     {"tqdm that erases its bar", "\r 50%|##  |\r          \rdone\n", {"done"}, 1},
     {"wget", "a.bin  10%[>  ] 1M\ra.bin 100%[===>] 9M\n", {"a.bin 100%[===>] 9M"}, 1},
@@ -35,8 +35,8 @@ const Case kCases[] = {
     {"NUL and invalid bytes", "a\0b\rc\xff\n"s, {"c\xff"}, 1},
 };
 
-std::vector<std::string> lines_of(LineStates& states, const std::string& output, size_t piece,
-                                  size_t line_bytes_max) {
+std::vector<std::string> lines_of_output(LineStates& states, const std::string& output,
+                                         size_t piece, size_t line_bytes_max) {
   std::vector<std::string> lines;
   for (size_t at = 0; at < output.size(); at += piece)
     for (std::string& line : states.add(output.substr(at, piece), line_bytes_max))
@@ -47,10 +47,10 @@ std::vector<std::string> lines_of(LineStates& states, const std::string& output,
 
 // The parts of the output are those of any reader: whole, or byte by byte.
 TEST(LineStates, KeepTheLastStateOfALine) {
-  for (const Case& one : kCases) {
+  for (const OutputCase& one : kOutputCases) {
     for (const size_t piece : {size_t{1}, size_t{3}, size_t{1000}}) {
       LineStates states;
-      EXPECT_EQ(lines_of(states, one.output, piece, 1000), one.lines) << one.name;
+      EXPECT_EQ(lines_of_output(states, one.output, piece, 1000), one.lines) << one.name;
       EXPECT_EQ(states.account().replaced, one.replaced) << one.name;
     }
   }
@@ -80,7 +80,7 @@ TEST(LineStates, RandomBytesAreAccountedFor) {
     for (size_t bytes = random() % 200; bytes > 0; --bytes)
       output += kBytes[random() % kBytes.size()];
     LineStates states;
-    const std::vector<std::string> lines = lines_of(states, output, 1 + random() % 60, 1000);
+    const std::vector<std::string> lines = lines_of_output(states, output, 1 + random() % 60, 1000);
     const LineStates::Account& account = states.account();
     EXPECT_EQ(account.kept_bytes + account.replaced_bytes + account.ends, output.size());
     EXPECT_EQ(states.pending_bytes(), 0U);
@@ -110,14 +110,14 @@ TEST(LineStates, MemoryIsBounded) {
             bytes);
 }
 
-struct Sequence {
+struct EscapeCase {
   const char* name;
   std::string text;
   std::string plain;     // without_escapes
   std::string terminal;  // for_terminal with colours
 };
 
-const Sequence kSequences[] = {
+const EscapeCase kEscapeCases[] = {
     {"colour", "\x1b[1;31mred\x1b[0m", "red", "\x1b[1;31mred\x1b[0m\x1b[0m"},
     {"24-bit colour", "\x1b[38;2;1;2;3mx", "x", "\x1b[38;2;1;2;3mx\x1b[0m"},
     {"clear screen", "a\x1b[2Jb", "ab", "a\\x1b[2Jb"},
@@ -157,7 +157,7 @@ const Sequence kSequences[] = {
 };
 
 TEST(TerminalText, ColoursSurviveAndOtherSequencesDoNot) {
-  for (const Sequence& one : kSequences) {
+  for (const EscapeCase& one : kEscapeCases) {
     EXPECT_EQ(without_escapes(one.text), one.plain) << one.name;
     EXPECT_EQ(for_terminal(one.text, true), one.terminal) << one.name;
     const std::string plain = for_terminal(one.text, false);

@@ -15,14 +15,14 @@ namespace muster {
 namespace {
 
 // The kernel's files of a machine or container, below a folder.
-struct Case {
+struct QuotaCase {
   const char* name;
   std::map<std::string, std::string> files;
   std::optional<double> quota;
   int32_t of_64;  // usable CPUs when the mask has 64
 };
 
-const Case kCases[] = {
+const QuotaCase kQuotaCases[] = {
     {"half of a core, version 2",
      {{"proc/self/cgroup", "0::/\n"}, {"cgroup/cpu.max", "50000 100000\n"}},
      0.5,
@@ -83,7 +83,7 @@ const Case kCases[] = {
 };
 
 TEST(UsableCpus, QuotasOfControlGroupsBound) {
-  for (const Case& one : kCases) {
+  for (const QuotaCase& one : kQuotaCases) {
     const TempFolder folder;
     for (const auto& [path, text] : one.files) {
       std::filesystem::create_directories(std::filesystem::path(folder.file(path)).parent_path());

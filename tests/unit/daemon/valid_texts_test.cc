@@ -12,13 +12,13 @@ namespace muster::daemon {
 namespace {
 
 // Host names and other texts of a system, and what a receiver gets.
-struct Case {
+struct TextCase {
   const char* name;
   std::string text;
   const char* valid;
 };
 
-const Case kCases[] = {
+const TextCase kTextCases[] = {
     {"a host's name in Latin-1", "caf\xE9", "caf\\xe9"},
     {"a plain name", "node-7", "node-7"},
     {"UTF-8", "n\xC5\x93ud \xE4\xB8\x96", "n\xC5\x93ud \xE4\xB8\x96"},
@@ -29,7 +29,7 @@ const Case kCases[] = {
     {"empty", "", ""},
 };
 
-std::string valid_of(const Case& one) {
+std::string valid_text_of(const TextCase& one) {
   return one.valid != nullptr ? one.valid : std::string("\\xff\\xfen\0", 10);
 }
 
@@ -42,16 +42,16 @@ v1::WorkerMessage received(v1::WorkerMessage message) {
 }
 
 TEST(ValidTexts, EveryTextOfTheSystemArrives) {
-  for (const Case& one : kCases) {
+  for (const TextCase& one : kTextCases) {
     v1::WorkerMessage message;
     v1::Register& worker = *message.mutable_register_();
     worker.set_host(one.text);
     worker.set_worker(one.text);
     worker.add_gpus()->set_name(one.text);
     const v1::WorkerMessage other_side = received(message);
-    EXPECT_EQ(other_side.register_().host(), valid_of(one)) << one.name;
-    EXPECT_EQ(other_side.register_().worker(), valid_of(one)) << one.name;
-    EXPECT_EQ(other_side.register_().gpus(0).name(), valid_of(one)) << one.name << ", nested";
+    EXPECT_EQ(other_side.register_().host(), valid_text_of(one)) << one.name;
+    EXPECT_EQ(other_side.register_().worker(), valid_text_of(one)) << one.name;
+    EXPECT_EQ(other_side.register_().gpus(0).name(), valid_text_of(one)) << one.name << ", nested";
   }
 }
 

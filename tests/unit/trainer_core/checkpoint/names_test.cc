@@ -15,12 +15,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Name {
+struct FolderName {
   const char* text;
   int64_t step;  // -1: not a step's
 };
 
-const Name kFolders[] = {
+const FolderName kFolderNames[] = {
     {"0006", -1},
     {"6", 6},
     {"0", 0},
@@ -45,7 +45,7 @@ const Name kFolders[] = {
 };
 
 TEST(CheckpointNames, OnlyNumbersThatPrintBackAreSteps) {
-  for (const Name& name : kFolders)
+  for (const FolderName& name : kFolderNames)
     EXPECT_EQ(step_of_folder(name.text).value_or(-1), name.step) << name.text;
 }
 

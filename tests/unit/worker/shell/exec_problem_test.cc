@@ -21,14 +21,14 @@ namespace {
 using testing::HasSubstr;
 using std::string_literals::operator""s;
 
-struct Case {
+struct ScriptCase {
   const char* name;
   std::string text;     // of the program's file; "$F" is the test's folder
   const char* problem;  // a part of the message; "": it runs
   absl::StatusCode code = absl::StatusCode::kPermissionDenied;
 };
 
-const Case kCases[] = {
+const ScriptCase kScriptCases[] = {
     {"no interpreter line", "echo hi\n", "it has no interpreter line (#!); name its interpreter"},
     {"carriage return", "#!/bin/sh\r\necho hi\r\n",
      "its first line names the interpreter /bin/sh\\x0d: the line ends in a carriage return"},
@@ -76,7 +76,7 @@ int error_of_exec(const std::string& path) {
   return error;
 }
 
-absl::Status status_of(const std::string& path) {
+absl::Status exec_status_of(const std::string& path) {
   if (auto status = check_interpreter_line(path); !status.ok()) return status;
   const int error = error_of_exec(path);
   return error == 0 ? absl::OkStatus() : exec_problem(error, path);
@@ -92,12 +92,12 @@ TEST(ExecProblem, NamesWhatPreventsIt) {
   put_program(folder.file("wrapper"), "#!/opt/no/sh\n");
   write_file(folder.file("plain"), "#!/bin/sh\n");
   ASSERT_EQ(chmod(folder.file("plain").c_str(), 0644), 0);
-  for (const Case& one : kCases) {
+  for (const ScriptCase& one : kScriptCases) {
     std::string text = one.text;
     if (const size_t at = text.find("$F"); at != std::string::npos)
       text.replace(at, 2, folder.path());
     put_program(folder.file("program"), text);
-    const absl::Status status = status_of(folder.file("program"));
+    const absl::Status status = exec_status_of(folder.file("program"));
     EXPECT_EQ(status.code(), one.code) << one.name << ": " << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(one.problem)) << one.name;
   }
@@ -105,7 +105,7 @@ TEST(ExecProblem, NamesWhatPreventsIt) {
 
 TEST(ExecProblem, AMissingProgramIsNotFound) {
   const TempFolder folder;
-  const absl::Status status = status_of(folder.file("none"));
+  const absl::Status status = exec_status_of(folder.file("none"));
   EXPECT_TRUE(absl::IsNotFound(status)) << status;
 }
 

@@ -15,7 +15,7 @@ namespace muster::worker {
 namespace {
 
 // Reads what a rank would.
-std::string read_all(int fd) {
+std::string read_as_rank(int fd) {
   std::string text(100, '\0');
   const ssize_t got = read(fd, text.data(), text.size());
   text.resize(got > 0 ? static_cast<size_t>(got) : 0);
@@ -30,12 +30,12 @@ TEST(RankInput, AFileBeginsAnewForEachAttempt) {
   RankInput input(fd);
   for (int attempt = 0; attempt < 3; ++attempt) {
     EXPECT_EQ(input.prepare(), absl::OkStatus());
-    EXPECT_EQ(read_all(input.fd()), "program\n") << attempt;
+    EXPECT_EQ(read_as_rank(input.fd()), "program\n") << attempt;
   }
   close(fd);
 }
 
-struct Pipe {
+struct PipeCase {
   const char* name;
   std::string data;
   bool rank_reads;
@@ -43,7 +43,7 @@ struct Pipe {
   bool may_restart;
 };
 
-const Pipe kPipes[] = {
+const PipeCase kPipeCases[] = {
     {"read to its end", "program", true, true, false},
     {"not read", "program", false, true, true},
     {"empty from the start", "", true, true, true},
@@ -53,14 +53,14 @@ const Pipe kPipes[] = {
 
 // A program that finds no input may succeed without having done anything.
 TEST(RankInput, APipeThatWasReadIsNotReadAgain) {
-  for (const Pipe& one : kPipes) {
+  for (const PipeCase& one : kPipeCases) {
     std::array<int, 2> ends{};
     ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK), 0);
     RankInput input(ends[0]);
     ASSERT_EQ(write(ends[1], one.data.data(), one.data.size()), std::ssize(one.data));
     if (one.writer_leaves) close(ends[1]);
     ASSERT_EQ(input.prepare(), absl::OkStatus()) << one.name;
-    if (one.rank_reads) read_all(ends[0]);
+    if (one.rank_reads) read_as_rank(ends[0]);
     const absl::Status again = input.prepare();
     EXPECT_EQ(again.ok(), one.may_restart) << one.name << ": " << again;
     if (!again.ok()) {
