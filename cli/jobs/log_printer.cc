@@ -23,6 +23,7 @@ constexpr size_t kLogBytesMax = 1 << 20;
 // A job has a few notices a minute: only a reader that pauses for long loses some.
 constexpr int kNoticesMax = 256;
 constexpr std::chrono::milliseconds kPoll(200);
+constexpr char kStepPrefix[] = "completed step: ";
 // A person follows a progress bar at this pace, and a file of it stays short.
 constexpr Duration kStateInterval = std::chrono::seconds(1);
 // An incomplete line that stays so for this long is a question, or a row of dots.
@@ -44,7 +45,7 @@ std::optional<double> figure_after(absl::string_view line, absl::string_view nam
 
 std::optional<StepLine> parse_step_line(std::string_view text) {
   absl::string_view line = av(text);
-  if (!absl::ConsumePrefix(&line, "completed step: ")) return std::nullopt;
+  if (!absl::ConsumePrefix(&line, kStepPrefix)) return std::nullopt;
   StepLine parsed;
   if (!absl::SimpleAtoi(line.substr(0, line.find(',')), &parsed.step)) return std::nullopt;
   const auto loss = figure_after(line, ", loss");
@@ -168,8 +169,9 @@ bool LogPrinter::waits_for_time() const {
 bool LogPrinter::is_state_due(const Part& part, const RankLines& lines, Instant now) const {
   if (!lines.is_new || now - lines.shown_at < kStateInterval) return false;
   if (lines.states.was_replaced()) return true;
-  // A step's line has one form.
-  const bool is_step = part.second == options_.main_rank && thins_steps_;
+  // A step's line that is thinned out is not shown in parts.
+  const bool is_step = part.second == options_.main_rank && thins_steps_ &&
+                       lines.states.state().starts_with(kStepPrefix);
   return !is_step && now - lines.changed_at >= kIncompleteAge;
 }
 

@@ -218,7 +218,7 @@ class OddPrograms(ProgramTest):
         coordinator = self.start_coordinator()
         self.start("unshare", "--uts", sys.executable, "-c", set_name, repr(b"caf\xe9"), self.bin("muster-worker"), "--coordinator",
                    coordinator.address, "--work-dir", self.dir / "work")
-        rows = wait_until(lambda: json.loads(self.muster("node", "list", "--json", check=0).stdout), 30, "the worker")
+        rows = wait_until(lambda: json.loads(self.muster("node", "list", "--json", check=0).stdout)["nodes"], 30, "the worker")
         self.assertIn("caf", json.dumps(rows))
         self.muster("submit", "--", "true", check=0)
         wait_until(lambda: self.job(1)["state"] == "SUCCEEDED", 30, "the end")
