@@ -10,6 +10,7 @@
 #include "common/time.h"
 #include "daemon/grpc_deadline.h"
 #include "daemon/limits.h"
+#include "daemon/valid_texts.h"
 
 namespace muster::cli {
 namespace {
@@ -125,9 +126,11 @@ absl::StatusOr<Response> Client::unary_call(Method<Request, Response> method,
   if (!to.ok()) return to.status();
   Call call(*this);
   call.context.set_deadline(daemon::grpc_deadline(monotonic_now() + deadline));
+  Request valid = request;
+  daemon::make_texts_valid(valid);
   Response response;
   const absl::Status status =
-      call.result(((*to)->stub.get()->*method)(&call.context, request, &response));
+      call.result(((*to)->stub.get()->*method)(&call.context, valid, &response));
   if (!status.ok()) return status;
   return response;
 }

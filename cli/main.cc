@@ -7,6 +7,8 @@
 #include <sstream>
 #include <vector>
 
+#include <absl/strings/str_cat.h>
+
 #include "cli/command.h"
 #include "cli/parse_errors.h"
 #include "cli/run/entry_points.h"
@@ -14,6 +16,7 @@
 #include "cli/terminal/terminal.h"
 #include "common/exit_code.h"
 #include "common/standard_descriptors.h"
+#include "common/start_limits.h"
 #include "daemon/command_line.h"
 
 namespace {
@@ -74,6 +77,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   muster::hold_standard_descriptors();
+  muster::name_limits_at_abort("muster");
   // gRPC's log is about its internals; errors come back as a status.
   setenv("GRPC_VERBOSITY", "NONE", 0);
   signal(SIGPIPE, SIG_IGN);  // write() to a closed pipe fails with EPIPE
@@ -81,6 +85,9 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const std::exception& error) {
-    return muster::cli::fail(absl::InternalError(error.what()));
+    const std::string limits = muster::describe_limits(muster::shell_limits());
+    return muster::cli::fail(absl::InternalError(
+        limits.empty() ? error.what()
+                       : absl::StrCat(error.what(), " (limits of this process: ", limits, ")")));
   }
 }

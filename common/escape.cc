@@ -61,6 +61,27 @@ std::string escape_controls(std::string_view text, Layout layout) {
   return out;
 }
 
+bool is_valid_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t size = character_bytes(text);
+    if (size == 0) return false;
+    text.remove_prefix(size);
+  }
+  return true;
+}
+
+std::string valid_utf8(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const size_t size = character_bytes(text);
+    if (size == 0) append_escaped(static_cast<uint8_t>(text[0]), out);
+    out += text.substr(0, size);
+    text.remove_prefix(std::max<size_t>(size, 1));
+  }
+  return out;
+}
+
 std::string shell_quoted(std::string_view text) {
   const auto is_plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||

@@ -16,6 +16,12 @@ enum class Layout { kLines, kOneLine };
 // \t, too. All other bytes, invalid UTF-8 included, stay unchanged.
 std::string escape_controls(std::string_view text, Layout layout = Layout::kLines);
 
+bool is_valid_utf8(std::string_view text);
+
+// Returns `text` with each byte that belongs to no UTF-8 character written as \xff. Control
+// characters stay.
+std::string valid_utf8(std::string_view text);
+
 // Returns `text` as one word of a POSIX shell, quoted only if it needs quotes.
 std::string shell_quoted(std::string_view text);
 

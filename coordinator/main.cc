@@ -17,6 +17,7 @@
 #include "common/exit_code.h"
 #include "common/file_write.h"
 #include "common/standard_descriptors.h"
+#include "common/start_limits.h"
 #include "common/version.h"
 #include "coordinator/shell/server.h"
 #include "daemon/command_line.h"
@@ -213,6 +214,8 @@ int run(Flags& flags) {
   }
   if (flags.ignore_sigterm) signal(SIGUSR1, SIG_IGN);  // Slurm's other signal
   daemon::raise_open_files_limit();
+  if (auto status = check_start("the coordinator", kCoordinatorNeeds); !status.ok())
+    return fail(status, ExitCode::kFailure);
   std::promise<absl::Status> end;
   std::once_flag ended;
   const auto finish = [&](const absl::Status& status) {
@@ -250,6 +253,7 @@ int run(Flags& flags) {
 
 int main(int argc, char** argv) {
   muster::hold_standard_descriptors();
+  muster::name_limits_at_abort("muster-coordinator");
   // Silences gRPC's own log, which shows its internals; this program logs the relevant events. Set
   // before any thread exists.
   setenv("GRPC_VERBOSITY", "NONE", 0);

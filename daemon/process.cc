@@ -101,12 +101,6 @@ absl::StatusOr<uint64_t> draw_random_id() {
   return id;
 }
 
-std::string host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "localhost";
-  return name.data();
-}
-
 absl::Status make_writable_directory(const std::string& path, mode_t mode) {
   std::error_code error;
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();

@@ -38,9 +38,6 @@ absl::StatusOr<std::string> own_executable_path();
 // Returns a random number from the kernel that is unique in the fleet, for incarnations.
 absl::StatusOr<uint64_t> draw_random_id();
 
-// Returns this machine's name; "localhost" if it has none.
-std::string host_name();
-
 // Creates folder `path` with `mode` (less the umask), and missing parents with 0777. Checks that
 // files can be written there, so that a read-only or full disk is an error at the start and not
 // later. Does not change the mode of an existing folder.

@@ -15,6 +15,7 @@
 #include "common/escape.h"
 #include "common/file_write.h"
 #include "common/self_stacks.h"
+#include "common/start_limits.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/find_checkpoint.h"
@@ -130,9 +131,17 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
                 << std::string(offered.message()) << std::endl;
     }
   }
+  const int32_t threads = threads_per_rank(*config, *env);
+  // The thread of stacks, of signals, of the input, and one of the transport.
+  constexpr int32_t kThreadsBeside = 4;
+  constexpr uint64_t kFilesMin = 16;
+  const absl::Status can_start = check_start(
+      who,
+      {.threads = static_cast<uint64_t>(threads - 1 + kThreadsBeside), .open_files = kFilesMin});
+  if (!can_start.ok()) return report("muster-trainer", can_start);
   const SelfStackThread answers;
-  auto chosen = choose_backend(config->hardware, threads_per_rank(*config, *env),
-                               gpu_options(*config, *env), env->has_gpus);
+  auto chosen =
+      choose_backend(config->hardware, threads, gpu_options(*config, *env), env->has_gpus);
   if (!chosen.ok()) return report(who, chosen.status());
   config->hardware = chosen->hardware;  // ranks compare configs: all must have chosen the same
   if (env->rank == 0 && !chosen->reason.empty()) std::cout << chosen->reason << std::endl;

@@ -16,6 +16,7 @@
 #include "common/exit_code.h"
 #include "common/limits.h"
 #include "common/standard_descriptors.h"
+#include "common/start_limits.h"
 #include "daemon/command_line.h"
 #include "daemon/help.h"
 #include "daemon/logging.h"
@@ -46,7 +47,7 @@ With an NVIDIA driver, the node's GPUs are found by themselves, those that CUDA_
 GPUs have one each, and no other job is put on it.
 
 A rank computes with the node's cores divided by --slots (at least one thread), so that jobs which share the node do
-not take each other's. OMP_NUM_THREADS in this program's or the job's environment, or threads_per_rank in the job's
+not take each other's. A container's quota of CPU time counts: half a core is one thread. OMP_NUM_THREADS in this program's or the job's environment, or threads_per_rank in the job's
 config, says otherwise.
 
 The worker reconnects for as long as it runs, and its ranks run on while the coordinator is away.
@@ -146,6 +147,10 @@ void describe(CLI::App& app, CommandLine& line) {
       "for finished work and starts no other worker",
       0, 125)
       ->capture_default_str();
+  // `muster run` passes its own input on by this.
+  app.add_flag("--pass-stdin", options.passes_input,
+               "Give this program's standard input to rank 0 of programs")
+      ->group("");
   app.add_flag("--die-with-parent", line.die_with_parent,
                "Leave when the process that started this one ends");
   muster::daemon::add_trust_options(app, options.trust, /*environment=*/false);
@@ -203,6 +208,7 @@ int fail(const absl::Status& status) {
 
 int main(int argc, char** argv) {
   muster::hold_standard_descriptors();
+  muster::name_limits_at_abort("muster-worker");
   CommandLine line;
   // Configs and logs are private to their user; files that the ranks write elsewhere use the modes
   // that the user configured.
@@ -225,6 +231,10 @@ int main(int argc, char** argv) {
       !status.ok()) {
     return fail(status);
   }
+  // A rank needs some descriptors: its log, its page, its process.
+  muster::StartNeeds needs = muster::kWorkerNeeds;
+  needs.open_files += static_cast<uint64_t>(line.options.slots) * 2;
+  if (auto status = muster::check_start("the worker", needs); !status.ok()) return fail(status);
   auto worker = muster::worker::Worker::create(line.options);
   if (!worker.ok()) return fail(worker.status());
   const int ran = (*worker)->run();

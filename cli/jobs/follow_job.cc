@@ -50,9 +50,11 @@ int submit_and_follow(const CoordinatorTarget& coordinator, const v1::JobSpec& s
   Client client(coordinator);
   first(client);
   Output output(STDOUT_FILENO), notice(STDERR_FILENO);
-  LogPrinter printer(
-      output, notice,
-      {.steps = spec.steps(), .ranks = spec.nodes() * spec.ranks_per_node(), .thin_steps = true});
+  LogPrinter printer(output, notice,
+                     {.steps = spec.steps(),
+                      .ranks = spec.nodes() * spec.ranks_per_node(),
+                      .thin_steps = true,
+                      .live = true});
   absl::StatusOr<int> end = 0;
   {
     RunWatch watch(client, printer, spec,

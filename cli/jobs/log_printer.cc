@@ -22,7 +22,12 @@ namespace {
 constexpr size_t kLogBytesMax = 1 << 20;
 // A job has a few notices a minute: only a reader that pauses for long loses some.
 constexpr int kNoticesMax = 256;
-constexpr std::chrono::milliseconds kMergePoll(200);
+constexpr std::chrono::milliseconds kPoll(200);
+constexpr char kStepPrefix[] = "completed step: ";
+// A person follows a progress bar at this pace, and a file of it stays short.
+constexpr Duration kStateInterval = std::chrono::seconds(1);
+// An incomplete line that stays so for this long is a question, or a row of dots.
+constexpr Duration kIncompleteAge = std::chrono::milliseconds(300);
 
 // Returns the number after `name` in `line`; nullopt when there is none.
 std::optional<double> figure_after(absl::string_view line, absl::string_view name) {
@@ -40,7 +45,7 @@ std::optional<double> figure_after(absl::string_view line, absl::string_view nam
 
 std::optional<StepLine> parse_step_line(std::string_view text) {
   absl::string_view line = av(text);
-  if (!absl::ConsumePrefix(&line, "completed step: ")) return std::nullopt;
+  if (!absl::ConsumePrefix(&line, kStepPrefix)) return std::nullopt;
   StepLine parsed;
   if (!absl::SimpleAtoi(line.substr(0, line.find(',')), &parsed.step)) return std::nullopt;
   const auto loss = figure_after(line, ", loss");
@@ -111,12 +116,12 @@ void LogPrinter::print_all(const std::stop_token& stop) {
   if (bar_) bar_->update({.label = "before the first step"}, monotonic_now());
   std::unique_lock lock(mutex_);
   const auto has_work = [&] { return !queue_.empty(); };
-  while (merger_.empty()
-             ? put_.wait(lock, stop, has_work)
-             : put_.wait_for(lock, stop, kMergePoll, has_work) || !stop.stop_requested()) {
-    if (queue_.empty()) {  // lines wait for other ranks
+  while (!waits_for_time() ? put_.wait(lock, stop, has_work)
+                           : put_.wait_for(lock, stop, kPoll, has_work) || !stop.stop_requested()) {
+    if (queue_.empty()) {  // lines wait for other ranks, or states for their time
       lock.unlock();
       print(merger_.due(monotonic_now()));
+      show_states(monotonic_now());
       lock.lock();
       continue;
     }
@@ -141,22 +146,106 @@ void LogPrinter::print(const v1::LogChunk& chunk) {
   std::string_view data = chunk.data();
   if (chunk.offset() < seen) data.remove_prefix(static_cast<size_t>(seen - chunk.offset()));
   seen = end;
-  std::string& partial = partial_[part];
+  RankLines& lines = partial_[part];
   if (bar_) bar_->hide();
-  while (!data.empty() && !is_given_up_) {
-    const size_t newline = data.find('\n');
-    const size_t taken = newline == std::string_view::npos ? data.size() : newline;
-    partial.append(data.substr(0, taken));
-    data.remove_prefix(std::min(taken + 1, data.size()));
-    if (newline == std::string_view::npos && partial.size() < kLineBytesMax) break;
-    print_line(part, chunk.unix_ns(), partial);
-    partial.clear();
+  const uint64_t replaced = lines.states.account().replaced;
+  for (const std::string& line : lines.states.add(data, kLineBytesMax)) {
+    if (!is_given_up_) print_line(part, chunk.unix_ns(), line);
+    lines.shown.clear();
   }
+  replaced_ += lines.states.account().replaced - replaced;
+  lines.is_new = !is_blank(lines.states.state()) && lines.states.state() != lines.shown;
+  lines.changed_at = monotonic_now();
+  show_states(lines.changed_at);
   if (bar_) bar_->show();
+}
+
+bool LogPrinter::waits_for_time() const {
+  const auto waits = [](const auto& part) { return part.second.is_new; };
+  return !merger_.empty() ||
+         (options_.live && std::any_of(partial_.begin(), partial_.end(), waits));
+}
+
+bool LogPrinter::is_state_due(const Part& part, const RankLines& lines, Instant now) const {
+  if (!lines.is_new || now - lines.shown_at < kStateInterval) return false;
+  if (lines.states.was_replaced()) return true;
+  // A step's line that is thinned out is not shown in parts.
+  const bool is_step = part.second == options_.main_rank && thins_steps_ &&
+                       lines.states.state().starts_with(kStepPrefix);
+  return !is_step && now - lines.changed_at >= kIncompleteAge;
+}
+
+void LogPrinter::show_states(Instant now) {
+  if (!options_.live || is_given_up_) return;
+  for (auto& [part, lines] : partial_) {
+    if (!is_state_due(part, lines, now)) continue;
+    lines.shown = lines.states.state();
+    lines.shown_at = now;
+    lines.is_new = false;
+    show_state(part, lines.shown);
+  }
+}
+
+void LogPrinter::show_state(const Part& part, std::string_view state) {
+  const auto [attempt, rank] = part;
+  if (options_.json) {
+    const nlohmann::json object = {{"job", job_},
+                                   {"attempt", attempt},
+                                   {"rank", rank},
+                                   {"line", without_escapes(state)},
+                                   {"partial", true}};
+    print_to(output_, object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  } else if (rank == options_.main_rank && !bar_) {
+    print_open(part, state, /*ends=*/false);
+  } else if (rank == options_.main_rank) {
+    print_to(output_, state);
+  } else {
+    print_to(options_.main_rank < 0 ? output_ : notices_,
+             absl::StrCat("[rank ", rank, "] ", av(state)));
+  }
+}
+
+// Writes the main rank's incomplete line, or its rest: on a terminal in the place of what it
+// replaces.
+void LogPrinter::print_open(const Part& part, std::string_view line, bool ends) {
+  const bool is_screen = isatty(output_.fd()) == 1;
+  std::string text = is_screen ? for_terminal(line, takes_colour(output_.fd())) : std::string(line);
+  const auto width = static_cast<size_t>(terminal_width(output_.fd()));
+  // A longer state would take several rows, of which only the last one is replaced.
+  if (is_screen && !ends && partial_[part].states.was_replaced() &&
+      columns(without_escapes(text)) >= width)
+    text = shorten(without_escapes(text), width - 1);
+  std::string written = text;
+  if (open_ && open_->part == part) {
+    if (text.starts_with(open_->text)) {
+      written = text.substr(open_->text.size());
+    } else {
+      written.insert(0, takes_escapes(output_.fd()) ? "\r\x1b[K" : "\n");
+    }
+  } else {
+    close_open_line();
+  }
+  if (!output_.write(written + (ends ? "\n" : ""))) is_writable_ = false;
+  open_.reset();
+  if (!ends) open_ = OpenLine{part, std::move(text)};
+}
+
+void LogPrinter::close_open_line() {
+  if (open_ && !output_.write("\n")) is_writable_ = false;
+  open_.reset();
+}
+
+void LogPrinter::report_replaced() {
+  if (replaced_ == 0) return;
+  print(Notice{absl::StrCat(replaced_, replaced_ == 1 ? " earlier state" : " earlier states",
+                            " of lines with carriage returns (progress bars) were replaced; the "
+                            "ranks' log files have them")});
+  replaced_ = 0;
 }
 
 void LogPrinter::print(const Notice& notice) {
   if (bar_) bar_->hide();
+  close_open_line();
   notices_.write(absl::StrCat(coloured(notices_.fd(), Colour::kDim, "muster: "),
                               escape_controls(notice.text), "\n"));
   if (bar_) bar_->show();
@@ -182,6 +271,7 @@ bool LogPrinter::is_thinned_out(int32_t rank, std::string_view line) {
   newest_hidden_.clear();
   if (thinning_.shows(monotonic_now())) return false;
   if (hidden_++ == 0) {
+    close_open_line();
     notices_.write(
         absl::StrCat(coloured(notices_.fd(), Colour::kDim, "muster: "),
                      "the steps are fast: this terminal shows some of their lines; a file "
@@ -194,11 +284,17 @@ bool LogPrinter::is_thinned_out(int32_t rank, std::string_view line) {
 void LogPrinter::print(LastLines) {
   bar_.reset();
   if (!newest_hidden_.empty()) print_to(output_, std::exchange(newest_hidden_, {}));
-  for (auto& [part, text] : partial_) {
+  for (auto& [part, lines] : partial_) {
+    const uint64_t replaced = lines.states.account().replaced;
+    const std::string text = lines.states.finish();
+    replaced_ += lines.states.account().replaced - replaced;
     if (!text.empty()) print_line(part, 0, text);
-    text.clear();
+    lines.shown.clear();
+    lines.is_new = false;
   }
   print(merger_.flush());
+  close_open_line();
+  report_replaced();
 }
 
 void LogPrinter::print(const std::vector<MergedLine>& lines) {
@@ -213,13 +309,20 @@ void LogPrinter::print(const std::vector<MergedLine>& lines) {
 
 void LogPrinter::print_line(const Part& part, int64_t unix_ns, std::string_view line) {
   const auto [attempt, rank] = part;
+  // The last state of a line was shown already, with its end.
+  const bool was_shown = !line.empty() && partial_[part].shown == line;
   if (options_.json) {
-    nlohmann::json object = {{"job", job_}, {"attempt", attempt}, {"rank", rank}, {"line", line}};
+    nlohmann::json object = {
+        {"job", job_}, {"attempt", attempt}, {"rank", rank}, {"line", without_escapes(line)}};
     if (unix_ns > 0) object["unix_ns"] = unix_ns;
     // A rank's output need not be UTF-8.
     print_to(output_, object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else if (is_thinned_out(rank, line)) {
     // hidden
+  } else if (open_ && open_->part == part) {
+    print_open(part, line, /*ends=*/true);
+  } else if (was_shown) {
+    // nothing is new
   } else if (rank == options_.main_rank) {
     print_to(output_, line);
   } else if (options_.main_rank < 0 && options_.merge) {
@@ -232,8 +335,11 @@ void LogPrinter::print_line(const Part& part, int64_t unix_ns, std::string_view 
 }
 
 void LogPrinter::print_to(Output& output, std::string_view line) {
-  // A program receives the bytes; a terminal must not execute a rank's control sequences.
-  const std::string text = isatty(output.fd()) == 1 ? escape_controls(line) : std::string(line);
+  close_open_line();
+  // A program receives the bytes; a terminal gets colours and must not execute a rank's other
+  // control sequences.
+  const std::string text =
+      isatty(output.fd()) == 1 ? for_terminal(line, takes_colour(output.fd())) : std::string(line);
   if (!output.write(text + "\n") && &output == &output_) is_writable_ = false;
 }
 

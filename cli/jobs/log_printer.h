@@ -19,6 +19,7 @@
 #include "cli/jobs/line_merger.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/progress_bar.h"
+#include "common/terminal_text.h"
 #include "common/time.h"
 #include "muster/v1/muster.pb.h"
 
@@ -60,6 +61,9 @@ struct LogPrinterOptions {
   bool merge = true;  // true: if main_rank is -1, prints equal lines of several ranks as one line
   // True: a terminal shows only some step lines of a fast job; a pipe or file gets all lines.
   bool thin_steps = false;
+  // Shows lines before they end: the newest state of a progress bar, or a question, of each rank at
+  // most once a second. Otherwise a line is printed in its last state.
+  bool live = false;
 };
 
 // Queues output, which the printer's own thread writes in the order of arrival. If the reader of
@@ -98,6 +102,19 @@ class LogPrinter {
     std::string text;
   };
   struct LastLines {};
+  // The incomplete line of a rank.
+  struct RankLines {
+    LineStates states;
+    std::string shown;  // the state that is shown, "" if none
+    Instant shown_at{};
+    Instant changed_at{};
+    bool is_new = false;  // `states` has more than is shown
+  };
+  // A line that is written without its end.
+  struct OpenLine {
+    Part part;
+    std::string text;
+  };
   using Item = std::variant<v1::LogChunk, Notice, LastLines>;
 
   void print_all(const std::stop_token& stop);
@@ -105,6 +122,13 @@ class LogPrinter {
   void print(const Notice& notice);
   void print(LastLines);
   void print_line(const Part& part, int64_t unix_ns, std::string_view line);
+  void show_states(Instant now);
+  bool is_state_due(const Part& part, const RankLines& lines, Instant now) const;
+  void show_state(const Part& part, std::string_view state);
+  void print_open(const Part& part, std::string_view line, bool ends);
+  void close_open_line();
+  bool waits_for_time() const;
+  void report_replaced();
   void print(const std::vector<MergedLine>& lines);
   void print_to(Output& output, std::string_view line);
   void follow_steps(std::string_view line);
@@ -118,7 +142,9 @@ class LogPrinter {
 
   // Used by the printing thread only.
   std::map<Part, uint64_t> seen_;
-  std::map<Part, std::string> partial_;
+  std::map<Part, RankLines> partial_;
+  std::optional<OpenLine> open_;
+  uint64_t replaced_ = 0;  // states that were not printed and are not reported yet
   uint64_t job_ = 0;
   LineMerger merger_;
   std::optional<ProgressBar> bar_;

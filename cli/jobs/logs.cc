@@ -43,7 +43,10 @@ int logs(const LogsOptions& options) {
   Client client(options.coordinator);
   Output output(STDOUT_FILENO), notice(STDERR_FILENO);
   LogPrinter printer(output, notice,
-                     {.main_rank = *rank, .json = options.json, .merge = !options.no_merge});
+                     {.main_rank = *rank,
+                      .json = options.json,
+                      .merge = !options.no_merge,
+                      .live = options.follow});
   // After a reconnection the stream restarts; the printer skips what it has printed.
   const auto stream = [&] {
     return client.follow_logs(request,

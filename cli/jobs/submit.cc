@@ -14,6 +14,7 @@
 #include "cli/jobs/node_gpus.h"
 #include "cli/run/preflight.h"
 #include "cli/terminal/terminal.h"
+#include "common/host_name.h"
 #include "daemon/help.h"
 #include "daemon/process.h"
 
@@ -52,7 +53,7 @@ void warn_of_local_folder(const SubmitOptions& options, const v1::JobSpec& spec,
   const auto workers = client.list_workers();
   if (!workers.ok() || workers->workers().empty()) return;
   for (const v1::WorkerInfo& worker : workers->workers())
-    if (worker.host() == daemon::host_name()) return;
+    if (worker.host() == host_name()) return;
   warn(absl::StrCat("the job uses this machine's folder ", here,
                     ", and no worker is on this machine: it must exist on each worker's machine, "
                     "or set another one with --working-directory FOLDER",

@@ -96,8 +96,9 @@ std::string EmbeddedFleet::shown_host() const {
 
 std::string EmbeddedFleet::any_port() const { return shown_host() + ":0"; }
 
-absl::Status EmbeddedFleet::start_worker(int32_t slots) {
+absl::Status EmbeddedFleet::start_worker(int32_t slots, int input_fd) {
   slots_ = slots;
+  input_fd_ = input_fd;
   const auto program = sibling_program("muster-worker");
   if (!program.ok()) return program.status();
   if (memory_ == nullptr) memory_ = RunMemory::create();
@@ -106,8 +107,10 @@ absl::Status EmbeddedFleet::start_worker(int32_t slots) {
       "--slots", absl::StrCat(slots), "--work-dir", folder_ + "/work",  "--http",
       kAnyPort,  "--rendezvous",      kAnyPort,     "--die-with-parent"};
   if (memory_ != nullptr) command.insert(command.end(), {"--local-dir", memory_->path()});
-  auto worker =
-      ChildProcess::start({.command = std::move(command), .output_path = folder_ + "/worker.log"});
+  if (input_fd >= 0) command.emplace_back("--pass-stdin");
+  auto worker = ChildProcess::start({.command = std::move(command),
+                                     .output_path = folder_ + "/worker.log",
+                                     .input_fd = input_fd});
   if (!worker.ok()) return worker.status();
   worker_ = *std::move(worker);
   return absl::OkStatus();
@@ -146,7 +149,7 @@ absl::Status EmbeddedFleet::mend(std::vector<std::string>& notes) {
   absl::Status status =
       revive("coordinator", coordinator_->wait(kNow), [&] { return start_coordinator(address_); });
   if (status.ok() && worker_ != nullptr)
-    status = revive("worker", worker_->wait(kNow), [&] { return start_worker(slots_); });
+    status = revive("worker", worker_->wait(kNow), [&] { return start_worker(slots_, input_fd_); });
   return status;
 }
 

@@ -49,8 +49,10 @@ class EmbeddedFleet {
   }
   std::string shown_host() const;  // returns the host as written in an address
 
-  // Starts a worker, without waiting until it is ready. Requires a ready coordinator.
-  absl::Status start_worker(int32_t slots);
+  // Starts a worker, without waiting until it is ready. Requires a ready coordinator. Without this
+  // call no worker runs on this machine. `input_fd`: the standard input of rank 0 of a program,
+  // which must outlive this object; -1: none.
+  absl::Status start_worker(int32_t slots, int input_fd = -1);
 
   bool has_coordinator() const { return coordinator_ != nullptr; }  // false after kill()
   const ChildProcess& coordinator() const { return *coordinator_; }
@@ -83,6 +85,7 @@ class EmbeddedFleet {
   std::string address_;
   int http_port_ = 0;
   int32_t slots_ = 0;
+  int input_fd_ = -1;
   std::vector<Instant> revivals_;
   // destroyed after the daemons; null: no memory-backed storage
   std::unique_ptr<RunMemory> memory_;

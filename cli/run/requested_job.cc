@@ -31,6 +31,16 @@ void record_steps(const jobspec::ResolvedJob& job) {
 
 }  // namespace
 
+StartNeeds start_needs(const RequestedJob& job) {
+  constexpr uint64_t kDaemons = 2;
+  // A trainer has at least a thread for stacks, signals, input and transport.
+  const uint64_t of_rank = job.spec.command_size() > 0 ? 1 : 5;
+  StartNeeds needs = kRunNeeds;
+  needs.threads += kDaemons + kCoordinatorNeeds.threads + kWorkerNeeds.threads +
+                   of_rank * static_cast<uint64_t>(job.ranks());
+  return needs;
+}
+
 absl::StatusOr<RequestedJob> requested_job(const JobArguments& arguments) {
   if (!arguments.is_program()) {
     auto job = load_job_and_data(arguments, FirstUse::kTokenize);

@@ -7,6 +7,7 @@
 #include <absl/status/statusor.h>
 
 #include "cli/jobs/job_arguments.h"
+#include "common/start_limits.h"
 #include "muster/v1/muster.pb.h"
 
 namespace muster::cli {
@@ -19,6 +20,10 @@ struct RequestedJob {
 
   int32_t ranks() const { return spec.nodes() * spec.ranks_per_node(); }
 };
+
+// Returns the needs of this program, its daemons and the ranks together: they share the limits of
+// threads.
+StartNeeds start_needs(const RequestedJob& job);
 
 // Resolves the config or the program in `arguments`. Restarts this process under nsys (profiler.h)
 // if the config requests a profile and this machine can record one.

@@ -18,6 +18,7 @@
 #include "cli/run/preflight.h"
 #include "cli/run/requested_job.h"
 #include "cli/run/run_folder.h"
+#include "cli/run/run_input.h"
 #include "cli/run/run_watch.h"
 #include "cli/run/save_view.h"
 #include "cli/run/shutdown_deadline.h"
@@ -39,12 +40,13 @@ struct RunOptions {
   JobArguments job;
   std::optional<int32_t> leave_seconds;
   bool json = false;
+  std::string input = kInputOfRank0;
 };
 
 // Waits until the check has passed and the coordinator, which starts in parallel, is ready; then
 // starts the worker. Ctrl-C cancels it.
 absl::Status bring_up(EmbeddedFleet& fleet, std::optional<Preflight>& preflight,
-                      Interrupts& interrupts, int32_t slots) {
+                      Interrupts& interrupts, int32_t slots, int input_fd) {
   bool ready = false;
   bool checked = !preflight;
   while (!ready || !checked) {
@@ -62,7 +64,7 @@ absl::Status bring_up(EmbeddedFleet& fleet, std::optional<Preflight>& preflight,
     if (!is_ready.ok()) return is_ready.status();
     ready = *is_ready;
   }
-  return fleet.start_worker(slots);
+  return fleet.start_worker(slots, input_fd);
 }
 
 // The daemons' stop time is added to the ranks' grace.
@@ -248,8 +250,9 @@ int submit_and_follow(const RunOptions& options, const RequestedJob& job, Embedd
   Client client({.address = fleet.address()});
   Output output(STDOUT_FILENO), notice(STDERR_FILENO);
   // stdout is reserved for the final object with --json.
-  LogPrinter printer(options.json ? notice : output, notice,
-                     {.steps = job.spec.steps(), .ranks = job.ranks(), .thin_steps = true});
+  LogPrinter printer(
+      options.json ? notice : output, notice,
+      {.steps = job.spec.steps(), .ranks = job.ranks(), .thin_steps = true, .live = true});
   printer.notice(job.headline);
   absl::StatusOr<int> end = 0;
   v1::Job last;
@@ -306,7 +309,9 @@ int run_job(const RunOptions& options, const RequestedJob& job, RunFolder& folde
   if (!preflight.ok()) return folder.discard(), fail(preflight.status());
   auto fleet = EmbeddedFleet::start(folder.path(), coordinator_options(options));
   if (!fleet.ok()) return folder.discard(), fail(fleet.status());
-  const absl::Status up = bring_up(**fleet, *preflight, interrupts, job.ranks());
+  const auto input = RunInput::of(job.spec.command_size() > 0 && options.input != kNoInput);
+  if (!input.ok()) return (*fleet)->kill(), folder.discard(), fail(input.status());
+  const absl::Status up = bring_up(**fleet, *preflight, interrupts, job.ranks(), input->fd());
   if (!up.ok()) {
     (*fleet)->kill();
     folder.discard();
@@ -331,6 +336,7 @@ int run(const RunOptions& options) {
                      " nodes; use --ranks, or muster submit with a coordinator")));
   }
   if (auto status = check_local_gpus(job->spec); !status.ok()) return fail(status);
+  if (auto status = check_start("muster run", start_needs(*job)); !status.ok()) return fail(status);
   auto folder = RunFolder::create(local_output_folder(job->spec.output_directory()));
   if (!folder.ok()) return fail(folder.status());
   return run_job(options, *job, **folder, **interrupts);
@@ -353,6 +359,13 @@ void declare_run(CLI::App& app, Action& action) {
                     "(default: 4 s, and as long as a save makes progress); must be shorter than "
                     "the time after which this program is killed",
                     1, kRunLeaveSecondsMax);
+  command
+      ->add_option("--stdin", options->input,
+                   "For a program behind --: rank0 gives this program's standard input, a pipe, a "
+                   "file or the terminal, to rank 0; none gives it to no rank")
+      ->type_name("rank0|none")
+      ->check(CLI::IsMember({kInputOfRank0, kNoInput}).description(""))
+      ->capture_default_str();
   add_json_option(*command, options->json);
   command->footer(
       "Examples:\n"

@@ -29,20 +29,22 @@ constexpr char kLockFile[] = "/lock";
 // Each retry means that another call gave up within these microseconds.
 constexpr int kLockTriesMax = 100;
 
-// Returns the numbers of earlier calls' folders, sorted.
+std::string folder_name(int number) { return absl::StrFormat("%04d", number); }
+
+// Returns the numbers of earlier calls' folders, sorted. Other names, such as "1" and "00001", are
+// the user's.
 std::vector<int> numbers_in(const fs::path& parent) {
   std::vector<int> numbers;
   std::error_code error;
   for (fs::directory_iterator it(parent, error), end; !error && it != end; it.increment(error)) {
     int number = 0;
-    if (absl::SimpleAtoi(it->path().filename().string(), &number) && number > 0)
+    const std::string name = it->path().filename().string();
+    if (absl::SimpleAtoi(name, &number) && number > 0 && name == folder_name(number))
       numbers.push_back(number);
   }
   std::sort(numbers.begin(), numbers.end());
   return numbers;
 }
-
-std::string folder_name(int number) { return absl::StrFormat("%04d", number); }
 
 bool is_still_at(const std::string& path, int fd) {
   struct stat mine {};

@@ -7,10 +7,13 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
+
+#include "common/canonical_number.h"
 
 namespace muster::cli {
 namespace {
@@ -30,12 +33,22 @@ int lock_own_folder(const std::string& path) {
   return -1;
 }
 
+// Whether `name` is that of a folder of create(): "<prefix><pid>-XXXXXX".
+bool is_run_memory(std::string_view name, std::string_view prefix) {
+  constexpr size_t kUnique = 6;
+  if (!name.starts_with(prefix)) return false;
+  name.remove_prefix(prefix.size());
+  const size_t dash = name.find('-');
+  return dash != std::string_view::npos && name.size() - dash - 1 == kUnique &&
+         canonical_number<pid_t>(name.substr(0, dash)).value_or(0) > 0;
+}
+
 void remove_dead(const std::string& root, const std::string& prefix) {
   std::vector<std::string> folders;
   std::error_code error;
   fs::directory_iterator entry(root, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    if (entry->path().filename().string().starts_with(prefix))
+    if (is_run_memory(entry->path().filename().string(), prefix))
       folders.push_back(entry->path().string());
   }
   for (const std::string& folder : folders) {

@@ -28,6 +28,7 @@
 #include "cli/terminal/terminal.h"
 #include "common/errno_status.h"
 #include "common/exit_code.h"
+#include "common/host_name.h"
 #include "common/time.h"
 #include "daemon/process.h"
 #include "daemon/trust_options.h"
@@ -108,7 +109,7 @@ int run_worker(const WorkerOptions& options) {
   const auto program = sibling_program("muster-worker");
   if (!program.ok()) return fail(program.status());
   const std::string named = variable("SLURMD_NODENAME");
-  const std::string node = named.empty() ? daemon::host_name() : named;
+  const std::string node = named.empty() ? host_name() : named;
   // Progress pages are memory-mapped, so they must be on the node's own disk and not on a shared
   // file system.
   const std::string temporary = variable("TMPDIR");

@@ -27,7 +27,8 @@ constexpr int kExecFailed = 127;
 
 // Runs in the child between fork and exec: async-signal-safe calls only. Reports errno through
 // `report_fd`.
-[[noreturn]] void become(char* const* argv, const char* output, pid_t parent, int report_fd) {
+[[noreturn]] void become(char* const* argv, const char* output, int input_fd, pid_t parent,
+                         int report_fd) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kExecFailed);
@@ -36,11 +37,10 @@ constexpr int kExecFailed = 127;
   sigprocmask(SIG_SETMASK, &none, nullptr);
   signal(SIGPIPE, SIG_DFL);
   signal(SIGXFSZ, SIG_DFL);
-  const int in = open("/dev/null", O_RDONLY);
+  const int in = input_fd >= 0 ? input_fd : open("/dev/null", O_RDONLY | O_CLOEXEC);
   const int out = open(output, O_WRONLY | O_APPEND | O_CREAT, 0600);
   if (in >= 0 && out >= 0 && dup2(in, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 &&
       dup2(out, STDERR_FILENO) >= 0) {
-    if (in > STDERR_FILENO) close(in);
     if (out > STDERR_FILENO) close(out);
     execv(argv[0], argv);
   }
@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::start(const ChildOpt
   if (pipe2(report, O_CLOEXEC) != 0) return errno_status(errno, "pipe");
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) become(argv.data(), output.c_str(), parent, report[1]);
+  if (pid == 0) become(argv.data(), output.c_str(), options.input_fd, parent, report[1]);
   const int fork_error = errno;
   close(report[1]);
   int error = 0;

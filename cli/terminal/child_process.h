@@ -23,6 +23,7 @@ struct ChildOptions {
   // File to which stdout and stderr are appended; a new file is readable by this user only. Empty:
   // /dev/null.
   std::string output_path;
+  int input_fd = -1;  // standard input; -1: /dev/null
 };
 
 // The end of a child.

@@ -19,6 +19,7 @@
 #include "coordinator/shell/job_and_worker_messages.h"
 #include "coordinator/shell/node_messages.h"
 #include "daemon/limits.h"
+#include "daemon/valid_texts.h"
 
 namespace muster::coordinator {
 namespace {
@@ -198,6 +199,7 @@ class WorkerStream final
       close_locked(absl::ResourceExhaustedError("the worker does not read its stream"));
       return;
     }
+    daemon::make_texts_valid(message);
     outbox_.push_back(std::move(message));
     write_next_locked();
   }

@@ -10,11 +10,10 @@
 #include <system_error>
 #include <utility>
 
-#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <spdlog/spdlog.h>
 
-#include "common/absl_view.h"
+#include "common/canonical_number.h"
 #include "common/errno_status.h"
 #include "common/time.h"
 
@@ -204,10 +203,9 @@ void LogStore::remove_all_but(const std::set<JobId>& known) const {
   std::error_code error;  // a failure only wastes space
   std::filesystem::directory_iterator entry(root_, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    uint64_t id = 0;
     std::error_code ignored;
-    if (absl::SimpleAtoi(entry->path().filename().string(), &id) && !known.contains(JobId(id)))
-      std::filesystem::remove_all(entry->path(), ignored);
+    const auto id = canonical_number<uint64_t>(entry->path().filename().string());
+    if (id && !known.contains(JobId(*id))) std::filesystem::remove_all(entry->path(), ignored);
   }
 }
 

@@ -10,10 +10,11 @@
 //                                            (manifest.h)
 //
 // A checkpoint is written to the folder ".tmp-<step>-<job>-<attempt>-<incarnation>", which no other
-// process uses, then synced and renamed. So a folder whose name is a number is complete, unless it
-// was damaged later, which the checksums reveal. <writer> is the number of a rank. Files contain
-// boxes of tensors (base/tensor_box.h) and do not depend on the sharding: the files of all writers
-// form one checkpoint, which can be restored with any other sharding.
+// process uses, then synced and renamed. So a folder whose name is a number, exactly as this
+// program writes it (names.h), is complete, unless it was damaged later, which the checksums
+// reveal. <writer> is the number of a rank. Files contain boxes of tensors (base/tensor_box.h) and
+// do not depend on the sharding: the files of all writers form one checkpoint, which can be
+// restored with any other sharding.
 //
 // The ranks that share the storage of a model save and restore together (checkpoint_peers.h), in
 // one directory that all of them can access. The leader is the process that the file OWNER states

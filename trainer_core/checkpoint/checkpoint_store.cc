@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -15,6 +14,7 @@
 #include "common/errno_status.h"
 #include "common/file_write.h"
 #include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/checkpoint/names.h"
 #include "trainer_core/checkpoint/publish.h"
 #include "trainer_core/checkpoint/visible.h"
 
@@ -122,7 +122,7 @@ void CheckpointStore::remove_leftovers() const {
   if (!names.ok()) return;
   for (const std::string& name : *names) {
     const fs::path path = fs::path(directory_) / name;
-    if (!name.starts_with(kTemporaryPrefix)) continue;
+    if (!is_leftover(name)) continue;
     if (name.starts_with(kTemporaryOwnerPrefix) && owner_is_alive(path)) continue;
     std::error_code ignored;
     fs::remove_all(path, ignored);
@@ -166,10 +166,7 @@ absl::StatusOr<std::vector<int64_t>> CheckpointStore::steps() const {
   if (!names.ok()) return names.status();
   std::vector<int64_t> steps;
   for (const std::string& name : *names) {
-    int64_t step = 0;
-    const auto [end, problem] = std::from_chars(name.data(), name.data() + name.size(), step);
-    if (problem == std::errc() && end == name.data() + name.size() && step >= 0)
-      steps.push_back(step);
+    if (const auto step = step_of_folder(name)) steps.push_back(*step);
   }
   std::sort(steps.begin(), steps.end());
   return steps;
@@ -183,7 +180,9 @@ absl::Status CheckpointStore::remove_old(int64_t newest) const {
   for (const int64_t step : *found) {
     // This training has skipped all later checkpoints, so they do not count.
     if (step > newest) break;
-    if (verify_checkpoint(folder(step), /*checksums=*/false).ok()) complete.push_back(step);
+    // A copy of a checkpoint under another number is neither counted nor removed.
+    const auto info = verify_checkpoint(folder(step), /*checksums=*/false);
+    if (info.ok() && info->step == step) complete.push_back(step);
   }
   const auto keep = static_cast<size_t>(std::max<int64_t>(keep_, 1));
   for (size_t i = 0; i + keep < complete.size(); ++i) {

@@ -4,11 +4,10 @@
 #include <set>
 #include <utility>
 
-#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
-#include "common/absl_view.h"
+#include "common/canonical_number.h"
 
 namespace muster::trainer {
 namespace {
@@ -49,10 +48,8 @@ int64_t step_of_local_save(std::string_view name) {
   const bool digits = std::ranges::all_of(name.substr(dash + 1), [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
   });
-  int64_t step = -1;
-  const bool is_name = digits && name[0] >= '0' && name[0] <= '9' &&
-                       absl::SimpleAtoi(av(name.substr(0, dash)), &step);
-  return is_name ? step : -1;
+  const auto step = canonical_number<int64_t>(name.substr(0, dash));
+  return digits && step && *step >= 0 ? *step : -1;
 }
 
 std::string local_part_text(const LocalPart& part) {

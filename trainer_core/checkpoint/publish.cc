@@ -15,6 +15,7 @@
 
 #include "common/errno_status.h"
 #include "common/file_write.h"
+#include "trainer_core/checkpoint/names.h"
 
 namespace muster::trainer {
 namespace {
@@ -93,7 +94,7 @@ void restore_asides(const std::string& directory) {
   const auto names = list_directory(directory);
   if (!names.ok()) return;
   for (const std::string& name : *names) {
-    if (!name.starts_with(kAsidePrefix)) continue;
+    if (!is_aside(name)) continue;
     const fs::path aside = fs::path(directory) / name;
     const fs::path target =
         fs::path(directory) / name.substr(std::string_view(kAsidePrefix).size());

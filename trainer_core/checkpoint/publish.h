@@ -23,9 +23,9 @@ enum class Replace { kExchange, kAside };
 absl::Status publish_folder(const std::string& temporary, const std::string& directory,
                             const std::string& name, Replace how = Replace::kExchange);
 
-// Completes replacements by kAside that a process has not finished: renames each aside folder to
-// its original name if no folder has that name, and removes it otherwise. Leaves a directory that
-// cannot be read unchanged.
+// Completes replacements by kAside that a process has not finished: renames each aside folder
+// (names.h) to its original name if no folder has that name, and removes it otherwise. Leaves a
+// directory that cannot be read unchanged.
 void restore_asides(const std::string& directory);
 
 // Returns the names in a directory, sorted. Returns NotFound if it does not exist; errors contain

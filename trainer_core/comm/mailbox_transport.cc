@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
 
 #include "common/absl_view.h"
+#include "common/usable_cpus.h"
 #include "trainer_core/base/check.h"
 #include "trainer_core/base/fnv.h"
 #include "trainer_core/comm/futex.h"
@@ -30,7 +30,7 @@ MailboxTransport::MailboxTransport(MailboxOptions options) : options_(std::move(
   own_ = index_of(options_.rank);
   // If there are more ranks than cores, a rank that polls would prevent the ranks for which it
   // waits from running.
-  spins_ = options_.ranks.size() <= std::thread::hardware_concurrency();
+  spins_ = options_.ranks.size() <= static_cast<size_t>(usable_cpus());
 }
 
 MailboxTransport::~MailboxTransport() {

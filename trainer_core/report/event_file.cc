@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstdint>
@@ -13,6 +12,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/errno_status.h"
+#include "common/host_name.h"
 #include "trainer_core/base/crc32c.h"
 
 namespace muster::trainer {
@@ -59,12 +59,6 @@ std::string event_at(int64_t step, int64_t unix_ns) {
   return event;
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "localhost";
-  return std::string(name.data()).substr(0, kHostBytesMax);
-}
-
 }  // namespace
 
 std::string tfrecord_frame(std::string_view data) {
@@ -80,8 +74,9 @@ absl::StatusOr<std::unique_ptr<EventFile>> EventFile::open(const std::string& fo
                                                            int64_t unix_ns) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  const std::string path = absl::StrCat(folder, "/events.out.tfevents.", unix_ns / 1'000'000'000,
-                                        ".", host_name(), ".", getpid(), ".0");
+  const std::string path =
+      absl::StrCat(folder, "/events.out.tfevents.", unix_ns / 1'000'000'000, ".",
+                   host_name().substr(0, kHostBytesMax), ".", getpid(), ".0");
   std::ofstream file(path, std::ios::app | std::ios::binary);
   if (!file)
     return errno_status(errno, absl::StrCat("enable_tensorboard: ", path, " cannot be written"));

@@ -1,12 +1,11 @@
 #include "trainer_core/startup/load_config.h"
 
-#include <sched.h>
-
 #include <algorithm>
 
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
+#include "common/usable_cpus.h"
 #include "trainer_core/base/json_file.h"
 #include "trainer_core/base/mesh_rules.h"
 #include "trainer_core/base/train_mesh.h"
@@ -28,10 +27,7 @@ absl::StatusOr<TrainConfig> load_config(const std::string& path) {
 int32_t threads_per_rank(const TrainConfig& config, const RankEnv& env) {
   if (config.threads > 0) return config.threads;
   if (env.threads > 0) return env.threads;
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  const int count = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
-  return std::max(1, count / env.local_world_size);
+  return std::max(1, usable_cpus() / env.local_world_size);
 }
 
 absl::Status check_world_size(const TrainConfig& config, int32_t world_size) {

@@ -5,9 +5,13 @@
 #include <fstream>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
-#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+#include "common/absl_view.h"
+#include "trainer_core/base/units.h"
 
 namespace muster::trainer {
 namespace {
@@ -36,66 +40,36 @@ std::optional<uint64_t> row(const fs::path& path, std::string_view name) {
   return std::nullopt;
 }
 
-// Returns the number in a file that holds one; nullopt for "max".
-std::optional<uint64_t> number(const fs::path& path) {
-  std::ifstream file(path);
-  std::string word;
-  uint64_t value = 0;
-  if (file >> word && absl::SimpleAtoi(word, &value)) return value;
-  return std::nullopt;
-}
-
-std::optional<uint64_t> smaller(std::optional<uint64_t> a, std::optional<uint64_t> b) {
-  if (!a || !b) return a ? a : b;
-  return std::min(*a, *b);
-}
-
-std::optional<uint64_t> left_in(const fs::path& group, const GroupFiles& files) {
-  const auto limit = number(group / files.limit);
-  const auto usage = number(group / files.usage);
+std::optional<AvailableMemory> left_in(const ControlGroup& group) {
+  const GroupFiles& files = group.is_v2 ? kVersion2 : kVersion1;
+  const std::string limit_file = absl::StrCat(group.folder, "/", av(files.limit));
+  const auto limit = number_in_file(limit_file);
+  const auto usage = number_in_file(absl::StrCat(group.folder, "/", av(files.usage)));
   if (!limit || !usage) return std::nullopt;
-  const uint64_t droppable = row(group / "memory.stat", files.droppable).value_or(0);
+  const uint64_t droppable =
+      row(fs::path(group.folder) / "memory.stat", files.droppable).value_or(0);
   const uint64_t held = *usage - std::min(*usage, droppable);
-  return *limit - std::min(*limit, held);
-}
-
-// Returns the minimum of what the limits of a group and of its ancestors leave. In a container the
-// path may exist only on the host. A group that does not exist here sets no limit, and the group of
-// the container is the root.
-std::optional<uint64_t> left_in_groups(const fs::path& root, const std::string& path,
-                                       const GroupFiles& files) {
-  std::optional<uint64_t> left = left_in(root, files);
-  fs::path group = root;
-  for (const fs::path& part : fs::path(path).relative_path()) {
-    group /= part;
-    left = smaller(left, left_in(group, files));
-  }
-  return left;
+  return AvailableMemory{
+      *limit - std::min(*limit, held),
+      absl::StrFormat("%s (%.0f MiB)", limit_file, static_cast<double>(*limit) / kMiB)};
 }
 
 }  // namespace
 
-std::optional<uint64_t> available_memory(const MachineRoots& roots) {
+std::optional<AvailableMemory> available_memory(const MachineRoots& roots) {
   constexpr uint64_t kKiB = 1024;
-  std::optional<uint64_t> available = row(fs::path(roots.proc) / "meminfo", "MemAvailable:");
-  if (available) *available *= kKiB;
-  // Rows of "number:controllers:path"; version 2 has no controllers.
-  std::ifstream groups(fs::path(roots.proc) / "self" / "cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    const size_t first = line.find(':');
-    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers =
-        absl::StrCat(",", line.substr(first + 1, second - first - 1), ",");
-    const std::string path = line.substr(second + 1);
-    if (controllers == ",,") {
-      available = smaller(available, left_in_groups(roots.cgroup, path, kVersion2));
-    } else if (controllers.find(",memory,") != std::string::npos) {
-      available =
-          smaller(available, left_in_groups(fs::path(roots.cgroup) / "memory", path, kVersion1));
-    }
+  std::optional<AvailableMemory> available;
+  if (const auto free = row(fs::path(roots.proc) / "meminfo", "MemAvailable:"))
+    available = AvailableMemory{*free * kKiB, ""};
+  for (const ControlGroup& group : control_groups(roots, "memory")) {
+    auto left = left_in(group);
+    if (left && (!available || left->bytes < available->bytes)) available = std::move(left);
   }
   return available;
+}
+
+std::string limit_note(const AvailableMemory& available) {
+  return available.limit.empty() ? "" : absl::StrCat(" (limited by ", available.limit, ")");
 }
 
 }  // namespace muster::trainer

@@ -5,17 +5,26 @@
 #include <optional>
 #include <string>
 
+#include "common/control_groups.h"
+
 namespace muster::trainer {
 
-// The folders of the kernel's files. Tests use other folders.
-struct MachineRoots {
-  std::string proc = "/proc";
-  std::string cgroup = "/sys/fs/cgroup";
+using muster::MachineRoots;
+
+// Memory, and the limit that bounds it.
+struct AvailableMemory {
+  uint64_t bytes = 0;
+  // The limit, for messages: "/sys/fs/cgroup/job/memory.max (512 MiB)"; empty: MemAvailable of the
+  // machine.
+  std::string limit;
 };
 
-// Returns the available memory in bytes: the minimum of MemAvailable and of what the limits of this
+// Returns the available memory: the minimum of MemAvailable and of what the limits of this
 // process's control groups (versions 2 and 1) leave. Page cache of a group that can be dropped
 // counts as free. Returns nullopt if the kernel reports none of these values.
-std::optional<uint64_t> available_memory(const MachineRoots& roots);
+std::optional<AvailableMemory> available_memory(const MachineRoots& roots);
+
+// Returns " (limited by …)" for a message; empty if the machine itself is the bound.
+std::string limit_note(const AvailableMemory& available);
 
 }  // namespace muster::trainer

@@ -1,9 +1,6 @@
 #include "trainer_core/startup/measured_peak.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -18,6 +15,7 @@
 
 #include "common/file_lock.h"
 #include "common/file_write.h"
+#include "common/host_name.h"
 #include "common/user_cache.h"
 
 namespace muster::trainer {
@@ -31,13 +29,6 @@ constexpr int kRoundsMax = 6;
 // The maximum time to wait for another process that measures; each of its rounds takes at most a
 // second.
 constexpr Duration kLockWait = std::chrono::seconds(10);
-
-// Returns the name of this machine, which is a part of the key because several machines may share a
-// home folder.
-std::string host_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
 
 std::string cpu_model() {
   std::ifstream file("/proc/cpuinfo");
@@ -76,6 +67,7 @@ std::string peaks_path() {
 std::string peak_key(const Backend& backend, DType dtype, bool tf32) {
   const bool is_cpu = backend.memory().is_host();
   const std::string description = backend.description();
+  // Machines of one user may share a home folder.
   return absl::StrCat(host_name(), "|",
                       is_cpu ? cpu_model() : description.substr(0, description.find(',')), "|",
                       is_cpu ? absl::StrCat(backend.threads(), " threads|") : "",

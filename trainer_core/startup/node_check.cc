@@ -24,6 +24,7 @@
 #include <absl/strings/str_join.h>
 
 #include "common/errno_status.h"
+#include "common/start_limits.h"
 #include "trainer_core/base/fnv.h"
 
 namespace muster::trainer {
@@ -84,6 +85,9 @@ Text check_cores() {
     Duration time{};
   };
   std::vector<Result> results(cores.size());
+  if (auto status = try_threads("the check of the cores", cores.size(), shell_limits());
+      !status.ok())
+    return status;
   std::vector<std::thread> threads;
   for (size_t i = 0; i < cores.size(); ++i) {
     threads.emplace_back([&, i] {

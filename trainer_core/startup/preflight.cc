@@ -22,6 +22,7 @@
 #include "common/errno_status.h"
 #include "common/free_space.h"
 #include "common/missing_folders.h"
+#include "common/start_limits.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/checkpoint/checkpoint.h"
@@ -135,23 +136,37 @@ NodeMemory largest_node(const TrainConfig& config, const Mesh& mesh) {
   return largest;
 }
 
+// Checks ulimit -v, which bounds each rank alone. The driver of a device maps far more than any
+// such limit.
+absl::Status check_address_space(const TrainConfig& config, const NodeMemory& needed) {
+  const uint64_t limit = shell_limits().address_bytes;
+  if (config.hardware == Hardware::kGpu || needed.largest_bytes <= limit) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("rank %d needs %.0f MiB of memory, but ulimit -v allows %.0f MiB of address "
+                      "space; remove the "
+                      "limit: ulimit -v unlimited",
+                      needed.largest_rank, static_cast<double>(needed.largest_bytes) / kMiB,
+                      static_cast<double>(limit) / kMiB));
+}
+
 // Checks that the memory of the machine suffices for the ranks of a node. Without this check the
 // OOM killer would end the job, possibly after hours in a queue.
 absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine) {
+  const NodeMemory needed = largest_node(config, mesh_of(config.mesh));
+  if (auto status = check_address_space(config, needed); !status.ok()) return status;
   const auto available = available_memory(machine);
   if (!available) return absl::OkStatus();  // passes if the memory is unknown
-  const NodeMemory needed = largest_node(config, mesh_of(config.mesh));
-  if (needed.total() <= *available) return absl::OkStatus();
+  if (needed.total() <= available->bytes) return absl::OkStatus();
   const FittingChanges changes =
-      fitting_changes(config, Fsdp::kAsItIs, *available, [](const TrainConfig& changed) {
+      fitting_changes(config, Fsdp::kAsItIs, available->bytes, [](const TrainConfig& changed) {
         return largest_node(changed, mesh_of(changed.mesh)).total();
       });
   const std::string list = list_of(changes);
   return absl::ResourceExhaustedError(absl::StrCat(
       absl::StrFormat(
-          "the training needs %.0f MiB of memory (%s), but this machine has %.0f MiB available",
+          "the training needs %.0f MiB of memory (%s), but this machine has %.0f MiB available%s",
           static_cast<double>(needed.total()) / kMiB, needed.describe(),
-          static_cast<double>(*available) / kMiB),
+          static_cast<double>(available->bytes) / kMiB, limit_note(*available)),
       list.empty()
           ? absl::StrFormat(
                 "; a smaller batch and another remat_policy do not suffice: lower "

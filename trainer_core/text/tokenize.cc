@@ -5,13 +5,14 @@
 #include <memory>
 #include <numeric>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
 #include "common/absl_view.h"
+#include "common/start_limits.h"
+#include "common/usable_cpus.h"
 #include "trainer_core/text/ordered_pool.h"
 #include "trainer_core/text/shard_set.h"
 
@@ -102,8 +103,10 @@ class Run {
 
  private:
   absl::Status encode(ShardSet& shards, const TokenizeProgressFn& progress) const {
-    const auto cores = std::max(1U, std::thread::hardware_concurrency());
-    const size_t threads = options_.threads > 0 ? static_cast<size_t>(options_.threads) : cores;
+    const auto threads =
+        static_cast<size_t>(options_.threads > 0 ? options_.threads : usable_cpus());
+    if (auto status = try_threads("muster tokenize", threads, shell_limits()); !status.ok())
+      return status;
     const uint64_t from = done(shards.position(), shards.file_position());
     ChunkStream stream(files_, options_.encode.read, shards.position());
     OrderedPool pool(

@@ -8,13 +8,13 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <thread>
 #include <unordered_map>
 
 #include <absl/strings/str_cat.h>
 
 #include "common/errno_status.h"
 #include "common/file_write.h"
+#include "common/usable_cpus.h"
 #include "trainer_core/base/fnv.h"
 #include "trainer_core/data/sentencepiece_model.h"
 #include "trainer_core/data/text_file.h"
@@ -125,7 +125,6 @@ class LineSampler {
 };
 
 std::unordered_map<std::string, std::string> arguments(const TrainTokenizerOptions& options) {
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   return {
       {"model_type", "bpe"},
       {"vocab_size", std::to_string(options.vocab_size)},
@@ -134,7 +133,7 @@ std::unordered_map<std::string, std::string> arguments(const TrainTokenizerOptio
       {"character_coverage", "0.99995"},
       {"normalization_rule_name", "identity"},
       {"remove_extra_whitespaces", "false"},
-      {"num_threads", std::to_string(options.threads > 0 ? options.threads : cores)},
+      {"num_threads", std::to_string(options.threads > 0 ? options.threads : usable_cpus())},
       {"max_sentence_length", std::to_string(2 * kSentenceBytesMax)},
       {"minloglevel", kTalkative},
       {"hard_vocab_limit", options.fewer_ok ? "false" : "true"},

@@ -163,11 +163,12 @@ absl::Status check_memory(const TrainConfig& config, int32_t threads) {
                        2.0 * static_cast<double>(parameter_count(plan.model.params)));
   const double needed = static_cast<double>(plan.memory().total_bytes()) + output;
   const auto available = available_memory(MachineRoots());
-  if (!available || needed <= static_cast<double>(*available)) return absl::OkStatus();
+  if (!available || needed <= static_cast<double>(available->bytes)) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
       "the step needs %.0f MiB of memory (%.0f MiB of them for what it writes), but this machine "
-      "has %.0f MiB available; give fewer or shorter lists of tokens, or a smaller model",
-      needed / kMiB, output / kMiB, static_cast<double>(*available) / kMiB));
+      "has %.0f MiB available%s; give fewer or shorter lists of tokens, or a smaller model",
+      needed / kMiB, output / kMiB, static_cast<double>(available->bytes) / kMiB,
+      limit_note(*available)));
 }
 
 std::vector<float> scaled(std::vector<float> values, double factor) {

@@ -38,11 +38,16 @@ bool died_by_itself(const EndedRank& rank) {
   return !rank.was_killed && (rank.event.signal != 0 || rank.event.exit_code != 0);
 }
 
+// A shell reports the signal of its command by such a code.
+constexpr int32_t kKilledCommand = 128 + SIGKILL;
+
 // The control group may hold other ranks, and a rank that this worker killed was not killed by the
 // kernel. A rank that was moved to another group, or died because the whole machine ran out of
 // memory, is named in the kernel's log.
 ExitCause cause_of(const EndedRank& rank, const std::vector<KernelMessage>& messages) {
-  if (rank.event.signal != SIGKILL || rank.was_killed) return ExitCause::kUnknown;
+  const bool is_shell_of_it = rank.of_program && rank.event.exit_code == kKilledCommand;
+  if ((rank.event.signal != SIGKILL && !is_shell_of_it) || rank.was_killed)
+    return ExitCause::kUnknown;
   if (rank.oom_kills_before >= 0 && rank.oom_kills.count() > rank.oom_kills_before)
     return ExitCause::kOutOfMemory;
   std::vector<KernelMessage> recent;
@@ -50,6 +55,14 @@ ExitCause cause_of(const EndedRank& rank, const std::vector<KernelMessage>& mess
                        [since = ago(kOomKillAge)](const auto& m) { return m.at >= since; });
   return rank.pid > 0 && reports_oom_kill(recent, rank.pid) ? ExitCause::kOutOfMemory
                                                             : ExitCause::kUnknown;
+}
+
+// Returns the detail of a rank that the kernel killed for memory: "out of memory (cgroup limit 300
+// MiB)". The kernel's counter also counts kills for a lack of memory of the whole machine.
+std::string memory_text(const EndedRank& rank) {
+  const uint64_t limit = rank.oom_kills.limit();
+  return limit > 0 ? absl::StrCat("out of memory (cgroup limit ", limit >> 20, " MiB)")
+                   : "out of memory (no cgroup limit: the machine's memory is used up)";
 }
 
 // Returns whether a GPU may explain the end: not if the exit code has its own reason, such as a
@@ -160,6 +173,8 @@ void EndReader::read_now(std::vector<EndedRank>& ranks) const {
     }
     if (!evidence->rank.last_lines.empty()) rank.event.detail = evidence->rank.last_lines.back();
     rank.event.cause = cause_of(rank, messages);
+    // The newest line of a killed rank is unrelated to its end.
+    if (rank.event.cause == ExitCause::kOutOfMemory) rank.event.detail = memory_text(rank);
     take_gpus(rank, gpus, *evidence);
     rank.event.evidence = std::move(evidence);
   }

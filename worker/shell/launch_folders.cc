@@ -9,11 +9,11 @@
 #include <utility>
 
 #include <absl/strings/match.h>
-#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/strip.h>
 
 #include "common/absl_view.h"
+#include "common/canonical_number.h"
 #include "common/errno_status.h"
 #include "common/escape.h"
 #include "worker/shell/program_dumps.h"
@@ -33,15 +33,8 @@ constexpr char kLogSuffix[] = ".log";
 constexpr size_t kFoldersFoundMax = 100'000;
 constexpr size_t kShownNameBytesMax = 128;
 
-// Accepts only numbers as StrCat writes them: "007" belongs to something else.
-template <class T>
-bool parse_number(absl::string_view text, T* number) {
-  return absl::SimpleAtoi(text, number) && absl::StrCat(*number) == text;
-}
-
 bool is_number(absl::string_view text) {
-  int32_t number = 0;
-  return parse_number(text, &number) && number >= 0;
+  return canonical_number<int32_t>(sv(text)).value_or(-1) >= 0;
 }
 
 bool is_ours(absl::string_view name) {
@@ -86,11 +79,11 @@ std::string LaunchFolders::page_path(const LaunchKey& launch, int32_t local_rank
 std::vector<LaunchKey> LaunchFolders::find() const {
   std::vector<std::pair<fs::file_time_type, LaunchKey>> found;
   for_each_folder(work_dir_, [&](const fs::path& job_folder, const std::string& job_name) {
-    uint64_t job = 0;
-    if (!parse_number(job_name, &job) || job == 0) return;
+    const uint64_t job = canonical_number<uint64_t>(job_name).value_or(0);
+    if (job == 0) return;
     for_each_folder(job_folder, [&](const fs::path& folder, const std::string& attempt_name) {
-      uint32_t attempt = 0;
-      if (!parse_number(attempt_name, &attempt) || attempt == 0) return;
+      const uint32_t attempt = canonical_number<uint32_t>(attempt_name).value_or(0);
+      if (attempt == 0) return;
       // This file is written at each start of the launch; the folder's own time changes with every
       // file in it.
       std::error_code error;

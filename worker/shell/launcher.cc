@@ -21,6 +21,7 @@
 #include "common/file_write.h"
 #include "common/progress_page.h"
 #include "common/self_stacks.h"
+#include "common/terminal_text.h"
 #include "common/variable_name.h"
 #include "worker/shell/program_dumps.h"
 #include "worker/shell/program_ports.h"
@@ -31,7 +32,23 @@ namespace {
 
 // An error message and its newline, for each requested line; longer ones are cut anyway.
 constexpr off_t kLineBytes = 4 << 10;
+// A progress bar is one line, of which each state is in the file: more is read if it leaves few
+// lines.
+constexpr off_t kTailBytesMax = 1 << 20;
 constexpr size_t kLastLineBytesMax = 512;
+
+// Returns the last states of the lines in the last `bytes` of a file of `size` bytes.
+std::vector<std::string> lines_at_end(int fd, off_t size, off_t bytes) {
+  std::string tail(static_cast<size_t>(std::clamp<off_t>(size, 0, bytes)), '\0');
+  const ssize_t got = pread(fd, tail.data(), tail.size(), size - static_cast<off_t>(tail.size()));
+  tail.resize(got > 0 ? static_cast<size_t>(got) : 0);
+  std::vector<std::string> lines;
+  for (const absl::string_view line : absl::StrSplit(tail, '\n')) {
+    const absl::string_view text = absl::StripTrailingAsciiWhitespace(av(last_state(sv(line))));
+    if (!is_blank(sv(text))) lines.push_back(printable_end(sv(text), kLastLineBytesMax));
+  }
+  return lines;
+}
 
 // Returns the third field of /proc/PID/stat, after a name in parentheses that may hold anything;
 // '?' if there is no such process.
@@ -147,7 +164,7 @@ absl::StatusOr<std::vector<std::string>> Launcher::arguments(const SpawnRank& re
   return program_arguments(spec, named);
 }
 
-absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request) const {
+absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request, int input_fd) const {
   const auto named = variables(request);
   if (!named.ok()) return named.status();
   auto words = arguments(request, *named);
@@ -173,6 +190,7 @@ absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request) const {
                 .log_path = folders_.log_path(request.key),
                 .umask = options_.rank_umask,
                 .open_files = options_.rank_open_files,
+                .input_fd = input_fd,
                 .cpus = cpus_of(request)});
 }
 
@@ -200,14 +218,10 @@ std::vector<std::string> Launcher::last_lines(const RankKey& key, size_t count_m
   absl::Cleanup close_fd = [fd] { close(fd); };
   const off_t size = lseek(fd, 0, SEEK_END);
   const off_t wanted = kLineBytes * static_cast<off_t>(count_max);
-  std::string tail(static_cast<size_t>(std::clamp<off_t>(size, 0, wanted)), '\0');
-  const ssize_t got = pread(fd, tail.data(), tail.size(), size - static_cast<off_t>(tail.size()));
-  tail.resize(got > 0 ? static_cast<size_t>(got) : 0);
-  std::vector<std::string> lines;
-  for (const absl::string_view line : absl::StrSplit(tail, '\n')) {
-    const absl::string_view text = absl::StripTrailingAsciiWhitespace(line);
-    if (!text.empty()) lines.push_back(printable(sv(text), kLastLineBytesMax));
-  }
+  std::vector<std::string> lines = lines_at_end(fd, size, wanted);
+  // The first of them may have begun before what was read.
+  if (lines.size() <= count_max && size > wanted && wanted < kTailBytesMax)
+    lines = lines_at_end(fd, size, kTailBytesMax);
   if (lines.size() > count_max)
     lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(count_max));
   return lines;

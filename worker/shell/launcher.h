@@ -49,9 +49,10 @@ class Launcher {
   const LocalCopies& local_copies() const { return local_copies_; }
 
   // Starts the rank and returns its pid. Called on the event loop's thread only: the kernel kills
-  // the rank when the calling thread ends. Returns NotFound or PermissionDenied if the program or
-  // its working directory is missing or not accessible.
-  absl::StatusOr<pid_t> launch(const SpawnRank& request) const;
+  // the rank when the calling thread ends. `input_fd`: the rank's standard input; -1: none. Returns
+  // NotFound or PermissionDenied if the program or its working directory is missing or not
+  // accessible.
+  absl::StatusOr<pid_t> launch(const SpawnRank& request, int input_fd = -1) const;
 
   // Returns the worker's GPUs.
   std::vector<Gpu> gpus() const;
@@ -67,7 +68,8 @@ class Launcher {
   // error if the page is absent, damaged or of another launch.
   absl::StatusOr<RankFigures> read_page(const RankKey& key, int32_t local_rank, pid_t pid) const;
 
-  // Returns the last non-empty lines of the rank's log, oldest first, made printable. Thread-safe.
+  // Returns the last states of the last lines of the rank's log that show something, oldest first,
+  // made printable: without colours, and of a long line its end. Thread-safe.
   std::vector<std::string> last_lines(const RankKey& key, size_t count_max) const;
   // Returns the last non-empty line of the rank's log, made printable, or "".
   std::string last_line(const RankKey& key) const;

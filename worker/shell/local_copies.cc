@@ -7,9 +7,10 @@
 #include <system_error>
 #include <utility>
 
-#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <spdlog/spdlog.h>
+
+#include "common/canonical_number.h"
 
 namespace muster::worker {
 namespace {
@@ -48,10 +49,9 @@ std::vector<std::string> LocalCopies::folders_but(StoreId store,
   fs::directory_iterator entry(root_, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    uint64_t job = 0;
-    if (name.starts_with(prefix) && absl::SimpleAtoi(name.substr(prefix.size()), &job) &&
-        !jobs.contains(JobId(job)))
-      folders.push_back(entry->path().string());
+    if (!name.starts_with(prefix)) continue;
+    const auto job = canonical_number<uint64_t>(name.substr(prefix.size()));
+    if (job && !jobs.contains(JobId(*job))) folders.push_back(entry->path().string());
   }
   return folders;
 }

@@ -40,6 +40,8 @@ struct WorkerOptions {
   std::string stack_trace_dir = "/tmp/debugging";  // MaxText's default
   std::string local_dir = "/dev/shm";              // see local_copies.h
   int32_t rank_series = daemon::kSeriesSample;     // see Metrics::Options
+  // Rank 0 of a program gets the standard input of this process.
+  bool passes_input = false;
   // OpenTelemetry collector; empty: OTEL_EXPORTER_OTLP_ENDPOINT
   std::string otlp_endpoint;
 };

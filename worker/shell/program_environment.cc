@@ -7,6 +7,7 @@
 
 #include "common/find_program.h"
 #include "daemon/endpoint.h"
+#include "worker/shell/exec_problem.h"
 
 namespace muster::worker {
 namespace {
@@ -81,6 +82,7 @@ absl::StatusOr<std::vector<std::string>> program_arguments(const JobSpec& spec,
       find_program(spec.command.front(), path == variables.end() ? kDefaultPath : path->second,
                    spec.working_directory);
   if (!program.ok()) return program.status();
+  if (auto status = check_interpreter_line(*program); !status.ok()) return status;
   std::vector<std::string> arguments = spec.command;
   arguments.front() = *std::move(program);
   return arguments;

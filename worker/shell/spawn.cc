@@ -19,6 +19,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/errno_status.h"
+#include "worker/shell/exec_problem.h"
 
 namespace muster::worker {
 namespace {
@@ -26,10 +27,11 @@ namespace {
 // The child's message through the pipe if it cannot become the program.
 struct ExecFailure {
   int error = 0;
-  int step = 0;  // index into kSteps
+  int step = 0;  // index into kSteps, or kExecStep
 };
-constexpr std::array<const char*, 3> kSteps = {"setting up the process",
-                                               "entering the working directory", "executing"};
+constexpr std::array<const char*, 2> kSteps = {"setting up the process",
+                                               "entering the working directory"};
+constexpr int kExecStep = 2;
 
 // Everything that the child needs, prepared before the fork: between fork and exec only
 // async-signal-safe calls are allowed, because other threads may have held locks.
@@ -38,7 +40,7 @@ struct Prepared {
   std::vector<char*> environment;
   const char* directory;
   int log_fd;
-  int null_fd;
+  int input_fd;
   int failure_fd;
   pid_t parent;
   mode_t umask;
@@ -116,7 +118,7 @@ void reset_signals() {
   if (setpgid(0, 0) != 0) fail(prepared, 0);
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail(prepared, 0);
   if (getppid() != prepared.parent) _exit(127);  // the worker died between fork and prctl
-  if (dup2(prepared.null_fd, STDIN_FILENO) < 0 || dup2(prepared.log_fd, STDOUT_FILENO) < 0 ||
+  if (dup2(prepared.input_fd, STDIN_FILENO) < 0 || dup2(prepared.log_fd, STDOUT_FILENO) < 0 ||
       dup2(prepared.log_fd, STDERR_FILENO) < 0) {
     fail(prepared, 0);
   }
@@ -128,7 +130,7 @@ void reset_signals() {
   if (setrlimit(RLIMIT_NOFILE, &prepared.open_files) != 0) fail(prepared, 0);
   if (chdir(prepared.directory) != 0) fail(prepared, 1);
   execve(prepared.arguments[0], prepared.arguments.data(), prepared.environment.data());
-  fail(prepared, 2);
+  fail(prepared, kExecStep);
 }
 
 // Waits until the child has become the program (the pipe closes) or reports its error.
@@ -142,6 +144,7 @@ absl::Status wait_for_exec(int fd, pid_t pid, const SpawnRequest& request) {
   waitpid(pid, nullptr, 0);
   if (got != static_cast<ssize_t>(sizeof(failure)))
     return absl::InternalError("the new process vanished");
+  if (failure.step == kExecStep) return exec_problem(failure.error, request.arguments[0]);
   const auto step = static_cast<size_t>(failure.step);
   const std::string& subject = step == 1 ? request.directory : request.arguments[0];
   return errno_status(failure.error, absl::StrCat(kSteps.at(step), " ", subject));
@@ -168,7 +171,7 @@ absl::StatusOr<pid_t> spawn(const SpawnRequest& request) {
                           pointers(request.environment),
                           request.directory.c_str(),
                           log_fd,
-                          null_fd,
+                          request.input_fd >= 0 ? request.input_fd : null_fd,
                           failure_pipe[1],
                           getpid(),
                           request.umask,

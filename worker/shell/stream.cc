@@ -12,6 +12,7 @@
 #include "common/port_range.h"
 #include "daemon/client_credentials.h"
 #include "daemon/limits.h"
+#include "daemon/valid_texts.h"
 #include "muster/v1/muster.grpc.pb.h"
 #include "worker/shell/thin_streams.h"
 
@@ -169,6 +170,7 @@ void CoordinatorStream::send(v1::WorkerMessage message) {
     close("the coordinator takes no messages");
     return;
   }
+  daemon::make_texts_valid(message);
   outbox_.push_back(std::move(message));
   write_next();
 }

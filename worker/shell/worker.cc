@@ -153,7 +153,7 @@ void Worker::carry_out(const Disconnect& action) { stream_.close(action.reason);
 
 void Worker::carry_out(const SpawnRank& action) {
   rendezvous_->forget_scope(action.key.launch());
-  const auto pid = launcher_.launch(action);
+  const auto pid = launch(action);
   if (!pid.ok()) {
     spdlog::error("{} could not be started: {}", to_string(action.key),
                   std::string(pid.status().message()));
@@ -168,6 +168,14 @@ void Worker::carry_out(const SpawnRank& action) {
   logs_.add(action.key, launcher_.folders().log_path(action.key));
   stack_tracer_.begin(action.key.launch(), action.launch->spec);
   pending_.emplace_back(RankStarted{action.key, *pid});
+}
+
+absl::StatusOr<pid_t> Worker::launch(const SpawnRank& action) {
+  const bool gets_input =
+      input_ && action.key.rank == Rank(0) && !action.launch->spec.command.empty();
+  if (!gets_input) return launcher_.launch(action);
+  if (auto status = input_->prepare(); !status.ok()) return status;
+  return launcher_.launch(action, input_->fd());
 }
 
 void Worker::carry_out(const SignalRank& action) {

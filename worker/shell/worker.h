@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -28,6 +29,7 @@
 #include "worker/shell/options.h"
 #include "worker/shell/output_watch.h"
 #include "worker/shell/program_ports.h"
+#include "worker/shell/rank_input.h"
 #include "worker/shell/reaper.h"
 #include "worker/shell/rendezvous_server.h"
 #include "worker/shell/stack_reader.h"
@@ -71,6 +73,7 @@ class Worker {
   void carry_out(const Connect& action);
   void carry_out(const Disconnect& action);
   void carry_out(const SpawnRank& action);
+  absl::StatusOr<pid_t> launch(const SpawnRank& action);
   void carry_out(const SignalRank& action);
   void carry_out(const ReadPages& action);
   void carry_out(const ReadStacks& action);
@@ -117,6 +120,7 @@ class Worker {
   uint64_t gpu_changes_ = 0;     // GpuReport::changes at the time of the last GpusChanged
   bool gpus_are_silent_ = false;
   Launcher launcher_;
+  std::optional<RankInput> input_;  // none: ranks have none
   Reaper reaper_;
   Metrics metrics_;
   LogShipper logs_;

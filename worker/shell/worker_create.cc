@@ -1,6 +1,5 @@
 // Checks of the worker's options and environment before it runs.
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -22,7 +21,9 @@
 #include "common/errno_status.h"
 #include "common/escape.h"
 #include "common/file_write.h"
+#include "common/host_name.h"
 #include "common/limits.h"
+#include "common/usable_cpus.h"
 #include "common/version.h"
 #include "daemon/client_credentials.h"
 #include "daemon/endpoint.h"
@@ -34,21 +35,30 @@
 namespace muster::worker {
 namespace {
 
+bool is_name_character(char c) {
+  return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
+}
+
+// A host's name may have characters that a worker's name, a metric label, must not have.
+std::string worker_name_of_host(std::string host) {
+  for (char& c : host)
+    if (!is_name_character(c)) c = '-';
+  return host.substr(0, kNameBytesMax);
+}
+
 std::string name_of(const WorkerOptions& options) {
-  return options.name.empty() ? daemon::host_name() : options.name;
+  return options.name.empty() ? worker_name_of_host(host_name()) : options.name;
 }
 
 // Returns an address at which other machines reach this worker's ranks: a wildcard is no address to
 // connect to.
 std::string reachable_host(const daemon::Endpoint& endpoint) {
   const bool wildcard = endpoint.host == "0.0.0.0" || endpoint.host == "::";
-  return wildcard ? daemon::host_name() : endpoint.host;
+  return wildcard ? host_name() : endpoint.host;
 }
 
 absl::Status check_name(const std::string& name) {
-  const bool ok = std::all_of(name.begin(), name.end(), [](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
-  });
+  const bool ok = std::all_of(name.begin(), name.end(), is_name_character);
   if (ok && !name.empty() && name.size() <= kNameBytesMax) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("--name=", printable(name, kNameBytesMax),
                                                  ": must be 1 to ", kNameBytesMax,
@@ -141,12 +151,7 @@ absl::Status lock_work_dir(const std::string& work_dir) {
 
 // Returns a slot's share of the cores, however many ranks run now: jobs that share the node are
 // independent, and a job's speed must not depend on its neighbours.
-int32_t cores_per_slot(int32_t slots) {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  const int count = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
-  return std::max(1, count / slots);
-}
+int32_t cores_per_slot(int32_t slots) { return std::max(1, usable_cpus() / slots); }
 
 std::vector<std::string> current_environment() {
   std::vector<std::string> result;
@@ -221,7 +226,9 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<GpuWatch> gpus,
                     [this](const LaunchKey& launch) { return ranks_to_trace(launch); }),
       node_checker_(context_, std::move(checker),
                     [this](NodeCheckDone done) { handle(with_gpus(std::move(done))); }),
-      proc_root_(options.proc_root) {}
+      proc_root_(options.proc_root) {
+  if (options.passes_input) input_.emplace(STDIN_FILENO);
+}
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& wanted) {
   if (auto status = check_name(name_of(wanted)); !status.ok()) return status;
@@ -309,7 +316,7 @@ absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint
       CoreOptions{.name = WorkerName(name_of(options)),
                   .incarnation = incarnation_,
                   .version = kVersion,
-                  .host = daemon::host_name(),
+                  .host = host_name(),
                   .slots = options.slots,
                   .rendezvous_address = reachable.to_string(),
                   .program_ports = program_ports_ ? program_ports_->range() : PortRange{},

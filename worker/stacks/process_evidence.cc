@@ -163,9 +163,23 @@ OomKillCounter OomKillCounter::of(const std::string& proc_root, const std::strin
   OomKillCounter counter;
   for (const MemoryGroup& group : memory_groups(proc_root, cgroup_root, pid)) {
     std::string path = group.file(group.files->events);
-    if (kills_in(path) >= 0) counter.path_ = std::move(path);
+    if (kills_in(path) < 0) continue;
+    counter.path_ = std::move(path);
+    counter.limit_name_ = group.files->limits[0];
+    counter.root_length_ = group.root.size();
   }
   return counter;
+}
+
+uint64_t OomKillCounter::limit() const {
+  uint64_t smallest = 0;
+  std::string folder = path_;
+  for (int level = 0; level < kGroupLevelsMax && folder.size() > root_length_; ++level) {
+    folder.resize(folder.rfind('/'));
+    const uint64_t found = number_in(folder + limit_name_);
+    if (found > 0 && found < kLimitMax && (smallest == 0 || found < smallest)) smallest = found;
+  }
+  return smallest;
 }
 
 int64_t OomKillCounter::count() const { return path_.empty() ? -1 : kills_in(path_); }

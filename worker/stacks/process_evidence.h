@@ -37,9 +37,14 @@ class OomKillCounter {
 
   // Returns the count; -1 if it is not available or the group no longer exists.
   int64_t count() const;
+  // Returns the smallest memory limit of the group and its ancestors, in bytes; 0: none, or the
+  // group is gone. Works after the process has ended.
+  uint64_t limit() const;
 
  private:
-  std::string path_;  // file with the line "oom_kill N"
+  std::string path_;        // file with the line "oom_kill N"
+  std::string limit_name_;  // "/memory.max"
+  size_t root_length_ = 0;  // the part of path_ that is the hierarchy's root
 };
 
 }  // namespace muster::worker

@@ -264,10 +264,10 @@ Fault fault_of(const RankExit& exit, const WorkerName& worker, int64_t unix_ns) 
   const std::string how =
       exit.signal > 0 ? absl::StrCat("was killed by ", signal_text(exit.signal))
                       : absl::StrCat("exited with code ", exit.exit_code, av(meaning_of(exit)));
-  // A killed rank does not report its signal, so the newest line of its output is unrelated. A rank
-  // that aborts has just printed the reason.
+  // A killed rank does not report its signal, so the newest line of its output is unrelated, unless
+  // the worker knows the cause. A rank that aborts has just printed the reason.
   const bool has_detail =
-      (exit.signal == 0 || exit.signal == kSigabrt || exit.cause == ExitCause::kGpuFault) &&
+      (exit.signal == 0 || exit.signal == kSigabrt || exit.cause != ExitCause::kUnknown) &&
       !exit.detail.empty();
   fault.message = absl::StrCat("rank ", exit.rank.value(), " on ", worker.value(), " ", how, " ",
                                progress_text(exit.last_step), has_detail ? ": " : "",

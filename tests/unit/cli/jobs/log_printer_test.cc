@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <poll.h>
+#include <stdlib.h>
 
 #include <thread>
 
@@ -120,6 +121,80 @@ TEST_F(LogPrinterTest, ControlCharactersOfARankAreEscapedOnATerminal) {
   printer.finish();
   EXPECT_EQ(terminal.text(), "a\tb \\x1b[2J\n");
   EXPECT_EQ(notices_.text(), "[rank 1] to a file \x1b[2J\n");
+}
+
+TEST_F(LogPrinterTest, ColoursSurviveOnATerminalAndNothingElseDoes) {
+  setenv("TERM", "xterm", 1);
+  unsetenv("NO_COLOR");
+  const PseudoTerminal terminal(80);
+  Output screen(terminal.fd());
+  LogPrinter printer(screen, notice_output_, {});
+  printer.take(chunk(1, 0, 0, "\x1b[1;32mgreen\x1b[0m \x1b]0;title\x07 \x1b[2J \x1b[6n\n"));
+  printer.finish();
+  EXPECT_EQ(terminal.text(),
+            "\x1b[1;32mgreen\x1b[0m \\x1b]0;title\\x07 \\x1b[2J \\x1b[6n\x1b[0m\n");
+}
+
+TEST_F(LogPrinterTest, JsonHasNoColours) {
+  LogPrinter printer(output_, notice_output_, {.main_rank = -1, .json = true});
+  printer.take(chunk(1, 0, 0, "\x1b[31mred\x1b[0m\r\x1b[32m100%\x1b[0m\n"));
+  printer.finish();
+  EXPECT_EQ(out_.text(), "{\"attempt\":1,\"job\":0,\"line\":\"100%\",\"rank\":0}\n");
+}
+
+TEST_F(LogPrinterTest, ALogKeepsTheLastStateOfALine) {
+  LogPrinter printer(output_, notice_output_, options(-1));
+  printer.take(chunk(1, 0, 0, "start\r\n\r 10%\r 20%\r 30%"));
+  printer.take(chunk(1, 0, 23, "\r100%\ndone\n\r 1 left"));
+  printer.finish();
+  EXPECT_EQ(out_.text(), "[rank 0] start\n[rank 0] 100%\n[rank 0] done\n[rank 0]  1 left\n");
+  EXPECT_EQ(notices_.text(),
+            "muster: 3 earlier states of lines with carriage returns (progress bars) were "
+            "replaced; the ranks' log files have them\n");
+}
+
+// A bar that never ends its line: its newest state is shown at most once a second and rank.
+TEST_F(LogPrinterTest, ALiveOutputShowsTheNewestStateOnceASecond) {
+  LogPrinter printer(output_, notice_output_, {.main_rank = 0, .live = true});
+  std::string bar;
+  uint64_t bytes = 0;
+  const auto began = monotonic_now();
+  for (int step = 0; step < 125; ++step) {
+    const std::string state = "\r " + std::to_string(step) + "/125";
+    for (int32_t rank = 0; rank < 2; ++rank) printer.take(chunk(1, rank, bytes, state));
+    bytes += state.size();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  const auto seconds = to_seconds(monotonic_now() - began);
+  const std::string live = out_.text();
+  EXPECT_GE(std::count(live.begin(), live.end(), '\n'), 1) << live;
+  EXPECT_LE(std::count(live.begin(), live.end(), '\n'), static_cast<int>(seconds)) << live;
+  EXPECT_THAT(live, testing::StartsWith(" 0/125\n "));
+  printer.finish();
+  EXPECT_THAT(out_.text(), testing::EndsWith(" 124/125\n"));
+  EXPECT_THAT(notices_.text(), testing::HasSubstr("[rank 1]  124/125\n"));
+}
+
+// The prompt of a debugger has no newline.
+TEST_F(LogPrinterTest, ALiveOutputShowsAQuestion) {
+  LogPrinter printer(output_, notice_output_, {.main_rank = 0, .live = true});
+  printer.take(chunk(1, 0, 0, "(Pdb) "));
+  for (int i = 0; i < 500 && out_.text().empty(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(out_.text(), "(Pdb) ");
+  printer.take(chunk(1, 0, 6, "42\n"));
+  printer.finish();
+  EXPECT_EQ(out_.text(), "(Pdb) 42\n") << "the rest of the line follows it";
+  EXPECT_EQ(notices_.text(), "");
+}
+
+TEST_F(LogPrinterTest, AnOpenLineIsClosedBeforeANotice) {
+  LogPrinter printer(output_, output_, {.main_rank = 0, .live = true});
+  printer.take(chunk(1, 0, 0, "\r 10%"));
+  printer.notice("RUNNING");
+  printer.take(chunk(1, 0, 5, "\r 20%\n"));
+  printer.finish();
+  EXPECT_THAT(out_.text(), testing::StartsWith(" 10%\nmuster: RUNNING\n 20%\n"));
 }
 
 TEST_F(LogPrinterTest, AClosedReaderIsDetected) {

@@ -99,6 +99,18 @@ TEST_F(RunFolderTest, ARejectedJobKeepsTheUsersEmptyFolders) {
   }
 }
 
+TEST_F(RunFolderTest, OtherNamesAreNeitherCountedNorRemoved) {
+  const std::vector<std::string> others = {"1", "00001", "+0002", "9999999 ", "0000", "0003.bak"};
+  for (const std::string& other : others) fs::create_directories(output_ + "/muster/" + other);
+  for (int i = 0; i < kRunsKeptMax + 2; ++i) {
+    const auto run = RunFolder::create(output_);
+    ASSERT_TRUE(run.ok()) << run.status();
+    if (i == 0) EXPECT_EQ(fs::path((*run)->path()).filename(), "0001");
+  }
+  for (const std::string& other : others)
+    EXPECT_TRUE(fs::exists(output_ + "/muster/" + other)) << other;
+}
+
 TEST_F(RunFolderTest, ConcurrentDiscardsAdmitOneCallAtATime) {
   std::atomic<int> holders{0}, calls{0};
   const auto call = [&] {

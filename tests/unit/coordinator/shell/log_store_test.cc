@@ -212,11 +212,15 @@ TEST_F(LogStoreTest, ForgottenLogsAreRemovedAndFollowersNotified) {
 TEST_F(LogStoreTest, RemovesLeftoversOfAnEarlierRun) {
   EXPECT_TRUE(store_.append(kWriter, kJob, kFirst, kRank, 0, "kept").ok());
   std::filesystem::create_directories(folder_.path() + "/2/1");
-  std::filesystem::create_directories(folder_.path() + "/notes");
+  const std::vector<std::string> others = {"0002", "+3", "-4", "5 ", "notes", "0x7"};
+  for (const std::string& other : others)
+    std::filesystem::create_directories(folder_.path() + "/" + other);
   LogStore(folder_.path(), kBytesMax).remove_all_but({kJob});
   EXPECT_EQ(all(), "kept");
   EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/2"));
-  EXPECT_TRUE(std::filesystem::exists(folder_.path() + "/notes")) << "not a folder of a job";
+  for (const std::string& other : others)
+    EXPECT_TRUE(std::filesystem::exists(folder_.path() + "/" + other))
+        << other << ": not a folder of a job";
 }
 
 TEST_F(LogStoreTest, RefusesLaunchesItDoesNotKnow) {

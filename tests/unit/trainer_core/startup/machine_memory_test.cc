@@ -16,7 +16,9 @@ class MachineMemory : public testing::Test {
     write_file(folder_.file(name), text);
   }
   std::optional<uint64_t> available() const {
-    return available_memory({.proc = folder_.file("proc"), .cgroup = folder_.file("cgroup")});
+    const auto found =
+        available_memory({.proc = folder_.file("proc"), .cgroup = folder_.file("cgroup")});
+    return found ? std::optional(found->bytes) : std::nullopt;
   }
 
   TempFolder folder_;

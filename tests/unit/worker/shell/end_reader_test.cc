@@ -97,6 +97,58 @@ TEST_F(EndReaderTest, TheKernelLogShowsKillsForMemory) {
   EXPECT_EQ(events[2].cause, ExitCause::kUnknown);
 }
 
+// A rank that the kernel killed for memory contains so, with the limit, in place of its last line.
+TEST_F(EndReaderTest, ARankKilledForMemoryHasTheCauseOnItsLine) {
+  const auto put = [&](const std::string& path, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(folder.file(path)).parent_path());
+    write_file(folder.file(path), text);
+  };
+  put("proc/4711/cgroup", "0::/job\n");
+  put("cgroup/job/memory.events", "oom_kill 1\n");
+  const OomKillCounter counter =
+      OomKillCounter::of(folder.file("proc"), folder.file("cgroup"), 4711);
+  struct {
+    const char* name;
+    int signal;
+    int32_t exit_code;
+    bool of_program;
+    bool was_killed;
+    int64_t kills_before;
+    const char* limit;
+    const char* detail;
+  } const cases[] = {
+      {"killed at its limit", SIGKILL, -1, true, false, 0, "314572800\n",
+       "out of memory (cgroup limit 300 MiB)"},
+      {"the trainer's rank", SIGKILL, -1, false, false, 0, "314572800\n",
+       "out of memory (cgroup limit 300 MiB)"},
+      {"killed without a limit", SIGKILL, -1, true, false, 0, "max\n",
+       "out of memory (no cgroup limit: the machine's memory is used up)"},
+      {"the command of a shell", 0, 137, true, false, 0, "67108864\n",
+       "out of memory (cgroup limit 64 MiB)"},
+      {"a kill before its start", SIGKILL, -1, true, false, 1, "314572800\n", "line 49"},
+      {"killed by the worker", SIGKILL, -1, true, true, 0, "314572800\n", "line 49"},
+      {"another end", 0, 1, true, false, 0, "314572800\n", "line 49"},
+      {"another signal", SIGSEGV, -1, true, false, 0, "314572800\n", "line 49"},
+  };
+  for (const auto& one : cases) {
+    put("cgroup/job/memory.max", one.limit);
+    EndedRank rank = ended(one.signal);
+    rank.event.exit_code = one.exit_code;
+    rank.of_program = one.of_program;
+    rank.was_killed = one.was_killed;
+    rank.oom_kills = counter;
+    rank.oom_kills_before = one.kills_before;
+    loop.restart();
+    const auto events =
+        read({.kernel_log = "/dev/null", .deadline = std::chrono::seconds(20)}, {rank});
+    ASSERT_THAT(events, SizeIs(1)) << one.name;
+    EXPECT_EQ(events[0].detail, one.detail) << one.name;
+    EXPECT_EQ(events[0].cause == ExitCause::kOutOfMemory, std::string(one.detail) != "line 49")
+        << one.name;
+    EXPECT_EQ(events[0].evidence->rank.last_lines.back(), "line 49") << one.name;
+  }
+}
+
 // GPUs of the fake library, as the worker's watch sees them.
 class EndReaderGpuTest : public EndReaderTest {
  protected:

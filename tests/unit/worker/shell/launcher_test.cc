@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <absl/strings/str_cat.h>
+
 #include "common/progress_page.h"
 #include "tests/unit/worker/shell/shell_fixture.h"
 
@@ -187,8 +189,41 @@ TEST_F(LauncherTest, TheLastLineIsPrintable) {
   EXPECT_EQ(last_of("\n\n"), "");
   EXPECT_EQ(last_of("one\ntwo\n\n"), "two");
   EXPECT_EQ(last_of("no newline"), "no newline");
-  EXPECT_EQ(last_of("a\n\x1b[31mred\xff\n"), R"(\x1b[31mred\xff)");
+  EXPECT_EQ(last_of("a\n\x1b[31mred\x01\xff\n"), R"(red\x01\xff)");
   EXPECT_LE(last_of(std::string(1 << 20, 'x')).size(), 600U);
+}
+
+// The fault that was reported: the last words of a rank were the oldest states of its progress bar.
+TEST_F(LauncherTest, TheLastLinesAreTheLastStates) {
+  const Launcher subject = launcher("/x");
+  std::filesystem::create_directories(subject.folders().folder(key.launch()));
+  std::string bar;
+  for (int step = 0; step < 20'000; ++step)
+    bar += absl::StrCat("\r ", step / 200, "%|", std::string(8, '#'), "| ", step, "/20000");
+  struct {
+    const char* name;
+    std::string log;
+    std::vector<std::string> last;
+  } const cases[] = {
+      {"a bar and an error",
+       "start\n" + bar + "\nRuntimeError: boom\n",
+       {"start", " 99%|########| 19999/20000", "RuntimeError: boom"}},
+      {"a bar without an end", "start\n" + bar, {"start", " 99%|########| 19999/20000"}},
+      {"a bar that is erased", "\r 50%|##  |\r          \rValueError: x\n", {"ValueError: x"}},
+      {"an error behind the bar",
+       "\r 50%|## |\r 60%|## |Traceback (most recent call last):\n",
+       {" 60%|## |Traceback (most recent call last):"}},
+      {"colours", "\x1b[1;31mError\x1b[0m: \x1b[4mno\x1b[0m file\n\x1b[?25h", {"Error: no file"}},
+      {"Windows' line ends", "one\r\ntwo\r\n", {"one", "two"}},
+      {"rich", "\r\x1b[2K Working 10%\r\x1b[2K Working 20%\x1b[?25h\r\n", {" Working 20%"}},
+      {"a long line",
+       std::string(5'000, 'x') + " the reason\n",
+       {"…" + std::string(498, 'x') + " the reason"}},
+  };
+  for (const auto& one : cases) {
+    std::ofstream(subject.folders().log_path(key), std::ios::binary) << one.log;
+    EXPECT_EQ(subject.last_lines(key, 20), one.last) << one.name;
+  }
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ TEST(LocalCopies, OfOtherStoresUsersAndPeopleStay) {
   const std::string four = copies.folder(StoreId(9), JobId(4));
   for (const std::string& folder :
        {three, four, copies.folder(StoreId(9), JobId(30)), copies.folder(StoreId(91), JobId(4)),
-        root.file("muster-77777-9-4"), three + "x", root.file("psm_123")})
+        root.file("muster-77777-9-4"), three + "x", root.file("psm_123"),
+        root.file("muster-" + std::to_string(geteuid()) + "-9-04")})
     fs::create_directories(folder + "/120-00000000000000ff");
   EXPECT_THAT(copies.folders_but(StoreId(9), {JobId(3)}),
               UnorderedElementsAre(four, copies.folder(StoreId(9), JobId(30))));

@@ -205,7 +205,8 @@ TEST_F(WorkerProcessTest, FailuresNameTheFileAndTheReason) {
   absent.arguments[0] = folder / "absent";
   auto pid = spawn(absent);
   ASSERT_FALSE(pid.ok());
-  EXPECT_THAT(std::string(pid.status().message()), HasSubstr("executing " + absent.arguments[0]));
+  EXPECT_THAT(std::string(pid.status().message()),
+              HasSubstr("there is no program " + absent.arguments[0]));
   EXPECT_EQ(pid.status().code(), absl::StatusCode::kNotFound);
 
   SpawnRequest elsewhere = request("exit 0");

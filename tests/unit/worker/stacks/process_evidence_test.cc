@@ -83,6 +83,26 @@ TEST_F(ControlGroupTest, CountsKillsInVersionOneWithAnEmptyVersionTwo) {
   EXPECT_EQ(counter().count(), 5);
 }
 
+TEST_F(ControlGroupTest, TheLimitIsTheTightestOnTheWayToTheRoot) {
+  cgroup_of_7("0::/jobs/7/rank\n");
+  file("cgroup/jobs/7/rank/memory.events", "oom_kill 0\n");
+  const OomKillCounter kills = counter();
+  EXPECT_EQ(kills.limit(), 0U);
+  file("cgroup/jobs/7/rank/memory.max", "max\n");
+  file("cgroup/jobs/7/memory.max", "314572800\n");
+  file("cgroup/jobs/memory.max", "629145600\n");
+  EXPECT_EQ(kills.limit(), uint64_t{300} << 20);
+  file("cgroup/memory.max", "1048576\n");
+  EXPECT_EQ(kills.limit(), uint64_t{1} << 20);
+  EXPECT_EQ(OomKillCounter().limit(), 0U);
+  cgroup_of_7("4:memory:/box\n");
+  file("cgroup/memory/box/memory.oom_control", "oom_kill 5\n");
+  file("cgroup/memory/box/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(counter().limit(), 0U) << "version 1 writes no limit as a huge number";
+  file("cgroup/memory/memory.limit_in_bytes", "67108864\n");
+  EXPECT_EQ(counter().limit(), uint64_t{64} << 20);
+}
+
 TEST_F(ControlGroupTest, NoKillsToCount) {
   EXPECT_EQ(counter().count(), -1);
   cgroup_of_7("0::/../../etc\nbroken\n");

@@ -215,6 +215,35 @@ TEST(RestartPolicy, SaysHowARankEnded) {
   EXPECT_EQ(exit_code_of(Fault{}), 1);
 }
 
+// The kernel's reason, which the worker has found, is on the line of the rank.
+TEST(RestartPolicy, ALineOfAKilledRankHasItsCause) {
+  struct {
+    int32_t exit_code;
+    int32_t signal;
+    const char* detail;
+    ExitCause cause;
+    const char* line;
+  } const cases[] = {
+      {-1, 9, "out of memory (cgroup limit 300 MiB)", ExitCause::kOutOfMemory,
+       "was killed by signal 9 (SIGKILL) after 17 steps: out of memory (cgroup limit 300 MiB)"},
+      {-1, 9, "out of memory (no cgroup limit: the machine's memory is used up)",
+       ExitCause::kOutOfMemory,
+       "was killed by signal 9 (SIGKILL) after 17 steps: out of memory (no cgroup limit: the "
+       "machine's memory is used up)"},
+      {137, 0, "out of memory (cgroup limit 64 MiB)", ExitCause::kOutOfMemory,
+       "exited with code 137 after 17 steps: out of memory (cgroup limit 64 MiB)"},
+      {-1, 7, "GPU 3 was lost", ExitCause::kGpuFault,
+       "was killed by signal 7 (SIGBUS) after 17 steps: GPU 3 was lost"},
+      {-1, 9, "a line of its output", ExitCause::kUnknown,
+       "was killed by signal 9 (SIGKILL) after 17 steps"},
+      {-1, 9, "", ExitCause::kOutOfMemory, "was killed by signal 9 (SIGKILL) after 17 steps"},
+  };
+  for (const auto& one : cases) {
+    const RankExit exit{Rank(2), one.exit_code, one.signal, 17, one.detail, one.cause, true};
+    EXPECT_EQ(fault_of(exit, WorkerName("n"), 0).message, std::string("rank 2 on n ") + one.line);
+  }
+}
+
 TEST(RestartPolicy, EverySignalHasItsName) {
   EXPECT_EQ(fault_of({Rank(0), -1, 3, 1, ""}, WorkerName("n"), 0).message,
             "rank 0 on n was killed by signal 3 (SIGQUIT) after 1 step");

@@ -1,0 +1,19 @@
+#include "common/host_name.h"
+
+#include <unistd.h>
+
+#include <array>
+
+#include <climits>
+
+#include "common/escape.h"
+
+namespace muster {
+
+std::string host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "localhost";
+  return valid_utf8(name.data());
+}
+
+}  // namespace muster

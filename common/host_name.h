@@ -1,0 +1,12 @@
+// The name of this machine.
+#pragma once
+
+#include <string>
+
+namespace muster {
+
+// Returns the machine's name as valid UTF-8, with invalid bytes as \xff: the kernel takes any bytes
+// for a name. "localhost" if it has none.
+std::string host_name();
+
+}  // namespace muster

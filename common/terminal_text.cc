@@ -1,0 +1,207 @@
+#include "common/terminal_text.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/escape.h"
+
+namespace muster {
+namespace {
+
+constexpr char kEscape = '\x1b';
+constexpr char kBell = '\x07';
+constexpr std::string_view kReset = "\x1b[0m";
+// The largest string of a sequence.
+constexpr size_t kSequenceBytesMax = 4096;
+
+bool is_in(char c, char first, char last) { return c >= first && c <= last; }
+
+// Returns the length of a CSI sequence: parameters, intermediate bytes and a final byte.
+size_t control_sequence_bytes(std::string_view text) {
+  size_t at = 2;
+  while (at < text.size() && is_in(text[at], '\x30', '\x3F')) ++at;
+  while (at < text.size() && is_in(text[at], '\x20', '\x2F')) ++at;
+  if (at == text.size()) return at;
+  return is_in(text[at], '\x40', '\x7E') ? at + 1 : at;
+}
+
+// Returns the length of a string sequence, which BEL or ESC \ ends. Of one without its end only the
+// introducer counts: what follows may be text.
+size_t string_sequence_bytes(std::string_view text) {
+  for (size_t at = 2; at < std::min(text.size(), kSequenceBytesMax); ++at) {
+    if (text[at] == kBell) return at + 1;
+    if (text[at] == kEscape) return at + 1 < text.size() && text[at + 1] == '\\' ? at + 2 : 2;
+  }
+  return 2;
+}
+
+// Returns the length of the sequence at the start of `text`, which begins with an escape.
+size_t sequence_bytes(std::string_view text) {
+  if (text.size() < 2) return text.size();
+  switch (text[1]) {
+    case '[':
+      return control_sequence_bytes(text);
+    case ']':
+    case 'P':
+    case 'X':
+    case '^':
+    case '_':
+      return string_sequence_bytes(text);
+    default:
+      break;
+  }
+  size_t at = 1;
+  while (at < text.size() && is_in(text[at], '\x20', '\x2F')) ++at;
+  return at < text.size() && is_in(text[at], '\x30', '\x7E') ? at + 1 : at;
+}
+
+bool has_only(std::string_view text, std::string_view allowed) {
+  return text.find_first_not_of(allowed) == std::string_view::npos;
+}
+
+// Whether a sequence sets colours or weight: "\x1b[1;31m".
+bool is_colour(std::string_view sequence) {
+  return sequence.starts_with("\x1b[") && sequence.ends_with('m') &&
+         has_only(sequence.substr(2, sequence.size() - 3), "0123456789;:");
+}
+
+// Whether a sequence moves within a progress bar: it is meaningless where lines are printed.
+bool is_bars(std::string_view sequence) {
+  if (sequence == "\x1b[?25l" || sequence == "\x1b[?25h") return true;
+  return sequence.size() > 2 && sequence.starts_with("\x1b[") &&
+         std::string_view("KABGCD").find(sequence.back()) != std::string_view::npos &&
+         has_only(sequence.substr(2, sequence.size() - 3), "0123456789");
+}
+
+// Calls text(part) and sequence(part) for the parts of `all`, in order.
+template <class Text, class Sequence>
+void for_each_part(std::string_view all, const Text& text, const Sequence& sequence) {
+  while (!all.empty()) {
+    const size_t plain = std::min(all.find(kEscape), all.size());
+    if (plain > 0) text(all.substr(0, plain));
+    all.remove_prefix(plain);
+    if (all.empty()) return;
+    const size_t size = sequence_bytes(all);
+    sequence(all.substr(0, size));
+    all.remove_prefix(size);
+  }
+}
+
+}  // namespace
+
+std::string without_escapes(std::string_view text) {
+  std::string out;
+  for_each_part(
+      text, [&](std::string_view part) { out += part; }, [](std::string_view) {});
+  return out;
+}
+
+std::string for_terminal(std::string_view text, bool colours) {
+  std::string out;
+  bool is_coloured = false;
+  for_each_part(
+      text, [&](std::string_view part) { out += escape_controls(part); },
+      [&](std::string_view part) {
+        if (is_colour(part)) {
+          if (colours) out += part;
+          is_coloured = colours;
+        } else if (!is_bars(part)) {
+          out += escape_controls(part);
+        }
+      });
+  if (is_coloured) out += kReset;
+  return out;
+}
+
+bool is_blank(std::string_view text) {
+  bool blank = true;
+  for_each_part(
+      text, [&](std::string_view part) { blank = blank && has_only(part, " \t\r"); },
+      [](std::string_view) {});
+  return blank;
+}
+
+std::string_view last_state(std::string_view line) {
+  std::string_view rest = line;
+  while (true) {
+    const size_t at = rest.rfind('\r');
+    const std::string_view state = at == std::string_view::npos ? rest : rest.substr(at + 1);
+    if (!is_blank(state)) return state;
+    if (at == std::string_view::npos) return line.substr(line.rfind('\r') + 1);
+    rest = rest.substr(0, at);
+  }
+}
+
+std::string printable_end(std::string_view text, size_t bytes_max) {
+  constexpr std::string_view kCut = "…";
+  const std::string plain = without_escapes(text);
+  // Each byte becomes up to four: room for all of the end.
+  const size_t from = plain.size() > bytes_max ? plain.size() - bytes_max : 0;
+  std::string line = printable(std::string_view(plain).substr(from), 4 * bytes_max + kCut.size());
+  if (from == 0 && line.size() <= bytes_max) return line;
+  size_t cut = line.size() - std::min(line.size(), bytes_max - kCut.size());
+  // Not within a character.
+  while (cut < line.size() && (static_cast<uint8_t>(line[cut]) & 0xC0) == 0x80) ++cut;
+  return std::string(kCut) + line.substr(cut);
+}
+
+void LineStates::end_state() {
+  if (is_blank(current_)) {
+    account_.replaced_bytes += current_.size();
+  } else {
+    if (!shown_.empty()) ++account_.replaced;
+    account_.replaced_bytes += shown_.size();
+    shown_ = current_;
+  }
+  current_.clear();
+  has_return_ = true;
+}
+
+std::string LineStates::end_line() {
+  const bool keeps_current = shown_.empty() || !is_blank(current_);
+  std::string line = std::move(keeps_current ? current_ : shown_);
+  const std::string& other = keeps_current ? shown_ : current_;
+  if (keeps_current && !other.empty()) ++account_.replaced;
+  account_.replaced_bytes += other.size();
+  account_.kept_bytes += line.size();
+  ++account_.lines;
+  current_.clear();
+  shown_.clear();
+  has_return_ = false;
+  return line;
+}
+
+std::vector<std::string> LineStates::add(std::string_view data, size_t line_bytes_max) {
+  std::vector<std::string> lines;
+  while (!data.empty()) {
+    const size_t room = line_bytes_max - std::min(line_bytes_max, current_.size());
+    const size_t end = std::min(data.find_first_of("\r\n"), data.size());
+    const size_t taken = std::min(end, room);
+    current_ += data.substr(0, taken);
+    data.remove_prefix(taken);
+    if (current_.size() >= line_bytes_max && taken < end) {
+      lines.push_back(end_line());
+      continue;
+    }
+    if (data.empty()) break;
+    ++account_.ends;
+    if (data.front() == '\n') {
+      lines.push_back(end_line());
+    } else {
+      end_state();
+    }
+    data.remove_prefix(1);
+  }
+  return lines;
+}
+
+std::string_view LineStates::state() const {
+  return shown_.empty() || !is_blank(current_) ? current_ : shown_;
+}
+
+std::string LineStates::finish() {
+  if (current_.empty() && shown_.empty()) return "";
+  return end_line();
+}
+
+}  // namespace muster
