@@ -102,7 +102,7 @@ class BadFiles(MusterTest):
 
     def test_sequence_longer_than_the_data(self):
         self.make_data()
-        self.refused(self.data_args("long", "max_target_length=4000000"), "max_target_length", "4000000")
+        self.refused(self.data_args("long", "max_target_length=400000"), "max_target_length", "400000")
 
     def test_truncated_shard_is_named_with_the_offset(self):
         self.make_data()
