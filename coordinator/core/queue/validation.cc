@@ -10,6 +10,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/absl_view.h"
+#include "common/object_url.h"
 #include "common/variable_name.h"
 
 namespace muster::coordinator {
@@ -146,6 +147,8 @@ absl::Status check_form(std::string_view field, std::string_view value, const Te
     case TextForm::kLine:
       return check_line(field, value, rule.bytes_max);
     case TextForm::kAbsolutePath:
+      // A run's output may be in an object store.
+      if (is_object_url(value)) return check_line(field, value, rule.bytes_max);
       return check_absolute_path(field, value, rule.bytes_max);
     case TextForm::kText:
       break;

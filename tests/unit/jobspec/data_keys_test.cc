@@ -1,7 +1,8 @@
 #include "jobspec/data_keys.h"
 
-#include <absl/strings/str_cat.h>
 #include <gmock/gmock.h>
+
+#include <absl/strings/str_cat.h>
 
 #include "jobspec/resolve.h"
 #include "tests/unit/jobspec/config_files.h"

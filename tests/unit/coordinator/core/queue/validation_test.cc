@@ -51,6 +51,8 @@ TEST(CheckSpec, NamesFieldValueAndWhatWouldBeRight) {
   spec = good_spec();
   spec.output_directory = "out";
   EXPECT_EQ(problem(spec), "spec.output_directory is \"out\": it must be an absolute path");
+  spec.output_directory = "s3://bucket/out";
+  EXPECT_EQ(problem(spec), "");
   spec = good_spec();
   spec.train_config_json = std::string((1 << 20) + 1, '{');
   EXPECT_THAT(problem(spec), testing::HasSubstr("spec.train_config_json"));
