@@ -1,5 +1,5 @@
-// A client of the coordinator for the commands. Calls have deadlines; error messages are sentences
-// for users.
+// A client of the coordinator for the commands. Calls other than streams have deadlines; error
+// messages are sentences for users.
 #pragma once
 
 #include <chrono>
@@ -22,8 +22,8 @@ namespace muster::cli {
 // under heavy load.
 constexpr Duration kCallDeadline = std::chrono::seconds(5);
 
-// Calls of the coordinator's API. Thread-safe. Each call blocks until the answer or its deadline,
-// or until stop().
+// Calls of the coordinator's API. Thread-safe. A call blocks until its answer, its deadline or
+// stop(). A stream has no deadline: it blocks until it ends or until stop().
 class Client {
  public:
   // Neither connects nor reads files: the first call does both. Each call reads certificates and

@@ -1,5 +1,6 @@
-// A rank's checkpoint counters since its attempt began. They are cumulative, so a lost or repeated
-// message does no harm. Plain memory: the struct is part of the progress page's layout.
+// A rank's checkpoint counters since its attempt began, and the state of its newest save. The
+// counters (saved, failed, stall_seconds) are cumulative, so a lost or repeated message does no
+// harm. Plain memory: the struct is part of the progress page's layout.
 #pragma once
 
 #include <array>

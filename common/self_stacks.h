@@ -1,5 +1,5 @@
 // Stack copies that a process makes of its own threads, for a watcher that is not allowed to trace
-// the process (Yama, seccomp, a missing capability). The watcher signals each thread, and the
+// the process (Yama, seccomp, a missing capability). The watcher signals the threads, and each
 // thread writes its registers and the used part of its stack into a file beside the progress page.
 // The watcher unwinds and symbolises these copies in the same way as copies that it makes itself.
 //
@@ -13,13 +13,14 @@
 //                                    `bytes` bytes of /proc/self/maps
 //
 // The watcher queues the header's signal with a number (sival_ptr): 2 x request, plus 1 to request
-// a copy of the map. A record that holds this request is complete. Only threads with a slot may be
-// signalled: the handler runs on an alternate stack, because computing threads may use the stack
-// pointer as a general register (oneDNN's generated kernels do).
+// a copy of the map. A record that holds this request is complete. The handler runs on an alternate
+// stack, because computing threads may use the stack pointer as a general register (oneDNN's
+// generated kernels do). Only a thread with a slot is sure to have such a stack, so the watcher
+// signals only threads with a slot.
 //
-// The handler only makes system calls: it takes no lock, allocates nothing, and writes instead of
-// mapping, so a full disk causes no page fault. If the file system hangs, the thread waits in the
-// handler as it would wait in a write to its log.
+// The handler only makes system calls: it takes no lock, allocates nothing, and writes to the file
+// instead of mapping it, so a full disk raises no SIGBUS. If the file system hangs, the thread
+// waits in the handler as it would wait in a write to its log.
 #pragma once
 
 #include <sys/types.h>

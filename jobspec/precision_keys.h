@@ -19,8 +19,8 @@ bool needs_cpu_speed(const Config& config, const LaunchOptions& options);
 
 // Reads `dtype`, `weight_dtype` and `matmul_precision`; accepts JAX's other names of the latter,
 // tensorfloat32 and float32. Requires that train.hardware is set. If bfloat16 is only the default
-// of `dtype`, replaces it by float32, with a warning, on a CPU on which bfloat16 is slower, and
-// with hardware=cpu on a CPU that has not been measured. Sets the type of the first moment, which
+// of `dtype`, replaces it by float32 and adds a warning in two cases: bfloat16 is slower on the
+// CPU, or hardware=cpu and the CPU has not been measured. Sets the type of the first moment, which
 // the key mu_dtype may replace, to weight_dtype.
 void read_precision(SettingsReader& reader, const LaunchOptions& options,
                     trainer::TrainConfig& train, std::vector<std::string>& warnings);

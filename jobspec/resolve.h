@@ -23,9 +23,10 @@ namespace muster::jobspec {
 // The options of the command line besides key=value, and values that a pure function cannot read
 // itself.
 struct LaunchOptions {
-  // Number of nodes, and ranks per node. Unset: the product of the mesh degrees between nodes, or
-  // inside a node. A degree of -1 counts as 1 there, except inside a node with `node_gpus` > 0:
-  // then the node has one rank per GPU.
+  // Number of nodes, and ranks per node. If `nodes` is unset, it is the product of the mesh degrees
+  // between nodes; if `ranks_per_node` is unset, it is the product of those inside a node. A degree
+  // of -1 counts as 1 there, except inside a node with `node_gpus` > 0: then the node has one rank
+  // per GPU.
   std::optional<int32_t> nodes;
   std::optional<int32_t> ranks_per_node;
   std::optional<int32_t> spares;  // the same as the keys spares and min_nodes

@@ -42,11 +42,9 @@ class EmbeddedFleet {
   // Returns true once the coordinator is ready; from then on, address() is valid.
   absl::StatusOr<bool> check_ready();
   const std::string& address() const { return address_; }
-  int http_port() const {
-    return http_port_;
-    // Returns the port of the first coordinator's HTTP pages; with reuses_http_port, restarted
-    // coordinators have the same.
-  }
+  // Returns the port of the first coordinator's HTTP pages. With reuses_http_port, a restarted
+  // coordinator has the same port.
+  int http_port() const { return http_port_; }
   std::string shown_host() const;  // returns the host as written in an address
 
   // Starts a worker, without waiting until it is ready. Requires a ready coordinator. Without this

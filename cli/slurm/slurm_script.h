@@ -24,7 +24,8 @@ struct ScriptPlan {
   int32_t chain = 1;  // number of allocations that follow each other
   // time before the limit at which Slurm sends SIGUSR1; 0: no signal
   int32_t signal_seconds = 0;
-  bool keeps_failed_nodes = false;  // the allocation continues without a failed node
+  // true: pass --no-kill, so that the allocation continues on its other nodes when a node fails
+  bool keeps_failed_nodes = false;
   bool exclusive = true;
   // for shared nodes: number of tasks per node; 0: sbatch's default
   int32_t tasks_per_node = 0;

@@ -23,8 +23,8 @@ class FleetGoodput {
   // Records the baseline, because the earlier time of jobs belongs to an earlier run of the
   // coordinator. Call it before the first update; later calls have no effect.
   void begin(const Core& core);
-  // Adds the time that was settled since the last update. Does not count the last part of a job
-  // that ends and is deleted between two updates.
+  // Adds the time whose class became final (Account::settled) since the last update. Does not count
+  // the last part of a job that ends and is deleted between two updates.
   void update(const Core& core, Instant now);
 
  private:

@@ -1,6 +1,6 @@
 // MUSTER_CHECK(condition) << "context" checks an invariant of our own code in every build. If the
 // condition is false, the file, line, condition and context go to stderr and the process aborts;
-// the worker restarts the rank. Never used for outside input, which gets a Status.
+// the coordinator then restarts the job. Never used for outside input, which gets a Status.
 #pragma once
 
 #include <cstdlib>

@@ -16,9 +16,9 @@
 // do not depend on the sharding: the files of all writers form one checkpoint, which can be
 // restored with any other sharding.
 //
-// The ranks that share the storage of a model save and restore together (checkpoint_peers.h), in
-// one directory that all of them can access. The leader is the process that the file OWNER states
-// (owner.h). The steps of a save are:
+// If each rank stores a part of the model, the ranks save and restore together
+// (checkpoint_peers.h), in one directory that all of them can access. The leader is the process
+// that the file OWNER states (owner.h). The steps of a save are:
 //
 //   leader: checks ownership, makes the folder
 //   all:    write and sync their files
@@ -109,9 +109,9 @@ class CheckpointStore {
   absl::Status prepare() const;
 
   // Writes a checkpoint, then removes old ones (see `keep`). On an error removes the temporary
-  // folder and leaves earlier checkpoints unchanged; if the disk is full, the error contains the
-  // missing bytes. If an old checkpoint cannot be removed, adds a line to `notes` and returns OK.
-  // With peers, all of them must call it, each with its own data, and get the same status.
+  // folder and leaves earlier checkpoints unchanged; if the disk is full, the error states how much
+  // space is missing. If an old checkpoint cannot be removed, adds a line to `notes` and returns
+  // OK. With peers, all of them must call it, each with its own data, and get the same status.
   absl::Status save(const CheckpointInfo& info, const CheckpointLayout& layout,
                     const CheckpointBlocks& blocks, std::vector<std::string>& notes,
                     CheckpointPeers* peers = nullptr) const;

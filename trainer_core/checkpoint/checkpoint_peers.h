@@ -1,5 +1,5 @@
-// The ranks that write or read a checkpoint together, as one of them uses them. The interface
-// separates the checkpoint code from process groups; rank/group_peers.h implements it.
+// The communication of a rank with the other ranks that write or read the same checkpoint. The
+// interface separates the checkpoint code from process groups; rank/group_peers.h implements it.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace muster::trainer {
 
-// The other ranks, for one rank. Called by one thread at a time. All ranks must call the same
-// functions in the same order. Errors are those of the transport; the operation then ends, and no
-// rank publishes anything.
+// One rank's view of the ranks that write or read a checkpoint together. Called by one thread at a
+// time. All ranks must call the same functions in the same order. Errors are those of the
+// transport; the operation then ends, and no rank publishes anything.
 class CheckpointPeers {
  public:
   virtual ~CheckpointPeers() = default;
@@ -25,7 +25,7 @@ class CheckpointPeers {
   // Returns the texts of all ranks in rank order on the leader, and an empty vector on all other
   // ranks.
   virtual absl::StatusOr<std::vector<std::string>> gather(std::string_view mine) = 0;
-  // Returns the text of the leader on all ranks.
+  // Broadcasts the leader's text: returns it on all ranks.
   virtual absl::StatusOr<std::string> share(std::string_view leaders) = 0;
 };
 
@@ -40,7 +40,7 @@ struct PeerMessage {
   static PeerMessage parse(std::string_view text);
 };
 
-// Returns the message of the leader on all ranks, or the error of the transport.
+// Broadcasts the leader's message: returns it on all ranks, or the error of the transport.
 absl::StatusOr<PeerMessage> share_message(CheckpointPeers& peers, const PeerMessage& leaders);
 
 // Returns the messages of all ranks in rank order on the leader, and an empty vector on all other

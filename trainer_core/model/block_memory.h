@@ -8,8 +8,10 @@
 //
 //   zero_stage   weights                         gradients
 //   3            slots shared by blocks          slots shared by blocks
-//   2            one slot per block and step     slots shared by blocks
-//   1            one slot per block and step     one slot per block and step
+//   2            one slot per block              slots shared by blocks
+//   1            one slot per block              one slot per block
+//
+// A block's own slot holds its weights or gradients for the whole step.
 //
 // The stages are those of ZeRO (Rajbhandari et al., 2020): stage 1 shards the optimizer state
 // permanently, stage 2 also the gradients, stage 3 also the parameters.

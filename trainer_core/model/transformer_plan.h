@@ -159,8 +159,8 @@ struct DenseShape {
 // offloading makes the same copies, but saves no memory. Copies run in the order of the other
 // operations. (A separate stream would allow more overlap. A copy to the host could start once its
 // tensor is written. A copy back could run during the backward pass of the next layer, once that
-// layer no longer uses the shared buffer: that of qkv and context after its attention_backward,
-// that of gate_up and middle after its MLP.)
+// layer no longer uses the shared buffer. It no longer uses those of qkv and context after its
+// attention_backward, and those of gate_up and middle after its MLP.)
 struct TransformerPlan {
   ModelConfig model;
   int32_t batch = 0;    // B
@@ -200,7 +200,7 @@ struct TransformerPlan {
   BufferId tokens;                   // (T)
   BufferId targets;                  // (T)
   BufferId starts;                   // (T) packed sequences only
-  BufferId weights;                  // (T)
+  BufferId weights;                  // (T) loss weights of the targets
   BufferId losses;                   // (T)
   BufferId logits;                   // (head_rows, V)
   BufferId d_logits;                 // (head_rows, V) training; in fp32 the same as logits
@@ -304,7 +304,8 @@ struct TransformerPlan {
   // Returns this rank's share of the vocabulary ids.
   Share vocabulary() const { return share_of(model.vocab_size, part().tensor); }
   int64_t routed_tokens() const { return token_count() * part().sequence_sharers(); }  // T*
-  int64_t first_routed() const { return token_count() * part().among_sharers(); }      // < T*
+  // Returns the index of this rank's first token among the T* tokens.
+  int64_t first_routed() const { return token_count() * part().among_sharers(); }
   // Returns whether several ranks share a KV head, so that StackedBuffers are used.
   bool stacks_qkv() const { return model.num_kv_heads % part().tensor.ranks != 0; }
   // Returns the number of positions that the tables of RoPE have.

@@ -46,7 +46,8 @@ class RankModel {
   Ops& ops() { return ops_; }
   const Backend& backend() const { return *backend_; }
 
-  // Returns whether this rank's passes need other ranks to run the same passes.
+  // Returns whether this rank's passes need other ranks to run the same passes: to gather
+  // parameters, or because the rank has only some of the layers.
   bool shares_parameters() const {
     return plan_.model.sharding.shares() || !plan_.model.pipeline().has_all_layers();
   }

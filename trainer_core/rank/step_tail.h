@@ -22,7 +22,7 @@ struct StepTail {
   int stop_votes = 0;        // ranks that request to stop
   int checkpoint_votes = 0;  // ranks that request a checkpoint
   int bad_ranks = 0;         // number of ranks whose loss is not finite
-  int bad_rank_sum = 0;      // sum of the numbers of these ranks; if there is one, its number
+  int bad_rank_sum = 0;      // sum of their rank numbers; with one such rank, its number
   // The fields of LossSum with the same names.
   double balance = 0;
   int64_t routed = 0;

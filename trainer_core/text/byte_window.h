@@ -1,4 +1,4 @@
-// Gives contiguous views of the next bytes of a ByteSource, as long as requested.
+// Gives contiguous views of the next bytes of a ByteSource, of any length that the caller requests.
 #pragma once
 
 #include <cstdint>

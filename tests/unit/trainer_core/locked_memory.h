@@ -1,4 +1,5 @@
-// A device for tests on machines without one: memory that can be accessed only by copies.
+// A device for tests on machines without one. Its memory is protected by mprotect(), not
+// page-locked: any access except the device's copies ends the test.
 #pragma once
 
 #include <sys/mman.h>

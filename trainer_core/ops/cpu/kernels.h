@@ -13,7 +13,8 @@
 
 namespace muster::trainer::cpu {
 
-// elementwise.cc
+// elementwise.cc. add_parameters_range adds a row of parameters to activations; add_gradients_range
+// adds the gradient of activations to the gradient of such a row.
 void add_range(int64_t n, const float* x, float* y);                         // y += x
 void add_parameters_range(DType dtype, int64_t n, const float* x, void* y);  // y += x
 void add_gradients_range(DType dtype, int64_t n, const void* x, float* y);   // y += x
@@ -37,7 +38,7 @@ struct AbsMax {
 struct Quantize {
   NumberGrid grid;
   int64_t width;
-  ScaleOf of;
+  ScaleOf of;  // the elements that share a scale
   const float* scale;
   std::optional<RoundingNoise> noise;
   DType from_type;
@@ -86,13 +87,13 @@ struct NormBackward {
   void* dx;
 };
 
-// Returns the begins of the documents at a sequence's positions (AttentionShape::starts); null if
-// the shape has none.
+// Returns, for each position of a sequence, the first position of its document
+// (AttentionShape::starts); null if the shape has none.
 inline const int32_t* starts_of(const AttentionShape& shape, int64_t sequence) {
   return shape.starts.data == nullptr ? nullptr : shape.starts.i32() + sequence * shape.seq_len;
 }
-// Returns the first position to which a query attends: the one in row `row` of its sequence, at
-// `position`.
+// Returns the first position to which a query attends. The query is in row `row` of its sequence
+// and has the position `position`.
 inline int64_t oldest_key(const AttentionShape& shape, const int32_t* starts, int64_t row,
                           int64_t position) {
   const int64_t window = shape.window == 0 ? 0 : position - shape.window + 1;
@@ -126,7 +127,7 @@ struct AttentionForward {
   const void* qkv;
   KeyValueRows keys;
   const float* bias;  // (H, buckets), or null
-  // out is fp32 and holds partial results, to be merged with those of other keys
+  // true: out is fp32 and holds partial results, to be merged with those of other keys
   bool sums;
   bool merge;  // merge with the existing out and lse
   void* out;
@@ -220,7 +221,7 @@ struct SlicedLoss {
   float* losses;
 };
 
-// adafactor.cc The sums of the squares of a matrix x (rows, width), by row and by column.
+// adafactor.cc. The sums of the squares of a matrix x (rows, width), by row and by column.
 struct Squares {
   int64_t rows;
   int64_t width;

@@ -28,7 +28,8 @@ struct RoutingArrays {
   }
 };
 
-// Computes probs from logits, experts and gates for tokens [begin, end).
+// For tokens [begin, end): replaces the logits in `probs` by probabilities, from which it chooses
+// experts and computes gates.
 void choose_experts(int64_t begin, int64_t end, const RoutingArrays& routing);
 // Assigns slots and offsets to all tokens, on one thread, because the tokens of a group compete for
 // the experts' capacity. Called after choose_experts().

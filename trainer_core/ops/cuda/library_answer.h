@@ -31,8 +31,8 @@ struct LibraryAnswer {
   bool is_done() const { return kind == Kind::kDone; }
 };
 
-// Collects notes until take(): on work that a library did not do, once per operation and shape, and
-// other lines, each once. Called by one thread at a time.
+// Collects notes until take(). A note on work that a library did not do is added once per operation
+// and shape; any other line is added once. Called by one thread at a time.
 class LibraryNotes {
  public:
   // The operation, as a string literal, and its shape.

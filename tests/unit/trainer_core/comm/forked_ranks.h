@@ -36,6 +36,7 @@ class ForkedRanks {
     for (const int end : ends_) close(end);
   }
 
+  // Sends the address of the store to the other ranks, which wait for it before they call `body`.
   void set_address(const std::string& store) const {
     std::array<char, kAddressBytes> address{};
     store.copy(address.data(), kAddressBytes - 1);

@@ -26,11 +26,13 @@ inline Nodes nodes_of(int ranks, int per_node) {
   return nodes;
 }
 
+// The fixture. LocalCheckpoints, with an s, is the class under test.
 class LocalCheckpoint : public testing::Test {
  protected:
   static constexpr int64_t kNone = -1;
   static constexpr int64_t kFileBytes = 64 << 10;
 
+  // Returns the storage of a node: its folder and host identity.
   LocalStorage place(int node) const {
     return {folder_.file("node" + std::to_string(node)), "host" + std::to_string(node)};
   }
@@ -71,7 +73,7 @@ class LocalCheckpoint : public testing::Test {
     std::string from;
     std::vector<std::string> notes;
   };
-  // Restores on all ranks. Checks that writers get the values of the step that they return.
+  // Restores on all ranks. Checks that each writer gets the values of its restored step.
   Restored restore(const Mesh& mesh, const Nodes& nodes, int64_t oldest = 0,
                    const CheckpointJudge& judge = nullptr) {
     Restored restored{std::vector<int64_t>(nodes.size(), kNone), {}, {}};
