@@ -1,4 +1,4 @@
-// Real files, executed by the kernel: the message names what is missing, and the code reports whether
+// Executes real files by the kernel: the message names what is missing, and the code states whether
 // a retry can help.
 #include "worker/shell/exec_problem.h"
 
