@@ -32,7 +32,7 @@ constexpr uint64_t kRedZoneBytes = 0;
 #endif
 
 // A signal handler receives only a number, so its inputs are globals of the process and the thread.
-std::atomic<int> file{-1};
+std::atomic<int> stacks_file{-1};
 std::array<std::atomic<bool>, kSelfSlots> taken{};
 
 struct Answering {
@@ -107,7 +107,7 @@ void write_thread(int fd, const ucontext_t& context, uint64_t request) {
 
 void answer(int, siginfo_t* info, void* context) {
   const int error = errno;
-  const int fd = file.load(std::memory_order_relaxed);
+  const int fd = stacks_file.load(std::memory_order_relaxed);
   const auto number = reinterpret_cast<uint64_t>(info->si_value.sival_ptr);
   if (fd >= 0 && answering.slot >= 0 && info->si_code == SI_QUEUE) {
     if (number % 2 != 0) write_maps(fd, number / 2);
@@ -132,7 +132,7 @@ void find_stack(Answering& out) {
 
 void write_owner(int slot, int32_t tid) {
   const SelfStackRecord record{.tid = tid};
-  write_at(file, &record, sizeof(record), self_slot_offset(static_cast<size_t>(slot)));
+  write_at(stacks_file, &record, sizeof(record), self_slot_offset(static_cast<size_t>(slot)));
 }
 
 }  // namespace
@@ -150,20 +150,20 @@ absl::Status offer_self_stacks(const std::string& path) {
   // SA_RESTART: interrupted waits of a thread resume, as far as the kernel can do that.
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
   sigfillset(&action.sa_mask);
-  file = fd;
+  stacks_file = fd;
   const SelfStacksHeader header{.pid = getpid(), .signal = signal};
   if (sigaction(signal, &action, nullptr) == 0 &&
       write_at(fd, &header, sizeof(header), 0) == sizeof(header)) {
     return absl::OkStatus();
   }
   const int error = errno;
-  file = -1;
+  stacks_file = -1;
   close(fd);
   return errno_status(error, absl::StrCat("file of stacks ", path));
 }
 
 SelfStackThread::SelfStackThread() {
-  if (file < 0 || answering.slot >= 0) return;
+  if (stacks_file < 0 || answering.slot >= 0) return;
   const auto free = std::find_if(taken.begin(), taken.end(), [](std::atomic<bool>& slot) {
     return !slot.load(std::memory_order_relaxed) && !slot.exchange(true);
   });
