@@ -117,6 +117,8 @@ TEST_F(LooseJson, AgreesWithAnotherParserOnStructure) {
   int accepted = 0;
   for (int i = 0; i < 20'000; ++i) {
     const std::string line = mutator.mutate(good);
+    // The other parser takes a NUL byte for the end.
+    if (line.find('\0') != std::string::npos) continue;
     LooseObject object;
     const bool ours = parse_loosely(line, object);
     const auto theirs = nlohmann::json::parse(line, nullptr, false);
