@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <filesystem>
+#include <system_error>
 
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
@@ -170,6 +172,10 @@ int convert(const ConvertArguments& arguments) {
   if (!tokenizer.ok()) return fail_or_stop(tokenizer.status());
   options->tokenizer = *std::move(tokenizer);
   options->to = local_output_folder(arguments.to);
+  if (is_remote(arguments.to)) {
+    std::error_code ignored;  // the conversion reports a folder that is missing
+    std::filesystem::create_directories(std::filesystem::path(options->to).parent_path(), ignored);
+  }
   const Instant start = monotonic_now();
   Output output(STDERR_FILENO);
   ProgressBar bar(output, "convert", start);

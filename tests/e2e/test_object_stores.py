@@ -94,8 +94,8 @@ class ObjectStores(MusterTest):
 
         start_workers(0)
         words = [self.base_yml(), "run_name=nodes", "base_output_directory=s3://bucket/out", *TINY, "hardware=cpu",
-                 "dataset_type=synthetic", "dcn_fsdp_parallelism=2", "checkpoint_period=4", "enable_tensorboard=false", "--nodes", "2",
-                 "--ranks-per-node", "1", "--follow"]
+                 "dataset_type=synthetic", "dcn_fsdp_parallelism=2", "checkpoint_period=4", "learning_rate_schedule_steps=12",
+                 "enable_tensorboard=false", "--nodes", "2", "--ranks-per-node", "1", "--follow"]
         self.muster("submit", *words, "steps=8", check=0)
         names = self.stored("nodes")[8]
         for writer in range(2):
@@ -107,7 +107,7 @@ class ObjectStores(MusterTest):
         resumed = self.muster("submit", *words, "steps=12", check=0).stdout
         self.assertIn("restored checkpoint s3://bucket/out/nodes/checkpoints/8", resumed)
         self.new_machine()
-        whole = self.train("one", "steps=12", "ici_fsdp_parallelism=2", "checkpoint_period=100").stdout
+        whole = self.train("one", "steps=12", "ici_fsdp_parallelism=2", "checkpoint_period=100", "learning_rate_schedule_steps=12").stdout
         self.assertEqual([step for step, _ in step_lines(resumed)], [8, 9, 10, 11])
         for (_, loss), (_, expected) in zip(step_lines(resumed), step_lines(whole)[8:]):
             self.assertAlmostEqual(float(loss), float(expected), places=3)
@@ -159,16 +159,16 @@ class ObjectStores(MusterTest):
         line = ["dataset_type=shards", "dataset_path=s3://bucket/tokens", "tokenizer_path=s3://bucket/tok.model", "vocab_size=512",
                 "enable_checkpointing=false", "steps=6"]
         first = self.muster(*self.words("data", *line), check=0)
-        self.assertEqual(first.stdout.count("fetched s3://bucket/tokens"), 1, first.stdout)
+        self.assertEqual((first.stdout + first.stderr).count("fetched s3://bucket/tokens"), 1, first.stdout + first.stderr)
         local = self.muster(*self.words("local", *line, f"dataset_path={self.dir}/store/bucket/tokens"), check=0)
         self.assertEqual(step_lines(first.stdout), step_lines(local.stdout))
         second = self.muster(*self.words("data", *line), check=0)
-        self.assertNotIn("fetch", second.stdout, "the local copy is current")
+        self.assertNotIn("fetch", second.stdout + second.stderr, "the local copy is current")
         self.assertEqual(step_lines(second.stdout), step_lines(first.stdout))
         time.sleep(1.1)  # the store's times have seconds
         self.tokenize(2)
         third = self.muster(*self.words("data", *line), check=0)
-        self.assertIn("fetched s3://bucket/tokens", third.stdout, "a changed object is fetched again")
+        self.assertIn("fetched s3://bucket/tokens", third.stdout + third.stderr, "a changed object is fetched again")
         self.assertNotEqual(step_lines(third.stdout), step_lines(first.stdout))
 
     # ------------------------------------------------------------------ mistakes

@@ -238,12 +238,11 @@ class Seeds(MusterTest):
         self.assert_resolves(shown, ranks=8, output=self.dir / "job", dtype="bfloat16", ici_fsdp_parallelism=8, per_device_batch_size=12.0, steps=150001)
 
     def test_addresses_of_buckets_resolve_without_a_network(self):
-        self.gpus(*EIGHT_GPUS)
         shown = self.show(*MAXTEXT, "run_name=job", "base_output_directory=gs://my-output-bucket", "dataset_type=shards",
-                          "dataset_path=gs://my-dataset-bucket")
+                          "dataset_path=gs://my-dataset-bucket", "--ranks", "8")
         self.assert_resolves(shown, ranks=8, output="gs://my-output-bucket/job", dataset_path="gs://my-dataset-bucket")
-        shown = self.show(*FUJI, "--data_dir=gs://axlearn-public/tensorflow_datasets")
-        self.assertEqual(shown["settings"]["dataset_path"]["value"], "gs://axlearn-public/tensorflow_datasets")
+        shown = self.show(*FUJI, "--data_dir=gs://axlearn-public/tensorflow_datasets", "--ranks", "8")
+        self.assert_resolves(shown, ranks=8, dataset_path="gs://axlearn-public/tensorflow_datasets")
 
     def test_maxtext_llama2_7b_is_fsdp_over_the_nodes_gpus(self):
         self.gpus(*EIGHT_GPUS)

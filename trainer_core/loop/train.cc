@@ -113,7 +113,7 @@ class Trainer : public RunningStep {
     if (auto status = check_same_config(context_.groups, config_); !status.ok()) return status;
     auto device_memory = prepare_devices(config_, context_);
     if (!device_memory.ok()) return device_memory.status();
-    auto inputs = with_local_data(config_, context_.out, [this] { enter(Phase::kLoad); });
+    auto inputs = with_local_data(config_, context_.err, [this] { enter(Phase::kLoad); });
     if (!inputs.ok()) return inputs.status();
     auto data = open_training_data(*inputs);
     if (!data.ok()) return data.status();

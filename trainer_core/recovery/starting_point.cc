@@ -23,7 +23,7 @@ absl::Status begin(const TrainConfig& config, const TrainContext& context, RankM
   std::ranges::fill(state.state, 0.0F);
   const auto params = state.params.first(static_cast<size_t>(layout.stored_floats()));
   const auto inputs =
-      with_local_parameters(config, context.out, [&] { enter_phase(context, Phase::kCompile); });
+      with_local_parameters(config, context.err, [&] { enter_phase(context, Phase::kCompile); });
   if (!inputs.ok()) return inputs.status();
   const absl::Status status = load_parameters(*inputs, layout, params, context.groups, context.out);
   if (status.ok()) rank_model.store_state();
