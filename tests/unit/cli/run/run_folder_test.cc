@@ -105,7 +105,9 @@ TEST_F(RunFolderTest, OtherNamesAreNeitherCountedNorRemoved) {
   for (int i = 0; i < kRunsKeptMax + 2; ++i) {
     const auto run = RunFolder::create(output_);
     ASSERT_TRUE(run.ok()) << run.status();
-    if (i == 0) EXPECT_EQ(fs::path((*run)->path()).filename(), "0001");
+    if (i == 0) {
+      EXPECT_EQ(fs::path((*run)->path()).filename(), "0001");
+    }
   }
   for (const std::string& other : others)
     EXPECT_TRUE(fs::exists(output_ + "/muster/" + other)) << other;

@@ -92,7 +92,8 @@ TEST_F(WorkerTest, AProgramThatCannotBeRunIsReportedWithTheReason) {
   const auto exited = coordinator.next_exit();
   ASSERT_TRUE(exited) << worker_log();
   EXPECT_THAT(exited->detail(), HasSubstr("could not be started"));
-  EXPECT_THAT(exited->detail(), HasSubstr("No such file"));
+  EXPECT_THAT(exited->detail(),
+              HasSubstr("the interpreter /nonexistent/interpreter, which does not exist"));
 }
 
 TEST_F(WorkerTest, ReportsAndLogsAreRepeatedToTheNextCoordinator) {
