@@ -13,6 +13,14 @@
 namespace muster::trainer {
 namespace {
 
+constexpr char kScalingState[] = "the scaling state of fp8, which is not a parameter";
+
+// Returns whether a tensor of the model's part is state of delayed scaling (model/scaling_state.h).
+bool is_scaling_state(const std::string& name, const ModelConfig& model) {
+  return model.quantization.enabled() &&
+         (name.ends_with("_scale") || name.ends_with("_amax_history"));
+}
+
 class CheckpointSource : public ParameterSource {
  public:
   CheckpointSource(ParameterDescription description, Manifest manifest)
@@ -51,7 +59,8 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> source_of(const std::string& fo
     return absl::InvalidArgumentError(
         absl::StrCat("checkpoint ", folder, ": ", config.status().message()));
   const auto stored = manifest->tensors(CheckpointPart::kModel);
-  for (const ParamSpec& row : model_params(config->model)) {
+  const std::vector<ParamSpec> params = model_params(config->model);
+  for (const ParamSpec& row : params) {
     const auto found = stored.find(row.name);
     if (found == stored.end() || found->second.shape != row.shape) {
       return absl::InvalidArgumentError(
@@ -60,11 +69,15 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> source_of(const std::string& fo
     }
   }
   ParameterDescription description;
-  std::set<std::string> used;
-  for (const ParamSpec& row : model_params(config->model)) used.insert(row.name);
-  description.tensors.used = used.size();
+  description.tensors.used = params.size();
+  std::set<std::string> known;
+  for (const ParamSpec& row : params) known.insert(row.name);
   for (const auto& [name, kind] : stored) {
-    if (used.contains(name)) continue;
+    if (known.contains(name)) continue;
+    if (is_scaling_state(name, config->model)) {
+      ++description.tensors.ignored[kScalingState];
+      continue;
+    }
     description.tensors.unused.push_back({name, show_shape(kind.shape), "", ""});
   }
   if (auto status =
@@ -74,8 +87,8 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> source_of(const std::string& fo
   description.format = ParameterFormat::kMuster;
   description.folder = folder;
   description.checksum = manifest->checksum;
-  // All parameters have one type, weight_dtype.
-  if (!stored.empty() && stored.begin()->second.dtype == DType::kBf16)
+  // All parameters have one type, weight_dtype. The scaling state is always fp32.
+  if (!params.empty() && stored.at(params.front().name).dtype == DType::kBf16)
     description.stored = StoredType::kBf16;
   description.model = config->model;
   description.max_position = config->max_target_length;

@@ -128,7 +128,8 @@ TEST_F(Resume, MomentsInBf16ResumeBitForBit) {
   EXPECT_THAT(run(back).codes, Each(ExitCode::kOk));
 }
 
-// Scales, their history and the rounding noise resume, too, and decoding uses the scales.
+// Scales, their history and the rounding noise resume, too, and decoding uses the scales. Another
+// run may begin with the parameters alone.
 TEST_F(Resume, EveryQuantizationResumesBitForBit) {
   for (const QuantizationType type :
        {QuantizationType::kInt8, QuantizationType::kFp8Delayed, QuantizationType::kFp8Current}) {
@@ -144,6 +145,12 @@ TEST_F(Resume, EveryQuantizationResumesBitForBit) {
     options.prompt = "And it came to";
     options.max_tokens = 5;
     EXPECT_TRUE(decode(of_type("whole"), options).ok());
+
+    TrainConfig loaded = config("loaded" + std::to_string(static_cast<int>(type)));
+    loaded.load_parameters_path = of_type("whole").checkpoint_directory;
+    loaded.steps = 1;
+    const RunResult result = run(loaded);
+    EXPECT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
   }
 }
 
