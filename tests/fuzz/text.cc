@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const TextDocuments documents :
        {TextDocuments::kLines, TextDocuments::kParagraphs, TextDocuments::kFiles}) {
     ByteWindow bytes(std::make_unique<FuzzSource>(input), 0);
-    if (!pass_byte_order_mark(file, bytes).ok()) return 0;
+    if (!pass_beginning(file, bytes).ok()) return 0;
     LineChunks chunks(file, documents, std::move(bytes), {});
     for (;;) {
       Chunk chunk;

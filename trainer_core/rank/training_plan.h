@@ -49,7 +49,7 @@ constexpr int64_t kGpuLogitsBytes = int64_t{256} << 20;
 constexpr size_t kGpuAttentionBytes = size_t{512} << 20;
 // Returns the bytes of scratch memory that the backend of a GPU needs in addition to the plan
 // (GpuOptions). They are used for:
-//   - bf16 copies of the largest fp32 matrix and of a chunk of logits, which bf16 GEMMs need;
+//   - a bf16 copy of the largest fp32 matrix, which bf16 GEMMs need;
 //   - sums that are copied to the host;
 //   - the workspace of cuDNN's backward pass of attention. If all heads and sequences together need
 //     more than kGpuAttentionBytes, the pass is divided into parts that need at most that; the
