@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <system_error>
 #include <utility>
@@ -23,12 +24,13 @@ namespace fs = std::filesystem;
 // The identity of a file or folder.
 using Inode = std::pair<dev_t, ino_t>;
 
-// Walks a folder: entries that are no links first, so that of two paths to a file the real one
-// counts. Each folder is listed once, which also ends cycles of links.
+// Walks a folder: entries that are no links first, so that of two readable paths to a file the real
+// one counts. Each folder is listed once, which also ends cycles of links.
 class FolderWalk {
  public:
-  FolderWalk(std::string root, std::vector<IgnoredEntry>& ignored)
-      : root_(std::move(root)), ignored_(ignored) {}
+  FolderWalk(std::string root, const std::function<bool(const std::string&)>& is_readable,
+             std::vector<IgnoredEntry>& ignored)
+      : root_(std::move(root)), is_readable_(is_readable), ignored_(ignored) {}
 
   // Returns the paths of regular files in natural order.
   absl::StatusOr<std::vector<std::string>> run() {
@@ -44,8 +46,14 @@ class FolderWalk {
         if (auto status = follow(link); !status.ok()) return status;
       }
     }
-    std::sort(names_.begin(), names_.end(), natural_less);
-    return std::move(names_);
+    std::vector<std::string> names;
+    for (const auto& [inode, path] : files_) names.push_back(path);
+    for (const auto& [path, inode] : others_) {
+      const std::string& first = files_.at(inode);
+      ignored_.push_back({path, absl::StrCat("the same file as ", first), first});
+    }
+    std::sort(names.begin(), names.end(), natural_less);
+    return names;
   }
 
  private:
@@ -115,39 +123,46 @@ class FolderWalk {
       ignored_.push_back({path, "neither a regular file nor a folder"});
       return check_count(0);
     }
-    auto& seen = S_ISDIR(info.st_mode) ? folders_ : files_;
-    const auto [first, is_new] = seen.emplace(inode_of(info), path);
+    if (S_ISDIR(info.st_mode)) {
+      const auto [first, is_new] = folders_.emplace(inode_of(info), path);
+      if (is_new) {
+        folders.push_back(path);
+      } else {
+        ignored_.push_back({path, absl::StrCat("the same folder as ", first->second)});
+      }
+      return check_count(0);
+    }
+    const auto [first, is_new] = files_.emplace(inode_of(info), path);
     if (!is_new) {
-      ignored_.push_back({path, absl::StrCat("the same ", S_ISDIR(info.st_mode) ? "folder" : "file",
-                                             " as ", first->second)});
-    } else if (S_ISDIR(info.st_mode)) {
-      folders.push_back(path);
-    } else {
-      names_.push_back(path);
+      // A link may have the name by which a file of a store can be read.
+      const bool replaces = !is_readable_(first->second) && is_readable_(path);
+      others_.emplace_back(replaces ? std::exchange(first->second, path) : path, first->first);
     }
     return check_count(0);
   }
 
   absl::Status check_count(size_t more) const {
-    if (names_.size() + ignored_.size() + links_.size() + more <= kInputFilesMax)
+    if (files_.size() + others_.size() + ignored_.size() + links_.size() + more <= kInputFilesMax)
       return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat(root_, " has more than ", kInputFilesMax, " files; join them first"));
   }
 
   const std::string root_;
+  const std::function<bool(const std::string&)>& is_readable_;
   std::vector<IgnoredEntry>& ignored_;
-  std::vector<std::string> names_;
   std::vector<std::string> links_;  // not followed yet
   std::map<Inode, std::string> folders_;
-  std::map<Inode, std::string> files_;
+  std::map<Inode, std::string> files_;                 // the path that is returned
+  std::vector<std::pair<std::string, Inode>> others_;  // further paths to files
 };
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> walk_folder(const std::string& root,
-                                                     std::vector<IgnoredEntry>& ignored) {
-  return FolderWalk(root, ignored).run();
+absl::StatusOr<std::vector<std::string>> walk_folder(
+    const std::string& root, const std::function<bool(const std::string&)>& is_readable,
+    std::vector<IgnoredEntry>& ignored) {
+  return FolderWalk(root, is_readable, ignored).run();
 }
 
 }  // namespace muster::trainer

@@ -121,6 +121,15 @@ std::string first_of(const std::vector<std::string>& names) {
       count < names.size() ? ", …" : "");
 }
 
+// Completes the reasons of entries that are the same file as one that is not read.
+void name_unread_twins(InputFiles& found) {
+  std::set<std::string> unread;
+  for (const IgnoredEntry& entry : found.ignored) unread.insert(entry.path);
+  for (IgnoredEntry& entry : found.ignored) {
+    if (unread.contains(entry.same_as)) entry.reason += kUnreadTwin;
+  }
+}
+
 absl::Status check_single_data_set(const std::string& folder, const std::set<std::string>& sets) {
   if (sets.size() < 2) return absl::OkStatus();
   std::vector<std::string> names;
@@ -229,9 +238,26 @@ void note_repeated(InputFiles& found) {
                                      repeated > 1 ? ", …" : ""));
 }
 
+// Adds a note about files that are read with training, although their names have another split's
+// word.
+void note_words(const std::string& folder, const std::vector<Candidate>& taken, InputFiles& found) {
+  std::vector<std::string> names;
+  for (const Candidate& file : taken) {
+    const std::string name = fs::path(file.path).lexically_relative(folder).string();
+    if (file.split.empty() && has_held_out_word(name)) names.push_back(name);
+  }
+  if (names.empty()) return;
+  found.notes.push_back(absl::StrCat(
+      first_of(names), names.size() == 1 ? " counts" : " count", " as train (", names.size(),
+      names.size() == 1 ? " file" : " files",
+      "): no other name in the folder states that its words are splits; --split reads only files "
+      "of splits, so move held-out files into a folder such as validation/"));
+}
+
 absl::Status add_folder(const std::string& folder, std::optional<InputFormat> forced,
                         const std::string& split, InputFiles& found) {
-  const auto names = walk_folder(folder, found.ignored);
+  const auto names = walk_folder(
+      folder, [&](const std::string& path) { return forced || format_of(path); }, found.ignored);
   if (!names.ok()) return names.status();
   const std::set<std::string> data_sets = tfds_folders(*names);
   if (auto status = check_single_data_set(folder, data_sets); !status.ok()) return status;
@@ -251,6 +277,7 @@ absl::Status add_folder(const std::string& folder, std::optional<InputFormat> fo
   if (!choice->split.empty()) found.split = choice->split;
   for (const auto& [name, count] : choice->left_out) found.left_out[name] += count;
   if (!data_sets.empty()) note_missing_shards(*candidates, found);
+  if (data_sets.empty() && !choice->takes_all) note_words(folder, *candidates, found);
   return absl::OkStatus();
 }
 
@@ -287,13 +314,15 @@ absl::StatusOr<InputFiles> find_input_files(std::span<const std::string> paths,
   std::sort(
       found.ignored.begin(), found.ignored.end(),
       [](const IgnoredEntry& a, const IgnoredEntry& b) { return natural_less(a.path, b.path); });
+  name_unread_twins(found);
   note_repeated(found);
   return found;
 }
 
 std::vector<std::string> tfds_folders_below(const std::string& root) {
   std::vector<IgnoredEntry> ignored;
-  const auto names = walk_folder(root, ignored);
+  const auto names = walk_folder(
+      root, [](const std::string&) { return true; }, ignored);
   std::vector<std::string> folders;
   if (!names.ok()) return folders;
   for (const std::string& folder : tfds_folders(*names))

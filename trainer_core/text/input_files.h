@@ -31,10 +31,14 @@ struct InputFile {
   int64_t modified_ns = 0;
 };
 
+// The end of the reason of an entry that is the same file as another entry that is not read.
+constexpr char kUnreadTwin[] = ", which is not read";
+
 // An entry of a folder that is not read, with the reason: "hidden", "unknown ending".
 struct IgnoredEntry {
   std::string path;
   std::string reason;
+  std::string same_as = {};  // another path to the same file or folder; empty: there is none
 };
 
 // The files of the corpus, and the entries of its folders that are not read.
@@ -44,7 +48,8 @@ struct InputFiles {
   // The split that is read from folders; empty: they have no splits.
   std::string split;
   std::map<std::string, size_t> left_out;  // number of unread files by split
-  // Sentences for the user, about data sets with missing shards.
+  // Sentences for the user, about data sets with missing shards, and about names that count as train
+  // although they have another split's word.
   std::vector<std::string> notes;
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
@@ -75,14 +76,69 @@ std::string without_numbers(std::string_view name) {
   return out;
 }
 
-// The names of a corpus, to find out whether a split's word has a counterpart for training.
+// Returns the words of a file's or folder's name, which are divided by other bytes than letters.
+std::vector<std::string_view> words_of(std::string_view name) {
+  std::vector<std::string_view> words;
+  for (size_t begin = 0; begin < name.size();) {
+    size_t end = begin;
+    while (end < name.size() && absl::ascii_isalpha(static_cast<unsigned char>(name[end]))) ++end;
+    if (end > begin) words.push_back(name.substr(begin, end - begin));
+    begin = std::max(end, begin + 1);
+  }
+  return words;
+}
+
+// Returns a file's name without the endings of its compression and format.
+std::string_view stem_of(std::string_view name) {
+  for (const std::string_view compression : {".gz", ".zst"}) {
+    if (absl::EndsWithIgnoreCase(av(name), av(compression))) name.remove_suffix(compression.size());
+  }
+  const size_t dot = name.rfind('.');
+  return dot == std::string_view::npos || dot == 0 ? name : name.substr(0, dot);
+}
+
+// Returns the split whose word the name begins with, or ends with but for numbers; "" if none.
+std::string_view split_at_edge(std::string_view name) {
+  const std::vector<std::string_view> words = words_of(name);
+  if (words.empty()) return "";
+  const bool begins = words.front().data() == name.data();
+  const std::string_view first = begins ? split_of_word(words.front()) : "";
+  return first.empty() ? split_of_word(words.back()) : first;
+}
+
+// Returns the split at the edge of a path's innermost name that has one; "" if none has.
+std::string_view split_at_edges(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  std::string_view split = split_at_edge(stem_of(name));
+  for (std::filesystem::path folder = path.parent_path(); split.empty() && folder.has_filename();
+       folder = folder.parent_path())
+    split = split_at_edge(folder.filename().string());
+  return split;
+}
+
+// Returns whether a name of the path has a word that `is_wanted` accepts.
+template <typename IsWanted>
+bool has_word(const std::filesystem::path& path, const IsWanted& is_wanted) {
+  return std::ranges::any_of(path, [&](const std::filesystem::path& part) {
+    const std::string name = part.string();
+    return std::ranges::any_of(
+        words_of(name), [&](std::string_view word) { return is_wanted(split_of_word(word)); });
+  });
+}
+
+// The names of a corpus, to find out whether a split's word has a counterpart.
 class Layout {
  public:
   explicit Layout(const std::vector<std::string>& relative_paths) {
+    std::set<std::string_view> at_edges;
     for (const std::string& path : relative_paths) {
       for (std::filesystem::path part(path); part.has_filename(); part = part.parent_path())
         names_.insert(without_numbers(part.string()));
+      has_splits_ = has_splits_ ||
+                    has_word(path, [](std::string_view split) { return split == kTrainSplit; });
+      at_edges.insert(split_at_edges(path));
     }
+    has_splits_ = has_splits_ || (at_edges.size() > 1 && !at_edges.contains(""));
   }
 
   std::string split_of(const std::string& relative_path) const {
@@ -90,14 +146,23 @@ class Layout {
     std::filesystem::path above;
     for (const auto& folder : path.parent_path()) {
       const std::string_view split = split_of_word(folder.string());
-      if (!split.empty() && (above.empty() || has_training(above, "", "")))
-        return std::string(split);
+      if (!split.empty() && (above.empty() || has_other(above, split))) return std::string(split);
       above /= folder;
     }
-    return split_of_name(above, path.filename().string());
+    std::string split = split_of_name(above, path.filename().string());
+    if (split.empty() && has_splits_) split = split_at_edges(path);
+    return split;
   }
 
  private:
+  // Returns whether `folder` has an entry for training, or one of another split than `split`.
+  bool has_other(const std::filesystem::path& folder, std::string_view split) const {
+    return std::ranges::any_of(kWords, [&](const auto& word) {
+      return (word.second == kTrainSplit || word.second != split) &&
+             names_.contains(without_numbers((folder / word.first).string()));
+    });
+  }
+
   bool has_training(const std::filesystem::path& folder, std::string_view before,
                     std::string_view after) const {
     return std::ranges::any_of(kWords, [&](const auto& word) {
@@ -123,6 +188,8 @@ class Layout {
   }
 
   std::set<std::string> names_;
+  // The corpus states splits: it has a word for training, or only files of several splits.
+  bool has_splits_ = false;
 };
 
 }  // namespace
@@ -138,6 +205,11 @@ std::vector<std::string> splits_of(const std::vector<std::string>& relative_path
   splits.reserve(relative_paths.size());
   for (const std::string& path : relative_paths) splits.push_back(layout.split_of(path));
   return splits;
+}
+
+bool has_held_out_word(const std::string& relative_path) {
+  return has_word(relative_path,
+                  [](std::string_view split) { return !split.empty() && split != kTrainSplit; });
 }
 
 std::optional<TfdsFile> parse_tfds_name(std::string_view file_name) {

@@ -23,12 +23,17 @@ std::string usual_split_name(std::string_view name);
 
 // Returns the split of each file of a corpus; an empty text if the layout does not state one. The
 // paths are relative to the corpus. A word is a split in these places:
-//   - a folder directly below the corpus, or beside one for training (`en/train`, `en/test`),
+//   - a folder directly below the corpus, or beside one of another split (`en/train`, `en/test`),
 //   - a whole name (`val.jsonl.zst`), or before a shard's number (`c4-test.00000-of-00008.json`),
 //   - the part of a name that differs from a file for training (`Tales-valid.txt` beside
-//     `Tales-train.txt`; the numbers in the names may differ).
-// Elsewhere it has no meaning: `linux-dev.txt` may be text about devices.
+//     `Tales-train.txt`; the numbers in the names may differ),
+//   - the first or last word of a file's or folder's name (`dev-clean/`, `de_valid.jsonl`), if any
+//     name of the corpus has a word for training, or every file has such a word and they differ.
+// Elsewhere it has no meaning: `linux-dev.txt` alone may be text about devices.
 std::vector<std::string> splits_of(const std::vector<std::string>& relative_paths);
+
+// Returns whether a name of the path has a word of a split other than training.
+bool has_held_out_word(const std::string& relative_path);
 
 // The parts of the name of a data file that TensorFlow Datasets (TFDS) has written:
 // `c4-train.tfrecord-00003-of-01024`.

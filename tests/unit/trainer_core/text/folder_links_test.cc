@@ -83,6 +83,37 @@ TEST_F(FolderLinks, CirclesEndAndEachFileIsReadOnce) {
   EXPECT_EQ(all.size(), 6U);
 }
 
+// A store's files have names without a format; the links to them have one.
+TEST_F(FolderLinks, ALinkWithAFormatReadsAFileWithoutOne) {
+  file(at("datasets--x/blobs/0123abcd"));
+  file(at("datasets--x/refs/main"));
+  file(at("store/ab12"));
+  for (const char* name : {"datasets--x/snapshots/r1", "datasets--x/snapshots/r2"})
+    fs::create_directories(at(name));
+  for (const char* name : {"r1", "r2"}) {
+    fs::create_symlink("../../blobs/0123abcd",
+                       at(std::string("datasets--x/snapshots/") + name + "/train.jsonl"));
+  }
+  fs::create_symlink("store/ab12", at("train.jsonl"));
+  fs::create_symlink("datasets--x/refs/main", at("main.md"));
+  const std::string read = "datasets--x/snapshots/r1/train.jsonl";
+  EXPECT_EQ(
+      entries(),
+      (std::map<std::string, std::string>{
+          {read, ""},
+          {"train.jsonl", ""},
+          {"datasets--x/snapshots/r2/train.jsonl", "the same file as " + at(read)},
+          {"datasets--x/blobs/0123abcd", "the same file as " + at(read)},
+          {"store/ab12", "the same file as " + at("train.jsonl")},
+          {"datasets--x/refs/main", "unknown ending"},
+          {"main.md", "the same file as " + at("datasets--x/refs/main") + ", which is not read"}}));
+  // A stated format makes every name readable, and the real ones count.
+  const auto forced = find_input_files({{root()}}, InputFormat::kText);
+  ASSERT_TRUE(forced.ok()) << forced.status();
+  EXPECT_EQ(forced->files.size(), 3U);
+  EXPECT_EQ(forced->files[0].path, at("datasets--x/blobs/0123abcd"));
+}
+
 TEST_F(FolderLinks, DanglingLinksAreErrors) {
   struct Case {
     const char* target;

@@ -130,15 +130,29 @@ TEST(InputFiles, ValidationIsNeverMixedIntoTraining) {
   EXPECT_EQ(find_input_files(named, std::nullopt)->files.size(), 1U);
 }
 
-TEST(InputFiles, OrdinaryNamesWithASplitsWordAreTrainedOn) {
+TEST(InputFiles, NamesWithASplitsWordAreLeftOutBesideTrainingOrNoted) {
   TempFolder folder;
-  for (const char* name :
-       {"linux-dev.txt", "linux-usr.txt", "unit-test.txt", "Tales-train.txt", "Tales-valid.txt"})
+  for (const char* name : {"linux-dev.txt", "linux-usr.txt", "my-test-set.txt"})
     write_file(folder.file(name), "x");
+  const auto unnamed = find_input_files({{folder.path()}}, std::nullopt);
+  ASSERT_TRUE(unnamed.ok()) << unnamed.status();
+  EXPECT_EQ(unnamed->files.size(), 3U);
+  ASSERT_EQ(unnamed->notes.size(), 1U);
+  EXPECT_EQ(unnamed->notes[0].find("linux-dev.txt, my-test-set.txt count as train (2 files)"), 0U)
+      << unnamed->notes[0];
+  const auto all = find_input_files({{folder.path()}}, std::nullopt, "all");
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_TRUE(all->notes.empty());
+
+  write_file(folder.file("Tales-train.txt"), "x");
+  write_file(folder.file("validation_small.txt"), "x");
   const auto train = find_input_files({{folder.path()}}, std::nullopt);
   ASSERT_TRUE(train.ok()) << train.status();
-  EXPECT_EQ(train->files.size(), 4U);
-  EXPECT_EQ(train->left_out, (std::map<std::string, size_t>{{"validation", 1}}));
+  EXPECT_EQ(train->files.size(), 3U);
+  EXPECT_EQ(train->left_out, (std::map<std::string, size_t>{{"validation", 2}}));
+  ASSERT_EQ(train->notes.size(), 1U);
+  EXPECT_EQ(train->notes[0].find("my-test-set.txt counts as train (1 file)"), 0U)
+      << train->notes[0];
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ TEST(Splits, AWholeNameOrAShardTellsItsSplit) {
   for (const char* path : {"test.jsonl", "evaluation/a.txt", "b/testing.txt"})
     EXPECT_EQ(alone(path), "test") << path;
   for (const char* path :
-       {"part-1.txt", "contest.txt", "training2.d/a", "attestation.jsonl", "devices.txt", ""})
+       {"part-1.txt", "contest.txt", "trainings.d/a", "attestation.jsonl", "devices.txt", ""})
     EXPECT_EQ(alone(path), "") << path;
 }
 
@@ -32,19 +32,47 @@ TEST(Splits, AWordInAnOrdinaryNameTellsNothing) {
   for (const char* path : {"linux-dev.txt", "my-eval.txt", "x_validation_1.jsonl",
                            "docs/test/a.txt", "unit.test.txt", "dev-1.txt"})
     EXPECT_EQ(alone(path), "") << path;
-  EXPECT_THAT(splits_of({"linux-dev.txt", "linux-usr.txt", "other-train.txt"}),
-              ElementsAre("", "", "train"));
+  EXPECT_THAT(splits_of({"linux-dev.txt", "linux-usr.txt"}), ElementsAre("", ""));
+}
+
+// Validation data that enters training makes the loss of a run meaningless.
+TEST(Splits, AFirstOrLastWordTellsItsSplitInACorpusWithTraining) {
+  struct Case {
+    std::vector<std::string> paths;
+    std::vector<std::string> splits;
+  };
+  const std::vector<Case> cases = {
+      {{"train.jsonl", "validation_matched.jsonl", "test_matched.jsonl"},
+       {"train", "validation", "test"}},
+      {{"train-clean-100/84/a.txt", "dev-clean/84/a.txt", "test-other/84/a.txt"},
+       {"train", "validation", "test"}},
+      {{"train.jsonl", "val_small.jsonl", "validation1.jsonl"},
+       {"train", "validation", "validation"}},
+      {{"en_train.jsonl", "de_valid.jsonl", "fr_valid_00.jsonl.gz"},
+       {"train", "validation", "validation"}},
+      {{"train-v1.jsonl.zst", "dev-v1.jsonl"}, {"train", "validation"}},
+      {{"en/train/a.txt", "en/dev/a.txt", "de/dev/a.txt"}, {"train", "validation", "validation"}},
+      {{"en/dev/a.txt", "en/test/a.txt"}, {"validation", "test"}},
+      {{"dev-clean/a.txt", "test-other/a.txt"}, {"validation", "test"}},
+      {{"test-data/train/a.txt", "test-data/dev/a.txt", "test-data/train-v2.txt"},
+       {"train", "validation", "train"}},
+      {{"linux-dev.txt", "linux-usr.txt", "other-train.txt"}, {"validation", "", "train"}},
+      {{"train.txt", "contest.txt", "devices.txt"}, {"train", "", ""}},
+  };
+  for (const Case& c : cases) EXPECT_EQ(splits_of(c.paths), c.splits) << c.paths.back();
+  EXPECT_TRUE(has_held_out_word("a/my_dev_set.txt"));
+  EXPECT_FALSE(has_held_out_word("train/devices.txt"));
 }
 
 TEST(Splits, AWordTellsItsSplitBesideTheSameNameForTraining) {
-  EXPECT_THAT(splits_of({"Tales-train.txt", "Tales-valid.txt", "linux-dev.txt"}),
+  EXPECT_THAT(splits_of({"Tales-train.txt", "Tales-valid.txt", "linux-usr.txt"}),
               ElementsAre("train", "validation", ""));
   EXPECT_THAT(splits_of({"x_train_0.jsonl", "x_train_1.jsonl", "x_test_12.jsonl"}),
               ElementsAre("train", "train", "test"));
-  EXPECT_THAT(splits_of({"en/train/a.txt", "en/dev/a.txt", "de/dev/a.txt"}),
-              ElementsAre("train", "validation", ""));
+  EXPECT_THAT(splits_of({"x_train_b.jsonl", "x_test_b.jsonl", "y_test_b.jsonl"}),
+              ElementsAre("train", "test", ""));
   EXPECT_THAT(splits_of({"a/wiki.training.tokens", "a/wiki.val.tokens", "b/wiki.val.tokens"}),
-              ElementsAre("train", "validation", ""));
+              ElementsAre("train", "validation", "validation"));
 }
 
 TEST(Splits, TfdsNames) {
