@@ -177,6 +177,19 @@ bool is_ever_cured(const absl::Status& status) {
   return may_pass(status) || absl::IsPermissionDenied(status);
 }
 
+// Calls `use` with a temporary file that lists `names`.
+template <class Use>
+absl::Status with_list(const std::vector<std::string>& names, const Use& use) {
+  std::error_code error;
+  std::string list = (fs::temp_directory_path(error) / "muster-objects-XXXXXX").string();
+  const int fd = error ? -1 : mkostemp(list.data(), O_CLOEXEC);
+  if (fd < 0) return file_status(error ? error.value() : errno, "a temporary file");
+  const absl::Cleanup remove_list = [&] { unlink(list.c_str()); };
+  const absl::Status written = write_all(fd, absl::StrJoin(names, "\n") + "\n");
+  close(fd);
+  return written.ok() ? use(absl::StrCat("--files-from-raw=", list)) : written;
+}
+
 }  // namespace
 
 std::vector<std::string> store_environment(const ObjectUrl& url) {
@@ -316,19 +329,11 @@ absl::Status ObjectStore::copy(const std::vector<std::string>& names, const std:
                                const std::string& to, const std::string& url,
                                const StoreWatch& watch) const {
   if (names.empty()) return absl::OkStatus();
-  std::error_code error;
-  std::string list = (fs::temp_directory_path(error) / "muster-objects-XXXXXX").string();
-  const int fd = error ? -1 : mkostemp(list.data(), O_CLOEXEC);
-  if (fd < 0) return file_status(error ? error.value() : errno, "a temporary file");
-  const absl::Cleanup remove_list = [&] { unlink(list.c_str()); };
-  const absl::Status written = write_all(fd, absl::StrJoin(names, "\n") + "\n");
-  close(fd);
-  if (!written.ok()) return written;
-  return call(url,
-              {"copy", absl::StrCat("--files-from-raw=", list), "--no-traverse", "--transfers=8",
-               from, to},
-              kTransferWithin, watch)
-      .status();
+  return with_list(names, [&](const std::string& list) {
+    return call(url, {"copy", list, "--no-traverse", "--transfers=8", from, to}, kTransferWithin,
+                watch)
+        .status();
+  });
 }
 
 absl::Status ObjectStore::download(const std::string& url, const std::vector<std::string>& names,
@@ -353,10 +358,14 @@ absl::Status ObjectStore::remove(const std::string& url) const {
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
-absl::Status ObjectStore::remove_all(const std::string& url) const {
+absl::Status ObjectStore::remove_files(const std::string& url,
+                                       const std::vector<std::string>& names) const {
+  if (names.empty()) return absl::OkStatus();
   const auto parsed = parse_object_url(url);
   if (!parsed.ok()) return parsed.status();
-  const absl::Status status = call(url, {"delete", remote_path(*parsed)}, kListWithin).status();
+  const absl::Status status = with_list(names, [&](const std::string& list) {
+    return call(url, {"delete", list, remote_path(*parsed)}, kListWithin).status();
+  });
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 

@@ -82,8 +82,8 @@ class ObjectStore {
                       const std::string& url, const StoreWatch& watch = nullptr) const;
   // Removes an object, which need not exist.
   absl::Status remove(const std::string& url) const;
-  // Removes all objects below `url`; there need not be any.
-  absl::Status remove_all(const std::string& url) const;
+  // Removes the objects `names` below `url`, which need not exist.
+  absl::Status remove_files(const std::string& url, const std::vector<std::string>& names) const;
 
  private:
   absl::StatusOr<std::string> call(const std::string& url, std::vector<std::string> words,

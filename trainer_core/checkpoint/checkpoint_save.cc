@@ -173,11 +173,13 @@ absl::Status CheckpointStore::lead_save(const CheckpointInfo& info, const Checkp
     if (status.ok() && remote_ == nullptr)
       status = publish_folder(temporary, directory_, absl::StrCat(info.step));
   }
-  if (!status.ok()) fs::remove_all(temporary, error);
+  if (!status.ok() && remote_ == nullptr) fs::remove_all(temporary, error);
   if (peers != nullptr) {
     // The checkpoint is published, whether or not the other ranks receive the message.
     (void)share_message(*peers, {status});
   }
+  // Every rank of this node has uploaded, or given up.
+  if (remote_ != nullptr) fs::remove_all(temporary, error);
   return status;
 }
 

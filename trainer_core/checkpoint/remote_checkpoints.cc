@@ -1,9 +1,10 @@
 #include "trainer_core/checkpoint/remote_checkpoints.h"
 
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
+#include <ctime>
 #include <filesystem>
 #include <iostream>
 #include <string_view>
@@ -11,13 +12,17 @@
 #include <utility>
 
 #include <absl/cleanup/cleanup.h>
+#include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
 
+#include "common/absl_view.h"
 #include "common/errno_status.h"
 #include "common/file_write.h"
 #include "common/time.h"
 #include "trainer_core/base/fnv.h"
 #include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/checkpoint/names.h"
 #include "trainer_core/checkpoint/publish.h"
 
 namespace muster::trainer {
@@ -26,16 +31,48 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kOwnerTextMax = 4096;
+// Initialized when the program is loaded.
+const int64_t process_begun_ns = wall_clock_unix_ns();
 constexpr std::string_view kFileEnd = ".safetensors";
 
-// "12" of "12/manifest.json"; -1 for another name.
-int64_t step_of(std::string_view name) {
-  const std::string_view folder = name.substr(0, name.find('/'));
-  int64_t step = -1;
-  const auto [end, problem] = std::from_chars(folder.data(), folder.data() + folder.size(), step);
-  const bool is_step = problem == std::errc() && end == folder.data() + folder.size() &&
-                       folder.size() < name.size() && step >= 0;
-  return is_step ? step : -1;
+// Returns 12 for "12/manifest.json"; nullopt for a name outside a checkpoint's folder.
+std::optional<int64_t> step_of(std::string_view name) {
+  const size_t slash = name.find('/');
+  return slash == name.npos ? std::nullopt : step_of_folder(name.substr(0, slash));
+}
+
+bool is_number(std::string_view text, int (*is_digit)(unsigned char)) {
+  return !text.empty() && std::ranges::all_of(text, [&](char c) {
+    return is_digit(static_cast<unsigned char>(c)) != 0;
+  });
+}
+
+// Returns whether upload() may have written an object of this name: "manifest.json",
+// "model-00000-00000-<save>.safetensors", or the latter without <save>, as a copied checkpoint has.
+bool is_own_file(std::string_view name) {
+  if (name == kManifestFile) return true;
+  if (!name.ends_with(kFileEnd)) return false;
+  const std::vector<absl::string_view> parts =
+      absl::StrSplit(av(name.substr(0, name.size() - kFileEnd.size())), '-');
+  const auto digit = [](unsigned char c) { return absl::ascii_isdigit(c) ? 1 : 0; };
+  const auto hexadecimal = [](unsigned char c) { return absl::ascii_isxdigit(c) ? 1 : 0; };
+  return (parts.size() == 3 || parts.size() == 4) &&
+         std::ranges::find(kCheckpointPartNames, sv(parts[0])) != std::end(kCheckpointPartNames) &&
+         is_number(sv(parts[1]), digit) && is_number(sv(parts[2]), digit) &&
+         (parts.size() == 3 || is_number(sv(parts[3]), hexadecimal));
+}
+
+bool has_own_file(const std::vector<StoredObject>& objects) {
+  return std::ranges::any_of(objects,
+                             [](const StoredObject& object) { return is_own_file(object.name); });
+}
+
+// Returns the time that a listing states, in seconds since 1970; nullopt if it is no time.
+std::optional<time_t> time_of(const std::string& changed) {
+  std::tm local{};
+  if (strptime(changed.c_str(), "%Y-%m-%d %H:%M:%S", &local) == nullptr) return std::nullopt;
+  local.tm_isdst = -1;
+  return mktime(&local);
 }
 
 bool has_manifest(const std::vector<StoredObject>& objects) {
@@ -52,10 +89,10 @@ absl::Status remove_local(const std::string& folder) {
 
 }  // namespace
 
-RemoteCheckpoints::RemoteCheckpoints(std::string url)
+RemoteCheckpoints::RemoteCheckpoints(std::string url, StoreTool tool)
     : url_(std::move(url)),
+      tool_(std::move(tool)),
       staging_(folder_of_url(object_cache_folder(), url_)),
-      // Beside those of other processes: a preflight may run next to the ranks of a node.
       fetched_(absl::StrCat(staging_, "/restore")) {}
 
 RemoteCheckpoints::~RemoteCheckpoints() = default;
@@ -67,7 +104,8 @@ ObjectStore RemoteCheckpoints::store(Patience patience) const {
        .also_permanent = saves,
        .within_hurry = kLastUploadWithin,
        .is_hurried = [this] { return hurried_.load(); },
-       .warn = [](const std::string& text) { std::cerr << "warning: " << text << std::endl; }});
+       .warn = [](const std::string& text) { std::cerr << "warning: " << text << std::endl; }},
+      tool_);
 }
 
 std::string RemoteCheckpoints::url_of(int64_t step) const { return absl::StrCat(url_, "/", step); }
@@ -86,9 +124,30 @@ absl::Status RemoteCheckpoints::probe() const {
 }
 
 absl::Status RemoteCheckpoints::take(const CheckpointOwner& owner) {
+  if (auto status = check_not_late(owner); !status.ok()) return status;
   owner_ = owner;
   if (owner_.incarnation == 0) owner_.incarnation = static_cast<uint64_t>(wall_clock_unix_ns());
   owner_text_ = text_of(owner_);
+  return write_owner(Patience::kStart);
+}
+
+// A store does not show whether the owner is running. If a higher attempt wrote OWNER after this
+// process had begun, this process is late; otherwise the coordinator has lost its state and numbers
+// attempts from 1 again (owner.h).
+absl::Status RemoteCheckpoints::check_not_late(const CheckpointOwner& owner) const {
+  const auto present = read_owner(Patience::kStart);
+  if (!present.ok()) return present.status();
+  const auto other = parse_owner(*present);
+  if (!other || other->job != owner.job || other->attempt <= owner.attempt) return absl::OkStatus();
+  const auto objects = store(Patience::kStart).list(absl::StrCat(url_, "/", kOwnerFile));
+  if (!objects.ok()) return objects.status();
+  const auto written = objects->empty() ? std::nullopt : time_of((*objects)[0].changed);
+  constexpr int64_t kNs = 1'000'000'000;
+  return written && *written >= process_begun_ns / kNs ? not_the_owner(url_, other, owner)
+                                                       : absl::OkStatus();
+}
+
+absl::Status RemoteCheckpoints::write_owner(Patience patience) const {
   if (auto status = make_staging(); !status.ok()) return status;
   const std::string folder = absl::StrCat(staging_, "/owner-", getpid());
   if (auto status = make_folders(folder); !status.ok()) return status;
@@ -96,7 +155,7 @@ absl::Status RemoteCheckpoints::take(const CheckpointOwner& owner) {
   if (auto status = write_file_atomically(absl::StrCat(folder, "/", kOwnerFile), owner_text_);
       !status.ok())
     return status;
-  return store(Patience::kStart).upload(folder, {kOwnerFile}, url_);
+  return store(patience).upload(folder, {kOwnerFile}, url_);
 }
 
 absl::StatusOr<std::string> RemoteCheckpoints::read_owner(Patience patience) const {
@@ -109,29 +168,32 @@ absl::StatusOr<std::string> RemoteCheckpoints::owner_text() const {
   return read_owner(Patience::kStart);
 }
 
-absl::Status RemoteCheckpoints::check_owner() const {
+absl::Status RemoteCheckpoints::check_owner(Patience patience) const {
   if (owner_text_.empty()) return absl::OkStatus();  // this process has not taken the directory
-  const auto present = read_owner(Patience::kSave);
+  const auto present = read_owner(patience);
   if (!present.ok()) return present.status();
-  if (*present == owner_text_ || present->empty()) return absl::OkStatus();
+  if (*present == owner_text_) return absl::OkStatus();
+  if (present->empty()) return write_owner(patience);
   const auto other = parse_owner(*present);
-  // Both opened the directory at one moment, and the older attempt came last.
-  if (other && other->job == owner_.job && other->attempt < owner_.attempt) return absl::OkStatus();
+  // Two attempts have opened the directory at the same moment, and the older attempt was the last
+  // to write OWNER.
+  if (other && other->job == owner_.job && other->attempt < owner_.attempt)
+    return write_owner(patience);
   return not_the_owner(url_, other, owner_);
 }
 
 absl::StatusOr<std::vector<int64_t>> RemoteCheckpoints::list(Patience patience) {
   auto objects = store(patience).list(url_);
   if (!objects.ok()) return objects.status();
-  objects_.clear();
+  objects_.emplace();
   for (StoredObject& object : *objects) {
-    const int64_t step = step_of(object.name);
-    if (step < 0) continue;
+    const auto step = step_of(object.name);
+    if (!step) continue;
     object.name.erase(0, object.name.find('/') + 1);
-    objects_[step].push_back(std::move(object));
+    (*objects_)[*step].push_back(std::move(object));
   }
   std::vector<int64_t> steps;
-  for (const auto& [step, files] : objects_) {
+  for (const auto& [step, files] : *objects_) {
     if (has_manifest(files)) steps.push_back(step);
   }
   return steps;
@@ -160,12 +222,13 @@ absl::StatusOr<Manifest> RemoteCheckpoints::fetch_same_manifest(int64_t step,
 }
 
 absl::Status RemoteCheckpoints::check_sizes(const Manifest& manifest) const {
-  const auto listed = objects_.find(manifest.info.step);
-  if (listed == objects_.end()) return absl::OkStatus();
+  if (!objects_) return absl::OkStatus();
+  const auto listed = objects_->find(manifest.info.step);
+  const std::vector<StoredObject> none;
+  const std::vector<StoredObject>& objects = listed == objects_->end() ? none : listed->second;
   for (const StoredFile& file : manifest.files) {
-    const auto found = std::ranges::find(listed->second, file.name, &StoredObject::name);
-    if (found == listed->second.end())
-      return absl::DataLossError(absl::StrCat("it has no ", file.name));
+    const auto found = std::ranges::find(objects, file.name, &StoredObject::name);
+    if (found == objects.end()) return absl::DataLossError(absl::StrCat("it has no ", file.name));
     if (found->bytes != file.digest.bytes)
       return absl::DataLossError(absl::StrCat(file.name, " has ", found->bytes,
                                               " bytes, the manifest states ", file.digest.bytes));
@@ -205,40 +268,74 @@ absl::Status RemoteCheckpoints::upload(const std::string& folder,
                                        const std::vector<std::string>& names, int64_t step) const {
   const absl::Status status = store(Patience::kSave).upload(folder, names, url_of(step));
   for (const std::string& name : names) unlink(absl::StrCat(folder, "/", name).c_str());
-  rmdir(folder.c_str());  // by the last rank of the node
   return status;
 }
 
-absl::Status RemoteCheckpoints::remove(int64_t step) const {
+absl::Status RemoteCheckpoints::remove(int64_t step, const std::vector<StoredObject>& objects) {
+  if (auto status = check_owner(Patience::kStart); !status.ok()) return status;
+  std::vector<std::string> names;
+  for (const StoredObject& object : objects) {
+    if (is_own_file(object.name) && object.name != kManifestFile) names.push_back(object.name);
+  }
   const ObjectStore patient = store(Patience::kStart);
-  const absl::Status status = patient.remove(absl::StrCat(url_of(step), "/", kManifestFile));
-  return status.ok() ? patient.remove_all(url_of(step)) : status;
+  absl::Status status = patient.remove(absl::StrCat(url_of(step), "/", kManifestFile));
+  if (status.ok()) status = patient.remove_files(url_of(step), names);
+  if (status.ok() || absl::IsAborted(status)) return status;
+  return absl::Status(status.code(), absl::StrCat("cannot remove checkpoint ", url_of(step), ": ",
+                                                  status.message()));
 }
 
 absl::Status RemoteCheckpoints::remove_incomplete() {
   if (auto steps = list(); !steps.ok()) return steps.status();
-  for (const auto& [step, files] : objects_) {
-    if (has_manifest(files)) continue;
-    if (auto status = remove(step); !status.ok()) return status;
+  for (const auto& [step, objects] : *objects_) {
+    if (has_manifest(objects) || !has_own_file(objects)) continue;
+    if (auto status = remove(step, objects); !status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+// Returns whether a listed checkpoint is complete. Reads a manifest again only if it has changed.
+absl::StatusOr<bool> RemoteCheckpoints::is_complete(int64_t step) {
+  const std::vector<StoredObject>& objects = objects_->at(step);
+  const StoredObject& manifest_object =
+      *std::ranges::find(objects, kManifestFile, &StoredObject::name);
+  auto known = manifests_.find(step);
+  if (known == manifests_.end() || known->second.object != manifest_object) {
+    auto manifest = fetch_manifest(step);
+    // Another error shows nothing about the checkpoint.
+    if (absl::IsDataLoss(manifest.status()) || absl::IsFailedPrecondition(manifest.status()))
+      return false;
+    if (!manifest.ok()) return manifest.status();
+    for (StoredFile& file : manifest->files) file.boxes.clear();
+    manifest->info.config = manifest->info.data = nullptr;
+    known = manifests_.insert_or_assign(step, KnownManifest{manifest_object, *std::move(manifest)})
+                .first;
+  }
+  const Manifest& manifest = known->second.manifest;
+  return manifest.info.step == step && check_sizes(manifest).ok();
 }
 
 absl::Status RemoteCheckpoints::remove_old(int64_t newest, int64_t keep) {
   const auto steps = list();
   if (!steps.ok()) return steps.status();
-  const auto end = std::ranges::upper_bound(*steps, newest);
-  const auto complete = end - steps->begin();
-  const auto kept = keep < 0 ? complete : std::min<int64_t>(std::max<int64_t>(keep, 1), complete);
-  std::vector<int64_t> doomed(steps->begin(), steps->begin() + (complete - kept));
-  for (const auto& [step, files] : objects_) {
-    if (step < newest && !has_manifest(files)) doomed.push_back(step);
+  const auto kept = static_cast<size_t>(std::max<int64_t>(keep, 1));
+  std::vector<int64_t> complete;
+  const auto candidates =
+      std::ranges::subrange(steps->begin(), std::ranges::upper_bound(*steps, newest));
+  if (keep >= 0 && candidates.size() > kept) {
+    for (const int64_t step : candidates) {
+      const auto is_good = is_complete(step);
+      if (!is_good.ok()) return is_good.status();
+      if (*is_good) complete.push_back(step);
+    }
   }
-  for (const int64_t step : doomed) {
-    if (auto status = check_owner(); !status.ok()) return status;
-    if (auto status = remove(step); !status.ok())
-      return absl::Status(status.code(), absl::StrCat("cannot remove old checkpoint ", url_of(step),
-                                                      ": ", status.message()));
+  for (size_t i = 0; i + kept < complete.size(); ++i) {
+    if (auto status = remove(complete[i], objects_->at(complete[i])); !status.ok()) return status;
+    manifests_.erase(complete[i]);
+  }
+  for (const auto& [step, objects] : *objects_) {
+    if (step >= newest || has_manifest(objects) || !has_own_file(objects)) continue;
+    if (auto status = remove(step, objects); !status.ok()) return status;
   }
   return absl::OkStatus();
 }

@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,7 +43,8 @@ class RemoteCheckpoints {
   // How long a call repeats failures: as the start of an attempt does, or as a save.
   enum class Patience { kStart, kSave };
 
-  explicit RemoteCheckpoints(std::string url);
+  // `tool` runs rclone; tests replace it.
+  explicit RemoteCheckpoints(std::string url, StoreTool tool = run_child);
   ~RemoteCheckpoints();
   RemoteCheckpoints(const RemoteCheckpoints&) = delete;
   RemoteCheckpoints& operator=(const RemoteCheckpoints&) = delete;
@@ -56,16 +57,18 @@ class RemoteCheckpoints {
 
   // Creates the staging folder.
   absl::Status make_staging() const;
-  // Writes and removes an object: credentials, bucket and network do.
+  // Writes and removes an object. OK shows that the credentials, the bucket and the network permit
+  // saves.
   absl::Status probe() const;
 
-  // Writes OWNER. The newest process owns the directory.
+  // Writes OWNER. The newest process owns the directory. Returns Aborted if a higher attempt of the
+  // same job wrote OWNER after this process had begun.
   absl::Status take(const CheckpointOwner& owner);
   const CheckpointOwner& owner() const { return owner_; }
   // Returns the content of OWNER; empty if there is none.
   absl::StatusOr<std::string> owner_text() const;
-  // As DirectoryFence::check(). Waits for a store that is away, as a save does.
-  absl::Status check_owner() const;
+  // As DirectoryFence::check(). Becomes the owner again under the same conditions.
+  absl::Status check_owner(Patience patience = Patience::kSave) const;
 
   // Reads which checkpoints exist; returns their steps, ascending.
   absl::StatusOr<std::vector<int64_t>> list(Patience patience = Patience::kStart);
@@ -82,30 +85,44 @@ class RemoteCheckpoints {
   // Gives this rank's files in the local `folder` the names of `save`, which no other save has.
   static absl::Status rename_files(const std::string& folder, const std::string& save,
                                    std::vector<StoredFile>& files);
-  // Compares list() with the manifest's files: DataLoss names one that is missing, or its size.
+  // Compares the last list() with the manifest's files: DataLoss names one that is missing, or its
+  // size. OK without a list().
   absl::Status check_sizes(const Manifest& manifest) const;
   // Uploads files of a local folder, and removes them there, also after an error.
   absl::Status upload(const std::string& folder, const std::vector<std::string>& names,
                       int64_t step) const;
-  // Removes a checkpoint, or the rest of an incomplete one.
-  absl::Status remove(int64_t step) const;
   // Removes incomplete saves. Requires that no save is in progress.
   absl::Status remove_incomplete();
-  // Removes the checkpoints older than the `keep` newest up to `newest`, unless `keep` is negative,
-  // and incomplete saves before `newest`.
+  // Removes the complete checkpoints older than the `keep` newest complete ones up to `newest`,
+  // unless `keep` is negative, and incomplete saves before `newest`. Neither counts nor removes
+  // damaged checkpoints and objects that no save writes.
   absl::Status remove_old(int64_t newest, int64_t keep);
 
  private:
+  // A manifest that was read, without boxes and config, and its object then.
+  struct KnownManifest {
+    StoredObject object;
+    Manifest manifest;
+  };
+
   ObjectStore store(Patience patience) const;
+  absl::Status check_not_late(const CheckpointOwner& owner) const;
+  absl::Status write_owner(Patience patience) const;
   absl::StatusOr<std::string> read_owner(Patience patience) const;
 
+  // Removes the manifest, then the other files of a save.
+  absl::Status remove(int64_t step, const std::vector<StoredObject>& objects);
+  absl::StatusOr<bool> is_complete(int64_t step);
+
   const std::string url_;
+  const StoreTool tool_;
   const std::string staging_;
   const std::string fetched_;
   CheckpointOwner owner_;
   std::string owner_text_;
-  // The objects that list() has found, by step.
-  std::map<int64_t, std::vector<StoredObject>> objects_;
+  // The objects that list() has found, by step; nullopt before it.
+  std::optional<std::map<int64_t, std::vector<StoredObject>>> objects_;
+  std::map<int64_t, KnownManifest> manifests_;
   std::atomic<bool> hurried_ = false;
 };
 
