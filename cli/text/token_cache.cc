@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/terminal/terminal.h"
+#include "cli/text/store_files.h"
 #include "cli/text/text_commands.h"
 #include "cli/text/text_progress.h"
 #include "cli/text/text_stop.h"
@@ -43,12 +44,13 @@ std::vector<std::string> cache_roots(const std::string& text) {
   return roots;
 }
 
-trainer::TokenCacheOptions options_of(const TokenCacheArguments& arguments,
-                                      const std::string& text) {
+// `tokenizer` is the local copy of arguments.tokenizer.
+trainer::TokenCacheOptions options_of(const TokenCacheArguments& arguments, const std::string& text,
+                                      const std::string& tokenizer) {
   trainer::TokenCacheOptions options;
   options.tokenize.inputs = {text};
   options.tokenize.split = arguments.split;
-  options.tokenize.tokenizer_path = arguments.tokenizer;
+  options.tokenize.tokenizer_path = tokenizer;
   options.tokenize.encoding = arguments.encoding;
   options.tokenize.encode.read.field = arguments.field;
   options.tokenize.stop = &stop_on_signal();
@@ -96,11 +98,16 @@ absl::StatusOr<trainer::CachedTokens> tokens_of(const TokenCacheArguments& argum
     if (!found.ok()) return found.status();
     text = *std::move(found);
   }
+  const auto tokenizer = local_input(arguments.tokenizer, stop_on_signal());
+  if (!tokenizer.ok()) {
+    return absl::Status(tokenizer.status().code(),
+                        absl::StrCat("tokenizer_path: ", tokenizer.status().message()));
+  }
   const Instant start = monotonic_now();
   Output output(STDERR_FILENO);
   ProgressBar bar(output, "tokenize", start);
   auto tokens = trainer::cached_tokens(
-      options_of(arguments, text),
+      options_of(arguments, text, *tokenizer),
       [&](const trainer::TokenizeProgress& progress) {
         const Instant now = monotonic_now();
         bar.update(reading_progress(progress.done, progress.total, start, now, progress.from), now);

@@ -138,6 +138,15 @@ bool take_hugging_face(const std::string& path, TokenizerFiles& files) {
   return has(files, kHuggingFaceTokenizerFile);
 }
 
+// Returns the file that a folder of a tokenizer stands for; any other path as it is.
+absl::StatusOr<std::string> file_of(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return path;
+  const auto tokenizer = Tokenizer::load(path);
+  if (!tokenizer.ok()) return tokenizer.status();
+  return (*tokenizer)->file();
+}
+
 // Reads the token ids that the files contain.
 void read_generation_config(TokenizerFiles& files) {
   if (!has(files, kGenerationConfigFile)) return;
@@ -168,8 +177,10 @@ absl::StatusOr<TokenizerFiles> find_tokenizer_files(const ParameterDescription& 
   TokenizerFiles files;
   files.token_ids = source.token_ids;
   if (!given.empty()) {
-    if (!take_hugging_face(given, files)) {
-      if (auto status = take_sentence_piece(given, source, files); !status.ok()) return status;
+    const auto file = file_of(given);
+    if (!file.ok()) return file.status();
+    if (!take_hugging_face(*file, files)) {
+      if (auto status = take_sentence_piece(*file, source, files); !status.ok()) return status;
     }
     if (auto status = check_files(files); !status.ok()) return status;
     return files;
@@ -180,13 +191,14 @@ absl::StatusOr<TokenizerFiles> find_tokenizer_files(const ParameterDescription& 
   read_generation_config(files);
   describe_lone_model(source, files);
   if (!files.names.empty() || !ours) return files;
-  const std::string& path = source.config->tokenizer_path;
-  if (path.empty()) return files;
-  if (take_hugging_face(path, files)) {
+  if (source.config->tokenizer_path.empty()) return files;
+  const auto path = file_of(source.config->tokenizer_path);
+  if (path.ok() && take_hugging_face(*path, files)) {
     if (auto status = check_files(files); !status.ok()) return status;
     return files;
   }
-  if (auto status = take_sentence_piece(path, source, files); !status.ok()) {
+  const absl::Status status = path.ok() ? take_sentence_piece(*path, source, files) : path.status();
+  if (!status.ok()) {
     files.notes.push_back(
         absl::StrCat(status.message(), "; no tokenizer goes along: give one with --tokenizer"));
   }

@@ -67,8 +67,6 @@ std::vector<std::pair<int32_t, std::string>> llama3_specials() {
 }
 
 constexpr std::string_view kEndOfText = "<|endoftext|>";
-// The ranks of Qwen's only file, which no other published encoding has as many of.
-constexpr size_t kQwenRanks = 151'643;
 
 // Qwen's control tokens and its 205 reserved ones.
 std::vector<std::pair<int32_t, std::string>> qwen_specials() {
@@ -143,9 +141,6 @@ absl::StatusOr<Identified> identify(std::string_view bytes, std::string_view sta
         absl::StrCat("is ", av(file.encoding), " by its SHA-256, not ", av(stated)));
   }
   if (!stated.empty()) return Identified{std::string(stated), "as stated"};
-  const auto lines = static_cast<size_t>(std::count(bytes.begin(), bytes.end(), '\n')) +
-                     (bytes.ends_with('\n') ? 0 : 1);
-  if (lines == kQwenRanks) return Identified{"qwen", "known by its 151,643 ranks"};
   return absl::InvalidArgumentError(absl::StrCat(
       "is a tiktoken file of an unknown encoding (SHA-256 ", hash,
       "): the word pattern and the special tokens are not in it; name it with --encoding, or "
@@ -215,6 +210,7 @@ std::span<const PublishedRanks> published_ranks() {
       {"94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069", "p50k_base"},
       {"306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930", "r50k_base"},
       {"82e9d31979e92ab929cd544440f129d9ecd797b69e327f80f17e1c50d5551b55", "llama3"},
+      {"b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186", "qwen"},
   };
   return kPublished;
 }

@@ -48,8 +48,8 @@ struct InputFiles {
   // The split that is read from folders; empty: they have no splits.
   std::string split;
   std::map<std::string, size_t> left_out;  // number of unread files by split
-  // Sentences for the user, about data sets with missing shards, and about names that count as train
-  // although they have another split's word.
+  // Sentences for the user, about data sets with missing shards, and about names with the word of
+  // another split that count as train.
   std::vector<std::string> notes;
 };
 

@@ -40,6 +40,9 @@ TEST(FileKind, FormatsOfOtherPrograms) {
   for (const auto& [bytes, expected] : {std::pair<std::string, const char*>{"GGUF\3", "GGUF"},
                                         {"PK\3\4", "PyTorch's .bin"},
                                         {"\x80\2}q", "a pickle"},
+                                        {"\x80\3}q", "a pickle"},
+                                        {"\x80\4}q", "a pickle"},
+                                        {"\x80\5}q", "a pickle"},
                                         {"\x89HDF\r\n\x1A\n", "HDF5"},
                                         {"\x93NUMPY\1", "NumPy"},
                                         {"\n <!DOCTYPE HTML>", "a web page"},
@@ -54,7 +57,8 @@ TEST(FileKind, FormatsOfOtherPrograms) {
 
 // The length of a safetensors header may begin with any two bytes.
 TEST(FileKind, LengthsOfHeadersAreNoFormats) {
-  for (const std::string begins : {"\x80\x02", "\x80\x04", "\x1F\x8B", "PK\3\4", "BZh9"}) {
+  for (const std::string begins :
+       {"\x80\x02", "\x80\x04", "\x80\x05", "\x1F\x8B", "PK\3\4", "BZh9"}) {
     std::string bytes = begins;
     bytes.resize(8, '\0');
     EXPECT_EQ(problem_of(bytes + "{\"a\": {}}"), "");

@@ -76,6 +76,34 @@ TEST_F(TokenizerFilesTest, CopiesTransformersFiles) {
   EXPECT_EQ(read_file(out.file("text.txt")), "");
 }
 
+TEST_F(TokenizerFilesTest, TakesAFolderOfATokenizer) {
+  const std::string folder = folder_.file("tokenizer");
+  std::filesystem::create_directory(folder);
+  std::filesystem::copy_file(model(), folder + "/spiece.model");
+  source_.format = ParameterFormat::kMeta;
+  const auto given = find_tokenizer_files(source_, folder);
+  ASSERT_TRUE(given.ok()) << given.status();
+  EXPECT_EQ(given->sentence_piece, folder + "/spiece.model");
+  // The one of a run.
+  TrainConfig config;
+  config.tokenizer_path = folder;
+  source_.format = ParameterFormat::kMuster;
+  source_.config = config;
+  source_.folder = folder_.file("run/checkpoints/1");
+  const auto of_run = find_tokenizer_files(source_, "");
+  ASSERT_TRUE(of_run.ok()) << of_run.status();
+  EXPECT_EQ(of_run->sentence_piece, folder + "/spiece.model");
+  EXPECT_TRUE(of_run->notes.empty());
+  // A folder without one is an error, or a note for a run.
+  source_.config->tokenizer_path = folder_.file("empty");
+  std::filesystem::create_directory(folder_.file("empty"));
+  EXPECT_FALSE(find_tokenizer_files(source_, folder_.file("empty")).ok());
+  const auto without = find_tokenizer_files(source_, "");
+  ASSERT_TRUE(without.ok()) << without.status();
+  ASSERT_EQ(without->notes.size(), 1U);
+  EXPECT_THAT(without->notes[0], HasSubstr("no tokenizer goes along: give one with --tokenizer"));
+}
+
 TEST_F(TokenizerFilesTest, RefusesAnotherModelsTokenizer) {
   source_.model.vocab_size = 299;
   EXPECT_THAT(std::string(find_tokenizer_files(source_, model()).status().message()),

@@ -109,13 +109,23 @@ TEST(Tiktoken, UnknownFilesAreRefusedUntilTold) {
               HasSubstr("line 8 has rank 8; 7 is next"));
 }
 
+// Another vocabulary of that size is not Qwen's.
+TEST(Tiktoken, TheNumberOfRanksNamesNoEncoding) {
+  std::string file = bytes_only();
+  for (int rank = 256; rank < 151'643; ++rank) {
+    absl::StrAppend(&file, absl::Base64Escape(absl::StrCat("token ", rank)), " ", rank, "\n");
+  }
+  EXPECT_THAT(std::string(load_tiktoken(file, "").status().message()),
+              HasSubstr("is a tiktoken file of an unknown encoding (SHA-256 "));
+}
+
 TEST(Tiktoken, PublishedHashesAreThoseOfTheirPrograms) {
   std::string all;
   for (const PublishedRanks& file : published_ranks()) {
     EXPECT_EQ(file.sha256.size(), 64U);
     absl::StrAppend(&all, std::string(file.encoding), " ");
   }
-  EXPECT_EQ(all, "cl100k_base o200k_base p50k_base r50k_base llama3 ");
+  EXPECT_EQ(all, "cl100k_base o200k_base p50k_base r50k_base llama3 qwen ");
 }
 
 // One text on which the patterns differ: camel case, digits, contractions, slashes, blanks.
