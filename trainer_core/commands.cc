@@ -237,8 +237,9 @@ ExitCode decode_command(std::span<const std::string_view> arguments) {
     config->tokenizer_path = line->text("tokenizer");
     config->tokenizer_type.clear();  // the type is that of the training's tokenizer
   }
-  const auto options = decode_options(*line, *config);
+  auto options = decode_options(*line, *config);
   if (!options.ok()) return report(who, options.status());
+  options->notes = &std::cerr;
   const auto text = decode(*config, *options);
   if (!text.ok()) return report(who, text.status());
   if (line->has("json")) {

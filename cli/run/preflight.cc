@@ -8,10 +8,14 @@
 
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
 #include <absl/strings/strip.h>
 
+#include "cli/terminal/terminal.h"
 #include "cli/text/first_use.h"
 #include "common/errno_status.h"
+#include "common/escape.h"
 #include "common/exit_code.h"
 #include "common/file_write.h"
 
@@ -23,6 +27,19 @@ namespace {
 constexpr auto kCheckTimeout = std::chrono::hours(1);
 // Enough for a sentence, and for the beginning of a sanitizer's report.
 constexpr size_t kReportBytesMax = 4 << 10;
+
+// Prints the notes of a check's output ("note: …"). Returns its other lines.
+std::string show_notes(const std::string& report) {
+  std::vector<std::string> others;
+  for (absl::string_view line : absl::StrSplit(report, '\n')) {
+    if (absl::ConsumePrefix(&line, "note: ")) {
+      note(escape_controls(std::string(line), Layout::kOneLine));
+    } else {
+      others.emplace_back(line);
+    }
+  }
+  return absl::StrJoin(others, "\n");
+}
 
 // Checks a config that is not a file yet.
 absl::Status check_config(const std::string& train_config_json) {
@@ -58,8 +75,8 @@ absl::Status Preflight::result() {
   const auto end =
       process_->wait(std::chrono::duration_cast<std::chrono::milliseconds>(kCheckTimeout));
   if (!end) return absl::DeadlineExceededError("the preflight check did not end");
+  const std::string report = show_notes(tail_of_file(report_path_, kReportBytesMax));
   if (end->signal == 0 && end->code == 0) return absl::OkStatus();
-  const std::string report = tail_of_file(report_path_, kReportBytesMax);
   absl::string_view words = report;
   for (const char* prefix : {"muster-trainer check: ", "muster-trainer: "}) {
     absl::ConsumePrefix(&words, prefix);

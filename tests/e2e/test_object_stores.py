@@ -171,6 +171,20 @@ class ObjectStores(MusterTest):
         self.assertIn("fetched s3://bucket/tokens", third.stdout + third.stderr, "a changed object is fetched again")
         self.assertNotEqual(step_lines(third.stdout), step_lines(first.stdout))
 
+    def test_text_is_tokenized_at_first_use_with_a_tokenizer_in_the_store(self):
+        (self.dir / "text.txt").write_text(self.corpus(0))
+        self.muster("train-tokenizer", "--text", self.dir / "text.txt", "--vocab-size", "300", "--fewer-ok", "--out",
+                    self.dir / "tok", check=0)
+        shutil.copy(self.dir / "tok.model", self.dir / "store/bucket/tok.model")
+        ran = self.muster(*self.words("first", "dataset_type=tfds", f"dataset_path={self.dir}/text.txt",
+                                      "tokenizer_path=s3://bucket/tok.model", "vocab_size=512", "enable_checkpointing=false",
+                                      "steps=2"), check=0)
+        self.assertRegex(ran.stderr, r"tokenised .*text\.txt.*: 4,000 documents")
+        self.assertIn("there is nothing at s3://bucket/none.model",
+                      self.muster(*self.words("none", "dataset_type=tfds", f"dataset_path={self.dir}/text.txt",
+                                              "tokenizer_path=s3://bucket/none.model", "vocab_size=512", "steps=2"),
+                                  check=2).stderr)
+
     # ------------------------------------------------------------------ mistakes
 
     def test_mistakes_end_before_ranks_start_and_name_the_way_out(self):

@@ -44,6 +44,18 @@ class Text(MusterTest):
         self.assertEqual(f"Input `{parsed['prompt']}` -> `{parsed['text']}`\n", printed)
         self.assertEqual(parsed["checkpoint"], f"{self.dir}/out/speaks/checkpoints/{STEPS}")
 
+        # The run and decode note which file of a folder they use in place of an unusable one.
+        folder = self.dir / "tok"
+        folder.mkdir()
+        (folder / "tokenizer.json").write_text("{")
+        (folder / "tokenizer.model").write_bytes(model.read_bytes())
+        noted = self.muster(*words, "--tokenizer", folder, check=0)
+        self.assertEqual(noted.stdout, printed)
+        self.assertIn("tokenizer.model is used in its place", noted.stderr)
+        noted = self.muster(*[a for a in args if not a.startswith("metrics_file=")], f"tokenizer_path={folder}",
+                            "run_name=noted", "steps=1", check=0)
+        self.assertEqual(noted.stderr.count("tokenizer.model is used in its place"), 1, noted.stderr)
+
         # A flag overrides the config. With only the most likely token allowed, there is one
         # possible text.
         config = ["decode", *args[1:-2], "prompt=rank 3 waits", "decode_sampling_strategy=topk", "--max-tokens", "12"]

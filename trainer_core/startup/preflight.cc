@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <iostream>
 #include <limits>
 #include <map>
 #include <memory>
@@ -243,6 +244,9 @@ absl::Status check_tokenizer(const TrainConfig& config, std::optional<uint64_t>&
   const auto tokenizer = load_tokenizer(config);
   if (!tokenizer.ok()) return tokenizer.status();
   fingerprint = (*tokenizer)->fingerprint();
+  // The command that started the check shows these lines (cli/run/preflight.cc).
+  for (const std::string& note : (*tokenizer)->notes())
+    std::cerr << "note: " << config.tokenizer_path << ": " << note << std::endl;
   return absl::OkStatus();
 }
 

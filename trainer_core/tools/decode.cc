@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <ostream>
 #include <span>
 #include <vector>
 
@@ -90,6 +91,10 @@ absl::StatusOr<std::string> decode(const TrainConfig& config, const DecodeOption
   }
   auto tokenizer = load_tokenizer(config);
   if (!tokenizer.ok()) return tokenizer.status();
+  for (const std::string& note : (*tokenizer)->notes()) {
+    if (options.notes != nullptr)
+      *options.notes << "muster: " << config.tokenizer_path << ": " << note << std::endl;
+  }
   auto prompt = (*tokenizer)->encode(options.prompt);
   if (!prompt.ok()) return prompt.status();
   if (prompt->size() > static_cast<size_t>(kDecodeTokensMax)) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 
 #include <absl/status/statusor.h>
@@ -21,6 +22,7 @@ struct DecodeOptions {
   int32_t max_tokens = 64;
   SamplingOptions sampling;
   int32_t threads = 1;
+  std::ostream* notes = nullptr;  // receives notes about the tokenizer; not owned; null: none
 };
 
 // Returns the continuation of the prompt, which ends at the end-of-sequence token or after
