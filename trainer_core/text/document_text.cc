@@ -144,6 +144,27 @@ absl::Status no_string(const std::string& name, simdjson::dom::element value) {
       absl::StrCat(what, "a list, no string; jq -c '.", name, " |= join(\"\\n\")' joins it"));
 }
 
+// Returns whether an object of the line is followed by another one.
+bool has_several_objects(std::string_view line) {
+  size_t depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      in_string = c != '"';
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      ++depth;
+    } else if ((c == '}' || c == ']') && (depth == 0 || --depth == 0)) {
+      const size_t next = line.find_first_not_of(" \t\r,", i + 1);
+      return line.starts_with('{') && next != std::string_view::npos && line[next] == '{';
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 class DocumentTexts::Json {
@@ -158,7 +179,11 @@ class DocumentTexts::Json {
     const absl::Status problem =
         absl::InvalidArgumentError(absl::StrCat("is not JSON: ", simdjson::error_message(error_)));
     LooseObject loose;
-    if (!parse_loosely(line, loose)) return problem;
+    if (!parse_loosely(line, loose)) {
+      if (!has_several_objects(line)) return problem;
+      return absl::InvalidArgumentError(
+          "has several objects on a line; jq -c . FILE > NEW.jsonl makes a line of each");
+    }
     return text_loosely_in(loose, name, name);
   }
 

@@ -1,11 +1,13 @@
 #include "trainer_core/text/encode.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include <absl/strings/str_cat.h>
 
 #include "common/absl_view.h"
 #include "trainer_core/data/text_file.h"
+#include "trainer_core/data/utf8.h"
 
 namespace muster::trainer {
 namespace {
@@ -13,6 +15,30 @@ namespace {
 void add_examples(std::vector<std::string>& to, const std::vector<std::string>& from) {
   for (const std::string& example : from) {
     if (to.size() < kExamplesMax) to.push_back(example);
+  }
+}
+
+// Characters that are not seen, beside those of ASCII: Unicode's White_Space, and the zero-width
+// ones U+200B to U+200D, U+2060 and U+FEFF.
+bool is_wide_blank(std::string_view character) {
+  static constexpr std::string_view kBlanks[] = {
+      "\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\xA8", "\xE2\x80\xA9",
+      "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE2\x81\xA0", "\xE3\x80\x80", "\xEF\xBB\xBF"};
+  // U+2000 to U+200D.
+  const bool is_space = character.size() == 3 && character.starts_with("\xE2\x80") &&
+                        static_cast<uint8_t>(character[2]) <= 0x8D;
+  return is_space || std::ranges::find(kBlanks, character) != std::end(kBlanks);
+}
+
+// Returns whether a text has a character that is seen. Requires well-formed UTF-8.
+bool has_visible(std::string_view text) {
+  for (;;) {
+    const size_t at = text.find_first_not_of(" \t\r\n\v\f\x1C\x1D\x1E\x1F");
+    if (at == std::string_view::npos) return false;
+    text.remove_prefix(at);
+    const std::string_view character = text.substr(0, next_utf8(text).bytes);
+    if (!is_wide_blank(character)) return true;
+    text.remove_prefix(character.size());
   }
 }
 
@@ -90,8 +116,7 @@ absl::Status ChunkEncoder::add(const Chunk& chunk, const Record& record, Encoded
                         absl::StrCat(location_of(file, record), ": ", status.message()));
   }
   // Without text there is no document.
-  const bool has_text = document->text.find_first_not_of(" \t\r\n\v\f") != std::string_view::npos;
-  if (!has_text) out.ids.resize(before);
+  if (!has_visible(document->text)) out.ids.resize(before);
   if (out.ids.size() == before) {
     ++out.counts.empty;
     add_examples(out.counts.empty_examples, {location_of(file, record)});

@@ -39,7 +39,7 @@ struct DocumentCounts {
   uint64_t repaired = 0;
   uint64_t skipped = 0;
   uint64_t cut = 0;    // document ends within a text that was too long for one document
-  uint64_t empty = 0;  // texts with blanks only, which give no documents
+  uint64_t empty = 0;  // texts of blanks and zero-width characters
   uint64_t marks = 0;  // byte order marks within files, which are left out
   std::vector<std::string> cut_examples;
   std::vector<std::string> empty_examples;

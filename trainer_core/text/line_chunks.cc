@@ -7,6 +7,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "trainer_core/data/utf8.h"
+#include "trainer_core/text/unread_compression.h"
 
 namespace muster::trainer {
 namespace {
@@ -29,6 +30,20 @@ size_t cut_of(std::string_view text) {
   if (blank != std::string_view::npos && blank > 0 && text.size() - blank <= kCutSearchBytes)
     return blank;
   return utf8_boundary(text, text.size() - 1);
+}
+
+// Refuses the line ends of old Macs, with which a file is one line. `begins` is the beginning of a
+// file.
+absl::Status check_line_ends(const std::string& path, std::string_view begins) {
+  if (begins.find('\n') != std::string_view::npos) return absl::OkStatus();
+  // The last byte may be half of a CRLF. A long line may have a few for other reasons.
+  const std::string_view inner = begins.substr(0, std::max<size_t>(begins.size(), 1) - 1);
+  const auto count = static_cast<size_t>(std::ranges::count(inner, '\r'));
+  if (count == 0 || count < begins.size() / kBeginningBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(path,
+                   " has lines that end in CR alone (\\r), as on old Macs; tr '\\r' '\\n' < FILE > "
+                   "NEW makes lines of them"));
 }
 
 // Refuses a JSON value over several lines, of which no line is an object.
@@ -74,9 +89,12 @@ absl::Status pass_beginning(const InputFile& file, ByteWindow& bytes) {
         file.path, " is ", encoding, " (it begins with its byte order mark), not UTF-8; ",
         "convert it with iconv -f ", encoding, " -t UTF-8 first"));
   }
-  if (file.format != InputFormat::kJsonLines) return absl::OkStatus();
   const auto text = bytes.peek(kBeginningBytes);
   if (!text.ok()) return text.status();
+  // The same kinds inside gzip or zstd, such as a .tar.gz.
+  if (auto status = check_decodable(file.path, *text); !status.ok()) return status;
+  if (auto status = check_line_ends(file.path, *text); !status.ok()) return status;
+  if (file.format != InputFormat::kJsonLines) return absl::OkStatus();
   return check_json_lines(file.path, *text);
 }
 

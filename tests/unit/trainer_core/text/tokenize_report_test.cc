@@ -134,6 +134,12 @@ TEST_F(TokenizeReportTest, JsonThatIsNoLinesIsNamed) {
       {"[]", "is a JSON array"},
       {"{\n  \"text\": \"a\"\n}\n", "has JSON over several lines, not JSON lines; jq -c . FILE"},
       {"{ \r\n  \"text\": \"a\"\r\n}", "has JSON over several lines"},
+      {"{\"text\": \"a}{\"}{\"text\": \"b\"}\n", "has several objects on a line; jq -c . FILE"},
+      {"{\"text\": \"\\\"\"} {\"text\": [{}]}\n", "has several objects on a line"},
+      {"{\"text\": \"a\"}, {\"text\": \"b\"}\n", "has several objects on a line"},
+      {"{\"text\": \"a\"}{\n", "has several objects on a line"},
+      {"{\"text\": \"a\"}}\n", "is not JSON"},
+      {"{\"text\": \"a\"}\r{\"text\": \"b\"}\r", "has lines that end in CR alone (\\r)"},
       {"{\"data\": [{\"text\": \"a\"}]}\n", "has no field \"text\"; it has \"data\""},
   };
   for (const Case& c : cases)
@@ -142,6 +148,45 @@ TEST_F(TokenizeReportTest, JsonThatIsNoLinesIsNamed) {
   EXPECT_THAT(
       std::string(tokenize_files(options_for({"array.json.gz"}, "refused")).status().message()),
       HasSubstr("is a JSON array"));
+}
+
+TEST_F(TokenizeReportTest, ArchivesWithinCompressionAreNamed) {
+  std::string tar(1024, '\0');
+  tar.replace(0, 5, "a.txt").replace(257, 8, "ustar  ").replace(512, 6, "And it");
+  EXPECT_THAT(error("x.tar", tar), HasSubstr("x.tar is a tar archive"));
+  EXPECT_THAT(error("x.tar.gz", gzip(tar)), HasSubstr("x.tar.gz is a tar archive, which is not"));
+  EXPECT_THAT(error("x.tgz", gzip(tar)), HasSubstr("is a tar archive"));
+  EXPECT_THAT(error("x.tar.zst", zstd(tar)), HasSubstr("is a tar archive"));
+  EXPECT_THAT(error("x.jsonl.gz", zstd("PK\3\4")), HasSubstr("is compressed: zip is not read"));
+}
+
+TEST_F(TokenizeReportTest, LineEndsOfOldMacsAreNamed) {
+  for (const std::string bytes : {"And it\rcame to pass", "And it\rcame\r", "\rAnd it"}) {
+    EXPECT_THAT(error("mac.txt", bytes),
+                HasSubstr("mac.txt has lines that end in CR alone (\\r), as on old Macs; tr"))
+        << bytes;
+  }
+  std::string many;
+  for (int i = 0; i < 40'000; ++i) many += "And it came\r";
+  EXPECT_THAT(error("mac.txt", many), HasSubstr("end in CR alone"));
+  for (const std::string bytes : {"And it\r\ncame\r\n", "And\rit\ncame", "And it\r", "And it"})
+    EXPECT_EQ(error("dos.txt", bytes), "") << bytes;
+  // A progress bar's lone CR in a long line.
+  EXPECT_EQ(error("long.txt", std::string(20, 'x') + "\r" + std::string(400'000, 'x') + "\n"), "");
+}
+
+// Texts of blanks and zero-width characters show nothing, as one of spaces.
+TEST_F(TokenizeReportTest, InvisibleTextsAreEmpty) {
+  const std::string kInvisible[] = {"\\u00a0", "\\u3000\\u3000", "\\u200b", "\\ufeff", "\\u2028 ",
+                                    "\\u0085", "\\u2060\\u200d", "\\u202f", "\\u1680"};
+  std::string bytes;
+  for (const std::string& text : kInvisible) bytes += "{\"text\": \"" + text + "\"}\n";
+  bytes += "{\"text\": \"\\u00a0a\"}\n{\"text\": \"\\u2010\"}\n{\"text\": \"\\u00e9\"}\n";
+  write_file(folder_->file("invisible.jsonl"), bytes);
+  const auto report = tokenize_files(options_for({"invisible.jsonl"}, "invisible"));
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->counts.empty, std::size(kInvisible));
+  EXPECT_EQ(report->index.documents, 3U);
 }
 
 TEST_F(TokenizeReportTest, NulBytesAreNamed) {
@@ -171,6 +216,7 @@ TEST_F(TokenizeReportTest, RandomLinesAreAllAccountedFor) {
                                 "[1]",
                                 "{\"text\": [\"a\"]}",
                                 "\xEF\xBB\xBF{\"text\": \"b\"}"};
+  int stopped = 0;
   for (int round = 0; round < 40; ++round) {
     std::string bytes = "{\"text\": \"first\"}\n";
     size_t lines = 1;
@@ -183,12 +229,19 @@ TEST_F(TokenizeReportTest, RandomLinesAreAllAccountedFor) {
     TokenizeOptions run = options_for({"random.jsonl"}, "random");
     run.encode.bad_documents = round % 2 == 0 ? BadDocuments::kSkip : BadDocuments::kRepair;
     const auto report = tokenize_files(run);
-    if (run.encode.bad_documents == BadDocuments::kRepair) continue;  // stops at the first flaw
+    if (run.encode.bad_documents == BadDocuments::kRepair && !report.ok()) {
+      // The first flaw that cannot be repaired stops the run.
+      EXPECT_THAT(std::string(report.status().message()),
+                  testing::ContainsRegex("random.jsonl:[0-9]+ \\(byte [0-9]+\\) "));
+      ++stopped;
+      continue;
+    }
     ASSERT_TRUE(report.ok()) << report.status();
     const InputCounts& read = report->inputs[0].read;
     EXPECT_EQ(read.documents + read.counts.skipped + read.counts.empty, lines);
     EXPECT_EQ(read.file_bytes, bytes.size());
   }
+  EXPECT_GT(stopped, 0);
 }
 
 }  // namespace
