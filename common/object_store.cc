@@ -39,14 +39,17 @@ constexpr Duration kTransferWithin = std::chrono::hours(24);
 constexpr Duration kFirstWait = std::chrono::seconds(1);
 constexpr Duration kLongestWait = std::chrono::seconds(30);
 constexpr Duration kWaitStep = std::chrono::milliseconds(100);
-// 300,000 objects with names of 200 bytes.
-constexpr size_t kListingBytesMax = size_t{64} << 20;
+constexpr size_t kErrorsBytesMax = size_t{16} << 20;  // 100,000 copied objects
 // Limit of a cause in a message.
 constexpr size_t kCauseBytesMax = 300;
 
+// rclone's own variables that it gets. Others may filter files or only pretend to copy them.
+constexpr std::string_view kVariablesOfTool[] = {
+    "RCLONE_S3_",   "RCLONE_GCS_",     "RCLONE_BWLIMIT=", "RCLONE_TPSLIMIT",
+    "RCLONE_BIND=", "RCLONE_CA_CERT=", "RCLONE_CLIENT_",  "RCLONE_NO_CHECK_CERTIFICATE="};
+
 // rclone's exit codes (https://rclone.org/docs/#exit-code).
-constexpr int kNoDirectory = 3;
-constexpr int kNoFile = 4;
+constexpr int kNoDirectory = 3, kNoFile = 4;
 
 std::optional<std::string> variable(const char* name) {
   const char* value = std::getenv(name);
@@ -67,8 +70,8 @@ std::optional<std::string> first_variable(std::initializer_list<const char*> nam
 }
 
 std::string s3_endpoint() {
-  return first_variable({"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"})
-      .value_or("Amazon's (AWS_ENDPOINT_URL is not set)");
+  return without_user(first_variable({"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"})
+                          .value_or("Amazon's (AWS_ENDPOINT_URL is not set)"));
 }
 
 std::string file_state(const std::string& path) {
@@ -104,6 +107,20 @@ bool has_any(std::string_view text, std::initializer_list<std::string_view> word
                              [&](std::string_view word) { return text.find(word) != text.npos; });
 }
 
+// Removes the lines about single objects from what a copy prints, whose names may contain words of
+// errors. Returns whether an object was copied.
+bool take_copied(std::string& errors) {
+  std::vector<absl::string_view> others;
+  bool copied = false;
+  for (const absl::string_view line : absl::StrSplit(errors, '\n')) {
+    const bool is_info = sv(line).find(" INFO  : ") != line.npos;
+    copied = copied || (is_info && sv(line).find(": Copied (") != line.npos);
+    if (!is_info) others.push_back(line);
+  }
+  errors = absl::StrJoin(others, "\n");
+  return copied;
+}
+
 // Returns the first error that rclone prints, without time and prefix, and what caused it.
 std::string cause_of(const std::string& errors) {
   std::string cause;
@@ -133,10 +150,8 @@ absl::Status missing_tool(const std::string& url) {
 
 absl::Status no_bucket(const ObjectUrl& url) {
   return absl::NotFoundError(absl::StrCat(
-      "there is no bucket ", url.scheme, "://", url.bucket,
-      url.scheme == "s3"
-          ? absl::StrCat(" that these credentials can see; the store is ", s3_endpoint())
-          : " that these credentials can see"));
+      "there is no bucket ", url.scheme, "://", url.bucket, " that these credentials can see",
+      url.scheme == "s3" ? absl::StrCat("; the store is ", s3_endpoint()) : ""));
 }
 
 // `end`: of a command that failed.
@@ -171,12 +186,6 @@ absl::Status status_of(const ObjectUrl& url, const ChildEnd& end) {
       cause.empty() ? absl::StrCat(kTool, " ended with exit code ", end.exit_code) : cause));
 }
 
-bool may_pass(const absl::Status& status) { return absl::IsUnknown(status); }
-
-bool is_ever_cured(const absl::Status& status) {
-  return may_pass(status) || absl::IsPermissionDenied(status);
-}
-
 // Calls `use` with a temporary file that lists `names`.
 template <class Use>
 absl::Status with_list(const std::vector<std::string>& names, const Use& use) {
@@ -190,13 +199,20 @@ absl::Status with_list(const std::vector<std::string>& names, const Use& use) {
   return written.ok() ? use(absl::StrCat("--files-from-raw=", list)) : written;
 }
 
+bool is_passed_on(std::string_view entry) {
+  // rclone 1.60 fails with AWS_CA_BUNDLE, and has --ca-cert.
+  if (entry.starts_with("AWS_CA_BUNDLE=")) return false;
+  return !entry.starts_with("RCLONE_") ||
+         std::ranges::any_of(kVariablesOfTool,
+                             [&](std::string_view prefix) { return entry.starts_with(prefix); });
+}
+
 }  // namespace
 
 std::vector<std::string> store_environment(const ObjectUrl& url) {
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry) {
-    // rclone 1.60 fails with AWS_CA_BUNDLE, and has --ca-cert.
-    if (!std::string_view(*entry).starts_with("AWS_CA_BUNDLE=")) environment.emplace_back(*entry);
+    if (is_passed_on(*entry)) environment.emplace_back(*entry);
   }
   const auto set = [&](std::string_view option, std::string_view value) {
     environment.push_back(absl::StrCat("RCLONE_CONFIG_MUSTERSTORE_", av(option), "=", av(value)));
@@ -225,27 +241,37 @@ std::vector<std::string> store_environment(const ObjectUrl& url) {
 
 absl::StatusOr<std::string> ObjectStore::try_call(const ObjectUrl& url,
                                                   const std::vector<std::string>& words,
-                                                  Duration within, const StoreWatch& watch) const {
+                                                  const Limits& limits, const StoreWatch& watch,
+                                                  bool& advanced) const {
   std::vector<std::string> command = {kTool};
   command.insert(command.end(), words.begin(), words.end());
   for (const char* option : {"--config=", "--retries=1", "--low-level-retries=3",
-                             "--contimeout=10s", "--timeout=60s", "--stats=0", "--log-level=ERROR"})
+                             "--contimeout=10s", "--timeout=60s", "--stats=0"})
     command.emplace_back(option);
+  const bool copies = words[0] == "copy";
+  command.emplace_back(copies ? "--log-level=INFO" : "--log-level=ERROR");
   if (const auto bundle = variable("AWS_CA_BUNDLE"); bundle && url.scheme == "s3")
     command.push_back(absl::StrCat("--ca-cert=", *bundle));
-  const auto end = tool_(command, {.deadline = monotonic_now() + within,
-                                   .output_bytes_max = kListingBytesMax,
-                                   .environment = store_environment(url),
-                                   .watch = watch});
+  auto end = tool_(command, {.deadline = monotonic_now() + limits.within,
+                             .output_bytes_max = limits.output_bytes_max,
+                             .errors_bytes_max = kErrorsBytesMax,
+                             .environment = store_environment(url),
+                             .own_group = retry_.survives_signals,
+                             .watch = watch});
   if (absl::IsNotFound(end.status())) return missing_tool(url.text());
   if (absl::IsCancelled(end.status())) return end.status();
+  // A repetition has the same answer.
+  if (absl::IsResourceExhausted(end.status()))
+    return absl::InvalidArgumentError(
+        absl::StrCat(url.text(), ": the answer has more than ", limits.output_bytes_max, " bytes"));
   if (!end.ok()) return absl::UnknownError(absl::StrCat(url.text(), ": ", end.status().message()));
-  if (end->exit_code == 0) return end->output;
+  advanced = copies && take_copied(end->errors);
+  if (end->exit_code == 0) return std::move(end->output);
   return status_of(url, *end);
 }
 
 absl::StatusOr<std::string> ObjectStore::call(const std::string& url,
-                                              std::vector<std::string> words, Duration within,
+                                              std::vector<std::string> words, const Limits& limits,
                                               const StoreWatch& watch) const {
   const auto parsed = parse_object_url(url);
   if (!parsed.ok()) return parsed.status();
@@ -254,12 +280,15 @@ absl::StatusOr<std::string> ObjectStore::call(const std::string& url,
   Duration wait = kFirstWait;
   const auto hurried = [&] { return retry_.is_hurried && retry_.is_hurried(); };
   while (true) {
-    auto result = try_call(*parsed, words, within, watch);
+    bool advanced = false;
+    auto result = try_call(*parsed, words, limits, watch, advanced);
     if (result.ok()) return result;
-    if (!(retry_.also_permanent ? is_ever_cured(result.status()) : may_pass(result.status())))
+    if (!absl::IsUnknown(result.status()) &&
+        !(retry_.also_permanent && absl::IsPermissionDenied(result.status())))
       return result;
     const Instant now = monotonic_now();
-    if (!first_failure) first_failure = now;
+    if (!first_failure || advanced) first_failure = now;
+    if (advanced) wait = kFirstWait;
     const Duration limit = hurried() ? std::min(retry_.within_hurry, retry_.within) : retry_.within;
     if (now + wait - *first_failure > limit) {
       return absl::Status(
@@ -283,12 +312,11 @@ absl::StatusOr<std::string> ObjectStore::call(const std::string& url,
 absl::StatusOr<std::vector<StoredObject>> ObjectStore::list(const std::string& url) const {
   const auto parsed = parse_object_url(url);
   if (!parsed.ok()) return parsed.status();
-  // Path, size and time, as tab-separated columns; with the store's time no object is asked for its
-  // own.
+  // Size, time and path, separated by tabs. The time is the one that the store lists anyway.
   const auto text = call(url,
                          {"lsf", "--recursive", "--files-only", "--use-server-modtime",
                           "--format=stp", "--separator=\t", remote_path(*parsed)},
-                         kListWithin);
+                         {kListWithin});
   if (!text.ok()) return text.status();
   std::vector<StoredObject> objects;
   for (const absl::string_view line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
@@ -305,7 +333,7 @@ absl::StatusOr<std::vector<StoredObject>> ObjectStore::list(const std::string& u
 absl::StatusOr<std::vector<std::string>> ObjectStore::list_names(const std::string& url) const {
   const auto parsed = parse_object_url(url);
   if (!parsed.ok()) return parsed.status();
-  const auto text = call(url, {"lsf", "--use-server-modtime", remote_path(*parsed)}, kListWithin);
+  const auto text = call(url, {"lsf", "--use-server-modtime", remote_path(*parsed)}, {kListWithin});
   if (!text.ok()) return text.status();
   std::vector<std::string> names = absl::StrSplit(*text, '\n', absl::SkipEmpty());
   std::ranges::sort(names);
@@ -316,7 +344,7 @@ absl::StatusOr<std::string> ObjectStore::read(const std::string& url, size_t byt
   const auto parsed = parse_object_url(url);
   if (!parsed.ok()) return parsed.status();
   auto text = call(url, {"cat", absl::StrCat("--head=", bytes_max + 1), remote_path(*parsed)},
-                   kAnswerWithin);
+                   {kListWithin, bytes_max + 1});
   // rclone prints nothing for an object that does not exist.
   if (text.ok() && text->empty())
     return absl::NotFoundError(absl::StrCat("there is no object ", url));
@@ -330,7 +358,7 @@ absl::Status ObjectStore::copy(const std::vector<std::string>& names, const std:
                                const StoreWatch& watch) const {
   if (names.empty()) return absl::OkStatus();
   return with_list(names, [&](const std::string& list) {
-    return call(url, {"copy", list, "--no-traverse", "--transfers=8", from, to}, kTransferWithin,
+    return call(url, {"copy", list, "--no-traverse", "--transfers=8", from, to}, {kTransferWithin},
                 watch)
         .status();
   });
@@ -354,7 +382,7 @@ absl::Status ObjectStore::remove(const std::string& url) const {
   const auto parsed = parse_object_url(url);
   if (!parsed.ok()) return parsed.status();
   const absl::Status status =
-      call(url, {"deletefile", remote_path(*parsed)}, kAnswerWithin).status();
+      call(url, {"deletefile", remote_path(*parsed)}, {kAnswerWithin}).status();
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
@@ -364,7 +392,7 @@ absl::Status ObjectStore::remove_files(const std::string& url,
   const auto parsed = parse_object_url(url);
   if (!parsed.ok()) return parsed.status();
   const absl::Status status = with_list(names, [&](const std::string& list) {
-    return call(url, {"delete", list, remote_path(*parsed)}, kListWithin).status();
+    return call(url, {"delete", list, remote_path(*parsed)}, {kListWithin}).status();
   });
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }

@@ -27,16 +27,18 @@ struct StoredObject {
   friend bool operator==(const StoredObject&, const StoredObject&) = default;
 };
 
-// How long a call repeats what failed.
+// The repetition of a call after a failure.
 struct StoreRetry {
-  // From the first failure of a call. Errors that a repetition cannot cure (credentials, a missing
-  // bucket) end it at once.
+  // From the first failure of a call, or, for transfers, from the first failure without progress.
+  // Errors that a repetition cannot cure (credentials, a missing bucket) end it at once.
   Duration within = std::chrono::minutes(2);
   // Repeats refused access, too: an administrator may cure it while training continues.
   bool also_permanent = false;
   // The limit once is_hurried() returns true.
   Duration within_hurry = std::chrono::minutes(2);
   std::function<bool()> is_hurried = nullptr;
+  // Signals to our process group do not end a transfer; the end of the calling thread does.
+  bool survives_signals = false;
   // Gets a sentence at the first failure, then about every kStoreWarningInterval.
   std::function<void(const std::string&)> warn = nullptr;
 };
@@ -86,10 +88,17 @@ class ObjectStore {
   absl::Status remove_files(const std::string& url, const std::vector<std::string>& names) const;
 
  private:
+  // The limits of one attempt of a call.
+  struct Limits {
+    Duration within;
+    size_t output_bytes_max = size_t{64} << 20;  // 300,000 objects with names of 200 bytes
+  };
+
   absl::StatusOr<std::string> call(const std::string& url, std::vector<std::string> words,
-                                   Duration within, const StoreWatch& watch = nullptr) const;
+                                   const Limits& limits, const StoreWatch& watch = nullptr) const;
   absl::StatusOr<std::string> try_call(const ObjectUrl& url, const std::vector<std::string>& words,
-                                       Duration within, const StoreWatch& watch) const;
+                                       const Limits& limits, const StoreWatch& watch,
+                                       bool& advanced) const;
   absl::Status copy(const std::vector<std::string>& names, const std::string& from,
                     const std::string& to, const std::string& url, const StoreWatch& watch) const;
 

@@ -65,4 +65,12 @@ absl::StatusOr<ObjectUrl> parse_object_url(std::string_view text) {
   return url;
 }
 
+std::string without_user(std::string address) {
+  const size_t scheme = address.find("://");
+  const size_t host = scheme == address.npos ? 0 : scheme + 3;
+  const size_t at = address.substr(0, address.find('/', host)).rfind('@');
+  if (at != address.npos && at >= host) address.replace(host, at - host, "***");
+  return address;
+}
+
 }  // namespace muster

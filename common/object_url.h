@@ -29,4 +29,7 @@ struct ObjectUrl {
 // component, or a control character.
 absl::StatusOr<ObjectUrl> parse_object_url(std::string_view text);
 
+// Returns a server's address without the user and the password that it may contain.
+std::string without_user(std::string address);
+
 }  // namespace muster

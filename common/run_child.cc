@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -69,8 +70,76 @@ std::vector<std::string> bare_environment() {
   return environment;
 }
 
+absl::Status not_started(int failed, const std::string& program) {
+  if (failed != ENOENT) return errno_status(failed, absl::StrCat("starting ", program));
+  return absl::NotFoundError(absl::StrCat(
+      "there is no program ", program, program.find('/') == std::string::npos ? " in PATH" : ""));
+}
+
+// The descriptors and signals of a child that shares our memory until it calls exec.
+struct GroupChild {
+  pid_t parent;
+  int null, out, err;
+  sigset_t no_signals;
+};
+
+// Runs in the child: calls only async-signal-safe functions. Returns the error of exec.
+int become_group(const GroupChild& child, char* const* words, char* const* environment) {
+  struct sigaction by_default {};
+  by_default.sa_handler = SIG_DFL;
+  for (int signal = 1; signal < NSIG; ++signal) (void)sigaction(signal, &by_default, nullptr);
+  // posix_spawn has no attribute for it, and our end leaves nobody who would kill the group.
+  if (setpgid(0, 0) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
+  if (getppid() != child.parent) return ECANCELED;
+  if (dup2(child.null, STDIN_FILENO) < 0 || dup2(child.out, STDOUT_FILENO) < 0 ||
+      dup2(child.err, STDERR_FILENO) < 0)
+    return errno;
+  (void)close_range(STDERR_FILENO + 1, ~0U, 0);
+  sigprocmask(SIG_SETMASK, &child.no_signals, nullptr);
+  execvpe(words[0], words, environment);
+  return errno;
+}
+
+// vfork: a copy of a process with pinned memory takes long, and may fail.
+[[gnu::noinline]] pid_t fork_group(const GroupChild& child, char* const* words,
+                                   char* const* environment, volatile int& failed) {
+  const pid_t pid = vfork();
+  if (pid != 0) return pid;
+  failed = become_group(child, words, environment);
+  _exit(127);
+}
+
+absl::StatusOr<pid_t> start_group(const std::vector<std::string>& words,
+                                  const ChildOptions& options, const Pipes& pipes) {
+  const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (null < 0) return errno_status(errno, "opening /dev/null");
+  const absl::Cleanup close_null = [null] { close(null); };
+  GroupChild child{.parent = getpid(),
+                   .null = null,
+                   .out = pipes.out.write_fd,
+                   .err = pipes.err.write_fd,
+                   .no_signals = {}};
+  sigemptyset(&child.no_signals);
+  const std::vector<char*> other = pointers(options.environment);
+  const std::vector<char*> command = pointers(words);
+  // A handler of ours must not run in the child, which shares our memory.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  volatile int failed = 0;
+  const pid_t pid = fork_group(child, command.data(),
+                               options.environment.empty() ? environ : other.data(), failed);
+  const int cannot_fork = errno;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (pid < 0) return errno_status(cannot_fork, absl::StrCat("starting ", words[0]));
+  if (failed == 0) return pid;
+  while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) continue;
+  return not_started(failed, words[0]);
+}
+
 absl::StatusOr<pid_t> start(const std::vector<std::string>& words, const ChildOptions& options,
                             const Pipes& pipes) {
+  if (options.own_group) return start_group(words, options, pipes);
   posix_spawn_file_actions_t files;
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&files);
@@ -98,11 +167,7 @@ absl::StatusOr<pid_t> start(const std::vector<std::string>& words, const ChildOp
   const int failed =
       posix_spawnp(&pid, words.at(0).c_str(), &files, &attributes, pointers(words).data(),
                    other.empty() ? environ : other_pointers.data());
-  if (failed == ENOENT)
-    return absl::NotFoundError(
-        absl::StrCat("there is no program ", words[0],
-                     words[0].find('/') == std::string::npos ? " in PATH" : ""));
-  if (failed != 0) return errno_status(failed, absl::StrCat("starting ", words[0]));
+  if (failed != 0) return not_started(failed, words[0]);
   return pid;
 }
 
@@ -167,7 +232,7 @@ absl::StatusOr<ChildEnd> run_child(const std::vector<std::string>& words,
   if (collected.ok() && !wait_for_end(*pid, options.deadline, status))
     collected = absl::DeadlineExceededError("has answered and did not end in time");
   if (!collected.ok()) {
-    kill(options.apart ? -*pid : *pid, SIGKILL);
+    kill(options.apart || options.own_group ? -*pid : *pid, SIGKILL);
     if (!wait_for_end(*pid, monotonic_now() + kChildReapedWithin, status))
       return absl::DeadlineExceededError(
           absl::StrCat(name, " hangs: it did not answer in time, and cannot be killed"));

@@ -22,6 +22,9 @@ struct ChildOptions {
   bool apart = false;
   // Replaces our environment; empty: none is replaced. Ignored with `apart`.
   std::vector<std::string> environment = {};
+  // Runs the tool in a process group of its own, so that signals to ours do not end it. The kernel
+  // kills it if the calling thread ends. Requires `apart` to be false.
+  bool own_group = false;
   // Called about every kChildWatchInterval while the tool runs; false kills it (Cancelled).
   std::function<bool()> watch = nullptr;
 };

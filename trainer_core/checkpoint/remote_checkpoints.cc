@@ -104,6 +104,8 @@ ObjectStore RemoteCheckpoints::store(Patience patience) const {
        .also_permanent = saves,
        .within_hurry = kLastUploadWithin,
        .is_hurried = [this] { return hurried_.load(); },
+       // A stop signals the group of the rank, and waits for the last save.
+       .survives_signals = saves,
        .warn = [](const std::string& text) { std::cerr << "warning: " << text << std::endl; }},
       tool_);
 }

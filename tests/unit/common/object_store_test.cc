@@ -238,5 +238,59 @@ TEST(ObjectStore, SecretsAreNotOnTheCommandLine) {
     unsetenv(name);
 }
 
+TEST(ObjectStore, VariablesThatChangeWhatIsCopiedDoNotReachTheTool) {
+  for (const char* name : {"RCLONE_DRY_RUN", "RCLONE_MAX_SIZE", "RCLONE_BWLIMIT"})
+    setenv(name, "1", 1);
+  setenv("RCLONE_S3_PROVIDER", "Ceph", 1);
+  const auto parsed = parse_object_url("s3://bucket/key");
+  EXPECT_THAT(store_environment(*parsed), AllOf(testing::Contains("RCLONE_BWLIMIT=1"),
+                                                Not(testing::Contains("RCLONE_DRY_RUN=1")),
+                                                Not(testing::Contains("RCLONE_MAX_SIZE=1")),
+                                                testing::Contains("RCLONE_S3_PROVIDER=Ceph")));
+  for (const char* name :
+       {"RCLONE_DRY_RUN", "RCLONE_MAX_SIZE", "RCLONE_BWLIMIT", "RCLONE_S3_PROVIDER"})
+    unsetenv(name);
+}
+
+TEST(ObjectStore, ACopyThatAdvancesIsRepeatedBeyondTheLimit) {
+  int calls = 0;
+  const std::string copied = "2026/11/28 09:44:56 INFO  : Forbidden-1: Copied (new)\n";
+  const std::string error = "2026/11/28 09:44:57 ERROR : b: connection reset\n";
+  const ObjectStore advancing({.within = std::chrono::milliseconds(1500)},
+                              [&](const auto&, const ChildOptions&) {
+                                ++calls;
+                                return calls < 3 ? failed(copied + error) : ChildEnd{};
+                              });
+  EXPECT_TRUE(advancing.upload("/tmp", {"a", "b"}, "s3://bucket/key").ok());
+  EXPECT_EQ(calls, 3);
+  const ObjectStore standing({.within = std::chrono::milliseconds(1500)},
+                             [&](const auto&, const ChildOptions&) { return failed(error); });
+  const absl::Status status = standing.upload("/tmp", {"a"}, "s3://bucket/key");
+  EXPECT_TRUE(absl::IsUnknown(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("connection reset"));
+}
+
+TEST(ObjectStore, AnAnswerThatIsTooLongIsNotAskedForAgain) {
+  int calls = 0;
+  size_t bound = 0;
+  const ObjectStore store(
+      {.within = std::chrono::hours(1)},
+      [&](const auto&, const ChildOptions& options) -> absl::StatusOr<ChildEnd> {
+        ++calls;
+        bound = options.output_bytes_max;
+        return absl::ResourceExhaustedError("printed more than is read");
+      });
+  EXPECT_TRUE(absl::IsInvalidArgument(store.read("s3://b/k", size_t{256} << 20).status()));
+  EXPECT_EQ(calls, 1);
+  EXPECT_GT(bound, size_t{256} << 20) << "a manifest may have as many bytes";
+}
+
+TEST(ObjectStore, MessagesDoNotShowThePasswordOfAnAddress) {
+  setenv("AWS_ENDPOINT_URL", "https://ada:secret@store:9000/x@y", 1);
+  const std::string message(answer(failed("AccessDenied")).message());
+  EXPECT_THAT(message, AllOf(HasSubstr("https://***@store:9000/x@y"), Not(HasSubstr("secret"))));
+  unsetenv("AWS_ENDPOINT_URL");
+}
+
 }  // namespace
 }  // namespace muster

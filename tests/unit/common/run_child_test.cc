@@ -1,9 +1,16 @@
 #include "common/run_child.h"
 
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
 
 #include <gtest/gtest.h>
+
+#include "tests/unit/temp_folder.h"
 
 namespace muster {
 namespace {
@@ -49,6 +56,45 @@ TEST(RunChild, ASeparateChildInheritsLittleOfTheEnvironment) {
   EXPECT_EQ(run_child({"sh", "-c", "echo $RUN_CHILD_TEST"}, options)->output, "here\n");
   options.apart = true;
   EXPECT_EQ(run_child({"sh", "-c", "echo $RUN_CHILD_TEST"}, options)->output, "\n");
+}
+
+TEST(RunChild, ASignalToOurGroupDoesNotEndAGroupOfItsOwn) {
+  ChildOptions options = in_seconds(30);
+  options.own_group = true;
+  options.environment = {"PATH=/usr/bin:/bin", "RUN_CHILD_TEST=there"};
+  const auto end = run_child({"sh", "-c",
+                              "cat; read -r pid c s ppid group rest < /proc/self/stat; "
+                              "test $pid = $group && echo $RUN_CHILD_TEST$HOME; exit 3"},
+                             options);
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_EQ(end->output, "there\n");
+  EXPECT_EQ(end->exit_code, 3);
+  EXPECT_EQ(run_child({"no-such-program"}, options).status().code(), absl::StatusCode::kNotFound);
+  options.watch = [calls = 0]() mutable { return ++calls < 3; };
+  EXPECT_TRUE(absl::IsCancelled(run_child({"sh", "-c", "sleep 1000; :"}, options).status()));
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "no child remains";
+}
+
+// A killed rank must not leave a transfer that still changes the store.
+TEST(RunChild, AGroupOfItsOwnEndsWithItsParent) {
+  const TempFolder folder;
+  const std::string started = folder.file("started");
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  const pid_t parent = fork();
+  if (parent == 0) {
+    ChildOptions options = in_seconds(60);
+    options.own_group = true;
+    (void)run_child({"sh", "-c", "touch " + started + "; exec sleep 60"}, options);
+    _exit(0);
+  }
+  while (access(started.c_str(), F_OK) != 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  kill(parent, SIGKILL);
+  EXPECT_EQ(waitpid(parent, nullptr, 0), parent);
+  int status = 0;
+  EXPECT_GT(waitpid(-1, &status, 0), 0) << "the orphan is ours";
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+  prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
 TEST(RunChild, IsWatchedAndGetsAnotherEnvironment) {
