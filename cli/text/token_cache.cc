@@ -78,6 +78,7 @@ void print_summary(Output& output, const std::string& text, const trainer::Cache
   for (const std::string& note : report.notes) warn(note);
   const trainer::DocumentCounts& counts = report.counts;
   warn_of(counts.repaired, "repaired", counts.repaired_examples);
+  warn_of(counts.nuls, "with U+FFFD for NUL", counts.nuls_examples);
   warn_of(counts.cut, "cut at the longest document", counts.cut_examples);
   warn_of(counts.empty, "without text left out", counts.empty_examples);
   // Hidden entries include the cache itself.

@@ -87,6 +87,7 @@ nlohmann::json input_json(const trainer::InputReport& input) {
                           {"tokens", input.read.tokens},
                           {"text_bytes", counts.text_bytes},
                           {"documents_repaired", counts.repaired},
+                          {"documents_with_nul", counts.nuls},
                           {"documents_skipped", counts.skipped},
                           {"documents_cut", counts.cut},
                           {"documents_empty", counts.empty},
@@ -96,7 +97,8 @@ nlohmann::json input_json(const trainer::InputReport& input) {
       {"skipped_examples", &counts.skipped_examples},
       {"cut_examples", &counts.cut_examples},
       {"empty_examples", &counts.empty_examples},
-      {"byte_order_mark_examples", &counts.marks_examples}};
+      {"byte_order_mark_examples", &counts.marks_examples},
+      {"nul_examples", &counts.nuls_examples}};
   for (const auto& [name, examples] : lists) {
     if (!examples->empty()) entry[name] = shown(*examples);
   }
@@ -150,6 +152,7 @@ std::string summary_json(const TokenizeArguments& arguments, const TokenizeRepor
       {"input_bytes", report.input_bytes},
       {"documents", report.index.documents},
       {"documents_repaired", report.counts.repaired},
+      {"documents_with_nul", report.counts.nuls},
       {"documents_skipped", report.counts.skipped},
       {"documents_cut", report.counts.cut},
       {"documents_empty", report.counts.empty},
@@ -158,6 +161,7 @@ std::string summary_json(const TokenizeArguments& arguments, const TokenizeRepor
       {"empty_examples", shown(report.counts.empty_examples)},
       {"byte_order_mark_examples", shown(report.counts.marks_examples)},
       {"repaired_examples", shown(report.counts.repaired_examples)},
+      {"nul_examples", shown(report.counts.nuls_examples)},
       {"skipped_examples", shown(report.counts.skipped_examples)},
       {"tokens", report.index.tokens},
       {"bytes", report.index.bytes},
@@ -202,8 +206,9 @@ std::string inputs_text(const TokenizeReport& report) {
     absl::StrAppend(&text, "  ", escape_controls(input.path, Layout::kOneLine), ": ",
                     counted(input.read.documents, "document"), ", ",
                     counted(input.read.tokens, "token"), ", ", input.read.file_bytes, " bytes read",
-                    beside(counts.repaired, "repaired"), beside(counts.skipped, "skipped"),
-                    beside(counts.cut, "cut"), beside(counts.empty, "empty"), "\n");
+                    beside(counts.repaired, "repaired"), beside(counts.nuls, "with NUL"),
+                    beside(counts.skipped, "skipped"), beside(counts.cut, "cut"),
+                    beside(counts.empty, "empty"), "\n");
   }
   if (count < report.inputs.size()) {
     absl::StrAppend(&text, "  … and ", counted(report.inputs.size() - count, "input"),
@@ -263,6 +268,8 @@ std::string summary_text(const TokenizeArguments& arguments, const TokenizeRepor
   }
   text += list_of("repaired", report.counts.repaired, " with U+FFFD for invalid UTF-8",
                   report.counts.repaired_examples);
+  text +=
+      list_of("repaired", report.counts.nuls, " with U+FFFD for NUL", report.counts.nuls_examples);
   text += list_of("skipped", report.counts.skipped, "", report.counts.skipped_examples);
   text +=
       list_of("cut", report.counts.cut,

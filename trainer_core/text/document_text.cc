@@ -16,9 +16,6 @@
 namespace muster::trainer {
 namespace {
 
-constexpr std::string_view kInvalidUtf8 = "is no valid UTF-8";
-constexpr std::string_view kNulBytes = "has NUL bytes";
-
 static_assert(Chunk::kPaddingBytes >= simdjson::SIMDJSON_PADDING);
 
 absl::Status status_of(Flaw flaw, const std::string& field) {
@@ -207,7 +204,7 @@ class DocumentTexts::Json {
     if (!is_found && has_first) return text_in(below, name.substr(dot + 1), whole);
     if (!is_found) return no_field(name, object);
     std::string_view text;
-    if (found.get(text) == simdjson::SUCCESS) return DocumentText{text, ""};
+    if (found.get(text) == simdjson::SUCCESS) return DocumentText{text};
     return no_string(whole, found);
   }
 
@@ -244,13 +241,13 @@ class DocumentTexts::Json {
   absl::StatusOr<DocumentText> decoded(std::string_view raw) {
     std::string_view text;
     buffer_.assign(raw);
-    if (parse_buffer(text)) return DocumentText{text, ""};
+    if (parse_buffer(text)) return DocumentText{text};
     if (error_ != simdjson::UTF8_ERROR && error_ != simdjson::STRING_ERROR)
       return absl::InvalidArgumentError(
           absl::StrCat("is not JSON: ", simdjson::error_message(error_)));
     buffer_ = repair_utf8(raw);
     replace_lone_surrogates(buffer_);
-    if (parse_buffer(text)) return DocumentText{text, kInvalidUtf8};
+    if (parse_buffer(text)) return DocumentText{text, /*had_invalid_utf8=*/true};
     return absl::InvalidArgumentError(
         absl::StrCat("is not JSON: ", simdjson::error_message(error_)));
   }
@@ -273,29 +270,29 @@ DocumentTexts::~DocumentTexts() = default;
 absl::StatusOr<DocumentText> DocumentTexts::text_of(const Chunk& chunk, const Record& record,
                                                     InputFormat format) {
   if (record.flaw != Flaw::kNone) return status_of(record.flaw, field_);
-  const std::string_view bytes = chunk.text(record);
-  if (format == InputFormat::kJsonLines) return json_->field(bytes, field_);
-  std::string_view text = bytes;
+  auto document = read(chunk.text(record), format);
+  if (!document.ok() || document->text.find('\0') == std::string_view::npos) return document;
+  // A crash of a file's writer leaves NUL bytes; JSON has them as \u0000.
+  repaired_ =
+      absl::StrReplaceAll(av(document->text), {{absl::string_view("\0", 1), "\xEF\xBF\xBD"}});
+  document->text = repaired_;
+  document->had_nul = true;
+  return document;
+}
+
+absl::StatusOr<DocumentText> DocumentTexts::read(std::string_view record, InputFormat format) {
+  if (format == InputFormat::kJsonLines) return json_->field(record, field_);
+  std::string_view text = record;
   if (format == InputFormat::kTfRecord) {
-    const auto data = record_data(bytes);
+    const auto data = record_data(record);
     if (!data.ok()) return data.status();
     const auto value = bytes_feature(*data, field_);
     if (!value.ok()) return value.status();
     text = *value;
   }
-  std::string_view repair;
-  if (scan_utf8(text).invalid_bytes > 0) {
-    repaired_ = repair_utf8(text);
-    text = repaired_;
-    repair = kInvalidUtf8;
-  }
-  // A file that begins as text may have them later, such as after a crash of its writer.
-  if (format == InputFormat::kText && text.find('\0') != std::string_view::npos) {
-    repaired_ = absl::StrReplaceAll(av(text), {{absl::string_view("\0", 1), "\xEF\xBF\xBD"}});
-    text = repaired_;
-    repair = kNulBytes;
-  }
-  return DocumentText{text, repair};
+  if (scan_utf8(text).invalid_bytes == 0) return DocumentText{text};
+  repaired_ = repair_utf8(text);
+  return DocumentText{repaired_, /*had_invalid_utf8=*/true};
 }
 
 }  // namespace muster::trainer

@@ -17,12 +17,17 @@ namespace muster::trainer {
 constexpr size_t kNamesShown = 8;
 constexpr size_t kNameBytesShown = 40;
 
-// The text of a document.
+// The text of a document, and what was replaced by U+FFFD in it.
 struct DocumentText {
-  std::string_view text;    // well-formed UTF-8; valid until the next call of text_of()
-  std::string_view repair;  // the repaired flaw, such as "is no valid UTF-8"; empty: none
+  std::string_view text;  // well-formed UTF-8 without NUL; valid until the next call of text_of()
+  bool had_invalid_utf8 = false;
+  bool had_nul = false;
 
-  bool is_repaired() const { return !repair.empty(); }
+  bool is_repaired() const { return had_invalid_utf8 || had_nul; }
+  // Returns the repaired flaw, which continues a sentence; "" if there was none.
+  std::string_view flaw() const {
+    return had_invalid_utf8 ? "is no valid UTF-8" : had_nul ? "has NUL characters" : "";
+  }
 };
 
 // Extracts texts. Owns a JSON parser and the last repaired text, so it is not thread-safe.
@@ -43,6 +48,8 @@ class DocumentTexts {
 
  private:
   class Json;
+
+  absl::StatusOr<DocumentText> read(std::string_view record, InputFormat format);
 
   const std::string field_;
   std::unique_ptr<Json> json_;

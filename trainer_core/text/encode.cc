@@ -51,9 +51,11 @@ void DocumentCounts::add(const DocumentCounts& more) {
   cut += more.cut;
   empty += more.empty;
   marks += more.marks;
+  nuls += more.nuls;
   add_examples(cut_examples, more.cut_examples);
   add_examples(empty_examples, more.empty_examples);
   add_examples(marks_examples, more.marks_examples);
+  add_examples(nuls_examples, more.nuls_examples);
   add_examples(repaired_examples, more.repaired_examples);
   add_examples(skipped_examples, more.skipped_examples);
 }
@@ -104,11 +106,17 @@ absl::Status ChunkEncoder::add(const Chunk& chunk, const Record& record, Encoded
   if (!document.ok()) return add_flawed(document.status(), location_of(file, record), out);
   if (document->is_repaired()) {
     if (options_.bad_documents != BadDocuments::kRepair) {
-      return add_flawed(absl::InvalidArgumentError(av(document->repair)), location_of(file, record),
+      return add_flawed(absl::InvalidArgumentError(av(document->flaw())), location_of(file, record),
                         out);
     }
-    ++out.counts.repaired;
-    add_examples(out.counts.repaired_examples, {location_of(file, record)});
+    if (document->had_invalid_utf8) {
+      ++out.counts.repaired;
+      add_examples(out.counts.repaired_examples, {location_of(file, record)});
+    }
+    if (document->had_nul) {
+      ++out.counts.nuls;
+      add_examples(out.counts.nuls_examples, {location_of(file, record)});
+    }
   }
   const size_t before = out.ids.size();
   if (auto status = encoder_->append(document->text, out.ids); !status.ok()) {

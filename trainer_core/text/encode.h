@@ -13,10 +13,10 @@
 
 namespace muster::trainer {
 
-// The treatment of bad documents. A document is bad if its text is not UTF-8, or if its record has
-// no text: it is not JSON, lacks the field, or has a wrong checksum.
+// The treatment of bad documents. A document is bad if its text is not UTF-8 or has NUL, or if its
+// record has no text: it is not JSON, lacks the field, or has a wrong checksum.
 enum class BadDocuments {
-  kRepair,  // replace bytes that are not UTF-8 by U+FFFD; any other defect stops the run
+  kRepair,  // replace NUL and bytes that are not UTF-8 by U+FFFD; any other defect stops the run
   kSkip,    // omit the document
   kStop,    // stop the run
 };
@@ -36,7 +36,8 @@ constexpr size_t kExamplesMax = 5;
 // The numbers of documents with each outcome.
 struct DocumentCounts {
   uint64_t text_bytes = 0;
-  uint64_t repaired = 0;
+  uint64_t repaired = 0;  // documents with U+FFFD for invalid UTF-8
+  uint64_t nuls = 0;      // documents with U+FFFD for NUL; may be among `repaired`, too
   uint64_t skipped = 0;
   uint64_t cut = 0;    // document ends within a text that was too long for one document
   uint64_t empty = 0;  // texts of blanks and zero-width characters
@@ -44,6 +45,7 @@ struct DocumentCounts {
   std::vector<std::string> cut_examples;
   std::vector<std::string> empty_examples;
   std::vector<std::string> marks_examples;
+  std::vector<std::string> nuls_examples;
   std::vector<std::string> repaired_examples;
   std::vector<std::string> skipped_examples;
 

@@ -25,7 +25,7 @@ namespace {
 using nlohmann::json;
 
 constexpr char kFormat[] = "muster-tokenize";
-constexpr int kVersion = 2;
+constexpr int kVersion = 3;
 
 std::string path_in(const std::string& folder) { return absl::StrCat(folder, "/", kJournalFile); }
 
@@ -107,11 +107,13 @@ json input_json(size_t file, const InputCounts& input) {
                 counts.skipped,
                 counts.cut,
                 counts.empty,
-                counts.marks};
-  if (counts.repaired + counts.skipped + counts.cut + counts.empty + counts.marks > 0) {
+                counts.marks,
+                counts.nuls};
+  if (counts.repaired + counts.skipped + counts.cut + counts.empty + counts.marks + counts.nuls >
+      0) {
     entry.push_back({names_of(counts.repaired_examples), names_of(counts.skipped_examples),
                      names_of(counts.cut_examples), names_of(counts.empty_examples),
-                     names_of(counts.marks_examples)});
+                     names_of(counts.marks_examples), names_of(counts.nuls_examples)});
   }
   return entry;
 }
@@ -122,13 +124,13 @@ InputCounts input_from(const json& entry) {
   size_t at = 1;
   for (uint64_t* number :
        {&input.documents, &input.tokens, &input.file_bytes, &counts.text_bytes, &counts.repaired,
-        &counts.skipped, &counts.cut, &counts.empty, &counts.marks})
+        &counts.skipped, &counts.cut, &counts.empty, &counts.marks, &counts.nuls})
     *number = whole_number<uint64_t>(entry.at(at++));
   if (entry.size() <= at) return input;
   size_t list = 0;
   for (std::vector<std::string>* examples :
        {&counts.repaired_examples, &counts.skipped_examples, &counts.cut_examples,
-        &counts.empty_examples, &counts.marks_examples})
+        &counts.empty_examples, &counts.marks_examples, &counts.nuls_examples})
     *examples = names_from(entry.at(at).at(list++));
   return input;
 }
@@ -151,9 +153,11 @@ json shard_json(const FinishedShard& shard) {
           {"skipped_examples", names_of(shard.counts.skipped_examples)},
           {"empty", shard.counts.empty},
           {"marks", shard.counts.marks},
+          {"nuls", shard.counts.nuls},
           {"cut_examples", names_of(shard.counts.cut_examples)},
           {"empty_examples", names_of(shard.counts.empty_examples)},
           {"marks_examples", names_of(shard.counts.marks_examples)},
+          {"nuls_examples", names_of(shard.counts.nuls_examples)},
           {"inputs", std::move(inputs)}};
 }
 
@@ -177,9 +181,11 @@ FinishedShard shard_from(const json& line) {
   shard.counts.skipped_examples = names_from(line.at("skipped_examples"));
   shard.counts.empty = whole_number<uint64_t>(line.at("empty"));
   shard.counts.marks = whole_number<uint64_t>(line.at("marks"));
+  shard.counts.nuls = whole_number<uint64_t>(line.at("nuls"));
   shard.counts.cut_examples = names_from(line.at("cut_examples"));
   shard.counts.empty_examples = names_from(line.at("empty_examples"));
   shard.counts.marks_examples = names_from(line.at("marks_examples"));
+  shard.counts.nuls_examples = names_from(line.at("nuls_examples"));
   for (const json& entry : line.at("inputs"))
     shard.inputs.emplace(whole_number<size_t>(entry.at(0)), input_from(entry));
   return shard;
@@ -212,9 +218,9 @@ absl::Status compare(const InputFile& before, const InputFile& now) {
 
 absl::Status check_same_run(const Journal::Content& journal, const RunIdentity& now) {
   const RunIdentity& earlier = journal.run;
-  const bool had_bad_documents =
-      !journal.shards.empty() &&
-      journal.shards.back().counts.repaired + journal.shards.back().counts.skipped > 0;
+  const DocumentCounts counts =
+      journal.shards.empty() ? DocumentCounts{} : journal.shards.back().counts;
+  const bool had_bad_documents = counts.repaired + counts.nuls + counts.skipped > 0;
   for (const auto& [name, value] : now.settings) {
     if (name == kBadDocumentsSetting && !had_bad_documents) continue;
     const auto before = earlier.settings.find(name);

@@ -35,6 +35,8 @@ FinishedShard some_shard(int number) {
   shard.counts.skipped_examples = {"a\xFF.txt:1 is bad"};
   shard.counts.empty = 4;
   shard.counts.empty_examples = {"a:9"};
+  shard.counts.nuls = 2;
+  shard.counts.nuls_examples = {"a:3"};
   InputCounts input{.documents = 7, .tokens = 100, .file_bytes = 19, .counts = shard.counts};
   shard.inputs[0].documents = 1;
   shard.inputs[1] = input;
@@ -62,11 +64,15 @@ TEST(Journal, ReadsBackEverythingUpToATornLine) {
   EXPECT_EQ(last.end.record, 77U);
   EXPECT_THAT(last.counts.skipped_examples, ElementsAre("a\xFF.txt:1 is bad"));
   EXPECT_EQ(last.counts.empty, 4U);
+  EXPECT_EQ(last.counts.nuls, 2U);
+  EXPECT_THAT(last.counts.nuls_examples, ElementsAre("a:3"));
   ASSERT_EQ(last.inputs.size(), 2U);
   EXPECT_EQ(last.inputs.at(0).documents, 1U);
   EXPECT_EQ(last.inputs.at(1).file_bytes, 19U);
   EXPECT_THAT(last.inputs.at(1).counts.skipped_examples, ElementsAre("a\xFF.txt:1 is bad"));
   EXPECT_THAT(last.inputs.at(1).counts.empty_examples, ElementsAre("a:9"));
+  EXPECT_EQ(last.inputs.at(1).counts.nuls, 2U);
+  EXPECT_THAT(last.inputs.at(1).counts.nuls_examples, ElementsAre("a:3"));
 
   const std::string whole = read_file(folder.file(kFile));
   for (size_t length = 0; length < whole.size(); length += 5) {

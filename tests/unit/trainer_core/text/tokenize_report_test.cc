@@ -195,10 +195,29 @@ TEST_F(TokenizeReportTest, NulBytesAreNamed) {
   write_file(folder_->file("late.txt"), corpus(6000) + std::string("And\0it\n", 7));
   const auto report = tokenize_files(options_for({"late.txt"}, "late"));
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(report->counts.repaired, 1U);
-  TokenizeOptions strict = options_for({"late.txt"}, "late");
-  strict.encode.bad_documents = BadDocuments::kStop;
-  EXPECT_THAT(std::string(tokenize_files(strict).status().message()), HasSubstr("has NUL bytes"));
+  EXPECT_EQ(report->counts.nuls, 1U);
+  EXPECT_EQ(report->counts.repaired, 0U);
+  // In every format, and beside invalid UTF-8.
+  write_file(
+      folder_->file("nul.jsonl"),
+      "{\"text\": \"And\\u0000it\"}\n{\"text\": \"came\"}\n{\"text\": \"it\\u0000\\ud800\"}\n");
+  write_file(folder_->file("nul.tfrecord"), tfrecord(example(std::string("And\0it", 6))));
+  const auto formats = tokenize_files(options_for({"nul.jsonl", "nul.tfrecord"}, "formats"));
+  ASSERT_TRUE(formats.ok()) << formats.status();
+  EXPECT_EQ(formats->inputs[0].read.counts.nuls, 2U);
+  EXPECT_EQ(formats->inputs[0].read.counts.repaired, 1U);
+  EXPECT_THAT(formats->inputs[0].read.counts.nuls_examples,
+              ElementsAre(HasSubstr("nul.jsonl:1 (byte 0)"), HasSubstr("nul.jsonl:3 (byte ")));
+  EXPECT_EQ(formats->inputs[1].read.counts.nuls, 1U);
+  EXPECT_EQ(formats->counts.nuls, 3U);
+  EXPECT_EQ(formats->index.documents, 4U);
+  for (const char* name : {"late.txt", "nul.jsonl", "nul.tfrecord"}) {
+    TokenizeOptions strict = options_for({name}, "late");
+    strict.encode.bad_documents = BadDocuments::kStop;
+    EXPECT_THAT(std::string(tokenize_files(strict).status().message()),
+                HasSubstr("has NUL characters"))
+        << name;
+  }
 }
 
 // Whatever a file of lines has, each line is a document, or in the account.
