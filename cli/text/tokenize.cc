@@ -222,10 +222,13 @@ std::string ignored_text(const TokenizeReport& report) {
   std::map<std::string, std::vector<std::string>> by_reason;
   for (const trainer::IgnoredEntry& entry : report.ignored) {
     // "the same file as …": one reason for all of them.
-    const bool is_same = absl::StartsWith(entry.reason, "the same ") &&
-                         !absl::EndsWith(entry.reason, trainer::kUnreadTwin);
-    std::vector<std::string>& names = by_reason[is_same ? "read by another path" : entry.reason];
-    names.push_back(is_same ? absl::StrCat(entry.path, " (", entry.reason, ")") : entry.path);
+    const bool is_same = absl::StartsWith(entry.reason, "the same ");
+    const bool is_read = !absl::EndsWith(entry.reason, trainer::kUnreadTwin);
+    const std::string reason = !is_same  ? entry.reason
+                               : is_read ? "read by another path"
+                                         : "not read by another path either";
+    by_reason[reason].push_back(is_same ? absl::StrCat(entry.path, " (", entry.reason, ")")
+                                        : entry.path);
   }
   std::string text;
   for (const auto& [reason, names] : by_reason) {

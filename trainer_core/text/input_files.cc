@@ -247,11 +247,13 @@ void note_words(const std::string& folder, const std::vector<Candidate>& taken, 
     if (file.split.empty() && has_held_out_word(name)) names.push_back(name);
   }
   if (names.empty()) return;
+  const bool is_one = names.size() == 1;
   found.notes.push_back(absl::StrCat(
-      first_of(names), names.size() == 1 ? " counts" : " count", " as train (", names.size(),
-      names.size() == 1 ? " file" : " files",
-      "): no other name in the folder states that its words are splits; --split reads only files "
-      "of splits, so move held-out files into a folder such as validation/"));
+      first_of(names), is_one ? " counts" : " count", " as train (", names.size(),
+      is_one ? " file" : " files", ") despite ",
+      is_one ? "the word of another split in its name" : "words of other splits in their names",
+      "; --split reads files of a split only where names state it: move held-out files into a "
+      "folder such as validation/"));
 }
 
 absl::Status add_folder(const std::string& folder, std::optional<InputFormat> forced,
