@@ -201,7 +201,7 @@ absl::StatusOr<std::vector<int64_t>> RemoteCheckpoints::list(Patience patience) 
   return steps;
 }
 
-absl::StatusOr<Manifest> RemoteCheckpoints::fetch_manifest(int64_t step) {
+absl::StatusOr<Manifest> RemoteCheckpoints::read_manifest_of(int64_t step) const {
   const std::string text_url = absl::StrCat(url_of(step), "/", kManifestFile);
   const auto text = store(Patience::kStart).read(text_url, kManifestBytesMax);
   if (absl::IsNotFound(text.status()))
@@ -211,6 +211,12 @@ absl::StatusOr<Manifest> RemoteCheckpoints::fetch_manifest(int64_t step) {
   if (!manifest.ok()) return manifest.status();
   // A replaced checkpoint has another folder.
   manifest->info.folder = absl::StrCat(fetched_, "/", step, "-", absl::Hex(fnv1a(*text)));
+  return manifest;
+}
+
+absl::StatusOr<Manifest> RemoteCheckpoints::fetch_manifest(int64_t step) {
+  auto manifest = read_manifest_of(step);
+  if (!manifest.ok()) return manifest;
   if (auto status = check_sizes(*manifest); !status.ok()) return status;
   return manifest;
 }
@@ -303,7 +309,7 @@ absl::StatusOr<bool> RemoteCheckpoints::is_complete(int64_t step) {
       *std::ranges::find(objects, kManifestFile, &StoredObject::name);
   auto known = manifests_.find(step);
   if (known == manifests_.end() || known->second.object != manifest_object) {
-    auto manifest = fetch_manifest(step);
+    auto manifest = read_manifest_of(step);
     // Another error shows nothing about the checkpoint.
     if (absl::IsDataLoss(manifest.status()) || absl::IsFailedPrecondition(manifest.status()))
       return false;

@@ -112,6 +112,7 @@ class RemoteCheckpoints {
 
   // Removes the manifest, then the other files of a save.
   absl::Status remove(int64_t step, const std::vector<StoredObject>& objects);
+  absl::StatusOr<Manifest> read_manifest_of(int64_t step) const;
   absl::StatusOr<bool> is_complete(int64_t step);
 
   const std::string url_;
