@@ -47,12 +47,12 @@ class Trainer : public RunningStep {
 
   void leave(EndProcess end_process) override {
     if (!leaving_.claim(By::kSignalThread)) return;
+    checkpoints_.hurry();  // the loop may hold the mutex while it waits for a save
     if (leaving_.started()) {
       // The save does not need the channels on which passes may wait for peers forever.
       context_.groups.isolate_channels();
       const absl::Status together = join_writers(/*wants_save=*/true).status();
-      const std::lock_guard lock(mutex_);
-      // Called under the lock, so that the loop prints nothing more.
+      const std::lock_guard lock(mutex_);  // the loop prints nothing more
       if (!leaving_.has_given_up()) end_process(save_and_stop(together));
     } else {
       end_process(ExitCode::kPreempted);

@@ -94,6 +94,8 @@ class Checkpointing {
   void before_update();
   // Reports a background save that has ended since the last call. An error must end the job.
   absl::Status collect();
+  // Makes saves in an object store retry for a shorter time from now on. Any thread.
+  void hurry() { store_.hurry(); }
   // Blocks until the save in flight has ended, and reports it.
   void finish();
   // Removes the local checkpoints of the job. Called when the job is complete.
