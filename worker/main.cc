@@ -14,6 +14,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/exit_code.h"
+#include "common/input_mark.h"
 #include "common/limits.h"
 #include "common/standard_descriptors.h"
 #include "common/start_limits.h"
@@ -148,8 +149,11 @@ void describe(CLI::App& app, CommandLine& line) {
       0, 125)
       ->capture_default_str();
   // `muster run` passes its own input on by this.
-  app.add_flag("--pass-stdin", options.passes_input,
-               "Give this program's standard input to rank 0 of programs")
+  app.add_option("--pass-stdin", options.input_mark,
+                 "Give this program's standard input, marked so, to rank 0 of programs")
+      ->check([](const std::string& mark) {
+        return muster::InputMark::parse(mark) ? "" : "is no mark of an input";
+      })
       ->group("");
   app.add_flag("--die-with-parent", line.die_with_parent,
                "Leave when the process that started this one ends");

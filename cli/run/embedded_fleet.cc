@@ -1,6 +1,7 @@
 #include "cli/run/embedded_fleet.h"
 
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/inotify.h>
 #include <unistd.h>
 
@@ -30,13 +31,24 @@ constexpr Duration kRevivalsWindow = std::chrono::hours(1);
 // The last log lines of a daemon state why it could not start.
 constexpr size_t kLogTailBytes = 2 << 10;
 
+// inotify_init1() reports a lack of instances by the errno of a lack of open files.
+absl::Status inotify_problem(int error) {
+  if (error != EMFILE) return errno_status(error, "inotify");
+  const int spare = eventfd(0, EFD_CLOEXEC);
+  if (spare < 0) return errno_status(error, "inotify");
+  close(spare);
+  return absl::ResourceExhaustedError(
+      "inotify: this user has as many instances as the sysctl fs.inotify.max_user_instances "
+      "allows; raise it: sysctl fs.inotify.max_user_instances=1024");
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<EmbeddedFleet>> EmbeddedFleet::start(const std::string& folder,
                                                                     CoordinatorOptions options) {
   // Added before the coordinator starts, so that the creation of its file is not missed.
   const int inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-  if (inotify < 0) return errno_status(errno, "inotify");
+  if (inotify < 0) return inotify_problem(errno);
   std::unique_ptr<EmbeddedFleet> fleet(new EmbeddedFleet(folder, inotify, std::move(options)));
   if (inotify_add_watch(inotify, folder.c_str(), IN_MOVED_TO) < 0) {
     return errno_status(errno, absl::StrCat("watching ", folder));
@@ -99,6 +111,8 @@ std::string EmbeddedFleet::any_port() const { return shown_host() + ":0"; }
 absl::Status EmbeddedFleet::start_worker(int32_t slots, int input_fd) {
   slots_ = slots;
   input_fd_ = input_fd;
+  if (input_fd >= 0 && !input_mark_)
+    input_mark_ = isatty(STDIN_FILENO) == 1 ? InputMark::of_terminal() : InputMark::of(input_fd);
   const auto program = sibling_program("muster-worker");
   if (!program.ok()) return program.status();
   if (memory_ == nullptr) memory_ = RunMemory::create();
@@ -107,13 +121,22 @@ absl::Status EmbeddedFleet::start_worker(int32_t slots, int input_fd) {
       "--slots", absl::StrCat(slots), "--work-dir", folder_ + "/work",  "--http",
       kAnyPort,  "--rendezvous",      kAnyPort,     "--die-with-parent"};
   if (memory_ != nullptr) command.insert(command.end(), {"--local-dir", memory_->path()});
-  if (input_fd >= 0) command.emplace_back("--pass-stdin");
+  if (input_fd >= 0) command.insert(command.end(), {"--pass-stdin", input_mark_->text()});
   auto worker = ChildProcess::start({.command = std::move(command),
                                      .output_path = folder_ + "/worker.log",
                                      .input_fd = input_fd});
   if (!worker.ok()) return worker.status();
   worker_ = *std::move(worker);
   return absl::OkStatus();
+}
+
+void EmbeddedFleet::note_input(uint32_t attempt, std::vector<std::string>& notes) {
+  if (attempt < 2 || input_is_noted_ || !input_mark_ || !input_mark_->is_stream()) return;
+  if (input_mark_->is_lost(input_fd_)) return;
+  input_is_noted_ = true;
+  notes.push_back(absl::StrCat("rank 0 of attempt ", attempt,
+                               " reads its standard input, a pipe, from where the previous attempt "
+                               "stopped; a file (< FILE) is read from its start"));
 }
 
 absl::Status EmbeddedFleet::ended(const char* name, const ChildExit& end) const {
@@ -133,7 +156,8 @@ absl::Status EmbeddedFleet::health() {
   return absl::OkStatus();
 }
 
-absl::Status EmbeddedFleet::mend(std::vector<std::string>& notes) {
+absl::Status EmbeddedFleet::mend(std::vector<std::string>& notes, uint32_t attempt) {
+  note_input(attempt, notes);
   constexpr auto kNow = std::chrono::milliseconds(0);
   const auto revive = [&](const char* name, const std::optional<ChildExit>& end,
                           const auto& start) {

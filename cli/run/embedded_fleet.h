@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 
 #include "cli/run/run_memory.h"
 #include "cli/terminal/child_process.h"
+#include "common/input_mark.h"
 #include "common/time.h"
 
 namespace muster::cli {
@@ -61,8 +63,9 @@ class EmbeddedFleet {
   // Restarts a daemon that a signal has killed. A restarted coordinator has the same port and
   // state, and its ranks continue; a restarted worker has lost its ranks. Appends a line per
   // restart to `notes`. Returns an error, as health() does, if a daemon has exited by itself, or if
-  // signals have killed daemons too often (kRevivalsMax).
-  absl::Status mend(std::vector<std::string>& notes);
+  // signals have killed daemons too often (kRevivalsMax). `attempt`: the job's; a line states once
+  // that rank 0 of a later one reads only the rest of a pipe.
+  absl::Status mend(std::vector<std::string>& notes, uint32_t attempt = 0);
 
   // Requests by a signal that both daemons end, and kills a daemon that still runs after `grace`.
   // Ranks end with their worker.
@@ -74,6 +77,7 @@ class EmbeddedFleet {
       : folder_(std::move(folder)), inotify_fd_(inotify_fd), options_(std::move(options)) {}
 
   absl::Status start_coordinator(const std::string& listen);
+  void note_input(uint32_t attempt, std::vector<std::string>& notes);
   std::string any_port() const;
   absl::Status ended(const char* name, const ChildExit& end) const;
 
@@ -84,6 +88,8 @@ class EmbeddedFleet {
   int http_port_ = 0;
   int32_t slots_ = 0;
   int input_fd_ = -1;
+  std::optional<InputMark> input_mark_;  // of the first worker's start
+  bool input_is_noted_ = false;
   std::vector<Instant> revivals_;
   // destroyed after the daemons; null: no memory-backed storage
   std::unique_ptr<RunMemory> memory_;

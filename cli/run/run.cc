@@ -207,7 +207,7 @@ void Session::print_remaining() {
 absl::Status Session::mend() {
   if (leave_requests_ > 0) return fleet_.health();
   std::vector<std::string> notes;
-  const absl::Status status = fleet_.mend(notes);
+  const absl::Status status = fleet_.mend(notes, watch_.job().attempt());
   for (const std::string& note : notes) printer_.notice(note);
   return status;
 }

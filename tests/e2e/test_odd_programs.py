@@ -6,10 +6,13 @@ import os
 import pathlib
 import pty
 import re
+import resource
 import select
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
@@ -92,6 +95,57 @@ class OddPrograms(ProgramTest):
         self.assertEqual((result.returncode, result.stdout), (126, "attempt 1\n"), "a retry would read nothing and succeed")
         self.assertIn("an earlier attempt has read its standard input, a pipe, to the end", result.stderr)
 
+    def test_a_slow_writer_and_a_socket_are_not_read_again(self):
+        code = b"import os, sys; print('attempt', os.environ['MUSTER_ATTEMPT'], flush=True); sys.exit(1)\n"
+        reader, writer = os.pipe()
+        with os.fdopen(reader, "rb") as input_file:
+            slow = threading.Timer(2, lambda: (os.write(writer, code), os.close(writer)))
+            slow.start()
+            self.addCleanup(slow.join)
+            result = self.started(self.run_words("python3", "-"), stdin=input_file)
+        self.assertEqual((result.returncode, result.stdout), (126, "attempt 1\n"), result.stderr)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.sendall(code)
+            ours.shutdown(socket.SHUT_WR)
+            result = self.started(self.run_words("python3", "-"), stdin=theirs)
+        self.assertEqual((result.returncode, result.stdout), (126, "attempt 1\n"), result.stderr)
+        self.assertIn("has read its standard input", result.stderr)
+
+    def test_an_attempt_that_reads_the_rest_of_a_pipe_is_announced(self):
+        reader, writer = os.pipe()
+        os.write(writer, b"one\ntwo\n")
+        with os.fdopen(reader, "rb") as input_file:
+            try:
+                script = 'read -r line; echo "$line"; test "$MUSTER_ATTEMPT" = 2'
+                result = self.started(self.run_words("sh", "-c", script), stdin=input_file)
+            finally:
+                os.close(writer)
+        self.assertEqual((result.returncode, result.stdout), (0, "one\ntwo\n"), result.stderr)
+        self.assertEqual(result.stderr.count("reads its standard input, a pipe, from where the previous attempt stopped"), 1, result.stderr)
+
+    def test_a_worker_that_replaces_a_dead_one_knows_what_was_read(self):
+        code = ("import os, sys, time\nprint('attempt', os.environ['MUSTER_ATTEMPT'], flush=True)\n"
+                "if os.environ['MUSTER_ATTEMPT'] == '1': time.sleep(600)\n")
+        for name, is_file, code_of_end, output in (("file", True, 0, "attempt 1\nattempt 2\n"), ("pipe", False, 126, "attempt 1\n")):
+            with self.subTest(name):
+                if is_file:
+                    input_file = self.script("code.py", code).open("rb")
+                else:
+                    reader, writer = os.pipe()
+                    os.write(writer, code.encode())
+                    os.close(writer)
+                    input_file = os.fdopen(reader, "rb")
+                words = list(map(str, self.run_words("python3", "-")))
+                with input_file, subprocess.Popen(words, stdin=input_file, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                                  env=self.env, cwd=self.dir) as run:
+                    first = run.stdout.readline()
+                    os.kill(self.pid_of_daemon("muster-worker"), signal.SIGKILL)
+                    rest, errors = run.communicate(timeout=120)
+                self.assertEqual((run.returncode, first + rest), (code_of_end, output), errors)
+                self.assertIn("muster-worker was killed by signal 9; restarting it", errors)
+                self.assertEqual(wait_gone(self.mark, 30), [])
+
     def test_a_debugger_can_be_used_at_a_terminal(self):
         script = self.script("debugged.py", "x = 41\nbreakpoint()\nprint('x is', x, flush=True)\n")
         pid, terminal = pty.fork()
@@ -148,6 +202,12 @@ class OddPrograms(ProgramTest):
         self.assertRegex(run.err_path.read_text(), r"exited with code 1 before its first step: RuntimeError: boom")
         self.assertRegex(run.err_path.read_text(), r"\d+ earlier states of lines with carriage returns .* were replaced")
 
+    def test_a_line_in_a_file_is_not_divided_by_a_notice(self):
+        script = 'test "$RANK" = 0 || { sleep 1.5; echo other; exit 0; }; printf abc; sleep 3; echo def'
+        result = self.run_program("sh", "-c", script, ranks=2)
+        self.assertEqual(result.stdout, "abcdef\n", result.stderr)
+        self.assertIn("[rank 1] other\n", result.stderr)
+
     def test_logs_keep_the_last_state_of_a_line(self):
         coordinator = self.start_coordinator()
         self.start_worker(coordinator)
@@ -196,6 +256,22 @@ class OddPrograms(ProgramTest):
                 self.assertIn(result.returncode, (1, 2), result.stderr)
                 self.assertRegex(result.stderr, problem)
                 self.assertNotIn("terminate called", result.stderr)
+
+    def test_the_limit_of_inotify_instances_is_named(self):
+        if os.getuid() != 0:
+            self.skipTest("only root becomes a user without other processes, whose limit this is")
+        most = int(pathlib.Path("/proc/sys/fs/inotify/max_user_instances").read_text())
+        if most + 500 > resource.getrlimit(resource.RLIMIT_NOFILE)[1]:
+            self.skipTest("more instances are allowed than open files")
+        os.chmod(self.dir, 0o777)
+        take_all = ("import ctypes, os, resource, sys; hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+                    "resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard)); take = ctypes.CDLL(None).inotify_init\n"
+                    "while take() >= 0: pass\n"
+                    "os.execv(sys.argv[1], sys.argv[1:])")
+        result = self.started(["setpriv", "--reuid", "61237", "--regid", "61237", "--clear-groups", "env", f"HOME={self.dir}",
+                               "python3", "-c", take_all, *self.run_words("true")])
+        self.assertIn(result.returncode, (1, 2), result.stderr)
+        self.assertIn("fs.inotify.max_user_instances", result.stderr)
 
     def test_rank_that_the_kernel_kills_for_memory_says_so(self):
         group = self.group("memory", {"memory.max": str(300 << 20)})

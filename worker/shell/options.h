@@ -40,8 +40,9 @@ struct WorkerOptions {
   std::string stack_trace_dir = "/tmp/debugging";  // MaxText's default
   std::string local_dir = "/dev/shm";              // see local_copies.h
   int32_t rank_series = daemon::kSeriesSample;     // see Metrics::Options
-  // Rank 0 of a program gets the standard input of this process.
-  bool passes_input = false;
+  // The InputMark of this process's standard input, which rank 0 of a program gets; empty: no rank
+  // gets it.
+  std::string input_mark;
   // OpenTelemetry collector; empty: OTEL_EXPORTER_OTLP_ENDPOINT
   std::string otlp_endpoint;
 };

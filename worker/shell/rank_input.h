@@ -1,11 +1,9 @@
 // The standard input of a program's rank 0: this worker's own, which `muster run` passes on.
 #pragma once
 
-#include <sys/types.h>
-
-#include <optional>
-
 #include <absl/status/status.h>
+
+#include "common/input_mark.h"
 
 namespace muster::worker {
 
@@ -14,18 +12,18 @@ namespace muster::worker {
 // the event loop's thread only.
 class RankInput {
  public:
-  // `fd`: the input, which outlives this object.
-  explicit RankInput(int fd);
+  // `fd`: the input, which outlives this object. `first`: how it stood before the first attempt; a
+  // worker that replaces a dead one gets the same.
+  RankInput(int fd, InputMark first) : fd_(fd), first_(first) {}
 
   // Prepares the input for the next attempt's rank 0. Returns PermissionDenied, which is not
-  // retried, if an earlier attempt has read a pipe to its end.
-  absl::Status prepare();
+  // retried, if the input may have given something to an earlier attempt and has ended.
+  absl::Status prepare() const;
   int fd() const { return fd_; }
 
  private:
   const int fd_;
-  const std::optional<off_t> start_;  // of a file
-  bool had_data_ = false;             // at some attempt's start
+  const InputMark first_;
 };
 
 }  // namespace muster::worker

@@ -22,6 +22,7 @@
 #include "common/escape.h"
 #include "common/file_write.h"
 #include "common/host_name.h"
+#include "common/input_mark.h"
 #include "common/limits.h"
 #include "common/usable_cpus.h"
 #include "common/version.h"
@@ -227,7 +228,7 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<GpuWatch> gpus,
       node_checker_(context_, std::move(checker),
                     [this](NodeCheckDone done) { handle(with_gpus(std::move(done))); }),
       proc_root_(options.proc_root) {
-  if (options.passes_input) input_.emplace(STDIN_FILENO);
+  if (const auto first = InputMark::parse(options.input_mark)) input_.emplace(STDIN_FILENO, *first);
 }
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& wanted) {

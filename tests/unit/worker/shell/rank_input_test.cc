@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
@@ -27,7 +28,7 @@ TEST(RankInput, AFileBeginsAnewForEachAttempt) {
   write_file(folder.file("input"), "head\nprogram\n");
   const int fd = open(folder.file("input").c_str(), O_RDONLY | O_CLOEXEC);
   ASSERT_EQ(lseek(fd, 5, SEEK_SET), 5);  // what a shell has read of it is gone
-  RankInput input(fd);
+  const RankInput input(fd, InputMark::of(fd));
   for (int attempt = 0; attempt < 3; ++attempt) {
     EXPECT_EQ(input.prepare(), absl::OkStatus());
     EXPECT_EQ(read_as_rank(input.fd()), "program\n") << attempt;
@@ -35,46 +36,114 @@ TEST(RankInput, AFileBeginsAnewForEachAttempt) {
   close(fd);
 }
 
-struct PipeCase {
+// The state of an input that is no file, and what happens to it during the first attempt.
+struct StreamCase {
   const char* name;
-  std::string data;
+  std::string before;  // written before the first attempt
+  std::string during;  // written after its start
   bool rank_reads;
-  bool writer_leaves;
+  bool ends_before;  // the writer leaves before the attempt
+  bool ends_during;
   bool may_restart;
 };
 
-const PipeCase kPipeCases[] = {
-    {"read to its end", "program", true, true, false},
-    {"not read", "program", false, true, true},
-    {"empty from the start", "", true, true, true},
-    {"a writer that stays", "program", true, false, true},
-    {"nothing yet", "", true, false, true},
+const StreamCase kStreamCases[] = {
+    {"read to its end", "program", "", true, true, false, false},
+    {"read to its end while the rank runs", "program", "", true, false, true, false},
+    {"a slow writer", "", "program", true, false, true, false},
+    {"not read", "program", "", false, true, false, true},
+    {"empty from the start", "", "", true, true, false, true},
+    {"a writer that stays", "program", "", true, false, false, true},
+    {"a slow writer that stays", "", "program", true, false, false, true},
+    {"nothing yet", "", "", true, false, false, true},
+    {"a writer that leaves without a word", "", "", true, false, true, false},
 };
 
-// A program that finds no input may succeed without having done anything.
-TEST(RankInput, APipeThatWasReadIsNotReadAgain) {
-  for (const PipeCase& one : kPipeCases) {
-    std::array<int, 2> ends{};
+enum class StreamKind { kPipe, kSocket, kSocketShutDown };
+
+void put_text(int fd, const std::string& text) {
+  if (text.empty()) return;  // the writer may have left
+  ASSERT_EQ(write(fd, text.data(), text.size()), std::ssize(text));
+}
+
+// A program that finds no input may succeed without having done anything. A worker that replaces a
+// dead one receives the mark of the first one as text.
+void check_stream(const StreamCase& one, StreamKind stream, bool is_new_worker) {
+  std::array<int, 2> ends{};
+  if (stream == StreamKind::kPipe) {
     ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK), 0);
-    RankInput input(ends[0]);
-    ASSERT_EQ(write(ends[1], one.data.data(), one.data.size()), std::ssize(one.data));
-    if (one.writer_leaves) close(ends[1]);
-    ASSERT_EQ(input.prepare(), absl::OkStatus()) << one.name;
-    if (one.rank_reads) read_as_rank(ends[0]);
-    const absl::Status again = input.prepare();
-    EXPECT_EQ(again.ok(), one.may_restart) << one.name << ": " << again;
-    if (!again.ok()) {
-      EXPECT_TRUE(absl::IsPermissionDenied(again)) << "which is not retried";
-      EXPECT_THAT(std::string(again.message()), testing::HasSubstr("--stdin none"));
-    }
-    close(ends[0]);
-    if (!one.writer_leaves) close(ends[1]);
+  } else {
+    constexpr int kType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
+    ASSERT_EQ(socketpair(AF_UNIX, kType, 0, ends.data()), 0);
   }
+  bool is_open = true;
+  const auto end_writing = [&] {
+    if (stream == StreamKind::kSocketShutDown) {
+      shutdown(ends[1], SHUT_WR);
+    } else {
+      close(ends[1]);
+      is_open = false;
+    }
+  };
+  put_text(ends[1], one.before);
+  if (one.ends_before) end_writing();
+  const InputMark first = InputMark::of(ends[0]);
+  const RankInput input(ends[0], first);
+  ASSERT_EQ(input.prepare(), absl::OkStatus()) << one.name;
+  put_text(ends[1], one.during);
+  if (one.rank_reads) read_as_rank(ends[0]);
+  if (one.ends_during) end_writing();
+  const auto received = InputMark::parse(first.text());
+  ASSERT_TRUE(received.has_value()) << first.text();
+  const RankInput next(ends[0], *received);
+  const absl::Status again = (is_new_worker ? next : input).prepare();
+  EXPECT_EQ(again.ok(), one.may_restart) << one.name << ", " << first.text() << ": " << again;
+  if (!again.ok()) {
+    EXPECT_TRUE(absl::IsPermissionDenied(again)) << "which is not retried";
+    EXPECT_THAT(std::string(again.message()), testing::HasSubstr("--stdin none"));
+  }
+  close(ends[0]);
+  if (is_open) close(ends[1]);
+}
+
+TEST(RankInput, WhatWasReadOfAPipeOrSocketIsNotReadAgain) {
+  for (const StreamKind stream :
+       {StreamKind::kPipe, StreamKind::kSocket, StreamKind::kSocketShutDown})
+    for (const StreamCase& one : kStreamCases)
+      for (const bool is_new_worker : {false, true}) check_stream(one, stream, is_new_worker);
+}
+
+TEST(RankInput, AHangUpOfATerminalStopsNoAttempt) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
+  const RankInput input(ends[0], InputMark::parse(InputMark::of_terminal().text()).value());
+  EXPECT_EQ(input.prepare(), absl::OkStatus());
+  close(ends[1]);
+  EXPECT_EQ(input.prepare(), absl::OkStatus());
+  close(ends[0]);
+}
+
+TEST(RankInput, AFileBeginsWhereTheFirstWorkerFoundIt) {
+  const TempFolder folder;
+  write_file(folder.file("input"), "head\nprogram\n");
+  const int fd = open(folder.file("input").c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(lseek(fd, 5, SEEK_SET), 5);
+  const InputMark first = InputMark::of(fd);
+  EXPECT_EQ(read_as_rank(fd), "program\n");
+  const RankInput next(fd, InputMark::parse(first.text()).value());
+  EXPECT_EQ(next.prepare(), absl::OkStatus());
+  EXPECT_EQ(read_as_rank(fd), "program\n");
+  close(fd);
+}
+
+TEST(InputMark, OtherTextsAreNone) {
+  for (const char* text : {"", "file", "file:", "file:-1", "file:x", "stream ", "file:1 "})
+    EXPECT_FALSE(InputMark::parse(text).has_value()) << text;
 }
 
 TEST(RankInput, ADeviceIsAlwaysReady) {
   const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  RankInput input(fd);
+  const RankInput input(fd, InputMark::of(fd));
   for (int attempt = 0; attempt < 3; ++attempt) EXPECT_EQ(input.prepare(), absl::OkStatus());
   close(fd);
 }

@@ -1,0 +1,44 @@
+// How a standard input stood before its first reader, so that a later reader knows whether an
+// earlier one has taken what it needs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace muster {
+
+// A value that another process can parse.
+class InputMark {
+ public:
+  // Marks the present state of the input. Consumes nothing.
+  static InputMark of(int fd);
+  // Marks the pipe that passes on what is typed at a terminal: its lines answer questions of the
+  // present, and its end may be a hang-up, which must not stop a job.
+  static InputMark of_terminal() { return {Kind::kUnimportant, 0}; }
+  // Parses the result of text(); nullopt: another text.
+  static std::optional<InputMark> parse(std::string_view text);
+  std::string text() const;
+
+  // Returns where a file began; nullopt for other inputs.
+  std::optional<int64_t> position() const;
+  // Returns whether the input is a pipe or a socket that had not ended: what one reader takes,
+  // another one does not get.
+  bool is_stream() const { return kind_ == Kind::kStream; }
+  // Returns whether such an input has ended since: a new reader would find nothing.
+  bool is_lost(int fd) const;
+
+ private:
+  enum class Kind {
+    kFile,         // value: the position
+    kStream,       // a pipe or socket that has data, or may get some
+    kUnimportant,  // the others: readers find the same, or nobody depends on it
+  };
+  InputMark(Kind kind, int64_t value) : kind_(kind), value_(value) {}
+
+  Kind kind_;
+  int64_t value_;
+};
+
+}  // namespace muster
