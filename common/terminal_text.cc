@@ -145,6 +145,45 @@ std::string printable_end(std::string_view text, size_t bytes_max) {
   return std::string(kCut) + line.substr(cut);
 }
 
+namespace {
+
+// Returns whether "G" behind `text` completes the sequence that moves to the first column.
+bool moves_to_start(std::string_view text) {
+  return text.ends_with("\x1b[") || text.ends_with("\x1b[0") || text.ends_with("\x1b[1");
+}
+
+// Returns where the state, of which `before` is the part so far, ends in `data`; data.size() if it
+// does not.
+size_t end_of_state(std::string_view before, std::string_view data) {
+  constexpr size_t kStartBytes = 3;  // of the sequence without its last byte
+  for (size_t from = 0;;) {
+    const size_t at = data.find_first_of("\r\n\bG", from);
+    if (at == std::string_view::npos) return data.size();
+    if (data[at] != 'G') return at;
+    std::string start(before.substr(before.size() - std::min(before.size(), kStartBytes)));
+    start += data.substr(0, at).substr(at - std::min(at, kStartBytes));
+    if (moves_to_start(start)) return at;
+    from = at + 1;
+  }
+}
+
+}  // namespace
+
+void LineStates::go_back() {
+  size_t left = current_.size();
+  for (; back_ > 0 && left > 0; --back_) {
+    do --left;
+    while (left > 0 && (static_cast<uint8_t>(current_[left]) & 0xC0) == 0x80);
+  }
+  back_ = 0;
+  // Sequences have no width: where they are, characters cannot be counted as bytes.
+  const std::string_view stays = std::string_view(current_).substr(0, left);
+  if (is_blank(stays) || current_.find(kEscape) != std::string::npos) return end_state();
+  if (!is_blank(std::string_view(current_).substr(left))) ++account_.replaced;
+  account_.replaced_bytes += current_.size() - left;
+  current_.resize(left);
+}
+
 void LineStates::end_state() {
   if (is_blank(current_)) {
     account_.replaced_bytes += current_.size();
@@ -154,6 +193,7 @@ void LineStates::end_state() {
     shown_ = current_;
   }
   current_.clear();
+  back_ = 0;
   has_return_ = true;
 }
 
@@ -167,6 +207,7 @@ std::string LineStates::end_line() {
   ++account_.lines;
   current_.clear();
   shown_.clear();
+  back_ = 0;
   has_return_ = false;
   return line;
 }
@@ -174,8 +215,10 @@ std::string LineStates::end_line() {
 std::vector<std::string> LineStates::add(std::string_view data, size_t line_bytes_max) {
   std::vector<std::string> lines;
   while (!data.empty()) {
+    if (back_ > 0 && std::string_view("\b\r\n").find(data.front()) == std::string_view::npos)
+      go_back();
     const size_t room = line_bytes_max - std::min(line_bytes_max, current_.size());
-    const size_t end = std::min(data.find_first_of("\r\n"), data.size());
+    const size_t end = end_of_state(current_, data);
     const size_t taken = std::min(end, room);
     current_ += data.substr(0, taken);
     data.remove_prefix(taken);
@@ -184,12 +227,20 @@ std::vector<std::string> LineStates::add(std::string_view data, size_t line_byte
       continue;
     }
     if (data.empty()) break;
-    ++account_.ends;
     if (data.front() == '\n') {
       lines.push_back(end_line());
+    } else if (data.front() == '\b') {
+      ++back_;
+      has_return_ = true;
+    } else if (data.front() == 'G') {  // of a sequence, which stays as the others do
+      current_ += 'G';
+      end_state();
+      data.remove_prefix(1);
+      continue;
     } else {
       end_state();
     }
+    ++account_.ends;
     data.remove_prefix(1);
   }
   return lines;

@@ -31,8 +31,9 @@ std::string_view last_state(std::string_view line);
 // `bytes_max` bytes; a cut is marked by "…" in front. Requires bytes_max >= 3.
 std::string printable_end(std::string_view text, size_t bytes_max);
 
-// Divides output into lines, and lines into states: a carriage return ends a state, the next one
-// replaces it. Of a line only its last state is kept. Not thread-safe.
+// Divides output into lines, and lines into states: a carriage return, or the sequence "\x1b[1G",
+// ends a state, and the next one replaces it. Backspaces replace a state's last characters. Of a
+// line only its last state is kept. Not thread-safe.
 class LineStates {
  public:
   // Accounts for every byte of the output.
@@ -41,7 +42,7 @@ class LineStates {
     uint64_t kept_bytes = 0;      // in lines
     uint64_t replaced = 0;        // states that showed something and were replaced
     uint64_t replaced_bytes = 0;  // of those and of blank states
-    uint64_t ends = 0;            // carriage returns and newlines
+    uint64_t ends = 0;            // carriage returns, backspaces and newlines
   };
 
   // Returns the lines that are complete with `data`. A line of more than `line_bytes_max` bytes
@@ -49,7 +50,7 @@ class LineStates {
   std::vector<std::string> add(std::string_view data, size_t line_bytes_max);
   // Returns the newest state of the incomplete line.
   std::string_view state() const;
-  // Whether the incomplete line has had a carriage return.
+  // Whether the incomplete line has had another state.
   bool was_replaced() const { return has_return_; }
   // Ends the incomplete line and returns its last state; "" if there is none.
   std::string finish();
@@ -60,10 +61,12 @@ class LineStates {
 
  private:
   void end_state();
+  void go_back();
   std::string end_line();
 
-  std::string current_;  // behind the last carriage return
+  std::string current_;  // behind the last end of a state
   std::string shown_;    // the last state before it that shows something
+  size_t back_ = 0;      // backspaces behind current_, which the next character obeys
   bool has_return_ = false;
   Account account_;
 };

@@ -1,5 +1,6 @@
 #include "cli/jobs/log_printer.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,6 +42,15 @@ std::optional<double> figure_after(absl::string_view line, absl::string_view nam
   return value;
 }
 
+// Whether both are the same file or pipe, or show their text on a screen.
+bool share_a_place(const Output& a, const Output& b) {
+  if (isatty(a.fd()) == 1 && isatty(b.fd()) == 1) return true;
+  struct stat of_a {};
+  struct stat of_b {};
+  return fstat(a.fd(), &of_a) == 0 && fstat(b.fd(), &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
+         of_a.st_ino == of_b.st_ino;
+}
+
 }  // namespace
 
 std::optional<StepLine> parse_step_line(std::string_view text) {
@@ -60,6 +70,7 @@ LogPrinter::LogPrinter(Output& output, Output& notice, LogPrinterOptions options
     : options_(options),
       output_(output),
       notices_(notice),
+      share_a_place_(share_a_place(output, notice)),
       thins_steps_(options.thin_steps && !options.json && isatty(output.fd()) == 1) {
   if (options.steps > 0 && takes_escapes(output.fd()) && takes_escapes(notice.fd())) {
     bar_.emplace(notice, "", monotonic_now());
@@ -149,13 +160,16 @@ void LogPrinter::print(const v1::LogChunk& chunk) {
   RankLines& lines = partial_[part];
   if (bar_) bar_->hide();
   const uint64_t replaced = lines.states.account().replaced;
+  bool was_new = lines.is_new;
   for (const std::string& line : lines.states.add(data, kLineBytesMax)) {
     if (!is_given_up_) print_line(part, chunk.unix_ns(), line);
     lines.shown.clear();
+    was_new = false;
   }
   replaced_ += lines.states.account().replaced - replaced;
   lines.is_new = !is_blank(lines.states.state()) && lines.states.state() != lines.shown;
   lines.changed_at = monotonic_now();
+  if (!was_new) lines.new_since = lines.changed_at;
   show_states(lines.changed_at);
   if (bar_) bar_->show();
 }
@@ -172,7 +186,9 @@ bool LogPrinter::is_state_due(const Part& part, const RankLines& lines, Instant 
   // A step's line that is thinned out is not shown in parts.
   const bool is_step = part.second == options_.main_rank && thins_steps_ &&
                        lines.states.state().starts_with(kStepPrefix);
-  return !is_step && now - lines.changed_at >= kIncompleteAge;
+  // A row of dots may grow all the time.
+  return !is_step &&
+         (now - lines.changed_at >= kIncompleteAge || now - lines.new_since >= kStateInterval);
 }
 
 void LogPrinter::show_states(Instant now) {
@@ -235,6 +251,11 @@ void LogPrinter::close_open_line() {
   open_.reset();
 }
 
+// A line of one file does not end because something is written to another one.
+void LogPrinter::close_open_line_before(const Output& output) {
+  if (&output == &output_ || share_a_place_) close_open_line();
+}
+
 void LogPrinter::report_replaced() {
   if (replaced_ == 0) return;
   print(Notice{absl::StrCat(replaced_, replaced_ == 1 ? " earlier state" : " earlier states",
@@ -245,7 +266,7 @@ void LogPrinter::report_replaced() {
 
 void LogPrinter::print(const Notice& notice) {
   if (bar_) bar_->hide();
-  close_open_line();
+  close_open_line_before(notices_);
   notices_.write(absl::StrCat(coloured(notices_.fd(), Colour::kDim, "muster: "),
                               escape_controls(notice.text), "\n"));
   if (bar_) bar_->show();
@@ -271,7 +292,7 @@ bool LogPrinter::is_thinned_out(int32_t rank, std::string_view line) {
   newest_hidden_.clear();
   if (thinning_.shows(monotonic_now())) return false;
   if (hidden_++ == 0) {
-    close_open_line();
+    close_open_line_before(notices_);
     notices_.write(
         absl::StrCat(coloured(notices_.fd(), Colour::kDim, "muster: "),
                      "the steps are fast: this terminal shows some of their lines; a file "
@@ -335,7 +356,7 @@ void LogPrinter::print_line(const Part& part, int64_t unix_ns, std::string_view 
 }
 
 void LogPrinter::print_to(Output& output, std::string_view line) {
-  close_open_line();
+  close_open_line_before(output);
   // A program receives the bytes; a terminal gets colours and must not execute a rank's other
   // control sequences.
   const std::string text =

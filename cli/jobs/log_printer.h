@@ -108,6 +108,7 @@ class LogPrinter {
     std::string shown;  // the state that is shown, "" if none
     Instant shown_at{};
     Instant changed_at{};
+    Instant new_since{};  // valid if is_new
     bool is_new = false;  // `states` has more than is shown
   };
   // A line that is written without its end.
@@ -127,6 +128,7 @@ class LogPrinter {
   void show_state(const Part& part, std::string_view state);
   void print_open(const Part& part, std::string_view line, bool ends);
   void close_open_line();
+  void close_open_line_before(const Output& output);
   bool waits_for_time() const;
   void report_replaced();
   void print(const std::vector<MergedLine>& lines);
@@ -139,6 +141,7 @@ class LogPrinter {
   const LogPrinterOptions options_;
   Output& output_;
   Output& notices_;
+  const bool share_a_place_;  // text of one appears within the lines of the other
 
   // Used by the printing thread only.
   std::map<Part, uint64_t> seen_;

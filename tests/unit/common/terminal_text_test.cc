@@ -32,6 +32,14 @@ const OutputCase kOutputCases[] = {
     {"a blank line", "\n  \n", {"", "  "}, 0},
     {"only returns", "\r\r\r\n", {""}, 0},
     {"nothing", "", {}, 0},
+    {"a spinner", "/\b-\b\\\b|\n", {"|"}, 3},
+    {"a spinner that ends in its place", "/\b-\b", {"-"}, 1},
+    {"a spinner behind text", "Loading /\b-\b⠙\b\bd⠹\n", {"Loadingd⠹"}, 3},
+    {"a number that is written over", " 10%\b\b\b\b 20%", {" 20%"}, 1},
+    {"more backspaces than characters", "ab\b\b\b\bcd\n", {"cd"}, 1},
+    {"a spinner in colour", "\x1b[31m/\x1b[0m\b\x1b[31m-\x1b[0m\n", {"\x1b[31m-\x1b[0m"}, 1},
+    {"the first column", "GG 10%\x1b[1GG 20%\x1b[GG 30%\x1b[0GG 40%\n", {"G 40%"}, 3},
+    {"another column", "a\x1b[20Gb\x1b[11G[G\n", {"a\x1b[20Gb\x1b[11G[G"}, 0},
     {"NUL and invalid bytes", "a\0b\rc\xff\n"s, {"c\xff"}, 1},
 };
 
@@ -91,6 +99,22 @@ TEST(LineStates, RandomBytesAreAccountedFor) {
     }
     EXPECT_EQ(kept, account.kept_bytes);
     EXPECT_EQ(lines, expected_lines(output)) << escape_controls(output, Layout::kOneLine);
+  }
+}
+
+TEST(LineStates, BackspacesAndColumnsAreAccountedFor) {
+  constexpr std::string_view kBytes = "ab \b\b\b\r\n\x1b\x1b[[1GGm\xc3\xa9";
+  std::mt19937 random(17);
+  for (int i = 0; i < 3000; ++i) {
+    std::string output;
+    for (size_t bytes = random() % 200; bytes > 0; --bytes)
+      output += kBytes[random() % kBytes.size()];
+    LineStates states, whole;
+    const auto lines = lines_of_output(states, output, 1 + random() % 60, 1000);
+    EXPECT_EQ(lines, lines_of_output(whole, output, output.size() + 1, 1000))
+        << escape_controls(output, Layout::kOneLine);
+    const LineStates::Account& account = states.account();
+    EXPECT_EQ(account.kept_bytes + account.replaced_bytes + account.ends, output.size());
   }
 }
 

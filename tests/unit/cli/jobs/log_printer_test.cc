@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -195,6 +196,52 @@ TEST_F(LogPrinterTest, AnOpenLineIsClosedBeforeANotice) {
   printer.take(chunk(1, 0, 5, "\r 20%\n"));
   printer.finish();
   EXPECT_THAT(out_.text(), testing::StartsWith(" 10%\nmuster: RUNNING\n 20%\n"));
+}
+
+// `muster run … > file`: what goes to the terminal does not change the file.
+TEST_F(LogPrinterTest, AnOpenLineOfAFileIsNotClosedByAnotherOutput) {
+  LogPrinter printer(output_, notice_output_, {.main_rank = 0, .live = true});
+  printer.take(chunk(1, 0, 0, "abc"));
+  for (int i = 0; i < 500 && out_.text().empty(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_EQ(out_.text(), "abc");
+  printer.notice("RUNNING");
+  printer.take(chunk(1, 1, 0, "line of rank 1\n"));
+  printer.take(chunk(1, 0, 3, "def\n"));
+  printer.finish();
+  EXPECT_EQ(out_.text(), "abcdef\n");
+  EXPECT_EQ(notices_.text(), "muster: RUNNING\n[rank 1] line of rank 1\n");
+}
+
+// Two descriptors of one file, as of `> file 2>&1`.
+TEST_F(LogPrinterTest, AnOpenLineIsClosedBeforeANoticeInTheSameFile) {
+  const int same = dup(out_.fd());
+  {
+    Output notices(same);
+    LogPrinter printer(output_, notices, {.main_rank = 0, .live = true});
+    printer.take(chunk(1, 0, 0, "\r 10%"));
+    printer.notice("RUNNING");
+    printer.finish();
+  }
+  EXPECT_EQ(out_.text(), " 10%\nmuster: RUNNING\n");
+  close(same);
+}
+
+// Each dot comes before the line has stood still.
+TEST_F(LogPrinterTest, ALiveOutputShowsARowThatGrowsAllTheTime) {
+  for (const char* piece : {".", "\b/", "x\x1b[1G"}) {
+    const CapturedFd shown;
+    Output output(shown.fd());
+    LogPrinter printer(output, notice_output_, {.main_rank = 0, .live = true});
+    uint64_t bytes = 0;
+    for (int i = 0; i < 15; ++i) {
+      printer.take(chunk(1, 0, bytes, piece));
+      bytes += std::string_view(piece).size();
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    EXPECT_NE(shown.text(), "") << piece;
+    printer.finish();
+  }
 }
 
 TEST_F(LogPrinterTest, AClosedReaderIsDetected) {
