@@ -188,10 +188,11 @@ absl::Status try_threads(std::string_view program, uint64_t threads, const Shell
   const std::string started = absl::StrCat(av(program), " needs at least ", threads,
                                            " more threads, but only ", probe.started(), " start: ");
   if (error == EAGAIN && limits.processes != ShellLimits::kNone) {
+    const uint64_t run = threads_of_user(roots) - probe.started();
     return absl::ResourceExhaustedError(absl::StrCat(
         started, "ulimit -u allows ", limits.processes,
-        " processes and threads of this user, of which ", threads_of_user(roots) - probe.started(),
-        " run; raise it (ulimit -u 4096, or nproc in /etc/security/limits.conf)"));
+        " processes and threads of this user, of which ", run, " run; raise it (ulimit -u ",
+        run + threads, " or more, or nproc in /etc/security/limits.conf)"));
   }
   const std::string others = describe_limits(limits, roots);
   return absl::ResourceExhaustedError(absl::StrCat(

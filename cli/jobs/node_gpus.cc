@@ -79,6 +79,11 @@ std::string gpus_sentence(int32_t gpus, int32_t gpus_per_rank, const std::string
                       kOther);
 }
 
+std::string unknown_gpus_sentence(const std::string& why) {
+  return absl::StrCat("1 rank per node: the nodes' GPUs are unknown: ", why,
+                      "; --gpus-per-node N or --ranks-per-node N sets another number");
+}
+
 absl::Status take_gpus_of_fleet(const CoordinatorTarget& coordinator, JobArguments& arguments) {
   const auto nodes = nodes_with_open_ranks(arguments);
   if (!nodes) return absl::OkStatus();

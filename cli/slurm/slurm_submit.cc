@@ -109,11 +109,14 @@ void take_gpus_of_partition(SlurmSubmitOptions& options) {
   options.job.node_gpus = options.plan.gpus_per_node;
   if (!nodes || options.plan.gpus_per_node > 0) return;
   const std::string named = partition_of(options.plan);
-  // Options passed through may select another partition.
-  const auto text = options.plan.more.empty()
-                        ? output_of({"sinfo", "-h", "-o", "%P|%D|%G"}, kSlurmDeadline)
-                        : absl::FailedPreconditionError("unknown");
-  const int32_t gpus = text.ok() ? gpus_of_each(parse_slurm_gpus(*text, named), *nodes) : 0;
+  options.job.node_gpus = 0;
+  if (!options.plan.more.empty()) {
+    note(unknown_gpus_sentence("the options of --sbatch may select other nodes or GPUs"));
+    return;
+  }
+  const auto text = output_of({"sinfo", "-h", "-o", "%P|%D|%G"}, kSlurmDeadline);
+  if (!text.ok()) return note(unknown_gpus_sentence(std::string(text.status().message())));
+  const int32_t gpus = gpus_of_each(parse_slurm_gpus(*text, named), *nodes);
   note(gpus_sentence(gpus, options.job.gpus_per_rank.value_or(1),
                      named.empty() ? "the nodes of Slurm's default partition"
                                    : absl::StrCat("the nodes of Slurm's partition ", named)));

@@ -201,8 +201,8 @@ class Files {
                                         [&](const Location& copy) { return copy.name == file; });
         if (found == copies.end()) {
           return absl::InvalidArgumentError(
-              absl::StrCat(path_, "/", kHuggingFaceIndexFile, ": ", tensor, " is said to be in ",
-                           file, ", which does not have it; download both again"));
+              absl::StrCat(path_, "/", kHuggingFaceIndexFile, ": ", tensor, " is listed in ", file,
+                           ", which does not have it; download both again"));
         }
         std::iter_swap(copies.begin(), found);
       }

@@ -78,15 +78,15 @@ std::optional<InterpreterLine> interpreter_line(std::string_view head) {
   return words;
 }
 
-// Returns the dynamic loader of a 64-bit program; "" without one.
-std::string loader_of(const std::string& program, std::string_view head) {
-  Elf64_Ehdr header{};
+// Returns the dynamic loader of a program with such headers; "" without one.
+template <class Header, class Segment>
+std::string loader_by(const std::string& program, std::string_view head) {
+  Header header{};
   if (head.size() < sizeof(header)) return "";
   std::memcpy(&header, head.data(), sizeof(header));
-  if (header.e_ident[EI_CLASS] != ELFCLASS64) return "";
   constexpr int kSegmentsMax = 64;
   for (int i = 0; i < std::min<int>(header.e_phnum, kSegmentsMax); ++i) {
-    Elf64_Phdr segment{};
+    Segment segment{};
     const auto at = static_cast<off_t>(header.e_phoff + static_cast<uint64_t>(i) * sizeof(segment));
     const auto bytes = bytes_of(program, at, sizeof(segment));
     if (!bytes || bytes->size() != sizeof(segment)) return "";
@@ -97,6 +97,19 @@ std::string loader_of(const std::string& program, std::string_view head) {
     return name ? std::string(name->c_str()) : "";
   }
   return "";
+}
+
+// Requires that `head` begins with ELFMAG.
+std::string loader_of(const std::string& program, std::string_view head) {
+  if (head.size() <= EI_CLASS) return "";
+  switch (head[EI_CLASS]) {
+    case ELFCLASS64:
+      return loader_by<Elf64_Ehdr, Elf64_Phdr>(program, head);
+    case ELFCLASS32:
+      return loader_by<Elf32_Ehdr, Elf32_Phdr>(program, head);
+    default:
+      return "";
+  }
 }
 
 // Returns why a program that exists cannot be found, or "".

@@ -120,7 +120,7 @@ TEST(StartLimits, UlimitOfProcessesIsNamed) {
   EXPECT_THAT(text, testing::MatchesRegex(
                         "muster-worker needs at least 20 more threads, but only [0-4] start: "
                         "ulimit -u allows 5 processes and threads of this user, of which [1-5] "
-                        "run; raise it .*"));
+                        "run; raise it .ulimit -u 2[1-5] or more, or nproc in .*"));
 }
 
 TEST(StartLimits, AreDescribedWhereAProgramFailsLater) {

@@ -63,6 +63,9 @@ TEST(GpusSentence, NamesSourceAndRemedy) {
   EXPECT_EQ(gpus_sentence(0, 1, "the workers of h:7070"),
             "1 rank per node: the workers of h:7070 report no GPUs; --ranks-per-node N sets "
             "another number");
+  EXPECT_EQ(unknown_gpus_sentence("sinfo is not installed"),
+            "1 rank per node: the nodes' GPUs are unknown: sinfo is not installed; "
+            "--gpus-per-node N or --ranks-per-node N sets another number");
 }
 
 }  // namespace

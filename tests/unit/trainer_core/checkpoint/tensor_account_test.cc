@@ -206,7 +206,7 @@ TEST_F(TensorAccounts, CountsTensorsThatTheIndexDoesNotList) {
   EXPECT_EQ(error(), "");
   map["model.norm.bias"] = "model-00002-of-00002.safetensors";
   write_file(path() + "/model.safetensors.index.json", nlohmann::json{{"weight_map", map}}.dump());
-  EXPECT_THAT(error(), HasSubstr("model.norm.bias is said to be in "
+  EXPECT_THAT(error(), HasSubstr("model.norm.bias is listed in "
                                  "model-00002-of-00002.safetensors, which does not have it"));
 }
 

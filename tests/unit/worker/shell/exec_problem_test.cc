@@ -2,12 +2,15 @@
 // a retry can help.
 #include "worker/shell/exec_problem.h"
 
+#include <elf.h>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <string>
 
@@ -100,6 +103,39 @@ TEST(ExecProblem, NamesWhatPreventsIt) {
     const absl::Status status = exec_status_of(folder.file("program"));
     EXPECT_EQ(status.code(), one.code) << one.name << ": " << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(one.problem)) << one.name;
+  }
+}
+
+template <class Header, class Segment>
+std::string program_with_loader(unsigned char elf_class, const std::string& loader) {
+  Header header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = elf_class;
+  header.e_phoff = sizeof(header);
+  header.e_phnum = 1;
+  Segment segment{};
+  segment.p_type = PT_INTERP;
+  segment.p_offset = sizeof(header) + sizeof(segment);
+  segment.p_filesz = static_cast<decltype(segment.p_filesz)>(loader.size() + 1);
+  std::string file(segment.p_offset, '\0');
+  std::memcpy(file.data(), &header, sizeof(header));
+  std::memcpy(file.data() + sizeof(header), &segment, sizeof(segment));
+  return file + loader + '\0';
+}
+
+// A kernel without support for 32-bit programs gives another error.
+TEST(ExecProblem, NamesTheMissingLoaderOfA32BitProgram) {
+  const TempFolder folder;
+  const std::string path = folder.file("program");
+  for (const std::string& text :
+       {program_with_loader<Elf32_Ehdr, Elf32_Phdr>(ELFCLASS32, "/lib/ld-none.so.2"),
+        program_with_loader<Elf64_Ehdr, Elf64_Phdr>(ELFCLASS64, "/lib/ld-none.so.2")}) {
+    put_program(path, text);
+    EXPECT_THAT(std::string(exec_problem(ENOENT, path).message()),
+                HasSubstr("its dynamic loader /lib/ld-none.so.2 does not exist"));
+    put_program(path, text.substr(0, 40));
+    EXPECT_THAT(std::string(exec_problem(ENOENT, path).message()),
+                HasSubstr("a part that it needs does not exist"));
   }
 }
 
