@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <iostream>
@@ -23,6 +24,7 @@
 #include "common/errno_status.h"
 #include "common/free_space.h"
 #include "common/missing_folders.h"
+#include "common/object_cache.h"
 #include "common/start_limits.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/base/units.h"
@@ -89,11 +91,9 @@ struct NodeMemory {
   }
 };
 
-// Returns the bytes of the local checkpoints on each node: two saves at a time, each with the files
-// of the node's own writers and copies of the files of the previous node.
-std::vector<size_t> local_bytes_by_node(const TrainConfig& config, const Mesh& mesh) {
-  std::vector<size_t> own(static_cast<size_t>(mesh.nodes())), all(own.size());
-  if (!config.enable_emergency_checkpoint) return all;
+// Returns the size of the part of a checkpoint that each node's ranks write.
+std::vector<size_t> saved_bytes_by_node(const TrainConfig& config, const Mesh& mesh) {
+  std::vector<size_t> own(static_cast<size_t>(mesh.nodes()));
   for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
     if (!writes_checkpoints(mesh, rank)) continue;
     const ShardLayout shards = shard_layout(config, mesh, rank);
@@ -102,6 +102,15 @@ std::vector<size_t> local_bytes_by_node(const TrainConfig& config, const Mesh& m
         shards.stored_floats() + scaling_elements(config.model) + optimizer->state_elements();
     own[static_cast<size_t>(mesh.node_of(rank))] += static_cast<size_t>(numbers) * sizeof(float);
   }
+  return own;
+}
+
+// Returns the bytes of the local checkpoints on each node: two saves at a time, each with the files
+// of the node's own writers and copies of the files of the previous node.
+std::vector<size_t> local_bytes_by_node(const TrainConfig& config, const Mesh& mesh) {
+  std::vector<size_t> all(static_cast<size_t>(mesh.nodes()));
+  if (!config.enable_emergency_checkpoint) return all;
+  const std::vector<size_t> own = saved_bytes_by_node(config, mesh);
   constexpr size_t kSaves = 2;
   for (size_t node = 0; node < all.size(); ++node) {
     all[node] = kSaves * own[node];
@@ -220,16 +229,32 @@ absl::Status check_backend(TrainConfig& config) {
                                            : absl::OkStatus();
 }
 
+// Returns the free space of the file system in which `folder` is or will be made.
+std::optional<uint64_t> free_bytes_near(const std::string& folder) {
+  const auto missing = missing_folders(folder);
+  return free_space_bytes(missing.empty() ? folder : missing.back().parent_path().string());
+}
+
+// Checks the folder from which the ranks of a node upload their part of a checkpoint.
+absl::Status check_staging_room(const TrainConfig& config) {
+  if (!config.enable_checkpointing || !is_object_url(config.checkpoint_directory))
+    return absl::OkStatus();
+  const std::string folder = object_cache_folder();
+  const size_t needed = std::ranges::max(saved_bytes_by_node(config, mesh_of(config.mesh)));
+  const auto available = free_bytes_near(folder);
+  if (!available || *available >= needed) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no room in ", folder, " for a node's part of a checkpoint before its upload",
+                   missing_room(available, needed), "; MUSTER_OBJECT_CACHE=FOLDER sets another"));
+}
+
 // Checks the file system of local checkpoints: a memory-backed one has its own size limit.
 absl::Status check_local_room(const TrainConfig& config) {
   if (!config.enable_emergency_checkpoint) return absl::OkStatus();
   const std::string folder =
       config.local_checkpoint_directory.empty() ? "/dev/shm" : config.local_checkpoint_directory;
-  const auto missing = missing_folders(folder);
-  const fs::path there = missing.empty() ? fs::path(folder) : missing.back().parent_path();
-  const std::vector<size_t> nodes = local_bytes_by_node(config, mesh_of(config.mesh));
-  const size_t needed = *std::ranges::max_element(nodes);
-  const std::optional<uint64_t> available = free_space_bytes(there.string());
+  const size_t needed = std::ranges::max(local_bytes_by_node(config, mesh_of(config.mesh)));
+  const auto available = free_bytes_near(folder);
   if (!available || *available >= needed) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
       "enable_emergency_checkpoint: %s has no room for local checkpoints: a node stores %.0f MiB "
@@ -271,12 +296,8 @@ absl::StatusOr<nlohmann::json> check_data(const TrainConfig& config,
 
 // Checks that the directory has room for a checkpoint of `needed` bytes.
 absl::Status check_room(const TrainConfig& config, uint64_t needed) {
-  // A node writes its own ranks' part to the staging folder; the error of a save names it.
   if (is_object_url(config.checkpoint_directory)) return absl::OkStatus();
-  const auto missing = missing_folders(config.checkpoint_directory);
-  const fs::path there =
-      missing.empty() ? fs::path(config.checkpoint_directory) : missing.back().parent_path();
-  const std::optional<uint64_t> available = free_space_bytes(there.string());
+  const auto available = free_bytes_near(config.checkpoint_directory);
   if (!available || *available >= needed) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
       "checkpoint directory %s has no room: a checkpoint takes %.0f MiB, %.0f MiB are free",
@@ -326,6 +347,7 @@ absl::Status check_machine(TrainConfig config, const std::optional<MachineRoots>
     if (auto status = check_backend(config); !status.ok()) return status;
     if (auto status = check_memory(config, *machine); !status.ok()) return status;
     if (auto status = check_local_room(config); !status.ok()) return status;
+    if (auto status = check_staging_room(config); !status.ok()) return status;
   }
   std::optional<uint64_t> fingerprint;
   if (auto status = check_tokenizer(config, fingerprint); !status.ok()) return status;
@@ -364,19 +386,14 @@ absl::Status check_writing(const TrainConfig& config) {
 
 absl::Status preflight(const TrainConfig& config, const std::optional<MachineRoots>& machine) {
   if (auto status = check_machine(config, machine); !status.ok()) return status;
-  const auto missing_for_metrics = missing_folders(fs::path(config.metrics_file).parent_path());
-  const auto missing_for_events = is_object_url(config.tensorboard_dir)
-                                      ? std::vector<fs::path>()
-                                      : missing_folders(config.tensorboard_dir);
-  const auto missing_for_checkpoints = is_object_url(config.checkpoint_directory)
-                                           ? std::vector<fs::path>()
-                                           : missing_folders(config.checkpoint_directory);
+  const auto missing_of = [](const std::string& folder) {
+    return is_object_url(folder) ? std::vector<fs::path>() : missing_folders(folder);
+  };
+  const std::array missing = {missing_of(config.checkpoint_directory),
+                              missing_of(config.tensorboard_dir),
+                              missing_folders(fs::path(config.metrics_file).parent_path())};
   const absl::Status status = check_writing(config);
-  if (!status.ok()) {
-    remove_empty(missing_for_checkpoints);
-    remove_empty(missing_for_events);
-    remove_empty(missing_for_metrics);
-  }
+  if (!status.ok()) std::ranges::for_each(missing, remove_empty);
   return status;
 }
 
