@@ -233,7 +233,7 @@ absl::Status fetch_objects(const ObjectStore& store, const std::string& url,
     // The total is reported only when all files have their names.
     if (events.on_progress)
       events.on_progress(std::min(bytes_below(part), std::max<uint64_t>(total, 1) - 1), total);
-    return true;
+    return !(events.is_stopped && events.is_stopped());
   };
   if (auto status = store.download(url, names, part.string(), watch); !status.ok()) return status;
   for (const StoredObject& object : wanted) {

@@ -40,6 +40,8 @@ struct FetchEvents {
   // Called once when another process of this node is found to fetch the same, and then about every
   // 200 ms with "".
   std::function<void(const std::string& folder)> on_wait = nullptr;
+  // Called about every 200 ms during the transfer; true ends it (Cancelled).
+  std::function<bool()> is_stopped = nullptr;
 };
 
 // Returns the path of a current local copy of `url`: a folder with all objects below it, or the

@@ -164,8 +164,13 @@ int convert(const ConvertArguments& arguments) {
   if (!options.ok()) return fail(options.status());
   options->stop = &stop_on_signal();
   if (is_remote(options->from)) {
-    auto local = trainer::fetch_checkpoint(options->from);
-    if (!local.ok()) return fail_or_stop(local.status());
+    auto local =
+        trainer::fetch_checkpoint(options->from, fetch_events(arguments.from, *options->stop));
+    if (!local.ok()) {
+      return fail_or_stop(*options->stop
+                              ? absl::CancelledError("stopped; the same command continues")
+                              : local.status());
+    }
     options->from = *std::move(local);
   }
   auto tokenizer = local_input(options->tokenizer, *options->stop);

@@ -41,23 +41,25 @@ bool completes(const fs::path& file) {
 
 }  // namespace
 
+FetchEvents fetch_events(const std::string& path, const std::atomic<bool>& stop) {
+  return {.on_progress =
+              [&path, began = false](uint64_t, uint64_t total) mutable {
+                if (std::exchange(began, true)) return;
+                std::cerr << absl::StrFormat("muster: fetching %s: %.1f MiB\n", path,
+                                             static_cast<double>(total) / kMiB);
+              },
+          .on_wait =
+              [&path](const std::string& folder) {
+                if (!folder.empty())
+                  std::cerr << "muster: another process fetches " << path << std::endl;
+              },
+          .is_stopped = [&stop] { return stop.load(); }};
+}
+
 absl::StatusOr<std::string> local_input(const std::string& path, const std::atomic<bool>& stop) {
   if (!is_remote(path)) return path;
   if (const auto url = parse_object_url(path); !url.ok()) return url.status();
-  bool began = false;
-  const FetchEvents events = {
-      .on_progress =
-          [&](uint64_t, uint64_t total) {
-            if (std::exchange(began, true)) return;
-            std::cerr << absl::StrFormat("muster: fetching %s: %.1f MiB\n", path,
-                                         static_cast<double>(total) / kMiB);
-          },
-      .on_wait =
-          [&](const std::string& folder) {
-            if (!folder.empty())
-              std::cerr << "muster: another process fetches " << path << std::endl;
-          }};
-  auto local = fetch_to_cache(store_of(stop), path, events);
+  auto local = fetch_to_cache(store_of(stop), path, fetch_events(path, stop));
   if (!local.ok()) return or_cancelled(local.status(), stop);
   return local;
 }

@@ -14,6 +14,10 @@ namespace muster::cli {
 // (Cancelled).
 absl::StatusOr<std::string> local_input(const std::string& path, const std::atomic<bool>& stop);
 
+// Returns events that print to stderr that `path` is fetched, and end the transfer on `stop`. Both
+// must outlive them.
+FetchEvents fetch_events(const std::string& path, const std::atomic<bool>& stop);
+
 // Uploads a command's result from local_output_folder(url) to `url`, if this is an address. The
 // file that makes it complete, index.json or manifest.json, is removed there first and uploaded
 // last, so that nobody reads a mixture.
