@@ -1,11 +1,14 @@
 #include "trainer_core/startup/initial_parameters.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
+#include "common/object_cache.h"
 #include "trainer_core/base/check.h"
 #include "trainer_core/base/tensor_rows.h"
 #include "trainer_core/checkpoint/checkpoint_source.h"
@@ -62,16 +65,32 @@ absl::Status check_source(const TrainConfig& config, const ParameterSource& sour
   return check_meaning(there, config.model);
 }
 
-// Returns the message with which rank 0 describes the source to the other ranks.
+// Returns the message with which rank 0 describes the source to the other ranks. A local copy of a
+// store's objects has the same name in the cache of each node (object_cache.h), because it contains
+// the hash of the listing.
 std::string found(const ParameterDescription& description) {
-  return json{{"folder", description.folder}, {"checksum", description.checksum}}.dump();
+  const std::string cache = object_cache_folder() + "/";
+  const bool is_copy = description.folder.starts_with(cache);
+  return json{{"folder", is_copy ? description.folder.substr(cache.size()) : description.folder},
+              {"is_copy", is_copy},
+              {"checksum", description.checksum}}
+      .dump();
 }
 
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_found(const TrainConfig& config,
                                                             const std::string& found) {
   const json message = json::parse(found, nullptr, /*allow_exceptions=*/false);
   if (!message.is_object()) return absl::InternalError("rank 0 sent no folder");
-  const auto folder = message.at("folder").get<std::string>();
+  auto folder = message.at("folder").get<std::string>();
+  if (message.at("is_copy").get<bool>()) {
+    folder = absl::StrCat(object_cache_folder(), "/", folder);
+    std::error_code error;
+    if (!std::filesystem::exists(folder, error)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("this node has no copy in ", folder,
+                       ": the objects were replaced while the ranks fetched them; start again"));
+    }
+  }
   const auto checksum = message.at("checksum").get<std::string>();
   auto source = checksum.empty() ? ParameterSource::open(folder, Verify::kSizes)
                                  : open_same_checkpoint(folder, checksum);
