@@ -144,6 +144,11 @@ class CheckpointStore {
     if (remote_ != nullptr) remote_->hurry();
   }
 
+  // Calls RemoteCheckpoints::show_transfers() if the directory is in an object store.
+  void show_transfers(std::function<void()> on_fetch, std::function<void()> on_upload) {
+    if (remote_ != nullptr) remote_->show_transfers(std::move(on_fetch), std::move(on_upload));
+  }
+
   // Makes later saves report the progress of this rank's part to `show`, on the thread that saves.
   void show_progress(SaveMeter::Show show) {
     meter_ = std::make_unique<SaveMeter>(std::move(show));

@@ -76,9 +76,9 @@ absl::Status CheckpointStore::see_owner(const std::string& leaders) const {
   return compare_owner(remote_->owner_text(), directory_, leaders);
 }
 
-// Removes what a process that died has left on this node.
+// Removes what a process that ended during a save has left on this node. What was fetched stays:
+// the restore continues with it.
 void CheckpointStore::remove_staged() const {
-  remote_->drop_fetched();
   const auto names = list_directory(remote_->staging());
   if (!names.ok()) return;
   for (const std::string& name : *names) {
@@ -207,7 +207,7 @@ template <class Use>
 absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest_that(
     const Use& use, std::vector<std::string>& notes) const {
   const auto found = steps();
-  // A store that is away may return; a retry of the job may find it.
+  // The store may respond again when the job is retried.
   if (!found.ok() && remote_ != nullptr && absl::IsUnknown(found.status()))
     return absl::InternalError(found.status().message());
   if (!found.ok()) return absl::FailedPreconditionError(found.status().message());

@@ -253,8 +253,15 @@ absl::Status RemoteCheckpoints::fetch_files(const Manifest& manifest,
     if (std::ranges::find(names, file.name) != names.end())
       objects.push_back({.name = file.name, .bytes = file.digest.bytes, .changed = ""});
   }
+  FetchEvents events;
+  events.on_progress = [this, before = uint64_t{0}](uint64_t done, uint64_t) mutable {
+    if (std::exchange(before, done) < done && on_fetch_) on_fetch_();
+  };
+  events.on_wait = [this](const std::string&) {
+    if (on_fetch_) on_fetch_();
+  };
   return fetch_objects(store(Patience::kStart), url_of(manifest.info.step), objects,
-                       manifest.info.folder);
+                       manifest.info.folder, events);
 }
 
 void RemoteCheckpoints::drop_fetched() const { (void)remove_local(fetched_); }
@@ -274,7 +281,10 @@ absl::Status RemoteCheckpoints::rename_files(const std::string& folder, const st
 
 absl::Status RemoteCheckpoints::upload(const std::string& folder,
                                        const std::vector<std::string>& names, int64_t step) const {
-  const absl::Status status = store(Patience::kSave).upload(folder, names, url_of(step));
+  const absl::Status status = store(Patience::kSave).upload(folder, names, url_of(step), [this] {
+    if (on_upload_) on_upload_();
+    return true;
+  });
   for (const std::string& name : names) unlink(absl::StrCat(folder, "/", name).c_str());
   return status;
 }

@@ -14,10 +14,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <absl/status/statusor.h>
@@ -51,6 +53,13 @@ class RemoteCheckpoints {
 
   // Limits repetitions to kLastUploadWithin. Any thread.
   void hurry() { hurried_ = true; }
+
+  // Makes fetches call `on_fetch` while bytes arrive, or another process of this node fetches, and
+  // uploads call `on_upload` while they run, both about every 200 ms on the calling thread.
+  void show_transfers(std::function<void()> on_fetch, std::function<void()> on_upload) {
+    on_fetch_ = std::move(on_fetch);
+    on_upload_ = std::move(on_upload);
+  }
 
   std::string url_of(int64_t step) const;
   const std::string& staging() const { return staging_; }
@@ -88,7 +97,8 @@ class RemoteCheckpoints {
   // Compares the last list() with the manifest's files: DataLoss names one that is missing, or its
   // size. OK without a list().
   absl::Status check_sizes(const Manifest& manifest) const;
-  // Uploads files of a local folder, and removes them there, also after an error.
+  // Uploads files of a local folder, and removes them there, also after an error. Leaves the
+  // folder, which the ranks of a node share.
   absl::Status upload(const std::string& folder, const std::vector<std::string>& names,
                       int64_t step) const;
   // Removes incomplete saves. Requires that no save is in progress.
@@ -125,6 +135,7 @@ class RemoteCheckpoints {
   std::optional<std::map<int64_t, std::vector<StoredObject>>> objects_;
   std::map<int64_t, KnownManifest> manifests_;
   std::atomic<bool> hurried_ = false;
+  std::function<void()> on_fetch_, on_upload_;
 };
 
 }  // namespace muster::trainer

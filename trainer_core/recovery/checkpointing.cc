@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <nlohmann/json.hpp>
@@ -28,6 +29,12 @@ Checkpointing::Checkpointing(const TrainConfig& config, const TrainContext& cont
   store_.show_progress([&page = context.page](uint32_t saving_mib, uint32_t written_mib) {
     page.set_save_progress(saving_mib, written_mib);
   });
+  // Entered again, a phase is not taken for a hang.
+  store_.show_transfers([&context] { enter_phase(context, Phase::kCheckpointRestore); },
+                        [this, &page = context.page] {
+                          if (waits_for_save_)
+                            page.set_phase(Phase::kCheckpointSave, monotonic_now());
+                        });
 }
 
 absl::Status Checkpointing::open(const nlohmann::json& data) {
@@ -128,8 +135,8 @@ CheckpointInfo Checkpointing::info(int64_t step, uint64_t samples) const {
 
 absl::Status Checkpointing::save(int64_t step, uint64_t samples) {
   if (!checkpoint_is_due(step)) return save_locally(step, samples);
-  // An upload may take longer than a period, and a store may be away for long: training does not
-  // wait for it. All ranks have the same votes.
+  // An upload may take longer than a period, and a store may not respond for a long time: training
+  // does not wait for it. All ranks have the same votes.
   if (store_.is_remote() && peers_saving_ && config_.async_checkpointing) {
     requested_ = true;
     return absl::OkStatus();
@@ -172,6 +179,8 @@ SaveOutcome Checkpointing::save_now(int64_t step, uint64_t samples) {
   SaveOutcome outcome{.step = step, .status = {}, .notes = {}, .written_in = {}};
   {
     const Stall stall(*this);
+    const absl::Cleanup waited = [this] { waits_for_save_ = false; };
+    waits_for_save_ = true;
     const Instant begin = monotonic_now();
     outcome.status = store_.save(info(step, samples), rank_model_->plan().checkpoint_layout(),
                                  rank_model_->fetch_state(), outcome.notes, peers());
@@ -204,6 +213,8 @@ void Checkpointing::finish() {
 // Blocks until the save in flight has ended. The stall is counted before the save is reported.
 std::optional<SaveOutcome> Checkpointing::wait_for_saver() {
   const Stall stall(*this);
+  const absl::Cleanup waited = [this] { waits_for_save_ = false; };
+  waits_for_save_ = true;
   return saver_->finish();
 }
 

@@ -166,6 +166,8 @@ class Checkpointing {
   std::atomic<bool> saves_locally_ = false;  // the save in flight is a local one
   bool local_reported_ = false;              // the line about local saves was printed
 
+  // The thread that entered the phase of the save waits for it. Set by that thread.
+  std::atomic<bool> waits_for_save_ = false;
   bool requested_ = false;   // a checkpoint was requested
   bool copying_ = false;     // the newest save may still be copying the state
   int64_t saved_step_ = -1;  // step of the newest checkpoint, or of the one in flight
