@@ -21,9 +21,9 @@ import sys
 
 # The default, the 125M model: 12 layers, 768 wide, 16 sequences of 1,024 tokens.
 WORKLOAD_125M = {"layers": 12, "width": 768, "heads": 12, "kv_heads": 12, "head_dim": 64, "mlp": 2048, "vocab": 32000, "seq_len": 1024, "sequences": 16}
-# The trainer's table of data sheets: {device, fp32, bf16, fp8, int8}, more specific devices first.
+# The trainer's table of data sheets: {device, fp32, tf32, bf16, fp8, int8}, more specific devices first.
 PEAKS = pathlib.Path(__file__).resolve().parents[2] / "trainer_core/report/device_peaks.cc"
-PEAKS_ROW = re.compile(r'\{"([^"]+)", [\d.]+, ([\d.]+), [\d.]+, [\d.]+\}')
+PEAKS_ROW = re.compile(r'\{"([^"]+)", [\d.]+, [\d.]+, ([\d.]+), [\d.]+, [\d.]+\}')
 # Memory bandwidths in TB/s, of the same data sheets; the trainer does not need them.
 BANDWIDTHS = {"H100 PCIe": 2.0, "H100 NVL": 3.9, "H100": 3.35, "H200 NVL": 4.8, "H200": 4.8, "A100": 2.0, "GB200": 8.0, "B200": 8.0, "GH200": 4.8}
 # Kinds of kernels, with patterns of their names; the first match counts.
