@@ -212,9 +212,9 @@ absl::Status fetch_objects(const ObjectStore& store, const std::string& url,
   const auto wait = [&] {
     if (events.on_wait) events.on_wait(std::exchange(announced, true) ? "" : folder);
   };
-  std::vector<StoredObject> wanted = objects;
-  std::ranges::sort(wanted, {}, &StoredObject::name);  // everyone locks in this order
-  for (const StoredObject& object : wanted) {
+  std::vector<StoredObject> sorted = objects;
+  std::ranges::sort(sorted, {}, &StoredObject::name);  // all processes lock in this order
+  for (const StoredObject& object : sorted) {
     const fs::path file = fs::path(folder) / object.name;
     if (has_size(file, object.bytes)) continue;
     const auto lock =
@@ -236,7 +236,7 @@ absl::Status fetch_objects(const ObjectStore& store, const std::string& url,
     return !(events.is_stopped && events.is_stopped());
   };
   if (auto status = store.download(url, names, part.string(), watch); !status.ok()) return status;
-  for (const StoredObject& object : wanted) {
+  for (const StoredObject& object : sorted) {
     if (!std::ranges::binary_search(names, object.name)) continue;
     const fs::path from = part / object.name, to = fs::path(folder) / object.name;
     if (!has_size(from, object.bytes))

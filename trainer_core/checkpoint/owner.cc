@@ -107,9 +107,10 @@ std::optional<CheckpointOwner> parse_owner(std::string_view text) {
 absl::Status not_the_owner(const std::string& directory,
                            const std::optional<CheckpointOwner>& present,
                            const CheckpointOwner& mine) {
-  return absl::AbortedError(absl::StrCat("checkpoint directory ", directory, " belongs to ",
-                                         present ? name_of(*present) : std::string("somebody else"),
-                                         " now; ", name_of(mine), " saves nothing more"));
+  return absl::AbortedError(
+      absl::StrCat("checkpoint directory ", directory, " belongs to ",
+                   present ? name_of(*present) : std::string("another process"), " now; ",
+                   name_of(mine), " does not save any more"));
 }
 
 absl::StatusOr<std::string> owner_text(const std::string& directory) {

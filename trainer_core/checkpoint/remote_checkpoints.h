@@ -6,7 +6,7 @@
 //
 // A store has no rename. Files of a save have names that no other save uses, so that an orphan of
 // an earlier attempt changes no file of a later one, and a folder without a manifest is an
-// incomplete save, which nobody restores. A removal begins with the manifest.
+// incomplete save, which is never restored. A removal begins with the manifest.
 //
 // Ranks write their files to a staging folder of their node and upload them; restored files are
 // fetched to a folder beside it, each only by the ranks that need it.
@@ -42,7 +42,7 @@ constexpr Duration kRestoreWithin = std::chrono::minutes(5);
 // One thread at a time, except hurry().
 class RemoteCheckpoints {
  public:
-  // How long a call repeats failures: as the start of an attempt does, or as a save.
+  // The limit of repetitions: that of the start of an attempt, or that of a save.
   enum class Patience { kStart, kSave };
 
   // `tool` runs rclone; tests replace it.

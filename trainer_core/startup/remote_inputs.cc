@@ -119,7 +119,7 @@ absl::StatusOr<TrainConfig> with_known_inputs(const TrainConfig& config) {
     if (!found.ok()) return found.status();
     return found->value_or("");
   };
-  const auto ask = [&](const std::string& url) -> absl::StatusOr<std::string> {
+  const auto require = [&](const std::string& url) -> absl::StatusOr<std::string> {
     const auto objects = store.list(url);
     if (!objects.ok()) return objects.status();
     if (objects->empty()) return absl::NotFoundError(absl::StrCat("there is nothing at ", url));
@@ -127,7 +127,7 @@ absl::StatusOr<TrainConfig> with_known_inputs(const TrainConfig& config) {
   };
   absl::Status status = replace_shares("dataset_path", local.dataset_path, find);
   if (status.ok()) status = replace_shares("eval_dataset_path", local.eval.dataset_path, find);
-  if (status.ok()) status = replace("load_parameters_path", local.load_parameters_path, ask);
+  if (status.ok()) status = replace("load_parameters_path", local.load_parameters_path, require);
   if (!status.ok()) return status;
   return local;
 }
