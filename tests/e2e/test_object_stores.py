@@ -1,6 +1,7 @@
 """Data, checkpoints and results in an object store: a real S3 server on loopback."""
 import os
 import random
+import re
 import shutil
 import signal
 import time
@@ -14,17 +15,23 @@ STEPS = 24
 
 
 class ObjectStores(MusterTest):
+    def skip_or_fail(self, why):
+        """A machine of the tests has all programs; somebody's own need not."""
+        if os.environ.get("CI"):
+            self.fail(why)
+        self.skipTest(why)
+
     def setUp(self):
         super().setUp()
         if shutil.which("rclone") is None:
-            self.skipTest("rclone is not installed")
+            self.skip_or_fail("rclone is not installed; deploy/install-deps.sh installs it")
         (self.dir / "store/bucket").mkdir(parents=True)
         (self.dir / "home").mkdir()
         self.server = store_tools.Server(self.dir / "store")
         try:
             self.server.start()
         except kube_tools.Missing as missing:
-            self.skipTest(str(missing))
+            self.skip_or_fail(str(missing))
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
         self.addCleanup(lambda: self.server.kill())
         for name in [name for name in self.env if name.startswith(("AWS_", "RCLONE_"))]:
@@ -129,10 +136,11 @@ class ObjectStores(MusterTest):
         run.wait(timeout=60)
         text = self.output(run)
         self.assertNotIn("restored checkpoint", text, "no attempt ended")
-        self.assertRegex(text, r"checkpoint of step \d+ saved")
+        last = re.search(r"checkpoint of step (\d+) saved", text)
+        self.assertTrue(last, text)
         steps = [step for step, _ in step_lines(text)]
         self.assertEqual(steps, sorted(set(steps)), "no step is repeated")
-        self.assertGreaterEqual(self.complete("away")[-1], steps[-1] - 50, "the last state is in the store")
+        self.assertEqual(self.complete("away")[-1], int(last[1]), "the last state is in the store")
 
     # ------------------------------------------------------------------ data
 
