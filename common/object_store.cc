@@ -113,8 +113,8 @@ bool take_copied(std::string& errors) {
   std::vector<absl::string_view> others;
   bool copied = false;
   for (const absl::string_view line : absl::StrSplit(errors, '\n')) {
-    const bool is_info = sv(line).find(" INFO  : ") != line.npos;
-    copied = copied || (is_info && sv(line).find(": Copied (") != line.npos);
+    const bool is_info = has_any(sv(line), {" INFO  : ", " NOTICE: "});
+    copied = copied || (is_info && sv(line).find(" Copied (") != line.npos);
     if (!is_info) others.push_back(line);
   }
   errors = absl::StrJoin(others, "\n");
