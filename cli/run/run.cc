@@ -24,6 +24,7 @@
 #include "cli/run/shutdown_deadline.h"
 #include "cli/terminal/terminal.h"
 #include "cli/terminal/wait_readable.h"
+#include "cli/text/first_use.h"
 #include "common/exit_code.h"
 #include "common/file_write.h"
 #include "common/object_cache.h"
@@ -391,9 +392,7 @@ void declare_run(CLI::App& app, Action& action) {
       "The same command again resumes from the newest checkpoint in "
       "base_output_directory/run_name.\n"
       "Ctrl-C requests a checkpoint, reports its progress and leaves; a second one kills. The exit "
-      "code is the job's; "
-      "130 "
-      "after Ctrl-C.");
+      "code is the job's; 130 after Ctrl-C.");
   on_call(*command, action, options, run);
 }
 
