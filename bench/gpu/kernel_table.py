@@ -21,7 +21,8 @@ import sys
 
 # The default, the 125M model: 12 layers, 768 wide, 16 sequences of 1,024 tokens.
 WORKLOAD_125M = {"layers": 12, "width": 768, "heads": 12, "kv_heads": 12, "head_dim": 64, "mlp": 2048, "vocab": 32000, "seq_len": 1024, "sequences": 16}
-# The trainer's table of data sheets: {device, fp32, tf32, bf16, fp8, int8}, more specific devices first.
+# The trainer's table of data sheets: {device, fp32, tf32, bf16, fp8, int8}, the more specific
+# devices first.
 PEAKS = pathlib.Path(__file__).resolve().parents[2] / "trainer_core/report/device_peaks.cc"
 PEAKS_ROW = re.compile(r'\{"([^"]+)", [\d.]+, [\d.]+, ([\d.]+), [\d.]+, [\d.]+\}')
 # Memory bandwidths in TB/s, of the same data sheets; the trainer does not need them.
