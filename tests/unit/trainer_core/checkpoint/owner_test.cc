@@ -29,7 +29,7 @@ TEST(Owner, AnOrphanedAttemptCannotSave) {
   const absl::Status status = save_state(zombie, 10, State(2));
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("belongs to attempt 2 of job 7 now; attempt 1 of job 7 saves nothing"));
+              HasSubstr("belongs to attempt 2 of job 7 now; attempt 1 of job 7 does not save"));
   EXPECT_EQ(names_in(folder.path()), (Names{"5", "OWNER"}));
   EXPECT_TRUE(save_state(live, 6, State(3)).ok());
   EXPECT_EQ(names_in(folder.path()), (Names{"6", "OWNER"}));

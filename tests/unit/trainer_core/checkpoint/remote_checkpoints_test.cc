@@ -36,7 +36,10 @@ class Bucket {
 
   StoreTool tool() {
     return [this](const std::vector<std::string>& words,
-                  const ChildOptions&) -> absl::StatusOr<ChildEnd> { return run(words); };
+                  const ChildOptions& options) -> absl::StatusOr<ChildEnd> {
+      if (options.watch) options.watch();
+      return run(words);
+    };
   }
   std::vector<std::string> names() const {
     std::vector<std::string> names;
@@ -246,7 +249,12 @@ TEST_F(RemoteCheckpointsTest, FilesAreFetchedOnlyWithTheirSizes) {
   const auto found = reader.fetch_manifest(4);
   ASSERT_TRUE(found.ok()) << found.status();
   const std::string name = found->files[0].name;
+  int fetches = 0, uploads = 0;
+  reader.show_transfers([&] { ++fetches; }, [&] { ++uploads; });
   ASSERT_TRUE(reader.fetch_files(*found, {name}).ok());
+  EXPECT_EQ(fetches, 1) << "a phase with progress is no hang";
+  ASSERT_TRUE(upload_file(reader, 12, kSave).ok());
+  EXPECT_EQ(uploads, 1);
   EXPECT_EQ(read_file(absl::StrCat(found->info.folder, "/", name)), "data");
   EXPECT_TRUE(absl::IsFailedPrecondition(reader.fetch_same_manifest(4, "other").status()));
   bucket_.objects.erase("b/run/4/" + name);
