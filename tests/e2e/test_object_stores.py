@@ -107,6 +107,11 @@ class ObjectStores(MusterTest):
         names = self.stored("nodes")[8]
         for writer in range(2):
             self.assertEqual(len([name for name in names if name.startswith(f"model-{writer:05d}-")]), 1, names)
+        others = ["run_name=loaded" if word == "run_name=nodes" else word for word in words]
+        loaded = self.muster("submit", *others, "load_parameters_path=s3://bucket/out/nodes/checkpoints/8", "steps=1", check=0).stdout
+        self.assertIn("parameters are from", loaded)
+        for node in range(2):
+            self.assertTrue(list((self.dir / f"cache-0-{node}").rglob("model-*.safetensors")), f"node {node} has a copy")
         for process in self.processes[1:]:
             process.send_signal(signal.SIGKILL)
         wait_until(lambda: all(process.poll() is not None for process in self.processes[1:]), 30, "the workers' end")
