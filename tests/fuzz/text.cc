@@ -4,6 +4,17 @@
 #include "trainer_core/data/utf8.h"
 #include "trainer_core/text/line_chunks.h"
 
+namespace {
+
+// Returns the first byte of a line without the byte order marks that begin it.
+char first_byte(std::string_view line) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  while (line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
+  return line.empty() ? '\0' : line[0];
+}
+
+}  // namespace
+
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace muster::trainer;
   const std::string_view input = fuzz_input(data, size);
@@ -22,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       for (const Record& record : chunk.records) {
         const std::string_view text = chunk.text(record);
         MUSTER_CHECK(text.size() == record.size && record.size <= kDocumentBytesMax);
-        MUSTER_CHECK(record.offset < size && input[record.offset] == text[0]);
+        MUSTER_CHECK(record.offset < size && first_byte(input.substr(record.offset)) == text[0]);
         const std::string repaired = repair_utf8(text);
         MUSTER_CHECK(scan_utf8(repaired).invalid_bytes == 0 && repair_utf8(repaired) == repaired);
       }

@@ -62,10 +62,11 @@ TEST_F(LooseJson, BrokenStructureIsNotJson) {
   for (const char* line :
        {"{\"text\": \"a\", \"x\": }", "{\"text\": \"a\", \"x\": nan}", "{\"text\": \"a\", \"x\": 1",
         "{\"text\": \"a\" \"x\": NaN}", "{\"text\": \"a\", \"x\": [NaN}", "{\"x\": NaN,}",
-        "{\"text\": \"a\", \"x\": NaN} {}", "{\"x\": 01, \"text\": \"a\"}", "{x: NaN}",
-        "{\"x\": {\"y\" NaN}, \"text\": \"a\"}", "{\"x\": [1 NaN], \"text\": \"a\"}", "NaN",
-        "{\"x\": 1e, \"text\": \"a\"}", "{\"x\": -, \"text\": \"a\"}", "{\"x\": \"\\"})
+        "{\"x\": 01, \"text\": \"a\"}", "{x: NaN}", "{\"x\": {\"y\" NaN}, \"text\": \"a\"}",
+        "{\"x\": [1 NaN], \"text\": \"a\"}", "NaN", "{\"x\": 1e, \"text\": \"a\"}",
+        "{\"x\": -, \"text\": \"a\"}", "{\"x\": \"\\"})
     EXPECT_THAT(text_of(line), HasSubstr("is not JSON")) << line;
+  EXPECT_THAT(text_of("{\"text\": \"a\", \"x\": NaN} {}"), HasSubstr("several objects on a line"));
 }
 
 // The scanner accepts what another parser accepts, whatever the value is.
