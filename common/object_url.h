@@ -8,10 +8,10 @@
 
 namespace muster {
 
-// Whether `path` is an address instead of a path of the file system, in whatever scheme.
+// Returns whether `path` is an address instead of a path of the file system, in whatever scheme.
 inline bool is_remote(std::string_view path) { return path.find("://") != std::string_view::npos; }
 
-// Whether `path` is an address in an object store that Muster uses.
+// Returns whether `path` is an address in an object store that Muster uses.
 bool is_object_url(std::string_view path);
 
 struct ObjectUrl {

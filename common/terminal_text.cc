@@ -59,13 +59,14 @@ bool has_only(std::string_view text, std::string_view allowed) {
   return text.find_first_not_of(allowed) == std::string_view::npos;
 }
 
-// Whether a sequence sets colours or weight: "\x1b[1;31m".
+// Returns whether a sequence sets colours or weight: "\x1b[1;31m".
 bool is_colour(std::string_view sequence) {
   return sequence.starts_with("\x1b[") && sequence.ends_with('m') &&
          has_only(sequence.substr(2, sequence.size() - 3), "0123456789;:");
 }
 
-// Whether a sequence moves within a progress bar: it is meaningless where lines are printed.
+// Returns whether a sequence moves within a progress bar: it is meaningless where lines are
+// printed.
 bool is_bars(std::string_view sequence) {
   if (sequence == "\x1b[?25l" || sequence == "\x1b[?25h") return true;
   return sequence.size() > 2 && sequence.starts_with("\x1b[") &&

@@ -2,7 +2,7 @@
 //
 //   recovery_simulation NODES SPARES DAYS SEED [FEWER]
 //
-// With FEWER the job continues on that many nodes if there are too few.
+// FEWER: the number of nodes on which the job continues if there are too few.
 //
 // Prints JSON: the use of time, by class and cause; durations of recoveries; whether an operator
 // was needed; and the plan.

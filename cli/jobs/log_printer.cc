@@ -42,7 +42,7 @@ std::optional<double> figure_after(absl::string_view line, absl::string_view nam
   return value;
 }
 
-// Whether both are the same file or pipe, or show their text on a screen.
+// Returns whether both are the same file or pipe, or show their text on a screen.
 bool share_a_place(const Output& a, const Output& b) {
   if (isatty(a.fd()) == 1 && isatty(b.fd()) == 1) return true;
   struct stat of_a {};

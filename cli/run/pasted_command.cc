@@ -44,7 +44,8 @@ Command command_of(const CLI::App& app, const std::vector<std::string>& words) {
   return {found, count};
 }
 
-// Whether `word` is an option of the command itself, and whether the next word is its value.
+// Returns whether `word` is an option of the command itself, and whether the next word is its
+// value.
 struct OwnOption {
   bool is_own = false;
   bool takes_next = false;

@@ -33,7 +33,7 @@ int lock_own_folder(const std::string& path) {
   return -1;
 }
 
-// Whether `name` is that of a folder of create(): "<prefix><pid>-XXXXXX".
+// Returns whether create() makes folders of this name: "<prefix><pid>-", then six characters.
 bool is_run_memory(std::string_view name, std::string_view prefix) {
   constexpr size_t kUnique = 6;
   if (!name.starts_with(prefix)) return false;

@@ -1,9 +1,9 @@
 // Handles SIGUSR1, Slurm's warning of a near time limit. The batch script's --signal determines how
 // long before the limit Slurm sends it, whatever the limit is.
 //
-// With `sbatch -t 5` and `#SBATCH --signal=B:USR1@300` in the script, the warning arrives in every
-// allocation right after its start. If the script's lead (300 s here) is more than half of the
-// limit, ranks continue to train until a quarter of the limit is left.
+// The warning may arrive in every allocation right after its start: it does with `sbatch -t 5` and
+// `#SBATCH --signal=B:USR1@300` in the script. If the script's lead (300 s here) is more than half
+// of the limit, ranks continue to train until a quarter of the limit is left.
 #pragma once
 
 #include <cstdint>

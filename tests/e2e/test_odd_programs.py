@@ -259,7 +259,7 @@ class OddPrograms(ProgramTest):
 
     def test_the_limit_of_inotify_instances_is_named(self):
         if os.getuid() != 0:
-            self.skipTest("only root becomes a user without other processes, whose limit this is")
+            self.skipTest("changing to a user without other processes, whose limit this is, needs root")
         most = int(pathlib.Path("/proc/sys/fs/inotify/max_user_instances").read_text())
         if most + 500 > resource.getrlimit(resource.RLIMIT_NOFILE)[1]:
             self.skipTest("more instances are allowed than open files")

@@ -96,8 +96,8 @@ class CheckpointStore {
 
   // Opens the directory for saves: calls prepare(), makes `owner` the owner of the directory, then
   // calls remove_leftovers(). Later save() returns Aborted if another process has become the owner.
-  // With peers, all of them must call it before any other function, and only the leader does these
-  // steps. Returns FailedPrecondition with a rank that cannot access the leader's directory.
+  // All peers, if any, must call it before any other function; only the leader does these steps.
+  // Returns FailedPrecondition with a rank that cannot access the leader's directory.
   absl::Status open(const CheckpointOwner& owner, CheckpointPeers* peers = nullptr);
 
   // Removes the files of a process that ended during a save, and restores the checkpoint that it

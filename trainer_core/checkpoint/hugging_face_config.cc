@@ -241,7 +241,7 @@ constexpr std::string_view kNoEffect =
     "torchscript transformers_version unk_token_id unsloth_fixed unsloth_version use_bfloat16 "
     "use_cache ";
 
-// Whether a field's value means that the feature is off.
+// Returns whether a field's value means that the feature is off.
 bool is_off(const json& value) {
   return value.is_null() || value == false || value == 0 || value == "" ||
          (value.is_structured() && value.empty());

@@ -231,7 +231,7 @@ class Files {
     return std::string(absl::StripPrefix(name, kGpt2Prefix));
   }
 
-  // Whether both have the same shape and values; NaNs are equal to themselves.
+  // Returns whether both have the same shape and values; NaNs are equal to themselves.
   static bool are_identical(const Location& a, const Location& b) {
     if (a.stored->shape != b.stored->shape || a.stored->stored == StoredType::kOther ||
         b.stored->stored == StoredType::kOther)

@@ -29,7 +29,7 @@ bool consume(std::string_view prefix, std::string_view& text) {
   return true;
 }
 
-// Whether the text is `least` to `most` numbers with dashes between them.
+// Returns whether the text is `least` to `most` numbers with dashes between them.
 bool are_numbers(std::string_view text, size_t least, size_t most) {
   const std::vector<absl::string_view> parts = absl::StrSplit(av(text), '-');
   return parts.size() >= least && parts.size() <= most &&

@@ -67,7 +67,7 @@ struct Sharding {
     return std::ranges::any_of(layout.buckets(),
                                [](const ParamBucket& bucket) { return bucket.group_size > 1; });
   }
-  // Whether passes read copies of any bucket, which ParameterBlocks makes.
+  // Returns whether passes read copies of any bucket, which ParameterBlocks makes.
   bool copies() const {
     return std::ranges::any_of(layout.buckets(),
                                [](const ParamBucket& bucket) { return bucket.is_copied; });

@@ -8,9 +8,10 @@
 //   adamw      Loshchilov and Hutter, "Decoupled weight decay regularization" (2019), optax.adamw.
 //              State m, v.   m = b1 m + (1 - b1) g     v = b2 v + (1 - b2) g²
 //              p -= lr (m / (1 - b1^t) / (sqrt(v / (1 - b2^t) + eps_root) + eps) + wd p)
-//              With mu_dtype=bfloat16, as in optax, m is rounded after p is updated: to nearest, or
-//              stochastically. The random words depend on the seed, t and the element's offset in
-//              the rank's block, so rounding is the same after a restart, but not on another mesh.
+//              A bf16 m (mu_dtype=bfloat16) is rounded after p is updated, as in optax: to
+//              nearest, or stochastically. The random words depend on the seed, t and the element's
+//              offset in the rank's block, so rounding is the same after a restart, but not on
+//              another mesh.
 //   adam_pax   praxis' sharded_adam. State m, v. The decay rates include the bias correction:
 //              b(t) = b (1 - b^(t-1)) / (1 - b^t)
 //              m = b1(t) m + (1 - b1(t)) g     v = b2(t) v + (1 - b2(t)) g²
@@ -21,7 +22,7 @@
 //              this trainer does not apply a step that is not finite (train.h).
 //   sgd        optax.sgd without momentum. No state.   p -= lr g
 //   adafactor  Shazeer and Stern, "Adafactor" (2018), with optax.adafactor's defaults.
-//              With d = 1 - t^-0.8 and a = g² + 1e-30:
+//              d = 1 - t^-0.8 and a = g² + 1e-30.
 //              A matrix (R, C) with R, C >= 128 has the state v_row (R), v_col (C):
 //                v_row = d v_row + (1 - d) mean over columns(a)
 //                v_col = d v_col + (1 - d) mean over rows(a)

@@ -4,16 +4,16 @@
 // shards (checkpoint.h); the others receive restored state by a broadcast along the data axis. Rank
 // 0 leads the writers and prints the lines.
 //
-// With async_checkpointing, the default, saves run in the background (background_saver.h). Training
+// Saves run in the background with async_checkpointing, the default (background_saver.h). Training
 // then waits only before it changes parameters, until the copy of the state is complete, and before
 // a save, until an earlier save is complete. Without async_checkpointing, training waits for the
 // disk.
 //
-// With enable_emergency_checkpoint, nodes store copies of the state in their memory between
-// checkpoints (local_checkpoints.h). Local saves use the same saver, which has one save in flight,
-// and checkpoints have priority. A local save begins after the first step at which no rank is
-// saving, which ranks report in the reduced sums of the step (step_tail.h), so training never waits
-// for it. A failed local save prints a line and has no other effect.
+// Nodes store copies of the state in their memory between checkpoints with
+// enable_emergency_checkpoint (local_checkpoints.h). Local saves use the same saver, which has one
+// save in flight, and checkpoints have priority. A local save begins after the first step at which
+// no rank is saving, which ranks report in the reduced sums of the step (step_tail.h), so training
+// never waits for it. A failed local save prints a line and has no other effect.
 //
 // If a checkpoint cannot be saved, rank 0 prints a warning and training continues; earlier
 // checkpoints are unchanged. After kSaveFailuresInARowMax failures in a row the job ends, because

@@ -152,7 +152,7 @@ std::string denied_because(const std::string& program, std::string_view head) {
   return absl::StrCat("permission is denied: chmod +x, or ", kAdvice);
 }
 
-// Whether the errno may be another one in a moment.
+// Returns whether the errno may be another one in a moment.
 bool may_pass(int error) {
   return error == EAGAIN || error == ENOMEM || error == EMFILE || error == ENFILE ||
          error == ETXTBSY || error == EIO || error == EINTR;

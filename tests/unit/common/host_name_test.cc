@@ -33,9 +33,9 @@ std::string host_name_of(const std::string& kernel_name) {
 }
 
 TEST(HostName, IsValidUtf8WhateverTheKernelHas) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root names a machine";
+  if (geteuid() != 0) GTEST_SKIP() << "setting a host name needs root";
   const std::string plain = host_name_of("node-7");
-  if (plain.empty()) GTEST_SKIP() << "no namespaces here";
+  if (plain.empty()) GTEST_SKIP() << "this place has no UTS namespaces";
   EXPECT_EQ(plain, "node-7");
   EXPECT_EQ(host_name_of("caf\xE9"), "caf\\xe9");
   EXPECT_EQ(host_name_of("\xFF\xFE"), "\\xff\\xfe");

@@ -98,7 +98,7 @@ TEST(StartLimits, ThreadsThatStartAreNoProblem) {
 
 // The kernel binds only unprivileged users: the child becomes one that has no other process.
 TEST(StartLimits, UlimitOfProcessesIsNamed) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root becomes a user without other processes";
+  if (geteuid() != 0) GTEST_SKIP() << "changing to a user without other processes needs root";
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   const pid_t child = fork();

@@ -2,8 +2,8 @@
 // shape are built when it first occurs, which takes a fraction of a second, and retained. The
 // frontend throws if a function is missing: no exception leaves this file.
 //
-// With NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING the frontend also opens a CUDA runtime:
-// libcudart.so.12 or .13. It throws if it finds neither or both
+// The frontend also opens a CUDA runtime, libcudart.so.12 or .13, if
+// NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING is defined. It throws if it finds neither or both
 // (github.com/NVIDIA/cudnn-frontend/issues/211). This process has a statically linked runtime. The
 // frontend gets that one through replacements of dlopen and dlsym in its header.
 #include <cuda_runtime.h>
