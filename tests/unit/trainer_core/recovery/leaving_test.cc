@@ -56,18 +56,19 @@ LeavingOutcome leave_at(const TrainConfig& config, int slow, int place) {
       return absl::OkStatus();
     };
   }
-  // Others may be about to complete the step that the slow one has completed.
-  std::vector<Moment> caught_up(size);
+  // Other ranks may be about to complete a step that the slow one has completed.
+  std::vector<std::vector<Moment>> steps_of(size);
   for (size_t r = 0; r < size; ++r) {
+    steps_of[r] = std::vector<Moment>(static_cast<size_t>(config.steps));
     ranks.on_step[r] = [&, r](const StepRecord& record) {
       if (static_cast<int>(r) == slow) completed = record.step + 1;
-      if (record.step + 1 >= kCompleted) caught_up[r].happen();
+      steps_of[r][static_cast<size_t>(record.step)].happen();
     };
   }
   std::vector<std::thread> loops, signals;
   for (size_t r = 0; r < size; ++r) loops.emplace_back([&, r] { ranks.run(static_cast<int>(r)); });
   there.wait();
-  for (Moment& moment : caught_up) moment.wait();
+  for (std::vector<Moment>& steps : steps_of) steps[static_cast<size_t>(outcome.at - 1)].wait();
   ended_with.clear();
   for (StopSignals& requested : ranks.signals) requested.stop = true;
   // Ranks that do not save leave later: stop_signals.h.
