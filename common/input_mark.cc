@@ -58,7 +58,7 @@ std::optional<InputMark> InputMark::parse(std::string_view text) {
   if (text == kUnimportantText) return InputMark(Kind::kUnimportant, 0);
   absl::string_view digits = av(text);
   if (!absl::ConsumePrefix(&digits, kFileText)) return std::nullopt;
-  const auto position = canonical_number<int64_t>(std::string_view(digits.data(), digits.size()));
+  const auto position = canonical_number<int64_t>(sv(digits));
   if (!position || *position < 0) return std::nullopt;
   return InputMark(Kind::kFile, *position);
 }

@@ -17,6 +17,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/errno_status.h"
+#include "common/fnv.h"
 #include "common/free_space.h"
 #include "common/user_cache.h"
 
@@ -30,17 +31,10 @@ constexpr Duration kLockInterval = std::chrono::milliseconds(200);
 // The copies are the user's own.
 constexpr mode_t kLockMode = 0600;
 
-// FNV-1a, 64 bits: names a folder; no adversary is expected.
-uint64_t hash_of(std::string_view bytes) {
-  uint64_t hash = 0xCBF29CE484222325ULL;
-  for (const char byte : bytes) {
-    hash ^= static_cast<uint8_t>(byte);
-    hash *= 0x100000001B3ULL;
-  }
-  return hash;
+// Returns a name for a folder or file.
+std::string hash_of(std::string_view bytes) {
+  return absl::StrCat(absl::Hex(fnv1a(bytes), absl::kZeroPad16));
 }
-
-std::string hex(uint64_t value) { return absl::StrCat(absl::Hex(value, absl::kZeroPad16)); }
 
 absl::Status make_folder(const fs::path& folder) {
   std::error_code error;
@@ -63,6 +57,14 @@ absl::StatusOr<int> lock_file(const std::string& path, int kind,
     std::this_thread::sleep_for(kLockInterval);
   }
   return fd;
+}
+
+// Returns a function for lock_file() that calls events.on_wait with the folder, then with "".
+// `events` must outlive it.
+std::function<void()> announce_wait(const FetchEvents& events, std::string folder) {
+  return [&events, folder = std::move(folder), announced = false]() mutable {
+    if (events.on_wait) events.on_wait(std::exchange(announced, true) ? "" : folder);
+  };
 }
 
 bool has_size(const fs::path& file, uint64_t bytes) {
@@ -127,7 +129,7 @@ absl::StatusOr<Listing> list_url(const ObjectStore& store, const std::string& ur
   std::string text;
   for (const StoredObject& object : *objects)
     absl::StrAppend(&text, object.name, "\n", object.bytes, "\n", object.changed, "\n");
-  listing.hash = hex(hash_of(text));
+  listing.hash = hash_of(text);
   const auto parsed = parse_object_url(url);
   listing.is_object = parsed.ok() && objects->size() == 1 && !absl::EndsWith(url, "/") &&
                       (*objects)[0].name == parsed->name();
@@ -188,7 +190,7 @@ std::string folder_of_url(const std::string& root, const std::string& url) {
     absl::StrAppend(&key, "\n", value == nullptr ? "" : value);
   }
   constexpr size_t kNameBytesMax = 64;
-  return absl::StrCat(root, "/", name.substr(0, kNameBytesMax), "-", hex(hash_of(key)));
+  return absl::StrCat(root, "/", name.substr(0, kNameBytesMax), "-", hash_of(key));
 }
 
 std::string local_output_folder(const std::string& output) {
@@ -208,17 +210,14 @@ absl::Status fetch_objects(const ObjectStore& store, const std::string& url,
   };
   std::vector<std::string> names;
   uint64_t total = 0;
-  bool announced = false;
-  const auto wait = [&] {
-    if (events.on_wait) events.on_wait(std::exchange(announced, true) ? "" : folder);
-  };
+  const std::function<void()> wait = announce_wait(events, folder);
   std::vector<StoredObject> sorted = objects;
   std::ranges::sort(sorted, {}, &StoredObject::name);  // all processes lock in this order
   for (const StoredObject& object : sorted) {
     const fs::path file = fs::path(folder) / object.name;
     if (has_size(file, object.bytes)) continue;
     const auto lock =
-        lock_file(absl::StrCat(part.string(), "/.lock-", hex(hash_of(object.name))), LOCK_EX, wait);
+        lock_file(absl::StrCat(part.string(), "/.lock-", hash_of(object.name)), LOCK_EX, wait);
     if (!lock.ok()) return lock.status();
     locks.push_back(*lock);
     if (has_size(file, object.bytes)) continue;
@@ -258,10 +257,7 @@ absl::StatusOr<std::string> fetch_to_cache(const ObjectStore& store, const std::
   auto listing = list_url(store, url);
   if (!listing.ok()) return listing.status();
   if (auto status = make_folder(folder); !status.ok()) return status;
-  bool announced = false;
-  const auto lock = lock_file(folder / "lock", LOCK_EX, [&] {
-    if (events.on_wait) events.on_wait(std::exchange(announced, true) ? "" : folder.string());
-  });
+  const auto lock = lock_file(folder / "lock", LOCK_EX, announce_wait(events, folder.string()));
   if (!lock.ok()) return lock.status();
   const absl::Cleanup unlock = [&] { close(*lock); };
   const fs::path generation = folder / listing->hash;

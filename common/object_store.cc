@@ -270,18 +270,16 @@ absl::StatusOr<std::string> ObjectStore::try_call(const ObjectUrl& url,
   return status_of(url, *end);
 }
 
-absl::StatusOr<std::string> ObjectStore::call(const std::string& url,
-                                              std::vector<std::string> words, const Limits& limits,
-                                              const StoreWatch& watch) const {
-  const auto parsed = parse_object_url(url);
-  if (!parsed.ok()) return parsed.status();
+absl::StatusOr<std::string> ObjectStore::call(const ObjectUrl& url,
+                                              const std::vector<std::string>& words,
+                                              const Limits& limits, const StoreWatch& watch) const {
   std::optional<Instant> first_failure;
   Instant warned{};
   Duration wait = kFirstWait;
   const auto hurried = [&] { return retry_.is_hurried && retry_.is_hurried(); };
   while (true) {
     bool advanced = false;
-    auto result = try_call(*parsed, words, limits, watch, advanced);
+    auto result = try_call(url, words, limits, watch, advanced);
     if (result.ok()) return result;
     if (!absl::IsUnknown(result.status()) &&
         !(retry_.also_permanent && absl::IsPermissionDenied(result.status())))
@@ -302,7 +300,7 @@ absl::StatusOr<std::string> ObjectStore::call(const std::string& url,
     }
     const bool was_hurried = hurried();
     for (const Instant until = now + wait; monotonic_now() < until && hurried() == was_hurried;) {
-      if (watch && !watch()) return absl::CancelledError(absl::StrCat(url, ": stopped"));
+      if (watch && !watch()) return absl::CancelledError(absl::StrCat(url.text(), ": stopped"));
       std::this_thread::sleep_for(kWaitStep);
     }
     wait = std::min(2 * wait, kLongestWait);
@@ -313,7 +311,7 @@ absl::StatusOr<std::vector<StoredObject>> ObjectStore::list(const std::string& u
   const auto parsed = parse_object_url(url);
   if (!parsed.ok()) return parsed.status();
   // Size, time and path, separated by tabs. The time is the one that the store lists anyway.
-  const auto text = call(url,
+  const auto text = call(*parsed,
                          {"lsf", "--recursive", "--files-only", "--use-server-modtime",
                           "--format=stp", "--separator=\t", remote_path(*parsed)},
                          {kListWithin});
@@ -333,7 +331,8 @@ absl::StatusOr<std::vector<StoredObject>> ObjectStore::list(const std::string& u
 absl::StatusOr<std::vector<std::string>> ObjectStore::list_names(const std::string& url) const {
   const auto parsed = parse_object_url(url);
   if (!parsed.ok()) return parsed.status();
-  const auto text = call(url, {"lsf", "--use-server-modtime", remote_path(*parsed)}, {kListWithin});
+  const auto text =
+      call(*parsed, {"lsf", "--use-server-modtime", remote_path(*parsed)}, {kListWithin});
   if (!text.ok()) return text.status();
   std::vector<std::string> names = absl::StrSplit(*text, '\n', absl::SkipEmpty());
   std::ranges::sort(names);
@@ -343,7 +342,7 @@ absl::StatusOr<std::vector<std::string>> ObjectStore::list_names(const std::stri
 absl::StatusOr<std::string> ObjectStore::read(const std::string& url, size_t bytes_max) const {
   const auto parsed = parse_object_url(url);
   if (!parsed.ok()) return parsed.status();
-  auto text = call(url, {"cat", absl::StrCat("--head=", bytes_max + 1), remote_path(*parsed)},
+  auto text = call(*parsed, {"cat", absl::StrCat("--head=", bytes_max + 1), remote_path(*parsed)},
                    {kListWithin, bytes_max + 1});
   // rclone prints nothing for an object that does not exist.
   if (text.ok() && text->empty())
@@ -354,7 +353,7 @@ absl::StatusOr<std::string> ObjectStore::read(const std::string& url, size_t byt
 }
 
 absl::Status ObjectStore::copy(const std::vector<std::string>& names, const std::string& from,
-                               const std::string& to, const std::string& url,
+                               const std::string& to, const ObjectUrl& url,
                                const StoreWatch& watch) const {
   if (names.empty()) return absl::OkStatus();
   return with_list(names, [&](const std::string& list) {
@@ -368,21 +367,21 @@ absl::Status ObjectStore::download(const std::string& url, const std::vector<std
                                    const std::string& folder, const StoreWatch& watch) const {
   const auto parsed = parse_object_url(url);
   if (!parsed.ok()) return parsed.status();
-  return copy(names, remote_path(*parsed), folder, url, watch);
+  return copy(names, remote_path(*parsed), folder, *parsed, watch);
 }
 
 absl::Status ObjectStore::upload(const std::string& folder, const std::vector<std::string>& names,
                                  const std::string& url, const StoreWatch& watch) const {
   const auto parsed = parse_object_url(url);
   if (!parsed.ok()) return parsed.status();
-  return copy(names, folder, remote_path(*parsed), url, watch);
+  return copy(names, folder, remote_path(*parsed), *parsed, watch);
 }
 
 absl::Status ObjectStore::remove(const std::string& url) const {
   const auto parsed = parse_object_url(url);
   if (!parsed.ok()) return parsed.status();
   const absl::Status status =
-      call(url, {"deletefile", remote_path(*parsed)}, {kAnswerWithin}).status();
+      call(*parsed, {"deletefile", remote_path(*parsed)}, {kAnswerWithin}).status();
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
@@ -392,7 +391,7 @@ absl::Status ObjectStore::remove_files(const std::string& url,
   const auto parsed = parse_object_url(url);
   if (!parsed.ok()) return parsed.status();
   const absl::Status status = with_list(names, [&](const std::string& list) {
-    return call(url, {"delete", list, remote_path(*parsed)}, {kListWithin}).status();
+    return call(*parsed, {"delete", list, remote_path(*parsed)}, {kListWithin}).status();
   });
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }

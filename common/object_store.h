@@ -94,13 +94,13 @@ class ObjectStore {
     size_t output_bytes_max = size_t{64} << 20;  // 300,000 objects with names of 200 bytes
   };
 
-  absl::StatusOr<std::string> call(const std::string& url, std::vector<std::string> words,
+  absl::StatusOr<std::string> call(const ObjectUrl& url, const std::vector<std::string>& words,
                                    const Limits& limits, const StoreWatch& watch = nullptr) const;
   absl::StatusOr<std::string> try_call(const ObjectUrl& url, const std::vector<std::string>& words,
                                        const Limits& limits, const StoreWatch& watch,
                                        bool& advanced) const;
   absl::Status copy(const std::vector<std::string>& names, const std::string& from,
-                    const std::string& to, const std::string& url, const StoreWatch& watch) const;
+                    const std::string& to, const ObjectUrl& url, const StoreWatch& watch) const;
 
   StoreRetry retry_;
   StoreTool tool_;

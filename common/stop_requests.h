@@ -3,6 +3,8 @@
 // repeats its kill. Signals that come together are one request.
 #pragma once
 
+#include <signal.h>
+
 #include <chrono>
 
 #include "common/time.h"
@@ -30,5 +32,12 @@ class StopRequests {
   Instant began_{};  // start of the newest request, if there is one
   int count_ = 0;
 };
+
+// Returns whether a SIGINT or SIGTERM that the calling thread blocks is pending.
+inline bool is_stop_pending() {
+  sigset_t pending;
+  sigpending(&pending);
+  return sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1;
+}
 
 }  // namespace muster

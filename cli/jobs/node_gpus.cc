@@ -11,17 +11,12 @@
 #include "cli/client.h"
 #include "cli/run/this_machine.h"
 #include "cli/terminal/terminal.h"
+#include "common/stop_requests.h"
 #include "common/time.h"
 #include "jobspec/mesh_keys.h"
 
 namespace muster::cli {
 namespace {
-
-bool was_asked_to_stop() {
-  sigset_t pending;
-  sigpending(&pending);
-  return sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1;
-}
 
 // Repeats the call as long as a submission is repeated.
 absl::StatusOr<v1::ListWorkersResponse> list_workers(Client& client) {
@@ -30,7 +25,7 @@ absl::StatusOr<v1::ListWorkersResponse> list_workers(Client& client) {
     auto workers = client.list_workers();
     if (!absl::IsUnavailable(workers.status())) return workers;
     do {
-      if (was_asked_to_stop() || monotonic_now() >= give_up) return workers;
+      if (is_stop_pending() || monotonic_now() >= give_up) return workers;
     } while (!client.wait_for_connection());
   }
 }

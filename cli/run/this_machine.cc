@@ -14,11 +14,11 @@
 #include "cli/run/user_cache.h"
 #include "cli/terminal/child_process.h"
 #include "common/file_write.h"
+#include "common/fnv.h"
 #include "common/run_child.h"
 #include "common/time.h"
 #include "common/version.h"
 #include "jobspec/precision_keys.h"
-#include "trainer_core/base/fnv.h"
 
 namespace muster::cli {
 namespace {
@@ -69,7 +69,7 @@ std::optional<double> kept_speed(const std::string& path) {
 }  // namespace
 
 std::optional<double> cpu_bfloat16_speed(const std::string& cpuinfo) {
-  const uint64_t kind = trainer::fnv1a(absl::StrCat(kind_of_cpu(cpuinfo), kVersion));
+  const uint64_t kind = fnv1a(absl::StrCat(kind_of_cpu(cpuinfo), kVersion));
   const std::string path =
       user_cache_file(absl::StrCat("cpu-bfloat16-speed-", absl::Hex(kind, absl::kZeroPad16)));
   if (const auto kept = kept_speed(path)) return kept;

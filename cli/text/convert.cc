@@ -166,11 +166,7 @@ int convert(const ConvertArguments& arguments) {
   if (is_remote(options->from)) {
     auto local =
         trainer::fetch_checkpoint(options->from, fetch_events(arguments.from, *options->stop));
-    if (!local.ok()) {
-      return fail_or_stop(*options->stop
-                              ? absl::CancelledError("stopped; the same command continues")
-                              : local.status());
-    }
+    if (!local.ok()) return fail_or_stop(or_cancelled(local.status(), *options->stop));
     options->from = *std::move(local);
   }
   auto tokenizer = local_input(options->tokenizer, *options->stop);

@@ -26,6 +26,7 @@
 #include "common/errno_status.h"
 #include "common/exit_code.h"
 #include "common/object_cache.h"
+#include "common/stop_requests.h"
 
 namespace muster::cli {
 namespace {
@@ -45,12 +46,6 @@ constexpr int kSignalPeriodMs = 200;
   sigprocmask(SIG_SETMASK, &none, nullptr);
   if (dup2(out, STDOUT_FILENO) >= 0) execv(argv[0], argv);
   _exit(kNotExecuted);
-}
-
-bool is_stop_pending() {
-  sigset_t pending;
-  sigpending(&pending);
-  return sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1;
 }
 
 // Reads until the child closes its output. A signal that this process blocks stays pending, for the
@@ -101,16 +96,17 @@ absl::StatusOr<std::string> run_text_program(const std::vector<std::string>& wor
 // Token shards stay in the store, and their address is returned: the ranks fetch them.
 absl::StatusOr<std::string> text_of_store(const std::string& url, const TextData& data) {
   const ObjectStore store;
-  // "c4/en:3.0.1" is in c4/en/3.0.1.
   std::string folder = url;
+  absl::StatusOr<std::vector<std::string>> names = std::vector<std::string>();
   if (!data.dataset.empty()) {
-    const std::string of_set =
-        absl::StrCat(url, "/", absl::StrReplaceAll(data.dataset, {{":", "/"}}));
-    const auto names = store.list_names(of_set);
-    if (!names.ok()) return names.status();
-    if (!names->empty()) folder = of_set;
+    // "c4/en:3.0.1" is in c4/en/3.0.1.
+    folder = absl::StrCat(url, "/", absl::StrReplaceAll(data.dataset, {{":", "/"}}));
+    names = store.list_names(folder);
   }
-  const auto names = store.list_names(folder);
+  if (names.ok() && names->empty()) {
+    folder = url;
+    names = store.list_names(folder);
+  }
   if (!names.ok()) return names.status();
   if (std::ranges::find(*names, "index.json") != names->end()) return folder;
   const bool has_folders_only =
@@ -122,12 +118,6 @@ absl::StatusOr<std::string> text_of_store(const std::string& url, const TextData
   }
   std::cerr << "muster: fetching " << folder << std::endl;
   return fetch_to_cache(store, folder);
-}
-
-// Returns NAME of tokenizer_type=tiktoken:NAME.
-std::string encoding_of(const std::string& tokenizer_type) {
-  const size_t colon = tokenizer_type.find(':');
-  return colon == std::string::npos ? "" : tokenizer_type.substr(colon + 1);
 }
 
 // Returns the folder of token shards of one text.
@@ -145,7 +135,7 @@ absl::StatusOr<std::string> tokens_of(const std::string& path, const TextData& d
   std::vector<std::string> words = {*program,  "token-cache", "--text",      path,
                                     "--split", data.split,    "--tokenizer", train.tokenizer_path,
                                     "--field", data.field};
-  const std::string encoding = encoding_of(train.tokenizer_type);
+  const std::string encoding = trainer::tokenizer_kind(train.tokenizer_type).encoding;
   if (!encoding.empty()) words.insert(words.end(), {"--encoding", encoding});
   if (!data.dataset.empty()) words.insert(words.end(), {"--dataset", data.dataset});
   if (data.is_dataset_stated) words.emplace_back("--dataset-stated");

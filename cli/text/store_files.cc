@@ -1,6 +1,5 @@
 #include "cli/text/store_files.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <system_error>
@@ -11,28 +10,19 @@
 #include <absl/strings/str_format.h>
 
 #include "common/errno_status.h"
+#include "trainer_core/base/units.h"
 
 namespace muster::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kMiB = 1 << 20;
-// A person waits.
-constexpr Duration kRepeatWithin = std::chrono::minutes(2);
-
 ObjectStore store_of(const std::atomic<bool>& stop) {
   return ObjectStore(
-      {.within = kRepeatWithin,
-       .within_hurry = Duration::zero(),
+      {.within_hurry = Duration::zero(),
        .is_hurried = [&stop] { return stop.load(); },
        .warn =
            [](const std::string& text) { std::cerr << "muster: warning: " << text << std::endl; }});
-}
-
-absl::Status or_cancelled(const absl::Status& status, const std::atomic<bool>& stop) {
-  if (status.ok() || !stop) return status;
-  return absl::CancelledError("stopped; the same command continues");
 }
 
 bool completes(const fs::path& file) {
@@ -41,12 +31,17 @@ bool completes(const fs::path& file) {
 
 }  // namespace
 
+absl::Status or_cancelled(const absl::Status& status, const std::atomic<bool>& stop) {
+  if (status.ok() || !stop) return status;
+  return absl::CancelledError("stopped; the same command continues");
+}
+
 FetchEvents fetch_events(const std::string& path, const std::atomic<bool>& stop) {
   return {.on_progress =
               [&path, began = false](uint64_t, uint64_t total) mutable {
                 if (std::exchange(began, true)) return;
                 std::cerr << absl::StrFormat("muster: fetching %s: %.1f MiB\n", path,
-                                             static_cast<double>(total) / kMiB);
+                                             static_cast<double>(total) / trainer::kMiB);
               },
           .on_wait =
               [&path](const std::string& folder) {
@@ -58,7 +53,6 @@ FetchEvents fetch_events(const std::string& path, const std::atomic<bool>& stop)
 
 absl::StatusOr<std::string> local_input(const std::string& path, const std::atomic<bool>& stop) {
   if (!is_remote(path)) return path;
-  if (const auto url = parse_object_url(path); !url.ok()) return url.status();
   auto local = fetch_to_cache(store_of(stop), path, fetch_events(path, stop));
   if (!local.ok()) return or_cancelled(local.status(), stop);
   return local;

@@ -18,6 +18,9 @@ absl::StatusOr<std::string> local_input(const std::string& path, const std::atom
 // must outlive them.
 FetchEvents fetch_events(const std::string& path, const std::atomic<bool>& stop);
 
+// Returns `status`, or Cancelled for an error after `stop`.
+absl::Status or_cancelled(const absl::Status& status, const std::atomic<bool>& stop);
+
 // Uploads a command's result from local_output_folder(url) to `url`, if this is an address. The
 // file that makes it complete, index.json or manifest.json, is removed there first and uploaded
 // last, so that nobody reads a mixture.

@@ -221,8 +221,7 @@ std::string inputs_text(const TokenizeReport& report) {
 std::string ignored_text(const TokenizeReport& report) {
   std::map<std::string, std::vector<std::string>> by_reason;
   for (const trainer::IgnoredEntry& entry : report.ignored) {
-    // "the same file as …": one reason for all of them.
-    const bool is_same = absl::StartsWith(entry.reason, "the same ");
+    const bool is_same = !entry.same_as.empty();  // one reason for all of these
     const bool is_read = !absl::EndsWith(entry.reason, trainer::kUnreadTwin);
     const std::string reason = !is_same  ? entry.reason
                                : is_read ? "read by another path"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <system_error>
 
@@ -91,8 +92,7 @@ std::string unfinished_beside(const fs::path& path) {
   return "";
 }
 
-}  // namespace
-
+// Returns a sentence for a file that refers to data elsewhere; "" for any other file.
 std::string pointer_problem(std::string_view begins, uint64_t file_bytes) {
   if (is_lfs_pointer(begins, file_bytes)) {
     return "this is a Git LFS pointer: run git lfs pull in its repository, or download the file "
@@ -101,6 +101,16 @@ std::string pointer_problem(std::string_view begins, uint64_t file_bytes) {
   if (begins.starts_with(kAnnexPointer) && file_bytes <= kFileKindBytes)
     return "this is a git-annex pointer: run git annex get in its repository";
   return "";
+}
+
+}  // namespace
+
+std::string first_bytes(const std::string& path) {
+  std::string bytes(kFileKindBytes, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  bytes.resize(static_cast<size_t>(file.gcount()));
+  return bytes;
 }
 
 std::string foreign_file_problem(std::string_view begins, uint64_t file_bytes) {

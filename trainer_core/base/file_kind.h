@@ -15,15 +15,16 @@ namespace muster::trainer {
 // The bytes from the beginning of a file by which it is recognized.
 constexpr size_t kFileKindBytes = 1024;
 
-// Returns "this is a Git LFS pointer: run git lfs pull …" for a file that refers to data elsewhere;
-// "" for any other file. `begins`: up to kFileKindBytes of the file's first bytes.
-std::string pointer_problem(std::string_view begins, uint64_t file_bytes);
+// Returns up to kFileKindBytes of the file's first bytes; "" if it cannot be read.
+std::string first_bytes(const std::string& path);
 
-// Returns pointer_problem(), or names another program's format, a web page or an empty file, with
-// the remedy; "" for a file of an unknown kind.
+// Returns "this is a Git LFS pointer: run git lfs pull …" for a file that refers to data elsewhere,
+// or names another program's format, a web page or an empty file, with the remedy; "" for a file of
+// an unknown kind. `begins`: the first_bytes() of the file.
 std::string foreign_file_problem(std::string_view begins, uint64_t file_bytes);
 
-// Returns InvalidArgument "PATH: this is a Git LFS pointer: …" if pointer_problem() finds one.
+// Returns InvalidArgument "PATH: this is a Git LFS pointer: …" for a pointer of Git LFS or
+// git-annex.
 absl::Status check_no_pointer(const std::string& path, std::string_view begins,
                               uint64_t file_bytes);
 

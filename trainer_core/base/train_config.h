@@ -36,8 +36,7 @@ constexpr ValueNames<2> kDecayStyleNames = {"linear", "cosine"};
 
 // The values of three keys. `dtype` is the type of activations, their gradients and GEMM operands.
 // `weight_dtype` is the type of stored parameters. `mu_dtype` is the type of Adam's first moment.
-// Gradients of parameters, other optimizer
-// state, logits and losses are always float32.
+// Gradients of parameters, other optimizer state, logits and losses are always float32.
 enum class ComputeType { kFloat32, kBfloat16 };
 constexpr ValueNames<2> kComputeTypeNames = {"float32", "bfloat16"};
 constexpr DType type_of(ComputeType type) {
@@ -229,5 +228,16 @@ nlohmann::json to_json(const ModelConfig& model);  // only the model's fields
 // Parses and validates a config. Returns InvalidArgument with the field that is missing, unknown,
 // of the wrong type or invalid.
 absl::StatusOr<TrainConfig> train_config_from_json(const nlohmann::json& json);
+
+// The value of tokenizer_type: "tiktoken:o200k_base" names the encoding, too.
+struct TokenizerKind {
+  std::string type;
+  std::string encoding;
+};
+inline TokenizerKind tokenizer_kind(const std::string& tokenizer_type) {
+  const size_t colon = tokenizer_type.find(':');
+  if (colon == std::string::npos) return {tokenizer_type, ""};
+  return {tokenizer_type.substr(0, colon), tokenizer_type.substr(colon + 1)};
+}
 
 }  // namespace muster::trainer

@@ -37,6 +37,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -228,9 +229,8 @@ absl::Status read_boxes(const Manifest& manifest, CheckpointPart part,
                         const std::vector<TensorBox>& boxes, std::span<float> block,
                         uint64_t* bytes_read = nullptr);
 
-// Returns the names of the files that hold parts of the boxes.
-std::vector<std::string> files_with(const Manifest& manifest, CheckpointPart part,
-                                    const std::vector<TensorBox>& boxes);
+// Returns the indices of the files that hold a part of the rank's boxes.
+std::set<size_t> needed_files(const Manifest& manifest, const CheckpointLayout& layout);
 
 // Reads manifest.json and compares the size of every file and, with `checksums`, the checksum of
 // every block. Returns DataLoss with the difference, FailedPrecondition for another version of the

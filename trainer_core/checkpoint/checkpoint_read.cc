@@ -244,22 +244,26 @@ class Reading {
 
 }  // namespace
 
-std::vector<std::string> files_with(const Manifest& manifest, CheckpointPart part,
-                                    const std::vector<TensorBox>& boxes) {
-  std::multimap<std::string, const TensorBox*> requested;
-  for (const TensorBox& box : boxes) requested.emplace(box.tensor, &box);
-  std::vector<std::string> names;
-  for (const StoredFile& file : manifest.files) {
-    if (file.part != part) continue;
-    const bool is_needed = std::ranges::any_of(file.boxes, [&](const StoredBox& box) {
-      const auto [begin, end] = requested.equal_range(box.box.tensor);
-      return std::any_of(begin, end, [&](const auto& request) {
-        return box.box.shape == request.second->shape && overlap(box.box, *request.second);
-      });
-    });
-    if (is_needed) names.push_back(file.name);
+std::set<size_t> needed_files(const Manifest& manifest, const CheckpointLayout& layout) {
+  using Held = std::multimap<std::string_view, const TensorBox*>;
+  const auto by_tensor = [](const ShardedTensors& part) {
+    Held held;
+    for (const TensorBox& box : part.held) held.emplace(box.tensor, &box);
+    return held;
+  };
+  const Held params = by_tensor(layout.params), state = by_tensor(layout.state);
+  const auto needs = [](const Held& held, const StoredBox& stored) {
+    const auto [begin, end] = held.equal_range(stored.box.tensor);
+    return std::any_of(begin, end, [&](const auto& h) { return overlap(*h.second, stored.box); });
+  };
+  std::set<size_t> needed;
+  for (size_t i = 0; i < manifest.files.size(); ++i) {
+    const StoredFile& file = manifest.files[i];
+    const Held& held = file.part == CheckpointPart::kModel ? params : state;
+    if (std::ranges::any_of(file.boxes, [&](const StoredBox& box) { return needs(held, box); }))
+      needed.insert(i);
   }
-  return names;
+  return needed;
 }
 
 absl::Status read_boxes(const Manifest& manifest, CheckpointPart part,

@@ -8,8 +8,8 @@
 
 #include "common/errno_status.h"
 #include "common/file_write.h"
+#include "common/fnv.h"
 #include "common/free_space.h"
-#include "trainer_core/base/fnv.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/publish.h"
 #include "trainer_core/checkpoint/visible.h"

@@ -292,10 +292,9 @@ absl::StatusOr<Manifest> CheckpointStore::manifest_of(int64_t step) const {
 absl::Status CheckpointStore::read_own(const Manifest& manifest, const CheckpointLayout& layout,
                                        const CheckpointBlocks& blocks) const {
   if (remote_ != nullptr) {
-    std::vector<std::string> names =
-        files_with(manifest, CheckpointPart::kModel, layout.params.held);
-    std::ranges::move(files_with(manifest, CheckpointPart::kOptimizer, layout.state.held),
-                      std::back_inserter(names));
+    std::vector<std::string> names;
+    for (const size_t file : needed_files(manifest, layout))
+      names.push_back(manifest.files[file].name);
     if (auto status = remote_->fetch_files(manifest, names); !status.ok()) return status;
   }
   return read_held(manifest, layout, blocks);

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/absl_view.h"
+#include "trainer_core/base/first_names.h"
 #include "trainer_core/base/json_file.h"
 #include "trainer_core/checkpoint/hugging_face.h"
 #include "trainer_core/checkpoint/json_fields.h"
@@ -269,12 +270,10 @@ void note_unread(const json& config, const JsonFields& fields, const Family& fam
     unread.push_back(absl::StrCat(show_json(name), ": ", show_json(item.value())));
   }
   if (unread.empty()) return;
-  const size_t shown = std::min(unread.size(), kFieldsShown);
-  notes.push_back(absl::StrCat(
-      "config.json: ", unread.size(), unread.size() == 1 ? " field is" : " fields are",
-      " not read, because a ", family.model_type, " has no such field: ",
-      absl::StrJoin(unread.begin(), unread.begin() + static_cast<ptrdiff_t>(shown), ", "),
-      shown < unread.size() ? ", …" : ""));
+  notes.push_back(absl::StrCat("config.json: ", unread.size(),
+                               unread.size() == 1 ? " field is" : " fields are",
+                               " not read, because a ", family.model_type,
+                               " has no such field: ", first_names(unread, kFieldsShown)));
 }
 
 }  // namespace

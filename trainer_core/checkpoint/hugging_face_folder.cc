@@ -16,6 +16,7 @@
 
 #include "common/absl_view.h"
 #include "trainer_core/base/file_kind.h"
+#include "trainer_core/base/first_names.h"
 #include "trainer_core/base/json_file.h"
 #include "trainer_core/checkpoint/hugging_face.h"
 #include "trainer_core/checkpoint/parameter_source.h"
@@ -184,12 +185,10 @@ class Files {
       if (problem.empty()) problem = std::string(open_failure(ENOENT, path).message());
     }
     if (missing.empty()) return absl::OkStatus();
-    const size_t shown = std::min(missing.size(), kFilesShown);
     return absl::NotFoundError(absl::StrCat(
         path_, ": ", missing.size(), " of the ", index.size(), " files of ", kHuggingFaceIndexFile,
-        missing.size() == 1 ? " is" : " are", " missing: ",
-        absl::StrJoin(missing.begin(), missing.begin() + static_cast<ptrdiff_t>(shown), ", "),
-        shown < missing.size() ? ", …" : "", " (", problem, "); download the folder again"));
+        missing.size() == 1 ? " is" : " are", " missing: ", first_names(missing, kFilesShown), " (",
+        problem, "); download the folder again"));
   }
 
   // A tensor that several files have is the one in the file that the index names.

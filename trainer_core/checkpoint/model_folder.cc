@@ -1,9 +1,7 @@
 #include "trainer_core/checkpoint/model_folder.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <set>
 #include <string_view>
@@ -184,14 +182,10 @@ absl::Status check_halves(const std::string& folder, const std::set<std::string>
 }  // namespace
 
 absl::Status explain_model_file(const std::string& path) {
-  std::array<char, kFileKindBytes> buffer{};
-  std::ifstream file(path, std::ios::binary);
-  file.read(buffer.data(), buffer.size());
-  const std::string_view begins(buffer.data(), static_cast<size_t>(file.gcount()));
   std::error_code error;
   const uintmax_t bytes = fs::file_size(path, error);
   const std::string problem =
-      error ? std::string() : foreign_file_problem(begins, static_cast<uint64_t>(bytes));
+      error ? std::string() : foreign_file_problem(first_bytes(path), static_cast<uint64_t>(bytes));
   return absl::InvalidArgumentError(
       absl::StrCat(path, " is a file, not a model; name the folder that the model's files are in",
                    problem.empty() ? "" : absl::StrCat(" (", problem, ")")));

@@ -12,15 +12,14 @@
 #include <utility>
 
 #include <absl/cleanup/cleanup.h>
-#include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
 #include "common/absl_view.h"
 #include "common/errno_status.h"
 #include "common/file_write.h"
+#include "common/fnv.h"
 #include "common/time.h"
-#include "trainer_core/base/fnv.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/names.h"
 #include "trainer_core/checkpoint/publish.h"
@@ -41,10 +40,8 @@ std::optional<int64_t> step_of(std::string_view name) {
   return slash == name.npos ? std::nullopt : step_of_folder(name.substr(0, slash));
 }
 
-bool is_number(std::string_view text, int (*is_digit)(unsigned char)) {
-  return !text.empty() && std::ranges::all_of(text, [&](char c) {
-    return is_digit(static_cast<unsigned char>(c)) != 0;
-  });
+bool is_number(std::string_view text, std::string_view digits) {
+  return !text.empty() && text.find_first_not_of(digits) == text.npos;
 }
 
 // Returns whether upload() may have written an object of this name: "manifest.json",
@@ -54,8 +51,7 @@ bool is_own_file(std::string_view name) {
   if (!name.ends_with(kFileEnd)) return false;
   const std::vector<absl::string_view> parts =
       absl::StrSplit(av(name.substr(0, name.size() - kFileEnd.size())), '-');
-  const auto digit = [](unsigned char c) { return absl::ascii_isdigit(c) ? 1 : 0; };
-  const auto hexadecimal = [](unsigned char c) { return absl::ascii_isxdigit(c) ? 1 : 0; };
+  constexpr std::string_view digit = "0123456789", hexadecimal = "0123456789abcdefABCDEF";
   return (parts.size() == 3 || parts.size() == 4) &&
          std::ranges::find(kCheckpointPartNames, sv(parts[0])) != std::end(kCheckpointPartNames) &&
          is_number(sv(parts[1]), digit) && is_number(sv(parts[2]), digit) &&
@@ -94,8 +90,6 @@ RemoteCheckpoints::RemoteCheckpoints(std::string url, StoreTool tool)
       tool_(std::move(tool)),
       staging_(folder_of_url(object_cache_folder(), url_)),
       fetched_(absl::StrCat(staging_, "/restore")) {}
-
-RemoteCheckpoints::~RemoteCheckpoints() = default;
 
 ObjectStore RemoteCheckpoints::store(Patience patience) const {
   const bool saves = patience == Patience::kSave;

@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -47,7 +46,6 @@ class RemoteCheckpoints {
 
   // `tool` runs rclone; tests replace it.
   explicit RemoteCheckpoints(std::string url, StoreTool tool = run_child);
-  ~RemoteCheckpoints();
   RemoteCheckpoints(const RemoteCheckpoints&) = delete;
   RemoteCheckpoints& operator=(const RemoteCheckpoints&) = delete;
 

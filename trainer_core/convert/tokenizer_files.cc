@@ -1,9 +1,7 @@
 #include "trainer_core/convert/tokenizer_files.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <system_error>
 
@@ -118,11 +116,7 @@ absl::Status check_files(const TokenizerFiles& files) {
     if (!has(files, name)) continue;
     std::error_code error;
     const uintmax_t bytes = fs::file_size(path, error);
-    std::array<char, kFileKindBytes> begins{};
-    std::ifstream file(path, std::ios::binary);
-    file.read(begins.data(), begins.size());
-    const auto status = check_no_pointer(path, {begins.data(), static_cast<size_t>(file.gcount())},
-                                         error ? 0 : bytes);
+    const auto status = check_no_pointer(path, first_bytes(path), error ? 0 : bytes);
     if (!status.ok())
       return absl::Status(status.code(), absl::StrCat("tokenizer: ", status.message()));
   }

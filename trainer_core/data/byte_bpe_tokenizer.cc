@@ -79,8 +79,10 @@ class ByteBpeTokenizer : public Tokenizer {
  private:
   std::string encoding() const override {
     if (parts_.encoding.empty()) return "";
-    return absl::StrCat(parts_.encoding, " (", parts_.encoding_origin, ")");
+    return absl::StrCat(parts_.encoding,
+                        parts_.encoding_is_stated ? " (as stated)" : " (known by its SHA-256)");
   }
+  bool encoding_is_stated() const override { return parts_.encoding_is_stated; }
   std::vector<std::string> own_notes() const override { return parts_.notes; }
   // Bytes of several tokens may form one character; bytes that form none become U+FFFD.
   absl::StatusOr<std::string> text_of(std::span<const int32_t> ids) const override {

@@ -31,7 +31,7 @@ struct ByteBpeParts {
   bool add_prefix_space = false;  // puts a space before each piece that does not begin with one
   int32_t eos_id = -1;            // -1: none
   std::string encoding;           // see Tokenizer::encoding()
-  std::string encoding_origin;    // the fact from which the encoding is known
+  bool encoding_is_stated = false;  // by the caller; false: known by the file's hash
   std::vector<std::string> notes;
 };
 

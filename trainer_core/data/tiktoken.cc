@@ -121,7 +121,7 @@ std::string known_names() {
 // The name of a file's encoding and how it is known.
 struct Identified {
   std::string name;
-  std::string how;
+  bool is_stated = false;  // false: known by its hash
 };
 
 absl::StatusOr<Identified> identify(std::string_view bytes, std::string_view stated,
@@ -136,11 +136,11 @@ absl::StatusOr<Identified> identify(std::string_view bytes, std::string_view sta
     // gpt2 is r50k_base by another name.
     const bool is_same = stated.empty() || stated == file.encoding ||
                          (stated == "gpt2" && file.encoding == "r50k_base");
-    if (is_same) return Identified{std::string(file.encoding), "known by its SHA-256"};
+    if (is_same) return Identified{std::string(file.encoding), false};
     return absl::InvalidArgumentError(
         absl::StrCat("is ", av(file.encoding), " by its SHA-256, not ", av(stated)));
   }
-  if (!stated.empty()) return Identified{std::string(stated), "as stated"};
+  if (!stated.empty()) return Identified{std::string(stated), true};
   return absl::InvalidArgumentError(absl::StrCat(
       "is a tiktoken file of an unknown encoding (SHA-256 ", hash,
       "): the word pattern and the special tokens are not in it; name it with --encoding, or "
@@ -223,7 +223,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> load_tiktoken(
   ByteBpeParts parts;
   parts.type = "tiktoken";
   parts.encoding = identified->name;
-  parts.encoding_origin = identified->how;
+  parts.encoding_is_stated = identified->is_stated;
   if (!encoding.note.empty()) parts.notes.emplace_back(encoding.note);
   auto ranks = read_ranks(bytes, encoding.has_gap, parts);
   if (!ranks.ok()) return ranks.status();

@@ -6,12 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
 #include "common/absl_view.h"
+#include "common/fnv.h"
 #include "trainer_core/base/file_kind.h"
-#include "trainer_core/base/fnv.h"
 #include "trainer_core/data/hugging_face_tokenizer.h"
 #include "trainer_core/data/sentencepiece_tokenizer.h"
 #include "trainer_core/data/text_file.h"
@@ -95,8 +94,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::load_file(const std::strin
         absl::StrCat("tokenizer ", name, " ", tokenizer.status().message()));
   }
   (*tokenizer)->fingerprint_ = fnv1a(bytes);
-  if (!encoding.empty() && absl::StrContains((*tokenizer)->description(), "as stated"))
-    (*tokenizer)->fingerprint_ ^= fnv1a(encoding);
+  if ((*tokenizer)->encoding_is_stated()) (*tokenizer)->fingerprint_ ^= fnv1a(encoding);
   (*tokenizer)->file_ = name;
   (*tokenizer)->notes_ = (*tokenizer)->own_notes();
   return tokenizer;

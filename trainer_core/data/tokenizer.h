@@ -70,6 +70,8 @@ class Tokenizer {
 
   // The encoding of a tiktoken file and how it is known; empty for other kinds.
   virtual std::string encoding() const { return ""; }
+  // Whether load()'s caller has stated the encoding.
+  virtual bool encoding_is_stated() const { return false; }
   virtual std::vector<std::string> own_notes() const { return {}; }
 
   static absl::StatusOr<std::unique_ptr<Tokenizer>> load_file(const std::string& name,
@@ -79,16 +81,5 @@ class Tokenizer {
   std::string file_;
   std::vector<std::string> notes_;
 };
-
-// The value of tokenizer_type: "tiktoken:o200k_base" names the encoding, too.
-struct TokenizerKind {
-  std::string type;
-  std::string encoding;
-};
-inline TokenizerKind tokenizer_kind(const std::string& tokenizer_type) {
-  const size_t colon = tokenizer_type.find(':');
-  if (colon == std::string::npos) return {tokenizer_type, ""};
-  return {tokenizer_type.substr(0, colon), tokenizer_type.substr(colon + 1)};
-}
 
 }  // namespace muster::trainer

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "common/fnv.h"
 #include "trainer_core/base/bf16.h"
-#include "trainer_core/base/fnv.h"
 
 namespace muster::trainer {
 namespace {

@@ -153,13 +153,13 @@ class Transformer {
   void observe(PassObserver* observer) { observer_ = observer; }
 
   // Return this rank's shards: the parameters in the layout's stored type, completely or a piece of
-  // them (parameters); the same as floats, which requires that they are stored as fp32 (params);
+  // them (parameters); the same as floats, for tests and benchmarks, which requires that they are
+  // stored as fp32 (params);
   // the parameters followed by the scaling state, in units of an fp32 element (state); or the
   // gradients (grads). Requires that the plan does not round parameters.
   Tensor parameters();
   Tensor parameters(const ShardPiece& piece);
   std::span<float> state();
-  // The shards. Requires that they are stored as fp32.
   std::span<float> params();
   std::span<float> grads();
 

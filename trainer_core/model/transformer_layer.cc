@@ -1,5 +1,5 @@
 // A layer: the parts of its forward pass, and the recomputation for its backward pass.
-#include "trainer_core/base/fnv.h"
+#include "common/fnv.h"
 #include "trainer_core/base/tensor_rows.h"
 #include "trainer_core/model/transformer_params.h"
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "common/fnv.h"
 #include "trainer_core/base/check.h"
-#include "trainer_core/base/fnv.h"
 #include "trainer_core/base/name_patterns.h"
 #include "trainer_core/optim/optimizers.h"
 #include "trainer_core/optim/tensor_sums.h"

@@ -78,7 +78,6 @@ ShardedParameters::Bucket ShardedParameters::make_bucket(size_t index) const {
   };
   Bucket bucket{.block = from.block,
                 .is_shared = from.group_size > 1,
-                .is_copied = from.is_copied,
                 .is_gathered = layout.gathers(from.block),
                 .elements = from.elements,
                 .shard = shard_in(plan_.param_block, layout.stored()),
@@ -115,7 +114,7 @@ void ShardedParameters::prefetch(size_t block) {
   wait(slot.gathered);
   slot.block = block;
   for (const Bucket& bucket : buckets_) {
-    if (bucket.block != block || !bucket.is_copied) continue;
+    if (bucket.block != block) continue;
     const bool converts = bucket.weights.dtype != bucket.shard.dtype;
     if (converts) ops_.copy(bucket.shard, bucket.own_weights);
     if (!bucket.is_shared) continue;

@@ -95,7 +95,6 @@ class ShardedParameters final : public ParameterBlocks {
   struct Bucket {
     size_t block = 0;
     bool is_shared = false;    // several ranks share it; false: the shard is the complete bucket
-    bool is_copied = false;    // passes read a copy of it
     bool is_gathered = false;  // a bucket of its block is shared
     int64_t elements = 0;      // without padding
     Tensor shard;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
@@ -27,29 +26,6 @@ struct LocalCheckpoints::Trial {
 };
 
 namespace {
-
-// Returns the indices of the files that hold a part of the rank's boxes.
-std::set<size_t> needed_files(const Manifest& manifest, const CheckpointLayout& layout) {
-  using Held = std::multimap<std::string_view, const TensorBox*>;
-  const auto by_tensor = [](const ShardedTensors& part) {
-    Held held;
-    for (const TensorBox& box : part.held) held.emplace(box.tensor, &box);
-    return held;
-  };
-  const Held params = by_tensor(layout.params), state = by_tensor(layout.state);
-  const auto needs = [](const Held& held, const StoredBox& stored) {
-    const auto [begin, end] = held.equal_range(stored.box.tensor);
-    return std::any_of(begin, end, [&](const auto& h) { return overlap(*h.second, stored.box); });
-  };
-  std::set<size_t> wanted;
-  for (size_t i = 0; i < manifest.files.size(); ++i) {
-    const StoredFile& file = manifest.files[i];
-    const Held& held = file.part == CheckpointPart::kModel ? params : state;
-    if (std::ranges::any_of(file.boxes, [&](const StoredBox& box) { return needs(held, box); }))
-      wanted.insert(i);
-  }
-  return wanted;
-}
 
 std::string describe_sources(const LocalNodes& nodes, const std::vector<FileTransfer>& transfers) {
   std::map<size_t, int> files;

@@ -13,11 +13,15 @@ namespace muster::trainer {
 
 // TensorBoard looks for new data every 30 s.
 constexpr Duration kEventUploadInterval = std::chrono::seconds(60);
+// The time for the upload at the end of a run.
+constexpr Duration kLastEventsWithin = std::chrono::seconds(10);
 
+// Uploads the event files of a run. A thread does so from the constructor to the destructor, which
+// blocks.
 class RemoteEvents {
  public:
   explicit RemoteEvents(std::string url);
-  // Uploads the rest; waits at most kLastEventsWithin for a store that is away.
+  // Uploads the rest. Waits at most kLastEventsWithin for a store that does not respond.
   ~RemoteEvents();
   RemoteEvents(const RemoteEvents&) = delete;
   RemoteEvents& operator=(const RemoteEvents&) = delete;
@@ -39,7 +43,5 @@ class RemoteEvents {
   bool ending_ = false;
   std::thread thread_;  // last: it uses the others
 };
-
-constexpr Duration kLastEventsWithin = std::chrono::seconds(10);
 
 }  // namespace muster::trainer

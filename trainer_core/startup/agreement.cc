@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/absl_view.h"
-#include "trainer_core/base/fnv.h"
+#include "common/fnv.h"
 #include "trainer_core/comm/exact_floats.h"
 #include "trainer_core/comm/group_texts.h"
 

@@ -9,8 +9,6 @@
 
 namespace muster::trainer {
 
-using muster::MachineRoots;
-
 // Memory, and the limit that bounds it.
 struct AvailableMemory {
   uint64_t bytes = 0;

@@ -24,8 +24,8 @@
 #include <absl/strings/str_join.h>
 
 #include "common/errno_status.h"
+#include "common/fnv.h"
 #include "common/start_limits.h"
-#include "trainer_core/base/fnv.h"
 
 namespace muster::trainer {
 namespace {

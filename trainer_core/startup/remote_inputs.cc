@@ -33,7 +33,7 @@ absl::Status replace(const char* key, std::string& path, Localize localize) {
 
 // Replaces the folders of a dataset_path. Those for which `localize` returns "" make it empty.
 absl::Status replace_shares(const char* key, std::string& paths, Localize localize) {
-  if (paths.find("://") == std::string::npos) return absl::OkStatus();
+  if (!is_remote(paths)) return absl::OkStatus();
   auto shares = parse_data_paths(paths);
   if (!shares.ok()) return shares.status();
   bool is_whole = true;

@@ -1,4 +1,4 @@
-// A run's inputs in object stores: token shards, parameters, a tokenizer.
+// A run's inputs in object stores: token shards and parameters.
 #pragma once
 
 #include <functional>

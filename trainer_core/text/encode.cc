@@ -46,18 +46,10 @@ bool has_visible(std::string_view text) {
 
 void DocumentCounts::add(const DocumentCounts& more) {
   text_bytes += more.text_bytes;
-  repaired += more.repaired;
-  skipped += more.skipped;
-  cut += more.cut;
-  empty += more.empty;
-  marks += more.marks;
-  nuls += more.nuls;
-  add_examples(cut_examples, more.cut_examples);
-  add_examples(empty_examples, more.empty_examples);
-  add_examples(marks_examples, more.marks_examples);
-  add_examples(nuls_examples, more.nuls_examples);
-  add_examples(repaired_examples, more.repaired_examples);
-  add_examples(skipped_examples, more.skipped_examples);
+  for (const DocumentKind& kind : kDocumentKinds) {
+    this->*kind.count += more.*kind.count;
+    add_examples(this->*kind.examples, more.*kind.examples);
+  }
 }
 
 void InputCounts::add(const InputCounts& more) {

@@ -53,6 +53,21 @@ struct DocumentCounts {
   void add(const DocumentCounts& more);
 };
 
+// A kind of document that is counted with examples.
+struct DocumentKind {
+  const char* name;
+  uint64_t DocumentCounts::*count;
+  std::vector<std::string> DocumentCounts::*examples;
+};
+// The kinds, in the order of the journal's lists.
+constexpr DocumentKind kDocumentKinds[] = {
+    {"repaired", &DocumentCounts::repaired, &DocumentCounts::repaired_examples},
+    {"skipped", &DocumentCounts::skipped, &DocumentCounts::skipped_examples},
+    {"cut", &DocumentCounts::cut, &DocumentCounts::cut_examples},
+    {"empty", &DocumentCounts::empty, &DocumentCounts::empty_examples},
+    {"marks", &DocumentCounts::marks, &DocumentCounts::marks_examples},
+    {"nuls", &DocumentCounts::nuls, &DocumentCounts::nuls_examples}};
+
 // The counts of one input file.
 struct InputCounts {
   uint64_t documents = 0;

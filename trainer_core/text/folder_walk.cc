@@ -128,7 +128,8 @@ class FolderWalk {
       if (is_new) {
         folders.push_back(path);
       } else {
-        ignored_.push_back({path, absl::StrCat("the same folder as ", first->second)});
+        ignored_.push_back(
+            {path, absl::StrCat("the same folder as ", first->second), first->second});
       }
       return check_count(0);
     }

@@ -6,7 +6,6 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <numeric>
 #include <set>
@@ -18,9 +17,9 @@
 #include <absl/strings/str_join.h>
 
 #include "common/absl_view.h"
-#include "common/errno_status.h"
 #include "common/natural_order.h"
 #include "trainer_core/base/file_kind.h"
+#include "trainer_core/base/first_names.h"
 #include "trainer_core/text/folder_walk.h"
 #include "trainer_core/text/splits.h"
 
@@ -60,10 +59,7 @@ constexpr std::string_view kShardedTfRecord = ".tfrecord-";
 // A small file may stand in place of a large one.
 absl::Status check_pointer(const std::string& path, uint64_t bytes) {
   if (bytes == 0 || bytes > kFileKindBytes) return absl::OkStatus();
-  std::array<char, kFileKindBytes> begins{};
-  std::ifstream file(path, std::ios::binary);
-  file.read(begins.data(), begins.size());
-  return check_no_pointer(path, {begins.data(), static_cast<size_t>(file.gcount())}, bytes);
+  return check_no_pointer(path, first_bytes(path), bytes);
 }
 
 absl::StatusOr<InputFile> examine(const std::string& path, InputFormat format) {
@@ -114,13 +110,6 @@ std::set<std::string> tfds_folders(const std::vector<std::string>& names) {
 // The maximum number of names in a sentence.
 constexpr size_t kNamesListed = 4;
 
-std::string first_of(const std::vector<std::string>& names) {
-  const size_t count = std::min(names.size(), kNamesListed);
-  return absl::StrCat(
-      absl::StrJoin(names.begin(), names.begin() + static_cast<ptrdiff_t>(count), ", "),
-      count < names.size() ? ", …" : "");
-}
-
 // Completes the reasons of entries that are the same file as one that is not read.
 void name_unread_twins(InputFiles& found) {
   std::set<std::string> unread;
@@ -134,9 +123,9 @@ absl::Status check_single_data_set(const std::string& folder, const std::set<std
   if (sets.size() < 2) return absl::OkStatus();
   std::vector<std::string> names;
   for (const std::string& set : sets) names.push_back(fs::path(set).lexically_relative(folder));
-  return absl::InvalidArgumentError(absl::StrCat("folder ", folder, " has ", sets.size(),
-                                                 " data sets of TFDS: ", first_of(names),
-                                                 "; name the folder of one of them"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("folder ", folder, " has ", sets.size(), " data sets of TFDS: ",
+                   first_names(names, kNamesListed), "; name the folder of one of them"));
 }
 
 // Returns the data files of a TFDS data set. The rest of its folder is metadata, which needs no
@@ -249,7 +238,7 @@ void note_words(const std::string& folder, const std::vector<Candidate>& taken, 
   if (names.empty()) return;
   const bool is_one = names.size() == 1;
   found.notes.push_back(absl::StrCat(
-      first_of(names), is_one ? " counts" : " count", " as train (", names.size(),
+      first_names(names, kNamesListed), is_one ? " counts" : " count", " as train (", names.size(),
       is_one ? " file" : " files", ") despite ",
       is_one ? "the word of another split in its name" : "words of other splits in their names",
       "; --split reads files of a split only where names state it: move held-out files into a "
@@ -317,7 +306,7 @@ absl::StatusOr<InputFiles> find_input_files(std::span<const std::string> paths,
       found.ignored.begin(), found.ignored.end(),
       [](const IgnoredEntry& a, const IgnoredEntry& b) { return natural_less(a.path, b.path); });
   name_unread_twins(found);
-  note_repeated(found);
+  if (paths.size() > 1) note_repeated(found);  // a folder lists each file once
   return found;
 }
 

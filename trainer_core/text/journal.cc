@@ -98,23 +98,15 @@ Journal::Content head_from(const json& head) {
 // Numbers first: most inputs have no examples.
 json input_json(size_t file, const InputCounts& input) {
   const DocumentCounts& counts = input.counts;
-  json entry = {file,
-                input.documents,
-                input.tokens,
-                input.file_bytes,
-                counts.text_bytes,
-                counts.repaired,
-                counts.skipped,
-                counts.cut,
-                counts.empty,
-                counts.marks,
-                counts.nuls};
-  if (counts.repaired + counts.skipped + counts.cut + counts.empty + counts.marks + counts.nuls >
-      0) {
-    entry.push_back({names_of(counts.repaired_examples), names_of(counts.skipped_examples),
-                     names_of(counts.cut_examples), names_of(counts.empty_examples),
-                     names_of(counts.marks_examples), names_of(counts.nuls_examples)});
+  json entry = {file, input.documents, input.tokens, input.file_bytes, counts.text_bytes};
+  json examples = json::array();
+  uint64_t sum = 0;
+  for (const DocumentKind& kind : kDocumentKinds) {
+    entry.push_back(counts.*kind.count);
+    sum += counts.*kind.count;
+    examples.push_back(names_of(counts.*kind.examples));
   }
+  if (sum > 0) entry.push_back(std::move(examples));
   return entry;
 }
 
@@ -122,43 +114,36 @@ InputCounts input_from(const json& entry) {
   InputCounts input;
   DocumentCounts& counts = input.counts;
   size_t at = 1;
-  for (uint64_t* number :
-       {&input.documents, &input.tokens, &input.file_bytes, &counts.text_bytes, &counts.repaired,
-        &counts.skipped, &counts.cut, &counts.empty, &counts.marks, &counts.nuls})
+  for (uint64_t* number : {&input.documents, &input.tokens, &input.file_bytes, &counts.text_bytes})
     *number = whole_number<uint64_t>(entry.at(at++));
+  for (const DocumentKind& kind : kDocumentKinds)
+    counts.*kind.count = whole_number<uint64_t>(entry.at(at++));
   if (entry.size() <= at) return input;
   size_t list = 0;
-  for (std::vector<std::string>* examples :
-       {&counts.repaired_examples, &counts.skipped_examples, &counts.cut_examples,
-        &counts.empty_examples, &counts.marks_examples, &counts.nuls_examples})
-    *examples = names_from(entry.at(at).at(list++));
+  for (const DocumentKind& kind : kDocumentKinds)
+    counts.*kind.examples = names_from(entry.at(at).at(list++));
   return input;
 }
+
+std::string examples_key(const DocumentKind& kind) { return absl::StrCat(kind.name, "_examples"); }
 
 json shard_json(const FinishedShard& shard) {
   json inputs = json::array();
   for (const auto& [file, input] : shard.inputs) inputs.push_back(input_json(file, input));
-  return {{"shard", shard.file},
-          {"tokens", shard.header.token_count},
-          {"documents", shard.header.document_count},
-          {"tokens_crc32", shard.header.tokens_crc32},
-          {"documents_crc32", shard.header.documents_crc32},
-          {"end", {shard.end.file, shard.end.offset, shard.end.record}},
-          {"file_position", shard.file_position},
-          {"text_bytes", shard.counts.text_bytes},
-          {"repaired", shard.counts.repaired},
-          {"skipped", shard.counts.skipped},
-          {"cut", shard.counts.cut},
-          {"repaired_examples", names_of(shard.counts.repaired_examples)},
-          {"skipped_examples", names_of(shard.counts.skipped_examples)},
-          {"empty", shard.counts.empty},
-          {"marks", shard.counts.marks},
-          {"nuls", shard.counts.nuls},
-          {"cut_examples", names_of(shard.counts.cut_examples)},
-          {"empty_examples", names_of(shard.counts.empty_examples)},
-          {"marks_examples", names_of(shard.counts.marks_examples)},
-          {"nuls_examples", names_of(shard.counts.nuls_examples)},
-          {"inputs", std::move(inputs)}};
+  json line = {{"shard", shard.file},
+               {"tokens", shard.header.token_count},
+               {"documents", shard.header.document_count},
+               {"tokens_crc32", shard.header.tokens_crc32},
+               {"documents_crc32", shard.header.documents_crc32},
+               {"end", {shard.end.file, shard.end.offset, shard.end.record}},
+               {"file_position", shard.file_position},
+               {"text_bytes", shard.counts.text_bytes},
+               {"inputs", std::move(inputs)}};
+  for (const DocumentKind& kind : kDocumentKinds) {
+    line[kind.name] = shard.counts.*kind.count;
+    line[examples_key(kind)] = names_of(shard.counts.*kind.examples);
+  }
+  return line;
 }
 
 FinishedShard shard_from(const json& line) {
@@ -174,18 +159,10 @@ FinishedShard shard_from(const json& line) {
                whole_number<uint64_t>(line.at("end").at(2))};
   shard.file_position = whole_number<uint64_t>(line.at("file_position"));
   shard.counts.text_bytes = whole_number<uint64_t>(line.at("text_bytes"));
-  shard.counts.repaired = whole_number<uint64_t>(line.at("repaired"));
-  shard.counts.skipped = whole_number<uint64_t>(line.at("skipped"));
-  shard.counts.cut = whole_number<uint64_t>(line.at("cut"));
-  shard.counts.repaired_examples = names_from(line.at("repaired_examples"));
-  shard.counts.skipped_examples = names_from(line.at("skipped_examples"));
-  shard.counts.empty = whole_number<uint64_t>(line.at("empty"));
-  shard.counts.marks = whole_number<uint64_t>(line.at("marks"));
-  shard.counts.nuls = whole_number<uint64_t>(line.at("nuls"));
-  shard.counts.cut_examples = names_from(line.at("cut_examples"));
-  shard.counts.empty_examples = names_from(line.at("empty_examples"));
-  shard.counts.marks_examples = names_from(line.at("marks_examples"));
-  shard.counts.nuls_examples = names_from(line.at("nuls_examples"));
+  for (const DocumentKind& kind : kDocumentKinds) {
+    shard.counts.*kind.count = whole_number<uint64_t>(line.at(kind.name));
+    shard.counts.*kind.examples = names_from(line.at(examples_key(kind)));
+  }
   for (const json& entry : line.at("inputs"))
     shard.inputs.emplace(whole_number<size_t>(entry.at(0)), input_from(entry));
   return shard;

@@ -173,16 +173,14 @@ class Layout {
   }
 
   std::string split_of_name(const std::filesystem::path& folder, std::string_view name) const {
-    for (size_t begin = 0; begin < name.size();) {
-      size_t end = begin;
-      while (end < name.size() && absl::ascii_isalpha(static_cast<unsigned char>(name[end]))) ++end;
-      const std::string_view split = split_of_word(name.substr(begin, end - begin));
-      const std::string_view rest = name.substr(end);
+    for (const std::string_view word : words_of(name)) {
+      const auto begin = static_cast<size_t>(word.data() - name.data());
+      const std::string_view split = split_of_word(word);
+      const std::string_view rest = name.substr(begin + word.size());
       const bool is_whole = begin == 0 && (rest.empty() || rest.front() == '.');
       if (!split.empty() && (is_whole || begins_with_shard(rest) ||
                              has_training(folder, name.substr(0, begin), rest)))
         return std::string(split);
-      begin = end + 1;
     }
     return "";
   }

@@ -22,8 +22,9 @@
 
 #include "common/errno_status.h"
 #include "common/file_lock.h"
+#include "common/fnv.h"
 #include "common/natural_order.h"
-#include "trainer_core/base/fnv.h"
+#include "trainer_core/base/first_names.h"
 
 namespace muster::trainer {
 namespace {
@@ -86,13 +87,6 @@ absl::StatusOr<int> wait_for_lock(const std::string& path, const std::atomic<boo
   }
 }
 
-std::string listed(const std::vector<std::string>& names) {
-  const size_t count = std::min(names.size(), kNamesListed);
-  return absl::StrCat(
-      absl::StrJoin(names.begin(), names.begin() + static_cast<ptrdiff_t>(count), ", "),
-      count < names.size() ? ", …" : "");
-}
-
 // Returns whether `folder` is that of the data set `name`. The name may begin with folders that are
 // already a part of the root.
 bool is_data_set(const std::string& folder, const std::string& name) {
@@ -131,11 +125,11 @@ absl::StatusOr<std::string> find_tfds_folder(const std::string& root, const std:
     if (folders.size() == 1) matches = folders;
   }
   if (matches.empty()) {
-    return absl::NotFoundError(absl::StrCat(
-        "no data set ", name, " in ", root, ": ",
-        folders.empty()
-            ? "no folder in it has a dataset_info.json"
-            : absl::StrCat("it has ", listed(folders), "; dataset_name says which one is read")));
+    return absl::NotFoundError(
+        absl::StrCat("no data set ", name, " in ", root, ": ",
+                     folders.empty() ? "no folder in it has a dataset_info.json"
+                                     : absl::StrCat("it has ", first_names(folders, kNamesListed),
+                                                    "; dataset_name says which one is read")));
   }
   // In natural order the newest version is the last.
   const auto parent = [](const std::string& folder) { return fs::path(folder).parent_path(); };
@@ -144,7 +138,7 @@ absl::StatusOr<std::string> find_tfds_folder(const std::string& root, const std:
   });
   if (!are_versions) {
     return absl::NotFoundError(absl::StrCat(root, " has several data sets ", name, ": ",
-                                            listed(matches),
+                                            first_names(matches, kNamesListed),
                                             "; dataset_name says which one is read"));
   }
   return absl::StrCat(root, "/", matches.back());
@@ -164,7 +158,7 @@ absl::StatusOr<CachedTokens> cached_tokens(const TokenCacheOptions& options,
     return CachedTokens{run.inputs[0], {}, {}};
   if (run.tokenizer_path.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("tokenizer_path is empty: the text of ", listed(run.inputs),
+        absl::StrCat("tokenizer_path is empty: the text of ", first_names(run.inputs, kNamesListed),
                      " is tokenised before the training; set tokenizer_path=FILE"));
   }
   const auto identity = run_identity(run);
@@ -175,7 +169,8 @@ absl::StatusOr<CachedTokens> cached_tokens(const TokenCacheOptions& options,
     if (has_tokens(folder)) return CachedTokens{folder, {}, {}};
   }
   if (options.only_find)
-    return absl::NotFoundError(absl::StrCat(listed(run.inputs), " is not tokenised yet"));
+    return absl::NotFoundError(
+        absl::StrCat(first_names(run.inputs, kNamesListed), " is not tokenised yet"));
   const auto root = choose_root(options.roots);
   if (!root.ok()) return root.status();
   CachedTokens tokens{absl::StrCat(*root, "/", name), {}, {}};

@@ -14,8 +14,8 @@
 
 #include "common/errno_status.h"
 #include "common/file_write.h"
+#include "common/fnv.h"
 #include "common/usable_cpus.h"
-#include "trainer_core/base/fnv.h"
 #include "trainer_core/data/sentencepiece_model.h"
 #include "trainer_core/data/text_file.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace muster::trainer {
+namespace muster {
 
 constexpr uint64_t fnv1a(std::string_view bytes) {
   uint64_t hash = 0xCBF29CE484222325ULL;
@@ -16,4 +16,4 @@ constexpr uint64_t fnv1a(std::string_view bytes) {
   return hash;
 }
 
-}  // namespace muster::trainer
+}  // namespace muster
