@@ -21,6 +21,7 @@ void declare_all(CLI::App& app, Action& action, char** argv) {
   app.description("Muster trains large models: it launches, watches and recovers their jobs.");
   app.require_subcommand(1);
   declare_run(app, action);
+  declare_plan(app, action);
   declare_decode(app, action);
   group(app, "On this machine");
   declare_text_commands(app, action, argv);

@@ -19,6 +19,7 @@ using Action = std::function<int()>;
 // Each function declares a command on `app`. When the command line selects the command, parsing
 // sets `action`.
 void declare_run(CLI::App& app, Action& action);
+void declare_plan(CLI::App& app, Action& action);
 void declare_submit(CLI::App& app, Action& action);
 void declare_list(CLI::App& app, Action& action);
 void declare_status(CLI::App& app, Action& action);

@@ -11,6 +11,7 @@
 #include "jobspec/inheritance.h"
 #include "jobspec/model_file.h"
 #include "jobspec/restrictions.h"
+#include "jobspec/settings_reader.h"
 
 namespace muster::jobspec {
 namespace {
@@ -111,7 +112,28 @@ absl::Status apply_model(const std::string& shipped_base, Config& config) {
   return absl::OkStatus();
 }
 
+// Moves the keys of `muster plan` out of the settings, in which they have no effect.
+void take_planned_machines(Config& config) {
+  SettingsReader reader(config.settings);
+  reader.read("compile_topology", config.planned_topology);
+  reader.read("compile_topology_num_slices", config.planned_slices);
+  for (const char* key : {"compile_topology", "compile_topology_num_slices"})
+    config.settings.erase(key);
+}
+
 }  // namespace
+
+std::vector<std::string> topology_folders(const Config& config, const std::string& shipped_base) {
+  std::vector<std::string> folders;
+  for (const std::string& base : {config.root, shipped_base}) {
+    if (base.empty()) continue;
+    const fs::path folder = fs::path(base).parent_path() / "topologies";
+    std::error_code error;
+    const bool is_known = !folders.empty() && fs::equivalent(folders.front(), folder, error);
+    if (!is_known && fs::is_directory(folder, error)) folders.push_back(folder.string());
+  }
+  return folders;
+}
 
 absl::StatusOr<Config> load_config(const ConfigSource& source) {
   if (source.path.empty()) {
@@ -145,6 +167,7 @@ absl::StatusOr<Config> load_config(const ConfigSource& source) {
     config.warnings.push_back(std::move(warning));
   if (auto status = check_names(config.settings); !status.ok()) return status;
   if (auto status = check_restrictions(config.settings); !status.ok()) return status;
+  if (source.is_for_plan) take_planned_machines(config);
   for (std::string& warning : warnings_for(config.settings, config.base)) {
     config.warnings.push_back(std::move(warning));
   }

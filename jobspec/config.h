@@ -3,6 +3,7 @@
 // command line. Reads files; starts no process.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,9 @@ struct ConfigSource {
   // Path of Muster's own base.yml; may be empty. It replaces a missing configs/base.yml, with a
   // note, and its models are used if another base.yml has no folder of models.
   std::string shipped_base = {};
+  // Moves compile_topology and compile_topology_num_slices from the settings to Config: only
+  // `muster plan` uses them.
+  bool is_for_plan = false;
 };
 
 // The collected settings.
@@ -35,8 +39,16 @@ struct Config {
   Settings defaults;
   // the note if Muster's own base.yml replaces a missing one; else empty
   std::string shipped_base_note;
+  // compile_topology and compile_topology_num_slices, with ConfigSource::is_for_plan
+  std::string planned_topology = {};
+  int64_t planned_slices = -1;
   std::vector<std::string> warnings;  // one sentence each
 };
+
+// Returns the folders with descriptions of machines (topology.h), in the order in which they are
+// searched: that beside the root base.yml, and that beside Muster's own base.yml, whose path is
+// `shipped_base`.
+std::vector<std::string> topology_folders(const Config& config, const std::string& shipped_base);
 
 // Loads a config. Returns InvalidArgument or NotFound with one sentence that names the file and
 // line, or the key, its value and what is allowed. Checks the allowed values of single keys;

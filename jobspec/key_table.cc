@@ -9,6 +9,8 @@ namespace {
 
 constexpr std::string_view kNothingCompiled =
     "this trainer is compiled C++: nothing is traced or compiled at run time";
+constexpr std::string_view kPlanReads =
+    "muster plan reads it; other commands use the machines that there are";
 constexpr std::string_view kExperts = "capacity_factor alone decides whether tokens are dropped";
 constexpr std::string_view kTiles = "the backend chooses its tiles";
 constexpr std::string_view kMeshAxes =
@@ -365,8 +367,8 @@ constexpr Key kTable[] = {
     no_effect("inference_microbenchmark_loop_iters", ValueType::kInteger, kNoServing),
     // Ahead-of-time compilation
     no_effect("compiled_trainstep_file", ValueType::kString, kNothingCompiled),
-    no_effect("compile_topology", ValueType::kString, kNothingCompiled),
-    no_effect("compile_topology_num_slices", ValueType::kInteger, kNothingCompiled),
+    no_effect("compile_topology", ValueType::kString, kPlanReads),
+    no_effect("compile_topology_num_slices", ValueType::kInteger, kPlanReads),
     no_effect("compile_xla_flags", ValueType::kString, kNothingCompiled),
     no_effect("write_estimator_result", ValueType::kBool, kNothingCompiled),
     no_effect("tile_batch_seq", ValueType::kInteger, kTiles),

@@ -23,6 +23,7 @@
 #include "trainer_core/comm/process_groups.h"
 #include "trainer_core/comm/world.h"
 #include "trainer_core/command_line.h"
+#include "trainer_core/forecast/memory_forecast.h"
 #include "trainer_core/loop/train.h"
 #include "trainer_core/recovery/failure.h"
 #include "trainer_core/recovery/local_checkpoints.h"
@@ -176,6 +177,34 @@ ExitCode check_command(std::span<const std::string_view> arguments) {
   const absl::Status status =
       preflight(*config, line->has("here") ? std::optional(MachineRoots()) : std::nullopt);
   return status.ok() ? ExitCode::kOk : report("muster-trainer check", status);
+}
+
+ExitCode plan_command(std::span<const std::string_view> arguments) {
+  constexpr const char* kName = "muster-trainer plan";
+  // 16 TiB, above the memory of any device.
+  constexpr int64_t kMemoryMibMax = int64_t{16} << 20;
+  const auto line =
+      CommandLine::parse(arguments, {.values = {"config", "device", "memory-mib"},
+                                     .switches = {"without-backend", "without-advice"}});
+  if (!line.ok()) return report(kName, line.status());
+  auto config = config_option(*line);
+  if (!config.ok()) return report(kName, config.status());
+  for (const char* name : {"device", "memory-mib"}) {
+    if (!line->has(name))
+      return report(kName, absl::InvalidArgumentError(absl::StrCat("--", name, " is missing")));
+  }
+  const auto memory = line->integer("memory-mib", 0, 1, kMemoryMibMax);
+  if (!memory.ok()) return report(kName, memory.status());
+  if (config->hardware != Hardware::kGpu)
+    return report(kName, absl::InvalidArgumentError("hardware: only gpu is planned for a device"));
+  const MemoryForecast forecast =
+      forecast_memory(*config,
+                      {.name = line->text("device"),
+                       .memory_bytes = static_cast<size_t>(*memory) << 20,
+                       .has_backend = !line->has("without-backend")},
+                      line->has("without-advice") ? Advice::kNo : Advice::kYes);
+  return print_result(
+      to_json(forecast).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 ExitCode check_node_command(std::span<const std::string_view> arguments) {

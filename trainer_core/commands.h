@@ -22,6 +22,9 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
                        const StepHook& hook = nullptr);
 // Checks a config (startup/preflight.h).
 ExitCode check_command(std::span<const std::string_view> arguments);
+// Prints the memory that a config needs on devices that this machine need not have
+// (forecast/memory_forecast.h), as JSON.
+ExitCode plan_command(std::span<const std::string_view> arguments);
 // Checks this machine (startup/node_check.h). Returns exit code 1 if it cannot run ranks.
 ExitCode check_node_command(std::span<const std::string_view> arguments);
 // Prints measure_cpu_speed() as JSON.

@@ -152,13 +152,15 @@ absl::StatusOr<jobspec::Config> load_with(jobspec::ConfigSource source, jobspec:
 
 // Loads a command line of Pax or AXLearn.
 absl::StatusOr<jobspec::Config> load_translated(const std::vector<std::string>& words,
-                                                std::vector<std::string> warnings) {
+                                                std::vector<std::string> warnings,
+                                                bool is_for_plan) {
   auto translation = jobspec::translate(words, own_environment());
   if (!translation.ok()) return translation.status();
   jobspec::ConfigSource source{.path = translation->config_path,
                                .flags = std::move(translation->settings),
                                .overrides = std::move(translation->overrides),
-                               .environment = {}};
+                               .environment = {},
+                               .is_for_plan = is_for_plan};
   if (source.path.empty()) {
     auto shipped = shipped_base_yml();
     if (!shipped.ok()) return shipped.status();
@@ -322,7 +324,7 @@ absl::StatusOr<jobspec::Config> load_config(const JobArguments& arguments) {
     return absl::StartsWith(word, "--") || !jobspec::why_word_without_effect(word).empty();
   });
   if (has_flags || jobspec::dialect_of(words) != jobspec::Dialect::kMaxText)
-    return load_translated(words, without_effect(arguments.environment));
+    return load_translated(words, without_effect(arguments.environment), arguments.is_for_plan);
   if (arguments.config_path.find('=') != std::string::npos) {
     return absl::InvalidArgumentError(
         absl::StrCat("missing config before ", arguments.config_path,
@@ -331,7 +333,8 @@ absl::StatusOr<jobspec::Config> load_config(const JobArguments& arguments) {
   return load_with({.path = arguments.config_path,
                     .flags = {},
                     .overrides = arguments.overrides,
-                    .environment = {}},
+                    .environment = {},
+                    .is_for_plan = arguments.is_for_plan},
                    jobspec::Dialect::kMaxText, without_effect(arguments.environment));
 }
 

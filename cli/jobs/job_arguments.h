@@ -27,6 +27,7 @@ struct JobArguments {
   std::optional<int32_t> spares;
   std::optional<int32_t> min_nodes;
   std::optional<int32_t> gpus_per_rank;
+  bool is_for_plan = false;  // jobspec::ConfigSource
   bool own_workers = false;  // the command starts workers for this job alone
   // The result of load_config(), if a caller has loaded it already.
   std::optional<jobspec::Config> config;

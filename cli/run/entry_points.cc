@@ -20,7 +20,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-enum class Program : uint8_t { kTrain, kDecode, kConvert, kExport, kAbsent };
+enum class Program : uint8_t { kTrain, kPlan, kDecode, kConvert, kExport, kAbsent };
 
 // A program by the end of its path, without ".py": a module's dots are slashes here.
 struct EntryPoint {
@@ -30,9 +30,6 @@ struct EntryPoint {
   std::string_view instead = "";  // kAbsent: what there is
 };
 
-constexpr std::string_view kPlan =
-    "nothing is compiled here; muster config show MaxText/train.py with the same keys prints the "
-    "mesh and every value, and a run states its memory plan before its first step (docs/memory.md)";
 constexpr std::string_view kServing =
     "serving is not part of this version; muster decode continues one "
     "prompt";
@@ -47,7 +44,7 @@ constexpr EntryPoint kEntryPoints[] = {
     {"paxml/main", Program::kTrain},
     {"axlearn/common/launch_trainer_main", Program::kTrain},
     {"MaxText/decode", Program::kDecode},
-    {"MaxText/train_compile", Program::kAbsent, "", kPlan},
+    {"MaxText/train_compile", Program::kPlan},
     {"MaxText/llama_or_mistral_ckpt", Program::kConvert, "maxtext-model-path"},
     {"llama_or_mistral_ckpt", Program::kConvert, "maxtext-model-path"},
     {"convert_llama_ckpt", Program::kConvert, "pax-model-path"},
@@ -116,7 +113,7 @@ struct Found {
 };
 
 // `at`: the first word of the line.
-Found find_program(const Words& words, size_t at) {
+Found find_entry_program(const Words& words, size_t at) {
   while (at < words.size() && jobspec::is_assignment(words[at])) ++at;
   if (at == words.size()) return {};
   Found found{.entry = nullptr, .program = at, .has_python = is_python(words[at])};
@@ -139,9 +136,20 @@ Found find_program(const Words& words, size_t at) {
 // Returns the number of words before the line in commands that take a training's line; 0: another
 // command.
 size_t words_of_command(const Words& words) {
-  if (words.size() > 1 && (words[0] == "run" || words[0] == "submit")) return 1;
+  if (words.size() > 1 && (words[0] == "run" || words[0] == "submit" || words[0] == "plan"))
+    return 1;
   if (words.size() > 2 && words[0] == "config" && words[1] == "show") return 2;
   return 0;
+}
+
+// Replaces the program in `words` by MaxText's trainer, whose keys another program takes, too.
+void name_trainer(const Found& found, Words& words) {
+  words[found.program] = "MaxText/train.py";
+  if (!found.has_python) {
+    words.insert(words.begin() + static_cast<std::ptrdiff_t>(found.program), "python3");
+  } else if (words[found.program - 1] == "-m") {
+    words.erase(words.begin() + static_cast<std::ptrdiff_t>(found.program) - 1);
+  }
 }
 
 absl::Status refused(std::string_view program, std::string_view why) {
@@ -228,10 +236,11 @@ absl::StatusOr<Words> map_entry_point(Words words) {
   if (begin == 0) return words;
   const bool runs = words[0] == "run";
   if (asks_for_evaluation(words)) return refused("--mode", kEvaluation);
-  const Found found = find_program(words, begin);
+  const Found found = find_entry_program(words, begin);
   if (found.entry == nullptr) return words;
   const Program program = found.entry->program;
-  if (!runs && program != Program::kTrain && program != Program::kAbsent)
+  const bool is_plan_of_plan = words[0] == "plan" && program == Program::kPlan;
+  if (!runs && !is_plan_of_plan && program != Program::kTrain && program != Program::kAbsent)
     return refused(words[found.program], kOnlyRun);
   switch (program) {
     case Program::kTrain:
@@ -241,12 +250,11 @@ absl::StatusOr<Words> map_entry_point(Words words) {
     case Program::kDecode:
       // The rest of the line is that of a training, whose config the command reads.
       words[0] = "decode";
-      words[found.program] = "MaxText/train.py";
-      if (!found.has_python) {
-        words.insert(words.begin() + static_cast<std::ptrdiff_t>(found.program), "python3");
-      } else if (words[found.program - 1] == "-m") {
-        words.erase(words.begin() + static_cast<std::ptrdiff_t>(found.program) - 1);
-      }
+      name_trainer(found, words);
+      return words;
+    case Program::kPlan:
+      words[0] = "plan";
+      name_trainer(found, words);
       return words;
     case Program::kConvert:
       return map_convert(found, words);

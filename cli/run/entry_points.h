@@ -12,10 +12,10 @@
 namespace muster::cli {
 
 // Returns the arguments of the equivalent command for `words`, the arguments of `muster`. Returns
-// `words` unchanged if they do not begin with `run`, `submit` or `config show` and such a program,
-// or if the user has typed `--` before the program. Returns InvalidArgument, with the alternatives,
-// for a program, a mode or a flag without an equivalent; `submit` and `config show` accept trainers
-// only. Pure.
+// `words` unchanged if they do not begin with `run`, `submit`, `plan` or `config show` and such a
+// program, or if the user has typed `--` before the program. Returns InvalidArgument, with the
+// alternatives, for a program, a mode or a flag without an equivalent; only `run` accepts programs
+// that are not trainers, and `plan` MaxText's train_compile.py. Pure.
 absl::StatusOr<std::vector<std::string>> map_entry_point(std::vector<std::string> words);
 
 }  // namespace muster::cli

@@ -17,7 +17,7 @@ absl::StatusOr<std::string> in_memory_file(const std::string& content) {
   const int fd = memfd_create("muster-config", 0);
   if (fd < 0) return errno_status(errno, "memfd_create");
   if (!write_text(fd, content)) return errno_status(errno, "writing the config");
-  return absl::StrCat("/proc/self/fd/", fd);
+  return absl::StrCat("/proc/", getpid(), "/fd/", fd);
 }
 
 absl::Status exec_trainer(std::vector<std::string> arguments) {

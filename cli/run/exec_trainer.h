@@ -8,8 +8,8 @@
 
 namespace muster::cli {
 
-// Returns the path of a new file in memory with this content. Only this process, and the program
-// that it executes, can read the file.
+// Returns the path of a new file in memory with this content. It exists as long as this process,
+// whose children can read it, and which may execute another program.
 absl::StatusOr<std::string> in_memory_file(const std::string& content);
 
 // Executes the muster-trainer beside this program. Returns only on failure, with an error.

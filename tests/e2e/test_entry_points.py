@@ -42,10 +42,8 @@ class EntryPoints(MusterTest):
         self.assertIn("no such folder", self.muster("decode", "--run", self.dir / "nowhere", "--prompt", "x", check=2).stderr)
 
     def test_what_is_absent_names_what_there_is(self):
-        compiled = self.muster("run", "python3", "MaxText/train_compile.py", "MaxText/configs/base.yml", "compile_topology=v5e-256", check=2)
-        self.assertIn("muster config show MaxText/train.py with the same keys", compiled.stderr)
         shown = self.muster("config", "show", "python3", "MaxText/train_compile.py", "MaxText/configs/base.yml", "compile_topology=v5e-256", check=2)
-        self.assertEqual(shown.stderr, compiled.stderr)
+        self.assertIn("muster run with the same words does what it does", shown.stderr)
         evaluated = self.muster("run", "CONFIG=LLaMA7B", "--mode=eval", check=2)
         self.assertIn("eval_interval=1 steps=N", evaluated.stderr)
         (self.dir / "text.txt").write_text("words")

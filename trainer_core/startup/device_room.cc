@@ -57,14 +57,7 @@ std::string table_of(const MemoryPlan& plan, const std::vector<DeviceReserve>& b
     absl::StrAppendFormat(&table, "  %-14s %12.1f MiB\n", av(name),
                           static_cast<double>(bytes) / kMiB);
   };
-  constexpr std::array kOfHost = {MemoryCategory::kOffloaded, MemoryCategory::kCheckpoint};
-  for (size_t i = 0; i < kMemoryCategoryNames.size(); ++i) {
-    const auto category = static_cast<MemoryCategory>(i);
-    const size_t bytes = plan.category_bytes(category);
-    if (bytes == 0 || std::ranges::find(kOfHost, category) != kOfHost.end()) continue;
-    row(kMemoryCategoryNames[i], bytes);
-  }
-  for (const auto& [name, bytes] : beside) row(name, bytes);
+  for (const auto& [name, bytes] : device_uses(plan, beside)) row(name, bytes);
   row("together", plan.device_bytes() + sum_of(beside));
   return table;
 }
@@ -117,6 +110,20 @@ std::vector<DeviceReserve> beside_plan(const TrainConfig& config, const DeviceRo
   if (const size_t graphs = graph_bytes(config); graphs > 0) all.push_back({"CUDA graphs", graphs});
   if (room.nccl && mesh_of(config.mesh).ranks() > 1) all.push_back({"NCCL", nccl_bytes(config)});
   return all;
+}
+
+std::vector<DeviceReserve> device_uses(const MemoryPlan& plan,
+                                       const std::vector<DeviceReserve>& beside) {
+  constexpr std::array kOfHost = {MemoryCategory::kOffloaded, MemoryCategory::kCheckpoint};
+  std::vector<DeviceReserve> uses;
+  for (size_t i = 0; i < kMemoryCategoryNames.size(); ++i) {
+    const auto category = static_cast<MemoryCategory>(i);
+    const size_t bytes = plan.category_bytes(category);
+    if (bytes == 0 || std::ranges::find(kOfHost, category) != kOfHost.end()) continue;
+    uses.push_back({kMemoryCategoryNames[i], bytes});
+  }
+  uses.insert(uses.end(), beside.begin(), beside.end());
+  return uses;
 }
 
 absl::StatusOr<std::vector<size_t>> check_device_room(const TrainConfig& config,

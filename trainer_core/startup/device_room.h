@@ -11,6 +11,7 @@
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
+#include "trainer_core/base/memory_plan.h"
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/startup/device_reserve.h"
 
@@ -32,6 +33,11 @@ struct DeviceRoom {
 // Returns the memory that a rank needs in addition to its plan: `room.beside`, CUDA graphs and
 // NCCL.
 std::vector<DeviceReserve> beside_plan(const TrainConfig& config, const DeviceRoom& room);
+
+// Returns the uses of device memory by a rank with this plan: one per category of the plan that has
+// device memory, followed by `beside`.
+std::vector<DeviceReserve> device_uses(const MemoryPlan& plan,
+                                       const std::vector<DeviceReserve>& beside);
 
 // Returns the device bytes of the plan of each of `ranks`, which are ranks in the config's mesh, if
 // they fit together. Otherwise returns ResourceExhausted with a table of the plan and the

@@ -41,111 +41,13 @@
 #include "trainer_core/startup/initial_parameters.h"
 #include "trainer_core/startup/load_config.h"
 #include "trainer_core/startup/load_tokenizer.h"
+#include "trainer_core/startup/node_memory.h"
 #include "trainer_core/startup/remote_inputs.h"
 
 namespace muster::trainer {
 namespace {
 
 namespace fs = std::filesystem;
-// The memory of a rank in addition to its plan: program and libraries, stacks of threads, the
-// panels that a GEMM packs, and the block that a collective exchanges. It was observed to be 45 to
-// 60 MiB.
-constexpr size_t kLibraryBytes = size_t{64} << 20;
-
-// The memory that the ranks of a node will map.
-struct NodeMemory {
-  size_t bytes = 0;          // without the next two fields
-  size_t staging_bytes = 0;  // for background checkpoints
-  size_t local_bytes = 0;    // for local checkpoints, in memory-backed storage
-  int32_t ranks = 0;
-  int32_t largest_rank = 0;  // rank that needs the most memory
-  size_t largest_bytes = 0;
-  size_t smallest_bytes = std::numeric_limits<size_t>::max();
-
-  size_t total() const { return bytes + staging_bytes + local_bytes; }
-  void add(int32_t rank, const MemoryPlan& plan, size_t device_bytes) {
-    const size_t staging = plan.category_bytes(MemoryCategory::kCheckpoint);
-    const size_t rest = plan.total_bytes() - device_bytes - staging + kLibraryBytes;
-    if (rest > largest_bytes) largest_rank = rank;
-    largest_bytes = std::max(largest_bytes, rest);
-    smallest_bytes = std::min(smallest_bytes, rest);
-    bytes += rest;
-    staging_bytes += staging;
-    ++ranks;
-  }
-  // Returns "4 ranks of 12 MiB".
-  std::string describe() const {
-    const double largest = static_cast<double>(largest_bytes) / kMiB;
-    std::string text =
-        largest_bytes == smallest_bytes
-            ? absl::StrFormat("%d %s of %.0f MiB", ranks, ranks == 1 ? "rank" : "ranks", largest)
-            : absl::StrFormat("%d ranks, of which rank %d takes most, %.0f MiB", ranks,
-                              largest_rank, largest);
-    if (staging_bytes > 0)
-      absl::StrAppendFormat(&text, ", and %.0f MiB for a checkpoint in the background",
-                            static_cast<double>(staging_bytes) / kMiB);
-    if (local_bytes > 0)
-      absl::StrAppendFormat(&text, ", and %.0f MiB for local checkpoints",
-                            static_cast<double>(local_bytes) / kMiB);
-    return text;
-  }
-};
-
-// Returns the size of the part of a checkpoint that each node's ranks write.
-std::vector<size_t> saved_bytes_by_node(const TrainConfig& config, const Mesh& mesh) {
-  std::vector<size_t> own(static_cast<size_t>(mesh.nodes()));
-  for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
-    if (!writes_checkpoints(mesh, rank)) continue;
-    const ShardLayout shards = shard_layout(config, mesh, rank);
-    const auto optimizer = Optimizer::make(config.optimizer, shards);
-    const int64_t numbers =
-        shards.stored_floats() + scaling_elements(config.model) + optimizer->state_elements();
-    own[static_cast<size_t>(mesh.node_of(rank))] += static_cast<size_t>(numbers) * sizeof(float);
-  }
-  return own;
-}
-
-// Returns the bytes of the local checkpoints on each node: two saves at a time, each with the files
-// of the node's own writers and copies of the files of the previous node.
-std::vector<size_t> local_bytes_by_node(const TrainConfig& config, const Mesh& mesh) {
-  std::vector<size_t> all(static_cast<size_t>(mesh.nodes()));
-  if (!config.enable_emergency_checkpoint) return all;
-  const std::vector<size_t> own = saved_bytes_by_node(config, mesh);
-  constexpr size_t kSaves = 2;
-  for (size_t node = 0; node < all.size(); ++node) {
-    all[node] = kSaves * own[node];
-    if (all.size() > 1) all[node] += kSaves * own[(node + all.size() - 1) % all.size()];
-  }
-  return all;
-}
-
-// Returns the node that needs the most memory. Ranks differ because of uneven shares, the ends of a
-// pipeline, and writers.
-NodeMemory largest_node(const TrainConfig& config, const Mesh& mesh) {
-  RankEnv env;
-  env.local_world_size = mesh.ranks_per_node();
-  const int32_t threads = threads_per_rank(config, env);
-  // Ranks that differ only along the data axis have the same plan.
-  std::map<std::pair<MeshCoordinate, Staging>, MemoryPlan> plans;
-  const std::vector<size_t> local = local_bytes_by_node(config, mesh);
-  NodeMemory largest;
-  for (int32_t node = 0; node < mesh.nodes(); ++node) {
-    NodeMemory memory;
-    memory.local_bytes = local[static_cast<size_t>(node)];
-    for (int32_t rank = node * mesh.ranks_per_node(); mesh.node_of(rank) == node; ++rank) {
-      MeshCoordinate coordinate = mesh.coordinate(rank);
-      coordinate[static_cast<size_t>(MeshAxis::kData)] = 0;
-      const Staging staging = staging_of(config, rank);
-      const auto [plan, is_new] = plans.try_emplace({coordinate, staging});
-      if (is_new) plan->second = plan_training(config, threads, staging, rank).memory();
-      const bool on_device = config.hardware == Hardware::kGpu;
-      memory.add(rank, plan->second, on_device ? plan->second.device_bytes() : 0);
-    }
-    if (memory.total() > largest.total()) largest = memory;
-  }
-  return largest;
-}
-
 // Checks ulimit -v, which bounds each rank alone. The driver of a device maps far more than any
 // such limit.
 absl::Status check_address_space(const TrainConfig& config, const NodeMemory& needed) {

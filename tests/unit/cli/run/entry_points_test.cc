@@ -71,21 +71,28 @@ TEST(EntryPoints, ConvertersBecomeConvert) {
               ElementsAre("convert", "/run", "/hf", "--to", "hf"));
 }
 
+TEST(EntryPoints, CompilingAheadOfTimeIsPlanning) {
+  const std::string keys = " base.yml compile_topology=v5e-256";
+  for (const char* command :
+       {"run python3 MaxText/train_compile.py", "run python3 -m MaxText.train_compile",
+        "run MaxText/train_compile.py", "plan python3 /opt/maxtext/MaxText/train_compile.py"})
+    EXPECT_THAT(mapped(command + keys), split("plan python3 MaxText/train.py" + keys)) << command;
+  EXPECT_THAT(mapped("plan python3 MaxText/train.py" + keys),
+              split("plan python3 MaxText/train.py" + keys));
+}
+
 TEST(EntryPoints, WhatIsMissingNamesWhatThereIs) {
   EXPECT_THAT(error("run python3 -m convert_llama_ckpt --model-size 7b"),
               HasSubstr("give --base-model-path=FOLDER and --pax-model-path=FOLDER"));
   EXPECT_THAT(error("run python3 -m convert_llama_ckpt --base-model-path a --turbo 7"),
               HasSubstr("--turbo has no counterpart"));
-  EXPECT_THAT(error("run python3 MaxText/train_compile.py base.yml compile_topology=v5e-256"),
-              AllOf(HasSubstr("MaxText/train_compile.py: nothing is compiled here"),
-                    HasSubstr("muster config show")));
   for (const char* line :
        {"run python3 -m paxml.main --fdl_config=X --mode=eval", "run CONFIG=LLaMA7B --mode eval",
         "run python3 paxml/main.py --mode=decode_once"})
     EXPECT_THAT(error(line), HasSubstr("evaluated while training: eval_interval=1")) << line;
   for (const char* command : {"config show", "submit"}) {
     const std::string line = absl::StrCat(command, " python3 MaxText/");
-    EXPECT_THAT(error(line + "train_compile.py base.yml"), HasSubstr("nothing is compiled here"));
+    EXPECT_THAT(error(line + "train_compile.py base.yml"), HasSubstr("muster run with the same"));
     EXPECT_THAT(error(line + "decode.py base.yml prompt=a"), HasSubstr("muster run with the same"));
     EXPECT_THAT(mapped(line + "train.py base.yml"), split(line + "train.py base.yml"));
   }

@@ -1,0 +1,142 @@
+#include "cli/plan/plan_view.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+#include "cli/terminal/terminal.h"
+#include "common/with_commas.h"
+#include "trainer_core/base/train_mesh.h"
+#include "trainer_core/model/param_spec.h"
+
+namespace muster::cli {
+namespace {
+
+constexpr double kMiB = 1 << 20;
+
+std::string mib(const nlohmann::json& bytes) {
+  return absl::StrFormat("%.1f", bytes.get<double>() / kMiB);
+}
+
+std::string machines_line(const jobspec::PlannedMachines& machines) {
+  const jobspec::Topology& topology = machines.topology;
+  return absl::StrCat(
+      "machines: ", machines.nodes, machines.nodes == 1 ? " node of " : " nodes of ",
+      machines.devices_per_node, " × ", topology.device, " (", topology.name, ")",
+      topology.has_backend ? ""
+                           : "; the trainer has no backend for this device, so what other software "
+                             "reserves on it is not counted");
+}
+
+// Returns the memory of the rank that needs the most.
+uint64_t most_bytes(const nlohmann::json& forecast) {
+  uint64_t most = 0;
+  for (const auto& stage : forecast["stages"])
+    most = std::max(most, stage["device_bytes"].get<uint64_t>());
+  return most;
+}
+
+// Uses of the stages differ, for example because only the last one has logits.
+std::vector<std::string> names_of_uses(const nlohmann::json& stages) {
+  std::vector<std::string> names;
+  for (const auto& stage : stages) {
+    for (const auto& use : stage["uses"]) {
+      const auto& name = use["name"].get_ref<const std::string&>();
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    }
+  }
+  return names;
+}
+
+std::string bytes_of_use(const nlohmann::json& stage, const std::string& name) {
+  for (const auto& use : stage["uses"])
+    if (use["name"] == name) return mib(use["bytes"]);
+  return "-";
+}
+
+// More stages than this are summed up by those that need the most and the least.
+constexpr size_t kStagesShown = 8;
+
+std::string memory_table(const nlohmann::json& forecast) {
+  std::vector<nlohmann::json> stages = forecast["stages"].get<std::vector<nlohmann::json>>();
+  const auto bytes_of = [](const nlohmann::json& stage) {
+    return stage["device_bytes"].get<uint64_t>();
+  };
+  std::string text;
+  if (stages.size() > kStagesShown) {
+    const auto [least, most] = std::ranges::minmax(stages, {}, bytes_of);
+    text = absl::StrFormat("of %d pipeline stages, those that need the most and the least:\n",
+                           stages.size());
+    stages = {most, least};
+  }
+  const bool has_stages = forecast["stages"].size() > 1;
+  std::vector<std::vector<std::string>> rows(1, {"MiB PER DEVICE"});
+  for (const auto& stage : stages)
+    rows[0].push_back(has_stages ? absl::StrCat("STAGE ", stage["stage"].get<int>()) : "RANK 0");
+  const auto add_row = [&](const std::string& name, const auto& value) {
+    rows.push_back({name});
+    for (const auto& stage : stages) rows.back().push_back(value(stage));
+  };
+  for (const std::string& name : names_of_uses(stages))
+    add_row(name, [&](const auto& stage) { return bytes_of_use(stage, name); });
+  add_row("together", [](const auto& stage) { return mib(stage["device_bytes"]); });
+  add_row("of the device's", [&](const auto&) { return mib(forecast["memory_bytes"]); });
+  return text + format_table(std::move(rows));
+}
+
+}  // namespace
+
+std::string describe_plan(const jobspec::ResolvedJob& job, const jobspec::PlannedMachines& machines,
+                          const nlohmann::json& forecast) {
+  const trainer::TrainConfig& train = job.train;
+  const int64_t parameters = trainer::parameter_count(trainer::model_params(train.model));
+  const int64_t sequences = sequences_of_step(job);
+  std::string text = absl::StrCat(
+      train.model.name.empty() ? "default" : train.model.name, ": ", with_commas(parameters),
+      " parameters\n", machines_line(machines), "\nmesh: ", job.mesh.to_string(), " (",
+      job.mesh.ranks(), job.mesh.ranks() == 1 ? " rank" : " ranks", "), ", with_commas(sequences),
+      sequences == 1 ? " sequence" : " sequences", " of ", train.max_target_length,
+      " tokens in a step\n\n", memory_table(forecast), "\n");
+  absl::StrAppendFormat(&text, "host memory: at most %s MiB per node\ncheckpoint: %s MiB\n",
+                        mib(forecast["node_host_bytes"]), mib(forecast["checkpoint_bytes"]));
+  if (forecast["fits"].get<bool>()) {
+    const uint64_t most = most_bytes(forecast);
+    absl::StrAppendFormat(
+        &text, "it fits: %.1f MiB of a device's memory remain\n",
+        (forecast["memory_bytes"].get<double>() - static_cast<double>(most)) / kMiB);
+  }
+  return text;
+}
+
+int64_t sequences_of_step(const jobspec::ResolvedJob& job) {
+  const trainer::TrainConfig& train = job.train;
+  return int64_t{train.per_device_batch_size} * train.gradient_accumulation_steps *
+         job.mesh.group_size({.axes = trainer::kBatchAxes});
+}
+
+std::string describe_variations(const std::vector<std::string>& keys,
+                                const std::vector<VariedPlan>& plans) {
+  std::vector<std::vector<std::string>> rows(1, keys);
+  for (const char* name : {"MESH", "SEQUENCES", "MiB PER DEVICE", "OF ITS MEMORY", "RESULT"})
+    rows[0].emplace_back(name);
+  for (const VariedPlan& plan : plans) {
+    rows.push_back(plan.values);
+    if (!plan.problem.empty()) {
+      rows.back().insert(rows.back().end(), {"-", "-", "-", "-", plan.problem});
+      continue;
+    }
+    const double needed = static_cast<double>(most_bytes(plan.forecast));
+    const bool fits = plan.forecast["fits"].get<bool>();
+    rows.back().insert(
+        rows.back().end(),
+        {plan.mesh, with_commas(plan.sequences), absl::StrFormat("%.1f", needed / kMiB),
+         absl::StrFormat("%.0f%%", 100 * needed / plan.forecast["memory_bytes"].get<double>()),
+         fits ? "fits" : "does not fit"});
+  }
+  return format_table(std::move(rows));
+}
+
+}  // namespace muster::cli

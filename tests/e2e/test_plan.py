@@ -1,0 +1,97 @@
+"""muster plan: the memory of jobs on machines that this one need not have."""
+import json
+import pathlib
+import unittest
+
+from harness import MusterTest
+
+LLAMA = ["model_name=llama2-70b", "per_device_batch_size=4"]
+
+
+class Plan(MusterTest):
+    def plan(self, *words, check=0):
+        return self.muster("plan", self.base_yml(), *words, check=check)
+
+    def memory(self, *words, check=0):
+        return json.loads(self.plan(*words, "--json", check=check).stdout)
+
+    def test_maxtexts_line_is_planned(self):
+        line = ["MaxText/configs/base.yml", "compile_topology=v5e-256", "compile_topology_num_slices=2", "global_parameter_scale=16",
+                "per_device_batch_size=4"]
+        pasted = self.muster("run", "python3", "MaxText/train_compile.py", *line, check=0)
+        self.assertIn("machines: 2 nodes of 256 × TPU v5e (v5e)", pasted.stdout)
+        self.assertIn("mesh: data=2 fsdp=256 (512 ranks), 2,048 sequences of 2048 tokens in a step", pasted.stdout)
+        self.assertIn("it fits:", pasted.stdout)
+        self.assertEqual(self.muster("plan", "python3", "MaxText/train_compile.py", *line, check=0).stdout, pasted.stdout)
+
+    def test_a_job_that_does_not_fit_gets_the_error_of_a_run_and_values_that_do(self):
+        refused = self.plan(*LLAMA, "compile_topology=h100-64", check=2)
+        self.assertIn("together         157", refused.stdout)
+        self.assertIn("rank 0's plan on NVIDIA H100 80GB HBM3, and the memory beside it:", refused.stderr)
+        self.assertRegex(refused.stderr, r"out of memory: rank 0 needs \d+ MiB of the GPU's memory, 81009 MiB are free")
+        fits = self.plan(*LLAMA, "compile_topology=h100-64", "dcn_data_parallelism=1", "dcn_fsdp_parallelism=-1")
+        self.assertIn("mesh: fsdp=64 (64 ranks)", fits.stdout)
+        shown = self.memory(*LLAMA, "compile_topology=h100-64", check=2)
+        self.assertFalse(shown["memory"]["fits"])
+        self.assertGreater(shown["memory"]["stages"][0]["device_bytes"], shown["memory"]["memory_bytes"])
+
+    def test_a_large_fleet_takes_seconds(self):
+        shown = self.memory(*LLAMA, "compile_topology=h100-256", "compile_topology_num_slices=64", "dcn_data_parallelism=64", "dcn_fsdp_parallelism=-1")
+        self.assertEqual((shown["nodes"], shown["ranks_per_node"], shown["mesh"]), (2048, 8, "data=64 fsdp=256"))
+        self.assertEqual(shown["warnings"], [])
+        uses = {use["name"] for use in shown["memory"]["stages"][0]["uses"]}
+        self.assertLessEqual({"parameters", "gradients", "optimizer", "activations", "NCCL", "CUDA context"}, uses)
+
+    def test_stages_of_a_pipeline_are_listed(self):
+        shown = self.plan(*LLAMA, "compile_topology=h200-32", "dcn_data_parallelism=1", "dcn_pipeline_parallelism=4", "gradient_accumulation_steps=8")
+        self.assertRegex(shown.stdout, r"MiB PER DEVICE +STAGE 0 +STAGE 1 +STAGE 2 +STAGE 3\n")
+
+    def test_other_dialects(self):
+        pax = self.muster("plan", "CONFIG=GPT175B", "compile_topology=a100-768", check=0).stdout
+        self.assertIn("GPT175B: 174,604,259,328 parameters", pax)
+        fuji = self.muster("plan", "--module=text.gpt.c4_trainer", "--config=fuji-7B-v2", "compile_topology=p5-64", check=0).stdout
+        self.assertIn("machines: 8 nodes of 8 × NVIDIA H100 80GB HBM3 (p5)", fuji)
+
+    def test_values_are_compared_in_a_table(self):
+        words = [*LLAMA, "compile_topology=h200-64", "dcn_fsdp_parallelism=-1", "dcn_data_parallelism=1", "--vary", "per_device_batch_size=1,4,0.3",
+                 "--vary", "remat_policy=full,none"]
+        table = self.plan(*words).stdout.splitlines()
+        self.assertRegex(table[0], r"^per_device_batch_size +remat_policy +MESH +SEQUENCES +MiB PER DEVICE +OF ITS MEMORY")
+        self.assertRegex(table[1], r"^1 +full +fsdp=64 +64 +[\d.]+ +\d+% +fits$")
+        self.assertRegex(table[4], r"^4 +none +fsdp=64 +256 +[\d.]+ +\d+% +does not fit$")
+        self.assertIn("must be a whole number", table[5])
+        rows = self.memory(*words)
+        needed = [row["memory"]["stages"][0]["device_bytes"] for row in rows[:4]]
+        self.assertEqual([needed[0] < needed[1], needed[0] < needed[2], needed[2] < needed[3]], [True] * 3)
+        self.assertEqual(rows[3]["values"], {"per_device_batch_size": "4", "remat_policy": "none"})
+        self.assertIn("more than 256 combinations", self.plan("compile_topology=h100-8", "--vary", "steps=" + ",".join(map(str, range(300))), check=2).stderr)
+        self.assertIn("expected KEY=VALUE,VALUE,…", self.plan("compile_topology=h100-8", "--vary", "steps", check=2).stderr)
+
+    def test_ones_own_topology(self):
+        folder = self.dir / "own/topologies"
+        folder.mkdir(parents=True)
+        (folder.parent / "base.yml").write_text(pathlib.Path(self.base_yml()).read_text(encoding="utf-8"))
+        (folder / "lab.yml").write_text("device: NVIDIA RTX 6000 Ada\nmemory_mib: 48500\ndevices_per_node: 2\n")
+        own = self.muster("plan", folder.parent / "base.yml", "compile_topology=lab-4", check=0).stdout
+        self.assertIn("machines: 2 nodes of 2 × NVIDIA RTX 6000 Ada (lab)", own)
+        (folder / "lab.yml").write_text("device: NVIDIA RTX 6000 Ada\nmemory_mib: -1\n")
+        self.assertIn("lab.yml:2: memory_mib=-1: expected a number from 1 to",
+                      self.muster("plan", folder.parent / "base.yml", "compile_topology=lab-4", check=2).stderr)
+
+    def test_mistakes_are_named(self):
+        for words, message in ((["compile_topology=h10-64"], "no such topology in"), (["compile_topology=h10-64"], "h100"),
+                               (["compile_topology=h100-12"], "h100-8 or h100-16"), ([], "compile_topology is missing"),
+                               (["compile_topology=h100-8", "compile_topology_num_slices=0"], "must be from 1 to"),
+                               (["compile_topology=h100-8", "ici_tensor_parallelism=3"], "ici_tensor_parallelism"),
+                               (["compile_topology=h100-8", "model_name=llama2-7"], "did you mean llama2-7b")):
+            refused = self.plan(*words, check=2)
+            self.assertIn(message, refused.stderr, words)
+            self.assertEqual(refused.stdout, "")
+
+    def test_a_run_names_the_command_that_reads_the_key(self):
+        shown = self.muster("config", "show", self.base_yml(), "compile_topology=h100-8", check=0)
+        self.assertIn("muster plan reads it", shown.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,135 @@
+#include "trainer_core/forecast/memory_forecast.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/meshes.h"
+#include "tests/unit/trainer_core/train_helpers.h"
+#include "trainer_core/base/train_mesh.h"
+#include "trainer_core/rank/training_plan.h"
+#include "trainer_core/startup/device_room.h"
+#include "trainer_core/startup/node_memory.h"
+
+namespace muster::trainer {
+namespace {
+
+using testing::AllOf;
+using testing::Ge;
+using testing::HasSubstr;
+using testing::Lt;
+
+constexpr size_t kPlenty = size_t{80} << 30;
+
+TrainConfig config_on(const Degrees& degrees) {
+  TrainConfig config = tiny_config(mesh_with(degrees).ranks());
+  config.hardware = Hardware::kGpu;
+  config.mesh.ici = degrees;
+  config.per_device_batch_size = 24;
+  config.pipeline_microbatches = 2 * degrees[static_cast<size_t>(MeshAxis::kPipeline)];
+  config.model.num_layers = 4;
+  config.cuda_graphs = true;
+  return config;
+}
+
+size_t planned_bytes(const TrainConfig& config, int32_t rank) {
+  return plan_training(config, 1, staging_of(config, rank), rank).memory().device_bytes();
+}
+
+// The forecast has the ranks that need the most: shares that do not divide evenly are larger at
+// coordinate 0.
+TEST(MemoryForecast, NoRankNeedsMoreThanThatOfItsStage) {
+  int meshes = 0;
+  for (const int32_t ranks : {1, 2, 3, 4, 6, 8, 12}) {
+    for (const Degrees& degrees : factorisations(ranks)) {
+      const TrainConfig config = config_on(degrees);
+      if (!validate(config).ok()) continue;
+      ++meshes;
+      const Mesh mesh = mesh_of(config.mesh);
+      const std::vector<int32_t> largest = largest_rank_of_each_stage(config);
+      ASSERT_EQ(largest.size(), static_cast<size_t>(mesh.degree(MeshAxis::kPipeline)));
+      for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
+        const auto stage = mesh.coordinate(rank)[static_cast<size_t>(MeshAxis::kPipeline)];
+        EXPECT_LE(planned_bytes(config, rank),
+                  planned_bytes(config, largest[static_cast<size_t>(stage)]))
+            << mesh.to_string() << ", rank " << rank;
+      }
+    }
+  }
+  EXPECT_GT(meshes, 100);
+}
+
+TEST(MemoryForecast, IsWhatAStartOnTheDeviceChecks) {
+  for (const Degrees& degrees :
+       {Degrees{1, 1, 1, 1, 1, 1, 1}, Degrees{2, 1, 4, 1, 1, 1, 1}, Degrees{1, 2, 2, 1, 1, 1, 2}}) {
+    const TrainConfig config = config_on(degrees);
+    const MemoryForecast all = forecast_memory(config, {.name = "a GPU", .memory_bytes = kPlenty});
+    EXPECT_TRUE(all.fits) << all.problem;
+    size_t needed = 0;
+    for (const StageMemory& stage : all.stages) {
+      EXPECT_GE(stage.device_bytes, sum_of(stage.uses));
+      EXPECT_LT(stage.device_bytes - sum_of(stage.uses), 16 * kBufferAlignment);
+      needed = std::max(needed, stage.device_bytes);
+    }
+    EXPECT_TRUE(forecast_memory(config, {.name = "a GPU", .memory_bytes = needed}).fits);
+    const MemoryForecast one_less =
+        forecast_memory(config, {.name = "a GPU", .memory_bytes = needed - 1});
+    DeviceRoom room{.device = "a GPU",
+                    .free_bytes = needed - 1,
+                    .beside = backend_reserves(gpu_scratch_bytes(config)),
+                    .nccl = true,
+                    .has_nccl = true};
+    room.beside.push_back(kKernelCode);
+    const auto largest = std::ranges::max_element(all.stages, {}, &StageMemory::device_bytes);
+    EXPECT_FALSE(one_less.fits);
+    EXPECT_EQ(one_less.problem,
+              check_device_room(config, std::array{largest->rank}, room).status().message());
+    EXPECT_THAT(one_less.problem, HasSubstr("out of memory: rank "));
+    const MemoryForecast no_advice =
+        forecast_memory(config, {.name = "a GPU", .memory_bytes = needed - 1}, Advice::kNo);
+    EXPECT_FALSE(no_advice.fits);
+    EXPECT_EQ(no_advice.problem, "");
+  }
+}
+
+TEST(MemoryForecast, OnlyThePlanCountsWithoutABackend) {
+  const TrainConfig config = config_on({2, 1, 2, 1, 1, 1, 1});
+  const MemoryForecast forecast =
+      forecast_memory(config, {.name = "TPU", .memory_bytes = kPlenty, .has_backend = false});
+  EXPECT_EQ(forecast.stages[0].device_bytes, planned_bytes(config, 0));
+}
+
+// A checkpoint has every element once. Shares of an odd number of ranks are rounded up.
+TEST(MemoryForecast, ACheckpointHasThePartsOfAllRanks) {
+  for (const int32_t ranks : {1, 4, 6}) {
+    for (const Degrees& degrees : factorisations(ranks)) {
+      const TrainConfig config = config_on(degrees);
+      if (!validate(config).ok()) continue;
+      const Mesh mesh = mesh_of(config.mesh);
+      size_t parts = 0;
+      for (const size_t bytes : saved_bytes_by_node(config, mesh)) parts += bytes;
+      const size_t whole = checkpoint_bytes(config);
+      if (mesh.degree(MeshAxis::kFsdp) % 3 == 0) {
+        EXPECT_THAT(parts, AllOf(Ge(whole), Lt(whole + whole / 100))) << mesh.to_string();
+      } else {
+        EXPECT_EQ(whole, parts) << mesh.to_string();
+      }
+    }
+  }
+}
+
+TEST(MemoryForecast, JsonHasEveryStage) {
+  const TrainConfig config = config_on({1, 2, 1, 1, 1, 1, 1});
+  const nlohmann::json json =
+      to_json(forecast_memory(config, {.name = "a GPU", .memory_bytes = 1000}));
+  ASSERT_EQ(json["stages"].size(), 2U);
+  EXPECT_EQ(json["stages"][1]["stage"], 1);
+  EXPECT_EQ(json["memory_bytes"], 1000);
+  EXPECT_EQ(json["fits"], false);
+  EXPECT_THAT(json["problem"].get<std::string>(), HasSubstr("what would fit"));
+}
+
+}  // namespace
+}  // namespace muster::trainer
