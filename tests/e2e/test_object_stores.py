@@ -1,4 +1,6 @@
-"""Data, checkpoints and results in an object store: a real S3 server on loopback."""
+"""Data, checkpoints and results in an object store: a real S3 server, and an emulator of Google
+Cloud Storage, on loopback.
+"""
 import os
 import random
 import re
@@ -14,30 +16,36 @@ from harness import BIN, TINY, MusterTest, step_lines, wait_gone, wait_until
 STEPS = 24
 
 
-class ObjectStores(MusterTest):
+class StoreCase(MusterTest):
+    """A run with a bucket. Subclasses define SCHEME and Server."""
+
     def setUp(self):
         super().setUp()
         if shutil.which("rclone") is None:
             self.skipTest("rclone is not installed; deploy/install-deps.sh installs it")
         (self.dir / "store/bucket").mkdir(parents=True)
         (self.dir / "home").mkdir()
-        self.server = store_tools.Server(self.dir / "store")
+        self.server = self.Server(self.dir / "store")
         try:
             self.server.start()
         except kube_tools.Missing as missing:
             self.skipTest(str(missing))
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
         self.addCleanup(lambda: self.server.kill())
-        for name in [name for name in self.env if name.startswith(("AWS_", "RCLONE_"))]:
+        for name in [name for name in self.env if name.startswith(("AWS_", "RCLONE_", "GOOGLE_", "STORAGE_EMULATOR"))]:
             del self.env[name]
         self.env |= self.server.environment()
         self.env |= {"HOME": str(self.dir / "home"), "MUSTER_OBJECT_CACHE": str(self.dir / "cache")}
         self.env.pop("XDG_CACHE_HOME", None)
 
+    def url(self, path):
+        """Returns the address of a path in the bucket."""
+        return f"{self.SCHEME}://bucket/{path}"
+
     def words(self, name, *overrides, ranks=2):
         """Arguments of a small run; a later word for a key replaces an earlier one."""
         keys = dict(word.split("=", 1) for word in (
-            f"run_name={name}", "base_output_directory=s3://bucket/out", *TINY, f"steps={STEPS}", "hardware=cpu", "log_period=1",
+            f"run_name={name}", f"base_output_directory={self.url('out')}", *TINY, f"steps={STEPS}", "hardware=cpu", "log_period=1",
             "enable_tensorboard=false", *overrides))
         return ["run", self.base_yml(), *(f"{key}={value}" for key, value in keys.items()), "--ranks", str(ranks)]
 
@@ -47,7 +55,8 @@ class ObjectStores(MusterTest):
     def stored(self, name):
         """Returns {step: names} of the checkpoints in the store."""
         folder = self.dir / f"store/bucket/out/{name}/checkpoints"
-        return {int(path.name): sorted(file.name for file in path.iterdir()) for path in folder.glob("[0-9]*")}
+        steps = {int(path.name): sorted(file.name for file in path.iterdir()) for path in folder.glob("[0-9]*")}
+        return {step: names for step, names in steps.items() if names}  # the emulator leaves empty folders
 
     def complete(self, name):
         return sorted(step for step, names in self.stored(name).items() if "manifest.json" in names)
@@ -55,6 +64,10 @@ class ObjectStores(MusterTest):
     def new_machine(self):
         """Nothing of earlier runs is on the disk."""
         shutil.rmtree(self.dir / "cache", ignore_errors=True)
+
+
+class SharedCases:
+    """The tests of both stores."""
 
     # ------------------------------------------------------------------ checkpoints
 
@@ -73,12 +86,10 @@ class ObjectStores(MusterTest):
         self.assertEqual(wait_gone(self.mark, 30), [])
         newest = self.complete("killed")[-1]
         # A killed save leaves files without a manifest: no checkpoint.
-        torn = self.dir / "store/bucket/out/killed/checkpoints/999"
-        torn.mkdir()
-        (torn / "model-00000-00000-0123.safetensors").write_bytes(b"torn")
+        self.server.put("out/killed/checkpoints/999/model-00000-00000-0123.safetensors", b"torn")
         self.new_machine()
         again = self.train("killed", *slow)
-        self.assertIn(f"restored checkpoint s3://bucket/out/killed/checkpoints/{newest}: {newest} steps completed", again.stdout)
+        self.assertIn(f"restored checkpoint {self.url('out/killed/checkpoints/')}{newest}: {newest} steps completed", again.stdout)
         self.assertEqual(step_lines(again.stdout), whole[newest:])
         self.assertEqual(self.complete("killed")[-1], 60)
         self.assertNotIn(999, self.stored("killed"), "the rest of the torn save is removed")
@@ -94,7 +105,7 @@ class ObjectStores(MusterTest):
                 self.start_worker(coordinator, f"node-{generation}-{node}", slots=1)
 
         start_workers(0)
-        words = [self.base_yml(), "run_name=nodes", "base_output_directory=s3://bucket/out", *TINY, "hardware=cpu",
+        words = [self.base_yml(), "run_name=nodes", f"base_output_directory={self.url('out')}", *TINY, "hardware=cpu",
                  "dataset_type=synthetic", "dcn_fsdp_parallelism=2", "checkpoint_period=4", "learning_rate_schedule_steps=12",
                  "enable_tensorboard=false", "--nodes", "2", "--ranks-per-node", "1", "--follow"]
         self.muster("submit", *words, "steps=8", check=0)
@@ -102,7 +113,7 @@ class ObjectStores(MusterTest):
         for writer in range(2):
             self.assertEqual(len([name for name in names if name.startswith(f"model-{writer:05d}-")]), 1, names)
         others = ["run_name=loaded" if word == "run_name=nodes" else word for word in words]
-        loaded = self.muster("submit", *others, "load_parameters_path=s3://bucket/out/nodes/checkpoints/8", "steps=1", check=0).stdout
+        loaded = self.muster("submit", *others, f"load_parameters_path={self.url('out/nodes/checkpoints/8')}", "steps=1", check=0).stdout
         self.assertIn("parameters are from", loaded)
         for node in range(2):
             self.assertTrue(list((self.dir / f"cache-0-{node}").rglob("model-*.safetensors")), f"node {node} has a copy")
@@ -111,7 +122,7 @@ class ObjectStores(MusterTest):
         wait_until(lambda: all(process.poll() is not None for process in self.processes[1:]), 30, "the workers' end")
         start_workers(1)
         resumed = self.muster("submit", *words, "steps=12", check=0).stdout
-        self.assertIn("restored checkpoint s3://bucket/out/nodes/checkpoints/8", resumed)
+        self.assertIn(f"restored checkpoint {self.url('out/nodes/checkpoints/8')}", resumed)
         self.new_machine()
         whole = self.train("one", "steps=12", "ici_fsdp_parallelism=2", "checkpoint_period=100", "learning_rate_schedule_steps=12").stdout
         self.assertEqual([step for step, _ in step_lines(resumed)], [8, 9, 10, 11])
@@ -148,25 +159,23 @@ class ObjectStores(MusterTest):
         return "".join(" ".join(words.choice(("zebra", "quagga", "ring", "rank", "node")) for _ in range(12)) + "\n" for _ in range(4000))
 
     def tokenize(self, seed, check=0):
-        text = self.dir / "store/bucket/text"
-        text.mkdir(exist_ok=True)
-        (text / "part-1.txt").write_text(self.corpus(seed))
-        return self.muster("tokenize", "--text", "s3://bucket/text/", "--tokenizer", "s3://bucket/tok.model", "--out",
-                           "s3://bucket/tokens", check=check)
+        self.server.put("text/part-1.txt", self.corpus(seed).encode())
+        return self.muster("tokenize", "--text", self.url("text/"), "--tokenizer", self.url("tok.model"), "--out",
+                           self.url("tokens"), check=check)
 
     def test_text_tokens_and_training_data_are_in_the_store(self):
         (self.dir / "text.txt").write_text(self.corpus(0))
         self.muster("train-tokenizer", "--text", self.dir / "text.txt", "--vocab-size", "300", "--fewer-ok", "--out",
                     self.dir / "tok", check=0)
-        shutil.copy(self.dir / "tok.model", self.dir / "store/bucket/tok.model")
+        self.server.put("tok.model", (self.dir / "tok.model").read_bytes())
         told = self.tokenize(1)
-        self.assertIn("muster: fetching s3://bucket/text/", told.stderr)
+        self.assertIn(f"muster: fetching {self.url('text/')}", told.stderr)
         self.assertIn("uploading", told.stderr)
         self.assertTrue((self.dir / "store/bucket/tokens/index.json").exists())
-        line = ["dataset_type=shards", "dataset_path=s3://bucket/tokens", "tokenizer_path=s3://bucket/tok.model", "vocab_size=512",
+        line = ["dataset_type=shards", f"dataset_path={self.url('tokens')}", f"tokenizer_path={self.url('tok.model')}", "vocab_size=512",
                 "enable_checkpointing=false", "steps=6"]
         first = self.muster(*self.words("data", *line), check=0)
-        self.assertEqual((first.stdout + first.stderr).count("fetched s3://bucket/tokens"), 1, first.stdout + first.stderr)
+        self.assertEqual((first.stdout + first.stderr).count(f"fetched {self.url('tokens')}"), 1, first.stdout + first.stderr)
         local = self.muster(*self.words("local", *line, f"dataset_path={self.dir}/store/bucket/tokens"), check=0)
         self.assertEqual(step_lines(first.stdout), step_lines(local.stdout))
         second = self.muster(*self.words("data", *line), check=0)
@@ -175,24 +184,26 @@ class ObjectStores(MusterTest):
         time.sleep(1.1)  # the store's times have seconds
         self.tokenize(2)
         third = self.muster(*self.words("data", *line), check=0)
-        self.assertIn("fetched s3://bucket/tokens", third.stdout + third.stderr, "a changed object is fetched again")
+        self.assertIn(f"fetched {self.url('tokens')}", third.stdout + third.stderr, "a changed object is fetched again")
         self.assertNotEqual(step_lines(third.stdout), step_lines(first.stdout))
 
     def test_text_is_tokenized_at_first_use_with_a_tokenizer_in_the_store(self):
         (self.dir / "text.txt").write_text(self.corpus(0))
         self.muster("train-tokenizer", "--text", self.dir / "text.txt", "--vocab-size", "300", "--fewer-ok", "--out",
                     self.dir / "tok", check=0)
-        shutil.copy(self.dir / "tok.model", self.dir / "store/bucket/tok.model")
+        self.server.put("tok.model", (self.dir / "tok.model").read_bytes())
         ran = self.muster(*self.words("first", "dataset_type=tfds", f"dataset_path={self.dir}/text.txt",
-                                      "tokenizer_path=s3://bucket/tok.model", "vocab_size=512", "enable_checkpointing=false",
+                                      f"tokenizer_path={self.url('tok.model')}", "vocab_size=512", "enable_checkpointing=false",
                                       "steps=2"), check=0)
         self.assertRegex(ran.stderr, r"tokenised .*text\.txt.*: 4,000 documents")
-        self.assertIn("there is nothing at s3://bucket/none.model",
+        self.assertIn(f"there is nothing at {self.url('none.model')}",
                       self.muster(*self.words("none", "dataset_type=tfds", f"dataset_path={self.dir}/text.txt",
-                                              "tokenizer_path=s3://bucket/none.model", "vocab_size=512", "steps=2"),
+                                              f"tokenizer_path={self.url('none.model')}", "vocab_size=512", "steps=2"),
                                   check=2).stderr)
 
-    # ------------------------------------------------------------------ mistakes
+
+class S3(SharedCases, StoreCase):
+    SCHEME, Server = "s3", store_tools.S3Server
 
     def test_mistakes_end_before_ranks_start_and_name_the_way_out(self):
         self.env["AWS_SECRET_ACCESS_KEY"] = "wrong"
@@ -214,6 +225,41 @@ class ObjectStores(MusterTest):
         text = self.train("x", check=2).stderr
         self.assertIn("s3://bucket/out/x/checkpoints", text)
         self.assertIn("apt-get install rclone", text)
+
+
+class Gcs(SharedCases, StoreCase):
+    SCHEME, Server = "gs", store_tools.GcsServer
+
+    def with_account(self, account):
+        """Uses the server without STORAGE_EMULATOR_HOST, with the key of `account`."""
+        tokens = store_tools.TokenServer()
+        self.addCleanup(tokens.close)
+        key = self.dir / "key.json"
+        tokens.write_key(key, account)
+        del self.env["STORAGE_EMULATOR_HOST"]
+        self.env |= self.server.environment_with_tokens(key)
+        return tokens
+
+    def test_a_service_accounts_key_gets_tokens(self):
+        tokens = self.with_account(store_tools.TokenServer.ACCOUNT)
+        self.train("keyed", "steps=4", "checkpoint_period=4")
+        self.assertEqual(self.complete("keyed"), [4])
+        self.assertGreater(tokens.tokens, 0)
+
+    def test_wrong_credentials_end_before_ranks_start_and_name_the_way_out(self):
+        self.with_account("nobody@project.iam.gserviceaccount.com")
+        text = self.train("x", check=2).stderr
+        for part in ("gs://bucket/out/x/checkpoints", "refuses access", f"GOOGLE_APPLICATION_CREDENTIALS={self.dir}/key.json",
+                     "gcloud auth application-default login"):
+            self.assertIn(part, text)
+        self.assertNotIn("PRIVATE KEY", text, "no credential is shown")
+        self.env["GOOGLE_APPLICATION_CREDENTIALS"] = str(self.dir / "none.json")
+        self.assertIn(f"GOOGLE_APPLICATION_CREDENTIALS={self.dir}/none.json (missing)", self.train("x", check=2).stderr)
+
+    def test_missing_buckets_and_objects_are_named(self):
+        self.assertIn("there is no bucket gs://nowhere", self.train("x", "base_output_directory=gs://nowhere/out", check=2).stderr)
+        self.assertIn("there is nothing at gs://bucket/none",
+                      self.train("x", "dataset_type=shards", "dataset_path=gs://bucket/none", check=2).stderr)
 
 
 if __name__ == "__main__":
