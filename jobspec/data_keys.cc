@@ -13,8 +13,8 @@
 namespace muster::jobspec {
 namespace {
 
-// A named data set must not be ignored silently. Synthetic runs are often given MaxText's placeholder
-// dataset_path=local, which is no path.
+// A named data set must not be ignored silently. Synthetic runs are often given MaxText's
+// placeholder dataset_path=local, which is no path.
 absl::Status read_dataset_path(SettingsReader& reader, const std::string& dataset_type,
                                trainer::TrainConfig& train, std::vector<std::string>& warnings) {
   if (is_text(dataset_type)) return reader.status();

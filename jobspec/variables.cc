@@ -112,8 +112,9 @@ bool is_switched_off(std::string_view name, const std::string& value) {
 // Returns why the variable has no effect, and the key that has its meaning.
 std::string why_unread(const Variable& row) {
   if (row.instead.empty()) return std::string(absl::StripPrefix(av(row.meaning), "no effect: "));
-  return absl::StrCat("only ", absl::StrReplaceAll(av(row.read_by), {{"; ", " and "}}),
-                      " read it; here it is ", av(row.instead));
+  return absl::StrCat("it is for ",
+                      absl::StrReplaceAll(av(row.read_by), {{"; ", " and "}, {", ", " and "}}),
+                      "; here it is ", av(row.instead));
 }
 
 }  // namespace

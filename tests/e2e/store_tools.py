@@ -70,9 +70,9 @@ class S3Server(Server):
     def command(self):
         return [gateway(), "--port", f"127.0.0.1:{self.port}", "posix", self.folder]
 
-    def put(self, name, data):
-        """Stores an object of the bucket `bucket`."""
-        path = self.folder / "bucket" / name
+    def put(self, name, data, bucket="bucket"):
+        """Stores an object."""
+        path = self.folder / bucket / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
 
@@ -92,12 +92,10 @@ class GcsServer(Server):
         return [gcs_server(), "-scheme", "http", "-host", "127.0.0.1", "-port", str(self.port), "-external-url", url,
                 "-public-host", f"127.0.0.1:{self.port}", "-filesystem-root", self.folder, "-log-level", "error"]
 
-    def put(self, name, data):
-        """Stores an object of the bucket `bucket`. A file in the folder is none: it has no
-        metadata.
-        """
+    def put(self, name, data, bucket="bucket"):
+        """Stores an object. A file in the folder is none: it has no metadata."""
         query = urllib.parse.urlencode({"uploadType": "media", "name": name})
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/upload/storage/v1/b/bucket/o?{query}", data, method="POST")
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/upload/storage/v1/b/{bucket}/o?{query}", data, method="POST")
         with urllib.request.urlopen(request, timeout=20):
             pass
 

@@ -11,6 +11,7 @@ import unittest
 
 import kube_tools
 import store_tools
+import test_seeds
 from harness import BIN, TINY, MusterTest, step_lines, wait_gone, wait_until
 
 STEPS = 24
@@ -23,7 +24,8 @@ class StoreCase(MusterTest):
         super().setUp()
         if shutil.which("rclone") is None:
             self.skipTest("rclone is not installed; deploy/install-deps.sh installs it")
-        (self.dir / "store/bucket").mkdir(parents=True)
+        for bucket in ("bucket", "my-output-bucket", "my-dataset-bucket"):
+            (self.dir / "store" / bucket).mkdir(parents=True)
         (self.dir / "home").mkdir()
         self.server = self.Server(self.dir / "store")
         try:
@@ -56,7 +58,8 @@ class StoreCase(MusterTest):
         """Returns {step: names} of the checkpoints in the store."""
         folder = self.dir / f"store/bucket/out/{name}/checkpoints"
         steps = {int(path.name): sorted(file.name for file in path.iterdir()) for path in folder.glob("[0-9]*")}
-        return {step: names for step, names in steps.items() if names}  # the emulator leaves empty folders
+        # The emulator leaves empty folders.
+        return {step: names for step, names in steps.items() if names}
 
     def complete(self, name):
         return sorted(step for step, names in self.stored(name).items() if "manifest.json" in names)
@@ -66,12 +69,12 @@ class StoreCase(MusterTest):
         shutil.rmtree(self.dir / "cache", ignore_errors=True)
 
 
-class SharedCases:
-    """The tests of both stores."""
+class SharedCases(StoreCase):
+    """The checks for both stores."""
 
     # ------------------------------------------------------------------ checkpoints
 
-    def test_a_killed_run_resumes_on_another_machine_with_equal_losses(self):
+    def check_a_killed_run_resumes_on_another_machine_with_equal_losses(self):
         # Steps that take a while, so that a kill finds the run in the middle.
         slow = ["checkpoint_period=5", "max_num_checkpoints_to_keep=2", "ici_fsdp_parallelism=2", "max_target_length=512", "steps=60"]
         whole = step_lines(self.train("whole", *slow).stdout)
@@ -96,7 +99,7 @@ class SharedCases:
         left = [path for path in (self.dir / "cache").rglob("*") if path.suffix == ".safetensors"]
         self.assertEqual(left, [], "no staged or fetched file remains")
 
-    def test_nodes_that_share_no_folder_save_and_restore_together(self):
+    def check_nodes_that_share_no_folder_save_and_restore_together(self):
         coordinator = self.start_coordinator()
 
         def start_workers(generation):
@@ -129,7 +132,7 @@ class SharedCases:
         for (_, loss), (_, expected) in zip(step_lines(resumed), step_lines(whole)[8:]):
             self.assertAlmostEqual(float(loss), float(expected), places=3)
 
-    def test_a_store_that_is_away_costs_no_step(self):
+    def check_a_store_that_is_away_costs_no_step(self):
         run = self.start(BIN / "muster", *self.words("away", "dataset_type=synthetic", "steps=100000", "checkpoint_period=50",
                                                       "learning_rate_schedule_steps=1000", "log_period=50"))
         wait_until(lambda: self.complete("away") or run.poll() is not None, 60, "a checkpoint")
@@ -163,7 +166,7 @@ class SharedCases:
         return self.muster("tokenize", "--text", self.url("text/"), "--tokenizer", self.url("tok.model"), "--out",
                            self.url("tokens"), check=check)
 
-    def test_text_tokens_and_training_data_are_in_the_store(self):
+    def check_text_tokens_and_training_data_are_in_the_store(self):
         (self.dir / "text.txt").write_text(self.corpus(0))
         self.muster("train-tokenizer", "--text", self.dir / "text.txt", "--vocab-size", "300", "--fewer-ok", "--out",
                     self.dir / "tok", check=0)
@@ -187,11 +190,19 @@ class SharedCases:
         self.assertIn(f"fetched {self.url('tokens')}", third.stdout + third.stderr, "a changed object is fetched again")
         self.assertNotEqual(step_lines(third.stdout), step_lines(first.stdout))
 
-    def test_text_is_tokenized_at_first_use_with_a_tokenizer_in_the_store(self):
+    def check_text_is_tokenized_at_first_use_with_a_tokenizer_in_the_store(self):
         (self.dir / "text.txt").write_text(self.corpus(0))
         self.muster("train-tokenizer", "--text", self.dir / "text.txt", "--vocab-size", "300", "--fewer-ok", "--out",
                     self.dir / "tok", check=0)
         self.server.put("tok.model", (self.dir / "tok.model").read_bytes())
+        self.server.put("text/part-1.txt", self.corpus(0).encode())
+        missing = self.muster(*self.words("none", f"dataset_path={self.url('text')}", "steps=2"), check=2).stderr
+        self.assertIn(f"tokenizer_path is empty: the text of {self.url('text')} is tokenised before the training", missing)
+        self.assertNotIn("fetching", missing, "the text is not fetched in vain")
+        stored = self.muster(*self.words("stored", f"dataset_path={self.url('text')}", f"tokenizer_path={self.url('tok.model')}", "vocab_size=512",
+                                         "enable_checkpointing=false", "steps=2"), check=0)
+        self.assertRegex(stored.stderr, "tokenised .*: 4,000 documents")
+        self.assertEqual(len(step_lines(stored.stdout)), 2)
         ran = self.muster(*self.words("first", "dataset_type=tfds", f"dataset_path={self.dir}/text.txt",
                                       f"tokenizer_path={self.url('tok.model')}", "vocab_size=512", "enable_checkpointing=false",
                                       "steps=2"), check=0)
@@ -202,8 +213,23 @@ class SharedCases:
                                   check=2).stderr)
 
 
-class S3(SharedCases, StoreCase):
+class S3(SharedCases):
     SCHEME, Server = "s3", store_tools.S3Server
+
+    def test_a_killed_run_resumes_on_another_machine_with_equal_losses(self):
+        self.check_a_killed_run_resumes_on_another_machine_with_equal_losses()
+
+    def test_nodes_that_share_no_folder_save_and_restore_together(self):
+        self.check_nodes_that_share_no_folder_save_and_restore_together()
+
+    def test_a_store_that_is_away_costs_no_step(self):
+        self.check_a_store_that_is_away_costs_no_step()
+
+    def test_text_tokens_and_training_data_are_in_the_store(self):
+        self.check_text_tokens_and_training_data_are_in_the_store()
+
+    def test_text_is_tokenized_at_first_use_with_a_tokenizer_in_the_store(self):
+        self.check_text_is_tokenized_at_first_use_with_a_tokenizer_in_the_store()
 
     def test_mistakes_end_before_ranks_start_and_name_the_way_out(self):
         self.env["AWS_SECRET_ACCESS_KEY"] = "wrong"
@@ -227,8 +253,23 @@ class S3(SharedCases, StoreCase):
         self.assertIn("apt-get install rclone", text)
 
 
-class Gcs(SharedCases, StoreCase):
+class Gcs(SharedCases):
     SCHEME, Server = "gs", store_tools.GcsServer
+
+    def test_a_killed_run_resumes_on_another_machine_with_equal_losses(self):
+        self.check_a_killed_run_resumes_on_another_machine_with_equal_losses()
+
+    def test_nodes_that_share_no_folder_save_and_restore_together(self):
+        self.check_nodes_that_share_no_folder_save_and_restore_together()
+
+    def test_a_store_that_is_away_costs_no_step(self):
+        self.check_a_store_that_is_away_costs_no_step()
+
+    def test_text_tokens_and_training_data_are_in_the_store(self):
+        self.check_text_tokens_and_training_data_are_in_the_store()
+
+    def test_text_is_tokenized_at_first_use_with_a_tokenizer_in_the_store(self):
+        self.check_text_is_tokenized_at_first_use_with_a_tokenizer_in_the_store()
 
     def with_account(self, account):
         """Uses the server without STORAGE_EMULATOR_HOST, with the key of `account`."""
@@ -255,6 +296,21 @@ class Gcs(SharedCases, StoreCase):
         self.assertNotIn("PRIVATE KEY", text, "no credential is shown")
         self.env["GOOGLE_APPLICATION_CREDENTIALS"] = str(self.dir / "none.json")
         self.assertIn(f"GOOGLE_APPLICATION_CREDENTIALS={self.dir}/none.json (missing)", self.train("x", check=2).stderr)
+
+    def test_the_line_of_a_compiled_step_trains_on_buckets(self):
+        """MaxText's line with gs:// for both paths and no dataset_type, with a tiny model."""
+        (self.dir / "text.txt").write_text(self.corpus(0))
+        self.muster("train-tokenizer", "--text", self.dir / "text.txt", "--vocab-size", "300", "--fewer-ok", "--out",
+                    self.dir / "tok", check=0)
+        self.server.put("c4/en/3.0.1/part-1.txt", self.corpus(1).encode(), bucket="my-dataset-bucket")
+        line = [*test_seeds.words(test_seeds.AOT_LOAD), *TINY, "global_parameter_scale=1", "per_device_batch_size=2", "vocab_size=320", "steps=4",
+                f"tokenizer_path={self.dir}/tok.model", "hardware=cpu"]
+        printed = self.muster("run", *line, check=0).stdout
+        self.assertEqual([step for step, _ in step_lines(printed)], [0, 1, 2, 3])
+        self.assertIn("saved checkpoint gs://my-output-bucket/example_load_compile/checkpoints/4", printed)
+        self.assertTrue((self.dir / "store/my-output-bucket/example_load_compile/checkpoints/4/manifest.json").exists())
+        again = self.muster("run", *line, "steps=6", check=0).stdout
+        self.assertIn("restored checkpoint gs://my-output-bucket/example_load_compile/checkpoints/4", again)
 
     def test_missing_buckets_and_objects_are_named(self):
         self.assertIn("there is no bucket gs://nowhere", self.train("x", "base_output_directory=gs://nowhere/out", check=2).stderr)

@@ -64,14 +64,14 @@ TEST_F(VariablesTest, ThoseWithoutEffectAreOneWarningEach) {
                                 {"XLA_FLAGS", "--xla_x"}, {"PATH", "/bin"}};
   EXPECT_THAT(exported_without_effect(exported, Dialect::kMaxText),
               ElementsAre(HasSubstr("NVTE_FUSED_ATTN=1 has no effect: there is no Transformer"),
-                          HasSubstr("PREC=float32 has no effect: only Pax's lines and slurm/*.sub "
-                                    "read it; here it is dtype"),
+                          HasSubstr("PREC=float32 has no effect: it is for Pax's lines and "
+                                    "slurm/*.sub; here it is dtype"),
                           HasSubstr("ENABLE_TE=1 has no effect: there is no Transformer Engine"),
                           HasSubstr("CONTAINER=image has no effect: "),
                           HasSubstr("XLA_FLAGS=--xla_x has no effect: there is no XLA here")));
   EXPECT_THAT(exported_without_effect(exported, Dialect::kPax),
               ElementsAre(HasSubstr("NVTE_FUSED_ATTN"), HasSubstr("XLA_FLAGS")));
-  // What is off without them stays off.
+  // Switches that are off cause none.
   EXPECT_THAT(exported_without_effect({{"ENABLE_FP8", "0"}, {"USE_LORA", "False"}, {"PREC", ""}},
                                       Dialect::kMaxText),
               IsEmpty());
@@ -137,12 +137,12 @@ TEST_F(VariablesTest, NoneIsIgnoredInSilence) {
 }
 
 TEST_F(VariablesTest, OnALineOfAnotherDialectTheErrorNamesTheKey) {
-  EXPECT_THAT(error_of(load({"ENABLE_FP8=1"})), HasSubstr("ENABLE_FP8=1: only Pax's lines and "
-                                                          "slurm/*.sub read it; here it is "
-                                                          "quantization=fp8"));
+  EXPECT_THAT(error_of(load({"ENABLE_FP8=1"})),
+              HasSubstr("ENABLE_FP8=1: it is for Pax's lines and slurm/*.sub; here "
+                        "it is quantization=fp8"));
   EXPECT_THAT(error_of(load({"ENABLE_TE=1"})), HasSubstr("there is no Transformer Engine"));
   EXPECT_THAT(error_of(translate({"CONFIG=GPT126M", "DTYPE=fp8"}, {})),
-              HasSubstr("DTYPE=fp8: only slurm/launch.sh"));
+              HasSubstr("DTYPE=fp8: it is for slurm/launch.sh; here"));
 }
 
 TEST_F(VariablesTest, TheTableHasEveryVariableOnce) {
