@@ -24,7 +24,7 @@ class StoreCase(MusterTest):
         super().setUp()
         if shutil.which("rclone") is None:
             self.skipTest("rclone is not installed; deploy/install-deps.sh installs it")
-        for bucket in ("bucket", "my-output-bucket", "my-dataset-bucket"):
+        for bucket in ("bucket", "my-output-bucket", "my-dataset-bucket", "axlearn-public"):
             (self.dir / "store" / bucket).mkdir(parents=True)
         (self.dir / "home").mkdir()
         self.server = self.Server(self.dir / "store")
@@ -311,6 +311,18 @@ class Gcs(SharedCases):
         self.assertTrue((self.dir / "store/my-output-bucket/example_load_compile/checkpoints/4/manifest.json").exists())
         again = self.muster("run", *line, "steps=6", check=0).stdout
         self.assertIn("restored checkpoint gs://my-output-bucket/example_load_compile/checkpoints/4", again)
+
+    def test_axlearns_line_trains_on_its_bucket(self):
+        """The line with --data_dir=gs://axlearn-public/tensorflow_datasets, with a tiny model."""
+        (self.dir / "text.txt").write_text(self.corpus(0))
+        self.muster("train-tokenizer", "--text", self.dir / "text.txt", "--vocab-size", "300", "--fewer-ok", "--out",
+                    self.dir / "tok", check=0)
+        self.server.put("tensorflow_datasets/c4/en/3.0.1/part-1.txt", self.corpus(1).encode(), bucket="axlearn-public")
+        line = test_seeds.words(test_seeds.FUJI_LINE, CONFIG="fuji-test", TRAINER_DIR="trainer")
+        printed = self.muster("run", *line, "hardware=cpu", "steps=3", "override_model_config=true", "vocab_size=320", "global_batch_size=2",
+                              f"tokenizer_path={self.dir}/tok.model", check=0)
+        self.assertEqual([step for step, _ in step_lines(printed.stdout)], [0, 1, 2])
+        self.assertIn("fetching gs://axlearn-public/tensorflow_datasets/c4/en/3.0.1", printed.stderr)
 
     def test_missing_buckets_and_objects_are_named(self):
         self.assertIn("there is no bucket gs://nowhere", self.train("x", "base_output_directory=gs://nowhere/out", check=2).stderr)

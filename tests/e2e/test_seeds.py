@@ -187,7 +187,7 @@ BLOCKS = {
     ],
     "AXLearn": [
         ("ded1bf36ead6", "docker run -ti --gpus=all", CONTAINER),
-        ("6713355d70b3", FUJI_LINE, ["test_axlearn_fuji", "test_axlearn_line_trains", "test_what_is_not_built_is_refused"]),
+        ("6713355d70b3", FUJI_LINE, ["test_axlearn_fuji", "test_axlearn_line_trains", "test_object_stores.test_axlearns_line_trains_on_its_bucket"]),
         ("537e23cdfc99", f'XLA_FLAGS="{XLA_FLAGS["axlearn"]}"', ["test_flash_attention_and_xla_flags_are_one_warning_each", "test_axlearn_line_trains"]),
     ],
     "the Llama 2 70B recipe": [
