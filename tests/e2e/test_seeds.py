@@ -383,8 +383,9 @@ class Seeds(MusterTest):
         # Without variables: the workspace is the folder of the submission.
         bare = self.show(*self.wrapper("example_slurm.sub", {}, 1))
         self.assert_resolves(bare, ranks=8, output=self.dir / "local_train/job-7", dtype="bfloat16", global_batch_size=16, steps=15)
-        line = self.wrapper("example_slurm.sub", {"BASE_WORKSPACE_DIR": "{dir}", "BASE_TFDS_DATA_DIR": "/pile", "BASE_VOCAB_PATH": "/vocab",
-                                                  "LOG_DIR_LOCAL": "logs", "OUTPUT_DIR": "out", "PREC": "bfloat16"}, 1)
+        given = variables_of(MAXTEXT_VARIABLES, CONTAINER="image", PATH_TO_THE_PILE="/pile", PATH_TO_SENTENCEPIECE_MODEL="/vocab", LOG_DIR_LOCAL="logs",
+                             OUTPUT_DIR_LOCAL="out")
+        line = self.wrapper("example_slurm.sub", {**given, "PREC": "bfloat16"}, 1)
         self.assert_resolves(self.show(*line), ranks=8, output=self.dir / "logs/job-7", dtype="bfloat16", per_device_batch_size=2.0, global_batch_size=16,
                              ici_fsdp_parallelism=8, steps=15, enable_checkpointing=False, remat_policy="minimal_with_context")
 
@@ -467,8 +468,10 @@ class Seeds(MusterTest):
         self.assertIn("not built yet: the accuracy on Lambada", self.script("run_lambada_singlenode.sh", *line[2:], check=3).stderr)
 
     def test_pax_llama_script(self):
-        boolq = {**PILE, "BASE_CHECKPOINT_RESTORE_PATH": "/pretrained", "CONFIG": "LLaMA7B", "EVAL_ONLY": "0", "USE_LORA": "0", "ENABLE_TE": "1", "ENABLE_FP8": "0",
-                 "PERCORE_BATCH_SIZE": "2"}
+        line = variables_of(LLAMA_SBATCH, CONTAINER="image", PATH_TO_BOOLQ="/pile", PATH_TO_LLAMA_TOKENIZER="/vocab", OUTPUT_DIR_LOCAL="out", EVAL_ONLY="0",
+                            USE_LORA="0", PATH_TO_PRETRAINED_CHECKPOINT="/pretrained", DIR_TO_STORE_NEW_CHECKPOINTS_AND_LOGS="logs", LLaMA_CONFIG="LLaMA7B",
+                            ENABLE_TE="1", NUM_NODES="2")
+        boolq = {**line, "PREC": "bfloat16", "PERCORE_BATCH_SIZE": "2"}
         for config, parameters in (("LLaMA7B", 6_738_415_616), ("LLaMA13B", 13_015_864_320), ("LLaMA70B", 68_976_648_192)):
             shown = self.show(*self.wrapper("example_slurm_llama.sub", {**boolq, "CONFIG": config}, 2))
             self.assert_resolves(shown, ranks=8, nodes=2, dtype="bfloat16", global_batch_size=32, max_target_length=4096, output=self.dir / "logs",
@@ -484,10 +487,13 @@ class Seeds(MusterTest):
         for config, nodes, batch, fp8 in (("GPT126M", 8, 4, "0"), ("GPT5B", 32, 8, "1"), ("GPT175B", 32, 6, "1"), ("GLaM126M64E", 8, 8, "0"),
                                           ("GLaM64B64E", 64, 4, "0"), ("Synthetic126M", 8, 4, "0"), ("Synthetic5B", 32, 8, "0"),
                                           ("Synthetic175B", 32, 6, "1")):
-            variables = {**PILE, "CONFIG": config, "ENABLE_TE": "1", "ENABLE_FP8": fp8}
-            del variables["PERCORE_BATCH_SIZE"]
             if config.startswith("Synthetic"):
-                del variables["BASE_VOCAB_PATH"], variables["BASE_TFDS_DATA_DIR"]
+                variables = variables_of(SYNTHETIC_SBATCH.replace("Synthetic<126M, 5B, 175B>", config), OUTPUT_DIR="out", ENABLE_TE="1", ENABLE_FP8=fp8,
+                                         LOG_DIR="logs", NODES=str(nodes), TIME_LIMIT="1:00")
+            else:
+                variables = variables_of(BASE_CONFIG_SBATCH, CONTAINER="image", CONFIG_NAME=config, PATH_TO_THE_PILE="/pile",
+                                         PATH_TO_SENTENCEPIECE_MODEL="/vocab", LOG_DIR_LOCAL="logs", OUTPUT_DIR_LOCAL="out", PRECISION="bfloat16",
+                                         GPUS_PER_NODE="8", ENABLE_TE="1", ENABLE_FP8=fp8, NUM_NODES=str(nodes))
             with self.subTest(config=config):
                 shown = self.show(*self.wrapper("launch_base_script.sub", variables, nodes))
                 self.assert_resolves(shown, ranks=8, nodes=nodes, dtype="bfloat16", output=self.dir / "logs", quantization="fp8" if fp8 == "1" else "",
@@ -495,12 +501,11 @@ class Seeds(MusterTest):
                                      dataset_type="synthetic" if config.startswith("Synthetic") else shown["settings"]["dataset_type"]["value"])
 
     def test_converters(self):
-        self.muster("run", "python3", "-m", "convert_llama_ckpt", "--base-model-path", META, "--pax-model-path", self.dir / "pax", "--model-size", "7b", check=0)
-        grouped = ["--num-gqa-groups=8", "--pax-split-qkv", "--te-qkv-layout=kv_packed"]
-        for name, more in (("te", []), ("grouped", grouped)):
-            self.muster("run", "python", "converter/main.py", f"--input-path={self.dir}/pax", f"--output-path={self.dir}/{name}", "--fw=pax",
-                        "--direction=fw2te", "--num-of-layer=2", "--num-of-head=4", "--head-dim=8", "--mlp-intermediate-dim=64", "--skip-bias",
-                        "--weight-only", "--use-gated-activations", *more, check=0)
+        given = {"meta checkpoint path": str(META), "path to save checkpoint to": str(self.dir / "pax"), "7b, 13b, or 70b": "7b"}
+        self.muster("run", *words(CONVERT_LLAMA, **given), check=0)
+        for name, more in (("te", []), ("grouped", words(CONVERT_TE_70B))):
+            line = CONVERT_TE.replace("/your_path_to_src_ckpt", f"{self.dir}/pax").replace("/your_path_to_output_ckpt", f"{self.dir}/{name}")
+            self.muster("run", *words(line, NUM_LAYERS="2", NUM_HEADS="4", DIMS_PER_HEAD="8", MLP_DIM="64"), *more, check=0)
             self.assertTrue((self.dir / name / "checkpoints/0").is_dir())
 
     def test_pax_pile_script(self):
@@ -550,7 +555,8 @@ class Seeds(MusterTest):
         for gpus, fsdp, data in ((64, 8, 1), (128, 16, 1), (256, 32, 1), (512, 16, 4), (1024, 16, 8), (2048, 16, 16)):
             for dtype, quantization in (("bf16", ""), ("fp8", "fp8")):
                 with self.subTest(gpus=gpus, dtype=dtype):
-                    shown = self.show(*self.wrapper("launch.sh", {"STAGE_PATH": "{dir}", "DTYPE": dtype}, gpus // 8))
+                    given = variables_of(RECIPE, SBATCH_ACCOUNT="a", SBATCH_PARTITION="p", NUM_NODES=str(gpus // 8), STAGE_PATH="{dir}", **{"fp8/bf16": dtype})
+                    shown = self.show(*self.wrapper("launch.sh", {"STAGE_PATH": "{dir}", **given}, gpus // 8))
                     self.assert_resolves(shown, ranks=8, nodes=gpus // 8, dtype="bfloat16", quantization=quantization, ici_fsdp_parallelism=8,
                                          dcn_fsdp_parallelism=fsdp, dcn_data_parallelism=data, per_device_batch_size=2.0, global_batch_size=2 * gpus,
                                          max_target_length=4096, steps=50)
