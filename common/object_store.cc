@@ -223,8 +223,8 @@ std::vector<std::string> store_environment(const ObjectUrl& url) {
     set("TYPE", "google cloud storage");
     set("BUCKET_POLICY_ONLY", "true");  // buckets with uniform access refuse lists of rights
     if (const auto emulator = variable("STORAGE_EMULATOR_HOST")) {
-      set("ENDPOINT",
-          absl::StrCat(is_remote(*emulator) ? "" : "http://", *emulator, "/storage/v1/"));
+      set("ENDPOINT", absl::StrCat(is_remote(*emulator) ? "" : "http://",
+                                   absl::StripSuffix(*emulator, "/"), "/storage/v1/"));
       set("ANONYMOUS", "true");
     }
     return environment;

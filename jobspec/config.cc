@@ -12,6 +12,7 @@
 #include "jobspec/model_file.h"
 #include "jobspec/restrictions.h"
 #include "jobspec/settings_reader.h"
+#include "jobspec/variables.h"
 
 namespace muster::jobspec {
 namespace {
@@ -89,6 +90,7 @@ absl::Status apply_overrides(const ConfigSource& source, Settings& settings) {
   for (const std::string& text : source.overrides) {
     const auto split = split_override(text);
     if (!split.ok()) return split.status();
+    if (auto status = check_no_variable(split->first, split->second); !status.ok()) return status;
     if (auto status = check_not_in_environment(split->first, settings); !status.ok()) return status;
     absl::Status status =
         set_from_text(settings, split->first, split->second, kCommandLine, Layer::kCommandLine);
@@ -119,6 +121,19 @@ void take_planned_machines(Config& config) {
   reader.read("compile_topology_num_slices", config.planned_slices);
   for (const char* key : {"compile_topology", "compile_topology_num_slices"})
     config.settings.erase(key);
+}
+
+// A data set without dataset_type is read as c4, MaxText's default. Without a data set, jobs train
+// on synthetic data.
+void choose_dataset_type(Settings& settings) {
+  const Setting* path = find_setting(settings, "dataset_path");
+  const auto type = settings.find("dataset_type");
+  if (path == nullptr || path->value == "" || !is_of_user(*path)) return;
+  if (type == settings.end() || type->second.layer != Layer::kBaseFile ||
+      type->second.value != "synthetic")
+    return;
+  type->second = {
+      .value = "c4", .origin = "MaxText's default for a dataset_path", .layer = Layer::kModelFile};
 }
 
 }  // namespace
@@ -163,6 +178,7 @@ absl::StatusOr<Config> load_config(const ConfigSource& source) {
   if (auto status = apply_overrides(source, config.settings); !status.ok()) return status;
   config.defaults = config.base;
   if (auto status = apply_model(source.shipped_base, config); !status.ok()) return status;
+  choose_dataset_type(config.settings);
   for (std::string& warning : accept_spellings(config.settings))
     config.warnings.push_back(std::move(warning));
   if (auto status = check_names(config.settings); !status.ok()) return status;

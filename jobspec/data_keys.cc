@@ -13,7 +13,7 @@
 namespace muster::jobspec {
 namespace {
 
-// A named data set must not be ignored silently. But synthetic runs are often given MaxText's
+// A named data set must not be ignored silently. Synthetic runs are often given MaxText's
 // placeholder dataset_path=local, which is no path.
 absl::Status read_dataset_path(SettingsReader& reader, const std::string& dataset_type,
                                trainer::TrainConfig& train, std::vector<std::string>& warnings) {
@@ -23,9 +23,6 @@ absl::Status read_dataset_path(SettingsReader& reader, const std::string& datase
   if (train.dataset_type == trainer::DatasetType::kShards) {
     train.dataset_path = path;
   } else if (!path.empty() && reader.is_set_by_user("dataset_path")) {
-    reader.require(reader.is_set_explicitly("dataset_type"), "dataset_path",
-                   "set dataset_type=shards to train on token shards, dataset_type=tfds or "
-                   "dataset_type=hf on text, or dataset_type=synthetic");
     warnings.push_back(
         absl::StrCat("dataset_path=", show(path), " has no effect: dataset_type is synthetic"));
   }

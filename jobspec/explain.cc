@@ -38,14 +38,20 @@ ExplainedKey explain_key(const Key& key, const Setting& setting, const Settings&
                    .origin = setting.origin,
                    .stated = {},
                    .stated_origin = {}};
+  const bool is_other_name = !setting.written.is_null();
+  if (is_other_name) {
+    row.stated = setting.written;
+    row.stated_origin = std::exchange(row.origin, "derived");
+  }
   const auto resolved = train.find(row.key);
-  if (resolved != train.end() && !means_the_same(setting.value, *resolved) && !is_unused) {
+  if (resolved != train.end() && !means_the_same(setting.value, *resolved) && !is_unused &&
+      !is_other_name) {
     row.stated = std::exchange(row.value, *resolved);
     row.stated_origin = std::exchange(row.origin, "derived");
   }
   const Setting* usual = find_setting(defaults, key.name);
-  const bool is_requested = setting.layer != Layer::kBaseFile && setting.layer != Layer::kModelFile;
-  row.is_changed = is_requested && (usual == nullptr || usual->value != setting.value);
+  row.is_changed =
+      is_of_user(setting) && (usual == nullptr || is_other_name || usual->value != setting.value);
   return row;
 }
 
@@ -64,6 +70,8 @@ void state_batch_by_rank(const ResolvedJob& job, nlohmann::json& train) {
 std::vector<ExplainedKey> explain(const Config& config, const ResolvedJob& job) {
   nlohmann::json train = trainer::to_json(job.train);
   state_batch_by_rank(job, train);
+  // The trainer reads the tokens of a text.
+  if (job.texts.train) train.erase("dataset_type");
   std::vector<ExplainedKey> rows;
   for (const Key& key : all_keys()) {
     const Setting* setting = find_setting(config.settings, key.name);

@@ -13,6 +13,7 @@
 #include "common/nearest.h"
 #include "jobspec/keys.h"
 #include "jobspec/value.h"
+#include "jobspec/variables.h"
 
 namespace muster::jobspec {
 namespace {
@@ -117,7 +118,10 @@ absl::Status unknown_variable(const std::string& name) {
 
 absl::Status Scanner::variable(const std::string& name, const std::string& value) {
   const Flag* flag = find_flag(pax_variables(), name);
-  if (flag == nullptr) return unknown_variable(name);
+  if (flag == nullptr) {
+    const absl::Status unread = check_no_variable(name, value);
+    return unread.ok() ? unknown_variable(name) : unread;
+  }
   variables_.push_back({flag, name, value});
   return absl::OkStatus();
 }

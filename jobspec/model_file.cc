@@ -188,17 +188,12 @@ absl::Status conflict(const ModelRequest& request, const std::string& key, const
       ", which has ", show(models), "; add override_model_config=true to change the named model"));
 }
 
-// True for a key that was requested before the model's file is applied.
-bool is_request(const Setting& setting) {
-  return setting.layer != Layer::kBaseFile && setting.layer != Layer::kModelFile;
-}
-
 // Keys that the model's file does not set are free, as in MaxText.
 absl::Status check_requests(const ModelRequest& request, const Settings& model,
                             const Settings& settings) {
   if (request.override_model_config) return absl::OkStatus();
   for (const auto& [key, setting] : settings) {
-    if (!is_request(setting) || setting.layer == Layer::kFlag) continue;
+    if (!is_of_user(setting) || setting.layer == Layer::kFlag) continue;
     if (key == kScaleKey && setting.value != 1) return conflict(request, key, setting, 1);
     const Setting* fixed = is_architecture(key) ? find_setting(model, key) : nullptr;
     if (fixed == nullptr || fixed->value == setting.value) continue;
@@ -227,7 +222,7 @@ void set_fp8(const ModelRequest& request, Settings& model) {
 // Replaces the model's own value by one that a flag has changed, or by the quotient of two.
 absl::Status follow(const std::string& key, const std::string& sources, Settings& settings) {
   const Setting* own = find_setting(settings, key);
-  if (own != nullptr && is_request(*own)) return absl::OkStatus();
+  if (own != nullptr && is_of_user(*own)) return absl::OkStatus();
   const std::vector<std::string> names = absl::StrSplit(sources, " / ");
   std::vector<const Setting*> found;
   for (const std::string& name : names) {
@@ -285,7 +280,7 @@ absl::StatusOr<std::vector<std::string>> apply_model_file(const ModelRequest& re
   if (preset->fp8) set_fp8(request, model->settings);
   for (auto& [key, setting] : model->settings) {
     const auto found = settings.find(key);
-    if (found == settings.end() || !is_request(found->second)) {
+    if (found == settings.end() || !is_of_user(found->second)) {
       settings.insert_or_assign(key, std::move(setting));
     }
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
@@ -39,10 +40,11 @@ constexpr std::array<std::string_view, 8> kAttentions = {
 std::vector<std::string> accept_spellings(Settings& settings) {
   const auto hardware = settings.find("hardware");
   if (hardware == settings.end()) return {};
-  if (hardware->second.value == "gpu_multiprocess") hardware->second.value = "gpu";
-  if (hardware->second.value != "tpu") return {};
-  hardware->second.value = "auto";
-  return {absl::StrCat("hardware=tpu", shown_origin(hardware->second),
+  Setting& setting = hardware->second;
+  if (setting.value == "gpu_multiprocess") setting.written = std::exchange(setting.value, "gpu");
+  if (setting.value != "tpu") return {};
+  setting.written = std::exchange(setting.value, "auto");
+  return {absl::StrCat("hardware=tpu", shown_origin(setting),
                        ": there are no TPUs here; as with hardware=auto, ranks use the GPUs of "
                        "their node, or the CPU if it has none")};
 }

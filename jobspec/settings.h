@@ -26,7 +26,14 @@ struct Setting {
   nlohmann::json value;
   std::string origin;  // "configs/base.yml:12", "command line", "environment M_STEPS"
   Layer layer = Layer::kBaseFile;
+  // The value as the user wrote it, if `value` is another name of it; else null.
+  nlohmann::json written = {};
 };
+
+// Returns whether a user has set the value, neither the root base.yml nor a model's file.
+inline bool is_of_user(const Setting& setting) {
+  return setting.layer != Layer::kBaseFile && setting.layer != Layer::kModelFile;
+}
 
 // The origin of settings by key=value words.
 inline constexpr char kCommandLine[] = "command line";

@@ -44,5 +44,6 @@ start() {
     options+=(--ranks-per-node "$gpus")
     start_job "$@"
   fi
+  forget_variables
   exec "$muster" run --ranks "$gpus" "${words[@]}" "$@"
 }

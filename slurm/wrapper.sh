@@ -111,12 +111,20 @@ find_muster() {
   command -v muster || refuse "there is no muster beside $here and none in PATH; MUSTER_BIN_DIR says where it is"
 }
 
+# Unsets the variables that a script has turned into words: `muster` names exported variables that
+# its line does not read.
+forget_variables() {
+  unset CONFIG MODEL RUN_NAME PREC DTYPE ENABLE_FP8 PERCORE_BATCH_SIZE LOG_DIR_LOCAL BASE_WORKSPACE_DIR OUTPUT_DIR BASE_TFDS_DATA_DIR BASE_VOCAB_PATH \
+    BASE_CHECKPOINT_RESTORE_PATH BASE_CHECKPOINT_DIR GPUS_PER_NODE CONTAINER STAGE_PATH GSW_VERSION JOB_TOTAL_GPUS
+}
+
 # start_job "$@": executes the job. Words after the script's name on sbatch's command line come
 # last, so that they override earlier ones: options of `muster slurm run`, and keys of the config.
 #
 # Several nodes need listeners that other machines can reach, hence --insecure; everybody who can
 # reach them can run jobs as you (docs/trust.md).
 start_job() {
+  forget_variables
   exec "$muster" slurm run --insecure "${options[@]}" "${words[@]}" "$@"
 }
 

@@ -124,16 +124,25 @@ absl::StatusOr<std::string> working_directory_of(const JobArguments& arguments) 
   return here;
 }
 
-// Returns a warning per variable for the ranks that has no effect here.
-std::vector<std::string> without_effect(const std::vector<std::string>& environment) {
-  std::vector<std::string> warnings;
+// Returns a warning per variable for the ranks that has no effect on a line of `dialect`.
+std::vector<std::string> without_effect(const std::vector<std::string>& environment,
+                                        jobspec::Dialect dialect) {
+  jobspec::Environment given;
   for (const std::string& text : environment) {
-    const std::string name = text.substr(0, text.find('='));
-    const std::string_view why = jobspec::why_without_effect(name);
-    if (why.empty()) continue;
-    warnings.push_back(absl::StrCat(name, " has no effect: ", av(why)));
+    const size_t equals = text.find('=');
+    // NAME alone is the user's own variable, which is looked at with the others.
+    if (equals != std::string::npos)
+      given.emplace_back(text.substr(0, equals), text.substr(equals + 1));
   }
-  return warnings;
+  return jobspec::exported_without_effect(given, dialect);
+}
+
+// Adds the user's NCCL_… variables for ranks that do not inherit them.
+void pass_nccl_variables(std::map<std::string, std::string>& variables) {
+  for (const auto& [name, value] : own_environment()) {
+    if (absl::StartsWith(name, "NCCL_") && jobspec::is_utf8(value))
+      variables.try_emplace(name, value);
+  }
 }
 
 absl::StatusOr<jobspec::Config> load_with(jobspec::ConfigSource source, jobspec::Dialect dialect,
@@ -324,7 +333,9 @@ absl::StatusOr<jobspec::Config> load_config(const JobArguments& arguments) {
     return absl::StartsWith(word, "--") || !jobspec::why_word_without_effect(word).empty();
   });
   if (has_flags || jobspec::dialect_of(words) != jobspec::Dialect::kMaxText)
-    return load_translated(words, without_effect(arguments.environment), arguments.is_for_plan);
+    return load_translated(words,
+                           without_effect(arguments.environment, jobspec::dialect_of(words)),
+                           arguments.is_for_plan);
   if (arguments.config_path.find('=') != std::string::npos) {
     return absl::InvalidArgumentError(
         absl::StrCat("missing config before ", arguments.config_path,
@@ -335,7 +346,8 @@ absl::StatusOr<jobspec::Config> load_config(const JobArguments& arguments) {
                     .overrides = arguments.overrides,
                     .environment = {},
                     .is_for_plan = arguments.is_for_plan},
-                   jobspec::Dialect::kMaxText, without_effect(arguments.environment));
+                   jobspec::Dialect::kMaxText,
+                   without_effect(arguments.environment, jobspec::Dialect::kMaxText));
 }
 
 absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,
@@ -359,6 +371,7 @@ absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,
   auto environment = job_environment(arguments);
   if (!environment.ok()) return environment.status();
   options.environment = *std::move(environment);
+  if (!arguments.own_workers) pass_nccl_variables(options.environment);
   describe_this_machine(config, !arguments.node_gpus, options);
   return jobspec::resolve_job(config, options);
 }

@@ -8,6 +8,7 @@
 #include "cli/jobs/job_arguments.h"
 #include "cli/terminal/terminal.h"
 #include "common/absl_view.h"
+#include "common/number_text.h"
 #include "common/with_commas.h"
 #include "jobspec/explain.h"
 #include "jobspec/variables.h"
@@ -62,6 +63,13 @@ std::string name_of(const trainer::ModelConfig& model) {
   return model.name.empty() ? "default" : model.name;
 }
 
+// Returns "fsdp=8 (8 ranks)", or "1 rank".
+std::string mesh_text(const Mesh& mesh) {
+  const std::string text = mesh.to_string();
+  if (mesh.ranks() == 1) return text;
+  return absl::StrCat(text, " (", counted(static_cast<uint64_t>(mesh.ranks()), "rank"), ")");
+}
+
 // The table of environment variables, one per line.
 int show_variables(bool json) {
   if (json) {
@@ -112,8 +120,7 @@ int show(const ShowOptions& options) {
   }
   return print_result(
       absl::StrCat(as_yaml(rows), rows.empty() ? "" : "\n", "# model: ", name_of(job->train.model),
-                   ", ", with_commas(parameters), " parameters\n# mesh: ", job->mesh.to_string(),
-                   " (", job->mesh.ranks(), job->mesh.ranks() == 1 ? " rank)" : " ranks)",
+                   ", ", with_commas(parameters), " parameters\n# mesh: ", mesh_text(job->mesh),
                    "\n# output: ", job->spec.output_directory(), "\n"));
 }
 

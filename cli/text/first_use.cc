@@ -94,7 +94,8 @@ absl::StatusOr<std::string> run_text_program(const std::vector<std::string>& wor
 
 // Returns the local copy of a text in an object store: of a data folder of TFDS only the data set.
 // Token shards stay in the store, and their address is returned: the ranks fetch them.
-absl::StatusOr<std::string> text_of_store(const std::string& url, const TextData& data) {
+absl::StatusOr<std::string> text_of_store(const std::string& url, const TextData& data,
+                                          const trainer::TrainConfig& train) {
   const ObjectStore store;
   std::string folder = url;
   absl::StatusOr<std::vector<std::string>> names = std::vector<std::string>();
@@ -116,17 +117,33 @@ absl::StatusOr<std::string> text_of_store(const std::string& url, const TextData
         absl::StrCat("there is no data set ", data.dataset, " at ", url,
                      names->empty() ? "" : absl::StrCat("; it has ", absl::StrJoin(*names, ", "))));
   }
+  // Without a tokenizer the transfer, which may take hours, would be in vain.
+  if (train.tokenizer_path.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokenizer_path is empty: the text of ", folder,
+                     " is tokenised before the training; set tokenizer_path=FILE"));
+  }
   std::cerr << "muster: fetching " << folder << std::endl;
   return fetch_to_cache(store, folder);
+}
+
+// Returns whether the file or folder exists; a pattern may match one.
+bool is_path_here(const std::string& path) {
+  return access(path.c_str(), F_OK) == 0 || path.find_first_of("*?[") != std::string::npos;
 }
 
 // Returns the folder of token shards of one text.
 absl::StatusOr<std::string> tokens_of(const std::string& path, const TextData& data,
                                       const trainer::TrainConfig& train, FirstUse mode) {
   if (is_object_url(path)) {
-    auto local = text_of_store(path, data);
+    auto local = text_of_store(path, data, train);
     if (!local.ok() || is_object_url(*local)) return local;
     return tokens_of(*local, data, train, mode);
+  }
+  if (!is_path_here(path)) {
+    return absl::NotFoundError(
+        absl::StrCat("no such file or folder: ", path,
+                     "; give the data's folder, or dataset_type=synthetic to train without data"));
   }
   // Token shards need no preparation (trainer_core/data/token_index.h).
   if (access(absl::StrCat(path, "/index.json").c_str(), F_OK) == 0) return path;
@@ -199,10 +216,8 @@ absl::Status tokenize_eval_text(jobspec::ResolvedJob& job, FirstUse mode) {
 }
 
 bool is_here(const TextData& data) {
-  return std::all_of(data.sources.begin(), data.sources.end(), [](const auto& share) {
-    return access(share.folder.c_str(), F_OK) == 0 ||
-           share.folder.find_first_of("*?[") != std::string::npos;
-  });
+  return std::all_of(data.sources.begin(), data.sources.end(),
+                     [](const auto& share) { return is_path_here(share.folder); });
 }
 
 // The paths stay; the ranks find token shards there, or name the folder that has none.

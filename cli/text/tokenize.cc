@@ -19,6 +19,7 @@
 #include "cli/text/text_progress.h"
 #include "cli/text/text_stop.h"
 #include "common/escape.h"
+#include "common/number_text.h"
 
 namespace muster::cli {
 namespace {
@@ -174,10 +175,6 @@ std::string summary_json(const TokenizeArguments& arguments, const TokenizeRepor
   return summary.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-std::string counted(uint64_t count, const std::string& what) {
-  return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
-}
-
 // Returns "skipped: 3 documents\n  a.jsonl:7 (byte 812) is not JSON: …\n"; "" if there are none.
 std::string list_of(const std::string& label, uint64_t count, const std::string& why,
                     const std::vector<std::string>& examples,
@@ -203,12 +200,12 @@ std::string inputs_text(const TokenizeReport& report) {
   for (size_t i = 0; i < count; ++i) {
     const trainer::InputReport& input = report.inputs[i];
     const trainer::DocumentCounts& counts = input.read.counts;
-    absl::StrAppend(&text, "  ", escape_controls(input.path, Layout::kOneLine), ": ",
-                    counted(input.read.documents, "document"), ", ",
-                    counted(input.read.tokens, "token"), ", ", input.read.file_bytes, " bytes read",
-                    beside(counts.repaired, "repaired"), beside(counts.nuls, "with NUL"),
-                    beside(counts.skipped, "skipped"), beside(counts.cut, "cut"),
-                    beside(counts.empty, "empty"), "\n");
+    absl::StrAppend(
+        &text, "  ", escape_controls(input.path, Layout::kOneLine), ": ",
+        counted(input.read.documents, "document"), ", ", counted(input.read.tokens, "token"), ", ",
+        counted(input.read.file_bytes, "byte"), " read", beside(counts.repaired, "repaired"),
+        beside(counts.nuls, "with NUL"), beside(counts.skipped, "skipped"),
+        beside(counts.cut, "cut"), beside(counts.empty, "empty"), "\n");
   }
   if (count < report.inputs.size()) {
     absl::StrAppend(&text, "  … and ", counted(report.inputs.size() - count, "input"),
@@ -247,9 +244,10 @@ std::string summary_text(const TokenizeArguments& arguments, const TokenizeRepor
   const trainer::TokenIndex& index = report.index;
   const Rates rates = rates_of(report, seconds);
   std::string text = absl::StrFormat(
-      "%s: %d documents, %d tokens in %s, %.2f bytes/token; %sB/s, %s tokens/s\n"
+      "%s: %s, %s in %s, %.2f bytes/token; %sB/s, %s tokens/s\n"
       "unigram entropy: %.3f nats per token (the loss of a model of the frequencies alone)\n",
-      arguments.out, index.documents, index.tokens, counted(index.shards.size(), "shard"),
+      arguments.out, counted(index.documents, "document"), counted(index.tokens, "token"),
+      counted(index.shards.size(), "shard"),
       static_cast<double>(index.bytes) / static_cast<double>(index.tokens),
       format_count(rates.text_bytes_per_second), format_count(rates.tokens_per_second),
       index.unigram_entropy_nats);

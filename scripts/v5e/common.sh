@@ -27,5 +27,6 @@ train() {
   without_effect PLATFORM "no network is set up here"
   without_effect LIBTPU_INIT_ARGS "there are no TPUs here"
   if [ -n "${SLURM_JOB_ID:-}" ]; then start_job "${given[@]}"; fi
+  forget_variables
   exec "$muster" run "${words[@]}" "${given[@]}"
 }

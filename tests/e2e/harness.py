@@ -29,8 +29,8 @@ BIN = pathlib.Path(os.environ["MUSTER_BIN_DIR"])
 SOURCE = pathlib.Path(os.environ["MUSTER_SOURCE_DIR"])
 MARK = "MUSTER_TEST_MARK"
 STEP_LINE = re.compile(
-    r"^completed step: (\d+), seconds: (\d+\.\d{3}), TFLOP/s/device: (\d+\.\d{3}), "
-    r"Tokens/s/device: (\d+\.\d{3}), total_weights: (\d+), loss: (\d+\.\d{3})$", re.M)
+    r"^completed step: (\d+), seconds: (\d+\.\d{3,}), TFLOP/s/device: (\d+\.\d{3,}), "
+    r"Tokens/s/device: (\d+\.\d{3,}), total_weights: (\d+), loss: (\d+\.\d{3,})$", re.M)
 
 # A model that trains in milliseconds per step, as overrides of base.yml.
 TINY = ["override_model_config=true", "base_emb_dim=32", "base_num_decoder_layers=2", "base_num_query_heads=4",

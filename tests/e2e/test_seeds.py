@@ -1,15 +1,18 @@
 """Command blocks of the documents that users come with.
 
 The documents are those of MaxText, JAX-Toolbox's MaxText, Pax and AXLearn, and the Slurm recipe for
-Llama 2. BLOCKS lists every fenced block of each document, with the tests that hold it: what it
-resolves to (mesh, batch, precision, steps, paths), a real run scaled to a tiny model, or, in
+Llama 2. The constants are their command lines, word for word; the tests fill in what stands in <…>
+and $…. BLOCKS lists every fenced block of each document by its text, with the tests that hold it:
+its resolution (mesh, batch, precision, steps, paths), a real run scaled to a tiny model, or, in
 NOT_BUILT, the error with which this version refuses it. Blocks that install, download or start
 containers are not Muster's.
 """
+import hashlib
 import json
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import unittest
 
@@ -18,12 +21,78 @@ from harness import BIN, SOURCE, TINY, MusterTest, step_lines
 WRAPPERS = SOURCE / "slurm"
 EIGHT_GPUS = [f"gpu bus={16 * index} temperature=60" for index in range(1, 9)]
 SCRIPTS = "paxml/contrib/gpu/scripts_gpu"
-MAXTEXT = ["python3", "MaxText/train.py", "MaxText/configs/base.yml"]
-LLAMA2_7B = [*MAXTEXT, "model_name=llama2-7b", "per_device_batch_size=2", "max_target_length=4096", "scan_layers=true", "steps=15", "remat_policy=minimal",
-             "use_iota_embed=true", "logits_dot_in_fp32=false", "enable_checkpointing=false", "base_output_directory=local_train", "dataset_path=local",
-             "dataset_type=synthetic", "attention=dot_product", "hardware=gpu", "run_name=job"]
-FUJI = ["python3", "-m", "axlearn.common.launch_trainer_main", "--module=text.gpt.c4_trainer", "--config=fuji-3B-v3-flash-single-host",
-        "--trainer_dir=trainer", "--jax_backend=gpu"]
+QUICK = "python3 MaxText/train.py MaxText/configs/base.yml hardware=gpu run_name=$YOUR_JOB_NAME"
+LLAMA2_7B_LINE = ("python3 MaxText/train.py MaxText/configs/base.yml model_name=llama2-7b per_device_batch_size=2 max_target_length=4096 scan_layers=true "
+                  "steps=15 remat_policy=minimal use_iota_embed=true logits_dot_in_fp32=false enable_checkpointing=false base_output_directory=local_train "
+                  "dataset_path=local dataset_type=synthetic attention=dot_product hardware=gpu run_name=${YOUR_JOB_NAME}")
+MAXTEXT_SBATCH = "sbatch -N 1 -A <ACCOUNT> -p <PARTITION> -J <JOBNAME> scripts/example_slurm.sub"
+MAXTEXT_VARIABLES = ("CONTAINER=<CONTAINER> BASE_WORKSPACE_DIR=<PATH_TO_WORKSPACE> BASE_TFDS_DATA_DIR=<PATH_TO_THE_PILE> "
+                     "BASE_VOCAB_PATH=<PATH_TO_SENTENCEPIECE_MODEL> LOG_DIR_LOCAL=<LOG_DIR_LOCAL> OUTPUT_DIR=<OUTPUT_DIR_LOCAL> " + MAXTEXT_SBATCH)
+AOT_COMPILE = ("# Run the below on a single machine, e.g. a CPU python3 MaxText/train_compile.py MaxText/configs/base.yml compile_topology=v5e-256 "
+               "compile_topology_num_slices=2 global_parameter_scale=16 per_device_batch_size=4")
+AOT_SAVE = ('# Run the below on a single machine, e.g. a CPU export LIBTPU_INIT_ARGS="--xla_enable_async_all_gather=true" python3 MaxText/train_compile.py '
+            "MaxText/configs/base.yml compile_topology=v5e-256 compile_topology_num_slices=2 compiled_trainstep_file=my_compiled_train.pickle "
+            "global_parameter_scale=16 per_device_batch_size=4 steps=10000 learning_rate=1e-3")
+AOT_LOAD = ('# Run the below on each host of the target hardware, e.g. each host on 2 slices of v5e-256 '
+            'export LIBTPU_INIT_ARGS="--xla_enable_async_all_gather=true" python3 MaxText/train.py MaxText/configs/base.yml run_name=example_load_compile '
+            "compiled_trainstep_file=my_compiled_train.pickle global_parameter_scale=16 per_device_batch_size=4 steps=10000 learning_rate=1e-3 "
+            "base_output_directory=gs://my-output-bucket dataset_path=gs://my-dataset-bucket")
+PILE_SINGLE = f"bash {SCRIPTS}/run_pile_singlenode.sh <TFDS_DATA_DIR> <VOCAB_PATH> <PRECISION> <NUM_GPUS> <PERCORE_BATCH_SIZE> <LOGDIR>"
+PILE_SINGLE_FP8 = f"ENABLE_FP8=1 bash {SCRIPTS}/run_pile_singlenode.sh /opt/paxml/datasets /opt/paxml/vocab bfloat16 8 4 log_dir"
+LAMBADA = f"bash {SCRIPTS}/run_lambada_singlenode.sh <TFDS_DATA_DIR> <VOCAB_PATH> <PRECISION> <NUM_GPUS> <PERCORE_BATCH_SIZE> <LOGDIR>"
+DOWNLOAD_PILE = f"export TFDS_DATA_DIR=/opt/paxml/datasets/ python3 {SCRIPTS}/download_the_pile.py"
+PAX_VARIABLES = ("BASE_WORKSPACE_DIR=<PATH_TO_WORKSPACE> BASE_TFDS_DATA_DIR=<PATH_TO_THE_PILE> BASE_VOCAB_PATH=<PATH_TO_SENTENCEPIECE_MODEL> "
+                 "LOG_DIR_LOCAL=<LOG_DIR_LOCAL> OUTPUT_DIR=<OUTPUT_DIR_LOCAL>")
+SBATCH = "-A <ACCOUNT> -p <PARTITION> -J <JOBNAME>"
+PILE_SBATCH = (f"CONTAINER=<CONTAINER> {PAX_VARIABLES} PREC=bfloat16 GPUS_PER_NODE=8 PERCORE_BATCH_SIZE=4 ENABLE_FP8=<ENABLE_FP8> "
+               f"sbatch -N 8 {SBATCH} scripts/example_slurm_pile.sub")
+CONVERT_LLAMA = ("python3 -m convert_llama_ckpt --base-model-path <meta checkpoint path> --pax-model-path <path to save checkpoint to> "
+                 "--model-size <7b, 13b, or 70b>")
+CONVERT_TE = ("python converter/main.py --input-path=/your_path_to_src_ckpt --output-path=/your_path_to_output_ckpt --fw=pax --direction=fw2te "
+              "--num-of-layer=<NUM_LAYERS> --num-of-head=<NUM_HEADS> --head-dim=<DIMS_PER_HEAD> --mlp-intermediate-dim=<MLP_DIM> --skip-bias --weight-only "
+              "--use-gated-activations")
+CONVERT_TE_70B = "--num-gqa-groups=8 --pax-split-qkv --te-qkv-layout=kv_packed"
+LLAMA_SBATCH = ("CONTAINER=<CONTAINER> BASE_WORKSPACE_DIR=<PATH_TO_WORKSPACE> BASE_TFDS_DATA_DIR=<PATH_TO_BOOLQ> BASE_VOCAB_PATH=<PATH_TO_LLAMA_TOKENIZER> "
+                "OUTPUT_DIR=<OUTPUT_DIR_LOCAL> EVAL_ONLY=<EVAL_ONLY> USE_LORA=<USE_LORA> BASE_CHECKPOINT_RESTORE_PATH=<PATH_TO_PRETRAINED_CHECKPOINT> "
+                "LOG_DIR_LOCAL=<DIR_TO_STORE_NEW_CHECKPOINTS_AND_LOGS> CONFIG=<LLaMA_CONFIG> ENABLE_TE=<ENABLE_TE> "
+                f"sbatch -N <NUM_NODES> {SBATCH} scripts/example_slurm_llama.sub")
+LORA_SBATCH = ("CONTAINER=<CONTAINER> BASE_WORKSPACE_DIR=$PWD BASE_TFDS_DATA_DIR=<PATH_TO_BOOLQ> BASE_VOCAB_PATH=<PATH_TO_LLAMA_TOKENIZER> "
+               "OUTPUT_DIR=lora_stdout EVAL_ONLY=0 USE_LORA=1 BASE_CHECKPOINT_RESTORE_PATH=<PATH_TO_PRETRAINED_CHECKPOINT> LOG_DIR_LOCAL=7b_log_dir "
+               f"CONFIG=LLaMA7B ENABLE_TE=1 sbatch -N 2 {SBATCH} scripts/example_slurm_llama.sub")
+BASE_CONFIG_SBATCH = (f"CONTAINER=<CONTAINER> CONFIG=<CONFIG_NAME> {PAX_VARIABLES} PREC=<PRECISION> GPUS_PER_NODE=<GPUS_PER_NODE> ENABLE_TE=<ENABLE_TE> "
+                      f"ENABLE_FP8=<ENABLE_FP8> sbatch -N <NUM_NODES> {SBATCH} scripts/launch_base_script.sub")
+SYNTHETIC_SBATCH = ("BASE_WORKSPACE_DIR=<PATH_TO_WORKSPACE> CONFIG=Synthetic<126M, 5B, 175B> OUTPUT_DIR=<OUTPUT_DIR> PREC=bfloat16 ENABLE_TE=<ENABLE_TE> "
+                    f"ENABLE_FP8=<ENABLE_FP8> LOG_DIR_LOCAL=<LOG_DIR> sbatch -N <NODES> {SBATCH} -t <TIME_LIMIT> scripts/launch_base_script.sub")
+SYNTHETIC_5B_SBATCH = ("BASE_WORKSPACE_DIR=<PATH_TO_WORKSPACE> CONFIG=Synthetic5B OUTPUT_DIR=output_synthetic_5b PREC=bfloat16 ENABLE_TE=1 ENABLE_FP8=0 "
+                       f"LOG_DIR_LOCAL=log_dir_synthetic_5b sbatch -N 32 {SBATCH} scripts/launch_base_config.sub")
+FUJI_LINE = ("python3 -m axlearn.common.launch_trainer_main --module=text.gpt.c4_trainer --config=${CONFIG} --trainer_dir=${TRAINER_DIR} "
+             "--data_dir=gs://axlearn-public/tensorflow_datasets --jax_backend=gpu")
+RECIPE = "DTYPE=<fp8/bf16> sbatch -A ${SBATCH_ACCOUNT} -p ${SBATCH_PARTITION} -N ${NUM_NODES} $STAGE_PATH/launch.sh"
+
+
+def words(line, **values):
+    """Returns the words of a command line of a document, as a shell splits them. `values` are for
+    $NAME, ${NAME} and <NAME>. A comment and `export NAME=…` in front are left out.
+    """
+    if line.startswith("# "):
+        line = line[re.search("python3|export", line).start():]
+    line = re.sub(r'^export \w+=("[^"]*"|\S+) ', "", line)
+    filled = re.sub(r"\$\{(\w+)\}|\$(\w+)|<([^>]+)>", lambda found: shlex.quote(values[found[1] or found[2] or found[3]]), line)
+    return shlex.split(filled)
+
+
+def joined(block):
+    return " ".join(block.replace("\\\n", " ").split())
+
+
+def digest_of(block):
+    return hashlib.sha256(joined(block).encode()).hexdigest()[:12]
+
+
+JOB = {"YOUR_JOB_NAME": "job"}
+MAXTEXT = words(QUICK, **JOB)[:3]
+LLAMA2_7B = words(LLAMA2_7B_LINE, **JOB)
+FUJI = [word for word in words(FUJI_LINE, CONFIG="fuji-3B-v3-flash-single-host", TRAINER_DIR="trainer") if not word.startswith("--data_dir")]
 # The flags of JAX-Toolbox's MaxText, of Pax's BASE_XLA_FLAGS, and of AXLearn; as documented, on
 # several lines.
 XLA_FLAGS = {
@@ -73,81 +142,88 @@ CONTAINER = "starts a container"
 DOWNLOAD = "downloads a file"
 # The figures of a summary, by the document's own example.
 FORMULA = "tests/unit/trainer_core/report/run_figures_test.cc"
-# By document, each fenced block in its order: the beginning of its command, and the tests that hold
-# it: methods of Seeds, or of another file as FILE.METHOD. A string: why no test does.
+# By document, each fenced block in its order: the beginning of the SHA-256 of its text (blanks
+# joined, lines that end in a backslash continued), its text or the beginning of it, and the tests
+# that hold it: methods of Seeds, or of another file as FILE.METHOD. A string: why no test does.
 BLOCKS = {
     "JAX-Toolbox's MaxText": [
-        ("docker run -ti --gpus=all", CONTAINER),
-        ("python3 MaxText/train.py MaxText/configs/base.yml hardware=gpu", ["test_maxtext_quick_run", "test_maxtext_quick_run_trains"]),
-        ("python3 MaxText/train.py", ["test_maxtext_llama2_7b_is_fsdp_over_the_nodes_gpus", "test_maxtext_line_trains"]),
-        ("sbatch -N 1 -A", ["test_maxtext_script", "test_slurm_wrappers.test_maxtext", "test_slurm.test_every_array_task_finds_the_shared_scripts"]),
-        ("CONTAINER=", ["test_maxtext_script", "test_slurm.test_maxtext_with_two_ranks_per_node_and_names_that_need_quotes"]),
-        ("XLA_FLAGS=", ["test_flash_attention_and_xla_flags_are_one_warning_each", "test_maxtext_line_trains"]),
+        ("f79f85cc8ea3", "docker run -ti --gpus=all", CONTAINER),
+        ("b0a65c9acf6e", QUICK, ["test_maxtext_quick_run", "test_maxtext_quick_run_trains"]),
+        ("8252784edf33", LLAMA2_7B_LINE, ["test_maxtext_llama2_7b_is_fsdp_over_the_nodes_gpus", "test_maxtext_line_trains"]),
+        ("9430e80169f9", MAXTEXT_SBATCH, ["test_maxtext_script", "test_slurm_wrappers.test_maxtext", "test_slurm.test_every_array_task_finds_the_shared_scripts"]),
+        ("2122b4aaada0", MAXTEXT_VARIABLES, ["test_maxtext_script", "test_slurm.test_maxtext_with_two_ranks_per_node_and_names_that_need_quotes"]),
+        ("1d2c71300c0d", f'XLA_FLAGS="{XLA_FLAGS["maxtext"]}"', ["test_flash_attention_and_xla_flags_are_one_warning_each", "test_maxtext_line_trains"]),
     ],
     "MaxText": [
-        ("logName=", "a query of Cloud Logging"),
-        ("python3 MaxText/train_compile.py", ["test_what_is_not_built_is_refused"]),
-        ("export LIBTPU_INIT_ARGS", ["test_compilation_ahead_of_time"]),
-        ("export LIBTPU_INIT_ARGS", ["test_compilation_ahead_of_time", "test_what_is_not_built_is_refused"]),
+        ("2030dd2c80e5", "logName=", "a query of Cloud Logging"),
+        ("277d721a7649", AOT_COMPILE, ["test_compilation_ahead_of_time"]),
+        ("80dca05b3c34", AOT_SAVE, ["test_compilation_ahead_of_time"]),
+        ("4b8dbedecc7e", AOT_LOAD, ["test_the_line_of_a_compiled_step", "test_compilation_ahead_of_time", "test_object_stores.test_the_line_of_a_compiled_step_trains_on_buckets"]),
     ],
     "Pax": [
-        ("wget -P c4_sentencepiece", DOWNLOAD),
-        ("docker run -v", CONTAINER),
-        ("docker run -ti --gpus=all", CONTAINER),
-        ("export TFDS_DATA_DIR", ["test_downloads", "test_seed_scripts.test_cut_connections_resume_within_the_file"]),
-        ("cd $(python", "shows Pax's source code"),
-        ("bash paxml/contrib/gpu/scripts_gpu/run_pile_singlenode.sh", ["test_pax_pile_on_one_node", "test_pax_pile_on_one_node_trains"]),
-        ("ENABLE_FP8=1 bash", ["test_pax_pile_on_one_node", "test_pax_pile_on_one_node_trains"]),
-        ("bash paxml/contrib/gpu/scripts_gpu/run_lambada_singlenode.sh", ["test_evaluation_scripts"]),
-        ("CONTAINER=", ["test_pax_pile_script", "test_slurm.test_pax_trains_the_pile"]),
-        ("...", ["test_pax_main_with_fdl_flags", "test_pax_main_trains"]),
-        ("--fdl.<PARAM_NAME>", ["test_pax_main_with_fdl_flags", "test_pax_main_trains"]),
-        ("export ENABLE_TE=0", ["test_pax_variables_may_be_exported"]),
-        ("ENABLE_FP8=1 bash", ["test_pax_pile_on_one_node", "test_pax_pile_on_one_node_trains"]),
-        ("BASE_XLA_FLAGS=", ["test_pax_pile_on_several_nodes"]),
-        ("pip install", ["test_converters", "test_entry_points.test_converters_make_what_a_run_loads"]),
-        ("python  converter/main.py", ["test_converters", "test_entry_points.test_converters_make_what_a_run_loads"]),
-        ("--num-gqa-groups=8", ["test_converters"]),
-        ("CONTAINER=", ["test_pax_llama_script", "test_slurm.test_pax_llama"]),
-        ("CONTAINER=", ["test_pax_llama_script", "test_slurm.test_pax_llama"]),
-        ("CONTAINER=", ["test_pax_base_configs", "test_slurm.test_pax_base_configs"]),
-        ("--fdl.DCN_MESH_SHAPE", ["test_pax_synthetic_5b"]),
-        ("BASE_WORKSPACE_DIR=", ["test_pax_base_configs", "test_pax_line_trains_in_fp8"]),
-        ("BASE_WORKSPACE_DIR=", ["test_pax_synthetic_5b", "test_seed_scripts.test_launch_base_config_is_launch_base_script"]),
+        ("bb65f76289cb", "wget -P c4_sentencepiece", DOWNLOAD),
+        ("134a84adeaea", "docker run -v", CONTAINER),
+        ("fed286e84515", "docker run -ti --gpus=all", CONTAINER),
+        ("7bf2012606c7", DOWNLOAD_PILE, ["test_downloads", "test_seed_scripts.test_cut_connections_resume_within_the_file"]),
+        ("80e8dc199db3", "cd $(python", "shows Pax's source code"),
+        ("4ebfc965952c", PILE_SINGLE, ["test_pax_pile_on_one_node", "test_pax_pile_on_one_node_trains"]),
+        ("9c1c4c8cdd81", PILE_SINGLE_FP8, ["test_pax_pile_on_one_node", "test_pax_pile_on_one_node_trains"]),
+        ("994d076c5849", LAMBADA, ["test_evaluation_scripts"]),
+        ("f095da0ac4af", PILE_SBATCH, ["test_pax_pile_script", "test_slurm.test_pax_trains_the_pile"]),
+        ("094dc4237771", "... --fdl_config=paxml.contrib.gpu.scripts_gpu.configs.Pile126M ...", ["test_pax_main_with_fdl_flags", "test_pax_main_trains"]),
+        ("039a475d5193", "--fdl.<PARAM_NAME>=<NEW_VALUE>", ["test_pax_main_with_fdl_flags", "test_pax_main_trains"]),
+        ("7aee5aa2ae71", "export ENABLE_TE=0", ["test_pax_variables_may_be_exported"]),
+        ("9c1c4c8cdd81", PILE_SINGLE_FP8, ["test_pax_pile_on_one_node", "test_pax_pile_on_one_node_trains"]),
+        ("927dbc0c2730", f'BASE_XLA_FLAGS="{XLA_FLAGS["pax"]}" bash run_pile_multinode.sh ...', ["test_pax_pile_on_several_nodes"]),
+        ("d10f3f0b824f", CONVERT_LLAMA, ["test_converters", "test_entry_points.test_converters_make_what_a_run_loads"]),
+        ("16ac24cc3289", CONVERT_TE, ["test_converters", "test_entry_points.test_converters_make_what_a_run_loads"]),
+        ("ddedece53309", CONVERT_TE_70B, ["test_converters"]),
+        ("4f211cfeea63", LLAMA_SBATCH, ["test_pax_llama_script", "test_slurm.test_pax_llama"]),
+        ("0a6e72590296", LORA_SBATCH, ["test_pax_llama_script", "test_lora_is_refused"]),
+        ("fe14ca1bfdbc", BASE_CONFIG_SBATCH, ["test_pax_base_configs", "test_slurm.test_pax_base_configs"]),
+        ("501abdc0350c", "--fdl.DCN_MESH_SHAPE=[1,16,1]", ["test_pax_synthetic_5b"]),
+        ("5245eb390a25", SYNTHETIC_SBATCH, ["test_pax_base_configs", "test_pax_line_trains_in_fp8"]),
+        ("851e95926432", SYNTHETIC_5B_SBATCH, ["test_pax_synthetic_5b", "test_seed_scripts.test_launch_base_config_is_launch_base_script", "test_pax_line_trains_in_fp8"]),
     ],
     "AXLearn": [
-        ("docker run -ti --gpus=all", CONTAINER),
-        ("python3 -m axlearn.common.launch_trainer_main", ["test_axlearn_fuji", "test_axlearn_line_trains", "test_what_is_not_built_is_refused"]),
-        ("XLA_FLAGS=", ["test_flash_attention_and_xla_flags_are_one_warning_each", "test_axlearn_line_trains"]),
+        ("ded1bf36ead6", "docker run -ti --gpus=all", CONTAINER),
+        ("6713355d70b3", FUJI_LINE, ["test_axlearn_fuji", "test_axlearn_line_trains", "test_object_stores.test_axlearns_line_trains_on_its_bucket"]),
+        ("537e23cdfc99", f'XLA_FLAGS="{XLA_FLAGS["axlearn"]}"', ["test_flash_attention_and_xla_flags_are_one_warning_each", "test_axlearn_line_trains"]),
     ],
     "the Llama 2 70B recipe": [
-        ("grep 'completed step:'", ["test_maxtext_line_trains", "test_slurm.test_the_llama_recipe"]),
-        ("(sequence length) * (global batch size)", ["test_figures_of_the_recipe"]),
-        ("(total tokens)", ["test_figures_of_the_recipe"]),
-        ("MFU = (global batch size)", FORMULA),
-        ("peak FLOPS for H100", FORMULA),
-        ("export STAGE_PATH", ["test_slurm.test_the_llama_recipe"]),
-        ("DTYPE=<fp8/bf16> sbatch", ["test_recipe", "test_slurm.test_the_llama_recipe"]),
-        ("model flops = (sequence length)", FORMULA),
+        ("a3c3d4679cce", "grep 'completed step:'", ["test_maxtext_line_trains", "test_slurm.test_the_llama_recipe"]),
+        ("ed3e52bec4c6", "(sequence length) * (global batch size)", ["test_figures_of_the_recipe"]),
+        ("80b11883d115", "(total tokens)", ["test_figures_of_the_recipe"]),
+        ("fbff27db961c", "MFU = (global batch size)", FORMULA),
+        ("e4a95d2e01eb", "peak FLOPS for H100", FORMULA),
+        ("ca5bb21690a6", "export STAGE_PATH", ["test_slurm.test_the_llama_recipe"]),
+        ("9674dad397aa", RECIPE, ["test_recipe", "test_slurm.test_the_llama_recipe"]),
+        ("868effb337ab", "model flops = (sequence length)", FORMULA),
     ],
 }
+# Texts of BLOCKS that are a part of their block.
+PARTS = [text for blocks in BLOCKS.values() for _, text, holders in blocks if isinstance(holders, str)] + [
+    CONVERT_LLAMA, "grep 'completed step:'", "(sequence length) * (global batch size)", "(total tokens)", "export STAGE_PATH"]
 # The variables of the documents' sbatch lines, with values for <…>.
-PILE = {"BASE_WORKSPACE_DIR": "{dir}", "BASE_TFDS_DATA_DIR": "/pile", "BASE_VOCAB_PATH": "/vocab", "LOG_DIR_LOCAL": "logs", "OUTPUT_DIR": "out",
-        "PREC": "bfloat16", "GPUS_PER_NODE": "8", "PERCORE_BATCH_SIZE": "4", "ENABLE_FP8": "1"}
-SYNTHETIC = {"BASE_WORKSPACE_DIR": "{dir}", "CONFIG": "Synthetic5B", "OUTPUT_DIR": "output_synthetic_5b", "PREC": "bfloat16", "ENABLE_TE": "1", "ENABLE_FP8": "0",
-             "LOG_DIR_LOCAL": "log_dir_synthetic_5b"}
+SLURM = {"PATH_TO_WORKSPACE": "{dir}", "ACCOUNT": "account", "PARTITION": "partition", "JOBNAME": "job"}
+
+
+def variables_of(line, **values):
+    """Returns the variables in front of sbatch, but for the image."""
+    line = words(line, **SLURM, **values)
+    return {name: value for name, value in (word.split("=", 1) for word in line[:line.index("sbatch")]) if name != "CONTAINER"}
+
+
+PILE = variables_of(PILE_SBATCH, CONTAINER="image", PATH_TO_THE_PILE="/pile", PATH_TO_SENTENCEPIECE_MODEL="/vocab", LOG_DIR_LOCAL="logs", OUTPUT_DIR_LOCAL="out",
+                    ENABLE_FP8="1")
+SYNTHETIC = variables_of(SYNTHETIC_5B_SBATCH)
 # Blocks that this version refuses: (command, the item that builds it, part of the error).
 NOT_BUILT = [
-    (["python3", "MaxText/train_compile.py", "MaxText/configs/base.yml", "compile_topology=v5e-256", "compile_topology_num_slices=2",
-      "global_parameter_scale=16", "per_device_batch_size=4"], "9", "nothing is compiled here"),
-    (["ENABLE_FP8=1", "bash", f"{SCRIPTS}/run_pile_singlenode.sh", "/opt/paxml/datasets", "/opt/paxml/vocab", "bfloat16", "8", "4", "log_dir"], "10",
+    (words(PILE_SINGLE_FP8), "10", "this is a shell, a script or a launcher"),
+    (words(LAMBADA, TFDS_DATA_DIR="/data", VOCAB_PATH="/vocab", PRECISION="bfloat16", NUM_GPUS="8", PERCORE_BATCH_SIZE="4", LOGDIR="log_dir"), "10",
      "this is a shell, a script or a launcher"),
-    (["bash", f"{SCRIPTS}/run_lambada_singlenode.sh", "/data", "/vocab", "bfloat16", "8", "4", "log_dir"], "10", "this is a shell, a script or a launcher"),
-    (["python3", f"{SCRIPTS}/download_the_pile.py"], "10", "only command lines of MaxText/train.py"),
+    (words(DOWNLOAD_PILE), "10", "only command lines of MaxText/train.py"),
     (["BASE_XLA_FLAGS=--xla_x", "bash", "run_pile_multinode.sh"], "10", "this is a shell, a script or a launcher"),
-    ([*MAXTEXT, "run_name=example_load_compile", "compiled_trainstep_file=my_compiled_train.pickle", "global_parameter_scale=16", "per_device_batch_size=4",
-      "steps=10000", "learning_rate=1e-3", "base_output_directory=gs://my-output-bucket", "dataset_path=gs://my-dataset-bucket"], "15",
-     "set dataset_type=shards"),
 ]
 
 
@@ -158,9 +234,9 @@ class Seeds(MusterTest):
             self.env.pop(name, None)
         self.env["XDG_CACHE_HOME"] = str(self.dir / "cache")
 
-    def show(self, *words, env=None):
+    def show(self, *line, env=None):
         """Returns `muster config show --json` of a line."""
-        return json.loads(self.muster("config", "show", "--json", *words, check=0, env=env).stdout)
+        return json.loads(self.muster("config", "show", "--json", *line, check=0, env=env).stdout)
 
     def script(self, name, *arguments, env=None, check=0, runs=False):
         """Runs a script of scripts/ by its documented arguments. Returns the process; without
@@ -189,7 +265,7 @@ class Seeds(MusterTest):
 
     def assert_resolves(self, shown, *, ranks, nodes=1, output=None, **settings):
         """`settings`: the values of keys; ranks: those of a node."""
-        self.assertEqual((shown["nodes"], shown["ranks_per_node"]), (nodes, ranks), shown["settings"])
+        self.assertEqual((shown["nodes"], shown["ranks_per_node"]), (nodes, ranks), shown["warnings"])
         if output is not None:
             self.assertEqual(shown["output_directory"], str(output))
         for key, value in settings.items():
@@ -202,15 +278,15 @@ class Seeds(MusterTest):
         """
         programs = self.dir / "programs"
         programs.mkdir(exist_ok=True)
-        words = self.dir / "words"
-        (programs / "muster").write_text(f'#!/bin/sh\nshift 2\nprintf "%s\\n" "$@" > {words}\n')
+        passed = self.dir / "words"
+        (programs / "muster").write_text(f'#!/bin/sh\nshift 2\nprintf "%s\\n" "$@" > {passed}\n')
         (programs / "muster").chmod(0o755)
-        words.unlink(missing_ok=True)
+        passed.unlink(missing_ok=True)
         done = subprocess.run(["bash", WRAPPERS / name, *arguments], cwd=self.dir, capture_output=True, text=True, timeout=60, env={
             "PATH": os.environ["PATH"], "HOME": str(self.dir), "MUSTER_BIN_DIR": str(programs), "SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "job",
             "SLURM_JOB_NUM_NODES": str(nodes), **{key: value.format(dir=self.dir) for key, value in variables.items()}})
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        line = [word for word in words.read_text().splitlines() if word != "--insecure"]
+        line = [word for word in passed.read_text().splitlines() if word != "--insecure"]
         if "--ranks-per-node" not in line:
             line += ["--ranks-per-node", "8"]  # sbatch's --ntasks-per-node
         return [*line, "--nodes", str(nodes)]
@@ -222,7 +298,7 @@ class Seeds(MusterTest):
                          {"JAX-Toolbox's MaxText": 6, "MaxText": 4, "Pax": 23, "AXLearn": 3, "the Llama 2 70B recipe": 8})
         folder = pathlib.Path(__file__).parent
         for document, blocks in BLOCKS.items():
-            for block, holders in blocks:
+            for _, block, holders in blocks:
                 for holder in [] if isinstance(holders, str) else holders:
                     file, _, method = holder.rpartition(".")
                     text = (folder / f"{file or 'test_seeds'}.py").read_text()
@@ -230,19 +306,54 @@ class Seeds(MusterTest):
                         self.assertTrue(f"    def {method}(self" in text, f"{holder} does not exist")
         self.assertTrue((SOURCE / FORMULA).exists())
 
+    def test_complete_blocks_have_the_text_of_the_documents(self):
+        for document, blocks in BLOCKS.items():
+            for digest, text, _ in blocks:
+                if text in PARTS:
+                    continue
+                with self.subTest(document=document, block=text):
+                    self.assertEqual(digest, digest_of(text))
+
+    def test_the_documents_have_these_blocks(self):
+        """Compares with the documents where they are beside the source tree."""
+        folder = next((path for up in (1, 2) for path in [SOURCE.resolve().parents[up - 1] / "shared/seeds"] if path.is_dir()), None)
+        if folder is None:
+            self.skipTest("the documents are not beside the source tree")
+        found = {}
+        for path in sorted(folder.glob("*.txt")):
+            blocks = [joined(block) for block in re.findall(r"^```[^\n]*\n(.*?)^```", path.read_text(), re.M | re.S)]
+            found[tuple(digest_of(block) for block in blocks)] = blocks
+        for document, blocks in BLOCKS.items():
+            digests = tuple(digest for digest, _, _ in blocks)
+            with self.subTest(document=document):
+                self.assertIn(digests, found)
+                for (_, text, _), block in zip(blocks, found[digests]):
+                    self.assertIn(joined(text), block)
+
+    def test_rows_of_what_is_absent_are_in_the_readme(self):
+        readme = (SOURCE / "README.md").read_text()
+        missing = " ".join(readme[readme.index("## What is not there yet"):readme.index("## Figures")].split())
+        rows = [row for row in (SOURCE / "docs/coming-from.md").read_text().splitlines() if row.startswith("| ")]
+        # A part of a row of docs/coming-from.md that states what is absent: the words of README's
+        # list. None: refused for good, with a way that the row names.
+        absent = {"`train_compile.py`": "saved plans (`compiled_trainstep_file`)", "three-pass names": "three-pass values of `matmul_precision`", "the 1160B model": "1160B model",
+                  "no ArrayRecord, and nothing is downloaded from the Hub": "ArrayRecord files, downloads from the Hugging Face Hub",
+                  "`USE_LORA=1`": "LoRA", "`EVAL_ONLY=1`": "evaluation-only runs", "the original's counts BoolQ's answers only": "supervised fine-tuning",
+                  "`run_lambada_singlenode.sh`": "evaluation-only runs", "an unknown Fuji name": None, "`bash run_pile_singlenode.sh …`": None}
+        for part, words_of_readme in absent.items():
+            self.assertTrue(any(part in row for row in rows), part)
+            if words_of_readme is not None:
+                self.assertIn(words_of_readme, missing)
+        for row in rows:
+            if re.search("not built yet|refused|no ArrayRecord|keys of its own", row):
+                self.assertTrue(any(part in row for part in absent), f"README's list has nothing about: {row}")
+
     # ------------------------------------------------------------------ JAX-Toolbox's MaxText
 
     def test_maxtext_quick_run(self):
         self.gpus(*EIGHT_GPUS)
-        shown = self.show(*MAXTEXT, "hardware=gpu", "run_name=job")
+        shown = self.show(*words(QUICK, **JOB))
         self.assert_resolves(shown, ranks=8, output=self.dir / "job", dtype="bfloat16", ici_fsdp_parallelism=8, per_device_batch_size=12.0, steps=150001)
-
-    def test_addresses_of_buckets_resolve_without_a_network(self):
-        shown = self.show(*MAXTEXT, "run_name=job", "base_output_directory=gs://my-output-bucket", "dataset_type=shards",
-                          "dataset_path=gs://my-dataset-bucket", "--ranks", "8")
-        self.assert_resolves(shown, ranks=8, output="gs://my-output-bucket/job", dataset_path="gs://my-dataset-bucket")
-        shown = self.show(*FUJI, "--data_dir=gs://axlearn-public/tensorflow_datasets", "--ranks", "8")
-        self.assert_resolves(shown, ranks=8, dataset_path="gs://axlearn-public/tensorflow_datasets")
 
     def test_maxtext_llama2_7b_is_fsdp_over_the_nodes_gpus(self):
         self.gpus(*EIGHT_GPUS)
@@ -270,8 +381,9 @@ class Seeds(MusterTest):
         # Without variables: the workspace is the folder of the submission.
         bare = self.show(*self.wrapper("example_slurm.sub", {}, 1))
         self.assert_resolves(bare, ranks=8, output=self.dir / "local_train/job-7", dtype="bfloat16", global_batch_size=16, steps=15)
-        line = self.wrapper("example_slurm.sub", {"BASE_WORKSPACE_DIR": "{dir}", "BASE_TFDS_DATA_DIR": "/pile", "BASE_VOCAB_PATH": "/vocab",
-                                                  "LOG_DIR_LOCAL": "logs", "OUTPUT_DIR": "out", "PREC": "bfloat16"}, 1)
+        given = variables_of(MAXTEXT_VARIABLES, CONTAINER="image", PATH_TO_THE_PILE="/pile", PATH_TO_SENTENCEPIECE_MODEL="/vocab", LOG_DIR_LOCAL="logs",
+                             OUTPUT_DIR_LOCAL="out")
+        line = self.wrapper("example_slurm.sub", {**given, "PREC": "bfloat16"}, 1)
         self.assert_resolves(self.show(*line), ranks=8, output=self.dir / "logs/job-7", dtype="bfloat16", per_device_batch_size=2.0, global_batch_size=16,
                              ici_fsdp_parallelism=8, steps=15, enable_checkpointing=False, remat_policy="minimal_with_context")
 
@@ -280,9 +392,12 @@ class Seeds(MusterTest):
     def test_compilation_ahead_of_time(self):
         exported = {"LIBTPU_INIT_ARGS": "--xla_enable_async_all_gather=true"}
         saved = ["compiled_trainstep_file=my_compiled_train.pickle", "global_parameter_scale=16", "per_device_batch_size=4", "steps=10000", "learning_rate=1e-3"]
-        refused = self.muster("run", "python3", "MaxText/train_compile.py", "MaxText/configs/base.yml", "compile_topology=v5e-256",
-                              "compile_topology_num_slices=2", *saved, check=2, env=exported)
-        self.assertIn("nothing is compiled here", refused.stderr)
+        # Its first part is planned; nothing is saved yet.
+        for line in (AOT_COMPILE, AOT_SAVE):
+            planned = self.muster("run", *words(line), check=0, env=exported)
+            for text in ("2 nodes of 256 × TPU v5e", "data=2 fsdp=256 (512 ranks), 2,048 sequences", "it fits: "):
+                self.assertIn(text, planned.stdout)
+        self.assertIn("compiled_trainstep_file", planned.stderr)
         # The line that loads it trains, without the compiled function; two slices of 256 chips.
         shown = self.show(*MAXTEXT, "run_name=example_load_compile", *saved, "base_output_directory=out", "hardware=gpu", "--nodes", "64",
                           "--ranks-per-node", "8", env=exported)
@@ -291,7 +406,41 @@ class Seeds(MusterTest):
         for name in ("compiled_trainstep_file", "LIBTPU_INIT_ARGS"):
             self.assertEqual(sum(name in warning for warning in shown["warnings"]), 1, shown["warnings"])
 
+    def test_the_line_of_a_compiled_step(self):
+        """gs:// for both paths, and no dataset_type, which is c4 then, as in MaxText."""
+        self.gpus(*EIGHT_GPUS)
+        shown = self.show(*words(AOT_LOAD), "--nodes", "64", "--ranks-per-node", "8", "hardware=gpu", env={"LIBTPU_INIT_ARGS": "--xla_x"})
+        self.assert_resolves(shown, ranks=8, nodes=64, output="gs://my-output-bucket/example_load_compile", dtype="bfloat16", dataset_type="c4",
+                             dataset_path="gs://my-dataset-bucket", steps=10000, learning_rate=1e-3, global_parameter_scale=16, global_batch_size=2048)
+        self.assertEqual(shown["settings"]["dataset_type"]["origin"], "MaxText's default for a dataset_path")
+        changed = json.loads(self.muster("config", "show", "--changed", "--json", *words(AOT_LOAD), check=0).stdout)["settings"]
+        self.assertEqual(set(changed), {"run_name", "compiled_trainstep_file", "global_parameter_scale", "per_device_batch_size", "steps", "learning_rate",
+                                        "base_output_directory", "dataset_path"})
+
+    def test_a_data_set_without_a_type_trains(self):
+        """Token shards, or text that is tokenized at its first use."""
+        shards, tokenizer = self.make_shards()
+        for name, path in (("shards", shards), ("text", self.dir / "text.txt")):
+            result = self.muster("run", *MAXTEXT, f"run_name={name}", *TINY, "steps=3", "hardware=cpu", "enable_checkpointing=false", f"dataset_path={path}",
+                                 f"tokenizer_path={tokenizer}", "vocab_size=320", check=0)
+            self.assert_trains(result.stdout, 3)
+            self.assertEqual(result.stderr.count("tokenised"), 1 if name == "text" else 0, result.stderr)
+        self.assertIn("tokenizer_path is empty", self.muster("run", *MAXTEXT, "run_name=no", *TINY, f"dataset_path={self.dir}/text.txt", check=2).stderr)
+        # MaxText's placeholder, without the type that makes it one.
+        self.assertIn("no such file or folder: " + str(self.dir / "local") + "; give the data's folder, or dataset_type=synthetic",
+                      self.muster("run", *MAXTEXT, "run_name=no", *TINY, "dataset_path=local", check=2).stderr)
+
     # ------------------------------------------------------------------ Pax
+
+    def test_lora_is_refused(self):
+        given = {"CONTAINER": "image", "PWD": str(self.dir), "PATH_TO_BOOLQ": "/boolq", "PATH_TO_LLAMA_TOKENIZER": "/vocab",
+                 "PATH_TO_PRETRAINED_CHECKPOINT": "/pretrained", "ACCOUNT": "a", "PARTITION": "p", "JOBNAME": "j"}
+        line = words(LORA_SBATCH, **given)
+        variables = dict(word.split("=", 1) for word in line[:line.index("sbatch")])
+        done = subprocess.run(["bash", WRAPPERS / pathlib.Path(line[-1]).name], cwd=self.dir, capture_output=True, text=True, timeout=60,
+                              env={"PATH": os.environ["PATH"], "MUSTER_BIN_DIR": str(BIN), "SLURM_JOB_ID": "7", **variables})
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("not built yet: USE_LORA=1: ", done.stderr)
 
     def test_downloads(self):
         data = {"TFDS_DATA_DIR": str(self.dir / "datasets"), "MUSTER_FETCH_PAUSE_S": "0.01"}
@@ -299,9 +448,11 @@ class Seeds(MusterTest):
         self.assertIn(f"into {self.dir}/datasets/the_pile", refused.stdout + refused.stderr)
 
     def test_pax_pile_on_one_node(self):
-        words = ("/opt/paxml/datasets", "/opt/paxml/vocab", "bfloat16", 8, 4, "log_dir")
+        given = words(PILE_SINGLE_FP8)[3:]
+        self.assertEqual(given, words(PILE_SINGLE, TFDS_DATA_DIR="/opt/paxml/datasets", VOCAB_PATH="/opt/paxml/vocab", PRECISION="bfloat16", NUM_GPUS="8",
+                                      PERCORE_BATCH_SIZE="4", LOGDIR="log_dir")[2:])
         for fp8 in ("0", "1"):
-            shown = json.loads(self.script("run_pile_singlenode.sh", *words, env={"ENABLE_FP8": fp8}).stdout)
+            shown = json.loads(self.script("run_pile_singlenode.sh", *given, env={"ENABLE_FP8": fp8}).stdout)
             self.assert_resolves(shown, ranks=8, output=self.dir / "log_dir", dtype="bfloat16", quantization="fp8" if fp8 == "1" else "",
                                  per_device_batch_size=4.0, global_batch_size=32, ici_data_parallelism=8, dataset_path="/opt/paxml/datasets",
                                  tokenizer_path="/opt/paxml/vocab", steps=600000, packing=False)
@@ -315,12 +466,15 @@ class Seeds(MusterTest):
     def test_evaluation_scripts(self):
         (self.dir / "logs/checkpoints").mkdir(parents=True)
         (self.dir / "vocab").touch()
-        words = (self.dir, self.dir / "vocab", "bfloat16", 8, 4, self.dir / "logs")
-        self.assertIn("not built yet: the accuracy on Lambada", self.script("run_lambada_singlenode.sh", *words, check=3).stderr)
+        line = words(LAMBADA, TFDS_DATA_DIR=str(self.dir), VOCAB_PATH=str(self.dir / "vocab"), PRECISION="bfloat16", NUM_GPUS="8", PERCORE_BATCH_SIZE="4",
+                     LOGDIR=str(self.dir / "logs"))
+        self.assertIn("not built yet: the accuracy on Lambada", self.script("run_lambada_singlenode.sh", *line[2:], check=3).stderr)
 
     def test_pax_llama_script(self):
-        boolq = {**PILE, "BASE_CHECKPOINT_RESTORE_PATH": "/pretrained", "CONFIG": "LLaMA7B", "EVAL_ONLY": "0", "USE_LORA": "0", "ENABLE_TE": "1", "ENABLE_FP8": "0",
-                 "PERCORE_BATCH_SIZE": "2"}
+        line = variables_of(LLAMA_SBATCH, CONTAINER="image", PATH_TO_BOOLQ="/pile", PATH_TO_LLAMA_TOKENIZER="/vocab", OUTPUT_DIR_LOCAL="out", EVAL_ONLY="0",
+                            USE_LORA="0", PATH_TO_PRETRAINED_CHECKPOINT="/pretrained", DIR_TO_STORE_NEW_CHECKPOINTS_AND_LOGS="logs", LLaMA_CONFIG="LLaMA7B",
+                            ENABLE_TE="1", NUM_NODES="2")
+        boolq = {**line, "PREC": "bfloat16", "PERCORE_BATCH_SIZE": "2"}
         for config, parameters in (("LLaMA7B", 6_738_415_616), ("LLaMA13B", 13_015_864_320), ("LLaMA70B", 68_976_648_192)):
             shown = self.show(*self.wrapper("example_slurm_llama.sub", {**boolq, "CONFIG": config}, 2))
             self.assert_resolves(shown, ranks=8, nodes=2, dtype="bfloat16", global_batch_size=32, max_target_length=4096, output=self.dir / "logs",
@@ -336,10 +490,13 @@ class Seeds(MusterTest):
         for config, nodes, batch, fp8 in (("GPT126M", 8, 4, "0"), ("GPT5B", 32, 8, "1"), ("GPT175B", 32, 6, "1"), ("GLaM126M64E", 8, 8, "0"),
                                           ("GLaM64B64E", 64, 4, "0"), ("Synthetic126M", 8, 4, "0"), ("Synthetic5B", 32, 8, "0"),
                                           ("Synthetic175B", 32, 6, "1")):
-            variables = {**PILE, "CONFIG": config, "ENABLE_TE": "1", "ENABLE_FP8": fp8}
-            del variables["PERCORE_BATCH_SIZE"]
             if config.startswith("Synthetic"):
-                del variables["BASE_VOCAB_PATH"], variables["BASE_TFDS_DATA_DIR"]
+                variables = variables_of(SYNTHETIC_SBATCH.replace("Synthetic<126M, 5B, 175B>", config), OUTPUT_DIR="out", ENABLE_TE="1", ENABLE_FP8=fp8,
+                                         LOG_DIR="logs", NODES=str(nodes), TIME_LIMIT="1:00")
+            else:
+                variables = variables_of(BASE_CONFIG_SBATCH, CONTAINER="image", CONFIG_NAME=config, PATH_TO_THE_PILE="/pile",
+                                         PATH_TO_SENTENCEPIECE_MODEL="/vocab", LOG_DIR_LOCAL="logs", OUTPUT_DIR_LOCAL="out", PRECISION="bfloat16",
+                                         GPUS_PER_NODE="8", ENABLE_TE="1", ENABLE_FP8=fp8, NUM_NODES=str(nodes))
             with self.subTest(config=config):
                 shown = self.show(*self.wrapper("launch_base_script.sub", variables, nodes))
                 self.assert_resolves(shown, ranks=8, nodes=nodes, dtype="bfloat16", output=self.dir / "logs", quantization="fp8" if fp8 == "1" else "",
@@ -347,12 +504,11 @@ class Seeds(MusterTest):
                                      dataset_type="synthetic" if config.startswith("Synthetic") else shown["settings"]["dataset_type"]["value"])
 
     def test_converters(self):
-        self.muster("run", "python3", "-m", "convert_llama_ckpt", "--base-model-path", META, "--pax-model-path", self.dir / "pax", "--model-size", "7b", check=0)
-        grouped = ["--num-gqa-groups=8", "--pax-split-qkv", "--te-qkv-layout=kv_packed"]
-        for name, more in (("te", []), ("grouped", grouped)):
-            self.muster("run", "python", "converter/main.py", f"--input-path={self.dir}/pax", f"--output-path={self.dir}/{name}", "--fw=pax",
-                        "--direction=fw2te", "--num-of-layer=2", "--num-of-head=4", "--head-dim=8", "--mlp-intermediate-dim=64", "--skip-bias",
-                        "--weight-only", "--use-gated-activations", *more, check=0)
+        given = {"meta checkpoint path": str(META), "path to save checkpoint to": str(self.dir / "pax"), "7b, 13b, or 70b": "7b"}
+        self.muster("run", *words(CONVERT_LLAMA, **given), check=0)
+        for name, more in (("te", []), ("grouped", words(CONVERT_TE_70B))):
+            line = CONVERT_TE.replace("/your_path_to_src_ckpt", f"{self.dir}/pax").replace("/your_path_to_output_ckpt", f"{self.dir}/{name}")
+            self.muster("run", *words(line, NUM_LAYERS="2", NUM_HEADS="4", DIMS_PER_HEAD="8", MLP_DIM="64"), *more, check=0)
             self.assertTrue((self.dir / name / "checkpoints/0").is_dir())
 
     def test_pax_pile_script(self):
@@ -391,6 +547,9 @@ class Seeds(MusterTest):
         shown = self.show(*FUJI, "--data_dir=FAKE")
         self.assert_resolves(shown, ranks=8, output=self.dir / "trainer", dtype="bfloat16", ici_fsdp_parallelism=8, global_batch_size=16,
                              max_target_length=8192, dataset_type="synthetic")
+        line = words(FUJI_LINE, CONFIG="fuji-3B-v3-flash-single-host", TRAINER_DIR="trainer")
+        self.assert_resolves(self.show(*line), ranks=8, output=self.dir / "trainer", dataset_path="gs://axlearn-public/tensorflow_datasets",
+                             ici_fsdp_parallelism=8, global_batch_size=16)
 
     # ------------------------------------------------------------------ the Llama 2 70B recipe
 
@@ -399,7 +558,8 @@ class Seeds(MusterTest):
         for gpus, fsdp, data in ((64, 8, 1), (128, 16, 1), (256, 32, 1), (512, 16, 4), (1024, 16, 8), (2048, 16, 16)):
             for dtype, quantization in (("bf16", ""), ("fp8", "fp8")):
                 with self.subTest(gpus=gpus, dtype=dtype):
-                    shown = self.show(*self.wrapper("launch.sh", {"STAGE_PATH": "{dir}", "DTYPE": dtype}, gpus // 8))
+                    given = variables_of(RECIPE, SBATCH_ACCOUNT="a", SBATCH_PARTITION="p", NUM_NODES=str(gpus // 8), STAGE_PATH="{dir}", **{"fp8/bf16": dtype})
+                    shown = self.show(*self.wrapper("launch.sh", {"STAGE_PATH": "{dir}", **given}, gpus // 8))
                     self.assert_resolves(shown, ranks=8, nodes=gpus // 8, dtype="bfloat16", quantization=quantization, ici_fsdp_parallelism=8,
                                          dcn_fsdp_parallelism=fsdp, dcn_data_parallelism=data, per_device_batch_size=2.0, global_batch_size=2 * gpus,
                                          max_target_length=4096, steps=50)
@@ -408,9 +568,9 @@ class Seeds(MusterTest):
     # ------------------------------------------------------------ what is not built, and precision
 
     def test_what_is_not_built_is_refused(self):
-        for words, item, error in NOT_BUILT:
-            with self.subTest(words=words, item=item):
-                self.assertIn(error, self.muster("run", *words, check=2).stderr)
+        for line, item, error in NOT_BUILT:
+            with self.subTest(line=line, item=item):
+                self.assertIn(error, self.muster("run", *line, check=2).stderr)
 
     def test_default_precision_is_measured_once_and_stays(self):
         line = (*MAXTEXT, "model_name=llama2-tiny", "hardware=cpu")
@@ -465,8 +625,8 @@ class Seeds(MusterTest):
 
     def test_maxtext_line_trains(self):
         tiny = [word for word in TINY if not word.startswith("dtype=")]
-        words = [*(word for word in LLAMA2_7B if not word.startswith(("hardware=", "steps=", "per_device", "max_target"))), *tiny, "steps=3", "hardware=cpu"]
-        result = self.muster("run", *words, check=0, env={"XLA_FLAGS": XLA_FLAGS["maxtext"], "NVTE_FUSED_ATTN": "1"})
+        line = [*(word for word in LLAMA2_7B if not word.startswith(("hardware=", "steps=", "per_device", "max_target"))), *tiny, "steps=3", "hardware=cpu"]
+        result = self.muster("run", *line, check=0, env={"XLA_FLAGS": XLA_FLAGS["maxtext"], "NVTE_FUSED_ATTN": "1"})
         # The recipe takes the last line by `grep 'completed step:' | tail -1`.
         self.assertEqual(step_lines(result.stdout)[-1][0], 2, result.stdout)
 

@@ -6,6 +6,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/fnv.h"
+#include "common/number_text.h"
 #include "trainer_core/base/data_paths.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/input/data_order.h"
@@ -30,7 +31,7 @@ absl::StatusOr<std::unique_ptr<Samples>> make_samples(const TrainConfig& config,
   auto samples = Samples::make(kind_of(config), std::move(corpus), config.max_target_length);
   if (samples->size() > 0) return samples;
   return absl::InvalidArgumentError(
-      config.packing ? absl::StrCat(what, " has ", tokens, " tokens, fewer than the ",
+      config.packing ? absl::StrCat(what, " has ", counted(tokens, "token"), ", fewer than the ",
                                     config.max_target_length + 1,
                                     " of one sequence; lower max_target_length (",
                                     config.max_target_length, ") or give more text")

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/number_text.h"
+
 namespace muster::trainer {
 
 absl::Status StepReport::open() { return leader() ? metrics_.open(config_) : absl::OkStatus(); }
@@ -31,8 +33,9 @@ void StepReport::measure_peak(RankModel& rank_model) {
 
 void StepReport::nothing_to_do(int64_t completed) {
   if (!leader()) return;
-  context_.out << "nothing to do: " << completed
-               << " steps are completed and steps=" << config_.steps << std::endl;
+  context_.out << "nothing to do: " << counted(static_cast<uint64_t>(completed), "step")
+               << (completed == 1 ? " is" : " are") << " completed and steps=" << config_.steps
+               << std::endl;
 }
 
 void StepReport::restart_clock(Duration stall) {
@@ -47,10 +50,6 @@ void StepReport::finish(StepRecord& record, Duration stall) {
   record.seconds = to_seconds(now - last_step_end_ - stall);
   data_wait_.add(record);
   figures_.add(record.step, record.seconds, record.tokens_per_device);
-  // If the throughput is above the measured peak, the peak was measured too low.
-  const double causal = record.tflops_causal_per_device / record.seconds;
-  if (const double known = figures_.peaks().measured_tflops; known > 0 && causal > known)
-    set_measured_peak(peak_->raise(causal));
   record.throughput = figures_.of(record.seconds, record.tokens_per_device);
   record.estimated_run_seconds = figures_.estimated_run_seconds();
   last_step_end_ = now;
@@ -76,7 +75,7 @@ void StepReport::end(int64_t completed, bool data_ends) {
   if (!leader()) return;
   if (completed < config_.steps && data_ends) {
     context_.out << "the data ends: num_epoch=" << config_.num_epoch << " gives " << completed
-                 << " of " << config_.steps << " steps" << std::endl;
+                 << " of " << counted(static_cast<uint64_t>(config_.steps), "step") << std::endl;
   }
   print_summary();
 }
@@ -88,8 +87,9 @@ void StepReport::print_summary() {
 
 void StepReport::stop(int64_t completed) {
   if (!leader()) return;
-  context_.out << "stopped on request: " << completed << " of " << config_.steps
-               << " steps are completed" << std::endl;
+  context_.out << "stopped on request: " << completed << " of "
+               << counted(static_cast<uint64_t>(config_.steps), "step") << " are completed"
+               << std::endl;
   print_summary();
 }
 

@@ -6,6 +6,8 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
+#include "common/number_text.h"
+
 namespace muster::trainer {
 namespace {
 
@@ -25,7 +27,7 @@ std::string duration_text(double seconds) {
 }
 
 std::string step_text(double seconds) {
-  return absl::StrFormat(seconds < 1 ? "%.4f s" : "%.3f s", seconds);
+  return absl::StrCat(fixed_text(seconds, seconds < 0.1 ? 6 : seconds < 1 ? 4 : 3), " s");
 }
 
 double ratio(double tflops_per_second, double peak) {
@@ -75,8 +77,9 @@ double RunFigures::estimated_run_seconds() const {
 std::string RunFigures::estimate_line() const {
   if (steps_ != kEstimateAfter + 1 || estimated_run_seconds() < kEstimatedSecondsMin) return "";
   const double left = static_cast<double>(config_.steps - first_step_ - steps_) * mean().seconds;
-  return absl::StrFormat("estimated wall time of the run: %s (%d steps of %s), %s left",
-                         duration_text(estimated_run_seconds()), config_.steps,
+  return absl::StrFormat("estimated wall time of the run: %s (%s of %s), %s left",
+                         duration_text(estimated_run_seconds()),
+                         counted(static_cast<uint64_t>(config_.steps), "step"),
                          step_text(mean().seconds), duration_text(left));
 }
 
@@ -84,14 +87,14 @@ std::vector<std::string> RunFigures::summary() const {
   std::vector<std::string> lines;
   if (steps_ == 0) return lines;
   const Throughput figures = mean();
-  const int64_t counted = std::max<int64_t>(steps_ - 1, 1);
+  const int64_t mean_of = std::max<int64_t>(steps_ - 1, 1);
   lines.push_back(absl::StrFormat(
-      "summary: mean of %d %s%s: step %s, %.2f sequences/s, %.1f tokens/s on %d %s, %.3f "
-      "TFLOP/s/device",
-      counted, counted == 1 ? "step" : "steps", steps_ > 1 ? " after the first" : "",
-      step_text(figures.seconds), figures.sequences_per_second, figures.tokens_per_second, ranks_,
-      ranks_ == 1 ? "device" : "devices", figures.tflops_per_second));
-  const auto percent = [](double share) { return absl::StrFormat("%.2f%%", 100 * share); };
+      "summary: mean of %s%s: step %s, %s sequences/s, %.1f tokens/s on %s, %s TFLOP/s/device",
+      counted(static_cast<uint64_t>(mean_of), "step"), steps_ > 1 ? " after the first" : "",
+      step_text(figures.seconds), fixed_text(figures.sequences_per_second, 2),
+      figures.tokens_per_second, counted(static_cast<uint64_t>(ranks_), "device"),
+      fixed_text(figures.tflops_per_second, 3)));
+  const auto percent = [](double share) { return absl::StrCat(fixed_text(100 * share, 2), "%"); };
   std::vector<std::string> shares;
   if (peaks_.data_sheet) {
     shares.push_back(absl::StrFormat(
@@ -100,15 +103,19 @@ std::vector<std::string> RunFigures::summary() const {
         peaks_.data_sheet->type, percent(figures.mfu.data_sheet_causal)));
   }
   if (peaks_.measured_tflops > 0) {
-    shares.push_back(
-        absl::StrFormat("%s of the measured %.4g TFLOP/s, %s if attention counts as causal",
-                        percent(figures.mfu.measured), peaks_.measured_tflops,
-                        percent(figures.mfu.measured_causal)));
+    shares.push_back(absl::StrFormat(
+        "%s of the measured %.4g TFLOP/s, %s if attention counts as causal%s",
+        percent(figures.mfu.measured), peaks_.measured_tflops, percent(figures.mfu.measured_causal),
+        figures.mfu.measured_causal < 1
+            ? ""
+            : "; the peak was measured too low: remove gemm-peaks.json to measure "
+              "it again"));
   }
   for (const std::string& share : shares) lines.push_back(absl::StrCat("summary: MFU ", share));
   lines.push_back(absl::StrFormat(
-      "summary: 1T tokens take %.2f days; the run of %d steps takes %s at this pace; last step: %s",
-      figures.days_to_1t_tokens, config_.steps, duration_text(estimated_run_seconds()),
+      "summary: 1T tokens take %s days; the run of %s takes %s at this pace; last step: %s",
+      fixed_text(figures.days_to_1t_tokens, 2),
+      counted(static_cast<uint64_t>(config_.steps), "step"), duration_text(estimated_run_seconds()),
       step_text(last_seconds_)));
   return lines;
 }

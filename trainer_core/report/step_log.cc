@@ -4,11 +4,13 @@
 #include <cmath>
 #include <vector>
 
+#include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
 #include <nlohmann/json.hpp>
 
 #include "common/absl_view.h"
+#include "common/number_text.h"
 #include "common/with_commas.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/parallel/pipeline_schedule.h"
@@ -29,9 +31,10 @@ StepProgress progress_of(const StepRecord& record) {
 
 std::string step_line(const StepRecord& record) {
   return absl::StrFormat(
-      "completed step: %d, seconds: %.3f, TFLOP/s/device: %.3f, Tokens/s/device: %.3f, "
+      "completed step: %d, seconds: %s, TFLOP/s/device: %s, Tokens/s/device: %.3f, "
       "total_weights: %.0f, loss: %.3f",
-      record.step, record.seconds, record.tflops_per_device / record.seconds,
+      record.step, fixed_text(record.seconds, 3),
+      fixed_text(record.tflops_per_device / record.seconds, 3),
       record.tokens_per_device / record.seconds, record.total_weights, record.loss);
 }
 
@@ -58,9 +61,11 @@ std::string DataWait::line() const {
   const bool alone = steps_ == 1;
   const double seconds = alone ? first_.seconds : seconds_;
   const double waited = alone ? first_.data_wait_seconds : waited_;
-  return absl::StrFormat(
-      "data wait: %.3f of %.3f seconds in %d steps (%.3f%%), at most %.3f in one", waited, seconds,
-      alone ? 1 : steps_ - 1, seconds > 0 ? 100 * waited / seconds : 0, alone ? waited : longest_);
+  return absl::StrFormat("data wait: %s of %s seconds in %s (%s%%), at most %s in one",
+                         fixed_text(waited, 3), fixed_text(seconds, 3),
+                         counted(alone ? 1 : static_cast<uint64_t>(steps_ - 1), "step"),
+                         fixed_text(seconds > 0 ? 100 * waited / seconds : 0, 3),
+                         fixed_text(alone ? waited : longest_, 3));
 }
 
 std::string parameters_line(int64_t parameters) {
@@ -76,24 +81,24 @@ std::string parameters_line(int64_t parameters) {
 
 std::string per_step_block(const StepTflops& tflops) {
   return absl::StrFormat(
-      "Per train step:\n Total TFLOPs: %.2f \n split as %.2f%% learnable weight flops and %.2f%% "
+      "Per train step:\n Total TFLOPs: %s \n split as %.2f%% learnable weight flops and %.2f%% "
       "attention flops",
-      tflops.total(), 100 * tflops.learnable / tflops.total(),
+      fixed_text(tflops.total(), 2), 100 * tflops.learnable / tflops.total(),
       100 * tflops.attention / tflops.total());
 }
 
 std::string pipeline_line(const TrainConfig& config) {
   const PipelineShape shape = pipeline_shape(config);
   if (shape.stages == 1) return "";
-  const auto count = [](int32_t number, const char* one, const char* more) {
-    return absl::StrFormat("%d %s", number, number == 1 ? one : more);
+  const auto count = [](int32_t number, const char* noun) {
+    return counted(static_cast<uint64_t>(number), noun);
   };
-  return absl::StrFormat("\npipeline: %d stages of %s, %s, %s of %s, bubble %.1f%%", shape.stages,
-                         count(config.model.num_layers / shape.stages, "layer", "layers"),
-                         count(shape.chunks, "repeat", "repeats"),
-                         count(shape.micro_batches, "micro-batch", "micro-batches"),
-                         count(config.micro_batch_sequences(), "sequence", "sequences"),
-                         100 * pipeline_bubble(shape));
+  return absl::StrFormat(
+      "\npipeline: %d stages of %s, %s, %s of %s, bubble %.1f%%", shape.stages,
+      count(config.model.num_layers / shape.stages, "layer"), count(shape.chunks, "repeat"),
+      shape.micro_batches == 1 ? "1 micro-batch"
+                               : absl::StrCat(shape.micro_batches, " micro-batches"),
+      count(config.micro_batch_sequences(), "sequence"), 100 * pipeline_bubble(shape));
 }
 
 std::string memory_line(const MemoryPlan& plan) {

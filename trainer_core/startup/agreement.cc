@@ -10,6 +10,7 @@
 
 #include "common/absl_view.h"
 #include "common/fnv.h"
+#include "common/number_text.h"
 #include "trainer_core/comm/exact_floats.h"
 #include "trainer_core/comm/group_texts.h"
 
@@ -37,8 +38,8 @@ absl::StatusOr<std::optional<RestoredAt>> restore_from_disk(CheckpointPeers* rea
   if (!newest->has_value()) return std::nullopt;
   const CheckpointInfo& info = **newest;
   if (leads) {
-    log << "restored checkpoint " << info.folder << ": " << info.step << " steps completed"
-        << std::endl;
+    log << "restored checkpoint " << info.folder << ": "
+        << counted(static_cast<uint64_t>(info.step), "step") << " completed" << std::endl;
   }
   return RestoredAt{info.step, info.samples};
 }

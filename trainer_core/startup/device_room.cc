@@ -73,34 +73,31 @@ bool fit_on_separate_gpus(const TrainConfig& config, std::span<const int32_t> ra
 }
 
 // Returns the changes with which these ranks would fit on the device.
-FittingChanges changes_for(const TrainConfig& config, std::span<const int32_t> ranks,
-                           const DeviceRoom& room) {
-  FittingChanges changes = fitting_changes(
+std::vector<std::string> changes_for(const TrainConfig& config, std::span<const int32_t> ranks,
+                                     const DeviceRoom& room) {
+  std::vector<std::string> changes = fitting_changes(
       config, Fsdp::kMoreInNode, room.free_bytes,
       [&](const TrainConfig& changed) { return needed_bytes(changed, ranks, room); });
   if (ranks.size() > 1 && fit_on_separate_gpus(config, ranks, room))
-    changes.alone.emplace_back("a GPU for each rank");
+    changes.emplace_back("a GPU for each rank");
   return changes;
 }
 
-std::string what_would_fit(const TrainConfig& config, const FittingChanges& changes) {
-  if (!changes.alone.empty())
-    return absl::StrCat("what would fit: ", absl::StrJoin(changes.alone, ", or "));
-  if (changes.together) return absl::StrCat("what would fit: ", *changes.together);
-  return absl::StrFormat(
-      "what would fit: a smaller model, max_target_length below %d, or a GPU "
-      "with more memory; a smaller batch, another remat_policy and up to %d "
-      "times ici_fsdp_parallelism do not",
-      config.max_target_length, kFsdpTimesMax);
+std::string what_would_fit(const std::vector<std::string>& changes) {
+  if (!changes.empty()) return absl::StrCat("what would fit: ", absl::StrJoin(changes, ", or "));
+  return absl::StrCat(
+      "nothing was found that fits: the smallest batch with remat_policy=full, ", kFsdpTimesMax,
+      " times ici_fsdp_parallelism, shorter sequences and smaller models need more; use a GPU with "
+      "more memory");
 }
 
 absl::Status no_room(const TrainConfig& config, std::span<const int32_t> ranks,
                      const DeviceRoom& room, const std::string& what) {
-  const FittingChanges changes = changes_for(config, ranks, room);
+  const std::vector<std::string> changes = changes_for(config, ranks, room);
   return absl::ResourceExhaustedError(
       absl::StrCat("rank ", ranks[0], "'s plan on ", room.device, ", and the memory beside it:\n",
                    table_of(plan_of(config, ranks[0]), beside_plan(config, room)), list_of(changes),
-                   "out of memory: ", what, "; ", what_would_fit(config, changes)));
+                   "out of memory: ", what, "; ", what_would_fit(changes)));
 }
 
 }  // namespace

@@ -1,17 +1,28 @@
 #include "trainer_core/startup/fitting_changes.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <utility>
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
 #include "common/absl_view.h"
+#include "common/number_text.h"
+#include "common/with_commas.h"
 #include "trainer_core/base/train_mesh.h"
+#include "trainer_core/model/param_spec.h"
 
 namespace muster::trainer {
 namespace {
 
 constexpr auto kFsdpAxis = static_cast<size_t>(MeshAxis::kFsdp);
+// Bounds the number of plans of a suggestion with more nodes.
+constexpr int32_t kRanksMax = 128;
+// The width of the smallest model that is suggested.
+constexpr int32_t kWidthMin = 64;
 
 // A config that fits, and the keys that a user sets for it.
 struct Change {
@@ -41,18 +52,33 @@ class Search {
       if (change) found.push_back(change->keys);
     return found;
   }
-  std::optional<std::string> together() const {
+  std::vector<std::string> together() const {
     TrainConfig least = config_;
     least.per_device_batch_size = config_.pipeline_microbatches;
     least.remat_policy = RematPolicy::kFull;
-    if (!validate(least).ok()) return std::nullopt;
-    const std::string keys = absl::StrCat(batch_key(least), " remat_policy=full");
-    if (fits(least)) return keys;
-    if (const auto more = more_fsdp(least)) return absl::StrCat(keys, " ", more->keys);
-    const bool stages = least.async_checkpointing;
-    least.async_checkpointing = false;
-    return stages && fits(least) ? std::optional(keys + " async_checkpointing=False")
-                                 : std::nullopt;
+    if (!validate(least).ok()) return {};
+    std::string keys = absl::StrCat(batch_key(least), " remat_policy=full");
+    if (fits(least)) return {keys};
+    std::vector<std::string> found;
+    const auto add = [&](const std::optional<Change>& change) {
+      if (change) found.push_back(absl::StrCat(keys, " ", change->keys));
+    };
+    add(more_fsdp(least));
+    switch_off("async_checkpointing", &TrainConfig::async_checkpointing, least, keys);
+    switch_off("enable_emergency_checkpoint", &TrainConfig::enable_emergency_checkpoint, least,
+               keys);
+    if (fits(least)) {
+      found.push_back(keys);
+      return found;
+    }
+    if (found.empty()) add(more_fsdp(least));
+    add(shorter(least));
+    add(smaller_model(least));
+    if (!found.empty() || least.max_target_length <= kSuggestedLengthMin) return found;
+    least.max_target_length = kSuggestedLengthMin;
+    absl::StrAppend(&keys, " max_target_length=", least.max_target_length);
+    add(smaller_model(least));
+    return found;
   }
 
  private:
@@ -90,16 +116,58 @@ class Search {
   }
   // The present ranks remain ranks of the wider mesh, and the first of several stages stays first.
   std::optional<Change> more_fsdp(const TrainConfig& config) const {
-    for (int32_t times = 2; fsdp_ == Fsdp::kMoreInNode && times <= kFsdpTimesMax; times *= 2) {
+    const bool in_node = fsdp_ == Fsdp::kMoreInNode;
+    for (int32_t times = 2; times <= kFsdpTimesMax; times *= 2) {
       TrainConfig wider = config;
-      wider.mesh.ici[kFsdpAxis] *= times;
+      (in_node ? wider.mesh.ici : wider.mesh.dcn)[kFsdpAxis] *= times;
+      if (!validate(wider).ok()) continue;
+      const Mesh mesh = mesh_of(wider.mesh);
+      if (!in_node && mesh.ranks() > kRanksMax) break;
       if (!fits(wider)) continue;
-      return Change{wider, absl::StrFormat("ici_fsdp_parallelism=%d (%d ranks)",
-                                           wider.mesh.ici[kFsdpAxis], mesh_of(wider.mesh).ranks())};
+      return Change{wider, in_node ? absl::StrFormat("ici_fsdp_parallelism=%d (%d ranks)",
+                                                     wider.mesh.ici[kFsdpAxis], mesh.ranks())
+                                   : absl::StrFormat("dcn_fsdp_parallelism=%d (%d nodes)",
+                                                     wider.mesh.dcn[kFsdpAxis], mesh.nodes())};
     }
     return std::nullopt;
   }
+  std::optional<Change> shorter(TrainConfig config) const {
+    while (config.max_target_length / 2 >= kSuggestedLengthMin) {
+      config.max_target_length /= 2;
+      if (fits(config))
+        return Change{config, absl::StrCat("max_target_length=", config.max_target_length)};
+    }
+    return std::nullopt;
+  }
+  // Halves the layers, and then the widths of the last one. These are no keys: a model's name fixes
+  // them.
+  std::optional<Change> smaller_model(TrainConfig config) const {
+    ModelConfig& model = config.model;
+    while (model.num_layers > 1) {
+      model.num_layers /= 2;
+      if (fits(config)) return with_model(config);
+    }
+    while (model.emb_dim / 2 >= kWidthMin) {
+      model.emb_dim /= 2;
+      model.mlp_dim = std::max(model.mlp_dim / 2, 1);
+      model.num_query_heads = std::max(model.num_query_heads / 2, 1);
+      model.num_kv_heads = std::min(model.num_kv_heads, model.num_query_heads);
+      if (fits(config)) return with_model(config);
+    }
+    return std::nullopt;
+  }
+  Change with_model(const TrainConfig& config) const {
+    const auto parameters = parameter_count(model_params(config.model));
+    return {config,
+            absl::StrFormat("with a model of %s of width %d (%s parameters)",
+                            counted(static_cast<uint64_t>(config.model.num_layers), "layer"),
+                            config.model.emb_dim, with_commas(parameters))};
+  }
   // Both keys take memory for checkpoints beside the training's.
+  static void switch_off(std::string_view key, bool TrainConfig::*field, TrainConfig& config,
+                         std::string& keys) {
+    if (std::exchange(config.*field, false)) absl::StrAppend(&keys, " ", av(key), "=False");
+  }
   std::optional<Change> without(std::string_view key, bool TrainConfig::*field) const {
     TrainConfig config = config_;
     if (!(config.*field)) return std::nullopt;
@@ -116,19 +184,24 @@ class Search {
 
 }  // namespace
 
-FittingChanges fitting_changes(const TrainConfig& config, Fsdp fsdp, size_t limit,
-                               const std::function<size_t(const TrainConfig&)>& needed) {
+std::vector<std::string> fitting_changes(const TrainConfig& config, Fsdp fsdp, size_t limit,
+                                         const std::function<size_t(const TrainConfig&)>& needed) {
   const Search search(config, fsdp, limit, needed);
-  FittingChanges changes{.alone = search.alone(), .together = std::nullopt};
-  if (changes.alone.empty()) changes.together = search.together();
+  std::vector<std::string> changes = search.alone();
+  // Other machines or devices may not be at hand.
+  const bool needs_more_ranks = std::ranges::all_of(changes, [](const std::string& keys) {
+    return absl::StrContains(keys, "_fsdp_parallelism=");
+  });
+  if (!needs_more_ranks) return changes;
+  for (std::string& keys : search.together()) changes.push_back(std::move(keys));
   return changes;
 }
 
-std::string list_of(const FittingChanges& changes) {
-  if (changes.alone.empty() && !changes.together) return "";
-  std::string list = changes.together ? "what would fit:\n" : "what would fit, each by itself:\n";
-  for (const std::string& change : changes.alone) absl::StrAppend(&list, "  ", change, "\n");
-  if (changes.together) absl::StrAppend(&list, "  ", *changes.together, "\n");
+std::string list_of(const std::vector<std::string>& changes) {
+  if (changes.empty()) return "";
+  std::string list =
+      changes.size() == 1 ? "what would fit:\n" : "what would fit, each by itself:\n";
+  for (const std::string& change : changes) absl::StrAppend(&list, "  ", change, "\n");
   return list;
 }
 

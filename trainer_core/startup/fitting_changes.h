@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,25 +14,23 @@ namespace muster::trainer {
 // A suggestion of more FSDP than this is of no practical use.
 constexpr int32_t kFsdpTimesMax = 64;
 
+// A sequence shorter than this is no useful suggestion.
+constexpr int32_t kSuggestedLengthMin = 128;
+
 enum class Fsdp : uint8_t {
-  kAsItIs,      // ranks on the same node share its memory
+  kMoreNodes,   // ranks on the same node share its memory
   kMoreInNode,  // each additional rank has a device of its own
 };
 
-struct FittingChanges {
-  // Keys with values, each of which suffices by itself: "remat_policy=full".
-  std::vector<std::string> alone;
-  // If none does: the smallest batch, the remat policy that retains least, and as much FSDP as
-  // needed or checkpoints in the foreground, together; nothing if they do not suffice either.
-  std::optional<std::string> together;
-};
+// Returns changes of the config for which `needed` returns at most `limit` bytes; each suffices by
+// itself: "remat_policy=full". If no single key suffices on these ranks, adds changes of several
+// keys: the smallest batch and the remat policy that retains least, with more FSDP, checkpoints in
+// the foreground, a shorter sequence or a smaller model. Returns none if these do not suffice
+// either. `needed` is called for valid configs only, some dozens of times.
+std::vector<std::string> fitting_changes(const TrainConfig& config, Fsdp fsdp, size_t limit,
+                                         const std::function<size_t(const TrainConfig&)>& needed);
 
-// Returns changes for which `needed` returns at most `limit` bytes. `needed` is called for valid
-// configs only, some dozens of times.
-FittingChanges fitting_changes(const TrainConfig& config, Fsdp fsdp, size_t limit,
-                               const std::function<size_t(const TrainConfig&)>& needed);
-
-// Returns "what would fit, each by itself:" and a line per change; empty if there is none.
-std::string list_of(const FittingChanges& changes);
+// Returns "what would fit, each by itself:" and a line per change; "" if there is none.
+std::string list_of(const std::vector<std::string>& changes);
 
 }  // namespace muster::trainer

@@ -45,16 +45,16 @@ json read_peaks(const std::string& path) {
   return peaks.is_object() ? peaks : json::object();
 }
 
-// Returns the highest round that another round confirms; if there is none, the highest round.
+// Returns the highest round if another round confirms it; 0 if none does.
 double undisturbed(const std::function<double()>& measure) {
   double highest = 0;
   for (int i = 0; i < kRoundsMax; ++i) {
     const double round = measure();
     if (!std::isfinite(round) || round <= 0) return 0;
     const double before = std::exchange(highest, std::max(highest, round));
-    if (std::min(before, round) > highest * (1 - kAgreement)) break;
+    if (std::min(before, round) > highest * (1 - kAgreement)) return highest;
   }
-  return highest;
+  return 0;
 }
 
 }  // namespace
@@ -120,21 +120,6 @@ double MeasuredPeak::get(const std::function<double()>& measure) {
   if (stored() > 0) return tflops_;  // another process has measured meanwhile
   tflops_ = undisturbed(measure);
   if (tflops_ > 0) store(tflops_);
-  return tflops_;
-}
-
-double MeasuredPeak::raise(double tflops) {
-  if (tflops_ > 0 && std::isfinite(tflops) && tflops > tflops_) {
-    tflops_ = tflops;
-    if (path_.empty()) return tflops_;
-    // Several ranks may raise the peak at the same time. If another rank holds the lock, a later
-    // step stores the value.
-    const auto locked = try_lock(std::filesystem::path(path_).parent_path().string());
-    if (!locked.ok() || !locked->has_value()) return tflops_;
-    const auto unlock = absl::MakeCleanup([&] { close(**locked); });
-    tflops_ = std::max(tflops_, load());
-    store(tflops_);
-  }
   return tflops_;
 }
 

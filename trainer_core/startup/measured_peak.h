@@ -30,11 +30,9 @@ class MeasuredPeak {
   double stored();
   // Returns the stored peak in TFLOP/s; if there is none, measures and stores it. `measure` returns
   // the peak of one round, and rounds that other load has disturbed are repeated. Only one process
-  // of the machine measures at a time. Returns 0 if `measure` has no result.
+  // of the machine measures at a time. Returns 0, and stores nothing, if no two rounds agree: a
+  // later run measures again. A stored peak never changes.
   double get(const std::function<double()>& measure);
-  // Raises the stored peak to `tflops` if a step has reached this throughput, because the peak was
-  // then measured too low. Returns the stored peak.
-  double raise(double tflops);
 
  private:
   double load() const;

@@ -69,26 +69,20 @@ absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine
   const auto available = available_memory(machine);
   if (!available) return absl::OkStatus();  // passes if the memory is unknown
   if (needed.total() <= available->bytes) return absl::OkStatus();
-  const FittingChanges changes =
-      fitting_changes(config, Fsdp::kAsItIs, available->bytes, [](const TrainConfig& changed) {
+  const std::string list = list_of(
+      fitting_changes(config, Fsdp::kMoreNodes, available->bytes, [](const TrainConfig& changed) {
         return largest_node(changed, mesh_of(changed.mesh)).total();
-      });
-  const std::string list = list_of(changes);
+      }));
   return absl::ResourceExhaustedError(absl::StrCat(
       absl::StrFormat(
           "the training needs %.0f MiB of memory (%s), but this machine has %.0f MiB available%s",
           static_cast<double>(needed.total()) / kMiB, needed.describe(),
           static_cast<double>(available->bytes) / kMiB, limit_note(*available)),
-      list.empty()
-          ? absl::StrFormat(
-                "; a smaller batch and another remat_policy do not suffice: lower "
-                "max_target_length (%d)%s, or the model's sizes%s",
-                config.max_target_length,
-                needed.ranks > 1 ? absl::StrFormat(", the number of ranks (%d)", needed.ranks) : "",
-                needed.local_bytes > 0      ? ", or set enable_emergency_checkpoint=False"
-                : needed.staging_bytes == 0 ? ""
-                                            : ", or set async_checkpointing=False")
-          : absl::StrCat("\n", absl::StripTrailingAsciiWhitespace(list))));
+      list.empty() ? absl::StrCat("; nothing was found that fits: the smallest batch with "
+                                  "remat_policy=full, more nodes along dcn_fsdp_parallelism, "
+                                  "shorter sequences and smaller models need more",
+                                  needed.ranks > 1 ? "; use fewer ranks per node" : "")
+                   : absl::StrCat("\n", absl::StripTrailingAsciiWhitespace(list))));
 }
 
 // Checks that each GPU has room for its ranks, whichever ranks of the mesh this machine gets.

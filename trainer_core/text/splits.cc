@@ -13,6 +13,7 @@
 #include <absl/strings/str_join.h>
 
 #include "common/absl_view.h"
+#include "common/number_text.h"
 
 namespace muster::trainer {
 namespace {
@@ -256,7 +257,8 @@ absl::StatusOr<SplitChoice> choose_split(const std::string& folder,
         "folder ", folder, " has no split \"", requested, "\"; ",
         splits == 0 ? "the names of its files tell no splits apart"
                     : absl::StrCat("it has ", names_of(files)),
-        unnamed > 0 && splits > 0 ? absl::StrCat(", and ", unnamed, " files without one") : ""));
+        unnamed > 0 && splits > 0 ? absl::StrCat(", and ", counted(unnamed, "file"), " without one")
+                                  : ""));
   }
   for (const auto& [split, count] : files) {
     if (!choice.takes(split)) choice.left_out[split] = count;

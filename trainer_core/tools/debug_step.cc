@@ -20,6 +20,7 @@
 #include <absl/strings/str_format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/number_text.h"
 #include "trainer_core/base/json_file.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/checkpoint/checkpoint.h"
@@ -61,8 +62,8 @@ absl::StatusOr<TokenLists> read_tokens(const std::string& path, const ModelConfi
     const nlohmann::json& list = (*read)[i];
     if (!list.is_array()) return bad(absl::StrCat(show_json(list), " is not a list of token ids"));
     if (list.size() != length) {
-      return bad(absl::StrCat("list ", i, " has ", list.size(), " tokens, and the first has ",
-                              length, "; all must be equally long"));
+      return bad(absl::StrCat("list ", i, " has ", counted(list.size(), "token"),
+                              ", and the first has ", length, "; all must be equally long"));
     }
     for (const nlohmann::json& id : list) {
       if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(vocab)) {

@@ -252,6 +252,23 @@ TEST(ObjectStore, VariablesThatChangeWhatIsCopiedDoNotReachTheTool) {
     unsetenv(name);
 }
 
+// As Google's clients read the variable: with and without a scheme. No token is sent.
+TEST(ObjectStore, AnEmulatorOfGooglesIsUsedWithoutATokenAsGooglesClientsDo) {
+  const auto parsed = parse_object_url("gs://bucket/key");
+  for (const char* host : {"127.0.0.1:4443", "http://127.0.0.1:4443", "http://127.0.0.1:4443/"}) {
+    setenv("STORAGE_EMULATOR_HOST", host, 1);
+    EXPECT_THAT(store_environment(*parsed),
+                AllOf(testing::Contains(
+                          "RCLONE_CONFIG_MUSTERSTORE_ENDPOINT=http://127.0.0.1:4443/storage/v1/"),
+                      testing::Contains("RCLONE_CONFIG_MUSTERSTORE_ANONYMOUS=true")))
+        << host;
+  }
+  unsetenv("STORAGE_EMULATOR_HOST");
+  EXPECT_THAT(store_environment(*parsed),
+              Not(testing::Contains(testing::AnyOf(HasSubstr("MUSTERSTORE_ENDPOINT"),
+                                                   HasSubstr("MUSTERSTORE_ANONYMOUS")))));
+}
+
 TEST(ObjectStore, ACopyThatAdvancesIsRepeatedBeyondTheLimit) {
   int calls = 0;
   const std::string copied = "2026/11/28 09:44:56 INFO  : Forbidden-1: Copied (new)\n";

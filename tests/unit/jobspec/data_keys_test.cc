@@ -34,7 +34,25 @@ TEST_F(DataKeys, EveryFolderOfABlendBecomesAbsolute) {
             "/somewhere/a,1;gs://b/c,1");
   EXPECT_THAT(error_of(resolve({"dataset_type=shards", "dataset_path=a,1;hdfs://b,1"})),
               HasSubstr("only s3:// and gs:// addresses"));
-  EXPECT_THAT(error_of(resolve({"dataset_path=gs://b"})), HasSubstr("dataset_type=shards"));
+}
+
+TEST_F(DataKeys, ADataSetWithoutATypeIsC4AsInMaxText) {
+  const auto job = resolve({"dataset_path=gs://my-dataset-bucket"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->train.dataset_type, trainer::DatasetType::kShards);
+  EXPECT_EQ(job->train.dataset_path, "gs://my-dataset-bucket");
+  ASSERT_TRUE(job->texts.train);
+  EXPECT_EQ(job->texts.train->dataset, "c4/en:3.0.1");
+  EXPECT_EQ(resolve({"dataset_path=text.txt"})->texts.train->sources[0].folder,
+            "/somewhere/text.txt");
+  // A type that is stated, or that a model's file states, counts.
+  EXPECT_FALSE(resolve({"dataset_path=local", "dataset_type=synthetic"})->texts.train);
+  const auto synthetic = resolve({"model_name=Synthetic126M", "dataset_path=local"});
+  ASSERT_TRUE(synthetic.ok()) << synthetic.status();
+  EXPECT_THAT(synthetic->warnings,
+              Contains(HasSubstr("dataset_path=local has no effect: dataset_type is synthetic")));
+  EXPECT_FALSE(resolve({})->texts.train);
+  EXPECT_FALSE(resolve({"dataset_path="})->texts.train);
 }
 
 TEST_F(DataKeys, PathsMayBeInObjectStores) {

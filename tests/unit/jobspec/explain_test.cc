@@ -57,6 +57,18 @@ TEST_F(Explain, TheUsersChangesAreMarked) {
   EXPECT_FALSE(shown.at("adam_b2").is_changed) << "it is base.yml's";
   EXPECT_FALSE(shown.at("base_emb_dim").is_changed) << "the model changes it";
   EXPECT_FALSE(shown.at("per_device_batch_size").is_changed) << "the mesh changes it";
+  // Another name of the default is a change, and the row has it.
+  const ExplainedKey hardware = rows({"hardware=tpu"}).at("hardware");
+  EXPECT_TRUE(hardware.is_changed);
+  EXPECT_EQ(hardware.value, "auto");
+  EXPECT_EQ(hardware.stated, "tpu");
+  EXPECT_EQ(hardware.stated_origin, "command line");
+  EXPECT_FALSE(rows({"hardware=auto"}).at("hardware").is_changed);
+  // The type that follows from a dataset_path is no change of the user's.
+  const auto data = rows({"dataset_path=data"});
+  EXPECT_TRUE(data.at("dataset_path").is_changed);
+  EXPECT_EQ(data.at("dataset_type").value, "c4");
+  EXPECT_FALSE(data.at("dataset_type").is_changed);
   // A default that the user restores differs from the model's value.
   EXPECT_TRUE(rows({"model_name=fuji-test", "learning_rate=3e-5"}).at("learning_rate").is_changed);
   EXPECT_FALSE(rows({}).at("learning_rate_schedule_steps").is_changed);

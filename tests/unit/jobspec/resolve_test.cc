@@ -221,10 +221,7 @@ TEST_F(Resolve, CudaGraphsByDefault) {
   EXPECT_THAT(error_of(resolve({"cuda_graph=false"})), HasSubstr("cuda_graphs"));
 }
 
-TEST_F(Resolve, ADatasetPathNeedsItsType) {
-  EXPECT_THAT(error_of(resolve({"dataset_path=/data"})),
-              AllOf(HasSubstr("dataset_path=/data"), HasSubstr("dataset_type=shards"),
-                    HasSubstr("dataset_type=synthetic")));
+TEST_F(Resolve, SyntheticDataIgnoresADatasetPathWithAWarning) {
   const auto job = resolve({"dataset_path=/data", "dataset_type=synthetic"});
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_THAT(job->warnings, ElementsAre(HasSubstr("dataset_path=/data has no effect")));

@@ -3,14 +3,20 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <map>
 #include <set>
 
+#include <absl/strings/str_cat.h>
+
 #include "jobspec/flag_table.h"
+#include "jobspec/launcher.h"
 #include "tests/unit/jobspec/pasted_lines.h"
 
 namespace muster::jobspec {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -58,13 +64,85 @@ TEST_F(VariablesTest, ThoseWithoutEffectAreOneWarningEach) {
                                 {"XLA_FLAGS", "--xla_x"}, {"PATH", "/bin"}};
   EXPECT_THAT(exported_without_effect(exported, Dialect::kMaxText),
               ElementsAre(HasSubstr("NVTE_FUSED_ATTN=1 has no effect: there is no Transformer"),
-                          HasSubstr("PREC=float32 has no effect: only lines of Pax read it"),
-                          HasSubstr("ENABLE_TE=1 has no effect"),
+                          HasSubstr("PREC=float32 has no effect: it is for Pax's lines and "
+                                    "slurm/*.sub; here it is dtype"),
+                          HasSubstr("ENABLE_TE=1 has no effect: there is no Transformer Engine"),
+                          HasSubstr("CONTAINER=image has no effect: "),
                           HasSubstr("XLA_FLAGS=--xla_x has no effect: there is no XLA here")));
   EXPECT_THAT(exported_without_effect(exported, Dialect::kPax),
               ElementsAre(HasSubstr("NVTE_FUSED_ATTN"), HasSubstr("XLA_FLAGS")));
-  EXPECT_THAT(exported_words({{"CONTAINER", "image"}, {"BASE_WORKSPACE_DIR", "/w"}}, {}),
+  // Switches that are off cause none.
+  EXPECT_THAT(exported_without_effect({{"ENABLE_FP8", "0"}, {"USE_LORA", "False"}, {"PREC", ""}},
+                                      Dialect::kMaxText),
               IsEmpty());
+}
+
+// A value that each variable may have: "1" switches, and is a name, a number and a path.
+std::string value_for(std::string_view name) {
+  if (name == "CONFIG") return "GPT126M";
+  if (name == "PREC") return "float32";
+  return "1";
+}
+
+// A name that the row stands for.
+std::string example_of(std::string_view name) {
+  if (name == "M_<KEY>") return "M_STEPS";
+  if (name.ends_with('*')) return std::string(name.substr(0, name.size() - 1)) + "DEBUG";
+  return std::string(name);
+}
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != text.npos;
+}
+
+// Exported on a line of any dialect, a variable is applied, or a warning or an error names it. On
+// the line, too; and where a key has its meaning, the sentence names the key.
+TEST_F(VariablesTest, NoneIsIgnoredInSilence) {
+  const std::map<Dialect, std::vector<std::string>> lines = {
+      {Dialect::kMaxText, {"configs/base.yml", "--xla_x"}},
+      {Dialect::kPax, {"--fdl_config=x.GPT126M"}},
+      {Dialect::kAxlearn, {"--module=text.gpt.c4_trainer", "--config=fuji-7B-v2"}}};
+  for (const auto& [dialect, line] : lines) {
+    for (const Variable& row : variables()) {
+      const std::string name = example_of(row.name), value = value_for(row.name);
+      SCOPED_TRACE(absl::StrCat(name, " in dialect ", static_cast<int>(dialect)));
+      const bool is_for_all =
+          name == "M_STEPS" || name == "NCCL_DEBUG" || name.starts_with("MUSTER_");
+      const auto exported = line.front().ends_with(".yml")
+                                ? absl::StatusOr<Translation>(Translation())
+                                : translate(line, {{name, value}});
+      std::vector<std::string> sentences = exported_without_effect({{name, value}}, dialect);
+      bool is_applied = is_for_all;
+      if (!exported.ok()) {
+        sentences.emplace_back(exported.status().message());
+      } else {
+        sentences.insert(sentences.end(), exported->warnings.begin(), exported->warnings.end());
+        for (const FlagSetting& setting : exported->settings)
+          is_applied = is_applied || contains(setting.flag, name);
+      }
+      const auto named = std::ranges::find_if(
+          sentences, [&](const std::string& text) { return contains(text, name); });
+      EXPECT_NE(is_applied, named != sentences.end()) << "either applied or named";
+      if (named != sentences.end() && dialect != Dialect::kPax) {
+        EXPECT_THAT(*named, HasSubstr(std::string(row.instead)));
+      }
+      // The word on the line: of MaxText and AXLearn it is refused in the same words.
+      if (is_for_all || dialect == Dialect::kPax || !why_without_effect(name).empty()) continue;
+      const absl::Status refused = check_no_variable(name, value);
+      EXPECT_THAT(std::string(refused.message()),
+                  AllOf(HasSubstr(absl::StrCat(name, "=", value, ": ")),
+                        HasSubstr(std::string(row.instead))));
+    }
+  }
+}
+
+TEST_F(VariablesTest, OnALineOfAnotherDialectTheErrorNamesTheKey) {
+  EXPECT_THAT(error_of(load({"ENABLE_FP8=1"})),
+              HasSubstr("ENABLE_FP8=1: it is for Pax's lines and slurm/*.sub; here "
+                        "it is quantization=fp8"));
+  EXPECT_THAT(error_of(load({"ENABLE_TE=1"})), HasSubstr("there is no Transformer Engine"));
+  EXPECT_THAT(error_of(translate({"CONFIG=GPT126M", "DTYPE=fp8"}, {})),
+              HasSubstr("DTYPE=fp8: it is for slurm/launch.sh; here"));
 }
 
 TEST_F(VariablesTest, TheTableHasEveryVariableOnce) {

@@ -13,6 +13,7 @@
 
 #include "common/job_spec.h"
 #include "daemon/job_spec_messages.h"
+#include "tests/paths.h"
 
 namespace muster::cli {
 namespace {
@@ -56,6 +57,23 @@ TEST(JobArguments, OptionsOfAProgramReachItsJob) {
   EXPECT_EQ(job->gpus_per_rank(), 3);
   EXPECT_EQ(job->environment().at("A"), "b");
   EXPECT_FALSE(job->working_directory().empty());
+}
+
+// Ranks of this command's own workers inherit the variables.
+TEST(JobArguments, NcclVariablesOfTheUserReachOtherWorkersRanks) {
+  setenv("NCCL_DEBUG", "INFO", 1);
+  setenv("NCCL_ALGO", "Ring", 1);
+  JobArguments arguments = parse(
+      {source_dir() + "/configs/base.yml", "model_name=llama2-tiny", "--env", "NCCL_ALGO=Tree"});
+  const auto submitted = load_job(arguments);
+  arguments.own_workers = true;
+  const auto own = load_job(arguments);
+  unsetenv("NCCL_DEBUG");
+  unsetenv("NCCL_ALGO");
+  ASSERT_TRUE(submitted.ok() && own.ok()) << submitted.status() << own.status();
+  EXPECT_EQ(submitted->spec.environment().at("NCCL_DEBUG"), "INFO");
+  EXPECT_EQ(submitted->spec.environment().at("NCCL_ALGO"), "Tree") << "--env overrides it";
+  EXPECT_FALSE(own->spec.environment().contains("NCCL_DEBUG"));
 }
 
 // Returns the numbers of a program's job that differ from those without options, by field.

@@ -74,6 +74,18 @@ TEST(RunFigures, TheSummaryHasTheMeanOfTheStepsAfterTheFirst) {
   EXPECT_EQ(figures.estimate_line(), "") << "printed once";
 }
 
+TEST(RunFigures, APeakThatWasMeasuredTooLowIsNamed) {
+  const TrainConfig config = llama_70b();
+  RunFigures figures(config, 64);
+  figures.set_peaks({.data_sheet = std::nullopt, .measured_tflops = 700});
+  figures.add(0, 7.908, 2 * 4096);
+  EXPECT_THAT(figures.summary(), testing::Not(testing::Contains(HasSubstr("too low"))));
+  figures.set_peaks({.data_sheet = std::nullopt, .measured_tflops = 100});
+  EXPECT_THAT(figures.summary(),
+              testing::Contains(AllOf(HasSubstr("MFU 100.00% of the measured 100 TFLOP/s"),
+                                      HasSubstr("the peak was measured too low"))));
+}
+
 TEST(RunFigures, OneStepIsItsOwnMeanOnOneDevice) {
   const TrainConfig config = llama_70b();
   RunFigures figures(config, 1);

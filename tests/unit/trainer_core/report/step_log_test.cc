@@ -1,5 +1,7 @@
 #include "trainer_core/report/step_log.h"
 
+#include <gmock/gmock.h>
+
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -7,6 +9,8 @@
 
 namespace muster::trainer {
 namespace {
+
+using ::testing::HasSubstr;
 
 StepRecord record() {
   StepRecord record;
@@ -57,6 +61,26 @@ TEST(StepLog, MetricsHaveMaxTextsNames) {
         "perf/per_device_tokens_per_sec"}) {
     EXPECT_TRUE(line.contains(key)) << key;
   }
+}
+
+TEST(StepLog, SmallFiguresAreNotZero) {
+  StepRecord one = record();
+  one.seconds = 0.00042;
+  one.tflops_per_device = 1e-8;
+  EXPECT_THAT(step_line(one), HasSubstr("seconds: 0.00042, TFLOP/s/device: 0.000024, "));
+  EXPECT_THAT(per_step_block({.learnable = 3e-6, .attention = 1e-6}),
+              HasSubstr(" Total TFLOPs: 0.0000040 \n"));
+}
+
+TEST(DataWait, OneStepIsSingular) {
+  DataWait wait;
+  StepRecord one = record();
+  wait.add(one);
+  EXPECT_THAT(wait.line(), HasSubstr(" seconds in 1 step ("));
+  wait.add(one);
+  EXPECT_THAT(wait.line(), HasSubstr(" seconds in 1 step ("));
+  wait.add(one);
+  EXPECT_THAT(wait.line(), HasSubstr(" seconds in 2 steps ("));
 }
 
 // GFLOP per token of the published models, computed by hand from MaxText's formula.

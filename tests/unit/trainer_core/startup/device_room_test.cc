@@ -139,9 +139,16 @@ TEST(DeviceRoom, CombinesChangesIfNoneSuffices) {
   EXPECT_THAT(problem(config, {0}, bytes),
               AllOf(HasSubstr("what would fit:\n  per_device_batch_size=1 remat_policy=full\n"),
                     HasSubstr("what would fit: per_device_batch_size=1 remat_policy=full")));
-  EXPECT_THAT(problem(config, {0}, 2000),
-              HasSubstr("what would fit: a smaller model, max_target_length below 512, or a GPU "
-                        "with more memory"));
+  EXPECT_THAT(
+      problem(config, {0}, 2000),
+      HasSubstr("; nothing was found that fits: the smallest batch with remat_policy=full"));
+  // A bit less than the least config needs: more ranks, shorter sequences or fewer layers.
+  const std::string beyond = problem(config, {0}, bytes - 1);
+  EXPECT_THAT(beyond, HasSubstr("\n  per_device_batch_size=1 remat_policy=full"));
+  EXPECT_THAT(beyond, HasSubstr(" max_target_length=256\n"));
+  TrainConfig shorter = least;
+  shorter.max_target_length = 256;
+  EXPECT_EQ(problem(shorter, {0}, bytes - 1), "");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 namespace muster::trainer {
 namespace {
 
+using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::MatchesRegex;
@@ -47,9 +48,7 @@ TEST_F(Preflight, ATrainingThatDoesNotFitInMemoryIsBadInput) {
               MatchesRegex(
                   "the training needs [0-9]+ MiB of memory \\(4 ranks of [0-9]+ "
                   "MiB, and [0-9]+ MiB for a checkpoint in the background\\), but this machine has "
-                  "1 MiB available; a smaller batch and another remat_policy do not suffice: lower "
-                  "max_target_length \\(16\\), the number of ranks \\(4\\), or the model's sizes, "
-                  "or set async_checkpointing=False"));
+                  "1 MiB available; nothing was found that fits: .*; use fewer ranks per node"));
   write_file(folder_.file("meminfo"), "MemAvailable: 204800 kB\n");
   EXPECT_THAT(problem(), HasSubstr("the training needs")) << "libraries take their part";
   write_file(folder_.file("meminfo"), "MemAvailable: 2048000 kB\n");
@@ -66,7 +65,7 @@ TEST_F(Preflight, ValuesThatFitInMemoryAreOnALineEach) {
   write_file(folder_.file("meminfo"), half);
   const std::string text = problem();
   EXPECT_THAT(text, ContainsRegex("300 MiB|292 MiB|293 MiB"));
-  EXPECT_THAT(text, ContainsRegex("available\nwhat would fit, each by itself:\n"
+  EXPECT_THAT(text, ContainsRegex("available\nwhat would fit(, each by itself)?:\n"
                                   "  per_device_batch_size=[0-9]+ \\(with "
                                   "gradient_accumulation_steps=[0-9]+ nearly as many"));
   // The suggested batch fits.
@@ -77,7 +76,7 @@ TEST_F(Preflight, ValuesThatFitInMemoryAreOnALineEach) {
   EXPECT_EQ(problem(), "");
 }
 
-TEST_F(Preflight, AllChangesTogetherAreOneLine) {
+TEST_F(Preflight, ChangesThatSufficeOnlyTogetherAreALineEach) {
   machine_ = MachineRoots{.proc = folder_.path(), .cgroup = folder_.file("no-groups")};
   config_.model.mlp_dim = 32'768;
   config_.remat_policy = RematPolicy::kNone;
@@ -96,9 +95,65 @@ TEST_F(Preflight, AllChangesTogetherAreOneLine) {
   std::swap(config_, least);
   ASSERT_GT(mib_needed(), enough);
   write_file(folder_.file("meminfo"), "MemAvailable: " + std::to_string(enough * 1024) + " kB\n");
-  EXPECT_THAT(problem(), HasSubstr("available\nwhat would fit:\n  per_device_batch_size=1 "
-                                   "remat_policy=full async_checkpointing=False"));
+  EXPECT_THAT(problem(), AllOf(HasSubstr("available\nwhat would fit, each by itself:\n"),
+                               HasSubstr("\n  per_device_batch_size=1 remat_policy=full "
+                                         "async_checkpointing=False"),
+                               HasSubstr("\n  per_device_batch_size=1 remat_policy=full "
+                                         "dcn_fsdp_parallelism=")));
   config_ = least;
+  EXPECT_EQ(problem(), "");
+}
+
+// If the smallest batch and full remat do not suffice, each line has more values, and each fits.
+TEST_F(Preflight, ShorterSequencesMoreNodesAndFewerLayersAreVerified) {
+  machine_ = MachineRoots{.proc = folder_.path(), .cgroup = folder_.file("no-groups")};
+  config_.model.num_layers = 16;
+  config_.model.mlp_dim = 16'384;
+  config_.max_target_length = 8192;
+  config_.remat_policy = RematPolicy::kNone;
+  config_.per_device_batch_size = 4;
+  const auto available = [&](int64_t mib) {
+    write_file(folder_.file("meminfo"), "MemAvailable: " + std::to_string(mib * 1024) + " kB\n");
+  };
+  const auto mib_needed = [&] {
+    available(1);
+    return std::stoll(problem().substr(std::string("the training needs ").size()));
+  };
+  TrainConfig least = config_;
+  least.per_device_batch_size = 1;
+  least.remat_policy = RematPolicy::kFull;
+  least.async_checkpointing = false;
+  TrainConfig shorter = least;
+  shorter.max_target_length = 1024;
+  std::swap(config_, shorter);
+  const int64_t enough = mib_needed() + 1;
+  std::swap(config_, shorter);
+  available(enough);
+  const std::string text = problem();
+  EXPECT_THAT(text, HasSubstr("available\nwhat would fit"));
+  const std::string keys = "  per_device_batch_size=1 remat_policy=full async_checkpointing=False ";
+  ASSERT_THAT(text, HasSubstr(keys + "max_target_length="));
+  const size_t at = text.find("max_target_length=") + std::string("max_target_length=").size();
+  config_ = least;
+  config_.max_target_length = std::stoi(text.substr(at));
+  EXPECT_GE(config_.max_target_length, 1024);
+  EXPECT_EQ(problem(), "");
+}
+
+TEST_F(Preflight, ASmallerModelIsVerified) {
+  machine_ = MachineRoots{.proc = folder_.path(), .cgroup = folder_.file("no-groups")};
+  config_.model.num_layers = 8;
+  config_.model.mlp_dim = 65'536;
+  write_file(folder_.file("meminfo"), "MemAvailable: 200000 kB\n");
+  const std::string text = problem();
+  constexpr std::string_view kModel = "with a model of ";
+  ASSERT_THAT(text, ContainsRegex("with a model of [0-9]+ layers? of width 32 "
+                                  "\\([0-9,]+ parameters\\)"));
+  config_.per_device_batch_size = 1;
+  config_.remat_policy = RematPolicy::kFull;
+  config_.async_checkpointing = false;
+  config_.model.num_layers = std::stoi(text.substr(text.find(kModel) + kModel.size()));
+  EXPECT_LT(config_.model.num_layers, 8);
   EXPECT_EQ(problem(), "");
 }
 
@@ -144,7 +199,8 @@ TEST_F(Preflight, LocalCheckpointsAreCounted) {
   // 6.4 million parameters of 12 bytes, half of them on each node; each node stores both halves
   // twice.
   EXPECT_THAT(problem(), HasSubstr(", and 147 MiB for local checkpoints), but this machine"));
-  EXPECT_THAT(problem(), HasSubstr(", or set enable_emergency_checkpoint=False"));
+  write_file(folder_.file("meminfo"), "MemAvailable: 307200 kB\n");
+  EXPECT_THAT(problem(), HasSubstr("\n  enable_emergency_checkpoint=False"));
   write_file(folder_.file("meminfo"), "MemAvailable: 99999999999999 kB\n");
   EXPECT_EQ(problem(), "");
   config_.model.vocab_size = 1 << 24;

@@ -297,7 +297,7 @@ TEST_F(DebugStep, BadInput) {
   EXPECT_THAT(error_with_tokens("{}"), HasSubstr("expected a list of lists"));
   EXPECT_THAT(error_with_tokens("[[1]]"), HasSubstr("nothing to predict"));
   EXPECT_THAT(error_with_tokens("[[1, 2], [3]]"),
-              HasSubstr("list 1 has 1 tokens, and the first has 2"));
+              HasSubstr("list 1 has 1 token, and the first has 2"));
   EXPECT_THAT(error_with_tokens("[[1, 2], \"ab\"]"), HasSubstr("\"ab\" is not a list"));
   EXPECT_THAT(error_with_tokens("[[1, 31]]"),
               HasSubstr("token 31 in list 0 is no id below vocab_size (31)"));
