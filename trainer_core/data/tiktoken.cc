@@ -50,7 +50,7 @@ struct Encoding {
   std::string_view eos;
   // Whether the ranks leave out one id, which is that of the end of text: p50k's.
   bool has_gap = false;
-  std::string_view note = {};
+  std::vector<UnicodeForm> forms = {};
 };
 
 // Llama 3's 256 special tokens: some have names, the others are reserved.
@@ -96,9 +96,8 @@ std::optional<Encoding> encoding_named(std::string_view name) {
   if (name == "r50k_base" || name == "gpt2") return Encoding{kR50kPattern, {{0, end}}, kEndOfText};
   if (name == "llama3") return Encoding{kLlama3Pattern, llama3_specials(), "<|end_of_text|>"};
   if (name == "qwen") {
-    return Encoding{kQwenPattern, qwen_specials(), kEndOfText, false,
-                    "Qwen's own tokenizer brings text into Unicode's form NFC first; here it is "
-                    "taken as it is"};
+    return Encoding{
+        kQwenPattern, qwen_specials(), kEndOfText, /*has_gap=*/false, {UnicodeForm::kNfc}};
   }
   return std::nullopt;
 }
@@ -224,7 +223,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> load_tiktoken(
   parts.type = "tiktoken";
   parts.encoding = identified->name;
   parts.encoding_is_stated = identified->is_stated;
-  if (!encoding.note.empty()) parts.notes.emplace_back(encoding.note);
+  parts.forms = encoding.forms;
   auto ranks = read_ranks(bytes, encoding.has_gap, parts);
   if (!ranks.ok()) return ranks.status();
   if (encoding.has_gap && parts.eos_id < 0) {

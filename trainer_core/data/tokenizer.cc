@@ -96,7 +96,6 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::load_file(const std::strin
   (*tokenizer)->fingerprint_ = fnv1a(bytes);
   if ((*tokenizer)->encoding_is_stated()) (*tokenizer)->fingerprint_ ^= fnv1a(encoding);
   (*tokenizer)->file_ = name;
-  (*tokenizer)->notes_ = (*tokenizer)->own_notes();
   return tokenizer;
 }
 

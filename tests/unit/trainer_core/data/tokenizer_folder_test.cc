@@ -31,7 +31,7 @@ TEST(TokenizerFolder, TakesTheModelBesideAnUnusableJson) {
       R"({"model": {"type": "BPE", "byte_fallback": true, "vocab": {}, "merges": []}})",
       R"({"model": {"type": "Unigram", "vocab": []}})",
       R"({"model": {"type": "WordPiece", "vocab": {}}})",
-      R"({"normalizer": {"type": "NFC"}, "model": {"type": "BPE", "vocab": {}, "merges": []}})",
+      R"({"normalizer": {"type": "Lowercase"}, "model": {"type": "BPE", "vocab": {}, "merges": []}})",
       "{\"truncated\": ",
       "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n",
       "<!DOCTYPE html>",
