@@ -1,6 +1,7 @@
 #include "common/find_program.h"
 
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -25,9 +26,14 @@ bool is_file(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
+// A file system that is mounted with noexec denies execution whatever the file's mode is.
 absl::Status not_executable(const std::string& file) {
+  struct statvfs system {};
+  const bool is_noexec = statvfs(file.c_str(), &system) == 0 && (system.f_flag & ST_NOEXEC) != 0;
   return absl::PermissionDeniedError(
-      absl::StrCat(printable(file, kShownPathBytesMax), " cannot be executed: chmod +x, or name ",
+      absl::StrCat(printable(file, kShownPathBytesMax), " cannot be executed: ",
+                   is_noexec ? "its file system is mounted with noexec; move it, or name "
+                             : "chmod +x, or name ",
                    "its interpreter in front (python3 FILE, bash FILE)"));
 }
 
