@@ -12,6 +12,7 @@
 
 #include <absl/strings/escaping.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
 
 #include "common/absl_view.h"
 #include "trainer_core/data/byte_bpe_tokenizer.h"
@@ -129,7 +130,11 @@ absl::StatusOr<Identified> identify(std::string_view bytes, std::string_view sta
     return absl::InvalidArgumentError(absl::StrCat("cannot have the encoding \"", av(stated),
                                                    "\"; the known ones are ", known_names()));
   }
-  const std::string hash = sha256_of(bytes);
+  // Git on Windows may have changed the line ends.
+  std::string unix_ends;
+  if (bytes.find("\r\n") != bytes.npos)
+    unix_ends = absl::StrReplaceAll(av(bytes), {{"\r\n", "\n"}});
+  const std::string hash = sha256_of(unix_ends.empty() ? bytes : unix_ends);
   for (const PublishedRanks& file : published) {
     if (file.sha256 != hash) continue;
     // gpt2 is r50k_base by another name.
@@ -199,7 +204,9 @@ absl::StatusOr<Ranks> read_ranks(std::string_view bytes, bool has_gap, ByteBpePa
 }  // namespace
 
 bool looks_like_tiktoken(std::string_view bytes) {
-  return parse_line(bytes.substr(0, std::min(bytes.find('\n'), 2 * kTokenBytesMax))).has_value();
+  std::string_view line = bytes.substr(0, std::min(bytes.find('\n'), 2 * kTokenBytesMax));
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return parse_line(line).has_value();
 }
 
 std::span<const PublishedRanks> published_ranks() {
