@@ -214,6 +214,22 @@ class Messages(ProgramTest):
     def test_not_a_folder(self):
         self.reach("convert", HUGGING_FACE / "llama_gqa/model.safetensors", self.dir / "out")
 
+    def test_inner_folder(self):
+        shutil.copytree(HUGGING_FACE / "llama_gqa", self.model / "llama")
+        self.convert()
+
+    def test_broken_json(self):
+        self.golden("llama_gqa")
+        config = self.model / "config.json"
+        config.write_text(config.read_text()[:-20])
+        self.convert()
+
+    def test_wide_json(self):
+        self.golden("llama_gqa")
+        config = self.model / "config.json"
+        config.write_bytes(config.read_text().encode("utf-16"))
+        self.convert()
+
     def test_unknown_encoding(self):
         (self.dir / "a.txt").write_text("some text\n")
         self.tokenize(self.dir / "a.txt", tokenizer=TOKENIZERS / "llama3.tiktoken")
@@ -258,6 +274,21 @@ class Messages(ProgramTest):
 
     def test_several_objects(self):
         self.text_of("a.jsonl", '{"text": "a"}{"text": "b"}\n')
+
+    def test_lines_of_an_array(self):
+        self.text_of("a.jsonl", '{"text": "a"},\n{"text": "b"}\n')
+
+    def test_record_separators(self):
+        self.text_of("a.jsonl", '\x1e{"text": "a"}\n\x1e{"text": "b"}\n')
+
+    def test_strings_as_lines(self):
+        self.text_of("a.jsonl", '"a"\n"b"\n')
+
+    def test_chat_field(self):
+        self.text_of("a.jsonl", '{"id": "x", "messages": [{"role": "user", "content": "hello"}]}\n')
+
+    def test_exercise_fields(self):
+        self.text_of("a.jsonl", '{"instruction": "add", "input": "", "output": "two"}\n')
 
     def test_other_field(self):
         self.text_of("a.jsonl", '{"id": 7, "content": "some text"}\n')
@@ -308,6 +339,13 @@ class Messages(ProgramTest):
         subprocess.run(["tar", "-cf", self.dir / "a.txt", "a"], cwd=self.dir, check=True)
         self.tokenize(self.dir / "a.txt")
 
+    def test_no_text_format(self):
+        self.text_of("a.txt", b"ARROW1\0\0")
+        self.text_of("b.txt", b"%PDF-1.7\n")
+
+    def test_compressed_twice(self):
+        self.text_of("a.txt.gz", gzip.compress(gzip.compress(b"some text\n")))
+
     def test_not_utf8(self):
         self.text_of("a.txt", "some text\n".encode("utf-16"))
         self.text_of("b.txt", b"some\x00text\n")
@@ -356,6 +394,9 @@ class Messages(ProgramTest):
 
     def test_missing_program(self):
         self.reach("run", "--", "nosuchprogram")
+        (self.dir / "link").symlink_to("nowhere")
+        for name in (".", "link"):
+            self.reach("run", "--", f"{self.dir}/{name}")
 
     def test_not_retried(self):
         self.program(b"#!/bin/sh\nno-such-command\n", check=127)
@@ -435,6 +476,12 @@ class Messages(ProgramTest):
                                                              "enable_emergency_checkpoint=true", f"local_checkpoint_directory={folder}",
                                                              "local_checkpoint_period=1", ranks=1))]
         self.reach_on(["unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh", *words])
+
+    def test_full_disk(self):
+        mount = "mkdir -p small && mount -t tmpfs -o size=16k none small && cd small"
+        if subprocess.run(["unshare", "--mount", "sh", "-c", mount], cwd=self.dir, capture_output=True).returncode != 0:
+            self.skipTest("mounting needs root and namespaces")
+        self.reach_on(["unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh", *self.run_words("true")])
 
 
 if __name__ == "__main__":
