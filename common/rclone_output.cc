@@ -66,8 +66,8 @@ std::optional<uint64_t> sent_bytes(std::string_view line) {
   const std::vector<absl::string_view> words =
       absl::StrSplit(av(line.substr(mark + kMark.size())), ' ', absl::SkipEmpty());
   double number = 0;
-  if (words.size() < 5 || words[2] != "/" || !absl::SimpleAtod(words[0], &number) || number < 0)
-    return std::nullopt;
+  const bool is_statistics = words.size() >= 5 && words[2] == "/" && absl::EndsWith(words[4], ",");
+  if (!is_statistics || !absl::SimpleAtod(words[0], &number) || number < 0) return std::nullopt;
   double unit = 1;
   for (const std::string_view prefix : {"B", "Ki", "Mi", "Gi", "Ti", "Pi"}) {
     if (absl::StartsWith(words[1], av(prefix))) return static_cast<uint64_t>(number * unit);
