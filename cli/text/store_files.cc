@@ -28,7 +28,7 @@ ObjectStore store_of(const std::atomic<bool>& stop) {
            [](const std::string& text) { std::cerr << "muster: warning: " << text << std::endl; }});
 }
 
-// Of tokens, of a checkpoint, and of a Hugging Face folder.
+// Returns whether the file completes tokens, a checkpoint or a Hugging Face folder.
 bool completes(const fs::path& file) {
   constexpr std::string_view kNames[] = {"index.json", "manifest.json", "config.json",
                                          "model.safetensors.index.json"};
