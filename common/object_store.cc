@@ -17,11 +17,11 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_split.h>
-#include <absl/strings/strip.h>
 
 #include "common/absl_view.h"
 #include "common/errno_status.h"
 #include "common/file_write.h"
+#include "common/rclone_output.h"
 
 namespace muster {
 namespace {
@@ -40,8 +40,6 @@ constexpr Duration kFirstWait = std::chrono::seconds(1);
 constexpr Duration kLongestWait = std::chrono::seconds(30);
 constexpr Duration kWaitStep = std::chrono::milliseconds(100);
 constexpr size_t kErrorsBytesMax = size_t{16} << 20;  // 100,000 copied objects
-// Limit of a cause in a message.
-constexpr size_t kCauseBytesMax = 300;
 
 // rclone's own variables that it gets. Others may filter files or only pretend to copy them.
 constexpr std::string_view kVariablesOfTool[] = {
@@ -102,45 +100,6 @@ std::string places_of_credentials(const std::string& scheme) {
                       ", the instance's role; the store is ", s3_endpoint());
 }
 
-bool has_any(std::string_view text, std::initializer_list<std::string_view> words) {
-  return std::ranges::any_of(words,
-                             [&](std::string_view word) { return text.find(word) != text.npos; });
-}
-
-// Removes the lines about single objects from what a copy prints, whose names may contain words of
-// errors. Returns whether an object was copied.
-bool take_copied(std::string& errors) {
-  std::vector<absl::string_view> others;
-  bool copied = false;
-  for (const absl::string_view line : absl::StrSplit(errors, '\n')) {
-    const bool is_info = has_any(sv(line), {" INFO  : ", " NOTICE: "});
-    copied = copied || (is_info && sv(line).find(" Copied (") != line.npos);
-    if (!is_info) others.push_back(line);
-  }
-  errors = absl::StrJoin(others, "\n");
-  return copied;
-}
-
-// Returns the first error that rclone prints, without time and prefix, and what caused it.
-std::string cause_of(const std::string& errors) {
-  std::string cause;
-  for (const absl::string_view piece : absl::StrSplit(errors, '\n', absl::SkipEmpty())) {
-    absl::string_view line = piece;
-    if (absl::ConsumePrefix(&line, "caused by: ")) {
-      absl::StrAppend(&cause, ": ", line);
-      break;
-    }
-    if (!cause.empty()) continue;
-    constexpr size_t kTimeBytes = sizeof("2026/01/31 10:00:00");
-    line.remove_prefix(std::min(line.size(), kTimeBytes));
-    absl::ConsumePrefix(&line, "ERROR : ");
-    absl::ConsumePrefix(&line, ": ");
-    cause = std::string(line);
-  }
-  cause.resize(std::min(cause.size(), kCauseBytesMax));
-  return cause;
-}
-
 absl::Status missing_tool(const std::string& url) {
   return absl::FailedPreconditionError(absl::StrCat(
       url, " is in an object store, which needs the program ", kTool,
@@ -157,27 +116,28 @@ absl::Status no_bucket(const ObjectUrl& url) {
 // `end`: of a command that failed.
 absl::Status status_of(const ObjectUrl& url, const ChildEnd& end) {
   const std::string& text = end.errors;
-  const std::string cause = cause_of(text);
+  const std::string cause = rclone::cause_of(text);
   const std::string name = url.text();
-  if (has_any(text, {"no space left on device", "disk quota exceeded"}))
+  if (rclone::has_any(text, {"no space left on device", "disk quota exceeded"}))
     return absl::ResourceExhaustedError(absl::StrCat(name, ": ", cause));
-  if (has_any(text, {"NoSuchBucket", "bucket does not exist", "bucket doesn't exist"}))
+  if (rclone::has_any(text, {"NoSuchBucket", "bucket does not exist", "bucket doesn't exist"}))
     return no_bucket(url);
-  if (has_any(text, {"InvalidBucketName"}))
+  if (rclone::has_any(text, {"InvalidBucketName"}))
     return absl::InvalidArgumentError(absl::StrCat(name, ": ", cause));
-  if (has_any(text, {"AccessDenied", "Access Denied", "InvalidAccessKeyId", "SignatureDoesNotMatch",
-                     "ExpiredToken", "InvalidToken", "NoCredentialProviders", "Forbidden",
-                     "status code: 403", "StatusCode: 403", "status code: 401", "Error 401",
-                     "Error 403", "could not find default credentials", "invalid_grant",
-                     "Unauthorized", "failed to configure Google Cloud Storage"})) {
+  if (rclone::has_any(
+          text, {"AccessDenied", "Access Denied", "InvalidAccessKeyId", "SignatureDoesNotMatch",
+                 "ExpiredToken", "InvalidToken", "NoCredentialProviders", "Forbidden",
+                 "status code: 403", "StatusCode: 403", "status code: 401", "Error 401",
+                 "Error 403", "could not find default credentials", "invalid_grant", "Unauthorized",
+                 "failed to configure Google Cloud Storage"})) {
     return absl::PermissionDeniedError(absl::StrCat(name, ": the store refuses access (", cause,
                                                     "); ", places_of_credentials(url.scheme)));
   }
   // A prefix without objects is no error, so that only the bucket can be missing.
   if (end.exit_code == kNoDirectory) return no_bucket(url);
-  if (end.exit_code == kNoFile || has_any(text, {"is a directory or doesn't exist"}))
+  if (end.exit_code == kNoFile || rclone::has_any(text, {"is a directory or doesn't exist"}))
     return absl::NotFoundError(absl::StrCat("there is no object ", name));
-  if (has_any(text, {"unknown flag"})) {
+  if (rclone::has_any(text, {"unknown flag"})) {
     return absl::FailedPreconditionError(absl::StrCat(name, ": ", kTool, " is too old (", cause,
                                                       "); install version 1.53 or later"));
   }
@@ -245,19 +205,29 @@ absl::StatusOr<std::string> ObjectStore::try_call(const ObjectUrl& url,
                                                   bool& advanced) const {
   std::vector<std::string> command = {kTool};
   command.insert(command.end(), words.begin(), words.end());
-  for (const char* option : {"--config=", "--retries=1", "--low-level-retries=3",
-                             "--contimeout=10s", "--timeout=60s", "--stats=0"})
+  for (const char* option :
+       {"--config=", "--retries=1", "--low-level-retries=3", "--contimeout=10s", "--timeout=60s"})
     command.emplace_back(option);
   const bool copies = words[0] == "copy";
+  rclone::StatsReader stats(limits.meter);
+  if (limits.meter) {
+    command.push_back(absl::StrCat("--stats=", to_seconds(kStoreStatsInterval), "s"));
+    command.emplace_back("--stats-one-line");
+  } else {
+    command.emplace_back("--stats=0");
+  }
   command.emplace_back(copies ? "--log-level=INFO" : "--log-level=ERROR");
   if (const auto bundle = variable("AWS_CA_BUNDLE"); bundle && url.scheme == "s3")
     command.push_back(absl::StrCat("--ca-cert=", *bundle));
-  auto end = tool_(command, {.deadline = monotonic_now() + limits.within,
-                             .output_bytes_max = limits.output_bytes_max,
-                             .errors_bytes_max = kErrorsBytesMax,
-                             .environment = store_environment(url),
-                             .own_group = retry_.survives_signals,
-                             .watch = watch});
+  auto end =
+      tool_(command, {.deadline = monotonic_now() + limits.within,
+                      .output_bytes_max = limits.output_bytes_max,
+                      .errors_bytes_max = kErrorsBytesMax,
+                      .environment = store_environment(url),
+                      .own_group = retry_.survives_signals,
+                      .watch = watch,
+                      .on_errors = limits.meter ? [&](std::string_view text) { stats.add(text); }
+                                                : std::function<void(std::string_view)>()});
   if (absl::IsNotFound(end.status())) return missing_tool(url.text());
   if (absl::IsCancelled(end.status())) return end.status();
   // A repetition has the same answer.
@@ -265,7 +235,7 @@ absl::StatusOr<std::string> ObjectStore::try_call(const ObjectUrl& url,
     return absl::InvalidArgumentError(
         absl::StrCat(url.text(), ": the answer has more than ", limits.output_bytes_max, " bytes"));
   if (!end.ok()) return absl::UnknownError(absl::StrCat(url.text(), ": ", end.status().message()));
-  advanced = copies && take_copied(end->errors);
+  advanced = copies && rclone::take_copied(end->errors);
   if (end->exit_code == 0) return std::move(end->output);
   return status_of(url, *end);
 }
@@ -353,12 +323,12 @@ absl::StatusOr<std::string> ObjectStore::read(const std::string& url, size_t byt
 }
 
 absl::Status ObjectStore::copy(const std::vector<std::string>& names, const std::string& from,
-                               const std::string& to, const ObjectUrl& url,
-                               const StoreWatch& watch) const {
+                               const std::string& to, const ObjectUrl& url, const StoreWatch& watch,
+                               const StoreMeter& meter) const {
   if (names.empty()) return absl::OkStatus();
   return with_list(names, [&](const std::string& list) {
-    return call(url, {"copy", list, "--no-traverse", "--transfers=8", from, to}, {kTransferWithin},
-                watch)
+    return call(url, {"copy", list, "--no-traverse", "--transfers=8", from, to},
+                {.within = kTransferWithin, .meter = meter}, watch)
         .status();
   });
 }
@@ -367,14 +337,15 @@ absl::Status ObjectStore::download(const std::string& url, const std::vector<std
                                    const std::string& folder, const StoreWatch& watch) const {
   const auto parsed = parse_object_url(url);
   if (!parsed.ok()) return parsed.status();
-  return copy(names, remote_path(*parsed), folder, *parsed, watch);
+  return copy(names, remote_path(*parsed), folder, *parsed, watch, nullptr);
 }
 
 absl::Status ObjectStore::upload(const std::string& folder, const std::vector<std::string>& names,
-                                 const std::string& url, const StoreWatch& watch) const {
+                                 const std::string& url, const StoreWatch& watch,
+                                 const StoreMeter& meter) const {
   const auto parsed = parse_object_url(url);
   if (!parsed.ok()) return parsed.status();
-  return copy(names, folder, remote_path(*parsed), *parsed, watch);
+  return copy(names, folder, remote_path(*parsed), *parsed, watch, meter);
 }
 
 absl::Status ObjectStore::remove(const std::string& url) const {

@@ -50,6 +50,10 @@ using StoreTool = std::function<absl::StatusOr<ChildEnd>(const std::vector<std::
                                                          const ChildOptions& options)>;
 // Called while a transfer runs; false ends it (Cancelled).
 using StoreWatch = std::function<bool()>;
+// Receives the bytes that an upload has sent, about every kStoreStatsInterval. A repetition after a
+// failure begins at 0.
+using StoreMeter = std::function<void(uint64_t bytes)>;
+constexpr Duration kStoreStatsInterval = std::chrono::seconds(2);
 
 // Errors name the address and the cause:
 //   FailedPrecondition  rclone is missing; the message has the command that installs it
@@ -81,7 +85,8 @@ class ObjectStore {
   // Copies the files `names` of `folder` to objects below `url`. An object exists only when it is
   // complete. Objects that are there with the same content are not sent again.
   absl::Status upload(const std::string& folder, const std::vector<std::string>& names,
-                      const std::string& url, const StoreWatch& watch = nullptr) const;
+                      const std::string& url, const StoreWatch& watch = nullptr,
+                      const StoreMeter& meter = nullptr) const;
   // Removes an object, which need not exist.
   absl::Status remove(const std::string& url) const;
   // Removes the objects `names` below `url`, which need not exist.
@@ -92,6 +97,7 @@ class ObjectStore {
   struct Limits {
     Duration within;
     size_t output_bytes_max = size_t{64} << 20;  // 300,000 objects with names of 200 bytes
+    StoreMeter meter = nullptr;                  // of a copy
   };
 
   absl::StatusOr<std::string> call(const ObjectUrl& url, const std::vector<std::string>& words,
@@ -100,7 +106,8 @@ class ObjectStore {
                                        const Limits& limits, const StoreWatch& watch,
                                        bool& advanced) const;
   absl::Status copy(const std::vector<std::string>& names, const std::string& from,
-                    const std::string& to, const ObjectUrl& url, const StoreWatch& watch) const;
+                    const std::string& to, const ObjectUrl& url, const StoreWatch& watch,
+                    const StoreMeter& meter) const;
 
   StoreRetry retry_;
   StoreTool tool_;

@@ -193,8 +193,11 @@ absl::Status collect(Pipes& pipes, const ChildOptions& options, ChildEnd& end) {
     if (poll(states.data(), states.size(), static_cast<int>(left.count())) <= 0) continue;
     if (states[0].revents != 0 && !take(pipes.out.read_fd, options.output_bytes_max, end.output))
       Pipe::close_end(pipes.out.read_fd);
+    const size_t errors_before = end.errors.size();
     if (states[1].revents != 0 && !take(pipes.err.read_fd, options.errors_bytes_max, end.errors))
       Pipe::close_end(pipes.err.read_fd);
+    if (options.on_errors && end.errors.size() > errors_before)
+      options.on_errors(std::string_view(end.errors).substr(errors_before));
     if (end.output.size() > options.output_bytes_max)
       return absl::ResourceExhaustedError("printed more than is read");
   }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <absl/status/statusor.h>
@@ -27,6 +28,8 @@ struct ChildOptions {
   bool own_group = false;
   // Called about every kChildWatchInterval while the tool runs; false kills it (Cancelled).
   std::function<bool()> watch = nullptr;
+  // Receives standard error while it arrives, up to errors_bytes_max.
+  std::function<void(std::string_view)> on_errors = nullptr;
 };
 
 constexpr Duration kChildWatchInterval = std::chrono::milliseconds(200);

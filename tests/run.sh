@@ -149,6 +149,8 @@ phase_style() {
   check "tidy" tests/tidy/tidy.py
   check "links self-test" tests/tidy/links.py --self-test
   check "links" tests/tidy/links.py
+  check "messages self-test" tests/tidy/messages.py --self-test
+  check "messages" tests/tidy/messages.py
   check_format
   check "shellcheck" bash -c "git ls-files -co --exclude-standard -- '*.sh' '*.sub' .ci/run | xargs shellcheck"
 }

@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/errno_status.h"
+#include "common/free_space.h"
 #include "common/time.h"
 
 namespace muster::cli {
@@ -30,6 +31,8 @@ constexpr size_t kRevivalsMax = 5;
 constexpr Duration kRevivalsWindow = std::chrono::hours(1);
 // The last log lines of a daemon state why it could not start.
 constexpr size_t kLogTailBytes = 2 << 10;
+// The database of a coordinator and the first lines of the logs.
+constexpr uint64_t kRoomMin = 1 << 20;
 
 // inotify_init1() reports a lack of instances by the errno of a lack of open files.
 absl::Status inotify_problem(int error) {
@@ -141,10 +144,16 @@ void EmbeddedFleet::note_input(uint32_t attempt, std::vector<std::string>& notes
 
 absl::Status EmbeddedFleet::ended(const char* name, const ChildExit& end) const {
   const std::string log = tail_of_file(absl::StrCat(folder_, "/", name, ".log"), kLogTailBytes);
+  // On a full disk the log is empty, too.
+  const auto free = free_space_bytes(folder_);
+  const std::string disk =
+      log.empty() && free && *free < kRoomMin
+          ? absl::StrCat(": the disk of ", folder_, " is full (", *free, " bytes are free)")
+          : "";
   return absl::InternalError(absl::StrCat(
       "muster-", name, " ended with ",
       end.signal != 0 ? absl::StrCat("signal ", end.signal) : absl::StrCat("exit code ", end.code),
-      log.empty() ? "" : ":\n", log));
+      log.empty() ? disk : ":\n", log));
 }
 
 absl::Status EmbeddedFleet::health() {

@@ -1,5 +1,7 @@
 #include "cli/run/save_view.h"
 
+#include <algorithm>
+
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
@@ -35,9 +37,12 @@ std::string SaveReport::line(const SaveProgress& save, int64_t completed_steps, 
     total_ = 0;
     return "";
   }
-  const bool is_new = save.total != total_ || save.written < written_first_;
+  // During an upload the size and the written part grow alike, so the rest shows a new save.
+  const uint64_t rest = save.total - std::min(save.written, save.total);
+  const bool is_new = total_ == 0 || rest > rest_ || save.written < written_first_;
+  total_ = save.total;
+  rest_ = rest;
   if (is_new) {
-    total_ = save.total;
     written_first_ = save.written;
     began_ = now;
   } else if (now - printed_at_ < kLinePeriod) {

@@ -29,6 +29,7 @@ class SaveReport {
   Instant printed_at_{};
   uint64_t written_first_ = 0;
   uint64_t total_ = 0;
+  uint64_t rest_ = 0;  // the part that is not written yet
 };
 
 // Returns the reason for an unsaved last state if `text`, a line of a rank's output, states one;

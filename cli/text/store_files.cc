@@ -1,7 +1,10 @@
 #include "cli/text/store_files.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -25,8 +28,11 @@ ObjectStore store_of(const std::atomic<bool>& stop) {
            [](const std::string& text) { std::cerr << "muster: warning: " << text << std::endl; }});
 }
 
+// Returns whether the file completes tokens, a checkpoint or a Hugging Face folder.
 bool completes(const fs::path& file) {
-  return file.filename() == "index.json" || file.filename() == "manifest.json";
+  constexpr std::string_view kNames[] = {"index.json", "manifest.json", "config.json",
+                                         "model.safetensors.index.json"};
+  return std::ranges::find(kNames, file.filename().string()) != std::end(kNames);
 }
 
 }  // namespace
@@ -77,8 +83,9 @@ absl::Status upload_result(const std::string& url, const std::atomic<bool>& stop
   for (const std::string& name : last) {
     if (status.ok()) status = store.remove(absl::StrCat(url, "/", name));
   }
-  if (status.ok()) status = store.upload(folder.string(), first, url);
-  if (status.ok()) status = store.upload(folder.string(), last, url);
+  const auto watch = [&stop] { return !stop.load(); };
+  if (status.ok()) status = store.upload(folder.string(), first, url, watch);
+  if (status.ok()) status = store.upload(folder.string(), last, url, watch);
   if (!status.ok()) return or_cancelled(status, stop);
   fs::remove_all(folder, error);  // a copy that would only take space
   return absl::OkStatus();

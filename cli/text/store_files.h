@@ -22,8 +22,8 @@ FetchEvents fetch_events(const std::string& path, const std::atomic<bool>& stop)
 absl::Status or_cancelled(const absl::Status& status, const std::atomic<bool>& stop);
 
 // Uploads a command's result from local_output_folder(url) to `url`, if this is an address. The
-// file that makes it complete, index.json or manifest.json, is removed there first and uploaded
-// last, so that nobody reads a mixture.
+// files that make it complete, such as index.json or manifest.json, are removed there first and
+// uploaded last, so that nobody reads a mixture. `stop` ends it (Cancelled).
 absl::Status upload_result(const std::string& url, const std::atomic<bool>& stop);
 
 }  // namespace muster::cli

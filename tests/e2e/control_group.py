@@ -21,6 +21,8 @@ class ControlGroup:
         self.folder.mkdir()
         try:
             for file, value in limits.items():
+                if is_v1 and file not in self.V1:
+                    raise OSError(f"version 1 has no {file}")
                 file, value = (self.V1[file][0], self.V1[file][1](value)) if is_v1 else (file, value)
                 if not (self.folder / file).exists():
                     raise OSError(f"{self.folder} has no {file}")

@@ -1,11 +1,13 @@
 """Data, checkpoints and results in an object store: a real S3 server, and an emulator of Google
 Cloud Storage, on loopback.
 """
+import json
 import os
 import random
 import re
 import shutil
 import signal
+import subprocess
 import time
 import unittest
 
@@ -155,7 +157,9 @@ class SharedCases(StoreCase):
         self.assertEqual(steps, sorted(set(steps)), "no step is repeated")
         self.assertEqual(self.complete("away")[-1], int(last[1]), "the last state is in the store")
 
-    # ------------------------------------------------------------------ data
+    # A checkpoint of 38 MB, and transfers of 4 MiB/s.
+    LARGE = ["base_emb_dim=256", "base_num_decoder_layers=4", "head_dim=64", "base_mlp_dim=1024"]
+    SLOW = {"RCLONE_BWLIMIT": "4M"}
 
     def corpus(self, seed):
         words = random.Random(seed)
@@ -230,6 +234,95 @@ class S3(SharedCases):
 
     def test_text_is_tokenized_at_first_use_with_a_tokenizer_in_the_store(self):
         self.check_text_is_tokenized_at_first_use_with_a_tokenizer_in_the_store()
+
+    def test_an_upload_that_makes_progress_is_awaited_after_a_signal(self):
+        self.env |= self.SLOW
+        for name, stop in (("ctrl-c", signal.SIGINT), ("sigterm", signal.SIGTERM)):
+            with self.subTest(name):
+                run = self.start(BIN / "muster", *self.words(name, "dataset_type=synthetic", *self.LARGE, "steps=100000", "checkpoint_period=90000",
+                                                              ranks=1))
+                wait_until(lambda: step_lines(run.out_path.read_text()) or run.poll() is not None, 60, "a step")
+                began = time.monotonic()
+                run.send_signal(stop)
+                self.assertEqual(run.wait(timeout=120), 130, self.output(run))
+                text = self.output(run)
+                self.assertGreater(time.monotonic() - began, 8, "the transfer is longer than the ranks' grace of 4 s")
+                saved = re.search(r"checkpoint of step (\d+) saved", text)
+                self.assertTrue(saved, text)
+                self.assertEqual(self.complete(name), [int(saved[1])])
+                sizes = [int(n) for n in re.findall(r"steps? (?:is|are) completed: \d+ of (\d+) MiB written; waits", text)]
+                self.assertGreater(sizes[-1] - sizes[0], 8, text)
+
+    def test_leave_seconds_bound_an_upload(self):
+        self.env |= {"RCLONE_BWLIMIT": "1M"}
+        run = self.start(BIN / "muster", *self.words("bound", "dataset_type=synthetic", *self.LARGE, "steps=100000", "checkpoint_period=90000",
+                                                      ranks=1), "--leave-seconds", "5")
+        wait_until(lambda: step_lines(run.out_path.read_text()) or run.poll() is not None, 60, "a step")
+        began = time.monotonic()
+        run.send_signal(signal.SIGINT)
+        self.assertEqual(run.wait(timeout=60), 130, self.output(run))
+        self.assertLess(time.monotonic() - began, 15)
+        self.assertIn("it was not complete within --leave-seconds 5 with ", self.output(run))
+        self.assertEqual(self.complete("bound"), [])
+        self.assertEqual(wait_gone(self.mark, 30), [])
+
+    def test_a_slow_restore_is_no_hang(self):
+        coordinator = self.start_coordinator(extra=["--hang-checkpoint-seconds", "3", "--hang-floor-seconds", "1"])
+        self.start_worker(coordinator, slots=1)
+        words = [word for word in self.words("slow", "dataset_type=synthetic", *self.LARGE, "steps=4", "checkpoint_period=4", "learning_rate_schedule_steps=8",
+                                             ranks=1)[1:] if word not in ("--ranks", "1")]
+        self.muster("submit", *words, "--nodes", "1", "--ranks-per-node", "1", "--follow", check=0)
+        self.assertEqual(self.complete("slow"), [4])
+        self.processes[-1].send_signal(signal.SIGKILL)
+        self.processes[-1].wait()
+        self.new_machine()
+        self.env |= {"RCLONE_BWLIMIT": "3M"}
+        self.start_worker(coordinator, "other", slots=1)
+        more = ["steps=8" if word == "steps=4" else word for word in words]
+        began = time.monotonic()
+        resumed = self.muster("submit", *more, "--nodes", "1", "--ranks-per-node", "1", "--follow", check=0)
+        self.assertGreater(time.monotonic() - began, 8, "the restore is longer than the budget")
+        self.assertIn("restored checkpoint s3://bucket/out/slow/checkpoints/4", resumed.stdout)
+        incidents = json.loads(self.muster("incident", "list", "--json", check=0).stdout)
+        self.assertEqual([entry for entry in incidents["incidents"] if entry.get("kind") == "hang"], [])
+
+    def test_a_staging_folder_without_room_is_named_before_the_start(self):
+        folder = self.dir / "small"
+        mount = f"mkdir -p {folder} && mount -t tmpfs -o size=1m none {folder}"
+        if subprocess.run(["unshare", "--mount", "sh", "-c", mount], capture_output=True).returncode != 0:
+            self.skipTest("mounting needs root and namespaces")
+        words = ["env", f"MUSTER_OBJECT_CACHE={folder}", str(BIN / "muster"), *map(str, self.words("staging", "dataset_type=synthetic", *self.LARGE, ranks=1))]
+        result = subprocess.run(["unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh", *words], capture_output=True, text=True, env=self.env,
+                                cwd=self.dir, timeout=120)
+        self.assertEqual(result.returncode, 2, result.stdout + result.stderr)
+        self.assertRegex(result.stderr, rf"no room in {folder}.* for a node's part of a checkpoint before its upload.*; MUSTER_OBJECT_CACHE=FOLDER")
+        self.assertEqual(self.stored("staging"), {})
+
+    def test_ctrl_c_ends_a_conversion_from_and_to_the_store(self):
+        self.train("whole", *self.LARGE, "steps=2", "checkpoint_period=2", ranks=1)
+        self.env |= {"RCLONE_BWLIMIT": "1M"}
+        self.new_machine()
+        local = self.dir / "local"
+        for name, words in (("from", ["s3://bucket/out/whole", self.dir / "converted"]), ("to", [local, "s3://bucket/converted"])):
+            with self.subTest(name):
+                convert = self.start(BIN / "muster", "convert", *words)
+                wait_until(lambda: re.search("fetching|uploading", self.output(convert)) or convert.poll() is not None, 30, "the transfer")
+                self.assertIsNone(convert.poll(), self.output(convert))
+                time.sleep(1)
+                began = time.monotonic()
+                convert.send_signal(signal.SIGINT)
+                self.assertEqual(convert.wait(timeout=60), 130, self.output(convert))
+                self.assertLess(time.monotonic() - began, 5)
+                self.assertEqual(wait_gone(self.mark, 10), [], "no transfer remains")
+            if name == "from":
+                self.assertFalse((self.dir / "converted").exists())
+                del self.env["RCLONE_BWLIMIT"]
+                self.muster("convert", "s3://bucket/out/whole", local, check=0)
+                self.env |= {"RCLONE_BWLIMIT": "1M"}
+        left = [path.name for path in (self.dir / "store/bucket").glob("converted/*") if path.name == "config.json" or path.name.endswith(".index.json")]
+        self.assertEqual(left, [], "no half of a model looks complete")
+
+    # ------------------------------------------------------------------ data
 
     def test_mistakes_end_before_ranks_start_and_name_the_way_out(self):
         self.env["AWS_SECRET_ACCESS_KEY"] = "wrong"

@@ -64,7 +64,7 @@ class OddPrograms(ProgramTest):
                 self.script(name, text).chmod(0o755)
                 result = self.run_program(f"./{name}", options=["--restarts", "3"], check=code)
                 self.assertRegex(result.stderr, problem)
-                self.assertIn("what cannot be started is not retried", result.stderr)
+                self.assertIn("a program that is missing or cannot be executed is not retried", result.stderr)
                 self.assertNotIn("RESTARTING", result.stderr)
 
     # ------------------------------------------------------------------ standard input

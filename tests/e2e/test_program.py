@@ -193,7 +193,7 @@ while :; do sleep 0.1; done
         ended = wait_until(lambda: (j := self.job(job["id"]))["state"] == "FAILED" and j, 30, "the end")
         self.assertEqual((ended["attempt"], ended["exit_code"]), (1, 127))
         self.assertIn("there is no program nosuchprogram in PATH=", ended["reason"])
-        self.assertIn("what cannot be started is not retried", ended["reason"])
+        self.assertIn("a program that is missing or cannot be executed is not retried", ended["reason"])
 
 
 if __name__ == "__main__":

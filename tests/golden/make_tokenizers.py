@@ -12,7 +12,7 @@ import random
 import unicodedata
 
 import tiktoken
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 HERE = pathlib.Path(__file__).resolve().parent
 OUT = HERE / "tokenizers"
@@ -24,6 +24,8 @@ LLAMA3 = (r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| 
 CL100K = (r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|"""
           r"""\s*[\r\n]|\s+(?!\S)|\s""")
 R50K = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
+QWEN = (r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"""
+        r"""\s*[\r\n]+|\s+(?!\S)|\s+""")
 
 # The training text of the merges: several scripts, code, numbers.
 LEARNT = [
@@ -52,6 +54,12 @@ HARD = [
     "thethethethethethethethethethethethethethethethethethethethe", "\u0130stanbul \u0131 I i", "𝒜𝓁𝓅𝒽𝒶 𐍈 𠜎𠜱 \U0010fffd",
     "Größe des Übergangs, naïve Fälle", "<|endoftext|>", "a<|begin_of_text|>b <|end_of_text|>", "<|end_of_text|><|end_of_text|> <|end_of", "x <tool> y<tool>z <tools>",
     "mixed: the 世界 of 42 ranks' \u00bd-step\u2014or so\u2026 they've\nsaid", "\ufffd\ufffd broken", "\u0301\u0302 marks first", "tab\u000bvt\u000cff",
+    # Texts that a normal form changes: marks in another order, several marks, letters whose sign
+    # is another character, compositions that are excluded, added tokens in two forms.
+    "Gro\u0308\u00dfe des U\u0308bergangs, nai\u0308ve Fa\u0308lle", "q\u0307\u0323 q\u0323\u0307 \u1e0b\u0323 d\u0307\u0323 a\u0328\u0301x\u0328",
+    "\u212b \u2126 \u1e9b\u0323 \u0344 \u0958 \u0915\u093c \ufb1f \u2adc \U0001d15e", "\u1112\u1161\u11ab\u1100\u1173\u11af \uac00\u11a8 \u1100\uac00",
+    "\uf900\uf9ff\U0002f800\u9f9c \u3099\u304b\u3099\u30cf\u309a", "e\u0301" * 40, "\u0301", "a\u0301 \u0301b\u00e9\u0301\u0302", "\u09c7\u09be \u0b47\u0b57 \u1025\u102e",
+    "\ufb01 \u2460 \uff21\uff22 \u00bd \u338f \u3000 \u2026 \ufdfa", "<cafe\u0301> <caf\u00e9> <cafe\u0301", "<fix> <\ufb01x>a<f\u0131x>", "<|end_of_text|>\u0301x e<|end_of_text|>\u0301",
 ]
 
 
@@ -96,7 +104,16 @@ def hugging_face():
     chain = train(pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), split(r"[\u4e00-\u9fff]+|\s{2,}"),
                                            byte_level(use_regex=True)]), ["</s>"])
     prefix = train(pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=True), ["<|endoftext|>"])
-    return {"gpt2": gpt2, "llama3": llama3, "chain": chain, "prefix": prefix}
+    # Qwen's: text in the form NFC. One added token is matched in the normalized text, which its
+    # content is brought to, one in the original text.
+    qwen = train(pre_tokenizers.Sequence([split(QWEN), byte_level(use_regex=False)]), ["<|endoftext|>"])
+    qwen.normalizer = normalizers.NFC()
+    qwen.add_tokens([AddedToken("<cafe\u0301>", normalized=True), AddedToken("\u1e9b\u0323", normalized=False)])
+    # Two forms in sequence.
+    forms = train(pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=True), ["<|end_of_text|>"])
+    forms.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.NFD()])
+    forms.add_tokens([AddedToken("<\ufb01x>", normalized=True)])
+    return {"qwen": qwen, "forms": forms, "gpt2": gpt2, "llama3": llama3, "chain": chain, "prefix": prefix}
 
 
 def alphabet():
@@ -120,7 +137,8 @@ def ranks_of(tokenizer):
 
 def tiktokens(tokenizers):
     encodings = {}
-    for name, learnt, pattern in [("llama3", "llama3", LLAMA3), ("cl100k_base", "llama3", CL100K), ("r50k_base", "gpt2", R50K)]:
+    for name, learnt, pattern in [("llama3", "llama3", LLAMA3), ("cl100k_base", "llama3", CL100K), ("r50k_base", "gpt2", R50K),
+                                  ("qwen", "llama3", QWEN)]:
         ranks = ranks_of(tokenizers[learnt])
         (OUT / f"{name}.tiktoken").write_text("".join(f"{base64.b64encode(t).decode()} {r}\n" for t, r in ranks.items()))
         encodings[name] = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
@@ -137,7 +155,9 @@ def main():
         golden["huggingface"][name] = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
         golden["decoded"][name] = [tokenizer.decode(ids) for ids in golden["huggingface"][name]]
     for name, encoding in tiktokens(tokenizers).items():
-        golden["tiktoken"][name] = [encoding.encode_ordinary(text) for text in texts]
+        # Qwen's tokenization_qwen.py normalizes the text first.
+        form = (lambda text: unicodedata.normalize("NFC", text)) if name == "qwen" else str
+        golden["tiktoken"][name] = [encoding.encode_ordinary(form(text)) for text in texts]
     (OUT / "golden.json").write_text(json.dumps(golden, separators=(",", ":")) + "\n")
 
 

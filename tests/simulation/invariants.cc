@@ -245,6 +245,10 @@ void Invariants::attempts_are_consecutive(const Job& before, const Job& job) {
       world_.require(fault.signal != 0 || (fault.exit_code != to_int(ExitCode::kBadInput) &&
                                            fault.exit_code != to_int(ExitCode::kNotFinite)),
                      "what a retry cannot help was retried");
+      const bool is_missing = fault.of_program && fault.signal == 0 &&
+                              (fault.exit_code == to_int(ExitCode::kNotExecutable) ||
+                               fault.exit_code == to_int(ExitCode::kProgramNotFound));
+      world_.require(!is_missing || fault.node_unfit, "a missing program was retried");
     }
   }
   if (is_live(before.state) && (!is_live(job.state) || job.attempt != before.attempt))

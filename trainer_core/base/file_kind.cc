@@ -134,6 +134,11 @@ absl::Status check_no_pointer(const std::string& path, std::string_view begins,
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", problem));
 }
 
+absl::Status check_no_web_page(const std::string& path, std::string_view begins) {
+  if (!is_web_page(begins)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", av(kWebPage)));
+}
+
 std::string dangling_problem(const std::string& path) {
   std::error_code error;
   if (!fs::is_symlink(fs::symlink_status(path, error)) || fs::exists(path, error)) return "";

@@ -27,6 +27,8 @@ std::string foreign_file_problem(std::string_view begins, uint64_t file_bytes);
 // git-annex.
 absl::Status check_no_pointer(const std::string& path, std::string_view begins,
                               uint64_t file_bytes);
+// Returns InvalidArgument if a file begins as a web page, for files that cannot be one.
+absl::Status check_no_web_page(const std::string& path, std::string_view begins);
 
 // Returns the status of a failed open of `path`. For ENOENT the message states whether the path is
 // a symbolic link whose target is missing, or an interrupted download is in its place.

@@ -62,7 +62,12 @@ absl::StatusOr<nlohmann::json> read_json_file(const std::string& path, size_t by
     const std::string problem =
         foreign_file_problem(std::string_view(*text).substr(0, kFileKindBytes), text->size());
     if (!problem.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": ", problem));
-    return absl::InvalidArgumentError(absl::StrCat(path, " is not JSON"));
+    if (text->starts_with("\xFF\xFE") || text->starts_with("\xFE\xFF")) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, " is UTF-16, not UTF-8; convert it with iconv -f UTF-16 -t UTF-8 first"));
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is not JSON; if it was downloaded, download it again"));
   }
   return json;
 }

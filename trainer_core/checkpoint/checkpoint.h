@@ -145,9 +145,15 @@ class CheckpointStore {
     if (remote_ != nullptr) remote_->hurry();
   }
 
-  // Calls RemoteCheckpoints::show_transfers() if the directory is in an object store.
+  // Calls RemoteCheckpoints::show_transfers() if the directory is in an object store. The bytes
+  // that an upload sends are progress of the save.
   void show_transfers(std::function<void()> on_fetch, std::function<void()> on_upload) {
-    if (remote_ != nullptr) remote_->show_transfers(std::move(on_fetch), std::move(on_upload));
+    if (remote_ == nullptr) return;
+    remote_->show_transfers(std::move(on_fetch),
+                            [this, on_upload = std::move(on_upload)](uint64_t sent) {
+                              if (meter_ != nullptr) meter_->sent(sent);
+                              on_upload();
+                            });
   }
 
   // Makes later saves report the progress of this rank's part to `show`, on the thread that saves.

@@ -166,7 +166,8 @@ absl::StatusOr<std::vector<int64_t>> CheckpointStore::steps() const {
   if (!names.ok()) return names.status();
   std::vector<int64_t> steps;
   for (const std::string& name : *names) {
-    if (const auto step = step_of_folder(name)) steps.push_back(*step);
+    const auto step = step_of_folder(name);
+    if (step && !is_other_file(folder(*step))) steps.push_back(*step);
   }
   std::sort(steps.begin(), steps.end());
   return steps;

@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 
 // Folders of models have tens of entries; a folder with more is searched in part.
 constexpr size_t kEntriesMax = 10'000;
+constexpr size_t kEntriesShown = 6;
 constexpr size_t kAdapterBytesMax = 1 << 20;
 constexpr char kAdapterConfig[] = "adapter_config.json";
 
@@ -63,6 +64,16 @@ constexpr ForeignName kForeignNames[] = {
     {"_METADATA", "", "an Orbax checkpoint, the format of MaxText and Pax",
      "export it with MaxText's llama_mistral_mixtral_orbax_to_hf.py"},
     {"", ".ckpt", "a checkpoint of Lightning or TensorFlow", kFromPyTorch},
+    {"openvino_model", ".xml", "OpenVINO", "take the Hugging Face folder that it was made from"},
+    {"", ".engine", "TensorRT", "take the Hugging Face folder that it was made from"},
+    {"", ".tflite", "TensorFlow Lite", "take the Hugging Face folder that it was made from"},
+    {"", ".mlmodel", "Core ML", "take the Hugging Face folder that it was made from"},
+    {"model", ".bin", "CTranslate2 or PyTorch", "take a folder with model.safetensors"},
+    {"", ".npz", "NumPy or MLX", "take a folder with model.safetensors"},
+    {"", ".tar.gz", "an archive", "unpack it and name the folder in it"},
+    {"", ".tgz", "an archive", "unpack it and name the folder in it"},
+    {"", ".tar", "an archive", "unpack it and name the folder in it"},
+    {"", ".zip", "an archive", "unpack it and name the folder in it"},
 };
 
 absl::Status invalid(const std::string& path, const std::string& what) {
@@ -134,7 +145,8 @@ absl::Status check_interrupted(const std::string& folder, const std::set<std::st
 absl::Status check_foreign_names(const std::string& folder, const std::set<std::string>& names) {
   for (const ForeignName& foreign : kForeignNames) {
     for (const std::string& name : names) {
-      if (!name.starts_with(foreign.begins) || !name.ends_with(foreign.ends)) continue;
+      if (!name.starts_with(foreign.begins) || !absl::EndsWithIgnoreCase(name, av(foreign.ends)))
+        continue;
       if (foreign.ends.empty() && name != foreign.begins) continue;
       return invalid(folder, absl::StrCat(name, " is of ", av(foreign.what),
                                           ", which is not read: ", av(foreign.remedy)));
@@ -179,6 +191,32 @@ absl::Status check_halves(const std::string& folder, const std::set<std::string>
   return absl::OkStatus();
 }
 
+// A folder that only contains the model's folder.
+absl::Status check_inner_folder(const std::string& folder, const std::set<std::string>& names) {
+  std::error_code error;
+  for (const std::string& name : names) {
+    const fs::path inner = fs::path(folder) / name;
+    if (!fs::exists(inner / kHuggingFaceConfigFile, error) &&
+        !fs::exists(inner / kMetaParamsFile, error))
+      continue;
+    return absl::NotFoundError(
+        absl::StrCat(folder, ": no model is there, but a folder with one: name ", inner.string()));
+  }
+  return absl::OkStatus();
+}
+
+// Returns a clause with the names of a folder's first entries.
+std::string entries_text(const std::set<std::string>& names) {
+  if (names.empty()) return "it is empty";
+  std::string text = "it has ";
+  size_t shown = 0;
+  for (const std::string& name : names) {
+    if (shown == kEntriesShown) return absl::StrCat(text, " and ", names.size() - shown, " more");
+    absl::StrAppend(&text, shown++ == 0 ? "" : ", ", name);
+  }
+  return text;
+}
+
 }  // namespace
 
 absl::Status explain_model_file(const std::string& path) {
@@ -193,13 +231,13 @@ absl::Status explain_model_file(const std::string& path) {
 
 absl::Status explain_model_folder(const std::string& folder) {
   const std::set<std::string> names = names_in(folder);
-  for (const auto check :
-       {check_adapter, check_hub_cache, check_interrupted, check_foreign_names, check_halves}) {
+  for (const auto check : {check_adapter, check_hub_cache, check_interrupted, check_foreign_names,
+                           check_halves, check_inner_folder}) {
     if (auto status = check(folder, names); !status.ok()) return status;
   }
   return absl::NotFoundError(absl::StrCat(
-      folder,
-      ": no model is there. A run of muster has a folder checkpoints; a Hugging Face folder has ",
+      folder, ": no model is there; ", entries_text(names),
+      ". A run of muster has a folder checkpoints; a Hugging Face folder has ",
       kHuggingFaceConfigFile, " and ", kHuggingFaceSingleFile, " (or ", kHuggingFaceIndexFile,
       "); Meta's has ", kMetaParamsFile, " and ", kMetaFirstFile));
 }

@@ -57,6 +57,10 @@ absl::Status publish_folder(const std::string& temporary, const std::string& dir
                             const std::string& name, Replace how) {
   const std::string target = absl::StrCat(directory, "/", name);
   const std::string aside = absl::StrCat(directory, "/", kAsidePrefix, name);
+  if (is_other_file(target)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(target, " is a file, and the checkpoint's folder needs its name; move it"));
+  }
   std::string old;  // removed once the new folder is durable
   int error = how == Replace::kExchange ? exchange(temporary, target) : EINVAL;
   if (error == 0) old = temporary;
@@ -75,6 +79,12 @@ absl::Status publish_folder(const std::string& temporary, const std::string& dir
   std::error_code ignored;
   if (!old.empty()) fs::remove_all(old, ignored);
   return absl::OkStatus();
+}
+
+bool is_other_file(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  return fs::status_known(status) && fs::exists(status) && !fs::is_directory(status);
 }
 
 absl::StatusOr<std::vector<std::string>> list_directory(const std::string& directory) {

@@ -18,8 +18,8 @@ constexpr char kAsidePrefix[] = ".aside-";
 enum class Replace { kExchange, kAside };
 
 // Renames the folder `temporary` to <directory>/<name>, and removes the folder that had this name.
-// After an error the old folder is unchanged. kAside is used by tests, to emulate file systems that
-// cannot exchange two names.
+// After an error the old folder is unchanged. A file of that name stays, and is an error. kAside is
+// used by tests, to emulate file systems that cannot exchange two names.
 absl::Status publish_folder(const std::string& temporary, const std::string& directory,
                             const std::string& name, Replace how = Replace::kExchange);
 
@@ -27,6 +27,9 @@ absl::Status publish_folder(const std::string& temporary, const std::string& dir
 // (names.h) to its original name if no folder has that name, and removes it otherwise. Leaves a
 // directory that cannot be read unchanged.
 void restore_asides(const std::string& directory);
+
+// Returns whether the path is there and no folder, such as a file whose name is a number.
+bool is_other_file(const std::string& path);
 
 // Returns the names in a directory, sorted. Returns NotFound if it does not exist; errors contain
 // the directory.

@@ -275,10 +275,15 @@ absl::Status RemoteCheckpoints::rename_files(const std::string& folder, const st
 
 absl::Status RemoteCheckpoints::upload(const std::string& folder,
                                        const std::vector<std::string>& names, int64_t step) const {
-  const absl::Status status = store(Patience::kSave).upload(folder, names, url_of(step), [this] {
-    if (on_upload_) on_upload_();
-    return true;
-  });
+  uint64_t sent = 0;
+  const absl::Status status = store(Patience::kSave)
+                                  .upload(
+                                      folder, names, url_of(step),
+                                      [&] {
+                                        if (on_upload_) on_upload_(sent);
+                                        return true;
+                                      },
+                                      [&](uint64_t bytes) { sent = std::max(sent, bytes); });
   for (const std::string& name : names) unlink(absl::StrCat(folder, "/", name).c_str());
   return status;
 }

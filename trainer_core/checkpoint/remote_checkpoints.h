@@ -53,8 +53,10 @@ class RemoteCheckpoints {
   void hurry() { hurried_ = true; }
 
   // Makes fetches call `on_fetch` while bytes arrive, or another process of this node fetches, and
-  // uploads call `on_upload` while they run, both about every 200 ms on the calling thread.
-  void show_transfers(std::function<void()> on_fetch, std::function<void()> on_upload) {
+  // uploads call `on_upload` with the bytes sent so far while they run, both about every 200 ms on
+  // the calling thread.
+  void show_transfers(std::function<void()> on_fetch,
+                      std::function<void(uint64_t sent)> on_upload) {
     on_fetch_ = std::move(on_fetch);
     on_upload_ = std::move(on_upload);
   }
@@ -133,7 +135,8 @@ class RemoteCheckpoints {
   std::optional<std::map<int64_t, std::vector<StoredObject>>> objects_;
   std::map<int64_t, KnownManifest> manifests_;
   std::atomic<bool> hurried_ = false;
-  std::function<void()> on_fetch_, on_upload_;
+  std::function<void()> on_fetch_;
+  std::function<void(uint64_t sent)> on_upload_;
 };
 
 }  // namespace muster::trainer

@@ -22,6 +22,7 @@ class SaveMeter {
   void begin(uint64_t bytes) {
     bytes_ = bytes;
     written_ = 0;
+    sent_ = 0;
     show();
   }
   // Adds bytes that were written.
@@ -31,20 +32,32 @@ class SaveMeter {
   }
   // Reports that this rank has written its part completely; other ranks may still be writing.
   void complete() { add(bytes_); }
+  // Reports that this rank has sent `bytes` bytes of its complete part to a store. The size and the
+  // written part grow alike: whoever waits sees progress, but expects no byte within a fixed time.
+  void sent(uint64_t bytes) {
+    if (written_ < bytes_ || bytes_ == 0 || bytes <= sent_) return;
+    sent_ = bytes;
+    show();
+  }
   // Reports that no save is in progress.
-  void end() { show_(0, 0); }
+  void end() {
+    bytes_ = 0;
+    show_(0, 0);
+  }
 
  private:
   void show() const {
     const uint64_t total = std::max<uint64_t>((bytes_ + kMebi - 1) / kMebi, 1);
     const uint64_t written = written_ >= bytes_ ? total : std::min(written_ / kMebi, total - 1);
-    show_(static_cast<uint32_t>(total), static_cast<uint32_t>(written));
+    const uint64_t sent = sent_ / kMebi;
+    show_(static_cast<uint32_t>(total + sent), static_cast<uint32_t>(written + sent));
   }
 
   static constexpr uint64_t kMebi = 1 << 20;
   Show show_;
   uint64_t bytes_ = 0;
   uint64_t written_ = 0;
+  uint64_t sent_ = 0;
 };
 
 }  // namespace muster::trainer

@@ -13,11 +13,13 @@ namespace {
 class ByteBpeEncoder : public Tokenizer::Encoder {
  public:
   explicit ByteBpeEncoder(const ByteBpeParts& parts) : parts_(parts) {
+    for (const UnicodeForm form : parts.forms) normalizers_.emplace_back(form);
     for (const auto& pattern : parts.patterns) matchers_.push_back(pattern->matcher());
   }
 
   absl::Status append(std::string_view text, std::vector<int32_t>& ids) override {
     return around(parts_.raw, text, ids, [&](std::string_view between) {
+      for (UnicodeNormalizer& normalizer : normalizers_) between = normalizer.apply(between);
       return around(parts_.normalized, between, ids,
                     [&](std::string_view piece) { return append_piece(piece, ids); });
     });
@@ -60,6 +62,7 @@ class ByteBpeEncoder : public Tokenizer::Encoder {
   }
 
   const ByteBpeParts& parts_;
+  std::vector<UnicodeNormalizer> normalizers_;
   std::vector<std::unique_ptr<SplitPattern::Matcher>> matchers_;
   WordCache cache_;
   std::string spaced_;
@@ -83,7 +86,6 @@ class ByteBpeTokenizer : public Tokenizer {
                         parts_.encoding_is_stated ? " (as stated)" : " (known by its SHA-256)");
   }
   bool encoding_is_stated() const override { return parts_.encoding_is_stated; }
-  std::vector<std::string> own_notes() const override { return parts_.notes; }
   // Bytes of several tokens may form one character; bytes that form none become U+FFFD.
   absl::StatusOr<std::string> text_of(std::span<const int32_t> ids) const override {
     std::string bytes;

@@ -1,5 +1,5 @@
-// A byte-level BPE tokenizer. It first finds added tokens, then splits the text between them into
-// words by one or more patterns in sequence, and merges the bytes of each word.
+// A byte-level BPE tokenizer. It first finds added tokens, normalizes the text between them, splits
+// it into words by one or more patterns in sequence, and merges the bytes of each word.
 // hugging_face_tokenizer.h and tiktoken.h read its parts from files.
 #pragma once
 
@@ -15,6 +15,7 @@
 #include "trainer_core/data/bpe.h"
 #include "trainer_core/data/split_pattern.h"
 #include "trainer_core/data/tokenizer.h"
+#include "trainer_core/data/unicode_form.h"
 
 namespace muster::trainer {
 
@@ -26,13 +27,13 @@ struct ByteBpeParts {
   BpeMerges merges;                 // requires an id for each byte
   // The first pattern splits the text, each later one the pieces of the previous one.
   std::vector<std::shared_ptr<const SplitPattern>> patterns;
-  AddedTokens raw;                // added tokens that are matched in the original text
-  AddedTokens normalized;         // added tokens that are matched in the text between the raw ones
-  bool add_prefix_space = false;  // puts a space before each piece that does not begin with one
-  int32_t eos_id = -1;            // -1: none
-  std::string encoding;           // see Tokenizer::encoding()
+  AddedTokens raw;                  // added tokens that are matched in the original text
+  std::vector<UnicodeForm> forms;   // of the text between the raw added tokens, in this order
+  AddedTokens normalized;           // added tokens that are matched in the normalized text
+  bool add_prefix_space = false;    // puts a space before each piece that does not begin with one
+  int32_t eos_id = -1;              // -1: none
+  std::string encoding;             // see Tokenizer::encoding()
   bool encoding_is_stated = false;  // by the caller; false: known by the file's hash
-  std::vector<std::string> notes;
 };
 
 // Returns the tokenizer that has these parts.

@@ -63,6 +63,7 @@ class Reader {
     check_model();
     read_vocabulary();
     read_merges();
+    if (is_set(file_, "normalizer")) read_normalizer(file_["normalizer"]);
     read_added_tokens();
     read_pre_tokenizer(file_.at("pre_tokenizer"));
     if (!has_byte_level_)
@@ -85,10 +86,30 @@ class Reader {
       if (is_set(model, key))
         throw Refused(absl::StrCat("model.", key, " is ", brief(model[key]), "; only null works"));
     }
-    if (is_set(file_, "normalizer")) {
-      throw Refused(absl::StrCat("normalizer is ", brief(file_["normalizer"]),
-                                 "; only tokenizers that take the text as it is are supported"));
+  }
+
+  void read_normalizer(const json& part) {
+    const std::string type = type_of(part);
+    if (type == "Sequence") {
+      for (const json& below : part.at("normalizers")) {
+        if (!below.is_object() || type_of(below) == "Sequence")
+          throw Refused("normalizer: a Sequence within a Sequence");
+        read_normalizer(below);
+      }
+      return;
     }
+    const auto form = unicode_form_named(type);
+    if (!form)
+      throw Refused(absl::StrCat("normalizer is ", brief(part),
+                                 "; NFC, NFD, NFKC, NFKD and Sequences of them are supported"));
+    parts_.forms.push_back(*form);
+  }
+
+  // Returns `text` after the normalizers.
+  std::string normalized(std::string text) const {
+    for (const UnicodeForm form : parts_.forms)
+      text = std::string(UnicodeNormalizer(form).apply(text));
+    return text;
   }
 
   // `name` is the token's name in the file.
@@ -178,8 +199,11 @@ class Reader {
       const auto id = whole_number<int64_t>(token.at("id"));
       set_token(id, content, content, token.value("special", false));
       ids_.insert_or_assign(content, static_cast<int32_t>(id));
-      AddedTokens& tokens = token.value("normalized", false) ? parts_.normalized : parts_.raw;
-      tokens.add(content, static_cast<int32_t>(id));
+      if (token.value("normalized", false)) {
+        parts_.normalized.add(normalized(content), static_cast<int32_t>(id));
+      } else {
+        parts_.raw.add(content, static_cast<int32_t>(id));
+      }
     }
   }
 

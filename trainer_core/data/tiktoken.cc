@@ -12,6 +12,7 @@
 
 #include <absl/strings/escaping.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
 
 #include "common/absl_view.h"
 #include "trainer_core/data/byte_bpe_tokenizer.h"
@@ -50,7 +51,7 @@ struct Encoding {
   std::string_view eos;
   // Whether the ranks leave out one id, which is that of the end of text: p50k's.
   bool has_gap = false;
-  std::string_view note = {};
+  std::vector<UnicodeForm> forms = {};
 };
 
 // Llama 3's 256 special tokens: some have names, the others are reserved.
@@ -96,9 +97,8 @@ std::optional<Encoding> encoding_named(std::string_view name) {
   if (name == "r50k_base" || name == "gpt2") return Encoding{kR50kPattern, {{0, end}}, kEndOfText};
   if (name == "llama3") return Encoding{kLlama3Pattern, llama3_specials(), "<|end_of_text|>"};
   if (name == "qwen") {
-    return Encoding{kQwenPattern, qwen_specials(), kEndOfText, false,
-                    "Qwen's own tokenizer brings text into Unicode's form NFC first; here it is "
-                    "taken as it is"};
+    return Encoding{
+        kQwenPattern, qwen_specials(), kEndOfText, /*has_gap=*/false, {UnicodeForm::kNfc}};
   }
   return std::nullopt;
 }
@@ -130,7 +130,11 @@ absl::StatusOr<Identified> identify(std::string_view bytes, std::string_view sta
     return absl::InvalidArgumentError(absl::StrCat("cannot have the encoding \"", av(stated),
                                                    "\"; the known ones are ", known_names()));
   }
-  const std::string hash = sha256_of(bytes);
+  // Git on Windows may have changed the line ends.
+  std::string unix_ends;
+  if (bytes.find("\r\n") != bytes.npos)
+    unix_ends = absl::StrReplaceAll(av(bytes), {{"\r\n", "\n"}});
+  const std::string hash = sha256_of(unix_ends.empty() ? bytes : unix_ends);
   for (const PublishedRanks& file : published) {
     if (file.sha256 != hash) continue;
     // gpt2 is r50k_base by another name.
@@ -200,7 +204,9 @@ absl::StatusOr<Ranks> read_ranks(std::string_view bytes, bool has_gap, ByteBpePa
 }  // namespace
 
 bool looks_like_tiktoken(std::string_view bytes) {
-  return parse_line(bytes.substr(0, std::min(bytes.find('\n'), 2 * kTokenBytesMax))).has_value();
+  std::string_view line = bytes.substr(0, std::min(bytes.find('\n'), 2 * kTokenBytesMax));
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return parse_line(line).has_value();
 }
 
 std::span<const PublishedRanks> published_ranks() {
@@ -224,7 +230,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> load_tiktoken(
   parts.type = "tiktoken";
   parts.encoding = identified->name;
   parts.encoding_is_stated = identified->is_stated;
-  if (!encoding.note.empty()) parts.notes.emplace_back(encoding.note);
+  parts.forms = encoding.forms;
   auto ranks = read_ranks(bytes, encoding.has_gap, parts);
   if (!ranks.ok()) return ranks.status();
   if (encoding.has_gap && parts.eos_id < 0) {

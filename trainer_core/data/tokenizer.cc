@@ -63,7 +63,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> parse(std::string_view bytes, const f
     return absl::InvalidArgumentError(absl::StrCat(
         "is not a tiktoken file, and only such files have an encoding (", encoding, ")"));
   }
-  const size_t first = bytes.find_first_not_of(" \t\r\n");
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  const size_t mark = bytes.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
+  const size_t first = bytes.find_first_not_of(" \t\r\n", mark);
   if (first != std::string_view::npos && bytes[first] == '{')
     return load_hugging_face(bytes, path.parent_path().string());
   auto tokenizer = load_sentencepiece(bytes);
@@ -96,7 +98,6 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::load_file(const std::strin
   (*tokenizer)->fingerprint_ = fnv1a(bytes);
   if ((*tokenizer)->encoding_is_stated()) (*tokenizer)->fingerprint_ ^= fnv1a(encoding);
   (*tokenizer)->file_ = name;
-  (*tokenizer)->notes_ = (*tokenizer)->own_notes();
   return tokenizer;
 }
 
@@ -117,7 +118,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& pa
   for (const std::string& file : files_of(path)) {
     auto tokenizer = load_file(file, encoding);
     if (!tokenizer.ok()) {
-      if (first.ok()) first = tokenizer.status();
+      first = first.ok() ? tokenizer.status()
+                         : absl::Status(first.code(), absl::StrCat(first.message(), "; ",
+                                                                   tokenizer.status().message()));
       continue;
     }
     if (!first.ok()) {

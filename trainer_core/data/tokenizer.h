@@ -72,7 +72,6 @@ class Tokenizer {
   virtual std::string encoding() const { return ""; }
   // Whether load()'s caller has stated the encoding.
   virtual bool encoding_is_stated() const { return false; }
-  virtual std::vector<std::string> own_notes() const { return {}; }
 
   static absl::StatusOr<std::unique_ptr<Tokenizer>> load_file(const std::string& name,
                                                               const std::string& encoding);

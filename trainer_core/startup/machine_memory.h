@@ -18,8 +18,9 @@ struct AvailableMemory {
 };
 
 // Returns the available memory: the minimum of MemAvailable and of what the limits of this
-// process's control groups (versions 2 and 1) leave. Page cache of a group that can be dropped
-// counts as free. Returns nullopt if the kernel reports none of these values.
+// process's control groups leave: memory.max and memory.high of version 2, memory.limit_in_bytes of
+// version 1, of the group and all groups above it. Page cache of a group that can be dropped counts
+// as free. Returns nullopt if the kernel reports none of these values.
 std::optional<AvailableMemory> available_memory(const MachineRoots& roots);
 
 // Returns " (limited by …)" for a message; empty if the machine itself is the bound.

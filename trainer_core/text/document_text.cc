@@ -10,6 +10,7 @@
 
 #include "common/absl_view.h"
 #include "trainer_core/data/utf8.h"
+#include "trainer_core/text/field_problem.h"
 #include "trainer_core/text/loose_json.h"
 #include "trainer_core/text/tfrecord_chunks.h"
 
@@ -66,102 +67,6 @@ bool replace_lone_surrogates(std::string& line) {
   return found;
 }
 
-std::string quoted_names(const std::vector<std::string_view>& names) {
-  std::string text;
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (i == kNamesShown) {
-      text += ", …";
-      break;
-    }
-    absl::StrAppend(&text, i == 0 ? "" : ", ", "\"", av(names[i].substr(0, kNameBytesShown)), "\"");
-  }
-  return text;
-}
-
-std::string names_of(simdjson::dom::object object) {
-  std::vector<std::string_view> names;
-  for (const auto& [key, value] : object) names.push_back(key);
-  return quoted_names(names);
-}
-
-// Returns the field whose string is the longest: a text by another name; "" if there is no string.
-std::string_view longest_text(simdjson::dom::object object) {
-  std::string_view name;
-  size_t most = 0;
-  for (const auto& [key, value] : object) {
-    std::string_view text;
-    if (value.get(text) != simdjson::SUCCESS || text.size() <= most) continue;
-    most = text.size();
-    name = key;
-  }
-  return name;
-}
-
-absl::Status no_field(std::string_view name, simdjson::dom::object object) {
-  const std::string names = names_of(object);
-  std::string text =
-      absl::StrCat("has no field \"", av(name), "\"", names.empty() ? "" : "; it has ", names);
-  if (const std::string_view other = longest_text(object); !other.empty()) {
-    absl::StrAppend(&text, "; --field ", av(other.substr(0, kNameBytesShown)), " reads that one");
-  }
-  return absl::NotFoundError(text);
-}
-
-// Returns a clause with the kind of a value that is no string, and how to make a string of it.
-absl::Status no_string(const std::string& name, simdjson::dom::element value) {
-  const std::string what = absl::StrCat("field \"", name, "\" is ");
-  if (value.is_null()) return absl::InvalidArgumentError(absl::StrCat(what, "null"));
-  if (simdjson::dom::object object; value.get(object) == simdjson::SUCCESS) {
-    const std::string names = names_of(object);
-    return absl::InvalidArgumentError(absl::StrCat(
-        what, "an object, no string", names.empty() ? "" : absl::StrCat("; it has ", names),
-        "; --field ", name, ".NAME reads a field of it"));
-  }
-  simdjson::dom::array list;
-  if (value.get(list) != simdjson::SUCCESS)
-    return absl::InvalidArgumentError(absl::StrCat(what, "a number or a flag, no string"));
-  bool has_objects = false;
-  bool has_content = false;
-  for (const simdjson::dom::element item : list) {
-    simdjson::dom::object object;
-    if (item.get(object) != simdjson::SUCCESS) continue;
-    has_objects = true;
-    has_content = has_content || object.at_key("content").error() == simdjson::SUCCESS;
-  }
-  if (has_content) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, "a list of messages, no string; jq -c '{text: ([.", name,
-                     "[].content] | join(\"\\n\"))}' joins them"));
-  }
-  if (has_objects) {
-    return absl::InvalidArgumentError(absl::StrCat(what, "a list of objects, no string; jq -c '.",
-                                                   name, "[]' makes lines of it"));
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, "a list, no string; jq -c '.", name, " |= join(\"\\n\")' joins it"));
-}
-
-// Returns whether an object of the line is followed by another one.
-bool has_several_objects(std::string_view line) {
-  size_t depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < line.size(); ++i) {
-    const char c = line[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      in_string = c != '"';
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      ++depth;
-    } else if ((c == '}' || c == ']') && (depth == 0 || --depth == 0)) {
-      const size_t next = line.find_first_not_of(" \t\r,", i + 1);
-      return line.starts_with('{') && next != std::string_view::npos && line[next] == '{';
-    }
-  }
-  return false;
-}
-
 }  // namespace
 
 class DocumentTexts::Json {
@@ -171,15 +76,20 @@ class DocumentTexts::Json {
     simdjson::dom::object object;
     error_ = parser_.parse(line.data(), line.size(), false).get(object);
     if (error_ == simdjson::SUCCESS) return text_in(object, name, name);
-    if (error_ == simdjson::INCORRECT_TYPE)
-      return absl::InvalidArgumentError("is JSON, but no object");
+    if (error_ == simdjson::INCORRECT_TYPE) {
+      std::string_view text;
+      const bool is_string =
+          parser_.parse(line.data(), line.size(), false).get(text) == simdjson::SUCCESS;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "is JSON, but no object",
+          is_string ? "; jq -c '{text: .}' FILE > NEW.jsonl makes one of each string" : ""));
+    }
     const absl::Status problem =
         absl::InvalidArgumentError(absl::StrCat("is not JSON: ", simdjson::error_message(error_)));
     LooseObject loose;
     if (!parse_loosely(line, loose)) {
-      if (!has_several_objects(line)) return problem;
-      return absl::InvalidArgumentError(
-          "has several objects on a line; jq -c . FILE > NEW.jsonl makes a line of each");
+      const absl::Status known = line_problem(line);
+      return known.ok() ? problem : known;
     }
     return text_loosely_in(loose, name, name);
   }

@@ -70,6 +70,12 @@ absl::StatusOr<InputFile> examine(const std::string& path, InputFormat format) {
         absl::StrCat(path, " is neither a regular file nor a folder"));
   if (auto status = check_pointer(path, static_cast<uint64_t>(info.st_size)); !status.ok())
     return status;
+  // A text may be of web pages; other formats are not.
+  const bool is_compressed =
+      absl::EndsWithIgnoreCase(path, ".gz") || absl::EndsWithIgnoreCase(path, ".zst");
+  if (format != InputFormat::kText || is_compressed) {
+    if (auto status = check_no_web_page(path, first_bytes(path)); !status.ok()) return status;
+  }
   return InputFile{path, format, static_cast<uint64_t>(info.st_size),
                    int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
 }

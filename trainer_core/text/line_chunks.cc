@@ -83,7 +83,7 @@ absl::Status pass_beginning(const InputFile& file, ByteWindow& bytes) {
   if (!begins.ok()) return begins.status();
   if (begins->starts_with(kByteOrderMark)) bytes.use(kByteOrderMark.size());
   if (begins->starts_with("\xFF\xFE") || begins->starts_with("\xFE\xFF")) {
-    const bool is_wide = *begins == std::string_view("\xFF\xFE\0\0", 4);
+    const bool is_wide = begins->starts_with(std::string_view("\xFF\xFE\0\0", 4));
     const char* const encoding = is_wide ? "UTF-32" : "UTF-16";
     return absl::InvalidArgumentError(absl::StrCat(
         file.path, " is ", encoding, " (it begins with its byte order mark), not UTF-8; ",
@@ -93,6 +93,10 @@ absl::Status pass_beginning(const InputFile& file, ByteWindow& bytes) {
   if (!text.ok()) return text.status();
   // The same kinds inside gzip or zstd, such as a .tar.gz.
   if (auto status = check_decodable(file.path, *text); !status.ok()) return status;
+  if (text->starts_with("\x1F\x8B") || text->starts_with("\x28\xB5\x2F\xFD")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        file.path, " is compressed twice; decompress it once: gzip -dc or zstd -dc FILE > NEW"));
+  }
   if (auto status = check_line_ends(file.path, *text); !status.ok()) return status;
   if (file.format != InputFormat::kJsonLines) return absl::OkStatus();
   return check_json_lines(file.path, *text);

@@ -9,7 +9,8 @@ namespace muster::trainer {
 namespace {
 
 constexpr std::string_view kJsonBlanks = " \t\r\n";
-constexpr std::string_view kWords[] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
+constexpr std::string_view kLooseWords[] = {"true", "false",    "null",
+                                            "NaN",  "Infinity", "-Infinity"};
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -91,7 +92,7 @@ class Scanner {
     const std::string_view text = text_.substr(at_, end - at_);
     at_ = end;
     return is_json_number(text) ||
-           std::find(std::begin(kWords), std::end(kWords), text) != std::end(kWords);
+           std::find(std::begin(kLooseWords), std::end(kLooseWords), text) != std::end(kLooseWords);
   }
 
   // A value with everything in it; `open` has the brackets that are not closed yet.

@@ -31,6 +31,23 @@ constexpr Unread kUnread[] = {{"bzip2", "BZh", "\x31\x41\x59\x26\x53\x59"},  // 
                               {"compress (.Z)", "\x1F\x9D"},
                               {"rar", "Rar!\x1A\x07"}};
 
+// Formats that are no text, although their names may state one.
+struct OtherFormat {
+  std::string_view magic;
+  std::string_view what;
+  std::string_view remedy;
+};
+constexpr OtherFormat kOtherFormats[] = {
+    {"ARROW1", "an Arrow file",
+     "datasets.Dataset.from_file(FILE).to_json(NEW) makes JSON lines of it"},
+    {std::string_view("\xFF\xFF\xFF\xFF\x10\0\0\0", 8), "an Arrow stream",
+     "datasets.Dataset.from_file(FILE).to_json(NEW) makes JSON lines of it"},
+    {"\x93NUMPY", "a NumPy array", "give the text that its tokens were made of"},
+    {"%PDF-", "a PDF document", "pdftotext FILE extracts its text"},
+    {"SQLite format 3", "an SQLite database", "export its text as JSON lines"},
+    {"\x89HDF\r\n", "an HDF5 file", "export its text as JSON lines"},
+    {"\x80\x04\x95", "a pickle of Python", "export its text as JSON lines"}};
+
 }  // namespace
 
 absl::Status check_decodable(const std::string& path, std::string_view begins) {
@@ -40,6 +57,11 @@ absl::Status check_decodable(const std::string& path, std::string_view begins) {
       continue;
     return absl::InvalidArgumentError(absl::StrCat(
         path, " is compressed: ", av(kind.name), " is not read; recompress it with zstd or gzip"));
+  }
+  for (const OtherFormat& format : kOtherFormats) {
+    if (begins.starts_with(format.magic))
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, " is ", av(format.what), ", which is not read; ", av(format.remedy)));
   }
   constexpr size_t kTarMagic = 257;
   if (begins.size() > kTarMagic && begins.substr(kTarMagic).starts_with("ustar")) {

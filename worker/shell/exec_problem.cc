@@ -147,6 +147,10 @@ std::string denied_because(const std::string& program, std::string_view head) {
   if (statvfs(program.c_str(), &system) == 0 && (system.f_flag & ST_NOEXEC) != 0)
     return absl::StrCat("its file system is mounted with noexec; ", kAdvice);
   const auto line = interpreter_line(head);
+  struct stat interpreter {};
+  if (line && stat(line->interpreter.c_str(), &interpreter) == 0 && S_ISDIR(interpreter.st_mode))
+    return absl::StrCat("its first line names the interpreter ", shown(line->interpreter),
+                        ", which is a folder");
   if (line && access(line->interpreter.c_str(), X_OK) != 0)
     return absl::StrCat("its interpreter ", shown(line->interpreter), " is not executable");
   return absl::StrCat("permission is denied: chmod +x, or ", kAdvice);

@@ -87,7 +87,7 @@ constexpr std::array<CauseRule, kCauses> kCauseRules = {{
     {.name = "bad input", .retries = false, .why_not = "bad input is not retried"},
     {.name = "not executable",
      .retries = false,
-     .why_not = "what cannot be started is not retried"},
+     .why_not = "a program that is missing or cannot be executed is not retried"},
     {.name = "gpu fault", .budget_times = kLostWorkersTimes, .node = NodeBlame::kAtOnce},
 }};
 constexpr const CauseRule& rule_of(Cause cause) { return kCauseRules[static_cast<size_t>(cause)]; }

@@ -71,14 +71,16 @@ std::map<WorkerName, Avoidance> avoidances_of(std::span<const Fault> faults) {
 bool is_of_unfit_node(const Job& job, const Fault& fault, int32_t nodes_there) {
   if (fault.worker.value().empty() || fault.last_step >= 0 || !has_trained(fault)) return false;
   const Cause cause = plain_cause_of(fault);
-  if (cause != Cause::kRankDied && cause != Cause::kHang && cause != Cause::kOutOfMemory)
+  if (cause != Cause::kRankDied && cause != Cause::kHang && cause != Cause::kOutOfMemory &&
+      cause != Cause::kNotExecutable)
     return false;
   // On fewer nodes each rank may need more memory, so the nodes are not the cause.
   if (cause == Cause::kOutOfMemory && nodes_now(job) < std::ssize(job.trained_on)) return false;
   if (unfit_nodes_in_a_row(job) >= std::min(kUnfitNodesMax, nodes_there)) return false;
   const auto trained = std::ranges::find(job.trained_on, fault.worker);
   const bool is_new = !job.trained_on.empty() && trained == job.trained_on.end();
-  return is_new || failed_here_before(job, fault);
+  // The job's program existed when the job trained: the node lacks it, or has lost its mount.
+  return is_new || cause == Cause::kNotExecutable || failed_here_before(job, fault);
 }
 
 void note_training(Job& job) {

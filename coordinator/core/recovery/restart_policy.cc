@@ -44,11 +44,6 @@ int64_t durable_step(const Fault& fault) {
   return std::max(fault.checkpoint_step, fault.resumed_from);
 }
 
-// Returns whether the program ran for long enough that a mistake at its start is not the cause.
-bool has_run(const Fault& fault) {
-  return has_trained(fault) || fault.productive >= std::chrono::minutes(1);
-}
-
 // Returns whether the job has made durable progress since these restarts, so that they no longer
 // count.
 bool is_settled_by_progress(const RestartsUsed& used, const Job& job) {
@@ -124,7 +119,7 @@ bool has_trained(const Fault& fault) { return fault.job_step >= 1 || durable_ste
 
 Cause plain_cause_of(const Fault& fault) {
   if (fault.kind == IncidentKind::kGpuFault) return Cause::kGpuFault;  // with any exit code
-  if (was_no_program(fault) && !has_run(fault)) return Cause::kNotExecutable;
+  if (was_no_program(fault)) return Cause::kNotExecutable;
   if (ended_as(fault, ExitCode::kBadInput) && !has_trained(fault)) return Cause::kBadInput;
   if (ended_as(fault, ExitCode::kNotFinite)) return Cause::kNotFinite;
   if (is_preempted(fault)) return Cause::kPreempted;

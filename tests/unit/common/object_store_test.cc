@@ -93,6 +93,30 @@ struct FakeStore {
   }
 };
 
+TEST(ObjectStore, OnlyAnUploadWithAMeterAsksForStatistics) {
+  std::vector<std::string> seen;
+  const ObjectStore store(
+      once(),
+      [&](const std::vector<std::string>& words,
+          const ChildOptions& options) -> absl::StatusOr<ChildEnd> {
+        for (const std::string& word : words) {
+          if (word.starts_with("--stats")) seen.push_back(word);
+        }
+        EXPECT_EQ(options.on_errors != nullptr, seen.size() > 1);
+        if (options.on_errors)
+          options.on_errors("2026/11/28 13:59:57 INFO  :  3 B / 5 B, 60%, 0, -\n");
+        return ChildEnd{};
+      });
+  uint64_t sent = 0;
+  ASSERT_TRUE(store.upload("/tmp", {"a"}, "s3://b/c").ok());
+  EXPECT_THAT(seen, ElementsAre("--stats=0"));
+  seen.clear();
+  ASSERT_TRUE(
+      store.upload("/tmp", {"a"}, "s3://b/c", nullptr, [&](uint64_t bytes) { sent = bytes; }).ok());
+  EXPECT_THAT(seen, ElementsAre("--stats=2s", "--stats-one-line"));
+  EXPECT_EQ(sent, 3U);
+}
+
 class ObjectCache : public testing::Test {
  protected:
   ObjectCache() {

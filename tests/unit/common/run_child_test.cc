@@ -6,7 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -29,6 +32,24 @@ TEST(RunChild, TakesBothStreamsAndTheEnd) {
   EXPECT_EQ(end->output, "good\n");
   EXPECT_EQ(end->errors, "error that");
   EXPECT_EQ(end->exit_code, 7);
+}
+
+TEST(RunChild, StandardErrorIsSeenWhileItArrives) {
+  ChildOptions options = in_seconds(30);
+  std::string seen;
+  std::vector<bool> before_the_end;
+  options.errors_bytes_max = 8;
+  options.on_errors = [&](std::string_view text) { seen += text; };
+  options.watch = [&] {
+    before_the_end.push_back(seen == "one\n");
+    return true;
+  };
+  const auto end = run_child({"sh", "-c", "echo one >&2; sleep 1; echo two and more >&2"}, options);
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_EQ(end->errors, "one\ntwo ");
+  EXPECT_EQ(seen.substr(0, 8), end->errors);
+  EXPECT_LE(seen.size(), 9U) << "the bound, and one byte that shows the excess";
+  EXPECT_NE(std::find(before_the_end.begin(), before_the_end.end(), true), before_the_end.end());
 }
 
 TEST(RunChild, IsBounded) {

@@ -27,6 +27,21 @@ TEST(SaveReport, HasALineAtTheBeginAndEveryTwoSeconds) {
       << "the next save";
 }
 
+TEST(SaveReport, FollowsAnUploadWithALineEveryTwoSeconds) {
+  SaveReport report;
+  EXPECT_NE(report.line({.total = 100, .written = 50}, 7, at(0)), "");
+  EXPECT_NE(report.line({.total = 100, .written = 100}, 7, at(10)), "");
+  int lines = 0;
+  for (uint64_t tenth = 1; tenth <= 100; ++tenth) {
+    const Instant now = at(10) + tenth * std::chrono::milliseconds(100);
+    if (!report.line({.total = 100 + tenth, .written = 100 + tenth}, 7, now).empty()) ++lines;
+  }
+  EXPECT_EQ(lines, 5);
+  // One of two ranks uploads while the other one writes.
+  EXPECT_NE(report.line({.total = 400, .written = 210}, 7, at(30)), "") << "the next save";
+  EXPECT_EQ(report.line({.total = 410, .written = 230}, 7, at(31)), "");
+}
+
 TEST(ReasonNotSaved, IsTheRanksOwn) {
   EXPECT_EQ(
       reason_not_saved("step 3\nrank 0: checkpoint: checkpoint of step 8 is not saved: cannot "

@@ -76,6 +76,26 @@ TEST(SaveMeter, ReachesTheTotalWithTheLastByteOnly) {
   EXPECT_EQ(shown, (Pairs{{4, 0}, {4, 1}, {4, 3}, {4, 4}, {4, 4}, {0, 0}}));
 }
 
+// During an upload both values grow: no byte is due within a fixed time, but its progress shows.
+TEST(SaveMeter, CountsWhatAnUploadSends) {
+  std::vector<std::pair<uint32_t, uint32_t>> shown;
+  SaveMeter meter([&](uint32_t saving, uint32_t written) { shown.emplace_back(saving, written); });
+  meter.sent(9 << 20);  // outside of a save
+  meter.begin(3 << 20);
+  meter.sent(9 << 20);  // before the part is written
+  meter.add(3 << 20);
+  meter.complete();
+  meter.sent(1 << 20);
+  meter.sent(1 << 20);
+  meter.sent(1 << 19);  // a repetition begins at 0
+  meter.sent(3 << 20);
+  meter.end();
+  meter.sent(4 << 20);
+  meter.begin(1 << 20);
+  using Pairs = std::vector<std::pair<uint32_t, uint32_t>>;
+  EXPECT_EQ(shown, (Pairs{{3, 0}, {3, 3}, {3, 3}, {4, 4}, {6, 6}, {0, 0}, {1, 0}}));
+}
+
 TEST(Checkpoint, ParametersAloneAreEnoughToDecode) {
   TempFolder folder;
   const CheckpointStore store(folder.path(), -1);

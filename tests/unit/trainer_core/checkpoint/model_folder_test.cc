@@ -69,6 +69,14 @@ TEST_F(ModelFolder, NamesWhatIsThereInsteadOfAModel) {
       {"config.json", "{}", "config.json without weights"},
       {"model.safetensors", "", "without config.json"},
       {"params.json", "{}", "params.json without consolidated.00.pth"},
+      {"llama-7b.Q4_K_M.GGUF", "GGUF", "llama.cpp's format GGUF"},
+      {"openvino_model.xml", "", "OpenVINO"},
+      {"llama.engine", "", "TensorRT"},
+      {"model.tflite", "", "TensorFlow Lite"},
+      {"weights.npz", "", "NumPy or MLX"},
+      {"model.bin", "", "CTranslate2 or PyTorch"},
+      {"model.tar.gz", "", "is of an archive, which is not read: unpack it"},
+      {"notes.txt", "", "no model is there; it has notes.txt. A run"},
   };
   for (const Case& c : cases) {
     fs::remove_all(path());
@@ -80,6 +88,11 @@ TEST_F(ModelFolder, NamesWhatIsThereInsteadOfAModel) {
   fs::create_directories(path() + "/snapshots/0123abcd");
   EXPECT_THAT(error(),
               HasSubstr("name the folder of a revision: " + path() + "/snapshots/0123abcd"));
+  fs::remove_all(path());
+  fs::create_directories(path());
+  EXPECT_THAT(error(), HasSubstr("no model is there; it is empty. A run"));
+  fs::copy(hugging_face_golden("llama_gqa"), path() + "/llama");
+  EXPECT_THAT(error(), HasSubstr("but a folder with one: name " + path() + "/llama"));
   fs::remove_all(path());
   fs::create_directories(path() + "/.cache/huggingface/download");
   write_file(path() + "/.cache/huggingface/download/x.incomplete", "");
@@ -123,6 +136,18 @@ TEST_F(ModelFolder, NamesPointersAndBrokenDownloadsInPlaceOfWeights) {
     write_file(path() + "/model-00002-of-00002.safetensors", c.bytes);
     EXPECT_THAT(error(), HasSubstr(c.expected));
   }
+}
+
+TEST_F(ModelFolder, NamesAConfigThatIsNoJson) {
+  copy("llama_gqa");
+  const std::string config = read_file(path() + "/config.json");
+  write_file(path() + "/config.json", config.substr(0, config.size() / 2));
+  EXPECT_THAT(error(),
+              HasSubstr("config.json is not JSON; if it was downloaded, download it again"));
+  std::string wide = "\xFF\xFE";
+  for (const char c : config) wide += {c, '\0'};
+  write_file(path() + "/config.json", wide);
+  EXPECT_THAT(error(), HasSubstr("config.json is UTF-16, not UTF-8; convert it with iconv"));
 }
 
 TEST_F(ModelFolder, NamesMissingShardsAndDanglingLinks) {

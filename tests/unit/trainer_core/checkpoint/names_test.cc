@@ -1,6 +1,8 @@
 // Names in a checkpoint directory: only the store's own are counted, read and removed.
 #include "trainer_core/checkpoint/names.h"
 
+#include <sys/stat.h>
+
 #include <array>
 #include <random>
 
@@ -92,6 +94,25 @@ TEST(CheckpointNames, CopiesTakeNoPlaceOfACheckpointAndStay) {
   EXPECT_EQ(names_in(folder.path()),
             (std::vector<std::string>{"+6", ".aside-best", ".tmp-best", "0006", "06", "10", "5",
                                       "6.bak", "8", "best"}));
+}
+
+// Names of steps that are no folders.
+TEST(CheckpointNames, FilesWithNumbersAreNoCheckpointsAndStay) {
+  const TempFolder folder;
+  const CheckpointStore store(folder.path(), 1);
+  save_step(store, 6);
+  write_file(folder.file("7"), "a log");
+  write_file(folder.file("100"), "");
+  fs::create_symlink("7", folder.file("101"));
+  ASSERT_EQ(mkfifo(folder.file("102").c_str(), 0600), 0);
+  std::vector<std::string> notes;
+  const auto newest = store.newest(notes, /*checksums=*/true);
+  ASSERT_TRUE(newest.ok() && newest->has_value()) << newest.status();
+  EXPECT_EQ((*newest)->step, 6);
+  EXPECT_TRUE(notes.empty());
+  EXPECT_FALSE(save_state(store, 7, State(7)).ok()) << "its name is taken";
+  save_step(store, 8);
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"100", "101", "102", "7", "8"}));
 }
 
 TEST(CheckpointNames, ACopyIsNotTheNewest) {

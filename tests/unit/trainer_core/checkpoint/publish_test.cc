@@ -40,6 +40,17 @@ TEST_P(Publish, AFailureLeavesTheOldOneInPlace) {
   EXPECT_EQ(text_of("5"), "old");
 }
 
+TEST_P(Publish, AFileOfThatNameStays) {
+  make(".tmp-5", "new");
+  write_file(folder_.file("5"), "a user's");
+  const absl::Status status =
+      publish_folder(folder_.file(".tmp-5"), folder_.path(), "5", GetParam());
+  EXPECT_NE(std::string(status.message()).find("5 is a file, and the checkpoint's folder needs"),
+            std::string::npos)
+      << status;
+  EXPECT_EQ(read_file(folder_.file("5")), "a user's");
+}
+
 TEST_P(Publish, ADeathBetweenTheRenamesIsUndone) {
   make(".aside-5", "old");
   make(".aside-6", "older");

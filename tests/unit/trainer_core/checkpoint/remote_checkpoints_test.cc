@@ -37,6 +37,11 @@ class Bucket {
   StoreTool tool() {
     return [this](const std::vector<std::string>& words,
                   const ChildOptions& options) -> absl::StatusOr<ChildEnd> {
+      // The statistics of rclone, in two pieces.
+      if (options.on_errors) {
+        options.on_errors("2026/11/28 10:00:00 INFO  :     2.000 MiB / 5.722 MiB, 35%, 0 B/s, ");
+        options.on_errors("ETA -\n2026/11/28 10:00:02 INFO  : x: Copied (new)\n");
+      }
       if (options.watch) options.watch();
       return run(words);
     };
@@ -250,11 +255,17 @@ TEST_F(RemoteCheckpointsTest, FilesAreFetchedOnlyWithTheirSizes) {
   ASSERT_TRUE(found.ok()) << found.status();
   const std::string name = found->files[0].name;
   int fetches = 0, uploads = 0;
-  reader.show_transfers([&] { ++fetches; }, [&] { ++uploads; });
+  uint64_t sent = 0;
+  reader.show_transfers([&] { ++fetches; },
+                        [&](uint64_t bytes) {
+                          ++uploads;
+                          sent = bytes;
+                        });
   ASSERT_TRUE(reader.fetch_files(*found, {name}).ok());
   EXPECT_EQ(fetches, 1) << "a phase with progress is no hang";
   ASSERT_TRUE(upload_file(reader, 12, kSave).ok());
   EXPECT_EQ(uploads, 1);
+  EXPECT_EQ(sent, 2U << 20);
   EXPECT_EQ(read_file(absl::StrCat(found->info.folder, "/", name)), "data");
   EXPECT_TRUE(absl::IsFailedPrecondition(reader.fetch_same_manifest(4, "other").status()));
   bucket_.objects.erase("b/run/4/" + name);

@@ -163,7 +163,16 @@ TEST(ByteBpe, UnsupportedFeaturesAreRefused) {
   EXPECT_THAT(with("/model/type", "Unigram"), HasSubstr("model.type is Unigram"));
   EXPECT_THAT(with("/model/byte_fallback", true), HasSubstr("give the tokenizer.model"));
   EXPECT_THAT(with("/model/dropout", 0.1), HasSubstr("model.dropout is 0.1"));
-  EXPECT_THAT(with("/normalizer", {{"type", "NFC"}}), HasSubstr("normalizer is of type NFC"));
+  EXPECT_THAT(with("/normalizer", {{"type", "Lowercase"}}),
+              HasSubstr("normalizer is of type Lowercase; NFC, NFD, NFKC, NFKD"));
+  EXPECT_THAT(with("/normalizer", {{"type", "Sequence"},
+                                   {"normalizers", {{{"type", "NFC"}}, {{"type", "Strip"}}}}}),
+              HasSubstr("normalizer is of type Strip"));
+  EXPECT_THAT(with("/normalizer",
+                   {{"type", "Sequence"},
+                    {"normalizers", {{{"type", "Sequence"}, {"normalizers", json::array()}}}}}),
+              HasSubstr("normalizer: a Sequence within a Sequence"));
+  EXPECT_THAT(with("/normalizer", "NFC"), HasSubstr("cannot be used"));
   EXPECT_THAT(with("/pre_tokenizer", nullptr), HasSubstr("no pre_tokenizer"));
   EXPECT_THAT(with("/pre_tokenizer", {{"type", "Metaspace"}}),
               HasSubstr("pre_tokenizer Metaspace"));

@@ -10,6 +10,7 @@
 
 #include <absl/strings/escaping.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
 #include <gtest/gtest.h>
 
 #include "trainer_core/data/split_pattern.h"
@@ -89,6 +90,18 @@ TEST(Tiktoken, HashesNameTheEncoding) {
                 .message()),
         HasSubstr("by its SHA-256, not "));
   }
+}
+
+// Git on Windows changes the line ends of a file that it takes for text.
+TEST(Tiktoken, HashesDoNotDependOnLineEnds) {
+  const std::string file = bytes_only();
+  const std::string hash = sha256(file);
+  const PublishedRanks published[] = {{hash, "llama3"}};
+  const std::string crlf = absl::StrReplaceAll(file, {{"\n", "\r\n"}});
+  const auto tokenizer = load_tiktoken(crlf, "", published);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ((*tokenizer)->description(), "tiktoken llama3 (known by its SHA-256)");
+  EXPECT_TRUE(looks_like_tiktoken(crlf));
 }
 
 TEST(Tiktoken, UnknownFilesAreRefusedUntilTold) {

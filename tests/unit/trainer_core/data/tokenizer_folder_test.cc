@@ -31,7 +31,7 @@ TEST(TokenizerFolder, TakesTheModelBesideAnUnusableJson) {
       R"({"model": {"type": "BPE", "byte_fallback": true, "vocab": {}, "merges": []}})",
       R"({"model": {"type": "Unigram", "vocab": []}})",
       R"({"model": {"type": "WordPiece", "vocab": {}}})",
-      R"({"normalizer": {"type": "NFC"}, "model": {"type": "BPE", "vocab": {}, "merges": []}})",
+      R"({"normalizer": {"type": "Lowercase"}, "model": {"type": "BPE", "vocab": {}, "merges": []}})",
       "{\"truncated\": ",
       "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n",
       "<!DOCTYPE html>",
@@ -85,6 +85,31 @@ TEST(TokenizerFolder, FindsOtherNamesAndNamesWhatCannotBeRead) {
   fs::create_symlink("../../blobs/12", folder.file("tokenizer.json"));
   fs::remove(folder.file("cl100k_base.tiktoken"));
   EXPECT_THAT(error_of(folder.path()), HasSubstr("a symbolic link to ../../blobs/12"));
+}
+
+TEST(TokenizerFolder, MarksAndLineEndsOfOtherSystemsDoNotMatter) {
+  const TempFolder folder;
+  write_file(folder.file("tokenizer.json"), "\xEF\xBB\xBF" + read_file(kGolden + "llama3.json"));
+  EXPECT_EQ(error_of(folder.path()), "");
+  std::string ranks = read_file(kGolden + "llama3.tiktoken");
+  for (size_t at = ranks.find('\n'); at != ranks.npos; at = ranks.find('\n', at + 2))
+    ranks.insert(at, "\r");
+  write_file(folder.file("crlf.tiktoken"), ranks);
+  EXPECT_THAT(error_of(folder.file("crlf.tiktoken")), HasSubstr("of an unknown encoding"));
+  const auto loaded = Tokenizer::load(folder.file("crlf.tiktoken"), "llama3");
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(*(*loaded)->encode("The ranks"),
+            *(*Tokenizer::load(kGolden + "llama3.tiktoken", "llama3"))->encode("The ranks"));
+}
+
+TEST(TokenizerFolder, NamesEachFileThatCannotBeUsed) {
+  const TempFolder folder;
+  write_file(folder.file("tokenizer.json"), R"({"model": {"type": "WordPiece", "vocab": {}}})");
+  write_file(folder.file("tokenizer.model"),
+             "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n");
+  EXPECT_THAT(error_of(folder.path()),
+              testing::AllOf(HasSubstr("tokenizer.json cannot be used: model.type is WordPiece"),
+                             HasSubstr("tokenizer.model: this is a Git LFS pointer")));
 }
 
 // Two encodings of one file are two tokenizers.

@@ -197,6 +197,24 @@ TEST(ByteSource, PointersAndArchivesAreNamed) {
               HasSubstr("is a tar archive"));
 }
 
+// Texts by their names, and other formats by their content.
+TEST(ByteSource, OtherFormatsAreNamedWithTheWayOut) {
+  TempFolder folder;
+  const std::pair<std::string, std::string> cases[] = {
+      {"ARROW1\0\0", "is an Arrow file, which is not read; datasets.Dataset.from_file"},
+      {{"\xFF\xFF\xFF\xFF\x10\0\0\0", 8}, "is an Arrow stream"},
+      {"\x93NUMPY\x01", "is a NumPy array"},
+      {"%PDF-1.7\n", "is a PDF document, which is not read; pdftotext"},
+      {"SQLite format 3", "is an SQLite database"},
+      {"\x89HDF\r\n", "is an HDF5 file"},
+      {"\x80\x04\x95", "is a pickle of Python"}};
+  for (const auto& [bytes, expected] : cases) {
+    write_file(folder.file("text"), bytes);
+    EXPECT_THAT(std::string(ByteSource::open(folder.file("text")).status().message()),
+                HasSubstr(expected));
+  }
+}
+
 TEST(ByteSource, OpensOnlyRegularFiles) {
   TempFolder folder;
   EXPECT_EQ(ByteSource::open(folder.file("none")).status().code(), absl::StatusCode::kNotFound);

@@ -182,6 +182,11 @@ TEST_F(Chunks, Utf16IsNamed) {
   }
 }
 
+TEST_F(Chunks, Utf32IsNamed) {
+  add_file("a.txt", std::string("\xFF\xFE\0\0h\0\0\0i\0\0\0", 12));
+  EXPECT_THAT(std::string(read().status.message()), HasSubstr("a.txt is UTF-32"));
+}
+
 TEST_F(Chunks, TruncatedOrHostileTfRecordsAreErrorsWithTheirPosition) {
   const std::string good = tfrecord("one") + tfrecord("two");
   add_file("a.tfrecord", good);

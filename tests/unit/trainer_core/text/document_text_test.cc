@@ -40,7 +40,9 @@ TEST_F(DocumentTextTest, AFieldOfAJsonLine) {
             R"(has no field "text"; it has "content", "url"; --field content reads that one)");
   EXPECT_EQ(text_of("{}"), R"(has no field "text")");
   EXPECT_EQ(text_of(R"({"text": null})"), R"(field "text" is null)");
-  EXPECT_EQ(text_of(R"({"text": 1})"), R"(field "text" is a number or a flag, no string)");
+  EXPECT_EQ(
+      text_of(R"({"text": 1})"),
+      R"(field "text" is a number or a flag, no string; jq -c '.text |= tostring' makes one of it)");
   EXPECT_EQ(text_of(R"(["text"])"), "is JSON, but no object");
   EXPECT_THAT(text_of(R"({"text": "a"} {"text": "b"})"),
               HasSubstr("has several objects on a line"));
@@ -49,8 +51,9 @@ TEST_F(DocumentTextTest, AFieldOfAJsonLine) {
 
 // Each shape of a field that holds no string, with the command that makes one of it.
 TEST_F(DocumentTextTest, OtherShapesOfTheFieldAreNamed) {
-  EXPECT_EQ(text_of(R"({"text": ["a", "b"]})"),
-            R"(field "text" is a list, no string; jq -c '.text |= join("\n")' joins it)");
+  EXPECT_EQ(
+      text_of(R"({"text": ["a", "b"]})"),
+      R"(field "text" is a list, no string; jq -c '.text |= (flatten | join("\n"))' joins it)");
   EXPECT_EQ(
       text_of(R"({"text": {"body": "x"}})"),
       R"(field "text" is an object, no string; it has "body"; --field text.NAME reads a field of it)");
@@ -59,10 +62,39 @@ TEST_F(DocumentTextTest, OtherShapesOfTheFieldAreNamed) {
       R"(field "text" is a list of messages, no string; jq -c '{text: ([.text[].content] | join("\n"))}' joins them)");
   EXPECT_EQ(text_of(R"({"text": [{"a": 1}]})"),
             R"(field "text" is a list of objects, no string; jq -c '.text[]' makes lines of it)");
-  EXPECT_EQ(text_of(R"({"text": true})"), R"(field "text" is a number or a flag, no string)");
+  EXPECT_THAT(text_of(R"({"text": true})"), HasSubstr("is a number or a flag, no string; jq -c"));
   EXPECT_EQ(
       text_of(R"({"messages": [], "raw_content": "long text", "id": "x"})"),
       R"(has no field "text"; it has "messages", "raw_content", "id"; --field raw_content reads that one)");
+}
+
+// Each way in which files have their text elsewhere, with the command that moves it.
+TEST_F(DocumentTextTest, TextUnderOtherNamesIsNamedWithItsCommand) {
+  struct Case {
+    std::string_view line;
+    std::string_view expected;
+  };
+  const Case table[] = {
+      {R"({"messages": [{"role": "user", "content": "x"}]})",
+       R"(; jq -c '{text: ([.messages[].content] | join("\n"))}' FILE > NEW.jsonl joins its texts)"},
+      {R"({"id": "a", "conversations": [{"from": "human", "value": "x"}]})",
+       R"(; jq -c '{text: ([.conversations[].value] | join("\n"))}' FILE)"},
+      {R"({"content": [{"type": "text", "text": "x"}]})",
+       R"(; jq -c '{text: ([.content[].text] | join("\n"))}' FILE)"},
+      {R"({"instruction": "a", "input": "", "output": "b"})",
+       R"(; jq -c '{text: ([.instruction, .input, .output] | map(select(. != "")) | join("\n"))}')"},
+      {R"({"prompt": "a", "completion": "b"})", R"([.prompt, .completion] | map(select(. != ""))"},
+      {R"({"question": "a", "answer": "b", "url": "c"})", "[.question, .answer] |"},
+      {R"({"data": [{"x": 1}]})", "; jq -c '.data[]' FILE > NEW.jsonl makes lines of it"},
+      {R"({"title": "t", "body": "longer"})", "; --field body reads that one"},
+      {R"("a text")", "is JSON, but no object; jq -c '{text: .}' FILE > NEW.jsonl"},
+      {R"({"text": "a"},)", "ends with a comma: the lines of a JSON array; sed"},
+      {"{\"text\": \"a\"} , \r", "ends with a comma"},
+      {"\x1E{\"text\": \"a\"}", "begins with a record separator (JSON text sequences); tr -d"},
+      {R"({"text": [["a"], ["b"]]})", R"(jq -c '.text |= (flatten | join("\n"))')"},
+  };
+  for (const Case& one : table)
+    EXPECT_THAT(text_of(std::string(one.line)), HasSubstr(std::string(one.expected))) << one.line;
 }
 
 TEST_F(DocumentTextTest, ADottedFieldIsNested) {

@@ -172,6 +172,20 @@ TEST_F(FolderLinks, PointersOfGitLfsAreErrors) {
   EXPECT_EQ(error(), "");
 }
 
+TEST_F(FolderLinks, WebPagesInPlaceOfDataAreErrors) {
+  for (const char* name : {"a.jsonl", "b.parquet", "c.tfrecord", "d.jsonl.zst", "e.txt.gz"}) {
+    fs::remove_all(root());
+    file(at("good.txt"));
+    write_file(at(name), "<!DOCTYPE html>\n<html>Sign in</html>\n");
+    EXPECT_THAT(error(), HasSubstr(at(name) + ": this is a web page, not the file"));
+  }
+  // A text may be of web pages.
+  fs::remove_all(root());
+  fs::create_directories(root());
+  write_file(at("a.txt"), "<!DOCTYPE html>\n<html>A page</html>\n");
+  EXPECT_EQ(error(), "");
+}
+
 TEST_F(FolderLinks, FilesOfSeveralInputsAreNoted) {
   file(at("a.txt"));
   const std::vector<std::string> inputs = {root(), at("a.txt")};

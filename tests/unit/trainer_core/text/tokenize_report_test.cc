@@ -158,6 +158,9 @@ TEST_F(TokenizeReportTest, ArchivesWithinCompressionAreNamed) {
   EXPECT_THAT(error("x.tgz", gzip(tar)), HasSubstr("is a tar archive"));
   EXPECT_THAT(error("x.tar.zst", zstd(tar)), HasSubstr("is a tar archive"));
   EXPECT_THAT(error("x.jsonl.gz", zstd("PK\3\4")), HasSubstr("is compressed: zip is not read"));
+  EXPECT_THAT(error("x.txt.gz", gzip(gzip("And it"))), HasSubstr("x.txt.gz is compressed twice"));
+  EXPECT_THAT(error("x.jsonl.zst", zstd(gzip("{}"))), HasSubstr("is compressed twice"));
+  EXPECT_THAT(error("x.txt.gz", gzip("%PDF-1.7")), HasSubstr("is a PDF document"));
 }
 
 TEST_F(TokenizeReportTest, LineEndsOfOldMacsAreNamed) {

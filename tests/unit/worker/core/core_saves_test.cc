@@ -55,6 +55,18 @@ TEST_F(CoreTest, ASaveThatIsWrittenIsAwaitedForItsPeersAndItsEndForTheGrace) {
   EXPECT_THAT(only<SignalRank>(pass(milliseconds(1))), SizeIs(1));
 }
 
+// An upload: all is written, and the bytes that are sent are progress.
+TEST_F(CoreTest, AnUploadThatMakesProgressIsAwaited) {
+  connect();
+  start_up(start(1, 1, 2));
+  step(stop_for_save(seconds(4)));
+  for (uint32_t sent = 0; sent < 10; ++sent) {
+    step(saving(0, 100 + sent, 100 + sent));
+    EXPECT_THAT(only<SignalRank>(pass(kSaveEndMax - milliseconds(1))), SizeIs(0)) << sent;
+  }
+  EXPECT_THAT(only<SignalRank>(pass(milliseconds(1))), SizeIs(2)) << "nothing is sent";
+}
+
 TEST_F(CoreTest, ASaveIsNotAwaitedBeyondABound) {
   connect();
   start_up(start(1, 1, 1));

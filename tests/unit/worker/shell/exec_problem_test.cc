@@ -52,6 +52,7 @@ const ScriptCase kScriptCases[] = {
          std::string(100, '\0'),
      "it is a program for another processor"},
     {"interpreter that is not executable", "#!$F/plain\n", "plain is not executable"},
+    {"interpreter that is a folder", "#!$F\necho\n", ", which is a folder"},
     {"data", "\x01\x02\0\x03"s, "it is no program of this system"},
     {"a script that runs", "#!/bin/sh\nexit 0\n", "", absl::StatusCode::kOk},
     {"a script with a blank before its interpreter", "#! /bin/sh -e\nexit 0\n", "",

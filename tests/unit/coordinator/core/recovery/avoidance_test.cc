@@ -57,6 +57,18 @@ TEST(Avoidance, WhereAJobThatHasTrainedCannotStartTheNodeIsUnfit) {
       << "on fewer nodes each rank needs more memory";
   job.placement = {{Rank(0), WorkerName("n0"), 0, {}}, {Rank(1), WorkerName("n2"), 0, {}}};
   EXPECT_TRUE(is_of_unfit_node(job, fault, kManyNodes));
+  for (const int32_t code : {126, 127}) {
+    Fault missing = at_start_of(job, "n0");
+    missing.signal = 0;
+    missing.exit_code = code;
+    missing.of_program = true;
+    EXPECT_TRUE(is_of_unfit_node(job, missing, kManyNodes)) << "the program was there, " << code;
+    EXPECT_FALSE(is_of_unfit_node(job, missing, 0)) << "no node remains";
+    missing.last_step = 12;
+    EXPECT_FALSE(is_of_unfit_node(job, missing, kManyNodes)) << "the program itself returns it";
+    missing.last_step = missing.job_step = missing.checkpoint_step = -1;
+    EXPECT_FALSE(is_of_unfit_node(job, missing, kManyNodes)) << "it may exist on no node";
+  }
   fault = at_start_of(job, "n2");
   fault.job_step = fault.checkpoint_step = -1;
   EXPECT_FALSE(is_of_unfit_node(job, fault, kManyNodes))

@@ -55,6 +55,50 @@ TEST(RestartPolicy, AProgramsCodesAreFaultsLikeAnyOther) {
   }
 }
 
+// Fields of a fault of a program that ends with 126 or 127.
+struct NoProgram {
+  std::string_view name;
+  int64_t last_step = -1;
+  int64_t job_step = -1;
+  int64_t checkpoint_step = -1;
+  Duration productive{};
+  bool node_unfit = false;
+  bool restart = false;
+};
+
+TEST(RestartPolicy, MissingProgramsAreNeverRetried) {
+  const NoProgram table[] = {
+      {.name = "at its start"},
+      {.name = "after a second", .productive = std::chrono::seconds(1)},
+      {.name = "after a minute", .productive = std::chrono::minutes(1)},
+      {.name = "after a week", .productive = std::chrono::hours(24 * 7)},
+      {.name = "after a step", .last_step = 1, .job_step = 1},
+      {.name = "after a checkpoint", .last_step = 9, .job_step = 9, .checkpoint_step = 5},
+      {.name = "at the start of a job that trained", .job_step = 9, .checkpoint_step = 5},
+      // Not a retry: the program exists on the nodes where the job trained.
+      {.name = "on an unfit node", .job_step = 9, .node_unfit = true, .restart = true},
+  };
+  for (const int32_t code : {126, 127}) {
+    for (const NoProgram& one : table) {
+      SCOPED_TRACE(one.name);
+      Job job = job_with_fault(code, 0, 0, 9);
+      Fault& fault = job.faults[0];
+      fault.of_program = true;
+      fault.last_step = one.last_step;
+      fault.job_step = one.job_step;
+      fault.checkpoint_step = one.checkpoint_step;
+      fault.productive = one.productive;
+      fault.node_unfit = one.node_unfit;
+      const RestartDecision decision = decide_restart(job);
+      EXPECT_EQ(decision.restart, one.restart) << decision.reason;
+      if (one.restart) continue;
+      EXPECT_NE(decision.reason.find("is missing or cannot be executed is not retried"),
+                std::string::npos)
+          << decision.reason;
+    }
+  }
+}
+
 TEST(RestartPolicy, PreemptionCostsNoRestartButIsBounded) {
   Job job = job_with_fault(75, 0, 0, 0);
   EXPECT_TRUE(decide_restart(job).restart);

@@ -1,0 +1,40 @@
+// Reads what rclone prints to standard error. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace muster::rclone {
+
+// Returns whether `text` contains one of `words`.
+bool has_any(std::string_view text, std::initializer_list<std::string_view> words);
+
+// Removes the lines about single objects from what a copy prints, whose names may contain words of
+// errors. Returns whether an object was copied.
+bool take_copied(std::string& errors);
+
+// Returns the first error, without time and prefix, and what caused it.
+std::string cause_of(const std::string& errors);
+
+// Returns the bytes that a line of the statistics states as sent; nullopt for other lines.
+std::optional<uint64_t> sent_bytes(std::string_view line);
+
+// Calls a meter for each line of the statistics in a text that arrives in pieces.
+class StatsReader {
+ public:
+  using Meter = std::function<void(uint64_t bytes)>;
+  // `meter` must outlive this object.
+  explicit StatsReader(const Meter& meter) : meter_(meter) {}
+
+  void add(std::string_view text);
+
+ private:
+  const Meter& meter_;
+  std::string rest_;
+};
+
+}  // namespace muster::rclone
