@@ -3,9 +3,11 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -27,6 +29,16 @@ constexpr size_t kGroupsMax = size_t{kRanksPerNodeMax} * 4;
 // heartbeat: the guard is earlier.
 constexpr int64_t kLeaseParts = 5;
 constexpr int64_t kPartsUntilAction = 4;
+
+// Readers of the worker's output and sockets wait for its end, not for the guard's.
+void close_all() {
+#ifdef SYS_close_range
+  if (syscall(SYS_close_range, 0U, ~0U, 0U) == 0) return;
+#endif
+  constexpr long kDescriptorsMax = 65'536;
+  const long limit = std::min(sysconf(_SC_OPEN_MAX), kDescriptorsMax);
+  for (int fd = 0; fd < limit; ++fd) close(fd);
+}
 
 }  // namespace
 
@@ -75,10 +87,7 @@ absl::StatusOr<std::unique_ptr<RankGuard>> RankGuard::start() {
     prctl(PR_SET_NAME, "muster-guard");
     setsid();  // no signal of the worker's terminal or process group is for the guard
     for (const int signo : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) signal(signo, SIG_IGN);
-    // Readers of the worker's output wait for its end, not for the guard's.
-    close(STDIN_FILENO);
-    close(STDOUT_FILENO);
-    close(STDERR_FILENO);
+    close_all();
     guard->page_->watch(worker);
   }
   return guard;
