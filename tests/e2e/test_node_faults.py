@@ -115,6 +115,15 @@ class LostOutput(MusterTest):
 
 
 class Fencing(MusterTest):
+    def test_rank_whose_attempt_is_replaced_ends_before_its_next_save(self):
+        run = self.start_run("replaced", "steps=1000000", "checkpoint_period=1000000", "log_period=50", ranks=1)
+        self.wait_for_step(run, 50)
+        owner = self.dir / "out" / "replaced" / "checkpoints" / "OWNER"
+        new = owner.with_name("new")
+        new.write_text(json.dumps({**json.loads(owner.read_text()), "attempt": 7}))
+        new.rename(owner)
+        wait_until(lambda: "belongs to attempt 7 of job 1 now; attempt 1 of job 1" in self.output(run), 20, "the end of the rank")
+
     def test_stopped_worker_ends_its_ranks_before_the_next_attempt(self):
         """Attempt 1 ran beside attempt 2 for as long as its worker was stopped."""
         coordinator = self.start_coordinator(extra=["--worker-lease-ms", "3000"])

@@ -29,7 +29,7 @@ class RankStarterTest : public ShellTest {
     launch->job = JobId(7);
     launch->attempt = Attempt(1);
     launch->spec.nodes = 1;
-    launch->spec.ranks_per_node = 2;
+    launch->spec.ranks_per_node = 4;
     launch->spec.command = std::move(command);
     launch->spec.working_directory = std::move(directory);
     launch->program_port = 0;
@@ -103,7 +103,7 @@ TEST_F(RankStarterTest, WhatHangsIsGivenUpAndDelaysNoOther) {
   std::filesystem::create_directories(folder / "7" / "1");
   ASSERT_EQ(mkfifo((folder / "7" / "1" / "rank-1.log").c_str(), 0600), 0);
   starter.start(request({"/bin/true"}, folder, 1));
-  starter.start(request({"/bin/sleep", "60"}, folder, 0));
+  starter.start(request({"/bin/sleep", "60"}, folder, 2));
   ASSERT_TRUE(runs_until([&] { return !started.empty(); }));
   EXPECT_THAT(failed, SizeIs(0)) << "the other rank did not wait";
   ASSERT_TRUE(runs_until([&] { return !failed.empty(); }));
