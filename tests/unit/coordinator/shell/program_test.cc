@@ -159,29 +159,32 @@ TEST_F(ProgramTest, MistakesInFlagsAreNamed) {
 }
 
 TEST_F(ProgramTest, EachReasonNotToStartHasItsExitCode) {
-  const auto exit_code = [&](std::vector<std::string> flags, const std::string& prelude = "") {
-    const std::vector<std::string> first = {
-        "--state-dir", folder_.file("state"), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"};
-    flags.insert(flags.begin(), first.begin(), first.end());
+  const std::string any = "127.0.0.1:0";
+  const auto exit_code = [&](const std::string& state, const std::string& listen,
+                             const std::vector<std::string>& more = {},
+                             const std::string& prelude = "") {
+    std::vector<std::string> flags = {"--state-dir", state, "--listen", listen, "--http", any};
+    flags.insert(flags.end(), more.begin(), more.end());
     run(flags, prelude);
     return end();
   };
-  std::filesystem::create_directories(folder_.file("state"));
+  const std::string state = folder_.file("state");
+  std::filesystem::create_directories(state);
   {
-    const auto lock = StateLock::take(folder_.file("state"));
+    const auto lock = StateLock::take(state);
     ASSERT_TRUE(lock.ok());
-    EXPECT_EQ(exit_code({}), 10) << log();
+    EXPECT_EQ(exit_code(state, any), 10) << log();
   }
-  EXPECT_EQ(exit_code({"--listen", "192.0.2.1:7070", "--insecure"}), 11) << log();
+  EXPECT_EQ(exit_code(state, "192.0.2.1:7070", {"--insecure"}), 11) << log();
   // A limit of file sizes stands for a full disk; it also leaves the log empty.
-  EXPECT_EQ(exit_code({}, "ulimit -f 0;"), 12);
-  EXPECT_EQ(exit_code({"--tls-cert", folder_.file("none"), "--tls-key", folder_.file("none")}), 14)
-      << log();
-  std::filesystem::remove_all(folder_.file("state"));
-  EXPECT_EQ(exit_code({"--state-dir", "/proc/none"}), 2) << log();
-  std::filesystem::create_directories(folder_.file("state"));
+  EXPECT_EQ(exit_code(state, any, {}, "ulimit -f 0;"), 12);
+  const std::string none = folder_.file("none");
+  EXPECT_EQ(exit_code(state, any, {"--tls-cert", none, "--tls-key", none}), 14) << log();
+  EXPECT_EQ(exit_code("/proc/none", any), 2) << log();
+  std::filesystem::remove_all(state);
+  std::filesystem::create_directories(state);
   std::ofstream(folder_.file("state/muster.db")) << std::string(8'192, 'x');
-  EXPECT_EQ(exit_code({}), 13) << log();
+  EXPECT_EQ(exit_code(state, any), 13) << log();
 }
 
 // A limit of file sizes and an exhausted quota are waited for as a full disk is.
