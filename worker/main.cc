@@ -248,7 +248,7 @@ int main(int argc, char** argv) {
   muster::StartNeeds needs = muster::kWorkerNeeds;
   needs.open_files += static_cast<uint64_t>(line.options.slots) * 2;
   if (auto status = muster::check_start("the worker", needs); !status.ok()) return fail(status);
-  auto guard = muster::worker::RankGuard::start();
+  auto guard = muster::worker::RankGuard::start({argv, static_cast<size_t>(argc)});
   if (!guard.ok()) return fail(guard.status());
   line.options.guard = guard->get();
   auto worker = muster::worker::Worker::create(line.options);

@@ -11,8 +11,10 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <ctime>
 #include <new>
+#include <string_view>
 
 #include <absl/memory/memory.h>
 
@@ -29,6 +31,18 @@ constexpr size_t kGroupsMax = size_t{kRanksPerNodeMax} * 4;
 // heartbeat: the guard is earlier.
 constexpr int64_t kLeaseParts = 5;
 constexpr int64_t kPartsUntilAction = 4;
+
+constexpr std::string_view kName = "muster-guard";
+
+// Replaces the command line that ps shows, because people and programs find workers by it.
+void show_name(std::span<char*> command_line) {
+  for (char* word : command_line) std::memset(word, 0, std::strlen(word));
+  if (command_line.empty() || command_line.back() == nullptr) return;
+  // The words lie one after another, so a short first word leaves room only if others follow.
+  char* first = command_line.front();
+  const char* last = command_line.back();
+  if (last - first > std::ssize(kName)) std::memcpy(first, kName.data(), kName.size());
+}
 
 // Readers of the worker's output and sockets wait for its end, not for the guard's.
 void close_all() {
@@ -74,7 +88,7 @@ struct RankGuard::Page {
   }
 };
 
-absl::StatusOr<std::unique_ptr<RankGuard>> RankGuard::start() {
+absl::StatusOr<std::unique_ptr<RankGuard>> RankGuard::start(std::span<char*> command_line) {
   void* memory = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
                       /*offset=*/0);
   if (memory == MAP_FAILED) return errno_status(errno, "mapping the guard's page");
@@ -84,7 +98,8 @@ absl::StatusOr<std::unique_ptr<RankGuard>> RankGuard::start() {
   if (guard->pid_ < 0) return errno_status(errno, "starting the ranks' guard");
   if (guard->pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    prctl(PR_SET_NAME, "muster-guard");
+    prctl(PR_SET_NAME, kName.data());
+    show_name(command_line);
     setsid();  // no signal of the worker's terminal or process group is for the guard
     for (const int signo : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) signal(signo, SIG_IGN);
     close_all();
@@ -94,7 +109,8 @@ absl::StatusOr<std::unique_ptr<RankGuard>> RankGuard::start() {
 }
 
 RankGuard::~RankGuard() {
-  if (pid_ > 0) {
+  // Another process may have ended it, and the reaper may have collected it.
+  if (pid_ > 0 && waitpid(pid_, nullptr, WNOHANG) == 0) {
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }

@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <span>
 
 #include <absl/status/statusor.h>
 
@@ -26,8 +27,9 @@ constexpr Duration kGuardBeat = std::chrono::milliseconds(250);
 class RankGuard {
  public:
   // Starts the guard process. Requires that this process has one thread, which lives as long as the
-  // worker: the kernel kills the guard when that thread ends.
-  static absl::StatusOr<std::unique_ptr<RankGuard>> start();
+  // worker: the kernel kills the guard when that thread ends. `command_line`: main()'s arguments,
+  // which the guard overwrites in its own copy, so that it is not found as a worker.
+  static absl::StatusOr<std::unique_ptr<RankGuard>> start(std::span<char*> command_line = {});
   // Ends the guard process.
   ~RankGuard();
   RankGuard(const RankGuard&) = delete;
