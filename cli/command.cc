@@ -53,8 +53,8 @@ void declare_all(CLI::App& app, Action& action, char** argv) {
       "  muster run configs/base.yml model_name=llama2-tiny run_name=first steps=20 --ranks 4\n"
       "\n"
       "`muster COMMAND --help` teaches each command by example.\n"
-      "Exit codes: 0 done, 1 failure, 2 bad input, 3 the loss is not finite, 75 stopped on "
-      "request, 130 Ctrl-C.");
+      "Exit codes: 0 done, 1 failure, 2 bad input, 3 the loss is not finite, 4 the disk is "
+      "full, 5 the\ncheckpoint storage is away, 75 stopped on request, 130 Ctrl-C.");
 }
 
 }  // namespace muster::cli

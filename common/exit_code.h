@@ -13,6 +13,9 @@ enum class ExitCode : int {
   kNotFinite = 3,
   // no space for a checkpoint, or a quota is exhausted
   kDiskFull = 4,
+  // the checkpoint directory of a job that has trained before is away: a failed mount, a store that
+  // does not respond
+  kStorageAway = 5,
   // checkpointed and exited on SIGTERM (EX_TEMPFAIL: a restart resumes the job)
   kPreempted = 75,
   // a collective failed because another rank was lost: a victim, not a cause
@@ -31,7 +34,10 @@ enum class ExitCause {
   // the kernel killed the rank for memory
   kOutOfMemory = 1,
   // a GPU of the rank was lost or reported an error; the detail begins with that GPU
-  kGpuFault = 2
+  kGpuFault = 2,
+  // the worker could not use its own folder or start a process, so the rank never ran; the detail
+  // names the file
+  kNodeFault = 3
 };
 
 constexpr int to_int(ExitCode code) { return static_cast<int>(code); }

@@ -20,6 +20,7 @@
 #include "common/start_limits.h"
 #include "common/version.h"
 #include "coordinator/shell/server.h"
+#include "coordinator/shell/start_exit.h"
 #include "daemon/command_line.h"
 #include "daemon/help.h"
 #include "daemon/logging.h"
@@ -64,10 +65,22 @@ void declare_hang_budgets(CLI::App& app, HangBudgets& budgets) {
     add_seconds(app, name, budget, help, 0.1);
   };
   add("--hang-floor-seconds", budgets.floor,
-      "A training job becomes suspect when nothing progresses for twice its longest recent step, "
-      "and never before this");
+      "A training job becomes suspect when nothing progresses for --hang-step-factor times its "
+      "longest recent step, and never before this");
   add("--hang-first-steps-seconds", budgets.first_steps,
       "The same until it has completed three steps, from which their duration is learned");
+  const auto add_factor = [&](const char* name, double& factor, const char* help) {
+    constexpr double kFactorMax = 1'000;
+    app.add_option(name, factor, help)
+        ->type_name("TIMES")
+        ->capture_default_str()
+        ->check(daemon::number(1, kFactorMax));
+  };
+  add_factor("--hang-step-factor", budgets.steps,
+             "The multiple of the longest recent step after which a job without any progress is "
+             "suspect");
+  add_factor("--hang-completed-step-factor", budgets.steps_completed,
+             "The same for a job that shows progress and completes no step");
   add("--hang-init-seconds", budgets.init, "… while ranks start");
   add("--hang-rendezvous-seconds", budgets.rendezvous, "… during the rendezvous");
   add("--hang-load-seconds", budgets.load, "… while they read data and parameters");
@@ -181,7 +194,10 @@ void declare(CLI::App& app, Flags& flags) {
       "/tmp/m/ports\n"
       "  # For others: workers and commands then have --tls-ca and --token-file\n"
       "  muster-coordinator --state-dir /var/lib/muster --listen 0.0.0.0:7070 --tls-cert tls.crt "
-      "--tls-key tls.key --token-dir /etc/muster/tokens");
+      "--tls-key tls.key --token-dir /etc/muster/tokens\n\n"
+      "Exit codes of a start that fails: 2 a wrong flag, 10 the state directory is in use, 11 a "
+      "port is in use,\n12 no space for the state, 13 the state is damaged or newer, 14 the "
+      "certificate or the tokens; 1 any later failure.");
 }
 
 int fail(const absl::Status& status, ExitCode code) {
@@ -232,7 +248,10 @@ int run(Flags& flags) {
   flags.server.core.unreachable_after = std::chrono::milliseconds(flags.unreachable_ms);
   flags.server.on_fatal = finish;
   auto server = Server::start(flags.server);
-  if (!server.ok()) return fail(server.status(), ExitCode::kBadInput);
+  if (!server.ok()) {
+    std::cerr << "muster-coordinator: " << server.status().message() << "\n";
+    return exit_code_of_start(server.status());
+  }
   if (!flags.port_file.empty()) {
     if (absl::Status status = write_port_file(flags.port_file, **server); !status.ok()) {
       return fail(status, ExitCode::kBadInput);

@@ -29,11 +29,14 @@ using tcp = asio::ip::tcp;
 // The maximum size of a request's header. Scrapers send a few hundred bytes; a browser's cookies
 // and tracing headers fit, too.
 constexpr size_t kHeaderBytesMax = 8 << 10;
-// The time limit for one request and its response. A slower client is stuck or hostile.
+// The time limit for a request's header, and then for its response. A slower client is stuck or
+// hostile.
+constexpr std::chrono::seconds kHeaderBudget{2};
 constexpr std::chrono::seconds kClientBudget{5};
-// The maximum number of connections: a few scrapers, a browser and health probes. Further
-// connections wait in the kernel's backlog.
-constexpr int kConnectionsMax = 64;
+// The maximum number of connections: a few scrapers, a browser and health probes. A further
+// connection takes the place of the one that has waited longest for its client, so that clients who
+// send or read nothing cannot keep probes out.
+constexpr size_t kConnectionsMax = 64;
 // The time limit for the response of a page, after which the server sends 503 (http_server.h states
 // the value). The probes of helm/muster must wait longer.
 constexpr std::chrono::seconds kAnswerBudget{2};
@@ -82,6 +85,9 @@ void answer(const Pages& pages, const http::request<http::empty_body>& request,
 // the session alive.
 class Session : public std::enable_shared_from_this<Session> {
  public:
+  // The event that the session waits for.
+  enum class Awaits { kHeader, kPage, kReader };
+
   Session(tcp::socket socket, const Pages& pages, std::shared_ptr<Mailbox> mailbox,
           std::shared_ptr<void> slot)
       : stream_(std::move(socket)),
@@ -93,8 +99,13 @@ class Session : public std::enable_shared_from_this<Session> {
     parser_.body_limit(0);
   }
 
+  Awaits awaits() const { return awaits_; }
+
+  // Closes the connection. Its handlers end with an error.
+  void close() { stream_.close(); }
+
   void run() {
-    stream_.expires_after(kClientBudget);
+    stream_.expires_after(kHeaderBudget);
     http::async_read_header(
         stream_, buffer_, parser_,
         [self = shared_from_this()](beast::error_code error, size_t) { self->on_read(error); });
@@ -115,6 +126,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Calls the page's handler. The timer keeps the session alive; a stored reply does not, and may
   // be called after the session's end.
   void ask() {
+    awaits_ = Awaits::kPage;
     waiting_.expires_after(kAnswerBudget);
     waiting_.async_wait([self = shared_from_this()](beast::error_code error) {
       if (!error)
@@ -135,6 +147,7 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
   void respond(unsigned version, const HttpResponse& content) {
+    awaits_ = Awaits::kReader;
     response_ = make_response(version, content);
     if (content.status == 405) response_.set(http::field::allow, "GET, HEAD");
     stream_.expires_after(kClientBudget);
@@ -156,6 +169,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::shared_ptr<void> slot_;
   asio::steady_timer waiting_;
   bool answered_ = false;
+  Awaits awaits_ = Awaits::kHeader;
   beast::flat_buffer buffer_{2 * kHeaderBytesMax};
   http::request_parser<http::empty_body> parser_;
   http::response<http::string_body> response_;
@@ -190,10 +204,6 @@ class BeastServer : public HttpServer {
 
  private:
   void accept() {
-    if (connections_ >= kConnectionsMax) {
-      accept_paused_ = true;
-      return;
-    }
     acceptor_.async_accept([this](beast::error_code error, tcp::socket socket) {
       if (error) {
         retry_.expires_after(kAcceptPause);
@@ -202,25 +212,37 @@ class BeastServer : public HttpServer {
         });
         return;
       }
-      ++connections_;
-      const std::shared_ptr<void> slot(nullptr, [this](void*) { on_closed(); });
-      std::make_shared<Session>(std::move(socket), pages_, mailbox_, slot)->run();
+      if (sessions_.size() >= kConnectionsMax) drop_one();
+      const uint64_t number = next_session_++;
+      const std::shared_ptr<void> slot(nullptr, [this, number](void*) { sessions_.erase(number); });
+      const auto session = std::make_shared<Session>(std::move(socket), pages_, mailbox_, slot);
+      sessions_[number] = session;
+      session->run();
       accept();
     });
   }
 
-  void on_closed() {
-    --connections_;
-    if (!accept_paused_ || context_.stopped()) return;
-    accept_paused_ = false;
-    asio::post(context_, [this] { accept(); });
+  // Closes the oldest session that waits for its client's header, else for its client to read, else
+  // for a page.
+  void drop_one() {
+    for (const auto awaits :
+         {Session::Awaits::kHeader, Session::Awaits::kReader, Session::Awaits::kPage}) {
+      for (const auto& [number, session] : sessions_) {
+        const auto alive = session.lock();
+        if (alive == nullptr || alive->awaits() != awaits) continue;
+        alive->close();
+        sessions_.erase(number);
+        return;
+      }
+    }
   }
 
   const Pages pages_;
   const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
-  // Used by the sessions, and therefore declared before the context, whose destruction ends them.
-  int connections_ = 0;
-  bool accept_paused_ = false;
+  // The sessions, oldest first. They erase themselves, so this is declared before the context,
+  // whose destruction ends them.
+  std::map<uint64_t, std::weak_ptr<Session>> sessions_;
+  uint64_t next_session_ = 0;
   int port_ = 0;
   asio::io_context context_{1};
   tcp::acceptor acceptor_{context_};

@@ -14,6 +14,7 @@
 
 #include "common/escape.h"
 #include "common/file_write.h"
+#include "common/object_url.h"
 #include "common/self_stacks.h"
 #include "common/start_limits.h"
 #include "trainer_core/base/train_mesh.h"
@@ -26,6 +27,7 @@
 #include "trainer_core/forecast/memory_forecast.h"
 #include "trainer_core/loop/train.h"
 #include "trainer_core/recovery/failure.h"
+#include "trainer_core/recovery/fence_watch.h"
 #include "trainer_core/recovery/local_checkpoints.h"
 #include "trainer_core/startup/choose_backend.h"
 #include "trainer_core/startup/cpu_speed.h"
@@ -107,13 +109,33 @@ absl::StatusOr<DecodeOptions> decode_options(const CommandLine& line, const Trai
 
 }  // namespace
 
+namespace {
+
+// Ends this process when a later attempt of its job owns the checkpoint directory. One rank of each
+// node watches; its peers lose it. Returns null if there is nothing to watch.
+std::unique_ptr<FenceWatch> watch_fence(const TrainConfig& config, const RankEnv& env,
+                                        const std::string& who, EndProcess end_process) {
+  const std::string& directory = config.checkpoint_directory;
+  if (end_process == nullptr || env.job == 0 || env.local_rank != 0 ||
+      !config.enable_checkpointing || is_remote(directory))
+    return nullptr;
+  return std::make_unique<FenceWatch>(
+      directory, CheckpointOwner{env.job, env.attempt, env.incarnation},
+      [who, end_process](const std::string& why) {
+        std::cerr << absl::StrCat(who, ": ", why, "\n") << std::flush;
+        end_process(ExitCode::kFailure);
+      });
+}
+
+}  // namespace
+
 ExitCode print_result(std::string_view text) {
   const absl::Status status = write_result(text);
   return status.ok() ? ExitCode::kOk : report("muster: error", status);
 }
 
 ExitCode train_command(std::span<const std::string_view> arguments, StopSignals& signals,
-                       const StepHook& hook) {
+                       const StepHook& hook, EndProcess end_process) {
   const auto env = read_rank_env();
   if (!env.ok()) return report("muster-trainer", env.status());
   const std::string who = absl::StrCat("rank ", env->rank);
@@ -133,8 +155,8 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
     }
   }
   const int32_t threads = threads_per_rank(*config, *env);
-  // The thread of stacks, of signals, of the input, and one of the transport.
-  constexpr int32_t kThreadsBeside = 4;
+  // The thread of stacks, of signals, of the input, of the fence, and one of the transport.
+  constexpr int32_t kThreadsBeside = 5;
   constexpr uint64_t kFilesMin = 16;
   const absl::Status can_start = check_start(
       who,
@@ -152,6 +174,7 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
   ProcessGroups groups(*std::move(transport), mesh_of(config->mesh), page->get(),
                        chosen->backend->memory());
   signals.training = true;
+  const auto fence = watch_fence(*config, *env, who, end_process);
   const auto on_step = [&](const StepRecord& record) {
     if (hook) hook(groups, **page, record);
   };

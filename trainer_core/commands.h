@@ -17,9 +17,10 @@ namespace muster::trainer {
 // Called after each step, on the training thread.
 using StepHook = std::function<void(ProcessGroups&, ProgressWriter&, const StepRecord&)>;
 
-// Runs a rank of a training. `hook` may be empty.
+// Runs a rank of a training. `hook` may be empty. `end_process` ends the process when a later
+// attempt of the job owns the checkpoint directory; null: the rank ends at its next save.
 ExitCode train_command(std::span<const std::string_view> arguments, StopSignals& signals,
-                       const StepHook& hook = nullptr);
+                       const StepHook& hook = nullptr, EndProcess end_process = nullptr);
 // Checks a config (startup/preflight.h).
 ExitCode check_command(std::span<const std::string_view> arguments);
 // Prints the memory that a config needs on devices that this machine need not have

@@ -48,7 +48,8 @@ Write what one step computes on given tokens, to compare with another implementa
   muster-trainer version
 
 SIGTERM and SIGUSR1 ask all ranks to save a checkpoint and leave (exit code 75), SIGUSR2 to save one and continue.
-Exit codes: 0 done, 1 failure, 2 bad input, 3 loss is not finite, 75 stopped on request, 76 another rank is lost.
+Exit codes: 0 done, 1 failure, 2 bad input, 3 loss is not finite, 4 disk full, 5 checkpoint
+directory away, 75 stopped on request, 76 another rank is lost.
 )";
 
 void end_process(ExitCode code) { _exit(muster::to_int(code)); }
@@ -56,7 +57,7 @@ void end_process(ExitCode code) { _exit(muster::to_int(code)); }
 ExitCode train(std::span<const std::string_view> arguments) {
   StopSignals signals;
   const SignalWatcher watcher(signals, end_process);
-  return muster::trainer::train_command(arguments, signals);
+  return muster::trainer::train_command(arguments, signals, nullptr, end_process);
 }
 
 ExitCode run(const std::vector<std::string_view>& arguments) {

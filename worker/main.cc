@@ -24,6 +24,7 @@
 #include "daemon/metric_words.h"
 #include "daemon/process.h"
 #include "daemon/trust_options.h"
+#include "worker/shell/rank_guard.h"
 #include "worker/shell/worker.h"
 #include "worker/stacks/lone_thread.h"
 
@@ -148,6 +149,14 @@ void describe(CLI::App& app, CommandLine& line) {
       "for finished work and starts no other worker",
       0, 125)
       ->capture_default_str();
+  app.add_option("--pass-env", options.pass_env,
+                 "Credentials of this program's environment that users' programs get, as names or "
+                 "beginnings: HF_TOKEN,AWS_*; * for all. Without this they get every variable but "
+                 "those with TOKEN, SECRET, PASSWORD, CREDENTIALS or KEY in their name; the "
+                 "trainer gets all")
+      ->type_name("NAME,…")
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   // `muster run` passes its own input on by this.
   app.add_option("--pass-stdin", options.input_mark,
                  "Give this program's standard input, marked so, to rank 0 of programs")
@@ -239,6 +248,9 @@ int main(int argc, char** argv) {
   muster::StartNeeds needs = muster::kWorkerNeeds;
   needs.open_files += static_cast<uint64_t>(line.options.slots) * 2;
   if (auto status = muster::check_start("the worker", needs); !status.ok()) return fail(status);
+  auto guard = muster::worker::RankGuard::start({argv, static_cast<size_t>(argc)});
+  if (!guard.ok()) return fail(guard.status());
+  line.options.guard = guard->get();
   auto worker = muster::worker::Worker::create(line.options);
   if (!worker.ok()) return fail(worker.status());
   const int ran = (*worker)->run();

@@ -273,7 +273,7 @@ Json account_volume() {
 
 Json worker(const K8sPlan& plan, Json mounts) {
   Json args = {
-      "--coordinator=" + api_address(plan),
+      "--coordinator=" + api_address(plan), "--pass-env=*",
       // A replacement pod is the same worker.
       "--name=worker-$(MUSTER_WORKER_INDEX)", absl::StrCat("--slots=", plan.slots),
       "--rendezvous=$(MUSTER_WORKER_ADDRESS):0", absl::StrCat("--http=0.0.0.0:", kWorkerPages),

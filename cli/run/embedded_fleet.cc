@@ -123,6 +123,8 @@ absl::Status EmbeddedFleet::start_worker(int32_t slots, int input_fd) {
       *program,  "--coordinator",     address_,     "--name",           "local",
       "--slots", absl::StrCat(slots), "--work-dir", folder_ + "/work",  "--http",
       kAnyPort,  "--rendezvous",      kAnyPort,     "--die-with-parent"};
+  // The environment is that of the user whose program it is.
+  command.insert(command.end(), {"--pass-env", "*"});
   if (memory_ != nullptr) command.insert(command.end(), {"--local-dir", memory_->path()});
   if (input_fd >= 0) command.insert(command.end(), {"--pass-stdin", input_mark_->text()});
   auto worker = ChildProcess::start({.command = std::move(command),

@@ -135,7 +135,9 @@ int run_worker(const WorkerOptions& options) {
       *address + ":0",
       "--leave-grace",
       absl::StrCat(options.leave_seconds),
-      "--die-with-parent"};
+      "--die-with-parent",
+      "--pass-env",  // the environment of the job's user
+      "*"};
   const std::string switches =
       switches_of({{"SLURM_TOPOLOGY_ADDR", variable("SLURM_TOPOLOGY_ADDR")},
                    {"SLURM_TOPOLOGY_ADDR_PATTERN", variable("SLURM_TOPOLOGY_ADDR_PATTERN")}});

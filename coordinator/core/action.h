@@ -48,6 +48,7 @@ struct SendRegistered {
   // Jobs that were launched and have not ended. The node can delete data that it retains for any
   // other job.
   std::vector<JobId> unfinished;
+  Duration lease{};  // the silence after which the worker is lost
 };
 
 // Orders the worker to start ranks.

@@ -46,8 +46,8 @@ void Core::on(const WorkerRegistered& event) {
     lose_ranks_of(jobs_.at(id), event.worker, event.incarnation, "was started anew");
   const bool died = is_new_life && known->slots > 0 && !known->leaving;
   Worker& worker = fleet_.add(event, time_.now);
-  actions_.push_back(
-      message_to(worker, SendRegistered{options_.heartbeat_interval, store_, jobs_.launched()}));
+  actions_.push_back(message_to(worker, SendRegistered{options_.heartbeat_interval, store_,
+                                                       jobs_.launched(), options_.worker_lease}));
   compare_running(worker, event);
   worker.leaving = event.leaving.has_value();
   if (worker.leaving) preempt_ranks_of(worker, *event.leaving, "is leaving");
@@ -238,7 +238,7 @@ void Core::on(const RankExited& event) {
     end_rank(*job,
              {event.rank, event.exit_code, event.signal, event.last_step,
               one_line(event.detail, options_.limits.detail_bytes_max), event.cause,
-              job->spec.is_program(), event.stop_ordered},
+              job->spec.is_program(), event.stop_ordered, event.output_incomplete},
              worker->name);
   }
   actions_.push_back(message_to(*worker, SendReportAck{event.report_id}));

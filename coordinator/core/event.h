@@ -143,6 +143,7 @@ struct RankExited {
   ExitCause cause = ExitCause::kUnknown;
   std::shared_ptr<const EndEvidence> evidence{};  // may be null
   bool stop_ordered = false;
+  bool output_incomplete = false;  // see RankExit
 };
 
 // A request for the current stacks of a job's ranks. The core answers with ReplyStacks.

@@ -15,7 +15,6 @@ namespace muster::coordinator {
 namespace {
 
 constexpr size_t kLogLineBytesMax = 2'000;
-constexpr Duration kFullDiskRetry = std::chrono::seconds(1);
 
 absl::Status stopping() { return absl::UnavailableError("the coordinator is stopping"); }
 
@@ -31,12 +30,13 @@ void log_refusal(const WorkerName& worker, const absl::Status& status) {
 }  // namespace
 
 CoreLoop::CoreLoop(Core core, Storage& storage, LogStore& logs, Metrics& metrics,
-                   std::function<void(absl::Status)> on_fatal)
+                   std::function<void(absl::Status)> on_fatal, SpaceReserve* reserve)
     : core_(std::move(core)),
       storage_(storage),
       logs_(logs),
       metrics_(metrics),
       on_fatal_(std::move(on_fatal)),
+      patient_(storage, reserve),
       queue_(daemon::kEventQueueMax) {
   // An earlier run has logged the stored incidents.
   const auto known = storage_.incidents(JobId(0), kIncidentsKeptMax);
@@ -59,6 +59,9 @@ void CoreLoop::stop() {
 }
 
 absl::Status CoreLoop::push(Item item) {
+  // Workers' events wait in the queue.
+  if (patient_.is_waiting() && !std::holds_alternative<FleetEvent>(item))
+    return PatientStorage::refusal();
   if (queue_.try_push(std::move(item))) return absl::OkStatus();
   if (queue_.closed()) return stopping();
   return absl::ResourceExhaustedError(absl::StrCat(
@@ -110,13 +113,18 @@ absl::Status CoreLoop::post(Event event, std::shared_ptr<WorkerLink> link) {
 void CoreLoop::run() {
   while (true) {
     const std::optional<Instant> deadline = core_.next_deadline();
+    life_.rest();
     std::deque<Item> items = queue_.pop_all(deadline);
+    life_.show();
     if (items.empty() && queue_.closed()) break;
     now_ = monotonic_now();
     ActionList actions;
     std::vector<Item> after;  // requests that need the stored state
     // Processes received events before the deadline's Tick.
-    for (Item& item : items) take(item, actions, after);
+    for (Item& item : items) {
+      take(item, actions, after);
+      life_.show();
+    }
     if (deadline && *deadline <= now_) step(Tick{}, actions);
     if (absl::Status status = persist(batch_of(actions)); !status.ok()) {
       queue_.close();
@@ -234,14 +242,10 @@ StorageBatch CoreLoop::batch_of(const ActionList& actions) const {
 }
 
 absl::Status CoreLoop::persist(const StorageBatch& batch) {
-  absl::Status status = storage_.commit(batch);
-  if (!absl::IsResourceExhausted(status)) return status;
-  spdlog::error(
-      "{}; until there is space nothing is decided or answered, and running ranks continue",
-      std::string(status.message()));
-  while (absl::IsResourceExhausted(status) && !queue_.wait_until_closed(kFullDiskRetry))
-    status = storage_.commit(batch);
-  if (status.ok()) spdlog::warn("the state is stored again");
+  life_.rest();
+  const absl::Status status =
+      patient_.commit(batch, [this](Duration time) { return queue_.wait_until_closed(time); });
+  life_.show();
   return status;
 }
 

@@ -21,7 +21,9 @@
 
 #include "coordinator/core/core.h"
 #include "coordinator/shell/log_store.h"
+#include "coordinator/shell/loop_life.h"
 #include "coordinator/shell/metrics.h"
+#include "coordinator/shell/patient_storage.h"
 #include "coordinator/shell/storage.h"
 #include "daemon/bounded_queue.h"
 
@@ -61,15 +63,21 @@ class CoreLoop {
   // Reads the storage on the loop's thread. `storage` is null if the loop stopped before.
   using ReadFn = std::function<void(Storage* storage)>;
 
-  // Requires that `storage`, `logs` and `metrics` outlive the loop. `on_fatal` is called once, on
-  // the loop's thread, if the state cannot be stored.
+  // Requires that `storage`, `logs`, `metrics` and `reserve` outlive the loop. `on_fatal` is called
+  // once, on the loop's thread, if the state cannot be stored. `reserve`: space for the last batch
+  // of a loop that is stopped while the disk is full; null: none.
   CoreLoop(Core core, Storage& storage, LogStore& logs, Metrics& metrics,
-           std::function<void(absl::Status)> on_fatal);
+           std::function<void(absl::Status)> on_fatal, SpaceReserve* reserve = nullptr);
   // Stops as stop() does.
   ~CoreLoop();
 
-  // The methods below are thread-safe. They return ResourceExhausted if the queue is full and
-  // Unavailable if the loop has stopped; then the callbacks are not called.
+  // Returns false if the loop is stuck: it has work and has shown no sign of life for kStuckAfter.
+  // A loop that waits for the storage is not stuck. Thread-safe.
+  bool is_alive(Instant now) const { return life_.is_alive(now); }
+
+  // The methods below are thread-safe. They return ResourceExhausted if the queue is full, and
+  // Unavailable if the loop has stopped or, except post(), waits for space on the disk; then the
+  // callbacks are not called.
   absl::Status submit(JobSubmitted event, ReplyFn reply);
   absl::Status cancel(JobCancelRequested event, ReplyFn reply);
   absl::Status checkpoint(JobCheckpointRequested event, ReplyFn reply);
@@ -128,6 +136,8 @@ class CoreLoop {
   LogStore& logs_;
   Metrics& metrics_;
   std::function<void(absl::Status)> on_fatal_;
+  PatientStorage patient_;
+  LoopLife life_;
   daemon::BoundedQueue<Item> queue_;
   std::atomic<uint64_t> next_token_{1};
 

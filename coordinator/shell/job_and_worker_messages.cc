@@ -211,6 +211,8 @@ RankExited exit_from_proto(const v1::RankExited& proto) {
     event.cause = ExitCause::kOutOfMemory;
   if (proto.cause() == static_cast<uint32_t>(ExitCause::kGpuFault))
     event.cause = ExitCause::kGpuFault;
+  if (proto.cause() == static_cast<uint32_t>(ExitCause::kNodeFault))
+    event.cause = ExitCause::kNodeFault;
   if (proto.evidence_size() > 0) {
     auto evidence = std::make_shared<EndEvidence>();
     evidence->rank = daemon::evidence_from_proto(proto.evidence(), 1).front();
@@ -219,6 +221,7 @@ RankExited exit_from_proto(const v1::RankExited& proto) {
     event.evidence = std::move(evidence);
   }
   event.stop_ordered = proto.told_to_stop();
+  event.output_incomplete = proto.output_incomplete();
   return event;
 }
 
@@ -264,6 +267,7 @@ v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoc
       registered.set_epoch(message.epoch());
       registered.set_heartbeat_interval_ms(p.heartbeat_interval.count() / kNsPerMs);
       registered.set_store_id(p.store.value());
+      registered.set_lease_ms(p.lease.count() / kNsPerMs);
       for (const JobId job : p.unfinished) registered.add_unfinished_job_ids(job.value());
     }
     void operator()(const SendStartRanks& p) const {

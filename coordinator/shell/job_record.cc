@@ -108,7 +108,9 @@ json to_json(const RankExit& exit) {
           {"out_of_memory", exit.cause == ExitCause::kOutOfMemory},
           {"of_program", exit.of_program},
           {"told_to_stop", exit.stop_ordered},
-          {"gpu_fault", exit.cause == ExitCause::kGpuFault}};
+          {"output_incomplete", exit.output_incomplete},
+          {"gpu_fault", exit.cause == ExitCause::kGpuFault},
+          {"node_fault", exit.cause == ExitCause::kNodeFault}};
 }
 
 RankExit exit_from(const json& j) {
@@ -119,9 +121,11 @@ RankExit exit_from(const json& j) {
           j.value("detail", std::string()),
           j.value("out_of_memory", false) ? ExitCause::kOutOfMemory
           : j.value("gpu_fault", false)   ? ExitCause::kGpuFault
+          : j.value("node_fault", false)  ? ExitCause::kNodeFault
                                           : ExitCause::kUnknown,
           j.value("of_program", false),
-          j.value("told_to_stop", false)};
+          j.value("told_to_stop", false),
+          j.value("output_incomplete", false)};
 }
 
 json to_json(const IncidentNote& incident) {

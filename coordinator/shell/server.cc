@@ -20,7 +20,9 @@
 #include "coordinator/shell/log_store.h"
 #include "coordinator/shell/metrics.h"
 #include "coordinator/shell/muster_service.h"
+#include "coordinator/shell/space_reserve.h"
 #include "coordinator/shell/sqlite_storage.h"
+#include "coordinator/shell/start_exit.h"
 #include "coordinator/shell/state_lock.h"
 #include "daemon/endpoint.h"
 #include "daemon/grpc_deadline.h"
@@ -43,9 +45,10 @@ class ServerImpl final : public Server {
   ~ServerImpl() override;
 
   absl::Status open_state(const ServerOptions& options);
+  absl::Status open_storage(const std::string& state_dir);
   absl::Status listen_http(const std::string& address);
   absl::Status take_grpc_port(const daemon::Endpoint& endpoint);
-  absl::Status serve_grpc(Duration registration_budget,
+  absl::Status serve_grpc(Duration registration_budget, Duration idle_connection,
                           const std::shared_ptr<grpc::ServerCredentials>& credentials);
   void set_ready() { ready_ = true; }
 
@@ -54,12 +57,13 @@ class ServerImpl final : public Server {
 
  private:
   void metrics_page(const daemon::HttpReply& reply);
-  void health_page(const daemon::HttpReply& reply);
-  daemon::HttpResponse ready_page() const;
+  daemon::HttpResponse health_page() const;
+  void ready_page(const daemon::HttpReply& reply);
 
   std::atomic<bool> ready_{false};
   // The members are declared in the order of construction; each uses only members above it.
   std::unique_ptr<StateLock> lock_;
+  std::unique_ptr<SpaceReserve> reserve_;
   std::unique_ptr<Storage> storage_;
   std::unique_ptr<LogStore> logs_;
   std::unique_ptr<Metrics> metrics_;
@@ -83,20 +87,39 @@ ServerImpl::~ServerImpl() {
   }
 }
 
+// Returns the exit code of a start that fails because of the state.
+StartExit exit_of_state(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kOutOfRange:  // a limit of file sizes
+      return StartExit::kNoSpace;
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kUnavailable:  // a program holds the state file
+      return StartExit::kLock;
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kFailedPrecondition:  // a newer version
+    case absl::StatusCode::kInternal:
+      return StartExit::kState;
+    default:
+      return StartExit::kFlag;
+  }
+}
+
+bool lacks_space(const absl::Status& status) {
+  return exit_of_state(status) == StartExit::kNoSpace;
+}
+
 absl::Status ServerImpl::open_state(const ServerOptions& options) {
-  if (absl::Status status = daemon::make_writable_directory(options.state_dir); !status.ok())
-    return absl::Status(status.code(), absl::StrCat("--state-dir: ", status.message()));
-  auto lock = StateLock::take(options.state_dir);
-  if (!lock.ok()) return lock.status();
-  lock_ = *std::move(lock);
-  auto storage = open_sqlite_storage(absl::StrCat(options.state_dir, "/muster.db"));
-  if (!storage.ok()) return storage.status();
-  storage_ = *std::move(storage);
-  auto epoch = storage_->begin_epoch();
-  if (!epoch.ok()) return epoch.status();
-  epoch_ = *epoch;
+  reserve_ = std::make_unique<SpaceReserve>(options.state_dir);
+  absl::Status status = open_storage(options.state_dir);
+  if (lacks_space(status) && reserve_->release()) {
+    spdlog::warn("{}; uses the space that is reserved for this", std::string(status.message()));
+    status = open_storage(options.state_dir);
+  }
+  if (!status.ok()) return exits_as(exit_of_state(status), status);
+  reserve_->take();
   auto state = storage_->load();
-  if (!state.ok()) return state.status();
+  if (!state.ok()) return exits_as(exit_of_state(state.status()), state.status());
   spdlog::info("epoch {}: {} jobs are known", epoch_.value(), state->jobs.size());
   // Logs are stored by state store, because job 1 of another store is another job.
   logs_ = std::make_unique<LogStore>(
@@ -109,8 +132,28 @@ absl::Status ServerImpl::open_state(const ServerOptions& options) {
       std::make_unique<Metrics>(epoch_, MetricsOptions{.state_dir = options.state_dir,
                                                        .worker_series = options.worker_series,
                                                        .job_series = options.job_series});
-  loop_ = std::make_unique<CoreLoop>(Core(options.core, *std::move(state), monotonic_now()),
-                                     *storage_, *logs_, *metrics_, options.on_fatal);
+  loop_ =
+      std::make_unique<CoreLoop>(Core(options.core, *std::move(state), monotonic_now()), *storage_,
+                                 *logs_, *metrics_, options.on_fatal, reserve_.get());
+  return absl::OkStatus();
+}
+
+// Locks the state directory, opens its state and begins an epoch. Called again after an error, once
+// there is space.
+absl::Status ServerImpl::open_storage(const std::string& state_dir) {
+  if (absl::Status status = daemon::make_writable_directory(state_dir); !status.ok())
+    return absl::Status(status.code(), absl::StrCat("--state-dir: ", status.message()));
+  if (lock_ == nullptr) {
+    auto lock = StateLock::take(state_dir);
+    if (!lock.ok()) return lock.status();
+    lock_ = *std::move(lock);
+  }
+  auto storage = open_sqlite_storage(absl::StrCat(state_dir, "/muster.db"));
+  if (!storage.ok()) return storage.status();
+  storage_ = *std::move(storage);
+  auto epoch = storage_->begin_epoch();
+  if (!epoch.ok()) return epoch.status();
+  epoch_ = *epoch;
   return absl::OkStatus();
 }
 
@@ -119,36 +162,42 @@ daemon::HttpResponse front_page() {
   return {200, kText,
           absl::StrCat("muster-coordinator ", kVersion, "\n\n",
                        "/metrics  metrics for Prometheus, of the fleet and of each job\n"
-                       "/healthz  200 while the coordinator works\n"
-                       "/readyz   200 once it has loaded its state and accepts calls\n\n"
+                       "/healthz  200 while the process works, also with a full disk\n"
+                       "/readyz   200 while it answers calls: its state is loaded and can be "
+                       "stored\n\n"
                        "Jobs are shown by: muster list, muster status JOB, muster logs JOB\n")};
 }
 
 absl::Status ServerImpl::listen_http(const std::string& address) {
   auto server = daemon::HttpServer::start(
       address, {{"/", [](const daemon::HttpReply& reply) { reply(front_page()); }},
-                {"/healthz", [this](const daemon::HttpReply& reply) { health_page(reply); }},
-                {"/readyz", [this](const daemon::HttpReply& reply) { reply(ready_page()); }},
+                {"/healthz", [this](const daemon::HttpReply& reply) { reply(health_page()); }},
+                {"/readyz", [this](const daemon::HttpReply& reply) { ready_page(reply); }},
                 {"/metrics", [this](const daemon::HttpReply& reply) { metrics_page(reply); }}});
   if (!server.ok()) return server.status();
   http_ = *std::move(server);
   return absl::OkStatus();
 }
 
-// The core must respond within the page's timeout to count as working. While the state is being
-// loaded there is no core yet.
-void ServerImpl::health_page(const daemon::HttpReply& reply) {
-  const daemon::HttpResponse alive{200, kText, "ok\n"};
-  if (!ready_) return reply(alive);
-  const absl::Status status = loop_->query([reply, alive](const Core*, Instant) { reply(alive); });
-  if (!status.ok()) reply({503, kText, "the core takes no questions\n"});
+// A restart helps only if the loop is stuck. It does not help while the state is loaded, while the
+// disk is full, or while the core is behind.
+daemon::HttpResponse ServerImpl::health_page() const {
+  if (!ready_ || loop_->is_alive(monotonic_now())) return {200, kText, "ok\n"};
+  return {503, kText,
+          absl::StrCat("the core has been stuck for ", to_seconds(kStuckAfter), " s\n")};
 }
 
-daemon::HttpResponse ServerImpl::ready_page() const {
-  if (!ready_) return {503, kText, "the state is being loaded\n"};
+// The core must respond within the page's timeout to count as ready.
+void ServerImpl::ready_page(const daemon::HttpReply& reply) {
+  if (!ready_) return reply({503, kText, "the state is being loaded\n"});
   if (!GrpcPort::has_room())
-    return {503, kText, "the gRPC port takes no connections: too many descriptors are in use\n"};
-  return {200, kText, "ready\n"};
+    return reply(
+        {503, kText, "the gRPC port takes no connections: too many descriptors are in use\n"});
+  const absl::Status status = loop_->query([reply](const Core* core, Instant) {
+    reply(core != nullptr ? daemon::HttpResponse{200, kText, "ready\n"}
+                          : daemon::HttpResponse{503, kText, "the coordinator is stopping\n"});
+  });
+  if (!status.ok()) reply({503, kText, absl::StrCat(status.message(), "\n")});
 }
 
 void ServerImpl::metrics_page(const daemon::HttpReply& reply) {
@@ -170,7 +219,7 @@ absl::Status ServerImpl::take_grpc_port(const daemon::Endpoint& endpoint) {
   return absl::OkStatus();
 }
 
-absl::Status ServerImpl::serve_grpc(Duration registration_budget,
+absl::Status ServerImpl::serve_grpc(Duration registration_budget, Duration idle_connection,
                                     const std::shared_ptr<grpc::ServerCredentials>& credentials) {
   muster_ = std::make_unique<MusterService>(*loop_, *logs_);
   fleet_ = std::make_unique<FleetService>(*loop_, *logs_, epoch_, registration_budget);
@@ -180,6 +229,8 @@ absl::Status ServerImpl::serve_grpc(Duration registration_budget,
 #endif
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeBudgetMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
+                             static_cast<int>(idle_connection / std::chrono::milliseconds(1)));
   builder.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
   // Only server reflection uses gRPC's polling threads, so one thread is enough.
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
@@ -209,13 +260,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(const ServerOptions& optio
   }
   if (!status.ok()) return status;
   const auto credentials = server_credentials(options.trust);
-  if (!credentials.ok()) return credentials.status();
+  if (!credentials.ok()) return exits_as(StartExit::kCertificate, credentials.status());
   auto server = std::make_unique<ServerImpl>();
   // Binds the ports first, so that a failed start does not change the state.
   status = server->take_grpc_port(*listen);
   if (status.ok()) status = server->listen_http(options.http);
-  if (status.ok()) status = server->open_state(options);
-  if (status.ok()) status = server->serve_grpc(options.registration_budget, *credentials);
+  if (!status.ok()) return exits_as(StartExit::kPort, status);
+  status = server->open_state(options);
+  if (status.ok())
+    status = server->serve_grpc(options.registration_budget, options.idle_connection, *credentials);
   if (!status.ok()) return status;
   server->set_ready();
   return server;

@@ -29,6 +29,9 @@ struct ServerOptions {
   // The time limit from the start of a worker's stream to its registration, because streams without
   // a registration would occupy memory.
   Duration registration_budget = std::chrono::seconds(10);
+  // A connection without a call ends after this time. A worker's stream is a call, and a client of
+  // a closed connection opens another one.
+  Duration idle_connection = std::chrono::seconds(60);
   // Called once, on a thread of the server, when the server has stopped because it can no longer
   // store its state. The owner then destroys the server.
   std::function<void(absl::Status)> on_fatal;

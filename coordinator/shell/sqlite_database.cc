@@ -9,18 +9,22 @@
 namespace muster::coordinator {
 namespace {
 
-// Returns whether the error is a lack of space. SQLite reports "full" only for writes; an exceeded
-// quota, or a disk that is full at fsync, appears as an I/O error.
-bool has_no_room(sqlite3* db, int code) {
+bool is_lack_of_space(int error) { return error == ENOSPC || error == EDQUOT || error == EFBIG; }
+
+// Returns whether the error is a lack of space. SQLite reports "full" only for writes without
+// space; an exceeded quota or limit of file sizes, or a disk that is full at fsync, appears as an
+// I/O error. SQLite does not record the system's error of a COMMIT, so `system_error`, errno after
+// the call, counts as well.
+bool has_no_room(sqlite3* db, int code, int system_error) {
   if ((code & 0xFF) != SQLITE_IOERR || db == nullptr) return false;
-  const int error = sqlite3_system_errno(db);
-  return error == ENOSPC || error == EDQUOT || error == EFBIG;
+  return is_lack_of_space(sqlite3_system_errno(db)) || is_lack_of_space(system_error);
 }
 
 absl::Status sqlite_error(sqlite3* db, int code, const std::string& path, const char* what) {
+  const int system_error = errno;
   const std::string text = absl::StrCat("state file ", path, ": ", what, ": ",
                                         db != nullptr ? sqlite3_errmsg(db) : sqlite3_errstr(code));
-  const int kind = has_no_room(db, code) ? SQLITE_FULL : code & 0xFF;
+  const int kind = has_no_room(db, code, system_error) ? SQLITE_FULL : code & 0xFF;
   switch (kind) {
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
@@ -63,6 +67,7 @@ absl::Status SqliteDatabase::error(int code, const char* what) const {
 }
 
 absl::Status SqliteDatabase::run(const char* sql) {
+  errno = 0;
   const int code = sqlite3_exec(db_.get(), sql, nullptr, nullptr, nullptr);
   return code == SQLITE_OK ? absl::OkStatus() : error(code, sql);
 }
@@ -120,12 +125,14 @@ absl::Status SqliteDatabase::Statement::bind_blob(int parameter, std::string_vie
 }
 
 absl::StatusOr<bool> SqliteDatabase::Statement::next_row() {
+  errno = 0;
   const int code = sqlite3_step(statement_.get());
   if (code == SQLITE_ROW || code == SQLITE_DONE) return code == SQLITE_ROW;
   return database_->error(code, sqlite3_sql(statement_.get()));
 }
 
 absl::Status SqliteDatabase::Statement::run(const char* what) {
+  errno = 0;
   const int code = sqlite3_step(statement_.get());
   absl::Status status = code == SQLITE_DONE ? absl::OkStatus() : database_->error(code, what);
   sqlite3_reset(statement_.get());  // repeats the error of the step

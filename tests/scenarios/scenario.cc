@@ -217,6 +217,7 @@ void Scenario::report_exit(const Words& words) {
   event.detail = value_of(words, "detail").value_or("");
   if (words.back() == "oom") event.cause = ExitCause::kOutOfMemory;
   if (words.back() == "gpu") event.cause = ExitCause::kGpuFault;
+  if (words.back() == "node") event.cause = ExitCause::kNodeFault;
   event.stop_ordered = words.back() == "told";
   event.report_id = next_report_++;
   event.unix_ns = unix_ns_;

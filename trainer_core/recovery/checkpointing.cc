@@ -9,8 +9,18 @@
 
 #include "trainer_core/base/units.h"
 #include "trainer_core/input/data_order.h"
+#include "trainer_core/recovery/failure.h"
 
 namespace muster::trainer {
+namespace {
+
+// Training has begun, so the directory was good before: it is away.
+absl::Status of_failed_save(absl::Status status) {
+  return is_of_storage(status) ? storage_away(std::move(status)) : status;
+}
+
+}  // namespace
+
 std::string saved_line(const std::string& what, uint64_t bytes, Duration written_in,
                        Duration stall) {
   constexpr double kGiga = 1e9;
@@ -41,9 +51,16 @@ absl::Status Checkpointing::open(const nlohmann::json& data) {
   data_ = data;
   if (!config_.enable_checkpointing) return absl::OkStatus();
   if (writes()) {
-    if (auto status = store_.open(context_.owner, peers()); !status.ok()) return status;
+    if (auto status = store_.open(context_.owner, peers()); !status.ok())
+      return of_restart(std::move(status));
   }
   return config_.enable_emergency_checkpoint ? open_local() : absl::OkStatus();
+}
+
+// An earlier attempt has saved in the directory, so the directory was good then: it is away.
+absl::Status Checkpointing::of_restart(absl::Status status) const {
+  const bool is_away = context_.known_checkpoint_step > 0 && is_of_storage(status);
+  return is_away ? storage_away(std::move(status)) : status;
 }
 
 void Checkpointing::attach(RankModel& rank_model) {
@@ -81,11 +98,14 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore(RestoreFrom fro
   // If the file system is not mounted on this node, the folder is empty, and the job would start
   // from step 0 without an error.
   if (newest.ok() && !newest->has_value() && context_.known_checkpoint_step > 0) {
-    return absl::InternalError(
-        absl::StrCat("an earlier attempt has saved step ", context_.known_checkpoint_step, " in ",
-                     config_.checkpoint_directory,
-                     ", and no checkpoint is there now: is the file system mounted on this node?"));
+    return storage_away(absl::InternalError(absl::StrCat(
+        "an earlier attempt has saved step ", context_.known_checkpoint_step, " in ",
+        config_.checkpoint_directory,
+        ", and no checkpoint is there now: is the file system mounted on this node?")));
   }
+  // A manifest of another version is FailedPrecondition, and a retry reads the same one.
+  if (!newest.ok() && !absl::IsFailedPrecondition(newest.status()))
+    return of_restart(newest.status());
   if (newest.ok() && newest->has_value()) {
     saved_step_ = (*newest)->step;
     context_.page.set_checkpoint_step(saved_step_);
@@ -171,7 +191,7 @@ absl::Status Checkpointing::save_last(int64_t step, uint64_t samples) {
   if (!needs_save(step) || !writes()) return absl::OkStatus();
   stall_of_save_ = {};
   const SaveOutcome outcome = save_now(step, samples);
-  return outcome.status.ok() ? report(outcome) : outcome.status;
+  return outcome.status.ok() ? report(outcome) : of_failed_save(outcome.status);
 }
 
 // Saves the state itself instead of a copy. Nothing changes the state meanwhile.
@@ -255,8 +275,11 @@ absl::Status Checkpointing::report(const SaveOutcome& outcome) {
                  << kSaveFailuresInARowMax << " ends the job)" << std::endl;
     return absl::OkStatus();
   }
-  return absl::AbortedError(absl::StrCat(message, "; the ", kSaveFailuresInARowMax - 1,
-                                         " checkpoints before it failed, too"));
+  const std::string all = absl::StrCat(message, "; the ", kSaveFailuresInARowMax - 1,
+                                       " checkpoints before it failed, too");
+  if (absl::IsResourceExhausted(outcome.status)) return absl::ResourceExhaustedError(all);
+  const absl::Status ended = absl::AbortedError(all);
+  return is_of_storage(outcome.status) ? storage_away(ended) : ended;
 }
 
 }  // namespace muster::trainer

@@ -137,6 +137,7 @@ class Checkpointing {
   CheckpointPeers* peers() { return peers_.has_value() ? &*peers_ : nullptr; }
   void request();
   bool local_is_due(int64_t step) const;
+  absl::Status of_restart(absl::Status status) const;
   absl::Status open_local();
   absl::Status save_locally(int64_t step, uint64_t samples);
   absl::StatusOr<std::optional<RestoredAt>> restore_local();

@@ -140,6 +140,7 @@ struct SendRankExited {
   std::shared_ptr<const EndEvidence> evidence;  // null: none
   // true: this worker had signalled the rank to end, or the worker itself was leaving
   bool told_to_stop = false;
+  bool output_incomplete = false;  // the disk of the rank's log was full while it ran
 };
 
 // Releases a rank whose end the coordinator has acknowledged. The shell keeps the log open until

@@ -170,6 +170,7 @@ void Core::on(const SpawnFailed& event, Instant now, ActionList& out) {
   SendRankExited exited;
   exited.exit_code = event.exit_code;
   exited.detail = absl::StrCat("could not be started: ", event.reason);
+  exited.cause = event.cause;
   end_rank(event.key, std::move(exited), now, out);
 }
 
@@ -181,6 +182,7 @@ void Core::on(const RankReaped& event, Instant now, ActionList& out) {
   exited.detail = event.detail;
   exited.cause = event.cause;
   exited.told_to_stop = event.worker_left;
+  exited.output_incomplete = event.output_incomplete;
   // Reports may wait for an absent coordinator for long.
   if (reports_.size() < kEvidenceReportsMax) exited.evidence = event.evidence;
   const auto rank = ranks_.find(event.key);
@@ -255,7 +257,8 @@ void Core::stop(const RankKey& key, RankState& rank, Duration grace, const std::
   if (leaving_) grace = std::min(grace, grace_left(now));
   if (grace <= Duration::zero()) {
     rank.kill_at.reset();
-    if (!rank.killed && up) out.push_back(SignalRank{key, SIGKILL});
+    // Also a child that hangs before it has become its program.
+    if (!rank.killed) out.push_back(SignalRank{key, SIGKILL});
     rank.killed = true;
     return;
   }

@@ -122,6 +122,7 @@ struct SpawnFailed {
   RankKey key;
   std::string reason;
   int32_t exit_code = to_int(ExitCode::kFailure);
+  ExitCause cause = ExitCause::kUnknown;  // kNodeFault: the node is the cause, not the job
 };
 
 // A started rank has ended, and the shell has reaped its process.
@@ -134,7 +135,8 @@ struct RankReaped {
   std::optional<RankFigures> figures{};  // the last figures in the rank's page; nullopt: unreadable
   ExitCause cause = ExitCause::kUnknown;
   std::shared_ptr<const EndEvidence> evidence{};  // null: nothing could be read in time
-  bool worker_left = false;  // the worker was already leaving when the rank was reaped
+  bool worker_left = false;        // the worker was already leaving when the rank was reaped
+  bool output_incomplete = false;  // the disk of its log was full while it ran
 };
 
 // Answers ForgetRank: the coordinator has acknowledged the rank's complete log.

@@ -12,6 +12,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/progress_page.h"
+#include "worker/shell/disk_space.h"
 #include "worker/stacks/kernel_messages.h"
 
 namespace muster::worker {
@@ -167,11 +168,14 @@ void EndReader::read_now(std::vector<EndedRank>& ranks) const {
   for (EndedRank& rank : ranks) {
     auto evidence = std::make_shared<EndEvidence>();
     evidence->rank = evidence_of(rank, launcher_);
+    if (is_disk_full(launcher_.folders().folder(rank.event.key.launch())))
+      rank.event.output_incomplete = true;
     if (died_by_itself(rank)) {
       for (const KernelMessage& message : messages)
         evidence->kernel_messages.push_back(kernel_message_text(message));
     }
-    if (!evidence->rank.last_lines.empty()) rank.event.detail = evidence->rank.last_lines.back();
+    if (rank.event.detail.empty() && !evidence->rank.last_lines.empty())
+      rank.event.detail = evidence->rank.last_lines.back();
     rank.event.cause = cause_of(rank, messages);
     // The newest line of a killed rank is unrelated to its end.
     if (rank.event.cause == ExitCause::kOutOfMemory) rank.event.detail = memory_text(rank);

@@ -23,6 +23,8 @@
 #include "common/self_stacks.h"
 #include "common/terminal_text.h"
 #include "common/variable_name.h"
+#include "worker/shell/node_fault.h"
+#include "worker/shell/passed_environment.h"
 #include "worker/shell/program_dumps.h"
 #include "worker/shell/program_ports.h"
 #include "worker/shell/spawn.h"
@@ -106,7 +108,12 @@ absl::StatusOr<Variables> Launcher::variables(const SpawnRank& request) const {
   Variables variables;
   for (const std::string& entry : base_environment_) {
     const size_t equals = entry.find('=');
-    if (equals != std::string::npos) variables[entry.substr(0, equals)] = entry.substr(equals + 1);
+    if (equals == std::string::npos) continue;
+    const std::string name = entry.substr(0, equals);
+    // The trainer is no user's program, and reads object stores by the worker's credentials.
+    const bool is_users = !request.launch->spec.command.empty();
+    if (is_users && !is_passed(name, options_.pass_env)) continue;
+    variables[name] = entry.substr(equals + 1);
   }
   // Idle OpenMP threads spin by default. On a node shared with other ranks or programs they take
   // cores from computing threads, and a step takes many times as long. An operator, or a job whose
@@ -164,7 +171,7 @@ absl::StatusOr<std::vector<std::string>> Launcher::arguments(const SpawnRank& re
   return program_arguments(spec, named);
 }
 
-absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request, int input_fd) const {
+absl::StatusOr<SpawnRequest> Launcher::prepare(const SpawnRank& request) const {
   const auto named = variables(request);
   if (!named.ok()) return named.status();
   auto words = arguments(request, *named);
@@ -173,25 +180,38 @@ absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request, int input_fd) c
   const std::string folder = folders_.folder(key);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) return errno_status(error.value(), absl::StrCat("creating folder ", folder));
+  if (error)
+    return node_fault(errno_status(error.value(), absl::StrCat("creating folder ", folder)));
   const std::string config = folders_.config_path(key);
   if (auto status = write_file_atomically(config, request.launch->spec.train_config_json);
       !status.ok()) {
-    return status;
+    return node_fault(std::move(status));
   }
   // Removes a page of another coordinator's launch with the same numbers.
   const std::string page = folders_.page_path(key, request.local_rank);
   unlink(page.c_str());
   unlink(self_stacks_path(page).c_str());
   const JobSpec& spec = request.launch->spec;
-  return spawn({.arguments = *std::move(words),
-                .environment = entries_of(*named),
-                .directory = spec.command.empty() ? folder : spec.working_directory,
-                .log_path = folders_.log_path(request.key),
-                .umask = options_.rank_umask,
-                .open_files = options_.rank_open_files,
-                .input_fd = input_fd,
-                .cpus = cpus_of(request)});
+  return SpawnRequest{.arguments = *std::move(words),
+                      .environment = entries_of(*named),
+                      .directory = spec.command.empty() ? folder : spec.working_directory,
+                      .log_path = folders_.log_path(request.key),
+                      .umask = options_.rank_umask,
+                      .open_files = options_.rank_open_files,
+                      .cpus = cpus_of(request)};
+}
+
+absl::Status Launcher::start_problem(const SpawnRank& request, absl::Status problem) {
+  return request.launch->spec.command.empty() ? node_fault(std::move(problem)) : problem;
+}
+
+absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request, int input_fd) const {
+  auto prepared = prepare(request);
+  if (!prepared.ok()) return prepared.status();
+  prepared->input_fd = input_fd;
+  auto pid = spawn(*prepared);
+  if (!pid.ok()) return start_problem(request, pid.status());
+  return pid;
 }
 
 absl::StatusOr<RankFigures> Launcher::read_page(const RankKey& key, int32_t local_rank,

@@ -17,6 +17,7 @@
 #include "worker/shell/launch_folders.h"
 #include "worker/shell/local_copies.h"
 #include "worker/shell/program_environment.h"
+#include "worker/shell/spawn.h"
 
 namespace muster::worker {
 
@@ -32,7 +33,9 @@ struct LauncherOptions {
   std::string proc_root = "/proc";
   std::string local_dir = "/dev/shm";
   std::vector<GpuState> gpus{};  // the worker's GPUs, in the order of Launch::gpus
-  bool pin_ranks = true;         // true: ranks run on the CPUs near their GPUs only
+  // credentials of the worker's environment that users' programs get (passed_environment.h)
+  std::vector<std::string> pass_env{};
+  bool pin_ranks = true;  // true: ranks run on the CPUs near their GPUs only
 };
 
 // Starts ranks, and reads the files that they write.
@@ -48,10 +51,15 @@ class Launcher {
   const LaunchFolders& folders() const { return folders_; }
   const LocalCopies& local_copies() const { return local_copies_; }
 
-  // Starts the rank and returns its pid. Called on the event loop's thread only: the kernel kills
-  // the rank when the calling thread ends. `input_fd`: the rank's standard input; -1: none. Returns
-  // NotFound or PermissionDenied if the program or its working directory is missing or not
-  // accessible.
+  // Creates the rank's folder and config, finds its program, and describes the process to start.
+  // May block in a file system. Thread-safe. Returns NotFound or PermissionDenied if the program is
+  // missing or not accessible. Errors of the node are marked by node_fault().
+  absl::StatusOr<SpawnRequest> prepare(const SpawnRank& request) const;
+  // Returns the error of a rank's start. The trainer and its working directory are the node's;
+  // those of a program are the job's.
+  static absl::Status start_problem(const SpawnRank& request, absl::Status problem);
+  // Prepares and starts the rank and returns its pid, as spawn() does. `input_fd`: the rank's
+  // standard input; -1: none.
   absl::StatusOr<pid_t> launch(const SpawnRank& request, int input_fd = -1) const;
 
   // Returns the worker's GPUs.

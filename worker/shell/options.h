@@ -6,11 +6,13 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "daemon/client_trust.h"
 #include "daemon/metric_words.h"
 #include "worker/core/core.h"
 #include "worker/gpus/gpu_watch.h"
+#include "worker/shell/rank_guard.h"
 
 namespace muster::worker {
 
@@ -43,6 +45,9 @@ struct WorkerOptions {
   // The InputMark of this process's standard input, which rank 0 of a program gets; empty: no rank
   // gets it.
   std::string input_mark;
+  // credentials of this process's environment that users' programs get (passed_environment.h)
+  std::vector<std::string> pass_env;
+  RankGuard* guard = nullptr;  // must outlive the worker; null: none
   // OpenTelemetry collector; empty: OTEL_EXPORTER_OTLP_ENDPOINT
   std::string otlp_endpoint;
 };

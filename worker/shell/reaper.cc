@@ -37,6 +37,16 @@ absl::Status Reaper::adopt_orphans() {
   return errno_status(errno, "PR_SET_CHILD_SUBREAPER");
 }
 
+void Reaper::add(pid_t pid, const RankKey& key) {
+  ranks_[pid] = key;
+  if (guard_ != nullptr) guard_->add(pid);
+}
+
+void Reaper::forget(pid_t pid) {
+  ranks_.erase(pid);
+  if (guard_ != nullptr) guard_->remove(pid);
+}
+
 void Reaper::signal(const RankKey& key, int signo) const {
   for (const auto& [pid, rank] : ranks_) {
     // ESRCH: it has just ended and waits to be reaped, so the signal is not needed.
@@ -72,9 +82,12 @@ std::vector<ReapedRank> Reaper::reap() {
     any = true;
     const auto rank = ranks_.find(*pid);
     if (rank != ranks_.end()) kill(-*pid, SIGKILL);
+    const bool by_guard = guard_ != nullptr && guard_->has_killed(*pid);
+    // From the wait on, the number may belong to others.
+    if (guard_ != nullptr) guard_->remove(*pid);
     int status = 0;
     if (waitpid(*pid, &status, __WNOTHREAD) < 0 || rank == ranks_.end()) continue;
-    ReapedRank end{.key = rank->second, .exit_code = -1, .signal = 0};
+    ReapedRank end{.key = rank->second, .exit_code = -1, .signal = 0, .by_guard = by_guard};
     if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
     if (WIFEXITED(status)) end.exit_code = WEXITSTATUS(status);
     reaped.push_back(end);

@@ -12,6 +12,7 @@
 #include <absl/status/status.h>
 
 #include "worker/core/rank.h"
+#include "worker/shell/rank_guard.h"
 
 namespace muster::worker {
 
@@ -20,21 +21,26 @@ struct ReapedRank {
   RankKey key;
   int exit_code = 0;  // -1: killed by a signal
   int signal = 0;
+  bool by_guard = false;  // the guard killed it, because the worker stood still
 };
 
 // Tracks the worker's child processes. Called only on the event loop's thread, which also starts
 // the processes.
 class Reaper {
  public:
-  // `proc_root`: "/proc", or a folder with its layout.
-  explicit Reaper(std::string proc_root) : proc_root_(std::move(proc_root)) {}
+  // `proc_root`: "/proc", or a folder with its layout. `guard`: must outlive the reaper and learns
+  // about each rank; null: none.
+  explicit Reaper(std::string proc_root, RankGuard* guard = nullptr)
+      : proc_root_(std::move(proc_root)), guard_(guard) {}
 
   // Makes this process the subreaper of its descendants, so that processes whose parents have died
   // become this process's children.
   static absl::Status adopt_orphans();
 
-  // Registers the process of a started rank.
-  void add(pid_t pid, const RankKey& key) { ranks_[pid] = key; }
+  // Registers the process of a rank.
+  void add(pid_t pid, const RankKey& key);
+  // Forgets a process that is not its rank's any more; reap() does not return it.
+  void forget(pid_t pid);
 
   // Sends `signo` to the rank's process group.
   void signal(const RankKey& key, int signo) const;
@@ -50,6 +56,7 @@ class Reaper {
   std::vector<pid_t> children() const;
 
   std::string proc_root_;
+  RankGuard* guard_;
   std::map<pid_t, RankKey> ranks_;  // ranks that are not reaped yet, by the pid of their process
 };
 

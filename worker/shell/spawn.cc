@@ -1,6 +1,7 @@
 #include "worker/shell/spawn.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -20,15 +21,12 @@
 
 #include "common/errno_status.h"
 #include "worker/shell/exec_problem.h"
+#include "worker/shell/node_fault.h"
 
 namespace muster::worker {
 namespace {
 
-// The child's message through the pipe if it cannot become the program.
-struct ExecFailure {
-  int error = 0;
-  int step = 0;  // index into kSteps, or kExecStep
-};
+// The steps of a child, by ExecFailure::step; the last one is the execution itself.
 constexpr std::array<const char*, 2> kSteps = {"setting up the process",
                                                "entering the working directory"};
 constexpr int kExecStep = 2;
@@ -133,35 +131,21 @@ void reset_signals() {
   fail(prepared, kExecStep);
 }
 
-// Waits until the child has become the program (the pipe closes) or reports its error.
-absl::Status wait_for_exec(int fd, pid_t pid, const SpawnRequest& request) {
-  ExecFailure failure;
-  ssize_t got = 0;
-  do {
-    got = read(fd, &failure, sizeof(failure));
-  } while (got < 0 && errno == EINTR);
-  if (got == 0) return absl::OkStatus();
-  waitpid(pid, nullptr, 0);
-  if (got != static_cast<ssize_t>(sizeof(failure)))
-    return absl::InternalError("the new process vanished");
-  if (failure.step == kExecStep) return exec_problem(failure.error, request.arguments[0]);
-  const auto step = static_cast<size_t>(failure.step);
-  const std::string& subject = step == 1 ? request.directory : request.arguments[0];
-  return errno_status(failure.error, absl::StrCat(kSteps.at(step), " ", subject));
-}
-
 }  // namespace
 
-absl::StatusOr<pid_t> spawn(const SpawnRequest& request) {
-  const int log_fd =
-      open(request.log_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
-  if (log_fd < 0) return errno_status(errno, absl::StrCat("opening ", request.log_path));
-  absl::Cleanup close_log = [&] { close(log_fd); };
+absl::StatusOr<int> open_log(const std::string& path) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+  if (fd < 0) return node_fault(errno_status(errno, absl::StrCat("opening ", path)));
+  return fd;
+}
+
+absl::StatusOr<StartingProcess> begin_spawn(const SpawnRequest& request, int log_fd) {
   const int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (null_fd < 0) return errno_status(errno, "opening /dev/null");
+  if (null_fd < 0) return node_fault(errno_status(errno, "opening /dev/null"));
   absl::Cleanup close_null = [&] { close(null_fd); };
   std::array<int, 2> failure_pipe{};
-  if (pipe2(failure_pipe.data(), O_CLOEXEC) != 0) return errno_status(errno, "making a pipe");
+  if (pipe2(failure_pipe.data(), O_CLOEXEC | O_NONBLOCK) != 0)
+    return node_fault(errno_status(errno, "making a pipe"));
   absl::Cleanup close_read_end = [&] { close(failure_pipe[0]); };
 
   rlimit open_files{};
@@ -182,9 +166,46 @@ absl::StatusOr<pid_t> spawn(const SpawnRequest& request) {
   if (pid == 0) become_program(prepared);
   const int fork_error = errno;
   close(failure_pipe[1]);
-  if (pid < 0) return errno_status(fork_error, "starting a process");
-  if (auto status = wait_for_exec(failure_pipe[0], pid, request); !status.ok()) return status;
-  return pid;
+  if (pid < 0) return node_fault(errno_status(fork_error, "starting a process"));
+  std::move(close_read_end).Cancel();
+  return StartingProcess{pid, failure_pipe[0]};
+}
+
+StartState read_start(int failure_fd, ExecFailure& failure) {
+  ssize_t got = 0;
+  do {
+    got = read(failure_fd, &failure, sizeof(failure));
+  } while (got < 0 && errno == EINTR);
+  if (got == 0) return StartState::kStarted;
+  if (got == static_cast<ssize_t>(sizeof(failure))) return StartState::kFailed;
+  return StartState::kStarting;
+}
+
+absl::Status describe_failure(const ExecFailure& failure, const SpawnRequest& request) {
+  if (failure.step == kExecStep) return exec_problem(failure.error, request.arguments[0]);
+  const auto step = static_cast<size_t>(failure.step);
+  const std::string& subject = step == 1 ? request.directory : request.arguments[0];
+  const absl::Status status =
+      errno_status(failure.error, absl::StrCat(kSteps.at(step), " ", subject));
+  return step == 0 ? node_fault(status) : status;
+}
+
+absl::StatusOr<pid_t> spawn(const SpawnRequest& request) {
+  const auto log_fd = open_log(request.log_path);
+  if (!log_fd.ok()) return log_fd.status();
+  const auto process = begin_spawn(request, *log_fd);
+  close(*log_fd);
+  if (!process.ok()) return process.status();
+  ExecFailure failure;
+  StartState state = StartState::kStarting;
+  while ((state = read_start(process->failure_fd, failure)) == StartState::kStarting) {
+    pollfd one{process->failure_fd, POLLIN, 0};
+    poll(&one, 1, /*timeout=*/-1);
+  }
+  close(process->failure_fd);
+  if (state == StartState::kStarted) return process->pid;
+  waitpid(process->pid, nullptr, 0);
+  return describe_failure(failure, request);
 }
 
 }  // namespace muster::worker

@@ -27,10 +27,41 @@ struct SpawnRequest {
   std::vector<int32_t> cpus{};
 };
 
-// Starts the process in its own process group, with no open file other than these.
-// Returns its pid. On failure returns the system's error (for example a missing program or a full
-// disk), and no process is left. Requires that the calling thread lives as long as the worker,
-// because the kernel kills the process when that thread ends.
+// A child process that has not become its program yet. It enters its working directory and executes
+// the program, and either may hang in a file system that does not respond.
+struct StartingProcess {
+  pid_t pid = 0;
+  // Non-blocking end of a pipe: readable once the child has become the program, or cannot.
+  int failure_fd = -1;
+};
+
+// The reason why a child could not become its program.
+struct ExecFailure {
+  int error = 0;
+  int step = 0;
+};
+
+// The state of a child that starts.
+enum class StartState { kStarting, kStarted, kFailed };
+
+// Opens the log of a process. May block in the file system.
+absl::StatusOr<int> open_log(const std::string& path);
+
+// Starts a child in its own process group, with no open file other than those of `request` and
+// `log_fd`. Does not wait for the child and does not block in a file system. Requires that the
+// calling thread lives as long as the worker, because the kernel kills the process when that thread
+// ends. Errors are the node's (node_fault()).
+absl::StatusOr<StartingProcess> begin_spawn(const SpawnRequest& request, int log_fd);
+
+// Reads the pipe of a child without blocking; sets `failure` if the result is kFailed.
+StartState read_start(int failure_fd, ExecFailure& failure);
+
+// Describes the failure. May block in the file system, because it reads the program's file. Errors
+// of the node are marked by node_fault().
+absl::Status describe_failure(const ExecFailure& failure, const SpawnRequest& request);
+
+// Starts a process, waits until it has become the program, and returns its pid. On failure returns
+// the error as above, and no process is left.
 absl::StatusOr<pid_t> spawn(const SpawnRequest& request);
 
 }  // namespace muster::worker

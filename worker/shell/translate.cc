@@ -265,6 +265,7 @@ v1::WorkerMessage to_message(const SendRankExited& action) {
   body->set_detail(printable(action.detail, kTextBytesMax));
   body->set_cause(static_cast<uint32_t>(action.cause));
   body->set_told_to_stop(action.told_to_stop);
+  body->set_output_incomplete(action.output_incomplete);
   if (action.evidence != nullptr) {
     daemon::evidence_to_proto({action.evidence->rank}, daemon::kEvidenceBytesMax,
                               *body->mutable_evidence());

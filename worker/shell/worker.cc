@@ -21,13 +21,8 @@ namespace {
 // longer than kSameStopRequest.
 constexpr Duration kSameTermRequest = std::chrono::seconds(2);
 
-// Returns the exit code that a shell would have returned.
-int32_t exit_code_of_start(const SpawnRank& request, const absl::Status& problem) {
-  if (request.launch->spec.command.empty()) return to_int(ExitCode::kFailure);
-  if (absl::IsNotFound(problem)) return to_int(ExitCode::kProgramNotFound);
-  if (absl::IsPermissionDenied(problem)) return to_int(ExitCode::kNotExecutable);
-  return to_int(ExitCode::kFailure);
-}
+// A longer lease is garbage; without a lease the guard does nothing.
+constexpr int64_t kLeaseMsMax = 3'600'000;
 
 }  // namespace
 
@@ -36,10 +31,20 @@ Worker::~Worker() { stack_tools_.stop(); }
 int Worker::run() {
   const auto keep_running = boost::asio::make_work_guard(context_);
   wait_for_signals();
+  show_life();
   handle(LaunchesFound{launcher_.folders().find()});
   handle(Tick{});
   context_.run();
   return exit_code_;
+}
+
+void Worker::show_life() {
+  if (guard_ == nullptr) return;
+  guard_->show_life();
+  life_timer_.expires_after(kGuardBeat);
+  life_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) show_life();
+  });
 }
 
 void Worker::handle(const Event& event) {
@@ -103,45 +108,6 @@ bool Worker::is_already_requested(int signo) {
   return since < (signo == SIGTERM ? kSameTermRequest : kSameStopRequest);
 }
 
-// Reads the evidence of ended ranks beside the loop; until then the core considers them alive.
-void Worker::reap_children() {
-  std::vector<EndedRank> ended;
-  for (const ReapedRank& end : reaper_.reap()) {
-    EndedRank one;
-    one.event = {.key = end.key, .exit_code = end.exit_code, .signal = end.signal, .detail = ""};
-    one.event.worker_left = core_->leaving();
-    if (const auto start = starts_.extract(end.key)) {
-      one.started = start.mapped().at;
-      one.oom_kills = start.mapped().oom_kills;
-      one.oom_kills_before = start.mapped().oom_kills_before;
-    }
-    if (const auto rank = core_->ranks().find(end.key); rank != core_->ranks().end()) {
-      one.local_rank = rank->second.local_rank;
-      one.gpus = rank->second.launch->gpus_of(one.local_rank);
-      one.of_program = !rank->second.launch->spec.command.empty();
-      one.pid = rank->second.pid;
-      one.was_killed = rank->second.killed;
-      const auto figures = launcher_.read_page(end.key, one.local_rank, /*pid=*/0);
-      if (figures.ok()) {
-        metrics_.count_steps(rank->second.figures, *figures);
-        one.event.last_step = figures->step;
-        one.event.figures = *figures;
-      }
-    }
-    metrics_.count_exit(end.exit_code, end.signal);
-    ending_.insert(end.key);
-    ended.push_back(std::move(one));
-  }
-  end_reader_.read(std::move(ended));
-}
-
-void Worker::report_end(const RankReaped& event) {
-  spdlog::info("{} ended: exit code {}, signal {}, last step {}: {}", to_string(event.key),
-               event.exit_code, event.signal, event.last_step, event.detail);
-  ending_.erase(event.key);
-  handle(event);
-}
-
 void Worker::carry_out(const Connect&) {
   metrics_.count_connection();
   ++streams_;
@@ -150,33 +116,6 @@ void Worker::carry_out(const Connect&) {
 }
 
 void Worker::carry_out(const Disconnect& action) { stream_.close(action.reason); }
-
-void Worker::carry_out(const SpawnRank& action) {
-  rendezvous_->forget_scope(action.key.launch());
-  const auto pid = launch(action);
-  if (!pid.ok()) {
-    spdlog::error("{} could not be started: {}", to_string(action.key),
-                  std::string(pid.status().message()));
-    pending_.emplace_back(SpawnFailed{action.key, std::string(pid.status().message()),
-                                      exit_code_of_start(action, pid.status())});
-    return;
-  }
-  spdlog::info("{} started: pid {}", to_string(action.key), *pid);
-  reaper_.add(*pid, action.key);
-  const auto kills = OomKillCounter::of(proc_root_, kCgroupRoot, *pid);
-  starts_.insert_or_assign(action.key, Start{monotonic_now(), kills, kills.count()});
-  logs_.add(action.key, launcher_.folders().log_path(action.key));
-  stack_tracer_.begin(action.key.launch(), action.launch->spec);
-  pending_.emplace_back(RankStarted{action.key, *pid});
-}
-
-absl::StatusOr<pid_t> Worker::launch(const SpawnRank& action) {
-  const bool gets_input =
-      input_ && action.key.rank == Rank(0) && !action.launch->spec.command.empty();
-  if (!gets_input) return launcher_.launch(action);
-  if (auto status = input_->prepare(); !status.ok()) return status;
-  return launcher_.launch(action, input_->fd());
-}
 
 void Worker::carry_out(const SignalRank& action) {
   spdlog::info("{}: sending signal {}", to_string(action.key), action.signo);
@@ -246,6 +185,7 @@ void Worker::carry_out(const SendLeaving& action) { stream_.send(to_message(acti
 
 void Worker::carry_out(const SendHeartbeat& action) {
   metrics_.count_heartbeat(monotonic_now());
+  probe_disk();
   reap_children();  // also ranks that ended while their stack was read
   check_gpus();
   metrics_.set_stack_traces(stack_tracer_.taken(), stack_tracer_.dropped());
@@ -348,6 +288,9 @@ void Worker::on_message(const v1::CoordinatorMessage& message) {
                  std::string(event.status().message()));
     return;
   }
+  if (message.has_registered() && guard_ != nullptr)
+    guard_->set_lease(std::chrono::milliseconds(
+        std::clamp<int64_t>(message.registered().lease_ms(), 0, kLeaseMsMax)));
   const bool was_registered = core_->registered();
   handle(*event);
   if (!was_registered && core_->registered()) {

@@ -22,6 +22,7 @@
 #include "worker/core/core.h"
 #include "worker/gpus/gpu_watch.h"
 #include "worker/shell/end_reader.h"
+#include "worker/shell/file_tasks.h"
 #include "worker/shell/launcher.h"
 #include "worker/shell/log_shipper.h"
 #include "worker/shell/metrics.h"
@@ -29,7 +30,9 @@
 #include "worker/shell/options.h"
 #include "worker/shell/output_watch.h"
 #include "worker/shell/program_ports.h"
+#include "worker/shell/rank_guard.h"
 #include "worker/shell/rank_input.h"
+#include "worker/shell/rank_starter.h"
 #include "worker/shell/reaper.h"
 #include "worker/shell/rendezvous_server.h"
 #include "worker/shell/stack_reader.h"
@@ -62,6 +65,7 @@ class Worker {
   absl::Status listen(const WorkerOptions& options, const daemon::Endpoint& rendezvous);
   std::map<std::string, daemon::HttpHandler> pages();
 
+  void show_life();
   void handle(const Event& event);
   void step_all();
   void arm_timer();
@@ -73,7 +77,8 @@ class Worker {
   void carry_out(const Connect& action);
   void carry_out(const Disconnect& action);
   void carry_out(const SpawnRank& action);
-  absl::StatusOr<pid_t> launch(const SpawnRank& action);
+  void on_started(const SpawnRank& request, pid_t pid);
+  void on_start_failed(const SpawnRank& request, const absl::Status& problem);
   void carry_out(const SignalRank& action);
   void carry_out(const ReadPages& action);
   void carry_out(const ReadStacks& action);
@@ -103,6 +108,7 @@ class Worker {
   absl::StatusOr<RankFigures> figures_of(const RankKey& key, const Core::RankState& rank);
   void stop_when_closed();
 
+  void probe_disk();
   void check_gpus();
   NodeCheckDone with_gpus(NodeCheckDone done) const;
   StacksRead with_gpus(StacksRead read) const;
@@ -121,7 +127,10 @@ class Worker {
   bool gpus_are_silent_ = false;
   Launcher launcher_;
   std::optional<RankInput> input_;  // none: ranks have none
+  RankGuard* const guard_;          // null: none
+  boost::asio::steady_timer life_timer_{context_};
   Reaper reaper_;
+  RankStarter starter_;
   Metrics metrics_;
   LogShipper logs_;
   OutputWatch outputs_;  // for ranks whose output is their only sign of progress
@@ -141,7 +150,12 @@ class Worker {
     int64_t oom_kills_before = -1;
   };
   std::map<RankKey, Start> starts_;
+  FileTasks files_{context_};
+  std::shared_ptr<FileTasks::Task> disk_probe_;  // null: none runs
+  Instant next_disk_probe_{};
+  std::set<RankKey> without_space_;  // ranks during which the disk of their logs was full
   const std::string proc_root_;
+  const std::string work_dir_;
   std::unique_ptr<RendezvousServer> rendezvous_;
   std::unique_ptr<ProgramPorts> program_ports_;  // null: no block was free
   std::unique_ptr<daemon::HttpServer> http_;

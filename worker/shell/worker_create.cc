@@ -200,7 +200,14 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<GpuWatch> gpus,
       coordinator_(options.coordinator),
       gpus_(std::move(gpus)),
       launcher_(std::move(launcher), current_environment()),
-      reaper_(options.proc_root),
+      guard_(options.guard),
+      reaper_(options.proc_root, options.guard),
+      starter_(
+          context_, launcher_, reaper_,
+          [this](const SpawnRank& request, pid_t pid) { on_started(request, pid); },
+          [this](const SpawnRank& request, const absl::Status& problem) {
+            on_start_failed(request, problem);
+          }),
       metrics_({.version = kVersion,
                 .worker = name_of(options),
                 .work_dir = options.work_dir,
@@ -227,7 +234,8 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<GpuWatch> gpus,
                     [this](const LaunchKey& launch) { return ranks_to_trace(launch); }),
       node_checker_(context_, std::move(checker),
                     [this](NodeCheckDone done) { handle(with_gpus(std::move(done))); }),
-      proc_root_(options.proc_root) {
+      proc_root_(options.proc_root),
+      work_dir_(options.work_dir) {
   if (const auto first = InputMark::parse(options.input_mark)) input_.emplace(STDIN_FILENO, *first);
 }
 
@@ -278,6 +286,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& want
        .proc_root = options.proc_root,
        .local_dir = local_dir,
        .gpus = found.gpus,
+       .pass_env = options.pass_env,
        .pin_ranks = options.pin_ranks},
       {.worker = name_of(options), .folder = options.stack_trace_dir, .otlp = *std::move(otlp)},
       {.program = check_program, .work_dir = work_dir, .local_dir = local_dir}));

@@ -130,6 +130,7 @@ void Ledger::started(Instant now) {
   account_.stall_seconds = 0;
   account_.saves = -1;
   account_.was_silent = false;
+  steps_made_ = 0;
 }
 
 void Ledger::running(bool may_be_silent, Instant now) {
@@ -214,10 +215,22 @@ void Ledger::observe(const Page& page, Instant now) {
     account_.step = page.step - static_cast<int64_t>(std::min<uint64_t>(
                                     page.steps_made, static_cast<uint64_t>(page.step)));
   account_.best_step = std::max(account_.best_step, account_.step);
+  if (page.is_rank_0) {
+    if (page.step < account_.step && page.steps_made > steps_made_) roll_back(page, now);
+    steps_made_ = page.steps_made;
+  }
   if (page.step <= account_.step || page.steps_made == 0) return;
   // Settles steps that were completed before the current phase began, up to the last progress.
   if (is_pending(account_)) advance(std::min(page.last_progress, now));
   settle_steps(page);
+}
+
+// The counter has fallen although steps were made: the steps from here to the highest one are
+// computed again, and the work since the last settled step was the first part of them.
+void Ledger::roll_back(const Page& page, Instant now) {
+  if (is_pending(account_)) advance(std::min(page.last_progress, now));
+  add(TimeClass::kRecomputing, std::exchange(account_.pending, Duration::zero()));
+  account_.step = page.step;
 }
 
 void Ledger::settle_steps(const Page& page) {

@@ -16,6 +16,7 @@
 //
 //   source                            classes that it settles
 //   steps of any rank                 productive, recomputing
+//   a step of rank 0 that falls       recomputing, until the highest step is reached again
 //   the phase of rank 0               loading, evaluating, checkpoint stall (by phase)
 //   rank 0's stall_seconds            checkpoint stall, including stalls that no heartbeat showed
 //   fault, with the last progress     the finished part of a step (recomputing), and standing still
@@ -93,12 +94,16 @@ class Ledger {
   void add(TimeClass what, Duration time);
   void observe_phase(const Page& page, Instant now);
   void settle_steps(const Page& page);
+  void roll_back(const Page& page, Instant now);
   void end_pending(TimeClass what);
 
   Account account_;
   Instant since_;  // the account covers all time before
   // bridge() has added time, and no later page has shown how the ranks spent it.
   bool unreported_ = false;
+  // The steps that rank 0 has made in this attempt. After a restart of the coordinator its first
+  // page is not compared with an earlier one.
+  uint64_t steps_made_ = UINT64_MAX;
 };
 
 // Returns the account's time by class and cause. Pending time is assigned to its most likely class.

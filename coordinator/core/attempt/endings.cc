@@ -17,6 +17,14 @@ std::string all_ranks_text(const Job& job) {
   return job.ranks.size() == 1 ? "its one rank" : absl::StrCat("all ", job.ranks.size(), " ranks");
 }
 
+// Returns a clause about output that may be missing, or "".
+std::string missing_output_text(const Job& job) {
+  const auto ranks = std::ranges::count_if(job.exits, &RankExit::output_incomplete);
+  if (ranks == 0) return "";
+  return absl::StrCat("; output of ", ranks, ranks == 1 ? " rank" : " ranks",
+                      " may be missing, because the disk of its worker was full");
+}
+
 Fault fault_without_rank(std::string message, ExitCode exit_code, int64_t unix_ns) {
   Fault fault;
   fault.exit_code = to_int(exit_code);
@@ -142,7 +150,7 @@ Outcome outcome_of(const Job& job, int64_t stuck) {
   // This includes an attempt that succeeded before the order to stop arrived.
   if (std::ranges::all_of(job.exits, is_success) && job.exits.size() == job.ranks.size()) {
     return {Outcome::Kind::kFinished, JobState::kSucceeded, to_int(ExitCode::kOk),
-            absl::StrCat(all_ranks_text(job), " exited with code 0")};
+            absl::StrCat(all_ranks_text(job), " exited with code 0", missing_output_text(job))};
   }
   const bool has_fault = job.state == JobState::kRestarting;
   return {has_fault ? Outcome::Kind::kEnded : Outcome::Kind::kFault, job.state, 0, ""};

@@ -76,11 +76,14 @@ void HangDetector::observe(size_t index, const Sample& sample, Instant now) {
   if (std::pair(sample.steps, sample.step) < std::pair(rank.steps, rank.step)) return;
   if (rank.ended) return;
   if (stays_silent(rank, sample)) return observe_silent(sample.last_progress, now);
+  // A page that has not changed shows no step: after a rollback, its step may be above the newest.
+  const bool is_news = std::pair(sample.steps, sample.step) != std::pair(rank.steps, rank.step);
+  if (sample.step < rank.step) roll_back(sample.step, now);
   rank.step = sample.step;
   learn_silence(std::min(sample.last_progress, now));
   progress_ = std::max(progress_, std::min(sample.last_progress, now));
   foreground_ = std::max(foreground_, std::min(sample.phase_start, now));
-  see_step(sample.step, now);
+  if (is_news) see_step(sample.step, now);
   progress_ = std::max(progress_, foreground_);
   change_phase(rank, sample);
   learn_step(rank, sample);
@@ -113,6 +116,15 @@ void HangDetector::correct(size_t index, Phase phase, Duration phase_age, int64_
 void HangDetector::see_step(int64_t step, Instant now) {
   if (step <= seen_) return;
   seen_ = step;
+  make_progress(now);
+}
+
+// The rank has completed further steps, but its counter is lower: it returned to an earlier state.
+// The steps that follow are progress, as they were the first time.
+void HangDetector::roll_back(int64_t step, Instant now) {
+  seen_ = std::min(seen_, step);
+  step_ = std::min(step_, step);
+  paused_ = std::min(paused_, step);
   make_progress(now);
 }
 

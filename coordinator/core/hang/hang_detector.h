@@ -19,6 +19,9 @@
 // first phase; a silent rank neither extends the allowance nor counts as standing still. If all
 // ranks are silent, the job is suspect only after the limit that its owner has set, if any.
 //
+// A step counter that falls while steps are completed is a rollback: the program has returned to an
+// earlier state, and its steps count as progress again.
+//
 // A suspicion costs little, because samples of stacks decide its consequence. If the samples show
 // that the job is only slow, double_patience() doubles the allowance until steps are completed
 // again.
@@ -120,6 +123,7 @@ class HangDetector {
   void learn_step(Rank& rank, const Sample& sample);
   void learn_silence(Instant progress);
   void see_step(int64_t step, Instant now);
+  void roll_back(int64_t step, Instant now);
   void change_phase(Rank& rank, const Sample& sample);
   bool trains() const;  // all ranks are in DATA or STEP
   bool has_step_times() const;

@@ -24,8 +24,9 @@ enum class Cause {
   kBadInput,
   kNotExecutable,
   kGpuFault,
+  kStorageAway,
 };
-constexpr size_t kCauses = 12;
+constexpr size_t kCauses = 13;
 
 // The weight of a fault against its node.
 enum class NodeBlame {
@@ -57,9 +58,9 @@ constexpr int32_t kLostWorkersTimes = 10;
 // A node with a missing device ends every rank that is started there. The job then moves to another
 // node, as after the loss of a node.
 constexpr int32_t kUnfitNodesTimes = kLostWorkersTimes;
-// Only people and clean-up jobs free space on a full disk, so the job has to wait. With back-offs
-// from 10 s, doubling up to 5 min, and ten times the usual budget, restarts_max=3 covers more than
-// two hours.
+// Only people and clean-up jobs free space on a full disk or bring storage back, so the job has to
+// wait. With back-offs from 10 s, doubling up to 5 min, and ten times the usual budget,
+// restarts_max=3 covers more than two hours.
 constexpr int32_t kFullDisksTimes = 10;
 constexpr Duration kMendedDelay = std::chrono::seconds(10);
 constexpr Duration kMendedDelayMax = std::chrono::minutes(5);
@@ -89,6 +90,7 @@ constexpr std::array<CauseRule, kCauses> kCauseRules = {{
      .retries = false,
      .why_not = "a program that is missing or cannot be executed is not retried"},
     {.name = "gpu fault", .budget_times = kLostWorkersTimes, .node = NodeBlame::kAtOnce},
+    {.name = "storage away", .budget_times = kFullDisksTimes, .passes = true},
 }};
 constexpr const CauseRule& rule_of(Cause cause) { return kCauseRules[static_cast<size_t>(cause)]; }
 

@@ -29,7 +29,7 @@ enum class IncidentKind {
   kNotFinite,    // NaN or Inf
   kOutOfMemory,  // the kernel killed a rank for memory, or an allocation failed
   kDiskFull,
-  kNotStarted,  // ranks were not up in time
+  kNotStarted,  // ranks were not up in time, or their worker could not start a process
   kGpuFault,    // a rank's GPU was lost, or reported an error
 };
 constexpr std::array<std::string_view, 9> kIncidentKindNames = {

@@ -96,6 +96,8 @@ struct RankExit {
   bool of_program = false;  // a user program: its exit code has no meaning here
   // The rank, or its worker, was ordered to stop.
   bool stop_ordered = false;
+  // The disk of the worker was full while the rank ran, so output may be missing.
+  bool output_incomplete = false;
 
   friend bool operator==(const RankExit&, const RankExit&) = default;
 };

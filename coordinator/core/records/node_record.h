@@ -19,7 +19,7 @@ enum class Suspicion {
   kWorkerLost,  // the worker was lost while it had ranks
   // A hanging rank on the node is stopped or in D state, or a process there cannot be killed.
   kStuck,
-  kNotStarted,  // ranks were not up in time
+  kNotStarted,  // ranks were not up in time, or their worker could not start a process
   // Two faults within kFaultsWindow that one program cannot have caused alone, or a fault that
   // repeats.
   kFaults,

@@ -72,7 +72,7 @@ bool is_of_unfit_node(const Job& job, const Fault& fault, int32_t nodes_there) {
   if (fault.worker.value().empty() || fault.last_step >= 0 || !has_trained(fault)) return false;
   const Cause cause = plain_cause_of(fault);
   if (cause != Cause::kRankDied && cause != Cause::kHang && cause != Cause::kOutOfMemory &&
-      cause != Cause::kNotExecutable)
+      cause != Cause::kNotExecutable && cause != Cause::kStorageAway)
     return false;
   // On fewer nodes each rank may need more memory, so the nodes are not the cause.
   if (cause == Cause::kOutOfMemory && nodes_now(job) < std::ssize(job.trained_on)) return false;

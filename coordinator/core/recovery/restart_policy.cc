@@ -28,6 +28,7 @@ std::string_view meaning_of(const RankExit& exit) {
   if (ended_as(exit, ExitCode::kBadInput)) return " (bad input)";
   if (ended_as(exit, ExitCode::kNotFinite)) return " (loss or gradient not finite)";
   if (ended_as(exit, ExitCode::kDiskFull)) return " (disk full)";
+  if (ended_as(exit, ExitCode::kStorageAway)) return " (checkpoint storage away)";
   if (ended_as(exit, ExitCode::kPreempted)) return " (preempted)";
   if (ended_as(exit, ExitCode::kPeerLost)) return " (lost a peer)";
   return "";
@@ -123,6 +124,7 @@ Cause plain_cause_of(const Fault& fault) {
   if (ended_as(fault, ExitCode::kBadInput) && !has_trained(fault)) return Cause::kBadInput;
   if (ended_as(fault, ExitCode::kNotFinite)) return Cause::kNotFinite;
   if (is_preempted(fault)) return Cause::kPreempted;
+  if (ended_as(fault, ExitCode::kStorageAway)) return Cause::kStorageAway;
   switch (fault.kind) {
     case IncidentKind::kRankDied:
     case IncidentKind::kSlowRank:   // does not end an attempt
@@ -213,9 +215,9 @@ RestartDecision decide_restart(const Job& job) {
   }
   decision.restart = true;
   decision.delay = backoff_before_restart(used_by_faults(used) + 1);
-  // A restart can succeed only after some time: the disk is full, or the job had to use an avoided
-  // node because no other node was free.
-  if (cause == Cause::kDiskFull || was_avoided(job))
+  // A restart can succeed only after some time: the disk is full, the checkpoints are away, or the
+  // job had to use an avoided node because no other node was free.
+  if (cause == Cause::kDiskFull || cause == Cause::kStorageAway || was_avoided(job))
     decision.delay = std::max(decision.delay, doubled(kMendedDelay, restart - 1, kMendedDelayMax));
   decision.reason = absl::StrFormat(
       "restart %d of %d%s%s: %s", restart, allowed,

@@ -161,7 +161,22 @@ TEST_F(HttpServerTest, ManyClientsAtOnceAreAllServed) {
   EXPECT_EQ(served, 200);
 }
 
-TEST_F(HttpServerTest, ConnectionsBeyondTheLimitWait) {
+// The fault that was reported: 150 clients that sent half a request kept health probes out for
+// longer than their timeout.
+TEST_F(HttpServerTest, SlowClientsKeepNobodyOut) {
+  std::vector<std::unique_ptr<Client>> slow;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 100; ++i) {
+      slow.push_back(std::make_unique<Client>(server_->port()));
+      slow.back()->send("GET /metr");
+    }
+    EXPECT_THAT(exchange("GET /metrics HTTP/1.1\r\n\r\n"), HasSubstr("up 1"));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+}
+
+TEST_F(HttpServerTest, ConnectionsBeyondTheLimitTakeThePlaceOfIdleOnes) {
   std::vector<std::unique_ptr<Client>> idle;
   for (int i = 0; i < 80; ++i) idle.push_back(std::make_unique<Client>(server_->port()));
   idle.erase(idle.begin(), idle.begin() + 70);

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <string>
@@ -22,6 +23,8 @@ class FlakyStorage final : public Storage {
   absl::StatusOr<DurableState> load() override { return DurableState{}; }
   absl::Status commit(const StorageBatch& batch) override {
     if (fail && !batch.empty()) return absl::InternalError("disk I/O error");
+    if (!batch.empty() && !full_while.empty() && std::filesystem::exists(full_while))
+      return absl::ResourceExhaustedError("the disk is full");
     if (!batch.empty() && full > 0) {
       --full;
       return absl::ResourceExhaustedError("the disk is full");
@@ -37,6 +40,7 @@ class FlakyStorage final : public Storage {
 
   std::atomic<bool> fail{false};
   std::atomic<int> full{0};  // number of failures
+  std::string full_while;    // full while this file exists
   std::atomic<int> commits{0};
   std::vector<v1::Incident> stored;
 };
@@ -96,6 +100,66 @@ TEST_F(CoreLoopTest, StopsWhileTheDiskIsFull) {
   EXPECT_EQ(submit().code(), absl::StatusCode::kUnavailable);
   stopper.join();
   EXPECT_EQ(storage_.commits, 0);
+}
+
+// The fault that was reported: with a full disk the liveness probe failed, the readiness probe did
+// not, and every call waited for its deadline.
+TEST_F(CoreLoopTest, WithAFullDiskItIsAliveButTakesNoCalls) {
+  storage_.full = 1'000'000;
+  std::thread submitter([this] { EXPECT_TRUE(submit().ok()); });
+  const auto query = [this] { return loop_->query([](const Core*, Instant) {}); };
+  while (query().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(query().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(query().message()), testing::HasSubstr("disk"));
+  EXPECT_TRUE(loop_->is_alive(monotonic_now() + std::chrono::hours(1)));
+  storage_.full = 0;
+  submitter.join();
+  EXPECT_TRUE(submit().ok());
+}
+
+TEST_F(CoreLoopTest, OnlyALoopThatIsStuckIsNotAlive) {
+  EXPECT_TRUE(loop_->is_alive(monotonic_now() + std::chrono::hours(1))) << "it waits for events";
+  std::promise<void> entered;
+  std::promise<void> released;
+  ASSERT_TRUE(loop_
+                  ->query([&](const Core*, Instant) {
+                    entered.set_value();
+                    released.get_future().wait();
+                  })
+                  .ok());
+  entered.get_future().wait();
+  EXPECT_TRUE(loop_->is_alive(monotonic_now()));
+  EXPECT_FALSE(loop_->is_alive(monotonic_now() + kStuckAfter));
+  released.set_value();
+}
+
+TEST(CoreLoop, StoresItsEndInReservedSpace) {
+  TempFolder folder;
+  FlakyStorage storage;
+  storage.full_while = folder.file("reserve");
+  SpaceReserve reserve(folder.path());
+  reserve.take();
+  ASSERT_GE(std::filesystem::file_size(storage.full_while), static_cast<uintmax_t>(kReservedBytes));
+  LogStore logs{folder.path(), 1000};
+  Metrics metrics{Epoch(1)};
+  std::atomic<bool> failed{false};
+  CoreLoop loop(
+      Core(CoreOptions{}, {}, monotonic_now()), storage, logs, metrics,
+      [&](const absl::Status&) { failed = true; }, &reserve);
+  std::promise<absl::Status> answer;
+  JobSubmitted event;
+  event.spec.name = "j";
+  event.spec.output_directory = "/out/1";
+  ASSERT_TRUE(loop.submit(event, [&](const absl::Status& status, const Core&, const Job*,
+                                     Instant) { answer.set_value(status); })
+                  .ok());
+  while (loop.query([](const Core*, Instant) {}).ok())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  loop.stop();
+  EXPECT_TRUE(answer.get_future().get().ok()) << "the decision is stored";
+  EXPECT_EQ(storage.commits, 1);
+  EXPECT_FALSE(failed);
+  EXPECT_FALSE(std::filesystem::exists(storage.full_while));
 }
 
 // A consumer may have missed the incidents of the earlier run.

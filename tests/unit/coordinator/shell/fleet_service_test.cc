@@ -121,6 +121,23 @@ TEST_F(ShellTest, EndsStreamsThatDoNotRegister) {
   EXPECT_TRUE(registered->next().has_start_ranks());
 }
 
+// The fault that was reported: connections that were idle after the HTTP/2 preface stayed open.
+TEST_F(ShellTest, EndsConnectionsWithoutACall) {
+  idle_connection_ = std::chrono::milliseconds(300);
+  restart();
+  FakeWorker worker(*fleet_);
+  worker.send(registration("node1", 1, 1));
+  ASSERT_TRUE(worker.next().has_registered());
+  RawConnection idle(server_->grpc_port());
+  const std::string empty_settings("\0\0\0\4\0\0\0\0\0", 9);
+  idle.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + empty_settings);
+  const Instant begin = monotonic_now();
+  EXPECT_NE(idle.receive_all(), "") << "the server's settings";
+  EXPECT_LT(monotonic_now() - begin, std::chrono::seconds(10));
+  EXPECT_TRUE(submit(submission("a", 1)).ok());
+  EXPECT_TRUE(worker.next().has_start_ranks()) << "a stream is a call";
+}
+
 TEST_F(ShellTest, ANewIncarnationTakesOverOnceTheOldOneIsGone) {
   {
     FakeWorker first(*fleet_);

@@ -38,7 +38,8 @@ inline Job full_job() {
   job.stop_grace = std::chrono::milliseconds(24'500);
   job.program_port = 12'345;
   job.exits = {{Rank(1), -1, 9, 17, "detail", ExitCause::kOutOfMemory, true},
-               {Rank(0), 1, 0, 17, "GPU 0 is lost", ExitCause::kGpuFault}};
+               {Rank(0), 1, 0, 17, "GPU 0 is lost", ExitCause::kGpuFault, false, true, true},
+               {Rank(1), 1, 0, -1, "could not be started", ExitCause::kNodeFault}};
   job.restarts = 2;
   job.previous_nodes = {WorkerName("n0"), WorkerName("n2")};
   job.trained_on = {WorkerName("n0"), WorkerName("n1")};

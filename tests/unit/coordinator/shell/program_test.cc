@@ -2,11 +2,13 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <deque>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/time.h"
+#include "coordinator/shell/state_lock.h"
 #include "tests/unit/coordinator/shell/shell_fixture.h"
 
 namespace muster::coordinator {
@@ -153,6 +156,76 @@ TEST_F(ProgramTest, MistakesInFlagsAreNamed) {
     EXPECT_THAT(log(), testing::StartsWith("muster-coordinator: "));
     EXPECT_THAT(log(), HasSubstr(said));
   }
+}
+
+TEST_F(ProgramTest, EachReasonNotToStartHasItsExitCode) {
+  const std::string any = "127.0.0.1:0";
+  const auto exit_code = [&](const std::string& state, const std::string& listen,
+                             const std::vector<std::string>& more = {},
+                             const std::string& prelude = "") {
+    std::vector<std::string> flags = {"--state-dir", state, "--listen", listen, "--http", any};
+    flags.insert(flags.end(), more.begin(), more.end());
+    run(flags, prelude);
+    return end();
+  };
+  const std::string state = folder_.file("state");
+  std::filesystem::create_directories(state);
+  {
+    const auto lock = StateLock::take(state);
+    ASSERT_TRUE(lock.ok());
+    EXPECT_EQ(exit_code(state, any), 10) << log();
+  }
+  EXPECT_EQ(exit_code(state, "192.0.2.1:7070", {"--insecure"}), 11) << log();
+  // A limit of file sizes stands for a full disk; it also leaves the log empty.
+  EXPECT_EQ(exit_code(state, any, {}, "ulimit -f 0;"), 12);
+  const std::string none = folder_.file("none");
+  EXPECT_EQ(exit_code(state, any, {"--tls-cert", none, "--tls-key", none}), 14) << log();
+  EXPECT_EQ(exit_code("/proc/none", any), 2) << log();
+  std::filesystem::remove_all(state);
+  std::filesystem::create_directories(state);
+  std::ofstream(folder_.file("state/muster.db")) << std::string(8'192, 'x');
+  EXPECT_EQ(exit_code(state, any), 13) << log();
+}
+
+// A limit of file sizes and an exhausted quota are waited for as a full disk is.
+TEST_F(ProgramTest, ALimitOfFileSizesIsWaitedFor) {
+  serve();
+  const auto stub = v1::Muster::NewStub(
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", ports_["grpc_port"].get<int>()),
+                          grpc::InsecureChannelCredentials()));
+  const auto submit = [&](int number, Duration patience) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() +
+                         std::chrono::duration_cast<std::chrono::milliseconds>(patience));
+    v1::SubmitJobResponse response;
+    return stub->SubmitJob(&context, submission(absl::StrCat("job", number), 1), &response);
+  };
+  ASSERT_TRUE(submit(1, kPatience).ok());
+  rlimit limit{};
+  ASSERT_EQ(prlimit(pid_, RLIMIT_FSIZE, nullptr, &limit), 0);
+  const rlimit none{0, limit.rlim_max};
+  ASSERT_EQ(prlimit(pid_, RLIMIT_FSIZE, &none, nullptr), 0);
+  EXPECT_FALSE(submit(2, std::chrono::seconds(2)).ok());
+  EXPECT_TRUE(eventually([&] { return page_says("/readyz", " 503 "); }));
+  EXPECT_TRUE(page_says("/readyz", "the disk of the coordinator's state is full"));
+  EXPECT_TRUE(page_says("/healthz", " 200 "));
+  EXPECT_EQ(submit(3, kPatience).error_code(), grpc::StatusCode::UNAVAILABLE) << "at once";
+  ASSERT_EQ(prlimit(pid_, RLIMIT_FSIZE, &limit, nullptr), 0);
+  EXPECT_TRUE(eventually([&] { return page_says("/readyz", " 200 "); }));
+  const grpc::Status status = submit(4, kPatience);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+TEST_F(ProgramTest, AClientThatSendsNothingDoesNotKeepProbesOut) {
+  serve();
+  std::deque<RawConnection> crowd;
+  for (int i = 0; i < 150; ++i) {
+    crowd.emplace_back(ports_["http_port"].get<int>());
+    crowd.back().send("GET /heal");
+  }
+  const Instant begin = monotonic_now();
+  for (int i = 0; i < 8; ++i) EXPECT_TRUE(page_says("/healthz", " 200 "));
+  EXPECT_LT(monotonic_now() - begin, std::chrono::seconds(1));
 }
 
 }  // namespace

@@ -298,7 +298,7 @@ TEST_F(Resume, AFailedSaveIsAWarningExceptForTheLastOne) {
   TrainConfig blocking = config("gone");
   blocking.async_checkpointing = false;
   const RunResult result = run(blocking, lose_directory(folder_.file("gone"), 7));
-  EXPECT_EQ(result.codes[0], ExitCode::kFailure) << result.err;
+  EXPECT_EQ(result.codes[0], ExitCode::kStorageAway) << result.err;
   EXPECT_EQ(result.codes[1], ExitCode::kOk) << "nothing was wrong with its steps";
   EXPECT_EQ(result.records[0].size(), 20U);
   EXPECT_THAT(result.err, HasSubstr("warning: checkpoint of step 10 is not saved: "));
@@ -313,7 +313,7 @@ TEST_F(Resume, AFailedSaveIsAWarningExceptForTheLastOne) {
 
 TEST_F(Resume, TheThirdFailureInARowEndsTheJob) {
   const RunResult result = run(config("gone"), lose_directory(folder_.file("gone"), 1));
-  EXPECT_EQ(result.codes[0], ExitCode::kFailure) << result.err;
+  EXPECT_EQ(result.codes[0], ExitCode::kStorageAway) << result.err;
   EXPECT_EQ(result.codes[1], ExitCode::kPeerLost) << result.err;
   EXPECT_THAT(result.err, HasSubstr("warning: checkpoint of step 5 is not saved: "));
   EXPECT_THAT(result.err, HasSubstr("warning: checkpoint of step 10 is not saved: "));

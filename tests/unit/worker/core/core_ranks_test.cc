@@ -233,11 +233,12 @@ TEST_F(CoreTest, ALaunchThatNeverRanLeavesNoRendezvousKeys) {
 TEST_F(CoreTest, AFailedSpawnIsReportedWithItsReason) {
   connect();
   step(start(1, 1, 2));
-  const ActionList actions =
-      step(SpawnFailed{key(1, 1, 0), "executing /x: No such file or directory"});
+  const ActionList actions = step(SpawnFailed{
+      key(1, 1, 0), "executing /x: No such file or directory", 1, ExitCause::kNodeFault});
   ASSERT_THAT(only<SendRankExited>(actions), SizeIs(1));
   EXPECT_THAT(only<SendRankExited>(actions)[0].detail, HasSubstr("No such file"));
   EXPECT_EQ(only<SendRankExited>(actions)[0].exit_code, 1);
+  EXPECT_EQ(only<SendRankExited>(actions)[0].cause, ExitCause::kNodeFault);
   EXPECT_THAT(only<EndLaunch>(actions), SizeIs(0)) << "rank 1 still lives";
 }
 

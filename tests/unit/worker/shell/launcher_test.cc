@@ -12,6 +12,7 @@
 
 #include "common/progress_page.h"
 #include "tests/unit/worker/shell/shell_fixture.h"
+#include "worker/shell/node_fault.h"
 
 namespace muster::worker {
 namespace {
@@ -91,6 +92,29 @@ TEST_F(LauncherTest, ARankGetsItsWorldCoordinates) {
   EXPECT_THAT(*variables, Not(Contains(StartsWith("RANK=99"))));
 }
 
+TEST_F(LauncherTest, ProgramsDoNotGetTheWorkersCredentials) {
+  const std::vector<std::string> base = {"PATH=/bin", "HF_TOKEN=a", "AWS_SECRET_ACCESS_KEY=b"};
+  const auto variables = [&](std::vector<std::string> pass, std::vector<std::string> command) {
+    const Launcher subject({.work_dir = folder,
+                            .trainer = "/x",
+                            .bind_address = "127.0.0.1",
+                            .incarnation = Incarnation(5),
+                            .pass_env = std::move(pass)},
+                           base);
+    SpawnRank wanted = request({{"WANDB_API_KEY", "of the job"}});
+    auto launch = std::make_shared<Launch>(*wanted.launch);
+    launch->spec.command = std::move(command);
+    wanted.launch = launch;
+    return *subject.environment(wanted);
+  };
+  EXPECT_THAT(variables({}, {}), Contains("HF_TOKEN=a")) << "the trainer";
+  const auto of_program = variables({"HF_*"}, {"true"});
+  EXPECT_THAT(of_program, Contains("PATH=/bin"));
+  EXPECT_THAT(of_program, Contains("HF_TOKEN=a"));
+  EXPECT_THAT(of_program, Contains("WANDB_API_KEY=of the job"));
+  EXPECT_THAT(of_program, Not(Contains(StartsWith("AWS_SECRET_ACCESS_KEY="))));
+}
+
 TEST_F(LauncherTest, ProgramsDumpIntoTheFolderUnlessTheJobOverridesIt) {
   const std::string folder_of_launch = folder.string() + "/7/2/";
   const auto variables =
@@ -154,6 +178,21 @@ TEST_F(LauncherTest, AWorkFolderThatCannotBeWrittenIsAnError) {
   const auto pid = launcher("/bin/true").launch(request());
   ASSERT_FALSE(pid.ok());
   EXPECT_THAT(std::string(pid.status().message()), HasSubstr("/7"));
+  EXPECT_TRUE(is_node_fault(pid.status()));
+}
+
+TEST_F(LauncherTest, OnlyTheTrainerAndTheWorkersFoldersAreTheNodes) {
+  EXPECT_TRUE(is_node_fault(launcher("/no/trainer").launch(request()).status()));
+  SpawnRank program = request();
+  auto launch = std::make_shared<Launch>(*program.launch);
+  launch->spec.command = {"/bin/true"};
+  launch->spec.working_directory = "/no/folder";
+  program.launch = launch;
+  const auto pid = launcher("/x").launch(program);
+  EXPECT_TRUE(absl::IsNotFound(pid.status())) << pid.status();
+  EXPECT_FALSE(is_node_fault(pid.status())) << "the job names its working directory";
+  std::filesystem::create_directories(folder / "7" / "2" / "rank-5.log");
+  EXPECT_TRUE(is_node_fault(launcher("/x").launch(program).status())) << "its log";
 }
 
 TEST_F(LauncherTest, ReadsOnlyItsOwnLaunchsPage) {

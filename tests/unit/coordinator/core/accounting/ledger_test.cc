@@ -55,6 +55,20 @@ class LedgerTest : public testing::Test {
   Ledger ledger_{Account{}, Instant{}};
 };
 
+// The fault that was reported: after a rollback all time until the next new step was productive.
+TEST_F(LedgerTest, StepsAfterARollbackAreComputedAgain) {
+  train_100_steps();
+  const double before = to_seconds(table(114).productive());
+  observe(116, Phase::kStep, 115, 61, 102);  // back to 60, and a further step
+  observe(154, Phase::kStep, 153, 99, 140);
+  observe(155, Phase::kStep, 154, 100, 141);
+  EXPECT_DOUBLE_EQ(lost(TimeClass::kRecomputing, kNone, 155), 41);
+  EXPECT_DOUBLE_EQ(to_seconds(table(155).productive()), before);
+  observe(165, Phase::kStep, 164, 110, 151);
+  EXPECT_DOUBLE_EQ(to_seconds(table(165).productive()), before + 10);
+  EXPECT_EQ(ledger_.best_step(), 110);
+}
+
 TEST_F(LedgerTest, ACheckpointIsNewWhenItIsSavedAndNotWhenItIsRestored) {
   using Newest = std::pair<int64_t, int64_t>;
   ledger_.started(at(1));

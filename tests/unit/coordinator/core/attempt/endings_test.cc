@@ -54,6 +54,18 @@ TEST(Outcome, IsPendingUntilTheLastRankHasEnded) {
   EXPECT_EQ(outcome.reason, "all 2 ranks exited with code 0");
 }
 
+TEST(Outcome, OutputThatMayBeMissingIsNamed) {
+  Job job = job_of(2);
+  end(job, exit_of(0, ExitCode::kOk));
+  RankExit exit = exit_of(1, ExitCode::kOk);
+  exit.output_incomplete = true;
+  end(job, exit);
+  EXPECT_EQ(outcome_of(job, 0).state, JobState::kSucceeded);
+  EXPECT_EQ(outcome_of(job, 0).reason,
+            "all 2 ranks exited with code 0; output of 1 rank may be missing, because the disk of "
+            "its worker was full");
+}
+
 TEST(Outcome, AnAttemptThatSucceededBeforeItsStopOrderCounts) {
   Job job = job_of(1);
   job.state = JobState::kRestarting;

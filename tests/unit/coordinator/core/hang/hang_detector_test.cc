@@ -125,6 +125,31 @@ TEST_F(SilentHangDetector, StepsWithoutAPhaseCountToo) {
   EXPECT_FALSE(detector.is_silent());
 }
 
+// The fault that was reported: a program whose counter fell from 400 to 0 was suspected until it
+// had made 400 steps again.
+TEST_F(HangDetectorTest, ACounterThatFallsIsARollbackAndNoStandstill) {
+  for (int i = 0; i < 20; ++i) silent_step(seconds(1));
+  ASSERT_EQ(detector.newest_step(), 20);
+  for (Rank& rank : ranks) rank.page.step = -1;
+  for (int i = 0; i < 30; ++i) silent_step(seconds(1));  // expects no suspicion
+  EXPECT_EQ(detector.newest_step(), 30);
+}
+
+TEST_F(HangDetectorTest, ARankThatDoesNotRollBackIsNoSignOfProgress) {
+  for (int i = 0; i < 20; ++i) silent_step(seconds(1));
+  ranks[0].page.step = 0;
+  ++ranks[0].page.steps;
+  ranks[0].page.last_progress = now;
+  look();
+  const Instant due = detector.due();
+  for (int i = 0; i < 20; ++i) {
+    now += milliseconds(250);
+    look();  // the others' pages still show step 20
+  }
+  EXPECT_EQ(detector.due(), due);
+  EXPECT_LT(due, now);
+}
+
 TEST_F(HangDetectorTest, TheFirstStepsHaveABudgetAndTheOthersAreLearnedFrom) {
   EXPECT_EQ(detector.due(), now + minutes(10));
   silent_step(minutes(9));  // allocates and warms up

@@ -104,6 +104,8 @@ TEST(KindOfExit, FollowsWhatIsKnown) {
   EXPECT_EQ(kind_of_exit(exit), IncidentKind::kOutOfMemory);
   exit.detail = "OSError: [Errno 28] No space left on device";
   EXPECT_EQ(kind_of_exit(exit), IncidentKind::kDiskFull);
+  exit.cause = ExitCause::kNodeFault;
+  EXPECT_EQ(kind_of_exit(exit), IncidentKind::kNotStarted) << "of the worker's own folder";
 }
 
 TEST(ActionText, IsTheDecisionWithoutItsCause) {

@@ -52,7 +52,12 @@ TEST(Avoidance, WhereAJobThatHasTrainedCannotStartTheNodeIsUnfit) {
     fault.kind = kind;
     EXPECT_FALSE(is_of_unfit_node(job, fault, kManyNodes)) << "this cause has its own name";
   }
+  fault.kind = IncidentKind::kRankDied;
+  fault.signal = 0;
+  fault.exit_code = to_int(ExitCode::kStorageAway);
+  EXPECT_TRUE(is_of_unfit_node(job, fault, kManyNodes)) << "the folder is mounted elsewhere";
   fault.kind = IncidentKind::kOutOfMemory;
+  fault.exit_code = 1;
   EXPECT_FALSE(is_of_unfit_node(job, fault, kManyNodes))
       << "on fewer nodes each rank needs more memory";
   job.placement = {{Rank(0), WorkerName("n0"), 0, {}}, {Rank(1), WorkerName("n2"), 0, {}}};

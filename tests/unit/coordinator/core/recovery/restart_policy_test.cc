@@ -177,6 +177,22 @@ TEST(RestartPolicy, AFullDiskIsWaitedFor) {
   EXPECT_FALSE(decide_restart(job).restart);
 }
 
+TEST(RestartPolicy, StorageThatIsAwayIsWaitedFor) {
+  Job job = job_with_fault(to_int(ExitCode::kStorageAway), 0, 0, 2);
+  job.faults.back().job_step = 12;
+  job.faults.assign(5, job.faults.back());
+  EXPECT_EQ(cause_of(job.faults.back()), Cause::kStorageAway);
+  EXPECT_TRUE(decide_restart(job).restart) << "a repeated outage does not count against the job";
+  EXPECT_EQ(decide_restart(job).delay, kMendedDelay);
+  EXPECT_EQ(blame_of_node(job.faults.back()), NodeBlame::kNothing);
+  job.restarts_used[Cause::kStorageAway] = {19, 0, 12};
+  EXPECT_EQ(decide_restart(job).delay, kMendedDelayMax);
+  job.restarts_used[Cause::kStorageAway] = {20, 0, 12};
+  EXPECT_FALSE(decide_restart(job).restart);
+  job.faults.back().of_program = true;
+  EXPECT_EQ(cause_of(job.faults.back()), Cause::kRankDied) << "the code has no meaning there";
+}
+
 TEST(RestartPolicy, DurableProgressGivesTheBudgetBack) {
   Job job = job_after(IncidentKind::kRankDied, 20, 25);
   job.restarts_used = {{Cause::kRankDied, {2, 10, 12}}, {Cause::kHang, {2, 10, 12}}};

@@ -1,0 +1,39 @@
+// Ends a rank whose attempt has been replaced. A worker that is cut off from its coordinator cannot
+// stop its ranks, and the coordinator may have started the job's next attempt elsewhere. Both
+// attempts see the owner of the checkpoint directory (checkpoint/owner.h): the rank observes it, so
+// that it ends within seconds instead of at its next save.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "common/time.h"
+#include "trainer_core/checkpoint/owner.h"
+
+namespace muster::trainer {
+
+// How often the owner is read. One rank of each node reads it, so it costs a shared file system
+// little.
+constexpr Duration kFenceWatchInterval = std::chrono::seconds(3);
+
+class FenceWatch {
+ public:
+  // Watches the owner of `directory` on a thread of its own. Calls `on_fenced` once, on that
+  // thread, with a sentence, when a later attempt of the same job is the owner.
+  FenceWatch(std::string directory, CheckpointOwner mine,
+             std::function<void(const std::string& why)> on_fenced,
+             Duration interval = kFenceWatchInterval);
+  // Stops the watch and joins its thread. Waits for a read in progress.
+  ~FenceWatch();
+  FenceWatch(const FenceWatch&) = delete;
+  FenceWatch& operator=(const FenceWatch&) = delete;
+
+ private:
+  struct Shared;
+  std::shared_ptr<Shared> shared_;
+  std::thread thread_;
+};
+
+}  // namespace muster::trainer

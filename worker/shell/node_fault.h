@@ -1,0 +1,22 @@
+// Errors of a start that the node has caused, and not the job: the worker's own folder is
+// read-only, full or away, or the system starts no process. The coordinator starts such a rank
+// elsewhere.
+#pragma once
+
+#include <absl/status/status.h>
+
+namespace muster::worker {
+
+constexpr char kNodeFaultMark[] = "muster.node_fault";
+
+// Marks an error as the node's. Leaves OK unchanged.
+inline absl::Status node_fault(absl::Status status) {
+  status.SetPayload(kNodeFaultMark, absl::Cord());
+  return status;
+}
+
+inline bool is_node_fault(const absl::Status& status) {
+  return status.GetPayload(kNodeFaultMark).has_value();
+}
+
+}  // namespace muster::worker

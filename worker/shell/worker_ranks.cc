@@ -1,0 +1,116 @@
+// The processes of ranks: their starts, their ends, and the disk of their output.
+#include <algorithm>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "worker/shell/disk_space.h"
+#include "worker/shell/node_fault.h"
+#include "worker/shell/worker.h"
+
+namespace muster::worker {
+namespace {
+
+constexpr Duration kDiskProbeInterval = std::chrono::seconds(1);
+
+// Returns the exit code that a shell would have returned.
+int32_t exit_code_of_start(const SpawnRank& request, const absl::Status& problem) {
+  if (request.launch->spec.command.empty() || is_node_fault(problem))
+    return to_int(ExitCode::kFailure);
+  if (absl::IsNotFound(problem)) return to_int(ExitCode::kProgramNotFound);
+  if (absl::IsPermissionDenied(problem)) return to_int(ExitCode::kNotExecutable);
+  return to_int(ExitCode::kFailure);
+}
+
+}  // namespace
+
+void Worker::carry_out(const SpawnRank& action) {
+  rendezvous_->forget_scope(action.key.launch());
+  const bool gets_input =
+      input_ && action.key.rank == Rank(0) && !action.launch->spec.command.empty();
+  if (gets_input) {
+    if (auto status = input_->prepare(); !status.ok()) return on_start_failed(action, status);
+  }
+  starter_.start(action, gets_input ? input_->fd() : -1);
+}
+
+void Worker::on_started(const SpawnRank& request, pid_t pid) {
+  const RankKey& key = request.key;
+  spdlog::info("{} started: pid {}", to_string(key), pid);
+  const auto kills = OomKillCounter::of(proc_root_, kCgroupRoot, pid);
+  starts_.insert_or_assign(key, Start{monotonic_now(), kills, kills.count()});
+  logs_.add(key, launcher_.folders().log_path(key));
+  stack_tracer_.begin(key.launch(), request.launch->spec);
+  handle(RankStarted{key, pid});
+}
+
+void Worker::on_start_failed(const SpawnRank& request, const absl::Status& problem) {
+  spdlog::error("{} could not be started: {}", to_string(request.key),
+                std::string(problem.message()));
+  handle(SpawnFailed{request.key, std::string(problem.message()),
+                     exit_code_of_start(request, problem),
+                     is_node_fault(problem) ? ExitCause::kNodeFault : ExitCause::kUnknown});
+}
+
+// Reads the evidence of ended ranks beside the loop; until then the core considers them alive.
+void Worker::reap_children() {
+  std::vector<EndedRank> ended;
+  for (const ReapedRank& end : reaper_.reap()) {
+    if (starter_.settle(end.key)) continue;
+    EndedRank one;
+    one.event = {.key = end.key, .exit_code = end.exit_code, .signal = end.signal, .detail = ""};
+    one.event.worker_left = core_->leaving();
+    one.event.output_incomplete = without_space_.erase(end.key) > 0;
+    if (end.by_guard) {
+      one.event.detail =
+          "its worker stood still for most of its lease, so its guard ended the rank";
+      spdlog::warn("{}: {}", to_string(end.key), one.event.detail);
+    }
+    if (const auto start = starts_.extract(end.key)) {
+      one.started = start.mapped().at;
+      one.oom_kills = start.mapped().oom_kills;
+      one.oom_kills_before = start.mapped().oom_kills_before;
+    }
+    if (const auto rank = core_->ranks().find(end.key); rank != core_->ranks().end()) {
+      one.local_rank = rank->second.local_rank;
+      one.gpus = rank->second.launch->gpus_of(one.local_rank);
+      one.of_program = !rank->second.launch->spec.command.empty();
+      one.pid = rank->second.pid;
+      one.was_killed = rank->second.killed;
+      const auto figures = launcher_.read_page(end.key, one.local_rank, /*pid=*/0);
+      if (figures.ok()) {
+        metrics_.count_steps(rank->second.figures, *figures);
+        one.event.last_step = figures->step;
+        one.event.figures = *figures;
+      }
+    }
+    metrics_.count_exit(end.exit_code, end.signal);
+    ending_.insert(end.key);
+    ended.push_back(std::move(one));
+  }
+  end_reader_.read(std::move(ended));
+}
+
+void Worker::report_end(const RankReaped& event) {
+  spdlog::info("{} ended: exit code {}, signal {}, last step {}: {}", to_string(event.key),
+               event.exit_code, event.signal, event.last_step, event.detail);
+  ending_.erase(event.key);
+  handle(event);
+}
+
+// Ranks write their logs themselves, so only the disk shows that output did not fit.
+void Worker::probe_disk() {
+  if (disk_probe_ != nullptr || core_->ranks().empty() || monotonic_now() < next_disk_probe_)
+    return;
+  next_disk_probe_ = monotonic_now() + kDiskProbeInterval;
+  const auto is_full = std::make_shared<bool>(false);
+  disk_probe_ = files_.run([is_full, folder = work_dir_] { *is_full = is_disk_full(folder); },
+                           [this, is_full] {
+                             disk_probe_ = nullptr;
+                             if (!*is_full) return;
+                             for (const auto& [key, rank] : core_->ranks())
+                               if (rank.life == Core::Life::kUp) without_space_.insert(key);
+                           });
+}
+
+}  // namespace muster::worker
