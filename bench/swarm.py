@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Measures one coordinator with thousands of simulated workers over real gRPC streams.
 
-  bench/swarm.py --bin build/release/bin [--workers 1000,4000] [--tls] [--queue 0] [--processes 2] [--out bench/results/swarm.json]
+  bench/swarm.py --bin build/release/bin [--workers 1000,4000] [--tls] [--queue JOBS]
+                 [--processes 2] [--out bench/results/swarm.json]
 
 The workers (bench/swarm) run in several processes on the same machine and compete with the
-coordinator for its cores: compare ratios, not seconds. Adds the run to the runs in --out. For each number of workers, the figures are:
+coordinator for its cores: compare ratios, not seconds. Adds the run to the runs in --out. For each
+number of workers, the figures are:
 
   queued                  --queue jobs that wait for twice as many nodes as there are workers
   registered_s            from the start of the workers' processes until every worker is registered

@@ -128,7 +128,8 @@ int run(int argc, char** argv) {
     own.name = absl::StrCat("w", first + i);
     workers->push_back(std::make_unique<SimWorker>(std::move(own), *record));
   }
-  if (count > 0) std::thread([workers] { beat_forever(*workers); }).detach();
+  auto* thread = count == 0 ? nullptr : new std::thread([workers] { beat_forever(*workers); });
+  (void)thread;
   std::string command;
   while (std::getline(std::cin, command)) obey(command, options, *workers, *record);
   std::cout.flush();

@@ -1,5 +1,5 @@
-// A simulated worker on a real stream to the coordinator: it registers, sends heartbeats as a worker
-// does, and starts and stops ranks that exist only in its messages.
+// A simulated worker on a real stream to the coordinator. It registers, sends heartbeats as a
+// worker does, and starts and stops ranks that exist only in its messages.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace muster::bench {
 
-// What all workers of one process have observed. Thread-safe.
+// The observations of all workers of one process. Thread-safe.
 class SwarmRecord {
  public:
   void registered();
