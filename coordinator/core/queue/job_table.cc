@@ -56,13 +56,6 @@ Job* JobTable::owner_of(const RankId& id, const Worker& worker) {
   return owned ? job : nullptr;
 }
 
-std::vector<JobId> JobTable::launched() const {
-  std::vector<JobId> launched;
-  for (const auto& [id, job] : jobs_)
-    if (!is_terminal(job.state) && job.attempt > Attempt(0)) launched.push_back(id);
-  return launched;
-}
-
 Job& JobTable::restore(Job job) {
   const JobId id = job.id;
   last_id_ = std::max(last_id_, id);  // state from an earlier version has no last number
@@ -70,6 +63,7 @@ Job& JobTable::restore(Job job) {
     finished_.emplace(job.finished_unix_ns, id);
   } else {
     outputs_.emplace(output_key(job.spec), id);
+    if (job.attempt > Attempt(0)) launched_.insert(id);
   }
   return jobs_.insert_or_assign(id, std::move(job)).first->second;
 }
@@ -98,6 +92,7 @@ absl::Status JobTable::check_output_is_free(const JobSpec& spec) const {
 
 void JobTable::end(const Job& job) {
   outputs_.erase({output_key(job.spec), job.id});
+  launched_.erase(job.id);
   finished_.emplace(job.finished_unix_ns, job.id);
 }
 
@@ -113,6 +108,11 @@ std::vector<JobId> JobTable::forget_oldest(size_t count_max) {
     forgotten.push_back(id);
   }
   return forgotten;
+}
+
+void JobTable::add_exit(Job& job, RankExit exit) {
+  changes_.exits.emplace_back(job.id, job.exits.size());
+  job.exits.push_back(std::move(exit));
 }
 
 void JobTable::note(Job& job, std::string reason) {
