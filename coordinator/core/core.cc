@@ -107,7 +107,8 @@ void Core::process(const Event& event, Instant now) {
 
 // Appends the storage actions, then the messages and replies of the step.
 void Core::emit(ActionList& out) {
-  for (const JobId id : jobs_.forget_oldest(options_.finished_jobs_max))
+  for (const JobId id :
+       jobs_.forget_oldest(options_.finished_jobs_max, options_.finished_bytes_max))
     actions_.emplace_back(ForgetJob{id});
   IncidentBook::Changes incidents = incidents_.take_changes();
   for (Incident& incident : incidents.stored) {

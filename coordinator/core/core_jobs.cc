@@ -52,6 +52,15 @@ void Core::on(const JobSubmitted& event) {
                      " jobs wait; cancel some, or submit again when some have started")),
                  JobId{});
   }
+  const size_t bytes = bytes_of(event.spec);
+  if (jobs_.unfinished_bytes() + bytes > options_.queued_bytes_max) {
+    return reply(
+        absl::ResourceExhaustedError(absl::StrCat(
+            "the queue is full: the specs of its jobs have ", jobs_.unfinished_bytes(),
+            " bytes and this one ", bytes, ", together at most ", options_.queued_bytes_max,
+            "; cancel some jobs, or submit again when some have ended")),
+        JobId{});
+  }
   Job& job = jobs_.submit(event.spec, event.request_id, event.unix_ns);
   accounts_.restore(job, time_.now);
   jobs_.note(job, "submitted; waits for a placement");

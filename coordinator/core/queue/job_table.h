@@ -59,9 +59,11 @@ class JobTable {
   // Releases the job's output folder and adds it to the ended jobs. Requires that the job is in a
   // terminal state.
   void end(const Job& job);
-  // Removes the jobs that ended first, until at most `count_max` ended jobs are left. Returns the
-  // removed jobs.
-  std::vector<JobId> forget_oldest(size_t count_max);
+  // Removes the jobs that ended first, until at most `count_max` ended jobs with specs of at most
+  // `bytes_max` are left. Returns the removed jobs.
+  std::vector<JobId> forget_oldest(size_t count_max, size_t bytes_max);
+  // Returns bytes_of() over the specs of all jobs that have not ended.
+  size_t unfinished_bytes() const { return unfinished_bytes_; }
 
   // Marks the job's durable record to be written.
   void store(JobId id) { changes_.stored.insert(id); }
@@ -93,6 +95,10 @@ class JobTable {
   // the same folder.
   std::set<std::pair<std::string, JobId>> outputs_;
   std::set<JobId> launched_;
+  // The size of each job's spec, as it is contained in one of the sums.
+  std::map<JobId, size_t> bytes_;
+  size_t unfinished_bytes_ = 0;
+  size_t finished_bytes_ = 0;
   Changes changes_;
 };
 

@@ -172,6 +172,27 @@ TEST_F(LargeJob, ItsOrdersToStartShareTheSpec) {
   EXPECT_EQ(specs.size(), 1U);
 }
 
+// The bytes of a queue are bounded, whatever the number of its jobs.
+TEST_F(LargeJob, TheQueueHasAtMostSomeBytes) {
+  CoreOptions small = options();
+  small.queued_bytes_max = 10'000;
+  core_ = Core(small, {}, now_);
+  const auto submit = [&](size_t bytes) {
+    JobSubmitted event = submission(1);
+    event.spec.train_config_json = std::string(bytes, ' ');
+    for (const Action& action : step(event))
+      if (const auto* reply = std::get_if<Reply>(&action)) return reply->status;
+    return absl::UnknownError("no reply");
+  };
+  EXPECT_TRUE(submit(6'000).ok());
+  const absl::Status full = submit(5'000);
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(full.message().find("at most 10000"), std::string::npos) << full;
+  EXPECT_TRUE(submit(3'000).ok());
+  step(JobCancelRequested{RequestToken(99), JobId(1), false, 1});
+  EXPECT_TRUE(submit(5'000).ok()) << "the cancelled job does not count";
+}
+
 // One pass over the queue follows all events of one time, however many workers register.
 TEST_F(LargeJob, AQueuePassFollowsTheLastEventOfATurn) {
   step(submission(2));
