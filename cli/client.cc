@@ -158,10 +158,20 @@ absl::StatusOr<v1::ListJobsResponse> Client::list_jobs(bool active_only, bool al
   return jobs;
 }
 
-absl::StatusOr<v1::Job> Client::get_job(uint64_t id) {
+absl::StatusOr<v1::Job> Client::get_job(uint64_t id, Ranks ranks) {
   v1::GetJobRequest request;
   request.set_job_id(id);
-  return unary_call(&v1::Muster::Stub::GetJob, request);
+  auto job = unary_call(&v1::Muster::Stub::GetJob, request);
+  while (ranks == Ranks::kAll && job.ok() && job->placement_size() < job->rank_count()) {
+    request.set_first_rank(job->placement_size());
+    auto page = unary_call(&v1::Muster::Stub::GetJob, request);
+    if (!page.ok()) return page.status();
+    // The next attempt may have begun, on other nodes. The pages so far are consistent.
+    if (page->attempt() != job->attempt() || page->placement_size() == 0) break;
+    job->mutable_placement()->MergeFrom(page->placement());
+    job->mutable_ranks()->MergeFrom(page->ranks());
+  }
+  return job;
 }
 
 absl::StatusOr<v1::Job> Client::cancel_job(uint64_t id, bool force) {
@@ -180,7 +190,16 @@ absl::StatusOr<v1::CheckpointJobResponse> Client::checkpoint_job(uint64_t id) {
 }
 
 absl::StatusOr<v1::ListWorkersResponse> Client::list_workers() {
-  return unary_call(&v1::Muster::Stub::ListWorkers, v1::ListWorkersRequest());
+  v1::ListWorkersRequest request;
+  v1::ListWorkersResponse workers;
+  do {
+    auto page = unary_call(&v1::Muster::Stub::ListWorkers, request);
+    if (!page.ok()) return page.status();
+    workers.mutable_workers()->MergeFrom(page->workers());
+    workers.set_more(page->more() && page->workers_size() > 0);
+    if (workers.more()) request.set_after(page->workers().rbegin()->name());
+  } while (workers.more());
+  return workers;
 }
 
 absl::StatusOr<v1::WorkerInfo> Client::exclude_worker(const std::string& name,

@@ -35,9 +35,12 @@ class Client {
   // Returns jobs, newest first. Without `all` returns one page; the response states whether there
   // are more jobs.
   absl::StatusOr<v1::ListJobsResponse> list_jobs(bool active_only, bool all);
-  absl::StatusOr<v1::Job> get_job(uint64_t id);
+  // Returns the job with the ranks of its first page, or with all ranks.
+  enum class Ranks { kFirstPage, kAll };
+  absl::StatusOr<v1::Job> get_job(uint64_t id, Ranks ranks = Ranks::kFirstPage);
   absl::StatusOr<v1::Job> cancel_job(uint64_t id, bool force);
   absl::StatusOr<v1::CheckpointJobResponse> checkpoint_job(uint64_t id);
+  // Returns all workers, by name.
   absl::StatusOr<v1::ListWorkersResponse> list_workers();
   // Excludes a worker from new ranks; returns its state after the call. `seconds`: duration of the
   // exclusion; 0: until admit_worker(). `evacuate`: the worker's jobs save a checkpoint and

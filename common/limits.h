@@ -31,7 +31,7 @@ constexpr int32_t kBusyHeartbeats = 4;
 // The maximum permitted silence of a program: one week. A longer silence is a typing error.
 constexpr int64_t kHangAfterSecondsMax = 604'800;
 // The maximum number of nodes, above the size of the largest known fleets.
-constexpr int32_t kNodesMax = 10'000;
+constexpr int32_t kNodesMax = 100'000;
 // The maximum number of restarts that a job may request.
 constexpr int32_t kRestartsMax = 100'000;
 

@@ -30,6 +30,11 @@ struct SaveProgress {
     total += rank.saving_mib;
     written += rank.written_mib;
   }
+  // Undoes add() of the same values.
+  void remove(const CheckpointTimes& rank) {
+    total -= rank.saving_mib;
+    written -= rank.written_mib;
+  }
   friend bool operator==(const SaveProgress&, const SaveProgress&) = default;
 };
 

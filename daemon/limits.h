@@ -16,9 +16,10 @@ constexpr size_t kLogChunkBytesMax = 64 << 10;
 // The maximum size of a rank's stored log, because a rank in an error loop must not fill the disk.
 // Later output is dropped.
 constexpr uint64_t kLogBytesPerRankMax = 256ULL << 20;
-// The maximum number of events that wait for the coordinator's core thread. A burst of one message
-// from each of 10,000 workers fits.
-constexpr size_t kEventQueueMax = 65'536;
+// The maximum number of events that wait for the coordinator's core thread. The ends of 100,000
+// ranks in one burst fit, beside several messages of each worker. Heartbeats occupy at most one
+// place for each worker.
+constexpr size_t kEventQueueMax = 262'144;
 // The maximum number of messages that wait to be written to one worker. Beyond it, the worker
 // counts as stuck and its stream is ended.
 constexpr size_t kOutboxMax = 4'096;

@@ -29,6 +29,9 @@ std::string fixed(double value, int decimals) {
   return std::isfinite(value) ? absl::StrFormat("%.*f", decimals, value) : "nan";
 }
 
+// The number of ranks in a table: as many as a person scrolls through.
+constexpr int kRankRowsMax = 1'024;
+
 // Texts of other users in one of our lines.
 
 std::string age(int64_t unix_ns, int64_t now_unix_ns) {
@@ -272,8 +275,11 @@ std::string describe_job(const v1::Job& job, int64_t now_unix_ns) {
   if (job.ranks_size() > 0) {
     std::vector<std::vector<std::string>> rows = {{"RANK", "WORKER", "PID", "PHASE", "STEP", "LOSS",
                                                    "STEP TIME", "TOKENS/S", "MFU", "PROGRESS"}};
-    for (const v1::RankStatus& rank : job.ranks()) rows.push_back(rank_row(job, rank));
+    const int shown_ranks = std::min(job.ranks_size(), kRankRowsMax);
+    for (int i = 0; i < shown_ranks; ++i) rows.push_back(rank_row(job, job.ranks(i)));
     absl::StrAppend(&text, "\n", format_table(rows));
+    if (const int32_t count = std::max(job.rank_count(), job.ranks_size()); count > shown_ranks)
+      absl::StrAppend(&text, "… and ", count - shown_ranks, " more ranks (--json lists all)\n");
   }
   if (job.faults_size() > 0) absl::StrAppend(&text, "\nfaults\n");
   for (const v1::Fault& fault : job.faults()) {

@@ -46,11 +46,16 @@ int watch(const StatusOptions& options, Client& client) {
   return status.ok() ? exit_code : fail(status);
 }
 
+// A program gets all ranks; a person reads the first ones.
+Client::Ranks ranks_of(const StatusOptions& options) {
+  return options.json ? Client::Ranks::kAll : Client::Ranks::kFirstPage;
+}
+
 // Prints the job from the coordinator and its pods from Kubernetes. Either part may be available
 // without the other.
 int status_and_why(const StatusOptions& options, Client& client) {
   absl::StatusOr<v1::Job> job = absl::NotFoundError("");
-  if (options.job > 0) job = client.get_job(options.job);
+  if (options.job > 0) job = client.get_job(options.job, ranks_of(options));
   const auto report = query_k8s(options.namespace_name, options.selector);
   nlohmann::json both = nlohmann::json::object();
   std::string text;
@@ -72,7 +77,7 @@ int status(const StatusOptions& options) {
   Client client(options.coordinator);
   if (options.why) return status_and_why(options, client);
   if (options.watch) return watch(options, client);
-  const auto job = client.get_job(options.job);
+  const auto job = client.get_job(options.job, ranks_of(options));
   if (!job.ok()) return fail(job.status());
   return print_result(options.json ? job_to_json(*job).dump(2) + "\n"
                                    : describe_job(*job, wall_clock_unix_ns()));

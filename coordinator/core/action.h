@@ -2,8 +2,10 @@
 // and Forget action in one storage transaction, then the others in the order given.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -22,6 +24,15 @@ struct PersistJob {
   JobId job;
   JobState state{};    // the state in this step, for the log
   std::string reason;  // the reason in this step, for the log
+};
+
+// Stores one exit of a job's current attempt, the only part of the job that changes with each rank.
+// `position`: the exit's index in Job::exits.
+struct PersistExit {
+  JobId job;
+  Attempt attempt;
+  size_t position = 0;
+  RankExit exit;
 };
 
 // Stores that `request_id` created `job`, so that a repeated submission returns the same job.
@@ -55,7 +66,8 @@ struct SendRegistered {
 struct SendStartRanks {
   JobId job;
   Attempt attempt;
-  JobSpec spec;
+  // Shared by all orders of the attempt, because a job may have ten thousand workers. Not null.
+  std::shared_ptr<const JobSpec> spec;
   // Only the ranks of the receiving worker.
   std::vector<RankPlacement> ranks;
   std::string rendezvous_address;
@@ -205,9 +217,9 @@ struct JobChanged {
 };
 
 using Action =
-    std::variant<PersistJob, PersistRequestId, PersistLastJobId, ForgetJob, PersistIncident,
-                 ForgetIncident, PersistNode, ForgetNode, NodeDecision, SendToWorker, RefuseWorker,
-                 RefuseRegistration, Reply, ReplyStacks, JobChanged>;
+    std::variant<PersistJob, PersistExit, PersistRequestId, PersistLastJobId, ForgetJob,
+                 PersistIncident, ForgetIncident, PersistNode, ForgetNode, NodeDecision,
+                 SendToWorker, RefuseWorker, RefuseRegistration, Reply, ReplyStacks, JobChanged>;
 using ActionList = std::vector<Action>;
 
 // Appends `some`: a list of actions, or a list of values of one kind of action.

@@ -57,6 +57,23 @@ void Core::restore(Job stored) {
 }
 
 void Core::step(const Event& event, Instant now, ActionList& out) {
+  process(event, now);
+  if (schedule_needed_) schedule();
+  emit(out);
+}
+
+void Core::take(const Event& event, Instant now, ActionList& out) {
+  process(event, now);
+  emit(out);
+}
+
+void Core::place_jobs(ActionList& out) {
+  if (!schedule_needed_) return;
+  schedule();
+  emit(out);
+}
+
+void Core::process(const Event& event, Instant now) {
   // A coordinator without workers and ranks may be idle until a Tick is due.
   const bool is_idle = fleet_.all().empty() && attempts_.all().empty();
   const std::optional<Instant> expected = is_idle ? next_deadline() : time_.now;
@@ -86,14 +103,13 @@ void Core::step(const Event& event, Instant now, ActionList& out) {
       close_open_incidents(incidents_, id, "the coordinator was started anew, and looks again",
                            time_.unix_ns);
   }
-  if (schedule_needed_) schedule();
-  for (const JobId id : jobs_.forget_oldest(options_.finished_jobs_max))
-    actions_.emplace_back(ForgetJob{id});
-  emit(out);
 }
 
 // Appends the storage actions, then the messages and replies of the step.
 void Core::emit(ActionList& out) {
+  for (const JobId id :
+       jobs_.forget_oldest(options_.finished_jobs_max, options_.finished_bytes_max))
+    actions_.emplace_back(ForgetJob{id});
   IncidentBook::Changes incidents = incidents_.take_changes();
   for (Incident& incident : incidents.stored) {
     jobs_.set_incident(incident);
@@ -108,6 +124,12 @@ void Core::emit(ActionList& out) {
     Job& job = jobs_.at(id);
     job.account = accounts_.take(id, job.account, time_.now, time_.unix_ns);
     out.push_back(PersistJob{id, job.state, job.reason});
+  }
+  for (const auto& [id, position] : jobs.exits) {
+    const Job* job = jobs_.find(id);
+    // The attempt may have ended in this step.
+    if (job != nullptr && position < job->exits.size())
+      out.push_back(PersistExit{id, job->attempt, position, job->exits[position]});
   }
   std::move(actions_.begin(), actions_.end(), std::back_inserter(out));
   actions_.clear();
@@ -140,7 +162,17 @@ void Core::on(const Tick&) {
   for (const JobId id : attempts_.jobs())
     if (Job& job = jobs_.at(id); job.state == JobState::kRestarting) check_end(job);
   append(actions_, checks_.run_due(nodes_, fleet_, time_.now));
-  schedule_needed_ = schedule_needed_ || any_job_needs_workers(queue_, jobs_, attempts_.jobs());
+  if (any_job_needs_workers(queue_, jobs_, attempts_.jobs()) && is_pass_due())
+    schedule_needed_ = true;
+}
+
+// Returns whether a Tick makes a queue pass. Only the passage of time may have changed the result,
+// so a pass over many jobs and workers is not repeated at each deadline of a rank or a worker.
+// Back-offs and reservations that end make a pass in any case.
+bool Core::is_pass_due() const {
+  constexpr size_t kShortPass = 256;
+  return queue_.size() + fleet_.all().size() <= kShortPass ||
+         last_pass_ + options_.heartbeat_interval <= time_.now;
 }
 
 std::optional<Instant> Core::next_deadline() const {

@@ -75,8 +75,15 @@ class Core {
   // After a restart, live jobs wait up to one lease for their workers to register again.
   Core(CoreOptions options, DurableState state, Instant now);
 
-  // Processes the event and appends its actions to `out`. Requires that `now` never decreases.
+  // Processes the event, makes the queue pass that the event may require, and appends the actions
+  // to `out`. Requires that `now` never decreases.
   void step(const Event& event, Instant now, ActionList& out);
+  // The parts of step(), for a shell that processes many events at one time: take() processes an
+  // event without the queue pass, and place_jobs() makes at most one pass for all events since the
+  // last one. Each appends its records before its messages. Requires that place_jobs() follows the
+  // last take() before the shell waits.
+  void take(const Event& event, Instant now, ActionList& out);
+  void place_jobs(ActionList& out);
 
   // Returns when the shell must send the next Tick; nullopt if no deadline is pending. While the
   // core waits for workers or ranks, this is at most one heartbeat interval after the last step: a
@@ -99,8 +106,10 @@ class Core {
 
  private:
   // core.cc
+  void process(const Event& event, Instant now);
   void on(const Tick& event);
   void restore(Job job);
+  bool is_pass_due() const;
   void emit(ActionList& out);
 
   // core_jobs.cc
@@ -131,6 +140,7 @@ class Core {
   void lose_ranks_of(Job& job, const WorkerName& worker, std::optional<Incarnation> survivor,
                      std::string_view why);
   void check_leases();
+  void end_lease_of(const WorkerName& name);
 
   // core_nodes.cc
   void on(const NodeChecked& event);
@@ -166,6 +176,7 @@ class Core {
   AttemptTable attempts_;
   std::set<JobId> suspects_;  // jobs in SUSPECT
   bool schedule_needed_ = false;
+  Instant last_pass_{};  // the time of the last queue pass
   // Jobs that were running when this coordinator started. Cleared by its first step.
   std::vector<JobId> restored_running_;
 

@@ -17,13 +17,10 @@
 namespace muster::coordinator {
 
 void Core::rank_up(Job& job, Rank rank) {
-  RankState& state = job.ranks[static_cast<size_t>(rank.value())];
-  if (state.life != RankState::Life::kAssigned) return;
-  state.life = RankState::Life::kUp;
-  const bool all_up = std::ranges::all_of(
-      job.ranks, [](const RankState& r) { return r.life != RankState::Life::kAssigned; });
-  if (!all_up || !is_undecided(job)) return;
+  if (job.ranks[static_cast<size_t>(rank.value())].life != RankState::Life::kAssigned) return;
   LiveAttempt& attempt = attempts_.at(job.id);
+  attempt.bring_up(job, rank);
+  if (!attempt.all_were_up() || !is_undecided(job)) return;
   attempt.start_deadline.reset();
   if (job.state != JobState::kStarting) return;
   job.state = JobState::kRunning;
@@ -47,7 +44,6 @@ void Core::end_rank(Job& job, RankExit exit, const WorkerName& worker) {
   attempt.end_rank(job, exit.rank);
   int64_t& step = job.ranks[static_cast<size_t>(exit.rank.value())].step;
   step = std::max(step, exit.last_step);
-  jobs_.store(job.id);
   const ExitMeaning meaning = meaning_of(exit, worker, job, attempt, fleet_, time_.now);
   if (meaning == ExitMeaning::kVictim) {
     if (!attempt.victim_deadline) attempt.victim_deadline = time_.now + options_.culprit_wait;
@@ -57,7 +53,7 @@ void Core::end_rank(Job& job, RankExit exit, const WorkerName& worker) {
                                                  : " failed while a peer's worker is out of reach",
                                  "; waits for the report of the rank that died"));
   }
-  job.exits.push_back(std::move(exit));
+  jobs_.add_exit(job, std::move(exit));
   if (meaning == ExitMeaning::kCulprit) {
     Ending ending = ending_of_exits(job, options_, time_.unix_ns);
     fault(job, std::move(ending.fault), ending.grace);
@@ -70,7 +66,7 @@ void Core::end_rank(Job& job, RankExit exit, const WorkerName& worker) {
 void Core::preempt_ranks_of(const Worker& worker, Duration grace, const std::string& why) {
   for (const JobId id : attempts_.jobs()) {
     Job& job = jobs_.at(id);
-    if (!is_undecided(job) || awaited_ranks(job, worker).empty()) continue;
+    if (!is_undecided(job) || !has_ranks(job, attempts_.at(id).ranks, worker)) continue;
     fault(job, fault_of_preemption(job, worker.name, why, time_.unix_ns), grace);
   }
 }
@@ -105,15 +101,17 @@ void Core::fault(Job& job, Fault cause, Duration grace) {
   }
   const Duration time = job.spec.is_program() ? std::max(grace, options_.program_grace) : grace;
   attempt.expect_ends(job, time, options_, time_.now);
-  append(actions_, orders_to_stop(job, fleet_, options_, newest.message));
+  append(actions_, orders_to_stop(job, attempt.ranks, fleet_, options_, newest.message));
   if (std::optional<NodeSuspicion> node = suspicion_after(nodes_, job))
     suspect_node(newest.worker, *std::move(node));
 }
 
 // Ends the attempt or the job if all ranks have ended. Called after each end of a rank.
 void Core::settle(Job& job) {
+  LiveAttempt& attempt = attempts_.at(job.id);
   if (job.state == JobState::kRestarting)
-    attempts_.at(job.id).reach.next_check = time_.now;  // checks which workers are still awaited
+    attempt.reach.next_check = time_.now;  // checks which workers are still awaited
+  if (!attempt.all_ended()) return;
   Outcome outcome = outcome_of(job, job.cancel_requested ? stuck_ranks_of(job, fleet_) : 0);
   if (outcome.kind == Outcome::Kind::kFault) {
     Ending ending = ending_of_exits(job, options_, time_.unix_ns);
@@ -177,8 +175,10 @@ void Core::finish(Job& job, JobState state, int32_t exit_code, std::string reaso
   jobs_.end(job);
   // Any worker may have data of the job from an earlier attempt. A worker that is not connected
   // receives the job's end when it registers.
-  for (const auto& [name, worker] : fleet_.all())
-    if (worker.connected) actions_.push_back(message_to(worker, SendJobEnded{job.id}));
+  if (job.attempt > Attempt(0)) {
+    for (const auto& [name, worker] : fleet_.all())
+      if (worker.connected) actions_.push_back(message_to(worker, SendJobEnded{job.id}));
+  }
   schedule_needed_ = true;
 }
 

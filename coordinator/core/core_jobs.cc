@@ -52,6 +52,15 @@ void Core::on(const JobSubmitted& event) {
                      " jobs wait; cancel some, or submit again when some have started")),
                  JobId{});
   }
+  const size_t bytes = bytes_of(event.spec);
+  if (jobs_.unfinished_bytes() + bytes > options_.queued_bytes_max) {
+    return reply(
+        absl::ResourceExhaustedError(absl::StrCat(
+            "the queue is full: the specs of its jobs have ", jobs_.unfinished_bytes(),
+            " bytes and this one ", bytes, ", together at most ", options_.queued_bytes_max,
+            "; cancel some jobs, or submit again when some have ended")),
+        JobId{});
+  }
   Job& job = jobs_.submit(event.spec, event.request_id, event.unix_ns);
   accounts_.restore(job, time_.now);
   jobs_.note(job, "submitted; waits for a placement");
@@ -125,12 +134,13 @@ void Core::on(const JobCancelRequested& event) {
   jobs_.note(job, event.force ? "cancelled by force; its ranks are killed"
                               : "cancelled; its ranks save a checkpoint and exit");
   attempt.expect_ends(job, grace, options_, time_.now);
-  append(actions_, orders_to_stop(job, fleet_, options_, "the job was cancelled"));
+  append(actions_, orders_to_stop(job, attempt.ranks, fleet_, options_, "the job was cancelled"));
   settle(job);
 }
 
 void Core::schedule() {
   schedule_needed_ = false;
+  last_pass_ = time_.now;
   const std::vector<JobId> live = attempts_.jobs();
   if (!any_job_needs_workers(queue_, jobs_, live)) return;
   PlacementPass pass(options_, time_, jobs_, live, fleet_, nodes_);
@@ -171,6 +181,7 @@ void Core::start(Job& job, std::vector<RankPlacement> placement) {
   queue_.remove(job.id, job.spec.priority);
   job.held.clear();
   job.attempt = Attempt(job.attempt.value() + 1);
+  jobs_.launch(job.id);
   job.state = JobState::kStarting;
   job.placement = std::move(placement);
   job.exits.clear();
@@ -185,10 +196,12 @@ void Core::start(Job& job, std::vector<RankPlacement> placement) {
   attempts_.begin(job, options_, time_.now);
   accounts_.enter(job, JobTransition::kStarted, incidents_, time_);
   jobs_.note(job, start_text(job, fleet_, time_.unix_ns));
+  const RanksByWorker& ranks = attempts_.at(job.id).ranks;
+  const std::shared_ptr<const JobSpec> spec = spec_of_attempt(job);
   const WorkerName* previous = nullptr;
   for (const RankPlacement& rank : job.placement) {
     if (previous == nullptr || rank.worker != *previous)
-      actions_.push_back(order_to_start(job, fleet_.at(rank.worker)));
+      actions_.push_back(order_to_start(job, spec, ranks, fleet_.at(rank.worker)));
     previous = &rank.worker;
   }
 }

@@ -81,8 +81,13 @@ struct CoreOptions {
   Duration grow_grace = std::chrono::minutes(2);
   // The maximum length of the queue. A longer queue indicates a submission loop.
   size_t queued_jobs_max = 10'000;
+  // The maximum of bytes_of() over the specs of all jobs that have not ended: about 13 KB for each
+  // of queued_jobs_max. The bytes are in memory, in the state file and in each restart.
+  size_t queued_bytes_max = size_t{128} << 20;
   // The number of ended jobs that are retained; the records of the oldest are deleted first.
   size_t finished_jobs_max = 1'000;
+  // The maximum of bytes_of() over the specs of the retained jobs.
+  size_t finished_bytes_max = size_t{128} << 20;
   InputLimits limits;
 };
 

@@ -72,7 +72,8 @@ void Core::give_up_ranks_of(Job& job, const WorkerName& name, std::string_view w
     record_silence(incidents_, attempt.reach, attempt.incident, attempt.view(job), *worker, time_);
   if (worker != nullptr && worker->connected) {
     std::set<RankId> orphans;
-    for (const Rank rank : awaited_ranks(job, *worker)) orphans.insert({job.id, job.attempt, rank});
+    for (const Rank rank : awaited_ranks(job, attempt.ranks, *worker))
+      orphans.insert({job.id, job.attempt, rank});
     append(actions_, orders_to_stop_orphans(*worker, orphans));
     worker->orphans.merge(orphans);
   }

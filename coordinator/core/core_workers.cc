@@ -15,24 +15,26 @@ namespace {
 
 // Records that a rank is running that was declared lost with its worker. Its attempt is stopping,
 // and ends only when this rank has ended, too.
-void revive(JobTable& jobs, const RankId& id, const Worker& worker) {
+void revive(JobTable& jobs, AttemptTable& attempts, const RankId& id, const Worker& worker) {
   Job* job = jobs.live(id.job, id.attempt);
   if (job == nullptr || id.rank.value() < 0 || id.rank.value() >= std::ssize(job->placement)) {
     return;
   }
   const auto index = static_cast<size_t>(id.rank.value());
   const RankPlacement& placed = job->placement[index];
+  if (job->ranks[index].life != RankState::Life::kExited) return;
   const bool reported = std::any_of(job->exits.begin(), job->exits.end(),
                                     [&](const RankExit& exit) { return exit.rank == id.rank; });
   if (placed.worker != worker.name || placed.incarnation != worker.incarnation || reported) return;
-  RankState& state = job->ranks[index];
-  if (state.life == RankState::Life::kExited) state.life = RankState::Life::kUp;
+  attempts.at(id.job).revive_rank(*job, id.rank);
 }
 
 }  // namespace
 
 void Core::on(const WorkerRegistered& event) {
-  check_leases();
+  // The leases of other workers end at the next Tick: a later event of the same time may be their
+  // heartbeat.
+  if (fleet_.is_expired(event.worker, time_.now)) end_lease_of(event.worker);
   absl::Status status = check_registration(event, options_.limits);
   if (status.ok())
     status = fleet_.check_registration(event, event.store == store_ && !event.running.empty());
@@ -71,7 +73,7 @@ void Core::compare_running(Worker& worker, const WorkerRegistered& event) {
       orphans.insert(id);
       continue;
     }
-    revive(jobs_, id, worker);
+    revive(jobs_, attempts_, id, worker);
     Job* job = jobs_.owner_of(id, worker);
     if (job == nullptr) {
       orphans.insert(id);
@@ -94,14 +96,15 @@ void Core::compare_running(Worker& worker, const WorkerRegistered& event) {
     const Job& job = jobs_.at(id);
     attempts_.at(id).kill.expect_ends(job.stop_grace, waits_for_save(job, options_), options_,
                                       time_.now);
-    actions_.push_back(message_to(
-        worker, SendStopRanks{id, job.attempt, job.stop_grace, job.reason,
-                              awaited_ranks(job, worker), waits_for_save(job, options_)}));
+    actions_.push_back(
+        message_to(worker, SendStopRanks{id, job.attempt, job.stop_grace, job.reason,
+                                         awaited_ranks(job, attempts_.at(id).ranks, worker),
+                                         waits_for_save(job, options_)}));
   }
   worker.missing.clear();
   for (const auto& [job_id, attempt] : attempts_.all()) {
     const Job& job = jobs_.at(job_id);
-    for (const Rank rank : awaited_ranks(job, worker)) {
+    for (const Rank rank : awaited_ranks(job, attempt.ranks, worker)) {
       const RankId id{job_id, job.attempt, rank};
       if (!listed.contains(id)) worker.missing.insert(id);
     }
@@ -220,7 +223,8 @@ void Core::judge_missing(Worker& worker) {
   }
   for (const JobId id : resend) {
     const Job& job = jobs_.at(id);
-    if (is_live(job.state)) actions_.push_back(order_to_start(job, worker));
+    if (is_live(job.state))
+      actions_.push_back(order_to_start(job, spec_of_attempt(job), attempts_.at(id).ranks, worker));
   }
 }
 
@@ -248,14 +252,18 @@ void Core::on(const RankExited& event) {
 // coordinator restart, jobs may still wait for ranks of several earlier incarnations.
 void Core::lose_ranks_of(Job& job, const WorkerName& worker, std::optional<Incarnation> survivor,
                          std::string_view why) {
+  LiveAttempt& attempt = attempts_.at(job.id);
+  const auto here = attempt.ranks.find(worker);
+  if (here == attempt.ranks.end()) return;
   int64_t last_step = -1;
   bool lost = false;
-  for (const RankPlacement& rank : job.placement) {
-    const RankState& state = job.ranks[static_cast<size_t>(rank.rank.value())];
-    if (rank.worker != worker || rank.incarnation == survivor) continue;
+  for (const Rank rank : here->second) {
+    const auto index = static_cast<size_t>(rank.value());
+    const RankState& state = job.ranks[index];
+    if (job.placement[index].incarnation == survivor) continue;
     if (state.life == RankState::Life::kExited) continue;
     last_step = std::max(last_step, state.step);
-    attempts_.at(job.id).end_rank(job, rank.rank);
+    attempt.end_rank(job, rank);
     lost = true;
   }
   if (!lost) return;
@@ -271,20 +279,22 @@ void Core::lose_ranks_of(Job& job, const WorkerName& worker, std::optional<Incar
 }
 
 void Core::check_leases() {
-  for (const WorkerName& name : fleet_.expired(time_.now)) {
-    const std::string why =
-        absl::StrCat("was not heard from for ", to_seconds(options_.worker_lease), " s");
-    for (const JobId id : attempts_.jobs()) lose_ranks_of(jobs_.at(id), name, std::nullopt, why);
-    const Worker& worker = fleet_.at(name);
-    if (worker.connected) {
-      actions_.push_back(RefuseWorker{name, worker.incarnation,
-                                      absl::UnavailableError(absl::StrCat(
-                                          "worker ", name.value(), " ", why, ": register again"))});
-    }
-    if (!worker.leaving && worker.slots > 0) nodes_.require_check(name);
-    fleet_.erase(name);
-    schedule_needed_ = true;
+  for (const WorkerName& name : fleet_.take_expired(time_.now)) end_lease_of(name);
+}
+
+void Core::end_lease_of(const WorkerName& name) {
+  const std::string why =
+      absl::StrCat("was not heard from for ", to_seconds(options_.worker_lease), " s");
+  for (const JobId id : attempts_.jobs()) lose_ranks_of(jobs_.at(id), name, std::nullopt, why);
+  const Worker& worker = fleet_.at(name);
+  if (worker.connected) {
+    actions_.push_back(RefuseWorker{name, worker.incarnation,
+                                    absl::UnavailableError(absl::StrCat(
+                                        "worker ", name.value(), " ", why, ": register again"))});
   }
+  if (!worker.leaving && worker.slots > 0) nodes_.require_check(name);
+  fleet_.erase(name);
+  schedule_needed_ = true;
 }
 
 }  // namespace muster::coordinator

@@ -126,6 +126,7 @@ void CoreLoop::run() {
       life_.show();
     }
     if (deadline && *deadline <= now_) step(Tick{}, actions);
+    core_.place_jobs(actions);
     if (absl::Status status = persist(batch_of(actions)); !status.ok()) {
       queue_.close();
       end_everything(absl::UnavailableError("the coordinator cannot store its state"), after);
@@ -142,7 +143,7 @@ void CoreLoop::run() {
 void CoreLoop::step(Event event, ActionList& actions) {
   std::visit([](auto& e) { e.unix_ns = wall_clock_unix_ns(); }, event);
   const size_t before = actions.size();
-  core_.step(event, now_, actions);
+  core_.take(event, now_, actions);
   metrics_.observe(core_, event);
   // Resolves the worker's stream now, because another stream may replace it before the action is
   // carried out.
@@ -165,6 +166,8 @@ void CoreLoop::take(Item& item, ActionList& actions, std::vector<Item>& after) {
     answers_.emplace(token, std::move(request->answer));
     step(std::move(request->event), actions);
   } else if (auto* fleet = std::get_if<FleetEvent>(&item)) {
+    if (auto* heartbeat = std::get_if<HeartbeatReceived>(&fleet->event))
+      fleet->link->fill(*heartbeat);
     if (std::holds_alternative<WorkerRegistered>(fleet->event)) {
       register_worker(*fleet, actions);
     } else if (belongs_to_current_stream(*fleet)) {
@@ -178,7 +181,11 @@ void CoreLoop::take(Item& item, ActionList& actions, std::vector<Item>& after) {
 // Registers a worker on a new stream. The new stream replaces the worker's earlier stream only when
 // the core admits it; otherwise anyone who sends the name and incarnation of a live worker could
 // end that worker's stream.
+//
+// Ignores a registration whose stream has ended since: under load, a worker may have given up and
+// opened another stream before the loop takes its first registration.
 void CoreLoop::register_worker(FleetEvent& item, ActionList& actions) {
+  if (!item.link->is_open()) return;
   const auto& event = std::get<WorkerRegistered>(item.event);
   const LinkKey key{event.worker, event.incarnation};
   const size_t before = actions.size();
@@ -218,6 +225,8 @@ StorageBatch CoreLoop::batch_of(const ActionList& actions) const {
       const auto known = core_.jobs().find(job->job);
       if (known != core_.jobs().end() && !batch.jobs.contains(job->job))
         batch.jobs.emplace(job->job, durable(known->second));
+    } else if (const auto* exit = std::get_if<PersistExit>(&action)) {
+      batch.exits.push_back({exit->job, exit->attempt, exit->position, exit->exit});
     } else if (const auto* request = std::get_if<PersistRequestId>(&action)) {
       batch.request_ids.insert_or_assign(request->request_id, request->job);
     } else if (const auto* last = std::get_if<PersistLastJobId>(&action)) {
@@ -238,6 +247,12 @@ StorageBatch CoreLoop::batch_of(const ActionList& actions) const {
       batch.forgotten_nodes.push_back(gone->worker);
     }
   }
+  // The record of a job contains all exits of its current attempt.
+  std::erase_if(batch.exits, [&](const StoredExit& exit) {
+    const auto job = core_.jobs().find(exit.job);
+    return job == core_.jobs().end() || batch.jobs.contains(exit.job) ||
+           job->second.attempt != exit.attempt;
+  });
   return batch;
 }
 

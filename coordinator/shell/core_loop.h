@@ -36,6 +36,11 @@ class WorkerLink {
   virtual ~WorkerLink() = default;
   virtual void send(const WorkerPayload& payload) = 0;
   virtual void close(const absl::Status& status) = 0;
+  // Returns whether the stream can still deliver messages.
+  virtual bool is_open() { return true; }
+  // Completes a heartbeat when the loop takes it from the queue. A stream posts an empty event, and
+  // merges heartbeats until then, so that they do not fill the queue of a loop that is late.
+  virtual void fill(HeartbeatReceived& heartbeat) { (void)heartbeat; }
 };
 
 // Receives the changes of one job. Methods are called on the loop's thread and must not block.

@@ -1,11 +1,13 @@
 #include "coordinator/shell/fleet_service.h"
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <absl/strings/str_cat.h>
 #include <grpc/support/time.h>
@@ -23,6 +25,10 @@
 
 namespace muster::coordinator {
 namespace {
+
+// The maximum number of pages in merged heartbeats: ranks that are being stopped may run beside
+// their successors, and a node has at most kRanksPerNodeMax of each.
+constexpr size_t kPagesMax = size_t{2} * kRanksPerNodeMax;
 
 // The stream of one worker. gRPC calls each of the On…() functions on one thread at a time; the
 // core loop's thread calls send() and close(). The stream owns itself until gRPC calls OnDone();
@@ -59,6 +65,17 @@ class WorkerStream final
     close_locked(status);
   }
 
+  bool is_open() override {
+    const std::lock_guard lock(mutex_);
+    return !closing_;
+  }
+
+  void fill(HeartbeatReceived& heartbeat) override {
+    const std::lock_guard lock(mutex_);
+    heartbeat.ranks = std::exchange(pages_, {});
+    heartbeat_posted_ = false;
+  }
+
   void OnReadDone(bool ok) override {
     if (!ok) {
       leave();
@@ -93,7 +110,7 @@ class WorkerStream final
       case v1::WorkerMessage::kRegister:
         return on_register();
       case v1::WorkerMessage::kHeartbeat:
-        return post(heartbeat_from_proto(incoming_.heartbeat()));
+        return on_heartbeat();
       case v1::WorkerMessage::kRankExited:
         return post(exit_from_proto(incoming_.rank_exited()));
       case v1::WorkerMessage::kLeaving:
@@ -119,7 +136,39 @@ class WorkerStream final
     }
     WorkerRegistered event = registration_from_proto(incoming_.register_());
     identity_.emplace(event.worker, event.incarnation);
+    {
+      const std::lock_guard lock(mutex_);
+      has_introduced_itself_ = true;
+    }
     post_as_is(std::move(event));
+  }
+
+  // Merges the heartbeat with an earlier one that the loop has not taken yet. A heartbeat lists
+  // only ranks whose values have changed, and pages are cumulative, so the newest page of each rank
+  // replaces earlier ones.
+  void on_heartbeat() {
+    HeartbeatReceived event = heartbeat_from_proto(incoming_.heartbeat());
+    {
+      const std::lock_guard lock(mutex_);
+      if (heartbeat_posted_) return merge_locked(event.ranks);
+      heartbeat_posted_ = true;
+      pages_ = std::move(event.ranks);
+      if (pages_.size() > kPagesMax) pages_.resize(kPagesMax);
+    }
+    post(HeartbeatReceived{});
+  }
+
+  void merge_locked(const std::vector<RankProgress>& pages) {
+    for (const RankProgress& page : pages) {
+      const auto known = std::ranges::find_if(pages_, [&](const RankProgress& other) {
+        return other.job == page.job && other.attempt == page.attempt && other.rank == page.rank;
+      });
+      if (known != pages_.end()) {
+        *known = page;
+      } else if (pages_.size() < kPagesMax) {
+        pages_.push_back(page);
+      }
+    }
   }
 
   // Drops an invalid tree: the dump ends by its deadline, and the stream stays open.
@@ -187,7 +236,8 @@ class WorkerStream final
 
   void expire(Duration budget) {
     const std::lock_guard lock(mutex_);
-    if (admitted_) return;
+    // A registration that waits for the loop is not the worker's delay.
+    if (admitted_ || has_introduced_itself_) return;
     close_locked(absl::DeadlineExceededError(
         absl::StrCat("the worker did not register within ", to_seconds(budget), " s")));
   }
@@ -247,7 +297,10 @@ class WorkerStream final
   grpc::Alarm alarm_;  // set before the first callback, never again
 
   std::mutex mutex_;
-  bool admitted_ = false;  // the core has admitted this worker
+  bool admitted_ = false;               // the core has admitted this worker
+  bool has_introduced_itself_ = false;  // the registration has been posted
+  bool heartbeat_posted_ = false;       // the loop has not taken the posted heartbeat yet
+  std::vector<RankProgress> pages_;     // of that heartbeat
   // gRPC writes the first message while writing_ is true
   std::deque<v1::CoordinatorMessage> outbox_;
   bool writing_ = false;

@@ -22,9 +22,9 @@ using boost::asio::ip::tcp;
 // The descriptors reserved for connections to the HTTP pages, the state, and the files of ranks'
 // logs.
 constexpr rlim_t kDescriptorsKept = 128;
-// The maximum number of descriptors in use: enough for ten thousand workers and several watchers of
-// each. A connection occupies tens of kilobytes.
-constexpr rlim_t kDescriptorsMax = 65'536;
+// The maximum number of descriptors in use: enough for a hundred thousand workers and
+// their watchers. A connection occupies tens of kilobytes.
+constexpr rlim_t kDescriptorsMax = 262'144;
 constexpr Duration kLogInterval = std::chrono::seconds(10);
 
 // Returns the first descriptor number that gRPC's connections may not use; the kernel assigns the

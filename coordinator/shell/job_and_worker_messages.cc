@@ -87,7 +87,10 @@ void fault_to_proto(const Fault& fault, v1::Fault& proto) {
   proto.set_kind(std::string(kIncidentKindNames[static_cast<size_t>(fault.kind)]));
 }
 
-v1::Job convert_job(const Core& core, const Job& job, Instant now, size_t ranks_max) {
+// Converts the job with the placement of the ranks of one page, and the figures of at most
+// `figures_max` of them.
+v1::Job convert_job(const Core& core, const Job& job, Instant now, size_t first_rank,
+                    size_t figures_max) {
   v1::Job proto;
   proto.set_id(job.id.value());
   daemon::job_spec_to_proto(job.spec, *proto.mutable_spec());
@@ -97,10 +100,13 @@ v1::Job convert_job(const Core& core, const Job& job, Instant now, size_t ranks_
   proto.set_state(state_to_proto(job.state));
   proto.set_reason(job.reason);
   proto.set_attempt(job.attempt.value());
-  for (const RankPlacement& rank : job.placement) placement_to_proto(rank, *proto.add_placement());
-  for (size_t i = 0; i < std::min({job.ranks.size(), job.placement.size(), ranks_max}); ++i) {
-    rank_to_proto(job.placement[i], job.ranks[i], now, *proto.add_ranks());
+  const size_t end = std::min(job.placement.size(), first_rank + kRanksPageMax);
+  for (size_t i = first_rank; i < end; ++i) {
+    placement_to_proto(job.placement[i], *proto.add_placement());
+    if (i < job.ranks.size() && i - first_rank < figures_max)
+      rank_to_proto(job.placement[i], job.ranks[i], now, *proto.add_ranks());
   }
+  proto.set_rank_count(static_cast<int32_t>(std::ssize(job.placement)));
   for (const Fault& fault : job.faults) fault_to_proto(fault, *proto.add_faults());
   proto.set_submitted_unix_ns(job.submitted_unix_ns);
   proto.set_started_unix_ns(job.started_unix_ns);
@@ -113,7 +119,8 @@ v1::Job convert_job(const Core& core, const Job& job, Instant now, size_t ranks_
   }
   goodput_to_proto(core.account_of(job, now), *proto.mutable_goodput());
   proto.set_nodes(nodes_now(job));
-  for (const WorkerName& name : job.held) proto.add_held(name.value());
+  for (size_t i = 0; i < std::min(job.held.size(), kRanksPageMax); ++i)
+    proto.add_held(job.held[i].value());
   return proto;
 }
 
@@ -225,12 +232,12 @@ RankExited exit_from_proto(const v1::RankExited& proto) {
   return event;
 }
 
-v1::Job job_to_proto(const Core& core, const Job& job, Instant now) {
-  return convert_job(core, job, now, SIZE_MAX);
+v1::Job job_to_proto(const Core& core, const Job& job, Instant now, size_t first_rank) {
+  return convert_job(core, job, now, std::min(first_rank, job.placement.size()), kRanksPageMax);
 }
 
 v1::Job job_summary_to_proto(const Core& core, const Job& job, Instant now) {
-  v1::Job proto = convert_job(core, job, now, 1);
+  v1::Job proto = convert_job(core, job, now, 0, 1);
   proto.mutable_spec()->clear_train_config_json();
   proto.mutable_spec()->clear_environment();
   proto.mutable_spec()->clear_command();
@@ -274,7 +281,7 @@ v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoc
       v1::StartRanks& start = *message.mutable_start_ranks();
       start.set_job_id(p.job.value());
       start.set_attempt(p.attempt.value());
-      daemon::job_spec_to_proto(p.spec, *start.mutable_spec());
+      daemon::job_spec_to_proto(*p.spec, *start.mutable_spec());
       for (const RankPlacement& rank : p.ranks) placement_to_proto(rank, *start.add_ranks());
       start.set_rendezvous_address(p.rendezvous_address);
       start.set_program_port(p.program_port);

@@ -3,6 +3,8 @@
 // clock, a non-finite rate).
 #pragma once
 
+#include <cstddef>
+
 #include "common/time.h"
 #include "coordinator/core/core.h"
 #include "muster/v1/muster.pb.h"
@@ -14,9 +16,14 @@ WorkerLeaving leaving_from_proto(const v1::Leaving& proto);
 HeartbeatReceived heartbeat_from_proto(const v1::Heartbeat& proto);
 RankExited exit_from_proto(const v1::RankExited& proto);
 
-// Converts a job for clients. Replaces environment values by "***". `now`: the present time, from
-// which ages and the current goodput are computed.
-v1::Job job_to_proto(const Core& core, const Job& job, Instant now);
+// The maximum number of ranks in one message: about 1 MiB with the longest names of workers, well
+// below the limit of clients (4 MiB).
+constexpr size_t kRanksPageMax = 4'096;
+
+// Converts a job for clients, with at most kRanksPageMax ranks, from `first_rank` on. Replaces
+// environment values by "***". `now`: the present time, from which ages and the current goodput are
+// computed.
+v1::Job job_to_proto(const Core& core, const Job& job, Instant now, size_t first_rank = 0);
 // Converts a job for a list: without the config and the environment, and with the figures of rank 0
 // only.
 v1::Job job_summary_to_proto(const Core& core, const Job& job, Instant now);

@@ -1,6 +1,7 @@
 #include "coordinator/shell/job_record.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
@@ -34,6 +35,33 @@ json to_json(const RankPlacement& rank) {
 RankPlacement placement_from(const json& j) {
   return {Rank(j.value("rank", 0)), WorkerName(j.value("worker", std::string())),
           j.value("local_rank", 0), Incarnation(j.value("incarnation", uint64_t{0}))};
+}
+
+// Returns the placement of each node's first rank if these determine the placement of all ranks, as
+// after every start. The record is then smaller by the ranks per node.
+std::optional<std::vector<RankPlacement>> whole_nodes_of(const Job& job) {
+  const auto per_node = static_cast<size_t>(job.spec.ranks_per_node);
+  if (job.spec.ranks_per_node < 1 || job.placement.size() % per_node != 0) return std::nullopt;
+  std::vector<RankPlacement> nodes;
+  for (size_t i = 0; i < job.placement.size(); ++i) {
+    const auto local = static_cast<int32_t>(i % per_node);
+    if (local == 0) nodes.push_back(job.placement[i]);
+    const RankPlacement& first = nodes.back();
+    const RankPlacement expected{Rank(static_cast<int32_t>(i)), first.worker, local,
+                                 first.incarnation};
+    if (job.placement[i] != expected) return std::nullopt;
+  }
+  return nodes;
+}
+
+// Undoes whole_nodes_of().
+void fill_nodes(const std::vector<RankPlacement>& nodes, Job& job) {
+  for (const RankPlacement& first : nodes) {
+    for (int32_t local = 0; local < job.spec.ranks_per_node; ++local) {
+      const Rank rank(static_cast<int32_t>(job.placement.size()));
+      job.placement.push_back({rank, first.worker, local, first.incarnation});
+    }
+  }
 }
 
 json to_json(const Fault& fault) {
@@ -188,7 +216,89 @@ absl::StatusOr<JobState> state_from(const std::string& name) {
       absl::StrCat("state is \"", name, "\", which this version does not support"));
 }
 
-// Checks that the values of a record agree, because ranks are used as indices of arrays.
+}  // namespace
+
+std::string job_to_record(const Job& job) {
+  json record = {{"id", job.id.value()},
+                 {"spec", to_json(job.spec)},
+                 {"state", std::string(job_state_name(job.state))},
+                 {"reason", job.reason},
+                 {"attempt", job.attempt.value()},
+                 {"cancel_requested", job.cancel_requested},
+                 {"faults", list_to_json(job.faults)},
+                 {"submitted_unix_ns", job.submitted_unix_ns},
+                 {"started_unix_ns", job.started_unix_ns},
+                 {"finished_unix_ns", job.finished_unix_ns},
+                 {"exit_code", job.exit_code},
+                 {"rendezvous_address", job.rendezvous_address},
+                 {"program_port", job.program_port},
+                 {"restarts", job.restarts},
+                 {"restarts_used", to_json(job.restarts_used)},
+                 {"incident", to_json(job.incident)},
+                 {"recovering", job.recovering.value()},
+                 {"account", account_to_json(job.account)},
+                 {"stop_grace_ns", job.stop_grace.count()},
+                 {"previous_nodes", list_to_json(job.previous_nodes)},
+                 {"trained_on", list_to_json(job.trained_on)},
+                 {"not_before_unix_ns", job.not_before_unix_ns},
+                 {"resizes", job.resizes}};
+  if (auto nodes = whole_nodes_of(job))
+    record["nodes"] = list_to_json(*nodes);
+  else
+    record["placement"] = list_to_json(job.placement);
+  // A worker's text may contain any bytes; invalid UTF-8 is replaced and not refused.
+  return record.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+absl::StatusOr<Job> job_from_record(std::string_view record) try {
+  const json j = json::parse(record);
+  Job job;
+  job.id = JobId(j.value("id", uint64_t{0}));
+  job.spec = spec_from(j.value("spec", json::object()));
+  auto state = state_from(j.value("state", std::string()));
+  if (!state.ok()) return state.status();
+  job.state = *state;
+  job.reason = j.value("reason", std::string());
+  job.attempt = Attempt(j.value("attempt", uint32_t{0}));
+  job.cancel_requested = j.value("cancel_requested", false);
+  job.placement = list_from<RankPlacement>(j, "placement", placement_from);
+  if (job.placement.empty() && job.spec.ranks_per_node > 0)
+    fill_nodes(list_from<RankPlacement>(j, "nodes", placement_from), job);
+  job.faults = list_from<Fault>(j, "faults", fault_from);
+  job.submitted_unix_ns = j.value("submitted_unix_ns", int64_t{0});
+  job.started_unix_ns = j.value("started_unix_ns", int64_t{0});
+  job.finished_unix_ns = j.value("finished_unix_ns", int64_t{0});
+  job.exit_code = j.value("exit_code", 0);
+  job.rendezvous_address = j.value("rendezvous_address", std::string());
+  job.program_port = j.value("program_port", 0);
+  job.exits = list_from<RankExit>(j, "exits", exit_from);
+  job.restarts = j.value("restarts", 0);
+  job.restarts_used = restarts_used_from(j.value("restarts_used", json::object()));
+  job.incident = incident_from(j.value("incident", json::object()));
+  job.recovering = IncidentId(j.value("recovering", uint64_t{0}));
+  job.account = account_from_json(j.value("account", json::object()));
+  job.stop_grace = Duration(j.value("stop_grace_ns", int64_t{0}));
+  job.previous_nodes = list_from<WorkerName>(j, "previous_nodes", worker_from);
+  job.trained_on = list_from<WorkerName>(j, "trained_on", worker_from);
+  job.not_before_unix_ns = j.value("not_before_unix_ns", int64_t{0});
+  job.resizes = j.value("resizes", 0);
+  if (absl::Status status = check_consistency(job); !status.ok()) return status;
+  return job;
+} catch (const json::exception& e) {
+  return absl::InvalidArgumentError(e.what());
+}
+
+std::string exit_to_record(const RankExit& exit) {
+  return to_json(exit).dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+absl::StatusOr<RankExit> exit_from_record(std::string_view record) try {
+  return exit_from(json::parse(record));
+} catch (const json::exception& e) {
+  return absl::InvalidArgumentError(e.what());
+}
+
+// The values of a record must agree, because ranks are used as indices of arrays.
 absl::Status check_consistency(const Job& job) {
   const auto ranks = std::ssize(job.placement);
   if (job.id == JobId(0)) return absl::InvalidArgumentError("id is missing");
@@ -214,74 +324,6 @@ absl::Status check_consistency(const Job& job) {
     return absl::InvalidArgumentError("it is RESTARTING without a fault");
   }
   return absl::OkStatus();
-}
-
-}  // namespace
-
-std::string job_to_record(const Job& job) {
-  const json record = {{"id", job.id.value()},
-                       {"spec", to_json(job.spec)},
-                       {"state", std::string(job_state_name(job.state))},
-                       {"reason", job.reason},
-                       {"attempt", job.attempt.value()},
-                       {"cancel_requested", job.cancel_requested},
-                       {"placement", list_to_json(job.placement)},
-                       {"faults", list_to_json(job.faults)},
-                       {"submitted_unix_ns", job.submitted_unix_ns},
-                       {"started_unix_ns", job.started_unix_ns},
-                       {"finished_unix_ns", job.finished_unix_ns},
-                       {"exit_code", job.exit_code},
-                       {"rendezvous_address", job.rendezvous_address},
-                       {"program_port", job.program_port},
-                       {"exits", list_to_json(job.exits)},
-                       {"restarts", job.restarts},
-                       {"restarts_used", to_json(job.restarts_used)},
-                       {"incident", to_json(job.incident)},
-                       {"recovering", job.recovering.value()},
-                       {"account", account_to_json(job.account)},
-                       {"stop_grace_ns", job.stop_grace.count()},
-                       {"previous_nodes", list_to_json(job.previous_nodes)},
-                       {"trained_on", list_to_json(job.trained_on)},
-                       {"not_before_unix_ns", job.not_before_unix_ns},
-                       {"resizes", job.resizes}};
-  // A worker's text may contain any bytes; invalid UTF-8 is replaced and not refused.
-  return record.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-absl::StatusOr<Job> job_from_record(std::string_view record) try {
-  const json j = json::parse(record);
-  Job job;
-  job.id = JobId(j.value("id", uint64_t{0}));
-  job.spec = spec_from(j.value("spec", json::object()));
-  auto state = state_from(j.value("state", std::string()));
-  if (!state.ok()) return state.status();
-  job.state = *state;
-  job.reason = j.value("reason", std::string());
-  job.attempt = Attempt(j.value("attempt", uint32_t{0}));
-  job.cancel_requested = j.value("cancel_requested", false);
-  job.placement = list_from<RankPlacement>(j, "placement", placement_from);
-  job.faults = list_from<Fault>(j, "faults", fault_from);
-  job.submitted_unix_ns = j.value("submitted_unix_ns", int64_t{0});
-  job.started_unix_ns = j.value("started_unix_ns", int64_t{0});
-  job.finished_unix_ns = j.value("finished_unix_ns", int64_t{0});
-  job.exit_code = j.value("exit_code", 0);
-  job.rendezvous_address = j.value("rendezvous_address", std::string());
-  job.program_port = j.value("program_port", 0);
-  job.exits = list_from<RankExit>(j, "exits", exit_from);
-  job.restarts = j.value("restarts", 0);
-  job.restarts_used = restarts_used_from(j.value("restarts_used", json::object()));
-  job.incident = incident_from(j.value("incident", json::object()));
-  job.recovering = IncidentId(j.value("recovering", uint64_t{0}));
-  job.account = account_from_json(j.value("account", json::object()));
-  job.stop_grace = Duration(j.value("stop_grace_ns", int64_t{0}));
-  job.previous_nodes = list_from<WorkerName>(j, "previous_nodes", worker_from);
-  job.trained_on = list_from<WorkerName>(j, "trained_on", worker_from);
-  job.not_before_unix_ns = j.value("not_before_unix_ns", int64_t{0});
-  job.resizes = j.value("resizes", 0);
-  if (absl::Status status = check_consistency(job); !status.ok()) return status;
-  return job;
-} catch (const json::exception& e) {
-  return absl::InvalidArgumentError(e.what());
 }
 
 }  // namespace muster::coordinator

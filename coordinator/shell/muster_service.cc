@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
@@ -113,6 +114,7 @@ grpc::ServerUnaryReactor* MusterService::GetJob(grpc::CallbackServerContext* con
                                                 v1::Job* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const JobId id(request->job_id());
+  const auto first_rank = static_cast<size_t>(std::max(request->first_rank(), 0));
   refuse_unless_ok(reactor, loop_.query([=](const Core* core, Instant now) {
     if (core == nullptr) return reactor->Finish(to_grpc(stopped()));
     const auto job = core->jobs().find(id);
@@ -120,7 +122,7 @@ grpc::ServerUnaryReactor* MusterService::GetJob(grpc::CallbackServerContext* con
       return reactor->Finish(
           to_grpc(absl::NotFoundError(absl::StrCat("there is no job ", id.value()))));
     }
-    *response = job_to_proto(*core, job->second, now);
+    *response = job_to_proto(*core, job->second, now, first_rank);
     reactor->Finish(grpc::Status::OK);
   }));
   return reactor;
@@ -140,7 +142,8 @@ grpc::ServerUnaryReactor* MusterService::ListJobs(grpc::CallbackServerContext* c
       if (active_only && is_terminal(it->second.state)) continue;
       v1::Job job = job_summary_to_proto(*core, it->second, now);
       bytes += job.ByteSizeLong();
-      if (response->jobs_size() >= kJobsListedMax || bytes > kListBytesMax) {
+      const bool is_full = response->jobs_size() >= kJobsListedMax || bytes > kListBytesMax;
+      if (is_full && response->jobs_size() > 0) {
         response->set_more(true);
         break;
       }
@@ -152,17 +155,27 @@ grpc::ServerUnaryReactor* MusterService::ListJobs(grpc::CallbackServerContext* c
 }
 
 grpc::ServerUnaryReactor* MusterService::ListWorkers(grpc::CallbackServerContext* context,
-                                                     const v1::ListWorkersRequest*,
+                                                     const v1::ListWorkersRequest* request,
                                                      v1::ListWorkersResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const WorkerName after(request->after());
   refuse_unless_ok(reactor, loop_.query([=](const Core* core, Instant now) {
     if (core == nullptr) return reactor->Finish(to_grpc(stopped()));
     const Use use(*core);
-    for (const auto& [name, worker] : core->workers())
-      *response->add_workers() = info_of(*core, use, name, now);
-    for (const auto& [name, node] : core->nodes()) {
-      const bool is_told = core->workers().contains(name) || !(node.excluded || node.check_due);
-      if (!is_told) *response->add_workers() = info_of(*core, use, name, now);
+    std::set<WorkerName> names;
+    for (auto it = core->workers().upper_bound(after); it != core->workers().end(); ++it)
+      names.insert(names.end(), it->first);
+    for (auto it = core->nodes().upper_bound(after); it != core->nodes().end(); ++it)
+      if (it->second.excluded || it->second.check_due) names.insert(it->first);
+    size_t bytes = 0;
+    for (const WorkerName& name : names) {
+      v1::WorkerInfo info = info_of(*core, use, name, now);
+      bytes += info.ByteSizeLong();
+      if (bytes > kListBytesMax && response->workers_size() > 0) {
+        response->set_more(true);
+        break;
+      }
+      *response->add_workers() = std::move(info);
     }
     reactor->Finish(grpc::Status::OK);
   }));

@@ -7,6 +7,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/absl_view.h"
+#include "coordinator/shell/exit_table.h"
 #include "coordinator/shell/incident_messages.h"
 #include "coordinator/shell/job_record.h"
 #include "coordinator/shell/node_record.h"
@@ -128,6 +129,7 @@ absl::Status SqliteStorage::raise_schema(int64_t version) {
         "COMMIT;");
   }
   if (status.ok() && version < 3) status = create_nodes_table(db_);
+  if (status.ok() && version < 4) status = create_exits_table(db_);
   return status;
 }
 
@@ -154,7 +156,10 @@ absl::Status SqliteStorage::load_jobs(DurableState& state) {
   absl::StatusOr<bool> row;
   while ((row = jobs->next_row()).ok() && *row) {
     auto job = job_from_record(jobs->text(1));
-    if (!job.ok()) return unreadable("job", jobs->number(0), sv(job.status().message()));
+    absl::Status status = job.status();
+    if (status.ok()) status = load_exits(db_, *job);
+    if (status.ok()) status = check_consistency(*job);
+    if (!status.ok()) return unreadable("job", jobs->number(0), sv(status.message()));
     state.jobs.push_back(*std::move(job));
   }
   if (!row.ok()) return row.status();
@@ -260,8 +265,10 @@ absl::Status SqliteStorage::write_jobs(const StorageBatch& batch) {
     absl::Status status = put_job->bind(1, id.value());
     if (status.ok()) status = put_job->bind(2, record);
     if (status.ok()) status = put_job->run("storing a job");
+    if (status.ok()) status = write_exits_of(db_, job);
     if (!status.ok()) return status;
   }
+  if (absl::Status status = write_exits(db_, batch.exits); !status.ok()) return status;
   for (const auto& [request_id, job] : batch.request_ids) {
     absl::Status status = put_request->bind(1, request_id);
     if (status.ok()) status = put_request->bind(2, job.value());
@@ -308,6 +315,8 @@ absl::Status SqliteStorage::write(const StorageBatch& batch) {
   for (const JobId id : batch.forgotten) {
     if (status.ok())
       status = forget("DELETE FROM jobs WHERE id=?1", id.value(), "forgetting a job");
+    if (status.ok())
+      status = forget("DELETE FROM exits WHERE job=?1", id.value(), "forgetting a job");
     if (status.ok())
       status = forget("DELETE FROM request_ids WHERE job=?1", id.value(), "forgetting a job");
   }

@@ -1,6 +1,8 @@
 // The embedded storage: one SQLite file, write-ahead log, synced at each commit.
 //
 //   jobs(id INTEGER PRIMARY KEY, record TEXT)      record: see job_record.h
+//   exits(job INTEGER, attempt INTEGER, position INTEGER, record TEXT)
+//                                                  record: see job_record.h
 //   request_ids(request_id TEXT PRIMARY KEY, job INTEGER)
 //   meta(key TEXT PRIMARY KEY, value INTEGER)      epoch, store_id, last_job_id
 //   incidents(id INTEGER PRIMARY KEY, job INTEGER, summary BLOB, record BLOB)
@@ -18,7 +20,7 @@
 
 namespace muster::coordinator {
 
-constexpr int kSchemaVersion = 3;
+constexpr int kSchemaVersion = 4;
 
 // Opens or creates `path`. Errors name the file: DataLoss if it is corrupt or not a database,
 // FailedPrecondition if a newer version wrote it, Unavailable if it is busy, ResourceExhausted if

@@ -2,6 +2,7 @@
 // thread, and then by the core loop's thread.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <string>
 #include <vector>
@@ -15,6 +16,14 @@
 
 namespace muster::coordinator {
 
+// One exit of a job's attempt, at its index in Job::exits.
+struct StoredExit {
+  JobId job;
+  Attempt attempt;
+  size_t position = 0;
+  RankExit exit;
+};
+
 // The changes of one iteration of the core loop, which are stored completely or not at all.
 struct StorageBatch {
   std::map<JobId, Job> jobs;  // the newest record of each
@@ -25,11 +34,12 @@ struct StorageBatch {
   std::vector<IncidentId> forgotten_incidents{};
   std::map<WorkerName, NodeRecord> nodes{};  // the newest record of each
   std::vector<WorkerName> forgotten_nodes{};
+  std::vector<StoredExit> exits{};  // of jobs that are not in `jobs`
 
   bool empty() const {
     return jobs.empty() && request_ids.empty() && forgotten.empty() && last_job_id == JobId(0) &&
            incidents.empty() && forgotten_incidents.empty() && nodes.empty() &&
-           forgotten_nodes.empty();
+           forgotten_nodes.empty() && exits.empty();
   }
 };
 

@@ -279,6 +279,9 @@ void Scenario::step(const Event& event) {
   for (const Action& action : actions) {
     if (const auto* persist = std::get_if<PersistJob>(&action)) {
       stored_jobs_[persist->job] = durable(core_->jobs().at(persist->job));
+    } else if (const auto* exit = std::get_if<PersistExit>(&action)) {
+      std::vector<RankExit>& exits = stored_jobs_.at(exit->job).exits;
+      if (exit->position == exits.size()) exits.push_back(exit->exit);
     } else if (const auto* request = std::get_if<PersistRequestId>(&action)) {
       stored_requests_[request->request_id] = request->job;
     } else if (const auto* last = std::get_if<PersistLastJobId>(&action)) {
@@ -310,7 +313,7 @@ void Scenario::step(const Event& event) {
             "start ", send->worker.value(), " ", start->job.value(), "/", start->attempt.value(),
             " ", range_text(start->ranks),
             start->program_port == 0 ? "" : absl::StrCat(" port ", start->program_port),
-            size_text(start->spec), " saved ",
+            size_text(*start->spec), " saved ",
             start->checkpoint_step < 1 ? "none" : absl::StrCat(start->checkpoint_step)));
       } else if (const auto* stop = std::get_if<SendStopRanks>(&send->payload)) {
         decisions_.push_back(absl::StrCat("stop ", send->worker.value(), " ", stop->job.value(),

@@ -114,6 +114,10 @@ struct ActionText {
     return absl::StrCat("persist ", a.job.value(), " ", av(job_state_name(a.state)), ": ",
                         a.reason);
   }
+  std::string operator()(const PersistExit& a) const {
+    return absl::StrCat("persist exit ", a.position, " of ", a.job.value(), "/", a.attempt.value(),
+                        ": rank ", a.exit.rank.value());
+  }
   std::string operator()(const PersistRequestId& a) const {
     return absl::StrCat("persist request ", a.request_id, " = ", a.job.value());
   }

@@ -312,6 +312,11 @@ bool FakeCoordinator::commit(const ActionList& actions) {
   for (const Action& action : actions) {
     if (const auto* persist = std::get_if<PersistJob>(&action)) {
       disk_jobs_.insert_or_assign(persist->job, durable(core_->jobs().at(persist->job)));
+    } else if (const auto* exit = std::get_if<PersistExit>(&action)) {
+      Job& job = disk_jobs_.at(exit->job);
+      if (exit->attempt != job.attempt || exit->position > job.exits.size())
+        world_.fail(absl::StrCat("an exit does not continue the stored ones: ", describe(action)));
+      if (exit->position == job.exits.size()) job.exits.push_back(exit->exit);
     } else if (const auto* request = std::get_if<PersistRequestId>(&action)) {
       disk_requests_.insert_or_assign(request->request_id, request->job);
     } else if (const auto* last = std::get_if<PersistLastJobId>(&action)) {

@@ -129,7 +129,7 @@ void FakeWorker::deliver(StreamId stream, const coordinator::WorkerPayload& payl
     worker::StartRanks event{epoch, {}};
     event.launch.job = start->job;
     event.launch.attempt = start->attempt;
-    event.launch.spec = start->spec;
+    event.launch.spec = *start->spec;
     event.launch.rendezvous_address = start->rendezvous_address;
     for (const auto& rank : start->ranks)
       event.launch.ranks.push_back({rank.rank, rank.local_rank});

@@ -68,8 +68,8 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
   EXPECT_GT(sum.exclusions, sum.jobs / 10);
   EXPECT_GT(sum.last_resorts, 0);
   EXPECT_GT(sum.smaller, sum.jobs / 20);
-  // A lost node is excluded for long, so few jobs grow.
-  if (sum.smaller > 90) {
+  // A lost node is excluded for long, so one in 25 of these attempts grows.
+  if (sum.smaller > 120) {
     EXPECT_GT(sum.grown, 0);
   }
   EXPECT_GT(sum.with_spares, 0);

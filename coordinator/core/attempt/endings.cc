@@ -39,11 +39,6 @@ bool is_undecided(const Job& job) {
   return (job.state == JobState::kStarting || is_running(job.state)) && !job.cancel_requested;
 }
 
-bool all_ranks_ended(const Job& job) {
-  return std::ranges::all_of(
-      job.ranks, [](const RankState& rank) { return rank.life == RankState::Life::kExited; });
-}
-
 Ending ending_of_exits(const Job& job, const CoreOptions& options, int64_t unix_ns) {
   auto culprit = std::ranges::find_if(job.exits, [](const RankExit& exit) {
     return !is_success(exit) && !is_victim(exit) && !may_be_victim(exit);
@@ -63,7 +58,7 @@ std::optional<Ending> ending_of_deadlines(const Job& job, const LiveAttempt& att
                                           const Fleet& fleet, const CoreOptions& options,
                                           const StepTime& time) {
   if (attempt.victim_deadline && *attempt.victim_deadline <= time.now &&
-      !awaits_a_worker(job, fleet))
+      !awaits_a_worker(job, attempt.ranks, fleet))
     return ending_of_exits(job, options, time.unix_ns);
   if (attempt.start_deadline && *attempt.start_deadline <= time.now)
     return Ending{fault_of_slow_start(job, options.start_budget, time.unix_ns)};
@@ -139,7 +134,6 @@ void add_progress(const Job& job, int64_t resumed_from, Fault& fault) {
 }
 
 Outcome outcome_of(const Job& job, int64_t stuck) {
-  if (!all_ranks_ended(job)) return {};
   if (job.cancel_requested) {
     return {Outcome::Kind::kFinished, JobState::kCancelled, to_int(ExitCode::kInterrupted),
             absl::StrCat("cancelled; ", all_ranks_text(job), job.ranks.size() == 1 ? " is" : " are",

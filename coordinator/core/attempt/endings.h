@@ -25,7 +25,6 @@ struct Ending {
 
 // Returns whether the job has an attempt that nothing has ended yet.
 bool is_undecided(const Job& job);
-bool all_ranks_ended(const Job& job);
 
 // Returns the ending that follows from the ranks' exits. The culprit is the first reported exit
 // that explains the other exits; there may be none. Requires an attempt in which a rank has failed.
@@ -67,18 +66,17 @@ void add_progress(const Job& job, int64_t resumed_from, Fault& fault);
 // The outcome of an attempt, from the exits of its ranks.
 struct Outcome {
   enum class Kind {
-    kPending,   // some ranks have not ended
     kFinished,  // the job ends with `state`, `exit_code` and `reason`
     kEnded,     // the job's newest fault has ended the attempt
     kFault,     // the exits are a fault: see ending_of_exits()
   };
-  Kind kind = Kind::kPending;
+  Kind kind{};
   JobState state{};
   int32_t exit_code = 0;
   std::string reason;
 };
-// Returns the outcome of the current attempt. `stuck`: the number of its ranks that cannot be
-// killed.
+// Returns the outcome of the current attempt. Requires that every rank has ended. `stuck`: the
+// number of its ranks that cannot be killed.
 Outcome outcome_of(const Job& job, int64_t stuck);
 
 }  // namespace muster::coordinator

@@ -28,14 +28,19 @@ LiveAttempt::LiveAttempt(const CoreOptions& options, const Job& job, Instant now
   reach.next_check = now;
   for (const RankPlacement& rank : job.placement) {
     ranks[rank.worker].push_back(rank.rank);
-    if (job.ranks[static_cast<size_t>(rank.rank.value())].life == RankState::Life::kExited)
-      progress.forget(rank.rank);
+    const RankState& state = job.ranks[static_cast<size_t>(rank.rank.value())];
+    assigned_ += state.life == RankState::Life::kAssigned ? 1 : 0;
+    left_ += state.life == RankState::Life::kExited ? 0 : 1;
+    if (state.life == RankState::Life::kExited) progress.forget(rank.rank);
   }
 }
 
 void LiveAttempt::observe(Job& job, const RankProgress& page, IncidentBook& incidents,
                           const StepTime& time) {
-  copy_figures(page, time.now, job.ranks[static_cast<size_t>(page.rank.value())]);
+  RankState& state = job.ranks[static_cast<size_t>(page.rank.value())];
+  saves_.remove(state.checkpoints);
+  copy_figures(page, time.now, state);
+  saves_.add(state.checkpoints);
   if (page.rank == Rank(0) && checkpoint_after && page.checkpoint_step > *checkpoint_after)
     checkpoint_after.reset();
   progress.observe(page, time.now);
@@ -43,17 +48,32 @@ void LiveAttempt::observe(Job& job, const RankProgress& page, IncidentBook& inci
 }
 
 void LiveAttempt::follow_saves(const Job& job, const CoreOptions& options, Instant now) {
-  SaveProgress saves;
-  for (const RankState& rank : job.ranks) saves.add(rank.checkpoints);
-  kill.wait_for_saves(saves, job.stop_grace, options, now);
+  kill.wait_for_saves(saves_, job.stop_grace, options, now);
+}
+
+void LiveAttempt::bring_up(Job& job, Rank rank) {
+  RankState& state = job.ranks[static_cast<size_t>(rank.value())];
+  if (state.life != RankState::Life::kAssigned) return;
+  state.life = RankState::Life::kUp;
+  --assigned_;
 }
 
 void LiveAttempt::end_rank(Job& job, Rank rank) {
   RankState& state = job.ranks[static_cast<size_t>(rank.value())];
+  assigned_ -= state.life == RankState::Life::kAssigned ? 1 : 0;
+  left_ -= state.life == RankState::Life::kExited ? 0 : 1;
   state.life = RankState::Life::kExited;
   // The rank's last page may show a save that will not be completed.
+  saves_.remove(state.checkpoints);
   state.checkpoints.saving_mib = state.checkpoints.written_mib = 0;
   progress.forget(rank);
+}
+
+void LiveAttempt::revive_rank(Job& job, Rank rank) {
+  RankState& state = job.ranks[static_cast<size_t>(rank.value())];
+  if (state.life != RankState::Life::kExited) return;
+  state.life = RankState::Life::kUp;
+  ++left_;
 }
 
 std::string LiveAttempt::mark_unreachable(const Worker& worker, IncidentBook& incidents,
@@ -99,7 +119,7 @@ std::optional<Instant> LiveAttempt::next_deadline(const Job& job, const Fleet& f
     if (t && (!next || *t < *next)) next = t;
   };
   consider(start_deadline);
-  if (victim_deadline && !awaits_a_worker(job, fleet)) consider(victim_deadline);
+  if (victim_deadline && !awaits_a_worker(job, ranks, fleet)) consider(victim_deadline);
   const bool climbs = is_running(job.state) && !job.cancel_requested;
   if (climbs || job.state == JobState::kRestarting) consider(reach.next_check);
   if (climbs && job.state != JobState::kDumping && !victim_deadline) {

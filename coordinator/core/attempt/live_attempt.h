@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "common/ids.h"
+#include "common/save_progress.h"
 #include "common/time.h"
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/event.h"
@@ -31,11 +32,17 @@ struct LiveAttempt {
   // closes incidents of slow ranks.
   void observe(Job& job, const RankProgress& progress, IncidentBook& incidents,
                const StepTime& time);
-  // Extends the deadline of ranks that were ordered to stop, if their save makes progress. Takes
-  // time proportional to the job's ranks, so it is called once per heartbeat.
+  // Extends the deadline of ranks that were ordered to stop, if their save makes progress.
   void follow_saves(const Job& job, const CoreOptions& options, Instant now);
+  // Records that the rank was started. Has an effect only on a rank that was not up before.
+  void bring_up(Job& job, Rank rank);
   // Records that the rank has ended or is lost.
   void end_rank(Job& job, Rank rank);
+  // Records that a rank that was declared lost is running.
+  void revive_rank(Job& job, Rank rank);
+  // Return whether every rank was up once, or has ended. Take constant time.
+  bool all_were_up() const { return assigned_ == 0; }
+  bool all_ended() const { return left_ == 0; }
   // Records that the worker became unreachable. Returns the text for the job's reason.
   std::string mark_unreachable(const Worker& worker, IncidentBook& incidents, const StepTime& time);
   // Records that the worker is reachable again. `how`: a clause with the evidence. Returns the step
@@ -77,6 +84,12 @@ struct LiveAttempt {
   // The incident that records the current suspicion of a hang, or its verdict.
   std::optional<IncidentId> incident;
   CrashEvidence crash;
+
+ private:
+  // Job::ranks changes only through this object, so that these equal the counts and the sum of it.
+  int64_t assigned_ = 0;  // ranks that were not up yet
+  int64_t left_ = 0;      // ranks that have not ended
+  SaveProgress saves_;
 };
 
 }  // namespace muster::coordinator

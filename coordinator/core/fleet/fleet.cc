@@ -1,6 +1,7 @@
 #include "coordinator/core/fleet/fleet.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include <absl/strings/str_cat.h>
 
@@ -63,6 +64,7 @@ Worker& Fleet::add(const WorkerRegistered& event, Instant now) {
   worker.given_up = false;
   worker.last_message = now;
   worker.heartbeats = 0;
+  visit_by(now + std::min(options_.worker_lease, options_.torn_down_within));
   return worker;
 }
 
@@ -73,6 +75,7 @@ void Fleet::await_workers_of(const Job& job, Instant now) {
     worker.incarnation = rank.incarnation;
     worker.last_message = now;
   }
+  visit_by(now + std::min(options_.worker_lease, options_.torn_down_within));
 }
 
 // The longest pause decays slowly: a worker that was late with ranks may be as late again.
@@ -142,21 +145,33 @@ bool Fleet::is_responsive(const Worker& worker, Instant now) const {
   return worker.last_message + kHeartbeatsMissed * options_.heartbeat_interval > now;
 }
 
-std::vector<WorkerName> Fleet::expired(Instant now) const {
+bool Fleet::is_expired(const WorkerName& name, Instant now) const {
+  const Worker* worker = find(name);
+  return worker != nullptr && worker->last_message + options_.worker_lease <= now;
+}
+
+std::vector<WorkerName> Fleet::take_expired(Instant now) {
   std::vector<WorkerName> names;
-  for (const auto& [name, worker] : workers_)
-    if (worker.last_message + options_.worker_lease <= now) names.push_back(name);
+  if (!next_visit_ || *next_visit_ > now) return names;
+  next_visit_.reset();
+  for (const auto& [name, worker] : workers_) {
+    const Instant lease = worker.last_message + options_.worker_lease;
+    if (lease <= now) {
+      names.push_back(name);
+      continue;
+    }
+    visit_by(lease);
+    if (worker.orphans_since) visit_by(*worker.orphans_since + options_.torn_down_within);
+  }
+  // The caller handles overdue orphans in the same step. Orphans that appear later are overdue
+  // after torn_down_within.
+  if (next_visit_)
+    next_visit_ = std::clamp(*next_visit_, now + Duration(1), now + options_.torn_down_within);
   return names;
 }
 
-std::optional<Instant> Fleet::next_deadline() const {
-  std::optional<Instant> next;
-  const auto consider = [&next](Instant t) { next = next ? std::min(*next, t) : t; };
-  for (const auto& [name, worker] : workers_) {
-    consider(worker.last_message + options_.worker_lease);
-    if (worker.orphans_since) consider(*worker.orphans_since + options_.torn_down_within);
-  }
-  return next;
+void Fleet::visit_by(Instant time) {
+  next_visit_ = next_visit_ ? std::min(*next_visit_, time) : time;
 }
 
 SendToWorker message_to(const Worker& worker, WorkerPayload payload) {
@@ -180,14 +195,17 @@ bool waits_for_save(const Job& job, const CoreOptions& options) {
   return options.cancel_waits_for_save && job.cancel_requested && job.stop_grace > Duration::zero();
 }
 
-std::vector<SendToWorker> orders_to_stop(const Job& job, const Fleet& fleet,
-                                         const CoreOptions& options, std::string_view reason) {
+std::vector<SendToWorker> orders_to_stop(const Job& job, const RanksByWorker& ranks,
+                                         const Fleet& fleet, const CoreOptions& options,
+                                         std::string_view reason) {
   std::vector<SendToWorker> orders;
-  std::set<WorkerName> ordered;
+  const WorkerName* previous = nullptr;
   for (const RankPlacement& rank : job.placement) {
+    if (previous != nullptr && *previous == rank.worker) continue;
+    previous = &rank.worker;
     const Worker* worker = fleet.find(rank.worker);
-    if (worker == nullptr || !ordered.insert(rank.worker).second) continue;
-    std::vector<Rank> awaited = awaited_ranks(job, *worker);
+    if (worker == nullptr) continue;
+    std::vector<Rank> awaited = awaited_ranks(job, ranks, *worker);
     if (awaited.empty()) continue;
     orders.push_back(
         message_to(*worker, SendStopRanks{job.id, job.attempt, job.stop_grace, std::string(reason),
@@ -196,32 +214,34 @@ std::vector<SendToWorker> orders_to_stop(const Job& job, const Fleet& fleet,
   return orders;
 }
 
-std::vector<Rank> awaited_ranks(const Job& job, const Worker& worker) {
+std::vector<Rank> awaited_ranks(const Job& job, const RanksByWorker& ranks, const Worker& worker) {
   std::vector<Rank> awaited;
-  for (const RankPlacement& rank : job.placement) {
-    const RankState& state = job.ranks[static_cast<size_t>(rank.rank.value())];
-    const bool here = rank.worker == worker.name && rank.incarnation == worker.incarnation;
-    if (here && state.life != RankState::Life::kExited) awaited.push_back(rank.rank);
-  }
+  const auto here = ranks.find(worker.name);
+  if (here == ranks.end()) return awaited;
+  std::ranges::copy_if(here->second, std::back_inserter(awaited), [&](const Rank rank) {
+    const auto index = static_cast<size_t>(rank.value());
+    return job.placement[index].incarnation == worker.incarnation &&
+           job.ranks[index].life != RankState::Life::kExited;
+  });
   return awaited;
 }
 
 bool has_ranks(const Job& job, const RanksByWorker& ranks, const Worker& worker) {
   const auto here = ranks.find(worker.name);
-  return here != ranks.end() &&
-         std::any_of(here->second.begin(), here->second.end(), [&](const Rank rank) {
+  return here != ranks.end() && std::ranges::any_of(here->second, [&](const Rank rank) {
            const auto index = static_cast<size_t>(rank.value());
            return job.placement[index].incarnation == worker.incarnation &&
                   job.ranks[index].life != RankState::Life::kExited;
          });
 }
 
-bool awaits_a_worker(const Job& job, const Fleet& fleet) {
-  return std::any_of(job.placement.begin(), job.placement.end(), [&](const RankPlacement& rank) {
-    if (job.ranks[static_cast<size_t>(rank.rank.value())].life == RankState::Life::kExited)
-      return false;
-    const Worker* worker = fleet.find(rank.worker);
-    return worker != nullptr && (!worker->connected || !worker->missing.empty());
+bool awaits_a_worker(const Job& job, const RanksByWorker& ranks, const Fleet& fleet) {
+  return std::ranges::any_of(ranks, [&](const auto& entry) {
+    const Worker* worker = fleet.find(entry.first);
+    if (worker == nullptr || (worker->connected && worker->missing.empty())) return false;
+    return std::ranges::any_of(entry.second, [&](const Rank rank) {
+      return job.ranks[static_cast<size_t>(rank.value())].life != RankState::Life::kExited;
+    });
   });
 }
 

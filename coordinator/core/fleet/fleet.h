@@ -89,14 +89,22 @@ class Fleet {
   Instant reachable_until() const { return reachable_until_; }
   // Returns whether the worker's last message is recent enough to place ranks on it.
   bool is_responsive(const Worker& worker, Instant now) const;
-  // Returns the workers whose lease has expired.
-  std::vector<WorkerName> expired(Instant now) const;
-  // Returns the end of the next lease, or the next time at which orphans are overdue.
-  std::optional<Instant> next_deadline() const;
+  // Returns whether the worker is known and its lease has expired.
+  bool is_expired(const WorkerName& name, Instant now) const;
+  // Returns the workers whose lease has expired. Visits the workers only if next_deadline() has
+  // passed, and then moves it.
+  std::vector<WorkerName> take_expired(Instant now);
+  // Returns a time before which no lease ends and no orphan is overdue. Takes constant time,
+  // because the shell asks in each iteration; the deadlines themselves move with each message.
+  std::optional<Instant> next_deadline() const { return next_visit_; }
 
  private:
+  void visit_by(Instant time);
+
   CoreOptions options_;
   std::map<WorkerName, Worker> workers_;
+  // Set while there are workers. A deadline that begins after the last visit ends after this time.
+  std::optional<Instant> next_visit_;
   Instant reachable_until_{};
 };
 
@@ -110,18 +118,20 @@ std::vector<SendToWorker> orders_to_stop_orphans(const Worker& worker,
 // job, because no further attempt waits for the end of its ranks.
 bool waits_for_save(const Job& job, const CoreOptions& options);
 // Returns the orders to stop the job's ranks that have not ended: one order for each worker, with
-// the job's grace.
-std::vector<SendToWorker> orders_to_stop(const Job& job, const Fleet& fleet,
-                                         const CoreOptions& options, std::string_view reason);
+// the job's grace. `ranks`: the job's ranks.
+std::vector<SendToWorker> orders_to_stop(const Job& job, const RanksByWorker& ranks,
+                                         const Fleet& fleet, const CoreOptions& options,
+                                         std::string_view reason);
 
-// Returns the ranks of the job on this incarnation of `worker` that have not ended.
-std::vector<Rank> awaited_ranks(const Job& job, const Worker& worker);
-// Returns whether awaited_ranks() is not empty, in time proportional to the ranks of that worker.
+// Returns the ranks of the job on this incarnation of `worker` that have not ended. `ranks`: the
+// job's ranks. Takes time proportional to the ranks of that worker.
+std::vector<Rank> awaited_ranks(const Job& job, const RanksByWorker& ranks, const Worker& worker);
+// Returns whether awaited_ranks() is not empty.
 bool has_ranks(const Job& job, const RanksByWorker& ranks, const Worker& worker);
 
 // Returns whether a rank of the job is on a worker that is disconnected, or that has not reported
 // the rank since it registered.
-bool awaits_a_worker(const Job& job, const Fleet& fleet);
+bool awaits_a_worker(const Job& job, const RanksByWorker& ranks, const Fleet& fleet);
 
 // The heartbeats on a new connection after which an unreported rank is lost. A worker repeats
 // unacknowledged reports before its first heartbeat. The second heartbeat is required because the

@@ -61,7 +61,7 @@ std::vector<RankId> unkillable_ranks(const Job& job, const RanksByWorker& ranks,
                                      const CoreOptions& options) {
   std::vector<RankId> ids;
   if (!deadline.killed_at || !worker.connected || !has_ranks(job, ranks, worker)) return ids;
-  for (const Rank rank : awaited_ranks(job, worker)) {
+  for (const Rank rank : awaited_ranks(job, ranks, worker)) {
     const RankId id{job.id, job.attempt, rank};
     const bool runs = is_torn_down(job.ranks[static_cast<size_t>(rank.value())]);
     const Duration time = runs ? options.torn_down_within : options.reaped_within;

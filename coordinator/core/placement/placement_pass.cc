@@ -50,16 +50,21 @@ bool any_job_needs_workers(const JobQueue& queue, const JobTable& jobs,
          std::ranges::any_of(live, [&](const JobId id) { return may_hold_workers(jobs.at(id)); });
 }
 
-SendToWorker order_to_start(const Job& job, const Worker& worker) {
+std::shared_ptr<const JobSpec> spec_of_attempt(const Job& job) {
+  return std::make_shared<const JobSpec>(spec_of_size(job.spec, nodes_now(job)));
+}
+
+SendToWorker order_to_start(const Job& job, std::shared_ptr<const JobSpec> spec,
+                            const RanksByWorker& ranks, const Worker& worker) {
   SendStartRanks order{job.id,
                        job.attempt,
-                       spec_of_size(job.spec, nodes_now(job)),
+                       std::move(spec),
                        {},
                        job.rendezvous_address,
                        job.program_port,
                        job.faults.empty() ? -1 : job.faults.back().checkpoint_step};
-  for (const RankPlacement& rank : job.placement)
-    if (rank.worker == worker.name) order.ranks.push_back(rank);
+  for (const Rank rank : ranks.at(worker.name))
+    order.ranks.push_back(job.placement[static_cast<size_t>(rank.value())]);
   return message_to(worker, std::move(order));
 }
 
@@ -93,12 +98,25 @@ PlacementPass::Decision PlacementPass::place(const Job& job, const JobQueue::Ent
     decision.text = "waits for the jobs ahead of it in the queue";
     return decision;
   }
+  // A job with a history has former nodes, or nodes to avoid.
+  const bool is_new = job.attempt == Attempt(0) && job.held.empty() && job.previous_nodes.empty();
+  if (!is_new) return decide(job, entry);
+  const Shape shape{job.spec.ranks_per_node, job.spec.gpus_per_rank, job.spec.nodes};
+  if (const auto known = decisions_.find(shape); known != decisions_.end()) return known->second;
+  decision = decide(job, entry);
+  const bool waits = decision.ranks.empty() && decision.held.empty() && decision.checks.empty();
+  if (waits && !blocked_) decisions_.emplace(shape, decision);
+  return decision;
+}
+
+PlacementPass::Decision PlacementPass::decide(const Job& job, const JobQueue::Entry& entry) {
+  Decision decision;
   checks_.clear();
   const int32_t fewest = fewest_nodes(job);
   const bool soon = waits_for_all_nodes(job, entry);
   const bool whole = fewest == job.spec.nodes || soon;
   std::string remark;
-  Placement placement = find_place(job, whole, remark);
+  Placement placement = can_never_fit(job) ? Placement{} : find_place(job, whole, remark);
   decision.checks = checks_;
   if (placement.fit == Fit::kNow) {
     take(job.spec, placement.ranks);
@@ -110,17 +128,14 @@ PlacementPass::Decision PlacementPass::place(const Job& job, const JobQueue::Ent
   if (soon || !awaited.value().empty()) decision.held = hold_own_nodes(job);
   blocked_ = placement.fit == Fit::kLater;
   const PlacementRequest request = request_of(job, time_.unix_ns);
-  const bool gpus_missing = std::ranges::any_of(hosts_, [&](const Host& host) {
-    return host.slots_free >= job.spec.ranks_per_node && !request.has_room(host);
-  });
   decision.text =
-      absl::StrCat("waits for ", need_text(job.spec, fewest, gpus_missing),
+      absl::StrCat("waits for ", need_text(job.spec, fewest, room_of(job).gpus_missing),
                    blocked_           ? ": they are busy"
                    : leaving_.empty() ? ": fewer are connected"
                                       : ": fewer are connected and stay",
                    fitting_text(job.spec, request, hosts_), passed_over_text(leaving_, "leaving"),
                    passed_over_text(outdated_, "of another version and only ends what it runs"),
-                   remark, blocked_ ? "" : without_gpus_text(job.spec),
+                   remark, blocked_ || job.spec.gpus_per_rank <= 0 ? "" : without_gpus_text(),
                    held_text(decision.held.size(), awaited, options_.reservation_time));
   return decision;
 }
@@ -128,9 +143,8 @@ PlacementPass::Decision PlacementPass::place(const Job& job, const JobQueue::Ent
 // Returns the causes for which workers have no GPUs, as an addition to the job's reason. Does not
 // contain the number of workers, because the job's reason would then change whenever a worker
 // connects or leaves.
-std::string PlacementPass::without_gpus_text(const JobSpec& spec) const {
+std::string PlacementPass::without_gpus_text() const {
   constexpr size_t kReasonsMax = 2;  // a reason is one line
-  if (spec.gpus_per_rank <= 0) return "";
   std::map<std::string_view, std::vector<std::string_view>> workers_of;
   for (const Host& host : hosts_)
     if (const std::string& why = fleet_.at(host.name).no_gpus_because; !why.empty())
@@ -148,6 +162,26 @@ std::string PlacementPass::without_gpus_text(const JobSpec& spec) const {
                     " no GPUs: ", av(why));
   }
   return text;
+}
+
+const PlacementPass::Room& PlacementPass::room_of(const Job& job) {
+  const auto [entry, is_new] =
+      rooms_.try_emplace({job.spec.ranks_per_node, job.spec.gpus_per_rank, 0});
+  Room& room = entry->second;
+  if (!is_new) return room;
+  const PlacementRequest request{job.spec.ranks_per_node, {}, {}, {}, job.spec.gpus_per_rank};
+  for (const Host& host : hosts_) {
+    room.when_empty += request.would_have_room(host) ? 1 : 0;
+    room.gpus_missing = room.gpus_missing ||
+                        (host.slots_free >= job.spec.ranks_per_node && !request.has_room(host));
+  }
+  return room;
+}
+
+// Returns true only if find_place() would not find a place for the job even on an empty fleet, and
+// would have nothing to remark.
+bool PlacementPass::can_never_fit(const Job& job) {
+  return excluded_.empty() && room_of(job).when_empty < fewest_nodes(job);
 }
 
 bool PlacementPass::is_check_requested(const WorkerName& name) const {
@@ -264,6 +298,8 @@ Placement PlacementPass::place_as_last_resort(const Job& job, int32_t nodes,
 }
 
 void PlacementPass::take(const JobSpec& spec, const std::vector<RankPlacement>& ranks) {
+  decisions_.clear();
+  rooms_.clear();
   std::map<WorkerName, int32_t> taken;
   for (const RankPlacement& rank : ranks) ++taken[rank.worker];
   for (std::vector<Host>* some : {&hosts_, &excluded_}) {
@@ -277,6 +313,9 @@ void PlacementPass::take(const JobSpec& spec, const std::vector<RankPlacement>& 
 }
 
 void PlacementPass::reserve(const PlacementRequest& request, const std::vector<WorkerName>& names) {
+  if (names.empty()) return;
+  decisions_.clear();
+  rooms_.clear();
   const std::set<WorkerName> reserved(names.begin(), names.end());
   for (Host& host : hosts_) {
     if (!reserved.contains(host.name)) continue;

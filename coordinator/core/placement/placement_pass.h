@@ -12,7 +12,11 @@
 // on one thread at a time.
 #pragma once
 
+#include <compare>
+#include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -54,7 +58,8 @@ class PlacementPass {
     // The workers to reserve if there are no ranks.
     std::vector<WorkerName> held;
   };
-  // Places a waiting job. Requires that the job is QUEUED and is not backing off.
+  // Places a waiting job. Requires that the job is QUEUED and is not backing off. Takes logarithmic
+  // time for a new job with the shape of an earlier one that waits.
   Decision place(const Job& job, const JobQueue::Entry& entry);
   // Returns the free workers among the nodes of a job between two attempts, to be reserved for it.
   std::vector<WorkerName> hold_own_nodes(const Job& job);
@@ -72,6 +77,23 @@ class PlacementPass {
   More hold_more_nodes(const Job& job);
 
  private:
+  // The request of a job that has not had an attempt.
+  struct Shape {
+    int32_t ranks_per_node = 0;
+    int32_t gpus_per_rank = 0;
+    int32_t nodes = 0;
+
+    friend auto operator<=>(const Shape&, const Shape&) = default;
+  };
+  // The hosts that suit a shape, whatever its number of nodes.
+  struct Room {
+    std::ptrdiff_t when_empty = 0;  // hosts with enough resources, if they were empty
+    bool gpus_missing = false;      // a host has enough free slots but too few free GPUs
+  };
+
+  Decision decide(const Job& job, const JobQueue::Entry& entry);
+  const Room& room_of(const Job& job);
+  bool can_never_fit(const Job& job);
   bool is_check_requested(const WorkerName& name) const;
   bool is_away(const WorkerName& name) const;
   bool waits_for_all_nodes(const Job& job, const JobQueue::Entry& entry) const;
@@ -84,7 +106,7 @@ class PlacementPass {
   bool can_reuse_its_nodes(const Job& job) const;
   void reserve(const PlacementRequest& request, const std::vector<WorkerName>& names);
   void take(const JobSpec& spec, const std::vector<RankPlacement>& ranks);
-  std::string without_gpus_text(const JobSpec& spec) const;
+  std::string without_gpus_text() const;
 
   const CoreOptions& options_;
   StepTime time_;
@@ -102,10 +124,18 @@ class PlacementPass {
   bool blocked_ = false;
   // The checks that the current decision requests, in order.
   std::vector<WorkerName> checks_;
+  // Results that hold until this pass assigns a resource: without them, each of ten thousand
+  // waiting jobs would examine each of ten thousand hosts.
+  std::map<Shape, Decision> decisions_;
+  std::map<Shape, Room> rooms_;  // with 0 nodes
 };
 
-// Returns the order to start the job's ranks on `worker`.
-SendToWorker order_to_start(const Job& job, const Worker& worker);
+// Returns the spec that the workers of the current attempt receive.
+std::shared_ptr<const JobSpec> spec_of_attempt(const Job& job);
+// Returns the order to start the job's ranks on `worker`. `spec`: spec_of_attempt(job). `ranks`:
+// all ranks of the job.
+SendToWorker order_to_start(const Job& job, std::shared_ptr<const JobSpec> spec,
+                            const RanksByWorker& ranks, const Worker& worker);
 
 // Describes the start: "attempt 2: starting 4 ranks on node1 … node4, node4 in place of node3".
 // Explains why the job starts on other nodes than before, or not at full size.

@@ -14,7 +14,11 @@ bool JobQueue::precedes(const Entry& a, const Entry& b) {
 
 void JobQueue::add(JobId job, int32_t priority, Instant not_before, Instant full_size_until,
                    Instant reserve_until) {
-  entries_.insert({priority, job, not_before, full_size_until, reserve_until});
+  const auto [entry, is_new] =
+      entries_.insert({priority, job, not_before, full_size_until, reserve_until});
+  if (!is_new) return;
+  for (const auto time : kTimes)
+    if ((*entry).*time != Instant{}) times_.insert((*entry).*time);
 }
 
 void JobQueue::add_former(const Job& job, Instant not_before, Instant back,
@@ -43,16 +47,20 @@ void JobQueue::resume_backoffs(const JobTable& jobs, const CoreOptions& options,
   }
 }
 
-void JobQueue::remove(JobId job, int32_t priority) { entries_.erase({priority, job, {}, {}, {}}); }
+void JobQueue::remove(JobId job, int32_t priority) {
+  const auto entry = entries_.find({priority, job, {}, {}, {}});
+  if (entry == entries_.end()) return;
+  for (const auto time : kTimes)
+    if ((*entry).*time != Instant{}) times_.erase(times_.find((*entry).*time));
+  entries_.erase(entry);
+}
 
 void JobQueue::excuse(Duration time) {
-  std::set<Entry, Precedes> excused;
-  for (Entry entry : entries_) {
-    entry.full_size_until += time;
-    entry.reserve_until += time;
-    excused.insert(excused.end(), entry);
+  times_.clear();
+  for (Entry entry : std::exchange(entries_, {})) {
+    add(entry.job, entry.priority, entry.not_before, entry.full_size_until + time,
+        entry.reserve_until + time);
   }
-  entries_ = std::move(excused);
 }
 
 std::vector<JobQueue::Entry> JobQueue::in_order() const {
@@ -60,13 +68,8 @@ std::vector<JobQueue::Entry> JobQueue::in_order() const {
 }
 
 std::optional<Instant> JobQueue::next_ready_after(Instant now) const {
-  std::optional<Instant> next;
-  for (const Entry& entry : entries_) {
-    for (const Instant then : {entry.not_before, entry.full_size_until, entry.reserve_until}) {
-      if (then > now && (!next || then < *next)) next = then;
-    }
-  }
-  return next;
+  const auto next = times_.upper_bound(now);
+  return next == times_.end() ? std::nullopt : std::optional(*next);
 }
 
 }  // namespace muster::coordinator

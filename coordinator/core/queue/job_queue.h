@@ -6,6 +6,7 @@
 // Pure; called on one thread at a time.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <optional>
 #include <set>
@@ -56,14 +57,20 @@ class JobQueue {
   static bool precedes(const Entry& a, const Entry& b);
 
   // Returns the next time after `now` at which a job stops backing off, waiting for all its nodes,
-  // or reserving some of them; nullopt if there is none.
+  // or reserving some of them; nullopt if there is none. Takes logarithmic time, because the core
+  // asks in each step.
   std::optional<Instant> next_ready_after(Instant now) const;
 
  private:
   struct Precedes {
     bool operator()(const Entry& a, const Entry& b) const { return precedes(a, b); }
   };
+  static constexpr std::array<Instant Entry::*, 3> kTimes = {
+      &Entry::not_before, &Entry::full_size_until, &Entry::reserve_until};
+
   std::set<Entry, Precedes> entries_;
+  // The times of all entries, without those that are not set.
+  std::multiset<Instant> times_;
   // Jobs that were backing off when this coordinator started. Cleared when the wall-clock time is
   // known.
   std::vector<JobId> backed_off_;

@@ -7,6 +7,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/absl_view.h"
+#include "coordinator/core/records/sizes.h"
 
 namespace muster::coordinator {
 namespace {
@@ -56,20 +57,17 @@ Job* JobTable::owner_of(const RankId& id, const Worker& worker) {
   return owned ? job : nullptr;
 }
 
-std::vector<JobId> JobTable::launched() const {
-  std::vector<JobId> launched;
-  for (const auto& [id, job] : jobs_)
-    if (!is_terminal(job.state) && job.attempt > Attempt(0)) launched.push_back(id);
-  return launched;
-}
-
 Job& JobTable::restore(Job job) {
   const JobId id = job.id;
   last_id_ = std::max(last_id_, id);  // state from an earlier version has no last number
+  const size_t bytes = bytes_of(job.spec);
+  bytes_.insert_or_assign(id, bytes);
+  (is_terminal(job.state) ? finished_bytes_ : unfinished_bytes_) += bytes;
   if (is_terminal(job.state)) {
     finished_.emplace(job.finished_unix_ns, id);
   } else {
     outputs_.emplace(output_key(job.spec), id);
+    if (job.attempt > Attempt(0)) launched_.insert(id);
   }
   return jobs_.insert_or_assign(id, std::move(job)).first->second;
 }
@@ -79,6 +77,7 @@ Job& JobTable::submit(JobSpec spec, const std::string& request_id, int64_t unix_
   Job& job = jobs_[last_id_];
   job.id = last_id_;
   job.spec = std::move(spec);
+  unfinished_bytes_ += bytes_[job.id] = bytes_of(job.spec);
   job.submitted_unix_ns = unix_ns;
   outputs_.emplace(output_key(job.spec), job.id);
   if (!request_id.empty()) request_ids_.emplace(request_id, job.id);
@@ -98,13 +97,19 @@ absl::Status JobTable::check_output_is_free(const JobSpec& spec) const {
 
 void JobTable::end(const Job& job) {
   outputs_.erase({output_key(job.spec), job.id});
+  launched_.erase(job.id);
+  size_t& bytes = bytes_[job.id];
+  unfinished_bytes_ -= bytes;
+  bytes = bytes_of(job.spec);
+  finished_bytes_ += bytes;
   finished_.emplace(job.finished_unix_ns, job.id);
 }
 
-std::vector<JobId> JobTable::forget_oldest(size_t count_max) {
+std::vector<JobId> JobTable::forget_oldest(size_t count_max, size_t bytes_max) {
   std::vector<JobId> forgotten;
-  while (finished_.size() > count_max) {
+  while (!finished_.empty() && (finished_.size() > count_max || finished_bytes_ > bytes_max)) {
     const JobId id = finished_.begin()->second;
+    finished_bytes_ -= bytes_.extract(id).mapped();
     finished_.erase(finished_.begin());
     std::erase_if(request_ids_, [id](const auto& entry) { return entry.second == id; });
     jobs_.erase(id);
@@ -113,6 +118,11 @@ std::vector<JobId> JobTable::forget_oldest(size_t count_max) {
     forgotten.push_back(id);
   }
   return forgotten;
+}
+
+void JobTable::add_exit(Job& job, RankExit exit) {
+  changes_.exits.emplace_back(job.id, job.exits.size());
+  job.exits.push_back(std::move(exit));
 }
 
 void JobTable::note(Job& job, std::string reason) {

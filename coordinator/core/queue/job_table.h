@@ -44,8 +44,8 @@ class JobTable {
   // Returns the live job that has placed the rank on this incarnation of `worker`; null if there is
   // no such job or the rank has ended.
   Job* owner_of(const RankId& id, const Worker& worker);
-  // Returns the jobs that had an attempt and have not ended.
-  std::vector<JobId> launched() const;
+  // Returns the jobs that had an attempt and have not ended, in ascending order.
+  std::vector<JobId> launched() const { return {launched_.begin(), launched_.end()}; }
 
   // Adds a stored job after a restart.
   Job& restore(Job job);
@@ -54,15 +54,21 @@ class JobTable {
   // Returns FailedPrecondition if an unfinished job writes to the same folder: two jobs would
   // overwrite and delete each other's checkpoints.
   absl::Status check_output_is_free(const JobSpec& spec) const;
+  // Records that the job's first attempt has begun.
+  void launch(JobId id) { launched_.insert(id); }
   // Releases the job's output folder and adds it to the ended jobs. Requires that the job is in a
   // terminal state.
   void end(const Job& job);
-  // Removes the jobs that ended first, until at most `count_max` ended jobs are left. Returns the
-  // removed jobs.
-  std::vector<JobId> forget_oldest(size_t count_max);
+  // Removes the jobs that ended first, until at most `count_max` ended jobs with specs of at most
+  // `bytes_max` are left. Returns the removed jobs.
+  std::vector<JobId> forget_oldest(size_t count_max, size_t bytes_max);
+  // Returns bytes_of() over the specs of all jobs that have not ended.
+  size_t unfinished_bytes() const { return unfinished_bytes_; }
 
   // Marks the job's durable record to be written.
   void store(JobId id) { changes_.stored.insert(id); }
+  // Adds an exit to the job's current attempt, and marks it to be written.
+  void add_exit(Job& job, RankExit exit);
   // Marks the job to be reported to its watchers.
   void publish(JobId id) { changes_.published.insert(id); }
   // Sets the job's reason, and marks the job to be stored and published.
@@ -70,9 +76,10 @@ class JobTable {
   // Sets the job's newest incident, with the incident's current sentence.
   void set_incident(const Incident& incident);
 
-  // The marked jobs, by number.
+  // The marked jobs, by number, and the added exits as (job, index in Job::exits).
   struct Changes {
     std::set<JobId> stored;
+    std::vector<std::pair<JobId, size_t>> exits;
     std::set<JobId> published;
   };
   // Returns the marks since the last call, and clears them.
@@ -87,6 +94,11 @@ class JobTable {
   // The output folders of unfinished jobs. State from an earlier version may contain two jobs with
   // the same folder.
   std::set<std::pair<std::string, JobId>> outputs_;
+  std::set<JobId> launched_;
+  // The size of each job's spec, as it is contained in one of the sums.
+  std::map<JobId, size_t> bytes_;
+  size_t unfinished_bytes_ = 0;
+  size_t finished_bytes_ = 0;
   Changes changes_;
 };
 

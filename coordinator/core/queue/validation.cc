@@ -12,6 +12,7 @@
 #include "common/absl_view.h"
 #include "common/object_url.h"
 #include "common/variable_name.h"
+#include "coordinator/core/records/sizes.h"
 
 namespace muster::coordinator {
 namespace {
@@ -233,6 +234,8 @@ absl::Status check_spec(const JobSpec& spec, const InputLimits& limits) {
   status.Update(check_sizes(spec, limits));
   status.Update(check_environment(spec, limits));
   status.Update(check_command(spec));
+  status.Update(check_range("spec (its texts' bytes)", static_cast<int64_t>(bytes_of(spec)), 0,
+                            static_cast<int64_t>(limits.spec_bytes_max)));
   return status;
 }
 

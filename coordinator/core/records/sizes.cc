@@ -1,6 +1,7 @@
 #include "coordinator/core/records/sizes.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include <absl/strings/str_cat.h>
 
@@ -29,6 +30,21 @@ JobSpec spec_of_size(const JobSpec& spec, int32_t nodes) {
   sized.smaller.clear();
   sized.spares = sized.min_nodes = 0;
   return sized;
+}
+
+size_t bytes_of(const JobSpec& spec) {
+  size_t bytes = 0;
+  for_each_job_field([&](const JobField&, auto member) {
+    using Value = std::remove_cvref_t<decltype(spec.*member)>;
+    if constexpr (std::is_same_v<Value, std::string>) {
+      bytes += (spec.*member).size();
+    } else if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
+      for (const std::string& word : spec.*member) bytes += word.size();
+    }
+  });
+  for (const auto& [name, value] : spec.environment) bytes += name.size() + value.size();
+  for (const SmallerJob& size : spec.smaller) bytes += size.train_config_json.size();
+  return bytes;
 }
 
 std::vector<WorkerName> nodes_of(const std::vector<RankPlacement>& placement) {

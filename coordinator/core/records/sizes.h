@@ -5,6 +5,7 @@
 // resolved a config.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,6 +22,9 @@ int32_t smallest_size(const JobSpec& spec);
 // Returns the spec that workers receive for an attempt on `nodes` nodes: the job as if it had been
 // submitted at that size. Requires that `nodes` is one of its sizes.
 JobSpec spec_of_size(const JobSpec& spec, int32_t nodes);
+
+// Returns the size of all texts of the spec in bytes.
+size_t bytes_of(const JobSpec& spec);
 
 // Returns the workers of a placement in the order of their ranks.
 std::vector<WorkerName> nodes_of(const std::vector<RankPlacement>& placement);

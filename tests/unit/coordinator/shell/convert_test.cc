@@ -1,10 +1,16 @@
 // Values of a worker's heartbeat, and their conversion for the core.
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <string>
 
 #include <gtest/gtest.h>
 
+#include "common/limits.h"
+#include "coordinator/core/queue/input_limits.h"
+#include "coordinator/core/records/sizes.h"
 #include "coordinator/shell/job_and_worker_messages.h"
+#include "daemon/limits.h"
 
 namespace muster::coordinator {
 namespace {
@@ -33,6 +39,23 @@ TEST(HeartbeatFromProto, NonFiniteAndHugeNumbersAreSanitised) {
   EXPECT_EQ(event.ranks[0].tflops_per_device, 0);
   EXPECT_EQ(event.ranks[0].device_peak_tflops, 312);
   EXPECT_TRUE(std::isnan(event.ranks[0].loss)) << "users must see a NaN loss";
+}
+
+// The largest spec that check_spec() accepts, for as many ranks as a node may have, fits into one
+// message.
+TEST(MessageToProto, StartRanksOfTheLargestSpecFits) {
+  auto spec = std::make_shared<JobSpec>();
+  spec->train_config_json = std::string(kTrainConfigBytesMax, ' ');
+  const InputLimits limits;
+  for (int i = 0; bytes_of(*spec) < limits.spec_bytes_max - limits.environment_value_bytes_max; ++i)
+    spec->environment[std::to_string(i)] = std::string(limits.environment_value_bytes_max - 8, 'x');
+  SendStartRanks order{JobId(1), Attempt(1), spec, {}, "host:1", 0, -1};
+  for (int32_t rank = 0; rank < kRanksPerNodeMax; ++rank)
+    order.ranks.push_back({Rank(1'000'000 + rank), WorkerName(std::string(kNameBytesMax, 'w')),
+                           rank, Incarnation(1)});
+  const size_t bytes = message_to_proto(order, Epoch(1)).ByteSizeLong();
+  EXPECT_GT(bytes, size_t{5} << 18);
+  EXPECT_LT(bytes, static_cast<size_t>(daemon::kMessageBytesMax));
 }
 
 TEST(LeavingFromProto, GraceIsClamped) {

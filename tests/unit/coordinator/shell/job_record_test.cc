@@ -12,9 +12,32 @@ namespace {
 using testing::HasSubstr;
 
 TEST(JobRecord, KeepsEverything) {
-  const auto again = job_from_record(job_to_record(full_job()));
+  auto again = job_from_record(job_to_record(full_job()));
   ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(again->exits.empty()) << "they have records of their own";
+  for (const RankExit& exit : full_job().exits) {
+    const auto stored = exit_from_record(exit_to_record(exit));
+    ASSERT_TRUE(stored.ok()) << stored.status();
+    again->exits.push_back(*stored);
+  }
   EXPECT_EQ(*again, full_job());
+}
+
+TEST(JobRecord, ContainsEachNodeOnce) {
+  Job job = full_job();
+  job.exits.clear();
+  job.spec.nodes = 3;
+  job.spec.ranks_per_node = 4;
+  job.placement.clear();
+  for (int32_t rank = 0; rank < 12; ++rank)
+    job.placement.push_back({Rank(rank), WorkerName("node-" + std::to_string(rank / 4)), rank % 4,
+                             Incarnation(static_cast<uint64_t>(rank / 4))});
+  const auto record = nlohmann::json::parse(job_to_record(job));
+  EXPECT_EQ(record["nodes"].size(), 3U);
+  EXPECT_FALSE(record.contains("placement"));
+  const auto again = job_from_record(record.dump());
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->placement, job.placement);
 }
 
 TEST(JobRecord, StoresEachFieldUnderItsName) {
@@ -36,7 +59,7 @@ TEST(JobRecord, AFieldThatAnOlderVersionDidNotStoreHasItsDefault) {
   auto record = nlohmann::json::parse(job_to_record(full_job()));
   record["state"] = "FAILED";
   record["spec"] = {{"hang_after_seconds", 600}};
-  record["placement"] = record["exits"] = nlohmann::json::array();
+  record["placement"] = nlohmann::json::array();
   const auto job = job_from_record(record.dump());
   ASSERT_TRUE(job.ok()) << job.status();
   JobSpec expected;
@@ -47,7 +70,7 @@ TEST(JobRecord, AFieldThatAnOlderVersionDidNotStoreHasItsDefault) {
 TEST(JobRecord, SurvivesTextThatIsNotUtf8) {
   Job job = full_job();
   job.exits[0].detail = "\xff\xfe";
-  EXPECT_TRUE(job_from_record(job_to_record(job)).ok());
+  EXPECT_TRUE(exit_from_record(exit_to_record(job.exits[0])).ok());
 }
 
 TEST(JobRecord, RefusesInconsistentRecords) {

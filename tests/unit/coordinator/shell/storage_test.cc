@@ -10,6 +10,7 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 #include <sqlite3.h>
@@ -144,6 +145,65 @@ TEST_F(StorageTest, AnOlderSchemaIsRaised) {
     StorageBatch batch;
     batch.incidents = {{IncidentId(1), full_incident(1)}};
     EXPECT_TRUE((*storage)->commit(batch).ok());
+  }
+}
+
+// The exits of an attempt are stored one by one, while the job's record stays as it is.
+TEST_F(StorageTest, KeepsTheExitsOfTheCurrentAttempt) {
+  Job job = full_job();
+  const std::vector<RankExit> exits = job.exits;
+  const auto stored = [&] {
+    const auto state = (*open_sqlite_storage(path_))->load();
+    return state.ok() ? state->jobs.at(0).exits : std::vector<RankExit>();
+  };
+  job.exits = {exits[0]};
+  ASSERT_TRUE((*open_sqlite_storage(path_))->commit({{{job.id, job}}, {}, {}, JobId(0)}).ok());
+  EXPECT_EQ(stored(), job.exits);
+  StorageBatch batch;
+  batch.exits = {{job.id, job.attempt, 1, exits[1]}};
+  ASSERT_TRUE((*open_sqlite_storage(path_))->commit(batch).ok());
+  EXPECT_EQ(stored(), exits);
+  job.exits = exits;
+  ASSERT_TRUE((*open_sqlite_storage(path_))->commit({{{job.id, job}}, {}, {}, JobId(0)}).ok());
+  EXPECT_EQ(stored(), exits);
+  job.attempt = Attempt(job.attempt.value() + 1);
+  job.exits = {exits[1]};
+  ASSERT_TRUE((*open_sqlite_storage(path_))->commit({{{job.id, job}}, {}, {}, JobId(0)}).ok());
+  EXPECT_EQ(stored(), job.exits);
+  job.exits.clear();
+  ASSERT_TRUE((*open_sqlite_storage(path_))->commit({{{job.id, job}}, {}, {}, JobId(0)}).ok());
+  EXPECT_TRUE(stored().empty());
+}
+
+// A record of schema 3 contains the exits, and later ones are in the table.
+TEST_F(StorageTest, ContinuesTheExitsOfAnOlderRecord) {
+  const Job job = full_job();
+  auto record = nlohmann::json::parse(job_to_record(job));
+  record["exits"] = {nlohmann::json::parse(exit_to_record(job.exits[0]))};
+  open_sqlite_storage(path_).value().reset();
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(path_.c_str(), &db), SQLITE_OK);
+  sqlite3_stmt* insert = nullptr;
+  ASSERT_EQ(sqlite3_prepare_v2(db, "INSERT INTO jobs VALUES(7, ?1)", -1, &insert, nullptr),
+            SQLITE_OK);
+  const std::string text = record.dump();
+  sqlite3_bind_text(insert, 1, text.c_str(), -1, SQLITE_TRANSIENT);
+  ASSERT_EQ(sqlite3_step(insert), SQLITE_DONE);
+  sqlite3_finalize(insert);
+  ASSERT_EQ(sqlite3_exec(db, "DROP TABLE exits; PRAGMA user_version=3", nullptr, nullptr, nullptr),
+            SQLITE_OK);
+  sqlite3_close(db);
+
+  auto storage = open_sqlite_storage(path_);
+  ASSERT_TRUE(storage.ok()) << storage.status();
+  StorageBatch batch;
+  batch.exits = {{job.id, job.attempt, 1, job.exits[1]}};
+  ASSERT_TRUE((*storage)->commit(batch).ok());
+  for (int round = 0; round < 2; ++round) {
+    const auto state = (*storage)->load();
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_EQ(state->jobs.at(0), job);
+    ASSERT_TRUE((*storage)->commit({{{job.id, state->jobs.at(0)}}, {}, {}, JobId(0)}).ok());
   }
 }
 

@@ -43,10 +43,9 @@ Fleet fleet_of(const Job& job, const CoreOptions& options) {
   return fleet;
 }
 
-TEST(Outcome, IsPendingUntilTheLastRankHasEnded) {
+TEST(Outcome, IsSuccessWhenEveryRankHasSucceeded) {
   Job job = job_of(2);
   end(job, exit_of(0, ExitCode::kOk));
-  EXPECT_EQ(outcome_of(job, 0).kind, Outcome::Kind::kPending);
   end(job, exit_of(1, ExitCode::kOk));
   const Outcome outcome = outcome_of(job, 0);
   EXPECT_EQ(outcome.kind, Outcome::Kind::kFinished);

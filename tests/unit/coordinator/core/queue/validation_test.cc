@@ -124,6 +124,19 @@ void expect_list_rule(const JobField& field, std::vector<std::string> JobSpec::*
               testing::StartsWith(absl::StrCat("spec.", av(field.name), "[1] is ")));
 }
 
+// Each text is within its own bound, and all together would not fit into the message that starts
+// ranks.
+TEST(CheckSpec, BoundsTheWholeSpec) {
+  JobSpec spec = good_spec();
+  spec.train_config_json = std::string(1 << 20, ' ');
+  EXPECT_EQ(problem(spec), "");
+  for (int i = 0; i < 60; ++i)
+    spec.environment[absl::StrCat("A", i)] =
+        std::string(InputLimits{}.environment_value_bytes_max, 'x');
+  EXPECT_THAT(problem(spec), testing::HasSubstr("spec (its texts' bytes) is 30148"));
+  EXPECT_THAT(problem(spec), testing::HasSubstr("it must be 0 to 2621440"));
+}
+
 TEST(CheckSpec, EnforcesTheRuleOfEachField) {
   std::vector<std::string_view> without_rule;
   for_each_job_field([&](const JobField& field, auto member) {
@@ -166,7 +179,7 @@ TEST(CheckSpec, JudgesSizes) {
   EXPECT_EQ(problem(spec), "spec.min_nodes is 5: it must be 0 to 4");
   spec = good_spec();
   spec.spares = -1;
-  EXPECT_EQ(problem(spec), "spec.spares is -1: it must be 0 to 10000");
+  EXPECT_EQ(problem(spec), "spec.spares is -1: it must be 0 to 100000");
 }
 
 TEST(CheckSpec, JudgesPrograms) {

@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+"""Measures one coordinator with thousands of simulated workers over real gRPC streams.
+
+  bench/swarm.py --bin build/release/bin [--workers 1000,4000] [--tls] [--queue JOBS]
+                 [--processes 2] [--out bench/results/swarm.json]
+
+The workers (bench/swarm) run in several processes on the same machine and compete with the
+coordinator for its cores: compare ratios, not seconds. Adds the run to the runs in --out. For each
+number of workers, the figures are:
+
+  queued                  --queue jobs that wait for twice as many nodes as there are workers
+  registered_s            from the start of the workers' processes until every worker is registered
+  idle, running           over --seconds: the coordinator's CPU time per heartbeat, resident memory
+                          per worker, and the round trip of a message through the core (p50, p99)
+  running_after_s         from the submission until every rank of a job on all workers is up
+  abort_s                 from the death of one rank until every other worker has its order to stop
+  restarted_s             from that death until every rank of the next attempt is up
+  cancelled_s             from the request to cancel until the job has ended
+  stored_mib              bytes that the coordinator wrote from the death to the end of the job
+  stream_ends             ended streams by reason: healthy workers that were lost
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from peers.environment import describe_run  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+SLOTS = 8
+POLL_SECONDS = 0.02
+SETTLE_SECONDS = 3
+NODES_MAX = 10_000  # of one job
+
+
+def run_openssl(*args):
+    subprocess.run(["openssl", *map(str, args)], check=True, capture_output=True)
+
+
+def make_certificate(folder):
+    """Writes a self-signed certificate for localhost, which is also its own CA."""
+    key, certificate = folder / "tls.key", folder / "tls.crt"
+    run_openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+                "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key, "-out", certificate)
+    return key, certificate
+
+
+class Coordinator:
+    def __init__(self, binaries, folder, tls):
+        self.folder, self.tls = folder, tls
+        self.certificate = None
+        extra = []
+        if tls:
+            key, self.certificate = make_certificate(folder)
+            extra = ["--tls-cert", self.certificate, "--tls-key", key]
+        ports = folder / "ports.json"
+        self.log = folder / "coordinator.log"
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(
+                [str(part) for part in (binaries / "muster-coordinator", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--state-dir",
+                                        folder / "state", "--port-file", ports, *extra)], stderr=log)
+        deadline = time.monotonic() + 20
+        while not ports.exists():
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                raise RuntimeError(self.log.read_text())
+            time.sleep(0.01)
+        self.address = f"127.0.0.1:{json.loads(ports.read_text())['grpc_port']}"
+        self.empty_kib = self.resident_kib()
+
+    def cpu_seconds(self):
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def resident_kib(self):
+        return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{self.process.pid}/status").read_text())[1])
+
+    def written_bytes(self):
+        return int(re.search(r"^wchar: (\d+)", pathlib.Path(f"/proc/{self.process.pid}/io").read_text(), re.M)[1])
+
+    def wait_for_line(self, pattern, count, seconds):
+        """Waits until the log has `count` lines that match. Returns the time of waiting."""
+        begin = time.monotonic()
+        while len(re.findall(pattern, self.log.read_text())) < count:
+            if time.monotonic() - begin > seconds:
+                raise TimeoutError(f"{pattern} did not appear {count} times within {seconds} s")
+            if self.process.poll() is not None:
+                raise RuntimeError(f"the coordinator has ended: {self.log.read_text()[-500:]}")
+            time.sleep(POLL_SECONDS)
+        return time.monotonic() - begin
+
+
+class Swarm:
+    """The workers, divided among processes."""
+
+    def __init__(self, binaries, coordinator, workers, processes):
+        trust = ["--tls-ca", str(coordinator.certificate)] if coordinator.tls else []
+        self.workers = workers
+        self.begin = time.monotonic()
+        self.processes = []
+        for i in range(processes):
+            first, last = workers * i // processes, workers * (i + 1) // processes
+            self.processes.append(
+                subprocess.Popen([str(binaries / "swarm"), "--coordinator", coordinator.address, "--workers", str(last - first), "--first",
+                                  str(first), "--slots", str(SLOTS), *trust], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+
+    def ask(self, process, command):
+        process.stdin.write(command + "\n")
+        process.stdin.flush()
+        return json.loads(process.stdout.readline())
+
+    def report(self):
+        records = [self.ask(process, "report") for process in self.processes]
+        ends = {}
+        for record in records:
+            for reason, count in record["stream_ends"].items():
+                ends[reason] = ends.get(reason, 0) + count
+        total = {key: sum(record[key] for record in records) for key in ("registered", "started", "stopped", "heartbeats", "round_trips")}
+        total |= {key: max(record[key] for record in records) for key in ("registered_at_ns", "started_at_ns", "stopped_at_ns")}
+        total |= {key: round(max(record[key] for record in records), 2) for key in ("p50_ms", "p99_ms")}
+        return total | {"stream_ends": ends}
+
+    def wait_until_registered(self, seconds):
+        while time.monotonic() - self.begin < seconds:
+            record = self.report()
+            if record["registered"] >= self.workers:
+                return record["registered_at_ns"] / 1e9 - self.begin
+            time.sleep(0.1)
+        raise TimeoutError(f"{record['registered']} of {self.workers} workers registered within {seconds} s: {record['stream_ends']}")
+
+    def kill_a_rank(self):
+        return self.ask(self.processes[0], "kill") / 1e9
+
+    def stop(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+def measure_heartbeats(coordinator, swarm, seconds):
+    swarm.report()
+    cpu, begin = coordinator.cpu_seconds(), time.monotonic()
+    time.sleep(seconds)
+    record = swarm.report()
+    spent, elapsed = coordinator.cpu_seconds() - cpu, time.monotonic() - begin
+    return {
+        "heartbeats_per_s": round(record["heartbeats"] / elapsed),
+        "cpu_us_per_heartbeat": round(1e6 * spent / max(record["heartbeats"], 1), 1),
+        "cores": round(spent / elapsed, 3),
+        "kib_per_worker": round((coordinator.resident_kib() - coordinator.empty_kib) / swarm.workers, 1),
+        "round_trip_p50_ms": record["p50_ms"],
+        "round_trip_p99_ms": record["p99_ms"],
+    }
+
+
+def measure(args, workers, figures):
+    with tempfile.TemporaryDirectory() as folder:
+        coordinator = Coordinator(args.bin, pathlib.Path(folder), args.tls)
+        if args.queue:
+            figures["queued"] = fill_queue(args.bin, coordinator, args.queue, 2 * workers)
+        swarm = Swarm(args.bin, coordinator, workers, args.processes)
+        try:
+            fill_in(args, coordinator, swarm, figures)
+        except (TimeoutError, RuntimeError, subprocess.SubprocessError) as problem:
+            figures["failed"] = str(problem)[-500:]
+        finally:
+            try:
+                figures["stream_ends"] = swarm.report()["stream_ends"]
+            finally:
+                swarm.stop()
+                coordinator.process.terminate()
+                try:
+                    coordinator.process.wait(timeout=30)
+                except subprocess.TimeoutExpired:
+                    coordinator.process.kill()
+
+
+def fill_queue(binaries, coordinator, count, nodes):
+    submitter = Swarm(binaries, coordinator, 0, 1)
+    accepted = submitter.ask(submitter.processes[0], f"queue {count} {min(nodes, NODES_MAX)}")
+    submitter.stop()
+    return accepted
+
+
+def fill_in(args, coordinator, swarm, figures):
+    limit = args.limit
+    figures["registered_s"] = round(swarm.wait_until_registered(limit), 2)
+    time.sleep(SETTLE_SECONDS)
+    figures["idle"] = measure_heartbeats(coordinator, swarm, args.seconds)
+    environment = os.environ | {"MUSTER_COORDINATOR": coordinator.address}
+    if coordinator.tls:
+        environment["MUSTER_TLS_CA"] = str(coordinator.certificate)
+
+    def muster(*words):
+        subprocess.run([str(args.bin / "muster"), *map(str, words)], env=environment, check=True, capture_output=True, timeout=limit)
+
+    begin = time.monotonic()
+    muster("submit", "--priority", 1, "--nodes", swarm.workers, "--ranks-per-node", SLOTS, "--restarts", 3, "--no-check", "--json", "--", "true")
+    coordinator.wait_for_line(r"RUNNING: attempt 1", 1, limit)
+    figures["running_after_s"] = round(time.monotonic() - begin, 2)
+    time.sleep(SETTLE_SECONDS)
+    figures["running"] = measure_heartbeats(coordinator, swarm, args.seconds)
+
+    written, ranks = coordinator.written_bytes(), swarm.workers * SLOTS
+    swarm.report()
+    killed = swarm.kill_a_rank()
+    stopped = 0
+    while stopped < ranks - 1:
+        record = swarm.report()
+        stopped += record["stopped"]
+        if time.monotonic() - killed > limit:
+            raise TimeoutError(f"{stopped} of {ranks - 1} ranks were ordered to stop within {limit} s")
+        time.sleep(POLL_SECONDS)
+    figures["abort_s"] = round(record["stopped_at_ns"] / 1e9 - killed, 3)
+    coordinator.wait_for_line(r"RUNNING: attempt 2", 1, limit)
+    figures["restarted_s"] = round(time.monotonic() - killed, 2)
+    begin = time.monotonic()
+    muster("cancel", 1 + figures.get("queued", 0))
+    coordinator.wait_for_line(r"CANCELLED: ", 1, limit)
+    figures["cancelled_s"] = round(time.monotonic() - begin, 2)
+    figures["stored_mib"] = round((coordinator.written_bytes() - written) / 2**20, 2)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
+    parser.add_argument("--workers", default="1000,4000")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--tls", action="store_true")
+    parser.add_argument("--queue", type=int, default=0, help="jobs that wait while the workers connect")
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--limit", type=float, default=120, help="time limit of each stage")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench/results/swarm.json")
+    args = parser.parse_args()
+    run = {**describe_run(), "tls": args.tls, "workers": {}}
+    runs = json.loads(args.out.read_text())["runs"] if args.out.exists() else []
+    for workers in map(int, args.workers.split(",")):
+        figures = run["workers"][str(workers)] = {}
+        measure(args, workers, figures)
+        print(workers, json.dumps(figures), flush=True)
+        result = {"what": f"one coordinator and simulated workers of {SLOTS} ranks, in processes on its machine", "runs": [*runs, run]}
+        args.out.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

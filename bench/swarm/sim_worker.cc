@@ -1,0 +1,306 @@
+#include "bench/swarm/sim_worker.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
+
+#include "common/absl_view.h"
+#include "common/limits.h"
+#include "common/progress_page.h"
+#include "common/step_times.h"
+#include "common/version.h"
+#include "daemon/limits.h"
+
+namespace muster::bench {
+namespace {
+
+constexpr Duration kInterval = std::chrono::seconds(1);
+constexpr Duration kRetryFirst = std::chrono::milliseconds(50);
+constexpr Duration kRetryMax = std::chrono::seconds(1);
+constexpr int32_t kRetryDoublingsMax = 5;
+constexpr int32_t kFirstPid = 1000;
+constexpr double kStepSeconds = 0.5;
+
+double percentile(std::vector<double>& sorted, double share) {
+  if (sorted.empty()) return 0;
+  const auto last = static_cast<double>(sorted.size() - 1);
+  return sorted[static_cast<size_t>(share * last)];
+}
+
+}  // namespace
+
+void SwarmRecord::registered() {
+  const std::lock_guard lock(mutex_);
+  ++registered_;
+  registered_at_ns_ = monotonic_now().time_since_epoch().count();
+}
+
+void SwarmRecord::ended(const grpc::Status& status) {
+  const std::lock_guard lock(mutex_);
+  ++ends_[status.error_message()];
+}
+
+void SwarmRecord::started(int64_t ranks) {
+  const std::lock_guard lock(mutex_);
+  started_ += ranks;
+  started_at_ns_ = monotonic_now().time_since_epoch().count();
+}
+
+void SwarmRecord::stopped(int64_t ranks) {
+  const std::lock_guard lock(mutex_);
+  stopped_ += ranks;
+  stopped_at_ns_ = monotonic_now().time_since_epoch().count();
+}
+
+void SwarmRecord::heartbeat() {
+  const std::lock_guard lock(mutex_);
+  ++heartbeats_;
+}
+
+void SwarmRecord::round_trip(Duration time) {
+  const std::lock_guard lock(mutex_);
+  round_trips_ms_.push_back(1e3 * to_seconds(time));
+}
+
+std::string SwarmRecord::take() {
+  const std::lock_guard lock(mutex_);
+  std::sort(round_trips_ms_.begin(), round_trips_ms_.end());
+  const nlohmann::json record = {{"registered", registered_},
+                                 {"registered_at_ns", registered_at_ns_},
+                                 {"started", std::exchange(started_, 0)},
+                                 {"started_at_ns", started_at_ns_},
+                                 {"stopped", std::exchange(stopped_, 0)},
+                                 {"stopped_at_ns", stopped_at_ns_},
+                                 {"heartbeats", std::exchange(heartbeats_, 0)},
+                                 {"round_trips", round_trips_ms_.size()},
+                                 {"p50_ms", percentile(round_trips_ms_, 0.5)},
+                                 {"p99_ms", percentile(round_trips_ms_, 0.99)},
+                                 {"stream_ends", ends_}};
+  round_trips_ms_.clear();
+  return record.dump();
+}
+
+// One connection. Keeps itself alive until gRPC calls OnDone().
+class SimWorker::Stream : public grpc::ClientBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>,
+                          public std::enable_shared_from_this<Stream> {
+ public:
+  Stream(SimWorker* owner, const SimWorkerOptions& options) : owner_(owner) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    arguments.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
+    stub_ = v1::Fleet::NewStub(
+        grpc::CreateCustomChannel(options.coordinator, options.credentials, arguments));
+  }
+
+  void start(v1::WorkerMessage first) {
+    self_ = shared_from_this();
+    outbox_.push_back(std::move(first));
+    writing_ = true;
+    stub_->async()->Connect(&context_, this);
+    AddHold();
+    StartRead(&incoming_);
+    StartWrite(&outbox_.front());
+    StartCall();
+  }
+
+  void send(v1::WorkerMessage message) {
+    const std::lock_guard lock(mutex_);
+    if (ended_) return;
+    outbox_.push_back(std::move(message));
+    if (writing_) return;
+    writing_ = true;
+    StartWrite(&outbox_.front());
+  }
+
+  void OnReadDone(bool ok) override {
+    if (ok) {
+      owner_->on_message(incoming_);
+      StartRead(&incoming_);
+      return;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    RemoveHold();
+  }
+
+  void OnWriteDone(bool ok) override {
+    const std::lock_guard lock(mutex_);
+    outbox_.pop_front();
+    writing_ = ok && !ended_ && !outbox_.empty();
+    if (writing_) StartWrite(&outbox_.front());
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    owner_->on_done(status);
+    self_.reset();
+  }
+
+ private:
+  SimWorker* owner_;
+  std::unique_ptr<v1::Fleet::Stub> stub_;
+  grpc::ClientContext context_;
+  v1::CoordinatorMessage incoming_;
+  std::shared_ptr<Stream> self_;
+  std::mutex mutex_;
+  std::deque<v1::WorkerMessage> outbox_;
+  bool writing_ = false;
+  bool ended_ = false;
+};
+
+Instant SimWorker::beat(Instant now, bool probe) {
+  std::shared_ptr<Stream> stream;
+  v1::WorkerMessage message;
+  v1::WorkerMessage report;
+  bool busy = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stream_ == nullptr && now >= retry_at_) connect();
+    if (stream_ == nullptr || !registered_) return now + kRetryFirst;
+    stream = stream_;
+    message = heartbeat_message();
+    busy = !ranks_.empty();
+    if (probe) {
+      report.mutable_rank_exited()->set_report_id(++report_);
+      probes_.emplace(report_, monotonic_now());
+    }
+  }
+  stream->send(std::move(message));
+  record_.heartbeat();
+  if (probe) stream->send(std::move(report));
+  return now + (busy ? kInterval / kBusyHeartbeats : kInterval);
+}
+
+// Requires the lock.
+void SimWorker::connect() {
+  stream_ = std::make_shared<Stream>(this, options_);
+  v1::WorkerMessage message;
+  v1::Register& registration = *message.mutable_register_();
+  registration.set_worker(options_.name);
+  registration.set_incarnation(1);
+  registration.set_version(kVersion);
+  registration.set_host(options_.name);
+  registration.set_slots(options_.slots);
+  registration.set_rendezvous_address("127.0.0.1:1");
+  registration.mutable_program_ports()->set_first(20'000);
+  registration.mutable_program_ports()->set_count(100);
+  stream_->start(std::move(message));
+}
+
+v1::WorkerMessage SimWorker::heartbeat_message() {
+  v1::WorkerMessage message;
+  v1::Heartbeat& heartbeat = *message.mutable_heartbeat();
+  steps_ += ranks_.empty() ? 0 : 1;
+  for (const int32_t rank : ranks_) {
+    v1::RankProgress& progress = *heartbeat.add_ranks();
+    progress.set_job_id(job_);
+    progress.set_attempt(attempt_);
+    progress.set_rank(rank);
+    progress.set_pid(kFirstPid + rank);
+    progress.set_phase(static_cast<uint32_t>(Phase::kStep));
+    progress.set_step(static_cast<int64_t>(steps_));
+    progress.set_loss(2.5);
+    progress.set_step_seconds(kStepSeconds);
+    progress.set_process_state('R');
+    v1::StepTimes& times = *progress.mutable_step_times();
+    for (size_t i = 0; i < StepTimes().counts.size(); ++i) times.add_counts(i == 0 ? steps_ : 0);
+    times.set_seconds(kStepSeconds * static_cast<double>(steps_));
+  }
+  return message;
+}
+
+void SimWorker::on_message(const v1::CoordinatorMessage& message) {
+  switch (message.body_case()) {
+    case v1::CoordinatorMessage::kRegistered: {
+      const std::lock_guard lock(mutex_);
+      registered_ = true;
+      failures_ = 0;
+      record_.registered();
+      return;
+    }
+    case v1::CoordinatorMessage::kStartRanks:
+      return start_ranks(message.start_ranks());
+    case v1::CoordinatorMessage::kStopRanks:
+      return stop_ranks(message.stop_ranks());
+    case v1::CoordinatorMessage::kReportAck: {
+      const std::lock_guard lock(mutex_);
+      const auto probe = probes_.extract(message.report_ack().report_id());
+      if (!probe.empty()) record_.round_trip(monotonic_now() - probe.mapped());
+      return;
+    }
+    default:
+      return;
+  }
+}
+
+void SimWorker::start_ranks(const v1::StartRanks& order) {
+  {
+    const std::lock_guard lock(mutex_);
+    job_ = order.job_id();
+    attempt_ = order.attempt();
+    steps_ = 0;
+    ranks_.clear();
+    for (const v1::RankPlacement& rank : order.ranks()) ranks_.push_back(rank.rank());
+  }
+  record_.started(order.ranks_size());
+  (void)beat(monotonic_now(), false);
+}
+
+void SimWorker::stop_ranks(const v1::StopRanks& order) {
+  record_.stopped(order.ranks_size());
+  {
+    const std::lock_guard lock(mutex_);
+    if (order.job_id() == job_ && order.attempt() == attempt_) ranks_.clear();
+  }
+  for (const int32_t rank : order.ranks()) send_exit(rank, SIGTERM, true);
+}
+
+bool SimWorker::kill_a_rank() {
+  int32_t rank = -1;
+  {
+    const std::lock_guard lock(mutex_);
+    if (ranks_.empty()) return false;
+    rank = ranks_.back();
+    ranks_.pop_back();
+  }
+  send_exit(rank, SIGKILL, false);
+  return true;
+}
+
+void SimWorker::send_exit(int32_t rank, int32_t signal, bool ordered) {
+  v1::WorkerMessage message;
+  std::shared_ptr<Stream> stream;
+  {
+    const std::lock_guard lock(mutex_);
+    v1::RankExited& exit = *message.mutable_rank_exited();
+    exit.set_report_id(++report_);
+    exit.set_job_id(job_);
+    exit.set_attempt(attempt_);
+    exit.set_rank(rank);
+    exit.set_exit_code(-1);
+    exit.set_signal(signal);
+    exit.set_last_step(static_cast<int64_t>(steps_));
+    exit.set_told_to_stop(ordered);
+    stream = stream_;
+  }
+  if (stream != nullptr) stream->send(std::move(message));
+}
+
+void SimWorker::on_done(const grpc::Status& status) {
+  record_.ended(status);
+  const std::lock_guard lock(mutex_);
+  stream_.reset();
+  registered_ = false;
+  probes_.clear();
+  const int32_t doublings = std::min(failures_++, kRetryDoublingsMax);
+  retry_at_ = monotonic_now() + std::min(kRetryMax, kRetryFirst * (int64_t{1} << doublings));
+}
+
+}  // namespace muster::bench

@@ -1,0 +1,91 @@
+// A simulated worker on a real stream to the coordinator. It registers, sends heartbeats as a
+// worker does, and starts and stops ranks that exist only in its messages.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <grpcpp/grpcpp.h>
+
+#include "common/time.h"
+#include "muster/v1/muster.grpc.pb.h"
+
+namespace muster::bench {
+
+// The observations of all workers of one process. Thread-safe.
+class SwarmRecord {
+ public:
+  void registered();
+  void ended(const grpc::Status& status);
+  void started(int64_t ranks);
+  void stopped(int64_t ranks);
+  void heartbeat();
+  void round_trip(Duration time);
+  // Returns the record as one line of JSON, and resets heartbeats, round trips, starts and stops.
+  std::string take();
+
+ private:
+  std::mutex mutex_;
+  int64_t registered_ = 0;
+  int64_t started_ = 0;
+  int64_t stopped_ = 0;
+  int64_t heartbeats_ = 0;
+  int64_t registered_at_ns_ = 0;  // the last of each, in CLOCK_MONOTONIC
+  int64_t started_at_ns_ = 0;
+  int64_t stopped_at_ns_ = 0;
+  std::vector<double> round_trips_ms_;
+  std::map<std::string, int64_t> ends_;  // ends of streams, by their status
+};
+
+struct SimWorkerOptions {
+  std::string coordinator;
+  std::shared_ptr<grpc::ChannelCredentials> credentials;
+  std::string name;
+  int32_t slots = 8;
+};
+
+// Owns its connection. Thread-safe; the record and the workers outlive all gRPC callbacks, because
+// the process ends without destroying them.
+class SimWorker {
+ public:
+  SimWorker(SimWorkerOptions options, SwarmRecord& record)
+      : options_(std::move(options)), record_(record) {}
+
+  // Sends what is due at `now`: a connection, or a heartbeat. With `probe`, also a report of no
+  // rank's exit, whose acknowledgement gives the round trip through the coordinator's core.
+  // Returns when the worker has to be called again.
+  Instant beat(Instant now, bool probe);
+  // Reports that one rank was killed by SIGKILL. Returns false if the worker has no rank.
+  bool kill_a_rank();
+
+ private:
+  class Stream;
+  void connect();
+  void on_message(const v1::CoordinatorMessage& message);
+  void on_done(const grpc::Status& status);
+  void start_ranks(const v1::StartRanks& order);
+  void stop_ranks(const v1::StopRanks& order);
+  v1::WorkerMessage heartbeat_message();
+  void send_exit(int32_t rank, int32_t signal, bool ordered);
+
+  const SimWorkerOptions options_;
+  SwarmRecord& record_;
+  std::mutex mutex_;
+  std::shared_ptr<Stream> stream_;
+  bool registered_ = false;
+  int32_t failures_ = 0;  // connections since the last registration
+  Instant retry_at_{};
+  uint64_t report_ = 0;
+  std::map<uint64_t, Instant> probes_;
+  uint64_t job_ = 0;
+  uint32_t attempt_ = 0;
+  uint64_t steps_ = 0;
+  std::vector<int32_t> ranks_;
+};
+
+}  // namespace muster::bench

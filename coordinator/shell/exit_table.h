@@ -1,0 +1,27 @@
+// The table of exits in the coordinator's state. It has the exits of each job's current attempt, so
+// that the job's record is not written anew for each rank that ends.
+#pragma once
+
+#include <vector>
+
+#include <absl/status/status.h>
+
+#include "coordinator/core/records/job.h"
+#include "coordinator/shell/sqlite_database.h"
+#include "coordinator/shell/storage.h"
+
+namespace muster::coordinator {
+
+// Adds the table, and raises the schema from version 3 to 4. Records of version 3 contain the
+// exits, which move to the table when their job is stored again.
+absl::Status create_exits_table(SqliteDatabase& db);
+
+// Appends the job's exits from the table to those of its record, if a record of version 3 has some.
+absl::Status load_exits(SqliteDatabase& db, Job& job);
+
+// Deletes the exits of the job's earlier attempts, and writes those of its current attempt that are
+// not stored yet.
+absl::Status write_exits_of(SqliteDatabase& db, const Job& job);
+absl::Status write_exits(SqliteDatabase& db, const std::vector<StoredExit>& exits);
+
+}  // namespace muster::coordinator
