@@ -118,7 +118,8 @@ class Swarm:
         records = [self.ask(process, "report") for process in self.processes]
         ends = {}
         for record in records:
-            for reason, count in record["stream_ends"].items():
+            for text, count in record["stream_ends"].items():
+                reason = re.sub(r"worker \S+", "a worker", text, count=1)
                 ends[reason] = ends.get(reason, 0) + count
         total = {key: sum(record[key] for record in records) for key in ("registered", "started", "stopped", "heartbeats", "round_trips")}
         total |= {key: max(record[key] for record in records) for key in ("registered_at_ns", "started_at_ns", "stopped_at_ns")}
@@ -131,7 +132,7 @@ class Swarm:
             if record["registered"] >= self.workers:
                 return record["registered_at_ns"] / 1e9 - self.begin
             time.sleep(0.1)
-        raise TimeoutError(f"{record['registered']} of {self.workers} workers registered within {seconds} s: {record['stream_ends']}")
+        raise TimeoutError(f"{record['registered']} of {self.workers} workers registered within {seconds} s")
 
     def kill_a_rank(self):
         return self.ask(self.processes[0], "kill") / 1e9
@@ -167,7 +168,8 @@ def measure(args, workers, figures):
         try:
             fill_in(args, coordinator, swarm, figures)
         except (TimeoutError, RuntimeError, subprocess.SubprocessError) as problem:
-            figures["failed"] = str(problem)[-500:]
+            decisions = [line for line in coordinator.log.read_text().splitlines() if " job " in line or " warning " in line]
+            figures["failed"] = "; ".join([str(problem)[-500:], *(line[:300] for line in decisions[-1:])])
         finally:
             try:
                 figures["stream_ends"] = swarm.report()["stream_ends"]

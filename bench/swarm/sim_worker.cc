@@ -235,9 +235,23 @@ void SimWorker::on_message(const v1::CoordinatorMessage& message) {
       if (!probe.empty()) record_.round_trip(monotonic_now() - probe.mapped());
       return;
     }
+    case v1::CoordinatorMessage::kCheckNode:
+      return pass_check(message.check_node().check_id());
     default:
       return;
   }
+}
+
+void SimWorker::pass_check(uint64_t check) {
+  v1::WorkerMessage message;
+  message.mutable_node_checked()->set_check_id(check);
+  message.mutable_node_checked()->set_passed(true);
+  std::shared_ptr<Stream> stream;
+  {
+    const std::lock_guard lock(mutex_);
+    stream = stream_;
+  }
+  if (stream != nullptr) stream->send(std::move(message));
 }
 
 void SimWorker::start_ranks(const v1::StartRanks& order) {

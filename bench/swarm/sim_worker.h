@@ -70,6 +70,7 @@ class SimWorker {
   void on_done(const grpc::Status& status);
   void start_ranks(const v1::StartRanks& order);
   void stop_ranks(const v1::StopRanks& order);
+  void pass_check(uint64_t check);
   v1::WorkerMessage heartbeat_message();
   void send_exit(int32_t rank, int32_t signal, bool ordered);
 
