@@ -202,7 +202,7 @@ void Findings::judge_all_entered(size_t index) {
          .instance = index,
          .why =
              absl::StrCat("is in ", words.what,
-                          is_elsewhere ? " with the others" : " like whoever else is", words.age)},
+                          is_elsewhere ? " with the others" : " like all others there", words.age)},
         usual);
   }
   add(kNoRank,

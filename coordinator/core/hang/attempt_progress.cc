@@ -67,7 +67,7 @@ void AttemptProgress::record_stragglers(IncidentBook& incidents, const Job& job,
         change.kind == SlowKind::kData ? "waits for its data" : "computes slowly", change.seconds,
         change.kind == SlowKind::kData ? "waits" : "takes", change.median);
     const IncidentId id = incidents.open(incident_of_fault(job, what, IncidentKind::kSlowRank, 0));
-    incidents.change(id)->action = "none: training goes on";
+    incidents.change(id)->action = "none: training continues";
     slow.emplace(rank, id);
   }
 }

@@ -8,7 +8,7 @@
 //
 // The ladder never stops a job that moves. Each decision is a step that the caller takes: a state,
 // a reason and messages. The ladder writes evidence to the incident book, and begins and drops
-// dumps in the dump table. A restarted coordinator does not know the earlier samples, and takes new
+// dumps in the dump table. A restarted coordinator does not have the earlier samples, and takes new
 // ones. Volatile. Pure; called on one thread at a time.
 #pragma once
 

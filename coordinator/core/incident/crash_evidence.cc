@@ -20,7 +20,7 @@ RankEvidence last_evidence(const Job& job, Rank rank, Instant now) {
   const RankState& state = job.ranks[static_cast<size_t>(rank.value())];
   evidence.pid = state.pid;
   if (state.pid == 0 && state.step < 0) {
-    evidence.page_problem = "nothing has been heard of it";
+    evidence.page_problem = "no report of it has arrived";
     return evidence;
   }
   evidence.phase = state.phase;

@@ -113,7 +113,7 @@ std::string mark_reachable(IncidentBook& incidents, Reach& reach,
                            std::optional<IncidentId>& incident, const WorkerName& name,
                            std::string_view how, int64_t unix_ns);
 
-// Returns "worker node2 (host) cannot be reached: nothing was heard of it for 1.2 s".
+// Returns "worker node2 (host) cannot be reached: it has sent nothing for 1.2 s".
 std::string silence_text(const Worker& worker, Instant now);
 // Opens or continues the attempt's incident of silences, adds the earlier moments, and sets
 // `incident`. Does nothing if the attempt already has an `incident`. All silences of an attempt

@@ -251,7 +251,8 @@ Placement PlacementPass::place_as_last_resort(const Job& job, int32_t nodes,
       if (rank.local_rank == 0 && !nodes_.is_sound(rank.worker))
         taken.push_back(exclusion_text(*nodes_.find(rank.worker)));
     }
-    if (!taken.empty()) remark = absl::StrCat("; there is no other place than ", list_text(taken));
+    if (!taken.empty())
+      remark = absl::StrCat("; only excluded nodes have room: ", list_text(taken));
   } else if (placement.fit == Fit::kNever) {
     for (const WorkerName& name : unchecked) {
       const std::optional<Instant>& failed = fleet_.at(name).check.failed;
@@ -297,7 +298,7 @@ std::vector<WorkerName> PlacementPass::hold_own_nodes(const Job& job) {
 }
 
 // Returns whether all present nodes of the job could take its ranks again. A job whose attempt is
-// ended so that it can grow is placed anew, and must not lose its own nodes.
+// ended so that it can grow is placed again, and must not lose its own nodes.
 bool PlacementPass::can_reuse_its_nodes(const Job& job) const {
   return std::ranges::all_of(nodes_of(job.placement), [this](const WorkerName& name) {
     const Worker* worker = fleet_.find(name);

@@ -4,7 +4,7 @@
 // One order decides which job gets a worker: the queue's order (priority, then age), which includes
 // running jobs. A worker that is reserved for one job can be used by any job that is earlier in the
 // order, and by no later job. Therefore spares are useful on a busy fleet and delay no job of a
-// higher priority. Each pass computes the reservations anew and retains the same workers if they
+// higher priority. Each pass computes the reservations again and retains the same workers if they
 // are still available.
 //
 // The caller calls the pass for each job in that order, and executes each decision before the next

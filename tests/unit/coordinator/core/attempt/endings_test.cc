@@ -159,8 +159,8 @@ TEST(Faults, CarryTheProgressOfAllAttempts) {
   job.faults.push_back(earlier);
   job.ranks[0].step = 45;
   job.ranks[1].checkpoint_step = 42;
-  Fault fault = fault_of_lost_worker(WorkerName("n1"), "was started anew", 44, 5);
-  EXPECT_EQ(fault.message, "worker n1 was started anew; its ranks are lost");
+  Fault fault = fault_of_lost_worker(WorkerName("n1"), "was restarted", 44, 5);
+  EXPECT_EQ(fault.message, "worker n1 was restarted; its ranks are lost");
   EXPECT_EQ(fault.kind, IncidentKind::kWorkerLost);
   add_progress(job, 41, fault);
   EXPECT_EQ(fault.checkpoint_step, 42);

@@ -285,7 +285,7 @@ TEST(BlameSentence, SaysWhereItIsInTheKernelAndWhetherItGoesOn) {
   const Blame blame = world.blame();
   EXPECT_NE(blame.sentence.find("it cannot be woken in the kernel (D state, in "
                                 "ext4_sync_file\\x1b[2J); it is at the memory limit of its control "
-                                "group (16.0 of 16.0 GiB); it goes on, slowly"),
+                                "group (16.0 of 16.0 GiB); it makes progress, slowly"),
             std::string::npos)
       << blame.sentence;
 }
