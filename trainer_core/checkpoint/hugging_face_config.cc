@@ -259,7 +259,7 @@ constexpr Family kFamilies[] = {{"llama", read_llama, "max_position_embeddings"}
                                 {"gemma", read_gemma, "max_position_embeddings"},
                                 {"gpt2", read_gpt2, "n_positions"}};
 
-// Names the fields that nobody reads: one of them may describe another model.
+// Names the fields that no reader uses: one of them may describe another model.
 void note_unread(const json& config, const JsonFields& fields, const Family& family,
                  std::vector<std::string>& notes) {
   std::vector<std::string> unread;

@@ -253,7 +253,7 @@ class Files {
     return location.file->read(part, out);
   }
 
-  // Adds a tensor that the model does not ask for to the account.
+  // Adds a tensor that the model does not need to the account.
   void add_extra(const std::string& name, const Location& location, const ModelConfig& model,
                  const std::vector<std::string>& names, TensorAccount& account) const {
     if (const std::string reason = ignorable_reason(name, location.stored->shape, model);

@@ -113,7 +113,7 @@ class JsonFields {
     }
   }
   const absl::Status& status() const { return status_; }
-  // Whether a caller asked for the field. Copies share this knowledge.
+  // Whether a caller requested the field. Copies share this information.
   bool was_read(const std::string& name) const { return read_->contains(name); }
 
  private:

@@ -212,7 +212,7 @@ void check_complete(const KnownTensors& tensors) {
     for (const TensorBox& box : tensor.boxes) elements += box.elements();
     if (elements != tensor.elements) {
       damaged("the boxes of tensor ", name, " have ", elements, " of its ", tensor.elements,
-              " numbers");
+              " elements");
     }
   }
 }
@@ -267,10 +267,10 @@ absl::Status check_version(const json& manifest) {
   const json& version = manifest.at("version");
   if (version == kCheckpointVersion) return absl::OkStatus();
   const bool is_older = version.is_number() && version < kCheckpointVersion;
-  return absl::FailedPreconditionError(
-      absl::StrCat("it has version ", version.dump(), "; this program reads ", kCheckpointVersion,
-                   ": made by ", is_older ? "an earlier" : "a later",
-                   " build; set another run_name to start anew, or go on with that build"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "it has version ", version.dump(), "; this program reads ", kCheckpointVersion, ": made by ",
+      is_older ? "an earlier" : "a later",
+      " build; set another run_name to start from the beginning, or continue with that build"));
 }
 
 json parse_bounded(std::string_view text) {

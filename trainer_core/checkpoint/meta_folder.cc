@@ -286,7 +286,7 @@ class MetaSource : public ParameterSource {
     return bad(
         0, absl::StrCat("tensor ", found.name, " has the shape ", shape, " in each of ",
                         shards.parts.size(), " files, or differs between them; ", kMetaParamsFile,
-                        " asks for ", show_shape(tensor.shape), " in all of them together"));
+                        " requires ", show_shape(tensor.shape), " in all of them together"));
   }
 
   // Returns the N of "layers.N."; -1 for other names.

@@ -63,7 +63,7 @@ class Machine {
 
   std::string_view take(uint64_t count) {
     if (count > program_.size() - at_) {
-      damaged(absl::StrCat("an instruction wants ", count, " more bytes, and there are ",
+      damaged(absl::StrCat("an instruction needs ", count, " more bytes, and there are ",
                            program_.size() - at_));
       return {};
     }
@@ -113,7 +113,7 @@ class Machine {
   size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
   bool has(size_t count) {
     if (stack_.size() - floor() >= count) return true;
-    damaged("an instruction wants values that are not there");
+    damaged("an instruction needs values that are missing");
     return false;
   }
   PickleId pop() {
@@ -130,7 +130,7 @@ class Machine {
   // Removes the topmost mark and returns the values above it.
   std::vector<PickleId> pop_marked() {
     if (marks_.empty()) {
-      damaged("an instruction wants a mark that is not there");
+      damaged("an instruction needs a mark that is missing");
       return {};
     }
     const size_t count = stack_.size() - marks_.back();

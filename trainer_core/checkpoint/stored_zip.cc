@@ -76,7 +76,7 @@ absl::StatusOr<Directory> find_directory(const Bytes& file) {
     const uint64_t locator = *end - kZip64LocatorBytes;
     const uint64_t at = file.u64(locator + 8);
     if (!file.has(at, kZip64EndBytes) || !file.is(at, kZip64End))
-      return zip_damage(locator, "the zip64 end is not where its locator says");
+      return zip_damage(locator, "the zip64 end is not where its locator points");
     directory = {file.u64(at + 48), file.u64(at + 40), file.u64(at + 32)};
   }
   if (!file.has(directory.offset, directory.bytes))
@@ -113,7 +113,7 @@ absl::Status read_zip64(const Bytes& file, uint64_t at, uint64_t end,
     }
     at = field_end;
   }
-  return zip_damage(extra, "an entry's sizes are said to be in a zip64 field, and there is none");
+  return zip_damage(extra, "an entry refers to sizes in a zip64 field, and there is none");
 }
 
 absl::StatusOr<CentralEntry> read_central(const Bytes& file, uint64_t at, uint64_t end) {
@@ -151,7 +151,7 @@ absl::StatusOr<StoredZip::Entry> locate(const Bytes& file, const CentralEntry& e
   const uint64_t begin =
       entry.header + kLocalHeaderBytes + file.u16(entry.header + 26) + file.u16(entry.header + 28);
   if (!file.has(begin, entry.bytes)) {
-    return zip_damage(begin, absl::StrCat("entry ", entry.name, " is said to have ", entry.bytes,
+    return zip_damage(begin, absl::StrCat("entry ", entry.name, " states a size of ", entry.bytes,
                                           " bytes, and the file has ", file.size(), " in all"));
   }
   return StoredZip::Entry{begin, entry.bytes};

@@ -56,7 +56,7 @@ absl::StatusOr<StoredTensor> locate(const PickledTensor& pickled, uint64_t begin
   const uint64_t numbers = there / type->bytes;
   if (pickled.storage_elements != numbers || there % type->bytes != 0) {
     return absl::DataLossError(absl::StrCat("has a storage of ", pickled.storage_elements,
-                                            " numbers of ", type->bytes,
+                                            " elements of ", type->bytes,
                                             " bytes, but the file has ", there, " bytes of it"));
   }
   StoredTensor tensor{type->stored, pickled.storage_type, pickled.shape, 1, 0};
@@ -65,12 +65,12 @@ absl::StatusOr<StoredTensor> locate(const PickledTensor& pickled, uint64_t begin
     // Divides instead of multiplying, so that a hostile shape cannot overflow.
     if (n != 0 && tensor.elements > numbers / n) {
       return absl::DataLossError(
-          absl::StrCat("has the shape ", show_shape(pickled.shape), " in ", numbers, " numbers"));
+          absl::StrCat("has the shape ", show_shape(pickled.shape), " in ", numbers, " elements"));
     }
     tensor.elements *= n;
   }
   if (pickled.offset > numbers || tensor.elements > numbers - pickled.offset) {
-    return absl::DataLossError(absl::StrCat("has ", tensor.elements, " numbers from number ",
+    return absl::DataLossError(absl::StrCat("has ", tensor.elements, " elements from element ",
                                             pickled.offset, " on in a storage of ", numbers));
   }
   if (!is_dense(pickled, tensor.elements)) {
@@ -121,8 +121,8 @@ absl::Status TorchFile::find_tensors() {
     if (std::string_view(text.data(), text.size()) != "little") {
       return absl::InvalidArgumentError(
           absl::StrCat("byte ", order->second.offset,
-                       ": its numbers are not little-endian; save it on a "
-                       "machine whose numbers are"));
+                       ": its elements are not little-endian; save it on a "
+                       "little-endian machine"));
     }
   }
   const auto pickled = read_tensor_pickle(zip_->bytes(entry));

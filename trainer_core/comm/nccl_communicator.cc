@@ -55,7 +55,7 @@ std::string interface_names() {
 std::string network_advice() {
   constexpr size_t kValueBytesMax = 64;
   const char* const wanted = std::getenv("NCCL_SOCKET_IFNAME");
-  return absl::StrCat("look at the network between their nodes: NCCL_SOCKET_IFNAME (here ",
+  return absl::StrCat("check the network between their nodes: NCCL_SOCKET_IFNAME (here ",
                       wanted == nullptr ? "unset" : printable(wanted, kValueBytesMax), ", of ",
                       interface_names(),
                       ") and NCCL_IB_HCA choose it, NCCL_DEBUG=INFO shows where each rank waits");

@@ -16,7 +16,7 @@ void check_part(const TransformerPlan& plan) {
       << plan.seq_len << " positions on " << plan.part().sequence_sharers() << " ranks";
   MUSTER_CHECK(!plan.part().exchanges() || plan.cache_capacity == 0) << "decoding on several ranks";
   MUSTER_CHECK(!plan.model.quantization.enabled() || !plan.stacks_qkv())
-      << "quantized products of KV heads on several ranks";
+      << "quantized GEMMs of KV heads on several ranks";
   const PipelinePart& pipeline = plan.pipeline();
   MUSTER_CHECK(plan.model.num_layers % (pipeline.stage.ranks * pipeline.chunks) == 0)
       << plan.model.num_layers << " layers in " << pipeline.stage.ranks << " stages";

@@ -32,7 +32,7 @@ class CudaOps final : public Ops {
   explicit CudaOps(const CudaOptions& options);
 
   std::string_view name() const override {
-    if (library_ == nullptr) return "cuda, own products";
+    if (library_ == nullptr) return "cuda, built-in GEMMs";
     return attention_library_ == nullptr ? "cuda, cuBLASLt" : "cuda, cuBLASLt, cuDNN";
   }
 

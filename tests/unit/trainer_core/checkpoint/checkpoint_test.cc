@@ -242,7 +242,7 @@ TEST(Checkpoint, AnotherOptimizersStateNamesBoth) {
   const CheckpointStore store(folder.path(), -1);
   save(store, 1, State(1));
   CheckpointLayout other = layout();
-  other.optimizer = "elementwise";  // its state looks the same
+  other.optimizer = "elementwise";  // its state has the same layout
   const absl::Status status = check_tensors(folder.file("1"), other);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
@@ -300,7 +300,7 @@ TEST(Checkpoint, ADirectoryThatCannotBeMadeIsAnError) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("file/ckpt"));
 }
 
-// A step's folder that was replaced between two ranks' looks at it.
+// A step's folder that was replaced between the reads of two ranks.
 TEST(Checkpoint, AnotherOneOfTheSameStepIsNotTheSame) {
   TempFolder folder;
   const CheckpointStore store(folder.path(), 1);

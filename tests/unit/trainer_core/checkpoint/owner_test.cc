@@ -36,7 +36,7 @@ TEST(Owner, AnOrphanedAttemptCannotSave) {
 }
 
 // Two of one process id, as ranks of different containers may be, and of one job and attempt, as
-// coordinators count anew.
+// coordinators count from 1 again.
 TEST(Owner, ConcurrentOpensSucceed) {
   TempFolder folder;
   std::vector<std::thread> threads;

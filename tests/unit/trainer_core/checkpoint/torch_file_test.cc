@@ -70,12 +70,12 @@ TEST(TorchFile, ErrorsNameDefectAndLocation) {
   EXPECT_THAT(error_of("legacy.pth"), HasSubstr("byte 0: this is torch.save's format of before"));
   EXPECT_THAT(error_of("compressed.pth"), HasSubstr("entry archive/data.pkl is compressed"));
   EXPECT_THAT(error_of("missing.pth"), HasSubstr("tensor b lies in archive/data/1, which is not"));
-  EXPECT_THAT(error_of("short.pth"), HasSubstr("6 numbers of 4 bytes, but the file has 23 bytes"));
-  EXPECT_THAT(error_of("beyond.pth"), HasSubstr("tensor a has the shape [2, 9] in 6 numbers"));
+  EXPECT_THAT(error_of("short.pth"), HasSubstr("6 elements of 4 bytes, but the file has 23 bytes"));
+  EXPECT_THAT(error_of("beyond.pth"), HasSubstr("tensor a has the shape [2, 9] in 6 elements"));
   EXPECT_THAT(error_of("transposed.pth"), HasSubstr("save it as tensor.contiguous()"));
   EXPECT_THAT(error_of("nested.pth"), HasSubstr("it holds no dictionary of tensors"));
   EXPECT_THAT(error_of("long.pth"), HasSubstr("a whole number has more than 64 bits"));
-  EXPECT_THAT(error_of("text.pth"), HasSubstr("wants 4294967295 more bytes, and there are 4"));
+  EXPECT_THAT(error_of("text.pth"), HasSubstr("needs 4294967295 more bytes, and there are 4"));
   EXPECT_THAT(error_of("self.pth"), HasSubstr("values are left over"));
   EXPECT_TRUE(absl::IsNotFound(TorchFile::open(golden("none.pth")).status()));
 }

@@ -76,7 +76,7 @@ TEST(Tiktoken, HashesNameTheEncoding) {
     EXPECT_EQ((*tokenizer)->eos_id(), c.eos) << c.encoding;
     EXPECT_THAT((*tokenizer)->description(),
                 absl::StrCat("tiktoken ", c.encoding, " (known by its SHA-256)"));
-    // Special tokens have no text, and text that looks like one is text.
+    // Special tokens have no text, and text of the same characters is text.
     EXPECT_EQ(*(*tokenizer)->decode(std::vector<int32_t>{c.eos}), "");
     const auto ids = (*tokenizer)->encode(c.eos_text);
     ASSERT_TRUE(ids.ok());

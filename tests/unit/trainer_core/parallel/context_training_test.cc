@@ -87,7 +87,7 @@ TEST_P(ContextTraining, IsThatOfOneRank) {
   ASSERT_GT(std::abs(alone.steps.back().loss / alone.steps.front().loss - 1), 1e-4)
       << "parameters do not change";
   if (alone.steps[0].experts) {
-    ASSERT_GT(alone.steps[0].experts->dropped_fraction, 0) << "nobody competes";
+    ASSERT_GT(alone.steps[0].experts->dropped_fraction, 0) << "no other process competes";
   }
   for (const MeshShape& shape :
        {mesh({{kContext, 2}}), mesh({{kContext, 4}}), mesh({{kSequence, 2}}),

@@ -227,7 +227,7 @@ class AskedBlocks final : public ParameterBlocks {
   std::vector<std::string> calls;
 };
 
-// Gathers of the next pass go on while the last layer of this one is computed.
+// Gathers of the next pass continue while the last layer of this one is computed.
 TEST(PipelineTraining, TheNextPassIsExpectedDuringTheLastLayer) {
   const TrainConfig config = staged_config(sharded_llama(), {2, 1, 4});
   const TrainingPlan plan = plan_training(config, 1, Staging::kNo, 0);

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 TEST_F(Resume, AfterAStopRequestIsBitIdentical) {
   const RunResult whole = run(config("whole"));
   ASSERT_THAT(whole.codes, Each(ExitCode::kOk)) << whole.err;
-  // Only rank 1 is asked to stop: all ranks leave after the same step.
+  // Only rank 1 receives a request: all ranks leave after the same step.
   const RunResult first =
       run(config("parts"), [](int rank, const StepRecord& record, std::atomic<bool>& stop) {
         if (rank == 1 && record.step == 6) stop = true;
@@ -69,7 +69,7 @@ TEST_F(Resume, BackgroundSavesEqualSynchronousOnes) {
 TEST_F(Resume, ARequestedCheckpointIsSavedAfterTheStepAndChangesNothing) {
   TrainConfig requested = config("asked");
   requested.checkpoint_period = 1000;
-  // Only rank 1 is asked, twice in one step.
+  // Only rank 1 receives requests, two in one step.
   const RunResult result = run_ranks_with_signals(
       {requested, requested}, [](int rank, const StepRecord& record, StopSignals& signals) {
         if (rank == 1 && record.step == 6) signals.checkpoint = true;

@@ -125,7 +125,7 @@ TEST(Splits, AMissingSplitNamesTheOthers) {
   EXPECT_THAT(std::string(choose_split("d", {{"train", 1}, {"", 2}}, "test").status().message()),
               HasSubstr("no split \"test\"; it has train, and 2 files without one"));
   EXPECT_THAT(std::string(choose_split("d", {{"", 2}}, "validation").status().message()),
-              HasSubstr("tell no splits apart"));
+              HasSubstr("do not distinguish splits"));
 }
 
 }  // namespace
