@@ -53,7 +53,7 @@ using StoreWatch = std::function<bool()>;
 
 // Errors name the address and the cause:
 //   FailedPrecondition  rclone is missing; the message has the command that installs it
-//   PermissionDenied    credentials; the message names the places that were looked at
+//   PermissionDenied    credentials; the message names the places that were searched
 //   NotFound            no such bucket or object
 //   InvalidArgument     the address
 //   ResourceExhausted   the local disk is full

@@ -126,7 +126,7 @@ std::string container_problem(const Value& status) {
   if (reason == "CrashLoopBackOff") {
     return absl::StrCat("starts ", name, " again and again, the last time after ",
                         end_text(at(status, {"lastState", "terminated"})),
-                        "; kubectl logs --previous shows what it said");
+                        "; kubectl logs --previous shows its output");
   }
   if (!reason.empty() && reason != "ContainerCreating" && reason != "PodInitializing")
     return absl::StrCat("cannot start ", name, " (", reason, ")", because(message));
@@ -159,7 +159,7 @@ std::string failure_problem(const Value& pod) {
       const int64_t code = number_at(end, {"exitCode"}, end.is_object() ? -1 : 0);
       if (code == 0 || code == to_int(ExitCode::kPreempted)) continue;
       return absl::StrCat("has failed: ", text_at(status, {"name"}), " ended with ", end_text(end),
-                          because(text_at(end, {"message"})), "; kubectl logs shows what it said");
+                          because(text_at(end, {"message"})), "; kubectl logs shows its output");
     }
   }
   return "";
@@ -173,7 +173,7 @@ std::string pod_problem(const Value& pod, const Warnings& warnings) {
   std::string message;
   if (phase == "Failed") return failure_problem(pod);
   if (condition_is(pod, "PodScheduled", "False", message))
-    return absl::StrCat("has no place", because(message));
+    return absl::StrCat("is not scheduled", because(message));
   if (std::string trouble = containers_problem(pod); !trouble.empty()) return trouble;
   if (condition_is(pod, "Ready", "True", message)) return "";
   const std::string volume =

@@ -23,7 +23,7 @@ absl::Status or_cancelled(const absl::Status& status, const std::atomic<bool>& s
 
 // Uploads a command's result from local_output_folder(url) to `url`, if this is an address. The
 // file that makes it complete, index.json or manifest.json, is removed there first and uploaded
-// last, so that nobody reads a mixture.
+// last, so that no reader receives a mixture.
 absl::Status upload_result(const std::string& url, const std::atomic<bool>& stop);
 
 }  // namespace muster::cli

@@ -45,7 +45,7 @@ class Gpus(MusterTest):
         def visible_devices():
             lines = re.findall(r"sees (\S+)", self.muster("logs", job, "--rank", "all", "--no-merge", check=0).stdout)
             return sorted(lines) if len(lines) == count else None
-        return wait_until(visible_devices, 30, f"{count} ranks of job {job} that say what they see")
+        return wait_until(visible_devices, 30, f"{count} ranks of job {job} that list their devices")
 
     def node(self, name):
         nodes = json.loads(self.muster("node", "list", "--json", check=0).stdout)["nodes"]
@@ -133,12 +133,12 @@ class Gpus(MusterTest):
         self.gpus("init 9")
         coordinator = self.start_coordinator()
         worker = self.start_gpu_worker(coordinator)
-        self.assertIn("no GPUs: the NVIDIA driver is not loaded (NVML says 9, Driver Not Loaded)", self.output(worker))
+        self.assertIn("no GPUs: the NVIDIA driver is not loaded (NVML reports 9, Driver Not Loaded)", self.output(worker))
         self.assertEqual(wait_until(lambda: self.node("node0"), 30, "node0")["slots"], 1)
         job = self.submit("wants", "--gpus-per-rank", 1)
         self.assertIn("waits for 1 worker with 1 free slot and 1 free GPU: fewer are connected; node0 has no GPUs: the NVIDIA driver is not loaded",
                       self.job(job)["reason"])
-        self.assertRegex(self.muster("node", "list", check=0).stdout, r"node0 .* no GPUs: the NVIDIA driver is not loaded \(NVML says 9")
+        self.assertRegex(self.muster("node", "list", check=0).stdout, r"node0 .* no GPUs: the NVIDIA driver is not loaded \(NVML reports 9")
         self.assertIn("the NVIDIA driver is not loaded", self.node("node0")["no_gpus_because"])
 
     def submit_line(self, *words, check=0):

@@ -375,7 +375,7 @@ class Refusals(HelmCase):
             ({"tls": {"mode": "secret", "secretName": "mine", "extraNames": ["a.example.com"]}}, "put the names into your own certificate"),
             ({"fullnameOverride": "m" * 40, "pools": {"p5-48xlarge-spot": {}}}, "has 57 characters, and it may have 52"),
             ({"coordinator": {"service": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}}, "is for the type LoadBalancer"),
-            (merged(pool, {"pools": {"p": {"gpus": 8}}}), "pools.p asks for devices (gpus 8, efa 0) and names no node pool"),
+            (merged(pool, {"pools": {"p": {"gpus": 8}}}), "pools.p requests devices (gpus 8, efa 0) and names no node pool"),
             (merged(pool, {"pools": {"p": {**GPU_POOL, "efa": 4}}}), "pools.p has efa 4 and no hugepages2Mi"),
             (merged(pool, {"pools": {"p": {**GPU_POOL, "slots": 16}}}), "slots 16 and gpus 8"),
             ({"poolDefaults": {"hugepages2Mi": "1Gi", "resources": {"requests": {"memory": None}}}}, "has hugepages2Mi and no memory"),

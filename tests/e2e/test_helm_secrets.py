@@ -157,8 +157,8 @@ class Secrets(HelmCase):
             with self.subTest(values):
                 result = self.run_helm("template", "demo", CHART, "--kube-version", kube_tools.KUBERNETES_VERSION, *more, values=merged(self.values, values))
                 self.assertNotEqual(result.returncode, 0)
-                self.assertIn("set tls.mode to secret or certManager and name tokens.secretName, or ask the cluster with --dry-run=server", result.stderr)
-        self.assertIn("no cluster can be asked", self.render_with_lookup({}).stderr)
+                self.assertIn("set tls.mode to secret or certManager and name tokens.secretName, or query the cluster with --dry-run=server", result.stderr)
+        self.assertIn("no cluster can be queried", self.render_with_lookup({}).stderr)
 
     def test_named_secrets_are_used_unchanged(self):
         values = {"tls": {"mode": "secret", "secretName": "mine"}, "tokens": {"secretName": "theirs"}}

@@ -106,7 +106,7 @@ class SeedScripts(ScriptTest):
         self.assertIn("(8 ranks)", shown)
         self.assertIn("ranks", self.script("run_pile_singlenode.sh", "/d", "/v", "float32", 2, 1, "l", "steps=7"))
         self.assertIn("usage: run_pile_singlenode.sh", self.script("run_pile_singlenode.sh", "/d", check=2))
-        self.assertIn("NUM_GPUS=many: a number is wanted", self.script("run_pile_singlenode.sh", "/d", "/v", "float32", "many", check=2))
+        self.assertIn("NUM_GPUS=many: a number is required", self.script("run_pile_singlenode.sh", "/d", "/v", "float32", "many", check=2))
 
     def test_pile_on_several_nodes(self):
         slurm = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "8"}

@@ -118,13 +118,13 @@ class SlurmWrappers(SlurmTest):
         job = recipe("exit 9")
         log = stage / f"results/25.02/bf16/70b/1/log-maxtext-1_70b_{job}.out"
         self.assertEqual(self.cluster.wait_for_end(job), ("COMPLETED", 0), log.read_text() if log.exists() else self.cluster.job_output(job))
-        self.assertRegex(log.read_text(), "the profile failed with exit code .*; the benchmark goes on without it")
+        self.assertRegex(log.read_text(), "the profile failed with exit code .*; the benchmark continues without it")
         self.assertIn("completed step: 49", log.read_text())
         job = recipe(f"while [ ! -e {self.dir}/go ]; do sleep 0.2; done; exit 1")
         profile = stage / f"results/25.02/bf16/70b/1/maxtext-1_70b_{job}-prof.out"
         wait_until(lambda: profile.exists() and "inspect it with" in profile.read_text(), 30, "the profile's first line")
         self.cluster.must("scancel", "--batch", "--signal=USR1", job)
-        wait_until(lambda: "is asked to leave: SIGUSR1" in profile.read_text(), 30, "the signal in the profile")
+        wait_until(lambda: "leaves its allocation: SIGUSR1" in profile.read_text(), 30, "the signal in the profile")
         (self.dir / "go").touch()
         self.assert_ends(job, "FAILED", 75)
 

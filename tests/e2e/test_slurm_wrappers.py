@@ -139,7 +139,7 @@ class SlurmWrapperVariables(MusterTest):
         self.assertIn("dcn_fsdp_parallelism=-1", words)
         code, printed, _ = self.run_wrapper("launch.sh", {"STAGE_PATH": str(stage)})
         self.assertEqual(code, 2)
-        self.assertIn("DTYPE=: bf16 or fp8 is wanted", printed)
+        self.assertIn("DTYPE=: bf16 or fp8 is required", printed)
 
 
 if __name__ == "__main__":

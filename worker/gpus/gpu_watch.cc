@@ -374,7 +374,7 @@ GpuReport GpuWatch::measure(Duration at_most) const {
   std::unique_lock lock(shared_->mutex);
   shared_->changed.wait_for(lock, at_most, [&] { return shared_->report.is_listed; });
   if (shared_->report.gpus.empty()) return shared_->report;
-  // The running measurement may have read a GPU before the event that the caller asks about.
+  // The running measurement may have read a GPU before the event of the caller's request.
   const uint64_t wanted = shared_->report.samples + (shared_->is_measuring ? 2 : 1);
   shared_->wanted = std::max(shared_->wanted, wanted);
   shared_->changed.wait_for(lock, until - monotonic_now(),

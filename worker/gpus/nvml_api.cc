@@ -60,11 +60,11 @@ absl::Status nvml_status(const NvmlApi& api, NvmlResult result) {
   if (result == kNvmlSuccess) return absl::OkStatus();
   const char* text = api.error_text(result);
   const std::string said =
-      absl::StrCat("NVML says ", result, text == nullptr ? "" : absl::StrCat(", ", text));
+      absl::StrCat("NVML reports ", result, text == nullptr ? "" : absl::StrCat(", ", text));
   switch (result) {
     case kNvmlDriverNotLoaded:
       return absl::UnavailableError(absl::StrCat("the NVIDIA driver is not loaded (", said,
-                                                 "): load its module, or look at dmesg"));
+                                                 "): load its module, or check dmesg"));
     case kNvmlVersionMismatch:
       return absl::FailedPreconditionError(
           absl::StrCat("the NVIDIA driver's library and its kernel module are of different "

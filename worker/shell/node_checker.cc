@@ -62,7 +62,7 @@ NodeCheckDone run_node_check(const NodeCheckerOptions& options) {
     NodeCheckDone skipped;
     skipped.passed = true;
     skipped.sentence =
-        absl::StrCat("it answers; cores, memory and disk were not looked at, because no ", kProgram,
+        absl::StrCat("it answers; cores, memory and disk were not tested, because no ", kProgram,
                      " is beside muster-worker");
     return skipped;
   }

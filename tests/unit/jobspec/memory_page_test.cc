@@ -118,7 +118,7 @@ TEST_F(MemoryPage, MatchesThePlans) {
     const auto job = resolve(overrides);
     ASSERT_TRUE(job.ok()) << job.status();
     const std::string section = section_of(job->train);
-    EXPECT_TRUE(page().find(section) != std::string::npos) << "docs/memory.md must say:\n\n"
+    EXPECT_TRUE(page().find(section) != std::string::npos) << "docs/memory.md must contain:\n\n"
                                                            << section;
   }
 }

@@ -71,7 +71,7 @@ TYPED_TEST(NcclCommunicators, SlotsAreReused) {
     EXPECT_EQ(this->group("nccl next").id, 7U);
     all[3].stop_kernel(late);
     EXPECT_EQ(all[3].enqueue(kOneChannel), nullptr);
-    EXPECT_EQ(this->group("nccl next").enqueued, 1U) << "numbers begin anew";
+    EXPECT_EQ(this->group("nccl next").enqueued, 1U) << "numbers start again from 0";
     EXPECT_EQ(this->group("nccl next").started, 1U);
     EXPECT_EQ(this->group("nccl next").completed, 0U);
     const ProgressPage seen = this->page();
@@ -113,7 +113,7 @@ TYPED_TEST(NcclCommunicators, RanksOfOneProcessAreSeparate) {
     EXPECT_EQ(one.completed, 0U);
     EXPECT_EQ(other.completed, 1U);
     EXPECT_EQ(one.id, other.id);
-    EXPECT_EQ(one.members, 0U) << "8 ranks are fewer processes, and nobody knows how many";
+    EXPECT_EQ(one.members, 0U) << "8 ranks are fewer processes, of an unknown number";
     EXPECT_EQ(other.members, 0U);
   });
 }

@@ -54,7 +54,7 @@ TEST_F(CoreTest, AStaleEpochIsRefusedAndALowerRegistrationIsAnOlderCopyOfTheStor
   EXPECT_THAT(only<SpawnRank>(step(start(1, 1, 1, 5))), SizeIs(0));
   step(Disconnected{});
   connect(1);
-  EXPECT_THAT(only<SpawnRank>(step(start(1, 1, 1, 1))), SizeIs(1)) << "job 1 anew";
+  EXPECT_THAT(only<SpawnRank>(step(start(1, 1, 1, 1))), SizeIs(1)) << "job 1 again";
 }
 
 TEST_F(CoreTest, ANewAttemptKillsTheOldOneAndWaitsForItsEnd) {
@@ -329,7 +329,7 @@ TEST_F(CoreTest, SurvivesArbitraryEvents) {
 TEST_F(CoreTest, CheckpointRequestsRequireSupportInThePage) {
   connect();
   const SaveCheckpoint ask{Epoch(1), key(1, 1, 0)};
-  EXPECT_TRUE(only<SignalRank>(step(ask)).empty()) << "nobody is here";
+  EXPECT_TRUE(only<SignalRank>(step(ask)).empty()) << "no rank is here";
   start_up(start(1, 1, 2));
   EXPECT_TRUE(only<SignalRank>(step(ask)).empty()) << "it has no page yet";
   RankFigures figures;
