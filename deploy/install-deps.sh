@@ -77,9 +77,9 @@ install() {
   # The optional packages are known only with the package lists, which an image of the distribution
   # lacks.
   missing=() && add_optional
-  [ ${#missing[@]} -eq 0 ] || get "${missing[@]}" || echo "deploy/install-deps.sh: goes on without ${missing[*]}" >&2
+  [ ${#missing[@]} -eq 0 ] || get "${missing[@]}" || echo "deploy/install-deps.sh: continues without ${missing[*]}" >&2
 }
-"${as_root[@]}" true  # sudo asks for its password before a bar is drawn
+"${as_root[@]}" true  # sudo prompts for its password before a bar is drawn
 if ! install; then
   echo "deploy/install-deps.sh: these packages could not be installed: ${missing[*]}" >&2
   exit 1

@@ -108,7 +108,7 @@ find_muster() {
       return
     fi
   done
-  command -v muster || refuse "there is no muster beside $here and none in PATH; MUSTER_BIN_DIR says where it is"
+  command -v muster || refuse "there is no muster beside $here and none in PATH; set MUSTER_BIN_DIR to its folder"
 }
 
 # start_job "$@": executes the job. Words after the script's name on sbatch's command line come
