@@ -264,7 +264,7 @@ absl::StatusOr<K8sReport> query_k8s(const std::string& namespace_name,
                                     const std::string& selector) {
   std::vector<std::string> get = {"kubectl", "get", "-o", "json", kRequestTimeout};
   if (!namespace_name.empty()) get.insert(get.end(), {"--namespace", namespace_name});
-  const auto ask = [&](std::initializer_list<std::string> more) -> absl::StatusOr<Value> {
+  const auto query = [&](std::initializer_list<std::string> more) -> absl::StatusOr<Value> {
     std::vector<std::string> words = get;
     words.insert(words.end(), more);
     const auto text = output_of(words, kKubectlDeadline);
@@ -277,10 +277,10 @@ absl::StatusOr<K8sReport> query_k8s(const std::string& namespace_name,
     return parsed;
   };
   const auto objects =
-      ask({"pods,statefulsets,daemonsets,jobs,persistentvolumeclaims", "--selector", selector});
+      query({"pods,statefulsets,daemonsets,jobs,persistentvolumeclaims", "--selector", selector});
   if (!objects.ok()) return objects.status();
   // A user with access to pods but not to events gets fewer details.
-  const auto events = ask({"events", "--field-selector", "type=Warning"});
+  const auto events = query({"events", "--field-selector", "type=Warning"});
   if (!events.ok()) warn(std::string(events.status().message()));
   return k8s_report(*objects, events.ok() ? *events : Value());
 }

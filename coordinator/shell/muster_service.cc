@@ -161,8 +161,8 @@ grpc::ServerUnaryReactor* MusterService::ListWorkers(grpc::CallbackServerContext
     for (const auto& [name, worker] : core->workers())
       *response->add_workers() = info_of(*core, use, name, now);
     for (const auto& [name, node] : core->nodes()) {
-      const bool is_told = core->workers().contains(name) || !(node.excluded || node.check_due);
-      if (!is_told) *response->add_workers() = info_of(*core, use, name, now);
+      const bool is_known = core->workers().contains(name) || !(node.excluded || node.check_due);
+      if (!is_known) *response->add_workers() = info_of(*core, use, name, now);
     }
     reactor->Finish(grpc::Status::OK);
   }));

@@ -98,7 +98,7 @@ class Leaving(MusterTest):
         os.kill(self.pid_of("muster-coordinator"), signal.SIGSTOP)
         self.interrupt_twice(run)
 
-    def test_ctrl_c_leaves_in_time_when_nobody_answers(self):
+    def test_ctrl_c_leaves_in_time_without_an_answer(self):
         run = self.start_run("deaf", "steps=1000000", "log_period=10")
         self.wait_for_step(run, 20)
         os.kill(self.pid_of("muster-coordinator"), signal.SIGSTOP)
@@ -134,7 +134,7 @@ class Leaving(MusterTest):
         self.assertIsNone(run.poll())
         return run
 
-    def test_ctrl_c_leaves_in_time_when_nobody_reads(self):
+    def test_ctrl_c_leaves_in_time_without_a_reader(self):
         run = self.start_unread("unread")
         reached = max(self.checkpoints("unread"))
         self.assertLess(self.interrupt(run), LEAVE_SECONDS_MAX)
@@ -142,7 +142,7 @@ class Leaving(MusterTest):
         self.assertIn("CANCELLED", self.output(run), "the job was killed")
         self.assertGreater(max(self.checkpoints("unread")), reached)
 
-    def test_second_ctrl_c_kills_when_nobody_reads(self):
+    def test_second_ctrl_c_kills_without_a_reader(self):
         run = self.start_unread("unread")
         os.kill(self.ranks_of_test()[1], signal.SIGSTOP)  # cannot leave by itself
         os.kill(self.pid_of("muster-coordinator"), signal.SIGSTOP)

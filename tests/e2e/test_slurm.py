@@ -189,7 +189,7 @@ class SlurmPlaces(SlurmTest):
             self.assertIn(f"rank {rank} of 8 {node} 0,1", printed)
 
 
-    def test_submitted_line_asks_for_all_gpus_of_the_partitions_nodes(self):
+    def test_submitted_line_requests_all_gpus_of_the_partitions_nodes(self):
         def script(*words):
             made = self.muster("slurm", "submit", "--insecure", "--dry-run", "-N", 2, *words, self.base_yml(), "model_name=llama2-7b", "run_name=a",
                                f"base_output_directory={self.dir}", "dataset_type=synthetic", "hardware=gpu", check=0)

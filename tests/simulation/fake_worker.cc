@@ -247,8 +247,8 @@ void FakeWorker::carry_out(const worker::Action& action) {
     world_.require(
         signal->signo != SIGUSR2 || world_.trainers.step_of(host_, signal->key) >= 0,
         absl::StrCat(worker::to_string(signal->key), " receives a request before it can answer"));
-    const bool asks = signal->signo == SIGTERM || signal->signo == SIGUSR1;
-    if (asks && waits_until_ && world_.scheduler.now() >= *waits_until_)
+    const bool is_request = signal->signo == SIGTERM || signal->signo == SIGUSR1;
+    if (is_request && waits_until_ && world_.scheduler.now() >= *waits_until_)
       world_.stopped_by_workers.insert({stores_.at(signal->key.launch()), signal->key.launch()});
     world_.trainers.signal(host_, signal->key, signal->signo);
   } else if (const auto* pages = std::get_if<worker::ReadPages>(&action)) {

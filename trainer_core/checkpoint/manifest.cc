@@ -342,11 +342,11 @@ absl::StatusOr<Manifest> parse_manifest(std::string_view text) {
   try {
     json j = parse_bounded(text);
     if (auto status = check_version(j); !status.ok()) return status;
-    const std::string said = j.at("checksum").get<std::string>();
+    const std::string stored = j.at("checksum").get<std::string>();
     j.erase("checksum");
-    if (said != checksum_text(checksum_of(j))) damaged("its checksum differs");
+    if (stored != checksum_text(checksum_of(j))) damaged("its checksum differs");
     Manifest manifest = read_body(j);
-    manifest.checksum = said;
+    manifest.checksum = stored;
     return manifest;
   } catch (const std::exception& e) {
     return absl::DataLossError(absl::StrCat(kManifestFile, " is damaged: ", e.what()));

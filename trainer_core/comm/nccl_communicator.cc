@@ -92,7 +92,7 @@ absl::Status NcclEnd::give_up(absl::Status status) {
   return broken_;
 }
 
-NcclResult NcclEnd::ask() const {
+NcclResult NcclEnd::query() const {
   const std::lock_guard lock(mutex_);
   if (communicator_ == nullptr) return kGone;
   NcclResult found = kNcclSuccess;
@@ -105,7 +105,7 @@ NcclResult NcclEnd::wait(NcclResult called, Duration timeout, Manner manner,
   if (called != kNcclSuccess && called != kNcclInProgress) return called;
   const Instant began = monotonic_now();
   for (;;) {
-    const NcclResult found = ask();
+    const NcclResult found = query();
     if (found != kNcclSuccess && found != kNcclInProgress) return found;
     if (done(found)) return kNcclSuccess;
     if (is_aborted()) return kAborted;

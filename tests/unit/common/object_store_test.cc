@@ -270,7 +270,7 @@ TEST(ObjectStore, ACopyThatAdvancesIsRepeatedBeyondTheLimit) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("connection reset"));
 }
 
-TEST(ObjectStore, AnAnswerThatIsTooLongIsNotAskedForAgain) {
+TEST(ObjectStore, AnAnswerThatIsTooLongIsNotRequestedAgain) {
   int calls = 0;
   size_t bound = 0;
   const ObjectStore store(

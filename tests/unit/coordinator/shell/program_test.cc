@@ -72,7 +72,7 @@ class ProgramTest : public testing::Test {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
 
-  bool page_says(const std::string& page, const std::string& text) {
+  bool page_contains(const std::string& page, const std::string& text) {
     return http_get(ports_["http_port"], page).find(text) != std::string::npos;
   }
   std::string log() const { return read_file(folder_.file("log")); }
@@ -88,12 +88,12 @@ TEST_F(ProgramTest, ACrowdThatTakesTheDescriptorsDoesNotCostItThePort) {
   {
     std::deque<RawConnection> crowd;
     for (int i = 0; i < 200; ++i) crowd.emplace_back(port);
-    EXPECT_TRUE(eventually([&] { return page_says("/readyz", " 503 "); })) << log();
-    EXPECT_TRUE(page_says("/healthz", " 200 "));
+    EXPECT_TRUE(eventually([&] { return page_contains("/readyz", " 503 "); })) << log();
+    EXPECT_TRUE(page_contains("/healthz", " 200 "));
     EXPECT_TRUE(
         eventually([&] { return log().find("a connection is refused") != std::string::npos; }));
   }
-  EXPECT_TRUE(eventually([&] { return page_says("/readyz", " 200 "); }));
+  EXPECT_TRUE(eventually([&] { return page_contains("/readyz", " 200 "); }));
   const auto stub = v1::Muster::NewStub(
       grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
@@ -107,8 +107,8 @@ TEST_F(ProgramTest, ACrowdThatTakesTheDescriptorsDoesNotCostItThePort) {
 TEST_F(ProgramTest, TheFrontPageListsTheOthers) {
   serve("");
   for (const char* page : {"/metrics", "/healthz", "/readyz"})
-    EXPECT_TRUE(page_says("/", std::string("\n") + page + " ")) << page;
-  EXPECT_TRUE(page_says("/", " 200 "));
+    EXPECT_TRUE(page_contains("/", std::string("\n") + page + " ")) << page;
+  EXPECT_TRUE(page_contains("/", " 200 "));
 }
 
 TEST_F(ProgramTest, TakesAsManyDescriptorsAsItMay) {
@@ -128,7 +128,7 @@ TEST_F(ProgramTest, TheEndOfItsTerminalEndsIt) {
 TEST_F(ProgramTest, UnderNohupTheEndOfItsTerminalIsNothing) {
   serve("trap '' HUP;");
   kill(pid_, SIGHUP);
-  EXPECT_TRUE(page_says("/healthz", " 200 "));
+  EXPECT_TRUE(page_contains("/healthz", " 200 "));
   kill(pid_, SIGTERM);
   EXPECT_EQ(end(), 0) << log();
 }
@@ -147,11 +147,11 @@ TEST_F(ProgramTest, MistakesInFlagsAreNamed) {
        "--hang-init-seconds: 'soon' is not a number from 0.1 to 604800 (see"},
       {{"--state-dir", folder_.file("s"), "twice"}, "takes no argument twice"},
   };
-  for (const auto& [flags, said] : cases) {
+  for (const auto& [flags, expected] : cases) {
     run(flags);
     EXPECT_EQ(end(), 2);
     EXPECT_THAT(log(), testing::StartsWith("muster-coordinator: "));
-    EXPECT_THAT(log(), HasSubstr(said));
+    EXPECT_THAT(log(), HasSubstr(expected));
   }
 }
 

@@ -186,7 +186,7 @@ TEST_F(ModelFolder, NamesQuantizedModelsAndVariantsOfRope) {
   }
 }
 
-TEST_F(ModelFolder, NotesFieldsThatNobodyReads) {
+TEST_F(ModelFolder, NotesUnusedFields) {
   for (const char* family : kHuggingFaceGoldens) {
     copy(family);
     EXPECT_THAT(read_hugging_face_config(path())->notes, testing::IsEmpty()) << family;

@@ -65,7 +65,7 @@ TEST(Owner, ALowerAttemptTouchesNothingWhileTheHigherOneLives) {
   EXPECT_TRUE(save_state(live, 5, State(1)).ok());
 }
 
-TEST(Owner, ACoordinatorThatCountsAnewMayGoOnAfterAnEndedRun) {
+TEST(Owner, ACoordinatorThatCountsFromOneMayContinueAfterAnEndedRun) {
   TempFolder folder;
   { ASSERT_TRUE(CheckpointStore(folder.path(), 1).open(kSecond).ok()); }
   CheckpointStore store(folder.path(), 1);

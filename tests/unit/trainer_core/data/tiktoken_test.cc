@@ -91,7 +91,7 @@ TEST(Tiktoken, HashesNameTheEncoding) {
   }
 }
 
-TEST(Tiktoken, UnknownFilesAreRefusedUntilTold) {
+TEST(Tiktoken, UnknownFilesAreRefusedWithoutAnEncoding) {
   for (const Case& c : kCases) {
     const std::string file = bytes_only(c.gap);
     EXPECT_THAT(std::string(load_tiktoken(file, "").status().message()),

@@ -316,7 +316,7 @@ TEST(PipelineTraining, UsesAllThatIsPlanned) {
       TrainConfig config = staged_config(model, shape);
       config.model.experts.balance_weight = 0.1;
       config.steps = 2;
-      const auto look = [&](ProcessGroups& groups, RankModel& rank_model, int64_t step) {
+      const auto inspect = [&](ProcessGroups& groups, RankModel& rank_model, int64_t step) {
         if (step == 0) return;
         const MemoryPlan& plan = rank_model.plan().memory();
         const PlannedBuffer& params = plan.at(rank_model.plan().model.param_block);
@@ -328,7 +328,7 @@ TEST(PipelineTraining, UsesAllThatIsPlanned) {
               << model.name << " rank " << groups.rank() << ": " << buffer.name;
         }
       };
-      ASSERT_TRUE(MeshTrainer::run(config, look).status.ok());
+      ASSERT_TRUE(MeshTrainer::run(config, inspect).status.ok());
     }
   }
 }

@@ -133,7 +133,7 @@ TEST_F(GivingUp, ARankWithNothingToSaveStaysForTheCommitInProgress) {
       rounds[r] = {record.step + 1, 0, rounds[r].of_step};
     };
   }
-  Moment there, in_turn, isolated;
+  Moment there, in_order, isolated;
   ranks.hooks[2].after = [&](std::string_view channel, const absl::Status&) {
     Rounds& mine = rounds[2];
     if (!computes(channel) || mine.completed < kCompleted)
@@ -146,14 +146,14 @@ TEST_F(GivingUp, ARankWithNothingToSaveStaysForTheCommitInProgress) {
   ranks.hooks[0].before = [&](std::string_view channel) {
     Rounds& its = rounds[0];
     if (!computes(channel)) return absl::OkStatus();
-    if (its.completed == kCompleted && its.of_step == its.in_a_step / 2) in_turn.happen();
+    if (its.completed == kCompleted && its.of_step == its.in_a_step / 2) in_order.happen();
     ++its.of_step;
     return absl::OkStatus();
   };
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 4; ++rank) threads.emplace_back([&, rank] { ranks.run(rank); });
   there.wait();
-  in_turn.wait();
+  in_order.wait();
   ended_with.clear();
   for (StopSignals& requested : ranks.signals) requested.stop = true;
   for (const size_t r : {2, 0, 1, 3})

@@ -210,7 +210,7 @@ TEST_P(PassOver, RollbackReturnsAndContinuesAfterTheBatch) {
   EXPECT_EQ(samples_of("ckpt", 12), static_cast<uint64_t>(2 * (rare.batch + 1 + 12 - newest)));
 }
 
-TEST_P(PassOver, RollbackWithoutACheckpointStartsAnew) {
+TEST_P(PassOver, RollbackWithoutACheckpointStartsFromTheBeginning) {
   TrainConfig job = on_axis(tiny_config(2));
   job.optimizer.learning_rate = 1e30;
   job.optimizer.warmup_steps = 0;

@@ -67,7 +67,7 @@ TEST_F(Resume, BackgroundSavesEqualSynchronousOnes) {
 }
 
 TEST_F(Resume, ARequestedCheckpointIsSavedAfterTheStepAndChangesNothing) {
-  TrainConfig requested = config("asked");
+  TrainConfig requested = config("requested");
   requested.checkpoint_period = 1000;
   // Only rank 1 receives requests, two in one step.
   const RunResult result = run_ranks_with_signals(
@@ -75,16 +75,16 @@ TEST_F(Resume, ARequestedCheckpointIsSavedAfterTheStepAndChangesNothing) {
         if (rank == 1 && record.step == 6) signals.checkpoint = true;
       });
   ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("saved checkpoint " + folder_.file("asked/8") + ": "));
+  EXPECT_THAT(result.out, HasSubstr("saved checkpoint " + folder_.file("requested/8") + ": "));
   std::set<std::string> saved;
-  for (const auto& entry : fs::directory_iterator(folder_.file("asked")))
+  for (const auto& entry : fs::directory_iterator(folder_.file("requested")))
     if (entry.is_directory()) saved.insert(entry.path().filename());
   EXPECT_EQ(saved, (std::set<std::string>{"8", "20"}));
   ASSERT_THAT(run(config("whole")).codes, Each(ExitCode::kOk));
-  EXPECT_EQ(model_bytes("asked", 20), model_bytes("whole", 20));
-  fs::remove_all(folder_.file("asked/20"));
+  EXPECT_EQ(model_bytes("requested", 20), model_bytes("whole", 20));
+  fs::remove_all(folder_.file("requested/20"));
   ASSERT_THAT(run(requested).codes, Each(ExitCode::kOk));
-  EXPECT_EQ(model_bytes("asked", 20), model_bytes("whole", 20));
+  EXPECT_EQ(model_bytes("requested", 20), model_bytes("whole", 20));
 }
 
 // Each optimizer's whole state is saved, read and sent to the other ranks.

@@ -42,7 +42,7 @@ TEST_F(AttemptTableTest, AnAttemptBeginsWithADeadlineAndEnds) {
   EXPECT_TRUE(attempts.jobs().empty());
 }
 
-TEST_F(AttemptTableTest, ARestoredAttemptKnowsItsExits) {
+TEST_F(AttemptTableTest, ARestoredAttemptHasItsExits) {
   job->state = JobState::kDumping;
   job->exits.push_back({Rank(1), to_int(ExitCode::kFailure), 0, 7, ""});
   const LiveAttempt& attempt = attempts.restore(*job, options, now);

@@ -129,7 +129,7 @@ TEST(Ending, FollowsFromDeadlines) {
   ASSERT_TRUE(ending_of_deadlines(job, attempt, fleet, options, kTime));
 }
 
-TEST(ExitMeaning, TellsVictimsFromCulprits) {
+TEST(ExitMeaning, DistinguishesVictimsFromCulprits) {
   const CoreOptions options;
   Job job = job_of(2);
   Fleet fleet = fleet_of(job, options);

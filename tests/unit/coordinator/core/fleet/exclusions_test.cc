@@ -157,7 +157,7 @@ TEST_F(NodeBookTest, AFailedCheckExcludes) {
   EXPECT_EQ(book.find(kNode)->reason, "core 17 computed a wrong GEMM");
 }
 
-TEST_F(NodeBookTest, TimesGoOnOverARestart) {
+TEST_F(NodeBookTest, TimesContinueOverARestart) {
   book.exclude(kNode, Suspicion::kStuck, "D state");
   book.exclude(WorkerName("node2"), Suspicion::kPerson, "fan", hours(2));
   restart(minutes(4));
@@ -169,7 +169,7 @@ TEST_F(NodeBookTest, TimesGoOnOverARestart) {
   EXPECT_TRUE(book.awaits_check(WorkerName("node2")));
 }
 
-TEST_F(NodeBookTest, ChangesAreToldOnce) {
+TEST_F(NodeBookTest, ChangesAreReportedOnce) {
   book.exclude(kNode, Suspicion::kStuck, "D state");
   NodeBook::Changes changes = book.take_changes();
   ASSERT_EQ(changes.stored.size(), 1U);
