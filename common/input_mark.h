@@ -1,5 +1,5 @@
-// How a standard input stood before its first reader, so that a later reader knows whether an
-// earlier one has taken what it needs.
+// The position of a standard input before its first reader, so that a later reader can detect
+// whether an earlier one has taken what it needs.
 #pragma once
 
 #include <cstdint>

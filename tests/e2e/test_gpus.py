@@ -151,9 +151,9 @@ class Gpus(MusterTest):
 
     def test_submitted_line_has_a_rank_on_each_gpu_of_the_workers(self):
         coordinator = self.start_coordinator()
-        job, said = self.submit_line("run_name=early")
+        job, printed = self.submit_line("run_name=early")
         self.assertEqual(job["spec"]["ranks_per_node"], 1)
-        self.assertIn(f"muster: 1 rank per node: the workers of {coordinator.address} report no GPUs; --ranks-per-node N sets another number", said)
+        self.assertIn(f"muster: 1 rank per node: the workers of {coordinator.address} report no GPUs; --ranks-per-node N sets another number", printed)
         self.muster("cancel", job["id"])
         self.start_gpu_worker(coordinator, "node0")
         self.gpus(*(f"gpu bus={16 * index}" for index in range(1, 5)))
@@ -162,21 +162,21 @@ class Gpus(MusterTest):
         # The largest number that as many workers have as the job has nodes.
         for words, nodes, ranks in ((["run_name=one"], 1, 4), (["run_name=two", "--nodes", 2], 2, 2), (["run_name=own", "--gpus-per-rank", 2], 1, 2)):
             with self.subTest(words=words):
-                job, said = self.submit_line(*words)
+                job, printed = self.submit_line(*words)
                 self.assertEqual((job["spec"]["nodes"], job["spec"]["ranks_per_node"]), (nodes, ranks), job)
-                self.assertRegex(said, rf"muster: {ranks} ranks per node: the workers of {coordinator.address} report \d GPUs per node")
+                self.assertRegex(printed, rf"muster: {ranks} ranks per node: the workers of {coordinator.address} report \d GPUs per node")
                 self.muster("cancel", job["id"])
         # A number in the line decides, without a question.
         for words, ranks in ((["--ranks", 3], 3), (["ici_fsdp_parallelism=2"], 2), (["hardware=cpu"], 1)):
             with self.subTest(words=words):
-                job, said = self.submit_line(f"run_name=stated-{ranks}", *words)
+                job, printed = self.submit_line(f"run_name=stated-{ranks}", *words)
                 self.assertEqual(job["spec"]["ranks_per_node"], ranks, job)
-                self.assertNotIn("per node", said)
+                self.assertNotIn("per node", printed)
                 self.muster("cancel", job["id"])
 
     def test_submitted_line_waits_for_its_coordinator(self):
-        _, said = self.submit_line("--coordinator", "127.0.0.1:1", check=1)
-        self.assertRegex(said, "error: no coordinator answers at 127.0.0.1:1 ")
+        _, printed = self.submit_line("--coordinator", "127.0.0.1:1", check=1)
+        self.assertRegex(printed, "error: no coordinator answers at 127.0.0.1:1 ")
 
     def submit_to_emulated_trainer(self, *options, gpus=0):
         """Submits a small training with hardware=gpu, without a preflight check on its machine, to

@@ -66,7 +66,7 @@ class Secrets(HelmCase):
         self.values = {"tls": {"mode": "chart", "secretName": ""}, "tokens": {"secretName": ""}}
 
     def render_with_lookup(self, objects, values=None, *more):
-        """Returns helm's output when it can look up `objects`."""
+        """Returns helm's output when it can read `objects`."""
         with api(objects) as address:
             config = self.dir / "api"
             config.write_text(json.dumps({

@@ -122,8 +122,8 @@ class Incident(MusterTest):
             "pipe, core = (os.environ[name].replace('%p', pid) for name in ('CUDA_COREDUMP_PIPE', 'CUDA_COREDUMP_FILE'))\n"
             "os.mkfifo(pipe)\n"
             "while True:\n"
-            "    with open(pipe) as asked:\n"
-            "        asked.read()\n"
+            "    with open(pipe) as request:\n"
+            "        request.read()\n"
             "    with open(core, 'w') as file:\n"
             "        file.write('where each warp stands')\n")
         coordinator = self.start_coordinator()

@@ -159,9 +159,9 @@ class ObjectStores(MusterTest):
         self.muster("train-tokenizer", "--text", self.dir / "text.txt", "--vocab-size", "300", "--fewer-ok", "--out",
                     self.dir / "tok", check=0)
         shutil.copy(self.dir / "tok.model", self.dir / "store/bucket/tok.model")
-        told = self.tokenize(1)
-        self.assertIn("muster: fetching s3://bucket/text/", told.stderr)
-        self.assertIn("uploading", told.stderr)
+        result = self.tokenize(1)
+        self.assertIn("muster: fetching s3://bucket/text/", result.stderr)
+        self.assertIn("uploading", result.stderr)
         self.assertTrue((self.dir / "store/bucket/tokens/index.json").exists())
         line = ["dataset_type=shards", "dataset_path=s3://bucket/tokens", "tokenizer_path=s3://bucket/tok.model", "vocab_size=512",
                 "enable_checkpointing=false", "steps=6"]

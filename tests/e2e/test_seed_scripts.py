@@ -54,9 +54,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.send_error(401)
         begin = 0
         tag = f'"{hashlib.md5(body).hexdigest()}"'
-        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
-        if asked and self.headers.get("If-Range") == tag:
-            begin = int(asked.group(1))
+        requested = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
+        if requested and self.headers.get("If-Range") == tag:
+            begin = int(requested.group(1))
             if begin >= len(body):
                 return self.send_error(416)
         self.send_response(206 if begin else 200)
@@ -198,7 +198,7 @@ class Downloads(ScriptTest):
         self.server.cut = [1_000_000, 500_000]
         self.pile()
         self.assertEqual((self.data / "the_pile/train/00.jsonl.zst").read_bytes(), self.body)
-        ranges = [asked for path, asked, _ in self.server.requests if path == "/train/00.jsonl.zst"]
+        ranges = [requested for path, requested, _ in self.server.requests if path == "/train/00.jsonl.zst"]
         self.assertEqual(ranges, [None, "bytes=1000000-", "bytes=1500000-"])
         # A file that is there is verified, and not fetched again.
         requests = len(self.server.requests)

@@ -131,10 +131,10 @@ class SlurmWrappers(SlurmTest):
     def test_image_is_imported_from_its_registry(self):
         enroot = self.dir / "bin" / "enroot"
         enroot.parent.mkdir()
-        enroot.write_text('#!/bin/bash\necho "$4" >> "$ASKED"\necho "image of $4" > "$3"\n! [[ $4 = *missing* ]]\n')
+        enroot.write_text('#!/bin/bash\necho "$4" >> "$IMAGES"\necho "image of $4" > "$3"\n! [[ $4 = *missing* ]]\n')
         enroot.chmod(0o755)
         stage, requested = self.dir / "the stage", self.dir / "asked"
-        env = {"STAGE_PATH": str(stage), "ASKED": str(requested), "PATH": f"{enroot.parent}:{self.env['PATH']}"}
+        env = {"STAGE_PATH": str(stage), "IMAGES": str(requested), "PATH": f"{enroot.parent}:{self.env['PATH']}"}
         images = {"ghcr.io/nvidia/jax:maxtext-2024-12-09": "ghcr.io#nvidia/jax:maxtext-2024-12-09", "nvidia/cuda:12.2.0": "nvidia/cuda:12.2.0",
                   "ubuntu:22.04": "ubuntu:22.04", "docker://localhost:5000/a/b": "localhost:5000#a/b", "me@nvcr.io#nvidia/jax": "me@nvcr.io#nvidia/jax"}
         for image in images:
@@ -194,13 +194,13 @@ class SlurmPlaces(SlurmTest):
             made = self.muster("slurm", "submit", "--insecure", "--dry-run", "-N", 2, *words, self.base_yml(), "model_name=llama2-7b", "run_name=a",
                                f"base_output_directory={self.dir}", "dataset_type=synthetic", "hardware=gpu", check=0)
             return made.stdout, made.stderr
-        text, said = script()
-        self.assertIn("muster: 2 ranks per node: the nodes of Slurm's default partition report 2 GPUs per node; --ranks-per-node N sets another number", said)
+        text, printed = script()
+        self.assertIn("muster: 2 ranks per node: the nodes of Slurm's default partition report 2 GPUs per node; --ranks-per-node N sets another number", printed)
         self.assertIn("#SBATCH --gpus-per-node=2\n", text)
         self.assertIn("--ranks-per-node 2", text)
-        text, said = script("--ranks-per-node", 1)
+        text, printed = script("--ranks-per-node", 1)
         self.assertNotIn("--gpus-per-node", text)
-        self.assertNotIn("GPUs per node", said)
+        self.assertNotIn("GPUs per node", printed)
         self.assertIn("the nodes of Slurm's partition nowhere report no GPUs", script("-p", "nowhere")[1])
 
 

@@ -63,9 +63,9 @@ if "--gtest_list_tests" in sys.argv:
     sys.exit(0)
 if "gtest_flagfile" not in flags:
     sys.exit(0)
-wanted = open(flags["gtest_flagfile"]).read().strip().split("=", 1)[1].split(":")
+chosen = open(flags["gtest_flagfile"]).read().strip().split("=", 1)[1].split(":")
 for suite in REPORT["testsuites"]:
-    suite["testsuite"] = [test for test in suite["testsuite"] if f"{suite['name']}.{test['name']}" in wanted]
+    suite["testsuite"] = [test for test in suite["testsuite"] if f"{suite['name']}.{test['name']}" in chosen]
     for test in suite["testsuite"]:
         name = f"{suite['name']}.{test['name']}"
         print(f"[ RUN      ] {name}", flush=True)

@@ -1,5 +1,4 @@
-// Reports the progress of this rank's part of a save, so that whoever waits for the save can see
-// it.
+// Reports the progress of this rank's part of a save to readers that wait for the save.
 #pragma once
 
 #include <algorithm>

@@ -51,7 +51,7 @@ void take_end(RankEvidence& known, const RankEvidence& left) {
   known = std::move(taken);
 }
 
-std::vector<Rank> ranks_to_tell(const Job& job, const Fault& fault) {
+std::vector<Rank> ranks_to_describe(const Job& job, const Fault& fault) {
   std::vector<Rank> order;
   if (fault.rank.value() >= 0) order.push_back(fault.rank);
   for (const RankExit& exit : job.exits) order.push_back(exit.rank);
@@ -84,7 +84,7 @@ void CrashEvidence::add(Rank rank, const WorkerName& worker, const EndEvidence& 
 void take_crash_evidence(Incident& incident, const Job& job, const Fault& fault,
                          const CrashEvidence& crash, Instant now) {
   incident.ranks.clear();
-  for (const Rank rank : ranks_to_tell(job, fault)) {
+  for (const Rank rank : ranks_to_describe(job, fault)) {
     RankEvidence& evidence = incident.ranks.emplace_back(last_evidence(job, rank, now));
     const auto exit = std::ranges::find(job.exits, rank, &RankExit::rank);
     if (exit != job.exits.end()) {

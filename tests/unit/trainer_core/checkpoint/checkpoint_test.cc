@@ -48,7 +48,7 @@ TEST(Checkpoint, RestoresWhatWasSaved) {
   EXPECT_TRUE(notes.empty());
 }
 
-// Whoever waits for a save sees it begin, grow and end.
+// A reader that waits for a save sees it begin, grow and end.
 TEST(Checkpoint, ASaveShowsItsProgress) {
   TempFolder folder;
   CheckpointStore store(folder.file("ckpt"), -1);

@@ -130,7 +130,7 @@ TEST(ContextTraining, Bfloat16StaysWithinItsBand) {
   }
 }
 
-// Scales of delayed fp8 are those of all tokens, whoever has them.
+// Scales of delayed fp8 are those of all tokens on all ranks.
 TEST(ContextTraining, DelayedScaling) {
   TrainConfig config = small_config(sharded_llama(), {});
   config.model.quantization = {.type = QuantizationType::kFp8Delayed, .amax_history_length = 4};

@@ -235,7 +235,7 @@ TEST(BlameSentence, AWorkerThatDoesNotAnswer) {
       << blame.sentence;
 }
 
-TEST(BlameSentence, WithoutCollectivesPhasesThenStepsThenStacksTell) {
+TEST(BlameSentence, WithoutCollectivesPhasesThenStepsThenStacksDecide) {
   World world(4);
   world.rank(2).phase = Phase::kLoad;
   world.rank(2).phase_age = std::chrono::seconds(200);

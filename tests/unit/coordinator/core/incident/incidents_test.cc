@@ -74,7 +74,7 @@ TEST(IncidentBook, WhatIsAwaitedTwiceIsOpenedAgain) {
   EXPECT_EQ(book.find(id), nullptr);
 }
 
-TEST(IncidentBook, KeepsTheNewestAndTheMomentsThatTell) {
+TEST(IncidentBook, RetainsTheNewestAndTheDecisiveMoments) {
   IncidentBook book;
   for (size_t i = 0; i < kIncidentsKeptMax + 5; ++i) book.close(book.open(of_job(1)));
   const std::vector<IncidentId> forgotten = book.take_changes().forgotten;
