@@ -12,7 +12,7 @@
 #include "common/version.h"
 #include "trainer_core/commands.h"
 #include "trainer_core/rank/signal_watcher.h"
-#include "trainer_core/uncaught.h"
+#include "trainer_core/startup/uncaught.h"
 
 namespace {
 

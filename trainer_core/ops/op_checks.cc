@@ -2,8 +2,8 @@
 // check values (ids, document starts) and their own limits.
 #include <algorithm>
 
-#include "trainer_core/ops/checks.h"
 #include "trainer_core/ops/ops.h"
+#include "trainer_core/ops/shape_checks.h"
 #include "trainer_core/ops/workspace.h"
 
 namespace muster::trainer {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "trainer_core/base/tensor_rows.h"
+#include "trainer_core/base/tensor_views.h"
 
 namespace muster::trainer {
 

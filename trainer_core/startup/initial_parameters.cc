@@ -10,7 +10,7 @@
 
 #include "common/object_cache.h"
 #include "trainer_core/base/check.h"
-#include "trainer_core/base/tensor_rows.h"
+#include "trainer_core/base/tensor_views.h"
 #include "trainer_core/checkpoint/checkpoint_source.h"
 #include "trainer_core/checkpoint/rotary_source.h"
 #include "trainer_core/rank/group_peers.h"

@@ -14,10 +14,10 @@
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/fleet/exclusions.h"
 #include "coordinator/core/fleet/fleet.h"
-#include "coordinator/core/incident/incidents.h"
+#include "coordinator/core/incident/incident_book.h"
 #include "coordinator/core/queue/job_table.h"
+#include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
-#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 

@@ -7,7 +7,7 @@
 
 #include "common/absl_view.h"
 #include "common/exit_code.h"
-#include "coordinator/core/incident/incidents.h"
+#include "coordinator/core/incident/incident_book.h"
 #include "coordinator/core/recovery/restart_policy.h"
 
 namespace muster::coordinator {

@@ -12,8 +12,8 @@
 #include "coordinator/core/attempt/live_attempt.h"
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/fleet/fleet.h"
+#include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
-#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 

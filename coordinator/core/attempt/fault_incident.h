@@ -6,9 +6,9 @@
 
 #include "common/time.h"
 #include "coordinator/core/attempt/live_attempt.h"
-#include "coordinator/core/incident/incidents.h"
+#include "coordinator/core/incident/incident_book.h"
+#include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
-#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 

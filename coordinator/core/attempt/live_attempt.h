@@ -16,11 +16,11 @@
 #include "coordinator/core/hang/attempt_progress.h"
 #include "coordinator/core/hang/ladder.h"
 #include "coordinator/core/incident/crash_evidence.h"
-#include "coordinator/core/incident/incidents.h"
+#include "coordinator/core/incident/incident_book.h"
 #include "coordinator/core/liveness/reach.h"
 #include "coordinator/core/placement/growth.h"
+#include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
-#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 

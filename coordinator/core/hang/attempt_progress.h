@@ -13,10 +13,10 @@
 #include "coordinator/core/event.h"
 #include "coordinator/core/hang/hang_detector.h"
 #include "coordinator/core/hang/stragglers.h"
-#include "coordinator/core/incident/incidents.h"
+#include "coordinator/core/incident/incident_book.h"
 #include "coordinator/core/incident/recovery_times.h"
+#include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
-#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 

@@ -27,9 +27,9 @@
 #include "coordinator/core/hang/dump_table.h"
 #include "coordinator/core/hang/hang_detector.h"
 #include "coordinator/core/hang/suspicion.h"
-#include "coordinator/core/incident/incidents.h"
+#include "coordinator/core/incident/incident_book.h"
+#include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
-#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 

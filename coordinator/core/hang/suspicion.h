@@ -29,9 +29,9 @@
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/hang/dump.h"
 #include "coordinator/core/hang/hang_detector.h"
-#include "coordinator/core/incident/incidents.h"
+#include "coordinator/core/incident/incident_book.h"
+#include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
-#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 

@@ -24,8 +24,8 @@
 #include "coordinator/core/placement/placement.h"
 #include "coordinator/core/queue/job_queue.h"
 #include "coordinator/core/queue/job_table.h"
+#include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
-#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 

@@ -15,8 +15,8 @@
 #include "common/time.h"
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/queue/job_table.h"
+#include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
-#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 

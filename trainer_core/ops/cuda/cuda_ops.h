@@ -13,7 +13,6 @@
 #include <string_view>
 #include <vector>
 
-#include "trainer_core/ops/checks.h"
 #include "trainer_core/ops/cuda/attention.h"
 #include "trainer_core/ops/cuda/attention_library.h"
 #include "trainer_core/ops/cuda/cuda.h"
@@ -24,6 +23,7 @@
 #include "trainer_core/ops/cuda/matrix_library.h"
 #include "trainer_core/ops/cuda/ranges.h"
 #include "trainer_core/ops/cuda/stream.h"
+#include "trainer_core/ops/shape_checks.h"
 
 namespace muster::trainer::cuda {
 

@@ -9,7 +9,7 @@
 
 #include "tests/unit/trainer_core/ops/sequence_rows.h"
 #include "tests/unit/trainer_core/parallel/local_ranks.h"
-#include "trainer_core/base/tensor_rows.h"
+#include "trainer_core/base/tensor_views.h"
 #include "trainer_core/model/expert_memory.h"
 #include "trainer_core/model/token_layout.h"
 

@@ -1,4 +1,4 @@
-#include "trainer_core/command_line.h"
+#include "trainer_core/startup/command_line.h"
 
 #include <gmock/gmock.h>
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "trainer_core/base/tensor_rows.h"
+#include "trainer_core/base/tensor_views.h"
 #include "trainer_core/optim/optimizer.h"
 
 namespace muster::trainer {

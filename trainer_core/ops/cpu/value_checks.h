@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "trainer_core/base/check.h"
-#include "trainer_core/ops/checks.h"
 #include "trainer_core/ops/ops.h"
+#include "trainer_core/ops/shape_checks.h"
 
 namespace muster::trainer::cpu {
 

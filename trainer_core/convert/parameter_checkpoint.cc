@@ -1,4 +1,4 @@
-#include "trainer_core/convert/write_checkpoint.h"
+#include "trainer_core/convert/parameter_checkpoint.h"
 
 #include <algorithm>
 #include <iterator>

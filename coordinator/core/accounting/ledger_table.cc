@@ -1,4 +1,4 @@
-#include "coordinator/core/accounting/account_book.h"
+#include "coordinator/core/accounting/ledger_table.h"
 
 #include <algorithm>
 #include <utility>

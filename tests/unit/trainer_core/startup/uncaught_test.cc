@@ -1,4 +1,4 @@
-#include "trainer_core/uncaught.h"
+#include "trainer_core/startup/uncaught.h"
 
 #include <iostream>
 #include <new>

@@ -1,4 +1,4 @@
-#include "coordinator/core/incident/incidents.h"
+#include "coordinator/core/incident/incident_book.h"
 
 #include <gtest/gtest.h>
 

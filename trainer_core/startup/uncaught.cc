@@ -1,4 +1,4 @@
-#include "trainer_core/uncaught.h"
+#include "trainer_core/startup/uncaught.h"
 
 #include <sys/uio.h>
 #include <unistd.h>
