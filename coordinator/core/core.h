@@ -160,7 +160,7 @@ class Core {
   Fleet fleet_;
   NodeBook nodes_;
   IncidentBook incidents_;
-  AccountBook accounts_;
+  LedgerTable accounts_;
   NodeChecks checks_;
   DumpTable dumps_;
   AttemptTable attempts_;
@@ -170,7 +170,7 @@ class Core {
   std::vector<JobId> restored_running_;
 
   // The time and the actions of the step in progress.
-  StepTime time_;
+  CoreTime time_;
   ActionList actions_;
 };
 

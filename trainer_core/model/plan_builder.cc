@@ -26,10 +26,10 @@ void check_part(const TransformerPlan& plan) {
 
 }  // namespace
 
-TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
-                                 DType dtype, const LayerPlacements& placements, bool training,
-                                 int32_t threads, int64_t optimizer_state, bool packed,
-                                 const std::optional<Sharding>& sharding) {
+TransformerPlan build_transformer_plan(const ModelConfig& model, int32_t batch, int32_t seq_len,
+                                       DType dtype, const LayerPlacements& placements,
+                                       bool training, int32_t threads, int64_t optimizer_state,
+                                       bool packed, const std::optional<Sharding>& sharding) {
   MUSTER_CHECK(placements.input != Placement::kRemat && placements.rest != Placement::kOffload)
       << "a layer without its input, or norms in the host's memory";
   TransformerPlan plan;

@@ -18,7 +18,7 @@ constexpr Duration kCheckpointsStoredEvery = std::chrono::seconds(1);
 
 }  // namespace
 
-void AccountBook::restore(const Job& job, Instant now) {
+void LedgerTable::restore(const Job& job, Instant now) {
   const Account& account = job.account;
   Ledger& ledger =
       books_.insert_or_assign(job.id, Book{Ledger(account, now), now, account.checkpoint_step})
@@ -28,8 +28,8 @@ void AccountBook::restore(const Job& job, Instant now) {
   if (is_running(job.state)) ledger.running(job.spec.is_program(), now);
 }
 
-void AccountBook::enter(const Job& job, JobTransition transition, IncidentBook& incidents,
-                        const StepTime& time) {
+void LedgerTable::enter(const Job& job, JobTransition transition, IncidentBook& incidents,
+                        const CoreTime& time) {
   mark_transition(incidents, job, transition, time.unix_ns);
   Ledger& ledger = of(job.id);
   const Instant now = time.now;
@@ -45,7 +45,7 @@ void AccountBook::enter(const Job& job, JobTransition transition, IncidentBook& 
   }
 }
 
-void AccountBook::observe(const Job& job, const RankProgress& progress, const StepTime& time) {
+void LedgerTable::observe(const Job& job, const RankProgress& progress, const CoreTime& time) {
   const auto ago = [&](Duration age) {
     return time.now - std::clamp(age, Duration::zero(), time.now.time_since_epoch());
   };
@@ -67,7 +67,7 @@ void AccountBook::observe(const Job& job, const RankProgress& progress, const St
                             time.unix_ns);
 }
 
-Account AccountBook::close(JobId job, Instant now, int64_t unix_ns) {
+Account LedgerTable::close(JobId job, Instant now, int64_t unix_ns) {
   Ledger& ledger = of(job);
   ledger.ended(now);
   const Account account = ledger.account(now, unix_ns);
@@ -75,12 +75,12 @@ Account AccountBook::close(JobId job, Instant now, int64_t unix_ns) {
   return account;
 }
 
-void AccountBook::bridge(Instant now, int64_t unix_ns) {
+void LedgerTable::bridge(Instant now, int64_t unix_ns) {
   if (unix_ns == 0 || std::exchange(bridged_, true)) return;
   for (auto& [job, book] : books_) book.ledger.bridge(now, unix_ns);
 }
 
-Account AccountBook::take(JobId job, const Account& otherwise, Instant now, int64_t unix_ns) {
+Account LedgerTable::take(JobId job, const Account& otherwise, Instant now, int64_t unix_ns) {
   const auto found = books_.find(job);
   if (found == books_.end()) return otherwise;
   found->second.taken = now;
@@ -88,12 +88,12 @@ Account AccountBook::take(JobId job, const Account& otherwise, Instant now, int6
   return found->second.ledger.account(now, unix_ns);
 }
 
-Account AccountBook::current(JobId job, const Account& otherwise, Instant now) const {
+Account LedgerTable::current(JobId job, const Account& otherwise, Instant now) const {
   const auto found = books_.find(job);
   return found == books_.end() ? otherwise : found->second.ledger.account(now, otherwise.unix_ns);
 }
 
-bool AccountBook::is_due(JobId job, Instant now) const {
+bool LedgerTable::is_due(JobId job, Instant now) const {
   const Book& book = books_.at(job);
   const bool newer = book.ledger.checkpoint_step() > book.taken_checkpoint;
   return book.taken + (newer ? kCheckpointsStoredEvery : kStoredEvery) <= now;

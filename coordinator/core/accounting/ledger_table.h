@@ -14,16 +14,16 @@
 
 namespace muster::coordinator {
 
-class AccountBook {
+class LedgerTable {
  public:
   // Opens the stored account of a job that has not ended. If an earlier version of the program
   // wrote the state, the time of a live job counts from `now` on.
   void restore(const Job& job, Instant now);
   // Records a transition of the job, except its end, in the account and in the job's recovery.
   void enter(const Job& job, JobTransition transition, IncidentBook& incidents,
-             const StepTime& time);
+             const CoreTime& time);
   // Records a progress page from a heartbeat.
-  void observe(const Job& job, const RankProgress& progress, const StepTime& time);
+  void observe(const Job& job, const RankProgress& progress, const CoreTime& time);
   // Closes the account of a job that has ended, and returns its final state.
   Account close(JobId job, Instant now, int64_t unix_ns);
   // Requires that the account is open.

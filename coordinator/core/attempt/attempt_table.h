@@ -49,11 +49,11 @@ class AttemptTable {
   // the job's remaining nodes. If no node is free, the job has to wait anyway.
   Duration loss_after(const Job& job, size_t missing, const JobTable& jobs, const Fleet& fleet,
                       const NodeBook& nodes, const CoreOptions& options,
-                      const StepTime& time) const;
+                      const CoreTime& time) const;
   // Returns confirmable_at() for the job's unreachable workers.
   Instant loss_confirmable_at(const Job& job, const JobTable& jobs, const Fleet& fleet,
                               const NodeBook& nodes, const CoreOptions& options,
-                              const StepTime& time) const;
+                              const CoreTime& time) const;
 
   // Excludes coordinator downtime: extends every deadline by `time`.
   void excuse(Duration time);

@@ -53,7 +53,7 @@ Ending ending_of_exits(const Job& job, const CoreOptions& options, int64_t unix_
 
 std::optional<Ending> ending_of_deadlines(const Job& job, const LiveAttempt& attempt,
                                           const Fleet& fleet, const CoreOptions& options,
-                                          const StepTime& time) {
+                                          const CoreTime& time) {
   if (attempt.victim_deadline && *attempt.victim_deadline <= time.now &&
       !awaits_a_worker(job, fleet))
     return ending_of_exits(job, options, time.unix_ns);

@@ -17,6 +17,6 @@ namespace muster::coordinator {
 // that any attempt has completed. Returns the time of the last progress before the fault. Requires
 // a fault that is not a preemption.
 Instant record_fault(IncidentBook& incidents, LiveAttempt& attempt, Job& job, int64_t best_step,
-                     const StepTime& time);
+                     const CoreTime& time);
 
 }  // namespace muster::coordinator

@@ -30,19 +30,19 @@ struct LiveAttempt {
   // Records a progress page from a heartbeat in the attempt and in the job's record, and opens and
   // closes incidents of slow ranks.
   void observe(Job& job, const RankProgress& progress, IncidentBook& incidents,
-               const StepTime& time);
+               const CoreTime& time);
   // Extends the deadline of ranks that were ordered to stop, if their save makes progress. Takes
   // time proportional to the job's ranks, so it is called once per heartbeat.
   void follow_saves(const Job& job, const CoreOptions& options, Instant now);
   // Records that the rank has ended or is lost.
   void end_rank(Job& job, Rank rank);
   // Records that the worker became unreachable. Returns the text for the job's reason.
-  std::string mark_unreachable(const Worker& worker, IncidentBook& incidents, const StepTime& time);
+  std::string mark_unreachable(const Worker& worker, IncidentBook& incidents, const CoreTime& time);
   // Records that the worker is reachable again. `how`: a clause with the evidence. Returns the step
   // back to RUNNING for a job that was suspect only because of unreachable workers.
   std::optional<LadderStep> mark_reachable(const Job& job, const WorkerName& name,
                                            std::string_view how, IncidentBook& incidents,
-                                           DumpTable& dumps, const StepTime& time);
+                                           DumpTable& dumps, const CoreTime& time);
   // Starts the deadline for the ranks to end after the order to stop. The attempt's other deadlines
   // no longer apply.
   void expect_ends(Job& job, Duration grace, const CoreOptions& options, Instant now);

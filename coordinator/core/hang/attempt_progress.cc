@@ -47,7 +47,7 @@ void AttemptProgress::correct(const StackReportReceived& report, size_t ranks, I
 }
 
 void AttemptProgress::record_stragglers(IncidentBook& incidents, const Job& job,
-                                        const StepTime& time) {
+                                        const CoreTime& time) {
   if (!stragglers.sample_is_due()) return;
   for (const Stragglers::Change& change : stragglers.evaluate(time.now)) {
     const Rank rank(static_cast<int32_t>(change.rank));

@@ -48,7 +48,7 @@ struct LadderContext {
   DumpTable& dumps;
   IncidentBook& incidents;
   const CoreOptions& options;
-  StepTime time;
+  CoreTime time;
 };
 
 // A decision, which the caller carries out: the messages are sent, and the job enters the state.

@@ -78,7 +78,7 @@ std::map<Rank, std::string> ranks_gone(const Job& job, const std::set<WorkerName
 Blame record_verdict(IncidentBook& incidents, const Job& job, const Dump& dump,
                      const BlameInput& input, IncidentKind kind, HangSuspicion& suspicion,
                      const HangDetector& hang, std::optional<IncidentId>& incident,
-                     const StepTime& time) {
+                     const CoreTime& time) {
   Blame blamed = blame(input);
   if (!incident || incidents.change(*incident) == nullptr) {
     Incident fresh;

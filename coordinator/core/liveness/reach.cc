@@ -155,7 +155,7 @@ std::optional<Instant> lost_at(const std::vector<WorkerName>& away,
 
 std::string mark_unreachable(IncidentBook& incidents, Reach& reach,
                              const std::optional<IncidentId>& incident, const Worker& worker,
-                             const StepTime& time) {
+                             const CoreTime& time) {
   std::string text = silence_text(worker, time.now);
   reach.add(worker.name, incident ? "" : text, time.unix_ns);
   if (incident) incidents.note(*incident, time.unix_ns, text);
@@ -187,7 +187,7 @@ std::string silence_text(const Worker& worker, Instant now) {
 }
 
 void record_silence(IncidentBook& incidents, Reach& reach, std::optional<IncidentId>& incident,
-                    const ReachView& view, const Worker& worker, const StepTime& time) {
+                    const ReachView& view, const Worker& worker, const CoreTime& time) {
   if (incident) return;
   Fault what;
   what.worker = worker.name;

@@ -106,7 +106,7 @@ std::optional<Instant> lost_at(const std::vector<WorkerName>& away,
 // because most silences end before they become an incident.
 std::string mark_unreachable(IncidentBook& incidents, Reach& reach,
                              const std::optional<IncidentId>& incident, const Worker& worker,
-                             const StepTime& time);
+                             const CoreTime& time);
 // Marks the worker as reachable. `how`: a clause with the evidence. If all workers are reachable
 // now, closes and resets the attempt's `incident`. Returns the text for the job's reason.
 std::string mark_reachable(IncidentBook& incidents, Reach& reach,
@@ -120,6 +120,6 @@ std::string silence_text(const Worker& worker, Instant now);
 // share one incident, because a busy fleet has many, and each new incident may displace an older
 // one from the storage.
 void record_silence(IncidentBook& incidents, Reach& reach, std::optional<IncidentId>& incident,
-                    const ReachView& view, const Worker& worker, const StepTime& time);
+                    const ReachView& view, const Worker& worker, const CoreTime& time);
 
 }  // namespace muster::coordinator

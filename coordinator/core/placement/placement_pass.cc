@@ -63,7 +63,7 @@ SendToWorker order_to_start(const Job& job, const Worker& worker) {
   return message_to(worker, std::move(order));
 }
 
-PlacementPass::PlacementPass(const CoreOptions& options, const StepTime& time, const JobTable& jobs,
+PlacementPass::PlacementPass(const CoreOptions& options, const CoreTime& time, const JobTable& jobs,
                              const std::vector<JobId>& live, const Fleet& fleet,
                              const NodeBook& nodes)
     : options_(options), time_(time), fleet_(fleet), nodes_(nodes) {

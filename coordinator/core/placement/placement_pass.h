@@ -39,7 +39,7 @@ bool any_job_needs_workers(const JobQueue& queue, const JobTable& jobs,
 
 class PlacementPass {
  public:
-  PlacementPass(const CoreOptions& options, const StepTime& time, const JobTable& jobs,
+  PlacementPass(const CoreOptions& options, const CoreTime& time, const JobTable& jobs,
                 const std::vector<JobId>& live, const Fleet& fleet, const NodeBook& nodes);
 
   struct Decision {
@@ -87,7 +87,7 @@ class PlacementPass {
   std::string without_gpus_text(const JobSpec& spec) const;
 
   const CoreOptions& options_;
-  StepTime time_;
+  CoreTime time_;
   const Fleet& fleet_;
   const NodeBook& nodes_;
   // The hosts that may get ranks, and the excluded ones, in the order of comes_before(). The

@@ -43,7 +43,7 @@ class JobQueue {
   void restore(const Job& job, const CoreOptions& options, Instant now);
   // Continues the back-offs that began before a coordinator restart. Called in each step; has an
   // effect once the wall-clock time is known.
-  void resume_backoffs(const JobTable& jobs, const CoreOptions& options, const StepTime& time);
+  void resume_backoffs(const JobTable& jobs, const CoreOptions& options, const CoreTime& time);
   void remove(JobId job, int32_t priority);
   // Extends the waiting times by coordinator downtime, in which no worker could report.
   void excuse(Duration time);

@@ -7,7 +7,7 @@
 
 namespace muster::coordinator {
 
-struct StepTime {
+struct CoreTime {
   // The monotonic clock, used for every deadline.
   Instant now{};
   // The wall clock, used only for records. 0: not known yet.

@@ -71,7 +71,7 @@ TEST_F(AttemptTableTest, ALossIsConfirmedLaterIfNoOtherNodeIsFree) {
   }
   NodeBook nodes;
   LiveAttempt& attempt = attempts.begin(*job, options, now);
-  const StepTime time{now, 5};
+  const CoreTime time{now, 5};
   EXPECT_EQ(attempts.loss_confirmable_at(*job, jobs, fleet, nodes, options, time), Instant{});
   attempt.reach.add(WorkerName("b"), "", 5);
   EXPECT_EQ(attempts.loss_confirmable_at(*job, jobs, fleet, nodes, options, time),

@@ -9,7 +9,7 @@ namespace {
 
 using std::chrono::seconds;
 
-const StepTime kTime{instant_from_ns(1'000'000'000'000), 5};
+const CoreTime kTime{instant_from_ns(1'000'000'000'000), 5};
 
 RankExit exit_of(int32_t rank, ExitCode code) { return {Rank(rank), to_int(code), 0, 7, ""}; }
 

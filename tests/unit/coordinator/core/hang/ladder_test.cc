@@ -94,7 +94,7 @@ class LadderTest : public testing::Test {
   }
 
   CoreOptions options;
-  StepTime time{instant_from_ns(1'000'000'000'000), 1'700'000'000'000'000'000};
+  CoreTime time{instant_from_ns(1'000'000'000'000), 1'700'000'000'000'000'000};
   Fleet fleet;
   DumpTable dumps;
   IncidentBook incidents;

@@ -20,7 +20,7 @@ class ReachTest : public testing::Test {
   }
 
   CoreOptions options;
-  StepTime time{instant_from_ns(1'000'000'000'000), 5};
+  CoreTime time{instant_from_ns(1'000'000'000'000), 5};
   Fleet fleet;
   IncidentBook incidents;
   Reach reach;
