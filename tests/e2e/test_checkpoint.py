@@ -49,7 +49,7 @@ class Checkpoint(MusterTest):
         directory.rename(self.dir / "moved")
         directory.write_text("a file in its place")
         failed = self.muster("checkpoint", 1, check=1)
-        self.assertIn("could not save the checkpoint and trains on", failed.stderr)
+        self.assertIn("could not save the checkpoint and continues to train", failed.stderr)
         directory.unlink()
         (self.dir / "moved").rename(directory)
         self.muster("checkpoint", 1, check=0)
