@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Creates the golden folders meta/* of tests/unit/trainer_core/checkpoint/meta_folder_test.cc:
+"""Creates the golden folders meta/* of tests/unit/trainer_core/checkpoint/foreign/torch_file_test.cc:
 small random Llamas as Meta publishes them, two files of tensor parallelism each, beside the
 logits that transformers computes with the same weights in fp64, and hostile/*: files that would
 exploit torch.load.

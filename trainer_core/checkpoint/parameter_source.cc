@@ -16,8 +16,8 @@
 #include "trainer_core/base/file_kind.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/checkpoint_source.h"
-#include "trainer_core/checkpoint/meta_folder.h"
-#include "trainer_core/checkpoint/model_folder.h"
+#include "trainer_core/checkpoint/foreign/meta_folder.h"
+#include "trainer_core/checkpoint/foreign/model_folder.h"
 
 namespace muster::trainer {
 namespace {

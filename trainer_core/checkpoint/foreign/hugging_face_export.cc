@@ -1,12 +1,12 @@
-#include "trainer_core/checkpoint/hugging_face_export.h"
+#include "trainer_core/checkpoint/foreign/hugging_face_export.h"
 
 #include <algorithm>
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
+#include "trainer_core/checkpoint/foreign/rotary_rows.h"
 #include "trainer_core/checkpoint/parameter_source.h"
-#include "trainer_core/checkpoint/rotary_rows.h"
 
 namespace muster::trainer {
 namespace {

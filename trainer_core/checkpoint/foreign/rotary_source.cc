@@ -1,4 +1,4 @@
-#include "trainer_core/checkpoint/rotary_source.h"
+#include "trainer_core/checkpoint/foreign/rotary_source.h"
 
 #include <algorithm>
 #include <string>
@@ -8,7 +8,7 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
-#include "trainer_core/checkpoint/rotary_rows.h"
+#include "trainer_core/checkpoint/foreign/rotary_rows.h"
 
 namespace muster::trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer_core/checkpoint/meta_folder.h"
+#include "trainer_core/checkpoint/foreign/meta_folder.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,9 +17,9 @@
 #include <absl/strings/strip.h>
 
 #include "trainer_core/base/json_file.h"
-#include "trainer_core/checkpoint/json_fields.h"
-#include "trainer_core/checkpoint/rotary_rows.h"
-#include "trainer_core/checkpoint/torch_file.h"
+#include "trainer_core/checkpoint/foreign/json_fields.h"
+#include "trainer_core/checkpoint/foreign/rotary_rows.h"
+#include "trainer_core/checkpoint/foreign/torch_file.h"
 
 namespace muster::trainer {
 namespace {

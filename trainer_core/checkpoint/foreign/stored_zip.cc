@@ -1,4 +1,4 @@
-#include "trainer_core/checkpoint/stored_zip.h"
+#include "trainer_core/checkpoint/foreign/stored_zip.h"
 
 #include <algorithm>
 #include <cstring>

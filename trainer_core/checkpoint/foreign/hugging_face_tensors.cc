@@ -5,7 +5,7 @@
 #include <absl/strings/strip.h>
 
 #include "trainer_core/base/check.h"
-#include "trainer_core/checkpoint/hugging_face.h"
+#include "trainer_core/checkpoint/foreign/hugging_face.h"
 
 namespace muster::trainer {
 namespace {

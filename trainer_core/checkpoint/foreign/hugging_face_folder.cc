@@ -18,7 +18,7 @@
 #include "trainer_core/base/file_kind.h"
 #include "trainer_core/base/first_names.h"
 #include "trainer_core/base/json_file.h"
-#include "trainer_core/checkpoint/hugging_face.h"
+#include "trainer_core/checkpoint/foreign/hugging_face.h"
 #include "trainer_core/checkpoint/parameter_source.h"
 #include "trainer_core/checkpoint/safetensors.h"
 

@@ -1,4 +1,4 @@
-#include "trainer_core/checkpoint/model_folder.h"
+#include "trainer_core/checkpoint/foreign/model_folder.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -14,8 +14,8 @@
 #include "common/absl_view.h"
 #include "trainer_core/base/file_kind.h"
 #include "trainer_core/base/json_file.h"
-#include "trainer_core/checkpoint/hugging_face.h"
-#include "trainer_core/checkpoint/meta_folder.h"
+#include "trainer_core/checkpoint/foreign/hugging_face.h"
+#include "trainer_core/checkpoint/foreign/meta_folder.h"
 
 namespace muster::trainer {
 namespace {

@@ -1,5 +1,5 @@
 // A folder that no reader takes is named with what to do.
-#include "trainer_core/checkpoint/model_folder.h"
+#include "trainer_core/checkpoint/foreign/model_folder.h"
 
 #include <gmock/gmock.h>
 

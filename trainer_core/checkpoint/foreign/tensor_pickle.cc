@@ -1,10 +1,10 @@
-#include "trainer_core/checkpoint/tensor_pickle.h"
+#include "trainer_core/checkpoint/foreign/tensor_pickle.h"
 
 #include <utility>
 
 #include <absl/strings/str_cat.h>
 
-#include "trainer_core/checkpoint/pickle_machine.h"
+#include "trainer_core/checkpoint/foreign/pickle_machine.h"
 #include "trainer_core/checkpoint/stored_tensor.h"
 
 namespace muster::trainer {

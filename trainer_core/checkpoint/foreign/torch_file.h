@@ -11,8 +11,8 @@
 
 #include <absl/status/statusor.h>
 
+#include "trainer_core/checkpoint/foreign/stored_zip.h"
 #include "trainer_core/checkpoint/stored_tensor.h"
-#include "trainer_core/checkpoint/stored_zip.h"
 
 namespace muster::trainer {
 

@@ -1,5 +1,5 @@
 // Files of torch.save, and what pretends to be one: tests/golden/make_meta.py made them.
-#include "trainer_core/checkpoint/torch_file.h"
+#include "trainer_core/checkpoint/foreign/torch_file.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "trainer_core/checkpoint/torch_file.h"
+#include "trainer_core/checkpoint/foreign/torch_file.h"
 
 #include <algorithm>
 #include <string_view>
@@ -8,7 +8,7 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
-#include "trainer_core/checkpoint/tensor_pickle.h"
+#include "trainer_core/checkpoint/foreign/tensor_pickle.h"
 
 namespace muster::trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer_core/checkpoint/rotary_rows.h"
+#include "trainer_core/checkpoint/foreign/rotary_rows.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "trainer_core/checkpoint/pickle_machine.h"
+#include "trainer_core/checkpoint/foreign/pickle_machine.h"
 
 #include <algorithm>
 #include <cstring>

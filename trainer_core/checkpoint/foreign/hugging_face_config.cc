@@ -13,8 +13,8 @@
 #include "common/absl_view.h"
 #include "trainer_core/base/first_names.h"
 #include "trainer_core/base/json_file.h"
-#include "trainer_core/checkpoint/hugging_face.h"
-#include "trainer_core/checkpoint/json_fields.h"
+#include "trainer_core/checkpoint/foreign/hugging_face.h"
+#include "trainer_core/checkpoint/foreign/json_fields.h"
 
 namespace muster::trainer {
 namespace {

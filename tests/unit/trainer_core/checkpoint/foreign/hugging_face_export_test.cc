@@ -1,6 +1,6 @@
 // Tests which models have a Hugging Face architecture. convert/convert_model_test.cc and, with
 // transformers, tests/e2e/test_convert.py test that their logits are equal.
-#include "trainer_core/checkpoint/hugging_face_export.h"
+#include "trainer_core/checkpoint/foreign/hugging_face_export.h"
 
 #include <gmock/gmock.h>
 
