@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Creates the golden folders meta/* of tests/unit/trainer_core/checkpoint/foreign/torch_file_test.cc:
-small random Llamas as Meta publishes them, two files of tensor parallelism each, beside the
-logits that transformers computes with the same weights in fp64, and hostile/*: files that would
-exploit torch.load.
+"""Creates the golden folders meta/* of
+tests/unit/trainer_core/checkpoint/foreign/torch_file_test.cc: small random Llamas as Meta publishes
+them, two files of tensor parallelism each, beside the logits that transformers computes with the
+same weights in fp64, and hostile/*: files that would exploit torch.load.
 
     python3 -m venv build/golden && build/golden/bin/pip install -r tests/golden/requirements.txt
     build/golden/bin/python tests/golden/make_meta.py               # writes beside itself
