@@ -58,9 +58,9 @@ def measure(binaries, folder, threads):
 
 
 def summarise(answers, programs, folder, threads):
-    said = answers["muster_fp32"][0]["tokens"]
-    if answers["transformers_fp32"][0]["tokens"] != said:
-        raise RuntimeError("the programs say different tokens: one of them is wrong")
+    expected = answers["muster_fp32"][0]["tokens"]
+    if answers["transformers_fp32"][0]["tokens"] != expected:
+        raise RuntimeError("the programs choose different tokens: one of them is wrong")
     results, ours, rates = {}, {}, {}
     for program in programs:
         dtype = program.name.split("_")[1]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws `muster incident show` of a real incident as it looks on a terminal: docs/incident.svg.
+"""Draws `muster incident show` of a real incident as it appears on a terminal: docs/incident.svg.
 
   bench/incident_picture.py --bin build/release/bin [--case "collective left out"]
   [--out docs/incident.svg]

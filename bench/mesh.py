@@ -8,9 +8,9 @@ of the mesh, beside PyTorch over Gloo.
 The overhead of an axis is the step time on 8 processes of one thread each, divided by that of one
 process with a thread per core, minus 1. Model, global batch and so the step's FLOPs are the same,
 and all cores are busy in both cases. The overhead consists of messages and waiting for them, work
-that several ranks repeat (a replica's optimizer, packing of weights), smaller matrix products, and
+that several ranks repeat (a replica's optimizer, packing of weights), smaller GEMMs, and
 eight processes that share few cores. Each trainer is compared with its own single process, so slow
-matrix products hide a trainer's overhead. Therefore step times are listed beside the ratios, and
+GEMMs hide a trainer's overhead. Therefore step times are listed beside the ratios, and
 `cpu_overhead` is the same ratio of the processor times of all ranks, which excludes idle waiting.
 
 The programs of an axis are started and warmed first, then they alternate; figures are medians over

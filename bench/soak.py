@@ -49,8 +49,8 @@ def events(ranks):
                 truth.undo()
         return happen
     return {"compiles": lambda fleet, job, chance: compile_some(fleet, job, chance, ranks),
-            "a checkpoint is asked for": lambda fleet, job, chance: fleet.muster("checkpoint", job),
-            "stacks are looked at": lambda fleet, job, chance: fleet.muster("stacks", job),
+            "a checkpoint is requested": lambda fleet, job, chance: fleet.muster("checkpoint", job),
+            "stacks are read": lambda fleet, job, chance: fleet.muster("stacks", job),
             **{case.name: harmless(case) for case in CASES if case.group == "harmless"}}
 
 

@@ -109,13 +109,13 @@ class Swarm:
                 subprocess.Popen([str(binaries / "swarm"), "--coordinator", coordinator.address, "--workers", str(last - first), "--first",
                                   str(first), "--slots", str(SLOTS), *trust], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
 
-    def ask(self, process, command):
+    def call(self, process, command):
         process.stdin.write(command + "\n")
         process.stdin.flush()
         return json.loads(process.stdout.readline())
 
     def report(self):
-        records = [self.ask(process, "report") for process in self.processes]
+        records = [self.call(process, "report") for process in self.processes]
         ends = {}
         for record in records:
             for text, count in record["stream_ends"].items():
@@ -135,7 +135,7 @@ class Swarm:
         raise TimeoutError(f"{record['registered']} of {self.workers} workers registered within {seconds} s")
 
     def kill_a_rank(self):
-        return self.ask(self.processes[0], "kill") / 1e9
+        return self.call(self.processes[0], "kill") / 1e9
 
     def stop(self):
         for process in self.processes:
@@ -184,7 +184,7 @@ def measure(args, workers, figures):
 
 def fill_queue(binaries, coordinator, count, nodes):
     submitter = Swarm(binaries, coordinator, 0, 1)
-    accepted = submitter.ask(submitter.processes[0], f"queue {count} {min(nodes, NODES_MAX)}")
+    accepted = submitter.call(submitter.processes[0], f"queue {count} {min(nodes, NODES_MAX)}")
     submitter.stop()
     return accepted
 

@@ -11,10 +11,12 @@ import json
 import pathlib
 import statistics
 import sys
+import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- figures: bench/tables.py -->\n", "<!-- end of figures -->\n"
 NOT_NOTICED = "not in {:.0f} s"
+COLUMNS_MAX = 120
 
 
 def table(heading, rows):
@@ -146,6 +148,12 @@ PAGES = {"hangs.md": (("faults", matrix), ("faults_torch", beside), ("soak", soa
          "recovery.md": (("recovery", recoveries), ("recovery_torch", compared_recoveries), ("recovery_simulation", simulated_weeks))}
 
 
+def wrapped(text):
+    """Breaks the lines of paragraphs; rows of tables stay on one line."""
+    return "\n".join(line if line.startswith("|") else textwrap.fill(line, COLUMNS_MAX, break_long_words=False, break_on_hyphens=False)
+                     for line in text.split("\n"))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench/results")
@@ -157,7 +165,7 @@ def main():
             path = args.results / f"{part}.json"
             if not path.exists():
                 sys.exit(f"bench/tables.py: {path} is not there: {name} would lose its figures; bench/{part}.py writes it")
-            texts.append(text_of(json.loads(path.read_text())))
+            texts.append(wrapped(text_of(json.loads(path.read_text()))))
         page = args.docs / name
         before, _, rest = page.read_text().partition(BEGIN)
         _, _, after = rest.partition(END)

@@ -71,11 +71,12 @@ constexpr std::string_view kCoordinatorHead =
     "## Coordinator\n"
     "\n"
     "Address: `http://127.0.0.1:7071/metrics`, or that of `--http`. The page is bounded: 96 jobs "
-    "have series (`--job-series`),\n"
-    "each with its 16 slowest ranks. So have 64 workers, spread evenly (`--worker-series`), 64 "
-    "more that are silent, and the 512\n"
-    "newest incidents. Totals count all jobs, workers and incidents. The series of a job end "
-    "five minutes after the job.\n";
+    "have series\n"
+    "(`--job-series`), each with its 16 slowest ranks. So have 64 workers, spread evenly "
+    "(`--worker-series`), 64 more that\n"
+    "are silent, and the 512 newest incidents. Totals count all jobs, workers and incidents. The "
+    "series of a job\n"
+    "end five minutes after the job.\n";
 
 constexpr std::string_view kWorkerHead =
     "\n"
@@ -84,8 +85,8 @@ constexpr std::string_view kWorkerHead =
     "Address: that of muster-worker's `--http`. 64 ranks of a job have series `muster_rank_…`, "
     "spread evenly over all of its\n"
     "nodes (`--rank-series`). Histograms, counters and maxima `muster_worker_…` include the "
-    "other ranks. Training metrics have no\n"
-    "series before the first step.\n";
+    "other ranks. Training\n"
+    "metrics have no series before the first step.\n";
 
 std::string as_markdown() {
   std::string text(kPageHead);

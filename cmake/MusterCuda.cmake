@@ -61,7 +61,7 @@ find_path(MUSTER_CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h PATHS ${MUSTER_CUDA
 if(MUSTER_CUDNN_INCLUDE_DIR AND MUSTER_CUDNN_FRONTEND_INCLUDE_DIR)
   set(attention "by cuDNN (${MUSTER_CUDNN_INCLUDE_DIR}) where a run finds it")
 else()
-  set(attention "by own kernels alone: cudnn.h or cudnn_frontend.h is not there")
+  set(attention "by built-in kernels alone: cudnn.h or cudnn_frontend.h is not there")
 endif()
 message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION} (${MUSTER_NVCC}) for ${MUSTER_CUDA_ARCHITECTURES}; attention ${attention}")
 

@@ -12,7 +12,7 @@
 namespace muster {
 
 // Returns the integer that `text` is; nullopt unless StrCat() writes the number as exactly `text`.
-// "0006", "+6", "-0" and " 6" are names of somebody else's files, for example copies.
+// "0006", "+6", "-0" and " 6" are names of other programs' files, for example copies.
 template <class Integer>
 std::optional<Integer> canonical_number(std::string_view text) {
   Integer number = 0;

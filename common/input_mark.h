@@ -1,5 +1,5 @@
-// How a standard input stood before its first reader, so that a later reader knows whether an
-// earlier one has taken what it needs.
+// The position of a standard input before its first reader, so that a later reader can detect
+// whether an earlier one has taken what it needs.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class InputMark {
   enum class Kind {
     kFile,         // value: the position
     kStream,       // a pipe or socket that has data, or may get some
-    kUnimportant,  // the others: readers find the same, or nobody depends on it
+    kUnimportant,  // the others: readers find the same, or do not depend on it
   };
   InputMark(Kind kind, int64_t value) : kind_(kind), value_(value) {}
 

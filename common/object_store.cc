@@ -86,7 +86,7 @@ std::string home_file(const char* overriding, const char* name) {
 std::string places_of_credentials(const std::string& scheme) {
   if (scheme == "gs") {
     return absl::StrCat(
-        "looked at: ",
+        "searched: ",
         home_file("GOOGLE_APPLICATION_CREDENTIALS",
                   ".config/gcloud/application_default_credentials.json"),
         ", the instance's service account; `gcloud auth application-default login` makes them");
@@ -95,7 +95,7 @@ std::string places_of_credentials(const std::string& scheme) {
   for (const char* name :
        {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"})
     variables.push_back(absl::StrCat(name, variable(name) ? " (set)" : " (not set)"));
-  return absl::StrCat("looked at: ", absl::StrJoin(variables, ", "), ", ",
+  return absl::StrCat("searched: ", absl::StrJoin(variables, ", "), ", ",
                       home_file("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"),
                       ", the instance's role; the store is ", s3_endpoint());
 }

@@ -57,7 +57,7 @@ constexpr Duration kStoreStatsInterval = std::chrono::seconds(2);
 
 // Errors name the address and the cause:
 //   FailedPrecondition  rclone is missing; the message has the command that installs it
-//   PermissionDenied    credentials; the message names the places that were looked at
+//   PermissionDenied    credentials; the message names the places that were searched
 //   NotFound            no such bucket or object
 //   InvalidArgument     the address
 //   ResourceExhausted   the local disk is full

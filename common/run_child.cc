@@ -88,7 +88,7 @@ int become_group(const GroupChild& child, char* const* words, char* const* envir
   struct sigaction by_default {};
   by_default.sa_handler = SIG_DFL;
   for (int signal = 1; signal < NSIG; ++signal) (void)sigaction(signal, &by_default, nullptr);
-  // posix_spawn has no attribute for it, and our end leaves nobody who would kill the group.
+  // posix_spawn has no attribute for it, and after our end no process would kill the group.
   if (setpgid(0, 0) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
   if (getppid() != child.parent) return ECANCELED;
   if (dup2(child.null, STDIN_FILENO) < 0 || dup2(child.out, STDOUT_FILENO) < 0 ||

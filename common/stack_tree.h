@@ -12,7 +12,7 @@
 //
 // A value type without external resources. Not thread-safe. The content of messages is read by
 // of(), which rejects content that is not a tree or exceeds the bounds, and makes texts printable.
-// Merging a tree of n nodes takes n look-ups and rewrites each rank set that it extends: use
+// Merging a tree of n nodes takes n lookups and rewrites each rank set that it extends: use
 // StackForest to add up thousands of trees.
 #pragma once
 
@@ -34,7 +34,7 @@ namespace muster {
 
 // A job of the built-in trainer has some hundreds of nodes for any number of ranks; a program whose
 // ranks all have different stacks reaches the bound. A node takes some 200 bytes with its frame,
-// symbol and look-ups.
+// symbol and lookups.
 constexpr size_t kStackTreeNodesMax = 65'536;
 constexpr size_t kStackTreeModulesMax = 4'096;
 // Bound of the ranges in all rank sets together, 8 bytes each: enough for every second rank of
@@ -126,7 +126,7 @@ class StackTree {
   void end_at(uint32_t node, const RankSet& ranks, bool cut);
 
   Parts parts_;
-  // Look-ups into parts_. A module's key is its build id, or its path if it has none.
+  // Lookups into parts_. A module's key is its build id, or its path if it has none.
   absl::flat_hash_map<std::pair<bool, std::string>, uint32_t> module_index_;
   absl::flat_hash_map<std::pair<uint32_t, uint64_t>, uint32_t> address_index_;  // (module, address)
   absl::flat_hash_map<std::string, uint32_t> text_index_;

@@ -63,7 +63,7 @@ uint64_t mapped_bytes(const MachineRoots& roots) {
   return pages.value_or(0) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-// Returns the number of threads of the user whom ulimit -u counts.
+// Returns the number of threads of the user that ulimit -u counts.
 uint64_t threads_of_user(const MachineRoots& roots) {
   const std::string user = absl::StrCat(getuid());
   uint64_t sum = 0;

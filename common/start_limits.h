@@ -46,7 +46,7 @@ ShellLimits shell_limits();
 absl::Status check_limits(std::string_view program, const StartNeeds& needs,
                           const ShellLimits& limits, const MachineRoots& roots = {});
 
-// Starts and ends that many idle threads, because only the kernel knows all limits of them. Returns
+// Starts and ends that many idle threads, because only the kernel has all limits of them. Returns
 // ResourceExhausted that names the limit, its value and what is needed. Blocks for some 20 µs per
 // thread.
 absl::Status try_threads(std::string_view program, uint64_t threads, const ShellLimits& limits,

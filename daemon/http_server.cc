@@ -119,13 +119,13 @@ class Session : public std::enable_shared_from_this<Session> {
                error != http::error::end_of_stream && error != http::error::partial_message) {
       respond(11, {400, "text/plain; charset=utf-8", "bad request\n"});
     } else if (!error) {
-      ask();
+      call_page();
     }
   }
 
   // Calls the page's handler. The timer keeps the session alive; a stored reply does not, and may
   // be called after the session's end.
-  void ask() {
+  void call_page() {
     awaits_ = Awaits::kPage;
     waiting_.expires_after(kAnswerBudget);
     waiting_.async_wait([self = shared_from_this()](beast::error_code error) {

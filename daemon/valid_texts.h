@@ -1,5 +1,5 @@
 // Texts of messages between programs. Protobuf refuses a message with a text that is not UTF-8 on
-// the receiving side, where nobody knows what is missing: a text of the system (a host's name, a
+// the receiving side, where the missing text is unknown: a text of the system (a host's name, a
 // path, a driver's or kernel's message) is made valid before it is sent.
 #pragma once
 

@@ -24,21 +24,21 @@ optional_tests=(python3-torch)  # for the test that runs users' unchanged script
 data=(bible-kjv)
 
 case ${1:-} in
-  "") wanted=("${build[@]}") ;;
-  --tests) wanted=("${build[@]}" "${tests[@]}") optional+=("${optional_tests[@]}") ;;
-  --data) wanted=("${data[@]}") optional=() ;;
+  "") chosen=("${build[@]}") ;;
+  --tests) chosen=("${build[@]}" "${tests[@]}") optional+=("${optional_tests[@]}") ;;
+  --data) chosen=("${data[@]}") optional=() ;;
   -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) echo "deploy/install-deps.sh: unknown argument '$1'; try --help" >&2; exit 2 ;;
 esac
 
 if ! command -v apt-get > /dev/null; then
-  echo "deploy/install-deps.sh: no apt-get here; install these packages by hand: ${wanted[*]}" >&2
+  echo "deploy/install-deps.sh: no apt-get here; install these packages by hand: ${chosen[*]}" >&2
   exit 1
 fi
 
 is_installed() { dpkg-query -W -f '${Status}' "$1" 2> /dev/null | grep -q '^install ok installed$'; }
 missing=()
-for package in "${wanted[@]}"; do is_installed "$package" || missing+=("$package"); done
+for package in "${chosen[@]}"; do is_installed "$package" || missing+=("$package"); done
 needed=${#missing[@]}
 add_optional() {
   for package in "${optional[@]}"; do
@@ -47,7 +47,7 @@ add_optional() {
 }
 add_optional
 if [ "$needed" -eq 0 ] && { [ ${#missing[@]} -eq 0 ] || [ "$(id -u)" -ne 0 ]; }; then
-  echo "all ${#wanted[@]} packages are there"
+  echo "all ${#chosen[@]} packages are there"
   exit 0
 fi
 
@@ -77,9 +77,9 @@ install() {
   # The optional packages are known only with the package lists, which an image of the distribution
   # lacks.
   missing=() && add_optional
-  [ ${#missing[@]} -eq 0 ] || get "${missing[@]}" || echo "deploy/install-deps.sh: goes on without ${missing[*]}" >&2
+  [ ${#missing[@]} -eq 0 ] || get "${missing[@]}" || echo "deploy/install-deps.sh: continues without ${missing[*]}" >&2
 }
-"${as_root[@]}" true  # sudo asks for its password before a bar is drawn
+"${as_root[@]}" true  # sudo prompts for its password before a bar is drawn
 if ! install; then
   echo "deploy/install-deps.sh: these packages could not be installed: ${missing[*]}" >&2
   exit 1

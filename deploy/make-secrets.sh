@@ -38,10 +38,10 @@ while [ $# -gt 0 ]; do
     *) names+=("$1"); shift ;;
   esac
 done
-[[ $days =~ ^[1-9][0-9]{0,4}$ ]] || fail "--days $days: a number of days is wanted"
+[[ $days =~ ^[1-9][0-9]{0,4}$ ]] || fail "--days $days: a number of days is required"
 case $renew in
   '' | certificate | worker | viewer | submitter | admin) ;;
-  *) fail "--renew $renew: certificate, worker, viewer, submitter or admin is wanted" ;;
+  *) fail "--renew $renew: certificate, worker, viewer, submitter or admin is required" ;;
 esac
 for program in kubectl openssl; do command -v "$program" > /dev/null || fail "no $program here"; done
 

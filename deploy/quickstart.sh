@@ -26,7 +26,7 @@ text="" vocab_size=4096 ranks=4 steps=200 out=$PWD/muster-quickstart bin=""
 
 usage() { sed -n '2,19s/^# \{0,1\}//p' "$0"; }
 die() { echo "deploy/quickstart.sh: $*" >&2; exit 2; }
-positive() { [[ $2 =~ ^[1-9][0-9]{0,8}$ ]] || die "$1 $2: a positive number is wanted"; }
+positive() { [[ $2 =~ ^[1-9][0-9]{0,8}$ ]] || die "$1 $2: a positive number is required"; }
 
 while [ $# -gt 0 ]; do
   case $1 in
@@ -84,7 +84,7 @@ fi
 while read -r name made_with <&3 && read -r _ wanted <&4; do
   [ "$wanted" != "$made_with" ] || continue
   [ "$name" != text ] || die "--out $out was made from another text; name another folder with --out"
-  die "--out $out was made with --$name $made_with; ask for the same, or name another folder with --out"
+  die "--out $out was made with --$name $made_with; set the same, or name another folder with --out"
 done 3< "$out/stamp" 4<<< "$stamp"
 
 if [ ! -s "$out/tokenizer.model" ]; then
@@ -142,7 +142,7 @@ else
   echo "deploy/quickstart.sh: the loss is not below the unigram entropy: give it more --steps (and a new --out)" >&2
 fi
 
-step "what it says"
+step "a sample of its text"
 muster decode --run "$out/model" --prompt "In the beginning" --max-tokens 48 --temperature 0.8 --top-k 40 --seed 1
 
 echo

@@ -53,7 +53,7 @@ def main():
     if sys.argv[1:] == ["--check"]:
         if path.read_text() == readme():
             return 0
-        print(f"{path.name} is not what values.yaml says: run helm/make_readme.py")
+        print(f"{path.name} differs from values.yaml: run helm/make_readme.py")
         return 1
     path.write_text(readme())
     return 0

@@ -105,7 +105,7 @@ constexpr Key kTable[] = {
     works("normalize_embedding_logits", ValueType::kBool),
     no_effect("logits_dot_in_fp32", ValueType::kBool, kFloat32),
     no_effect("cast_logits_to_fp32", ValueType::kBool, kFloat32),
-    no_effect("use_iota_embed", ValueType::kBool, "an embedding is looked up by row"),
+    no_effect("use_iota_embed", ValueType::kBool, "an embedding is a lookup by row"),
     works("trainable_position_size", ValueType::kInteger),
     only("use_untrainable_positional_embedding", ValueType::kBool, "False", "positions are RoPE's or learned"),
     only("rope_type", ValueType::kString, "default|llama3.1", "this version has plain RoPE and that of Llama 3.1"),
@@ -141,7 +141,7 @@ constexpr Key kTable[] = {
     // Precision
     works("dtype", ValueType::kString),
     only("weight_dtype", ValueType::kString, "float32|bfloat16", "these are the types of stored weights"),
-    only("grad_dtype", ValueType::kString, "float32", "this version keeps gradients in float32"),
+    only("grad_dtype", ValueType::kString, "float32", "this version stores gradients in float32"),
     works("quantization", ValueType::kString),
     works("int8_training", ValueType::kBool),
     works("fp8_amax_history_length", ValueType::kInteger),

@@ -181,11 +181,12 @@ absl::Status check_widths(const ModelRequest& request, const Settings& model) {
                    "); correct the file, or add override_model_config=true if this is intended"));
 }
 
-absl::Status conflict(const ModelRequest& request, const std::string& key, const Setting& asked,
+absl::Status conflict(const ModelRequest& request, const std::string& key, const Setting& requested,
                       const nlohmann::json& models) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      key, "=", show(asked.value), " (", asked.origin, ") differs from model ", request.name,
-      ", which has ", show(models), "; add override_model_config=true to change the named model"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(key, "=", show(requested.value), " (", requested.origin, ") differs from model ",
+                   request.name, ", which has ", show(models),
+                   "; add override_model_config=true to change the named model"));
 }
 
 // Keys that the model's file does not set are free, as in MaxText.

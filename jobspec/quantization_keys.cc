@@ -38,7 +38,7 @@ constexpr std::string_view kQwix = "Qwix's recipes are not in this version";
 constexpr std::string_view kAmd = "AMD's FNUZ formats are not in this version";
 constexpr std::string_view kNoBlocks = "scales of blocks are not in this version";
 constexpr std::string_view kAqtFp8 = "AQT has int8 alone in this version";
-constexpr std::string_view kFourBits = "numbers of four bits are not in this version";
+constexpr std::string_view kFourBits = "four-bit elements are not in this version";
 constexpr std::array<Refused, 14> kRefused = {{
     {"fp8_full", kQwix, "te_fp8_currentscaling"},
     {"fp8_gpu", kQwix, "fp8"},

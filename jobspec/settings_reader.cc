@@ -93,9 +93,9 @@ void SettingsReader::read_optional(std::string_view key, int64_t& out) {
 void SettingsReader::require(bool holds, std::string_view key, std::string_view what) {
   if (holds || !status_.ok()) return;
   const Setting* setting = find_setting(settings_, key);
-  const std::string said =
+  const std::string origin_text =
       setting == nullptr ? "" : absl::StrCat("=", show(setting->value), shown_origin(*setting));
-  status_ = absl::InvalidArgumentError(absl::StrCat(av(key), said, ": ", av(what)));
+  status_ = absl::InvalidArgumentError(absl::StrCat(av(key), origin_text, ": ", av(what)));
 }
 
 }  // namespace muster::jobspec

@@ -101,7 +101,7 @@ bool is_of_all_lines(std::string_view name) {
   return name.starts_with("M_") || name.starts_with("NCCL_") || name.starts_with("MUSTER_");
 }
 
-// True if the variable asks for something that is off without it.
+// True if the variable requires something that is off without it.
 bool is_switched_off(std::string_view name, const std::string& value) {
   static constexpr std::string_view kSwitches[] = {"ENABLE_FP8", "ENABLE_TE", "EVAL_ONLY",
                                                    "USE_LORA"};

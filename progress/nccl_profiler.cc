@@ -32,9 +32,9 @@
 #include <cstring>
 #include <mutex>
 
-#include "progress/nccl_communicators.h"
 #include "progress/nccl_page.h"
 #include "progress/nccl_profiler_abi.h"
+#include "progress/nccl_profiler_state.h"
 
 namespace muster::nccl {
 namespace {

@@ -15,7 +15,7 @@ leave_to_first_task() {
 
 # require_number NAME VALUE: checks a positional argument.
 require_number() {
-  case $2 in "" | *[!0-9.]*) refuse "$1=$2: a number is wanted" ;; esac
+  case $2 in "" | *[!0-9.]*) refuse "$1=$2: a number is required" ;; esac
 }
 
 # pile_126m SCRIPT NODES "$@": starts GPT 126M on the Pile on NODES nodes, with the positional

@@ -24,7 +24,7 @@ def find_muster(here):
             return str(pathlib.Path(folder) / "muster")
     found = shutil.which("muster")
     if not found:
-        sys.exit("muster: error: there is no muster beside this script and none in PATH; MUSTER_BIN_DIR says where it is")
+        sys.exit("muster: error: there is no muster beside this script and none in PATH; set MUSTER_BIN_DIR to its folder")
     return found
 
 

@@ -10,12 +10,12 @@
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 for name in VOCAB_PATH TFDS_DATA_DIR; do
-  if [ -z "${!name:-}" ]; then refuse "$name is not set; VOCAB_PATH and TFDS_DATA_DIR are wanted"; fi
+  if [ -z "${!name:-}" ]; then refuse "$name is not set; VOCAB_PATH and TFDS_DATA_DIR are required"; fi
   if [ ! -e "${!name}" ]; then refuse "$name=${!name}: there is no such file; scripts/download_boolq.py fetches BoolQ"; fi
 done
 case ${CONFIG:=LLaMA7B} in
   LLaMA7B | LLaMA13B | LLaMA70B) ;;
-  *) refuse "CONFIG=$CONFIG: LLaMA7B, LLaMA13B or LLaMA70B is wanted" ;;
+  *) refuse "CONFIG=$CONFIG: LLaMA7B, LLaMA13B or LLaMA70B is required" ;;
 esac
 leave_to_first_task
 only_training

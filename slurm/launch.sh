@@ -32,7 +32,7 @@ if [ ! -f "$here/wrapper.sh" ]; then echo "muster: error: wrapper.sh is not besi
 case ${DTYPE:-} in
   bf16) precision=(dtype=bfloat16) ;;
   fp8) precision=(dtype=bfloat16 quantization=fp8) ;;
-  *) refuse "DTYPE=${DTYPE:-}: bf16 or fp8 is wanted" ;;
+  *) refuse "DTYPE=${DTYPE:-}: bf16 or fp8 is required" ;;
 esac
 STAGE_PATH=${STAGE_PATH:-$(cd "$here" && pwd)}
 GSW_VERSION=${GSW_VERSION:-25.02}
@@ -47,7 +47,7 @@ for word; do
   esac
   case $word in --nodes | --spares) option=$word= ;; *) option='' ;; esac
 done
-case $nodes$spares in *[!0-9]*) refuse "--nodes $nodes and --spares $spares: numbers are wanted" ;; esac
+case $nodes$spares in *[!0-9]*) refuse "--nodes $nodes and --spares $spares: numbers are required" ;; esac
 nodes=${nodes:-$((SLURM_JOB_NUM_NODES - spares))}
 JOB_TOTAL_GPUS=${JOB_TOTAL_GPUS:-$((nodes * GPUS_PER_NODE))}
 if [ "$JOB_TOTAL_GPUS" != $((nodes * GPUS_PER_NODE)) ]; then
@@ -113,7 +113,7 @@ profile() {
   done
   trap - USR1 TERM
   if [ "$status" = 75 ]; then tail -n 3 "$results/$name-prof.out" >&2; exit 75; fi
-  [ "$status" = 0 ] || say "the profile failed with exit code $status ($results/$name-prof.out has why); the benchmark goes on without it"
+  [ "$status" = 0 ] || say "the profile failed with exit code $status ($results/$name-prof.out has why); the benchmark continues without it"
 }
 
 say "results go to $results/log-$name.out"

@@ -32,7 +32,8 @@ dirname "$muster" > "$STAGE_PATH/muster-bin-dir"
 "$(dirname "$muster")/muster-trainer" check-node --work-dir "$STAGE_PATH"
 if [ -n "${CONTAINER:-}" ]; then
   if command -v enroot > /dev/null; then
-    # enroot's form is docker://[USER@][REGISTRY#]IMAGE[:TAG]; users write REGISTRY/IMAGE, as for docker pull.
+    # enroot's form is docker://[USER@][REGISTRY#]IMAGE[:TAG]; users write REGISTRY/IMAGE, as for
+    # docker pull.
     image=${CONTAINER#docker://}
     case $image in
       *"#"*) ;;

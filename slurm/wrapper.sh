@@ -108,10 +108,10 @@ find_muster() {
       return
     fi
   done
-  command -v muster || refuse "there is no muster beside $here and none in PATH; MUSTER_BIN_DIR says where it is"
+  command -v muster || refuse "there is no muster beside $here and none in PATH; set MUSTER_BIN_DIR to its folder"
 }
 
-# Unsets the variables that a script has turned into words: `muster` names exported variables that
+# Unsets the variables that a script has converted to words: `muster` names exported variables that
 # its line does not read.
 forget_variables() {
   unset CONFIG MODEL RUN_NAME PREC DTYPE ENABLE_FP8 PERCORE_BATCH_SIZE LOG_DIR_LOCAL BASE_WORKSPACE_DIR OUTPUT_DIR BASE_TFDS_DATA_DIR BASE_VOCAB_PATH \

@@ -18,7 +18,7 @@ case $stage in
   -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
   configured) variant=${2:-cpu} ;;
   cpu | cuda) variant=$stage ;;
-  *) fail "a stage is wanted: configured, cpu or cuda" ;;
+  *) fail "a stage is required: configured, cpu or cuda" ;;
 esac
 for program in buildah debootstrap; do command -v "$program" > /dev/null || fail "no $program here"; done
 [ "$(id -u)" -eq 0 ] || fail "be root: a base image's folder is root's to make"

@@ -12,7 +12,7 @@
 #include "common/version.h"
 #include "trainer_core/commands.h"
 #include "trainer_core/rank/signal_watcher.h"
-#include "trainer_core/uncaught.h"
+#include "trainer_core/startup/uncaught.h"
 
 namespace {
 
@@ -47,7 +47,7 @@ Write what one step computes on given tokens, to compare with another implementa
 
   muster-trainer version
 
-SIGTERM and SIGUSR1 ask all ranks to save a checkpoint and leave (exit code 75), SIGUSR2 to save one and continue.
+SIGTERM and SIGUSR1 make all ranks save a checkpoint and leave (exit code 75), SIGUSR2 makes them save one and continue.
 Exit codes: 0 done, 1 failure, 2 bad input, 3 loss is not finite, 4 disk full, 5 checkpoint
 directory away, 75 stopped on request, 76 another rank is lost.
 )";

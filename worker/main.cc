@@ -49,14 +49,14 @@ With an NVIDIA driver, the node's GPUs are found by themselves, those that CUDA_
 GPUs have one each, and no other job is put on it.
 
 A rank computes with the node's cores divided by --slots (at least one thread), so that jobs which share the node do
-not take each other's. A container's quota of CPU time counts: half a core is one thread. OMP_NUM_THREADS in this program's or the job's environment, or threads_per_rank in the job's
-config, says otherwise.
+not take each other's. A container's quota of CPU time counts: half a core is one thread. OMP_NUM_THREADS in this program's or the job's environment, or
+threads_per_rank in the job's config, replaces this number.
 
-The worker reconnects for as long as it runs, and its ranks run on while the coordinator is away.
-SIGTERM, or SIGUSR1, makes it leave: all ranks of its jobs save a checkpoint and leave, those on other workers, too, and the jobs go
-on from it elsewhere, or here when a worker is back, at no cost to their restarts. What has not left after --leave-grace is killed;
-give it less than whoever stops the worker gives the worker. A second SIGTERM 2 s or more later, or a Ctrl-C 0.5 s or more later, kills at once.
-Exit codes: 0 asked to leave (or --leave-exit-code), 2 wrong options or refused by the coordinator (its version, its name).)";
+The worker reconnects for as long as it runs, and its ranks continue while the coordinator is away.
+SIGTERM, or SIGUSR1, makes it leave: all ranks of its jobs save a checkpoint and leave, also those on other workers. The jobs
+resume from it elsewhere, or here once a worker has returned, and this counts as no restart. Ranks that are left after
+--leave-grace are killed; make it shorter than the time that the stopping system gives the worker. A second SIGTERM 2 s or more later, or a Ctrl-C 0.5 s or more later, kills at once.
+Exit codes: 0 left on request (or --leave-exit-code), 2 wrong options or refused by the coordinator (its version, its name).)";
 
 struct CommandLine {
   muster::worker::WorkerOptions options;
@@ -133,7 +133,7 @@ void describe(CLI::App& app, CommandLine& line) {
   app.add_option(
          "--trainer", options.trainer,
          "Program to run as a rank (default: muster-trainer beside this program); SIGTERM and "
-         "SIGUSR1 ask it to save and leave")
+         "SIGUSR1 make it save and leave")
       ->type_name("FILE");
   app.add_option("--port-file", options.port_file,
                  "Write the ports as JSON to this file once ready")
@@ -199,8 +199,8 @@ void describe(CLI::App& app, CommandLine& line) {
   app.footer(kExamples);
 }
 
-// The ranks are gone and the coordinator knows it. A thread that is joined at exit may hang in a
-// read of a dead file system.
+// The ranks are gone and the coordinator has acknowledged it. A thread that is joined at exit may
+// hang in a read of a dead file system.
 constexpr auto kEnd = std::chrono::seconds(10);
 
 // Best effort: does nothing if the system has no room for a thread.

@@ -54,8 +54,8 @@ class Trainer {
  public:
   Trainer(const Size& size, int32_t threads, RematPolicy policy, DType dtype)
       : size_(size),
-        plan_(plan_transformer(size.model, size.batch, size.seq_len, dtype,
-                               layer_placements(policy), true, threads)),
+        plan_(build_transformer_plan(size.model, size.batch, size.seq_len, dtype,
+                                     layer_placements(policy), true, threads)),
         arena_(plan_.memory),
         cpu_(cpu_ops(threads)),
         timed_(*cpu_),

@@ -13,7 +13,7 @@
 #include "bench/faults/faults.h"
 #include "trainer_core/commands.h"
 #include "trainer_core/rank/signal_watcher.h"
-#include "trainer_core/uncaught.h"
+#include "trainer_core/startup/uncaught.h"
 
 namespace {
 

@@ -145,7 +145,7 @@ def recover(fleet, recovery, seed, calm):
         state = end()
         later = "".join(fleet.log_of(job, attempt) for attempt in range(2, state["attempt"] + 1))
         if disturbance.must_print not in later:
-            raise RuntimeError(f"no later attempt says '{disturbance.must_print}': it went on from something else")
+            raise RuntimeError(f"no later attempt prints '{disturbance.must_print}': it resumed from something else")
         return {**judge(fleet, job, disturbance, attempts, after, recovery.group), "attempts": state["attempt"], "reason": state["reason"],
                 "recovered": state["state"] == "SUCCEEDED", "same_curve": follows(curve(metrics), calm, steps, recovery.smaller)}
     finally:

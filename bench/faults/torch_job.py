@@ -74,12 +74,12 @@ class TorchJob:
     def follow(self, at, seconds):
         """Returns the lines after the fault, for at most this long."""
         self.reader.join(timeout=max(0, at + seconds - time.time()))
-        said = [(when, line) for when, line in list(self.lines) if when > at and line.strip()]
-        text = "\n".join(line for _, line in said)
-        return {"seconds": round(said[0][0] - at, 3) if said else None,
+        printed = [(when, line) for when, line in list(self.lines) if when > at and line.strip()]
+        text = "\n".join(line for _, line in printed)
+        return {"seconds": round(printed[0][0] - at, 3) if printed else None,
                 "ended_seconds": round(self.ended - at, 3) if self.ended else None,
                 "blamed": blamed_in(text),
-                "lines": [f"{when - at:.1f} s: {line[:300]}" for when, line in said[:LINES_MAX]]}
+                "lines": [f"{when - at:.1f} s: {line[:300]}" for when, line in printed[:LINES_MAX]]}
 
     def close(self):
         for pid in [*self.pids, self.process.pid]:

@@ -1,5 +1,5 @@
 """Replaces MKL's test of the processor's vendor. MKL does not use AVX-512 on AMD, so that PyTorch's
-fp32 matrix products run at half speed (Zen 5: 113 instead of 250 GFLOP/s per core). A preloaded
+fp32 GEMMs run at half speed (Zen 5: 113 instead of 250 GFLOP/s per core). A preloaded
 library can replace the function that tests the vendor; users may do so, so this faster PyTorch
 is a peer, too.
 """

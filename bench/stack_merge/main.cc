@@ -13,7 +13,7 @@
 //   take      messages to trees: all bounds checked
 //   merge     those trees into one
 //   classes   of all threads
-//   symbols   one look-up per distinct frame of a class, and its text
+//   symbols   one lookup per distinct frame of a class, and its text
 //   blame     pages with four groups each and these stacks, which names the sleeping rank
 #include <sys/resource.h>
 #include <time.h>

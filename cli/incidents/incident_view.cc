@@ -49,10 +49,10 @@ std::string age_of(int64_t unix_ns, int64_t now_unix_ns) {
   return unix_ns == 0 ? "-" : format_duration(static_cast<double>(now_unix_ns - unix_ns) / 1e9);
 }
 
-// Returns "rank 1 on node0", "node0" or "nobody".
+// Returns "rank 1 on node0", "node0" or "unknown".
 std::string name_of(const v1::Suspect& suspect) {
   const std::string worker = shown(suspect.worker());
-  if (suspect.rank() < 0) return worker.empty() ? "nobody" : worker;
+  if (suspect.rank() < 0) return worker.empty() ? "unknown" : worker;
   return absl::StrCat("rank ", suspect.rank(), worker.empty() ? "" : " on ", worker);
 }
 

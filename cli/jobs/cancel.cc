@@ -26,8 +26,7 @@ int cancel(const CancelOptions& options) {
 
 void declare_cancel(CLI::App& app, Action& action) {
   auto options = std::make_shared<CancelOptions>();
-  CLI::App* command =
-      app.add_subcommand("cancel", "End a job; its ranks are asked to save a checkpoint first");
+  CLI::App* command = app.add_subcommand("cancel", "End a job; its ranks save a checkpoint first");
   add_job_argument(*command, options->job);
   command->add_flag("--force", options->force, "Kill the ranks at once, without a checkpoint");
   add_coordinator_option(*command, options->coordinator);

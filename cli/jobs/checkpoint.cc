@@ -59,12 +59,12 @@ absl::StatusOr<std::optional<int64_t>> saved_step(const v1::Job& job, const Requ
   }
   if (job.attempt() != request.attempt || !is_running_state(job.state())) {
     return absl::AbortedError(absl::StrCat(name, " was stopped before it saved a checkpoint (",
-                                           job.reason(), "); ask again later"));
+                                           job.reason(), "); repeat the request later"));
   }
   if (rank.checkpoints().failed() > request.failed) {
     return absl::AbortedError(
-        absl::StrCat(name, " could not save the checkpoint and trains on: `muster logs ", job.id(),
-                     " --rank 0` says why"));
+        absl::StrCat(name, " could not save the checkpoint and continues to train: `muster logs ",
+                     job.id(), " --rank 0` shows why"));
   }
   return std::nullopt;
 }
@@ -79,7 +79,7 @@ int checkpoint(const CheckpointOptions& options) {
     const nlohmann::json out = {{"job", options.job}, {"after_step", request.after_step}};
     return print_result(options.json
                             ? out.dump(2) + "\n"
-                            : absl::StrCat("job ", options.job, " is asked for a checkpoint of ",
+                            : absl::StrCat("job ", options.job, " will save a checkpoint of ",
                                            "the first step that it completes after step ",
                                            request.after_step, "\n"));
   }

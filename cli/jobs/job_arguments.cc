@@ -130,7 +130,7 @@ std::vector<std::string> without_effect(const std::vector<std::string>& environm
   jobspec::Environment given;
   for (const std::string& text : environment) {
     const size_t equals = text.find('=');
-    // NAME alone is the user's own variable, which is looked at with the others.
+    // NAME alone is the user's own variable, which is checked with the others.
     if (equals != std::string::npos)
       given.emplace_back(text.substr(0, equals), text.substr(equals + 1));
   }
@@ -333,8 +333,7 @@ absl::StatusOr<jobspec::Config> load_config(const JobArguments& arguments) {
     return absl::StartsWith(word, "--") || !jobspec::why_word_without_effect(word).empty();
   });
   if (has_flags || jobspec::dialect_of(words) != jobspec::Dialect::kMaxText)
-    return load_translated(words,
-                           without_effect(arguments.environment, jobspec::dialect_of(words)),
+    return load_translated(words, without_effect(arguments.environment, jobspec::dialect_of(words)),
                            arguments.is_for_plan);
   if (arguments.config_path.find('=') != std::string::npos) {
     return absl::InvalidArgumentError(

@@ -315,7 +315,7 @@ std::string describe_workers(const v1::ListWorkersResponse& workers) {
   std::vector<std::vector<std::string>> rows = {
       {"WORKER", "HOST", "SLOTS", "USED", "GPUS", "VERSION", "STATE", "HEARTBEAT"}};
   for (const v1::WorkerInfo& worker : workers.workers()) {
-    // A restarted coordinator knows this worker only from the ranks of its jobs.
+    // A restarted coordinator has this worker only from the ranks of its jobs.
     const bool is_expected = !worker.connected() && worker.slots() == 0;
     rows.push_back(
         {worker.name(), is_expected ? "-" : worker.host(),

@@ -117,7 +117,7 @@ void declare_node(CLI::App& app, Action& action) {
       "  muster node exclude node7 --reason 'fan 3 is broken'\n"
       "  muster node exclude node7 --reason 'kernel update' --for 2h --evacuate");
 
-  add_command(*node, action, "admit", "Place ranks on a node again, whoever excluded it",
+  add_command(*node, action, "admit", "Place ranks on a node again, whatever excluded it",
               std::make_shared<NodeOptions>(), admit_node)
       ->footer("Examples:\n  muster node admit node7");
 }

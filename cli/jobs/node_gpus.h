@@ -29,11 +29,11 @@ std::vector<int32_t> gpus_of_workers(const v1::ListWorkersResponse& workers, int
 // resolves the job.
 std::optional<int32_t> nodes_with_open_ranks(JobArguments& arguments);
 
-// The line that reports the choice, also without GPUs. `where`: who has been asked, such as "the
+// The line that reports the choice, also without GPUs. `where`: the source, such as "the
 // workers of 127.0.0.1:7070". Pure.
 std::string gpus_sentence(int32_t gpus, int32_t gpus_per_rank, const std::string& where);
 
-// The line where nobody has answered. `why`: such as "sinfo is not installed". Pure.
+// The line for a source without an answer. `why`: such as "sinfo is not installed". Pure.
 std::string unknown_gpus_sentence(const std::string& why);
 
 // Sets arguments.node_gpus to the GPUs of the coordinator's workers, if the number of ranks depends

@@ -9,7 +9,7 @@
 
 namespace muster::cli {
 
-// Returns a sentence such as "node7 is left out for 9m: worker lost: it was started anew; its check
+// Returns a sentence such as "node7 is left out for 9m: worker lost: it was restarted; its check
 // passed 12s ago".
 std::string describe_node(const v1::WorkerInfo& worker, int64_t now_unix_ns);
 // Returns the rows of `muster node list`.

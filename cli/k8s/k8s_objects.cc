@@ -215,7 +215,7 @@ Json leader_job(const K8sPlan& plan) {
        {"onExitCodes",
         {{"containerName", "muster"},
          {"operator", "NotIn"},
-         // Asked to leave, or killed: the pod was evicted.
+         // Stopped or killed: the pod was evicted.
          {"values", {to_int(ExitCode::kInterrupted), 137, 143}}}}}};
   return {{"parallelism", 1},
           {"completions", 1},

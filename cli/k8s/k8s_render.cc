@@ -82,7 +82,8 @@ absl::Status check_huge_pages(const K8sPlan& plan, const v1::JobSpec& spec) {
   }
   if (enabled && plan.efa > 0 && plan.huge_pages.empty()) {
     return absl::InvalidArgumentError(
-        "--env FI_EFA_USE_HUGE_PAGE without --huge-pages: libfabric would find none; AWS asks for "
+        "--env FI_EFA_USE_HUGE_PAGE without --huge-pages: libfabric would find none; AWS "
+        "recommends "
         "--huge-pages 5120Mi");
   }
   return absl::OkStatus();

@@ -126,7 +126,7 @@ std::string container_problem(const Value& status) {
   if (reason == "CrashLoopBackOff") {
     return absl::StrCat("starts ", name, " again and again, the last time after ",
                         end_text(at(status, {"lastState", "terminated"})),
-                        "; kubectl logs --previous shows what it said");
+                        "; kubectl logs --previous shows its output");
   }
   if (!reason.empty() && reason != "ContainerCreating" && reason != "PodInitializing")
     return absl::StrCat("cannot start ", name, " (", reason, ")", because(message));
@@ -159,7 +159,7 @@ std::string failure_problem(const Value& pod) {
       const int64_t code = number_at(end, {"exitCode"}, end.is_object() ? -1 : 0);
       if (code == 0 || code == to_int(ExitCode::kPreempted)) continue;
       return absl::StrCat("has failed: ", text_at(status, {"name"}), " ended with ", end_text(end),
-                          because(text_at(end, {"message"})), "; kubectl logs shows what it said");
+                          because(text_at(end, {"message"})), "; kubectl logs shows its output");
     }
   }
   return "";
@@ -173,7 +173,7 @@ std::string pod_problem(const Value& pod, const Warnings& warnings) {
   std::string message;
   if (phase == "Failed") return failure_problem(pod);
   if (condition_is(pod, "PodScheduled", "False", message))
-    return absl::StrCat("has no place", because(message));
+    return absl::StrCat("is not scheduled", because(message));
   if (std::string trouble = containers_problem(pod); !trouble.empty()) return trouble;
   if (condition_is(pod, "Ready", "True", message)) return "";
   const std::string volume =
@@ -264,7 +264,7 @@ absl::StatusOr<K8sReport> query_k8s(const std::string& namespace_name,
                                     const std::string& selector) {
   std::vector<std::string> get = {"kubectl", "get", "-o", "json", kRequestTimeout};
   if (!namespace_name.empty()) get.insert(get.end(), {"--namespace", namespace_name});
-  const auto ask = [&](std::initializer_list<std::string> more) -> absl::StatusOr<Value> {
+  const auto query = [&](std::initializer_list<std::string> more) -> absl::StatusOr<Value> {
     std::vector<std::string> words = get;
     words.insert(words.end(), more);
     const auto text = output_of(words, kKubectlDeadline);
@@ -277,10 +277,10 @@ absl::StatusOr<K8sReport> query_k8s(const std::string& namespace_name,
     return parsed;
   };
   const auto objects =
-      ask({"pods,statefulsets,daemonsets,jobs,persistentvolumeclaims", "--selector", selector});
+      query({"pods,statefulsets,daemonsets,jobs,persistentvolumeclaims", "--selector", selector});
   if (!objects.ok()) return objects.status();
   // A user with access to pods but not to events gets fewer details.
-  const auto events = ask({"events", "--field-selector", "type=Warning"});
+  const auto events = query({"events", "--field-selector", "type=Warning"});
   if (!events.ok()) warn(std::string(events.status().message()));
   return k8s_report(*objects, events.ok() ? *events : Value());
 }

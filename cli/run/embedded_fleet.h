@@ -58,7 +58,7 @@ class EmbeddedFleet {
   const ChildProcess& coordinator() const { return *coordinator_; }
   const ChildProcess* worker() const { return worker_.get(); }
   // Returns OK while all started daemons run; otherwise an error about the daemon that has ended
-  // although nobody stopped it.
+  // although it was not stopped.
   absl::Status health();
   // Restarts a daemon that a signal has killed. A restarted coordinator has the same port and
   // state, and its ranks continue; a restarted worker has lost its ranks. Appends a line per

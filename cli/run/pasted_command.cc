@@ -67,7 +67,7 @@ struct Separated {
   bool is_by_user = false;           // the user has typed `--`
 };
 
-// Every word after `--` is foreign, whatever it looks like.
+// Every word after `--` is foreign, in any form.
 Separated separate(const CLI::App& command, const std::vector<std::string>& words) {
   Separated out;
   for (size_t i = 0; i < words.size(); ++i) {

@@ -148,7 +148,7 @@ void Session::take_interrupts() {
   watch_.cancel();
   printer_.notice(absl::StrCat(
       output_closed_ ? "the output was closed: " : "",
-      "asking the ranks to save a checkpoint and leave; press Ctrl-C again to kill them"));
+      "stopping: the ranks save a checkpoint and leave; press Ctrl-C again to kill them"));
 }
 
 // Reports how far the last save is, and moves the deadline with it.
@@ -163,7 +163,7 @@ void Session::follow_save() {
     printer_.notice(line);
 }
 
-// After the end of a job that was asked to leave.
+// Called after the end of a job that left on request.
 void Session::report_save() {
   const v1::Job job = watch_.leaving_job();
   if (!trains_ || job.ranks_size() == 0) return;

@@ -20,7 +20,7 @@ namespace {
 // How soon a program that comes back to the foreground reads again.
 constexpr int kForegroundPollMs = 200;
 
-// A terminal of another session, or one that is gone, has no foreground: a read stops nobody.
+// A terminal of another session, or one that is gone, has no foreground: a read stops no process.
 bool is_in_foreground(int terminal) {
   const pid_t group = tcgetpgrp(terminal);
   return group < 0 || group == getpgrp();

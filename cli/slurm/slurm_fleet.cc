@@ -82,7 +82,7 @@ class Separation {
   std::optional<Instant> since_;
 };
 
-// Runs until Slurm wants the nodes back or every worker has left. Returns the signal; 0: none.
+// Runs until Slurm reclaims the nodes or every worker has left. Returns the signal; 0: none.
 absl::StatusOr<int> watch_fleet(const FleetOptions& options, const SlurmJob& slurm,
                                 const SlurmSignals& signals, WorkerStep& step, SlurmNodes& nodes) {
   Separation separation(options);

@@ -287,7 +287,7 @@ void declare_slurm_run(CLI::App& slurm, Action& action) {
       "sbatch's --ntasks-per-node, else the node's GPUs.\nSIGUSR1 saves a checkpoint and requeues "
       "the job, and so does SIGTERM at the time limit or on preemption; scancel saves a checkpoint "
       "and ends it.\n"
-      "The exit code is the job's; 75 when it was asked to leave.");
+      "The exit code is the job's; 75 if it left on request.");
   on_call(*command, action, options, run);
 }
 

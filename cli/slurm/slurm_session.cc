@@ -65,7 +65,7 @@ void SlurmSession::leave(LeaveDecision leave_decision) {
         false, leave_decision.reason +
                    "; without checkpoints another allocation would start from the beginning"};
   leave_decision_ = std::move(leave_decision);
-  parts_.printer.notice(absl::StrCat("the job is asked to leave: ", leave_decision_->reason));
+  parts_.printer.notice(absl::StrCat("the job leaves its allocation: ", leave_decision_->reason));
   leave_requested_at_ = monotonic_now();
   leave_by_ = *leave_requested_at_ + parts_.leave_time + kReportGrace;
   const v1::Job last = watch_.job();
@@ -199,7 +199,7 @@ absl::StatusOr<int> SlurmSession::follow() {
   }
   const v1::Job job = watch_.job();
   advise(/*saved=*/watch_.has_ended());
-  // The job had finished when it was asked to leave.
+  // The job had finished before the request to leave.
   if (job.state() == v1::SUCCEEDED || job.state() == v1::FAILED) leave_decision_.reset();
   return leave_decision_ ? to_int(ExitCode::kPreempted) : job.exit_code();
 }

@@ -165,12 +165,12 @@ int run_worker(const WorkerOptions& options) {
   ScrapeTarget target(absl::StrCat(options.metrics_folder, "/", options.owner.worker_file(node)),
                       {.job = "muster-worker", .node = node, .cluster = options.cluster});
   const Instant ports_by = monotonic_now() + kPortTime;
-  bool looks = options.metrics_port.has_value();
+  bool publishes = options.metrics_port.has_value();
   while (true) {
-    looks = looks && !publish_port(folder->path() + "/ports.json", *address, target) &&
-            monotonic_now() < ports_by;
-    const auto end = (*worker)->wait(looks ? std::chrono::milliseconds(250)
-                                           : std::chrono::milliseconds(3'600'000));
+    publishes = publishes && !publish_port(folder->path() + "/ports.json", *address, target) &&
+                monotonic_now() < ports_by;
+    const auto end = (*worker)->wait(publishes ? std::chrono::milliseconds(250)
+                                               : std::chrono::milliseconds(3'600'000));
     if (!end) continue;
     return end->signal != 0 ? 128 + end->signal : end->code;
   }

@@ -15,7 +15,7 @@
 namespace muster::cli {
 namespace {
 
-// Faster is not visible, slower looks stuck.
+// A shorter interval is not visible; with a longer one the bar seems to stop.
 constexpr auto kRedrawInterval = std::chrono::milliseconds(50);
 // Redraw between two reports: the seconds advance, and the line is repaired soon after the window
 // shrinks.

@@ -34,7 +34,7 @@ namespace {
 using jobspec::TextData;
 
 constexpr int kNotExecuted = 127;
-// How often a blocked signal is looked for.
+// How often the process checks for a blocked signal.
 constexpr int kSignalPeriodMs = 200;
 
 // Runs in the child between fork and exec: async-signal-safe calls only. The child stays in this

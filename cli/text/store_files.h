@@ -23,7 +23,7 @@ absl::Status or_cancelled(const absl::Status& status, const std::atomic<bool>& s
 
 // Uploads a command's result from local_output_folder(url) to `url`, if this is an address. The
 // files that make it complete, such as index.json or manifest.json, are removed there first and
-// uploaded last, so that nobody reads a mixture. `stop` ends it (Cancelled).
+// uploaded last, so that no reader receives a mixture. `stop` ends it (Cancelled).
 absl::Status upload_result(const std::string& url, const std::atomic<bool>& stop);
 
 }  // namespace muster::cli

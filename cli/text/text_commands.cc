@@ -24,8 +24,8 @@ void add_choice(CLI::App& command, const std::string& name, std::string& value,
 }  // namespace
 
 CLI::App& describe_tokenize(CLI::App& app, TokenizeArguments& arguments) {
-  CLI::App* command =
-      app.add_subcommand("tokenize", "Turn texts into token shards that training maps into memory");
+  CLI::App* command = app.add_subcommand(
+      "tokenize", "Convert texts into token shards that training maps into memory");
   command
       ->add_option("--text", arguments.text,
                    "Text (.txt), JSON lines (.jsonl, .json), TFRecord or Parquet, plain, .gz or "

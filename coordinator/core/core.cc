@@ -46,7 +46,7 @@ void Core::restore(Job stored) {
   } else if (is_live(job.state)) {
     if (job.state == JobState::kSuspect || job.state == JobState::kDumping)
       jobs_.note(job,
-                 absl::StrCat("the coordinator was started anew, and looks again: ", job.reason));
+                 absl::StrCat("the coordinator was restarted and takes new samples: ", job.reason));
     attempts_.restore(job, options_, now);
     fleet_.await_workers_of(job, now);
     if (is_running(job.state)) restored_running_.push_back(job.id);
@@ -100,7 +100,7 @@ void Core::process(const Event& event, Instant now) {
   for (const JobId id : std::exchange(restored_running_, {})) {
     const Job* job = jobs_.find(id);
     if (job != nullptr && is_running(job->state))
-      close_open_incidents(incidents_, id, "the coordinator was started anew, and looks again",
+      close_open_incidents(incidents_, id, "the coordinator was restarted and takes new samples",
                            time_.unix_ns);
   }
 }

@@ -48,7 +48,7 @@
 
 #include "common/ids.h"
 #include "common/time.h"
-#include "coordinator/core/accounting/account_book.h"
+#include "coordinator/core/accounting/ledger_table.h"
 #include "coordinator/core/action.h"
 #include "coordinator/core/attempt/attempt_table.h"
 #include "coordinator/core/core_options.h"
@@ -60,13 +60,13 @@
 #include "coordinator/core/hang/dump.h"
 #include "coordinator/core/hang/dump_table.h"
 #include "coordinator/core/hang/ladder.h"
-#include "coordinator/core/incident/incidents.h"
+#include "coordinator/core/incident/incident_book.h"
 #include "coordinator/core/placement/placement.h"
 #include "coordinator/core/queue/job_queue.h"
 #include "coordinator/core/queue/job_table.h"
 #include "coordinator/core/queue/validation.h"
+#include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
-#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 
@@ -170,7 +170,7 @@ class Core {
   Fleet fleet_;
   NodeBook nodes_;
   IncidentBook incidents_;
-  AccountBook accounts_;
+  LedgerTable accounts_;
   NodeChecks checks_;
   DumpTable dumps_;
   AttemptTable attempts_;
@@ -181,7 +181,7 @@ class Core {
   std::vector<JobId> restored_running_;
 
   // The time and the actions of the step in progress.
-  StepTime time_;
+  CoreTime time_;
   ActionList actions_;
 };
 

@@ -45,7 +45,7 @@ void Core::on(const WorkerRegistered& event) {
   const Worker* known = fleet_.find(event.worker);
   const bool is_new_life = known != nullptr && known->incarnation != event.incarnation;
   for (const JobId id : attempts_.jobs())
-    lose_ranks_of(jobs_.at(id), event.worker, event.incarnation, "was started anew");
+    lose_ranks_of(jobs_.at(id), event.worker, event.incarnation, "was restarted");
   const bool died = is_new_life && known->slots > 0 && !known->leaving;
   Worker& worker = fleet_.add(event, time_.now);
   actions_.push_back(message_to(worker, SendRegistered{options_.heartbeat_interval, store_,
@@ -170,7 +170,7 @@ void Core::on(const HeartbeatReceived& event) {
     LiveAttempt& attempt = attempts_.at(id);
     if (attempt.reach.unreachable.contains(worker->name)) {
       if (std::optional<LadderStep> step = attempt.mark_reachable(
-              job, worker->name, "is heard of again", incidents_, dumps_, time_))
+              job, worker->name, "is reachable again", incidents_, dumps_, time_))
         take_step(job, *std::move(step));
     }
     climb(job);
@@ -284,7 +284,7 @@ void Core::check_leases() {
 
 void Core::end_lease_of(const WorkerName& name) {
   const std::string why =
-      absl::StrCat("was not heard from for ", to_seconds(options_.worker_lease), " s");
+      absl::StrCat("sent nothing for ", to_seconds(options_.worker_lease), " s");
   for (const JobId id : attempts_.jobs()) lose_ranks_of(jobs_.at(id), name, std::nullopt, why);
   const Worker& worker = fleet_.at(name);
   if (worker.connected) {

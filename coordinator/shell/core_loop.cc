@@ -382,15 +382,11 @@ void CoreLoop::answer(Item& item) {
 
 void CoreLoop::end_everything(const absl::Status& status, std::vector<Item>& items) {
   for (const auto& [token, answer] : std::exchange(answers_, {})) refuse(answer, status);
-  for (const auto& [key, link] : std::exchange(links_, {})) {
-    link->close(status);
-  }
+  for (const auto& [key, link] : std::exchange(links_, {})) link->close(status);
   for (const auto& [link, why] : std::exchange(ending_, {})) link->close(why);
-  for (const auto& [id, watchers] : std::exchange(watchers_, {})) {
-    for (const auto& watcher : watchers) {
+  for (const auto& [id, watchers] : std::exchange(watchers_, {}))
+    for (const auto& watcher : watchers)
       if (const auto alive = watcher.lock()) alive->on_end(status);
-    }
-  }
   for (Item& item : queue_.pop_all(Instant{})) items.push_back(std::move(item));
   for (Item& item : items) {
     if (auto* query = std::get_if<QueryFn>(&item)) (*query)(nullptr, now_);

@@ -1,5 +1,5 @@
 // The table of exits in the coordinator's state. It has the exits of each job's current attempt, so
-// that the job's record is not written anew for each rank that ends.
+// that the job's record is not written again for each rank that ends.
 #pragma once
 
 #include <vector>

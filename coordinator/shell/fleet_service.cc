@@ -175,7 +175,7 @@ class WorkerStream final
   void on_stack_report() {
     auto event = stack_report_from_proto(incoming_.stack_report());
     if (event.ok()) return post(*std::move(event));
-    if (std::exchange(report_trouble_told_, true)) return;
+    if (std::exchange(report_trouble_logged_, true)) return;
     spdlog::warn("stack reports of worker {} are dropped: {}",
                  identity_ ? printable(identity_->first.value(), kNameBytesMax) : "?",
                  std::string(event.status().message()));
@@ -218,7 +218,7 @@ class WorkerStream final
     uint64_t offset = log.offset() + log.data().size();
     if (settled.ok()) {
       offset = *settled;
-    } else if (!std::exchange(log_trouble_told_, true)) {
+    } else if (!std::exchange(log_trouble_logged_, true)) {
       // The data is acknowledged nevertheless: repetitions would fail, too, and the worker has the
       // rank's own file.
       spdlog::warn("output of worker {} is dropped: {}", identity_->first.value(),
@@ -291,8 +291,8 @@ class WorkerStream final
   v1::WorkerMessage incoming_;
   std::optional<std::pair<WorkerName, Incarnation>> identity_;
   bool left_ = false;
-  bool log_trouble_told_ = false;
-  bool report_trouble_told_ = false;
+  bool log_trouble_logged_ = false;
+  bool report_trouble_logged_ = false;
 
   grpc::Alarm alarm_;  // set before the first callback, never again
 

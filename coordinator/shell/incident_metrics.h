@@ -1,6 +1,6 @@
 // Metrics of incidents: totals, and the newest incident of each kind of each job, as a timestamp
 // with labels. A job with incidents is shown even if it has no series of its own (job_metrics.h),
-// because operators look for jobs with incidents. Used on the core loop's thread.
+// because operators search for jobs with incidents. Used on the core loop's thread.
 #pragma once
 
 #include <chrono>

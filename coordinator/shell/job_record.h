@@ -13,7 +13,7 @@
 namespace muster::coordinator {
 
 // Serialises everything except the volatile fields and the exits, which have records of their own:
-// a job of 100,000 ranks is not written anew for each of them.
+// a job of 100,000 ranks is not written again for each of them.
 std::string job_to_record(const Job& job);
 std::string exit_to_record(const RankExit& exit);
 

@@ -28,8 +28,8 @@ absl::Status sqlite_error(sqlite3* db, int code, const std::string& path, const 
   switch (kind) {
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-      return absl::DataLossError(
-          absl::StrCat(text, "; restore it from a copy, or move it away to begin anew"));
+      return absl::DataLossError(absl::StrCat(
+          text, "; restore it from a copy, or move it away to begin with an empty one"));
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
       return absl::UnavailableError(absl::StrCat(text, "; another program holds it"));

@@ -81,7 +81,7 @@ absl::Status SqliteStorage::check_pages() {
   if (*found == "ok") return absl::OkStatus();
   return absl::DataLossError(
       absl::StrCat("state file ", db_.path(), " is damaged: ", *found,
-                   "; restore it from a copy, or move it away to begin anew"));
+                   "; restore it from a copy, or move it away to begin with an empty one"));
 }
 
 absl::Status SqliteStorage::set_up() {

@@ -25,7 +25,7 @@ namespace muster::coordinator {
 enum class Role { kWorker, kViewer, kSubmitter, kAdmin };
 std::string_view name_of(Role role);
 
-// The folder's content. Stores digests of the tokens, so that the time of a look-up reveals nothing
+// The folder's content. Stores digests of the tokens, so that the time of a lookup reveals nothing
 // about a token, and the memory contains none.
 class TokenTable {
  public:

@@ -11,7 +11,7 @@
 set -euo pipefail
 
 fail() { echo "deploy/image/collect.sh: $1" >&2; exit 2; }
-if [ $# -lt 2 ] || [ $# -gt 3 ]; then fail "BIN, ROOT and perhaps CUDA are wanted"; fi
+if [ $# -lt 2 ] || [ $# -gt 3 ]; then fail "BIN, ROOT and perhaps CUDA are required"; fi
 bin=$1 root=$2 cuda=${3:-}
 source=$(cd "$(dirname "$0")/../.." && pwd)
 programs=(muster muster-text muster-coordinator muster-worker muster-trainer)

@@ -40,9 +40,9 @@ def owners_of(paths):
     """
     if not paths:
         return {}
-    asked = sorted({name for path in paths for name in names_of(path)})
+    requested = sorted({name for path in paths for name in names_of(path)})
     # fails if any path belongs to no package
-    found = subprocess.run(["dpkg-query", "-S", *asked], capture_output=True, text=True).stdout
+    found = subprocess.run(["dpkg-query", "-S", *requested], capture_output=True, text=True).stdout
     packages = {name: line.split(",")[0] for line, name in (line.rsplit(": ", 1) for line in found.splitlines() if ": " in line)}
     known = sorted(set(packages.values()))
     listed = subprocess.run(["dpkg-query", "-W", "-f", "${binary:Package} ${Version}\n", *known], capture_output=True, text=True, check=True).stdout if known else ""

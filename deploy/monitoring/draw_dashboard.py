@@ -24,7 +24,7 @@ ROWS_MAX, LEGEND_MAX = 12, 6
 TICKS = 4  # the intended number of marks on an axis
 
 
-def ask(url, **parameters):
+def query(url, **parameters):
     with urllib.request.urlopen(f"{url}?{urllib.parse.urlencode(parameters)}", timeout=20) as response:
         return json.load(response)["data"]["result"]
 
@@ -92,10 +92,10 @@ class Picture:
             "$__range", f"{int(self.end - self.start)}s")
 
     def range(self, target):
-        return ask(f"{self.prometheus}/api/v1/query_range", query=self.filled(target["expr"]), start=self.start, end=self.end, step=self.step)
+        return query(f"{self.prometheus}/api/v1/query_range", query=self.filled(target["expr"]), start=self.start, end=self.end, step=self.step)
 
     def instant(self, target):
-        return ask(f"{self.prometheus}/api/v1/query", query=self.filled(target["expr"]), time=self.end)
+        return query(f"{self.prometheus}/api/v1/query", query=self.filled(target["expr"]), time=self.end)
 
     def text(self, x, y, words, size=11, colour=TEXT, anchor="start"):
         self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" text-anchor="{anchor}">{html.escape(str(words))}</text>')

@@ -32,9 +32,9 @@ class Server:
         self.token = os.environ.get("MLFLOW_TRACKING_TOKEN")
 
     def post(self, path, **body):
-        return self.ask(path, json.dumps(body).encode())
+        return self.query(path, json.dumps(body).encode())
 
-    def ask(self, path, data=None):
+    def query(self, path, data=None):
         request = urllib.request.Request(self.base + path, data=data, headers={"Content-Type": "application/json"})
         if self.token:
             request.add_header("Authorization", f"Bearer {self.token}")
@@ -43,15 +43,15 @@ class Server:
                 with urllib.request.urlopen(request, timeout=30) as response:
                     return json.load(response)
             except urllib.error.HTTPError as error:
-                said = error.read().decode(errors="replace")
+                printed = error.read().decode(errors="replace")
                 if error.code < 500:
-                    raise SystemExit(f"mlflow_log.py: {self.base}{path}: {error.code}: {said[:500]}")
+                    raise SystemExit(f"mlflow_log.py: {self.base}{path}: {error.code}: {printed[:500]}")
             except OSError as error:
-                said = str(error)
+                printed = str(error)
             if attempt + 1 >= TRIES and not self.is_patient:
                 break
             time.sleep(min(2 ** attempt, DELAY_MAX_SECONDS))
-        raise SystemExit(f"mlflow_log.py: {self.base}{path}: no answer in {TRIES} tries: {said[:500]}")
+        raise SystemExit(f"mlflow_log.py: {self.base}{path}: no answer in {TRIES} tries: {printed[:500]}")
 
     def experiment(self, name):
         found = self.post("experiments/search", filter=f"name = '{name}'", max_results=1).get("experiments", [])

@@ -30,7 +30,7 @@ def why_not():
     version = subprocess.run(["kubectl", "version", "--client", "-o", "json"], capture_output=True, text=True, timeout=20).stdout
     minor = int(json.loads(version)["clientVersion"]["minor"].rstrip("+"))
     if minor < KUBECTL_MINOR_MIN:
-        return f"kubectl is 1.{minor}, and tests want 1.{KUBECTL_MINOR_MIN}"
+        return f"kubectl is 1.{minor}, and tests need 1.{KUBECTL_MINOR_MIN}"
     try:
         kube_build.etcd()
         for program in kube_build.CONTROL_PLANE:

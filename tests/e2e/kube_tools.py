@@ -58,8 +58,8 @@ def once(name, target, make):
         try:
             make()
         except (OSError, subprocess.SubprocessError) as error:
-            said = getattr(error, "stderr", None) or ""
-            reason = f"no {name} here: {error} {said[-300:]}".strip()
+            printed = getattr(error, "stderr", None) or ""
+            reason = f"no {name} here: {error} {printed[-300:]}".strip()
             failure.write_text(reason)
             raise Missing(reason) from error
         failure.unlink(missing_ok=True)

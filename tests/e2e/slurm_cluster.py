@@ -29,7 +29,7 @@ def why_not():
     if missing:
         return f"no {', '.join(missing)} here: deploy/install-deps.sh --tests installs slurm-wlm and munge"
     if os.geteuid() != 0:
-        return "slurmd runs other users' jobs, so it wants to be root"
+        return "slurmd runs other users' jobs, so it needs root"
     return ""
 
 

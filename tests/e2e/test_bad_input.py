@@ -137,7 +137,7 @@ class BadFiles(MusterTest):
         for options, words in (("ro", "ead-only"), ("size=256k", "space")):
             made = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(mount)], capture_output=True)
             if made.returncode != 0:
-                self.skipTest("this machine lets nobody mount: " + made.stderr.decode())
+                self.skipTest("this machine allows no mounts: " + made.stderr.decode())
             try:
                 if "size" in options:
                     with open(mount / "filler", "wb") as filler:
@@ -158,7 +158,7 @@ class BadFiles(MusterTest):
         mount.mkdir()
         made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(mount)], capture_output=True)
         if made.returncode != 0:
-            self.skipTest("this machine lets nobody mount: " + made.stderr.decode())
+            self.skipTest("this machine allows no mounts: " + made.stderr.decode())
         try:
             args = self.run_args("fills", "steps=400", "checkpoint_period=50", f"base_output_directory={mount}/out",
                                  "restarts_max=0", ranks=1)

@@ -38,18 +38,18 @@ class Checkpoint(MusterTest):
         again = json.loads(self.muster("checkpoint", 1, "--json", check=0).stdout)
         self.assertGreater(again["step"], int(step))
         self.assertEqual(self.steps_saved("asked"), [int(step), again["step"]])
-        self.assertIn("is asked for a checkpoint", self.muster("checkpoint", 1, "--no-wait", check=0).stdout)
+        self.assertIn("will save a checkpoint", self.muster("checkpoint", 1, "--no-wait", check=0).stdout)
         wait_until(lambda: len(self.steps_saved("asked")) == 3, 30, "the third")
         self.assertGreater(self.first_rank(1)["step"], again["step"], "it trains on")
         wait_until(lambda: self.samples(worker).get('muster_worker_checkpoints_total{outcome="saved"}') == 3, 30, "the metric")
         steps = [value for series, value in self.samples(worker).items() if series.startswith("muster_rank_checkpoint_step")]
-        self.assertEqual(steps, [self.steps_saved("asked")[-1]], "rank 0 alone knows")
+        self.assertEqual(steps, [self.steps_saved("asked")[-1]], "rank 0 alone has the request")
         # A full disk is reported, and the job continues to train.
         directory = self.dir / "out/asked/checkpoints"
         directory.rename(self.dir / "moved")
         directory.write_text("a file in its place")
         failed = self.muster("checkpoint", 1, check=1)
-        self.assertIn("could not save the checkpoint and trains on", failed.stderr)
+        self.assertIn("could not save the checkpoint and continues to train", failed.stderr)
         directory.unlink()
         (self.dir / "moved").rename(directory)
         self.muster("checkpoint", 1, check=0)

@@ -28,7 +28,7 @@ class Bash(MusterTest):
         self.processes.append(self.shell)
         os.close(terminal)
         self.wait_for_prompt()
-        self.type(f'eval "$(muster completion bash)"; muster() {{ printf "<%s>" "$@" > {self.dir}/said; }}\n')
+        self.type(f'eval "$(muster completion bash)"; muster() {{ printf "<%s>" "$@" > {self.dir}/output; }}\n')
 
     def wait_for_prompt(self):
         seen, deadline = b"", time.monotonic() + 20
@@ -42,7 +42,7 @@ class Bash(MusterTest):
 
     def completed(self, text):
         self.type(text + "\n")
-        return (self.dir / "said").read_text()
+        return (self.dir / "output").read_text()
 
     def test_tab_completes_commands_options_keys_and_files(self):
         for typed, meant in (("muster r\t", "<run>"),

@@ -45,7 +45,7 @@ class Gpus(MusterTest):
         def visible_devices():
             lines = re.findall(r"sees (\S+)", self.muster("logs", job, "--rank", "all", "--no-merge", check=0).stdout)
             return sorted(lines) if len(lines) == count else None
-        return wait_until(visible_devices, 30, f"{count} ranks of job {job} that say what they see")
+        return wait_until(visible_devices, 30, f"{count} ranks of job {job} that list their devices")
 
     def node(self, name):
         nodes = json.loads(self.muster("node", "list", "--json", check=0).stdout)["nodes"]
@@ -133,12 +133,12 @@ class Gpus(MusterTest):
         self.gpus("init 9")
         coordinator = self.start_coordinator()
         worker = self.start_gpu_worker(coordinator)
-        self.assertIn("no GPUs: the NVIDIA driver is not loaded (NVML says 9, Driver Not Loaded)", self.output(worker))
+        self.assertIn("no GPUs: the NVIDIA driver is not loaded (NVML reports 9, Driver Not Loaded)", self.output(worker))
         self.assertEqual(wait_until(lambda: self.node("node0"), 30, "node0")["slots"], 1)
         job = self.submit("wants", "--gpus-per-rank", 1)
         self.assertIn("waits for 1 worker with 1 free slot and 1 free GPU: fewer are connected; node0 has no GPUs: the NVIDIA driver is not loaded",
                       self.job(job)["reason"])
-        self.assertRegex(self.muster("node", "list", check=0).stdout, r"node0 .* no GPUs: the NVIDIA driver is not loaded \(NVML says 9")
+        self.assertRegex(self.muster("node", "list", check=0).stdout, r"node0 .* no GPUs: the NVIDIA driver is not loaded \(NVML reports 9")
         self.assertIn("the NVIDIA driver is not loaded", self.node("node0")["no_gpus_because"])
 
     def submit_line(self, *words, check=0):
@@ -151,9 +151,9 @@ class Gpus(MusterTest):
 
     def test_submitted_line_has_a_rank_on_each_gpu_of_the_workers(self):
         coordinator = self.start_coordinator()
-        job, said = self.submit_line("run_name=early")
+        job, printed = self.submit_line("run_name=early")
         self.assertEqual(job["spec"]["ranks_per_node"], 1)
-        self.assertIn(f"muster: 1 rank per node: the workers of {coordinator.address} report no GPUs; --ranks-per-node N sets another number", said)
+        self.assertIn(f"muster: 1 rank per node: the workers of {coordinator.address} report no GPUs; --ranks-per-node N sets another number", printed)
         self.muster("cancel", job["id"])
         self.start_gpu_worker(coordinator, "node0")
         self.gpus(*(f"gpu bus={16 * index}" for index in range(1, 5)))
@@ -162,21 +162,21 @@ class Gpus(MusterTest):
         # The largest number that as many workers have as the job has nodes.
         for words, nodes, ranks in ((["run_name=one"], 1, 4), (["run_name=two", "--nodes", 2], 2, 2), (["run_name=own", "--gpus-per-rank", 2], 1, 2)):
             with self.subTest(words=words):
-                job, said = self.submit_line(*words)
+                job, printed = self.submit_line(*words)
                 self.assertEqual((job["spec"]["nodes"], job["spec"]["ranks_per_node"]), (nodes, ranks), job)
-                self.assertRegex(said, rf"muster: {ranks} ranks per node: the workers of {coordinator.address} report \d GPUs per node")
+                self.assertRegex(printed, rf"muster: {ranks} ranks per node: the workers of {coordinator.address} report \d GPUs per node")
                 self.muster("cancel", job["id"])
         # A number in the line decides, without a question.
         for words, ranks in ((["--ranks", 3], 3), (["ici_fsdp_parallelism=2"], 2), (["hardware=cpu"], 1)):
             with self.subTest(words=words):
-                job, said = self.submit_line(f"run_name=stated-{ranks}", *words)
+                job, printed = self.submit_line(f"run_name=stated-{ranks}", *words)
                 self.assertEqual(job["spec"]["ranks_per_node"], ranks, job)
-                self.assertNotIn("per node", said)
+                self.assertNotIn("per node", printed)
                 self.muster("cancel", job["id"])
 
     def test_submitted_line_waits_for_its_coordinator(self):
-        _, said = self.submit_line("--coordinator", "127.0.0.1:1", check=1)
-        self.assertRegex(said, "error: no coordinator answers at 127.0.0.1:1 ")
+        _, printed = self.submit_line("--coordinator", "127.0.0.1:1", check=1)
+        self.assertRegex(printed, "error: no coordinator answers at 127.0.0.1:1 ")
 
     def submit_to_emulated_trainer(self, *options, gpus=0):
         """Submits a small training with hardware=gpu, without a preflight check on its machine, to

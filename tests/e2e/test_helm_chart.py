@@ -59,9 +59,9 @@ class Objects(HelmCase):
     def test_chart_without_its_rules_is_refused(self):
         bare = self.dir / "muster"
         shutil.copytree(CHART, bare, ignore=lambda folder, names: {"rules", "dashboards"} & set(names))
-        for values, said in (({"prometheusRule": {"enabled": True}}, "has no rules/*.yml"), ({"dashboards": {"enabled": True}}, "has no dashboards/*.json")):
+        for values, printed in (({"prometheusRule": {"enabled": True}}, "has no rules/*.yml"), ({"dashboards": {"enabled": True}}, "has no dashboards/*.json")):
             result = self.run_helm("template", "demo", bare, "--kube-version", kube_tools.KUBERNETES_VERSION, values=self.with_secrets({"monitoring": values}))
-            self.assertIn(said, result.stderr)
+            self.assertIn(printed, result.stderr)
 
     def test_daemons_accept_their_flags(self):
         for name in ("default", "inside alone", "switches from nodes", "everything of a pod", "everything of the coordinator"):
@@ -152,7 +152,7 @@ class Choices(HelmCase):
             self.assertEqual(resources[kind]["vpc.amazonaws.com/efa"], 32)
             self.assertEqual(resources[kind]["hugepages-2Mi"], "5120Mi")
 
-    def test_slots_are_gpus_unless_the_values_say_otherwise(self):
+    def test_slots_are_gpus_unless_the_values_set_another_number(self):
         def slots(pool):
             args = self.container(self.one(self.render({"pools": {"p": pool}}), "StatefulSet", "demo-muster-p"))["args"]
             return next(argument for argument in args if argument.startswith("--slots="))
@@ -213,12 +213,12 @@ class Choices(HelmCase):
         self.assertNotIn("annotations", self.one(self.render(VARIANTS["claims that go with it"]), "PersistentVolumeClaim", "demo-muster-storage")["metadata"])
 
     def test_pool_settings_reach_its_pods(self):
-        said = VARIANTS["everything of a pod"]["pools"]["cpu"]
+        printed = VARIANTS["everything of a pod"]["pools"]["cpu"]
         workload = self.one(self.render(merged(VARIANTS["everything of a pod"], {"pools": {"cpu": {"sharedMemory": "7Gi"}}})), "StatefulSet", "demo-muster-cpu")
         template = workload["spec"]["template"]
         spec, container = template["spec"], self.container(workload)
         for key in ("tolerations", "affinity", "priorityClassName", "topologySpreadConstraints", "runtimeClassName"):
-            self.assertEqual(spec[key], said[key])
+            self.assertEqual(spec[key], printed[key])
         self.assertEqual(spec["securityContext"]["fsGroup"], 5)
         self.assertTrue(spec["securityContext"]["runAsNonRoot"])
         self.assertEqual(template["metadata"]["labels"]["a"], "b")
@@ -375,7 +375,7 @@ class Refusals(HelmCase):
             ({"tls": {"mode": "secret", "secretName": "mine", "extraNames": ["a.example.com"]}}, "put the names into your own certificate"),
             ({"fullnameOverride": "m" * 40, "pools": {"p5-48xlarge-spot": {}}}, "has 57 characters, and it may have 52"),
             ({"coordinator": {"service": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}}, "is for the type LoadBalancer"),
-            (merged(pool, {"pools": {"p": {"gpus": 8}}}), "pools.p asks for devices (gpus 8, efa 0) and names no node pool"),
+            (merged(pool, {"pools": {"p": {"gpus": 8}}}), "pools.p requests devices (gpus 8, efa 0) and names no node pool"),
             (merged(pool, {"pools": {"p": {**GPU_POOL, "efa": 4}}}), "pools.p has efa 4 and no hugepages2Mi"),
             (merged(pool, {"pools": {"p": {**GPU_POOL, "slots": 16}}}), "slots 16 and gpus 8"),
             ({"poolDefaults": {"hugepages2Mi": "1Gi", "resources": {"requests": {"memory": None}}}}, "has hugepages2Mi and no memory"),
@@ -413,9 +413,9 @@ class Refusals(HelmCase):
             ({"storage": {"claimName": "fsx", "hostPath": "/x", "mountPath": "/shared"}}, "storage has claimName and hostPath"),
             (merged(pool, {"pools": {"p": {"env": [{"name": "MUSTER_WORKER_NAME", "value": "x"}]}}}), "are reserved for the chart"),
         ]
-        for values, said in cases:
-            with self.subTest(said):
-                self.assertIn(said, self.refusal(values))
+        for values, printed in cases:
+            with self.subTest(printed):
+                self.assertIn(printed, self.refusal(values))
 
     def test_spread_and_anti_affinity_must_select_the_pools_pods(self):
         def constraint(selector):
@@ -426,10 +426,10 @@ class Refusals(HelmCase):
                          {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}, {"matchExpressions": [{"key": "x", "operator": "Exists"}]},
                          {"matchExpressions": [{"key": "x", "operator": "In", "values": ["y"]}]}):
             with self.subTest(selector):
-                said = self.refusal({"pools": {"p": {"podLabels": {"tier": "a"}, "topologySpreadConstraints": [constraint({}), constraint(selector)]}}})
+                printed = self.refusal({"pools": {"p": {"podLabels": {"tier": "a"}, "topologySpreadConstraints": [constraint({}), constraint(selector)]}}})
                 shown = json.dumps(selector, separators=(",", ":"), sort_keys=True)
-                self.assertIn(f"pools.p.topologySpreadConstraints[1] has labelSelector {shown}, which does not match the pool's own pods", said)
-                self.assertIn("give {matchLabels: {muster-pool: p}}", said)
+                self.assertIn(f"pools.p.topologySpreadConstraints[1] has labelSelector {shown}, which does not match the pool's own pods", printed)
+                self.assertIn("give {matchLabels: {muster-pool: p}}", printed)
         for selector in ({}, {"matchLabels": {"muster-pool": "p"}}, {"matchLabels": {"app.kubernetes.io/instance": "demo", "tier": "a"}},
                          {"matchExpressions": [{"key": "muster-pool", "operator": "In", "values": ["o", "p"]}, {"key": "x", "operator": "DoesNotExist"},
                                                {"key": "x", "operator": "NotIn", "values": ["y"]}, {"key": "tier", "operator": "Exists"}]}):
@@ -462,14 +462,14 @@ class Refusals(HelmCase):
                 self.render(values)
 
     def test_schema_names_unknown_keys_and_wrong_types(self):
-        for values, said in [
+        for values, printed in [
                 ({"coordinater": {}}, "coordinater"), ({"coordinator": {"replica": 1}}, "replica"), ({"pools": {"p": {"gpu": 8}}}, "gpu"),
                 ({"pools": {"p": {"gpus": "eight"}}}, "/pools/p/gpus"), ({"pools": {"P": {}}}, "'P'"),
                 ({"tls": {"mode": "maybe"}}, "/tls/mode"), ({"coordinator": {"service": {"type": "ExternalName"}}}, "/coordinator/service/type"),
                 ({"pools": {"p": {"sharedMemory": "much"}}}, "/pools/p/sharedMemory"),
                 ({"storage": {"create": {"size": "1TB"}}}, "/storage/create/size"), ({"coordinator": {"replicas": 0}}, "/coordinator/replicas")]:
-            with self.subTest(said):
-                self.assertIn(said, self.refusal(values))
+            with self.subTest(printed):
+                self.assertIn(printed, self.refusal(values))
 
 
 class Files(HelmCase):

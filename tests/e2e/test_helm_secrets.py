@@ -66,7 +66,7 @@ class Secrets(HelmCase):
         self.values = {"tls": {"mode": "chart", "secretName": ""}, "tokens": {"secretName": ""}}
 
     def render_with_lookup(self, objects, values=None, *more):
-        """Returns helm's output when it can look up `objects`."""
+        """Returns helm's output when it can read `objects`."""
         with api(objects) as address:
             config = self.dir / "api"
             config.write_text(json.dumps({
@@ -157,8 +157,8 @@ class Secrets(HelmCase):
             with self.subTest(values):
                 result = self.run_helm("template", "demo", CHART, "--kube-version", kube_tools.KUBERNETES_VERSION, *more, values=merged(self.values, values))
                 self.assertNotEqual(result.returncode, 0)
-                self.assertIn("set tls.mode to secret or certManager and name tokens.secretName, or ask the cluster with --dry-run=server", result.stderr)
-        self.assertIn("no cluster can be asked", self.render_with_lookup({}).stderr)
+                self.assertIn("set tls.mode to secret or certManager and name tokens.secretName, or query the cluster with --dry-run=server", result.stderr)
+        self.assertIn("no cluster can be queried", self.render_with_lookup({}).stderr)
 
     def test_named_secrets_are_used_unchanged(self):
         values = {"tls": {"mode": "secret", "secretName": "mine"}, "tokens": {"secretName": "theirs"}}

@@ -124,7 +124,7 @@ class Image(MusterTest):
         self.assertEqual(len(ids), len(set(ids)))
         self.assertEqual(len(bill["relationships"]), len(ids))
 
-    def test_both_variants_are_built_and_run_as_nobody(self):
+    def test_both_variants_are_built_and_run_without_root(self):
         self.collect()
         # buildah 1.28 drops the cpu stage's equal image after the build of the cuda stage
         for target in ("cuda", "cpu"):

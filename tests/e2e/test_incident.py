@@ -89,7 +89,7 @@ class Incident(MusterTest):
         coordinator = self.start_coordinator()
         self.start_worker(coordinator)
         self.assertIn("there is no job 1", self.muster("stacks", 1, check=2).stderr)
-        self.submit("looked-at")
+        self.submit("sampled")
         self.wait_for_steps(1)
         text = self.muster("stacks", 1, check=0).stdout
         self.assertIn("job 1, attempt 1: 4 ranks", text)
@@ -101,12 +101,12 @@ class Incident(MusterTest):
         self.assertIn("thread ", self.muster("stacks", 1, "--threads", check=0).stdout)
         self.assertIn("rank", self.muster("stacks", 1, "--rank", 4, check=2).stderr)
         watching = self.start(BIN / "muster", "stacks", 1, "--watch", "0.1", "--json")
-        wait_until(lambda: len(watching.out_path.read_text().splitlines()) >= 3, 60, "three looks")
+        wait_until(lambda: len(watching.out_path.read_text().splitlines()) >= 3, 60, "three samples")
         before = max(self.steps_of(1))
         wait_until(lambda: max(self.steps_of(1)) > before, 30, "it trains on")
         self.assertEqual(self.job(1)["attempt"], 1)
         # On a busy machine heartbeats may be late, which is reported.
-        self.assertEqual([i for i in self.incidents() if i["kind"] != "worker lost"], [], "to be looked at is no incident")
+        self.assertEqual([i for i in self.incidents() if i["kind"] != "worker lost"], [], "a sample is no incident")
         self.muster("cancel", 1, "--force", check=0)
         self.assertEqual(watching.wait(timeout=60), 0, self.output(watching))
         for line in watching.out_path.read_text().splitlines():
@@ -122,8 +122,8 @@ class Incident(MusterTest):
             "pipe, core = (os.environ[name].replace('%p', pid) for name in ('CUDA_COREDUMP_PIPE', 'CUDA_COREDUMP_FILE'))\n"
             "os.mkfifo(pipe)\n"
             "while True:\n"
-            "    with open(pipe) as asked:\n"
-            "        asked.read()\n"
+            "    with open(pipe) as request:\n"
+            "        request.read()\n"
             "    with open(core, 'w') as file:\n"
             "        file.write('where each warp stands')\n")
         coordinator = self.start_coordinator()
@@ -160,7 +160,7 @@ class Incident(MusterTest):
         self.assertEqual([rank["stack_problem"] for rank in dump["ranks"]], [""] * 4, dump["ranks"])
         for rank in dump["ranks"]:
             self.assertIn("ptrace is not permitted", rank["stack_note"])
-            self.assertIn("asked by a signal", rank["stack_note"])
+            self.assertIn("reported on a signal", rank["stack_note"])
         outermost = {rank: one["frames"][-1]["text"] for one in dump["classes"] if one["thread"] == "main"
                      for first, last in one["ranks"] for rank in range(first, last + 1)}
         self.assertEqual(sorted(outermost), [0, 1, 2, 3])

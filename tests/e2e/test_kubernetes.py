@@ -225,7 +225,7 @@ class ControlPlane(ClusterCase):
         self.cluster.kubectl("-n", NAMESPACE, "delete", "resourcequota", "small")
         self.cluster.kubectl("-n", NAMESPACE, "scale", "statefulset", "demo-muster-wide", "--replicas=0")
         self.wait_for_placement(2, "cpu")
-        wait_until(lambda: "pod demo-muster-gpu-0 has no place: 0/3 nodes are available" in self.why(), 60, "the scheduler's reason")
+        wait_until(lambda: "pod demo-muster-gpu-0 is not scheduled: 0/3 nodes are available" in self.why(), 60, "the scheduler's reason")
         wait_until(lambda: "claim state-demo-muster-coordinator-0 has no volume: storageclass" in self.why(), 60, "the claim")
         self.report_waiting("demo-muster-cpu-0", "ContainerCreating", "")
         self.report_event("demo-muster-cpu-0", "FailedMount", 'MountVolume.SetUp failed for volume "ca" : secret "muster-tls" not found')
@@ -240,7 +240,7 @@ class ControlPlane(ClusterCase):
         # An unknown job fails the command, but the report on pods is still printed.
         both = self.muster("status", "1", "--why", "-n", NAMESPACE, "--coordinator", "127.0.0.1:9", env=self.cluster.env)
         self.assertNotEqual(both.returncode, 0)
-        self.assertIn("demo-muster-gpu-0 has no place", both.stdout)
+        self.assertIn("demo-muster-gpu-0 is not scheduled", both.stdout)
         self.assertIn("no coordinator answers", both.stderr)
 
     def test_fuji_job_is_admitted_and_status_reports_why_it_does_not_run(self):
@@ -249,7 +249,7 @@ class ControlPlane(ClusterCase):
 
         def why():
             return self.muster("status", "--why", "-n", "default", env=self.cluster.env, check=0).stdout
-        wait_until(lambda: re.search(r"pod fuji-3b-\w+ has no place", why()), 60, "the scheduler's reason")
+        wait_until(lambda: re.search(r"pod fuji-3b-\w+ is not scheduled", why()), 60, "the scheduler's reason")
         self.assertIn("claim fuji-checkpoints has no volume", why())
 
     def test_status_with_access_to_pods_only(self):

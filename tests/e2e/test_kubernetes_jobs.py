@@ -136,7 +136,7 @@ class Jobs(ClusterCase):
         self.assertGreater(before, 0)
         self.helm_release("upgrade", merged(self.values, {"image": {"tag": "new"}, "pools": {"cpu": {"replicas": 3}}}))
         for pod in (f"{COORDINATOR}-0", *WORKERS):
-            wait_until(lambda pod=pod: self.image_of(pod).endswith(":new"), 120, f"{pod} anew")
+            wait_until(lambda pod=pod: self.image_of(pod).endswith(":new"), 120, f"{pod} again")
         self.wait_for_workers(3)
         wait_until(lambda: self.restored(job, self.job(job)["attempt"]), 90, "the checkpoint")
         after = self.wait_for_state(job, "RUNNING")

@@ -33,7 +33,7 @@ class RenderCase(HelmCase):
     def objects(self, *arguments):
         result = self.render(*arguments)
         documents = [document for document in yaml.safe_load_all(result.stdout) if document]
-        self.assertEqual(documents, json.loads(self.render("--json", *arguments).stdout)["items"], "YAML and JSON say the same")
+        self.assertEqual(documents, json.loads(self.render("--json", *arguments).stdout)["items"], "YAML and JSON have the same content")
         return documents
 
     def trainer(self, *more):
@@ -225,7 +225,7 @@ class JobSets(ClusterCase, RenderCase):
         self.assertNotEqual(self.muster("list", env=known).returncode, 0)
         known["MUSTER_TOKEN_FILE"] = str(self.dir / "viewer")
         self.assertIn("first", self.muster("list", env=known, check=0).stdout)
-        self.assertNotEqual(self.muster("cancel", 1, env=known).returncode, 0, "a viewer looks")
+        self.assertNotEqual(self.muster("cancel", 1, env=known).returncode, 0, "a viewer's request")
         self.evict(self.pods_of("workers")[0]["metadata"]["name"])
         self.wait_for(lambda: "restored checkpoint" in self.output(), 90, "the same from its checkpoint")
         self.assertNotIn("Failed", self.conditions())

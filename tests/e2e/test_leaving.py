@@ -42,7 +42,7 @@ class Leaving(MusterTest):
         kills.
         """
         os.kill(run.pid, signal.SIGINT)
-        wait_until(lambda: "asking the ranks to save a checkpoint" in self.output(run), 30, "the first Ctrl-C")
+        wait_until(lambda: "stopping: the ranks save a checkpoint" in self.output(run), 30, "the first Ctrl-C")
         self.assertIsNone(run.poll(), "left before its ranks did")
         time.sleep(SAME_REQUEST_SECONDS)
         self.interrupt(run)
@@ -98,7 +98,7 @@ class Leaving(MusterTest):
         os.kill(self.pid_of("muster-coordinator"), signal.SIGSTOP)
         self.interrupt_twice(run)
 
-    def test_ctrl_c_leaves_in_time_when_nobody_answers(self):
+    def test_ctrl_c_leaves_in_time_without_an_answer(self):
         run = self.start_run("deaf", "steps=1000000", "log_period=10")
         self.wait_for_step(run, 20)
         os.kill(self.pid_of("muster-coordinator"), signal.SIGSTOP)
@@ -134,15 +134,15 @@ class Leaving(MusterTest):
         self.assertIsNone(run.poll())
         return run
 
-    def test_ctrl_c_leaves_in_time_when_nobody_reads(self):
+    def test_ctrl_c_leaves_in_time_without_a_reader(self):
         run = self.start_unread("unread")
         reached = max(self.checkpoints("unread"))
         self.assertLess(self.interrupt(run), LEAVE_SECONDS_MAX)
-        self.assertIn("asking the ranks to save a checkpoint", self.output(run))
+        self.assertIn("stopping: the ranks save a checkpoint", self.output(run))
         self.assertIn("CANCELLED", self.output(run), "the job was killed")
         self.assertGreater(max(self.checkpoints("unread")), reached)
 
-    def test_second_ctrl_c_kills_when_nobody_reads(self):
+    def test_second_ctrl_c_kills_without_a_reader(self):
         run = self.start_unread("unread")
         os.kill(self.ranks_of_test()[1], signal.SIGSTOP)  # cannot leave by itself
         os.kill(self.pid_of("muster-coordinator"), signal.SIGSTOP)
@@ -171,7 +171,7 @@ class Leaving(MusterTest):
         for name, redirection, why in (("full", "> /dev/full", "No space left on device"), ("closed", ">&-", "Bad file descriptor")):
             result = self.redirected(name, redirection, "steps=1000000", "log_period=1")
             self.assertEqual(result.returncode, 2, result.stderr)
-            self.assertIn("the output was closed: asking the ranks to save a checkpoint", result.stderr)
+            self.assertIn("the output was closed: stopping: the ranks save a checkpoint", result.stderr)
             self.assertIn(f"muster: error: cannot write to standard output: {why}\n", result.stderr)
 
     def test_unwritable_json_object_is_an_error(self):

@@ -86,7 +86,7 @@ class Monitoring(MusterTest):
         self.muster("submit", self.base_yml(), "run_name=hung", f"base_output_directory={self.dir}/out", "dataset_type=synthetic", *TINY,
                     "steps=1000000", "checkpoint_period=300", "restarts_max=3", "--ranks", 4, check=0)
         wait_until(lambda: self.samples(coordinator).get('muster_job_checkpoint_step{job_id="1",name="hung"}', 0) > 0, 60, "a checkpoint")
-        wait_until(lambda: any(s.startswith("muster_job_straggler_score") for s in self.samples(coordinator)), 60, "a look at slow ranks")
+        wait_until(lambda: any(s.startswith("muster_job_straggler_score") for s in self.samples(coordinator)), 60, "the state of slow ranks")
         self.draw_for(DRAWN_SECONDS)
         os.kill(self.ranks_of_test()[2], signal.SIGSTOP)
         alert = wait_until(lambda: receiver.alerts("MusterHang"), 60, "a notification")[0]

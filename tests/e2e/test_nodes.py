@@ -48,7 +48,7 @@ class Nodes(MusterTest):
         self.assertTrue(node["last_check"]["passed"], node)
         self.assertGreater(node["last_check"]["seconds"], 0, node)
         self.assertIn("GFLOP/s", node["last_check"]["details"])
-        self.assertIn("there is no other place than node1 (worker lost: ", self.output(coordinator))
+        self.assertIn("only excluded nodes have room: node1 (worker lost: ", self.output(coordinator))
         # It is not used while another node is available.
         self.start_worker(coordinator, "node2", 1)
         wait_until(lambda: self.node("node2"), 30, "node2")

@@ -175,9 +175,9 @@ class SharedCases(StoreCase):
         self.muster("train-tokenizer", "--text", self.dir / "text.txt", "--vocab-size", "300", "--fewer-ok", "--out",
                     self.dir / "tok", check=0)
         self.server.put("tok.model", (self.dir / "tok.model").read_bytes())
-        told = self.tokenize(1)
-        self.assertIn(f"muster: fetching {self.url('text/')}", told.stderr)
-        self.assertIn("uploading", told.stderr)
+        result = self.tokenize(1)
+        self.assertIn(f"muster: fetching {self.url('text/')}", result.stderr)
+        self.assertIn("uploading", result.stderr)
         self.assertTrue((self.dir / "store/bucket/tokens/index.json").exists())
         line = ["dataset_type=shards", f"dataset_path={self.url('tokens')}", f"tokenizer_path={self.url('tok.model')}", "vocab_size=512",
                 "enable_checkpointing=false", "steps=6"]
@@ -320,7 +320,7 @@ class S3(SharedCases):
                 self.muster("convert", "s3://bucket/out/whole", local, check=0)
                 self.env |= {"RCLONE_BWLIMIT": "1M"}
         left = [path.name for path in (self.dir / "store/bucket").glob("converted/*") if path.name == "config.json" or path.name.endswith(".index.json")]
-        self.assertEqual(left, [], "no half of a model looks complete")
+        self.assertEqual(left, [], "no half of a model appears complete")
 
     # ------------------------------------------------------------------ data
 

@@ -85,7 +85,7 @@ class OddPrograms(ProgramTest):
         result = self.muster("run", "--stdin", "all", "--", "true", check=2)
         self.assertIn("--stdin", result.stderr)
 
-    def test_a_file_is_read_anew_by_each_attempt_and_a_pipe_cannot_be(self):
+    def test_each_attempt_reads_a_file_from_its_start_and_a_pipe_cannot_be(self):
         code = self.script("code.py", "import os, sys; print('attempt', os.environ['MUSTER_ATTEMPT'], flush=True)\n"
                                       "sys.exit(0 if os.environ['MUSTER_ATTEMPT'] == '3' else 1)\n")
         with code.open() as file:
@@ -124,7 +124,7 @@ class OddPrograms(ProgramTest):
         self.assertEqual((result.returncode, result.stdout), (0, "one\ntwo\n"), result.stderr)
         self.assertEqual(result.stderr.count("reads its standard input, a pipe, from where the previous attempt stopped"), 1, result.stderr)
 
-    def test_a_worker_that_replaces_a_dead_one_knows_what_was_read(self):
+    def test_a_worker_that_replaces_a_dead_one_has_the_mark_of_the_input(self):
         code = ("import os, sys, time\nprint('attempt', os.environ['MUSTER_ATTEMPT'], flush=True)\n"
                 "if os.environ['MUSTER_ATTEMPT'] == '1': time.sleep(600)\n")
         for name, is_file, code_of_end, output in (("file", True, 0, "attempt 1\nattempt 2\n"), ("pipe", False, 126, "attempt 1\n")):
@@ -273,7 +273,7 @@ class OddPrograms(ProgramTest):
         self.assertIn(result.returncode, (1, 2), result.stderr)
         self.assertIn("fs.inotify.max_user_instances", result.stderr)
 
-    def test_rank_that_the_kernel_kills_for_memory_says_so(self):
+    def test_rank_that_the_kernel_kills_for_memory_has_that_reason(self):
         group = self.group("memory", {"memory.max": str(300 << 20)})
         script = self.script("eats.py", "data = []\nwhile True: data.append(bytearray(b'x' * (1 << 20)))\n")
         result = self.started(group.command(*self.run_words("python3", script, options=["--restarts", "0"])))

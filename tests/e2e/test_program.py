@@ -73,7 +73,7 @@ print("total", total, "of", world, [os.environ[name] for name in names], flush=T
         result = self.run_program("GREETING=good day", "./words.sh", "--ranks", "a b", "[1,2]", "", "x=1", "--", "ü*")
         self.assertEqual(result.stdout, f"<--ranks><a b><[1,2]><><x=1><--><ü*>\n{self.dir}\ngood day\n")
 
-    def test_program_path_may_look_like_a_key(self):
+    def test_program_path_may_have_the_form_of_a_key(self):
         (self.dir / "lr=1").mkdir()
         for path in ("./lr=1/steps=3", "./steps=3", f"{self.dir}/lr=1/run"):
             script = self.script(path, '#!/bin/sh\necho "<$GREETING>" "$@"\n')

@@ -19,7 +19,7 @@ TEXT_LINES = 400
 
 def small_text(seed):
     noise = random.Random(seed)
-    return "".join(f"{noise.choice(NAMES)} {noise.choice(VERBS)} {noise.choice(NAMES)}, and then the mesh goes on.\n"
+    return "".join(f"{noise.choice(NAMES)} {noise.choice(VERBS)} {noise.choice(NAMES)}, and then the mesh continues.\n"
                    for _ in range(TEXT_LINES))
 
 

@@ -87,7 +87,7 @@ class Resize(MusterTest):
         self.muster("node", "admit", "node2", check=0)
         whole = wait_until(lambda: (r := self.job(job))["attempt"] == 3 and r["state"] == "RUNNING" and r, 60, "attempt 3")
         self.assertEqual(self.nodes(whole), ["node1", "node2"])
-        self.assertIn("1 more node is free: it leaves its 1 to go on on 2 of 2", whole["faults"][-1]["message"])
+        self.assertIn("1 more node is free: it leaves its 1 to continue on 2 of 2", whole["faults"][-1]["message"])
         self.wait_for_new_steps(job)
         self.muster("cancel", job, check=0)
         wait_until(lambda: self.job(job)["state"] == "CANCELLED", 30, "the end")

@@ -272,7 +272,7 @@ class Fleet(MusterTest):
         self.assertFalse(old & set(processes_with_mark(self.mark)), "a rank of the earlier state still runs")
         self.assertIsNone(worker.poll())
 
-    def test_paused_coordinator_blames_nobody(self):
+    def test_paused_coordinator_blames_no_rank(self):
         lease_seconds = 2
         coordinator = self.start_coordinator(extra=["--worker-lease-ms", lease_seconds * 1000,
                                                     "--heartbeat-interval-ms", 200])

@@ -54,9 +54,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.send_error(401)
         begin = 0
         tag = f'"{hashlib.md5(body).hexdigest()}"'
-        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
-        if asked and self.headers.get("If-Range") == tag:
-            begin = int(asked.group(1))
+        requested = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
+        if requested and self.headers.get("If-Range") == tag:
+            begin = int(requested.group(1))
             if begin >= len(body):
                 return self.send_error(416)
         self.send_response(206 if begin else 200)
@@ -106,7 +106,7 @@ class SeedScripts(ScriptTest):
         self.assertIn("(8 ranks)", shown)
         self.assertIn("ranks", self.script("run_pile_singlenode.sh", "/d", "/v", "float32", 2, 1, "l", "steps=7"))
         self.assertIn("usage: run_pile_singlenode.sh", self.script("run_pile_singlenode.sh", "/d", check=2))
-        self.assertIn("NUM_GPUS=many: a number is wanted", self.script("run_pile_singlenode.sh", "/d", "/v", "float32", "many", check=2))
+        self.assertIn("NUM_GPUS=many: a number is required", self.script("run_pile_singlenode.sh", "/d", "/v", "float32", "many", check=2))
 
     def test_pile_on_several_nodes(self):
         slurm = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "8"}
@@ -157,7 +157,7 @@ class SeedScripts(ScriptTest):
             self.assertEqual((self.shown(shown, "steps"), self.shown(shown, "run_name")), ("15", '"bench"'))
         self.script("v5e/16b.sh", "EXECUTABLE=train_compile.py", "M_COMPILE_TOPOLOGY=v5e-256", check=2)
 
-    def test_evaluation_is_not_built_and_says_so(self):
+    def test_evaluation_is_refused_as_not_built(self):
         data, vocabulary, logs = self.dir / "data", self.dir / "vocab", self.dir / "logs"
         data.mkdir()
         vocabulary.touch()
@@ -198,7 +198,7 @@ class Downloads(ScriptTest):
         self.server.cut = [1_000_000, 500_000]
         self.pile()
         self.assertEqual((self.data / "the_pile/train/00.jsonl.zst").read_bytes(), self.body)
-        ranges = [asked for path, asked, _ in self.server.requests if path == "/train/00.jsonl.zst"]
+        ranges = [requested for path, requested, _ in self.server.requests if path == "/train/00.jsonl.zst"]
         self.assertEqual(ranges, [None, "bytes=1000000-", "bytes=1500000-"])
         # A file that is there is verified, and not fetched again.
         requests = len(self.server.requests)
@@ -216,7 +216,7 @@ class Downloads(ScriptTest):
         self.assertEqual(self.server.requests[-2][1] or self.server.requests[-3][1], "bytes=1000000-")
         self.assertEqual((self.data / "the_pile/train/00.jsonl.zst").read_bytes(), self.body)
 
-    def test_a_changed_file_begins_anew(self):
+    def test_a_changed_file_is_fetched_from_its_start(self):
         self.serve_pile()
         self.server.cut = [1_000_000] + [0] * 4
         self.pile(check=1)
@@ -232,7 +232,7 @@ class Downloads(ScriptTest):
         self.assertRegex(refused, r"val\.jsonl\.zst: the sha256 checksum is [0-9a-f]{64}, but must be")
         self.assertEqual([path.name for path in (self.data / "the_pile").glob("val*")], [])
 
-    def test_without_a_server_it_says_what_to_put_where(self):
+    def test_without_a_server_it_lists_files_and_folders(self):
         refused = self.script("download_the_pile.py", check=1)
         self.assertIn("--mirror URL (or PILE_MIRROR)", refused)
         self.assertIn(f"put train/00.jsonl.zst to train/29.jsonl.zst, val.jsonl.zst and test.jsonl.zst into {self.data}/the_pile", refused)

@@ -94,7 +94,7 @@ class SlowSave(MusterTest):
         self.assertTrue(why, output)
         self.assertIn("checkpoints", why[1])
 
-    def test_run_without_checkpoints_says_so(self):
+    def test_run_without_checkpoints_prints_a_note(self):
         run = self.start_run("without", "steps=1000000", "enable_checkpointing=false", ranks=1)
         self.wait_for_step(run, 3)
         os.kill(run.pid, signal.SIGINT)

@@ -118,23 +118,23 @@ class SlurmWrappers(SlurmTest):
         job = recipe("exit 9")
         log = stage / f"results/25.02/bf16/70b/1/log-maxtext-1_70b_{job}.out"
         self.assertEqual(self.cluster.wait_for_end(job), ("COMPLETED", 0), log.read_text() if log.exists() else self.cluster.job_output(job))
-        self.assertRegex(log.read_text(), "the profile failed with exit code .*; the benchmark goes on without it")
+        self.assertRegex(log.read_text(), "the profile failed with exit code .*; the benchmark continues without it")
         self.assertIn("completed step: 49", log.read_text())
         job = recipe(f"while [ ! -e {self.dir}/go ]; do sleep 0.2; done; exit 1")
         profile = stage / f"results/25.02/bf16/70b/1/maxtext-1_70b_{job}-prof.out"
         wait_until(lambda: profile.exists() and "inspect it with" in profile.read_text(), 30, "the profile's first line")
         self.cluster.must("scancel", "--batch", "--signal=USR1", job)
-        wait_until(lambda: "is asked to leave: SIGUSR1" in profile.read_text(), 30, "the signal in the profile")
+        wait_until(lambda: "leaves its allocation: SIGUSR1" in profile.read_text(), 30, "the signal in the profile")
         (self.dir / "go").touch()
         self.assert_ends(job, "FAILED", 75)
 
     def test_image_is_imported_from_its_registry(self):
         enroot = self.dir / "bin" / "enroot"
         enroot.parent.mkdir()
-        enroot.write_text('#!/bin/bash\necho "$4" >> "$ASKED"\necho "image of $4" > "$3"\n! [[ $4 = *missing* ]]\n')
+        enroot.write_text('#!/bin/bash\necho "$4" >> "$IMAGES"\necho "image of $4" > "$3"\n! [[ $4 = *missing* ]]\n')
         enroot.chmod(0o755)
         stage, requested = self.dir / "the stage", self.dir / "asked"
-        env = {"STAGE_PATH": str(stage), "ASKED": str(requested), "PATH": f"{enroot.parent}:{self.env['PATH']}"}
+        env = {"STAGE_PATH": str(stage), "IMAGES": str(requested), "PATH": f"{enroot.parent}:{self.env['PATH']}"}
         images = {"ghcr.io/nvidia/jax:maxtext-2024-12-09": "ghcr.io#nvidia/jax:maxtext-2024-12-09", "nvidia/cuda:12.2.0": "nvidia/cuda:12.2.0",
                   "ubuntu:22.04": "ubuntu:22.04", "docker://localhost:5000/a/b": "localhost:5000#a/b", "me@nvcr.io#nvidia/jax": "me@nvcr.io#nvidia/jax"}
         for image in images:
@@ -189,18 +189,18 @@ class SlurmPlaces(SlurmTest):
             self.assertIn(f"rank {rank} of 8 {node} 0,1", printed)
 
 
-    def test_submitted_line_asks_for_all_gpus_of_the_partitions_nodes(self):
+    def test_submitted_line_requests_all_gpus_of_the_partitions_nodes(self):
         def script(*words):
             made = self.muster("slurm", "submit", "--insecure", "--dry-run", "-N", 2, *words, self.base_yml(), "model_name=llama2-7b", "run_name=a",
                                f"base_output_directory={self.dir}", "dataset_type=synthetic", "hardware=gpu", check=0)
             return made.stdout, made.stderr
-        text, said = script()
-        self.assertIn("muster: 2 ranks per node: the nodes of Slurm's default partition report 2 GPUs per node; --ranks-per-node N sets another number", said)
+        text, printed = script()
+        self.assertIn("muster: 2 ranks per node: the nodes of Slurm's default partition report 2 GPUs per node; --ranks-per-node N sets another number", printed)
         self.assertIn("#SBATCH --gpus-per-node=2\n", text)
         self.assertIn("--ranks-per-node 2", text)
-        text, said = script("--ranks-per-node", 1)
+        text, printed = script("--ranks-per-node", 1)
         self.assertNotIn("--gpus-per-node", text)
-        self.assertNotIn("GPUs per node", said)
+        self.assertNotIn("GPUs per node", printed)
         self.assertIn("the nodes of Slurm's partition nowhere report no GPUs", script("-p", "nowhere")[1])
 
 

@@ -51,7 +51,7 @@ class SlurmSignals(SlurmTest):
         job = self.run_program(program="trap '' TERM; while :; do sleep 1; done", sbatch=["-t", "10"])
         self.wait_for_words(job, "begins")
         self.cluster.must("scancel", "--batch", "--signal=USR1", job)
-        self.wait_for_words(job, "is asked to leave: SIGUSR1")
+        self.wait_for_words(job, "leaves its allocation: SIGUSR1")
         self.cluster.must("scontrol", "update", f"jobid={job}", "EndTime=now+2")
         self.cluster.wait_for_state(job, "PENDING", seconds=120)
         self.assertEqual(self.cluster.job(job)["Restarts"], "1", self.cluster.job_output(job))
@@ -63,7 +63,7 @@ class SlurmSignals(SlurmTest):
         job = self.train("early", *ENDLESS, sbatch=["-t", "2"])
         self.wait_for_output("early", job, r"SIGUSR1 arrived \d+ s before the time limit of 120 s, .* until a quarter of the limit is left", seconds=90)
         self.wait_for_steps("early", job, max(metrics(self.dir / "early.jsonl")) + 20)
-        self.assertNotIn("is asked to leave", self.output_of("early", job))
+        self.assertNotIn("leaves its allocation", self.output_of("early", job))
         self.assertEqual(self.cluster.state(job), "RUNNING")
         self.cluster.must("scancel", "--batch", "--signal=USR1", job)  # sent by a user
         self.wait_for_requeue("early", job)
@@ -95,7 +95,7 @@ class SlurmSignals(SlurmTest):
         self.assertIn(f"Slurm job {array}_2 is queued again", outputs[2].read_text())
         one = self.cluster.job(f"{array}_1")
         self.assertEqual((one["JobState"], one["Restarts"]), ("RUNNING", "0"), outputs[1].read_text())
-        self.assertNotIn("is asked to leave", outputs[1].read_text())
+        self.assertNotIn("leaves its allocation", outputs[1].read_text())
         folders = [path.parents[1].name for path in self.dir.glob("**/muster/0001")]
         self.assertEqual(sorted(folders), [f"tasks-{array}_1", f"tasks-{array}_2"])
         self.cluster.must("scancel", array)
@@ -108,7 +108,7 @@ class SlurmSignals(SlurmTest):
         before = time.monotonic()
         self.assert_ends(urgent, "COMPLETED", 0)
         self.wait_for_requeue("preempted", job)
-        print(f"preempted to the end of who wanted the nodes: {time.monotonic() - before:.1f} s of 30 s grace")
+        print(f"preempted to the end of the preempting job: {time.monotonic() - before:.1f} s of 30 s grace")
         self.cancel(job)
 
     def test_job_without_checkpoints_is_not_requeued(self):

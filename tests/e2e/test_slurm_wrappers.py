@@ -109,7 +109,7 @@ class SlurmWrapperVariables(MusterTest):
             self.assertIn("BASE_CHECKPOINT_RESTORE_PATH=/pre/trained", words)
             self.assertIn("warning: fine-tuning trains on all tokens of the data here", printed)
 
-    def test_scripts_outside_slurm_say_how_to_submit_them(self):
+    def test_scripts_outside_slurm_print_how_to_submit_them(self):
         for name in ("example_slurm.sub", "example_slurm_llama.sub", "example_slurm_pile.sub", "launch_base_script.sub", "launch_base_config.sub", "launch.sh"):
             done = subprocess.run(["bash", WRAPPERS / name], cwd=self.dir, capture_output=True, text=True, timeout=60,
                                   env={"PATH": os.environ["PATH"], "MUSTER_BIN_DIR": str(BIN)})
@@ -139,7 +139,7 @@ class SlurmWrapperVariables(MusterTest):
         self.assertIn("dcn_fsdp_parallelism=-1", words)
         code, printed, _ = self.run_wrapper("launch.sh", {"STAGE_PATH": str(stage)})
         self.assertEqual(code, 2)
-        self.assertIn("DTYPE=: bf16 or fp8 is wanted", printed)
+        self.assertIn("DTYPE=: bf16 or fp8 is required", printed)
 
 
 if __name__ == "__main__":

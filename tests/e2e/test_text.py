@@ -9,7 +9,7 @@ from harness import BIN, MusterTest, metrics
 
 # Repetitive, so that a model that attends to one previous token is far better than the unigram
 # entropy.
-TEXT = "".join(f"rank {i % 10} waits for rank {(i + 1) % 10} and then goes on.\n" for i in range(3000))
+TEXT = "".join(f"rank {i % 10} waits for rank {(i + 1) % 10} and then continues.\n" for i in range(3000))
 STEPS = 200
 
 

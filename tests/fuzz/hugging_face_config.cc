@@ -1,6 +1,6 @@
 // config.json of a Hugging Face folder: rejected, or a model whose tensors can be listed.
 #include "tests/fuzz/target.h"
-#include "trainer_core/checkpoint/hugging_face.h"
+#include "trainer_core/checkpoint/foreign/hugging_face.h"
 #include "trainer_core/model/param_spec.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,6 +1,6 @@
 // model.safetensors.index.json of a Hugging Face folder, beside a model of two files.
 #include "tests/fuzz/target.h"
-#include "trainer_core/checkpoint/hugging_face.h"
+#include "trainer_core/checkpoint/foreign/hugging_face.h"
 #include "trainer_core/checkpoint/parameter_source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

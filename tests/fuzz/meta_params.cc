@@ -1,6 +1,6 @@
 // Meta's params.json, beside the two files of a model.
 #include "tests/fuzz/target.h"
-#include "trainer_core/checkpoint/meta_folder.h"
+#include "trainer_core/checkpoint/foreign/meta_folder.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace muster::trainer;

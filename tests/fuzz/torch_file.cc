@@ -1,5 +1,5 @@
 // A .pth file: zip, pickle, and the tensors that they list.
-#include "trainer_core/checkpoint/torch_file.h"
+#include "trainer_core/checkpoint/foreign/torch_file.h"
 
 #include "tests/fuzz/tensor_file.h"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Creates the golden folders hugging_face/* of
-tests/unit/trainer_core/checkpoint/hugging_face_test.cc: small random models as Hugging Face's
+tests/unit/trainer_core/checkpoint/foreign/hugging_face_test.cc: small random models as
 transformers saves them, with its results for them in fp64.
 
     python3 -m venv build/golden && build/golden/bin/pip install -r tests/golden/requirements.txt

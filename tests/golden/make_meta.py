@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Creates the golden folders meta/* of tests/unit/trainer_core/checkpoint/meta_folder_test.cc:
-small random Llamas as Meta publishes them, two files of tensor parallelism each, beside the
-logits that transformers computes with the same weights in fp64, and hostile/*: files that would
-exploit torch.load.
+"""Creates the golden folders meta/* of
+tests/unit/trainer_core/checkpoint/foreign/torch_file_test.cc: small random Llamas as Meta publishes
+them, two files of tensor parallelism each, beside the logits that transformers computes with the
+same weights in fp64, and hostile/*: files that would exploit torch.load.
 
     python3 -m venv build/golden && build/golden/bin/pip install -r tests/golden/requirements.txt
     build/golden/bin/python tests/golden/make_meta.py               # writes beside itself
@@ -97,7 +97,7 @@ def meta_logits(weights, config, tokens):
     w = {name: value for name, (value, _) in weights.items()}
     heads, kv = config.num_attention_heads, config.num_key_value_heads
     width, length = config.hidden_size // heads, tokens.shape[1]
-    turns = torch.polar(torch.ones(length, width // 2, dtype=torch.float64),
+    rotations = torch.polar(torch.ones(length, width // 2, dtype=torch.float64),
                         torch.outer(torch.arange(length, dtype=torch.float64), frequencies(width, config)))
 
     def norm(x, gain):
@@ -105,7 +105,7 @@ def meta_logits(weights, config, tokens):
 
     def rotate(x):
         pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2).contiguous())
-        return torch.view_as_real(pairs * turns[:, None]).flatten(-2)
+        return torch.view_as_real(pairs * rotations[:, None]).flatten(-2)
 
     x = w["tok_embeddings.weight"][tokens]
     mask = torch.full((length, length), -math.inf, dtype=torch.float64).triu(1)

@@ -257,7 +257,7 @@ TEST_P(MaskedKeys, MayBeNaN) {
   Both dout = Both::random(dtype, {s.rows(), s.out_width()}, 3);
   Both workspace(DType::kF32, {cuda_attention_backward_elements(s)});
   std::vector<std::vector<double>> results[2];
-  for (auto& of_turn : results) {
+  for (auto& of_order : results) {
     Both sums(DType::kF32, {s.rows(), s.out_width()}),
         lse(DType::kF32, {s.batch, s.heads, s.seq_len}), out(dtype, {s.rows(), s.out_width()});
     Both dq(DType::kF32, {s.rows(), s.out_width()}), dkv(DType::kF32, {keys.count(), s.kv_width()});
@@ -270,8 +270,8 @@ TEST_P(MaskedKeys, MayBeNaN) {
                                  dout.on(gpu), {dq.on(gpu), dkv.on(gpu), {}},
                                  workspace.workspace(gpu));
     for (Both* each : {&sums, &lse, &dq, &dkv}) {
-      of_turn.push_back(each->values(gpu));
-      for (const double number : of_turn.back()) ASSERT_TRUE(std::isfinite(number));
+      of_order.push_back(each->values(gpu));
+      for (const double number : of_order.back()) ASSERT_TRUE(std::isfinite(number));
     }
     std::vector<float> spoiled;
     for (const double number : rows.values(Side::kCpu)) {

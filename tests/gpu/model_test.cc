@@ -12,9 +12,9 @@ namespace {
 struct GpuModel {
   GpuModel(const ModelConfig& config, int32_t batch, int32_t seq_len,
            RematPolicy remat = RematPolicy::kNone, DType dtype = DType::kF32)
-      : plan(plan_transformer(config, batch, seq_len, dtype, layer_placements(remat),
-                              /*training=*/true,
-                              /*threads=*/1)),
+      : plan(build_transformer_plan(config, batch, seq_len, dtype, layer_placements(remat),
+                                    /*training=*/true,
+                                    /*threads=*/1)),
         arena(plan.memory, backends().device.memory()),
         model(plan, arena, *backends().gpu) {}
 

@@ -287,7 +287,7 @@ for name, end in ends:
 # The backend's name has the libraries that it uses; a library that is found may be too old.
 missing = [library for library in LIBRARIES if not results["libraries"].get(library) or library != "NCCL" and library not in results["device"]]
 if missing and not own_kernels:
-    print(f"not found or not used, and so not tested: {', '.join(missing)}; install them (deploy/install-cuda.sh FOLDER, MUSTER_CUDA_ROOT=FOLDER), or say --own-kernels")
+    print(f"not found or not used, and so not tested: {', '.join(missing)}; install them (deploy/install-cuda.sh FOLDER, MUSTER_CUDA_ROOT=FOLDER), or give --own-kernels")
     count["failed"] += 1
 with open(os.path.join(out, "tested.json"), "w") as file:
     json.dump({**count, **results}, file)

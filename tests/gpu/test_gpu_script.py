@@ -63,9 +63,9 @@ if "--gtest_list_tests" in sys.argv:
     sys.exit(0)
 if "gtest_flagfile" not in flags:
     sys.exit(0)
-wanted = open(flags["gtest_flagfile"]).read().strip().split("=", 1)[1].split(":")
+chosen = open(flags["gtest_flagfile"]).read().strip().split("=", 1)[1].split(":")
 for suite in REPORT["testsuites"]:
-    suite["testsuite"] = [test for test in suite["testsuite"] if f"{suite['name']}.{test['name']}" in wanted]
+    suite["testsuite"] = [test for test in suite["testsuite"] if f"{suite['name']}.{test['name']}" in chosen]
     for test in suite["testsuite"]:
         name = f"{suite['name']}.{test['name']}"
         print(f"[ RUN      ] {name}", flush=True)
@@ -122,7 +122,7 @@ sys.exit(AFTER or (1 if any("failures" in test for suite in REPORT["testsuites"]
         output, results = self.run_script("--own-kernels")
         self.assertEqual(output[-1], "3 passed, 0 failed, 3 skipped")
         self.assertEqual(results["libraries"]["cuDNN"], "")
-        self.program("gpu_ops_test", report(test("Adds"), **{**LIBRARIES, "device": "a GPU; backend: cuda, own products"}))
+        self.program("gpu_ops_test", report(test("Adds"), **{**LIBRARIES, "device": "a GPU; backend: cuda, built-in GEMMs"}))
         output, _ = self.run_script(check=1)
         self.assertIn("not found or not used, and so not tested: cuBLASLt, cuDNN; install them", "\n".join(output))
 
@@ -234,7 +234,7 @@ class CudaOption(unittest.TestCase):
         for tool in ("make", "cc", "uname"):
             (tools / tool).symlink_to(shutil.which(tool))
         (folder / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.22)\nproject(option NONE)\n"
-                                               f"include({SCRIPT.parents[2]}/cmake/MusterCuda.cmake)\nmessage(STATUS \"goes on\")\n")
+                                               f"include({SCRIPT.parents[2]}/cmake/MusterCuda.cmake)\nmessage(STATUS \"continues\")\n")
         environment = {name: value for name, value in os.environ.items() if name != "MUSTER_CUDA_ROOT"}
         ended = subprocess.run([shutil.which("cmake"), "-G", "Unix Makefiles", "-S", folder, "-B", folder / "build", *options], capture_output=True,
                                text=True, timeout=100, env={**environment, "PATH": str(tools)})
@@ -244,7 +244,7 @@ class CudaOption(unittest.TestCase):
         status, output = self.configure()
         self.assertEqual(status, 0, output)
         self.assertIn("-- CUDA: off, trainings compute on CPUs; -DMUSTER_CUDA=ON builds the GPU backend", output)
-        self.assertIn("-- goes on", output)
+        self.assertIn("-- continues", output)
 
     def test_on_without_a_toolkit_is_an_error(self):
         status, output = self.configure("-DMUSTER_CUDA=ON", "-DMUSTER_CUDA_ROOT=")

@@ -102,7 +102,8 @@ void Scenario::heartbeat_training(const Job& job, FakeTraining& training) {
 std::string Scenario::report_stacks(const Words& words) {
   const WorkerName name(words[1]);
   const auto requested = dumps_.find(name);
-  if (requested == dumps_.end()) return absl::StrCat(name.value(), " was not asked for stacks");
+  if (requested == dumps_.end())
+    return absl::StrCat(name.value(), " received no request for stacks");
   StackReportReceived report;
   report.worker = name;
   report.incarnation = workers_[name].incarnation;
@@ -207,7 +208,7 @@ std::string Scenario::expect_recovery(const Words& words) const {
   if (found == stored_incidents_.end()) return "there is no such incident";
   if (!found->second.recovery) return words.at(3) == "none" ? "" : "it has none";
   const Recovery& recovery = *found->second.recovery;
-  std::string text = recovery.over ? "over" : "goes on";
+  std::string text = recovery.over ? "over" : "continues";
   for (size_t i = 0; i < kRecoveryMoments; ++i) {
     if (recovery.unix_ns[i] == 0) continue;
     const double after = static_cast<double>(recovery.unix_ns[i] - recovery.unix_ns[0]) / 1e9;

@@ -54,7 +54,7 @@ void FakeWorker::reboot_after(Duration down) {
 
 void FakeWorker::request_shutdown() {
   if (!core_) return;
-  world_.note(absl::StrCat(name_.value(), " is asked to leave"));
+  world_.note(absl::StrCat(name_.value(), " begins to leave"));
   leave_requested_at_ = world_.scheduler.now();
   waits_until_ = *leave_requested_at_ +
                  (core_->registered() ? worker::kCoordinatorAnswerMax : kCoordinatorWait);
@@ -244,10 +244,11 @@ void FakeWorker::carry_out(const worker::Action& action) {
     drop_copies(keep->store, keep->jobs);
   } else if (const auto* signal = std::get_if<worker::SignalRank>(&action)) {
     // A process without a handler dies of the signal.
-    world_.require(signal->signo != SIGUSR2 || world_.trainers.step_of(host_, signal->key) >= 0,
-                   absl::StrCat(worker::to_string(signal->key), " is asked before it can answer"));
-    const bool asks = signal->signo == SIGTERM || signal->signo == SIGUSR1;
-    if (asks && waits_until_ && world_.scheduler.now() >= *waits_until_)
+    world_.require(
+        signal->signo != SIGUSR2 || world_.trainers.step_of(host_, signal->key) >= 0,
+        absl::StrCat(worker::to_string(signal->key), " receives a request before it can answer"));
+    const bool is_request = signal->signo == SIGTERM || signal->signo == SIGUSR1;
+    if (is_request && waits_until_ && world_.scheduler.now() >= *waits_until_)
       world_.stopped_by_workers.insert({stores_.at(signal->key.launch()), signal->key.launch()});
     world_.trainers.signal(host_, signal->key, signal->signo);
   } else if (const auto* pages = std::get_if<worker::ReadPages>(&action)) {
@@ -300,7 +301,7 @@ void FakeWorker::drop_copies(StoreId store, const std::set<JobId>& kept) {
     world_.require(
         store != world_.coordinator.store() || stored == disk.end() ||
             coordinator::is_terminal(stored->second.state),
-        absl::StrCat(name_.value(), " drops its copies of job ", job.value(), ", which goes on"));
+        absl::StrCat(name_.value(), " drops its copies of job ", job.value(), ", which continues"));
     return true;
   });
 }

@@ -97,7 +97,7 @@ FleetResult Fleet::run() {
     result_.right = result_.reported && incidents_.size() == 1;
     for (const auto& [id, incident] : incidents_)
       result_.right =
-          result_.right && !incident.open && incident.action == "none: it went on by itself";
+          result_.right && !incident.open && incident.action == "none: it resumed by itself";
   }
   if (expected == Expected::kHang) result_.bound = 3 * step_time_ + seconds(3);
   if (expected == Expected::kEnd) result_.bound = seconds(1);

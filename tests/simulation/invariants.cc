@@ -92,7 +92,7 @@ void Invariants::no_rank_is_placed_on_an_excluded_node(const Job& job) {
                    absl::StrCat("job ", job.id.value(), " is placed on ", rank.worker.value(),
                                 ", where a process cannot be killed"));
   }
-  last_resorts_ += job.reason.find("there is no other place than") != std::string::npos;
+  last_resorts_ += job.reason.find("only excluded nodes have room:") != std::string::npos;
   for (const RankPlacement& rank : job.placement) {
     const auto found = core.nodes().find(rank.worker);
     if (found == core.nodes().end() || (!found->second.excluded && !found->second.check_due))
@@ -106,8 +106,8 @@ void Invariants::no_rank_is_placed_on_an_excluded_node(const Job& job) {
     world_.require(!rule.requires_check || (node.checked_unix_ns > 0 && node.check.passed),
                    what + "has passed no check");
     world_.require(sound < job.spec.nodes, what + "is left out while others would do");
-    world_.require(job.reason.find("there is no other place than") != std::string::npos,
-                   what + "is left out, and the reason does not say so");
+    world_.require(job.reason.find("only excluded nodes have room:") != std::string::npos,
+                   what + "is left out, and the reason does not mention it");
   }
 }
 
@@ -215,7 +215,7 @@ void Invariants::no_rank_stays_on_a_leaving_worker(const Job& job) {
     const bool leaves = worker != workers.end() && worker->second.leaving &&
                         worker->second.incarnation == job.placement[i].incarnation;
     world_.require(!leaves || job.ranks[i].life == RankState::Life::kExited,
-                   absl::StrCat("job ", job.id.value(), " goes on with rank ", i, " on ",
+                   absl::StrCat("job ", job.id.value(), " continues with rank ", i, " on ",
                                 job.placement[i].worker.value(), ", which leaves"));
   }
 }
@@ -236,7 +236,7 @@ void Invariants::attempts_are_consecutive(const Job& before, const Job& job) {
                                  {world_.coordinator.store(), {job.id, before.attempt}}),
                  absl::StrCat("job ", job.id.value(), ": ",
                               job.faults.empty() ? "" : job.faults.back().message,
-                              ", before anybody has said why"));
+                              ", before any message with the reason"));
   if (job.attempt != before.attempt) {
     world_.require(job.attempt.value() == before.attempt.value() + 1,
                    "attempts are not counted one by one");
@@ -352,7 +352,7 @@ void Invariants::outcomes_are_final_and_correct(const Job* before, const Job& jo
         absl::StrCat("job ", job.id.value(), " succeeded without all its ranks"));
   }
   if (job.state == JobState::kCancelled)
-    world_.require(job.cancel_requested, "nobody cancelled it");
+    world_.require(job.cancel_requested, "no user cancelled it");
   if (job.state == JobState::kFailed) world_.require(job.exit_code != 0, "it failed with code 0");
 }
 

@@ -57,7 +57,7 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
             << sum.smaller << " attempts on fewer nodes, " << sum.grown << " grew; "
             << sum.with_spares << " spares took a place; " << sum.stuck
             << " processes could not be killed, " << sum.left_stuck
-            << " attempts went on without\n";
+            << " attempts continued without\n";
   // A simulation in which nothing happens proves nothing.
   EXPECT_GT(sum.succeeded, sum.jobs / 10);
   EXPECT_GT(sum.attempts, sum.jobs);

@@ -174,9 +174,9 @@ bool Trainers::finish_step(const ProcessKey& key, Process& process) {
   process.step_seconds = to_seconds(now - process.step_began);
   process.times.add(process.step_seconds);
   process.waited += to_seconds(now - process.entered);
-  const bool asked = std::exchange(process.checkpoint_requested, false);
-  saved_on_request_ += asked ? 1 : 0;
-  if (asked || process.step % kCheckpointEvery == 0) checkpoints_[launch.first] = process.step;
+  const bool requested = std::exchange(process.checkpoint_requested, false);
+  saved_on_request_ += requested ? 1 : 0;
+  if (requested || process.step % kCheckpointEvery == 0) checkpoints_[launch.first] = process.step;
   if (process.step == nature.nan_step && key.second.rank == Rank(0))
     return leave(ExitCode::kNotFinite);
   if (process.step >= nature.steps) return leave(ExitCode::kOk);
@@ -337,16 +337,16 @@ void Trainers::leave(const ProcessKey& key, Process& process) {
   process.leaving = true;
   const LaunchKey launch = launch_of(process, key.second);
   hung_launches_.insert(launch);  // its peers wait for it
-  std::map<ProcessKey, Process*> asked;
+  std::map<ProcessKey, Process*> requested;
   for (auto& [other, peer] : processes_) {
     if (peer.running && peer.leaving && launch_of(peer, other.second) == launch)
-      asked[other] = &peer;
+      requested[other] = &peer;
   }
-  if (std::ssize(asked) == process.world_size) {
+  if (std::ssize(requested) == process.world_size) {
     const bool began = all_up(launch, process.world_size) && process.step >= 0;
     if (began) checkpoints_[launch.first] = process.step;
     left_together_ += process.world_size > 1 ? 1 : 0;
-    for (auto& [at, which] : asked) end_preempted(at, *which);
+    for (auto& [at, which] : requested) end_preempted(at, *which);
     return;
   }
   scheduler_.after(kPeersWait, [this, key, pid = process.pid] {

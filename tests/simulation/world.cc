@@ -161,7 +161,7 @@ bool World::run_until(Instant end) {
     at_once = scheduler.now() == before ? at_once + 1 : 0;
     before = scheduler.now();
     if (at_once > kEventsAtOnceMax)
-      fail("time stands still: something asks for ever to be woken at once");
+      fail("time does not advance: a task requests an immediate wake-up without end");
     if (!faults_on && everything_ended()) return true;
   }
   return problem_.empty();
@@ -257,7 +257,7 @@ void World::try_submit(const std::string& request_id, const JobSpec& spec,
     --submissions_open_;
     if (random.chance(0.5)) {
       scheduler.after(random.between_ms(1'000, 15'000), [this, job = reply.job] {
-        note(absl::StrCat("someone asks job ", job.value(), " for a checkpoint"));
+        note(absl::StrCat("a request to job ", job.value(), " for a checkpoint"));
         coordinator.checkpoint(job);
       });
     }

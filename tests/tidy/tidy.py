@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Checks what compilers and formatters cannot: include arrows, file sizes, banned calls, leftovers, comments.
+"""Checks what compilers and formatters cannot: include arrows, file sizes, banned calls, leftovers,
+and the words and columns of comments, texts and pages (words.py).
 
 Usage: tests/tidy/tidy.py [ROOT]          prints one line per finding; exit 1 when there is any
-       tests/tidy/tidy.py --commits A..B  checks the subjects of the commits in the range, in the current repository
+       tests/tidy/tidy.py --commits A..B  checks subjects and bodies of the commits in the range, in
+                                          the current repository
        tests/tidy/tidy.py --self-test     checks that each rule finds its violation and nothing else
 """
 import ast
@@ -15,6 +17,9 @@ import sys
 import tempfile
 import tokenize
 
+import self_test_cases
+import words
+
 LINES_MAX = 400
 SOURCE_SUFFIXES = {".h", ".cc", ".inc", ".cu", ".cuh"}
 # Files whose comments begin with #. In Python, docstrings are comments, too.
@@ -25,11 +30,12 @@ HASH_FOLDERS = ("tests/scenarios/coordinator/",)
 
 # The parts of the trainer that its ranks are built from.
 TRAINER_PARTS = [f"trainer_core/{part}/" for part in ("base", "checkpoint", "comm", "data", "model", "ops", "optim", "parallel")]
-# The floors of the coordinator's core, from the bottom one, and the values that each of them may read.
+# The floors of the coordinator's core, from the bottom one, and the values that each of them may
+# read.
 CORE_FLOORS = ["records", "blame", "recovery", "incident", "accounting", "queue", "fleet", "placement", "hang", "liveness", "attempt"]
 CORE_VALUES = [f"coordinator/core/{value}.h" for value in ("event", "action", "core_options")]
-# The folders that the files of a folder may include: dependencies go one way. The longest prefix that matches
-# a file decides; `tests/` and `bench/` may include anything.
+# The folders that the files of a folder may include: dependencies go one way. The longest prefix
+# that matches a file decides; `tests/` and `bench/` may include anything.
 ARROWS = {
     "common/": ["common/"],
     "progress/": ["progress/"],
@@ -80,7 +86,8 @@ ARROWS = {
     "jobspec/": ["common/", "jobspec/", "muster/v1/", "trainer_core/base/", "trainer_core/model/param_spec.h"],
     "cli/": ["common/", "daemon/", "cli/", "jobspec/", "muster/v1/", "trainer_core/base/",
              "trainer_core/model/param_spec.h"],
-    # Only muster-text links SentencePiece, and it has no gRPC: the two crash in one process (cli/text/text_commands.h).
+    # Only muster-text links SentencePiece, and it has no gRPC: the two crash in one process
+    # (cli/text/text_commands.h).
     **{f"cli/text/{file}": ["common/", "cli/", "daemon/help.h", "trainer_core/base/", "trainer_core/data/", "trainer_core/text/", "trainer_core/checkpoint/",
                        "trainer_core/convert/"]
        for file in ("convert.", "text_", "token_cache.", "tokenize.", "train_tokenizer.")},
@@ -108,45 +115,23 @@ BANNED_IN_CORES = [
     (re.compile(r"\bthrow\b"), "a core does not throw"),
 ]
 EXIT_CALL = re.compile(r"(?<![\w.>:])(std::|::)?_?exit\s*\(")
-EXIT_ALLOWED = re.compile(r"(^|/)main\.cc$|trainer_core/base/check\.h$|trainer_core/uncaught\.cc$|worker/shell/(spawn[a-z_]*|rank_guard)\.cc$|common/run_child\.cc$|^cli/|^bench/faults/")
-LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+EXIT_ALLOWED = re.compile(r"(^|/)main\.cc$|trainer_core/base/check\.h$|trainer_core/startup/uncaught\.cc$|worker/shell/(spawn[a-z_]*|rank_guard)\.cc$|common/run_child\.cc$|^cli/|^bench/faults/")
+LEFTOVER = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
 
 COMMENT_COLUMNS_MAX = 100
 COMMENT = re.compile(r'(?P<comment>//[^\n]*|/\*.*?\*/)|R"(?P<tag>\w*)\((?:.|\n)*?\)(?P=tag)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.S)
-FREE_CLAUSE = re.compile(r"(Of|Who|Whom|Whose|What|Where|With)\b")
-# Words of the glossary's left column that must not come back into comments, and the standard term for each.
 # Public texts, which stay as they are, stand in quotes in comments: quoted words are not checked.
 QUOTED = re.compile(r'"[^"]*"|`[^`]*`')
-COMMENT_WORDS = [
-    (re.compile(r"\bdesks?\b", re.I), "mailbox"),
-    (re.compile(r"\b(told|tells?|hears?|heard|overhears?)\b", re.I), "things report, receive and observe"),
-    (re.compile(r"\b(says?|said)\b(?!:)", re.I), "things state, contain, show or report"),
-    (re.compile(r"\bstrays\b", re.I), "orphans"),
-    (re.compile(r"\bstow(s|ed|ing)?\b", re.I), "offload"),
-    (re.compile(r"\bmakes? way\b", re.I), "is preempted, or drains"),
-    (re.compile(r"\bwho leaves?\b", re.I), "draining"),
-    (re.compile(r"\bnobody but\b", re.I), "only"),
-    (re.compile(r"(?<!max-)\bturns?\b", re.I), "transition, commit, allocation, slot or iteration; one after another; converts"),
-    (re.compile(r"\b(goes|went|gone) on\b", re.I), "resumes, or continues"),
-    (re.compile(r"\bwish(es|ed)?\b", re.I), "request, or requirement"),
-    (re.compile(r"\bcircles?\b", re.I), "subgroup, or cycle"),
-    (re.compile(r"\bdoubts?\b", re.I), "inconclusive hang"),
-    (re.compile(r"\bown kernels?\b", re.I), "built-in kernels"),
-]
-# Identifiers of the glossary's left column, and the standard one for each.
-CODE_WORDS = [
-    (re.compile(r"\bWish(es)?\b"), "PlacementRequest"),
-    (re.compile(r"\b[dD]esks?_?\b"), "mailbox"),
-    (re.compile(r"\b([sS]tow(s|ed|ing)?|stow_\w+)_?\b"), "offload"),
-    (re.compile(r"\bkNeighbours\b"), "kInterleaved"),
-    (re.compile(r"\bDoubt\b"), "InconclusiveHang"),
-    (re.compile(r"\bCircle\b"), "Subgroup"),
-    (re.compile(r"\bReplica\b"), "RankModel"),
-    (re.compile(r"\b[sS]trays_?\b"), "orphans"),
-    (re.compile(r"\b(told|hears?|tells?)_?\b"), "a verb such as report, receive or notify"),
-    (re.compile(r"\bgoes_on_?\b"), "continues"),
-]
+ADDRESS = re.compile(r"\w+://\S{40,}")
+ADDRESS_COLUMNS = 40
+# The two lines of a torn declaration: a type alone, and a name with a trailing comment.
+TORN_START = re.compile(r"^(\s*)(?:(?:const|static|constexpr|mutable|inline) )*[A-Za-z_][\w:]*(?:<[^;()]*>)?[ *&]*$")
+TORN_END = re.compile(r"^(\s+)\w+(?:\[.*\])?(?:\{[^{}]*\}| = [^;]*)?;\s*//")
+# Strings of shell, YAML and templates, and code in the lines of pages.
+TEXT_OF_LINE = re.compile(r'"((?:\\.|[^"\\])*)"')
+CODE_OF_PAGE = re.compile(r"`[^` ]*`|\]\([^)]*\)|^\s*\[[^]]*\]:.*$")
+MARKDOWN_COLUMNS_MAX = 120
 
 # Subjects of commits are imperative: "Cap the grace of ranks at the leaving worker's deadline".
 SUBJECT_SCOPE = re.compile(r"^[\w./-]+: ")
@@ -157,7 +142,10 @@ SUBJECT_CLAUSES = {"a", "an", "the", "this", "that", "these", "those", "what", "
 IMPERATIVES = {"alias", "bias", "focus", "bleed", "breed", "embed", "exceed", "feed", "heed", "need", "proceed", "seed", "shed", "speed",
                "succeed", "bring", "cling", "ping", "ring", "sling", "spring", "string", "swing", "wring"}
 
-PATH_LEAK = re.compile(r"/work/(main|shared)|/root/|/tmp/peers")
+# Larger changes have a body. A rename without edits changes no line.
+LINES_WITHOUT_BODY_MAX = 100
+
+PATH_LEAK = re.compile(r"/work/(?:main|shared)|/ro" r"ot/|/tmp/pee" r"rs")
 
 
 def tracked_files(root):
@@ -174,7 +162,8 @@ def strip_comments_and_strings(text):
 
 
 def comments_of(text):
-    """Yields (line number, comment, whether it opens a comment): // comments line by line, and /* */ blocks.
+    """Yields (line number, comment, whether it opens a comment): // comments line by line, and
+    /* */ blocks.
 
     A // comment continues the one above when both stand alone on lines next to each other.
     """
@@ -197,8 +186,8 @@ def has_hash_comments(path):
 
 
 def joined(comments):
-    """Adds to (line number, comment, whether it stands alone) whether the comment opens: it continues the one above
-    when both stand alone on lines next to each other."""
+    """Adds to (line number, comment, whether it stands alone) whether the comment opens: it
+    continues the one above when both stand alone on lines next to each other."""
     alone_before = -1
     for number, comment, is_alone in comments:
         yield number, comment, not (is_alone and alone_before == number - 1)
@@ -220,7 +209,8 @@ def python_comments_of(text):
 
 
 def hash_comment_start(line):
-    """Returns where a comment begins in a line of shell, CMake or YAML, or None: at a # at the start of a word outside quotes.
+    """Returns where a comment begins in a line of shell, CMake or YAML, or None: at a # at the
+    start of a word outside quotes.
 
     Quotes that span lines are not followed: such lines seldom have a # at the start of a word.
     """
@@ -248,19 +238,116 @@ def check_comments(path, text, report, comments):
     """Checks comments, each a (line number, comment, whether it opens a comment)."""
     lines = text.split("\n")
     for number, comment, opens in comments:
-        words = comment.lstrip("/*!#\"' \n")
-        if words.startswith(("NOLINT", "clang-format", "noqa", "shellcheck", "SBATCH")):
+        words_of_it = comment.lstrip("/*!#\"' \n")
+        if words_of_it.startswith(("NOLINT", "clang-format", "noqa", "shellcheck", "SBATCH")):
             continue
         for offset in range(comment.count("\n") + 1):
             line = lines[number - 1 + offset]
-            if len(line) > COMMENT_COLUMNS_MAX and "://" not in line:
+            # An address cannot be broken.
+            if len(line) > COMMENT_COLUMNS_MAX and len(ADDRESS.sub("", line)) > COMMENT_COLUMNS_MAX - ADDRESS_COLUMNS:
                 report(path, number + offset, f"a comment of {len(line)} columns; at most {COMMENT_COLUMNS_MAX}")
-        if opens and FREE_CLAUSE.match(words):
-            report(path, number, f"a comment opens with a free clause ({words.split()[0]}): begin with a subject or a verb")
-        unquoted = QUOTED.sub('""', comment.strip().strip('"'))
-        for pattern, standard in COMMENT_WORDS:
-            if found := pattern.search(unquoted):
-                report(path, number, f'"{found.group(0)}" in a comment; the standard term: {standard}')
+        if opens and words.FREE_CLAUSE.match(words_of_it):
+            report(path, number, f"a comment opens with a free clause ({words_of_it.split()[0]}): begin with a subject or a verb")
+        check_words(path, number, QUOTED.sub('""', comment.strip().strip('"')), report, "a comment")
+
+
+def check_words(path, number, text, report, where):
+    """Checks a comment, a text of a program or a line of a page for words with a standard term."""
+    if path.startswith(words.HISTORY):
+        return
+    for pattern, _ in words.FROZEN:
+        text = pattern.sub("", text)
+    scoped = [entry for folders, entries in words.FOLDER_WORDS.items() if path.startswith(folders) for entry in entries]
+    for pattern, standard in words.WORDS + scoped:
+        if found := pattern.search(text):
+            report(path, number, f'"{found.group(0)}" in {where}; the standard term: {standard}')
+
+
+def check_text(path, number, text, report):
+    """Checks a string if it is a text: one with a blank. Others are keys, names and patterns."""
+    if " " in text.strip():
+        check_words(path, number, text, report, "a text")
+
+
+def strings_of(text):
+    """Yields (line number, string) for C++: literals next to each other are one string."""
+    number, parts, end = 0, [], -1
+    for match in COMMENT.finditer(text):
+        literal = match.group(0)
+        if match.group("comment") is not None or literal.startswith("'"):
+            continue
+        content = literal[literal.index("(") + 1:literal.rindex(")")] if literal.startswith("R") else literal[1:-1]
+        if parts and text[end:match.start()].strip():
+            yield number, "".join(parts)
+            parts = []
+        if not parts:
+            number = text.count("\n", 0, match.start()) + 1
+        parts.append(content.replace("\\n", "\n"))
+        end = match.end()
+    if parts:
+        yield number, "".join(parts)
+
+
+def python_strings_of(text):
+    """Yields (line number, string) for Python, without docstrings."""
+    tree = ast.parse(text)
+    docstrings = {id(node.body[0].value) for node in ast.walk(tree)
+                  if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node, clean=False)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.lineno, node.value
+
+
+def quoted_strings_of(text):
+    """Yields (line number, string) for shell, YAML, templates and scenarios, without comments."""
+    for number, line in enumerate(text.split("\n"), 1):
+        start = hash_comment_start(line)
+        for match in TEXT_OF_LINE.finditer(line if start is None else line[:start]):
+            yield number, match.group(1)
+
+
+def check_torn_declarations(path, text, report):
+    """Finds declarations that clang-format has broken after the type to make room for a trailing
+    comment."""
+    lines = text.split("\n")
+    for number, (above, line) in enumerate(zip(lines, lines[1:]), 2):
+        end = TORN_END.match(line)
+        start = TORN_START.match(above)
+        if end and start and len(end.group(1)) == len(start.group(1)) + 4:
+            report(path, number, "a trailing comment tears this declaration: put the comment above it")
+
+
+def check_python_names(path, text, report):
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.NAME:
+            for pattern, standard in words.NAMES:
+                if found := pattern.fullmatch(token.string):
+                    report(path, token.start[0], f'the name "{found.group(0)}"; the standard term: {standard}')
+
+
+def check_test_names(path, text, report):
+    for number, line in enumerate(text.split("\n"), 1):
+        for match in words.TEST_NAME.finditer(line):
+            if found := words.TEST_WORDS.search(match.group(1)):
+                report(path, number, f'"{found.group(0).strip("_")}" in the name of a test: state what is observed')
+
+
+def check_page(path, text, report):
+    """Checks the lines of a Markdown page: columns outside tables and code blocks, and words
+    outside code blocks."""
+    is_code = False
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.lstrip().startswith(("```", "~~~")):
+            is_code = not is_code
+            continue
+        if is_code:
+            continue
+        is_row = line.lstrip().startswith("|")
+        # A line without a blank to break at, such as a long link, may be longer.
+        indent = len(line) - len(line.lstrip(" -*0123456789."))
+        if len(line) > MARKDOWN_COLUMNS_MAX and not is_row and " " in line[indent:MARKDOWN_COLUMNS_MAX + 1] and not path.startswith(words.HISTORY):
+            report(path, number, f"a line of {len(line)} columns; at most {MARKDOWN_COLUMNS_MAX}")
+        check_words(path, number, CODE_OF_PAGE.sub("", line), report, "a page")
 
 
 def check_includes(path, text, report):
@@ -285,6 +372,10 @@ def check_source(path, text, report):
         report(path, lines, f"{lines} lines; at most {LINES_MAX}: split it")
     check_includes(path, text, report)
     check_comments(path, text, report, comments_of(text))
+    check_torn_declarations(path, text, report)
+    check_test_names(path, text, report)
+    for number, string in strings_of(text):
+        check_text(path, number, string, report)
     code = strip_comments_and_strings(text)
     core = "/core/" in path and not path.startswith("trainer_core/") and not path.startswith("tests/")
     product = not path.startswith(("tests/", "bench/"))
@@ -293,7 +384,7 @@ def check_source(path, text, report):
         for pattern, why in banned:
             if pattern.search(line):
                 report(path, number, why)
-        for pattern, standard in CODE_WORDS:
+        for pattern, standard in words.NAMES:
             if found := pattern.search(line):
                 report(path, number, f'the name "{found.group(0)}"; the standard term: {standard}')
         if not path.startswith("tests/") and EXIT_CALL.search(line) and not EXIT_ALLOWED.search(path):
@@ -307,7 +398,7 @@ def check_tree(root):
         findings.append(f"{path}:{line}: {message}")
 
     for path in sorted(tracked_files(root)):
-        if path.startswith("tests/tidy/"):
+        if path in ("tests/tidy/words.py", "tests/tidy/self_test_cases.py"):
             continue
         file = pathlib.Path(root) / path
         try:
@@ -325,13 +416,24 @@ def check_tree(root):
             check_source(path, text, report)
             if file.suffix == ".h" and "#pragma once" not in text:
                 report(path, 1, "a header without #pragma once")
-        elif has_hash_comments(path):
+            continue
+        if file.suffix == ".proto":
+            check_comments(path, text, report, comments_of(text))
+        elif file.suffix == ".md":
+            check_page(path, text, report)
+        elif has_hash_comments(path) or file.suffix == ".tpl":
             check_comments(path, text, report, python_comments_of(text) if file.suffix == ".py" else hash_comments_of(text))
+            check_test_names(path, text, report)
+            if file.suffix == ".py":
+                check_python_names(path, text, report)
+            for number, string in python_strings_of(text) if file.suffix == ".py" else quoted_strings_of(text):
+                check_text(path, number, string, report)
     return findings
 
 
 def subject_problem(subject):
-    """Returns why the subject of a commit is not imperative; None if it is, as far as a machine can decide."""
+    """Returns why the subject of a commit is not imperative; None if it is, as far as a machine can
+    decide."""
     words = SUBJECT_SCOPE.sub("", subject).split()
     if not words:
         return "empty subject"
@@ -347,117 +449,49 @@ def subject_problem(subject):
     return None
 
 
+def body_problem(body, lines):
+    """Returns what the body of a commit that changes so many lines lacks; None if it is fine."""
+    if lines > LINES_WITHOUT_BODY_MAX and not body.strip():
+        return f"changes {lines} lines and has no body: state what was wrong and what the change does"
+    return "a path of one machine" if PATH_LEAK.search(body) else None
+
+
 def check_commits(commits):
-    """Returns a finding per commit of the range A..B with a wrong subject. Merges are only checked for paths."""
-    log = subprocess.run(["git", "log", "--reverse", "--format=%h%x09%p%x09%s", commits, "--"], capture_output=True, text=True)
+    """Returns a finding per commit of the range A..B with a wrong subject or body. Merges are only
+    checked for paths."""
+    log = subprocess.run(["git", "log", "--reverse", "--numstat", "-M", "--format=%x00%h%x09%p%x09%s%n%b%x01", commits, "--"],
+                         capture_output=True, text=True)
     if log.returncode != 0:
         return [f"--commits {commits}: {log.stderr.strip()}"]
     findings = []
-    for line in log.stdout.splitlines():
-        commit, parents, subject = line.split("\t", 2)
-        is_merge = len(parents.split()) > 1
-        problem = ("a path of one machine" if PATH_LEAK.search(subject) else None) if is_merge else subject_problem(subject)
-        if problem:
-            findings.append(f'{commit}: "{subject}": {problem}')
+    for entry in log.stdout.split("\0")[1:]:
+        head, _, counts = entry.partition("\1")
+        first, _, body = head.partition("\n")
+        commit, parents, subject = first.split("\t", 2)
+        if len(parents.split()) > 1:
+            problems = ["a path of one machine" if PATH_LEAK.search(subject) else None]
+        else:
+            lines = sum(int(count) for row in counts.splitlines() for count in row.split("\t")[:2] if count.isdigit())
+            problems = [subject_problem(subject), body_problem(body, lines)]
+        findings += [f'{commit}: "{subject}": {problem}' for problem in problems if problem]
     return findings
-
-
-SELF_TEST = {
-    "coordinator/core/a.cc": ('#include "coordinator/shell/grpc.h"\n', "may include only"),
-    "coordinator/core/b.cc": ("#include <grpcpp/grpcpp.h>\n", "standard library and absl"),
-    "coordinator/core/fleet/f.cc": ('#include "coordinator/core/placement/hosts.h"\n', "may include only"),
-    "coordinator/core/blame/b.cc": ('#include "coordinator/core/core.h"\n', "may include only"),
-    "coordinator/core/event.h": ('#pragma once\n#include "coordinator/core/action.h"\n', "may include only"),
-    "coordinator/core/c.cc": ("auto t = monotonic_now();\n", "reads no clock"),
-    "cli/clock.cc": ("auto t = std::chrono::steady_clock::now();\n", "second clock"),
-    "cli/time.cc": ("const time_t now = std::time(nullptr);\n", "second clock"),
-    "worker/shell/time.cc": ("gettimeofday(&now, nullptr);\n", "second clock"),
-    "worker/core/d.cc": ("std::function<void()> f;\n", "no callback"),
-    "trainer_core/model/e.cc": ('#include "trainer_core/comm/comm.h"\n', "may include only"),
-    "daemon/m.cc": ("return absl::ErrnoToStatus(errno, path);\n", "use common/errno_status.h"),
-    "common/f.cc": ('#include "daemon/limits.h"\n', "may include only"),
-    "daemon/g.cc": ("void f() { exit(1); }\n", "exit() outside main"),
-    "cli/h.cc": ("\n" * (LINES_MAX + 1), "split it"),
-    "daemon/i.h": ("int x;\n", "without #pragma once"),
-    "daemon/j.cc": ("// TO" "DO later\n", "leftover"),
-    "cli/l.cc": ('#include "trainer_core/data/tokenizer.h"\n', "may include only"),
-    "cli/text/tokenize.cc": ('#include "muster/v1/muster.grpc.pb.h"\n', "may include only"),
-    "trainer_core/ops/m.inc": ('#include "trainer_core/comm/comm.h"\n', "may include only"),
-    "deploy/n.sh": ("#!/bin/sh\n", "not executable"),
-    "daemon/k.cc": ("worker_thread.detach();\n", "detached"),
-    "daemon/o.h": ("#pragma once\n// " + "word " * 20 + "\n", "a comment of 103 columns"),
-    "daemon/p.h": ("#pragma once\nint x;  // " + "word " * 18 + "\n", "a comment of 101 columns"),
-    "daemon/q.h": ("#pragma once\n// Returns a rank.\nint a();\n// Whose end the worker reports.\nint b();\n", "opens with a free clause (Whose)"),
-    "daemon/r.h": ("#pragma once\nint ranks = 0;  // Of the job\n", "opens with a free clause (Of)"),
-    "daemon/s.cc": ("/* What the worker sends. */\n", "opens with a free clause (What)"),
-    "daemon/t.cc": ("// The coordinator is t" "old of it.\n", "things report"),
-    "tests/unit/daemon/u.cc": ("int x;  // a d" "esk for messages\n", "mailbox"),
-    "trainer_core/base/v.cuh": ("// S" "tows a buffer.\n", "offload"),
-    "daemon/v.cc": ("// The page s" "ays when.\n", "things state"),
-    "daemon/w.cc": ("// Ranks save by t" "urns.\n", "iteration"),
-    "daemon/x.cc": ("// The job g" "oes on.\n", "continues"),
-    "daemon/y.cc": ("// A W" "ish of a job.\n", "request"),
-    "daemon/z.cc": ("// Ranks of the c" "ircle.\n", "subgroup"),
-    "coordinator/core/d.cc": ("// The d" "oubt ends.\n", "inconclusive hang"),
-    "coordinator/core/e.cc": ("// The worker w" "ho leaves.\n", "draining"),
-    "trainer_core/ops/w.cc": ("// Runs its o" "wn kernels.\n", "built-in kernels"),
-    "coordinator/core/g.cc": ("W" "ish wish_of(int job);\n", "PlacementRequest"),
-    "trainer_core/comm/a.cc": ("D" "esk desk;\n", "mailbox"),
-    "trainer_core/base/a.h": ("#pragma once\nvoid s" "tow(int buffer);\n", "offload"),
-    "trainer_core/ops/x.cc": ("int x = kN" "eighbours;\n", "kInterleaved"),
-    "coordinator/core/h.cc": ("struct D" "oubt {};\n", "InconclusiveHang"),
-    "trainer_core/comm/b.cc": ("class C" "ircle;\n", "Subgroup"),
-    "trainer_core/parallel/a.cc": ("class R" "eplica;\n", "RankModel"),
-    "coordinator/core/i.cc": ("int s" "trays_ = 0;\n", "orphans"),
-    "tests/unit/daemon/v.cc": ("bool t" "old = false;\n", "receive"),
-    "tests/unit/daemon/w.cc": ("bool goes" "_on = false;\n", "continues"),
-    "tests/e2e/a.py": ("# " + "word " * 20 + "\n", "a comment of 102 columns"),
-    "tests/e2e/b.py": ('def f():\n    """What a rank sends."""\n', "opens with a free clause (What)"),
-    "tests/e2e/c.py": ('class C:\n    """Returns a rank.\n\n    ' + "word " * 20 + '\n    """\n', "a comment of 104 columns"),
-    "tests/e2e/d.py": ("x = 1  # Of the job\n", "opens with a free clause (Of)"),
-    "tests/e2e/e.py": ("# The coordinator is t" "old of it.\n", "things report"),
-    "deploy/a.sh": ("x=$1  # With an argument\n", "opens with a free clause (With)"),
-    "deploy/b.sh": ("#!/bin/sh\n# " + "word " * 20 + "\n", "a comment of 102 columns"),
-    "cmake/a.cmake": ("# Where the libraries are.\n", "opens with a free clause (Where)"),
-    "tests/unit/CMakeLists.txt": ('set(x "#")  # Whose x\n', "opens with a free clause (Whose)"),
-    "helm/a.yaml": ("key: 1  # a d" "esk for messages\n", "mailbox"),
-    "configs/a.yml": ("# Who trains\n", "opens with a free clause (Who)"),
-    "tests/scenarios/coordinator/a.txt": ("# A node is t" "old to leave.\n", "things report"),
-}
-SELF_TEST_CLEAN = {
-    "coordinator/core/hang/clean.cc": '#include "coordinator/core/fleet/fleet.h"\n#include "coordinator/core/core_options.h"\n',
-    "coordinator/core/clean.cc": '#include <vector>\n\n#include <absl/status/status.h>\n\n#include "common/ids.h"\n// exit( monotonic_now\nconst char* s = "throw";\n',
-    "cli/run/run.cc": "const auto t = session.time(); set_time(0); last_time(&t); x->time(0);\n",
-    "cli/text/train_tokenizer.cc": '#include "trainer_core/data/tokenizer.h"\n',
-    "daemon/comments.cc": '// Returns the ranks of a job: those that run.\n// Where it goes, and of what, is a continuation.\nconst char* s = "// Who was told";\n'
-                          '// Returns "attempt 2: goes on: is heard of again", or `told` of the scenario.\n// --max-turns 3\nset_told_to_stop(true);\n'
-                          'const char* raw = R"sh(\n# " // What\n)sh";\nconst char quote = \'"\';  // a quote\nOffset x;  // Offset, not Of\n',
-    "daemon/long.cc": "// https://example.org/" + "a" * 100 + "\nint x;  // NOLINT(" + "a" * 100 + ")\nconst char* s = \"" + "a" * 120 + "\";\n",
-    "tests/e2e/clean.py": '# Returns the ranks of a job: those that run.\n# Where it goes is a continuation.\ns = "# Who"\nf = 1  # noqa: ' + "a" * 100
-                          + '\ntext = """\n# What a script has\n"""\n',
-    "deploy/clean.sh": "echo \"# What\" '# Who' ${x#Of}  # the caller's\n# shellcheck " + "a" * 100 + "\n#SBATCH --comment=" + "a" * 100 + "\n",
-    "tests/e2e/quoted.py": 'def f():\n    """Returns "what it said" of the job."""\n',
-    "helm/clean.yaml": "key: a#Of  # https://example.org/" + "a" * 100 + "\nother: \"# Whose\"\n",
-}
-SUBJECTS_WRONG = ["A worker waits a second", "An end", "The core decides", "What a review left", "Who leaves", "Where it is", "Each rank reports",
-                  "One help for all programs", "Nobody waits", "Everything is checked", "Ranks report", "README's tables", "Closed streams are held",
-                  "Growing is late", "Added a test", "Adds a test", "docs: links of a page", "cli: the help", "Merge /work/" "main"]
-SUBJECTS_RIGHT = ["Cap the grace of ranks at the leaving worker's deadline", "Pass the deadline", "Embed the schema", "Bring back a test",
-                  "Feed the core one event", "docs: Explain the limits", "cli/run: compress logs", "Focus on one rank", "Return 0", "Add tests"]
 
 
 def self_test():
     with tempfile.TemporaryDirectory() as root:
-        for path, content in {**{p: c for p, (c, _) in SELF_TEST.items()}, **SELF_TEST_CLEAN}.items():
+        for path, content in {**{p: c for p, (c, _) in self_test_cases.SELF_TEST.items()}, **self_test_cases.SELF_TEST_CLEAN}.items():
             file = pathlib.Path(root) / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content)
         findings = check_tree(root)
-    problems = [f"{path}: no finding has '{expected}'" for path, (_, expected) in SELF_TEST.items()
+    problems = [f"{path}: no finding has '{expected}'" for path, (_, expected) in self_test_cases.SELF_TEST.items()
                 if not any(f.startswith(path + ":") and expected in f for f in findings)]
-    problems += [f"false finding: {f}" for f in findings if any(f.startswith(p + ":") for p in SELF_TEST_CLEAN)]
-    problems += [f'no finding for the subject "{subject}"' for subject in SUBJECTS_WRONG if subject_problem(subject) is None]
-    problems += [f'false finding for the subject "{subject}": {subject_problem(subject)}' for subject in SUBJECTS_RIGHT if subject_problem(subject)]
+    problems += [f"false finding: {f}" for f in findings if any(f.startswith(p + ":") for p in self_test_cases.SELF_TEST_CLEAN)]
+    problems += [f"no finding for a body of {len(body)} characters and {lines} lines" for body, lines in self_test_cases.BODIES_WRONG
+                 if body_problem(body, lines) is None]
+    problems += [f"false finding for a body: {body_problem(body, lines)}" for body, lines in self_test_cases.BODIES_RIGHT if body_problem(body, lines)]
+    problems += [f'no finding for the subject "{subject}"' for subject in self_test_cases.SUBJECTS_WRONG if subject_problem(subject) is None]
+    problems += [f'false finding for the subject "{subject}": {subject_problem(subject)}' for subject in self_test_cases.SUBJECTS_RIGHT if subject_problem(subject)]
     return problems
 
 

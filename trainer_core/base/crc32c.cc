@@ -13,7 +13,7 @@ constexpr size_t kSlices = 8;
 using Tables = std::array<std::array<uint32_t, 256>, kSlices>;
 
 // tables[k][b] is the checksum of byte b followed by k zero bytes, so that eight bytes need eight
-// look-ups (Kounavis and Berry, "A systematic approach to building high performance software-based
+// lookups (Kounavis and Berry, "A systematic approach to building high performance software-based
 // CRC generators", 2005).
 constexpr Tables make_tables() {
   Tables tables{};

@@ -48,7 +48,7 @@ absl::Status check_fused(const CustomRemat& custom, const Fused& fused) {
     if (custom.*part == custom.*first || (first == fused.whole && custom.*part == kRemat)) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(show(custom, first), " and ", show(custom, part),
-                     ": they lie in one buffer and are kept together; give both the same"));
+                     ": they lie in one buffer and are saved together; give both the same"));
   }
   return absl::OkStatus();
 }

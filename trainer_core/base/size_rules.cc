@@ -64,8 +64,8 @@ absl::Status check_activation_count(const TrainConfig& config) {
   if (activations <= static_cast<double>(kActivationsMax)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("a step of per_device_batch_size (", config.per_device_batch_size,
-                   ") times max_target_length (", config.max_target_length, ") tokens keeps ",
-                   activations, " numbers, but must keep at most ", kActivationsMax));
+                   ") times max_target_length (", config.max_target_length, ") tokens retains ",
+                   activations, " elements, but must retain at most ", kActivationsMax));
 }
 
 }  // namespace muster::trainer

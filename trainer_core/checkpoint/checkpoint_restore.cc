@@ -145,15 +145,15 @@ absl::Status check_tensors(const Manifest& manifest, const CheckpointLayout& lay
   if (manifest.info.optimizer == kNoOptimizer) {
     return absl::InvalidArgumentError(
         absl::StrCat("checkpoint ", manifest.info.folder,
-                     " has parameters alone (muster convert made it), and no training to go on "
-                     "with; set another run_name, and load_parameters_path=",
+                     " has only parameters (muster convert made it), so no training can resume "
+                     "from it; set another run_name, and load_parameters_path=",
                      manifest.info.folder));
   }
   if (manifest.info.optimizer != layout.optimizer) {
     return absl::InvalidArgumentError(absl::StrCat(
         "checkpoint ", manifest.info.folder, " has the state of opt_type=", manifest.info.optimizer,
         ", which opt_type=", layout.optimizer, " cannot use; set opt_type=",
-        manifest.info.optimizer, ", or another run_name to start anew"));
+        manifest.info.optimizer, ", or another run_name to start from the beginning"));
   }
   return check_part(manifest, CheckpointPart::kOptimizer, layout.state.tensors);
 }

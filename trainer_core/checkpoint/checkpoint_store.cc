@@ -243,9 +243,9 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest_that(
   }
   if (found->empty()) return std::nullopt;
   notes.insert(notes.end(), skipped.begin(), skipped.end());
-  return absl::FailedPreconditionError(
-      absl::StrCat("no checkpoint in ", directory_, " is complete (", skipped.back(),
-                   "); to start anew, move that folder away or set another run_name"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "no checkpoint in ", directory_, " is complete (", skipped.back(),
+      "); to start from the beginning, move that folder away or set another run_name"));
 }
 
 absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest(

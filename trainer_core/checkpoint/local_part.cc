@@ -70,9 +70,9 @@ std::string local_part_text(const LocalPart& part) {
 absl::StatusOr<LocalPart> parse_local_part(std::string_view text) {
   try {
     json j = json::parse(text);
-    const std::string said = j.at("checksum").get<std::string>();
+    const std::string stored = j.at("checksum").get<std::string>();
     j.erase("checksum");
-    if (said != sum_of(j)) return absl::DataLossError("its checksum differs");
+    if (stored != sum_of(j)) return absl::DataLossError("its checksum differs");
     if (j.at("format") != kPartFormat || j.at("version") != kVersion)
       return absl::DataLossError("it is of another build");
     LocalPart part = read_part(j);

@@ -212,7 +212,7 @@ void check_complete(const KnownTensors& tensors) {
     for (const TensorBox& box : tensor.boxes) elements += box.elements();
     if (elements != tensor.elements) {
       damaged("the boxes of tensor ", name, " have ", elements, " of its ", tensor.elements,
-              " numbers");
+              " elements");
     }
   }
 }
@@ -267,10 +267,10 @@ absl::Status check_version(const json& manifest) {
   const json& version = manifest.at("version");
   if (version == kCheckpointVersion) return absl::OkStatus();
   const bool is_older = version.is_number() && version < kCheckpointVersion;
-  return absl::FailedPreconditionError(
-      absl::StrCat("it has version ", version.dump(), "; this program reads ", kCheckpointVersion,
-                   ": made by ", is_older ? "an earlier" : "a later",
-                   " build; set another run_name to start anew, or go on with that build"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "it has version ", version.dump(), "; this program reads ", kCheckpointVersion, ": made by ",
+      is_older ? "an earlier" : "a later",
+      " build; set another run_name to start from the beginning, or continue with that build"));
 }
 
 json parse_bounded(std::string_view text) {
@@ -342,11 +342,11 @@ absl::StatusOr<Manifest> parse_manifest(std::string_view text) {
   try {
     json j = parse_bounded(text);
     if (auto status = check_version(j); !status.ok()) return status;
-    const std::string said = j.at("checksum").get<std::string>();
+    const std::string stored = j.at("checksum").get<std::string>();
     j.erase("checksum");
-    if (said != checksum_text(checksum_of(j))) damaged("its checksum differs");
+    if (stored != checksum_text(checksum_of(j))) damaged("its checksum differs");
     Manifest manifest = read_body(j);
-    manifest.checksum = said;
+    manifest.checksum = stored;
     return manifest;
   } catch (const std::exception& e) {
     return absl::DataLossError(absl::StrCat(kManifestFile, " is damaged: ", e.what()));

@@ -16,8 +16,8 @@
 #include "trainer_core/base/file_kind.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/checkpoint_source.h"
-#include "trainer_core/checkpoint/meta_folder.h"
-#include "trainer_core/checkpoint/model_folder.h"
+#include "trainer_core/checkpoint/foreign/meta_folder.h"
+#include "trainer_core/checkpoint/foreign/model_folder.h"
 
 namespace muster::trainer {
 namespace {
@@ -134,8 +134,8 @@ absl::Status ParameterSource::read_boxes(const std::vector<TensorBox>& boxes,
     // A tensor is one parameter, or adjacent parameters that other formats store as one tensor.
     const auto first = row;
     while (row != rows_.end() && row->offset < tensor.offset + tensor.elements()) ++row;
-    const auto wants = [&](const ParamSpec& spec) { return requested.contains(spec.name); };
-    if (std::none_of(first, row, wants)) continue;
+    const auto is_requested = [&](const ParamSpec& spec) { return requested.contains(spec.name); };
+    if (std::none_of(first, row, is_requested)) continue;
     if (const auto offset = offset_of(requested, {first, row})) {
       const auto begin = static_cast<size_t>(*offset),
                  count = static_cast<size_t>(tensor.elements());

@@ -14,7 +14,7 @@
 
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/checkpoint/find_checkpoint.h"
-#include "trainer_core/checkpoint/hugging_face.h"
+#include "trainer_core/checkpoint/foreign/hugging_face.h"
 
 namespace muster::trainer {
 

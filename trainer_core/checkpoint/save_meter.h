@@ -1,5 +1,4 @@
-// Reports the progress of this rank's part of a save, so that whoever waits for the save can see
-// it.
+// Reports the progress of this rank's part of a save to readers that wait for the save.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +32,7 @@ class SaveMeter {
   // Reports that this rank has written its part completely; other ranks may still be writing.
   void complete() { add(bytes_); }
   // Reports that this rank has sent `bytes` bytes of its complete part to a store. The size and the
-  // written part grow alike: whoever waits sees progress, but expects no byte within a fixed time.
+  // written part grow alike: the program that waits sees progress, but no fixed time for a byte.
   void sent(uint64_t bytes) {
     if (written_ < bytes_ || bytes_ == 0 || bytes <= sent_) return;
     sent_ = bytes;

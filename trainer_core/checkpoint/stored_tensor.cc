@@ -97,7 +97,7 @@ std::string show_shape(const std::vector<int64_t>& shape) {
 }
 
 void widen(const char* from, StoredType type, std::span<float> out) {
-  MUSTER_CHECK(type != StoredType::kOther) << "numbers of a type that is not read";
+  MUSTER_CHECK(type != StoredType::kOther) << "elements of a type that is not read";
   if (type == StoredType::kF32) {
     if (!out.empty()) std::memcpy(out.data(), from, out.size_bytes());
   } else if (type == StoredType::kBf16) {
@@ -108,7 +108,7 @@ void widen(const char* from, StoredType type, std::span<float> out) {
 }
 
 void narrow(std::span<const float> from, StoredType type, char* out) {
-  MUSTER_CHECK(type != StoredType::kOther) << "numbers of a type that is not written";
+  MUSTER_CHECK(type != StoredType::kOther) << "elements of a type that is not written";
   if (type == StoredType::kF32) {
     if (!from.empty()) std::memcpy(out, from.data(), from.size_bytes());
   } else if (type == StoredType::kBf16) {

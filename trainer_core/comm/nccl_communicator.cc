@@ -55,7 +55,7 @@ std::string interface_names() {
 std::string network_advice() {
   constexpr size_t kValueBytesMax = 64;
   const char* const wanted = std::getenv("NCCL_SOCKET_IFNAME");
-  return absl::StrCat("look at the network between their nodes: NCCL_SOCKET_IFNAME (here ",
+  return absl::StrCat("check the network between their nodes: NCCL_SOCKET_IFNAME (here ",
                       wanted == nullptr ? "unset" : printable(wanted, kValueBytesMax), ", of ",
                       interface_names(),
                       ") and NCCL_IB_HCA choose it, NCCL_DEBUG=INFO shows where each rank waits");
@@ -92,7 +92,7 @@ absl::Status NcclEnd::give_up(absl::Status status) {
   return broken_;
 }
 
-NcclResult NcclEnd::ask() const {
+NcclResult NcclEnd::query() const {
   const std::lock_guard lock(mutex_);
   if (communicator_ == nullptr) return kGone;
   NcclResult found = kNcclSuccess;
@@ -105,7 +105,7 @@ NcclResult NcclEnd::wait(NcclResult called, Duration timeout, Manner manner,
   if (called != kNcclSuccess && called != kNcclInProgress) return called;
   const Instant began = monotonic_now();
   for (;;) {
-    const NcclResult found = ask();
+    const NcclResult found = query();
     if (found != kNcclSuccess && found != kNcclInProgress) return found;
     if (done(found)) return kNcclSuccess;
     if (is_aborted()) return kAborted;

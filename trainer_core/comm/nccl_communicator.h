@@ -59,7 +59,7 @@ class NcclEnd {
   absl::Status judge(const ProcessGroup& group, std::span<const int32_t> found) const;
   // Returns the asynchronous state of the communicator (ncclCommGetAsyncError); kGone if it was
   // destroyed.
-  NcclResult ask() const;
+  NcclResult query() const;
   bool is_aborted() const { return aborted_ || options_.failure->exists(); }
   // Polls the state of NCCL until `done` returns true for it. Returns success, NCCL's error,
   // kNcclInProgress after the timeout, or a value of our own after abort() or without a

@@ -77,7 +77,7 @@ void combine_by(DType in, std::span<const std::byte* const> versions, BufferView
 
 void combine_versions(Reduction reduction, DType in, std::span<const std::byte* const> versions,
                       BufferView out) {
-  MUSTER_CHECK(in != DType::kI32 && out.dtype != DType::kI32) << "int32 numbers are not added";
+  MUSTER_CHECK(in != DType::kI32 && out.dtype != DType::kI32) << "int32 elements are not added";
   if (reduction == Reduction::kSum) {
     combine_by<Reduction::kSum>(in, versions, out);
   } else {

@@ -41,19 +41,19 @@ class Roll {
   // DeadlineExceeded with the ranks that have published nothing.
   absl::StatusOr<std::vector<std::string>> call(const char* topic, const std::string& mine) {
     if (auto status = client_->set(key(topic, options_.rank), mine); !status.ok()) return status;
-    std::vector<std::string> said;
+    std::vector<std::string> values;
     std::vector<int> missing;
     for (int rank = 0; rank < options_.size; ++rank) {
       auto value = client_->get(key(topic, rank), time_until(deadline_));
       if (value.ok()) {
-        said.push_back(std::move(*value));
+        values.push_back(std::move(*value));
       } else if (absl::IsDeadlineExceeded(value.status())) {
         missing.push_back(rank);
       } else {
         return value.status();
       }
     }
-    if (missing.empty()) return said;
+    if (missing.empty()) return values;
     return absl::DeadlineExceededError(absl::StrCat(
         "rank ", options_.rank, " of ", options_.size, " waited ", options_.connect_timeout.count(),
         " ms for these ranks: ", absl::StrJoin(missing, ", ")));

@@ -9,8 +9,8 @@
 
 #include "common/absl_view.h"
 #include "trainer_core/convert/new_folder.h"
+#include "trainer_core/convert/parameter_checkpoint.h"
 #include "trainer_core/convert/tokenizer_files.h"
-#include "trainer_core/convert/write_checkpoint.h"
 #include "trainer_core/convert/write_hugging_face.h"
 
 namespace muster::trainer {

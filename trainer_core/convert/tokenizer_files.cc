@@ -159,7 +159,7 @@ void describe_lone_model(const ParameterDescription& source, TokenizerFiles& fil
       take_sentence_piece(files.folder + "/" + kSentencePieceFile, source, files);
   if (!status.ok()) {
     files.notes.push_back(absl::StrCat(status.message(),
-                                       "; it is copied as it is, and transformers may want another "
+                                       "; it is copied as it is, and transformers may need another "
                                        "file in its place"));
   }
 }

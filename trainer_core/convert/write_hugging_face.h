@@ -7,7 +7,7 @@
 
 #include <absl/status/statusor.h>
 
-#include "trainer_core/checkpoint/hugging_face_export.h"
+#include "trainer_core/checkpoint/foreign/hugging_face_export.h"
 #include "trainer_core/checkpoint/parameter_source.h"
 
 namespace muster::trainer {

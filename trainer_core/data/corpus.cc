@@ -39,7 +39,7 @@ absl::StatusOr<uint64_t> document_from(const TokenDataset& dataset, uint64_t tok
 // the ends are checked when they are read.
 absl::Status out_of_order(const TokenDataset& dataset, uint64_t document) {
   return absl::DataLossError(absl::StrCat(dataset.folder(), ": document ", document,
-                                          " lies before documents in front of it; tokenise again"));
+                                          " lies before documents in front of it; tokenize again"));
 }
 
 // Appends documents [first, last) if there are any.

@@ -115,7 +115,7 @@ absl::StatusOr<ShardHeader> decode_shard_header(std::span<const char> bytes, uin
   if (version != kShardVersion && version != kShardVersionWithoutBlocks) {
     return wrong(8, "version", version,
                  absl::StrCat("this program reads versions ", kShardVersionWithoutBlocks, " and ",
-                              kShardVersion, "; tokenise again"));
+                              kShardVersion, "; tokenize again"));
   }
   const uint32_t crc = crc32_of(bytes.data(), kHeaderCrcOffset);
   if (get<uint32_t>(bytes, kHeaderCrcOffset) != crc) {

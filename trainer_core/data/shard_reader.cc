@@ -131,9 +131,9 @@ absl::Status ShardReader::verify_block(uint64_t block) const {
   const uint64_t end = std::min((block + 1) * kShardBlockBytes, header_.documents_end());
   bool is_whole = false;
   const bool is_there = read_mapped(data_, bytes_, [&] {
-    uint64_t said = 0;
-    std::memcpy(&said, data_ + header_.documents_end() + block * sizeof(said), sizeof(said));
-    is_whole = XXH3_64bits(data_ + begin, end - begin) == said;
+    uint64_t stored = 0;
+    std::memcpy(&stored, data_ + header_.documents_end() + block * sizeof(stored), sizeof(stored));
+    is_whole = XXH3_64bits(data_ + begin, end - begin) == stored;
   });
   if (!is_there) return cut_off();
   if (is_whole) return absl::OkStatus();

@@ -31,7 +31,7 @@ bool looks_like_tiktoken(std::string_view bytes);
 
 // Loads a rank file with the encoding that its hash identifies. A file that is not in `published`
 // has `encoding`, one of kTiktokenEncodings; Qwen's file is identified by its number of ranks. Text
-// that looks like a special token is encoded as ordinary text. Returns InvalidArgument with the
+// that equals a special token is encoded as ordinary text. Returns InvalidArgument with the
 // wrong line, for an unknown encoding, for an unknown file without an encoding, and for a published
 // file with another encoding.
 absl::StatusOr<std::unique_ptr<Tokenizer>> load_tiktoken(

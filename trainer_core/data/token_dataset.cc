@@ -14,8 +14,8 @@ absl::Status check_shard(const ShardReader& shard, const TokenIndex& index,
   const ShardHeader& header = shard.header();
   const auto differs = [&](const char* what, uint64_t holds, uint64_t indexed) {
     return absl::DataLossError(absl::StrCat(entry.file, " holds ", holds, " ", what, ", but ",
-                                            kTokenIndexFile, " says ", indexed,
-                                            "; tokenise again"));
+                                            kTokenIndexFile, " states ", indexed,
+                                            "; tokenize again"));
   };
   if (header.token_count != entry.tokens)
     return differs("tokens", header.token_count, entry.tokens);
@@ -24,7 +24,7 @@ absl::Status check_shard(const ShardReader& shard, const TokenIndex& index,
   if (header.vocab_size != index.vocab_size ||
       header.tokenizer_fingerprint != index.tokenizer_fingerprint) {
     return absl::DataLossError(absl::StrCat(entry.file, " was made with another tokenizer than ",
-                                            kTokenIndexFile, " says; tokenise again"));
+                                            kTokenIndexFile, " states; tokenize again"));
   }
   return absl::OkStatus();
 }
@@ -103,7 +103,7 @@ absl::StatusOr<uint64_t> TokenDataset::document_at(uint64_t position) const {
     return first_documents_[shard] + low;
   return absl::DataLossError(absl::StrCat(folder_, "/", index_.shards[shard].file,
                                           ": its documents end before token ", inside,
-                                          "; tokenise again"));
+                                          "; tokenize again"));
 }
 
 absl::StatusOr<TokenDataset::TokenRange> TokenDataset::document(uint64_t number) const {

@@ -43,7 +43,7 @@ std::vector<std::string> files_of(const std::string& folder) {
   return files;
 }
 
-// Names files of a folder without a tokenizer that look like one.
+// Names files of a folder without a tokenizer that have the name of one.
 std::string other_tokenizer_files(const std::string& folder) {
   std::error_code error;
   const auto has = [&](const char* name) { return fs::exists(fs::path(folder) / name, error); };

@@ -1,4 +1,4 @@
-// The memory that a job would need on devices that nobody has yet. The figures are those of the
+// The memory that a job would need on devices that need not exist. The figures are those of the
 // trainer's own memory plans (rank/training_plan.h) and of the reserves beside them
 // (startup/device_reserve.h), so a run on the device allocates the same bytes.
 #pragma once

@@ -65,7 +65,7 @@ class Trainer : public RunningStep {
     // The loop holds the mutex while it waits for a save, but not during a background save.
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock() || checkpoints_.is_saving() || !leaving_.give_up()) return false;
-    print_error("asked to leave", kPeersStayedAway);
+    print_error("leaving", kPeersStayedAway);
     end_process(ExitCode::kPreempted);
     context_.groups.abort();  // in tests, peers see the end of this rank
     return true;

@@ -16,7 +16,7 @@ void check_part(const TransformerPlan& plan) {
       << plan.seq_len << " positions on " << plan.part().sequence_sharers() << " ranks";
   MUSTER_CHECK(!plan.part().exchanges() || plan.cache_capacity == 0) << "decoding on several ranks";
   MUSTER_CHECK(!plan.model.quantization.enabled() || !plan.stacks_qkv())
-      << "quantized products of KV heads on several ranks";
+      << "quantized GEMMs of KV heads on several ranks";
   const PipelinePart& pipeline = plan.pipeline();
   MUSTER_CHECK(plan.model.num_layers % (pipeline.stage.ranks * pipeline.chunks) == 0)
       << plan.model.num_layers << " layers in " << pipeline.stage.ranks << " stages";
@@ -26,10 +26,10 @@ void check_part(const TransformerPlan& plan) {
 
 }  // namespace
 
-TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
-                                 DType dtype, const LayerPlacements& placements, bool training,
-                                 int32_t threads, int64_t optimizer_state, bool packed,
-                                 const std::optional<Sharding>& sharding) {
+TransformerPlan build_transformer_plan(const ModelConfig& model, int32_t batch, int32_t seq_len,
+                                       DType dtype, const LayerPlacements& placements,
+                                       bool training, int32_t threads, int64_t optimizer_state,
+                                       bool packed, const std::optional<Sharding>& sharding) {
   MUSTER_CHECK(placements.input != Placement::kRemat && placements.rest != Placement::kOffload)
       << "a layer without its input, or norms in the host's memory";
   TransformerPlan plan;

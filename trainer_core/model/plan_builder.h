@@ -13,10 +13,11 @@ namespace muster::trainer {
 // `optimizer_state` (fp32 elements) are used for training only. `threads` is the number of threads
 // of the CPU backend. `packed` states that batches have starts (SequenceSpans). `sharding` must be
 // for the same model and dtype; nullopt: the rank stores all parameters.
-TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
-                                 DType dtype, const LayerPlacements& placements, bool training,
-                                 int32_t threads, int64_t optimizer_state = 0, bool packed = false,
-                                 const std::optional<Sharding>& sharding = std::nullopt);
+TransformerPlan build_transformer_plan(const ModelConfig& model, int32_t batch, int32_t seq_len,
+                                       DType dtype, const LayerPlacements& placements,
+                                       bool training, int32_t threads, int64_t optimizer_state = 0,
+                                       bool packed = false,
+                                       const std::optional<Sharding>& sharding = std::nullopt);
 
 // Returns the plan of decoding, with a cache of `capacity` positions; each call of
 // Transformer::extend() adds at most `chunk` positions. With `dtype` bf16, matrices and the cache

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "trainer_core/base/tensor_rows.h"
+#include "trainer_core/base/tensor_views.h"
 #include "trainer_core/model/exchange_plan.h"
 #include "trainer_core/model/transformer_params.h"
 

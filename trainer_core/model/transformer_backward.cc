@@ -1,6 +1,6 @@
 // The backward pass, in the reverse order of transformer.cc. `d_stream` has the gradient of the
 // residual stream; attention and the MLP each add the gradient of their input to it.
-#include "trainer_core/base/tensor_rows.h"
+#include "trainer_core/base/tensor_views.h"
 #include "trainer_core/model/transformer_params.h"
 
 namespace muster::trainer {

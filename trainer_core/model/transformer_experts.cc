@@ -1,5 +1,5 @@
 // Layers with experts: each function of the forward pass is followed by its backward pass.
-#include "trainer_core/base/tensor_rows.h"
+#include "trainer_core/base/tensor_views.h"
 #include "trainer_core/model/transformer_params.h"
 
 namespace muster::trainer {

@@ -2,7 +2,7 @@
 // that the logits of all T rows are never stored at once.
 #include <algorithm>
 
-#include "trainer_core/base/tensor_rows.h"
+#include "trainer_core/base/tensor_views.h"
 #include "trainer_core/model/head_rows.h"
 #include "trainer_core/model/transformer_params.h"
 

@@ -1,6 +1,6 @@
 // A layer: the parts of its forward pass, and the recomputation for its backward pass.
 #include "common/fnv.h"
-#include "trainer_core/base/tensor_rows.h"
+#include "trainer_core/base/tensor_views.h"
 #include "trainer_core/model/transformer_params.h"
 
 namespace muster::trainer {

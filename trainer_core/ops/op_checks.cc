@@ -2,8 +2,8 @@
 // check values (ids, document starts) and their own limits.
 #include <algorithm>
 
-#include "trainer_core/ops/checks.h"
 #include "trainer_core/ops/ops.h"
+#include "trainer_core/ops/shape_checks.h"
 #include "trainer_core/ops/workspace.h"
 
 namespace muster::trainer {
@@ -334,7 +334,7 @@ void delayed_scale(const Tensor& amax, const Tensor& history, const Tensor& scal
 void quantize(NumberGrid /*grid*/, const Tensor& x, ScaleOf of, const Tensor& scale,
               const std::optional<RoundingNoise>& /*noise*/, const Tensor& out) {
   check_size(scale, scales_of(x, of), "scale");
-  check_size(out, x.elements(), "the rounded numbers");
+  check_size(out, x.elements(), "the rounded elements");
 }
 void dequantize(const Tensor& product, const Tensor& row_scale, const Tensor& column_scale,
                 const Tensor& out, Accumulate /*accumulate*/) {

@@ -161,7 +161,7 @@ class Ops {
   // not. Each operation appears once per shape.
   virtual std::vector<std::string> take_notes() { return {}; }
 
-  // Matrix product
+  // GEMM
   // --------------------------------------------------------------------------------------
 
   // Computes c (M, N) = op(a) op(b), or c += op(a) op(b), where op(a) is (M, K) and op(b) is (K,

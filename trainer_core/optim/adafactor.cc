@@ -5,7 +5,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "trainer_core/base/check.h"
-#include "trainer_core/optim/optimizers.h"
+#include "trainer_core/optim/optimizer_factories.h"
 #include "trainer_core/optim/tensor_sums.h"
 
 namespace muster::trainer {

@@ -8,7 +8,7 @@
 #include "common/fnv.h"
 #include "trainer_core/base/check.h"
 #include "trainer_core/base/name_patterns.h"
-#include "trainer_core/optim/optimizers.h"
+#include "trainer_core/optim/optimizer_factories.h"
 #include "trainer_core/optim/tensor_sums.h"
 
 namespace muster::trainer {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "trainer_core/base/check.h"
-#include "trainer_core/optim/optimizers.h"
+#include "trainer_core/optim/optimizer_factories.h"
 
 namespace muster::trainer {
 

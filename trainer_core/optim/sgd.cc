@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "trainer_core/optim/optimizers.h"
+#include "trainer_core/optim/optimizer_factories.h"
 
 namespace muster::trainer {
 namespace {

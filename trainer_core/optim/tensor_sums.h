@@ -20,8 +20,8 @@ class TensorSums {
   // Creates `numbers(spec)` sums for each tensor of buckets [first, last). A rank has sums for all
   // tensors of its buckets, even if it stores no element of a tensor, so that all ranks of a group
   // have the same number of sums.
-  template <class Numbers>
-  TensorSums(const ShardLayout& layout, size_t first, size_t last, const Numbers& numbers)
+  template <class Values>
+  TensorSums(const ShardLayout& layout, size_t first, size_t last, const Values& numbers)
       : first_(first), ranges_(last - first) {
     // Buckets by group, so that a group's sums are adjacent.
     std::map<GroupAxes, std::vector<size_t>> buckets;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "trainer_core/base/tensor_rows.h"
+#include "trainer_core/base/tensor_views.h"
 
 namespace muster::trainer {
 
@@ -61,7 +61,7 @@ Tensor ExpertExchange::staged(const ExpertCounts& counts, const Tensor& like) co
   const Tensor staged =
       Tensor::of(like.dtype, staging_.data, {counts.rows_received(), like.dim(1)});
   MUSTER_CHECK(staged.bytes() <= staging_.bytes())
-      << staged.dim(0) << " rows of " << like.dim(1) << " numbers in " << staging_.bytes()
+      << staged.dim(0) << " rows of " << like.dim(1) << " elements in " << staging_.bytes()
       << " bytes";
   return staged;
 }

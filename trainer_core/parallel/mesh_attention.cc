@@ -5,7 +5,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/absl_view.h"
-#include "trainer_core/base/tensor_rows.h"
+#include "trainer_core/base/tensor_views.h"
 
 namespace muster::trainer {
 namespace {

@@ -1,6 +1,6 @@
 #include "trainer_core/parallel/vocab_loss.h"
 
-#include "trainer_core/base/tensor_rows.h"
+#include "trainer_core/base/tensor_views.h"
 
 namespace muster::trainer {
 namespace {

@@ -68,8 +68,8 @@ void SignalWatcher::take(int signal, Instant now) {
     return;
   }
   if (!signals_.training) end_process_(ExitCode::kPreempted);
-  const bool asked = signals_.stop.exchange(true);
-  if (!asked) {
+  const bool again = signals_.stop.exchange(true);
+  if (!again) {
     stop_requested_at_ = now;
     leave_at_ = now + signals_.vote_wait();
     give_up_at_ = now + waits_.peers;

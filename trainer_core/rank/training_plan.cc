@@ -119,7 +119,7 @@ TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging s
   }
   const Sharding sharding{shard_layout(config, mesh, rank), config.zero_stage, part};
   auto optimizer = Optimizer::make(config.optimizer, sharding.layout);
-  TransformerPlan model = plan_transformer(
+  TransformerPlan model = build_transformer_plan(
       config.model, config.micro_batch_sequences(), config.max_target_length,
       config.activation_type(), config.layer_placements(),
       /*training=*/true, threads, optimizer->state_elements(), config.packed(), sharding);

@@ -91,7 +91,7 @@ void LocalCheckpoints::verify_share(Trial& trial) const {
 absl::StatusOr<std::vector<FileTransfer>> LocalCheckpoints::plan(const Trial& trial,
                                                                  std::vector<std::string>& notes) {
   const json mine = {
-      {"has", trial.mine.has}, {"wants", trial.mine.needs}, {"damaged", trial.damaged}};
+      {"has", trial.mine.has}, {"needs", trial.mine.needs}, {"damaged", trial.damaged}};
   const auto all = gather_messages(peers_, {absl::OkStatus(), mine.dump()});
   if (!all.ok()) return all.status();
   PeerMessage verdict;
@@ -102,7 +102,7 @@ absl::StatusOr<std::vector<FileTransfer>> LocalCheckpoints::plan(const Trial& tr
       const size_t node = nodes_->node_of(static_cast<int>(rank));
       const json report = json::parse((*all)[rank].body);
       files[node].has.merge(report.at("has").get<std::set<size_t>>());
-      files[node].needs.merge(report.at("wants").get<std::set<size_t>>());
+      files[node].needs.merge(report.at("needs").get<std::set<size_t>>());
       for (const auto& [file, why] : report.at("damaged").items())
         absl::StrAppend(&damage, damage.empty() ? "" : "; ", "on rank ", nodes_->first_of(node),
                         "'s node ", why.get<std::string>());

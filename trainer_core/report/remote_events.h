@@ -11,7 +11,7 @@
 
 namespace muster::trainer {
 
-// TensorBoard looks for new data every 30 s.
+// TensorBoard reads new data every 30 s.
 constexpr Duration kEventUploadInterval = std::chrono::seconds(60);
 // The time for the upload at the end of a run.
 constexpr Duration kLastEventsWithin = std::chrono::seconds(10);

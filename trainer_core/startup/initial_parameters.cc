@@ -10,9 +10,9 @@
 
 #include "common/object_cache.h"
 #include "trainer_core/base/check.h"
-#include "trainer_core/base/tensor_rows.h"
+#include "trainer_core/base/tensor_views.h"
 #include "trainer_core/checkpoint/checkpoint_source.h"
-#include "trainer_core/checkpoint/rotary_source.h"
+#include "trainer_core/checkpoint/foreign/rotary_source.h"
 #include "trainer_core/rank/group_peers.h"
 
 namespace muster::trainer {

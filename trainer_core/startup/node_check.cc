@@ -112,8 +112,7 @@ Text check_cores() {
   }
   if (!wrong.empty()) {
     return absl::DataLossError(absl::StrCat(wrong.size() == 1 ? "core " : "cores ",
-                                            absl::StrJoin(wrong, ", "),
-                                            " computed a matrix product wrongly"));
+                                            absl::StrJoin(wrong, ", "), " computed a wrong GEMM"));
   }
   return absl::StrFormat("%d cores correct, %.1f to %.1f GFLOP/s each", cores.size(),
                          kFlops / static_cast<double>(slowest.count()),

@@ -182,7 +182,7 @@ absl::StatusOr<nlohmann::json> check_data(const TrainConfig& config,
         *tokenizer_fingerprint != index.tokenizer_fingerprint) {
       return absl::InvalidArgumentError(absl::StrCat(
           "the data set in ", dataset->folder(), " was made with another tokenizer than ",
-          config.tokenizer_path, "; tokenise again or set tokenizer_path"));
+          config.tokenizer_path, "; tokenize again or set tokenizer_path"));
     }
     if (index.tokens * token_bytes_for(index.vocab_size) > kPreflightPayloadBytesMax) continue;
     if (auto status = dataset->verify_payloads(); !status.ok()) return status;

@@ -28,7 +28,7 @@ absl::StatusOr<TrainConfig> with_local_parameters(const TrainConfig& config, std
                                                   std::function<void()> on_data = nullptr);
 
 // For a check before the job starts: data sets are replaced by local copies if these are current.
-// Otherwise the stores are only asked for the inputs, and the result lacks these keys: the ranks
+// Otherwise the stores are only queried for the inputs, and the result lacks these keys: the ranks
 // check what they fetch.
 absl::StatusOr<TrainConfig> with_known_inputs(const TrainConfig& config);
 

@@ -215,7 +215,7 @@ class GzipSource : public ByteSource {
   uint64_t members_ = 0;
 };
 
-// The size of the window that a frame's header asks for (RFC 8878, 3.1.1.1); 0 if the header is not
+// The size of the window that a frame's header requires (RFC 8878, 3.1.1.1); 0 if the header is not
 // complete, or not a frame's.
 uint64_t zstd_window_bytes(std::string_view header) {
   constexpr size_t kDescriptor = 4;

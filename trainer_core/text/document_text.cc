@@ -127,7 +127,7 @@ class DocumentTexts::Json {
     for (const auto& [raw_key, value] : object.members) {
       names.push_back(raw_key.substr(1, raw_key.size() - 2));
       const auto key = decoded(raw_key);
-      if (!key.ok()) continue;  // not the name of a field that can be asked for
+      if (!key.ok()) continue;  // not the name of a field that can be requested
       if (key->text == name) {
         found = value;
       } else if (dot != std::string::npos && key->text == std::string_view(name).substr(0, dot)) {

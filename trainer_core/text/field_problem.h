@@ -1,5 +1,5 @@
-// Messages about JSON lines without the text that is asked for: what is there in its place, and the
-// command that makes a text of it. Pure functions.
+// Messages about JSON lines without the requested text: what is there in its place, and the command
+// that makes a text of it. Pure functions.
 #pragma once
 
 #include <simdjson.h>

@@ -193,7 +193,7 @@ absl::StatusOr<std::vector<Candidate>> candidates_below(const std::string& folde
   return absl::InvalidArgumentError(
       absl::StrCat("folder ", folder, " has no text in it: none of its ", names.size(),
                    " files ends in .txt, .jsonl, .json, .tfrecord or .parquet (with .gz or .zst or "
-                   "without); --format says how to read all of them"));
+                   "without); --format sets the format of all of them"));
 }
 
 // Adds a note about data sets of which shards are missing. Only the numbers in the files' names

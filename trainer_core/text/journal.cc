@@ -171,7 +171,7 @@ FinishedShard shard_from(const json& line) {
 absl::Status differs(const std::string& what) {
   return absl::FailedPreconditionError(
       absl::StrCat("an interrupted run has finished shards here, but ", what,
-                   "; run it as it was, or begin anew with --restart"));
+                   "; run it as it was, or start over with --restart"));
 }
 
 absl::Status compare(const InputFile& before, const InputFile& now) {

@@ -1,4 +1,4 @@
-// Finds a field of a JSON object without judging the others: a field that nobody reads may hold an
+// Finds a field of a JSON object without judging the others: a field without readers may hold an
 // integer of any size, 1e400, Python's NaN and Infinity, or text that is not UTF-8.
 #pragma once
 

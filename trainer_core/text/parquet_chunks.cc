@@ -92,7 +92,7 @@ class ParquetChunks : public ChunkReader {
     uint64_t begin = group_end_;
     while (row_ >= group_end_) {
       if (++group_ >= metadata.num_row_groups())
-        throw std::runtime_error("its row groups have fewer rows than it says");
+        throw std::runtime_error("its row groups have fewer rows than it states");
       begin = group_end_;
       pages_at_ = -1;
       const int64_t rows = metadata.RowGroup(group_)->num_rows();

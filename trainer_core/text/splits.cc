@@ -255,7 +255,7 @@ absl::StatusOr<SplitChoice> choose_split(const std::string& folder,
     }
     return absl::InvalidArgumentError(absl::StrCat(
         "folder ", folder, " has no split \"", requested, "\"; ",
-        splits == 0 ? "the names of its files tell no splits apart"
+        splits == 0 ? "the names of its files do not distinguish splits"
                     : absl::StrCat("it has ", names_of(files)),
         unnamed > 0 && splits > 0 ? absl::StrCat(", and ", counted(unnamed, "file"), " without one")
                                   : ""));

@@ -129,7 +129,7 @@ absl::StatusOr<std::string> find_tfds_folder(const std::string& root, const std:
         absl::StrCat("no data set ", name, " in ", root, ": ",
                      folders.empty() ? "no folder in it has a dataset_info.json"
                                      : absl::StrCat("it has ", first_names(folders, kNamesListed),
-                                                    "; dataset_name says which one is read")));
+                                                    "; dataset_name selects one")));
   }
   // In natural order the newest version is the last.
   const auto parent = [](const std::string& folder) { return fs::path(folder).parent_path(); };
@@ -139,7 +139,7 @@ absl::StatusOr<std::string> find_tfds_folder(const std::string& root, const std:
   if (!are_versions) {
     return absl::NotFoundError(absl::StrCat(root, " has several data sets ", name, ": ",
                                             first_names(matches, kNamesListed),
-                                            "; dataset_name says which one is read"));
+                                            "; dataset_name selects one"));
   }
   return absl::StrCat(root, "/", matches.back());
 }

@@ -239,7 +239,7 @@ class DebugStep {
                            .grad_scale = clip / weight,
                            .t = 1,
                            .seed = config_.init_weights_seed};
-    MUSTER_CHECK(rank_model_.update(first).ok()) << "a rank alone waits for nobody";
+    MUSTER_CHECK(rank_model_.update(first).ok()) << "a rank alone waits for no other rank";
   }
 
   const TrainConfig& config_;

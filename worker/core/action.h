@@ -149,7 +149,7 @@ struct ForgetRank {
   RankKey key;
 };
 
-// Closes the rank's log, which nobody will request again.
+// Closes the rank's log, which will not be requested again.
 struct DropLog {
   RankKey key;
 };

@@ -260,11 +260,11 @@ Duration Core::heartbeat_interval() const {
 
 void Core::on(const ShutdownRequested&, Instant now, ActionList& out) {
   const bool again = leaving_;
-  begin_leaving(0, "asked to leave", now, out);
+  begin_leaving(0, "leave requested", now, out);
   if (again) {
     coordinator_deadline_.reset();
     leave_by_ = std::min(leave_by_, now);
-    stop_all(Duration::zero(), "asked to leave twice", now, out);
+    stop_all(Duration::zero(), "leave requested twice", now, out);
   }
   leave_when_done(now, out);
 }
@@ -309,7 +309,7 @@ void Core::begin_leaving(int code, const std::string& reason, Instant now, Actio
   if (link_ == Link::kRegistered) out.push_back(SendLeaving{grace_left(now)});
   // Only the coordinator can stop peers elsewhere, and a model cannot be saved without them. So the
   // coordinator also stops these ranks. If this worker signalled them first, a peer could exit with
-  // code 75 before the coordinator knows the reason, and an upgrade may restart the coordinator at
+  // code 75 before the coordinator has the reason, and an upgrade may restart the coordinator at
   // the same moment.
   const auto has_peers = [](const RankState& rank) {
     return rank.life != Life::kWaiting && !is_ending(rank) && rank.launch->spec.nodes > 1;
@@ -331,7 +331,7 @@ void Core::stop_without_coordinator(Instant now, ActionList& out) {
                                             [](const RankState& rank) { return !is_ending(rank); });
   if (theirs == 0) return;
   out.push_back(Note{true, absl::StrCat("ranks that the coordinator has not stopped: ", theirs,
-                                        "; they are asked without their peers")});
+                                        "; they are stopped without their peers")});
   stop_all(grace_left(now), kWorkerLeaves, now, out);
 }
 

@@ -106,7 +106,7 @@ void Core::on(const Symbolize& event, Instant, ActionList& out) {
       pending_addresses_ + cost > kPendingAddressesMax) {
     out.push_back(Note{true, absl::StrCat("ignoring a Symbolize with ", event.addresses.size(),
                                           " addresses while ", pending_addresses_,
-                                          " others are looked up: no dumps "
+                                          " others are pending: no dumps "
                                           "have as many")});
     return;
   }

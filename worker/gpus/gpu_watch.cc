@@ -265,7 +265,7 @@ class GpuWatch::Loop {
   // Returns false if the GPU is gone, or needs a reset.
   bool read(NvmlDevice device, GpuHealth& health) const {
     bool is_lost = false;
-    const auto ask = [&](auto function, auto... arguments) {
+    const auto query = [&](auto function, auto... arguments) {
       if (function == nullptr || is_lost) return false;
       const NvmlResult result = function(device, arguments...);
       is_lost = result == kNvmlGpuIsLost || result == kNvmlResetRequired;
@@ -275,17 +275,18 @@ class GpuWatch::Loop {
     NvmlUtilization part;
     unsigned number = 0, corrected = 0, uncorrected = 0, pending = 0, failed = 0;
     unsigned long long large = 0;
-    if (ask(api_->memory, &memory)) health.memory_used_bytes = memory.used;
-    if (ask(api_->utilization, &part)) health.utilization = part.gpu / 100.0;
-    if (ask(api_->temperature, kNvmlTemperatureGpu, &number)) health.temperature_celsius = number;
-    if (ask(api_->power, &number)) health.power_watts = number / 1e3;
-    if (ask(api_->clock, kNvmlClockSm, &number)) health.sm_clock_hertz = number * 1e6;
-    if (ask(api_->clock, kNvmlClockMem, &number)) health.memory_clock_hertz = number * 1e6;
-    if (ask(api_->throttle_reasons, &large)) health.throttle_reasons = large;
-    if (ask(api_->ecc_errors, kNvmlCorrected, kNvmlVolatile, &large)) health.ecc_corrected = large;
-    if (ask(api_->ecc_errors, kNvmlUncorrected, kNvmlVolatile, &large))
+    if (query(api_->memory, &memory)) health.memory_used_bytes = memory.used;
+    if (query(api_->utilization, &part)) health.utilization = part.gpu / 100.0;
+    if (query(api_->temperature, kNvmlTemperatureGpu, &number)) health.temperature_celsius = number;
+    if (query(api_->power, &number)) health.power_watts = number / 1e3;
+    if (query(api_->clock, kNvmlClockSm, &number)) health.sm_clock_hertz = number * 1e6;
+    if (query(api_->clock, kNvmlClockMem, &number)) health.memory_clock_hertz = number * 1e6;
+    if (query(api_->throttle_reasons, &large)) health.throttle_reasons = large;
+    if (query(api_->ecc_errors, kNvmlCorrected, kNvmlVolatile, &large))
+      health.ecc_corrected = large;
+    if (query(api_->ecc_errors, kNvmlUncorrected, kNvmlVolatile, &large))
       health.ecc_uncorrected = large;
-    if (ask(api_->remapped_rows, &corrected, &uncorrected, &pending, &failed))
+    if (query(api_->remapped_rows, &corrected, &uncorrected, &pending, &failed))
       health.row_remap_failed = failed != 0;
     return !is_lost;
   }
@@ -374,7 +375,7 @@ GpuReport GpuWatch::measure(Duration at_most) const {
   std::unique_lock lock(shared_->mutex);
   shared_->changed.wait_for(lock, at_most, [&] { return shared_->report.is_listed; });
   if (shared_->report.gpus.empty()) return shared_->report;
-  // The running measurement may have read a GPU before the event that the caller asks about.
+  // The running measurement may have read a GPU before the event of the caller's request.
   const uint64_t wanted = shared_->report.samples + (shared_->is_measuring ? 2 : 1);
   shared_->wanted = std::max(shared_->wanted, wanted);
   shared_->changed.wait_for(lock, until - monotonic_now(),

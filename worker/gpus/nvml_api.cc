@@ -59,25 +59,25 @@ absl::StatusOr<std::shared_ptr<const NvmlApi>> open_nvml(const std::string& name
 absl::Status nvml_status(const NvmlApi& api, NvmlResult result) {
   if (result == kNvmlSuccess) return absl::OkStatus();
   const char* text = api.error_text(result);
-  const std::string said =
-      absl::StrCat("NVML says ", result, text == nullptr ? "" : absl::StrCat(", ", text));
+  const std::string reported =
+      absl::StrCat("NVML reports ", result, text == nullptr ? "" : absl::StrCat(", ", text));
   switch (result) {
     case kNvmlDriverNotLoaded:
-      return absl::UnavailableError(absl::StrCat("the NVIDIA driver is not loaded (", said,
-                                                 "): load its module, or look at dmesg"));
+      return absl::UnavailableError(absl::StrCat("the NVIDIA driver is not loaded (", reported,
+                                                 "): load its module, or check dmesg"));
     case kNvmlVersionMismatch:
       return absl::FailedPreconditionError(
           absl::StrCat("the NVIDIA driver's library and its kernel module are of different "
                        "versions (",
-                       said, "): reboot the node, as after each update of the driver"));
+                       reported, "): reboot the node, as after each update of the driver"));
     case kNvmlNoPermission:
       return absl::PermissionDeniedError(absl::StrCat("access to the NVIDIA driver is denied (",
-                                                      said,
+                                                      reported,
                                                       "): give this user access to /dev/nvidia*"));
     case kNvmlGpuIsLost:
-      return absl::UnavailableError(absl::StrCat("the GPU is lost (", said, ")"));
+      return absl::UnavailableError(absl::StrCat("the GPU is lost (", reported, ")"));
     default:
-      return absl::UnavailableError(said);
+      return absl::UnavailableError(reported);
   }
 }
 

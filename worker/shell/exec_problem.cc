@@ -127,7 +127,7 @@ std::string missing_part(const std::string& program, std::string_view head) {
                       " does not exist: it was built for another system");
 }
 
-// Returns why the kernel does not know the file's format.
+// Returns why the kernel does not support the file's format.
 std::string format_problem(std::string_view head) {
   if (head.empty()) return "the file is empty";
   if (head.starts_with(ELFMAG))

@@ -42,9 +42,10 @@ NodeCheckDone parse(const ChildEnd& child) {
                : std::string();
   };
   if (!json.is_object() || text("sentence").empty()) {
-    const std::string said = printable(sv(absl::StripAsciiWhitespace(child.errors)), kTextBytesMax);
+    const std::string printed =
+        printable(sv(absl::StripAsciiWhitespace(child.errors)), kTextBytesMax);
     return failed(absl::StrCat("its check ended with code ", child.exit_code,
-                               " and without a result", said.empty() ? "" : ": ", said));
+                               " and without a result", printed.empty() ? "" : ": ", printed));
   }
   NodeCheckDone done;
   const auto passed = json.find("passed");
@@ -62,7 +63,7 @@ NodeCheckDone run_node_check(const NodeCheckerOptions& options) {
     NodeCheckDone skipped;
     skipped.passed = true;
     skipped.sentence =
-        absl::StrCat("it answers; cores, memory and disk were not looked at, because no ", kProgram,
+        absl::StrCat("it answers; cores, memory and disk were not tested, because no ", kProgram,
                      " is beside muster-worker");
     return skipped;
   }

@@ -70,7 +70,7 @@ std::optional<struct stat> regular_file(const std::string& path) {
 }
 
 // Returns false if no process reads the pipe, or it is no pipe.
-bool ask(const std::string& pipe) {
+bool request_dump(const std::string& pipe) {
   const int fd = open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return false;
   struct stat status {};
@@ -109,7 +109,7 @@ RequestedDumps request_program_dumps(const std::string& folder, Rank rank) {
   requested.unix_ns = wall_clock_unix_ns();
   for (const std::string& name : names_of(folder, rank, /*pipes=*/true)) {
     const std::string pipe = absl::StrCat(folder, "/", name);
-    if (ask(pipe)) requested.paths.emplace_back(absl::StripSuffix(pipe, kPipeSuffix));
+    if (request_dump(pipe)) requested.paths.emplace_back(absl::StripSuffix(pipe, kPipeSuffix));
   }
   return requested;
 }

@@ -7,9 +7,9 @@
 
 namespace muster::worker {
 
-// An attempt may read the input to its end. A file begins anew for the next one; a pipe cannot, and
-// a program that finds no input may succeed without having done anything (`python3 -`). Called on
-// the event loop's thread only.
+// An attempt may read the input to its end. The next attempt reads a file from its start again, but
+// cannot do so with a pipe. A program that finds no input may succeed without having done anything
+// (`python3 -`). Called on the event loop's thread only.
 class RankInput {
  public:
   // `fd`: the input, which outlives this object. `first`: how it stood before the first attempt; a

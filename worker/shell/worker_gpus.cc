@@ -38,7 +38,7 @@ NodeCheckDone Worker::with_gpus(NodeCheckDone done) const {
   if (std::string unfit = why_unfit(report, monotonic_now()); !unfit.empty())
     why.insert(why.begin(), std::move(unfit));
   if (launcher_.gpus().empty() && !report.gpus.empty())
-    why.emplace_back("GPUs were found only after this worker was started; start it anew");
+    why.emplace_back("GPUs were found only after this worker was started; restart it");
   if (!why.empty()) {
     if (!done.passed) why.insert(why.begin(), done.sentence);
     done.passed = false;

@@ -177,7 +177,7 @@ std::string ProcessReader::request_self_stacks(const std::string& self_stacks,
     unwinder_.use(*std::move(own->map));
     readable = true;
   }
-  return absl::StrCat(why, "; its threads were asked by a signal");
+  return absl::StrCat(why, "; its threads reported on a signal");
 }
 
 std::string ProcessReader::refusal(const std::vector<ThreadCopy>& copies) const {

@@ -32,9 +32,9 @@ bool read_at(int fd, off_t offset, T& out) {
   return pread(fd, &out, sizeof(out), offset) == static_cast<ssize_t>(sizeof(out));
 }
 
-class Asker {
+class Requester {
  public:
-  Asker(const std::string& proc_root, pid_t pid, int fd, uint64_t request)
+  Requester(const std::string& proc_root, pid_t pid, int fd, uint64_t request)
       : proc_root_(proc_root), pid_(pid), fd_(fd), request_(request) {}
 
   bool offers() {
@@ -44,7 +44,7 @@ class Asker {
            handles_signal(proc_root_, pid_, header_.signal);
   }
 
-  SelfCopies ask(std::span<const pid_t> tids, bool needs_map, Instant deadline) {
+  SelfCopies request(std::span<const pid_t> tids, bool needs_map, Instant deadline) {
     const std::map<pid_t, size_t> slots = slots_by_thread();
     SelfCopies out;
     std::map<size_t, size_t> waiting;  // index of a copy → its slot
@@ -135,9 +135,9 @@ std::optional<SelfCopies> request_copies(const std::string& proc_root, const std
   const int fd = path.empty() ? -1 : open_regular_file(path);
   if (fd < 0) return std::nullopt;
   const absl::Cleanup close_file = [fd] { close(fd); };
-  Asker asker(proc_root, pid, fd, request);
-  if (!asker.offers()) return std::nullopt;
-  return asker.ask(tids, needs_map, deadline);
+  Requester requester(proc_root, pid, fd, request);
+  if (!requester.offers()) return std::nullopt;
+  return requester.request(tids, needs_map, deadline);
 }
 
 }  // namespace muster::worker

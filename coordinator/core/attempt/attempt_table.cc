@@ -61,7 +61,7 @@ void AttemptTable::end(JobId id, IncidentBook& incidents) {
 
 Duration AttemptTable::loss_after(const Job& job, size_t missing, const JobTable& jobs,
                                   const Fleet& fleet, const NodeBook& nodes,
-                                  const CoreOptions& options, const StepTime& time) const {
+                                  const CoreOptions& options, const CoreTime& time) const {
   return has_replacement_nodes(job, missing, at(job.id).ranks, jobs, this->jobs(), fleet, nodes,
                                time)
              ? options.unreachable_confirm
@@ -70,7 +70,7 @@ Duration AttemptTable::loss_after(const Job& job, size_t missing, const JobTable
 
 Instant AttemptTable::loss_confirmable_at(const Job& job, const JobTable& jobs, const Fleet& fleet,
                                           const NodeBook& nodes, const CoreOptions& options,
-                                          const StepTime& time) const {
+                                          const CoreTime& time) const {
   const Reach& reach = at(job.id).reach;
   const size_t missing = reach.unreachable.size();
   if (missing == 0) return {};

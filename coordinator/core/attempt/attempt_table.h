@@ -14,10 +14,10 @@
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/fleet/exclusions.h"
 #include "coordinator/core/fleet/fleet.h"
-#include "coordinator/core/incident/incidents.h"
+#include "coordinator/core/incident/incident_book.h"
 #include "coordinator/core/queue/job_table.h"
+#include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
-#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 
@@ -49,11 +49,11 @@ class AttemptTable {
   // the job's remaining nodes. If no node is free, the job has to wait anyway.
   Duration loss_after(const Job& job, size_t missing, const JobTable& jobs, const Fleet& fleet,
                       const NodeBook& nodes, const CoreOptions& options,
-                      const StepTime& time) const;
+                      const CoreTime& time) const;
   // Returns confirmable_at() for the job's unreachable workers.
   Instant loss_confirmable_at(const Job& job, const JobTable& jobs, const Fleet& fleet,
                               const NodeBook& nodes, const CoreOptions& options,
-                              const StepTime& time) const;
+                              const CoreTime& time) const;
 
   // Excludes coordinator downtime: extends every deadline by `time`.
   void excuse(Duration time);

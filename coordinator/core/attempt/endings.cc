@@ -7,7 +7,7 @@
 
 #include "common/absl_view.h"
 #include "common/exit_code.h"
-#include "coordinator/core/incident/incidents.h"
+#include "coordinator/core/incident/incident_book.h"
 #include "coordinator/core/recovery/restart_policy.h"
 
 namespace muster::coordinator {
@@ -56,7 +56,7 @@ Ending ending_of_exits(const Job& job, const CoreOptions& options, int64_t unix_
 
 std::optional<Ending> ending_of_deadlines(const Job& job, const LiveAttempt& attempt,
                                           const Fleet& fleet, const CoreOptions& options,
-                                          const StepTime& time) {
+                                          const CoreTime& time) {
   if (attempt.victim_deadline && *attempt.victim_deadline <= time.now &&
       !awaits_a_worker(job, attempt.ranks, fleet))
     return ending_of_exits(job, options, time.unix_ns);

@@ -12,8 +12,8 @@
 #include "coordinator/core/attempt/live_attempt.h"
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/fleet/fleet.h"
+#include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
-#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 
@@ -33,7 +33,7 @@ Ending ending_of_exits(const Job& job, const CoreOptions& options, int64_t unix_
 // culprit's report after victims had ended; nullopt if neither applies. Requires is_undecided().
 std::optional<Ending> ending_of_deadlines(const Job& job, const LiveAttempt& attempt,
                                           const Fleet& fleet, const CoreOptions& options,
-                                          const StepTime& time);
+                                          const CoreTime& time);
 
 // The consequence of the end of a rank.
 enum class ExitMeaning {

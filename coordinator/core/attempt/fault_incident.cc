@@ -8,7 +8,7 @@
 namespace muster::coordinator {
 
 Instant record_fault(IncidentBook& incidents, LiveAttempt& attempt, Job& job, int64_t best_step,
-                     const StepTime& time) {
+                     const CoreTime& time) {
   const Fault& fault = job.faults.back();
   const Instant progress = attempt.progress.last_progress(job, time.now);
   const Incident* known = attempt.incident ? incidents.find(*attempt.incident) : nullptr;

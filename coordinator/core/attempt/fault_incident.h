@@ -6,9 +6,9 @@
 
 #include "common/time.h"
 #include "coordinator/core/attempt/live_attempt.h"
-#include "coordinator/core/incident/incidents.h"
+#include "coordinator/core/incident/incident_book.h"
+#include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
-#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 
@@ -17,6 +17,6 @@ namespace muster::coordinator {
 // that any attempt has completed. Returns the time of the last progress before the fault. Requires
 // a fault that is not a preemption.
 Instant record_fault(IncidentBook& incidents, LiveAttempt& attempt, Job& job, int64_t best_step,
-                     const StepTime& time);
+                     const CoreTime& time);
 
 }  // namespace muster::coordinator

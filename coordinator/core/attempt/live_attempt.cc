@@ -36,7 +36,7 @@ LiveAttempt::LiveAttempt(const CoreOptions& options, const Job& job, Instant now
 }
 
 void LiveAttempt::observe(Job& job, const RankProgress& page, IncidentBook& incidents,
-                          const StepTime& time) {
+                          const CoreTime& time) {
   RankState& state = job.ranks[static_cast<size_t>(page.rank.value())];
   saves_.remove(state.checkpoints);
   copy_figures(page, time.now, state);
@@ -77,14 +77,14 @@ void LiveAttempt::revive_rank(Job& job, Rank rank) {
 }
 
 std::string LiveAttempt::mark_unreachable(const Worker& worker, IncidentBook& incidents,
-                                          const StepTime& time) {
+                                          const CoreTime& time) {
   (void)ladder.receive_pages(worker.name);  // its pages are no longer awaited
   return coordinator::mark_unreachable(incidents, reach, incident, worker, time);
 }
 
 std::optional<LadderStep> LiveAttempt::mark_reachable(const Job& job, const WorkerName& name,
                                                       std::string_view how, IncidentBook& incidents,
-                                                      DumpTable& dumps, const StepTime& time) {
+                                                      DumpTable& dumps, const CoreTime& time) {
   const std::string text =
       coordinator::mark_reachable(incidents, reach, incident, name, how, time.unix_ns);
   if (!reach.unreachable.empty()) return std::nullopt;

@@ -17,11 +17,11 @@
 #include "coordinator/core/hang/attempt_progress.h"
 #include "coordinator/core/hang/ladder.h"
 #include "coordinator/core/incident/crash_evidence.h"
-#include "coordinator/core/incident/incidents.h"
+#include "coordinator/core/incident/incident_book.h"
 #include "coordinator/core/liveness/reach.h"
 #include "coordinator/core/placement/growth.h"
+#include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
-#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 
@@ -31,7 +31,7 @@ struct LiveAttempt {
   // Records a progress page from a heartbeat in the attempt and in the job's record, and opens and
   // closes incidents of slow ranks.
   void observe(Job& job, const RankProgress& progress, IncidentBook& incidents,
-               const StepTime& time);
+               const CoreTime& time);
   // Extends the deadline of ranks that were ordered to stop, if their save makes progress.
   void follow_saves(const Job& job, const CoreOptions& options, Instant now);
   // Records that the rank was started. Has an effect only on a rank that was not up before.
@@ -44,12 +44,12 @@ struct LiveAttempt {
   bool all_were_up() const { return assigned_ == 0; }
   bool all_ended() const { return left_ == 0; }
   // Records that the worker became unreachable. Returns the text for the job's reason.
-  std::string mark_unreachable(const Worker& worker, IncidentBook& incidents, const StepTime& time);
+  std::string mark_unreachable(const Worker& worker, IncidentBook& incidents, const CoreTime& time);
   // Records that the worker is reachable again. `how`: a clause with the evidence. Returns the step
   // back to RUNNING for a job that was suspect only because of unreachable workers.
   std::optional<LadderStep> mark_reachable(const Job& job, const WorkerName& name,
                                            std::string_view how, IncidentBook& incidents,
-                                           DumpTable& dumps, const StepTime& time);
+                                           DumpTable& dumps, const CoreTime& time);
   // Starts the deadline for the ranks to end after the order to stop. The attempt's other deadlines
   // no longer apply.
   void expect_ends(Job& job, Duration grace, const CoreOptions& options, Instant now);

@@ -153,7 +153,7 @@ std::vector<std::string> BlameFacts::clauses(int32_t rank) const {
     clauses.push_back(absl::StrCat("is at the memory limit of its control group (",
                                    to_string(evidence->memory), ")"));
   }
-  if (makes_progress(rank)) clauses.push_back("goes on, slowly");
+  if (makes_progress(rank)) clauses.push_back("makes progress, slowly");
   return clauses;
 }
 

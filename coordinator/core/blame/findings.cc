@@ -202,7 +202,7 @@ void Findings::judge_all_entered(size_t index) {
          .instance = index,
          .why =
              absl::StrCat("is in ", words.what,
-                          is_elsewhere ? " with the others" : " like whoever else is", words.age)},
+                          is_elsewhere ? " with the others" : " like all others there", words.age)},
         usual);
   }
   add(kNoRank,
@@ -258,12 +258,12 @@ bool Findings::judge_mismatch(size_t index) {
 }
 
 void Findings::judge_halted() {
-  const BlameFacts::Usual nobody = facts_.usual_of({});
+  const BlameFacts::Usual usual_of_none = facts_.usual_of({});
   for (const int32_t rank : all_ranks()) {
     if (!facts_.view(rank).halted || candidates_.contains(rank)) continue;
     add(rank,
         {.points = kAsidePoints, .shape = HangShape::kHalted, .instance = no_instance(), .why = {}},
-        nobody);
+        usual_of_none);
   }
 }
 
@@ -323,7 +323,7 @@ void Findings::add_runner_up() {
   const auto known = std::count_if(candidates_.begin(), candidates_.end(),
                                    [](const auto& entry) { return entry.first != kNoRank; });
   if (known >= 2) return;
-  const BlameFacts::Usual nobody = facts_.usual_of({});
+  const BlameFacts::Usual usual_of_none = facts_.usual_of({});
   auto left = 2 - known;
   const auto add_victim = [&](int32_t rank, size_t instance, std::string why) {
     if (left == 0 || candidates_.contains(rank)) return;
@@ -333,7 +333,7 @@ void Findings::add_runner_up() {
          .shape = HangShape::kUnclear,
          .instance = instance,
          .why = std::move(why)},
-        nobody);
+        usual_of_none);
   };
   for (size_t i = 0; i < graph_.instances().size() && left > 0; ++i) {
     const Instance& instance = graph_.instances()[i];

@@ -44,8 +44,7 @@ bool has_any(std::string_view text, const std::array<std::string_view, n>& parts
 
 // An unwinder gets no further than generated code, which has neither symbols nor unwind tables.
 constexpr std::string_view kJitFrame = "[jit]";
-constexpr std::string_view kGeneratedCode =
-    "code generated at run time, such as a matrix product on the CPU";
+constexpr std::string_view kGeneratedCode = "code generated at run time, such as a GEMM on the CPU";
 constexpr std::string_view kOuterFramesMissing = "[outer frames left out]";
 
 bool is_own(const StackTree& tree, uint32_t index) {

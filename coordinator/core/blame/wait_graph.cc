@@ -13,7 +13,7 @@ bool is_message(CollectiveKind kind) {
   return kind == CollectiveKind::kSend || kind == CollectiveKind::kRecv;
 }
 
-bool says(std::string_view message, std::string_view word) {
+bool contains_word(std::string_view message, std::string_view word) {
   return message.find(word) != std::string_view::npos;
 }
 
@@ -23,8 +23,8 @@ struct Directions {
   bool behind = true;
 };
 Directions directions_of(CollectiveKind kind, std::string_view message) {
-  const bool forward = says(message, "activation") || says(message, "forward");
-  const bool backward = says(message, "gradient") || says(message, "backward");
+  const bool forward = contains_word(message, "activation") || contains_word(message, "forward");
+  const bool backward = contains_word(message, "gradient") || contains_word(message, "backward");
   if (forward == backward) return {};
   const bool from_before = (kind == CollectiveKind::kRecv) == forward;
   return {.before = from_before, .behind = !from_before};

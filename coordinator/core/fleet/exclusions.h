@@ -116,7 +116,7 @@ class NodeBook {
   int64_t unix_ns_ = 0;
 };
 
-// Describes an exclusion for a job's reason: "node1 (worker lost: it was started anew)".
+// Describes an exclusion for a job's reason: "node1 (worker lost: it was restarted)".
 std::string exclusion_text(const NodeRecord& record);
 
 }  // namespace muster::coordinator

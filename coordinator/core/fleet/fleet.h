@@ -95,7 +95,7 @@ class Fleet {
   // passed, and then moves it.
   std::vector<WorkerName> take_expired(Instant now);
   // Returns a time before which no lease ends and no orphan is overdue. Takes constant time,
-  // because the shell asks in each iteration; the deadlines themselves move with each message.
+  // because the shell calls it in each iteration; the deadlines themselves move with each message.
   std::optional<Instant> next_deadline() const { return next_visit_; }
 
  private:

@@ -47,7 +47,7 @@ void AttemptProgress::correct(const StackReportReceived& report, size_t ranks, I
 }
 
 void AttemptProgress::record_stragglers(IncidentBook& incidents, const Job& job,
-                                        const StepTime& time) {
+                                        const CoreTime& time) {
   if (!stragglers.sample_is_due()) return;
   for (const Stragglers::Change& change : stragglers.evaluate(time.now)) {
     const Rank rank(static_cast<int32_t>(change.rank));
@@ -67,7 +67,7 @@ void AttemptProgress::record_stragglers(IncidentBook& incidents, const Job& job,
         change.kind == SlowKind::kData ? "waits for its data" : "computes slowly", change.seconds,
         change.kind == SlowKind::kData ? "waits" : "takes", change.median);
     const IncidentId id = incidents.open(incident_of_fault(job, what, IncidentKind::kSlowRank, 0));
-    incidents.change(id)->action = "none: training goes on";
+    incidents.change(id)->action = "none: training continues";
     slow.emplace(rank, id);
   }
 }

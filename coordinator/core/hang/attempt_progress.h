@@ -13,10 +13,10 @@
 #include "coordinator/core/event.h"
 #include "coordinator/core/hang/hang_detector.h"
 #include "coordinator/core/hang/stragglers.h"
-#include "coordinator/core/incident/incidents.h"
+#include "coordinator/core/incident/incident_book.h"
 #include "coordinator/core/incident/recovery_times.h"
+#include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
-#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 
@@ -32,7 +32,7 @@ struct AttemptProgress {
   void forget(Rank rank);
   // Opens and closes incidents of slow ranks, if enough steps were completed since the last
   // evaluation. A slow rank is only recorded, because a restart costs more than slow steps.
-  void record_stragglers(IncidentBook& incidents, const Job& job, const StepTime& time);
+  void record_stragglers(IncidentBook& incidents, const Job& job, const CoreTime& time);
   // Closes the incidents of slow ranks when the attempt has ended.
   void close_stragglers(IncidentBook& incidents, int64_t unix_ns);
   // Returns the largest `count_max` straggler scores by rank; empty before the first sample.

@@ -14,7 +14,7 @@ namespace {
 constexpr Duration kAnswerSlack = std::chrono::milliseconds(500);
 // The time to read two samples, in addition to the interval between them.
 constexpr Duration kReading = std::chrono::milliseconds(150);
-// The largest number of addresses of one module that are looked up while users wait.
+// The largest number of addresses of one module that are resolved while users wait.
 constexpr size_t kAddressesMax = 20'000;
 
 // The maximum number of concurrent requests by users and scripts. It is lower than the number of

@@ -19,7 +19,7 @@
 #include "coordinator/core/event.h"
 #include "coordinator/core/fleet/fleet.h"
 #include "coordinator/core/hang/dump.h"
-#include "coordinator/core/incident/incidents.h"
+#include "coordinator/core/incident/incident_book.h"
 #include "coordinator/core/records/job.h"
 
 namespace muster::coordinator {

@@ -63,7 +63,7 @@ LadderStep Ladder::resume(const Job& job, std::string_view reason, DumpTable& du
   // An inconclusive hang that no completed step has ended gets its full time again from the next
   // dump on.
   if (state_.inconclusive) state_.inconclusive->until.reset();
-  step.reason = absl::StrCat("attempt ", job.attempt.value(), ": goes on: ", av(reason));
+  step.reason = absl::StrCat("attempt ", job.attempt.value(), ": continues: ", av(reason));
   return step;
 }
 
@@ -113,8 +113,7 @@ std::optional<LadderStep> Ladder::conclude(const LadderView& view, const Dump& d
       return resume(job, "a rank has lost a peer, and what became of that is waited for",
                     context.dumps);
     case Verdict::kSlow:
-      return resume(job,
-                    "it is slow: its ranks are not where they were; it is looked at again later",
+      return resume(job, "it is slow: its ranks have moved; they are sampled again later",
                     context.dumps);
     case Verdict::kUnseen:
     case Verdict::kInconclusive:
@@ -134,7 +133,7 @@ std::optional<LadderStep> Ladder::sample_once_more(const LadderView& view, const
   const Instant now = context.time.now;
   const CoreOptions& options = context.options;
   std::optional<InconclusiveHang>& inconclusive = state_.inconclusive;
-  LadderStep step{JobState::kSuspect, "its stacks were not read in time; it is looked at again"};
+  LadderStep step{JobState::kSuspect, "its stacks were not read in time; they are read again"};
   const bool is_late = unseen && ++state_.late_dumps == 1;
   Duration pause = options.samples_apart;
   if (!is_late && view.unreachable.empty()) {

@@ -8,7 +8,7 @@
 //
 // The ladder never stops a job that moves. Each decision is a step that the caller takes: a state,
 // a reason and messages. The ladder writes evidence to the incident book, and begins and drops
-// dumps in the dump table. A restarted coordinator does not know the earlier samples, and takes new
+// dumps in the dump table. A restarted coordinator does not have the earlier samples, and takes new
 // ones. Volatile. Pure; called on one thread at a time.
 #pragma once
 
@@ -27,9 +27,9 @@
 #include "coordinator/core/hang/dump_table.h"
 #include "coordinator/core/hang/hang_detector.h"
 #include "coordinator/core/hang/suspicion.h"
-#include "coordinator/core/incident/incidents.h"
+#include "coordinator/core/incident/incident_book.h"
+#include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
-#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 
@@ -48,7 +48,7 @@ struct LadderContext {
   DumpTable& dumps;
   IncidentBook& incidents;
   const CoreOptions& options;
-  StepTime time;
+  CoreTime time;
 };
 
 // A decision, which the caller carries out: the messages are sent, and the job enters the state.

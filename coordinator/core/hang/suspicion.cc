@@ -78,7 +78,7 @@ std::map<Rank, std::string> ranks_gone(const Job& job, const std::set<WorkerName
 Blame record_verdict(IncidentBook& incidents, const Job& job, const Dump& dump,
                      const BlameInput& input, IncidentKind kind, HangSuspicion& suspicion,
                      const HangDetector& hang, std::optional<IncidentId>& incident,
-                     const StepTime& time) {
+                     const CoreTime& time) {
   Blame blamed = blame(input);
   if (!incident || incidents.change(*incident) == nullptr) {
     Incident fresh;
@@ -117,7 +117,7 @@ InconclusiveHang open_inconclusive(IncidentBook& incidents, IncidentId incident,
                                    Instant now) {
   const Rank first = blamed.suspects.empty() ? Rank(-1) : blamed.suspects.front().rank;
   std::string reason = absl::StrFormat(
-      "none yet: %s may only be slow; it is looked at again until nothing has moved for %.0f s",
+      "none yet: %s may only be slow; it is sampled until nothing has moved for %.0f s",
       first.value() < 0 ? "it" : absl::StrCat("rank ", first.value()),
       to_seconds(now + time - hang.last_progress()));
   incidents.change(incident)->action = reason;
@@ -152,8 +152,8 @@ void close_if_resumed(IncidentBook& incidents, HangSuspicion& suspicion, const H
   if (!suspicion.inconclusive || !suspicion.inconclusive->open) return;
   const Duration stood = hang.last_step_or_phase() - suspicion.inconclusive->progress;
   if (stood <= Duration::zero()) return;
-  close_inconclusive(incidents, suspicion, "none: it went on by itself",
-                     absl::StrFormat("it went on by itself after %.1f s", to_seconds(stood)),
+  close_inconclusive(incidents, suspicion, "none: it resumed by itself",
+                     absl::StrFormat("it resumed by itself after %.1f s", to_seconds(stood)),
                      unix_ns);
 }
 

@@ -29,9 +29,9 @@
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/hang/dump.h"
 #include "coordinator/core/hang/hang_detector.h"
-#include "coordinator/core/incident/incidents.h"
+#include "coordinator/core/incident/incident_book.h"
+#include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
-#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 
@@ -97,7 +97,7 @@ std::map<Rank, std::string> ranks_gone(const Job& job, const std::set<WorkerName
 Blame record_verdict(IncidentBook& incidents, const Job& job, const Dump& dump,
                      const BlameInput& input, IncidentKind kind, HangSuspicion& suspicion,
                      const HangDetector& hang, std::optional<IncidentId>& incident,
-                     const StepTime& time);
+                     const CoreTime& time);
 
 // Returns the minimum time for which an inconclusive hang is sampled again.
 Duration inconclusive_time(const Job& job, const HangDetector& hang, const CoreOptions& options);

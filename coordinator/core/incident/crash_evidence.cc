@@ -20,7 +20,7 @@ RankEvidence last_evidence(const Job& job, Rank rank, Instant now) {
   const RankState& state = job.ranks[static_cast<size_t>(rank.value())];
   evidence.pid = state.pid;
   if (state.pid == 0 && state.step < 0) {
-    evidence.page_problem = "nothing has been heard of it";
+    evidence.page_problem = "no report of it has arrived";
     return evidence;
   }
   evidence.phase = state.phase;
@@ -51,7 +51,7 @@ void take_end(RankEvidence& known, const RankEvidence& left) {
   known = std::move(taken);
 }
 
-std::vector<Rank> ranks_to_tell(const Job& job, const Fault& fault) {
+std::vector<Rank> ranks_to_describe(const Job& job, const Fault& fault) {
   std::vector<Rank> order;
   if (fault.rank.value() >= 0) order.push_back(fault.rank);
   for (const RankExit& exit : job.exits) order.push_back(exit.rank);
@@ -84,7 +84,7 @@ void CrashEvidence::add(Rank rank, const WorkerName& worker, const EndEvidence& 
 void take_crash_evidence(Incident& incident, const Job& job, const Fault& fault,
                          const CrashEvidence& crash, Instant now) {
   incident.ranks.clear();
-  for (const Rank rank : ranks_to_tell(job, fault)) {
+  for (const Rank rank : ranks_to_describe(job, fault)) {
     RankEvidence& evidence = incident.ranks.emplace_back(last_evidence(job, rank, now));
     const auto exit = std::ranges::find(job.exits, rank, &RankExit::rank);
     if (exit != job.exits.end()) {

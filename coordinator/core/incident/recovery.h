@@ -9,7 +9,7 @@
 #include "common/ids.h"
 #include "common/time.h"
 #include "coordinator/core/event.h"
-#include "coordinator/core/incident/incidents.h"
+#include "coordinator/core/incident/incident_book.h"
 #include "coordinator/core/incident/recovery_times.h"
 #include "coordinator/core/records/incident.h"
 #include "coordinator/core/records/job.h"

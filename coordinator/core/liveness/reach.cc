@@ -55,7 +55,7 @@ ReachChanges check_reach(const ReachView& view, const Reach& reach, const Fleet&
       check_at(*worker.disconnected_at + options.broken_stream_wait);
     const bool was = reach.unreachable.contains(name);
     if (!fleet.is_unreachable(worker, now)) {
-      if (was) changes.back.emplace_back(name, "is heard of again");
+      if (was) changes.back.emplace_back(name, "is reachable again");
       check_at(std::max(worker.last_message + fleet.silence_max(), fleet.reachable_until()));
       continue;
     }
@@ -65,7 +65,7 @@ ReachChanges check_reach(const ReachView& view, const Reach& reach, const Fleet&
     const bool runs =
         view.hang.completed_steps_since(worker.last_message, fleet.heartbeat_interval(), now);
     if (was && runs) {
-      changes.back.emplace_back(name, "cannot be heard, but its ranks run: steps are completed");
+      changes.back.emplace_back(name, "sends nothing, but its ranks run: steps are completed");
     } else if (was) {
       const Duration patience = fleet.patience_with(worker);
       const Duration incident = std::max(options.unreachable_confirm, patience);
@@ -98,7 +98,7 @@ std::vector<std::pair<WorkerName, std::string_view>> no_longer_unreachable(const
     const Worker* worker = fleet.find(name);
     const bool there = worker != nullptr && has_ranks(view.job, view.ranks, *worker);
     if (there && fleet.is_unreachable(*worker, now)) continue;
-    back.emplace_back(name, there ? "is heard of again" : "has none of its ranks any more");
+    back.emplace_back(name, there ? "is reachable again" : "has none of its ranks any more");
   }
   return back;
 }
@@ -155,7 +155,7 @@ std::optional<Instant> lost_at(const std::vector<WorkerName>& away,
 
 std::string mark_unreachable(IncidentBook& incidents, Reach& reach,
                              const std::optional<IncidentId>& incident, const Worker& worker,
-                             const StepTime& time) {
+                             const CoreTime& time) {
   std::string text = silence_text(worker, time.now);
   reach.add(worker.name, incident ? "" : text, time.unix_ns);
   if (incident) incidents.note(*incident, time.unix_ns, text);
@@ -180,14 +180,14 @@ std::string silence_text(const Worker& worker, Instant now) {
   const std::string how = worker.disconnected_at
                               ? absl::StrFormat("its stream broke %.1f s ago",
                                                 to_seconds(now - *worker.disconnected_at))
-                              : absl::StrFormat("nothing was heard of it for %.1f s",
+                              : absl::StrFormat("it has sent nothing for %.1f s",
                                                 to_seconds(now - worker.last_message));
   return absl::StrCat("worker ", worker.name.value(), " (", worker.host,
                       ") cannot be reached: ", how);
 }
 
 void record_silence(IncidentBook& incidents, Reach& reach, std::optional<IncidentId>& incident,
-                    const ReachView& view, const Worker& worker, const StepTime& time) {
+                    const ReachView& view, const Worker& worker, const CoreTime& time) {
   if (incident) return;
   Fault what;
   what.worker = worker.name;
@@ -208,7 +208,7 @@ void record_silence(IncidentBook& incidents, Reach& reach, std::optional<Inciden
   for (IncidentMoment& moment : std::exchange(reach.moments, {}))
     incidents.note(*reach.silence, moment.unix_ns, std::move(moment.text));
   incidents.note(*reach.silence, time.unix_ns, what.message);
-  incidents.change(*reach.silence)->action = "none yet: its ranks may run on";
+  incidents.change(*reach.silence)->action = "none yet: its ranks may continue";
 }
 
 }  // namespace muster::coordinator

@@ -28,9 +28,9 @@
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/fleet/fleet.h"
 #include "coordinator/core/hang/hang_detector.h"
-#include "coordinator/core/incident/incidents.h"
+#include "coordinator/core/incident/incident_book.h"
+#include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
-#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 
@@ -106,20 +106,20 @@ std::optional<Instant> lost_at(const std::vector<WorkerName>& away,
 // because most silences end before they become an incident.
 std::string mark_unreachable(IncidentBook& incidents, Reach& reach,
                              const std::optional<IncidentId>& incident, const Worker& worker,
-                             const StepTime& time);
+                             const CoreTime& time);
 // Marks the worker as reachable. `how`: a clause with the evidence. If all workers are reachable
 // now, closes and resets the attempt's `incident`. Returns the text for the job's reason.
 std::string mark_reachable(IncidentBook& incidents, Reach& reach,
                            std::optional<IncidentId>& incident, const WorkerName& name,
                            std::string_view how, int64_t unix_ns);
 
-// Returns "worker node2 (host) cannot be reached: nothing was heard of it for 1.2 s".
+// Returns "worker node2 (host) cannot be reached: it has sent nothing for 1.2 s".
 std::string silence_text(const Worker& worker, Instant now);
 // Opens or continues the attempt's incident of silences, adds the earlier moments, and sets
 // `incident`. Does nothing if the attempt already has an `incident`. All silences of an attempt
 // share one incident, because a busy fleet has many, and each new incident may displace an older
 // one from the storage.
 void record_silence(IncidentBook& incidents, Reach& reach, std::optional<IncidentId>& incident,
-                    const ReachView& view, const Worker& worker, const StepTime& time);
+                    const ReachView& view, const Worker& worker, const CoreTime& time);
 
 }  // namespace muster::coordinator

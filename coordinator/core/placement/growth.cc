@@ -35,7 +35,7 @@ Fault growth_fault(const Job& job, int32_t nodes, int64_t unix_ns) {
   for (const RankState& rank : job.ranks) cause.last_step = std::max(cause.last_step, rank.step);
   cause.message =
       absl::StrCat(more, more == 1 ? " more node is" : " more nodes are", " free: it leaves its ",
-                   nodes_now(job), " to go on on ", nodes, " of ", job.spec.nodes);
+                   nodes_now(job), " to continue on ", nodes, " of ", job.spec.nodes);
   return cause;
 }
 

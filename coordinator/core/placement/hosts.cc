@@ -86,7 +86,7 @@ int32_t nodes_possible(const Job& job, const Fleet& fleet, const NodeBook& nodes
 
 bool has_replacement_nodes(const Job& job, size_t missing, const RanksByWorker& ranks,
                            const JobTable& jobs, const std::vector<JobId>& live, const Fleet& fleet,
-                           const NodeBook& nodes, const StepTime& time) {
+                           const NodeBook& nodes, const CoreTime& time) {
   if (job.spec.restarts_max == 0) return false;
   NodeUses uses = uses_of_ranks(jobs, live, fleet);
   for (const auto& [name, held] : uses_held(jobs, fleet)) uses[name] += held;

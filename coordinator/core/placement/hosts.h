@@ -12,8 +12,8 @@
 #include "coordinator/core/fleet/fleet.h"
 #include "coordinator/core/placement/placement.h"
 #include "coordinator/core/queue/job_table.h"
+#include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
-#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 
@@ -46,7 +46,7 @@ int32_t nodes_possible(const Job& job, const Fleet& fleet, const NodeBook& nodes
 // present ranks. False if the job has no restarts.
 bool has_replacement_nodes(const Job& job, size_t missing, const RanksByWorker& ranks,
                            const JobTable& jobs, const std::vector<JobId>& live, const Fleet& fleet,
-                           const NodeBook& nodes, const StepTime& time);
+                           const NodeBook& nodes, const CoreTime& time);
 
 // Returns a port on `home` for rank 0 of the program. Skips the port of the previous attempt, which
 // may still be in use, and the ports of other jobs on the node. Returns 0 if the worker offers no

@@ -68,7 +68,7 @@ SendToWorker order_to_start(const Job& job, std::shared_ptr<const JobSpec> spec,
   return message_to(worker, std::move(order));
 }
 
-PlacementPass::PlacementPass(const CoreOptions& options, const StepTime& time, const JobTable& jobs,
+PlacementPass::PlacementPass(const CoreOptions& options, const CoreTime& time, const JobTable& jobs,
                              const std::vector<JobId>& live, const Fleet& fleet,
                              const NodeBook& nodes)
     : options_(options), time_(time), fleet_(fleet), nodes_(nodes) {
@@ -285,7 +285,8 @@ Placement PlacementPass::place_as_last_resort(const Job& job, int32_t nodes,
       if (rank.local_rank == 0 && !nodes_.is_sound(rank.worker))
         taken.push_back(exclusion_text(*nodes_.find(rank.worker)));
     }
-    if (!taken.empty()) remark = absl::StrCat("; there is no other place than ", list_text(taken));
+    if (!taken.empty())
+      remark = absl::StrCat("; only excluded nodes have room: ", list_text(taken));
   } else if (placement.fit == Fit::kNever) {
     for (const WorkerName& name : unchecked) {
       const std::optional<Instant>& failed = fleet_.at(name).check.failed;
@@ -336,7 +337,7 @@ std::vector<WorkerName> PlacementPass::hold_own_nodes(const Job& job) {
 }
 
 // Returns whether all present nodes of the job could take its ranks again. A job whose attempt is
-// ended so that it can grow is placed anew, and must not lose its own nodes.
+// ended so that it can grow is placed again, and must not lose its own nodes.
 bool PlacementPass::can_reuse_its_nodes(const Job& job) const {
   return std::ranges::all_of(nodes_of(job.placement), [this](const WorkerName& name) {
     const Worker* worker = fleet_.find(name);

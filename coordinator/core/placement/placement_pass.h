@@ -4,7 +4,7 @@
 // One order decides which job gets a worker: the queue's order (priority, then age), which includes
 // running jobs. A worker that is reserved for one job can be used by any job that is earlier in the
 // order, and by no later job. Therefore spares are useful on a busy fleet and delay no job of a
-// higher priority. Each pass computes the reservations anew and retains the same workers if they
+// higher priority. Each pass computes the reservations again and retains the same workers if they
 // are still available.
 //
 // The caller calls the pass for each job in that order, and executes each decision before the next
@@ -28,8 +28,8 @@
 #include "coordinator/core/placement/placement.h"
 #include "coordinator/core/queue/job_queue.h"
 #include "coordinator/core/queue/job_table.h"
+#include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
-#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 
@@ -43,7 +43,7 @@ bool any_job_needs_workers(const JobQueue& queue, const JobTable& jobs,
 
 class PlacementPass {
  public:
-  PlacementPass(const CoreOptions& options, const StepTime& time, const JobTable& jobs,
+  PlacementPass(const CoreOptions& options, const CoreTime& time, const JobTable& jobs,
                 const std::vector<JobId>& live, const Fleet& fleet, const NodeBook& nodes);
 
   struct Decision {
@@ -109,7 +109,7 @@ class PlacementPass {
   std::string without_gpus_text() const;
 
   const CoreOptions& options_;
-  StepTime time_;
+  CoreTime time_;
   const Fleet& fleet_;
   const NodeBook& nodes_;
   // The hosts that may get ranks, and the excluded ones, in the order of comes_before(). The

@@ -52,7 +52,7 @@ std::string passed_over_text(const std::vector<std::string>& workers, const char
 std::string held_text(size_t count, const WorkerName& awaited, Duration time) {
   if (awaited.value().empty() || count == 0) return "";
   return absl::StrCat("; ", count == 1 ? "one node is" : absl::StrCat(count, " nodes are"),
-                      " kept for it, for up to ", to_seconds(time),
+                      " reserved for it, for up to ", to_seconds(time),
                       " s after its last attempt, while ", awaited.value(), " is away");
 }
 

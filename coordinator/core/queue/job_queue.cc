@@ -34,7 +34,7 @@ void JobQueue::restore(const Job& job, const CoreOptions& options, Instant now) 
 
 // A back-off never exceeds the maximum, even if the clocks are wrong.
 void JobQueue::resume_backoffs(const JobTable& jobs, const CoreOptions& options,
-                               const StepTime& time) {
+                               const CoreTime& time) {
   if (time.unix_ns == 0) return;
   for (const JobId id : std::exchange(backed_off_, {})) {
     const Job* job = jobs.find(id);

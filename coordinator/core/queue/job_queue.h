@@ -16,8 +16,8 @@
 #include "common/time.h"
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/queue/job_table.h"
+#include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
-#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 
@@ -44,7 +44,7 @@ class JobQueue {
   void restore(const Job& job, const CoreOptions& options, Instant now);
   // Continues the back-offs that began before a coordinator restart. Called in each step; has an
   // effect once the wall-clock time is known.
-  void resume_backoffs(const JobTable& jobs, const CoreOptions& options, const StepTime& time);
+  void resume_backoffs(const JobTable& jobs, const CoreOptions& options, const CoreTime& time);
   void remove(JobId job, int32_t priority);
   // Extends the waiting times by coordinator downtime, in which no worker could report.
   void excuse(Duration time);
@@ -58,7 +58,7 @@ class JobQueue {
 
   // Returns the next time after `now` at which a job stops backing off, waiting for all its nodes,
   // or reserving some of them; nullopt if there is none. Takes logarithmic time, because the core
-  // asks in each step.
+  // calls it in each step.
   std::optional<Instant> next_ready_after(Instant now) const;
 
  private:

@@ -214,7 +214,7 @@ absl::Status check_sizes(const JobSpec& spec, const InputLimits& limits) {
   if (status.ok() && spec.smaller.empty() == allows_fewer && !spec.is_program()) {
     status = absl::InvalidArgumentError(absl::StrCat(
         "spec.min_nodes is ", spec.min_nodes, " of ", spec.nodes, " nodes and spec.smaller has ",
-        spec.smaller.size(), " sizes: it must have those on which the job may go on, or none"));
+        spec.smaller.size(), " sizes: it must have those on which the job may continue, or none"));
   }
   return status;
 }

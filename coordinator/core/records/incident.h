@@ -127,7 +127,7 @@ struct Incident {
   // The stacks of the newest sample, with their symbols once these are known.
   StackTree stacks;
   std::vector<std::string> kernel_messages;
-  // The coordinator's action: "restart 1 of 3", "none: training goes on".
+  // The coordinator's action: "restart 1 of 3", "none: training continues".
   std::string action;
   // Last progress, suspicion, dump, verdict, action: oldest first.
   std::vector<IncidentMoment> moments;

@@ -198,7 +198,7 @@ RestartDecision decide_restart(const Job& job) {
     decision.delay = worker_said_so ? Duration::zero() : kPreemptedDelay;
     decision.reason =
         decision.restart
-            ? absl::StrCat("will go on from its checkpoint: ", fault.message)
+            ? absl::StrCat("will resume from its checkpoint: ", fault.message)
             : absl::StrCat("preempted ", restart - 1, " times without progress; ", fault.message);
     return decision;
   }
@@ -262,7 +262,7 @@ Fault fault_of(const RankExit& exit, const WorkerName& worker, int64_t unix_ns) 
       exit.signal > 0 ? absl::StrCat("was killed by ", signal_text(exit.signal))
                       : absl::StrCat("exited with code ", exit.exit_code, av(meaning_of(exit)));
   // A killed rank does not report its signal, so the newest line of its output is unrelated, unless
-  // the worker knows the cause. A rank that aborts has just printed the reason.
+  // the worker reports the cause. A rank that aborts has just printed the reason.
   const bool has_detail =
       (exit.signal == 0 || exit.signal == kSigabrt || exit.cause != ExitCause::kUnknown) &&
       !exit.detail.empty();

@@ -72,7 +72,7 @@
 {{- $limits := $resources.limits | default dict -}}
 {{- $requests := $resources.requests | default dict -}}
 {{- if and (or (gt (int $p.gpus) 0) (gt (int $p.efa) 0)) (not $p.nodeSelector) (not $p.affinity) -}}
-{{- fail (printf "%s asks for devices (gpus %d, efa %d) and names no node pool: give it a nodeSelector or an affinity" $where (int $p.gpus) (int $p.efa)) -}}
+{{- fail (printf "%s requests devices (gpus %d, efa %d) and names no node pool: give it a nodeSelector or an affinity" $where (int $p.gpus) (int $p.efa)) -}}
 {{- end -}}
 {{- $devices := dict "nvidia.com/gpu" "gpus" $p.gpuResource "gpus" "vpc.amazonaws.com/efa" "efa" "hugepages-2Mi" "hugepages2Mi" -}}
 {{- range $kind := tuple "requests" "limits" -}}
@@ -125,7 +125,7 @@
 {{- fail (printf "%s has hugepages2Mi %s, which has no use with FI_EFA_USE_HUGE_PAGE=0 in env: omit one of them" $where $p.hugepages2Mi) -}}
 {{- end -}}
 {{- if and $p.hugepages2Mi (not $limits.memory) (not $requests.memory) -}}
-{{- fail (printf "%s has hugepages2Mi and no memory: Kubernetes gives huge pages only to containers that ask for cpu or memory, too; set resources.requests.memory" $where) -}}
+{{- fail (printf "%s has hugepages2Mi and no memory: Kubernetes gives huge pages only to containers that request cpu or memory, too; set resources.requests.memory" $where) -}}
 {{- end -}}
 {{- if and (gt (int $p.slots) 0) (gt (int $p.gpus) 0) (gt (int $p.slots) (int $p.gpus)) -}}
 {{- fail (printf "%s has slots %d and gpus %d: every rank needs its own GPU; leave slots unset" $where (int $p.slots) (int $p.gpus)) -}}

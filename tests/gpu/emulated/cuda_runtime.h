@@ -136,7 +136,7 @@ struct Properties {
   // Driver version; 0, which MUSTER_EMULATED_DRIVER=0 sets, too: there is no driver.
   int driver_version = CUDART_VERSION;
   int major = 9, minor = 0;
-  cudaError_t code_error = cudaSuccess;  // the error of looking up a kernel's code
+  cudaError_t code_error = cudaSuccess;  // the error of a lookup of a kernel's code
   // Bytes of the largest allocation that succeeds, as in fragmented memory.
   size_t largest_allocation = SIZE_MAX;
 };

@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "update the driver"},
         Trouble{"no_device",
                 {.count_error = cudaErrorNoDevice},
-                "this process sees no GPU: look at nvidia-smi and CUDA_VISIBLE_DEVICES, or train "
+                "this process sees no GPU: check nvidia-smi and CUDA_VISIBLE_DEVICES, or train "
                 "with hardware=cpu"},
         Trouble{"old_device",
                 {.major = 7, .minor = 5},
@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(
                 ExitCode::kFailure},
         Trouble{"something_else",
                 {.count_error = cudaErrorInvalidValue},
-                "cudaErrorInvalidValue: invalid argument; look at nvidia-smi",
+                "cudaErrorInvalidValue: invalid argument; check nvidia-smi",
                 ExitCode::kFailure}),
     [](const auto& trouble) { return std::string(trouble.param.name); });
 
@@ -132,8 +132,8 @@ TEST(CudaCheck, EndsTheProcessWithCallErrorAndRemedy) {
       checked(cudaErrorECCUncorrectable),
       "cudaStreamSynchronize\\(s\\) ends with cudaErrorECCUncorrectable: uncorrectable ECC "
       "error encountered .*; the GPU's memory is damaged: take the node out of service");
-  EXPECT_DEATH(checked(cudaErrorUnknown), "the GPU may be lost: look for Xid in the kernel's log");
-  EXPECT_DEATH(checked(cudaErrorIllegalAddress), "look for Xid .*, and run compute-sanitizer");
+  EXPECT_DEATH(checked(cudaErrorUnknown), "the GPU may be lost: search the kernel's log for Xid");
+  EXPECT_DEATH(checked(cudaErrorIllegalAddress), "search .* for Xid, and run compute-sanitizer");
   EXPECT_DEATH(checked(cudaErrorMemoryAllocation),
                "out of memory .*; NCCL, libraries or other processes use the memory");
   EXPECT_DEATH(checked(cudaErrorDevicesUnavailable), "has exclusive use of the GPU");
@@ -268,12 +268,12 @@ TEST(CudaOps, NotesEachMissingLibraryOnce) {
   EXPECT_THAT(
       ops->take_notes(),
       ElementsAre(
-          "built-in kernels compute all products instead of cuBLASLt: there is none for CPUs",
+          "built-in kernels compute all GEMMs instead of cuBLASLt: there is none for CPUs",
           HasSubstr("built-in kernels compute all attention instead of cuDNN: this program was "
                     "built without")));
   EXPECT_THAT(ops->take_notes(), IsEmpty());
   EXPECT_THAT(cuda_ops({.algorithms_path = {}, .use_libraries = false})->take_notes(), IsEmpty())
-      << "as wanted";
+      << "as requested";
 }
 
 // The emulated device executes nothing until a thread waits for it.

@@ -1,4 +1,4 @@
-// Matrix products of a warp and asynchronous copies on a CPU, by the tables of the PTX ISA.
+// GEMMs of a warp and asynchronous copies on a CPU, by the tables of the PTX ISA.
 #include "trainer_core/ops/cuda/tensor_core.cuh"
 
 #include <array>

@@ -50,18 +50,18 @@ class FakeCoordinator : public v1::Muster::Service {
                          v1::CancelJobResponse*) override {
     {
       const std::lock_guard lock(mutex_);
-      is_asked = true;
+      is_called = true;
     }
     while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return grpc::Status::CANCELLED;
   }
   bool was_called() {
     const std::lock_guard lock(mutex_);
-    return is_asked;
+    return is_called;
   }
 
   std::vector<std::string> request_ids;
-  bool is_asked = false;
+  bool is_called = false;
 
  private:
   std::mutex mutex_;

@@ -93,7 +93,7 @@ struct FakeStore {
   }
 };
 
-TEST(ObjectStore, OnlyAnUploadWithAMeterAsksForStatistics) {
+TEST(ObjectStore, OnlyAnUploadWithAMeterRequestsStatistics) {
   std::vector<std::string> seen;
   const ObjectStore store(
       once(),
@@ -311,7 +311,7 @@ TEST(ObjectStore, ACopyThatAdvancesIsRepeatedBeyondTheLimit) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("connection reset"));
 }
 
-TEST(ObjectStore, AnAnswerThatIsTooLongIsNotAskedForAgain) {
+TEST(ObjectStore, AnAnswerThatIsTooLongIsNotRequestedAgain) {
   int calls = 0;
   size_t bound = 0;
   const ObjectStore store(

@@ -29,7 +29,7 @@ int32_t lane_of(const char* name) {
   return group.channel();
 }
 
-TEST(GroupEvidence, HasTheLaneOfTheTrainersNames) {
+TEST(GroupEvidence, HasTheChannelOfTheTrainersNames) {
   EXPECT_EQ(lane_of("fsdp+context#1"), 1);
   EXPECT_EQ(lane_of("pipeline#3 nccl"), 3);
   EXPECT_EQ(lane_of("data#12"), 12);

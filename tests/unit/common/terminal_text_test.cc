@@ -185,7 +185,7 @@ TEST(TerminalText, ColoursSurviveAndOtherSequencesDoNot) {
     EXPECT_EQ(without_escapes(one.text), one.plain) << one.name;
     EXPECT_EQ(for_terminal(one.text, true), one.terminal) << one.name;
     const std::string plain = for_terminal(one.text, false);
-    EXPECT_EQ(plain.find('\x1b'), std::string::npos) << one.name << ": no colours are wanted";
+    EXPECT_EQ(plain.find('\x1b'), std::string::npos) << one.name << ": expected no colours";
   }
 }
 

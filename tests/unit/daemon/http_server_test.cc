@@ -163,7 +163,7 @@ TEST_F(HttpServerTest, ManyClientsAtOnceAreAllServed) {
 
 // The fault that was reported: 150 clients that sent half a request kept health probes out for
 // longer than their timeout.
-TEST_F(HttpServerTest, SlowClientsKeepNobodyOut) {
+TEST_F(HttpServerTest, SlowClientsDoNotKeepOthersOut) {
   std::vector<std::unique_ptr<Client>> slow;
   const auto begin = std::chrono::steady_clock::now();
   for (int round = 0; round < 3; ++round) {

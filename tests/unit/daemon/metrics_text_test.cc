@@ -44,7 +44,7 @@ TEST(MetricsText, EqualsTheLibrarysText) {
   prometheus::BuildGauge().Name("muster_none").Register(registry);
   prometheus::BuildCounter()
       .Name("muster_told_total")
-      .Help("Told.")
+      .Help("Received.")
       .Register(registry)
       .Add({{"how", "signal"}})
       .Increment(2.25);

@@ -52,7 +52,7 @@ TEST_F(ProcessTest, AReadOnlyFolderIsAnError) {
   EXPECT_EQ(make_writable_directory(folder_).code(), absl::StatusCode::kPermissionDenied);
 }
 
-TEST_F(ProcessTest, KnowsItself) {
+TEST_F(ProcessTest, HasItsOwnFigures) {
   EXPECT_THAT(*own_executable_path(), HasSubstr("daemon_test"));
   EXPECT_NE(*draw_random_id(), *draw_random_id());
 }

@@ -167,7 +167,7 @@ TEST_F(DataKeys, TextIsTokenizedBeforeTheJob) {
   EXPECT_FALSE(on_shards({})->texts.train);
 }
 
-TEST_F(DataKeys, TextThatIsNotHereSaysWhatToDo) {
+TEST_F(DataKeys, MissingTextGivesAdvice) {
   EXPECT_THAT(error_of(resolve({"dataset_type=tfds"})),
               AllOf(HasSubstr("dataset_type=tfds"), HasSubstr("set dataset_path=FOLDER")));
   EXPECT_THAT(error_of(resolve({"dataset_type=hf", "hf_path=allenai/c4"})),

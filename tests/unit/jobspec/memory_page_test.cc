@@ -59,8 +59,9 @@ class MemoryPage : public ConfigFiles {
   static TransformerPlan plan_of(const trainer::TrainConfig& config,
                                  const LayerPlacements& placements, int32_t threads = 1) {
     const int64_t moments = 2 * parameter_count(model_params(config.model));
-    return plan_transformer(config.model, config.per_device_batch_size, config.max_target_length,
-                            config.activation_type(), placements, true, threads, moments);
+    return build_transformer_plan(config.model, config.per_device_batch_size,
+                                  config.max_target_length, config.activation_type(), placements,
+                                  true, threads, moments);
   }
 
   static std::string row_of(const TransformerPlan& plan, std::string_view policy) {
@@ -118,7 +119,7 @@ TEST_F(MemoryPage, MatchesThePlans) {
     const auto job = resolve(overrides);
     ASSERT_TRUE(job.ok()) << job.status();
     const std::string section = section_of(job->train);
-    EXPECT_TRUE(page().find(section) != std::string::npos) << "docs/memory.md must say:\n\n"
+    EXPECT_TRUE(page().find(section) != std::string::npos) << "docs/memory.md must contain:\n\n"
                                                            << section;
   }
 }

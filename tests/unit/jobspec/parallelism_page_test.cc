@@ -87,8 +87,9 @@ TEST_F(ParallelismPage, MatchesThePlans) {
   std::ifstream file(source_dir() + "/docs/parallelism.md");
   std::ostringstream page;
   page << file.rdbuf();
-  EXPECT_TRUE(page.str().find(table) != std::string::npos) << "docs/parallelism.md must say:\n\n"
-                                                           << table;
+  EXPECT_TRUE(page.str().find(table) != std::string::npos)
+      << "docs/parallelism.md must contain:\n\n"
+      << table;
 }
 
 }  // namespace

@@ -34,14 +34,14 @@ TEST_F(QuantizationKeys, MaxTextValues) {
 }
 
 TEST_F(QuantizationKeys, UnsupportedValuesNameTheNearest) {
-  for (const auto& [name, says] :
+  for (const auto& [name, expected] :
        {std::pair("fp8_full", "the nearest is quantization=te_fp8_currentscaling"),
         std::pair("nanoo_fp8", "the nearest is quantization=fp8"),
         std::pair("int4", "the nearest is quantization=int8"),
         std::pair("te_mxfp8", "scales of blocks are not in this version"),
         std::pair("intmp", "quant_cfg_path"), std::pair("fp9", "must be \"\", int8, fp8")}) {
     EXPECT_THAT(error_of(resolve({std::string("quantization=") + name})),
-                AllOf(HasSubstr("quantization="), HasSubstr(name), HasSubstr(says)));
+                AllOf(HasSubstr("quantization="), HasSubstr(name), HasSubstr(expected)));
   }
   EXPECT_THAT(error_of(resolve({"int8_training=True", "quantization=fp8"})),
               HasSubstr("int8_training"));

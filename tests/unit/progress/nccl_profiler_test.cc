@@ -1,5 +1,5 @@
 // The plugin in a host that loads and calls it as NCCL does (fake_nccl.h): by dlopen, by the newest
-// table that both know, communicators first, then events from the enqueueing thread and from the
+// table that both support, communicators first, then events from the enqueueing thread and from the
 // proxy thread.
 #include <dlfcn.h>
 
@@ -25,31 +25,29 @@ class NcclProfiler : public ProfiledRank {
   // Two communicators; one has a collective in progress and one enqueued.
   template <class T>
   void records_collectives(uint32_t members) {
-    in_a_rank(
-        [&] {
-          const T& table = load<T>();
-          Communicator<T> world(table, {0x1111222233334444, "world", 8});
-          Communicator<T> pair(table, {0x5555666677778888, nullptr, 2});
-          EXPECT_EQ(event_mask, static_cast<int>(kColl | kProxyCtrl | kKernelCh));
-          void* first = world.enqueue(kTwoChannels);
-          ASSERT_NE(first, nullptr)
-              << "NCCL was not given what it wants before it tells of collectives";
-          EXPECT_EQ(page().groups[0].started, 0U);
-          void* low = world.start_kernel(first, 0);
-          void* high = world.start_kernel(first, 1);
-          EXPECT_EQ(page().groups[0].started, 1U);
-          world.stop_kernel(low);
-          EXPECT_EQ(page().groups[0].completed, 0U) << "a channel is still at work";
-          world.stop_kernel(high);
-          EXPECT_EQ(page().groups[0].completed, 1U);
-          void* second = world.enqueue({"ReduceScatter", 10, "ncclFloat64", 1});
-          world.start_kernel(second, 0);
-          world.enqueue({"Reduce", 3, "ncclFloat32", 1});
-          EXPECT_EQ(world.other_event(kP2p, nullptr), nullptr);
-          EXPECT_EQ(world.other_event(kProxyOp, second), nullptr);
-          pair.run(pair.enqueue({"AllGather", 4, "ncclInt8", 1}), 1);
-          pair.finalize();
-        });
+    in_a_rank([&] {
+      const T& table = load<T>();
+      Communicator<T> world(table, {0x1111222233334444, "world", 8});
+      Communicator<T> pair(table, {0x5555666677778888, nullptr, 2});
+      EXPECT_EQ(event_mask, static_cast<int>(kColl | kProxyCtrl | kKernelCh));
+      void* first = world.enqueue(kTwoChannels);
+      ASSERT_NE(first, nullptr) << "NCCL was not given what it needs before it reports collectives";
+      EXPECT_EQ(page().groups[0].started, 0U);
+      void* low = world.start_kernel(first, 0);
+      void* high = world.start_kernel(first, 1);
+      EXPECT_EQ(page().groups[0].started, 1U);
+      world.stop_kernel(low);
+      EXPECT_EQ(page().groups[0].completed, 0U) << "a channel is still at work";
+      world.stop_kernel(high);
+      EXPECT_EQ(page().groups[0].completed, 1U);
+      void* second = world.enqueue({"ReduceScatter", 10, "ncclFloat64", 1});
+      world.start_kernel(second, 0);
+      world.enqueue({"Reduce", 3, "ncclFloat32", 1});
+      EXPECT_EQ(world.other_event(kP2p, nullptr), nullptr);
+      EXPECT_EQ(world.other_event(kProxyOp, second), nullptr);
+      pair.run(pair.enqueue({"AllGather", 4, "ncclInt8", 1}), 1);
+      pair.finalize();
+    });
     const ProgressPage seen = page();
     ASSERT_EQ(seen.group_count, 2U);
     EXPECT_EQ(seen.rank, 1);
@@ -132,7 +130,7 @@ TEST_F(NcclProfiler, StaleAndForeignHandlesAreIgnored) {
     world.stop_kernel(kernel);
     EXPECT_EQ(page().groups[0].completed, 0U) << "the place of one collective is another one's now";
     EXPECT_EQ(world.start_kernel(oldest, 1), nullptr);
-    EXPECT_EQ(world.start_kernel(kernel, 1), nullptr) << "a kernel is nobody's parent";
+    EXPECT_EQ(world.start_kernel(kernel, 1), nullptr) << "a kernel has no children";
     for (const uintptr_t value : {uintptr_t{1}, uintptr_t{62}, ~uintptr_t{0}, ~uintptr_t{1}})
       world.stop_kernel(reinterpret_cast<void*>(value));
     EXPECT_EQ(page().groups[0].completed, 0U);
@@ -158,7 +156,7 @@ TEST_F(NcclProfiler, ALaterKernelCompletesEarlierCollectives) {
     EXPECT_EQ(page().groups[0].completed, 0U);
     world.stop_kernel(second);
     EXPECT_EQ(page().groups[0].started, 2U);
-    EXPECT_EQ(page().groups[0].completed, 0U) << "nobody knows of the first one";
+    EXPECT_EQ(page().groups[0].completed, 0U) << "the first one is unknown";
     void* next = world.start_kernel(later, 0);
     EXPECT_EQ(page().groups[0].completed, 2U);
     EXPECT_NE(page().ring[0].completed_ns, 0);
@@ -168,7 +166,7 @@ TEST_F(NcclProfiler, ALaterKernelCompletesEarlierCollectives) {
   });
 }
 
-// Nothing may follow for long: the last collective of a communicator must not look unfinished.
+// Nothing may follow for long: the last collective of a communicator must not appear unfinished.
 TEST_F(NcclProfiler, ASleepingProxyThreadCompletesAllCollectives) {
   in_a_rank([&] {
     const V3& table = load<V3>();

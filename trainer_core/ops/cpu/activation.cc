@@ -86,8 +86,8 @@ void activate_backward(int64_t begin, int64_t end, const ActivationRows& args) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "trainer_core/ops/checks.h"
 #include "trainer_core/ops/cpu/cpu_ops.h"
+#include "trainer_core/ops/shape_checks.h"
 
 namespace muster::trainer::cpu {
 

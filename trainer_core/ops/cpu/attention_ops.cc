@@ -1,9 +1,9 @@
 // The CPU backend's attention: splits heads among threads.
 #include "trainer_core/ops/cpu/attention_layout.h"
-#include "trainer_core/ops/cpu/checks.h"
 #include "trainer_core/ops/cpu/cpu_ops.h"
 #include "trainer_core/ops/cpu/parallel.h"
 #include "trainer_core/ops/cpu/sums.h"
+#include "trainer_core/ops/cpu/value_checks.h"
 #include "trainer_core/ops/workspace.h"
 
 namespace muster::trainer::cpu {

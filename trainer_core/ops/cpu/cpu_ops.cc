@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "trainer_core/ops/checks.h"
+#include "trainer_core/ops/shape_checks.h"
 
 namespace muster::trainer {
 namespace cpu {

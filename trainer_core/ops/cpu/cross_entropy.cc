@@ -185,8 +185,8 @@ void sliced_gradient(int64_t begin, int64_t end, const SlicedLoss& args, const L
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "trainer_core/ops/cpu/checks.h"
 #include "trainer_core/ops/cpu/cpu_ops.h"
+#include "trainer_core/ops/cpu/value_checks.h"
 
 namespace muster::trainer::cpu {
 

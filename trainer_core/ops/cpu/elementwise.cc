@@ -99,10 +99,10 @@ HWY_AFTER_NAMESPACE();
 #include <array>
 #include <cstring>
 
-#include "trainer_core/base/tensor_rows.h"
-#include "trainer_core/ops/checks.h"
+#include "trainer_core/base/tensor_views.h"
 #include "trainer_core/ops/cpu/cpu_ops.h"
 #include "trainer_core/ops/cpu/sums.h"
+#include "trainer_core/ops/shape_checks.h"
 #include "trainer_core/ops/workspace.h"
 
 namespace muster::trainer::cpu {

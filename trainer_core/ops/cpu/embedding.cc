@@ -2,8 +2,8 @@
 // are enough.
 #include <algorithm>
 
-#include "trainer_core/ops/cpu/checks.h"
 #include "trainer_core/ops/cpu/cpu_ops.h"
+#include "trainer_core/ops/cpu/value_checks.h"
 
 namespace muster::trainer::cpu {
 namespace {

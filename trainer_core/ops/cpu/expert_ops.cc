@@ -3,10 +3,10 @@
 #include <array>
 #include <initializer_list>
 
-#include "trainer_core/ops/cpu/checks.h"
 #include "trainer_core/ops/cpu/cpu_ops.h"
 #include "trainer_core/ops/cpu/parallel.h"
 #include "trainer_core/ops/cpu/routing.h"
+#include "trainer_core/ops/cpu/value_checks.h"
 
 namespace muster::trainer::cpu {
 namespace {

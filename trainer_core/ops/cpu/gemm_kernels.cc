@@ -47,7 +47,7 @@ class LinesAhead {
  public:
   explicit LinesAhead(const GemmAhead& ahead) : ahead_(ahead), row_(ahead.data) {}
 
-  HWY_INLINE void ask() {
+  HWY_INLINE void prefetch() {
     if (ahead_.rows == 0) return;
     hwy::Prefetch(row_ + offset_);
     offset_ += kLineBytes;
@@ -81,7 +81,7 @@ HWY_INLINE void multiply_panels(int64_t slots, const float* HWY_RESTRICT a,
   }
   for (int64_t begin = 0; begin < slots; begin += kSlotsPerPrefetch) {
     const int64_t end = std::min(slots, begin + kSlotsPerPrefetch);
-    ahead.ask();
+    ahead.prefetch();
     for (int64_t k = begin; k < end; ++k, a += kPanelRows, b += kPanelVectors * lanes) {
       FloatVec row[kVectors];
       for (int j = 0; j < kVectors; ++j) row[j] = hn::Load(d, b + j * lanes);

@@ -184,8 +184,8 @@ HWY_AFTER_NAMESPACE();
 #include <cmath>
 #include <limits>
 
-#include "trainer_core/ops/cpu/checks.h"
 #include "trainer_core/ops/cpu/cpu_ops.h"
+#include "trainer_core/ops/cpu/value_checks.h"
 
 namespace muster::trainer::cpu {
 

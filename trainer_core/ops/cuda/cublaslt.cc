@@ -154,7 +154,7 @@ class CublasLt final : public MatrixLibrary {
     const cublasStatus_t status = library_.multiply(
         handle_, prepared.product, &one, p.b, prepared.a, p.a, prepared.b, &add, p.c, prepared.c,
         p.c, prepared.c, &prepared.algorithm, workspace, workspace_bytes, stream);
-    // Nothing was started: the chosen algorithm turned out not to support the problem.
+    // Nothing was started: the chosen algorithm does not support the problem.
     prepared.usable = status != CUBLAS_STATUS_NOT_SUPPORTED;
     if (!prepared.usable) return no_algorithm();
     check(status, "cublasLtMatmul");

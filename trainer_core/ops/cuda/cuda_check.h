@@ -24,10 +24,10 @@ inline const char* advice(cudaError_t error) {
              "ECC,ROW_REMAPPER)";
     case cudaErrorHardwareStackError:
     case cudaErrorUnknown:
-      return "; the GPU may be lost: look for Xid in the kernel's log, and at nvidia-smi";
+      return "; the GPU may be lost: search the kernel's log for Xid, and check nvidia-smi";
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchFailure:
-      return "; a bug in a GPU kernel, or a fault of the GPU: look for Xid in the kernel's log, "
+      return "; a bug in a GPU kernel, or a fault of the GPU: search the kernel's log for Xid, "
              "and run "
              "compute-sanitizer";
     case cudaErrorMemoryAllocation:

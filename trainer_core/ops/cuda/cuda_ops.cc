@@ -50,7 +50,7 @@ CudaOps::CudaOps(const CudaOptions& options)
     }
   };
   take(open_matrix_library(device_name(options.device), options.algorithms_path), library_,
-       "products instead of cuBLASLt");
+       "GEMMs instead of cuBLASLt");
   take(open_attention_library(), attention_library_, "attention instead of cuDNN");
 }
 

@@ -13,7 +13,6 @@
 #include <string_view>
 #include <vector>
 
-#include "trainer_core/ops/checks.h"
 #include "trainer_core/ops/cuda/attention.h"
 #include "trainer_core/ops/cuda/attention_library.h"
 #include "trainer_core/ops/cuda/cuda.h"
@@ -24,6 +23,7 @@
 #include "trainer_core/ops/cuda/matrix_library.h"
 #include "trainer_core/ops/cuda/ranges.h"
 #include "trainer_core/ops/cuda/stream.h"
+#include "trainer_core/ops/shape_checks.h"
 
 namespace muster::trainer::cuda {
 
@@ -32,7 +32,7 @@ class CudaOps final : public Ops {
   explicit CudaOps(const CudaOptions& options);
 
   std::string_view name() const override {
-    if (library_ == nullptr) return "cuda, own products";
+    if (library_ == nullptr) return "cuda, built-in GEMMs";
     return attention_library_ == nullptr ? "cuda, cuBLASLt" : "cuda, cuBLASLt, cuDNN";
   }
 

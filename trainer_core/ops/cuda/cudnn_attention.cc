@@ -64,7 +64,7 @@ void* find_for_frontend(void* library, const char* name) {
 #include "trainer_core/ops/cuda/cuda_check.h"
 
 namespace cudnn_frontend {
-void* cudnn_dlhandle = nullptr;  // the frontend looks up cuDNN's functions here
+void* cudnn_dlhandle = nullptr;  // the frontend resolves cuDNN's functions here
 }
 
 namespace muster::trainer::cuda {

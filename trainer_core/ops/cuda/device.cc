@@ -36,12 +36,12 @@ absl::Status no_device(cudaError_t error, int driver) {
                                  " or newer: update the driver"));
   if (error == cudaErrorNoDevice)
     return not_here(
-        "this process sees no GPU: look at nvidia-smi and CUDA_VISIBLE_DEVICES, or train with "
+        "this process sees no GPU: check nvidia-smi and CUDA_VISIBLE_DEVICES, or train with "
         "hardware=cpu");
   const std::string_view what_to_do = cuda::advice(error);
   return absl::UnavailableError(
       absl::StrCat(cudaGetErrorName(error), ": ", cudaGetErrorString(error),
-                   av(what_to_do.empty() ? "; look at nvidia-smi" : what_to_do)));
+                   av(what_to_do.empty() ? "; check nvidia-smi" : what_to_do)));
 }
 
 // Allocates memory outside a plan: scratch, tests and benchmarks.
@@ -66,7 +66,7 @@ absl::StatusOr<CudaDevice> find_cuda_device(int index) {
     return no_device(error, driver);
   if (index < 0 || index >= count)
     return not_here(absl::StrCat("there is no GPU ", index, ": this process sees ", count,
-                                 "; look at CUDA_VISIBLE_DEVICES"));
+                                 "; check CUDA_VISIBLE_DEVICES"));
   cudaDeviceProp properties{};
   if (const cudaError_t error = cudaGetDeviceProperties(&properties, index); error != cudaSuccess)
     return no_device(error, driver);

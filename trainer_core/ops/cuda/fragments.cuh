@@ -1,4 +1,4 @@
-// Loads the operands of a warp's matrix products (tensor_core.cuh) from tiles of bf16 elements in
+// Loads the operands of a warp's GEMMs (tensor_core.cuh) from tiles of bf16 elements in
 // shared memory. The rows of a tile lie `stride` elements apart. The stride is an odd multiple of
 // 8: a multiple of 8, because each row must begin at a multiple of 16 bytes; an odd multiple, so
 // that the eight rows that are read at once lie in different banks.

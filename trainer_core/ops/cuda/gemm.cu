@@ -91,7 +91,7 @@ template <class Body>
 void with_tile(const Product& p, const Body& body) {
   if (!p.rounded) {
     MUSTER_CHECK(p.a.dtype == DType::kF32 && p.b.dtype == DType::kF32)
-        << "a product of bf16 operands that is not rounded";
+        << "a GEMM of bf16 operands that is not rounded";
     return body(ExactTile());
   }
   const bool left = p.a.column_step == 1, right = p.b.row_step == 1;

@@ -111,7 +111,7 @@ class SideTile {
   static constexpr int kElements = (kAlongDepth ? kSize : kDepth) * kStride;
 
   // `begin`: the first depth. vectors_ becomes true if every run is aligned for 16-byte loads. To
-  // know this, the address of the first element and the step between lines suffice, because a run
+  // decide this, the address of the first element and the step between lines suffice, because a run
   // begins at a multiple of its own length after the begin of its line.
   __device__ SideTile(const Side& side, int64_t begin) : side_(side) {
     const int64_t first = side.first * side.step + begin * side.depth_step;

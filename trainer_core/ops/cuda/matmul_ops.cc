@@ -59,7 +59,7 @@ LibraryEpilogue::Kind kind_of(const Epilogue& epilogue) {
 }
 
 void check_epilogue(const Epilogue& epilogue, const Tensor& c) {
-  if (epilogue.bias.data != nullptr) check_size(epilogue.bias, c.dim(1), "the product's bias");
+  if (epilogue.bias.data != nullptr) check_size(epilogue.bias, c.dim(1), "the GEMM's bias");
   if (epilogue.dbias.data != nullptr) check_size(epilogue.dbias, c.dim(1), "dbias");
   if (epilogue.activate == Epilogue::Activate::kNo) return;
   check_size(epilogue.pre, c.elements(), "what is activated");

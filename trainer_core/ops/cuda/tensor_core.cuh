@@ -1,4 +1,4 @@
-// PTX instructions of sm_80 and newer for which C++ has no equivalent: a warp's matrix products on
+// PTX instructions of sm_80 and newer for which C++ has no equivalent: a warp's GEMMs on
 // tensor cores, loads of their operands, and asynchronous copies. Each function is exactly one
 // instruction, because the emulated device replaces this file by another one.
 //

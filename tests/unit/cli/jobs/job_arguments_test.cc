@@ -30,7 +30,7 @@ JobArguments parse(std::vector<std::string> words, std::string* error = nullptr)
   add_node_options(command, arguments, "--nodes");
   add_recovery_options(command, arguments);
   add_program_options(command, arguments);
-  std::reverse(words.begin(), words.end());  // as CLI11 wants them
+  std::reverse(words.begin(), words.end());  // as CLI11 requires them
   try {
     command.parse(words);
   } catch (const CLI::ParseError& problem) {

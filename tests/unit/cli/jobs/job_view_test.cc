@@ -183,13 +183,13 @@ TEST(NodeView, StatesWhyANodeIsExcludedAndForHowLong) {
   EXPECT_EQ(describe_node(worker, 0), "node7 is good");
   v1::NodeExclusion& exclusion = *worker.mutable_exclusion();
   exclusion.set_cause("worker lost");
-  exclusion.set_reason("it was started anew");
+  exclusion.set_reason("it was restarted");
   exclusion.set_until_unix_ns(700'000'000'000);
   exclusion.set_times(2);
   worker.mutable_last_check()->set_passed(true);
   worker.mutable_last_check()->set_unix_ns(90'000'000'000);
   EXPECT_EQ(describe_node(worker, 100'000'000'000),
-            "node7 is left out for 10m 00s: worker lost: it was started anew (2 times in a day); "
+            "node7 is left out for 10m 00s: worker lost: it was restarted (2 times in a day); "
             "its check passed 10s ago");
   EXPECT_EQ(worker_to_json(worker)["exclusion"]["cause"], "worker lost");
   exclusion.set_until_unix_ns(0);

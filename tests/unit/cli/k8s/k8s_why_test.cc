@@ -65,7 +65,7 @@ TEST(K8sWhy, AnUnschedulablePodHasTheSchedulersReason) {
                                                     {"reason", "Unschedulable"},
                                                     {"message", "0/3 nodes are available"}}})}};
   EXPECT_THAT(k8s_report(list_of({pod("a", status)}), {}).troubles,
-              ElementsAre("pod a has no place: 0/3 nodes are available"));
+              ElementsAre("pod a is not scheduled: 0/3 nodes are available"));
 }
 
 TEST(K8sWhy, AnImageThatCannotBePulledIsNamed) {
@@ -126,7 +126,7 @@ TEST(K8sWhy, AFailedPodHasItsExitCode) {
   json& end = status["containerStatuses"][0]["state"]["terminated"];
   const auto troubles = [&] { return k8s_report(list_of({pod("a", status, "n1")}), {}).troubles; };
   EXPECT_THAT(troubles(), ElementsAre("pod a has failed: worker ended with exit code 1; kubectl "
-                                      "logs shows what it said"));
+                                      "logs shows its output"));
   end = {{"exitCode", 128}, {"reason", "StartError"}, {"message", "no such file"}};
   EXPECT_THAT(troubles().at(0),
               HasSubstr("worker ended with exit code 128 (StartError): no such file"));

@@ -17,7 +17,7 @@ TEST(OutputOf, AnErrorHasTheProgramsMessage) {
       std::string(output_of({"sh", "-c", "echo why >&2; exit 3"}, kPatience).status().message()),
       HasSubstr("sh -c ended with 3: why"));
   EXPECT_TRUE(absl::IsAborted(output_of({"sh", "-c", "kill -TERM $$"}, kPatience).status()))
-      << "somebody ended it";
+      << "a signal ended it";
   EXPECT_EQ(*output_of({"echo", "so"}, kPatience), "so\n");
 }
 

@@ -47,11 +47,10 @@ TEST(ReasonNotSaved, IsTheRanksOwn) {
       reason_not_saved("step 3\nrank 0: checkpoint: checkpoint of step 8 is not saved: cannot "
                        "write x: No space left on device\nstep 4\n"),
       "cannot write x: No space left on device");
-  EXPECT_EQ(
-      reason_not_saved("a\nrank 1: asked to leave: not all ranks that save with it have joined "
-                       "within 3 s: exiting without a checkpoint of the last steps\nb"),
-      "rank 1: asked to leave: not all ranks that save with it have joined within 3 s: exiting "
-      "without a checkpoint of the last steps");
+  EXPECT_EQ(reason_not_saved("a\nrank 1: leaving: not all ranks that save with it have joined "
+                             "within 3 s: exiting without a checkpoint of the last steps\nb"),
+            "rank 1: leaving: not all ranks that save with it have joined within 3 s: exiting "
+            "without a checkpoint of the last steps");
   EXPECT_EQ(reason_not_saved("completed step: 8"), std::nullopt);
 }
 

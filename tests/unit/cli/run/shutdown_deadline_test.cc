@@ -32,7 +32,7 @@ TEST(ShutdownDeadline, HasTheRequestedLength) {
 TEST(ShutdownDeadline, ASaveThatMakesProgressMovesIt) {
   ShutdownDeadline time(kShutdownTime, /*waits_for_saves=*/true);
   time.save_moved({.total = 100, .written = 1}, kStart);
-  EXPECT_FALSE(time.wait_until()) << "nobody has asked to leave";
+  EXPECT_FALSE(time.wait_until()) << "no request to leave";
   time.leave(kStart);
   time.save_moved({.total = 100, .written = 10}, kStart + std::chrono::seconds(4));
   const Instant stalls = kStart + std::chrono::seconds(4) + kSaveStallMax + kSaveReportTime;
@@ -62,7 +62,7 @@ TEST(ShutdownDeadline, OneDeadlineCoversEverything) {
   EXPECT_LT(kShutdownTime, std::chrono::seconds(5));
   EXPECT_EQ(time.wait_until(), deadline);
   time.leave(kStart + milliseconds(3000));
-  EXPECT_EQ(time.wait_until(), deadline) << "a repeated wish moves nothing";
+  EXPECT_EQ(time.wait_until(), deadline) << "a repeated request moves nothing";
   time.job_ended(deadline - milliseconds(300), true);
   EXPECT_EQ(time.wait_until(), deadline);
   EXPECT_FALSE(time.is_up(deadline - milliseconds(1)));

@@ -71,7 +71,7 @@ TEST_F(ShellTest, ALogIsWrittenOnlyByTheWorkerOfItsRank) {
   EXPECT_EQ(log_of(job.id()), "true\n");
 }
 
-TEST_F(ShellTest, AWorkerThatLeavesHasItsJobsAskedAndGetsNoOther) {
+TEST_F(ShellTest, ALeavingWorkersJobsAreStoppedAndItGetsNoOther) {
   FakeWorker leaver(*fleet_);
   leaver.send(registration("node1", 1, 1));
   leaver.next();

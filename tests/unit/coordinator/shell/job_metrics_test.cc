@@ -144,7 +144,7 @@ TEST_F(MetricsTest, WithoutACheckpointTheStartTimeIsShown) {
   EXPECT_THAT(page(), Not(HasSubstr("muster_job_checkpoint_step{")));
 }
 
-TEST(JobMetrics, ARestartedCoordinatorKnowsHowOldTheCheckpointIs) {
+TEST(JobMetrics, ARestartedCoordinatorHasTheAgeOfTheCheckpoint) {
   Job job;
   job.id = JobId(1);
   job.spec.name = "llama";
@@ -297,7 +297,7 @@ TEST_F(MetricsTest, TheFirstLossOfACauseStartsAtZero) {
               HasSubstr(lost + "starting\",job_id=\"1\",name=\"llama\"} 4\n"));
 }
 
-TEST_F(MetricsTest, TheSlowestRanksHaveAScoreOnceTheyWereLookedAt) {
+TEST_F(MetricsTest, TheSlowestRanksHaveAScoreOnceTheyWereSampled) {
   const auto page = [&] { return metrics_.render(core_, now_, 1); };
   step(heartbeat(0, 1));
   step(heartbeat(1, 1));

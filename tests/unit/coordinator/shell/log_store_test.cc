@@ -110,10 +110,10 @@ TEST_F(LogStoreTest, FillsTheGapThatAFailureLeft) {
 
 TEST_F(LogStoreTest, WaitsForSpaceAndLogsItOnce) {
   EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 0, "ab"), 2U);
-  std::ostringstream said;
+  std::ostringstream logged;
   const auto logger = spdlog::default_logger();
   spdlog::set_default_logger(std::make_shared<spdlog::logger>(
-      "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(said)));
+      "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(logged)));
   const std::string path = folder_.path() + "/1/1/rank-0.log";
   std::filesystem::rename(path, path + ".away");
   std::filesystem::create_symlink("/dev/full", path);
@@ -124,7 +124,7 @@ TEST_F(LogStoreTest, WaitsForSpaceAndLogsItOnce) {
   }
   std::filesystem::rename(path + ".away", path);
   spdlog::set_default_logger(logger);
-  const std::string text = said.str();
+  const std::string text = logged.str();
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
   EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 2, "cdef"), 6U);
   EXPECT_EQ(all(), "abcdef");
@@ -150,7 +150,7 @@ TEST_F(LogStoreTest, OnlyTheLifeThatARankWasPlacedOnWrites) {
   EXPECT_EQ(all(), "late");
 }
 
-TEST_F(LogStoreTest, EndsAtItsBoundAndGoesOnTaking) {
+TEST_F(LogStoreTest, EndsAtItsBoundAndContinuesToAccept) {
   EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 0, std::string(90, 'x')), 90U);
   EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 90, std::string(50, 'y')), 140U);
   EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 140, "z"), 141U);
@@ -223,7 +223,7 @@ TEST_F(LogStoreTest, RemovesLeftoversOfAnEarlierRun) {
         << other << ": not a folder of a job";
 }
 
-TEST_F(LogStoreTest, RefusesLaunchesItDoesNotKnow) {
+TEST_F(LogStoreTest, RefusesUnknownLaunches) {
   EXPECT_FALSE(store_.append(kWriter, JobId(2), kFirst, kRank, 0, "x").ok());
   EXPECT_FALSE(store_.append(kWriter, kJob, Attempt(2), kRank, 0, "x").ok());
   EXPECT_FALSE(store_.append(kWriter, kJob, Attempt(0), kRank, 0, "x").ok());

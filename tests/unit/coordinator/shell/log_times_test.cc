@@ -48,7 +48,7 @@ TEST_F(LogTimesTest, TakeNoMoreThanTheirPart) {
   EXPECT_GT(times.back().offset, kBytes - 2 * kLogBytesPerTime);
 }
 
-TEST_F(LogTimesTest, GoOnAfterARestartAndAHalfWrittenRecord) {
+TEST_F(LogTimesTest, ContinueAfterARestartAndAHalfWrittenRecord) {
   add(0, 1);
   add(500, 2);
   std::ofstream(path_, std::ios::app) << "half";

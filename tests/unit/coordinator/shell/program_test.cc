@@ -75,7 +75,7 @@ class ProgramTest : public testing::Test {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
 
-  bool page_says(const std::string& page, const std::string& text) {
+  bool page_contains(const std::string& page, const std::string& text) {
     return http_get(ports_["http_port"], page).find(text) != std::string::npos;
   }
   std::string log() const { return read_file(folder_.file("log")); }
@@ -91,12 +91,12 @@ TEST_F(ProgramTest, ACrowdThatTakesTheDescriptorsDoesNotCostItThePort) {
   {
     std::deque<RawConnection> crowd;
     for (int i = 0; i < 200; ++i) crowd.emplace_back(port);
-    EXPECT_TRUE(eventually([&] { return page_says("/readyz", " 503 "); })) << log();
-    EXPECT_TRUE(page_says("/healthz", " 200 "));
+    EXPECT_TRUE(eventually([&] { return page_contains("/readyz", " 503 "); })) << log();
+    EXPECT_TRUE(page_contains("/healthz", " 200 "));
     EXPECT_TRUE(
         eventually([&] { return log().find("a connection is refused") != std::string::npos; }));
   }
-  EXPECT_TRUE(eventually([&] { return page_says("/readyz", " 200 "); }));
+  EXPECT_TRUE(eventually([&] { return page_contains("/readyz", " 200 "); }));
   const auto stub = v1::Muster::NewStub(
       grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
@@ -110,8 +110,8 @@ TEST_F(ProgramTest, ACrowdThatTakesTheDescriptorsDoesNotCostItThePort) {
 TEST_F(ProgramTest, TheFrontPageListsTheOthers) {
   serve("");
   for (const char* page : {"/metrics", "/healthz", "/readyz"})
-    EXPECT_TRUE(page_says("/", std::string("\n") + page + " ")) << page;
-  EXPECT_TRUE(page_says("/", " 200 "));
+    EXPECT_TRUE(page_contains("/", std::string("\n") + page + " ")) << page;
+  EXPECT_TRUE(page_contains("/", " 200 "));
 }
 
 TEST_F(ProgramTest, TakesAsManyDescriptorsAsItMay) {
@@ -131,7 +131,7 @@ TEST_F(ProgramTest, TheEndOfItsTerminalEndsIt) {
 TEST_F(ProgramTest, UnderNohupTheEndOfItsTerminalIsNothing) {
   serve("trap '' HUP;");
   kill(pid_, SIGHUP);
-  EXPECT_TRUE(page_says("/healthz", " 200 "));
+  EXPECT_TRUE(page_contains("/healthz", " 200 "));
   kill(pid_, SIGTERM);
   EXPECT_EQ(end(), 0) << log();
 }
@@ -150,11 +150,11 @@ TEST_F(ProgramTest, MistakesInFlagsAreNamed) {
        "--hang-init-seconds: 'soon' is not a number from 0.1 to 604800 (see"},
       {{"--state-dir", folder_.file("s"), "twice"}, "takes no argument twice"},
   };
-  for (const auto& [flags, said] : cases) {
+  for (const auto& [flags, expected] : cases) {
     run(flags);
     EXPECT_EQ(end(), 2);
     EXPECT_THAT(log(), testing::StartsWith("muster-coordinator: "));
-    EXPECT_THAT(log(), HasSubstr(said));
+    EXPECT_THAT(log(), HasSubstr(expected));
   }
 }
 
@@ -206,12 +206,12 @@ TEST_F(ProgramTest, ALimitOfFileSizesIsWaitedFor) {
   const rlimit none{0, limit.rlim_max};
   ASSERT_EQ(prlimit(pid_, RLIMIT_FSIZE, &none, nullptr), 0);
   EXPECT_FALSE(submit(2, std::chrono::seconds(2)).ok());
-  EXPECT_TRUE(eventually([&] { return page_says("/readyz", " 503 "); }));
-  EXPECT_TRUE(page_says("/readyz", "the disk of the coordinator's state is full"));
-  EXPECT_TRUE(page_says("/healthz", " 200 "));
+  EXPECT_TRUE(eventually([&] { return page_contains("/readyz", " 503 "); }));
+  EXPECT_TRUE(page_contains("/readyz", "the disk of the coordinator's state is full"));
+  EXPECT_TRUE(page_contains("/healthz", " 200 "));
   EXPECT_EQ(submit(3, kPatience).error_code(), grpc::StatusCode::UNAVAILABLE) << "at once";
   ASSERT_EQ(prlimit(pid_, RLIMIT_FSIZE, &limit, nullptr), 0);
-  EXPECT_TRUE(eventually([&] { return page_says("/readyz", " 200 "); }));
+  EXPECT_TRUE(eventually([&] { return page_contains("/readyz", " 200 "); }));
   const grpc::Status status = submit(4, kPatience);
   EXPECT_TRUE(status.ok()) << status.error_message();
 }
@@ -224,7 +224,7 @@ TEST_F(ProgramTest, AClientThatSendsNothingDoesNotKeepProbesOut) {
     crowd.back().send("GET /heal");
   }
   const Instant begin = monotonic_now();
-  for (int i = 0; i < 8; ++i) EXPECT_TRUE(page_says("/healthz", " 200 "));
+  for (int i = 0; i < 8; ++i) EXPECT_TRUE(page_contains("/healthz", " 200 "));
   EXPECT_LT(monotonic_now() - begin, std::chrono::seconds(1));
 }
 

@@ -55,7 +55,7 @@ TEST_F(ShellTest, GarbageOnThePortIsHarmless) {
   EXPECT_EQ(job.state(), v1::QUEUED);
 }
 
-TEST_F(ShellTest, AsksAWorkerForTheLogThatIsMissing) {
+TEST_F(ShellTest, RequestsTheMissingLogFromAWorker) {
   FakeWorker worker(*fleet_);
   worker.send(registration("node1", 1, 1));
   worker.next();
@@ -296,7 +296,7 @@ TEST_F(ShellTest, AnotherStoresJobsHaveLogsOfTheirOwn) {
   }
 }
 
-TEST_F(ShellTest, OutputThatCannotBeStoredNowIsAskedForAgain) {
+TEST_F(ShellTest, OutputThatCannotBeStoredNowIsRequestedAgain) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "the sanitizer needs descriptors of its own";
 #endif

@@ -327,10 +327,10 @@ TEST_F(StorageTest, UnreadableIncidentsDoNotPreventTheStart) {
   sqlite3_finalize(put);
   sqlite3_close(db);
 
-  std::ostringstream said;
+  std::ostringstream logged;
   const auto logger = spdlog::default_logger();
   spdlog::set_default_logger(std::make_shared<spdlog::logger>(
-      "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(said)));
+      "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(logged)));
   const auto state = (*storage)->load();
   spdlog::set_default_logger(logger);
   ASSERT_TRUE(state.ok()) << state.status();
@@ -339,7 +339,7 @@ TEST_F(StorageTest, UnreadableIncidentsDoNotPreventTheStart) {
   EXPECT_EQ(state->open_incidents[0], batch.incidents.at(IncidentId(1)));
   EXPECT_EQ(state->open_incidents[1], batch.incidents.at(IncidentId(5)));
   for (const char* id : {"incident 2 ", "incident 3 ", "incident 4 "})
-    EXPECT_THAT(said.str(), HasSubstr(id));
+    EXPECT_THAT(logged.str(), HasSubstr(id));
 
   const auto list = (*storage)->incidents(JobId(0), 2);
   ASSERT_TRUE(list.ok()) << list.status();

@@ -51,7 +51,7 @@ TEST_F(TokensTest, EmptyAndOversizedFoldersAreRefused) {
   std::filesystem::create_directory(folder_.path());
 }
 
-TEST_F(TokensTest, AreReadAnewAfterASecondAndKeptThroughAMistake) {
+TEST_F(TokensTest, AreReadAgainAfterASecondAndRetainedAfterAMistake) {
   write_file(folder_.file("worker"), kOne);
   auto tokens = Tokens::open(folder_.path());
   ASSERT_TRUE(tokens.ok()) << tokens.status();

@@ -103,7 +103,7 @@ TEST_F(TrustTest, PlainTextAndStrangersCertificatesEndInNoConnection) {
             grpc::StatusCode::UNAVAILABLE);
 }
 
-TEST_F(TrustTest, AWorkersStreamWantsTheWorkersToken) {
+TEST_F(TrustTest, AWorkersStreamRequiresTheWorkersToken) {
   start();
   const auto join = [&](const char* token) {
     const auto fleet = v1::Fleet::NewStub(channel(with(token)));
@@ -176,7 +176,7 @@ TEST_F(TrustTest, ListenersBeyondLoopbackRequireAuthentication) {
   EXPECT_TRUE(list(with(kViewerToken)).ok());
 }
 
-TEST_F(TrustTest, PagesForOthersAreAskedForByName) {
+TEST_F(TrustTest, PagesForOthersAreRequestedByName) {
   options_.http = "0.0.0.0:0";
   EXPECT_THAT(refusal(), HasSubstr("--trusted-network"));
   options_.trusted_network = true;

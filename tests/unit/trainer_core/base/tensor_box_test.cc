@@ -96,7 +96,7 @@ TEST(TensorBox, ARangeIsAFewBoxes) {
   EXPECT_EQ(most, 5U);
 }
 
-TEST(TensorBox, PartsAreConsecutiveAndNoLargerThanAsked) {
+TEST(TensorBox, PartsAreConsecutiveAndNoLargerThanRequested) {
   const TensorBox box = whole_box({"t", {1, 7, 3}, 100});
   const std::vector<TensorBox> parts = split_box(box, 8);
   ASSERT_EQ(parts.size(), 4U);

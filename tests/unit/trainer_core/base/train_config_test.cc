@@ -206,7 +206,7 @@ TEST(TrainConfig, ValidationNamesTheKeys) {
                 c.max_target_length = 1 << 15;
               }),
               HasSubstr("a step of per_device_batch_size (32768) times max_target_length (32768) "
-                        "tokens keeps"));
+                        "tokens retains"));
   // The rows that ranks that share experts may send to one.
   const auto error_on_ranks = [&](int32_t ranks) {
     return error_with([&](TrainConfig& c) {
@@ -217,8 +217,8 @@ TEST(TrainConfig, ValidationNamesTheKeys) {
       c.mesh.ici[static_cast<size_t>(MeshAxis::kExpert)] = ranks;
     });
   };
-  EXPECT_THAT(error_on_ranks(1), Not(HasSubstr("tokens keeps")));
-  EXPECT_THAT(error_on_ranks(1024), HasSubstr("tokens keeps"));
+  EXPECT_THAT(error_on_ranks(1), Not(HasSubstr("tokens retains")));
+  EXPECT_THAT(error_on_ranks(1024), HasSubstr("tokens retains"));
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ TEST(Checkpoint, RestoresWhatWasSaved) {
   EXPECT_TRUE(notes.empty());
 }
 
-// Whoever waits for a save sees it begin, grow and end.
+// A reader that waits for a save sees it begin, grow and end.
 TEST(Checkpoint, ASaveShowsItsProgress) {
   TempFolder folder;
   CheckpointStore store(folder.file("ckpt"), -1);
@@ -262,7 +262,7 @@ TEST(Checkpoint, AnotherOptimizersStateNamesBoth) {
   const CheckpointStore store(folder.path(), -1);
   save(store, 1, State(1));
   CheckpointLayout other = layout();
-  other.optimizer = "elementwise";  // its state looks the same
+  other.optimizer = "elementwise";  // its state has the same layout
   const absl::Status status = check_tensors(folder.file("1"), other);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
@@ -320,7 +320,7 @@ TEST(Checkpoint, ADirectoryThatCannotBeMadeIsAnError) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("file/ckpt"));
 }
 
-// A step's folder that was replaced between two ranks' looks at it.
+// A step's folder that was replaced between the reads of two ranks.
 TEST(Checkpoint, AnotherOneOfTheSameStepIsNotTheSame) {
   TempFolder folder;
   const CheckpointStore store(folder.path(), 1);

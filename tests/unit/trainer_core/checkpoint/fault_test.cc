@@ -95,7 +95,7 @@ class Faults : public testing::TestWithParam<Scenario> {
       std::thread second([&] { others = save_in_background(half(1), &follower); });
       result = save_in_background(half(0), &leader);
       second.join();
-      EXPECT_EQ(result, others) << "all know how it ended";
+      EXPECT_EQ(result, others) << "all have its outcome";
     } else {
       result = save_in_background(layout(), nullptr);
     }
@@ -184,7 +184,7 @@ TEST_P(Faults, ACallThatFailsLeavesTheOldOneAndIsNamed) {
       ASSERT_FALSE(end.killed);
       const bool is_new = next_process_finds_the_new_one();
       if (end.exit_code == 0) {
-        EXPECT_TRUE(is_new) << "it said that it had saved";
+        EXPECT_TRUE(is_new) << "it reported that it had saved";
       } else {
         ++failed;
         EXPECT_THAT(result_.text(), HasSubstr(std::strerror(error)));
@@ -234,7 +234,7 @@ TEST_P(Faults, EverythingIsSyncedBeforeItIsPublished) {
     EXPECT_TRUE(is_lasting || !is_published || !removes) << call.text();
   }
   EXPECT_TRUE(is_published && is_lasting);
-  EXPECT_EQ(synced_files, GetParam().two_writers ? 5 : 4) << "those of numbers and the manifest";
+  EXPECT_EQ(synced_files, GetParam().two_writers ? 5 : 4) << "those of elements and the manifest";
 }
 
 INSTANTIATE_TEST_SUITE_P(Saves, Faults,

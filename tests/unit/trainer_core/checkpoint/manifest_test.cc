@@ -83,7 +83,7 @@ TEST(Manifest, EveryWrongFieldIsNamed) {
       {[](Json& m) {
          m["tensors"]["model"]["lost"] = {{"dtype", "F32"}, {"shape", {2}}};
        },
-       "the boxes of tensor lost have 0 of its 2 numbers"},
+       "the boxes of tensor lost have 0 of its 2 elements"},
       {[&](Json& m) { file(m)["name"] = "../../etc/passwd"; }, "a file's name is \"../../etc/pass"},
       {[&](Json& m) { file(m)["name"] = "b.safetensors"; }, "b.safetensors is listed twice"},
       {[&](Json& m) { file(m)["part"] = "other"; }, "a file's part is \"other\""},

@@ -36,7 +36,7 @@ TEST(Owner, AnOrphanedAttemptCannotSave) {
 }
 
 // Two of one process id, as ranks of different containers may be, and of one job and attempt, as
-// coordinators count anew.
+// coordinators count from 1 again.
 TEST(Owner, ConcurrentOpensSucceed) {
   TempFolder folder;
   std::vector<std::thread> threads;
@@ -65,7 +65,7 @@ TEST(Owner, ALowerAttemptTouchesNothingWhileTheHigherOneLives) {
   EXPECT_TRUE(save_state(live, 5, State(1)).ok());
 }
 
-TEST(Owner, ACoordinatorThatCountsAnewMayGoOnAfterAnEndedRun) {
+TEST(Owner, ACoordinatorThatCountsFromOneMayContinueAfterAnEndedRun) {
   TempFolder folder;
   { ASSERT_TRUE(CheckpointStore(folder.path(), 1).open(kSecond).ok()); }
   CheckpointStore store(folder.path(), 1);

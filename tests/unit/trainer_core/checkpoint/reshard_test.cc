@@ -235,7 +235,7 @@ TEST(ReshardTypes, ElementsConvertToTheRequestedType) {
     auto files = write_boxes(folder.path(), CheckpointPart::kOptimizer, writer++, part.boxes,
                              part.block, int64_t{1} << 30);
     ASSERT_TRUE(files.ok()) << files.status();
-    EXPECT_EQ(files->size(), 2U) << "a file has numbers of one type";
+    EXPECT_EQ(files->size(), 2U) << "a file has elements of one type";
     std::ranges::move(*files, std::back_inserter(manifest.files));
   }
   write_file(folder.file(kManifestFile), manifest_text(manifest));

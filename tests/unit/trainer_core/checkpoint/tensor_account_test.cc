@@ -81,7 +81,7 @@ class TensorAccounts : public testing::Test {
   TempFolder folder_;
 };
 
-// Each member of the kind: tensors that the config does not ask for, and the setting that would.
+// Each member of the kind: tensors that the config does not need, and the setting that would.
 TEST_F(TensorAccounts, NamesUnusedTensorsAndTheSettingThatUsesThem) {
   struct Case {
     const char* family;

@@ -91,7 +91,7 @@ TEST_F(Gloo, ATimeoutNamesTheSilentRank) {
         const absl::Status status = group.all_reduce(data, "stuck");
         EXPECT_FALSE(status.ok());
         if (status.code() == absl::StatusCode::kDeadlineExceeded) {
-          // Whoever has not begun either by then is silent, too.
+          // A rank that has not begun by then is silent, too.
           EXPECT_THAT(std::string(status.message()),
                       ContainsRegex("nothing came from ranks? ([02], )?1[ ,]"));
           named = true;

@@ -85,7 +85,7 @@ TEST(Local, ATimeoutNamesTheMissingRank) {
         const absl::Status status = group.barrier("stuck");
         EXPECT_FALSE(status.ok());
         if (status.code() == absl::StatusCode::kDeadlineExceeded) {
-          // Whoever has not begun either by then is silent, too.
+          // A rank that has not begun by then is silent, too.
           EXPECT_THAT(std::string(status.message()),
                       ContainsRegex("nothing came from ranks? ([01], )?2[ ,]"));
           named = true;

@@ -157,7 +157,7 @@ TEST_F(NcclGroups, NameTheNetworkSettings) {
   EXPECT_EQ(all[0].code(), absl::StatusCode::kFailedPrecondition) << "it is why the others fail";
   EXPECT_THAT(
       std::string(all[0].message()),
-      AllOf(HasSubstr("rank 0 of group world cannot begin NCCL (NCCL: invalid usage); look at the "
+      AllOf(HasSubstr("rank 0 of group world cannot begin NCCL (NCCL: invalid usage); check the "
                       "network between their nodes: NCCL_SOCKET_IFNAME (here nosuch0, of "),
             ContainsRegex("of ([^ ]+, )*lo[,)]"), HasSubstr("NCCL_IB_HCA")));
   for (const size_t rank : {size_t{1}, size_t{2}}) {
@@ -189,7 +189,7 @@ TEST_F(NcclGroups, NameARankWithoutACommunicator) {
   for (const absl::Status& status : all) {
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr("of group world these ranks have no NCCL communicator: 1 (NCCL: "
-                          "unhandled system error); 0, 2 (nothing for 0.05 s); look at the "
+                          "unhandled system error); 0, 2 (nothing for 0.05 s); check the "
                           "network"));
   }
   EXPECT_EQ(nccl_.communicators, 0);
@@ -209,7 +209,7 @@ TEST_F(NcclGroups, WaitForACommunicatorABoundedTime) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr("no NCCL communicator: 0, 1, 2 (nothing for 0.05 s, and NCCL has found "
-                          "no error on any rank); look at the network"));
+                          "no error on any rank); check the network"));
   }
   EXPECT_EQ(nccl_.communicators, 0);
 }
@@ -260,9 +260,10 @@ TEST_F(NcclGroups, ACollectiveTakesABoundedTime) {
 }
 
 TEST(OpenNccl, NamesTheMissingPart) {
-  const absl::Status none = open_nccl("libnccl-that-nobody-has.so").status();
+  const absl::Status none = open_nccl("libnccl-that-does-not-exist.so").status();
   EXPECT_EQ(none.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(none.message()), HasSubstr("libnccl-that-nobody-has.so is not found"));
+  EXPECT_THAT(std::string(none.message()),
+              HasSubstr("libnccl-that-does-not-exist.so is not found"));
   const absl::Status other = open_nccl("libm.so.6").status();
   EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(other.message()), HasSubstr("has no ncclGetVersion"));

@@ -172,7 +172,7 @@ TEST_F(NcclInOrder, ButNotFarAhead) {
         EXPECT_TRUE(succeeds(rank.group.all_reduce(x.all(), "sum")));
     });
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    // One is looked after, and one waits for room.
+    // The watcher has one, and one waits for room.
     EXPECT_LE(rank.shown().enqueued, 1 + kOutstandingMax + 2);
     gate.open();
     caller.join();

@@ -36,8 +36,8 @@ class NcclLibrary : public testing::Test {
     nccl_ = *found;
   }
 
-  // It looks at the network once in a process: each of these is a process of its own, which ends
-  // with the result.
+  // NCCL reads the network's interfaces once in a process: each of these is a process of its own,
+  // which ends with the result.
   [[noreturn]] void ask_for_an_id(const char* interface) const {
     setenv("NCCL_SOCKET_IFNAME", interface, 1);
     NcclUniqueId id;
@@ -85,7 +85,7 @@ TEST_F(NcclLibrary, ReturnsNoIdOnAMissingInterface) {
   constexpr int kInvalidUsage = 5;
   EXPECT_EXIT(ask_for_an_id("nosuch0"), testing::ExitedWithCode(kInvalidUsage), "invalid usage");
   EXPECT_EXIT(meet("nosuch0"), testing::ExitedWithCode(0),
-              "rank 0 of group world cannot begin NCCL \\(NCCL: invalid usage.*; look at the "
+              "rank 0 of group world cannot begin NCCL \\(NCCL: invalid usage.*; check the "
               "network between their nodes: NCCL_SOCKET_IFNAME \\(here nosuch0, of .*lo");
 }
 

@@ -238,7 +238,7 @@ TEST_F(Meeting, MissingRanksAreNamedInTime) {
     for (int i = 0; i < 10'000 && !done; ++i) {
       open.push_back(call(0));
       if (open.size() > 100) open.erase(open.begin());
-      std::this_thread::sleep_for(milliseconds(1));  // no faster than they are turned away
+      std::this_thread::sleep_for(milliseconds(1));  // no faster than they are refused
     }
   });
   const absl::Status status = meet(0, milliseconds(300)).status();

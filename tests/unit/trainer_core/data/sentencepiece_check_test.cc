@@ -73,7 +73,7 @@ TEST_F(Charsmap, UnitsOutsideTheTrieAreRefused) {
   }
   EXPECT_GT(leading, 200U);
   EXPECT_THAT(message(with_unit(0, unit(0) | 1U << 31)), HasSubstr("unit 0 leads out"))
-      << "whose kind nobody asks for";
+      << "whose kind no caller requests";
 }
 
 TEST_F(Charsmap, StringsFollowTheTrie) {

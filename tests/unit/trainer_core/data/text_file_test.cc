@@ -33,7 +33,8 @@ TEST(TextFile, OpensTextAndRefusesOtherFiles) {
 TEST(TextCheck, TextPasses) {
   EXPECT_EQ(problem("plain ASCII that is longer than eight bytes\n"), "");
   EXPECT_EQ(problem("Grüße, мир, 世界, 🌍, ąęłó\n"), "");
-  EXPECT_EQ(problem(std::string(500, 'a').append(1, '\xFF').append(500, 'b')), "");  // a stray byte
+  EXPECT_EQ(problem(std::string(500, 'a').append(1, '\xFF').append(500, 'b')),
+            "");  // an invalid byte
 }
 
 TEST(TextCheck, BinaryIsRefused) {

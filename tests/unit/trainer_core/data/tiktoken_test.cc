@@ -77,7 +77,7 @@ TEST(Tiktoken, HashesNameTheEncoding) {
     EXPECT_EQ((*tokenizer)->eos_id(), c.eos) << c.encoding;
     EXPECT_THAT((*tokenizer)->description(),
                 absl::StrCat("tiktoken ", c.encoding, " (known by its SHA-256)"));
-    // Special tokens have no text, and text that looks like one is text.
+    // Special tokens have no text, and text of the same characters is text.
     EXPECT_EQ(*(*tokenizer)->decode(std::vector<int32_t>{c.eos}), "");
     const auto ids = (*tokenizer)->encode(c.eos_text);
     ASSERT_TRUE(ids.ok());
@@ -104,7 +104,7 @@ TEST(Tiktoken, HashesDoNotDependOnLineEnds) {
   EXPECT_TRUE(looks_like_tiktoken(crlf));
 }
 
-TEST(Tiktoken, UnknownFilesAreRefusedUntilTold) {
+TEST(Tiktoken, UnknownFilesAreRefusedWithoutAnEncoding) {
   for (const Case& c : kCases) {
     const std::string file = bytes_only(c.gap);
     EXPECT_THAT(std::string(load_tiktoken(file, "").status().message()),

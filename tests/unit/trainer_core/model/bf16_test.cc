@@ -156,8 +156,8 @@ TEST(Bf16Training, ConvergesLikeFp32) {
 // not. The gradient of the logits, which replaces them in fp32, has a buffer.
 TEST(Bf16Plan, HalvesOnlyActivations) {
   const auto plan_of = [](DType dtype) {
-    return plan_transformer(small_config(4, 2, false), 2, 64, dtype,
-                            layer_placements(RematPolicy::kMinimalOffloaded), true, 1);
+    return build_transformer_plan(small_config(4, 2, false), 2, 64, dtype,
+                                  layer_placements(RematPolicy::kMinimalOffloaded), true, 1);
   };
   const TransformerPlan wide = plan_of(DType::kF32), narrow = plan_of(DType::kBf16);
   const auto& buffers = narrow.memory.buffers();

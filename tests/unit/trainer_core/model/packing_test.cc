@@ -52,8 +52,8 @@ struct Documents {
 struct PackedModel {
   PackedModel(const ModelConfig& config, const LayerPlacements& placements,
               DType dtype = DType::kF32)
-      : plan(plan_transformer(config, kPackedBatch, kPackedLength, dtype, placements, true, 2, 0,
-                              true)),
+      : plan(build_transformer_plan(config, kPackedBatch, kPackedLength, dtype, placements, true, 2,
+                                    0, true)),
         arena(plan.memory),
         ops(cpu_ops(2)),
         model(plan, arena, *ops) {
@@ -117,8 +117,8 @@ TEST_P(Packing, HasTheSameBitsUnderEveryRematPolicyAndUsesOnlyItsPlan) {
       if (first.empty()) first.assign(grads.begin(), grads.end());
       EXPECT_TRUE(std::ranges::equal(grads, first)) << kRematPolicyNames[policy];
       const auto without =
-          plan_transformer(GetParam(), kPackedBatch, kPackedLength, dtype,
-                           layer_placements(static_cast<RematPolicy>(policy)), true, 2);
+          build_transformer_plan(GetParam(), kPackedBatch, kPackedLength, dtype,
+                                 layer_placements(static_cast<RematPolicy>(policy)), true, 2);
       const size_t more = packed.plan.memory.total_bytes() - without.memory.total_bytes();
       EXPECT_GE(more, kPackedBatch * kPackedLength * sizeof(int32_t));
       EXPECT_LT(more, kPackedBatch * kPackedLength * sizeof(int32_t) + 64)

@@ -95,8 +95,8 @@ TEST(ParamSpec, InitialDeviationsOfGlam) {
 }
 
 TEST(TransformerPlan, BlocksHoldTheParameters) {
-  const TransformerPlan plan = plan_transformer(small_config(4, 2, true), 2, 9, DType::kF32,
-                                                layer_placements(RematPolicy::kFull), true, 1);
+  const TransformerPlan plan = build_transformer_plan(
+      small_config(4, 2, true), 2, 9, DType::kF32, layer_placements(RematPolicy::kFull), true, 1);
   const auto n = static_cast<size_t>(parameter_count(plan.params));
   EXPECT_EQ(plan.memory.category_bytes(MemoryCategory::kParameters), 4 * n);
   EXPECT_EQ(plan.memory.category_bytes(MemoryCategory::kGradients), 4 * n);
@@ -106,8 +106,8 @@ TEST(TransformerPlan, BlocksHoldTheParameters) {
 // Planning allocates nothing: the largest model's plan is arithmetic.
 TEST(TransformerPlan, SeventyBillionParameters) {
   const TransformerPlan plan =
-      plan_transformer(llama2(8192, 80, 64, 8, 28'672), 1, 4096, DType::kF32,
-                       layer_placements(RematPolicy::kFull), true, 64);
+      build_transformer_plan(llama2(8192, 80, 64, 8, 28'672), 1, 4096, DType::kF32,
+                             layer_placements(RematPolicy::kFull), true, 64);
   EXPECT_GT(plan.memory.total_bytes(), 8ULL * 68'976'648'192);
 }
 
@@ -141,9 +141,9 @@ TEST(TransformerPlan, OfEveryValidConfigIsCountedIn64Bits) {
     const TrainConfig config = random_sizes(generator);
     if (!validate(config).ok()) continue;
     ++valid;
-    const TransformerPlan plan =
-        plan_transformer(config.model, config.per_device_batch_size, config.max_target_length,
-                         config.activation_type(), config.layer_placements(), true, kThreadsMax);
+    const TransformerPlan plan = build_transformer_plan(
+        config.model, config.per_device_batch_size, config.max_target_length,
+        config.activation_type(), config.layer_placements(), true, kThreadsMax);
     double bytes = 0;
     for (const PlannedBuffer& buffer : plan.memory.buffers()) {
       ASSERT_LE(buffer.offset + buffer.bytes, plan.memory.total_bytes()) << buffer.name;

@@ -85,7 +85,7 @@ TEST_P(AllMeshes, EveryElementIsStoredOncePerDataCoordinate) {
               ++stored[data][static_cast<size_t>(spec.offset + runs.at(i).from + j)];
           }
           for (int64_t i = box.offset; i < box.offset + box.elements(); ++i) {
-            ASSERT_FALSE(used.at(static_cast<size_t>(i))) << "two numbers in one place";
+            ASSERT_FALSE(used.at(static_cast<size_t>(i))) << "two elements at one offset";
             used[static_cast<size_t>(i)] = true;
           }
         }

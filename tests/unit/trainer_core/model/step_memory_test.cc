@@ -98,8 +98,8 @@ ModelConfig odd_quantized(ModelConfig config, QuantizationType type) {
 struct Step {
   Step(const ModelConfig& config, RematPolicy policy)
       : optimizer(Optimizer::make({}, ShardLayout::whole(model_params(config)))),
-        plan(plan_transformer(config, kBatch, kLength, DType::kF32, layer_placements(policy), true,
-                              kThreads, optimizer->state_elements())),
+        plan(build_transformer_plan(config, kBatch, kLength, DType::kF32, layer_placements(policy),
+                                    true, kThreads, optimizer->state_elements())),
         arena(plan.memory),
         ops(cpu_ops(kThreads)),
         data(config.vocab_size, int64_t{kBatch} * kLength) {}

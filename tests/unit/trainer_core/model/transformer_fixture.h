@@ -20,7 +20,7 @@ struct TestModel {
   TestModel(const ModelConfig& config, int32_t batch, int32_t seq_len,
             const LayerPlacements& placements, int32_t threads = 1, bool training = true,
             DType dtype = DType::kF32)
-      : plan(plan_transformer(config, batch, seq_len, dtype, placements, training, threads)),
+      : plan(build_transformer_plan(config, batch, seq_len, dtype, placements, training, threads)),
         arena(plan.memory),
         ops(cpu_ops(threads)),
         model(plan, arena, *ops) {}

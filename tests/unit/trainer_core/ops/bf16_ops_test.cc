@@ -269,7 +269,7 @@ TEST_F(Bf16Ops, Matmul) {
   expect_near(logits, as_double(exact), 1e-6);
 }
 
-// Whoever looks for NaN in an activation needs its squares.
+// A search for NaN in an activation needs its squares.
 TEST(Bf16Sums, AreThoseOfTheWidenedNumbers) {
   const auto ops = cpu_ops(2);
   Values x = Values::random({5, 3001}, 4, 3);

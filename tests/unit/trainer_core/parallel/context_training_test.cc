@@ -87,7 +87,7 @@ TEST_P(ContextTraining, IsThatOfOneRank) {
   ASSERT_GT(std::abs(alone.steps.back().loss / alone.steps.front().loss - 1), 1e-4)
       << "parameters do not change";
   if (alone.steps[0].experts) {
-    ASSERT_GT(alone.steps[0].experts->dropped_fraction, 0) << "nobody competes";
+    ASSERT_GT(alone.steps[0].experts->dropped_fraction, 0) << "no other process competes";
   }
   for (const MeshShape& shape :
        {mesh({{kContext, 2}}), mesh({{kContext, 4}}), mesh({{kSequence, 2}}),
@@ -130,7 +130,7 @@ TEST(ContextTraining, Bfloat16StaysWithinItsBand) {
   }
 }
 
-// Scales of delayed fp8 are those of all tokens, whoever has them.
+// Scales of delayed fp8 are those of all tokens on all ranks.
 TEST(ContextTraining, DelayedScaling) {
   TrainConfig config = small_config(sharded_llama(), {});
   config.model.quantization = {.type = QuantizationType::kFp8Delayed, .amax_history_length = 4};

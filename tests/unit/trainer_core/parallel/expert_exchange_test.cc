@@ -9,7 +9,7 @@
 
 #include "tests/unit/trainer_core/ops/sequence_rows.h"
 #include "tests/unit/trainer_core/parallel/local_ranks.h"
-#include "trainer_core/base/tensor_rows.h"
+#include "trainer_core/base/tensor_views.h"
 #include "trainer_core/model/expert_memory.h"
 #include "trainer_core/model/token_layout.h"
 
@@ -261,7 +261,7 @@ TEST_P(Experts, OnSeveralRanksAreThoseOfOne) {
         for (int64_t i = 0; i < shape.own * kChoices; ++i)
           dropped_by_ranks +=
               memory.slots[static_cast<size_t>(shape.first_own * kChoices + i)] < 0 ? 1 : 0;
-        // Groups are counted once by whoever has them.
+        // A group is counted once, by the rank that has it.
         const int64_t groups = shape.groups;
         for (int64_t i = 0; i < groups; ++i)
           EXPECT_NEAR(memory.balance[i], one_rank_.balance[expert * groups + i], 1e-6);

@@ -46,7 +46,7 @@ TrainConfig glam() {
   return config;
 }
 
-// Nobody is dropped, in every second layer.
+// No token is dropped, in every second layer.
 TrainConfig dropless() {
   TrainConfig config = with_balance(sharded_glam());
   config.model.experts.per_token = 3;

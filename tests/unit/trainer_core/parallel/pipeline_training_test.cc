@@ -227,7 +227,7 @@ class AskedBlocks final : public ParameterBlocks {
   std::vector<std::string> calls;
 };
 
-// Gathers of the next pass go on while the last layer of this one is computed.
+// Gathers of the next pass continue while the last layer of this one is computed.
 TEST(PipelineTraining, TheNextPassIsExpectedDuringTheLastLayer) {
   const TrainConfig config = staged_config(sharded_llama(), {2, 1, 4});
   const TrainingPlan plan = plan_training(config, 1, Staging::kNo, 0);
@@ -316,7 +316,7 @@ TEST(PipelineTraining, UsesAllThatIsPlanned) {
       TrainConfig config = staged_config(model, shape);
       config.model.experts.balance_weight = 0.1;
       config.steps = 2;
-      const auto look = [&](ProcessGroups& groups, RankModel& rank_model, int64_t step) {
+      const auto inspect = [&](ProcessGroups& groups, RankModel& rank_model, int64_t step) {
         if (step == 0) return;
         const MemoryPlan& plan = rank_model.plan().memory();
         const PlannedBuffer& params = plan.at(rank_model.plan().model.param_block);
@@ -328,7 +328,7 @@ TEST(PipelineTraining, UsesAllThatIsPlanned) {
               << model.name << " rank " << groups.rank() << ": " << buffer.name;
         }
       };
-      ASSERT_TRUE(MeshTrainer::run(config, look).status.ok());
+      ASSERT_TRUE(MeshTrainer::run(config, inspect).status.ok());
     }
   }
 }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr Duration kInterval = std::chrono::milliseconds(10);
 
-TEST(FenceWatch, TellsOnlyOfALaterAttemptOfTheSameJob) {
+TEST(FenceWatch, ReportsOnlyALaterAttemptOfTheSameJob) {
   const TempFolder folder;
   const CheckpointOwner mine{.job = 7, .attempt = 2, .incarnation = 1};
   std::promise<std::string> fenced;

@@ -1,4 +1,5 @@
-// Ranks that are asked to leave while their peers do not come, or while they have nothing to save.
+// Ranks that receive a request to leave while their peers do not come, or while they have nothing
+// to save.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -29,7 +30,7 @@ class GivingUp : public testing::Test {
   TempFolder folder_;
 };
 
-// Rank 1 hangs and was not asked to leave. Without a limit of rank 0's wait both would wait for
+// Rank 1 hangs and has no request to leave. Without a limit of rank 0's wait both would wait for
 // each other.
 TEST_F(GivingUp, TheOnlyRankThatIsRequestedToLeaveGivesUpAndItsExitEndsItsPeer) {
   Ranks ranks(config("alone", {1, 1, 2, 1, 1, 1, 1}));
@@ -49,7 +50,7 @@ TEST_F(GivingUp, TheOnlyRankThatIsRequestedToLeaveGivesUpAndItsExitEndsItsPeer) 
   std::thread first([&] { ranks.run(0); }), second([&] { ranks.run(1); });
   there.wait();
   ended_with.clear();
-  EXPECT_FALSE(ranks.signals[0].give_up(note_end)) << "it waits for nobody";
+  EXPECT_FALSE(ranks.signals[0].give_up(note_end)) << "it waits for no other rank";
   ranks.signals[0].stop = true;
   std::thread leaving([&] { ranks.signals[0].leave_step(note_end); });
   shared.wait();
@@ -58,9 +59,8 @@ TEST_F(GivingUp, TheOnlyRankThatIsRequestedToLeaveGivesUpAndItsExitEndsItsPeer) 
   for (std::thread* thread : {&leaving, &first, &second}) thread->join();
   EXPECT_EQ(ended_with, std::vector{ExitCode::kPreempted});
   EXPECT_EQ(ranks.codes, (std::vector{ExitCode::kPreempted, ExitCode::kPeerLost})) << ranks.err();
-  EXPECT_THAT(
-      ranks.errs[0].str(),
-      HasSubstr("rank 0: asked to leave: not all ranks that save with it have joined within"));
+  EXPECT_THAT(ranks.errs[0].str(),
+              HasSubstr("rank 0: leaving: not all ranks that save with it have joined within"));
   EXPECT_FALSE(fs::exists(folder_.file("alone/2")));
 }
 
@@ -133,7 +133,7 @@ TEST_F(GivingUp, ARankWithNothingToSaveStaysForTheCommitInProgress) {
       rounds[r] = {record.step + 1, 0, rounds[r].of_step};
     };
   }
-  Moment there, in_turn, isolated;
+  Moment there, in_order, isolated;
   ranks.hooks[2].after = [&](std::string_view channel, const absl::Status&) {
     Rounds& mine = rounds[2];
     if (!computes(channel) || mine.completed < kCompleted)
@@ -146,14 +146,14 @@ TEST_F(GivingUp, ARankWithNothingToSaveStaysForTheCommitInProgress) {
   ranks.hooks[0].before = [&](std::string_view channel) {
     Rounds& its = rounds[0];
     if (!computes(channel)) return absl::OkStatus();
-    if (its.completed == kCompleted && its.of_step == its.in_a_step / 2) in_turn.happen();
+    if (its.completed == kCompleted && its.of_step == its.in_a_step / 2) in_order.happen();
     ++its.of_step;
     return absl::OkStatus();
   };
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 4; ++rank) threads.emplace_back([&, rank] { ranks.run(rank); });
   there.wait();
-  in_turn.wait();
+  in_order.wait();
   ended_with.clear();
   for (StopSignals& requested : ranks.signals) requested.stop = true;
   for (const size_t r : {2, 0, 1, 3})

@@ -1,5 +1,5 @@
-// Ranks that are asked to leave at any point: they save the state of one step, the same as in an
-// uninterrupted run.
+// Ranks that receive a request to leave at any point: they save the state of one step, the same as
+// in an uninterrupted run.
 #include "trainer_core/recovery/leaving.h"
 
 #include <gmock/gmock.h>
@@ -124,7 +124,7 @@ class LeaveTogether : public testing::Test {
       if (outcome.at > kCompleted) ++behind;
     }
     fs::remove_all(folder_.file("whole"));
-    EXPECT_GT(signal_threads_, 0U) << "nobody left in a step";
+    EXPECT_GT(signal_threads_, 0U) << "no rank left in a step";
     // The ranks were on both sides of a step's end.
     EXPECT_THAT(steps_saved_, testing::Contains(kCompleted));
     EXPECT_THAT(steps_saved_, testing::Contains(kCompleted + 1));

@@ -205,7 +205,7 @@ TEST_F(LocalResume, ARollbackIgnoresSavesInMemory) {
     }
     EXPECT_EQ(attempts, static_cast<size_t>(kRollbacksMax + 1));
     for (const int node : {0, 1})
-      EXPECT_EQ(step_on(node), result.records[0].back().step + 1) << "saved anew after a rollback";
+      EXPECT_EQ(step_on(node), result.records[0].back().step + 1) << "saved again after a rollback";
     fs::remove_all(folder_.file("memory"));
   }
 }

@@ -210,7 +210,7 @@ TEST_P(PassOver, RollbackReturnsAndContinuesAfterTheBatch) {
   EXPECT_EQ(samples_of("ckpt", 12), static_cast<uint64_t>(2 * (rare.batch + 1 + 12 - newest)));
 }
 
-TEST_P(PassOver, RollbackWithoutACheckpointStartsAnew) {
+TEST_P(PassOver, RollbackWithoutACheckpointStartsFromTheBeginning) {
   TrainConfig job = on_axis(tiny_config(2));
   job.optimizer.learning_rate = 1e30;
   job.optimizer.warmup_steps = 0;
@@ -242,10 +242,10 @@ TEST_P(PassOver, RollbackWithoutACheckpointResetsTrainedParameters) {
     if (rank == 0 && record.step == 0) fs::remove_all(folder_.file("gone/0"));
   });
   ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
-  TrainConfig anew = job;
-  anew.checkpoint_directory = folder_.file("anew");
-  plant(anew, std::nullopt, static_cast<uint64_t>(2 * (rare.batch + 1)));
-  const RunResult reference = run(anew);
+  TrainConfig again = job;
+  again.checkpoint_directory = folder_.file("again");
+  plant(again, std::nullopt, static_cast<uint64_t>(2 * (rare.batch + 1)));
+  const RunResult reference = run(again);
   const std::vector<double> losses = result.losses();
   ASSERT_EQ(losses.size(), static_cast<size_t>(rare.batch + 12));
   EXPECT_EQ(std::vector<double>(losses.begin() + rare.batch, losses.end()), reference.losses());
@@ -290,7 +290,7 @@ TEST_P(PassOver, PoisonedParametersEndSkippingToo) {
   EXPECT_TRUE(result.records[0].empty());
 }
 
-// A rank that is asked to stop while a batch is skipped leaves after it, and saves nothing new.
+// A rank with a request to stop while a batch is skipped leaves after it, and saves nothing new.
 TEST_P(PassOver, AStopDuringASkipIsHonoured) {
   const Rare rare = rare_token(13);
   const TrainConfig job = config("ckpt", NotFinitePolicy::kSkip);

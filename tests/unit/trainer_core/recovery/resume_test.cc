@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 TEST_F(Resume, AfterAStopRequestIsBitIdentical) {
   const RunResult whole = run(config("whole"));
   ASSERT_THAT(whole.codes, Each(ExitCode::kOk)) << whole.err;
-  // Only rank 1 is asked to stop: all ranks leave after the same step.
+  // Only rank 1 receives a request: all ranks leave after the same step.
   const RunResult first =
       run(config("parts"), [](int rank, const StepRecord& record, std::atomic<bool>& stop) {
         if (rank == 1 && record.step == 6) stop = true;
@@ -67,24 +67,24 @@ TEST_F(Resume, BackgroundSavesEqualSynchronousOnes) {
 }
 
 TEST_F(Resume, ARequestedCheckpointIsSavedAfterTheStepAndChangesNothing) {
-  TrainConfig requested = config("asked");
+  TrainConfig requested = config("requested");
   requested.checkpoint_period = 1000;
-  // Only rank 1 is asked, twice in one step.
+  // Only rank 1 receives requests, two in one step.
   const RunResult result = run_ranks_with_signals(
       {requested, requested}, [](int rank, const StepRecord& record, StopSignals& signals) {
         if (rank == 1 && record.step == 6) signals.checkpoint = true;
       });
   ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("saved checkpoint " + folder_.file("asked/8") + ": "));
+  EXPECT_THAT(result.out, HasSubstr("saved checkpoint " + folder_.file("requested/8") + ": "));
   std::set<std::string> saved;
-  for (const auto& entry : fs::directory_iterator(folder_.file("asked")))
+  for (const auto& entry : fs::directory_iterator(folder_.file("requested")))
     if (entry.is_directory()) saved.insert(entry.path().filename());
   EXPECT_EQ(saved, (std::set<std::string>{"8", "20"}));
   ASSERT_THAT(run(config("whole")).codes, Each(ExitCode::kOk));
-  EXPECT_EQ(model_bytes("asked", 20), model_bytes("whole", 20));
-  fs::remove_all(folder_.file("asked/20"));
+  EXPECT_EQ(model_bytes("requested", 20), model_bytes("whole", 20));
+  fs::remove_all(folder_.file("requested/20"));
   ASSERT_THAT(run(requested).codes, Each(ExitCode::kOk));
-  EXPECT_EQ(model_bytes("asked", 20), model_bytes("whole", 20));
+  EXPECT_EQ(model_bytes("requested", 20), model_bytes("whole", 20));
 }
 
 // Each optimizer's whole state is saved, read and sent to the other ranks.

@@ -103,7 +103,7 @@ TEST(DeviceReserve, GraphBytesIncludeAttentionParts) {
   const size_t in_parts = graph_bytes(config);
   EXPECT_EQ(gpu_attention_parts(config), 4);
   config.dtype = ComputeType::kFloat32;
-  EXPECT_EQ(gpu_attention_parts(config), 1) << "own kernels";
+  EXPECT_EQ(gpu_attention_parts(config), 1) << "built-in kernels";
   EXPECT_GT(in_parts, graph_bytes(config));
 }
 

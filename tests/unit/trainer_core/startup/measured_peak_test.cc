@@ -15,10 +15,10 @@ namespace {
 // Returns the rounds in order, then the last one again.
 struct Rounds {
   std::vector<double> tflops;
-  std::atomic<int> asked{0};
+  std::atomic<int> measured{0};
 
   double operator()() {
-    const auto i = static_cast<size_t>(asked++);
+    const auto i = static_cast<size_t>(measured++);
     return tflops[std::min(i, tflops.size() - 1)];
   }
 };
@@ -31,7 +31,7 @@ TEST(MeasuredPeak, IsMeasuredOnceAndKept) {
   EXPECT_EQ(MeasuredPeak(path, "a").get(std::ref(first)), 1.5);
   Rounds busy{{0.3}};  // the next attempt, on a busy machine
   EXPECT_EQ(MeasuredPeak(path, "a").get(std::ref(busy)), 1.5);
-  EXPECT_EQ(busy.asked, 0);
+  EXPECT_EQ(busy.measured, 0);
   EXPECT_EQ(MeasuredPeak(path, "a").stored(), 1.5);
   EXPECT_EQ(MeasuredPeak(path, "b").get(std::ref(busy)), 0.3) << "another device";
 }
@@ -40,7 +40,7 @@ TEST(MeasuredPeak, RepeatsDisturbedRounds) {
   const TempFolder folder;
   Rounds rounds{{0.4, 0.9, 0.6, 1.0, 0.99, 5}};
   EXPECT_EQ(MeasuredPeak(folder.file("peaks.json"), "a").get(std::ref(rounds)), 1.0);
-  EXPECT_EQ(rounds.asked, 5) << "two rounds agree";
+  EXPECT_EQ(rounds.measured, 5) << "two rounds agree";
 }
 
 TEST(MeasuredPeak, RejectsRoundsThatNoneConfirms) {
@@ -48,7 +48,7 @@ TEST(MeasuredPeak, RejectsRoundsThatNoneConfirms) {
   const std::string path = folder.file("peaks.json");
   Rounds noisy{{0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4}};
   EXPECT_EQ(MeasuredPeak(path, "a").get(std::ref(noisy)), 0);
-  EXPECT_EQ(noisy.asked, 6) << "bounded";
+  EXPECT_EQ(noisy.measured, 6) << "bounded";
   EXPECT_EQ(MeasuredPeak(path, "a").stored(), 0) << "nothing is stored";
   Rounds calm{{2.0}};
   EXPECT_EQ(MeasuredPeak(path, "a").get(std::ref(calm)), 2.0) << "a later run measures again";
@@ -59,7 +59,7 @@ TEST(MeasuredPeak, NeedsNoFile) {
   MeasuredPeak peak("", "a");
   EXPECT_EQ(peak.get(std::ref(rounds)), 1.0);
   EXPECT_EQ(peak.get(std::ref(rounds)), 1.0);
-  EXPECT_EQ(rounds.asked, 2) << "one measurement";
+  EXPECT_EQ(rounds.measured, 2) << "one measurement";
   EXPECT_EQ(MeasuredPeak("/proc/no/peaks.json", "a").get(std::ref(rounds)), 1.0);
   const TempFolder folder;
   const std::string path = folder.file("peaks.json");
@@ -77,7 +77,7 @@ TEST(MeasuredPeak, OnlyOneRankMeasures) {
       EXPECT_EQ(MeasuredPeak(folder.file("peaks.json"), "a").get(std::ref(rounds)), 1.0);
     });
   for (std::thread& rank : ranks) rank.join();
-  EXPECT_EQ(rounds.asked, 2);
+  EXPECT_EQ(rounds.measured, 2);
 }
 
 TEST(PeakKey, NamesTheMachineTheDeviceTheThreadsAndTheType) {

@@ -13,7 +13,7 @@ using testing::Pair;
 
 std::string alone(const std::string& path) { return splits_of({path})[0]; }
 
-TEST(Splits, AWholeNameOrAShardTellsItsSplit) {
+TEST(Splits, AWholeNameOrAShardDeterminesItsSplit) {
   for (const char* path : {"train/00.jsonl.zst", "c4-train.00000-of-01024.json.gz",
                            "data/train-00000-of-00002.parquet", "Training.txt", "a/train/dev.txt"})
     EXPECT_EQ(alone(path), "train") << path;
@@ -28,7 +28,7 @@ TEST(Splits, AWholeNameOrAShardTellsItsSplit) {
 }
 
 // Dropping such a text from training would lose it.
-TEST(Splits, AWordInAnOrdinaryNameTellsNothing) {
+TEST(Splits, AWordInAnOrdinaryNameIsNoSplit) {
   for (const char* path : {"linux-dev.txt", "my-eval.txt", "x_validation_1.jsonl",
                            "docs/test/a.txt", "unit.test.txt", "dev-1.txt"})
     EXPECT_EQ(alone(path), "") << path;
@@ -36,7 +36,7 @@ TEST(Splits, AWordInAnOrdinaryNameTellsNothing) {
 }
 
 // Validation data that enters training makes the loss of a run meaningless.
-TEST(Splits, AFirstOrLastWordTellsItsSplitInACorpusWithTraining) {
+TEST(Splits, AFirstOrLastWordDeterminesItsSplitInACorpusWithTraining) {
   struct Case {
     std::vector<std::string> paths;
     std::vector<std::string> splits;
@@ -64,7 +64,7 @@ TEST(Splits, AFirstOrLastWordTellsItsSplitInACorpusWithTraining) {
   EXPECT_FALSE(has_held_out_word("train/devices.txt"));
 }
 
-TEST(Splits, AWordTellsItsSplitBesideTheSameNameForTraining) {
+TEST(Splits, AWordDeterminesItsSplitBesideTheSameNameForTraining) {
   EXPECT_THAT(splits_of({"Tales-train.txt", "Tales-valid.txt", "linux-usr.txt"}),
               ElementsAre("train", "validation", ""));
   EXPECT_THAT(splits_of({"x_train_0.jsonl", "x_train_1.jsonl", "x_test_12.jsonl"}),
@@ -125,7 +125,7 @@ TEST(Splits, AMissingSplitNamesTheOthers) {
   EXPECT_THAT(std::string(choose_split("d", {{"train", 1}, {"", 2}}, "test").status().message()),
               HasSubstr("no split \"test\"; it has train, and 2 files without one"));
   EXPECT_THAT(std::string(choose_split("d", {{"", 2}}, "validation").status().message()),
-              HasSubstr("tell no splits apart"));
+              HasSubstr("do not distinguish splits"));
 }
 
 }  // namespace

@@ -261,11 +261,11 @@ TEST_F(Tokenize, OtherInputsOrOptionsDoNotResume) {
   EXPECT_THAT(std::string(tokenize_files(run).status().message()),
               HasSubstr("changing.txt has changed: it had "));
   run.restart = true;
-  const auto anew = tokenize_files(run);
-  ASSERT_TRUE(anew.ok()) << anew.status();
-  EXPECT_EQ(anew->reused_shards, 0U);
-  EXPECT_EQ(anew->index.documents, 30'001U);
-  EXPECT_EQ(files_of(run.output_directory).size(), anew->index.shards.size() + 1);
+  const auto again = tokenize_files(run);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->reused_shards, 0U);
+  EXPECT_EQ(again->index.documents, 30'001U);
+  EXPECT_EQ(files_of(run.output_directory).size(), again->index.shards.size() + 1);
 }
 
 TEST_F(Tokenize, BadDocumentsAreRepairedSkippedOrStopTheRun) {

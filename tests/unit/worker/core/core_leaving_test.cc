@@ -101,7 +101,7 @@ TEST_F(CoreTest, LeavingWithoutRanksOrCoordinatorIsImmediate) {
 }
 
 // The ranks agree on the step after which they leave: otherwise a peer elsewhere would exit with
-// code 75 before the coordinator knows the reason.
+// code 75 before the coordinator has the reason.
 TEST_F(CoreWithPeersElsewhere, TheCoordinatorStopsRanksOfALeavingWorker) {
   start_wide(2);
   ActionList actions = step(ShutdownRequested{});
@@ -111,7 +111,7 @@ TEST_F(CoreWithPeersElsewhere, TheCoordinatorStopsRanksOfALeavingWorker) {
   actions = step(stop(1, 1, kLeaveGrace));
   EXPECT_EQ(signalled(actions), (Signals{{key(1, 1, 0), SIGTERM}, {key(1, 1, 1), SIGTERM}}));
   actions = pass(kCoordinatorAnswerMax);
-  EXPECT_EQ(signalled(actions), Signals()) << "asked once";
+  EXPECT_EQ(signalled(actions), Signals()) << "stopped once";
   EXPECT_THAT(only<Note>(actions), SizeIs(0));
 }
 

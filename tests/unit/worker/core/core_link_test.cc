@@ -306,7 +306,8 @@ TEST_F(CoreTest, AWorkerDropsTheEarlierStoresState) {
   EXPECT_TRUE(core.registered());
   const auto kept = only<KeepLocalCopies>(actions);
   ASSERT_THAT(kept, SizeIs(2));
-  EXPECT_EQ(kept[1].store, StoreId(1)) << "nobody will ask for what its jobs have left in memory";
+  EXPECT_EQ(kept[1].store, StoreId(1))
+      << "no later job will read what its jobs have left in memory";
   EXPECT_THAT(kept[1].jobs, SizeIs(0));
   EXPECT_THAT(only<SpawnRank>(step(start(1, 1, 2))), SizeIs(2)) << "job 1 of the new store";
 }

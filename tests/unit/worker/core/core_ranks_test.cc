@@ -54,7 +54,7 @@ TEST_F(CoreTest, AStaleEpochIsRefusedAndALowerRegistrationIsAnOlderCopyOfTheStor
   EXPECT_THAT(only<SpawnRank>(step(start(1, 1, 1, 5))), SizeIs(0));
   step(Disconnected{});
   connect(1);
-  EXPECT_THAT(only<SpawnRank>(step(start(1, 1, 1, 1))), SizeIs(1)) << "job 1 anew";
+  EXPECT_THAT(only<SpawnRank>(step(start(1, 1, 1, 1))), SizeIs(1)) << "job 1 again";
 }
 
 TEST_F(CoreTest, ANewAttemptKillsTheOldOneAndWaitsForItsEnd) {
@@ -329,14 +329,14 @@ TEST_F(CoreTest, SurvivesArbitraryEvents) {
 // SIGUSR2 kills a program without a handler.
 TEST_F(CoreTest, CheckpointRequestsRequireSupportInThePage) {
   connect();
-  const SaveCheckpoint ask{Epoch(1), key(1, 1, 0)};
-  EXPECT_TRUE(only<SignalRank>(step(ask)).empty()) << "nobody is here";
+  const SaveCheckpoint request{Epoch(1), key(1, 1, 0)};
+  EXPECT_TRUE(only<SignalRank>(step(request)).empty()) << "no rank is here";
   start_up(start(1, 1, 2));
-  EXPECT_TRUE(only<SignalRank>(step(ask)).empty()) << "it has no page yet";
+  EXPECT_TRUE(only<SignalRank>(step(request)).empty()) << "it has no page yet";
   RankFigures figures;
   figures.checkpoints.on_request = 1;
   step(PagesRead{{{key(1, 1, 0), figures}}});
-  const auto signals = only<SignalRank>(step(ask));
+  const auto signals = only<SignalRank>(step(request));
   ASSERT_EQ(signals.size(), 1U);
   EXPECT_EQ(signals[0].key, key(1, 1, 0));
   EXPECT_EQ(signals[0].signo, SIGUSR2);

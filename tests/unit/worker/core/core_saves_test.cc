@@ -70,7 +70,7 @@ TEST_F(CoreTest, AnUploadThatMakesProgressIsAwaited) {
 TEST_F(CoreTest, ASaveIsNotAwaitedBeyondABound) {
   connect();
   start_up(start(1, 1, 1));
-  step(stop(1, 1, seconds(4)));  // somebody bounds the time
+  step(stop(1, 1, seconds(4)));  // the coordinator limits the time
   step(saving(0, 100, 50));
   EXPECT_THAT(only<SignalRank>(pass(seconds(4))), SizeIs(1));
   step(RankReaped{key(1, 1, 0), 0, 9, 10, ""});

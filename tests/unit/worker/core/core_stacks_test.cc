@@ -51,7 +51,7 @@ TEST_F(CoreStacks, SamplesAreReadAtIntervalsAndReportedAtOnce) {
   EXPECT_TRUE(only<ReadStacks>(pass(seconds(5))).empty());
 }
 
-TEST_F(CoreStacks, ASlowReaderIsNotAskedAgainBeforeItAnswers) {
+TEST_F(CoreStacks, ASlowReaderGetsNoRequestBeforeItAnswers) {
   const auto read = only<ReadStacks>(step(dump(7, 2, {0})));
   EXPECT_TRUE(only<ReadStacks>(pass(seconds(3))).empty());
   const auto actions = step(answer(read.at(0)));
@@ -97,33 +97,33 @@ TEST_F(CoreStacks, ADumpEndsWithItsStream) {
 }
 
 TEST_F(CoreStacks, SymbolsAreResolvedAndReported) {
-  Symbolize ask{Epoch(1), {JobId(1), Attempt(1)}, 9, {"ab", "/lib/x.so"}, {1, 2}};
-  const auto read = only<ReadSymbols>(step(ask));
+  Symbolize request{Epoch(1), {JobId(1), Attempt(1)}, 9, {"ab", "/lib/x.so"}, {1, 2}};
+  const auto read = only<ReadSymbols>(step(request));
   ASSERT_EQ(read.size(), 1U);
   EXPECT_EQ(read[0].addresses, (std::vector<uint64_t>{1, 2}));
   const auto sent = only<SendSymbols>(step(SymbolsRead{9, read[0].module, {{1, {"f()", "", 0}}}}));
   ASSERT_EQ(sent.size(), 1U);
   EXPECT_EQ(sent[0].dump, 9U);
-  ask.epoch = Epoch(0);
-  EXPECT_TRUE(only<ReadSymbols>(step(ask)).empty());
-  ask.epoch = Epoch(1);
-  ask.addresses.resize(100'000);
-  EXPECT_TRUE(only<ReadSymbols>(step(ask)).empty());
+  request.epoch = Epoch(0);
+  EXPECT_TRUE(only<ReadSymbols>(step(request)).empty());
+  request.epoch = Epoch(1);
+  request.addresses.resize(100'000);
+  EXPECT_TRUE(only<ReadSymbols>(step(request)).empty());
 }
 
 TEST_F(CoreStacks, SymbolRequestsAreBoundedUntilTheyAreAnswered) {
-  Symbolize ask{Epoch(1), {JobId(1), Attempt(1)}, 9, {"ab", "/lib/x.so"}, {}};
-  ask.addresses.resize(50'000);
+  Symbolize request{Epoch(1), {JobId(1), Attempt(1)}, 9, {"ab", "/lib/x.so"}, {}};
+  request.addresses.resize(50'000);
   std::vector<ReadSymbols> requests;
   for (int i = 0; i < 100; ++i) {
-    for (ReadSymbols& read : only<ReadSymbols>(step(ask))) requests.push_back(std::move(read));
+    for (ReadSymbols& read : only<ReadSymbols>(step(request))) requests.push_back(std::move(read));
   }
   EXPECT_EQ(requests.size(), 5U);
-  SymbolsRead answer{9, ask.module, {}};
-  answer.symbols.resize(ask.addresses.size());
+  SymbolsRead answer{9, request.module, {}};
+  answer.symbols.resize(request.addresses.size());
   step(answer);
-  EXPECT_EQ(only<ReadSymbols>(step(ask)).size(), 1U);
-  EXPECT_TRUE(only<ReadSymbols>(step(ask)).empty());
+  EXPECT_EQ(only<ReadSymbols>(step(request)).size(), 1U);
+  EXPECT_TRUE(only<ReadSymbols>(step(request)).empty());
 }
 
 TEST_F(CoreStacks, HeartbeatsComeFourTimesAsOftenWhileThereAreRanks) {

@@ -236,7 +236,7 @@ TEST_F(GpuWatchTest, HwlocProvidesNearCpus) {
   EXPECT_THAT(report.gpus[0].cpus, ElementsAre(0));
   EXPECT_EQ(report.gpus[1].gpu.numa_node, 1);
   EXPECT_THAT(report.gpus[1].cpus, ElementsAre(1));
-  EXPECT_EQ(report.gpus[2].gpu.numa_node, -1);  // hwloc knows no such device
+  EXPECT_EQ(report.gpus[2].gpu.numa_node, -1);  // hwloc lists no such device
   EXPECT_THAT(report.gpus[2].cpus, IsEmpty());
 }
 

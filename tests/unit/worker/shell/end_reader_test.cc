@@ -192,7 +192,7 @@ TEST_F(EndReaderGpuTest, AnErrorOfItsGpuIsWhyARankEnded) {
   EXPECT_THAT(events[1].evidence->kernel_messages,
               ElementsAre(testing::HasSubstr("GPU 1 is lost")));
   EXPECT_EQ(events[2].cause, ExitCause::kGpuFault);
-  EXPECT_EQ(events[3].cause, ExitCause::kUnknown) << "it says what was wrong";
+  EXPECT_EQ(events[3].cause, ExitCause::kUnknown) << "it contains the error";
   EXPECT_EQ(events[4].cause, ExitCause::kGpuFault) << "CUDA reported no GPU";
   EXPECT_EQ(events[5].cause, ExitCause::kUnknown);
 }

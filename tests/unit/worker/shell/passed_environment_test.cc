@@ -5,7 +5,7 @@
 namespace muster::worker {
 namespace {
 
-TEST(PassedEnvironment, KnowsCredentialsByTheirNames) {
+TEST(PassedEnvironment, IdentifiesCredentialsByTheirNames) {
   for (const char* name :
        {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "HF_TOKEN",
         "WANDB_API_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "PGPASSWORD_PASSWORD", "db_password"})

@@ -249,10 +249,10 @@ TEST_F(WorkerProcessTest, AGrandchildThatLeftTheGroupIsFoundByItsEnvironment) {
       "setsid sh -c 'echo $$; exec sleep 1000' & while [ ! -s rank.log ]; do sleep 0.01; done; "
       "exit 0");
   wait_for_end();
-  const pid_t stray = std::stoi(log());
+  const pid_t orphan = std::stoi(log());
   EXPECT_TRUE(eventually([&] {
     reaper.reap();
-    return is_gone(stray);
+    return is_gone(orphan);
   }));
 }
 

@@ -23,7 +23,7 @@ std::string read_as_rank(int fd) {
   return text;
 }
 
-TEST(RankInput, AFileBeginsAnewForEachAttempt) {
+TEST(RankInput, AFileIsReadFromItsStartByEachAttempt) {
   const TempFolder folder;
   write_file(folder.file("input"), "head\nprogram\n");
   const int fd = open(folder.file("input").c_str(), O_RDONLY | O_CLOEXEC);

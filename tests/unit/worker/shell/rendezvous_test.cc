@@ -92,7 +92,7 @@ class Client {
     socket_.connect({boost::asio::ip::address_v4::loopback(), static_cast<uint16_t>(port)});
   }
 
-  std::pair<bool, std::string> ask(Op op, const std::string& key, const std::string& value) {
+  std::pair<bool, std::string> call(Op op, const std::string& key, const std::string& value) {
     send(rendezvous::encode_request(op, key, value));
     return answer();
   }
@@ -151,10 +151,10 @@ TEST_F(RendezvousServerTest, ConcurrentRanksAllMeet) {
     ranks.emplace_back([&, rank] {
       Client client(port());
       ASSERT_TRUE(
-          client.ask(Op::kSet, absl::StrCat("3/1/rank", rank), absl::StrCat("address", rank))
+          client.call(Op::kSet, absl::StrCat("3/1/rank", rank), absl::StrCat("address", rank))
               .first);
       for (int peer = 0; peer < kRanks; ++peer) {
-        const auto [ok, value] = client.ask(Op::kGet, absl::StrCat("3/1/rank", peer), "20000");
+        const auto [ok, value] = client.call(Op::kGet, absl::StrCat("3/1/rank", peer), "20000");
         ASSERT_TRUE(ok) << value;
         met += value == absl::StrCat("address", peer) ? 1 : 0;
       }
@@ -167,18 +167,18 @@ TEST_F(RendezvousServerTest, ConcurrentRanksAllMeet) {
 TEST_F(RendezvousServerTest, AWaitThatRunsOutNamesTheKey) {
   Client client(port());
   const Instant before = monotonic_now();
-  const auto [ok, printed] = client.ask(Op::kGet, "3/1/rank7", "150");
+  const auto [ok, printed] = client.call(Op::kGet, "3/1/rank7", "150");
   EXPECT_FALSE(ok);
   EXPECT_THAT(printed, HasSubstr("'3/1/rank7'"));
   EXPECT_GE(monotonic_now() - before, std::chrono::milliseconds(150));
-  EXPECT_TRUE(client.ask(Op::kSet, "3/1/rank7", "v").first) << "the connection lives on";
-  EXPECT_EQ(client.ask(Op::kGet, "3/1/rank7", "0").second, "v");
+  EXPECT_TRUE(client.call(Op::kSet, "3/1/rank7", "v").first) << "the connection lives on";
+  EXPECT_EQ(client.call(Op::kGet, "3/1/rank7", "0").second, "v");
 }
 
 TEST_F(RendezvousServerTest, BadRequestsAreAnswered) {
   Client client(port());
-  EXPECT_THAT(client.ask(Op::kGet, "3/1/x", "soon").second, HasSubstr("milliseconds"));
-  EXPECT_THAT(client.ask(Op::kSet, "unscoped", "v").second, HasSubstr("scope"));
+  EXPECT_THAT(client.call(Op::kGet, "3/1/x", "soon").second, HasSubstr("milliseconds"));
+  EXPECT_THAT(client.call(Op::kSet, "unscoped", "v").second, HasSubstr("scope"));
   client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_THAT(client.answer().second, HasSubstr("magic"));
   EXPECT_EQ(client.answer().second, "closed");
@@ -191,14 +191,14 @@ TEST_F(RendezvousServerTest, AWaitingClientMayDisconnect) {
     if (i % 2 == 0) client.send("MRV");
   }
   Client client(port());
-  EXPECT_TRUE(client.ask(Op::kSet, "3/1/never", "v").first);
+  EXPECT_TRUE(client.call(Op::kSet, "3/1/never", "v").first);
 }
 
 TEST_F(RendezvousServerTest, TheEndOfAnAttemptAnswersWaiters) {
   Client client(port()), other(port());
-  ASSERT_TRUE(client.ask(Op::kSet, "3/1/x", "v").first);
+  ASSERT_TRUE(client.call(Op::kSet, "3/1/x", "v").first);
   client.send(rendezvous::encode_request(Op::kGet, "3/1/a", "60000"));
-  ASSERT_TRUE(other.ask(Op::kSet, "3/1/x", "v").first) << "answered after what came before it";
+  ASSERT_TRUE(other.call(Op::kSet, "3/1/x", "v").first) << "answered after what came before it";
   boost::asio::post(context_, [this] { server_->drop_scope({JobId(3), Attempt(1)}); });
   const auto [ok, printed] = client.answer();
   EXPECT_FALSE(ok);

@@ -249,7 +249,7 @@ TEST(OtlpLogs, CountsDroppedRecords) {
   OtlpLogs refused(*otlp_target(collector.endpoint(), ""), "node0", kQuick);
   refused.send({trace_record(sample_trace()), trace_record(sample_trace())});
   EXPECT_TRUE(eventually([&] { return refused.dropped() == 2; }));
-  EXPECT_THAT(collector.bodies(), SizeIs(1)) << "what is refused is not asked again";
+  EXPECT_THAT(collector.bodies(), SizeIs(1)) << "a refused request is not repeated";
 
   OtlpLogs absent(*otlp_target("http://127.0.0.1:1", ""), "node0", kQuick);
   absent.send({trace_record(sample_trace())});
@@ -366,7 +366,7 @@ TEST_F(StackTracerTest, ALaunchWithoutARequestIsNotTraced) {
   spec_.stack_traces.collect = false;
   StackTracer tracer(loop_, tools_, {"node0", folder_.path(), std::nullopt},
                      [](const LaunchKey&) -> std::vector<StackTracer::TracedRank> {
-                       ADD_FAILURE() << "asked for ranks";
+                       ADD_FAILURE() << "requested of ranks";
                        return {};
                      });
   tracer.begin(launch_, spec_);

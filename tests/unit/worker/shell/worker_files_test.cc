@@ -53,7 +53,7 @@ TEST_F(WorkerTest, ItsFilesArePrivateAndItsRanksHaveTheUsersUmask) {
   EXPECT_EQ(read_file(folder / "work/1/1/rank-0.log"), "0022\n");
   EXPECT_EQ(fs::status(folder / "checkpoint").permissions(), fs::perms(0644));
   EXPECT_EQ(fs::status(folder / "ports").permissions(), fs::perms(0644))
-      << "for whoever started it";
+      << "for the program that started it";
   constexpr fs::perms kOthers = fs::perms::group_all | fs::perms::others_all;
   size_t files = 0;
   for (const auto& entry : fs::recursive_directory_iterator(folder / "work")) {

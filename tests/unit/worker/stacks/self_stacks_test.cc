@@ -75,7 +75,7 @@ class SelfStacksTest : public ::testing::Test {
     const RankStacks& stacks = sample.ranks[0];
     EXPECT_EQ(stacks.problem, "");
     EXPECT_THAT(stacks.note, StartsWith("ptrace is not permitted"));
-    EXPECT_THAT(stacks.note, HasSubstr("asked by a signal"));
+    EXPECT_THAT(stacks.note, HasSubstr("reported on a signal"));
     const ThreadStack* main = find_thread(stacks, "main");
     ASSERT_NE(main, nullptr);
     EXPECT_FALSE(main->truncated);

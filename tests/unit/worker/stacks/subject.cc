@@ -36,7 +36,7 @@ void report_ready() {
 }
 
 [[gnu::noinline]] void innermost() {
-  wait_forever();  // the line that tests look for: innermost
+  wait_forever();  // the line that tests expect: innermost
   ++depth;
 }
 
@@ -47,12 +47,12 @@ void report_ready() {
 #endif
     void
     middle() {
-  innermost();  // the line that tests look for: middle
+  innermost();  // the line that tests expect: middle
   ++depth;
 }
 
 [[gnu::noinline]] void outermost() {
-  middle();  // the line that tests look for: outermost
+  middle();  // the line that tests expect: outermost
   ++depth;
 }
 

@@ -138,7 +138,7 @@ inline int32_t subject_line(const std::string& name) {
   int32_t number = 0;
   for (std::string line; std::getline(source, line);) {
     ++number;
-    if (line.find("the line that tests look for: " + name) != std::string::npos) return number;
+    if (line.find("the line that tests expect: " + name) != std::string::npos) return number;
   }
   return -1;
 }

@@ -42,7 +42,7 @@ TEST_F(WorkingProcessTest, AWorkingOrBranchingProcessIsReturned) {
   process(30, "do_wait", "31 ", /*has_threads=*/true);
   EXPECT_EQ(of(30), 30) << "its other threads may work";
   process(40, "do_wait", "41 ");
-  EXPECT_EQ(of(40), 41) << "which is gone by now: what reads it says so";
+  EXPECT_EQ(of(40), 41) << "which is gone by now: its readers report that";
   EXPECT_EQ(of(99), 99);
   process(50, "do_wait", "50 ");
   EXPECT_EQ(of(50), 50) << "bounded";

@@ -97,7 +97,7 @@ TEST_F(LedgerTest, ACheckpointIsNewWhenItIsSavedAndNotWhenItIsRestored) {
   EXPECT_EQ(newest(), Newest(70, 52));
 }
 
-TEST_F(LedgerTest, AnAttemptWhoseRestoreWasNotHeardOfHasSaved) {
+TEST_F(LedgerTest, AnAttemptWithoutAReportedRestoreHasSaved) {
   ledger_.started(at(1));
   ledger_.observe_checkpoint(true, 100, 0, 10);
   ledger_.started(at(2));
@@ -167,7 +167,7 @@ TEST_F(LedgerTest, AFaultWhileItLoadsIsALossOfTheFaultBefore) {
   EXPECT_DOUBLE_EQ(lost(TimeClass::kStandingStill, cause_of(IncidentKind::kOutOfMemory), 122), 0);
 }
 
-TEST_F(LedgerTest, WhoIsPreemptedCompletesItsStep) {
+TEST_F(LedgerTest, APreemptedRankCompletesItsStep) {
   train_100_steps();
   ledger_.stopping(LossCause::kPreempted, at(114.5));
   observe(115, Phase::kStep, 114.9, 101, 101);
@@ -176,7 +176,7 @@ TEST_F(LedgerTest, WhoIsPreemptedCompletesItsStep) {
   EXPECT_DOUBLE_EQ(lost(TimeClass::kStopping, LossCause::kPreempted, 118), 3);
 }
 
-TEST_F(LedgerTest, AProgramThatTellsNothingIsProductiveWhileItRuns) {
+TEST_F(LedgerTest, AProgramWithoutReportsIsProductiveWhileItRuns) {
   ledger_.started(at(0));
   ledger_.running(true, at(1));
   observe(1000, Phase::kInit, 1, -1, 0);
@@ -195,7 +195,7 @@ TEST_F(LedgerTest, AProgramThatSpeaksLateHasLoadedUntilThen) {
   EXPECT_DOUBLE_EQ(to_seconds(table(110).productive()), 5);
 }
 
-TEST_F(LedgerTest, ARestartedCoordinatorHearsWhatWasMadeMeanwhile) {
+TEST_F(LedgerTest, ARestartedCoordinatorReceivesTheStepsMadeMeanwhile) {
   train_100_steps();
   constexpr int64_t kStored = 1'700'000'000'000'000'000;
   Account stored = ledger_.account(at(120), kStored);
@@ -208,7 +208,7 @@ TEST_F(LedgerTest, ARestartedCoordinatorHearsWhatWasMadeMeanwhile) {
 }
 
 // All ranks were killed together with the coordinator, so no page reports the steps since.
-TEST_F(LedgerTest, AnOutageThatNoPageTellsOfStoodStill) {
+TEST_F(LedgerTest, AnOutageWithoutReportsIsAStandstill) {
   constexpr int64_t kStored = 1'700'000'000'000'000'000;
   constexpr double kAway = 8 * 3600;
   for (const bool silent : {false, true}) {

@@ -42,7 +42,7 @@ TEST_F(AttemptTableTest, AnAttemptBeginsWithADeadlineAndEnds) {
   EXPECT_TRUE(attempts.jobs().empty());
 }
 
-TEST_F(AttemptTableTest, ARestoredAttemptKnowsItsExits) {
+TEST_F(AttemptTableTest, ARestoredAttemptHasItsExits) {
   job->state = JobState::kDumping;
   job->exits.push_back({Rank(1), to_int(ExitCode::kFailure), 0, 7, ""});
   const LiveAttempt& attempt = attempts.restore(*job, options, now);
@@ -71,7 +71,7 @@ TEST_F(AttemptTableTest, ALossIsConfirmedLaterIfNoOtherNodeIsFree) {
   }
   NodeBook nodes;
   LiveAttempt& attempt = attempts.begin(*job, options, now);
-  const StepTime time{now, 5};
+  const CoreTime time{now, 5};
   EXPECT_EQ(attempts.loss_confirmable_at(*job, jobs, fleet, nodes, options, time), Instant{});
   attempt.reach.add(WorkerName("b"), "", 5);
   EXPECT_EQ(attempts.loss_confirmable_at(*job, jobs, fleet, nodes, options, time),

@@ -9,7 +9,7 @@ namespace {
 
 using std::chrono::seconds;
 
-const StepTime kTime{instant_from_ns(1'000'000'000'000), 5};
+const CoreTime kTime{instant_from_ns(1'000'000'000'000), 5};
 
 RankExit exit_of(int32_t rank, ExitCode code) { return {Rank(rank), to_int(code), 0, 7, ""}; }
 
@@ -140,7 +140,7 @@ TEST(Ending, FollowsFromDeadlines) {
   ASSERT_TRUE(ending_of_deadlines(job, attempt, fleet, options, kTime));
 }
 
-TEST(ExitMeaning, TellsVictimsFromCulprits) {
+TEST(ExitMeaning, DistinguishesVictimsFromCulprits) {
   const CoreOptions options;
   Job job = job_of(2);
   Fleet fleet = fleet_of(job, options);
@@ -170,8 +170,8 @@ TEST(Faults, CarryTheProgressOfAllAttempts) {
   job.faults.push_back(earlier);
   job.ranks[0].step = 45;
   job.ranks[1].checkpoint_step = 42;
-  Fault fault = fault_of_lost_worker(WorkerName("n1"), "was started anew", 44, 5);
-  EXPECT_EQ(fault.message, "worker n1 was started anew; its ranks are lost");
+  Fault fault = fault_of_lost_worker(WorkerName("n1"), "was restarted", 44, 5);
+  EXPECT_EQ(fault.message, "worker n1 was restarted; its ranks are lost");
   EXPECT_EQ(fault.kind, IncidentKind::kWorkerLost);
   add_progress(job, 41, fault);
   EXPECT_EQ(fault.checkpoint_step, 42);

@@ -58,7 +58,7 @@ class World {
   BlameInput input;
 };
 
-TEST(BlameSentence, NamesRankNodeCollectiveGroupAndWhoWaits) {
+TEST(BlameSentence, NamesRankNodeCollectiveGroupAndTheWaitingRanks) {
   World world(8);
   world.all_show(group("fsdp", 8, 0, 41, 40, "layer 3 mlp all-gather"), {5});
   world.rank(5).groups = {group("fsdp", 8, 0, 40, 40, "layer 3 attention all-gather")};
@@ -143,7 +143,7 @@ TEST(BlameSentence, AMemberOfAnotherMindIsNamed) {
             "entered all-reduce \"gradients\" of 4,096 bytes");
 }
 
-TEST(BlameSentence, OfTwoWhoDisagreeNobodyIsPreferred) {
+TEST(BlameSentence, TwoRanksThatDisagreeShareTheBlame) {
   World world(2);
   world.rank(0).groups = {group("data", 2, 0, 9, 8, "gradients")};
   world.rank(1).groups = {group("data", 2, 0, 9, 8, "gradients", CollectiveKind::kAllReduce, 8)};
@@ -180,7 +180,7 @@ TEST(BlameSentence, ACircleNamesItsEdges) {
   EXPECT_TRUE(blame.sentence.starts_with("deadlock: rank 0 on node1 ")) << blame.sentence;
 }
 
-TEST(BlameSentence, WhoNeverJoinedIsFoundByHowOtherGroupsLie) {
+TEST(BlameSentence, AMissingRankIsFoundByThePositionsOfOtherGroups) {
   World world(8);  // pairs that are 4 apart
   for (const int32_t rank : {0, 1, 3, 4, 5, 6, 7}) {
     const auto id = static_cast<uint32_t>(rank % 4);
@@ -197,7 +197,7 @@ TEST(BlameSentence, WhoNeverJoinedIsFoundByHowOtherGroupsLie) {
             "INIT for 0.0 s");
 }
 
-TEST(BlameSentence, WhoMayBeMissingSharesTheSuspicion) {
+TEST(BlameSentence, RanksThatMayBeMissingShareTheSuspicion) {
   World world(4);  // ids are hashes: one of 1-3 is missing in a group of two
   world.rank(0).groups = {group("comm", 2, 0xdeadbeef, 1, 0, "first")};
   const Blame blame = world.blame();
@@ -235,7 +235,7 @@ TEST(BlameSentence, AWorkerThatDoesNotAnswer) {
       << blame.sentence;
 }
 
-TEST(BlameSentence, WithoutCollectivesPhasesThenStepsThenStacksTell) {
+TEST(BlameSentence, WithoutCollectivesPhasesThenStepsThenStacksDecide) {
   World world(4);
   world.rank(2).phase = Phase::kLoad;
   world.rank(2).phase_age = std::chrono::seconds(200);
@@ -273,7 +273,7 @@ TEST(BlameSentence, WithoutCollectivesPhasesThenStepsThenStacksTell) {
   EXPECT_EQ(World(0).blame().sentence, "nothing is known of this job's ranks");
 }
 
-TEST(BlameSentence, SaysWhereItIsInTheKernelAndWhetherItGoesOn) {
+TEST(BlameSentence, NamesThePositionInTheKernelAndWhetherItMakesProgress) {
   World world(4);
   world.all_show(group("data", 4, 0, 9, 8, "gradients"), {3});
   world.rank(3).groups = {group("data", 4, 0, 8, 8, "z")};
@@ -285,7 +285,7 @@ TEST(BlameSentence, SaysWhereItIsInTheKernelAndWhetherItGoesOn) {
   const Blame blame = world.blame();
   EXPECT_NE(blame.sentence.find("it cannot be woken in the kernel (D state, in "
                                 "ext4_sync_file\\x1b[2J); it is at the memory limit of its control "
-                                "group (16.0 of 16.0 GiB); it goes on, slowly"),
+                                "group (16.0 of 16.0 GiB); it makes progress, slowly"),
             std::string::npos)
       << blame.sentence;
 }

@@ -7,7 +7,7 @@
 namespace muster::coordinator {
 namespace {
 
-TEST(Components, AreWhoReachesEachOther) {
+TEST(Components, AreRanksThatReachEachOther) {
   std::mt19937 random(1);
   for (int round = 0; round < 300; ++round) {
     const size_t n = 1 + random() % 12;

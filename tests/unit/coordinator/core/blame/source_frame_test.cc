@@ -73,7 +73,7 @@ TEST(SourceFrame, OfPythonIsTheUsersLine) {
 }
 
 TEST(SourceFrame, OfGeneratedCodeIsInWords) {
-  const std::string words = "code generated at run time, such as a matrix product on the CPU";
+  const std::string words = "code generated at run time, such as a GEMM on the CPU";
   EXPECT_EQ(source({{"", {"[outer frames left out]", "", 0}}, {"", {"[jit]", "", 0}}}), words);
   EXPECT_EQ(source({{"", {"[jit]", "", 0}}, {"", {"[outer frames left out]", "", 0}}}), words);
   EXPECT_EQ(source({{"/bin/x", {"run()", "/src/x.cc", 3}}, {"", {"[jit]", "", 0}}}),

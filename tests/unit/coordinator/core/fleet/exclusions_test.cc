@@ -21,7 +21,7 @@ class NodeBookTest : public testing::Test {
   }
   void SetUp() override { pass(minutes(1)); }
 
-  // Stores the book and restores it in another coordinator, whose clock starts anew.
+  // Stores the book and restores it in another coordinator, whose clock starts again from 0.
   void restart(Duration away) {
     std::vector<NodeRecord> stored;
     for (const auto& [name, node] : book.records()) stored.push_back(node);
@@ -38,7 +38,7 @@ class NodeBookTest : public testing::Test {
 
 TEST_F(NodeBookTest, TimeAndThenACheck) {
   EXPECT_TRUE(book.is_sound(kNode));
-  EXPECT_TRUE(book.exclude(kNode, Suspicion::kWorkerLost, "it was started anew"));
+  EXPECT_TRUE(book.exclude(kNode, Suspicion::kWorkerLost, "it was restarted"));
   pass(minutes(9));
   EXPECT_TRUE(book.is_excluded(kNode));
   book.note_check(kNode, {true, 0.1, "good", ""});
@@ -151,13 +151,13 @@ TEST_F(NodeBookTest, WhatCountsForNothingAnyMoreIsForgotten) {
 TEST_F(NodeBookTest, AFailedCheckExcludes) {
   book.require_check(kNode);
   EXPECT_TRUE(book.awaits_check(kNode));
-  book.note_check(kNode, {false, 0.2, "core 17 computed a matrix product wrongly", ""});
+  book.note_check(kNode, {false, 0.2, "core 17 computed a wrong GEMM", ""});
   EXPECT_TRUE(book.is_excluded(kNode));
   EXPECT_EQ(book.find(kNode)->suspicion, Suspicion::kCheckFailed);
-  EXPECT_EQ(book.find(kNode)->reason, "core 17 computed a matrix product wrongly");
+  EXPECT_EQ(book.find(kNode)->reason, "core 17 computed a wrong GEMM");
 }
 
-TEST_F(NodeBookTest, TimesGoOnOverARestart) {
+TEST_F(NodeBookTest, TimesContinueOverARestart) {
   book.exclude(kNode, Suspicion::kStuck, "D state");
   book.exclude(WorkerName("node2"), Suspicion::kPerson, "fan", hours(2));
   restart(minutes(4));
@@ -169,7 +169,7 @@ TEST_F(NodeBookTest, TimesGoOnOverARestart) {
   EXPECT_TRUE(book.awaits_check(WorkerName("node2")));
 }
 
-TEST_F(NodeBookTest, ChangesAreToldOnce) {
+TEST_F(NodeBookTest, ChangesAreReportedOnce) {
   book.exclude(kNode, Suspicion::kStuck, "D state");
   NodeBook::Changes changes = book.take_changes();
   ASSERT_EQ(changes.stored.size(), 1U);

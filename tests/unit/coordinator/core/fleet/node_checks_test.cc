@@ -61,7 +61,7 @@ TEST_F(NodeChecksTest, ASuspectedNodeIsExcludedAndChecked) {
   EXPECT_TRUE(nodes.is_excluded(node));
 }
 
-TEST_F(NodeChecksTest, AnExclusionThatWantsNoCheckRequestsNone) {
+TEST_F(NodeChecksTest, AnExclusionThatNeedsNoCheckRequestsNone) {
   EXPECT_EQ(checks.suspect(nodes, fleet, node, {Suspicion::kFaults, "twice"}, now).size(), 1U);
 }
 

@@ -24,22 +24,22 @@ StackReportReceived report(const char* worker, int32_t sample,
   event.attempt = Attempt(1);
   event.sample = sample;
   StackSample stacks;
-  for (const RankSample& look : rank_samples) {
+  for (const RankSample& rank_sample : rank_samples) {
     RankEvidence& rank = event.ranks.emplace_back();
-    rank.rank = look.rank;
+    rank.rank = rank_sample.rank;
     rank.phase = Phase::kStep;
     rank.step = 4;
     rank.process_state = 'S';
     GroupEvidence& its = rank.groups.emplace_back();
     its.name = group;
-    its.enqueued = look.seq == 0 ? 40 : look.seq;
+    its.enqueued = rank_sample.seq == 0 ? 40 : rank_sample.seq;
     its.started = its.enqueued;
-    its.completed = look.seq == 0 ? 40 : look.seq - 1;
+    its.completed = rank_sample.seq == 0 ? 40 : rank_sample.seq - 1;
     RankStacks& read = stacks.ranks.emplace_back();
-    read.rank = look.rank;
+    read.rank = rank_sample.rank;
     ThreadStack& thread = read.threads.emplace_back();
     thread.name = "main";
-    for (const std::string& call : {std::string("main"), look.place, look.leaf})
+    for (const std::string& call : {std::string("main"), rank_sample.place, rank_sample.leaf})
       thread.frames.push_back({kNoModule, 0, call});
   }
   event.stacks.add(stacks);
@@ -61,7 +61,7 @@ Motion motion_of(const std::vector<RankSample>& first, const std::vector<RankSam
   return motion_in(dump, {{Rank(2), "is on a worker that does not answer"}});
 }
 
-TEST(Dump, WaitsForEverySampleOfEveryWorkerThatWasAsked) {
+TEST(Dump, WaitsForEverySampleOfEveryRequestedWorker) {
   Dump dump = two_workers();
   EXPECT_EQ(dump.silent().size(), 2U);
   EXPECT_TRUE(dump.add(report("a", 0, {{0, 41, "x"}, {1, 41, "x"}})));
@@ -93,7 +93,7 @@ TEST(Dump, ListsRanksOfSilentWorkersAsSuch) {
   EXPECT_EQ(people.silent, std::vector<WorkerName>{WorkerName("b")});
 }
 
-TEST(Motion, CollectivesThatGoOnAreProgress) {
+TEST(Motion, CollectivesThatContinueAreProgress) {
   EXPECT_EQ(motion_of({{0, 41, "x"}, {1, 42, "x"}}, {{0, 41, "x"}, {1, 42, "x"}}), Motion::kNone);
   EXPECT_EQ(motion_of({{0, 41, "x"}, {1, 41, "x"}}, {{0, 41, "x"}, {1, 42, "x"}}),
             Motion::kProgress);
@@ -106,7 +106,7 @@ TEST(Motion, WhatRunsBesideTheComputationIsNone) {
             Motion::kProgress);
 }
 
-TEST(Motion, OnlyRanksThatWaitForNobodyMove) {
+TEST(Motion, OnlyRanksThatWaitForNoOtherMove) {
   EXPECT_EQ(motion_of({{0, 0, "layer 1"}, {1, 41, "x"}}, {{0, 0, "layer 2"}, {1, 41, "x"}}),
             Motion::kStacks);
   EXPECT_EQ(motion_of({{0, 0, "lock"}, {1, 41, "poll"}}, {{0, 0, "lock"}, {1, 41, "sleep"}}),
@@ -133,7 +133,7 @@ Motion motion_in_state(const char* states, const std::string& problem = "") {
   return motion_in(dump, {});
 }
 
-TEST(Motion, WhoWaitsForNobodyMayGoOnUnlessItIsStopped) {
+TEST(Motion, ARankThatWaitsForNoOtherMayContinueUnlessItIsStopped) {
   for (const char* states : {"RR", "DD", "SS", "RT", "tR"})
     EXPECT_EQ(motion_in_state(states), Motion::kUnsure) << states;
   for (const char* states : {"TT", "ZZ"})
@@ -166,7 +166,7 @@ TEST(Motion, WhatEverybodyHasEnteredMayBeCompleted) {
             Motion::kNone);
 }
 
-TEST(Motion, OfAWorkerThatIsLateNothingIsKnown) {
+TEST(Motion, ALateWorkersRanksAreUnknown) {
   Dump dump = two_workers();
   for (int32_t sample = 0; sample < 2; ++sample)
     EXPECT_TRUE(dump.add(report("a", sample, {{0, 41, "x"}, {1, 42, "x"}})));

@@ -28,9 +28,9 @@ class HangDetectorTest : public ::testing::Test {
   void enter(size_t rank, Phase phase) {
     ranks[rank].page.phase = phase;
     ranks[rank].page.phase_start = ranks[rank].page.last_progress = now;
-    look();
+    sample();
   }
-  void look() {
+  void sample() {
     for (size_t i = 0; i < ranks.size(); ++i) detector.observe(i, ranks[i].page, now);
   }
   // A step with constant visible progress.
@@ -40,7 +40,7 @@ class HangDetectorTest : public ::testing::Test {
       now += part;
       done += part;
       for (Rank& rank : ranks) rank.page.last_progress = now;
-      if (done < time) look();
+      if (done < time) sample();
       EXPECT_GT(detector.due(), now);
     }
     complete(time);
@@ -60,7 +60,7 @@ class HangDetectorTest : public ::testing::Test {
       page.seconds += to_seconds(time);
       page.last_progress = now;
     }
-    look();
+    sample();
   }
 
   Instant now = instant_from_ns(1'000'000'000'000);
@@ -86,7 +86,7 @@ class SilentHangDetector : public ::testing::Test {
   HangDetector detector{HangBudgets{}, 2, now, HangDetector::PhaseReports::kLaterOrNever};
 };
 
-TEST_F(SilentHangDetector, WhoSaysNothingIsNeverSuspicious) {
+TEST_F(SilentHangDetector, ASilentProgramIsNeverSuspicious) {
   EXPECT_TRUE(detector.is_silent());
   EXPECT_EQ(detector.due(), HangDetector::kNever);
   for (int i = 0; i < 100; ++i) {
@@ -223,13 +223,13 @@ TEST_F(HangDetectorTest, WhatMovesBesideTheComputationCompletesNoStep) {
   while (detector.due() > now && now < last_step + seconds(60)) {
     now += milliseconds(250);
     ranks[1].page.last_progress = now;  // a checkpoint is being written
-    look();
+    sample();
   }
   EXPECT_EQ(now, last_step + milliseconds(1'500)) << detector.reason(now);
   EXPECT_NE(detector.reason(now).find("no step was completed"), std::string::npos);
 }
 
-TEST_F(HangDetectorTest, WhoIsForgivenGetsTwiceTheTimeUntilStepsAreCompleted) {
+TEST_F(HangDetectorTest, AForgivenAttemptGetsTwiceTheTimeUntilStepsAreCompleted) {
   for (int i = 0; i < 5; ++i) silent_step(seconds(1));
   const Instant last = now;
   EXPECT_TRUE(detector.double_patience());
@@ -246,7 +246,7 @@ TEST_F(HangDetectorTest, WhoIsForgivenGetsTwiceTheTimeUntilStepsAreCompleted) {
 }
 
 // A restarted coordinator learns from the counters on pages.
-TEST_F(HangDetectorTest, KnowsTheStepsThatWereMadeBeforeItLooked) {
+TEST_F(HangDetectorTest, CountsTheStepsBeforeTheFirstSample) {
   for (Rank& rank : ranks) {
     rank.page.step = 1'000;
     rank.page.steps = 400;
@@ -254,7 +254,7 @@ TEST_F(HangDetectorTest, KnowsTheStepsThatWereMadeBeforeItLooked) {
     rank.page.step_seconds = 2.5;
     rank.page.last_progress = now;
   }
-  look();
+  sample();
   EXPECT_EQ(detector.due(), now + seconds(5));
 }
 
@@ -271,7 +271,7 @@ TEST_F(HangDetectorTest, ADumpThatWasLongOnItsWayCorrectsNothing) {
   EXPECT_GE(detector.due(), now + seconds(59)) << "three times the longest so far";
 }
 
-TEST_F(HangDetectorTest, APageThatWasOvertakenOnItsWaySaysNothing) {
+TEST_F(HangDetectorTest, AnOvertakenPageIsIgnored) {
   enter(0, Phase::kLoad);
   HangDetector::Sample old = ranks[0].page;
   for (Rank& rank : ranks) rank.page.step = 20;  // restored
@@ -286,17 +286,17 @@ TEST_F(HangDetectorTest, APageThatWasOvertakenOnItsWaySaysNothing) {
 // The ranks resume at the step of a checkpoint, and have made no steps themselves.
 TEST_F(HangDetectorTest, AStepOfAnEarlierAttemptIsProgressOnce) {
   for (Rank& rank : ranks) rank.page.step = 20;
-  look();
+  sample();
   const Instant due = detector.due();
   now += seconds(5);
-  look();
+  sample();
   detector.correct(1, Phase::kStep, seconds(5), 20, now);
   EXPECT_EQ(detector.due(), due);
   detector.correct(1, Phase::kStep, seconds(5), 21, now);
   EXPECT_EQ(detector.due(), now + minutes(10));
 }
 
-TEST_F(HangDetectorTest, KnowsHowLongAProgramIsUsuallySilent) {
+TEST_F(HangDetectorTest, LearnsHowLongAProgramIsUsuallySilent) {
   EXPECT_EQ(detector.usual_silence(), Duration::zero());
   for (int i = 0; i < 5; ++i) silent_step(seconds(3));
   EXPECT_EQ(detector.usual_silence(), seconds(3));

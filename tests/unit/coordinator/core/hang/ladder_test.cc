@@ -94,7 +94,7 @@ class LadderTest : public testing::Test {
   }
 
   CoreOptions options;
-  StepTime time{instant_from_ns(1'000'000'000'000), 1'700'000'000'000'000'000};
+  CoreTime time{instant_from_ns(1'000'000'000'000), 1'700'000'000'000'000'000};
   Fleet fleet;
   DumpTable dumps;
   IncidentBook incidents;
@@ -157,7 +157,7 @@ TEST_F(LadderTest, ASuspectThatMovesRuns) {
   const std::optional<LadderStep> step = next();
   ASSERT_TRUE(step);
   EXPECT_EQ(step->state, JobState::kRunning);
-  EXPECT_EQ(step->reason, "attempt 2: goes on: it makes progress again");
+  EXPECT_EQ(step->reason, "attempt 2: continues: it makes progress again");
 }
 
 TEST_F(LadderTest, ALostPeerIsAwaitedAndNotSuspected) {
@@ -187,13 +187,13 @@ TEST_F(LadderTest, ADumpWaitsForALossThatMayBeConfirmedSoon) {
 }
 
 TEST_F(LadderTest, OnlyASuspicionOfUnreachableWorkersEndsWhenTheyAreBack) {
-  EXPECT_FALSE(ladder.resume_reachable(job, "worker b is heard of again", dumps));
+  EXPECT_FALSE(ladder.resume_reachable(job, "worker b is reachable again", dumps));
   (void)ladder.suspect(view(), "worker b cannot be reached", hang, context());
   job.state = JobState::kSuspect;
-  const auto step = ladder.resume_reachable(job, "worker b is heard of again", dumps);
+  const auto step = ladder.resume_reachable(job, "worker b is reachable again", dumps);
   ASSERT_TRUE(step);
   EXPECT_EQ(step->state, JobState::kRunning);
-  EXPECT_EQ(step->reason, "attempt 2: goes on: worker b is heard of again");
+  EXPECT_EQ(step->reason, "attempt 2: continues: worker b is reachable again");
 }
 
 TEST_F(LadderTest, LeavingDropsTheDump) {
@@ -241,7 +241,7 @@ TEST_F(LadderTest, ProgressDuringTheDumpEndsTheSuspicion) {
   const auto step = ladder.conclude(view(), dump, {}, hang, context());
   ASSERT_TRUE(step);
   EXPECT_EQ(step->state, JobState::kRunning);
-  EXPECT_EQ(step->reason, "attempt 2: goes on: it made progress while its stacks were read");
+  EXPECT_EQ(step->reason, "attempt 2: continues: it made progress while its stacks were read");
   EXPECT_TRUE(incidents.open_of(job.id).empty());
 }
 

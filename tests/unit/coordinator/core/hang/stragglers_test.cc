@@ -75,7 +75,7 @@ TEST_P(StragglersOf, ASlowRankIsNamedWithinTwentyStepsAndUntilItIsFast) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, StragglersOf, ::testing::Values(2, 3, 4, 8, 64));
 
-TEST(Stragglers, ASlowLoaderIsToldFromASlowComputation) {
+TEST(Stragglers, ASlowLoaderIsDistinguishedFromASlowComputation) {
   SampledJob job(8);
   for (int i = 0; i < 20; ++i) job.step();
   job.data[5] = 0.4;
@@ -94,7 +94,7 @@ TEST(Stragglers, OneBadStepIsNoTrend) {
   EXPECT_TRUE(job.changes.empty());
 }
 
-TEST(Stragglers, WhereManyAreSlowNobodyIs) {
+TEST(Stragglers, IfManyAreSlowNoneIsAStraggler) {
   SampledJob job(8);
   for (size_t r = 0; r < 4; ++r) job.own[r] = 0.8;  // a stage with more layers
   for (int i = 0; i < 80; ++i) job.step();
@@ -121,7 +121,7 @@ TEST(Stragglers, StepsShorterThanHeartbeatsAreSeenManyAtATime) {
   EXPECT_EQ(job.changes[0].rank, 1U);
 }
 
-TEST(Stragglers, NobodyWaitsForARankThatHasEnded) {
+TEST(Stragglers, NoRankWaitsForAnEndedOne) {
   SampledJob job(3);
   job.stragglers.forget(2);
   for (int i = 0; i < 20; ++i) job.step();

@@ -149,7 +149,7 @@ TEST(CrashEvidence, IsBounded) {
   EXPECT_EQ(incident.ranks[0].rank, 999);
 }
 
-TEST(CrashEvidence, AMissingPageDoesNotUnsayWhatWasHeard) {
+TEST(CrashEvidence, AMissingPageDoesNotReplaceEarlierReports) {
   Job job;
   job.placement.resize(1);
   job.placement[0].rank = Rank(0);

@@ -15,7 +15,7 @@ TEST(AttemptWatch, IsLoadedWhenTheLastRankTrains) {
   EXPECT_EQ(watch.base_step(), 40);
 }
 
-TEST(AttemptWatch, TellsTheFirstStepOnceAndWhereItWentOnFrom) {
+TEST(AttemptWatch, ReportsTheFirstStepOnceAndTheRestoredStep) {
   AttemptWatch watch(2);
   EXPECT_TRUE(watch.observe(1, Phase::kStep, 43, 3).first_step);
   EXPECT_FALSE(watch.observe(0, Phase::kStep, 43, 3).first_step);
@@ -38,7 +38,7 @@ TEST(Recovery, MomentsAreMarkedOnceAndNeverFall) {
   EXPECT_EQ(recovery.at(RecoveryMoment::kDecided), 100);
 }
 
-TEST(Recovery, AnotherAttemptBeginsAnew) {
+TEST(Recovery, AnotherAttemptStartsFromTheBeginning) {
   Recovery recovery;
   mark(recovery, RecoveryMoment::kStopped, 100);
   begin_attempt(recovery, 110);

@@ -20,7 +20,7 @@ class ReachTest : public testing::Test {
   }
 
   CoreOptions options;
-  StepTime time{instant_from_ns(1'000'000'000'000), 5};
+  CoreTime time{instant_from_ns(1'000'000'000'000), 5};
   Fleet fleet;
   IncidentBook incidents;
   Reach reach;
@@ -43,11 +43,11 @@ TEST_F(ReachTest, ASilenceBeforeAnIncidentIsKeptForIt) {
   time.now += milliseconds(1200);
   const std::string text =
       mark_unreachable(incidents, reach, incident, fleet.at(WorkerName("b")), time);
-  EXPECT_EQ(text, "worker b (h) cannot be reached: nothing was heard of it for 1.2 s");
+  EXPECT_EQ(text, "worker b (h) cannot be reached: it has sent nothing for 1.2 s");
   ASSERT_EQ(reach.moments.size(), 1U);
   EXPECT_EQ(reach.moments[0].text, text);
-  EXPECT_EQ(mark_reachable(incidents, reach, incident, WorkerName("b"), "is heard of again", 5),
-            "worker b is heard of again");
+  EXPECT_EQ(mark_reachable(incidents, reach, incident, WorkerName("b"), "is reachable again", 5),
+            "worker b is reachable again");
   EXPECT_TRUE(reach.unreachable.empty());
   EXPECT_TRUE(reach.moments.empty());
 }
@@ -60,9 +60,9 @@ TEST_F(ReachTest, TheIncidentIsClosedWhenTheLastWorkerIsBack) {
   EXPECT_TRUE(reach.moments.empty()) << "the silences are in the incident";
   const IncidentId id = *incident;
   EXPECT_EQ(incidents.find(id)->moments.size(), 2U);
-  (void)mark_reachable(incidents, reach, incident, WorkerName("a"), "is heard of again", 5);
+  (void)mark_reachable(incidents, reach, incident, WorkerName("a"), "is reachable again", 5);
   EXPECT_TRUE(incidents.find(id)->open);
-  (void)mark_reachable(incidents, reach, incident, WorkerName("b"), "is heard of again", 5);
+  (void)mark_reachable(incidents, reach, incident, WorkerName("b"), "is reachable again", 5);
   EXPECT_FALSE(incidents.find(id)->open);
   EXPECT_EQ(incidents.find(id)->action, "none: its ranks ran on");
   EXPECT_FALSE(incident);

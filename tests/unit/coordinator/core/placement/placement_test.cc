@@ -40,7 +40,7 @@ TEST(Place, NumbersRanksContiguouslyPerHost) {
   }
 }
 
-TEST(Place, TellsBusyFromTooSmall) {
+TEST(Place, DistinguishesBusyFromTooSmall) {
   EXPECT_EQ(place({2, {}, {}}, 2, {host("n1", 2, 2), host("n2", 2, 0)}).fit, Fit::kLater);
   EXPECT_EQ(place({3, {}, {}}, 2, {host("n1", 2, 2), host("n2", 4, 4)}).fit, Fit::kNever);
   EXPECT_EQ(place({1, {}, {}}, 1, {}).fit, Fit::kNever);

@@ -18,7 +18,7 @@ TEST(JobQueue, PriorityThenSubmission) {
   EXPECT_EQ(queue.size(), 3U);
 }
 
-TEST(JobQueue, KnowsWhenTheNextBackoffEnds) {
+TEST(JobQueue, ReturnsTheEndOfTheNextBackoff) {
   JobQueue queue;
   EXPECT_FALSE(queue.next_ready_after(Instant{}).has_value());
   queue.add(JobId(1), 0, instant_from_ns(50));

@@ -37,7 +37,7 @@ TEST(Sizes, AProgramHasAnyNumber) {
   EXPECT_EQ(largest_size(spec, 4), 0);
 }
 
-TEST(Sizes, AWorkerIsToldTheSizeThatRuns) {
+TEST(Sizes, AWorkerReceivesTheSizeThatRuns) {
   const JobSpec sized = spec_of_size(trainer_of_sizes(), 4);
   EXPECT_EQ(sized.nodes, 4);
   EXPECT_EQ(sized.world_size(), 8);

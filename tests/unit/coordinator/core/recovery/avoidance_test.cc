@@ -167,7 +167,7 @@ TEST(Avoidance, TwiceAtOneStepIsAvoidedForAnHourAndAFullDiskIsNoNodes) {
   EXPECT_EQ(nodes_to_avoid(job, 1), std::set<WorkerName>());
 }
 
-TEST(Avoidance, WhatIsKnownOfNodesIsForgottenLast) {
+TEST(Avoidance, FactsAboutNodesAreForgottenLast) {
   Job job = job_that_trained();
   Fault unfit = at_start_of(job, "n2");
   unfit.node_unfit = true;

@@ -141,7 +141,7 @@ TEST(RestartPolicy, EachCauseHasABudgetAndLostWorkersALargerOne) {
   EXPECT_NE(decide_restart(job).reason.find("no restarts were allowed"), std::string::npos);
 }
 
-TEST(RestartPolicy, AGpuFaultIsNobodysButItsNodes) {
+TEST(RestartPolicy, AGpuFaultIsItsNodesAlone) {
   RankExit exit;
   exit.rank = Rank(1);
   exit.exit_code = to_int(ExitCode::kPeerLost);
@@ -248,7 +248,7 @@ TEST(RestartPolicy, AFaultThatRepeatsEndsTheJobTheThirdTime) {
   EXPECT_EQ(repeats_of(job), 1) << "before the first step nothing repeats";
 }
 
-TEST(RestartPolicy, WhatAFaultSaysOfItsNode) {
+TEST(RestartPolicy, AFaultJudgesItsNode) {
   const auto blame = [](int32_t code, int32_t signal, int64_t step) {
     return blame_of_node(fault_of({Rank(0), code, signal, step, ""}, WorkerName("n1"), 0));
   };
@@ -261,7 +261,7 @@ TEST(RestartPolicy, WhatAFaultSaysOfItsNode) {
   EXPECT_EQ(blame(76, 0, 7), NodeBlame::kNothing);
 }
 
-TEST(RestartPolicy, SaysHowARankEnded) {
+TEST(RestartPolicy, NamesTheEndOfARank) {
   EXPECT_EQ(fault_of({Rank(2), -1, 9, 17, ""}, WorkerName("node7"), 0).message,
             "rank 2 on node7 was killed by signal 9 (SIGKILL) after 17 steps");
   EXPECT_EQ(fault_of({Rank(2), -1, 9, 17, "completed step: 16"}, WorkerName("node7"), 0).message,
@@ -327,7 +327,7 @@ Job job_of_victims(const std::vector<RankExit>& exits) {
   return job;
 }
 
-TEST(RestartPolicy, WhoLeavesTooEarlyIsToBlameAndWhoIsSilentIsTold) {
+TEST(RestartPolicy, ARankThatLeavesTooEarlyIsBlamedAndASilentOneIsReported) {
   const RankExit first{Rank(0), 76, 0, 5, ""}, second{Rank(1), 76, 0, 5, ""};
   const Fault early =
       fault_without_culprit(job_of_victims({{Rank(2), 0, 0, 5, ""}, first, second}), 7);
