@@ -187,10 +187,12 @@ TEST_F(LauncherTest, OnlyTheTrainerAndTheWorkersFoldersAreTheNodes) {
   auto launch = std::make_shared<Launch>(*program.launch);
   launch->spec.command = {"/bin/true"};
   launch->spec.working_directory = "/no/folder";
+  launch->program_port = 12'345;
   program.launch = launch;
   const auto pid = launcher("/x").launch(program);
   EXPECT_TRUE(absl::IsNotFound(pid.status())) << pid.status();
   EXPECT_FALSE(is_node_fault(pid.status())) << "the job names its working directory";
+  std::filesystem::remove_all(folder / "7");
   std::filesystem::create_directories(folder / "7" / "2" / "rank-5.log");
   EXPECT_TRUE(is_node_fault(launcher("/x").launch(program).status())) << "its log";
 }

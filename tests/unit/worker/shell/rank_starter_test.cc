@@ -32,7 +32,8 @@ class RankStarterTest : public ShellTest {
     launch->spec.ranks_per_node = 4;
     launch->spec.command = std::move(command);
     launch->spec.working_directory = std::move(directory);
-    launch->program_port = 0;
+    launch->rendezvous_address = "127.0.0.1:4242";
+    launch->program_port = 12'345;
     return {{launch->job, launch->attempt, Rank(rank)}, rank, launch};
   }
 
