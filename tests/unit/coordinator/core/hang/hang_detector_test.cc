@@ -140,11 +140,11 @@ TEST_F(HangDetectorTest, ARankThatDoesNotRollBackIsNoSignOfProgress) {
   ranks[0].page.step = 0;
   ++ranks[0].page.steps;
   ranks[0].page.last_progress = now;
-  look();
+  sample();
   const Instant due = detector.due();
   for (int i = 0; i < 20; ++i) {
     now += milliseconds(250);
-    look();  // the others' pages still show step 20
+    sample();  // the others' pages still show step 20
   }
   EXPECT_EQ(detector.due(), due);
   EXPECT_LT(due, now);
