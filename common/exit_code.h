@@ -37,7 +37,9 @@ enum class ExitCause {
   kGpuFault = 2,
   // the worker could not use its own folder or start a process, so the rank never ran; the detail
   // names the file
-  kNodeFault = 3
+  kNodeFault = 3,
+  // the worker stood still for most of its lease, so its guard ended the rank
+  kWorkerStalled = 4
 };
 
 constexpr int to_int(ExitCode code) { return static_cast<int>(code); }

@@ -46,12 +46,16 @@ void Core::end_rank(Job& job, RankExit exit, const WorkerName& worker) {
   step = std::max(step, exit.last_step);
   const ExitMeaning meaning = meaning_of(exit, worker, job, attempt, fleet_, time_.now);
   if (meaning == ExitMeaning::kVictim) {
-    if (!attempt.victim_deadline) attempt.victim_deadline = time_.now + options_.culprit_wait;
     attempt.reach.next_check = time_.now;  // an unreachable worker may explain the exit
-    jobs_.note(job, absl::StrCat("rank ", exit.rank.value(),
-                                 is_victim(exit) ? " lost a peer"
-                                                 : " failed while a peer's worker is out of reach",
-                                 "; waits for the report of the rank that died"));
+    // Only the first of up to 100,000 victims changes the job's reason: each change stores the job.
+    if (!attempt.victim_deadline) {
+      attempt.victim_deadline = time_.now + options_.culprit_wait;
+      jobs_.note(job,
+                 absl::StrCat("rank ", exit.rank.value(),
+                              is_victim(exit) ? " lost a peer"
+                                              : " failed while a peer's worker is out of reach",
+                              "; waits for the report of the rank that died"));
+    }
   }
   jobs_.add_exit(job, std::move(exit));
   if (meaning == ExitMeaning::kCulprit) {

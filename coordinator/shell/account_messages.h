@@ -1,4 +1,5 @@
-// Converts accounts and recoveries between the core's values, wire messages and stored records.
+// Converts the account of a job's time (records/account.h) and its recoveries between the core's
+// values, wire messages and stored records.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,8 +12,8 @@ namespace muster::coordinator {
 
 void goodput_to_proto(const Account& account, v1::Goodput& proto);
 
-// Convert to and from the stored form. Missing members have their default. A loss with an unknown
-// name becomes a loss without a cause.
+// Convert to and from the stored form. Missing members have their default. Lost time whose cause
+// has an unknown name counts as lost time without a cause.
 nlohmann::json account_to_json(const Account& account);
 Account account_from_json(const nlohmann::json& json);
 

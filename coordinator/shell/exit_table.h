@@ -13,15 +13,16 @@
 namespace muster::coordinator {
 
 // Adds the table, and raises the schema from version 3 to 4. Records of version 3 contain the
-// exits, which move to the table when their job is stored again.
+// exits. They move to the table when their job is stored again.
 absl::Status create_exits_table(SqliteDatabase& db);
 
-// Appends the job's exits from the table to those of its record, if a record of version 3 has some.
+// Appends the exits in the table to job.exits, which already has those of a record of version 3.
 absl::Status load_exits(SqliteDatabase& db, Job& job);
 
 // Deletes the exits of the job's earlier attempts, and writes those of its current attempt that are
 // not stored yet.
 absl::Status write_exits_of(SqliteDatabase& db, const Job& job);
+// Writes these exits.
 absl::Status write_exits(SqliteDatabase& db, const std::vector<StoredExit>& exits);
 
 }  // namespace muster::coordinator

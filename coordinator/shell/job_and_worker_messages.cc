@@ -220,6 +220,8 @@ RankExited exit_from_proto(const v1::RankExited& proto) {
     event.cause = ExitCause::kGpuFault;
   if (proto.cause() == static_cast<uint32_t>(ExitCause::kNodeFault))
     event.cause = ExitCause::kNodeFault;
+  if (proto.cause() == static_cast<uint32_t>(ExitCause::kWorkerStalled))
+    event.cause = ExitCause::kWorkerStalled;
   if (proto.evidence_size() > 0) {
     auto evidence = std::make_shared<EndEvidence>();
     evidence->rank = daemon::evidence_from_proto(proto.evidence(), 1).front();

@@ -138,7 +138,8 @@ json to_json(const RankExit& exit) {
           {"told_to_stop", exit.stop_ordered},
           {"output_incomplete", exit.output_incomplete},
           {"gpu_fault", exit.cause == ExitCause::kGpuFault},
-          {"node_fault", exit.cause == ExitCause::kNodeFault}};
+          {"node_fault", exit.cause == ExitCause::kNodeFault},
+          {"worker_stalled", exit.cause == ExitCause::kWorkerStalled}};
 }
 
 RankExit exit_from(const json& j) {
@@ -147,10 +148,11 @@ RankExit exit_from(const json& j) {
           j.value("signal", 0),
           j.value("last_step", int64_t{-1}),
           j.value("detail", std::string()),
-          j.value("out_of_memory", false) ? ExitCause::kOutOfMemory
-          : j.value("gpu_fault", false)   ? ExitCause::kGpuFault
-          : j.value("node_fault", false)  ? ExitCause::kNodeFault
-                                          : ExitCause::kUnknown,
+          j.value("out_of_memory", false)    ? ExitCause::kOutOfMemory
+          : j.value("gpu_fault", false)      ? ExitCause::kGpuFault
+          : j.value("node_fault", false)     ? ExitCause::kNodeFault
+          : j.value("worker_stalled", false) ? ExitCause::kWorkerStalled
+                                             : ExitCause::kUnknown,
           j.value("of_program", false),
           j.value("told_to_stop", false),
           j.value("output_incomplete", false)};

@@ -1,4 +1,4 @@
-// Signs of life of a loop, for the liveness probe.
+// Records signs of life of a loop, for the liveness probe.
 #pragma once
 
 #include <atomic>
@@ -15,18 +15,18 @@ constexpr Duration kStuckAfter = std::chrono::seconds(30);
 
 class LoopLife {
  public:
-  // Shows that the loop works. Called on its thread.
+  // Records that the loop works. Called on the loop's thread.
   void show() { shown_ns_ = monotonic_now().time_since_epoch().count(); }
-  // Shows that the loop waits for events or the storage. Called on its thread.
+  // Records that the loop waits for events or the storage. Called on the loop's thread.
   void rest() { shown_ns_ = 0; }
-  // Returns false if the loop works and has shown no life for kStuckAfter. Thread-safe.
+  // Returns false if the loop works and its last sign of life is kStuckAfter old. Thread-safe.
   bool is_alive(Instant now) const {
     const int64_t shown = shown_ns_;
     return shown == 0 || now.time_since_epoch().count() - shown < kStuckAfter.count();
   }
 
  private:
-  std::atomic<int64_t> shown_ns_{0};  // 0: the loop rests
+  std::atomic<int64_t> shown_ns_{0};  // 0: the loop waits
 };
 
 }  // namespace muster::coordinator

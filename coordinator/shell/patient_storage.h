@@ -1,5 +1,5 @@
-// Stores the core's changes, and waits while the disk is full: an operator can free space while the
-// trainings continue.
+// Stores the core's changes, and waits while the disk is full, so that an operator can free space
+// while the jobs continue to train.
 #pragma once
 
 #include <atomic>
@@ -15,18 +15,19 @@ namespace muster::coordinator {
 
 class PatientStorage {
  public:
-  // Requires that `storage` and `reserve` outlive this object. `reserve`: space for the last batch
-  // of a loop that is stopped while the disk is full; null: none.
+  // Requires that `storage` and `reserve` outlive this object. `reserve`: the space for the last
+  // batch, if the loop is stopped while the disk is full; null: none.
   PatientStorage(Storage& storage, SpaceReserve* reserve) : storage_(storage), reserve_(reserve) {}
 
-  // Stores the batch. While the disk is full, calls stopped(time), which blocks for at most `time`
-  // and returns whether the loop is stopped, and tries again. Returns ResourceExhausted if the loop
-  // was stopped before there was space, and other errors at once.
+  // Stores the batch. While the disk is full, calls stopped(time) and tries again. stopped() blocks
+  // for at most `time` and returns whether the loop is stopped. Returns ResourceExhausted if the
+  // loop was stopped and the batch fits neither on the disk nor in the reserve. Returns other
+  // errors at once.
   absl::Status commit(const StorageBatch& batch, absl::FunctionRef<bool(Duration)> stopped);
 
   // Returns whether commit() waits for space. Thread-safe.
   bool is_waiting() const { return is_waiting_; }
-  // Returns the error of requests that arrive meanwhile.
+  // Returns the error for requests that arrive while commit() waits.
   static absl::Status refusal();
 
  private:

@@ -112,7 +112,8 @@ bool lacks_space(const absl::Status& status) {
 absl::Status ServerImpl::open_state(const ServerOptions& options) {
   reserve_ = std::make_unique<SpaceReserve>(options.state_dir);
   absl::Status status = open_storage(options.state_dir);
-  if (lacks_space(status) && reserve_->release()) {
+  // Without the lock the reserve is that of another coordinator, which needs it for its end.
+  if (lacks_space(status) && lock_ != nullptr && reserve_->release()) {
     spdlog::warn("{}; uses the space that is reserved for this", std::string(status.message()));
     status = open_storage(options.state_dir);
   }

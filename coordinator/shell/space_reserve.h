@@ -1,7 +1,7 @@
-// Space on the disk of the state that is reserved for the end: with a full disk a coordinator that
-// is stopped can still store its last decisions, and the next one can start.
+// Reserves space on the disk of the coordinator's state. If the disk is full, a coordinator that is
+// stopped can still store its last decisions, and the next one can start.
 //
-// Used by one thread at a time, as the storage is.
+// Used by one thread at a time, like the storage.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,18 @@
 
 namespace muster::coordinator {
 
-// Enough for the records of the largest job. The state itself is seldom larger.
+// The reserved bytes: enough for the records of the largest job. The state itself is seldom larger.
 constexpr int64_t kReservedBytes = 16 << 20;
 
 class SpaceReserve {
  public:
-  // The file that holds the space: <state_dir>/reserve. Does not touch the disk.
+  // The space is that of the file <state_dir>/reserve. The constructor does not access the disk.
   explicit SpaceReserve(const std::string& state_dir) : path_(state_dir + "/reserve") {}
 
-  // Reserves the space unless it is reserved already. Does nothing on a disk that has too little.
+  // Reserves the space unless it is reserved already. If the disk has too little space, reserves
+  // none.
   void take();
-  // Gives the space back to the disk. Returns false if none was reserved.
+  // Frees the reserved space. Returns false if none was reserved.
   bool release();
 
  private:

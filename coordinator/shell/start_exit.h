@@ -1,5 +1,5 @@
-// The exit codes of a coordinator that cannot start. Supervisors decide by them whether a restart
-// can help; docs/recovery.md lists them.
+// The exit codes of a coordinator that cannot start, by which supervisors decide whether a restart
+// can help. docs/recovery.md lists them.
 #pragma once
 
 #include <absl/status/status.h>
@@ -15,9 +15,9 @@ enum class StartExit {
   kCertificate = 14  // the certificate, its key, an authority or the tokens cannot be used
 };
 
-// Returns the error, which then has this exit code.
+// Returns the error with this exit code attached.
 absl::Status exits_as(StartExit exit, absl::Status status);
-// Returns the exit code of an error of Server::start().
+// Returns the exit code for an error of Server::start(); kFlag if none is attached.
 int exit_code_of_start(const absl::Status& status);
 
 }  // namespace muster::coordinator

@@ -58,7 +58,7 @@ absl::Status publish_folder(const std::string& temporary, const std::string& dir
   const std::string target = absl::StrCat(directory, "/", name);
   const std::string aside = absl::StrCat(directory, "/", kAsidePrefix, name);
   if (is_other_file(target)) {
-    return absl::FailedPreconditionError(
+    return absl::AlreadyExistsError(
         absl::StrCat(target, " is a file, and the checkpoint's folder needs its name; move it"));
   }
   std::string old;  // removed once the new folder is durable

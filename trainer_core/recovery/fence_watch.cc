@@ -19,6 +19,9 @@ FenceWatch::FenceWatch(std::string directory, CheckpointOwner mine,
     : shared_(std::make_shared<Shared>()) {
   thread_ = std::thread([shared = shared_, directory = std::move(directory), mine,
                          on_fenced = std::move(on_fenced), interval] {
+    // An earlier run in this directory may have left an owner with a later attempt: the coordinator
+    // of each `muster run` numbers its jobs from 1. Only an owner that comes later counts.
+    const std::string at_start = owner_text(directory).value_or("");
     while (true) {
       {
         std::unique_lock lock(shared->mutex);
@@ -27,7 +30,8 @@ FenceWatch::FenceWatch(std::string directory, CheckpointOwner mine,
       const auto text = owner_text(directory);
       const std::optional<CheckpointOwner> owner =
           text.ok() ? parse_owner(*text) : std::optional<CheckpointOwner>();
-      if (!owner || owner->job != mine.job || owner->attempt <= mine.attempt) continue;
+      if (!owner || *text == at_start || owner->job != mine.job || owner->attempt <= mine.attempt)
+        continue;
       const std::lock_guard lock(shared->mutex);
       if (!shared->stopped) on_fenced(std::string(not_the_owner(directory, owner, mine).message()));
       return;

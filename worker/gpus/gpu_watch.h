@@ -40,7 +40,8 @@ class GpuWatch {
 
   // Returns the latest report. Never blocks.
   GpuReport report() const;
-  uint64_t changes() const;  // report().changes
+  // Returns report().changes: the number of GPU events and problems so far.
+  uint64_t changes() const;
 
   // Returns the report after a measurement that begins now, or after `at_most` at the latest.
   // Blocks, but not on a node without GPUs.

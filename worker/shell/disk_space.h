@@ -1,4 +1,4 @@
-// Whether a disk has no room for further output of ranks.
+// Detects a disk without space for further output of ranks.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace muster::worker {
 
-// A disk with less is full for a program that writes in blocks.
+// A disk with fewer free bytes counts as full, because programs write in blocks.
 constexpr uint64_t kFullDiskBytes = 64 << 10;
 
 // Returns whether the disk of an existing folder is full. May block in the file system.

@@ -176,7 +176,7 @@ void EndReader::read_now(std::vector<EndedRank>& ranks) const {
     }
     if (rank.event.detail.empty() && !evidence->rank.last_lines.empty())
       rank.event.detail = evidence->rank.last_lines.back();
-    rank.event.cause = cause_of(rank, messages);
+    if (rank.event.cause == ExitCause::kUnknown) rank.event.cause = cause_of(rank, messages);
     // The newest line of a killed rank is unrelated to its end.
     if (rank.event.cause == ExitCause::kOutOfMemory) rank.event.detail = memory_text(rank);
     take_gpus(rank, gpus, *evidence);

@@ -47,12 +47,12 @@ std::shared_ptr<FileTasks::Task> FileTasks::run(std::function<void()> work,
 }
 
 bool FileTasks::start(const std::shared_ptr<Task>& task) {
-  task->is_running = true;
   const bool started = start_lone_thread([this, task, door = door_] {
     task->work();
     const std::lock_guard lock(door->mutex);
     if (door->loop != nullptr) boost::asio::post(*door->loop, [this, task] { on_end(task); });
   });
+  task->is_running = started;
   if (started) ++running_;
   return started;
 }
@@ -78,10 +78,9 @@ void FileTasks::on_end(const std::shared_ptr<Task>& task) {
 
 void FileTasks::start_waiting() {
   while (running_ < kFileTasksMax && !waiting_.empty()) {
-    const std::shared_ptr<Task> next = std::move(waiting_.front());
+    // Without a thread the task waits for the end of another one, or for its owner's deadline.
+    if (!start(waiting_.front())) return;
     waiting_.pop_front();
-    // Without a thread the task ends by its owner's deadline.
-    if (!start(next)) return;
   }
 }
 

@@ -1,5 +1,5 @@
-// Runs work on files beside the event loop, on threads that may hang: a file system that does not
-// respond blocks the thread in the kernel, and no signal ends it.
+// Runs work on files on threads of its own instead of the event loop, because the threads may hang:
+// a file system that does not respond blocks a thread in the kernel, and no signal ends it.
 //
 // Called on the event loop's thread only.
 #pragma once
@@ -12,7 +12,8 @@
 
 namespace muster::worker {
 
-// Tasks that run at once, and tasks that hang. A thread that hangs occupies only its stack.
+// The maximum numbers of tasks that run at once, and of tasks that hang. A thread that hangs
+// occupies only its stack.
 constexpr int kFileTasksMax = 8;
 constexpr int kHungFileTasksMax = 64;
 
@@ -27,9 +28,9 @@ class FileTasks {
   FileTasks& operator=(const FileTasks&) = delete;
 
   // Runs `work` on a thread, and then `done` on the loop. `work` must own everything that it uses.
-  // Returns null, without calling either, if too many tasks hang or no thread can be started.
+  // If too many tasks hang, or no thread can be started, calls neither and returns null.
   std::shared_ptr<Task> run(std::function<void()> work, std::function<void()> done);
-  // Gives the task up: it counts as hung until it ends, and its `done` is not called.
+  // Abandons the task: if it runs, it counts as hung until it ends; its `done` is not called.
   void abandon(const std::shared_ptr<Task>& task);
 
  private:

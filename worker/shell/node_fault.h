@@ -1,6 +1,6 @@
-// Errors of a start that the node has caused, and not the job: the worker's own folder is
-// read-only, full or away, or the system starts no process. The coordinator starts such a rank
-// elsewhere.
+// Marks errors at the start of a rank that the node has caused, and not the job: the worker's own
+// folder is read-only, full or missing, or the system cannot start a process. The coordinator then
+// excludes the node and starts the job elsewhere.
 #pragma once
 
 #include <absl/status/status.h>

@@ -1,5 +1,6 @@
-// The variables of the worker's environment that users' programs get. A worker of a shared fleet
-// may have credentials of its own, for example of an object store, which are not its users'.
+// Selects the variables of the worker's environment that users' programs get. A worker of a shared
+// fleet may have credentials of its own, for example for an object store, which its users must not
+// get.
 #pragma once
 
 #include <string>
@@ -8,13 +9,14 @@
 
 namespace muster::worker {
 
-// Returns whether the name of a variable is that of a credential: one of its words is TOKEN,
-// SECRET, PASSWORD, PASSWD, PASSPHRASE or CREDENTIALS, or KEY behind another word. Words are
-// separated by "_"; letters count in either case.
+// Returns whether a variable of this name is a credential: one of the name's words is TOKEN,
+// SECRET, PASSWORD, PASSWD, PASSPHRASE or CREDENTIAL (or the plural of SECRET, PASSWORD or
+// CREDENTIAL), or KEY or APIKEY after another word. Words are separated by "_"; upper and lower
+// case are equal.
 bool is_credential(std::string_view name);
 
-// Returns whether a program gets the variable: a credential only if one of `patterns` is its name,
-// or its beginning followed by "*".
+// Returns whether a program gets the variable. A program gets a credential only if one of
+// `patterns` is the variable's name, or the beginning of the name followed by "*".
 bool is_passed(std::string_view name, const std::vector<std::string>& patterns);
 
 }  // namespace muster::worker

@@ -32,6 +32,10 @@ constexpr size_t kGroupsMax = size_t{kRanksPerNodeMax} * 4;
 constexpr int64_t kLeaseParts = 5;
 constexpr int64_t kPartsUntilAction = 4;
 
+// A loop that is busy for a moment is not taken for one that stands still. With leases of less than
+// 1.25 s the guard therefore acts after the lease.
+constexpr Duration kGuardLimitMin = 4 * kGuardBeat;
+
 constexpr std::string_view kName = "muster-guard";
 
 // Replaces the command line that ps shows, because people and programs find workers by it.
@@ -118,7 +122,8 @@ RankGuard::~RankGuard() {
 }
 
 void RankGuard::set_lease(Duration lease) {
-  page_->limit_ns = lease.count() / kLeaseParts * kPartsUntilAction;
+  const Duration limit = lease / kLeaseParts * kPartsUntilAction;
+  page_->limit_ns = lease.count() <= 0 ? 0 : std::max(limit, kGuardLimitMin).count();
 }
 
 void RankGuard::show_life() { ++page_->beats; }

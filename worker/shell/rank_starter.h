@@ -1,6 +1,6 @@
 // Starts ranks without blocking the event loop: files are prepared on other threads, and the loop
-// does not wait for a child to become its program. A file system that does not respond costs the
-// rank its start after kStartDeadline, and never the worker its heartbeats.
+// does not wait until a child executes its program. If a file system does not respond, the start of
+// the rank fails after kStartDeadline, and the worker's heartbeats continue.
 //
 //  start() ──▶ files prepared ──▶ forked ──▶ the pipe closes: on_started
 //                    │               │
@@ -25,7 +25,7 @@
 
 namespace muster::worker {
 
-// Longer than a busy file system takes, and well below the coordinator's time for a start.
+// Longer than a busy file system takes, and well below the coordinator's time limit for a start.
 constexpr Duration kStartDeadline = std::chrono::seconds(10);
 
 class RankStarter {
@@ -44,9 +44,9 @@ class RankStarter {
   // Starts the rank. Calls on_started or on_failed later, once. `input_fd`: its standard input; -1:
   // none.
   void start(const SpawnRank& request, int input_fd = -1);
-  // Called for each child that is reaped. Returns false if the child had become its rank's program;
-  // then on_started has been called. Returns true if it had not: on_failed is called, and nothing
-  // else has to be done for this child.
+  // Called for each child that is reaped. Returns false if the child had executed its rank's
+  // program; on_started has then been called. Otherwise returns true: on_failed is called later,
+  // and the caller has nothing else to do for this child.
   bool settle(const RankKey& key);
 
  private:

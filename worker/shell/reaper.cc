@@ -13,6 +13,7 @@
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
+#include <spdlog/spdlog.h>
 
 #include "common/absl_view.h"
 #include "common/errno_status.h"
@@ -85,6 +86,10 @@ std::vector<ReapedRank> Reaper::reap() {
     const bool by_guard = guard_ != nullptr && guard_->has_killed(*pid);
     // From the wait on, the number may belong to others.
     if (guard_ != nullptr) guard_->remove(*pid);
+    if (guard_ != nullptr && *pid == guard_->pid())
+      spdlog::error(
+          "the guard of this worker's ranks has ended: if the worker stands still, its "
+          "ranks continue until the worker is restarted");
     int status = 0;
     if (waitpid(*pid, &status, __WNOTHREAD) < 0 || rank == ranks_.end()) continue;
     ReapedRank end{.key = rank->second, .exit_code = -1, .signal = 0, .by_guard = by_guard};
@@ -100,6 +105,7 @@ std::vector<ReapedRank> Reaper::reap() {
                                 WEXITED | WNOHANG | WNOWAIT | __WNOTHREAD) != 0 &&
                          errno == ECHILD;
     if (is_gone) reaped.push_back({.key = rank.second, .exit_code = -1, .signal = 0});
+    if (is_gone && guard_ != nullptr) guard_->remove(rank.first);
     any = any || is_gone;
     return is_gone;
   });
@@ -109,7 +115,7 @@ std::vector<ReapedRank> Reaper::reap() {
 
 void Reaper::kill_stragglers() const {
   for (const pid_t pid : children()) {
-    if (ranks_.contains(pid)) continue;
+    if (ranks_.contains(pid) || (guard_ != nullptr && pid == guard_->pid())) continue;
     const std::string environment =
         read_bounded(absl::StrCat(proc_root_, "/", pid, "/environ"), kEnvironmentBytesMax);
     const RankKey key = rank_of_environment(environment);

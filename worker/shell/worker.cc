@@ -227,13 +227,21 @@ void Worker::carry_out(const DropLog& action) { logs_.forget(action.key); }
 
 void Worker::carry_out(const RemoveLaunch& action) {
   rendezvous_->forget_scope(action.launch);
-  const absl::Status status = launcher_.folders().remove(action.launch);
-  if (status.ok()) {
-    spdlog::debug("{}: its folder is removed", to_string(action.launch));
-  } else {
-    spdlog::warn("{}: its folder stays: {}", to_string(action.launch),
-                 std::string(status.message()));
-  }
+  // A folder with dumps of cores, or one on a slow file system, must not delay the loop.
+  const auto status = std::make_shared<absl::Status>();
+  const auto log = [status, launch = action.launch] {
+    if (status->ok()) {
+      spdlog::debug("{}: its folder is removed", to_string(launch));
+    } else {
+      spdlog::warn("{}: its folder stays: {}", to_string(launch), std::string(status->message()));
+    }
+  };
+  const auto task = files_.run([status, folders = launcher_.folders(),
+                                launch = action.launch] { *status = folders.remove(launch); },
+                               log);
+  if (task == nullptr)
+    spdlog::warn("{}: its folder stays: too many file operations do not end",
+                 to_string(action.launch));
 }
 
 void Worker::carry_out(const EndLaunch& action) {

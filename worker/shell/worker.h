@@ -126,8 +126,8 @@ class Worker {
   uint64_t gpu_changes_ = 0;     // GpuReport::changes at the time of the last GpusChanged
   bool gpus_are_silent_ = false;
   Launcher launcher_;
-  std::optional<RankInput> input_;  // none: ranks have none
-  RankGuard* const guard_;          // null: none
+  std::optional<RankInput> input_;  // standard input of the ranks; nullopt: they have no input
+  RankGuard* const guard_;          // null: the ranks have no guard
   boost::asio::steady_timer life_timer_{context_};
   Reaper reaper_;
   RankStarter starter_;
@@ -153,7 +153,8 @@ class Worker {
   FileTasks files_{context_};
   std::shared_ptr<FileTasks::Task> disk_probe_;  // null: none runs
   Instant next_disk_probe_{};
-  std::set<RankKey> without_space_;  // ranks during which the disk of their logs was full
+  // Ranks that were up while the disk of the logs was full. Their output may be incomplete.
+  std::set<RankKey> without_space_;
   const std::string proc_root_;
   const std::string work_dir_;
   std::unique_ptr<RendezvousServer> rendezvous_;

@@ -62,6 +62,7 @@ void Worker::reap_children() {
     one.event.worker_left = core_->leaving();
     one.event.output_incomplete = without_space_.erase(end.key) > 0;
     if (end.by_guard) {
+      one.event.cause = ExitCause::kWorkerStalled;
       one.event.detail =
           "its worker stood still for most of its lease, so its guard ended the rank";
       spdlog::warn("{}: {}", to_string(end.key), one.event.detail);

@@ -131,6 +131,7 @@ void Ledger::started(Instant now) {
   account_.saves = -1;
   account_.was_silent = false;
   steps_made_ = 0;
+  rank_0_step_ = -1;
 }
 
 void Ledger::running(bool may_be_silent, Instant now) {
@@ -216,8 +217,10 @@ void Ledger::observe(const Page& page, Instant now) {
                                     page.steps_made, static_cast<uint64_t>(page.step)));
   account_.best_step = std::max(account_.best_step, account_.step);
   if (page.is_rank_0) {
-    if (page.step < account_.step && page.steps_made > steps_made_) roll_back(page, now);
+    // Other ranks may be ahead of rank 0, so its step is compared with its own earlier one.
+    if (page.step < rank_0_step_ && page.steps_made > steps_made_) roll_back(page, now);
     steps_made_ = page.steps_made;
+    rank_0_step_ = page.step;
   }
   if (page.step <= account_.step || page.steps_made == 0) return;
   // Settles steps that were completed before the current phase began, up to the last progress.

@@ -104,6 +104,7 @@ class Ledger {
   // The steps that rank 0 has made in this attempt. After a restart of the coordinator its first
   // page is not compared with an earlier one.
   uint64_t steps_made_ = UINT64_MAX;
+  int64_t rank_0_step_ = -1;  // in its newest page
 };
 
 // Returns the account's time by class and cause. Pending time is assigned to its most likely class.

@@ -44,13 +44,15 @@ class AttemptTable {
   // Ends the attempt, if the job has one.
   void end(JobId id, IncidentBook& incidents);
 
-  // Returns the silence after which stacks may confirm that the ranks on `missing` workers of the
-  // job are lost. The silence is shorter if other nodes are free, because a longer wait would waste
-  // the job's remaining nodes. If no node is free, the job has to wait anyway.
+  // Returns how long a worker must be silent before the stacks of other ranks may confirm the loss
+  // of its ranks. `missing`: the number of the job's unreachable workers. The time is shorter if
+  // other nodes are free, because a longer wait would waste the job's remaining nodes. If no node
+  // is free, the job has to wait anyway.
   Duration loss_after(const Job& job, size_t missing, const JobTable& jobs, const Fleet& fleet,
                       const NodeBook& nodes, const CoreOptions& options,
                       const CoreTime& time) const;
-  // Returns confirmable_at() for the job's unreachable workers.
+  // Returns the time from which the stacks of other ranks may confirm the loss of all unreachable
+  // workers of the job; the start of the clock if all workers are reachable.
   Instant loss_confirmable_at(const Job& job, const JobTable& jobs, const Fleet& fleet,
                               const NodeBook& nodes, const CoreOptions& options,
                               const CoreTime& time) const;

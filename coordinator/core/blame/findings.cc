@@ -145,8 +145,8 @@ void Findings::judge_behind(const std::vector<int32_t>& ranks) {
   }
 }
 
-// Blames the ranks that witnesses contradict; if no witness contradicts a rank, the ranks without
-// support; otherwise every rank in the cycle.
+// Blames the ranks with the worst testimony in the cycle: those that witnesses contradict, if there
+// are any, and so on up to those that witnesses support.
 void Findings::judge_cycle(const WaitGraph::End& end) {
   std::map<int32_t, size_t> where;  // rank → the instance of the cycle that it is in
   for (const size_t i : end.instances)

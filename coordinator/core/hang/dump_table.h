@@ -1,4 +1,4 @@
-// Dumps of stacks that are in progress, for hang verdicts and for users, and the lookups of their
+// The stack dumps in progress, for hang verdicts and for users, and the pending lookups of their
 // symbols. Symbols complete an incident or the answer to a user: they add source positions and do
 // not change the verdict. Pure; called on one thread at a time.
 #pragma once

@@ -119,6 +119,7 @@ IncidentKind kind_of_exit(const RankExit& exit) {
   if (exit.cause == ExitCause::kOutOfMemory) return IncidentKind::kOutOfMemory;
   if (exit.cause == ExitCause::kGpuFault) return IncidentKind::kGpuFault;
   if (exit.cause == ExitCause::kNodeFault) return IncidentKind::kNotStarted;
+  if (exit.cause == ExitCause::kWorkerStalled) return IncidentKind::kWorkerLost;
   if (ended_as(exit, ExitCode::kNotFinite)) return IncidentKind::kNotFinite;
   if (ended_as(exit, ExitCode::kDiskFull)) return IncidentKind::kDiskFull;
   if (contains_any_of(exit.detail, kMemoryWords)) return IncidentKind::kOutOfMemory;

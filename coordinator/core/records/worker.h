@@ -50,8 +50,9 @@ struct Worker {
   std::optional<Instant> orphans_since;
   // The orphans that SIGKILL does not end. No rank is placed on the worker before they end.
   std::set<RankId> stuck;
-  // Ranks placed on the worker that its last registration did not list, until the worker reports
-  // their ends or they count as lost.
+  // Ranks that are placed on the worker but absent from its last registration. After
+  // kHeartbeatsBeforeVerdict heartbeats, those that the worker has not reported since are started
+  // again or count as lost (Core::judge_missing).
   std::set<RankId> missing;
   // Heartbeats since the last registration; counts to kHeartbeatsBeforeVerdict.
   int32_t heartbeats = 0;

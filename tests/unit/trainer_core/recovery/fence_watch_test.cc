@@ -32,6 +32,23 @@ TEST(FenceWatch, ReportsOnlyALaterAttemptOfTheSameJob) {
               testing::HasSubstr("belongs to attempt 3 of job 7 now; attempt 2 of job 7"));
 }
 
+// The coordinator of each `muster run` numbers its jobs from 1, so an earlier run in the directory
+// may have had more attempts of "the same job".
+TEST(FenceWatch, AnOwnerThatIsThereAtTheStartDoesNotCount) {
+  const TempFolder folder;
+  ASSERT_TRUE(DirectoryFence::take(folder.path(), {.job = 1, .attempt = 5, .incarnation = 1}).ok());
+  std::promise<std::string> fenced;
+  auto end = fenced.get_future();
+  const CheckpointOwner mine{.job = 1, .attempt = 1, .incarnation = 2};
+  const FenceWatch watch(
+      folder.path(), mine, [&](const std::string& why) { fenced.set_value(why); }, kInterval);
+  EXPECT_EQ(end.wait_for(10 * kInterval), std::future_status::timeout);
+  ASSERT_TRUE(DirectoryFence::take(folder.path(), mine).ok());
+  EXPECT_EQ(end.wait_for(5 * kInterval), std::future_status::timeout);
+  ASSERT_TRUE(DirectoryFence::take(folder.path(), {.job = 1, .attempt = 2, .incarnation = 3}).ok());
+  EXPECT_THAT(end.get(), testing::HasSubstr("belongs to attempt 2 of job 1 now"));
+}
+
 TEST(FenceWatch, CallsNothingAfterItsEnd) {
   const TempFolder folder;
   bool called = false;

@@ -203,12 +203,12 @@ TEST_F(LateStop, BeforeTheFirstStepNothingIsSaved) {
   EXPECT_FALSE(fs::exists(folder_.file("none/0")));
 }
 
-TEST_F(LateStop, ACheckpointThatCannotBeSavedIsAFailure) {
+TEST_F(LateStop, ADirectoryThatIsGoneIsStorageThatIsAway) {
   const Outcome outcome = stop_in_step(config("gone"), 3, First::kSignalThread, [&] {
     fs::remove_all(folder_.file("gone"));
     write_file(folder_.file("gone"), "a file in the directory's place");
   });
-  EXPECT_EQ(outcome.ended_with, std::vector{ExitCode::kFailure});
+  EXPECT_EQ(outcome.ended_with, std::vector{ExitCode::kStorageAway});
   EXPECT_THAT(outcome.err, HasSubstr("checkpoint of step 3 is not saved"));
 }
 

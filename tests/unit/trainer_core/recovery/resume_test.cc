@@ -185,7 +185,7 @@ TEST_F(Resume, AMissingKnownCheckpointIsAnErrorAndNoNewStart) {
         configs, [](int, const StepRecord&, StopSignals&) {}, nullptr, known);
   };
   const RunResult refused = after(15);
-  EXPECT_THAT(refused.codes, Each(ExitCode::kFailure)) << "it is tried again, elsewhere";
+  EXPECT_THAT(refused.codes, Each(ExitCode::kStorageAway)) << "it is tried again, elsewhere";
   EXPECT_THAT(refused.err, HasSubstr("an earlier attempt has saved step 15 in " +
                                      configs[0].checkpoint_directory));
   EXPECT_THAT(refused.records, Each(testing::IsEmpty()));

@@ -69,6 +69,24 @@ TEST_F(LedgerTest, StepsAfterARollbackAreComputedAgain) {
   EXPECT_EQ(ledger_.best_step(), 110);
 }
 
+// Heartbeats of other workers may be newer than that of rank 0's.
+TEST_F(LedgerTest, APageOfRankZeroThatIsBehindAnotherRankIsNoRollback) {
+  train_100_steps();
+  ledger_.observe({.is_rank_0 = false,
+                   .phase = Phase::kStep,
+                   .phase_start = at(119),
+                   .last_progress = at(120),
+                   .step = 106,
+                   .steps_made = 106,
+                   .steps_seconds = 106,
+                   .stall_seconds = 0},
+                  at(120));
+  observe(121, Phase::kStep, 117, 104, 104);
+  observe(124, Phase::kStep, 123, 110, 110);
+  EXPECT_DOUBLE_EQ(lost(TimeClass::kRecomputing, kNone, 124), 0);
+  EXPECT_EQ(ledger_.best_step(), 110);
+}
+
 TEST_F(LedgerTest, ACheckpointIsNewWhenItIsSavedAndNotWhenItIsRestored) {
   using Newest = std::pair<int64_t, int64_t>;
   ledger_.started(at(1));

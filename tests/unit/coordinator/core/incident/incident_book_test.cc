@@ -106,6 +106,8 @@ TEST(KindOfExit, FollowsWhatIsKnown) {
   EXPECT_EQ(kind_of_exit(exit), IncidentKind::kDiskFull);
   exit.cause = ExitCause::kNodeFault;
   EXPECT_EQ(kind_of_exit(exit), IncidentKind::kNotStarted) << "of the worker's own folder";
+  exit.cause = ExitCause::kWorkerStalled;
+  EXPECT_EQ(kind_of_exit(exit), IncidentKind::kWorkerLost) << "its guard ended the rank";
 }
 
 TEST(ActionText, IsTheDecisionWithoutItsCause) {
