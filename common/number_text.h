@@ -1,4 +1,4 @@
-// Numbers in sentences for users.
+// Formats numbers for sentences that users read.
 #pragma once
 
 #include <cmath>
@@ -15,10 +15,10 @@ inline std::string counted(uint64_t count, absl::string_view noun) {
   return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
 }
 
-// Returns `value` with `decimals` digits after the point. A value that would then read as 0 gets as
-// many digits as show two of its own: 0.000042.
+// Returns `value` with `decimals` digits after the point. A value that would then read as 0 gets
+// more digits, so that two significant ones are visible: 0.000042.
 inline std::string fixed_text(double value, int decimals) {
-  // 1e-12 of any unit is shown as 0.
+  // Values that need more decimals than this are shown as 0, in any unit.
   constexpr int kDecimalsMax = 12;
   const double size = std::abs(value);
   if (std::isfinite(value) && size > 0 && size < 0.5 * std::pow(10, -decimals)) {

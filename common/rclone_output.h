@@ -1,4 +1,4 @@
-// Reads what rclone prints to standard error. Pure functions.
+// Parses rclone's output on standard error. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,18 @@ namespace muster::rclone {
 // Returns whether `text` contains one of `words`.
 bool has_any(std::string_view text, std::initializer_list<std::string_view> words);
 
-// Removes the lines about single objects from what a copy prints, whose names may contain words of
-// errors. Returns whether an object was copied.
+// Removes the lines about single objects from the output of a copy, because names of objects may
+// contain the words of errors. Returns whether an object was copied.
 bool take_copied(std::string& errors);
 
-// Returns the first error, without time and prefix, and what caused it.
+// Returns the first error, without time and prefix, followed by its cause if there is one.
 std::string cause_of(const std::string& errors);
 
-// Returns the bytes that a line of the statistics states as sent; nullopt for other lines.
+// Returns the number of sent bytes in a line of the statistics; nullopt for other lines.
 std::optional<uint64_t> sent_bytes(std::string_view line);
 
-// Calls a meter for each line of the statistics in a text that arrives in pieces.
+// Reads output that arrives in pieces, and calls a meter with the sent bytes of each line of the
+// statistics.
 class StatsReader {
  public:
   using Meter = std::function<void(uint64_t bytes)>;

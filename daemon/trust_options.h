@@ -8,8 +8,9 @@
 
 namespace muster::daemon {
 
-// `environment`: MUSTER_TLS_CA, MUSTER_TLS_CERT, MUSTER_TLS_KEY and MUSTER_TOKEN_FILE replace unset
-// flags. False for a worker, because its ranks inherit its environment.
+// `environment`: whether MUSTER_TLS_CA, MUSTER_TLS_CERT, MUSTER_TLS_KEY and MUSTER_TOKEN_FILE
+// replace unset flags. False for a worker: its ranks inherit most of its environment, so a worker
+// takes flags only (docs/trust.md).
 void add_trust_options(CLI::App& command, ClientTrust& trust, bool environment);
 
 }  // namespace muster::daemon

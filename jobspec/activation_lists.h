@@ -1,5 +1,5 @@
-// Derives the values that the keys mlp_activations and expert_activations may have from the
-// trainer's table of activations (trainer_core/base/activation.h).
+// Builds the list of valid values of the keys mlp_activations and expert_activations. Its source is
+// the trainer's table of activations (trainer_core/base/activation.h).
 #pragma once
 
 #include <array>
@@ -24,7 +24,8 @@ class ActivationText {
   size_t size_ = 0;
 };
 
-// Returns `first`, and then the allowed lists, separated by '|': first the lists with a gate.
+// Returns `first` and the valid lists, separated by '|'. The lists of gated activations come before
+// those without a gate.
 constexpr ActivationText allowed_activations(std::string_view first) {
   ActivationText text;
   text.add(first);

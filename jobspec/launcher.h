@@ -34,6 +34,9 @@ std::string_view why_without_effect(std::string_view variable);
 // (--xla_gpu_…), which users add to lines of every dialect.
 std::string_view why_word_without_effect(const std::string& word);
 
+// Returns whether `word` is a flag for XLA, such as --xla_gpu_foo=1.
+bool is_flag_without_effect(const std::string& word);
+
 // Returns whether `word` is NCCL_…=VALUE, which becomes a variable of the ranks wherever it stands.
 bool is_of_ranks(const std::string& word);
 

@@ -26,7 +26,8 @@ struct Setting {
   nlohmann::json value;
   std::string origin;  // "configs/base.yml:12", "command line", "environment M_STEPS"
   Layer layer = Layer::kBaseFile;
-  // The value as the user wrote it, if `value` is another name of it; else null.
+  // The user's value, if `value` replaces it: "tpu" for hardware=tpu, where `value` is "auto". Else
+  // null.
   nlohmann::json written = {};
 };
 

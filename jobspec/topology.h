@@ -1,13 +1,14 @@
-// Machine types for which a job is planned before anyone has the machines:
-// configs/topologies/NAME.yml. MaxText's key compile_topology names one with a number of devices,
-// such as "h100-64" or "v5e-256".
+// Machine types, for which `muster plan` can plan a job without the machines. Each is a file
+// configs/topologies/NAME.yml. The value of MaxText's key compile_topology is such a name with a
+// number of devices: "h100-64", "v5e-256".
 //
 // Keys of a file:
 //   device            the device's name as its driver reports it: "NVIDIA H100 80GB HBM3"
-//   memory_mib        MiB of a device that a process can allocate before it has a context
-//   devices_per_node  devices of a node, in which the ici_* axes of a mesh lie; TPUs: of a slice
-//   cores_per_device  optional: names count cores ("v5p-16" has 8 devices); default 1
-//   has_backend       optional: the trainer runs on the device; default true
+//   memory_mib        MiB of a device that a process can allocate before it has a CUDA context
+//   devices_per_node  devices per node (TPUs: per slice); the ici_* axes of a mesh lie inside one
+//   cores_per_device  optional, for types whose values count cores: "v5p-16" has 8 devices of 2
+//                     cores; default 1
+//   has_backend       optional: whether the trainer runs on the device; default true
 #pragma once
 
 #include <cstdint>
@@ -37,15 +38,16 @@ absl::StatusOr<Topology> read_topology(const std::string& path);
 struct PlannedMachines {
   Topology topology;
   int32_t nodes = 1;
-  int32_t devices_per_node = 1;  // fewer than the topology's if the job has less than a node
+  // Less than that of the topology if the job uses only a part of one node.
+  int32_t devices_per_node = 1;
 
   int64_t devices() const { return int64_t{nodes} * devices_per_node; }
 };
 
-// Parses a value of compile_topology, NAME-DEVICES or NAME (one node), and multiplies by `slices`
-// (compile_topology_num_slices; -1: one). Searches NAME.yml in `folders`, in their order. Returns
-// NotFound, with the nearest names, for an unknown name; InvalidArgument for a number of devices
-// that is not a number of whole nodes.
+// Parses a value of compile_topology, NAME-DEVICES or NAME (one node), and multiplies the nodes by
+// `slices` (compile_topology_num_slices; -1: one). Searches NAME.yml in `folders`, in their order.
+// Returns NotFound, with the nearest names, for an unknown name. Returns InvalidArgument for
+// invalid numbers, for example of more devices than a node has that do not fill whole nodes.
 absl::StatusOr<PlannedMachines> planned_machines(std::string_view text, int64_t slices,
                                                  const std::vector<std::string>& folders);
 

@@ -1,5 +1,5 @@
-// A simulated worker on a real stream to the coordinator. It registers, sends heartbeats as a
-// worker does, and starts and stops ranks that exist only in its messages.
+// A simulated worker with a real stream to the coordinator. It registers, sends heartbeats like a
+// worker, and starts and stops ranks that exist only in its messages.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace muster::bench {
 
-// The observations of all workers of one process. Thread-safe.
+// The observations of all simulated workers of this process. Thread-safe.
 class SwarmRecord {
  public:
   void registered();
@@ -35,11 +35,12 @@ class SwarmRecord {
   int64_t started_ = 0;
   int64_t stopped_ = 0;
   int64_t heartbeats_ = 0;
-  int64_t registered_at_ns_ = 0;  // the last of each, in CLOCK_MONOTONIC
+  // The times of the last registration, start and stop, by CLOCK_MONOTONIC.
+  int64_t registered_at_ns_ = 0;
   int64_t started_at_ns_ = 0;
   int64_t stopped_at_ns_ = 0;
   std::vector<double> round_trips_ms_;
-  std::map<std::string, int64_t> ends_;  // ends of streams, by their status
+  std::map<std::string, int64_t> ends_;  // number of ended streams, by their status
 };
 
 struct SimWorkerOptions {
@@ -49,16 +50,16 @@ struct SimWorkerOptions {
   int32_t slots = 8;
 };
 
-// Owns its connection. Thread-safe; the record and the workers outlive all gRPC callbacks, because
-// the process ends without destroying them.
+// A simulated worker, which owns its connection. Thread-safe. The record and the workers outlive
+// all gRPC callbacks, because the process ends without destroying them.
 class SimWorker {
  public:
   SimWorker(SimWorkerOptions options, SwarmRecord& record)
       : options_(std::move(options)), record_(record) {}
 
-  // Sends what is due at `now`: a connection, or a heartbeat. With `probe`, also a report of no
-  // rank's exit, whose acknowledgement gives the round trip through the coordinator's core.
-  // Returns when the worker has to be called again.
+  // Sends a heartbeat, or connects if there is no connection. With `probe`, also reports an exit of
+  // no rank; its acknowledgement gives the time of a round trip through the coordinator's core.
+  // Returns the time of the next call.
   Instant beat(Instant now, bool probe);
   // Reports that one rank was killed by SIGKILL. Returns false if the worker has no rank.
   bool kill_a_rank();
@@ -79,7 +80,7 @@ class SimWorker {
   std::mutex mutex_;
   std::shared_ptr<Stream> stream_;
   bool registered_ = false;
-  int32_t failures_ = 0;  // connections since the last registration
+  int32_t failures_ = 0;  // streams that ended since the last registration
   Instant retry_at_{};
   uint64_t report_ = 0;
   std::map<uint64_t, Instant> probes_;

@@ -19,8 +19,10 @@ bool is_running_state(v1::JobState state);
 nlohmann::json job_to_json(const v1::Job& job);
 nlohmann::json worker_to_json(const v1::WorkerInfo& worker);
 
-// The functions below return text for people, with control characters escaped. Returns "job 7
-// (first, attempt 2) RUNNING: every rank is up".
+// The functions below return text for people, with control characters escaped.
+
+// Returns "job 7 (llama, attempt 2) RUNNING: every rank is up": the id, the name, the attempt if it
+// is above 1, the state and its reason.
 std::string headline(const v1::Job& job);
 // Returns the output of `muster status`. `now_unix_ns`: the current time, for ages.
 std::string describe_job(const v1::Job& job, int64_t now_unix_ns);

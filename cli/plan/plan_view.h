@@ -1,4 +1,4 @@
-// The result of `muster plan` as text. Pure.
+// Formats the result of `muster plan` as text. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,22 @@ namespace muster::cli {
 std::string describe_plan(const jobspec::ResolvedJob& job, const jobspec::PlannedMachines& machines,
                           const nlohmann::json& forecast);
 
-// A row of the table of `muster plan --vary`.
+// A row of the table of `muster plan --vary`: one combination of values.
 struct VariedPlan {
-  std::vector<std::string> values;  // of the varied keys
-  std::string problem;              // the reason why this combination is not valid; else empty
+  std::vector<std::string> values;  // the values of the varied keys
+  std::string problem;              // why the combination is not valid; empty: it is valid
+  std::vector<std::string> warnings;
   std::string mesh;
-  int64_t sequences = 0;  // of a step
+  int64_t sequences = 0;  // sequences per step, of all ranks
   nlohmann::json forecast;
 };
 
-// Returns a table with a line per combination: its values, the mesh, and the memory of the rank
-// that needs the most.
+// Returns a table with a line per combination: its values, the mesh, the sequences per step, and
+// the memory of the rank that needs the most.
 std::string describe_variations(const std::vector<std::string>& keys,
                                 const std::vector<VariedPlan>& plans);
 
-// Returns the sequences of all ranks in a step.
+// Returns the number of sequences per step, of all ranks.
 int64_t sequences_of_step(const jobspec::ResolvedJob& job);
 
 }  // namespace muster::cli

@@ -21,8 +21,8 @@ class Output {
   // Writes all of `text`. Blocks while the reader does not read. Returns false if the reader is
   // gone or the disk is full; from then on, all calls return false immediately.
   bool write(std::string_view text);
-  // Returns the errno of the failed write; 0 if no write has failed, or because the reader does not
-  // read.
+  // Returns the errno of the system call that failed; 0 if none has failed, also if a write gave up
+  // on a reader that does not read.
   int error() const { return error_; }
   // From now on, a reader that reads nothing for half a second counts as gone. This also applies to
   // a write that waits now.

@@ -1,4 +1,4 @@
-// Names in a message.
+// Lists names in a message.
 #pragma once
 
 #include <algorithm>

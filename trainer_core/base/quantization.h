@@ -3,8 +3,8 @@
 // Embeddings, norms, attention scores, the head and the router are not quantized.
 //
 //   int8  AQT's int8 training (google/aqt, config_v3): integers in [-127, 127]. Each row or column
-//         along the contracted dimension has its own scale, from its largest magnitude. Quantized
-//         are the forward GEMM and the GEMMs of the input's and the weight's gradient. Gradients
+//         along the contracted dimension has its own scale, from its largest magnitude. The forward
+//         GEMM and the GEMMs of the input gradient and the weight gradient are quantized. Gradients
 //         round stochastically.
 //   fp8   E4M3 forward and E5M2 for gradients (Micikevicius et al., "FP8 formats for deep
 //         learning", 2022). Each tensor has one scale, from its largest magnitudes in earlier

@@ -48,8 +48,9 @@ class GlooChannel : public Channel {
   std::vector<uint64_t> received_;  // number of messages received from each member
   std::vector<std::byte> scratch_;  // the peers' data that is being combined
   std::vector<std::byte> inbox_;    // memory into which small parts are received
-  absl::Status broken_;             // the first failure of an isolated channel
-  std::mutex mutex_;                // guards the two lists, which abort() also reads
+  // The first failure of this channel after isolate_channels() (transport.h); OK: none.
+  absl::Status broken_;
+  std::mutex mutex_;  // guards the two lists, which abort() also reads
   Buffers sends_;
   Buffers receives_;
 };

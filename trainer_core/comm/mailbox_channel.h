@@ -58,7 +58,8 @@ class MailboxChannel : public Channel {
   // message "<what> rank 3 within …".
   absl::Status wait_for(std::span<const int> members, absl::FunctionRef<bool(Peer&)> ready,
                         std::string_view what);
-  // Sets the bits of the peers that are not ready. Returns false if all of them are ready.
+  // Sets, in this rank's own mailbox, the `awaited` bits of the peers that are not ready, so that
+  // they wake this rank. Returns false if all of them are ready.
   bool announce(std::span<const int> members, absl::FunctionRef<bool(Peer&)> ready);
   // Returns Unavailable if a peer has failed, or has left before it was ready. `probe` also checks
   // for peers that were killed, which needs a system call.
@@ -77,8 +78,10 @@ class MailboxChannel : public Channel {
   std::vector<Peer> peers_;  // indexed by member
   int slot_ = 0;             // the slot of the next round
   Instant deadline_;
-  absl::Status broken_;       // the first failure of an isolated channel
-  bool lent_ = false;         // in this round peers read memory of this rank's caller
+  // The first failure of this channel after isolate_channels() (transport.h); OK: none.
+  absl::Status broken_;
+  // Whether peers read the caller's buffers directly in this round, which only threads can do.
+  bool lent_ = false;
   std::vector<int> all_;      // all members
   std::vector<int> members_;  // the members from which the round receives
   std::vector<int> missing_;

@@ -30,11 +30,11 @@ constexpr int kCheckpointChannel = kFirstBackgroundChannel;
 constexpr int kLeaveChannel = 7;  // agreement of the ranks on leaving
 constexpr int kLocalChannel = 8;  // local checkpoints
 
-// Returns the maximum number of thread blocks per NCCL kernel with which all kernels that a rank of
-// `mesh` runs at once fit on a device, if one block occupies a multiprocessor. Without this bound,
-// a kernel that waits for a peer could prevent the start of the kernel for which the peer waits.
-// There is one kernel per channel, and one per direction for messages between stages. Returns 0 (no
-// bound) if even NCCL's largest kernels fit.
+// Returns the largest number of thread blocks per NCCL kernel at which all NCCL kernels that a rank
+// of `mesh` runs at once fit on a device. Assumes that a block occupies a multiprocessor. Without
+// this bound, a kernel that waits for a peer could prevent the start of the kernel for which the
+// peer waits. There is one kernel per channel, and one per direction for messages between stages.
+// Returns 0 (no bound) if even NCCL's largest kernels fit.
 int nccl_blocks_max(int multiprocessors, const Mesh& mesh);
 
 // The groups of one rank. A group is created at its first use, without sending a message, and lives
@@ -60,8 +60,8 @@ class ProcessGroups {
   // Makes all groups that are created later use NCCL for device buffers. All ranks must call it at
   // the same point.
   void use_nccl(const NcclOptions& options);
-  // Makes all existing and later groups of kComputeChannel follow `computation`
-  // (ProcessGroup::follow).
+  // Orders the collectives of device buffers in the queue `computation` (ProcessGroup::follow), for
+  // all existing and later groups of kComputeChannel.
   void follow(const std::shared_ptr<DeviceQueue>& computation);
   // Blocks until the collectives of the groups of kComputeChannel are done. Returns the first
   // error, after which the NCCL groups of all channels fail.

@@ -68,7 +68,8 @@ class Rounds {
                              Reduction reduction);
   absl::Status gather_slices(const Subgroup& subgroup, BufferView data);
 
-  // Returns the number of elements of the pieces into which data of a subgroup is divided.
+  // Returns the maximum number of elements per piece, and so per message, in exchanges of the
+  // subgroup.
   size_t block(const Subgroup& subgroup, Sends sends, DType dtype) const;
 
  private:

@@ -14,18 +14,19 @@ enum class UnicodeForm { kNfc, kNfd, kNfkc, kNfkd };
 // Returns the form with that name, such as "NFC"; nullopt if there is none.
 std::optional<UnicodeForm> unicode_form_named(std::string_view name);
 
-// Normalizes texts, and reuses its buffers. Called on one thread only.
+// Normalizes texts. Reuses its buffers, so it is called on one thread only.
 class UnicodeNormalizer {
  public:
   explicit UnicodeNormalizer(UnicodeForm form) : form_(form) {}
 
-  // Returns `text` in the form: `text` itself if its bytes show that it cannot change, otherwise a
-  // view that the next call invalidates. Requires well-formed UTF-8; ill-formed pieces stay as they
-  // are. Needs memory in proportion to the longest piece of text without an ASCII character.
+  // Returns `text` in the normal form. If its bytes show that normalization cannot change it, the
+  // result is `text` itself; otherwise it is a view that the next call invalidates. Expects
+  // well-formed UTF-8; ill-formed pieces stay as they are. Needs memory in proportion to the
+  // longest piece of text without an ASCII character.
   std::string_view apply(std::string_view text);
 
  private:
-  // Appends a piece to out_, in the form.
+  // Normalizes a piece and appends it to out_.
   void append(std::string_view piece);
 
   UnicodeForm form_;

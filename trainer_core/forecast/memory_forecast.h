@@ -1,6 +1,6 @@
-// The memory that a job would need on devices that need not exist. The figures are those of the
-// trainer's own memory plans (rank/training_plan.h) and of the reserves beside them
-// (startup/device_reserve.h), so a run on the device allocates the same bytes.
+// Forecasts the memory of a job on devices that this machine need not have. The figures are those
+// of the trainer's own memory plans (rank/training_plan.h), by which a run on the device allocates
+// its memory, and of the reserves in addition to the plans (startup/device_reserve.h).
 #pragma once
 
 #include <cstddef>
@@ -15,45 +15,48 @@
 
 namespace muster::trainer {
 
-// The device that each rank would have for itself.
+// A type of device. Each rank has one device.
 struct PlannedDevice {
-  std::string name;         // as the driver reports it
-  size_t memory_bytes = 0;  // that a process can allocate before it has a CUDA context
-  // The backend, which runs with NCCL. False: a device for which the trainer has no backend; only
-  // the plan counts then, because the reserves of other software are unknown.
+  std::string name;  // as the driver reports it
+  // The bytes that a process can allocate before it has a CUDA context.
+  size_t memory_bytes = 0;
+  // True: the trainer has a backend for the device, and runs with NCCL. False: only the plan
+  // counts, because the reserves of other software are unknown.
   bool has_backend = true;
 };
 
-// The memory of a pipeline stage's rank that needs the most.
+// The memory of one pipeline stage: that of its rank with the largest device memory.
 struct StageMemory {
   int32_t stage = 0;
   int32_t rank = 0;
-  std::vector<DeviceReserve> uses;  // of device memory
-  size_t device_bytes = 0;          // the sum of `uses`, and gaps between aligned buffers
-  size_t host_bytes = 0;            // of the rank: offloaded values, checkpoint staging, libraries
+  std::vector<DeviceReserve> uses;  // the uses of device memory
+  size_t device_bytes = 0;          // the sum of `uses`, plus gaps between aligned buffers
+  // The rank's host memory: offloaded values, checkpoint staging, libraries.
+  size_t host_bytes = 0;
 };
 
 struct MemoryForecast {
   std::vector<StageMemory> stages{};  // one per pipeline stage
-  size_t node_host_bytes = 0;         // bound on the host memory of all ranks of a node
-  size_t checkpoint_bytes = 0;        // of one checkpoint, all ranks together
-  size_t memory_bytes = 0;            // the device's
-  bool fits = false;                  // on the device
-  // If the job does not fit: the text with which a run on the device would end. Empty without
-  // Advice::kYes.
+  size_t node_host_bytes = 0;         // upper bound on the host memory of all ranks of a node
+  size_t checkpoint_bytes = 0;        // size of one checkpoint, of all ranks together
+  size_t memory_bytes = 0;            // PlannedDevice::memory_bytes
+  bool fits = false;                  // whether each stage fits on its devices
+  // The error with which a run on the device would end, including config changes that fit. Empty if
+  // the job fits, and with Advice::kNo.
   std::string problem{};
 };
 
-// Returns the ranks that need the most device memory in their pipeline stage, one per stage. Shares
-// of an axis that do not divide evenly are larger at its lower coordinates, so these are the ranks
-// with coordinate 0 along all axes except pipeline.
+// Returns the rank of each pipeline stage that needs the most device memory. If a dimension does
+// not divide evenly, the ranks with lower coordinates get the larger shares. The result is
+// therefore the rank of each stage with coordinate 0 along all other axes.
 std::vector<int32_t> largest_rank_of_each_stage(const TrainConfig& config);
 
-// Whether to search for values with which a job that does not fit would fit.
+// Whether to search for config changes that make the job fit, if it does not.
 enum class Advice { kNo, kYes };
 
-// Computes the forecast. Computes a plan per pipeline stage, which takes some 50 ms for a model of
-// 80 layers; with kYes, also the plans of the values that it suggests, which are some dozens.
+// Computes the forecast from one plan per pipeline stage. A plan takes some 50 ms for a model of 80
+// layers. If the job does not fit, kYes needs some dozens of further plans, to find config changes
+// that fit.
 MemoryForecast forecast_memory(const TrainConfig& requested, const PlannedDevice& device,
                                Advice advice = Advice::kYes);
 

@@ -2,9 +2,9 @@
 //
 //   start: check that all ranks have the same config → plan and memory → parameters (from a seed or
 //          the newest checkpoint) → check that all ranks have the same parameters
-//   step:  batch → forward and backward, with gradients reduced in parallel → one all-reduce of
-//          loss, weight, votes and squares → clipping → optimizer → step line → [evaluation] →
-//          [checkpoint]
+//   step:  batch → forward and backward, with gradients reduced in parallel → one all-reduce of the
+//          loss, the weight, the votes to stop or to save, and the squared gradient norm (StepTail)
+//          → clipping → optimizer → step line → [evaluation] → [checkpoint]
 //
 // A step whose loss or gradient is not finite is not applied (not_finite_policy.h). If its batch is
 // skipped, the step is computed from the next batch. So checkpoints store the position in the data
@@ -12,8 +12,8 @@
 //
 // Ranks compare their configs before anything else (agreement.h). Ranks that differ only along the
 // data axis have the same state, and the first of them saves it (checkpointing.h). Only rank 0
-// prints lines. A rank that receives a signal to stop votes in the reduced sums of the step
-// (step_tail.h); a step that takes too long is abandoned (stop_signals.h).
+// prints lines. After a stop signal, a rank adds its vote to the sums that the step reduces
+// (step_tail.h). A step that takes too long is abandoned (stop_signals.h).
 #pragma once
 
 #include "common/exit_code.h"

@@ -34,7 +34,8 @@ namespace muster::trainer {
 // element, but not on how samples are divided among steps, ranks and batches.
 struct DropoutSource {
   uint64_t seed = 0;
-  uint64_t first_sample = 0;  // index of the batch's first sequence in the training
+  // The index of the batch's first sequence, counted from the start of the training.
+  uint64_t first_sample = 0;
 };
 
 // A micro-batch. `tokens` and `targets` are (B, S) ids below V. `weights` is (B, S): 1 if the
@@ -45,9 +46,10 @@ struct Batch {
   std::span<const int32_t> targets;
   std::span<const float> weights;
   DropoutSource dropout = {};
-  // For plans of packed sequences only, otherwise empty: for each token of the plan's
-  // attended_shape(), the position in the sequence at which the token's document begins. Documents
-  // do not attend to each other, and the positions of each begin at 0.
+  // Used only by plans with packed sequences, otherwise empty. For each token that the rank has
+  // during attention (TransformerPlan::attended_shape()), the position in its sequence at which the
+  // token's document begins. Documents do not attend to each other, and the positions of each
+  // document begin at 0.
   std::span<const int32_t> starts = {};
 };
 
@@ -56,8 +58,9 @@ struct LossSum {
   // Sum over targets of weight * (cross-entropy + z-loss), in nats, plus `balance`.
   double loss = 0;
   double weight = 0;  // sum of weights
-  // The next three fields are sums over all layers with experts.
-  double balance = 0;   // each group's load-balancing loss times the sum of its weights
+  // The next three fields are sums over all layers with experts. `balance` is the sum over routing
+  // groups (RoutingShape::groups) of the load-balancing loss times the group's sum of weights.
+  double balance = 0;
   int64_t routed = 0;   // choices of experts: tokens times experts per token
   int64_t dropped = 0;  // choices whose expert was full
 
@@ -87,32 +90,35 @@ class Transformer {
   // Returns the loss of the batch. Computes no gradients and applies no dropout.
   LossSum forward(const Batch& batch);
   // Returns the loss of the batch, with dropout, and writes the gradient of the summed losses to
-  // the gradient block; with kYes, adds it to the gradients of earlier batches. The gradients are
-  // not normalized: the caller scales them by 1 / (total weight) once the weight over all batches
-  // and ranks is known. Requires a training plan. If `blocks` or `exchange` fails, a pass ends
-  // early and its results are undefined.
+  // the gradient block. Accumulate::kYes adds it to the gradients of earlier batches instead. The
+  // gradients are not normalized: the caller scales them by 1 / (total weight) once the weight over
+  // all batches and ranks is known. Requires a training plan. If `blocks` or `exchange` fails, a
+  // pass ends early and its results are undefined.
   LossSum forward_backward(const Batch& batch, Accumulate accumulate = Accumulate::kNo);
 
   // The functions below are the parts of forward_backward() for the stages of a pipeline. A
-  // micro-batch passes forward through the layer runs of all stages, then its gradient passes
-  // backward through them. Requires that no other micro-batch uses the run's slot between these two
-  // passes, and that the backward pass of the last run directly follows its forward pass.
-  //
-  // Prepares the recording of magnitudes (see amaxes()). Called before the first pass of a step.
+  // LayerRun is a sequence of consecutive layers that a rank computes together. A micro-batch
+  // passes forward through the LayerRuns of all stages, and its gradient backward through them.
+  // Between a run's two passes no other micro-batch may use its slot, which is a set of activation
+  // buffers (stage_plan.h). The backward pass of the last run must directly follow its forward
+  // pass.
+
+  // Prepares the recording of magnitudes (amaxes()). Called before the first pass of a step.
   void reset_amaxes();
   // Runs the forward pass and returns the load-balancing losses of the run's layers. Requires that
-  // entrance(run) has the residual stream, unless the run begins the model.
+  // entrance(run) contains the residual stream, unless the run begins the model.
   LossSum forward_run(const LayerRun& run, const Batch& batch);
-  // Runs the backward pass, which replaces the gradient in stream_gradient(). For the last run,
-  // returns the loss of the targets.
+  // Runs the backward pass. Replaces the gradient in stream_gradient(), that of the run's output,
+  // by that of the run's input. The last run computes the former itself, from the loss of the
+  // targets, which it returns.
   LossSum backward_run(const LayerRun& run, const Batch& batch, Accumulate accumulate);
-  // Runs the forward pass without gradients and dropout. For the last run, the result includes the
-  // loss of the targets.
+  // Runs the forward pass without gradients and dropout, and returns the same as forward_run(). The
+  // result of the last run includes the loss of the targets.
   LossSum evaluate_run(const LayerRun& run, const Batch& batch);
   // Returns the buffer of the residual stream at the entrance of a run, (T', d).
   Tensor entrance(const LayerRun& run) const;
-  // Copies the residual stream after the last executed run to `exit` (T', d). Requires that this
-  // run does not end the model.
+  // Writes the residual stream at the end of the last executed run to `exit` (T', d). Requires that
+  // this run does not end the model.
   void leave_run(const Tensor& exit);
   // Returns the buffer of the gradient of the residual stream, (T', d).
   Tensor stream_gradient() const;
@@ -142,25 +148,29 @@ class Transformer {
   // Resets the scaling state to that before the first step, as the constructor does.
   void reset_scaling();
 
-  // Makes all later passes record the operations of each layer and of the head as one unit, which
-  // the backend can replay (ops/replay.h), as CUDA graphs do, if the operations are the same each
-  // time. Requires that the plan is not for decoding. Ops::take_notes() has the units that are not
-  // replayed and why.
+  // Makes all later passes record the operations of each layer and of the head as units. The
+  // backend can replay a unit, for example as a CUDA graph, if its operations are the same each
+  // time (ops/replay.h). Ops::take_notes() returns the units that are not replayed, with the
+  // reasons. Requires that the plan is not for decoding.
   void replay();
 
   // Sets the observer of the values that passes compute; null: none. The observer must outlive
   // these passes.
   void observe(PassObserver* observer) { observer_ = observer; }
 
-  // Return this rank's shards: the parameters in the layout's stored type, completely or a piece of
-  // them (parameters); the same as floats, for tests and benchmarks, which requires that they are
-  // stored as fp32 (params);
-  // the parameters followed by the scaling state, in units of an fp32 element (state); or the
-  // gradients (grads). Requires that the plan does not round parameters.
+  // The functions below return this rank's shards. Those of parameters require that the plan does
+  // not round parameters.
+
+  // Returns the parameters in the layout's stored type.
   Tensor parameters();
+  // Returns one piece of the parameters.
   Tensor parameters(const ShardPiece& piece);
+  // Returns the parameters followed by the scaling state, in units of an fp32 element.
   std::span<float> state();
+  // Returns the parameters as floats, for tests and benchmarks. Requires that they are stored as
+  // fp32.
   std::span<float> params();
+  // Returns the gradients. Requires a training plan.
   std::span<float> grads();
 
  private:
@@ -184,11 +194,13 @@ class Transformer {
   // Computes y = x wᵀ and applies the epilogue to y.
   void project(const Dense& dense, const Tensor& x, const Tensor& weight, const Epilogue& epilogue,
                const Tensor& y);
-  // Computes delta = x wᵀ + bias. Each rank has some columns of x and gets its own rows of delta.
+  // Computes delta = x wᵀ + bias. Each rank has some of the columns of x, and receives its own rows
+  // of delta.
   void project_and_sum(const Dense& dense, ExchangeSite site, const Tensor& x, const Tensor& weight,
                        const Tensor& bias);
-  // Computes the gradients of the arguments of project(): of weight and bias into `d_weight` and
-  // `d_bias`, and of x into `dx`, which may be the same tensor as `x`. Applies `epilogue` to dx.
+  // Computes the gradients of the arguments of project(). Writes those of weight and bias to
+  // `d_weight` and `d_bias`, and that of x to `dx`, which may be the same tensor as `x`. Applies
+  // `epilogue` to dx.
   void project_backward(const Dense& dense, const Tensor& dy, const Tensor& x, const Tensor& weight,
                         const Tensor& d_weight, const Tensor& d_bias, const Epilogue& epilogue,
                         const Tensor& dx, Accumulate accumulate);
@@ -203,8 +215,8 @@ class Transformer {
     BufferId values;
     BufferId scale;
   };
-  // Quantized GEMMs (transformer_quantized.cc): the forms of project() and project_backward(), and
-  // their parts.
+  // Quantized GEMMs (transformer_quantized.cc): the quantized forms of project() and
+  // project_backward(), and their parts.
   bool is_quantized(const Dense& dense) const;
   Tensor scaling_slot(float* block, const DenseSite& site, DenseOperand operand) const;
   RoundingNoise rounding_noise(const DenseSite& site, bool for_kernel) const;
@@ -219,12 +231,13 @@ class Transformer {
 
   enum class DropoutSite : uint8_t { kInput, kAttention, kActivation, kMlp };
   double dropout_rate(DropoutSite site) const;  // in the current pass
-  // Applies dropout to `x`, whose columns are `columns` of a matrix of `width` columns.
+  // Applies dropout to `x`. Its columns are the share `columns` of those of a matrix with `width`
+  // columns.
   void drop(DropoutSite site, size_t layer, const TokenRows& rows, const Tensor& x,
             Share columns = {}, int64_t width = 0);
   void drop_own(DropoutSite site, size_t layer, const Tensor& x);  // rows (T', d)
   void drop_activation(size_t layer, const Tensor& x);
-  // Returns the gradient of what attention or the MLP adds to the residual stream.
+  // Returns the gradient of the term that attention or the MLP adds to the residual stream.
   Tensor added_gradient(DropoutSite site, size_t layer);
   // Returns the buffer into which the backward pass of the MLP writes the gradient of normed2.
   Tensor normed2_gradient(size_t layer) const;
@@ -238,7 +251,9 @@ class Transformer {
   const LayerBuffers& buffers_of(size_t layer) const { return plan_.buffers_of(run_, layer); }
   // Returns the parameter block that a forward pass reads after that of `layer`.
   size_t block_after(size_t layer) const;
-  LossSum forward_layers();  // the blocks of the end and the head remain acquired
+  // Runs the layers forward. Does not release the parameter blocks of the final norm and the head;
+  // release_end() does.
+  LossSum forward_layers();
   LossSum backward_layers_and_ends(Accumulate wanted);
   void release_end();
   void embed();
@@ -266,8 +281,8 @@ class Transformer {
     Tensor weight;
     Tensor bias;
   };
-  // Backward of project_and_sum(). project_all_backward() is that of a GEMM whose input is all_rows
-  // of the ranks.
+  // Computes the gradients of the arguments of project_and_sum(). project_all_backward() computes
+  // those of a GEMM whose input is the rows of all ranks (ModelExchange::all_rows).
   void project_and_sum_backward(const DenseSite& dense, ExchangeSite site, const Tensor& d_delta,
                                 const Tensor& x, const Tensor& weight, const Stack& gradients,
                                 const Epilogue& epilogue, const Tensor& dx, Accumulate accumulate);
@@ -279,7 +294,7 @@ class Transformer {
   Stack qkv_gradients(size_t layer) const;
   void unstack_gradients(size_t layer, Accumulate accumulate);
   Routing routing(size_t layer) const;
-  // The choices of this rank's T tokens.
+  // The experts that this rank's T tokens have chosen.
   struct OwnChoices {
     Tensor slots;  // (T, k)
     Tensor gates;  // (T, k)
@@ -316,7 +331,8 @@ class Transformer {
   // replayed; null: they are the same each time.
   const char* why_not_replayed(Piece piece, size_t layer, bool with_gradients) const;
   LossSum head_loss();
-  // `wanted` is the argument of the pass; ParameterBlocks decides whether a block accumulates.
+  // `wanted`: the pass's argument `accumulate`. ParameterBlocks::begin_gradient() decides for each
+  // block whether its gradient accumulates.
   LossSum head_loss_backward(Accumulate wanted);
   void end_backward(Accumulate accumulate);
   void embedding_backward(Accumulate wanted);
@@ -361,8 +377,8 @@ class Transformer {
   std::optional<size_t> block_after_pass_;
   std::optional<DropoutSource> dropout_;  // set during a pass with gradients
   int64_t cached_ = 0;                    // positions in the cache
-  // The counts of each entry of plan_.layers, for the micro-batch in its slot. Empty if this rank
-  // has all experts.
+  // The expert row counts of each entry of plan_.layers, for the micro-batch in the entry's slot.
+  // Empty if this rank has all experts.
   std::vector<ExpertCounts> expert_counts_;
   PassObserver* observer_ = nullptr;
   std::shared_ptr<Replayer> replayer_;  // null: operations are called directly

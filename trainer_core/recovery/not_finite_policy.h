@@ -38,14 +38,15 @@ struct NotFiniteDecision {
   std::string reason;  // text after the colon of not_finite_line()
 };
 
-// Applies the policy on one rank. The functions report the events of the training.
+// Applies the policy on one rank. The caller reports the events of the training by calling the
+// functions.
 class NotFiniteGuard {
  public:
   explicit NotFiniteGuard(NotFinitePolicy policy) : policy_(policy) {}
 
   // Returns the decision about a step that is not finite, and counts it.
   NotFiniteDecision on_not_finite();
-  // Report a completed step, and a new checkpoint.
+  // Called after a completed step, and after a new checkpoint.
   void on_step() { skips_in_a_row_ = 0; }
   void on_checkpoint() { rollbacks_ = 0; }
 

@@ -16,9 +16,9 @@ constexpr size_t kConfigBytesMax = 1 << 20;
 // Reads a config. Returns NotFound, or InvalidArgument with the path and the field.
 absl::StatusOr<TrainConfig> load_config(const std::string& path);
 
-// Returns the number of threads of a rank, at least 1. It is that of the config; if the config has
-// none, that of the environment, in which a worker sets the share of each slot. If neither has one,
-// it is the number of this process's cores divided by the job's ranks on the machine.
+// Returns the number of threads of a rank, at least 1: the config's number, or else that of the
+// environment, which a worker sets to each slot's share of the cores. If neither has one, returns
+// the number of this process's cores divided by the number of the job's ranks on the machine.
 int32_t threads_per_rank(const TrainConfig& config, const RankEnv& env);
 
 // Returns InvalidArgument if the product of the degrees of the config's mesh is not `world_size`,

@@ -17,10 +17,10 @@ struct AvailableMemory {
   std::string limit;
 };
 
-// Returns the available memory: the minimum of MemAvailable and of what the limits of this
-// process's control groups leave: memory.max and memory.high of version 2, memory.limit_in_bytes of
-// version 1, of the group and all groups above it. Page cache of a group that can be dropped counts
-// as free. Returns nullopt if the kernel reports none of these values.
+// Returns the available memory: the minimum of MemAvailable and of the unused part of each limit of
+// this process's control group and its ancestors. The limits are memory.max and memory.high
+// (version 2) and memory.limit_in_bytes (version 1). A group's page cache that can be dropped
+// counts as unused. Returns nullopt if the kernel reports none of these values.
 std::optional<AvailableMemory> available_memory(const MachineRoots& roots);
 
 // Returns " (limited by …)" for a message; empty if the machine itself is the bound.

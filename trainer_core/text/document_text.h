@@ -24,7 +24,8 @@ struct DocumentText {
   bool had_nul = false;
 
   bool is_repaired() const { return had_invalid_utf8 || had_nul; }
-  // Returns the repaired flaw, which continues a sentence; "" if there was none.
+  // Returns a verb phrase about the repaired flaw, whose subject is the document: "has NUL
+  // characters"; "" if there was none.
   std::string_view flaw() const {
     return had_invalid_utf8 ? "is no valid UTF-8" : had_nul ? "has NUL characters" : "";
   }

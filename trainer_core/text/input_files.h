@@ -61,11 +61,12 @@ std::optional<InputFormat> format_of(std::string_view path);
 // Lists the files at `paths`, in the given order. Folders are listed recursively, in natural order
 // (part-2 before part-10), as walk_folder() does. Every entry of a folder is read, counted in
 // `left_out`, or listed in `ignored`. `forced` is the format of all files; without it, a path of a
-// file with an unknown ending is text. `split` selects among the files of each folder
-// (choose_split). A folder with a dataset_info.json or a features.json was written by TensorFlow
-// Datasets (TFDS): only its data files are listed, all others are metadata. Returns NotFound, also
-// for a symbolic link without a target; InvalidArgument for a folder without any readable file or
-// with several data sets of TFDS, and for a pointer of Git LFS; the messages contain the path.
+// file with an unknown ending is text. `split` selects among the files of each folder, and among
+// several named files whose names state different splits (choose_split). A folder with a
+// dataset_info.json or a features.json was written by TensorFlow Datasets (TFDS): only its data
+// files are listed, all others are metadata. Returns NotFound, also for a symbolic link without a
+// target; InvalidArgument for a folder without any readable file or with several data sets of TFDS,
+// and for a pointer of Git LFS; the messages contain the path.
 absl::StatusOr<InputFiles> find_input_files(std::span<const std::string> paths,
                                             std::optional<InputFormat> forced,
                                             const std::string& split = "");
