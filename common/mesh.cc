@@ -10,6 +10,7 @@
 #include <absl/strings/str_join.h>
 
 #include "common/absl_view.h"
+#include "common/number_text.h"
 
 namespace muster {
 namespace {
@@ -27,8 +28,14 @@ std::string describe_level(std::string_view level, const Degrees& degrees) {
   return absl::StrJoin(parts, " ");
 }
 
-absl::Status resolve_level(std::string_view level, int32_t size, std::string_view what,
-                           Degrees& degrees) {
+// Returns "1 rank per node" or "3 nodes".
+std::string size_of_level(std::string_view level, int32_t size) {
+  const auto count = static_cast<uint64_t>(size);
+  return level == "ici" ? absl::StrCat(counted(count, "rank"), " per node")
+                        : counted(count, "node");
+}
+
+absl::Status resolve_level(std::string_view level, int32_t size, Degrees& degrees) {
   int64_t product = 1;
   std::optional<MeshAxis> open_axis;
   for (size_t i = 0; i < kMeshAxisCount; ++i) {
@@ -56,17 +63,18 @@ absl::Status resolve_level(std::string_view level, int32_t size, std::string_vie
   }
   if (open_axis) {
     if (size % product != 0) {
-      return absl::InvalidArgumentError(absl::StrCat(describe_level(level, degrees), ": ", size,
-                                                     " ", av(what), " cannot be divided by ",
-                                                     product));
+      return absl::InvalidArgumentError(absl::StrCat(describe_level(level, degrees), ": ",
+                                                     size_of_level(level, size),
+                                                     " cannot be divided by ", product));
     }
     degrees[static_cast<size_t>(*open_axis)] = static_cast<int32_t>(size / product);
     return absl::OkStatus();
   }
   if (product != size) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        describe_level(level, degrees), ": the degrees multiply to ", product, " but there are ",
-        size, " ", av(what), "; set one of them to -1 to fill it in"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(describe_level(level, degrees), ": the degrees multiply to ", product,
+                     " but there ", size == 1 ? "is " : "are ", size_of_level(level, size),
+                     "; set one of them to -1 to fill it in"));
   }
   return absl::OkStatus();
 }
@@ -100,12 +108,10 @@ absl::StatusOr<Mesh> Mesh::resolve(const MeshShape& shape, int32_t nodes, int32_
   mesh.shape_ = shape;
   mesh.nodes_ = nodes;
   mesh.ranks_per_node_ = ranks_per_node;
-  if (auto status = resolve_level("ici", ranks_per_node, "ranks per node", mesh.shape_.ici);
-      !status.ok()) {
+  if (auto status = resolve_level("ici", ranks_per_node, mesh.shape_.ici); !status.ok()) {
     return status;
   }
-  if (auto status = resolve_level("dcn", nodes, "nodes", mesh.shape_.dcn); !status.ok())
-    return status;
+  if (auto status = resolve_level("dcn", nodes, mesh.shape_.dcn); !status.ok()) return status;
   return mesh;
 }
 

@@ -69,7 +69,9 @@ absl::Status explain(const CLI::App& app, const CLI::ParseError& error) {
     absl::StrAppend(&path, " ", command->get_name());
   }
   const std::vector<const CLI::App*> below = commands_of(*command);
-  if (const std::vector<std::string> words = command->remaining(); !words.empty()) {
+  std::vector<std::string> words = command->remaining();
+  std::erase(words, "--");  // stands before the flags of other programs' lines
+  if (!words.empty()) {
     if (words[0].starts_with("-")) return unknown_option(*command, path, words[0]);
     if (!below.empty()) return unknown_command(*command, path, words[0]);
     return absl::InvalidArgumentError(absl::StrCat(path, " takes no argument ", words[0],

@@ -89,7 +89,19 @@ bool is_assignment(const std::string& word) {
   return equals != std::string::npos && is_variable_name(word.substr(0, equals));
 }
 
+bool is_flag_without_effect(const std::string& word) {
+  return absl::StartsWith(word, "--") && !why_word_without_effect(word).empty();
+}
+
 absl::StatusOr<LauncherPrefix> skip_launcher(std::vector<std::string>& words) {
+  // Flags for XLA in front of the program go behind its words, where the dialects warn about them.
+  const auto prefix = std::ranges::find_if_not(words, [](const std::string& word) {
+    return is_assignment(word) || is_flag_without_effect(word);
+  });
+  const std::vector<std::string> flags(
+      std::stable_partition(words.begin(), prefix, std::not_fn(is_flag_without_effect)), prefix);
+  words.erase(prefix - std::ssize(flags), prefix);
+  words.insert(words.end(), flags.begin(), flags.end());
   size_t at = 0;
   while (at < words.size() && is_assignment(words[at])) ++at;
   if (at < words.size() && is_starter(words[at])) {

@@ -1,4 +1,6 @@
 // muster plan: the memory that a job needs on machines that need not exist yet.
+#include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -137,7 +139,7 @@ absl::StatusOr<VariedPlan> plan_variation(const PlanArguments& arguments,
   for (size_t i = 0; i < keys.size(); ++i)
     job_arguments.overrides.push_back(absl::StrCat(keys[i].key, "=", plan.values[i]));
   const auto planned = planned_job(std::move(job_arguments));
-  if (planned.status().code() == absl::StatusCode::kInvalidArgument) {
+  if (absl::IsInvalidArgument(planned.status()) || absl::IsNotFound(planned.status())) {
     plan.problem = std::string(planned.status().message());
     return plan;
   }
@@ -145,6 +147,7 @@ absl::StatusOr<VariedPlan> plan_variation(const PlanArguments& arguments,
   auto memory = forecast(planned->job, planned->machines.topology, /*advises=*/false);
   if (!memory.ok()) return memory.status();
   plan.mesh = planned->job.mesh.to_string();
+  plan.warnings = planned->job.warnings;
   plan.sequences = sequences_of_step(planned->job);
   plan.forecast = *std::move(memory);
   return plan;
@@ -161,11 +164,17 @@ int plan_variations(const PlanArguments& arguments) {
     names.push_back(key.key);
   }
   std::vector<VariedPlan> plans;
+  std::set<std::string> warned;
   for (size_t i = 0; i < count; ++i) {
     auto plan = plan_variation(arguments, *keys, i);
     if (!plan.ok()) return fail(plan.status());
+    for (const std::string& warning : plan->warnings)
+      if (warned.insert(warning).second) warn(warning);
     plans.push_back(*std::move(plan));
   }
+  // A mistake in the line is in each combination.
+  if (std::ranges::none_of(plans, [](const VariedPlan& plan) { return plan.problem.empty(); }))
+    return fail(absl::InvalidArgumentError(plans.front().problem));
   if (!arguments.json) return print_result(describe_variations(names, plans));
   auto out = nlohmann::json::array();
   for (const VariedPlan& plan : plans) {

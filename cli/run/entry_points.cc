@@ -114,7 +114,9 @@ struct Found {
 
 // `at`: the first word of the line.
 Found find_entry_program(const Words& words, size_t at) {
-  while (at < words.size() && jobspec::is_assignment(words[at])) ++at;
+  while (at < words.size() &&
+         (jobspec::is_assignment(words[at]) || jobspec::is_flag_without_effect(words[at])))
+    ++at;
   if (at == words.size()) return {};
   Found found{.entry = nullptr, .program = at, .has_python = is_python(words[at])};
   bool is_module = false;

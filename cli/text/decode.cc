@@ -56,6 +56,13 @@ absl::Status add_sampling(const jobspec::Config& config, Options& options) {
   return absl::OkStatus();
 }
 
+// Returns the folder of a run's checkpoints; any other path unchanged.
+std::string checkpoints_of(const std::string& path) {
+  std::error_code error;
+  const std::string checkpoints = absl::StrCat(path, "/checkpoints");
+  return !is_remote(path) && std::filesystem::is_directory(checkpoints, error) ? checkpoints : path;
+}
+
 absl::Status add_run(const DecodeArguments& arguments, Options& options) {
   if (!arguments.run.empty()) {
     if (!arguments.job.config_path.empty()) {
@@ -93,8 +100,12 @@ absl::Status add_run(const DecodeArguments& arguments, Options& options) {
   }
   auto file = in_memory_file(job->spec.train_config_json());
   if (!file.ok()) return file.status();
+  for (const std::string& warning : job->warnings) warn(warning);
   options["--config"] = *std::move(file);
   options["--prompt"] = setting(*config, "prompt");
+  // As in MaxText's decode.py: these parameters, not the newest of the run.
+  const std::string& parameters = job->train.load_parameters_path;
+  if (!parameters.empty()) options["--checkpoint"] = checkpoints_of(parameters);
   return add_sampling(*config, options);
 }
 

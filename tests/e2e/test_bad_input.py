@@ -183,7 +183,7 @@ class BadPeers(MusterTest):
                           ["--listen", "127.0.0.1:0", "--http", f"127.0.0.1:{port}"]):
                 result = subprocess.run([str(BIN / "muster-coordinator"), *flags, "--state-dir", str(self.dir / "s")],
                                         capture_output=True, text=True, timeout=20, env=self.env)
-                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertEqual(result.returncode, 11, result.stderr)
                 self.assertIn(str(port), result.stderr)
 
     def test_listener_beyond_loopback_requires_insecure(self):
@@ -196,7 +196,7 @@ class BadPeers(MusterTest):
         first = self.start_coordinator()
         result = subprocess.run([str(BIN / "muster-coordinator"), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
                                  "--state-dir", str(self.dir / "state")], capture_output=True, text=True, timeout=20, env=self.env)
-        self.assertEqual(result.returncode, 2)
+        self.assertEqual(result.returncode, 10, result.stderr)
         self.assertIn(str(first.pid), result.stderr)
 
     def test_two_workers_with_one_name(self):

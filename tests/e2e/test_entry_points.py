@@ -39,11 +39,18 @@ class EntryPoints(MusterTest):
         plain = self.muster("decode", "--run", self.dir / "out/first", "--prompt", "In the", "--tokenizer", tokenizer, check=0).stdout
         pasted = self.muster("run", "python3", "MaxText/decode.py", *run, f"tokenizer_path={tokenizer}", "prompt=In the", check=0).stdout
         self.assertEqual(pasted, plain)
+        # Parameters of another run, as most of MaxText's lines have them.
+        other = [word for word in run if not word.startswith("run_name")] + ["run_name=other", f"tokenizer_path={tokenizer}", "prompt=In the"]
+        loaded = self.muster("run", "python3", "MaxText/decode.py", *other, f"load_parameters_path={self.dir}/out/first", check=0).stdout
+        self.assertEqual(loaded, plain)
+        self.assertIn(f"{self.dir}/nowhere", self.muster("run", "python3", "MaxText/decode.py", *other, f"load_parameters_path={self.dir}/nowhere", check=2).stderr)
         self.assertIn("no such folder", self.muster("decode", "--run", self.dir / "nowhere", "--prompt", "x", check=2).stderr)
 
     def test_what_is_absent_names_what_there_is(self):
         shown = self.muster("config", "show", "python3", "MaxText/train_compile.py", "MaxText/configs/base.yml", "compile_topology=v5e-256", check=2)
         self.assertIn("muster run with the same words does what it does", shown.stderr)
+        for line in (["CONFIG=GPT126M"], ["--module=text.gpt.c4_trainer", "--config=fuji-test"]):
+            self.assertIn("--ranks", self.muster("run", *line, "--ranks", "0", check=2).stderr)
         evaluated = self.muster("run", "CONFIG=LLaMA7B", "--mode=eval", check=2)
         self.assertIn("eval_interval=1 steps=N", evaluated.stderr)
         (self.dir / "text.txt").write_text("words")

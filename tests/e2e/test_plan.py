@@ -29,6 +29,7 @@ class Plan(MusterTest):
         self.assertIn("together         157", refused.stdout)
         self.assertIn("rank 0's plan on NVIDIA H100 80GB HBM3, and the memory beside it:", refused.stderr)
         self.assertRegex(refused.stderr, r"out of memory: rank 0 needs \d+ MiB of the GPU's memory, 81009 MiB are free")
+        self.assertIn("\n  dcn_data_parallelism=1 dcn_fsdp_parallelism=8\n", refused.stderr)
         fits = self.plan(*LLAMA, "compile_topology=h100-64", "dcn_data_parallelism=1", "dcn_fsdp_parallelism=-1")
         self.assertIn("mesh: fsdp=64 (64 ranks)", fits.stdout)
         shown = self.memory(*LLAMA, "compile_topology=h100-64", check=2)
@@ -65,6 +66,7 @@ class Plan(MusterTest):
         self.assertEqual([needed[0] < needed[1], needed[0] < needed[2], needed[2] < needed[3]], [True] * 3)
         self.assertEqual(rows[3]["values"], {"per_device_batch_size": "4", "remat_policy": "none"})
         self.assertIn("more than 256 combinations", self.plan("compile_topology=h100-8", "--vary", "steps=" + ",".join(map(str, range(300))), check=2).stderr)
+        self.assertIn("did you mean steps", self.plan("compile_topology=h100-8", "--vary", "stps=1,2", check=2).stderr)
         self.assertIn("expected KEY=VALUE,VALUE,…", self.plan("compile_topology=h100-8", "--vary", "steps", check=2).stderr)
 
     def test_ones_own_topology(self):

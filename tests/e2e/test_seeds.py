@@ -474,11 +474,12 @@ class Seeds(MusterTest):
         line = variables_of(LLAMA_SBATCH, CONTAINER="image", PATH_TO_BOOLQ="/pile", PATH_TO_LLAMA_TOKENIZER="/vocab", OUTPUT_DIR_LOCAL="out", EVAL_ONLY="0",
                             USE_LORA="0", PATH_TO_PRETRAINED_CHECKPOINT="/pretrained", DIR_TO_STORE_NEW_CHECKPOINTS_AND_LOGS="logs", LLaMA_CONFIG="LLaMA7B",
                             ENABLE_TE="1", NUM_NODES="2")
-        boolq = {**line, "PREC": "bfloat16", "PERCORE_BATCH_SIZE": "2"}
+        boolq = {**line, "PREC": "bfloat16"}
         for config, parameters in (("LLaMA7B", 6_738_415_616), ("LLaMA13B", 13_015_864_320), ("LLaMA70B", 68_976_648_192)):
             shown = self.show(*self.wrapper("example_slurm_llama.sub", {**boolq, "CONFIG": config}, 2))
             self.assert_resolves(shown, ranks=8, nodes=2, dtype="bfloat16", global_batch_size=32, max_target_length=4096, output=self.dir / "logs",
-                                 load_parameters_path="/pretrained", dataset_path="/pile", tokenizer_path="/vocab")
+                                 load_parameters_path="/pretrained", dataset_path="/pile", tokenizer_path="/vocab", steps=1000, learning_rate=1e-6,
+                                 warmup_steps_fraction=0.5)
             self.assertEqual(shown["parameters"], parameters)
         for variable, what in (("EVAL_ONLY", "evaluation"), ("USE_LORA", "LoRA")):
             done = subprocess.run(["bash", WRAPPERS / "example_slurm_llama.sub"], cwd=self.dir, capture_output=True, text=True, timeout=60,

@@ -7,6 +7,7 @@
 #include <absl/strings/str_format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/number_text.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/input/data_order.h"
 #include "trainer_core/recovery/failure.h"
@@ -25,9 +26,10 @@ std::string saved_line(const std::string& what, uint64_t bytes, Duration written
                        Duration stall) {
   constexpr double kGiga = 1e9;
   const double seconds = to_seconds(written_in);
-  return absl::StrFormat("saved %s: %.1f MiB in %.3f s (%.2f GB/s), training waited %.3f s", what,
-                         static_cast<double>(bytes) / kMiB, seconds,
-                         static_cast<double>(bytes) / kGiga / seconds, to_seconds(stall));
+  return absl::StrFormat("saved %s: %s MiB in %.3f s (%s GB/s), training waited %.3f s", what,
+                         fixed_text(static_cast<double>(bytes) / kMiB, 1), seconds,
+                         fixed_text(static_cast<double>(bytes) / kGiga / seconds, 2),
+                         to_seconds(stall));
 }
 
 Checkpointing::Checkpointing(const TrainConfig& config, const TrainContext& context)

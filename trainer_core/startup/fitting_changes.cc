@@ -1,6 +1,7 @@
 #include "trainer_core/startup/fitting_changes.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -19,6 +20,9 @@ namespace muster::trainer {
 namespace {
 
 constexpr auto kFsdpAxis = static_cast<size_t>(MeshAxis::kFsdp);
+constexpr auto kDataAxis = static_cast<size_t>(MeshAxis::kData);
+// Most nodes have at most as many devices, so more ranks are on more nodes.
+constexpr int32_t kDevicesOfNode = 8;
 // Bounds the number of plans of a suggestion with more nodes.
 constexpr int32_t kRanksMax = 128;
 // The width of the smallest model that is suggested.
@@ -46,7 +50,7 @@ class Search {
   std::vector<std::string> alone() const {
     std::vector<std::string> found;
     for (const auto& change :
-         {smaller_batch(config_), other_remat(config_), more_fsdp(config_),
+         {smaller_batch(config_), other_remat(config_), fsdp_for_data(config_), more_fsdp(config_),
           without("async_checkpointing", &TrainConfig::async_checkpointing),
           without("enable_emergency_checkpoint", &TrainConfig::enable_emergency_checkpoint)})
       if (change) found.push_back(change->keys);
@@ -114,15 +118,32 @@ class Search {
     }
     return best;
   }
+  // Shards the state over the ranks that now have copies of it.
+  std::optional<Change> fsdp_for_data(TrainConfig config) const {
+    std::string keys;
+    const auto move = [&](const char* level, std::array<int32_t, kMeshAxisCount>& degrees) {
+      if (degrees[kDataAxis] == 1) return;
+      degrees[kFsdpAxis] *= std::exchange(degrees[kDataAxis], 1);
+      absl::StrAppend(&keys, keys.empty() ? "" : " ", level, "_data_parallelism=1 ", level,
+                      "_fsdp_parallelism=", degrees[kFsdpAxis]);
+    };
+    move("ici", config.mesh.ici);
+    if (!keys.empty() && fits(config)) return Change{config, keys};
+    move("dcn", config.mesh.dcn);
+    if (keys.empty() || !fits(config)) return std::nullopt;
+    return Change{config, keys};
+  }
   // The present ranks remain ranks of the wider mesh, and the first of several stages stays first.
   std::optional<Change> more_fsdp(const TrainConfig& config) const {
-    const bool in_node = fsdp_ == Fsdp::kMoreInNode;
+    const Mesh present = mesh_of(config.mesh);
     for (int32_t times = 2; times <= kFsdpTimesMax; times *= 2) {
+      const bool in_node = fsdp_ == Fsdp::kMoreInNode && present.nodes() == 1 &&
+                           present.ranks() * times <= kDevicesOfNode;
       TrainConfig wider = config;
       (in_node ? wider.mesh.ici : wider.mesh.dcn)[kFsdpAxis] *= times;
       if (!validate(wider).ok()) continue;
       const Mesh mesh = mesh_of(wider.mesh);
-      if (!in_node && mesh.ranks() > kRanksMax) break;
+      if (fsdp_ == Fsdp::kMoreNodes && mesh.ranks() > kRanksMax) break;
       if (!fits(wider)) continue;
       return Change{wider, in_node ? absl::StrFormat("ici_fsdp_parallelism=%d (%d ranks)",
                                                      wider.mesh.ici[kFsdpAxis], mesh.ranks())
@@ -190,10 +211,11 @@ std::vector<std::string> fitting_changes(const TrainConfig& config, Fsdp fsdp, s
   std::vector<std::string> changes = search.alone();
   // Other machines or devices may not be at hand.
   const bool needs_more_ranks = std::ranges::all_of(changes, [](const std::string& keys) {
-    return absl::StrContains(keys, "_fsdp_parallelism=");
+    return absl::StrContains(keys, " ranks)") || absl::StrContains(keys, " nodes)");
   });
   if (!needs_more_ranks) return changes;
-  for (std::string& keys : search.together()) changes.push_back(std::move(keys));
+  for (std::string& keys : search.together())
+    if (std::ranges::find(changes, keys) == changes.end()) changes.push_back(std::move(keys));
   return changes;
 }
 

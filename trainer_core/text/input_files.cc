@@ -278,6 +278,39 @@ absl::Status add_folder(const std::string& folder, std::optional<InputFormat> fo
   return absl::OkStatus();
 }
 
+// Files that a user or a pattern ("c4-*") names one by one have splits, too, if their names differ
+// in them. Records in `found` which of `files` are not read, and returns these.
+absl::StatusOr<std::set<std::string>> unread_of_named(const std::vector<std::string>& files,
+                                                      const std::string& split, InputFiles& found) {
+  std::vector<std::string> names;
+  for (const std::string& file : files) names.push_back(fs::path(file).filename().string());
+  std::vector<std::string> splits = splits_of(names);
+  bool is_tfds = false;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto data = parse_tfds_name(names[i]);
+    if (data) splits[i] = data->split;
+    is_tfds = is_tfds || data.has_value();
+  }
+  std::set<std::string> unread;
+  std::map<std::string, size_t> counts;
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (is_tfds && is_tfds_metadata(names[i])) {
+      found.ignored.push_back({files[i], "metadata of TFDS"});
+      unread.insert(files[i]);
+    } else {
+      ++counts[splits[i]];
+    }
+  }
+  if (counts.size() < 2) return unread;
+  const auto choice = choose_split(fs::path(files[0]).parent_path().string(), counts, split);
+  if (!choice.ok()) return choice.status();
+  for (size_t i = 0; i < files.size(); ++i)
+    if (!choice->takes(splits[i])) unread.insert(files[i]);
+  if (!choice->split.empty()) found.split = choice->split;
+  for (const auto& [name, count] : choice->left_out) found.left_out[name] += count;
+  return unread;
+}
+
 }  // namespace
 
 std::optional<InputFormat> format_of(std::string_view path) {
@@ -297,8 +330,14 @@ absl::StatusOr<InputFiles> find_input_files(std::span<const std::string> paths,
                                             std::optional<InputFormat> forced,
                                             const std::string& split) {
   InputFiles found;
+  std::error_code error;
+  std::vector<std::string> named;
+  for (const std::string& path : paths)
+    if (!fs::is_directory(path, error)) named.push_back(path);
+  const auto unread = unread_of_named(named, split, found);
+  if (!unread.ok()) return unread.status();
   for (const std::string& path : paths) {
-    std::error_code error;
+    if (unread->contains(path)) continue;
     if (fs::is_directory(path, error)) {
       if (auto status = add_folder(path, forced, split, found); !status.ok()) return status;
       continue;

@@ -28,6 +28,10 @@ TEST_F(LauncherTest, Launchers) {
       words("ENABLE_FP8=1 NCCL_PROTO=LL128 python3 -m paxml.main --fdl_config=x.GPT5B");
   EXPECT_THAT(skip_launcher(pax)->environment, ::testing::ElementsAre("NCCL_PROTO=LL128"));
   EXPECT_THAT(pax, ::testing::ElementsAre("ENABLE_FP8=1", "--fdl_config=x.GPT5B"));
+  std::vector<std::string> flags =
+      words("NCCL_DEBUG=INFO --xla_gpu_foo=1 python3 -m paxml.main --fdl_config=GPT126M");
+  EXPECT_THAT(skip_launcher(flags)->environment, ::testing::ElementsAre("NCCL_DEBUG=INFO"));
+  EXPECT_THAT(flags, ::testing::ElementsAre("--fdl_config=GPT126M", "--xla_gpu_foo=1"));
   for (const char* text : {"python3 train.py", "python3 MaxText/train_compile.py x",
                            "python3 -m torch.distributed.run", "python", "python3 -m"}) {
     std::vector<std::string> other = words(text);

@@ -130,6 +130,33 @@ TEST(InputFiles, ValidationIsNeverMixedIntoTraining) {
   EXPECT_EQ(find_input_files(named, std::nullopt)->files.size(), 1U);
 }
 
+// The shell or a key such as grain_train_files expands a pattern to the files of all splits.
+TEST(InputFiles, FilesOfAPatternAreThoseOfOneSplit) {
+  const TempFolder folder;
+  std::vector<std::string> all;
+  for (const char* name : {"c4-train.tfrecord-00000-of-00002", "c4-train.tfrecord-00001-of-00002",
+                           "c4-validation.tfrecord-00000-of-00001", "dataset_info.json"}) {
+    write_file(folder.file(name), "x");
+    all.push_back(folder.file(name));
+  }
+  const auto train = find_input_files(all, std::nullopt);
+  ASSERT_TRUE(train.ok()) << train.status();
+  ASSERT_EQ(train->files.size(), 2U);
+  EXPECT_EQ(train->files[1].path, all[1]);
+  EXPECT_EQ(train->split, "train");
+  EXPECT_EQ(train->left_out, (std::map<std::string, size_t>{{"validation", 1}}));
+  ASSERT_EQ(train->ignored.size(), 1U);
+  EXPECT_EQ(train->ignored[0].reason, "metadata of TFDS");
+  const auto validation = find_input_files(all, std::nullopt, "validation");
+  ASSERT_TRUE(validation.ok()) << validation.status();
+  ASSERT_EQ(validation->files.size(), 1U);
+  EXPECT_EQ(validation->files[0].path, all[2]);
+  EXPECT_EQ(find_input_files(all, std::nullopt, kEverySplit)->files.size(), 3U);
+  const std::string one[] = {all[2]};
+  EXPECT_EQ(find_input_files(one, std::nullopt)->files.size(), 1U) << "a file named outright";
+  EXPECT_FALSE(find_input_files(all, std::nullopt, "test").ok());
+}
+
 TEST(InputFiles, NamesWithASplitsWordAreLeftOutBesideTrainingOrNoted) {
   TempFolder folder;
   for (const char* name : {"linux-dev.txt", "linux-usr.txt", "my-test-set.txt"})
