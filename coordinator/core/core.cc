@@ -34,26 +34,23 @@ Core::Core(CoreOptions options, DurableState state, Instant now)
       nodes_(std::move(state.nodes)),
       incidents_(state.incidents, std::move(state.open_incidents)),
       time_{now, 0} {
-  for (Job& job : state.jobs) restore(std::move(job));
-  schedule_needed_ = any_job_needs_workers(queue_, jobs_, attempts_.jobs());
-}
-
-void Core::restore(Job stored) {
-  Job& job = jobs_.restore(std::move(stored));
-  const Instant now = time_.now;
-  if (job.state == JobState::kQueued) {
-    queue_.restore(job, options_, now);
-  } else if (is_live(job.state)) {
-    if (job.state == JobState::kSuspect || job.state == JobState::kDumping)
-      jobs_.note(job,
-                 absl::StrCat("the coordinator was restarted and takes new samples: ", job.reason));
-    attempts_.restore(job, options_, now);
-    fleet_.await_workers_of(job, now);
-    if (is_running(job.state)) restored_running_.push_back(job.id);
+  for (Job& stored : state.jobs) {
+    Job& job = jobs_.restore(std::move(stored));
+    if (job.state == JobState::kQueued) {
+      queue_.restore(job, options_, now);
+    } else if (is_live(job.state)) {
+      if (job.state == JobState::kSuspect || job.state == JobState::kDumping)
+        jobs_.note(
+            job, absl::StrCat("the coordinator was restarted and takes new samples: ", job.reason));
+      attempts_.restore(job, options_, now);
+      fleet_.await_workers_of(job, now);
+      if (is_running(job.state)) restored_running_.push_back(job.id);
+    }
+    if (is_terminal(job.state)) continue;
+    if (job.recovering != IncidentId(0)) incidents_.await(job.recovering);
+    accounts_.restore(job, now);
   }
-  if (is_terminal(job.state)) return;
-  if (job.recovering != IncidentId(0)) incidents_.await(job.recovering);
-  accounts_.restore(job, now);
+  schedule_needed_ = any_job_needs_workers(queue_, jobs_, attempts_.jobs());
 }
 
 void Core::step(const Event& event, Instant now, ActionList& out) {
@@ -137,7 +134,7 @@ void Core::emit(ActionList& out) {
 }
 
 void Core::on(const Tick&) {
-  check_leases();
+  for (const WorkerName& name : fleet_.take_expired(time_.now)) end_lease_of(name);
   for (const JobId id : attempts_.jobs()) {
     Job& job = jobs_.at(id);
     if (!is_undecided(job)) continue;
@@ -162,17 +159,14 @@ void Core::on(const Tick&) {
   for (const JobId id : attempts_.jobs())
     if (Job& job = jobs_.at(id); job.state == JobState::kRestarting) check_end(job);
   append(actions_, checks_.run_due(nodes_, fleet_, time_.now));
-  if (any_job_needs_workers(queue_, jobs_, attempts_.jobs()) && is_pass_due())
-    schedule_needed_ = true;
-}
-
-// Returns whether a Tick makes a queue pass. Only the passage of time may have changed the result,
-// so a pass over many jobs and workers is not repeated at each deadline of a rank or a worker.
-// Back-offs and reservations that end make a pass in any case.
-bool Core::is_pass_due() const {
+  // Only the passage of time may have changed the result of a queue pass, so a pass over many jobs
+  // and workers is not repeated at each deadline of a rank or a worker. Back-offs and reservations
+  // that end make a pass in any case.
   constexpr size_t kShortPass = 256;
-  return queue_.size() + fleet_.all().size() <= kShortPass ||
-         last_pass_ + options_.heartbeat_interval <= time_.now;
+  const bool is_pass_due = queue_.size() + fleet_.all().size() <= kShortPass ||
+                           last_pass_ + options_.heartbeat_interval <= time_.now;
+  if (is_pass_due && any_job_needs_workers(queue_, jobs_, attempts_.jobs()))
+    schedule_needed_ = true;
 }
 
 std::optional<Instant> Core::next_deadline() const {

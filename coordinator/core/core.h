@@ -108,8 +108,6 @@ class Core {
   // core.cc
   void process(const Event& event, Instant now);
   void on(const Tick& event);
-  void restore(Job job);
-  bool is_pass_due() const;
   void emit(ActionList& out);
 
   // core_jobs.cc
@@ -139,7 +137,6 @@ class Core {
   void judge_missing(Worker& worker);
   void lose_ranks_of(Job& job, const WorkerName& worker, std::optional<Incarnation> survivor,
                      std::string_view why);
-  void check_leases();
   void end_lease_of(const WorkerName& name);
 
   // core_nodes.cc

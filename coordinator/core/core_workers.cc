@@ -278,10 +278,6 @@ void Core::lose_ranks_of(Job& job, const WorkerName& worker, std::optional<Incar
   settle(job);
 }
 
-void Core::check_leases() {
-  for (const WorkerName& name : fleet_.take_expired(time_.now)) end_lease_of(name);
-}
-
 void Core::end_lease_of(const WorkerName& name) {
   const std::string why =
       absl::StrCat("sent nothing for ", to_seconds(options_.worker_lease), " s");

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/temp_folder.h"
+#include "trainer_core/text/splits.h"
 
 namespace muster::trainer {
 namespace {
