@@ -40,7 +40,7 @@ class EntryPoints(MusterTest):
         pasted = self.muster("run", "python3", "MaxText/decode.py", *run, f"tokenizer_path={tokenizer}", "prompt=In the", check=0).stdout
         self.assertEqual(pasted, plain)
         # Parameters of another run, as most of MaxText's lines have them.
-        other = [word for word in run if not word.startswith("run_name")] + ["run_name=other", f"tokenizer_path={tokenizer}", "prompt=In the"]
+        other = [word for word in run if not str(word).startswith("run_name")] + ["run_name=other", f"tokenizer_path={tokenizer}", "prompt=In the"]
         loaded = self.muster("run", "python3", "MaxText/decode.py", *other, f"load_parameters_path={self.dir}/out/first", check=0).stdout
         self.assertEqual(loaded, plain)
         self.assertIn(f"{self.dir}/nowhere", self.muster("run", "python3", "MaxText/decode.py", *other, f"load_parameters_path={self.dir}/nowhere", check=2).stderr)
