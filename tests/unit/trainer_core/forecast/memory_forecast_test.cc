@@ -128,7 +128,7 @@ TEST(MemoryForecast, JsonHasEveryStage) {
   EXPECT_EQ(json["stages"][1]["stage"], 1);
   EXPECT_EQ(json["memory_bytes"], 1000);
   EXPECT_EQ(json["fits"], false);
-  EXPECT_THAT(json["problem"].get<std::string>(), HasSubstr("what would fit"));
+  EXPECT_THAT(json["problem"].get<std::string>(), HasSubstr("out of memory: rank "));
 }
 
 }  // namespace
