@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -64,6 +66,16 @@ class WorkerTest : public ShellTest {
         << worker_log();
     pid_ = 0;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+
+  // Waits for the heartbeat with which `count` ranks were reported. Ranks start one after another, so
+  // a heartbeat may lie between them; each is reported once until something changes.
+  std::optional<v1::WorkerMessage> next_with_ranks(size_t count) {
+    std::set<int32_t> reported;
+    return coordinator.next([&](const v1::WorkerMessage& message) {
+      for (const v1::RankProgress& rank : message.heartbeat().ranks()) reported.insert(rank.rank());
+      return reported.size() == count;
+    });
   }
 
   void begin(const std::string& trainer) {

@@ -48,8 +48,7 @@ TEST_F(WorkerTest, RegistersStartsReportsAndLeaves) {
 TEST_F(WorkerTest, SendsHeartbeatsAndServesItsPages) {
   begin(script("sleep 1000"));
   start_ranks(1, 2);
-  const auto heartbeat =
-      coordinator.next([](const v1::WorkerMessage& m) { return m.heartbeat().ranks_size() == 2; });
+  const auto heartbeat = next_with_ranks(2);
   ASSERT_TRUE(heartbeat) << worker_log();
   EXPECT_GT(heartbeat->heartbeat().ranks(0).pid(), 0);
   EXPECT_TRUE(coordinator.next([](const v1::WorkerMessage& m) {
@@ -128,8 +127,7 @@ TEST_F(WorkerTest, RanksDoNotNoticeThatTheCoordinatorIsAway) {
       script("trap 'echo signalled; exit 9' TERM INT HUP; while [ ! -e ../../../go ]; do sleep "
              "0.02; done"));
   start_ranks(1, 2);
-  ASSERT_TRUE(
-      coordinator.next([](const v1::WorkerMessage& m) { return m.heartbeat().ranks_size() == 2; }));
+  ASSERT_TRUE(next_with_ranks(2));
   coordinator.stop();
   // The worker has noticed: so could a rank.
   ASSERT_TRUE(
