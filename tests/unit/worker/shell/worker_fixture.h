@@ -68,8 +68,8 @@ class WorkerTest : public ShellTest {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
 
-  // Waits for the heartbeat with which `count` ranks were reported. Ranks start one after another, so
-  // a heartbeat may lie between them; each is reported once until something changes.
+  // Waits for the heartbeat with which `count` ranks were reported. Ranks start one after another,
+  // so a heartbeat may lie between them; each is reported once until something changes.
   std::optional<v1::WorkerMessage> next_with_ranks(size_t count) {
     std::set<int32_t> reported;
     return coordinator.next([&](const v1::WorkerMessage& message) {
