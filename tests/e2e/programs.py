@@ -1,6 +1,7 @@
 """Common parts of tests of `muster run -- COMMAND`."""
 import os
 import pathlib
+import resource
 
 from harness import MusterTest, command_line, processes_with_mark, wait_gone
 
@@ -18,6 +19,22 @@ class ProgramTest(MusterTest):
 
     def start_program(self, *words, ranks=1, options=()):
         return self.start(self.bin("muster"), "run", "--name", "job", "--ranks", ranks, *options, "--", *words)
+
+    def without_inotify(self, uid, command):
+        """Returns a command that runs `command` as a user who has as many inotify instances as the
+        sysctl allows. `uid`: of a user without other processes, whose limit this is.
+        """
+        if os.getuid() != 0:
+            self.skipTest("changing to a user without other processes, whose limit this is, needs root")
+        most = int(pathlib.Path("/proc/sys/fs/inotify/max_user_instances").read_text())
+        if most + 500 > resource.getrlimit(resource.RLIMIT_NOFILE)[1]:
+            self.skipTest("more instances are allowed than open files")
+        os.chmod(self.dir, 0o777)
+        take_all = ("import ctypes, os, resource, sys; hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+                    "resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard)); take = ctypes.CDLL(None).inotify_init\n"
+                    "while take() >= 0: pass\n"
+                    "os.execv(sys.argv[1], sys.argv[1:])")
+        return ["setpriv", "--reuid", str(uid), "--regid", str(uid), "--clear-groups", "env", f"HOME={self.dir}", "python3", "-c", take_all, *command]
 
     @staticmethod
     def bin(name):

@@ -8,7 +8,6 @@ import lzma
 import os
 import pathlib
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -442,18 +441,7 @@ class Messages(ProgramTest):
         self.reach_on(["bash", "-c", 'ulimit -v 400000; exec "$@"', "bash", *self.run_words("true")])
 
     def test_inotify(self):
-        if os.getuid() != 0:
-            self.skipTest("changing to a user without other processes, whose limit this is, needs root")
-        most = int(pathlib.Path("/proc/sys/fs/inotify/max_user_instances").read_text())
-        if most + 500 > resource.getrlimit(resource.RLIMIT_NOFILE)[1]:
-            self.skipTest("more instances are allowed than open files")
-        os.chmod(self.dir, 0o777)
-        take_all = ("import ctypes, os, resource, sys; hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
-                    "resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard)); take = ctypes.CDLL(None).inotify_init\n"
-                    "while take() >= 0: pass\n"
-                    "os.execv(sys.argv[1], sys.argv[1:])")
-        self.reach_on(["setpriv", "--reuid", "61239", "--regid", "61239", "--clear-groups", "env", f"HOME={self.dir}",
-                       "python3", "-c", take_all, *self.run_words("true")])
+        self.reach_on(self.without_inotify(61239, self.run_words("true")))
 
     def run_with_little_memory(self, limit):
         # The model's parameters alone have 1.6 GB.
