@@ -251,6 +251,11 @@ void note_words(const std::string& folder, const std::vector<Candidate>& taken, 
       "folder such as validation/"));
 }
 
+void record(const SplitChoice& choice, InputFiles& found) {
+  if (!choice.split.empty()) found.split = choice.split;
+  for (const auto& [name, count] : choice.left_out) found.left_out[name] += count;
+}
+
 absl::Status add_folder(const std::string& folder, std::optional<InputFormat> forced,
                         const std::string& split, InputFiles& found) {
   const auto names = walk_folder(
@@ -271,8 +276,7 @@ absl::Status add_folder(const std::string& folder, std::optional<InputFormat> fo
     if (!file.ok()) return file.status();
     found.files.push_back(*std::move(file));
   }
-  if (!choice->split.empty()) found.split = choice->split;
-  for (const auto& [name, count] : choice->left_out) found.left_out[name] += count;
+  record(*choice, found);
   if (!data_sets.empty()) note_missing_shards(*candidates, found);
   if (data_sets.empty() && !choice->takes_all) note_words(folder, *candidates, found);
   return absl::OkStatus();
@@ -306,8 +310,7 @@ absl::StatusOr<std::set<std::string>> unread_of_named(const std::vector<std::str
   if (!choice.ok()) return choice.status();
   for (size_t i = 0; i < files.size(); ++i)
     if (!choice->takes(splits[i])) unread.insert(files[i]);
-  if (!choice->split.empty()) found.split = choice->split;
-  for (const auto& [name, count] : choice->left_out) found.left_out[name] += count;
+  record(*choice, found);
   return unread;
 }
 
