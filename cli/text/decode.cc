@@ -56,13 +56,6 @@ absl::Status add_sampling(const jobspec::Config& config, Options& options) {
   return absl::OkStatus();
 }
 
-// Returns the folder of a run's checkpoints; any other path unchanged.
-std::string checkpoints_of(const std::string& path) {
-  std::error_code error;
-  const std::string checkpoints = absl::StrCat(path, "/checkpoints");
-  return !is_remote(path) && std::filesystem::is_directory(checkpoints, error) ? checkpoints : path;
-}
-
 absl::Status add_run(const DecodeArguments& arguments, Options& options) {
   if (!arguments.run.empty()) {
     if (!arguments.job.config_path.empty()) {
@@ -105,7 +98,7 @@ absl::Status add_run(const DecodeArguments& arguments, Options& options) {
   options["--prompt"] = setting(*config, "prompt");
   // As in MaxText's decode.py: these parameters, not the newest of the run.
   const std::string& parameters = job->train.load_parameters_path;
-  if (!parameters.empty()) options["--checkpoint"] = checkpoints_of(parameters);
+  if (!parameters.empty()) options["--checkpoint"] = parameters;
   return add_sampling(*config, options);
 }
 
