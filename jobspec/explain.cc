@@ -61,8 +61,7 @@ void state_batch_by_rank(const ResolvedJob& job, nlohmann::json& train) {
   const double share = slices / job.mesh.ranks();
   train["per_device_batch_size"] = job.train.per_device_batch_size * share;
   train["eval_per_device_batch_size"] = job.train.eval.per_device_batch_size * share;
-  train["global_batch_size"] = static_cast<int64_t>(slices) * job.train.per_device_batch_size *
-                               job.train.gradient_accumulation_steps;
+  train["global_batch_size"] = global_batch_size(job);
 }
 
 }  // namespace

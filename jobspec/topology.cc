@@ -15,14 +15,13 @@
 #include "common/nearest.h"
 #include "jobspec/value.h"
 #include "jobspec/yaml_file.h"
+#include "trainer_core/base/units.h"
 
 namespace muster::jobspec {
 namespace {
 
 namespace fs = std::filesystem;
 
-// 16 TiB, above the memory of any device; a larger value is a typing error.
-constexpr int64_t kMemoryMibMax = int64_t{16} << 20;
 constexpr int64_t kCoresPerDeviceMax = 64;
 constexpr size_t kDeviceNameBytesMax = 128;
 // More machine types than any folder has.
@@ -148,7 +147,7 @@ absl::StatusOr<Topology> read_topology(const std::string& path) {
     if (entry.key == "device") {
       reader.name(entry, topology.device);
     } else if (entry.key == "memory_mib") {
-      reader.integer(entry, kMemoryMibMax, topology.memory_mib);
+      reader.integer(entry, trainer::kDeviceMemoryMibMax, topology.memory_mib);
     } else if (entry.key == "devices_per_node") {
       reader.integer(entry, kRanksPerNodeMax, topology.devices_per_node);
     } else if (entry.key == "cores_per_device") {

@@ -18,6 +18,7 @@
 #include "common/self_stacks.h"
 #include "common/start_limits.h"
 #include "trainer_core/base/train_mesh.h"
+#include "trainer_core/base/units.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/find_checkpoint.h"
 #include "trainer_core/comm/local.h"
@@ -106,10 +107,6 @@ absl::StatusOr<DecodeOptions> decode_options(const CommandLine& line, const Trai
                       static_cast<uint64_t>(*seed)};
   return options;
 }
-
-}  // namespace
-
-namespace {
 
 // Ends this process when a later attempt of its job owns the checkpoint directory. One rank of each
 // node watches; its peers lose it. Returns null if there is nothing to watch.
@@ -204,8 +201,6 @@ ExitCode check_command(std::span<const std::string_view> arguments) {
 
 ExitCode plan_command(std::span<const std::string_view> arguments) {
   constexpr const char* kName = "muster-trainer plan";
-  // 16 TiB, above the memory of any device.
-  constexpr int64_t kMemoryMibMax = int64_t{16} << 20;
   const auto line =
       CommandLine::parse(arguments, {.values = {"config", "device", "memory-mib"},
                                      .switches = {"without-backend", "without-advice"}});
@@ -216,7 +211,7 @@ ExitCode plan_command(std::span<const std::string_view> arguments) {
     if (!line->has(name))
       return report(kName, absl::InvalidArgumentError(absl::StrCat("--", name, " is missing")));
   }
-  const auto memory = line->integer("memory-mib", 0, 1, kMemoryMibMax);
+  const auto memory = line->integer("memory-mib", 0, 1, kDeviceMemoryMibMax);
   if (!memory.ok()) return report(kName, memory.status());
   if (config->hardware != Hardware::kGpu)
     return report(kName, absl::InvalidArgumentError("hardware: only gpu is planned for a device"));

@@ -148,7 +148,7 @@ absl::StatusOr<VariedPlan> plan_variation(const PlanArguments& arguments,
   if (!memory.ok()) return memory.status();
   plan.mesh = planned->job.mesh.to_string();
   plan.warnings = planned->job.warnings;
-  plan.sequences = sequences_of_step(planned->job);
+  plan.sequences = jobspec::global_batch_size(planned->job);
   plan.forecast = *std::move(memory);
   return plan;
 }
@@ -205,7 +205,7 @@ int plan(const PlanArguments& arguments) {
                                 {"nodes", job.spec.nodes()},
                                 {"ranks_per_node", job.spec.ranks_per_node()},
                                 {"mesh", job.mesh.to_string()},
-                                {"sequences", sequences_of_step(job)},
+                                {"sequences", jobspec::global_batch_size(job)},
                                 {"memory", *memory},
                                 {"warnings", job.warnings}};
     code = print_result(out.dump(2) + "\n");

@@ -8,14 +8,15 @@
 #include <absl/strings/str_format.h>
 
 #include "cli/terminal/terminal.h"
+#include "common/number_text.h"
 #include "common/with_commas.h"
-#include "trainer_core/base/train_mesh.h"
+#include "trainer_core/base/units.h"
 #include "trainer_core/model/param_spec.h"
 
 namespace muster::cli {
 namespace {
 
-constexpr double kMiB = 1 << 20;
+using trainer::kMiB;
 
 std::string mib(const nlohmann::json& bytes) {
   return absl::StrFormat("%.1f", bytes.get<double>() / kMiB);
@@ -23,12 +24,12 @@ std::string mib(const nlohmann::json& bytes) {
 
 std::string machines_line(const jobspec::PlannedMachines& machines) {
   const jobspec::Topology& topology = machines.topology;
-  return absl::StrCat(
-      "machines: ", machines.nodes, machines.nodes == 1 ? " node of " : " nodes of ",
-      machines.devices_per_node, " × ", topology.device, " (", topology.name, ")",
-      topology.has_backend ? ""
-                           : "; the trainer has no backend for this device, so what other software "
-                             "reserves on it is not counted");
+  return absl::StrCat("machines: ", counted(static_cast<uint64_t>(machines.nodes), "node"), " of ",
+                      machines.devices_per_node, " × ", topology.device, " (", topology.name, ")",
+                      topology.has_backend
+                          ? ""
+                          : "; the trainer has no backend for this device, so what other software "
+                            "reserves on it is not counted");
 }
 
 // Returns the memory of the rank that needs the most.
@@ -93,7 +94,7 @@ std::string describe_plan(const jobspec::ResolvedJob& job, const jobspec::Planne
                           const nlohmann::json& forecast) {
   const trainer::TrainConfig& train = job.train;
   const int64_t parameters = trainer::parameter_count(trainer::model_params(train.model));
-  const int64_t sequences = sequences_of_step(job);
+  const int64_t sequences = jobspec::global_batch_size(job);
   std::string text = absl::StrCat(
       train.model.name.empty() ? "default" : train.model.name, ": ", with_commas(parameters),
       " parameters\n", machines_line(machines), "\nmesh: ", job.mesh.to_string(), " (",
@@ -109,12 +110,6 @@ std::string describe_plan(const jobspec::ResolvedJob& job, const jobspec::Planne
         (forecast["memory_bytes"].get<double>() - static_cast<double>(most)) / kMiB);
   }
   return text;
-}
-
-int64_t sequences_of_step(const jobspec::ResolvedJob& job) {
-  const trainer::TrainConfig& train = job.train;
-  return int64_t{train.per_device_batch_size} * train.gradient_accumulation_steps *
-         job.mesh.group_size({.axes = trainer::kBatchAxes});
 }
 
 std::string describe_variations(const std::vector<std::string>& keys,

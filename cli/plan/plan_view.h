@@ -32,7 +32,4 @@ struct VariedPlan {
 std::string describe_variations(const std::vector<std::string>& keys,
                                 const std::vector<VariedPlan>& plans);
 
-// Returns the number of sequences per step, of all ranks.
-int64_t sequences_of_step(const jobspec::ResolvedJob& job);
-
 }  // namespace muster::cli
