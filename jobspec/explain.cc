@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/absl_view.h"
+#include "jobspec/mesh_keys.h"
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/base/train_mesh.h"
 
@@ -61,7 +62,7 @@ void state_batch_by_rank(const ResolvedJob& job, nlohmann::json& train) {
   const double share = slices / job.mesh.ranks();
   train["per_device_batch_size"] = job.train.per_device_batch_size * share;
   train["eval_per_device_batch_size"] = job.train.eval.per_device_batch_size * share;
-  train["global_batch_size"] = global_batch_size(job);
+  train["global_batch_size"] = global_batch_size(job.mesh, job.train);
 }
 
 }  // namespace

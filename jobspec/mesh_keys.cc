@@ -120,6 +120,11 @@ std::optional<int32_t> nodes_of_open_mesh(const Settings& settings, std::optiona
   return nodes.value_or(product_of(shape.dcn));
 }
 
+int64_t global_batch_size(const Mesh& mesh, const trainer::TrainConfig& train) {
+  return int64_t{train.per_device_batch_size} * train.gradient_accumulation_steps *
+         mesh.group_size({.axes = trainer::kBatchAxes});
+}
+
 void read_batch(SettingsReader& reader, const Mesh& mesh, trainer::TrainConfig& train) {
   reader.read("gradient_accumulation_steps", train.gradient_accumulation_steps);
   reader.require(train.gradient_accumulation_steps >= 1, "gradient_accumulation_steps",

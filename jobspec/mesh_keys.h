@@ -38,4 +38,7 @@ std::optional<int32_t> nodes_of_open_mesh(const Settings& settings, std::optiona
 // not a whole number of sequences.
 void read_batch(SettingsReader& reader, const Mesh& mesh, trainer::TrainConfig& train);
 
+// Returns the number of sequences of all ranks in a step.
+int64_t global_batch_size(const Mesh& mesh, const trainer::TrainConfig& train);
+
 }  // namespace muster::jobspec

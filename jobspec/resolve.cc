@@ -355,11 +355,6 @@ std::string meshes_that_work(const RequestedMesh& wanted, const Config& config,
 
 }  // namespace
 
-int64_t global_batch_size(const ResolvedJob& job) {
-  return int64_t{job.train.per_device_batch_size} * job.train.gradient_accumulation_steps *
-         job.mesh.group_size({.axes = trainer::kBatchAxes});
-}
-
 absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOptions& options) {
   if (auto status = check_root(config); !status.ok()) return status;
   SettingsReader reader(config.settings);

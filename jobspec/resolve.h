@@ -58,9 +58,6 @@ struct ResolvedJob {
   JobTexts texts;
 };
 
-// Returns the number of sequences of all ranks in a step.
-int64_t global_batch_size(const ResolvedJob& job);
-
 // Resolves a config. Returns InvalidArgument with one sentence that names the conflicting keys,
 // their values, and what is allowed.
 absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOptions& options);

@@ -19,6 +19,7 @@
 #include "common/run_child.h"
 #include "common/time.h"
 #include "jobspec/config.h"
+#include "jobspec/mesh_keys.h"
 #include "jobspec/value.h"
 
 namespace muster::cli {
@@ -148,7 +149,7 @@ absl::StatusOr<VariedPlan> plan_variation(const PlanArguments& arguments,
   if (!memory.ok()) return memory.status();
   plan.mesh = planned->job.mesh.to_string();
   plan.warnings = planned->job.warnings;
-  plan.sequences = jobspec::global_batch_size(planned->job);
+  plan.sequences = jobspec::global_batch_size(planned->job.mesh, planned->job.train);
   plan.forecast = *std::move(memory);
   return plan;
 }
@@ -205,7 +206,7 @@ int plan(const PlanArguments& arguments) {
                                 {"nodes", job.spec.nodes()},
                                 {"ranks_per_node", job.spec.ranks_per_node()},
                                 {"mesh", job.mesh.to_string()},
-                                {"sequences", jobspec::global_batch_size(job)},
+                                {"sequences", jobspec::global_batch_size(job.mesh, job.train)},
                                 {"memory", *memory},
                                 {"warnings", job.warnings}};
     code = print_result(out.dump(2) + "\n");

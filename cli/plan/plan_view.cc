@@ -10,6 +10,7 @@
 #include "cli/terminal/terminal.h"
 #include "common/number_text.h"
 #include "common/with_commas.h"
+#include "jobspec/mesh_keys.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/model/param_spec.h"
 
@@ -94,7 +95,7 @@ std::string describe_plan(const jobspec::ResolvedJob& job, const jobspec::Planne
                           const nlohmann::json& forecast) {
   const trainer::TrainConfig& train = job.train;
   const int64_t parameters = trainer::parameter_count(trainer::model_params(train.model));
-  const int64_t sequences = jobspec::global_batch_size(job);
+  const int64_t sequences = jobspec::global_batch_size(job.mesh, job.train);
   std::string text = absl::StrCat(
       train.model.name.empty() ? "default" : train.model.name, ": ", with_commas(parameters),
       " parameters\n", machines_line(machines), "\nmesh: ", job.mesh.to_string(), " (",
