@@ -36,7 +36,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 SLOTS = 8
 POLL_SECONDS = 0.02
 SETTLE_SECONDS = 3
-NODES_MAX = 10_000  # of one job
+NODES_MAX = 10_000  # nodes of one job
 
 
 def run_openssl(*args):

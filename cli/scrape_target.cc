@@ -75,7 +75,7 @@ std::string job_of_scrape_file(const std::string& name, const std::string& clust
 absl::StatusOr<int> remove_dead_targets(
     const std::string& folder, const ScrapeOwner& self,
     const std::function<absl::StatusOr<std::set<std::string>>()>& started) {
-  std::vector<std::pair<std::string, fs::path>> files;  // with the job of each
+  std::vector<std::pair<std::string, fs::path>> files;  // pairs of job and file
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     std::string job = job_of_scrape_file(it->path().filename().string(), self.cluster);

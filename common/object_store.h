@@ -97,7 +97,7 @@ class ObjectStore {
   struct Limits {
     Duration within;
     size_t output_bytes_max = size_t{64} << 20;  // 300,000 objects with names of 200 bytes
-    StoreMeter meter = nullptr;                  // of a copy
+    StoreMeter meter = nullptr;                  // reports the bytes of a copy
   };
 
   absl::StatusOr<std::string> call(const ObjectUrl& url, const std::vector<std::string>& words,

@@ -156,7 +156,7 @@ bool moves_to_start(std::string_view text) {
 // Returns where the state, of which `before` is the part so far, ends in `data`; data.size() if it
 // does not.
 size_t end_of_state(std::string_view before, std::string_view data) {
-  constexpr size_t kStartBytes = 3;  // of the sequence without its last byte
+  constexpr size_t kStartBytes = 3;  // length of the sequence without its last byte
   for (size_t from = 0;;) {
     const size_t at = data.find_first_of("\r\n\bG", from);
     if (at == std::string_view::npos) return data.size();
@@ -233,7 +233,7 @@ std::vector<std::string> LineStates::add(std::string_view data, size_t line_byte
     } else if (data.front() == '\b') {
       ++back_;
       has_return_ = true;
-    } else if (data.front() == 'G') {  // of a sequence, which stays as the others do
+    } else if (data.front() == 'G') {  // the last byte of a sequence that is retained
       current_ += 'G';
       end_state();
       data.remove_prefix(1);

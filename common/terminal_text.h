@@ -41,7 +41,7 @@ class LineStates {
     uint64_t lines = 0;
     uint64_t kept_bytes = 0;      // in lines
     uint64_t replaced = 0;        // states that showed something and were replaced
-    uint64_t replaced_bytes = 0;  // of those and of blank states
+    uint64_t replaced_bytes = 0;  // in replaced and blank states
     uint64_t ends = 0;            // carriage returns, backspaces and newlines
   };
 

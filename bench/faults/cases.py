@@ -32,7 +32,7 @@ class Case:
     name: str
     inject: object
     group: str  # "dead", "hang", "slow", "disk", "harmless": which target counts
-    settings: tuple = ()               # of the job, besides the usual ones
+    settings: tuple = ()               # settings of the job besides the usual ones
     breaks_itself: bool = False        # the job ends before its step time is known
 
 

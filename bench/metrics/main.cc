@@ -250,7 +250,7 @@ class World {
   int32_t ranks_, jobs_;
   uint64_t incidents_ = 0, reports_ = 0;
   int32_t last_steps_ = -1;
-  int32_t from_ = 0, steps_ = 0;  // of every job's attempt: its first and current step
+  int32_t from_ = 0, steps_ = 0;  // first and current step of every job's attempt
   Instant now_ = instant_from_ns(1'000 * kSecond);
   Instant progressed_ = now_;
   int64_t unix_ns_ = 1'700'000'000 * kSecond;

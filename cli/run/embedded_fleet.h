@@ -88,7 +88,7 @@ class EmbeddedFleet {
   int http_port_ = 0;
   int32_t slots_ = 0;
   int input_fd_ = -1;
-  std::optional<InputMark> input_mark_;  // of the first worker's start
+  std::optional<InputMark> input_mark_;  // taken when the first worker started
   bool input_is_noted_ = false;
   std::vector<Instant> revivals_;
   // destroyed after the daemons; null: no memory-backed storage

@@ -16,7 +16,7 @@ namespace muster::cli {
 struct TokenizeArguments {
   std::vector<std::string> text;
   std::string tokenizer;
-  std::string encoding;  // of a tiktoken file; empty: by its hash
+  std::string encoding;  // name of a tiktoken encoding; empty: found by the file's hash
   std::string out;
   std::string format;  // format of the text; empty: determined by the file names
   std::string split;   // split of a data set; empty: "train", or the only split

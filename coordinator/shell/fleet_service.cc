@@ -300,7 +300,7 @@ class WorkerStream final
   bool admitted_ = false;               // the core has admitted this worker
   bool has_introduced_itself_ = false;  // the registration has been posted
   bool heartbeat_posted_ = false;       // the loop has not taken the posted heartbeat yet
-  std::vector<RankProgress> pages_;     // of that heartbeat
+  std::vector<RankProgress> pages_;     // progress of the ranks in the posted heartbeat
   // gRPC writes the first message while writing_ is true
   std::deque<v1::CoordinatorMessage> outbox_;
   bool writing_ = false;

@@ -29,6 +29,8 @@ SELF_TEST = {
     "daemon/p.h": ("#pragma once\nint x;  // " + "word " * 18 + "\n", "a comment of 101 columns"),
     "daemon/q.h": ("#pragma once\n// Returns a rank.\nint a();\n// Whose end the worker reports.\nint b();\n", "opens with a free clause (Whose)"),
     "daemon/r.h": ("#pragma once\nint ranks = 0;  // Of the job\n", "opens with a free clause (Of)"),
+    "daemon/trailing.h": ("#pragma once\nint ranks = 0;  // of the job\n", "opens with a free clause (of)"),
+    "tests/e2e/trailing.py": ("x = 1  # with an argument\n", "opens with a free clause (with)"),
     "daemon/s.cc": ("/* What the worker sends. */\n", "opens with a free clause (What)"),
     "daemon/t.cc": ("// The coordinator is t" "old of it.\n", "things report"),
     "tests/unit/daemon/u.cc": ("int x;  // a d" "esk for messages\n", "mailbox"),
@@ -101,7 +103,7 @@ SELF_TEST_CLEAN = {
     "cli/text/train_tokenizer.cc": '#include "trainer_core/data/tokenizer.h"\n',
     "daemon/comments.cc": '// Returns the ranks of a job: those that run.\n// Where it goes, and of what, is a continuation.\nconst char* s = "// Who";\n'
                           '// Returns "attempt 2: continues: is reachable again", or `told` of the scenario.\n// --max-turns 3\nset_told_to_stop(true);\n'
-                          'const char* raw = R"sh(\n# " // What\n)sh";\nconst char quote = \'"\';  // a quote\nOffset x;  // Offset, not Of\n',
+                          'const char* raw = R"sh(\n# " // What\n)sh";\nconst char quote = \'"\';  // a quote\nOffset x;  // offset, not Of\n',
     "daemon/long.cc": "// https://example.org/" + "a" * 100 + "\nint x;  // NOLINT(" + "a" * 100 + ")\nconst char* s = \"" + "a" * 120 + "\";\n",
     "tests/e2e/clean.py": '# Returns the ranks of a job: those that run.\n# Where it goes is a continuation.\ns = "# Who"\nf = 1  # noqa: ' + "a" * 100
                           + '\ntext = """\n# What a script has\n"""\n',

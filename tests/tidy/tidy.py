@@ -246,7 +246,8 @@ def check_comments(path, text, report, comments):
             # An address cannot be broken.
             if len(line) > COMMENT_COLUMNS_MAX and len(ADDRESS.sub("", line)) > COMMENT_COLUMNS_MAX - ADDRESS_COLUMNS:
                 report(path, number + offset, f"a comment of {len(line)} columns; at most {COMMENT_COLUMNS_MAX}")
-        if opens and words.FREE_CLAUSE.match(words_of_it):
+        is_trailing = not lines[number - 1].lstrip().startswith(comment.partition("\n")[0])
+        if opens and (words.TRAILING_FREE_CLAUSE if is_trailing else words.FREE_CLAUSE).match(words_of_it):
             report(path, number, f"a comment opens with a free clause ({words_of_it.split()[0]}): begin with a subject or a verb")
         check_words(path, number, QUOTED.sub('""', comment.strip().strip('"')), report, "a comment")
 

@@ -3,6 +3,8 @@ import re
 
 # A comment does not open with one of these: begin with a subject or a verb.
 FREE_CLAUSE = re.compile(r"(Of|Who|Whom|Whose|What|Where|With)\b")
+# Trailing comments seldom begin with a capital letter.
+TRAILING_FREE_CLAUSE = re.compile(FREE_CLAUSE.pattern, re.I)
 
 # Refused in comments, in texts of programs and on pages. People want and know, things require and
 # detect: "you want to know" is allowed.

@@ -62,7 +62,7 @@ struct CheckpointLayout {
   std::string optimizer;  // opt_type
   ShardedTensors state;   // the optimizer's
 
-  uint64_t bytes() const;  // of the data of all ranks
+  uint64_t bytes() const;  // size of the data of all ranks
 };
 
 // The flat blocks of this rank that contain its boxes.

@@ -189,7 +189,7 @@ absl::Status CheckpointStore::follow_save(const CheckpointInfo& info,
                                           CheckpointPeers& peers) const {
   const auto opened = share_message(peers, {});
   if (!opened.ok()) return opened.status();
-  std::string staged;  // with an object store: this node's folder of the save
+  std::string staged;  // this node's folder of the save; empty without an object store
   if (opened->status.ok()) {
     PeerMessage mine;
     if (const auto leaders = folder_of(*opened, info.step); leaders.ok()) {

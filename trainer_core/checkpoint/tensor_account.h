@@ -21,8 +21,8 @@ enum class UnusedTensors { kRefuse, kAllow };
 struct UnusedTensor {
   std::string name;
   std::string shape;    // "BF16 [4096]"
-  std::string setting;  // of the config that would use it, "\"attention_bias\": true"; may be empty
-  std::string why;      // what is wrong with it beyond not being used; may be empty
+  std::string setting;  // the config's line that would use it, "\"attention_bias\": true", or ""
+  std::string why;      // a fault besides not being used, or ""
 };
 
 struct TensorAccount {

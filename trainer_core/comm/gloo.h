@@ -21,7 +21,7 @@ struct GlooOptions {
   std::string scope;
   // Maximum time until all ranks have joined; it must cover the slowest start of a rank.
   std::chrono::milliseconds connect_timeout = std::chrono::seconds(120);
-  std::chrono::milliseconds timeout = kRoundTimeout;  // of a round
+  std::chrono::milliseconds timeout = kRoundTimeout;  // limit of one round
 };
 
 // Joins the world and connects to every other rank. Returns DeadlineExceeded with the missing

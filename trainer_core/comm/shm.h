@@ -55,7 +55,7 @@ struct ShmOptions {
   // The name of each listener, by world rank: all ranks of this host, including this one.
   std::map<int, std::string> listeners;
   Instant deadline;                                   // until all ranks have connected
-  std::chrono::milliseconds timeout = kRoundTimeout;  // of a round
+  std::chrono::milliseconds timeout = kRoundTimeout;  // limit of one round
 };
 
 // Creates the transport among the ranks of options.listeners. All of these ranks must call it at

@@ -28,7 +28,7 @@ struct ByteBpeParts {
   // The first pattern splits the text, each later one the pieces of the previous one.
   std::vector<std::shared_ptr<const SplitPattern>> patterns;
   AddedTokens raw;                  // added tokens that are matched in the original text
-  std::vector<UnicodeForm> forms;   // of the text between the raw added tokens, in this order
+  std::vector<UnicodeForm> forms;   // applied to text between raw added tokens, in this order
   AddedTokens normalized;           // added tokens that are matched in the normalized text
   bool add_prefix_space = false;    // puts a space before each piece that does not begin with one
   int32_t eos_id = -1;              // -1: none

@@ -50,7 +50,7 @@ class ShardWriter::BlockSums {
     XXH3_64bits_reset(state_);
   }
 
-  XXH3_state_t* state_;  // of the block that contains at_
+  XXH3_state_t* state_;  // hash state of the block that contains at_
   size_t at_ = kShardHeaderBytes;
   std::vector<uint64_t> sums_;
 };

@@ -59,7 +59,7 @@ struct ParamBucket {
   // shard has another type.
   bool is_copied = false;
   std::vector<ShardRow> rows;  // in the table's order, without gaps
-  int64_t elements = 0;        // of the rows, without padding
+  int64_t elements = 0;        // elements of the rows, without padding
   // Elements of each shard: ceil(elements / group_size). The shards of the last members may be
   // padding, partly or completely.
   int64_t shard_elements = 0;
@@ -100,7 +100,7 @@ class ShardLayout {
   const std::vector<ParamBlock>& blocks() const { return blocks_; }
   const std::vector<ParamBucket>& buckets() const { return buckets_; }  // block by block
   const std::vector<ShardPiece>& pieces() const { return pieces_; }     // ascending by offset
-  int64_t elements() const { return elements_; }  // of the flat block, with padding
+  int64_t elements() const { return elements_; }  // elements of the flat block, with padding
   DType stored() const { return stored_; }        // the type of the flat block's elements
   // Returns the size of the flat block in units of an fp32 element; the block is padded to them.
   int64_t stored_floats() const { return floats_of(elements_, stored_); }

@@ -179,7 +179,7 @@ class Transformer {
   struct HeadChunk;
 
   Tensor view(BufferId id, std::initializer_list<int64_t> dims) const;        // fp32
-  Tensor activation(BufferId id, std::initializer_list<int64_t> dims) const;  // of plan_.dtype
+  Tensor activation(BufferId id, std::initializer_list<int64_t> dims) const;  // in plan_.dtype
   Tensor stream(BufferId id) const;                                           // (T', d)
   Tensor own_rows(const Tensor& all) const;  // this rank's rows (T', …) of a matrix (T, …)
   Tensor stats(BufferId id) const;

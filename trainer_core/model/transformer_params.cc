@@ -13,7 +13,7 @@ namespace {
 struct ParamView {
   char* data = nullptr;
   DType dtype = DType::kF32;
-  std::vector<int64_t> extent;  // of the part that the rank computes with
+  std::vector<int64_t> extent;  // shape of the part that the rank computes with
 
   int64_t bytes() const {
     int64_t bytes = static_cast<int64_t>(dtype_bytes(dtype));

@@ -175,7 +175,7 @@ struct TransformerPlan {
   // number of tokens per call. 0: not a decoding plan.
   int32_t cache_capacity = 0;
 
-  std::vector<ParamSpec> params;  // of the complete model
+  std::vector<ParamSpec> params;  // parameters of the complete model
   Sharding sharding;              // the rank's part of these parameters
   BlockMemory blocks;             // the locations of weights and gradients
   MemoryPlan memory;

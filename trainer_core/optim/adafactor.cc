@@ -43,7 +43,7 @@ class Adafactor : public Optimizer {
   struct Share {
     ShardPiece piece;
     int64_t state;
-    std::vector<TensorBox> boxes;  // of a matrix that is factored
+    std::vector<TensorBox> boxes;  // boxes of a factored matrix
   };
 
   // The tensors of a block of the model, whose sums are exchanged together.

@@ -141,7 +141,7 @@ class AdamPax : public Adam {
   }
 
   std::vector<ElementRange> ranges_;
-  TensorSums squares_;  // of updates
+  TensorSums squares_;  // sums of squared updates
 };
 
 }  // namespace

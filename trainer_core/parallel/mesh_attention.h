@@ -64,7 +64,7 @@ class MeshAttention {
   const TransformerPlan& plan_;
   const Arena& arena_;
   Ops& ops_;
-  AttentionShape shape_;  // with a share of the heads
+  AttentionShape shape_;  // has this rank's share of the heads
   Ulysses ulysses_;
   std::unique_ptr<CommStream> stream_;  // null, as ring_, without context parallelism
   std::unique_ptr<RingAttention> ring_;

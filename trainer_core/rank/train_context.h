@@ -24,7 +24,7 @@ struct LocalStorage {
 
 // The arguments of train(). All referenced objects must outlive the call.
 struct TrainContext {
-  ProcessGroups& groups;  // of the config's mesh
+  ProcessGroups& groups;  // groups of the config's mesh
   ProgressWriter& page;
   std::ostream& out;     // receives the lines of rank 0
   std::ostream& err;     // receives the errors of every rank

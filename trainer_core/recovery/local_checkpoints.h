@@ -100,7 +100,7 @@ class LocalCheckpoints {
   std::string host_;
   int64_t file_bytes_;
   ProcessGroup& group_;
-  GroupPeers peers_;  // of `group_`
+  GroupPeers peers_;  // peers of `group_`
   const Mesh mesh_;
   std::optional<LocalNodes> nodes_;  // set by open()
   // The rounds of transfers to the ranks that store copies; FileTransfer::file is not used.

@@ -20,7 +20,7 @@ namespace muster::trainer {
 struct NotFiniteTensor {
   // "parameter model.norm.weight", "layer3.context", "gradient of lm_head.weight"
   std::string name;
-  SampleRange samples;  // of its micro-batch; for a parameter, of the rank's first micro-batch
+  SampleRange samples;  // samples of its micro-batch; for a parameter, of the rank's first one
 };
 
 // Returns "the first tensor that is not finite is layer3.context, in the batch of global samples 12

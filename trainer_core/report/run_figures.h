@@ -29,16 +29,16 @@ struct Peaks {
 // is unknown.
 struct Utilisation {
   double data_sheet = 0;
-  double data_sheet_causal = 0;  // with half of the FLOPs of attention
+  double data_sheet_causal = 0;  // counts half of attention's FLOPs
   double measured = 0;
   double measured_causal = 0;
 };
 
 // The figures of a step, or of the mean of several steps.
 struct Throughput {
-  double seconds = 0;               // of the step
-  double tokens_per_second = 0;     // of all devices
-  double sequences_per_second = 0;  // of all devices
+  double seconds = 0;               // duration of the step
+  double tokens_per_second = 0;     // sum over all devices
+  double sequences_per_second = 0;  // sum over all devices
   double tflops_per_second = 0;     // per device
   Utilisation mfu;
   double days_to_1t_tokens = 0;

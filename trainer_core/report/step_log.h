@@ -59,7 +59,7 @@ struct StepRecord {
   double grad_norm = 0;      // after clipping
   double param_norm = 0;     // after the update
   double learning_rate = 0;
-  Throughput throughput = {};        // of all devices
+  Throughput throughput = {};        // sum over all devices
   double estimated_run_seconds = 0;  // estimated wall time of the complete run
   // The time between the previous step and this one, which is not part of `seconds`.
   double checkpoint_stall_seconds = 0;

@@ -35,7 +35,7 @@ struct NodeCheckOptions {
 struct NodeCheckPart {
   std::string name;
   absl::Status status;  // the fault; OK: the part has passed
-  std::string text;     // what was checked, and the speed
+  std::string text;     // the checked property and the measured speed
   Duration time{};      // duration of the part
 };
 

@@ -105,7 +105,7 @@ class DocumentTexts::Json {
     const size_t dot = name.find('.');
     for (const auto& [key, value] : object) {
       if (key == name) {
-        found = value;  // of duplicate keys the last one counts, as in other parsers
+        found = value;  // the last of duplicate keys counts, as in other parsers
         is_found = true;
       } else if (dot != std::string::npos && key == std::string_view(name).substr(0, dot)) {
         has_first = value.get(below) == simdjson::SUCCESS;

@@ -34,7 +34,7 @@ constexpr const char* kTextKeys[] = {"content", "value", "text"};
 
 struct ListKind {
   bool has_objects = false;
-  const char* text_key = nullptr;  // of the objects; null: none of kTextKeys
+  const char* text_key = nullptr;  // key of the objects' text; null: none of kTextKeys
 };
 
 ListKind kind_of(simdjson::dom::array list) {

@@ -25,7 +25,8 @@ struct TokenizeOptions {
   std::optional<InputFormat> format;  // format of all inputs; nullopt: by their names
   std::string split;                  // split to read from folders; empty: see choose_split()
   std::string tokenizer_path;
-  std::string encoding;          // of a tiktoken file (tiktoken.h); empty: by its hash
+  // Name of a tiktoken encoding (tiktoken.h). Empty: found by the file's hash.
+  std::string encoding;
   std::string output_directory;  // created if needed; an earlier data set in it is replaced
   EncodeOptions encode;
   int32_t threads = 0;  // 0: all cores

@@ -42,7 +42,7 @@ using TrainTokenizerProgressFn = std::function<void(const TrainTokenizerProgress
 struct TrainTokenizerReport {
   int32_t vocab_size = 0;    // smaller than requested only with fewer_ok
   uint64_t sentences = 0;    // lines read
-  uint64_t fingerprint = 0;  // of the written model (Tokenizer::fingerprint)
+  uint64_t fingerprint = 0;  // fingerprint of the written model (Tokenizer::fingerprint)
 };
 
 // Trains a byte-pair model and writes it atomically. Like Llama's models, it has the ids 0 unk, 1

@@ -22,7 +22,7 @@ struct DebugStepOptions {
 // The figures of the step.
 struct DebugStepResult {
   double loss = 0;           // mean over the predicted tokens, in nats
-  double gradient_norm = 0;  // of the mean loss, before clipping
+  double gradient_norm = 0;  // norm of the mean loss's gradient, before clipping
   int64_t parameter_count = 0;
   // The name of the first tensor that is not finite, in the order parameters, logits, loss,
   // gradients; empty if all are finite.

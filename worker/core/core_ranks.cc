@@ -227,7 +227,7 @@ void Core::spawn_ready(ActionList& out) {
   if (leaving_) return;
   auto alive = std::count_if(ranks_.begin(), ranks_.end(),
                              [](const auto& rank) { return rank.second.life != Life::kWaiting; });
-  const RankKey* oldest = nullptr;  // of the job of the current iteration
+  const RankKey* oldest = nullptr;  // oldest rank of the job that the loop has reached
   for (auto& [key, rank] : ranks_) {
     if (oldest == nullptr || oldest->job != key.job) oldest = &key;
     const bool older_attempt_lives = oldest->attempt != key.attempt;

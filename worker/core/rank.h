@@ -49,7 +49,7 @@ struct RankAssignment {
 struct Launch {
   JobId job;
   Attempt attempt;
-  JobSpec spec;  // with the number of nodes of this attempt
+  JobSpec spec;  // its number of nodes is that of this attempt
   std::vector<RankAssignment> ranks;
   std::string rendezvous_address;  // host:port of the rendezvous store on the worker of rank 0
   // port on the node of rank 0, reserved for this attempt if the job runs a program; 0: none

@@ -68,7 +68,7 @@ struct StackTracer::Job {
   StackTraceSpec spec;
   std::shared_ptr<TraceFile> file;
   std::vector<TracedRank> ranks;
-  std::vector<PidFd> pidfds;  // of the ranks
+  std::vector<PidFd> pidfds;  // descriptors of the ranks' processes
   int64_t unix_ns = 0;
 };
 

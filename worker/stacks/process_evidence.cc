@@ -47,7 +47,7 @@ constexpr MemoryFiles kVersion2{"/memory.events",
                                 {"inactive_file ", "active_file "}};
 
 struct MemoryGroup {
-  std::string root;  // of the hierarchy: "/sys/fs/cgroup/memory"
+  std::string root;  // root of the hierarchy: "/sys/fs/cgroup/memory"
   std::string path;  // relative to root: "/jobs/7"
   const MemoryFiles* files;
 

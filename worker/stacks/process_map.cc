@@ -167,8 +167,8 @@ uint64_t ProcessMap::writable_end(uint64_t address) const {
 
 ProcessMap parse_process_map(std::string_view maps) {
   ProcessMap map;
-  MappedModule module;       // of the current lines; end 0: none
-  uint64_t last_offset = 0;  // of its latest line
+  MappedModule module;       // module of the current lines; end 0: none
+  uint64_t last_offset = 0;  // offset of its latest line
   bool has_code = false;
   const auto finish = [&] {
     if (has_code && map.modules.size() < kModulesMax) map.modules.push_back(std::move(module));

@@ -92,7 +92,7 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
   // The result of one reader.
   struct Reading {
     RankStacks stacks;
-    std::vector<StackModule> modules;  // of the frames in `stacks`
+    std::vector<StackModule> modules;  // modules of the frames in `stacks`
   };
   // One call of sample(); its readers may outlive it.
   struct Round {

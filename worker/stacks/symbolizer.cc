@@ -26,7 +26,7 @@ namespace {
 // Threads per file: one reads, the others wait for it, or all for a file system that hangs.
 constexpr int kReadersMax = 4;
 constexpr size_t kFilesKeptMax = 32;
-constexpr uint64_t kFileBytesKeptMax = uint64_t{1} << 30;  // of all files except the newest
+constexpr uint64_t kFileBytesKeptMax = uint64_t{1} << 30;  // limit for all files except the newest
 
 // A descriptor, or -1 and the reason.
 struct Found {

@@ -17,8 +17,8 @@ class AttemptWatch {
   explicit AttemptWatch(size_t ranks) : loaded_(ranks) {}
 
   struct News {
-    bool loaded = false;      // with this page, the last rank has begun to train
-    bool first_step = false;  // with this page, the first step is completed
+    bool loaded = false;      // this page is the first that shows all ranks training
+    bool first_step = false;  // this page is the first that shows a completed step
   };
   // Records a page. Returns the milestones that the attempt reaches with this page.
   News observe(size_t rank, Phase phase, int64_t step, uint64_t steps_made);

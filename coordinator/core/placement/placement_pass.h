@@ -127,7 +127,7 @@ class PlacementPass {
   // Results that hold until this pass assigns a resource: without them, each of ten thousand
   // waiting jobs would examine each of ten thousand hosts.
   std::map<Shape, Decision> decisions_;
-  std::map<Shape, Room> rooms_;  // with 0 nodes
+  std::map<Shape, Room> rooms_;  // its keys have 0 nodes
 };
 
 // Returns the spec that the workers of the current attempt receive.

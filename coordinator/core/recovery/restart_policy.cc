@@ -119,7 +119,7 @@ Duration backoff_before_restart(int32_t restart) {
 bool has_trained(const Fault& fault) { return fault.job_step >= 1 || durable_step(fault) >= 1; }
 
 Cause plain_cause_of(const Fault& fault) {
-  if (fault.kind == IncidentKind::kGpuFault) return Cause::kGpuFault;  // with any exit code
+  if (fault.kind == IncidentKind::kGpuFault) return Cause::kGpuFault;  // for any exit code
   if (was_no_program(fault)) return Cause::kNotExecutable;
   if (ended_as(fault, ExitCode::kBadInput) && !has_trained(fault)) return Cause::kBadInput;
   if (ended_as(fault, ExitCode::kNotFinite)) return Cause::kNotFinite;

@@ -192,7 +192,7 @@ double load(DType dtype, const void* data, int64_t at) {
 double rounded_to_tf32(double value) {
   if (value == 0 || !std::isfinite(value)) return value;
   int exponent = 0;
-  constexpr int kBits = 11;  // with the leading one
+  constexpr int kBits = 11;  // includes the leading one
   const double mantissa = std::frexp(value, &exponent);
   return std::ldexp(std::nearbyint(std::ldexp(mantissa, kBits)), exponent - kBits);
 }

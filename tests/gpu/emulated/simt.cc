@@ -193,7 +193,7 @@ class Block {
   unsigned threads_ = 0;
   // The running warp: its first thread, its threads, and how many have begun.
   unsigned first_ = 0, lanes_ = 0, next_ = 0;
-  size_t free_ = 0;  // where the search for a free fiber continues
+  size_t free_ = 0;  // index at which the search for a free fiber continues
   const std::function<void()>* body_ = nullptr;
   Fiber* now_ = nullptr;
 };

@@ -38,7 +38,7 @@ struct FakeStore {
   };
   std::map<std::string, Object> objects;  // by bucket/key
   int copies = 0;
-  int failures = 0;        // of the next calls
+  int failures = 0;        // number of the next calls that fail
   std::string lost_after;  // a copy ends after this object
 
   StoreTool tool() {

@@ -73,7 +73,7 @@ class HttpServerTest : public ::testing::Test {
   }
 
   std::atomic<int> calls_{0};
-  std::promise<HttpReply> held_back_;  // of /later, which is requested once
+  std::promise<HttpReply> held_back_;  // reply of /later, which is requested once
   std::unique_ptr<HttpServer> server_;
 };
 

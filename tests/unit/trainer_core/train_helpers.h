@@ -35,10 +35,10 @@ NcclOptions nccl_of_tests();
 
 // The results of a run.
 struct RunResult {
-  std::vector<ExitCode> codes;                       // of each rank
+  std::vector<ExitCode> codes;                       // one per rank
   std::vector<std::vector<StepRecord>> records;      // indexed by rank, then by step
   std::vector<std::vector<EvalRecord>> evaluations;  // indexed by rank, then by evaluation
-  std::vector<int64_t> checkpoint_steps;             // of each rank, on its page at the end
+  std::vector<int64_t> checkpoint_steps;             // from each rank's page at the end
   std::string out;                                   // output of rank 0
   std::string err;                                   // errors of all ranks, in rank order
 

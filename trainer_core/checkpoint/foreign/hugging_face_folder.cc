@@ -124,7 +124,7 @@ class Files {
   struct Location {
     const SafetensorsFile* file;
     const StoredTensor* stored;
-    std::string name;  // of the file
+    std::string name;  // name of the file
   };
 
   // Returns whether a file name from the index is a plain name, so that it cannot refer to files

@@ -17,7 +17,7 @@ struct PickledTensor {
   std::string storage_type;       // "BFloat16Storage"
   std::string storage;            // key of the storage: its data is the archive's entry data/<key>
   uint64_t storage_elements = 0;  // size of the storage
-  uint64_t offset = 0;            // of the tensor's first element in the storage, in elements
+  uint64_t offset = 0;            // position of the first element in the storage, in elements
   std::vector<int64_t> shape;
   std::vector<int64_t> strides;  // in elements
 };

@@ -75,8 +75,10 @@ HWY_INLINE void store_rows(bool add, int64_t rows, int64_t h, const float* from,
 struct ScoreRows {
   const float* lse;
   const float* big_d;
-  float inverse_cap;  // of the soft cap, if there is one
-  float* d_bias;  // of query 0 and the tile's key 0, query i's lies i in front of it; null: none
+  float inverse_cap;  // 1 / soft cap; 0 without one
+  // The bias gradient of query 0 and the tile's key 0; that of query i lies i elements in front of
+  // it. Null: no bias.
+  float* d_bias;
 };
 
 struct Gradient {

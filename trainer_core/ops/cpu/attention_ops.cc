@@ -88,7 +88,8 @@ void CpuOps::attend_backward(AttentionBackward args, const Tensor& dbias, Accumu
   MUSTER_CHECK(workspace.elements >=
                cpu_attention_backward_elements(shape, args.keys.positions, threads_))
       << "workspace of attention_backward is too small";
-  args.d_bias = workspace.data;  // of each sequence; the tasks' scratch lies behind
+  // The workspace has the bias gradients of each sequence, then the scratch of the tasks.
+  args.d_bias = workspace.data;
   float* const scratch = args.d_bias + shape.batch * shape.bias_elements();
   parallel_for(threads_, shape.batch * shape.kv_heads, [&](int64_t begin, int64_t end, int part) {
     attention_backward_tasks(begin, end, args, scratch + part * each);

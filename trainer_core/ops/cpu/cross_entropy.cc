@@ -24,7 +24,7 @@ void soft_cap(int64_t n, float cap, float* x) { cap_row(n, cap, x); }
 // A row's contribution to its softmax.
 struct RowSum {
   float peak;   // the largest
-  float total;  // of exp(logit - peak)
+  float total;  // sum of exp(logit - peak)
 };
 HWY_INLINE float largest_of(int64_t n, const float* logits) {
   FloatVec largest = hn::Set(FloatTag(), kLowest);
@@ -140,7 +140,7 @@ void logit_sums(int64_t begin, int64_t end, const LogitSlice& args, float* sums)
 
 struct WholeRow {
   float peak;
-  double total;  // of exp(logit - peak)
+  double total;  // sum of exp(logit - peak)
   float target_logit;
 
   double lse() const { return std::log(total) + peak; }

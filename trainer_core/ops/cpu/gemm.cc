@@ -108,7 +108,7 @@ struct Gemm::Block {
   MatrixOut c;
   int64_t c_stride;
   float* b_panels;     // in one of the two buffers
-  GemmOperand next_a;  // of the block after this one, which has nearly the same sizes
+  GemmOperand next_a;  // operand of the next block, which has nearly the same sizes
 
   int64_t slots() const { return gemm_slots(format, depth); }
 };

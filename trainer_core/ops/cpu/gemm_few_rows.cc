@@ -35,7 +35,7 @@ HWY_INLINE void dot_tile(int64_t depth, const T* a, const T* b, C* c, int64_t c_
     FloatVec column[kColumns];
     for (int j = 0; j < kColumns; ++j) {
       column[j] = s.load(b + j * depth);
-      hwy::Prefetch(b + (kColumns + j) * depth + s.begin);  // of the next tile
+      hwy::Prefetch(b + (kColumns + j) * depth + s.begin);  // a column of the next tile
     }
     for (int i = 0; i < kRows; ++i) {
       const FloatVec row = s.load(a + i * depth);

@@ -88,7 +88,7 @@ void rms_backward(int64_t begin, int64_t end, const NormBackward& args, float* d
     T* dx = row_of<T>(args.dx, row, args.width);
     const float rstd = args.stats[row];
     const FloatVec factor = hn::Set(d, rstd);
-    FloatVec dot = hn::Zero(d);  // of g with x
+    FloatVec dot = hn::Zero(d);  // g · x
     for_slices(args.width, [&](Slice s) {
       const FloatVec g = s.load(dy);
       const FloatVec v = s.load(x);
@@ -117,8 +117,8 @@ void layer_backward(int64_t begin, int64_t end, const NormBackward& args, float*
     T* dx = row_of<T>(args.dx, row, args.width);
     const FloatVec factor = hn::Set(d, args.stats[row]);
     const FloatVec center = hn::Set(d, args.stats[args.rows + row]);
-    FloatVec total = hn::Zero(d);  // of g
-    FloatVec dot = hn::Zero(d);    // of g with n
+    FloatVec total = hn::Zero(d);  // sum of g
+    FloatVec dot = hn::Zero(d);    // g · n
     for_slices(args.width, [&](Slice s) {
       const FloatVec from = s.load(dy);
       const FloatVec n = hn::Mul(hn::Sub(s.load(x), center), factor);

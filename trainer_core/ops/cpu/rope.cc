@@ -15,7 +15,7 @@ namespace muster::trainer::cpu::HWY_NAMESPACE {
 struct Angles {
   const float* cos;  // (h/2) of a position
   const float* sin;
-  float sign;  // of the sines
+  float sign;  // factor of the sines: 1 or -1
 };
 
 template <class T>

@@ -156,7 +156,7 @@ TEST(LeaveDecision, LeavesARequeuedJobAlone) {
       parse_slurm_job("JobId=1 JobState=COMPLETING RunTime=00:00:28 TimeLimit=01:00:00 Restarts=2");
   EXPECT_FALSE(decide_leave(job, state).requeue);
   EXPECT_TRUE(decide_leave(job, state).is_queued);
-  job.restarts = 2;  // of this allocation
+  job.restarts = 2;  // restarts in this allocation
   EXPECT_FALSE(decide_leave(job, state).is_queued);
 }
 

@@ -116,7 +116,7 @@ TEST_F(Reshard, FilesHaveTheRequestedSizeAndAnyLibraryReadsThem) {
   for (const StoredFile& file : manifest.files) {
     int64_t elements = 0;
     for (const StoredBox& box : file.boxes) elements += box.box.elements();
-    if (elements <= 25) continue;  // of 4 bytes
+    if (elements <= 25) continue;  // elements of 4 bytes
     EXPECT_EQ(file.boxes.size(), 1U) << file.name;
     EXPECT_EQ(file.boxes[0].box.extent[0], 1) << file.name << " is larger than one row";
   }

@@ -76,7 +76,7 @@ TEST(ProcessGroups, OneListOfMembersIsOneGroup) {
   const LocalWorld world(8, milliseconds(20'000));
   ProcessGroups groups(world.join(5), cube(), nullptr);
   ProcessGroup& fsdp = groups.of({.axes = {kFsdp}});
-  EXPECT_EQ(&fsdp, &groups.of({.axes = {kFsdp, kSequence, kContext}}));  // of one rank each
+  EXPECT_EQ(&fsdp, &groups.of({.axes = {kFsdp, kSequence, kContext}}));  // axes of one rank each
   EXPECT_EQ(&groups.of({.axes = {kFsdp, kTensor}, .tensor_run = 1}), &fsdp);
   EXPECT_EQ(&groups.of({.axes = {kFsdp, kTensor}, .tensor_run = 2}),
             &groups.of({.axes = {kFsdp, kTensor}}));

@@ -52,8 +52,8 @@ std::vector<std::string> words(std::string_view pattern, std::string_view text) 
 
 struct Case {
   const char* encoding;
-  int gap;        // of the stand-in
-  int32_t vocab;  // of the stand-in
+  int gap;        // id that the stand-in leaves out; -1: none
+  int32_t vocab;  // size of the stand-in's vocabulary
   int32_t eos;
   const char* eos_text;
 };

@@ -169,7 +169,7 @@ TEST_F(RunOnData, EpochsOfLessThanABatchAreRejected) {
   TrainConfig with = config(1);
   with.packing = false;
   with.num_epoch = 2;
-  with.per_device_batch_size = 4001;  // of 2000 documents
+  with.per_device_batch_size = 4001;  // more than the 2000 documents
   const RunResult result = run(with);
   EXPECT_THAT(result.codes, Each(ExitCode::kBadInput));
   EXPECT_THAT(result.err, HasSubstr("num_epoch=2 of 2000 sequences is less than one batch, which "

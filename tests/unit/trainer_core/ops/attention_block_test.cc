@@ -10,9 +10,9 @@ namespace muster::trainer {
 namespace {
 
 struct BlockCase {
-  AttentionShape shape;            // of the whole sequences
+  AttentionShape shape;            // shape of the complete sequences
   std::vector<Positions> ranks;    // the positions of each rank
-  std::vector<int32_t> documents;  // where those behind the first begin in every sequence
+  std::vector<int32_t> documents;  // starts of all documents but the first, in every sequence
 
   friend std::ostream& operator<<(std::ostream& out, const BlockCase& c) {
     return out << "B" << c.shape.batch << "_S" << c.shape.seq_len << "_H" << c.shape.heads << "_K"

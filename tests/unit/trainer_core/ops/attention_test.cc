@@ -38,7 +38,7 @@ class Reference {
     Gradients d{std::vector<double>(qkv_.size()), std::vector<double>(bias_.size())};
     each_row([&](const Place& at) {
       const Row row = weigh(at);
-      double mean = 0;  // of the weights' gradients, which the softmax takes off
+      double mean = 0;  // mean of the weights' gradients, which the softmax subtracts
       for (int64_t e = 0; e < s_.head_dim; ++e) mean += dout[out_at(at, e)] * out[out_at(at, e)];
       for (int64_t j = row.oldest; j <= at.position; ++j) {
         double d_weight = 0;
@@ -134,7 +134,7 @@ class Reference {
 struct AttentionCase {
   AttentionShape shape;
   int threads;
-  std::vector<int32_t> documents = {};  // where those behind the first begin in every sequence
+  std::vector<int32_t> documents = {};  // starts of all documents but the first
 
   friend std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
     return out << "B" << c.shape.batch << "_S" << c.shape.seq_len << "_H" << c.shape.heads << "_K"
@@ -292,7 +292,7 @@ const std::vector<AttentionCase> kAttentionCases = {
     AttentionCase{{2, 7, 4, 2, 4, 0.7, 1.5, 4, true, {4, 5}}, 2, {3}},
     AttentionCase{{1, 70, 1, 1, 8, 0, 0, 500}, 1},
     AttentionCase{{1, 9, 2, 1, 8, 0, 0, 0, true}, 1},   // a zero
-    AttentionCase{{1, 70, 2, 2, 8, 0, 2, 9, true}, 2},  // of few
+    AttentionCase{{1, 70, 2, 2, 8, 0, 2, 9, true}, 2},  // a zero among few keys
     // Relative positions: within a tile, across tiles, and beyond the last bucket.
     AttentionCase{{3, 5, 2, 1, 6, 1, 0, 0, false, {4, 3}}, 2},
     AttentionCase{{2, 150, 4, 2, 8, 0, 0, 0, false, {8, 20}}, 3},

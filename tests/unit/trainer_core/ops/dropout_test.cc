@@ -107,7 +107,7 @@ TEST(Dropout, DoesNotDependOnTheMesh) {
   mask.elements.rows = {part, 5};
   Values rows({12, kWidth}, 1);
   cpu_ops(2)->dropout(mask, rows);
-  mask.elements.first_column = kWidth - kColumns;  // of the MLP's inner activations
+  mask.elements.first_column = kWidth - kColumns;  // as for the MLP's inner activations
   mask.elements.columns = kWidth;
   Values columns({12, kColumns}, 1);
   cpu_ops(2)->dropout(mask, columns);

@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Grids, Fp8,
 TEST(Int8, RoundsToTheNearestInteger) {
   std::vector<float> from, to;
   for (int i = -600; i <= 600; ++i) {
-    const auto x = static_cast<float>(i) / 4;  // with halves
+    const auto x = static_cast<float>(i) / 4;  // includes halves
     from.push_back(x);
     to.push_back(std::clamp(std::nearbyint(x), -127.0F, 127.0F));
   }

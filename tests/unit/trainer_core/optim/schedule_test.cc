@@ -134,7 +134,7 @@ TEST(Schedule, WsdWithACosineDecay) {
 
 TEST(Schedule, AShortWsdDecay) {
   OptimizerConfig config = wsd(DecayStyle::kLinear);
-  config.decay_start = 999;  // of one step: it is the decay's last
+  config.decay_start = 999;  // the decay has one step, which is also its last
   expect_points(config, {{998, 2e-3}, {999, 2e-4}, {1000, 0}});
   config.decay_start = 1000;  // none
   expect_points(config, {{999, 2e-3}, {1000, 0}});

@@ -21,9 +21,9 @@ constexpr MlpActivation kActivation{Activation::kSilu, false};
 
 struct ExpertCase {
   RouterStyle style;
-  int64_t capacity;  // of a group; 0: none
+  int64_t capacity;  // capacity of a group; 0: no limit
   int expert_ranks;
-  int context_ranks;  // that share sequences
+  int context_ranks;  // ranks that share sequences
 
   friend std::ostream& operator<<(std::ostream& out, const ExpertCase& c) {
     return out << (c.style == RouterStyle::kPax ? "pax" : "maxtext") << "_capacity" << c.capacity

@@ -18,7 +18,7 @@
 namespace muster::trainer {
 namespace {
 
-constexpr int kParts = 4;  // of all meshes: tests run beside each other
+constexpr int kParts = 4;  // shards of the list of meshes, which run in parallel
 // Sanitizers make a mesh six times as slow: they see one in four.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int kStride = 4 * kParts;

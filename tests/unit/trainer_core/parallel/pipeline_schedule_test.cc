@@ -72,7 +72,7 @@ class Pipeline {
     int64_t time = 0;
     std::vector<std::pair<Message, int64_t>> outgoing{};  // and when each was made
     size_t sent = 0;
-    bool has_input = false;                              // of the next pass
+    bool has_input = false;                              // the next pass has its input
     std::set<std::tuple<int32_t, int32_t>> forwarded{};  // chunk, micro-batch
   };
 

@@ -38,7 +38,7 @@ TEST_F(LocalCheckpoint, ALostRankLosesOnlyTheCurrentSave) {
     for (int last = 0;; last += 1 + last / kFiner) {
       for (const int node : nodes) fs::remove_all(root(node));
       save_all(mesh, nodes, 1);
-      int rounds = 0;  // of the victim's thread
+      int rounds = 0;  // rounds of the victim's thread
       std::shared_ptr<Transport> victims;
       const RoundHooks hooks{.before = [&](std::string_view) {
         if (rounds++ < last) return absl::OkStatus();
@@ -79,7 +79,7 @@ TEST_F(LocalCheckpoint, ARankThatLosesAPeerRemovesNothing) {
     EXPECT_EQ(groups.world().all_reduce(numbers, "gradients").code(),
               absl::StatusCode::kFailedPrecondition);
   };
-  int rounds = 0, last = std::numeric_limits<int>::max();  // of rank 1
+  int rounds = 0, last = std::numeric_limits<int>::max();  // rounds of rank 1
   std::shared_ptr<Transport> lost;
   const RoundHooks hooks{.before = [&](std::string_view) {
     if (++rounds < last) return absl::OkStatus();

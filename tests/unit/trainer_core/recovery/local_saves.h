@@ -69,7 +69,7 @@ class LocalCheckpoint : public testing::Test {
   }
 
   struct Restored {
-    std::vector<int64_t> steps;  // of each rank
+    std::vector<int64_t> steps;  // one per rank
     std::string from;
     std::vector<std::string> notes;
   };

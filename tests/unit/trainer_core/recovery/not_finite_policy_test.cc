@@ -24,7 +24,7 @@ TEST(NotFinitePolicy, SkipsAreBoundedInARow) {
     guard.on_step();
   }
   for (int i = 0; i < kSkipsInARowMax; ++i) guard.on_not_finite();
-  guard.on_checkpoint();  // of the last completed step; does not affect the count of skips
+  guard.on_checkpoint();  // saves the last completed step; does not affect the count of skips
   const NotFiniteDecision last = guard.on_not_finite();
   EXPECT_EQ(last.action, NotFiniteAction::kAbort);
   EXPECT_THAT(last.reason, HasSubstr("the 8 batches before it were skipped"));

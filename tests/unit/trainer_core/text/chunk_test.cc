@@ -18,7 +18,7 @@ using testing::HasSubstr;
 struct Read {
   std::vector<std::string> texts;
   std::vector<std::string> places;
-  std::vector<Position> ends;  // of chunks
+  std::vector<Position> ends;  // ends of chunks
   uint64_t cut = 0;
   uint64_t too_long = 0;
   absl::Status status;

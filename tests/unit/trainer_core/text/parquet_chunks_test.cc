@@ -38,7 +38,7 @@ std::string golden(const std::string& name) {
 
 struct Read {
   Texts texts;
-  std::vector<Position> ends;  // of chunks
+  std::vector<Position> ends;  // ends of chunks
   absl::Status status;
 };
 

@@ -236,7 +236,7 @@ void mix_groups(const ModelConfig& model, const std::vector<ParamSpec>& table,
 }
 
 TEST(Mutations, EachIsDetectedByAGolden) {
-  constexpr double kTolerance = 1e-4;  // of the goldens' logits
+  constexpr double kTolerance = 1e-4;  // tolerance for the goldens' logits
   for (const char* family : kHuggingFaceGoldens)
     EXPECT_LE(error_with(family, [](ModelConfig&) {}), kTolerance) << family;
   const auto expect_noticed = [&](const char* what, double error) {

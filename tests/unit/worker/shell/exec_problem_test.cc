@@ -26,7 +26,7 @@ using std::string_literals::operator""s;
 
 struct ScriptCase {
   const char* name;
-  std::string text;     // of the program's file; "$F" is the test's folder
+  std::string text;     // content of the program's file; "$F" is the test's folder
   const char* problem;  // a part of the message; "": it runs
   absl::StatusCode code = absl::StatusCode::kPermissionDenied;
 };

@@ -88,7 +88,7 @@ TEST_F(ProgramDumpsTest, BothAreRequestedAndRetained) {
 TEST_F(ProgramDumpsTest, AnUnresponsiveProgramIsNotAwaited) {
   EXPECT_THAT(request_program_dumps(folder_.path(), Rank(3)).paths, IsEmpty());
   EXPECT_THAT(request_program_dumps(folder_.file("none"), Rank(3)).paths, IsEmpty());
-  ASSERT_EQ(mkfifo(folder_.file("nccl-trace-3.pipe").c_str(), 0600), 0);  // of a dead program
+  ASSERT_EQ(mkfifo(folder_.file("nccl-trace-3.pipe").c_str(), 0600), 0);  // a dead program's pipe
   std::ofstream(folder_.file("cuda-core-3-1.pipe")) << "no pipe";
   std::filesystem::create_symlink(folder_.file("nccl-trace-3.pipe"),
                                   folder_.file("cuda-core-3-2.pipe"));

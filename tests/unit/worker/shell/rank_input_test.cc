@@ -27,7 +27,7 @@ TEST(RankInput, AFileIsReadFromItsStartByEachAttempt) {
   const TempFolder folder;
   write_file(folder.file("input"), "head\nprogram\n");
   const int fd = open(folder.file("input").c_str(), O_RDONLY | O_CLOEXEC);
-  ASSERT_EQ(lseek(fd, 5, SEEK_SET), 5);  // what a shell has read of it is gone
+  ASSERT_EQ(lseek(fd, 5, SEEK_SET), 5);  // a shell has consumed the first bytes
   const RankInput input(fd, InputMark::of(fd));
   for (int attempt = 0; attempt < 3; ++attempt) {
     EXPECT_EQ(input.prepare(), absl::OkStatus());

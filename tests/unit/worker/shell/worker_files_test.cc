@@ -17,7 +17,7 @@ using ::testing::SizeIs;
 TEST_F(WorkerTest, OldLaunchesAreRemovedAndOtherFilesStay) {
   const LaunchFolders folders(folder / "work");
   constexpr uint64_t kOld = kLaunchesKeptMax + 1;
-  for (uint64_t job = 1; job <= kOld; ++job) {  // of an earlier run; the first is the oldest
+  for (uint64_t job = 1; job <= kOld; ++job) {  // jobs of an earlier run; the first is the oldest
     const LaunchKey launch{JobId(job + 100), Attempt(1)};
     fs::create_directories(folders.folder(launch));
     std::ofstream(folders.config_path(launch)) << "{}";

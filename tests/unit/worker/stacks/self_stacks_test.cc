@@ -153,7 +153,7 @@ TEST_F(SelfStacksTest, DamagedFilesAreHarmless) {
   const auto whole = request_copies("/proc", path_, subject_.pid(), tids, 7, true, in_seconds(30));
   ASSERT_TRUE(whole.has_value());
   ASSERT_TRUE(whole->map.has_value());
-  std::string good(5 * kSelfSlotBytes, '\0');  // of the file, which ends with the map
+  std::string good(5 * kSelfSlotBytes, '\0');  // content of the file, which ends with the map
   std::ifstream(path_, std::ios::binary).read(good.data(), std::ssize(good));
   Mutator mutator(1);
   for (int i = 0; i < 50; ++i) {

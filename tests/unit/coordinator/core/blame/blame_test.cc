@@ -98,7 +98,7 @@ class BlameInWorlds : public testing::TestWithParam<Break> {
 // only by its stack; of two members, either may be named.
 TEST_P(BlameInWorlds, NamesTheCulprit) {
   const Break how = GetParam();
-  std::map<bool, Score> scores;  // with stacks
+  std::map<bool, Score> scores;  // key: whether the score has stacks
   std::string wrong;
   for_each_world(how, 1,
                  [&](const HangWorld&, const std::vector<BrokenRank>& broken, bool with_stacks,

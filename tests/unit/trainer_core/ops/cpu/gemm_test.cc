@@ -84,7 +84,7 @@ class Guarded {
 
   DType dtype_;
   int64_t elements_;
-  std::vector<float> memory_;  // of bf16 the first half is used
+  std::vector<float> memory_;  // bf16 uses the first half
 };
 
 struct Types {
