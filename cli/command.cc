@@ -23,6 +23,7 @@ void declare_all(CLI::App& app, Action& action, char** argv) {
   declare_run(app, action);
   declare_plan(app, action);
   declare_decode(app, action);
+  declare_convert(app, action, argv);
   group(app, "On this machine");
   declare_text_commands(app, action, argv);
   group(app, "From a text to training data");
@@ -40,7 +41,6 @@ void declare_all(CLI::App& app, Action& action, char** argv) {
   declare_slurm(app, action);
   declare_k8s(app, action);
   group(app, "On a cluster with Slurm or Kubernetes");
-  declare_convert(app, action, argv);
   declare_config(app, action);
   declare_debug(app, action);
   declare_metrics(app, action);
