@@ -109,7 +109,7 @@ SELF_TEST_CLEAN = {
                           + '\ntext = """\n# What a script has\n"""\n',
     "deploy/clean.sh": "echo \"# What\" '# Who' ${x#Of}  # the caller's\n# shellcheck " + "a" * 100 + "\n#SBATCH --comment=" + "a" * 100 + "\n",
     "tests/e2e/quoted.py": 'def f():\n    """Returns "what it said" of the job."""\n',
-    "daemon/texts.cc": 'f("turns"); f("--max-turns 3 is the limit"); f("an unknown rank"); f("a lookup of a name", \'"\', "one");\n',
+    "daemon/sentences.cc": 'f("turns"); f("--max-turns 3 is the limit"); f("an unknown rank"); f("a lookup of a name", \'"\', "one");\n',
     "daemon/whole.h": "#pragma once\nint\n    a_function(int x);  // a comment\nstruct S {\n  int a = 0;  // one\n  int b = 0;  // two\n};\n",
     "trainer_core/ops/lanes.cc": "// The lanes of a warp.\n",
     "tests/unit/daemon/names.cc": "TEST(Page, NamesUnknownKeys) {}\nTEST(Page, NamesWholeSteps) {}\n",
@@ -126,3 +126,25 @@ SUBJECTS_RIGHT = ["Cap the grace of ranks at the leaving worker's deadline", "Pa
                   "Feed the core one event", "docs: Explain the limits", "cli/run: compress logs", "Focus on one rank", "Return 0", "Add tests"]
 BODIES_WRONG = [("", 101), (" \n", 5000), ("Found in /work/" "main.", 3)]
 BODIES_RIGHT = [("", 100), ("A rank reports its step.", 101)]
+# Sources, and why names.py finds two of their names too similar.
+SIMILAR_NAMES = [
+    ({"a/order.h": "void run_backward();\nclass C {\n  void backward_run() const;\n};\n"}, "the order of its words"),
+    ({"a/types.h": "struct ReadPages {\n  int a;\n};\n", "b/types.h": "struct PagesRead {};\n"}, "the order of its words"),
+    ({"a/verb.h": "bool holds_until(int x);\n", "b/queue.cc": "namespace {\nint hold_until(int x) { return x; }\n}\n"},
+     "the number of its first word"),
+    ({"a/plural.cuh": "struct S {\n  template <int kWide>\n  __device__ static void add_product(int x);\n  void add_products(int x) {}\n};\n"},
+     "the number of a word"),
+    ({"a/kinds.h": "struct UnusedTensor {\n  int name;\n};\n", "a/policy.h": "enum class UnusedTensors { kRefuse };\n"}, "the number of a word"),
+    ({"a/node_check.h": "", "a/node_checks.cc": ""}, "the number of a word"),
+    ({"a/b/tile_gemm.inc": "", "a/c/gemm_tiles.h": ""}, "the order of its words"),
+]
+# Sources in which it finds nothing.
+DISTINCT_NAMES = [
+    {"a/one.h": "int rank();\nstd::vector<int> ranks();\nint row_of(int x);\nint rows_of(int x);\n"},
+    {"a/local.cc": "void f() {\n  Guard run_backward(1);\n  if (backward_run(2)) read_file(3), read_files(4);\n}\n", "a/more.cc": "void run_backward();\n"},
+    {"a/groups.h": "class ProcessGroup {};\nclass ProcessGroups {\n  std::map<int, ProcessGroup> groups;\n};\n"},
+    {"a/alias.h": "struct NodeUse {\n  int slots;\n};\nusing NodeUses = std::map<int, NodeUse>;\n"},
+    {"a/far.cc": "void check_name(int x) {}\n", "b/away.cc": "void check_names(int x) {}\n"},
+    {"a/node_check.h": "", "a/node_check.cc": "", "b/node_checks.cc": ""},
+    {"a/text.cc": "// void run_backward();\nconst char* s = \"void backward_run();\";\nvoid run_backward();\nusing Load = int (*)(int run, int backward);\n"},
+]

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks what compilers and formatters cannot: include arrows, file sizes, banned calls, leftovers,
-and the words and columns of comments, texts and pages (words.py).
+the words and columns of comments, texts and pages (words.py), and names that are too similar
+(names.py).
 
 Usage: tests/tidy/tidy.py [ROOT]          prints one line per finding; exit 1 when there is any
        tests/tidy/tidy.py --commits A..B  checks subjects and bodies of the commits in the range, in
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import tokenize
 
+import names
 import self_test_cases
 import words
 
@@ -398,6 +400,7 @@ def check_tree(root):
     def report(path, line, message):
         findings.append(f"{path}:{line}: {message}")
 
+    product_sources = {}
     for path in sorted(tracked_files(root)):
         if path in ("tests/tidy/words.py", "tests/tidy/self_test_cases.py"):
             continue
@@ -414,6 +417,8 @@ def check_tree(root):
             if PATH_LEAK.search(line):
                 report(path, number, "a path of one machine")
         if file.suffix in SOURCE_SUFFIXES:
+            if not path.startswith(("tests/", "bench/")):
+                product_sources[path] = text
             check_source(path, text, report)
             if file.suffix == ".h" and "#pragma once" not in text:
                 report(path, 1, "a header without #pragma once")
@@ -429,6 +434,8 @@ def check_tree(root):
                 check_python_names(path, text, report)
             for number, string in python_strings_of(text) if file.suffix == ".py" else quoted_strings_of(text):
                 check_text(path, number, string, report)
+    for path, line, message in names.similar_names(product_sources):
+        report(path, line, message)
     return findings
 
 
@@ -488,6 +495,11 @@ def self_test():
     problems = [f"{path}: no finding has '{expected}'" for path, (_, expected) in self_test_cases.SELF_TEST.items()
                 if not any(f.startswith(path + ":") and expected in f for f in findings)]
     problems += [f"false finding: {f}" for f in findings if any(f.startswith(p + ":") for p in self_test_cases.SELF_TEST_CLEAN)]
+    for sources, expected in self_test_cases.SIMILAR_NAMES:
+        found = [message for _, _, message in names.similar_names(sources)]
+        if len(found) != 1 or expected not in found[0]:
+            problems.append(f"not one finding of '{expected}' in {sources}, but {found}")
+    problems += [f"false finding in {sources}: {found[2]}" for sources in self_test_cases.DISTINCT_NAMES for found in names.similar_names(sources)]
     problems += [f"no finding for a body of {len(body)} characters and {lines} lines" for body, lines in self_test_cases.BODIES_WRONG
                  if body_problem(body, lines) is None]
     problems += [f"false finding for a body: {body_problem(body, lines)}" for body, lines in self_test_cases.BODIES_RIGHT if body_problem(body, lines)]
