@@ -18,6 +18,7 @@ namespace {
 
 constexpr char kFileText[] = "file:";
 constexpr char kStreamText[] = "stream";
+constexpr char kUnreadStreamText[] = "unread-stream";
 constexpr char kUnimportantText[] = "any";
 
 // poll() does not report the end of a socket whose other side has only shut down its writing.
@@ -50,11 +51,12 @@ InputMark InputMark::of(int fd) {
   }
   const bool is_stream = S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode);
   const bool may_give = is_stream && !has_ended(fd, info.st_mode);
-  return {may_give ? Kind::kStream : Kind::kUnimportant, 0};
+  return may_give ? InputMark(Kind::kStream, kUnread) : InputMark(Kind::kUnimportant, 0);
 }
 
 std::optional<InputMark> InputMark::parse(std::string_view text) {
   if (text == kStreamText) return InputMark(Kind::kStream, 0);
+  if (text == kUnreadStreamText) return InputMark(Kind::kStream, kUnread);
   if (text == kUnimportantText) return InputMark(Kind::kUnimportant, 0);
   absl::string_view digits = av(text);
   if (!absl::ConsumePrefix(&digits, kFileText)) return std::nullopt;
@@ -65,7 +67,8 @@ std::optional<InputMark> InputMark::parse(std::string_view text) {
 
 std::string InputMark::text() const {
   if (kind_ == Kind::kFile) return absl::StrCat(kFileText, value_);
-  return kind_ == Kind::kStream ? kStreamText : kUnimportantText;
+  if (is_unread()) return kUnreadStreamText;
+  return is_stream() ? kStreamText : kUnimportantText;
 }
 
 std::optional<int64_t> InputMark::position() const {

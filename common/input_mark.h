@@ -26,15 +26,19 @@ class InputMark {
   // Returns whether the input is a pipe or a socket that had not ended: what one reader takes,
   // another one does not get.
   bool is_stream() const { return kind_ == Kind::kStream; }
+  // Returns whether no reader has had the stream yet; after_reader() is the mark for later ones.
+  bool is_unread() const { return is_stream() && value_ == kUnread; }
+  InputMark after_reader() const { return is_stream() ? InputMark(kind_, 0) : *this; }
   // Returns whether such an input has ended since: a new reader would find nothing.
   bool is_lost(int fd) const;
 
  private:
   enum class Kind {
     kFile,         // value: the position
-    kStream,       // a pipe or socket that has data, or may get some
+    kStream,       // a pipe or socket that has data, or may get some; value: kUnread, or 0
     kUnimportant,  // the others: readers find the same, or do not depend on it
   };
+  static constexpr int64_t kUnread = 1;
   InputMark(Kind kind, int64_t value) : kind_(kind), value_(value) {}
 
   Kind kind_;

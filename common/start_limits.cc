@@ -28,6 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr uint64_t kKiB = uint64_t{1} << 10;
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 // A probe's thread does nothing. The least stack that all systems allow beside thread-local data.
 constexpr size_t kProbeStackBytes = 128 << 10;
@@ -61,6 +62,17 @@ std::optional<ThreadRoom> room_for_threads(const MachineRoots& roots) {
 uint64_t mapped_bytes(const MachineRoots& roots) {
   const auto pages = number_in_file((fs::path(roots.proc) / "self" / "statm").string());
   return pages.value_or(0) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+// Returns the bytes of this process that ulimit -d counts; 0: unknown.
+uint64_t data_bytes(const MachineRoots& roots) {
+  constexpr int kDataField = 5;
+  std::ifstream file(fs::path(roots.proc) / "self" / "statm");
+  uint64_t pages = 0;
+  for (int i = 0; i <= kDataField; ++i) {
+    if (!(file >> pages)) return 0;
+  }
+  return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
 // Returns the number of threads of the user that ulimit -u counts.
@@ -153,6 +165,8 @@ ShellLimits shell_limits() {
     return is_set ? uint64_t{limit.rlim_cur} : ShellLimits::kNone;
   };
   return {.address_bytes = soft(RLIMIT_AS),
+          .data_bytes = soft(RLIMIT_DATA),
+          .file_bytes = soft(RLIMIT_FSIZE),
           .open_files = soft(RLIMIT_NOFILE),
           .processes = soft(RLIMIT_NPROC)};
 }
@@ -165,6 +179,19 @@ absl::Status check_limits(std::string_view program, const StartNeeds& needs,
     return absl::ResourceExhaustedError(absl::StrCat(
         av(program), " needs at least ", needs.open_files, " open files, but ulimit -n allows ",
         limits.open_files, "; raise it: ulimit -n 4096"));
+  }
+  if (limits.file_bytes < needs.file_bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(av(program), " writes files of at least ", needs.file_bytes / kKiB,
+                     " KiB, but ulimit -f allows ", limits.file_bytes / kKiB,
+                     " KiB; remove the limit: ulimit -f unlimited"));
+  }
+  const uint64_t data = data_bytes(roots);
+  if (limits.data_bytes - std::min(limits.data_bytes, data) < needs.data_bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(av(program), " needs at least ", mib_up(data + needs.data_bytes),
+                     " MiB of private memory, but ulimit -d allows ", limits.data_bytes / kMiB,
+                     " MiB; remove the limit: ulimit -d unlimited"));
   }
   if (limits.address_bytes == ShellLimits::kNone || needs.address_bytes == 0)
     return absl::OkStatus();
@@ -209,6 +236,10 @@ std::string describe_limits(const ShellLimits& limits, const MachineRoots& roots
   std::vector<std::string> set;
   if (limits.address_bytes != ShellLimits::kNone)
     set.push_back(absl::StrCat("ulimit -v ", limits.address_bytes / kMiB, " MiB"));
+  if (limits.data_bytes != ShellLimits::kNone)
+    set.push_back(absl::StrCat("ulimit -d ", limits.data_bytes / kMiB, " MiB"));
+  if (limits.file_bytes != ShellLimits::kNone)
+    set.push_back(absl::StrCat("ulimit -f ", limits.file_bytes / kKiB, " KiB"));
   if (limits.open_files != ShellLimits::kNone)
     set.push_back(absl::StrCat("ulimit -n ", limits.open_files));
   if (limits.processes != ShellLimits::kNone)

@@ -148,27 +148,79 @@ std::string printable_end(std::string_view text, size_t bytes_max) {
 
 namespace {
 
-// Returns whether "G" behind `text` completes the sequence that moves to the first column.
-bool moves_to_start(std::string_view text) {
-  return text.ends_with("\x1b[") || text.ends_with("\x1b[0") || text.ends_with("\x1b[1");
+// More rows of progress bars are one row.
+constexpr size_t kRowsMax = 16;
+// The letters that complete a sequence which moves the cursor to another state's place: up, down,
+// to the next or previous line's start, to a column.
+constexpr std::string_view kMoves = "ABEFG";
+constexpr size_t kMoveDigitsMax = 3;
+
+// Returns the number of a sequence "\x1b[NUMBER" at the end of `text`, 1 without digits; -1 if
+// there is no such sequence.
+int number_of_sequence(std::string_view text) {
+  size_t digits = 0;
+  while (digits < std::min(text.size(), kMoveDigitsMax) &&
+         is_in(text[text.size() - 1 - digits], '0', '9'))
+    ++digits;
+  if (!text.substr(0, text.size() - digits).ends_with("\x1b[")) return -1;
+  int number = digits == 0 ? 1 : 0;
+  for (const char digit : text.substr(text.size() - digits)) number = 10 * number + (digit - '0');
+  return number;
+}
+
+// Returns whether a letter behind `text` ends its state.
+bool moves(std::string_view text, char letter) {
+  const int number = number_of_sequence(text);
+  return letter == 'G' ? number == 0 || number == 1 : number >= 0;
 }
 
 // Returns where the state, of which `before` is the part so far, ends in `data`; data.size() if it
 // does not.
 size_t end_of_state(std::string_view before, std::string_view data) {
-  constexpr size_t kStartBytes = 3;  // length of the sequence without its last byte
+  constexpr size_t kStartBytes = 2 + kMoveDigitsMax;  // length without the last byte
   for (size_t from = 0;;) {
-    const size_t at = data.find_first_of("\r\n\bG", from);
+    const size_t at = data.find_first_of("\r\n\bABEFG", from);
     if (at == std::string_view::npos) return data.size();
-    if (data[at] != 'G') return at;
-    std::string start(before.substr(before.size() - std::min(before.size(), kStartBytes)));
-    start += data.substr(0, at).substr(at - std::min(at, kStartBytes));
-    if (moves_to_start(start)) return at;
+    if (kMoves.find(data[at]) == std::string_view::npos) return at;
+    // Most letters are text.
+    const char last = at > 0 ? data[at - 1] : before.empty() ? '\0' : before.back();
+    if (last == '[' || is_in(last, '0', '9')) {
+      std::string start(before.substr(before.size() - std::min(before.size(), kStartBytes)));
+      start += data.substr(0, at).substr(at - std::min(at, kStartBytes));
+      if (moves(start, data[at])) return at;
+    }
     from = at + 1;
   }
 }
 
 }  // namespace
+
+size_t LineStates::pending_bytes() const {
+  size_t bytes = current_.size() + shown_.size();
+  for (const std::string& row : rows_) bytes += row.size();
+  return bytes;
+}
+
+void LineStates::move_to(size_t row) {
+  row = std::min(row, kRowsMax);
+  rows_.resize(std::max(rows_.size(), std::max(row, row_) + 1));
+  rows_[row_] = std::move(shown_);
+  shown_ = std::move(rows_[row]);
+  rows_[row].clear();
+  row_ = row;
+}
+
+// Executes the movement of which current_ has the sequence without its last letter.
+void LineStates::obey(char letter) {
+  const auto rows = static_cast<size_t>(number_of_sequence(current_));
+  current_ += letter;
+  if (letter == 'B' && row_ == 0) return;  // the cursor cannot move
+  end_state();
+  // As for a terminal, 0 means 1.
+  if (letter == 'A' || letter == 'F') move_to(row_ + std::max<size_t>(rows, 1));
+  if ((letter == 'B' || letter == 'E') && row_ > 0)
+    move_to(row_ - std::min(row_, std::max<size_t>(rows, 1)));
+}
 
 void LineStates::go_back() {
   size_t left = current_.size();
@@ -192,6 +244,7 @@ void LineStates::end_state() {
     if (!shown_.empty()) ++account_.replaced;
     account_.replaced_bytes += shown_.size();
     shown_ = current_;
+    newest_ = row_;
   }
   current_.clear();
   back_ = 0;
@@ -213,6 +266,19 @@ std::string LineStates::end_line() {
   return line;
 }
 
+// Ends the rows above the last one, and the last one. Requires that the cursor is there.
+void LineStates::end_rows(std::vector<std::string>& lines) {
+  for (size_t row = rows_.size(); row-- > 1;) {
+    if (rows_[row].empty()) continue;
+    account_.kept_bytes += rows_[row].size();
+    ++account_.lines;
+    lines.push_back(std::move(rows_[row]));
+  }
+  rows_.clear();
+  newest_ = 0;
+  lines.push_back(end_line());
+}
+
 std::vector<std::string> LineStates::add(std::string_view data, size_t line_bytes_max) {
   std::vector<std::string> lines;
   while (!data.empty()) {
@@ -228,14 +294,17 @@ std::vector<std::string> LineStates::add(std::string_view data, size_t line_byte
       continue;
     }
     if (data.empty()) break;
-    if (data.front() == '\n') {
-      lines.push_back(end_line());
+    if (data.front() == '\n' && row_ > 0) {
+      end_state();
+      move_to(row_ - 1);
+    } else if (data.front() == '\n') {
+      end_rows(lines);
     } else if (data.front() == '\b') {
       ++back_;
       has_return_ = true;
-    } else if (data.front() == 'G') {  // the last byte of a sequence that is retained
-      current_ += 'G';
-      end_state();
+    } else if (kMoves.find(data.front()) != std::string_view::npos) {
+      // The sequence stays in the text, as the others do.
+      obey(data.front());
       data.remove_prefix(1);
       continue;
     } else {
@@ -248,12 +317,25 @@ std::vector<std::string> LineStates::add(std::string_view data, size_t line_byte
 }
 
 std::string_view LineStates::state() const {
-  return shown_.empty() || !is_blank(current_) ? current_ : shown_;
+  if (!is_blank(current_)) return current_;
+  if (newest_ != row_ && newest_ < rows_.size() && !rows_[newest_].empty()) return rows_[newest_];
+  return shown_.empty() ? current_ : shown_;
 }
 
-std::string LineStates::finish() {
-  if (current_.empty() && shown_.empty()) return "";
-  return end_line();
+std::vector<std::string> LineStates::finish() {
+  std::vector<std::string> lines;
+  if (row_ > 0) {
+    end_state();
+    move_to(0);
+  }
+  if (pending_bytes() == 0) {
+    rows_.clear();
+    return lines;
+  }
+  end_rows(lines);
+  // Rows above the last one may have ended without it.
+  if (lines.back().empty()) lines.pop_back();
+  return lines;
 }
 
 }  // namespace muster

@@ -33,7 +33,9 @@ std::string printable_end(std::string_view text, size_t bytes_max);
 
 // Divides output into lines, and lines into states: a carriage return, or the sequence "\x1b[1G",
 // ends a state, and the next one replaces it. Backspaces replace a state's last characters. Of a
-// line only its last state is kept. Not thread-safe.
+// line only its last state is kept. Sequences that move the cursor up, as nested progress bars
+// have, begin new states of the rows above: these rows are lines once a newline leaves the last
+// row. Not thread-safe.
 class LineStates {
  public:
   // Accounts for every byte of the output.
@@ -48,25 +50,32 @@ class LineStates {
   // Returns the lines that are complete with `data`. A line of more than `line_bytes_max` bytes
   // counts as several: memory stays bounded.
   std::vector<std::string> add(std::string_view data, size_t line_bytes_max);
-  // Returns the newest state of the incomplete line.
+  // Returns the newest state of the incomplete lines.
   std::string_view state() const;
   // Whether the incomplete line has had another state.
   bool was_replaced() const { return has_return_; }
-  // Ends the incomplete line and returns its last state; "" if there is none.
-  std::string finish();
+  // Ends the incomplete lines and returns their last states.
+  std::vector<std::string> finish();
 
   const Account& account() const { return account_; }
-  // Bytes of the incomplete line that are in memory.
-  size_t pending_bytes() const { return current_.size() + shown_.size(); }
+  // Bytes of the incomplete lines that are in memory.
+  size_t pending_bytes() const;
 
  private:
   void end_state();
   void go_back();
+  void move_to(size_t row);
+  void obey(char letter);
   std::string end_line();
+  void end_rows(std::vector<std::string>& lines);
 
   std::string current_;  // behind the last end of a state
   std::string shown_;    // the last state before it that shows something
   size_t back_ = 0;      // backspaces behind current_, which the next character obeys
+  size_t row_ = 0;       // the cursor's, counted upwards from the last one
+  size_t newest_ = 0;    // the row of the newest state
+  // The last states of the other rows since the cursor was above the last one; "": none.
+  std::vector<std::string> rows_;
   bool has_return_ = false;
   Account account_;
 };

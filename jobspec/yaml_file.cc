@@ -9,6 +9,7 @@
 #include "common/absl_view.h"
 #include "common/file_read.h"
 #include "jobspec/value.h"
+#include "trainer_core/base/file_kind.h"
 
 namespace muster::jobspec {
 namespace {
@@ -80,6 +81,8 @@ absl::StatusOr<std::vector<YamlEntry>> read_yaml_file(const std::string& path) {
   if (text->find('\0') != std::string::npos) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is not YAML: it has NUL bytes"));
   }
+  if (auto status = trainer::check_no_pointer(path, *text, text->size()); !status.ok())
+    return status;
   try {
     return entries_of(YAML::Load(*text), path);
   } catch (const YAML::Exception& error) {

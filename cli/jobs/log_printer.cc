@@ -307,9 +307,9 @@ void LogPrinter::print(LastLines) {
   if (!newest_hidden_.empty()) print_to(output_, std::exchange(newest_hidden_, {}));
   for (auto& [part, lines] : partial_) {
     const uint64_t replaced = lines.states.account().replaced;
-    const std::string text = lines.states.finish();
+    const std::vector<std::string> texts = lines.states.finish();
     replaced_ += lines.states.account().replaced - replaced;
-    if (!text.empty()) print_line(part, 0, text);
+    for (const std::string& text : texts) print_line(part, 0, text);
     lines.shown.clear();
     lines.is_new = false;
   }

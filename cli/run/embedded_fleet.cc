@@ -126,7 +126,10 @@ absl::Status EmbeddedFleet::start_worker(int32_t slots, int input_fd) {
   // The environment is that of the user whose program it is.
   command.insert(command.end(), {"--pass-env", "*"});
   if (memory_ != nullptr) command.insert(command.end(), {"--local-dir", memory_->path()});
-  if (input_fd >= 0) command.insert(command.end(), {"--pass-stdin", input_mark_->text()});
+  if (input_fd >= 0) {
+    command.insert(command.end(), {"--pass-stdin", input_mark_->text()});
+    input_mark_ = input_mark_->after_reader();
+  }
   auto worker = ChildProcess::start({.command = std::move(command),
                                      .output_path = folder_ + "/worker.log",
                                      .input_fd = input_fd});

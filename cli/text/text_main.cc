@@ -5,9 +5,11 @@
 
 #include "cli/terminal/terminal.h"
 #include "cli/text/text_commands.h"
+#include "common/start_limits.h"
 #include "daemon/help.h"
 
 int main(int argc, char** argv) {
+  muster::name_limits_at_abort("muster");
   signal(SIGPIPE, SIG_IGN);  // write() to a closed pipe fails with EPIPE
   signal(SIGXFSZ, SIG_IGN);  // write() above the file size limit fails with EFBIG
   CLI::App app("The text commands of muster", "muster");

@@ -68,6 +68,22 @@ class Messages(ProgramTest):
         config = {**json.loads((self.model / "config.json").read_text()), **changes}
         (self.model / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
 
+    def change_tensors(self, change):
+        """Applies a function to the names and entries of the model's single file."""
+        path = self.model / "model.safetensors"
+        data = path.read_bytes()
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:8 + length])
+        header.pop("__metadata__", None)
+        tensors = {name: (entry, data[8 + length:][slice(*entry["data_offsets"])]) for name, entry in header.items()}
+        change(tensors)
+        values = b""
+        for name, (entry, content) in tensors.items():
+            header[name] = {**entry, "data_offsets": [len(values), len(values) + len(content)]}
+            values += content
+        text = json.dumps({name: header[name] for name in tensors}).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + values)
+
     def convert(self, check=2):
         shutil.rmtree(self.dir / "out", ignore_errors=True)
         self.reach("convert", self.model, self.dir / "out", check=check)
@@ -121,6 +137,11 @@ class Messages(ProgramTest):
         self.golden("llama_gqa", logits_scaling=8.0, layer_scale=0.5)
         self.convert(check=0)
 
+    def test_tied_head(self):
+        self.golden("llama_bias_tied")
+        self.change_tensors(lambda tensors: tensors.update({"lm_head.weight": tensors.pop("model.embed_tokens.weight")}))
+        self.convert(check=0)
+
     def test_gemma_activation(self):
         for old, new in (("gelu", None), ("gelu", "gelu_pytorch_tanh")):
             self.golden("gemma", hidden_act=old, hidden_activation=new)
@@ -135,6 +156,11 @@ class Messages(ProgramTest):
     def test_annex_pointer(self):
         self.golden("llama_gqa")
         (self.model / "model.safetensors").write_bytes(b"/annex/objects/SHA256E-s3--ab\n")
+        self.convert()
+
+    def test_xet_pointer(self):
+        self.golden("llama_gqa")
+        (self.model / "model.safetensors").write_text("# xet version 0\nfilesize = 12\nhash = 'ab'\n")
         self.convert()
 
     def test_web_page(self):
@@ -200,6 +226,25 @@ class Messages(ProgramTest):
         self.golden("llama_gqa", quantization_config={"quant_method": "gptq", "bits": 4})
         self.convert()
 
+    def test_quantized_tensor(self):
+        self.golden("llama_gqa")
+        scale = ({"dtype": "F32", "shape": [1]}, bytes(4))
+        self.change_tensors(lambda tensors: tensors.update({"model.layers.0.mlp.up_proj.weight_scale": scale}))
+        self.convert()
+
+    def test_wrapped_names(self):
+        def wrap(tensors):
+            for name in list(tensors):
+                tensors[f"_orig_mod.{name}"] = tensors.pop(name)
+        self.golden("llama_gqa")
+        self.change_tensors(wrap)
+        self.convert()
+
+    def test_rope_of_layers(self):
+        self.golden("llama_gqa", rope_scaling=None, rope_theta=None,
+                    rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 1e6}})
+        self.convert()
+
     def test_rope_scaling(self):
         for kind in ("linear", "dynamic", "yarn", "longrope"):
             self.golden("llama_gqa", rope_scaling={"rope_type": kind, "factor": 4.0})
@@ -241,6 +286,22 @@ class Messages(ProgramTest):
         (self.dir / "a.txt").write_text("some text\n")
         self.tokenize(self.dir / "a.txt", tokenizer=folder / "tokenizer.json")
         self.tokenize(self.dir / "a.txt", tokenizer=folder, check=0)
+
+    def test_other_ranks(self):
+        folder = self.dir / "tokenizer"
+        folder.mkdir()
+        for name in ("cl100k_base", "llama3"):
+            shutil.copy(TOKENIZERS / f"{name}.tiktoken", folder)
+        (self.dir / "a.txt").write_text("some text\n")
+        self.tokenize(self.dir / "a.txt", "--encoding", "cl100k_base", tokenizer=folder, check=0)
+
+    def test_no_such_eos(self):
+        folder = self.dir / "tokenizer"
+        folder.mkdir()
+        shutil.copy(TOKENIZERS / "gpt2.json", folder / "tokenizer.json")
+        (folder / "tokenizer_config.json").write_text('{"eos_token": "<other>"}')
+        (self.dir / "a.txt").write_text("some text\n")
+        self.tokenize(self.dir / "a.txt", tokenizer=folder)
 
     def test_vocab_and_merges(self):
         folder = self.dir / "tokenizer"
@@ -304,6 +365,9 @@ class Messages(ProgramTest):
     def test_not_json(self):
         self.text_of("a.jsonl", '{"text": "one\n')
 
+    def test_nul_in_line(self):
+        self.text_of("a.jsonl", b'{"text": "one"}\n' + bytes(100))
+
     def test_large_window(self):
         # A frame whose header states a window of 2^41 bytes.
         self.text_of("a.txt.zst", b"\x28\xb5\x2f\xfd\x00\xf8\x01\x00\x00")
@@ -314,6 +378,15 @@ class Messages(ProgramTest):
         words = [self.bin("muster"), "tokenize", "--threads", "1", "--text", self.dir / "a.txt.zst", "--tokenizer", TOKENIZERS / "gpt2.json",
                  "--out", self.dir / "out"]
         self.reach_on(["bash", "-c", 'ulimit -v 1572864; exec "$@"', "bash", *words])
+
+    def test_window_in_container(self):
+        # The window of --long=31, and 300 MiB of blanks: 2,400 blocks of 128 KiB of one byte each.
+        size = 128 << 10
+        block, last = (size << 3 | 2).to_bytes(3, "little") + b" ", (size << 3 | 3).to_bytes(3, "little") + b" "
+        (self.dir / "a.txt.zst").write_bytes(b"\x28\xb5\x2f\xfd\x00\xa8" + block * 2399 + last)
+        group = self.group("memory", {"memory.max": str(240 << 20)})
+        self.reach_on(group.command(self.bin("muster"), "tokenize", "--threads", "1", "--text", self.dir / "a.txt.zst", "--tokenizer",
+                                    TOKENIZERS / "gpt2.json", "--out", self.dir / "out"))
 
     def test_zstd_dictionary(self):
         # A frame whose header names the dictionary 7.
@@ -348,6 +421,7 @@ class Messages(ProgramTest):
     def test_not_utf8(self):
         self.text_of("a.txt", "some text\n".encode("utf-16"))
         self.text_of("b.txt", b"some\x00text\n")
+        self.text_of("c.txt", "some text\n".encode("utf-16-le"))
 
     def test_cr_alone(self):
         self.text_of("a.txt", "one\rtwo\rthree\r")
@@ -425,6 +499,16 @@ class Messages(ProgramTest):
         eats = "data = []\nwhile True: data.append(bytearray(b'x' * (1 << 20)))\n"
         self.reach_on(group.command(*self.run_words("python3", "-c", eats, options=["--restarts", "0"])), codes=(137,))
 
+    def test_child_out_of_memory(self):
+        group = self.group("memory", {"memory.max": str(300 << 20)})
+        eats = "data = []\nwhile True: data.append(bytearray(b'x' * (1 << 20)))\n"
+        loader = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {eats!r}]); sys.exit(1)"
+        self.reach_on(group.command(*self.run_words("python3", "-c", loader, options=["--restarts", "0"])), codes=(1,))
+
+    def test_kernel_limits(self):
+        for signal, code in (("XCPU", 152), ("XFSZ", 153)):
+            self.reach_on(self.run_words("sh", "-c", f"ulimit -c 0; kill -{signal} $$", options=["--restarts", "0"]), codes=(code,))
+
     def test_pids_max(self):
         group = self.group("pids", {"pids.max": "30"})
         self.reach_on(group.command(*self.run_words("true")))
@@ -439,6 +523,12 @@ class Messages(ProgramTest):
 
     def test_ulimit_v(self):
         self.reach_on(["bash", "-c", 'ulimit -v 400000; exec "$@"', "bash", *self.run_words("true")])
+
+    def test_ulimit_d(self):
+        self.reach_on(["bash", "-c", 'ulimit -d 100000; exec "$@"', "bash", *self.run_words("true")])
+
+    def test_ulimit_f(self):
+        self.reach_on(["bash", "-c", 'ulimit -f 10; exec "$@"', "bash", *self.run_words("true")])
 
     def test_inotify(self):
         self.reach_on(self.without_inotify(61239, self.run_words("true")))

@@ -93,6 +93,25 @@ class OddPrograms(ProgramTest):
         self.assertEqual((result.returncode, result.stdout), (126, "attempt 1\n"), "a retry would read nothing and succeed")
         self.assertIn("an earlier attempt has read its standard input, a pipe, to the end", result.stderr)
 
+    def test_a_pipe_that_is_not_read_stops_no_retry(self):
+        script = 'test "$MUSTER_ATTEMPT" = 2'
+        for name, text, is_closed in (("ends during the first attempt", b"", True), ("has data that is not read", b"one\n", True),
+                                      ("stays open", b"", False)):
+            with self.subTest(name):
+                reader, writer = os.pipe()
+                os.write(writer, text)
+                words = list(map(str, self.run_words("sh", "-c", f'echo "attempt $MUSTER_ATTEMPT"; sleep 1; {script}')))
+                with os.fdopen(reader, "rb") as input_file, subprocess.Popen(words, stdin=input_file, stdout=subprocess.PIPE,
+                                                                             stderr=subprocess.PIPE, text=True, env=self.env,
+                                                                             cwd=self.dir) as run:
+                    first = run.stdout.readline()
+                    if is_closed:
+                        os.close(writer)
+                    rest, errors = run.communicate(timeout=120)
+                if not is_closed:
+                    os.close(writer)
+                self.assertEqual((run.returncode, first + rest), (0, "attempt 1\nattempt 2\n"), errors)
+
     def test_a_slow_writer_and_a_socket_are_not_read_again(self):
         code = b"import os, sys; print('attempt', os.environ['MUSTER_ATTEMPT'], flush=True); sys.exit(1)\n"
         reader, writer = os.pipe()
@@ -217,6 +236,18 @@ class OddPrograms(ProgramTest):
         rows = [json.loads(line)["line"] for line in self.muster("logs", 1, "--json", check=0).stdout.splitlines()]
         self.assertEqual(rows, ["start", "100%", "done"])
 
+    def test_nested_bars_leave_the_last_state_of_each_row(self):
+        # The output of two tqdm bars, the inner one below the outer one.
+        script = self.script("bars.py", "import sys\nout = sys.stdout\nfor i in range(50):\n"
+                                        "    out.write(f'\\router {i}')\n    for j in range(4): out.write(f'\\n\\rinner {j}\\x1b[A')\n"
+                                        "out.write('\\router 50\\n\\ndone\\n')\n")
+        result = self.started(self.run_words("python3", script))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = result.stdout.replace("\x1b[A", "").splitlines()
+        self.assertEqual(lines[-3:], ["outer 50", "inner 3", "done"], result.stdout)
+        self.assertLess(len(lines), 20, "states of the bars were printed as lines")
+        self.assertIn("earlier states", result.stderr)
+
     # ------------------------------------------------------------------ limits
 
     def test_cpu_quota_bounds_the_threads_of_ranks(self):
@@ -273,7 +304,7 @@ class OddPrograms(ProgramTest):
         if os.getuid() != 0 or subprocess.run(["unshare", "--uts", "true"], capture_output=True).returncode != 0:
             self.skipTest("naming a machine needs root and namespaces")
         set_name = "import socket, sys, os; socket.sethostname(eval(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
-        for name in (b"caf\xe9", b"\xff\xfe", b"node\xe4\xb8", b"plain", "nœud".encode()):
+        for name in (b"caf\xe9", b"\xff\xfe", b"node\xe4\xb8", b"plain", "nœud".encode(), b"a\nb", b"\x1b[31m"):
             with self.subTest(name):
                 result = self.started(["unshare", "--uts", sys.executable, "-c", set_name, repr(name), *self.run_words("echo", "hi")])
                 self.assertEqual((result.returncode, result.stdout), (0, "hi\n"), result.stderr)

@@ -23,6 +23,8 @@ namespace fs = std::filesystem;
 constexpr std::string_view kLfsVersions[] = {"version https://git-lfs.github.com/spec/",
                                              "version https://hawser.github.com/spec/",
                                              "version http://git-media.io/v/"};
+// The pointers of Hugging Face's Xet storage, which stand where Git LFS has its own.
+constexpr std::string_view kXetPointer = "# xet version ";
 // The content of a git-annex pointer file.
 constexpr std::string_view kAnnexPointer = "/annex/objects/";
 constexpr char kAnnexFolder[] = ".git/annex/objects";
@@ -58,12 +60,25 @@ constexpr std::string_view kWebPages[] = {"<!doctype html", "<html", "<?xml", "<
 constexpr std::string_view kWebPage =
     "this is a web page, not the file: the download failed or requires a login; download it again";
 
-bool is_lfs_pointer(std::string_view begins, uint64_t file_bytes) {
+// Returns a small text as an editor or a shell may have changed it: without byte order marks and
+// blanks in front, and of UTF-16 its ASCII characters.
+std::string plain_text(std::string_view begins) {
+  const bool is_wide = begins.starts_with("\xFF\xFE") || begins.starts_with("\xFE\xFF");
+  std::string text;
+  for (const char c : begins) {
+    const auto byte = static_cast<uint8_t>(c);
+    if (!is_wide || (byte > 0 && byte < 0x80)) text += c;
+  }
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  while (text.starts_with(kMark)) text.erase(0, kMark.size());
+  return text.substr(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+}
+
+bool is_lfs_pointer(std::string_view text) {
   const bool has_version =
       std::any_of(std::begin(kLfsVersions), std::end(kLfsVersions),
-                  [&](std::string_view version) { return begins.starts_with(version); });
-  return has_version && file_bytes <= kFileKindBytes &&
-         begins.find("\noid ") != std::string_view::npos;
+                  [&](std::string_view version) { return text.starts_with(version); });
+  return has_version && text.find("\noid ") != std::string_view::npos;
 }
 
 // A length below 4 GiB and a JSON object behind it: the length may begin like another format.
@@ -94,11 +109,16 @@ std::string unfinished_beside(const fs::path& path) {
 
 // Returns a sentence for a file that refers to data elsewhere; "" for any other file.
 std::string pointer_problem(std::string_view begins, uint64_t file_bytes) {
-  if (is_lfs_pointer(begins, file_bytes)) {
+  if (file_bytes > kFileKindBytes) return "";
+  const std::string text = plain_text(begins);
+  if (is_lfs_pointer(text)) {
     return "this is a Git LFS pointer: run git lfs pull in its repository, or download the file "
            "itself";
   }
-  if (begins.starts_with(kAnnexPointer) && file_bytes <= kFileKindBytes)
+  if (text.starts_with(kXetPointer)) {
+    return "this is a pointer of git-xet: download the file itself, with hf download";
+  }
+  if (text.starts_with(kAnnexPointer))
     return "this is a git-annex pointer: run git annex get in its repository";
   return "";
 }

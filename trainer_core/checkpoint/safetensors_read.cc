@@ -8,6 +8,7 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
+#include "common/absl_view.h"
 #include "trainer_core/base/file_kind.h"
 #include "trainer_core/checkpoint/safetensors.h"
 
@@ -122,6 +123,17 @@ absl::StatusOr<json> parse_header(const char* begin, const char* end) {
   return header;
 }
 
+// Returns a clause that shows the beginning of a text in place of a safetensors file, such as an
+// answer of a server; "" for other bytes.
+std::string text_in_place(std::span<const char> bytes) {
+  constexpr size_t kShown = 60;
+  const std::string_view text(bytes.data(), std::min(bytes.size(), kShown));
+  const std::string_view line = text.substr(0, text.find_first_of("\r\n"));
+  const bool is_text = line.size() >= kLengthBytes &&
+                       std::ranges::all_of(line, [](char c) { return c >= ' ' && c <= '~'; });
+  return is_text ? absl::StrCat("; it is a text: \"", av(line), "\"") : "";
+}
+
 std::string_view begins_of(std::span<const char> bytes) {
   return {bytes.data(), std::min(bytes.size(), kFileKindBytes)};
 }
@@ -140,8 +152,9 @@ absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::open(const std
   }
   auto file = absl::WrapUnique(new SafetensorsFile(*std::move(mapped)));
   if (auto status = file->parse(); !status.ok()) {
+    if (!problem.empty()) return absl::DataLossError(absl::StrCat(path, ": ", problem));
     return absl::DataLossError(
-        absl::StrCat(path, ": ", problem.empty() ? status.message() : absl::string_view(problem)));
+        absl::StrCat(path, ": ", status.message(), text_in_place(file->file_->bytes())));
   }
   return file;
 }

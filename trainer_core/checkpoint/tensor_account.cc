@@ -9,12 +9,14 @@
 #include <absl/strings/strip.h>
 
 #include "common/absl_view.h"
+#include "common/escape.h"
 
 namespace muster::trainer {
 namespace {
 
 // The names that an error lists.
 constexpr size_t kNamesShown = 3;
+constexpr size_t kNameBytesShown = 200;
 
 // "model.layers.7.mlp.up_proj.bias" → layer 7, "mlp.up_proj.bias".
 struct LayerName {
@@ -74,6 +76,12 @@ std::string attention_bias_setting(const LayerName& name, const ModelConfig& mod
 std::string layer_setting(const LayerName& name, const ModelConfig& model,
                           const std::vector<std::string>& names) {
   if (name.layer >= model.num_layers) {
+    // A tensor that no layer of the model has is used by no number of layers.
+    const auto is_in_first = [&](const std::string& other) {
+      const auto parsed = layer_name(other, model);
+      return parsed && parsed->layer == 0 && parsed->rest == name.rest;
+    };
+    if (std::none_of(names.begin(), names.end(), is_in_first)) return "";
     return absl::StrCat(model.name == "gpt2" ? "\"n_layer\": " : "\"num_hidden_layers\": ",
                         count_with(names, model, ""));
   }
@@ -136,8 +144,8 @@ absl::Status check_unused(const std::string& folder, std::string_view config_fil
     const UnusedTensor& tensor = account.unused[i];
     if (!tensor.setting.empty()) ++settings[tensor.setting];
     if (i >= kNamesShown) continue;
-    absl::StrAppend(&text, i == 0 ? "" : ", ", tensor.name, " (", tensor.shape,
-                    tensor.why.empty() ? "" : ", ", tensor.why, ")");
+    absl::StrAppend(&text, i == 0 ? "" : ", ", printable(tensor.name, kNameBytesShown), " (",
+                    tensor.shape, tensor.why.empty() ? "" : ", ", tensor.why, ")");
   }
   if (count > kNamesShown) absl::StrAppend(&text, " and ", count - kNamesShown, " more");
   if (unused == UnusedTensors::kAllow) {

@@ -2,7 +2,9 @@
 
 #include <array>
 #include <exception>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -18,6 +20,7 @@
 namespace muster::trainer {
 namespace {
 
+namespace fs = std::filesystem;
 using nlohmann::json;
 using Ids = absl::flat_hash_map<std::string, int32_t>;
 
@@ -247,15 +250,25 @@ class Reader {
     parts_.patterns.push_back(*std::move(compiled));
   }
 
+  // Returns the eos_token of the tokenizer_config.json beside the file; nullopt if it states none.
+  std::optional<int32_t> stated_eos() const {
+    const std::string path = absl::StrCat(folder_, "/tokenizer_config.json");
+    std::error_code error;
+    // A dangling link counts: another token in its place would end each document.
+    if (!fs::exists(fs::symlink_status(path, error))) return std::nullopt;
+    const auto config = read_json_file(path, kConfigBytesMax);
+    if (!config.ok()) throw Refused(std::string(config.status().message()));
+    if (!config->is_object() || !is_set(*config, "eos_token")) return std::nullopt;
+    const json& eos = config->at("eos_token");
+    const json& name = eos.is_object() && eos.contains("content") ? eos["content"] : eos;
+    const auto found = name.is_string() ? ids_.find(name.get<std::string>()) : ids_.end();
+    if (found != ids_.end()) return found->second;
+    throw Refused(absl::StrCat(path, ": eos_token is ", show_json(name),
+                               ", which is no token of the vocabulary"));
+  }
+
   int32_t eos_id() const {
-    const auto config =
-        read_json_file(absl::StrCat(folder_, "/tokenizer_config.json"), kConfigBytesMax);
-    if (config.ok() && config->is_object() && config->contains("eos_token")) {
-      const json& eos = (*config)["eos_token"];
-      const json& name = eos.is_object() && eos.contains("content") ? eos["content"] : eos;
-      const auto found = name.is_string() ? ids_.find(name.get<std::string>()) : ids_.end();
-      if (found != ids_.end()) return found->second;
-    }
+    if (const auto stated = stated_eos()) return *stated;
     for (const std::string_view name : kEosNames) {
       if (const auto found = ids_.find(av(name)); found != ids_.end()) return found->second;
     }

@@ -17,6 +17,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/errno_status.h"
+#include "trainer_core/base/file_kind.h"
 #include "trainer_core/base/mapped_read.h"
 #include "trainer_core/data/crc32.h"
 #include "trainer_core/data/shard.h"
@@ -66,8 +67,11 @@ absl::StatusOr<std::unique_ptr<ShardReader>> ShardReader::open(const std::string
   const ssize_t got = pread(fd, head.data(), head.size(), 0);
   if (got < 0) return errno_status(errno, absl::StrCat("cannot read token shard ", path));
   auto header = decode_shard_header({head.data(), static_cast<size_t>(got)}, bytes);
-  if (!header.ok())
-    return absl::DataLossError(absl::StrCat("token shard ", path, " ", header.status().message()));
+  if (!header.ok()) {
+    const std::string kind = foreign_file_problem(first_bytes(path), bytes);
+    return absl::DataLossError(absl::StrCat("token shard ", path, " ", header.status().message(),
+                                            kind.empty() ? "" : absl::StrCat("; ", kind)));
+  }
   void* memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) return cannot_map(errno, path);
   return absl::WrapUnique(new ShardReader(path, static_cast<const char*>(memory), bytes,

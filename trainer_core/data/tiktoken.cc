@@ -22,6 +22,8 @@ namespace {
 
 using Ranks = absl::flat_hash_map<std::string, int32_t>;
 
+// An editor may have put it in front.
+constexpr std::string_view kUtf8Mark = "\xEF\xBB\xBF";
 // The maximum bytes of a token. The longest token of cl100k is 128 blanks.
 constexpr size_t kTokenBytesMax = 4096;
 
@@ -111,6 +113,15 @@ std::string sha256_of(std::string_view bytes) {
       absl::string_view(reinterpret_cast<const char*>(digest.data()), size));
 }
 
+// Returns the hashes that the file may have had before a program changed its ends: Git on Windows
+// writes CR LF, and editors add or leave out the last newline.
+std::vector<std::string> hashes_as_published(std::string_view bytes) {
+  std::string text = absl::StrReplaceAll(av(bytes), {{"\r\n", "\n"}});
+  while (text.ends_with('\n')) text.pop_back();
+  const std::string without_end = sha256_of(text);
+  return {without_end, sha256_of(text + "\n")};
+}
+
 std::string known_names() {
   std::string names;
   for (const std::string_view name : kTiktokenEncodings)
@@ -130,13 +141,12 @@ absl::StatusOr<Identified> identify(std::string_view bytes, std::string_view sta
     return absl::InvalidArgumentError(absl::StrCat("cannot have the encoding \"", av(stated),
                                                    "\"; the known ones are ", known_names()));
   }
-  // Git on Windows may have changed the line ends.
-  std::string unix_ends;
-  if (bytes.find("\r\n") != bytes.npos)
-    unix_ends = absl::StrReplaceAll(av(bytes), {{"\r\n", "\n"}});
-  const std::string hash = sha256_of(unix_ends.empty() ? bytes : unix_ends);
+  const std::string hash = sha256_of(bytes);
+  const std::vector<std::string> hashes = hashes_as_published(bytes);
   for (const PublishedRanks& file : published) {
-    if (file.sha256 != hash) continue;
+    const bool is_it =
+        hash == file.sha256 || std::find(hashes.begin(), hashes.end(), file.sha256) != hashes.end();
+    if (!is_it) continue;
     // gpt2 is r50k_base by another name.
     const bool is_same = stated.empty() || stated == file.encoding ||
                          (stated == "gpt2" && file.encoding == "r50k_base");
@@ -204,6 +214,7 @@ absl::StatusOr<Ranks> read_ranks(std::string_view bytes, bool has_gap, ByteBpePa
 }  // namespace
 
 bool looks_like_tiktoken(std::string_view bytes) {
+  if (bytes.starts_with(kUtf8Mark)) bytes.remove_prefix(kUtf8Mark.size());
   std::string_view line = bytes.substr(0, std::min(bytes.find('\n'), 2 * kTokenBytesMax));
   if (line.ends_with('\r')) line.remove_suffix(1);
   return parse_line(line).has_value();
@@ -223,6 +234,7 @@ std::span<const PublishedRanks> published_ranks() {
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> load_tiktoken(
     std::string_view bytes, std::string_view stated, std::span<const PublishedRanks> published) {
+  if (bytes.starts_with(kUtf8Mark)) bytes.remove_prefix(kUtf8Mark.size());
   const auto identified = identify(bytes, stated, published);
   if (!identified.ok()) return identified.status();
   const Encoding encoding = *encoding_named(identified->name);

@@ -23,6 +23,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Returns whether the file has tiktoken's ranks. Programs store them under any name: o200k_base,
+// tokenizer.model, or a hash in a cache.
+bool is_tiktoken(const fs::path& path) {
+  std::error_code error;
+  const std::string ending = path.extension().string();
+  if (ending == ".tiktoken") return true;
+  if (ending == ".model" || ending == ".json" || ending == ".safetensors") return false;
+  return fs::is_regular_file(path, error) && looks_like_tiktoken(first_bytes(path.string()));
+}
+
+// Returns a note if a folder has further files of ranks beside the used one; "" if there are none.
+std::string unused_ranks(const std::vector<std::string>& files, const std::string& used) {
+  std::string names;
+  for (const std::string& file : files) {
+    if (file != used && is_tiktoken(file)) absl::StrAppend(&names, names.empty() ? "" : ", ", file);
+  }
+  if (names.empty() || !is_tiktoken(used)) return "";
+  return absl::StrCat(used, " is used; not used are the other tiktoken files: ", names);
+}
+
 // The tokenizer files of a folder in the order in which they are tried.
 std::vector<std::string> files_of(const std::string& folder) {
   std::vector<std::string> files;
@@ -36,7 +56,7 @@ std::vector<std::string> files_of(const std::string& folder) {
   std::vector<std::string> others;
   for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
        entry.increment(error)) {
-    if (entry->path().extension() == ".tiktoken") others.push_back(entry->path().string());
+    if (is_tiktoken(entry->path())) others.push_back(entry->path().string());
   }
   std::sort(others.begin(), others.end());
   files.insert(files.end(), others.begin(), others.end());
@@ -115,7 +135,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& pa
                      " beside it can be used: name it, or the folder"));
   }
   absl::Status first;
-  for (const std::string& file : files_of(path)) {
+  const std::vector<std::string> files = files_of(path);
+  for (const std::string& file : files) {
     auto tokenizer = load_file(file, encoding);
     if (!tokenizer.ok()) {
       first = first.ok() ? tokenizer.status()
@@ -127,6 +148,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& pa
       (*tokenizer)
           ->notes_.push_back(absl::StrCat(first.message(), "; ", file, " is used in its place"));
     }
+    if (std::string note = unused_ranks(files, file); !note.empty())
+      (*tokenizer)->notes_.push_back(std::move(note));
     return tokenizer;
   }
   if (!first.ok()) return first;

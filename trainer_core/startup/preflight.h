@@ -6,8 +6,8 @@
 
 #include <absl/status/status.h>
 
+#include "trainer_core/base/machine_memory.h"
 #include "trainer_core/base/train_config.h"
-#include "trainer_core/startup/machine_memory.h"
 
 namespace muster::trainer {
 

@@ -20,6 +20,7 @@
 #include "common/absl_view.h"
 #include "common/errno_status.h"
 #include "trainer_core/base/file_kind.h"
+#include "trainer_core/base/machine_memory.h"
 #include "trainer_core/text/unread_compression.h"
 
 namespace muster::trainer {
@@ -34,6 +35,9 @@ constexpr std::string_view kZstdMagic = "\x28\xB5\x2F\xFD";
 constexpr std::string_view kZstdSkippableMagic = "\x2A\x4D\x18";
 // The format's own limit of the library: a window of 2 GiB.
 constexpr int kZstdWindowLogMax = 31;
+// A larger window's memory is compared with the available memory while it fills: steps of that
+// size, with as much left for the rest of the program.
+constexpr uint64_t kZstdWindowStepBytes = uint64_t{64} << 20;
 // The longest header of a frame (RFC 8878, 3.1.1.1).
 constexpr size_t kZstdHeaderBytes = 18;
 // For zlib: 15 bits of window, and a gzip header.
@@ -134,10 +138,11 @@ class Compressed {
 
 // Returns what follows the compressed data of a file that has something behind it.
 std::string trailing_problem(std::string_view rest) {
-  const char* what = "are not compressed";
-  if (rest.starts_with(kGzipMagic)) what = "are gzip";
-  if (rest.starts_with(kZstdMagic)) what = "are zstd";
-  return absl::StrCat("the bytes behind the compressed data ", what,
+  std::string_view what = "not compressed";
+  if (const std::string_view unread = unread_compression(rest); !unread.empty()) what = unread;
+  if (rest.starts_with(kGzipMagic)) what = "gzip";
+  if (rest.starts_with(kZstdMagic)) what = "zstd";
+  return absl::StrCat("the bytes behind the compressed data are ", av(what),
                       "; decompress the parts one by one, or cut the file here");
 }
 
@@ -243,8 +248,8 @@ uint64_t zstd_window_bytes(std::string_view header) {
 
 class ZstdSource : public ByteSource {
  public:
-  explicit ZstdSource(std::unique_ptr<PlainSource> file)
-      : in_(std::move(file)), stream_(ZSTD_createDStream()) {
+  ZstdSource(std::unique_ptr<PlainSource> file, MachineRoots roots)
+      : in_(std::move(file)), roots_(std::move(roots)), stream_(ZSTD_createDStream()) {
     // Permits --long=28 to --long=31; memory is taken for the windows that frames have.
     if (stream_ != nullptr)
       (void)ZSTD_DCtx_setParameter(stream_, ZSTD_d_windowLogMax, kZstdWindowLogMax);
@@ -263,7 +268,10 @@ class ZstdSource : public ByteSource {
       if (in_.left().empty() && expected_ == 0) return 0;
       ZSTD_inBuffer from{in_.left().data(), in_.left().size(), 0};
       const bool at_end = from.size == 0;
-      if (expected_ == 0) header_.clear();
+      if (expected_ == 0) {
+        header_.clear();
+        frame_bytes_ = 0;
+      }
       header_ +=
           in_.left().substr(0, kZstdHeaderBytes - std::min(header_.size(), kZstdHeaderBytes));
       const size_t code = ZSTD_decompressStream(stream_, &to, &from);
@@ -271,6 +279,7 @@ class ZstdSource : public ByteSource {
       in_.use(from.pos);
       if (code == 0) ++frames_;
       expected_ = code;
+      if (auto status = check_window_memory(to.pos); !status.ok()) return status;
       if (at_end && to.pos == 0 && expected_ != 0) return in_.ends_early("zstd");
     }
     return to.pos;
@@ -292,9 +301,7 @@ class ZstdSource : public ByteSource {
             ", and at most 2 GiB (--long=31) are decoded; "
             "recompress it: zstd -d --ultra --long=31 --memory=4096MB -c FILE | zstd -o NEW"));
       case ZSTD_error_memory_allocation:
-        return absl::ResourceExhaustedError(absl::StrCat(
-            in_.path(), ": there is no memory for its zstd window of ", window_text(),
-            "; recompress it where there is: zstd -d --long=31 -c FILE | zstd -o NEW"));
+        return no_memory("");
       case ZSTD_error_dictionary_wrong:
       case ZSTD_error_dictionary_corrupted:
         return in_.refused(
@@ -306,16 +313,38 @@ class ZstdSource : public ByteSource {
     return in_.damaged("zstd", why);
   }
 
+  // The pages of a window are taken as it fills. Without this check the kernel kills the process in
+  // a container whose memory is smaller than the window.
+  absl::Status check_window_memory(uint64_t made) {
+    const uint64_t before = frame_bytes_;
+    frame_bytes_ += made;
+    const bool is_step = before / kZstdWindowStepBytes != frame_bytes_ / kZstdWindowStepBytes;
+    if (!is_step || frame_bytes_ > zstd_window_bytes(header_)) return absl::OkStatus();
+    const auto available = available_memory(roots_);
+    if (!available || available->bytes >= 2 * kZstdWindowStepBytes) return absl::OkStatus();
+    return no_memory(absl::StrCat(" (", available->bytes >> 20, " MiB are available",
+                                  limit_note(*available), ", and ", frame_bytes_ >> 20,
+                                  " MiB of the window are in use)"));
+  }
+
+  absl::Status no_memory(const std::string& detail) const {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        in_.path(), ": there is no memory for its zstd window of ", window_text(), detail,
+        "; recompress it where there is: zstd -d --long=31 -c FILE | zstd -o NEW"));
+  }
+
   std::string window_text() const {
     const uint64_t bytes = zstd_window_bytes(header_);
     return bytes == 0 ? std::string("too large") : absl::StrCat(bytes, " bytes");
   }
 
   Compressed in_;
+  const MachineRoots roots_;
   ZSTD_DStream* const stream_;
-  size_t expected_ = 0;  // bytes that zstd expects next; 0: between two frames
-  std::string header_;   // the first bytes of the frame
-  uint64_t frames_ = 0;  // complete ones
+  uint64_t frame_bytes_ = 0;  // decompressed bytes of the frame
+  size_t expected_ = 0;       // bytes that zstd expects next; 0: between two frames
+  std::string header_;        // the first bytes of the frame
+  uint64_t frames_ = 0;       // complete ones
 };
 
 bool is_zstd(std::string_view begins) {
@@ -339,7 +368,8 @@ absl::Status ByteSource::skip(uint64_t bytes) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::open(const std::string& path) {
+absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::open(const std::string& path,
+                                                             const MachineRoots& roots) {
   // Opening a pipe must not block.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return open_failure(errno, path);
@@ -362,7 +392,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::open(const std::string& 
   std::move(close_file).Cancel();
   auto file = std::make_unique<PlainSource>(path, fd, info);
   if (begins.starts_with(kGzipMagic)) return std::make_unique<GzipSource>(std::move(file));
-  if (is_zstd(begins)) return std::make_unique<ZstdSource>(std::move(file));
+  if (is_zstd(begins)) return std::make_unique<ZstdSource>(std::move(file), roots);
   return file;
 }
 

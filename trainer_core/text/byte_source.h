@@ -9,6 +9,8 @@
 
 #include <absl/status/statusor.h>
 
+#include "common/control_groups.h"
+
 namespace muster::trainer {
 
 // A stream of a file's decompressed bytes. Not thread-safe. Its memory does not depend on the
@@ -18,8 +20,9 @@ class ByteSource {
  public:
   // Opens a file. Returns NotFound, or InvalidArgument if `path` is not a regular file, is a
   // pointer of Git LFS or a tar archive, or is compressed in another way; the messages contain the
-  // path.
-  static absl::StatusOr<std::unique_ptr<ByteSource>> open(const std::string& path);
+  // path. `roots`: where the limits of memory are.
+  static absl::StatusOr<std::unique_ptr<ByteSource>> open(const std::string& path,
+                                                          const MachineRoots& roots = {});
   virtual ~ByteSource() = default;
 
   // Stores up to out.size() of the next bytes and returns their number; 0 at the end. Returns

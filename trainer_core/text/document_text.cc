@@ -77,15 +77,26 @@ class DocumentTexts::Json {
     error_ = parser_.parse(line.data(), line.size(), false).get(object);
     if (error_ == simdjson::SUCCESS) return text_in(object, name, name);
     if (error_ == simdjson::INCORRECT_TYPE) {
-      std::string_view text;
-      const bool is_string =
-          parser_.parse(line.data(), line.size(), false).get(text) == simdjson::SUCCESS;
-      return absl::InvalidArgumentError(absl::StrCat(
-          "is JSON, but no object",
-          is_string ? "; jq -c '{text: .}' FILE > NEW.jsonl makes one of each string" : ""));
+      const auto value = parser_.parse(line.data(), line.size(), false);
+      const char* remedy = "";
+      if (value.is_string())
+        remedy = "; jq -c '{text: .}' FILE > NEW.jsonl makes one of each string";
+      if (value.at(0).is_object()) {
+        remedy =
+            "; jq -c 'if type == \"array\" then .[] else . end' FILE > NEW.jsonl makes a line of "
+            "each element of a list";
+      }
+      return absl::InvalidArgumentError(absl::StrCat("is JSON, but no object", remedy));
     }
     const absl::Status problem =
         absl::InvalidArgumentError(absl::StrCat("is not JSON: ", simdjson::error_message(error_)));
+    // A crash of the file's writer leaves them.
+    if (const size_t nul = line.find('\0'); nul != std::string_view::npos) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "has NUL bytes (the first is byte ", nul,
+          " of the line): its writer crashed, or its download is incomplete; if the rest is good, "
+          "tr -d '\\000' < FILE > NEW.jsonl removes them"));
+    }
     LooseObject loose;
     if (!parse_loosely(line, loose)) {
       const absl::Status known = line_problem(line);
@@ -122,10 +133,8 @@ class DocumentTexts::Json {
                                                const std::string& whole) {
     std::string_view found;
     std::string_view below;
-    std::vector<std::string_view> names;
     const size_t dot = name.find('.');
     for (const auto& [raw_key, value] : object.members) {
-      names.push_back(raw_key.substr(1, raw_key.size() - 2));
       const auto key = decoded(raw_key);
       if (!key.ok()) continue;  // not the name of a field that can be requested
       if (key->text == name) {
@@ -138,13 +147,35 @@ class DocumentTexts::Json {
       LooseObject inner;
       if (parse_loosely(below, inner)) return text_loosely_in(inner, name.substr(dot + 1), whole);
     }
-    if (found.empty()) {
-      return absl::NotFoundError(
-          absl::StrCat("has no field \"", name, "\"; it has ", repair_utf8(quoted_names(names))));
-    }
+    if (found.empty()) return no_field_loosely(object, name);
     if (found.starts_with('"')) return decoded(found);
-    return absl::InvalidArgumentError(
-        absl::StrCat("field \"", whole, "\" is ", found == "null" ? "null" : "no string"));
+    simdjson::dom::element value;
+    if (parse_value(found, value)) return no_string(whole, value);
+    return absl::InvalidArgumentError(absl::StrCat("field \"", whole, "\" is no string"));
+  }
+
+  // Returns the error for an object without the field: of its members those count that are JSON.
+  absl::Status no_field_loosely(const LooseObject& object, const std::string& name) {
+    std::string members;
+    simdjson::dom::element value;
+    for (const auto& [key, text] : object.members) {
+      if (!parse_value(key, value)) continue;
+      absl::StrAppend(&members, members.empty() ? "{" : ",", av(key), ":",
+                      parse_value(text, value) ? av(text) : absl::string_view("null"));
+    }
+    members += members.empty() ? "{}" : "}";
+    simdjson::dom::object whole;
+    if (parse_value(members, value) && value.get(whole) == simdjson::SUCCESS)
+      return no_field(name, whole);
+    return absl::NotFoundError(absl::StrCat("has no field \"", name, "\""));
+  }
+
+  // Returns whether a text is a value of JSON. `value` is valid until the next call.
+  bool parse_value(std::string_view text, simdjson::dom::element& value) {
+    buffer_.assign(text);
+    buffer_.reserve(buffer_.size() + Chunk::kPaddingBytes);
+    return value_parser_.parse(buffer_.data(), buffer_.size(), false).get(value) ==
+           simdjson::SUCCESS;
   }
 
   // Decodes a string as it stands in the text; repairs what is not UTF-8.

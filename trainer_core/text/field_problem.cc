@@ -1,14 +1,21 @@
 #include "trainer_core/text/field_problem.h"
 
+#include <algorithm>
 #include <span>
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
 
 #include "common/absl_view.h"
+#include "common/escape.h"
 #include "trainer_core/text/document_text.h"
 
 namespace muster::trainer {
 namespace {
+
+// A longer name is in no command.
+constexpr size_t kPathBytesShown = 100;
 
 std::string names_of(simdjson::dom::object object) {
   std::vector<std::string_view> names;
@@ -35,6 +42,7 @@ constexpr const char* kTextKeys[] = {"content", "value", "text"};
 struct ListKind {
   bool has_objects = false;
   const char* text_key = nullptr;  // key of the objects' text; null: none of kTextKeys
+  bool has_parts = false;          // a text of the objects is a list of parts
 };
 
 ListKind kind_of(simdjson::dom::array list) {
@@ -47,13 +55,44 @@ ListKind kind_of(simdjson::dom::array list) {
       if (kind.text_key == nullptr && object.at_key(key).error() == simdjson::SUCCESS)
         kind.text_key = key;
     }
+    if (kind.text_key != nullptr && object.at_key(kind.text_key).is_array()) kind.has_parts = true;
   }
   return kind;
 }
 
+// Returns the path of a field in a program of jq.
+std::string jq_path(std::string_view name) {
+  const bool is_plain = !name.empty() && std::ranges::all_of(name, [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_';
+  });
+  if (is_plain && !absl::ascii_isdigit(static_cast<unsigned char>(name.front())))
+    return absl::StrCat(".", av(name));
+  std::string text = ".[\"";
+  for (const char c : name) {
+    if (c == '"' || c == '\\') text += '\\';
+    text += c;
+  }
+  return text + "\"]";
+}
+
+// Returns the path of a requested field, which may be a.b, the field b of a.
+std::string path_of(std::string_view name) {
+  std::string path;
+  for (const absl::string_view part : absl::StrSplit(av(name), '.')) path += jq_path(sv(part));
+  return path;
+}
+
+// Returns the command of a jq program, as one may paste it into a shell.
+std::string jq(std::string_view program) { return "jq -c " + shell_quoted(program); }
+
 // Returns a jq command that joins the texts of a list of messages.
-std::string join_messages(std::string_view name, const char* text_key) {
-  return absl::StrCat("jq -c '{text: ([.", av(name), "[].", text_key, "] | join(\"\\n\"))}'");
+std::string join_messages(std::string_view path, const ListKind& kind) {
+  const std::string texts =
+      kind.has_parts
+          ? absl::StrCat("[]", jq_path(kind.text_key),
+                         " | if type == \"array\" then .[] | (.text? // .) else . end | strings")
+          : absl::StrCat("[]", jq_path(kind.text_key));
+  return jq(absl::StrCat("{text: ([", av(path), texts, "] | join(\"\\n\"))}"));
 }
 
 // The names of the parts of an exercise, in the order of their texts: the task, more of it, and the
@@ -67,20 +106,31 @@ std::string join_parts(simdjson::dom::object object) {
   const auto first_of = [&](std::span<const std::string_view> names) {
     for (const std::string_view name : names) {
       std::string_view text;
-      if (object.at_key(name).get(text) == simdjson::SUCCESS) return absl::StrCat(".", av(name));
+      if (object.at_key(name).get(text) == simdjson::SUCCESS) return jq_path(name);
     }
     return std::string();
   };
   const std::string task = first_of(kTask), context = first_of(kContext),
                     answer = first_of(kAnswer);
   if (task.empty() || answer.empty()) return "";
-  return absl::StrCat("jq -c '{text: ([", task, context.empty() ? "" : ", ", context, ", ", answer,
-                      "] | map(select(. != \"\")) | join(\"\\n\"))}'");
+  return jq(absl::StrCat("{text: ([", task, context.empty() ? "" : ", ", context, ", ", answer,
+                         "] | map(select(. != \"\")) | join(\"\\n\"))}"));
 }
 
-// Returns a clause with the way to the text of an object that has it under other names; "" if there
-// is none.
-std::string other_text_of(simdjson::dom::object object) {
+// Returns the path of a string `name` one level below; "" if there is none.
+std::string nested_text(std::string_view name, simdjson::dom::object object) {
+  for (const auto& [key, value] : object) {
+    simdjson::dom::object below;
+    std::string_view text;
+    if (value.get(below) == simdjson::SUCCESS && below.at_key(name).get(text) == simdjson::SUCCESS)
+      return absl::StrCat(av(key), ".", av(name));
+  }
+  return "";
+}
+
+// Returns a clause with the way to the text of an object that has no field `name`; "" if there is
+// none.
+std::string other_text_of(std::string_view name, simdjson::dom::object object) {
   constexpr char kToFile[] = " FILE > NEW.jsonl ";
   std::string_view rows;
   for (const auto& [key, value] : object) {
@@ -88,16 +138,17 @@ std::string other_text_of(simdjson::dom::object object) {
     if (value.get(list) != simdjson::SUCCESS) continue;
     const ListKind kind = kind_of(list);
     if (kind.text_key != nullptr)
-      return absl::StrCat("; ", join_messages(key, kind.text_key), kToFile, "joins its texts");
+      return absl::StrCat("; ", join_messages(jq_path(key), kind), kToFile, "joins its texts");
     if (kind.has_objects && rows.empty()) rows = key;
   }
   if (const std::string parts = join_parts(object); !parts.empty())
     return absl::StrCat("; ", parts, kToFile, "joins its parts");
-  if (const std::string_view other = longest_text(object); !other.empty())
-    return absl::StrCat("; --field ", av(other.substr(0, kNameBytesShown)), " reads that one");
-  if (rows.empty()) return "";
-  return absl::StrCat("; jq -c '.", av(rows.substr(0, kNameBytesShown)), "[]'", kToFile,
-                      "makes lines of it");
+  std::string other = nested_text(name, object);
+  if (other.empty()) other = longest_text(object);
+  if (!other.empty() && other.size() <= kPathBytesShown)
+    return absl::StrCat("; --field ", shell_quoted(other), " reads that one");
+  if (rows.empty() || rows.size() > kPathBytesShown) return "";
+  return absl::StrCat("; ", jq(jq_path(rows) + "[]"), kToFile, "makes lines of it");
 }
 
 // Returns whether an object of the line is followed by another one.
@@ -156,7 +207,7 @@ absl::Status no_field(std::string_view name, simdjson::dom::object object) {
   const std::string names = names_of(object);
   return absl::NotFoundError(absl::StrCat("has no field \"", av(name), "\"",
                                           names.empty() ? "" : "; it has ", names,
-                                          other_text_of(object)));
+                                          other_text_of(name, object)));
 }
 
 absl::Status no_string(const std::string& name, simdjson::dom::element value) {
@@ -166,25 +217,27 @@ absl::Status no_string(const std::string& name, simdjson::dom::element value) {
     const std::string names = names_of(object);
     return absl::InvalidArgumentError(absl::StrCat(
         what, "an object, no string", names.empty() ? "" : absl::StrCat("; it has ", names),
-        "; --field ", name, ".NAME reads a field of it"));
+        "; --field ", shell_quoted(name + ".NAME"), " reads a field of it"));
   }
   simdjson::dom::array list;
   if (value.get(list) != simdjson::SUCCESS) {
-    return absl::InvalidArgumentError(absl::StrCat(what, "a number or a flag, no string; jq -c '.",
-                                                   name, " |= tostring' makes one of it"));
+    return absl::InvalidArgumentError(absl::StrCat(what, "a number or a flag, no string; ",
+                                                   jq(path_of(name) + " |= tostring"),
+                                                   " makes one of it"));
   }
   const ListKind kind = kind_of(list);
   if (kind.text_key != nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(what, "a list of messages, no string; ",
-                                                   join_messages(name, kind.text_key),
+                                                   join_messages(path_of(name), kind),
                                                    " joins them"));
   }
   if (kind.has_objects) {
-    return absl::InvalidArgumentError(absl::StrCat(what, "a list of objects, no string; jq -c '.",
-                                                   name, "[]' makes lines of it"));
+    return absl::InvalidArgumentError(absl::StrCat(what, "a list of objects, no string; ",
+                                                   jq(path_of(name) + "[]"), " makes lines of it"));
   }
-  return absl::InvalidArgumentError(absl::StrCat(what, "a list, no string; jq -c '.", name,
-                                                 " |= (flatten | join(\"\\n\"))' joins it"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, "a list, no string; ", jq(path_of(name) + " |= (flatten | join(\"\\n\"))"),
+                   " joins it"));
 }
 
 absl::Status line_problem(std::string_view line) {

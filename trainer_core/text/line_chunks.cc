@@ -6,6 +6,8 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "common/absl_view.h"
+#include "trainer_core/base/file_kind.h"
 #include "trainer_core/data/utf8.h"
 #include "trainer_core/text/unread_compression.h"
 
@@ -44,6 +46,24 @@ absl::Status check_line_ends(const std::string& path, std::string_view begins) {
       absl::StrCat(path,
                    " has lines that end in CR alone (\\r), as on old Macs; tr '\\r' '\\n' < FILE > "
                    "NEW makes lines of them"));
+}
+
+// Returns the encoding of a text without a byte order mark whose other bytes are NUL: of Latin
+// characters in units of two or four bytes; "" for other texts.
+std::string_view wide_encoding(std::string_view begins) {
+  constexpr size_t kUnit = 4;
+  constexpr size_t kUnitsMin = 4;
+  const size_t units = begins.size() / kUnit;
+  if (units < kUnitsMin) return "";
+  size_t nuls[kUnit] = {};
+  for (size_t i = 0; i < units * kUnit; ++i) nuls[i % kUnit] += begins[i] == '\0' ? 1 : 0;
+  const auto most = [&](size_t at) { return nuls[at] * 2 >= units; };
+  const auto none = [&](size_t at) { return nuls[at] == 0; };
+  if (none(0) && most(1) && most(2) && most(3)) return "UTF-32LE";
+  if (most(0) && most(1) && most(2) && none(3)) return "UTF-32BE";
+  if (none(0) && most(1) && none(2) && most(3)) return "UTF-16LE";
+  if (most(0) && none(1) && most(2) && none(3)) return "UTF-16BE";
+  return "";
 }
 
 // Refuses a JSON value over several lines, of which no line is an object.
@@ -91,11 +111,19 @@ absl::Status pass_beginning(const InputFile& file, ByteWindow& bytes) {
   }
   const auto text = bytes.peek(kBeginningBytes);
   if (!text.ok()) return text.status();
-  // The same kinds inside gzip or zstd, such as a .tar.gz.
+  // The same kinds inside gzip or zstd, such as a .tar.gz, or a pointer that was compressed.
+  if (auto status = check_no_pointer(file.path, *text, text->size()); !status.ok()) return status;
   if (auto status = check_decodable(file.path, *text); !status.ok()) return status;
   if (text->starts_with("\x1F\x8B") || text->starts_with("\x28\xB5\x2F\xFD")) {
     return absl::InvalidArgumentError(absl::StrCat(
         file.path, " is compressed twice; decompress it once: gzip -dc or zstd -dc FILE > NEW"));
+  }
+  if (const std::string_view encoding = wide_encoding(*text); !encoding.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        file.path, " is ", av(encoding),
+        " (without a byte order mark: NUL bytes stand between its characters), not UTF-8; convert "
+        "it with iconv -f ",
+        av(encoding), " -t UTF-8 first"));
   }
   if (auto status = check_line_ends(file.path, *text); !status.ok()) return status;
   if (file.format != InputFormat::kJsonLines) return absl::OkStatus();

@@ -2,15 +2,21 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <iterator>
 #include <string>
+
+#include <absl/strings/match.h>
+#include <absl/strings/strip.h>
+
+#include "common/absl_view.h"
 
 namespace muster::trainer {
 namespace {
 
 constexpr std::string_view kJsonBlanks = " \t\r\n";
-constexpr std::string_view kLooseWords[] = {"true", "false",    "null",
-                                            "NaN",  "Infinity", "-Infinity"};
+// Values that are no numbers of JSON: those of JSON, of Python's json and repr(), of C's printf()
+// and of JavaScript.
+constexpr std::string_view kValueWords[] = {"true", "false", "null", "undefined", "none"};
+constexpr std::string_view kNumberWords[] = {"nan", "infinity", "inf"};
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -36,6 +42,15 @@ bool is_json_number(std::string_view text) {
     if (!digits()) return false;
   }
   return at == text.size();
+}
+
+bool is_word(absl::string_view text) {
+  const auto is_text = [&](std::string_view word) {
+    return absl::EqualsIgnoreCase(text, av(word));
+  };
+  if (std::ranges::any_of(kValueWords, is_text)) return true;
+  if (!absl::ConsumePrefix(&text, "-")) absl::ConsumePrefix(&text, "+");
+  return std::ranges::any_of(kNumberWords, is_text);
 }
 
 class Scanner {
@@ -91,8 +106,7 @@ class Scanner {
     const size_t end = std::min(text_.find_first_of(",]} \t\r\n", at_), text_.size());
     const std::string_view text = text_.substr(at_, end - at_);
     at_ = end;
-    return is_json_number(text) ||
-           std::find(std::begin(kLooseWords), std::end(kLooseWords), text) != std::end(kLooseWords);
+    return is_json_number(text) || is_word(av(text));
   }
 
   // A value with everything in it; `open` has the brackets that are not closed yet.

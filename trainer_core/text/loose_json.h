@@ -15,8 +15,8 @@ struct LooseObject {
 };
 
 // Returns false if `text` is not a single object: brackets, commas, colons and strings must match,
-// and every other value must be a number of any size, true, false, null, NaN, Infinity or
-// -Infinity. Does not recurse.
+// and every other value must be a number of any size or a word for a missing value: true, false,
+// null, NaN, Infinity, -Infinity, inf, None, undefined. Does not recurse.
 bool parse_loosely(std::string_view text, LooseObject& object);
 
 }  // namespace muster::trainer

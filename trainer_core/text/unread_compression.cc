@@ -29,7 +29,15 @@ constexpr Unread kUnread[] = {{"bzip2", "BZh", "\x31\x41\x59\x26\x53\x59"},  // 
                               {"lzop", std::string_view("\x89LZO\x00\x0D\x0A", 7)},
                               {"snappy", std::string_view("\xFF\x06\x00\x00sNaPpY", 10)},
                               {"compress (.Z)", "\x1F\x9D"},
-                              {"rar", "Rar!\x1A\x07"}};
+                              {"rar", "Rar!\x1A\x07"},
+                              {"Unix archive", "!<arch>\n"},
+                              {"an early zstd (before 0.8)", "\x1E\xB5\x2F\xFD"},
+                              {"an early zstd (before 0.8)", "\x22\xB5\x2F\xFD"},
+                              {"an early zstd (before 0.8)", "\x23\xB5\x2F\xFD"},
+                              {"an early zstd (before 0.8)", "\x24\xB5\x2F\xFD"},
+                              {"an early zstd (before 0.8)", "\x25\xB5\x2F\xFD"},
+                              {"an early zstd (before 0.8)", "\x26\xB5\x2F\xFD"},
+                              {"an early zstd (before 0.8)", "\x27\xB5\x2F\xFD"}};
 
 // Formats that are no text, although their names may state one.
 struct OtherFormat {
@@ -48,15 +56,31 @@ constexpr OtherFormat kOtherFormats[] = {
     {"\x89HDF\r\n", "an HDF5 file", "export its text as JSON lines"},
     {"\x80\x04\x95", "a pickle of Python", "export its text as JSON lines"}};
 
+// zlib's header has no magic, but a multiple of 31, and text has no byte as its second one (RFC
+// 1950, 2.2). The first block's type and a control character behind it rule out most texts.
+bool is_zlib(std::string_view begins) {
+  constexpr size_t kZlibHeaderBytes = 2;
+  if (begins.size() <= kZlibHeaderBytes || begins[0] != '\x78') return false;
+  const auto flags = static_cast<uint8_t>(begins[1]);
+  return flags == 0x01 || flags == 0x5E ? begins.find('\0') != std::string_view::npos
+                                        : flags == 0x9C || flags == 0xDA;
+}
+
 }  // namespace
 
-absl::Status check_decodable(const std::string& path, std::string_view begins) {
+std::string_view unread_compression(std::string_view begins) {
   for (const Unread& kind : kUnread) {
-    if (!begins.starts_with(kind.magic) ||
-        begins.substr(std::min(kLater, begins.size()), kind.later.size()) != kind.later)
-      continue;
+    if (begins.starts_with(kind.magic) &&
+        begins.substr(std::min(kLater, begins.size()), kind.later.size()) == kind.later)
+      return kind.name;
+  }
+  return is_zlib(begins) ? "zlib" : "";
+}
+
+absl::Status check_decodable(const std::string& path, std::string_view begins) {
+  if (const std::string_view name = unread_compression(begins); !name.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        path, " is compressed: ", av(kind.name), " is not read; recompress it with zstd or gzip"));
+        path, " is compressed: ", av(name), " is not read; recompress it with zstd or gzip"));
   }
   for (const OtherFormat& format : kOtherFormats) {
     if (begins.starts_with(format.magic))

@@ -22,12 +22,12 @@
 
 #include "common/number_text.h"
 #include "trainer_core/base/json_file.h"
+#include "trainer_core/base/machine_memory.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/parameter_source.h"
 #include "trainer_core/checkpoint/safetensors.h"
 #include "trainer_core/rank/rank_model.h"
-#include "trainer_core/startup/machine_memory.h"
 
 namespace muster::trainer {
 namespace {

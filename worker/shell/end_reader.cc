@@ -58,12 +58,48 @@ ExitCause cause_of(const EndedRank& rank, const std::vector<KernelMessage>& mess
                                                             : ExitCause::kUnknown;
 }
 
+std::string limit_text(uint64_t limit) {
+  return limit > 0 ? absl::StrCat("cgroup limit ", limit >> 20, " MiB")
+                   : "no cgroup limit: the machine's memory is used up";
+}
+
 // Returns the detail of a rank that the kernel killed for memory: "out of memory (cgroup limit 300
 // MiB)". The kernel's counter also counts kills for a lack of memory of the whole machine.
 std::string memory_text(const EndedRank& rank) {
-  const uint64_t limit = rank.oom_kills.limit();
-  return limit > 0 ? absl::StrCat("out of memory (cgroup limit ", limit >> 20, " MiB)")
-                   : "out of memory (no cgroup limit: the machine's memory is used up)";
+  return absl::StrCat("out of memory (", limit_text(rank.oom_kills.limit()), ")");
+}
+
+// Returns the limit that a signal of the kernel reports; "" for other signals.
+std::string signal_text(const EndedRank& rank) {
+  constexpr int32_t kOfCommand = 128;  // a shell adds it to its command's signal
+  const bool is_shells = rank.of_program && rank.event.exit_code > kOfCommand;
+  switch (is_shells ? rank.event.exit_code - kOfCommand : rank.event.signal) {
+    case SIGXCPU:
+      return "the limit of CPU time is used up (ulimit -t)";
+    case SIGXFSZ:
+      return "a file has reached the limit of sizes (ulimit -f)";
+    case SIGSYS:
+      return "a system call is forbidden here (seccomp)";
+    case SIGBUS:
+      return is_disk_full("/dev/shm")
+                 ? "/dev/shm is full: Docker needs --shm-size, Kubernetes an emptyDir in memory"
+                 : "";
+    default:
+      return "";
+  }
+}
+
+// Adds what the kernel did to the processes of a rank that reports its own end: a loader or a
+// compiler that was killed for memory ends its parent with an ordinary code.
+void name_other_reasons(EndedRank& rank) {
+  if (!died_by_itself(rank) || rank.event.cause != ExitCause::kUnknown) return;
+  std::string& detail = rank.event.detail;
+  if (const std::string reason = signal_text(rank); !reason.empty())
+    detail = absl::StrCat(reason, detail.empty() ? "" : "; ", detail);
+  if (rank.oom_kills_before < 0 || rank.oom_kills.count() <= rank.oom_kills_before) return;
+  absl::StrAppend(&detail, detail.empty() ? "" : "; ",
+                  "the kernel killed a process of its control group for memory (",
+                  limit_text(rank.oom_kills.limit()), ")");
 }
 
 // Returns whether a GPU may explain the end: not if the exit code has its own reason, such as a
@@ -179,6 +215,7 @@ void EndReader::read_now(std::vector<EndedRank>& ranks) const {
     if (rank.event.cause == ExitCause::kUnknown) rank.event.cause = cause_of(rank, messages);
     // The newest line of a killed rank is unrelated to its end.
     if (rank.event.cause == ExitCause::kOutOfMemory) rank.event.detail = memory_text(rank);
+    name_other_reasons(rank);
     take_gpus(rank, gpus, *evidence);
     rank.event.evidence = std::move(evidence);
   }

@@ -13,7 +13,6 @@
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
-#include <absl/strings/str_split.h>
 
 #include "common/absl_view.h"
 #include "common/errno_status.h"
@@ -44,9 +43,12 @@ std::vector<std::string> lines_at_end(int fd, off_t size, off_t bytes) {
   std::string tail(static_cast<size_t>(std::clamp<off_t>(size, 0, bytes)), '\0');
   const ssize_t got = pread(fd, tail.data(), tail.size(), size - static_cast<off_t>(tail.size()));
   tail.resize(got > 0 ? static_cast<size_t>(got) : 0);
+  LineStates states;
+  std::vector<std::string> whole = states.add(tail, static_cast<size_t>(kTailBytesMax));
+  for (std::string& line : states.finish()) whole.push_back(std::move(line));
   std::vector<std::string> lines;
-  for (const absl::string_view line : absl::StrSplit(tail, '\n')) {
-    const absl::string_view text = absl::StripTrailingAsciiWhitespace(av(last_state(sv(line))));
+  for (const std::string& line : whole) {
+    const absl::string_view text = absl::StripTrailingAsciiWhitespace(line);
     if (!is_blank(sv(text))) lines.push_back(printable_end(sv(text), kLastLineBytesMax));
   }
   return lines;

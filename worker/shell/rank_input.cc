@@ -9,7 +9,7 @@ absl::Status RankInput::prepare() const {
     lseek(fd_, *position, SEEK_SET);
     return absl::OkStatus();
   }
-  if (!first_.is_lost(fd_)) return absl::OkStatus();
+  if (!first_.is_lost(fd_) || (watch_ != nullptr && !watch_->was_read())) return absl::OkStatus();
   return absl::PermissionDeniedError(
       "an earlier attempt has read its standard input, a pipe, to the end; pass a file (< FILE), "
       "which each attempt reads from its start, or --stdin none");

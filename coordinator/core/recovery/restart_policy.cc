@@ -105,6 +105,14 @@ std::string progress_text(int64_t last_step) {
   return absl::StrCat("after ", last_step, last_step == 1 ? " step" : " steps");
 }
 
+// Returns whether the detail has the reason of the signal: a rank that aborts has just printed it,
+// and of the others the worker names the limit that was reached.
+bool has_reason(int32_t signal) {
+  constexpr int32_t kSigbus = 7, kSigxcpu = 24, kSigxfsz = 25, kSigsys = 31;
+  return signal == kSigabrt || signal == kSigbus || signal == kSigxcpu || signal == kSigxfsz ||
+         signal == kSigsys;
+}
+
 }  // namespace
 
 Instant hold_until(const Job& job, Instant ready, Duration reservation_time) {
@@ -262,9 +270,9 @@ Fault fault_of(const RankExit& exit, const WorkerName& worker, int64_t unix_ns) 
       exit.signal > 0 ? absl::StrCat("was killed by ", signal_text(exit.signal))
                       : absl::StrCat("exited with code ", exit.exit_code, av(meaning_of(exit)));
   // A killed rank does not report its signal, so the newest line of its output is unrelated, unless
-  // the worker reports the cause. A rank that aborts has just printed the reason.
+  // the worker reports the cause.
   const bool has_detail =
-      (exit.signal == 0 || exit.signal == kSigabrt || exit.cause != ExitCause::kUnknown) &&
+      (exit.signal == 0 || has_reason(exit.signal) || exit.cause != ExitCause::kUnknown) &&
       !exit.detail.empty();
   fault.message = absl::StrCat("rank ", exit.rank.value(), " on ", worker.value(), " ", how, " ",
                                progress_text(exit.last_step), has_detail ? ": " : "",

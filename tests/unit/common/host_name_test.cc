@@ -41,6 +41,11 @@ TEST(HostName, IsValidUtf8WhateverTheKernelHas) {
   EXPECT_EQ(host_name_of("\xFF\xFE"), "\\xff\\xfe");
   EXPECT_EQ(host_name_of("n\xC5\x93ud"), "n\xC5\x93ud");
   EXPECT_EQ(host_name_of("cut \xE4\xB8"), "cut \\xe4\\xb8");
+  EXPECT_EQ(host_name_of("a\nb"), "a\\x0ab");
+  EXPECT_EQ(host_name_of("\x1b[31m"), "\\x1b[31m");
+  EXPECT_EQ(host_name_of("\xC2\x9B"
+                         "2J"),
+            "\\x9b2J");
   EXPECT_EQ(host_name_of(""), "localhost");
 }
 

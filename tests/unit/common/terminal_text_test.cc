@@ -41,6 +41,23 @@ const OutputCase kOutputCases[] = {
     {"the first column", "GG 10%\x1b[1GG 20%\x1b[GG 30%\x1b[0GG 40%\n", {"G 40%"}, 3},
     {"another column", "a\x1b[20Gb\x1b[11G[G\n", {"a\x1b[20Gb\x1b[11G[G"}, 0},
     {"NUL and invalid bytes", "a\0b\rc\xff\n"s, {"c\xff"}, 1},
+    {"tqdm's nested bars",
+     "\rout 0\n\rin 0\x1b[A\n\rin 1\x1b[A\rout 1\n\rin 2\x1b[A\rout 2\n\n",
+     {"out 0", "out 2", "in 2\x1b[A"},
+     3},
+    {"rich's live rows",
+     "A 0\nB 0\r\x1b[2K\x1b[1A\x1b[2KA 1\nB 1\r\x1b[2K\x1b[1A\x1b[2KA 2\nB 2\n",
+     {"A 0", "\x1b[2KA 2", "B 2"},
+     3},
+    {"three rows, and down again",
+     "a\nb\nc\x1b[2A\ra2\x1b[1B\rb2\x1b[B\rc2\nend\n",
+     {"a", "b", "a2\x1b[1B", "b2\x1b[B", "c2", "end"},
+     1},
+    {"the previous line's start", "a\nb\x1b[Fa2\x1b[Eb2", {"a", "a2\x1b[E", "b2"}, 1},
+    {"rows that are left behind", "a\nb\x1b[1Ac", {"a", "c", "b\x1b[1A"}, 0},
+    {"more rows up than there are", "a\x1b[999Ab\nc\n", {"b", "c", "a\x1b[999A"}, 0},
+    {"down from the last row", "a\x1b[Bb\n", {"a\x1b[Bb"}, 0},
+    {"letters that are text", "A[A [1A B1A [12345A\n", {"A[A [1A B1A [12345A"}, 0},
 };
 
 std::vector<std::string> lines_of_output(LineStates& states, const std::string& output,
@@ -49,7 +66,7 @@ std::vector<std::string> lines_of_output(LineStates& states, const std::string& 
   for (size_t at = 0; at < output.size(); at += piece)
     for (std::string& line : states.add(output.substr(at, piece), line_bytes_max))
       lines.push_back(std::move(line));
-  if (std::string last = states.finish(); !last.empty()) lines.push_back(std::move(last));
+  for (std::string& last : states.finish()) lines.push_back(std::move(last));
   return lines;
 }
 
@@ -104,11 +121,14 @@ TEST(LineStates, RandomBytesAreAccountedFor) {
 
 TEST(LineStates, BackspacesAndColumnsAreAccountedFor) {
   constexpr std::string_view kBytes = "ab \b\b\b\r\n\x1b\x1b[[1GGm\xc3\xa9";
+  constexpr std::string_view kSequences[] = {"\x1b[A", "\x1b[2A", "\x1b[B", "\x1b[1F", "\x1b[E"};
   std::mt19937 random(17);
   for (int i = 0; i < 3000; ++i) {
     std::string output;
-    for (size_t bytes = random() % 200; bytes > 0; --bytes)
+    for (size_t bytes = random() % 200; bytes > 0; --bytes) {
+      if (random() % 8 == 0) output += kSequences[random() % std::size(kSequences)];
       output += kBytes[random() % kBytes.size()];
+    }
     LineStates states, whole;
     const auto lines = lines_of_output(states, output, 1 + random() % 60, 1000);
     EXPECT_EQ(lines, lines_of_output(whole, output, output.size() + 1, 1000))
@@ -130,6 +150,24 @@ TEST(LineStates, MemoryIsBounded) {
     EXPECT_LE(states.pending_bytes(), 2 * kMax);
   }
   (void)states.finish();
+  EXPECT_EQ(states.account().kept_bytes + states.account().replaced_bytes + states.account().ends,
+            bytes);
+}
+
+TEST(LineStates, MemoryOfRowsIsBounded) {
+  constexpr size_t kMax = 64;
+  constexpr size_t kRows = 17;
+  std::mt19937 random(6);
+  LineStates states;
+  uint64_t bytes = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const std::string piece =
+        random() % 2 == 0 ? "\x1b[" + std::to_string(random() % 1000) + "A" : std::string(50, 'x');
+    bytes += piece.size();
+    (void)states.add(piece, kMax);
+    EXPECT_LE(states.pending_bytes(), (kRows + 1) * kMax);
+  }
+  EXPECT_LE(states.finish().size(), kRows);
   EXPECT_EQ(states.account().kept_bytes + states.account().replaced_bytes + states.account().ends,
             bytes);
 }

@@ -29,6 +29,9 @@ TEST_F(YamlFile, ErrorsNameFileAndLine) {
   const std::pair<std::string, std::string> bad[] = {{"a: 1\na: 2\n", ":2: a is set a second time"},
                                                      {"a: [1\nb: 2\n", "not YAML"},
                                                      {"just words\n", "key: value"},
+                                                     {"version https://git-lfs.github.com/spec/v1"
+                                                      "\r\noid sha256:12\r\nsize 3\r\n",
+                                                      "this is a Git LFS pointer"},
                                                      {"? [a, b]\n: 1\n", "plain word"},
                                                      {std::string("a: \0", 4), "NUL"}};
   for (const auto& [text, words] : bad) {

@@ -30,6 +30,10 @@ constexpr size_t kFieldsShown = 6;
 void read_rope_group(JsonFields& fields, std::string_view name, ModelConfig& model) {
   if (!fields.has(name)) return;
   JsonFields group = fields.group(name);
+  if (const std::string layers = group.first_group(); !layers.empty()) {
+    return fields.fail(name, absl::StrCat("of several kinds of layers (", layers,
+                                          ", …); this trainer runs one RoPE for all layers"));
+  }
   group.optional_number("rope_theta", 1, model.rope_max_timescale);
   group.only("partial_rotary_factor", {1.0});
   const char* kind = group.has("rope_type") ? "rope_type" : "type";
@@ -51,6 +55,13 @@ void read_rope_group(JsonFields& fields, std::string_view name, ModelConfig& mod
     group.size("original_max_position_embeddings", scaling.original_max_position);
   }
   fields.take(group, name);
+  (void)group.has("type");  // the older name of rope_type, which files have beside it
+  if (const std::vector<std::string> unread = group.unread(); !unread.empty()) {
+    fields.note(absl::StrCat("config.json: ", av(name),
+                             ": not read, because RoPE of this type has "
+                             "no such field: ",
+                             first_names(unread, kFieldsShown)));
+  }
 }
 
 // Refuses variants of RoPE: Muster rotates whole heads, in halves.
@@ -307,6 +318,7 @@ absl::StatusOr<HuggingFaceConfig> parse_hugging_face_config(const json& config) 
     if (result.model.name == "gemma") read_gemma_activation(fields, result);
     fields.optional_size(family.max_position, result.max_position);
     note_unread(config, fields, family, result.notes);
+    result.notes.insert(result.notes.end(), fields.notes().begin(), fields.notes().end());
   }
   if (!fields.status().ok()) return fields.status();
   if (auto status = validate(result.model); !status.ok()) return status;

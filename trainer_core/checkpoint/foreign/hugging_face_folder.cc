@@ -19,6 +19,7 @@
 #include "trainer_core/base/first_names.h"
 #include "trainer_core/base/json_file.h"
 #include "trainer_core/checkpoint/foreign/hugging_face.h"
+#include "trainer_core/checkpoint/foreign/missing_tensor.h"
 #include "trainer_core/checkpoint/parameter_source.h"
 #include "trainer_core/checkpoint/safetensors.h"
 
@@ -33,6 +34,12 @@ constexpr size_t kFilesShown = 4;
 // Bounds the memory of a comparison.
 constexpr uint64_t kComparedElements = 1 << 20;
 constexpr absl::string_view kGpt2Prefix = "transformer.";
+
+constexpr char kHead[] = "lm_head.weight";
+
+const char* embeddings_of(const ModelConfig& model) {
+  return model.name == "gpt2" ? "transformer.wte.weight" : "model.embed_tokens.weight";
+}
 
 // The files of the folder, and the file of each tensor.
 class Files {
@@ -61,7 +68,16 @@ class Files {
     if (location == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat(path_, ": there is no tensor ", tensor.name,
                                                      ", which config.json requires",
-                                                     instead_of(tensor.name)));
+                                                     in_place_of(tensor.name, names())));
+    }
+    if (const std::string packed = packed_beside(
+            tensor.name, [this](const std::string& name) { return copies_.contains(name); });
+        !packed.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(path_, ": tensor ", tensor.name, " has ",
+                                                     packed,
+                                                     " beside it, as in a quantized model: take "
+                                                     "the original one, or dequantize it with "
+                                                     "transformers"));
     }
     if (location->stored->shape != tensor.shape) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -69,13 +85,21 @@ class Files {
           ", and config.json requires ", show_shape(tensor.shape)));
     }
     if (location->stored->stored == StoredType::kOther) {
-      return absl::InvalidArgumentError(absl::StrCat(path_, ": tensor ", tensor.name,
-                                                     " is stored as ", location->stored->dtype,
-                                                     "; this program reads F32, BF16 and F16: "
-                                                     "dequantize the model with transformers, or "
-                                                     "take the original one"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          path_, ": tensor ", tensor.name, " is stored as ", location->stored->dtype,
+          "; this program reads F32, BF16 and F16: ", av(remedy_of_type(location->stored->dtype))));
     }
     return absl::OkStatus();
+  }
+
+  // Uses a head as the embeddings that it is tied to, if the files have only the head: programs
+  // that drop the second of two names of a tensor keep the first one. Returns whether it did.
+  bool take_head_as_embeddings(const std::string& embeddings) {
+    const auto head = copies_.find(kHead);
+    if (head == copies_.end() || copies_.contains(stored_name(embeddings))) return false;
+    copies_[embeddings] = std::move(head->second);
+    copies_.erase(head);
+    return true;
   }
 
   // Requires check().
@@ -94,10 +118,9 @@ class Files {
     std::set<std::string> used;
     for (const HuggingFaceTensor& tensor : tensors) used.insert(stored_name(tensor.name));
     account.used = used.size();
-    std::vector<std::string> names;
-    for (const auto& [name, copies] : copies_) names.push_back(name);
+    const std::vector<std::string> all = names();
     for (const auto& [name, copies] : copies_) {
-      if (!used.contains(name)) add_extra(name, copies.front(), model, names, account);
+      if (!used.contains(name)) add_extra(name, copies.front(), model, all, account);
       for (size_t i = 1; i < copies.size(); ++i) add_copy(name, copies[i], copies.front(), account);
     }
     return account;
@@ -133,6 +156,12 @@ class Files {
     return !name.empty() && name.front() != '.' && !absl::StrContains(name, '/');
   }
 
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, copies] : copies_) names.push_back(name);
+    return names;
+  }
+
   // The tensors of each file of the index.
   using Index = std::map<std::string, std::set<std::string>>;
   static absl::StatusOr<Index> read_index(const std::string& path) {
@@ -152,25 +181,6 @@ class Files {
       index[item.value().get<std::string>()].insert(item.key());
     }
     return index;
-  }
-
-  // Names what the files have in place of a tensor that is missing; "" if there is nothing like it.
-  std::string instead_of(const std::string& name) const {
-    if (name == "lm_head.weight")
-      return "; \"tie_word_embeddings\": true would take the embeddings in its place";
-    constexpr absl::string_view kWeight = ".weight";
-    const std::string stem(absl::StripSuffix(name, kWeight));
-    for (const char* ending : {".qweight", ".weight_packed", ".weight_scale", ".SCB"}) {
-      if (copies_.contains(stem + ending)) {
-        return absl::StrCat("; there is ", stem, ending,
-                            ", of a quantized model: take the original one");
-      }
-    }
-    for (const auto& [other, copies] : copies_) {
-      if (absl::EndsWith(other, absl::StrCat(".", name)))
-        return absl::StrCat("; there is ", other, ": save the model without the wrapper around it");
-    }
-    return "";
   }
 
   // Names all missing files of an index at once: each may take an hour to download.
@@ -265,9 +275,7 @@ class Files {
         name, absl::StrCat(location.stored->dtype, " ", show_shape(location.stored->shape)),
         setting_for(name, model, names), ""};
     const Location* embeddings =
-        name == "lm_head.weight" && model.logits_via_embedding
-            ? find(model.name == "gpt2" ? "transformer.wte.weight" : "model.embed_tokens.weight")
-            : nullptr;
+        name == kHead && model.logits_via_embedding ? find(embeddings_of(model)) : nullptr;
     if (embeddings != nullptr) {
       if (are_identical(location, *embeddings)) {
         ++account.ignored["lm_head.weight: identical to the embeddings, to which it is tied"];
@@ -333,6 +341,8 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> open_hugging_face(const std::st
   if (!config.ok()) return config.status();
   Files files(folder);
   if (auto status = files.open(); !status.ok()) return status;
+  const bool head_is_taken = config->model.logits_via_embedding &&
+                             files.take_head_as_embeddings(embeddings_of(config->model));
   const std::vector<HuggingFaceTensor> tensors =
       hugging_face_tensors(config->model, model_params(config->model));
   for (const HuggingFaceTensor& tensor : tensors) {
@@ -346,6 +356,12 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> open_hugging_face(const std::st
   description.max_position = config->max_position;
   description.token_ids = config->token_ids;
   description.notes = config->notes;
+  if (head_is_taken) {
+    description.notes.push_back(
+        absl::StrCat(folder, ": ", kHead,
+                     " is used as the embeddings, to which config.json ties it: there is no ",
+                     embeddings_of(config->model)));
+  }
   description.tensors = files.account(tensors, config->model);
   if (auto status = check_unused(folder, kHuggingFaceConfigFile, description.tensors, unused,
                                  description.notes);

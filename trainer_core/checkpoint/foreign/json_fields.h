@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <absl/status/status.h>
@@ -113,6 +114,24 @@ class JsonFields {
     }
   }
   const absl::Status& status() const { return status_; }
+  // Returns the fields that no caller requested, as "name: value", without those that are null.
+  std::vector<std::string> unread() const {
+    std::vector<std::string> names;
+    for (const auto& item : config_.items()) {
+      if (!item.value().is_null() && !was_read(item.key()))
+        names.push_back(absl::StrCat(show_json(item.key()), ": ", show_json(item.value())));
+    }
+    return names;
+  }
+  // Returns the first field whose value is an object; "" if there is none.
+  std::string first_group() const {
+    for (const auto& item : config_.items())
+      if (item.value().is_object()) return item.key();
+    return "";
+  }
+  // Notes are for users, and no errors. Copies share them.
+  void note(std::string text) { notes_->push_back(std::move(text)); }
+  const std::vector<std::string>& notes() const { return *notes_; }
   // Whether a caller requested the field. Copies share this information.
   bool was_read(const std::string& name) const { return read_->contains(name); }
 
@@ -125,6 +144,7 @@ class JsonFields {
 
   const nlohmann::json& config_;
   std::shared_ptr<std::set<std::string>> read_ = std::make_shared<std::set<std::string>>();
+  std::shared_ptr<std::vector<std::string>> notes_ = std::make_shared<std::vector<std::string>>();
   absl::Status status_;
 };
 

@@ -142,12 +142,28 @@ absl::Status check_interrupted(const std::string& folder, const std::set<std::st
                                           "): repeat it, hf download continues it"));
 }
 
+// Returns what a file has that its name does not state: a pointer, a GGUF file called .bin, a
+// download that failed; "" for a folder, and for the content that the name promises.
+std::string other_content(const std::string& path) {
+  std::error_code error;
+  const uintmax_t bytes = fs::is_regular_file(path, error) ? fs::file_size(path, error) : 0;
+  const std::string begins = first_bytes(path);
+  if (begins.empty() || error) return "";
+  if (const auto pointer = check_no_pointer("", begins, bytes); !pointer.ok())
+    return foreign_file_problem(begins, bytes);
+  const bool is_named_so = absl::EndsWith(path, ".bin") || absl::EndsWith(path, ".pt");
+  const bool is_torch = begins.starts_with("PK\x03\x04") || begins.starts_with("\x80");
+  return is_named_so && !is_torch ? foreign_file_problem(begins, bytes) : "";
+}
+
 absl::Status check_foreign_names(const std::string& folder, const std::set<std::string>& names) {
   for (const ForeignName& foreign : kForeignNames) {
     for (const std::string& name : names) {
       if (!name.starts_with(foreign.begins) || !absl::EndsWithIgnoreCase(name, av(foreign.ends)))
         continue;
       if (foreign.ends.empty() && name != foreign.begins) continue;
+      if (const std::string other = other_content(absl::StrCat(folder, "/", name)); !other.empty())
+        return invalid(absl::StrCat(folder, "/", name), other);
       return invalid(folder, absl::StrCat(name, " is of ", av(foreign.what),
                                           ", which is not read: ", av(foreign.remedy)));
     }

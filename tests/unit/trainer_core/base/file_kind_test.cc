@@ -36,6 +36,28 @@ TEST(FileKind, PointersOfEveryVersion) {
       problem_of("version https://git-lfs.github.com/spec/v1" + rest + std::string(2000, 'x')), "");
 }
 
+// Editors, shells and Git on Windows change the small texts that pointers are.
+TEST(FileKind, PointersThatAnEditorHasChanged) {
+  const std::string lfs =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 3023\n";
+  std::string wide = "\xFF\xFE";
+  for (const char c : lfs) wide += {c, '\0'};
+  std::string wide_be = "\xFE\xFF";
+  for (const char c : lfs) wide_be += {'\0', c};
+  std::string crlf;
+  for (const char c : lfs) crlf += c == '\n' ? std::string("\r\n") : std::string(1, c);
+  for (const std::string& bytes : {"\xEF\xBB\xBF" + lfs, "\xEF\xBB\xBF\xEF\xBB\xBF" + crlf, crlf,
+                                   "\n\n  " + lfs, lfs.substr(0, lfs.size() - 1), wide, wide_be}) {
+    EXPECT_THAT(problem_of(bytes), HasSubstr("this is a Git LFS pointer")) << bytes;
+    EXPECT_FALSE(check_no_pointer("x.txt", bytes, bytes.size()).ok()) << bytes;
+  }
+  EXPECT_THAT(problem_of("\xEF\xBB\xBF/annex/objects/MD5E-s3--ab.txt\r\n"), HasSubstr("git annex"));
+  EXPECT_THAT(problem_of("# xet version 0\nfilesize = 12\nhash = 'ab'\n"),
+              HasSubstr("this is a pointer of git-xet"));
+  EXPECT_EQ(problem_of("see: " + lfs), "");
+  EXPECT_TRUE(check_no_pointer("x.txt", "", 0).ok());
+}
+
 TEST(FileKind, FormatsOfOtherPrograms) {
   for (const auto& [bytes, expected] : {std::pair<std::string, const char*>{"GGUF\3", "GGUF"},
                                         {"PK\3\4", "PyTorch's .bin"},

@@ -226,7 +226,14 @@ TEST_F(TensorAccounts, NamesWhatIsThereInsteadOfAMissingTensor) {
         {"llama_gqa", "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.up_proj.qweight",
          "up_proj.qweight, of a quantized model: take the original one"},
         {"mistral", "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.up_proj.weight_packed",
-         "of a quantized model"}}) {
+         "of a quantized model"},
+        {"llama_gqa", "model.norm.weight", "norm.weight",
+         "there is norm.weight: save the model together with its head"},
+        {"llama_gqa", "model.norm.weight", "model.language_model.norm.weight",
+         "there is model.language_model.norm.weight: take the language model out of this one"},
+        {"gpt2", "transformer.wpe.weight", "decoder.wpe.weight",
+         "there is decoder.wpe.weight: take the language model"},
+        {"llama_gqa", "model.norm.weight", "_orig_mod.model.norm.weight", "without the wrapper"}}) {
     Tensors tensors = copy(c.family);
     tensors.erase(c.missing);
     if (*c.instead != '\0') tensors[c.instead] = filled({2}, 1);
@@ -234,6 +241,52 @@ TEST_F(TensorAccounts, NamesWhatIsThereInsteadOfAMissingTensor) {
     EXPECT_THAT(error(), testing::AllOf(HasSubstr(std::string("there is no tensor ") + c.missing),
                                         HasSubstr(c.expected)));
   }
+}
+
+// A quantized matrix keeps its name, and its scales or codes stand beside it.
+TEST_F(TensorAccounts, NamesQuantizedTensorsByWhatIsBesideThem) {
+  const std::string stem = "model.layers.1.self_attn.o_proj";
+  for (const std::string ending : {".weight.absmax", ".weight.quant_map", ".weight_scale",
+                                   ".weight_scale_inv", ".SCB", ".scales", ".g_idx"}) {
+    Tensors tensors = copy("llama_gqa");
+    tensors[stem + ending] = filled({2}, 1);
+    write_all(tensors);
+    EXPECT_THAT(error(),
+                testing::AllOf(HasSubstr("tensor " + stem + ".weight has " + stem + ending),
+                               HasSubstr("as in a quantized model: take the original")));
+  }
+}
+
+// safetensors keeps the first of two names of a tensor.
+TEST_F(TensorAccounts, AHeadAloneIsTheEmbeddingsThatItIsTiedTo) {
+  for (const char* family : {"llama_bias_tied", "gemma"}) {
+    Tensors tensors = copy(family);
+    ASSERT_FALSE(tensors.contains("lm_head.weight")) << family;
+    tensors["lm_head.weight"] = tensors.at("model.embed_tokens.weight");
+    tensors.erase("model.embed_tokens.weight");
+    write_all(tensors);
+    const auto source = open_hugging_face(path());
+    ASSERT_TRUE(source.ok()) << family << ": " << source.status();
+    EXPECT_TRUE((*source)->description().tensors.unused.empty());
+    EXPECT_EQ((*source)->description().tensors.used, tensors.size());
+    EXPECT_THAT((*source)->description().notes,
+                testing::Contains(HasSubstr("lm_head.weight is used as the embeddings")));
+  }
+  // Without the tie it is another tensor.
+  Tensors tensors = copy("llama_gqa");
+  tensors.erase("model.embed_tokens.weight");
+  write_all(tensors);
+  EXPECT_THAT(error(), HasSubstr("there is no tensor model.embed_tokens.weight"));
+}
+
+// A name comes from the file.
+TEST_F(TensorAccounts, NamesOfTensorsAreOneLine) {
+  Tensors tensors = copy("llama_gqa");
+  tensors["a\nmuster: \x1b[31mdone"] = filled({2}, 1);
+  tensors["model.layers.9.unknown.weight"] = filled({2}, 1);
+  write_all(tensors);
+  EXPECT_EQ(error().find_first_of("\n\x1b"), std::string::npos) << error();
+  EXPECT_THAT(error(), HasSubstr("no setting of this family uses them"));
 }
 
 TEST_F(TensorAccounts, NamesOtherFilesOfWeights) {

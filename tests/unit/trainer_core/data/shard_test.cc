@@ -120,6 +120,11 @@ TEST(Shard, EveryTruncationIsFoundAndNamesTheOffset) {
     EXPECT_THAT(message, HasSubstr("short.mtok truncated"));
     EXPECT_THAT(message, HasSubstr("offset " + std::to_string(length)));
   }
+  write_file(folder.file("pointer.mtok"),
+             "version https://git-lfs.github.com/spec/v1\noid sha256:" + std::string(64, '1') +
+                 "\nsize 3\n");
+  EXPECT_THAT(std::string(ShardReader::open(folder.file("pointer.mtok")).status().message()),
+              HasSubstr("this is a Git LFS pointer: run git lfs pull"));
   write_file(folder.file("long.mtok"), good + "x");
   EXPECT_EQ(ShardReader::open(folder.file("long.mtok")).status().code(),
             absl::StatusCode::kDataLoss);

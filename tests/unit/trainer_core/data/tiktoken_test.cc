@@ -104,6 +104,25 @@ TEST(Tiktoken, HashesDoNotDependOnLineEnds) {
   EXPECT_TRUE(looks_like_tiktoken(crlf));
 }
 
+TEST(Tiktoken, HashesDoNotDependOnWhatEditorsAdd) {
+  const std::string file = bytes_only();
+  const std::string without_end = file.substr(0, file.size() - 1);
+  const std::string crlf = absl::StrReplaceAll(file, {{"\n", "\r\n"}});
+  for (const std::string& published : {file, without_end}) {
+    const std::string hash = sha256(published);
+    const PublishedRanks ranks[] = {{hash, "o200k_base"}};
+    for (const std::string& changed : {file, without_end, file + "\n\n", crlf, crlf + "\r\n",
+                                       "\xEF\xBB\xBF" + file, "\xEF\xBB\xBF" + crlf}) {
+      const auto tokenizer = load_tiktoken(changed, "", ranks);
+      ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+      EXPECT_EQ((*tokenizer)->description(), "tiktoken o200k_base (known by its SHA-256)");
+      EXPECT_TRUE(looks_like_tiktoken(changed));
+    }
+    // Another rank is another vocabulary.
+    EXPECT_FALSE(load_tiktoken(absl::StrReplaceAll(file, {{"AA== 0\n", ""}}), "", ranks).ok());
+  }
+}
+
 TEST(Tiktoken, UnknownFilesAreRefusedWithoutAnEncoding) {
   for (const Case& c : kCases) {
     const std::string file = bytes_only(c.gap);

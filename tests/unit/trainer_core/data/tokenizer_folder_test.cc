@@ -87,6 +87,58 @@ TEST(TokenizerFolder, FindsOtherNamesAndNamesWhatCannotBeRead) {
   EXPECT_THAT(error_of(folder.path()), HasSubstr("a symbolic link to ../../blobs/12"));
 }
 
+// Programs store ranks under any name; of several files only one is used.
+TEST(TokenizerFolder, FindsRanksUnderAnyName) {
+  for (const char* name : {"o200k_base", "cl100k", "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
+                           "ranks.txt", "vocab.bpe", "x.tiktoken"}) {
+    const TempFolder folder;
+    write_file(folder.file("README.md"), "no ranks\n");
+    write_file(folder.file("LICENSE"), "");
+    fs::copy(kGolden + "cl100k_base.tiktoken", folder.file(name));
+    EXPECT_THAT(error_of(folder.path()), HasSubstr("is a tiktoken file of an unknown encoding"))
+        << name;
+    const auto tokenizer = Tokenizer::load(folder.path(), "cl100k_base");
+    ASSERT_TRUE(tokenizer.ok()) << name << ": " << tokenizer.status();
+    EXPECT_THAT((*tokenizer)->notes(), IsEmpty());
+    fs::copy(kGolden + "llama3.tiktoken", folder.file("z.tiktoken"));
+    const auto first = Tokenizer::load(folder.path(), "cl100k_base");
+    ASSERT_TRUE(first.ok()) << first.status();
+    EXPECT_THAT((*first)->notes(),
+                ElementsAre(HasSubstr("not used are the other tiktoken files: ")));
+  }
+}
+
+// The token that ends each document comes from tokenizer_config.json: a broken one is no default.
+TEST(TokenizerFolder, ABrokenTokenizerConfigIsAnError) {
+  struct Case {
+    const char* bytes;
+    const char* expected;  // "": usable
+  };
+  const Case cases[] = {
+      {"version https://git-lfs.github.com/spec/v1\r\noid sha256:12\r\nsize 3\r\n",
+       "tokenizer_config.json: this is a Git LFS pointer"},
+      {"{\"eos_token\":", "tokenizer_config.json is not JSON"},
+      {"", "tokenizer_config.json: this file is empty"},
+      {"{\"eos_token\": \"<none of it>\"}",
+       "eos_token is \"<none of it>\", which is no token of the vocabulary"},
+      {"{\"eos_token\": {\"content\": 7}}", "eos_token is 7, which is no token"},
+      {"{\"eos_token\": null}", ""},
+      {"{}", ""},
+      {"\xEF\xBB\xBF{\"model_max_length\": 8}", ""},
+  };
+  for (const Case& one : cases) {
+    const TempFolder folder;
+    fs::copy(kGolden + "llama3.json", folder.file("tokenizer.json"));
+    write_file(folder.file("tokenizer_config.json"), one.bytes);
+    EXPECT_THAT(error_of(folder.path()), HasSubstr(one.expected)) << one.bytes;
+    EXPECT_EQ(error_of(folder.path()).empty(), *one.expected == '\0') << one.bytes;
+  }
+  const TempFolder folder;
+  fs::copy(kGolden + "llama3.json", folder.file("tokenizer.json"));
+  fs::create_symlink("../blobs/12", folder.file("tokenizer_config.json"));
+  EXPECT_THAT(error_of(folder.path()), HasSubstr("a symbolic link to ../blobs/12"));
+}
+
 TEST(TokenizerFolder, MarksAndLineEndsOfOtherSystemsDoNotMatter) {
   const TempFolder folder;
   write_file(folder.file("tokenizer.json"), "\xEF\xBB\xBF" + read_file(kGolden + "llama3.json"));

@@ -113,7 +113,9 @@ TEST(ByteSource, AnUnsupportedCompressionIsNamed) {
       {"7z\xBC\xAF\x27\x1C", "7z"},    {"\x04\x22\x4D\x18\x64", "lz4"},
       {"\x02\x21\x4C\x18", "lz4"},     {"LZIP\x01", "lzip"},
       {{"\x5D\0\0\x80\0", 5}, "lzma"}, {"\x1F\x9D\x90", "compress (.Z)"},
-      {"Rar!\x1A\x07", "rar"}};
+      {"Rar!\x1A\x07", "rar"},         {"!<arch>\nx", "Unix archive"},
+      {"x\x9C\x4B", "zlib"},           {"x\xDA\x4B", "zlib"},
+      {{"x\x01\x4B\0", 4}, "zlib"},    {"\x27\xB5\x2F\xFD", "an early zstd (before 0.8)"}};
   for (const auto& [bytes, name] : cases) {
     write_file(folder.file("text"), bytes);
     const absl::Status status = ByteSource::open(folder.file("text")).status();
@@ -121,7 +123,8 @@ TEST(ByteSource, AnUnsupportedCompressionIsNamed) {
     EXPECT_EQ(status.message(), folder.file("text") + " is compressed: " + name +
                                     " is not read; recompress it with zstd or gzip");
   }
-  for (const std::string text : {"BZh is no magic", "PK", "7zip", "LZ4 4"}) {
+  for (const std::string text :
+       {"BZh is no magic", "PK", "7zip", "LZ4 4", "x^2 + y^2", "x\xC2\x9C"}) {
     write_file(folder.file("text"), text);
     EXPECT_EQ(*read_all(folder.file("text"), 10), text);
   }
@@ -160,6 +163,66 @@ TEST(ByteSource, LongWindowsAreDecodedUpToTheLimit) {
   }
 }
 
+// A window is filled while the frame is decoded: memory that runs out meanwhile is an error, not a
+// kill.
+TEST(ByteSource, AWindowThatDoesNotFitTheMemoryIsNamed) {
+  constexpr int kMiB = 1 << 20;
+  // Blocks of 128 KiB of one byte each.
+  const auto frame = [](int log, int mib) {
+    std::string bytes = frame_with_window(log).substr(0, 6);
+    for (int i = 0; i < 8 * mib; ++i) {
+      const uint32_t header = (uint32_t{128} << 13) | (1U << 1) | (i + 1 == 8 * mib ? 1U : 0U);
+      for (int byte = 0; byte < 3; ++byte) bytes += static_cast<char>(header >> (8 * byte));
+      bytes += 'x';
+    }
+    return bytes;
+  };
+  struct Case {
+    const char* name;
+    int log;
+    int mib;
+    int available_mib;  // in the control group
+    bool fits;
+  };
+  const Case cases[] = {{"a large window of a small text", 31, 20, 10, true},
+                        {"room for all", 31, 100, 500, true},
+                        {"no room", 31, 100, 100, false},
+                        {"no room for a smaller one", 27, 100, 64, false},
+                        {"a small window", 23, 100, 64, true}};
+  for (const Case& one : cases) {
+    const TempFolder folder;
+    write_file(folder.file("zst"), frame(one.log, one.mib));
+    std::filesystem::create_directories(folder.file("proc/self"));
+    std::filesystem::create_directories(folder.file("cgroup"));
+    write_file(folder.file("proc/self/cgroup"), "0::/\n");
+    write_file(folder.file("cgroup/memory.max"),
+               std::to_string(int64_t{one.available_mib} * kMiB) + "\n");
+    write_file(folder.file("cgroup/memory.current"), "0\n");
+    auto source = ByteSource::open(folder.file("zst"),
+                                   {.proc = folder.file("proc"), .cgroup = folder.file("cgroup")});
+    ASSERT_TRUE(source.ok()) << source.status();
+    absl::Status status;
+    std::string buffer(kMiB, '\0');
+    uint64_t bytes = 0;
+    while (status.ok()) {
+      const auto count = (*source)->read(buffer);
+      status = count.status();
+      if (!count.ok() || *count == 0) break;
+      bytes += *count;
+    }
+    EXPECT_EQ(status.ok(), one.fits) << one.name << ": " << status;
+    if (one.fits) {
+      EXPECT_EQ(bytes, static_cast<uint64_t>(one.mib) * kMiB) << one.name;
+      continue;
+    }
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(status.message()),
+                testing::AllOf(HasSubstr("there is no memory for its zstd window of "),
+                               HasSubstr("MiB are available (limited by "), HasSubstr("memory.max"),
+                               HasSubstr("recompress it")));
+  }
+}
+
 TEST(ByteSource, BytesBehindTheCompressedDataAreNamed) {
   TempFolder folder;
   const std::pair<std::string, const char*> cases[] = {
@@ -167,6 +230,9 @@ TEST(ByteSource, BytesBehindTheCompressedDataAreNamed) {
       {zstd("text") + "garbage", "the bytes behind the compressed data are not compressed"},
       {gzip("text") + zstd("text"), "the bytes behind the compressed data are zstd"},
       {zstd("text") + gzip("text"), "the bytes behind the compressed data are gzip"},
+      {gzip("text") + "BZh91AY&SY", "the bytes behind the compressed data are bzip2"},
+      {"\x50\x2A\x4D\x18" + std::string(4, '\0') + "\x04\x22\x4D\x18lz4",
+       "the bytes behind the compressed data are lz4"},
       {gzip("text") + std::string(9, '\0') + "garbage", "are not compressed"},
       {zstd("text") + zstd("more") + "garbage", "are not compressed"}};
   for (const auto& [bytes, expected] : cases) {

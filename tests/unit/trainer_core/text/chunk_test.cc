@@ -187,6 +187,55 @@ TEST_F(Chunks, Utf32IsNamed) {
   EXPECT_THAT(std::string(read().status.message()), HasSubstr("a.txt is UTF-32"));
 }
 
+// In every format, and whichever byte of a unit comes first.
+TEST_F(Chunks, WideTextsWithoutAMarkAreNamed) {
+  const std::string text = "{\"text\": \"caf\xE9\"}\n";  // as code points
+  const auto wide = [&](size_t before, size_t behind) {
+    std::string bytes;
+    for (const char c : text) bytes += std::string(before, '\0') + c + std::string(behind, '\0');
+    return bytes;
+  };
+  struct Case {
+    const char* name;
+    size_t before;
+    size_t behind;
+    const char* expected;
+  };
+  for (const Case& one : {Case{"a.jsonl", 0, 1, "UTF-16LE"},
+                          {"b.jsonl", 1, 0, "UTF-16BE"},
+                          {"c.txt", 0, 1, "UTF-16LE"},
+                          {"d.txt", 1, 0, "UTF-16BE"},
+                          {"e.txt", 0, 3, "UTF-32LE"},
+                          {"f.jsonl", 3, 0, "UTF-32BE"}}) {
+    files_.clear();
+    add_file(one.name, wide(one.before, one.behind));
+    EXPECT_THAT(std::string(read().status.message()),
+                testing::AllOf(HasSubstr(std::string(one.name) + " is " + one.expected),
+                               HasSubstr(std::string("iconv -f ") + one.expected)));
+  }
+  // NUL bytes elsewhere are no encoding.
+  for (const std::string& bytes :
+       {std::string("abc\0def\0ghi\0\n", 13), std::string(40, '\0'), std::string("a\0b\n", 4),
+        std::string("{\"text\":\"a\"}\n\0\0\0\0", 17),
+        std::string("one\ntwo\n\0\0\0\0\0\0\0", 15)}) {
+    files_.clear();
+    add_file("a.txt", bytes);
+    EXPECT_THAT(std::string(read().status.message()), testing::Not(HasSubstr("UTF-"))) << bytes;
+  }
+}
+
+TEST_F(Chunks, PointersInCompressedFilesAreNamed) {
+  const std::string lfs = "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n";
+  for (const std::string& bytes :
+       {gzip(lfs), zstd(lfs), gzip("\xEF\xBB\xBF" + lfs), zstd("\n" + lfs),
+        gzip(lfs.substr(0, 60)) + gzip(lfs.substr(60))}) {
+    files_.clear();
+    add_file("a.txt", bytes);
+    EXPECT_THAT(std::string(read().status.message()),
+                HasSubstr("a.txt: this is a Git LFS pointer"));
+  }
+}
+
 TEST_F(Chunks, TruncatedOrHostileTfRecordsAreErrorsWithTheirPosition) {
   const std::string good = tfrecord("one") + tfrecord("two");
   add_file("a.tfrecord", good);

@@ -91,10 +91,31 @@ TEST_F(DocumentTextTest, TextUnderOtherNamesIsNamedWithItsCommand) {
       {R"({"text": "a"},)", "ends with a comma: the lines of a JSON array; sed"},
       {"{\"text\": \"a\"} , \r", "ends with a comma"},
       {"\x1E{\"text\": \"a\"}", "begins with a record separator (JSON text sequences); tr -d"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]})",
+       R"([.messages[].content | if type == "array" then .[] | (.text? // .) else . end | strings])"},
+      {R"({"my key!": [{"content": "x"}]})", R"(jq -c '{text: ([.["my key!"][].content] |)"},
+      {R"({"it's": [{"x": 1}]})", R"(; jq -c '.["it'\''s"][]' FILE > NEW.jsonl makes lines of it)"},
+      {R"({"2nd": [{"x": 1}]})", R"(; jq -c '.["2nd"][]' FILE)"},
+      {R"({"my text": "long text"})", "; --field 'my text' reads that one"},
+      {R"({"id": "abc", "doc": {"text": "x"}})", "; --field doc.text reads that one"},
+      {R"([{"text": "b"}])", R"(is JSON, but no object; jq -c 'if type == "array" then)"},
       {R"({"text": [["a"], ["b"]]})", R"(jq -c '.text |= (flatten | join("\n"))')"},
   };
   for (const Case& one : table)
     EXPECT_THAT(text_of(std::string(one.line)), HasSubstr(std::string(one.expected))) << one.line;
+}
+
+// A crash of the writer leaves pages of NUL bytes at the end, or within a line.
+TEST_F(DocumentTextTest, NulBytesInALineAreNamed) {
+  const std::string nuls(100, '\0');
+  for (const auto& [line, position] : {std::pair{nuls, "0"},
+                                       {"{\"text\": \"a\"}" + nuls, "13"},
+                                       {"{\"text\": \"a" + nuls + "\"}", "11"},
+                                       {"{\"text\": \"a\", \"id\": 1" + nuls, "21"},
+                                       {" " + nuls + "{\"text\": \"a\"}", "1"}})
+    EXPECT_THAT(text_of(line), HasSubstr(std::string("has NUL bytes (the first is byte ") +
+                                         position + " of the line)"))
+        << position;
 }
 
 TEST_F(DocumentTextTest, ADottedFieldIsNested) {

@@ -32,11 +32,29 @@ class LooseJson : public testing::Test {
 
 // The kind's members: values in unread fields that JSON parsers refuse.
 TEST_F(LooseJson, UnreadFieldsMayHoldAnything) {
-  for (const std::string value :
-       {"123456789012345678901234567890", "1e400", "-1E+999", "NaN", "Infinity", "-Infinity",
-        "18446744073709551616", "[1, NaN, {\"a\": -Infinity}]", "\"\\ud800\"", "\"caf\xE9\"",
-        "\"raw\ttab\"", "0.0000000000000000000000000000001e-9999", "{\"text\": NaN}",
-        "[[[[1e999]]]]", "{\"x\": {\"y\": 99999999999999999999}}"}) {
+  for (const std::string value : {"123456789012345678901234567890",
+                                  "1e400",
+                                  "-1E+999",
+                                  "NaN",
+                                  "Infinity",
+                                  "-Infinity",
+                                  "18446744073709551616",
+                                  "[1, NaN, {\"a\": -Infinity}]",
+                                  "\"\\ud800\"",
+                                  "\"caf\xE9\"",
+                                  "\"raw\ttab\"",
+                                  "0.0000000000000000000000000000001e-9999",
+                                  "{\"text\": NaN}",
+                                  "[[[[1e999]]]]",
+                                  "nan",
+                                  "-nan",
+                                  "+Infinity",
+                                  "inf",
+                                  "-INF",
+                                  "None",
+                                  "True",
+                                  "undefined",
+                                  "{\"x\": {\"y\": 99999999999999999999}}"}) {
     EXPECT_EQ(text_of("{\"score\": " + value + ", \"text\": \"good é\\n\"}"), "=good é\n") << value;
     EXPECT_EQ(text_of("{\"text\": \"good\", \"score\": " + value + "}"), "=good") << value;
     EXPECT_EQ(text_of("{\"a\": {\"b\": \"deep\", \"c\": " + value + "}}", "a.b"), "=deep") << value;
@@ -55,16 +73,24 @@ TEST_F(LooseJson, TheFieldThatIsReadIsRepairedOrRefused) {
   EXPECT_EQ(text_of("{\"text\": \"first\", \"text\": \"last\", \"x\": NaN}"), "=last");
   EXPECT_EQ(text_of("{\"text\": null, \"x\": NaN}"), "field \"text\" is null");
   EXPECT_EQ(text_of("{\"text\": NaN}"), "field \"text\" is no string");
+  // The hints are those of strict JSON.
+  EXPECT_THAT(text_of("{\"text\": [\"a\"], \"x\": NaN}"), HasSubstr("is a list, no string; jq -c"));
+  EXPECT_THAT(text_of("{\"x\": NaN, \"body\": \"long\"}"),
+              HasSubstr("it has \"x\", \"body\"; --field body reads that one"));
+  EXPECT_THAT(text_of("{\"x\": [1e999], \"messages\": [{\"content\": \"a\"}]}"),
+              HasSubstr("[.messages[].content]"));
+  EXPECT_THAT(text_of("{\"x\": NaN, \"doc\": {\"text\": \"a\"}}"),
+              HasSubstr("--field doc.text reads"));
   EXPECT_THAT(text_of("{\"text\": \"bad \\q escape\", \"x\": NaN}"), HasSubstr("is not JSON"));
 }
 
 TEST_F(LooseJson, BrokenStructureIsNotJson) {
   for (const char* line :
-       {"{\"text\": \"a\", \"x\": }", "{\"text\": \"a\", \"x\": nan}", "{\"text\": \"a\", \"x\": 1",
-        "{\"text\": \"a\" \"x\": NaN}", "{\"text\": \"a\", \"x\": [NaN}", "{\"x\": NaN,}",
-        "{\"x\": 01, \"text\": \"a\"}", "{x: NaN}", "{\"x\": {\"y\" NaN}, \"text\": \"a\"}",
-        "{\"x\": [1 NaN], \"text\": \"a\"}", "NaN", "{\"x\": 1e, \"text\": \"a\"}",
-        "{\"x\": -, \"text\": \"a\"}", "{\"x\": \"\\"})
+       {"{\"text\": \"a\", \"x\": }", "{\"text\": \"a\", \"x\": nanx}",
+        "{\"text\": \"a\", \"x\": 1", "{\"text\": \"a\" \"x\": NaN}",
+        "{\"text\": \"a\", \"x\": [NaN}", "{\"x\": NaN,}", "{\"x\": 01, \"text\": \"a\"}",
+        "{x: NaN}", "{\"x\": {\"y\" NaN}, \"text\": \"a\"}", "{\"x\": [1 NaN], \"text\": \"a\"}",
+        "NaN", "{\"x\": 1e, \"text\": \"a\"}", "{\"x\": -, \"text\": \"a\"}", "{\"x\": \"\\"})
     EXPECT_THAT(text_of(line), HasSubstr("is not JSON")) << line;
   EXPECT_THAT(text_of("{\"text\": \"a\", \"x\": NaN} {}"), HasSubstr("several objects on a line"));
 }

@@ -127,8 +127,19 @@ TEST_F(EndReaderTest, ARankKilledForMemoryHasTheCauseOnItsLine) {
        "out of memory (cgroup limit 64 MiB)"},
       {"a kill before its start", SIGKILL, -1, true, false, 1, "314572800\n", "line 49"},
       {"killed by the worker", SIGKILL, -1, true, true, 0, "314572800\n", "line 49"},
-      {"another end", 0, 1, true, false, 0, "314572800\n", "line 49"},
-      {"another signal", SIGSEGV, -1, true, false, 0, "314572800\n", "line 49"},
+      {"another end", 0, 1, true, false, 1, "314572800\n", "line 49"},
+      {"another signal", SIGSEGV, -1, true, false, 1, "314572800\n", "line 49"},
+      {"a loader of data was killed", 0, 1, true, false, 0, "314572800\n",
+       "line 49; the kernel killed a process of its control group for memory (cgroup limit 300 "
+       "MiB)"},
+      {"a command of the trainer was killed", 0, 1, false, false, 0, "max\n",
+       "line 49; the kernel killed a process of its control group for memory (no cgroup limit: the "
+       "machine's memory is used up)"},
+      {"an abort after such a kill", SIGABRT, -1, true, false, 0, "67108864\n",
+       "line 49; the kernel killed a process of its control group for memory (cgroup limit 64 "
+       "MiB)"},
+      {"stopped by the worker after such a kill", SIGTERM, -1, true, true, 0, "67108864\n",
+       "line 49"},
   };
   for (const auto& one : cases) {
     put("cgroup/job/memory.max", one.limit);
@@ -143,9 +154,40 @@ TEST_F(EndReaderTest, ARankKilledForMemoryHasTheCauseOnItsLine) {
         read({.kernel_log = "/dev/null", .deadline = std::chrono::seconds(20)}, {rank});
     ASSERT_THAT(events, SizeIs(1)) << one.name;
     EXPECT_EQ(events[0].detail, one.detail) << one.name;
-    EXPECT_EQ(events[0].cause == ExitCause::kOutOfMemory, std::string(one.detail) != "line 49")
+    EXPECT_EQ(events[0].cause == ExitCause::kOutOfMemory,
+              std::string(one.detail).starts_with("out of memory"))
         << one.name;
     EXPECT_EQ(events[0].evidence->rank.last_lines.back(), "line 49") << one.name;
+  }
+}
+
+// Signals by which the kernel reports a limit, of a program and of a shell's command.
+TEST_F(EndReaderTest, LimitsThatTheKernelReportsBySignalsAreNamed) {
+  struct {
+    int signal;
+    int32_t exit_code;
+    bool of_program;
+    std::string detail;
+  } const cases[] = {
+      {SIGXCPU, -1, true, "the limit of CPU time is used up (ulimit -t); line 49"},
+      {SIGXCPU, -1, false, "the limit of CPU time is used up (ulimit -t); line 49"},
+      {SIGXFSZ, -1, true, "a file has reached the limit of sizes (ulimit -f); line 49"},
+      {0, 128 + SIGXFSZ, true, "a file has reached the limit of sizes (ulimit -f); line 49"},
+      {0, 128 + SIGXFSZ, false, "line 49"},
+      {SIGSYS, -1, true, "a system call is forbidden here (seccomp); line 49"},
+      {SIGSEGV, -1, true, "line 49"},
+      {SIGABRT, -1, true, "line 49"},
+      {SIGKILL, -1, true, "line 49"},
+  };
+  for (const auto& one : cases) {
+    EndedRank rank = ended(one.signal);
+    rank.event.exit_code = one.exit_code;
+    rank.of_program = one.of_program;
+    loop.restart();
+    const auto events =
+        read({.kernel_log = "/dev/null", .deadline = std::chrono::seconds(20)}, {rank});
+    ASSERT_THAT(events, SizeIs(1));
+    EXPECT_EQ(events[0].detail, one.detail) << one.signal << ", " << one.exit_code;
   }
 }
 

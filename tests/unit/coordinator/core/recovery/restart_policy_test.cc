@@ -296,6 +296,20 @@ TEST(RestartPolicy, ALineOfAKilledRankHasItsCause) {
        "was killed by signal 7 (SIGBUS) after 17 steps: GPU 3 was lost"},
       {-1, 9, "a line of its output", ExitCause::kUnknown,
        "was killed by signal 9 (SIGKILL) after 17 steps"},
+      {-1, 24, "the limit of CPU time is used up (ulimit -t); line", ExitCause::kUnknown,
+       "was killed by signal 24 (SIGXCPU) after 17 steps: the limit of CPU time is used up (ulimit "
+       "-t); line"},
+      {-1, 25, "a file has reached the limit of sizes (ulimit -f)", ExitCause::kUnknown,
+       "was killed by signal 25 (SIGXFSZ) after 17 steps: a file has reached the limit of sizes "
+       "(ulimit -f)"},
+      {-1, 7, "/dev/shm is full", ExitCause::kUnknown,
+       "was killed by signal 7 (SIGBUS) after 17 steps: /dev/shm is full"},
+      {-1, 11, "a line of its output", ExitCause::kUnknown,
+       "was killed by signal 11 (SIGSEGV) after 17 steps"},
+      {1, 0, "line; the kernel killed a process of its control group for memory",
+       ExitCause::kUnknown,
+       "exited with code 1 after 17 steps: line; the kernel killed a process of its control group "
+       "for memory"},
       {-1, 9, "", ExitCause::kOutOfMemory, "was killed by signal 9 (SIGKILL) after 17 steps"},
   };
   for (const auto& one : cases) {

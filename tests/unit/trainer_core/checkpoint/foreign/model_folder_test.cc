@@ -200,6 +200,10 @@ TEST_F(ModelFolder, NamesQuantizedModelsAndVariantsOfRope) {
       {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}, "of the type yarn"},
       {"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 4.0}}, "of the type dynamic"},
       {"rope_scaling", {{"type", "longrope"}}, "of the type longrope"},
+      {"rope_scaling", {{"rope_type", "default"}, {"type", "mrope"}}, ""},
+      {"rope_scaling",
+       {{"full_attention", {{"rope_type", "default"}, {"rope_theta", 1e6}}}},
+       "rope_scaling is of several kinds of layers (full_attention, …); this trainer runs one"},
       {"partial_rotary_factor", 0.25, "partial_rotary_factor is 0.25"},
       {"rope_interleaved", true, "rope_interleaved is true"},
       {"alibi", true, "alibi is true"},
@@ -209,6 +213,57 @@ TEST_F(ModelFolder, NamesQuantizedModelsAndVariantsOfRope) {
     change(c.key, c.value);
     EXPECT_THAT(error(), HasSubstr(c.expected)) << c.key;
   }
+}
+
+// A name states one format, and the bytes have another.
+TEST_F(ModelFolder, NamesFilesByTheirContentBeforeTheirName) {
+  struct Case {
+    const char* name;
+    std::string bytes;
+    const char* expected;
+  };
+  const Case cases[] = {
+      {"pytorch_model.bin", "GGUF\3", "pytorch_model.bin: this is a GGUF file"},
+      {"pytorch_model.bin", kPointer, "pytorch_model.bin: this is a Git LFS pointer"},
+      {"pytorch_model.bin", std::string(2000, '\0'), "begins with zeros only"},
+      {"pytorch_model.bin", "<!DOCTYPE html>", "this is a web page"},
+      {"tf_model.h5", kPointer, "tf_model.h5: this is a Git LFS pointer"},
+      {"model.q4.gguf", kPointer, "model.q4.gguf: this is a Git LFS pointer"},
+      {"pytorch_model.bin", "\x80\2}q", "PyTorch's pickles, which is not read"},
+  };
+  for (const Case& c : cases) {
+    fs::remove_all(path());
+    fs::create_directory(path());
+    write_file(path() + "/" + c.name, c.bytes);
+    EXPECT_THAT(error(), HasSubstr(c.expected)) << c.name;
+  }
+}
+
+TEST_F(ModelFolder, NamesTextsInPlaceOfWeights) {
+  copy("llama_gqa");
+  for (const auto& [bytes, expected] :
+       {std::pair{"Access to this model is restricted.\n",
+                  "; it is a text: \"Access to this model"},
+        {"{\"error\": \"not found\"}", "; it is a text: \"{\\\"error"},
+        {"404: Not Found", "; it is a text: \"404: Not Found\""}}) {
+    write_file(path() + "/model.safetensors", bytes);
+    EXPECT_THAT(error(), HasSubstr(std::string(expected).substr(0, 18))) << bytes;
+  }
+}
+
+TEST_F(ModelFolder, NotesUnreadFieldsOfRope) {
+  copy("llama_gqa");
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(path() + "/config.json"));
+  nlohmann::json rope = config["rope_scaling"];
+  rope["type"] = "llama3";
+  change("rope_scaling", rope);
+  EXPECT_THAT(read_hugging_face_config(path())->notes, testing::IsEmpty());
+  rope["attention_factor"] = 1.5;
+  change("rope_scaling", rope);
+  EXPECT_THAT(
+      read_hugging_face_config(path())->notes,
+      testing::ElementsAre(HasSubstr("rope_scaling: not read, because RoPE of this type has "
+                                     "no such field: \"attention_factor\": 1.5")));
 }
 
 TEST_F(ModelFolder, NotesUnusedFields) {

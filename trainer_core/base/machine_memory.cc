@@ -1,4 +1,4 @@
-#include "trainer_core/startup/machine_memory.h"
+#include "trainer_core/base/machine_memory.h"
 
 #include <algorithm>
 #include <array>
