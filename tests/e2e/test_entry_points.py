@@ -14,15 +14,22 @@ class EntryPoints(MusterTest):
         return self.dir / "t.model"
 
     def test_converters_make_what_a_run_loads(self):
-        for name, words in (("maxtext", ["MaxText/llama_or_mistral_ckpt.py", "--base-model-path", META, "--maxtext-model-path", self.dir / "maxtext",
-                                         "--model-size", "llama2-7b"]),
-                            ("pax", ["-m", "convert_llama_ckpt", "--base-model-path", META, "--pax-model-path", self.dir / "pax", "--model-size", "7b"])):
+        for name, words in (("maxtext", ["MaxText/llama_or_mistral_ckpt.py", "--base-model-path", META, "--maxtext-model-path", self.dir / "maxtext"]),
+                            ("pax", ["-m", "convert_llama_ckpt", "--base-model-path", META, "--pax-model-path", self.dir / "pax"])):
+            # The tiny model is not the one that the line names.
+            refused = self.muster("run", "python3", *words, "--model-size", {"maxtext": "llama2-7b", "pax": "7b"}[name], check=2).stderr
+            self.assertRegex(refused, r"--model-size (llama2-)?7b requires base_num_decoder_layers=32, but .*/llama2 has base_num_decoder_layers=2")
+            self.assertFalse((self.dir / name).exists())
             shown = self.muster("run", "python3", *words, check=0).stdout
             self.assertIn(f"load_parameters_path={self.dir}/{name}", shown)
             self.assertTrue((self.dir / name / "checkpoints/0").is_dir())
         # From Pax's layout to Transformer Engine's: there is one here.
-        self.muster("run", "python", "converter/main.py", f"--input-path={self.dir}/pax", f"--output-path={self.dir}/te", "--fw=pax",
-                    "--direction=fw2te", "--num-of-layer=2", "--skip-bias", "--weight-only", "--use-gated-activations", check=0)
+        converter = ["run", "python", "converter/main.py", f"--input-path={self.dir}/pax", f"--output-path={self.dir}/te", "--fw=pax",
+                     "--direction=fw2te", "--num-of-head=4", "--head-dim=4", "--mlp-intermediate-dim=44", "--skip-bias", "--weight-only",
+                     "--use-gated-activations"]
+        self.assertIn("--num-of-layer 32 requires base_num_decoder_layers=32, but", self.muster(*converter, "--num-of-layer=32", check=2).stderr)
+        converted = self.muster(*converter, "--num-of-layer=2", check=0)
+        self.assertIn("not used: --direction=fw2te, --fw=pax, --skip-bias, --weight-only;", converted.stderr)
         self.assertTrue((self.dir / "te/checkpoints/0").is_dir())
         self.muster("run", "python3", "MaxText/llama_mistral_mixtral_orbax_to_hf.py", "MaxText/configs/base.yml",
                     f"load_parameters_path={self.dir}/te", f"hf_model_path={self.dir}/hf", "model_name=llama2-7b", check=0)
