@@ -58,6 +58,25 @@ std::string cause_of(const std::string& errors) {
   return cause;
 }
 
+// Go's errors of connections: "dial tcp 10.0.0.1:9000: connect: connection refused".
+std::string why_unreachable(const std::string& errors) {
+  constexpr std::string_view kReasons[] = {"connection refused",
+                                           "connection reset by peer",
+                                           "no such host",
+                                           "network is unreachable",
+                                           "no route to host",
+                                           "i/o timeout",
+                                           "TLS handshake timeout",
+                                           "timeout awaiting response headers",
+                                           "server misbehaving",
+                                           "certificate signed by unknown authority",
+                                           "certificate is valid for"};
+  const auto* const reason = std::ranges::find_if(
+      kReasons, [&](std::string_view words) { return errors.find(words) != errors.npos; });
+  if (reason == std::end(kReasons)) return "";
+  return *reason == "i/o timeout" ? "no connection in time" : std::string(*reason);
+}
+
 // The line: "2026/01/31 10:00:00 INFO  :   2.027 MiB / 5.722 MiB, 35%, 1 MiB/s, ETA 3s".
 std::optional<uint64_t> sent_bytes(std::string_view line) {
   constexpr std::string_view kMark = " INFO  : ";
