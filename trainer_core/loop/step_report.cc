@@ -30,13 +30,13 @@ void StepReport::set_measured_peak(double tflops) {
 }
 
 void StepReport::measure_peak(RankModel& rank_model) {
-  // Other processes slow a CPU's GEMMs down, and not those of a device.
-  const bool is_cpu = rank_model.backend().memory().is_host();
+  // Other processes slow a CPU's GEMMs down, and hardly those of a device.
+  ContentionWatch contention;
+  const GemmWatch watch{.begin = [&] { contention.begin(); },
+                        .counts = [&] { return contention.counts(); }};
   set_measured_peak(peak_->get([&] {
-    const CpuTimes before = is_cpu ? read_cpu_times() : CpuTimes();
-    PeakRound round{.tflops = rank_model.measure_peak_tflops(), .disturbance = {}};
-    if (is_cpu) round.disturbance = disturbance_between(before, read_cpu_times());
-    return round;
+    const double tflops = rank_model.measure_peak_tflops(watch);
+    return PeakRound{tflops, tflops > 0 ? "" : contention.disturbance()};
   }));
   restart_clock();
 }

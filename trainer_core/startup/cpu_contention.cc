@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 #include <system_error>
+#include <utility>
 
 #include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
@@ -71,6 +72,13 @@ CpuTimes read_cpu_times(const std::string& proc) {
   times.stolen = read_stolen(proc + "/stat");
   times.at = monotonic_now();
   return times;
+}
+
+bool ContentionWatch::counts() {
+  std::string found = disturbance_between(before_, read_cpu_times());
+  if (found.empty()) return true;
+  disturbance_ = std::move(found);
+  return false;
 }
 
 std::string disturbance_between(const CpuTimes& before, const CpuTimes& after) {

@@ -25,4 +25,19 @@ CpuTimes read_cpu_times(const std::string& proc = "/proc");
 // the time for a CPU that other processes used"; empty if it is not. Pure.
 std::string disturbance_between(const CpuTimes& before, const CpuTimes& after);
 
+// Judges short measurements of this process. Not thread-safe.
+class ContentionWatch {
+ public:
+  // Begins a measurement.
+  void begin() { before_ = read_cpu_times(); }
+  // Ends it. Returns whether it was undisturbed.
+  bool counts();
+  // Returns the newest disturbance; empty if there was none.
+  const std::string& disturbance() const { return disturbance_; }
+
+ private:
+  CpuTimes before_;
+  std::string disturbance_;
+};
+
 }  // namespace muster::trainer

@@ -57,12 +57,12 @@ Finding find_peak(const std::function<PeakRound()>& measure) {
   std::string disturbance;
   for (int i = 0; i < kRoundsMax; ++i) {
     const PeakRound round = measure();
-    if (!std::isfinite(round.tflops) || round.tflops <= 0)
-      return {0, "no GEMM could be measured in the memory of the gradients"};
     if (!round.disturbance.empty()) {
       disturbance = round.disturbance;
       continue;
     }
+    if (!std::isfinite(round.tflops) || round.tflops <= 0)
+      return {0, "no GEMM could be measured in the memory of the gradients"};
     const double before = std::exchange(highest, std::max(highest, round.tflops));
     if (std::min(before, round.tflops) > highest * (1 - kAgreement)) return {highest, ""};
   }
