@@ -52,6 +52,11 @@ std::string cause_of(const std::string& errors) {
     line.remove_prefix(std::min(line.size(), kTimeBytes));
     absl::ConsumePrefix(&line, "ERROR : ");
     absl::ConsumePrefix(&line, ": ");
+    // The name of the remote is ours: Failed to create file system for "musterstore:b/x": …
+    if (const size_t remote = line.find("\": ");
+        absl::StartsWith(line, "Failed to create file system") && remote != absl::string_view::npos)
+      line.remove_prefix(remote + 3);
+    absl::ConsumePrefix(&line, "failed to configure Google Cloud Storage: google: ");
     cause = std::string(line);
   }
   cause.resize(std::min(cause.size(), kCauseBytesMax));

@@ -6,6 +6,7 @@
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
 
 #include "common/absl_view.h"
 #include "jobspec/inheritance.h"
@@ -99,6 +100,13 @@ absl::Status apply_overrides(const ConfigSource& source, Settings& settings) {
   return absl::OkStatus();
 }
 
+// Replaces the key at the beginning of a message by the flag that the user typed.
+absl::Status in_words_of(const Setting& model, const absl::Status& status) {
+  absl::string_view message = status.message();
+  if (model.layer != Layer::kFlag || !absl::ConsumePrefix(&message, "model_name=")) return status;
+  return {status.code(), absl::StrCat(model.origin, "=", message)};
+}
+
 absl::Status apply_model(const std::string& shipped_base, Config& config) {
   const Setting* model = find_setting(config.settings, "model_name");
   if (model == nullptr || model->value == "default" || model->value == "") return absl::OkStatus();
@@ -107,7 +115,7 @@ absl::Status apply_model(const std::string& shipped_base, Config& config) {
                        .name = model->value.get<std::string>(),
                        .override_model_config = override != nullptr && override->value == true};
   auto warnings = apply_model_file(request, config.settings);
-  if (!warnings.ok()) return warnings.status();
+  if (!warnings.ok()) return in_words_of(*model, warnings.status());
   request.override_model_config = true;
   if (auto again = apply_model_file(request, config.defaults); !again.ok()) return again.status();
   for (std::string& warning : *warnings) config.warnings.push_back(std::move(warning));

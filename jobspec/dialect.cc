@@ -132,7 +132,14 @@ absl::Status Translator::set_mesh(const GivenFlag& given, std::string_view level
   }
   for (size_t axis = 0; axis < kAxes.size(); ++axis) {
     if (!(*list)[axis].is_string()) return bad(given, "expected three degrees, [data,fsdp,tensor]");
-    set(given, mesh_key(level, kAxes[axis]), (*list)[axis].get<std::string>());
+    const auto degree = (*list)[axis].get<std::string>();
+    if (int64_t number = 0; !absl::SimpleAtoi(degree, &number)) {
+      return bad(given, absl::StrCat("its degrees are [data,fsdp,tensor], and ",
+                                     av(kMeshAxisNames[static_cast<size_t>(kAxes[axis])]), " is ",
+                                     show(degree),
+                                     "; each is a whole number, or -1 to fill in what is left"));
+    }
+    set(given, mesh_key(level, kAxes[axis]), degree);
   }
   return absl::OkStatus();
 }
@@ -309,6 +316,45 @@ void keep_last_of_repeated(std::vector<GivenFlag>& given) {
   }
 }
 
+bool is_pax_variable(const Flag& flag) {
+  return std::ranges::any_of(pax_variables(), [&](const Flag& row) { return &row == &flag; });
+}
+
+// Two variables of Pax and of its Slurm scripts that set the same: LOG_DIR and LOG_DIR_LOCAL.
+bool mean_the_same(const Flag& a, const Flag& b) {
+  const bool is_special = a.effect == FlagEffect::kPaxLogs || a.effect == FlagEffect::kPaxData;
+  return is_pax_variable(a) && is_pax_variable(b) && a.name != b.name && a.effect == b.effect &&
+         (is_special || (!a.key.empty() && a.key == b.key));
+}
+
+bool is_of_wrapper(const GivenFlag& given) {
+  const std::string_view name = given.flag->name;
+  return name.starts_with("BASE_") || name.ends_with("_LOCAL");
+}
+
+// The line wins over the environment. In the environment, the names of Pax win over those of the
+// Slurm scripts, which set them.
+void keep_one_of_synonyms(std::vector<GivenFlag>& given, std::vector<std::string>& warnings) {
+  for (auto flag = given.begin(); flag != given.end();) {
+    const auto other = std::find_if(flag + 1, given.end(), [&](const GivenFlag& later) {
+      return mean_the_same(*flag->flag, *later.flag);
+    });
+    if (other == given.end()) {
+      ++flag;
+      continue;
+    }
+    if (other->value != flag->value) {
+      const bool is_exported = absl::StartsWith(other->shown, "environment ");
+      warnings.push_back(
+          absl::StrCat(flag->shown, "=", show(flag->value), " is not used, but ", other->shown, "=",
+                       show(other->value), ": they mean the same, and ",
+                       is_exported ? "the program's own name wins over the one of its Slurm script"
+                                   : "the last one on the line counts"));
+    }
+    flag = given.erase(flag);
+  }
+}
+
 bool names_flag(const std::string& word, absl::string_view flag) {
   absl::string_view rest = word;
   return absl::ConsumePrefix(&rest, flag) && (rest.empty() || rest.front() == '=');
@@ -348,9 +394,11 @@ absl::StatusOr<Translation> translate(std::vector<std::string> words,
   if (dialect == Dialect::kPax) {
     if (auto status = scan_exported(exported_words(environment, words), given, out); !status.ok())
       return status;
+    std::stable_partition(given.begin(), given.end(), is_of_wrapper);
   }
   if (auto status = scan_flags(dialect, words, given, out); !status.ok()) return status;
   keep_last_of_repeated(given);
+  keep_one_of_synonyms(given, out.warnings);
   Translator translator(out);
   for (const GivenFlag& flag : given) translator.set_model(flag);
   if (!translator.has_model()) {

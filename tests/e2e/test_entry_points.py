@@ -53,6 +53,28 @@ class EntryPoints(MusterTest):
         self.assertIn(f"{self.dir}/nowhere", self.muster("run", "python3", "MaxText/decode.py", *other, f"load_parameters_path={self.dir}/nowhere", check=2).stderr)
         self.assertIn("no such folder", self.muster("decode", "--run", self.dir / "nowhere", "--prompt", "x", check=2).stderr)
 
+    def test_a_base_yml_of_ones_own(self):
+        """A copy of base.yml as of a checkout of MaxText, with edits: they are listed, what is lost
+        is named, and synthetic data opens no tokenizer.
+        """
+        base = self.dir / "MaxText/configs/base.yml"
+        base.parent.mkdir(parents=True)
+        text = (SOURCE / "configs/base.yml").read_text()
+        for before, after in (('\ntokenizer_path: ""', '\ntokenizer_path: "assets/tokenizer.llama2"'), ('\ndataset_path: ""', '\ndataset_path: "/data/mine"'),
+                              ("\ngcs_metrics: False", "\ngcs_metrics: True"), ("\nsteps: 150_001", "\nsteps: 2")):
+            self.assertIn(before, text)
+            text = text.replace(before, after)
+        base.write_text(text)
+        tiny = [word for word in TINY if not word.startswith("steps")]
+        line = ["MaxText/configs/base.yml", *tiny, "run_name=own", "hardware=cpu", "enable_checkpointing=false"]
+        shown = self.muster("config", "show", *line[:1], "run_name=own", "--changed", check=0)
+        self.assertEqual({row.split(":")[0] for row in shown.stdout.splitlines() if row and row[0] not in "# "},
+                         {"run_name", "steps", "gcs_metrics", "dataset_path"}, shown.stdout)
+        run = self.muster("run", *line, check=0)
+        self.assertEqual(len(step_lines(run.stdout)), 2, run.stdout)
+        for part in ("dataset_path=/data/mine (MaxText/configs/base.yml:", "has no effect: dataset_type is synthetic (", "gcs_metrics=true ("):
+            self.assertIn(part, run.stderr)
+
     def test_what_is_absent_names_what_there_is(self):
         shown = self.muster("config", "show", "python3", "MaxText/train_compile.py", "MaxText/configs/base.yml", "compile_topology=v5e-256", check=2)
         self.assertIn("muster run with the same words does what it does", shown.stderr)

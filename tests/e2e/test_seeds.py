@@ -219,11 +219,11 @@ PILE = variables_of(PILE_SBATCH, CONTAINER="image", PATH_TO_THE_PILE="/pile", PA
 SYNTHETIC = variables_of(SYNTHETIC_5B_SBATCH)
 # Blocks that this version refuses: (command, the item that builds it, part of the error).
 NOT_BUILT = [
-    (words(PILE_SINGLE_FP8), "10", "this is a shell, a script or a launcher"),
+    (words(PILE_SINGLE_FP8), "10", "this script calls muster itself; start it without muster run: "),
     (words(LAMBADA, TFDS_DATA_DIR="/data", VOCAB_PATH="/vocab", PRECISION="bfloat16", NUM_GPUS="8", PERCORE_BATCH_SIZE="4", LOGDIR="log_dir"), "10",
-     "this is a shell, a script or a launcher"),
-    (words(DOWNLOAD_PILE), "10", "only command lines of MaxText/train.py"),
-    (["BASE_XLA_FLAGS=--xla_x", "bash", "run_pile_multinode.sh"], "10", "this is a shell, a script or a launcher"),
+     "start it without muster run: bash "),
+    (words(DOWNLOAD_PILE), "10", "start it without muster run: "),
+    (["BASE_XLA_FLAGS=--xla_x", "bash", "run_pile_multinode.sh"], "10", "start it without muster run: BASE_XLA_FLAGS=--xla_x bash run_pile_multinode.sh;"),
 ]
 
 
@@ -623,6 +623,23 @@ class Seeds(MusterTest):
                              f"--tfds_data_dir={shards}", '--fdl.FPROP_DTYPE="float32"', "--fdl.ICI_MESH_SHAPE=[2,1,1]", "--fdl.PERCORE_BATCH_SIZE=1",
                              *TINY_PAX, check=0, env={"VOCAB_PATH": str(tokenizer)})
         self.assert_trains(result.stdout, 3)
+
+    def test_dcn_mesh_shape_trains_on_two_nodes(self):
+        """Data parallelism between two nodes of two ranks, FSDP inside them."""
+        coordinator = self.start_coordinator()
+        for name in ("node0", "node1"):
+            self.start_worker(coordinator, name, 2)
+        line = ["CONFIG=Synthetic126M", "--fdl.ICI_MESH_SHAPE=[1,2,1]", "--fdl.DCN_MESH_SHAPE=[2,1,1]", f"LOG_DIR={self.dir}/dcn", "hardware=cpu",
+                "--fdl.PERCORE_BATCH_SIZE=1", *TINY_PAX, "--nodes", "2", "--ranks-per-node", "2"]
+        result = self.muster("submit", *line, "--follow", check=0)
+        self.assert_trains(result.stdout, 3)
+        config = json.loads((self.dir / "dcn/config.json").read_text())
+        self.assertEqual((config["dcn_data_parallelism"], config["ici_fsdp_parallelism"]), (2, 2))
+        job = self.job(1)
+        self.assertEqual(sorted({rank["worker"] for rank in job["placement"]}), ["node0", "node1"])
+        wrong = [word.replace("[2,1,1]", "[4,1,1]") for word in line]
+        self.assertIn("--fdl.DCN_MESH_SHAPE=[4,1,1], which are the degrees [data,fsdp,tensor]: dcn_data=4: the degrees multiply to 4 but there are 2 nodes",
+                      self.muster("submit", *wrong, check=2).stderr)
 
     def test_maxtext_line_trains(self):
         tiny = [word for word in TINY if not word.startswith("dtype=")]

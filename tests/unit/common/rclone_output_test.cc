@@ -39,6 +39,15 @@ TEST(RcloneOutput, KnowsAStoreThatCannotBeReached) {
   EXPECT_EQ(why_unreachable("AccessDenied: Access Denied.\n\tstatus code: 403"), "");
 }
 
+TEST(RcloneOutput, ACauseHasNoNamesOfOurs) {
+  EXPECT_EQ(cause_of("2026/11/28 17:49:04 Failed to create file system for \"musterstore:b/x\": "
+                     "failed to configure Google Cloud Storage: google: could not find default "
+                     "credentials.\n"),
+            "could not find default credentials.");
+  EXPECT_EQ(cause_of("2026/11/28 17:49:04 ERROR : : error listing: AccessDenied: no\n"),
+            "error listing: AccessDenied: no");
+}
+
 TEST(RcloneOutput, StatisticsArriveInPieces) {
   const std::string_view text =
       "2026/11/28 13:59:57 INFO  :  3 B / 9 B, 33%, 0 B/s, ETA -\n"

@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class DialectTest : public PastedLines {};
@@ -123,6 +124,32 @@ TEST_F(DialectTest, TheWorkspaceIsTheParentOfARelativeLogFolder) {
               Contains(HasSubstr("BASE_WORKSPACE_DIR=/w has no effect")));
   EXPECT_THAT(pasted("CONFIG=Synthetic126M BASE_WORKSPACE_DIR=/w LOG_DIR=b")->warnings,
               ::testing::IsEmpty());
+}
+
+TEST_F(DialectTest, OfVariablesThatMeanTheSameOneIsUsedAndNamed) {
+  const auto line = pasted("CONFIG=Synthetic126M LOG_DIR=/w/a LOG_DIR_LOCAL=/w/b");
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_EQ(line->spec.output_directory(), "/w/b");
+  EXPECT_THAT(line->warnings,
+              ElementsAre("LOG_DIR=/w/a is not used, but LOG_DIR_LOCAL=/w/b: they mean the same, "
+                          "and the last one on the line counts"));
+  EXPECT_THAT(pasted("CONFIG=Synthetic126M LOG_DIR=/w/a LOG_DIR_LOCAL=/w/a")->warnings,
+              ::testing::IsEmpty());
+  const std::vector<std::string> config = {"CONFIG=GPT126M"};
+  for (const Environment& exported :
+       {Environment{{"VOCAB_PATH", "/a"}, {"BASE_VOCAB_PATH", "/b"}},
+        Environment{{"BASE_VOCAB_PATH", "/b"}, {"VOCAB_PATH", "/a"}}}) {
+    const auto translation = translate(config, exported);
+    ASSERT_TRUE(translation.ok()) << translation.status();
+    EXPECT_THAT(translation->warnings,
+                ElementsAre("environment BASE_VOCAB_PATH=/b is not used, but environment "
+                            "VOCAB_PATH=/a: they mean the same, and the program's own name wins "
+                            "over the one of its Slurm script"));
+    ASSERT_EQ(translation->settings.back().key, "tokenizer_path");
+    EXPECT_EQ(translation->settings.back().text, "/a");
+  }
+  const auto both = translate({"CONFIG=GPT126M", "BASE_VOCAB_PATH=/b"}, {{"VOCAB_PATH", "/a"}});
+  EXPECT_EQ(both->settings.back().text, "/b") << "the line wins";
 }
 
 TEST_F(DialectTest, FoldersOfOneRun) {
@@ -252,6 +279,12 @@ TEST_F(DialectTest, PaxErrorsNameTheFlag) {
               AllOf(HasSubstr("--fdl.USE_FP8"), HasSubstr("True or False")));
   EXPECT_THAT(error_of(pasted(base + "--fdl.USE_LORA=True")), HasSubstr("--fdl.USE_LORA=True"));
   EXPECT_THAT(error_of(pasted(base + "--fdl.ICI_MESH_SHAPE=[8,1]")), HasSubstr("three degrees"));
+  for (const char* degree : {"2.5", "x", "True"}) {
+    EXPECT_EQ(error_of(pasted(absl::StrCat(base, "--fdl.DCN_MESH_SHAPE=[1,", degree, ",1]"))),
+              absl::StrCat("--fdl.DCN_MESH_SHAPE=[1,", degree,
+                           ",1]: its degrees are [data,fsdp,tensor], and fsdp is ", degree,
+                           "; each is a whole number, or -1 to fill in what is left"));
+  }
   EXPECT_THAT(error_of(pasted(base + "--fdl.LR_SCHEDULE=linear_rampup_piecewise_constant")),
               AllOf(HasSubstr("piecewise"), HasSubstr("linear_rampup_cosine_decay")));
   EXPECT_THAT(error_of(pasted(base + "--fdl.LR_COS_MAX=2")), HasSubstr("expected 1"));
@@ -260,6 +293,8 @@ TEST_F(DialectTest, PaxErrorsNameTheFlag) {
   EXPECT_THAT(error_of(pasted(base + "--mode=eval")), HasSubstr("--mode=train"));
   EXPECT_THAT(error_of(pasted(base + "--fdl.MAX_STEPS")), HasSubstr("=VALUE"));
   EXPECT_THAT(error_of(pasted("--fdl.MAX_STEPS=2")), HasSubstr("--fdl_config="));
+  EXPECT_THAT(error_of(pasted("--fdl_config=a.b.Nothing")),
+              HasSubstr("--fdl_config=Nothing: no such model"));
   EXPECT_THAT(error_of(pasted(base + "word")), HasSubstr("word: expected"));
   EXPECT_THAT(error_of(pasted("CONFIG=GPT126")), HasSubstr("did you mean GPT126M?"));
 }
