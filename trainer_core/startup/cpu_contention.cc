@@ -20,8 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // The maximum share of a measurement's CPU time that its threads may wait. Wake-ups on an idle
-// machine cost less.
-constexpr double kWaitShareMax = 0.05;
+// virtual machine cost up to 5%.
+constexpr double kWaitShareMax = 0.1;
 constexpr double kStolenShareMax = 0.05;
 constexpr double kNanosecond = 1e-9;
 
