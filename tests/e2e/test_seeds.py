@@ -633,8 +633,8 @@ class Seeds(MusterTest):
                 "--fdl.PERCORE_BATCH_SIZE=1", *TINY_PAX, "--nodes", "2", "--ranks-per-node", "2"]
         result = self.muster("submit", *line, "--follow", check=0)
         self.assert_trains(result.stdout, 3)
-        config = json.loads((self.dir / "dcn/config.json").read_text())
-        self.assertEqual((config["dcn_data_parallelism"], config["ici_fsdp_parallelism"]), (2, 2))
+        shown = json.loads(self.muster("config", "show", *line, "--json", check=0).stdout)["train_config"]
+        self.assertEqual((shown["dcn_data_parallelism"], shown["ici_fsdp_parallelism"]), (2, 2))
         job = self.job(1)
         self.assertEqual(sorted({rank["worker"] for rank in job["placement"]}), ["node0", "node1"])
         wrong = [word.replace("[2,1,1]", "[4,1,1]") for word in line]
