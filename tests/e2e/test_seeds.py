@@ -339,7 +339,8 @@ class Seeds(MusterTest):
         absent = {"`train_compile.py`": "saved plans (`compiled_trainstep_file`)", "three-pass names": "three-pass values of `matmul_precision`", "the 1160B model": "1160B model",
                   "no ArrayRecord, and nothing is downloaded from the Hub": "ArrayRecord files, downloads from the Hugging Face Hub",
                   "`USE_LORA=1`": "LoRA", "`EVAL_ONLY=1`": "evaluation-only runs", "the original's counts BoolQ's answers only": "supervised fine-tuning",
-                  "`run_lambada_singlenode.sh`": "evaluation-only runs", "an unknown Fuji name": None, "`bash run_pile_singlenode.sh …`": None}
+                  "`run_lambada_singlenode.sh`": "evaluation-only runs", "an unknown Fuji name": None,
+                  "`--lora-input-adapters-path`": "LoRA", "`TFDS_DATA_DIR=…` with several data sets": None, "`bash run_pile_singlenode.sh …`": None}
         for part, words_of_readme in absent.items():
             self.assertTrue(any(part in row for row in rows), part)
             if words_of_readme is not None:
@@ -506,10 +507,15 @@ class Seeds(MusterTest):
 
     def test_converters(self):
         given = {"meta checkpoint path": str(META), "path to save checkpoint to": str(self.dir / "pax"), "7b, 13b, or 70b": "7b"}
-        self.muster("run", *words(CONVERT_LLAMA, **given), check=0)
-        for name, more in (("te", []), ("grouped", words(CONVERT_TE_70B))):
+        line = words(CONVERT_LLAMA, **given)
+        # The files are those of a tiny model, not of the 7B one.
+        self.assertIn("--model-size 7b requires base_num_decoder_layers=32, but ", self.muster("run", *line, check=2).stderr)
+        self.assertEqual(line[-2:], ["--model-size", "7b"])
+        self.muster("run", *line[:-2], check=0)
+        grouped = [word.replace("--num-gqa-groups=8", "--num-gqa-groups=4") for word in words(CONVERT_TE_70B)]
+        for name, more in (("te", []), ("grouped", grouped)):
             line = CONVERT_TE.replace("/your_path_to_src_ckpt", f"{self.dir}/pax").replace("/your_path_to_output_ckpt", f"{self.dir}/{name}")
-            self.muster("run", *words(line, NUM_LAYERS="2", NUM_HEADS="4", DIMS_PER_HEAD="8", MLP_DIM="64"), *more, check=0)
+            self.muster("run", *words(line, NUM_LAYERS="2", NUM_HEADS="4", DIMS_PER_HEAD="4", MLP_DIM="44"), *more, check=0)
             self.assertTrue((self.dir / name / "checkpoints/0").is_dir())
 
     def test_pax_pile_script(self):
