@@ -48,8 +48,7 @@ struct RunOptions {
 // starts the worker. Ctrl-C cancels it.
 absl::Status bring_up(EmbeddedFleet& fleet, std::optional<Preflight>& preflight,
                       Interrupts& interrupts, int32_t slots, int input_fd) {
-  bool ready = false;
-  bool checked = !preflight;
+  bool ready = false, checked = !preflight;
   while (!ready || !checked) {
     std::vector<pollfd> fds = {readable(interrupts.fd()), readable(fleet.coordinator().pidfd()),
                                readable(ready ? -1 : fleet.ready_fd()),

@@ -94,7 +94,7 @@ bool is_data_set(const std::string& folder, const std::string& name) {
          absl::EndsWith(name, "/" + folder);
 }
 
-// Names of data sets of TFDS. A folder with one of them beside other folders holds several data sets.
+// Names of data sets of TFDS. A folder with one of them beside other folders holds several ones.
 constexpr std::string_view kDataSetNames[] = {
     "billsum",       "bookcorpus",  "bool_q",    "boolq",     "c4",
     "cnn_dailymail", "glue",        "gutenberg", "lambada",   "lm1b",

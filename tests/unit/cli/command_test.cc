@@ -133,11 +133,15 @@ TEST(Commands, ErrorsAreSentences) {
       {"run bash scripts/run_pile_singlenode.sh /data /vocab",
        "bash: this script calls muster itself; start it without muster run: bash "
        "scripts/run_pile_singlenode.sh …; "},
-      {"run ./run_llama_boolq.sh", "start it without muster run: bash ./run_llama_boolq.sh; "},
+      {"run ./run_llama_boolq.sh",
+       "./run_llama_boolq.sh: this script calls muster itself; start it without muster run: bash "
+       "./run_llama_boolq.sh; "},
       {"run sbatch slurm/example_slurm.sub",
-       "without muster run: sbatch slurm/example_slurm.sub; "},
+       "sbatch: this script calls muster itself; start it without muster run: sbatch "
+       "slurm/example_slurm.sub; "},
       {"run python3 scripts/download_the_pile.py --mirror x",
-       "start it without muster run: python3 scripts/download_the_pile.py …; "},
+       "python3: this script calls muster itself; start it without muster run: python3 "
+       "scripts/download_the_pile.py …; "},
       {"run base.yml --ranks 2 steps=3 --ranks 4", "--ranks is given twice"},
       {"run base.yml --steps 3", "unknown option --steps; did you mean steps=3? Config keys are"},
       {"submit base.yml --learning-rate=2e-3",

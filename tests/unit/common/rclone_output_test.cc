@@ -31,7 +31,7 @@ TEST(RcloneOutput, StatesTheBytesThatAreSent) {
   for (const Case& one : table) EXPECT_EQ(sent_bytes(one.line), one.bytes) << one.line;
 }
 
-TEST(RcloneOutput, KnowsAStoreThatCannotBeReached) {
+TEST(RcloneOutput, AStoreThatCannotBeReachedHasAReason) {
   EXPECT_EQ(why_unreachable("dial tcp 127.0.0.1:9: connect: connection refused"),
             "connection refused");
   EXPECT_EQ(why_unreachable("dial tcp: lookup s on 10.0.0.1:53: no such host"), "no such host");
