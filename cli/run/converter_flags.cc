@@ -88,7 +88,7 @@ absl::StatusOr<std::string> expect_number(const SizeFlag& flag, const std::strin
   return absl::StrCat("--", av(flag.flag), " ", number, ": ", av(flag.key), "=", number);
 }
 
-// Adapters are merged by the library that has trained them, which knows their kind and scaling.
+// Adapters are merged by the library that has trained them: their kind and scaling are its own.
 absl::Status refuse_adapters(const std::string& from, const std::string& adapters) {
   const std::string base = from.empty() ? "BASE" : from;
   return absl::InvalidArgumentError(absl::StrCat(

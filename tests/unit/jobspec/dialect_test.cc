@@ -253,12 +253,6 @@ TEST_F(DialectTest, PaxErrorsNameTheFlag) {
               AllOf(HasSubstr("--fdl.USE_FP8"), HasSubstr("True or False")));
   EXPECT_THAT(error_of(pasted(base + "--fdl.USE_LORA=True")), HasSubstr("--fdl.USE_LORA=True"));
   EXPECT_THAT(error_of(pasted(base + "--fdl.ICI_MESH_SHAPE=[8,1]")), HasSubstr("three degrees"));
-  for (const char* degree : {"2.5", "x", "True"}) {
-    EXPECT_EQ(error_of(pasted(absl::StrCat(base, "--fdl.DCN_MESH_SHAPE=[1,", degree, ",1]"))),
-              absl::StrCat("--fdl.DCN_MESH_SHAPE=[1,", degree,
-                           ",1]: its degrees are [data,fsdp,tensor], and fsdp is ", degree,
-                           "; each is a whole number, or -1 to fill in what is left"));
-  }
   EXPECT_THAT(error_of(pasted(base + "--fdl.LR_SCHEDULE=linear_rampup_piecewise_constant")),
               AllOf(HasSubstr("piecewise"), HasSubstr("linear_rampup_cosine_decay")));
   EXPECT_THAT(error_of(pasted(base + "--fdl.LR_COS_MAX=2")), HasSubstr("expected 1"));
