@@ -29,7 +29,8 @@ bool is_command(const CLI::App& app, const std::string& word) {
 int run(int argc, char** argv) {
   auto mapped = muster::cli::map_entry_point({argv + std::min(argc, 1), argv + argc});
   if (!mapped.ok()) return muster::cli::fail(mapped.status());
-  std::vector<std::string> words = *std::move(mapped);
+  if (!mapped->note.empty()) muster::cli::note(mapped->note);
+  std::vector<std::string> words = std::move(mapped->words);
   // muster-text parses the same words again.
   std::vector<char*> own_argv = {argv[0]};
   std::vector<std::string> text = words;

@@ -8,9 +8,11 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <optional>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/numbers.h>
@@ -22,14 +24,21 @@
 #include "common/errno_status.h"
 #include "common/file_write.h"
 #include "common/rclone_output.h"
+#include "common/store_failure.h"
 
 namespace muster {
 namespace {
 
 namespace fs = std::filesystem;
+using store::endpoint_of;
+using store::first_variable;
+using store::kTool;
+using store::missing_tool;
+using store::status_of;
+using store::variable;
+using store::way_out;
 
 constexpr char kRemote[] = "musterstore";
-constexpr char kTool[] = "rclone";
 // Limit of a call that transfers no data. rclone itself repeats single requests within it.
 constexpr Duration kAnswerWithin = std::chrono::minutes(2);
 // A listing of 100,000 objects takes about a minute.
@@ -38,6 +47,8 @@ constexpr Duration kListWithin = std::chrono::minutes(10);
 constexpr Duration kTransferWithin = std::chrono::hours(24);
 constexpr Duration kFirstWait = std::chrono::seconds(1);
 constexpr Duration kLongestWait = std::chrono::seconds(30);
+// A call that is not repeated has so long, too.
+constexpr Duration kShortestAttempt = std::chrono::seconds(20);
 constexpr Duration kWaitStep = std::chrono::milliseconds(100);
 constexpr size_t kErrorsBytesMax = size_t{16} << 20;  // 100,000 copied objects
 
@@ -46,104 +57,8 @@ constexpr std::string_view kVariablesOfTool[] = {
     "RCLONE_S3_",   "RCLONE_GCS_",     "RCLONE_BWLIMIT=", "RCLONE_TPSLIMIT",
     "RCLONE_BIND=", "RCLONE_CA_CERT=", "RCLONE_CLIENT_",  "RCLONE_NO_CHECK_CERTIFICATE="};
 
-// rclone's exit codes (https://rclone.org/docs/#exit-code).
-constexpr int kNoDirectory = 3, kNoFile = 4;
-
-std::optional<std::string> variable(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || value[0] == '\0') return std::nullopt;
-  return value;
-}
-
 std::string remote_path(const ObjectUrl& url) {
   return absl::StrCat(kRemote, ":", url.bucket, url.key.empty() ? "" : "/", url.key);
-}
-
-// Variables that all of the given names may set; the first one counts.
-std::optional<std::string> first_variable(std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    if (auto value = variable(name)) return value;
-  }
-  return std::nullopt;
-}
-
-std::string s3_endpoint() {
-  return without_user(first_variable({"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"})
-                          .value_or("Amazon's (AWS_ENDPOINT_URL is not set)"));
-}
-
-std::string file_state(const std::string& path) {
-  std::error_code error;
-  return absl::StrCat(path, fs::exists(path, error) ? "" : " (missing)");
-}
-
-std::string home_file(const char* overriding, const char* name) {
-  if (auto path = variable(overriding)) return absl::StrCat(overriding, "=", file_state(*path));
-  return file_state(absl::StrCat(variable("HOME").value_or("~"), "/", name));
-}
-
-// The places of credentials, and which of them are set: names and never values.
-std::string places_of_credentials(const std::string& scheme) {
-  if (scheme == "gs") {
-    return absl::StrCat(
-        "searched: ",
-        home_file("GOOGLE_APPLICATION_CREDENTIALS",
-                  ".config/gcloud/application_default_credentials.json"),
-        ", the instance's service account; `gcloud auth application-default login` makes them");
-  }
-  std::vector<std::string> variables;
-  for (const char* name :
-       {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"})
-    variables.push_back(absl::StrCat(name, variable(name) ? " (set)" : " (not set)"));
-  return absl::StrCat("searched: ", absl::StrJoin(variables, ", "), ", ",
-                      home_file("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"),
-                      ", the instance's role; the store is ", s3_endpoint());
-}
-
-absl::Status missing_tool(const std::string& url) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      url, " is in an object store, which needs the program ", kTool,
-      "; it is not in PATH. Install it (sudo apt-get install rclone; deploy/install-deps.sh and "
-      "Muster's image have it; https://rclone.org/install), or copy the data to a folder"));
-}
-
-absl::Status no_bucket(const ObjectUrl& url) {
-  return absl::NotFoundError(absl::StrCat(
-      "there is no bucket ", url.scheme, "://", url.bucket, " that these credentials can see",
-      url.scheme == "s3" ? absl::StrCat("; the store is ", s3_endpoint()) : ""));
-}
-
-// `end`: of a command that failed.
-absl::Status status_of(const ObjectUrl& url, const ChildEnd& end) {
-  const std::string& text = end.errors;
-  const std::string cause = rclone::cause_of(text);
-  const std::string name = url.text();
-  if (rclone::has_any(text, {"no space left on device", "disk quota exceeded"}))
-    return absl::ResourceExhaustedError(absl::StrCat(name, ": ", cause));
-  if (rclone::has_any(text, {"NoSuchBucket", "bucket does not exist", "bucket doesn't exist"}))
-    return no_bucket(url);
-  if (rclone::has_any(text, {"InvalidBucketName"}))
-    return absl::InvalidArgumentError(absl::StrCat(name, ": ", cause));
-  if (rclone::has_any(
-          text, {"AccessDenied", "Access Denied", "InvalidAccessKeyId", "SignatureDoesNotMatch",
-                 "ExpiredToken", "InvalidToken", "NoCredentialProviders", "Forbidden",
-                 "status code: 403", "StatusCode: 403", "status code: 401", "Error 401",
-                 "Error 403", "could not find default credentials", "invalid_grant", "Unauthorized",
-                 "failed to configure Google Cloud Storage"})) {
-    return absl::PermissionDeniedError(absl::StrCat(name, ": the store refuses access (", cause,
-                                                    "); ", places_of_credentials(url.scheme)));
-  }
-  // A prefix without objects is no error, so that only the bucket can be missing.
-  if (end.exit_code == kNoDirectory) return no_bucket(url);
-  if (end.exit_code == kNoFile || rclone::has_any(text, {"is a directory or doesn't exist"}))
-    return absl::NotFoundError(absl::StrCat("there is no object ", name));
-  if (rclone::has_any(text, {"unknown flag"})) {
-    return absl::FailedPreconditionError(absl::StrCat(name, ": ", kTool, " is too old (", cause,
-                                                      "); install version 1.53 or later"));
-  }
-  return absl::UnknownError(absl::StrCat(
-      name, ": ",
-      cause.empty() ? absl::StrCat(kTool, " ended with exit code ", end.exit_code) : cause));
 }
 
 // Calls `use` with a temporary file that lists `names`.
@@ -159,6 +74,13 @@ absl::Status with_list(const std::vector<std::string>& names, const Use& use) {
   return written.ok() ? use(absl::StrCat("--files-from-raw=", list)) : written;
 }
 
+bool is_copy(const std::vector<std::string>& words) { return words[0] == "copy"; }
+
+// Returns whether `status` is about the connection to the store.
+bool names_endpoint(const absl::Status& status, const ObjectUrl& url) {
+  return sv(status.message()).find(endpoint_of(url)) != std::string_view::npos;
+}
+
 bool is_passed_on(std::string_view entry) {
   // rclone 1.60 fails with AWS_CA_BUNDLE, and has --ca-cert.
   if (entry.starts_with("AWS_CA_BUNDLE=")) return false;
@@ -168,6 +90,18 @@ bool is_passed_on(std::string_view entry) {
 }
 
 }  // namespace
+
+Duration store_wait() {
+  const auto text = variable("MUSTER_STORE_WAIT_SECONDS");
+  int64_t seconds = 0;
+  constexpr int64_t kDay = 24 * 3600;
+  if (!text || !absl::SimpleAtoi(*text, &seconds) || seconds < 0) return kStoreWait;
+  return std::chrono::seconds(std::min(seconds, kDay));
+}
+
+void print_store_warning(const std::string& text) {
+  std::cerr << "muster: warning: " << text << std::endl;
+}
 
 std::vector<std::string> store_environment(const ObjectUrl& url) {
   std::vector<std::string> environment;
@@ -202,13 +136,14 @@ std::vector<std::string> store_environment(const ObjectUrl& url) {
 absl::StatusOr<std::string> ObjectStore::try_call(const ObjectUrl& url,
                                                   const std::vector<std::string>& words,
                                                   const Limits& limits, const StoreWatch& watch,
-                                                  bool& advanced) const {
+                                                  Instant first_answer_by, bool& advanced) const {
   std::vector<std::string> command = {kTool};
   command.insert(command.end(), words.begin(), words.end());
-  for (const char* option :
-       {"--config=", "--retries=1", "--low-level-retries=3", "--contimeout=10s", "--timeout=60s"})
+  for (const char* option : {"--config=", "--retries=1", "--contimeout=5s", "--timeout=60s"})
     command.emplace_back(option);
-  const bool copies = words[0] == "copy";
+  const bool copies = is_copy(words);
+  // rclone and its library multiply the repetitions: 1 makes 8 attempts to connect, 3 makes 15.
+  command.emplace_back(copies ? "--low-level-retries=3" : "--low-level-retries=1");
   rclone::StatsReader stats(limits.meter);
   if (limits.meter) {
     command.push_back(absl::StrCat("--stats=", to_seconds(kStoreStatsInterval), "s"));
@@ -221,6 +156,7 @@ absl::StatusOr<std::string> ObjectStore::try_call(const ObjectUrl& url,
     command.push_back(absl::StrCat("--ca-cert=", *bundle));
   auto end =
       tool_(command, {.deadline = monotonic_now() + limits.within,
+                      .first_output_by = first_answer_by,
                       .output_bytes_max = limits.output_bytes_max,
                       .errors_bytes_max = kErrorsBytesMax,
                       .environment = store_environment(url),
@@ -234,6 +170,9 @@ absl::StatusOr<std::string> ObjectStore::try_call(const ObjectUrl& url,
   if (absl::IsResourceExhausted(end.status()))
     return absl::InvalidArgumentError(
         absl::StrCat(url.text(), ": the answer has more than ", limits.output_bytes_max, " bytes"));
+  if (absl::IsDeadlineExceeded(end.status())) {
+    return absl::UnknownError(absl::StrCat(url.text(), ": ", endpoint_of(url), " does not answer"));
+  }
   if (!end.ok()) return absl::UnknownError(absl::StrCat(url.text(), ": ", end.status().message()));
   advanced = copies && rclone::take_copied(end->errors);
   if (end->exit_code == 0) return std::move(end->output);
@@ -243,30 +182,48 @@ absl::StatusOr<std::string> ObjectStore::try_call(const ObjectUrl& url,
 absl::StatusOr<std::string> ObjectStore::call(const ObjectUrl& url,
                                               const std::vector<std::string>& words,
                                               const Limits& limits, const StoreWatch& watch) const {
-  std::optional<Instant> first_failure;
+  const bool copies = is_copy(words);
+  const Instant begin = monotonic_now();
+  // A transfer may fail after hours of success; any other call has failed since it began.
+  Instant failing_since = begin;
+  bool is_failing = !copies;
+  absl::Status cause;  // the newest one that the store or the network has stated
   Instant warned{};
+  bool is_silent = !copies;
   Duration wait = kFirstWait;
   const auto hurried = [&] { return retry_.is_hurried && retry_.is_hurried(); };
+  const auto limit = [&] {
+    return hurried() ? std::min(retry_.within_hurry, retry_.within) : retry_.within;
+  };
+  const StoreWatch watch_silence = [&] {
+    if (is_silent && retry_.warn && monotonic_now() - begin >= retry_.silence) {
+      is_silent = false;
+      retry_.warn(absl::StrCat(url.text(), ": no answer yet from ", endpoint_of(url), "; waiting"));
+    }
+    return !watch || watch();
+  };
   while (true) {
     bool advanced = false;
-    auto result = try_call(url, words, limits, watch, advanced);
+    const Instant answer_by = copies ? Instant::max() : begin + std::max(limit(), kShortestAttempt);
+    auto result = try_call(url, words, limits, watch_silence, answer_by, advanced);
     if (result.ok()) return result;
     if (!absl::IsUnknown(result.status()) &&
         !(retry_.also_permanent && absl::IsPermissionDenied(result.status())))
       return result;
     const Instant now = monotonic_now();
-    if (!first_failure || advanced) first_failure = now;
+    if (!std::exchange(is_failing, true) || advanced) failing_since = now;
     if (advanced) wait = kFirstWait;
-    const Duration limit = hurried() ? std::min(retry_.within_hurry, retry_.within) : retry_.within;
-    if (now + wait - *first_failure > limit) {
-      return absl::Status(
-          result.status().code(),
-          absl::StrCat(result.status().message(), " (repeated for ",
-                       static_cast<int64_t>(to_seconds(now - *first_failure)), " s)"));
+    if (cause.ok() || now < answer_by) cause = result.status();
+    if (now + wait - failing_since > limit()) {
+      return absl::Status(cause.code(),
+                          absl::StrCat(cause.message(), "; tried for ",
+                                       static_cast<int64_t>(to_seconds(now - failing_since)), " s",
+                                       names_endpoint(cause, url) ? way_out(url) : ""));
     }
     if (retry_.warn && (warned == Instant{} || now - warned >= kStoreWarningInterval)) {
       warned = now;
-      retry_.warn(absl::StrCat(result.status().message(), "; it is tried again"));
+      is_silent = false;
+      retry_.warn(absl::StrCat(cause.message(), "; it is tried again"));
     }
     const bool was_hurried = hurried();
     for (const Instant until = now + wait; monotonic_now() < until && hurried() == was_hurried;) {

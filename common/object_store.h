@@ -27,11 +27,19 @@ struct StoredObject {
   friend bool operator==(const StoredObject&, const StoredObject&) = default;
 };
 
+// How long a command waits for a store that does not answer: $MUSTER_STORE_WAIT_SECONDS, or this.
+constexpr Duration kStoreWait = std::chrono::seconds(60);
+constexpr Duration kStoreSilence = std::chrono::seconds(5);
+Duration store_wait();
+
+// Prints a warning to standard error.
+void print_store_warning(const std::string& text);
+
 // The repetition of a call after a failure.
 struct StoreRetry {
-  // From the first failure of a call, or, for transfers, from the first failure without progress.
+  // From the beginning of a call, or, for transfers, from the first failure without progress.
   // Errors that a repetition cannot cure (credentials, a missing bucket) end it at once.
-  Duration within = std::chrono::minutes(2);
+  Duration within = store_wait();
   // Repeats refused access, too: an administrator may cure it while training continues.
   bool also_permanent = false;
   // The limit once is_hurried() returns true.
@@ -39,8 +47,10 @@ struct StoreRetry {
   std::function<bool()> is_hurried = nullptr;
   // Signals to our process group do not end a transfer; the end of the calling thread does.
   bool survives_signals = false;
-  // Gets a sentence at the first failure, then about every kStoreWarningInterval.
-  std::function<void(const std::string&)> warn = nullptr;
+  // Gets a sentence at the first failure, then about every kStoreWarningInterval, and once after
+  // `silence` without an answer. Called on the calling thread.
+  std::function<void(const std::string&)> warn = print_store_warning;
+  Duration silence = kStoreSilence;
 };
 
 constexpr Duration kStoreWarningInterval = std::chrono::minutes(1);
@@ -61,7 +71,8 @@ constexpr Duration kStoreStatsInterval = std::chrono::seconds(2);
 //   NotFound            no such bucket or object
 //   InvalidArgument     the address
 //   ResourceExhausted   the local disk is full
-//   Unknown             the store, or the network; it may pass. Never Unavailable or
+//   Unknown             the store, or the network; it may pass. Names the endpoint if it cannot be
+//                       reached. Never Unavailable or
 //                       DeadlineExceeded, which callers take for lost peers
 //   Cancelled           by the watch
 // Thread-safe. Calls block.
@@ -93,9 +104,9 @@ class ObjectStore {
   absl::Status remove_files(const std::string& url, const std::vector<std::string>& names) const;
 
  private:
-  // The limits of one attempt of a call.
+  // The limits of a call.
   struct Limits {
-    Duration within;
+    Duration within;                             // of one attempt
     size_t output_bytes_max = size_t{64} << 20;  // 300,000 objects with names of 200 bytes
     StoreMeter meter = nullptr;                  // reports the bytes of a copy
   };
@@ -104,7 +115,7 @@ class ObjectStore {
                                    const Limits& limits, const StoreWatch& watch = nullptr) const;
   absl::StatusOr<std::string> try_call(const ObjectUrl& url, const std::vector<std::string>& words,
                                        const Limits& limits, const StoreWatch& watch,
-                                       bool& advanced) const;
+                                       Instant first_answer_by, bool& advanced) const;
   absl::Status copy(const std::vector<std::string>& names, const std::string& from,
                     const std::string& to, const ObjectUrl& url, const StoreWatch& watch,
                     const StoreMeter& meter) const;

@@ -52,10 +52,34 @@ std::string cause_of(const std::string& errors) {
     line.remove_prefix(std::min(line.size(), kTimeBytes));
     absl::ConsumePrefix(&line, "ERROR : ");
     absl::ConsumePrefix(&line, ": ");
+    // The name of the remote is ours: Failed to create file system for "musterstore:b/x": …
+    if (const size_t remote = line.find("\": ");
+        absl::StartsWith(line, "Failed to create file system") && remote != absl::string_view::npos)
+      line.remove_prefix(remote + 3);
+    absl::ConsumePrefix(&line, "failed to configure Google Cloud Storage: google: ");
     cause = std::string(line);
   }
   cause.resize(std::min(cause.size(), kCauseBytesMax));
   return cause;
+}
+
+// Go's errors of connections: "dial tcp 10.0.0.1:9000: connect: connection refused".
+std::string why_unreachable(const std::string& errors) {
+  constexpr std::string_view kReasons[] = {"connection refused",
+                                           "connection reset by peer",
+                                           "no such host",
+                                           "network is unreachable",
+                                           "no route to host",
+                                           "i/o timeout",
+                                           "TLS handshake timeout",
+                                           "timeout awaiting response headers",
+                                           "server misbehaving",
+                                           "certificate signed by unknown authority",
+                                           "certificate is valid for"};
+  const auto* const reason = std::ranges::find_if(
+      kReasons, [&](std::string_view words) { return errors.find(words) != errors.npos; });
+  if (reason == std::end(kReasons)) return "";
+  return *reason == "i/o timeout" ? "no connection in time" : std::string(*reason);
 }
 
 // The line: "2026/01/31 10:00:00 INFO  :   2.027 MiB / 5.722 MiB, 35%, 1 MiB/s, ETA 3s".

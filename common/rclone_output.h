@@ -20,6 +20,9 @@ bool take_copied(std::string& errors);
 // Returns the first error, without time and prefix, followed by its cause if there is one.
 std::string cause_of(const std::string& errors);
 
+// Returns why the store could not be reached, such as "connection refused"; empty if it answered.
+std::string why_unreachable(const std::string& errors);
+
 // Returns the number of sent bytes in a line of the statistics; nullopt for other lines.
 std::optional<uint64_t> sent_bytes(std::string_view line);
 

@@ -181,9 +181,19 @@ bool take(int fd, size_t bytes_max, std::string& text) {
   return got > 0;
 }
 
+// Returns the time until `instant`; at most a day, so that it fits into poll().
+std::chrono::milliseconds left_until(Instant instant) {
+  constexpr Duration kDay = std::chrono::hours(24);
+  const Instant now = monotonic_now();
+  const Duration left = instant > now + kDay ? kDay : instant - now;
+  return std::chrono::ceil<std::chrono::milliseconds>(left);
+}
+
 absl::Status collect(Pipes& pipes, const ChildOptions& options, ChildEnd& end) {
   while (pipes.out.read_fd >= 0 || pipes.err.read_fd >= 0) {
-    auto left = std::chrono::ceil<std::chrono::milliseconds>(options.deadline - monotonic_now());
+    auto left = left_until(options.deadline);
+    if (end.output.empty() && end.errors.empty())
+      left = std::min(left, left_until(options.first_output_by));
     if (left.count() <= 0) return absl::DeadlineExceededError("did not answer in time");
     if (options.watch) {
       if (!options.watch()) return absl::CancelledError("was stopped");

@@ -17,6 +17,8 @@ namespace muster {
 
 struct ChildOptions {
   Instant deadline{};
+  // The tool is killed (DeadlineExceeded) if it has printed nothing until then.
+  Instant first_output_by = Instant::max();
   size_t output_bytes_max = size_t{16} << 20;  // bound of standard output; more is an error
   size_t errors_bytes_max = size_t{1} << 20;   // bound of standard error; the rest is dropped
   // Runs the tool in a process group of its own, and passes only PATH, HOME and LANG to it.

@@ -14,9 +14,10 @@
 
 namespace muster {
 
-// The wait for a save that writes nothing. A shared file system under load may pause for some
-// seconds; after this time the ranks are killed.
-constexpr Duration kSaveStallMax = std::chrono::seconds(15);
+// The wait for a save that writes nothing; after it the ranks are killed. Shared file systems pause
+// under load and while a server fails over: an NFS client sends a lost request again after 60 s
+// (timeo=600, nfs(5)), and pauses of 18 s have been seen. A checkpoint is worth two such waits.
+constexpr Duration kSaveStallMax = std::chrono::seconds(120);
 // The wait for the end of a save after the ranks on this node have written everything: other nodes
 // may still write, and the file system has to make the files durable.
 constexpr Duration kSaveEndMax = std::chrono::minutes(10);

@@ -6,6 +6,7 @@
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
 
 #include "common/absl_view.h"
 #include "jobspec/inheritance.h"
@@ -99,6 +100,13 @@ absl::Status apply_overrides(const ConfigSource& source, Settings& settings) {
   return absl::OkStatus();
 }
 
+// Replaces the key at the beginning of a message by the flag that the user typed.
+absl::Status in_words_of(const Setting& model, const absl::Status& status) {
+  absl::string_view message = status.message();
+  if (model.layer != Layer::kFlag || !absl::ConsumePrefix(&message, "model_name=")) return status;
+  return {status.code(), absl::StrCat(model.origin, "=", message)};
+}
+
 absl::Status apply_model(const std::string& shipped_base, Config& config) {
   const Setting* model = find_setting(config.settings, "model_name");
   if (model == nullptr || model->value == "default" || model->value == "") return absl::OkStatus();
@@ -107,7 +115,7 @@ absl::Status apply_model(const std::string& shipped_base, Config& config) {
                        .name = model->value.get<std::string>(),
                        .override_model_config = override != nullptr && override->value == true};
   auto warnings = apply_model_file(request, config.settings);
-  if (!warnings.ok()) return warnings.status();
+  if (!warnings.ok()) return in_words_of(*model, warnings.status());
   request.override_model_config = true;
   if (auto again = apply_model_file(request, config.defaults); !again.ok()) return again.status();
   for (std::string& warning : *warnings) config.warnings.push_back(std::move(warning));
@@ -121,6 +129,48 @@ void take_planned_machines(Config& config) {
   reader.read("compile_topology_num_slices", config.planned_slices);
   for (const char* key : {"compile_topology", "compile_topology_num_slices"})
     config.settings.erase(key);
+}
+
+// Values of MaxText's base.yml that differ from Muster's. A copy of that file edits nothing.
+bool is_of_maxtext(const std::string& key, const nlohmann::json& value) {
+  // Descriptions of axes that follow from the axes themselves.
+  if (key == "mesh_axes" || key == "logical_axis_rules" || key == "data_sharding") return true;
+  if (key == "tokenizer_path")
+    return value.is_string() && absl::StartsWith(value.get<std::string>(), "assets/tokenizer");
+  if (key == "dataset_type") return value == "c4" || value == "tfds";
+  return (key == "hardware" && value == "tpu") || (key == "grain_worker_count" && value == 4);
+}
+
+// Returns the keys of the root base.yml with another value than in Muster's own and MaxText's.
+// `config`: with the root's settings.
+absl::StatusOr<KeySet> find_edits(const std::string& shipped_base, const Config& config) {
+  std::error_code error;
+  if (shipped_base.empty() || fs::equivalent(config.root, shipped_base, error)) return KeySet();
+  const auto shipped = read_with_parents(shipped_base, "");
+  if (!shipped.ok()) return shipped.status();
+  Settings usual;
+  for (const ConfigFile& file : shipped->files) {
+    if (auto status = apply_file(file, Layer::kBaseFile, usual); !status.ok()) return status;
+  }
+  KeySet edits;
+  for (const auto& [key, setting] : config.base) {
+    const Setting* own = find_setting(usual, key);
+    const bool is_same = own != nullptr && own->value == setting.value;
+    if (own != nullptr && !is_same && !is_of_maxtext(key, setting.value)) edits.insert(key);
+  }
+  return edits;
+}
+
+// Data that the user names in a base.yml of their own must not be ignored silently.
+void warn_of_edited_path(Config& config) {
+  const Setting* path = find_setting(config.settings, "dataset_path");
+  const Setting* type = find_setting(config.settings, "dataset_type");
+  if (path == nullptr || path->layer != Layer::kBaseFile || path->value == "" ||
+      !config.edits.contains("dataset_path") || type == nullptr || type->value != "synthetic")
+    return;
+  config.warnings.push_back(absl::StrCat("dataset_path=", show(path->value), shown_origin(*path),
+                                         " has no effect: dataset_type is synthetic",
+                                         shown_origin(*type)));
 }
 
 // A data set without dataset_type is read as c4, MaxText's default. Without a data set, jobs train
@@ -173,18 +223,22 @@ absl::StatusOr<Config> load_config(const ConfigSource& source) {
     if (auto status = apply_file(file, layer, config.settings); !status.ok()) return status;
     if (is_root) config.base = config.settings;
   }
+  auto edits = find_edits(source.shipped_base, config);
+  if (!edits.ok()) return edits.status();
+  config.edits = *std::move(edits);
   if (auto status = apply_environment(source, config.settings); !status.ok()) return status;
   if (auto status = apply_flags(source, config.settings); !status.ok()) return status;
   if (auto status = apply_overrides(source, config.settings); !status.ok()) return status;
   config.defaults = config.base;
   if (auto status = apply_model(source.shipped_base, config); !status.ok()) return status;
   choose_dataset_type(config.settings);
+  warn_of_edited_path(config);
   for (std::string& warning : accept_spellings(config.settings))
     config.warnings.push_back(std::move(warning));
   if (auto status = check_names(config.settings); !status.ok()) return status;
   if (auto status = check_restrictions(config.settings); !status.ok()) return status;
   if (source.is_for_plan) take_planned_machines(config);
-  for (std::string& warning : warnings_for(config.settings, config.base)) {
+  for (std::string& warning : warnings_for(config.settings, config.base, config.edits)) {
     config.warnings.push_back(std::move(warning));
   }
   return config;

@@ -35,6 +35,8 @@ struct Config {
   Settings settings;  // every key of the table that is set
   Settings base;      // the values of the root base.yml
   std::string root;   // path of the root base.yml
+  // Keys to which a base.yml of the user's own gives another value than Muster's and MaxText's.
+  KeySet edits;
   // `base` with the model's values: the settings of a job for which the user sets nothing
   Settings defaults;
   // the note if Muster's own base.yml replaces a missing one; else empty

@@ -14,6 +14,7 @@
 #include "common/mesh.h"
 #include "common/object_url.h"
 #include "jobspec/flag_scanner.h"
+#include "jobspec/flag_synonyms.h"
 #include "jobspec/launcher.h"
 #include "jobspec/mesh_selector.h"
 #include "jobspec/value.h"
@@ -132,7 +133,14 @@ absl::Status Translator::set_mesh(const GivenFlag& given, std::string_view level
   }
   for (size_t axis = 0; axis < kAxes.size(); ++axis) {
     if (!(*list)[axis].is_string()) return bad(given, "expected three degrees, [data,fsdp,tensor]");
-    set(given, mesh_key(level, kAxes[axis]), (*list)[axis].get<std::string>());
+    const auto degree = (*list)[axis].get<std::string>();
+    if (int64_t number = 0; !absl::SimpleAtoi(degree, &number)) {
+      return bad(given, absl::StrCat("its degrees are [data,fsdp,tensor], and ",
+                                     av(kMeshAxisNames[static_cast<size_t>(kAxes[axis])]), " is ",
+                                     show(degree),
+                                     "; each is a whole number, or -1 to fill in what is left"));
+    }
+    set(given, mesh_key(level, kAxes[axis]), degree);
   }
   return absl::OkStatus();
 }
@@ -300,15 +308,6 @@ absl::Status Translator::apply(const GivenFlag& given) {
   return absl::InternalError("unhandled flag effect");
 }
 
-// Keeps the last of repeated flags, which then also warns once.
-void keep_last_of_repeated(std::vector<GivenFlag>& given) {
-  for (auto flag = given.begin(); flag != given.end();) {
-    const bool comes_again = std::any_of(
-        flag + 1, given.end(), [&](const GivenFlag& later) { return later.shown == flag->shown; });
-    flag = comes_again ? given.erase(flag) : flag + 1;
-  }
-}
-
 bool names_flag(const std::string& word, absl::string_view flag) {
   absl::string_view rest = word;
   return absl::ConsumePrefix(&rest, flag) && (rest.empty() || rest.front() == '=');
@@ -348,9 +347,11 @@ absl::StatusOr<Translation> translate(std::vector<std::string> words,
   if (dialect == Dialect::kPax) {
     if (auto status = scan_exported(exported_words(environment, words), given, out); !status.ok())
       return status;
+    put_wrapper_names_first(given);
   }
   if (auto status = scan_flags(dialect, words, given, out); !status.ok()) return status;
   keep_last_of_repeated(given);
+  keep_one_of_synonyms(given, out.warnings);
   Translator translator(out);
   for (const GivenFlag& flag : given) translator.set_model(flag);
   if (!translator.has_model()) {

@@ -31,7 +31,7 @@ bool is_unused_rope(std::string_view key, const Settings& settings) {
   return !is_used && std::find(std::begin(kScaling), std::end(kScaling), key) != std::end(kScaling);
 }
 
-ExplainedKey explain_key(const Key& key, const Setting& setting, const Settings& defaults,
+ExplainedKey explain_key(const Key& key, const Setting& setting, const Config& config,
                          const nlohmann::json& train, bool is_unused) {
   ExplainedKey row{.key = std::string(key.name),
                    .topic = topic_of(key),
@@ -50,9 +50,11 @@ ExplainedKey explain_key(const Key& key, const Setting& setting, const Settings&
     row.stated = std::exchange(row.value, *resolved);
     row.stated_origin = std::exchange(row.origin, "derived");
   }
-  const Setting* usual = find_setting(defaults, key.name);
-  row.is_changed =
-      is_of_user(setting) && (usual == nullptr || is_other_name || usual->value != setting.value);
+  const Setting* usual = find_setting(config.defaults, key.name);
+  const bool is_edit = config.edits.contains(key.name);
+  row.is_changed = is_of_user(setting) ? usual == nullptr || is_other_name || is_edit ||
+                                             usual->value != setting.value
+                                       : is_edit && setting.layer == Layer::kBaseFile;
   return row;
 }
 
@@ -76,8 +78,8 @@ std::vector<ExplainedKey> explain(const Config& config, const ResolvedJob& job) 
   for (const Key& key : all_keys()) {
     const Setting* setting = find_setting(config.settings, key.name);
     if (setting == nullptr) continue;
-    rows.push_back(explain_key(key, *setting, config.defaults, train,
-                               is_unused_rope(key.name, config.settings)));
+    rows.push_back(
+        explain_key(key, *setting, config, train, is_unused_rope(key.name, config.settings)));
   }
   for (const auto& [key, value] : train.items()) {
     if (find_setting(config.settings, key) != nullptr) continue;

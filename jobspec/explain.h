@@ -19,7 +19,8 @@ struct ExplainedKey {
   std::string origin;
   nlohmann::json stated;  // the value in the config, if it differs from `value`
   std::string stated_origin;
-  // True if the user has set another value than base.yml and the model's file.
+  // True if the user has set another value than base.yml and the model's file, or another one than
+  // Muster's base.yml in a base.yml of their own.
   bool is_changed = false;
 };
 

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <optional>
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 #include <absl/strings/strip.h>
 
 #include "common/absl_view.h"
@@ -51,6 +53,44 @@ bool is_starter(absl::string_view word) {
   word = word.substr(word.rfind('/') + 1);
   return absl::EndsWith(word, ".sh") ||
          std::find(std::begin(kStarters), std::end(kStarters), sv(word)) != std::end(kStarters);
+}
+
+// Scripts of JAX-Toolbox and MaxText that Muster has, too: they call `muster run` themselves.
+constexpr std::string_view kOwnScripts[] = {"download_boolq.py",
+                                            "download_dataset.sh",
+                                            "download_lambada.py",
+                                            "download_the_pile.py",
+                                            "example_slurm.sub",
+                                            "example_slurm_llama.sub",
+                                            "example_slurm_pile.sub",
+                                            "launch_base_config.sub",
+                                            "launch_base_script.sub",
+                                            "multinode.py",
+                                            "run_base_config_multinode.sh",
+                                            "run_lambada_singlenode.sh",
+                                            "run_llama_boolq.sh",
+                                            "run_pile_multinode.sh",
+                                            "run_pile_singlenode.sh"};
+
+// Returns the line from the script on, if it is one of Muster's own: "bash run_llama_boolq.sh …".
+std::optional<std::string> own_script_line(const std::vector<std::string>& words, size_t at) {
+  size_t script = at;
+  while (script < words.size() &&
+         (script == at ? is_starter(words[at]) || is_python(words[at])
+                       : absl::StartsWith(words[script], "-")) &&
+         !absl::EndsWith(words[script], ".sh"))
+    ++script;
+  if (script == words.size()) return std::nullopt;
+  const absl::string_view name =
+      absl::string_view(words[script]).substr(words[script].rfind('/') + 1);
+  if (std::ranges::find(kOwnScripts, sv(name)) == std::end(kOwnScripts)) return std::nullopt;
+  const std::vector<std::string> line(words.begin() + static_cast<std::ptrdiff_t>(at),
+                                      words.begin() + static_cast<std::ptrdiff_t>(script) + 1);
+  const std::string starter = script > at                    ? ""
+                              : absl::EndsWith(name, ".py")  ? "python3 "
+                              : absl::EndsWith(name, ".sub") ? "sbatch "
+                                                             : "bash ";
+  return absl::StrCat(starter, absl::StrJoin(line, " "), script + 1 < words.size() ? " …" : "");
 }
 
 bool is_launcher(bool is_module, const std::string& name) {
@@ -104,6 +144,12 @@ absl::StatusOr<LauncherPrefix> skip_launcher(std::vector<std::string>& words) {
   words.insert(words.end(), flags.begin(), flags.end());
   size_t at = 0;
   while (at < words.size() && is_assignment(words[at])) ++at;
+  if (const auto line = own_script_line(words, at)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        show(words[at]), ": this script calls muster itself; start it without muster run: ",
+        absl::StrJoin(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(at), " "),
+        at > 0 ? " " : "", *line, "; Muster's scripts are in scripts/ and slurm/"));
+  }
   if (at < words.size() && is_starter(words[at])) {
     return absl::InvalidArgumentError(
         absl::StrCat(show(words[at]),

@@ -73,15 +73,14 @@ absl::Status check_restrictions(const Settings& settings) {
   return absl::OkStatus();
 }
 
-std::vector<std::string> warnings_for(const Settings& settings, const Settings& base) {
+std::vector<std::string> warnings_for(const Settings& settings, const Settings& base,
+                                      const KeySet& edits) {
   std::vector<std::string> warnings;
   for (const Key& key : all_keys()) {
     if (key.support != Support::kNoEffect) continue;
     const auto found = settings.find(key.name);
-    if (found == settings.end() || found->second.layer == Layer::kBaseFile ||
-        found->second.layer == Layer::kModelFile) {
-      continue;
-    }
+    if (found == settings.end() || found->second.layer == Layer::kModelFile) continue;
+    if (found->second.layer == Layer::kBaseFile && !edits.contains(key.name)) continue;
     // A user's file may be a copy of the whole base.yml.
     const auto usual = base.find(key.name);
     if (found->second.layer == Layer::kUserFile && usual != base.end() &&

@@ -22,7 +22,9 @@ std::vector<std::string> accept_spellings(Settings& settings);
 // nearest valid value, for a value that MaxText does not define.
 absl::Status check_names(const Settings& settings);
 
-// Returns a sentence for each key without effect that was set outside of a base.yml.
-std::vector<std::string> warnings_for(const Settings& settings, const Settings& base);
+// Returns a sentence for each key without effect that was set outside of a base.yml, or is one of
+// `edits` (Config::edits).
+std::vector<std::string> warnings_for(const Settings& settings, const Settings& base,
+                                      const KeySet& edits);
 
 }  // namespace muster::jobspec

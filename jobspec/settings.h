@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +44,9 @@ inline constexpr char kCommandLine[] = "command line";
 std::string shown_origin(const Setting& setting);
 
 using Settings = std::map<std::string, Setting, std::less<>>;
+
+// Names of keys.
+using KeySet = std::set<std::string, std::less<>>;
 
 // Returns the setting of `key`; null if the key is not set.
 const Setting* find_setting(const Settings& settings, std::string_view key);

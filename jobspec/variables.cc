@@ -72,6 +72,7 @@ constexpr Variable kVariables[] = {
     {"M_<KEY>", "MaxText", "the key in lower case: M_STEPS=9 is steps=9", "all lines; slurm/*.sub", ""},
     {"MUSTER_BIN_DIR", "Muster", "folder of Muster's programs", "muster; slurm/*.sub, slurm/*.sh", ""},
     {"MUSTER_OBJECT_CACHE", "Muster", "folder for local copies of s3:// and gs:// objects (~/.cache/muster/objects)", "muster; workers and ranks", ""},
+    {"MUSTER_STORE_WAIT_SECONDS", "Muster", "how long a command waits for a store that does not answer (60)", "muster; workers and ranks", ""},
     {"MUSTER_TOKEN_CACHE", "Muster", "folder for the shards of text that a run tokenizes (.muster-tokens beside the text)", "muster run, submit", ""},
     {"MUSTER_COORDINATOR", "Muster", "--coordinator", "muster submit, status, …; slurm/fleet.sub", ""},
     {"MUSTER_TLS_CA", "Muster", "--tls-ca", "muster submit, status, …; slurm/fleet.sub", ""},

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <string_view>
+#include <utility>
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
@@ -12,6 +11,7 @@
 #include <absl/strings/str_replace.h>
 #include <absl/strings/strip.h>
 
+#include "cli/run/converter_flags.h"
 #include "common/absl_view.h"
 #include "jobspec/launcher.h"
 
@@ -64,32 +64,6 @@ constexpr EntryPoint kEntryPoints[] = {
     {"MaxText/standalone_checkpointer", Program::kAbsent, "",
      "each save has a line with its rate; checkpoint_period=1 saves every step"},
 };
-
-// Flags of the converters whose values the files themselves contain.
-constexpr std::string_view kKnownFromFiles[] = {"model-size",
-                                                "lora-input-adapters-path",
-                                                "fw",
-                                                "direction",
-                                                "num-of-layer",
-                                                "num-of-head",
-                                                "head-dim",
-                                                "mlp-intermediate-dim",
-                                                "skip-bias",
-                                                "weight-only",
-                                                "use-gated-activations",
-                                                "num-gqa-groups",
-                                                "pax-split-qkv",
-                                                "te-qkv-layout",
-                                                "kernel-chunk-size",
-                                                "embed-dim",
-                                                "huggingface-checkpoint"};
-constexpr std::string_view kSwitches[] = {"skip-bias", "weight-only", "use-gated-activations",
-                                          "pax-split-qkv"};
-
-template <size_t n>
-bool is_among(const std::string_view (&names)[n], std::string_view name) {
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
 
 bool is_python(absl::string_view word) {
   word = word.substr(word.rfind('/') + 1);
@@ -159,9 +133,9 @@ absl::Status refused(std::string_view program, std::string_view why) {
 }
 
 // Parses --name=value, --name value and --switch, with - and _ alike.
-absl::StatusOr<std::map<std::string, std::string>> flags_of(const std::string& program,
-                                                            const Words& words, size_t from) {
-  std::map<std::string, std::string> flags;
+absl::StatusOr<ConverterFlags> flags_of(const std::string& program, const Words& words,
+                                        size_t from) {
+  ConverterFlags flags;
   for (size_t i = from; i < words.size(); ++i) {
     absl::string_view word = words[i];
     if (!absl::ConsumePrefix(&word, "--"))
@@ -170,7 +144,7 @@ absl::StatusOr<std::map<std::string, std::string>> flags_of(const std::string& p
     const std::string name = absl::StrReplaceAll(word.substr(0, equals), {{"_", "-"}});
     if (equals != absl::string_view::npos) {
       flags[name] = std::string(word.substr(equals + 1));
-    } else if (!is_among(kSwitches, name) && i + 1 < words.size()) {
+    } else if (!is_converter_switch(name) && i + 1 < words.size()) {
       flags[name] = words[++i];
     } else {
       flags[name] = "";
@@ -179,31 +153,33 @@ absl::StatusOr<std::map<std::string, std::string>> flags_of(const std::string& p
   return flags;
 }
 
-absl::StatusOr<Words> map_convert(const Found& found, const Words& words) {
+// Returns the flag's value, and removes the flag.
+std::string take_flag(ConverterFlags& flags, const std::string& name) {
+  const auto node = flags.extract(name);
+  return node.empty() ? "" : node.mapped();
+}
+
+absl::StatusOr<MappedLine> map_convert(const Found& found, const Words& words) {
   const std::string& program = words[found.program];
-  const auto flags = flags_of(program, words, found.program + 1);
+  auto flags = flags_of(program, words, found.program + 1);
   if (!flags.ok()) return flags.status();
   const std::string from_flag = found.entry->to == "output-path" ? "input-path" : "base-model-path";
-  std::string from, to;
-  for (const auto& [name, value] : *flags) {
-    if (name == from_flag) {
-      from = value;
-    } else if (name == found.entry->to) {
-      to = value;
-    } else if (!is_among(kKnownFromFiles, name)) {
-      return refused(program, absl::StrCat("--", name, " has no counterpart; muster convert takes ",
-                                           "the model's folder and the one to make"));
-    }
-  }
+  const std::string from = take_flag(*flags, from_flag);
+  const std::string to = take_flag(*flags, std::string(found.entry->to));
+  auto meaning = interpret_converter_flags(from, *flags);
+  if (!meaning.ok()) return refused(program, sv(meaning.status().message()));
   if (from.empty() || to.empty()) {
     return refused(program, absl::StrCat("give --", from_flag, "=FOLDER and --",
                                          av(found.entry->to), "=FOLDER: muster convert FROM TO"));
   }
-  return Words{"convert", from, to, "--to", "muster"};
+  MappedLine line{{"convert", from, to, "--to", "muster"}, std::move(meaning->note)};
+  for (const std::string& expected : meaning->expected)
+    line.words.push_back(absl::StrCat("--expect=", expected));
+  return line;
 }
 
 // MaxText's export takes keys of a run.
-absl::StatusOr<Words> map_export(const Found& found, const Words& words) {
+absl::StatusOr<MappedLine> map_export(const Found& found, const Words& words) {
   std::string from, to;
   for (size_t i = found.program + 1; i < words.size(); ++i) {
     absl::string_view word = words[i];
@@ -215,7 +191,7 @@ absl::StatusOr<Words> map_export(const Found& found, const Words& words) {
                    "give load_parameters_path=RUN and hf_model_path=FOLDER: muster convert RUN "
                    "FOLDER --to hf");
   }
-  return Words{"convert", from, to, "--to", "hf"};
+  return MappedLine{{"convert", from, to, "--to", "hf"}, ""};
 }
 
 // Evaluation without training is a mode of Pax's main program.
@@ -233,13 +209,13 @@ bool asks_for_evaluation(const Words& words) {
 
 }  // namespace
 
-absl::StatusOr<Words> map_entry_point(Words words) {
+absl::StatusOr<MappedLine> map_entry_point(Words words) {
   const size_t begin = words_of_command(words);
-  if (begin == 0) return words;
+  if (begin == 0) return MappedLine{std::move(words), ""};
   const bool runs = words[0] == "run";
   if (asks_for_evaluation(words)) return refused("--mode", kEvaluation);
   const Found found = find_entry_program(words, begin);
-  if (found.entry == nullptr) return words;
+  if (found.entry == nullptr) return MappedLine{std::move(words), ""};
   const Program program = found.entry->program;
   const bool is_plan_of_plan = words[0] == "plan" && program == Program::kPlan;
   if (!runs && !is_plan_of_plan && program != Program::kTrain && program != Program::kAbsent)
@@ -248,16 +224,16 @@ absl::StatusOr<Words> map_entry_point(Words words) {
     case Program::kTrain:
       if (!found.has_python)
         words.insert(words.begin() + static_cast<std::ptrdiff_t>(found.program), "python3");
-      return words;
+      return MappedLine{std::move(words), ""};
     case Program::kDecode:
       // The rest of the line is that of a training, whose config the command reads.
       words[0] = "decode";
       name_trainer(found, words);
-      return words;
+      return MappedLine{std::move(words), ""};
     case Program::kPlan:
       words[0] = "plan";
       name_trainer(found, words);
-      return words;
+      return MappedLine{std::move(words), ""};
     case Program::kConvert:
       return map_convert(found, words);
     case Program::kExport:
@@ -265,7 +241,7 @@ absl::StatusOr<Words> map_entry_point(Words words) {
     case Program::kAbsent:
       return refused(words[found.program], found.entry->instead);
   }
-  return words;
+  return MappedLine{std::move(words), ""};
 }
 
 }  // namespace muster::cli

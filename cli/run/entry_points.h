@@ -11,11 +11,17 @@
 
 namespace muster::cli {
 
-// Returns the arguments of the equivalent command for `words`, the arguments of `muster`. Returns
-// `words` unchanged if they do not begin with `run`, `submit`, `plan` or `config show` and such a
-// program, or if the user has typed `--` before the program. Returns InvalidArgument, with the
-// alternatives, for a program, a mode or a flag without an equivalent; only `run` accepts programs
-// that are not trainers, and `plan` MaxText's train_compile.py. Pure.
-absl::StatusOr<std::vector<std::string>> map_entry_point(std::vector<std::string> words);
+// A command line of `muster`.
+struct MappedLine {
+  std::vector<std::string> words;  // the arguments of `muster`
+  std::string note;  // sentence for the user about flags that are not used; empty if none
+};
+
+// Returns the equivalent command for `words`, the arguments of `muster`. Returns `words` unchanged
+// if they do not begin with `run`, `submit`, `plan` or `config show` and such a program, or if the
+// user has typed `--` before the program. Returns InvalidArgument, with the alternatives, for a
+// program, a mode or a flag without an equivalent; only `run` accepts programs that are not
+// trainers, and `plan` MaxText's train_compile.py. Pure.
+absl::StatusOr<MappedLine> map_entry_point(std::vector<std::string> words);
 
 }  // namespace muster::cli

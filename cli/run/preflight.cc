@@ -3,10 +3,13 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <fstream>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <absl/cleanup/cleanup.h>
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_split.h>
@@ -18,6 +21,7 @@
 #include "common/escape.h"
 #include "common/exit_code.h"
 #include "common/file_write.h"
+#include "common/time.h"
 
 namespace muster::cli {
 namespace {
@@ -28,15 +32,15 @@ constexpr auto kCheckTimeout = std::chrono::hours(1);
 // Enough for a sentence, and for the beginning of a sanitizer's report.
 constexpr size_t kReportBytesMax = 4 << 10;
 
-// Prints the notes of a check's output ("note: …"). Returns its other lines.
-std::string show_notes(const std::string& report) {
+// The beginning of a warning that the check prints while it runs.
+constexpr absl::string_view kWarning = "muster: warning: ";
+
+// Returns the lines of a report that show_output() does not show.
+std::string other_lines(const std::string& report) {
   std::vector<std::string> others;
-  for (absl::string_view line : absl::StrSplit(report, '\n')) {
-    if (absl::ConsumePrefix(&line, "note: ")) {
-      note(escape_controls(std::string(line), Layout::kOneLine));
-    } else {
+  for (const absl::string_view line : absl::StrSplit(report, '\n')) {
+    if (!absl::StartsWith(line, "note: ") && !absl::StartsWith(line, kWarning))
       others.emplace_back(line);
-    }
   }
   return absl::StrJoin(others, "\n");
 }
@@ -71,20 +75,39 @@ absl::StatusOr<Preflight> Preflight::start(const std::string& config_path,
   return Preflight(*std::move(process), report_path);
 }
 
+void Preflight::show_output() {
+  std::ifstream file(report_path_);
+  file.seekg(static_cast<std::streamoff>(shown_bytes_));
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    shown_bytes_ += line.size() + 1;
+    absl::string_view text = line;
+    if (absl::ConsumePrefix(&text, kWarning)) {
+      warn(escape_controls(std::string(text), Layout::kOneLine));
+    } else if (absl::ConsumePrefix(&text, "note: ")) {
+      note(escape_controls(std::string(text), Layout::kOneLine));
+    }
+  }
+}
+
 absl::Status Preflight::result() {
-  const auto end =
-      process_->wait(std::chrono::duration_cast<std::chrono::milliseconds>(kCheckTimeout));
+  const Instant deadline = monotonic_now() + kCheckTimeout;
+  auto end = process_->wait(kOutputPeriod);
+  for (; !end && monotonic_now() < deadline; end = process_->wait(kOutputPeriod)) show_output();
   if (!end) return absl::DeadlineExceededError("the preflight check did not end");
-  const std::string report = show_notes(tail_of_file(report_path_, kReportBytesMax));
+  show_output();
+  const std::string report = other_lines(tail_of_file(report_path_, kReportBytesMax));
   if (end->signal == 0 && end->code == 0) return absl::OkStatus();
   absl::string_view words = report;
+  bool is_sentence = false;
   for (const char* prefix : {"muster-trainer check: ", "muster-trainer: "}) {
-    absl::ConsumePrefix(&words, prefix);
+    is_sentence = absl::ConsumePrefix(&words, prefix) || is_sentence;
   }
   absl::ConsumePrefix(&words, "error: ");
   if (end->signal == 0 && end->code == to_int(ExitCode::kBadInput) && !words.empty()) {
     return absl::InvalidArgumentError(words);
   }
+  if (end->signal == 0 && end->code == to_int(ExitCode::kFailure) && is_sentence)
+    return absl::InternalError(words);
   return absl::InternalError(absl::StrCat("the preflight check (muster-trainer check) ended with ",
                                           end->signal != 0 ? absl::StrCat("signal ", end->signal)
                                                            : absl::StrCat("exit code ", end->code),

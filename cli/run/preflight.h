@@ -2,6 +2,8 @@
 // its processes starts.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -18,11 +20,15 @@ class Preflight {
  public:
   // kHere: the ranks will run on this machine, so the check includes its memory.
   enum class Ranks { kHere, kElsewhere };
+  static constexpr std::chrono::milliseconds kOutputPeriod{200};
   // Starts the check. Its output is written to the file `report_path`.
   static absl::StatusOr<Preflight> start(const std::string& config_path,
                                          const std::string& report_path, Ranks ranks);
 
   const ChildProcess& process() const { return *process_; }
+  // Shows the new notes and warnings of the check, such as that a store does not answer. To be
+  // called about every kOutputPeriod while it runs; result() shows the rest.
+  void show_output();
   // Waits for the end of the check. Returns InvalidArgument, with the check's output, for bad
   // input.
   absl::Status result();
@@ -33,6 +39,7 @@ class Preflight {
 
   std::unique_ptr<ChildProcess> process_;
   std::string report_path_;
+  size_t shown_bytes_ = 0;
 };
 
 // Returns the job to submit. If `check` is true, first runs the check (kElsewhere) for each number

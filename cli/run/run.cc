@@ -48,14 +48,15 @@ struct RunOptions {
 // starts the worker. Ctrl-C cancels it.
 absl::Status bring_up(EmbeddedFleet& fleet, std::optional<Preflight>& preflight,
                       Interrupts& interrupts, int32_t slots, int input_fd) {
-  bool ready = false;
-  bool checked = !preflight;
+  bool ready = false, checked = !preflight;
   while (!ready || !checked) {
     std::vector<pollfd> fds = {readable(interrupts.fd()), readable(fleet.coordinator().pidfd()),
                                readable(ready ? -1 : fleet.ready_fd()),
                                readable(checked ? -1 : preflight->process().pidfd())};
-    wait_readable(fds, std::nullopt);
+    wait_readable(
+        fds, checked ? std::nullopt : std::optional(monotonic_now() + Preflight::kOutputPeriod));
     if (interrupts.take() > 0) return absl::CancelledError("interrupted");
+    if (!checked) preflight->show_output();
     if (fds[3].revents != 0) {
       if (auto status = preflight->result(); !status.ok()) return status;
       checked = true;

@@ -13,6 +13,8 @@ namespace {
 
 // The interval of lines about one save.
 constexpr Duration kLinePeriod = std::chrono::seconds(2);
+// A save that writes nothing for so long pauses.
+constexpr Duration kPause = std::chrono::seconds(5);
 constexpr uint64_t kMibPerGib = 1024;
 
 }  // namespace
@@ -37,6 +39,8 @@ std::string SaveReport::line(const SaveProgress& save, int64_t completed_steps, 
     total_ = 0;
     return "";
   }
+  if (save != newest_) advanced_at_ = now;
+  newest_ = save;
   // During an upload the size and the written part grow alike, so the rest shows a new save.
   const uint64_t rest = save.total - std::min(save.written, save.total);
   const bool is_new = total_ == 0 || rest > rest_ || save.written < written_first_;
@@ -55,6 +59,11 @@ std::string SaveReport::line(const SaveProgress& save, int64_t completed_steps, 
   const uint64_t done = save.written - written_first_;
   if (save.written >= save.total) {
     absl::StrAppend(&line, " written; waits until they are durable");
+  } else if (now - advanced_at_ >= kPause) {
+    absl::StrAppend(&line, " written, nothing for ",
+                    format_duration(to_seconds(now - advanced_at_)),
+                    "; the save is given up after ", format_duration(to_seconds(kSaveStallMax)),
+                    " without progress");
   } else if (done > 0) {
     const double pace = static_cast<double>(done) / to_seconds(now - began_);
     absl::StrAppend(&line, " written, about ",
@@ -99,7 +108,7 @@ std::string save_result(int64_t completed_steps, int64_t saved_step,
       why = absl::StrCat("it was not complete within --leave-seconds ",
                          *circumstances.leave_seconds, state);
     else
-      why = absl::StrCat("the ranks made no progress", state);
+      why = absl::StrCat("the ranks made no progress for too long", state);
   }
   return absl::StrCat(
       "no checkpoint of step ", completed_steps, " saved, because ", why,

@@ -30,6 +30,8 @@ class SaveReport {
   uint64_t written_first_ = 0;
   uint64_t total_ = 0;
   uint64_t rest_ = 0;  // the part that is not written yet
+  SaveProgress newest_;
+  Instant advanced_at_{};  // time of the last change of newest_
 };
 
 // Returns the reason for an unsaved last state if `text`, a line of a rank's output, states one;

@@ -76,6 +76,11 @@ absl::StatusOr<trainer::ConvertOptions> options_of(const ConvertArguments& argum
   const auto bytes = parse_size(arguments.shard_size);
   if (!bytes.ok()) return bytes.status();
   options.shard_bytes = *bytes;
+  for (const std::string& text : arguments.expected) {
+    const auto expected = trainer::parse_expected(text);
+    if (!expected.ok()) return expected.status();
+    options.expected.insert(options.expected.end(), expected->begin(), expected->end());
+  }
   return options;
 }
 

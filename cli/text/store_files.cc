@@ -20,12 +20,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-ObjectStore store_of(const std::atomic<bool>& stop) {
-  return ObjectStore(
-      {.within_hurry = Duration::zero(),
-       .is_hurried = [&stop] { return stop.load(); },
-       .warn =
-           [](const std::string& text) { std::cerr << "muster: warning: " << text << std::endl; }});
+// An upload comes after hours of work, so it outlasts a short outage.
+constexpr Duration kUploadWait = std::chrono::minutes(10);
+
+ObjectStore store_of(const std::atomic<bool>& stop, Duration within = store_wait()) {
+  StoreRetry retry;
+  retry.within = within;
+  retry.within_hurry = Duration::zero();
+  retry.is_hurried = [&stop] { return stop.load(); };
+  return ObjectStore(std::move(retry));
 }
 
 // Returns whether the file completes tokens, a checkpoint or a Hugging Face folder.
@@ -78,7 +81,7 @@ absl::Status upload_result(const std::string& url, const std::atomic<bool>& stop
   if (error) return file_status(error.value(), absl::StrCat("cannot read ", folder.string()));
   std::cerr << "muster: uploading " << first.size() + last.size() << " files to " << url
             << std::endl;
-  const ObjectStore store = store_of(stop);
+  const ObjectStore store = store_of(stop, std::max(store_wait(), kUploadWait));
   absl::Status status;
   for (const std::string& name : last) {
     if (status.ok()) status = store.remove(absl::StrCat(url, "/", name));

@@ -156,6 +156,11 @@ CLI::App& describe_convert(CLI::App& app, ConvertArguments& arguments) {
       ->type_name("SIZE")
       ->capture_default_str();
   command
+      ->add_option("--expect", arguments.expected,
+                   "Value that the model of FROM must have, by the key of `muster config show`, "
+                   "such as base_num_decoder_layers=32; may be repeated")
+      ->type_name("KEY=VALUE");
+  command
       ->add_option("--tokenizer", arguments.tokenizer,
                    "SentencePiece model to include (default: the tokenizer's files beside FROM, or "
                    "its run's tokenizer_path)")

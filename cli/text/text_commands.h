@@ -62,6 +62,7 @@ struct ConvertArguments {
   std::string dtype;   // "float32", "bfloat16", "float16", or empty
   std::string shard_size = "5GB";
   std::string tokenizer;
+  std::vector<std::string> expected;  // trainer_core/convert/expected_model.h
   bool allow_unused = false;
   bool json = false;
 };

@@ -1,6 +1,8 @@
-/* A preloaded library that makes writes of checkpoint files slow: each write() to a *.safetensors file takes SLOW_WRITE_MS longer. */
+/* A preloaded library that makes writes of checkpoint files slow: each write() to a *.safetensors file takes SLOW_WRITE_MS longer, and the
+ * third one of a process PAUSED_WRITE_MS. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +14,12 @@ ssize_t write(int fd, const void *bytes, size_t count) {
   char link[64], path[4096];
   snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
   const ssize_t length = readlink(link, path, sizeof(path) - 1);
-  const char *ms = getenv("SLOW_WRITE_MS");
+  const char *ms = getenv("SLOW_WRITE_MS"), *pause = getenv("PAUSED_WRITE_MS");
   if (length > 0 && ms != NULL) {
     path[length] = '\0';
     if (strstr(path, ".safetensors") != NULL) {
-      const long delay = atol(ms);
+      static atomic_int writes;
+      const long delay = pause != NULL && atomic_fetch_add(&writes, 1) == 2 ? atol(pause) : atol(ms);
       const struct timespec time = {delay / 1000, delay % 1000 * 1000000};
       nanosleep(&time, NULL);
     }

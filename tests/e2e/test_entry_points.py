@@ -14,15 +14,22 @@ class EntryPoints(MusterTest):
         return self.dir / "t.model"
 
     def test_converters_make_what_a_run_loads(self):
-        for name, words in (("maxtext", ["MaxText/llama_or_mistral_ckpt.py", "--base-model-path", META, "--maxtext-model-path", self.dir / "maxtext",
-                                         "--model-size", "llama2-7b"]),
-                            ("pax", ["-m", "convert_llama_ckpt", "--base-model-path", META, "--pax-model-path", self.dir / "pax", "--model-size", "7b"])):
+        for name, words in (("maxtext", ["MaxText/llama_or_mistral_ckpt.py", "--base-model-path", META, "--maxtext-model-path", self.dir / "maxtext"]),
+                            ("pax", ["-m", "convert_llama_ckpt", "--base-model-path", META, "--pax-model-path", self.dir / "pax"])):
+            # The tiny model is not the one that the line names.
+            refused = self.muster("run", "python3", *words, "--model-size", {"maxtext": "llama2-7b", "pax": "7b"}[name], check=2).stderr
+            self.assertRegex(refused, r"--model-size (llama2-)?7b requires base_num_decoder_layers=32, but .*/llama2 has base_num_decoder_layers=2")
+            self.assertFalse((self.dir / name).exists())
             shown = self.muster("run", "python3", *words, check=0).stdout
             self.assertIn(f"load_parameters_path={self.dir}/{name}", shown)
             self.assertTrue((self.dir / name / "checkpoints/0").is_dir())
         # From Pax's layout to Transformer Engine's: there is one here.
-        self.muster("run", "python", "converter/main.py", f"--input-path={self.dir}/pax", f"--output-path={self.dir}/te", "--fw=pax",
-                    "--direction=fw2te", "--num-of-layer=2", "--skip-bias", "--weight-only", "--use-gated-activations", check=0)
+        converter = ["run", "python", "converter/main.py", f"--input-path={self.dir}/pax", f"--output-path={self.dir}/te", "--fw=pax",
+                     "--direction=fw2te", "--num-of-head=4", "--head-dim=4", "--mlp-intermediate-dim=44", "--skip-bias", "--weight-only",
+                     "--use-gated-activations"]
+        self.assertIn("--num-of-layer 32 requires base_num_decoder_layers=32, but", self.muster(*converter, "--num-of-layer=32", check=2).stderr)
+        converted = self.muster(*converter, "--num-of-layer=2", check=0)
+        self.assertIn("not used: --direction=fw2te, --fw=pax, --skip-bias, --weight-only;", converted.stderr)
         self.assertTrue((self.dir / "te/checkpoints/0").is_dir())
         self.muster("run", "python3", "MaxText/llama_mistral_mixtral_orbax_to_hf.py", "MaxText/configs/base.yml",
                     f"load_parameters_path={self.dir}/te", f"hf_model_path={self.dir}/hf", "model_name=llama2-7b", check=0)
@@ -45,6 +52,28 @@ class EntryPoints(MusterTest):
         self.assertEqual(loaded, plain)
         self.assertIn(f"{self.dir}/nowhere", self.muster("run", "python3", "MaxText/decode.py", *other, f"load_parameters_path={self.dir}/nowhere", check=2).stderr)
         self.assertIn("no such folder", self.muster("decode", "--run", self.dir / "nowhere", "--prompt", "x", check=2).stderr)
+
+    def test_a_base_yml_of_ones_own(self):
+        """A copy of base.yml as of a checkout of MaxText, with edits: they are listed, what is lost
+        is named, and synthetic data opens no tokenizer.
+        """
+        base = self.dir / "MaxText/configs/base.yml"
+        base.parent.mkdir(parents=True)
+        text = (SOURCE / "configs/base.yml").read_text()
+        for before, after in (('\ntokenizer_path: ""', '\ntokenizer_path: "assets/tokenizer.llama2"'), ('\ndataset_path: ""', '\ndataset_path: "/data/mine"'),
+                              ("\ngcs_metrics: False", "\ngcs_metrics: True"), ("\nsteps: 150_001", "\nsteps: 2")):
+            self.assertIn(before, text)
+            text = text.replace(before, after)
+        base.write_text(text)
+        tiny = [word for word in TINY if not word.startswith("steps")]
+        line = ["MaxText/configs/base.yml", *tiny, "run_name=own", "hardware=cpu", "enable_checkpointing=false"]
+        shown = self.muster("config", "show", *line[:1], "run_name=own", "--changed", check=0)
+        self.assertEqual({row.split(":")[0] for row in shown.stdout.splitlines() if row and row[0] not in "# "},
+                         {"run_name", "steps", "gcs_metrics", "dataset_path"}, shown.stdout)
+        run = self.muster("run", *line, check=0)
+        self.assertEqual(len(step_lines(run.stdout)), 2, run.stdout)
+        for part in ("dataset_path=/data/mine (MaxText/configs/base.yml:", "has no effect: dataset_type is synthetic (", "gcs_metrics=true ("):
+            self.assertIn(part, run.stderr)
 
     def test_what_is_absent_names_what_there_is(self):
         shown = self.muster("config", "show", "python3", "MaxText/train_compile.py", "MaxText/configs/base.yml", "compile_topology=v5e-256", check=2)

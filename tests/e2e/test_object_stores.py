@@ -338,6 +338,15 @@ class S3(SharedCases):
         self.assertIn("there is nothing at s3://bucket/none",
                       self.train("x", "dataset_type=shards", "dataset_path=s3://bucket/none", check=2).stderr)
         self.assertIn("only s3:// and gs:// addresses", self.train("x", "base_output_directory=hdfs://h/out", check=2).stderr)
+        # A server that is away.
+        self.server.kill()
+        self.env["MUSTER_STORE_WAIT_SECONDS"] = "2"
+        for url, why in ((self.env["AWS_ENDPOINT_URL"], "connection refused"), ("http://nowhere.invalid:1", "no such host")):
+            self.env["AWS_ENDPOINT_URL"] = url
+            text = self.train("x", "dataset_type=shards", "dataset_path=s3://bucket/tokens", check=1).stderr
+            self.assertIn(f"warning: s3://bucket/tokens: {url} cannot be reached ({why}); it is tried again\n", text)
+            self.assertRegex(text, rf"dataset_path: s3://bucket/tokens: {url} cannot be reached \({why}\); tried for \d s; check AWS_ENDPOINT_URL, ")
+            self.assertIn(f"{url} cannot be reached", self.train("x", check=1).stderr)
         # Without rclone, but with everything else.
         self.env["PATH"] = str(self.dir / "bin")
         (self.dir / "bin").mkdir()

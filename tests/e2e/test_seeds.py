@@ -219,11 +219,11 @@ PILE = variables_of(PILE_SBATCH, CONTAINER="image", PATH_TO_THE_PILE="/pile", PA
 SYNTHETIC = variables_of(SYNTHETIC_5B_SBATCH)
 # Blocks that this version refuses: (command, the item that builds it, part of the error).
 NOT_BUILT = [
-    (words(PILE_SINGLE_FP8), "10", "this is a shell, a script or a launcher"),
+    (words(PILE_SINGLE_FP8), "10", "this script calls muster itself; start it without muster run: "),
     (words(LAMBADA, TFDS_DATA_DIR="/data", VOCAB_PATH="/vocab", PRECISION="bfloat16", NUM_GPUS="8", PERCORE_BATCH_SIZE="4", LOGDIR="log_dir"), "10",
-     "this is a shell, a script or a launcher"),
-    (words(DOWNLOAD_PILE), "10", "only command lines of MaxText/train.py"),
-    (["BASE_XLA_FLAGS=--xla_x", "bash", "run_pile_multinode.sh"], "10", "this is a shell, a script or a launcher"),
+     "start it without muster run: bash "),
+    (words(DOWNLOAD_PILE), "10", "start it without muster run: "),
+    (["BASE_XLA_FLAGS=--xla_x", "bash", "run_pile_multinode.sh"], "10", "start it without muster run: BASE_XLA_FLAGS=--xla_x bash run_pile_multinode.sh;"),
 ]
 
 
@@ -339,7 +339,8 @@ class Seeds(MusterTest):
         absent = {"`train_compile.py`": "saved plans (`compiled_trainstep_file`)", "three-pass names": "three-pass values of `matmul_precision`", "the 1160B model": "1160B model",
                   "no ArrayRecord, and nothing is downloaded from the Hub": "ArrayRecord files, downloads from the Hugging Face Hub",
                   "`USE_LORA=1`": "LoRA", "`EVAL_ONLY=1`": "evaluation-only runs", "the original's counts BoolQ's answers only": "supervised fine-tuning",
-                  "`run_lambada_singlenode.sh`": "evaluation-only runs", "an unknown Fuji name": None, "`bash run_pile_singlenode.sh …`": None}
+                  "`run_lambada_singlenode.sh`": "evaluation-only runs", "an unknown Fuji name": None,
+                  "`--lora-input-adapters-path`": "LoRA", "`TFDS_DATA_DIR=…` with several data sets": None, "`bash run_pile_singlenode.sh …`": None}
         for part, words_of_readme in absent.items():
             self.assertTrue(any(part in row for row in rows), part)
             if words_of_readme is not None:
@@ -506,10 +507,15 @@ class Seeds(MusterTest):
 
     def test_converters(self):
         given = {"meta checkpoint path": str(META), "path to save checkpoint to": str(self.dir / "pax"), "7b, 13b, or 70b": "7b"}
-        self.muster("run", *words(CONVERT_LLAMA, **given), check=0)
-        for name, more in (("te", []), ("grouped", words(CONVERT_TE_70B))):
+        line = words(CONVERT_LLAMA, **given)
+        # The files are those of a tiny model, not of the 7B one.
+        self.assertIn("--model-size 7b requires base_num_decoder_layers=32, but ", self.muster("run", *line, check=2).stderr)
+        self.assertEqual(line[-2:], ["--model-size", "7b"])
+        self.muster("run", *line[:-2], check=0)
+        grouped = [word.replace("--num-gqa-groups=8", "--num-gqa-groups=4") for word in words(CONVERT_TE_70B)]
+        for name, more in (("te", []), ("grouped", grouped)):
             line = CONVERT_TE.replace("/your_path_to_src_ckpt", f"{self.dir}/pax").replace("/your_path_to_output_ckpt", f"{self.dir}/{name}")
-            self.muster("run", *words(line, NUM_LAYERS="2", NUM_HEADS="4", DIMS_PER_HEAD="8", MLP_DIM="64"), *more, check=0)
+            self.muster("run", *words(line, NUM_LAYERS="2", NUM_HEADS="4", DIMS_PER_HEAD="4", MLP_DIM="44"), *more, check=0)
             self.assertTrue((self.dir / name / "checkpoints/0").is_dir())
 
     def test_pax_pile_script(self):
@@ -623,6 +629,23 @@ class Seeds(MusterTest):
                              f"--tfds_data_dir={shards}", '--fdl.FPROP_DTYPE="float32"', "--fdl.ICI_MESH_SHAPE=[2,1,1]", "--fdl.PERCORE_BATCH_SIZE=1",
                              *TINY_PAX, check=0, env={"VOCAB_PATH": str(tokenizer)})
         self.assert_trains(result.stdout, 3)
+
+    def test_dcn_mesh_shape_trains_on_two_nodes(self):
+        """Data parallelism between two nodes of two ranks, FSDP inside them."""
+        coordinator = self.start_coordinator()
+        for name in ("node0", "node1"):
+            self.start_worker(coordinator, name, 2)
+        line = ["CONFIG=Synthetic126M", "--fdl.ICI_MESH_SHAPE=[1,2,1]", "--fdl.DCN_MESH_SHAPE=[2,1,1]", f"LOG_DIR={self.dir}/dcn", "hardware=cpu",
+                "--fdl.PERCORE_BATCH_SIZE=1", *TINY_PAX, "--nodes", "2", "--ranks-per-node", "2"]
+        result = self.muster("submit", *line, "--follow", check=0)
+        self.assert_trains(result.stdout, 3)
+        shown = json.loads(self.muster("config", "show", *line, "--json", check=0).stdout)["train_config"]
+        self.assertEqual((shown["dcn_data_parallelism"], shown["ici_fsdp_parallelism"]), (2, 2))
+        job = self.job(1)
+        self.assertEqual(sorted({rank["worker"] for rank in job["placement"]}), ["node0", "node1"])
+        wrong = [word.replace("[2,1,1]", "[4,1,1]") for word in line]
+        self.assertIn("--fdl.DCN_MESH_SHAPE=[4,1,1], which are the degrees [data,fsdp,tensor]: dcn_data=4: the degrees multiply to 4 but there are 2 nodes",
+                      self.muster("submit", *wrong, check=2).stderr)
 
     def test_maxtext_line_trains(self):
         tiny = [word for word in TINY if not word.startswith("dtype=")]

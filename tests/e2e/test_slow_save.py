@@ -76,12 +76,23 @@ class SlowSave(MusterTest):
         self.assertLess(time.monotonic() - started, 11, output)
         self.assertRegex(output, r"no checkpoint of step \d+ saved, because it was not complete within --leave-seconds 5 with \d+ of \d+ MiB")
 
-    def test_save_without_progress_is_not_awaited(self):
-        run = self.start_slow("stalled", 1000)
+    def test_save_that_pauses_is_awaited(self):
+        self.env["PAUSED_WRITE_MS"] = "18000"
+        run = self.start_slow("paused", 0)
+        self.interrupt(run)
+        output = self.wait_for_end(run)
+        self.assertRegex(output, r"muster: saving a checkpoint, .* MiB written, nothing for 1\ds; the save is given up after 2m 00s without progress\n")
+        saved = self.saved("paused")
+        self.assertEqual(len(saved), 1, output)
+        self.assertIn(f"muster: checkpoint of step {saved[0]} saved\n", output)
+
+    def test_save_without_progress_is_bounded(self):
+        """The full wait takes 2 min, and tests/unit/worker/core/core_saves_test.cc has it."""
+        run = self.start_slow("stalled", 1000, "--leave-seconds", "8")
         self.interrupt(run)
         os.kill(self.ranks_of_test()[0], signal.SIGSTOP)
         output = self.wait_for_end(run)
-        self.assertRegex(output, r"no checkpoint of step \d+ saved, because the ranks made no progress with \d+ of \d+ MiB")
+        self.assertRegex(output, r"no checkpoint of step \d+ saved, because it was not complete within --leave-seconds 8 with \d+ of \d+ MiB")
 
     def test_failed_save_is_explained(self):
         run = self.start_slow("failed", 0)

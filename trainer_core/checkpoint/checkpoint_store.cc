@@ -50,6 +50,7 @@ absl::Status write_probe(const std::string& directory) {
 }  // namespace
 
 absl::Status CheckpointStore::open(const CheckpointOwner& owner, CheckpointPeers* peers) {
+  if (remote_ != nullptr) remote_->outlast_outage();
   if (peers == nullptr) return take(owner);
   const bool leads = peers->rank() == 0;
   PeerMessage mine;

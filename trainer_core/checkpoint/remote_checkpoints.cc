@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
-#include <iostream>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -93,15 +92,15 @@ RemoteCheckpoints::RemoteCheckpoints(std::string url, StoreTool tool)
 
 ObjectStore RemoteCheckpoints::store(Patience patience) const {
   const bool saves = patience == Patience::kSave;
-  return ObjectStore(
-      {.within = saves ? kUploadWithin : kRestoreWithin,
-       .also_permanent = saves,
-       .within_hurry = kLastUploadWithin,
-       .is_hurried = [this] { return hurried_.load(); },
-       // A stop signals the group of the rank, and waits for the last save.
-       .survives_signals = saves,
-       .warn = [](const std::string& text) { std::cerr << "warning: " << text << std::endl; }},
-      tool_);
+  return ObjectStore({.within = saves ? kUploadWithin : start_within_,
+                      .also_permanent = saves,
+                      .within_hurry = kLastUploadWithin,
+                      .is_hurried = [this] { return hurried_.load(); },
+                      // A stop signals the group of the rank, and waits for the last save.
+                      .survives_signals = saves,
+                      // A save may wait for a slow listing; training continues meanwhile.
+                      .silence = saves ? kStoreWarningInterval : kStoreSilence},
+                     tool_);
 }
 
 std::string RemoteCheckpoints::url_of(int64_t step) const { return absl::StrCat(url_, "/", step); }
@@ -115,6 +114,8 @@ absl::Status RemoteCheckpoints::probe() const {
   const absl::Cleanup remove_file = [&] { unlink(file.c_str()); };
   if (auto status = write_file_atomically(file, "probe\n"); !status.ok()) return status;
   const ObjectStore patient = store(Patience::kStart);
+  // A read notices sooner than a transfer that the store does not answer.
+  if (auto status = patient.list_names(url_).status(); !status.ok()) return status;
   if (auto status = patient.upload(staging_, {name}, url_); !status.ok()) return status;
   return patient.remove(absl::StrCat(url_, "/", name));
 }

@@ -41,13 +41,17 @@ constexpr Duration kRestoreWithin = std::chrono::minutes(5);
 // One thread at a time, except hurry().
 class RemoteCheckpoints {
  public:
-  // The limit of repetitions: that of the start of an attempt, or that of a save.
+  // The limit of repetitions: that of the start, or that of a save.
   enum class Patience { kStart, kSave };
 
   // `tool` runs rclone; tests replace it.
   explicit RemoteCheckpoints(std::string url, StoreTool tool = run_child);
   RemoteCheckpoints(const RemoteCheckpoints&) = delete;
   RemoteCheckpoints& operator=(const RemoteCheckpoints&) = delete;
+
+  // Makes the limit of the start kRestoreWithin, for ranks; before, it is store_wait(), for users
+  // who wait for a command.
+  void outlast_outage() { start_within_ = kRestoreWithin; }
 
   // Limits repetitions to kLastUploadWithin. Any thread.
   void hurry() { hurried_ = true; }
@@ -134,6 +138,7 @@ class RemoteCheckpoints {
   // The objects that list() has found, by step; nullopt before it.
   std::optional<std::map<int64_t, std::vector<StoredObject>>> objects_;
   std::map<int64_t, KnownManifest> manifests_;
+  Duration start_within_ = store_wait();
   std::atomic<bool> hurried_ = false;
   std::function<void()> on_fetch_;
   std::function<void(uint64_t sent)> on_upload_;

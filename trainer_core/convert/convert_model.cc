@@ -128,6 +128,8 @@ absl::StatusOr<ConvertReport> convert(const ConvertOptions& options,
   const auto source = ParameterSource::open(options.from, Verify::kChecksums, options.unused);
   if (!source.ok()) return source.status();
   const ParameterDescription& model = (*source)->description();
+  if (auto status = check_expected(model.model, options.from, options.expected); !status.ok())
+    return status;
   const ConvertTarget target = target_of(options, model.format);
   if (auto status = check_options(options, target); !status.ok()) return status;
   auto tokenizer = find_tokenizer_files(model, options.tokenizer);

@@ -13,6 +13,7 @@
 #include <absl/status/statusor.h>
 
 #include "trainer_core/checkpoint/parameter_source.h"
+#include "trainer_core/convert/expected_model.h"
 
 namespace muster::trainer {
 
@@ -33,6 +34,7 @@ struct ConvertOptions {
   int64_t shard_bytes = 5'000'000'000;
   UnusedTensors unused = UnusedTensors::kRefuse;
   std::string tokenizer;  // path of a SentencePiece model; empty: the source's tokenizer
+  std::vector<ExpectedValue> expected;      // checked before anything is written
   const std::atomic<bool>* stop = nullptr;  // set to true to cancel
 };
 
@@ -58,8 +60,8 @@ using ConvertProgress = std::function<void(uint64_t done, uint64_t total)>;
 // Converts a model. kMuster writes the folder layout of `muster run`: to/checkpoints/0 with
 // parameters, but without optimizer state, for load_parameters_path and `muster decode`.
 // kHuggingFace writes a folder for the library `transformers`. `to` appears only once all its files
-// are on disk. Returns the errors of ParameterSource::open, export_to_hugging_face and NewFolder,
-// and Cancelled after `stop` was set.
+// are on disk. Returns the errors of ParameterSource::open, check_expected, export_to_hugging_face
+// and NewFolder, and Cancelled after `stop` was set.
 absl::StatusOr<ConvertReport> convert(const ConvertOptions& options,
                                       const ConvertProgress& progress);
 

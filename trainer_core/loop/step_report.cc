@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/number_text.h"
+#include "trainer_core/startup/cpu_contention.h"
 
 namespace muster::trainer {
 
@@ -22,12 +23,21 @@ void StepReport::begin(const RankModel& rank_model) {
 void StepReport::set_measured_peak(double tflops) {
   Peaks peaks = figures_.peaks();
   peaks.measured_tflops = tflops;
+  peaks.why_unknown = peak_->why_unknown();
+  if (peaks.why_unknown.empty()) peaks.why_unknown = "it is measured after the first step";
   figures_.set_peaks(peaks);
   context_.page.set_device_peak_tflops(peaks.tflops());
 }
 
 void StepReport::measure_peak(RankModel& rank_model) {
-  set_measured_peak(peak_->get([&] { return rank_model.measure_peak_tflops(); }));
+  // Other processes slow a CPU's GEMMs down, and hardly those of a device.
+  ContentionWatch contention;
+  const GemmWatch watch{.begin = [&] { contention.begin(); },
+                        .counts = [&] { return contention.counts(); }};
+  set_measured_peak(peak_->get([&] {
+    const double tflops = rank_model.measure_peak_tflops(watch);
+    return PeakRound{tflops, tflops > 0 ? "" : contention.disturbance()};
+  }));
   restart_clock();
 }
 

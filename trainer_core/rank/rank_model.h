@@ -137,11 +137,12 @@ class RankModel {
   }
 
   // Returns the peak throughput of the backend's GEMMs, measured now, in TFLOP/s. Called between
-  // steps, because on a device it overwrites the memory of the gradients.
-  double measure_peak_tflops() {
+  // steps, because on a device it overwrites the memory of the gradients. `watch` judges the GEMMs
+  // of a CPU.
+  double measure_peak_tflops(const GemmWatch& watch) {
     const DType dtype = plan_.model.dtype;
     return backend_->memory().is_host()
-               ? measure_gemm_peak_tflops(ops_, dtype)
+               ? measure_gemm_peak_tflops(ops_, dtype, &watch)
                : measure_gemm_peak_tflops(ops_, dtype, flat(model_.grads()));
   }
 

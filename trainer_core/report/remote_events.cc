@@ -53,7 +53,8 @@ void RemoteEvents::upload(Duration within) {
     fs::copy_file(entry->path(), copies / name, fs::copy_options::update_existing, failed);
     if (!failed) names.push_back(name.string());
   }
-  const absl::Status status = ObjectStore({.within = within}).upload(copies.string(), names, url_);
+  const absl::Status status =
+      ObjectStore({.within = within, .warn = nullptr}).upload(copies.string(), names, url_);
   if (!status.ok() && !std::exchange(failed_, true))
     std::cerr << "warning: enable_tensorboard: " << std::string(status.message()) << std::endl;
   if (status.ok()) failed_ = false;

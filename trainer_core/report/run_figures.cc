@@ -111,6 +111,10 @@ std::vector<std::string> RunFigures::summary() const {
             : "; the peak was measured too low: remove gemm-peaks.json to measure "
               "it again"));
   }
+  if (peaks_.measured_tflops <= 0 && !peaks_.why_unknown.empty()) {
+    shares.push_back(absl::StrCat("of the measured peak is unknown: ", peaks_.why_unknown,
+                                  "; a run of several steps on an idle machine measures it"));
+  }
   for (const std::string& share : shares) lines.push_back(absl::StrCat("summary: MFU ", share));
   lines.push_back(absl::StrFormat(
       "summary: 1T tokens take %s days; the run of %s takes %s at this pace; last step: %s",

@@ -18,7 +18,8 @@ namespace muster::trainer {
 // The peak throughput of a device: according to its data sheet, and as measured.
 struct Peaks {
   std::optional<DataSheetPeak> data_sheet = {};
-  double measured_tflops = 0;  // TFLOP/s; 0: unknown
+  double measured_tflops = 0;    // TFLOP/s; 0: unknown
+  std::string why_unknown = {};  // the reason if measured_tflops is unknown; may be empty
 
   // Returns the denominator of the MFU on the progress page and in metrics, TFLOP/s; 0: unknown.
   double tflops() const { return data_sheet ? data_sheet->tflops : measured_tflops; }

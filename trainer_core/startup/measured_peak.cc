@@ -25,7 +25,8 @@ using nlohmann::json;
 
 // The maximum relative difference between two rounds that confirm each other.
 constexpr double kAgreement = 0.05;
-constexpr int kRoundsMax = 6;
+// A round on a CPU takes some 30 ms.
+constexpr int kRoundsMax = 12;
 // The maximum time to wait for another process that measures; each of its rounds takes at most a
 // second.
 constexpr Duration kLockWait = std::chrono::seconds(10);
@@ -45,16 +46,29 @@ json read_peaks(const std::string& path) {
   return peaks.is_object() ? peaks : json::object();
 }
 
-// Returns the highest round if another round confirms it; 0 if none does.
-double undisturbed(const std::function<double()>& measure) {
+// The peak that rounds have confirmed, or why there is none.
+struct Finding {
+  double tflops = 0;
+  std::string why;
+};
+
+Finding find_peak(const std::function<PeakRound()>& measure) {
   double highest = 0;
+  std::string disturbance;
   for (int i = 0; i < kRoundsMax; ++i) {
-    const double round = measure();
-    if (!std::isfinite(round) || round <= 0) return 0;
-    const double before = std::exchange(highest, std::max(highest, round));
-    if (std::min(before, round) > highest * (1 - kAgreement)) return highest;
+    const PeakRound round = measure();
+    if (!round.disturbance.empty()) {
+      disturbance = round.disturbance;
+      continue;
+    }
+    if (!std::isfinite(round.tflops) || round.tflops <= 0)
+      return {0, "no GEMM could be measured in the memory of the gradients"};
+    const double before = std::exchange(highest, std::max(highest, round.tflops));
+    if (std::min(before, round.tflops) > highest * (1 - kAgreement)) return {highest, ""};
   }
-  return 0;
+  return {0, disturbance.empty()
+                 ? absl::StrCat("no two of ", kRoundsMax, " measurements agree within 5%")
+                 : absl::StrCat("the measurements were disturbed: ", disturbance)};
 }
 
 }  // namespace
@@ -98,7 +112,7 @@ double MeasuredPeak::stored() {
   return tflops_;
 }
 
-double MeasuredPeak::get(const std::function<double()>& measure) {
+double MeasuredPeak::get(const std::function<PeakRound()>& measure) {
   if (stored() > 0) return tflops_;
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
   std::error_code ignored;
@@ -118,7 +132,9 @@ double MeasuredPeak::get(const std::function<double()>& measure) {
     if (lock >= 0) close(lock);
   });
   if (stored() > 0) return tflops_;  // another process has measured meanwhile
-  tflops_ = undisturbed(measure);
+  const Finding finding = find_peak(measure);
+  tflops_ = finding.tflops;
+  why_unknown_ = finding.why;
   if (tflops_ > 0) store(tflops_);
   return tflops_;
 }

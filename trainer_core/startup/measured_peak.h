@@ -20,6 +20,12 @@ std::string peaks_path();
 // device's fp32 GEMMs use TF32.
 std::string peak_key(const Backend& backend, DType dtype, bool tf32 = false);
 
+// One measurement of a peak.
+struct PeakRound {
+  double tflops = 0;        // TFLOP/s
+  std::string disturbance;  // why it does not count (cpu_contention.h); empty: it counts
+};
+
 // The peak of one key in the file. Several processes may use the file at once. If the file cannot
 // be used, the peak is stored in this object only.
 class MeasuredPeak {
@@ -28,11 +34,13 @@ class MeasuredPeak {
 
   // Returns the stored peak in TFLOP/s; 0 if there is none.
   double stored();
-  // Returns the stored peak in TFLOP/s; if there is none, measures and stores it. `measure` returns
-  // the peak of one round, and rounds that other load has disturbed are repeated. Only one process
-  // of the machine measures at a time. Returns 0, and stores nothing, if no two rounds agree: a
-  // later run measures again. A stored peak never changes.
-  double get(const std::function<double()>& measure);
+  // Returns the stored peak in TFLOP/s; if there is none, measures and stores it: the highest round
+  // without a disturbance, once another such round confirms it. Only one process of the machine
+  // measures at a time. Returns 0, and stores nothing, if no two rounds agree: a later run measures
+  // again. A stored peak never changes.
+  double get(const std::function<PeakRound()>& measure);
+  // Returns a sentence with the reason for which get() has returned 0; empty otherwise.
+  const std::string& why_unknown() const { return why_unknown_; }
 
  private:
   double load() const;
@@ -41,6 +49,7 @@ class MeasuredPeak {
   const std::string path_;
   const std::string key_;
   double tflops_ = 0;
+  std::string why_unknown_;
 };
 
 }  // namespace muster::trainer

@@ -10,6 +10,7 @@
 #include "trainer_core/base/data_paths.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/checkpoint/find_checkpoint.h"
+#include "trainer_core/checkpoint/remote_checkpoints.h"
 
 namespace muster::trainer {
 namespace {
@@ -46,8 +47,10 @@ absl::Status replace_shares(const char* key, std::string& paths, Localize locali
 }
 
 ObjectStore patient_store(std::ostream& out) {
-  return ObjectStore(
-      {.warn = [&out](const std::string& text) { out << "warning: " << text << std::endl; }});
+  // As for a restore: a job that has started survives a short outage of the store.
+  return ObjectStore({.within = kRestoreWithin, .warn = [&out](const std::string& text) {
+                        out << "warning: " << text << std::endl;
+                      }});
 }
 
 std::string size_text(uint64_t bytes) {

@@ -94,6 +94,50 @@ bool is_data_set(const std::string& folder, const std::string& name) {
          absl::EndsWith(name, "/" + folder);
 }
 
+// Names of data sets of TFDS. A folder with one of them beside other folders holds several ones.
+constexpr std::string_view kDataSetNames[] = {
+    "billsum",       "bookcorpus",  "bool_q",    "boolq",     "c4",
+    "cnn_dailymail", "glue",        "gutenberg", "lambada",   "lm1b",
+    "mlqa",          "openwebtext", "pile",      "piqa",      "scientific_papers",
+    "squad",         "super_glue",  "the_pile",  "trivia_qa", "wiki40b",
+    "wikipedia",     "wikitext",    "xnli"};
+
+bool is_data_set_name(std::string_view name) {
+  return std::ranges::find(kDataSetNames, name) != std::end(kDataSetNames);
+}
+
+// Returns the folders directly below `root` in natural order, without hidden ones.
+std::vector<std::string> folders_in(const std::string& root) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(root, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::string name = entry->path().filename().string();
+    if (!name.starts_with('.') && entry->is_directory(error)) names.push_back(std::move(name));
+  }
+  std::sort(names.begin(), names.end(), natural_less);
+  return names;
+}
+
+absl::Status no_data_set(const std::string& root, const std::string& name,
+                         const std::vector<std::string>& folders) {
+  return absl::NotFoundError(absl::StrCat(
+      "no data set ", name, " in ", root, ": ",
+      folders.empty() ? "it has no folder of that name, and none with a dataset_info.json"
+                      : absl::StrCat("it has ", first_names(folders, kNamesListed),
+                                     "; dataset_name=NAME selects one")));
+}
+
+// Data sets that TFDS has not written, such as lambada/ with JSON lines beside bool_q/, are not one
+// corpus.
+absl::Status check_one_corpus(const std::string& root) {
+  const std::vector<std::string> names = folders_in(root);
+  if (names.size() < 2 || std::ranges::none_of(names, is_data_set_name)) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat(
+      root, " has several data sets: ", first_names(names, kNamesListed),
+      "; dataset_name=NAME selects one, or give its folder: ", root, "/", names.front()));
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> expand_pattern(const std::string& pattern) {
@@ -120,16 +164,15 @@ absl::StatusOr<std::string> find_tfds_folder(const std::string& root, const std:
   std::vector<std::string> matches;
   std::copy_if(folders.begin(), folders.end(), std::back_inserter(matches),
                [&](const std::string& folder) { return is_data_set(folder, wanted); });
-  if (matches.empty() && !is_stated) {
-    if (folders.empty()) return root;
-    if (folders.size() == 1) matches = folders;
-  }
   if (matches.empty()) {
-    return absl::NotFoundError(
-        absl::StrCat("no data set ", name, " in ", root, ": ",
-                     folders.empty() ? "no folder in it has a dataset_info.json"
-                                     : absl::StrCat("it has ", first_names(folders, kNamesListed),
-                                                    "; dataset_name selects one")));
+    // One that TFDS has not written.
+    if (const std::string own = absl::StrCat(root, "/", wanted); fs::is_directory(own, error))
+      return own;
+    if (is_stated) return no_data_set(root, name, folders.empty() ? folders_in(root) : folders);
+    if (auto status = check_one_corpus(root); !status.ok()) return status;
+    if (folders.empty()) return root;
+    if (folders.size() > 1) return no_data_set(root, name, folders);
+    matches = folders;
   }
   // In natural order the newest version is the last.
   const auto parent = [](const std::string& folder) { return fs::path(folder).parent_path(); };
@@ -139,7 +182,7 @@ absl::StatusOr<std::string> find_tfds_folder(const std::string& root, const std:
   if (!are_versions) {
     return absl::NotFoundError(absl::StrCat(root, " has several data sets ", name, ": ",
                                             first_names(matches, kNamesListed),
-                                            "; dataset_name selects one"));
+                                            "; dataset_name=NAME selects one"));
   }
   return absl::StrCat(root, "/", matches.back());
 }

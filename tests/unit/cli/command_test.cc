@@ -130,6 +130,18 @@ TEST(Commands, ErrorsAreSentences) {
       {"list --coordinator :7070", "--coordinator=:7070: the host is missing"},
       {"list --coordinator http://host:7070", "--coordinator=http://host:7070: "},
       {"run --ranks 2 bash train.sh", "bash: this is a shell, a script or a launcher"},
+      {"run bash scripts/run_pile_singlenode.sh /data /vocab",
+       "bash: this script calls muster itself; start it without muster run: bash "
+       "scripts/run_pile_singlenode.sh …; "},
+      {"run ./run_llama_boolq.sh",
+       "./run_llama_boolq.sh: this script calls muster itself; start it without muster run: bash "
+       "./run_llama_boolq.sh; "},
+      {"run sbatch slurm/example_slurm.sub",
+       "sbatch: this script calls muster itself; start it without muster run: sbatch "
+       "slurm/example_slurm.sub; "},
+      {"run python3 scripts/download_the_pile.py --mirror x",
+       "python3: this script calls muster itself; start it without muster run: python3 "
+       "scripts/download_the_pile.py …; "},
       {"run base.yml --ranks 2 steps=3 --ranks 4", "--ranks is given twice"},
       {"run base.yml --steps 3", "unknown option --steps; did you mean steps=3? Config keys are"},
       {"submit base.yml --learning-rate=2e-3",

@@ -22,7 +22,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-StoreRetry once() { return {.within = Duration::zero()}; }
+StoreRetry once() { return {.within = Duration::zero(), .warn = nullptr}; }
 
 ChildEnd failed(std::string errors, int exit_code = 1) {
   ChildEnd end;
@@ -309,6 +309,66 @@ TEST(ObjectStore, ACopyThatAdvancesIsRepeatedBeyondTheLimit) {
   const absl::Status status = standing.upload("/tmp", {"a"}, "s3://bucket/key");
   EXPECT_TRUE(absl::IsUnknown(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("connection reset"));
+}
+
+// Amazon's library repeats "caused by" for each level.
+constexpr char kRefused[] =
+    "2026/11/28 17:49:02 ERROR : : error listing: RequestError: send request failed\n"
+    "caused by: Get \"http://store:9/bucket?delimiter=%2F&max-keys=1000&prefix=x%2F\": dial tcp "
+    "127.0.0.1:9: connect: connection refused\n";
+
+TEST(ObjectStore, AStoreThatCannotBeReachedIsNamedAtOnceAndAtTheEnd) {
+  setenv("AWS_ENDPOINT_URL", "http://ada:secret@store:9", 1);
+  std::vector<std::string> warnings;
+  const ObjectStore store({.within = std::chrono::milliseconds(1500),
+                           .warn = [&](const std::string& text) { warnings.push_back(text); }},
+                          [](const auto&, const auto&) { return failed(kRefused); });
+  const absl::Status status = store.list("s3://bucket/x").status();
+  unsetenv("AWS_ENDPOINT_URL");
+  EXPECT_TRUE(absl::IsUnknown(status));
+  EXPECT_THAT(warnings,
+              ElementsAre("s3://bucket/x: http://***@store:9 cannot be reached (connection "
+                          "refused); it is tried again"));
+  EXPECT_EQ(status.message(),
+            "s3://bucket/x: http://***@store:9 cannot be reached (connection refused); tried for 1 "
+            "s; check AWS_ENDPOINT_URL, the network of this machine and HTTPS_PROXY; "
+            "MUSTER_STORE_WAIT_SECONDS=N waits longer");
+}
+
+TEST(ObjectStore, ASilentStoreIsNamedAndEndsTheAttempt) {
+  setenv("STORAGE_EMULATOR_HOST", "silent:1", 1);
+  std::vector<std::string> warnings;
+  Duration limit{};
+  const ObjectStore store(
+      {.within = std::chrono::seconds(30),
+       .warn = [&](const std::string& text) { warnings.push_back(text); },
+       .silence = Duration::zero()},
+      [&](const auto&, const ChildOptions& options) -> absl::StatusOr<ChildEnd> {
+        for (int i = 0; i < 3; ++i) EXPECT_TRUE(options.watch());
+        limit = options.first_output_by - monotonic_now();
+        return failed("directory not found", 3);
+      });
+  EXPECT_TRUE(absl::IsNotFound(store.list("gs://bucket/x").status()));
+  EXPECT_THAT(warnings, ElementsAre("gs://bucket/x: no answer yet from silent:1; waiting"));
+  EXPECT_LE(limit, std::chrono::seconds(30));
+  EXPECT_GT(limit, std::chrono::seconds(20));
+  const ObjectStore killed(once(), [](const auto&, const auto&) -> absl::StatusOr<ChildEnd> {
+    return absl::DeadlineExceededError("did not answer in time");
+  });
+  EXPECT_THAT(std::string(killed.list("gs://bucket/x").status().message()),
+              AllOf(HasSubstr("silent:1 does not answer"), HasSubstr("HTTPS_PROXY")));
+  unsetenv("STORAGE_EMULATOR_HOST");
+}
+
+TEST(ObjectStore, AVariableSetsTheWait) {
+  EXPECT_EQ(store_wait(), kStoreWait);
+  setenv("MUSTER_STORE_WAIT_SECONDS", "7", 1);
+  EXPECT_EQ(StoreRetry().within, std::chrono::seconds(7));
+  for (const char* text : {"", "soon", "-1"}) {
+    setenv("MUSTER_STORE_WAIT_SECONDS", text, 1);
+    EXPECT_EQ(store_wait(), kStoreWait) << text;
+  }
+  unsetenv("MUSTER_STORE_WAIT_SECONDS");
 }
 
 TEST(ObjectStore, AnAnswerThatIsTooLongIsNotRequestedAgain) {

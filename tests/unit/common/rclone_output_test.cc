@@ -31,6 +31,23 @@ TEST(RcloneOutput, StatesTheBytesThatAreSent) {
   for (const Case& one : table) EXPECT_EQ(sent_bytes(one.line), one.bytes) << one.line;
 }
 
+TEST(RcloneOutput, AStoreThatCannotBeReachedHasAReason) {
+  EXPECT_EQ(why_unreachable("dial tcp 127.0.0.1:9: connect: connection refused"),
+            "connection refused");
+  EXPECT_EQ(why_unreachable("dial tcp: lookup s on 10.0.0.1:53: no such host"), "no such host");
+  EXPECT_EQ(why_unreachable("dial tcp 10.0.0.1:9000: i/o timeout"), "no connection in time");
+  EXPECT_EQ(why_unreachable("AccessDenied: Access Denied.\n\tstatus code: 403"), "");
+}
+
+TEST(RcloneOutput, ACauseHasNoNamesOfOurs) {
+  EXPECT_EQ(cause_of("2026/11/28 17:49:04 Failed to create file system for \"musterstore:b/x\": "
+                     "failed to configure Google Cloud Storage: google: could not find default "
+                     "credentials.\n"),
+            "could not find default credentials.");
+  EXPECT_EQ(cause_of("2026/11/28 17:49:04 ERROR : : error listing: AccessDenied: no\n"),
+            "error listing: AccessDenied: no");
+}
+
 TEST(RcloneOutput, StatisticsArriveInPieces) {
   const std::string_view text =
       "2026/11/28 13:59:57 INFO  :  3 B / 9 B, 33%, 0 B/s, ETA -\n"

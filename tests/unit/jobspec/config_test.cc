@@ -29,6 +29,33 @@ TEST_F(ConfigTest, CommandLineWinsAndTheLastOfARepeatedKeyCounts) {
   EXPECT_EQ(config->settings.at("steps").origin, "command line");
 }
 
+// A copy of Muster's base.yml, or of MaxText's, with the user's values in it.
+TEST_F(ConfigTest, EditsInABaseOfOnesOwnAreKnownAndWarnedAbout) {
+  const auto load_own = [&](const std::string& text) {
+    return load_config({.path = write("own/base.yml", text),
+                        .flags = {},
+                        .overrides = {},
+                        .environment = {},
+                        .shipped_base = shipped()});
+  };
+  const auto copy = load_own(
+      "steps: 150_001\nhardware: 'tpu'\ndataset_type: c4\nmesh_axes: ['data', 'fsdp']\n"
+      "tokenizer_path: \"assets/tokenizer.llama2\"\ngrain_worker_count: 4\n");
+  ASSERT_TRUE(copy.ok()) << copy.status();
+  EXPECT_THAT(copy->edits, IsEmpty()) << "these are MaxText's values";
+  const auto own = load_own(
+      "steps: 7\ndtype: float32\ngcs_metrics: True\ndataset_path: /data/mine\n"
+      "dataset_type: synthetic\nlog_period: 100\n");
+  ASSERT_TRUE(own.ok()) << own.status();
+  EXPECT_THAT(own->edits, ElementsAre("dataset_path", "dtype", "gcs_metrics", "steps"));
+  EXPECT_THAT(own->warnings,
+              ElementsAre(AllOf(HasSubstr("dataset_path=/data/mine ("), HasSubstr("own/base.yml:4"),
+                                HasSubstr("has no effect: dataset_type is synthetic ("),
+                                HasSubstr("own/base.yml:5")),
+                          AllOf(HasSubstr("gcs_metrics=true ("), HasSubstr("has no effect"))));
+  EXPECT_THAT(load({})->edits, IsEmpty());
+}
+
 TEST_F(ConfigTest, UnknownKeyNamesTheNearest) {
   EXPECT_THAT(
       error_of(load({"per_devce_batch_size=2"})),

@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class DialectTest : public PastedLines {};
@@ -260,6 +261,8 @@ TEST_F(DialectTest, PaxErrorsNameTheFlag) {
   EXPECT_THAT(error_of(pasted(base + "--mode=eval")), HasSubstr("--mode=train"));
   EXPECT_THAT(error_of(pasted(base + "--fdl.MAX_STEPS")), HasSubstr("=VALUE"));
   EXPECT_THAT(error_of(pasted("--fdl.MAX_STEPS=2")), HasSubstr("--fdl_config="));
+  EXPECT_THAT(error_of(pasted("--fdl_config=a.b.Nothing")),
+              HasSubstr("--fdl_config=Nothing: no such model"));
   EXPECT_THAT(error_of(pasted(base + "word")), HasSubstr("word: expected"));
   EXPECT_THAT(error_of(pasted("CONFIG=GPT126")), HasSubstr("did you mean GPT126M?"));
 }

@@ -76,6 +76,27 @@ TEST_F(Explain, TheUsersChangesAreMarked) {
   EXPECT_FALSE(rows({}).at("position_type").is_changed);
 }
 
+TEST_F(Explain, EditsInABaseOfOnesOwnAreMarked) {
+  const auto config = load_config(
+      {.path =
+           write("own/base.yml",
+                 "run_name: ''\nsteps: 7\nadam_b1: 0.9\nbase_emb_dim: 64\ninit_weights_seed: 5\n"),
+       .flags = {},
+       .overrides = {"model_name=fuji-test", "learning_rate=1e-3"},
+       .environment = {},
+       .shipped_base = shipped()});
+  ASSERT_TRUE(config.ok()) << config.status();
+  const auto job = resolve_job(*config, options());
+  ASSERT_TRUE(job.ok()) << job.status();
+  std::vector<std::string> changed;
+  for (const ExplainedKey& row : explain(*config, *job)) {
+    if (row.is_changed) changed.push_back(row.key);
+  }
+  EXPECT_THAT(changed,
+              testing::UnorderedElementsAre("model_name", "learning_rate", "init_weights_seed"))
+      << "the model has steps and base_emb_dim of its own";
+}
+
 TEST_F(Explain, BatchesAreThoseOfARank) {
   const auto config = load(
       {"per_device_batch_size=1", "ici_tensor_parallelism=2", "gradient_accumulation_steps=3"});

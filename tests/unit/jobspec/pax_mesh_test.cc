@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <absl/strings/str_cat.h>
+
 #include "tests/unit/jobspec/pasted_lines.h"
 
 namespace muster::jobspec {
@@ -23,6 +25,16 @@ TEST_F(PaxMesh, ErrorsAreInPaxWords) {
               HasSubstr("--fdl.ICI_MESH_SHAPE=[5,1,1]"));
   EXPECT_THAT(error_of(pasted(config + "ici_data_parallelism=2 ici_fsdp_parallelism=2", 8)),
               HasSubstr("ici_data_parallelism=4 ici_fsdp_parallelism=2"));
+}
+
+TEST_F(PaxMesh, DegreesAreWholeNumbers) {
+  const std::string base = "--fdl_config=configs.GPT126M ";
+  for (const char* degree : {"2.5", "x", "True"}) {
+    EXPECT_EQ(error_of(pasted(absl::StrCat(base, "--fdl.DCN_MESH_SHAPE=[1,", degree, ",1]"))),
+              absl::StrCat("--fdl.DCN_MESH_SHAPE=[1,", degree,
+                           ",1]: its degrees are [data,fsdp,tensor], and fsdp is ", degree,
+                           "; each is a whole number, or -1 to fill in what is left"));
+  }
 }
 
 TEST_F(PaxMesh, OtherAxesHaveNoFlag) {

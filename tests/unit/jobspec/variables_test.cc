@@ -53,6 +53,38 @@ TEST_F(VariablesTest, TheLineOverridesThem) {
   EXPECT_EQ(setting_of(*flag, "per_device_batch_size")->text, "3");
 }
 
+TEST_F(VariablesTest, OfVariablesThatMeanTheSameOneIsUsedAndNamed) {
+  const auto line = pasted("CONFIG=Synthetic126M LOG_DIR=/w/a LOG_DIR_LOCAL=/w/b");
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_EQ(line->spec.output_directory(), "/w/b");
+  EXPECT_THAT(line->warnings,
+              ElementsAre("LOG_DIR=/w/a is not used, but LOG_DIR_LOCAL=/w/b: they mean the same, "
+                          "and the last one on the line counts"));
+  EXPECT_THAT(pasted("CONFIG=Synthetic126M LOG_DIR=/w/a LOG_DIR_LOCAL=/w/a")->warnings,
+              ::testing::IsEmpty());
+  const std::vector<std::string> config = {"CONFIG=GPT126M"};
+  const auto tokenizers = [](const Translation& translation) {
+    std::vector<std::string> paths;
+    for (const FlagSetting& setting : translation.settings) {
+      if (setting.key == "tokenizer_path") paths.push_back(setting.text);
+    }
+    return paths;
+  };
+  for (const Environment& exported :
+       {Environment{{"VOCAB_PATH", "/a"}, {"BASE_VOCAB_PATH", "/b"}},
+        Environment{{"BASE_VOCAB_PATH", "/b"}, {"VOCAB_PATH", "/a"}}}) {
+    const auto translation = translate(config, exported);
+    ASSERT_TRUE(translation.ok()) << translation.status();
+    EXPECT_THAT(translation->warnings,
+                ElementsAre("environment BASE_VOCAB_PATH=/b is not used, but environment "
+                            "VOCAB_PATH=/a: they mean the same, and the program's own name wins "
+                            "over the one of its Slurm script"));
+    EXPECT_THAT(tokenizers(*translation), ElementsAre("/a"));
+  }
+  const auto both = translate({"CONFIG=GPT126M", "BASE_VOCAB_PATH=/b"}, {{"VOCAB_PATH", "/a"}});
+  EXPECT_THAT(tokenizers(*both), ElementsAre("/b")) << "the line wins";
+}
+
 TEST_F(VariablesTest, MistakesNameTheVariable) {
   EXPECT_THAT(error_of(translate({"CONFIG=GPT126M"}, {{"ENABLE_FP8", "maybe"}})),
               HasSubstr("environment ENABLE_FP8=maybe: expected True or False"));

@@ -12,13 +12,14 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::vector<std::string> split(const std::string& line) { return absl::StrSplit(line, ' '); }
 
 std::vector<std::string> mapped(const std::string& line) {
   const auto words = map_entry_point(split(line));
   EXPECT_TRUE(words.ok()) << line << ": " << words.status();
-  return words.ok() ? *words : std::vector<std::string>();
+  return words.ok() ? words->words : std::vector<std::string>();
 }
 
 std::string error(const std::string& line) {
@@ -52,23 +53,73 @@ TEST(EntryPoints, DecodeReadsTheRunsConfig) {
         << line;
 }
 
-TEST(EntryPoints, ConvertersBecomeConvert) {
-  const auto convert = ElementsAre("convert", "/in", "/out", "--to", "muster");
+std::string note(const std::string& line) {
+  const auto mapped = map_entry_point(split(line));
+  return mapped.ok() ? mapped->note : std::string(mapped.status().message());
+}
+
+constexpr char kPaxConverter[] =
+    "run python -u converter/main.py --input-path=/in --output-path=/out";
+
+TEST(EntryPoints, ConvertersBecomeConvertWithTheirSizesAsExpectations) {
+  const std::string sizes =
+      ": base_num_decoder_layers=32 base_num_query_heads=32 base_num_kv_heads=32 head_dim=128 "
+      "vocab_size=32000 num_experts=1";
   for (const char* line :
        {"run python3 MaxText/llama_or_mistral_ckpt.py --base-model-path /in --maxtext-model-path "
         "/out --model-size llama2-7b",
         "run python3 -m MaxText.llama_or_mistral_ckpt --base-model-path=/in "
-        "--maxtext_model_path=/out --model-size=llama2-7b",
-        "run python3 -m convert_llama_ckpt --base-model-path /in --pax-model-path /out "
-        "--model-size 7b",
-        "run python -u converter/main.py --input-path=/in --output-path=/out --fw=pax "
-        "--direction=fw2te --num-of-layer=32 --num-of-head=32 --head-dim=128 "
-        "--mlp-intermediate-dim=11008 --skip-bias --weight-only --use-gated-activations "
-        "--num-gqa-groups=8 --pax-split-qkv --te-qkv-layout=kv_packed"})
-    EXPECT_THAT(mapped(line), convert) << line;
+        "--maxtext_model_path=/out --model-size=llama2-7b"})
+    EXPECT_THAT(mapped(line), ElementsAre("convert", "/in", "/out", "--to", "muster",
+                                          "--expect=--model-size llama2-7b" + sizes))
+        << line;
+  EXPECT_THAT(
+      mapped("run python3 -m convert_llama_ckpt --base-model-path /in --pax-model-path "
+             "/out --model-size 7b"),
+      ElementsAre("convert", "/in", "/out", "--to", "muster", "--expect=--model-size 7b" + sizes));
+  EXPECT_THAT(
+      mapped(absl::StrCat(kPaxConverter,
+                          " --fw=pax --direction=fw2te --num-of-layer=80 --num-of-head 64 "
+                          "--head-dim=128 --mlp-intermediate-dim=28672 --skip-bias --weight-only "
+                          "--use-gated-activations --num-gqa-groups=8 --pax-split-qkv "
+                          "--te-qkv-layout=kv_packed")),
+      ElementsAre("convert", "/in", "/out", "--to", "muster",
+                  "--expect=--head-dim 128: head_dim=128",
+                  "--expect=--mlp-intermediate-dim 28672: base_mlp_dim=28672",
+                  "--expect=--num-gqa-groups 8: base_num_kv_heads=8",
+                  "--expect=--num-of-head 64: base_num_query_heads=64",
+                  "--expect=--num-of-layer 80: base_num_decoder_layers=80",
+                  "--expect=--use-gated-activations: gated_mlp=true"));
   EXPECT_THAT(mapped("run python3 MaxText/llama_mistral_mixtral_orbax_to_hf.py base.yml "
                      "load_parameters_path=/run hf_model_path=/hf model_name=llama2-7b"),
               ElementsAre("convert", "/run", "/hf", "--to", "hf"));
+}
+
+TEST(EntryPoints, FlagsOfConvertersWithoutEffectAreNamed) {
+  EXPECT_THAT(note(absl::StrCat(kPaxConverter, " --fw=pax --direction=fw2te --weight-only")),
+              AllOf(HasSubstr("not used: --direction=fw2te, --fw=pax, --weight-only; the format"),
+                    Not(HasSubstr("optimizer"))));
+  EXPECT_THAT(note(absl::StrCat(kPaxConverter, " --fw=pax")),
+              HasSubstr("Without --weight-only the original also converts the optimizer's state"));
+  EXPECT_EQ(note("run python3 -m convert_llama_ckpt --base-model-path /in --pax-model-path /out "
+                 "--model-size 7b"),
+            "");
+}
+
+TEST(EntryPoints, FlagsOfConvertersThatCannotBeMetAreErrors) {
+  const std::string llama =
+      "run python3 MaxText/llama_or_mistral_ckpt.py --base-model-path /in --maxtext-model-path "
+      "/out";
+  EXPECT_THAT(error(llama + " --model-size llama5-1b"),
+              AllOf(HasSubstr("--model-size is \"llama5-1b\""), HasSubstr("llama2-7b"),
+                    HasSubstr("mixtral-8x22b")));
+  EXPECT_THAT(error(llama + " --model-size llama2-7b --lora-input-adapters-path /lora"),
+              AllOf(HasSubstr("--lora-input-adapters-path=/lora"), HasSubstr("merge_and_unload"),
+                    HasSubstr("/in /lora/ADAPTER merged")));
+  EXPECT_THAT(error(absl::StrCat(kPaxConverter, " --fw=t5x")), HasSubstr("T5X's models"));
+  EXPECT_THAT(error(absl::StrCat(kPaxConverter, " --fw=jax")), HasSubstr("it may be pax"));
+  EXPECT_THAT(error(absl::StrCat(kPaxConverter, " --num-of-layer=many")),
+              HasSubstr("--num-of-layer is \"many\"; it must be a number above 0"));
 }
 
 TEST(EntryPoints, CompilingAheadOfTimeIsPlanning) {

@@ -27,6 +27,18 @@ TEST(SaveReport, HasALineAtTheBeginAndEveryTwoSeconds) {
       << "the next save";
 }
 
+TEST(SaveReport, APauseIsNamedWithTheLimit) {
+  SaveReport report;
+  const SaveProgress save{.total = 40, .written = 12};
+  EXPECT_NE(report.line({.total = 40, .written = 4}, 7, at(0)), "");
+  EXPECT_NE(report.line(save, 7, at(3)), "");
+  EXPECT_EQ(report.line(save, 7, at(21)),
+            "saving a checkpoint, 7 steps are completed: 12 of 40 MiB written, nothing for 18s; "
+            "the save is given up after 2m 00s without progress");
+  EXPECT_EQ(report.line({.total = 40, .written = 16}, 7, at(24)),
+            "saving a checkpoint, 7 steps are completed: 16 of 40 MiB written, about 48s left");
+}
+
 TEST(SaveReport, FollowsAnUploadWithALineEveryTwoSeconds) {
   SaveReport report;
   EXPECT_NE(report.line({.total = 100, .written = 50}, 7, at(0)), "");
@@ -72,7 +84,7 @@ TEST(SaveResult, IsTheCheckpointOrTheReason) {
       "no checkpoint of step 120 saved, because it was not complete within --leave-seconds 30 "
       "with 20 of 40 MiB");
   EXPECT_EQ(save_result(120, -1, {}),
-            "no checkpoint of step 120 saved, because the ranks made no progress");
+            "no checkpoint of step 120 saved, because the ranks made no progress for too long");
 }
 
 }  // namespace

@@ -70,5 +70,19 @@ TEST(GemmPeak, IsPlausible) {
   }
 }
 
+TEST(GemmPeak, CountsTheGemmsThatTheWatchAccepts) {
+  const auto ops = cpu_ops(1);
+  int begun = 0, judged = 0;
+  const auto measure = [&](auto accepts) {
+    const GemmWatch watch{.begin = [&] { ++begun; }, .counts = [&] { return accepts(++judged); }};
+    return measure_gemm_peak_tflops(*ops, DType::kF32, &watch);
+  };
+  EXPECT_EQ(measure([](int) { return false; }), 0);
+  EXPECT_GT(judged, 0);
+  EXPECT_EQ(begun, judged);
+  judged = 0;
+  EXPECT_GT(measure([](int i) { return i == 1; }), 0);
+}
+
 }  // namespace
 }  // namespace muster::trainer

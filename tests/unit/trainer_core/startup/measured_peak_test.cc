@@ -17,9 +17,9 @@ struct Rounds {
   std::vector<double> tflops;
   std::atomic<int> measured{0};
 
-  double operator()() {
+  PeakRound operator()() {
     const auto i = static_cast<size_t>(measured++);
-    return tflops[std::min(i, tflops.size() - 1)];
+    return {tflops[std::min(i, tflops.size() - 1)], ""};
   }
 };
 
@@ -46,12 +46,30 @@ TEST(MeasuredPeak, RepeatsDisturbedRounds) {
 TEST(MeasuredPeak, RejectsRoundsThatNoneConfirms) {
   const TempFolder folder;
   const std::string path = folder.file("peaks.json");
-  Rounds noisy{{0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4}};
-  EXPECT_EQ(MeasuredPeak(path, "a").get(std::ref(noisy)), 0);
-  EXPECT_EQ(noisy.measured, 6) << "bounded";
+  Rounds noisy{{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096}};
+  MeasuredPeak peak(path, "a");
+  EXPECT_EQ(peak.get(std::ref(noisy)), 0);
+  EXPECT_EQ(noisy.measured, 12) << "bounded";
+  EXPECT_EQ(peak.why_unknown(), "no two of 12 measurements agree within 5%");
   EXPECT_EQ(MeasuredPeak(path, "a").stored(), 0) << "nothing is stored";
   Rounds calm{{2.0}};
   EXPECT_EQ(MeasuredPeak(path, "a").get(std::ref(calm)), 2.0) << "a later run measures again";
+}
+
+// A machine on which other processes use the CPUs all the time gives equal rounds that are wrong.
+TEST(MeasuredPeak, RoundsThatAgreeOnABusyMachineConfirmNothing) {
+  const TempFolder folder;
+  const std::string path = folder.file("peaks.json");
+  MeasuredPeak busy(path, "a");
+  EXPECT_EQ(busy.get([] { return PeakRound{0.5, "its threads waited"}; }), 0);
+  EXPECT_EQ(busy.why_unknown(), "the measurements were disturbed: its threads waited");
+  EXPECT_EQ(MeasuredPeak(path, "a").stored(), 0);
+  // The load ends in the middle, for a moment.
+  std::vector<PeakRound> rounds = {{0.5, "x"}, {0.5, "x"}, {1, ""}, {0.5, "x"}, {0.99, ""}};
+  size_t next = 0;
+  MeasuredPeak later(path, "a");
+  EXPECT_EQ(later.get([&] { return rounds.at(next++); }), 1);
+  EXPECT_EQ(later.why_unknown(), "");
 }
 
 TEST(MeasuredPeak, NeedsNoFile) {

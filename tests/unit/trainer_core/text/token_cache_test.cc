@@ -140,5 +140,35 @@ TEST_F(TokenCache, TfdsNamesFindTheirFolder) {
   EXPECT_FALSE(find_tfds_folder(data_.file("corpus"), "c4/en:3.0.1", true).ok());
 }
 
+// The download scripts put JSON lines beside each other, without dataset_info.json.
+TEST_F(TokenCache, SeveralPlainDataSetsAreNotOneCorpus) {
+  const std::string root = data_.file("tfds");
+  for (const char* name : {"lambada", "bool_q"})
+    std::filesystem::create_directories(root + "/" + name);
+  const auto error = [&](const std::string& name, bool is_stated) {
+    return std::string(find_tfds_folder(root, name, is_stated).status().message());
+  };
+  EXPECT_EQ(error("the_pile", false), root +
+                                          " has several data sets: bool_q, lambada; "
+                                          "dataset_name=NAME selects one, or give its folder: " +
+                                          root + "/bool_q");
+  EXPECT_THAT(error("c4/en:3.0.1", true),
+              HasSubstr("no data set c4/en:3.0.1 in " + root + ": it has bool_q, lambada"));
+  EXPECT_EQ(*find_tfds_folder(root, "lambada", true), root + "/lambada");
+  EXPECT_EQ(*find_tfds_folder(root + "/lambada", "the_pile", false), root + "/lambada");
+  std::filesystem::create_directories(root + "/the_pile/train");
+  EXPECT_EQ(*find_tfds_folder(root, "the_pile", false), root + "/the_pile");
+  // One of them by TFDS does not make the others vanish.
+  std::filesystem::create_directories(root + "/c4/en/3.0.1");
+  std::ofstream(root + "/c4/en/3.0.1/dataset_info.json") << "{}";
+  EXPECT_EQ(*find_tfds_folder(root, "the_pile", false), root + "/the_pile");
+  EXPECT_THAT(error("wikipedia", false), HasSubstr("several data sets: bool_q, c4, lambada"));
+  // Folders of one corpus.
+  const std::string corpus = data_.file("books");
+  for (const char* name : {"train", "fiction"})
+    std::filesystem::create_directories(corpus + "/" + name);
+  EXPECT_EQ(*find_tfds_folder(corpus, "the_pile", false), corpus);
+}
+
 }  // namespace
 }  // namespace muster::trainer
