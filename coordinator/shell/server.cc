@@ -37,6 +37,8 @@ constexpr const char* kText = "text/plain; charset=utf-8";
 // The time limit for the handshake of a connection, because connections without a handshake would
 // occupy descriptors.
 constexpr int kHandshakeBudgetMs = 10'000;
+// The first size of a connection's read buffer, which grows with its traffic.
+constexpr int kReadChunkBytes = 2'048;
 // The time for cancelled calls to end.
 constexpr auto kShutdownBudget = std::chrono::milliseconds(500);
 
@@ -223,7 +225,8 @@ absl::Status ServerImpl::take_grpc_port(const daemon::Endpoint& endpoint) {
 absl::Status ServerImpl::serve_grpc(Duration registration_budget, Duration idle_connection,
                                     const std::shared_ptr<grpc::ServerCredentials>& credentials) {
   muster_ = std::make_unique<MusterService>(*loop_, *logs_);
-  fleet_ = std::make_unique<FleetService>(*loop_, *logs_, epoch_, registration_budget);
+  fleet_ = std::make_unique<FleetService>(*loop_, *logs_, epoch_, registration_budget,
+                                          port_->connections());
   grpc::EnableDefaultHealthCheckService(true);
 #ifdef MUSTER_HAVE_GRPC_REFLECTION
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -232,6 +235,14 @@ absl::Status ServerImpl::serve_grpc(Duration registration_budget, Duration idle_
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeBudgetMs);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
                              static_cast<int>(idle_connection / std::chrono::milliseconds(1)));
+  // Heartbeats are small, so a connection needs no larger window than the default. The probes for
+  // one would add a ping and two timers to most heartbeats.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  // Channelz and its traces occupy several kilobytes per connection, and no page shows them.
+  builder.AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 0);
+  // Each idle connection holds a buffer for its next read. A heartbeat of eight ranks fits.
+  builder.AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, kReadChunkBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CHANNEL_TRACE_EVENT_MEMORY_PER_NODE, 0);
   builder.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
   // Only server reflection uses gRPC's polling threads, so one thread is enough.
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);

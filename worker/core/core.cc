@@ -20,6 +20,8 @@ namespace {
 // lease expire.
 constexpr Duration kHeartbeatIntervalMin = std::chrono::milliseconds(20);
 constexpr Duration kHeartbeatIntervalMax = std::chrono::minutes(1);
+// The upper bound of the requested spread of reconnections, above that of the largest fleets.
+constexpr Duration kSpreadMax = std::chrono::minutes(2);
 // 50 ms doubled this often is far above any retry_max.
 constexpr uint32_t kRetryDoublingsMax = 20;
 // Philox stream of the jitter, so that other uses of the incarnation as a key draw other numbers.
@@ -121,8 +123,7 @@ void Core::on(const Registered& event, Instant now, ActionList& out) {
   greeting_until_.reset();
   retries_ = 0;
   connection_problem_.clear();
-  heartbeat_interval_ =
-      std::clamp(event.heartbeat_interval, kHeartbeatIntervalMin, kHeartbeatIntervalMax);
+  set_pace(event.heartbeat_interval, event.busy_interval, event.spread);
   heartbeat_at_ = now;  // the new coordinator needs every figure at once
   for (auto& [key, rank] : ranks_) rank.dirty = true;
   if (leaving_)
@@ -220,7 +221,7 @@ void Core::on(const Tick&, Instant now, ActionList& out) {
   if (is_due(connect_at(), now)) {
     retry_at_.reset();
     link_ = Link::kConnecting;
-    greeting_until_ = now + options_.registration_budget;
+    greeting_until_ = now + greeting_budget();
     out.push_back(Connect{});
   }
   if (is_due(greeting_until_, now)) {
@@ -254,8 +255,27 @@ void Core::on(const Tick&, Instant now, ActionList& out) {
 }
 
 Duration Core::heartbeat_interval() const {
-  return ranks_.empty() ? heartbeat_interval_
-                        : std::max(heartbeat_interval_ / kBusyHeartbeats, kHeartbeatIntervalMin);
+  return ranks_.empty() ? heartbeat_interval_ : busy_interval_;
+}
+
+void Core::set_pace(Duration idle, Duration busy, Duration spread) {
+  if (busy <= Duration::zero()) busy = idle / kBusyHeartbeats;
+  heartbeat_interval_ = std::clamp(idle, kHeartbeatIntervalMin, kHeartbeatIntervalMax);
+  busy_interval_ = std::clamp(busy, kHeartbeatIntervalMin, heartbeat_interval_);
+  spread_ = std::clamp(spread, Duration::zero(), kSpreadMax);
+}
+
+// All workers receive a change within a moment. Heartbeats that were spread over the earlier
+// interval are spread over the longer one by chance.
+void Core::on(const PaceChanged& event, Instant now, ActionList& out) {
+  if (is_stale(event.epoch, "SetPace", out)) return;
+  const Duration before = heartbeat_interval();
+  set_pace(event.heartbeat_interval, event.busy_interval, event.spread);
+  if (!heartbeat_at_) return;
+  const Duration more = heartbeat_interval() - before;
+  if (more > Duration::zero())
+    *heartbeat_at_ += std::chrono::duration_cast<Duration>(more * jitter());
+  heartbeat_at_ = std::min(*heartbeat_at_, now + heartbeat_interval());
 }
 
 void Core::on(const ShutdownRequested&, Instant now, ActionList& out) {
@@ -359,16 +379,29 @@ void Core::leave_when_done(Instant now, ActionList& out) {
   out.push_back(Exit{exit_code_, exit_reason_});
 }
 
+// Draws between half the delay and the full delay, so that the workers of a restarted coordinator
+// do not reconnect in step. The fleet's spread is added, because a coordinator that 10,000 workers
+// greet at once answers none of them in time.
 Duration Core::next_retry_delay() {
   const uint32_t doublings = std::min(retries_++, kRetryDoublingsMax);
-  const Duration delay =
-      std::min(options_.retry_max, options_.retry_first * (int64_t{1} << doublings));
-  // Draws between half the delay and the full delay, so that the workers of a restarted coordinator
-  // do not reconnect in step.
-  const Philox jitter{options_.incarnation.value(), kJitterStream};
-  const double fraction =
-      0.5 + 0.5 * static_cast<double>(uniform_from_bits(jitter(retries_ever_++)[0]));
-  return std::chrono::duration_cast<Duration>(delay * fraction);
+  const Duration delay = std::min(std::max(options_.retry_max, spread_),
+                                  options_.retry_first * (int64_t{1} << doublings));
+  const Duration first = retries_ == 1 ? spread_ : Duration::zero();
+  return std::chrono::duration_cast<Duration>(delay * (0.5 + 0.5 * jitter()) + first * jitter());
+}
+
+// A coordinator that is late answers later. If all workers gave up and began again, it would never
+// catch up.
+Duration Core::greeting_budget() const {
+  constexpr uint32_t kDoublingsMax = 2;
+  return std::max(options_.registration_budget * (1 << std::min(retries_, kDoublingsMax)),
+                  2 * spread_);
+}
+
+// Returns a random number between 0 and 1.
+double Core::jitter() {
+  const Philox random{options_.incarnation.value(), kJitterStream};
+  return static_cast<double>(uniform_from_bits(random(draws_++)[0]));
 }
 
 bool Core::is_stale(Epoch epoch, std::string_view what, ActionList& out) const {
