@@ -249,7 +249,7 @@ def fill_in(args, coordinator, swarm, figures):
 
 
 def wait_for_ranks(swarm, what, ranks, begin, limit):
-    """Waits until `ranks` ranks were started or stopped. Returns the time of the last one since `begin`."""
+    """Waits until `ranks` ranks were started or stopped. Returns the last one's time."""
     count = 0
     while count < ranks:
         record = swarm.report()

@@ -133,18 +133,19 @@ int run(int argc, char** argv) {
     own.name = absl::StrCat("w", first + i);
     workers->push_back(std::make_unique<SimWorker>(std::move(own), *record));
   }
-  // Opening a channel takes up to a millisecond, which must not delay heartbeats.
+  // Opening a channel takes up to a millisecond, which must not delay heartbeats. The threads end
+  // with the process.
   if (count > 0) {
-    std::thread([workers] {
+    (void)new std::thread([workers] {
       visit_forever(workers->size(), [&](size_t i, Instant now, uint64_t) {
         return (*workers)[i]->connect_if_due(now);
       });
-    }).detach();
-    std::thread([workers] {
+    });
+    (void)new std::thread([workers] {
       visit_forever(workers->size(), [&](size_t i, Instant now, uint64_t calls) {
         return (*workers)[i]->beat(now, calls % kProbeEvery == 0);
       });
-    }).detach();
+    });
   }
   std::string command;
   while (std::getline(std::cin, command)) obey(command, options, *workers, *record);

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <random>
+#include <functional>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
@@ -12,6 +12,7 @@
 
 #include "common/absl_view.h"
 #include "common/limits.h"
+#include "common/philox.h"
 #include "common/progress_page.h"
 #include "common/step_times.h"
 #include "common/version.h"
@@ -20,18 +21,13 @@
 namespace muster::bench {
 namespace {
 
-// How often an unregistered worker is looked at.
+// The interval between checks of a worker that is not registered.
 constexpr Duration kUnregistered = std::chrono::milliseconds(250);
 constexpr Duration kRetryFirst = std::chrono::milliseconds(50);
 constexpr Duration kRetryMax = std::chrono::seconds(1);
 constexpr int32_t kRetryDoublingsMax = 12;
 constexpr int32_t kFirstPid = 1000;
 constexpr double kStepSeconds = 0.5;
-
-double random_share() {
-  thread_local std::mt19937_64 generator{std::random_device{}()};
-  return std::uniform_real_distribution<double>(0, 1)(generator);
-}
 
 Duration share_of(Duration time, double share) {
   return std::chrono::duration_cast<Duration>(time * share);
@@ -366,6 +362,12 @@ void SimWorker::send_exit(int32_t rank, int32_t signal, bool ordered) {
     stream = stream_;
   }
   if (stream != nullptr) stream->send(std::move(message));
+}
+
+// Returns a number between 0 and 1, which depends on the worker's name and the earlier calls.
+double SimWorker::random_share() {
+  const Philox random{std::hash<std::string>()(options_.name), /*stream=*/1};
+  return static_cast<double>(uniform_from_bits(random(draws_++)[0]));
 }
 
 void SimWorker::on_done(const grpc::Status& status) {

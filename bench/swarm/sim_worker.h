@@ -76,6 +76,7 @@ class SimWorker {
   void connect_locked();
   void set_pace_locked(int64_t idle_ms, int64_t busy_ms, int64_t spread_ms);
   void on_message(const v1::CoordinatorMessage& message);
+  double random_share();
   void on_done(const grpc::Status& status);
   void start_ranks(const v1::StartRanks& order);
   void stop_ranks(const v1::StopRanks& order);
@@ -91,6 +92,7 @@ class SimWorker {
   int32_t failures_ = 0;  // streams that ended since the last registration
   Instant retry_at_{};
   uint64_t report_ = 0;
+  uint64_t draws_ = 0;
   uint64_t incarnation_ = 1;
   uint64_t store_ = 0;
   Duration idle_interval_ = std::chrono::seconds(1);

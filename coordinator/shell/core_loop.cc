@@ -110,18 +110,6 @@ absl::Status CoreLoop::post(Event event, std::shared_ptr<WorkerLink> link) {
   return push(FleetEvent{std::move(event), std::move(link)});
 }
 
-// In a large fleet, waits a moment for further events after the first one: a turn for each
-// heartbeat would cost more than the heartbeats.
-std::deque<CoreLoop::Item> CoreLoop::take_items(std::optional<Instant> deadline) {
-  constexpr size_t kManyWorkers = 1'000;
-  constexpr Duration kGathered = std::chrono::milliseconds(2);
-  std::deque<Item> items = queue_.pop_all(deadline);
-  if (links_.size() < kManyWorkers || items.empty()) return items;
-  queue_.wait_until_closed(kGathered);
-  for (Item& item : queue_.pop_all(Instant{})) items.push_back(std::move(item));
-  return items;
-}
-
 void CoreLoop::run() {
   while (true) {
     const std::optional<Instant> deadline = core_.next_deadline();
@@ -150,49 +138,6 @@ void CoreLoop::run() {
   }
   std::vector<Item> none;
   end_everything(stopping(), none);
-}
-
-// Returns a Tick with the workers whose messages wait in their connections. The queue has none of
-// theirs: its events were taken before.
-Tick CoreLoop::tick() {
-  Tick event;
-  for (const WorkerName& name : core_.silent_workers(now_)) {
-    const auto link = links_.find({name, core_.workers().at(name).incarnation});
-    if (link != links_.end() && link->second->has_unread()) event.unread.push_back(name);
-  }
-  if (!event.unread.empty())
-    spdlog::warn("messages of {} workers were not read before their leases ended: the leases go on",
-                 event.unread.size());
-  event.is_behind = is_behind();
-  log_pace();
-  return event;
-}
-
-// Samples some connections. A message is normally read within a millisecond, and a worker sends at
-// most four per second.
-bool CoreLoop::is_behind() {
-  constexpr size_t kSamples = 16;
-  constexpr size_t kParts = 4;  // behind: one part of the samples or more
-  size_t unread = 0;
-  const size_t samples = std::min(kSamples, links_.size());
-  auto link = links_.upper_bound(sampled_);
-  for (size_t i = 0; i < samples; ++i, ++link) {
-    if (link == links_.end()) link = links_.begin();
-    unread += link->second->has_unread() ? 1 : 0;
-    sampled_ = link->first;
-  }
-  return unread > samples / kParts;
-}
-
-void CoreLoop::log_pace() {
-  const Pace& pace = core_.pace();
-  if (pace.busy == pace_.busy) return;
-  if (pace_.busy != Duration::zero())
-    spdlog::info(
-        "{} workers: each sends a heartbeat every {} s (with ranks) or {} s; the lease is {} s",
-        core_.workers().size(), to_seconds(pace.busy), to_seconds(pace.idle),
-        to_seconds(pace.lease));
-  pace_ = pace;
 }
 
 void CoreLoop::step(Event event, ActionList& actions) {

@@ -37,8 +37,6 @@ constexpr const char* kText = "text/plain; charset=utf-8";
 // The time limit for the handshake of a connection, because connections without a handshake would
 // occupy descriptors.
 constexpr int kHandshakeBudgetMs = 10'000;
-// The first size of a connection's read buffer, which grows with its traffic.
-constexpr int kReadChunkBytes = 2'048;
 // The time for cancelled calls to end.
 constexpr auto kShutdownBudget = std::chrono::milliseconds(500);
 
@@ -240,8 +238,6 @@ absl::Status ServerImpl::serve_grpc(Duration registration_budget, Duration idle_
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   // Channelz and its traces occupy several kilobytes per connection, and no page shows them.
   builder.AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 0);
-  // Each idle connection holds a buffer for its next read. A heartbeat of eight ranks fits.
-  builder.AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, kReadChunkBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CHANNEL_TRACE_EVENT_MEMORY_PER_NODE, 0);
   builder.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
   // Only server reflection uses gRPC's polling threads, so one thread is enough.

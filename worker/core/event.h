@@ -211,8 +211,8 @@ struct ShutdownRequested {};
 
 using Event =
     std::variant<Connected, Disconnected, Registered, StartRanks, StopRanks, SaveCheckpoint,
-                 DumpStacks, Symbolize, CheckNode, JobEnded, PaceChanged, ReportAcked, LogSettled, LaunchesFound,
-                 RankStarted, SpawnFailed, RankReaped, PagesRead, StacksRead, SymbolsRead,
-                 NodeCheckDone, GpusChanged, Tick, ShutdownRequested>;
+                 DumpStacks, Symbolize, CheckNode, JobEnded, PaceChanged, ReportAcked, LogSettled,
+                 LaunchesFound, RankStarted, SpawnFailed, RankReaped, PagesRead, StacksRead,
+                 SymbolsRead, NodeCheckDone, GpusChanged, Tick, ShutdownRequested>;
 
 }  // namespace muster::worker

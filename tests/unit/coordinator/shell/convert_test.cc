@@ -76,7 +76,7 @@ TEST(JobToProto, EveryPageFitsIntoAMessage) {
                              WorkerName(std::string(kNameBytesMax, 'w')), 0, Incarnation(1)});
     job.held.push_back(job.placement.back().worker);
     RankState& state = job.ranks.emplace_back();
-    state.pid = state.exit_code = 1 << 30;
+    state.pid = 1 << 30;
     state.step = state.checkpoint_step = kStepMax;
     state.loss = state.grad_norm = state.step_seconds = state.tokens_per_second = 1;
     state.last_progress = Instant{} + Duration(1);

@@ -194,17 +194,17 @@ class SilentLink final : public WorkerLink {
   void send(const WorkerPayload&) override {}
   void close(const absl::Status& status) override { closed.set_value(status); }
   bool has_unread() override {
-    ++asked;
+    ++samples;
     return unread;
   }
 
   std::atomic<bool> unread{true};
-  std::atomic<int> asked{0};
+  std::atomic<int> samples{0};
   std::promise<absl::Status> closed;
 };
 
-// The worker's messages have arrived, but nobody has read them: its lease goes on. Once there are
-// none, it ends.
+// The worker's messages have arrived and were not read: its lease continues. Without such messages
+// it ends.
 TEST_F(CoreLoopTest, UnreadMessagesCountForLeases) {
   loop_->stop();
   CoreOptions options;
@@ -224,7 +224,7 @@ TEST_F(CoreLoopTest, UnreadMessagesCountForLeases) {
   ASSERT_TRUE(loop_->post(event, link).ok());
   auto closed = link->closed.get_future();
   // Each Tick asks at least once; a lease lasts for five Ticks.
-  while (link->asked < 40) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  while (link->samples < 40) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_EQ(closed.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   link->unread = false;
   EXPECT_EQ(closed.get().code(), absl::StatusCode::kUnavailable);
