@@ -223,7 +223,7 @@ TEST_F(CoreLoopTest, UnreadMessagesCountForLeases) {
   event.slots = 1;
   ASSERT_TRUE(loop_->post(event, link).ok());
   auto closed = link->closed.get_future();
-  // Each Tick asks at least once; a lease lasts for five Ticks.
+  // Each Tick samples the link at least once; a lease lasts for five Ticks.
   while (link->samples < 40) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_EQ(closed.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   link->unread = false;
