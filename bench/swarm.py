@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures one coordinator with thousands of simulated workers over real gRPC streams.
 
-  bench/swarm.py --bin build/release/bin [--workers 1000,4000] [--tls] [--queue JOBS]
+  bench/swarm.py --bin build/release/bin [--workers 1000,4000] [--tls] [--queue JOBS] [--faults]
                  [--processes 2] [--out bench/results/swarm.json]
 
 The workers (bench/swarm) run in several processes on the same machine and compete with the
@@ -12,7 +12,13 @@ number of workers, the figures are:
   registered_s            from the start of the workers' processes until every worker is registered
   idle, running           over --seconds: the coordinator's CPU time per heartbeat, resident memory
                           per worker, and the round trip of a message through the core (p50, p99)
+  told_s                  from the submission until every worker has its order to start
   running_after_s         from the submission until every rank of a job on all workers is up
+  bytes_per_rank          resident memory that the job added, per rank
+  node_lost_s             with --faults, from the loss of one node's ranks until every other worker
+                          has its order to stop
+  back_s                  with --faults, from the start of a coordinator that was killed until every
+                          worker is registered again; `attempt` is the job's attempt after that
   abort_s                 from the death of one rank until every other worker has its order to stop
   restarted_s             from that death until every rank of the next attempt is up
   cancelled_s             from the request to cancel until the job has ended
@@ -55,23 +61,35 @@ class Coordinator:
     def __init__(self, binaries, folder, tls):
         self.folder, self.tls = folder, tls
         self.certificate = None
-        extra = []
+        self.extra = []
         if tls:
             key, self.certificate = make_certificate(folder)
-            extra = ["--tls-cert", self.certificate, "--tls-key", key]
-        ports = folder / "ports.json"
+            self.extra = ["--tls-cert", self.certificate, "--tls-key", key]
+        self.binaries = binaries
         self.log = folder / "coordinator.log"
-        with open(self.log, "wb") as log:
+        self.address = "127.0.0.1:0"
+        self.start()
+        self.empty_kib = self.resident_kib()
+
+    def start(self):
+        ports = self.folder / "ports.json"
+        ports.unlink(missing_ok=True)
+        with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [str(part) for part in (binaries / "muster-coordinator", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--state-dir",
-                                        folder / "state", "--port-file", ports, *extra)], stderr=log)
+                [str(part) for part in (self.binaries / "muster-coordinator", "--listen", self.address, "--http", "127.0.0.1:0", "--state-dir",
+                                        self.folder / "state", "--port-file", ports, *self.extra)], stderr=log)
         deadline = time.monotonic() + 20
         while not ports.exists():
             if time.monotonic() > deadline or self.process.poll() is not None:
                 raise RuntimeError(self.log.read_text())
             time.sleep(0.01)
         self.address = f"127.0.0.1:{json.loads(ports.read_text())['grpc_port']}"
-        self.empty_kib = self.resident_kib()
+
+    def restart(self):
+        """Kills the coordinator and starts it again on the same port and state."""
+        self.process.kill()
+        self.process.wait()
+        self.start()
 
     def cpu_seconds(self):
         fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -121,7 +139,7 @@ class Swarm:
             for text, count in record["stream_ends"].items():
                 reason = re.sub(r"worker \S+", "a worker", text, count=1)
                 ends[reason] = ends.get(reason, 0) + count
-        total = {key: sum(record[key] for record in records) for key in ("registered", "started", "stopped", "heartbeats", "round_trips")}
+        total = {key: sum(record[key] for record in records) for key in ("registered", "registrations", "started", "stopped", "heartbeats", "round_trips")}
         total |= {key: max(record[key] for record in records) for key in ("registered_at_ns", "started_at_ns", "stopped_at_ns")}
         total |= {key: round(max(record[key] for record in records), 2) for key in ("p50_ms", "p99_ms")}
         return total | {"stream_ends": ends}
@@ -136,6 +154,9 @@ class Swarm:
 
     def kill_a_rank(self):
         return self.call(self.processes[0], "kill") / 1e9
+
+    def lose_node(self):
+        return self.call(self.processes[0], "lose") / 1e9
 
     def stop(self):
         for process in self.processes:
@@ -201,31 +222,60 @@ def fill_in(args, coordinator, swarm, figures):
     def muster(*words):
         subprocess.run([str(args.bin / "muster"), *map(str, words)], env=environment, check=True, capture_output=True, timeout=limit)
 
-    begin = time.monotonic()
-    muster("submit", "--priority", 1, "--nodes", swarm.workers, "--ranks-per-node", SLOTS, "--restarts", 3, "--no-check", "--json", "--", "true")
+    ranks = swarm.workers * SLOTS
+    swarm.report()
+    idle_kib, begin = coordinator.resident_kib(), time.monotonic()
+    muster("submit", "--priority", 1, "--nodes", swarm.workers, "--ranks-per-node", SLOTS, "--restarts", 9, "--no-check", "--json", "--", "true")
+    figures["told_s"] = round(wait_for_ranks(swarm, "started", ranks, begin, limit), 2)
     coordinator.wait_for_line(r"RUNNING: attempt 1", 1, limit)
     figures["running_after_s"] = round(time.monotonic() - begin, 2)
     time.sleep(SETTLE_SECONDS)
     figures["running"] = measure_heartbeats(coordinator, swarm, args.seconds)
+    figures["bytes_per_rank"] = round(1024 * (coordinator.resident_kib() - idle_kib) / ranks)
 
-    written, ranks = coordinator.written_bytes(), swarm.workers * SLOTS
+    written = coordinator.written_bytes()
     swarm.report()
     killed = swarm.kill_a_rank()
-    stopped = 0
-    while stopped < ranks - 1:
-        record = swarm.report()
-        stopped += record["stopped"]
-        if time.monotonic() - killed > limit:
-            raise TimeoutError(f"{stopped} of {ranks - 1} ranks were ordered to stop within {limit} s")
-        time.sleep(POLL_SECONDS)
-    figures["abort_s"] = round(record["stopped_at_ns"] / 1e9 - killed, 3)
+    figures["abort_s"] = round(wait_for_ranks(swarm, "stopped", ranks - 1, killed, limit), 3)
     coordinator.wait_for_line(r"RUNNING: attempt 2", 1, limit)
     figures["restarted_s"] = round(time.monotonic() - killed, 2)
+    figures["stored_mib"] = round((coordinator.written_bytes() - written) / 2**20, 2)
+    if args.faults:
+        measure_faults(coordinator, swarm, figures, ranks, limit)
     begin = time.monotonic()
     muster("cancel", 1 + figures.get("queued", 0))
     coordinator.wait_for_line(r"CANCELLED: ", 1, limit)
     figures["cancelled_s"] = round(time.monotonic() - begin, 2)
-    figures["stored_mib"] = round((coordinator.written_bytes() - written) / 2**20, 2)
+
+
+def wait_for_ranks(swarm, what, ranks, begin, limit):
+    """Waits until `ranks` ranks were started or stopped. Returns the last one's time."""
+    count = 0
+    while count < ranks:
+        record = swarm.report()
+        count += record[what]
+        if time.monotonic() - begin > limit:
+            raise TimeoutError(f"{count} of {ranks} ranks were {what} within {limit} s")
+        time.sleep(POLL_SECONDS)
+    return record[f"{what}_at_ns"] / 1e9 - begin
+
+
+def measure_faults(coordinator, swarm, figures, ranks, limit):
+    time.sleep(SETTLE_SECONDS)
+    swarm.report()
+    lost = swarm.lose_node()
+    figures["node_lost_s"] = round(wait_for_ranks(swarm, "stopped", ranks - SLOTS, lost, limit), 3)
+    coordinator.wait_for_line(r"RUNNING: attempt 3", 1, limit)
+    time.sleep(SETTLE_SECONDS)
+    restarted = time.monotonic()
+    coordinator.restart()
+    while (registered := swarm.report())["registered"] < swarm.workers or registered["registered_at_ns"] / 1e9 < restarted:
+        if time.monotonic() - restarted > limit:
+            raise TimeoutError(f"{registered['registered']} workers registered again within {limit} s")
+        time.sleep(0.1)
+    figures["back_s"] = round(registered["registered_at_ns"] / 1e9 - restarted, 2)
+    time.sleep(2 * SETTLE_SECONDS)
+    figures["attempt"] = max(map(int, re.findall(r"RUNNING: attempt (\d+)", coordinator.log.read_text())))
 
 
 def main():
@@ -235,6 +285,7 @@ def main():
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--tls", action="store_true")
     parser.add_argument("--queue", type=int, default=0, help="jobs that wait while the workers connect")
+    parser.add_argument("--faults", action="store_true", help="also lose a node and restart the coordinator")
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--limit", type=float, default=120, help="time limit of each stage")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench/results/swarm.json")

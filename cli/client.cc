@@ -162,16 +162,24 @@ absl::StatusOr<v1::Job> Client::get_job(uint64_t id, Ranks ranks) {
   v1::GetJobRequest request;
   request.set_job_id(id);
   auto job = unary_call(&v1::Muster::Stub::GetJob, request);
-  while (ranks == Ranks::kAll && job.ok() && job->placement_size() < job->rank_count()) {
-    request.set_first_rank(job->placement_size());
+  if (ranks == Ranks::kAll && job.ok())
+    if (absl::Status status = add_ranks(*job); !status.ok()) return status;
+  return job;
+}
+
+absl::Status Client::add_ranks(v1::Job& job) {
+  v1::GetJobRequest request;
+  request.set_job_id(job.id());
+  while (job.placement_size() < job.rank_count()) {
+    request.set_first_rank(job.placement_size());
     auto page = unary_call(&v1::Muster::Stub::GetJob, request);
     if (!page.ok()) return page.status();
     // The next attempt may have begun, on other nodes. The pages so far are consistent.
-    if (page->attempt() != job->attempt() || page->placement_size() == 0) break;
-    job->mutable_placement()->MergeFrom(page->placement());
-    job->mutable_ranks()->MergeFrom(page->ranks());
+    if (page->attempt() != job.attempt() || page->placement_size() == 0) break;
+    job.mutable_placement()->MergeFrom(page->placement());
+    job.mutable_ranks()->MergeFrom(page->ranks());
   }
-  return job;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<v1::Job> Client::cancel_job(uint64_t id, bool force) {

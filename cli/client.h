@@ -38,6 +38,8 @@ class Client {
   // Returns the job with the ranks of its first page, or with all ranks.
   enum class Ranks { kFirstPage, kAll };
   absl::StatusOr<v1::Job> get_job(uint64_t id, Ranks ranks = Ranks::kFirstPage);
+  // Adds the ranks beyond the first page to `job`, which a call or a stream has returned.
+  absl::Status add_ranks(v1::Job& job);
   absl::StatusOr<v1::Job> cancel_job(uint64_t id, bool force);
   absl::StatusOr<v1::CheckpointJobResponse> checkpoint_job(uint64_t id);
   // Returns all workers, by name.

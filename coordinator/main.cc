@@ -35,6 +35,9 @@ int64_t to_ms(Duration time) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
 }
 
+// Far above what one core can process.
+constexpr int64_t kHeartbeatBudgetMax = 1'000'000;
+
 struct Flags {
   ServerOptions server;
   std::string port_file;
@@ -165,6 +168,11 @@ void declare(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   daemon::add_count(app, "--heartbeat-interval-ms", flags.heartbeat_interval_ms,
                     "How often each worker reports", 10, kIntervalMsMax)
+      ->capture_default_str();
+  daemon::add_count(app, "--heartbeat-budget", flags.server.core.heartbeat_budget,
+                    "Heartbeats per second of all workers together; in a larger fleet each worker "
+                    "reports less often",
+                    1, kHeartbeatBudgetMax)
       ->capture_default_str();
   declare_hang_budgets(app, flags.server.core.hang);
   declare_sizes(app, flags.server.core);

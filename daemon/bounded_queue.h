@@ -20,12 +20,15 @@ class BoundedQueue {
 
   // Returns false, and leaves `item` unchanged, if the queue is full or closed.
   [[nodiscard]] bool try_push(T&& item) {
+    bool is_first = false;
     {
       const std::lock_guard lock(mutex_);
       if (closed_ || items_.size() >= size_max_) return false;
+      is_first = items_.empty();
       items_.push_back(std::move(item));
     }
-    changed_.notify_one();
+    // The consumer that was woken for an earlier item takes this one, too.
+    if (is_first) changed_.notify_one();
     return true;
   }
 

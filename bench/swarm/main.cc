@@ -5,6 +5,7 @@
 // Reads commands from standard input, one per line, and ends with the input:
 //   report   prints the record of all workers since the last report as one line of JSON
 //   kill     reports the death of one rank of the first worker that has one
+//   lose     begins another incarnation of the first worker that has ranks, without these ranks
 //   queue COUNT NODES   submits COUNT jobs of NODES nodes, and prints how many were accepted
 #include <unistd.h>
 
@@ -38,22 +39,21 @@ struct Beat {
   bool operator>(const Beat& other) const { return due > other.due; }
 };
 
-void beat_forever(std::vector<std::unique_ptr<SimWorker>>& workers) {
+// Calls `visit(worker, count)` for each worker at the time that its last call returned, for ever.
+// The first calls are spread over kSpread.
+template <class Visit>
+void visit_forever(size_t workers, Visit visit) {
   std::priority_queue<Beat, std::vector<Beat>, std::greater<>> beats;
   const Instant start = monotonic_now();
-  // Spreads the connections, and with them the heartbeats, over one interval.
-  for (size_t i = 0; i < workers.size(); ++i)
-    beats.push(
-        {start + kSpread * static_cast<int64_t>(i) / static_cast<int64_t>(workers.size()), i});
+  for (size_t i = 0; i < workers; ++i)
+    beats.push({start + kSpread * static_cast<int64_t>(i) / static_cast<int64_t>(workers), i});
   uint64_t count = 0;
   while (true) {
     const Beat next = beats.top();
     beats.pop();
     const Instant now = monotonic_now();
     if (next.due > now) std::this_thread::sleep_for(next.due - now);
-    const Instant due =
-        workers[next.worker]->beat(std::max(next.due, now), ++count % kProbeEvery == 0);
-    beats.push({due, next.worker});
+    beats.push({visit(next.worker, std::max(next.due, now), ++count), next.worker});
   }
 }
 
@@ -89,6 +89,11 @@ void obey(const std::string& line, const SimWorkerOptions& options,
     for (const auto& worker : workers)
       if (worker->kill_a_rank()) break;
     std::cout << monotonic_now().time_since_epoch().count() << std::endl;
+  } else if (command == "lose") {
+    const Instant begin = monotonic_now();
+    for (const auto& worker : workers)
+      if (worker->lose_node()) break;
+    std::cout << begin.time_since_epoch().count() << std::endl;
   } else if (command == "queue") {
     int64_t count = 0;
     int32_t nodes = 0;
@@ -128,8 +133,20 @@ int run(int argc, char** argv) {
     own.name = absl::StrCat("w", first + i);
     workers->push_back(std::make_unique<SimWorker>(std::move(own), *record));
   }
-  auto* thread = count == 0 ? nullptr : new std::thread([workers] { beat_forever(*workers); });
-  (void)thread;
+  // Opening a channel takes up to a millisecond, which must not delay heartbeats. The threads end
+  // with the process.
+  if (count > 0) {
+    (void)new std::thread([workers] {
+      visit_forever(workers->size(), [&](size_t i, Instant now, uint64_t) {
+        return (*workers)[i]->connect_if_due(now);
+      });
+    });
+    (void)new std::thread([workers] {
+      visit_forever(workers->size(), [&](size_t i, Instant now, uint64_t calls) {
+        return (*workers)[i]->beat(now, calls % kProbeEvery == 0);
+      });
+    });
+  }
   std::string command;
   while (std::getline(std::cin, command)) obey(command, options, *workers, *record);
   std::cout.flush();

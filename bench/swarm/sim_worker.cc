@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
@@ -11,6 +12,7 @@
 
 #include "common/absl_view.h"
 #include "common/limits.h"
+#include "common/philox.h"
 #include "common/progress_page.h"
 #include "common/step_times.h"
 #include "common/version.h"
@@ -19,12 +21,17 @@
 namespace muster::bench {
 namespace {
 
-constexpr Duration kInterval = std::chrono::seconds(1);
+// The interval between checks of a worker that is not registered.
+constexpr Duration kUnregistered = std::chrono::milliseconds(250);
 constexpr Duration kRetryFirst = std::chrono::milliseconds(50);
 constexpr Duration kRetryMax = std::chrono::seconds(1);
-constexpr int32_t kRetryDoublingsMax = 5;
+constexpr int32_t kRetryDoublingsMax = 12;
 constexpr int32_t kFirstPid = 1000;
 constexpr double kStepSeconds = 0.5;
+
+Duration share_of(Duration time, double share) {
+  return std::chrono::duration_cast<Duration>(time * share);
+}
 
 double percentile(std::vector<double>& sorted, double share) {
   if (sorted.empty()) return 0;
@@ -37,11 +44,13 @@ double percentile(std::vector<double>& sorted, double share) {
 void SwarmRecord::registered() {
   const std::lock_guard lock(mutex_);
   ++registered_;
+  ++registrations_;
   registered_at_ns_ = monotonic_now().time_since_epoch().count();
 }
 
-void SwarmRecord::ended(const grpc::Status& status) {
+void SwarmRecord::ended(const grpc::Status& status, bool was_registered) {
   const std::lock_guard lock(mutex_);
+  registered_ -= was_registered ? 1 : 0;
   ++ends_[status.error_message()];
 }
 
@@ -71,6 +80,7 @@ std::string SwarmRecord::take() {
   const std::lock_guard lock(mutex_);
   std::sort(round_trips_ms_.begin(), round_trips_ms_.end());
   const nlohmann::json record = {{"registered", registered_},
+                                 {"registrations", registrations_},
                                  {"registered_at_ns", registered_at_ns_},
                                  {"started", std::exchange(started_, 0)},
                                  {"started_at_ns", started_at_ns_},
@@ -93,6 +103,7 @@ class SimWorker::Stream : public grpc::ClientBidiReactor<v1::WorkerMessage, v1::
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
     arguments.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
     stub_ = v1::Fleet::NewStub(
         grpc::CreateCustomChannel(options.coordinator, options.credentials, arguments));
@@ -117,6 +128,8 @@ class SimWorker::Stream : public grpc::ClientBidiReactor<v1::WorkerMessage, v1::
     writing_ = true;
     StartWrite(&outbox_.front());
   }
+
+  void cancel() { context_.TryCancel(); }
 
   void OnReadDone(bool ok) override {
     if (ok) {
@@ -155,18 +168,23 @@ class SimWorker::Stream : public grpc::ClientBidiReactor<v1::WorkerMessage, v1::
   bool ended_ = false;
 };
 
+Instant SimWorker::connect_if_due(Instant now) {
+  const std::lock_guard lock(mutex_);
+  if (stream_ == nullptr && now >= retry_at_) connect_locked();
+  return stream_ == nullptr ? std::max(retry_at_, now + kRetryFirst) : now + kUnregistered;
+}
+
 Instant SimWorker::beat(Instant now, bool probe) {
   std::shared_ptr<Stream> stream;
   v1::WorkerMessage message;
   v1::WorkerMessage report;
-  bool busy = false;
+  Duration interval{};
   {
     const std::lock_guard lock(mutex_);
-    if (stream_ == nullptr && now >= retry_at_) connect();
-    if (stream_ == nullptr || !registered_) return now + kRetryFirst;
+    if (stream_ == nullptr || !registered_) return now + kUnregistered;
     stream = stream_;
     message = heartbeat_message();
-    busy = !ranks_.empty();
+    interval = ranks_.empty() ? idle_interval_ : busy_interval_;
     if (probe) {
       report.mutable_rank_exited()->set_report_id(++report_);
       probes_.emplace(report_, monotonic_now());
@@ -175,23 +193,39 @@ Instant SimWorker::beat(Instant now, bool probe) {
   stream->send(std::move(message));
   record_.heartbeat();
   if (probe) stream->send(std::move(report));
-  return now + (busy ? kInterval / kBusyHeartbeats : kInterval);
+  return now + interval;
 }
 
 // Requires the lock.
-void SimWorker::connect() {
+void SimWorker::connect_locked() {
   stream_ = std::make_shared<Stream>(this, options_);
   v1::WorkerMessage message;
   v1::Register& registration = *message.mutable_register_();
   registration.set_worker(options_.name);
-  registration.set_incarnation(1);
+  registration.set_incarnation(incarnation_);
   registration.set_version(kVersion);
   registration.set_host(options_.name);
   registration.set_slots(options_.slots);
   registration.set_rendezvous_address("127.0.0.1:1");
   registration.mutable_program_ports()->set_first(20'000);
   registration.mutable_program_ports()->set_count(100);
+  registration.set_store_id(store_);
+  for (const int32_t rank : ranks_) {
+    v1::RunningRank& running = *registration.add_running();
+    running.set_job_id(job_);
+    running.set_attempt(attempt_);
+    running.set_rank(rank);
+    running.set_pid(kFirstPid + rank);
+  }
   stream_->start(std::move(message));
+}
+
+// Requires the lock. Coordinators of earlier versions send no `busy_ms`.
+void SimWorker::set_pace_locked(int64_t idle_ms, int64_t busy_ms, int64_t spread_ms) {
+  idle_interval_ = std::chrono::milliseconds(idle_ms);
+  busy_interval_ =
+      busy_ms > 0 ? Duration(std::chrono::milliseconds(busy_ms)) : idle_interval_ / kBusyHeartbeats;
+  spread_ = std::chrono::milliseconds(spread_ms);
 }
 
 v1::WorkerMessage SimWorker::heartbeat_message() {
@@ -220,10 +254,20 @@ void SimWorker::on_message(const v1::CoordinatorMessage& message) {
   switch (message.body_case()) {
     case v1::CoordinatorMessage::kRegistered: {
       const std::lock_guard lock(mutex_);
+      const v1::Registered& body = message.registered();
       registered_ = true;
       failures_ = 0;
+      store_ = body.store_id();
+      set_pace_locked(body.heartbeat_interval_ms(), body.busy_interval_ms(),
+                      body.reconnect_spread_ms());
       record_.registered();
       return;
+    }
+    case v1::CoordinatorMessage::kSetPace: {
+      const std::lock_guard lock(mutex_);
+      const v1::SetPace& body = message.set_pace();
+      return set_pace_locked(body.heartbeat_interval_ms(), body.busy_interval_ms(),
+                             body.reconnect_spread_ms());
     }
     case v1::CoordinatorMessage::kStartRanks:
       return start_ranks(message.start_ranks());
@@ -288,6 +332,19 @@ bool SimWorker::kill_a_rank() {
   return true;
 }
 
+bool SimWorker::lose_node() {
+  std::shared_ptr<Stream> stream;
+  {
+    const std::lock_guard lock(mutex_);
+    if (ranks_.empty() || stream_ == nullptr) return false;
+    ranks_.clear();
+    ++incarnation_;
+    stream = stream_;
+  }
+  stream->cancel();
+  return true;
+}
+
 void SimWorker::send_exit(int32_t rank, int32_t signal, bool ordered) {
   v1::WorkerMessage message;
   std::shared_ptr<Stream> stream;
@@ -307,14 +364,25 @@ void SimWorker::send_exit(int32_t rank, int32_t signal, bool ordered) {
   if (stream != nullptr) stream->send(std::move(message));
 }
 
+// Returns a number between 0 and 1, which depends on the worker's name and the earlier calls.
+double SimWorker::random_share() {
+  const Philox random{std::hash<std::string>()(options_.name), /*stream=*/1};
+  return static_cast<double>(uniform_from_bits(random(draws_++)[0]));
+}
+
 void SimWorker::on_done(const grpc::Status& status) {
-  record_.ended(status);
   const std::lock_guard lock(mutex_);
+  record_.ended(status, registered_);
   stream_.reset();
   registered_ = false;
   probes_.clear();
+  // The formula of the real worker (worker/core/core.cc).
   const int32_t doublings = std::min(failures_++, kRetryDoublingsMax);
-  retry_at_ = monotonic_now() + std::min(kRetryMax, kRetryFirst * (int64_t{1} << doublings));
+  const Duration delay =
+      std::min(std::max(kRetryMax, spread_), kRetryFirst * (int64_t{1} << doublings));
+  const Duration first = failures_ == 1 ? spread_ : Duration::zero();
+  retry_at_ = monotonic_now() + share_of(delay, 0.5 + 0.5 * random_share()) +
+              share_of(first, random_share());
 }
 
 }  // namespace muster::bench

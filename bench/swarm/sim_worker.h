@@ -21,7 +21,8 @@ namespace muster::bench {
 class SwarmRecord {
  public:
   void registered();
-  void ended(const grpc::Status& status);
+  // `was_registered`: the stream's worker had been registered.
+  void ended(const grpc::Status& status, bool was_registered);
   void started(int64_t ranks);
   void stopped(int64_t ranks);
   void heartbeat();
@@ -31,7 +32,8 @@ class SwarmRecord {
 
  private:
   std::mutex mutex_;
-  int64_t registered_ = 0;
+  int64_t registered_ = 0;     // workers that are registered now
+  int64_t registrations_ = 0;  // since the start
   int64_t started_ = 0;
   int64_t stopped_ = 0;
   int64_t heartbeats_ = 0;
@@ -57,17 +59,24 @@ class SimWorker {
   SimWorker(SimWorkerOptions options, SwarmRecord& record)
       : options_(std::move(options)), record_(record) {}
 
-  // Sends a heartbeat, or connects if there is no connection. With `probe`, also reports an exit of
-  // no rank; its acknowledgement gives the time of a round trip through the coordinator's core.
-  // Returns the time of the next call.
+  // Connects if there is no connection and the time of the next attempt has come. Returns the time
+  // of the next call.
+  Instant connect_if_due(Instant now);
+  // Sends a heartbeat. With `probe`, also reports an exit of no rank; its acknowledgement gives the
+  // time of a round trip through the coordinator's core. Returns the time of the next call.
   Instant beat(Instant now, bool probe);
   // Reports that one rank was killed by SIGKILL. Returns false if the worker has no rank.
   bool kill_a_rank();
+  // Begins another incarnation without ranks, as after the loss of the node. Returns false if the
+  // worker has no rank.
+  bool lose_node();
 
  private:
   class Stream;
-  void connect();
+  void connect_locked();
+  void set_pace_locked(int64_t idle_ms, int64_t busy_ms, int64_t spread_ms);
   void on_message(const v1::CoordinatorMessage& message);
+  double random_share();
   void on_done(const grpc::Status& status);
   void start_ranks(const v1::StartRanks& order);
   void stop_ranks(const v1::StopRanks& order);
@@ -83,6 +92,12 @@ class SimWorker {
   int32_t failures_ = 0;  // streams that ended since the last registration
   Instant retry_at_{};
   uint64_t report_ = 0;
+  uint64_t draws_ = 0;
+  uint64_t incarnation_ = 1;
+  uint64_t store_ = 0;
+  Duration idle_interval_ = std::chrono::seconds(1);
+  Duration busy_interval_ = std::chrono::milliseconds(250);
+  Duration spread_{};  // the time over which the fleet's workers reconnect
   std::map<uint64_t, Instant> probes_;
   uint64_t job_ = 0;
   uint32_t attempt_ = 0;

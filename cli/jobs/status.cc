@@ -32,7 +32,12 @@ int watch(const StatusOptions& options, Client& client) {
   const auto take = [&](const v1::Job& job) {
     exit_code = job.exit_code();
     std::string text;
-    if (options.json) text = job_to_json(job).dump() + "\n";
+    if (options.json) {
+      v1::Job all = job;
+      // If the coordinator is lost, the stream's end reports it.
+      client.add_ranks(all).IgnoreError();
+      text = job_to_json(all).dump() + "\n";
+    }
     if (!options.json)
       for (const std::string& sentence : notice.update(job)) text += sentence + "\n";
     if (write_text(STDOUT_FILENO, text)) return true;

@@ -3,6 +3,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <thread>
+
 #include <absl/strings/str_cat.h>
 
 #include "cli/jobs/job_view.h"
@@ -12,7 +15,9 @@ namespace muster::cli {
 namespace {
 
 // The interval between samples of the figures of ranks that leave.
-constexpr auto kRanksSampled = std::chrono::milliseconds(200);
+constexpr Duration kRanksSampled = std::chrono::milliseconds(200);
+// The pause after a sample, as a multiple of the time that it took.
+constexpr int kPause = 4;
 
 }  // namespace
 
@@ -59,14 +64,17 @@ void RunWatch::cancel() {
 void RunWatch::sample_ranks(uint64_t id) {
   for (bool is_last = false; !is_last;) {
     is_last = has_ended();
-    const auto job = client_.get_job(id);
+    const Instant begin = monotonic_now();
+    const auto job = client_.get_job(id, Client::Ranks::kAll);
     if (absl::IsCancelled(job.status())) return;
     if (job.ok()) {
       const std::lock_guard lock(mutex_);
       leaving_job_ = *job;
     }
     changed();
-    if (!is_last) std::this_thread::sleep_for(kRanksSampled);
+    // Each page of ranks occupies the coordinator's loop, so a large job is sampled less often.
+    if (!is_last)
+      std::this_thread::sleep_for(std::max(kRanksSampled, kPause * (monotonic_now() - begin)));
   }
 }
 

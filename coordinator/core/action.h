@@ -59,7 +59,17 @@ struct SendRegistered {
   // Jobs that were launched and have not ended. The node can delete data that it retains for any
   // other job.
   std::vector<JobId> unfinished;
-  Duration lease{};  // the silence after which the worker is lost
+  Duration lease{};          // the silence after which the worker is lost
+  Duration busy_interval{};  // the heartbeat interval of a worker with ranks
+  Duration spread{};         // the time over which workers spread their reconnections
+};
+
+// Changes the intervals of a registered worker, because the fleet's size has changed.
+struct SendPace {
+  Duration heartbeat_interval{};
+  Duration busy_interval{};
+  Duration lease{};
+  Duration spread{};
 };
 
 // Orders the worker to start ranks.
@@ -133,8 +143,8 @@ struct SendReportAck {
 };
 
 using WorkerPayload =
-    std::variant<SendRegistered, SendStartRanks, SendStopRanks, SendSaveCheckpoint, SendDumpStacks,
-                 SendSymbolize, SendCheckNode, SendJobEnded, SendReportAck>;
+    std::variant<SendRegistered, SendPace, SendStartRanks, SendStopRanks, SendSaveCheckpoint,
+                 SendDumpStacks, SendSymbolize, SendCheckNode, SendJobEnded, SendReportAck>;
 
 // Sends a message to a worker. A message to a worker that is not connected is dropped; when the
 // worker registers again, it receives all orders that still apply.

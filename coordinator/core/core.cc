@@ -50,6 +50,7 @@ Core::Core(CoreOptions options, DurableState state, Instant now)
     if (job.recovering != IncidentId(0)) incidents_.await(job.recovering);
     accounts_.restore(job, now);
   }
+  fleet_.begin_waiting(now);
   schedule_needed_ = any_job_needs_workers(queue_, jobs_, attempts_.jobs());
 }
 
@@ -133,8 +134,11 @@ void Core::emit(ActionList& out) {
   for (const JobId id : jobs.published) out.push_back(JobChanged{id});
 }
 
-void Core::on(const Tick&) {
+void Core::on(const Tick& event) {
+  for (const WorkerName& name : event.unread) fleet_.postpone(name, time_.now);
+  if (event.is_behind) fleet_.judge_no_silence(time_.now);
   for (const WorkerName& name : fleet_.take_expired(time_.now)) end_lease_of(name);
+  adapt_pace(WorkerName());
   for (const JobId id : attempts_.jobs()) {
     Job& job = jobs_.at(id);
     if (!is_undecided(job)) continue;

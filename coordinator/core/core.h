@@ -90,6 +90,12 @@ class Core {
   // longer gap shows that the coordinator itself was stalled.
   std::optional<Instant> next_deadline() const;
 
+  // Returns the workers whose leases end at a Tick of this time, unless the Tick reports unread
+  // messages of theirs. Visits the workers only if a lease may have ended.
+  std::vector<WorkerName> silent_workers(Instant now) const { return fleet_.expiring(now); }
+  // Returns how often workers report.
+  const Pace& pace() const { return fleet_.pace(); }
+
   const std::map<JobId, Job>& jobs() const { return jobs_.all(); }
   const std::map<WorkerName, Worker>& workers() const { return fleet_.all(); }
   const std::map<std::string, JobId>& request_ids() const { return jobs_.request_ids(); }
@@ -128,6 +134,7 @@ class Core {
 
   // core_workers.cc
   void on(const WorkerRegistered& event);
+  void adapt_pace(const WorkerName& newcomer);
   void on(const WorkerDisconnected& event);
   void on(const WorkerLeaving& event);
   void on(const HeartbeatReceived& event);

@@ -15,6 +15,9 @@ struct CoreOptions {
   // The coordinator's version. Workers must have the same version.
   std::string version;
   Duration heartbeat_interval = std::chrono::seconds(1);
+  // The heartbeats per second of all workers together. A larger fleet has longer intervals and
+  // leases (fleet/pace.h): 12,500 workers send one per second, which takes about half a core.
+  int64_t heartbeat_budget = 12'500;
   // The silence of a worker after which it and its ranks are lost.
   Duration worker_lease = std::chrono::seconds(10);
   // The time from StartRanks to the last rank's first heartbeat.

@@ -48,8 +48,10 @@ void Core::on(const WorkerRegistered& event) {
     lose_ranks_of(jobs_.at(id), event.worker, event.incarnation, "was restarted");
   const bool died = is_new_life && known->slots > 0 && !known->leaving;
   Worker& worker = fleet_.add(event, time_.now);
-  actions_.push_back(message_to(worker, SendRegistered{options_.heartbeat_interval, store_,
-                                                       jobs_.launched(), options_.worker_lease}));
+  adapt_pace(worker.name);
+  const Pace& pace = fleet_.pace();
+  actions_.push_back(message_to(worker, SendRegistered{pace.idle, store_, jobs_.launched(),
+                                                       pace.lease, pace.busy, pace.spread}));
   compare_running(worker, event);
   worker.leaving = event.leaving.has_value();
   if (worker.leaving) preempt_ranks_of(worker, *event.leaving, "is leaving");
@@ -58,6 +60,18 @@ void Core::on(const WorkerRegistered& event) {
   if (is_new_life) worker.check.passed.reset();
   if (!nodes_.is_sound(worker.name)) append(actions_, checks_.request(worker, time_.now));
   schedule_needed_ = true;
+}
+
+// Sends the pace to all connected workers if it has changed, except to `newcomer`, which receives
+// it with its registration.
+void Core::adapt_pace(const WorkerName& newcomer) {
+  if (!fleet_.adapt_pace(time_.now)) return;
+  const Pace& pace = fleet_.pace();
+  for (const auto& [name, worker] : fleet_.all()) {
+    if (worker.connected && name != newcomer)
+      actions_.push_back(
+          message_to(worker, SendPace{pace.idle, pace.busy, pace.lease, pace.spread}));
+  }
 }
 
 void Core::compare_running(Worker& worker, const WorkerRegistered& event) {
@@ -279,8 +293,7 @@ void Core::lose_ranks_of(Job& job, const WorkerName& worker, std::optional<Incar
 }
 
 void Core::end_lease_of(const WorkerName& name) {
-  const std::string why =
-      absl::StrCat("sent nothing for ", to_seconds(options_.worker_lease), " s");
+  const std::string why = absl::StrCat("sent nothing for ", to_seconds(fleet_.lease()), " s");
   for (const JobId id : attempts_.jobs()) lose_ranks_of(jobs_.at(id), name, std::nullopt, why);
   const Worker& worker = fleet_.at(name);
   if (worker.connected) {

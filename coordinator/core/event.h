@@ -212,6 +212,11 @@ struct NodeAdmitRequested {
 // A deadline returned by next_deadline() may have passed.
 struct Tick {
   int64_t unix_ns = 0;
+  // Those of Core::silent_workers() whose messages have arrived, but were not read yet. Their
+  // leases do not end.
+  std::vector<WorkerName> unread{};
+  // Whether messages of many workers were not read yet: no silence is judged.
+  bool is_behind = false;
 };
 
 using Event = std::variant<JobSubmitted, JobCancelRequested, JobCheckpointRequested,

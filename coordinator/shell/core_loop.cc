@@ -114,7 +114,7 @@ void CoreLoop::run() {
   while (true) {
     const std::optional<Instant> deadline = core_.next_deadline();
     life_.rest();
-    std::deque<Item> items = queue_.pop_all(deadline);
+    std::deque<Item> items = take_items(deadline);
     life_.show();
     if (items.empty() && queue_.closed()) break;
     now_ = monotonic_now();
@@ -125,7 +125,7 @@ void CoreLoop::run() {
       take(item, actions, after);
       life_.show();
     }
-    if (deadline && *deadline <= now_) step(Tick{}, actions);
+    if (deadline && *deadline <= now_) step(tick(), actions);
     core_.place_jobs(actions);
     if (absl::Status status = persist(batch_of(actions)); !status.ok()) {
       queue_.close();

@@ -8,9 +8,11 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -38,6 +40,8 @@ class WorkerLink {
   virtual void close(const absl::Status& status) = 0;
   // Returns whether the stream can still deliver messages.
   virtual bool is_open() { return true; }
+  // Returns whether bytes of the worker have arrived that were not read yet.
+  virtual bool has_unread() { return false; }
   // Completes a heartbeat when the loop takes it from the queue. A stream posts an empty event, and
   // merges heartbeats until then, so that they do not fill the queue of a loop that is late.
   virtual void fill(HeartbeatReceived& heartbeat) { (void)heartbeat; }
@@ -118,8 +122,12 @@ class CoreLoop {
   using LinkKey = std::pair<WorkerName, Incarnation>;
 
   void run();
+  std::deque<Item> take_items(std::optional<Instant> deadline);
   absl::Status push(Item item);
   void step(Event event, ActionList& actions);
+  Tick tick();
+  bool is_behind();
+  void log_pace();
   void take(Item& item, ActionList& actions, std::vector<Item>& after);
   void register_worker(FleetEvent& item, ActionList& actions);
   bool belongs_to_current_stream(const FleetEvent& item);
@@ -156,6 +164,8 @@ class CoreLoop {
   // The last logged line of each job that has not ended.
   std::map<JobId, std::string> logged_;
   IncidentId newest_incident_{0};  // the newest incident that was logged
+  LinkKey sampled_;                // the link at which is_behind() continues
+  Pace pace_;                      // the pace that was logged
 
   std::thread thread_;
 };

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <absl/strings/str_cat.h>
+#include <google/protobuf/arena.h>
 #include <grpc/support/time.h>
 #include <grpcpp/alarm.h>
 #include <spdlog/spdlog.h>
@@ -38,8 +39,13 @@ class WorkerStream final
       public WorkerLink,
       public std::enable_shared_from_this<WorkerStream> {
  public:
-  WorkerStream(CoreLoop& loop, LogStore& logs, Epoch epoch)
-      : loop_(loop), logs_(logs), epoch_(epoch) {}
+  WorkerStream(CoreLoop& loop, LogStore& logs, Epoch epoch,
+               std::shared_ptr<const OpenConnections> connections, std::string peer)
+      : loop_(loop),
+        logs_(logs),
+        epoch_(epoch),
+        connections_(std::move(connections)),
+        peer_(std::move(peer)) {}
 
   void begin(Duration registration_budget) {
     self_ = shared_from_this();
@@ -49,7 +55,7 @@ class WorkerStream final
                  const auto alive = stream.lock();
                  if (in_time && alive != nullptr) alive->expire(registration_budget);
                });
-    StartRead(&incoming_);
+    read_next();
   }
 
   void send(const WorkerPayload& payload) override {
@@ -70,6 +76,10 @@ class WorkerStream final
     return !closing_;
   }
 
+  bool has_unread() override {
+    return connections_ != nullptr && is_open() && connections_->has_unread(peer_);
+  }
+
   void fill(HeartbeatReceived& heartbeat) override {
     const std::lock_guard lock(mutex_);
     heartbeat.ranks = std::exchange(pages_, {});
@@ -84,7 +94,7 @@ class WorkerStream final
     }
     handle();
     const std::lock_guard lock(mutex_);
-    if (!finished_) StartRead(&incoming_);
+    if (!finished_) read_next();
   }
 
   void OnWriteDone(bool ok) override {
@@ -105,24 +115,30 @@ class WorkerStream final
   }
 
  private:
+  void read_next() {
+    arena_.Reset();
+    incoming_ = google::protobuf::Arena::CreateMessage<v1::WorkerMessage>(&arena_);
+    StartRead(incoming_);
+  }
+
   void handle() {
-    switch (incoming_.body_case()) {
+    switch (incoming_->body_case()) {
       case v1::WorkerMessage::kRegister:
         return on_register();
       case v1::WorkerMessage::kHeartbeat:
         return on_heartbeat();
       case v1::WorkerMessage::kRankExited:
-        return post(exit_from_proto(incoming_.rank_exited()));
+        return post(exit_from_proto(incoming_->rank_exited()));
       case v1::WorkerMessage::kLeaving:
-        return post(leaving_from_proto(incoming_.leaving()));
+        return post(leaving_from_proto(incoming_->leaving()));
       case v1::WorkerMessage::kLog:
-        return on_log(incoming_.log());
+        return on_log(incoming_->log());
       case v1::WorkerMessage::kStackReport:
         return on_stack_report();
       case v1::WorkerMessage::kSymbols:
-        return post(symbols_from_proto(incoming_.symbols()));
+        return post(symbols_from_proto(incoming_->symbols()));
       case v1::WorkerMessage::kNodeChecked:
-        return post(node_checked_from_proto(incoming_.node_checked()));
+        return post(node_checked_from_proto(incoming_->node_checked()));
       case v1::WorkerMessage::BODY_NOT_SET:
         break;  // a later version's message
     }
@@ -134,7 +150,7 @@ class WorkerStream final
           "register must be the first message of a stream, and come once"));
       return;
     }
-    WorkerRegistered event = registration_from_proto(incoming_.register_());
+    WorkerRegistered event = registration_from_proto(incoming_->register_());
     identity_.emplace(event.worker, event.incarnation);
     {
       const std::lock_guard lock(mutex_);
@@ -147,7 +163,7 @@ class WorkerStream final
   // only ranks whose values have changed, and pages are cumulative, so the newest page of each rank
   // replaces earlier ones.
   void on_heartbeat() {
-    HeartbeatReceived event = heartbeat_from_proto(incoming_.heartbeat());
+    HeartbeatReceived event = heartbeat_from_proto(incoming_->heartbeat());
     {
       const std::lock_guard lock(mutex_);
       if (heartbeat_posted_) return merge_locked(event.ranks);
@@ -173,7 +189,7 @@ class WorkerStream final
 
   // Drops an invalid tree: the dump ends by its deadline, and the stream stays open.
   void on_stack_report() {
-    auto event = stack_report_from_proto(incoming_.stack_report());
+    auto event = stack_report_from_proto(incoming_->stack_report());
     if (event.ok()) return post(*std::move(event));
     if (std::exchange(report_trouble_logged_, true)) return;
     spdlog::warn("stack reports of worker {} are dropped: {}",
@@ -285,10 +301,14 @@ class WorkerStream final
   CoreLoop& loop_;
   LogStore& logs_;
   const Epoch epoch_;
+  const std::shared_ptr<const OpenConnections> connections_;
+  const std::string peer_;  // the address of the connection
   std::shared_ptr<WorkerStream> self_;
 
   // Used by gRPC's reading callbacks.
-  v1::WorkerMessage incoming_;
+  // A heartbeat has several objects for each rank; the arena allocates and frees them together.
+  google::protobuf::Arena arena_;
+  v1::WorkerMessage* incoming_ = nullptr;  // in the arena
   std::optional<std::pair<WorkerName, Incarnation>> identity_;
   bool left_ = false;
   bool log_trouble_logged_ = false;
@@ -312,8 +332,9 @@ class WorkerStream final
 }  // namespace
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* FleetService::Connect(
-    grpc::CallbackServerContext*) {
-  const auto stream = std::make_shared<WorkerStream>(loop_, logs_, epoch_);
+    grpc::CallbackServerContext* context) {
+  const auto stream =
+      std::make_shared<WorkerStream>(loop_, logs_, epoch_, connections_, context->peer());
   stream->begin(registration_budget_);
   return stream.get();
 }

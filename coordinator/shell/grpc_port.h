@@ -16,6 +16,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "common/time.h"
+#include "coordinator/shell/unread.h"
 #include "daemon/endpoint.h"
 
 namespace muster::coordinator {
@@ -35,6 +36,9 @@ class GrpcPort {
   // Starts to accept. Call once, after the server that owns `grpc` has started.
   void serve(std::unique_ptr<Acceptor> grpc);
 
+  // Returns the accepted connections.
+  std::shared_ptr<const OpenConnections> connections() const { return connections_; }
+
   // Returns whether a new connection would be accepted. Thread-safe.
   static bool has_room();
 
@@ -47,6 +51,7 @@ class GrpcPort {
   boost::asio::ip::tcp::acceptor acceptor_{context_};
   boost::asio::steady_timer retry_{context_};
   std::unique_ptr<Acceptor> grpc_;
+  std::shared_ptr<OpenConnections> connections_ = std::make_shared<OpenConnections>();
   Instant logged_at_{};
   std::thread thread_;
 };

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/limits.h"
+#include "coordinator/core/records/sizes.h"
 #include "coordinator/shell/account_messages.h"
 #include "coordinator/shell/incident_messages.h"
 #include "coordinator/shell/node_messages.h"
@@ -97,14 +98,22 @@ v1::Job convert_job(const Core& core, const Job& job, Instant now, size_t first_
   // Tokens and passwords are visible only to the submitter and the ranks.
   for (auto& [key, value] : *proto.mutable_spec()->mutable_environment()) value = "***";
   for (v1::Smaller& size : *proto.mutable_spec()->mutable_smaller()) size.clear_train_config_json();
+  if (bytes_of(job.spec) > core.options().limits.spec_bytes_max) {
+    // Earlier versions accepted larger specs, whose texts leave no room for the ranks.
+    proto.mutable_spec()->clear_train_config_json();
+    proto.mutable_spec()->clear_environment();
+  }
   proto.set_state(state_to_proto(job.state));
   proto.set_reason(job.reason);
   proto.set_attempt(job.attempt.value());
   const size_t end = std::min(job.placement.size(), first_rank + kRanksPageMax);
-  for (size_t i = first_rank; i < end; ++i) {
+  size_t bytes = 0;
+  for (size_t i = first_rank; i < end && bytes < kRanksBytesMax; ++i) {
     placement_to_proto(job.placement[i], *proto.add_placement());
-    if (i < job.ranks.size() && i - first_rank < figures_max)
-      rank_to_proto(job.placement[i], job.ranks[i], now, *proto.add_ranks());
+    bytes += proto.placement().rbegin()->ByteSizeLong();
+    if (i >= job.ranks.size() || i - first_rank >= figures_max) continue;
+    rank_to_proto(job.placement[i], job.ranks[i], now, *proto.add_ranks());
+    bytes += proto.ranks().rbegin()->ByteSizeLong();
   }
   proto.set_rank_count(static_cast<int32_t>(std::ssize(job.placement)));
   for (const Fault& fault : job.faults) fault_to_proto(fault, *proto.add_faults());
@@ -119,8 +128,11 @@ v1::Job convert_job(const Core& core, const Job& job, Instant now, size_t first_
   }
   goodput_to_proto(core.account_of(job, now), *proto.mutable_goodput());
   proto.set_nodes(nodes_now(job));
-  for (size_t i = 0; i < std::min(job.held.size(), kRanksPageMax); ++i)
+  size_t held_bytes = 0;
+  for (size_t i = 0; i < job.held.size() && held_bytes < kHeldBytesMax; ++i) {
     proto.add_held(job.held[i].value());
+    held_bytes += job.held[i].value().size();
+  }
   return proto;
 }
 
@@ -178,6 +190,7 @@ WorkerLeaving leaving_from_proto(const v1::Leaving& proto) {
 
 HeartbeatReceived heartbeat_from_proto(const v1::Heartbeat& proto) {
   HeartbeatReceived event;
+  event.ranks.reserve(static_cast<size_t>(proto.ranks_size()));
   for (const v1::RankProgress& rank : proto.ranks()) {
     RankProgress& progress = event.ranks.emplace_back();
     progress.job = JobId(rank.job_id());
@@ -277,7 +290,16 @@ v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoc
       registered.set_heartbeat_interval_ms(p.heartbeat_interval.count() / kNsPerMs);
       registered.set_store_id(p.store.value());
       registered.set_lease_ms(p.lease.count() / kNsPerMs);
+      registered.set_busy_interval_ms(p.busy_interval.count() / kNsPerMs);
+      registered.set_reconnect_spread_ms(p.spread.count() / kNsPerMs);
       for (const JobId job : p.unfinished) registered.add_unfinished_job_ids(job.value());
+    }
+    void operator()(const SendPace& p) const {
+      v1::SetPace& pace = *message.mutable_set_pace();
+      pace.set_heartbeat_interval_ms(p.heartbeat_interval.count() / kNsPerMs);
+      pace.set_busy_interval_ms(p.busy_interval.count() / kNsPerMs);
+      pace.set_lease_ms(p.lease.count() / kNsPerMs);
+      pace.set_reconnect_spread_ms(p.spread.count() / kNsPerMs);
     }
     void operator()(const SendStartRanks& p) const {
       v1::StartRanks& start = *message.mutable_start_ranks();

@@ -16,13 +16,18 @@ WorkerLeaving leaving_from_proto(const v1::Leaving& proto);
 HeartbeatReceived heartbeat_from_proto(const v1::Heartbeat& proto);
 RankExited exit_from_proto(const v1::RankExited& proto);
 
-// The maximum number of ranks in one message: about 1 MiB with the longest names of workers, well
-// below the limit of clients (4 MiB).
+// The maximum number of ranks in one message.
 constexpr size_t kRanksPageMax = 4'096;
+// The maximum bytes of the ranks in one message, because names of workers and hosts may be long.
+// With the largest spec (InputLimits::spec_bytes_max), the reserved workers and the faults, a job
+// is smaller than 4 MiB, the limit of clients.
+constexpr size_t kRanksBytesMax = size_t{1} << 20;
+// The maximum bytes of the names of reserved workers in one message.
+constexpr size_t kHeldBytesMax = size_t{1} << 17;
 
-// Converts a job for clients, with at most kRanksPageMax ranks, from `first_rank` on. Replaces
-// environment values by "***". `now`: the present time, from which ages and the current goodput are
-// computed.
+// Converts a job for clients, with the ranks of one page from `first_rank` on: at most
+// kRanksPageMax and about kRanksBytesMax. Replaces environment values by "***". `now`: the present
+// time, from which ages and the current goodput are computed.
 v1::Job job_to_proto(const Core& core, const Job& job, Instant now, size_t first_rank = 0);
 // Converts a job for a list: without the config and the environment, and with the figures of rank 0
 // only.

@@ -223,7 +223,8 @@ absl::Status ServerImpl::take_grpc_port(const daemon::Endpoint& endpoint) {
 absl::Status ServerImpl::serve_grpc(Duration registration_budget, Duration idle_connection,
                                     const std::shared_ptr<grpc::ServerCredentials>& credentials) {
   muster_ = std::make_unique<MusterService>(*loop_, *logs_);
-  fleet_ = std::make_unique<FleetService>(*loop_, *logs_, epoch_, registration_budget);
+  fleet_ = std::make_unique<FleetService>(*loop_, *logs_, epoch_, registration_budget,
+                                          port_->connections());
   grpc::EnableDefaultHealthCheckService(true);
 #ifdef MUSTER_HAVE_GRPC_REFLECTION
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -232,6 +233,12 @@ absl::Status ServerImpl::serve_grpc(Duration registration_budget, Duration idle_
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeBudgetMs);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
                              static_cast<int>(idle_connection / std::chrono::milliseconds(1)));
+  // Heartbeats are small, so a connection needs no larger window than the default. The probes for
+  // one would add a ping and two timers to most heartbeats.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  // Channelz and its traces occupy several kilobytes per connection, and no page shows them.
+  builder.AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 0);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CHANNEL_TRACE_EVENT_MEMORY_PER_NODE, 0);
   builder.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
   // Only server reflection uses gRPC's polling threads, so one thread is enough.
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);

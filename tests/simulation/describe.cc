@@ -83,6 +83,9 @@ struct EventText {
 
 struct PayloadText {
   std::string operator()(const SendRegistered&) const { return "registered"; }
+  std::string operator()(const SendPace& p) const {
+    return absl::StrCat("pace ", to_seconds(p.busy_interval), " s");
+  }
   std::string operator()(const SendStartRanks& p) const {
     return absl::StrCat("start ", launch_text(p.job, p.attempt), " ranks ",
                         p.ranks.front().rank.value(), "-", p.ranks.back().rank.value(), " at ",

@@ -123,8 +123,14 @@ void FakeWorker::deliver(StreamId stream, const coordinator::WorkerPayload& payl
                          Epoch epoch) {
   if (stream_ != stream || !core_) return;
   if (const auto* p = std::get_if<coordinator::SendRegistered>(&payload)) {
-    step(worker::Registered{
-        epoch, p->heartbeat_interval, p->store, {p->unfinished.begin(), p->unfinished.end()}});
+    step(worker::Registered{epoch,
+                            p->heartbeat_interval,
+                            p->store,
+                            {p->unfinished.begin(), p->unfinished.end()},
+                            p->busy_interval,
+                            p->spread});
+  } else if (const auto* pace = std::get_if<coordinator::SendPace>(&payload)) {
+    step(worker::PaceChanged{epoch, pace->heartbeat_interval, pace->busy_interval, pace->spread});
   } else if (const auto* start = std::get_if<coordinator::SendStartRanks>(&payload)) {
     worker::StartRanks event{epoch, {}};
     event.launch.job = start->job;

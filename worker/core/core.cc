@@ -1,10 +1,9 @@
-// The stream to the coordinator, heartbeats, reports and leaving. The ranks are in core_ranks.cc,
-// their GPUs in core_gpus.cc, finished launches in core_launches.cc, and dumps of stacks in
-// core_stacks.cc.
+// The stream to the coordinator, heartbeats and reports. The ranks are in core_ranks.cc, their GPUs
+// in core_gpus.cc, finished launches in core_launches.cc, dumps of stacks in core_stacks.cc, and
+// the end of the worker in core_leaving.cc.
 #include "worker/core/core.h"
 
 #include <algorithm>
-#include <ranges>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
@@ -20,6 +19,8 @@ namespace {
 // lease expire.
 constexpr Duration kHeartbeatIntervalMin = std::chrono::milliseconds(20);
 constexpr Duration kHeartbeatIntervalMax = std::chrono::minutes(1);
+// The upper bound of the requested spread of reconnections, above that of the largest fleets.
+constexpr Duration kSpreadMax = std::chrono::minutes(2);
 // 50 ms doubled this often is far above any retry_max.
 constexpr uint32_t kRetryDoublingsMax = 20;
 // Philox stream of the jitter, so that other uses of the incarnation as a key draw other numbers.
@@ -28,8 +29,6 @@ constexpr uint64_t kJitterStream = 1;
 void update_minimum(std::optional<Instant>& earliest, const std::optional<Instant>& candidate) {
   if (candidate && (!earliest || *candidate < *earliest)) earliest = candidate;
 }
-
-constexpr const char* kWorkerLeaves = "its worker is leaving";
 
 bool is_due(const std::optional<Instant>& deadline, Instant now) {
   return deadline && *deadline <= now;
@@ -121,8 +120,7 @@ void Core::on(const Registered& event, Instant now, ActionList& out) {
   greeting_until_.reset();
   retries_ = 0;
   connection_problem_.clear();
-  heartbeat_interval_ =
-      std::clamp(event.heartbeat_interval, kHeartbeatIntervalMin, kHeartbeatIntervalMax);
+  set_pace(event.heartbeat_interval, event.busy_interval, event.spread);
   heartbeat_at_ = now;  // the new coordinator needs every figure at once
   for (auto& [key, rank] : ranks_) rank.dirty = true;
   if (leaving_)
@@ -220,7 +218,7 @@ void Core::on(const Tick&, Instant now, ActionList& out) {
   if (is_due(connect_at(), now)) {
     retry_at_.reset();
     link_ = Link::kConnecting;
-    greeting_until_ = now + options_.registration_budget;
+    greeting_until_ = now + greeting_budget();
     out.push_back(Connect{});
   }
   if (is_due(greeting_until_, now)) {
@@ -254,19 +252,27 @@ void Core::on(const Tick&, Instant now, ActionList& out) {
 }
 
 Duration Core::heartbeat_interval() const {
-  return ranks_.empty() ? heartbeat_interval_
-                        : std::max(heartbeat_interval_ / kBusyHeartbeats, kHeartbeatIntervalMin);
+  return ranks_.empty() ? heartbeat_interval_ : busy_interval_;
 }
 
-void Core::on(const ShutdownRequested&, Instant now, ActionList& out) {
-  const bool again = leaving_;
-  begin_leaving(0, "leave requested", now, out);
-  if (again) {
-    coordinator_deadline_.reset();
-    leave_by_ = std::min(leave_by_, now);
-    stop_all(Duration::zero(), "leave requested twice", now, out);
-  }
-  leave_when_done(now, out);
+void Core::set_pace(Duration idle, Duration busy, Duration spread) {
+  if (busy <= Duration::zero()) busy = idle / kBusyHeartbeats;
+  heartbeat_interval_ = std::clamp(idle, kHeartbeatIntervalMin, kHeartbeatIntervalMax);
+  busy_interval_ = std::clamp(busy, kHeartbeatIntervalMin, heartbeat_interval_);
+  spread_ = std::clamp(spread, Duration::zero(), kSpreadMax);
+}
+
+// All workers receive a change within a moment. Heartbeats that were spread over the earlier
+// interval are spread over the longer one by chance.
+void Core::on(const PaceChanged& event, Instant now, ActionList& out) {
+  if (is_stale(event.epoch, "SetPace", out)) return;
+  const Duration before = heartbeat_interval();
+  set_pace(event.heartbeat_interval, event.busy_interval, event.spread);
+  if (!heartbeat_at_) return;
+  const Duration more = heartbeat_interval() - before;
+  if (more > Duration::zero())
+    *heartbeat_at_ += std::chrono::duration_cast<Duration>(more * jitter());
+  heartbeat_at_ = std::min(*heartbeat_at_, now + heartbeat_interval());
 }
 
 void Core::send_heartbeat(Instant now, ActionList& out) {
@@ -300,75 +306,29 @@ void Core::report(SendRankExited report, ActionList& out) {
   reports_.emplace(report.report_id, std::move(report));
 }
 
-void Core::begin_leaving(int code, const std::string& reason, Instant now, ActionList& out) {
-  if (leaving_) return;
-  leaving_ = true;
-  exit_code_ = code;
-  exit_reason_ = reason;
-  leave_by_ = now + options_.leave_grace;
-  if (link_ == Link::kRegistered) out.push_back(SendLeaving{grace_left(now)});
-  // Only the coordinator can stop peers elsewhere, and a model cannot be saved without them. So the
-  // coordinator also stops these ranks. If this worker signalled them first, a peer could exit with
-  // code 75 before the coordinator has the reason, and an upgrade may restart the coordinator at
-  // the same moment.
-  const auto has_peers = [](const RankState& rank) {
-    return rank.life != Life::kWaiting && !is_ending(rank) && rank.launch->spec.nodes > 1;
-  };
-  const auto theirs = std::ranges::count_if(ranks_ | std::views::values, has_peers);
-  if (code != 0 || theirs == 0) return stop_all(grace_left(now), kWorkerLeaves, now, out);
-  const Duration wait = wait_for_coordinator();
-  coordinator_deadline_ = now + wait;
-  out.push_back(Note{false, absl::StrCat("ranks with peers on other nodes: ", theirs,
-                                         "; their coordinator stops them, or this worker in ",
-                                         to_seconds(wait), " s")});
-  stop_if([&](const RankState& rank) { return !has_peers(rank); }, grace_left(now), kWorkerLeaves,
-          now, out);
-}
-
-void Core::stop_without_coordinator(Instant now, ActionList& out) {
-  coordinator_deadline_.reset();
-  const auto theirs = std::ranges::count_if(ranks_ | std::views::values,
-                                            [](const RankState& rank) { return !is_ending(rank); });
-  if (theirs == 0) return;
-  out.push_back(Note{true, absl::StrCat("ranks that the coordinator has not stopped: ", theirs,
-                                        "; they are stopped without their peers")});
-  stop_all(grace_left(now), kWorkerLeaves, now, out);
-}
-
-Instant Core::leave_requested_at() const { return leave_by_ - options_.leave_grace; }
-
-// Counts from leave_requested_at().
-Duration Core::wait_for_coordinator() const {
-  return std::min(options_.leave_grace / kCoordinatorWaitFraction,
-                  link_ == Link::kRegistered ? kCoordinatorAnswerMax : kAbsentCoordinatorWaitMax);
-}
-
-Duration Core::grace_left(Instant now) const { return std::max(leave_by_ - now, Duration::zero()); }
-
-void Core::leave_when_done(Instant now, ActionList& out) {
-  if (!leaving_ || left_) return;
-  if (!ranks_.empty() && now < leave_by_ + kLeaveWithout) return;
-  const bool can_report = link_ == Link::kRegistered && !reports_.empty();
-  if (can_report && !farewell_until_) farewell_until_ = now + options_.farewell_budget;
-  if (can_report && !is_due(farewell_until_, now)) return;
-  left_ = true;
-  if (!ranks_.empty())
-    out.push_back(
-        Note{true, absl::StrCat("leaves ", ranks_.size(), " ranks that SIGKILL has not ended, ",
-                                to_string(ranks_.begin()->first), " first")});
-  out.push_back(Exit{exit_code_, exit_reason_});
-}
-
+// Draws between half the delay and the full delay, so that the workers of a restarted coordinator
+// do not reconnect in step. The fleet's spread is added, because a coordinator that 10,000 workers
+// greet at once answers none of them in time.
 Duration Core::next_retry_delay() {
   const uint32_t doublings = std::min(retries_++, kRetryDoublingsMax);
-  const Duration delay =
-      std::min(options_.retry_max, options_.retry_first * (int64_t{1} << doublings));
-  // Draws between half the delay and the full delay, so that the workers of a restarted coordinator
-  // do not reconnect in step.
-  const Philox jitter{options_.incarnation.value(), kJitterStream};
-  const double fraction =
-      0.5 + 0.5 * static_cast<double>(uniform_from_bits(jitter(retries_ever_++)[0]));
-  return std::chrono::duration_cast<Duration>(delay * fraction);
+  const Duration delay = std::min(std::max(options_.retry_max, spread_),
+                                  options_.retry_first * (int64_t{1} << doublings));
+  const Duration first = retries_ == 1 ? spread_ : Duration::zero();
+  return std::chrono::duration_cast<Duration>(delay * (0.5 + 0.5 * jitter()) + first * jitter());
+}
+
+// A coordinator that is late answers later. If all workers gave up and began again, it would never
+// catch up.
+Duration Core::greeting_budget() const {
+  constexpr uint32_t kDoublingsMax = 2;
+  return std::max(options_.registration_budget * (1 << std::min(retries_, kDoublingsMax)),
+                  2 * spread_);
+}
+
+// Returns a random number between 0 and 1.
+double Core::jitter() {
+  const Philox random{options_.incarnation.value(), kJitterStream};
+  return static_cast<double>(uniform_from_bits(random(draws_++)[0]));
 }
 
 bool Core::is_stale(Epoch epoch, std::string_view what, ActionList& out) const {

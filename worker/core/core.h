@@ -187,6 +187,7 @@ class Core {
   void on(const Symbolize& event, Instant now, ActionList& out);
   void on(const CheckNode& event, Instant now, ActionList& out);
   void on(const JobEnded& event, Instant now, ActionList& out);
+  void on(const PaceChanged& event, Instant now, ActionList& out);
   void on(const ReportAcked& event, Instant now, ActionList& out);
   void on(const LogSettled& event, Instant now, ActionList& out);
   void on(const LaunchesFound& event, Instant now, ActionList& out);
@@ -239,6 +240,9 @@ class Core {
   void prune_launches(ActionList& out);
   std::vector<RankKey> keys_of(JobId job) const;
   Duration next_retry_delay();
+  Duration greeting_budget() const;
+  void set_pace(Duration idle, Duration busy, Duration spread);
+  double jitter();
 
   CoreOptions options_;
   Link link_ = Link::kDown;
@@ -251,10 +255,12 @@ class Core {
   std::optional<Instant> greeting_until_;  // kConnecting, kGreeting
   std::optional<Instant> heartbeat_at_;    // kRegistered
   Duration heartbeat_interval_ = std::chrono::seconds(1);
+  Duration busy_interval_ = std::chrono::milliseconds(250);
+  Duration spread_{};     // the time over which the fleet's workers spread their reconnections
   uint32_t retries_ = 0;  // failed connections since the last registration
   // the last connection problem that was logged since the last registration
   std::string connection_problem_;
-  uint64_t retries_ever_ = 0;  // position in the random stream of the reconnection jitter
+  uint64_t draws_ = 0;  // position in the random stream of the jitter
 
   std::map<RankKey, RankState> ranks_;  // ranks that are not reaped yet
   std::map<JobId, Seen> seen_;

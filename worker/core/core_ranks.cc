@@ -152,7 +152,10 @@ void Core::on(const RankStarted& event, Instant now, ActionList& out) {
   // If output is the only sign of progress, there was none yet.
   if (!rank.launch->spec.output_is_progress()) rank.figures.last_progress = now;
   rank.figures.phase_start = now;
-  if (heartbeat_at_) heartbeat_at_ = std::min(*heartbeat_at_, now + heartbeat_interval());
+  // The ranks of a job start at the same time on all its workers, so their heartbeats would come in
+  // step.
+  if (heartbeat_at_ && now + heartbeat_interval() < *heartbeat_at_)
+    heartbeat_at_ = now + std::chrono::duration_cast<Duration>(heartbeat_interval() * jitter());
   if (rank.killed) {
     out.push_back(SignalRank{event.key, SIGKILL});
   } else if (rank.terminated) {

@@ -48,6 +48,19 @@ struct Registered {
   StoreId store{};
   // jobs that were launched and have not ended: only these jobs may have local copies on nodes
   std::set<JobId> unfinished{};
+  // The heartbeat interval while there are ranks. Zero: a fraction of heartbeat_interval
+  // (kBusyHeartbeats).
+  Duration busy_interval{};
+  // The time over which the fleet's workers spread their reconnections.
+  Duration spread{};
+};
+
+// The coordinator has changed the intervals, because the fleet's size has changed.
+struct PaceChanged {
+  Epoch epoch;
+  Duration heartbeat_interval{};
+  Duration busy_interval{};
+  Duration spread{};
 };
 
 // The coordinator requests the start of ranks on this worker.
@@ -198,8 +211,8 @@ struct ShutdownRequested {};
 
 using Event =
     std::variant<Connected, Disconnected, Registered, StartRanks, StopRanks, SaveCheckpoint,
-                 DumpStacks, Symbolize, CheckNode, JobEnded, ReportAcked, LogSettled, LaunchesFound,
-                 RankStarted, SpawnFailed, RankReaped, PagesRead, StacksRead, SymbolsRead,
-                 NodeCheckDone, GpusChanged, Tick, ShutdownRequested>;
+                 DumpStacks, Symbolize, CheckNode, JobEnded, PaceChanged, ReportAcked, LogSettled,
+                 LaunchesFound, RankStarted, SpawnFailed, RankReaped, PagesRead, StacksRead,
+                 SymbolsRead, NodeCheckDone, GpusChanged, Tick, ShutdownRequested>;
 
 }  // namespace muster::worker

@@ -203,6 +203,13 @@ void EndReader::read_now(std::vector<EndedRank>& ranks) const {
     gpus = options_.gpus->measure(kGpuMeasurementWait);
   for (EndedRank& rank : ranks) {
     auto evidence = std::make_shared<EndEvidence>();
+    if (rank.local_rank >= 0) {
+      const auto figures = launcher_.read_page(rank.event.key, rank.local_rank, /*pid=*/0);
+      if (figures.ok()) {
+        rank.event.last_step = figures->step;
+        rank.event.figures = *figures;
+      }
+    }
     evidence->rank = evidence_of(rank, launcher_);
     if (is_disk_full(launcher_.folders().folder(rank.event.key.launch())))
       rank.event.output_incomplete = true;

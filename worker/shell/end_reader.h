@@ -23,8 +23,8 @@ namespace muster::worker {
 
 // A rank that has been reaped, and data about it from its start.
 struct EndedRank {
-  // the event to complete: `cause` and `evidence` are not set yet; `detail` only if it is
-  // not the newest line of the output
+  // the event to complete: `cause`, `figures` and `evidence` are not set yet; `last_step` has the
+  // last known value; `detail` only if it is not the newest line of the output
   RankReaped event;
   int32_t local_rank = -1;  // -1: unknown to the core
   pid_t pid = 0;

@@ -8,7 +8,7 @@
 #include <sys/types.h>
 
 #include <map>
-#include <string>
+#include <optional>
 
 #include "common/time.h"
 #include "worker/core/rank.h"
@@ -17,10 +17,10 @@ namespace muster::worker {
 
 class OutputWatch {
  public:
-  // Compares the log's size with the previous call's. Returns the time of the last call that found
-  // another size; Instant{} if the log has always been empty. An unreadable log counts as
-  // unchanged.
-  Instant last_written(const RankKey& key, const std::string& log_path, Instant now);
+  // Compares the log's size with the previous call's. Returns the time of the last call that had
+  // another size; Instant{} if the log has always been empty. `bytes`: nullopt if the log could not
+  // be read; it then counts as unchanged.
+  Instant last_written(const RankKey& key, std::optional<off_t> bytes, Instant now);
   void forget(const RankKey& key) { seen_.erase(key); }
 
  private:

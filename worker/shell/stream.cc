@@ -28,6 +28,9 @@ constexpr size_t kBulkOutboxMax = 16;
 constexpr int kKeepaliveTimeMs = 300'000;
 constexpr int kKeepaliveTimeoutMs = 10'000;
 constexpr size_t kReasonBytesMax = 512;
+// The maximum size of an order. Earlier coordinators accepted specs of almost kMessageBytesMax,
+// which an order contains beside its ranks.
+constexpr int kOrderBytesMax = daemon::kMessageBytesMax + (1 << 20);
 
 std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
                                             const daemon::ClientSecrets& secrets) {
@@ -36,7 +39,9 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
-  arguments.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
+  // Each probe costs the coordinator a ping; orders are small.
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetMaxReceiveMessageSize(kOrderBytesMax);
   arguments.SetMaxSendMessageSize(daemon::kMessageBytesMax);
   return grpc::CreateCustomChannel(address, daemon::channel_credentials(secrets), arguments);
 }

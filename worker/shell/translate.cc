@@ -107,7 +107,15 @@ absl::StatusOr<Event> to_event(const v1::CoordinatorMessage& message) {
       Registered event{Epoch(registered.epoch()), milliseconds(registered.heartbeat_interval_ms()),
                        StoreId(registered.store_id())};
       for (const uint64_t job : registered.unfinished_job_ids()) event.unfinished.emplace(job);
+      event.busy_interval = milliseconds(registered.busy_interval_ms());
+      event.spread = milliseconds(registered.reconnect_spread_ms());
       return event;
+    }
+    case v1::CoordinatorMessage::kSetPace: {
+      const v1::SetPace& pace = message.set_pace();
+      return PaceChanged{epoch, milliseconds(pace.heartbeat_interval_ms()),
+                         milliseconds(pace.busy_interval_ms()),
+                         milliseconds(pace.reconnect_spread_ms())};
     }
     case v1::CoordinatorMessage::kStartRanks:
       return start_ranks(epoch, message.start_ranks());

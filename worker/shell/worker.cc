@@ -124,24 +124,39 @@ void Worker::carry_out(const SignalRank& action) {
 
 // Counts output as progress if the rank reports nothing else; then there are figures without a
 // page, too.
-absl::StatusOr<RankFigures> Worker::figures_of(const RankKey& key, const Core::RankState& rank) {
-  auto figures = launcher_.read_page(key, rank.local_rank, rank.pid);
+absl::StatusOr<RankFigures> Worker::figures_of(const PageReader::Page& page,
+                                               const Core::RankState& rank) {
+  auto figures = page.figures;
   const bool speaks =
       figures.ok() && (figures->phase != Phase::kInit || figures->step_times.total() > 0);
   if (!rank.launch->spec.output_is_progress() || speaks) return figures;
   if (!figures.ok()) figures = rank.figures;
   figures->last_progress =
       std::max(figures->last_progress,
-               outputs_.last_written(key, launcher_.folders().log_path(key), monotonic_now()));
+               outputs_.last_written(page.target.key, page.log_bytes, monotonic_now()));
   return figures;
 }
 
 void Worker::carry_out(const ReadPages& action) {
-  PagesRead event;
+  std::vector<PageReader::Target> targets;
   for (const RankKey& key : action.ranks) {
     const auto rank = core_->ranks().find(key);
     if (rank == core_->ranks().end()) continue;
-    const auto figures = figures_of(key, rank->second);
+    targets.push_back({key, rank->second.local_rank, rank->second.pid,
+                       rank->second.launch->spec.output_is_progress()});
+  }
+  page_reader_.read(std::move(targets), monotonic_now(),
+                    [this](const std::vector<PageReader::Page>& pages) { on_pages(pages); });
+}
+
+// Ranks may have ended since the request. Their last figures are read at their end.
+void Worker::on_pages(const std::vector<PageReader::Page>& pages) {
+  PagesRead event;
+  for (const PageReader::Page& page : pages) {
+    const RankKey& key = page.target.key;
+    const auto rank = core_->ranks().find(key);
+    if (rank == core_->ranks().end() || ending_.contains(key)) continue;
+    const auto figures = figures_of(page, rank->second);
     if (figures.ok()) {
       metrics_.count_steps(rank->second.figures, *figures);
       event.pages.push_back({key, *figures});
@@ -150,7 +165,7 @@ void Worker::carry_out(const ReadPages& action) {
       spdlog::debug("{}: {}", to_string(key), std::string(figures.status().message()));
     }
   }
-  pending_.emplace_back(std::move(event));
+  handle(event);
 }
 
 void Worker::carry_out(const ReadStacks& action) {
@@ -296,15 +311,19 @@ void Worker::on_message(const v1::CoordinatorMessage& message) {
                  std::string(event.status().message()));
     return;
   }
-  if (message.has_registered() && guard_ != nullptr)
-    guard_->set_lease(std::chrono::milliseconds(
-        std::clamp<int64_t>(message.registered().lease_ms(), 0, kLeaseMsMax)));
+  if (message.has_registered()) set_lease(message.registered().lease_ms());
+  if (message.has_set_pace()) set_lease(message.set_pace().lease_ms());
   const bool was_registered = core_->registered();
   handle(*event);
   if (!was_registered && core_->registered()) {
     spdlog::info("registered with {}", coordinator_);
     logs_.on_connected();
   }
+}
+
+void Worker::set_lease(int64_t lease_ms) {
+  if (guard_ != nullptr)
+    guard_->set_lease(std::chrono::milliseconds(std::clamp<int64_t>(lease_ms, 0, kLeaseMsMax)));
 }
 
 void Worker::on_closed(StreamEnd end, const std::string& reason) {

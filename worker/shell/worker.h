@@ -29,6 +29,7 @@
 #include "worker/shell/node_checker.h"
 #include "worker/shell/options.h"
 #include "worker/shell/output_watch.h"
+#include "worker/shell/page_reader.h"
 #include "worker/shell/program_ports.h"
 #include "worker/shell/rank_guard.h"
 #include "worker/shell/rank_input.h"
@@ -102,10 +103,12 @@ class Worker {
 
   void on_message(const v1::CoordinatorMessage& message);
   void on_closed(StreamEnd end, const std::string& reason);
+  void set_lease(int64_t lease_ms);
   bool ship(LogChunk&& chunk);
   void send_due_reports();
   std::vector<StackTracer::TracedRank> ranks_to_trace(const LaunchKey& launch) const;
-  absl::StatusOr<RankFigures> figures_of(const RankKey& key, const Core::RankState& rank);
+  absl::StatusOr<RankFigures> figures_of(const PageReader::Page& page, const Core::RankState& rank);
+  void on_pages(const std::vector<PageReader::Page>& pages);
   void stop_when_closed();
 
   void probe_disk();
@@ -151,6 +154,7 @@ class Worker {
   };
   std::map<RankKey, Start> starts_;
   FileTasks files_{context_};
+  PageReader page_reader_{files_, launcher_};
   std::shared_ptr<FileTasks::Task> disk_probe_;  // null: none runs
   Instant next_disk_probe_{};
   // Ranks that were up while the disk of the logs was full. Their output may be incomplete.

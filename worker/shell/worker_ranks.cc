@@ -78,12 +78,7 @@ void Worker::reap_children() {
       one.of_program = !rank->second.launch->spec.command.empty();
       one.pid = rank->second.pid;
       one.was_killed = rank->second.killed;
-      const auto figures = launcher_.read_page(end.key, one.local_rank, /*pid=*/0);
-      if (figures.ok()) {
-        metrics_.count_steps(rank->second.figures, *figures);
-        one.event.last_step = figures->step;
-        one.event.figures = *figures;
-      }
+      one.event.last_step = rank->second.figures.step;  // if the page cannot be read in time
     }
     metrics_.count_exit(end.exit_code, end.signal);
     ending_.insert(end.key);
@@ -96,6 +91,9 @@ void Worker::report_end(const RankReaped& event) {
   spdlog::info("{} ended: exit code {}, signal {}, last step {}: {}", to_string(event.key),
                event.exit_code, event.signal, event.last_step, event.detail);
   ending_.erase(event.key);
+  const auto rank = core_->ranks().find(event.key);
+  if (event.figures && rank != core_->ranks().end())
+    metrics_.count_steps(rank->second.figures, *event.figures);
   handle(event);
 }
 

@@ -64,7 +64,7 @@ Worker& Fleet::add(const WorkerRegistered& event, Instant now) {
   worker.given_up = false;
   worker.last_message = now;
   worker.heartbeats = 0;
-  visit_by(now + std::min(options_.worker_lease, options_.torn_down_within));
+  visit_by(now + std::min(lease(), options_.torn_down_within));
   return worker;
 }
 
@@ -75,7 +75,26 @@ void Fleet::await_workers_of(const Job& job, Instant now) {
     worker.incarnation = rank.incarnation;
     worker.last_message = now;
   }
-  visit_by(now + std::min(options_.worker_lease, options_.torn_down_within));
+  visit_by(now + std::min(lease(), options_.torn_down_within));
+}
+
+void Fleet::begin_waiting(Instant now) {
+  (void)adapt_pace(now);
+  const Duration more = time_to_register(workers_.size());
+  for (auto& [name, worker] : workers_) worker.last_message += more;
+}
+
+// A worker that has received a shorter lease ends its ranks earlier, which does no harm. A worker
+// that has not received it yet may end them only at the end of the longer one. So the longer one
+// applies until a silent worker's longer lease has ended, with a margin for messages under way.
+bool Fleet::adapt_pace(Instant now) {
+  constexpr int64_t kLeasesUntilReceived = 2;
+  const Pace next = next_pace(pace_, workers_.size(), options_);
+  if (next == pace_) return false;
+  allowed_ = longest(allowed_, next);
+  allowed_until_ = now + kLeasesUntilReceived * allowed_.lease;
+  pace_ = next;
+  return true;
 }
 
 // The longest pause decays slowly: a worker that was late with ranks may be as late again.
@@ -95,7 +114,7 @@ bool Fleet::observe_heartbeat(Worker& worker, Instant now) {
 
 void Fleet::excuse(Duration time, Instant now) {
   // Every available worker gets this time to report.
-  reachable_until_ = now + options_.unreachable_after;
+  reachable_until_ = now + silence_max();
   for (auto& [name, worker] : workers_) {
     worker.last_message += time;
     worker.last_heartbeat += time;
@@ -103,6 +122,11 @@ void Fleet::excuse(Duration time, Instant now) {
     worker.check.deadline += time;
     if (worker.orphans_since) *worker.orphans_since += time;
   }
+}
+
+void Fleet::postpone(const WorkerName& name, Instant now) {
+  if (Worker* worker = find(name); worker != nullptr)
+    worker->last_message = std::max(worker->last_message, now + allowed_.idle - lease());
 }
 
 bool Fleet::takes_ranks(const Worker& worker) const {
@@ -117,19 +141,16 @@ bool Fleet::is_away(const WorkerName& name) const {
 }
 
 bool Fleet::is_quiet(const Worker& worker, Instant now) const {
-  return worker.last_message + 2 * options_.heartbeat_interval <= now;
+  return worker.last_message + 2 * allowed_.idle <= now;
 }
-
-Duration Fleet::heartbeat_interval() const { return options_.heartbeat_interval / kBusyHeartbeats; }
 
 Duration Fleet::silence_max() const {
   return std::min(std::max(options_.unreachable_after, kHeartbeatsMissed * heartbeat_interval()),
-                  options_.worker_lease);
+                  lease());
 }
 
 Duration Fleet::patience_with(const Worker& worker) const {
-  return std::min(std::max(silence_max(), kPauseMargin * worker.longest_pause),
-                  options_.worker_lease);
+  return std::min(std::max(silence_max(), kPauseMargin * worker.longest_pause), lease());
 }
 
 bool Fleet::is_silent_for(const Worker& worker, Duration time, Instant now) const {
@@ -142,25 +163,34 @@ bool Fleet::is_unreachable(const Worker& worker, Instant now) const {
 }
 
 bool Fleet::is_responsive(const Worker& worker, Instant now) const {
-  return worker.last_message + kHeartbeatsMissed * options_.heartbeat_interval > now;
+  return worker.last_message + kHeartbeatsMissed * allowed_.idle > now;
 }
 
 bool Fleet::is_expired(const WorkerName& name, Instant now) const {
   const Worker* worker = find(name);
-  return worker != nullptr && worker->last_message + options_.worker_lease <= now;
+  return worker != nullptr && worker->last_message + lease() <= now;
+}
+
+std::vector<WorkerName> Fleet::expiring(Instant now) const {
+  std::vector<WorkerName> names;
+  if (!next_visit_ || *next_visit_ > now) return names;
+  for (const auto& [name, worker] : workers_)
+    if (worker.connected && worker.last_message + lease() <= now) names.push_back(name);
+  return names;
 }
 
 std::vector<WorkerName> Fleet::take_expired(Instant now) {
   std::vector<WorkerName> names;
   if (!next_visit_ || *next_visit_ > now) return names;
   next_visit_.reset();
+  if (allowed_until_ <= now) allowed_ = pace_;
   for (const auto& [name, worker] : workers_) {
-    const Instant lease = worker.last_message + options_.worker_lease;
-    if (lease <= now) {
+    const Instant end = worker.last_message + lease();
+    if (end <= now) {
       names.push_back(name);
       continue;
     }
-    visit_by(lease);
+    visit_by(end);
     if (worker.orphans_since) visit_by(*worker.orphans_since + options_.torn_down_within);
   }
   // The caller handles overdue orphans in the same step. Orphans that appear later are overdue

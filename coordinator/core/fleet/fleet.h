@@ -21,6 +21,7 @@
 #include "coordinator/core/action.h"
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/event.h"
+#include "coordinator/core/fleet/pace.h"
 #include "coordinator/core/records/job.h"
 #include "coordinator/core/records/worker.h"
 
@@ -31,7 +32,8 @@ using RanksByWorker = std::map<WorkerName, std::vector<Rank>>;
 
 class Fleet {
  public:
-  explicit Fleet(const CoreOptions& options) : options_(options) {}
+  explicit Fleet(const CoreOptions& options)
+      : options_(options), pace_(pace_of(0, options)), allowed_(pace_) {}
 
   // Return all workers by name. The order is fixed, so that decisions do not depend on addresses.
   const std::map<WorkerName, Worker>& all() const { return workers_; }
@@ -55,12 +57,26 @@ class Fleet {
   // Adds the workers on which `job` has ranks, after a coordinator restart. Each worker has one
   // lease to register again.
   void await_workers_of(const Job& job, Instant now);
+  // Adapts the pace to the number of awaited workers, and extends their leases by
+  // time_to_register(). Called once, after all await_workers_of().
+  void begin_waiting(Instant now);
+  // Adapts the pace to the size of the fleet. Returns whether it has changed, in which case the
+  // caller sends it to all connected workers.
+  bool adapt_pace(Instant now);
+  // Returns the pace that workers have, or will have once they receive it.
+  const Pace& pace() const { return pace_; }
   void erase(const WorkerName& name) { workers_.erase(name); }
   // Records a heartbeat. Returns whether the worker's ranks had been given up.
   bool observe_heartbeat(Worker& worker, Instant now);
   // Excludes coordinator downtime of `time` that ended at `now`, because no worker could report
   // during it.
   void excuse(Duration time, Instant now);
+
+  // Extends the worker's lease by a heartbeat interval: a message of the worker was not read yet.
+  void postpone(const WorkerName& name, Instant now);
+  // Counts no worker as unreachable before it had time to report, because messages of many workers
+  // were not read yet.
+  void judge_no_silence(Instant now) { reachable_until_ = now + silence_max(); }
 
   // Returns whether the state of the worker permits new ranks. Suspicions against its node are
   // checked elsewhere.
@@ -73,8 +89,10 @@ class Fleet {
   // Returns whether at least two heartbeats of the worker are missing. One missing heartbeat is
   // normal.
   bool is_quiet(const Worker& worker, Instant now) const;
-  // Returns the time between two heartbeats of a worker with ranks.
-  Duration heartbeat_interval() const;
+  // Returns the longest time between two heartbeats of a worker with ranks.
+  Duration heartbeat_interval() const { return allowed_.busy; }
+  // Returns the silence after which a worker is lost.
+  Duration lease() const { return allowed_.lease; }
   // Returns the silence after which a worker is unreachable.
   Duration silence_max() const;
   // Returns silence_max(), or more for a worker that is often late under load.
@@ -91,6 +109,9 @@ class Fleet {
   bool is_responsive(const Worker& worker, Instant now) const;
   // Returns whether the worker is known and its lease has expired.
   bool is_expired(const WorkerName& name, Instant now) const;
+  // Returns the connected workers whose lease has expired. Visits the workers only if
+  // next_deadline() has passed.
+  std::vector<WorkerName> expiring(Instant now) const;
   // Returns the workers whose lease has expired. Visits the workers only if next_deadline() has
   // passed, and then moves it.
   std::vector<WorkerName> take_expired(Instant now);
@@ -102,6 +123,11 @@ class Fleet {
   void visit_by(Instant time);
 
   CoreOptions options_;
+  Pace pace_;
+  // The pace by which workers are judged: pace_, or the longer one of before until all workers have
+  // received pace_.
+  Pace allowed_;
+  Instant allowed_until_{};
   std::map<WorkerName, Worker> workers_;
   // Set while there are workers. A deadline that begins after the last visit ends after this time.
   std::optional<Instant> next_visit_;

@@ -1,7 +1,9 @@
 #include "coordinator/core/hang/stragglers.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <span>
 
 namespace muster::coordinator {
 namespace {
@@ -30,12 +32,24 @@ constexpr size_t kSlowShare = 4;  // at most one in this many ranks
 // Selects the lower or the upper of the two middle values of an even number of values.
 enum class Middle { kLower, kUpper };
 
-double median_of(std::vector<double> values, Middle which = Middle::kLower) {
+// Reorders the values.
+double median_of(std::span<double> values, Middle which = Middle::kLower) {
   const size_t index = which == Middle::kLower ? (values.size() - 1) / 2 : values.size() / 2;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(index);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
+
+// Values of one rank's steps. On the stack, because a job may have 100,000 ranks.
+class StepValues {
+ public:
+  void add(double value) { values_[count_++] = value; }
+  double median() { return median_of(std::span(values_).first(count_)); }
+
+ private:
+  std::array<double, kSamplesMax> values_;
+  size_t count_ = 0;
+};
 
 }  // namespace
 
@@ -44,13 +58,13 @@ void Stragglers::observe(size_t index, const Sample& sample) {
   const bool sane = std::isfinite(sample.seconds) && std::isfinite(sample.collective_wait) &&
                     std::isfinite(sample.data_wait);
   if (rank.ended || !sane || sample.steps <= kRankWarmUpSteps) return;
-  std::deque<Sample>& samples = rank.samples;
+  std::vector<Sample>& samples = rank.samples;
   if (!samples.empty() && sample.steps <= samples.back().steps) return;
   samples.push_back(sample);
   const uint64_t begin = sample.steps - std::min(sample.steps, kWindowSteps);
   while (samples.size() > kWindowSamples + 1 &&
          (samples[1].steps <= begin || samples.size() > kSamplesMax)) {
-    samples.pop_front();
+    samples.erase(samples.begin());
   }
   if (!rank.ready && sample.steps >= next_sample_ && samples.size() > 1) {
     rank.ready = true;
@@ -67,17 +81,20 @@ void Stragglers::forget(size_t index) {
 }
 
 Stragglers::Times Stragglers::times_of(size_t index, const Rank& rank) {
-  std::vector<double> own, data, wait, step;
+  StepValues own, data, wait, step;
   for (size_t i = 1; i < rank.samples.size(); ++i) {
     const Sample& a = rank.samples[i - 1];
     const Sample& b = rank.samples[i];
     const auto steps = static_cast<double>(b.steps - a.steps);
-    step.push_back((b.seconds - a.seconds) / steps);
-    wait.push_back((b.collective_wait - a.collective_wait) / steps);
-    data.push_back((b.data_wait - a.data_wait) / steps);
-    own.push_back(std::max(0.0, step.back() - wait.back() - data.back()));
+    const double seconds = (b.seconds - a.seconds) / steps;
+    const double waited = (b.collective_wait - a.collective_wait) / steps;
+    const double read = (b.data_wait - a.data_wait) / steps;
+    step.add(seconds);
+    wait.add(waited);
+    data.add(read);
+    own.add(std::max(0.0, seconds - waited - read));
   }
-  return {index, median_of(own), median_of(data), median_of(wait), median_of(step)};
+  return {index, own.median(), data.median(), wait.median(), step.median()};
 }
 
 SlowKind Stragglers::judge(const Times& times, const Times& median, double spread, double ratio) {
@@ -108,7 +125,7 @@ std::vector<Stragglers::Change> Stragglers::evaluate(Instant now) {
   const auto median_by = [&](double Times::*field, Middle which = Middle::kLower) {
     std::vector<double> values;
     for (const Times& times : all) values.push_back(times.*field);
-    return median_of(std::move(values), which);
+    return median_of(values, which);
   };
   const Times median{0, median_by(&Times::own), median_by(&Times::data),
                      median_by(&Times::wait, Middle::kUpper), median_by(&Times::step)};

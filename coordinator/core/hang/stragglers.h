@@ -19,7 +19,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <string>
 #include <vector>
 
@@ -63,7 +62,8 @@ class Stragglers {
 
  private:
   struct Rank {
-    std::deque<Sample> samples;  // samples of the last steps, oldest first
+    // Samples of the last steps, oldest first. A deque would occupy 600 bytes when it is empty.
+    std::vector<Sample> samples;
     bool ended = false;
     bool ready = false;
     SlowKind seen = SlowKind::kNone;  // the result of the last samples

@@ -247,5 +247,25 @@ TEST_F(LargeJob, AQueueThatCannotFitCostsLittle) {
   EXPECT_LT(cpu_seconds() - before, 20) << "of 100 passes over 10,000 jobs and up to 2,000 workers";
 }
 
+// All workers receive the new intervals when the fleet outgrows the budget, and a newcomer receives
+// them with its registration.
+TEST_F(LargeJob, HeartbeatsFollowTheSizeOfTheFleet) {
+  register_workers(3'125);
+  const ActionList grown = step(registration(3'125));
+  EXPECT_EQ(count<SendToWorker>(grown), 3'126U);
+  size_t paces = 0;
+  for (const Action& action : grown) {
+    const auto& payload = std::get<SendToWorker>(action).payload;
+    if (const auto* pace = std::get_if<SendPace>(&payload)) {
+      ++paces;
+      EXPECT_EQ(pace->busy_interval, std::chrono::milliseconds(500));
+    } else {
+      EXPECT_EQ(std::get<SendRegistered>(payload).busy_interval, std::chrono::milliseconds(500));
+    }
+  }
+  EXPECT_EQ(paces, 3'125U);
+  EXPECT_EQ(count<SendToWorker>(step(registration(3'126))), 1U);
+}
+
 }  // namespace
 }  // namespace muster::coordinator

@@ -58,6 +58,48 @@ TEST(MessageToProto, StartRanksOfTheLargestSpecFits) {
   EXPECT_LT(bytes, static_cast<size_t>(daemon::kMessageBytesMax));
 }
 
+// A page of ranks with the longest names, of a job with the largest spec, fits into a message that
+// clients receive. The next page continues where the first one ends.
+TEST(JobToProto, EveryPageFitsIntoAMessage) {
+  const Core core({}, {}, Instant{});
+  Job job;
+  job.id = JobId(1);
+  job.state = JobState::kRunning;
+  const InputLimits limits;
+  job.spec.train_config_json = std::string(kTrainConfigBytesMax, ' ');
+  for (int i = 0; bytes_of(job.spec) < limits.spec_bytes_max - limits.environment_value_bytes_max;
+       ++i)
+    job.spec.command.push_back(std::string(limits.environment_value_bytes_max, 'x'));
+  const size_t ranks = 2 * kRanksPageMax;
+  for (size_t i = 0; i < ranks; ++i) {
+    job.placement.push_back({Rank(static_cast<int32_t>(i)),
+                             WorkerName(std::string(kNameBytesMax, 'w')), 0, Incarnation(1)});
+    job.held.push_back(job.placement.back().worker);
+    RankState& state = job.ranks.emplace_back();
+    state.pid = 1 << 30;
+    state.step = state.checkpoint_step = kStepMax;
+    state.loss = state.grad_norm = state.step_seconds = state.tokens_per_second = 1;
+    state.last_progress = Instant{} + Duration(1);
+  }
+  size_t next = 0;
+  size_t pages = 0;
+  for (; next < ranks && pages < ranks; ++pages) {
+    const v1::Job page = job_to_proto(core, job, Instant{}, next);
+    ASSERT_GT(page.placement_size(), 0);
+    EXPECT_EQ(page.placement(0).rank(), static_cast<int32_t>(next));
+    EXPECT_EQ(page.ranks_size(), page.placement_size());
+    EXPECT_LT(page.ByteSizeLong(), static_cast<size_t>(daemon::kMessageBytesMax));
+    next += static_cast<size_t>(page.placement_size());
+  }
+  EXPECT_EQ(next, ranks);
+  EXPECT_GT(pages, 2U) << "bytes bound the page, not the number of ranks";
+
+  // Earlier versions accepted larger specs.
+  job.spec.train_config_json.append(kTrainConfigBytesMax, ' ');
+  EXPECT_LT(job_to_proto(core, job, Instant{}, 0).ByteSizeLong(),
+            static_cast<size_t>(daemon::kMessageBytesMax));
+}
+
 TEST(LeavingFromProto, GraceIsClamped) {
   v1::Leaving leaving;
   const auto grace = [&](int64_t ms) {

@@ -188,5 +188,47 @@ TEST_F(CoreLoopTest, AnswersEverythingWhenItStops) {
   EXPECT_EQ(submit().code(), absl::StatusCode::kUnavailable);
 }
 
+// A stream of a worker that sends nothing that is read.
+class SilentLink final : public WorkerLink {
+ public:
+  void send(const WorkerPayload&) override {}
+  void close(const absl::Status& status) override { closed.set_value(status); }
+  bool has_unread() override {
+    ++samples;
+    return unread;
+  }
+
+  std::atomic<bool> unread{true};
+  std::atomic<int> samples{0};
+  std::promise<absl::Status> closed;
+};
+
+// The worker's messages have arrived and were not read: its lease continues. Without such messages
+// it ends.
+TEST_F(CoreLoopTest, UnreadMessagesCountForLeases) {
+  loop_->stop();
+  CoreOptions options;
+  options.version = "test";
+  options.worker_lease = std::chrono::milliseconds(100);
+  options.heartbeat_interval = std::chrono::milliseconds(20);
+  loop_ = std::make_unique<CoreLoop>(Core(options, {}, monotonic_now()), storage_, logs_, metrics_,
+                                     [](const absl::Status&) {});
+  const auto link = std::make_shared<SilentLink>();
+  WorkerRegistered event;
+  event.worker = WorkerName("node1");
+  event.incarnation = Incarnation(1);
+  event.version = "test";
+  event.host.assign(1, 'h');
+  event.rendezvous_address = "h:1";
+  event.slots = 1;
+  ASSERT_TRUE(loop_->post(event, link).ok());
+  auto closed = link->closed.get_future();
+  // Each Tick samples the link at least once; a lease lasts for five Ticks.
+  while (link->samples < 40) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(closed.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  link->unread = false;
+  EXPECT_EQ(closed.get().code(), absl::StatusCode::kUnavailable);
+}
+
 }  // namespace
 }  // namespace muster::coordinator

@@ -82,5 +82,14 @@ TEST(JobRecord, RefusesInconsistentRecords) {
   }
 }
 
+// Earlier versions accepted specs that a submit of today may not have.
+TEST(JobRecord, AcceptsASpecAboveTodaysLimit) {
+  Job job = full_job();
+  job.spec.environment["LONG"].assign(InputLimits().spec_bytes_max + 1, 'x');
+  const auto read = job_from_record(job_to_record(job));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->spec, job.spec);
+}
+
 }  // namespace
 }  // namespace muster::coordinator

@@ -61,5 +61,64 @@ TEST_F(FleetTest, VisitsOrphansBeforeALongLeaseEnds) {
       << "orphans that appear after this visit are overdue later";
 }
 
+// A worker that has not received a shorter lease yet ends its ranks by the longer one.
+TEST_F(FleetTest, ShortensLeasesOnceAllWorkersHaveReceivedThem) {
+  options_.heartbeat_budget = 1;
+  fleet_ = Fleet(options_);
+  EXPECT_FALSE(fleet_.adapt_pace(now_));
+  for (int i = 0; i < 4; ++i) add(i);
+  EXPECT_TRUE(fleet_.adapt_pace(now_));
+  EXPECT_FALSE(fleet_.adapt_pace(now_));
+  EXPECT_EQ(fleet_.pace().busy, seconds(4));
+  EXPECT_EQ(fleet_.lease(), seconds(20));
+  EXPECT_GE(fleet_.silence_max(), seconds(12)) << "three heartbeats";
+  EXPECT_FALSE(fleet_.is_expired(worker(0), now_ + seconds(19)));
+  for (int i = 1; i < 4; ++i) fleet_.erase(worker(i));
+  now_ += seconds(1);
+  EXPECT_TRUE(fleet_.adapt_pace(now_));
+  EXPECT_EQ(fleet_.pace().lease, options_.worker_lease);
+  EXPECT_EQ(fleet_.lease(), seconds(20));
+  const Instant begin = now_;
+  for (; now_ < begin + seconds(65); now_ += seconds(1)) {
+    fleet_.at(worker(0)).last_message = now_;
+    EXPECT_TRUE(fleet_.take_expired(now_).empty());
+  }
+  EXPECT_EQ(fleet_.lease(), options_.worker_lease);
+}
+
+TEST_F(FleetTest, AWorkerOfARestartedCoordinatorHasTimeToRegister) {
+  Job job;
+  for (int i = 0; i < 1'000; ++i) job.placement.push_back({Rank(i), worker(i), 0, {}});
+  fleet_.await_workers_of(job, now_);
+  fleet_.begin_waiting(now_);
+  const Duration time = options_.worker_lease + seconds(2);
+  EXPECT_FALSE(fleet_.is_expired(worker(999), now_ + time - Duration(1)));
+  EXPECT_TRUE(fleet_.is_expired(worker(999), now_ + time));
+}
+
+TEST_F(FleetTest, AnUnreadMessageExtendsALeaseUntilItIsRead) {
+  add(1);
+  add(2);
+  now_ += options_.worker_lease;
+  EXPECT_EQ(fleet_.expiring(now_), (std::vector<WorkerName>{worker(1), worker(2)}));
+  fleet_.postpone(worker(1), now_);
+  fleet_.postpone(worker(3), now_);
+  EXPECT_EQ(fleet_.take_expired(now_), std::vector<WorkerName>{worker(2)});
+  fleet_.erase(worker(2));
+  EXPECT_TRUE(fleet_.expiring(now_).empty());
+  now_ = *fleet_.next_deadline();
+  EXPECT_EQ(fleet_.take_expired(now_), std::vector<WorkerName>{worker(1)});
+}
+
+TEST_F(FleetTest, NoWorkerIsUnreachableWhileMessagesWereNotRead) {
+  add(1);
+  now_ += seconds(2);
+  EXPECT_TRUE(fleet_.is_unreachable(fleet_.at(worker(1)), now_));
+  fleet_.judge_no_silence(now_);
+  EXPECT_FALSE(fleet_.is_unreachable(fleet_.at(worker(1)), now_));
+  now_ += fleet_.silence_max();
+  EXPECT_TRUE(fleet_.is_unreachable(fleet_.at(worker(1)), now_));
+}
+
 }  // namespace
 }  // namespace muster::coordinator

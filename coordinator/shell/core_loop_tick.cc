@@ -1,0 +1,66 @@
+// The loop's Ticks, and how it takes events from the queue.
+#include <algorithm>
+
+#include <spdlog/spdlog.h>
+
+#include "coordinator/shell/core_loop.h"
+
+namespace muster::coordinator {
+
+// In a large fleet, waits a moment for further events after the first one: an iteration for
+// each heartbeat would cost more than the heartbeat.
+std::deque<CoreLoop::Item> CoreLoop::take_items(std::optional<Instant> deadline) {
+  constexpr size_t kManyWorkers = 1'000;
+  constexpr Duration kGathered = std::chrono::milliseconds(2);
+  std::deque<Item> items = queue_.pop_all(deadline);
+  if (links_.size() < kManyWorkers || items.empty()) return items;
+  queue_.wait_until_closed(kGathered);
+  for (Item& item : queue_.pop_all(Instant{})) items.push_back(std::move(item));
+  return items;
+}
+
+// Returns a Tick with the workers whose messages wait in their connections. The queue has none of
+// theirs: its events were taken before.
+Tick CoreLoop::tick() {
+  Tick event;
+  for (const WorkerName& name : core_.silent_workers(now_)) {
+    const auto link = links_.find({name, core_.workers().at(name).incarnation});
+    if (link != links_.end() && link->second->has_unread()) event.unread.push_back(name);
+  }
+  if (!event.unread.empty())
+    spdlog::warn(
+        "messages of {} workers were not read before their leases ended: the leases continue",
+        event.unread.size());
+  event.is_behind = is_behind();
+  log_pace();
+  return event;
+}
+
+// Samples some connections. A message is normally read within a millisecond, and a worker sends at
+// most four per second.
+bool CoreLoop::is_behind() {
+  constexpr size_t kSamples = 16;
+  constexpr size_t kParts = 4;  // behind: one part of the samples or more
+  size_t unread = 0;
+  const size_t samples = std::min(kSamples, links_.size());
+  auto link = links_.upper_bound(sampled_);
+  for (size_t i = 0; i < samples; ++i, ++link) {
+    if (link == links_.end()) link = links_.begin();
+    unread += link->second->has_unread() ? 1 : 0;
+    sampled_ = link->first;
+  }
+  return unread > samples / kParts;
+}
+
+void CoreLoop::log_pace() {
+  const Pace& pace = core_.pace();
+  if (pace.busy == pace_.busy) return;
+  if (pace_.busy != Duration::zero())
+    spdlog::info(
+        "{} workers: each sends a heartbeat every {} s (with ranks) or {} s; the lease is {} s",
+        core_.workers().size(), to_seconds(pace.busy), to_seconds(pace.idle),
+        to_seconds(pace.lease));
+  pace_ = pace;
+}
+
+}  // namespace muster::coordinator
