@@ -86,6 +86,19 @@ TEST(RunFigures, APeakThatWasMeasuredTooLowIsNamed) {
                                       HasSubstr("the peak was measured too low"))));
 }
 
+TEST(RunFigures, AnUnknownPeakHasAReason) {
+  const TrainConfig config = llama_70b();
+  RunFigures figures(config, 64);
+  Peaks peaks;
+  peaks.why_unknown = "the measurements were disturbed";
+  figures.set_peaks(peaks);
+  figures.add(0, 7.908, 2 * 4096);
+  EXPECT_THAT(figures.summary(),
+              testing::Contains("summary: MFU of the measured peak is unknown: the measurements "
+                                "were disturbed; a run of several steps on an idle machine "
+                                "measures it"));
+}
+
 TEST(RunFigures, OneStepIsItsOwnMeanOnOneDevice) {
   const TrainConfig config = llama_70b();
   RunFigures figures(config, 1);
