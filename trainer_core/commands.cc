@@ -4,6 +4,7 @@
 
 #include <iostream>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include "common/object_url.h"
 #include "common/self_stacks.h"
 #include "common/start_limits.h"
+#include "trainer_core/base/json_file.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/checkpoint/checkpoint.h"
@@ -25,6 +27,7 @@
 #include "trainer_core/comm/process_groups.h"
 #include "trainer_core/comm/world.h"
 #include "trainer_core/forecast/memory_forecast.h"
+#include "trainer_core/forecast/step_time.h"
 #include "trainer_core/loop/train.h"
 #include "trainer_core/recovery/failure.h"
 #include "trainer_core/recovery/fence_watch.h"
@@ -124,6 +127,42 @@ std::unique_ptr<FenceWatch> watch_fence(const TrainConfig& config, const RankEnv
       });
 }
 
+// Forecasts the time of a step. `path`: a JSON file of a StepMachine.
+absl::StatusOr<nlohmann::json> forecast_time(const TrainConfig& config, const std::string& path) {
+  const auto text = read_json_file(path, kConfigBytesMax);
+  if (!text.ok()) return text.status();
+  const auto machine = step_machine_from_json(*text);
+  if (!machine.ok()) return machine.status();
+  const auto model = StepModel::record(config);
+  if (!model.ok()) return model.status();
+  return to_json(model->forecast(*machine), *model, machine->device);
+}
+
+// Answers a line of `step-times`: {"job", "config"} records a job; {"machine", "jobs"} returns the
+// forecasts of jobs, in their order.
+absl::StatusOr<nlohmann::json> answer_step_times(const nlohmann::json& line,
+                                                 std::map<std::string, StepModel>& models) {
+  if (!line.is_object()) return absl::InvalidArgumentError("a line is not a JSON object");
+  if (line.contains("config")) {
+    auto config = train_config_from_json(line["config"]);
+    if (!config.ok()) return config.status();
+    auto model = StepModel::record(*config);
+    if (!model.ok()) return model.status();
+    const std::string job = line.value("job", "");
+    models.insert_or_assign(job, *std::move(model));
+    return nlohmann::json{{"job", job}};
+  }
+  const auto machine = step_machine_from_json(line.value("machine", nlohmann::json::object()));
+  if (!machine.ok()) return machine.status();
+  auto times = nlohmann::json::array();
+  for (const std::string& job : line.value("jobs", std::vector<std::string>())) {
+    const auto model = models.find(job);
+    if (model == models.end()) return absl::NotFoundError(absl::StrCat("no job ", job));
+    times.push_back(to_json(model->second.forecast(*machine), model->second, machine->device));
+  }
+  return times;
+}
+
 }  // namespace
 
 ExitCode print_result(std::string_view text) {
@@ -202,7 +241,7 @@ ExitCode check_command(std::span<const std::string_view> arguments) {
 ExitCode plan_command(std::span<const std::string_view> arguments) {
   constexpr const char* kName = "muster-trainer plan";
   const auto line =
-      CommandLine::parse(arguments, {.values = {"config", "device", "memory-mib"},
+      CommandLine::parse(arguments, {.values = {"config", "device", "memory-mib", "machine"},
                                      .switches = {"without-backend", "without-advice"}});
   if (!line.ok()) return report(kName, line.status());
   auto config = config_option(*line);
@@ -221,8 +260,27 @@ ExitCode plan_command(std::span<const std::string_view> arguments) {
                        .memory_bytes = static_cast<size_t>(*memory) << 20,
                        .has_backend = !line->has("without-backend")},
                       line->has("without-advice") ? Advice::kNo : Advice::kYes);
-  return print_result(
-      to_json(forecast).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  nlohmann::json out = to_json(forecast);
+  if (line->has("machine")) {
+    const auto time = forecast_time(*config, line->text("machine"));
+    if (!time.ok()) return report(kName, time.status());
+    out["time"] = *time;
+  }
+  return print_result(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+ExitCode step_times_command(std::span<const std::string_view> arguments) {
+  constexpr const char* kName = "muster-trainer step-times";
+  if (!arguments.empty()) return report(kName, absl::InvalidArgumentError("takes no arguments"));
+  std::map<std::string, StepModel> models;
+  for (std::string text; std::getline(std::cin, text);) {
+    const auto line = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const auto answered = answer_step_times(line, models);
+    if (!answered.ok()) return report(kName, answered.status());
+    if (const ExitCode code = print_result(answered->dump() + "\n"); code != ExitCode::kOk)
+      return code;
+  }
+  return ExitCode::kOk;
 }
 
 ExitCode check_node_command(std::span<const std::string_view> arguments) {

@@ -74,13 +74,14 @@ ExitCode run(const std::vector<std::string_view>& arguments) {
   if (command == "train") return train(rest);
   if (command == "check") return muster::trainer::check_command(rest);
   if (command == "plan") return muster::trainer::plan_command(rest);
+  if (command == "step-times") return muster::trainer::step_times_command(rest);
   if (command == "check-node") return muster::trainer::check_node_command(rest);
   if (command == "cpu-speed") return muster::trainer::cpu_speed_command();
   if (command == "decode") return muster::trainer::decode_command(rest);
   if (command == "debug-step") return muster::trainer::debug_step_command(rest);
   std::cerr
       << "muster-trainer: unknown command \"" << command
-      << "\"; one of train, check, plan, check-node, cpu-speed, decode, debug-step, version\n";
+      << "\"; one of train, check, plan, step-times, check-node, cpu-speed, decode, debug-step, version\n";
   return ExitCode::kBadInput;
 }
 

@@ -208,6 +208,7 @@ int plan(const PlanArguments& arguments) {
                                 {"mesh", job.mesh.to_string()},
                                 {"sequences", jobspec::global_batch_size(job.mesh, job.train)},
                                 {"memory", *memory},
+                                {"config", trainer::to_json(job.train)},
                                 {"warnings", job.warnings}};
     code = print_result(out.dump(2) + "\n");
   } else {
