@@ -28,6 +28,7 @@
 #include "trainer_core/comm/world.h"
 #include "trainer_core/forecast/memory_forecast.h"
 #include "trainer_core/forecast/step_time.h"
+#include "trainer_core/forecast/timeline.h"
 #include "trainer_core/loop/train.h"
 #include "trainer_core/recovery/failure.h"
 #include "trainer_core/recovery/fence_watch.h"
@@ -127,14 +128,21 @@ std::unique_ptr<FenceWatch> watch_fence(const TrainConfig& config, const RankEnv
       });
 }
 
-// Forecasts the time of a step. `path`: a JSON file of a StepMachine.
-absl::StatusOr<nlohmann::json> forecast_time(const TrainConfig& config, const std::string& path) {
+// Forecasts the time of a step. `path`: a JSON file of a StepMachine. Writes the timeline to
+// `timeline_path`, unless that is empty.
+absl::StatusOr<nlohmann::json> forecast_time(const TrainConfig& config, const std::string& path,
+                                             const std::string& timeline_path) {
   const auto text = read_json_file(path, kConfigBytesMax);
   if (!text.ok()) return text.status();
   const auto machine = step_machine_from_json(*text);
   if (!machine.ok()) return machine.status();
   const auto model = StepModel::record(config);
   if (!model.ok()) return model.status();
+  if (!timeline_path.empty()) {
+    const auto picture = timeline(*model, *machine, timeline_path);
+    if (!picture.ok()) return picture.status();
+    if (auto status = write_file_atomically(timeline_path, *picture); !status.ok()) return status;
+  }
   return to_json(model->forecast(*machine), *model, machine->device);
 }
 
@@ -241,7 +249,7 @@ ExitCode check_command(std::span<const std::string_view> arguments) {
 ExitCode plan_command(std::span<const std::string_view> arguments) {
   constexpr const char* kName = "muster-trainer plan";
   const auto line =
-      CommandLine::parse(arguments, {.values = {"config", "device", "memory-mib", "machine"},
+      CommandLine::parse(arguments, {.values = {"config", "device", "memory-mib", "machine", "timeline"},
                                      .switches = {"without-backend", "without-advice"}});
   if (!line.ok()) return report(kName, line.status());
   auto config = config_option(*line);
@@ -262,7 +270,7 @@ ExitCode plan_command(std::span<const std::string_view> arguments) {
                       line->has("without-advice") ? Advice::kNo : Advice::kYes);
   nlohmann::json out = to_json(forecast);
   if (line->has("machine")) {
-    const auto time = forecast_time(*config, line->text("machine"));
+    const auto time = forecast_time(*config, line->text("machine"), line->text("timeline", ""));
     if (!time.ok()) return report(kName, time.status());
     out["time"] = *time;
   }

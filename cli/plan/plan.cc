@@ -1,5 +1,7 @@
-// muster plan: the memory that a job needs on machines that need not exist yet.
+// muster plan: the memory that a job needs, and the time of its step, on machines that need not
+// exist yet.
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -12,12 +14,14 @@
 #include "cli/command.h"
 #include "cli/jobs/job_arguments.h"
 #include "cli/plan/plan_view.h"
+#include "cli/plan/step_time_view.h"
 #include "cli/run/exec_trainer.h"
 #include "cli/run/pasted_command.h"
 #include "cli/terminal/child_process.h"
 #include "cli/terminal/terminal.h"
 #include "common/run_child.h"
 #include "common/time.h"
+#include "jobspec/calibration.h"
 #include "jobspec/config.h"
 #include "jobspec/mesh_keys.h"
 #include "jobspec/value.h"
@@ -29,6 +33,9 @@ struct PlanArguments {
   JobArguments job;
   std::vector<std::string> vary;  // "key=value,value…"
   bool json = false;
+  std::string program = "muster";  // whose calibration is used
+  std::string timeline;            // path; empty: none
+  PlanPrices prices;
 };
 
 // More combinations would take minutes, and fill no readable table.
@@ -60,9 +67,33 @@ absl::StatusOr<jobspec::ResolvedJob> job_on(const jobspec::PlannedMachines& mach
   return resolve_job(config, arguments);
 }
 
+// A job and the machines that it is planned for.
+struct PlannedJob {
+  jobspec::PlannedMachines machines;
+  jobspec::ResolvedJob job;
+  // nullopt: none is known for the program on these machines
+  std::optional<jobspec::Calibration> calibration = {};
+};
+
+// Returns a StepMachine (trainer_core/forecast/step_cost.h).
+nlohmann::json machine_of(const PlannedJob& planned) {
+  nlohmann::json device = {{"fp8_tflops", 0}, {"multiprocessors", 0}};
+  const jobspec::Topology& topology = planned.machines.topology;
+  for (const auto& [key, value] : topology.numbers)
+    if (key != "power_w") device[key] = value;
+  device["devices_per_node"] = topology.devices_per_node;
+  auto constants = nlohmann::json::object();
+  if (planned.calibration)
+    for (const auto& [key, value] : planned.calibration->constants) constants[key] = value;
+  return {{"device", std::move(device)}, {"constants", std::move(constants)}};
+}
+
 // Runs `muster-trainer plan`. `advises`: if the job does not fit, searches for values that do.
-absl::StatusOr<nlohmann::json> forecast(const jobspec::ResolvedJob& job,
-                                        const jobspec::Topology& topology, bool advises) {
+// `timeline`: the path of a picture of the step; empty: none.
+absl::StatusOr<nlohmann::json> forecast(const PlannedJob& planned, bool advises,
+                                        const std::string& timeline) {
+  const jobspec::ResolvedJob& job = planned.job;
+  const jobspec::Topology& topology = planned.machines.topology;
   const auto trainer = sibling_program("muster-trainer");
   if (!trainer.ok()) return trainer.status();
   const auto config = in_memory_file(trainer::to_json(job.train).dump());
@@ -72,6 +103,12 @@ absl::StatusOr<nlohmann::json> forecast(const jobspec::ResolvedJob& job,
       "--device", topology.device, "--memory-mib", absl::StrCat(topology.memory_mib)};
   if (!topology.has_backend) words.emplace_back("--without-backend");
   if (!advises) words.emplace_back("--without-advice");
+  if (topology.has_times()) {
+    const auto machine = in_memory_file(machine_of(planned).dump());
+    if (!machine.ok()) return machine.status();
+    words.insert(words.end(), {"--machine", *machine});
+  }
+  if (!timeline.empty()) words.insert(words.end(), {"--timeline", timeline});
   const auto end = run_child(words, {.deadline = monotonic_now() + kPlannedWithin});
   if (!end.ok()) return end.status();
   auto parsed = nlohmann::json::parse(end->output, nullptr, /*allow_exceptions=*/false);
@@ -80,21 +117,22 @@ absl::StatusOr<nlohmann::json> forecast(const jobspec::ResolvedJob& job,
       absl::StrCat("muster-trainer plan ended with exit code ", end->exit_code, ": ", end->errors));
 }
 
-// A job and the machines that it is planned for.
-struct PlannedJob {
-  jobspec::PlannedMachines machines;
-  jobspec::ResolvedJob job;
-};
-
-absl::StatusOr<PlannedJob> planned_job(JobArguments arguments) {
+absl::StatusOr<PlannedJob> planned_job(JobArguments arguments, const std::string& program) {
   arguments.is_for_plan = true;
   auto config = load_config(arguments);
   if (!config.ok()) return config.status();
   auto machines = machines_of(*config);
   if (!machines.ok()) return machines.status();
+  const auto folders = jobspec::calibration_folders(*config, shipped_base_yml().value_or(""));
+  auto calibration = jobspec::find_calibration(program, machines->topology.name,
+                                               machines->topology.calibrated_as, folders);
+  if (!calibration.ok() && !(absl::IsNotFound(calibration.status()) && program == "muster"))
+    return calibration.status();
   auto job = job_on(*machines, *std::move(config), arguments);
   if (!job.ok()) return job.status();
-  return PlannedJob{*std::move(machines), *std::move(job)};
+  PlannedJob planned{*std::move(machines), *std::move(job)};
+  if (calibration.ok()) planned.calibration = *std::move(calibration);
+  return planned;
 }
 
 // A key of --vary with its values.
@@ -139,13 +177,13 @@ absl::StatusOr<VariedPlan> plan_variation(const PlanArguments& arguments,
   JobArguments job_arguments = arguments.job;
   for (size_t i = 0; i < keys.size(); ++i)
     job_arguments.overrides.push_back(absl::StrCat(keys[i].key, "=", plan.values[i]));
-  const auto planned = planned_job(std::move(job_arguments));
+  const auto planned = planned_job(std::move(job_arguments), arguments.program);
   if (absl::IsInvalidArgument(planned.status()) || absl::IsNotFound(planned.status())) {
     plan.problem = std::string(planned.status().message());
     return plan;
   }
   if (!planned.ok()) return planned.status();
-  auto memory = forecast(planned->job, planned->machines.topology, /*advises=*/false);
+  auto memory = forecast(*planned, /*advises=*/false, "");
   if (!memory.ok()) return memory.status();
   plan.mesh = planned->job.mesh.to_string();
   plan.warnings = planned->job.warnings;
@@ -192,12 +230,12 @@ int plan_variations(const PlanArguments& arguments) {
 
 int plan(const PlanArguments& arguments) {
   if (!arguments.vary.empty()) return plan_variations(arguments);
-  const auto planned = planned_job(arguments.job);
+  const auto planned = planned_job(arguments.job, arguments.program);
   if (!planned.ok()) return fail(planned.status());
   const jobspec::ResolvedJob& job = planned->job;
   for (const std::string& warning : job.warnings) warn(warning);
   const jobspec::Topology& topology = planned->machines.topology;
-  const auto memory = forecast(job, topology, /*advises=*/true);
+  const auto memory = forecast(*planned, /*advises=*/true, arguments.timeline);
   if (!memory.ok()) return fail(memory.status());
   int code = 0;
   if (arguments.json) {

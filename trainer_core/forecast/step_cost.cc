@@ -171,6 +171,7 @@ double StepCost::ideal_seconds(const TracedWork& work) const {
 }
 
 absl::StatusOr<StepMachine> step_machine_from_json(const nlohmann::json& json) {
+  if (!json.is_object()) return absl::InvalidArgumentError("a machine is not a JSON object");
   StepMachine machine;
   const auto read = [&](const char* part, const char* name, double min, double max, bool required,
                         double& out) {
@@ -203,6 +204,12 @@ absl::StatusOr<StepMachine> step_machine_from_json(const nlohmann::json& json) {
     const absl::Status status =
         read("device", field.name, field.min, kLarge, true, machine.device.*field.field);
     if (!status.ok()) return status;
+  }
+  for (const auto& [name, value] : json.value("constants", nlohmann::json::object()).items()) {
+    if (std::ranges::none_of(step_constants(), [&, &key = name](const StepConstant& constant) {
+          return constant.name == key;
+        }))
+      return absl::InvalidArgumentError(absl::StrCat("constants.", name, ": unknown constant"));
   }
   for (const StepConstant& constant : step_constants()) {
     const absl::Status status = read("constants", constant.name, constant.min, constant.max, false,

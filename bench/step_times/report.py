@@ -1,0 +1,2 @@
+def write_page(out, path): pass
+def write_plot(out, path): pass
