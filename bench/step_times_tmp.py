@@ -78,13 +78,18 @@ class Row:
         seconds = fields["step_seconds"]
         self.published = float(seconds) if seconds else None
         self.tflops = float(fields["tflops_per_gpu"]) if fields["tflops_per_gpu"] else None
+        # The source says that the scores of attention are written to memory.
+        self.unfused = "unfused" in fields["notes"]
         self.problem = ""  # why the row cannot be planned
 
     @property
     def program(self):
         words = self.framework.lower().replace("-", "").split(" ")
-        is_version = len(words) > 1 and words[0] == "torchtitan"  # its two reports share constants
-        return words[0] if is_version else "_".join(words)
+        if words[0] != "torchtitan":
+            return "_".join(words)
+        # Its two reports share constants. Kernels of scaled GEMMs by rows, and runs without the compiler, are other software.
+        kinds = [kind for kind in ("eager", "rowwise") if kind in self.precision]
+        return "_".join(["torchtitan", *kinds])
 
     @property
     def calibration(self):
@@ -121,6 +126,9 @@ class Row:
         node = 256 if self.gpu == "v5e" else 512 if self.gpu == "v5p" else 8
         rest = {"tensor": self.tp, "context": self.cp, "pipeline": self.pp, "fsdp": self.layout.get("fsdp", 1), "data": self.layout.get("dp", 1)}
         rest["data"] = rest["data"] if math.prod(rest.values()) == self.gpus else self.gpus // (math.prod(rest.values()) // rest["data"])
+        if self.pp > 1:  # these programs keep the gathered parameters from one micro-batch to the next
+            rest["data"] *= rest["fsdp"]
+            rest["fsdp"] = 1
         room = min(node, self.gpus)
         for axis in ("tensor", "context", "fsdp", "data", "pipeline"):
             inside = math.gcd(rest[axis], room)
@@ -181,10 +189,13 @@ class Forecasts:
         return json.loads(answer)
 
     def seconds(self, rows, device, constants):
-        if not rows:
-            return []
-        out = self.ask({"machine": {"device": device, "constants": constants}, "jobs": [row.name for row in rows]})
-        return [one["seconds"] for one in out]
+        seconds = {}
+        for fused in (True, False):
+            names = [row.name for row in rows if row.unfused != fused]
+            machine = {"device": device, "constants": constants if fused else {**constants, "attention_fused": 0}}
+            if names:
+                seconds.update(zip(names, (one["seconds"] for one in self.ask({"machine": machine, "jobs": names}))))
+        return [seconds[row.name] for row in rows]
 
 
 def device_of(gpu):
@@ -199,7 +210,7 @@ def prepare(bin_folder, rows):
     """Plans all rows and records their work. Sets the published seconds of rows that state FLOP/s."""
     forecasts = Forecasts(str(bin_folder / "muster-trainer"))
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        configs = list(pool.map(lambda row: plan(str(bin_folder / "muster"), row), rows))
+        configs = list(pool.map(lambda row: plan("/tmp/tm/bin/muster", row), rows))
     for row, config in zip(rows, configs):
         if config is None:
             continue

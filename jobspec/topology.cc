@@ -64,8 +64,7 @@ class Reader {
     if (fits) {
       out = entry.text;
     } else {
-      refuse(entry, absl::StrCat("expected a name of at most ", kDeviceNameBytesMax,
-                                 " bytes"));
+      refuse(entry, absl::StrCat("expected a name of at most ", kDeviceNameBytesMax, " bytes"));
     }
   }
   void refuse(const YamlEntry& entry, std::string_view what) {
@@ -146,9 +145,9 @@ const TopologyNumber* number_of(std::string_view key) {
   return number == kTopologyNumbers.end() ? nullptr : number;
 }
 
-std::vector<std::string> all_keys() {
-  std::vector<std::string> keys = {"device",           "memory_mib",  "devices_per_node",
-                                   "cores_per_device", "has_backend", "node_link",
+std::vector<std::string> topology_keys() {
+  std::vector<std::string> keys = {"device",           "memory_mib",   "devices_per_node",
+                                   "cores_per_device", "has_backend",  "node_link",
                                    "network_link",     "calibrated_as"};
   for (const TopologyNumber& number : kTopologyNumbers) keys.emplace_back(number.key);
   return keys;
@@ -188,7 +187,7 @@ absl::StatusOr<Topology> read_topology(const std::string& path) {
     } else if (const TopologyNumber* const number = number_of(entry.key); number != nullptr) {
       reader.positive(entry, number->max, topology.numbers[entry.key]);
     } else {
-      const std::vector<std::string> keys = all_keys();
+      const std::vector<std::string> keys = topology_keys();
       const std::vector<std::string_view> views(keys.begin(), keys.end());
       const std::string_view near = nearest_name(entry.key, views);
       reader.refuse(entry,

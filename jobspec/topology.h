@@ -62,7 +62,7 @@ struct Topology {
   int32_t cores_per_device = 1;
   bool has_backend = true;
   std::string node_link, network_link;  // names, such as "NVSwitch"
-  std::string calibrated_as;  // a topology whose calibration applies; empty: only its own
+  std::string calibrated_as;            // a topology whose calibration applies; empty: only its own
   // The numbers of kTopologyNumbers, by key; a missing one is not in the map.
   std::map<std::string, double> numbers = {};
 

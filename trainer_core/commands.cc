@@ -248,9 +248,9 @@ ExitCode check_command(std::span<const std::string_view> arguments) {
 
 ExitCode plan_command(std::span<const std::string_view> arguments) {
   constexpr const char* kName = "muster-trainer plan";
-  const auto line =
-      CommandLine::parse(arguments, {.values = {"config", "device", "memory-mib", "machine", "timeline"},
-                                     .switches = {"without-backend", "without-advice"}});
+  const auto line = CommandLine::parse(
+      arguments, {.values = {"config", "device", "memory-mib", "machine", "timeline"},
+                  .switches = {"without-backend", "without-advice"}});
   if (!line.ok()) return report(kName, line.status());
   auto config = config_option(*line);
   if (!config.ok()) return report(kName, config.status());

@@ -14,17 +14,19 @@ BOUNDS = {
     "network_link_fraction": (0.1, 0.98),
     "overlap_slowdown": (0, 1),
     "inline_overlap": (0, 0.95),
+    "host_copy_overlap": (0, 1),
+    "reduction_overlap": (0, 0.95),
     "straggling": (0, 0.06),
 }
 STARTS = {
     "gemm_fraction": 0.72, "gemm_fp8_fraction": 0.5, "gemm_depth": 100, "attention_forward_fraction": 0.55, "attention_backward_fraction": 0.4,
     "attention_length": 300, "attention_fused": 1, "memory_fraction": 0.8, "memory_passes": 1, "kernel_us": 1, "step_ms": 0,
-    "node_link_fraction": 0.75, "network_link_fraction": 0.75, "overlap_slowdown": 0.1, "inline_overlap": 0, "straggling": 0,
+    "node_link_fraction": 0.75, "network_link_fraction": 0.75, "overlap_slowdown": 0.1, "inline_overlap": 0, "host_copy_overlap": 0, "reduction_overlap": 0, "one_queue": 1, "straggling": 0,
 }
 # Deviations from the starts that cost as much as an error of 1%: keeps constants that few rows
 # determine near plausible values.
 WIDTHS = {"gemm_fraction": 0.15, "gemm_fp8_fraction": 0.15, "attention_forward_fraction": 0.15, "attention_backward_fraction": 0.12, "memory_passes": 0.7,
-          "kernel_us": 4, "step_ms": 15, "network_link_fraction": 0.15, "overlap_slowdown": 0.15, "inline_overlap": 0.3, "straggling": 0.008}
+          "kernel_us": 4, "step_ms": 15, "network_link_fraction": 0.15, "overlap_slowdown": 0.15, "inline_overlap": 0.3, "host_copy_overlap": 0.3, "reduction_overlap": 0.3, "straggling": 0.008}
 
 
 def solve(matrix, vector):
@@ -99,8 +101,8 @@ class Fit:
 
 
 def choose_rows(group):
-    """Returns a third of the rows: every third one of those in order of program, model and size."""
-    count = max(1, len(group) // 3)
+    """Returns rows that are spread over precisions, models and sizes: more of few rows than of many, and a third of all."""
+    count = (len(group) + 1) // 2 if len(group) <= 9 else len(group) // 3 if len(group) <= 30 else len(group) // 5
     ordered = sorted(group, key=lambda r: (r.in_8_bits, r.model, r.seq, r.gpus, r.name))
     return [ordered[int((i + 0.5) * len(ordered) / count)] for i in range(count)]
 
@@ -116,12 +118,10 @@ def fit(name, group, forecasts, device, path, read, writes):
     """Fits (if `writes`) and forecasts the rows of a calibration. Returns a record per row."""
     existing = read(path) if path.exists() else {}
     by_name = {row.name: row for row in group}
-    starts = dict(STARTS)
-    if existing.get("attention_fused") == 0:
-        starts["attention_fused"] = 0
+    starts = {**STARTS, "one_queue": 1.0 if name.startswith("muster") else 0.0}
     fitted = [by_name[r] for r in existing.get("fitted_rows", []) if r in by_name] or choose_rows(group)
     constants = {key: existing.get(key, value) for key, value in starts.items()}
-    if writes or not existing:
+    if writes:
         constants = Fit(fitted, forecasts, device, starts).run()
         constants = {key: float(f"{value:.4g}") for key, value in constants.items()}
         path.parent.mkdir(exist_ok=True)

@@ -23,8 +23,9 @@ MODELS = {
     "Llama3.1-8B": llama("llama3-8b"),
     "Llama3-70B": llama("llama3-70b"),
     "Llama3.1-70B": llama("llama3-70b"),
+    # It has 126 layers; the trainer needs pipeline stages of equal size.
     "Llama3.1-405B": llama("llama3-70b", base_emb_dim=16384, base_mlp_dim=53248, base_num_query_heads=128, base_num_kv_heads=8,
-                           base_num_decoder_layers=126),
+                           base_num_decoder_layers=128),
     "MPT-760m": gpt(1536, 12, 24, 50368),
     "MPT-1b": gpt(2048, 16, 24, 50368),
     "MPT-3b": gpt(2560, 20, 32, 50368),

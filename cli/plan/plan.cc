@@ -24,6 +24,7 @@
 #include "jobspec/calibration.h"
 #include "jobspec/config.h"
 #include "jobspec/mesh_keys.h"
+#include "jobspec/settings.h"
 #include "jobspec/value.h"
 
 namespace muster::cli {
@@ -121,6 +122,13 @@ absl::StatusOr<PlannedJob> planned_job(JobArguments arguments, const std::string
   arguments.is_for_plan = true;
   auto config = load_config(arguments);
   if (!config.ok()) return config.status();
+  const auto hardware = config->settings.find("hardware");
+  if (hardware != config->settings.end() && hardware->second.value == "cpu" &&
+      jobspec::is_of_user(hardware->second)) {
+    return absl::InvalidArgumentError(
+        "hardware=cpu: muster plan plans for the devices of compile_topology; for CPUs, `muster "
+        "check` computes the memory");
+  }
   auto machines = machines_of(*config);
   if (!machines.ok()) return machines.status();
   const auto folders = jobspec::calibration_folders(*config, shipped_base_yml().value_or(""));
@@ -189,6 +197,9 @@ absl::StatusOr<VariedPlan> plan_variation(const PlanArguments& arguments,
   plan.warnings = planned->job.warnings;
   plan.sequences = jobspec::global_batch_size(planned->job.mesh, planned->job.train);
   plan.forecast = *std::move(memory);
+  if (plan.forecast.contains("time")) {
+    plan.figures = step_figures(planned->job, planned->machines, plan.forecast, arguments.prices);
+  }
   return plan;
 }
 
@@ -223,12 +234,34 @@ int plan_variations(const PlanArguments& arguments) {
                    {"problem", plan.problem},
                    {"mesh", plan.mesh},
                    {"sequences", plan.sequences},
-                   {"memory", plan.forecast}});
+                   {"memory", plan.forecast},
+                   {"step", plan.figures ? to_json(*plan.figures) : nlohmann::json()}});
   }
   return print_result(out.dump(2) + "\n");
 }
 
+absl::Status check_arguments(const PlanArguments& arguments) {
+  const PlanPrices& prices = arguments.prices;
+  if (prices.price && !(*prices.price >= 0))
+    return absl::InvalidArgumentError(
+        absl::StrCat("--price ", *prices.price, ": must be at least 0"));
+  if (!(prices.failure_rate >= 0) || prices.failure_rate > 1)
+    return absl::InvalidArgumentError(
+        absl::StrCat("--failure-rate ", prices.failure_rate, ": must be from 0 to 1"));
+  if (!(prices.restart_seconds >= 0))
+    return absl::InvalidArgumentError(
+        absl::StrCat("--restart-seconds ", prices.restart_seconds, ": must be at least 0"));
+  const std::string& path = arguments.timeline;
+  if (!path.empty() && !path.ends_with(".json") && !path.ends_with(".svg"))
+    return absl::InvalidArgumentError(
+        absl::StrCat("--timeline ", path, ": must end in .json (a Chrome trace) or .svg"));
+  if (!path.empty() && !arguments.vary.empty())
+    return absl::InvalidArgumentError("--timeline and --vary exclude each other");
+  return absl::OkStatus();
+}
+
 int plan(const PlanArguments& arguments) {
+  if (auto status = check_arguments(arguments); !status.ok()) return fail(status);
   if (!arguments.vary.empty()) return plan_variations(arguments);
   const auto planned = planned_job(arguments.job, arguments.program);
   if (!planned.ok()) return fail(planned.status());
@@ -238,19 +271,30 @@ int plan(const PlanArguments& arguments) {
   const auto memory = forecast(*planned, /*advises=*/true, arguments.timeline);
   if (!memory.ok()) return fail(memory.status());
   int code = 0;
+  std::optional<StepFigures> figures;
+  if (memory->contains("time"))
+    figures = step_figures(job, planned->machines, *memory, arguments.prices);
+  const std::string known = known_from(planned->machines, planned->calibration);
   if (arguments.json) {
-    const nlohmann::json out = {{"device", topology.device},
-                                {"topology", topology.name},
-                                {"nodes", job.spec.nodes()},
-                                {"ranks_per_node", job.spec.ranks_per_node()},
-                                {"mesh", job.mesh.to_string()},
-                                {"sequences", jobspec::global_batch_size(job.mesh, job.train)},
-                                {"memory", *memory},
-                                {"config", trainer::to_json(job.train)},
-                                {"warnings", job.warnings}};
+    nlohmann::json out = {{"device", topology.device},
+                          {"topology", topology.name},
+                          {"nodes", job.spec.nodes()},
+                          {"ranks_per_node", job.spec.ranks_per_node()},
+                          {"mesh", job.mesh.to_string()},
+                          {"sequences", jobspec::global_batch_size(job.mesh, job.train)},
+                          {"memory", *memory},
+                          {"config", trainer::to_json(job.train)},
+                          {"warnings", job.warnings}};
+    if (figures) {
+      out["step"] = to_json(*figures);
+      out["step"]["parts"] = (*memory)["time"]["parts"];
+      out["step"]["known"] = known;
+    }
     code = print_result(out.dump(2) + "\n");
   } else {
-    code = print_result(describe_plan(job, planned->machines, *memory));
+    std::string text = describe_plan(job, planned->machines, *memory);
+    if (figures) text += describe_step_time(job, planned->machines, *memory, *figures, known);
+    code = print_result(text);
   }
   if (code != 0 || (*memory)["fits"].get<bool>()) return code;
   return fail(absl::InvalidArgumentError((*memory)["problem"].get<std::string>()));
@@ -262,15 +306,34 @@ void declare_plan(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<PlanArguments>();
   CLI::App* command = app.add_subcommand(
       "plan",
-      "Compute the memory of a job on machines that you need not have: per device, for the rank of "
-      "each pipeline stage that\nneeds the most, from the plan with which the trainer allocates "
-      "it. "
-      "A job that does not fit gets the error of a run, with\nvalues that fit.");
+      "Compute the memory of a job, and the time of its step, on machines that you need not have: "
+      "memory per device, for the rank\nof each pipeline stage that needs the most, from the plan "
+      "with which the trainer allocates it; time from the work that\nthe trainer does. A job that "
+      "does not fit gets the error of a run, with values that fit.");
   add_config_arguments(*command, arguments->job, true);
   command
       ->add_option("--vary", arguments->vary,
                    "Print a table with a line per value; several keys: per combination of values")
       ->type_name("KEY=VALUE,VALUE,…");
+  command->add_option("--price", arguments->prices.price,
+                      "Price of a GPU-hour, for the cost of the run");
+  command
+      ->add_option("--failure-rate", arguments->prices.failure_rate,
+                   "Interruptions per GPU-hour. Default: those of the Llama 3 report, 2.0e-5")
+      ->type_name("RATE");
+  command
+      ->add_option("--restart-seconds", arguments->prices.restart_seconds,
+                   "Time from an interruption to the next step. Default: 300")
+      ->type_name("SECONDS");
+  command
+      ->add_option("--timeline", arguments->timeline,
+                   "Write a picture of one step: FILE.json (Chrome trace, Perfetto) or FILE.svg")
+      ->type_name("FILE");
+  command
+      ->add_option("--program", arguments->program,
+                   "The program whose calibration (configs/calibration) forecasts the time. "
+                   "Default: muster")
+      ->type_name("NAME");
   add_json_option(*command, arguments->json);
   command->footer(
       "Examples:\n"

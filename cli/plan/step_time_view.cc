@@ -54,8 +54,7 @@ StepFigures step_figures(const jobspec::ResolvedJob& job, const jobspec::Planned
   const nlohmann::json& time = forecast["time"];
   const auto devices = static_cast<double>(machines.devices());
   StepFigures figures{.seconds = time["seconds"].get<double>()};
-  const auto sequences =
-      static_cast<double>(jobspec::global_batch_size(job.mesh, job.train));
+  const auto sequences = static_cast<double>(jobspec::global_batch_size(job.mesh, job.train));
   figures.sequences_per_second = sequences / figures.seconds;
   figures.tokens_per_second = figures.sequences_per_second * job.train.max_target_length;
   figures.tokens_per_second_per_device = figures.tokens_per_second / devices;
@@ -110,8 +109,7 @@ std::string describe_step_time(const jobspec::ResolvedJob& job,
                         short_number(figures.sequences_per_second));
   absl::StrAppendFormat(
       &text, "  MFU %.1f%%, %.1f%% with causal attention, of the data sheet's %s TFLOP/s\n",
-      100 * figures.mfu, 100 * figures.mfu_causal,
-      short_number(time["peak_tflops"].get<double>()));
+      100 * figures.mfu, 100 * figures.mfu_causal, short_number(time["peak_tflops"].get<double>()));
   const double tokens = figures.tokens_per_second * figures.seconds;
   if (job.train.steps > 0) {
     absl::StrAppendFormat(&text, "  %s for %s steps, %.3g tokens; %s GPU-hours",

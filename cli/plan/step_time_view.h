@@ -15,7 +15,7 @@ namespace muster::cli {
 
 // What a job costs besides its step: the figures that the user may state.
 struct PlanPrices {
-  std::optional<double> price;  // per GPU-hour
+  std::optional<double> price = {};  // per GPU-hour
   // Interruptions per GPU-hour. Default: 419 in 54 days on 16,384 GPUs ("The Llama 3 Herd of
   // Models", 2024, table 5).
   double failure_rate = 419.0 / (54 * 24 * 16'384);
@@ -32,8 +32,8 @@ struct StepFigures {
   double mfu = 0, mfu_causal = 0;  // by both ways to count attention; 0: the peak is unknown
   double run_days = 0;             // of `steps` steps, without interruptions
   double gpu_hours = 0;
-  std::optional<double> cost;
-  std::optional<double> kilowatt_hours;
+  std::optional<double> cost = {};
+  std::optional<double> kilowatt_hours = {};
   // With interruptions: the share of the time in which steps that count are computed, the interval
   // between saves, in seconds, at which it is the largest, and the stall of a save.
   double effective_share = 1;

@@ -101,7 +101,7 @@ class ProcessGroups {
   const DeviceMemory& memory_;
   NcclOptions nccl_;
   std::shared_ptr<DeviceQueue> computation_;
-  GroupFactory factory_;  // empty: groups over the transport
+  GroupFactory factory_;      // empty: groups over the transport
   mutable std::mutex mutex_;  // guards the groups
   std::map<Key, std::unique_ptr<ProcessGroup>> groups_;
   std::unique_ptr<ProcessGroup> everyone_;  // null until everyone() is called

@@ -60,6 +60,9 @@ const std::vector<StepConstant>& step_constants() {
       {"network_link_fraction", &C::network_link_fraction, 0.01, 1},
       {"overlap_slowdown", &C::overlap_slowdown, 0, 1},
       {"inline_overlap", &C::inline_overlap, 0, 1},
+      {"host_copy_overlap", &C::host_copy_overlap, 0, 1},
+      {"reduction_overlap", &C::reduction_overlap, 0, 1},
+      {"one_queue", &C::one_queue, 0, 1},
       {"straggling", &C::straggling, 0, 1},
   };
   return kAll;
@@ -107,9 +110,9 @@ double StepCost::collective(const TracedWork& work, const CollectiveGroup& group
   const double node_link = device_.node_gb_s * kGiga * constants_.node_link_fraction;
   const double per_node = std::ceil(ranks / nodes);
   const double network = device_.network_gb_s * kGiga * constants_.network_link_fraction;
-  const double link = nodes > 1 ? std::min(per_node > 1 ? node_link : network * per_node,
-                                           network * per_node)
-                                : node_link;
+  const double link =
+      nodes > 1 ? std::min(per_node > 1 ? node_link : network * per_node, network * per_node)
+                : node_link;
   const double latency =
       (nodes > 1 ? device_.network_latency_us : device_.node_latency_us) * kMicro;
   const double hops = nodes > 1 ? (nodes - 1) * device_.network_latency_us * kMicro +
@@ -157,7 +160,8 @@ double StepCost::seconds(const TracedWork& work, const StepTrace& trace) const {
       return memory(work.bytes * passes);
     }
     case WorkKind::kHostCopy:
-      return work.bytes / (device_.host_gb_s * kGiga * constants_.node_link_fraction);
+      return work.bytes / (device_.host_gb_s * kGiga * constants_.node_link_fraction) *
+             (1 - constants_.host_copy_overlap);
     case WorkKind::kCollective:
       return collective(work, trace.groups[static_cast<size_t>(work.group)]);
   }
@@ -205,7 +209,9 @@ absl::StatusOr<StepMachine> step_machine_from_json(const nlohmann::json& json) {
         read("device", field.name, field.min, kLarge, true, machine.device.*field.field);
     if (!status.ok()) return status;
   }
-  for (const auto& [name, value] : json.value("constants", nlohmann::json::object()).items()) {
+  const nlohmann::json constants = json.value("constants", nlohmann::json::object());
+  if (!constants.is_object()) return absl::InvalidArgumentError("constants is not a JSON object");
+  for (const auto& [name, value] : constants.items()) {
     if (std::ranges::none_of(step_constants(), [&, &key = name](const StepConstant& constant) {
           return constant.name == key;
         }))

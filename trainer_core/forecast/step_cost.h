@@ -63,6 +63,14 @@ struct StepConstants {
   double overlap_slowdown = 0.1;
   // The share of the collectives within layers (tensor parallelism) that is hidden.
   double inline_overlap = 0;
+  // The share of copies to and from host memory that is hidden.
+  double host_copy_overlap = 0;
+  // The share of the reductions of gradients over the data axis that is hidden although no later
+  // layer's backward pass runs meanwhile: other programs spread them over more of a step.
+  double reduction_overlap = 0;
+  // 1: one queue runs the collectives of parameters and gradients of all groups, as in Muster; 0:
+  // each group has its own.
+  double one_queue = 1;
   // The relative increase of a step's time per doubling of the nodes: ranks that are late.
   double straggling = 0;
 };

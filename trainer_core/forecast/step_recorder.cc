@@ -60,8 +60,8 @@ class ReservedMemory final : public DeviceMemory {
 
   std::shared_ptr<void> reserve(size_t bytes, bool host) const {
     const size_t size = std::max<size_t>(bytes, 1);
-    void* const at = ::mmap(nullptr, size, PROT_NONE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* const at =
+        ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     MUSTER_CHECK(at != MAP_FAILED) << "cannot reserve " << size << " bytes of address space";
     const std::lock_guard lock(mutex_);
     (host ? host_ : device_)[static_cast<const char*>(at)] = size;
@@ -266,9 +266,7 @@ AttentionWork attention_work(const AttentionShape& shape, bool backward) {
 class RecordingOps final : public Ops {
  public:
   RecordingOps(Recorder& recorder, const ReservedMemory& memory)
-      : recorder_(recorder),
-        memory_(memory),
-        queue_(std::make_shared<RecordingQueue>(recorder)) {}
+      : recorder_(recorder), memory_(memory), queue_(std::make_shared<RecordingQueue>(recorder)) {}
 
   std::string_view name() const override { return "recording"; }
   void upload(const void*, const Tensor&) override {}
@@ -298,17 +296,16 @@ class RecordingOps final : public Ops {
   }
 
  private:
-#define MUSTER_OP(result, name, parameters, arguments)         \
-  result do_##name parameters override {                       \
-    const auto add = [this](const auto&... all) {              \
-      TensorList tensors;                                      \
-      (tensors.add(all), ...);                                 \
-      operation(#name, tensors);                               \
-      if constexpr (requires { special_##name(all...); })      \
-        special_##name(all...);                                \
-    };                                                         \
-    add arguments;                                             \
-    return result();                                           \
+#define MUSTER_OP(result, name, parameters, arguments)                            \
+  result do_##name parameters override {                                          \
+    const auto add = [this](const auto&... all) {                                 \
+      TensorList tensors;                                                         \
+      (tensors.add(all), ...);                                                    \
+      operation(#name, tensors);                                                  \
+      if constexpr (requires { special_##name(all...); }) special_##name(all...); \
+    };                                                                            \
+    add arguments;                                                                \
+    return result();                                                              \
   }
   void special_attention(const AttentionShape& shape, const Tensor&, const Tensor&, const Tensor&,
                          const Tensor&, Workspace) {
@@ -419,8 +416,8 @@ class RecordingOps final : public Ops {
   Recorder& recorder_;
   const ReservedMemory& memory_;
   std::shared_ptr<RecordingQueue> queue_;
-  TracedWork* last_ = nullptr;             // the last work of the computation
-  std::set<const void*> rounded_;          // buffers of quantized operands
+  TracedWork* last_ = nullptr;                  // the last work of the computation
+  std::set<const void*> rounded_;               // buffers of quantized operands
   std::map<const void*, int64_t> expert_rows_;  // rows by the address of Routing::offsets
 };
 
@@ -553,17 +550,16 @@ absl::Status run_step(const TrainConfig& config, RankModel& rank_model, ProcessG
   const auto tokens = static_cast<size_t>(plan.token_count());
   const std::vector<int32_t> ids(tokens);
   const std::vector<float> weights(tokens, 1);
-  const std::vector<int32_t> starts(
-      plan.packed ? static_cast<size_t>(plan.attended_shape().rows()) : 0);
+  const std::vector<int32_t> starts(plan.packed ? static_cast<size_t>(plan.attended_shape().rows())
+                                                : 0);
   const Batch batch{.tokens = ids,
                     .targets = ids,
                     .weights = weights,
                     .dropout = {.seed = 1, .first_sample = 0},
                     .starts = starts};
   StepPasses passes(rank_model);
-  const auto sum = passes.train(
-      config.micro_batches(), [&](int32_t) { return batch; },
-      {.before_pass = [&](int32_t) { recorder.begin_pass(); }});
+  const auto sum = passes.train(config.micro_batches(), [&](int32_t) { return batch; },
+                                {.before_pass = [&](int32_t) { recorder.begin_pass(); }});
   if (!sum.ok()) return sum.status();
   recorder.begin_tail();
   {

@@ -1,6 +1,8 @@
 #include "trainer_core/forecast/step_schedule.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include <absl/strings/str_cat.h>
 
@@ -28,8 +30,8 @@ class ListSchedule {
     result_.end = now_;
     for (size_t stream = 1; stream < kStepStreams; ++stream) {
       advance(static_cast<StepStream>(stream), trace_.streams[stream].size());
-      if (!result_.streams[stream].empty())
-        result_.end = std::max(result_.end, result_.streams[stream].back().end);
+      for (const WorkTime& time : result_.streams[stream])
+        result_.end = std::max(result_.end, time.end);
     }
     return std::move(result_);
   }
@@ -47,6 +49,30 @@ class ListSchedule {
     return absl::StrCat("communication: ", trace_.groups[at(work.group)].name);
   }
 
+  // The end of the last work of the queue of a work.
+  double& queue_end(StepStream stream, const TracedWork& work) {
+    const bool one_queue = cost_.constants().one_queue >= 0.5;
+    return queue_ends_[{stream, one_queue ? -1 : work.group}];
+  }
+
+  // Attributes the time from `now_` to `end`, in which the computation waits for a work of another
+  // stream, to the works of the stream that run then.
+  void blame(const WorkIndex& wait, double end) {
+    const auto& times = result_.streams[static_cast<size_t>(wait.stream)];
+    const auto& works = trace_.of(wait.stream);
+    double rest = end - now_;
+    result_.waited += rest;
+    for (size_t i = at(wait.index) + 1; i-- > 0 && times[i].end > now_;) {
+      const double ran = times[i].end - std::max(times[i].begin, now_);
+      if (i != at(wait.index) && ran <= 0) continue;
+      const double part = std::min(rest, ran);
+      parts()[communication(works[i])] += part;
+      rest -= part;
+      if (cost_.constants().one_queue < 0.5) break;
+    }
+    if (rest > 0) parts()[communication(works[at(wait.index)])] += rest;
+  }
+
   // Schedules the works of another stream up to `end`.
   void advance(StepStream stream, size_t end) {
     auto& times = result_.streams[static_cast<size_t>(stream)];
@@ -54,29 +80,28 @@ class ListSchedule {
     const auto& computed = result_.streams[0];
     while (times.size() < end) {
       const TracedWork& work = works[times.size()];
-      double begin = times.empty() ? 0 : times.back().end;
+      double begin = queue_end(stream, work);
       if (work.after > 0) begin = std::max(begin, computed[at(work.after) - 1].end);
-      const double took = cost_.seconds(work, trace_);
+      double took = cost_.seconds(work, trace_);
+      if (work.collective == CollectiveKind::kAllReduce)
+        took *= 1 - cost_.constants().reduction_overlap;
       times.push_back({begin, begin + took});
-      if (stream == StepStream::kOverlap || stream == StepStream::kRing)
-        result_.concurrent += took;
+      queue_end(stream, work) = begin + took;
+      if (stream == StepStream::kOverlap || stream == StepStream::kRing) result_.concurrent += took;
     }
   }
 
   void add(const TracedWork& work) {
     double begin = now_;
-    const TracedWork* last = nullptr;
+    const WorkIndex* last = nullptr;
     for (const WorkIndex& wait : work.waits) {
       advance(wait.stream, at(wait.index) + 1);
       const double end = result_.streams[static_cast<size_t>(wait.stream)][at(wait.index)].end;
       if (end <= begin) continue;
       begin = end;
-      last = &trace_.of(wait.stream)[at(wait.index)];
+      last = &wait;
     }
-    if (last != nullptr) {
-      parts()[communication(*last)] += begin - now_;
-      result_.waited += begin - now_;
-    }
+    if (last != nullptr) blame(*last, begin);
     double took = cost_.seconds(work, trace_);
     if (work.kind == WorkKind::kCollective) {
       took *= 1 - cost_.constants().inline_overlap;
@@ -109,6 +134,7 @@ class ListSchedule {
   const StepTrace& trace_;
   const StepCost& cost_;
   StepSchedule result_;
+  std::map<std::pair<StepStream, int32_t>, double> queue_ends_;
   double now_ = 0;  // end of the last work of the computation
   size_t pass_ = 0;
   bool in_tail_ = false;

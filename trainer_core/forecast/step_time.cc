@@ -34,9 +34,8 @@ double sum_of(const StepParts& parts) {
 }
 
 std::vector<std::pair<std::string, double>> in_order(const StepParts& parts) {
-  constexpr std::array kFirst = {kIdealGemms,    kGemmLoss,   kAttentionPart,
-                                 kMemoryKernels, kGaps,       kRecomputation,
-                                 kOffloading};
+  constexpr std::array kFirst = {kIdealGemms, kGemmLoss,      kAttentionPart, kMemoryKernels,
+                                 kGaps,       kRecomputation, kOffloading};
   constexpr std::array kLast = {kOverlapSlowdown, kBubble, kOptimizer, kHostTime, kStragglers};
   std::vector<std::pair<std::string, double>> out;
   std::map<std::string, double> rest(parts);
@@ -91,8 +90,7 @@ absl::StatusOr<StepModel> StepModel::record(const TrainConfig& requested) {
   model.tflops_ = step_tflops(config);
   model.quantized_ = config.model.quantization.enabled();
   const int32_t stages = model.shape_.stages;
-  const int32_t distinct =
-      stages > 1 && model.shape_.chunks > 1 ? stages : kDistinctMicroBatches;
+  const int32_t distinct = stages > 1 && model.shape_.chunks > 1 ? stages : kDistinctMicroBatches;
   model.traced_micro_batches_ = std::min(model.shape_.micro_batches, distinct);
   const int32_t sequences = config.micro_batch_sequences();
   if (stages > 1) {
@@ -111,8 +109,8 @@ absl::StatusOr<StepModel> StepModel::record(const TrainConfig& requested) {
     if (!trace.ok()) return trace.status();
     StageTrace traced{.stage = stage, .trace = *std::move(trace), .passes = {}};
     if (stages > 1) {
-      traced.passes = pipeline_schedule(
-          {stages, model.shape_.chunks, model.traced_micro_batches_}, stage);
+      traced.passes =
+          pipeline_schedule({stages, model.shape_.chunks, model.traced_micro_batches_}, stage);
     }
     model.stages_.push_back(std::move(traced));
   }
@@ -132,8 +130,8 @@ StepTimeForecast StepModel::forecast_passes(const StepCost& cost) const {
     const int32_t recorded = like(i, shape_.micro_batches, traced_micro_batches_);
     add(parts, schedule.pass_parts[static_cast<size_t>(recorded)]);
   }
-  const double hidden = (schedule.concurrent - schedule.waited) * shape_.micro_batches /
-                        traced_micro_batches_;
+  const double hidden =
+      (schedule.concurrent - schedule.waited) * shape_.micro_batches / traced_micro_batches_;
   return finish(std::move(parts), hidden, cost, nodes_);
 }
 
@@ -149,8 +147,8 @@ std::vector<StepModel::StagePasses> StepModel::stage_passes(const StepCost& cost
     for (size_t i = 0; i < traced.passes.size(); ++i) {
       const PipelinePass& pass = traced.passes[i];
       const double begin = i == 0 ? 0 : schedule.pass_ends[i - 1];
-      stage.passes[{pass.kind, pass.chunk, pass.micro_batch}] = {
-          schedule.pass_ends[i] - begin, schedule.pass_parts[i]};
+      stage.passes[{pass.kind, pass.chunk, pass.micro_batch}] = {schedule.pass_ends[i] - begin,
+                                                                 schedule.pass_parts[i]};
     }
     const auto& sends = traced.trace.of(StepStream::kSend);
     if (!sends.empty()) stage.message_seconds = cost.seconds(sends.front(), traced.trace);
@@ -176,9 +174,8 @@ std::vector<std::vector<PassTime>> StepModel::run_pipeline(
            static_cast<size_t>(pass.micro_batch);
   };
   // Arrival of each pass's result at the stage that needs it; negative: not computed yet.
-  std::vector<double> arrivals(2 * static_cast<size_t>(runs) *
-                                   static_cast<size_t>(shape_.micro_batches),
-                               -1);
+  std::vector<double> arrivals(
+      2 * static_cast<size_t>(runs) * static_cast<size_t>(shape_.micro_batches), -1);
   // The result that a pass needs; itself if none.
   const auto needed = [&](int32_t stage, PipelinePass pass) -> std::pair<int32_t, PipelinePass> {
     if (pass.kind == PassKind::kForward) {
@@ -195,8 +192,7 @@ std::vector<std::vector<PassTime>> StepModel::run_pipeline(
     return {stage, pass};
   };
   std::vector<std::vector<PipelinePass>> order;
-  for (int32_t stage = 0; stage < count; ++stage)
-    order.push_back(pipeline_schedule(shape_, stage));
+  for (int32_t stage = 0; stage < count; ++stage) order.push_back(pipeline_schedule(shape_, stage));
   std::vector<std::vector<PassTime>> times(static_cast<size_t>(count));
   for (bool moved = true; moved;) {
     moved = false;
@@ -234,8 +230,8 @@ StepTimeForecast StepModel::forecast_pipeline(const StepCost& cost) const {
   double end = 0;
   int32_t last = 0;  // the stage that ends last
   for (int32_t stage = 0; stage < shape_.stages; ++stage) {
-    const double own = times[static_cast<size_t>(stage)].back().time.end +
-                       of_stage(stages, stage).tail_seconds;
+    const double own =
+        times[static_cast<size_t>(stage)].back().time.end + of_stage(stages, stage).tail_seconds;
     if (own > end) {
       end = own;
       last = stage;

@@ -71,8 +71,8 @@ struct TracedWork {
   GemmShape gemm = {};
   AttentionWork attention = {};
   CollectiveKind collective = CollectiveKind::kNone;
-  int32_t group = -1;            // index in StepTrace::groups
-  int32_t after = 0;             // of other streams only
+  int32_t group = -1;                 // index in StepTrace::groups
+  int32_t after = 0;                  // of other streams only
   std::vector<WorkIndex> waits = {};  // of the computation only
 };
 

@@ -28,9 +28,9 @@ struct BarStyle {
   const char* colour;
 };
 constexpr BarStyle kStyles[] = {
-    {"GEMMs, forward", "#4e79a7"},   {"GEMMs, backward", "#2f4b7c"}, {"attention", "#f28e2b"},
-    {"memory-bound", "#a0a8b3"},     {"recomputation", "#b07aa1"},   {"optimizer", "#edc948"},
-    {"communication", "#59a14f"},    {"forward pass", "#4e79a7"},    {"backward pass", "#2f4b7c"},
+    {"GEMMs, forward", "#4e79a7"}, {"GEMMs, backward", "#2f4b7c"}, {"attention", "#f28e2b"},
+    {"memory-bound", "#a0a8b3"},   {"recomputation", "#b07aa1"},   {"optimizer", "#edc948"},
+    {"communication", "#59a14f"},  {"forward pass", "#4e79a7"},    {"backward pass", "#2f4b7c"},
 };
 const BarStyle& style_of(BarKind kind) { return kStyles[static_cast<size_t>(kind)]; }
 
@@ -67,8 +67,7 @@ std::string name_of(const TracedWork& work, const StepTrace& trace) {
 std::vector<Lane> lanes_of(const StepModel& model, const StepMachine& machine) {
   std::vector<Lane> lanes;
   const StepTrace& trace = model.first_stage();
-  const StepSchedule schedule =
-      schedule_step(trace, StepCost(machine.device, machine.constants));
+  const StepSchedule schedule = schedule_step(trace, StepCost(machine.device, machine.constants));
   Lane compute{"computation", {}}, in_layers{"communication within layers", {}};
   const auto& works = trace.of(StepStream::kCompute);
   for (size_t i = 0; i < works.size(); ++i) {
@@ -144,7 +143,8 @@ std::string bar_text(const Lane& lane, double scale, double top) {
     const double from = bar.time.begin * scale, to = bar.time.end * scale;
     if (to <= from) continue;
     // A bar too narrow to see continues the one before it.
-    const bool joins = open && from - end < kSmallest && (bar.kind == kind || to - from < kSmallest);
+    const bool joins =
+        open && from - end < kSmallest && (bar.kind == kind || to - from < kSmallest);
     if (joins) {
       end = to;
       continue;
