@@ -85,11 +85,9 @@ class Row:
     @property
     def program(self):
         words = self.framework.lower().replace("-", "").split(" ")
-        if words[0] != "torchtitan":
-            return "_".join(words)
-        # Its two reports share constants. Kernels of scaled GEMMs by rows, and runs without the compiler, are other software.
-        kinds = [kind for kind in ("eager", "rowwise") if kind in self.precision]
-        return "_".join(["torchtitan", *kinds])
+        if words[0] == "torchtitan":  # other kernels: scaled GEMMs by rows, and runs without the compiler
+            words += [kind.lower() for kind in ("eager", "rowwise", "asyncTP") if kind in self.precision]
+        return "_".join(words)
 
     @property
     def calibration(self):
@@ -206,6 +204,10 @@ def device_of(gpu):
     return {"fp8_tflops": 0.0, "multiprocessors": 0.0, **device}
 
 
+def name_of(gpu):
+    return flat_yaml(ROOT / f"configs/topologies/{TOPOLOGIES[gpu]}.yml")["device"]
+
+
 def prepare(bin_folder, rows):
     """Plans all rows and records their work. Sets the published seconds of rows that state FLOP/s."""
     forecasts = Forecasts(str(bin_folder / "muster-trainer"))
@@ -244,7 +246,7 @@ def main():
         groups.setdefault(row.calibration, []).append(row)
     results = []
     for name, group in sorted(groups.items()):
-        results += fit(name, group, forecasts, device_of(group[0].gpu), CALIBRATION / f"{name}.yml", flat_yaml, args.fit)
+        results += fit(name, group, forecasts, device_of(group[0].gpu), name_of(group[0].gpu), CALIBRATION / f"{name}.yml", flat_yaml, args.fit)
     for result in sorted(results, key=lambda r: -abs(r["error"])):
         left = "      –" if result["left_out_error"] is None else f"{result['left_out_error']:+6.1f}%"
         kind = "fitted  " if result["fitted"] else "held out"

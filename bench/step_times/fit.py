@@ -11,6 +11,7 @@ BOUNDS = {
     "memory_passes": (0.2, 6),
     "kernel_us": (0.1, 60),
     "step_ms": (0, 300),
+    "node_link_fraction": (0.1, 0.98),
     "network_link_fraction": (0.1, 0.98),
     "overlap_slowdown": (0, 1),
     "inline_overlap": (0, 0.95),
@@ -26,7 +27,7 @@ STARTS = {
 # Deviations from the starts that cost as much as an error of 1%: keeps constants that few rows
 # determine near plausible values.
 WIDTHS = {"gemm_fraction": 0.15, "gemm_fp8_fraction": 0.15, "attention_forward_fraction": 0.15, "attention_backward_fraction": 0.12, "memory_passes": 0.7,
-          "kernel_us": 4, "step_ms": 15, "network_link_fraction": 0.15, "overlap_slowdown": 0.15, "inline_overlap": 0.3, "host_copy_overlap": 0.3, "reduction_overlap": 0.3, "straggling": 0.008}
+          "kernel_us": 4, "step_ms": 15, "node_link_fraction": 0.15, "network_link_fraction": 0.15, "overlap_slowdown": 0.15, "inline_overlap": 0.3, "host_copy_overlap": 0.3, "reduction_overlap": 0.3, "straggling": 0.008}
 
 
 def solve(matrix, vector):
@@ -46,6 +47,15 @@ def solve(matrix, vector):
     return x
 
 
+# Residuals above this, in percent, count linearly instead of by their squares (Huber, 1964): rows that
+# contradict all others do not bend the constants.
+HUBER = 3.0
+
+
+def loss(residuals):
+    return sum(r * r if abs(r) <= HUBER else 2 * HUBER * abs(r) - HUBER ** 2 for r in residuals)
+
+
 class Fit:
     def __init__(self, rows, forecasts, device, starts):
         self.rows, self.forecasts, self.device, self.starts = rows, forecasts, device, starts
@@ -57,14 +67,14 @@ class Fit:
     def prior(self, constants, names):
         return [(constants[name] - self.starts[name]) / WIDTHS[name] for name in names]
 
-    def run(self, rounds=25):
+    def run(self, rounds=16):
         names = list(BOUNDS)
         constants = dict(self.starts)
         if not self.rows:
             return constants
         now = self.residuals(constants)
         damping = 1.0
-        cost = sum(r * r for r in now) + sum(p * p for p in self.prior(constants, names))
+        cost = loss(now) + sum(p * p for p in self.prior(constants, names))
         for _ in range(rounds):
             columns = []
             for name in names:
@@ -76,8 +86,9 @@ class Fit:
                 columns.append([(b - a) / step for a, b in zip(now, self.residuals(moved))])
             n = len(names)
             prior = self.prior(constants, names)
-            gradient = [sum(c * r for c, r in zip(columns[i], now)) + prior[i] / WIDTHS[names[i]] for i in range(n)]
-            normal = [[sum(x * y for x, y in zip(columns[i], columns[j])) for j in range(n)] for i in range(n)]
+            weights = [1 if abs(r) <= HUBER else HUBER / abs(r) for r in now]
+            gradient = [sum(w * c * r for w, c, r in zip(weights, columns[i], now)) + prior[i] / WIDTHS[names[i]] for i in range(n)]
+            normal = [[sum(w * x * y for w, x, y in zip(weights, columns[i], columns[j])) for j in range(n)] for i in range(n)]
             for i in range(n):
                 normal[i][i] += 1 / WIDTHS[names[i]] ** 2
             improved = False
@@ -89,7 +100,7 @@ class Fit:
                     low, high = BOUNDS[name]
                     moved[name] = min(high, max(low, constants[name] - step[i]))
                 after = self.residuals(moved)
-                cost_after = sum(r * r for r in after) + sum(p * p for p in self.prior(moved, names))
+                cost_after = loss(after) + sum(p * p for p in self.prior(moved, names))
                 if cost_after < cost:
                     improved = cost - cost_after > 1e-4 * cost
                     constants, now, cost, damping = moved, after, cost_after, damping / 5
@@ -102,19 +113,22 @@ class Fit:
 
 def choose_rows(group):
     """Returns rows that are spread over precisions, models and sizes: more of few rows than of many, and a third of all."""
-    count = (len(group) + 1) // 2 if len(group) <= 9 else len(group) // 3 if len(group) <= 30 else len(group) // 5
-    ordered = sorted(group, key=lambda r: (r.in_8_bits, r.model, r.seq, r.gpus, r.name))
+    count = max(1, len(group) // 2) if len(group) <= 9 else len(group) // 3 if len(group) <= 30 else len(group) // 5
+    if not group:
+        return []
+    ordered = sorted(group, key=lambda r: (r.in_8_bits, r.published * r.gpus / (r.gbs * r.seq), r.name))
     return [ordered[int((i + 0.5) * len(ordered) / count)] for i in range(count)]
 
 
-def text_of(name, constants, fitted, header):
+def text_of(constants, fitted, header, facts):
     lines = [f"# {line}" for line in header]
+    lines += [f"{key}: {value}" for key, value in facts.items()]
     lines += [f"{key}: {constants[key]:.4g}" for key in STARTS]
     lines += ["# The rows of bench/step_times/published.csv to which the constants were fitted.", "fitted_rows:"]
     return "\n".join(lines + [f'  - "{row}"' for row in fitted]) + "\n"
 
 
-def fit(name, group, forecasts, device, path, read, writes):
+def fit(name, group, forecasts, device, device_name, path, read, writes):
     """Fits (if `writes`) and forecasts the rows of a calibration. Returns a record per row."""
     existing = read(path) if path.exists() else {}
     by_name = {row.name: row for row in group}
@@ -126,16 +140,18 @@ def fit(name, group, forecasts, device, path, read, writes):
         constants = {key: float(f"{value:.4g}") for key, value in constants.items()}
         path.parent.mkdir(exist_ok=True)
         program, machine = name.split("-", 1)
-        header = [f"The share of a {machine} that {program} attains, fitted by `bench/step_times.py --fit` to the rows named below.",
+        errors = [abs(100 * (s / row.published - 1)) for s, row in zip(forecasts.seconds(group, device, constants), group)]
+        facts = {"device": device_name, "steps": len(group), "error_percent": f"{max(errors):.1f}"}
+        header = [f"The shares of a device ({machine}) that {program} attains, fitted by `bench/step_times.py --fit` to the rows named below.",
                   "docs/planning.md explains the constants."]
-        path.write_text(text_of(name, constants, [row.name for row in fitted], header))
+        path.write_text(text_of(constants, [row.name for row in fitted], header, facts))
     seconds = forecasts.seconds(group, device, constants)
     left_out = {}
     for family in sorted({row.family for row in group}):
         rest = [row for row in fitted if row.family != family]
         own = [row for row in group if row.family == family]
         if rest:
-            without = Fit(rest, forecasts, device, starts).run(12) if any(row.family == family for row in fitted) else constants
+            without = Fit(rest, forecasts, device, starts).run(8) if any(row.family == family for row in fitted) else constants
             for row, value in zip(own, forecasts.seconds(own, device, without)):
                 left_out[row.name] = value
     out = []

@@ -117,7 +117,7 @@ class ListSchedule {
   void account(const TracedWork& work, double took) {
     parts()[kGaps] += cost_.gap_seconds();
     if (work.phase == StepPhase::kUpdate) {
-      parts()[kOptimizer] += took;
+      parts()[kUpdatePart] += took;
     } else if (work.phase == StepPhase::kRecompute && work.kind != WorkKind::kHostCopy) {
       parts()[kRecomputation] += took;
     } else if (work.kind == WorkKind::kGemm) {

@@ -31,7 +31,7 @@ inline constexpr const char* kOffloading = "offloading";
 inline constexpr const char* kGaps = "gaps between kernels";
 inline constexpr const char* kOverlapSlowdown = "slowdown by overlapped communication";
 inline constexpr const char* kBubble = "pipeline bubble";
-inline constexpr const char* kOptimizer = "optimizer";
+inline constexpr const char* kUpdatePart = "optimizer";
 inline constexpr const char* kHostTime = "data and host";
 inline constexpr const char* kStragglers = "late ranks";
 

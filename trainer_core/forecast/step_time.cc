@@ -36,7 +36,7 @@ double sum_of(const StepParts& parts) {
 std::vector<std::pair<std::string, double>> in_order(const StepParts& parts) {
   constexpr std::array kFirst = {kIdealGemms, kGemmLoss,      kAttentionPart, kMemoryKernels,
                                  kGaps,       kRecomputation, kOffloading};
-  constexpr std::array kLast = {kOverlapSlowdown, kBubble, kOptimizer, kHostTime, kStragglers};
+  constexpr std::array kLast = {kOverlapSlowdown, kBubble, kUpdatePart, kHostTime, kStragglers};
   std::vector<std::pair<std::string, double>> out;
   std::map<std::string, double> rest(parts);
   const auto take = [&](const std::string& name) {
