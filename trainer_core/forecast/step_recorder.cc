@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <condition_variable>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -78,13 +79,14 @@ class ReservedMemory final : public DeviceMemory {
 struct Range {
   const std::byte* begin = nullptr;
   const std::byte* end = nullptr;
+  bool is_only_read = false;  // of an operation's tensor: it may not write it
 
   bool meets(const Range& other) const { return begin < other.end && other.begin < end; }
 };
 
 Range range_of(const Tensor& tensor) {
   const auto* const begin = static_cast<const std::byte*>(tensor.data);
-  return {begin, begin + (begin == nullptr ? 0 : tensor.bytes())};
+  return {.begin = begin, .end = begin + (begin == nullptr ? 0 : tensor.bytes())};
 }
 
 // Adds work to a trace. The computation's thread and those of communication streams call it.
@@ -92,12 +94,15 @@ class Recorder {
  public:
   // Adds a work of the computation, which waits for the communication that accesses its memory.
   TracedWork& compute(TracedWork work, std::span<const Range> accesses) {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    // All communication that was begun earlier is in the trace, so that the result does not depend
+    // on the threads' speed.
+    settled_.wait(lock, [this] { return pending_ == 0; });
     work.phase = phase_;
     work.layer = layer_;
     std::erase_if(unsettled_, [&](const Unsettled& other) {
       const bool waits = std::ranges::any_of(accesses, [&](const Range& range) {
-        return range.meets(other.input) || range.meets(other.output);
+        return range.meets(other.output) || (!range.is_only_read && range.meets(other.input));
       });
       if (waits) work.waits.push_back(other.index);
       return waits;
@@ -115,6 +120,15 @@ class Recorder {
     auto& all = trace_.of(stream);
     unsettled_.push_back({{stream, static_cast<int32_t>(all.size())}, input, output});
     all.push_back(std::move(work));
+    --pending_;
+    settled_.notify_all();
+  }
+
+  // Announces a communicate() of another thread, and returns the position after which it begins.
+  int32_t expect_communication() {
+    const std::lock_guard lock(mutex_);
+    ++pending_;
+    return static_cast<int32_t>(trace_.of(StepStream::kCompute).size());
   }
 
   int32_t group(CollectiveGroup group) {
@@ -167,6 +181,8 @@ class Recorder {
   mutable std::mutex mutex_;  // guards all members
   StepTrace trace_;
   std::vector<Unsettled> unsettled_;
+  std::condition_variable settled_;  // no communication is pending
+  int pending_ = 0;                  // communication that was announced, but is not in the trace
   std::vector<OuterRange> ranges_;
   StepPhase phase_ = StepPhase::kForward;
   int32_t layer_ = -1;
@@ -188,7 +204,7 @@ class RecordingQueue final : public DeviceQueue {
   explicit RecordingQueue(Recorder& recorder) : recorder_(recorder) {}
   void* handle() const override { return nullptr; }
   std::shared_ptr<const DeviceMark> mark() override {
-    return std::make_shared<RecordingMark>(recorder_.position());
+    return std::make_shared<RecordingMark>(recorder_.expect_communication());
   }
   void wait_for(const DeviceMark&) override {}
 
@@ -204,6 +220,10 @@ struct TensorList {
   std::vector<Range> ranges;
 
   void add(const Tensor& tensor) { ranges.push_back(range_of(tensor)); }
+  void add_read(const Tensor& tensor) {
+    add(tensor);
+    ranges.back().is_only_read = true;
+  }
   void add(const NormWeights& weights) {
     add(weights.gain);
     add(weights.bias);
@@ -217,7 +237,7 @@ struct TensorList {
     add(cache.keys);
     add(cache.values);
   }
-  void add(const KeyValueBlock& block) { add(block.rows); }
+  void add(const KeyValueBlock& block) { add_read(block.rows); }
   void add(const AttentionSums& sums) {
     add(sums.out);
     add(sums.lse);
@@ -391,13 +411,14 @@ class RecordingOps final : public Ops {
             bool adds, const Tensor& extra) {
     const bool is_bf16 = a.dtype == DType::kBf16 || b.dtype == DType::kBf16;
     TensorList tensors;
-    for (const Tensor& tensor : {a, b, c, extra}) tensors.add(tensor);
+    for (const Tensor& operand : {a, b}) tensors.add_read(operand);
+    for (const Tensor& result : {c, extra}) tensors.add(result);
     double bytes = tensors.bytes() + (adds ? tensors.bytes(2) : 0);
     // The backend rounds fp32 operands to bf16 first, in a kernel of their own.
     for (const Tensor& operand : {a, b}) {
       if (!is_bf16 || operand.dtype != DType::kF32) continue;
       TensorList from;
-      from.add(operand);
+      from.add_read(operand);
       const double half = from.bytes() / 2;
       last_ = &recorder_.compute(
           {.kind = WorkKind::kMemory, .name = "convert", .bytes = from.bytes() + half},
@@ -518,8 +539,8 @@ class RecordingGroup final : public ProcessGroup {
   absl::Status record(CollectiveKind kind, const char* name, ConstBufferView input,
                       BufferView output) {
     if (size() == 1) return absl::OkStatus();
-    const Range from{input.data, input.data + input.bytes()};
-    const Range to{output.data, output.data + output.bytes()};
+    const Range from{.begin = input.data, .end = input.data + input.bytes()};
+    const Range to{.begin = output.data, .end = output.data + output.bytes()};
     const double data = kind == CollectiveKind::kRecv ? static_cast<double>(output.bytes())
                                                       : static_cast<double>(input.bytes());
     TracedWork work{.kind = WorkKind::kCollective,

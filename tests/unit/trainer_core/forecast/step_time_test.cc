@@ -137,6 +137,7 @@ TEST(StepRecorder, SendsTheBytesOfATraining) {
 TEST(StepRecorder, SendsTheBytesOfShardedParameters) {
   TrainConfig config = config_on({1, 1, 4, 1, 1, 1, 1});
   config.dtype = ComputeType::kFloat32;
+  config.pipeline_microbatches = 1;
   // parallel/sharded_parameters.h: the embedding, the end and L + (L - 2) layers are gathered once.
   const StepTrace trace = trace_of(config);
   int gathers = 0, scatters = 0;
@@ -148,6 +149,19 @@ TEST(StepRecorder, SendsTheBytesOfShardedParameters) {
   EXPECT_EQ(gathers, 2 + layers + layers - 2);
   EXPECT_EQ(scatters, 2 + layers);
   EXPECT_GT(sent_bytes(trace, "fsdp"), 0);
+}
+
+// Ring attention receives a block while it computes with another one, which it sends.
+TEST(StepRecorder, RingAttentionOverlapsItsMessages) {
+  const StepTrace trace = trace_of(config_on({1, 1, 1, 1, 4, 1, 1}));
+  EXPECT_FALSE(trace.of(StepStream::kRing).empty());
+  const StepSchedule schedule = schedule_step(trace, StepCost(kMachine.device, kMachine.constants));
+  bool overlaps = false;
+  const auto& computed = schedule.streams[static_cast<size_t>(StepStream::kCompute)];
+  for (const WorkTime& message : schedule.streams[static_cast<size_t>(StepStream::kRing)])
+    for (const WorkTime& work : computed)
+      overlaps |= work.begin < message.end && message.begin < work.end;
+  EXPECT_TRUE(overlaps);
 }
 
 TEST(StepRecorder, TheComputationWaitsForGathers) {
