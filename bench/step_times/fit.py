@@ -111,11 +111,23 @@ class Fit:
         return constants
 
 
-def choose_rows(group):
+# Rows of small calibrations that determine their constants: by words of their names.
+CHOSEN = {
+    "muster-h200": ("Muster 125M", "Muster GPT2-124M"),
+    "muster_0dde019-h200": ("125M", "Llama2-7B"),
+    "pax_te-h100": ("126M", "Pax-GPT-5B H100 x256 bf16", "Pax-GPT-175B H100 x256 fp8"),
+    "pax_te-a100": ("126M", "175B"),
+    "maxtext-v5p": ("v5p x512", "v5p x128"),
+    "torchtitan_202412_asynctp-h100-96gb-500w": ("S8192", "S131072"),
+    "torchtitan_202412-h100-96gb-500w": ("Llama3.1-70B", "bf16 compile S8192", "S32768"),
+}
+
+
+def choose_rows(name, group):
     """Returns rows that are spread over precisions, models and sizes: more of few rows than of many, and a third of all."""
     count = max(1, len(group) // 2) if len(group) <= 9 else len(group) // 3 if len(group) <= 30 else len(group) // 5
-    if not group:
-        return []
+    if name in CHOSEN:
+        return [row for words in CHOSEN[name] for row in group if words in row.name]
     ordered = sorted(group, key=lambda r: (r.in_8_bits, r.published * r.gpus / (r.gbs * r.seq), r.name))
     return [ordered[int((i + 0.5) * len(ordered) / count)] for i in range(count)]
 
@@ -133,7 +145,7 @@ def fit(name, group, forecasts, device, device_name, path, read, writes):
     existing = read(path) if path.exists() else {}
     by_name = {row.name: row for row in group}
     starts = {**STARTS, "one_queue": 1.0 if name.startswith("muster") else 0.0}
-    fitted = [by_name[r] for r in existing.get("fitted_rows", []) if r in by_name] or choose_rows(group)
+    fitted = [by_name[r] for r in existing.get("fitted_rows", []) if r in by_name] or choose_rows(name, group)
     constants = {key: existing.get(key, value) for key, value in starts.items()}
     if writes:
         constants = Fit(fitted, forecasts, device, starts).run()

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <string_view>
 
 #include <absl/strings/str_cat.h>
 
@@ -35,6 +36,32 @@ double filled_share(const GemmShape& gemm, double multiprocessors) {
     best = std::max(best, tile.share * used / (waves * multiprocessors));
   }
   return best;
+}
+
+// The bandwidth that a kernel reaches, relative to those that reach the most: kernels with sums over
+// rows or with gathers reach less. By ncu on an H200 (docs/internals/cuda-step.md and
+// bench/results/gpu); kernels that are not listed have 1.
+struct KernelShare {
+  std::string_view name;
+  double share;
+};
+constexpr std::array<KernelShare, 11> kKernelShares = {{
+    {"norm", 0.46},
+    {"add_norm", 0.46},
+    {"norm_backward", 0.46},
+    {"bias_backward", 0.55},
+    {"add_bias", 0.8},
+    {"rope", 0.7},
+    {"cross_entropy", 0.7},
+    {"cross_entropy_backward", 0.7},
+    {"sum_of_squares", 0.5},
+    {"embedding", 0.34},
+    {"embedding_backward", 0.2},
+}};
+
+double kernel_share(std::string_view name) {
+  const auto* const known = std::ranges::find(kKernelShares, name, &KernelShare::name);
+  return known == kKernelShares.end() ? 1 : known->share;
 }
 
 // Heads of fewer elements leave more time to the softmax; 128 elements are the reference.
@@ -157,7 +184,7 @@ double StepCost::seconds(const TracedWork& work, const StepTrace& trace) const {
       return attention(work.attention, work.flops);
     case WorkKind::kMemory: {
       const double passes = work.phase == StepPhase::kUpdate ? 1 : constants_.memory_passes;
-      return memory(work.bytes * passes);
+      return memory(work.bytes * passes / kernel_share(work.name));
     }
     case WorkKind::kHostCopy:
       return work.bytes / (device_.host_gb_s * kGiga * constants_.node_link_fraction) *
