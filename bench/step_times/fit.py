@@ -67,7 +67,7 @@ class Fit:
     def prior(self, constants, names):
         return [(constants[name] - self.starts[name]) / WIDTHS[name] for name in names]
 
-    def run(self, rounds=16):
+    def run(self, rounds=12):
         names = list(BOUNDS)
         constants = dict(self.starts)
         if not self.rows:
@@ -113,19 +113,19 @@ class Fit:
 
 # Rows of small calibrations that determine their constants: by words of their names.
 CHOSEN = {
-    "muster-h200": ("Muster 125M", "Muster GPT2-124M"),
+    "muster-h200": ("Muster 125M", "Muster Llama2-7B"),
     "muster_0dde019-h200": ("125M", "Llama2-7B"),
     "pax_te-h100": ("126M", "Pax-GPT-5B H100 x256 bf16", "Pax-GPT-175B H100 x256 fp8"),
     "pax_te-a100": ("126M", "175B"),
     "maxtext-v5p": ("v5p x512", "v5p x128"),
     "torchtitan_202412_asynctp-h100-96gb-500w": ("S8192", "S131072"),
-    "torchtitan_202412-h100-96gb-500w": ("Llama3.1-70B", "bf16 compile S8192", "S32768"),
+    "torchtitan_202412-h100-96gb-500w": ("Llama3.1-70B", "fp8 compile S8192 B16", "S131072"),
 }
 
 
 def choose_rows(name, group):
     """Returns rows that are spread over precisions, models and sizes: more of few rows than of many, and a third of all."""
-    count = max(1, len(group) // 2) if len(group) <= 9 else len(group) // 3 if len(group) <= 30 else len(group) // 5
+    count = max(1, len(group) // 2) if len(group) <= 9 else len(group) // 4 if len(group) <= 30 else len(group) // 7
     if name in CHOSEN:
         return [row for words in CHOSEN[name] for row in group if words in row.name]
     ordered = sorted(group, key=lambda r: (r.in_8_bits, r.published * r.gpus / (r.gbs * r.seq), r.name))
@@ -163,7 +163,7 @@ def fit(name, group, forecasts, device, device_name, path, read, writes):
         rest = [row for row in fitted if row.family != family]
         own = [row for row in group if row.family == family]
         if rest:
-            without = Fit(rest, forecasts, device, starts).run(8) if any(row.family == family for row in fitted) else constants
+            without = Fit(rest, forecasts, device, starts).run(5) if any(row.family == family for row in fitted) else constants
             for row, value in zip(own, forecasts.seconds(own, device, without)):
                 left_out[row.name] = value
     out = []

@@ -29,9 +29,9 @@ def write_page(out, path):
     summary, rows = out["summary"], out["rows"]
     text = f"""# Forecast and published step times
 
-Written by `bench/step_times.py`; do not edit. The forecasts are those of `muster plan` ([planning.md](planning.md)) with
-the calibration of each program and device (`configs/calibration`). *Fitted*: the constants were fitted to the row; all
-other rows are held out. *Left out*: the error if no row of the same program, model and device is fitted; "–" if no
+Written by `bench/step_times.py`; do not edit. The forecasts are those of `muster plan` ([planning.md](planning.md))
+with the calibration of each program and device (`configs/calibration`). *Fitted*: the constants were fitted to the row;
+all other rows are held out. *Left out*: the error if no row of the same program, model and device is fitted; "–" if no
 other row of the calibration is fitted.
 
 | rows | fitted | mean error | held out, mean | within 5% | worst | left out, mean | left out, within 8% |

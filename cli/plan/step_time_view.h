@@ -13,7 +13,7 @@
 
 namespace muster::cli {
 
-// What a job costs besides its step: the figures that the user may state.
+// Figures that the user may state: a price, and the rate and the cost of interruptions.
 struct PlanPrices {
   std::optional<double> price = {};  // per GPU-hour
   // Interruptions per GPU-hour. Default: 419 in 54 days on 16,384 GPUs ("The Llama 3 Herd of
@@ -34,8 +34,8 @@ struct StepFigures {
   double gpu_hours = 0;
   std::optional<double> cost = {};
   std::optional<double> kilowatt_hours = {};
-  // With interruptions: the share of the time in which steps that count are computed, the interval
-  // between saves, in seconds, at which it is the largest, and the stall of a save.
+  // The share of the time in which steps that count are computed, despite interruptions; the
+  // interval between saves, in seconds, at which it is the largest; and the stall of a save.
   double effective_share = 1;
   double best_save_seconds = 0;
   double save_stall_seconds = 0;

@@ -93,14 +93,14 @@ class Plan(MusterTest):
     def test_a_fleet_is_timed_in_seconds_too(self):
         step = self.memory("model_name=llama2-70b", "per_device_batch_size=2", "max_target_length=4096", "remat_policy=full", "compile_topology=h100-2048",
                            "dcn_fsdp_parallelism=16", "dcn_data_parallelism=16", "dtype=bfloat16", "--program", "maxtext")["step"]
-        self.assertAlmostEqual(step["seconds"] / 7.066, 1, delta=0.1)  # the Slurm recipe's step on 2,048 GPUs
+        self.assertAlmostEqual(step["seconds"] / 7.066, 1, delta=0.1)
 
     def test_the_timeline_is_a_picture_of_the_step(self):
         words = ["model_name=llama2-7b", "compile_topology=h100-16", "dcn_fsdp_parallelism=2", "dcn_data_parallelism=1"]
         self.plan(*words, "--timeline", self.dir / "step.json")
         events = json.loads((self.dir / "step.json").read_text())["traceEvents"]
         lanes = {event["args"]["name"] for event in events if event["ph"] == "M"}
-        self.assertEqual(lanes, {"computation", "parameters and gradients"})
+        self.assertLessEqual({"computation", "parameters and gradients"}, lanes)
         self.plan(*words, "--timeline", self.dir / "step.svg")
         self.assertIn("parameters and gradients", (self.dir / "step.svg").read_text())
         self.assertIn("must end in .json", self.plan(*words, "--timeline", self.dir / "step.png", check=2).stderr)

@@ -38,7 +38,7 @@ double filled_share(const GemmShape& gemm, double multiprocessors) {
   return best;
 }
 
-// The bandwidth that a kernel reaches, relative to those that reach the most: kernels with sums over
+// The bandwidth that a kernel reaches, relative to the fastest kernels. Kernels with sums over
 // rows or with gathers reach less. By ncu on an H200 (docs/internals/cuda-step.md and
 // bench/results/gpu); kernels that are not listed have 1.
 struct KernelShare {
@@ -117,7 +117,7 @@ double StepCost::attention(const AttentionWork& work, double flops) const {
   if (constants_.attention_fused < 0.5) {
     // All scores are computed, in fp32, and each of the passes over them reads and writes them.
     const double scores = static_cast<double>(work.batch * work.heads * work.queries) * keys;
-    const double passes = work.backward ? 12 : 8;
+    const double passes = work.backward ? 9 : 6;
     return 2 * flops / (peak * constants_.gemm_fraction) + memory(scores * 2 * passes);
   }
   const double fraction = work.backward ? constants_.attention_backward_fraction

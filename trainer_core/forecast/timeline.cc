@@ -11,7 +11,7 @@
 namespace muster::trainer {
 namespace {
 
-// What a bar shows, which decides its colour.
+// The kinds of bars, each with a colour.
 enum class BarKind : uint8_t {
   kForwardGemm,
   kBackwardGemm,
@@ -68,7 +68,7 @@ std::vector<Lane> lanes_of(const StepModel& model, const StepMachine& machine) {
   std::vector<Lane> lanes;
   const StepTrace& trace = model.first_stage();
   const StepSchedule schedule = schedule_step(trace, StepCost(machine.device, machine.constants));
-  Lane compute{"computation", {}}, in_layers{"communication within layers", {}};
+  Lane compute{"computation", {}}, in_layers{"collectives between operations", {}};
   const auto& works = trace.of(StepStream::kCompute);
   for (size_t i = 0; i < works.size(); ++i) {
     const BarKind kind = kind_of(works[i]);
