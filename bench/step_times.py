@@ -178,7 +178,7 @@ class Forecasts:
     def __init__(self, trainer):
         self.process = subprocess.Popen([trainer, "step-times"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def ask(self, line):
+    def request(self, line):
         self.process.stdin.write(json.dumps(line) + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
@@ -192,7 +192,7 @@ class Forecasts:
             names = [row.name for row in rows if row.unfused != fused]
             machine = {"device": device, "constants": constants if fused else {**constants, "attention_fused": 0}}
             if names:
-                seconds.update(zip(names, (one["seconds"] for one in self.ask({"machine": machine, "jobs": names}))))
+                seconds.update(zip(names, (one["seconds"] for one in self.request({"machine": machine, "jobs": names}))))
         return [seconds[row.name] for row in rows]
 
 
@@ -209,16 +209,16 @@ def name_of(gpu):
 
 
 def prepare(bin_folder, rows):
-    """Plans all rows and records their work. Sets the published seconds of rows that state FLOP/s."""
+    """Plans and records all rows. Sets the published seconds of rows that state FLOP/s."""
     forecasts = Forecasts(str(bin_folder / "muster-trainer"))
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         configs = list(pool.map(lambda row: plan(str(bin_folder / "muster"), row), rows))
     for row, config in zip(rows, configs):
         if config is None:
             continue
-        forecasts.ask({"job": row.name, "config": config})
+        forecasts.request({"job": row.name, "config": config})
         if row.published is None and row.tflops:
-            out = forecasts.ask({"machine": {"device": device_of(row.gpu)}, "jobs": [row.name]})[0]
+            out = forecasts.request({"machine": {"device": device_of(row.gpu)}, "jobs": [row.name]})[0]
             row.published = out["tflops"] / row.tflops
         if row.published is None:
             row.problem = "the source states no step time that the batch gives"

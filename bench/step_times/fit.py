@@ -47,8 +47,8 @@ def solve(matrix, vector):
     return x
 
 
-# Residuals above this, in percent, count linearly instead of by their squares (Huber, 1964): rows that
-# contradict all others do not bend the constants.
+# Residuals above this, in percent, count linearly instead of by their squares (Huber, 1964), so that
+# rows that contradict all others do not bend the constants.
 HUBER = 3.0
 
 
@@ -124,7 +124,7 @@ CHOSEN = {
 
 
 def choose_rows(name, group):
-    """Returns rows that are spread over precisions, models and sizes: more of few rows than of many, and a third of all."""
+    """Returns rows that are spread over precisions and sizes of models; at most half of them."""
     count = max(1, len(group) // 2) if len(group) <= 9 else len(group) // 4 if len(group) <= 30 else len(group) // 7
     if name in CHOSEN:
         return [row for words in CHOSEN[name] for row in group if words in row.name]
@@ -154,8 +154,8 @@ def fit(name, group, forecasts, device, device_name, path, read, writes):
         program, machine = name.split("-", 1)
         errors = [abs(100 * (s / row.published - 1)) for s, row in zip(forecasts.seconds(group, device, constants), group)]
         facts = {"device": device_name, "steps": len(group), "error_percent": f"{max(errors):.1f}"}
-        header = [f"The shares of a device ({machine}) that {program} attains, fitted by `bench/step_times.py --fit` to the rows named below.",
-                  "docs/planning.md explains the constants."]
+        header = [f"The shares of a device ({machine}) that {program} attains.",
+                  "Fitted by `bench/step_times.py --fit` to the rows named below.", "docs/planning.md explains the constants."]
         path.write_text(text_of(constants, [row.name for row in fitted], header, facts))
     seconds = forecasts.seconds(group, device, constants)
     left_out = {}

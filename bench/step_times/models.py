@@ -75,5 +75,5 @@ REMAT = {
     "minimal_with_context": "minimal_with_context",
     "minimal_offloaded": "minimal_offloaded",
 }
-# What a source does not say: the recipes of these programs.
+# The policies of recipes whose results do not state one.
 REMAT_OF_FRAMEWORK = {"MaxText": "full", "fms-fsdp": "selective", "Megatron-LM": "none"}

@@ -90,13 +90,13 @@ def write_plot(out, path):
     for row in rows:
         colour = COLOURS[programs.index(row["calibration"].split("-")[0].split("_")[0]) % len(COLOURS)]
         fill = "none" if row["fitted"] else colour
-        parts.append(f'<circle cx="{left + at(row["published"]):.1f}" cy="{top + size - at(row["predicted"]):.1f}" r="4" fill="{fill}" stroke="{colour}" '
-                     f'stroke-width="1.5" fill-opacity="0.75"><title>{html.escape(row["row"])}: {row["error"]:+.1f}%</title></circle>')
+        parts.append(f'<ellipse cx="{left + at(row["published"]):.1f}" cy="{top + size - at(row["predicted"]):.1f}" rx="4" ry="4" fill="{fill}" stroke="{colour}" '
+                     f'stroke-width="1.5" fill-opacity="0.75"><title>{html.escape(row["row"])}: {row["error"]:+.1f}%</title></ellipse>')
     for i, program in enumerate(programs):
         y = top + 14 + 22 * i
-        parts.append(f'<circle cx="{left + size + 22}" cy="{y - 4}" r="5" fill="{COLOURS[i % len(COLOURS)]}"/><text x="{left + size + 34}" y="{y}">{program}</text>')
+        parts.append(f'<ellipse cx="{left + size + 22}" cy="{y - 4}" rx="5" ry="5" fill="{COLOURS[i % len(COLOURS)]}"/><text x="{left + size + 34}" y="{y}">{program}</text>')
     y = top + 14 + 22 * len(programs)
-    parts.append(f'<circle cx="{left + size + 22}" cy="{y - 4}" r="4" fill="none" stroke="#555" stroke-width="1.5"/><text x="{left + size + 34}" y="{y}">fitted</text>')
+    parts.append(f'<ellipse cx="{left + size + 22}" cy="{y - 4}" rx="4" ry="4" fill="none" stroke="#555" stroke-width="1.5"/><text x="{left + size + 34}" y="{y}">fitted</text>')
     parts.append(f'<rect x="{left + size + 15}" y="{y + 12}" width="14" height="10" fill="#dfe5ea"/><text x="{left + size + 34}" y="{y + 22}">within 5%</text>')
     parts.append(f'<text x="{left + size / 2}" y="{top + size + 42}" text-anchor="middle">published step time</text>')
     parts.append(f'<text x="18" y="{top + size / 2}" text-anchor="middle" transform="rotate(-90 18 {top + size / 2})">forecast step time</text>')

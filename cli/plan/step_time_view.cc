@@ -69,7 +69,7 @@ StepFigures step_figures(const jobspec::ResolvedJob& job, const jobspec::Planned
   if (watts > 0) figures.kilowatt_hours = figures.gpu_hours * watts / 1000;
   const double between =
       prices.failure_rate > 0 ? kSecondsPerHour / (prices.failure_rate * devices) : 1e18;
-  // Ranks copy their parts of a checkpoint to host memory, and training continues while it is written.
+  // Ranks copy their parts of a checkpoint to host memory; training continues while they write it.
   figures.save_stall_seconds = forecast["checkpoint_bytes"].get<double>() / devices /
                                (number_of(machines.topology, "host_gb_s") * 1e9);
   figures.best_save_seconds = std::sqrt(2 * figures.save_stall_seconds * between);
