@@ -78,14 +78,14 @@ class Row:
         seconds = fields["step_seconds"]
         self.published = float(seconds) if seconds else None
         self.tflops = float(fields["tflops_per_gpu"]) if fields["tflops_per_gpu"] else None
-        # The source says that the scores of attention are written to memory.
+        # The source states that attention writes its scores to memory.
         self.unfused = "unfused" in fields["notes"]
         self.problem = ""  # why the row cannot be planned
 
     @property
     def program(self):
         words = self.framework.lower().replace("-", "").split(" ")
-        if words[0] == "torchtitan":  # other kernels: scaled GEMMs by rows, and runs without the compiler
+        if words[0] == "torchtitan":  # these variants run other kernels
             words += [kind.lower() for kind in ("eager", "rowwise", "asyncTP") if kind in self.precision]
         return "_".join(words)
 
@@ -124,7 +124,7 @@ class Row:
         node = 256 if self.gpu == "v5e" else 512 if self.gpu == "v5p" else 8
         rest = {"tensor": self.tp, "context": self.cp, "pipeline": self.pp, "fsdp": self.layout.get("fsdp", 1), "data": self.layout.get("dp", 1)}
         rest["data"] = rest["data"] if math.prod(rest.values()) == self.gpus else self.gpus // (math.prod(rest.values()) // rest["data"])
-        if self.pp > 1:  # these programs keep the gathered parameters from one micro-batch to the next
+        if self.pp > 1:  # these programs gather parameters once per step
             rest["data"] *= rest["fsdp"]
             rest["fsdp"] = 1
         room = min(node, self.gpus)

@@ -47,8 +47,8 @@ def solve(matrix, vector):
     return x
 
 
-# Residuals above this, in percent, count linearly instead of by their squares (Huber, 1964), so that
-# rows that contradict all others do not bend the constants.
+# Residuals above this, in percent, count linearly instead of by their squares (Huber, 1964), so
+# that rows that contradict all others do not bend the constants.
 HUBER = 3.0
 
 
