@@ -188,16 +188,30 @@ void choose_dataset_type(Settings& settings) {
 
 }  // namespace
 
-std::vector<std::string> topology_folders(const Config& config, const std::string& shipped_base) {
+namespace {
+
+std::vector<std::string> folders_beside(const Config& config, const std::string& shipped_base,
+                                        const char* name) {
   std::vector<std::string> folders;
   for (const std::string& base : {config.root, shipped_base}) {
     if (base.empty()) continue;
-    const fs::path folder = fs::path(base).parent_path() / "topologies";
+    const fs::path folder = fs::path(base).parent_path() / name;
     std::error_code error;
     const bool is_known = !folders.empty() && fs::equivalent(folders.front(), folder, error);
     if (!is_known && fs::is_directory(folder, error)) folders.push_back(folder.string());
   }
   return folders;
+}
+
+}  // namespace
+
+std::vector<std::string> topology_folders(const Config& config, const std::string& shipped_base) {
+  return folders_beside(config, shipped_base, "topologies");
+}
+
+std::vector<std::string> calibration_folders(const Config& config,
+                                             const std::string& shipped_base) {
+  return folders_beside(config, shipped_base, "calibration");
 }
 
 absl::StatusOr<Config> load_config(const ConfigSource& source) {

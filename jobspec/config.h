@@ -47,10 +47,11 @@ struct Config {
   std::vector<std::string> warnings;  // one sentence each
 };
 
-// Returns the folders with descriptions of machines (topology.h), in the order in which they are
-// searched: that beside the root base.yml, and that beside Muster's own base.yml, whose path is
-// `shipped_base`.
+// Return the folders with descriptions of machines (topology.h) and with calibrations
+// (calibration.h), in the order in which they are searched: that beside the root base.yml, and that
+// beside Muster's own base.yml, whose path is `shipped_base`.
 std::vector<std::string> topology_folders(const Config& config, const std::string& shipped_base);
+std::vector<std::string> calibration_folders(const Config& config, const std::string& shipped_base);
 
 // Loads a config. Returns InvalidArgument or NotFound with one sentence that names the file and
 // line, or the key, its value and what is allowed. Checks the allowed values of single keys;

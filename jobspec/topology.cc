@@ -42,6 +42,14 @@ class Reader {
       refuse(entry, absl::StrCat("expected a number from 1 to ", max));
     }
   }
+  void positive(const YamlEntry& entry, double max, double& out) {
+    double value = 0;
+    if (entry.is_scalar && absl::SimpleAtod(entry.text, &value) && value > 0 && value <= max) {
+      out = value;
+    } else {
+      refuse(entry, absl::StrCat("expected a number above 0, up to ", max));
+    }
+  }
   void boolean(const YamlEntry& entry, bool& out) {
     const auto value = parse_value(entry.key, ValueType::kBool, entry.text);
     if (entry.is_scalar && value.ok()) {
@@ -56,8 +64,7 @@ class Reader {
     if (fits) {
       out = entry.text;
     } else {
-      refuse(entry, absl::StrCat("expected the name of a device, at most ", kDeviceNameBytesMax,
-                                 " bytes"));
+      refuse(entry, absl::StrCat("expected a name of at most ", kDeviceNameBytesMax, " bytes"));
     }
   }
   void refuse(const YamlEntry& entry, std::string_view what) {
@@ -133,7 +140,26 @@ Parsed parse(std::string_view text, const std::vector<std::string>& folders, std
   return {text.substr(0, dash), devices};
 }
 
+const TopologyNumber* number_of(std::string_view key) {
+  const auto* const number = std::ranges::find(kTopologyNumbers, key, &TopologyNumber::key);
+  return number == kTopologyNumbers.end() ? nullptr : number;
+}
+
+std::vector<std::string> topology_keys() {
+  std::vector<std::string> keys = {"device",           "memory_mib",   "devices_per_node",
+                                   "cores_per_device", "has_backend",  "node_link",
+                                   "network_link",     "calibrated_as"};
+  for (const TopologyNumber& number : kTopologyNumbers) keys.emplace_back(number.key);
+  return keys;
+}
+
 }  // namespace
+
+bool Topology::has_times() const {
+  return std::ranges::all_of(kTopologyNumbers, [&](const TopologyNumber& number) {
+    return !number.is_required || numbers.contains(std::string(number.key));
+  });
+}
 
 absl::StatusOr<Topology> read_topology(const std::string& path) {
   const auto entries = read_yaml_file(path);
@@ -141,8 +167,6 @@ absl::StatusOr<Topology> read_topology(const std::string& path) {
   Topology topology;
   topology.name = fs::path(path).stem().string();
   Reader reader(path);
-  constexpr std::string_view kKeys[] = {"device", "memory_mib", "devices_per_node",
-                                        "cores_per_device", "has_backend"};
   for (const YamlEntry& entry : *entries) {
     if (entry.key == "device") {
       reader.name(entry, topology.device);
@@ -154,9 +178,18 @@ absl::StatusOr<Topology> read_topology(const std::string& path) {
       reader.integer(entry, kCoresPerDeviceMax, topology.cores_per_device);
     } else if (entry.key == "has_backend") {
       reader.boolean(entry, topology.has_backend);
+    } else if (entry.key == "node_link") {
+      reader.name(entry, topology.node_link);
+    } else if (entry.key == "calibrated_as") {
+      reader.name(entry, topology.calibrated_as);
+    } else if (entry.key == "network_link") {
+      reader.name(entry, topology.network_link);
+    } else if (const TopologyNumber* const number = number_of(entry.key); number != nullptr) {
+      reader.positive(entry, number->max, topology.numbers[entry.key]);
     } else {
-      const std::string_view near = nearest_name(entry.key, kKeys);
-      const std::vector<std::string> keys(std::begin(kKeys), std::end(kKeys));
+      const std::vector<std::string> keys = topology_keys();
+      const std::vector<std::string_view> views(keys.begin(), keys.end());
+      const std::string_view near = nearest_name(entry.key, views);
       reader.refuse(entry,
                     near.empty()
                         ? absl::StrCat("unknown key; the keys are ", absl::StrJoin(keys, ", "))

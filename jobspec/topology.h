@@ -9,9 +9,22 @@
 //   cores_per_device  optional, for types whose values count cores: "v5p-16" has 8 devices of 2
 //                     cores; default 1
 //   has_backend       optional: whether the trainer runs on the device; default true
+//
+// Optional keys, without which no time of a step is forecast (kTopologyNumbers). Bandwidths are per
+// device and direction:
+//   bf16_tflops         data-sheet peak without sparsity; also fp8_tflops and fp32_tflops
+//   memory_gb_s         bandwidth of the device's memory
+//   multiprocessors     streaming multiprocessors that share the tiles of a GEMM; TPUs: none
+//   node_link, node_gb_s, node_latency_us           to devices of the same node (or slice)
+//   network_link, network_gb_s, network_latency_us  to other nodes; the links are names
+//   host_gb_s           to host memory
+//   calibrated_as       another topology with this device, whose calibration applies
+//   power_w             power limit of a device, for energy
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +32,26 @@
 #include <absl/status/statusor.h>
 
 namespace muster::jobspec {
+
+// A number of a machine type that a forecast of the time of a step reads.
+struct TopologyNumber {
+  std::string_view key;
+  double max = 0;
+  bool is_required = true;  // a forecast needs it
+};
+constexpr std::array<TopologyNumber, 11> kTopologyNumbers = {{
+    {"bf16_tflops", 1e6},
+    {"fp8_tflops", 1e6, false},
+    {"fp32_tflops", 1e6},
+    {"memory_gb_s", 1e6},
+    {"multiprocessors", 1e4, false},
+    {"node_gb_s", 1e5},
+    {"node_latency_us", 1e5},
+    {"network_gb_s", 1e5},
+    {"network_latency_us", 1e5},
+    {"host_gb_s", 1e5},
+    {"power_w", 1e5, false},
+}};
 
 // A machine type.
 struct Topology {
@@ -28,6 +61,13 @@ struct Topology {
   int32_t devices_per_node = 0;
   int32_t cores_per_device = 1;
   bool has_backend = true;
+  std::string node_link, network_link;  // names, such as "NVSwitch"
+  std::string calibrated_as;            // a topology whose calibration applies; empty: only its own
+  // The numbers of kTopologyNumbers, by key; a missing one is not in the map.
+  std::map<std::string, double> numbers = {};
+
+  // Returns whether the file has what a forecast of the time of a step needs.
+  bool has_times() const;
 };
 
 // Reads a file of a machine type. Returns NotFound if there is no such file, and InvalidArgument

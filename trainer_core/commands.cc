@@ -4,6 +4,7 @@
 
 #include <iostream>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include "common/object_url.h"
 #include "common/self_stacks.h"
 #include "common/start_limits.h"
+#include "trainer_core/base/json_file.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/checkpoint/checkpoint.h"
@@ -25,6 +27,7 @@
 #include "trainer_core/comm/process_groups.h"
 #include "trainer_core/comm/world.h"
 #include "trainer_core/forecast/memory_forecast.h"
+#include "trainer_core/forecast/step_times.h"
 #include "trainer_core/loop/train.h"
 #include "trainer_core/recovery/failure.h"
 #include "trainer_core/recovery/fence_watch.h"
@@ -201,9 +204,9 @@ ExitCode check_command(std::span<const std::string_view> arguments) {
 
 ExitCode plan_command(std::span<const std::string_view> arguments) {
   constexpr const char* kName = "muster-trainer plan";
-  const auto line =
-      CommandLine::parse(arguments, {.values = {"config", "device", "memory-mib"},
-                                     .switches = {"without-backend", "without-advice"}});
+  const auto line = CommandLine::parse(
+      arguments, {.values = {"config", "device", "memory-mib", "machine", "timeline"},
+                  .switches = {"without-backend", "without-advice"}});
   if (!line.ok()) return report(kName, line.status());
   auto config = config_option(*line);
   if (!config.ok()) return report(kName, config.status());
@@ -221,8 +224,27 @@ ExitCode plan_command(std::span<const std::string_view> arguments) {
                        .memory_bytes = static_cast<size_t>(*memory) << 20,
                        .has_backend = !line->has("without-backend")},
                       line->has("without-advice") ? Advice::kNo : Advice::kYes);
-  return print_result(
-      to_json(forecast).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  nlohmann::json out = to_json(forecast);
+  if (line->has("machine")) {
+    const auto time = forecast_time(*config, line->text("machine"), line->text("timeline", ""));
+    if (!time.ok()) return report(kName, time.status());
+    out["time"] = *time;
+  }
+  return print_result(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+ExitCode step_times_command(std::span<const std::string_view> arguments) {
+  constexpr const char* kName = "muster-trainer step-times";
+  if (!arguments.empty()) return report(kName, absl::InvalidArgumentError("takes no arguments"));
+  std::map<std::string, StepModel> models;
+  for (std::string text; std::getline(std::cin, text);) {
+    const auto line = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const auto answered = answer_step_times(line, models);
+    if (!answered.ok()) return report(kName, answered.status());
+    if (const ExitCode code = print_result(answered->dump() + "\n"); code != ExitCode::kOk)
+      return code;
+  }
+  return ExitCode::kOk;
 }
 
 ExitCode check_node_command(std::span<const std::string_view> arguments) {

@@ -26,6 +26,9 @@ ExitCode check_command(std::span<const std::string_view> arguments);
 // Prints the memory that a config needs on devices that this machine need not have
 // (forecast/memory_forecast.h), as JSON.
 ExitCode plan_command(std::span<const std::string_view> arguments);
+// Forecasts the times of steps of several jobs, for calibration: answers each JSON line of the
+// standard input with a line.
+ExitCode step_times_command(std::span<const std::string_view> arguments);
 // Checks this machine (startup/node_check.h). Returns exit code 1 if it cannot run ranks.
 ExitCode check_node_command(std::span<const std::string_view> arguments);
 // Prints measure_cpu_speed() as JSON.

@@ -32,6 +32,9 @@ Check that data, tokenizer and checkpoints match a config before anything starts
 Print the memory that a config needs on a device, which this machine need not have, as JSON:
   muster-trainer plan --config config.json --device "NVIDIA H100 80GB HBM3" --memory-mib 81009
 
+Forecast the times of steps, for bench/step_times.py: answers JSON lines of the standard input:
+  muster-trainer step-times
+
 Check that this machine can run ranks: cores, memory, the folder, /dev/shm, loopback, clocks. Takes a fraction of a second:
   muster-trainer check-node --work-dir /scratch/muster
 
@@ -74,13 +77,14 @@ ExitCode run(const std::vector<std::string_view>& arguments) {
   if (command == "train") return train(rest);
   if (command == "check") return muster::trainer::check_command(rest);
   if (command == "plan") return muster::trainer::plan_command(rest);
+  if (command == "step-times") return muster::trainer::step_times_command(rest);
   if (command == "check-node") return muster::trainer::check_node_command(rest);
   if (command == "cpu-speed") return muster::trainer::cpu_speed_command();
   if (command == "decode") return muster::trainer::decode_command(rest);
   if (command == "debug-step") return muster::trainer::debug_step_command(rest);
-  std::cerr
-      << "muster-trainer: unknown command \"" << command
-      << "\"; one of train, check, plan, check-node, cpu-speed, decode, debug-step, version\n";
+  std::cerr << "muster-trainer: unknown command \"" << command
+            << "\"; one of train, check, plan, step-times, check-node, cpu-speed, decode, "
+               "debug-step, version\n";
   return ExitCode::kBadInput;
 }
 

@@ -1,5 +1,7 @@
-// muster plan: the memory that a job needs on machines that need not exist yet.
+// muster plan: the memory that a job needs, and the time of its step, on machines that need not
+// exist yet.
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -12,14 +14,17 @@
 #include "cli/command.h"
 #include "cli/jobs/job_arguments.h"
 #include "cli/plan/plan_view.h"
+#include "cli/plan/step_time_view.h"
 #include "cli/run/exec_trainer.h"
 #include "cli/run/pasted_command.h"
 #include "cli/terminal/child_process.h"
 #include "cli/terminal/terminal.h"
 #include "common/run_child.h"
 #include "common/time.h"
+#include "jobspec/calibration.h"
 #include "jobspec/config.h"
 #include "jobspec/mesh_keys.h"
+#include "jobspec/settings.h"
 #include "jobspec/value.h"
 
 namespace muster::cli {
@@ -29,6 +34,9 @@ struct PlanArguments {
   JobArguments job;
   std::vector<std::string> vary;  // "key=value,value…"
   bool json = false;
+  std::string program = "muster";  // whose calibration is used
+  std::string timeline;            // path; empty: none
+  PlanPrices prices;
 };
 
 // More combinations would take minutes, and fill no readable table.
@@ -60,9 +68,33 @@ absl::StatusOr<jobspec::ResolvedJob> job_on(const jobspec::PlannedMachines& mach
   return resolve_job(config, arguments);
 }
 
+// A job and the machines that it is planned for.
+struct PlannedJob {
+  jobspec::PlannedMachines machines;
+  jobspec::ResolvedJob job;
+  // nullopt: none is known for the program on these machines
+  std::optional<jobspec::Calibration> calibration = {};
+};
+
+// Returns a StepMachine (trainer_core/forecast/step_cost.h).
+nlohmann::json machine_of(const PlannedJob& planned) {
+  nlohmann::json device = {{"fp8_tflops", 0}, {"multiprocessors", 0}};
+  const jobspec::Topology& topology = planned.machines.topology;
+  for (const auto& [key, value] : topology.numbers)
+    if (key != "power_w") device[key] = value;
+  device["devices_per_node"] = topology.devices_per_node;
+  auto constants = nlohmann::json::object();
+  if (planned.calibration)
+    for (const auto& [key, value] : planned.calibration->constants) constants[key] = value;
+  return {{"device", std::move(device)}, {"constants", std::move(constants)}};
+}
+
 // Runs `muster-trainer plan`. `advises`: if the job does not fit, searches for values that do.
-absl::StatusOr<nlohmann::json> forecast(const jobspec::ResolvedJob& job,
-                                        const jobspec::Topology& topology, bool advises) {
+// `timeline`: the path of a picture of the step; empty: none.
+absl::StatusOr<nlohmann::json> forecast(const PlannedJob& planned, bool advises,
+                                        const std::string& timeline) {
+  const jobspec::ResolvedJob& job = planned.job;
+  const jobspec::Topology& topology = planned.machines.topology;
   const auto trainer = sibling_program("muster-trainer");
   if (!trainer.ok()) return trainer.status();
   const auto config = in_memory_file(trainer::to_json(job.train).dump());
@@ -72,6 +104,12 @@ absl::StatusOr<nlohmann::json> forecast(const jobspec::ResolvedJob& job,
       "--device", topology.device, "--memory-mib", absl::StrCat(topology.memory_mib)};
   if (!topology.has_backend) words.emplace_back("--without-backend");
   if (!advises) words.emplace_back("--without-advice");
+  if (topology.has_times()) {
+    const auto machine = in_memory_file(machine_of(planned).dump());
+    if (!machine.ok()) return machine.status();
+    words.insert(words.end(), {"--machine", *machine});
+  }
+  if (!timeline.empty()) words.insert(words.end(), {"--timeline", timeline});
   const auto end = run_child(words, {.deadline = monotonic_now() + kPlannedWithin});
   if (!end.ok()) return end.status();
   auto parsed = nlohmann::json::parse(end->output, nullptr, /*allow_exceptions=*/false);
@@ -80,21 +118,29 @@ absl::StatusOr<nlohmann::json> forecast(const jobspec::ResolvedJob& job,
       absl::StrCat("muster-trainer plan ended with exit code ", end->exit_code, ": ", end->errors));
 }
 
-// A job and the machines that it is planned for.
-struct PlannedJob {
-  jobspec::PlannedMachines machines;
-  jobspec::ResolvedJob job;
-};
-
-absl::StatusOr<PlannedJob> planned_job(JobArguments arguments) {
+absl::StatusOr<PlannedJob> planned_job(JobArguments arguments, const std::string& program) {
   arguments.is_for_plan = true;
   auto config = load_config(arguments);
   if (!config.ok()) return config.status();
+  const auto hardware = config->settings.find("hardware");
+  if (hardware != config->settings.end() && hardware->second.value == "cpu" &&
+      jobspec::is_of_user(hardware->second)) {
+    return absl::InvalidArgumentError(
+        "hardware=cpu: muster plan plans for the devices of compile_topology; for CPUs, `muster "
+        "check` computes the memory");
+  }
   auto machines = machines_of(*config);
   if (!machines.ok()) return machines.status();
+  const auto folders = jobspec::calibration_folders(*config, shipped_base_yml().value_or(""));
+  auto calibration = jobspec::find_calibration(program, machines->topology.name,
+                                               machines->topology.calibrated_as, folders);
+  if (!calibration.ok() && !(absl::IsNotFound(calibration.status()) && program == "muster"))
+    return calibration.status();
   auto job = job_on(*machines, *std::move(config), arguments);
   if (!job.ok()) return job.status();
-  return PlannedJob{*std::move(machines), *std::move(job)};
+  PlannedJob planned{*std::move(machines), *std::move(job)};
+  if (calibration.ok()) planned.calibration = *std::move(calibration);
+  return planned;
 }
 
 // A key of --vary with its values.
@@ -139,18 +185,21 @@ absl::StatusOr<VariedPlan> plan_variation(const PlanArguments& arguments,
   JobArguments job_arguments = arguments.job;
   for (size_t i = 0; i < keys.size(); ++i)
     job_arguments.overrides.push_back(absl::StrCat(keys[i].key, "=", plan.values[i]));
-  const auto planned = planned_job(std::move(job_arguments));
+  const auto planned = planned_job(std::move(job_arguments), arguments.program);
   if (absl::IsInvalidArgument(planned.status()) || absl::IsNotFound(planned.status())) {
     plan.problem = std::string(planned.status().message());
     return plan;
   }
   if (!planned.ok()) return planned.status();
-  auto memory = forecast(planned->job, planned->machines.topology, /*advises=*/false);
+  auto memory = forecast(*planned, /*advises=*/false, "");
   if (!memory.ok()) return memory.status();
   plan.mesh = planned->job.mesh.to_string();
   plan.warnings = planned->job.warnings;
   plan.sequences = jobspec::global_batch_size(planned->job.mesh, planned->job.train);
   plan.forecast = *std::move(memory);
+  if (plan.forecast.contains("time")) {
+    plan.figures = step_figures(planned->job, planned->machines, plan.forecast, arguments.prices);
+  }
   return plan;
 }
 
@@ -185,33 +234,67 @@ int plan_variations(const PlanArguments& arguments) {
                    {"problem", plan.problem},
                    {"mesh", plan.mesh},
                    {"sequences", plan.sequences},
-                   {"memory", plan.forecast}});
+                   {"memory", plan.forecast},
+                   {"step", plan.figures ? to_json(*plan.figures) : nlohmann::json()}});
   }
   return print_result(out.dump(2) + "\n");
 }
 
+absl::Status check_arguments(const PlanArguments& arguments) {
+  const PlanPrices& prices = arguments.prices;
+  if (prices.price && !(*prices.price >= 0))
+    return absl::InvalidArgumentError(
+        absl::StrCat("--price ", *prices.price, ": must be at least 0"));
+  if (!(prices.failure_rate >= 0) || prices.failure_rate > 1)
+    return absl::InvalidArgumentError(
+        absl::StrCat("--failure-rate ", prices.failure_rate, ": must be from 0 to 1"));
+  if (!(prices.restart_seconds >= 0))
+    return absl::InvalidArgumentError(
+        absl::StrCat("--restart-seconds ", prices.restart_seconds, ": must be at least 0"));
+  const std::string& path = arguments.timeline;
+  if (!path.empty() && !path.ends_with(".json") && !path.ends_with(".svg"))
+    return absl::InvalidArgumentError(
+        absl::StrCat("--timeline ", path, ": must end in .json (a Chrome trace) or .svg"));
+  if (!path.empty() && !arguments.vary.empty())
+    return absl::InvalidArgumentError("--timeline and --vary exclude each other");
+  return absl::OkStatus();
+}
+
 int plan(const PlanArguments& arguments) {
+  if (auto status = check_arguments(arguments); !status.ok()) return fail(status);
   if (!arguments.vary.empty()) return plan_variations(arguments);
-  const auto planned = planned_job(arguments.job);
+  const auto planned = planned_job(arguments.job, arguments.program);
   if (!planned.ok()) return fail(planned.status());
   const jobspec::ResolvedJob& job = planned->job;
   for (const std::string& warning : job.warnings) warn(warning);
   const jobspec::Topology& topology = planned->machines.topology;
-  const auto memory = forecast(job, topology, /*advises=*/true);
+  const auto memory = forecast(*planned, /*advises=*/true, arguments.timeline);
   if (!memory.ok()) return fail(memory.status());
   int code = 0;
+  std::optional<StepFigures> figures;
+  if (memory->contains("time"))
+    figures = step_figures(job, planned->machines, *memory, arguments.prices);
+  const std::string known = known_from(planned->machines, planned->calibration);
   if (arguments.json) {
-    const nlohmann::json out = {{"device", topology.device},
-                                {"topology", topology.name},
-                                {"nodes", job.spec.nodes()},
-                                {"ranks_per_node", job.spec.ranks_per_node()},
-                                {"mesh", job.mesh.to_string()},
-                                {"sequences", jobspec::global_batch_size(job.mesh, job.train)},
-                                {"memory", *memory},
-                                {"warnings", job.warnings}};
+    nlohmann::json out = {{"device", topology.device},
+                          {"topology", topology.name},
+                          {"nodes", job.spec.nodes()},
+                          {"ranks_per_node", job.spec.ranks_per_node()},
+                          {"mesh", job.mesh.to_string()},
+                          {"sequences", jobspec::global_batch_size(job.mesh, job.train)},
+                          {"memory", *memory},
+                          {"config", trainer::to_json(job.train)},
+                          {"warnings", job.warnings}};
+    if (figures) {
+      out["step"] = to_json(*figures);
+      out["step"]["parts"] = (*memory)["time"]["parts"];
+      out["step"]["known"] = known;
+    }
     code = print_result(out.dump(2) + "\n");
   } else {
-    code = print_result(describe_plan(job, planned->machines, *memory));
+    std::string text = describe_plan(job, planned->machines, *memory);
+    if (figures) text += describe_step_time(job, planned->machines, *memory, *figures, known);
+    code = print_result(text);
   }
   if (code != 0 || (*memory)["fits"].get<bool>()) return code;
   return fail(absl::InvalidArgumentError((*memory)["problem"].get<std::string>()));
@@ -223,15 +306,34 @@ void declare_plan(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<PlanArguments>();
   CLI::App* command = app.add_subcommand(
       "plan",
-      "Compute the memory of a job on machines that you need not have: per device, for the rank of "
-      "each pipeline stage that\nneeds the most, from the plan with which the trainer allocates "
-      "it. "
-      "A job that does not fit gets the error of a run, with\nvalues that fit.");
+      "Compute the memory of a job, and the time of its step, on machines that you need not have: "
+      "memory per device, for the rank\nof each pipeline stage that needs the most, from the plan "
+      "with which the trainer allocates it; time from the work that\nthe trainer does. A job that "
+      "does not fit gets the error of a run, with values that fit.");
   add_config_arguments(*command, arguments->job, true);
   command
       ->add_option("--vary", arguments->vary,
                    "Print a table with a line per value; several keys: per combination of values")
       ->type_name("KEY=VALUE,VALUE,…");
+  command->add_option("--price", arguments->prices.price,
+                      "Price of a GPU-hour, for the cost of the run");
+  command
+      ->add_option("--failure-rate", arguments->prices.failure_rate,
+                   "Interruptions per GPU-hour. Default: those of the Llama 3 report, 2.0e-5")
+      ->type_name("RATE");
+  command
+      ->add_option("--restart-seconds", arguments->prices.restart_seconds,
+                   "Time from an interruption to the next step. Default: 300")
+      ->type_name("SECONDS");
+  command
+      ->add_option("--timeline", arguments->timeline,
+                   "Write a picture of one step: FILE.json (Chrome trace, Perfetto) or FILE.svg")
+      ->type_name("FILE");
+  command
+      ->add_option("--program", arguments->program,
+                   "The program whose calibration (configs/calibration) forecasts the time. "
+                   "Default: muster")
+      ->type_name("NAME");
   add_json_option(*command, arguments->json);
   command->footer(
       "Examples:\n"

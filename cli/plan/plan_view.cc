@@ -29,8 +29,9 @@ std::string machines_line(const jobspec::PlannedMachines& machines) {
                       machines.devices_per_node, " × ", topology.device, " (", topology.name, ")",
                       topology.has_backend
                           ? ""
-                          : "; the trainer has no backend for this device, so what other software "
-                            "reserves on it is not counted");
+                          : "; the trainer has no backend for this device: the memory is an "
+                            "estimate for the layout of Muster's trainer, from which that of "
+                            "other software differs");
 }
 
 // Returns the memory of the rank that needs the most.
@@ -89,6 +90,12 @@ std::string memory_table(const nlohmann::json& forecast) {
   return text + format_table(std::move(rows));
 }
 
+// Returns "fsdp=64 (64 ranks)", or "1 rank".
+std::string mesh_text(const Mesh& mesh) {
+  if (mesh.ranks() == 1) return "1 rank";
+  return absl::StrCat(mesh.to_string(), " (", mesh.ranks(), " ranks)");
+}
+
 }  // namespace
 
 std::string describe_plan(const jobspec::ResolvedJob& job, const jobspec::PlannedMachines& machines,
@@ -98,12 +105,17 @@ std::string describe_plan(const jobspec::ResolvedJob& job, const jobspec::Planne
   const int64_t sequences = jobspec::global_batch_size(job.mesh, job.train);
   std::string text = absl::StrCat(
       train.model.name.empty() ? "default" : train.model.name, ": ", with_commas(parameters),
-      " parameters\n", machines_line(machines), "\nmesh: ", job.mesh.to_string(), " (",
-      job.mesh.ranks(), job.mesh.ranks() == 1 ? " rank" : " ranks", "), ", with_commas(sequences),
-      sequences == 1 ? " sequence" : " sequences", " of ", train.max_target_length,
-      " tokens in a step\n\n", memory_table(forecast), "\n");
-  absl::StrAppendFormat(&text, "host memory: at most %s MiB per node\ncheckpoint: %s MiB\n",
-                        mib(forecast["node_host_bytes"]), mib(forecast["checkpoint_bytes"]));
+      " parameters\n", machines_line(machines), "\nmesh: ", mesh_text(job.mesh), ", ",
+      with_commas(sequences), sequences == 1 ? " sequence" : " sequences", " of ",
+      train.max_target_length, " tokens in a step\n\n", memory_table(forecast), "\n");
+  // The nodes of TPU slices are hosts, whose number of chips the topology does not state.
+  if (machines.topology.has_backend)
+    absl::StrAppendFormat(&text, "host memory: at most %s MiB per node\n",
+                          mib(forecast["node_host_bytes"]));
+  absl::StrAppendFormat(&text, "checkpoint: %s\n",
+                        train.enable_checkpointing
+                            ? absl::StrCat(mib(forecast["checkpoint_bytes"]), " MiB")
+                            : "none (enable_checkpointing=false)");
   if (forecast["fits"].get<bool>()) {
     const uint64_t most = most_bytes(forecast);
     absl::StrAppendFormat(
@@ -116,12 +128,13 @@ std::string describe_plan(const jobspec::ResolvedJob& job, const jobspec::Planne
 std::string describe_variations(const std::vector<std::string>& keys,
                                 const std::vector<VariedPlan>& plans) {
   std::vector<std::vector<std::string>> rows(1, keys);
-  for (const char* name : {"MESH", "SEQUENCES", "MiB PER DEVICE", "OF ITS MEMORY", "RESULT"})
+  for (const char* name : {"MESH", "SEQUENCES", "MiB PER DEVICE", "OF ITS MEMORY", "STEP",
+                           "TOKENS/S/DEVICE", "MFU", "RESULT"})
     rows[0].emplace_back(name);
   for (const VariedPlan& plan : plans) {
     rows.push_back(plan.values);
     if (!plan.problem.empty()) {
-      rows.back().insert(rows.back().end(), {"-", "-", "-", "-", plan.problem});
+      rows.back().insert(rows.back().end(), {"-", "-", "-", "-", "-", "-", "-", plan.problem});
       continue;
     }
     const double needed = static_cast<double>(most_bytes(plan.forecast));
@@ -130,6 +143,9 @@ std::string describe_variations(const std::vector<std::string>& keys,
         rows.back().end(),
         {plan.mesh, with_commas(plan.sequences), absl::StrFormat("%.1f", needed / kMiB),
          absl::StrFormat("%.0f%%", 100 * needed / plan.forecast["memory_bytes"].get<double>()),
+         plan.figures ? absl::StrFormat("%.3g s", plan.figures->seconds) : "-",
+         plan.figures ? absl::StrFormat("%.0f", plan.figures->tokens_per_second_per_device) : "-",
+         plan.figures ? absl::StrFormat("%.1f%%", 100 * plan.figures->mfu) : "-",
          fits ? "fits" : "does not fit"});
   }
   return format_table(std::move(rows));

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "cli/plan/step_time_view.h"
 #include "jobspec/resolve.h"
 #include "jobspec/topology.h"
 
@@ -25,10 +27,11 @@ struct VariedPlan {
   std::string mesh;
   int64_t sequences = 0;  // sequences per step, of all ranks
   nlohmann::json forecast;
+  std::optional<StepFigures> figures;  // nullopt: the topology does not state what a time needs
 };
 
-// Returns a table with a line per combination: its values, the mesh, the sequences per step, and
-// the memory of the rank that needs the most.
+// Returns a table with a line per combination: its values, the mesh, the sequences per step, the
+// memory of the rank that needs the most, and the time of a step.
 std::string describe_variations(const std::vector<std::string>& keys,
                                 const std::vector<VariedPlan>& plans);
 

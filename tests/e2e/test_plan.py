@@ -57,17 +57,54 @@ class Plan(MusterTest):
         words = [*LLAMA, "compile_topology=h200-64", "dcn_fsdp_parallelism=-1", "dcn_data_parallelism=1", "--vary", "per_device_batch_size=1,4,0.3",
                  "--vary", "remat_policy=full,none"]
         table = self.plan(*words).stdout.splitlines()
-        self.assertRegex(table[0], r"^per_device_batch_size +remat_policy +MESH +SEQUENCES +MiB PER DEVICE +OF ITS MEMORY")
-        self.assertRegex(table[1], r"^1 +full +fsdp=64 +64 +[\d.]+ +\d+% +fits$")
-        self.assertRegex(table[4], r"^4 +none +fsdp=64 +256 +[\d.]+ +\d+% +does not fit$")
+        self.assertRegex(table[0], r"^per_device_batch_size +remat_policy +MESH +SEQUENCES +MiB PER DEVICE +OF ITS MEMORY +STEP +TOKENS/S/DEVICE +MFU")
+        self.assertRegex(table[1], r"^1 +full +fsdp=64 +64 +[\d.]+ +\d+% +[\d.]+ s +\d+ +[\d.]+% +fits$")
+        self.assertRegex(table[4], r"^4 +none +fsdp=64 +256 +[\d.]+ +\d+% +[\d.]+ s +\d+ +[\d.]+% +does not fit$")
         self.assertIn("must be a whole number", table[5])
         rows = self.memory(*words)
+        self.assertGreater(rows[2]["step"]["mfu"], rows[0]["step"]["mfu"])
         needed = [row["memory"]["stages"][0]["device_bytes"] for row in rows[:4]]
         self.assertEqual([needed[0] < needed[1], needed[0] < needed[2], needed[2] < needed[3]], [True] * 3)
         self.assertEqual(rows[3]["values"], {"per_device_batch_size": "4", "remat_policy": "none"})
         self.assertIn("more than 256 combinations", self.plan("compile_topology=h100-8", "--vary", "steps=" + ",".join(map(str, range(300))), check=2).stderr)
         self.assertIn("did you mean steps", self.plan("compile_topology=h100-8", "--vary", "stps=1,2", check=2).stderr)
         self.assertIn("expected KEY=VALUE,VALUE,…", self.plan("compile_topology=h100-8", "--vary", "steps", check=2).stderr)
+
+    def test_the_time_of_a_step(self):
+        words = ["model_name=llama2-7b", "compile_topology=h200-1", "per_device_batch_size=2", "max_target_length=4096", "dtype=bfloat16",
+                 "remat_policy=minimal_with_context", "steps=1000"]
+        step = self.memory(*words, "--price", "3")["step"]
+        # bench/results/gpu/h200-2026-11-28: 0.6755 s
+        self.assertAlmostEqual(step["seconds"] / 0.6755, 1, delta=0.05)
+        self.assertAlmostEqual(step["tokens_per_second"], 8192 / step["seconds"], places=3)
+        self.assertAlmostEqual(step["gpu_hours"], 1000 * step["seconds"] / 3600)
+        self.assertAlmostEqual(step["cost"], 3 * step["gpu_hours"])
+        self.assertAlmostEqual(sum(part["seconds"] for part in step["parts"]), step["seconds"])
+        self.assertLess(step["mfu_causal"], step["mfu"])
+        text = self.plan(*words).stdout
+        self.assertRegex(text, r"step time: 0\.\d+ s \(calibrated: \d+ steps of muster measured on NVIDIA H200, forecast within")
+        self.assertRegex(text, r"WHERE THE STEP GOES +SECONDS +SHARE\nideal GEMMs ")
+        self.assertIn("mesh: 1 rank, 2 sequences", text)
+        self.assertIn("checkpoint: none (enable_checkpointing=false)", self.plan(*words, "enable_checkpointing=false").stdout)
+        other = self.plan("compile_topology=h100-8", "model_name=llama2-7b").stdout
+        self.assertIn("calibrated on another device: ", other)
+        self.assertIn("roofline only", self.plan("compile_topology=rtx4090-1").stdout)
+
+    def test_a_fleet_is_timed_in_seconds_too(self):
+        step = self.memory("model_name=llama2-70b", "per_device_batch_size=2", "max_target_length=4096", "remat_policy=full", "compile_topology=h100-2048",
+                           "dcn_fsdp_parallelism=16", "dcn_data_parallelism=16", "dtype=bfloat16", "--program", "maxtext")["step"]
+        self.assertAlmostEqual(step["seconds"] / 7.066, 1, delta=0.1)
+
+    def test_the_timeline_is_a_picture_of_the_step(self):
+        words = ["model_name=llama2-7b", "compile_topology=h100-16", "dcn_fsdp_parallelism=2", "dcn_data_parallelism=1"]
+        self.plan(*words, "--timeline", self.dir / "step.json")
+        events = json.loads((self.dir / "step.json").read_text())["traceEvents"]
+        lanes = {event["args"]["name"] for event in events if event["ph"] == "M"}
+        self.assertLessEqual({"computation", "parameters and gradients"}, lanes)
+        self.plan(*words, "--timeline", self.dir / "step.svg")
+        self.assertIn("parameters and gradients", (self.dir / "step.svg").read_text())
+        self.assertIn("must end in .json", self.plan(*words, "--timeline", self.dir / "step.png", check=2).stderr)
+        self.assertFalse((self.dir / "step.png").exists())
 
     def test_ones_own_topology(self):
         folder = self.dir / "own/topologies"
@@ -79,13 +116,20 @@ class Plan(MusterTest):
         (folder / "lab.yml").write_text("device: NVIDIA RTX 6000 Ada\nmemory_mib: -1\n")
         self.assertIn("lab.yml:2: memory_mib=-1: expected a number from 1 to",
                       self.muster("plan", folder.parent / "base.yml", "compile_topology=lab-4", check=2).stderr)
+        (folder / "lab.yml").write_text("device: X\nmemory_mib: 48500\ndevices_per_node: 2\nmemory_gb_s: -5\n")
+        self.assertIn("lab.yml:4: memory_gb_s=-5: expected a number above 0",
+                      self.muster("plan", folder.parent / "base.yml", "compile_topology=lab-4", check=2).stderr)
 
     def test_mistakes_are_named(self):
         for words, message in ((["compile_topology=h10-64"], "no such topology in"), (["compile_topology=h10-64"], "h100"),
                                (["compile_topology=h100-12"], "h100-8 or h100-16"), ([], "compile_topology is missing"),
                                (["compile_topology=h100-8", "compile_topology_num_slices=0"], "must be from 1 to"),
                                (["compile_topology=h100-8", "ici_tensor_parallelism=3"], "ici_tensor_parallelism"),
-                               (["compile_topology=h100-8", "model_name=llama2-7"], "did you mean llama2-7b")):
+                               (["compile_topology=h100-8", "model_name=llama2-7"], "did you mean llama2-7b"),
+                               (["compile_topology=h100-8", "hardware=cpu"], "plans for the devices of compile_topology"),
+                               (["compile_topology=h100-8", "--price", "-1"], "--price -1: must be at least 0"),
+                               (["compile_topology=h100-8", "--failure-rate", "-1"], "--failure-rate -1: must be from 0 to 1"),
+                               (["compile_topology=h100-8", "--program", "pytorch"], "there is no calibration pytorch-h100.yml")):
             refused = self.plan(*words, check=2)
             self.assertIn(message, refused.stderr, words)
             self.assertEqual(refused.stdout, "")

@@ -82,7 +82,7 @@ ARROWS = {
                                "trainer_core/startup/", "trainer_core/recovery/"],
     "trainer_core/loop/": ["common/", *TRAINER_PARTS, "trainer_core/input/", "trainer_core/report/", "trainer_core/rank/",
                            "trainer_core/startup/", "trainer_core/recovery/", "trainer_core/loop/"],
-    "trainer_core/forecast/": ["common/", *TRAINER_PARTS, "trainer_core/rank/", "trainer_core/startup/", "trainer_core/forecast/"],
+    "trainer_core/forecast/": ["common/", *TRAINER_PARTS, "trainer_core/rank/", "trainer_core/report/", "trainer_core/startup/", "trainer_core/forecast/"],
     "trainer_core/tools/": ["common/", *TRAINER_PARTS, "trainer_core/rank/", "trainer_core/startup/", "trainer_core/tools/"],
     "trainer_core/": ["common/", "trainer_core/"],
     "jobspec/": ["common/", "jobspec/", "muster/v1/", "trainer_core/base/", "trainer_core/model/param_spec.h"],

@@ -79,6 +79,11 @@ void ProcessGroups::use_nccl(const NcclOptions& options) {
   nccl_.failure = std::make_shared<FirstFailure>();  // ranks may have the same options
 }
 
+void ProcessGroups::use_factory(GroupFactory factory) {
+  const std::lock_guard lock(mutex_);
+  factory_ = std::move(factory);
+}
+
 void ProcessGroups::follow(const std::shared_ptr<DeviceQueue>& computation) {
   const std::lock_guard lock(mutex_);
   computation_ = computation;
@@ -115,6 +120,7 @@ std::unique_ptr<ProcessGroup> ProcessGroups::make(const GroupAxes& axes, int cha
     spec.members.push_back(member);
     spec.nodes.push_back(mesh_.node_of(member));
   }
+  if (factory_) return factory_(spec, channel);
   // A group of one sends nothing and needs no entry on the page.
   ProgressWriter* const page = spec.members.size() > 1 ? page_ : nullptr;
   const size_t members = spec.members.size();

@@ -18,6 +18,8 @@
 
 namespace muster::trainer {
 
+struct GroupSpec;  // transport_group.h
+
 // The channels of a rank. Groups with the same members on different channels are independent, so
 // different threads can use them at once. A channel is used by one thread at a time, and its
 // collectives have the same order on all ranks.
@@ -60,6 +62,12 @@ class ProcessGroups {
   // Makes all groups that are created later use NCCL for device buffers. All ranks must call it at
   // the same point.
   void use_nccl(const NcclOptions& options);
+  // Creates a group of a channel.
+  using GroupFactory =
+      std::function<std::unique_ptr<ProcessGroup>(const GroupSpec& spec, int channel)>;
+  // Makes `factory` create all groups that are created later. Only for ranks that send nothing: the
+  // forecast of a step's time records its collectives. everyone() is not affected.
+  void use_factory(GroupFactory factory);
   // Orders the collectives of device buffers in the queue `computation` (ProcessGroup::follow), for
   // all existing and later groups of kComputeChannel.
   void follow(const std::shared_ptr<DeviceQueue>& computation);
@@ -93,6 +101,7 @@ class ProcessGroups {
   const DeviceMemory& memory_;
   NcclOptions nccl_;
   std::shared_ptr<DeviceQueue> computation_;
+  GroupFactory factory_;      // empty: groups over the transport
   mutable std::mutex mutex_;  // guards the groups
   std::map<Key, std::unique_ptr<ProcessGroup>> groups_;
   std::unique_ptr<ProcessGroup> everyone_;  // null until everyone() is called

@@ -1,0 +1,103 @@
+"""Writes the page and the plot of bench/step_times.py."""
+import html
+import math
+
+# Rows that contradict others, or whose source leaves out what decides them. They are not fitted
+# separately and stay in all figures.
+REMARKS = {
+    "MPT-30b H100 x8 bf16 S8192": "the source's own throughput falls by 23% from S4096 to S8192, that of MPT-13b by 6%",
+    "MPT-760m H100 x8 bf16 S2048 B384": "the source states 9% less than on 16 GPUs with the same micro-batch",
+    "Pax TE Llama2-7B H100 x16": "60% of the peak, where the same program attains 42% with GPT-5B on the same GPUs",
+    "MaxText Llama2-7B H100 x8": "a release a year older than that of the other rows of MaxText on H100",
+    "Megatron-GPT-16B": "the source prints parameters only; width and layers are chosen to give them",
+    "Megatron-GPT-32B": "the source prints parameters only; width and layers are chosen to give them",
+    "Megatron-GPT-7.1B": "the source prints parameters only; width and layers are chosen to give them",
+    "fp8 rowwise": "kernels of scaled GEMMs by rows, slower than bf16 in the source",
+    "x8 fp8 S32768": "the source's fp8 step is slower than its bf16 step of the same batch",
+}
+
+
+def remark_on(row):
+    return next((text for words, text in REMARKS.items() if words in row), "")
+
+
+def percent(value):
+    return "–" if value is None else f"{value:+.1f}%"
+
+
+def write_page(out, path):
+    summary, rows = out["summary"], out["rows"]
+    text = f"""# Forecast and published step times
+
+Written by `bench/step_times.py`; do not edit. The forecasts are those of `muster plan` ([planning.md](planning.md))
+with the calibration of each program and device (`configs/calibration`). *Fitted*: the constants were fitted to the row;
+all other rows are held out. *Left out*: the error if no row of the same program, model and device is fitted; "–" if no
+other row of the calibration is fitted.
+
+| rows | fitted | mean error | held out, mean | within 5% | worst | left out, mean | left out, within 8% |
+|---|---|---|---|---|---|---|---|
+| {summary["rows"]} | {summary["fitted_rows"]} | {summary["mean_percent"]:.1f}% | {summary["held_out_mean_percent"]:.1f}% | {summary["within_5_percent"]} | {summary["worst_percent"]:.1f}% | {summary["left_out_mean_percent"]:.1f}% | {summary["left_out_within_8_percent"]} |
+
+![Forecast and published step times](step-times.svg)
+
+## Rows more than 5% off
+
+The cause is stated where the source, or a contradiction between rows, shows it; the others are limits of the model.
+
+| row | published, s | forecast, s | error | cause |
+|---|---|---|---|---|
+"""
+    for row in sorted(rows, key=lambda r: -abs(r["error"])):
+        if abs(row["error"]) > 5:
+            text += f"| {row['row']} | {row['published']:.4g} | {row['predicted']:.4g} | {percent(row['error'])} | {remark_on(row['row'])} |\n"
+    text += "\n## All rows\n\n| row | published, s | forecast, s | error | | left out | source |\n|---|---|---|---|---|---|---|\n"
+    for row in sorted(rows, key=lambda r: (r["calibration"], r["family"], r["row"])):
+        kind = "fitted" if row["fitted"] else "held out"
+        text += (f"| {row['row']} | {row['published']:.4g} | {row['predicted']:.4g} | {percent(row['error'])} | {kind} | {percent(row['left_out_error'])} | "
+                 f"{row['source']} |\n")
+    text += "\n## Not forecast\n\n"
+    for row in out["not_planned"]:
+        text += f"- {row['row']}: {row['problem']}\n"
+    path.write_text(text)
+
+
+COLOURS = ["#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1", "#76b7b2", "#9c755f", "#edc948", "#ff9da7", "#79706e"]
+
+
+def write_plot(out, path):
+    """A scatter plot of forecast against published seconds, with a band of 5%."""
+    rows = out["rows"]
+    low = math.log10(min(min(r["published"], r["predicted"]) for r in rows)) - 0.1
+    high = math.log10(max(max(r["published"], r["predicted"]) for r in rows)) + 0.1
+    size, left, top = 620, 70, 30
+
+    def at(seconds):
+        return (math.log10(seconds) - low) / (high - low) * size
+
+    programs = sorted({r["calibration"].split("-")[0].split("_")[0] for r in rows})
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + size + 170}" height="{top + size + 60}" font-family="sans-serif" font-size="13">',
+             '<rect width="100%" height="100%" fill="white"/>', f'<rect x="{left}" y="{top}" width="{size}" height="{size}" fill="#f7f7f8"/>']
+    shift = math.log10(1.05) / (high - low) * size
+    parts.append(f'<polygon points="{left},{top + size - shift:.1f} {left + size - shift:.1f},{top} {left + size},{top} {left + size},{top + shift:.1f} '
+                 f'{left + shift:.1f},{top + size} {left},{top + size}" fill="#dfe5ea"/>')
+    parts.append(f'<line x1="{left}" y1="{top + size}" x2="{left + size}" y2="{top}" stroke="#888"/>')
+    for power in range(math.ceil(low), math.floor(high) + 1):
+        x = at(10 ** power)
+        parts.append(f'<line x1="{left + x:.1f}" y1="{top}" x2="{left + x:.1f}" y2="{top + size}" stroke="#ddd"/>')
+        parts.append(f'<line x1="{left}" y1="{top + size - x:.1f}" x2="{left + size}" y2="{top + size - x:.1f}" stroke="#ddd"/>')
+        parts.append(f'<text x="{left + x:.1f}" y="{top + size + 18}" text-anchor="middle">{10 ** power:g} s</text>')
+        parts.append(f'<text x="{left - 8}" y="{top + size - x + 4:.1f}" text-anchor="end">{10 ** power:g} s</text>')
+    for row in rows:
+        colour = COLOURS[programs.index(row["calibration"].split("-")[0].split("_")[0]) % len(COLOURS)]
+        fill = "none" if row["fitted"] else colour
+        parts.append(f'<ellipse cx="{left + at(row["published"]):.1f}" cy="{top + size - at(row["predicted"]):.1f}" rx="4" ry="4" fill="{fill}" stroke="{colour}" '
+                     f'stroke-width="1.5" fill-opacity="0.75"><title>{html.escape(row["row"])}: {row["error"]:+.1f}%</title></ellipse>')
+    for i, program in enumerate(programs):
+        y = top + 14 + 22 * i
+        parts.append(f'<ellipse cx="{left + size + 22}" cy="{y - 4}" rx="5" ry="5" fill="{COLOURS[i % len(COLOURS)]}"/><text x="{left + size + 34}" y="{y}">{program}</text>')
+    y = top + 14 + 22 * len(programs)
+    parts.append(f'<ellipse cx="{left + size + 22}" cy="{y - 4}" rx="4" ry="4" fill="none" stroke="#555" stroke-width="1.5"/><text x="{left + size + 34}" y="{y}">fitted</text>')
+    parts.append(f'<rect x="{left + size + 15}" y="{y + 12}" width="14" height="10" fill="#dfe5ea"/><text x="{left + size + 34}" y="{y + 22}">within 5%</text>')
+    parts.append(f'<text x="{left + size / 2}" y="{top + size + 42}" text-anchor="middle">published step time</text>')
+    parts.append(f'<text x="18" y="{top + size / 2}" text-anchor="middle" transform="rotate(-90 18 {top + size / 2})">forecast step time</text>')
+    path.write_text("\n".join(parts) + "\n</svg>\n")

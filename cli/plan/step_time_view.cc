@@ -1,0 +1,163 @@
+#include "cli/plan/step_time_view.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+#include "cli/terminal/terminal.h"
+#include "common/with_commas.h"
+#include "jobspec/mesh_keys.h"
+
+namespace muster::cli {
+namespace {
+
+constexpr double kSecondsPerDay = 86'400;
+constexpr double kSecondsPerHour = 3600;
+
+// The share of a run's time in which steps that count are computed, if it saves each `interval`
+// seconds and is interrupted each `between` seconds on average. An interruption costs the restart
+// and, on average, half of an interval (Daly, "A higher order estimate of the optimum checkpoint
+// interval", 2006, first order).
+double effective_share(double interval, double stall, double between, double restart) {
+  const double saving = interval > 0 ? interval / (interval + stall) : 1;
+  const double lost = (restart + (interval + stall) / 2) / between;
+  return saving * std::max(0.0, 1 - lost);
+}
+
+std::string whole(double number) { return with_commas(std::llround(number)); }
+
+std::string short_number(double number) {
+  if (number >= 1000) return whole(number);
+  return absl::StrFormat("%.3g", number);
+}
+
+std::string duration(double seconds) {
+  if (seconds >= 2 * kSecondsPerDay) return absl::StrFormat("%.1f days", seconds / kSecondsPerDay);
+  if (seconds >= 2 * kSecondsPerHour)
+    return absl::StrFormat("%.1f hours", seconds / kSecondsPerHour);
+  if (seconds >= 120) return absl::StrFormat("%.0f min", seconds / 60);
+  return absl::StrFormat("%.3g s", seconds);
+}
+
+double number_of(const jobspec::Topology& topology, const std::string& key) {
+  const auto it = topology.numbers.find(key);
+  return it == topology.numbers.end() ? 0 : it->second;
+}
+
+}  // namespace
+
+StepFigures step_figures(const jobspec::ResolvedJob& job, const jobspec::PlannedMachines& machines,
+                         const nlohmann::json& forecast, const PlanPrices& prices) {
+  const nlohmann::json& time = forecast["time"];
+  const auto devices = static_cast<double>(machines.devices());
+  StepFigures figures{.seconds = time["seconds"].get<double>()};
+  const auto sequences = static_cast<double>(jobspec::global_batch_size(job.mesh, job.train));
+  figures.sequences_per_second = sequences / figures.seconds;
+  figures.tokens_per_second = figures.sequences_per_second * job.train.max_target_length;
+  figures.tokens_per_second_per_device = figures.tokens_per_second / devices;
+  const double peak = time["peak_tflops"].get<double>();
+  figures.mfu = time["tflops"].get<double>() / figures.seconds / peak;
+  figures.mfu_causal = time["tflops_causal"].get<double>() / figures.seconds / peak;
+  const double run_seconds = figures.seconds * static_cast<double>(job.train.steps);
+  figures.run_days = run_seconds / kSecondsPerDay;
+  figures.gpu_hours = run_seconds / kSecondsPerHour * devices;
+  if (prices.price) figures.cost = figures.gpu_hours * *prices.price;
+  const double watts = number_of(machines.topology, "power_w");
+  if (watts > 0) figures.kilowatt_hours = figures.gpu_hours * watts / 1000;
+  const double between =
+      prices.failure_rate > 0 ? kSecondsPerHour / (prices.failure_rate * devices) : 1e18;
+  // Ranks copy their parts of a checkpoint to host memory; training continues while they write it.
+  figures.save_stall_seconds = forecast["checkpoint_bytes"].get<double>() / devices /
+                               (number_of(machines.topology, "host_gb_s") * 1e9);
+  figures.best_save_seconds = std::sqrt(2 * figures.save_stall_seconds * between);
+  figures.effective_share = effective_share(figures.best_save_seconds, figures.save_stall_seconds,
+                                            between, prices.restart_seconds);
+  const double period = static_cast<double>(job.train.checkpoint_period) * figures.seconds;
+  figures.share_at_period =
+      effective_share(period, figures.save_stall_seconds, between, prices.restart_seconds);
+  return figures;
+}
+
+std::string known_from(const jobspec::PlannedMachines& machines,
+                       const std::optional<jobspec::Calibration>& calibration) {
+  const jobspec::Topology& topology = machines.topology;
+  if (!calibration) {
+    return absl::StrCat("roofline only: no step was measured on ", topology.device,
+                        ", so the time may be wrong by 30% or more");
+  }
+  const std::string measured =
+      absl::StrFormat("%d %s of %s measured on %s, forecast within %.1f%%", calibration->steps,
+                      calibration->steps == 1 ? "step" : "steps", calibration->program,
+                      calibration->device, calibration->error_percent);
+  if (calibration->topology == topology.name || calibration->device == topology.device)
+    return absl::StrCat("calibrated: ", measured);
+  return absl::StrCat("calibrated on another device: ", measured, "; none on ", topology.device);
+}
+
+std::string describe_step_time(const jobspec::ResolvedJob& job,
+                               const jobspec::PlannedMachines& machines,
+                               const nlohmann::json& forecast, const StepFigures& figures,
+                               const std::string& known) {
+  const nlohmann::json& time = forecast["time"];
+  std::string text = absl::StrFormat("\nstep time: %s (%s)\n", duration(figures.seconds), known);
+  absl::StrAppendFormat(&text, "  %s tokens/s, %s per device, %s sequences/s\n",
+                        whole(figures.tokens_per_second),
+                        short_number(figures.tokens_per_second_per_device),
+                        short_number(figures.sequences_per_second));
+  absl::StrAppendFormat(
+      &text, "  MFU %.1f%%, %.1f%% with causal attention, of the data sheet's %s TFLOP/s\n",
+      100 * figures.mfu, 100 * figures.mfu_causal, short_number(time["peak_tflops"].get<double>()));
+  const double tokens = figures.tokens_per_second * figures.seconds;
+  if (job.train.steps > 0) {
+    absl::StrAppendFormat(&text, "  %s for %s steps, %.3g tokens; %s GPU-hours",
+                          duration(figures.run_days * kSecondsPerDay), with_commas(job.train.steps),
+                          tokens * static_cast<double>(job.train.steps),
+                          short_number(figures.gpu_hours));
+    if (figures.cost) absl::StrAppendFormat(&text, ", cost %s", short_number(*figures.cost));
+    if (figures.kilowatt_hours)
+      absl::StrAppendFormat(&text, ", at most %s kWh", short_number(*figures.kilowatt_hours));
+    text += "\n";
+  }
+  absl::StrAppendFormat(&text, "  1T tokens: %.4g days\n",
+                        1e12 / figures.tokens_per_second / kSecondsPerDay);
+  std::vector<std::vector<std::string>> rows(1, {"WHERE THE STEP GOES", "SECONDS", "SHARE"});
+  for (const auto& part : time["parts"]) {
+    const double seconds = part["seconds"].get<double>();
+    rows.push_back({part["name"].get<std::string>(), absl::StrFormat("%.4f", seconds),
+                    absl::StrFormat("%.1f%%", 100 * seconds / figures.seconds)});
+  }
+  absl::StrAppend(&text, "\n", format_table(std::move(rows)));
+  if (job.train.enable_checkpointing && machines.topology.has_backend) {
+    absl::StrAppendFormat(
+        &text,
+        "\ninterruptions: %.0f%% of the time remain for steps if a checkpoint is saved each %s "
+        "(%d steps), %.0f%% with checkpoint_period=%d\n",
+        100 * figures.effective_share, duration(figures.best_save_seconds),
+        std::max<int64_t>(1, std::llround(figures.best_save_seconds / figures.seconds)),
+        100 * figures.share_at_period, job.train.checkpoint_period);
+  }
+  return text;
+}
+
+nlohmann::json to_json(const StepFigures& figures) {
+  nlohmann::json out = {{"seconds", figures.seconds},
+                        {"tokens_per_second", figures.tokens_per_second},
+                        {"tokens_per_second_per_device", figures.tokens_per_second_per_device},
+                        {"sequences_per_second", figures.sequences_per_second},
+                        {"mfu", figures.mfu},
+                        {"mfu_causal", figures.mfu_causal},
+                        {"run_days", figures.run_days},
+                        {"gpu_hours", figures.gpu_hours},
+                        {"effective_share", figures.effective_share},
+                        {"best_save_seconds", figures.best_save_seconds},
+                        {"save_stall_seconds", figures.save_stall_seconds},
+                        {"share_at_period", figures.share_at_period}};
+  if (figures.cost) out["cost"] = *figures.cost;
+  if (figures.kilowatt_hours) out["kilowatt_hours"] = *figures.kilowatt_hours;
+  return out;
+}
+
+}  // namespace muster::cli

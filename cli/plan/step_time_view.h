@@ -1,0 +1,61 @@
+// Formats the forecast of a step's time as text and JSON. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "jobspec/calibration.h"
+#include "jobspec/resolve.h"
+#include "jobspec/topology.h"
+
+namespace muster::cli {
+
+// Figures that the user may state: a price, and the rate and the cost of interruptions.
+struct PlanPrices {
+  std::optional<double> price = {};  // per GPU-hour
+  // Interruptions per GPU-hour. Default: 419 in 54 days on 16,384 GPUs ("The Llama 3 Herd of
+  // Models", 2024, table 5).
+  double failure_rate = 419.0 / (54 * 24 * 16'384);
+  // The time from an interruption to the first step after it, without the repeated steps.
+  double restart_seconds = 300;
+};
+
+// A step of a job and what follows from its time.
+struct StepFigures {
+  double seconds = 0;
+  double tokens_per_second = 0;
+  double tokens_per_second_per_device = 0;
+  double sequences_per_second = 0;
+  double mfu = 0, mfu_causal = 0;  // by both ways to count attention; 0: the peak is unknown
+  double run_days = 0;             // of `steps` steps, without interruptions
+  double gpu_hours = 0;
+  std::optional<double> cost = {};
+  std::optional<double> kilowatt_hours = {};
+  // The share of the time in which steps that count are computed, despite interruptions; the
+  // interval between saves, in seconds, at which it is the largest; and the stall of a save.
+  double effective_share = 1;
+  double best_save_seconds = 0;
+  double save_stall_seconds = 0;
+  double share_at_period = 1;  // with checkpoint_period
+};
+
+// `time`: the part "time" of the output of `muster-trainer plan`; `forecast`: the complete output.
+StepFigures step_figures(const jobspec::ResolvedJob& job, const jobspec::PlannedMachines& machines,
+                         const nlohmann::json& forecast, const PlanPrices& prices);
+
+// How well the time is known: "calibrated: 5 steps measured on NVIDIA H200 within 3.1%".
+std::string known_from(const jobspec::PlannedMachines& machines,
+                       const std::optional<jobspec::Calibration>& calibration);
+
+// Returns the lines about the time, and the table of its parts.
+std::string describe_step_time(const jobspec::ResolvedJob& job,
+                               const jobspec::PlannedMachines& machines,
+                               const nlohmann::json& forecast, const StepFigures& figures,
+                               const std::string& known);
+
+nlohmann::json to_json(const StepFigures& figures);
+
+}  // namespace muster::cli

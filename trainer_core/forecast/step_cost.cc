@@ -1,0 +1,255 @@
+#include "trainer_core/forecast/step_cost.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+
+#include <absl/strings/str_cat.h>
+
+namespace muster::trainer {
+namespace {
+
+constexpr double kGiga = 1e9;
+constexpr double kTera = 1e12;
+constexpr double kMicro = 1e-6;
+
+// A tile of a GEMM's result that one multiprocessor computes, and its share of the peak.
+struct GemmTile {
+  double rows, columns, share;
+};
+constexpr std::array<GemmTile, 5> kTiles = {
+    {{256, 128, 1}, {128, 256, 1}, {128, 128, 0.9}, {128, 64, 0.7}, {64, 64, 0.45}}};
+
+// Returns the share of the peak that remains if the tiles of a result do not fill the device: the
+// last wave of tiles leaves multiprocessors idle, and tiles at the edges are not full.
+double filled_share(const GemmShape& gemm, double multiprocessors) {
+  if (multiprocessors <= 0) return 1;
+  double best = 0;
+  for (const GemmTile& tile : kTiles) {
+    const double rows = std::ceil(static_cast<double>(gemm.m) / tile.rows);
+    const double columns = std::ceil(static_cast<double>(gemm.n) / tile.columns);
+    const double tiles = rows * columns * static_cast<double>(gemm.batches);
+    const double waves = std::ceil(tiles / multiprocessors);
+    const double used = static_cast<double>(gemm.m) * static_cast<double>(gemm.n) *
+                        static_cast<double>(gemm.batches) / (tile.rows * tile.columns);
+    best = std::max(best, tile.share * used / (waves * multiprocessors));
+  }
+  return best;
+}
+
+// The bandwidth that a kernel reaches, relative to the fastest kernels. Kernels with sums over
+// rows or with gathers reach less. By ncu on an H200 (docs/internals/cuda-step.md and
+// bench/results/gpu); kernels that are not listed have 1.
+struct KernelShare {
+  std::string_view name;
+  double share;
+};
+constexpr std::array<KernelShare, 11> kKernelShares = {{
+    {"norm", 0.46},
+    {"add_norm", 0.46},
+    {"norm_backward", 0.46},
+    {"bias_backward", 0.55},
+    {"add_bias", 0.8},
+    {"rope", 0.7},
+    {"cross_entropy", 0.7},
+    {"cross_entropy_backward", 0.7},
+    {"sum_of_squares", 0.5},
+    {"embedding", 0.34},
+    {"embedding_backward", 0.2},
+}};
+
+double kernel_share(std::string_view name) {
+  const auto* const known = std::ranges::find(kKernelShares, name, &KernelShare::name);
+  return known == kKernelShares.end() ? 1 : known->share;
+}
+
+// Heads of fewer elements leave more time to the softmax; 128 elements are the reference.
+double head_share(double head_dim) { return std::min(1.0, 2 * head_dim / (head_dim + 128)); }
+
+}  // namespace
+
+const std::vector<StepConstant>& step_constants() {
+  using C = StepConstants;
+  static const std::vector<StepConstant> kAll = {
+      {"gemm_fraction", &C::gemm_fraction, 0.01, 1},
+      {"gemm_fp8_fraction", &C::gemm_fp8_fraction, 0.01, 1},
+      {"gemm_depth", &C::gemm_depth, 0, 10'000},
+      {"attention_forward_fraction", &C::attention_forward_fraction, 0.01, 1},
+      {"attention_backward_fraction", &C::attention_backward_fraction, 0.01, 1},
+      {"attention_length", &C::attention_length, 0, 10'000},
+      {"attention_fused", &C::attention_fused, 0, 1},
+      {"memory_fraction", &C::memory_fraction, 0.01, 1},
+      {"memory_passes", &C::memory_passes, 0, 10},
+      {"kernel_us", &C::kernel_us, 0, 1000},
+      {"step_ms", &C::step_ms, 0, 100'000},
+      {"node_link_fraction", &C::node_link_fraction, 0.01, 1},
+      {"network_link_fraction", &C::network_link_fraction, 0.01, 1},
+      {"overlap_slowdown", &C::overlap_slowdown, 0, 1},
+      {"inline_overlap", &C::inline_overlap, 0, 1},
+      {"host_copy_overlap", &C::host_copy_overlap, 0, 1},
+      {"reduction_overlap", &C::reduction_overlap, 0, 1},
+      {"one_queue", &C::one_queue, 0, 1},
+      {"straggling", &C::straggling, 0, 1},
+  };
+  return kAll;
+}
+
+double StepCost::peak_flops(const GemmShape& gemm) const {
+  if (gemm.fp32) return device_.fp32_tflops * kTera;
+  const bool in_8_bits = gemm.quantized && device_.fp8_tflops > 0;
+  return (in_8_bits ? device_.fp8_tflops : device_.bf16_tflops) * kTera;
+}
+
+double StepCost::gemm(const TracedWork& work) const {
+  const GemmShape& gemm = work.gemm;
+  const bool in_8_bits = gemm.quantized && device_.fp8_tflops > 0;
+  const double fraction = in_8_bits ? constants_.gemm_fp8_fraction : constants_.gemm_fraction;
+  const auto depth = static_cast<double>(gemm.k);
+  const double share = fraction * depth / (depth + constants_.gemm_depth) *
+                       filled_share(gemm, device_.multiprocessors);
+  return std::max(work.flops / (peak_flops(gemm) * share), memory(work.bytes));
+}
+
+double StepCost::attention(const AttentionWork& work, double flops) const {
+  const auto keys = static_cast<double>(work.keys);
+  const double peak = device_.bf16_tflops * kTera;
+  if (constants_.attention_fused < 0.5) {
+    // All scores are computed, in fp32, and each of the passes over them reads and writes them.
+    const double scores = static_cast<double>(work.batch * work.heads * work.queries) * keys;
+    const double passes = work.backward ? 9 : 6;
+    return 2 * flops / (peak * constants_.gemm_fraction) + memory(scores * 2 * passes);
+  }
+  const double fraction = work.backward ? constants_.attention_backward_fraction
+                                        : constants_.attention_forward_fraction;
+  return flops / (peak * fraction * keys / (keys + constants_.attention_length) *
+                  head_share(static_cast<double>(work.head_dim)));
+}
+
+double StepCost::memory(double bytes) const {
+  return bytes / (device_.memory_gb_s * kGiga * constants_.memory_fraction);
+}
+
+// Ring algorithms move the data at the bandwidth of the slowest link of the ring. All groups of a
+// node run at once, so each has the share of the node's network links that belongs to its ranks.
+double StepCost::collective(const TracedWork& work, const CollectiveGroup& group) const {
+  const double ranks = group.ranks, nodes = std::max(group.nodes, 1);
+  const double node_link = device_.node_gb_s * kGiga * constants_.node_link_fraction;
+  const double per_node = std::ceil(ranks / nodes);
+  const double network = device_.network_gb_s * kGiga * constants_.network_link_fraction;
+  const double link =
+      nodes > 1 ? std::min(per_node > 1 ? node_link : network * per_node, network * per_node)
+                : node_link;
+  const double latency =
+      (nodes > 1 ? device_.network_latency_us : device_.node_latency_us) * kMicro;
+  const double hops = nodes > 1 ? (nodes - 1) * device_.network_latency_us * kMicro +
+                                      (ranks - nodes) * device_.node_latency_us * kMicro
+                                : (ranks - 1) * device_.node_latency_us * kMicro;
+  // A tree has fewer hops, but reaches less of the bandwidth.
+  const double tree_hops = 2 * std::ceil(std::log2(std::max(ranks, 2.0))) * latency;
+  const double others = (ranks - 1) / ranks;
+  switch (work.collective) {
+    case CollectiveKind::kAllReduce:
+      return std::min(2 * others * work.bytes / link + 2 * hops,
+                      2.5 * work.bytes / link + tree_hops);
+    case CollectiveKind::kAllGather:
+      return (ranks - 1) * work.bytes / link + std::min(hops, 4 * tree_hops);
+    case CollectiveKind::kReduceScatter:
+      return others * work.bytes / link + std::min(hops, 4 * tree_hops);
+    case CollectiveKind::kAllToAll: {
+      // Data to ranks of other nodes leaves by the rank's own share of the network.
+      const double away = nodes > 1 ? (ranks - per_node) / ranks : 0;
+      return std::max(work.bytes * (others - away) / node_link, work.bytes * away / network) +
+             2 * latency;
+    }
+    case CollectiveKind::kBroadcast:
+      return work.bytes / link + tree_hops;
+    case CollectiveKind::kSend:
+    case CollectiveKind::kSendRecv:
+      return work.bytes / (nodes > 1 ? network : node_link) + latency;
+    case CollectiveKind::kBarrier:
+      return tree_hops;
+    case CollectiveKind::kRecv:  // the sender's duration counts
+    case CollectiveKind::kNone:
+      return 0;
+  }
+  return 0;
+}
+
+double StepCost::seconds(const TracedWork& work, const StepTrace& trace) const {
+  switch (work.kind) {
+    case WorkKind::kGemm:
+      return gemm(work);
+    case WorkKind::kAttention:
+      return attention(work.attention, work.flops);
+    case WorkKind::kMemory: {
+      const double passes = work.phase == StepPhase::kUpdate ? 1 : constants_.memory_passes;
+      return memory(work.bytes * passes / kernel_share(work.name));
+    }
+    case WorkKind::kHostCopy:
+      return work.bytes / (device_.host_gb_s * kGiga * constants_.node_link_fraction) *
+             (1 - constants_.host_copy_overlap);
+    case WorkKind::kCollective:
+      return collective(work, trace.groups[static_cast<size_t>(work.group)]);
+  }
+  return 0;
+}
+
+double StepCost::ideal_seconds(const TracedWork& work) const {
+  if (work.kind == WorkKind::kGemm) return work.flops / peak_flops(work.gemm);
+  if (work.kind == WorkKind::kAttention) return work.flops / (device_.bf16_tflops * kTera);
+  return 0;
+}
+
+absl::StatusOr<StepMachine> step_machine_from_json(const nlohmann::json& json) {
+  if (!json.is_object()) return absl::InvalidArgumentError("a machine is not a JSON object");
+  StepMachine machine;
+  const auto read = [&](const char* part, const char* name, double min, double max, bool required,
+                        double& out) {
+    const auto& object = json.contains(part) ? json[part] : nlohmann::json::object();
+    if (!object.is_object() || (!object.contains(name) && !required)) return absl::OkStatus();
+    const auto value = object.contains(name) ? object[name] : nlohmann::json();
+    if (value.is_number()) out = value.get<double>();
+    if (value.is_number() && out >= min && out <= max) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(part, ".", name, "=", value.dump(),
+                                                   ": expected a number from ", min, " to ", max));
+  };
+  struct Field {
+    const char* name;
+    double DeviceModel::*field;
+    double min;
+  };
+  using D = DeviceModel;
+  constexpr double kLarge = 1e9, kSmall = 1e-3;
+  for (const Field& field : {Field{"bf16_tflops", &D::bf16_tflops, kSmall},
+                             {"fp8_tflops", &D::fp8_tflops, 0},
+                             {"fp32_tflops", &D::fp32_tflops, kSmall},
+                             {"memory_gb_s", &D::memory_gb_s, kSmall},
+                             {"multiprocessors", &D::multiprocessors, 0},
+                             {"node_gb_s", &D::node_gb_s, kSmall},
+                             {"node_latency_us", &D::node_latency_us, 0},
+                             {"network_gb_s", &D::network_gb_s, kSmall},
+                             {"network_latency_us", &D::network_latency_us, 0},
+                             {"host_gb_s", &D::host_gb_s, kSmall},
+                             {"devices_per_node", &D::devices_per_node, 1}}) {
+    const absl::Status status =
+        read("device", field.name, field.min, kLarge, true, machine.device.*field.field);
+    if (!status.ok()) return status;
+  }
+  const nlohmann::json constants = json.value("constants", nlohmann::json::object());
+  if (!constants.is_object()) return absl::InvalidArgumentError("constants is not a JSON object");
+  for (const auto& [name, value] : constants.items()) {
+    if (std::ranges::none_of(step_constants(), [&, &key = name](const StepConstant& constant) {
+          return constant.name == key;
+        }))
+      return absl::InvalidArgumentError(absl::StrCat("constants.", name, ": unknown constant"));
+  }
+  for (const StepConstant& constant : step_constants()) {
+    const absl::Status status = read("constants", constant.name, constant.min, constant.max, false,
+                                     machine.constants.*constant.field);
+    if (!status.ok()) return status;
+  }
+  return machine;
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,121 @@
+// The duration of each piece of a step's work (step_trace.h) on a device: GEMMs and attention by
+// efficiency curves over their shape, other kernels by the bytes that they move, collectives by
+// their algorithm, size and links. Pure arithmetic.
+//
+// A device is described by its data sheet and its links (configs/topologies). How much of these a
+// program attains is a small set of constants, calibrated by measured steps (configs/calibration).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <absl/status/statusor.h>
+#include <nlohmann/json.hpp>
+
+#include "trainer_core/forecast/step_trace.h"
+
+namespace muster::trainer {
+
+// A device and its links, by their data sheets. Bandwidths are per device and direction, in GB/s.
+struct DeviceModel {
+  double bf16_tflops = 0;
+  double fp8_tflops = 0;  // 0: the device has no 8-bit GEMMs
+  double fp32_tflops = 0;
+  double memory_gb_s = 0;
+  // Streaming multiprocessors that share the tiles of a GEMM; 0: tiles are not modelled.
+  double multiprocessors = 0;
+  double node_gb_s = 0;  // to devices of the same node (TPUs: of the same slice)
+  double node_latency_us = 0;
+  double network_gb_s = 0;  // to other nodes
+  double network_latency_us = 0;
+  double host_gb_s = 0;         // to host memory
+  double devices_per_node = 1;  // that share the node's links to the network
+};
+
+// The share of a device that a program attains.
+struct StepConstants {
+  // The share of the peak that GEMMs of large matrices attain, in bf16 (and fp32) and in 8 bits.
+  double gemm_fraction = 0.7;
+  double gemm_fp8_fraction = 0.55;
+  // The inner dimension at which a GEMM attains half of that: K / (K + gemm_depth).
+  double gemm_depth = 100;
+  // The share of the peak that attention attains on long sequences with heads of 128 elements.
+  double attention_forward_fraction = 0.5;
+  double attention_backward_fraction = 0.35;
+  // The number of keys at which attention attains half of that.
+  double attention_length = 300;
+  // Whether one kernel computes attention (1), or separate ones write the scores to memory (0).
+  double attention_fused = 1;
+  // The share of the memory bandwidth that kernels attain.
+  double memory_fraction = 0.7;
+  // The bytes that kernels of the forward and backward pass move, relative to those of Muster's
+  // kernels: less with more fusion.
+  double memory_passes = 1;
+  // The time from the end of a kernel to the start of the next one, in µs.
+  double kernel_us = 1;
+  // The time of a step in which the device computes nothing, in ms: data, optimizer on the host,
+  // logging.
+  double step_ms = 0;
+  // The share of the links' bandwidth that collectives attain.
+  double node_link_fraction = 0.75;
+  double network_link_fraction = 0.75;
+  // The share of communication time by which it slows down the computation that runs meanwhile.
+  double overlap_slowdown = 0.1;
+  // The share of the collectives within layers (tensor parallelism) that is hidden.
+  double inline_overlap = 0;
+  // The share of copies to and from host memory that is hidden.
+  double host_copy_overlap = 0;
+  // The share of the reductions of gradients over the data axis that is hidden although no later
+  // layer's backward pass runs meanwhile: other programs spread them over more of a step.
+  double reduction_overlap = 0;
+  // 1: one queue runs the collectives of parameters and gradients of all groups, as in Muster; 0:
+  // each group has its own.
+  double one_queue = 1;
+  // The relative increase of a step's time per doubling of the nodes: ranks that are late.
+  double straggling = 0;
+};
+
+// A named constant of StepConstants, with its allowed range.
+struct StepConstant {
+  const char* name;
+  double StepConstants::*field;
+  double min, max;
+};
+const std::vector<StepConstant>& step_constants();
+
+// Computes durations in seconds.
+class StepCost {
+ public:
+  StepCost(const DeviceModel& device, const StepConstants& constants)
+      : device_(device), constants_(constants) {}
+
+  // Returns the duration of a work that runs alone, without the gap after a kernel.
+  double seconds(const TracedWork& work, const StepTrace& trace) const;
+  // Returns the part of `seconds` that the flops of the work would need at the device's peak.
+  double ideal_seconds(const TracedWork& work) const;
+  // Returns the time after a kernel until the next one.
+  double gap_seconds() const { return constants_.kernel_us * 1e-6; }
+
+  const DeviceModel& device() const { return device_; }
+  const StepConstants& constants() const { return constants_; }
+
+ private:
+  double peak_flops(const GemmShape& gemm) const;
+  double gemm(const TracedWork& work) const;
+  double attention(const AttentionWork& work, double flops) const;
+  double memory(double bytes) const;
+  double collective(const TracedWork& work, const CollectiveGroup& group) const;
+
+  DeviceModel device_;
+  StepConstants constants_;
+};
+
+// A machine: {"device": {fields of DeviceModel}, "constants": {fields of StepConstants}}. Missing
+// constants have their defaults. Returns InvalidArgument with the field, its value and its range.
+struct StepMachine {
+  DeviceModel device;
+  StepConstants constants;
+};
+absl::StatusOr<StepMachine> step_machine_from_json(const nlohmann::json& json);
+
+}  // namespace muster::trainer
