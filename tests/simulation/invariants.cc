@@ -15,15 +15,11 @@ namespace muster::simulation {
 
 using namespace coordinator;  // NOLINT: this file is about its types
 
-void Invariants::before_step(const Core& core, const Event&) { before_ = core.jobs(); }
+void Invariants::before_call(const Core& core) { before_ = core.jobs(); }
 
-void Invariants::after_commit(const Event& event) {
-  reload_equals_memory();
-  job_numbers_are_unique();
+void Invariants::after_call(const Event* event) {
   no_slot_is_overbooked();
-  stale_events_change_nothing(event);
-  incidents_are_correct();
-  accounts_add_up();
+  if (event != nullptr) stale_events_change_nothing(*event);
   for (const auto& [id, job] : world_.coordinator.core().jobs()) {
     const auto before = before_.find(id);
     const Job* was = before == before_.end() ? nullptr : &before->second;
@@ -40,11 +36,27 @@ void Invariants::after_commit(const Event& event) {
     if (was != nullptr) attempts_are_consecutive(*was, job);
     if (was != nullptr) states_follow_the_ladder(*was, job);
   }
+}
+
+void Invariants::after_commit() {
+  reload_equals_memory();
+  job_numbers_are_unique();
+  incidents_are_correct();
+  accounts_add_up();
   const bool forgets = world_.coordinator.disk().size() >= world_.core_options.finished_jobs_max;
   for (const JobId id : confirmed_) {
     world_.require(forgets || world_.coordinator.disk().contains(id),
                    absl::StrCat("job ", id.value(), " was confirmed and is gone"));
   }
+}
+
+void Invariants::note_confirmed(JobId job, const std::string& request_id) {
+  confirmed_.insert(job);
+  const JobId first = confirmed_requests_.try_emplace(request_id, job).first->second;
+  // A job that has ended and was forgotten may be submitted again.
+  world_.require(first == job || !world_.coordinator.disk().contains(first),
+                 absl::StrCat(request_id, " was confirmed as job ", first.value(),
+                              " and then as job ", job.value()));
 }
 
 void Invariants::reload_equals_memory() {
@@ -111,12 +123,16 @@ void Invariants::no_rank_is_placed_on_an_excluded_node(const Job& job) {
   }
 }
 
+// Judges stored numbers: a number whose job was lost with the coordinator may be assigned again.
 void Invariants::job_numbers_are_unique() {
-  for (const auto& [id, job] : world_.coordinator.core().jobs()) {
-    if (before_.contains(id)) continue;
+  std::set<JobId> stored;
+  for (const auto& [id, job] : world_.coordinator.disk()) {
+    stored.insert(id);
+    if (stored_.contains(id)) continue;
     world_.require(id > newest_, absl::StrCat("the number ", id.value(), " was given twice"));
     newest_ = std::max(newest_, id);
   }
+  stored_ = std::move(stored);
 }
 
 void Invariants::no_slot_is_overbooked() {
@@ -242,9 +258,12 @@ void Invariants::attempts_are_consecutive(const Job& before, const Job& job) {
                    "attempts are not counted one by one");
     if (!before.faults.empty()) {
       const Fault& fault = before.faults.back();
-      world_.require(fault.signal != 0 || (fault.exit_code != to_int(ExitCode::kBadInput) &&
-                                           fault.exit_code != to_int(ExitCode::kNotFinite)),
-                     "what a retry cannot help was retried");
+      // Bad input of a job that has trained, perhaps with fewer ranks, is a fault of a node's files.
+      const bool is_bad_input =
+          fault.exit_code == to_int(ExitCode::kBadInput) && !has_trained(fault);
+      world_.require(
+          fault.signal != 0 || (!is_bad_input && fault.exit_code != to_int(ExitCode::kNotFinite)),
+          "what a retry cannot help was retried");
       const bool is_missing = fault.of_program && fault.signal == 0 &&
                               (fault.exit_code == to_int(ExitCode::kNotExecutable) ||
                                fault.exit_code == to_int(ExitCode::kProgramNotFound));

@@ -198,7 +198,8 @@ void World::submit_later() {
     // None, one each, or a slot's share, which is also one.
     spec.gpus_per_rank = static_cast<int32_t>(next_request_ % 3) - 1;
     draw_sizes(spec);
-    try_submit(absl::StrCat("request-", next_request_++), spec, draw_nature(spec));
+    natures_.emplace(spec.output_directory, draw_nature(spec));
+    try_submit(absl::StrCat("request-", next_request_++), spec);
     submit_later();
   });
 }
@@ -246,42 +247,44 @@ JobNature World::draw_nature(const JobSpec& spec) {
 }
 
 // Repeats the request until it is answered, which its request id permits.
-void World::try_submit(const std::string& request_id, const JobSpec& spec,
-                       const JobNature& nature) {
-  const auto answered = std::make_shared<bool>(false);
+void World::try_submit(const std::string& request_id, const JobSpec& spec) {
+  if (answered_.contains(request_id)) return;
   coordinator.submit(request_id, spec, [=, this](const coordinator::Reply& reply) {
     require(reply.status.ok(), absl::StrCat("refused: ", reply.status.ToString()));
-    *answered = true;
-    trainers.set_nature({coordinator.store(), reply.job}, nature);
-    invariants.note_confirmed(reply.job);
+    invariants.note_confirmed(reply.job, request_id);
+    if (!answered_.insert(request_id).second) return;  // a repeated request was answered as well
     --submissions_open_;
-    if (random.chance(0.5)) {
-      scheduler.after(random.between_ms(1'000, 15'000), [this, job = reply.job] {
-        note(absl::StrCat("a request to job ", job.value(), " for a checkpoint"));
-        coordinator.checkpoint(job);
-      });
-    }
-    if (random.chance(0.3)) {
-      scheduler.after(random.between_ms(1'000, 20'000),
-                      [this, job = reply.job] { coordinator.stacks(job); });
-    }
-    if (!random.chance(0.15)) return;
-    scheduler.after(random.between_ms(0, 20'000),
-                    [this, job = reply.job, force = random.chance(0.3)] {
-                      note(absl::StrCat("someone cancels job ", job.value()));
-                      coordinator.cancel(job, force);
-                    });
-  });
-  if (*answered) {
+    plan_requests(reply.job);
     if (random.chance(0.2)) {  // the answer was lost: the caller repeats the request
-      coordinator.submit(request_id, spec, [=, this](const coordinator::Reply& reply) {
-        require(reply.status.ok(), "a repeated submission was refused");
+      coordinator.submit(request_id, spec, [=, this](const coordinator::Reply& again) {
+        require(again.status.ok(), "a repeated submission was refused");
+        invariants.note_confirmed(again.job, request_id);
       });
     }
-    return;
+  });
+  scheduler.after(std::chrono::milliseconds(700), [=, this] { try_submit(request_id, spec); });
+}
+
+void World::give_nature(JobId job, const JobSpec& spec) {
+  trainers.set_nature({coordinator.store(), job}, natures_.at(spec.output_directory));
+}
+
+// Plans a checkpoint, a dump of stacks and a cancellation of the job, each with some probability.
+void World::plan_requests(JobId job) {
+  if (random.chance(0.5)) {
+    scheduler.after(random.between_ms(1'000, 15'000), [this, job] {
+      note(absl::StrCat("a request to job ", job.value(), " for a checkpoint"));
+      coordinator.checkpoint(job);
+    });
   }
-  scheduler.after(std::chrono::milliseconds(700),
-                  [=, this] { try_submit(request_id, spec, nature); });
+  if (random.chance(0.3)) {
+    scheduler.after(random.between_ms(1'000, 20'000), [this, job] { coordinator.stacks(job); });
+  }
+  if (!random.chance(0.15)) return;
+  scheduler.after(random.between_ms(0, 20'000), [this, job, force = random.chance(0.3)] {
+    note(absl::StrCat("someone cancels job ", job.value()));
+    coordinator.cancel(job, force);
+  });
 }
 
 void World::fault_later() {

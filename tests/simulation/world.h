@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -34,6 +35,8 @@ class World {
   void require(bool holds, const std::string& problem) {
     if (!holds) fail(problem);
   }
+  // Sets the behaviour of the ranks of a job that was stored for the first time, before they start.
+  void give_nature(JobId job, const JobSpec& spec);
   FakeWorker& worker(int host) { return *workers_[static_cast<size_t>(host)]; }
 
   const uint64_t seed;
@@ -62,7 +65,8 @@ class World {
 
  private:
   void submit_later();
-  void try_submit(const std::string& request_id, const JobSpec& spec, const JobNature& nature);
+  void try_submit(const std::string& request_id, const JobSpec& spec);
+  void plan_requests(JobId job);
   void draw_sizes(JobSpec& spec);
   JobNature draw_nature(const JobSpec& spec);
   void fault_later();
@@ -77,6 +81,8 @@ class World {
   int submissions_left_ = 0;
   int submissions_open_ = 0;
   int next_request_ = 1;
+  std::map<std::string, JobNature> natures_;  // by output folder
+  std::set<std::string> answered_;            // request ids of confirmed submissions
   Totals totals_;
   Instant calm_{};  // time at which the faults stop
 };
