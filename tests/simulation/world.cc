@@ -5,6 +5,7 @@
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
 
 #include "common/absl_view.h"
 #include "coordinator/core/records/sizes.h"
@@ -25,13 +26,14 @@ constexpr int kEventsAtOnceMax = 10'000;
 
 }  // namespace
 
-World::World(uint64_t world_seed)
+World::World(uint64_t world_seed, int workers, const std::set<int>* kept)
     : seed(world_seed),
       random(world_seed),
       network(scheduler, random),
       trainers(scheduler, random),
       coordinator(*this),
-      invariants(*this) {
+      invariants(*this),
+      kept_(kept) {
   core_options.version = "simulated";
   core_options.worker_lease = std::chrono::seconds(6);
   core_options.start_budget = std::chrono::seconds(20);
@@ -43,7 +45,8 @@ World::World(uint64_t world_seed)
   core_options.grow_after = std::chrono::seconds(5);
   core_options.grow_grace = std::chrono::seconds(8);
   if (random.chance(0.5)) core_options.finished_jobs_max = 2;
-  const int hosts = 2 + static_cast<int>(random.below(4));
+  const int drawn = 2 + static_cast<int>(random.below(4));
+  const int hosts = workers > 0 ? workers : drawn;
   for (int host = 0; host < hosts; ++host) {
     workers_.push_back(
         std::make_unique<FakeWorker>(*this, host, 1 + static_cast<int32_t>(random.below(4))));
@@ -99,13 +102,24 @@ std::string World::run() {
     }
     return "";
   }
-  std::string text = absl::StrCat("seed ", seed, ": ", problem_, "\n");
+  std::string text = absl::StrCat("seed ", seed, ": ", problem_, "\n", replay_command());
   for (const auto& [id, job] : coordinator.disk()) {
     absl::StrAppend(&text, "  job ", id.value(), " attempt ", job.attempt.value(), " ",
                     av(job_state_name(job.state)), ": ", job.reason, "\n");
   }
   for (const std::string& line : log_) absl::StrAppend(&text, line, "\n");
   return text;
+}
+
+bool World::is_kept() {
+  const int number = disturbances_++;
+  return kept_ == nullptr || kept_->contains(number);
+}
+
+std::string World::replay_command() const {
+  return absl::StrCat("replay: MUSTER_SIMULATION_SEED=", seed,
+                      " MUSTER_SIMULATION_WORKERS=", workers_.size(),
+                      " muster_simulation --gtest_filter=*OneSeed*\n");
 }
 
 // Judges hangs that began after all other faults stopped: each is found in time, and names the rank
@@ -183,6 +197,11 @@ void World::submit_later() {
   --submissions_left_;
   ++submissions_open_;
   scheduler.after(random.between_ms(0, 12'000), [this] {
+    if (!is_kept()) {
+      --submissions_open_;
+      submit_later();
+      return;
+    }
     JobSpec spec;
     spec.name.assign(1, 'j');
     spec.output_directory = absl::StrCat("/out/", next_request_);
@@ -290,7 +309,7 @@ void World::plan_requests(JobId job) {
 void World::fault_later() {
   scheduler.after(random.between_ms(200, 6'000), [this] {
     if (!faults_on) return;
-    make_a_fault();
+    if (is_kept()) make_a_fault();
     fault_later();
   });
 }

@@ -23,7 +23,9 @@ namespace muster::simulation {
 
 class World {
  public:
-  explicit World(uint64_t seed);
+  // `workers`: their number; 0: drawn from the seed. `kept`: the submissions and faults that happen,
+  // numbered from 0 in the order of time; null: all.
+  explicit World(uint64_t seed, int workers = 0, const std::set<int>* kept = nullptr);
 
   // Runs the complete simulation. Returns "" if all invariants held; else the violation, with the
   // end of the event log.
@@ -62,6 +64,9 @@ class World {
     int left_stuck = 0;  // attempts that came up while such a process of their job existed
   };
   const Totals& totals() const { return totals_; }
+  // The violated invariant, and the number of submissions and faults so far.
+  const std::string& problem() const { return problem_; }
+  int disturbances() const { return disturbances_; }
 
  private:
   void submit_later();
@@ -74,6 +79,8 @@ class World {
   bool run_until(Instant end);
   bool everything_ended() const;
   void judge_hangs();
+  std::string replay_command() const;
+  bool is_kept();
 
   std::vector<std::unique_ptr<FakeWorker>> workers_;
   std::deque<std::string> log_;
@@ -83,6 +90,8 @@ class World {
   int next_request_ = 1;
   std::map<std::string, JobNature> natures_;  // by output folder
   std::set<std::string> answered_;            // request ids of confirmed submissions
+  const std::set<int>* const kept_;
+  int disturbances_ = 0;
   Totals totals_;
   Instant calm_{};  // time at which the faults stop
 };
