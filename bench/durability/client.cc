@@ -12,6 +12,7 @@ using std::chrono::milliseconds;
 constexpr auto kDeadline = std::chrono::seconds(2);
 constexpr auto kPause = milliseconds(15);
 constexpr size_t kOpenMax = 12;
+constexpr uint64_t kCancelOneIn = 100;
 constexpr int kReconnectMs = 20;
 // More than the deaths of any job's ranks, so that no job fails.
 constexpr int32_t kRestartsMax = 1'000;
@@ -46,7 +47,7 @@ void Client::run() {
     if (!finishing_ && open_.size() < kOpenMax) submit();
     if (!open_.empty()) {
       const size_t some = random_() % open_.size();
-      if (random_() % 10 == 0) cancel(open_[some]);
+      if (random_() % kCancelOneIn == 0) cancel(open_[some]);
       if (follow(open_[some])) open_.erase(open_.begin() + static_cast<ptrdiff_t>(some));
     }
     finished_ = finishing_ && open_.empty();

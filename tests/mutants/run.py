@@ -89,9 +89,15 @@ def run_tests(folder, seeds):
     return ""
 
 
-def main():
+def write_results(args, results):
+    """Writes the results so far."""
     sys.path.insert(0, str(ROOT / "bench"))
-    from peers.environment import describe_run
+    from peers.environment import describe_run  # noqa: E402
+    caught = sum(result["result"] == "caught" for result in results.values())
+    args.out.write_text(json.dumps(describe_run() | {"seeds": args.seeds, "caught": caught, "of": len(results), "mutants": results}, indent=1) + "\n")
+
+
+def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="patches, without .patch; default: all")
     parser.add_argument("--check", action="store_true", help="only check that each patch applies")
@@ -124,10 +130,10 @@ def main():
         print(f"{name}: {results[name]['result']} ({results[name].get('by', '')}) {results[name]['seconds']} s", flush=True)
         if results[name]["result"] == "stale":
             print(failure)
+        if args.out:
+            write_results(args, results)
     missed = [name for name, result in results.items() if result["result"] != "caught"]
     print(f"{len(names) - len(missed)} of {len(names)} caught" + (f"; not: {', '.join(missed)}" if missed else ""))
-    if args.out:
-        args.out.write_text(json.dumps(describe_run() | {"seeds": args.seeds, "caught": len(names) - len(missed), "mutants": results}, indent=1) + "\n")
     return 1 if missed else 0
 
 

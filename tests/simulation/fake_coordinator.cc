@@ -43,6 +43,7 @@ void FakeCoordinator::boot() {
   silent_since_ = born_;
   stalled_until_ = born_;
   busy_until_ = born_;
+  last_call_ = born_;
   next_iteration_.reset();
   began_with_ = DurableState{};
   began_with_.store = store_;
@@ -57,6 +58,7 @@ void FakeCoordinator::boot() {
   record_.clear();
   last_messages_.clear();
   core_.emplace(world_.core_options, began_with_, born_);
+  world_.invariants.begin(*core_);
   world_.note(absl::StrCat("coordinator boots, epoch ", epoch_.value()));
   plan_iteration();
 }
@@ -102,9 +104,8 @@ void FakeCoordinator::stall(Duration time) {
 // Excludes stalls from silence, by the core's rule: a pause of more than an interval since its last
 // step is a stall.
 void FakeCoordinator::forgive_stall() {
-  const Instant last_step = record_.empty() ? born_ : record_.back().now;
   const Duration late =
-      world_.scheduler.now() - (last_step + world_.core_options.heartbeat_interval);
+      world_.scheduler.now() - (last_call_ + world_.core_options.heartbeat_interval);
   if (late <= Duration::zero()) return;
   silent_since_ += late;
   for (auto& [life, last_message] : last_messages_) last_message += late;
@@ -294,8 +295,9 @@ void FakeCoordinator::iterate() {
   call_core(std::nullopt, actions);
   const bool may_crash = world_.faults_on && !actions.empty();
   if (may_crash && world_.random.chance(0.001)) return crash(world_.random.between_ms(10, 8'000));
-  commit(batch_of(*core_, actions));
-  world_.invariants.after_commit();
+  const StorageBatch batch = batch_of(*core_, actions);
+  commit(batch);
+  world_.invariants.after_commit(batch.empty());
   for (const auto& [stream, status] : std::exchange(ending_, {})) close(stream, status);
   for (const Action& action : actions) {
     if (may_crash && world_.random.chance(0.0005))
@@ -363,7 +365,6 @@ bool FakeCoordinator::belongs_to_current_stream(const Item& item) {
 // Calls the core's take(), or place_jobs() without an event, and checks the result.
 void FakeCoordinator::call_core(std::optional<Event> event, ActionList& actions) {
   const Instant now = world_.scheduler.now();
-  world_.invariants.before_call(*core_);
   ActionList made;
   if (event) {
     std::visit([&](auto& e) { e.unix_ns = world_.scheduler.unix_ns(); }, *event);
@@ -371,10 +372,11 @@ void FakeCoordinator::call_core(std::optional<Event> event, ActionList& actions)
   } else {
     core_->place_jobs(made);
   }
-  const std::string text = describe_all(made);
-  world_.note(absl::StrCat("  ", describe_call(event), "\n", text));
-  world_.invariants.after_call(event ? &*event : nullptr);
-  record_.push_back({std::move(event), now, text});
+  if (world_.is_logging())
+    world_.note(absl::StrCat("  ", describe_call(event), "\n", describe_all(made)));
+  world_.invariants.after_call(event ? &*event : nullptr, made);
+  if (world_.is_replayed()) record_.push_back({std::move(event), now, describe_all(made)});
+  last_call_ = now;
   for (Action& action : made) {
     if (const auto* refuse = std::get_if<RefuseWorker>(&action)) {
       const auto link = links_.extract({refuse->worker, refuse->incarnation});

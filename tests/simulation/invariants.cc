@@ -15,30 +15,63 @@ namespace muster::simulation {
 
 using namespace coordinator;  // NOLINT: this file is about its types
 
-void Invariants::before_call(const Core& core) { before_ = core.jobs(); }
+namespace {
 
-void Invariants::after_call(const Event* event) {
+// Accounts change with time alone, so they are checked now and then, too.
+constexpr uint64_t kCommitsPerAccount = 16;
+
+// Returns the job whose record or placement the action is about; 0: none.
+JobId job_of(const Action& action) {
+  if (const auto* stored = std::get_if<PersistJob>(&action)) return stored->job;
+  if (const auto* exit = std::get_if<PersistExit>(&action)) return exit->job;
+  if (const auto* changed = std::get_if<JobChanged>(&action)) return changed->job;
+  if (const auto* forgotten = std::get_if<ForgetJob>(&action)) return forgotten->job;
+  return JobId(0);
+}
+
+}  // namespace
+
+void Invariants::after_call(const Event* event, const ActionList& actions) {
+  const bool is_routine = event == nullptr || std::holds_alternative<HeartbeatReceived>(*event) ||
+                          std::holds_alternative<Tick>(*event);
+  if (is_routine && actions.empty()) return;
   no_slot_is_overbooked();
   if (event != nullptr) stale_events_change_nothing(*event);
-  for (const auto& [id, job] : world_.coordinator.core().jobs()) {
+  const auto& jobs = world_.coordinator.core().jobs();
+  for (const auto& [id, job] : jobs) {
     const auto before = before_.find(id);
-    const Job* was = before == before_.end() ? nullptr : &before->second;
-    if (was != nullptr && was->state == job.state && was->attempt == job.attempt &&
-        !is_live(job.state))
-      continue;
-    ranks_are_a_bijection(job);
-    if (job.state == JobState::kStarting && (was == nullptr || was->attempt != job.attempt))
-      no_rank_is_placed_on_an_excluded_node(job);
-    reserved_workers_are_needed(job);
-    if (was != nullptr) present_nodes_keep_their_ranks(*was, job);
-    no_rank_stays_on_a_leaving_worker(job);
-    outcomes_are_final_and_correct(was, job);
-    if (was != nullptr) attempts_are_consecutive(*was, job);
-    if (was != nullptr) states_follow_the_ladder(*was, job);
+    check_job(before == before_.end() ? nullptr : &before->second, job);
+  }
+  for (const Action& action : actions) {
+    const JobId id = job_of(action);
+    if (id == JobId(0)) continue;
+    const auto job = jobs.find(id);
+    if (job == jobs.end()) {
+      before_.erase(id);
+    } else {
+      before_.insert_or_assign(id, job->second);
+    }
   }
 }
 
-void Invariants::after_commit() {
+void Invariants::check_job(const Job* was, const Job& job) {
+  if (was != nullptr && was->state == job.state && was->attempt == job.attempt &&
+      !is_live(job.state))
+    return;
+  ranks_are_a_bijection(job);
+  if (job.state == JobState::kStarting && (was == nullptr || was->attempt != job.attempt))
+    no_rank_is_placed_on_an_excluded_node(job);
+  reserved_workers_are_needed(job);
+  if (was != nullptr) present_nodes_keep_their_ranks(*was, job);
+  no_rank_stays_on_a_leaving_worker(job);
+  outcomes_are_final_and_correct(was, job);
+  if (was != nullptr) attempts_are_consecutive(*was, job);
+  if (was != nullptr) states_follow_the_ladder(*was, job);
+}
+
+void Invariants::after_commit(bool is_empty) {
+  if (++commits_ % kCommitsPerAccount == 0) accounts_add_up();
+  if (is_empty) return;
   reload_equals_memory();
   job_numbers_are_unique();
   incidents_are_correct();

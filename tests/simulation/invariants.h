@@ -17,12 +17,14 @@ class Invariants {
  public:
   explicit Invariants(World& world) : world_(world) {}
 
-  // Call these before and after each call of the core. `event`: null for a queue pass.
-  void before_call(const coordinator::Core& core);
-  void after_call(const coordinator::Event* event);
+  // Call this when a run of the coordinator begins.
+  void begin(const coordinator::Core& core) { before_ = core.jobs(); }
+  // Call this after each call of the core. `event`: null for a queue pass. Heartbeats and ticks
+  // without an action change nothing that is checked here.
+  void after_call(const coordinator::Event* event, const coordinator::ActionList& actions);
   // Checks the stored state. Call it when the records of an iteration are on the disk and no message
-  // has been sent.
-  void after_commit();
+  // has been sent. `is_empty`: the iteration stored nothing.
+  void after_commit(bool is_empty);
   int last_resorts() const { return last_resorts_; }
   // Records that a caller received the confirmation of its job. Requires that all confirmations of
   // one request name the same job.
@@ -45,6 +47,7 @@ class Invariants {
   }
 
  private:
+  void check_job(const coordinator::Job* was, const coordinator::Job& job);
   void reload_equals_memory();
   void job_numbers_are_unique();
   void no_slot_is_overbooked();
@@ -62,7 +65,9 @@ class Invariants {
   void stale_events_change_nothing(const coordinator::Event& event);
 
   World& world_;
+  // Each job as of the last call that had an action about it.
   std::map<JobId, coordinator::Job> before_;
+  uint64_t commits_ = 0;
   std::set<JobId> confirmed_;
   std::map<std::string, JobId> confirmed_requests_;
   int last_resorts_ = 0;

@@ -26,8 +26,7 @@ std::string kind_of(const std::string& problem) {
 
 std::string failure_of_seed(uint64_t seed, int workers) {
   World whole(seed, workers);
-  std::string text = whole.run();
-  if (text.empty()) return "";
+  if (whole.run().empty()) return "";
   const std::string kind = kind_of(whole.problem());
   std::set<int> kept;
   for (int event = 0; event < whole.disturbances(); ++event) kept.insert(event);
@@ -41,15 +40,14 @@ std::string failure_of_seed(uint64_t seed, int workers) {
       fewer.insert(std::next(first, static_cast<ptrdiff_t>(count)), kept.end());
       ++runs;
       World world(seed, workers, &fewer);
-      const std::string shorter = world.run();
-      if (!shorter.empty() && kind_of(world.problem()) == kind) {
+      if (!world.run().empty() && kind_of(world.problem()) == kind) {
         kept = std::move(fewer);
-        text = shorter;
       } else {
         at += size;
       }
     }
   }
+  const std::string text = World(seed, workers, &kept, true).run();
   return absl::StrCat(text, "minimised from ", whole.disturbances(), " submissions and faults to ",
                       kept.size(), " in ", runs, " runs\n");
 }

@@ -105,7 +105,7 @@ TEST(Simulation, OneSeed) {
   const char* text = std::getenv("MUSTER_SIMULATION_SEED");
   const uint64_t seed = text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
   const std::set<int> kept = kept_from_environment();
-  World world(seed, workers_from_environment(), kept.empty() ? nullptr : &kept);
+  World world(seed, workers_from_environment(), kept.empty() ? nullptr : &kept, true);
   const std::string problem = world.run();
   EXPECT_TRUE(problem.empty()) << problem;
 }

@@ -26,14 +26,15 @@ constexpr int kEventsAtOnceMax = 10'000;
 
 }  // namespace
 
-World::World(uint64_t world_seed, int workers, const std::set<int>* kept)
+World::World(uint64_t world_seed, int workers, const std::set<int>* kept, bool logs)
     : seed(world_seed),
       random(world_seed),
       network(scheduler, random),
       trainers(scheduler, random),
       coordinator(*this),
       invariants(*this),
-      kept_(kept) {
+      kept_(kept),
+      logs_(logs) {
   core_options.version = "simulated";
   core_options.worker_lease = std::chrono::seconds(6);
   core_options.start_budget = std::chrono::seconds(20);
@@ -55,6 +56,7 @@ World::World(uint64_t world_seed, int workers, const std::set<int>* kept)
 }
 
 void World::note(std::string line) {
+  if (!logs_) return;
   log_.push_back(absl::StrFormat("%9.3f %s", to_seconds(scheduler.now().time_since_epoch()), line));
   if (log_.size() > kLogLinesMax) log_.pop_front();
 }

@@ -25,13 +25,18 @@ class World {
  public:
   // `workers`: their number; 0: drawn from the seed. `kept`: the submissions and faults that happen,
   // numbered from 0 in the order of time; null: all.
-  explicit World(uint64_t seed, int workers = 0, const std::set<int>* kept = nullptr);
+  // `logs`: returns the end of the event log with a violation, which takes twice the time.
+  explicit World(uint64_t seed, int workers = 0, const std::set<int>* kept = nullptr,
+                 bool logs = false);
 
   // Runs the complete simulation. Returns "" if all invariants held; else the violation, with the
   // end of the event log.
   std::string run();
 
   // The members below are used by the parts of the simulation.
+  bool is_logging() const { return logs_; }
+  // Returns whether the runs of the coordinator are recorded and replayed: in every fourth seed.
+  bool is_replayed() const { return seed % 4 == 0; }
   void note(std::string line);
   void fail(std::string problem);
   void require(bool holds, const std::string& problem) {
@@ -91,6 +96,7 @@ class World {
   std::map<std::string, JobNature> natures_;  // by output folder
   std::set<std::string> answered_;            // request ids of confirmed submissions
   const std::set<int>* const kept_;
+  const bool logs_;
   int disturbances_ = 0;
   Totals totals_;
   Instant calm_{};  // time at which the faults stop

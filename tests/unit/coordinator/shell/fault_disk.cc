@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace muster::coordinator {
 namespace {
@@ -156,6 +157,8 @@ const sqlite3_io_methods kMethods = {2,
                                      nullptr,
                                      nullptr};
 
+constexpr int kLogs = SQLITE_OPEN_MAIN_JOURNAL | SQLITE_OPEN_WAL;
+
 FaultDisk& disk_of(sqlite3_vfs* vfs) { return *static_cast<FaultDisk*>(vfs->pAppData); }
 
 int open_file(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, int flags, int* out_flags) {
@@ -164,7 +167,7 @@ int open_file(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, int flags,
   const bool creates = (flags & SQLITE_OPEN_CREATE) != 0;
   const DiskFault fault = disk.next(creates, false);
   if (fault != DiskFault::kNone) return result_of(fault, SQLITE_CANTOPEN);
-  FaultDisk::File* found = disk.open(name, creates);
+  FaultDisk::File* found = disk.open(name, creates, (flags & kLogs) != 0);
   if (found == nullptr) return SQLITE_CANTOPEN;
   auto& handle = *reinterpret_cast<Handle*>(file);
   handle.disk = &disk;
@@ -174,13 +177,13 @@ int open_file(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, int flags,
   return SQLITE_OK;
 }
 
-int delete_file(sqlite3_vfs* vfs, const char* name, int) {
+int delete_file(sqlite3_vfs* vfs, const char* name, int sync) {
   FaultDisk& disk = disk_of(vfs);
   if (disk.next(false, false) != DiskFault::kNone)
     return result_of(DiskFault::kIoError, SQLITE_IOERR_DELETE);
   FaultDisk::File* file = disk.find(name);
   if (file == nullptr) return SQLITE_IOERR_DELETE_NOENT;
-  disk.remove(*file);
+  disk.remove(*file, sync != 0);
   return SQLITE_OK;
 }
 
@@ -259,7 +262,7 @@ DiskFault FaultDisk::next(bool takes_space, bool is_lock) {
   return fault_;
 }
 
-FaultDisk::File* FaultDisk::open(const char* name, bool create) {
+FaultDisk::File* FaultDisk::open(const char* name, bool create, bool is_log) {
   if (name == nullptr) {
     File& file = *temporary_.emplace_back(std::make_unique<File>());
     file.is_temporary = true;
@@ -271,6 +274,7 @@ FaultDisk::File* FaultDisk::open(const char* name, bool create) {
     file->exists = false;
   }
   if (!file->exists && !create) return nullptr;
+  if (!file->exists) file->syncs_folder = is_log;
   file->exists = true;
   return file.get();
 }
@@ -295,7 +299,7 @@ void FaultDisk::truncate(File& file, int64_t size) {
 
 void FaultDisk::sync(File& file) {
   if (ignores_syncs_) return;
-  file.is_created = true;
+  if (std::exchange(file.syncs_folder, false)) sync_folder();
   for (const Write& write : file.unsynced)
     if (!write.is_lost) apply_to(file.durable, write);
   file.unsynced.clear();
@@ -305,10 +309,20 @@ void FaultDisk::lose_some(File& file) {
   for (Write& write : file.unsynced) write.is_lost = write.is_lost || coin();
 }
 
-void FaultDisk::remove(File& file) {
+void FaultDisk::remove(File& file, bool sync) {
   file.exists = false;
   file.content.clear();
   file.unsynced.push_back({0, ""});
+  if (sync && !ignores_syncs_) sync_folder();
+}
+
+void FaultDisk::sync_folder() {
+  for (auto& [name, file] : files_) {
+    file->is_created = file->exists;
+    if (file->exists) continue;
+    file->durable.clear();
+    file->unsynced.clear();
+  }
 }
 
 void FaultDisk::kill_process() { is_dead_ = true; }

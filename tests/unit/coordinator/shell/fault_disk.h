@@ -4,8 +4,9 @@
 // A file has two contents: what the process reads, and what is durable. A write changes only the
 // former, and a sync makes the file's writes durable. A power cut retains the durable content and
 // any part of the later writes, in sectors and in any order. A failed sync may have lost any part of
-// them, even if a later sync succeeds. A file that was created or deleted since the last sync may
-// exist or not after a power cut.
+// them, even if a later sync succeeds. A file that was created or deleted since the folder was
+// synced may exist or not after a power cut. As in SQLite's own file system, the first sync of a
+// journal or write-ahead log syncs the folder, and so does a deletion that requests it.
 #pragma once
 
 #include <cstdint>
@@ -63,22 +64,24 @@ class FaultDisk {
     std::string durable;
     std::vector<Write> unsynced;
     bool exists = true;
-    bool is_created = false;  // the creation is durable
+    bool is_created = false;    // the creation is durable
+    bool syncs_folder = false;  // its next sync does
     bool is_temporary = false;
     std::vector<std::unique_ptr<std::string>> shared_memory;
   };
   // Counts an operation. Returns the fault that it has.
   DiskFault next(bool takes_space, bool is_lock);
-  File* open(const char* name, bool create);
+  File* open(const char* name, bool create, bool is_log);
   File* find(const char* name);
   void write(File& file, const char* bytes, size_t size, int64_t offset);
   void truncate(File& file, int64_t size);
   void sync(File& file);
   void lose_some(File& file);
-  void remove(File& file);
+  void remove(File& file, bool sync);
   bool is_dead() const { return is_dead_; }
 
  private:
+  void sync_folder();
   bool coin() { return (random_() >> 11) % 2 == 0; }
 
   std::mt19937_64 random_;
