@@ -9,7 +9,7 @@ times, one in eight during its start, and started again on the same state. A run
 
   - a confirmed submission is unknown afterwards, belongs to another job, or does not reach its end;
   - a rank is started twice, an attempt starts while an earlier one runs, or a job is restarted without a fault of its ranks;
-  - a job succeeds although not all its ranks exited with code 0, or is cancelled although nobody requested it;
+  - a job succeeds although not all its ranks exited with code 0, or is cancelled without a request;
   - the end of a job changes, an epoch is repeated, or the coordinator ends by itself;
   - the state file does not pass SQLite's integrity check.
 

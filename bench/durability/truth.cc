@@ -115,7 +115,7 @@ bool Truth::observed(const v1::Job& job) {
   if (job.state() == v1::FAILED)
     violate_locked(absl::StrCat("job ", job.id(), " failed: ", job.reason()));
   if (job.state() == v1::CANCELLED && !truth.cancelled)
-    violate_locked(absl::StrCat("job ", job.id(), " is cancelled and nobody requested it"));
+    violate_locked(absl::StrCat("job ", job.id(), " is cancelled without a request"));
   if (job.state() == v1::SUCCEEDED) {
     const auto good = std::ranges::count_if(
         truth.well, [&](const LaunchedRank& rank) { return rank.attempt == job.attempt(); });

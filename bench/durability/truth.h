@@ -1,5 +1,5 @@
-// What callers and workers have observed, independent of the coordinator's runs. Collects violations
-// of the coordinator's durability.
+// The observations of callers and workers, independent of the coordinator's runs. Collects
+// violations of the coordinator's durability.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class Truth {
   void request_cancel(uint64_t job);
   // The coordinator's answer about a confirmed job. Returns whether the job has ended.
   bool observed(const v1::Job& job);
-  // The coordinator does not know a confirmed job whose end no caller has observed.
+  // The coordinator has no record of a confirmed job whose end no caller has observed.
   void missed(uint64_t job);
   // A stream's epoch, which increases with each run of the coordinator.
   void epoch(uint64_t epoch);

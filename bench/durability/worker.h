@@ -1,6 +1,6 @@
-// A simulated worker with a real stream to the coordinator: it retains its ranks and unacknowledged
-// reports while the coordinator is down, as muster-worker does. Its ranks exist only in its messages
-// and end by themselves.
+// A simulated worker with a real stream to the coordinator: it retains its ranks and
+// unacknowledged reports while the coordinator is down, as muster-worker does. Its ranks exist only
+// in its messages and end by themselves.
 #pragma once
 
 #include <atomic>

@@ -4,12 +4,13 @@
   tests/mutants/run.py --check                 each patch applies to the sources (a test of CI)
   tests/mutants/run.py [NAME …] [--seeds 300] [--out bench/results/mutants.json]
 
-Each *.patch in this folder changes one decision of the coordinator's core, or of the shell's code that the simulation shares; its
-first line describes the fault. The second form copies the sources to build/mutants, applies one patch at a time, builds only the
-simulation and the scenarios, and runs them until one fails: that patch is "caught". Exits with 1 if a patch is missed or does not
-apply.
+Each *.patch in this folder changes one decision of the coordinator's core, or of the shell's code
+that the simulation shares. Its first line describes the fault. The second form copies the sources
+to build/mutants, applies one patch at a time, builds only the simulation and the scenarios, and
+runs them until one fails: that patch is "caught". Exits with 1 if a patch is missed or stale.
 
-A patch that no longer applies is "stale": make its change by hand, and write `git diff` of it below the description.
+A patch that does not apply is "stale": make its change by hand, and write `git diff` of it below
+the description.
 """
 import argparse
 import json
@@ -53,7 +54,7 @@ def check(names):
 
 
 def copy_sources(folder):
-    """Copies the tracked sources that the build needs, only if they differ, so that a second run builds little."""
+    """Copies the sources that the build needs. Copies only changes, for fast second runs."""
     files = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True, check=True).stdout.splitlines()
     for file in files:
         source, target = ROOT / file, folder / file

@@ -2,9 +2,9 @@
 // (coordinator/shell/core_loop.cc): events wait in a queue while an iteration is in progress; the
 // next iteration takes all of them, then a due Tick, makes one queue pass, stores one batch
 // (storage_batch.h) and carries out the actions. Heartbeats of a stream are merged until the loop
-// takes them (merge_pages.h). The shell crashes at the worst moments: before a batch is on the disk,
-// or after it is on the disk and before its messages are sent. The events of each run are recorded,
-// and replayed at the end of the run.
+// takes them (merge_pages.h). The shell crashes at the worst moments: before a batch is on the
+// disk, or after it is on the disk and before its messages are sent. The events of each run are
+// recorded, and replayed at the end of the run.
 #pragma once
 
 #include <cstdint>

@@ -22,8 +22,8 @@ class Invariants {
   // Call this after each call of the core. `event`: null for a queue pass. Heartbeats and ticks
   // without an action change nothing that is checked here.
   void after_call(const coordinator::Event* event, const coordinator::ActionList& actions);
-  // Checks the stored state. Call it when the records of an iteration are on the disk and no message
-  // has been sent. `is_empty`: the iteration stored nothing.
+  // Checks the stored state. Call it when the records of an iteration are on the disk and no
+  // message has been sent. `is_empty`: the iteration stored nothing.
   void after_commit(bool is_empty);
   int last_resorts() const { return last_resorts_; }
   // Records that a caller received the confirmation of its job. Requires that all confirmations of

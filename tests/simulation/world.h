@@ -23,8 +23,8 @@ namespace muster::simulation {
 
 class World {
  public:
-  // `workers`: their number; 0: drawn from the seed. `kept`: the submissions and faults that happen,
-  // numbered from 0 in the order of time; null: all.
+  // `workers`: their number; 0: drawn from the seed. `kept`: the submissions and faults that
+  // happen, numbered from 0 in the order of time; null: all.
   // `logs`: returns the end of the event log with a violation, which takes twice the time.
   explicit World(uint64_t seed, int workers = 0, const std::set<int>* kept = nullptr,
                  bool logs = false);

@@ -1,10 +1,10 @@
 // A disk in memory for SQLite, which fails as real disks do. It counts its operations, so that a
-// test can let each of them fail in turn, and it knows which bytes would survive a power cut.
+// test can let each of them fail, and records which bytes would survive a power cut.
 //
 // A file has two contents: what the process reads, and what is durable. A write changes only the
 // former, and a sync makes the file's writes durable. A power cut retains the durable content and
-// any part of the later writes, in sectors and in any order. A failed sync may have lost any part of
-// them, even if a later sync succeeds. A file that was created or deleted since the folder was
+// any part of the later writes, in sectors and in any order. A failed sync may have lost any part
+// of them, even if a later sync succeeds. A file that was created or deleted since the folder was
 // synced may exist or not after a power cut. As in SQLite's own file system, the first sync of a
 // journal or write-ahead log syncs the folder, and so does a deletion that requests it.
 #pragma once

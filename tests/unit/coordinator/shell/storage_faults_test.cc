@@ -1,4 +1,4 @@
-// The storage on a disk that fails: each operation of a scripted run fails in turn, in every way.
+// The storage on a disk that fails: each operation of a scripted run fails once, in every way.
 // After a restart, the storage opens, has every confirmed commit, and has no part of a commit.
 //
 // MUSTER_DISK_FAULT_SEEDS=N runs each fault with N seeds of the random part instead of 1.
@@ -118,7 +118,7 @@ bool are_equal(const DurableState& a, const DurableState& b) {
          a.incidents == b.incidents && a.nodes == b.nodes;
 }
 
-// What one run of a process has observed of the storage.
+// The observations of one run of a process.
 struct Observed {
   std::optional<StoreId> store;  // loaded
   Epoch epoch{0};                // begun
