@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
-"""Kills and restarts a real coordinator under load, and checks that nothing that it confirmed is lost.
+"""Kills and restarts a coordinator under load, and checks that it loses nothing it confirmed.
 
-  bench/durability.py --bin build/release/bin [--cycles 2000] [--seed 1] [--out bench/results/durability.json]
+  bench/durability.py --bin build/release/bin [--cycles 2000] [--seed 1]
+                      [--out bench/results/durability.json]
 
-Callers submit, watch and cancel jobs over gRPC, and repeat each request until it is answered. Simulated workers start and end ranks;
-they retain them and their reports while the coordinator is down, as muster-worker does. The coordinator is killed by SIGKILL at random
-times, one in eight during its start, and started again on the same state. A run fails if
+Callers submit, watch and cancel jobs over gRPC, and repeat each request until it is answered.
+Simulated workers start and end ranks; they retain them and their reports while the coordinator is
+down, as muster-worker does. The coordinator is killed by SIGKILL at random times, one in eight
+during its start, and started again on the same state. A run fails if
 
-  - a confirmed submission is unknown afterwards, belongs to another job, or does not reach its end;
-  - a rank is started twice, an attempt starts while an earlier one runs, or a job is restarted without a fault of its ranks;
+  - a confirmed submission is unknown afterwards, belongs to another job, or reaches no end;
+  - a rank is started twice, an attempt starts while an earlier one runs, or a job is restarted
+    without a fault of its ranks;
   - a job succeeds although not all its ranks exited with code 0, or is cancelled without a request;
   - the end of a job changes, an epoch is repeated, or the coordinator ends by itself;
   - the state file does not pass SQLite's integrity check.
 
-The figures of the run are counts: `submissions_sent` minus `submissions_confirmed` requests had to be repeated, `orders_repeated`
-orders to start ranks arrived again and were ignored.
+The figures of the run are counts: `submissions_sent` minus `submissions_confirmed` requests were
+repeated, and `orders_repeated` orders to start ranks arrived again and were ignored.
 """
 import argparse
 import json

@@ -4,10 +4,10 @@
 //               [--clients 3] [--life-ms 250]
 //
 // Callers submit, watch and cancel jobs; simulated workers start and end their ranks. The
-// coordinator is killed by SIGKILL at random times, some of them during its start, and started again
-// on the same state. At the end, every confirmed job must reach its end. Prints one line of JSON.
-// Exits with 1 if a confirmed submission was lost, a rank was started twice, or another rule of
-// truth.h was violated.
+// coordinator is killed by SIGKILL at random times, some of them during its start, and started
+// again on the same state. At the end, every confirmed job must reach its end. Prints one line of
+// JSON. Exits with 1 if a confirmed submission was lost, a rank was started twice, or another rule
+// of truth.h was violated.
 #include <algorithm>
 #include <chrono>
 #include <cmath>

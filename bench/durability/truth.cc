@@ -8,7 +8,7 @@
 namespace muster::bench {
 namespace {
 
-// Of each run, the first violations explain the others.
+// The first violations of a run explain the others.
 constexpr size_t kViolationsMax = 20;
 
 bool has_ended(v1::JobState state) {
