@@ -73,7 +73,7 @@ def build(folder, jobs):
 
 def run_tests(folder, seeds):
     """Returns the first failure, or ""."""
-    environment = os.environ | {"MUSTER_SIMULATION_SEEDS": f"1-{seeds}"}
+    environment = os.environ | {"MUSTER_SIMULATION_SEEDS": f"1-{seeds}", "MUSTER_SIMULATION_RUNS": "0"}
     commands = {
         "simulation": [folder / "build/bin/muster_simulation", "--gtest_filter=*Range*", "--gtest_brief=1"],
         "scenarios": [folder / "build/bin/coordinator_scenarios", "--gtest_brief=1"],

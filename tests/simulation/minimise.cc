@@ -1,6 +1,8 @@
 #include "tests/simulation/minimise.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <iterator>
 #include <set>
 
 #include <absl/strings/str_cat.h>
@@ -12,6 +14,12 @@ namespace {
 
 // A run takes some 30 ms.
 constexpr int kRunsMax = 150;
+
+// Returns the bound of runs: MUSTER_SIMULATION_RUNS, or kRunsMax.
+int runs_max() {
+  const char* text = std::getenv("MUSTER_SIMULATION_RUNS");
+  return text == nullptr ? kRunsMax : std::atoi(text);
+}
 
 // Returns the violation without its numbers and names, by which two failures are compared.
 std::string kind_of(const std::string& problem) {
@@ -31,9 +39,10 @@ std::string failure_of_seed(uint64_t seed, int workers) {
   std::set<int> kept;
   for (int event = 0; event < whole.disturbances(); ++event) kept.insert(event);
   int runs = 0;
+  const int limit = runs_max();
   // Removes halves, then quarters and so on (delta debugging).
-  for (size_t size = (kept.size() + 1) / 2; size > 0 && runs < kRunsMax; size /= 2) {
-    for (size_t at = 0; at < kept.size() && runs < kRunsMax;) {
+  for (size_t size = (kept.size() + 1) / 2; size > 0 && runs < limit; size /= 2) {
+    for (size_t at = 0; at < kept.size() && runs < limit;) {
       auto first = std::next(kept.begin(), static_cast<ptrdiff_t>(at));
       const size_t count = std::min(size, kept.size() - at);
       std::set<int> fewer(kept.begin(), first);

@@ -20,6 +20,8 @@ constexpr Duration kCalmTime = std::chrono::seconds(1'500);
 // Messages that were sent before the last fault may be late by the longest partition or stall of
 // the coordinator.
 constexpr Duration kLatestNews = std::chrono::seconds(16);
+// The maximum number of smaller sizes of a job (coordinator/core/queue/validation.cc).
+constexpr size_t kSizesMax = 16;
 constexpr size_t kLogLinesMax = 400;
 // The maximum number of events at one instant. A busy instant has some dozens of events.
 constexpr int kEventsAtOnceMax = 10'000;
@@ -230,7 +232,8 @@ void World::draw_sizes(JobSpec& spec) {
   if (spec.nodes == 1 || random.chance(0.4)) return;
   spec.min_nodes = 1 + static_cast<int32_t>(random.below(static_cast<uint64_t>(spec.nodes - 1)));
   for (int32_t nodes = spec.nodes - 1; nodes >= spec.min_nodes; --nodes) {
-    if (nodes == spec.min_nodes || random.chance(0.7))
+    const bool is_drawn = nodes == spec.min_nodes || random.chance(0.7);
+    if (is_drawn && (nodes == spec.min_nodes || spec.smaller.size() + 1 < kSizesMax))
       spec.smaller.push_back({nodes, absl::StrCat(nodes)});
   }
 }
