@@ -127,7 +127,7 @@ void CoreLoop::run() {
     }
     if (deadline && *deadline <= now_) step(tick(), actions);
     core_.place_jobs(actions);
-    if (absl::Status status = persist(batch_of(actions)); !status.ok()) {
+    if (absl::Status status = persist(batch_of(core_, actions)); !status.ok()) {
       queue_.close();
       end_everything(absl::UnavailableError("the coordinator cannot store its state"), after);
       on_fatal_(std::move(status));
@@ -216,44 +216,6 @@ bool CoreLoop::belongs_to_current_stream(const FleetEvent& item) {
     links_.erase(current);
   }
   return true;
-}
-
-StorageBatch CoreLoop::batch_of(const ActionList& actions) const {
-  StorageBatch batch;
-  for (const Action& action : actions) {
-    if (const auto* job = std::get_if<PersistJob>(&action)) {
-      const auto known = core_.jobs().find(job->job);
-      if (known != core_.jobs().end() && !batch.jobs.contains(job->job))
-        batch.jobs.emplace(job->job, durable(known->second));
-    } else if (const auto* exit = std::get_if<PersistExit>(&action)) {
-      batch.exits.push_back({exit->job, exit->attempt, exit->position, exit->exit});
-    } else if (const auto* request = std::get_if<PersistRequestId>(&action)) {
-      batch.request_ids.insert_or_assign(request->request_id, request->job);
-    } else if (const auto* last = std::get_if<PersistLastJobId>(&action)) {
-      batch.last_job_id = std::max(batch.last_job_id, last->job);
-    } else if (const auto* forget = std::get_if<ForgetJob>(&action)) {
-      batch.jobs.erase(forget->job);
-      batch.forgotten.push_back(forget->job);
-    } else if (const auto* incident = std::get_if<PersistIncident>(&action)) {
-      batch.incidents.insert_or_assign(incident->incident.id, incident->incident);
-    } else if (const auto* old = std::get_if<ForgetIncident>(&action)) {
-      batch.incidents.erase(old->incident);
-      batch.forgotten_incidents.push_back(old->incident);
-    } else if (const auto* node = std::get_if<PersistNode>(&action)) {
-      batch.nodes.insert_or_assign(node->node.worker, node->node);
-      std::erase(batch.forgotten_nodes, node->node.worker);
-    } else if (const auto* gone = std::get_if<ForgetNode>(&action)) {
-      batch.nodes.erase(gone->worker);
-      batch.forgotten_nodes.push_back(gone->worker);
-    }
-  }
-  // The record of a job contains all exits of its current attempt.
-  std::erase_if(batch.exits, [&](const StoredExit& exit) {
-    const auto job = core_.jobs().find(exit.job);
-    return job == core_.jobs().end() || batch.jobs.contains(exit.job) ||
-           job->second.attempt != exit.attempt;
-  });
-  return batch;
 }
 
 absl::Status CoreLoop::persist(const StorageBatch& batch) {

@@ -131,7 +131,6 @@ class CoreLoop {
   void take(Item& item, ActionList& actions, std::vector<Item>& after);
   void register_worker(FleetEvent& item, ActionList& actions);
   bool belongs_to_current_stream(const FleetEvent& item);
-  StorageBatch batch_of(const ActionList& actions) const;
   absl::Status persist(const StorageBatch& batch);
   void carry_out(ActionList& actions);
   template <class F>

@@ -20,6 +20,7 @@
 #include "coordinator/shell/grpc_status.h"
 #include "coordinator/shell/incident_messages.h"
 #include "coordinator/shell/job_and_worker_messages.h"
+#include "coordinator/shell/merge_pages.h"
 #include "coordinator/shell/node_messages.h"
 #include "daemon/limits.h"
 #include "daemon/valid_texts.h"
@@ -159,32 +160,17 @@ class WorkerStream final
     post_as_is(std::move(event));
   }
 
-  // Merges the heartbeat with an earlier one that the loop has not taken yet. A heartbeat lists
-  // only ranks whose values have changed, and pages are cumulative, so the newest page of each rank
-  // replaces earlier ones.
+  // Merges the heartbeat with an earlier one that the loop has not taken yet.
   void on_heartbeat() {
     HeartbeatReceived event = heartbeat_from_proto(incoming_->heartbeat());
     {
       const std::lock_guard lock(mutex_);
-      if (heartbeat_posted_) return merge_locked(event.ranks);
+      if (heartbeat_posted_) return merge_pages(pages_, event.ranks, kPagesMax);
       heartbeat_posted_ = true;
       pages_ = std::move(event.ranks);
       if (pages_.size() > kPagesMax) pages_.resize(kPagesMax);
     }
     post(HeartbeatReceived{});
-  }
-
-  void merge_locked(const std::vector<RankProgress>& pages) {
-    for (const RankProgress& page : pages) {
-      const auto known = std::ranges::find_if(pages_, [&](const RankProgress& other) {
-        return other.job == page.job && other.attempt == page.attempt && other.rank == page.rank;
-      });
-      if (known != pages_.end()) {
-        *known = page;
-      } else if (pages_.size() < kPagesMax) {
-        pages_.push_back(page);
-      }
-    }
   }
 
   // Drops an invalid tree: the dump ends by its deadline, and the stream stays open.

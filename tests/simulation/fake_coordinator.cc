@@ -1,5 +1,7 @@
 #include "tests/simulation/fake_coordinator.h"
 
+#include <algorithm>
+
 #include <absl/strings/str_cat.h>
 
 #include "tests/simulation/describe.h"
@@ -16,6 +18,18 @@ std::string describe_all(const ActionList& actions) {
   return text;
 }
 
+std::string describe_call(const std::optional<Event>& event) {
+  return event ? describe(*event) : "queue pass";
+}
+
+// Returns the duration of an iteration: the decisions, and the wait for the disk. Events of this
+// time are taken together by the next iteration.
+Duration draw_iteration(Random& random, bool faults_on) {
+  if (!faults_on) return random.between_ms(0, 5);
+  if (random.chance(0.6)) return Duration::zero();
+  return random.chance(0.9) ? random.between_ms(1, 30) : random.between_ms(30, 400);
+}
+
 }  // namespace
 
 void FakeCoordinator::boot() {
@@ -24,6 +38,9 @@ void FakeCoordinator::boot() {
   born_ = world_.scheduler.now();
   silent_since_ = born_;
   stalled_until_ = born_;
+  busy_until_ = born_;
+  last_call_ = born_;
+  next_iteration_.reset();
   began_with_ = DurableState{};
   began_with_.store = store_;
   for (const auto& [id, job] : disk_jobs_) began_with_.jobs.push_back(job);
@@ -37,8 +54,9 @@ void FakeCoordinator::boot() {
   record_.clear();
   last_messages_.clear();
   core_.emplace(world_.core_options, began_with_, born_);
+  world_.invariants.begin(*core_);
   world_.note(absl::StrCat("coordinator boots, epoch ", epoch_.value()));
-  plan_tick();
+  plan_iteration();
 }
 
 void FakeCoordinator::crash(Duration down) {
@@ -48,6 +66,8 @@ void FakeCoordinator::crash(Duration down) {
   ++life_;
   core_.reset();
   links_.clear();
+  inbox_.clear();
+  ending_.clear();
   replies_.clear();
   for (const auto& [stream, peer] : std::exchange(peers_, {})) world_.network.cut(stream);
   world_.scheduler.after(down, [this, life = life_] {
@@ -75,17 +95,13 @@ void FakeCoordinator::stall(Duration time) {
   if (!core_ || is_stalled()) return;
   world_.note("coordinator stands still");
   stalled_until_ = world_.scheduler.now() + time;
-  world_.scheduler.at(stalled_until_, [this, life = life_] {
-    if (life == life_) forgive_stall();
-  });
 }
 
 // Excludes stalls from silence, by the core's rule: a pause of more than an interval since its last
 // step is a stall.
 void FakeCoordinator::forgive_stall() {
-  const Instant last_step = record_.empty() ? born_ : record_.back().now;
   const Duration late =
-      world_.scheduler.now() - (last_step + world_.core_options.heartbeat_interval);
+      world_.scheduler.now() - (last_call_ + world_.core_options.heartbeat_interval);
   if (late <= Duration::zero()) return;
   silent_since_ += late;
   for (auto& [life, last_message] : last_messages_) last_message += late;
@@ -95,10 +111,14 @@ std::string FakeCoordinator::replay() const {
   Core again(world_.core_options, began_with_, born_);
   for (const Recorded& r : record_) {
     ActionList actions;
-    again.step(r.event, r.now, actions);
+    if (r.event) {
+      again.take(*r.event, r.now, actions);
+    } else {
+      again.place_jobs(actions);
+    }
     if (const std::string text = describe_all(actions); text != r.actions) {
-      return absl::StrCat("a replay decided differently on: ", describe(r.event), "\n", r.actions,
-                          "instead:\n", text);
+      return absl::StrCat("a replay decided differently on: ", describe_call(r.event), "\n",
+                          r.actions, "instead:\n", text);
     }
   }
   return "";
@@ -111,41 +131,36 @@ Instant FakeCoordinator::last_message_of(const WorkerName& worker, Incarnation i
 
 void FakeCoordinator::submit(const std::string& request_id, const JobSpec& spec,
                              std::function<void(const Reply&)> on_reply) {
-  if (!core_ || is_stalled()) return;
+  if (!core_) return;
   const RequestToken token(next_token_++);
   replies_.emplace(token, std::move(on_reply));
-  step(JobSubmitted{token, request_id, spec, 0});
+  request(JobSubmitted{token, request_id, spec, 0});
 }
 
 void FakeCoordinator::cancel(JobId job, bool force) {
-  if (core_ && !is_stalled()) step(JobCancelRequested{RequestToken(next_token_++), job, force, 0});
+  request(JobCancelRequested{RequestToken(next_token_++), job, force, 0});
 }
 
 void FakeCoordinator::checkpoint(JobId job) {
-  if (core_ && !is_stalled()) step(JobCheckpointRequested{RequestToken(next_token_++), job, 0});
+  request(JobCheckpointRequested{RequestToken(next_token_++), job, 0});
 }
 
 void FakeCoordinator::stacks(JobId job) {
-  if (core_ && !is_stalled()) step(StacksRequested{RequestToken(next_token_++), job, Rank(-1), 0});
+  request(StacksRequested{RequestToken(next_token_++), job, Rank(-1), 0});
 }
 
 void FakeCoordinator::exclude(const WorkerName& worker, Duration time) {
-  if (core_ && !is_stalled())
-    step(NodeExcludeRequested{RequestToken(next_token_++), worker, "a person's reason", time, 0,
-                              false});
+  request(NodeExcludeRequested{RequestToken(next_token_++), worker, "a person's reason", time, 0,
+                               false});
 }
 
 void FakeCoordinator::admit(const WorkerName& worker) {
-  if (core_ && !is_stalled()) step(NodeAdmitRequested{RequestToken(next_token_++), worker, 0});
+  request(NodeAdmitRequested{RequestToken(next_token_++), worker, 0});
 }
 
 void FakeCoordinator::accept(StreamId stream, int host) { peers_[stream] = {host, std::nullopt}; }
 
 void FakeCoordinator::stream_broke(StreamId stream) {
-  if (is_stalled()) {
-    world_.scheduler.at(stalled_until_, [this, stream] { stream_broke(stream); });
-    return;
-  }
   const auto peer = peers_.find(stream);
   if (peer == peers_.end()) return;
   const auto life = peer->second.life;
@@ -153,195 +168,165 @@ void FakeCoordinator::stream_broke(StreamId stream) {
   peers_.erase(stream);
 }
 
-void FakeCoordinator::send_register(StreamId stream, const worker::SendRegister& message) {
-  WorkerRegistered event;
-  event.worker = message.worker;
-  event.incarnation = message.incarnation;
-  event.version = message.version;
-  event.host = message.host;
-  event.slots = message.slots;
-  event.gpus = message.gpus;
-  event.rendezvous_address = message.rendezvous_address;
-  event.store = message.store;
-  for (const auto& r : message.running)
-    event.running.push_back({r.key.job, r.key.attempt, r.key.rank, r.pid});
-  event.leaving = message.leaving;
-  world_.network.to_coordinator(stream, false, [this, stream, event] {
-    const auto peer = peers_.find(stream);
-    if (peer == peers_.end()) return;
-    if (peer->second.life) return;  // a second registration on one stream
-    peer->second.life = Life{event.worker, event.incarnation};
-    post(stream, event);
-  });
-}
-
-void FakeCoordinator::send_leaving(StreamId stream, const worker::SendLeaving& message) {
-  WorkerLeaving event;
-  event.grace = message.grace;
-  world_.network.to_coordinator(stream, false, [this, stream, event] { post(stream, event); });
-}
-
-void FakeCoordinator::send_heartbeat(StreamId stream, const worker::SendHeartbeat& message) {
-  HeartbeatReceived event;
-  for (const auto& r : message.ranks) {
-    RankProgress progress;
-    progress.job = r.key.job;
-    progress.attempt = r.key.attempt;
-    progress.rank = r.key.rank;
-    progress.pid = r.pid;
-    progress.phase = r.figures.phase;
-    progress.phase_age = r.phase_age;
-    progress.last_progress_age = r.last_progress_age;
-    progress.step_seconds = r.figures.step_seconds;
-    progress.step_times = r.figures.step_times;
-    progress.collective_wait_seconds = r.figures.collective_wait_seconds;
-    progress.process_state = r.figures.process_state;
-    progress.step = r.figures.step;
-    progress.checkpoint_step = r.figures.checkpoint_step;
-    progress.checkpoints = r.figures.checkpoints;
-    event.ranks.push_back(progress);
-  }
-  world_.network.to_coordinator(stream, true, [this, stream, event] { post(stream, event); });
-}
-
-void FakeCoordinator::send_stack_report(StreamId stream, const worker::SendStackReport& message) {
-  StackReportReceived event;
-  event.dump = DumpId(message.dump);
-  event.job = message.launch.job;
-  event.attempt = message.launch.attempt;
-  event.sample = message.sample;
-  if (message.stacks != nullptr) event.stacks = *message.stacks;
-  event.ranks = message.ranks;
-  world_.network.to_coordinator(stream, true, [this, stream, event] { post(stream, event); });
-}
-
-void FakeCoordinator::send_node_checked(StreamId stream, const worker::SendNodeChecked& message) {
-  NodeChecked event;
-  event.check = message.check;
-  event.result = {message.passed, message.seconds, message.sentence, message.details};
-  world_.network.to_coordinator(stream, false, [this, stream, event] { post(stream, event); });
-}
-
-void FakeCoordinator::send_exit(StreamId stream, const worker::SendRankExited& message) {
-  RankExited event;
-  event.report_id = message.report_id;
-  event.job = message.key.job;
-  event.attempt = message.key.attempt;
-  event.rank = message.key.rank;
-  event.exit_code = message.exit_code;
-  event.signal = message.signal;
-  event.last_step = message.last_step;
-  event.detail = message.detail;
-  world_.network.to_coordinator(stream, false, [this, stream, event] { post(stream, event); });
-}
-
-// As in coordinator/shell/core_loop.cc: an admitted registration takes over the worker's link, and
-// events of a replaced stream are dropped.
 void FakeCoordinator::post(StreamId stream, Event event) {
-  if (is_stalled()) {
-    world_.scheduler.at(stalled_until_, [this, stream, event] { post(stream, event); });
-    return;
-  }
   const auto peer = peers_.find(stream);
   if (!core_ || peer == peers_.end() || !peer->second.life) return;
-  const Life life = *peer->second.life;
   std::visit(
       [&](auto& e) {
         if constexpr (requires { e.incarnation; }) {
-          e.worker = life.first;
-          e.incarnation = life.second;
+          e.worker = peer->second.life->first;
+          e.incarnation = peer->second.life->second;
         }
       },
       event);
-  const auto link = links_.find(life);
-  const bool registers = std::holds_alternative<WorkerRegistered>(event);
-  if (!registers && (link == links_.end() || link->second != stream)) return;
-  if (std::holds_alternative<WorkerDisconnected>(event)) {
-    links_.erase(life);
-  } else {
-    last_messages_[life] = world_.scheduler.now();
-  }
-  step(std::move(event), registers ? stream : kNoStream);
+  inbox_.push_back({stream, std::move(event)});
+  plan_iteration();
 }
 
-// Ends the streams of refused workers. The registering stream takes over its worker's link unless
-// it is refused.
-void FakeCoordinator::settle_streams(const ActionList& actions, StreamId registering) {
-  for (const Action& action : actions) {
-    if (const auto* refuse = std::get_if<RefuseWorker>(&action)) {
-      const auto link = links_.extract({refuse->worker, refuse->incarnation});
-      if (!link.empty()) close(link.mapped(), refuse->status);
-    } else if (const auto* refused = std::get_if<RefuseRegistration>(&action)) {
-      close(registering, refused->status);
-      registering = kNoStream;
-    }
-  }
-  if (registering == kNoStream) return;
-  const Life life = peers_.at(registering).life.value();
-  if (const auto old = links_.find(life); old != links_.end() && old->second != registering)
-    close(old->second, absl::AbortedError("another stream"));
-  links_[life] = registering;
-}
-
-void FakeCoordinator::step(Event event, StreamId registering) {
+void FakeCoordinator::request(Event event) {
   if (!core_) return;
-  std::visit([&](auto& e) { e.unix_ns = world_.scheduler.unix_ns(); }, event);
-  const Instant now = world_.scheduler.now();
-  world_.invariants.before_step(*core_, event);
-  ActionList actions;
-  core_->step(event, now, actions);
-  const std::string text = describe_all(actions);
-  record_.push_back({event, now, text});
-  world_.note(absl::StrCat("  ", describe(event), "\n", text));
+  inbox_.push_back({kNoStream, std::move(event)});
+  plan_iteration();
+}
 
+// As CoreLoop::run().
+void FakeCoordinator::iterate() {
+  const Instant now = world_.scheduler.now();
+  const std::optional<Instant> deadline = core_->next_deadline();
+  if (inbox_.empty() && (!deadline || *deadline > now)) return plan_iteration();
+  forgive_stall();
+  ActionList actions;
+  for (Item& item : std::exchange(inbox_, {})) take(std::move(item), actions);
+  if (deadline && *deadline <= now) call_core(Tick{}, actions);
+  call_core(std::nullopt, actions);
   const bool may_crash = world_.faults_on && !actions.empty();
   if (may_crash && world_.random.chance(0.001)) return crash(world_.random.between_ms(10, 8'000));
-  if (!commit(actions)) return;
-  world_.invariants.after_commit(event);
-  settle_streams(actions, registering);
+  const StorageBatch batch = batch_of(*core_, actions);
+  commit(batch);
+  world_.invariants.after_commit(batch.empty());
+  for (const auto& [stream, status] : std::exchange(ending_, {})) close(stream, status);
   for (const Action& action : actions) {
     if (may_crash && world_.random.chance(0.0005))
       return crash(world_.random.between_ms(10, 8'000));
     carry_out(action);
     if (!core_) return;
   }
-  plan_tick();
+  busy_until_ = now + draw_iteration(world_.random, world_.faults_on);
+  plan_iteration();
 }
 
-bool FakeCoordinator::commit(const ActionList& actions) {
-  for (const Action& action : actions) {
-    if (const auto* persist = std::get_if<PersistJob>(&action)) {
-      disk_jobs_.insert_or_assign(persist->job, durable(core_->jobs().at(persist->job)));
-    } else if (const auto* exit = std::get_if<PersistExit>(&action)) {
-      Job& job = disk_jobs_.at(exit->job);
-      if (exit->attempt != job.attempt || exit->position > job.exits.size())
-        world_.fail(absl::StrCat("an exit does not continue the stored ones: ", describe(action)));
-      if (exit->position == job.exits.size()) job.exits.push_back(exit->exit);
-    } else if (const auto* request = std::get_if<PersistRequestId>(&action)) {
-      disk_requests_.insert_or_assign(request->request_id, request->job);
-    } else if (const auto* last = std::get_if<PersistLastJobId>(&action)) {
-      disk_last_job_id_ = last->job;
-    } else if (const auto* incident = std::get_if<PersistIncident>(&action)) {
-      disk_incidents_.insert_or_assign(incident->incident.id, incident->incident);
-    } else if (const auto* old = std::get_if<ForgetIncident>(&action)) {
-      disk_incidents_.erase(old->incident);
-    } else if (const auto* node = std::get_if<PersistNode>(&action)) {
-      disk_nodes_.insert_or_assign(node->node.worker, node->node);
-      disk_nodes_.at(node->node.worker).until.reset();
-    } else if (const auto* sound = std::get_if<ForgetNode>(&action)) {
-      disk_nodes_.erase(sound->worker);
-    } else if (const auto* forget = std::get_if<ForgetJob>(&action)) {
-      disk_jobs_.erase(forget->job);
-      std::erase_if(disk_requests_, [&](const auto& e) { return e.second == forget->job; });
+void FakeCoordinator::take(Item item, ActionList& actions) {
+  if (item.stream == kNoStream) return call_core(std::move(item.event), actions);
+  if (auto* heartbeat = std::get_if<HeartbeatReceived>(&item.event)) {
+    const auto peer = peers_.find(item.stream);
+    if (peer != peers_.end() && peer->second.pages)
+      heartbeat->ranks = *std::exchange(peer->second.pages, std::nullopt);
+  }
+  if (std::holds_alternative<WorkerRegistered>(item.event)) {
+    register_worker(std::move(item), actions);
+  } else if (belongs_to_current_stream(item)) {
+    call_core(std::move(item.event), actions);
+  }
+}
+
+// As CoreLoop::register_worker(): an admitted registration takes over the worker's link.
+void FakeCoordinator::register_worker(Item item, ActionList& actions) {
+  const auto peer = peers_.find(item.stream);
+  if (peer == peers_.end()) return;
+  const Life life = peer->second.life.value();
+  const size_t before = actions.size();
+  call_core(std::move(item.event), actions);
+  // Not before the call: the core first ends a lease that has expired before the registration.
+  last_messages_[life] = world_.scheduler.now();
+  for (size_t i = before; i < actions.size(); ++i) {
+    if (const auto* refused = std::get_if<RefuseRegistration>(&actions[i])) {
+      ending_.emplace_back(item.stream, refused->status);
+      return;
     }
   }
+  StreamId& current = links_[life];
+  if (current != kNoStream && current != item.stream)
+    ending_.emplace_back(current, absl::AbortedError("another stream"));
+  current = item.stream;
+}
+
+// As in coordinator/shell/core_loop.cc: events of a replaced stream are dropped.
+bool FakeCoordinator::belongs_to_current_stream(const Item& item) {
+  const Life life = std::visit(
+      [](const auto& e) -> Life {
+        if constexpr (requires { e.incarnation; }) return {e.worker, e.incarnation};
+        return {};
+      },
+      item.event);
+  const auto link = links_.find(life);
+  if (link == links_.end() || link->second != item.stream) return false;
+  if (std::holds_alternative<WorkerDisconnected>(item.event)) {
+    links_.erase(link);
+  } else {
+    last_messages_[life] = world_.scheduler.now();
+  }
   return true;
+}
+
+// Calls the core's take(), or place_jobs() without an event, and checks the result.
+void FakeCoordinator::call_core(std::optional<Event> event, ActionList& actions) {
+  const Instant now = world_.scheduler.now();
+  ActionList made;
+  if (event) {
+    std::visit([&](auto& e) { e.unix_ns = world_.scheduler.unix_ns(); }, *event);
+    core_->take(*event, now, made);
+  } else {
+    core_->place_jobs(made);
+  }
+  if (world_.is_logging())
+    world_.note(absl::StrCat("  ", describe_call(event), "\n", describe_all(made)));
+  world_.invariants.after_call(event ? &*event : nullptr, made);
+  if (world_.is_replayed()) record_.push_back({std::move(event), now, describe_all(made)});
+  last_call_ = now;
+  for (Action& action : made) {
+    if (const auto* refuse = std::get_if<RefuseWorker>(&action)) {
+      const auto link = links_.extract({refuse->worker, refuse->incarnation});
+      if (!link.empty()) ending_.emplace_back(link.mapped(), refuse->status);
+    }
+    actions.push_back(std::move(action));
+  }
+}
+
+// As SqliteStorage::write().
+void FakeCoordinator::commit(const StorageBatch& batch) {
+  for (const auto& [id, job] : batch.jobs) {
+    if (!disk_jobs_.contains(id)) world_.give_nature(id, job.spec);
+    disk_jobs_.insert_or_assign(id, job);
+  }
+  for (const StoredExit& exit : batch.exits) {
+    Job& job = disk_jobs_.at(exit.job);
+    if (exit.attempt != job.attempt || exit.position > job.exits.size())
+      world_.fail(absl::StrCat("exit ", exit.position, " of job ", exit.job.value(),
+                               " does not continue the stored ones"));
+    if (exit.position == job.exits.size()) job.exits.push_back(exit.exit);
+  }
+  for (const auto& [request_id, job] : batch.request_ids)
+    disk_requests_.insert_or_assign(request_id, job);
+  if (batch.last_job_id != JobId(0)) disk_last_job_id_ = batch.last_job_id;
+  for (const auto& [id, incident] : batch.incidents) disk_incidents_.insert_or_assign(id, incident);
+  for (const auto& [name, node] : batch.nodes) {
+    NodeRecord& stored = disk_nodes_[name];
+    stored = node;
+    stored.until.reset();
+  }
+  for (const WorkerName& name : batch.forgotten_nodes) disk_nodes_.erase(name);
+  for (const JobId id : batch.forgotten) {
+    disk_jobs_.erase(id);
+    std::erase_if(disk_requests_, [&](const auto& e) { return e.second == id; });
+  }
+  for (const IncidentId id : batch.forgotten_incidents) disk_incidents_.erase(id);
 }
 
 void FakeCoordinator::carry_out(const Action& action) {
   if (const auto* send = std::get_if<SendToWorker>(&action)) {
     const auto link = links_.find({send->worker, send->incarnation});
-    if (link == links_.end()) return;
+    // A stream that broke drops messages until the loop takes its end.
+    if (link == links_.end() || !peers_.contains(link->second)) return;
     const int host = peers_.at(link->second).host;
     world_.network.to_worker(
         link->second,
@@ -372,15 +357,21 @@ void FakeCoordinator::close(StreamId stream, const absl::Status& status) {
       });
 }
 
-void FakeCoordinator::plan_tick() {
+// Plans the next iteration: as soon as the one in progress is over if an event waits, and otherwise
+// at the core's deadline.
+void FakeCoordinator::plan_iteration() {
   if (!core_) return;
-  const auto deadline = core_->next_deadline();
+  const std::optional<Instant> deadline =
+      inbox_.empty() ? core_->next_deadline() : world_.scheduler.now();
   if (!deadline) return;
-  world_.scheduler.at(std::max(*deadline, stalled_until_), [this, life = life_, when = *deadline] {
-    if (life != life_ || !core_) return;
-    if (is_stalled()) return plan_tick();
-    const auto due = core_->next_deadline();
-    if (due && *due <= when) step(Tick{});
+  const Instant when = std::max({*deadline, stalled_until_, busy_until_, world_.scheduler.now()});
+  if (next_iteration_ && *next_iteration_ <= when) return;
+  next_iteration_ = when;
+  world_.scheduler.at(when, [this, life = life_, when] {
+    if (life != life_ || !core_ || next_iteration_ != when) return;
+    next_iteration_.reset();
+    if (is_stalled()) return plan_iteration();
+    iterate();
   });
 }
 

@@ -1,6 +1,10 @@
-// The real coordinator core in a simulated shell. The shell crashes at the worst moments: before a
-// step is on the disk, or after it is on the disk and before its messages are sent. The events of
-// each run are recorded, and replayed at the end of the run.
+// The real coordinator core in a simulated shell, which works as the daemon's loop
+// (coordinator/shell/core_loop.cc): events wait in a queue while an iteration is in progress; the
+// next iteration takes all of them, then a due Tick, makes one queue pass, stores one batch
+// (storage_batch.h) and carries out the actions. Heartbeats of a stream are merged until the loop
+// takes them (merge_pages.h). The shell crashes at the worst moments: before a batch is on the
+// disk, or after it is on the disk and before its messages are sent. The events of each run are
+// recorded, and replayed at the end of the run.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +16,7 @@
 #include <vector>
 
 #include "coordinator/core/core.h"
+#include "coordinator/shell/storage_batch.h"
 #include "tests/simulation/fake_network.h"
 #include "worker/core/action.h"
 
@@ -74,20 +79,32 @@ class FakeCoordinator {
   struct Peer {
     int host = 0;
     std::optional<Life> life;
+    // Merged pages of a heartbeat that waits in the queue; nullopt: none waits.
+    std::optional<std::vector<coordinator::RankProgress>> pages{};
   };
+  // A call of the core: take() of an event, or place_jobs() (nullopt).
   struct Recorded {
-    coordinator::Event event;
+    std::optional<coordinator::Event> event;
     Instant now;
     std::string actions;
   };
+  // An event that waits for the loop. `stream`: the worker's stream; kNoStream: a caller's request.
+  struct Item {
+    StreamId stream = kNoStream;
+    coordinator::Event event;
+  };
 
   void post(StreamId stream, coordinator::Event event);
-  void step(coordinator::Event event, StreamId registering = kNoStream);
-  void settle_streams(const coordinator::ActionList& actions, StreamId registering);
-  bool commit(const coordinator::ActionList& actions);
+  void request(coordinator::Event event);
+  void iterate();
+  void take(Item item, coordinator::ActionList& actions);
+  void register_worker(Item item, coordinator::ActionList& actions);
+  bool belongs_to_current_stream(const Item& item);
+  void call_core(std::optional<coordinator::Event> event, coordinator::ActionList& actions);
+  void commit(const coordinator::StorageBatch& batch);
   void carry_out(const coordinator::Action& action);
   void close(StreamId stream, const absl::Status& status);
-  void plan_tick();
+  void plan_iteration();
   void forgive_stall();
   bool is_stalled() const;
 
@@ -98,6 +115,12 @@ class FakeCoordinator {
   Instant born_{};
   Instant silent_since_{};  // assumed last message of workers that have sent none to this run
   Instant stalled_until_{};
+  Instant last_call_{};   // of the core
+  Instant busy_until_{};  // the end of the iteration in progress
+  std::optional<Instant> next_iteration_;
+  std::vector<Item> inbox_;
+  // Streams that are closed once the decision is stored.
+  std::vector<std::pair<StreamId, absl::Status>> ending_;
   std::optional<coordinator::Core> core_;
   std::map<StreamId, Peer> peers_;
   std::map<Life, StreamId> links_;

@@ -1,6 +1,6 @@
 // Streams between workers and the coordinator. Each direction delivers messages in order after a
-// delay, and sometimes delivers a message twice; heartbeats are sometimes late. A stream can break
-// at any time: messages in flight are lost, and each end detects the break independently. No
+// delay, and sometimes delivers a message twice; stack reports are sometimes late. A stream can
+// break at any time: messages in flight are lost, and each end detects the break independently. No
 // message passes between a partitioned worker and the coordinator.
 #pragma once
 

@@ -374,7 +374,8 @@ void Fleet::step(Event event) {
       },
       event);
   ActionList actions;
-  core_.step(event, now_, actions);
+  core_.take(event, now_, actions);
+  core_.place_jobs(actions);
   if (began_ && !reported_at_ &&
       job().reason.starts_with(
           absl::StrCat("worker ", name_of(node_of(*culprits_.begin())).value(), " ")))

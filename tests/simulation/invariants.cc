@@ -15,36 +15,81 @@ namespace muster::simulation {
 
 using namespace coordinator;  // NOLINT: this file is about its types
 
-void Invariants::before_step(const Core& core, const Event&) { before_ = core.jobs(); }
+namespace {
 
-void Invariants::after_commit(const Event& event) {
+// Accounts change with time alone, so they are checked now and then, too.
+constexpr uint64_t kCommitsPerAccount = 16;
+
+// Returns the job whose record or placement the action is about; 0: none.
+JobId job_of(const Action& action) {
+  if (const auto* stored = std::get_if<PersistJob>(&action)) return stored->job;
+  if (const auto* exit = std::get_if<PersistExit>(&action)) return exit->job;
+  if (const auto* changed = std::get_if<JobChanged>(&action)) return changed->job;
+  if (const auto* forgotten = std::get_if<ForgetJob>(&action)) return forgotten->job;
+  return JobId(0);
+}
+
+}  // namespace
+
+void Invariants::after_call(const Event* event, const ActionList& actions) {
+  const bool is_routine = event == nullptr || std::holds_alternative<HeartbeatReceived>(*event) ||
+                          std::holds_alternative<Tick>(*event);
+  if (is_routine && actions.empty()) return;
+  no_slot_is_overbooked();
+  if (event != nullptr) stale_events_change_nothing(*event);
+  const auto& jobs = world_.coordinator.core().jobs();
+  for (const auto& [id, job] : jobs) {
+    const auto before = before_.find(id);
+    check_job(before == before_.end() ? nullptr : &before->second, job);
+  }
+  for (const Action& action : actions) {
+    const JobId id = job_of(action);
+    if (id == JobId(0)) continue;
+    const auto job = jobs.find(id);
+    if (job == jobs.end()) {
+      before_.erase(id);
+    } else {
+      before_.insert_or_assign(id, job->second);
+    }
+  }
+}
+
+void Invariants::check_job(const Job* was, const Job& job) {
+  if (was != nullptr && was->state == job.state && was->attempt == job.attempt &&
+      !is_live(job.state))
+    return;
+  ranks_are_a_bijection(job);
+  if (job.state == JobState::kStarting && (was == nullptr || was->attempt != job.attempt))
+    no_rank_is_placed_on_an_excluded_node(job);
+  reserved_workers_are_needed(job);
+  if (was != nullptr) present_nodes_keep_their_ranks(*was, job);
+  no_rank_stays_on_a_leaving_worker(job);
+  outcomes_are_final_and_correct(was, job);
+  if (was != nullptr) attempts_are_consecutive(*was, job);
+  if (was != nullptr) states_follow_the_ladder(*was, job);
+}
+
+void Invariants::after_commit(bool is_empty) {
+  if (++commits_ % kCommitsPerAccount == 0) accounts_add_up();
+  if (is_empty) return;
   reload_equals_memory();
   job_numbers_are_unique();
-  no_slot_is_overbooked();
-  stale_events_change_nothing(event);
   incidents_are_correct();
   accounts_add_up();
-  for (const auto& [id, job] : world_.coordinator.core().jobs()) {
-    const auto before = before_.find(id);
-    const Job* was = before == before_.end() ? nullptr : &before->second;
-    if (was != nullptr && was->state == job.state && was->attempt == job.attempt &&
-        !is_live(job.state))
-      continue;
-    ranks_are_a_bijection(job);
-    if (job.state == JobState::kStarting && (was == nullptr || was->attempt != job.attempt))
-      no_rank_is_placed_on_an_excluded_node(job);
-    reserved_workers_are_needed(job);
-    if (was != nullptr) present_nodes_keep_their_ranks(*was, job);
-    no_rank_stays_on_a_leaving_worker(job);
-    outcomes_are_final_and_correct(was, job);
-    if (was != nullptr) attempts_are_consecutive(*was, job);
-    if (was != nullptr) states_follow_the_ladder(*was, job);
-  }
   const bool forgets = world_.coordinator.disk().size() >= world_.core_options.finished_jobs_max;
   for (const JobId id : confirmed_) {
     world_.require(forgets || world_.coordinator.disk().contains(id),
                    absl::StrCat("job ", id.value(), " was confirmed and is gone"));
   }
+}
+
+void Invariants::note_confirmed(JobId job, const std::string& request_id) {
+  confirmed_.insert(job);
+  const JobId first = confirmed_requests_.try_emplace(request_id, job).first->second;
+  // A job that has ended and was forgotten may be submitted again.
+  world_.require(first == job || !world_.coordinator.disk().contains(first),
+                 absl::StrCat(request_id, " was confirmed as job ", first.value(),
+                              " and then as job ", job.value()));
 }
 
 void Invariants::reload_equals_memory() {
@@ -70,154 +115,16 @@ void Invariants::reload_equals_memory() {
   }
 }
 
-// Requires that no rank is placed on an excluded node. Exception: a job that has no other
-// placement, or only nodes that it avoids, if no person has excluded the node and the node has
-// passed the required check.
-void Invariants::no_rank_is_placed_on_an_excluded_node(const Job& job) {
-  const Core& core = world_.coordinator.core();
-  int32_t sound = 0;
-  const std::set<WorkerName> avoided =
-      job.faults.empty() ? std::set<WorkerName>() : nodes_to_avoid(job, job.faults.back().unix_ns);
-  for (const auto& [name, worker] : core.workers()) {
-    if (avoided.contains(name)) continue;
-    const auto node = core.nodes().find(name);
-    const bool is_sound =
-        node == core.nodes().end() || (!node->second.excluded && !node->second.check_due);
-    sound += is_sound && worker.stuck.empty() && worker.connected && !worker.leaving &&
-             !worker.given_up && worker.slots >= job.spec.ranks_per_node;
-  }
-  for (const RankPlacement& rank : job.placement) {
-    const auto worker = core.workers().find(rank.worker);
-    world_.require(worker == core.workers().end() || worker->second.stuck.empty(),
-                   absl::StrCat("job ", job.id.value(), " is placed on ", rank.worker.value(),
-                                ", where a process cannot be killed"));
-  }
-  last_resorts_ += job.reason.find("only excluded nodes have room:") != std::string::npos;
-  for (const RankPlacement& rank : job.placement) {
-    const auto found = core.nodes().find(rank.worker);
-    if (found == core.nodes().end() || (!found->second.excluded && !found->second.check_due))
-      continue;
-    const NodeRecord& node = found->second;
-    const SuspicionRule& rule = rule_of(node.suspicion);
-    const std::string what =
-        absl::StrCat("job ", job.id.value(), " is placed on ", rank.worker.value(), ", which ");
-    world_.require(node.excluded, what + "has yet to be checked");
-    world_.require(rule.is_soft, what + "a person has excluded");
-    world_.require(!rule.requires_check || (node.checked_unix_ns > 0 && node.check.passed),
-                   what + "has passed no check");
-    world_.require(sound < job.spec.nodes, what + "is left out while others would do");
-    world_.require(job.reason.find("only excluded nodes have room:") != std::string::npos,
-                   what + "is left out, and the reason does not mention it");
-  }
-}
-
+// Judges stored numbers: a number whose job was lost with the coordinator may be assigned again.
 void Invariants::job_numbers_are_unique() {
-  for (const auto& [id, job] : world_.coordinator.core().jobs()) {
-    if (before_.contains(id)) continue;
+  std::set<JobId> stored;
+  for (const auto& [id, job] : world_.coordinator.disk()) {
+    stored.insert(id);
+    if (stored_.contains(id)) continue;
     world_.require(id > newest_, absl::StrCat("the number ", id.value(), " was given twice"));
     newest_ = std::max(newest_, id);
   }
-}
-
-void Invariants::no_slot_is_overbooked() {
-  const Core& core = world_.coordinator.core();
-  const auto used = core.use_by_worker();
-  for (const auto& [name, worker] : core.workers()) {
-    // A worker that returned with ranks of lost attempts may exceed its slots until they are
-    // stopped.
-    if (!worker.connected || !worker.orphans.empty()) continue;
-    const auto it = used.find(name);
-    world_.require(it == used.end() || (it->second.slots <= worker.slots &&
-                                        it->second.gpus <= std::ssize(worker.gpus)),
-                   absl::StrCat("worker ", name.value(), " is overbooked"));
-  }
-  std::map<int, int32_t> processes;
-  std::map<std::pair<int, JobKey>, Attempt> attempts;
-  for (const auto& [key, process] : world_.trainers.processes()) {
-    ++processes[key.first];
-    const JobKey job{process.store, key.second.job};
-    const auto [it, added] = attempts.try_emplace({key.first, job}, key.second.attempt);
-    world_.require(
-        added || it->second == key.second.attempt,
-        absl::StrCat("two attempts of job ", key.second.job.value(), " run on one node"));
-  }
-  for (const auto& [host, count] : processes) {
-    world_.require(!world_.worker(host).shares_a_gpu(),
-                   absl::StrCat("node", host, " gives one GPU to two processes"));
-    world_.require(count <= world_.worker(host).slots(),
-                   absl::StrCat("node", host, " runs ", count, " processes"));
-  }
-}
-
-void Invariants::ranks_are_a_bijection(const Job& job) {
-  if (!is_live(job.state)) return;
-  const int32_t size = nodes_now(job);
-  world_.require(std::ssize(job.placement) == int64_t{size} * job.spec.ranks_per_node,
-                 "a live job lacks ranks");
-  world_.require(
-      size >= smallest_size(job.spec) && largest_size(job.spec, size) == size,
-      absl::StrCat("job ", job.id.value(), " has ", size, " nodes, which is no size of it"));
-  std::set<std::pair<WorkerName, int32_t>> places;
-  std::set<WorkerName> nodes;
-  for (size_t i = 0; i < job.placement.size(); ++i) {
-    const RankPlacement& rank = job.placement[i];
-    const auto expected_local = static_cast<int32_t>(i) % job.spec.ranks_per_node;
-    world_.require(
-        rank.rank.value() == static_cast<int32_t>(i) && rank.local_rank == expected_local,
-        "ranks are not host-contiguous");
-    world_.require(places.emplace(rank.worker, rank.local_rank).second, "two ranks have one place");
-    nodes.insert(rank.worker);
-  }
-  world_.require(std::ssize(nodes) == size, "the job has another number of nodes");
-}
-
-// Requires that nodes that are still present have the same ranks as before, and that the first
-// start has the full size.
-void Invariants::present_nodes_keep_their_ranks(const Job& before, const Job& job) {
-  if (job.resizes > before.resizes) grown_.emplace(job.id, before.attempt);
-  if (job.attempt == before.attempt || job.state != JobState::kStarting) return;
-  world_.require(job.attempt > Attempt(1) || nodes_now(job) == job.spec.nodes,
-                 "a job is smaller from the start");
-  smaller_attempts_ += nodes_now(job) < job.spec.nodes;
-  const std::vector<WorkerName> now = nodes_of(job.placement);
-  const std::set<WorkerName> seated(now.begin(), now.end());
-  for (size_t i = 0; i < std::min(now.size(), job.previous_nodes.size()); ++i) {
-    world_.require(now[i] == job.previous_nodes[i] || !seated.contains(job.previous_nodes[i]) ||
-                       job.previous_nodes[i] == WorkerName(),
-                   absl::StrCat("job ", job.id.value(), " has ", job.previous_nodes[i].value(),
-                                " with other ranks than before"));
-    attempts_on_spares_ +=
-        now[i] != job.previous_nodes[i] && std::ranges::count(before.held, now[i]) > 0;
-  }
-}
-
-// Requires that workers reserved for a job are not among its nodes, and that no job reserves more
-// workers than it requested.
-void Invariants::reserved_workers_are_needed(const Job& job) {
-  const std::vector<WorkerName> own = nodes_of(job.placement);
-  const std::set<WorkerName> held(job.held.begin(), job.held.end());
-  world_.require(held.size() == job.held.size(), "a worker is held twice for one job");
-  world_.require(std::ssize(held) <= job.spec.nodes - nodes_now(job) + job.spec.spares,
-                 absl::StrCat("job ", job.id.value(), " holds more workers than it may"));
-  world_.require(held.empty() || !is_terminal(job.state), "a job that has ended holds workers");
-  for (const WorkerName& name : own)
-    world_.require(!held.contains(name), "a node of the job is its own spare");
-}
-
-// Requires that no attempt continues with a rank on a draining worker, which would kill the rank
-// and cause a fault, and that no new rank is placed there.
-void Invariants::no_rank_stays_on_a_leaving_worker(const Job& job) {
-  const bool continues = job.state == JobState::kStarting || job.state == JobState::kRunning;
-  if (!continues || job.cancel_requested) return;
-  for (size_t i = 0; i < job.placement.size(); ++i) {
-    const auto& workers = world_.coordinator.core().workers();
-    const auto worker = workers.find(job.placement[i].worker);
-    const bool leaves = worker != workers.end() && worker->second.leaving &&
-                        worker->second.incarnation == job.placement[i].incarnation;
-    world_.require(!leaves || job.ranks[i].life == RankState::Life::kExited,
-                   absl::StrCat("job ", job.id.value(), " continues with rank ", i, " on ",
-                                job.placement[i].worker.value(), ", which leaves"));
-  }
+  stored_ = std::move(stored);
 }
 
 void Invariants::attempts_are_consecutive(const Job& before, const Job& job) {
@@ -242,9 +149,12 @@ void Invariants::attempts_are_consecutive(const Job& before, const Job& job) {
                    "attempts are not counted one by one");
     if (!before.faults.empty()) {
       const Fault& fault = before.faults.back();
-      world_.require(fault.signal != 0 || (fault.exit_code != to_int(ExitCode::kBadInput) &&
-                                           fault.exit_code != to_int(ExitCode::kNotFinite)),
-                     "what a retry cannot help was retried");
+      // Bad input of a job that has trained, perhaps with fewer ranks, is a fault of a node.
+      const bool is_bad_input =
+          fault.exit_code == to_int(ExitCode::kBadInput) && !has_trained(fault);
+      world_.require(
+          fault.signal != 0 || (!is_bad_input && fault.exit_code != to_int(ExitCode::kNotFinite)),
+          "what a retry cannot help was retried");
       const bool is_missing = fault.of_program && fault.signal == 0 &&
                               (fault.exit_code == to_int(ExitCode::kNotExecutable) ||
                                fault.exit_code == to_int(ExitCode::kProgramNotFound));

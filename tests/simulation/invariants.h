@@ -17,13 +17,18 @@ class Invariants {
  public:
   explicit Invariants(World& world) : world_(world) {}
 
-  void before_step(const coordinator::Core& core, const coordinator::Event& event);
-  // Checks the invariants. Call it when the step's records are on the disk and no message has been
-  // sent.
-  void after_commit(const coordinator::Event& event);
+  // Call this when a run of the coordinator begins.
+  void begin(const coordinator::Core& core) { before_ = core.jobs(); }
+  // Call this after each call of the core. `event`: null for a queue pass. Heartbeats and ticks
+  // without an action change nothing that is checked here.
+  void after_call(const coordinator::Event* event, const coordinator::ActionList& actions);
+  // Checks the stored state. Call it when the records of an iteration are on the disk and no
+  // message has been sent. `is_empty`: the iteration stored nothing.
+  void after_commit(bool is_empty);
   int last_resorts() const { return last_resorts_; }
-  // Records that a caller received the confirmation of its job.
-  void note_confirmed(JobId job) { confirmed_.insert(job); }
+  // Records that a caller received the confirmation of its job. Requires that all confirmations of
+  // one request name the same job.
+  void note_confirmed(JobId job, const std::string& request_id);
   // Returns whether the attempt was ended so that the job could grow.
   bool has_grown(const std::pair<JobId, Attempt>& attempt) const {
     return grown_.contains(attempt);
@@ -32,6 +37,8 @@ class Invariants {
   int attempts_on_spares() const { return attempts_on_spares_; }
   void forget_store() {
     confirmed_.clear();
+    confirmed_requests_.clear();
+    stored_.clear();
     newest_ = JobId(0);
     newest_incident_ = coordinator::IncidentId(0);
     judged_.clear();
@@ -40,6 +47,7 @@ class Invariants {
   }
 
  private:
+  void check_job(const coordinator::Job* was, const coordinator::Job& job);
   void reload_equals_memory();
   void job_numbers_are_unique();
   void no_slot_is_overbooked();
@@ -57,9 +65,13 @@ class Invariants {
   void stale_events_change_nothing(const coordinator::Event& event);
 
   World& world_;
+  // Each job as of the last call that had an action about it.
   std::map<JobId, coordinator::Job> before_;
+  uint64_t commits_ = 0;
   std::set<JobId> confirmed_;
+  std::map<std::string, JobId> confirmed_requests_;
   int last_resorts_ = 0;
+  std::set<JobId> stored_;
   JobId newest_{0};  // the highest job number of all runs over this store
   std::set<std::pair<JobId, Attempt>> grown_;
   int smaller_attempts_ = 0;

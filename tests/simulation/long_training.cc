@@ -261,7 +261,8 @@ void LongTraining::after(Duration delay, Event event) {
 void LongTraining::step(Event event) {
   std::visit([&](auto& e) { e.unix_ns = unix_ns_; }, event);
   ActionList actions;
-  core_.step(event, now_, actions);
+  core_.take(event, now_, actions);
+  core_.place_jobs(actions);
   for (const Action& action : actions) {
     if (const auto* incident = std::get_if<PersistIncident>(&action)) {
       incidents_.insert_or_assign(incident->incident.id, incident->incident);

@@ -1,9 +1,12 @@
 #include <cstdlib>
 #include <iostream>
+#include <set>
+#include <sstream>
 #include <string>
 
 #include <gtest/gtest.h>
 
+#include "tests/simulation/minimise.h"
 #include "tests/simulation/world.h"
 
 namespace muster::simulation {
@@ -18,14 +21,31 @@ constexpr uint64_t kStories = 1600;
 #endif
 constexpr uint64_t kSeedsPerTest = 100;
 
+// Returns the number of workers of each seed; 0: the seed draws 2 to 5.
+int workers_from_environment() {
+  const char* text = std::getenv("MUSTER_SIMULATION_WORKERS");
+  return text == nullptr ? 0 : std::atoi(text);
+}
+
+// Returns the submissions and faults of MUSTER_SIMULATION_KEPT=2,5,9; empty: all.
+std::set<int> kept_from_environment() {
+  const char* text = std::getenv("MUSTER_SIMULATION_KEPT");
+  std::set<int> kept;
+  for (std::istringstream numbers(text == nullptr ? "" : text); numbers;) {
+    std::string number;
+    if (std::getline(numbers, number, ',')) kept.insert(std::atoi(number.c_str()));
+  }
+  return kept;
+}
+
 class Seeds : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
   World::Totals sum;
   for (uint64_t seed = GetParam(); seed < GetParam() + kSeedsPerTest; ++seed) {
     World world(seed);
-    const std::string problem = world.run();
-    ASSERT_TRUE(problem.empty()) << problem;
+    const bool has_failed = !world.run().empty();
+    ASSERT_FALSE(has_failed) << failure_of_seed(seed, 0);
     const World::Totals& t = world.totals();
     sum.jobs += t.jobs;
     sum.succeeded += t.succeeded;
@@ -79,13 +99,29 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
 INSTANTIATE_TEST_SUITE_P(Simulation, Seeds,
                          testing::Range<uint64_t>(1, kStories + 1, kSeedsPerTest));
 
-// Runs one seed for debugging: MUSTER_SIMULATION_SEED.
+// Runs one seed for debugging: MUSTER_SIMULATION_SEED, and MUSTER_SIMULATION_KEPT with the
+// submissions and faults that happen.
 TEST(Simulation, OneSeed) {
   const char* text = std::getenv("MUSTER_SIMULATION_SEED");
   const uint64_t seed = text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
-  World world(seed);
+  const std::set<int> kept = kept_from_environment();
+  World world(seed, workers_from_environment(), kept.empty() ? nullptr : &kept, true);
   const std::string problem = world.run();
   EXPECT_TRUE(problem.empty()) << problem;
+}
+
+// Runs a range of seeds, at most so many workers each: MUSTER_SIMULATION_SEEDS=FIRST-LAST and
+// MUSTER_SIMULATION_WORKERS.
+TEST(Simulation, Range) {
+  const char* text = std::getenv("MUSTER_SIMULATION_SEEDS");
+  if (text == nullptr) GTEST_SKIP() << "set MUSTER_SIMULATION_SEEDS=FIRST-LAST";
+  char* rest = nullptr;
+  const uint64_t first = std::strtoull(text, &rest, 10);
+  const uint64_t last = *rest == '-' ? std::strtoull(rest + 1, nullptr, 10) : first;
+  for (uint64_t seed = first; seed <= last; ++seed) {
+    const std::string problem = failure_of_seed(seed, workers_from_environment());
+    ASSERT_TRUE(problem.empty()) << problem;
+  }
 }
 
 // The same seed produces the same events.

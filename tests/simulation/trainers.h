@@ -33,8 +33,7 @@ enum class Hang {
   kSleeps,   // waits for a lock
 };
 
-// The behaviour of a job's trainers. It is drawn at random at the submission, and set when the
-// reply arrives; ranks that start before the reply have the default behaviour.
+// The behaviour of a job's trainers, drawn at random at the submission.
 struct JobNature {
   int64_t steps = 20;
   Duration step_time = std::chrono::milliseconds(100);

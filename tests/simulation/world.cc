@@ -5,6 +5,7 @@
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
 
 #include "common/absl_view.h"
 #include "coordinator/core/records/sizes.h"
@@ -19,19 +20,23 @@ constexpr Duration kCalmTime = std::chrono::seconds(1'500);
 // Messages that were sent before the last fault may be late by the longest partition or stall of
 // the coordinator.
 constexpr Duration kLatestNews = std::chrono::seconds(16);
+// The maximum number of smaller sizes of a job (coordinator/core/queue/validation.cc).
+constexpr size_t kSizesMax = 16;
 constexpr size_t kLogLinesMax = 400;
 // The maximum number of events at one instant. A busy instant has some dozens of events.
 constexpr int kEventsAtOnceMax = 10'000;
 
 }  // namespace
 
-World::World(uint64_t world_seed)
+World::World(uint64_t world_seed, int workers, const std::set<int>* kept, bool logs)
     : seed(world_seed),
       random(world_seed),
       network(scheduler, random),
       trainers(scheduler, random),
       coordinator(*this),
-      invariants(*this) {
+      invariants(*this),
+      kept_(kept),
+      logs_(logs) {
   core_options.version = "simulated";
   core_options.worker_lease = std::chrono::seconds(6);
   core_options.start_budget = std::chrono::seconds(20);
@@ -43,7 +48,8 @@ World::World(uint64_t world_seed)
   core_options.grow_after = std::chrono::seconds(5);
   core_options.grow_grace = std::chrono::seconds(8);
   if (random.chance(0.5)) core_options.finished_jobs_max = 2;
-  const int hosts = 2 + static_cast<int>(random.below(4));
+  const int drawn = 2 + static_cast<int>(random.below(4));
+  const int hosts = workers > 0 ? workers : drawn;
   for (int host = 0; host < hosts; ++host) {
     workers_.push_back(
         std::make_unique<FakeWorker>(*this, host, 1 + static_cast<int32_t>(random.below(4))));
@@ -52,6 +58,7 @@ World::World(uint64_t world_seed)
 }
 
 void World::note(std::string line) {
+  if (!logs_) return;
   log_.push_back(absl::StrFormat("%9.3f %s", to_seconds(scheduler.now().time_since_epoch()), line));
   if (log_.size() > kLogLinesMax) log_.pop_front();
 }
@@ -99,13 +106,24 @@ std::string World::run() {
     }
     return "";
   }
-  std::string text = absl::StrCat("seed ", seed, ": ", problem_, "\n");
+  std::string text = absl::StrCat("seed ", seed, ": ", problem_, "\n", replay_command());
   for (const auto& [id, job] : coordinator.disk()) {
     absl::StrAppend(&text, "  job ", id.value(), " attempt ", job.attempt.value(), " ",
                     av(job_state_name(job.state)), ": ", job.reason, "\n");
   }
   for (const std::string& line : log_) absl::StrAppend(&text, line, "\n");
   return text;
+}
+
+bool World::is_kept() {
+  const int number = disturbances_++;
+  return kept_ == nullptr || kept_->contains(number);
+}
+
+std::string World::replay_command() const {
+  return absl::StrCat("replay: MUSTER_SIMULATION_SEED=", seed,
+                      " MUSTER_SIMULATION_WORKERS=", workers_.size(),
+                      " muster_simulation --gtest_filter=*OneSeed*\n");
 }
 
 // Judges hangs that began after all other faults stopped: each is found in time, and names the rank
@@ -183,6 +201,11 @@ void World::submit_later() {
   --submissions_left_;
   ++submissions_open_;
   scheduler.after(random.between_ms(0, 12'000), [this] {
+    if (!is_kept()) {
+      --submissions_open_;
+      submit_later();
+      return;
+    }
     JobSpec spec;
     spec.name.assign(1, 'j');
     spec.output_directory = absl::StrCat("/out/", next_request_);
@@ -198,7 +221,8 @@ void World::submit_later() {
     // None, one each, or a slot's share, which is also one.
     spec.gpus_per_rank = static_cast<int32_t>(next_request_ % 3) - 1;
     draw_sizes(spec);
-    try_submit(absl::StrCat("request-", next_request_++), spec, draw_nature(spec));
+    natures_.emplace(spec.output_directory, draw_nature(spec));
+    try_submit(absl::StrCat("request-", next_request_++), spec);
     submit_later();
   });
 }
@@ -208,7 +232,8 @@ void World::draw_sizes(JobSpec& spec) {
   if (spec.nodes == 1 || random.chance(0.4)) return;
   spec.min_nodes = 1 + static_cast<int32_t>(random.below(static_cast<uint64_t>(spec.nodes - 1)));
   for (int32_t nodes = spec.nodes - 1; nodes >= spec.min_nodes; --nodes) {
-    if (nodes == spec.min_nodes || random.chance(0.7))
+    const bool is_drawn = nodes == spec.min_nodes || random.chance(0.7);
+    if (is_drawn && (nodes == spec.min_nodes || spec.smaller.size() + 1 < kSizesMax))
       spec.smaller.push_back({nodes, absl::StrCat(nodes)});
   }
 }
@@ -246,48 +271,50 @@ JobNature World::draw_nature(const JobSpec& spec) {
 }
 
 // Repeats the request until it is answered, which its request id permits.
-void World::try_submit(const std::string& request_id, const JobSpec& spec,
-                       const JobNature& nature) {
-  const auto answered = std::make_shared<bool>(false);
+void World::try_submit(const std::string& request_id, const JobSpec& spec) {
+  if (answered_.contains(request_id)) return;
   coordinator.submit(request_id, spec, [=, this](const coordinator::Reply& reply) {
     require(reply.status.ok(), absl::StrCat("refused: ", reply.status.ToString()));
-    *answered = true;
-    trainers.set_nature({coordinator.store(), reply.job}, nature);
-    invariants.note_confirmed(reply.job);
+    invariants.note_confirmed(reply.job, request_id);
+    if (!answered_.insert(request_id).second) return;  // a repeated request was answered as well
     --submissions_open_;
-    if (random.chance(0.5)) {
-      scheduler.after(random.between_ms(1'000, 15'000), [this, job = reply.job] {
-        note(absl::StrCat("a request to job ", job.value(), " for a checkpoint"));
-        coordinator.checkpoint(job);
-      });
-    }
-    if (random.chance(0.3)) {
-      scheduler.after(random.between_ms(1'000, 20'000),
-                      [this, job = reply.job] { coordinator.stacks(job); });
-    }
-    if (!random.chance(0.15)) return;
-    scheduler.after(random.between_ms(0, 20'000),
-                    [this, job = reply.job, force = random.chance(0.3)] {
-                      note(absl::StrCat("someone cancels job ", job.value()));
-                      coordinator.cancel(job, force);
-                    });
-  });
-  if (*answered) {
+    plan_requests(reply.job);
     if (random.chance(0.2)) {  // the answer was lost: the caller repeats the request
-      coordinator.submit(request_id, spec, [=, this](const coordinator::Reply& reply) {
-        require(reply.status.ok(), "a repeated submission was refused");
+      coordinator.submit(request_id, spec, [=, this](const coordinator::Reply& again) {
+        require(again.status.ok(), "a repeated submission was refused");
+        invariants.note_confirmed(again.job, request_id);
       });
     }
-    return;
+  });
+  scheduler.after(std::chrono::milliseconds(700), [=, this] { try_submit(request_id, spec); });
+}
+
+void World::give_nature(JobId job, const JobSpec& spec) {
+  trainers.set_nature({coordinator.store(), job}, natures_.at(spec.output_directory));
+}
+
+// Plans a checkpoint, a dump of stacks and a cancellation of the job, each with some probability.
+void World::plan_requests(JobId job) {
+  if (random.chance(0.5)) {
+    scheduler.after(random.between_ms(1'000, 15'000), [this, job] {
+      note(absl::StrCat("a request to job ", job.value(), " for a checkpoint"));
+      coordinator.checkpoint(job);
+    });
   }
-  scheduler.after(std::chrono::milliseconds(700),
-                  [=, this] { try_submit(request_id, spec, nature); });
+  if (random.chance(0.3)) {
+    scheduler.after(random.between_ms(1'000, 20'000), [this, job] { coordinator.stacks(job); });
+  }
+  if (!random.chance(0.15)) return;
+  scheduler.after(random.between_ms(0, 20'000), [this, job, force = random.chance(0.3)] {
+    note(absl::StrCat("someone cancels job ", job.value()));
+    coordinator.cancel(job, force);
+  });
 }
 
 void World::fault_later() {
   scheduler.after(random.between_ms(200, 6'000), [this] {
     if (!faults_on) return;
-    make_a_fault();
+    if (is_kept()) make_a_fault();
     fault_later();
   });
 }

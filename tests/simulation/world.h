@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -22,18 +23,27 @@ namespace muster::simulation {
 
 class World {
  public:
-  explicit World(uint64_t seed);
+  // `workers`: their number; 0: drawn from the seed. `kept`: the submissions and faults that
+  // happen, numbered from 0 in the order of time; null: all.
+  // `logs`: returns the end of the event log with a violation, which takes twice the time.
+  explicit World(uint64_t seed, int workers = 0, const std::set<int>* kept = nullptr,
+                 bool logs = false);
 
   // Runs the complete simulation. Returns "" if all invariants held; else the violation, with the
   // end of the event log.
   std::string run();
 
   // The members below are used by the parts of the simulation.
+  bool is_logging() const { return logs_; }
+  // Returns whether the runs of the coordinator are recorded and replayed: in every fourth seed.
+  bool is_replayed() const { return seed % 4 == 0; }
   void note(std::string line);
   void fail(std::string problem);
   void require(bool holds, const std::string& problem) {
     if (!holds) fail(problem);
   }
+  // Sets the behaviour of the ranks of a job that was stored for the first time, before they start.
+  void give_nature(JobId job, const JobSpec& spec);
   FakeWorker& worker(int host) { return *workers_[static_cast<size_t>(host)]; }
 
   const uint64_t seed;
@@ -59,10 +69,14 @@ class World {
     int left_stuck = 0;  // attempts that came up while such a process of their job existed
   };
   const Totals& totals() const { return totals_; }
+  // The violated invariant, and the number of submissions and faults so far.
+  const std::string& problem() const { return problem_; }
+  int disturbances() const { return disturbances_; }
 
  private:
   void submit_later();
-  void try_submit(const std::string& request_id, const JobSpec& spec, const JobNature& nature);
+  void try_submit(const std::string& request_id, const JobSpec& spec);
+  void plan_requests(JobId job);
   void draw_sizes(JobSpec& spec);
   JobNature draw_nature(const JobSpec& spec);
   void fault_later();
@@ -70,6 +84,8 @@ class World {
   bool run_until(Instant end);
   bool everything_ended() const;
   void judge_hangs();
+  std::string replay_command() const;
+  bool is_kept();
 
   std::vector<std::unique_ptr<FakeWorker>> workers_;
   std::deque<std::string> log_;
@@ -77,6 +93,11 @@ class World {
   int submissions_left_ = 0;
   int submissions_open_ = 0;
   int next_request_ = 1;
+  std::map<std::string, JobNature> natures_;  // by output folder
+  std::set<std::string> answered_;            // request ids of confirmed submissions
+  const std::set<int>* const kept_;
+  const bool logs_;
+  int disturbances_ = 0;
   Totals totals_;
   Instant calm_{};  // time at which the faults stop
 };
