@@ -11,13 +11,10 @@
 
 #include "cli/command.h"
 #include "cli/jobs/job_arguments.h"
+#include "cli/plan/forecast.h"
 #include "cli/plan/plan_view.h"
-#include "cli/run/exec_trainer.h"
 #include "cli/run/pasted_command.h"
-#include "cli/terminal/child_process.h"
 #include "cli/terminal/terminal.h"
-#include "common/run_child.h"
-#include "common/time.h"
 #include "jobspec/config.h"
 #include "jobspec/mesh_keys.h"
 #include "jobspec/value.h"
@@ -33,10 +30,6 @@ struct PlanArguments {
 
 // More combinations would take minutes, and fill no readable table.
 constexpr size_t kCombinationsMax = 256;
-
-// A plan takes about a second for the largest models; a job that does not fit needs some dozens of
-// plans.
-constexpr Duration kPlannedWithin = std::chrono::minutes(5);
 
 absl::StatusOr<jobspec::PlannedMachines> machines_of(const jobspec::Config& config) {
   if (config.planned_topology.empty()) {
@@ -58,26 +51,6 @@ absl::StatusOr<jobspec::ResolvedJob> job_on(const jobspec::PlannedMachines& mach
   arguments.ranks_per_node = machines.devices_per_node;
   arguments.node_gpus = machines.devices_per_node;
   return resolve_job(config, arguments);
-}
-
-// Runs `muster-trainer plan`. `advises`: if the job does not fit, searches for values that do.
-absl::StatusOr<nlohmann::json> forecast(const jobspec::ResolvedJob& job,
-                                        const jobspec::Topology& topology, bool advises) {
-  const auto trainer = sibling_program("muster-trainer");
-  if (!trainer.ok()) return trainer.status();
-  const auto config = in_memory_file(trainer::to_json(job.train).dump());
-  if (!config.ok()) return config.status();
-  std::vector<std::string> words = {
-      *trainer,   "plan",          "--config",     *config,
-      "--device", topology.device, "--memory-mib", absl::StrCat(topology.memory_mib)};
-  if (!topology.has_backend) words.emplace_back("--without-backend");
-  if (!advises) words.emplace_back("--without-advice");
-  const auto end = run_child(words, {.deadline = monotonic_now() + kPlannedWithin});
-  if (!end.ok()) return end.status();
-  auto parsed = nlohmann::json::parse(end->output, nullptr, /*allow_exceptions=*/false);
-  if (end->exit_code == 0 && parsed.is_object()) return parsed;
-  return absl::InternalError(
-      absl::StrCat("muster-trainer plan ended with exit code ", end->exit_code, ": ", end->errors));
 }
 
 // A job and the machines that it is planned for.
@@ -145,7 +118,8 @@ absl::StatusOr<VariedPlan> plan_variation(const PlanArguments& arguments,
     return plan;
   }
   if (!planned.ok()) return planned.status();
-  auto memory = forecast(planned->job, planned->machines.topology, /*advises=*/false);
+  auto memory = forecast_memory(trainer::to_json(planned->job.train).dump(),
+                                planned->machines.topology, FittingChanges::kOmit);
   if (!memory.ok()) return memory.status();
   plan.mesh = planned->job.mesh.to_string();
   plan.warnings = planned->job.warnings;
@@ -197,7 +171,8 @@ int plan(const PlanArguments& arguments) {
   const jobspec::ResolvedJob& job = planned->job;
   for (const std::string& warning : job.warnings) warn(warning);
   const jobspec::Topology& topology = planned->machines.topology;
-  const auto memory = forecast(job, topology, /*advises=*/true);
+  const auto memory =
+      forecast_memory(trainer::to_json(job.train).dump(), topology, FittingChanges::kFind);
   if (!memory.ok()) return fail(memory.status());
   int code = 0;
   if (arguments.json) {

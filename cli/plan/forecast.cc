@@ -1,0 +1,41 @@
+#include "cli/plan/forecast.h"
+
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+
+#include "cli/run/exec_trainer.h"
+#include "cli/terminal/child_process.h"
+#include "common/run_child.h"
+#include "common/time.h"
+
+namespace muster::cli {
+namespace {
+
+// A plan takes about a second for the largest models; a job that does not fit needs some dozens of
+// plans.
+constexpr Duration kPlannedWithin = std::chrono::minutes(5);
+
+}  // namespace
+
+absl::StatusOr<nlohmann::json> forecast_memory(const std::string& train_config_json,
+                                               const jobspec::Topology& topology,
+                                               FittingChanges changes) {
+  const auto trainer = sibling_program("muster-trainer");
+  if (!trainer.ok()) return trainer.status();
+  const auto config = in_memory_file(train_config_json);
+  if (!config.ok()) return config.status();
+  std::vector<std::string> words = {
+      *trainer,   "plan",          "--config",     *config,
+      "--device", topology.device, "--memory-mib", absl::StrCat(topology.memory_mib)};
+  if (!topology.has_backend) words.emplace_back("--without-backend");
+  if (changes == FittingChanges::kOmit) words.emplace_back("--without-advice");
+  const auto end = run_child(words, {.deadline = monotonic_now() + kPlannedWithin});
+  if (!end.ok()) return end.status();
+  auto parsed = nlohmann::json::parse(end->output, nullptr, /*allow_exceptions=*/false);
+  if (end->exit_code == 0 && parsed.is_object()) return parsed;
+  return absl::InternalError(
+      absl::StrCat("muster-trainer plan ended with exit code ", end->exit_code, ": ", end->errors));
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,26 @@
+// Runs `muster-trainer plan`, which computes the memory of a job on devices that this machine need
+// not have.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <absl/status/statusor.h>
+#include <nlohmann/json.hpp>
+
+#include "jobspec/topology.h"
+
+namespace muster::cli {
+
+// kFind: if the job does not fit, the error contains config changes with which it would. The search
+// takes seconds for large models.
+enum class FittingChanges { kOmit, kFind };
+
+// Returns the forecast (trainer_core/forecast/memory_forecast.h) of a job with this config, as JSON
+// of a TrainConfig, on devices of this type. Blocks until the trainer has ended, for at most five
+// minutes.
+absl::StatusOr<nlohmann::json> forecast_memory(const std::string& train_config_json,
+                                               const jobspec::Topology& topology,
+                                               FittingChanges changes);
+
+}  // namespace muster::cli
