@@ -80,8 +80,8 @@ std::string describe_why(const JobNeeds& needs, const v1::ListWorkersResponse& w
       std::ranges::count_if(verdicts, [](const auto& one) { return one.first.empty(); });
   std::string text = absl::StrCat(needs_text(needs), "\n");
   if (verdicts.empty()) return absl::StrCat(text, "no worker has registered\n");
-  absl::StrAppend(&text, able, " of ", counted(verdicts.size(), "worker"),
-                  " can take its ranks now\n\n");
+  absl::StrAppend(&text, "workers that can take its ranks now: ", able, " of ", verdicts.size(),
+                  "\n\n");
   std::vector<std::vector<std::string>> rows = {
       {"WORKER", "FREE SLOTS", "FREE GPUS", "GPUS", "CANNOT TAKE RANKS BECAUSE"}};
   for (size_t i = 0; i < std::min(verdicts.size(), kRowsMax); ++i) {

@@ -48,8 +48,9 @@ TEST(LargestTopology, IsOneOnWhichTheTrainerRuns) {
   const auto largest = largest_topology(shipped());
   ASSERT_TRUE(largest);
   EXPECT_TRUE(largest->has_backend);
-  for (const Topology& topology : shipped())
+  for (const Topology& topology : shipped()) {
     if (topology.has_backend) EXPECT_LE(topology.memory_mib, largest->memory_mib);
+  }
   EXPECT_FALSE(largest_topology({}));
 }
 

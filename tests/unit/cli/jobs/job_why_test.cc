@@ -67,7 +67,7 @@ TEST(DescribeWhy, ListsWorkersThatCannotTakeRanksFirst) {
   const std::string text = describe_why(needs, workers);
   EXPECT_THAT(text, HasSubstr("needs 2 nodes (or at least 1) with 4 free slots and 8 free GPUs "
                               "each, and 43,008 MiB of each GPU's memory by the plan\n"
-                              "1 of 2 workers can take its ranks now\n"));
+                              "workers that can take its ranks now: 1 of 2\n"));
   EXPECT_LT(text.find("busy"), text.find("good"));
   EXPECT_EQ(why_to_json(needs, workers)["workers"][1]["why_not"], "3 of 4 slots are free");
 }
