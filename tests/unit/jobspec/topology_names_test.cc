@@ -49,7 +49,9 @@ TEST(LargestTopology, IsOneOnWhichTheTrainerRuns) {
   ASSERT_TRUE(largest);
   EXPECT_TRUE(largest->has_backend);
   for (const Topology& topology : shipped()) {
-    if (topology.has_backend) EXPECT_LE(topology.memory_mib, largest->memory_mib);
+    if (topology.has_backend) {
+      EXPECT_LE(topology.memory_mib, largest->memory_mib);
+    }
   }
   EXPECT_FALSE(largest_topology({}));
 }
