@@ -79,15 +79,19 @@ std::string unknown_gpus_sentence(const std::string& why) {
                       "; --gpus-per-node N or --ranks-per-node N sets another number");
 }
 
-absl::Status take_gpus_of_fleet(const CoordinatorTarget& coordinator, JobArguments& arguments) {
-  const auto nodes = nodes_with_open_ranks(arguments);
-  if (!nodes) return absl::OkStatus();
+absl::StatusOr<v1::ListWorkersResponse> workers_of_fleet(const CoordinatorTarget& coordinator) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);
   const absl::Cleanup restore = [&] { pthread_sigmask(SIG_SETMASK, &before, nullptr); };
   Client client(coordinator);
-  const auto workers = list_workers(client);
+  return list_workers(client);
+}
+
+absl::Status take_gpus_of_fleet(const CoordinatorTarget& coordinator, JobArguments& arguments) {
+  const auto nodes = nodes_with_open_ranks(arguments);
+  if (!nodes) return absl::OkStatus();
+  const auto workers = workers_of_fleet(coordinator);
   if (!workers.ok()) return workers.status();
   const int32_t gpus_per_rank = arguments.gpus_per_rank.value_or(1);
   arguments.node_gpus = gpus_of_each(gpus_of_workers(*workers, gpus_per_rank), *nodes);

@@ -54,12 +54,17 @@ std::string check_of(const v1::WorkerInfo& worker, int64_t now_unix_ns) {
 
 }  // namespace
 
-std::string describe_gpus(const v1::WorkerInfo& worker) {
+std::string names_of_gpus(const v1::WorkerInfo& worker) {
   if (worker.gpus().empty()) return "-";
   std::set<std::string> names;
   for (const v1::Gpu& gpu : worker.gpus()) names.insert(shown(gpu.name()));
+  return absl::StrJoin(names, ", ");
+}
+
+std::string describe_gpus(const v1::WorkerInfo& worker) {
+  if (worker.gpus().empty()) return "-";
   return absl::StrCat(worker.gpus_used(), " of ", worker.gpus_size(), " used, ",
-                      absl::StrJoin(names, ", "));
+                      names_of_gpus(worker));
 }
 
 std::string describe_node(const v1::WorkerInfo& worker, int64_t now_unix_ns) {

@@ -15,6 +15,8 @@ std::string describe_node(const v1::WorkerInfo& worker, int64_t now_unix_ns);
 // Returns the rows of `muster node list`.
 std::string describe_nodes(const v1::ListWorkersResponse& workers, int64_t now_unix_ns);
 
+// Returns the names of the node's GPUs; "-" for a node without GPUs.
+std::string names_of_gpus(const v1::WorkerInfo& worker);
 // Returns "3 of 8 used, NVIDIA H100 80GB HBM3"; "-" for a node without GPUs.
 std::string describe_gpus(const v1::WorkerInfo& worker);
 

@@ -1,14 +1,20 @@
 // muster status: prints one job in full.
 #include <unistd.h>
 
+#include <cstdlib>
+
+#include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/client.h"
 #include "cli/command.h"
 #include "cli/jobs/job_updates.h"
 #include "cli/jobs/job_view.h"
+#include "cli/jobs/job_why.h"
 #include "cli/k8s/k8s_why.h"
+#include "cli/plan/admission.h"
 #include "cli/terminal/terminal.h"
+#include "common/find_program.h"
 #include "common/time.h"
 
 namespace muster::cli {
@@ -56,17 +62,45 @@ Client::Ranks ranks_of(const StatusOptions& options) {
   return options.json ? Client::Ranks::kAll : Client::Ranks::kFirstPage;
 }
 
-// Prints the job from the coordinator and its pods from Kubernetes. Either part may be available
-// without the other.
+// Returns the memory that the job's plan needs on the fleet's GPUs: that of the rank that needs the
+// most. 0: the job has no such plan, or it cannot be computed.
+uint64_t planned_gpu_bytes(const v1::JobSpec& spec, const v1::ListWorkersResponse& workers) {
+  if (!has_gpu_plan(spec)) return 0;
+  const auto topologies = topologies_for({});
+  if (!topologies.ok()) return 0;
+  const auto type = gpu_type_of_workers(workers, spec.nodes(), *topologies, "");
+  return type ? gpu_bytes_of(spec, *type).value_or(0) : 0;
+}
+
+bool has_kubectl() {
+  const char* path = std::getenv("PATH");
+  return find_program("kubectl", path == nullptr ? "" : path, "/").ok();
+}
+
+// Prints the job from the coordinator; if it waits, its needs and the workers; and its pods from
+// Kubernetes. Each part may be available without the others.
 int status_and_why(const StatusOptions& options, Client& client) {
   absl::StatusOr<v1::Job> job = absl::NotFoundError("");
   if (options.job > 0) job = client.get_job(options.job, ranks_of(options));
-  const auto report = query_k8s(options.namespace_name, options.selector);
+  // On a cluster without Kubernetes the job and the fleet are the whole answer.
+  const bool asks_kubernetes = options.job == 0 || !options.namespace_name.empty() || has_kubectl();
+  absl::StatusOr<K8sReport> report = absl::NotFoundError("");
+  if (asks_kubernetes) report = query_k8s(options.namespace_name, options.selector);
   nlohmann::json both = nlohmann::json::object();
   std::string text;
   if (job.ok()) {
     both["job"] = job_to_json(*job);
     text = describe_job(*job, wall_clock_unix_ns());
+  }
+  absl::Status fleet;
+  if (job.ok() && job->state() == v1::QUEUED) {
+    const auto workers = client.list_workers();
+    fleet = workers.status();
+    if (workers.ok()) {
+      const JobNeeds needs = needs_of(job->spec(), planned_gpu_bytes(job->spec(), *workers));
+      both["fleet"] = why_to_json(needs, *workers);
+      absl::StrAppend(&text, "\n", describe_why(needs, *workers));
+    }
   }
   if (report.ok()) {
     both["kubernetes"] = k8s_to_json(*report);
@@ -74,7 +108,8 @@ int status_and_why(const StatusOptions& options, Client& client) {
   }
   const int printed = print_result(options.json ? both.dump(2) + "\n" : text);
   int code = options.job > 0 && !job.ok() ? fail(job.status()) : printed;
-  if (!report.ok()) code = fail(report.status());
+  if (!fleet.ok()) code = fail(fleet);
+  if (asks_kubernetes && !report.ok()) code = fail(report.status());
   return code;
 }
 
@@ -95,16 +130,15 @@ void declare_status(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("status", "Show one job: state and its reason, ranks, faults");
   CLI::Option* job = add_job_argument(*command, options->job);
-  command
-      ->add_flag_callback(
-          "--why",
-          [&given = *options, job] {
-            given.why = true;
-            job->required(false);
-          },
-          "Also show why Muster's pods do not run, according to Kubernetes: a missing Secret, a "
-          "quota, no free node, an image. Calls kubectl, and needs no JOB")
-      ->group("Kubernetes");
+  command->add_flag_callback(
+      "--why",
+      [&given = *options, job] {
+        given.why = true;
+        job->required(false);
+      },
+      "Also show what a waiting job needs and what each worker has; and, if kubectl is "
+      "installed, why Muster's pods do not run, according to Kubernetes: a missing Secret, a "
+      "quota, no free node, an image. For the pods alone JOB may be omitted");
   command
       ->add_option("-n,--namespace", options->namespace_name,
                    "For --why: the namespace (default: kubectl's)")
@@ -121,6 +155,7 @@ void declare_status(CLI::App& app, Action& action) {
       "Examples:\n"
       "  muster status 7\n"
       "  muster status 7 --json | jq .state\n"
+      "  muster status 7 --why            # why does it wait?\n"
       "  muster status 7 --why -n training\n"
       "  muster status 7 --watch      # survives a restart of the coordinator; ends with the job's "
       "exit code");

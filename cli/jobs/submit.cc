@@ -12,6 +12,7 @@
 #include "cli/jobs/job_file.h"
 #include "cli/jobs/job_view.h"
 #include "cli/jobs/node_gpus.h"
+#include "cli/plan/admission.h"
 #include "cli/run/preflight.h"
 #include "cli/terminal/terminal.h"
 #include "common/host_name.h"
@@ -27,6 +28,7 @@ struct SubmitOptions {
   bool follow = false;
   CoordinatorTarget coordinator;
   bool no_check = false;
+  bool no_plan = false;
   bool json = false;
 };
 
@@ -41,6 +43,24 @@ absl::StatusOr<v1::JobSpec> requested_spec(const SubmitOptions& options) {
         "--job-file contains the whole job: omit the config and the program");
   }
   return read_job_file(options.job_file);
+}
+
+// Refuses a job that does not fit in the memory of the fleet's GPUs, or of those that its config
+// names. A fleet without GPUs may get some later.
+absl::Status check_plan(const SubmitOptions& options, const v1::JobSpec& spec) {
+  if (options.no_plan || !has_gpu_plan(spec)) return absl::OkStatus();
+  auto type = gpu_type_of_config(options.job);
+  if (!type.ok()) return type.status();
+  if (!*type) {
+    const auto workers = workers_of_fleet(options.coordinator);
+    if (!workers.ok()) return workers.status();
+    const auto topologies = topologies_for(options.job);
+    if (!topologies.ok()) return topologies.status();
+    type = gpu_type_of_workers(
+        *workers, spec.nodes(), *topologies,
+        absl::StrCat("as the workers of ", options.coordinator.address, " report"));
+  }
+  return *type ? check_gpu_memory(spec, **type) : absl::OkStatus();
 }
 
 // Warns when the job uses a folder of this machine and every worker is on another machine.
@@ -66,6 +86,7 @@ int submit(const SubmitOptions& options) {
         "--json and --follow cannot be combined: --json prints only the submission"));
   const auto spec = requested_spec(options);
   if (!spec.ok()) return fail(spec.status());
+  if (auto status = check_plan(options, *spec); !status.ok()) return fail(status);
   const auto drawn = daemon::draw_random_id();
   if (!drawn.ok()) return fail(drawn.status());
   const std::string request_id = absl::StrCat(absl::Hex(*drawn));
@@ -90,6 +111,7 @@ int submit(const SubmitOptions& options) {
 
 void declare_submit(CLI::App& app, Action& action) {
   auto options = std::make_shared<SubmitOptions>();
+  options->job.is_for_plan = true;
   CLI::App* command = app.add_subcommand("submit", "Queue a job at a coordinator");
   add_config_arguments(*command, options->job, true);
   add_rank_options(*command, options->job);
@@ -101,6 +123,7 @@ void declare_submit(CLI::App& app, Action& action) {
   command->add_flag(
       "--no-check", options->no_check,
       "Skip the check of data and checkpoints: they are not visible from this machine");
+  add_no_plan_option(*command, options->no_plan);
   add_working_directory_option(*command, options->job);
   CLI::Option* config = command->get_option("config");
   const auto take_file = [&given = *options, config](const std::string& path) {

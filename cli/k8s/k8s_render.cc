@@ -9,6 +9,7 @@
 #include "cli/jobs/job_file.h"
 #include "cli/k8s/k8s.h"
 #include "cli/k8s/k8s_objects.h"
+#include "cli/plan/admission.h"
 #include "cli/terminal/terminal.h"
 #include "cli/text/first_use.h"
 #include "common/limits.h"
@@ -27,6 +28,7 @@ struct RenderOptions {
   K8sPlan plan;
   std::vector<std::string> mounts;
   std::vector<std::string> node_selector;
+  bool no_plan = false;
   bool json = false;
 };
 
@@ -109,6 +111,29 @@ absl::StatusOr<K8sPlan> plan_of(const RenderOptions& options, const v1::JobSpec&
   return plan;
 }
 
+// Labels whose values name the GPUs of a node.
+constexpr const char* kGpuLabels[] = {"nvidia.com/gpu.product", "cloud.google.com/gke-accelerator",
+                                      "karpenter.k8s.aws/instance-gpu-name",
+                                      "node.kubernetes.io/instance-type"};
+
+// Refuses a job that does not fit in the memory of the GPUs that its config or the node selector
+// names. If neither is known, compares with the largest known GPUs.
+absl::Status check_memory_plan(const RenderOptions& options, const K8sPlan& plan,
+                               const v1::JobSpec& spec) {
+  if (options.no_plan || plan.gpus == 0 || !has_gpu_plan(spec)) return absl::OkStatus();
+  auto type = gpu_type_of_config(options.job);
+  if (!type.ok()) return type.status();
+  if (!*type) {
+    std::vector<std::string> names;
+    for (const auto& [label, value] : plan.node_selector)
+      if (std::ranges::find(kGpuLabels, label) != std::end(kGpuLabels)) names.push_back(value);
+    const auto topologies = topologies_for(options.job);
+    if (!topologies.ok()) return topologies.status();
+    type = gpu_type_of_names(names, *topologies, "by --node-selector");
+  }
+  return *type ? check_gpu_memory(spec, **type) : absl::OkStatus();
+}
+
 int render(const RenderOptions& given) {
   RenderOptions options = given;
   JobArguments& job = options.job;
@@ -126,6 +151,7 @@ int render(const RenderOptions& given) {
   if (!spec.ok()) return fail(spec.status());
   const auto plan = plan_of(options, *spec);
   if (!plan.ok()) return fail(plan.status());
+  if (auto status = check_memory_plan(options, *plan, *spec); !status.ok()) return fail(status);
   const auto objects = k8s_objects(*plan);
   if (options.json) {
     const nlohmann::ordered_json list = {
@@ -206,6 +232,7 @@ void add_cluster_options(CLI::App& command, K8sPlan& plan) {
 void declare_k8s_render(CLI::App& k8s, Action& action) {
   auto options = std::make_shared<RenderOptions>();
   options->job.own_workers = true;
+  options->job.is_for_plan = true;
   CLI::App* command =
       k8s.add_subcommand("render", "Print a job as a JobSet, for kubectl apply and for Kueue");
   command->group("Commands");
@@ -216,6 +243,7 @@ void declare_k8s_render(CLI::App& k8s, Action& action) {
   add_working_directory_option(*command, options->job);
   add_pod_options(*command, *options);
   add_cluster_options(*command, options->plan);
+  add_no_plan_option(*command, options->no_plan);
   add_json_option(*command, options->json);
   command->footer(
       "Examples:\n"

@@ -13,14 +13,11 @@
 
 #include "cli/command.h"
 #include "cli/jobs/job_arguments.h"
+#include "cli/plan/forecast.h"
 #include "cli/plan/plan_view.h"
 #include "cli/plan/step_time_view.h"
-#include "cli/run/exec_trainer.h"
 #include "cli/run/pasted_command.h"
-#include "cli/terminal/child_process.h"
 #include "cli/terminal/terminal.h"
-#include "common/run_child.h"
-#include "common/time.h"
 #include "jobspec/calibration.h"
 #include "jobspec/config.h"
 #include "jobspec/mesh_keys.h"
@@ -41,10 +38,6 @@ struct PlanArguments {
 
 // More combinations would take minutes, and fill no readable table.
 constexpr size_t kCombinationsMax = 256;
-
-// A plan takes about a second for the largest models; a job that does not fit needs some dozens of
-// plans.
-constexpr Duration kPlannedWithin = std::chrono::minutes(5);
 
 absl::StatusOr<jobspec::PlannedMachines> machines_of(const jobspec::Config& config) {
   if (config.planned_topology.empty()) {
@@ -89,33 +82,13 @@ nlohmann::json machine_of(const PlannedJob& planned) {
   return {{"device", std::move(device)}, {"constants", std::move(constants)}};
 }
 
-// Runs `muster-trainer plan`. `advises`: if the job does not fit, searches for values that do.
 // `timeline`: the path of a picture of the step; empty: none.
-absl::StatusOr<nlohmann::json> forecast(const PlannedJob& planned, bool advises,
+absl::StatusOr<nlohmann::json> forecast(const PlannedJob& planned, FittingChanges changes,
                                         const std::string& timeline) {
-  const jobspec::ResolvedJob& job = planned.job;
   const jobspec::Topology& topology = planned.machines.topology;
-  const auto trainer = sibling_program("muster-trainer");
-  if (!trainer.ok()) return trainer.status();
-  const auto config = in_memory_file(trainer::to_json(job.train).dump());
-  if (!config.ok()) return config.status();
-  std::vector<std::string> words = {
-      *trainer,   "plan",          "--config",     *config,
-      "--device", topology.device, "--memory-mib", absl::StrCat(topology.memory_mib)};
-  if (!topology.has_backend) words.emplace_back("--without-backend");
-  if (!advises) words.emplace_back("--without-advice");
-  if (topology.has_times()) {
-    const auto machine = in_memory_file(machine_of(planned).dump());
-    if (!machine.ok()) return machine.status();
-    words.insert(words.end(), {"--machine", *machine});
-  }
-  if (!timeline.empty()) words.insert(words.end(), {"--timeline", timeline});
-  const auto end = run_child(words, {.deadline = monotonic_now() + kPlannedWithin});
-  if (!end.ok()) return end.status();
-  auto parsed = nlohmann::json::parse(end->output, nullptr, /*allow_exceptions=*/false);
-  if (end->exit_code == 0 && parsed.is_object()) return parsed;
-  return absl::InternalError(
-      absl::StrCat("muster-trainer plan ended with exit code ", end->exit_code, ": ", end->errors));
+  ForecastOptions options{.changes = changes, .timeline = timeline};
+  if (topology.has_times()) options.machine = machine_of(planned);
+  return run_forecast(trainer::to_json(planned.job.train).dump(), topology, options);
 }
 
 absl::StatusOr<PlannedJob> planned_job(JobArguments arguments, const std::string& program) {
@@ -191,7 +164,7 @@ absl::StatusOr<VariedPlan> plan_variation(const PlanArguments& arguments,
     return plan;
   }
   if (!planned.ok()) return planned.status();
-  auto memory = forecast(*planned, /*advises=*/false, "");
+  auto memory = forecast(*planned, FittingChanges::kOmit, "");
   if (!memory.ok()) return memory.status();
   plan.mesh = planned->job.mesh.to_string();
   plan.warnings = planned->job.warnings;
@@ -268,7 +241,7 @@ int plan(const PlanArguments& arguments) {
   const jobspec::ResolvedJob& job = planned->job;
   for (const std::string& warning : job.warnings) warn(warning);
   const jobspec::Topology& topology = planned->machines.topology;
-  const auto memory = forecast(*planned, /*advises=*/true, arguments.timeline);
+  const auto memory = forecast(*planned, FittingChanges::kFind, arguments.timeline);
   if (!memory.ok()) return fail(memory.status());
   int code = 0;
   std::optional<StepFigures> figures;

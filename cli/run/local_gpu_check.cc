@@ -36,6 +36,20 @@ int32_t local_gpus() {
   return found.ok() ? static_cast<int32_t>((*found)["gpus"].size()) : 0;
 }
 
+v1::ListWorkersResponse this_machine_with_gpus() {
+  v1::ListWorkersResponse workers;
+  const auto found = list_gpus();
+  if (!found.ok()) return workers;
+  v1::WorkerInfo& machine = *workers.add_workers();
+  machine.set_connected(true);
+  for (const nlohmann::json& gpu : (*found)["gpus"]) {
+    v1::Gpu& added = *machine.add_gpus();
+    added.set_name(gpu.value("name", std::string()));
+    added.set_memory_bytes(gpu.value("memory_bytes", uint64_t{0}));
+  }
+  return workers;
+}
+
 absl::Status check_local_gpus(const v1::JobSpec& spec) {
   if (spec.gpus_per_rank() <= 0) return absl::OkStatus();
   const auto listed = list_gpus();

@@ -16,4 +16,8 @@ absl::Status check_local_gpus(const v1::JobSpec& spec);
 // Returns the number of this machine's GPUs; 0 if they cannot be counted.
 int32_t local_gpus();
 
+// Returns this machine as a worker with its GPUs: their names and memory. Without GPUs if they
+// cannot be listed.
+v1::ListWorkersResponse this_machine_with_gpus();
+
 }  // namespace muster::cli

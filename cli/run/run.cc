@@ -12,6 +12,7 @@
 #include "cli/incidents/incident_files.h"
 #include "cli/jobs/job_arguments.h"
 #include "cli/jobs/job_view.h"
+#include "cli/plan/admission.h"
 #include "cli/run/embedded_fleet.h"
 #include "cli/run/interrupts.h"
 #include "cli/run/local_gpu_check.h"
@@ -42,6 +43,7 @@ struct RunOptions {
   std::optional<int32_t> leave_seconds;
   bool json = false;
   std::string input = kInputOfRank0;
+  bool no_plan = false;
 };
 
 // Waits until the check has passed and the coordinator, which starts in parallel, is ready; then
@@ -327,6 +329,16 @@ int run_job(const RunOptions& options, const RequestedJob& job, RunFolder& folde
   return submit_and_follow(options, job, **fleet, interrupts, folder);
 }
 
+// Refuses a job that does not fit in the memory of this machine's GPUs.
+absl::Status check_plan(const RunOptions& options, const v1::JobSpec& spec) {
+  if (options.no_plan || !has_gpu_plan(spec)) return absl::OkStatus();
+  const auto topologies = topologies_for(options.job);
+  if (!topologies.ok()) return topologies.status();
+  const auto type = gpu_type_of_workers(this_machine_with_gpus(), spec.nodes(), *topologies,
+                                        "which this machine has");
+  return type ? check_gpu_memory(spec, *type) : absl::OkStatus();
+}
+
 int run(const RunOptions& options) {
   auto interrupts = Interrupts::block();
   if (!interrupts.ok()) return fail(interrupts.status());
@@ -339,6 +351,7 @@ int run(const RunOptions& options) {
   }
   if (auto status = check_local_gpus(job->spec); !status.ok()) return fail(status);
   if (auto status = check_start("muster run", start_needs(*job)); !status.ok()) return fail(status);
+  if (auto status = check_plan(options, job->spec); !status.ok()) return fail(status);
   auto folder = RunFolder::create(local_output_folder(job->spec.output_directory()));
   if (!folder.ok()) return fail(folder.status());
   return run_job(options, *job, **folder, **interrupts);
@@ -368,6 +381,7 @@ void declare_run(CLI::App& app, Action& action) {
       ->type_name("rank0|none")
       ->check(CLI::IsMember({kInputOfRank0, kNoInput}).description(""))
       ->capture_default_str();
+  add_no_plan_option(*command, options->no_plan);
   add_json_option(*command, options->json);
   command->footer(
       "Examples:\n"

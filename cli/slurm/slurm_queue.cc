@@ -29,10 +29,17 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kLasting 
     {"BadConstraints", "no nodes meet its constraints"},
 }};
 
-// Returns the sum of the GPUs in generic resources: "gpu:a100:4(S:0),gpu:2" has 6.
-int32_t gpus_in_gres(absl::string_view gres) {
+// GPUs of one type in a node's generic resources.
+struct GpuResource {
+  std::string type;  // empty: the administrator gave none
+  int32_t count = 0;
+};
+
+// Returns the GPUs in generic resources: "gpu:a100:4(S:0),gpu:2" has 4 of type a100 and 2 without a
+// type.
+std::vector<GpuResource> gpu_resources(absl::string_view gres) {
   constexpr auto kMost = static_cast<int32_t>(kGpusPerNodeMax);
-  int32_t gpus = 0;
+  std::vector<GpuResource> gpus;
   int depth = 0;
   std::string plain;  // without the parts in parentheses, which may contain commas
   for (const char c : gres) {
@@ -45,9 +52,33 @@ int32_t gpus_in_gres(absl::string_view gres) {
     int32_t count = 0;
     if (fields.size() < 2 || fields[0] != "gpu" || !absl::SimpleAtoi(fields.back(), &count))
       continue;
-    gpus = std::clamp(gpus + std::clamp(count, 0, kMost), 0, kMost);
+    gpus.push_back({.type = fields.size() > 2 ? std::string(fields[1]) : "",
+                    .count = std::clamp(count, 0, kMost)});
   }
   return gpus;
+}
+
+// Nodes of a partition with the same generic resources.
+struct NodesOfPartition {
+  int32_t nodes = 0;
+  std::vector<GpuResource> gpus;
+};
+
+// Returns the nodes of the partitions `named` in sinfo's output.
+std::vector<NodesOfPartition> nodes_of_partitions(std::string_view text, std::string_view named) {
+  const std::vector<std::string> names = absl::StrSplit(av(named), ',', absl::SkipEmpty());
+  std::vector<NodesOfPartition> found;
+  for (const absl::string_view line : absl::StrSplit(av(text), '\n')) {
+    const std::vector<absl::string_view> fields = absl::StrSplit(line, '|');
+    int32_t nodes = 0;
+    if (fields.size() != 3 || !absl::SimpleAtoi(fields[1], &nodes)) continue;
+    absl::string_view name = fields[0];
+    const bool is_default = absl::ConsumeSuffix(&name, "*");
+    const bool is_selected =
+        names.empty() ? is_default : std::ranges::find(names, name) != names.end();
+    if (is_selected) found.push_back({std::clamp(nodes, 0, kNodesMax), gpu_resources(fields[2])});
+  }
+  return found;
 }
 
 }  // namespace
@@ -81,20 +112,22 @@ std::string too_many_nodes(const std::vector<SlurmPartition>& partitions, std::s
 }
 
 std::vector<int32_t> parse_slurm_gpus(std::string_view text, std::string_view named) {
-  const std::vector<std::string> names = absl::StrSplit(av(named), ',', absl::SkipEmpty());
+  constexpr int64_t kMost = kGpusPerNodeMax;
   std::vector<int32_t> gpus;
-  for (const absl::string_view line : absl::StrSplit(av(text), '\n')) {
-    const std::vector<absl::string_view> fields = absl::StrSplit(line, '|');
-    int32_t nodes = 0;
-    if (fields.size() != 3 || !absl::SimpleAtoi(fields[1], &nodes)) continue;
-    absl::string_view name = fields[0];
-    const bool is_default = absl::ConsumeSuffix(&name, "*");
-    const bool is_selected =
-        names.empty() ? is_default : std::ranges::find(names, name) != names.end();
-    if (!is_selected) continue;
-    gpus.insert(gpus.end(), std::clamp(nodes, 0, kNodesMax), gpus_in_gres(fields[2]));
+  for (const NodesOfPartition& part : nodes_of_partitions(text, named)) {
+    int64_t sum = 0;
+    for (const GpuResource& resource : part.gpus) sum += resource.count;
+    gpus.insert(gpus.end(), part.nodes, static_cast<int32_t>(std::min(sum, kMost)));
   }
   return gpus;
+}
+
+std::vector<std::string> parse_slurm_gpu_types(std::string_view text, std::string_view named) {
+  std::set<std::string> types;
+  for (const NodesOfPartition& part : nodes_of_partitions(text, named))
+    for (const GpuResource& resource : part.gpus)
+      if (part.nodes > 0 && resource.count > 0) types.insert(resource.type);
+  return {types.begin(), types.end()};
 }
 
 std::set<std::string> started_jobs(std::string_view text) {

@@ -28,6 +28,10 @@ std::string too_many_nodes(const std::vector<SlurmPartition>& partitions, std::s
 // "gpu:h100:8(S:0-1),nic:2". A node in several of the partitions is there several times.
 std::vector<int32_t> parse_slurm_gpus(std::string_view text, std::string_view named);
 
+// Returns the GPU types in the same output: "h100" in "gpu:h100:8". GPUs without a type have the
+// type "".
+std::vector<std::string> parse_slurm_gpu_types(std::string_view text, std::string_view named);
+
 // Returns the numbers of all jobs that have nodes, from the output of `squeue -h -o "%T %i %A"`:
 // all jobs that are not pending.
 std::set<std::string> started_jobs(std::string_view text);

@@ -11,6 +11,7 @@
 
 #include "cli/jobs/job_arguments.h"
 #include "cli/jobs/node_gpus.h"
+#include "cli/plan/admission.h"
 #include "cli/run/preflight.h"
 #include "cli/run/run_command.h"
 #include "cli/slurm/slurm.h"
@@ -42,6 +43,7 @@ struct SlurmSubmitOptions {
   bool share_nodes = false;
   bool dry_run = false;
   bool no_check = false;
+  bool no_plan = false;
   bool json = false;
 };
 
@@ -124,6 +126,25 @@ void take_gpus_of_partition(SlurmSubmitOptions& options) {
   options.job.node_gpus = gpus;
 }
 
+// Refuses a job that does not fit in the memory of the GPUs that its config names, or that Slurm
+// reports of the partition's nodes. If neither is known, compares with the largest known GPUs.
+absl::Status check_plan(const SlurmSubmitOptions& options, const v1::JobSpec& spec) {
+  if (options.no_plan || !has_gpu_plan(spec)) return absl::OkStatus();
+  auto type = gpu_type_of_config(options.job);
+  if (!type.ok()) return type.status();
+  if (!*type) {
+    std::vector<std::string> names;
+    if (options.plan.more.empty()) {
+      const auto text = output_of({"sinfo", "-h", "-o", "%P|%D|%G"}, kSlurmDeadline);
+      if (text.ok()) names = parse_slurm_gpu_types(*text, partition_of(options.plan));
+    }
+    const auto topologies = topologies_for(options.job);
+    if (!topologies.ok()) return topologies.status();
+    type = gpu_type_of_names(names, *topologies, "as Slurm reports");
+  }
+  return *type ? check_gpu_memory(spec, **type) : absl::OkStatus();
+}
+
 // Options passed through may select another partition; sbatch validates the nodes then.
 absl::Status check_nodes(const ScriptPlan& plan) {
   if (!plan.more.empty()) return absl::OkStatus();
@@ -160,6 +181,7 @@ int submit(const SlurmSubmitOptions& given) {
   // The check writes to the output folder, but a dry run must not.
   const auto spec = checked_spec(options.job, !options.no_check && !options.dry_run);
   if (!spec.ok()) return fail(spec.status());
+  if (auto status = check_plan(options, *spec); !status.ok()) return fail(status);
   if (auto status = check_listener(spec->nodes() + spec->spares(), options.slurm); !status.ok())
     return fail(status);
   const auto muster = daemon::own_executable_path();
@@ -241,6 +263,7 @@ void add_sbatch_options(CLI::App& command, SlurmSubmitOptions& options) {
 void declare_slurm_submit(CLI::App& slurm, Action& action) {
   auto options = std::make_shared<SlurmSubmitOptions>();
   options->job.own_workers = true;
+  options->job.is_for_plan = true;
   CLI::App* command = slurm.add_subcommand("submit", "Write a job's script and pass it to sbatch");
   command->group("Commands");
   add_config_arguments(*command, options->job, true);
@@ -250,6 +273,7 @@ void declare_slurm_submit(CLI::App& slurm, Action& action) {
   add_slurm_options(*command, options->slurm);
   command->add_flag("--no-check", options->no_check,
                     "Skip the check of data and checkpoints: they are not visible from here");
+  add_no_plan_option(*command, options->no_plan);
   command->add_flag("--dry-run", options->dry_run, "Print the script; nothing is written");
   add_json_option(*command, options->json);
   command->footer(

@@ -49,6 +49,15 @@ TEST(SlurmGpus, AreThoseOfThePartitionsNodes) {
   EXPECT_THAT(parse_slurm_gpus("", ""), IsEmpty());
 }
 
+TEST(SlurmGpuTypes, AreThoseOfThePartitionsNodes) {
+  constexpr char kNodes[] =
+      "main*|2|gpu:h100:8(S:0-1,3),nic:2\nmain*|1|gpu:a:2,gpu:b:0\nmain*|0|gpu:c:2\n"
+      "big|3|gpu:4\nbroken\n";
+  EXPECT_THAT(parse_slurm_gpu_types(kNodes, ""), ElementsAre("a", "h100"));
+  EXPECT_THAT(parse_slurm_gpu_types(kNodes, "big"), ElementsAre(""));
+  EXPECT_THAT(parse_slurm_gpu_types(kNodes, "none"), IsEmpty());
+}
+
 TEST(StartedJobs, AreThoseThatAreNotPending) {
   EXPECT_TRUE(started_jobs("").empty());
   EXPECT_EQ(started_jobs("RUNNING 12_3 15\nPENDING 12_[4-9] 12\nCOMPLETING 7 7\nRUNNING 20+0 20\n"),

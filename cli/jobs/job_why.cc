@@ -1,0 +1,112 @@
+#include "cli/jobs/job_why.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+
+#include "cli/jobs/node_view.h"
+#include "cli/terminal/terminal.h"
+#include "common/number_text.h"
+#include "common/with_commas.h"
+
+namespace muster::cli {
+namespace {
+
+constexpr size_t kRowsMax = 50;
+
+std::string free_of(int32_t all, int32_t used) {
+  return absl::StrCat(std::max(all - used, 0), " of ", all);
+}
+
+std::string needs_text(const JobNeeds& needs) {
+  std::string text = absl::StrCat(
+      "needs ", counted(static_cast<uint64_t>(needs.nodes), "node"),
+      needs.fewest_nodes < needs.nodes ? absl::StrCat(" (or at least ", needs.fewest_nodes, ")")
+                                       : "",
+      " with ", counted(static_cast<uint64_t>(needs.slots), "free slot"));
+  if (needs.gpus > 0)
+    absl::StrAppend(&text, " and ", counted(static_cast<uint64_t>(needs.gpus), "free GPU"));
+  if (needs.nodes > 1) absl::StrAppend(&text, " each");
+  if (needs.gpu_bytes > 0)
+    absl::StrAppend(&text, ", and ", with_commas(static_cast<int64_t>(needs.gpu_bytes >> 20)),
+                    " MiB of each GPU's memory by the plan");
+  return text;
+}
+
+}  // namespace
+
+JobNeeds needs_of(const v1::JobSpec& spec, uint64_t gpu_bytes) {
+  return {.nodes = spec.nodes(),
+          .fewest_nodes = spec.min_nodes() > 0 ? spec.min_nodes() : spec.nodes(),
+          .slots = spec.ranks_per_node(),
+          .gpus = std::max(spec.gpus_per_rank(), 0) * spec.ranks_per_node(),
+          .gpu_bytes = gpu_bytes};
+}
+
+std::string why_not(const v1::WorkerInfo& worker, const JobNeeds& needs) {
+  if (worker.has_exclusion())
+    return absl::StrCat("left out: ", worker.exclusion().cause(), ": ",
+                        worker.exclusion().reason());
+  if (!worker.connected()) return "away";
+  if (worker.leaving()) return "leaving";
+  if (worker.check_due()) return "must pass a node check first";
+  if (worker.slots() < needs.slots)
+    return absl::StrCat("has only ", counted(static_cast<uint64_t>(worker.slots()), "slot"));
+  if (worker.gpus_size() < needs.gpus) {
+    if (worker.gpus_size() == 0 && !worker.no_gpus_because().empty())
+      return absl::StrCat("no GPUs: ", worker.no_gpus_because());
+    return absl::StrCat("has only ", counted(static_cast<uint64_t>(worker.gpus_size()), "GPU"));
+  }
+  if (worker.slots() - worker.slots_used() < needs.slots)
+    return absl::StrCat(free_of(worker.slots(), worker.slots_used()), " slots are free");
+  if (worker.gpus_size() - worker.gpus_used() < needs.gpus)
+    return absl::StrCat(free_of(worker.gpus_size(), worker.gpus_used()), " GPUs are free");
+  for (const v1::Gpu& gpu : worker.gpus()) {
+    if (needs.gpu_bytes > 0 && gpu.memory_bytes() > 0 && gpu.memory_bytes() < needs.gpu_bytes)
+      return absl::StrCat("its GPUs have only ",
+                          with_commas(static_cast<int64_t>(gpu.memory_bytes() >> 20)), " MiB");
+  }
+  return "";
+}
+
+std::string describe_why(const JobNeeds& needs, const v1::ListWorkersResponse& workers) {
+  std::vector<std::pair<std::string, const v1::WorkerInfo*>> verdicts;
+  for (const v1::WorkerInfo& worker : workers.workers())
+    verdicts.emplace_back(why_not(worker, needs), &worker);
+  std::ranges::stable_partition(verdicts, [](const auto& one) { return !one.first.empty(); });
+  const auto able =
+      std::ranges::count_if(verdicts, [](const auto& one) { return one.first.empty(); });
+  std::string text = absl::StrCat(needs_text(needs), "\n");
+  if (verdicts.empty()) return absl::StrCat(text, "no worker has registered\n");
+  absl::StrAppend(&text, "workers that can take its ranks now: ", able, " of ", verdicts.size(),
+                  "\n\n");
+  std::vector<std::vector<std::string>> rows = {
+      {"WORKER", "FREE SLOTS", "FREE GPUS", "GPUS", "CANNOT TAKE RANKS BECAUSE"}};
+  for (size_t i = 0; i < std::min(verdicts.size(), kRowsMax); ++i) {
+    const v1::WorkerInfo& worker = *verdicts[i].second;
+    rows.push_back({worker.name(), free_of(worker.slots(), worker.slots_used()),
+                    worker.gpus_size() == 0 ? "-" : free_of(worker.gpus_size(), worker.gpus_used()),
+                    names_of_gpus(worker), verdicts[i].first.empty() ? "-" : verdicts[i].first});
+  }
+  absl::StrAppend(&text, format_table(rows));
+  if (verdicts.size() > kRowsMax)
+    absl::StrAppend(&text, "… and ", verdicts.size() - kRowsMax,
+                    " more (--json lists all workers)\n");
+  return text;
+}
+
+nlohmann::json why_to_json(const JobNeeds& needs, const v1::ListWorkersResponse& workers) {
+  nlohmann::json out = {{"nodes", needs.nodes},
+                        {"min_nodes", needs.fewest_nodes},
+                        {"slots_per_node", needs.slots},
+                        {"gpus_per_node", needs.gpus},
+                        {"gpu_memory_bytes", needs.gpu_bytes},
+                        {"workers", nlohmann::json::array()}};
+  for (const v1::WorkerInfo& worker : workers.workers())
+    out["workers"].push_back({{"name", worker.name()}, {"why_not", why_not(worker, needs)}});
+  return out;
+}
+
+}  // namespace muster::cli

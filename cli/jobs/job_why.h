@@ -1,0 +1,37 @@
+// Compares what a waiting job needs with what the fleet has, for `muster status JOB --why`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "muster/v1/muster.pb.h"
+
+namespace muster::cli {
+
+// The requirements of a job.
+struct JobNeeds {
+  int32_t nodes = 0;
+  int32_t fewest_nodes = 0;  // min_nodes, or `nodes`
+  int32_t slots = 0;         // per node
+  int32_t gpus = 0;          // per node; 0: each rank gets its slot's share, or none
+  // Device memory of the rank that needs the most, in bytes; 0: not planned.
+  uint64_t gpu_bytes = 0;
+};
+
+// Returns the needs of a job. `gpu_bytes`: as in JobNeeds.
+JobNeeds needs_of(const v1::JobSpec& spec, uint64_t gpu_bytes);
+
+// Returns why the worker cannot take ranks of the job now: "4 of 8 slots are free"; empty: it can.
+std::string why_not(const v1::WorkerInfo& worker, const JobNeeds& needs);
+
+// Returns a line with the needs and a table of the workers. Shows the workers that can take ranks
+// last, and at most 50 in all.
+std::string describe_why(const JobNeeds& needs, const v1::ListWorkersResponse& workers);
+
+// Returns {"nodes", "min_nodes", "slots_per_node", "gpus_per_node", "gpu_memory_bytes", "workers":
+// [{"name", "why_not"}]}.
+nlohmann::json why_to_json(const JobNeeds& needs, const v1::ListWorkersResponse& workers);
+
+}  // namespace muster::cli

@@ -1,0 +1,143 @@
+#include "cli/plan/admission.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/plan/forecast.h"
+#include "cli/run/build_features.h"
+#include "cli/run/pasted_command.h"
+#include "jobspec/topology_names.h"
+#include "trainer_core/base/train_config.h"
+
+namespace muster::cli {
+namespace {
+
+// Returns the worker's GPU with the least memory, which limits a job on all of them; nullptr if it
+// has none.
+const v1::Gpu* smallest_gpu(const v1::WorkerInfo& worker) {
+  const v1::Gpu* smallest = nullptr;
+  for (const v1::Gpu& gpu : worker.gpus())
+    if (smallest == nullptr || gpu.memory_bytes() < smallest->memory_bytes()) smallest = &gpu;
+  return smallest;
+}
+
+absl::Status check_size(const std::string& train_config_json, const GpuType& type) {
+  const auto forecast =
+      run_forecast(train_config_json, type.topology, {.changes = FittingChanges::kFind});
+  if (!forecast.ok()) return forecast.status();
+  if (forecast->value("fits", false)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the job does not fit in the memory of ", type.topology.device, ", ", type.source, ":\n",
+      forecast->value("problem", std::string()), "\n--no-plan submits it without this check"));
+}
+
+}  // namespace
+
+void add_no_plan_option(CLI::App& command, bool& no_plan) {
+  command.add_flag("--no-plan", no_plan,
+                   "Skip the check whether the job fits in the memory of its GPUs");
+}
+
+bool has_gpu_plan(const v1::JobSpec& spec) {
+  if (spec.command_size() > 0 || spec.gpus_per_rank() == 0) return false;
+  const auto parsed =
+      nlohmann::json::parse(spec.train_config_json(), nullptr, /*allow_exceptions=*/false);
+  const auto config = trainer::train_config_from_json(parsed);
+  if (!config.ok()) return false;
+  return config->hardware == trainer::Hardware::kGpu ||
+         (config->hardware == trainer::Hardware::kAuto && kHasGpuBackend);
+}
+
+absl::StatusOr<std::vector<jobspec::Topology>> topologies_for(const JobArguments& arguments) {
+  const auto shipped = shipped_base_yml();
+  if (arguments.config_path.empty()) {
+    // a job that another command has resolved
+    return jobspec::all_topologies(
+        jobspec::topology_folders(jobspec::Config{}, shipped.value_or("")));
+  }
+  const auto config = load_config(arguments);
+  if (!config.ok()) return config.status();
+  return jobspec::all_topologies(jobspec::topology_folders(*config, shipped.value_or("")));
+}
+
+absl::StatusOr<std::optional<GpuType>> gpu_type_of_config(const JobArguments& arguments) {
+  if (arguments.config_path.empty()) return std::nullopt;
+  const auto config = load_config(arguments);
+  if (!config.ok()) return config.status();
+  if (config->planned_topology.empty()) return std::nullopt;
+  const auto shipped = shipped_base_yml();
+  auto machines =
+      jobspec::planned_machines(config->planned_topology, config->planned_slices,
+                                jobspec::topology_folders(*config, shipped.value_or("")));
+  if (!machines.ok()) return machines.status();
+  return GpuType{std::move(machines->topology),
+                 absl::StrCat("by compile_topology=", config->planned_topology)};
+}
+
+std::optional<GpuType> gpu_type_of_workers(const v1::ListWorkersResponse& workers, int32_t nodes,
+                                           const std::vector<jobspec::Topology>& topologies,
+                                           const std::string& source) {
+  std::vector<const v1::Gpu*> gpus;
+  for (const v1::WorkerInfo& worker : workers.workers()) {
+    if (!worker.connected() || worker.leaving()) continue;
+    if (const v1::Gpu* gpu = smallest_gpu(worker); gpu != nullptr && gpu->memory_bytes() > 0)
+      gpus.push_back(gpu);
+  }
+  if (gpus.empty()) return std::nullopt;
+  std::ranges::sort(gpus, [](const v1::Gpu* a, const v1::Gpu* b) {
+    return a->memory_bytes() > b->memory_bytes();
+  });
+  const v1::Gpu& gpu = *gpus[std::min(gpus.size(), static_cast<size_t>(std::max(nodes, 1))) - 1];
+  for (const jobspec::Topology& topology : topologies)
+    if (topology.device == gpu.name()) return GpuType{topology, source};
+  jobspec::Topology own;
+  own.device = gpu.name();
+  own.memory_mib = static_cast<int64_t>(gpu.memory_bytes() >> 20);
+  return GpuType{std::move(own), source};
+}
+
+std::optional<GpuType> gpu_type_of_names(const std::vector<std::string>& names,
+                                         const std::vector<jobspec::Topology>& topologies,
+                                         const std::string& source) {
+  std::optional<jobspec::Topology> best;
+  for (const std::string& name : names) {
+    auto named = jobspec::topology_named(name, topologies);
+    if (!named) {
+      best.reset();
+      break;
+    }
+    if (!best || named->memory_mib > best->memory_mib) best = std::move(named);
+  }
+  if (best) return GpuType{*std::move(best), source};
+  auto largest = jobspec::largest_topology(topologies);
+  if (!largest) return std::nullopt;
+  return GpuType{*std::move(largest),
+                 "the largest known type: the nodes' type is unknown (compile_topology=h100 names "
+                 "it)"};
+}
+
+std::optional<uint64_t> gpu_bytes_of(const v1::JobSpec& spec, const GpuType& type) {
+  const auto forecast =
+      run_forecast(spec.train_config_json(), type.topology, {.changes = FittingChanges::kOmit});
+  if (!forecast.ok()) return std::nullopt;
+  uint64_t most = 0;
+  for (const auto& stage : (*forecast)["stages"])
+    most = std::max(most, stage.value("device_bytes", uint64_t{0}));
+  return most;
+}
+
+absl::Status check_gpu_memory(const v1::JobSpec& spec, const GpuType& type) {
+  if (auto status = check_size(spec.train_config_json(), type); !status.ok()) return status;
+  for (const v1::Smaller& size : spec.smaller()) {
+    const absl::Status status = check_size(size.train_config_json(), type);
+    if (status.ok()) continue;
+    return absl::Status(status.code(), absl::StrCat("on ", size.nodes(), " of ", spec.nodes(),
+                                                    " nodes (min_nodes): ", status.message()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,48 @@
+#include "cli/plan/forecast.h"
+
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+
+#include "cli/run/exec_trainer.h"
+#include "cli/terminal/child_process.h"
+#include "common/run_child.h"
+#include "common/time.h"
+
+namespace muster::cli {
+namespace {
+
+// A plan takes about a second for the largest models; a job that does not fit needs some dozens of
+// plans.
+constexpr Duration kPlannedWithin = std::chrono::minutes(5);
+
+}  // namespace
+
+absl::StatusOr<nlohmann::json> run_forecast(const std::string& train_config_json,
+                                            const jobspec::Topology& topology,
+                                            const ForecastOptions& options) {
+  const auto trainer = sibling_program("muster-trainer");
+  if (!trainer.ok()) return trainer.status();
+  const auto config = in_memory_file(train_config_json);
+  if (!config.ok()) return config.status();
+  std::vector<std::string> words = {
+      *trainer,   "plan",          "--config",     *config,
+      "--device", topology.device, "--memory-mib", absl::StrCat(topology.memory_mib)};
+  if (!topology.has_backend) words.emplace_back("--without-backend");
+  if (options.changes == FittingChanges::kOmit) words.emplace_back("--without-advice");
+  absl::StatusOr<std::string> machine = std::string();
+  if (!options.machine.is_null()) {
+    machine = in_memory_file(options.machine.dump());
+    if (!machine.ok()) return machine.status();
+    words.insert(words.end(), {"--machine", *machine});
+  }
+  if (!options.timeline.empty()) words.insert(words.end(), {"--timeline", options.timeline});
+  const auto end = run_child(words, {.deadline = monotonic_now() + kPlannedWithin});
+  if (!end.ok()) return end.status();
+  auto parsed = nlohmann::json::parse(end->output, nullptr, /*allow_exceptions=*/false);
+  if (end->exit_code == 0 && parsed.is_object()) return parsed;
+  return absl::InternalError(
+      absl::StrCat("muster-trainer plan ended with exit code ", end->exit_code, ": ", end->errors));
+}
+
+}  // namespace muster::cli

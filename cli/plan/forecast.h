@@ -1,0 +1,33 @@
+// Runs `muster-trainer plan`, which computes the memory of a job on devices that this machine need
+// not have.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <absl/status/statusor.h>
+#include <nlohmann/json.hpp>
+
+#include "jobspec/topology.h"
+
+namespace muster::cli {
+
+// kFind: if the job does not fit, the error contains config changes with which it would. The search
+// takes seconds for large models.
+enum class FittingChanges { kOmit, kFind };
+
+struct ForecastOptions {
+  FittingChanges changes = FittingChanges::kOmit;
+  // A StepMachine (trainer_core/forecast/step_cost.h) for the time of a step; null: memory alone.
+  nlohmann::json machine = nullptr;
+  std::string timeline{};  // path of a picture of the step; empty: none
+};
+
+// Returns the forecast (trainer_core/forecast/memory_forecast.h) of a job with this config, as JSON
+// of a TrainConfig, on devices of this type. Blocks until the trainer has ended, for at most five
+// minutes.
+absl::StatusOr<nlohmann::json> run_forecast(const std::string& train_config_json,
+                                            const jobspec::Topology& topology,
+                                            const ForecastOptions& options);
+
+}  // namespace muster::cli

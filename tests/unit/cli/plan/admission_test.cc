@@ -1,0 +1,72 @@
+#include "cli/plan/admission.h"
+
+#include <gtest/gtest.h>
+
+namespace muster::cli {
+namespace {
+
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+v1::WorkerInfo& add_worker(v1::ListWorkersResponse& workers, const std::string& gpu,
+                           std::vector<uint64_t> gigabytes) {
+  v1::WorkerInfo& worker = *workers.add_workers();
+  worker.set_connected(true);
+  for (const uint64_t size : gigabytes) {
+    v1::Gpu& added = *worker.add_gpus();
+    added.set_name(gpu);
+    added.set_memory_bytes(size * kGiB);
+  }
+  return worker;
+}
+
+std::vector<jobspec::Topology> topologies() {
+  jobspec::Topology h100, b200, tpu;
+  h100.name = "h100", h100.device = "NVIDIA H100 80GB HBM3", h100.memory_mib = 81'009;
+  b200.name = "b200", b200.device = "NVIDIA B200", b200.memory_mib = 182'630;
+  tpu.name = "v9", tpu.device = "TPU v9", tpu.memory_mib = 1'000'000, tpu.has_backend = false;
+  return {b200, h100, tpu};
+}
+
+int64_t memory_of_workers(const v1::ListWorkersResponse& workers, int32_t nodes) {
+  const auto type = gpu_type_of_workers(workers, nodes, topologies(), "here");
+  return type ? type->topology.memory_mib : 0;
+}
+
+TEST(GpuTypeOfWorkers, IsThatOfTheSmallestNodeThatTheJobNeeds) {
+  v1::ListWorkersResponse workers;
+  EXPECT_EQ(memory_of_workers(workers, 1), 0);
+  add_worker(workers, "", {});
+  EXPECT_EQ(memory_of_workers(workers, 1), 0);
+  add_worker(workers, "small", {24, 24});
+  add_worker(workers, "large", {96, 80});
+  add_worker(workers, "away", {200}).set_connected(false);
+  add_worker(workers, "leaving", {200}).set_leaving(true);
+  EXPECT_EQ(memory_of_workers(workers, 1), 80 * 1024);
+  EXPECT_EQ(memory_of_workers(workers, 2), 24 * 1024);
+  // Workers that have not connected yet may be like the known ones.
+  EXPECT_EQ(memory_of_workers(workers, 9), 24 * 1024);
+}
+
+TEST(GpuTypeOfWorkers, TakesTheMemoryOfAKnownDevice) {
+  v1::ListWorkersResponse workers;
+  add_worker(workers, "NVIDIA H100 80GB HBM3", {85});
+  EXPECT_EQ(memory_of_workers(workers, 1), 81'009);
+}
+
+std::string type_of_names(const std::vector<std::string>& names) {
+  const auto type = gpu_type_of_names(names, topologies(), "as Slurm reports");
+  return type ? type->topology.name : "";
+}
+
+TEST(GpuTypeOfNames, IsTheLargestThatMayBeMeant) {
+  EXPECT_EQ(type_of_names({"h100"}), "h100");
+  EXPECT_EQ(type_of_names({"h100", "b200"}), "b200");
+  // The trainer does not run on v9.
+  EXPECT_EQ(type_of_names({}), "b200");
+  EXPECT_EQ(type_of_names({"h100", "unknown"}), "b200");
+  EXPECT_EQ(type_of_names({""}), "b200");
+  EXPECT_FALSE(gpu_type_of_names({}, {}, ""));
+}
+
+}  // namespace
+}  // namespace muster::cli
