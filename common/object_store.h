@@ -106,7 +106,7 @@ class ObjectStore {
  private:
   // The limits of a call.
   struct Limits {
-    Duration within;                             // of one attempt
+    Duration within;                             // limit of one attempt
     size_t output_bytes_max = size_t{64} << 20;  // 300,000 objects with names of 200 bytes
     StoreMeter meter = nullptr;                  // reports the bytes of a copy
   };

@@ -19,7 +19,7 @@ struct StartNeeds {
   uint64_t threads = 0;        // beside the running ones
   uint64_t open_files = 0;     // in all
   uint64_t address_bytes = 0;  // beside what is mapped
-  uint64_t data_bytes = 0;     // of private memory, beside what is mapped
+  uint64_t data_bytes = 0;     // private memory, without mapped files
   uint64_t file_bytes = 0;     // the largest file that is written
 };
 

@@ -29,6 +29,7 @@ struct JobArguments {
   std::optional<int32_t> gpus_per_rank;
   bool is_for_plan = false;  // jobspec::ConfigSource
   bool own_workers = false;  // the command starts workers for this job alone
+  bool no_plan = false;      // --no-plan (cli/plan/admission.h)
   // The result of load_config(), if a caller has loaded it already.
   std::optional<jobspec::Config> config;
   // GPUs of each node, for commands whose nodes are other machines (node_gpus.h). Unset: the GPUs

@@ -36,9 +36,9 @@ std::string gpus_sentence(int32_t gpus, int32_t gpus_per_rank, const std::string
 // The line for a source without an answer. `why`: such as "sinfo is not installed". Pure.
 std::string unknown_gpus_sentence(const std::string& why);
 
-// Returns the coordinator's workers. Repeats the call while the coordinator does not answer, as long
-// as a submission is repeated. Blocks signals for that time, because the threads of the call would
-// otherwise receive those of later code.
+// Returns the coordinator's workers. Repeats the call while the coordinator does not answer, as
+// long as a submission is repeated. Blocks signals for that time, because the threads of the call
+// would otherwise receive those of later code.
 absl::StatusOr<v1::ListWorkersResponse> workers_of_fleet(const CoordinatorTarget& coordinator);
 
 // Sets arguments.node_gpus to the GPUs of the coordinator's workers, if the number of ranks depends

@@ -65,7 +65,7 @@ Client::Ranks ranks_of(const StatusOptions& options) {
 // Returns the memory that the job's plan needs on the fleet's GPUs: that of the rank that needs the
 // most. 0: the job has no such plan, or it cannot be computed.
 uint64_t planned_gpu_bytes(const v1::JobSpec& spec, const v1::ListWorkersResponse& workers) {
-  if (!has_gpu_plan(spec)) return 0;
+  if (!has_gpu_plan({}, spec)) return 0;
   const auto topologies = topologies_for({});
   if (!topologies.ok()) return 0;
   const auto type = gpu_type_of_workers(workers, spec.nodes(), *topologies, "");

@@ -28,7 +28,6 @@ struct SubmitOptions {
   bool follow = false;
   CoordinatorTarget coordinator;
   bool no_check = false;
-  bool no_plan = false;
   bool json = false;
 };
 
@@ -48,7 +47,7 @@ absl::StatusOr<v1::JobSpec> requested_spec(const SubmitOptions& options) {
 // Refuses a job that does not fit in the memory of the fleet's GPUs, or of those that its config
 // names. A fleet without GPUs may get some later.
 absl::Status check_plan(const SubmitOptions& options, const v1::JobSpec& spec) {
-  if (options.no_plan || !has_gpu_plan(spec)) return absl::OkStatus();
+  if (!has_gpu_plan(options.job, spec)) return absl::OkStatus();
   auto type = gpu_type_of_config(options.job);
   if (!type.ok()) return type.status();
   if (!*type) {
@@ -123,7 +122,7 @@ void declare_submit(CLI::App& app, Action& action) {
   command->add_flag(
       "--no-check", options->no_check,
       "Skip the check of data and checkpoints: they are not visible from this machine");
-  add_no_plan_option(*command, options->no_plan);
+  add_no_plan_option(*command, options->job);
   add_working_directory_option(*command, options->job);
   CLI::Option* config = command->get_option("config");
   const auto take_file = [&given = *options, config](const std::string& path) {

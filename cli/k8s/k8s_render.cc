@@ -28,7 +28,6 @@ struct RenderOptions {
   K8sPlan plan;
   std::vector<std::string> mounts;
   std::vector<std::string> node_selector;
-  bool no_plan = false;
   bool json = false;
 };
 
@@ -120,7 +119,7 @@ constexpr const char* kGpuLabels[] = {"nvidia.com/gpu.product", "cloud.google.co
 // names. If neither is known, compares with the largest known GPUs.
 absl::Status check_memory_plan(const RenderOptions& options, const K8sPlan& plan,
                                const v1::JobSpec& spec) {
-  if (options.no_plan || plan.gpus == 0 || !has_gpu_plan(spec)) return absl::OkStatus();
+  if (plan.gpus == 0 || !has_gpu_plan(options.job, spec)) return absl::OkStatus();
   auto type = gpu_type_of_config(options.job);
   if (!type.ok()) return type.status();
   if (!*type) {
@@ -243,7 +242,7 @@ void declare_k8s_render(CLI::App& k8s, Action& action) {
   add_working_directory_option(*command, options->job);
   add_pod_options(*command, *options);
   add_cluster_options(*command, options->plan);
-  add_no_plan_option(*command, options->no_plan);
+  add_no_plan_option(*command, options->job);
   add_json_option(*command, options->json);
   command->footer(
       "Examples:\n"

@@ -36,13 +36,13 @@ absl::Status check_size(const std::string& train_config_json, const GpuType& typ
 
 }  // namespace
 
-void add_no_plan_option(CLI::App& command, bool& no_plan) {
-  command.add_flag("--no-plan", no_plan,
+void add_no_plan_option(CLI::App& command, JobArguments& arguments) {
+  command.add_flag("--no-plan", arguments.no_plan,
                    "Skip the check whether the job fits in the memory of its GPUs");
 }
 
-bool has_gpu_plan(const v1::JobSpec& spec) {
-  if (spec.command_size() > 0 || spec.gpus_per_rank() == 0) return false;
+bool has_gpu_plan(const JobArguments& arguments, const v1::JobSpec& spec) {
+  if (arguments.no_plan || spec.command_size() > 0 || spec.gpus_per_rank() == 0) return false;
   const auto parsed =
       nlohmann::json::parse(spec.train_config_json(), nullptr, /*allow_exceptions=*/false);
   const auto config = trainer::train_config_from_json(parsed);

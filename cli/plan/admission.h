@@ -23,11 +23,11 @@ struct GpuType {
 };
 
 // Adds --no-plan, which omits the check.
-void add_no_plan_option(CLI::App& command, bool& no_plan);
+void add_no_plan_option(CLI::App& command, JobArguments& arguments);
 
 // Returns whether the job's memory per GPU can be planned: the trainer's job, whose ranks have GPUs
-// of their own.
-bool has_gpu_plan(const v1::JobSpec& spec);
+// of their own. False with --no-plan.
+bool has_gpu_plan(const JobArguments& arguments, const v1::JobSpec& spec);
 
 // The machine types that the job's config can name.
 absl::StatusOr<std::vector<jobspec::Topology>> topologies_for(const JobArguments& arguments);

@@ -31,7 +31,7 @@ struct PlanArguments {
   JobArguments job;
   std::vector<std::string> vary;  // "key=value,value…"
   bool json = false;
-  std::string program = "muster";  // whose calibration is used
+  std::string program = "muster";  // the program that the calibration describes
   std::string timeline;            // path; empty: none
   PlanPrices prices;
 };

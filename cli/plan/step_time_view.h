@@ -30,7 +30,7 @@ struct StepFigures {
   double tokens_per_second_per_device = 0;
   double sequences_per_second = 0;
   double mfu = 0, mfu_causal = 0;  // by both ways to count attention; 0: the peak is unknown
-  double run_days = 0;             // of `steps` steps, without interruptions
+  double run_days = 0;             // time for `steps` steps, without interruptions
   double gpu_hours = 0;
   std::optional<double> cost = {};
   std::optional<double> kilowatt_hours = {};
@@ -39,7 +39,7 @@ struct StepFigures {
   double effective_share = 1;
   double best_save_seconds = 0;
   double save_stall_seconds = 0;
-  double share_at_period = 1;  // with checkpoint_period
+  double share_at_period = 1;  // the share with checkpoint_period
 };
 
 // `time`: the part "time" of the output of `muster-trainer plan`; `forecast`: the complete output.

@@ -43,7 +43,6 @@ struct RunOptions {
   std::optional<int32_t> leave_seconds;
   bool json = false;
   std::string input = kInputOfRank0;
-  bool no_plan = false;
 };
 
 // Waits until the check has passed and the coordinator, which starts in parallel, is ready; then
@@ -329,16 +328,6 @@ int run_job(const RunOptions& options, const RequestedJob& job, RunFolder& folde
   return submit_and_follow(options, job, **fleet, interrupts, folder);
 }
 
-// Refuses a job that does not fit in the memory of this machine's GPUs.
-absl::Status check_plan(const RunOptions& options, const v1::JobSpec& spec) {
-  if (options.no_plan || !has_gpu_plan(spec)) return absl::OkStatus();
-  const auto topologies = topologies_for(options.job);
-  if (!topologies.ok()) return topologies.status();
-  const auto type = gpu_type_of_workers(this_machine_with_gpus(), spec.nodes(), *topologies,
-                                        "which this machine has");
-  return type ? check_gpu_memory(spec, *type) : absl::OkStatus();
-}
-
 int run(const RunOptions& options) {
   auto interrupts = Interrupts::block();
   if (!interrupts.ok()) return fail(interrupts.status());
@@ -349,9 +338,8 @@ int run(const RunOptions& options) {
         absl::StrCat("muster run uses this machine only, but the job has ", job->spec.nodes(),
                      " nodes; use --ranks, or muster submit with a coordinator")));
   }
-  if (auto status = check_local_gpus(job->spec); !status.ok()) return fail(status);
+  if (auto status = check_local_gpus(options.job, job->spec); !status.ok()) return fail(status);
   if (auto status = check_start("muster run", start_needs(*job)); !status.ok()) return fail(status);
-  if (auto status = check_plan(options, job->spec); !status.ok()) return fail(status);
   auto folder = RunFolder::create(local_output_folder(job->spec.output_directory()));
   if (!folder.ok()) return fail(folder.status());
   return run_job(options, *job, **folder, **interrupts);
@@ -381,7 +369,7 @@ void declare_run(CLI::App& app, Action& action) {
       ->type_name("rank0|none")
       ->check(CLI::IsMember({kInputOfRank0, kNoInput}).description(""))
       ->capture_default_str();
-  add_no_plan_option(*command, options->no_plan);
+  add_no_plan_option(*command, options->job);
   add_json_option(*command, options->json);
   command->footer(
       "Examples:\n"
@@ -389,8 +377,7 @@ void declare_run(CLI::App& app, Action& action) {
       "  muster run configs/base.yml model_name=llama2-tiny run_name=book "
       "base_output_directory=out \\\n"
       "      dataset_type=shards dataset_path=shards tokenizer_path=tokenizer.model \\\n"
-      "      steps=300 per_device_batch_size=4 learning_rate=2e-3 --ranks 4\n"
-      "\n"
+      "      steps=300 per_device_batch_size=4 learning_rate=2e-3 --ranks 4\n\n"
       "Command lines of MaxText, Pax and AXLearn may be pasted as they are:\n"
       "  muster run python3 MaxText/train.py MaxText/configs/base.yml model_name=llama2-tiny "
       "run_name=first hardware=cpu\n"
@@ -399,11 +386,9 @@ void declare_run(CLI::App& app, Action& action) {
       "      --fdl.PERCORE_BATCH_SIZE=1 --job_log_dir=out/first --ranks 2\n"
       "  muster run --module=text.gpt.c4_trainer --config=fuji-test --trainer_dir=out/fuji "
       "--data_dir=FAKE \\\n"
-      "      --jax_backend=cpu\n"
-      "\n"
+      "      --jax_backend=cpu\n\n"
       "A program of your own, as torchrun would start it (docs/any-program.md):\n"
-      "  muster run --ranks 4 -- python3 train.py --lr 1e-3\n"
-      "\n"
+      "  muster run --ranks 4 -- python3 train.py --lr 1e-3\n\n"
       "The same command again resumes from the newest checkpoint in "
       "base_output_directory/run_name.\n"
       "Ctrl-C requests a checkpoint, reports its progress and leaves; a second one kills. The exit "

@@ -43,7 +43,6 @@ struct SlurmSubmitOptions {
   bool share_nodes = false;
   bool dry_run = false;
   bool no_check = false;
-  bool no_plan = false;
   bool json = false;
 };
 
@@ -129,7 +128,7 @@ void take_gpus_of_partition(SlurmSubmitOptions& options) {
 // Refuses a job that does not fit in the memory of the GPUs that its config names, or that Slurm
 // reports of the partition's nodes. If neither is known, compares with the largest known GPUs.
 absl::Status check_plan(const SlurmSubmitOptions& options, const v1::JobSpec& spec) {
-  if (options.no_plan || !has_gpu_plan(spec)) return absl::OkStatus();
+  if (!has_gpu_plan(options.job, spec)) return absl::OkStatus();
   auto type = gpu_type_of_config(options.job);
   if (!type.ok()) return type.status();
   if (!*type) {
@@ -273,7 +272,7 @@ void declare_slurm_submit(CLI::App& slurm, Action& action) {
   add_slurm_options(*command, options->slurm);
   command->add_flag("--no-check", options->no_check,
                     "Skip the check of data and checkpoints: they are not visible from here");
-  add_no_plan_option(*command, options->no_plan);
+  add_no_plan_option(*command, options->job);
   command->add_flag("--dry-run", options->dry_run, "Print the script; nothing is written");
   add_json_option(*command, options->json);
   command->footer(

@@ -30,7 +30,7 @@ struct StorageBatch {
   std::vector<IncidentId> forgotten_incidents{};
   std::map<WorkerName, NodeRecord> nodes{};  // the newest record of each
   std::vector<WorkerName> forgotten_nodes{};
-  std::vector<StoredExit> exits{};  // of jobs that are not in `jobs`
+  std::vector<StoredExit> exits{};  // exits of jobs that are not in `jobs`
 
   bool empty() const {
     return jobs.empty() && request_ids.empty() && forgotten.empty() && last_job_id == JobId(0) &&

@@ -115,7 +115,7 @@ class FakeCoordinator {
   Instant born_{};
   Instant silent_since_{};  // assumed last message of workers that have sent none to this run
   Instant stalled_until_{};
-  Instant last_call_{};   // of the core
+  Instant last_call_{};   // the last call of the core
   Instant busy_until_{};  // the end of the iteration in progress
   std::optional<Instant> next_iteration_;
   std::vector<Item> inbox_;

@@ -21,7 +21,7 @@ namespace muster::trainer {
 struct MemoryRange {
   const std::byte* begin = nullptr;
   const std::byte* end = nullptr;
-  bool is_only_read = false;  // of an operation's tensor: it may not write it
+  bool is_only_read = false;  // the operation may not write the tensor
 
   bool meets(const MemoryRange& other) const { return begin < other.end && other.begin < end; }
 };

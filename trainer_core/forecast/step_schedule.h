@@ -13,7 +13,7 @@ namespace muster::trainer {
 // Seconds since the start of the step.
 struct WorkTime {
   double begin = 0;
-  double end = 0;  // of a kernel: including the gap after it
+  double end = 0;  // includes the gap after a kernel
 };
 
 // The parts of a step's time, by name. Their order is that of the waterfall (step_parts()).
@@ -38,8 +38,8 @@ inline constexpr const char* kStragglers = "late ranks";
 // The schedule of one rank that waits for no other rank.
 struct StepSchedule {
   std::vector<WorkTime> streams[kStepStreams];
-  std::vector<double> pass_ends;      // of each pass, on the computation
-  std::vector<StepParts> pass_parts;  // of each pass
+  std::vector<double> pass_ends;      // one per pass, on the computation
+  std::vector<StepParts> pass_parts;  // one per pass
   StepParts tail_parts;               // after the passes
   double end = 0;
   // Communication that runs concurrently with the computation, and the part of it for which the

@@ -74,7 +74,7 @@ struct StepModel::StagePasses {
   };
   // By kind, chunk and recorded micro-batch.
   std::map<std::tuple<PassKind, int32_t, int32_t>, Pass> passes;
-  double message_seconds = 0;  // of a message to another stage
+  double message_seconds = 0;  // duration of a message to another stage
   double tail_seconds = 0;
   StepParts tail_parts;
   double hidden = 0;  // concurrent communication of a recorded micro-batch

@@ -56,7 +56,7 @@ class StepModel {
   struct StageTrace {
     int32_t stage = 0;
     StepTrace trace;
-    std::vector<PipelinePass> passes;  // of the trace; empty without a pipeline
+    std::vector<PipelinePass> passes;  // empty without a pipeline
   };
   struct StagePasses;
 

@@ -72,8 +72,8 @@ struct TracedWork {
   AttentionWork attention = {};
   CollectiveKind collective = CollectiveKind::kNone;
   int32_t group = -1;                 // index in StepTrace::groups
-  int32_t after = 0;                  // of other streams only
-  std::vector<WorkIndex> waits = {};  // of the computation only
+  int32_t after = 0;                  // only for work of other streams
+  std::vector<WorkIndex> waits = {};  // only for the computation
 };
 
 // One forward, backward, or forward and backward pass of a micro-batch.

@@ -18,7 +18,7 @@ std::string named(std::string_view name) {
   return topology ? topology->name : "";
 }
 
-TEST(TopologyNamed, KnowsTypesOfSlurm) {
+TEST(TopologyNamed, FindsTypesOfSlurm) {
   EXPECT_EQ(named("h100"), "h100");
   EXPECT_EQ(named("H200"), "h200");
   EXPECT_EQ(topology_named("nvidia_h100_80gb_hbm3", shipped())->device, "NVIDIA H100 80GB HBM3");
@@ -28,7 +28,7 @@ TEST(TopologyNamed, KnowsTypesOfSlurm) {
   EXPECT_EQ(named("nvidia_l40s"), "l40s");
 }
 
-TEST(TopologyNamed, KnowsLabelsOfKubernetesAndInstanceTypes) {
+TEST(TopologyNamed, FindsLabelsOfKubernetesAndInstanceTypes) {
   EXPECT_EQ(topology_named("NVIDIA-H100-80GB-HBM3", shipped())->device, "NVIDIA H100 80GB HBM3");
   EXPECT_EQ(topology_named("nvidia-h100-80gb", shipped())->device, "NVIDIA H100 80GB HBM3");
   EXPECT_EQ(topology_named("nvidia-h200-141gb", shipped())->device, "NVIDIA H200");
