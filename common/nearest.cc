@@ -55,7 +55,7 @@ std::string_view nearest_name(std::string_view name, std::span<const std::string
   return best;
 }
 
-std::vector<std::string_view> nearest_names(std::string_view name,
+std::vector<std::string_view> closest_names(std::string_view name,
                                             std::span<const std::string_view> candidates,
                                             size_t count) {
   std::vector<std::pair<size_t, std::string_view>> ranked;

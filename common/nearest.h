@@ -15,7 +15,7 @@ namespace muster {
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> candidates);
 
 // Returns the `count` closest candidates (or all), the closest first, however far they are.
-std::vector<std::string_view> nearest_names(std::string_view name,
+std::vector<std::string_view> closest_names(std::string_view name,
                                             std::span<const std::string_view> candidates,
                                             size_t count);
 

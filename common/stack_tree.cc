@@ -174,7 +174,7 @@ uint32_t StackTree::child(uint32_t parent, uint32_t frame) {
   return index;
 }
 
-void StackTree::end_at(uint32_t node, const RankSet& ranks, bool cut) {
+void StackTree::close_stacks(uint32_t node, const RankSet& ranks, bool cut) {
   const bool is_full = node == kNone || ranges_ + ranks.ranges().size() > kStackTreeRangesMax;
   if (cut || is_full) parts_.dropped = saturating_sum(parts_.dropped, ranks.size());
   if (is_full) return;
@@ -234,7 +234,7 @@ void StackTree::take(const Parts& parts) {
       place.cut = next == kNone;
       if (!place.cut) place.node = next;
     }
-    if (!node.ends.empty()) end_at(place.node, node.ends, place.cut);
+    if (!node.ends.empty()) close_stacks(place.node, node.ends, place.cut);
   }
   parts_.dropped = saturating_sum(parts_.dropped, parts.dropped);
 }
@@ -258,7 +258,7 @@ void StackTree::add(const StackSample& sample) {
       descend({.text = std::string(name)});
       if (thread.truncated) descend({.text = std::string(kOuterFramesMissing)});
       for (const StackFrame& frame : thread.frames) descend(frame);
-      end_at(deepest, one, is_cut);
+      close_stacks(deepest, one, is_cut);
     }
   }
 }

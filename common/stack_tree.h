@@ -123,7 +123,7 @@ class StackTree {
   uint32_t intern(Index& index, const Key& key, StackFrame frame);
   uint32_t child(uint32_t parent, uint32_t frame);  // the node's index; parent kNone: a root
   // Ends the stacks of `ranks` at `node`. `cut`: the real stacks are deeper.
-  void end_at(uint32_t node, const RankSet& ranks, bool cut);
+  void close_stacks(uint32_t node, const RankSet& ranks, bool cut);
 
   Parts parts_;
   // Lookups into parts_. A module's key is its build id, or its path if it has none.

@@ -226,7 +226,7 @@ absl::Status try_threads(std::string_view program, uint64_t threads, const Shell
       started, std::strerror(error), others.empty() ? "" : "; limits of this process: ", others));
 }
 
-absl::Status check_start(std::string_view program, const StartNeeds& needs) {
+absl::Status check_start_needs(std::string_view program, const StartNeeds& needs) {
   const ShellLimits limits = shell_limits();
   if (auto status = check_limits(program, needs, limits); !status.ok()) return status;
   return try_threads(program, needs.threads, limits);

@@ -71,7 +71,7 @@ absl::Status try_threads(std::string_view program, uint64_t threads, const Shell
                          const MachineRoots& roots = {});
 
 // Both checks, with this process's limits.
-absl::Status check_start(std::string_view program, const StartNeeds& needs);
+absl::Status check_start_needs(std::string_view program, const StartNeeds& needs);
 
 // Describes the limits that are set, for a program that fails on one of them later: "ulimit -v 2000
 // MiB, pids.max 100 of /sys/fs/cgroup (97 used)". "" without any.

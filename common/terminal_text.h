@@ -39,7 +39,7 @@ std::string printable_end(std::string_view text, size_t bytes_max);
 class LineStates {
  public:
   // Accounts for every byte of the output.
-  struct Account {
+  struct OutputCounts {
     uint64_t lines = 0;
     uint64_t kept_bytes = 0;      // in lines
     uint64_t replaced = 0;        // states that showed something and were replaced
@@ -57,7 +57,7 @@ class LineStates {
   // Ends the incomplete lines and returns their last states.
   std::vector<std::string> finish();
 
-  const Account& account() const { return account_; }
+  const OutputCounts& account() const { return account_; }
   // Bytes of the incomplete lines that are in memory.
   size_t pending_bytes() const;
 
@@ -77,7 +77,7 @@ class LineStates {
   // The last states of the other rows since the cursor was above the last one; "": none.
   std::vector<std::string> rows_;
   bool has_return_ = false;
-  Account account_;
+  OutputCounts account_;
 };
 
 }  // namespace muster

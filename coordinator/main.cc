@@ -239,7 +239,7 @@ int run(Flags& flags) {
   }
   if (flags.ignore_sigterm) signal(SIGUSR1, SIG_IGN);  // Slurm's other signal
   daemon::raise_open_files_limit();
-  if (auto status = check_start("the coordinator", kCoordinatorNeeds); !status.ok())
+  if (auto status = check_start_needs("the coordinator", kCoordinatorNeeds); !status.ok())
     return fail(status, ExitCode::kFailure);
   std::promise<absl::Status> end;
   std::once_flag ended;

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // True for the base.yml of MaxText's scripts and of our examples, which are run from any folder.
-bool names_base(const std::string& path) {
+bool is_shipped_base_name(const std::string& path) {
   return path == "base.yml" || path == "configs/base.yml" ||
          absl::EndsWith(path, "/configs/base.yml");
 }
@@ -222,7 +222,7 @@ absl::StatusOr<Config> load_config(const ConfigSource& source) {
   Config config;
   std::string path = source.path;
   std::error_code error;
-  if (!source.shipped_base.empty() && names_base(path) && !fs::exists(path, error)) {
+  if (!source.shipped_base.empty() && is_shipped_base_name(path) && !fs::exists(path, error)) {
     config.shipped_base_note = taking_shipped_base(path, source.shipped_base);
     path = source.shipped_base;
   }

@@ -55,7 +55,7 @@ absl::Status unknown_model(std::string_view name, const fs::path& folder) {
   const std::string_view one = name.starts_with("fuji-") ? std::string_view() : nearest;
   std::string advice = absl::StrCat("did you mean ", av(one), "?");
   if (one.empty()) {
-    const auto nearest_views = nearest_names(name, views, kNearModels);
+    const auto nearest_views = closest_names(name, views, kNearModels);
     const std::vector<std::string> near(nearest_views.begin(), nearest_views.end());
     advice = absl::StrCat("the nearest of ", known.size(), ": ", absl::StrJoin(near, ", "));
   }
@@ -190,8 +190,8 @@ absl::Status conflict(const ModelRequest& request, const std::string& key, const
 }
 
 // Keys that the model's file does not set are free, as in MaxText.
-absl::Status check_requests(const ModelRequest& request, const Settings& model,
-                            const Settings& settings) {
+absl::Status check_against_model(const ModelRequest& request, const Settings& model,
+                                 const Settings& settings) {
   if (request.override_model_config) return absl::OkStatus();
   for (const auto& [key, setting] : settings) {
     if (!is_of_user(setting) || setting.layer == Layer::kFlag) continue;
@@ -276,7 +276,8 @@ absl::StatusOr<std::vector<std::string>> apply_model_file(const ModelRequest& re
   auto model = read_model_file(path.string());
   if (!model.ok()) return model.status();
   if (auto status = check_widths(request, model->settings); !status.ok()) return status;
-  if (auto status = check_requests(request, model->settings, settings); !status.ok()) return status;
+  if (auto status = check_against_model(request, model->settings, settings); !status.ok())
+    return status;
   divide_batch(request, preset->batch_divisor, model->settings);
   if (preset->fp8) set_fp8(request, model->settings);
   for (auto& [key, setting] : model->settings) {

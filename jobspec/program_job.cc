@@ -21,7 +21,7 @@ bool fits_name(char c) {
   return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
 }
 
-absl::Status check_name(const std::string& name) {
+absl::Status check_job_name(const std::string& name) {
   const bool fits = !name.empty() && name.size() <= kNameBytesMax && name.front() != '.' &&
                     std::all_of(name.begin(), name.end(), fits_name);
   if (fits) return absl::OkStatus();
@@ -64,7 +64,7 @@ v1::JobSpec program_defaults() {
 
 absl::StatusOr<v1::JobSpec> program_job(v1::JobSpec job, const std::string& default_name) {
   if (job.name().empty()) job.set_name(default_name);
-  if (auto status = check_name(job.name()); !status.ok()) return status;
+  if (auto status = check_job_name(job.name()); !status.ok()) return status;
   if (job.min_nodes() > job.nodes()) {
     return absl::InvalidArgumentError(absl::StrCat("--min-nodes ", job.min_nodes(),
                                                    ": the job has --nodes ", job.nodes(),

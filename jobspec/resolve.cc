@@ -345,7 +345,7 @@ std::string meshes_that_work(const RequestedMesh& wanted, const Config& config,
   for (const MeshShape& near : trainer::nearest_meshes(wanted.nodes, wanted.ranks_per_node,
                                                        wanted.shape, kNearMeshes, works)) {
     const std::string keys =
-        is_pax_mesh(config.settings) ? pax_mesh_flags(near) : trainer::mesh_keys(near);
+        is_pax_mesh(config.settings) ? pax_mesh_flags(near) : trainer::format_mesh_keys(near);
     if (keys.empty()) continue;
     absl::StrAppend(&meshes, meshes.empty() ? "; as many ranks would do with " : ", or with ",
                     keys);

@@ -102,7 +102,7 @@ absl::Status unknown(std::string_view text, std::string_view name,
   }
   const std::vector<std::string_view> views(known.begin(), known.end());
   std::vector<std::string> near;
-  for (const std::string_view one : nearest_names(name, views, kNearNames)) near.emplace_back(one);
+  for (const std::string_view one : closest_names(name, views, kNearNames)) near.emplace_back(one);
   return absl::NotFoundError(
       absl::StrCat("compile_topology=", show(std::string(text)), ": no such topology in ",
                    absl::StrJoin(folders, " and "), "; the nearest of ", known.size(), ": ",

@@ -83,7 +83,7 @@ constexpr Variable kVariables[] = {
 };
 // clang-format on
 
-const Flag* pax_variable(std::string_view name) {
+const Flag* find_pax_variable(std::string_view name) {
   const auto rows = pax_variables();
   const auto found = std::ranges::find(rows, name, &Flag::name);
   return found == rows.end() ? nullptr : &*found;
@@ -95,7 +95,7 @@ const Variable* find_variable(std::string_view name) {
 }
 
 // True if a line of Pax reads the variable, on the line or exported.
-bool is_of_pax_lines(std::string_view name) { return pax_variable(name) != nullptr; }
+bool is_of_pax_lines(std::string_view name) { return find_pax_variable(name) != nullptr; }
 
 // True if every line reads the variable: M_STEPS, NCCL_DEBUG, MUSTER_COORDINATOR.
 bool is_of_all_lines(std::string_view name) {

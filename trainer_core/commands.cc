@@ -158,7 +158,7 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
   // The thread of stacks, of signals, of the input, of the fence, and one of the transport.
   constexpr int32_t kThreadsBeside = 5;
   constexpr uint64_t kFilesMin = 16;
-  const absl::Status can_start = check_start(
+  const absl::Status can_start = check_start_needs(
       who,
       {.threads = static_cast<uint64_t>(threads - 1 + kThreadsBeside), .open_files = kFilesMin});
   if (!can_start.ok()) return report("muster-trainer", can_start);

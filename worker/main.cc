@@ -58,7 +58,7 @@ resume from it elsewhere, or here once a worker has returned, and this counts as
 --leave-grace are killed; make it shorter than the time that the stopping system gives the worker. A second SIGTERM 2 s or more later, or a Ctrl-C 0.5 s or more later, kills at once.
 Exit codes: 0 left on request (or --leave-exit-code), 2 wrong options or refused by the coordinator (its version, its name).)";
 
-struct CommandLine {
+struct WorkerCommandLine {
   muster::worker::WorkerOptions options;
   std::string log_level = "info";
   std::string log_format = "text";
@@ -85,7 +85,7 @@ void list_gpus() {
   throw CLI::Success();
 }
 
-void describe(CLI::App& app, CommandLine& line) {
+void describe(CLI::App& app, WorkerCommandLine& line) {
   constexpr int64_t kLeaveGraceSecondsMax = 7 * 86'400;
   muster::daemon::use_our_help(app);
   muster::worker::WorkerOptions& options = line.options;
@@ -222,7 +222,7 @@ int fail(const absl::Status& status) {
 int main(int argc, char** argv) {
   muster::hold_standard_descriptors();
   muster::name_limits_at_abort("muster-worker");
-  CommandLine line;
+  WorkerCommandLine line;
   // Configs and logs are private to their user; files that the ranks write elsewhere use the modes
   // that the user configured.
   line.options.rank_umask = umask(S_IRWXG | S_IRWXO);
@@ -247,7 +247,8 @@ int main(int argc, char** argv) {
   // A rank needs some descriptors: its log, its page, its process.
   muster::StartNeeds needs = muster::kWorkerNeeds;
   needs.open_files += static_cast<uint64_t>(line.options.slots) * 2;
-  if (auto status = muster::check_start("the worker", needs); !status.ok()) return fail(status);
+  if (auto status = muster::check_start_needs("the worker", needs); !status.ok())
+    return fail(status);
   auto guard = muster::worker::RankGuard::start({argv, static_cast<size_t>(argc)});
   if (!guard.ok()) return fail(guard.status());
   line.options.guard = guard->get();

@@ -32,7 +32,7 @@ int list_incidents(const IncidentListOptions& options) {
   if (!incidents.ok()) return fail(incidents.status());
   if (!options.json) {
     write_text(STDOUT_FILENO,
-               describe_incidents(*incidents, wall_clock_unix_ns(), columns_of(STDOUT_FILENO)));
+               describe_incident_list(*incidents, wall_clock_unix_ns(), columns_of(STDOUT_FILENO)));
     return 0;
   }
   nlohmann::json out = {{"incidents", nlohmann::json::array()}};

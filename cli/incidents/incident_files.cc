@@ -30,8 +30,8 @@ absl::Status save_incident(Client& client, uint64_t incident, const RunFolder& f
   return write_file_atomically(path + ".json", json->dump(2) + "\n", {.mode = 0600});
 }
 
-void save_incidents(const std::string& address, uint64_t job, const RunFolder& folder,
-                    LogPrinter& printer) {
+void save_all_incidents(const std::string& address, uint64_t job, const RunFolder& folder,
+                        LogPrinter& printer) {
   Client client({.address = address});
   const auto incidents = client.list_incidents(job);
   if (!incidents.ok()) {

@@ -16,7 +16,7 @@ absl::Status save_incident(Client& client, uint64_t incident, const RunFolder& f
 
 // Saves the current state of each incident of the job, and prints the paths to `printer`. If an
 // incident cannot be fetched or written, reports the error and continues with the next one.
-void save_incidents(const std::string& address, uint64_t job, const RunFolder& folder,
-                    LogPrinter& printer);
+void save_all_incidents(const std::string& address, uint64_t job, const RunFolder& folder,
+                        LogPrinter& printer);
 
 }  // namespace muster::cli

@@ -147,8 +147,8 @@ std::string describe_rank(const RankEvidence& rank) {
   return text;
 }
 
-std::string describe_ranks(const v1::Incident& incident, const std::vector<RankEvidence>& ranks,
-                           const StackView& view) {
+std::string describe_rank_list(const v1::Incident& incident, const std::vector<RankEvidence>& ranks,
+                               const StackView& view) {
   if (ranks.empty()) return "";
   std::string text = "\nranks\n";
   for (const RankEvidence& rank : ranks) {
@@ -202,8 +202,8 @@ json suspect_to_json(const v1::Suspect& suspect) {
 
 }  // namespace
 
-std::string describe_incidents(const v1::ListIncidentsResponse& incidents, int64_t now_unix_ns,
-                               size_t columns_max) {
+std::string describe_incident_list(const v1::ListIncidentsResponse& incidents, int64_t now_unix_ns,
+                                   size_t columns_max) {
   std::vector<std::vector<std::string>> rows = {
       {"INCIDENT", "JOB", "KIND", "AGE", "BACK AFTER", "WHAT"}};
   for (const v1::Incident& incident : incidents.incidents()) {
@@ -237,7 +237,7 @@ absl::StatusOr<std::string> describe_incident(const v1::Incident& incident, int6
   for (const std::string& line : describe_recovery(incident))
     absl::StrAppend(&text, wrapped(line, 0, view.columns_max));
   absl::StrAppend(&text, describe_suspects(incident, view), describe_moments(incident, view),
-                  describe_ranks(incident, evidence->ranks, view));
+                  describe_rank_list(incident, evidence->ranks, view));
   const std::string stacks = absl::StrCat(describe_stacks(evidence->stacks, view),
                                           describe_stack_problems(evidence->ranks, view));
   if (!stacks.empty()) absl::StrAppend(&text, "\nstacks of main threads\n", stacks);

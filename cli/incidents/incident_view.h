@@ -15,8 +15,8 @@ namespace muster::cli {
 
 // Returns the rows of `muster incident list`. `now_unix_ns`: the current time, for ages. Sentences
 // are cut so that no row exceeds `columns_max` columns.
-std::string describe_incidents(const v1::ListIncidentsResponse& incidents, int64_t now_unix_ns,
-                               size_t columns_max);
+std::string describe_incident_list(const v1::ListIncidentsResponse& incidents, int64_t now_unix_ns,
+                                   size_t columns_max);
 // Returns one screen for `muster incident show`: the incident's sentence, suspects, moments,
 // collectives, stacks, last log lines, kernel messages and the actions taken. `view` limits lines
 // and stacks. Returns InvalidArgument if the incident's stacks are not a valid tree.

@@ -28,7 +28,7 @@ absl::StatusOr<int> follow(const RunWatch& watch, Interrupts& interrupts, LogPri
     }
     std::array<pollfd, 2> fds = {readable(interrupts.fd()), readable(watch.event_fd())};
     wait_readable(fds, time.wait_until());
-    watch.take_event();
+    watch.reset_event();
     if (interrupts.take() > 0 || watch.output_is_closed()) {
       const uint64_t id = watch.job().id();
       printer.notice(id == 0

@@ -35,7 +35,7 @@ absl::StatusOr<std::vector<v1::Job>> requested_jobs(const GoodputOptions& option
 int goodput(const GoodputOptions& options) {
   const auto jobs = requested_jobs(options);
   if (!jobs.ok()) return fail(jobs.status());
-  return print_result(options.json ? goodputs_to_json(*jobs).dump(2) + "\n"
+  return print_result(options.json ? goodput_report_to_json(*jobs).dump(2) + "\n"
                                    : describe_goodput(*jobs));
 }
 

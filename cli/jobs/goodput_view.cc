@@ -159,7 +159,7 @@ std::string describe_goodput(const std::vector<v1::Job>& jobs) {
   return text;
 }
 
-json goodputs_to_json(const std::vector<v1::Job>& jobs) {
+json goodput_report_to_json(const std::vector<v1::Job>& jobs) {
   json out = {{"jobs", json::array()}, {"all", goodput_to_json(goodput_of_all(jobs))}};
   for (const v1::Job& job : jobs) {
     out["jobs"].push_back({{"id", job.id()},

@@ -23,6 +23,6 @@ nlohmann::json goodput_to_json(const v1::Goodput& goodput);
 // Returns the output of `muster goodput`: a row per job, the sum of all jobs, and the lost time by
 // cause and by activity.
 std::string describe_goodput(const std::vector<v1::Job>& jobs);
-nlohmann::json goodputs_to_json(const std::vector<v1::Job>& jobs);
+nlohmann::json goodput_report_to_json(const std::vector<v1::Job>& jobs);
 
 }  // namespace muster::cli

@@ -114,7 +114,7 @@ std::vector<std::string> rank_row(const v1::Job& job, const v1::RankStatus& rank
   return row;
 }
 
-json rank_to_json(const v1::RankStatus& rank) {
+json rank_status_to_json(const v1::RankStatus& rank) {
   return {{"rank", rank.rank()},
           {"worker", rank.worker()},
           {"pid", rank.pid()},
@@ -173,7 +173,7 @@ json job_to_json(const v1::Job& job) {
     out["placement"].push_back(
         {{"rank", place.rank()}, {"worker", place.worker()}, {"local_rank", place.local_rank()}});
   }
-  for (const auto& rank : job.ranks()) out["ranks"].push_back(rank_to_json(rank));
+  for (const auto& rank : job.ranks()) out["ranks"].push_back(rank_status_to_json(rank));
   for (const auto& fault : job.faults()) out["faults"].push_back(fault_to_json(fault));
   return out;
 }
@@ -289,7 +289,7 @@ std::string describe_job(const v1::Job& job, int64_t now_unix_ns) {
   return text;
 }
 
-std::string describe_jobs(const v1::ListJobsResponse& jobs, int64_t now_unix_ns) {
+std::string describe_job_list(const v1::ListJobsResponse& jobs, int64_t now_unix_ns) {
   std::vector<std::vector<std::string>> rows = {{"JOB", "NAME", "USER", "STATE", "ATTEMPT", "NODES",
                                                  "RANKS", "STEP", "LOSS", "TOKENS/S", "GOODPUT",
                                                  "AGE", "REASON"}};

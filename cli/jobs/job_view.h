@@ -27,7 +27,7 @@ std::string headline(const v1::Job& job);
 // Returns the output of `muster status`. `now_unix_ns`: the current time, for ages.
 std::string describe_job(const v1::Job& job, int64_t now_unix_ns);
 // Returns the rows of `muster list`.
-std::string describe_jobs(const v1::ListJobsResponse& jobs, int64_t now_unix_ns);
+std::string describe_job_list(const v1::ListJobsResponse& jobs, int64_t now_unix_ns);
 std::string describe_workers(const v1::ListWorkersResponse& workers);
 // Returns "7: rank 1 never entered … (muster incident show 7)".
 std::string incident_line(const v1::IncidentNote& incident);

@@ -20,7 +20,7 @@ std::string free_of(int32_t all, int32_t used) {
   return absl::StrCat(std::max(all - used, 0), " of ", all);
 }
 
-std::string needs_text(const JobNeeds& needs) {
+std::string unmet_needs_text(const JobNeeds& needs) {
   std::string text = absl::StrCat(
       "needs ", counted(static_cast<uint64_t>(needs.nodes), "node"),
       needs.fewest_nodes < needs.nodes ? absl::StrCat(" (or at least ", needs.fewest_nodes, ")")
@@ -78,7 +78,7 @@ std::string describe_why(const JobNeeds& needs, const v1::ListWorkersResponse& w
   std::ranges::stable_partition(verdicts, [](const auto& one) { return !one.first.empty(); });
   const auto able =
       std::ranges::count_if(verdicts, [](const auto& one) { return one.first.empty(); });
-  std::string text = absl::StrCat(needs_text(needs), "\n");
+  std::string text = absl::StrCat(unmet_needs_text(needs), "\n");
   if (verdicts.empty()) return absl::StrCat(text, "no worker has registered\n");
   absl::StrAppend(&text, "workers that can take its ranks now: ", able, " of ", verdicts.size(),
                   "\n\n");

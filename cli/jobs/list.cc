@@ -34,7 +34,7 @@ int list(const ListOptions& options) {
   const auto jobs = Client(options.coordinator).list_jobs(options.active, options.all);
   if (!jobs.ok()) return fail(jobs.status());
   if (!options.json) {
-    return print_result(describe_jobs(*jobs, wall_clock_unix_ns()));
+    return print_result(describe_job_list(*jobs, wall_clock_unix_ns()));
   }
   nlohmann::json out = {{"jobs", nlohmann::json::array()}};
   for (const auto& job : jobs->jobs()) out["jobs"].push_back(job_to_json(job));

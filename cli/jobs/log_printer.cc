@@ -132,7 +132,7 @@ void LogPrinter::print_all(const std::stop_token& stop) {
     if (queue_.empty()) {  // lines wait for other ranks, or states for their time
       lock.unlock();
       print(merger_.due(monotonic_now()));
-      show_states(monotonic_now());
+      show_due_states(monotonic_now());
       lock.lock();
       continue;
     }
@@ -170,7 +170,7 @@ void LogPrinter::print(const v1::LogChunk& chunk) {
   lines.is_new = !is_blank(lines.states.state()) && lines.states.state() != lines.shown;
   lines.changed_at = monotonic_now();
   if (!was_new) lines.new_since = lines.changed_at;
-  show_states(lines.changed_at);
+  show_due_states(lines.changed_at);
   if (bar_) bar_->show();
 }
 
@@ -191,7 +191,7 @@ bool LogPrinter::is_state_due(const Part& part, const RankLines& lines, Instant 
          (now - lines.changed_at >= kIncompleteAge || now - lines.new_since >= kStateInterval);
 }
 
-void LogPrinter::show_states(Instant now) {
+void LogPrinter::show_due_states(Instant now) {
   if (!options_.live || is_given_up_) return;
   for (auto& [part, lines] : partial_) {
     if (!is_state_due(part, lines, now)) continue;

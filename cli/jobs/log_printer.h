@@ -123,7 +123,7 @@ class LogPrinter {
   void print(const Notice& notice);
   void print(LastLines);
   void print_line(const Part& part, int64_t unix_ns, std::string_view line);
-  void show_states(Instant now);
+  void show_due_states(Instant now);
   bool is_state_due(const Part& part, const RankLines& lines, Instant now) const;
   void show_state(const Part& part, std::string_view state);
   void print_open(const Part& part, std::string_view line, bool ends);

@@ -34,7 +34,7 @@ int print_node(const v1::WorkerInfo& worker, bool json) {
 int list_nodes(const NodeOptions& options) {
   const auto workers = Client(options.coordinator).list_workers();
   if (!workers.ok()) return fail(workers.status());
-  if (!options.json) return print_result(describe_nodes(*workers, wall_clock_unix_ns()));
+  if (!options.json) return print_result(describe_node_list(*workers, wall_clock_unix_ns()));
   nlohmann::json out = {{"nodes", nlohmann::json::array()}};
   for (const auto& worker : workers->workers()) out["nodes"].push_back(worker_to_json(worker));
   return print_result(out.dump(2) + "\n");

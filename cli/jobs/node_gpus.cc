@@ -30,7 +30,7 @@ absl::StatusOr<v1::ListWorkersResponse> list_workers(Client& client) {
   }
 }
 
-int32_t gpus_of_ranks(int32_t gpus_per_rank) { return std::max(gpus_per_rank, 1); }
+int32_t at_least_one_gpu(int32_t gpus_per_rank) { return std::max(gpus_per_rank, 1); }
 
 }  // namespace
 
@@ -46,7 +46,7 @@ std::vector<int32_t> gpus_of_workers(const v1::ListWorkersResponse& workers,
   std::vector<int32_t> admitted, excluded;
   for (const v1::WorkerInfo& worker : workers.workers()) {
     if (!worker.connected() || worker.leaving()) continue;
-    const int64_t of_slots = int64_t{worker.slots()} * gpus_of_ranks(gpus_per_rank);
+    const int64_t of_slots = int64_t{worker.slots()} * at_least_one_gpu(gpus_per_rank);
     (worker.has_exclusion() ? excluded : admitted)
         .push_back(static_cast<int32_t>(std::min<int64_t>(worker.gpus_size(), of_slots)));
   }
@@ -64,7 +64,7 @@ std::optional<int32_t> nodes_with_open_ranks(JobArguments& arguments) {
 
 std::string gpus_sentence(int32_t gpus, int32_t gpus_per_rank, const std::string& where) {
   constexpr char kOther[] = "; --ranks-per-node N sets another number";
-  const int32_t ranks = gpus / gpus_of_ranks(gpus_per_rank);
+  const int32_t ranks = gpus / at_least_one_gpu(gpus_per_rank);
   if (ranks < 1)
     return absl::StrCat("1 rank per node: ", where, " report ",
                         gpus == 0 ? "no GPUs" : "too few GPUs for more", kOther);

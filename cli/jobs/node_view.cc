@@ -76,7 +76,7 @@ std::string describe_node(const v1::WorkerInfo& worker, int64_t now_unix_ns) {
   return text;
 }
 
-std::string describe_nodes(const v1::ListWorkersResponse& workers, int64_t now_unix_ns) {
+std::string describe_node_list(const v1::ListWorkersResponse& workers, int64_t now_unix_ns) {
   std::vector<std::vector<std::string>> rows = {
       {"NODE", "HOST", "SLOTS", "USED", "GPUS", "STATE", "LAST CHECK", "WHY"}};
   for (const v1::WorkerInfo& worker : workers.workers()) {

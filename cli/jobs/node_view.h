@@ -13,7 +13,7 @@ namespace muster::cli {
 // passed 12s ago".
 std::string describe_node(const v1::WorkerInfo& worker, int64_t now_unix_ns);
 // Returns the rows of `muster node list`.
-std::string describe_nodes(const v1::ListWorkersResponse& workers, int64_t now_unix_ns);
+std::string describe_node_list(const v1::ListWorkersResponse& workers, int64_t now_unix_ns);
 
 // Returns the names of the node's GPUs; "-" for a node without GPUs.
 std::string names_of_gpus(const v1::WorkerInfo& worker);

@@ -8,7 +8,7 @@
 namespace muster::cli {
 namespace {
 
-constexpr ProgramOption kProgramOptions[] = {
+constexpr ProgramOptionRow kProgramOptions[] = {
     {"--restarts", "N", 0, kRestartsMax,
      "For a program behind --: restarts allowed per cause; progress resets the count (default: 3; "
      "docs/recovery.md). A config has restarts_max=N",
@@ -23,10 +23,10 @@ constexpr ProgramOption kProgramOptions[] = {
 
 }  // namespace
 
-std::span<const ProgramOption> program_options() { return kProgramOptions; }
+std::span<const ProgramOptionRow> program_options() { return kProgramOptions; }
 
 void ProgramOptions::declare(CLI::App& command) {
-  for (const ProgramOption& option : kProgramOptions) {
+  for (const ProgramOptionRow& option : kProgramOptions) {
     const auto take = [this, flag = option.flag](int64_t value) { given_[flag] = value; };
     command.add_option_function<int64_t>(option.flag, take, option.help)
         ->type_name(option.type_name)
@@ -35,7 +35,7 @@ void ProgramOptions::declare(CLI::App& command) {
 }
 
 void ProgramOptions::apply(v1::JobSpec& job) const {
-  for (const ProgramOption& option : kProgramOptions) {
+  for (const ProgramOptionRow& option : kProgramOptions) {
     const auto given = given_.find(option.flag);
     if (given != given_.end()) option.set(job, given->second);
   }
@@ -43,7 +43,7 @@ void ProgramOptions::apply(v1::JobSpec& job) const {
 
 std::vector<std::string> ProgramOptions::words() const {
   std::vector<std::string> words;
-  for (const ProgramOption& option : kProgramOptions) {
+  for (const ProgramOptionRow& option : kProgramOptions) {
     const auto given = given_.find(option.flag);
     if (given != given_.end())
       words.insert(words.end(), {option.flag, absl::StrCat(given->second)});
@@ -52,7 +52,7 @@ std::vector<std::string> ProgramOptions::words() const {
 }
 
 absl::Status ProgramOptions::check_none_given() const {
-  for (const ProgramOption& option : kProgramOptions) {
+  for (const ProgramOptionRow& option : kProgramOptions) {
     if (!given_.contains(option.flag)) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(option.flag, " needs a program behind --; ", option.for_config));

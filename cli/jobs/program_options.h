@@ -16,7 +16,7 @@
 namespace muster::cli {
 
 // A row of the table.
-struct ProgramOption {
+struct ProgramOptionRow {
   const char* flag;
   const char* type_name;
   // The valid numbers, both bounds included.
@@ -29,7 +29,7 @@ struct ProgramOption {
 };
 
 // Returns the rows of the table.
-std::span<const ProgramOption> program_options();
+std::span<const ProgramOptionRow> program_options();
 
 // The options that the user has given, with their values.
 class ProgramOptions {

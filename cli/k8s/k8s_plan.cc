@@ -70,7 +70,7 @@ absl::Status wrong(const char* option, const std::string& value, const std::stri
       absl::StrCat(option, " ", printable(value, kOptionShown), ": ", right));
 }
 
-absl::Status check_names(const K8sPlan& plan) {
+absl::Status check_kubernetes_names(const K8sPlan& plan) {
   constexpr char kRule[] = "a Kubernetes name has lower-case letters, digits and '-'";
   if (!is_object_name(plan.name, false) || plan.name.size() > kK8sNameBytesMax) {
     return wrong("--k8s-name", plan.name,
@@ -91,7 +91,7 @@ absl::Status check_names(const K8sPlan& plan) {
   return absl::OkStatus();
 }
 
-absl::Status check_nodes(const K8sPlan& plan) {
+absl::Status check_node_topology(const K8sPlan& plan) {
   constexpr char kKey[] =
       "must have the form of topology.kubernetes.io/zone: letters, digits, '-', '_' and '.', with "
       "or without a domain and '/' before them";
@@ -266,14 +266,14 @@ bool is_mounted(const K8sPlan& plan, const std::string& path) {
 }
 
 absl::Status check_k8s_plan(const K8sPlan& plan) {
-  if (auto status = check_names(plan); !status.ok()) return status;
+  if (auto status = check_kubernetes_names(plan); !status.ok()) return status;
   if (plan.image.empty() || plan.image.find_first_of(" \t\n") != std::string::npos)
     return wrong("--image", plan.image,
                  "must be an image with Muster: registry.example/muster:1.0");
   if (auto status = check_resources(plan); !status.ok()) return status;
   if (!absl::StartsWith(plan.bin_dir, "/"))
     return wrong("--bin-dir", plan.bin_dir, "must be an absolute path: /opt/muster/bin");
-  if (auto status = check_nodes(plan); !status.ok()) return status;
+  if (auto status = check_node_topology(plan); !status.ok()) return status;
   if (auto status = check_mounts(plan); !status.ok()) return status;
   if (plan.queue.empty() && !plan.priority_class.empty())
     return absl::InvalidArgumentError("--priority-class needs Kueue: give --queue, too");

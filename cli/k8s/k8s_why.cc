@@ -133,7 +133,7 @@ std::string container_problem(const Value& status) {
   return "";
 }
 
-std::string containers_problem(const Value& pod) {
+std::string problem_of_containers(const Value& pod) {
   for (const char* kind : {"initContainerStatuses", "containerStatuses"}) {
     const Value& statuses = at(pod, {"status", kind});
     if (!statuses.is_array()) continue;
@@ -174,7 +174,7 @@ std::string pod_problem(const Value& pod, const Warnings& warnings) {
   if (phase == "Failed") return failure_problem(pod);
   if (condition_is(pod, "PodScheduled", "False", message))
     return absl::StrCat("is not scheduled", because(message));
-  if (std::string trouble = containers_problem(pod); !trouble.empty()) return trouble;
+  if (std::string trouble = problem_of_containers(pod); !trouble.empty()) return trouble;
   if (condition_is(pod, "Ready", "True", message)) return "";
   const std::string volume =
       warnings.message("Pod", name, {"FailedMount", "FailedAttachVolume", "FailedMapVolume"});

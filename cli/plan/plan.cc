@@ -51,8 +51,9 @@ absl::StatusOr<jobspec::PlannedMachines> machines_of(const jobspec::Config& conf
 }
 
 // Returns the job on these machines: one rank for each device.
-absl::StatusOr<jobspec::ResolvedJob> job_on(const jobspec::PlannedMachines& machines,
-                                            jobspec::Config config, JobArguments arguments) {
+absl::StatusOr<jobspec::ResolvedJob> job_on_machines(const jobspec::PlannedMachines& machines,
+                                                     jobspec::Config config,
+                                                     JobArguments arguments) {
   config.settings["hardware"] = {
       .value = "gpu", .origin = "compile_topology", .layer = jobspec::Layer::kBaseFile};
   arguments.nodes = machines.nodes;
@@ -109,7 +110,7 @@ absl::StatusOr<PlannedJob> planned_job(JobArguments arguments, const std::string
                                                machines->topology.calibrated_as, folders);
   if (!calibration.ok() && !(absl::IsNotFound(calibration.status()) && program == "muster"))
     return calibration.status();
-  auto job = job_on(*machines, *std::move(config), arguments);
+  auto job = job_on_machines(*machines, *std::move(config), arguments);
   if (!job.ok()) return job.status();
   PlannedJob planned{*std::move(machines), *std::move(job)};
   if (calibration.ok()) planned.calibration = *std::move(calibration);
@@ -151,8 +152,8 @@ std::vector<std::string> combination(const std::vector<VariedKey>& keys, size_t 
   return values;
 }
 
-absl::StatusOr<VariedPlan> plan_variation(const PlanArguments& arguments,
-                                          const std::vector<VariedKey>& keys, size_t index) {
+absl::StatusOr<VariedPlan> plan_one_variation(const PlanArguments& arguments,
+                                              const std::vector<VariedKey>& keys, size_t index) {
   VariedPlan plan;
   plan.values = combination(keys, index);
   JobArguments job_arguments = arguments.job;
@@ -189,7 +190,7 @@ int plan_variations(const PlanArguments& arguments) {
   std::vector<VariedPlan> plans;
   std::set<std::string> warned;
   for (size_t i = 0; i < count; ++i) {
-    auto plan = plan_variation(arguments, *keys, i);
+    auto plan = plan_one_variation(arguments, *keys, i);
     if (!plan.ok()) return fail(plan.status());
     for (const std::string& warning : plan->warnings)
       if (warned.insert(warning).second) warn(warning);

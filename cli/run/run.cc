@@ -114,7 +114,7 @@ class Session {
   bool is_done();
   absl::Status mend();
   void take_interrupts();
-  void follow_save();
+  void watch_last_save();
   void report_save();
   int kill_remaining();
   void print_remaining();
@@ -154,7 +154,7 @@ void Session::take_interrupts() {
 }
 
 // Reports how far the last save is, and moves the deadline with it.
-void Session::follow_save() {
+void Session::watch_last_save() {
   const v1::Job job = watch_.leaving_job();
   if (job.id() == 0 || watch_.has_ended()) return;
   const SaveProgress save = save_of(job);
@@ -201,7 +201,7 @@ void Session::print_remaining() {
   while (!watch_.logs_are_complete() && !time_.is_up(monotonic_now())) {
     std::vector<pollfd> fds = {readable(interrupts_.fd()), readable(watch_.event_fd())};
     wait_readable(fds, time_.wait_until());
-    watch_.take_event();
+    watch_.reset_event();
     take_interrupts();
   }
 }
@@ -224,9 +224,9 @@ absl::StatusOr<int> Session::follow() {
                                readable(has_ended ? -1 : fleet_.coordinator().pidfd()),
                                readable(has_ended ? -1 : fleet_.worker()->pidfd())};
     wait_readable(fds, time_.wait_until());
-    watch_.take_event();
+    watch_.reset_event();
     take_interrupts();
-    follow_save();
+    watch_last_save();
     if (watch_.has_ended()) continue;
     if (time_.is_up(monotonic_now())) return kill_remaining();
     absl::Status trouble = mend();
@@ -272,7 +272,7 @@ int submit_and_follow(const RunOptions& options, const RequestedJob& job, Embedd
   const bool can_fetch_incidents =
       fleet.has_coordinator() && (!was_interrupted || is_terminal_state(last.state()));
   if (last.incident().id() != 0 && can_fetch_incidents) {
-    save_incidents(fleet.address(), last.id(), folder, printer);
+    save_all_incidents(fleet.address(), last.id(), folder, printer);
   } else if (last.incident().id() != 0) {
     printer.notice(absl::StrCat("an earlier state of incident ", last.incident().id(), " is in ",
                                 folder.path()));
@@ -339,7 +339,8 @@ int run(const RunOptions& options) {
                      " nodes; use --ranks, or muster submit with a coordinator")));
   }
   if (auto status = check_local_gpus(options.job, job->spec); !status.ok()) return fail(status);
-  if (auto status = check_start("muster run", start_needs(*job)); !status.ok()) return fail(status);
+  if (auto status = check_start_needs("muster run", start_needs(*job)); !status.ok())
+    return fail(status);
   auto folder = RunFolder::create(local_output_folder(job->spec.output_directory()));
   if (!folder.ok()) return fail(folder.status());
   return run_job(options, *job, **folder, **interrupts);

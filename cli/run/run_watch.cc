@@ -78,7 +78,7 @@ void RunWatch::sample_ranks(uint64_t id) {
   }
 }
 
-void RunWatch::take_event() const {
+void RunWatch::reset_event() const {
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = read(event_fd_, &count, sizeof(count));
 }

@@ -40,10 +40,10 @@ class RunWatch {
   RunWatch(const RunWatch&) = delete;
   RunWatch& operator=(const RunWatch&) = delete;
 
-  // Returns a descriptor that is readable after every change of the state below; take_event()
+  // Returns a descriptor that is readable after every change of the state below; reset_event()
   // resets it.
   int event_fd() const { return event_fd_; }
-  void take_event() const;
+  void reset_event() const;
 
   // Requests that the job saves a checkpoint and ends; prints a notice if the request fails. From
   // then on, fetches the ranks' figures periodically. Called at most once. Requires that the

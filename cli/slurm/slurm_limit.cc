@@ -17,7 +17,7 @@ namespace {
 // Slurm may send the signal a minute early, and checks the time every 30 s.
 constexpr int64_t kAheadSeconds = 90;
 
-int64_t left_seconds(const SlurmJobState& state) {
+int64_t remaining_seconds(const SlurmJobState& state) {
   return std::max<int64_t>(*state.limit_seconds - state.run_seconds.value_or(0), 0);
 }
 
@@ -41,7 +41,7 @@ int64_t script_lead_seconds(std::string_view script) {
 
 int64_t early_seconds(const SlurmJobState& state, int64_t lead_seconds) {
   if (!state.limit_seconds || lead_seconds <= *state.limit_seconds / 2) return 0;
-  const int64_t left = left_seconds(state);
+  const int64_t left = remaining_seconds(state);
   if (left > lead_seconds + kAheadSeconds) return 0;  // not the signal of the time limit
   return std::max<int64_t>(left - *state.limit_seconds / 4, 0);
 }
@@ -50,12 +50,12 @@ std::string LimitWarning::on_signal() {
   due_.reset();
   if (std::exchange(was_signalled_, true)) return "";
   const SlurmJobState state = query_slurm_job(job_);
-  if (!state.limit_seconds || 2 * left_seconds(state) <= *state.limit_seconds) return "";
+  if (!state.limit_seconds || 2 * remaining_seconds(state) <= *state.limit_seconds) return "";
   const int64_t lead = script_lead_seconds(query_slurm_script(job_));
   const int64_t early = early_seconds(state, lead);
   if (early == 0) return "";
   due_ = monotonic_now() + std::chrono::seconds(early);
-  return absl::StrCat("SIGUSR1 arrived ", left_seconds(state), " s before the time limit of ",
+  return absl::StrCat("SIGUSR1 arrived ", remaining_seconds(state), " s before the time limit of ",
                       *state.limit_seconds, " s, because the script has --signal=B:USR1@", lead,
                       ": ranks train on until a quarter of the limit is left. To set this lead, "
                       "use sbatch --signal=B:USR1@",

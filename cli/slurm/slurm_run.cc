@@ -28,7 +28,7 @@
 namespace muster::cli {
 namespace {
 
-struct RunOptions {
+struct SlurmRunOptions {
   JobArguments job;
   SlurmOptions slurm;
   bool chain = false;
@@ -37,11 +37,11 @@ struct RunOptions {
 constexpr auto kReportTime = std::chrono::minutes(2);
 
 // True when its allocations are the tasks of an array.
-bool is_chain(const RunOptions& options, const SlurmJob& slurm) {
+bool is_chain(const SlurmRunOptions& options, const SlurmJob& slurm) {
   return options.chain && !slurm.array.empty();
 }
 
-struct RequestedJob {
+struct AllocationJob {
   v1::JobSpec spec;
   bool saves = true;
 };
@@ -62,16 +62,16 @@ absl::Status fill_in_nodes(const SlurmJob& slurm, JobArguments& arguments) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<RequestedJob> requested_job(const SlurmJob& slurm, JobArguments arguments) {
+absl::StatusOr<AllocationJob> requested_job(const SlurmJob& slurm, JobArguments arguments) {
   if (auto status = fill_in_nodes(slurm, arguments); !status.ok()) return status;
   if (arguments.is_program()) {
     auto spec = load_program(arguments);
     if (!spec.ok()) return spec.status();
-    return RequestedJob{*std::move(spec), true};
+    return AllocationJob{*std::move(spec), true};
   }
   auto job = load_job_and_data(arguments, FirstUse::kTokenize);
   if (!job.ok()) return job.status();
-  return RequestedJob{std::move(job->spec), job->train.enable_checkpointing};
+  return AllocationJob{std::move(job->spec), job->train.enable_checkpointing};
 }
 
 absl::StatusOr<std::optional<Preflight>> start_preflight(const v1::JobSpec& spec,
@@ -123,9 +123,9 @@ AllocationEnd input_error(const absl::Status& status) {
   return {fail(status), absl::IsInvalidArgument(status) ? Verdict::kInput : Verdict::kNone};
 }
 
-AllocationEnd follow(const RunOptions& options, const SlurmJob& slurm, const RequestedJob& job,
-                     const SlurmSignals& signals, EmbeddedFleet& fleet, WorkerStep& step,
-                     const RunFolder& folder) {
+AllocationEnd follow(const SlurmRunOptions& options, const SlurmJob& slurm,
+                     const AllocationJob& job, const SlurmSignals& signals, EmbeddedFleet& fleet,
+                     WorkerStep& step, const RunFolder& folder) {
   Client client({.address = fleet.address()});
   Output output(STDOUT_FILENO), notice(STDERR_FILENO);
   LogPrinter printer(
@@ -159,7 +159,7 @@ AllocationEnd follow(const RunOptions& options, const SlurmJob& slurm, const Req
     allocation = session.allocation();
   }
   if (last.incident().id() != 0 && fleet.has_coordinator())
-    save_incidents(fleet.address(), last.id(), folder, printer);
+    save_all_incidents(fleet.address(), last.id(), folder, printer);
   printer.finish();
   AllocationEnd result;
   if (leave_decision) {
@@ -179,8 +179,8 @@ AllocationEnd follow(const RunOptions& options, const SlurmJob& slurm, const Req
   return result;
 }
 
-AllocationEnd run_in(const RunOptions& options, const SlurmJob& slurm, const RequestedJob& job,
-                     const SlurmSignals& signals, RunFolder& folder) {
+AllocationEnd run_in(const SlurmRunOptions& options, const SlurmJob& slurm,
+                     const AllocationJob& job, const SlurmSignals& signals, RunFolder& folder) {
   const auto host = listen_host(slurm, options.slurm);
   if (!host.ok()) return folder.discard(), unknown_error(host.status());
   auto preflight = start_preflight(job.spec, folder);
@@ -224,7 +224,7 @@ AllocationEnd run_in(const RunOptions& options, const SlurmJob& slurm, const Req
   return end;
 }
 
-AllocationEnd run_job(const RunOptions& options, const SlurmJob& slurm,
+AllocationEnd run_job(const SlurmRunOptions& options, const SlurmJob& slurm,
                       const SlurmSignals& signals) {
   if (is_chain(options, slurm)) {
     if (auto status = check_chain(slurm, query_slurm_job(slurm)); !status.ok())
@@ -237,7 +237,7 @@ AllocationEnd run_job(const RunOptions& options, const SlurmJob& slurm,
   return run_in(options, slurm, *job, signals, **folder);
 }
 
-int run(const RunOptions& options) {
+int run(const SlurmRunOptions& options) {
   const auto signals = SlurmSignals::block();
   if (!signals.ok()) return fail(signals.status());
   const auto slurm = enter_slurm_job();
@@ -255,7 +255,7 @@ int run(const RunOptions& options) {
 }  // namespace
 
 void declare_slurm_run(CLI::App& slurm, Action& action) {
-  auto options = std::make_shared<RunOptions>();
+  auto options = std::make_shared<SlurmRunOptions>();
   options->job.own_workers = true;
   CLI::App* command = slurm.add_subcommand(
       "run", "In an sbatch script: run one job on the nodes of the allocation");

@@ -70,7 +70,7 @@ int32_t signal_lead(int32_t requested_seconds, const std::string& time) {
                : requested_seconds;
 }
 
-absl::StatusOr<std::vector<std::string>> sbatch_words(const std::string& line) {
+absl::StatusOr<std::vector<std::string>> split_sbatch_line(const std::string& line) {
   std::vector<std::string> words;
   std::string word;
   bool is_word = false;
@@ -114,7 +114,7 @@ absl::StatusOr<std::vector<std::string>> sbatch_command(const ScriptPlan& plan,
   add_option("--time", plan.time);
   add_option("--dependency", plan.dependency);
   for (const std::string& option : plan.more) {
-    const auto more = sbatch_words(option);
+    const auto more = split_sbatch_line(option);
     if (!more.ok()) return more.status();
     words.insert(words.end(), more->begin(), more->end());
   }
@@ -160,7 +160,7 @@ absl::StatusOr<std::string> slurm_script(const ScriptPlan& plan) {
     if (has_line_end(option))
       return absl::InvalidArgumentError(
           absl::StrCat("--sbatch ", printable(option, 100), ": must be a single line"));
-    if (auto words = sbatch_words(option); !words.ok()) return words.status();
+    if (auto words = split_sbatch_line(option); !words.ok()) return words.status();
     absl::StrAppend(&script, "#SBATCH ", option, "\n");
   }
   absl::StrAppend(&script, "\nexec");

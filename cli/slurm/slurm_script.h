@@ -46,7 +46,7 @@ std::string shell_word(const std::string& word);
 
 // Splits a line of options into words, as sbatch does. Returns InvalidArgument for an unclosed
 // quote.
-absl::StatusOr<std::vector<std::string>> sbatch_words(const std::string& line);
+absl::StatusOr<std::vector<std::string>> split_sbatch_line(const std::string& line);
 
 // Returns sbatch's command line for the script at `path`. Environment variables (SBATCH_PARTITION,
 // …) override a script, but not the command line; of repeated options the last one wins, so the

@@ -168,13 +168,13 @@ bool SlurmSession::is_done() {
   return watch_.logs_are_complete() || now >= *logs_by_;
 }
 
-void SlurmSession::wait_for_change() {
+void SlurmSession::wait_for_event() {
   const bool has_ended = watch_.has_ended();
   std::array<pollfd, 3> fds = {
       pollfd{parts_.signals.fd(), POLLIN, 0}, pollfd{watch_.event_fd(), POLLIN, 0},
       pollfd{has_ended ? -1 : parts_.fleet.coordinator().pidfd(), POLLIN, 0}};
   poll(fds.data(), fds.size(), static_cast<int>(kPollPeriod.count()));
-  watch_.take_event();
+  watch_.reset_event();
 }
 
 // Restarts a coordinator that died; ranks do not notice.
@@ -190,7 +190,7 @@ absl::Status SlurmSession::trouble() {
 
 absl::StatusOr<int> SlurmSession::follow() {
   while (!is_done()) {
-    wait_for_change();
+    wait_for_event();
     take_signals();
     if (watch_.has_ended()) continue;
     if (!leave_decision_ && limit_.is_due(monotonic_now())) leave_before_limit();

@@ -51,7 +51,7 @@ class SlurmSession {
   Allocation allocation() const;
 
  private:
-  void wait_for_change();
+  void wait_for_event();
   void take_signals();
   // Makes the ranks leave when the time limit is near.
   void leave_before_limit();

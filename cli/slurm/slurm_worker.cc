@@ -36,7 +36,7 @@
 namespace muster::cli {
 namespace {
 
-struct WorkerOptions {
+struct SlurmWorkerOptions {
   std::string coordinator;
   int32_t slots = 1;
   int32_t leave_seconds = 0;
@@ -98,7 +98,7 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-int run_worker(const WorkerOptions& options) {
+int run_worker(const SlurmWorkerOptions& options) {
   // Slurm signals every process of a step: the worker handles the signal itself, and this process
   // ends with it. Ignored signals stay ignored over exec; that is right for a profiler only, which
   // outlives the worker and then writes its report.
@@ -179,7 +179,7 @@ int run_worker(const WorkerOptions& options) {
 }  // namespace
 
 void declare_slurm_worker(CLI::App& slurm, Action& action) {
-  auto options = std::make_shared<WorkerOptions>();
+  auto options = std::make_shared<SlurmWorkerOptions>();
   CLI::App* command =
       slurm.add_subcommand("worker", "One node's worker; `muster slurm run` has srun start it");
   command->group("");

@@ -51,7 +51,8 @@ constexpr int kExecFailed = 127;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::start(const ChildOptions& options) {
+absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::start(
+    const ChildProcessOptions& options) {
   std::vector<char*> argv;
   for (const std::string& word : options.command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);

@@ -18,7 +18,7 @@
 namespace muster::cli {
 
 // The description of a child to start.
-struct ChildOptions {
+struct ChildProcessOptions {
   std::vector<std::string> command;  // [0] is the path of the program
   // File to which stdout and stderr are appended; a new file is readable by this user only. Empty:
   // /dev/null.
@@ -37,7 +37,7 @@ class ChildProcess {
  public:
   // Starts a child. Requires that the calling thread outlives the child, because the kernel kills
   // the child when that thread ends. Errors name the program.
-  static absl::StatusOr<std::unique_ptr<ChildProcess>> start(const ChildOptions& options);
+  static absl::StatusOr<std::unique_ptr<ChildProcess>> start(const ChildProcessOptions& options);
   // Kills and reaps the child, unless wait() has returned its end.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;

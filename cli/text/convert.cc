@@ -67,7 +67,7 @@ absl::StatusOr<trainer::ConvertOptions> options_of(const ConvertArguments& argum
   options.from = arguments.from;
   options.to = arguments.to;
   options.tokenizer = arguments.tokenizer;
-  if (arguments.allow_unused) options.unused = trainer::UnusedTensors::kAllow;
+  if (arguments.allow_unused) options.unused = trainer::UnusedTensorPolicy::kAllow;
   if (!arguments.target.empty()) {
     options.target =
         arguments.target == "hf" ? ConvertTarget::kHuggingFace : ConvertTarget::kMuster;

@@ -43,7 +43,7 @@ trainer::TokenizeOptions options_of(const TokenizeArguments& arguments) {
   options.output_directory = arguments.out;
   options.encode.read.field = arguments.field;
   // The parser accepts known names only.
-  options.encode.read.documents = *trainer::value_named<trainer::TextDocuments>(
+  options.encode.read.documents = *trainer::value_named<trainer::DocumentUnit>(
       trainer::kTextDocumentsNames, arguments.documents);
   options.encode.bad_documents = *trainer::value_named<trainer::BadDocuments>(
       trainer::kBadDocumentsNames, arguments.bad_documents);
@@ -106,7 +106,7 @@ nlohmann::json input_json(const trainer::InputReport& input) {
   return entry;
 }
 
-nlohmann::json inputs_json(const TokenizeReport& report) {
+nlohmann::json input_list_json(const TokenizeReport& report) {
   nlohmann::json list = nlohmann::json::array();
   for (size_t i = 0; i < std::min(report.inputs.size(), kInputsInJson); ++i)
     list.push_back(input_json(report.inputs[i]));
@@ -144,7 +144,7 @@ std::string summary_json(const TokenizeArguments& arguments, const TokenizeRepor
       {"files", report.input_files},
       {"files_ignored", report.ignored.size()},
       {"ignored", ignored_json(report)},
-      {"inputs", inputs_json(report)},
+      {"inputs", input_list_json(report)},
       {"tokenizer", report.tokenizer},
       {"tokenizer_file", escape_controls(report.tokenizer_file, Layout::kOneLine)},
       {"split", report.split},

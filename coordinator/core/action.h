@@ -205,7 +205,7 @@ struct NodeDecision {
 };
 
 // The contents of `muster stacks`.
-struct StackDump {
+struct JobStackDump {
   JobId job;
   Attempt attempt;
   StackTree stacks;
@@ -217,7 +217,7 @@ struct StackDump {
 struct ReplyStacks {
   RequestToken token;
   absl::Status status;
-  StackDump dump;
+  JobStackDump dump;
 };
 
 // Notifies the job's watchers and updates metrics, because the job's state, reason or placement

@@ -175,7 +175,7 @@ class Core {
   NodeBook nodes_;
   IncidentBook incidents_;
   LedgerTable accounts_;
-  NodeChecks checks_;
+  PendingNodeChecks checks_;
   DumpTable dumps_;
   AttemptTable attempts_;
   std::set<JobId> suspects_;  // jobs in SUSPECT

@@ -181,7 +181,7 @@ void Core::finish(Job& job, JobState state, int32_t exit_code, std::string reaso
   // receives the job's end when it registers.
   if (job.attempt > Attempt(0)) {
     for (const auto& [name, worker] : fleet_.all())
-      if (worker.connected) actions_.push_back(message_to(worker, SendJobEnded{job.id}));
+      if (worker.connected) actions_.push_back(send_action(worker, SendJobEnded{job.id}));
   }
   schedule_needed_ = true;
 }

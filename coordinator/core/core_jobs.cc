@@ -101,7 +101,7 @@ void Core::on(const JobCheckpointRequested& event) {
         name, ": worker ", placed.worker.value(), " of rank 0 is not connected now; try again")));
   }
   attempts_.at(job.id).checkpoint_after = std::max<int64_t>(rank.step, 0);
-  actions_.push_back(message_to(*worker, SendSaveCheckpoint{job.id, job.attempt, placed.rank}));
+  actions_.push_back(send_action(*worker, SendSaveCheckpoint{job.id, job.attempt, placed.rank}));
   reply(absl::OkStatus());
 }
 

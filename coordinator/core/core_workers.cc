@@ -50,8 +50,8 @@ void Core::on(const WorkerRegistered& event) {
   Worker& worker = fleet_.add(event, time_.now);
   adapt_pace(worker.name);
   const Pace& pace = fleet_.pace();
-  actions_.push_back(message_to(worker, SendRegistered{pace.idle, store_, jobs_.launched(),
-                                                       pace.lease, pace.busy, pace.spread}));
+  actions_.push_back(send_action(worker, SendRegistered{pace.idle, store_, jobs_.launched(),
+                                                        pace.lease, pace.busy, pace.spread}));
   compare_running(worker, event);
   worker.leaving = event.leaving.has_value();
   if (worker.leaving) preempt_ranks_of(worker, *event.leaving, "is leaving");
@@ -70,7 +70,7 @@ void Core::adapt_pace(const WorkerName& newcomer) {
   for (const auto& [name, worker] : fleet_.all()) {
     if (worker.connected && name != newcomer)
       actions_.push_back(
-          message_to(worker, SendPace{pace.idle, pace.busy, pace.lease, pace.spread}));
+          send_action(worker, SendPace{pace.idle, pace.busy, pace.lease, pace.spread}));
   }
 }
 
@@ -99,7 +99,7 @@ void Core::compare_running(Worker& worker, const WorkerRegistered& event) {
     if (job->cancel_requested || job->state == JobState::kRestarting) stopping.insert(job->id);
     // The checkpoint request may have been lost with the last stream.
     if (rank.rank == Rank(0) && attempts_.at(job->id).checkpoint_after)
-      actions_.push_back(message_to(worker, SendSaveCheckpoint{id.job, id.attempt, id.rank}));
+      actions_.push_back(send_action(worker, SendSaveCheckpoint{id.job, id.attempt, id.rank}));
   }
   if (!foreign) append(actions_, orders_to_stop_orphans(worker, orphans));
   worker.orphans = std::move(orphans);
@@ -111,9 +111,9 @@ void Core::compare_running(Worker& worker, const WorkerRegistered& event) {
     attempts_.at(id).kill.expect_ends(job.stop_grace, waits_for_save(job, options_), options_,
                                       time_.now);
     actions_.push_back(
-        message_to(worker, SendStopRanks{id, job.attempt, job.stop_grace, job.reason,
-                                         awaited_ranks(job, attempts_.at(id).ranks, worker),
-                                         waits_for_save(job, options_)}));
+        send_action(worker, SendStopRanks{id, job.attempt, job.stop_grace, job.reason,
+                                          awaited_ranks(job, attempts_.at(id).ranks, worker),
+                                          waits_for_save(job, options_)}));
   }
   worker.missing.clear();
   for (const auto& [job_id, attempt] : attempts_.all()) {
@@ -259,7 +259,7 @@ void Core::on(const RankExited& event) {
               job->spec.is_program(), event.stop_ordered, event.output_incomplete},
              worker->name);
   }
-  actions_.push_back(message_to(*worker, SendReportAck{event.report_id}));
+  actions_.push_back(send_action(*worker, SendReportAck{event.report_id}));
 }
 
 // Declares the job's ranks on `worker` lost, except those of incarnation `survivor`. After a

@@ -65,7 +65,7 @@ class CoreLoop {
                                      Instant now)>;
   // Receives the requested stacks. `dump` is null unless the status is OK. Called once, on the
   // loop's thread.
-  using StacksFn = std::function<void(const absl::Status& status, const StackDump* dump)>;
+  using StacksFn = std::function<void(const absl::Status& status, const JobStackDump* dump)>;
   // Reads the core's state on the loop's thread. `core` is null if the loop stopped before the
   // query ran.
   using QueryFn = std::function<void(const Core* core, Instant now)>;

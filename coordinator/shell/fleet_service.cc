@@ -137,7 +137,7 @@ class WorkerStream final
       case v1::WorkerMessage::kStackReport:
         return on_stack_report();
       case v1::WorkerMessage::kSymbols:
-        return post(symbols_from_proto(incoming_->symbols()));
+        return post(symbol_report_from_proto(incoming_->symbols()));
       case v1::WorkerMessage::kNodeChecked:
         return post(node_checked_from_proto(incoming_->node_checked()));
       case v1::WorkerMessage::BODY_NOT_SET:

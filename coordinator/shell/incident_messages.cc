@@ -68,7 +68,7 @@ absl::StatusOr<StackReportReceived> stack_report_from_proto(const v1::StackRepor
   return event;
 }
 
-SymbolsReceived symbols_from_proto(const v1::Symbols& proto) {
+SymbolsReceived symbol_report_from_proto(const v1::Symbols& proto) {
   SymbolsReceived event;
   event.dump = DumpId(proto.dump_id());
   event.module = daemon::module_from_proto(proto.module());
@@ -145,7 +145,7 @@ absl::StatusOr<Incident> incident_from_proto(const v1::Incident& proto) {
   return incident;
 }
 
-v1::DumpJobStacksResponse dump_to_proto(const StackDump& dump) {
+v1::DumpJobStacksResponse dump_to_proto(const JobStackDump& dump) {
   v1::DumpJobStacksResponse proto;
   proto.set_job_id(dump.job.value());
   proto.set_attempt(dump.attempt.value());

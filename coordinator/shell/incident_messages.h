@@ -14,7 +14,7 @@ namespace muster::coordinator {
 // Converts a worker's stack report. Returns InvalidArgument with the reason if the stacks are not a
 // tree. Bounds ranks, texts and numbers; the core checks whether they belong to the dump.
 absl::StatusOr<StackReportReceived> stack_report_from_proto(const v1::StackReport& proto);
-SymbolsReceived symbols_from_proto(const v1::Symbols& proto);
+SymbolsReceived symbol_report_from_proto(const v1::Symbols& proto);
 
 // The maximum size of an incident's record. A thousand records are stored (kIncidentsKeptMax), and
 // each is sent in one message.
@@ -28,7 +28,7 @@ v1::Incident incident_summary_to_proto(const Incident& incident);
 // Returns InvalidArgument, with the reason, if the record is not valid.
 absl::StatusOr<Incident> incident_from_proto(const v1::Incident& proto);
 
-v1::DumpJobStacksResponse dump_to_proto(const StackDump& dump);
+v1::DumpJobStacksResponse dump_to_proto(const JobStackDump& dump);
 
 void dump_request_to_proto(const SendDumpStacks& payload, v1::DumpStacks& proto);
 void symbolize_to_proto(const SendSymbolize& payload, v1::Symbolize& proto);

@@ -269,7 +269,7 @@ grpc::ServerUnaryReactor* MusterService::DumpJobStacks(grpc::CallbackServerConte
   event.rank = Rank(request->rank());
   event.program_dumps = request->program_dumps();
   refuse_unless_ok(reactor,
-                   loop_.stacks(event, [=](const absl::Status& status, const StackDump* dump) {
+                   loop_.stacks(event, [=](const absl::Status& status, const JobStackDump* dump) {
                      if (dump != nullptr) *response = dump_to_proto(*dump);
                      reactor->Finish(to_grpc(status));
                    }));

@@ -6,7 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace muster::trainer;
-  static DocumentTexts texts("text");
+  static TextExtractor texts("text");
   Chunk chunk;
   chunk.bytes = fuzz_input(data, size);
   chunk.bytes.append(Chunk::kPaddingBytes, '\0');

@@ -7,7 +7,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const FuzzFolder folder(
       {"meta/llama2/consolidated.00.pth", "meta/llama2/consolidated.01.pth"});
   const auto source =
-      open_meta(folder.with(kMetaParamsFile, fuzz_input(data, size)), UnusedTensors::kRefuse);
+      open_meta(folder.with(kMetaParamsFile, fuzz_input(data, size)), UnusedTensorPolicy::kRefuse);
   if (!source.ok()) return 0;
   for (const HuggingFaceTensor& tensor : (*source)->tensors()) {
     std::vector<float> numbers(static_cast<size_t>(tensor.elements()));

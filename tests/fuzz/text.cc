@@ -19,8 +19,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace muster::trainer;
   const std::string_view input = fuzz_input(data, size);
   const InputFile file{"input.txt", InputFormat::kText, size, 0};
-  for (const TextDocuments documents :
-       {TextDocuments::kLines, TextDocuments::kParagraphs, TextDocuments::kFiles}) {
+  for (const DocumentUnit documents :
+       {DocumentUnit::kLines, DocumentUnit::kParagraphs, DocumentUnit::kFiles}) {
     ByteWindow bytes(std::make_unique<FuzzSource>(input), 0);
     if (!pass_beginning(file, bytes).ok()) return 0;
     LineChunks chunks(file, documents, std::move(bytes), {});

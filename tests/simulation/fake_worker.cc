@@ -186,7 +186,7 @@ void FakeWorker::spawn(const worker::SpawnRank& action) {
 void FakeWorker::read_pages(const worker::ReadPages& action) {
   world_.scheduler.after(std::chrono::milliseconds(1), [this, life = life_, action] {
     if (life != life_) return;
-    worker::PagesRead pages;
+    worker::PageResults pages;
     for (const worker::RankKey& key : action.ranks) {
       worker::RankFigures figures = world_.trainers.figures(host_, key);
       figures.checkpoint_step = world_.trainers.checkpoint_of(stores_[key.launch()], key.job);
@@ -201,7 +201,7 @@ void FakeWorker::read_pages(const worker::ReadPages& action) {
 void FakeWorker::read_stacks(const worker::ReadStacks& action) {
   const bool late = world_.faults_on && world_.random.chance(0.1);
   const Duration time = late ? action.deadline * 2 : world_.random.between_ms(20, 300);
-  worker::StacksRead read{action.launch, action.dump, action.sample, {}, {}, {}};
+  worker::StackResults read{action.launch, action.dump, action.sample, {}, {}, {}};
   StackSample sample;
   for (const Rank rank : action.ranks) {
     const worker::RankKey key{action.launch.job, action.launch.attempt, rank};

@@ -98,8 +98,9 @@ class MemoryPlan {
   void begin_host() { device_bytes_ = total_bytes_; }
   // Places all buffers that are added later in reserved host memory (DeviceMemory::reserve_host).
   // Requires an earlier begin_host().
-  void begin_reserved() { reserved_begin_ = total_bytes_; }
-  // Returns the offset of the first buffer after begin_reserved(); total_bytes() if there is none.
+  void begin_reserved_host() { reserved_begin_ = total_bytes_; }
+  // Returns the offset of the first buffer after begin_reserved_host(); total_bytes() if there is
+  // none.
   size_t reserved_begin() const { return std::min(reserved_begin_, total_bytes_); }
   // Returns the bytes of the buffers that were added before begin_host().
   size_t device_bytes() const { return std::min(device_bytes_, total_bytes_); }

@@ -207,7 +207,7 @@ std::vector<MeshShape> nearest_meshes(int32_t nodes, int32_t ranks_per_node, con
   return meshes;
 }
 
-std::string mesh_keys(const MeshShape& shape) {
+std::string format_mesh_keys(const MeshShape& shape) {
   std::vector<std::string> parts;
   for (const auto& [level, degrees] : {std::pair{"ici", shape.ici}, std::pair{"dcn", shape.dcn}}) {
     for (size_t i = 0; i < kMeshAxisCount; ++i) {

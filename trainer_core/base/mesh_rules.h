@@ -61,6 +61,6 @@ std::vector<MeshShape> nearest_meshes(int32_t nodes, int32_t ranks_per_node, con
 
 // Formats the mesh's keys whose values are not 1: "ici_fsdp_parallelism=4
 // ici_tensor_parallelism=2".
-std::string mesh_keys(const MeshShape& shape);
+std::string format_mesh_keys(const MeshShape& shape);
 
 }  // namespace muster::trainer

@@ -18,7 +18,7 @@ TensorBox whole_box(const TensorRow& row) {
           row.shape, row.offset, row.dtype};
 }
 
-std::vector<TensorBox> whole_boxes(const std::vector<TensorRow>& rows) {
+std::vector<TensorBox> boxes_of_rows(const std::vector<TensorRow>& rows) {
   std::vector<TensorBox> boxes;
   boxes.reserve(rows.size());
   for (const TensorRow& row : rows) boxes.push_back(whole_box(row));
@@ -26,7 +26,7 @@ std::vector<TensorBox> whole_boxes(const std::vector<TensorRow>& rows) {
 }
 
 ShardedTensors ShardedTensors::whole(std::vector<TensorRow> rows) {
-  const std::vector<TensorBox> boxes = whole_boxes(rows);
+  const std::vector<TensorBox> boxes = boxes_of_rows(rows);
   return {.tensors = std::move(rows), .held = boxes, .written = boxes};
 }
 

@@ -29,7 +29,7 @@ struct TensorBox {
 // Returns the box of a complete tensor.
 TensorBox whole_box(const TensorRow& row);
 // Returns the box of each complete tensor, in the order of `rows`.
-std::vector<TensorBox> whole_boxes(const std::vector<TensorRow>& rows);
+std::vector<TensorBox> boxes_of_rows(const std::vector<TensorRow>& rows);
 
 // The tensors of a model or an optimizer, and the parts of them that this rank stores in its flat
 // block.

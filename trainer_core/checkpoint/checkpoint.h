@@ -157,7 +157,7 @@ class CheckpointStore {
   }
 
   // Makes later saves report the progress of this rank's part to `show`, on the thread that saves.
-  void show_progress(SaveMeter::Show show) {
+  void report_progress_to(SaveMeter::Show show) {
     meter_ = std::make_unique<SaveMeter>(std::move(show));
   }
 

@@ -184,7 +184,7 @@ absl::Status restore_parameters(const std::string& folder, const std::vector<Ten
   if (!manifest.ok()) return manifest.status();
   if (auto status = check_part(*manifest, CheckpointPart::kModel, rows); !status.ok())
     return status;
-  return read_boxes(*manifest, CheckpointPart::kModel, whole_boxes(rows), params);
+  return read_boxes(*manifest, CheckpointPart::kModel, boxes_of_rows(rows), params);
 }
 
 }  // namespace muster::trainer

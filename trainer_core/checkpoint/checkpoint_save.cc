@@ -140,7 +140,7 @@ absl::Status CheckpointStore::remote_publish(const std::string& temporary, const
     return listed.status();
   const auto manifest = parse_manifest(text);
   if (!manifest.ok()) return manifest.status();
-  if (auto status = remote_->check_sizes(*manifest); !status.ok())
+  if (auto status = remote_->check_object_sizes(*manifest); !status.ok())
     return absl::Status(status.code(), absl::StrCat(folder(step), ": ", status.message()));
   std::error_code error;
   fs::create_directories(temporary, error);

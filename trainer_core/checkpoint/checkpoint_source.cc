@@ -52,7 +52,7 @@ class CheckpointSource : public ParameterSource {
 
 absl::StatusOr<std::unique_ptr<ParameterSource>> source_of(const std::string& folder,
                                                            absl::StatusOr<Manifest> manifest,
-                                                           UnusedTensors unused) {
+                                                           UnusedTensorPolicy unused) {
   if (!manifest.ok()) return manifest.status();
   auto config = train_config_from_json(manifest->info.config);
   if (!config.ok())
@@ -100,7 +100,7 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> source_of(const std::string& fo
 
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_checkpoint(const std::string& path,
                                                                  Verify verify,
-                                                                 UnusedTensors unused) {
+                                                                 UnusedTensorPolicy unused) {
   const auto folder = find_checkpoint(path, verify);
   if (!folder.ok()) return folder.status();
   return source_of(*folder, read_manifest(*folder), unused);
@@ -113,7 +113,7 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> open_same_checkpoint(const std:
     manifest = read_same_manifest(folder, checksum);
     return manifest.status();
   });
-  return source_of(folder, std::move(manifest), UnusedTensors::kRefuse);
+  return source_of(folder, std::move(manifest), UnusedTensorPolicy::kRefuse);
 }
 
 }  // namespace muster::trainer

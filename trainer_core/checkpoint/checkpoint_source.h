@@ -15,7 +15,7 @@ namespace muster::trainer {
 // check_unused() if it has tensors that its config lacks.
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_checkpoint(const std::string& path,
                                                                  Verify verify,
-                                                                 UnusedTensors unused);
+                                                                 UnusedTensorPolicy unused);
 // Opens the checkpoint in `folder` that another rank has already opened; `checksum` is
 // description().checksum on that rank. Returns FailedPrecondition if the folder has another
 // checkpoint.

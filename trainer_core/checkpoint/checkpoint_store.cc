@@ -137,7 +137,7 @@ absl::Status CheckpointStore::prepare() const {
     return absl::Status(status.code(), absl::StrCat("checkpoint directory ", directory_,
                                                     " cannot be written: ", status.message()));
   }
-  if (auto status = make_folders(directory_); !status.ok()) {
+  if (auto status = make_synced_folders(directory_); !status.ok()) {
     return absl::Status(status.code(),
                         absl::StrCat("checkpoint directory ", directory_, ": ", status.message()));
   }

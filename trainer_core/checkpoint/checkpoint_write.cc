@@ -49,11 +49,11 @@ absl::StatusOr<StoredFile> write_file(const std::string& folder, StoredFile file
                                       std::vector<TensorBox> boxes, std::span<const float> block,
                                       SaveMeter* meter) {
   std::vector<TensorToWrite> tensors;
-  const auto* const numbers = reinterpret_cast<const std::byte*>(block.data());
+  const auto* const elements = reinterpret_cast<const std::byte*>(block.data());
   for (const TensorBox& box : boxes) {
     const StoredType stored = box.dtype == DType::kBf16 ? StoredType::kBf16 : StoredType::kF32;
     const size_t at = static_cast<size_t>(box.offset) * dtype_bytes(box.dtype);
-    tensors.push_back({name_in_file(tensors, box), box.extent, numbers + at, stored});
+    tensors.push_back({name_in_file(tensors, box), box.extent, elements + at, stored});
   }
   auto written = write_safetensors(absl::StrCat(folder, "/", file.name), tensors, meter);
   if (!written.ok()) return written.status();

@@ -107,7 +107,7 @@ struct KnownTensor {
 };
 using KnownTensors = std::map<std::string, KnownTensor>;
 
-KnownTensors read_tensors(const json& part) {
+KnownTensors parse_tensors(const json& part) {
   KnownTensors tensors;
   for (const auto& [name, entry] : part.items()) {
     const std::string what = absl::StrCat("tensor ", name);
@@ -124,7 +124,7 @@ KnownTensors read_tensors(const json& part) {
   return tensors;
 }
 
-StoredBox read_box(const json& entry, const StoredFile& file, KnownTensors& tensors) {
+StoredBox parse_box(const json& entry, const StoredFile& file, KnownTensors& tensors) {
   StoredBox stored;
   stored.box.tensor = entry.at("tensor").get<std::string>();
   const std::string what = absl::StrCat(file.name, ": the box of ", stored.box.tensor);
@@ -162,7 +162,7 @@ bool is_plain(std::string_view name) {
          name.find('\0') == std::string_view::npos;
 }
 
-StoredFile read_file(const json& entry, CheckpointPart part, KnownTensors& tensors) {
+StoredFile parse_file_entry(const json& entry, CheckpointPart part, KnownTensors& tensors) {
   StoredFile file;
   file.part = part;
   file.name = entry.at("name").get<std::string>();
@@ -181,7 +181,7 @@ StoredFile read_file(const json& entry, CheckpointPart part, KnownTensors& tenso
       damaged(file.name, " has the checksum ", block.dump());
     file.digest.blocks.push_back(value);
   }
-  for (const json& box : entry.at("boxes")) file.boxes.push_back(read_box(box, file, tensors));
+  for (const json& box : entry.at("boxes")) file.boxes.push_back(parse_box(box, file, tensors));
   return file;
 }
 
@@ -230,13 +230,14 @@ struct ListedFiles {
   std::vector<StoredFile> files{};
 };
 
-ListedFiles read_files(const json& j) {
-  ListedFiles listed{{read_tensors(j.at("tensors").at(name_of(CheckpointPart::kModel))),
-                      read_tensors(j.at("tensors").at(name_of(CheckpointPart::kOptimizer)))}};
+ListedFiles parse_file_list(const json& j) {
+  ListedFiles listed{{parse_tensors(j.at("tensors").at(name_of(CheckpointPart::kModel))),
+                      parse_tensors(j.at("tensors").at(name_of(CheckpointPart::kOptimizer)))}};
   std::set<std::string> names;
   for (const json& entry : j.at("files")) {
     const CheckpointPart part = part_of(entry);
-    listed.files.push_back(read_file(entry, part, listed.tensors[static_cast<size_t>(part)]));
+    listed.files.push_back(
+        parse_file_entry(entry, part, listed.tensors[static_cast<size_t>(part)]));
     if (!names.insert(listed.files.back().name).second)
       damaged(listed.files.back().name, " is listed twice");
   }
@@ -254,7 +255,7 @@ Manifest read_body(const json& j) {
   manifest.info.data = j.value("data", json());
   if (j.at("block_bytes") != kBlockBytes)
     damaged("block_bytes is ", j.at("block_bytes").dump(), "; it must be ", kBlockBytes);
-  ListedFiles listed = read_files(j);
+  ListedFiles listed = parse_file_list(j);
   for (const KnownTensors& part : listed.tensors) check_complete(part);
   manifest.files = std::move(listed.files);
   return manifest;
@@ -312,7 +313,7 @@ json files_json(const std::vector<StoredFile>& files) {
 
 absl::StatusOr<std::vector<StoredFile>> parse_files(const json& files) {
   try {
-    return read_files(files).files;
+    return parse_file_list(files).files;
   } catch (const std::exception& e) {
     return absl::DataLossError(absl::StrCat("a list of files is damaged: ", e.what()));
   }

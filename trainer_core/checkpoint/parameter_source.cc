@@ -101,7 +101,7 @@ int64_t ParameterSource::parameters() const {
 
 absl::StatusOr<std::unique_ptr<ParameterSource>> ParameterSource::open(const std::string& path,
                                                                        Verify verify,
-                                                                       UnusedTensors unused) {
+                                                                       UnusedTensorPolicy unused) {
   std::error_code error;
   const auto has = [&](const char* name) {
     return std::filesystem::exists(absl::StrCat(path, "/", name), error);

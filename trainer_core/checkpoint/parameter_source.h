@@ -48,7 +48,7 @@ class ParameterSource {
   // reader.
   static absl::StatusOr<std::unique_ptr<ParameterSource>> open(
       const std::string& path, Verify verify = Verify::kChecksums,
-      UnusedTensors unused = UnusedTensors::kRefuse);
+      UnusedTensorPolicy unused = UnusedTensorPolicy::kRefuse);
   virtual ~ParameterSource() = default;
   ParameterSource(const ParameterSource&) = delete;
   ParameterSource& operator=(const ParameterSource&) = delete;

@@ -117,7 +117,7 @@ void restore_asides(const std::string& directory) {
   }
 }
 
-absl::Status make_folders(const std::string& directory) {
+absl::Status make_synced_folders(const std::string& directory) {
   std::error_code error;
   const fs::path path = fs::absolute(directory, error);
   std::vector<fs::path> created;  // the deepest first

@@ -36,6 +36,6 @@ bool is_other_file(const std::string& path);
 absl::StatusOr<std::vector<std::string>> list_directory(const std::string& directory);
 
 // Makes a directory and its parents if needed, and syncs every new name.
-absl::Status make_folders(const std::string& directory);
+absl::Status make_synced_folders(const std::string& directory);
 
 }  // namespace muster::trainer

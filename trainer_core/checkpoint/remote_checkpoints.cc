@@ -105,7 +105,7 @@ ObjectStore RemoteCheckpoints::store(Patience patience) const {
 
 std::string RemoteCheckpoints::url_of(int64_t step) const { return absl::StrCat(url_, "/", step); }
 
-absl::Status RemoteCheckpoints::make_staging() const { return make_folders(staging_); }
+absl::Status RemoteCheckpoints::make_staging() const { return make_synced_folders(staging_); }
 
 absl::Status RemoteCheckpoints::probe() const {
   if (auto status = make_staging(); !status.ok()) return status;
@@ -147,7 +147,7 @@ absl::Status RemoteCheckpoints::check_not_late(const CheckpointOwner& owner) con
 absl::Status RemoteCheckpoints::write_owner(Patience patience) const {
   if (auto status = make_staging(); !status.ok()) return status;
   const std::string folder = absl::StrCat(staging_, "/owner-", getpid());
-  if (auto status = make_folders(folder); !status.ok()) return status;
+  if (auto status = make_synced_folders(folder); !status.ok()) return status;
   const absl::Cleanup remove_folder = [&] { (void)remove_local(folder); };
   if (auto status = write_file_atomically(absl::StrCat(folder, "/", kOwnerFile), owner_text_);
       !status.ok())
@@ -212,7 +212,7 @@ absl::StatusOr<Manifest> RemoteCheckpoints::read_manifest_of(int64_t step) const
 absl::StatusOr<Manifest> RemoteCheckpoints::fetch_manifest(int64_t step) {
   auto manifest = read_manifest_of(step);
   if (!manifest.ok()) return manifest;
-  if (auto status = check_sizes(*manifest); !status.ok()) return status;
+  if (auto status = check_object_sizes(*manifest); !status.ok()) return status;
   return manifest;
 }
 
@@ -224,7 +224,7 @@ absl::StatusOr<Manifest> RemoteCheckpoints::fetch_same_manifest(int64_t step,
       absl::StrCat(url_of(step), " was replaced while the ranks read it"));
 }
 
-absl::Status RemoteCheckpoints::check_sizes(const Manifest& manifest) const {
+absl::Status RemoteCheckpoints::check_object_sizes(const Manifest& manifest) const {
   if (!objects_) return absl::OkStatus();
   const auto listed = objects_->find(manifest.info.step);
   const std::vector<StoredObject> none;
@@ -242,7 +242,7 @@ absl::Status RemoteCheckpoints::check_sizes(const Manifest& manifest) const {
 absl::Status RemoteCheckpoints::fetch_files(const Manifest& manifest,
                                             const std::vector<std::string>& names) const {
   if (names.empty()) return absl::OkStatus();
-  if (auto status = make_folders(manifest.info.folder); !status.ok()) return status;
+  if (auto status = make_synced_folders(manifest.info.folder); !status.ok()) return status;
   std::vector<StoredObject> objects;
   for (const StoredFile& file : manifest.files) {
     if (std::ranges::find(names, file.name) != names.end())
@@ -330,7 +330,7 @@ absl::StatusOr<bool> RemoteCheckpoints::is_complete(int64_t step) {
                 .first;
   }
   const Manifest& manifest = known->second.manifest;
-  return manifest.info.step == step && check_sizes(manifest).ok();
+  return manifest.info.step == step && check_object_sizes(manifest).ok();
 }
 
 absl::Status RemoteCheckpoints::remove_old(int64_t newest, int64_t keep) {

@@ -100,7 +100,7 @@ class RemoteCheckpoints {
                                    std::vector<StoredFile>& files);
   // Compares the last list() with the manifest's files: DataLoss names one that is missing, or its
   // size. OK without a list().
-  absl::Status check_sizes(const Manifest& manifest) const;
+  absl::Status check_object_sizes(const Manifest& manifest) const;
   // Uploads files of a local folder, and removes them there, also after an error. Leaves the
   // folder, which the ranks of a node share.
   absl::Status upload(const std::string& folder, const std::vector<std::string>& names,

@@ -25,11 +25,11 @@ absl::StatusOr<std::unique_ptr<SafetensorsStream>> SafetensorsStream::create(
   return absl::WrapUnique(new SafetensorsStream(*std::move(file)));
 }
 
-absl::Status SafetensorsStream::append(std::span<const float> numbers, StoredType stored) {
-  std::vector<char> bytes(std::min(numbers.size(), kPiece) * stored_bytes(stored));
-  std::vector<float> back(std::min(numbers.size(), kPiece));
-  while (!numbers.empty()) {
-    const std::span<const float> piece = numbers.first(std::min(numbers.size(), kPiece));
+absl::Status SafetensorsStream::append(std::span<const float> elements, StoredType stored) {
+  std::vector<char> bytes(std::min(elements.size(), kPiece) * stored_bytes(stored));
+  std::vector<float> back(std::min(elements.size(), kPiece));
+  while (!elements.empty()) {
+    const std::span<const float> piece = elements.first(std::min(elements.size(), kPiece));
     narrow(piece, stored, bytes.data());
     if (stored != StoredType::kF32) {
       widen(bytes.data(), stored, std::span(back).first(piece.size()));
@@ -43,7 +43,7 @@ absl::Status SafetensorsStream::append(std::span<const float> numbers, StoredTyp
     }
     const size_t count = piece.size() * stored_bytes(stored);
     if (auto status = file_->append({bytes.data(), count}); !status.ok()) return status;
-    numbers = numbers.subspan(piece.size());
+    elements = elements.subspan(piece.size());
   }
   return absl::OkStatus();
 }

@@ -27,7 +27,7 @@ class SafetensorsStream {
 
   // Converts elements to `stored` and appends them. The tensors are appended in order, in pieces of
   // any size. Returns OutOfRange if a finite value would become infinite.
-  absl::Status append(std::span<const float> numbers, StoredType stored);
+  absl::Status append(std::span<const float> elements, StoredType stored);
   // Syncs the file and returns its size in bytes. Called once, as the last call.
   absl::StatusOr<uint64_t> finish();
 

@@ -132,7 +132,7 @@ std::string setting_for(std::string_view name, const ModelConfig& model,
 }
 
 absl::Status check_unused(const std::string& folder, std::string_view config_file,
-                          const TensorAccount& account, UnusedTensors unused,
+                          const TensorAccount& account, UnusedTensorPolicy unused,
                           std::vector<std::string>& notes) {
   if (account.unused.empty()) return absl::OkStatus();
   const size_t count = account.unused.size();
@@ -148,7 +148,7 @@ absl::Status check_unused(const std::string& folder, std::string_view config_fil
                     tensor.shape, tensor.why.empty() ? "" : ", ", tensor.why, ")");
   }
   if (count > kNamesShown) absl::StrAppend(&text, " and ", count - kNamesShown, " more");
-  if (unused == UnusedTensors::kAllow) {
+  if (unused == UnusedTensorPolicy::kAllow) {
     notes.push_back(absl::StrCat(folder, ": ", text, "; left out, as --allow-unused permits"));
     return absl::OkStatus();
   }

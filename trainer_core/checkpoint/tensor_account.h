@@ -16,7 +16,7 @@
 namespace muster::trainer {
 
 // The treatment of tensors that the model does not use.
-enum class UnusedTensors { kRefuse, kAllow };
+enum class UnusedTensorPolicy { kRefuse, kAllow };
 
 struct UnusedTensor {
   std::string name;
@@ -46,7 +46,7 @@ std::string setting_for(std::string_view name, const ModelConfig& model,
 // Returns OK if nothing is unused; with kAllow appends a note instead of the error. InvalidArgument
 // names the first tensors, their number, and the settings of `config_file` that would use them.
 absl::Status check_unused(const std::string& folder, std::string_view config_file,
-                          const TensorAccount& account, UnusedTensors unused,
+                          const TensorAccount& account, UnusedTensorPolicy unused,
                           std::vector<std::string>& notes);
 
 }  // namespace muster::trainer

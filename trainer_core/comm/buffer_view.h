@@ -74,8 +74,7 @@ struct ConstBufferView {
                         dtype_of<std::ranges::range_value_t<R>>()) {}
   ConstBufferView(const Tensor& tensor)
       : ConstBufferView(tensor.data, static_cast<size_t>(tensor.elements()), tensor.dtype) {}
-  ConstBufferView(const BufferView& numbers)
-      : ConstBufferView(numbers.data, numbers.count, numbers.dtype) {}
+  ConstBufferView(const BufferView& view) : ConstBufferView(view.data, view.count, view.dtype) {}
   // NOLINTEND(google-explicit-constructor)
 
   size_t bytes() const { return count * dtype_bytes(dtype); }

@@ -15,13 +15,13 @@ std::vector<int32_t> numbers_for(size_t bytes) {
 }
 
 std::vector<int32_t> numbers_of(std::string_view text) {
-  std::vector<int32_t> numbers = numbers_for(text.size());
-  if (!text.empty()) std::memcpy(numbers.data(), text.data(), text.size());
-  return numbers;
+  std::vector<int32_t> words = numbers_for(text.size());
+  if (!text.empty()) std::memcpy(words.data(), text.data(), text.size());
+  return words;
 }
 
-std::string text_of(const std::vector<int32_t>& numbers, int32_t bytes) {
-  return {reinterpret_cast<const char*>(numbers.data()), static_cast<size_t>(bytes)};
+std::string text_of(const std::vector<int32_t>& words, int32_t bytes) {
+  return {reinterpret_cast<const char*>(words.data()), static_cast<size_t>(bytes)};
 }
 
 // Returns the size of a text. The longest text is the list of a rank's files, with some hundred
@@ -37,11 +37,11 @@ absl::StatusOr<std::string> broadcast_text(ProcessGroup& group, std::string_view
                                            std::string_view name) {
   std::vector<int32_t> bytes = {size_of(text)};
   if (auto status = group.broadcast(bytes, root, name); !status.ok()) return status;
-  std::vector<int32_t> numbers =
+  std::vector<int32_t> words =
       group.rank() == root ? numbers_of(text) : numbers_for(static_cast<size_t>(bytes[0]));
-  if (numbers.empty()) return std::string();
-  if (auto status = group.broadcast(numbers, root, name); !status.ok()) return status;
-  return text_of(numbers, bytes[0]);
+  if (words.empty()) return std::string();
+  if (auto status = group.broadcast(words, root, name); !status.ok()) return status;
+  return text_of(words, bytes[0]);
 }
 
 absl::StatusOr<std::vector<std::string>> gather_texts(ProcessGroup& group, std::string_view mine,
@@ -57,11 +57,11 @@ absl::StatusOr<std::vector<std::string>> gather_texts(ProcessGroup& group, std::
   std::vector<std::string> texts = {std::string(mine)};
   for (int from = 1; from < group.size(); ++from) {
     const int32_t bytes = sizes[static_cast<size_t>(from)];
-    std::vector<int32_t> numbers = numbers_for(static_cast<size_t>(bytes));
-    if (!numbers.empty()) {
-      if (auto status = group.recv(numbers, from, name); !status.ok()) return status;
+    std::vector<int32_t> words = numbers_for(static_cast<size_t>(bytes));
+    if (!words.empty()) {
+      if (auto status = group.recv(words, from, name); !status.ok()) return status;
     }
-    texts.push_back(text_of(numbers, bytes));
+    texts.push_back(text_of(words, bytes));
   }
   return texts;
 }

@@ -11,7 +11,7 @@
 //
 // A mailbox consists of three areas, whose offsets follow from the number of ranks:
 //   Mailbox                       state, reason
-//   ChannelMailbox[kChannelsMax]  id, bell, awaited; each followed by kSlots slots, which have one
+//   ChannelArea[kChannelsMax]  id, bell, awaited; each followed by kSlots slots, which have one
 //                                 Part per rank
 //   staging                       kChannelsMax x kSlots buffers of `staging_bytes`, from which
 //                                 processes send; threads send from any memory
@@ -48,14 +48,14 @@ struct alignas(64) Part {
 };
 
 // The part of a mailbox for one channel.
-struct alignas(64) ChannelMailbox {
+struct alignas(64) ChannelArea {
   std::atomic<uint64_t> id;  // id of the channel; 0: not opened
   // The bits of the mailboxes that the owner waits for (mailbox_bit). Two mailboxes can have the
   // same bit, and may then wake the owner too early.
   std::atomic<uint64_t> awaited;
   std::atomic<uint32_t> bell;  // futex on which the owner sleeps
 };
-// Returns the bit of a mailbox in ChannelMailbox::awaited.
+// Returns the bit of a mailbox in ChannelArea::awaited.
 constexpr uint64_t mailbox_bit(int mailbox) {
   return uint64_t{1} << (static_cast<unsigned>(mailbox) % 64);
 }
@@ -86,12 +86,12 @@ class MailboxView {
   // Return the first area, the area of channel `c`, and the part for `rank` in a slot of the
   // channel.
   Mailbox& mailbox() const { return *reinterpret_cast<Mailbox*>(memory_); }
-  ChannelMailbox& channel(int c) const {
-    return *reinterpret_cast<ChannelMailbox*>(memory_ + channel_offset(c));
+  ChannelArea& channel(int c) const {
+    return *reinterpret_cast<ChannelArea*>(memory_ + channel_offset(c));
   }
   Part& part(int c, int slot, int rank) const {
     const size_t index = static_cast<size_t>(slot) * ranks_ + static_cast<size_t>(rank);
-    return *reinterpret_cast<Part*>(memory_ + channel_offset(c) + sizeof(ChannelMailbox) +
+    return *reinterpret_cast<Part*>(memory_ + channel_offset(c) + sizeof(ChannelArea) +
                                     index * sizeof(Part));
   }
   // Returns the offset of a staging buffer from the start of the mailbox.
@@ -111,7 +111,7 @@ class MailboxView {
   }
 
   size_t channel_offset(int c) const {
-    const size_t each = sizeof(ChannelMailbox) + kSlots * ranks_ * sizeof(Part);
+    const size_t each = sizeof(ChannelArea) + kSlots * ranks_ * sizeof(Part);
     return sizeof(Mailbox) + static_cast<size_t>(c) * each;
   }
 

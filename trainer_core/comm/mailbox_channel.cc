@@ -183,7 +183,7 @@ void MailboxChannel::taken(int member, Part& part) {
 void MailboxChannel::ring(Peer& peer) {
   if (peer.channel < 0) peer.channel = transport_.find_channel(peer.mailbox, id_);
   if (peer.channel < 0) return;  // the peer checks this message before it sleeps
-  ChannelMailbox& channel = transport_.view(peer.mailbox).channel(peer.channel);
+  ChannelArea& channel = transport_.view(peer.mailbox).channel(peer.channel);
   const uint64_t own = mailbox_bit(transport_.own_);
   if ((channel.awaited.load() & own) == 0) return;
   if (channel.awaited.fetch_and(~own) != own) return;  // others are awaited, too
@@ -216,7 +216,7 @@ absl::Status MailboxChannel::wait_for(std::span<const int> members,
     if (all_ready()) return absl::OkStatus();
     relax();
   }
-  const ChannelMailbox& own = transport_.view(transport_.own_).channel(index_);
+  const ChannelArea& own = transport_.view(transport_.own_).channel(index_);
   for (bool probe = false;; probe = true) {
     const uint32_t seen = own.bell.load();
     const bool sleepy = announce(members, ready);

@@ -152,8 +152,8 @@ class NcclGroup final : public ProcessGroup {
   // empty buffer has no location: a rank with nothing to exchange takes the same path as the
   // others.
   bool is_ours(ConstBufferView input, ConstBufferView output) const {
-    const auto is_device = [&](ConstBufferView numbers) {
-      return numbers.count == 0 || memory_.holds(numbers.data);
+    const auto is_device = [&](ConstBufferView view) {
+      return view.count == 0 || memory_.holds(view.data);
     };
     return size() > 1 && is_device(input) && is_device(output);
   }

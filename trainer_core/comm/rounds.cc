@@ -8,9 +8,9 @@ namespace {
 
 // Returns the part of `numbers` in the block that begins at `at`.
 template <class AnyBufferView>
-AnyBufferView piece(const AnyBufferView& numbers, size_t at, size_t block) {
-  const size_t begin = std::min(at, numbers.count);
-  return numbers.part(begin, std::min(block, numbers.count - begin));
+AnyBufferView piece(const AnyBufferView& view, size_t at, size_t block) {
+  const size_t begin = std::min(at, view.count);
+  return view.part(begin, std::min(block, view.count - begin));
 }
 
 }  // namespace
@@ -93,15 +93,15 @@ void Rounds::begin() {
   in_.clear();
 }
 
-void Rounds::send_to(int member, ConstBufferView numbers) {
-  if (numbers.count == 0) return;
-  out_.push_back({member, {numbers.data, numbers.bytes()}});
-  trace_.add_sent(numbers.bytes(), !nodes_.empty() && nodes_[static_cast<size_t>(member)] !=
-                                                          nodes_[static_cast<size_t>(rank_)]);
+void Rounds::send_to(int member, ConstBufferView view) {
+  if (view.count == 0) return;
+  out_.push_back({member, {view.data, view.bytes()}});
+  trace_.add_sent(view.bytes(), !nodes_.empty() && nodes_[static_cast<size_t>(member)] !=
+                                                       nodes_[static_cast<size_t>(rank_)]);
 }
 
-void Rounds::receive_from(int member, BufferView numbers) {
-  if (numbers.count > 0) in_.push_back({member, {numbers.data, numbers.bytes()}});
+void Rounds::receive_from(int member, BufferView view) {
+  if (view.count > 0) in_.push_back({member, {view.data, view.bytes()}});
 }
 
 absl::Status Rounds::run() {

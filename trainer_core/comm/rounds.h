@@ -74,8 +74,8 @@ class Rounds {
 
  private:
   void begin();
-  void send_to(int member, ConstBufferView numbers);
-  void receive_from(int member, BufferView numbers);
+  void send_to(int member, ConstBufferView view);
+  void receive_from(int member, BufferView view);
   absl::Status run();
   absl::Status run_combined(const Subgroup& subgroup, ConstBufferView own, BufferView out,
                             Reduction reduction);

@@ -78,7 +78,7 @@ class StagedGroup final : public ProcessGroup {
   void abort() override { group_->abort(); }
 
  private:
-  bool is_device(ConstBufferView numbers) const { return memory_.holds(numbers.data); }
+  bool is_device(ConstBufferView view) const { return memory_.holds(view.data); }
 
   // Blocks until the work is done that writes the outgoing buffers and reads the old contents of
   // incoming buffers. Later work sees the results, because copies are complete when they return.

@@ -72,10 +72,10 @@ class TransportGroup : public ProcessGroup {
   int size() const override { return all_.size(); }
 
   absl::Status all_reduce(BufferView data, std::string_view name) override {
-    return reduce_all(data, Reduction::kSum, name);
+    return reduce_in_blocks(data, Reduction::kSum, name);
   }
   absl::Status all_reduce_max(BufferView data, std::string_view name) override {
-    return reduce_all(data, Reduction::kMax, name);
+    return reduce_in_blocks(data, Reduction::kMax, name);
   }
 
   absl::Status all_gather(ConstBufferView input, BufferView output,
@@ -190,7 +190,7 @@ class TransportGroup : public ProcessGroup {
 
   // Works in blocks, so that the results of the first half of the algorithm are still in a cache
   // for the second half.
-  absl::Status reduce_all(BufferView data, Reduction reduction, std::string_view name) {
+  absl::Status reduce_in_blocks(BufferView data, Reduction reduction, std::string_view name) {
     const size_t block = has_levels() ? rounds_.block(levels_.across, Sends::kSame, data.dtype) *
                                             levels_.inside.members.size()
                                       : rounds_.block(all_, Sends::kSame, data.dtype);

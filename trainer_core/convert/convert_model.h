@@ -32,7 +32,7 @@ struct ConvertOptions {
   std::optional<StoredType> stored;
   // kHuggingFace only: maximum bytes of elements per file; a larger tensor has a file of its own.
   int64_t shard_bytes = 5'000'000'000;
-  UnusedTensors unused = UnusedTensors::kRefuse;
+  UnusedTensorPolicy unused = UnusedTensorPolicy::kRefuse;
   std::string tokenizer;  // path of a SentencePiece model; empty: the source's tokenizer
   std::vector<ExpectedValue> expected;      // checked before anything is written
   const std::atomic<bool>* stop = nullptr;  // set to true to cancel

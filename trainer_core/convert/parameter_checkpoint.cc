@@ -70,7 +70,7 @@ absl::StatusOr<WrittenWeights> write_checkpoint(const ParameterSource& source,
                                                 const std::string& directory,
                                                 const BeforeTensor& before) {
   const std::string folder = absl::StrCat(directory, "/0");
-  if (auto status = make_folders(folder); !status.ok()) return status;
+  if (auto status = make_synced_folders(folder); !status.ok()) return status;
   Gatherer gatherer(source, folder);
   int64_t done = 0;
   for (const HuggingFaceTensor& tensor : source.tensors()) {

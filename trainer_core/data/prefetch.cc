@@ -30,7 +30,7 @@ Prefetcher::Prefetcher(std::unique_ptr<BatchSource> source, const BatchSequence&
   const size_t starts = sequences * static_cast<size_t>(order.starts);
   for (size_t i = 0; i < kBatchesAhead + 1; ++i) {
     auto slot = std::make_unique<Slot>();
-    slot->numbers = {std::vector<int32_t>(tokens), std::vector<int32_t>(tokens),
+    slot->buffers = {std::vector<int32_t>(tokens), std::vector<int32_t>(tokens),
                      std::vector<int32_t>(starts), std::vector<float>(tokens)};
     free_.push_back(std::move(slot));
   }
@@ -65,7 +65,7 @@ absl::StatusOr<const BatchBuffers*> Prefetcher::take(const BatchPlace& place) {
   current_ = std::move(ahead_.front());
   ahead_.pop_front();
   if (!current_->status.ok()) return current_->status;
-  return &current_->numbers;
+  return &current_->buffers;
 }
 
 bool Prefetcher::has_work() const {
@@ -89,9 +89,9 @@ void Prefetcher::run() {
 }
 
 void Prefetcher::fill(Slot& slot) const {
-  BatchBuffers& numbers = slot.numbers;
+  BatchBuffers& buffers = slot.buffers;
   slot.status = source_->fill(slot.place.first, slot.place.micro_batch * order_.sequences,
-                              {numbers.tokens, numbers.targets, numbers.starts, numbers.weights});
+                              {buffers.tokens, buffers.targets, buffers.starts, buffers.weights});
 }
 
 }  // namespace muster::trainer

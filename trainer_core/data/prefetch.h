@@ -74,7 +74,7 @@ class Prefetcher {
  private:
   struct Slot {
     BatchPlace place;
-    BatchBuffers numbers;
+    BatchBuffers buffers;
     absl::Status status;
     bool filled = false;
   };

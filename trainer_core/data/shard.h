@@ -67,10 +67,12 @@ struct ShardHeader {
   // Return the offsets of the first byte and the end of the list of document ends, in bytes from
   // the file's start.
   uint64_t documents_offset() const;
-  uint64_t documents_end() const { return documents_offset() + document_count * sizeof(uint64_t); }
+  uint64_t document_list_end() const {
+    return documents_offset() + document_count * sizeof(uint64_t);
+  }
   // Returns the number of blocks with checksums.
   uint64_t blocks() const {
-    return block_bytes == 0 ? 0 : (documents_end() + block_bytes - 1) / block_bytes;
+    return block_bytes == 0 ? 0 : (document_list_end() + block_bytes - 1) / block_bytes;
   }
 
   friend bool operator==(const ShardHeader&, const ShardHeader&) = default;
@@ -163,7 +165,7 @@ class ShardReader {
               const ShardHeader& header);
   // Verifies the blocks that contain bytes [begin, end) of the file, which are tokens or document
   // ends.
-  absl::Status verify_blocks(uint64_t begin, uint64_t end) const;
+  absl::Status verify_bytes(uint64_t begin, uint64_t end) const;
   absl::Status verify_block(uint64_t block) const;
   absl::Status cut_off() const;
 

@@ -91,8 +91,8 @@ ShardReader::~ShardReader() { munmap(const_cast<char*>(data_), bytes_); }
 
 absl::Status ShardReader::verify_payload() const {
   const uint64_t tokens = header_.token_count * header_.token_bytes;
-  const uint64_t table = header_.documents_offset(), table_end = header_.documents_end();
-  if (auto status = verify_blocks(kShardHeaderBytes, table_end); !status.ok()) return status;
+  const uint64_t table = header_.documents_offset(), table_end = header_.document_list_end();
+  if (auto status = verify_bytes(kShardHeaderBytes, table_end); !status.ok()) return status;
   uint32_t tokens_crc32 = 0, documents_crc32 = 0;
   const bool is_there = read_mapped(data_, bytes_, [&] {
     tokens_crc32 = crc32_of(data_ + kShardHeaderBytes, tokens);
@@ -118,7 +118,7 @@ absl::Status ShardReader::verify_payload() const {
                                           before, " of ", header_.token_count));
 }
 
-absl::Status ShardReader::verify_blocks(uint64_t begin, uint64_t end) const {
+absl::Status ShardReader::verify_bytes(uint64_t begin, uint64_t end) const {
   if (header_.block_bytes == 0 || begin == end) return absl::OkStatus();
   for (uint64_t block = begin / kShardBlockBytes; block <= (end - 1) / kShardBlockBytes; ++block) {
     std::atomic<uint64_t>& word = verified_[block / kBits];
@@ -132,11 +132,12 @@ absl::Status ShardReader::verify_blocks(uint64_t begin, uint64_t end) const {
 
 absl::Status ShardReader::verify_block(uint64_t block) const {
   const uint64_t begin = std::max<uint64_t>(block * kShardBlockBytes, kShardHeaderBytes);
-  const uint64_t end = std::min((block + 1) * kShardBlockBytes, header_.documents_end());
+  const uint64_t end = std::min((block + 1) * kShardBlockBytes, header_.document_list_end());
   bool is_whole = false;
   const bool is_there = read_mapped(data_, bytes_, [&] {
     uint64_t stored = 0;
-    std::memcpy(&stored, data_ + header_.documents_end() + block * sizeof(stored), sizeof(stored));
+    std::memcpy(&stored, data_ + header_.document_list_end() + block * sizeof(stored),
+                sizeof(stored));
     is_whole = XXH3_64bits(data_ + begin, end - begin) == stored;
   });
   if (!is_there) return cut_off();
@@ -145,7 +146,7 @@ absl::Status ShardReader::verify_block(uint64_t block) const {
   if (auto status = check_unchanged(); !status.ok()) return status;
   return absl::DataLossError(absl::StrCat(
       "token shard ", path_, " is damaged: the checksum of its bytes ", begin, " to ", end - 1,
-      " differs (the one stored at offset ", header_.documents_end() + block * sizeof(uint64_t),
+      " differs (the one stored at offset ", header_.document_list_end() + block * sizeof(uint64_t),
       "); bring back a whole copy of it, or tokenise again"));
 }
 
@@ -153,7 +154,7 @@ absl::Status ShardReader::document_ends(uint64_t first, std::span<uint64_t> out)
   constexpr size_t kEndBytes = sizeof(uint64_t);
   const uint64_t offset = header_.documents_offset();
   const uint64_t begin = offset + (first > 0 ? first - 1 : 0) * kEndBytes;
-  if (auto status = verify_blocks(begin, offset + (first + out.size()) * kEndBytes); !status.ok())
+  if (auto status = verify_bytes(begin, offset + (first + out.size()) * kEndBytes); !status.ok())
     return status;
   const char* const table = data_ + offset;
   uint64_t before = 0;
@@ -176,7 +177,7 @@ absl::Status ShardReader::document_ends(uint64_t first, std::span<uint64_t> out)
 
 absl::Status ShardReader::read(uint64_t position, std::span<int32_t> out) const {
   const uint64_t begin = kShardHeaderBytes + position * header_.token_bytes;
-  if (auto status = verify_blocks(begin, begin + out.size() * header_.token_bytes); !status.ok())
+  if (auto status = verify_bytes(begin, begin + out.size() * header_.token_bytes); !status.ok())
     return status;
   const char* from = data_ + begin;
   uint32_t largest = 0;

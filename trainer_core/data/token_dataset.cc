@@ -127,7 +127,7 @@ std::string TokenDataset::checksums() const {
   return text;
 }
 
-absl::Status TokenDataset::verify_payloads() const {
+absl::Status TokenDataset::verify_shards() const {
   for (const auto& shard : shards_) {
     if (auto status = shard->verify_payload(); !status.ok()) return status;
   }

@@ -46,7 +46,7 @@ class TokenDataset {
   // shards have equal lines.
   std::string checksums() const;
   // Verifies every shard (ShardReader::verify_payload), which reads the complete data set.
-  absl::Status verify_payloads() const;
+  absl::Status verify_shards() const;
 
  private:
   TokenDataset() = default;

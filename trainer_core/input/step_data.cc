@@ -111,9 +111,9 @@ Batch StepData::blank() {
 
 absl::StatusOr<Batch> StepData::load(uint64_t first, int32_t micro_batch) {
   const bool same_batch = order_.samples_per_step == 0;
-  const auto numbers = prefetcher_->take({same_batch ? 0 : first, micro_batch});
-  if (!numbers.ok()) return numbers.status();
-  const BatchBuffers& batch = **numbers;
+  const auto buffers = prefetcher_->take({same_batch ? 0 : first, micro_batch});
+  if (!buffers.ok()) return buffers.status();
+  const BatchBuffers& batch = **buffers;
   return Batch{.tokens = batch.tokens,
                .targets = batch.targets,
                .weights = batch.weights,

@@ -50,7 +50,7 @@ class StepData {
   // Returns the number of steps from sample 0 to the end of the data.
   uint64_t steps() const { return samples_ / samples_per_step(); }
   // Returns whether too few samples remain for a step whose first sample is `first`.
-  bool ends_at(uint64_t first) const { return first + samples_per_step() > samples_; }
+  bool is_exhausted_at(uint64_t first) const { return first + samples_per_step() > samples_; }
 
   // Returns micro-batch `micro_batch` of the step whose first sample is `first`. Blocks until it is
   // read. The result is valid until the next call. Returns the errors of the data source.

@@ -33,11 +33,11 @@ absl::StatusOr<EvalRecord> Evaluation::run(RankModel& rank_model, int64_t step) 
   }
   if (auto status = rank_model.finish_passes(); !status.ok()) return status;
   fault.vote(context_.groups.world().rank(), sum);
-  std::array<float, kStepTailElements> numbers{};
-  sum.write(numbers);
-  if (auto status = context_.groups.world().all_reduce(numbers, "evaluation"); !status.ok())
+  std::array<float, kStepTailElements> tail{};
+  sum.write(tail);
+  if (auto status = context_.groups.world().all_reduce(tail, "evaluation"); !status.ok())
     return status;
-  const StepTail total = StepTail::read(numbers);
+  const StepTail total = StepTail::read(tail);
   if (data_verdict_ = fault.verdict(total); !data_verdict_.ok()) return data_verdict_;
   const double mean = total.weight > 0 ? total.loss / total.weight : 0;
   return EvalRecord{.step = step, .loss = mean, .total_weights = total.weight};

@@ -34,7 +34,7 @@ class Trainer : public RunningStep {
         context_(context),
         checkpoints_(config, context),
         report_(config, context),
-        writes_(writes_checkpoints(context.groups.mesh(), context.groups.rank())),
+        writes_(is_checkpoint_writer(context.groups.mesh(), context.groups.rank())),
         writers_(GroupPeers::of_writers(context.groups, kLeaveChannel, "leave")),
         guard_(config.not_finite_policy) {}
 
@@ -149,7 +149,7 @@ class Trainer : public RunningStep {
 
   // Returns whether all steps, all data or the target loss is reached. Set by the loop only.
   bool at_end() const {
-    return completed_ >= config_.steps || data_->ends_at(position_) || target_reached_;
+    return completed_ >= config_.steps || data_->is_exhausted_at(position_) || target_reached_;
   }
 
   absl::Status restore(RestoreFrom from) {
@@ -317,7 +317,7 @@ class Trainer : public RunningStep {
     absl::Status status = saves.status();
     if (status.ok() && *saves) status = save(/*continues=*/false);
     if (!status.ok()) return explain("checkpoint", status, exit_code_of_step(status));
-    report_.end(completed_, data_->ends_at(position_));
+    report_.end(completed_, data_->is_exhausted_at(position_));
     enter(Phase::kShutdown);
     return ExitCode::kOk;
   }
@@ -390,7 +390,7 @@ class Trainer : public RunningStep {
 
 ExitCode train(const TrainConfig& config, const TrainContext& context) {
   Trainer trainer(config, context);
-  const bool saves = writes_checkpoints(context.groups.mesh(), context.groups.rank());
+  const bool saves = is_checkpoint_writer(context.groups.mesh(), context.groups.rank());
   context.signals.loop_begins(trainer, saves ? kVoteWait : kFollowersVoteWait);
   const ExitCode code = trainer.run();
   context.signals.loop_ends();

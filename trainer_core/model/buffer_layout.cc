@@ -57,7 +57,7 @@ class Planner {
     plan_.layers.resize(plan_.run_length() * static_cast<size_t>(plan_.pipeline().slots));
     if (!plan_.training) return;
     for (size_t i = 0; i < plan_.layers.size(); ++i) {
-      for (const LayerTensor& tensor : tensors_at(i)) {
+      for (const LayerTensor& tensor : largest_tensors(i)) {
         if (tensor.placement != Placement::kDevice) continue;
         plan_.layers[i].*tensor.id =
             add(name_at(plan_, i) + tensor.name, MemoryCategory::kActivations, tensor.elements,
@@ -89,8 +89,8 @@ class Planner {
             add_logits();
           },
           [&] {
-            plan_.d_context = add_activation("d_context", shape_.out_width());
-            plan_.d_qkv = add_activation("d_qkv", shape_.qkv_width());
+            plan_.d_context = add_activation_buffer("d_context", shape_.out_width());
+            plan_.d_qkv = add_activation_buffer("d_qkv", shape_.qkv_width());
             plan_attention_exchange(plan_);
           });
       // The gradient of the residual stream is not needed before the head is done.
@@ -172,9 +172,9 @@ class Planner {
     const bool kernel_gradients =
         plan_.training && (!is_int8 || quantization.int8_weight_gradients);
     QuantizedBuffers& buffers = plan_.quantized;
-    buffers.input = add_activation("quantized.input", widest_in);
+    buffers.input = add_activation_buffer("quantized.input", widest_in);
     if (plan_.training)
-      buffers.output_gradient = add_activation("quantized.output_gradient", widest_out);
+      buffers.output_gradient = add_activation_buffer("quantized.output_gradient", widest_out);
     buffers.kernel =
         add_work("quantized.kernel", largest, kernel_gradients ? DType::kF32 : plan_.dtype);
     if (scaling_scales(model_) > 0) {
@@ -206,7 +206,7 @@ class Planner {
     for (size_t i = 0; i < plan_.layers.size(); ++i) {
       if (plan_.is_last(layers_at(plan_, i).front())) continue;
       LayerBuffers& layer = plan_.layers[i];
-      for (const LayerTensor& tensor : tensors_at(i)) {
+      for (const LayerTensor& tensor : largest_tensors(i)) {
         if (tensor.placement != Placement::kOffload) continue;
         const BufferId host = add(name_at(plan_, i) + tensor.name, MemoryCategory::kOffloaded,
                                   tensor.elements, tensor.dtype);
@@ -229,7 +229,7 @@ class Planner {
     return add(std::move(name), MemoryCategory::kWorkspace, elements, dtype);
   }
   // (T, width)
-  BufferId add_activation(std::string name, int64_t width) {
+  BufferId add_activation_buffer(std::string name, int64_t width) {
     return add_work(std::move(name), rows_ * width, plan_.dtype);
   }
   // (T', d)
@@ -287,7 +287,7 @@ class Planner {
   }
 
   // Returns, for each tensor, the largest one of the layers that use index `i`.
-  std::vector<LayerTensor> tensors_at(size_t i) const {
+  std::vector<LayerTensor> largest_tensors(size_t i) const {
     std::vector<LayerTensor> all;
     for (const size_t layer : layers_at(plan_, i)) {
       for (const LayerTensor& tensor : layer_tensors(layer)) {
@@ -312,7 +312,7 @@ class Planner {
       DType dtype = DType::kF32;
       std::vector<LayerBuffers*> sharers;
       for (size_t i = 0; i < plan_.layers.size(); ++i) {
-        for (const LayerTensor& tensor : tensors_at(i)) {
+        for (const LayerTensor& tensor : largest_tensors(i)) {
           if (tensor.id != id || tensor.placement == Placement::kDevice) continue;
           if (tensor.elements == 0) continue;
           dtype = tensor.dtype;

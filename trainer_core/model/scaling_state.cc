@@ -29,7 +29,7 @@ std::string_view product_name(const ModelConfig& config, size_t product) {
 
 // Calls body(name) for each scale, in the order of the block.
 template <class Body>
-void for_scales(const ModelConfig& config, const Body& body) {
+void for_each_scale(const ModelConfig& config, const Body& body) {
   if (scaling_scales(config) == 0) return;
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
     for (size_t product = 0; product < kDenseProducts; ++product) {
@@ -61,8 +61,8 @@ std::vector<TensorRow> model_rows(const std::vector<ParamSpec>& table, const Mod
     rows.push_back({std::move(name), {elements}, offset});
     offset += elements;
   };
-  for_scales(config, [&](const std::string& name) { add(name + "_scale", 1); });
-  for_scales(config, [&](const std::string& name) {
+  for_each_scale(config, [&](const std::string& name) { add(name + "_scale", 1); });
+  for_each_scale(config, [&](const std::string& name) {
     add(name + "_amax_history", config.quantization.amax_history_length);
   });
   return rows;

@@ -153,11 +153,10 @@ void Transformer::rope(RopeDirection direction, const Tensor& qkv) {
   const RopePairs pairs = plan_.model.position_type == PositionType::kRope
                               ? RopePairs::kHalves
                               : RopePairs::kInterleaved;
-  ops_.rope(shape_, position_rows(plan_.rope_cos), position_rows(plan_.rope_sin), pairs, direction,
-            qkv);
+  ops_.rope(shape_, rope_rows(plan_.rope_cos), rope_rows(plan_.rope_sin), pairs, direction, qkv);
 }
 
-Tensor Transformer::position_rows(BufferId table) const {
+Tensor Transformer::rope_rows(BufferId table) const {
   const int64_t half = shape_.head_dim / 2;
   return Tensor::f32(arena_.f32(table) + cached_ * half, {shape_.row_positions().end(), half});
 }

@@ -257,7 +257,7 @@ class Transformer {
   LossSum backward_layers_and_ends(Accumulate wanted);
   void release_end();
   void embed();
-  Tensor position_rows(BufferId table) const;  // the rows of a RoPE table for this call's positions
+  Tensor rope_rows(BufferId table) const;  // the rows of a RoPE table for this call's positions
   // The parts of a layer's forward pass, named after their results. The comments list their inputs.
   AttentionLayer attention_layer(size_t layer) const;
   void make_normed1(size_t layer);                 // input
@@ -316,7 +316,8 @@ class Transformer {
   void make_expert_gate_up(size_t layer);  // normed2, after the rows are counted
   void make_expert_act(size_t layer);
   void make_expert_delta(size_t layer);
-  void backward_experts(size_t layer, Accumulate accumulate);  // reads d_stream, writes delta
+  void backward_through_experts(size_t layer,
+                                Accumulate accumulate);  // reads d_stream, writes delta
   LossSum sum_routing();
 
   void offload(size_t layer);  // copies the layer's offloaded tensors to the host
@@ -341,8 +342,8 @@ class Transformer {
   LossSum sum_losses(Piece piece, Accumulate accumulate, const Chunk& chunk);
   // The parts of the backward pass; each computes the gradients of its parameters and of its input.
   void backward_layers(Accumulate wanted);
-  void backward_attention(size_t layer, Accumulate accumulate);
-  void backward_mlp(size_t layer, Accumulate accumulate);
+  void backward_through_attention(size_t layer, Accumulate accumulate);
+  void backward_through_mlp(size_t layer, Accumulate accumulate);
 
   // Pass values to the observer, if there is one.
   void show(const char* name, const Tensor& x) const;

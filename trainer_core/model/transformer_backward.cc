@@ -132,8 +132,8 @@ void Transformer::backward_layers(Accumulate wanted) {
     replayed(Piece::kLayerBackward, i, accumulate, [&] {
       // The shared buffers still contain the tensors of the last layer's forward pass.
       if (!plan_.is_last(i)) recompute_layer(i);
-      backward_mlp(i, accumulate);
-      backward_attention(i, accumulate);
+      backward_through_mlp(i, accumulate);
+      backward_through_attention(i, accumulate);
     });
     blocks_.release(block);
     finish_gradient(block);
@@ -146,13 +146,13 @@ Tensor Transformer::normed2_gradient(size_t layer) const {
   return stream(home);
 }
 
-void Transformer::backward_mlp(size_t layer, Accumulate accumulate) {
+void Transformer::backward_through_mlp(size_t layer, Accumulate accumulate) {
   const LayerBuffers& buffers = buffers_of(layer);
   const LayerWeights& weights = weights_->layers[layer];
   const LayerWeights& grads = grads_->layers[layer];
   const Tensor d_normed = normed2_gradient(layer);
   if (has_experts(layer)) {
-    backward_experts(layer, accumulate);
+    backward_through_experts(layer, accumulate);
   } else {
     const Tensor act = activation(buffers.act, {rows_, plan_.mlp_columns().count});
     const MlpActivation f = plan_.activation();
@@ -185,7 +185,7 @@ void Transformer::backward_mlp(size_t layer, Accumulate accumulate) {
                      stream(plan_.d_stream), grads.norm2, accumulate, workspace());
 }
 
-void Transformer::backward_attention(size_t layer, Accumulate accumulate) {
+void Transformer::backward_through_attention(size_t layer, Accumulate accumulate) {
   const LayerBuffers& buffers = buffers_of(layer);
   const LayerWeights& weights = weights_->layers[layer];
   const LayerWeights& grads = grads_->layers[layer];

@@ -124,7 +124,7 @@ void Transformer::make_expert_delta(size_t layer) {
 
 // The outputs of experts are not saved. The gradients of gates are computed from act instead,
 // because dout · (W act) = (Wᵀ dout) · act.
-void Transformer::backward_experts(size_t layer, Accumulate accumulate) {
+void Transformer::backward_through_experts(size_t layer, Accumulate accumulate) {
   const ExchangeLabel up{ExchangeSite::kMlpUp, layer}, router{ExchangeSite::kRouter, layer};
   const LayerWeights& weights = weights_->layers[layer];
   const LayerWeights& grads = grads_->layers[layer];

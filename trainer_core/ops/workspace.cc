@@ -46,9 +46,9 @@ size_t cudnn_attention_backward_bytes(const AttentionShape& shape) {
   constexpr int64_t kBf16Bytes = 2, kF32Bytes = 4;
   constexpr int64_t kRest = int64_t{1} << 20;  // lengths of sequences, alignment
   const int64_t rows = (shape.seq_len + kTile - 1) / kTile * kTile;
-  const int64_t heads = shape.batch * shape.heads, numbers = heads * rows * shape.head_dim;
-  const int64_t scores = std::max(heads * rows * rows * kBf16Bytes, numbers * kF32Bytes);
-  const int64_t of_shared = shape.heads == shape.kv_heads ? 0 : 2 * numbers * kF32Bytes;
+  const int64_t heads = shape.batch * shape.heads, elements = heads * rows * shape.head_dim;
+  const int64_t scores = std::max(heads * rows * rows * kBf16Bytes, elements * kF32Bytes);
+  const int64_t of_shared = shape.heads == shape.kv_heads ? 0 : 2 * elements * kF32Bytes;
   return static_cast<size_t>(scores + heads * rows * kF32Bytes + of_shared + kRest);
 }
 

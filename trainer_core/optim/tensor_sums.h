@@ -21,7 +21,7 @@ class TensorSums {
   // tensors of its buckets, even if it stores no element of a tensor, so that all ranks of a group
   // have the same number of sums.
   template <class Values>
-  TensorSums(const ShardLayout& layout, size_t first, size_t last, const Values& numbers)
+  TensorSums(const ShardLayout& layout, size_t first, size_t last, const Values& sums_per_tensor)
       : first_(first), ranges_(last - first) {
     // Buckets by group, so that a group's sums are adjacent.
     std::map<GroupAxes, std::vector<size_t>> buckets;
@@ -30,7 +30,7 @@ class TensorSums {
       const size_t begin = sums_.size();
       for (const size_t i : of_group) {
         for (const ShardRow& row : layout.buckets()[i].rows) {
-          const auto count = static_cast<size_t>(numbers(layout.table()[row.param]));
+          const auto count = static_cast<size_t>(sums_per_tensor(layout.table()[row.param]));
           ranges_[i - first].push_back({sums_.size(), count});
           sums_.resize(sums_.size() + count);
         }

@@ -157,7 +157,7 @@ void ShardedParameters::gather_ends() {
 // Gradients
 // -------------------------------------------------------------------------------------------------
 
-void ShardedParameters::begin(const StepPass& pass) {
+void ShardedParameters::begin(const PassPosition& pass) {
   pass_ = pass;
   std::ranges::fill(parts_, 0);
   if (!pass.first) return;

@@ -54,7 +54,7 @@
 namespace muster::trainer {
 
 // The position of a pass in its step. Gradients are summed over the data axis in the last pass.
-struct StepPass {
+struct PassPosition {
   bool first = true;
   bool last = true;
 };
@@ -73,7 +73,7 @@ class ShardedParameters final : public ParameterBlocks {
   // before the passes of a step or an evaluation.
   void gather_ends();
   // Begins a pass that computes gradients. Called before each such pass.
-  void begin(const StepPass& pass);
+  void begin(const PassPosition& pass);
   // Blocks until all collectives of the passes are done. After the last pass of a step, the flat
   // block of gradients then has the gradients of the step. Returns the first error.
   absl::Status finish();
@@ -132,7 +132,7 @@ class ShardedParameters final : public ParameterBlocks {
   std::vector<Bucket> buckets_;
   std::vector<Slot> weight_slots_;
   std::vector<CommTicket> gradient_slots_;  // last scatter of each slot
-  StepPass pass_;
+  PassPosition pass_;
   std::vector<int> parts_;             // number of finished gradients of each block in this pass
   std::vector<size_t> blocks_at_end_;  // complete blocks of both ends, which finish() scatters
   absl::Status status_;

@@ -23,7 +23,7 @@ GroupPeers GroupPeers::of_all(ProcessGroups& groups, int channel, std::string_vi
 
 std::optional<GroupPeers> GroupPeers::of_writers(ProcessGroups& groups, int channel,
                                                  std::string_view name) {
-  if (!writes_checkpoints(groups.mesh(), groups.rank()) ||
+  if (!is_checkpoint_writer(groups.mesh(), groups.rank()) ||
       groups.mesh().group_size(kWriterAxes) == 1)
     return std::nullopt;
   return GroupPeers(groups, kWriterAxes, channel, name);

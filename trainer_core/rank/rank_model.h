@@ -54,12 +54,12 @@ class RankModel {
   // Returns the messages between the stages of a pipeline; null without a pipeline.
   StageMessages* messages() { return messages_.get(); }
   // Prepares the passes that follow, in order. Called in a pipeline only.
-  void begin_passes(std::span<const PipelinePass> passes) {
+  void begin_pipeline_passes(std::span<const PipelinePass> passes) {
     parameters_->gather_ends();
     messages_->begin(passes);
   }
   // Prepares a pass that computes gradients. Called before each such pass.
-  void begin_pass(const StepPass& pass) {
+  void begin_pass(const PassPosition& pass) {
     if (parameters_) parameters_->begin(pass);
   }
   // Blocks until all communication of the passes is done. After the last pass of a step, the
@@ -147,8 +147,8 @@ class RankModel {
   }
 
   // Returns a view of N elements as a tensor (N).
-  static Tensor flat(std::span<float> numbers) {
-    return Tensor::f32(numbers.data(), {static_cast<int64_t>(numbers.size())});
+  static Tensor flat(std::span<float> elements) {
+    return Tensor::f32(elements.data(), {static_cast<int64_t>(elements.size())});
   }
 
  private:

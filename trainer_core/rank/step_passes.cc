@@ -30,7 +30,7 @@ absl::StatusOr<LossSum> StepPasses::train_stage(int32_t micro_batches, const Loa
                                                 const Options& options) {
   const TransformerPlan& plan = rank_model_.plan().model;
   const auto passes = pipeline_schedule(shape(micro_batches), part().stage.index);
-  rank_model_.begin_passes(passes);
+  rank_model_.begin_pipeline_passes(passes);
   rank_model_.model().reset_amaxes();
   loaded_ = 0;
   LossSum sum;
@@ -106,7 +106,7 @@ absl::StatusOr<LossSum> StepPasses::evaluate(int32_t micro_batches, const Load& 
     return sum;
   }
   const auto passes = forward_schedule(shape(micro_batches));
-  rank_model_.begin_passes(passes);
+  rank_model_.begin_pipeline_passes(passes);
   loaded_ = 0;
   for (size_t i = 0; i < passes.size() && !rank_model_.broken(); ++i) {
     const PipelinePass& pass = passes[i];

@@ -21,13 +21,13 @@ CheckpointLayout TrainingPlan::checkpoint_layout() const {
   return trainer::checkpoint_layout(model.model, model.sharding.layout, *optimizer);
 }
 
-bool writes_checkpoints(const Mesh& mesh, int rank) {
+bool is_checkpoint_writer(const Mesh& mesh, int rank) {
   return mesh.coordinate(rank)[static_cast<size_t>(MeshAxis::kData)] == 0;
 }
 
 Staging staging_of(const TrainConfig& config, int rank) {
   const bool in_background = config.enable_checkpointing && config.async_checkpointing &&
-                             writes_checkpoints(mesh_of(config.mesh), rank);
+                             is_checkpoint_writer(mesh_of(config.mesh), rank);
   // Restored or loaded parameters also go to a device through the staging buffers.
   const bool apart = config.hardware == Hardware::kGpu &&
                      (config.enable_checkpointing || !config.load_parameters_path.empty());
@@ -125,11 +125,11 @@ TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging s
       /*training=*/true, threads, optimizer->state_elements(), config.packed(), sharding);
   TrainingPlan plan{std::move(model), std::move(optimizer)};
   if (staging == Staging::kYes) {
-    const int64_t numbers = plan.model.stored_floats() + scaling_elements(config.model) +
-                            plan.optimizer->state_elements();
-    plan.model.memory.begin_reserved();
+    const int64_t elements = plan.model.stored_floats() + scaling_elements(config.model) +
+                             plan.optimizer->state_elements();
+    plan.model.memory.begin_reserved_host();
     plan.staging = plan.model.memory.add("checkpoint staging", MemoryCategory::kCheckpoint,
-                                         static_cast<size_t>(numbers) * sizeof(float));
+                                         static_cast<size_t>(elements) * sizeof(float));
   }
   return plan;
 }

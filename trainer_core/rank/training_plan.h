@@ -34,7 +34,7 @@ CheckpointLayout checkpoint_layout(const ModelConfig& model, const ShardLayout& 
 
 // Returns whether a rank writes checkpoints. Ranks that differ only along the data axis have the
 // same state, and the first of them writes it.
-bool writes_checkpoints(const Mesh& mesh, int rank);
+bool is_checkpoint_writer(const Mesh& mesh, int rank);
 // Whether a rank has staging buffers in host memory for a copy of its state.
 enum class Staging { kNo, kYes };
 // Returns kYes for ranks that save in the background (background_saver.h) and, with a GPU, for all

@@ -38,7 +38,7 @@ Checkpointing::Checkpointing(const TrainConfig& config, const TrainContext& cont
       store_(config.checkpoint_directory, config.max_checkpoints_to_keep,
              config.checkpoint_file_bytes),
       peers_(GroupPeers::of_writers(context.groups, kCheckpointChannel)) {
-  store_.show_progress([&page = context.page](uint32_t saving_mib, uint32_t written_mib) {
+  store_.report_progress_to([&page = context.page](uint32_t saving_mib, uint32_t written_mib) {
     page.set_save_progress(saving_mib, written_mib);
   });
   // Entered again, a phase is not taken for a hang.

@@ -132,7 +132,9 @@ class Checkpointing {
   };
 
   bool leader() const { return context_.groups.rank() == 0; }
-  bool writes() const { return writes_checkpoints(context_.groups.mesh(), context_.groups.rank()); }
+  bool writes() const {
+    return is_checkpoint_writer(context_.groups.mesh(), context_.groups.rank());
+  }
   // Returns null if there is only one writer.
   CheckpointPeers* peers() { return peers_.has_value() ? &*peers_ : nullptr; }
   void request();

@@ -64,7 +64,7 @@ LocalCheckpoints::LocalCheckpoints(const LocalStorage& storage, int64_t file_byt
       peers_(GroupPeers::of_all(groups, kLocalChannel, kLocalName)),
       mesh_(groups.mesh()) {}
 
-bool LocalCheckpoints::removes_saves() const {
+bool LocalCheckpoints::is_save_remover() const {
   return nodes_->first_of(nodes_->node_of(peers_.rank())) == peers_.rank();
 }
 
@@ -90,7 +90,7 @@ absl::Status LocalCheckpoints::open(std::vector<std::string>& notes) {
   std::vector<FileTransfer> copies;
   for (int rank = 0; rank < peers_.size(); ++rank) {
     const auto keeper = nodes_->copy_holder_of(rank);
-    if (keeper && writes_checkpoints(mesh_, rank)) copies.push_back({rank, *keeper, 0});
+    if (keeper && is_checkpoint_writer(mesh_, rank)) copies.push_back({rank, *keeper, 0});
   }
   copy_rounds_ = in_rounds(copies);
   if (peers_.rank() == 0 && copies.empty()) {
@@ -156,7 +156,7 @@ absl::Status LocalCheckpoints::save(const CheckpointInfo& info, const Checkpoint
   if (!save.ok()) return save.status();
   absl::Status mine = store_.begin(*save);
   std::string part;
-  if (mine.ok() && writes_checkpoints(mesh_, peers_.rank())) {
+  if (mine.ok() && is_checkpoint_writer(mesh_, peers_.rank())) {
     const auto free = free_space_bytes(store_.folder());
     auto written = store_.write({*save, peers_.rank(), info, {}}, layout, blocks, file_bytes_);
     mine = with_room(written.status(), free, bytes_of(blocks));
@@ -170,17 +170,17 @@ absl::Status LocalCheckpoints::save(const CheckpointInfo& info, const Checkpoint
   }
   // If peers are lost, the save is not removed, because the next attempt may need it.
   if (is_group_error(status)) return status;
-  if (removes_saves() && status.ok()) store_.remove_others(*save);
-  if (removes_saves() && !status.ok()) store_.remove(*save);
+  if (is_save_remover() && status.ok()) store_.remove_others(*save);
+  if (is_save_remover() && !status.ok()) store_.remove(*save);
   return status;
 }
 
 void LocalCheckpoints::remove_saves() const {
-  if (removes_saves()) store_.remove_others("");
+  if (is_save_remover()) store_.remove_others("");
 }
 
 void LocalCheckpoints::remove() {
-  if (agree(absl::OkStatus()).ok() && removes_saves()) store_.remove_all();
+  if (agree(absl::OkStatus()).ok() && is_save_remover()) store_.remove_all();
 }
 
 }  // namespace muster::trainer

@@ -81,7 +81,7 @@ class LocalCheckpoints {
  private:
   struct Trial;
 
-  bool removes_saves() const;  // this rank removes the saves of its node
+  bool is_save_remover() const;  // this rank removes the saves of its node
   absl::Status agree(const absl::Status& mine);
   absl::StatusOr<std::string> begin_save(int64_t step);
   absl::Status copy(const std::string& save, const std::string& own_part, absl::Status& local);

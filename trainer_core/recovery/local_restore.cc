@@ -46,8 +46,8 @@ absl::StatusOr<std::vector<LocalCandidate>> LocalCheckpoints::find(
   const auto listed = gather_messages(
       peers_,
       {absl::OkStatus(),
-       removes_saves() ? json(store_.parts()).dump(-1, ' ', false, json::error_handler_t::replace)
-                       : ""});
+       is_save_remover() ? json(store_.parts()).dump(-1, ' ', false, json::error_handler_t::replace)
+                         : ""});
   if (!listed.ok()) return listed.status();
   std::vector<std::string> texts;
   for (const PeerMessage& message : *listed) {
@@ -153,7 +153,7 @@ absl::Status LocalCheckpoints::fetch(const Trial& trial,
 absl::StatusOr<std::string> LocalCheckpoints::try_one(Trial& trial, const CheckpointLayout& layout,
                                                       const CheckpointBlocks& blocks,
                                                       std::vector<std::string>& notes) {
-  const bool reads = writes_checkpoints(mesh_, peers_.rank());
+  const bool reads = is_checkpoint_writer(mesh_, peers_.rank());
   for (const StoredFile& file : trial.manifest.files) trial.names.push_back(file.name);
   if (reads) trial.mine.needs = needed_files(trial.manifest, layout);
   verify_share(trial);
@@ -185,7 +185,7 @@ absl::StatusOr<std::optional<LocalCheckpoints::Restored>> LocalCheckpoints::rest
     trial.manifest.info.folder = store_.folder_of(trial.save);
     const auto from = try_one(trial, layout, blocks, notes);
     if (from.ok()) {
-      if (removes_saves()) store_.remove_others(trial.save);
+      if (is_save_remover()) store_.remove_others(trial.save);
       return Restored{std::move(trial.manifest.info), *from};
     }
     if (is_group_error(from.status())) return from.status();

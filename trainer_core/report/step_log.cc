@@ -183,11 +183,11 @@ std::string line_of(const Record& record, const std::string& run_name) {
 
 template <class Record>
 std::vector<std::pair<std::string, double>> numbers_of(const Record& record) {
-  std::vector<std::pair<std::string, double>> numbers;
+  std::vector<std::pair<std::string, double>> figures;
   const nlohmann::ordered_json line = json_of(record);
   for (const auto& [name, value] : line.items())
-    numbers.emplace_back(name, value.template get<double>());
-  return numbers;
+    figures.emplace_back(name, value.template get<double>());
+  return figures;
 }
 
 }  // namespace

@@ -234,9 +234,9 @@ absl::StatusOr<std::optional<RestoredAt>> share_restored(
     if (block.empty()) continue;  // an optimizer without state
     if (auto status = data.broadcast(block, 0, name); !status.ok()) return status;
   }
-  const auto numbers = std::span<const float>(header).subspan(2);
-  return RestoredAt{static_cast<int64_t>(u64_of_floats(numbers)),
-                    u64_of_floats(numbers.subspan(kFloatsPerU64))};
+  const auto fields = std::span<const float>(header).subspan(2);
+  return RestoredAt{static_cast<int64_t>(u64_of_floats(fields)),
+                    u64_of_floats(fields.subspan(kFloatsPerU64))};
 }
 
 }  // namespace muster::trainer

@@ -90,7 +90,7 @@ RunKernels head_kernels(const TrainConfig& config) {
 // Returns whether micro-batches add to the gradients of earlier micro-batches of the step. If not,
 // each micro-batch begins a new gradient, which is reduce-scattered
 // (ShardedParameters::begin_gradient).
-bool adds_up(const TrainConfig& config) {
+bool accumulates_gradients(const TrainConfig& config) {
   const ShardLayout shards = first_shards(config);
   for (size_t block = 0; block < shards.blocks().size(); ++block)
     if (!shards.gathers(block) || shards.is_of_both_ends(block)) return true;
@@ -146,7 +146,7 @@ size_t graph_bytes(const TrainConfig& config) {
   if (!config.cuda_graphs) return 0;
   const PipelineShape pipeline = pipeline_shape(config);
   const auto layers = static_cast<size_t>(config.model.num_layers / pipeline.virtual_stages());
-  const bool adds = adds_up(config);
+  const bool adds = accumulates_gradients(config);
   RunCounts of_layer = runs_of(pipeline, /*stage=*/0, /*first=*/0, adds);
   RunCounts of_head = runs_of(pipeline, pipeline.stages - 1, pipeline.chunks - 1, adds);
   of_head.forward = 0;  // only evaluations run it forward alone, in one slot

@@ -32,7 +32,7 @@ int32_t threads_per_rank(const TrainConfig& config, const RankEnv& env) {
 
 absl::Status check_world_size(const TrainConfig& config, int32_t world_size) {
   if (mesh_of(config.mesh).ranks() == world_size) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the mesh (", mesh_keys(config.mesh),
+  return absl::InvalidArgumentError(absl::StrCat("the mesh (", format_mesh_keys(config.mesh),
                                                  ") does not multiply to ", world_size, " ranks"));
 }
 

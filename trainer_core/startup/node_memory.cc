@@ -19,9 +19,9 @@ namespace {
 size_t saved_bytes(const TrainConfig& config, const Mesh& mesh, int32_t rank) {
   const ShardLayout shards = shard_layout(config, mesh, rank);
   const auto optimizer = Optimizer::make(config.optimizer, shards);
-  const int64_t numbers =
+  const int64_t elements =
       shards.stored_floats() + scaling_elements(config.model) + optimizer->state_elements();
-  return static_cast<size_t>(numbers) * sizeof(float);
+  return static_cast<size_t>(elements) * sizeof(float);
 }
 
 }  // namespace
@@ -81,7 +81,7 @@ NodeMemory largest_node(const TrainConfig& config, const Mesh& mesh) {
 std::vector<size_t> saved_bytes_by_node(const TrainConfig& config, const Mesh& mesh) {
   std::vector<size_t> own(static_cast<size_t>(mesh.nodes()));
   for (int32_t rank = 0; rank < mesh.ranks(); ++rank)
-    if (writes_checkpoints(mesh, rank))
+    if (is_checkpoint_writer(mesh, rank))
       own[static_cast<size_t>(mesh.node_of(rank))] += saved_bytes(config, mesh, rank);
   return own;
 }

@@ -187,7 +187,7 @@ absl::StatusOr<nlohmann::json> check_data(const TrainConfig& config,
           config.tokenizer_path, "; tokenize again or set tokenizer_path"));
     }
     if (index.tokens * token_bytes_for(index.vocab_size) > kPreflightPayloadBytesMax) continue;
-    if (auto status = dataset->verify_payloads(); !status.ok()) return status;
+    if (auto status = dataset->verify_shards(); !status.ok()) return status;
   }
   return data->order;
 }

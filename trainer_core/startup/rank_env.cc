@@ -74,22 +74,22 @@ ProgressIdentity RankEnv::identity(int64_t total_steps) const {
 absl::StatusOr<RankEnv> read_rank_env(const GetEnv& get) {
   constexpr int32_t kRanksMax = std::numeric_limits<int32_t>::max();
   RankEnv env;
-  NumberReader numbers(get);
-  numbers.read("WORLD_SIZE", 1, kRanksMax, env.world_size);
-  numbers.read("RANK", 0, env.world_size - 1, env.rank);
+  NumberReader reader(get);
+  reader.read("WORLD_SIZE", 1, kRanksMax, env.world_size);
+  reader.read("RANK", 0, env.world_size - 1, env.rank);
   env.local_world_size = env.world_size;
-  numbers.read("LOCAL_WORLD_SIZE", 1, env.world_size, env.local_world_size);
-  numbers.read("LOCAL_RANK", 0, env.local_world_size - 1, env.local_rank);
-  numbers.read_threads("OMP_NUM_THREADS", env.threads);
-  numbers.read("MUSTER_JOB", uint64_t{0}, std::numeric_limits<uint64_t>::max(), env.job);
-  numbers.read("MUSTER_ATTEMPT", uint32_t{0}, std::numeric_limits<uint32_t>::max(), env.attempt);
-  numbers.read("MUSTER_INCARNATION", uint64_t{0}, std::numeric_limits<uint64_t>::max(),
-               env.incarnation);
-  numbers.read("MUSTER_CHECKPOINT_STEP", uint64_t{0},
-               static_cast<uint64_t>(std::numeric_limits<int64_t>::max()), env.checkpoint_step);
-  numbers.read_timeout("MUSTER_RENDEZVOUS_TIMEOUT_MS", env.connect_timeout);
-  numbers.read_timeout("MUSTER_COLLECTIVE_TIMEOUT_MS", env.collective_timeout);
-  if (!numbers.status().ok()) return numbers.status();
+  reader.read("LOCAL_WORLD_SIZE", 1, env.world_size, env.local_world_size);
+  reader.read("LOCAL_RANK", 0, env.local_world_size - 1, env.local_rank);
+  reader.read_threads("OMP_NUM_THREADS", env.threads);
+  reader.read("MUSTER_JOB", uint64_t{0}, std::numeric_limits<uint64_t>::max(), env.job);
+  reader.read("MUSTER_ATTEMPT", uint32_t{0}, std::numeric_limits<uint32_t>::max(), env.attempt);
+  reader.read("MUSTER_INCARNATION", uint64_t{0}, std::numeric_limits<uint64_t>::max(),
+              env.incarnation);
+  reader.read("MUSTER_CHECKPOINT_STEP", uint64_t{0},
+              static_cast<uint64_t>(std::numeric_limits<int64_t>::max()), env.checkpoint_step);
+  reader.read_timeout("MUSTER_RENDEZVOUS_TIMEOUT_MS", env.connect_timeout);
+  reader.read_timeout("MUSTER_COLLECTIVE_TIMEOUT_MS", env.collective_timeout);
+  if (!reader.status().ok()) return reader.status();
   env.has_gpus = env.job != 0 && !get("CUDA_VISIBLE_DEVICES").value_or("").empty();
   env.progress_page = get("MUSTER_PROGRESS_PAGE").value_or("");
   env.local_checkpoints = get("MUSTER_LOCAL_CHECKPOINTS").value_or("");

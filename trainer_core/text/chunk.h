@@ -28,7 +28,7 @@ constexpr size_t kChunkBytes = 256 << 10;
 constexpr size_t kDocumentBytesMax = 16 << 20;
 
 // The division of a plain text file into documents.
-enum class TextDocuments {
+enum class DocumentUnit {
   kLines,       // one per line; blank lines are skipped
   kParagraphs,  // separated by blank lines
   kFiles,       // one per file
@@ -37,7 +37,7 @@ constexpr ValueNames<3> kTextDocumentsNames = {"lines", "paragraphs", "files"};
 
 // The options that determine a corpus's documents.
 struct ReadOptions {
-  TextDocuments documents = TextDocuments::kLines;
+  DocumentUnit documents = DocumentUnit::kLines;
   std::string field = "text";  // the field with the text, in JSON lines, TFRecord and Parquet
 };
 

@@ -69,7 +69,7 @@ bool replace_lone_surrogates(std::string& line) {
 
 }  // namespace
 
-class DocumentTexts::Json {
+class TextExtractor::Json {
  public:
   // Requires: `line` is readable for Chunk::kPaddingBytes beyond its end.
   absl::StatusOr<DocumentText> field(std::string_view line, const std::string& name) {
@@ -204,11 +204,11 @@ class DocumentTexts::Json {
   simdjson::error_code error_ = simdjson::SUCCESS;
 };
 
-DocumentTexts::DocumentTexts(std::string field)
+TextExtractor::TextExtractor(std::string field)
     : field_(std::move(field)), json_(std::make_unique<Json>()) {}
-DocumentTexts::~DocumentTexts() = default;
+TextExtractor::~TextExtractor() = default;
 
-absl::StatusOr<DocumentText> DocumentTexts::text_of(const Chunk& chunk, const Record& record,
+absl::StatusOr<DocumentText> TextExtractor::text_of(const Chunk& chunk, const Record& record,
                                                     InputFormat format) {
   if (record.flaw != Flaw::kNone) return status_of(record.flaw, field_);
   auto document = read(chunk.text(record), format);
@@ -221,7 +221,7 @@ absl::StatusOr<DocumentText> DocumentTexts::text_of(const Chunk& chunk, const Re
   return document;
 }
 
-absl::StatusOr<DocumentText> DocumentTexts::read(std::string_view record, InputFormat format) {
+absl::StatusOr<DocumentText> TextExtractor::read(std::string_view record, InputFormat format) {
   if (format == InputFormat::kJsonLines) return json_->field(record, field_);
   std::string_view text = record;
   if (format == InputFormat::kTfRecord) {

@@ -32,15 +32,15 @@ struct DocumentText {
 };
 
 // Extracts texts. Owns a JSON parser and the last repaired text, so it is not thread-safe.
-class DocumentTexts {
+class TextExtractor {
  public:
   // `field` is the name of the field with the text, in formats other than plain text. In JSON "a.b"
   // is the field b of the object a, unless a field has that name. Other fields need not be valid
   // JSON values (loose_json.h).
-  explicit DocumentTexts(std::string field);
-  ~DocumentTexts();
-  DocumentTexts(const DocumentTexts&) = delete;
-  DocumentTexts& operator=(const DocumentTexts&) = delete;
+  explicit TextExtractor(std::string field);
+  ~TextExtractor();
+  TextExtractor(const TextExtractor&) = delete;
+  TextExtractor& operator=(const TextExtractor&) = delete;
 
   // Returns the text of a record. An error concerns this record only; its message continues a
   // sentence about the record: "is not JSON: …", "has no field "text"; it has "id", "url"".

@@ -111,7 +111,7 @@ class ChunkEncoder {
   const std::vector<InputFile>& files_;
   const EncodeOptions& options_;
   const std::unique_ptr<Tokenizer::Encoder> encoder_;
-  DocumentTexts texts_;
+  TextExtractor texts_;
 };
 
 }  // namespace muster::trainer

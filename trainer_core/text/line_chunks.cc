@@ -130,12 +130,12 @@ absl::Status pass_beginning(const InputFile& file, ByteWindow& bytes) {
   return check_json_lines(file.path, *text);
 }
 
-LineChunks::LineChunks(const InputFile& file, TextDocuments documents, ByteWindow bytes,
+LineChunks::LineChunks(const InputFile& file, DocumentUnit documents, ByteWindow bytes,
                        const Position& from)
-    : kind_(file.format == InputFormat::kJsonLines    ? Kind::kJsonLines
-            : documents == TextDocuments::kLines      ? Kind::kLines
-            : documents == TextDocuments::kParagraphs ? Kind::kParagraphs
-                                                      : Kind::kFiles),
+    : kind_(file.format == InputFormat::kJsonLines   ? Kind::kJsonLines
+            : documents == DocumentUnit::kLines      ? Kind::kLines
+            : documents == DocumentUnit::kParagraphs ? Kind::kParagraphs
+                                                     : Kind::kFiles),
       bytes_(std::move(bytes)),
       line_(from.record) {}
 

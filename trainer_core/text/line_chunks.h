@@ -18,8 +18,7 @@ absl::Status pass_beginning(const InputFile& file, ByteWindow& bytes);
 // is cut, before a blank if there is one near the cut. A longer JSON line is Flaw::kTooLong.
 class LineChunks : public ChunkReader {
  public:
-  LineChunks(const InputFile& file, TextDocuments documents, ByteWindow bytes,
-             const Position& from);
+  LineChunks(const InputFile& file, DocumentUnit documents, ByteWindow bytes, const Position& from);
 
   absl::StatusOr<bool> next(Chunk& chunk) override;
 

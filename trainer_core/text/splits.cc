@@ -99,7 +99,7 @@ std::string_view stem_of(std::string_view name) {
 }
 
 // Returns the split whose word the name begins with, or ends with but for numbers; "" if none.
-std::string_view split_at_edge(std::string_view name) {
+std::string_view split_of_name(std::string_view name) {
   const std::vector<std::string_view> words = words_of(name);
   if (words.empty()) return "";
   const bool begins = words.front().data() == name.data();
@@ -108,12 +108,12 @@ std::string_view split_at_edge(std::string_view name) {
 }
 
 // Returns the split at the edge of a path's innermost name that has one; "" if none has.
-std::string_view split_at_edges(const std::filesystem::path& path) {
+std::string_view split_of_path(const std::filesystem::path& path) {
   const std::string name = path.filename().string();
-  std::string_view split = split_at_edge(stem_of(name));
+  std::string_view split = split_of_name(stem_of(name));
   for (std::filesystem::path folder = path.parent_path(); split.empty() && folder.has_filename();
        folder = folder.parent_path())
-    split = split_at_edge(folder.filename().string());
+    split = split_of_name(folder.filename().string());
   return split;
 }
 
@@ -137,7 +137,7 @@ class Layout {
         names_.insert(without_numbers(part.string()));
       has_splits_ = has_splits_ ||
                     has_word(path, [](std::string_view split) { return split == kTrainSplit; });
-      at_edges.insert(split_at_edges(path));
+      at_edges.insert(split_of_path(path));
     }
     has_splits_ = has_splits_ || (at_edges.size() > 1 && !at_edges.contains(""));
   }
@@ -151,7 +151,7 @@ class Layout {
       above /= folder;
     }
     std::string split = split_of_name(above, path.filename().string());
-    if (split.empty() && has_splits_) split = split_at_edges(path);
+    if (split.empty() && has_splits_) split = split_of_path(path);
     return split;
   }
 

@@ -43,12 +43,12 @@ struct SignalRank {
   int signo = 0;
 };
 
-// Reads the progress pages of these ranks. The shell answers with PagesRead.
+// Reads the progress pages of these ranks. The shell answers with PageResults.
 struct ReadPages {
   std::vector<RankKey> ranks;
 };
 
-// Reads stacks and evidence of ranks in the background. The shell answers with StacksRead when it
+// Reads stacks and evidence of ranks in the background. The shell answers with StackResults when it
 // has read all ranks or the deadline has passed. A dump has at most one such action at a time.
 struct ReadStacks {
   LaunchKey launch;
@@ -59,8 +59,8 @@ struct ReadStacks {
   std::vector<Rank> ranks;  // running on this worker
 };
 
-// Resolves addresses of a module to symbols. The shell answers with SymbolsRead, which has an entry
-// for each address.
+// Resolves addresses of a module to symbols. The shell answers with SymbolResults, which has an
+// entry for each address.
 struct ReadSymbols {
   LaunchKey launch;
   uint64_t dump = 0;

@@ -196,12 +196,12 @@ void Core::on(const ReportAcked& event, Instant now, ActionList& out) {
   leave_when_done(now, out);
 }
 
-void Core::on(const PagesRead& event, Instant now, ActionList& out) {
-  for (const PagesRead::Page& page : event.pages) {
+void Core::on(const PageResults& event, Instant now, ActionList& out) {
+  for (const PageResults::Page& page : event.pages) {
     const auto rank = ranks_.find(page.key);
     if (rank != ranks_.end()) take_figures(rank->second, page.figures, now);
   }
-  wait_for_saves(now);
+  extend_for_saves(now);
   send_heartbeat(now, out);
 }
 

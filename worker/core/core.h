@@ -168,7 +168,7 @@ class Core {
   };
 
   // One dump of stacks in progress.
-  struct Dump {
+  struct PendingDump {
     DumpStacks request;
     // number of the next sample, or of the sample that is being read
     int32_t sample = 0;
@@ -194,9 +194,9 @@ class Core {
   void on(const RankStarted& event, Instant now, ActionList& out);
   void on(const SpawnFailed& event, Instant now, ActionList& out);
   void on(const RankReaped& event, Instant now, ActionList& out);
-  void on(const PagesRead& event, Instant now, ActionList& out);
-  void on(const StacksRead& event, Instant now, ActionList& out);
-  void on(const SymbolsRead& event, Instant now, ActionList& out);
+  void on(const PageResults& event, Instant now, ActionList& out);
+  void on(const StackResults& event, Instant now, ActionList& out);
+  void on(const SymbolResults& event, Instant now, ActionList& out);
   void on(const NodeCheckDone& event, Instant now, ActionList& out);
   void on(const GpusChanged& event, Instant now, ActionList& out);
   void on(const Tick& event, Instant now, ActionList& out);
@@ -215,7 +215,7 @@ class Core {
   void stop_older(JobId job, Attempt attempt, Instant now, ActionList& out);
   static bool is_ending(const RankState& rank) { return rank.terminated || rank.killed; }
   int stop_signal(const RankState& rank, Instant now) const;
-  void wait_for_saves(Instant now);
+  void extend_for_saves(Instant now);
   void stop_all(Duration grace, const std::string& reason, Instant now, ActionList& out);
   void stop_if(absl::FunctionRef<bool(const RankState&)> is_selected, Duration grace,
                const std::string& reason, Instant now, ActionList& out);
@@ -270,9 +270,9 @@ class Core {
   std::map<uint64_t, RankProgress> last_figures_;
   uint64_t next_report_id_ = 1;
 
-  std::map<uint64_t, Dump> dumps_;  // by dump number; at most kDumpsMax
-  size_t pending_addresses_ = 0;    // addresses whose symbols were requested from the shell
-  std::optional<uint64_t> check_;   // the node check that the coordinator waits for
+  std::map<uint64_t, PendingDump> dumps_;  // by dump number; at most kDumpsMax
+  size_t pending_addresses_ = 0;           // addresses whose symbols were requested from the shell
+  std::optional<uint64_t> check_;          // the node check that the coordinator waits for
   // true while any check runs, also one that the coordinator no longer waits for
   bool check_runs_ = false;
   std::set<RankKey> unsettled_;  // ranks whose end is acknowledged, but whose log is not

@@ -273,7 +273,7 @@ void Core::stop(const RankKey& key, RankState& rank, Duration grace, const std::
 }
 
 // A rank may have nothing to write and wait for one that has: all ranks of a launch wait alike.
-void Core::wait_for_saves(Instant now) {
+void Core::extend_for_saves(Instant now) {
   std::map<LaunchKey, SaveProgress> saves;
   for (const auto& [key, rank] : ranks_) saves[key.launch()].add(rank.figures.checkpoints);
   for (auto& [key, rank] : ranks_) {

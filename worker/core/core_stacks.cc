@@ -30,7 +30,7 @@ size_t cost_of(size_t addresses) { return addresses + 1; }
 void Core::on(const DumpStacks& event, Instant now, ActionList& out) {
   if (is_stale(event.epoch, "DumpStacks", out)) return;
   std::erase_if(dumps_, [&](const auto& entry) {
-    const Dump& dump = entry.second;
+    const PendingDump& dump = entry.second;
     return !dump.read_at && dump.requested_at + dump.request.deadline + kAnswerPatience < now;
   });
   const bool sane = event.samples >= 1 && !event.ranks.empty() &&
@@ -41,7 +41,7 @@ void Core::on(const DumpStacks& event, Instant now, ActionList& out) {
                                           dumps_.size(), " dumps are on their way")});
     return;
   }
-  Dump dump;
+  PendingDump dump;
   dump.request = event;
   dump.request.samples = std::min(event.samples, kSamplesMax);
   dump.request.apart = std::clamp(event.apart, Duration::zero(), kApartMax);
@@ -60,7 +60,7 @@ void Core::read_due_samples(Instant now, ActionList& out) {
 }
 
 void Core::read_sample(uint64_t id, Instant now, ActionList& out) {
-  Dump& dump = dumps_.at(id);
+  PendingDump& dump = dumps_.at(id);
   dump.read_at.reset();
   dump.requested_at = now;
   const DumpStacks& request = dump.request;
@@ -70,16 +70,16 @@ void Core::read_sample(uint64_t id, Instant now, ActionList& out) {
     if (found != ranks_.end() && found->second.life == Life::kUp) read.ranks.push_back(rank);
   }
   if (read.ranks.empty()) {
-    on(StacksRead{request.launch, id, dump.sample, {}, {}, {}}, now, out);
+    on(StackResults{request.launch, id, dump.sample, {}, {}, {}}, now, out);
   } else {
     out.push_back(std::move(read));
   }
 }
 
-void Core::on(const StacksRead& event, Instant now, ActionList& out) {
+void Core::on(const StackResults& event, Instant now, ActionList& out) {
   const auto found = dumps_.find(event.dump);
   if (found == dumps_.end()) return;
-  Dump& dump = found->second;
+  PendingDump& dump = found->second;
   if (dump.read_at || dump.sample != event.sample || dump.request.launch != event.launch) return;
   SendStackReport report{event.launch, event.dump,  event.sample,
                          event.stacks, event.ranks, event.kernel_messages};
@@ -114,7 +114,7 @@ void Core::on(const Symbolize& event, Instant, ActionList& out) {
   out.push_back(ReadSymbols{event.launch, event.dump, event.module, event.addresses});
 }
 
-void Core::on(const SymbolsRead& event, Instant, ActionList& out) {
+void Core::on(const SymbolResults& event, Instant, ActionList& out) {
   pending_addresses_ -= std::min(pending_addresses_, cost_of(event.symbols.size()));
   if (link_ == Link::kRegistered)
     out.push_back(SendSymbols{event.dump, event.module, event.symbols});

@@ -165,7 +165,7 @@ struct LaunchesFound {
 
 // Answers ReadPages with the pages that could be read. Ranks are left out if their page is missing,
 // was read in the middle of a write, or belongs to another launch.
-struct PagesRead {
+struct PageResults {
   struct Page {
     RankKey key;
     RankFigures figures;
@@ -174,7 +174,7 @@ struct PagesRead {
 };
 
 // Answers ReadStacks with an entry for each rank of the request, in any order.
-struct StacksRead {
+struct StackResults {
   LaunchKey launch;
   uint64_t dump = 0;
   int32_t sample = 0;
@@ -184,7 +184,7 @@ struct StacksRead {
 };
 
 // Answers ReadSymbols with an entry for each address.
-struct SymbolsRead {
+struct SymbolResults {
   uint64_t dump = 0;
   StackModule module;
   std::vector<std::pair<uint64_t, FrameSymbol>> symbols;
@@ -212,7 +212,7 @@ struct ShutdownRequested {};
 using Event =
     std::variant<Connected, Disconnected, Registered, StartRanks, StopRanks, SaveCheckpoint,
                  DumpStacks, Symbolize, CheckNode, JobEnded, PaceChanged, ReportAcked, LogSettled,
-                 LaunchesFound, RankStarted, SpawnFailed, RankReaped, PagesRead, StacksRead,
-                 SymbolsRead, NodeCheckDone, GpusChanged, Tick, ShutdownRequested>;
+                 LaunchesFound, RankStarted, SpawnFailed, RankReaped, PageResults, StackResults,
+                 SymbolResults, NodeCheckDone, GpusChanged, Tick, ShutdownRequested>;
 
 }  // namespace muster::worker

@@ -229,7 +229,7 @@ absl::StatusOr<RankFigures> Launcher::read_page(const RankKey& key, int32_t loca
   return figures;
 }
 
-std::string Launcher::last_line(const RankKey& key) const {
+std::string Launcher::last_shown_line(const RankKey& key) const {
   const std::vector<std::string> lines = last_lines(key, 1);
   return lines.empty() ? "" : lines.back();
 }

@@ -80,7 +80,7 @@ class Launcher {
   // made printable: without colours, and of a long line its end. Thread-safe.
   std::vector<std::string> last_lines(const RankKey& key, size_t count_max) const;
   // Returns the last non-empty line of the rank's log, made printable, or "".
-  std::string last_line(const RankKey& key) const;
+  std::string last_shown_line(const RankKey& key) const;
 
  private:
   std::string visible_devices(const SpawnRank& request) const;

@@ -7,8 +7,8 @@
 namespace muster::worker {
 namespace {
 
-std::vector<PageReader::Page> read_pages(const Launcher& launcher,
-                                         const std::vector<PageReader::Target>& targets) {
+std::vector<PageReader::Page> read_all_pages(const Launcher& launcher,
+                                             const std::vector<PageReader::Target>& targets) {
   std::vector<PageReader::Page> pages;
   pages.reserve(targets.size());
   for (const PageReader::Target& target : targets) {
@@ -34,7 +34,7 @@ void PageReader::read(std::vector<Target> targets, Instant now, Done done) {
   const auto pages = std::make_shared<std::vector<Page>>();
   begun_at_ = now;
   task_ = files_.run([launcher = launcher_, targets = std::move(targets),
-                      pages] { *pages = read_pages(*launcher, targets); },
+                      pages] { *pages = read_all_pages(*launcher, targets); },
                      [this, pages, done] {
                        task_ = nullptr;
                        done(std::move(*pages));

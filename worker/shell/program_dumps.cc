@@ -40,7 +40,7 @@ constexpr Duration kPollInterval = std::chrono::milliseconds(50);
 std::string trace_stem(Rank rank) { return absl::StrCat(kTracePrefix, rank.value()); }
 std::string core_stem(Rank rank) { return absl::StrCat(kCorePrefix, rank.value(), "-"); }
 
-bool is_digits(absl::string_view text) {
+bool is_all_digits(absl::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
     return absl::ascii_isdigit(static_cast<unsigned char>(c));
   });
@@ -56,7 +56,7 @@ std::vector<std::string> names_of(const std::string& folder, Rank rank, bool pip
     const std::string name = it->path().filename().string();
     absl::string_view stem = name;
     if (absl::ConsumeSuffix(&stem, kPipeSuffix) != pipes) continue;
-    const bool is_core = absl::ConsumePrefix(&stem, core_stem(rank)) && is_digits(stem);
+    const bool is_core = absl::ConsumePrefix(&stem, core_stem(rank)) && is_all_digits(stem);
     if (is_core || stem == trace_stem(rank)) names.push_back(name);
   }
   std::sort(names.begin(), names.end());
@@ -70,7 +70,7 @@ std::optional<struct stat> regular_file(const std::string& path) {
 }
 
 // Returns false if no process reads the pipe, or it is no pipe.
-bool request_dump(const std::string& pipe) {
+bool request_pipe_dump(const std::string& pipe) {
   const int fd = open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return false;
   struct stat status {};
@@ -98,10 +98,10 @@ std::map<std::string, std::string> program_dump_variables(const std::string& fol
 bool is_program_dump(std::string_view name) {
   absl::string_view rest = av(name);
   absl::ConsumeSuffix(&rest, kPipeSuffix);
-  if (absl::ConsumePrefix(&rest, kTracePrefix)) return is_digits(rest);
+  if (absl::ConsumePrefix(&rest, kTracePrefix)) return is_all_digits(rest);
   if (!absl::ConsumePrefix(&rest, kCorePrefix)) return false;
   const std::vector<absl::string_view> numbers = absl::StrSplit(rest, '-');
-  return numbers.size() == 2 && is_digits(numbers[0]) && is_digits(numbers[1]);
+  return numbers.size() == 2 && is_all_digits(numbers[0]) && is_all_digits(numbers[1]);
 }
 
 RequestedDumps request_program_dumps(const std::string& folder, Rank rank) {
@@ -109,7 +109,7 @@ RequestedDumps request_program_dumps(const std::string& folder, Rank rank) {
   requested.unix_ns = wall_clock_unix_ns();
   for (const std::string& name : names_of(folder, rank, /*pipes=*/true)) {
     const std::string pipe = absl::StrCat(folder, "/", name);
-    if (request_dump(pipe)) requested.paths.emplace_back(absl::StripSuffix(pipe, kPipeSuffix));
+    if (request_pipe_dump(pipe)) requested.paths.emplace_back(absl::StripSuffix(pipe, kPipeSuffix));
   }
   return requested;
 }

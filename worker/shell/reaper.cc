@@ -76,8 +76,8 @@ std::optional<pid_t> Reaper::next_ended() const {
   return std::nullopt;
 }
 
-std::vector<ReapedRank> Reaper::reap() {
-  std::vector<ReapedRank> reaped;
+std::vector<ReapedProcess> Reaper::reap() {
+  std::vector<ReapedProcess> reaped;
   bool any = false;
   while (const auto pid = next_ended()) {
     any = true;
@@ -92,7 +92,7 @@ std::vector<ReapedRank> Reaper::reap() {
           "ranks continue until the worker is restarted");
     int status = 0;
     if (waitpid(*pid, &status, __WNOTHREAD) < 0 || rank == ranks_.end()) continue;
-    ReapedRank end{.key = rank->second, .exit_code = -1, .signal = 0, .by_guard = by_guard};
+    ReapedProcess end{.key = rank->second, .exit_code = -1, .signal = 0, .by_guard = by_guard};
     if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
     if (WIFEXITED(status)) end.exit_code = WEXITSTATUS(status);
     reaped.push_back(end);

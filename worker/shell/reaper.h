@@ -17,7 +17,7 @@
 namespace muster::worker {
 
 // The end of a rank's process.
-struct ReapedRank {
+struct ReapedProcess {
   RankKey key;
   int exit_code = 0;  // -1: killed by a signal
   int signal = 0;
@@ -48,7 +48,7 @@ class Reaper {
   // Reaps every child that has ended and returns the ranks among them. Kills the remaining
   // processes of a dead rank's process group, and orphans whose environment names a rank that is
   // not alive. The shell calls it after SIGCHLD and periodically.
-  std::vector<ReapedRank> reap();
+  std::vector<ReapedProcess> reap();
 
  private:
   std::optional<pid_t> next_ended() const;

@@ -66,7 +66,7 @@ void StackReader::read(const ReadStacks& request, const std::vector<Target>& tar
   const auto processes = std::make_shared<std::vector<Process>>();
   for (const Target& target : targets) processes->emplace_back(target);
   boost::asio::post(stacks_threads_, [this, request, processes] {
-    auto read = std::make_shared<StacksRead>(read_now(request, *processes));
+    auto read = std::make_shared<StackResults>(read_now(request, *processes));
     boost::asio::post(loop_, [this, read] { callbacks_.on_stacks(std::move(*read)); });
   });
 }
@@ -74,7 +74,7 @@ void StackReader::read(const ReadStacks& request, const std::vector<Target>& tar
 void StackReader::symbolize(const ReadSymbols& request, pid_t pid) {
   const Instant deadline = monotonic_now() + kSymbolsBudget;
   boost::asio::post(symbols_thread_, [this, request, pid, deadline] {
-    auto read = std::make_shared<SymbolsRead>(symbolize_now(request, pid, deadline));
+    auto read = std::make_shared<SymbolResults>(symbolize_now(request, pid, deadline));
     boost::asio::post(loop_, [this, read] { callbacks_.on_symbols(std::move(*read)); });
   });
 }
@@ -90,7 +90,8 @@ void StackReader::write(uint64_t stream, Action action) {
 template void StackReader::write(uint64_t stream, SendStackReport action);
 template void StackReader::write(uint64_t stream, SendSymbols action);
 
-StacksRead StackReader::read_now(const ReadStacks& request, const std::vector<Process>& processes) {
+StackResults StackReader::read_now(const ReadStacks& request,
+                                   const std::vector<Process>& processes) {
   const Instant deadline = monotonic_now() + request.deadline;
   std::vector<StackTarget> targets;
   std::vector<pid_t> pids;
@@ -98,7 +99,7 @@ StacksRead StackReader::read_now(const ReadStacks& request, const std::vector<Pr
     targets.push_back(process.stack_target(launcher_.folders()));
     pids.push_back(process.target().pid);
   }
-  StacksRead result{request.launch, request.dump, request.sample, {}, {}, {}};
+  StackResults result{request.launch, request.dump, request.sample, {}, {}, {}};
   // A dump for a suspected hang, or a full one requested by a person, also requests program dumps.
   const bool requests_dumps = request.samples > 1 && request.sample == 0;
   const bool retains_dumps = request.samples > 1 && request.sample + 1 == request.samples;
@@ -171,8 +172,8 @@ RankEvidence StackReader::evidence_of(const Process& process) const {
   return evidence;
 }
 
-SymbolsRead StackReader::symbolize_now(const ReadSymbols& request, pid_t pid, Instant deadline) {
-  SymbolsRead result{request.dump, request.module, {}};
+SymbolResults StackReader::symbolize_now(const ReadSymbols& request, pid_t pid, Instant deadline) {
+  SymbolResults result{request.dump, request.module, {}};
   const auto symbols =
       tools_.symbolizer.symbolize(request.module, request.addresses, pid, deadline);
   if (!symbols.ok())

@@ -38,8 +38,8 @@ class StackReader {
     pid_t pid = 0;
   };
   struct Callbacks {
-    std::function<void(StacksRead)> on_stacks;
-    std::function<void(SymbolsRead)> on_symbols;
+    std::function<void(StackResults)> on_stacks;
+    std::function<void(SymbolResults)> on_symbols;
     std::function<void(uint64_t stream, v1::WorkerMessage)> on_message;
   };
 
@@ -68,12 +68,12 @@ class StackReader {
 
  private:
   class Process;
-  StacksRead read_now(const ReadStacks& request, const std::vector<Process>& processes);
+  StackResults read_now(const ReadStacks& request, const std::vector<Process>& processes);
   void request_dumps(const std::vector<Process>& processes);
   void retain_dumps(const std::vector<Process>& processes, Instant deadline,
                     std::vector<RankEvidence>& evidence);
   RankEvidence evidence_of(const Process& process) const;
-  SymbolsRead symbolize_now(const ReadSymbols& request, pid_t pid, Instant deadline);
+  SymbolResults symbolize_now(const ReadSymbols& request, pid_t pid, Instant deadline);
 
   boost::asio::io_context& loop_;
   const Launcher& launcher_;

@@ -151,7 +151,7 @@ void Worker::carry_out(const ReadPages& action) {
 
 // Ranks may have ended since the request. Their last figures are read at their end.
 void Worker::on_pages(const std::vector<PageReader::Page>& pages) {
-  PagesRead event;
+  PageResults event;
   for (const PageReader::Page& page : pages) {
     const RankKey& key = page.target.key;
     const auto rank = core_->ranks().find(key);

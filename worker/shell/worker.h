@@ -114,7 +114,7 @@ class Worker {
   void probe_disk();
   void check_gpus();
   NodeCheckDone with_gpus(NodeCheckDone done) const;
-  StacksRead with_gpus(StacksRead read) const;
+  StackResults with_gpus(StackResults read) const;
 
   boost::asio::io_context context_{1};
   boost::asio::steady_timer timer_{context_};

@@ -223,8 +223,8 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<GpuWatch> gpus,
       end_reader_(context_, launcher_, {.kernel_log = kKernelLog, .gpus = gpus_.get()},
                   [this](const RankReaped& end) { report_end(end); }),
       stack_reader_(context_, launcher_, stack_tools_, options.proc_root,
-                    {.on_stacks = [this](StacksRead read) { handle(with_gpus(std::move(read))); },
-                     .on_symbols = [this](SymbolsRead read) { handle(std::move(read)); },
+                    {.on_stacks = [this](StackResults read) { handle(with_gpus(std::move(read))); },
+                     .on_symbols = [this](SymbolResults read) { handle(std::move(read)); },
                      .on_message =
                          [this](uint64_t stream, v1::WorkerMessage message) {
                            // Drops messages that an earlier stream requested.

@@ -49,7 +49,7 @@ NodeCheckDone Worker::with_gpus(NodeCheckDone done) const {
   return done;
 }
 
-StacksRead Worker::with_gpus(StacksRead read) const {
+StackResults Worker::with_gpus(StackResults read) const {
   std::vector<int32_t> gpus;
   for (const auto& [key, rank] : core_->ranks())
     if (key.launch() == read.launch) gpus = rank.launch->gpus;

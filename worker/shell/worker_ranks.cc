@@ -55,7 +55,7 @@ void Worker::on_start_failed(const SpawnRank& request, const absl::Status& probl
 // Reads the evidence of ended ranks beside the loop; until then the core considers them alive.
 void Worker::reap_children() {
   std::vector<EndedRank> ended;
-  for (const ReapedRank& end : reaper_.reap()) {
+  for (const ReapedProcess& end : reaper_.reap()) {
     if (starter_.settle(end.key)) continue;
     EndedRank one;
     one.event = {.key = end.key, .exit_code = end.exit_code, .signal = end.signal, .detail = ""};

@@ -56,7 +56,8 @@ struct MemoryGroup {
 
 // Parses a line of /proc/PID/cgroup: "0::/jobs/7" (v2), "4:memory,cpu:/jobs/7" (v1); nullopt: not
 // the memory controller.
-std::optional<MemoryGroup> memory_group(const std::string& cgroup_root, absl::string_view line) {
+std::optional<MemoryGroup> parse_memory_group(const std::string& cgroup_root,
+                                              absl::string_view line) {
   const std::vector<absl::string_view> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
   // A folder may have any name, but the kernel's own paths do not go up.
   if (parts.size() != 3 || absl::StrContains(parts[2], "/../")) return std::nullopt;
@@ -76,7 +77,7 @@ std::vector<MemoryGroup> memory_groups(const std::string& proc_root, const std::
   const auto lines = read_proc_file(absl::StrCat(proc_root, "/", pid, "/cgroup"), kCgroupBytesMax);
   if (!lines) return groups;
   for (const absl::string_view line : absl::StrSplit(*lines, '\n')) {
-    if (auto group = memory_group(cgroup_root, line)) groups.push_back(*std::move(group));
+    if (auto group = parse_memory_group(cgroup_root, line)) groups.push_back(*std::move(group));
   }
   return groups;
 }

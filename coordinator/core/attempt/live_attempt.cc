@@ -48,7 +48,7 @@ void LiveAttempt::observe(Job& job, const RankProgress& page, IncidentBook& inci
 }
 
 void LiveAttempt::follow_saves(const Job& job, const CoreOptions& options, Instant now) {
-  kill.wait_for_saves(saves_, job.stop_grace, options, now);
+  kill.extend_for_saves(saves_, job.stop_grace, options, now);
 }
 
 void LiveAttempt::bring_up(Job& job, Rank rank) {

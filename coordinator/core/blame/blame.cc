@@ -61,8 +61,8 @@ std::string suspect_text(const Suspect& suspect, int64_t victims, const BlameInp
                         "; the network or the transport is the likeliest cause");
   const std::string holds =
       victims == 0 ? "" : absl::StrCat(" holds up ", victims, victims == 1 ? " rank" : " ranks");
-  return absl::StrCat(rank_text(suspect.rank.value(), input.placement), holds, ": it ", suspect.why,
-                      suspect.source.empty() ? "" : "; it stands at ", suspect.source);
+  return absl::StrCat(rank_and_node_text(suspect.rank.value(), input.placement), holds, ": it ",
+                      suspect.why, suspect.source.empty() ? "" : "; it stands at ", suspect.source);
 }
 
 std::string sentence_of(const Blame& blame, const WaitGraph& graph, const BlameInput& input) {

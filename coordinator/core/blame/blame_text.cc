@@ -44,7 +44,7 @@ std::string name_of(const WaitGraph::Instance& instance) {
 
 }  // namespace
 
-std::string rank_text(int32_t rank, const std::vector<RankPlacement>& placement) {
+std::string rank_and_node_text(int32_t rank, const std::vector<RankPlacement>& placement) {
   const auto index = static_cast<size_t>(rank);
   if (rank < 0 || index >= placement.size()) return absl::StrCat("rank ", rank);
   return absl::StrCat("rank ", rank, " on ", placement[index].worker.value());

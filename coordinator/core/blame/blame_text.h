@@ -14,7 +14,7 @@
 namespace muster::coordinator {
 
 // Returns "rank 5 on node3", or "rank 5" if the rank's placement is not known.
-std::string rank_text(int32_t rank, const std::vector<RankPlacement>& placement);
+std::string rank_and_node_text(int32_t rank, const std::vector<RankPlacement>& placement);
 // Returns "rank 3" or "ranks 0-4,6-7".
 std::string ranks_text(const RankSet& ranks);
 RankSet ranks_of(const std::vector<WaitGraph::Member>& members);

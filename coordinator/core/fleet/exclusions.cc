@@ -42,7 +42,7 @@ void NodeBook::set_time(Instant now, int64_t unix_ns) {
   }
   while (!changes_.empty() && changes_.begin()->first <= now) {
     NodeRecord& node = records_.at(changes_.begin()->second);
-    if (!node.excluded && holds_until(node) <= unix_ns) {
+    if (!node.excluded && exclusion_end(node) <= unix_ns) {
       forget(WorkerName(node.worker));
       continue;
     }
@@ -65,7 +65,7 @@ int64_t NodeBook::left_out_until(const NodeRecord& node) const {
 }
 
 // Returns the wall-clock time at which the newest information about a sound node expires.
-int64_t NodeBook::holds_until(const NodeRecord& node) const {
+int64_t NodeBook::exclusion_end(const NodeRecord& node) const {
   const int64_t excluded = node.times > 0 ? left_out_until(node) + kExclusionMemory.count() : 0;
   const int64_t fault = node.fault.empty() ? 0 : node.fault_unix_ns + kFaultsWindow.count();
   return std::max({excluded, fault, node.checked_unix_ns + kCheckRemembered.count()});
@@ -90,7 +90,7 @@ void NodeBook::plan(const NodeRecord& node) {
     unsound_.insert(node.worker);
   }
   std::optional<Instant> change = node.excluded ? node.until : std::nullopt;
-  if (sound) change = now_ + std::max<Duration>(kSoonest, Duration(holds_until(node) - unix_ns_));
+  if (sound) change = now_ + std::max<Duration>(kSoonest, Duration(exclusion_end(node) - unix_ns_));
   if (!change || unix_ns_ == 0) return;
   changes_.emplace(*change, node.worker);
   change_of_[node.worker] = *change;

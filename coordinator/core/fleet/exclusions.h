@@ -99,7 +99,7 @@ class NodeBook {
   void unplan(const WorkerName& name);
   void forget(const WorkerName& name);
   int64_t left_out_until(const NodeRecord& node) const;
-  int64_t holds_until(const NodeRecord& node) const;
+  int64_t exclusion_end(const NodeRecord& node) const;
   void forget_old();
 
   std::map<WorkerName, NodeRecord> records_;

@@ -204,7 +204,7 @@ void Fleet::visit_by(Instant time) {
   next_visit_ = next_visit_ ? std::min(*next_visit_, time) : time;
 }
 
-SendToWorker message_to(const Worker& worker, WorkerPayload payload) {
+SendToWorker send_action(const Worker& worker, WorkerPayload payload) {
   return {worker.name, worker.incarnation, std::move(payload)};
 }
 
@@ -214,7 +214,7 @@ std::vector<SendToWorker> orders_to_stop_orphans(const Worker& worker,
   for (const RankId& id : orphans) attempts[{id.job, id.attempt}].push_back(id.rank);
   std::vector<SendToWorker> orders;
   for (auto& [attempt, ranks] : attempts) {
-    orders.push_back(message_to(
+    orders.push_back(send_action(
         worker, SendStopRanks{attempt.first, attempt.second, Duration::zero(),
                               "this launch is not the job's current one", std::move(ranks)}));
   }
@@ -238,8 +238,8 @@ std::vector<SendToWorker> orders_to_stop(const Job& job, const RanksByWorker& ra
     std::vector<Rank> awaited = awaited_ranks(job, ranks, *worker);
     if (awaited.empty()) continue;
     orders.push_back(
-        message_to(*worker, SendStopRanks{job.id, job.attempt, job.stop_grace, std::string(reason),
-                                          std::move(awaited), waits_for_save(job, options)}));
+        send_action(*worker, SendStopRanks{job.id, job.attempt, job.stop_grace, std::string(reason),
+                                           std::move(awaited), waits_for_save(job, options)}));
   }
   return orders;
 }

@@ -135,7 +135,7 @@ class Fleet {
 };
 
 // Returns the action that sends `payload` to this incarnation of the worker.
-SendToWorker message_to(const Worker& worker, WorkerPayload payload);
+SendToWorker send_action(const Worker& worker, WorkerPayload payload);
 
 // Returns the orders to kill these ranks of `worker`, which belong to no current attempt.
 std::vector<SendToWorker> orders_to_stop_orphans(const Worker& worker,

@@ -34,15 +34,15 @@ std::optional<NodeSuspicion> suspicion_after(NodeBook& nodes, const Job& job) {
   return NodeSuspicion{Suspicion::kFaults, std::move(reason)};
 }
 
-ActionList NodeChecks::request(Worker& worker, Instant now) {
+ActionList PendingNodeChecks::request(Worker& worker, Instant now) {
   if (!worker.connected || worker.leaving || worker.check.id != 0) return {};
   worker.check.id = ++last_;
   worker.check.deadline = now + kCheckDeadline;
-  return {message_to(worker, SendCheckNode{worker.check.id})};
+  return {send_action(worker, SendCheckNode{worker.check.id})};
 }
 
-ActionList NodeChecks::suspect(NodeBook& nodes, Fleet& fleet, const WorkerName& name,
-                               NodeSuspicion suspicion, Instant now) {
+ActionList PendingNodeChecks::suspect(NodeBook& nodes, Fleet& fleet, const WorkerName& name,
+                                      NodeSuspicion suspicion, Instant now) {
   if (!nodes.exclude(name, suspicion.suspicion, std::move(suspicion.reason))) return {};
   const SuspicionRule& rule = rule_of(suspicion.suspicion);
   ActionList actions = {
@@ -57,7 +57,7 @@ ActionList NodeChecks::suspect(NodeBook& nodes, Fleet& fleet, const WorkerName& 
   return actions;
 }
 
-ActionList NodeChecks::run_due(NodeBook& nodes, Fleet& fleet, Instant now) {
+ActionList PendingNodeChecks::run_due(NodeBook& nodes, Fleet& fleet, Instant now) {
   ActionList actions;
   const std::set<WorkerName> unsound = nodes.unsound();
   for (const WorkerName& name : unsound) {

@@ -30,7 +30,7 @@ struct NodeSuspicion {
 // already.
 std::optional<NodeSuspicion> suspicion_after(NodeBook& nodes, const Job& job);
 
-class NodeChecks {
+class PendingNodeChecks {
  public:
   // Requests a check of the worker's node, unless one is pending or the worker cannot answer.
   ActionList request(Worker& worker, Instant now);

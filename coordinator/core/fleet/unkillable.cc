@@ -13,7 +13,7 @@ namespace {
 // Checks per heartbeat interval. Fewer checks would miss a short silence.
 constexpr int32_t kChecks = 2;
 
-std::string rank_name(const RankId& id) {
+std::string rank_id_text(const RankId& id) {
   return absl::StrCat("rank ", id.rank.value(), " of job ", id.job.value());
 }
 
@@ -31,8 +31,8 @@ void KillDeadline::expect_ends(Duration grace, bool waits, const CoreOptions& op
   next_check = *killed_at + options.heartbeat_interval / kChecks;
 }
 
-void KillDeadline::wait_for_saves(const SaveProgress& newest, Duration grace,
-                                  const CoreOptions& options, Instant now) {
+void KillDeadline::extend_for_saves(const SaveProgress& newest, Duration grace,
+                                    const CoreOptions& options, Instant now) {
   if (!killed_at || !waits_for_saves || save == newest) return;
   expect_ends(save_wait(newest, grace), /*waits=*/true, options, now);
   save = newest;
@@ -110,13 +110,13 @@ int64_t stuck_ranks_of(const Job& job, const Fleet& fleet) {
 
 std::string unkillable_text(const std::vector<RankId>& ranks, const CoreOptions& options) {
   std::vector<std::string> names;
-  for (const RankId& id : ranks) names.push_back(rank_name(id));
+  for (const RankId& id : ranks) names.push_back(rank_id_text(id));
   return absl::StrCat(list_text(names, 1), " cannot be killed: ", to_seconds(options.reaped_within),
                       " s after SIGKILL the process is there");
 }
 
 std::string stuck_text(const Worker& worker) {
-  return absl::StrCat(worker.name.value(), " (stuck process: ", rank_name(*worker.stuck.begin()),
+  return absl::StrCat(worker.name.value(), " (stuck process: ", rank_id_text(*worker.stuck.begin()),
                       " cannot be killed)");
 }
 

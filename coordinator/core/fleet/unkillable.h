@@ -44,8 +44,8 @@ struct KillDeadline {
   void expect_ends(Duration grace, bool waits, const CoreOptions& options, Instant now);
   // Extends the deadline by the workers' rule (common/save_progress.h), if the workers wait for
   // saves and the progress of the saves has changed.
-  void wait_for_saves(const SaveProgress& newest, Duration grace, const CoreOptions& options,
-                      Instant now);
+  void extend_for_saves(const SaveProgress& newest, Duration grace, const CoreOptions& options,
+                        Instant now);
   // Runs a due check and schedules the next one. Returns whether processes that still exist may be
   // unkillable. `order_pending`: a quiet worker may not have received the order to stop yet.
   bool is_overdue(bool order_pending, const CoreOptions& options, Instant now);

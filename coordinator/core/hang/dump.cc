@@ -114,7 +114,7 @@ bool is_background(const GroupEvidence& group) {
   return group.channel() >= kFirstBackgroundChannel;
 }
 
-bool waits_for_peers(const RankEvidence& rank) {
+bool is_waiting_for_peers(const RankEvidence& rank) {
   return std::any_of(rank.groups.begin(), rank.groups.end(),
                      [](const auto& group) { return group.is_inside() && !is_background(group); });
 }
@@ -208,7 +208,7 @@ WorkerName Dump::worker_with(const StackModule& module) const {
   return found == modules_.end() ? WorkerName() : found->second;
 }
 
-StackDump Dump::to_stack_dump() const {
+JobStackDump Dump::to_stack_dump() const {
   return {job_, attempt_, newest_stacks(), newest_ranks(), silent()};
 }
 
@@ -231,7 +231,7 @@ Motion motion_in(const Dump& dump, const std::map<Rank, std::string>& gone) {
     }
     if (made_progress(before->second, rank)) return Motion::kProgress;
     meetings.add(rank);
-    if (!waits_for_peers(rank)) free.insert(rank.rank);
+    if (!is_waiting_for_peers(rank)) free.insert(rank.rank);
   }
   for (const auto& [worker, ranks] : dump.requested()) {
     unseen = unseen || std::any_of(ranks.begin(), ranks.end(), [&](const Rank rank) {

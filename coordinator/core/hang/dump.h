@@ -57,7 +57,7 @@ class Dump {
   WorkerName worker_with(const StackModule& module) const;
 
   // Returns the newest stacks and evidence, as `muster stacks` displays them.
-  StackDump to_stack_dump() const;
+  JobStackDump to_stack_dump() const;
 
  private:
   struct Sample {
@@ -96,7 +96,7 @@ Motion motion_in(const Dump& dump, const std::map<Rank, std::string>& gone);
 // (trainer_core/comm/process_groups.h).
 bool is_background(const GroupEvidence& group);
 // Returns whether the rank waits in a collective that the computation needs.
-bool waits_for_peers(const RankEvidence& rank);
+bool is_waiting_for_peers(const RankEvidence& rank);
 
 // Builds the input of blame. `gone`: the ranks without readable evidence, and why.
 BlameInput blame_input(const Job& job, const Dump& dump, std::map<Rank, std::string> gone);

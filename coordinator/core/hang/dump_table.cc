@@ -120,7 +120,7 @@ ActionList DumpTable::answer_if_over(DumpId id, const Fleet& fleet,
   OpenSymbols open;
   open.request = complete.request;
   open.answer = complete.dump.to_stack_dump();
-  StackDump answer = open.answer;
+  JobStackDump answer = open.answer;
   const std::vector<SendToWorker> messages =
       await_symbols(complete.dump, std::move(open), fleet, options, now);
   if (messages.empty())

@@ -45,7 +45,7 @@ struct OpenSymbols {
   BlameInput input;
   // For a caller: its token and the pending answer, which contains the stacks.
   std::optional<RequestToken> request;
-  StackDump answer;
+  JobStackDump answer;
   std::set<StackModule> modules;
   Instant deadline;
 

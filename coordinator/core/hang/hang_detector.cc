@@ -93,7 +93,7 @@ void HangDetector::observe(size_t index, const Sample& sample, Instant now) {
 void HangDetector::observe_silent(Instant sign_of_life, Instant now) {
   if (sign_of_life <= progress_) return;
   shows_life_ = true;
-  make_progress(std::min(sign_of_life, now));
+  record_progress(std::min(sign_of_life, now));
 }
 
 void HangDetector::correct(size_t index, Phase phase, Duration phase_age, int64_t step,
@@ -106,7 +106,7 @@ void HangDetector::correct(size_t index, Phase phase, Duration phase_age, int64_
     Sample sample;
     sample.phase = phase;
     sample.phase_start = phase_start;
-    make_progress(sample.phase_start);
+    record_progress(sample.phase_start);
     change_phase(rank, sample);
     if (!trains()) paused_ = step_;
   }
@@ -116,7 +116,7 @@ void HangDetector::correct(size_t index, Phase phase, Duration phase_age, int64_
 void HangDetector::see_step(int64_t step, Instant now) {
   if (step <= seen_) return;
   seen_ = step;
-  make_progress(now);
+  record_progress(now);
 }
 
 // The rank has completed further steps, but its counter is lower: it returned to an earlier state.
@@ -125,7 +125,7 @@ void HangDetector::roll_back(int64_t step, Instant now) {
   seen_ = std::min(seen_, step);
   step_ = std::min(step_, step);
   paused_ = std::min(paused_, step);
-  make_progress(now);
+  record_progress(now);
 }
 
 void HangDetector::change_phase(Rank& rank, const Sample& sample) {
@@ -198,7 +198,7 @@ void HangDetector::excuse(Duration time) {
   foreground_ += time;
 }
 
-void HangDetector::make_progress(Instant now) {
+void HangDetector::record_progress(Instant now) {
   progress_ = std::max(progress_, now);
   foreground_ = std::max(foreground_, now);
 }

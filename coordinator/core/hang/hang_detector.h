@@ -76,7 +76,7 @@ class HangDetector {
   // Excludes coordinator downtime, in which nothing was received.
   void excuse(Duration time);
   // Records progress at `now` that a dump has shown before a heartbeat does.
-  void make_progress(Instant now);
+  void record_progress(Instant now);
   // Doubles the allowance, because the job was slow and not stuck. Returns false if the allowance
   // has its maximum.
   bool double_patience();

@@ -103,7 +103,7 @@ std::optional<LadderStep> Ladder::conclude(const LadderView& view, const Dump& d
                                      view.peer_lost, confirmable_at <= now, now);
   switch (verdict) {
     case Verdict::kProgress:
-      hang.make_progress(now);
+      hang.record_progress(now);
       (void)hang.double_patience();
       close_if_resumed(context.incidents, state_, hang, context.time.unix_ns);
       return resume(job, "it made progress while its stacks were read", context.dumps);

@@ -65,7 +65,7 @@ SendToWorker order_to_start(const Job& job, std::shared_ptr<const JobSpec> spec,
                        job.faults.empty() ? -1 : job.faults.back().checkpoint_step};
   for (const Rank rank : ranks.at(worker.name))
     order.ranks.push_back(job.placement[static_cast<size_t>(rank.value())]);
-  return message_to(worker, std::move(order));
+  return send_action(worker, std::move(order));
 }
 
 PlacementPass::PlacementPass(const CoreOptions& options, const CoreTime& time, const JobTable& jobs,

@@ -194,7 +194,7 @@ absl::Status check_command(const JobSpec& spec) {
 
 // Checks the sizes below `nodes`. The client's resolved configs are accepted as they are; only the
 // properties that placement relies on are checked.
-absl::Status check_sizes(const JobSpec& spec, const InputLimits& limits) {
+absl::Status check_job_sizes(const JobSpec& spec, const InputLimits& limits) {
   absl::Status status = check_range("spec.min_nodes", spec.min_nodes, 0, spec.nodes);
   status.Update(check_range("spec.smaller (its number of sizes)", std::ssize(spec.smaller), 0,
                             spec.is_program() ? 0 : kSmallerSizesMax));
@@ -231,7 +231,7 @@ absl::Status check_spec(const JobSpec& spec, const InputLimits& limits) {
   if (!status.ok()) return status;
   status.Update(check_range("spec.nodes * spec.ranks_per_node",
                             int64_t{spec.nodes} * spec.ranks_per_node, 1, limits.ranks_max));
-  status.Update(check_sizes(spec, limits));
+  status.Update(check_job_sizes(spec, limits));
   status.Update(check_environment(spec, limits));
   status.Update(check_command(spec));
   status.Update(check_range("spec (its texts' bytes)", static_cast<int64_t>(bytes_of(spec)), 0,

@@ -298,9 +298,9 @@ Fault fault_without_culprit(const Job& job, int64_t unix_ns) {
   const auto leaver = std::find_if(job.exits.begin(), job.exits.end(), is_success);
   if (leaver != job.exits.end()) {
     blame(leaver->rank);
-    fault.message =
-        absl::StrCat(rank_text(leaver->rank.value(), job.placement), " exited with code 0 ",
-                     progress_text(leaver->last_step), ", before the others were through; ", loss);
+    fault.message = absl::StrCat(rank_and_node_text(leaver->rank.value(), job.placement),
+                                 " exited with code 0 ", progress_text(leaver->last_step),
+                                 ", before the others were through; ", loss);
     return fault;
   }
   RankSet silent;

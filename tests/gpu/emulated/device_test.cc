@@ -333,7 +333,8 @@ TEST(Attention, IsComputedInReservedParts) {
       config.per_device_batch_size = sequences;
       config.model.num_kv_heads = key_heads;
       int64_t parts = 0;
-      const auto run = [&](const cuda::LibraryAttention& part, int64_t sequence, int64_t key_head) {
+      const auto run = [&](const cuda::LibraryAttentionArgs& part, int64_t sequence,
+                           int64_t key_head) {
         if (sequence == 0 && key_head == 0) parts = 0;
         ++parts;
         const size_t needed = cudnn_attention_backward_bytes({.batch = part.batch,
@@ -345,7 +346,7 @@ TEST(Attention, IsComputedInReservedParts) {
         if (needed > gpu_scratch_bytes(config)) answer.kind = cuda::LibraryAnswer::Kind::kNoRoom;
         return answer;
       };
-      cuda::LibraryAttention layer{};
+      cuda::LibraryAttentionArgs layer{};
       layer.batch = sequences;
       layer.seq_len = config.max_target_length;
       layer.heads = config.model.num_query_heads;

@@ -102,7 +102,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
 
 namespace muster::trainer::cuda {
 
-bool compares_runs() { return emulated::graphs().are_compared; }
+bool is_comparing_replays() { return emulated::graphs().are_compared; }
 
 void compare_runs(const RunParts& captured, const RunParts& now) {
   if (captured.size() != now.size()) emulated::fail("a run has more parts than before, or fewer");

@@ -46,7 +46,7 @@ void start(cudaStream_t stream, const Compute& compute) {
 // One head of one sequence.
 class Head {
  public:
-  Head(const LibraryAttention& layer, int64_t sequence, int64_t head) : l_(layer) {
+  Head(const LibraryAttentionArgs& layer, int64_t sequence, int64_t head) : l_(layer) {
     const int64_t row = sequence * l_.seq_len, key_head = head / (l_.heads / l_.kv_heads);
     query_ = row * l_.qkv_width + head * l_.head_dim;
     key_ = row * l_.qkv_width + key_head * l_.head_dim;
@@ -117,13 +117,13 @@ class Head {
     return sum * l_.scale;
   }
 
-  const LibraryAttention& l_;
+  const LibraryAttentionArgs& l_;
   int64_t query_, key_, out_, lse_;
 };
 
 class Attention final : public AttentionLibrary {
  public:
-  LibraryAnswer forward(cudaStream_t stream, const LibraryAttention& layer, void* /*workspace*/,
+  LibraryAnswer forward(cudaStream_t stream, const LibraryAttentionArgs& layer, void* /*workspace*/,
                         size_t /*workspace_bytes*/) override {
     if (!are_aligned({layer.q, layer.k, layer.v, layer.out, layer.lse})) return none("alignment");
     ++libraries().attentions;
@@ -134,7 +134,7 @@ class Attention final : public AttentionLibrary {
     return {};
   }
 
-  LibraryAnswer backward(cudaStream_t stream, const LibraryAttention& layer,
+  LibraryAnswer backward(cudaStream_t stream, const LibraryAttentionArgs& layer,
                          const LibraryAttentionGradients& to, void* workspace,
                          size_t workspace_bytes) override {
     if (!are_aligned(
@@ -204,12 +204,12 @@ void store(DType dtype, void* data, int64_t at, double value) {
   }
 }
 
-double operand(const LibraryProduct& p, const void* data, int64_t at) {
+double operand(const LibraryGemm& p, const void* data, int64_t at) {
   const double value = load(p.operand_type, data, at);
   return p.tf32 ? rounded_to_tf32(value) : value;
 }
 
-void compute(const LibraryProduct& p) {
+void compute(const LibraryGemm& p) {
   const LibraryEpilogue& e = p.epilogue;
   for (int64_t i = 0; i < p.m; ++i) {
     for (int64_t j = 0; j < p.n; ++j) {
@@ -231,7 +231,7 @@ void compute(const LibraryProduct& p) {
 
 class Matrices final : public MatrixLibrary {
  public:
-  LibraryAnswer multiply(cudaStream_t stream, const LibraryProduct& p, void* workspace,
+  LibraryAnswer multiply(cudaStream_t stream, const LibraryGemm& p, void* workspace,
                          size_t workspace_bytes) override {
     const LibraryEpilogue& e = p.epilogue;
     const bool has_bias = e.kind == Kind::kBias || e.kind == Kind::kGeluBias;

@@ -45,9 +45,9 @@ TEST(Nearest, CapitalsCountAsSmallLetters) {
 TEST(NearestNames, TheClosestFirst) {
   constexpr std::array<std::string_view, 4> kModels = {"gemma-2b", "fuji-7B-v1", "fuji-70B-v1",
                                                        "fuji-7B-v2"};
-  EXPECT_EQ(nearest_names("fuji-7b-v2", kModels, 3),
+  EXPECT_EQ(closest_names("fuji-7b-v2", kModels, 3),
             (std::vector<std::string_view>{"fuji-7B-v2", "fuji-7B-v1", "fuji-70B-v1"}));
-  EXPECT_EQ(nearest_names("x", kModels, 9).size(), 4);
+  EXPECT_EQ(closest_names("x", kModels, 9).size(), 4);
 }
 
 }  // namespace

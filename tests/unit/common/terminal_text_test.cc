@@ -106,7 +106,7 @@ TEST(LineStates, RandomBytesAreAccountedFor) {
       output += kBytes[random() % kBytes.size()];
     LineStates states;
     const std::vector<std::string> lines = lines_of_output(states, output, 1 + random() % 60, 1000);
-    const LineStates::Account& account = states.account();
+    const LineStates::OutputCounts& account = states.account();
     EXPECT_EQ(account.kept_bytes + account.replaced_bytes + account.ends, output.size());
     EXPECT_EQ(states.pending_bytes(), 0U);
     uint64_t kept = 0;
@@ -133,7 +133,7 @@ TEST(LineStates, BackspacesAndColumnsAreAccountedFor) {
     const auto lines = lines_of_output(states, output, 1 + random() % 60, 1000);
     EXPECT_EQ(lines, lines_of_output(whole, output, output.size() + 1, 1000))
         << escape_controls(output, Layout::kOneLine);
-    const LineStates::Account& account = states.account();
+    const LineStates::OutputCounts& account = states.account();
     EXPECT_EQ(account.kept_bytes + account.replaced_bytes + account.ends, output.size());
   }
 }

@@ -82,6 +82,6 @@ absl::StatusOr<HuggingFaceConfig> parse_hugging_face_config(const nlohmann::json
 // type, or with the tensors that the model does not use (check_unused()); NotFound with the files
 // that the index names and the folder lacks; DataLoss for a damaged file.
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_hugging_face(
-    const std::string& folder, UnusedTensors unused = UnusedTensors::kRefuse);
+    const std::string& folder, UnusedTensorPolicy unused = UnusedTensorPolicy::kRefuse);
 
 }  // namespace muster::trainer

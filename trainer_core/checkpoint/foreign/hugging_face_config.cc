@@ -116,7 +116,7 @@ void read_llama_sizes(JsonFields& fields, Defaults defaults, ModelConfig& model)
 }
 
 // Reads a field such as `hidden_act`; if it is absent, `activation` remains unchanged.
-void read_activation(JsonFields& fields, std::string_view name, Activation& activation) {
+void parse_hidden_act(JsonFields& fields, std::string_view name, Activation& activation) {
   std::vector<json> values;
   std::vector<Activation> activations;
   for (const ActivationRow& row : kActivationRows) {
@@ -139,12 +139,12 @@ void read_llama(JsonFields& fields, ModelConfig& model) {
   read_llama_sizes(fields, {}, model);
   read_attention_bias(fields, model);
   fields.optional_flag("mlp_bias", model.mlp_bias);
-  read_activation(fields, "hidden_act", model.activation);
+  parse_hidden_act(fields, "hidden_act", model.activation);
 }
 
 void read_mistral(JsonFields& fields, ModelConfig& model) {
   read_llama_sizes(fields, {.kv_heads = 8}, model);
-  read_activation(fields, "hidden_act", model.activation);
+  parse_hidden_act(fields, "hidden_act", model.activation);
   model.sliding_window_size = fields.is_null("sliding_window") ? 0 : 4096;
   fields.optional_size("sliding_window", model.sliding_window_size);
 }
@@ -152,7 +152,7 @@ void read_mistral(JsonFields& fields, ModelConfig& model) {
 void read_mixtral(JsonFields& fields, ModelConfig& model) {
   model.rope_max_timescale = 1e6;
   read_llama_sizes(fields, {.kv_heads = 8, .norm_epsilon = 1e-5}, model);
-  read_activation(fields, "hidden_act", model.activation);
+  parse_hidden_act(fields, "hidden_act", model.activation);
   fields.optional_size("sliding_window", model.sliding_window_size);
   ExpertConfig& experts = model.experts;
   experts.activation = model.activation;
@@ -179,7 +179,7 @@ void read_gemma_activation(JsonFields& fields, HuggingFaceConfig& config) {
   constexpr char kNew[] = "hidden_activation";
   config.model.activation = Activation::kGelu;
   if (fields.has(kNew)) {
-    read_activation(fields, kNew, config.model.activation);
+    parse_hidden_act(fields, kNew, config.model.activation);
     if (fields.status().ok() && fields.has(kOld) && fields.text(kOld) != fields.text(kNew)) {
       config.notes.push_back(absl::StrCat("config.json: hidden_activation (", fields.text(kNew),
                                           ") is used, not hidden_act (", fields.text(kOld), ")"));
@@ -214,7 +214,7 @@ void read_gpt2(JsonFields& fields, ModelConfig& model) {
   fields.optional_size("n_inner", model.mlp_dim);
   fields.optional_number("layer_norm_epsilon", kEpsilonMin, model.norm_epsilon);
   fields.optional_flag("tie_word_embeddings", model.logits_via_embedding);
-  read_activation(fields, "activation_function", model.activation);
+  parse_hidden_act(fields, "activation_function", model.activation);
   fields.only("scale_attn_weights", {true});
   fields.only("scale_attn_by_inverse_layer_idx", {false});
   fields.only("add_cross_attention", {false});

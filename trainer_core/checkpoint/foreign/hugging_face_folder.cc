@@ -336,7 +336,7 @@ StoredType main_type(const Files& files, const std::vector<HuggingFaceTensor>& t
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_hugging_face(const std::string& folder,
-                                                                   UnusedTensors unused) {
+                                                                   UnusedTensorPolicy unused) {
   const auto config = read_hugging_face_config(folder);
   if (!config.ok()) return config.status();
   Files files(folder);

@@ -216,7 +216,7 @@ class MetaSource : public ParameterSource {
   }
 
   // Accounts for every tensor of every file in the description. Requires check().
-  absl::Status count_tensors(UnusedTensors unused) {
+  absl::Status count_tensors(UnusedTensorPolicy unused) {
     set_account(account());
     return check_unused(description().folder, kMetaParamsFile, description().tensors, unused,
                         mutable_notes());
@@ -356,7 +356,7 @@ class MetaSource : public ParameterSource {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_meta(const std::string& folder,
-                                                           UnusedTensors unused) {
+                                                           UnusedTensorPolicy unused) {
   const std::string path = absl::StrCat(folder, "/", kMetaParamsFile);
   const auto params = read_json_file(path, kParamsBytesMax);
   if (!params.ok()) return params.status();

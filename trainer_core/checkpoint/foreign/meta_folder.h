@@ -21,6 +21,6 @@ constexpr char kMetaFirstFile[] = "consolidated.00.pth";
 // file, or with the tensors that the model does not use (check_unused()). Returns other errors as
 // TorchFile does.
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_meta(const std::string& folder,
-                                                           UnusedTensors unused);
+                                                           UnusedTensorPolicy unused);
 
 }  // namespace muster::trainer

@@ -164,7 +164,7 @@ class Machine {
     stack_.push_back(found->second);
   }
 
-  void name_function() {
+  void push_function_name() {
     const std::string_view module = take_line();
     const std::string_view name = take_line();
     if (!status_.ok()) return;
@@ -317,7 +317,7 @@ void Machine::execute(unsigned char code) {
     case 'j':
       return recall(take_unsigned(4));
     case 'c':
-      return name_function();
+      return push_function_name();
     case 'R':
       return reduce();
     case 'b':

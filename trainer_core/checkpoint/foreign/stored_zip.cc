@@ -57,7 +57,7 @@ struct Directory {
 };
 
 // Finds the end record, which is the last record of the file and is followed only by a comment.
-absl::StatusOr<uint64_t> find_end(const Bytes& file) {
+absl::StatusOr<uint64_t> find_end_record(const Bytes& file) {
   const uint64_t searched = std::min(file.size(), kEndBytes + kCommentBytesMax);
   for (uint64_t back = kEndBytes; back <= searched; ++back) {
     if (file.is(file.size() - back, kEnd)) return file.size() - back;
@@ -69,7 +69,7 @@ absl::StatusOr<uint64_t> find_end(const Bytes& file) {
 }
 
 absl::StatusOr<Directory> find_directory(const Bytes& file) {
-  const auto end = find_end(file);
+  const auto end = find_end_record(file);
   if (!end.ok()) return end.status();
   Directory directory{file.u32(*end + 16), file.u32(*end + 12), file.u16(*end + 10)};
   if (*end >= kZip64LocatorBytes && file.is(*end - kZip64LocatorBytes, kZip64Locator)) {

@@ -53,8 +53,8 @@ absl::StatusOr<StoredTensor> locate(const PickledTensor& pickled, uint64_t begin
                    [&](const StorageType& known) { return known.name == pickled.storage_type; });
   if (type == std::end(kStorageTypes))
     return absl::InvalidArgumentError(absl::StrCat("is of type ", pickled.storage_type));
-  const uint64_t numbers = there / type->bytes;
-  if (pickled.storage_elements != numbers || there % type->bytes != 0) {
+  const uint64_t elements = there / type->bytes;
+  if (pickled.storage_elements != elements || there % type->bytes != 0) {
     return absl::DataLossError(absl::StrCat("has a storage of ", pickled.storage_elements,
                                             " elements of ", type->bytes,
                                             " bytes, but the file has ", there, " bytes of it"));
@@ -63,15 +63,15 @@ absl::StatusOr<StoredTensor> locate(const PickledTensor& pickled, uint64_t begin
   for (const int64_t size : pickled.shape) {
     const auto n = static_cast<uint64_t>(size);
     // Divides instead of multiplying, so that a hostile shape cannot overflow.
-    if (n != 0 && tensor.elements > numbers / n) {
+    if (n != 0 && tensor.elements > elements / n) {
       return absl::DataLossError(
-          absl::StrCat("has the shape ", show_shape(pickled.shape), " in ", numbers, " elements"));
+          absl::StrCat("has the shape ", show_shape(pickled.shape), " in ", elements, " elements"));
     }
     tensor.elements *= n;
   }
-  if (pickled.offset > numbers || tensor.elements > numbers - pickled.offset) {
+  if (pickled.offset > elements || tensor.elements > elements - pickled.offset) {
     return absl::DataLossError(absl::StrCat("has ", tensor.elements, " elements from element ",
-                                            pickled.offset, " on in a storage of ", numbers));
+                                            pickled.offset, " on in a storage of ", elements));
   }
   if (!is_dense(pickled, tensor.elements)) {
     return absl::InvalidArgumentError(

@@ -34,7 +34,7 @@ HWY_INLINE Value sigmoid(Value x) {
 #undef MUSTER_EACH
 
 template <class F, class T>
-HWY_INLINE void forward_rows(int64_t begin, int64_t end, const ActivationRows& args) {
+HWY_INLINE void forward_rows(int64_t begin, int64_t end, const ActivationArgs& args) {
   for (int64_t row = begin; row < end; ++row) {
     const T* in = row_of<T>(args.in, row, args.in_width);
     const T* up = in + args.width;
@@ -47,7 +47,7 @@ HWY_INLINE void forward_rows(int64_t begin, int64_t end, const ActivationRows& a
 }
 
 template <class F, class T>
-HWY_INLINE void backward_rows(int64_t begin, int64_t end, const ActivationRows& args) {
+HWY_INLINE void backward_rows(int64_t begin, int64_t end, const ActivationArgs& args) {
   for (int64_t row = begin; row < end; ++row) {
     const T* in = row_of<T>(args.in, row, args.in_width);
     const T* up = in + args.width;
@@ -65,18 +65,18 @@ HWY_INLINE void backward_rows(int64_t begin, int64_t end, const ActivationRows& 
 
 // Calls body(F, element) for the activation and the element type.
 template <class Body>
-HWY_INLINE void with_activation(const ActivationRows& args, const Body& body) {
+HWY_INLINE void with_activation(const ActivationArgs& args, const Body& body) {
   with_type(args.dtype,
             [&](auto element) { with_formulas(args.kind, [&](auto f) { body(f, element); }); });
 }
 
-void activate(int64_t begin, int64_t end, const ActivationRows& args) {
+void activate(int64_t begin, int64_t end, const ActivationArgs& args) {
   with_activation(args, [&](auto f, auto number) {
     forward_rows<decltype(f), decltype(number)>(begin, end, args);
   });
 }
 
-void activate_backward(int64_t begin, int64_t end, const ActivationRows& args) {
+void activate_backward(int64_t begin, int64_t end, const ActivationArgs& args) {
   with_activation(args, [&](auto f, auto number) {
     backward_rows<decltype(f), decltype(number)>(begin, end, args);
   });
@@ -96,7 +96,7 @@ HWY_EXPORT(activate_backward);
 
 namespace {
 
-ActivationRows activation_rows(const MlpActivation& activation, const Tensor& in,
+ActivationArgs activation_rows(const MlpActivation& activation, const Tensor& in,
                                const Tensor& out) {
   const int64_t width = out.dim(out.rank - 1);
   return {.dtype = in.dtype,
@@ -112,7 +112,7 @@ ActivationRows activation_rows(const MlpActivation& activation, const Tensor& in
 }  // namespace
 
 void CpuOps::do_activate(const MlpActivation& activation, const Tensor& in, const Tensor& out) {
-  const ActivationRows args = activation_rows(activation, in, out);
+  const ActivationArgs args = activation_rows(activation, in, out);
   split(rows_of(out), in.elements(), [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(activate)(begin, end, args);
   });
@@ -120,7 +120,7 @@ void CpuOps::do_activate(const MlpActivation& activation, const Tensor& in, cons
 
 void CpuOps::do_activate_backward(const MlpActivation& activation, const Tensor& dout,
                                   const Tensor& in, const Tensor& d_in) {
-  ActivationRows args = activation_rows(activation, in, dout);
+  ActivationArgs args = activation_rows(activation, in, dout);
   args.d_in = d_in.data;
   split(rows_of(dout), in.elements(), [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(activate_backward)(begin, end, args);

@@ -108,8 +108,8 @@ HWY_INLINE Gradient score_gradient(const ScoreRows& rows, int64_t i, Slice s, Fl
 
 // Converts scores and dp in p and ds to GEMM operands, for rows [first, first + count) of a tile.
 template <class M, bool kCapped>
-HWY_INLINE void score_gradients(int64_t first, int64_t count, int64_t columns,
-                                const ScoreRows& rows, const BackwardScratch& scratch) {
+HWY_INLINE void score_gradient_rows(int64_t first, int64_t count, int64_t columns,
+                                    const ScoreRows& rows, const BackwardScratch& scratch) {
   using S = Slots<M::kFormat, float>;
   for (int64_t i = first; i < first + count; i += M::kDepth) {
     float* p = scratch.p + i * kTile;
@@ -134,8 +134,8 @@ HWY_INLINE void score_gradients(int64_t first, int64_t count, int64_t columns,
 }
 
 template <class T>
-HWY_INLINE void row_dots(int64_t rows, int64_t h, HeadRows<T> outs, HeadRows<T> d_outs,
-                         float* big_d) {
+HWY_INLINE void rowwise_dots(int64_t rows, int64_t h, HeadRows<T> outs, HeadRows<T> d_outs,
+                             float* big_d) {
   const FloatTag d;
   for (int64_t i = 0; i < rows; ++i) {
     const T* a = outs.data + i * outs.stride;
@@ -146,7 +146,7 @@ HWY_INLINE void row_dots(int64_t rows, int64_t h, HeadRows<T> outs, HeadRows<T> 
   }
 }
 
-// d_query = or += ds k for `rows` rows of a block, which score_gradients has left in p and ds.
+// d_query = or += ds k for `rows` rows of a block, which score_gradient_rows has left in p and ds.
 template <class M>
 HWY_INLINE void query_gradients(int64_t rows, int64_t columns, int64_t padded, const float* p,
                                 const float* ds, const float* keys, float* d_query,
@@ -154,14 +154,14 @@ HWY_INLINE void query_gradients(int64_t rows, int64_t columns, int64_t padded, c
   const int64_t depth = M::slots(columns);
   if constexpr (M::kPairs) {
     const auto every_other = [&](int64_t count, const float* left, float* to) {
-      tile_gemm<M::kFormat>(count, padded, depth, {left + kTile, 2 * kTile, 1}, keys, padded, to,
-                            2 * padded, result);
+      multiply_tile<M::kFormat>(count, padded, depth, {left + kTile, 2 * kTile, 1}, keys, padded,
+                                to, 2 * padded, result);
     };
     every_other((rows + 1) / 2, p, d_query);
     every_other(rows / 2, ds, d_query + padded);
   } else {
-    tile_gemm<M::kFormat>(rows, padded, depth, {ds, kTile, 1}, keys, padded, d_query, padded,
-                          result);
+    multiply_tile<M::kFormat>(rows, padded, depth, {ds, kTile, 1}, keys, padded, d_query, padded,
+                              result);
   }
 }
 
@@ -179,8 +179,8 @@ HWY_INLINE void key_gradients(const AttentionLayout& layout, const BackwardScrat
     const int64_t to = seen.keys.index * layout.row_tile + key * padded;
     const int64_t depth = M::slots(rows - query), right = query / M::kDepth * padded;
     const auto add = [&](const float* left, const float* rows_of, float* gradient) {
-      tile_gemm<M::kFormat>(keys, padded, depth, {left + corner, 1, M::kDepth * kTile},
-                            rows_of + right, padded, gradient + to, padded, kAdded);
+      multiply_tile<M::kFormat>(keys, padded, depth, {left + corner, 1, M::kDepth * kTile},
+                                rows_of + right, padded, gradient + to, padded, kAdded);
     };
     add(scratch.p, scratch.d_out_right, scratch.d_values);
     add(scratch.ds, scratch.query_right, scratch.d_keys);
@@ -201,7 +201,7 @@ HWY_INLINE void pack_queries(const AttentionBackward& args, const AttentionLayou
   };
   const HeadRows<T> queries = rows_of(args.qkv, shape.qkv_width());
   const HeadRows<T> d_outs = rows_of(args.dout, shape.out_width());
-  row_dots(tile.rows, h, rows_of(args.out, shape.out_width()), d_outs, big_d);
+  rowwise_dots(tile.rows, h, rows_of(args.out, shape.out_width()), d_outs, big_d);
   if constexpr (M::kPairs) {
     pack_left<M>(queries, tile.rows, h, padded, scratch.query);
     pack_left<M>(d_outs, tile.rows, h, padded, scratch.d_out);
@@ -233,18 +233,18 @@ HWY_INLINE void backward_tile(const AttentionBackward& args, const AttentionLayo
     seen.for_query_blocks(queries.rows, [&](int64_t from, int64_t count, int64_t columns) {
       float* p = scratch.p + from * kTile;
       float* ds = scratch.ds + from * kTile;
-      tile_gemm<kFormat>(count, columns, M::slots(h),
-                         {scratch.query + from * left_stride, left_stride, 1},
-                         scratch.keys_t + j * M::slots(h) * kTile, kTile, p, kTile,
-                         {.accumulate = false, .factor = product_factor<M>(scale)});
+      multiply_tile<kFormat>(count, columns, M::slots(h),
+                             {scratch.query + from * left_stride, left_stride, 1},
+                             scratch.keys_t + j * M::slots(h) * kTile, kTile, p, kTile,
+                             {.accumulate = false, .factor = product_factor<M>(scale)});
       if (shape.buckets.exist()) {
         add_bias(scratch.bias, bias_positions, queries, seen.keys, from, count, columns, scratch.p);
       }
       if (cap > 0) cap_scores(from, count, columns, cap, scratch.p);
       horizon.mask(seen, from, count, columns, scratch.p);
-      tile_gemm<kFormat>(count, columns, M::slots(h),
-                         {scratch.d_out + from * left_stride, left_stride, 1},
-                         scratch.values_t + j * M::slots(h) * kTile, kTile, ds, kTile, kWritten);
+      multiply_tile<kFormat>(
+          count, columns, M::slots(h), {scratch.d_out + from * left_stride, left_stride, 1},
+          scratch.values_t + j * M::slots(h) * kTile, kTile, ds, kTile, kWritten);
       const ScoreRows score_rows{
           .lse = lse,
           .big_d = big_d,
@@ -254,9 +254,9 @@ HWY_INLINE void backward_tile(const AttentionBackward& args, const AttentionLayo
                               bias_offset(bias_positions, queries.position, seen.keys.position)
                         : nullptr};
       if (cap > 0) {
-        score_gradients<M, true>(from, count, columns, score_rows, scratch);
+        score_gradient_rows<M, true>(from, count, columns, score_rows, scratch);
       } else {
-        score_gradients<M, false>(from, count, columns, score_rows, scratch);
+        score_gradient_rows<M, false>(from, count, columns, score_rows, scratch);
       }
       query_gradients<M>(count, columns, padded, p, ds, scratch.keys + j * M::kTileSlots * padded,
                          scratch.d_query + from * padded, seen.first ? kWritten : kAdded);

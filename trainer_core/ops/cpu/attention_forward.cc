@@ -148,10 +148,10 @@ HWY_INLINE void forward_tile(const AttentionForward& args, const AttentionLayout
       pack_left<M>({rows + task.head * h, width}, queries.rows, h, padded, scratch.query);
     seen.for_query_blocks(queries.rows, [&](int64_t first, int64_t count, int64_t columns) {
       float* scores = scratch.scores + first * kTile;
-      tile_gemm<M::kFormat>(count, columns, M::slots(h),
-                            {scratch.query + first * left_stride, left_stride, 1},
-                            scratch.keys_t + j * M::slots(h) * kTile, kTile, scores, kTile,
-                            {.accumulate = false, .factor = product_factor<M>(scale)});
+      multiply_tile<M::kFormat>(count, columns, M::slots(h),
+                                {scratch.query + first * left_stride, left_stride, 1},
+                                scratch.keys_t + j * M::slots(h) * kTile, kTile, scores, kTile,
+                                {.accumulate = false, .factor = product_factor<M>(scale)});
       if (shape.buckets.exist()) {
         add_bias(scratch.bias, shape.row_positions().end(), queries, seen.keys, first, count,
                  columns, scratch.scores);
@@ -165,9 +165,9 @@ HWY_INLINE void forward_tile(const AttentionForward& args, const AttentionLayout
         for_slices(padded,
                    [&](Slice s) { s.store(hn::Mul(s.load(row), hn::Set(d, factor)), row); });
       }
-      tile_gemm<M::kFormat>(count, padded, M::slots(columns), {scores, kTile, 1},
-                            scratch.values + j * M::kTileSlots * padded, padded,
-                            scratch.out + first * padded, padded, kAdded);
+      multiply_tile<M::kFormat>(count, padded, M::slots(columns), {scores, kTile, 1},
+                                scratch.values + j * M::kTileSlots * padded, padded,
+                                scratch.out + first * padded, padded, kAdded);
     });
   });
   end_tile<T>(args, layout, task, queries, softmax, scratch.out, lse);

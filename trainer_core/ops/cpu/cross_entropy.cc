@@ -32,7 +32,7 @@ HWY_INLINE float largest_of(int64_t n, const float* logits) {
   return reduce_max(largest);
 }
 // Optionally replaces the logits by their exponentials.
-HWY_INLINE RowSum sum_row(int64_t n, bool keep, float* logits) {
+HWY_INLINE RowSum sum_exponentials(int64_t n, bool keep, float* logits) {
   const FloatTag d;
   const float peak = largest_of(n, logits);
   const FloatVec shift = hn::Set(d, peak);
@@ -91,7 +91,8 @@ HWY_INLINE void loss_row(const CrossEntropy& args, int64_t row, float* logits, T
   const FloatTag d;
   const int32_t target = args.targets[row];
   const float weight = args.weights[row], target_logit = logits[target];
-  const RowSum sum = sum_row(args.vocab, gradient != nullptr && !args.has_extras(), logits);
+  const RowSum sum =
+      sum_exponentials(args.vocab, gradient != nullptr && !args.has_extras(), logits);
   const double denominator = sum.total;
   const double lse = std::log(denominator) + sum.peak;
   args.losses[row] = loss_of(lse, target_logit, args.z_loss, weight);
@@ -129,7 +130,7 @@ void logit_sums(int64_t begin, int64_t end, const LogitSlice& args, float* sums)
   for (int64_t row = begin; row < end; ++row) {
     float* logits = args.logits + row * args.width;
     if (args.soft_cap > 0) cap_row(args.width, args.soft_cap, logits);
-    const RowSum sum = sum_row(args.width, false, logits);
+    const RowSum sum = sum_exponentials(args.width, false, logits);
     const int64_t target = column_of(args, row);
     float* to = sums + row * kLogitSums;
     to[0] = sum.peak;

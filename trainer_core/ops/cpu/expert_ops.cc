@@ -44,7 +44,7 @@ struct Rows {
         data(static_cast<T*>(rows.float_data())) {}
   // Calls body(choice index in (T, k), row).
   template <class Body>
-  void of_token(int64_t token, const Body& body) const {
+  void for_rows_of_token(int64_t token, const Body& body) const {
     for (int64_t i = token * per_token; i < (token + 1) * per_token; ++i)
       if (slot[i] >= 0) body(i, data + slot[i] * width);
   }
@@ -68,7 +68,7 @@ void sum_rows(const Rows<T>& rows, int64_t token, bool add, const Factor& factor
     const int64_t count = std::min(static_cast<int64_t>(sums.size()), rows.width - first);
     for (int64_t j = 0; j < count; ++j)
       sums[static_cast<size_t>(j)] = add ? to_float(to[first + j]) : 0.0F;
-    rows.of_token(token, [&](int64_t i, const T* row) {
+    rows.for_rows_of_token(token, [&](int64_t i, const T* row) {
       add_scaled(count, factor(i), row + first, sums.data());
     });
     for (int64_t j = 0; j < count; ++j) to[first + j] = from_float<T>(sums[static_cast<size_t>(j)]);
@@ -99,12 +99,12 @@ float dot(int64_t n, const T* x, const T* y) {
 }
 
 // The part of a matrix of experts that begins with row `row` of `width`.
-MatrixIn part_in(const Tensor& x, int64_t row, int64_t width) {
+MatrixIn input_rows(const Tensor& x, int64_t row, int64_t width) {
   return {static_cast<const char*>(x.float_data()) +
               row * width * static_cast<int64_t>(dtype_bytes(x.dtype)),
           x.dtype};
 }
-MatrixOut part_out(const Tensor& x, int64_t row, int64_t width) {
+MatrixOut output_rows(const Tensor& x, int64_t row, int64_t width) {
   return {
       static_cast<char*>(x.float_data()) + row * width * static_cast<int64_t>(dtype_bytes(x.dtype)),
       x.dtype};
@@ -142,7 +142,7 @@ void CpuOps::do_dispatch(const Tensor& slots, const Tensor& x, const Tensor& row
     const auto* from = static_cast<const T*>(x.float_data());
     split_tokens(slots, x, [&](int64_t begin, int64_t end) {
       for (int64_t token = begin; token < end; ++token) {
-        all.of_token(
+        all.for_rows_of_token(
             token, [&](int64_t, T* row) { std::copy_n(from + token * all.width, all.width, row); });
       }
     });
@@ -217,8 +217,8 @@ void CpuOps::do_expert_matmul(const Tensor& offsets, const Tensor& x, const Tens
                               const Tensor& y) {
   const int64_t in = x.dim(1), out = y.dim(1);
   for_experts(offsets, x.dim(0), [&](int64_t e, int64_t first, int64_t rows) {
-    gemm().run({rows, out, in, false, true, false}, part_in(x, first, in), part_in(w, e * out, in),
-               part_out(y, first, out));
+    gemm().run({rows, out, in, false, true, false}, input_rows(x, first, in),
+               input_rows(w, e * out, in), output_rows(y, first, out));
   });
 }
 
@@ -226,8 +226,8 @@ void CpuOps::do_expert_matmul_dx(const Tensor& offsets, const Tensor& dy, const 
                                  const Tensor& dx) {
   const int64_t in = dx.dim(1), out = dy.dim(1);
   for_experts(offsets, dy.dim(0), [&](int64_t e, int64_t first, int64_t rows) {
-    gemm().run({rows, in, out, false, false, false}, part_in(dy, first, out),
-               part_in(w, e * out, in), part_out(dx, first, in));
+    gemm().run({rows, in, out, false, false, false}, input_rows(dy, first, out),
+               input_rows(w, e * out, in), output_rows(dx, first, in));
   });
 }
 
@@ -236,7 +236,7 @@ void CpuOps::do_expert_matmul_dw(const Tensor& offsets, const Tensor& dy, const 
   const int64_t in = x.dim(1), out = dy.dim(1);
   for_experts(offsets, x.dim(0), [&](int64_t e, int64_t first, int64_t rows) {
     gemm().run({out, in, rows, true, false, accumulate == Accumulate::kYes},
-               part_in(dy, first, out), part_in(x, first, in), part_out(dw, e * out, in));
+               input_rows(dy, first, out), input_rows(x, first, in), output_rows(dw, e * out, in));
   });
 }
 

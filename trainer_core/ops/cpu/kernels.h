@@ -177,7 +177,7 @@ void attention_backward_tasks(int64_t begin, int64_t end, const AttentionBackwar
 // activation.cc. `in` has rows of in_width: first the gate, then the input of the multiplication.
 // The backward kernel reads the gradient of the output in `out` (rows, width) and writes d_in,
 // whose rows are laid out like those of `in`.
-struct ActivationRows {
+struct ActivationArgs {
   DType dtype;
   Activation kind;
   bool gated;

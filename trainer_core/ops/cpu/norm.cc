@@ -53,7 +53,7 @@ void rms_forward(int64_t begin, int64_t end, const NormForward& args) {
 }
 
 template <class T>
-void layer_forward(int64_t begin, int64_t end, const NormForward& args) {
+void layer_norm_forward(int64_t begin, int64_t end, const NormForward& args) {
   const FloatTag d;
   const FloatVec offset = hn::Set(d, args.gain_offset);
   for (int64_t row = begin; row < end; ++row) {
@@ -106,8 +106,8 @@ void rms_backward(int64_t begin, int64_t end, const NormBackward& args, float* d
 }
 
 template <class T>
-void layer_backward(int64_t begin, int64_t end, const NormBackward& args, float* dgain,
-                    float* dbias) {
+void layer_norm_backward(int64_t begin, int64_t end, const NormBackward& args, float* dgain,
+                         float* dbias) {
   const FloatTag d;
   const FloatVec offset = hn::Set(d, args.gain_offset);
   const auto width = static_cast<float>(args.width);
@@ -143,7 +143,7 @@ void forward(int64_t begin, int64_t end, const NormForward& args) {
   with_type(args.dtype, [&](auto type) {
     using T = decltype(type);
     if (args.type == NormType::kLayer) {
-      layer_forward<T>(begin, end, args);
+      layer_norm_forward<T>(begin, end, args);
     } else {
       rms_forward<T>(begin, end, args);
     }
@@ -154,7 +154,7 @@ void backward(int64_t begin, int64_t end, const NormBackward& args, float* dgain
   with_type(args.dtype, [&](auto type) {
     using T = decltype(type);
     if (args.type == NormType::kLayer) {
-      layer_backward<T>(begin, end, args, dgain, dbias);
+      layer_norm_backward<T>(begin, end, args, dgain, dbias);
     } else {
       rms_backward<T>(begin, end, args, dgain, dbias);
     }

@@ -43,7 +43,7 @@ HWY_INLINE void rotate_neighbours(int64_t half, Angles angles, T* head) {
 }
 
 template <class T>
-HWY_INLINE void rotate_row(RopePairs pairs, int64_t heads, int64_t half, Angles angles, T* head) {
+HWY_INLINE void rotate_heads(RopePairs pairs, int64_t heads, int64_t half, Angles angles, T* head) {
   for (int64_t h = 0; h < heads; ++h, head += 2 * half) {
     if (pairs == RopePairs::kHalves) {
       rotate_halves(half, angles, head);
@@ -62,9 +62,9 @@ HWY_INLINE void rotate_rows(int64_t begin, int64_t end, const Rope& args) {
     for (int64_t row = first; row < first + run.count; ++row) {
       const int64_t start = starts == nullptr ? 0 : starts[row];
       const int64_t at = (run.position + row - first - start) * half;
-      rotate_row(args.pairs, shape.heads + shape.kv_heads, half,
-                 Angles{args.cos + at, args.sin + at, args.sign},
-                 row_of<T>(args.qkv, row, shape.qkv_width()));
+      rotate_heads(args.pairs, shape.heads + shape.kv_heads, half,
+                   Angles{args.cos + at, args.sin + at, args.sign},
+                   row_of<T>(args.qkv, row, shape.qkv_width()));
     }
   });
 }

@@ -25,7 +25,7 @@ __device__ inline float sigmoid(float x) { return __fdividef(1.0F, 1.0F + expf(-
 
 // A thread has a pack of neighbouring outputs.
 template <class F, class T, int kCount>
-__global__ void forward_kernel(ActivationRows args) {
+__global__ void forward_kernel(ActivationArgs args) {
   const T* in = static_cast<const T*>(args.in);
   T* out = static_cast<T*>(args.out);
   const int64_t width = args.width / kCount, n = args.rows * width;
@@ -46,7 +46,7 @@ __global__ void forward_kernel(ActivationRows args) {
 }
 
 template <class F, class T, int kCount>
-__global__ void backward_kernel(ActivationRows args) {
+__global__ void backward_kernel(ActivationArgs args) {
   const T* in = static_cast<const T*>(args.in);
   const T* dout = static_cast<const T*>(args.out);
   T* d_in = static_cast<T*>(args.d_in);
@@ -75,14 +75,14 @@ __global__ void backward_kernel(ActivationRows args) {
 
 // Calls body(F, element) for the activation and its element type.
 template <class Body>
-void with_activation(const ActivationRows& args, const Body& body) {
+void with_activation(const ActivationArgs& args, const Body& body) {
   with_type(args.dtype,
             [&](auto element) { with_formulas(args.kind, [&](auto f) { body(f, element); }); });
 }
 
 // Starts the kernel that choose(F, number, pack) returns, with a thread for each pack of outputs.
 template <class Choose>
-void start(cudaStream_t stream, const ActivationRows& args, const Choose& choose) {
+void start(cudaStream_t stream, const ActivationArgs& args, const Choose& choose) {
   with_activation(args, [&](auto f, auto number) {
     using T = decltype(number);
     const bool packs =
@@ -96,13 +96,13 @@ void start(cudaStream_t stream, const ActivationRows& args, const Choose& choose
 
 }  // namespace
 
-void activate(cudaStream_t stream, const ActivationRows& args) {
+void activate(cudaStream_t stream, const ActivationArgs& args) {
   start(stream, args, [](auto f, auto number, auto pack) {
     return forward_kernel<decltype(f), decltype(number), decltype(pack)::kElements>;
   });
 }
 
-void activate_backward(cudaStream_t stream, const ActivationRows& args) {
+void activate_backward(cudaStream_t stream, const ActivationArgs& args) {
   start(stream, args, [](auto f, auto number, auto pack) {
     return backward_kernel<decltype(f), decltype(number), decltype(pack)::kElements>;
   });

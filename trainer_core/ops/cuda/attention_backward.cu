@@ -30,8 +30,8 @@ struct QueryRow {
   float lse, dot;
 };
 
-__device__ inline QueryRow query_row(const AttentionBackward& args, const int32_t* starts,
-                                     int64_t sequence, int64_t head, int64_t wanted) {
+__device__ inline QueryRow load_query_row(const AttentionBackward& args, const int32_t* starts,
+                                          int64_t sequence, int64_t head, int64_t wanted) {
   const AttentionLayer& layer = args.layer;
   const int64_t count = layer.queries.count;
   const bool exists = wanted < count;
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kTile* kTile)
               layer.heads * h, first, count, h, d_out);
   for (int b = thread; b < Buckets::kMax; b += kTile * kTile) d_bias[b] = 0;
   __syncthreads();
-  const QueryRow row = query_row(args, starts, sequence, head, first + i);
+  const QueryRow row = load_query_row(args, starts, sequence, head, first + i);
   const PositionBounds seen = seen_by(layer, starts, first, kTile).bounds();
   float sums[Tiles::kColumns] = {};
   for (int64_t key = 0; key < key_count; key += kTile) {
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(kTile* kTile)
           static_cast<const float*>(args.dout) + (sequence * count * layer.heads + head) * h,
           layer.heads * h, first, count, h, d_out);
       __syncthreads();
-      const QueryRow row = query_row(args, starts, sequence, head, first + i);
+      const QueryRow row = load_query_row(args, starts, sequence, head, first + i);
       const Pair pair =
           pair_of<Tiles>(layer, bias, row, key_exists, key, i, j, query, d_out, keys, values);
       probabilities[thread] = pair.p;

@@ -115,8 +115,8 @@ struct HeadTile {
 
   // sums (16, 8 kWide) += rows (16, kHead) otherᵀ, where `other` is (8 kWide, kHead).
   template <int kWide>
-  __device__ static void add_products(const Bf16* rows, const Bf16* other,
-                                      float (&sums)[kWide][4]) {
+  __device__ static void multiply_transposed(const Bf16* rows, const Bf16* other,
+                                             float (&sums)[kWide][4]) {
 #pragma unroll
     for (int k = 0; k < kHead; k += kMmaDepth) {
       uint32_t a[4];

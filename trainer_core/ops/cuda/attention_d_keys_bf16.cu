@@ -109,8 +109,8 @@ __global__ void __launch_bounds__(kBlockThreads)
     const Bf16* const d_outs = queries + kQueries * Tile::kStride;
     // (keys, queries): the transposes of those in query_kernel.
     float scores[kWide][4] = {}, d_scores[kWide][4] = {};
-    Tile::add_products(keys + warp_row * Tile::kStride, queries, scores);
-    Tile::add_products(values + warp_row * Tile::kStride, d_outs, d_scores);
+    Tile::multiply_transposed(keys + warp_row * Tile::kStride, queries, scores);
+    Tile::multiply_transposed(values + warp_row * Tile::kStride, d_outs, d_scores);
 #pragma unroll
     for (int j = 0; j < kWide; ++j) {
 #pragma unroll

@@ -149,8 +149,9 @@ __global__ void __launch_bounds__(kBlockThreads)
     __syncthreads();  // the copies of the queries and of this tile are complete
     const Bf16* const keys = tiles + tile * 2 * kKeys * Tile::kStride;
     float scores[Inner<kHead>::kWide][4] = {}, d_scores[Inner<kHead>::kWide][4] = {};
-    Tile::add_products(queries + warp_row * Tile::kStride, keys, scores);
-    Tile::add_products(d_outs + warp_row * Tile::kStride, keys + kKeys * Tile::kStride, d_scores);
+    Tile::multiply_transposed(queries + warp_row * Tile::kStride, keys, scores);
+    Tile::multiply_transposed(d_outs + warp_row * Tile::kStride, keys + kKeys * Tile::kStride,
+                              d_scores);
     if (whole) {
 #pragma unroll
       for (int j = 0; j < Inner<kHead>::kWide; ++j) {

@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocks<kHead>)
     Tile::template load_seen<kKeys>(from_values, key, runs, seen, values);
     commit_copies();
     float scores[kKeys / kMmaColumns][4] = {};
-    Tile::add_products(queries + warp_row * Tile::kStride, keys, scores);
+    Tile::multiply_transposed(queries + warp_row * Tile::kStride, keys, scores);
     if (whole) {
 #pragma unroll
       for (int j = 0; j < kKeys / kMmaColumns; ++j)

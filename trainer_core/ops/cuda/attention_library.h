@@ -20,7 +20,7 @@ namespace muster::trainer::cuda {
 // Causal attention over complete sequences in bf16: all heads of several sequences, or for one
 // sequence, some key heads and the query heads that use them. Rows are laid out as in
 // Ops::attention.
-struct LibraryAttention {
+struct LibraryAttentionArgs {
   int64_t batch, seq_len, heads, kv_heads, head_dim;
   float scale;
   // Number of latest positions to which a query attends, including its own; 0: all positions up to
@@ -35,8 +35,8 @@ struct LibraryAttention {
 
   // Returns the part with `sequences` sequences from `sequence` on, and `key_heads` key heads from
   // `key_head` on. Requires that `sequences` is 1 if the part has fewer than all key heads.
-  LibraryAttention part(int64_t sequence, int64_t sequences, int64_t key_head,
-                        int64_t key_heads) const;
+  LibraryAttentionArgs part(int64_t sequence, int64_t sequences, int64_t key_head,
+                            int64_t key_heads) const;
 };
 
 // The gradients of a layer. The rows of dq, dk and dv are laid out like those of q, k and v, the
@@ -48,17 +48,17 @@ struct LibraryAttentionGradients {
   Bf16* dv;
 
   // Returns the gradients of the part of `layer` that begins at this sequence and key head.
-  LibraryAttentionGradients part(const LibraryAttention& layer, int64_t sequence,
+  LibraryAttentionGradients part(const LibraryAttentionArgs& layer, int64_t sequence,
                                  int64_t key_head) const;
 };
 
 // Runs a part of the layer. `sequence`, `key_head`: the part's first sequence and first key head.
-using AttentionPartRun =
-    std::function<LibraryAnswer(const LibraryAttention& part, int64_t sequence, int64_t key_head)>;
+using AttentionPartRun = std::function<LibraryAnswer(const LibraryAttentionArgs& part,
+                                                     int64_t sequence, int64_t key_head)>;
 // Calls `run` for parts of the layer whose workspace fits: the whole layer, equal numbers of its
 // sequences, or equal numbers of one sequence's key heads. If the returned answer is not kDone,
 // outputs may be partly written, and the caller must compute all of them.
-LibraryAnswer in_parts(const LibraryAttention& layer, const AttentionPartRun& run);
+LibraryAnswer in_parts(const LibraryAttentionArgs& layer, const AttentionPartRun& run);
 
 // cuDNN on one device. Called by one thread at a time.
 class AttentionLibrary {
@@ -66,9 +66,9 @@ class AttentionLibrary {
   virtual ~AttentionLibrary() = default;
 
   // `workspace` is device memory; its contents do not survive the call.
-  virtual LibraryAnswer forward(cudaStream_t stream, const LibraryAttention& layer, void* workspace,
-                                size_t workspace_bytes) = 0;
-  virtual LibraryAnswer backward(cudaStream_t stream, const LibraryAttention& layer,
+  virtual LibraryAnswer forward(cudaStream_t stream, const LibraryAttentionArgs& layer,
+                                void* workspace, size_t workspace_bytes) = 0;
+  virtual LibraryAnswer backward(cudaStream_t stream, const LibraryAttentionArgs& layer,
                                  const LibraryAttentionGradients& gradients, void* workspace,
                                  size_t workspace_bytes) = 0;
 };

@@ -86,8 +86,8 @@ const char* unsupported_reason(const AttentionShape& shape, DType dtype) {
   return nullptr;
 }
 
-LibraryAttention library_layer(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
-                               const Tensor& lse) {
+LibraryAttentionArgs library_layer(const AttentionShape& shape, const Tensor& qkv,
+                                   const Tensor& out, const Tensor& lse) {
   const auto* const rows = static_cast<const Bf16*>(qkv.data);
   return {.batch = shape.batch,
           .seq_len = shape.seq_len,
@@ -134,10 +134,11 @@ bool CudaOps::attend_by_library(const char* what, const AttentionShape& shape, c
 
 void CudaOps::do_attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& bias,
                            const Tensor& out, const Tensor& lse, Workspace /*workspace*/) {
-  if (attend_by_library(
-          "attention", shape, qkv, out, lse, [&](const LibraryAttention& part, int64_t, int64_t) {
-            return attention_library_->forward(stream_, part, scratch_.data(), scratch_.bytes());
-          }))
+  if (attend_by_library("attention", shape, qkv, out, lse,
+                        [&](const LibraryAttentionArgs& part, int64_t, int64_t) {
+                          return attention_library_->forward(stream_, part, scratch_.data(),
+                                                             scratch_.bytes());
+                        }))
     return;
   attention_forward(stream_, {.layer = layer_of(shape, qkv, own_keys(shape, qkv), bias),
                               .sums = false,
@@ -186,8 +187,9 @@ void CudaOps::do_attention_cached(const AttentionShape& shape, int64_t position,
                                    .out = out.data});
 }
 
-void CudaOps::run_backward(AttentionBackward args, const AttentionShape& shape, const Tensor& dbias,
-                           Accumulate accumulate, Workspace workspace) {
+void CudaOps::run_attention_backward(AttentionBackward args, const AttentionShape& shape,
+                                     const Tensor& dbias, Accumulate accumulate,
+                                     Workspace workspace) {
   MUSTER_CHECK(workspace.elements >= cuda_attention_backward_elements(shape))
       << "workspace of attention_backward is too small";
   const int64_t elements = shape.bias_elements();
@@ -210,25 +212,25 @@ void CudaOps::do_attention_backward(const AttentionShape& shape, const Tensor& q
                                             .dq = rows,
                                             .dk = rows + shape.out_width(),
                                             .dv = rows + shape.out_width() + shape.kv_width() / 2};
-  const LibraryAttention layer = library_layer(shape, qkv, out, lse);
+  const LibraryAttentionArgs layer = library_layer(shape, qkv, out, lse);
   if (attend_by_library("attention's backward pass", shape, qkv, out, lse,
-                        [&](const LibraryAttention& part, int64_t sequence, int64_t key_head) {
+                        [&](const LibraryAttentionArgs& part, int64_t sequence, int64_t key_head) {
                           return attention_library_->backward(
                               stream_, part, gradients.part(layer, sequence, key_head),
                               scratch_.data(), scratch_.bytes());
                         }))
     return;
-  run_backward({.layer = layer_of(shape, qkv, own_keys(shape, qkv), bias),
-                .out = out.data,
-                .lse = lse.f32(),
-                .dout = dout.data,
-                .add = false,
-                .d_query = dqkv.data,
-                .d_query_width = shape.qkv_width(),
-                .d_keys = dqkv.data,
-                .d_bias = nullptr,
-                .dots = nullptr},
-               shape, dbias, accumulate, workspace);
+  run_attention_backward({.layer = layer_of(shape, qkv, own_keys(shape, qkv), bias),
+                          .out = out.data,
+                          .lse = lse.f32(),
+                          .dout = dout.data,
+                          .add = false,
+                          .d_query = dqkv.data,
+                          .d_query_width = shape.qkv_width(),
+                          .d_keys = dqkv.data,
+                          .d_bias = nullptr,
+                          .dots = nullptr},
+                         shape, dbias, accumulate, workspace);
 }
 
 void CudaOps::do_attention_block_backward(const AttentionShape& shape, const Tensor& qkv,
@@ -236,17 +238,17 @@ void CudaOps::do_attention_block_backward(const AttentionShape& shape, const Ten
                                           const Tensor& out, const Tensor& lse, const Tensor& dout,
                                           const AttentionBlockGradients& gradients,
                                           Workspace workspace) {
-  run_backward({.layer = layer_of(shape, qkv, block_keys(shape, keys), bias),
-                .out = out.data,
-                .lse = lse.f32(),
-                .dout = dout.data,
-                .add = true,
-                .d_query = gradients.dq.f32(),
-                .d_query_width = shape.out_width(),
-                .d_keys = gradients.dkv.f32(),
-                .d_bias = nullptr,
-                .dots = nullptr},
-               shape, gradients.dbias, Accumulate::kYes, workspace);
+  run_attention_backward({.layer = layer_of(shape, qkv, block_keys(shape, keys), bias),
+                          .out = out.data,
+                          .lse = lse.f32(),
+                          .dout = dout.data,
+                          .add = true,
+                          .d_query = gradients.dq.f32(),
+                          .d_query_width = shape.out_width(),
+                          .d_keys = gradients.dkv.f32(),
+                          .d_bias = nullptr,
+                          .dots = nullptr},
+                         shape, gradients.dbias, Accumulate::kYes, workspace);
 }
 
 }  // namespace muster::trainer::cuda

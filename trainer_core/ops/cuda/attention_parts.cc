@@ -8,7 +8,7 @@ namespace {
 
 // Returns whether the statistics of every part begin at the alignment that cuDNN requires; the
 // other tensors of a part always do.
-bool begin_aligned(const LibraryAttention& layer, const AttentionPart& part) {
+bool begin_aligned(const LibraryAttentionArgs& layer, const AttentionPart& part) {
   constexpr int64_t kFloats = 4;  // 16 bytes
   const int64_t rows = part.key_heads == layer.kv_heads
                            ? part.sequences * layer.heads
@@ -18,10 +18,10 @@ bool begin_aligned(const LibraryAttention& layer, const AttentionPart& part) {
 
 }  // namespace
 
-LibraryAttention LibraryAttention::part(int64_t sequence, int64_t sequences, int64_t key_head,
-                                        int64_t key_heads) const {
+LibraryAttentionArgs LibraryAttentionArgs::part(int64_t sequence, int64_t sequences,
+                                                int64_t key_head, int64_t key_heads) const {
   const int64_t group = heads / kv_heads, head = key_head * group;
-  LibraryAttention part = *this;
+  LibraryAttentionArgs part = *this;
   part.batch = sequences;
   part.heads = key_heads * group;
   part.kv_heads = key_heads;
@@ -33,7 +33,7 @@ LibraryAttention LibraryAttention::part(int64_t sequence, int64_t sequences, int
   return part;
 }
 
-LibraryAttentionGradients LibraryAttentionGradients::part(const LibraryAttention& layer,
+LibraryAttentionGradients LibraryAttentionGradients::part(const LibraryAttentionArgs& layer,
                                                           int64_t sequence,
                                                           int64_t key_head) const {
   const int64_t first = sequence * layer.seq_len, head = key_head * (layer.heads / layer.kv_heads);
@@ -43,7 +43,7 @@ LibraryAttentionGradients LibraryAttentionGradients::part(const LibraryAttention
           .dv = dv + first * layer.qkv_width + key_head * layer.head_dim};
 }
 
-LibraryAnswer in_parts(const LibraryAttention& layer, const AttentionPartRun& run) {
+LibraryAnswer in_parts(const LibraryAttentionArgs& layer, const AttentionPartRun& run) {
   const AttentionPart whole{layer.batch, layer.kv_heads};
   LibraryAnswer answer;
   for (std::optional part = whole; part; part = smaller_part(whole, *part)) {

@@ -60,7 +60,7 @@ struct RowSum {
 };
 
 // Caps the logits in place if cap > 0.
-__device__ inline RowSum sum_row(int64_t n, float cap, float* logits) {
+__device__ inline RowSum sum_exponentials(int64_t n, float cap, float* logits) {
   const float inverse = cap > 0 ? 1 / cap : 0;
   float peak = kLowest, total = 0;
   for_row(n, logits, logits, [&](auto& x, int64_t) {
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) cross_entropy_kernel(
     // Uniform over the block.
     return;
   }
-  const RowSum sum = sum_row(args.vocab, args.soft_cap, logits);
+  const RowSum sum = sum_exponentials(args.vocab, args.soft_cap, logits);
   // Other threads read the capped logits from here on.
   __syncthreads();
   const float weight = args.weights[row];
@@ -145,7 +145,7 @@ __device__ inline int64_t column_of(const LogitSlice& args, int64_t row) {
 __global__ void __launch_bounds__(kRowThreads, kRowBlocks) logit_sums_kernel(LogitSlice args) {
   const int64_t row = blockIdx.x;
   float* const logits = args.logits + row * args.width;
-  const RowSum sum = sum_row(args.width, args.soft_cap, logits);
+  const RowSum sum = sum_exponentials(args.width, args.soft_cap, logits);
   __syncthreads();
   if (threadIdx.x != 0) return;
   const int64_t target = column_of(args, row);

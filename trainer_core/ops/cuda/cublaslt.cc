@@ -120,7 +120,7 @@ const char* name_of(Epilogue kind) {
   return "";
 }
 
-const char* operand_name(const LibraryProduct& p) {
+const char* operand_name(const LibraryGemm& p) {
   if (p.operand_type == DType::kBf16) return "bf16";
   return p.tf32 ? "tf32" : "fp32";
 }
@@ -144,7 +144,7 @@ class CublasLt final : public MatrixLibrary {
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
 
-  LibraryAnswer multiply(cudaStream_t stream, const LibraryProduct& p, void* workspace,
+  LibraryAnswer multiply(cudaStream_t stream, const LibraryGemm& p, void* workspace,
                          size_t workspace_bytes) override {
     Prepared& prepared = prepare(p, workspace_bytes);
     if (!prepared.usable) return no_algorithm();
@@ -177,7 +177,7 @@ class CublasLt final : public MatrixLibrary {
     MUSTER_CHECK(fails_capture(what)) << what;
   }
 
-  static std::string text_of(const LibraryProduct& p, const Alignments& aligned,
+  static std::string text_of(const LibraryGemm& p, const Alignments& aligned,
                              size_t workspace_bytes) {
     std::string text =
         absl::StrCat(p.m, ",", p.n, ",", p.k, p.transpose_a ? ",t" : ",n",
@@ -191,7 +191,7 @@ class CublasLt final : public MatrixLibrary {
     return text;
   }
 
-  Prepared& prepare(const LibraryProduct& p, size_t workspace_bytes) {
+  Prepared& prepare(const LibraryGemm& p, size_t workspace_bytes) {
     const Alignments aligned{.a = alignment_of(p.b),
                              .b = alignment_of(p.a),
                              .c = alignment_of(p.c),
@@ -206,7 +206,7 @@ class CublasLt final : public MatrixLibrary {
     return prepared_.emplace(key, prepared).first->second;
   }
 
-  Prepared describe(const LibraryProduct& p) const {
+  Prepared describe(const LibraryGemm& p) const {
     Prepared result;
     const auto compute = p.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     check(library_.product_create(&result.product, compute, CUDA_R_32F),

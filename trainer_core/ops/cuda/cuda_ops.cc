@@ -227,7 +227,7 @@ void CudaOps::do_norm_backward(const NormShape& shape, const Tensor& dy, const T
 
 namespace {
 
-ActivationRows activation_rows(const MlpActivation& activation, const Tensor& in,
+ActivationArgs activation_rows(const MlpActivation& activation, const Tensor& in,
                                const Tensor& out) {
   const int64_t width = out.dim(out.rank - 1);
   return {.dtype = in.dtype,
@@ -248,7 +248,7 @@ void CudaOps::do_activate(const MlpActivation& activation, const Tensor& in, con
 }
 void CudaOps::do_activate_backward(const MlpActivation& activation, const Tensor& dout,
                                    const Tensor& in, const Tensor& d_in) {
-  ActivationRows rows = activation_rows(activation, in, dout);
+  ActivationArgs rows = activation_rows(activation, in, dout);
   rows.d_in = d_in.data;
   cuda::activate_backward(stream_, rows);
 }

@@ -83,8 +83,8 @@ class CudaOps final : public Ops {
                          const Tensor& out, const Tensor& lse, const AttentionPartRun& run);
   void note_own_attention(const char* what, const AttentionShape& shape,
                           const LibraryAnswer& answer);
-  void run_backward(AttentionBackward args, const AttentionShape& shape, const Tensor& dbias,
-                    Accumulate accumulate, Workspace workspace);
+  void run_attention_backward(AttentionBackward args, const AttentionShape& shape,
+                              const Tensor& dbias, Accumulate accumulate, Workspace workspace);
   void loss(const LossShape& shape, const Tensor& logits, const Tensor& targets,
             const Tensor& weights, const Tensor& losses, const Tensor& gradient);
 

@@ -80,7 +80,7 @@ enum Uid : int64_t { kQ = 1, kK, kV, kOut, kLse, kDout, kDq, kDk, kDv };
 // Batch, length, heads of queries and of keys, width of a head, window, widths of rows, and the
 // bits of the scale.
 using Key = std::array<int64_t, 9>;
-Key key_of(const LibraryAttention& l) {
+Key key_of(const LibraryAttentionArgs& l) {
   return {l.batch,     l.seq_len,   l.heads,
           l.kv_heads,  l.head_dim,  l.window,
           l.qkv_width, l.out_width, static_cast<int64_t>(std::bit_cast<uint32_t>(l.scale))};
@@ -94,14 +94,14 @@ struct Pass {
 };
 
 // (B, heads, S, h) within rows of `width` elements.
-Tensor_attributes tensor(const LibraryAttention& l, Uid uid, int64_t heads, int64_t width) {
+Tensor_attributes tensor(const LibraryAttentionArgs& l, Uid uid, int64_t heads, int64_t width) {
   Tensor_attributes attributes;
   attributes.set_uid(uid)
       .set_dim({l.batch, heads, l.seq_len, l.head_dim})
       .set_stride({l.seq_len * width, l.head_dim, width, 1});
   return attributes;
 }
-Tensor_attributes lse_tensor(const LibraryAttention& l) {
+Tensor_attributes lse_tensor(const LibraryAttentionArgs& l) {
   Tensor_attributes attributes;
   attributes.set_uid(kLse)
       .set_dim({l.batch, l.heads, l.seq_len, 1})
@@ -116,7 +116,7 @@ void make_output(const TensorPtr& tensor, const Tensor_attributes& as) {
 struct Inputs {
   TensorPtr q, k, v;
 };
-Inputs inputs(fe::graph::Graph& graph, const LibraryAttention& l) {
+Inputs inputs(fe::graph::Graph& graph, const LibraryAttentionArgs& l) {
   return {graph.tensor(tensor(l, kQ, l.heads, l.qkv_width)),
           graph.tensor(tensor(l, kK, l.kv_heads, l.qkv_width)),
           graph.tensor(tensor(l, kV, l.kv_heads, l.qkv_width))};
@@ -125,13 +125,13 @@ Inputs inputs(fe::graph::Graph& graph, const LibraryAttention& l) {
 // Query i attends to key j if i >= j and j + window > i (cudnn-frontend, sliding_window_mask), the
 // same rule as AttentionShape's.
 template <class Options>
-void set_mask(Options& options, const LibraryAttention& l) {
+void set_mask(Options& options, const LibraryAttentionArgs& l) {
   options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
       .set_diagonal_band_right_bound(0);
   if (l.window > 0) options.set_diagonal_band_left_bound(static_cast<int>(l.window));
 }
 
-void add_forward(fe::graph::Graph& graph, const LibraryAttention& l) {
+void add_forward(fe::graph::Graph& graph, const LibraryAttentionArgs& l) {
   const Inputs in = inputs(graph, l);
   auto options = fe::graph::SDPA_attributes()
                      .set_name("attention")
@@ -145,7 +145,7 @@ void add_forward(fe::graph::Graph& graph, const LibraryAttention& l) {
 }
 
 // Deterministic: a restart must repeat the bits of the run.
-void add_backward(fe::graph::Graph& graph, const LibraryAttention& l) {
+void add_backward(fe::graph::Graph& graph, const LibraryAttentionArgs& l) {
   const Inputs in = inputs(graph, l);
   const TensorPtr out = graph.tensor(tensor(l, kOut, l.heads, l.out_width));
   const TensorPtr dout = graph.tensor(tensor(l, kDout, l.heads, l.out_width));
@@ -172,11 +172,11 @@ class CudnnAttention final : public AttentionLibrary {
   CudnnAttention(const CudnnAttention&) = delete;
   CudnnAttention& operator=(const CudnnAttention&) = delete;
 
-  LibraryAnswer forward(cudaStream_t stream, const LibraryAttention& layer, void* workspace,
+  LibraryAnswer forward(cudaStream_t stream, const LibraryAttentionArgs& layer, void* workspace,
                         size_t workspace_bytes) override {
     return run(forward_, add_forward, layer, stream, pointers(layer), workspace, workspace_bytes);
   }
-  LibraryAnswer backward(cudaStream_t stream, const LibraryAttention& layer,
+  LibraryAnswer backward(cudaStream_t stream, const LibraryAttentionArgs& layer,
                          const LibraryAttentionGradients& gradients, void* workspace,
                          size_t workspace_bytes) override {
     auto all = pointers(layer);
@@ -192,7 +192,7 @@ class CudnnAttention final : public AttentionLibrary {
   using Pointers = std::unordered_map<int64_t, void*>;
 
   static void* mutable_of(const Bf16* numbers) { return const_cast<Bf16*>(numbers); }
-  static Pointers pointers(const LibraryAttention& layer) {
+  static Pointers pointers(const LibraryAttentionArgs& layer) {
     return {{kQ, mutable_of(layer.q)},
             {kK, mutable_of(layer.k)},
             {kV, mutable_of(layer.v)},
@@ -201,7 +201,7 @@ class CudnnAttention final : public AttentionLibrary {
   }
 
   template <class Add>
-  LibraryAnswer run(Passes& passes, const Add& add, const LibraryAttention& layer,
+  LibraryAnswer run(Passes& passes, const Add& add, const LibraryAttentionArgs& layer,
                     cudaStream_t stream, Pointers all, void* workspace, size_t workspace_bytes) {
     // Bytes that cuDNN's kernels load at once.
     constexpr uintptr_t kAlignment = 16;
@@ -232,7 +232,7 @@ class CudnnAttention final : public AttentionLibrary {
   }
 
   template <class Add>
-  const Pass& prepare(Passes& passes, const Add& add, const LibraryAttention& layer) {
+  const Pass& prepare(Passes& passes, const Add& add, const LibraryAttentionArgs& layer) {
     const auto [place, is_new] = passes.try_emplace(key_of(layer));
     Pass& pass = place->second;
     if (!is_new) return pass;

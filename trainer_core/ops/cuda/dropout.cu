@@ -13,8 +13,8 @@ __global__ void dropout_kernel(Dropout args) {
   const int64_t n = args.rows * args.width;
   for (int64_t i = global_index(); i < n; i += global_count()) {
     const int64_t row = i / args.width, column = i % args.width;
-    const uint32_t word = random_word(args.key, args.location, args.elements.sample(row),
-                                      args.elements.element(row, column));
+    const uint32_t word = element_word(args.key, args.location, args.elements.sample(row),
+                                       args.elements.element(row, column));
     x[i] = from_float<T>(word < args.threshold ? 0.0F : to_float(x[i]) * args.factor);
   }
 }

@@ -23,13 +23,13 @@ __host__ __device__ int64_t row_tiles(int64_t rows) {
   return (rows + Tile::kRows - 1) / Tile::kRows;
 }
 template <class Tile>
-__host__ __device__ int64_t column_tiles(const Product& p) {
+__host__ __device__ int64_t column_tiles(const Gemm& p) {
   return (p.n + Tile::kColumns - 1) / Tile::kColumns;
 }
 
 // grid (tiles)
 template <class Tile>
-__global__ void __launch_bounds__(kThreads) multiply_kernel(const __grid_constant__ Product p) {
+__global__ void __launch_bounds__(kThreads) multiply_kernel(const __grid_constant__ Gemm p) {
   const TileIndex tile = TileIndex::of(blockIdx.x, row_tiles<Tile>(p.m), column_tiles<Tile>(p));
   Tile::multiply(p, {.first_row = tile.row * Tile::kRows,
                      .rows = p.m,
@@ -42,9 +42,8 @@ __global__ void __launch_bounds__(kThreads) multiply_kernel(const __grid_constan
 
 // grid (tiles, as if each expert had a partial one): the block searches for its expert.
 template <class Tile>
-__global__ void __launch_bounds__(kThreads)
-    rows_kernel(const __grid_constant__ ExpertProduct args) {
-  const Product& p = args.product;
+__global__ void __launch_bounds__(kThreads) rows_kernel(const __grid_constant__ ExpertGemm args) {
+  const Gemm& p = args.gemm;
   if (args.offsets[0] != 0 || args.offsets[args.experts] > p.m) {
     *args.fault = static_cast<int32_t>(Fault::kOffsets);
     return;
@@ -70,8 +69,8 @@ __global__ void __launch_bounds__(kThreads)
 // grid (tiles, E)
 template <class Tile>
 __global__ void __launch_bounds__(kThreads)
-    gradients_kernel(const __grid_constant__ ExpertGradient args) {
-  const Product& p = args.product;
+    gradients_kernel(const __grid_constant__ ExpertGradientGemm args) {
+  const Gemm& p = args.gemm;
   if (args.offsets[0] != 0 || args.offsets[args.experts] > p.k) {
     *args.fault = static_cast<int32_t>(Fault::kOffsets);
     return;
@@ -88,7 +87,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // Calls body with the tile type that multiplies the operands.
 template <class Body>
-void with_tile(const Product& p, const Body& body) {
+void with_tile(const Gemm& p, const Body& body) {
   if (!p.rounded) {
     MUSTER_CHECK(p.a.dtype == DType::kF32 && p.b.dtype == DType::kF32)
         << "a GEMM of bf16 operands that is not rounded";
@@ -105,7 +104,7 @@ void with_tile(const Product& p, const Body& body) {
 
 }  // namespace
 
-void multiply(cudaStream_t stream, const Product& p) {
+void multiply(cudaStream_t stream, const Gemm& p) {
   with_tile(p, [&](auto tile) {
     using Tile = decltype(tile);
     launch_with_shared(stream, one_block_each(row_tiles<Tile>(p.m) * column_tiles<Tile>(p)),
@@ -113,8 +112,8 @@ void multiply(cudaStream_t stream, const Product& p) {
   });
 }
 
-void multiply_rows(cudaStream_t stream, const ExpertProduct& args) {
-  const Product& p = args.product;
+void multiply_rows(cudaStream_t stream, const ExpertGemm& args) {
+  const Gemm& p = args.gemm;
   if (p.m == 0) return;
   with_tile(p, [&](auto tile) {
     using Tile = decltype(tile);
@@ -124,8 +123,8 @@ void multiply_rows(cudaStream_t stream, const ExpertProduct& args) {
   });
 }
 
-void multiply_gradients(cudaStream_t stream, const ExpertGradient& args) {
-  const Product& p = args.product;
+void multiply_gradients(cudaStream_t stream, const ExpertGradientGemm& args) {
+  const Gemm& p = args.gemm;
   with_tile(p, [&](auto tile) {
     using Tile = decltype(tile);
     dim3 blocks = one_block_each(row_tiles<Tile>(p.m) * column_tiles<Tile>(p));

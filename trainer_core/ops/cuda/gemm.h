@@ -25,7 +25,7 @@ struct Operand {
 
 // The arguments of a GEMM: c (m, n) = a (m, k) b (k, n), or c += a b. Sums are fp32. With
 // `rounded`, fp32 operands are first rounded to bf16. Without it, all operands must be fp32.
-struct Product {
+struct Gemm {
   int64_t m, n, k;
   Operand a, b;
   bool rounded;
@@ -33,27 +33,27 @@ struct Product {
   DType type;  // type of c, which is row-major
   void* c;
 };
-void multiply(cudaStream_t, const Product&);
+void multiply(cudaStream_t, const Gemm&);
 
 // A GEMM per expert that computes rows. Rows [offsets[e], offsets[e + 1]) of a and c belong to
 // expert e; its matrix b begins at element e * b_step.
-struct ExpertProduct {
-  Product product;  // m is the number of rows of the buffer, of all experts
+struct ExpertGemm {
+  Gemm gemm;  // m is the number of rows of the buffer, of all experts
   int64_t experts;
   int64_t b_step;
   const int32_t* offsets;
   FaultWord fault;
 };
-void multiply_rows(cudaStream_t, const ExpertProduct&);
+void multiply_rows(cudaStream_t, const ExpertGemm&);
 // A GEMM per expert that computes weight gradients. k runs over rows [offsets[e], offsets[e + 1])
 // of a and b; c of expert e begins at element e * c_step.
-struct ExpertGradient {
-  Product product;  // k is the number of rows of the buffer, of all experts
+struct ExpertGradientGemm {
+  Gemm gemm;  // k is the number of rows of the buffer, of all experts
   int64_t experts;
   int64_t c_step;
   const int32_t* offsets;
   FaultWord fault;
 };
-void multiply_gradients(cudaStream_t, const ExpertGradient&);
+void multiply_gradients(cudaStream_t, const ExpertGradientGemm&);
 
 }  // namespace muster::trainer::cuda

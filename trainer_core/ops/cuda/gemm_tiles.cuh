@@ -20,7 +20,7 @@ struct Part {
 };
 
 // Stores a sum at index `at` of c, or adds it.
-__device__ inline void store_sum(const Product& p, int64_t at, float sum) {
+__device__ inline void store_sum(const Gemm& p, int64_t at, float sum) {
   if (p.type == DType::kBf16) {
     Bf16* const to = static_cast<Bf16*>(p.c) + at;
     *to = Bf16::round(sum + (p.accumulate ? to->value() : 0.0F));
@@ -38,7 +38,7 @@ struct ExactTile {
   static constexpr int kDepth = 16, kPart = 4, kSide = kRows / kPart;
   static_assert(kSide * kSide == kThreads && kRows == kColumns);
 
-  __device__ static void multiply(const Product& p, const Part& part) {
+  __device__ static void multiply(const Gemm& p, const Part& part) {
     __shared__ float left[kDepth][kRows + 1], right[kDepth][kColumns + 1];
     const int thread = static_cast<int>(threadIdx.x);
     const int row = thread / kSide, column = thread % kSide;
@@ -215,7 +215,7 @@ struct TensorTile {
   static constexpr int kBuffer = Left::kElements + Right::kElements;
   static constexpr size_t kSharedBytes = 2 * kBuffer * sizeof(Bf16);
 
-  __device__ static void multiply(const Product& p, const Part& part) {
+  __device__ static void multiply(const Gemm& p, const Part& part) {
     Bf16* const buffers = static_cast<Bf16*>(dynamic_shared());
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
     const int row = warp / (kColumns / kWarpColumns) * kWarpRows;
@@ -243,7 +243,7 @@ struct TensorTile {
         right.fetch(k + kDepth, part.end);
       }
       const Bf16* const tiles = buffers + buffer * kBuffer;
-      if (!idle) add_product(tiles, tiles + Left::kElements, row, column, part.end - k, sums);
+      if (!idle) multiply_staged(tiles, tiles + Left::kElements, row, column, part.end - k, sums);
       buffer ^= 1;
       if (more) {
         left.store(buffers + buffer * kBuffer);
@@ -257,8 +257,8 @@ struct TensorTile {
  private:
   // Adds the product of two tiles in shared memory to `sums`. Elements at depths from `depth` on
   // are zeros and may be skipped.
-  __device__ static void add_product(const Bf16* left, const Bf16* right, int row, int column,
-                                     int64_t depth, float (&sums)[kTall][kWide][4]) {
+  __device__ static void multiply_staged(const Bf16* left, const Bf16* right, int row, int column,
+                                         int64_t depth, float (&sums)[kTall][kWide][4]) {
 #pragma unroll
     for (int k = 0; k < kDepth; k += kMmaDepth) {
       if (k >= depth) break;
@@ -284,7 +284,7 @@ struct TensorTile {
     }
   }
 
-  __device__ static void store(const Product& p, const Part& part, int row, int column,
+  __device__ static void store(const Gemm& p, const Part& part, int row, int column,
                                const float (&sums)[kTall][kWide][4]) {
 #pragma unroll
     for (int i = 0; i < kTall; ++i) {

@@ -79,9 +79,9 @@ class Graphs::Capture {
 };
 thread_local Graphs::Capture* Graphs::Capture::now_ = nullptr;
 
-bool fails_capture(const std::string& error) { return Graphs::fail_capture(error); }
+bool fails_capture(const std::string& error) { return Graphs::report_capture_error(error); }
 
-bool Graphs::fail_capture(const std::string& error) {
+bool Graphs::report_capture_error(const std::string& error) {
   Capture* const capture = Capture::now();
   if (capture == nullptr) return false;
   capture->fail(error);
@@ -102,7 +102,7 @@ void Graphs::replay(const ReplayKey& key, absl::FunctionRef<void()> calls) {
   if (!run.is_captured) {
     run.is_captured = true;
     run.parts = capture(calls);
-  } else if (!run.parts.empty() && compares_runs()) {
+  } else if (!run.parts.empty() && is_comparing_replays()) {
     compare_runs(run.parts, capture(calls));
   }
   if (run.parts.empty()) return calls();

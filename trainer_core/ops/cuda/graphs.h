@@ -50,7 +50,7 @@ class Graphs final : public Replayer {
   void leave_out(const std::string& what, const std::string& why) override;
 
   // See fails_capture() in cuda_check.h.
-  static bool fail_capture(const std::string& error);
+  static bool report_capture_error(const std::string& error);
 
  private:
   class Capture;
@@ -77,7 +77,7 @@ class Graphs final : public Replayer {
 // Returns whether each run is captured again, and compared by compare_runs(), before a replay. True
 // only on the emulated device of the tests; the product links uncompared_graphs.cc, which returns
 // false.
-bool compares_runs();
+bool is_comparing_replays();
 void compare_runs(const RunParts& captured, const RunParts& now);
 
 }  // namespace muster::trainer::cuda

@@ -87,7 +87,7 @@ struct Dropout {
 void dropout(cudaStream_t, const Dropout&);
 
 // activation.cu
-struct ActivationRows {
+struct ActivationArgs {
   DType dtype;
   Activation kind;
   bool gated;
@@ -96,8 +96,8 @@ struct ActivationRows {
   void* out;   // the output; in the backward pass the output's gradient, which is read
   void* d_in;  // used in the backward pass only; rows are laid out like those of `in`
 };
-void activate(cudaStream_t, const ActivationRows&);
-void activate_backward(cudaStream_t, const ActivationRows&);
+void activate(cudaStream_t, const ActivationArgs&);
+void activate_backward(cudaStream_t, const ActivationArgs&);
 
 // norm.cu
 struct NormForward {

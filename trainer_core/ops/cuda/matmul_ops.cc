@@ -117,31 +117,29 @@ bool CudaOps::multiply_by_library(const Tensor& a, bool ta, const Tensor& b, boo
       convert(stream_, x.elements(), DType::kF32, x.data, DType::kBf16, rounded);
     return rounded;
   };
-  LibraryProduct product{.m = m,
-                         .n = n,
-                         .k = k,
-                         .transpose_a = ta,
-                         .transpose_b = tb,
-                         .accumulate = accumulate,
-                         .operand_type = half ? DType::kBf16 : DType::kF32,
-                         .a = operand(a),
-                         .b = operand(b),
-                         .type = c.dtype,
-                         .c = c.float_data(),
-                         .epilogue = {},
-                         .tf32 = !half && allows_tf32_};
+  LibraryGemm gemm{.m = m,
+                   .n = n,
+                   .k = k,
+                   .transpose_a = ta,
+                   .transpose_b = tb,
+                   .accumulate = accumulate,
+                   .operand_type = half ? DType::kBf16 : DType::kF32,
+                   .a = operand(a),
+                   .b = operand(b),
+                   .type = c.dtype,
+                   .c = c.float_data(),
+                   .epilogue = {},
+                   .tf32 = !half && allows_tf32_};
   if (epilogue != nullptr) {
-    product.epilogue = {.kind = kind_of(*epilogue), .bias = nullptr, .pre = epilogue->pre.data};
+    gemm.epilogue = {.kind = kind_of(*epilogue), .bias = nullptr, .pre = epilogue->pre.data};
     const bool with_bias = epilogue->bias.data != nullptr;
     // The library requires an aligned bias of c's type.
-    if (with_bias)
-      product.epilogue.bias = pieces.take(static_cast<size_t>(n) * dtype_bytes(c.dtype));
+    if (with_bias) gemm.epilogue.bias = pieces.take(static_cast<size_t>(n) * dtype_bytes(c.dtype));
     if (with_bias && pieces.fits())
-      convert(stream_, n, DType::kF32, epilogue->bias.f32(), c.dtype, product.epilogue.bias);
+      convert(stream_, n, DType::kF32, epilogue->bias.f32(), c.dtype, gemm.epilogue.bias);
   }
   LibraryAnswer answer{.kind = LibraryAnswer::Kind::kNoRoom, .needs_bytes = pieces.used()};
-  if (pieces.fits())
-    answer = library_->multiply(stream_, product, pieces.rest(), pieces.rest_bytes());
+  if (pieces.fits()) answer = library_->multiply(stream_, gemm, pieces.rest(), pieces.rest_bytes());
   if (answer.is_done()) return true;
   notes_.add(
       "cuBLASLt", {"product", {m, n, k, half ? 1 : 0, epilogue == nullptr ? 0 : 1}},

@@ -32,7 +32,7 @@ struct LibraryEpilogue {
 
 // The arguments of a GEMM: c (m, n) = op(a) op(b), or c += op(a) op(b), row-major as in
 // Ops::matmul. a and b have the same type; c is fp32 or has that type, too.
-struct LibraryProduct {
+struct LibraryGemm {
   int64_t m, n, k;
   bool transpose_a, transpose_b, accumulate;
   DType operand_type;
@@ -52,8 +52,8 @@ class MatrixLibrary {
   virtual ~MatrixLibrary() = default;
 
   // `workspace` is device memory; its contents do not survive the call.
-  virtual LibraryAnswer multiply(cudaStream_t stream, const LibraryProduct& product,
-                                 void* workspace, size_t workspace_bytes) = 0;
+  virtual LibraryAnswer multiply(cudaStream_t stream, const LibraryGemm& gemm, void* workspace,
+                                 size_t workspace_bytes) = 0;
 };
 
 // Loads the library. Returns NotFound if there is no libcublasLt.so of this build's major version,

@@ -46,7 +46,7 @@ __device__ inline float direction(const Adam& step, int64_t i, float grad, M* m,
   const AdamStep::Noise& noise = step.noise;
   m[i] = from_float<M>(
       step.by_chance
-          ? round_by_chance(m_new, random_word(noise.key, 0, noise.update, noise.first + i))
+          ? round_by_chance(m_new, element_word(noise.key, 0, noise.update, noise.first + i))
           : m_new);
   v[i] = v_new;
   return m_new * step.m_correction / (sqrtf(v_new * step.v_correction + step.eps_root) + step.eps);

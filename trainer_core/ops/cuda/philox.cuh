@@ -34,8 +34,8 @@ __device__ inline void random_words(uint64_t key, uint64_t index, uint64_t strea
 
 // Returns the word of element `element` of a sample. Four neighbouring elements use the four words
 // of one position.
-__device__ inline uint32_t random_word(uint64_t key, uint64_t location, uint64_t sample,
-                                       int64_t element) {
+__device__ inline uint32_t element_word(uint64_t key, uint64_t location, uint64_t sample,
+                                        int64_t element) {
   uint32_t words[4];
   random_words(key, (location << kLocationShift) + static_cast<uint64_t>(element / 4), sample,
                words);

@@ -124,8 +124,8 @@ __global__ void quantize_kernel(const __grid_constant__ Quantize args) {
     const float value = to_float(x[i]);
     float number = scaled(args.grid, value, args.scale[at]);
     if (args.noisy) {
-      const uint32_t word = random_word(args.key, args.location, args.elements.sample(row),
-                                        args.elements.element(row, column));
+      const uint32_t word = element_word(args.key, args.location, args.elements.sample(row),
+                                         args.elements.element(row, column));
       // Uniform in (-1/2, 1/2), as in uniform_from_bits.
       number = __fadd_rn(
           number, __fsub_rn(__fmul_rn(static_cast<float>(word >> 9) + 0.5F, 0x1p-23F), 0.5F));

@@ -2,7 +2,7 @@
 
 namespace muster::trainer::cuda {
 
-bool compares_runs() { return false; }
+bool is_comparing_replays() { return false; }
 void compare_runs(const RunParts& /*captured*/, const RunParts& /*now*/) {}
 
 }  // namespace muster::trainer::cuda

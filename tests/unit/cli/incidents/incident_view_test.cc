@@ -100,7 +100,7 @@ TEST(IncidentView, ControlCharactersAreEscaped) {
   EXPECT_EQ(escape_controls(*text), *text);
   v1::ListIncidentsResponse list;
   *list.add_incidents() = incident;
-  const std::string rows = describe_incidents(list, kIncidentNow, 80);
+  const std::string rows = describe_incident_list(list, kIncidentNow, 80);
   EXPECT_EQ(escape_controls(rows), rows);
 }
 
@@ -121,7 +121,7 @@ TEST(IncidentView, ListsOneLineEach) {
   slow.set_open(true);
   slow.set_sentence("rank 2 is slow");
   *list.add_incidents() = slow;
-  EXPECT_EQ(describe_incidents(list, kIncidentNow, 80),
+  EXPECT_EQ(describe_incident_list(list, kIncidentNow, 80),
             "INCIDENT  JOB  KIND              AGE  BACK AFTER  WHAT\n"
             "7         3    hang              16s  -           rank 1 on node0 never entered…\n"
             "6         3    slow rank (open)  -    -           rank 2 is slow\n");

@@ -69,7 +69,7 @@ rank died   6.0s    -            6.0s     -
 }
 
 TEST(GoodputView, JsonHasSeconds) {
-  const nlohmann::json all = goodputs_to_json({job_with_a_hang(7)});
+  const nlohmann::json all = goodput_report_to_json({job_with_a_hang(7)});
   EXPECT_DOUBLE_EQ(all["all"]["ettr"], 0.973);
   EXPECT_EQ(all["jobs"][0]["id"], 7);
   EXPECT_DOUBLE_EQ(all["jobs"][0]["goodput"]["losses"][1]["seconds"], 60);

@@ -95,7 +95,7 @@ std::map<std::string, int64_t> numbers_set_by(const std::vector<std::string>& wo
 }
 
 TEST(JobArguments, EachOptionOfAProgramIsSetPassedOnBoundedAndRefusedForAConfig) {
-  for (const ProgramOption& option : program_options()) {
+  for (const ProgramOptionRow& option : program_options()) {
     const std::vector<std::string> words = {option.flag, absl::StrCat(option.max)};
     EXPECT_THAT(numbers_set_by(words), ElementsAre(Pair(_, option.max))) << option.flag;
     EXPECT_EQ(words_of_options(parse({"--program", kTrain, words[0], words[1]})), words);

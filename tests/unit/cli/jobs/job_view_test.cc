@@ -97,7 +97,7 @@ TEST(JobView, ShowsTheNodesOfAJob) {
   EXPECT_THAT(describe_job(job, 0), HasSubstr("reserved for it: node7, node8"));
   v1::ListJobsResponse jobs;
   *jobs.add_jobs() = job;
-  EXPECT_THAT(describe_jobs(jobs, 0), HasSubstr("2 of 4"));
+  EXPECT_THAT(describe_job_list(jobs, 0), HasSubstr("2 of 4"));
   EXPECT_EQ(job_to_json(job)["nodes"], 2);
   EXPECT_EQ(job_to_json(job)["held"].size(), 2U);
   job.set_nodes(4);
@@ -109,11 +109,11 @@ TEST(JobView, ShowsTheNodesOfAJob) {
   EXPECT_THAT(describe_workers(workers), HasSubstr("2 (2 held)"));
   EXPECT_EQ(describe_gpus(worker), "-");
   worker.set_no_gpus_because("the driver is not loaded");
-  EXPECT_THAT(describe_nodes(workers, 0), HasSubstr("no GPUs: the driver is not loaded"));
+  EXPECT_THAT(describe_node_list(workers, 0), HasSubstr("no GPUs: the driver is not loaded"));
   for (int i = 0; i < 8; ++i) worker.add_gpus()->set_name("NVIDIA H100");
   worker.set_gpus_used(3);
   EXPECT_THAT(describe_workers(workers), HasSubstr("3 of 8 used, NVIDIA H100  "));
-  EXPECT_THAT(describe_nodes(workers, 0), HasSubstr("3 of 8 used, NVIDIA H100  "));
+  EXPECT_THAT(describe_node_list(workers, 0), HasSubstr("3 of 8 used, NVIDIA H100  "));
 }
 
 // State after a restart of the coordinator, until its workers have registered again.
@@ -138,13 +138,13 @@ TEST(JobView, TextForPeople) {
   *jobs.add_jobs() = running_job();
   // as the coordinator sends lists
   jobs.mutable_jobs(0)->mutable_spec()->clear_train_config_json();
-  EXPECT_THAT(describe_jobs(jobs, 61'000'000'000), HasSubstr("42/100"));
-  EXPECT_THAT(describe_jobs(jobs, 61'000'000'000), HasSubstr("2.00k")) << "all ranks' tokens/s";
+  EXPECT_THAT(describe_job_list(jobs, 61'000'000'000), HasSubstr("42/100"));
+  EXPECT_THAT(describe_job_list(jobs, 61'000'000'000), HasSubstr("2.00k")) << "all ranks' tokens/s";
   jobs.mutable_jobs(0)->clear_ranks();
-  EXPECT_THAT(describe_jobs(jobs, 61'000'000'000), HasSubstr("-/100"));
-  EXPECT_THAT(describe_jobs(jobs, 0), Not(HasSubstr("--all")));
+  EXPECT_THAT(describe_job_list(jobs, 61'000'000'000), HasSubstr("-/100"));
+  EXPECT_THAT(describe_job_list(jobs, 0), Not(HasSubstr("--all")));
   jobs.set_more(true);
-  EXPECT_THAT(describe_jobs(jobs, 0), HasSubstr("--all"));
+  EXPECT_THAT(describe_job_list(jobs, 0), HasSubstr("--all"));
 }
 
 // Texts of other users must not control the terminal or imitate our lines.
@@ -167,8 +167,8 @@ TEST(JobView, TextForPeopleHasNoControlCharacters) {
   worker.set_version(evil);
   worker.mutable_exclusion()->set_reason(evil);
   for (const std::string& text :
-       {headline(job), describe_job(job, 0), describe_jobs(jobs, 0), describe_workers(workers),
-        describe_nodes(workers, 0), describe_node(worker, 0)}) {
+       {headline(job), describe_job(job, 0), describe_job_list(jobs, 0), describe_workers(workers),
+        describe_node_list(workers, 0), describe_node(worker, 0)}) {
     EXPECT_THAT(text, HasSubstr(R"(x\x1b[2J\x0a\x9by)"));
     EXPECT_EQ(text, escape_controls(text));
     EXPECT_THAT(text, Not(HasSubstr("2J\n")));
@@ -195,7 +195,7 @@ TEST(NodeView, StatesWhyANodeIsExcludedAndForHowLong) {
   exclusion.set_until_unix_ns(0);
   v1::ListWorkersResponse workers;
   *workers.add_workers() = worker;
-  EXPECT_THAT(describe_nodes(workers, 100'000'000'000), HasSubstr("left out until admitted"));
+  EXPECT_THAT(describe_node_list(workers, 100'000'000'000), HasSubstr("left out until admitted"));
 }
 
 }  // namespace

@@ -99,12 +99,12 @@ TEST(SbatchWords, AreSplitAsBySbatch) {
       {"''", {""}},
       {"# nothing", {}}};
   for (const auto& [line, words] : lines) {
-    const auto got = sbatch_words(line);
+    const auto got = split_sbatch_line(line);
     ASSERT_TRUE(got.ok()) << line;
     EXPECT_EQ(*got, words) << line;
   }
   for (const char* line : {"--comment=\"a", "--comment='a b", "\"\\"})
-    EXPECT_THAT(sbatch_words(line).status().message(), HasSubstr("unclosed quote")) << line;
+    EXPECT_THAT(split_sbatch_line(line).status().message(), HasSubstr("unclosed quote")) << line;
 }
 
 TEST(SbatchCommand, RepeatsOptionsThatVariablesOverrideAndPutsExtraOptionsLast) {

@@ -104,7 +104,7 @@ TEST(IncidentMessages, SymbolsBecomeAnEvent) {
   symbol.set_function("run\x1b[2J()");
   symbol.set_line(-3);
   symbols.add_symbols()->set_address(0x30);
-  const SymbolsReceived event = symbols_from_proto(symbols);
+  const SymbolsReceived event = symbol_report_from_proto(symbols);
   EXPECT_EQ(event.module, (StackModule{"ab", "/bin/x"}));
   ASSERT_THAT(event.symbols, SizeIs(2));
   EXPECT_EQ(event.symbols[0], (std::pair<uint64_t, FrameSymbol>{0x20, {"run\\x1b[2J()", "", 0}}));

@@ -106,7 +106,7 @@ TEST(Arena, ReservesWhatADeviceDoesNotComputeWith) {
   const BufferId a = plan.add("a", MemoryCategory::kWorkspace, 64);
   plan.begin_host();
   const BufferId b = plan.add("b", MemoryCategory::kOffloaded, 128);
-  plan.begin_reserved();
+  plan.begin_reserved_host();
   const BufferId c = plan.add("c", MemoryCategory::kCheckpoint, 192);
   const BufferId d = plan.add("d", MemoryCategory::kCheckpoint, 64);
   const CountingMemory device;

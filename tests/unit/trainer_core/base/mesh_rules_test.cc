@@ -123,7 +123,7 @@ TEST(MeshRules, TheNearestMeshesWorkAndNoneIsNearer) {
     for (const int32_t degree : mesh.ici) ranks *= degree;
     EXPECT_EQ(ranks, 24);
   }
-  EXPECT_EQ(mesh_keys(nearest.front()),
+  EXPECT_EQ(format_mesh_keys(nearest.front()),
             "ici_data_parallelism=2 ici_fsdp_parallelism=3 ici_tensor_parallelism=4");
 }
 
@@ -133,8 +133,8 @@ TEST(MeshRules, NodesAndRanksAreDividedApart) {
     return mesh_conflicts(kDense, mesh).empty();
   });
   ASSERT_THAT(nearest, SizeIs(1));
-  EXPECT_EQ(mesh_keys(nearest.front()), "ici_tensor_parallelism=8 dcn_data_parallelism=4");
-  EXPECT_EQ(mesh_keys({}), "every degree 1");
+  EXPECT_EQ(format_mesh_keys(nearest.front()), "ici_tensor_parallelism=8 dcn_data_parallelism=4");
+  EXPECT_EQ(format_mesh_keys({}), "every degree 1");
 }
 
 TEST(MeshRules, TheSearchForANearMeshEnds) {

@@ -54,7 +54,7 @@ TEST(Checkpoint, ASaveShowsItsProgress) {
   CheckpointStore store(folder.file("ckpt"), -1);
   ASSERT_TRUE(store.prepare().ok());
   std::vector<std::pair<uint32_t, uint32_t>> shown;
-  store.show_progress(
+  store.report_progress_to(
       [&](uint32_t saving, uint32_t written) { shown.emplace_back(saving, written); });
   save(store, 20, State(1));
   ASSERT_GE(shown.size(), 3U);

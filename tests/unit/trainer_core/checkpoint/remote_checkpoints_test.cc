@@ -132,7 +132,8 @@ class RemoteCheckpointsTest : public testing::Test {
   // Publishes a save whose files are uploaded, as CheckpointStore does.
   absl::Status publish(RemoteCheckpoints& checkpoints, int64_t step, const std::string& save) {
     if (auto listed = checkpoints.list(); !listed.ok()) return listed.status();
-    if (auto status = checkpoints.check_sizes(manifest(step, save)); !status.ok()) return status;
+    if (auto status = checkpoints.check_object_sizes(manifest(step, save)); !status.ok())
+      return status;
     if (auto status = checkpoints.check_owner(); !status.ok()) return status;
     write_file(folder_.file(kManifestFile), manifest_text(manifest(step, save)));
     return checkpoints.upload(folder_.path(), {kManifestFile}, step);

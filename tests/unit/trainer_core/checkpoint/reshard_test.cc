@@ -146,7 +146,7 @@ TEST_F(Reshard, UnrequestedDataIsNotRead) {
       read_boxes(manifest, CheckpointPart::kModel, {whole_box({"norm", {24}, 0})}, norm).ok());
   EXPECT_EQ(norm, std::vector<float>(model_.begin() + 120, model_.begin() + 144));
   std::vector<float> all(kElements);
-  const auto status = read_boxes(manifest, CheckpointPart::kModel, whole_boxes(kRows), all);
+  const auto status = read_boxes(manifest, CheckpointPart::kModel, boxes_of_rows(kRows), all);
   EXPECT_THAT(std::string(status.message()), HasSubstr("it has no model-00000-00000.safetensors"));
 }
 

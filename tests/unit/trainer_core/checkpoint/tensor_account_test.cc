@@ -132,7 +132,7 @@ TEST_F(TensorAccounts, NamesUnusedTensorsAndTheSettingThatUsesThem) {
     write_all(tensors);
     const std::string message = error();
     for (const char* expected : c.expected) EXPECT_THAT(message, HasSubstr(expected)) << c.family;
-    const auto allowed = open_hugging_face(path(), UnusedTensors::kAllow);
+    const auto allowed = open_hugging_face(path(), UnusedTensorPolicy::kAllow);
     ASSERT_TRUE(allowed.ok()) << allowed.status();
     EXPECT_EQ((*allowed)->description().tensors.unused.size(), c.extra.size());
     EXPECT_THAT((*allowed)->description().notes,
@@ -336,7 +336,7 @@ TEST_F(TensorAccounts, RandomTensorsAreAllAccountedFor) {
       tensors.emplace(name, filled(shape, 3));
     }
     write_all(tensors);
-    const auto source = open_hugging_face(path(), UnusedTensors::kAllow);
+    const auto source = open_hugging_face(path(), UnusedTensorPolicy::kAllow);
     ASSERT_TRUE(source.ok()) << source.status();
     const TensorAccount& account = (*source)->description().tensors;
     EXPECT_EQ(account.used, before);

@@ -57,7 +57,7 @@ TEST(TokenDataset, AShardThatIsTruncatedWhileInUseIsNamed) {
     EXPECT_THAT(std::string(status.message()),
                 AllOf(HasSubstr("shard-00001.mtok was cut off"), HasSubstr("it had ")));
     EXPECT_THAT(std::string((*dataset)->document(1).status().message()), HasSubstr("was cut off"));
-    EXPECT_THAT(std::string((*dataset)->verify_payloads().message()), HasSubstr("was cut off"));
+    EXPECT_THAT(std::string((*dataset)->verify_shards().message()), HasSubstr("was cut off"));
   }
   EXPECT_THAT(std::string((*dataset)->read(kTokens + 2500, tokens).message()),
               HasSubstr("shard-00001.mtok was written to while it is in use"));

@@ -57,7 +57,7 @@ std::vector<std::string> state_of(const OptimizerConfig& config,
                                   const std::vector<ParamSpec>& table) {
   std::vector<std::string> rows;
   const auto optimizer = Optimizer::make(config, ShardLayout::whole(table));
-  EXPECT_EQ(optimizer->state().held, whole_boxes(optimizer->state().tensors));
+  EXPECT_EQ(optimizer->state().held, boxes_of_rows(optimizer->state().tensors));
   EXPECT_EQ(optimizer->state().written, optimizer->state().held);
   for (const TensorRow& row : optimizer->state().tensors)
     rows.push_back(absl::StrCat(row.name, "@", row.offset, " ", absl::StrJoin(row.shape, " ")));

@@ -36,7 +36,7 @@ struct LeavingOutcome {
 LeavingOutcome leave_at(const TrainConfig& config, int slow, int place) {
   Ranks ranks(config);
   const auto size = static_cast<size_t>(ranks.mesh.ranks());
-  const bool slow_saves = writes_checkpoints(ranks.mesh, slow);
+  const bool slow_saves = is_checkpoint_writer(ranks.mesh, slow);
   Moment there, reported;
   std::atomic<int64_t> completed{0};
   std::atomic<int> rounds{0};
@@ -74,7 +74,7 @@ LeavingOutcome leave_at(const TrainConfig& config, int slow, int place) {
   // Ranks that do not save leave later: stop_signals.h.
   for (const bool saves : {true, false}) {
     for (size_t r = 0; r < size; ++r) {
-      if (writes_checkpoints(ranks.mesh, static_cast<int>(r)) == saves)
+      if (is_checkpoint_writer(ranks.mesh, static_cast<int>(r)) == saves)
         signals.emplace_back([&, r] { ranks.signals[r].leave_step(note_end); });
     }
     for (std::thread& thread : signals) thread.join();

@@ -51,7 +51,7 @@ class LocalCheckpoint : public testing::Test {
           const auto at = static_cast<size_t>(groups.rank());
           Rank rank(model_, optimizer_, mesh, groups.rank());
           rank.fill(static_cast<uint64_t>(step));
-          const bool writes = writes_checkpoints(mesh, groups.rank());
+          const bool writes = is_checkpoint_writer(mesh, groups.rank());
           if (begin_) begin_(groups);
           LocalCheckpoints local(place(nodes[at]), kFileBytes, groups);
           std::vector<std::string> notes;
@@ -91,7 +91,7 @@ class LocalCheckpoint : public testing::Test {
       if (groups.rank() == 0) restored.from = (*found)->from;
       restored.steps[at] = (*found)->info.step;
       EXPECT_EQ((*found)->info.samples, static_cast<uint64_t>(3 * restored.steps[at]));
-      if (writes_checkpoints(mesh, groups.rank())) {
+      if (is_checkpoint_writer(mesh, groups.rank())) {
         EXPECT_TRUE(rank.has(static_cast<uint64_t>(restored.steps[at]))) << "rank " << at;
       }
     });

@@ -42,7 +42,7 @@ class ShardedCheckpoint : public testing::Test {
                                  const Mesh& mesh, int64_t step) {
     std::vector<absl::Status> ends(static_cast<size_t>(mesh.ranks()));
     on_mesh(mesh, [&](ProcessGroups& groups) {
-      if (!writes_checkpoints(mesh, groups.rank())) return;
+      if (!is_checkpoint_writer(mesh, groups.rank())) return;
       Rank rank(model, optimizer, mesh, groups.rank());
       rank.fill(static_cast<uint64_t>(step));
       GroupPeers peers(groups, kAllButData, 1);
@@ -64,7 +64,7 @@ class ShardedCheckpoint : public testing::Test {
     Restored restored{std::vector<absl::StatusOr<int64_t>>(static_cast<size_t>(mesh.ranks()), -1),
                       {}};
     on_mesh(mesh, [&](ProcessGroups& groups) {
-      if (!writes_checkpoints(mesh, groups.rank())) return;
+      if (!is_checkpoint_writer(mesh, groups.rank())) return;
       Rank rank(model, optimizer, mesh, groups.rank());
       GroupPeers peers(groups, kAllButData, 1);
       std::vector<std::string> notes;
@@ -120,7 +120,7 @@ TEST_F(ShardedCheckpoint, AnyMeshRestoresACheckpointOfAnyOther) {
     for (int32_t rank = 0; rank < to.ranks(); ++rank) {
       const auto& got = restored.steps[static_cast<size_t>(rank)];
       ASSERT_TRUE(got.ok()) << got.status();
-      ASSERT_EQ(*got, writes_checkpoints(to, rank) ? step : -1);
+      ASSERT_EQ(*got, is_checkpoint_writer(to, rank) ? step : -1);
     }
     ASSERT_FALSE(HasFailure()) << from.to_string() << " to " << to.to_string() << ", "
                                << model.name;
@@ -269,7 +269,7 @@ TEST_F(ShardedCheckpoint, AllFallBackTogether) {
   for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
     const auto& step = restored.steps[static_cast<size_t>(rank)];
     ASSERT_TRUE(step.ok()) << step.status();
-    EXPECT_EQ(*step, writes_checkpoints(mesh, rank) ? 1 : -1);
+    EXPECT_EQ(*step, is_checkpoint_writer(mesh, rank) ? 1 : -1);
   }
   ASSERT_EQ(restored.notes.size(), 2U);
   EXPECT_THAT(

@@ -75,7 +75,7 @@ class Chunks : public testing::Test {
 
   TempFolder folder_;
   std::vector<InputFile> files_;
-  TextDocuments documents_ = TextDocuments::kLines;
+  DocumentUnit documents_ = DocumentUnit::kLines;
 };
 
 TEST_F(Chunks, LinesAreDocuments) {
@@ -90,9 +90,9 @@ TEST_F(Chunks, LinesAreDocuments) {
 TEST_F(Chunks, ParagraphsAndFilesAreDocumentsOnRequest) {
   add_file("a.txt", "\n\none\r\ntwo\n\n\nthree\n \nfour\n");
   add_file("b.txt", "five\n\nsix\n");
-  documents_ = TextDocuments::kParagraphs;
+  documents_ = DocumentUnit::kParagraphs;
   EXPECT_THAT(read().texts, ElementsAre("one\ntwo", "three", "four", "five", "six"));
-  documents_ = TextDocuments::kFiles;
+  documents_ = DocumentUnit::kFiles;
   EXPECT_THAT(read().texts, ElementsAre("one\ntwo\n\n\nthree\n \nfour", "five\n\nsix"));
 }
 
@@ -111,7 +111,7 @@ TEST_F(Chunks, ARunMayBeginAfterAnyChunk) {
   add_file("c.jsonl.zst", zstd(lines));
   add_file("d.tfrecord", records);
   expect_resumable();
-  documents_ = TextDocuments::kParagraphs;
+  documents_ = DocumentUnit::kParagraphs;
   expect_resumable();
 }
 
@@ -143,7 +143,7 @@ TEST_F(Chunks, AFileLongerThanADocumentIsCutBetweenLines) {
   std::string text;
   while (text.size() < 2 * kDocumentBytesMax + 1000) text += "one of very many lines\n\n";
   add_file("long.txt", text);
-  documents_ = TextDocuments::kFiles;
+  documents_ = DocumentUnit::kFiles;
   const Read out = read();
   ASSERT_TRUE(out.status.ok()) << out.status;
   ASSERT_EQ(out.texts.size(), 3U);

@@ -28,7 +28,7 @@ class DocumentTextTest : public testing::Test {
     return (text->is_repaired() ? "~" : "=") + std::string(text->text);
   }
 
-  DocumentTexts texts_{"text"};
+  TextExtractor texts_{"text"};
 };
 
 TEST_F(DocumentTextTest, AFieldOfAJsonLine) {
@@ -119,7 +119,7 @@ TEST_F(DocumentTextTest, NulBytesInALineAreNamed) {
 }
 
 TEST_F(DocumentTextTest, ADottedFieldIsNested) {
-  DocumentTexts nested("doc.body.text");
+  TextExtractor nested("doc.body.text");
   const auto read = [&](const std::string& record) {
     Chunk chunk;
     chunk.bytes = record + std::string(Chunk::kPaddingBytes, '}');

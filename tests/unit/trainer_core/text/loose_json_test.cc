@@ -23,7 +23,7 @@ class LooseJson : public testing::Test {
   std::string text_of(const std::string& record, const std::string& field = "text") {
     Chunk chunk;
     chunk.bytes = record + std::string(Chunk::kPaddingBytes, '}');
-    DocumentTexts texts(field);
+    TextExtractor texts(field);
     const auto text = texts.text_of(chunk, {.size = record.size()}, InputFormat::kJsonLines);
     if (!text.ok()) return std::string(text.status().message());
     return (text->is_repaired() ? "~" : "=") + std::string(text->text);

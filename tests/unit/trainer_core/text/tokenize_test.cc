@@ -25,7 +25,7 @@ class Tokenize : public TokenizeFixture {};
 std::vector<int32_t> all_tokens(const std::string& folder) {
   auto dataset = TokenDataset::open(folder, kVocab);
   EXPECT_TRUE(dataset.ok()) << dataset.status();
-  EXPECT_TRUE((*dataset)->verify_payloads().ok());
+  EXPECT_TRUE((*dataset)->verify_shards().ok());
   std::vector<int32_t> tokens((*dataset)->tokens());
   EXPECT_TRUE((*dataset)->read(0, tokens).ok());
   return tokens;
@@ -92,7 +92,7 @@ TEST_F(Tokenize, ThreadsAndShardSizesDoNotChangeTheTokens) {
 
 TEST_F(Tokenize, ParagraphsAreDocumentsOnRequest) {
   TokenizeOptions paragraphs = options("paragraphs");
-  paragraphs.encode.read.documents = TextDocuments::kParagraphs;
+  paragraphs.encode.read.documents = DocumentUnit::kParagraphs;
   auto report = tokenize_files(paragraphs);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->index.documents, 2000U);  // two of three lines end a paragraph
@@ -114,7 +114,7 @@ TEST_F(Tokenize, AnIndexThatCannotBeWrittenLeavesTheOldDataSetComplete) {
   const std::string folder = folder_->file("torn");
   const auto before = all_tokens(folder);
   TokenizeOptions other = options("torn");
-  other.encode.read.documents = TextDocuments::kParagraphs;
+  other.encode.read.documents = DocumentUnit::kParagraphs;
   // Every name that the index's temporary file may have is taken.
   std::vector<std::string> taken;
   for (int i = 0; i < 100; ++i)

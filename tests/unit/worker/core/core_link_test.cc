@@ -145,7 +145,7 @@ TEST_F(CoreTest, HeartbeatsListOnlyRanksWhoseFiguresChanged) {
   figures.step = 5;
   figures.loss = std::numeric_limits<double>::quiet_NaN();
   figures.last_progress = now - milliseconds(300);
-  PagesRead pages;
+  PageResults pages;
   pages.pages.push_back({key(1, 1, 1), figures});
   const auto changed = only<SendHeartbeat>(step(pages));
   ASSERT_THAT(changed, SizeIs(1));
@@ -165,7 +165,7 @@ TEST_F(CoreTest, AReconnectionSendsEveryFigureAgain) {
   ASSERT_THAT(registers[0].running, SizeIs(2));
   EXPECT_EQ(registers[0].running[0].pid, 100);
   step(Tick{});
-  EXPECT_THAT(only<SendHeartbeat>(step(PagesRead{}))[0].ranks, SizeIs(2));
+  EXPECT_THAT(only<SendHeartbeat>(step(PageResults{}))[0].ranks, SizeIs(2));
 }
 
 TEST_F(CoreTest, NothingIsSentWithoutARegistration) {
@@ -173,7 +173,7 @@ TEST_F(CoreTest, NothingIsSentWithoutARegistration) {
   start_up(start(1, 1, 1));
   step(Disconnected{});
   ActionList actions = step(RankReaped{key(1, 1, 0), -1, SIGKILL, 9, "x"});
-  for (const Action& a : step(PagesRead{})) actions.push_back(a);
+  for (const Action& a : step(PageResults{})) actions.push_back(a);
   EXPECT_THAT(only<SendRankExited>(actions), SizeIs(0));
   EXPECT_THAT(only<SendHeartbeat>(actions), SizeIs(0));
 }
@@ -206,7 +206,7 @@ TEST_F(CoreTest, ProgressTimesOfPagesAreClamped) {
     RankFigures figures;
     figures.last_progress = instant_from_ns(ns);
     figures.step = ns < 0 ? 1 : 2;
-    const auto heartbeats = only<SendHeartbeat>(step(PagesRead{{{key(1, 1, 0), figures}}}));
+    const auto heartbeats = only<SendHeartbeat>(step(PageResults{{{key(1, 1, 0), figures}}}));
     for (const RankProgress& rank : heartbeats.at(0).ranks) {
       EXPECT_EQ(rank.last_progress_age, ns < 0 ? now - Instant{} : Duration::zero());
     }
@@ -223,7 +223,7 @@ TEST_F(CoreTest, FiguresThatWereSentAreNotSentAgainAtTheEnd) {
   start_up(start(1, 1, 1));
   RankFigures figures;
   figures.step = 9;
-  step(PagesRead{{{key(1, 1, 0), figures}}});
+  step(PageResults{{{key(1, 1, 0), figures}}});
   EXPECT_THAT(only<SendHeartbeat>(step(RankReaped{key(1, 1, 0), 0, 0, 9, "", figures})), SizeIs(0));
 }
 
@@ -332,7 +332,7 @@ class PaceTest : public CoreTest {
       for (const Action& action : step(Tick{})) {
         count += std::holds_alternative<SendHeartbeat>(action) ? 1 : 0;
         if (std::holds_alternative<ReadPages>(action))
-          count += only<SendHeartbeat>(step(PagesRead{})).size();
+          count += only<SendHeartbeat>(step(PageResults{})).size();
       }
     }
     return count;

@@ -247,7 +247,7 @@ TEST_F(CoreTest, TheLastStepFallsBackToTheLastHeartbeats) {
   start_up(start(1, 1, 1));
   RankFigures figures;
   figures.step = 41;
-  step(PagesRead{{{key(1, 1, 0), figures}}});
+  step(PageResults{{{key(1, 1, 0), figures}}});
   EXPECT_EQ(only<SendRankExited>(step(RankReaped{key(1, 1, 0), 1, 0, -1, ""}))[0].last_step, 41);
 }
 
@@ -302,7 +302,7 @@ TEST_F(CoreTest, SurvivesArbitraryEvents) {
         if (alive.contains(rank)) event = RankReaped{rank, 0, 0, 1, ""};
         break;
       case 9:
-        event = PagesRead{{{rank, RankFigures{}}}};
+        event = PageResults{{{rank, RankFigures{}}}};
         break;
       default:
         now += milliseconds(r[2] % 500);
@@ -335,7 +335,7 @@ TEST_F(CoreTest, CheckpointRequestsRequireSupportInThePage) {
   EXPECT_TRUE(only<SignalRank>(step(request)).empty()) << "it has no page yet";
   RankFigures figures;
   figures.checkpoints.on_request = 1;
-  step(PagesRead{{{key(1, 1, 0), figures}}});
+  step(PageResults{{{key(1, 1, 0), figures}}});
   const auto signals = only<SignalRank>(step(request));
   ASSERT_EQ(signals.size(), 1U);
   EXPECT_EQ(signals[0].key, key(1, 1, 0));

@@ -19,7 +19,7 @@ StopRanks stop_for_save(Duration grace) {
 }
 
 // The page of rank `rank` while it saves.
-PagesRead saving(int32_t rank, uint32_t total, uint32_t written) {
+PageResults saving(int32_t rank, uint32_t total, uint32_t written) {
   RankFigures figures;
   figures.checkpoints.saving_mib = total;
   figures.checkpoints.written_mib = written;
@@ -83,7 +83,7 @@ TEST_F(CoreTest, ASaveIsNotAwaitedBeyondABound) {
   figures.checkpoints.saving_mib = 100;
   figures.checkpoints.written_mib = 50;
   pass(seconds(3));
-  step(PagesRead{{{key(2, 1, 0), figures}}});
+  step(PageResults{{{key(2, 1, 0), figures}}});
   now += options().leave_grace - seconds(3);
   EXPECT_THAT(only<SignalRank>(step(Tick{})), SizeIs(1));
 }

@@ -15,8 +15,8 @@ DumpStacks dump(uint64_t id, int32_t samples, std::vector<int32_t> ranks, uint64
   return event;
 }
 
-StacksRead answer(const ReadStacks& read) {
-  StacksRead event{read.launch, read.dump, read.sample, {}, {}, {"kernel"}};
+StackResults answer(const ReadStacks& read) {
+  StackResults event{read.launch, read.dump, read.sample, {}, {}, {"kernel"}};
   for (const Rank rank : read.ranks) event.ranks.emplace_back().rank = rank.value();
   return event;
 }
@@ -101,7 +101,8 @@ TEST_F(CoreStacks, SymbolsAreResolvedAndReported) {
   const auto read = only<ReadSymbols>(step(request));
   ASSERT_EQ(read.size(), 1U);
   EXPECT_EQ(read[0].addresses, (std::vector<uint64_t>{1, 2}));
-  const auto sent = only<SendSymbols>(step(SymbolsRead{9, read[0].module, {{1, {"f()", "", 0}}}}));
+  const auto sent =
+      only<SendSymbols>(step(SymbolResults{9, read[0].module, {{1, {"f()", "", 0}}}}));
   ASSERT_EQ(sent.size(), 1U);
   EXPECT_EQ(sent[0].dump, 9U);
   request.epoch = Epoch(0);
@@ -119,7 +120,7 @@ TEST_F(CoreStacks, SymbolRequestsAreBoundedUntilTheyAreAnswered) {
     for (ReadSymbols& read : only<ReadSymbols>(step(request))) requests.push_back(std::move(read));
   }
   EXPECT_EQ(requests.size(), 5U);
-  SymbolsRead answer{9, request.module, {}};
+  SymbolResults answer{9, request.module, {}};
   answer.symbols.resize(request.addresses.size());
   step(answer);
   EXPECT_EQ(only<ReadSymbols>(step(request)).size(), 1U);
@@ -145,7 +146,7 @@ TEST_F(CoreStacks, HeartbeatsComeFourTimesAsOftenWhileThereAreRanks) {
 // to report.
 TEST_F(CoreStacks, AFlickeringStateIsNotReported) {
   const auto is_reported = [&](char state) {
-    PagesRead pages;
+    PageResults pages;
     RankFigures figures;
     figures.last_progress = now;
     figures.process_state = state;

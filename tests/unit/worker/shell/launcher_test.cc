@@ -170,7 +170,7 @@ TEST_F(LauncherTest, RunsTheTrainerOnItsConfig) {
   EXPECT_EQ(read_file(subject.folders().log_path(key)),
             "train --config\n{\"steps\": 3}" + folder.string() + "/7/2\n");
   EXPECT_EQ(read_file(folder / "7" / "2" / "config.json"), R"({"steps": 3})");
-  EXPECT_EQ(subject.last_line(key), "{\"steps\": 3}" + folder.string() + "/7/2");
+  EXPECT_EQ(subject.last_shown_line(key), "{\"steps\": 3}" + folder.string() + "/7/2");
 }
 
 TEST_F(LauncherTest, AWorkFolderThatCannotBeWrittenIsAnError) {
@@ -220,11 +220,11 @@ TEST_F(LauncherTest, ReadsOnlyItsOwnLaunchsPage) {
 
 TEST_F(LauncherTest, TheLastLineIsPrintable) {
   const Launcher subject = launcher("/x");
-  EXPECT_EQ(subject.last_line(key), "");
+  EXPECT_EQ(subject.last_shown_line(key), "");
   std::filesystem::create_directories(subject.folders().folder(key.launch()));
   const auto last_of = [&](const std::string& log) {
     std::ofstream(subject.folders().log_path(key), std::ios::binary) << log;
-    return subject.last_line(key);
+    return subject.last_shown_line(key);
   };
   EXPECT_EQ(last_of(""), "");
   EXPECT_EQ(last_of("\n\n"), "");

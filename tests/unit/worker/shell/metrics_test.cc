@@ -26,7 +26,7 @@ class MetricsTest : public CoreTest {
     metrics_.update(core, now);
     return metrics_.text(now);
   }
-  void read(const RankFigures& figures) { step(PagesRead{{{key(1, 2, 0), figures}}}); }
+  void read(const RankFigures& figures) { step(PageResults{{{key(1, 2, 0), figures}}}); }
 
   Metrics metrics_{{.version = "1", .worker = "node0"}};
 };

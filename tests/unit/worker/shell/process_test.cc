@@ -45,13 +45,13 @@ class WorkerProcessTest : public ShellTest {
     return *pid;
   }
 
-  ReapedRank wait_for_end() {
-    std::vector<ReapedRank> ends;
+  ReapedProcess wait_for_end() {
+    std::vector<ReapedProcess> ends;
     EXPECT_TRUE(eventually([&] {
-      for (const ReapedRank& end : reaper.reap()) ends.push_back(end);
+      for (const ReapedProcess& end : reaper.reap()) ends.push_back(end);
       return !ends.empty();
     }));
-    return ends.empty() ? ReapedRank{} : ends.front();
+    return ends.empty() ? ReapedProcess{} : ends.front();
   }
 
   std::string log() const { return read_file(folder / "rank.log"); }
@@ -144,7 +144,7 @@ TEST_F(WorkerProcessTest, ARankWhoseStackIsReadHasNotEnded) {
   ASSERT_TRUE(other.ok()) << other.status();
   const RankKey other_key{JobId(1), Attempt(2), Rank(4)};
   reaper.add(*other, other_key);
-  const ReapedRank end = wait_for_end();
+  const ReapedProcess end = wait_for_end();
   EXPECT_EQ(end.key, other_key);
   EXPECT_EQ(end.exit_code, 3);
   tracer.let_go(false);
@@ -163,7 +163,7 @@ TEST_F(WorkerProcessTest, ARankThatDiesWhileItsStackIsReadHasEnded) {
 
 TEST_F(WorkerProcessTest, ExitCodesAndOutputComeBack) {
   start("echo out; echo err >&2; exit 3");
-  const ReapedRank end = wait_for_end();
+  const ReapedProcess end = wait_for_end();
   EXPECT_EQ(end.key, key);
   EXPECT_EQ(end.exit_code, 3);
   EXPECT_EQ(end.signal, 0);
@@ -172,7 +172,7 @@ TEST_F(WorkerProcessTest, ExitCodesAndOutputComeBack) {
 
 TEST_F(WorkerProcessTest, SignalsComeBackByNumber) {
   start("kill -9 $$");
-  const ReapedRank end = wait_for_end();
+  const ReapedProcess end = wait_for_end();
   EXPECT_EQ(end.signal, SIGKILL);
   EXPECT_EQ(end.exit_code, -1);
 }
@@ -285,7 +285,7 @@ TEST_F(WorkerProcessTest, ManyEndsAtOnceAreAllCollected) {
   }
   size_t ends = 0;
   EXPECT_TRUE(eventually([&] {
-    for (const ReapedRank& end : reaper.reap()) ends += end.exit_code == 7 ? 1 : 0;
+    for (const ReapedProcess& end : reaper.reap()) ends += end.exit_code == 7 ? 1 : 0;
     return ends == 20;
   }));
   EXPECT_TRUE(reaper.reap().empty());

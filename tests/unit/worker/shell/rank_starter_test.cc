@@ -66,23 +66,23 @@ class RankStarterTest : public ShellTest {
 TEST_F(RankStarterTest, StartsARankAndLeavesItToTheReaper) {
   const SpawnRank wanted = request({"/bin/sh", "-c", "echo here; exit 3"}, folder, 1);
   starter.start(wanted);
-  std::vector<ReapedRank> ends;
+  std::vector<ReapedProcess> ends;
   ASSERT_TRUE(runs_until([&] {
-    for (const ReapedRank& end : reaper.reap())
+    for (const ReapedProcess& end : reaper.reap())
       if (!starter.settle(end.key)) ends.push_back(end);
     return !ends.empty();
   }));
   EXPECT_THAT(started, SizeIs(1)) << "before its end";
   EXPECT_EQ(ends[0].exit_code, 3);
   EXPECT_THAT(failed, SizeIs(0));
-  EXPECT_EQ(launcher.last_line(wanted.key), "here");
+  EXPECT_EQ(launcher.last_shown_line(wanted.key), "here");
 }
 
 TEST_F(RankStarterTest, AChildThatCannotBeItsProgramIsNoEndOfARank) {
   starter.start(request({"/bin/true"}, folder / "nowhere", 1));
-  std::vector<ReapedRank> ends;
+  std::vector<ReapedProcess> ends;
   ASSERT_TRUE(runs_until([&] {
-    for (const ReapedRank& end : reaper.reap())
+    for (const ReapedProcess& end : reaper.reap())
       if (!starter.settle(end.key)) ends.push_back(end);
     return !failed.empty();
   }));

@@ -29,7 +29,7 @@ class NodeChecksTest : public testing::Test {
   Instant now = instant_from_ns(1'000'000'000'000);
   NodeBook nodes;
   Fleet fleet;
-  NodeChecks checks;
+  PendingNodeChecks checks;
 };
 
 TEST_F(NodeChecksTest, OneCheckIsPendingAtATime) {

@@ -15,15 +15,15 @@ TEST(KillDeadlineWaitsForSaves, AgainAfterANewOrderWithTheSameProgress) {
   const SaveProgress written{.total = 100, .written = 100};
   KillDeadline deadline;
   deadline.expect_ends(kGrace, /*waits=*/true, options, kOrdered);
-  deadline.wait_for_saves(written, kGrace, options, kOrdered + seconds(1));
+  deadline.extend_for_saves(written, kGrace, options, kOrdered + seconds(1));
   const Instant becomes_durable_by = kOrdered + seconds(1) + save_wait(written, kGrace);
   EXPECT_EQ(deadline.killed_at, becomes_durable_by);
-  deadline.wait_for_saves(written, kGrace, options, kOrdered + seconds(2));
+  deadline.extend_for_saves(written, kGrace, options, kOrdered + seconds(2));
   EXPECT_EQ(deadline.killed_at, becomes_durable_by) << "a save without progress extends nothing";
 
   // A worker registers again and receives the order once more.
   deadline.expect_ends(kGrace, /*waits=*/true, options, kOrdered + seconds(3));
-  deadline.wait_for_saves(written, kGrace, options, kOrdered + seconds(4));
+  deadline.extend_for_saves(written, kGrace, options, kOrdered + seconds(4));
   EXPECT_EQ(deadline.killed_at, kOrdered + seconds(4) + save_wait(written, kGrace));
 }
 
@@ -32,7 +32,7 @@ TEST(KillDeadlineWaitsForSaves, OnlyIfTheWorkersDo) {
   const CoreOptions options;
   KillDeadline deadline;
   deadline.expect_ends(kGrace, /*waits=*/false, options, kOrdered);
-  deadline.wait_for_saves({.total = 100, .written = 50}, kGrace, options, kOrdered + seconds(1));
+  deadline.extend_for_saves({.total = 100, .written = 50}, kGrace, options, kOrdered + seconds(1));
   EXPECT_EQ(deadline.killed_at, kOrdered + kGrace);
 }
 

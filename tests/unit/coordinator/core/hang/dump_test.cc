@@ -86,7 +86,7 @@ TEST(Dump, WaitsForEverySampleOfEveryRequestedWorker) {
 TEST(Dump, ListsRanksOfSilentWorkersAsSuch) {
   Dump dump = two_workers(1);
   EXPECT_TRUE(dump.add(report("a", 0, {{0, 41, "x"}, {1, 41, "x"}})));
-  const StackDump people = dump.to_stack_dump();
+  const JobStackDump people = dump.to_stack_dump();
   ASSERT_EQ(people.ranks.size(), 3U);
   EXPECT_EQ(people.ranks[2].rank, 2);
   EXPECT_EQ(people.ranks[2].stack_problem, "worker b did not answer");
