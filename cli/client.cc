@@ -7,7 +7,7 @@
 #include <absl/strings/str_cat.h>
 #include <grpcpp/grpcpp.h>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "daemon/grpc_deadline.h"
 #include "daemon/limits.h"
 #include "daemon/valid_texts.h"

@@ -12,7 +12,7 @@
 #include <absl/status/statusor.h>
 
 #include "cli/coordinator_target.h"
-#include "common/time.h"
+#include "common/time/time.h"
 #include "daemon/client_credentials.h"
 #include "muster/v1/muster.grpc.pb.h"
 

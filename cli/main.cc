@@ -14,9 +14,9 @@
 #include "cli/run/entry_points.h"
 #include "cli/run/pasted_command.h"
 #include "cli/terminal/terminal.h"
-#include "common/exit_code.h"
-#include "common/standard_descriptors.h"
-#include "common/start_limits.h"
+#include "common/process/exit_code.h"
+#include "common/process/standard_descriptors.h"
+#include "common/process/start_limits.h"
 #include "daemon/command_line.h"
 
 namespace {

@@ -11,7 +11,7 @@
 
 #include "cli/command.h"
 #include "cli/terminal/terminal.h"
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "daemon/metric_table.h"
 
 namespace muster::cli {

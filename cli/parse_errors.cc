@@ -6,9 +6,9 @@
 #include <absl/strings/str_replace.h>
 
 #include "cli/jobs/job_arguments.h"
-#include "common/nearest.h"
+#include "common/text/nearest.h"
 #include "daemon/command_line.h"
-#include "jobspec/keys.h"
+#include "jobspec/settings/keys.h"
 
 namespace muster::cli {
 namespace {

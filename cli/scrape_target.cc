@@ -15,7 +15,7 @@
 #include <absl/strings/strip.h>
 #include <nlohmann/json.hpp>
 
-#include "common/file_write.h"
+#include "common/files/file_write.h"
 
 namespace muster::cli {
 namespace {

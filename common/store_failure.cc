@@ -8,7 +8,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
-#include "common/rclone_output.h"
+#include "common/objects/rclone_output.h"
 
 namespace muster::store {
 namespace {

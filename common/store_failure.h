@@ -8,8 +8,8 @@
 
 #include <absl/status/status.h>
 
-#include "common/object_url.h"
-#include "common/run_child.h"
+#include "common/objects/object_url.h"
+#include "common/process/run_child.h"
 
 namespace muster::store {
 

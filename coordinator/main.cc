@@ -15,10 +15,10 @@
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
-#include "common/exit_code.h"
-#include "common/file_write.h"
-#include "common/standard_descriptors.h"
-#include "common/start_limits.h"
+#include "common/files/file_write.h"
+#include "common/process/exit_code.h"
+#include "common/process/standard_descriptors.h"
+#include "common/process/start_limits.h"
 #include "common/version.h"
 #include "coordinator/shell/server.h"
 #include "coordinator/shell/start_exit.h"

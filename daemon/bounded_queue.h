@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-#include "common/time.h"
+#include "common/time/time.h"
 
 namespace muster::daemon {
 

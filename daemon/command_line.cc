@@ -3,8 +3,8 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
-#include "common/absl_view.h"
-#include "common/nearest.h"
+#include "common/text/absl_view.h"
+#include "common/text/nearest.h"
 
 namespace muster::daemon {
 namespace {

@@ -9,8 +9,8 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/escape.h"
-#include "common/limits.h"
+#include "common/job/limits.h"
+#include "common/text/escape.h"
 
 namespace muster::daemon {
 namespace {

@@ -14,10 +14,10 @@
 
 #include <absl/status/statusor.h>
 
-#include "common/rank_evidence.h"
-#include "common/stack_trace_spec.h"
-#include "common/stack_tree.h"
-#include "common/time.h"
+#include "common/job/rank_evidence.h"
+#include "common/job/stack_trace_spec.h"
+#include "common/stacks/stack_tree.h"
+#include "common/time/time.h"
 #include "daemon/limits.h"
 #include "muster/v1/muster.pb.h"
 

@@ -1,6 +1,6 @@
 #include "daemon/gpu_messages.h"
 
-#include "common/escape.h"
+#include "common/text/escape.h"
 
 namespace muster::daemon {
 

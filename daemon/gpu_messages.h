@@ -1,8 +1,8 @@
-// Converts GPUs between wire messages and common/gpu.h's values. Text is made printable and cut to
-// its bound. Free functions; thread-safe.
+// Converts GPUs between wire messages and common/job/gpu.h's values. Text is made printable and cut
+// to its bound. Free functions; thread-safe.
 #pragma once
 
-#include "common/gpu.h"
+#include "common/job/gpu.h"
 #include "muster/v1/muster.pb.h"
 
 namespace muster::daemon {

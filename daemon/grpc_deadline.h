@@ -3,7 +3,7 @@
 
 #include <grpc/support/time.h>
 
-#include "common/time.h"
+#include "common/time/time.h"
 
 namespace muster::daemon {
 

@@ -7,7 +7,7 @@
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_replace.h>
 
-#include "common/escape.h"
+#include "common/text/escape.h"
 #include "common/version.h"
 
 namespace muster::daemon {

@@ -1,4 +1,4 @@
-// Converts jobs between muster.v1.JobSpec and common/job_spec.h's JobSpec. Plain fields are
+// Converts jobs between muster.v1.JobSpec and common/job/job_spec.h's JobSpec. Plain fields are
 // converted by the table kJobFields; the fields listed below have their own conversion. Free
 // functions; thread-safe.
 #pragma once
@@ -6,7 +6,7 @@
 #include <array>
 #include <string_view>
 
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
 #include "muster/v1/muster.pb.h"
 
 namespace muster::daemon {

@@ -1,5 +1,5 @@
 // Bounds of messages and queues between programs. The bounds of jobs and names are in
-// common/limits.h.
+// common/job/limits.h.
 #pragma once
 
 #include <cstddef>

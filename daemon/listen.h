@@ -6,7 +6,7 @@
 #include <absl/status/status.h>
 #include <boost/asio/ip/tcp.hpp>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "daemon/endpoint.h"
 
 namespace muster::daemon {

@@ -15,7 +15,7 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 
 namespace muster::daemon {
 namespace {

@@ -13,8 +13,8 @@
 
 #include <prometheus/histogram.h>
 
-#include "common/ids.h"
-#include "common/step_times.h"
+#include "common/job/ids.h"
+#include "common/progress/step_times.h"
 
 namespace muster::daemon {
 

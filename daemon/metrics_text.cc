@@ -8,7 +8,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 
 namespace muster::daemon {
 namespace {

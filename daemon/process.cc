@@ -16,8 +16,8 @@
 #include <boost/asio/signal_set.hpp>
 #include <climits>
 
-#include "common/errno_status.h"
-#include "common/file_write.h"
+#include "common/files/errno_status.h"
+#include "common/files/file_write.h"
 
 namespace muster::daemon {
 namespace {

@@ -13,8 +13,8 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
-#include "common/absl_view.h"
-#include "common/file_read.h"
+#include "common/files/file_read.h"
+#include "common/text/absl_view.h"
 
 namespace muster::daemon {
 namespace {

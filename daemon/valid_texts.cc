@@ -5,7 +5,7 @@
 
 #include <google/protobuf/descriptor.h>
 
-#include "common/escape.h"
+#include "common/text/escape.h"
 
 namespace muster::daemon {
 namespace {

@@ -8,12 +8,12 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/strip.h>
 
-#include "common/absl_view.h"
-#include "jobspec/inheritance.h"
+#include "common/text/absl_view.h"
+#include "jobspec/dialects/variables.h"
+#include "jobspec/files/inheritance.h"
 #include "jobspec/model_file.h"
-#include "jobspec/restrictions.h"
-#include "jobspec/settings_reader.h"
-#include "jobspec/variables.h"
+#include "jobspec/settings/restrictions.h"
+#include "jobspec/settings/settings_reader.h"
 
 namespace muster::jobspec {
 namespace {

@@ -10,8 +10,8 @@
 
 #include <absl/status/statusor.h>
 
-#include "jobspec/dialect.h"
-#include "jobspec/settings.h"
+#include "jobspec/dialects/dialect.h"
+#include "jobspec/settings/settings.h"
 
 namespace muster::jobspec {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/absl_view.h"
-#include "jobspec/mesh_keys.h"
+#include "common/text/absl_view.h"
+#include "jobspec/mesh/mesh_keys.h"
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/base/train_mesh.h"
 

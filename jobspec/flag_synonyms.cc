@@ -6,8 +6,8 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
-#include "jobspec/flag_table.h"
-#include "jobspec/value.h"
+#include "jobspec/dialects/flag_table.h"
+#include "jobspec/files/value.h"
 
 namespace muster::jobspec {
 namespace {
@@ -17,7 +17,7 @@ bool is_pax_variable(const Flag& flag) {
 }
 
 // Two variables of Pax and of its Slurm scripts that set the same: LOG_DIR and LOG_DIR_LOCAL.
-bool mean_the_same(const Flag& a, const Flag& b) {
+bool are_synonyms(const Flag& a, const Flag& b) {
   const bool is_special = a.effect == FlagEffect::kPaxLogs || a.effect == FlagEffect::kPaxData;
   return is_pax_variable(a) && is_pax_variable(b) && a.name != b.name && a.effect == b.effect &&
          (is_special || (!a.key.empty() && a.key == b.key));
@@ -45,7 +45,7 @@ void keep_last_of_repeated(std::vector<GivenFlag>& given) {
 void keep_one_of_synonyms(std::vector<GivenFlag>& given, std::vector<std::string>& warnings) {
   for (auto flag = given.begin(); flag != given.end();) {
     const auto other = std::find_if(flag + 1, given.end(), [&](const GivenFlag& later) {
-      return mean_the_same(*flag->flag, *later.flag);
+      return are_synonyms(*flag->flag, *later.flag);
     });
     if (other == given.end()) {
       ++flag;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "jobspec/flag_scanner.h"
+#include "jobspec/dialects/flag_scanner.h"
 
 namespace muster::jobspec {
 

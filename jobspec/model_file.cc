@@ -9,9 +9,9 @@
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_split.h>
 
-#include "common/absl_view.h"
-#include "common/nearest.h"
-#include "jobspec/inheritance.h"
+#include "common/text/absl_view.h"
+#include "common/text/nearest.h"
+#include "jobspec/files/inheritance.h"
 #include "jobspec/preset_name.h"
 
 namespace muster::jobspec {

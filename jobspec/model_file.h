@@ -12,7 +12,7 @@
 
 #include <absl/status/statusor.h>
 
-#include "jobspec/settings.h"
+#include "jobspec/settings/settings.h"
 
 namespace muster::jobspec {
 

@@ -3,7 +3,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
-#include "jobspec/model_keys.h"
+#include "jobspec/keys/model_keys.h"
 
 namespace muster::jobspec {
 namespace {

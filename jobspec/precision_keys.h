@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "jobspec/resolve.h"
-#include "jobspec/settings_reader.h"
+#include "jobspec/settings/settings_reader.h"
 
 namespace muster::jobspec {
 

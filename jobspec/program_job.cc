@@ -7,9 +7,9 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
-#include "common/gpu.h"
-#include "common/limits.h"
-#include "jobspec/value.h"
+#include "common/job/gpu.h"
+#include "common/job/limits.h"
+#include "jobspec/files/value.h"
 
 namespace muster::jobspec {
 namespace {

@@ -12,9 +12,9 @@
 
 #include <absl/status/statusor.h>
 
-#include "common/mesh.h"
+#include "common/job/mesh.h"
 #include "jobspec/config.h"
-#include "jobspec/text_keys.h"
+#include "jobspec/keys/text_keys.h"
 #include "muster/v1/muster.pb.h"
 #include "trainer_core/base/train_config.h"
 

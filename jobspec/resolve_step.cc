@@ -5,12 +5,12 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
-#include "jobspec/model_keys.h"
-#include "jobspec/optimizer_keys.h"
-#include "jobspec/remat_keys.h"
-#include "jobspec/restrictions.h"
-#include "jobspec/settings_reader.h"
+#include "common/text/absl_view.h"
+#include "jobspec/keys/model_keys.h"
+#include "jobspec/keys/optimizer_keys.h"
+#include "jobspec/keys/remat_keys.h"
+#include "jobspec/settings/restrictions.h"
+#include "jobspec/settings/settings_reader.h"
 
 namespace muster::jobspec {
 namespace {

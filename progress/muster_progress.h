@@ -1,6 +1,6 @@
 /* Reports the step, phase and collectives of one rank of your program to Muster, through the
- * progress page (version 4; layout: common/progress_page.h). Muster then detects a hang by the
- * program's own step times, and names its rank and collective. C11 or C++, Linux, GCC or Clang.
+ * progress page (version 4; layout: common/progress/progress_page.h). Muster then detects a hang by
+ * the program's own step times, and names its rank and collective. C11 or C++, Linux, GCC or Clang.
  *
  *   muster_progress page;
  *   muster_progress_begin(&page);                 once, early
@@ -261,7 +261,7 @@ static inline void muster_progress_phase(muster_progress* p, muster_phase phase)
   muster_unlock(p, mine);
 }
 
-/* Returns the histogram bucket of a step's duration (common/step_times.h). */
+/* Returns the histogram bucket of a step's duration (common/progress/step_times.h). */
 static inline int muster_step_bucket(double seconds) {
   static const double bounds[15] = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
                                     2.5,   5,    10,    25,   50,  100,  250};

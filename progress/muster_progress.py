@@ -1,8 +1,8 @@
 """Reports the step, phase and collectives of one rank of your program to Muster.
 
-They go into the progress page that the worker reads (version 4; layout: common/progress_page.h).
-Muster then detects a hang by the program's own step times, and names its rank and collective. This
-file is self-contained: put it where Python finds it.
+They go into the progress page that the worker reads (version 4; layout:
+common/progress/progress_page.h). Muster then detects a hang by the program's own step times, and
+names its rank and collective. This file is self-contained: put it where Python finds it.
 
     import muster_progress as progress
 
@@ -31,7 +31,7 @@ COLLECTIVES = ("none", "all-reduce", "all-gather", "reduce-scatter", "all-to-all
 
 _PAGE_BYTES, _VERSION, _MAGIC = 8192, 4, b"MUSTPAGE"
 _GROUPS_MAX, _RING_LENGTH = 32, 32
-# Offsets in bytes; see common/progress_page.h.
+# Offsets in bytes; see common/progress/progress_page.h.
 _AT = dict(version=8, page_bytes=12, sequence=16, job=24, attempt=32, rank=36, local_rank=40, world_size=44, pid=48, phase=52,
            incarnation=56, start=64, phase_start=72, last_progress=88, step=96, loss=104, grad_norm=112, step_seconds=120,
            step_ewma=128, tokens=136, tflops=144, learning_rate=160, checkpoint_step=168, total_steps=176, group_count=184,

@@ -13,11 +13,11 @@
 #include <absl/strings/str_format.h>
 #include <nlohmann/json.hpp>
 
-#include "common/escape.h"
-#include "common/file_write.h"
-#include "common/object_url.h"
-#include "common/self_stacks.h"
-#include "common/start_limits.h"
+#include "common/files/file_write.h"
+#include "common/objects/object_url.h"
+#include "common/process/start_limits.h"
+#include "common/stacks/self_stacks.h"
+#include "common/text/escape.h"
 #include "trainer_core/base/json_file.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/base/units.h"
@@ -27,7 +27,7 @@
 #include "trainer_core/comm/process_groups.h"
 #include "trainer_core/comm/world.h"
 #include "trainer_core/forecast/memory_forecast.h"
-#include "trainer_core/forecast/step_times.h"
+#include "trainer_core/forecast/time_forecast.h"
 #include "trainer_core/loop/train.h"
 #include "trainer_core/recovery/failure.h"
 #include "trainer_core/recovery/fence_watch.h"

@@ -6,8 +6,8 @@
 #include <span>
 #include <string_view>
 
-#include "common/exit_code.h"
-#include "common/progress_page.h"
+#include "common/process/exit_code.h"
+#include "common/progress/progress_page.h"
 #include "trainer_core/comm/process_groups.h"
 #include "trainer_core/rank/stop_signals.h"
 #include "trainer_core/report/step_log.h"

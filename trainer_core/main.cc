@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/standard_descriptors.h"
+#include "common/process/standard_descriptors.h"
 #include "common/version.h"
 #include "trainer_core/commands.h"
 #include "trainer_core/rank/signal_watcher.h"

@@ -13,18 +13,18 @@
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
-#include "common/exit_code.h"
-#include "common/input_mark.h"
-#include "common/limits.h"
-#include "common/standard_descriptors.h"
-#include "common/start_limits.h"
+#include "common/job/limits.h"
+#include "common/process/exit_code.h"
+#include "common/process/input_mark.h"
+#include "common/process/standard_descriptors.h"
+#include "common/process/start_limits.h"
 #include "daemon/command_line.h"
 #include "daemon/help.h"
 #include "daemon/logging.h"
 #include "daemon/metric_words.h"
 #include "daemon/process.h"
 #include "daemon/trust_options.h"
-#include "worker/shell/rank_guard.h"
+#include "worker/shell/ranks/rank_guard.h"
 #include "worker/shell/worker.h"
 #include "worker/stacks/lone_thread.h"
 

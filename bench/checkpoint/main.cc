@@ -21,8 +21,8 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
-#include "common/philox.h"
-#include "common/time.h"
+#include "common/random/philox.h"
+#include "common/time/time.h"
 #include "trainer_core/checkpoint/background_saver.h"
 #include "trainer_core/checkpoint/local_store.h"
 

@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "bench/spawn_ranks.h"
-#include "common/time.h"
+#include "common/time/time.h"
 #include "trainer_core/comm/reduce.h"
 #include "trainer_core/comm/transport_group.h"
 #include "trainer_core/comm/world.h"

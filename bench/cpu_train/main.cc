@@ -18,8 +18,8 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/cpu_train/timed_ops.h"
-#include "common/philox.h"
-#include "common/time.h"
+#include "common/random/philox.h"
+#include "common/time/time.h"
 #include "trainer_core/model/plan_builder.h"
 #include "trainer_core/model/transformer.h"
 #include "trainer_core/ops/gemm_peak.h"

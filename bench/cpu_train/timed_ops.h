@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "trainer_core/ops/ops.h"
 
 namespace muster::trainer {

@@ -15,7 +15,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "trainer_core/checkpoint/parameter_source.h"
 #include "trainer_core/model/plan_builder.h"
 #include "trainer_core/model/transformer.h"

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/progress_page.h"
-#include "common/step_times.h"
+#include "common/progress/progress_page.h"
+#include "common/progress/step_times.h"
 #include "common/version.h"
 #include "daemon/limits.h"
 

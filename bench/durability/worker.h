@@ -15,7 +15,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "bench/durability/truth.h"
-#include "common/time.h"
+#include "common/time/time.h"
 #include "muster/v1/muster.grpc.pb.h"
 
 namespace muster::bench {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "bench/faults/fault_orders.h"
-#include "common/progress_page.h"
+#include "common/progress/progress_page.h"
 
 namespace muster::faults {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bench/gpu/gpu_bench.h"
-#include "trainer_core/ops/cuda/cuda.h"
+#include "trainer_core/ops/cuda/device/cuda.h"
 #include "trainer_core/ops/workspace.h"
 
 namespace muster::bench {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bench/gpu/gpu_bench.h"
-#include "common/time.h"
+#include "common/time/time.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/comm/local.h"
 #include "trainer_core/startup/choose_backend.h"

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "bench/gpu/gpu_bench.h"
-#include "common/philox.h"
-#include "common/time.h"
+#include "common/random/philox.h"
+#include "common/time/time.h"
 #include "trainer_core/base/bf16.h"
-#include "trainer_core/ops/cuda/cuda.h"
+#include "trainer_core/ops/cuda/device/cuda.h"
 #include "trainer_core/report/device_peaks.h"
 
 namespace muster::bench {

@@ -23,7 +23,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/spawn_ranks.h"
-#include "common/time.h"
+#include "common/time/time.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/comm/local.h"
 #include "trainer_core/comm/world.h"

@@ -26,10 +26,10 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
-#include "common/exit_code.h"
-#include "common/limits.h"
-#include "common/time.h"
-#include "coordinator/shell/metrics.h"
+#include "common/job/limits.h"
+#include "common/process/exit_code.h"
+#include "common/time/time.h"
+#include "coordinator/shell/metrics/metrics.h"
 #include "daemon/metric_words.h"
 
 namespace muster::coordinator {

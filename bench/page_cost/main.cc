@@ -11,8 +11,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/progress_page.h"
-#include "common/time.h"
+#include "common/progress/progress_page.h"
+#include "common/time/time.h"
 
 namespace muster {
 namespace {

@@ -30,8 +30,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/stack_forest.h"
-#include "common/time.h"
+#include "common/stacks/stack_forest.h"
+#include "common/time/time.h"
 #include "coordinator/core/blame/blame.h"
 
 namespace muster {

@@ -10,11 +10,11 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
-#include "common/absl_view.h"
-#include "common/limits.h"
-#include "common/philox.h"
-#include "common/progress_page.h"
-#include "common/step_times.h"
+#include "common/job/limits.h"
+#include "common/progress/progress_page.h"
+#include "common/progress/step_times.h"
+#include "common/random/philox.h"
+#include "common/text/absl_view.h"
 #include "common/version.h"
 #include "daemon/limits.h"
 

@@ -10,7 +10,7 @@
 #include "cli/command.h"
 #include "cli/incidents/incident_view.h"
 #include "cli/terminal/terminal.h"
-#include "common/time.h"
+#include "common/time/time.h"
 
 namespace muster::cli {
 namespace {

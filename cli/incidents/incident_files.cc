@@ -3,8 +3,8 @@
 #include <absl/strings/str_cat.h>
 
 #include "cli/incidents/incident_view.h"
-#include "common/file_write.h"
-#include "common/time.h"
+#include "common/files/file_write.h"
+#include "common/time/time.h"
 
 namespace muster::cli {
 namespace {

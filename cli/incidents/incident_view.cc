@@ -14,8 +14,8 @@
 
 #include "cli/jobs/recovery_view.h"
 #include "cli/terminal/terminal.h"
-#include "common/absl_view.h"
-#include "common/escape.h"
+#include "common/text/absl_view.h"
+#include "common/text/escape.h"
 #include "daemon/evidence_messages.h"
 
 namespace muster::cli {

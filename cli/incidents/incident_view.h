@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/jobs/stack_view.h"
-#include "common/rank_evidence.h"
-#include "common/stack_tree.h"
+#include "common/job/rank_evidence.h"
+#include "common/stacks/stack_tree.h"
 #include "muster/v1/muster.pb.h"
 
 namespace muster::cli {

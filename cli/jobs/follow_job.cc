@@ -13,7 +13,7 @@
 #include "cli/run/shutdown_deadline.h"
 #include "cli/terminal/terminal.h"
 #include "cli/terminal/wait_readable.h"
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
 
 namespace muster::cli {
 namespace {

@@ -3,8 +3,8 @@
 #include <absl/strings/str_cat.h>
 #include <google/protobuf/util/json_util.h>
 
-#include "common/escape.h"
-#include "common/file_read.h"
+#include "common/files/file_read.h"
+#include "common/text/escape.h"
 
 namespace muster::cli {
 namespace {

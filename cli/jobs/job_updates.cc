@@ -6,7 +6,7 @@
 #include <absl/strings/str_replace.h>
 
 #include "cli/jobs/job_view.h"
-#include "common/escape.h"
+#include "common/text/escape.h"
 
 namespace muster::cli {
 namespace {

@@ -14,8 +14,8 @@
 #include "cli/jobs/goodput_view.h"
 #include "cli/jobs/node_view.h"
 #include "cli/terminal/terminal.h"
-#include "common/escape.h"
-#include "common/progress_page.h"
+#include "common/progress/progress_page.h"
+#include "common/text/escape.h"
 #include "daemon/job_spec_messages.h"
 
 namespace muster::cli {

@@ -8,8 +8,8 @@
 
 #include "cli/jobs/node_view.h"
 #include "cli/terminal/terminal.h"
-#include "common/number_text.h"
-#include "common/with_commas.h"
+#include "common/text/number_text.h"
+#include "common/text/with_commas.h"
 
 namespace muster::cli {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/rank_set.h"
-#include "common/time.h"
+#include "common/job/rank_set.h"
+#include "common/time/time.h"
 
 namespace muster::cli {
 

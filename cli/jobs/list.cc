@@ -5,7 +5,7 @@
 #include "cli/command.h"
 #include "cli/jobs/job_view.h"
 #include "cli/terminal/terminal.h"
-#include "common/time.h"
+#include "common/time/time.h"
 
 namespace muster::cli {
 namespace {

@@ -13,8 +13,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/terminal/terminal.h"
-#include "common/absl_view.h"
-#include "common/escape.h"
+#include "common/text/absl_view.h"
+#include "common/text/escape.h"
 
 namespace muster::cli {
 namespace {

@@ -19,8 +19,8 @@
 #include "cli/jobs/line_merger.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/progress_bar.h"
-#include "common/terminal_text.h"
-#include "common/time.h"
+#include "common/text/terminal_text.h"
+#include "common/time/time.h"
 #include "muster/v1/muster.pb.h"
 
 namespace muster::cli {

@@ -11,8 +11,8 @@
 #include "cli/jobs/job_view.h"
 #include "cli/jobs/node_view.h"
 #include "cli/terminal/terminal.h"
-#include "common/escape.h"
-#include "common/time.h"
+#include "common/text/escape.h"
+#include "common/time/time.h"
 
 namespace muster::cli {
 namespace {

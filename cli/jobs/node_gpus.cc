@@ -11,9 +11,9 @@
 #include "cli/client.h"
 #include "cli/run/this_machine.h"
 #include "cli/terminal/terminal.h"
-#include "common/stop_requests.h"
-#include "common/time.h"
-#include "jobspec/mesh_keys.h"
+#include "common/process/stop_requests.h"
+#include "common/time/time.h"
+#include "jobspec/mesh/mesh_keys.h"
 
 namespace muster::cli {
 namespace {

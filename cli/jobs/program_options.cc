@@ -2,7 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/limits.h"
+#include "common/job/limits.h"
 #include "daemon/help.h"
 
 namespace muster::cli {

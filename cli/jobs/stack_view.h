@@ -9,9 +9,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/rank_evidence.h"
-#include "common/rank_set.h"
-#include "common/stack_tree.h"
+#include "common/job/rank_evidence.h"
+#include "common/job/rank_set.h"
+#include "common/stacks/stack_tree.h"
 
 namespace muster::cli {
 

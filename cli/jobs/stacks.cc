@@ -13,9 +13,9 @@
 #include "cli/jobs/job_view.h"
 #include "cli/jobs/stack_view.h"
 #include "cli/terminal/terminal.h"
-#include "common/absl_view.h"
-#include "common/escape.h"
-#include "common/limits.h"
+#include "common/job/limits.h"
+#include "common/text/absl_view.h"
+#include "common/text/escape.h"
 #include "daemon/evidence_messages.h"
 #include "daemon/help.h"
 

@@ -14,8 +14,8 @@
 #include "cli/k8s/k8s_why.h"
 #include "cli/plan/admission.h"
 #include "cli/terminal/terminal.h"
-#include "common/find_program.h"
-#include "common/time.h"
+#include "common/files/find_program.h"
+#include "common/time/time.h"
 
 namespace muster::cli {
 namespace {

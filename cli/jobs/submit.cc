@@ -15,7 +15,7 @@
 #include "cli/plan/admission.h"
 #include "cli/run/preflight.h"
 #include "cli/terminal/terminal.h"
-#include "common/host_name.h"
+#include "common/process/host_name.h"
 #include "daemon/help.h"
 #include "daemon/process.h"
 

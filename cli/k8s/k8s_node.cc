@@ -17,8 +17,8 @@
 #include <boost/beast/ssl.hpp>
 #include <nlohmann/json.hpp>
 
-#include "common/errno_status.h"
-#include "common/escape.h"
+#include "common/files/errno_status.h"
+#include "common/text/escape.h"
 #include "common/version.h"
 #include "daemon/trust_files.h"
 

@@ -8,7 +8,7 @@
 
 #include <absl/status/statusor.h>
 
-#include "common/time.h"
+#include "common/time/time.h"
 
 namespace muster::cli {
 

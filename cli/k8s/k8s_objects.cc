@@ -3,7 +3,7 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
 
 namespace muster::cli {
 namespace {

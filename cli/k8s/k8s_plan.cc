@@ -10,7 +10,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "cli/k8s/k8s_objects.h"
-#include "common/escape.h"
+#include "common/text/escape.h"
 
 namespace muster::cli {
 namespace {

@@ -12,10 +12,10 @@
 #include "cli/plan/admission.h"
 #include "cli/terminal/terminal.h"
 #include "cli/text/first_use.h"
-#include "common/limits.h"
-#include "common/object_url.h"
+#include "common/job/limits.h"
+#include "common/objects/object_url.h"
 #include "daemon/help.h"
-#include "jobspec/yaml_text.h"
+#include "jobspec/files/yaml_text.h"
 
 namespace muster::cli {
 namespace {

@@ -8,8 +8,8 @@
 #include "cli/k8s/k8s.h"
 #include "cli/k8s/k8s_node.h"
 #include "cli/terminal/terminal.h"
-#include "common/errno_status.h"
-#include "common/exit_code.h"
+#include "common/files/errno_status.h"
+#include "common/process/exit_code.h"
 
 namespace muster::cli {
 namespace {

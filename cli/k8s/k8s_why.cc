@@ -10,8 +10,8 @@
 
 #include "cli/run/run_command.h"
 #include "cli/terminal/terminal.h"
-#include "common/escape.h"
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
+#include "common/text/escape.h"
 
 namespace muster::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include "cli/plan/forecast.h"
 #include "cli/run/build_features.h"
 #include "cli/run/pasted_command.h"
-#include "jobspec/topology_names.h"
+#include "jobspec/files/topology_names.h"
 #include "trainer_core/base/train_config.h"
 
 namespace muster::cli {

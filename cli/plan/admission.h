@@ -11,7 +11,7 @@
 #include <absl/status/statusor.h>
 
 #include "cli/jobs/job_arguments.h"
-#include "jobspec/topology.h"
+#include "jobspec/files/topology.h"
 #include "muster/v1/muster.pb.h"
 
 namespace muster::cli {
@@ -44,9 +44,10 @@ std::optional<GpuType> gpu_type_of_workers(const v1::ListWorkersResponse& worker
                                            const std::vector<jobspec::Topology>& topologies,
                                            const std::string& source);
 
-// Returns the type with the most memory of those that the names denote (jobspec/topology_names.h),
-// and of all known types if one of the names is unknown or there are no names. `source`: the origin
-// of the names, such as "as Slurm reports". nullopt: no types are known. Pure.
+// Returns the type with the most memory of those that the names denote
+// (jobspec/files/topology_names.h), and of all known types if one of the names is unknown or there
+// are no names. `source`: the origin of the names, such as "as Slurm reports". nullopt: no types
+// are known. Pure.
 std::optional<GpuType> gpu_type_of_names(const std::vector<std::string>& names,
                                          const std::vector<jobspec::Topology>& topologies,
                                          const std::string& source);

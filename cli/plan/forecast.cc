@@ -6,8 +6,8 @@
 
 #include "cli/run/exec_trainer.h"
 #include "cli/terminal/child_process.h"
-#include "common/run_child.h"
-#include "common/time.h"
+#include "common/process/run_child.h"
+#include "common/time/time.h"
 
 namespace muster::cli {
 namespace {

@@ -8,7 +8,7 @@
 #include <absl/status/statusor.h>
 #include <nlohmann/json.hpp>
 
-#include "jobspec/topology.h"
+#include "jobspec/files/topology.h"
 
 namespace muster::cli {
 

@@ -18,11 +18,11 @@
 #include "cli/plan/step_time_view.h"
 #include "cli/run/pasted_command.h"
 #include "cli/terminal/terminal.h"
-#include "jobspec/calibration.h"
 #include "jobspec/config.h"
-#include "jobspec/mesh_keys.h"
-#include "jobspec/settings.h"
-#include "jobspec/value.h"
+#include "jobspec/files/calibration.h"
+#include "jobspec/files/value.h"
+#include "jobspec/mesh/mesh_keys.h"
+#include "jobspec/settings/settings.h"
 
 namespace muster::cli {
 namespace {

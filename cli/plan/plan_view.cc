@@ -8,9 +8,9 @@
 #include <absl/strings/str_format.h>
 
 #include "cli/terminal/terminal.h"
-#include "common/number_text.h"
-#include "common/with_commas.h"
-#include "jobspec/mesh_keys.h"
+#include "common/text/number_text.h"
+#include "common/text/with_commas.h"
+#include "jobspec/mesh/mesh_keys.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/model/param_spec.h"
 

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/plan/step_time_view.h"
+#include "jobspec/files/topology.h"
 #include "jobspec/resolve.h"
-#include "jobspec/topology.h"
 
 namespace muster::cli {
 

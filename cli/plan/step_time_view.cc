@@ -8,8 +8,8 @@
 #include <absl/strings/str_format.h>
 
 #include "cli/terminal/terminal.h"
-#include "common/with_commas.h"
-#include "jobspec/mesh_keys.h"
+#include "common/text/with_commas.h"
+#include "jobspec/mesh/mesh_keys.h"
 
 namespace muster::cli {
 namespace {

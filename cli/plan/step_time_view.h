@@ -7,9 +7,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "jobspec/calibration.h"
+#include "jobspec/files/calibration.h"
+#include "jobspec/files/topology.h"
 #include "jobspec/resolve.h"
-#include "jobspec/topology.h"
 
 namespace muster::cli {
 

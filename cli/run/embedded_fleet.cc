@@ -17,9 +17,9 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
-#include "common/errno_status.h"
-#include "common/free_space.h"
-#include "common/time.h"
+#include "common/files/errno_status.h"
+#include "common/files/free_space.h"
+#include "common/time/time.h"
 
 namespace muster::cli {
 namespace {

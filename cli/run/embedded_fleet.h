@@ -13,8 +13,8 @@
 
 #include "cli/run/run_memory.h"
 #include "cli/terminal/child_process.h"
-#include "common/input_mark.h"
-#include "common/time.h"
+#include "common/process/input_mark.h"
+#include "common/time/time.h"
 
 namespace muster::cli {
 

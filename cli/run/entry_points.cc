@@ -12,8 +12,8 @@
 #include <absl/strings/strip.h>
 
 #include "cli/run/converter_flags.h"
-#include "common/absl_view.h"
-#include "jobspec/launcher.h"
+#include "common/text/absl_view.h"
+#include "jobspec/dialects/launcher.h"
 
 namespace muster::cli {
 namespace {

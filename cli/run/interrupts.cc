@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-#include "common/errno_status.h"
+#include "common/files/errno_status.h"
 #include "daemon/process.h"
 
 namespace muster::cli {

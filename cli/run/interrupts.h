@@ -8,7 +8,7 @@
 
 #include <absl/status/statusor.h>
 
-#include "common/stop_requests.h"
+#include "common/process/stop_requests.h"
 
 namespace muster::cli {
 

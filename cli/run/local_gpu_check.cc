@@ -7,9 +7,9 @@
 
 #include "cli/plan/admission.h"
 #include "cli/terminal/child_process.h"
-#include "common/escape.h"
-#include "common/run_child.h"
-#include "common/time.h"
+#include "common/process/run_child.h"
+#include "common/text/escape.h"
+#include "common/time/time.h"
 
 namespace muster::cli {
 namespace {

@@ -13,8 +13,8 @@
 #include "cli/jobs/job_arguments.h"
 #include "daemon/command_line.h"
 #include "daemon/process.h"
-#include "jobspec/dialect.h"
-#include "jobspec/launcher.h"
+#include "jobspec/dialects/dialect.h"
+#include "jobspec/dialects/launcher.h"
 
 namespace muster::cli {
 namespace {

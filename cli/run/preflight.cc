@@ -17,11 +17,11 @@
 
 #include "cli/terminal/terminal.h"
 #include "cli/text/first_use.h"
-#include "common/errno_status.h"
-#include "common/escape.h"
-#include "common/exit_code.h"
-#include "common/file_write.h"
-#include "common/time.h"
+#include "common/files/errno_status.h"
+#include "common/files/file_write.h"
+#include "common/process/exit_code.h"
+#include "common/text/escape.h"
+#include "common/time/time.h"
 
 namespace muster::cli {
 namespace {

@@ -12,8 +12,8 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
-#include "common/errno_status.h"
-#include "common/find_program.h"
+#include "common/files/errno_status.h"
+#include "common/files/find_program.h"
 
 namespace muster::cli {
 namespace {

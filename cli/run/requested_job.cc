@@ -8,9 +8,9 @@
 #include "cli/run/profiler.h"
 #include "cli/terminal/terminal.h"
 #include "cli/text/first_use.h"
-#include "common/find_program.h"
-#include "common/object_cache.h"
-#include "common/with_commas.h"
+#include "common/files/find_program.h"
+#include "common/objects/object_cache.h"
+#include "common/text/with_commas.h"
 #include "trainer_core/model/param_spec.h"
 
 namespace muster::cli {

@@ -7,7 +7,7 @@
 #include <absl/status/statusor.h>
 
 #include "cli/jobs/job_arguments.h"
-#include "common/start_limits.h"
+#include "common/process/start_limits.h"
 #include "muster/v1/muster.pb.h"
 
 namespace muster::cli {

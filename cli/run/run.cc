@@ -26,12 +26,12 @@
 #include "cli/terminal/terminal.h"
 #include "cli/terminal/wait_readable.h"
 #include "cli/text/first_use.h"
-#include "common/exit_code.h"
-#include "common/file_write.h"
-#include "common/object_cache.h"
-#include "common/time.h"
+#include "common/files/file_write.h"
+#include "common/objects/object_cache.h"
+#include "common/process/exit_code.h"
+#include "common/time/time.h"
 #include "daemon/help.h"
-#include "jobspec/value.h"
+#include "jobspec/files/value.h"
 
 namespace muster::cli {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <absl/status/statusor.h>
 
-#include "common/run_child.h"
-#include "common/time.h"
+#include "common/process/run_child.h"
+#include "common/time/time.h"
 
 namespace muster::cli {
 

@@ -15,8 +15,8 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
-#include "common/errno_status.h"
-#include "common/missing_folders.h"
+#include "common/files/errno_status.h"
+#include "common/files/missing_folders.h"
 #include "daemon/process.h"
 
 namespace muster::cli {

@@ -13,7 +13,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/canonical_number.h"
+#include "common/text/canonical_number.h"
 
 namespace muster::cli {
 namespace {

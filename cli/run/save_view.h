@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "common/save_progress.h"
-#include "common/time.h"
+#include "common/progress/save_progress.h"
+#include "common/time/time.h"
 #include "muster/v1/muster.pb.h"
 
 namespace muster::cli {

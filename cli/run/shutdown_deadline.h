@@ -6,8 +6,8 @@
 #include <chrono>
 #include <optional>
 
-#include "common/save_progress.h"
-#include "common/time.h"
+#include "common/progress/save_progress.h"
+#include "common/time/time.h"
 
 namespace muster::cli {
 

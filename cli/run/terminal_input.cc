@@ -12,7 +12,7 @@
 
 #include <absl/memory/memory.h>
 
-#include "common/errno_status.h"
+#include "common/files/errno_status.h"
 
 namespace muster::cli {
 namespace {

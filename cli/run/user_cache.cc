@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "common/user_cache.h"
+#include "common/files/user_cache.h"
 
 namespace muster::cli {
 

@@ -1,4 +1,4 @@
-// Files of commands in the user's cache folder (common/user_cache.h).
+// Files of commands in the user's cache folder (common/files/user_cache.h).
 #pragma once
 
 #include <string>

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/slurm/slurm_commands.h"
-#include "common/exit_code.h"
-#include "common/file_write.h"
+#include "common/files/file_write.h"
+#include "common/process/exit_code.h"
 
 namespace muster::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "cli/slurm/slurm_job.h"
-#include "common/time.h"
+#include "common/time/time.h"
 
 namespace muster::cli {
 

@@ -10,7 +10,7 @@
 #include <absl/status/statusor.h>
 
 #include "cli/slurm/slurm_job.h"
-#include "common/time.h"
+#include "common/time/time.h"
 
 namespace muster::cli {
 

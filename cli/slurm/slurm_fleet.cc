@@ -16,9 +16,9 @@
 #include "cli/slurm/slurm_nodes.h"
 #include "cli/slurm/slurm_setup.h"
 #include "cli/terminal/terminal.h"
-#include "common/exit_code.h"
-#include "common/limits.h"
-#include "common/time.h"
+#include "common/job/limits.h"
+#include "common/process/exit_code.h"
+#include "common/time/time.h"
 #include "daemon/help.h"
 #include "daemon/process.h"
 

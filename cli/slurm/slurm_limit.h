@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "cli/slurm/slurm_job.h"
-#include "common/time.h"
+#include "common/time/time.h"
 
 namespace muster::cli {
 

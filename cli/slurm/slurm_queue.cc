@@ -11,9 +11,9 @@
 #include <absl/strings/strip.h>
 
 #include "cli/slurm/slurm_job.h"
-#include "common/absl_view.h"
-#include "common/gpu.h"
-#include "common/limits.h"
+#include "common/job/gpu.h"
+#include "common/job/limits.h"
+#include "common/text/absl_view.h"
 
 namespace muster::cli {
 namespace {

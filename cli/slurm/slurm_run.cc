@@ -21,9 +21,9 @@
 #include "cli/slurm/slurm_setup.h"
 #include "cli/terminal/terminal.h"
 #include "cli/text/first_use.h"
-#include "common/exit_code.h"
-#include "common/file_write.h"
-#include "common/object_cache.h"
+#include "common/files/file_write.h"
+#include "common/objects/object_cache.h"
+#include "common/process/exit_code.h"
 
 namespace muster::cli {
 namespace {

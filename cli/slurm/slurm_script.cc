@@ -9,7 +9,7 @@
 #include <absl/strings/str_replace.h>
 #include <absl/strings/str_split.h>
 
-#include "common/escape.h"
+#include "common/text/escape.h"
 
 namespace muster::cli {
 namespace {

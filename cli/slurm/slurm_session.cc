@@ -12,7 +12,7 @@
 #include "cli/incidents/incident_files.h"
 #include "cli/jobs/job_view.h"
 #include "cli/slurm/slurm_commands.h"
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
 
 namespace muster::cli {
 namespace {

@@ -15,7 +15,7 @@
 #include "cli/slurm/slurm_limit.h"
 #include "cli/slurm/slurm_nodes.h"
 #include "cli/slurm/slurm_setup.h"
-#include "common/stop_requests.h"
+#include "common/process/stop_requests.h"
 
 namespace muster::cli {
 

@@ -19,7 +19,7 @@
 #include "cli/run/run_command.h"
 #include "cli/slurm/slurm_commands.h"
 #include "cli/terminal/terminal.h"
-#include "common/errno_status.h"
+#include "common/files/errno_status.h"
 #include "daemon/help.h"
 #include "daemon/process.h"
 

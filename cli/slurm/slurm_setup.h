@@ -15,7 +15,7 @@
 #include "cli/slurm/slurm_allocations.h"
 #include "cli/slurm/slurm_job.h"
 #include "cli/slurm/slurm_step.h"
-#include "common/time.h"
+#include "common/time/time.h"
 
 namespace muster::cli {
 

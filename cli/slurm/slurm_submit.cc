@@ -20,12 +20,12 @@
 #include "cli/slurm/slurm_script.h"
 #include "cli/slurm/slurm_setup.h"
 #include "cli/terminal/terminal.h"
-#include "common/file_write.h"
-#include "common/limits.h"
-#include "common/object_cache.h"
+#include "common/files/file_write.h"
+#include "common/job/limits.h"
+#include "common/objects/object_cache.h"
 #include "daemon/help.h"
 #include "daemon/process.h"
-#include "jobspec/dialect.h"
+#include "jobspec/dialects/dialect.h"
 
 namespace muster::cli {
 namespace {

@@ -16,7 +16,7 @@
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 
-#include "common/errno_status.h"
+#include "common/files/errno_status.h"
 #include "daemon/process.h"
 
 namespace muster::cli {

@@ -1,8 +1,8 @@
 // A child process of a command. The child has its own process group, so that a terminal's Ctrl-C
 // reaches only this process; the kernel kills the child if this process dies; and the child is
-// always reaped. worker/shell/spawn.h differs in two ways: it sets the environment and the log of a
-// rank, and leaves reaping to the worker's loop. A ChildProcess inherits the environment, and its
-// owner waits for it.
+// always reaped. worker/shell/ranks/spawn.h differs in two ways: it sets the environment and the
+// log of a rank, and leaves reaping to the worker's loop. A ChildProcess inherits the environment,
+// and its owner waits for it.
 #pragma once
 
 #include <sys/types.h>

@@ -11,9 +11,9 @@
 #include "cli/command.h"
 #include "cli/terminal/completion_scripts.h"
 #include "cli/terminal/terminal.h"
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "daemon/command_line.h"
-#include "jobspec/keys.h"
+#include "jobspec/settings/keys.h"
 
 namespace muster::cli {
 namespace {

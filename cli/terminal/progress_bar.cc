@@ -10,7 +10,7 @@
 #include <absl/strings/str_join.h>
 
 #include "cli/terminal/terminal.h"
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 
 namespace muster::cli {
 namespace {

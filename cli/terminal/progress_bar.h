@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "cli/terminal/output.h"
-#include "common/time.h"
+#include "common/time/time.h"
 
 namespace muster::cli {
 

@@ -11,11 +11,11 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
-#include "common/absl_view.h"
-#include "common/errno_status.h"
-#include "common/escape.h"
-#include "common/exit_code.h"
-#include "common/file_write.h"
+#include "common/files/errno_status.h"
+#include "common/files/file_write.h"
+#include "common/process/exit_code.h"
+#include "common/text/absl_view.h"
+#include "common/text/escape.h"
 
 namespace muster::cli {
 namespace {

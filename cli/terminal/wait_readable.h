@@ -9,7 +9,7 @@
 #include <optional>
 #include <span>
 
-#include "common/time.h"
+#include "common/time/time.h"
 
 namespace muster::cli {
 

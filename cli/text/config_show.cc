@@ -7,11 +7,11 @@
 #include "cli/command.h"
 #include "cli/jobs/job_arguments.h"
 #include "cli/terminal/terminal.h"
-#include "common/absl_view.h"
-#include "common/number_text.h"
-#include "common/with_commas.h"
+#include "common/text/absl_view.h"
+#include "common/text/number_text.h"
+#include "common/text/with_commas.h"
+#include "jobspec/dialects/variables.h"
 #include "jobspec/explain.h"
-#include "jobspec/variables.h"
 #include "trainer_core/model/param_spec.h"
 
 namespace muster::cli {

@@ -17,8 +17,8 @@
 #include "cli/text/store_files.h"
 #include "cli/text/text_commands.h"
 #include "cli/text/text_stop.h"
-#include "common/absl_view.h"
-#include "common/escape.h"
+#include "common/text/absl_view.h"
+#include "common/text/escape.h"
 #include "trainer_core/checkpoint/find_checkpoint.h"
 #include "trainer_core/convert/convert_model.h"
 

@@ -10,7 +10,7 @@
 #include "cli/jobs/job_arguments.h"
 #include "cli/run/exec_trainer.h"
 #include "cli/terminal/terminal.h"
-#include "common/object_url.h"
+#include "common/objects/object_url.h"
 #include "daemon/help.h"
 
 namespace muster::cli {

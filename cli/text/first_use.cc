@@ -22,11 +22,11 @@
 
 #include "cli/terminal/child_process.h"
 #include "cli/terminal/terminal.h"
-#include "common/absl_view.h"
-#include "common/errno_status.h"
-#include "common/exit_code.h"
-#include "common/object_cache.h"
-#include "common/stop_requests.h"
+#include "common/files/errno_status.h"
+#include "common/objects/object_cache.h"
+#include "common/process/exit_code.h"
+#include "common/process/stop_requests.h"
+#include "common/text/absl_view.h"
 
 namespace muster::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
-#include "common/errno_status.h"
+#include "common/files/errno_status.h"
 #include "trainer_core/base/units.h"
 
 namespace muster::cli {

@@ -1,4 +1,4 @@
-// Inputs and results of the text commands in object stores (common/object_store.h).
+// Inputs and results of the text commands in object stores (common/objects/object_store.h).
 #pragma once
 
 #include <atomic>
@@ -6,7 +6,7 @@
 
 #include <absl/status/statusor.h>
 
-#include "common/object_cache.h"
+#include "common/objects/object_cache.h"
 
 namespace muster::cli {
 

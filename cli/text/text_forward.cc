@@ -9,7 +9,7 @@
 #include "cli/terminal/child_process.h"
 #include "cli/terminal/terminal.h"
 #include "cli/text/text_commands.h"
-#include "common/errno_status.h"
+#include "common/files/errno_status.h"
 
 namespace muster::cli {
 namespace {

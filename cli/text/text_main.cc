@@ -5,7 +5,7 @@
 
 #include "cli/terminal/terminal.h"
 #include "cli/text/text_commands.h"
-#include "common/start_limits.h"
+#include "common/process/start_limits.h"
 #include "daemon/help.h"
 
 int main(int argc, char** argv) {

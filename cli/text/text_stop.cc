@@ -3,7 +3,7 @@
 #include <signal.h>
 
 #include "cli/terminal/terminal.h"
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
 
 namespace muster::cli {
 namespace {

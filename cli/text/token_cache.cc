@@ -17,8 +17,8 @@
 #include "cli/text/text_commands.h"
 #include "cli/text/text_progress.h"
 #include "cli/text/text_stop.h"
-#include "common/user_cache.h"
-#include "common/with_commas.h"
+#include "common/files/user_cache.h"
+#include "common/text/with_commas.h"
 
 namespace muster::cli {
 namespace {

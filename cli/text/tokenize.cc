@@ -18,8 +18,8 @@
 #include "cli/text/text_commands.h"
 #include "cli/text/text_progress.h"
 #include "cli/text/text_stop.h"
-#include "common/escape.h"
-#include "common/number_text.h"
+#include "common/text/escape.h"
+#include "common/text/number_text.h"
 
 namespace muster::cli {
 namespace {

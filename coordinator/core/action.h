@@ -12,7 +12,7 @@
 
 #include <absl/status/status.h>
 
-#include "common/ids.h"
+#include "common/job/ids.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/records/job.h"
 
@@ -94,7 +94,7 @@ struct SendStopRanks {
   std::string reason;
   // The ranks of the receiving worker that have not ended.
   std::vector<Rank> ranks;
-  // Whether a save that makes progress delays SIGKILL (common/save_progress.h).
+  // Whether a save that makes progress delays SIGKILL (common/progress/save_progress.h).
   bool waits_for_save = false;
 };
 

@@ -5,7 +5,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "coordinator/core/attempt/endings.h"
-#include "coordinator/core/fleet/node_checks.h"
+#include "coordinator/core/fleet/pending_node_checks.h"
 #include "coordinator/core/placement/hosts.h"
 #include "coordinator/core/placement/placement_pass.h"
 

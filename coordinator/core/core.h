@@ -46,8 +46,8 @@
 
 #include <absl/status/statusor.h>
 
-#include "common/ids.h"
-#include "common/time.h"
+#include "common/job/ids.h"
+#include "common/time/time.h"
 #include "coordinator/core/accounting/ledger_table.h"
 #include "coordinator/core/action.h"
 #include "coordinator/core/attempt/attempt_table.h"
@@ -56,7 +56,7 @@
 #include "coordinator/core/event.h"
 #include "coordinator/core/fleet/exclusions.h"
 #include "coordinator/core/fleet/fleet.h"
-#include "coordinator/core/fleet/node_checks.h"
+#include "coordinator/core/fleet/pending_node_checks.h"
 #include "coordinator/core/hang/dump.h"
 #include "coordinator/core/hang/dump_table.h"
 #include "coordinator/core/hang/ladder.h"

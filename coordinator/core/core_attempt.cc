@@ -3,11 +3,11 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "coordinator/core/attempt/endings.h"
 #include "coordinator/core/attempt/fault_incident.h"
 #include "coordinator/core/core.h"
-#include "coordinator/core/fleet/node_checks.h"
+#include "coordinator/core/fleet/pending_node_checks.h"
 #include "coordinator/core/incident/recovery.h"
 #include "coordinator/core/placement/hosts.h"
 #include "coordinator/core/records/sizes.h"

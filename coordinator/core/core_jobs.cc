@@ -3,8 +3,8 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
+#include "common/text/absl_view.h"
 #include "coordinator/core/core.h"
 #include "coordinator/core/placement/hosts.h"
 #include "coordinator/core/placement/placement_pass.h"

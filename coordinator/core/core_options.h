@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "coordinator/core/hang/hang_budgets.h"
 #include "coordinator/core/queue/input_limits.h"
 
@@ -25,7 +25,7 @@ struct CoreOptions {
   // The time from SIGTERM to SIGKILL, for ranks to write a checkpoint.
   Duration cancel_grace = std::chrono::seconds(4);
   // Whether a cancelled job whose save makes progress gets more time than cancel_grace
-  // (common/save_progress.h). False if an outer system, such as Slurm, limits the time.
+  // (common/progress/save_progress.h). False if an outer system, such as Slurm, limits the time.
   bool cancel_waits_for_save = true;
   // The time from SIGTERM to SIGKILL when a fault ends the attempt of a user program, which may
   // still write logs or save state. The built-in trainer gets no grace, because it resumes from

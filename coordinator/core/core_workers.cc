@@ -3,7 +3,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "coordinator/core/attempt/endings.h"
 #include "coordinator/core/core.h"
 #include "coordinator/core/incident/recovery.h"

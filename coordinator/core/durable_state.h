@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/ids.h"
+#include "common/job/ids.h"
 #include "coordinator/core/records/incident.h"
 #include "coordinator/core/records/job.h"
 #include "coordinator/core/records/node_record.h"

@@ -12,14 +12,14 @@
 #include <variant>
 #include <vector>
 
-#include "common/checkpoint_times.h"
-#include "common/gpu.h"
-#include "common/ids.h"
-#include "common/port_range.h"
-#include "common/progress_page.h"
-#include "common/rank_evidence.h"
-#include "common/step_times.h"
-#include "common/time.h"
+#include "common/job/gpu.h"
+#include "common/job/ids.h"
+#include "common/job/rank_evidence.h"
+#include "common/process/port_range.h"
+#include "common/progress/checkpoint_times.h"
+#include "common/progress/progress_page.h"
+#include "common/progress/step_times.h"
+#include "common/time/time.h"
 #include "coordinator/core/records/incident.h"
 #include "coordinator/core/records/job.h"
 #include "coordinator/core/records/node_record.h"

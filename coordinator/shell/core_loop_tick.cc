@@ -3,7 +3,7 @@
 
 #include <spdlog/spdlog.h>
 
-#include "coordinator/shell/core_loop.h"
+#include "coordinator/shell/loop/core_loop.h"
 
 namespace muster::coordinator {
 

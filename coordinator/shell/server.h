@@ -10,7 +10,7 @@
 #include <absl/status/statusor.h>
 
 #include "coordinator/core/core.h"
-#include "coordinator/shell/server_trust.h"
+#include "coordinator/shell/grpc/server_trust.h"
 #include "daemon/metric_words.h"
 
 namespace muster::coordinator {

@@ -12,7 +12,7 @@ import unittest
 
 from harness import BIN, MusterTest, command_line, processes_with_mark, step_lines, wait_gone, wait_until
 
-SAME_REQUEST_SECONDS = 0.5  # kSameStopRequest of common/stop_requests.h
+SAME_REQUEST_SECONDS = 0.5  # kSameStopRequest of common/process/stop_requests.h
 # from Ctrl-C to the command's end: the 5 s of ShutdownDeadline, and a reserve for a busy machine
 LEAVE_SECONDS_MAX = 15
 

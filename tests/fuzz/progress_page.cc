@@ -1,6 +1,6 @@
 // A rank's progress page, which any user's program may write: rejected, or safe to use with all its
 // indices and names.
-#include "common/progress_page.h"
+#include "common/progress/progress_page.h"
 
 #include "tests/fuzz/target.h"
 

@@ -1,5 +1,5 @@
 // Frame headers of the rendezvous store: rejected, or bounded and serialized to the same bytes.
-#include "common/rendezvous_wire.h"
+#include "common/job/rendezvous_wire.h"
 
 #include "tests/fuzz/target.h"
 

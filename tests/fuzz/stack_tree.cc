@@ -3,12 +3,12 @@
 //
 // The input's bytes are numbers, and texts after their lengths: counts of modules, frames, symbols
 // and nodes; modules; frames; symbols; nodes.
-#include "common/stack_tree.h"
+#include "common/stacks/stack_tree.h"
 
 #include <limits>
 #include <vector>
 
-#include "common/escape.h"
+#include "common/text/escape.h"
 #include "tests/fuzz/target.h"
 
 namespace {

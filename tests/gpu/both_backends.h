@@ -17,9 +17,9 @@
 
 #include <gtest/gtest.h>
 
-#include "common/philox.h"
+#include "common/random/philox.h"
 #include "trainer_core/ops/backend.h"
-#include "trainer_core/ops/cuda/cuda.h"
+#include "trainer_core/ops/cuda/device/cuda.h"
 #include "trainer_core/ops/ops.h"
 #include "trainer_core/ops/workspace.h"
 

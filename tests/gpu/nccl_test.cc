@@ -14,7 +14,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "tests/gpu/gpu_device.h"
 #include "tests/gpu/nccl_device.h"
 #include "tests/unit/trainer_core/model/sharded_models.h"

@@ -8,7 +8,7 @@
 
 #include <absl/strings/str_split.h>
 
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
 
 namespace muster::coordinator {
 

@@ -10,7 +10,7 @@
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_split.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "coordinator/core/records/sizes.h"
 #include "tests/scenarios/job_words.h"
 #include "tests/scenarios/sizes.h"

@@ -5,7 +5,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "coordinator/core/records/sizes.h"
 #include "tests/scenarios/scenario.h"
 #include "tests/scenarios/sizes.h"

@@ -6,7 +6,7 @@
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "tests/scenarios/scenario.h"
 #include "tests/scenarios/words.h"
 

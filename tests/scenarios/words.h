@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/ids.h"
+#include "common/job/ids.h"
 
 namespace muster::coordinator {
 

@@ -250,7 +250,7 @@ void FakeCoordinator::register_worker(Item item, ActionList& actions) {
   current = item.stream;
 }
 
-// As in coordinator/shell/core_loop.cc: events of a replaced stream are dropped.
+// As in coordinator/shell/loop/core_loop.cc: events of a replaced stream are dropped.
 bool FakeCoordinator::belongs_to_current_stream(const Item& item) {
   const Life life = std::visit(
       [](const auto& e) -> Life {
@@ -345,7 +345,7 @@ void FakeCoordinator::close(StreamId stream, const absl::Status& status) {
   if (peer == peers_.end()) return;
   const int host = peer->second.host;
   peers_.erase(peer);
-  worker::StreamEnd end = worker::StreamEnd::kBroken;  // as in worker/shell/stream.cc
+  worker::StreamEnd end = worker::StreamEnd::kBroken;  // as in worker/shell/stream/stream.cc
   if (status.code() == absl::StatusCode::kAlreadyExists) end = worker::StreamEnd::kReplaced;
   if (status.code() == absl::StatusCode::kFailedPrecondition ||
       status.code() == absl::StatusCode::kInvalidArgument) {

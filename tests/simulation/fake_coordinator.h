@@ -1,6 +1,6 @@
 // The real coordinator core in a simulated shell, which works as the daemon's loop
-// (coordinator/shell/core_loop.cc): events wait in a queue while an iteration is in progress; the
-// next iteration takes all of them, then a due Tick, makes one queue pass, stores one batch
+// (coordinator/shell/loop/core_loop.cc): events wait in a queue while an iteration is in progress;
+// the next iteration takes all of them, then a due Tick, makes one queue pass, stores one batch
 // (storage_batch.h) and carries out the actions. Heartbeats of a stream are merged until the loop
 // takes them (merge_pages.h). The shell crashes at the worst moments: before a batch is on the
 // disk, or after it is on the disk and before its messages are sent. The events of each run are
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "coordinator/core/core.h"
-#include "coordinator/shell/storage_batch.h"
+#include "coordinator/shell/storage/storage_batch.h"
 #include "tests/simulation/fake_network.h"
 #include "worker/core/action.h"
 

@@ -8,7 +8,7 @@
 #include <functional>
 #include <map>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "tests/simulation/scheduler.h"
 
 namespace muster::simulation {

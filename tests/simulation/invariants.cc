@@ -4,8 +4,8 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
+#include "common/text/absl_view.h"
 #include "coordinator/core/records/sizes.h"
 #include "coordinator/core/recovery/avoidance.h"
 #include "coordinator/core/recovery/restart_policy.h"

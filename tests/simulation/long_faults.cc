@@ -5,7 +5,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "tests/simulation/long_training.h"
 
 namespace muster::simulation {

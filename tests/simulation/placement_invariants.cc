@@ -3,7 +3,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "coordinator/core/records/sizes.h"
 #include "coordinator/core/recovery/avoidance.h"
 #include "tests/simulation/invariants.h"

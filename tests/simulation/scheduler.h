@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/time.h"
+#include "common/time/time.h"
 
 namespace muster::simulation {
 

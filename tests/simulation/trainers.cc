@@ -5,7 +5,7 @@
 #include <csignal>
 #include <utility>
 
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
 
 namespace muster::simulation {
 namespace {

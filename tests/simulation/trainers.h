@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "common/ids.h"
-#include "common/rank_evidence.h"
-#include "common/stack_frame.h"
-#include "common/step_times.h"
+#include "common/job/ids.h"
+#include "common/job/rank_evidence.h"
+#include "common/progress/step_times.h"
+#include "common/stacks/stack_frame.h"
 #include "tests/simulation/scheduler.h"
 #include "worker/core/rank.h"
 

@@ -1,5 +1,5 @@
 // Messages of workers, as events of the coordinator's loop.
-#include "coordinator/shell/merge_pages.h"
+#include "coordinator/shell/grpc/merge_pages.h"
 #include "tests/simulation/fake_coordinator.h"
 #include "tests/simulation/world.h"
 
@@ -66,7 +66,7 @@ void FakeCoordinator::send_heartbeat(StreamId stream, const worker::SendHeartbea
   world_.network.to_coordinator(stream, false, [this, stream, event] {
     const auto peer = peers_.find(stream);
     if (peer == peers_.end()) return;
-    // As in coordinator/shell/fleet_service.cc.
+    // As in coordinator/shell/grpc/fleet_service.cc.
     if (peer->second.pages) return merge_pages(*peer->second.pages, event.ranks, kPagesMax);
     peer->second.pages = event.ranks;
     post(stream, HeartbeatReceived{});

@@ -36,10 +36,24 @@ TRAINER_PARTS = [f"trainer_core/{part}/" for part in ("base", "checkpoint", "com
 # read.
 CORE_FLOORS = ["records", "blame", "recovery", "incident", "accounting", "queue", "fleet", "placement", "hang", "liveness", "attempt"]
 CORE_VALUES = [f"coordinator/core/{value}.h" for value in ("event", "action", "core_options")]
+# The rooms of these folders, from the bottom one.
+COMMON_ROOMS = ["text", "time", "files", "process", "random", "progress", "job", "stacks", "objects"]
+COORDINATOR_SHELL_ROOMS = ["messages", "storage", "metrics", "logs", "loop", "grpc"]
+WORKER_SHELL_ROOMS = ["files", "programs", "logs", "rendezvous", "metrics", "ranks", "stream", "evidence"]
+JOBSPEC_ROOMS = ["files", "settings", "dialects", "keys", "mesh"]
+
+
+def rooms(folder, names, others):
+    """Returns the rows of ARROWS for the rooms of a folder: each may include itself, lower rooms
+    and `others`."""
+    return {f"{folder}{room}/": [*others, *(f"{folder}{lower}/" for lower in names[:floor + 1])] for floor, room in enumerate(names)}
+
+
 # The folders that the files of a folder may include: dependencies go one way. The longest prefix
 # that matches a file decides; `tests/` and `bench/` may include anything.
 ARROWS = {
     "common/": ["common/"],
+    **rooms("common/", COMMON_ROOMS, ["common/version.h"]),
     "progress/": ["progress/"],
     "daemon/": ["common/", "daemon/"],
     "daemon/evidence_messages.": ["common/", "daemon/", "muster/v1/"],
@@ -55,9 +69,11 @@ ARROWS = {
     "coordinator/core/durable_state.": ["common/", "coordinator/core/records/"],
     "coordinator/core/": ["common/", "coordinator/core/"],
     "coordinator/": ["common/", "daemon/", "coordinator/", "muster/v1/"],
+    **rooms("coordinator/shell/", COORDINATOR_SHELL_ROOMS, ["common/", "daemon/", "coordinator/core/", "muster/v1/"]),
     "worker/core/": ["common/", "worker/core/"],
     "worker/stacks/": ["common/", "worker/stacks/"],
     "worker/": ["common/", "daemon/", "worker/", "muster/v1/"],
+    **rooms("worker/shell/", WORKER_SHELL_ROOMS, ["common/", "daemon/", "worker/core/", "worker/stacks/", "worker/gpus/", "muster/v1/"]),
     "trainer_core/base/": ["common/", "trainer_core/base/"],
     "trainer_core/ops/": ["common/", "trainer_core/base/", "trainer_core/ops/"],
     "trainer_core/comm/": ["common/", "trainer_core/base/", "trainer_core/comm/"],
@@ -86,6 +102,7 @@ ARROWS = {
     "trainer_core/tools/": ["common/", *TRAINER_PARTS, "trainer_core/rank/", "trainer_core/startup/", "trainer_core/tools/"],
     "trainer_core/": ["common/", "trainer_core/"],
     "jobspec/": ["common/", "jobspec/", "muster/v1/", "trainer_core/base/", "trainer_core/model/param_spec.h"],
+    **rooms("jobspec/", JOBSPEC_ROOMS, ["common/", "muster/v1/", "trainer_core/base/", "trainer_core/model/param_spec.h"]),
     "cli/": ["common/", "daemon/", "cli/", "jobspec/", "muster/v1/", "trainer_core/base/",
              "trainer_core/model/param_spec.h"],
     # Only muster-text links SentencePiece, and it has no gRPC: the two crash in one process
@@ -100,13 +117,13 @@ CORE_SYSTEM_INCLUDE = re.compile(r"^(absl/.*|[a-z_0-9]+)$")
 BANNED_EVERYWHERE = [
     (re.compile(r"\b(sprintf|strcpy|strcat|gets)\s*\("), "unbounded C string call"),
     (re.compile(r"\.detach\(\)"), "a detached thread outlives its owner"),
-    (re.compile(r"\bstd::(rand|srand|random_device)\b|(?<![\w:.])s?rand\s*\("), "unseeded randomness; use common/philox.h"),
+    (re.compile(r"\bstd::(rand|srand|random_device)\b|(?<![\w:.])s?rand\s*\("), "unseeded randomness; use common/random/philox.h"),
     (re.compile(r"\busing namespace std\b"), "using namespace std"),
-    (re.compile(r"\bErrnoToStatus\b"), "Ubuntu 22.04's Abseil has no ErrnoToStatus; use common/errno_status.h"),
+    (re.compile(r"\bErrnoToStatus\b"), "Ubuntu 22.04's Abseil has no ErrnoToStatus; use common/files/errno_status.h"),
 ]
 BANNED_IN_PRODUCT = [
     (re.compile(r"\b(system_clock|steady_clock|high_resolution_clock|gettimeofday)\b|(?<![\w.>])time\s*\(\s*(nullptr|NULL|0|&)"),
-     "a second clock; use monotonic_now() or wall_clock_unix_ns() of common/time.h"),
+     "a second clock; use monotonic_now() or wall_clock_unix_ns() of common/time/time.h"),
 ]
 BANNED_IN_CORES = [
     (re.compile(r"\b(monotonic_now|wall_clock_unix_ns|system_clock|steady_clock|clock_gettime|gettimeofday)\b"),
@@ -117,7 +134,7 @@ BANNED_IN_CORES = [
     (re.compile(r"\bthrow\b"), "a core does not throw"),
 ]
 EXIT_CALL = re.compile(r"(?<![\w.>:])(std::|::)?_?exit\s*\(")
-EXIT_ALLOWED = re.compile(r"(^|/)main\.cc$|trainer_core/base/check\.h$|trainer_core/startup/uncaught\.cc$|worker/shell/(spawn[a-z_]*|rank_guard)\.cc$|common/run_child\.cc$|^cli/|^bench/faults/")
+EXIT_ALLOWED = re.compile(r"(^|/)main\.cc$|trainer_core/base/check\.h$|trainer_core/startup/uncaught\.cc$|worker/shell/ranks/(spawn[a-z_]*|rank_guard)\.cc$|common/process/run_child\.cc$|^cli/|^bench/faults/")
 LEFTOVER = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
 

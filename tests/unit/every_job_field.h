@@ -8,8 +8,8 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
+#include "common/text/absl_view.h"
 
 namespace muster {
 

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/mesh.h"
+#include "common/job/mesh.h"
 
 namespace muster {
 

@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "common/time.h"
+#include "common/time/time.h"
 
 namespace muster::trainer {
 

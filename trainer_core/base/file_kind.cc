@@ -10,8 +10,8 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
-#include "common/errno_status.h"
+#include "common/files/errno_status.h"
+#include "common/text/absl_view.h"
 
 namespace muster::trainer {
 namespace {

@@ -9,7 +9,7 @@
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 
-#include "common/errno_status.h"
+#include "common/files/errno_status.h"
 #include "trainer_core/base/file_kind.h"
 
 namespace muster::trainer {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "common/control_groups.h"
+#include "common/process/control_groups.h"
 
 namespace muster::trainer {
 

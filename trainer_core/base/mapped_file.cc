@@ -11,7 +11,7 @@
 #include <absl/memory/memory.h>
 #include <absl/strings/str_cat.h>
 
-#include "common/errno_status.h"
+#include "common/files/errno_status.h"
 #include "trainer_core/base/file_kind.h"
 
 namespace muster::trainer {

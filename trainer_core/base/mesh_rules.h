@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "common/mesh.h"
+#include "common/job/mesh.h"
 #include "trainer_core/base/model_config.h"
 
 namespace muster::trainer {

@@ -4,8 +4,8 @@
 #include <array>
 #include <tuple>
 
-#include "common/normal.h"
-#include "common/philox.h"
+#include "common/random/normal.h"
+#include "common/random/philox.h"
 
 namespace muster::trainer {
 

@@ -7,8 +7,8 @@
 namespace muster::trainer {
 
 // A stream of normally distributed values with mean 0. Value i is `std` * normal_from_bits(word i
-// of the Philox stream); see common/philox.h and common/normal.h. Each operation is rounded
-// separately, so every backend computes the same bits.
+// of the Philox stream); see common/random/philox.h and common/random/normal.h. Each operation is
+// rounded separately, so every backend computes the same bits.
 struct NormalStream {
   uint64_t key = 0;
   uint64_t stream = 0;

@@ -9,7 +9,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/base/data_paths.h"
 #include "trainer_core/base/expert_rules.h"
 #include "trainer_core/base/name_patterns.h"

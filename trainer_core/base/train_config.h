@@ -13,7 +13,7 @@
 #include <absl/status/statusor.h>
 #include <nlohmann/json_fwd.hpp>
 
-#include "common/mesh.h"
+#include "common/job/mesh.h"
 #include "trainer_core/base/dtype.h"
 #include "trainer_core/base/model_config.h"
 #include "trainer_core/base/named_values.h"

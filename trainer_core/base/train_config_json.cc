@@ -9,7 +9,7 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/base/config_enum_names.h"
 #include "trainer_core/base/train_config.h"
 

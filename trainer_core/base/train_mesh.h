@@ -6,7 +6,7 @@
 
 #include <absl/status/status.h>
 
-#include "common/mesh.h"
+#include "common/job/mesh.h"
 #include "trainer_core/base/train_config.h"
 
 namespace muster::trainer {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/self_stacks.h"
+#include "common/stacks/self_stacks.h"
 #include "trainer_core/base/check.h"
 
 namespace muster::trainer {

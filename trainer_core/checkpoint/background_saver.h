@@ -20,7 +20,7 @@
 
 #include <absl/status/status.h>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 
 namespace muster::trainer {

@@ -16,8 +16,8 @@
 #define XXH_INLINE_ALL  // compiles its loops with our flags
 #include <xxhash.h>
 
-#include "common/errno_status.h"
-#include "common/file_write.h"
+#include "common/files/errno_status.h"
+#include "common/files/file_write.h"
 #include "trainer_core/base/check.h"
 #include "trainer_core/checkpoint/visible.h"
 

@@ -8,7 +8,7 @@
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 
-#include "common/errno_status.h"
+#include "common/files/errno_status.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/stored_tensor.h"
 #include "trainer_core/checkpoint/visible.h"

@@ -6,10 +6,10 @@
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 
-#include "common/errno_status.h"
-#include "common/file_write.h"
-#include "common/fnv.h"
-#include "common/free_space.h"
+#include "common/files/errno_status.h"
+#include "common/files/file_write.h"
+#include "common/files/free_space.h"
+#include "common/random/fnv.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/publish.h"
 #include "trainer_core/checkpoint/visible.h"

@@ -5,7 +5,7 @@
 
 #include <absl/status/statusor.h>
 
-#include "common/object_cache.h"
+#include "common/objects/object_cache.h"
 
 namespace muster::trainer {
 

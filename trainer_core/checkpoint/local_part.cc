@@ -7,7 +7,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
-#include "common/canonical_number.h"
+#include "common/text/canonical_number.h"
 
 namespace muster::trainer {
 namespace {

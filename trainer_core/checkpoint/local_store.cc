@@ -16,8 +16,8 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
-#include "common/errno_status.h"
-#include "common/file_write.h"
+#include "common/files/errno_status.h"
+#include "common/files/file_write.h"
 #include "trainer_core/checkpoint/owner.h"
 #include "trainer_core/checkpoint/publish.h"
 

@@ -7,8 +7,8 @@
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_split.h>
 
-#include "common/absl_view.h"
-#include "common/canonical_number.h"
+#include "common/text/absl_view.h"
+#include "common/text/canonical_number.h"
 #include "trainer_core/checkpoint/owner.h"
 #include "trainer_core/checkpoint/publish.h"
 

@@ -17,9 +17,9 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
-#include "common/errno_status.h"
-#include "common/file_write.h"
-#include "common/time.h"
+#include "common/files/errno_status.h"
+#include "common/files/file_write.h"
+#include "common/time/time.h"
 #include "trainer_core/base/json_file.h"
 #include "trainer_core/checkpoint/publish.h"
 

@@ -13,8 +13,8 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/errno_status.h"
-#include "common/file_write.h"
+#include "common/files/errno_status.h"
+#include "common/files/file_write.h"
 #include "trainer_core/checkpoint/names.h"
 
 namespace muster::trainer {

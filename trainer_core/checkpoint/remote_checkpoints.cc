@@ -14,11 +14,11 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
-#include "common/absl_view.h"
-#include "common/errno_status.h"
-#include "common/file_write.h"
-#include "common/fnv.h"
-#include "common/time.h"
+#include "common/files/errno_status.h"
+#include "common/files/file_write.h"
+#include "common/random/fnv.h"
+#include "common/text/absl_view.h"
+#include "common/time/time.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/names.h"
 #include "trainer_core/checkpoint/publish.h"

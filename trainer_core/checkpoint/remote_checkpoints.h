@@ -23,8 +23,8 @@
 
 #include <absl/status/statusor.h>
 
-#include "common/object_cache.h"
-#include "common/object_store.h"
+#include "common/objects/object_cache.h"
+#include "common/objects/object_store.h"
 #include "trainer_core/checkpoint/manifest.h"
 #include "trainer_core/checkpoint/owner.h"
 

@@ -8,8 +8,8 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/strip.h>
 
-#include "common/absl_view.h"
-#include "common/escape.h"
+#include "common/text/absl_view.h"
+#include "common/text/escape.h"
 
 namespace muster::trainer {
 namespace {

@@ -7,7 +7,7 @@
 #include <absl/functional/function_ref.h>
 #include <absl/status/status.h>
 
-#include "common/time.h"
+#include "common/time/time.h"
 
 namespace muster::trainer {
 

@@ -2,8 +2,8 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
-#include "common/time.h"
+#include "common/text/absl_view.h"
+#include "common/time/time.h"
 
 namespace muster::trainer {
 

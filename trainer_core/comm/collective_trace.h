@@ -11,8 +11,8 @@
 
 #include <absl/status/status.h>
 
-#include "common/progress_page.h"
-#include "common/time.h"
+#include "common/progress/progress_page.h"
+#include "common/time/time.h"
 #include "trainer_core/comm/comm.h"
 
 namespace muster::trainer {

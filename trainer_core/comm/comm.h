@@ -50,8 +50,8 @@
 
 #include <absl/status/status.h>
 
-#include "common/progress_page.h"
-#include "common/time.h"
+#include "common/progress/progress_page.h"
+#include "common/time/time.h"
 #include "trainer_core/base/device_memory.h"
 #include "trainer_core/comm/buffer_view.h"
 

@@ -20,7 +20,7 @@
 
 #include <absl/status/status.h>
 
-#include "common/time.h"
+#include "common/time/time.h"
 
 namespace muster::trainer {
 

@@ -11,7 +11,7 @@
 
 #include <climits>
 
-#include "common/time.h"
+#include "common/time/time.h"
 
 namespace muster::trainer {
 

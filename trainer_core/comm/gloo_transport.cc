@@ -8,7 +8,7 @@
 #include <absl/strings/str_cat.h>
 #include <gloo/transport/pair.h>
 
-#include "common/fnv.h"
+#include "common/random/fnv.h"
 #include "trainer_core/comm/rank_list.h"
 
 namespace muster::trainer {

@@ -17,7 +17,7 @@
 #include <absl/strings/escaping.h>
 #include <absl/strings/str_cat.h>
 
-#include "common/errno_status.h"
+#include "common/files/errno_status.h"
 
 namespace muster::trainer {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "common/progress_page.h"
+#include "common/progress/progress_page.h"
 #include "trainer_core/comm/comm.h"
 #include "trainer_core/comm/transport.h"
 

@@ -7,7 +7,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/base/check.h"
 #include "trainer_core/comm/futex.h"
 #include "trainer_core/comm/mailbox_transport.h"

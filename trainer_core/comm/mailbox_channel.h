@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "trainer_core/comm/mailbox.h"
 #include "trainer_core/comm/transport.h"
 

@@ -6,9 +6,9 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
-#include "common/fnv.h"
-#include "common/usable_cpus.h"
+#include "common/process/usable_cpus.h"
+#include "common/random/fnv.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/base/check.h"
 #include "trainer_core/comm/futex.h"
 #include "trainer_core/comm/mailbox_channel.h"

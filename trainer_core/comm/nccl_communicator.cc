@@ -18,8 +18,8 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
-#include "common/escape.h"
-#include "common/time.h"
+#include "common/text/escape.h"
+#include "common/time/time.h"
 
 namespace muster::trainer {
 namespace {

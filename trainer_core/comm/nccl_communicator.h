@@ -12,7 +12,7 @@
 #include <absl/functional/function_ref.h>
 #include <absl/status/statusor.h>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "trainer_core/comm/nccl_group.h"
 
 namespace muster::trainer {

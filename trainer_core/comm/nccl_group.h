@@ -38,7 +38,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "common/progress_page.h"
+#include "common/progress/progress_page.h"
 #include "trainer_core/base/device_memory.h"
 #include "trainer_core/comm/comm.h"
 #include "trainer_core/comm/first_failure.h"

@@ -8,9 +8,9 @@
 #include <mutex>
 #include <string>
 
-#include "common/group_channels.h"
-#include "common/mesh.h"
-#include "common/progress_page.h"
+#include "common/job/group_channels.h"
+#include "common/job/mesh.h"
+#include "common/progress/progress_page.h"
 #include "trainer_core/base/device_memory.h"
 #include "trainer_core/comm/comm.h"
 #include "trainer_core/comm/nccl_group.h"

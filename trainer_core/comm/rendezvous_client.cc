@@ -16,9 +16,9 @@
 #include <absl/memory/memory.h>
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
-#include "common/rendezvous_wire.h"
-#include "common/time.h"
+#include "common/job/rendezvous_wire.h"
+#include "common/text/absl_view.h"
+#include "common/time/time.h"
 
 namespace muster::trainer {
 namespace {

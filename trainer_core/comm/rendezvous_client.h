@@ -1,4 +1,4 @@
-// A client of the rendezvous store of the worker (common/rendezvous_wire.h).
+// A client of the rendezvous store of the worker (common/job/rendezvous_wire.h).
 #pragma once
 
 #include <chrono>

@@ -17,7 +17,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/errno_status.h"
+#include "common/files/errno_status.h"
 #include "trainer_core/comm/mailbox_transport.h"
 #include "trainer_core/comm/rank_list.h"
 

@@ -14,7 +14,7 @@
 
 #include <absl/status/statusor.h>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "trainer_core/comm/host_socket.h"
 #include "trainer_core/comm/transport.h"
 

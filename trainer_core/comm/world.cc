@@ -9,7 +9,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "trainer_core/comm/hybrid_transport.h"
 #include "trainer_core/comm/rendezvous_client.h"
 

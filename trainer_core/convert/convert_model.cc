@@ -7,7 +7,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/convert/new_folder.h"
 #include "trainer_core/convert/parameter_checkpoint.h"
 #include "trainer_core/convert/tokenizer_files.h"

@@ -6,8 +6,8 @@
 #include <absl/strings/str_split.h>
 #include <nlohmann/json.hpp>
 
-#include "common/absl_view.h"
-#include "common/nearest.h"
+#include "common/text/absl_view.h"
+#include "common/text/nearest.h"
 #include "trainer_core/base/train_config.h"
 
 namespace muster::trainer {

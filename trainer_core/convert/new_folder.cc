@@ -16,11 +16,11 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
-#include "common/absl_view.h"
-#include "common/errno_status.h"
-#include "common/file_lock.h"
-#include "common/file_write.h"
-#include "common/free_space.h"
+#include "common/files/errno_status.h"
+#include "common/files/file_lock.h"
+#include "common/files/file_write.h"
+#include "common/files/free_space.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/checkpoint/owner.h"
 #include "trainer_core/checkpoint/publish.h"

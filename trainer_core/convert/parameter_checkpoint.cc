@@ -7,7 +7,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/file_write.h"
+#include "common/files/file_write.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/publish.h"
 

@@ -7,8 +7,8 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/errno_status.h"
-#include "common/file_write.h"
+#include "common/files/errno_status.h"
+#include "common/files/file_write.h"
 #include "trainer_core/base/file_kind.h"
 #include "trainer_core/base/json_file.h"
 #include "trainer_core/base/mapped_file.h"

@@ -6,8 +6,8 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
-#include "common/absl_view.h"
-#include "common/file_write.h"
+#include "common/files/file_write.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/checkpoint/safetensors_stream.h"
 
 namespace muster::trainer {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/philox.h"
+#include "common/random/philox.h"
 #include "trainer_core/data/blend.h"
 #include "trainer_core/data/permutation.h"
 

@@ -6,7 +6,7 @@
 #include <queue>
 #include <utility>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 
 namespace muster::trainer {
 namespace {

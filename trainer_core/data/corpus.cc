@@ -6,7 +6,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/philox.h"
+#include "common/random/philox.h"
 
 namespace muster::trainer {
 namespace {

@@ -11,7 +11,7 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/base/json_file.h"
 #include "trainer_core/data/byte_bpe_tokenizer.h"
 #include "trainer_core/data/byte_level_alphabet.h"

@@ -4,7 +4,7 @@
 #include <bit>
 #include <utility>
 
-#include "common/philox.h"
+#include "common/random/philox.h"
 
 namespace muster::trainer {
 namespace {

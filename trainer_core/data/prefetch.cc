@@ -5,7 +5,7 @@
 
 #include <absl/memory/memory.h>
 
-#include "common/self_stacks.h"
+#include "common/stacks/self_stacks.h"
 
 namespace muster::trainer {
 namespace {

@@ -10,7 +10,7 @@
 #include <absl/memory/memory.h>
 #include <absl/strings/str_cat.h>
 
-#include "common/errno_status.h"
+#include "common/files/errno_status.h"
 #include "trainer_core/base/check.h"
 #include "trainer_core/data/crc32.h"
 #include "trainer_core/data/shard.h"

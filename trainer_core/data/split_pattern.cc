@@ -5,7 +5,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

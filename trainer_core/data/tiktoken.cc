@@ -14,7 +14,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/data/byte_bpe_tokenizer.h"
 
 namespace muster::trainer {

@@ -8,7 +8,7 @@
 #include <absl/strings/str_format.h>
 #include <nlohmann/json.hpp>
 
-#include "common/file_write.h"
+#include "common/files/file_write.h"
 #include "trainer_core/base/json_file.h"
 #include "trainer_core/data/shard.h"
 

@@ -8,8 +8,8 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
-#include "common/fnv.h"
+#include "common/random/fnv.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/base/file_kind.h"
 #include "trainer_core/data/hugging_face_tokenizer.h"
 #include "trainer_core/data/sentencepiece_tokenizer.h"

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "common/progress_page.h"
+#include "common/progress/progress_page.h"
 #include "trainer_core/base/dtype.h"
 
 namespace muster::trainer {

@@ -6,7 +6,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
-#include "common/fnv.h"
+#include "common/random/fnv.h"
 #include "trainer_core/data/blend.h"
 
 namespace muster::trainer {

@@ -5,8 +5,8 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/fnv.h"
-#include "common/number_text.h"
+#include "common/random/fnv.h"
+#include "common/text/number_text.h"
 #include "trainer_core/base/data_paths.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/input/data_order.h"

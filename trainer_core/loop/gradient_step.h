@@ -6,7 +6,7 @@
 
 #include <absl/status/statusor.h>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "trainer_core/input/step_data.h"
 #include "trainer_core/rank/rank_model.h"
 #include "trainer_core/rank/step_passes.h"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "common/number_text.h"
+#include "common/text/number_text.h"
 #include "trainer_core/startup/cpu_contention.h"
 
 namespace muster::trainer {

@@ -6,7 +6,7 @@
 
 #include <absl/status/status.h>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "trainer_core/rank/rank_model.h"
 #include "trainer_core/rank/train_context.h"
 #include "trainer_core/report/metrics_log.h"

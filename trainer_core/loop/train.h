@@ -16,7 +16,7 @@
 // (step_tail.h). A step that takes too long is abandoned (stop_signals.h).
 #pragma once
 
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/rank/train_context.h"
 

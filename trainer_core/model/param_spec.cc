@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "common/fnv.h"
+#include "common/random/fnv.h"
 #include "trainer_core/base/bf16.h"
 
 namespace muster::trainer {

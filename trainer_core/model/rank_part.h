@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "common/mesh.h"
+#include "common/job/mesh.h"
 
 namespace muster::trainer {
 

@@ -30,7 +30,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/mesh.h"
+#include "common/job/mesh.h"
 #include "trainer_core/base/dtype.h"
 #include "trainer_core/base/tensor_box.h"
 #include "trainer_core/model/param_spec.h"

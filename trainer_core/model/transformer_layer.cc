@@ -1,5 +1,5 @@
 // A layer: the parts of its forward pass, and the recomputation for its backward pass.
-#include "common/fnv.h"
+#include "common/random/fnv.h"
 #include "trainer_core/base/tensor_views.h"
 #include "trainer_core/model/transformer_params.h"
 

@@ -6,7 +6,7 @@
 // Under tensor parallelism a rank has some rows of the kernels of qkv and gate_up (and so some
 // columns of dy), and some columns of the kernels of out and down (and so of x). A scale along the
 // split dimension is computed from the largest magnitudes of all these ranks.
-#include "common/fnv.h"
+#include "common/random/fnv.h"
 #include "trainer_core/model/transformer_params.h"
 
 namespace muster::trainer {

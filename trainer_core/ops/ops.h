@@ -87,8 +87,8 @@ struct MlpActivation {
 };
 
 // Selects the elements that dropout drops, each with the probability `rate`, by counter-based
-// random numbers (common/philox.h). These depend only on the key, the location in the model and the
-// element's index in its sample, so the same elements are dropped in the backward pass, in
+// random numbers (common/random/philox.h). These depend only on the key, the location in the model
+// and the element's index in its sample, so the same elements are dropped in the backward pass, in
 // recomputed layers, and on any mesh.
 struct DropoutMask {
   double rate = 0;  // probability in [0, 1)

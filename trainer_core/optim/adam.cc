@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "common/fnv.h"
+#include "common/random/fnv.h"
 #include "trainer_core/base/check.h"
 #include "trainer_core/base/name_patterns.h"
 #include "trainer_core/optim/optimizer_factories.h"

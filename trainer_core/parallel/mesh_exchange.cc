@@ -7,7 +7,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/base/tensor_views.h"
 #include "trainer_core/model/expert_memory.h"
 #include "trainer_core/model/stage_plan.h"

@@ -6,7 +6,7 @@
 #include <csignal>
 #include <optional>
 
-#include "common/time.h"
+#include "common/time/time.h"
 
 namespace muster::trainer {
 namespace {

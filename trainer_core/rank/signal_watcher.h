@@ -9,8 +9,8 @@
 #include <optional>
 #include <thread>
 
-#include "common/stop_requests.h"
-#include "common/time.h"
+#include "common/process/stop_requests.h"
+#include "common/time/time.h"
 #include "trainer_core/rank/stop_signals.h"
 
 namespace muster::trainer {

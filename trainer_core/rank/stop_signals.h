@@ -14,7 +14,7 @@
 #include <functional>
 #include <mutex>
 
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
 
 namespace muster::trainer {
 

@@ -7,7 +7,7 @@
 #include <ostream>
 #include <string>
 
-#include "common/progress_page.h"
+#include "common/progress/progress_page.h"
 #include "trainer_core/checkpoint/owner.h"
 #include "trainer_core/comm/process_groups.h"
 #include "trainer_core/ops/backend.h"

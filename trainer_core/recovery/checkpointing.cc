@@ -7,7 +7,7 @@
 #include <absl/strings/str_format.h>
 #include <nlohmann/json.hpp>
 
-#include "common/number_text.h"
+#include "common/text/number_text.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/input/data_order.h"
 #include "trainer_core/recovery/failure.h"

@@ -31,7 +31,7 @@
 #include <absl/status/statusor.h>
 #include <nlohmann/json.hpp>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/checkpoint/background_saver.h"
 #include "trainer_core/checkpoint/checkpoint.h"

@@ -3,7 +3,7 @@
 
 #include <absl/status/status.h>
 
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
 
 namespace muster::trainer {
 

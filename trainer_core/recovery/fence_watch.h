@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "trainer_core/checkpoint/owner.h"
 
 namespace muster::trainer {

@@ -9,8 +9,8 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
-#include "common/free_space.h"
-#include "common/time.h"
+#include "common/files/free_space.h"
+#include "common/time/time.h"
 #include "trainer_core/comm/shm.h"
 #include "trainer_core/rank/training_plan.h"
 #include "trainer_core/recovery/file_transfer.h"

@@ -11,8 +11,8 @@
 #include <absl/memory/memory.h>
 #include <absl/strings/str_cat.h>
 
-#include "common/errno_status.h"
-#include "common/host_name.h"
+#include "common/files/errno_status.h"
+#include "common/process/host_name.h"
 #include "trainer_core/base/crc32c.h"
 
 namespace muster::trainer {

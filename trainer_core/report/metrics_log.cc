@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "common/object_url.h"
-#include "common/time.h"
+#include "common/objects/object_url.h"
+#include "common/time/time.h"
 
 namespace muster::trainer {
 

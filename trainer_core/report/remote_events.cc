@@ -8,8 +8,8 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/object_cache.h"
-#include "common/object_store.h"
+#include "common/objects/object_cache.h"
+#include "common/objects/object_store.h"
 
 namespace muster::trainer {
 

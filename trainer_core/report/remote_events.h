@@ -7,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "common/time.h"
+#include "common/time/time.h"
 
 namespace muster::trainer {
 

@@ -6,7 +6,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
-#include "common/number_text.h"
+#include "common/text/number_text.h"
 
 namespace muster::trainer {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/report/device_peaks.h"
 #include "trainer_core/report/flops.h"

@@ -9,9 +9,9 @@
 #include <absl/strings/str_join.h>
 #include <nlohmann/json.hpp>
 
-#include "common/absl_view.h"
-#include "common/number_text.h"
-#include "common/with_commas.h"
+#include "common/text/absl_view.h"
+#include "common/text/number_text.h"
+#include "common/text/with_commas.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/parallel/pipeline_schedule.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/progress_page.h"
+#include "common/progress/progress_page.h"
 #include "trainer_core/base/memory_plan.h"
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/report/flops.h"

@@ -8,9 +8,9 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
-#include "common/absl_view.h"
-#include "common/fnv.h"
-#include "common/number_text.h"
+#include "common/random/fnv.h"
+#include "common/text/absl_view.h"
+#include "common/text/number_text.h"
 #include "trainer_core/comm/exact_floats.h"
 #include "trainer_core/comm/group_texts.h"
 

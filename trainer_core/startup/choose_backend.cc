@@ -10,8 +10,8 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/fnv.h"
-#include "common/object_cache.h"
+#include "common/objects/object_cache.h"
+#include "common/random/fnv.h"
 #include "trainer_core/comm/nccl_api.h"
 #include "trainer_core/comm/shm.h"
 #include "trainer_core/rank/training_plan.h"

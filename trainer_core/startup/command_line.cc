@@ -6,8 +6,8 @@
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
-#include "common/nearest.h"
+#include "common/text/absl_view.h"
+#include "common/text/nearest.h"
 
 namespace muster::trainer {
 namespace {

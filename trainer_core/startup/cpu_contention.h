@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "common/time.h"
+#include "common/time/time.h"
 
 namespace muster::trainer {
 

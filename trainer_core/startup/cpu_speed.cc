@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "trainer_core/base/memory_plan.h"
 #include "trainer_core/ops/backend.h"
 

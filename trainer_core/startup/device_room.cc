@@ -12,7 +12,7 @@
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/rank/training_plan.h"

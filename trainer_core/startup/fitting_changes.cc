@@ -10,9 +10,9 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
-#include "common/absl_view.h"
-#include "common/number_text.h"
-#include "common/with_commas.h"
+#include "common/text/absl_view.h"
+#include "common/text/number_text.h"
+#include "common/text/with_commas.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/model/param_spec.h"
 

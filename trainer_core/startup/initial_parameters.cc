@@ -8,7 +8,7 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
-#include "common/object_cache.h"
+#include "common/objects/object_cache.h"
 #include "trainer_core/base/check.h"
 #include "trainer_core/base/tensor_views.h"
 #include "trainer_core/checkpoint/checkpoint_source.h"

@@ -5,7 +5,7 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
-#include "common/usable_cpus.h"
+#include "common/process/usable_cpus.h"
 #include "trainer_core/base/json_file.h"
 #include "trainer_core/base/mesh_rules.h"
 #include "trainer_core/base/train_mesh.h"

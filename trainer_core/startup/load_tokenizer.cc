@@ -2,8 +2,8 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
-#include "common/object_cache.h"
+#include "common/objects/object_cache.h"
+#include "common/text/absl_view.h"
 
 namespace muster::trainer {
 

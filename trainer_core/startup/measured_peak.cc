@@ -13,10 +13,10 @@
 #include <absl/strings/strip.h>
 #include <nlohmann/json.hpp>
 
-#include "common/file_lock.h"
-#include "common/file_write.h"
-#include "common/host_name.h"
-#include "common/user_cache.h"
+#include "common/files/file_lock.h"
+#include "common/files/file_write.h"
+#include "common/files/user_cache.h"
+#include "common/process/host_name.h"
 
 namespace muster::trainer {
 namespace {

@@ -23,9 +23,9 @@
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
 
-#include "common/errno_status.h"
-#include "common/fnv.h"
-#include "common/start_limits.h"
+#include "common/files/errno_status.h"
+#include "common/process/start_limits.h"
+#include "common/random/fnv.h"
 
 namespace muster::trainer {
 namespace {

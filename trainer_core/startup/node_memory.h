@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/mesh.h"
+#include "common/job/mesh.h"
 #include "trainer_core/base/memory_plan.h"
 #include "trainer_core/base/train_config.h"
 

@@ -21,11 +21,11 @@
 #include <absl/strings/str_format.h>
 #include <nlohmann/json.hpp>
 
-#include "common/errno_status.h"
-#include "common/free_space.h"
-#include "common/missing_folders.h"
-#include "common/object_cache.h"
-#include "common/start_limits.h"
+#include "common/files/errno_status.h"
+#include "common/files/free_space.h"
+#include "common/files/missing_folders.h"
+#include "common/objects/object_cache.h"
+#include "common/process/start_limits.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/checkpoint/checkpoint.h"

@@ -9,7 +9,7 @@
 
 #include <absl/status/statusor.h>
 
-#include "common/progress_page.h"
+#include "common/progress/progress_page.h"
 
 namespace muster::trainer {
 

@@ -7,7 +7,7 @@
 
 #include <absl/status/statusor.h>
 
-#include "common/object_cache.h"
+#include "common/objects/object_cache.h"
 #include "trainer_core/base/train_config.h"
 
 namespace muster::trainer {
@@ -18,9 +18,10 @@ constexpr Duration kFetchReportInterval = std::chrono::seconds(10);
 FetchEvents report_fetch(const std::string& url, std::ostream& out,
                          std::function<void()> on_data = nullptr);
 
-// Returns the config with folders of local copies (common/object_cache.h) instead of addresses of
-// data sets. Blocks while it fetches; one process of a node transfers, the others wait. Errors name
-// key and address: bad input as of ObjectStore; Internal for a store that does not respond.
+// Returns the config with folders of local copies (common/objects/object_cache.h) instead of
+// addresses of data sets. Blocks while it fetches; one process of a node transfers, the others
+// wait. Errors name key and address: bad input as of ObjectStore; Internal for a store that does
+// not respond.
 absl::StatusOr<TrainConfig> with_local_data(const TrainConfig& config, std::ostream& out,
                                             std::function<void()> on_data = nullptr);
 // The same for load_parameters_path, which only a run without a checkpoint needs.

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <exception>
 
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
 
 namespace muster::trainer {
 namespace {

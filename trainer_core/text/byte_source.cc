@@ -17,8 +17,8 @@
 #include <absl/strings/str_cat.h>
 #include <zlib.h>
 
-#include "common/absl_view.h"
-#include "common/errno_status.h"
+#include "common/files/errno_status.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/base/file_kind.h"
 #include "trainer_core/base/machine_memory.h"
 #include "trainer_core/text/unread_compression.h"

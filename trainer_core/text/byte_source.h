@@ -9,7 +9,7 @@
 
 #include <absl/status/statusor.h>
 
-#include "common/control_groups.h"
+#include "common/process/control_groups.h"
 
 namespace muster::trainer {
 

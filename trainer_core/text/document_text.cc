@@ -8,7 +8,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/data/utf8.h"
 #include "trainer_core/text/field_problem.h"
 #include "trainer_core/text/loose_json.h"

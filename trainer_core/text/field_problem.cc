@@ -7,8 +7,8 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
-#include "common/absl_view.h"
-#include "common/escape.h"
+#include "common/text/absl_view.h"
+#include "common/text/escape.h"
 #include "trainer_core/text/document_text.h"
 
 namespace muster::trainer {

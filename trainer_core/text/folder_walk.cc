@@ -12,8 +12,8 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/errno_status.h"
-#include "common/natural_order.h"
+#include "common/files/errno_status.h"
+#include "common/text/natural_order.h"
 #include "trainer_core/base/file_kind.h"
 
 namespace muster::trainer {

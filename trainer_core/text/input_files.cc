@@ -16,8 +16,8 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
-#include "common/absl_view.h"
-#include "common/natural_order.h"
+#include "common/text/absl_view.h"
+#include "common/text/natural_order.h"
 #include "trainer_core/base/file_kind.h"
 #include "trainer_core/base/first_names.h"
 #include "trainer_core/text/folder_walk.h"

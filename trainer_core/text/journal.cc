@@ -13,9 +13,9 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
-#include "common/absl_view.h"
-#include "common/errno_status.h"
-#include "common/file_write.h"
+#include "common/files/errno_status.h"
+#include "common/files/file_write.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/base/json_file.h"
 #include "trainer_core/data/token_index.h"
 

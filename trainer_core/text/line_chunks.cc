@@ -6,7 +6,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/base/file_kind.h"
 #include "trainer_core/data/utf8.h"
 #include "trainer_core/text/unread_compression.h"

@@ -13,9 +13,9 @@
 #include <absl/memory/memory.h>
 #include <absl/strings/str_cat.h>
 
-#include "common/errno_status.h"
-#include "common/file_lock.h"
-#include "common/file_write.h"
+#include "common/files/errno_status.h"
+#include "common/files/file_lock.h"
+#include "common/files/file_write.h"
 
 namespace muster::trainer {
 namespace {

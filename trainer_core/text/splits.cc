@@ -12,8 +12,8 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
-#include "common/absl_view.h"
-#include "common/number_text.h"
+#include "common/text/absl_view.h"
+#include "common/text/number_text.h"
 
 namespace muster::trainer {
 namespace {

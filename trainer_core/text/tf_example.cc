@@ -12,7 +12,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/data/protobuf_fields.h"
 #include "trainer_core/text/document_text.h"
 

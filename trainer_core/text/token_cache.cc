@@ -20,10 +20,10 @@
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_replace.h>
 
-#include "common/errno_status.h"
-#include "common/file_lock.h"
-#include "common/fnv.h"
-#include "common/natural_order.h"
+#include "common/files/errno_status.h"
+#include "common/files/file_lock.h"
+#include "common/random/fnv.h"
+#include "common/text/natural_order.h"
 #include "trainer_core/base/first_names.h"
 
 namespace muster::trainer {

@@ -10,9 +10,9 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
-#include "common/absl_view.h"
-#include "common/start_limits.h"
-#include "common/usable_cpus.h"
+#include "common/process/start_limits.h"
+#include "common/process/usable_cpus.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/text/ordered_pool.h"
 #include "trainer_core/text/shard_set.h"
 

@@ -12,10 +12,10 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/errno_status.h"
-#include "common/file_write.h"
-#include "common/fnv.h"
-#include "common/usable_cpus.h"
+#include "common/files/errno_status.h"
+#include "common/files/file_write.h"
+#include "common/process/usable_cpus.h"
+#include "common/random/fnv.h"
 #include "trainer_core/data/sentencepiece_model.h"
 #include "trainer_core/data/text_file.h"
 

@@ -20,7 +20,7 @@
 #include <absl/strings/str_format.h>
 #include <nlohmann/json.hpp>
 
-#include "common/number_text.h"
+#include "common/text/number_text.h"
 #include "trainer_core/base/json_file.h"
 #include "trainer_core/base/machine_memory.h"
 #include "trainer_core/base/units.h"

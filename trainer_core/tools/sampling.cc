@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "common/philox.h"
+#include "common/random/philox.h"
 
 namespace muster::trainer {
 namespace {

@@ -10,13 +10,13 @@
 #include <variant>
 #include <vector>
 
-#include "common/exit_code.h"
-#include "common/gpu.h"
-#include "common/ids.h"
-#include "common/port_range.h"
-#include "common/rank_evidence.h"
-#include "common/stack_tree.h"
-#include "common/time.h"
+#include "common/job/gpu.h"
+#include "common/job/ids.h"
+#include "common/job/rank_evidence.h"
+#include "common/process/exit_code.h"
+#include "common/process/port_range.h"
+#include "common/stacks/stack_tree.h"
+#include "common/time/time.h"
 #include "worker/core/rank.h"
 
 namespace muster::worker {
@@ -165,7 +165,7 @@ struct EndLaunch {
   LaunchKey launch;
 };
 
-// Removes this node's local checkpoint copies of an ended job (worker/shell/local_copies.h).
+// Removes this node's local checkpoint copies of an ended job (worker/shell/files/local_copies.h).
 struct DropLocalCopies {
   StoreId store;
   JobId job;

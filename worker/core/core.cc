@@ -8,9 +8,9 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
-#include "common/limits.h"
-#include "common/philox.h"
+#include "common/job/limits.h"
+#include "common/random/philox.h"
+#include "common/text/absl_view.h"
 
 namespace muster::worker {
 namespace {

@@ -52,11 +52,11 @@
 
 #include <absl/functional/function_ref.h>
 
-#include "common/gpu.h"
-#include "common/ids.h"
-#include "common/port_range.h"
-#include "common/save_progress.h"
-#include "common/time.h"
+#include "common/job/gpu.h"
+#include "common/job/ids.h"
+#include "common/process/port_range.h"
+#include "common/progress/save_progress.h"
+#include "common/time/time.h"
 #include "worker/core/action.h"
 #include "worker/core/event.h"
 #include "worker/core/rank.h"

@@ -7,10 +7,10 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
-#include "common/exit_code.h"
-#include "common/limits.h"
-#include "common/save_progress.h"
+#include "common/job/limits.h"
+#include "common/process/exit_code.h"
+#include "common/progress/save_progress.h"
+#include "common/text/absl_view.h"
 #include "worker/core/core.h"
 
 namespace muster::worker {

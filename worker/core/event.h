@@ -12,12 +12,12 @@
 #include <variant>
 #include <vector>
 
-#include "common/exit_code.h"
-#include "common/ids.h"
-#include "common/rank_evidence.h"
-#include "common/stack_frame.h"
-#include "common/stack_tree.h"
-#include "common/time.h"
+#include "common/job/ids.h"
+#include "common/job/rank_evidence.h"
+#include "common/process/exit_code.h"
+#include "common/stacks/stack_frame.h"
+#include "common/stacks/stack_tree.h"
+#include "common/time/time.h"
 #include "worker/core/rank.h"
 
 namespace muster::worker {

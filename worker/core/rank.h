@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "common/gpu.h"
-#include "common/ids.h"
-#include "common/job_spec.h"
-#include "common/progress_page.h"
-#include "common/step_times.h"
-#include "common/time.h"
+#include "common/job/gpu.h"
+#include "common/job/ids.h"
+#include "common/job/job_spec.h"
+#include "common/progress/progress_page.h"
+#include "common/progress/step_times.h"
+#include "common/time/time.h"
 
 namespace muster::worker {
 

@@ -3,9 +3,9 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
-#include "common/escape.h"
-#include "common/file_read.h"
-#include "common/file_write.h"
+#include "common/files/file_read.h"
+#include "common/files/file_write.h"
+#include "common/text/escape.h"
 
 namespace muster::worker {
 namespace {

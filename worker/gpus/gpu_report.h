@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "common/gpu.h"
-#include "common/time.h"
+#include "common/job/gpu.h"
+#include "common/time/time.h"
 #include "worker/gpus/xid.h"
 
 namespace muster::worker {

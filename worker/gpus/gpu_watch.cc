@@ -10,7 +10,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/escape.h"
+#include "common/text/escape.h"
 #include "worker/gpus/topology.h"
 
 namespace muster::worker {

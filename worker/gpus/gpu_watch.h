@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "worker/gpus/gpu_report.h"
 #include "worker/gpus/nvml_api.h"
 

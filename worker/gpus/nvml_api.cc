@@ -7,7 +7,7 @@
 #include <absl/status/status.h>
 #include <absl/strings/str_cat.h>
 
-#include "common/escape.h"
+#include "common/text/escape.h"
 
 namespace muster::worker {
 

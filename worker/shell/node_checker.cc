@@ -13,9 +13,9 @@
 #include <boost/asio/post.hpp>
 #include <nlohmann/json.hpp>
 
-#include "common/absl_view.h"
-#include "common/escape.h"
-#include "common/run_child.h"
+#include "common/process/run_child.h"
+#include "common/text/absl_view.h"
+#include "common/text/escape.h"
 #include "daemon/process.h"
 
 namespace muster::worker {

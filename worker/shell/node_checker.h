@@ -9,7 +9,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/thread_pool.hpp>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "worker/core/event.h"
 
 namespace muster::worker {

@@ -12,7 +12,7 @@
 #include "daemon/metric_words.h"
 #include "worker/core/core.h"
 #include "worker/gpus/gpu_watch.h"
-#include "worker/shell/rank_guard.h"
+#include "worker/shell/ranks/rank_guard.h"
 
 namespace muster::worker {
 

@@ -8,9 +8,9 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <spdlog/spdlog.h>
 
-#include "common/self_stacks.h"
-#include "common/stop_requests.h"
-#include "worker/shell/translate.h"
+#include "common/process/stop_requests.h"
+#include "common/stacks/self_stacks.h"
+#include "worker/shell/stream/translate.h"
 #include "worker/stacks/working_process.h"
 
 namespace muster::worker {

@@ -18,13 +18,13 @@
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
-#include "common/errno_status.h"
-#include "common/escape.h"
-#include "common/file_write.h"
-#include "common/host_name.h"
-#include "common/input_mark.h"
-#include "common/limits.h"
-#include "common/usable_cpus.h"
+#include "common/files/errno_status.h"
+#include "common/files/file_write.h"
+#include "common/job/limits.h"
+#include "common/process/host_name.h"
+#include "common/process/input_mark.h"
+#include "common/process/usable_cpus.h"
+#include "common/text/escape.h"
 #include "common/version.h"
 #include "daemon/client_credentials.h"
 #include "daemon/endpoint.h"

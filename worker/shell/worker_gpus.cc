@@ -6,7 +6,7 @@
 #include <absl/strings/str_join.h>
 #include <spdlog/spdlog.h>
 
-#include "common/rank_evidence.h"
+#include "common/job/rank_evidence.h"
 #include "worker/shell/worker.h"
 
 namespace muster::worker {

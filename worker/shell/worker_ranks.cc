@@ -4,8 +4,8 @@
 
 #include <spdlog/spdlog.h>
 
-#include "worker/shell/disk_space.h"
-#include "worker/shell/node_fault.h"
+#include "worker/shell/files/disk_space.h"
+#include "worker/shell/ranks/node_fault.h"
 #include "worker/shell/worker.h"
 
 namespace muster::worker {

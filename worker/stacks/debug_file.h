@@ -8,8 +8,8 @@
 
 #include <elfutils/libdwfl.h>
 
-#include "common/stack_frame.h"
-#include "common/time.h"
+#include "common/stacks/stack_frame.h"
+#include "common/time/time.h"
 
 namespace muster::worker {
 

@@ -7,7 +7,7 @@
 
 #include <absl/debugging/internal/demangle.h>
 
-#include "common/escape.h"
+#include "common/text/escape.h"
 
 namespace muster::worker {
 namespace {

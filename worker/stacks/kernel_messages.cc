@@ -18,8 +18,8 @@
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_split.h>
 
-#include "common/absl_view.h"
-#include "common/rank_evidence.h"
+#include "common/job/rank_evidence.h"
+#include "common/text/absl_view.h"
 #include "worker/stacks/demangle.h"
 
 namespace muster::worker {

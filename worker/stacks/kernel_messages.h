@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "common/rank_evidence.h"
-#include "common/time.h"
+#include "common/job/rank_evidence.h"
+#include "common/time/time.h"
 
 namespace muster::worker {
 

@@ -18,7 +18,7 @@
 #include <elfutils/libdwelf.h>
 #include <zlib.h>
 
-#include "common/address.h"
+#include "common/process/address.h"
 
 namespace muster::worker {
 namespace {

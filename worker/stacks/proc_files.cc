@@ -14,8 +14,8 @@
 #include <absl/strings/str_split.h>
 #include <absl/strings/strip.h>
 
-#include "common/absl_view.h"
-#include "common/escape.h"
+#include "common/text/absl_view.h"
+#include "common/text/escape.h"
 
 namespace muster::worker {
 namespace {

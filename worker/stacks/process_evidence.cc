@@ -13,7 +13,7 @@
 #include <absl/strings/str_split.h>
 #include <absl/strings/strip.h>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "worker/stacks/proc_files.h"
 
 namespace muster::worker {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/rank_evidence.h"
+#include "common/job/rank_evidence.h"
 
 namespace muster::worker {
 

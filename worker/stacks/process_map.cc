@@ -15,8 +15,8 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
-#include "common/absl_view.h"
-#include "common/address.h"
+#include "common/process/address.h"
+#include "common/text/absl_view.h"
 #include "worker/stacks/proc_files.h"
 
 namespace muster::worker {

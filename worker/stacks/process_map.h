@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/stack_frame.h"
+#include "common/stacks/stack_frame.h"
 
 namespace muster::worker {
 

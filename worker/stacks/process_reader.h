@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "common/stack_frame.h"
-#include "common/time.h"
+#include "common/stacks/stack_frame.h"
+#include "common/time/time.h"
 #include "worker/stacks/proc_files.h"
 #include "worker/stacks/python_frames.h"
 #include "worker/stacks/thread_copies.h"

@@ -8,10 +8,10 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
-#include "common/absl_view.h"
-#include "common/escape.h"
-#include "common/find_program.h"
-#include "common/run_child.h"
+#include "common/files/find_program.h"
+#include "common/process/run_child.h"
+#include "common/text/absl_view.h"
+#include "common/text/escape.h"
 
 namespace muster::worker {
 namespace {

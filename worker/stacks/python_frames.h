@@ -13,8 +13,8 @@
 
 #include <absl/status/statusor.h>
 
-#include "common/stack_frame.h"
-#include "common/time.h"
+#include "common/stacks/stack_frame.h"
+#include "common/time/time.h"
 #include "worker/stacks/process_map.h"
 
 namespace muster::worker {

@@ -13,8 +13,8 @@
 
 #include <absl/cleanup/cleanup.h>
 
-#include "common/address.h"
-#include "common/self_stacks.h"
+#include "common/process/address.h"
+#include "common/stacks/self_stacks.h"
 #include "worker/stacks/module_file.h"
 #include "worker/stacks/proc_files.h"
 

@@ -1,7 +1,7 @@
 // Requests copies of its threads from a process that may not be traced. Threads that have
-// registered (common/self_stacks.h) receive a signal and write their copies into a file. There are
-// no copies of threads that have not registered, are stopped or wait uninterruptibly; tracing would
-// reach those, too.
+// registered (common/stacks/self_stacks.h) receive a signal and write their copies into a file.
+// There are no copies of threads that have not registered, are stopped or wait uninterruptibly;
+// tracing would reach those, too.
 //
 // The file belongs to the process and is untrusted. Therefore the signal must be a real-time signal
 // that the process handles, it is sent only to the process's threads, and the size of the answers
@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "worker/stacks/process_map.h"
 #include "worker/stacks/thread_copies.h"
 

@@ -26,8 +26,8 @@
 #include <span>
 #include <string>
 
-#include "common/stack_frame.h"
-#include "common/time.h"
+#include "common/stacks/stack_frame.h"
+#include "common/time/time.h"
 
 namespace muster::worker {
 
@@ -39,7 +39,7 @@ struct StackTarget {
   // meanwhile
   int pidfd = -1;
   // Path of the file through which the process offers copies of its own threads
-  // (common/self_stacks.h); empty or missing: the process offers none.
+  // (common/stacks/self_stacks.h); empty or missing: the process offers none.
   std::string self_stacks{};
 };
 

@@ -17,8 +17,8 @@
 
 #include <absl/status/statusor.h>
 
-#include "common/stack_frame.h"
-#include "common/time.h"
+#include "common/stacks/stack_frame.h"
+#include "common/time/time.h"
 
 namespace muster::worker {
 

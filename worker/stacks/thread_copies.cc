@@ -15,7 +15,7 @@
 #include <system_error>
 #include <thread>
 
-#include "common/address.h"
+#include "common/process/address.h"
 #include "worker/stacks/proc_files.h"
 
 namespace muster::worker {

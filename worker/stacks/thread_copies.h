@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "worker/stacks/process_map.h"
 #include "worker/stacks/registers.h"
 

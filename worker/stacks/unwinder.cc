@@ -14,7 +14,7 @@
 #include <absl/strings/str_cat.h>
 #include <elfutils/libdwfl.h>
 
-#include "common/escape.h"
+#include "common/text/escape.h"
 #include "worker/stacks/module_file.h"
 
 namespace muster::worker {

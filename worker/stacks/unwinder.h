@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/stack_frame.h"
+#include "common/stacks/stack_frame.h"
 #include "worker/stacks/module_image.h"
 #include "worker/stacks/process_map.h"
 #include "worker/stacks/thread_copies.h"

@@ -34,8 +34,8 @@
 
 #include <cstdint>
 
-#include "common/progress_page.h"
-#include "common/time.h"
+#include "common/progress/progress_page.h"
+#include "common/time/time.h"
 #include "coordinator/core/records/account.h"
 
 namespace muster::coordinator {

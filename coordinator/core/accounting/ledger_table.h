@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <map>
 
-#include "common/ids.h"
-#include "common/time.h"
+#include "common/job/ids.h"
+#include "common/time/time.h"
 #include "coordinator/core/accounting/ledger.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/incident/incident_book.h"

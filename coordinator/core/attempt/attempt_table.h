@@ -8,8 +8,8 @@
 #include <set>
 #include <vector>
 
-#include "common/ids.h"
-#include "common/time.h"
+#include "common/job/ids.h"
+#include "common/time/time.h"
 #include "coordinator/core/attempt/live_attempt.h"
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/fleet/exclusions.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "common/ids.h"
-#include "common/time.h"
+#include "common/job/ids.h"
+#include "common/time/time.h"
 #include "coordinator/core/attempt/live_attempt.h"
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/fleet/fleet.h"

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "coordinator/core/attempt/live_attempt.h"
 #include "coordinator/core/incident/incident_book.h"
 #include "coordinator/core/records/core_time.h"

@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include "common/ids.h"
-#include "common/save_progress.h"
-#include "common/time.h"
+#include "common/job/ids.h"
+#include "common/progress/save_progress.h"
+#include "common/time/time.h"
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/fleet/fleet.h"

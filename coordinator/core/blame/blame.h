@@ -61,9 +61,9 @@
 #include <string_view>
 #include <vector>
 
-#include "common/rank_evidence.h"
-#include "common/rank_set.h"
-#include "common/stack_tree.h"
+#include "common/job/rank_evidence.h"
+#include "common/job/rank_set.h"
+#include "common/stacks/stack_tree.h"
 #include "coordinator/core/records/incident.h"
 #include "coordinator/core/records/job.h"
 

@@ -5,8 +5,8 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
-#include "common/escape.h"
+#include "common/text/absl_view.h"
+#include "common/text/escape.h"
 #include "coordinator/core/blame/blame_text.h"
 
 namespace muster::coordinator {

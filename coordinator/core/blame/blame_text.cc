@@ -5,9 +5,9 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
-#include "common/absl_view.h"
-#include "common/escape.h"
-#include "common/with_commas.h"
+#include "common/text/absl_view.h"
+#include "common/text/escape.h"
+#include "common/text/with_commas.h"
 
 namespace muster::coordinator {
 namespace {

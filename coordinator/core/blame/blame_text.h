@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "common/rank_evidence.h"
-#include "common/rank_set.h"
+#include "common/job/rank_evidence.h"
+#include "common/job/rank_set.h"
 #include "coordinator/core/blame/wait_graph.h"
 #include "coordinator/core/records/job.h"
 

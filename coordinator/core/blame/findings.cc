@@ -8,7 +8,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "coordinator/core/blame/blame_text.h"
 
 namespace muster::coordinator {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "common/stack_tree.h"
+#include "common/stacks/stack_tree.h"
 
 namespace muster::coordinator {
 

@@ -20,7 +20,7 @@
 // other end, the message waits for the neighbour in the group that it comes from or goes to.
 //
 // Members that no page shows have never joined the group. All groups of one name have the same
-// layout (common/mesh.h), so the other groups of the name show which ranks are missing, if each
+// layout (common/job/mesh.h), so the other groups of the name show which ranks are missing, if each
 // group's id is its lowest rank. Otherwise every rank whose page shows no group of the name may be
 // a missing member: these ranks form the pool.
 //
@@ -36,8 +36,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/rank_evidence.h"
-#include "common/rank_set.h"
+#include "common/job/rank_evidence.h"
+#include "common/job/rank_set.h"
 
 namespace muster::coordinator {
 

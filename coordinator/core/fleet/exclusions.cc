@@ -5,8 +5,8 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
-#include "common/doubled.h"
+#include "common/text/absl_view.h"
+#include "common/time/doubled.h"
 
 namespace muster::coordinator {
 namespace {

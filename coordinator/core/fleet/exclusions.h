@@ -21,8 +21,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/ids.h"
-#include "common/time.h"
+#include "common/job/ids.h"
+#include "common/time/time.h"
 #include "coordinator/core/records/node_record.h"
 
 namespace muster::coordinator {

@@ -5,7 +5,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/limits.h"
+#include "common/job/limits.h"
 
 namespace muster::coordinator {
 namespace {

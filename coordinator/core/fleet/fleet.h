@@ -16,8 +16,8 @@
 
 #include <absl/status/status.h>
 
-#include "common/ids.h"
-#include "common/time.h"
+#include "common/job/ids.h"
+#include "common/time/time.h"
 #include "coordinator/core/action.h"
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/event.h"

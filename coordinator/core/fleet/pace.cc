@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/limits.h"
+#include "common/job/limits.h"
 
 namespace muster::coordinator {
 namespace {

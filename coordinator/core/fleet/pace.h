@@ -5,7 +5,7 @@
 
 #include <cstddef>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "coordinator/core/core_options.h"
 
 namespace muster::coordinator {

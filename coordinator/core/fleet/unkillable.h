@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/save_progress.h"
-#include "common/time.h"
+#include "common/progress/save_progress.h"
+#include "common/time/time.h"
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/fleet/fleet.h"
 #include "coordinator/core/records/job.h"
@@ -42,8 +42,8 @@ struct KillDeadline {
   // Starts the deadline for ranks that are ordered to stop now, with `grace` before SIGKILL.
   // `waits`: the order permits the workers to wait for saves.
   void expect_ends(Duration grace, bool waits, const CoreOptions& options, Instant now);
-  // Extends the deadline by the workers' rule (common/save_progress.h), if the workers wait for
-  // saves and the progress of the saves has changed.
+  // Extends the deadline by the workers' rule (common/progress/save_progress.h), if the workers
+  // wait for saves and the progress of the saves has changed.
   void extend_for_saves(const SaveProgress& newest, Duration grace, const CoreOptions& options,
                         Instant now);
   // Runs a due check and schedules the next one. Returns whether processes that still exist may be

@@ -4,7 +4,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/group_channels.h"
+#include "common/job/group_channels.h"
 
 namespace muster::coordinator {
 namespace {

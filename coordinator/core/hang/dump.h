@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "common/ids.h"
-#include "common/rank_evidence.h"
-#include "common/stack_forest.h"
-#include "common/stack_tree.h"
-#include "common/time.h"
+#include "common/job/ids.h"
+#include "common/job/rank_evidence.h"
+#include "common/stacks/stack_forest.h"
+#include "common/stacks/stack_tree.h"
+#include "common/time/time.h"
 #include "coordinator/core/action.h"
 #include "coordinator/core/blame/blame.h"
 #include "coordinator/core/event.h"

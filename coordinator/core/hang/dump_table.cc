@@ -5,7 +5,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 
 namespace muster::coordinator {
 namespace {
@@ -18,8 +18,8 @@ constexpr Duration kReading = std::chrono::milliseconds(150);
 constexpr size_t kAddressesMax = 20'000;
 
 // The maximum number of concurrent requests by users and scripts. It is lower than the number of
-// concurrent reads of a worker (worker/shell/stack_reader.cc), so that the dump of a suspicion
-// finds a free reader.
+// concurrent reads of a worker (worker/shell/evidence/stack_reader.cc), so that the dump of a
+// suspicion finds a free reader.
 constexpr std::ptrdiff_t kRequestsMax = 3;
 
 bool is_requested(const auto& entry) { return entry.second.request.has_value(); }

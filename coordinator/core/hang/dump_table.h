@@ -11,8 +11,8 @@
 
 #include <absl/status/statusor.h>
 
-#include "common/ids.h"
-#include "common/time.h"
+#include "common/job/ids.h"
+#include "common/time/time.h"
 #include "coordinator/core/action.h"
 #include "coordinator/core/blame/blame.h"
 #include "coordinator/core/core_options.h"

@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-#include "common/time.h"
+#include "common/time/time.h"
 
 namespace muster::coordinator {
 

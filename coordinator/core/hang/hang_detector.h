@@ -36,8 +36,8 @@
 #include <string>
 #include <vector>
 
-#include "common/progress_page.h"
-#include "common/time.h"
+#include "common/progress/progress_page.h"
+#include "common/time/time.h"
 #include "coordinator/core/hang/hang_budgets.h"
 
 namespace muster::coordinator {

@@ -6,8 +6,8 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
+#include "common/text/absl_view.h"
 
 namespace muster::coordinator {
 

@@ -18,12 +18,12 @@
 #include <string_view>
 #include <vector>
 
-#include "common/ids.h"
-#include "common/time.h"
+#include "common/job/ids.h"
+#include "common/time/time.h"
 #include "coordinator/core/action.h"
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/fleet/fleet.h"
-#include "coordinator/core/fleet/node_checks.h"
+#include "coordinator/core/fleet/pending_node_checks.h"
 #include "coordinator/core/hang/dump_table.h"
 #include "coordinator/core/hang/hang_detector.h"
 #include "coordinator/core/hang/suspicion.h"

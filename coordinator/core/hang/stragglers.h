@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "common/time.h"
+#include "common/time/time.h"
 
 namespace muster::coordinator {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "common/rank_evidence.h"
-#include "common/time.h"
+#include "common/job/rank_evidence.h"
+#include "common/time/time.h"
 #include "coordinator/core/records/incident.h"
 #include "coordinator/core/records/job.h"
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/ids.h"
+#include "common/job/ids.h"
 #include "coordinator/core/blame/blame.h"
 #include "coordinator/core/incident/crash_evidence.h"
 #include "coordinator/core/records/incident.h"

@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "common/ids.h"
-#include "common/time.h"
+#include "common/job/ids.h"
+#include "common/time/time.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/incident/incident_book.h"
 #include "coordinator/core/incident/recovery_times.h"

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/progress_page.h"
-#include "common/time.h"
+#include "common/progress/progress_page.h"
+#include "common/time/time.h"
 #include "coordinator/core/records/incident.h"
 
 namespace muster::coordinator {

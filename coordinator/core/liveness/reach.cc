@@ -5,7 +5,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "coordinator/core/hang/dump_table.h"
 
 namespace muster::coordinator {

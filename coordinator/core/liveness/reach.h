@@ -23,8 +23,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/ids.h"
-#include "common/time.h"
+#include "common/job/ids.h"
+#include "common/time/time.h"
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/fleet/fleet.h"
 #include "coordinator/core/hang/hang_detector.h"

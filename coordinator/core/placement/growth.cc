@@ -4,8 +4,8 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/doubled.h"
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
+#include "common/time/doubled.h"
 
 namespace muster::coordinator {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/records/job.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/ids.h"
+#include "common/job/ids.h"
 #include "coordinator/core/fleet/exclusions.h"
 #include "coordinator/core/fleet/fleet.h"
 #include "coordinator/core/placement/placement.h"

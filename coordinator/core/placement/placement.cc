@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "common/natural_order.h"
+#include "common/text/natural_order.h"
 
 namespace muster::coordinator {
 namespace {

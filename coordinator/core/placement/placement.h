@@ -2,7 +2,7 @@
 // equal placements.
 //
 // All ranks are placed or none (gang placement). Ranks are contiguous on each host, as in
-// common/mesh.h: rank = node_index * ranks_per_node + local_rank.
+// common/job/mesh.h: rank = node_index * ranks_per_node + local_rank.
 //
 // A former node of the job that is available again gets the same ranks, because its memory holds
 // their data (page cache, local checkpoints). A replacement node gets the ranks of the lost node.
@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "common/ids.h"
+#include "common/job/ids.h"
 #include "coordinator/core/records/job.h"
 
 namespace muster::coordinator {

@@ -10,7 +10,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "coordinator/core/fleet/unkillable.h"
 #include "coordinator/core/placement/hosts.h"
 #include "coordinator/core/placement/waiting_text.h"

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "common/ids.h"
+#include "common/job/ids.h"
 #include "coordinator/core/action.h"
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/fleet/exclusions.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "common/ids.h"
-#include "common/time.h"
+#include "common/job/ids.h"
+#include "common/time/time.h"
 #include "coordinator/core/placement/placement.h"
 #include "coordinator/core/records/job.h"
 

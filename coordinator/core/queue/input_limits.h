@@ -1,11 +1,11 @@
 // Bounds of the input from clients and workers. The bounds of a job's plain fields are in
-// common/job_spec.h.
+// common/job/job_spec.h.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "common/limits.h"
+#include "common/job/limits.h"
 
 namespace muster::coordinator {
 

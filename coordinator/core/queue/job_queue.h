@@ -12,8 +12,8 @@
 #include <set>
 #include <vector>
 
-#include "common/ids.h"
-#include "common/time.h"
+#include "common/job/ids.h"
+#include "common/time/time.h"
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/queue/job_table.h"
 #include "coordinator/core/records/core_time.h"

@@ -6,7 +6,7 @@
 #include <absl/strings/escaping.h>
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "coordinator/core/records/sizes.h"
 
 namespace muster::coordinator {

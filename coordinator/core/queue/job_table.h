@@ -16,7 +16,7 @@
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
-#include "common/ids.h"
+#include "common/job/ids.h"
 #include "coordinator/core/records/job.h"
 #include "coordinator/core/records/worker.h"
 

@@ -9,9 +9,9 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
-#include "common/object_url.h"
-#include "common/variable_name.h"
+#include "common/objects/object_url.h"
+#include "common/text/absl_view.h"
+#include "common/text/variable_name.h"
 #include "coordinator/core/records/sizes.h"
 
 namespace muster::coordinator {

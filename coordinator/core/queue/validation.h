@@ -10,7 +10,7 @@
 
 #include <absl/status/status.h>
 
-#include "common/limits.h"
+#include "common/job/limits.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/queue/input_limits.h"
 #include "coordinator/core/records/job.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "coordinator/core/records/incident.h"
 
 namespace muster::coordinator {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "common/time.h"
+#include "common/time/time.h"
 
 namespace muster::coordinator {
 

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "common/ids.h"
-#include "common/rank_evidence.h"
-#include "common/stack_tree.h"
+#include "common/job/ids.h"
+#include "common/job/rank_evidence.h"
+#include "common/stacks/stack_tree.h"
 
 namespace muster::coordinator {
 

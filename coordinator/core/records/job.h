@@ -8,13 +8,13 @@
 #include <string_view>
 #include <vector>
 
-#include "common/checkpoint_times.h"
-#include "common/exit_code.h"
-#include "common/gpu.h"
-#include "common/ids.h"
-#include "common/job_spec.h"
-#include "common/progress_page.h"
-#include "common/time.h"
+#include "common/job/gpu.h"
+#include "common/job/ids.h"
+#include "common/job/job_spec.h"
+#include "common/process/exit_code.h"
+#include "common/progress/checkpoint_times.h"
+#include "common/progress/progress_page.h"
+#include "common/time/time.h"
 #include "coordinator/core/records/account.h"
 #include "coordinator/core/records/cause.h"
 #include "coordinator/core/records/incident.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "common/ids.h"
-#include "common/time.h"
+#include "common/job/ids.h"
+#include "common/time/time.h"
 
 namespace muster::coordinator {
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "common/gpu.h"
-#include "common/ids.h"
-#include "common/port_range.h"
-#include "common/time.h"
+#include "common/job/gpu.h"
+#include "common/job/ids.h"
+#include "common/process/port_range.h"
+#include "common/time/time.h"
 #include "coordinator/core/records/node_record.h"
 
 namespace muster::coordinator {

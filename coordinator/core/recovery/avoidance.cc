@@ -8,7 +8,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/doubled.h"
+#include "common/time/doubled.h"
 #include "coordinator/core/records/sizes.h"
 #include "coordinator/core/recovery/restart_policy.h"
 

@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "coordinator/core/records/job.h"
 
 namespace muster::coordinator {

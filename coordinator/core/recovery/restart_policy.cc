@@ -10,9 +10,9 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
-#include "common/absl_view.h"
-#include "common/doubled.h"
-#include "common/rank_set.h"
+#include "common/job/rank_set.h"
+#include "common/text/absl_view.h"
+#include "common/time/doubled.h"
 #include "coordinator/core/blame/blame_text.h"
 #include "coordinator/core/recovery/avoidance.h"
 

@@ -14,8 +14,8 @@
 #include <cstdint>
 #include <string>
 
-#include "common/exit_code.h"
-#include "common/time.h"
+#include "common/process/exit_code.h"
+#include "common/time/time.h"
 #include "coordinator/core/records/job.h"
 
 namespace muster::coordinator {

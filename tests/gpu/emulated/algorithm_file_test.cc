@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/temp_folder.h"
-#include "trainer_core/ops/cuda/cublaslt_algorithms.h"
+#include "trainer_core/ops/cuda/gemm/cublaslt_algorithms.h"
 
 namespace muster::trainer::cuda {
 namespace {

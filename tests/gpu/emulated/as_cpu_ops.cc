@@ -2,7 +2,7 @@
 // libraries. The tests of the CPU's operations, and of whole models on them, thus test these
 // kernels, too.
 #include "tests/gpu/emulated/cuda_runtime.h"
-#include "trainer_core/ops/cuda/cuda.h"
+#include "trainer_core/ops/cuda/device/cuda.h"
 
 namespace muster::trainer {
 

@@ -12,7 +12,7 @@
 
 #include "cuda_runtime.h"
 #include "tests/gpu/emulated/graphs.h"
-#include "trainer_core/ops/cuda/cuda.h"
+#include "trainer_core/ops/cuda/device/cuda.h"
 #include "trainer_core/ops/replay.h"
 
 namespace muster::trainer {

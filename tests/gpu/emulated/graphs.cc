@@ -9,7 +9,7 @@
 #include "cuda_runtime.h"
 #include "device_memory.h"
 #include "stream.h"
-#include "trainer_core/ops/cuda/graphs.h"
+#include "trainer_core/ops/cuda/device/graphs.h"
 
 namespace emulated {
 

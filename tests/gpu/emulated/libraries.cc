@@ -9,9 +9,9 @@
 #include "cuda_runtime.h"
 #include "device_memory.h"
 #include "trainer_core/base/check.h"
-#include "trainer_core/ops/cuda/attention_library.h"
-#include "trainer_core/ops/cuda/cuda_check.h"
-#include "trainer_core/ops/cuda/matrix_library.h"
+#include "trainer_core/ops/cuda/attention/attention_library.h"
+#include "trainer_core/ops/cuda/device/cuda_check.h"
+#include "trainer_core/ops/cuda/gemm/matrix_library.h"
 
 namespace emulated {
 

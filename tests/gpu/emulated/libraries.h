@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "trainer_core/ops/cuda/matrix_library.h"
+#include "trainer_core/ops/cuda/gemm/matrix_library.h"
 
 namespace emulated {
 

@@ -8,7 +8,7 @@
 
 #include "tests/gpu/both_backends.h"
 #include "tests/gpu/emulated/libraries.h"
-#include "trainer_core/ops/cuda/library_answer.h"
+#include "trainer_core/ops/cuda/device/library_answer.h"
 
 namespace muster::trainer {
 namespace {

@@ -1,5 +1,5 @@
 // There is no cuBLASLt for CPUs: built-in kernels compute the emulated backend's GEMMs.
-#include "trainer_core/ops/cuda/matrix_library.h"
+#include "trainer_core/ops/cuda/gemm/matrix_library.h"
 
 namespace muster::trainer::cuda {
 

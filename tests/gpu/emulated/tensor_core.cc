@@ -1,5 +1,5 @@
 // GEMMs of a warp and asynchronous copies on a CPU, by the tables of the PTX ISA.
-#include "trainer_core/ops/cuda/tensor_core.cuh"
+#include "trainer_core/ops/cuda/gemm/tensor_core.cuh"
 
 #include <array>
 #include <cstring>

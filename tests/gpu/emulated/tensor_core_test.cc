@@ -1,12 +1,12 @@
 // The emulated tensor cores and copies compared with plain loops.
-#include "tests/gpu/emulated/trainer_core/ops/cuda/tensor_core.cuh"
+#include "tests/gpu/emulated/trainer_core/ops/cuda/gemm/tensor_core.cuh"
 
 #include <array>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "trainer_core/ops/cuda/fragments.cuh"
+#include "trainer_core/ops/cuda/gemm/fragments.cuh"
 
 namespace muster::trainer::cuda {
 namespace {

@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/escape.h"
+#include "common/text/escape.h"
 #include "tests/unit/mutate.h"
 
 namespace muster::daemon {

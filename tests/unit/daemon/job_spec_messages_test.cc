@@ -48,7 +48,7 @@ TEST(JobFields, CoverTheMessage) {
   const auto& descriptor = *v1::JobSpec::descriptor();
   for (int i = 0; i < descriptor.field_count(); ++i) {
     EXPECT_TRUE(known.contains(descriptor.field(i)->name()))
-        << descriptor.field(i)->name() << ": add a row to kJobFields in common/job_spec.h";
+        << descriptor.field(i)->name() << ": add a row to kJobFields in common/job/job_spec.h";
   }
 }
 

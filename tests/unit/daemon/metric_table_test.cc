@@ -7,7 +7,7 @@
 #include <absl/strings/str_split.h>
 #include <gtest/gtest.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "daemon/metric_words.h"
 
 namespace muster::daemon {

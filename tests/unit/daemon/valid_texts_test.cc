@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/escape.h"
+#include "common/text/escape.h"
 #include "muster/v1/muster.pb.h"
 
 namespace muster::daemon {

@@ -3,8 +3,8 @@
 #include <random>
 #include <span>
 
-#include "jobspec/dialect.h"
-#include "jobspec/flag_table.h"
+#include "jobspec/dialects/dialect.h"
+#include "jobspec/dialects/flag_table.h"
 #include "tests/unit/jobspec/config_files.h"
 
 namespace muster::jobspec {

@@ -6,8 +6,8 @@
 
 #include <absl/strings/str_split.h>
 
-#include "jobspec/dialect.h"
-#include "jobspec/launcher.h"
+#include "jobspec/dialects/dialect.h"
+#include "jobspec/dialects/launcher.h"
 #include "tests/unit/jobspec/config_files.h"
 
 namespace muster::jobspec {

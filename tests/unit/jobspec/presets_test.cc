@@ -5,7 +5,7 @@
 #include <cmath>
 #include <set>
 
-#include "common/with_commas.h"
+#include "common/text/with_commas.h"
 #include "tests/paths.h"
 #include "tests/unit/jobspec/config_files.h"
 #include "trainer_core/model/param_spec.h"

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "common/gpu.h"
+#include "common/job/gpu.h"
 
 namespace muster::jobspec {
 namespace {

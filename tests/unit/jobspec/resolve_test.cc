@@ -4,7 +4,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/gpu.h"
+#include "common/job/gpu.h"
 #include "jobspec/resolve_step.h"
 #include "tests/unit/jobspec/config_files.h"
 #include "trainer_core/base/train_mesh.h"

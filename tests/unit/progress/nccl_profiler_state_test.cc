@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/progress_page.h"
+#include "common/progress/progress_page.h"
 #include "progress/muster_progress.h"
 #include "tests/unit/progress/fake_nccl.h"
 #include "tests/unit/progress/profiled_rank.h"

@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/progress_page.h"
+#include "common/progress/progress_page.h"
 #include "tests/unit/progress/fake_nccl.h"
 #include "tests/unit/progress/profiled_rank.h"
 

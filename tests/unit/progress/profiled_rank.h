@@ -13,7 +13,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/progress_page.h"
+#include "common/progress/progress_page.h"
 #include "tests/unit/progress/fake_nccl.h"
 #include "tests/unit/temp_folder.h"
 

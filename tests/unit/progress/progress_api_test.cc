@@ -1,5 +1,5 @@
-// muster_progress.h as C and as C++, and muster_progress.py: common/progress_page.h reads what they
-// write.
+// muster_progress.h as C and as C++, and muster_progress.py: common/progress/progress_page.h reads
+// what they write.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <spawn.h>
@@ -15,7 +15,7 @@
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
-#include "common/progress_page.h"
+#include "common/progress/progress_page.h"
 #include "tests/paths.h"
 #include "tests/unit/temp_folder.h"
 

@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "trainer_core/base/device_memory.h"
 
 namespace muster::trainer {

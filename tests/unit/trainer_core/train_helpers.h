@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/comm/nccl_group.h"
 #include "trainer_core/ops/backend.h"

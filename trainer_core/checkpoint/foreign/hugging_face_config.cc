@@ -10,7 +10,7 @@
 #include <absl/strings/str_join.h>
 #include <nlohmann/json.hpp>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/base/first_names.h"
 #include "trainer_core/base/json_file.h"
 #include "trainer_core/checkpoint/foreign/hugging_face.h"

@@ -14,7 +14,7 @@
 #include <absl/strings/strip.h>
 #include <nlohmann/json.hpp>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/base/file_kind.h"
 #include "trainer_core/base/first_names.h"
 #include "trainer_core/base/json_file.h"

@@ -6,7 +6,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/strip.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 
 namespace muster::trainer {
 namespace {

@@ -11,7 +11,7 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/base/file_kind.h"
 #include "trainer_core/base/json_file.h"
 #include "trainer_core/checkpoint/foreign/hugging_face.h"

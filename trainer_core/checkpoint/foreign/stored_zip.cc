@@ -7,7 +7,7 @@
 #include <absl/memory/memory.h>
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 
 namespace muster::trainer {
 namespace {

@@ -10,7 +10,7 @@
 #include <omp.h>
 #endif
 
-#include "common/self_stacks.h"
+#include "common/stacks/self_stacks.h"
 
 namespace muster::trainer::cpu {
 

@@ -2,7 +2,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
-#include "trainer_core/ops/cuda/attention.h"
+#include "trainer_core/ops/cuda/attention/attention.h"
 #include "trainer_core/ops/cuda/cuda_ops.h"
 #include "trainer_core/ops/workspace.h"
 

@@ -9,13 +9,13 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/ops/backend.h"
-#include "trainer_core/ops/cuda/cuda.h"
-#include "trainer_core/ops/cuda/cuda_check.h"
-#include "trainer_core/ops/cuda/pinned_host.h"
-#include "trainer_core/ops/cuda/ranges.h"
-#include "trainer_core/ops/cuda/stream.h"
+#include "trainer_core/ops/cuda/device/cuda.h"
+#include "trainer_core/ops/cuda/device/cuda_check.h"
+#include "trainer_core/ops/cuda/device/pinned_host.h"
+#include "trainer_core/ops/cuda/device/ranges.h"
+#include "trainer_core/ops/cuda/device/stream.h"
 
 // The runtime has both functions, but the wheels that deploy/install-cuda.sh installs lack their
 // header (cuda_profiler_api.h).

@@ -5,7 +5,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "trainer_core/ops/workspace.h"
 
 namespace muster::trainer {

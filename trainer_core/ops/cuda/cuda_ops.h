@@ -13,16 +13,16 @@
 #include <string_view>
 #include <vector>
 
-#include "trainer_core/ops/cuda/attention.h"
-#include "trainer_core/ops/cuda/attention_library.h"
-#include "trainer_core/ops/cuda/cuda.h"
-#include "trainer_core/ops/cuda/experts.h"
-#include "trainer_core/ops/cuda/graphs.h"
-#include "trainer_core/ops/cuda/kernels.h"
-#include "trainer_core/ops/cuda/library_answer.h"
-#include "trainer_core/ops/cuda/matrix_library.h"
-#include "trainer_core/ops/cuda/ranges.h"
-#include "trainer_core/ops/cuda/stream.h"
+#include "trainer_core/ops/cuda/attention/attention.h"
+#include "trainer_core/ops/cuda/attention/attention_library.h"
+#include "trainer_core/ops/cuda/device/cuda.h"
+#include "trainer_core/ops/cuda/device/graphs.h"
+#include "trainer_core/ops/cuda/device/kernels.h"
+#include "trainer_core/ops/cuda/device/library_answer.h"
+#include "trainer_core/ops/cuda/device/ranges.h"
+#include "trainer_core/ops/cuda/device/stream.h"
+#include "trainer_core/ops/cuda/experts/experts.h"
+#include "trainer_core/ops/cuda/gemm/matrix_library.h"
 #include "trainer_core/ops/shape_checks.h"
 
 namespace muster::trainer::cuda {

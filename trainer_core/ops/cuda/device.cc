@@ -7,10 +7,10 @@
 #include <absl/status/status.h>
 #include <absl/strings/str_cat.h>
 
-#include "common/absl_view.h"
-#include "trainer_core/ops/cuda/cuda.h"
-#include "trainer_core/ops/cuda/cuda_check.h"
-#include "trainer_core/ops/cuda/kernels.h"
+#include "common/text/absl_view.h"
+#include "trainer_core/ops/cuda/device/cuda.h"
+#include "trainer_core/ops/cuda/device/cuda_check.h"
+#include "trainer_core/ops/cuda/device/kernels.h"
 
 namespace muster::trainer {
 namespace {

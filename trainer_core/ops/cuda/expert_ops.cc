@@ -1,8 +1,8 @@
 // The CUDA backend's ExpertOps. Built-in kernels compute the GEMMs: only the device has the number
 // of rows of each expert, and reading it on the host would stall the stream at every layer.
 #include "trainer_core/ops/cuda/cuda_ops.h"
-#include "trainer_core/ops/cuda/experts.h"
-#include "trainer_core/ops/cuda/gemm.h"
+#include "trainer_core/ops/cuda/experts/experts.h"
+#include "trainer_core/ops/cuda/gemm/gemm.h"
 
 namespace muster::trainer::cuda {
 namespace {

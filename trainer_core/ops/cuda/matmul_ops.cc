@@ -3,7 +3,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "trainer_core/ops/cuda/cuda_ops.h"
-#include "trainer_core/ops/cuda/gemm.h"
+#include "trainer_core/ops/cuda/gemm/gemm.h"
 
 namespace muster::trainer::cuda {
 namespace {

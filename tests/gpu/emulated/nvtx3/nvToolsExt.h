@@ -1,5 +1,5 @@
-// The part of NVTX (NVIDIA's profiler ranges) that trainer_core/ops/cuda/ranges.h uses. Builds of
-// the emulated backend find this header before the real one; it records ranges for tests.
+// The part of NVTX (NVIDIA's profiler ranges) that trainer_core/ops/cuda/device/ranges.h uses.
+// Builds of the emulated backend find this header before the real one; it records ranges for tests.
 #pragma once
 
 #include <cstdint>

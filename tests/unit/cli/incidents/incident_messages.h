@@ -4,8 +4,8 @@
 
 #include <chrono>
 
-#include "common/rank_evidence.h"
-#include "common/stack_tree.h"
+#include "common/job/rank_evidence.h"
+#include "common/stacks/stack_tree.h"
 #include "daemon/evidence_messages.h"
 #include "muster/v1/muster.pb.h"
 

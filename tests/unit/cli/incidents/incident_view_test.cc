@@ -9,7 +9,7 @@
 
 #include "cli/jobs/stack_view.h"
 #include "cli/terminal/terminal.h"
-#include "common/escape.h"
+#include "common/text/escape.h"
 #include "tests/unit/cli/incidents/incident_messages.h"
 
 namespace muster::cli {

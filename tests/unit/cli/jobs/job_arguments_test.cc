@@ -11,7 +11,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
 #include "daemon/job_spec_messages.h"
 #include "tests/paths.h"
 

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/jobs/node_view.h"
-#include "common/escape.h"
+#include "common/text/escape.h"
 #include "daemon/job_spec_messages.h"
 #include "tests/unit/every_job_field.h"
 

@@ -15,8 +15,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/time.h"
-#include "coordinator/shell/state_lock.h"
+#include "common/time/time.h"
+#include "coordinator/shell/storage/state_lock.h"
 #include "tests/unit/coordinator/shell/shell_fixture.h"
 
 namespace muster::coordinator {

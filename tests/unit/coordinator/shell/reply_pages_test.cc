@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "common/limits.h"
-#include "coordinator/shell/job_and_worker_messages.h"
+#include "common/job/limits.h"
+#include "coordinator/shell/messages/job_and_worker_messages.h"
 #include "tests/unit/coordinator/shell/shell_fixture.h"
 
 namespace muster::coordinator {

@@ -16,7 +16,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include "common/step_times.h"
+#include "common/progress/step_times.h"
 #include "coordinator/shell/server.h"
 #include "muster/v1/muster.grpc.pb.h"
 #include "tests/unit/temp_folder.h"

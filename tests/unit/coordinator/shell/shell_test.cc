@@ -13,7 +13,7 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <gtest/gtest.h>
 
-#include "coordinator/shell/stream_limit.h"
+#include "coordinator/shell/grpc/stream_limit.h"
 #include "tests/unit/coordinator/shell/shell_fixture.h"
 
 namespace muster::coordinator {

@@ -13,7 +13,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/progress_page.h"
+#include "common/progress/progress_page.h"
 #include "tests/unit/temp_folder.h"
 #include "trainer_core/comm/comm.h"
 

@@ -6,7 +6,7 @@
 
 #include <array>
 
-#include "common/rendezvous_wire.h"
+#include "common/job/rendezvous_wire.h"
 
 namespace muster::trainer {
 namespace {

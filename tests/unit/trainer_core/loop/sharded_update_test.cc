@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/philox.h"
+#include "common/random/philox.h"
 #include "tests/unit/meshes.h"
 #include "tests/unit/trainer_core/model/sharded_models.h"
 #include "tests/unit/trainer_core/on_mesh.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/philox.h"
+#include "common/random/philox.h"
 #include "trainer_core/model/plan_builder.h"
 #include "trainer_core/model/transformer.h"
 

@@ -12,7 +12,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/philox.h"
+#include "common/random/philox.h"
 #include "trainer_core/ops/ops.h"
 
 namespace muster::trainer {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "common/philox.h"
+#include "common/random/philox.h"
 #include "tests/unit/trainer_core/golden_file.h"
 #include "tests/unit/trainer_core/ops/ops_fixture.h"
 

@@ -9,7 +9,7 @@
 #include <absl/strings/str_join.h>
 #include <gtest/gtest.h>
 
-#include "common/philox.h"
+#include "common/random/philox.h"
 #include "tests/unit/trainer_core/golden_file.h"
 #include "trainer_core/base/bf16.h"
 

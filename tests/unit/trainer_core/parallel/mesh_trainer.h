@@ -17,7 +17,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/philox.h"
+#include "common/random/philox.h"
 #include "tests/unit/trainer_core/on_mesh.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/loop/gradient_step.h"

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/fnv.h"
-#include "common/philox.h"
+#include "common/random/fnv.h"
+#include "common/random/philox.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/rank/training_plan.h"
 

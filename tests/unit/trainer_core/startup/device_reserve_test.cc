@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/mesh.h"
+#include "common/job/mesh.h"
 #include "tests/unit/trainer_core/train_helpers.h"
 #include "trainer_core/rank/training_plan.h"
 

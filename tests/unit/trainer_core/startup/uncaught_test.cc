@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
 
 namespace muster::trainer {
 namespace {

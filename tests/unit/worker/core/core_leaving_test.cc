@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/exit_code.h"
+#include "common/process/exit_code.h"
 #include "tests/unit/worker/core/core_fixture.h"
 
 namespace muster::worker {

@@ -4,7 +4,7 @@
 #include <csignal>
 #include <limits>
 
-#include "common/philox.h"
+#include "common/random/philox.h"
 #include "tests/unit/worker/core/core_fixture.h"
 
 namespace muster::worker {

@@ -3,7 +3,7 @@
 
 #include <csignal>
 
-#include "common/save_progress.h"
+#include "common/progress/save_progress.h"
 #include "tests/unit/worker/core/core_fixture.h"
 
 namespace muster::worker {

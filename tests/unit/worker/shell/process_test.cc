@@ -19,8 +19,8 @@
 #include <absl/strings/str_cat.h>
 
 #include "tests/unit/worker/shell/shell_fixture.h"
-#include "worker/shell/reaper.h"
-#include "worker/shell/spawn.h"
+#include "worker/shell/ranks/reaper.h"
+#include "worker/shell/ranks/spawn.h"
 
 namespace muster::worker {
 namespace {

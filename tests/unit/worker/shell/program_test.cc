@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "tests/unit/worker/shell/shell_fixture.h"
-#include "worker/shell/launcher.h"
-#include "worker/shell/program_environment.h"
-#include "worker/shell/program_ports.h"
+#include "worker/shell/programs/program_environment.h"
+#include "worker/shell/programs/program_ports.h"
+#include "worker/shell/ranks/launcher.h"
 
 namespace muster::worker {
 namespace {

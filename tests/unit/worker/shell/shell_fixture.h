@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/time.h"
+#include "common/time/time.h"
 #include "tests/unit/temp_folder.h"
 
 namespace muster::worker {

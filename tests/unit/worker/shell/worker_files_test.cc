@@ -6,7 +6,7 @@
 
 #include "tests/unit/worker/shell/worker_fixture.h"
 #include "worker/core/core.h"
-#include "worker/shell/launch_folders.h"
+#include "worker/shell/ranks/launch_folders.h"
 
 namespace muster::worker {
 namespace {

@@ -19,7 +19,7 @@
 #include "tests/paths.h"
 #include "tests/unit/worker/shell/fake_coordinator.h"
 #include "tests/unit/worker/shell/shell_fixture.h"
-#include "worker/shell/spawn.h"
+#include "worker/shell/ranks/spawn.h"
 
 namespace muster::worker {
 

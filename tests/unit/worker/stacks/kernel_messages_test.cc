@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-#include "common/rank_evidence.h"
+#include "common/job/rank_evidence.h"
 #include "tests/unit/mutate.h"
 #include "tests/unit/temp_folder.h"
 

@@ -1,5 +1,5 @@
 // Stacks of processes that may not be traced.
-#include "common/self_stacks.h"
+#include "common/stacks/self_stacks.h"
 
 #include <gmock/gmock.h>
 #include <linux/capability.h>

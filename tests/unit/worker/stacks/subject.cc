@@ -17,7 +17,7 @@
 #include <string_view>
 
 #ifdef SUBJECT_TELLS
-#include "common/self_stacks.h"
+#include "common/stacks/self_stacks.h"
 #endif
 
 namespace subject {

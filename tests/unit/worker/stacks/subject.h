@@ -16,8 +16,8 @@
 
 #include <gtest/gtest.h>
 
-#include "common/stack_frame.h"
-#include "common/time.h"
+#include "common/stacks/stack_frame.h"
+#include "common/time/time.h"
 #include "tests/paths.h"
 #include "worker/stacks/proc_files.h"
 #include "worker/stacks/stack_sampler.h"

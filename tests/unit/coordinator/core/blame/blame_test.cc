@@ -7,7 +7,7 @@
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
-#include "common/absl_view.h"
+#include "common/text/absl_view.h"
 #include "tests/unit/coordinator/core/blame/hang_world.h"
 #include "tests/unit/meshes.h"
 

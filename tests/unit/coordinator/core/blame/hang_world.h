@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "common/mesh.h"
+#include "common/job/mesh.h"
 #include "coordinator/core/blame/blame.h"
 
 namespace muster::coordinator {

@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
-#include "common/philox.h"
+#include "common/random/philox.h"
 #include "trainer_core/ops/cpu/gemm_kernels.h"
 #include "trainer_core/ops/cpu/matmul.h"
 

@@ -1,0 +1,92 @@
+#include "coordinator/shell/grpc/call_guard.h"
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/text/absl_view.h"
+#include "common/text/escape.h"
+
+namespace muster::coordinator {
+namespace {
+
+constexpr std::string_view kAuthorization = "authorization";
+constexpr std::string_view kBearer = "Bearer ";
+constexpr std::string_view kHealth = "/grpc.health.v1.Health/";
+constexpr std::string_view kReflection = "/grpc.reflection.";
+constexpr std::string_view kFleet = "/muster.v1.Fleet/";
+constexpr std::string_view kMuster = "/muster.v1.Muster/";
+constexpr size_t kMethodShown = 128;
+
+constexpr std::array<std::pair<std::string_view, Role>, 13> kMethods = {{
+    {"ListJobs", Role::kViewer},
+    {"GetJob", Role::kViewer},
+    {"WatchJob", Role::kViewer},
+    {"FollowLogs", Role::kViewer},
+    {"ListWorkers", Role::kViewer},
+    {"ListIncidents", Role::kViewer},
+    {"GetIncident", Role::kViewer},
+    {"SubmitJob", Role::kSubmitter},
+    {"CancelJob", Role::kSubmitter},
+    {"CheckpointJob", Role::kSubmitter},
+    {"DumpJobStacks", Role::kSubmitter},
+    {"ExcludeWorker", Role::kAdmin},
+    {"AdmitWorker", Role::kAdmin},
+}};
+
+// Returns "" if there is no value, or more than one.
+std::string_view value_of(const grpc::AuthMetadataProcessor::InputMetadata& metadata,
+                          std::string_view key) {
+  const auto [first, end] = metadata.equal_range({key.data(), key.size()});
+  if (first == end || std::next(first) != end) return {};
+  return {first->second.data(), first->second.size()};
+}
+
+grpc::Status refused(grpc::StatusCode code, std::string_view why) {
+  return {code, std::string(why)};
+}
+
+}  // namespace
+
+std::optional<Role> role_needed(std::string_view method) {
+  if (method.starts_with(kHealth)) return std::nullopt;
+  if (method.starts_with(kReflection)) return Role::kViewer;
+  if (method.starts_with(kFleet)) return Role::kWorker;
+  if (method.starts_with(kMuster)) {
+    method.remove_prefix(kMuster.size());
+    for (const auto& [name, role] : kMethods)
+      if (name == method) return role;
+  }
+  return Role::kAdmin;
+}
+
+bool may(Role role, Role needed) {
+  if (role == Role::kWorker || needed == Role::kWorker) return role == needed;
+  return role >= needed;
+}
+
+grpc::Status CallGuard::Process(const InputMetadata& metadata, grpc::AuthContext*,
+                                OutputMetadata* consumed, OutputMetadata*) {
+  const std::string_view method = value_of(metadata, ":path");
+  const std::optional<Role> needed = role_needed(method);
+  const std::string_view value = value_of(metadata, kAuthorization);
+  if (!value.empty()) consumed->emplace(kAuthorization, value);
+  if (!needed) return grpc::Status::OK;
+  if (!value.starts_with(kBearer)) {
+    return refused(grpc::StatusCode::UNAUTHENTICATED,
+                   "this coordinator requires a token: give its file with --token-file");
+  }
+  const auto role = tokens_->role_of(value.substr(kBearer.size()), monotonic_now());
+  if (!role) {
+    return refused(grpc::StatusCode::UNAUTHENTICATED,
+                   "the coordinator has no such token: is the file of --token-file out of date?");
+  }
+  if (may(*role, *needed)) return grpc::Status::OK;
+  return refused(grpc::StatusCode::PERMISSION_DENIED,
+                 absl::StrCat(printable(method, kMethodShown), " needs the role ",
+                              av(name_of(*needed)), ", and this token's is ", av(name_of(*role))));
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,66 @@
+#include "coordinator/shell/grpc/job_stream.h"
+
+#include <utility>
+
+#include "coordinator/shell/grpc/grpc_status.h"
+#include "coordinator/shell/messages/job_and_worker_messages.h"
+
+namespace muster::coordinator {
+
+void JobStream::begin(CoreLoop& loop, JobId job) {
+  self_ = shared_from_this();
+  if (ticket_ == nullptr) return on_end(StreamLimit::refusal());
+  if (const absl::Status status = loop.watch(job, shared_from_this()); !status.ok()) on_end(status);
+}
+
+void JobStream::on_job(const Core& core, const Job& job, Instant now) {
+  v1::Job proto = job_to_proto(core, job, now);
+  const std::lock_guard lock(mutex_);
+  if (ending_) return;
+  newest_ = std::move(proto);
+  if (is_terminal(job.state)) ending_ = true;
+  pump_locked();
+}
+
+void JobStream::on_end(const absl::Status& status) {
+  const std::lock_guard lock(mutex_);
+  end_locked(status);
+}
+
+void JobStream::OnWriteDone(bool ok) {
+  const std::lock_guard lock(mutex_);
+  writing_ = false;
+  if (!ok) {
+    newest_.reset();
+    end_locked(absl::CancelledError("the caller is gone"));
+  }
+  pump_locked();
+}
+
+void JobStream::OnCancel() {
+  const std::lock_guard lock(mutex_);
+  newest_.reset();
+  end_locked(absl::CancelledError("the caller is gone"));
+}
+
+void JobStream::OnDone() { self_.reset(); }
+
+void JobStream::end_locked(const absl::Status& status) {
+  if (!ending_) status_ = status;
+  ending_ = true;
+  pump_locked();
+}
+
+void JobStream::pump_locked() {
+  if (writing_ || finished_) return;
+  if (newest_) {
+    written_ = *std::exchange(newest_, std::nullopt);
+    writing_ = true;
+    StartWrite(&written_);
+  } else if (ending_) {
+    finished_ = true;
+    Finish(to_grpc(status_));
+  }
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,46 @@
+// One WatchJob call: sends the job now and after each change, until the job has ended. A slow
+// reader receives only the newest change and skips earlier ones.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "coordinator/shell/grpc/stream_limit.h"
+#include "coordinator/shell/loop/core_loop.h"
+#include "muster/v1/muster.grpc.pb.h"
+
+namespace muster::coordinator {
+
+// The stream owns itself from begin() until gRPC calls OnDone().
+class JobStream final : public grpc::ServerWriteReactor<v1::Job>,
+                        public JobWatcher,
+                        public std::enable_shared_from_this<JobStream> {
+ public:
+  explicit JobStream(StreamTicket ticket) : ticket_(std::move(ticket)) {}
+
+  void begin(CoreLoop& loop, JobId job);
+
+  void on_job(const Core& core, const Job& job, Instant now) override;
+  void on_end(const absl::Status& status) override;
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  void end_locked(const absl::Status& status);
+  void pump_locked();
+
+  const StreamTicket ticket_;
+  std::shared_ptr<JobStream> self_;
+  std::mutex mutex_;
+  v1::Job written_;                // the message that gRPC writes while writing_ is true
+  std::optional<v1::Job> newest_;  // the next message to write
+  bool writing_ = false;
+  bool ending_ = false;
+  bool finished_ = false;
+  absl::Status status_;
+};
+
+}  // namespace muster::coordinator

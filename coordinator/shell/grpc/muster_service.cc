@@ -1,0 +1,293 @@
+#include "coordinator/shell/grpc/muster_service.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+#include "coordinator/shell/grpc/grpc_status.h"
+#include "coordinator/shell/grpc/job_stream.h"
+#include "coordinator/shell/grpc/log_stream.h"
+#include "coordinator/shell/messages/incident_messages.h"
+#include "coordinator/shell/messages/job_and_worker_messages.h"
+#include "coordinator/shell/messages/node_messages.h"
+#include "daemon/job_spec_messages.h"
+
+namespace muster::coordinator {
+namespace {
+
+constexpr int kJobsListedMax = 1'000;
+constexpr size_t kIncidentsListed = 100;  // default number of incidents in a list
+// The bound of a list's size, well below the limit of clients (gRPC's default is 4 MiB).
+constexpr size_t kListBytesMax = 3 << 20;
+
+absl::Status stopped() { return absl::UnavailableError("the coordinator is stopping"); }
+
+// Answers in place of the loop if the request was rejected.
+void refuse_unless_ok(grpc::ServerUnaryReactor* reactor, const absl::Status& status) {
+  if (!status.ok()) reactor->Finish(to_grpc(status));
+}
+
+struct Use {
+  explicit Use(const Core& core) : all(core.use_by_worker()), held(core.held_by_worker()) {}
+
+  NodeUses all, held;
+};
+
+NodeUse use_of(const NodeUses& uses, const WorkerName& name) {
+  const auto found = uses.find(name);
+  return found == uses.end() ? NodeUse{} : found->second;
+}
+
+// Describes a worker that is registered, known only by its node record, or unknown.
+v1::WorkerInfo info_of(const Core& core, const Use& use, const WorkerName& name, Instant now) {
+  const auto node = core.nodes().find(name);
+  const NodeRecord* known = node == core.nodes().end() ? nullptr : &node->second;
+  const auto worker = core.workers().find(name);
+  if (worker == core.workers().end()) {
+    NodeRecord nothing;
+    nothing.worker = name;
+    return absent_worker_to_proto(known == nullptr ? nothing : *known);
+  }
+  return worker_to_proto(worker->second, known,
+                         {.slots = use_of(use.all, name).slots,
+                          .slots_held = use_of(use.held, name).slots,
+                          .gpus = use_of(use.all, name).gpus},
+                         now);
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* MusterService::SubmitJob(grpc::CallbackServerContext* context,
+                                                   const v1::SubmitJobRequest* request,
+                                                   v1::SubmitJobResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  JobSubmitted event;
+  event.request_id = request->request_id();
+  event.spec = daemon::job_spec_from_proto(request->spec());
+  refuse_unless_ok(reactor,
+                   loop_.submit(std::move(event), [=](const absl::Status& status, const Core& core,
+                                                      const Job* job, Instant now) {
+                     if (job != nullptr) *response->mutable_job() = job_to_proto(core, *job, now);
+                     reactor->Finish(to_grpc(status));
+                   }));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* MusterService::CancelJob(grpc::CallbackServerContext* context,
+                                                   const v1::CancelJobRequest* request,
+                                                   v1::CancelJobResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  JobCancelRequested event;
+  event.job = JobId(request->job_id());
+  event.force = request->force();
+  refuse_unless_ok(reactor, loop_.cancel(event, [=](const absl::Status& status, const Core& core,
+                                                    const Job* job, Instant now) {
+    if (job != nullptr) *response->mutable_job() = job_to_proto(core, *job, now);
+    reactor->Finish(to_grpc(status));
+  }));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* MusterService::CheckpointJob(grpc::CallbackServerContext* context,
+                                                       const v1::CheckpointJobRequest* request,
+                                                       v1::CheckpointJobResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  JobCheckpointRequested event;
+  event.job = JobId(request->job_id());
+  const auto reply = [=](const absl::Status& status, const Core& core, const Job* job,
+                         Instant now) {
+    if (job != nullptr && status.ok()) {
+      *response->mutable_job() = job_to_proto(core, *job, now);
+      response->set_after_step(std::max<int64_t>(job->ranks.front().step, 0));
+    }
+    reactor->Finish(to_grpc(status));
+  };
+  refuse_unless_ok(reactor, loop_.checkpoint(event, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* MusterService::GetJob(grpc::CallbackServerContext* context,
+                                                const v1::GetJobRequest* request,
+                                                v1::Job* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const JobId id(request->job_id());
+  const auto first_rank = static_cast<size_t>(std::max(request->first_rank(), 0));
+  refuse_unless_ok(reactor, loop_.query([=](const Core* core, Instant now) {
+    if (core == nullptr) return reactor->Finish(to_grpc(stopped()));
+    const auto job = core->jobs().find(id);
+    if (job == core->jobs().end()) {
+      return reactor->Finish(
+          to_grpc(absl::NotFoundError(absl::StrCat("there is no job ", id.value()))));
+    }
+    *response = job_to_proto(*core, job->second, now, first_rank);
+    reactor->Finish(grpc::Status::OK);
+  }));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* MusterService::ListJobs(grpc::CallbackServerContext* context,
+                                                  const v1::ListJobsRequest* request,
+                                                  v1::ListJobsResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const bool active_only = request->active_only();
+  const uint64_t before = request->before_job_id() == 0 ? UINT64_MAX : request->before_job_id();
+  refuse_unless_ok(reactor, loop_.query([=](const Core* core, Instant now) {
+    if (core == nullptr) return reactor->Finish(to_grpc(stopped()));
+    size_t bytes = 0;
+    auto it = std::make_reverse_iterator(core->jobs().lower_bound(JobId(before)));
+    for (; it != core->jobs().rend(); ++it) {
+      if (active_only && is_terminal(it->second.state)) continue;
+      v1::Job job = job_summary_to_proto(*core, it->second, now);
+      bytes += job.ByteSizeLong();
+      const bool is_full = response->jobs_size() >= kJobsListedMax || bytes > kListBytesMax;
+      if (is_full && response->jobs_size() > 0) {
+        response->set_more(true);
+        break;
+      }
+      *response->add_jobs() = std::move(job);
+    }
+    reactor->Finish(grpc::Status::OK);
+  }));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* MusterService::ListWorkers(grpc::CallbackServerContext* context,
+                                                     const v1::ListWorkersRequest* request,
+                                                     v1::ListWorkersResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const WorkerName after(request->after());
+  refuse_unless_ok(reactor, loop_.query([=](const Core* core, Instant now) {
+    if (core == nullptr) return reactor->Finish(to_grpc(stopped()));
+    const Use use(*core);
+    std::set<WorkerName> names;
+    for (auto it = core->workers().upper_bound(after); it != core->workers().end(); ++it)
+      names.insert(names.end(), it->first);
+    for (auto it = core->nodes().upper_bound(after); it != core->nodes().end(); ++it)
+      if (it->second.excluded || it->second.check_due) names.insert(it->first);
+    size_t bytes = 0;
+    for (const WorkerName& name : names) {
+      v1::WorkerInfo info = info_of(*core, use, name, now);
+      bytes += info.ByteSizeLong();
+      if (bytes > kListBytesMax && response->workers_size() > 0) {
+        response->set_more(true);
+        break;
+      }
+      *response->add_workers() = std::move(info);
+    }
+    reactor->Finish(grpc::Status::OK);
+  }));
+  return reactor;
+}
+
+// Answers with the worker's state after the request. Runs on the loop's thread without blocking.
+void MusterService::answer_with_worker(const absl::Status& status, const WorkerName& name,
+                                       v1::WorkerInfo& response,
+                                       grpc::ServerUnaryReactor* reactor) {
+  if (!status.ok()) return reactor->Finish(to_grpc(status));
+  refuse_unless_ok(reactor, loop_.query([&response, name, reactor](const Core* core, Instant now) {
+    if (core == nullptr) return reactor->Finish(to_grpc(stopped()));
+    response = info_of(*core, Use(*core), name, now);
+    reactor->Finish(grpc::Status::OK);
+  }));
+}
+
+grpc::ServerUnaryReactor* MusterService::ExcludeWorker(grpc::CallbackServerContext* context,
+                                                       const v1::ExcludeWorkerRequest* request,
+                                                       v1::ExcludeWorkerResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  NodeExcludeRequested event = exclusion_from_proto(*request);
+  const WorkerName name = event.worker;
+  refuse_unless_ok(
+      reactor, loop_.exclude_node(std::move(event), [=, this](const absl::Status& status,
+                                                              const Core&, const Job*, Instant) {
+        answer_with_worker(status, name, *response->mutable_worker(), reactor);
+      }));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* MusterService::AdmitWorker(grpc::CallbackServerContext* context,
+                                                     const v1::AdmitWorkerRequest* request,
+                                                     v1::AdmitWorkerResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  NodeAdmitRequested event;
+  event.worker = WorkerName(request->worker());
+  const WorkerName name = event.worker;
+  refuse_unless_ok(
+      reactor, loop_.admit_node(std::move(event), [=, this](const absl::Status& status, const Core&,
+                                                            const Job*, Instant) {
+        answer_with_worker(status, name, *response->mutable_worker(), reactor);
+      }));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* MusterService::ListIncidents(grpc::CallbackServerContext* context,
+                                                       const v1::ListIncidentsRequest* request,
+                                                       v1::ListIncidentsResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const JobId job(request->job_id());
+  const size_t limit = request->limit() == 0 ? kIncidentsListed : request->limit();
+  refuse_unless_ok(reactor, loop_.read([=](Storage* storage) {
+    if (storage == nullptr) return reactor->Finish(to_grpc(stopped()));
+    auto incidents = storage->incidents(job, std::min(limit, kIncidentsKeptMax));
+    size_t bytes = 0;
+    if (incidents.ok()) {
+      for (v1::Incident& incident : *incidents) {
+        bytes += incident.ByteSizeLong();
+        if (bytes > kListBytesMax) break;
+        *response->add_incidents() = std::move(incident);
+      }
+    }
+    reactor->Finish(to_grpc(incidents.status()));
+  }));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* MusterService::GetIncident(grpc::CallbackServerContext* context,
+                                                     const v1::GetIncidentRequest* request,
+                                                     v1::Incident* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const IncidentId id(request->incident_id());
+  refuse_unless_ok(reactor, loop_.read([=](Storage* storage) {
+    if (storage == nullptr) return reactor->Finish(to_grpc(stopped()));
+    auto incident = storage->incident(id);
+    const absl::Status status = incident.status();
+    if (status.ok()) *response = *std::move(incident);
+    reactor->Finish(to_grpc(status));
+  }));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* MusterService::DumpJobStacks(grpc::CallbackServerContext* context,
+                                                       const v1::DumpJobStacksRequest* request,
+                                                       v1::DumpJobStacksResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  StacksRequested event;
+  event.job = JobId(request->job_id());
+  event.rank = Rank(request->rank());
+  event.program_dumps = request->program_dumps();
+  refuse_unless_ok(reactor,
+                   loop_.stacks(event, [=](const absl::Status& status, const JobStackDump* dump) {
+                     if (dump != nullptr) *response = dump_to_proto(*dump);
+                     reactor->Finish(to_grpc(status));
+                   }));
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::Job>* MusterService::WatchJob(grpc::CallbackServerContext*,
+                                                           const v1::WatchJobRequest* request) {
+  const auto stream = std::make_shared<JobStream>(streams_.take());
+  stream->begin(loop_, JobId(request->job_id()));
+  return stream.get();
+}
+
+grpc::ServerWriteReactor<v1::LogChunk>* MusterService::FollowLogs(
+    grpc::CallbackServerContext*, const v1::FollowLogsRequest* request) {
+  const auto stream = std::make_shared<LogStream>(logs_, *request, streams_.take());
+  stream->begin();
+  return stream.get();
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,63 @@
+// The Muster service for people and programs. Handlers only convert messages; the core validates
+// them.
+#pragma once
+
+#include "coordinator/shell/grpc/stream_limit.h"
+#include "coordinator/shell/logs/log_store.h"
+#include "coordinator/shell/loop/core_loop.h"
+#include "muster/v1/muster.grpc.pb.h"
+
+namespace muster::coordinator {
+
+class MusterService final : public v1::Muster::CallbackService {
+ public:
+  // Requires that `loop` and `logs` outlive the service's calls.
+  MusterService(CoreLoop& loop, LogStore& logs) : loop_(loop), logs_(logs) {}
+
+  grpc::ServerUnaryReactor* SubmitJob(grpc::CallbackServerContext* context,
+                                      const v1::SubmitJobRequest* request,
+                                      v1::SubmitJobResponse* response) override;
+  grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context,
+                                     const v1::ListJobsRequest* request,
+                                     v1::ListJobsResponse* response) override;
+  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
+                                   const v1::GetJobRequest* request, v1::Job* response) override;
+  grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context,
+                                      const v1::CancelJobRequest* request,
+                                      v1::CancelJobResponse* response) override;
+  grpc::ServerUnaryReactor* CheckpointJob(grpc::CallbackServerContext* context,
+                                          const v1::CheckpointJobRequest* request,
+                                          v1::CheckpointJobResponse* response) override;
+  grpc::ServerWriteReactor<v1::Job>* WatchJob(grpc::CallbackServerContext* context,
+                                              const v1::WatchJobRequest* request) override;
+  grpc::ServerWriteReactor<v1::LogChunk>* FollowLogs(grpc::CallbackServerContext* context,
+                                                     const v1::FollowLogsRequest* request) override;
+  grpc::ServerUnaryReactor* ListWorkers(grpc::CallbackServerContext* context,
+                                        const v1::ListWorkersRequest* request,
+                                        v1::ListWorkersResponse* response) override;
+  grpc::ServerUnaryReactor* ExcludeWorker(grpc::CallbackServerContext* context,
+                                          const v1::ExcludeWorkerRequest* request,
+                                          v1::ExcludeWorkerResponse* response) override;
+  grpc::ServerUnaryReactor* AdmitWorker(grpc::CallbackServerContext* context,
+                                        const v1::AdmitWorkerRequest* request,
+                                        v1::AdmitWorkerResponse* response) override;
+  grpc::ServerUnaryReactor* ListIncidents(grpc::CallbackServerContext* context,
+                                          const v1::ListIncidentsRequest* request,
+                                          v1::ListIncidentsResponse* response) override;
+  grpc::ServerUnaryReactor* GetIncident(grpc::CallbackServerContext* context,
+                                        const v1::GetIncidentRequest* request,
+                                        v1::Incident* response) override;
+  grpc::ServerUnaryReactor* DumpJobStacks(grpc::CallbackServerContext* context,
+                                          const v1::DumpJobStacksRequest* request,
+                                          v1::DumpJobStacksResponse* response) override;
+
+ private:
+  void answer_with_worker(const absl::Status& status, const WorkerName& name,
+                          v1::WorkerInfo& response, grpc::ServerUnaryReactor* reactor);
+
+  CoreLoop& loop_;
+  LogStore& logs_;
+  StreamLimit streams_;
+};
+
+}  // namespace muster::coordinator

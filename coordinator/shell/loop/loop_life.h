@@ -1,0 +1,32 @@
+// Records signs of life of a loop, for the liveness probe.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "common/time/time.h"
+
+namespace muster::coordinator {
+
+// The time without a sign of life after which a loop counts as stuck. One iteration of a large
+// fleet takes a second.
+constexpr Duration kStuckAfter = std::chrono::seconds(30);
+
+class LoopLife {
+ public:
+  // Records that the loop works. Called on the loop's thread.
+  void show() { shown_ns_ = monotonic_now().time_since_epoch().count(); }
+  // Records that the loop waits for events or the storage. Called on the loop's thread.
+  void rest() { shown_ns_ = 0; }
+  // Returns false if the loop works and its last sign of life is kStuckAfter old. Thread-safe.
+  bool is_alive(Instant now) const {
+    const int64_t shown = shown_ns_;
+    return shown == 0 || now.time_since_epoch().count() - shown < kStuckAfter.count();
+  }
+
+ private:
+  std::atomic<int64_t> shown_ns_{0};  // 0: the loop waits
+};
+
+}  // namespace muster::coordinator

@@ -1,0 +1,371 @@
+#include "coordinator/shell/storage/sqlite_storage.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+#include <spdlog/spdlog.h>
+
+#include "common/text/absl_view.h"
+#include "coordinator/shell/messages/incident_messages.h"
+#include "coordinator/shell/storage/exit_table.h"
+#include "coordinator/shell/storage/job_record.h"
+#include "coordinator/shell/storage/node_record.h"
+#include "coordinator/shell/storage/sqlite_database.h"
+#include "daemon/process.h"
+
+namespace muster::coordinator {
+namespace {
+
+using Statement = SqliteDatabase::Statement;
+
+// Returns whether the incident's job is still recovering.
+bool is_recovering(const v1::Incident& summary) {
+  return summary.has_recovery() && !summary.recovery().over();
+}
+
+// The time to wait for the file's lock, which an operator with sqlite3 may hold for a moment.
+constexpr int kBusyTimeoutMs = 5'000;
+
+// Returns whether the batch replaces records that contained environment values.
+bool ends_with_secrets(const StorageBatch& batch) {
+  return std::any_of(batch.jobs.begin(), batch.jobs.end(), [](const auto& entry) {
+    return is_terminal(entry.second.state) && !entry.second.spec.environment.empty();
+  });
+}
+
+class SqliteStorage final : public Storage {
+ public:
+  explicit SqliteStorage(SqliteDatabase db) : db_(std::move(db)) {}
+
+  absl::Status set_up();
+  absl::StatusOr<DurableState> load() override;
+  absl::Status commit(const StorageBatch& batch) override;
+  absl::StatusOr<Epoch> begin_epoch() override;
+  absl::StatusOr<v1::Incident> incident(IncidentId id) override;
+  absl::StatusOr<std::vector<v1::Incident>> incidents(JobId job, size_t count_max) override;
+
+ private:
+  absl::Status enable_wal();
+  absl::Status check_pages();
+  absl::Status raise_schema(int64_t version);
+  absl::Status name_store();
+  absl::Status load_jobs(DurableState& state);
+  absl::Status load_incidents(DurableState& state);
+  absl::StatusOr<Incident> open_incident(IncidentId id, absl::Status summary);
+  absl::Status write(const StorageBatch& batch);
+  absl::Status write_jobs(const StorageBatch& batch);
+  absl::Status write_incidents(const StorageBatch& batch);
+  absl::Status forget(const char* sql, uint64_t id, const char* what);
+  absl::StatusOr<v1::Incident> read_incident(const Statement& row) const;
+  absl::Status unreadable(std::string_view record, int64_t id, std::string_view why) const;
+  void empty_log();
+
+  SqliteDatabase db_;
+};
+
+// Enables the write-ahead log. If it is not available, SQLite returns the mode in force instead of
+// an error.
+absl::Status SqliteStorage::enable_wal() {
+  const auto mode = db_.one_text("PRAGMA journal_mode=WAL");
+  if (!mode.ok()) return mode.status();
+  if (*mode == "wal") return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("state file ", db_.path(), " has the journal mode ", *mode,
+                   " and cannot have wal: keep the state on a local disk"));
+}
+
+absl::Status SqliteStorage::check_pages() {
+  const auto found = db_.one_text("PRAGMA quick_check(1)");
+  if (!found.ok()) return found.status();
+  if (*found == "ok") return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat("state file ", db_.path(), " is damaged: ", *found,
+                   "; restore it from a copy, or move it away to begin with an empty one"));
+}
+
+absl::Status SqliteStorage::set_up() {
+  db_.set_busy_timeout(kBusyTimeoutMs);
+  absl::Status set = enable_wal();
+  // Makes SQLite overwrite replaced and deleted data, so that no copy of an ended job's secrets
+  // remains.
+  if (set.ok())
+    set = db_.run("PRAGMA synchronous=FULL; PRAGMA cache_size=-1024; PRAGMA secure_delete=ON;");
+  if (!set.ok()) return set;
+  if (absl::Status status = check_pages(); !status.ok()) return status;
+  const auto version = db_.one_number("PRAGMA user_version");
+  if (!version.ok()) return version.status();
+  if (*version > kSchemaVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "state file ", db_.path(), " has schema version ", *version, " and this program supports ",
+        kSchemaVersion, ": a newer version of Muster wrote it"));
+  }
+  if (absl::Status status = raise_schema(*version); !status.ok()) return status;
+  empty_log();  // an earlier run may have ended without doing so
+  return name_store();
+}
+
+// Adds each version's tables to those of the version before it.
+absl::Status SqliteStorage::raise_schema(int64_t version) {
+  absl::Status status;
+  if (version < 1) {
+    status = db_.run(
+        "BEGIN IMMEDIATE;"
+        "CREATE TABLE jobs(id INTEGER PRIMARY KEY, record TEXT NOT NULL);"
+        "CREATE TABLE request_ids(request_id TEXT PRIMARY KEY, job INTEGER NOT NULL) WITHOUT ROWID;"
+        "CREATE INDEX request_ids_by_job ON request_ids(job);"
+        "CREATE TABLE meta(key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;"
+        "PRAGMA user_version=1;"
+        "COMMIT;");
+  }
+  if (status.ok() && version < 2) {
+    status = db_.run(
+        "BEGIN IMMEDIATE;"
+        "CREATE TABLE incidents(id INTEGER PRIMARY KEY, job INTEGER NOT NULL, summary BLOB NOT "
+        "NULL,"
+        " record BLOB NOT NULL);"
+        "CREATE INDEX incidents_by_job ON incidents(job);"
+        "PRAGMA user_version=2;"
+        "COMMIT;");
+  }
+  if (status.ok() && version < 3) status = create_nodes_table(db_);
+  if (status.ok() && version < 4) status = create_exits_table(db_);
+  return status;
+}
+
+// Draws the store's id, if the state has none: it is new, or an earlier version wrote it.
+absl::Status SqliteStorage::name_store() {
+  const auto id = daemon::draw_random_id();
+  if (!id.ok()) return id.status();
+  auto statement = db_.prepare("INSERT OR IGNORE INTO meta(key, value) VALUES('store_id', ?1)");
+  if (!statement.ok()) return statement.status();
+  absl::Status status = statement->bind(1, *id);
+  if (status.ok()) status = statement->run("naming the store");
+  return status;
+}
+
+absl::Status SqliteStorage::unreadable(std::string_view record, int64_t id,
+                                       std::string_view why) const {
+  return absl::DataLossError(absl::StrCat("state file ", db_.path(), ": the record of ", av(record),
+                                          " ", id, " cannot be read: ", av(why)));
+}
+
+absl::Status SqliteStorage::load_jobs(DurableState& state) {
+  auto jobs = db_.prepare("SELECT id, record FROM jobs ORDER BY id");
+  if (!jobs.ok()) return jobs.status();
+  absl::StatusOr<bool> row;
+  while ((row = jobs->next_row()).ok() && *row) {
+    auto job = job_from_record(jobs->text(1));
+    absl::Status status = job.status();
+    if (status.ok()) status = load_exits(db_, *job);
+    if (status.ok()) status = check_consistency(*job);
+    if (!status.ok()) return unreadable("job", jobs->number(0), sv(status.message()));
+    state.jobs.push_back(*std::move(job));
+  }
+  if (!row.ok()) return row.status();
+  auto requests = db_.prepare("SELECT request_id, job FROM request_ids");
+  if (!requests.ok()) return requests.status();
+  while ((row = requests->next_row()).ok() && *row) {
+    state.request_ids.emplace(requests->text(0), JobId(static_cast<uint64_t>(requests->number(1))));
+  }
+  return row.status();
+}
+
+// Loads the incidents that are not finished. Leaves an unreadable record in place, under its
+// number, until it is the oldest, because jobs do not depend on it.
+absl::Status SqliteStorage::load_incidents(DurableState& state) {
+  auto rows = db_.prepare("SELECT id, summary FROM incidents ORDER BY id");
+  if (!rows.ok()) return rows.status();
+  absl::StatusOr<bool> row;
+  while ((row = rows->next_row()).ok() && *row) {
+    const IncidentId id(static_cast<uint64_t>(rows->number(0)));
+    state.incidents.push_back(id);
+    const auto summary = read_incident(*rows);
+    if (summary.ok() && !summary->open() && !is_recovering(*summary)) continue;
+    auto open = open_incident(id, summary.status());
+    if (open.ok()) {
+      state.open_incidents.push_back(*std::move(open));
+    } else {
+      spdlog::warn("{}; it is left out", std::string(open.status().message()));
+    }
+  }
+  return row.status();
+}
+
+// Loads the complete incident, because parts that are missing here would be lost when the incident
+// is stored again.
+absl::StatusOr<Incident> SqliteStorage::open_incident(IncidentId id, absl::Status summary) {
+  if (!summary.ok()) return summary;
+  const auto record = incident(id);
+  if (!record.ok()) return record.status();
+  auto open = incident_from_proto(*record);
+  if (open.ok()) return open;
+  return unreadable("incident", static_cast<int64_t>(id.value()), sv(open.status().message()));
+}
+
+absl::StatusOr<DurableState> SqliteStorage::load() {
+  DurableState state;
+  const auto store = db_.one_number("SELECT value FROM meta WHERE key='store_id'");
+  if (!store.ok()) return store.status();
+  state.store = StoreId(static_cast<uint64_t>(*store));
+  if (absl::Status status = load_jobs(state); !status.ok()) return status;
+  if (absl::Status status = load_incidents(state); !status.ok()) return status;
+  if (absl::Status status = load_nodes(db_, state); !status.ok()) return status;
+  const auto last =
+      db_.one_number("SELECT coalesce((SELECT value FROM meta WHERE key='last_job_id'), 0)");
+  if (!last.ok()) return last.status();
+  state.last_job_id = JobId(static_cast<uint64_t>(*last));
+  return state;
+}
+
+// Reads a row of (id, message).
+absl::StatusOr<v1::Incident> SqliteStorage::read_incident(const Statement& row) const {
+  v1::Incident incident;
+  const std::string_view bytes = row.text(1);
+  if (incident.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return incident;
+  return unreadable("incident", row.number(0), "it is no message");
+}
+
+absl::StatusOr<v1::Incident> SqliteStorage::incident(IncidentId id) {
+  auto rows = db_.prepare("SELECT id, record FROM incidents WHERE id=?1");
+  if (!rows.ok()) return rows.status();
+  if (absl::Status status = rows->bind(1, id.value()); !status.ok()) return status;
+  const auto row = rows->next_row();
+  if (!row.ok()) return row.status();
+  if (*row) return read_incident(*rows);
+  return absl::NotFoundError(absl::StrCat("there is no incident ", id.value()));
+}
+
+absl::StatusOr<std::vector<v1::Incident>> SqliteStorage::incidents(JobId job, size_t count_max) {
+  auto rows =
+      db_.prepare("SELECT id, summary FROM incidents WHERE ?1=0 OR job=?1 ORDER BY id DESC");
+  if (!rows.ok()) return rows.status();
+  if (absl::Status status = rows->bind(1, job.value()); !status.ok()) return status;
+  std::vector<v1::Incident> incidents;
+  while (incidents.size() < count_max) {
+    const absl::StatusOr<bool> row = rows->next_row();
+    if (!row.ok()) return row.status();
+    if (!*row) break;
+    // A list skips unreadable incidents; a request for a single incident returns the error.
+    if (auto incident = read_incident(*rows); incident.ok())
+      incidents.push_back(*std::move(incident));
+  }
+  return incidents;
+}
+
+absl::Status SqliteStorage::write_jobs(const StorageBatch& batch) {
+  auto put_job = db_.prepare("INSERT OR REPLACE INTO jobs(id, record) VALUES(?1, ?2)");
+  auto put_request =
+      db_.prepare("INSERT OR REPLACE INTO request_ids(request_id, job) VALUES(?1, ?2)");
+  for (const auto* statement : {&put_job, &put_request}) {
+    if (!statement->ok()) return statement->status();
+  }
+  for (const auto& [id, job] : batch.jobs) {
+    const std::string record = job_to_record(job);
+    absl::Status status = put_job->bind(1, id.value());
+    if (status.ok()) status = put_job->bind(2, record);
+    if (status.ok()) status = put_job->run("storing a job");
+    if (status.ok()) status = write_exits_of(db_, job);
+    if (!status.ok()) return status;
+  }
+  if (absl::Status status = write_exits(db_, batch.exits); !status.ok()) return status;
+  for (const auto& [request_id, job] : batch.request_ids) {
+    absl::Status status = put_request->bind(1, request_id);
+    if (status.ok()) status = put_request->bind(2, job.value());
+    if (status.ok()) status = put_request->run("storing a request id");
+    if (!status.ok()) return status;
+  }
+  if (batch.last_job_id == JobId(0)) return absl::OkStatus();
+  auto put_last = db_.prepare("INSERT OR REPLACE INTO meta(key, value) VALUES('last_job_id', ?1)");
+  if (!put_last.ok()) return put_last.status();
+  absl::Status status = put_last->bind(1, batch.last_job_id.value());
+  if (status.ok()) status = put_last->run("storing the last job number");
+  return status;
+}
+
+absl::Status SqliteStorage::write_incidents(const StorageBatch& batch) {
+  auto put = db_.prepare(
+      "INSERT OR REPLACE INTO incidents(id, job, summary, record) VALUES(?1, ?2, ?3, ?4)");
+  if (!put.ok()) return put.status();
+  for (const auto& [id, incident] : batch.incidents) {
+    const std::string summary = incident_summary_to_proto(incident).SerializeAsString();
+    const std::string record = incident_to_proto(incident).SerializeAsString();
+    absl::Status status = put->bind(1, id.value());
+    if (status.ok()) status = put->bind(2, incident.job.value());
+    if (status.ok()) status = put->bind_blob(3, summary);
+    if (status.ok()) status = put->bind_blob(4, record);
+    if (status.ok()) status = put->run("storing an incident");
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SqliteStorage::forget(const char* sql, uint64_t id, const char* what) {
+  auto statement = db_.prepare(sql);
+  if (!statement.ok()) return statement.status();
+  absl::Status status = statement->bind(1, id);
+  if (status.ok()) status = statement->run(what);
+  return status;
+}
+
+absl::Status SqliteStorage::write(const StorageBatch& batch) {
+  absl::Status status = write_jobs(batch);
+  if (status.ok()) status = write_incidents(batch);
+  if (status.ok()) status = write_nodes(db_, batch);
+  for (const JobId id : batch.forgotten) {
+    if (status.ok())
+      status = forget("DELETE FROM jobs WHERE id=?1", id.value(), "forgetting a job");
+    if (status.ok())
+      status = forget("DELETE FROM exits WHERE job=?1", id.value(), "forgetting a job");
+    if (status.ok())
+      status = forget("DELETE FROM request_ids WHERE job=?1", id.value(), "forgetting a job");
+  }
+  for (const IncidentId id : batch.forgotten_incidents) {
+    if (status.ok())
+      status = forget("DELETE FROM incidents WHERE id=?1", id.value(), "forgetting an incident");
+  }
+  return status;
+}
+
+absl::Status SqliteStorage::commit(const StorageBatch& batch) {
+  if (batch.empty()) return absl::OkStatus();
+  absl::Status status = db_.run("BEGIN IMMEDIATE");
+  if (!status.ok()) return status;
+  status = write(batch);
+  if (status.ok()) status = db_.run("COMMIT");
+  // Best effort: after some errors SQLite has already rolled back.
+  if (!status.ok()) db_.run("ROLLBACK").IgnoreError();
+  if (status.ok() && ends_with_secrets(batch)) empty_log();
+  return status;
+}
+
+// Truncates the write-ahead log, which contains earlier records until it is overwritten. Does not
+// wait for concurrent readers of the file.
+void SqliteStorage::empty_log() {
+  db_.set_busy_timeout(0);
+  db_.empty_log();
+  db_.set_busy_timeout(kBusyTimeoutMs);
+}
+
+absl::StatusOr<Epoch> SqliteStorage::begin_epoch() {
+  if (absl::Status status = db_.run("INSERT INTO meta(key, value) VALUES('epoch', 1) "
+                                    "ON CONFLICT(key) DO UPDATE SET value = value + 1");
+      !status.ok()) {
+    return status;
+  }
+  const auto epoch = db_.one_number("SELECT value FROM meta WHERE key='epoch'");
+  if (!epoch.ok()) return epoch.status();
+  return Epoch(static_cast<uint64_t>(*epoch));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Storage>> open_sqlite_storage(const std::string& path) {
+  auto db = SqliteDatabase::open(path);
+  if (!db.ok()) return db.status();
+  auto storage = std::make_unique<SqliteStorage>(*std::move(db));
+  if (absl::Status status = storage->set_up(); !status.ok()) return status;
+  return storage;
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,84 @@
+#include "jobspec/files/topology_names.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <system_error>
+#include <utility>
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
+#include <absl/strings/strip.h>
+
+#include "common/text/absl_view.h"
+
+namespace muster::jobspec {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Returns lower-case letters and digits, with one '-' for each sequence of other characters, and
+// without the vendor: "NVIDIA H100 80GB HBM3" gives "h100-80gb-hbm3".
+std::string normalized(std::string_view name) {
+  std::string text;
+  for (const char c : name) {
+    if (absl::ascii_isalnum(static_cast<unsigned char>(c))) {
+      text.push_back(absl::ascii_tolower(static_cast<unsigned char>(c)));
+    } else if (!text.empty() && text.back() != '-') {
+      text.push_back('-');
+    }
+  }
+  if (!text.empty() && text.back() == '-') text.pop_back();
+  return std::string(absl::StripPrefix(absl::StripPrefix(text, "nvidia-"), "amd-"));
+}
+
+// Returns whether `name` is `start`, or continues it with a further part: "h100-pcie" and "h100".
+bool continues(const std::string& name, const std::string& start) {
+  return !start.empty() && (name == start || absl::StartsWith(name, start + "-"));
+}
+
+}  // namespace
+
+std::vector<Topology> all_topologies(const std::vector<std::string>& folders) {
+  std::map<std::string, Topology> found;
+  for (const std::string& folder : folders) {
+    std::error_code error;
+    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+      if (it->path().extension() != ".yml") continue;
+      auto topology = read_topology(it->path().string());
+      if (topology.ok()) found.emplace(topology->name, *std::move(topology));
+    }
+  }
+  std::vector<Topology> topologies;
+  for (auto& [name, topology] : found) topologies.push_back(std::move(topology));
+  return topologies;
+}
+
+std::optional<Topology> topology_named(std::string_view name,
+                                       const std::vector<Topology>& topologies) {
+  const std::string wanted = normalized(name);
+  if (wanted.empty()) return std::nullopt;
+  for (const Topology& topology : topologies)
+    if (normalized(topology.name) == wanted) return topology;
+  for (const Topology& topology : topologies)
+    if (continues(normalized(topology.device), wanted)) return topology;
+  const Topology* best = nullptr;
+  for (const Topology& topology : topologies) {
+    const std::string own = normalized(topology.name);
+    // Google Cloud writes "a3-highgpu-8g" for the type "a3-high".
+    if (!continues(wanted, own) && !absl::StartsWith(wanted, own + "gpu-")) continue;
+    if (best == nullptr || own.size() > normalized(best->name).size()) best = &topology;
+  }
+  return best == nullptr ? std::nullopt : std::optional(*best);
+}
+
+std::optional<Topology> largest_topology(const std::vector<Topology>& topologies) {
+  const Topology* best = nullptr;
+  for (const Topology& topology : topologies) {
+    if (!topology.has_backend) continue;
+    if (best == nullptr || topology.memory_mib > best->memory_mib) best = &topology;
+  }
+  return best == nullptr ? std::nullopt : std::optional(*best);
+}
+
+}  // namespace muster::jobspec

@@ -1,0 +1,29 @@
+// Finds the machine type of configs/topologies that a name from another system denotes.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "jobspec/files/topology.h"
+
+namespace muster::jobspec {
+
+// Reads all machine types in `folders`, by name. A file in an earlier folder replaces one of the
+// same name in a later folder. Skips files with errors: `muster plan` reports those.
+std::vector<Topology> all_topologies(const std::vector<std::string>& folders);
+
+// Returns the machine type that `name` denotes. `name` is a GPU type of Slurm's generic resources
+// ("h100", "nvidia_h100_80gb_hbm3"), a label's value in Kubernetes ("NVIDIA-H100-80GB-HBM3",
+// "nvidia-h100-80gb"), or a cloud's instance type ("p5.48xlarge", "a3-highgpu-8g"). Several names
+// leave the memory of the GPU open ("a100"); the result is then the type of that name. Returns
+// nullopt if no type has such a name. Pure.
+std::optional<Topology> topology_named(std::string_view name,
+                                       const std::vector<Topology>& topologies);
+
+// Returns the type with the most memory per device of those on which the trainer runs. nullopt:
+// there is none. Pure.
+std::optional<Topology> largest_topology(const std::vector<Topology>& topologies);
+
+}  // namespace muster::jobspec

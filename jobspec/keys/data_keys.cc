@@ -1,0 +1,110 @@
+#include "jobspec/keys/data_keys.h"
+
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include <absl/strings/str_cat.h>
+
+#include "jobspec/files/value.h"
+#include "jobspec/keys/text_keys.h"
+#include "trainer_core/base/train_mesh.h"
+
+namespace muster::jobspec {
+namespace {
+
+// A named data set must not be ignored silently. Synthetic runs are often given MaxText's
+// placeholder dataset_path=local, which is no path.
+absl::Status read_dataset_path(SettingsReader& reader, const std::string& dataset_type,
+                               trainer::TrainConfig& train, std::vector<std::string>& warnings) {
+  if (is_text(dataset_type)) return reader.status();
+  std::string path;
+  reader.read("dataset_path", path);
+  if (train.dataset_type == trainer::DatasetType::kShards) {
+    train.dataset_path = path;
+  } else if (!path.empty() && reader.is_set_by_user("dataset_path")) {
+    warnings.push_back(
+        absl::StrCat("dataset_path=", show(path), " has no effect: dataset_type is synthetic"));
+  }
+  return reader.status();
+}
+
+// `batch`: the training sequences of a slice, which `ranks` compute together.
+void read_eval(SettingsReader& reader, int32_t batch, int32_t ranks, trainer::EvalConfig& eval) {
+  reader.read("eval_interval", eval.interval);
+  if (eval.interval <= 0) eval.interval = -1;
+  reader.read("eval_start_step", eval.start_step);
+  reader.read("eval_steps", eval.steps);
+  reader.read("target_eval_loss", eval.target_loss);
+  reader.read("eval_dataset_path", eval.dataset_path);
+  reader.read("eval_holdout_fraction", eval.holdout_fraction);
+  double own_batch = 0;
+  reader.read("eval_per_device_batch_size", own_batch);
+  own_batch *= ranks;
+  reader.require(own_batch >= 0 && own_batch <= std::numeric_limits<int32_t>::max() &&
+                     std::floor(own_batch) == own_batch,
+                 "eval_per_device_batch_size",
+                 ranks == 1 ? "must be a whole number of sequences (0: per_device_batch_size)"
+                            : absl::StrCat("must make a whole number of sequences of ", ranks,
+                                           " ranks (0: per_device_batch_size)"));
+  eval.per_device_batch_size =
+      own_batch >= 1 && reader.status().ok() ? static_cast<int32_t>(own_batch) : batch;
+}
+
+// Command lines of MaxText and Pax name a split of a data set that does not exist here.
+void warn_of_nothing_to_evaluate(trainer::EvalConfig& eval, std::vector<std::string>& warnings) {
+  if (!eval.enabled() || !eval.dataset_path.empty() || eval.holdout_fraction > 0) return;
+  warnings.push_back(absl::StrCat("eval_interval=", eval.interval,
+                                  " has no effect: there is nothing to evaluate; set "
+                                  "eval_holdout_fraction, or eval_dataset_path"));
+  eval.interval = -1;
+}
+
+// Keys that only an evaluation reads. A held-out part has an effect without one, too.
+void warn_of_no_evaluation(const SettingsReader& reader, const trainer::EvalConfig& eval,
+                           std::vector<std::string>& warnings) {
+  if (eval.enabled()) return;
+  for (const char* key : {"eval_dataset_path", "eval_steps", "target_eval_loss"}) {
+    if (reader.is_set_by_user(key))
+      warnings.push_back(absl::StrCat(key, " has no effect: nothing is evaluated (eval_interval)"));
+  }
+}
+
+// MaxText's default is 1; its synthetic data ignores it.
+void read_epochs(SettingsReader& reader, trainer::TrainConfig& train,
+                 std::vector<std::string>& warnings) {
+  reader.read("num_epoch", train.num_epoch);
+  if (train.dataset_type != trainer::DatasetType::kSynthetic || train.num_epoch != 1) return;
+  if (reader.is_set_by_user("num_epoch"))
+    warnings.emplace_back("num_epoch=1 has no effect: dataset_type=synthetic has no end");
+  train.num_epoch = -1;
+}
+
+}  // namespace
+
+absl::Status read_data(SettingsReader& reader, trainer::TrainConfig& train,
+                       std::vector<std::string>& warnings) {
+  std::string dataset_type = "synthetic";
+  reader.read("dataset_type", dataset_type);
+  train.dataset_type = dataset_type == "synthetic" ? trainer::DatasetType::kSynthetic
+                                                   : trainer::DatasetType::kShards;
+  if (auto status = read_dataset_path(reader, dataset_type, train, warnings); !status.ok())
+    return status;
+  warn_of_unread_text_keys(reader, dataset_type, warnings);
+  reader.read("packing", train.packing);
+  read_epochs(reader, train, warnings);
+  reader.read("data_shuffle_seed", train.data_shuffle_seed);
+  reader.read("enable_data_shuffling", train.enable_data_shuffling);
+  int64_t reuse = 0;
+  reader.read("reuse_example_batch", reuse);
+  train.reuse_example_batch = reuse != 0;
+  reader.read("resume_with_other_data", train.resume_with_other_data);
+  read_eval(reader, train.per_device_batch_size,
+            trainer::ranks_of_slice(trainer::mesh_of(train.mesh)), train.eval);
+  if (is_text(dataset_type)) read_text_paths(reader, dataset_type, train);
+  warn_of_no_evaluation(reader, train.eval, warnings);
+  warn_of_nothing_to_evaluate(train.eval, warnings);
+  return reader.status();
+}
+
+}  // namespace muster::jobspec

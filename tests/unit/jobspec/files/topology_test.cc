@@ -1,0 +1,130 @@
+#include "jobspec/files/topology.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/temp_folder.h"
+
+namespace muster::jobspec {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+constexpr char kNode[] = "device: NVIDIA H100\nmemory_mib: 81009\ndevices_per_node: 8\n";
+const std::string kShipped = source_dir() + "/configs/topologies";
+
+class TopologyFile : public testing::Test {
+ protected:
+  absl::StatusOr<PlannedMachines> machines(std::string_view text, int64_t slices = -1) const {
+    return planned_machines(text, slices, {folder_.path()});
+  }
+  std::string problem(std::string_view text, int64_t slices = -1) const {
+    return std::string(machines(text, slices).status().message());
+  }
+  std::string problem_of(const std::string& content) const {
+    write_file(folder_.file("one.yml"), content);
+    return std::string(read_topology(folder_.file("one.yml")).status().message());
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(TopologyFile, ANumberOfDevicesBecomesNodes) {
+  write_file(folder_.file("h100.yml"), kNode);
+  write_file(folder_.file("a100-40gb.yml"), kNode);
+  write_file(folder_.file("v5p.yml"),
+             "device: TPU\nmemory_mib: 98037\ndevices_per_node: 1024\ncores_per_device: 2\n");
+  const struct {
+    const char* text;
+    int64_t slices;
+    int32_t nodes, devices_per_node;
+  } rows[] = {{"h100", -1, 1, 8},       {"h100-8", -1, 1, 8},     {"h100-64", -1, 8, 8},
+              {"h100-64", 8, 64, 8},    {"h100-4", -1, 1, 4},     {"h100-1", 3, 3, 1},
+              {"v5p-16", -1, 1, 8},     {"v5p-2048", 2, 2, 1024}, {"a100-40gb", -1, 1, 8},
+              {"a100-40gb-16", 1, 2, 8}};
+  for (const auto& row : rows) {
+    const auto machines = this->machines(row.text, row.slices);
+    ASSERT_TRUE(machines.ok()) << row.text << ": " << machines.status();
+    EXPECT_EQ(machines->nodes, row.nodes) << row.text;
+    EXPECT_EQ(machines->devices_per_node, row.devices_per_node) << row.text;
+    EXPECT_EQ(machines->devices(), int64_t{row.nodes} * row.devices_per_node);
+  }
+}
+
+TEST_F(TopologyFile, WhatIsNotANumberOfWholeNodesIsRefused) {
+  write_file(folder_.file("h100.yml"), kNode);
+  write_file(folder_.file("v4.yml"),
+             "device: TPU\nmemory_mib: 100\ndevices_per_node: 4\ncores_per_device: 2\n");
+  EXPECT_THAT(problem("h100-12"), HasSubstr("whole nodes of 8 devices: h100-8 or h100-16"));
+  EXPECT_THAT(problem("h100-0"), HasSubstr("must be at least 1"));
+  EXPECT_THAT(problem("h100-99999999999999999999"), HasSubstr("must be at least 1"));
+  EXPECT_THAT(problem("h100-8000000"), HasSubstr("nodes; a job has up to"));
+  EXPECT_THAT(problem("h100-64", 0), HasSubstr("compile_topology_num_slices=0: must be from 1"));
+  EXPECT_THAT(problem("v4-7"), HasSubstr("a multiple of the 2 cores of a device"));
+  EXPECT_THAT(problem("v4-12"), HasSubstr("whole nodes of 4 devices: v4-8 or v4-16"));
+  EXPECT_THAT(problem("h10-64"), AllOf(HasSubstr("no such topology in " + folder_.path()),
+                                       HasSubstr("the nearest of 2: h100")));
+  for (const char* name : {"", "-", "../h100", "./h100-8", "h100-", "h100-x", ".h100"})
+    EXPECT_FALSE(machines(name).ok()) << name;
+  EXPECT_THAT(
+      std::string(planned_machines("h100-8", -1, {folder_.file("none")}).status().message()),
+      HasSubstr("there are no topologies in"));
+}
+
+TEST_F(TopologyFile, AnEarlierFolderWins) {
+  write_file(folder_.file("h100.yml"), kNode);
+  const auto own = planned_machines("h100-8", -1, {folder_.path(), kShipped});
+  ASSERT_TRUE(own.ok());
+  EXPECT_EQ(own->topology.device, "NVIDIA H100");
+  EXPECT_TRUE(planned_machines("h200-8", -1, {folder_.path(), kShipped}).ok());
+}
+
+TEST_F(TopologyFile, ErrorsNameTheKeyAndTheAllowedValues) {
+  const struct {
+    std::string content;
+    const char* message;
+  } rows[] = {
+      {"memory_mib: 1\ndevices_per_node: 8\n", "one.yml: device is missing"},
+      {"device: x\ndevices_per_node: 8\n", "one.yml: memory_mib is missing"},
+      {"device: x\nmemory_mib: 1\n", "one.yml: devices_per_node is missing"},
+      {"device: x\nmemory_mib: -1\n", "one.yml:2: memory_mib=-1: expected a number from 1 to"},
+      {"device: x\nmemory_mib: 80 GB\n", "memory_mib=80 GB: expected a number"},
+      {"device: x\nmemory_mib: 1e5\n", "memory_mib=1e5: expected a number"},
+      {"device: x\nmemory_mib: [1]\n", "one.yml:2: memory_mib: expected a number"},
+      {"device: ''\n", "one.yml:1: device="},
+      {"devices_per_node: 0\n", "devices_per_node=0: expected a number from 1 to 1024"},
+      {"devices_per_node: 1025\n", "devices_per_node=1025: expected a number from 1 to 1024"},
+      {"cores_per_device: 100\n", "cores_per_device=100: expected a number from 1 to 64"},
+      {"has_backend: perhaps\n", "has_backend=perhaps: expected true or false"},
+      {"memory_mb: 1\n", "memory_mb=1: unknown key; did you mean memory_mib?"},
+      {"colour: red\n", "colour=red: unknown key; the keys are device, memory_mib,"},
+      {"a: b: c\n", "not YAML"},
+      {"- a\n", "expected lines of the form"}};
+  for (const auto& row : rows)
+    EXPECT_THAT(problem_of(row.content), HasSubstr(row.message)) << row.content;
+  EXPECT_FALSE(read_topology(folder_.file("absent.yml")).ok());
+}
+
+// The machines that users plan for by MaxText's, AWS's and Google Cloud's names.
+TEST(ShippedTopologies, AreValid) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(kShipped)) {
+    const auto topology = read_topology(entry.path());
+    ASSERT_TRUE(topology.ok()) << topology.status();
+    names.insert(topology->name);
+    EXPECT_EQ(topology->has_backend, topology->device.starts_with("NVIDIA")) << topology->name;
+    EXPECT_GE(topology->memory_mib, 15'000) << topology->name;
+  }
+  for (const char* name : {"h100", "h200", "a100", "a100-40gb", "b200", "gb200", "p5", "p5e", "p4d",
+                           "a3-high", "a3-mega", "a3-ultra", "mi300x", "v4", "v5e", "v5p", "v6e"})
+    EXPECT_TRUE(names.contains(name)) << name;
+}
+
+}  // namespace
+}  // namespace muster::jobspec

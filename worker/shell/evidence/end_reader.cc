@@ -1,0 +1,231 @@
+#include "worker/shell/evidence/end_reader.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <spdlog/spdlog.h>
+
+#include "common/progress/progress_page.h"
+#include "worker/shell/files/disk_space.h"
+#include "worker/stacks/kernel_messages.h"
+
+namespace muster::worker {
+namespace {
+
+// Older kernel messages are unrelated to a rank that has died now.
+constexpr Duration kKernelMessagesAge = std::chrono::minutes(10);
+// The maximum age of a kernel message about the kill. An older message belongs to another process
+// with this pid.
+constexpr Duration kOomKillAge = std::chrono::seconds(30);
+
+Instant ago(Duration time) {
+  const Instant now = monotonic_now();
+  return now - std::min(time, now.time_since_epoch());
+}
+
+// The driver may report a lost GPU shortly after its rank has died of it; a measurement takes
+// milliseconds on a healthy node.
+constexpr Duration kGpuMeasurementWait = std::chrono::milliseconds(300);
+// An older error of a GPU has not ended the rank; a permanent one may have.
+constexpr Duration kGpuErrorAge = std::chrono::minutes(2);
+
+bool died_by_itself(const EndedRank& rank) {
+  return !rank.was_killed && (rank.event.signal != 0 || rank.event.exit_code != 0);
+}
+
+// A shell reports the signal of its command by such a code.
+constexpr int32_t kKilledCommand = 128 + SIGKILL;
+
+// The control group may hold other ranks, and a rank that this worker killed was not killed by the
+// kernel. A rank that was moved to another group, or died because the whole machine ran out of
+// memory, is named in the kernel's log.
+ExitCause cause_of(const EndedRank& rank, const std::vector<KernelMessage>& messages) {
+  const bool is_shell_of_it = rank.of_program && rank.event.exit_code == kKilledCommand;
+  if ((rank.event.signal != SIGKILL && !is_shell_of_it) || rank.was_killed)
+    return ExitCause::kUnknown;
+  if (rank.oom_kills_before >= 0 && rank.oom_kills.count() > rank.oom_kills_before)
+    return ExitCause::kOutOfMemory;
+  std::vector<KernelMessage> recent;
+  std::ranges::copy_if(messages, std::back_inserter(recent),
+                       [since = ago(kOomKillAge)](const auto& m) { return m.at >= since; });
+  return rank.pid > 0 && reports_oom_kill(recent, rank.pid) ? ExitCause::kOutOfMemory
+                                                            : ExitCause::kUnknown;
+}
+
+std::string limit_text(uint64_t limit) {
+  return limit > 0 ? absl::StrCat("cgroup limit ", limit >> 20, " MiB")
+                   : "no cgroup limit: the machine's memory is used up";
+}
+
+// Returns the detail of a rank that the kernel killed for memory: "out of memory (cgroup limit 300
+// MiB)". The kernel's counter also counts kills for a lack of memory of the whole machine.
+std::string memory_text(const EndedRank& rank) {
+  return absl::StrCat("out of memory (", limit_text(rank.oom_kills.limit()), ")");
+}
+
+// Returns the limit that a signal of the kernel reports; "" for other signals.
+std::string signal_text(const EndedRank& rank) {
+  constexpr int32_t kOfCommand = 128;  // a shell adds it to its command's signal
+  const bool is_shells = rank.of_program && rank.event.exit_code > kOfCommand;
+  switch (is_shells ? rank.event.exit_code - kOfCommand : rank.event.signal) {
+    case SIGXCPU:
+      return "the limit of CPU time is used up (ulimit -t)";
+    case SIGXFSZ:
+      return "a file has reached the limit of sizes (ulimit -f)";
+    case SIGSYS:
+      return "a system call is forbidden here (seccomp)";
+    case SIGBUS:
+      return is_disk_full("/dev/shm")
+                 ? "/dev/shm is full: Docker needs --shm-size, Kubernetes an emptyDir in memory"
+                 : "";
+    default:
+      return "";
+  }
+}
+
+// Adds what the kernel did to the processes of a rank that reports its own end: a loader or a
+// compiler that was killed for memory ends its parent with an ordinary code.
+void name_other_reasons(EndedRank& rank) {
+  if (!died_by_itself(rank) || rank.event.cause != ExitCause::kUnknown) return;
+  std::string& detail = rank.event.detail;
+  if (const std::string reason = signal_text(rank); !reason.empty())
+    detail = absl::StrCat(reason, detail.empty() ? "" : "; ", detail);
+  if (rank.oom_kills_before < 0 || rank.oom_kills.count() <= rank.oom_kills_before) return;
+  absl::StrAppend(&detail, detail.empty() ? "" : "; ",
+                  "the kernel killed a process of its control group for memory (",
+                  limit_text(rank.oom_kills.limit()), ")");
+}
+
+// Returns whether a GPU may explain the end: not if the exit code has its own reason, such as a
+// full disk. Includes the bad-input code: for a lost GPU CUDA returns the same error as for a
+// missing one.
+bool may_be_gpus(const EndedRank& rank) {
+  const int32_t code = rank.event.exit_code;
+  return died_by_itself(rank) && rank.event.cause == ExitCause::kUnknown &&
+         (rank.event.signal != 0 || rank.of_program || code == to_int(ExitCode::kFailure) ||
+          code == to_int(ExitCode::kBadInput) || code == to_int(ExitCode::kPeerLost));
+}
+
+void take_gpus(EndedRank& rank, const GpuReport& report, EndEvidence& evidence) {
+  if (rank.gpus.empty() || !died_by_itself(rank)) return;
+  const Instant now = monotonic_now();
+  for (std::string& message : errors_since(report, rank.gpus, rank.started, now).messages)
+    if (evidence.kernel_messages.size() < kKernelMessagesMax)
+      evidence.kernel_messages.push_back(std::move(message));
+  const std::string cause =
+      errors_since(report, rank.gpus, std::max(rank.started, ago(kGpuErrorAge)), now).cause;
+  if (cause.empty() || !may_be_gpus(rank)) return;
+  rank.event.cause = ExitCause::kGpuFault;
+  rank.event.detail = absl::StrCat(cause, rank.event.detail.empty() ? "" : "; ", rank.event.detail);
+}
+
+RankEvidence evidence_of(const EndedRank& rank, const Launcher& launcher) {
+  const RankKey& key = rank.event.key;
+  RankEvidence evidence;
+  if (rank.local_rank < 0) {
+    evidence.page_problem = "it is not known any more";
+  } else if (const auto page =
+                 read_progress_page(launcher.folders().page_path(key.launch(), rank.local_rank));
+             page.ok()) {
+    evidence = evidence_from_page(*page, monotonic_now());
+  } else {
+    evidence.page_problem = std::string(page.status().message());
+  }
+  evidence.rank = key.rank.value();
+  evidence.pid = rank.pid;
+  evidence.last_lines = launcher.last_lines(key, kEvidenceLinesMax);
+  return evidence;
+}
+
+}  // namespace
+
+// Answered once on the loop's thread, by the finished read or by the deadline, whichever comes
+// first.
+struct EndReader::Batch {
+  Batch(boost::asio::io_context& loop, std::vector<EndedRank> ended)
+      : ranks(std::move(ended)), deadline(loop) {}
+
+  std::vector<EndedRank> ranks;
+  boost::asio::steady_timer deadline;
+  bool answered = false;
+};
+
+EndReader::EndReader(boost::asio::io_context& loop, const Launcher& launcher,
+                     EndReaderOptions options, std::function<void(RankReaped)> on_read)
+    : loop_(loop),
+      launcher_(launcher),
+      options_(std::move(options)),
+      on_read_(std::move(on_read)) {}
+
+EndReader::~EndReader() {
+  thread_.stop();
+  thread_.join();
+}
+
+void EndReader::read(std::vector<EndedRank> ranks) {
+  if (ranks.empty()) return;
+  const auto batch = std::make_shared<Batch>(loop_, std::move(ranks));
+  const auto answer = [this, batch](const std::vector<EndedRank>& read) {
+    if (std::exchange(batch->answered, true)) return;
+    batch->deadline.cancel();
+    for (const EndedRank& rank : read) on_read_(rank.event);
+  };
+  batch->deadline.expires_after(options_.deadline);
+  batch->deadline.async_wait([batch, answer](const boost::system::error_code& error) {
+    if (error || batch->answered) return;
+    spdlog::warn("evidence of {} ended ranks is not read in time", batch->ranks.size());
+    answer(batch->ranks);
+  });
+  boost::asio::post(thread_, [this, answer, ranks = batch->ranks]() mutable {
+    read_now(ranks);
+    boost::asio::post(loop_, [answer, ranks = std::move(ranks)] { answer(ranks); });
+  });
+}
+
+void EndReader::read_now(std::vector<EndedRank>& ranks) const {
+  std::vector<pid_t> pids;
+  for (const EndedRank& rank : ranks)
+    if (rank.pid > 0) pids.push_back(rank.pid);
+  std::vector<KernelMessage> messages;
+  if (std::ranges::any_of(ranks, died_by_itself))
+    messages =
+        read_kernel_messages(options_.kernel_log, {.pids = pids, .since = ago(kKernelMessagesAge)});
+  GpuReport gpus;
+  if (options_.gpus != nullptr && std::ranges::any_of(ranks, [](const EndedRank& rank) {
+        return !rank.gpus.empty() && died_by_itself(rank);
+      }))
+    gpus = options_.gpus->measure(kGpuMeasurementWait);
+  for (EndedRank& rank : ranks) {
+    auto evidence = std::make_shared<EndEvidence>();
+    if (rank.local_rank >= 0) {
+      const auto figures = launcher_.read_page(rank.event.key, rank.local_rank, /*pid=*/0);
+      if (figures.ok()) {
+        rank.event.last_step = figures->step;
+        rank.event.figures = *figures;
+      }
+    }
+    evidence->rank = evidence_of(rank, launcher_);
+    if (is_disk_full(launcher_.folders().folder(rank.event.key.launch())))
+      rank.event.output_incomplete = true;
+    if (died_by_itself(rank)) {
+      for (const KernelMessage& message : messages)
+        evidence->kernel_messages.push_back(kernel_message_text(message));
+    }
+    if (rank.event.detail.empty() && !evidence->rank.last_lines.empty())
+      rank.event.detail = evidence->rank.last_lines.back();
+    if (rank.event.cause == ExitCause::kUnknown) rank.event.cause = cause_of(rank, messages);
+    // The newest line of a killed rank is unrelated to its end.
+    if (rank.event.cause == ExitCause::kOutOfMemory) rank.event.detail = memory_text(rank);
+    name_other_reasons(rank);
+    take_gpus(rank, gpus, *evidence);
+    rank.event.evidence = std::move(evidence);
+  }
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,57 @@
+// Reads the progress pages of ranks, and the sizes of their logs, on a thread of its own, because
+// the file system of the work folder may hang. The worker then sends heartbeats without figures.
+//
+// Called on the event loop's thread only.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <absl/status/statusor.h>
+
+#include "common/time/time.h"
+#include "worker/core/rank.h"
+#include "worker/shell/files/file_tasks.h"
+#include "worker/shell/ranks/launcher.h"
+
+namespace muster::worker {
+
+// A read that takes longer hangs. Its thread is abandoned, and the next read has another one.
+constexpr Duration kPagesHang = std::chrono::seconds(10);
+
+class PageReader {
+ public:
+  struct Target {
+    RankKey key;
+    int32_t local_rank = 0;
+    pid_t pid = 0;
+    bool reads_log_size = false;
+  };
+  struct Page {
+    Target target;
+    absl::StatusOr<RankFigures> figures;
+    std::optional<off_t> log_bytes;  // nullopt: not requested, or not readable
+  };
+  using Done = std::function<void(std::vector<Page>)>;
+
+  // Requires that `files` outlives the reader. Copies `launcher`, because a thread that hangs may
+  // use it after the worker's end.
+  PageReader(FileTasks& files, const Launcher& launcher)
+      : files_(files), launcher_(std::make_shared<const Launcher>(launcher)) {}
+
+  // Reads the pages, and calls `done` later with one entry for each target. If the previous read
+  // has not ended, or no thread can be started, calls `done` at once without pages.
+  void read(std::vector<Target> targets, Instant now, Done done);
+
+ private:
+  FileTasks& files_;
+  const std::shared_ptr<const Launcher> launcher_;
+  std::shared_ptr<FileTasks::Task> task_;  // null: none runs
+  Instant begun_at_{};
+};
+
+}  // namespace muster::worker
