@@ -23,7 +23,7 @@
 #include "common/files/errno_status.h"
 #include "common/files/file_write.h"
 #include "common/objects/rclone_output.h"
-#include "common/store_failure.h"
+#include "common/objects/store_failure.h"
 #include "common/text/absl_view.h"
 
 namespace muster {

@@ -14,11 +14,11 @@
 #include "common/objects/object_url.h"
 #include "common/text/absl_view.h"
 #include "jobspec/dialects/flag_scanner.h"
+#include "jobspec/dialects/flag_synonyms.h"
 #include "jobspec/dialects/launcher.h"
 #include "jobspec/dialects/mesh_selector.h"
 #include "jobspec/dialects/variables.h"
 #include "jobspec/files/value.h"
-#include "jobspec/flag_synonyms.h"
 
 namespace muster::jobspec {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/store_failure.h"
+#include "common/objects/store_failure.h"
 
 #include <cstdlib>
 #include <filesystem>

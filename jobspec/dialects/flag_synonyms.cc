@@ -1,4 +1,4 @@
-#include "jobspec/flag_synonyms.h"
+#include "jobspec/dialects/flag_synonyms.h"
 
 #include <algorithm>
 #include <string_view>
