@@ -34,6 +34,9 @@ with the calibration of each program and device (`configs/calibration`). *Fitted
 all other rows are held out. *Left out*: the error if no row of the same program, model and device is fitted; "–" if no
 other row of the calibration is fitted.
 
+The model's form, and which rows are fitted, were chosen with the errors of all rows in view. So the errors of rows that
+nobody has seen may be larger than those of the held-out rows. A calibration with one or two rows has not been tested.
+
 | rows | fitted | mean error | held out, mean | within 5% | worst | left out, mean | left out, within 8% |
 |---|---|---|---|---|---|---|---|
 | {summary["rows"]} | {summary["fitted_rows"]} | {summary["mean_percent"]:.1f}% | {summary["held_out_mean_percent"]:.1f}% | {summary["within_5_percent"]} | {summary["worst_percent"]:.1f}% | {summary["left_out_mean_percent"]:.1f}% | {summary["left_out_within_8_percent"]} |

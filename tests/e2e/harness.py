@@ -124,6 +124,18 @@ class MusterTest(unittest.TestCase):
         new.write_text("\n".join(lines) + "\n")
         new.rename(file)
 
+    def store_gemm_peak(self):
+        """Stores a peak of this machine's GEMMs, for tests that need MFU: while other tests use the
+        CPUs, a trainer does not measure one.
+        """
+        cache = self.dir / "cache"
+        (cache / "muster").mkdir(parents=True)
+        self.env["XDG_CACHE_HOME"] = str(cache)
+        model = re.search(r"^model name\s*:\s*(.*?)\s*$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
+        keys = [f"{platform.node()}|{model.group(1) if model else 'CPU'}|{threads} threads|{dtype}"
+                for threads in range(1, os.cpu_count() + 1) for dtype in ("float32", "bfloat16")]
+        (cache / "muster/gemm-peaks.json").write_text(json.dumps(dict.fromkeys(keys, 1.0)))
+
     # ------------------------------------------------------------------ commands
 
     def muster(self, *args, check=None, timeout=120, env=None, cwd=None):

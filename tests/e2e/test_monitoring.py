@@ -77,6 +77,7 @@ class Monitoring(MusterTest):
 
     @unittest.skipIf(TOOLS_MISSING, f"{TOOLS_MISSING} is not installed: {monitoring.PACKAGES}")
     def test_hang_is_scraped_drawn_and_notified(self):
+        self.store_gemm_peak()
         coordinator = self.start_coordinator()
         self.gpus("gpu bus=16 temperature=61 utilization=97 power=412000 sm=1755 used=52000000000 corrected=2 remap_failed=0", "gpu bus=32 temperature=84 utilization=93 power=380000 sm=1230 throttle=64 used=51000000000 remap_failed=0", "xid 1 31")
         workers = [self.start_worker(coordinator, name=name) for name in ("node0", "node1")]

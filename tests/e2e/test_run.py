@@ -329,6 +329,7 @@ class Fleet(MusterTest):
     def test_pages(self):
         import shutil
         import subprocess
+        self.store_gemm_peak()
         coordinator = self.start_coordinator()
         worker = self.start_worker(coordinator)
         job = self.submit("pages", "steps=1000000")
