@@ -154,7 +154,7 @@ class Worker {
   };
   std::map<RankKey, Start> starts_;
   FileTasks files_{context_};
-  PageReader page_reader_{files_, launcher_};
+  PageReader page_reader_{context_, launcher_};
   std::shared_ptr<FileTasks::Task> disk_probe_;  // null: none runs
   Instant next_disk_probe_{};
   // Ranks that were up while the disk of the logs was full. Their output may be incomplete.

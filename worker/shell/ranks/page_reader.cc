@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include <spdlog/spdlog.h>
+
 namespace muster::worker {
 namespace {
 
@@ -29,6 +31,7 @@ void PageReader::read(std::vector<Target> targets, Instant now, Done done) {
   if (task_ != nullptr && now - begun_at_ >= kPagesHang) {
     files_.abandon(task_);
     task_ = nullptr;
+    warn_once();
   }
   if (task_ != nullptr) return done({});
   const auto pages = std::make_shared<std::vector<Page>>();
@@ -37,9 +40,24 @@ void PageReader::read(std::vector<Target> targets, Instant now, Done done) {
                       pages] { *pages = read_all_pages(*launcher, targets); },
                      [this, pages, done] {
                        task_ = nullptr;
+                       on_read();
                        done(std::move(*pages));
                      });
-  if (task_ == nullptr) done({});
+  if (task_ != nullptr) return;
+  warn_once();
+  done({});
+}
+
+void PageReader::warn_once() {
+  if (std::exchange(has_warned_, true)) return;
+  spdlog::warn(
+      "progress pages in the work folder cannot be read for {} s: heartbeats have no figures",
+      std::chrono::duration_cast<std::chrono::seconds>(kPagesHang).count());
+}
+
+void PageReader::on_read() {
+  if (std::exchange(has_warned_, false))
+    spdlog::info("progress pages in the work folder can be read again");
 }
 
 }  // namespace muster::worker

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <absl/status/statusor.h>
+#include <boost/asio/io_context.hpp>
 
 #include "common/time/time.h"
 #include "worker/core/rank.h"
@@ -38,20 +39,26 @@ class PageReader {
   };
   using Done = std::function<void(std::vector<Page>)>;
 
-  // Requires that `files` outlives the reader. Copies `launcher`, because a thread that hangs may
+  // Requires that `loop` outlives the reader. Copies `launcher`, because a thread that hangs may
   // use it after the worker's end.
-  PageReader(FileTasks& files, const Launcher& launcher)
-      : files_(files), launcher_(std::make_shared<const Launcher>(launcher)) {}
+  PageReader(boost::asio::io_context& loop, const Launcher& launcher)
+      : files_(loop), launcher_(std::make_shared<const Launcher>(launcher)) {}
 
   // Reads the pages, and calls `done` later with one entry for each target. If the previous read
-  // has not ended, or no thread can be started, calls `done` at once without pages.
+  // has not ended, or no thread can be started, calls `done` at once without pages. Logs one
+  // warning when reads begin to hang, and one line when a read ends again.
   void read(std::vector<Target> targets, Instant now, Done done);
 
  private:
-  FileTasks& files_;
+  void warn_once();
+  void on_read();
+
+  // Not shared: slow tasks of other owners, such as removals of folders, must not delay pages.
+  FileTasks files_;
   const std::shared_ptr<const Launcher> launcher_;
   std::shared_ptr<FileTasks::Task> task_;  // null: none runs
   Instant begun_at_{};
+  bool has_warned_ = false;
 };
 
 }  // namespace muster::worker
