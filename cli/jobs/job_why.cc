@@ -8,6 +8,7 @@
 
 #include "cli/jobs/node_view.h"
 #include "cli/terminal/terminal.h"
+#include "common/job/gpu.h"
 #include "common/text/number_text.h"
 #include "common/text/with_commas.h"
 
@@ -26,8 +27,12 @@ std::string unmet_needs_text(const JobNeeds& needs) {
       needs.fewest_nodes < needs.nodes ? absl::StrCat(" (or at least ", needs.fewest_nodes, ")")
                                        : "",
       " with ", counted(static_cast<uint64_t>(needs.slots), "free slot"));
-  if (needs.gpus > 0)
-    absl::StrAppend(&text, " and ", counted(static_cast<uint64_t>(needs.gpus), "free GPU"));
+  if (needs.gpus_per_rank > 0) {
+    absl::StrAppend(&text, " and ",
+                    counted(static_cast<uint64_t>(needs.gpus_per_rank) * needs.slots, "free GPU"));
+  } else if (needs.gpus_per_rank == kGpusOfSlot) {
+    absl::StrAppend(&text, " and the slots' share of free GPUs");
+  }
   if (needs.nodes > 1) absl::StrAppend(&text, " each");
   if (needs.gpu_bytes > 0)
     absl::StrAppend(&text, ", and ", with_commas(static_cast<int64_t>(needs.gpu_bytes >> 20)),
@@ -41,7 +46,7 @@ JobNeeds needs_of(const v1::JobSpec& spec, uint64_t gpu_bytes) {
   return {.nodes = spec.nodes(),
           .fewest_nodes = spec.min_nodes() > 0 ? spec.min_nodes() : spec.nodes(),
           .slots = spec.ranks_per_node(),
-          .gpus = std::max(spec.gpus_per_rank(), 0) * spec.ranks_per_node(),
+          .gpus_per_rank = spec.gpus_per_rank(),
           .gpu_bytes = gpu_bytes};
 }
 
@@ -54,20 +59,22 @@ std::string why_not(const v1::WorkerInfo& worker, const JobNeeds& needs) {
   if (worker.check_due()) return "must pass a node check first";
   if (worker.slots() < needs.slots)
     return absl::StrCat("has only ", counted(static_cast<uint64_t>(worker.slots()), "slot"));
-  if (worker.gpus_size() < needs.gpus) {
+  const int32_t gpus =
+      needs.slots * gpus_of_rank(needs.gpus_per_rank, worker.gpus_size(), worker.slots());
+  if (worker.gpus_size() < gpus) {
     if (worker.gpus_size() == 0 && !worker.no_gpus_because().empty())
       return absl::StrCat("no GPUs: ", worker.no_gpus_because());
     return absl::StrCat("has only ", counted(static_cast<uint64_t>(worker.gpus_size()), "GPU"));
   }
   if (worker.slots() - worker.slots_used() < needs.slots)
     return absl::StrCat(free_of(worker.slots(), worker.slots_used()), " slots are free");
-  if (worker.gpus_size() - worker.gpus_used() < needs.gpus)
+  if (worker.gpus_size() - worker.gpus_used() < gpus)
     return absl::StrCat(free_of(worker.gpus_size(), worker.gpus_used()), " GPUs are free");
-  for (const v1::Gpu& gpu : worker.gpus()) {
-    if (needs.gpu_bytes > 0 && gpu.memory_bytes() > 0 && gpu.memory_bytes() < needs.gpu_bytes)
-      return absl::StrCat("its GPUs have only ",
-                          with_commas(static_cast<int64_t>(gpu.memory_bytes() >> 20)), " MiB");
-  }
+  uint64_t largest = 0;
+  for (const v1::Gpu& gpu : worker.gpus()) largest = std::max(largest, gpu.memory_bytes());
+  if (largest > 0 && largest < needs.gpu_bytes)
+    return absl::StrCat("its GPUs have only ", with_commas(static_cast<int64_t>(largest >> 20)),
+                        " MiB");
   return "";
 }
 
@@ -101,7 +108,7 @@ nlohmann::json why_to_json(const JobNeeds& needs, const v1::ListWorkersResponse&
   nlohmann::json out = {{"nodes", needs.nodes},
                         {"min_nodes", needs.fewest_nodes},
                         {"slots_per_node", needs.slots},
-                        {"gpus_per_node", needs.gpus},
+                        {"gpus_per_rank", needs.gpus_per_rank},
                         {"gpu_memory_bytes", needs.gpu_bytes},
                         {"workers", nlohmann::json::array()}};
   for (const v1::WorkerInfo& worker : workers.workers())

@@ -13,9 +13,9 @@ namespace muster::cli {
 // The requirements of a job.
 struct JobNeeds {
   int32_t nodes = 0;
-  int32_t fewest_nodes = 0;  // min_nodes, or `nodes`
-  int32_t slots = 0;         // per node
-  int32_t gpus = 0;          // per node; 0: each rank gets its slot's share, or none
+  int32_t fewest_nodes = 0;   // min_nodes, or `nodes`
+  int32_t slots = 0;          // per node
+  int32_t gpus_per_rank = 0;  // as in JobSpec
   // Device memory of the rank that needs the most, in bytes; 0: not planned.
   uint64_t gpu_bytes = 0;
 };
@@ -30,7 +30,7 @@ std::string why_not(const v1::WorkerInfo& worker, const JobNeeds& needs);
 // last, and at most 50 in all.
 std::string describe_why(const JobNeeds& needs, const v1::ListWorkersResponse& workers);
 
-// Returns {"nodes", "min_nodes", "slots_per_node", "gpus_per_node", "gpu_memory_bytes", "workers":
+// Returns {"nodes", "min_nodes", "slots_per_node", "gpus_per_rank", "gpu_memory_bytes", "workers":
 // [{"name", "why_not"}]}.
 nlohmann::json why_to_json(const JobNeeds& needs, const v1::ListWorkersResponse& workers);
 

@@ -68,7 +68,7 @@ uint64_t planned_gpu_bytes(const v1::JobSpec& spec, const v1::ListWorkersRespons
   if (!has_gpu_plan({}, spec)) return 0;
   const auto topologies = topologies_for({});
   if (!topologies.ok()) return 0;
-  const auto type = gpu_type_of_workers(workers, spec.nodes(), *topologies, "");
+  const auto type = gpu_type_of_workers(workers, spec, *topologies, "");
   return type ? gpu_bytes_of(spec, *type).value_or(0) : 0;
 }
 
@@ -83,7 +83,8 @@ int status_and_why(const StatusOptions& options, Client& client) {
   absl::StatusOr<v1::Job> job = absl::NotFoundError("");
   if (options.job > 0) job = client.get_job(options.job, ranks_of(options));
   // On a cluster without Kubernetes the job and the fleet are the whole answer.
-  const bool asks_kubernetes = options.job == 0 || !options.namespace_name.empty() || has_kubectl();
+  const bool must_ask = options.job == 0 || !options.namespace_name.empty();
+  const bool asks_kubernetes = must_ask || has_kubectl();
   absl::StatusOr<K8sReport> report = absl::NotFoundError("");
   if (asks_kubernetes) report = query_k8s(options.namespace_name, options.selector);
   nlohmann::json both = nlohmann::json::object();
@@ -109,7 +110,11 @@ int status_and_why(const StatusOptions& options, Client& client) {
   const int printed = print_result(options.json ? both.dump(2) + "\n" : text);
   int code = options.job > 0 && !job.ok() ? fail(job.status()) : printed;
   if (!fleet.ok()) code = fail(fleet);
-  if (asks_kubernetes && !report.ok()) code = fail(report.status());
+  if (must_ask && !report.ok()) {
+    code = fail(report.status());
+  } else if (asks_kubernetes && !report.ok()) {
+    warn(std::string(report.status().message()));
+  }
   return code;
 }
 

@@ -56,7 +56,7 @@ absl::Status check_plan(const SubmitOptions& options, const v1::JobSpec& spec) {
     const auto topologies = topologies_for(options.job);
     if (!topologies.ok()) return topologies.status();
     type = gpu_type_of_workers(
-        *workers, spec.nodes(), *topologies,
+        *workers, spec, *topologies,
         absl::StrCat("as the workers of ", options.coordinator.address, " report"));
   }
   return *type ? check_gpu_memory(spec, **type) : absl::OkStatus();

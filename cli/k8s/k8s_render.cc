@@ -119,7 +119,7 @@ constexpr const char* kGpuLabels[] = {"nvidia.com/gpu.product", "cloud.google.co
 // names. If neither is known, compares with the largest known GPUs.
 absl::Status check_memory_plan(const RenderOptions& options, const K8sPlan& plan,
                                const v1::JobSpec& spec) {
-  if (plan.gpus == 0 || !has_gpu_plan(options.job, spec)) return absl::OkStatus();
+  if (!has_gpu_plan(options.job, spec) || plan.gpus == 0) return absl::OkStatus();
   auto type = gpu_type_of_config(options.job);
   if (!type.ok()) return type.status();
   if (!*type) {

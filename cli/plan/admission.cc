@@ -1,6 +1,7 @@
 #include "cli/plan/admission.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
@@ -9,29 +10,52 @@
 #include "cli/plan/forecast.h"
 #include "cli/run/build_features.h"
 #include "cli/run/pasted_command.h"
+#include "cli/terminal/terminal.h"
 #include "jobspec/files/topology_names.h"
 #include "trainer_core/base/train_config.h"
 
 namespace muster::cli {
 namespace {
 
-// Returns the worker's GPU with the least memory, which limits a job on all of them; nullptr if it
-// has none.
-const v1::Gpu* smallest_gpu(const v1::WorkerInfo& worker) {
-  const v1::Gpu* smallest = nullptr;
-  for (const v1::Gpu& gpu : worker.gpus())
-    if (smallest == nullptr || gpu.memory_bytes() < smallest->memory_bytes()) smallest = &gpu;
-  return smallest;
+// Returns the GPU of `count` GPUs of the worker that limits a job if it gets the largest ones;
+// nullptr if the worker has none.
+const v1::Gpu* limiting_gpu(const v1::WorkerInfo& worker, int32_t count) {
+  std::vector<const v1::Gpu*> gpus;
+  for (const v1::Gpu& gpu : worker.gpus()) gpus.push_back(&gpu);
+  if (gpus.empty()) return nullptr;
+  std::ranges::sort(gpus, std::ranges::greater(), &v1::Gpu::memory_bytes);
+  return gpus[std::min(gpus.size(), static_cast<size_t>(std::max(count, 1))) - 1];
 }
 
-absl::Status check_size(const std::string& train_config_json, const GpuType& type) {
+// Returns the value of the config's key `hardware`.
+trainer::Hardware hardware_of(const v1::JobSpec& spec) {
+  const auto parsed =
+      nlohmann::json::parse(spec.train_config_json(), nullptr, /*allow_exceptions=*/false);
+  const auto config = trainer::train_config_from_json(parsed);
+  return config.ok() ? config->hardware : trainer::Hardware::kCpu;
+}
+
+// `must_fit`: a job that does not fit is refused; otherwise a warning is printed.
+absl::Status check_size(const std::string& train_config_json, const GpuType& type, bool must_fit) {
   const auto forecast =
       run_forecast(train_config_json, type.topology, {.changes = FittingChanges::kFind});
-  if (!forecast.ok()) return forecast.status();
+  if (!forecast.ok()) {
+    // A login node may have no trainer; the ranks check their memory when they start.
+    warn(absl::StrCat("the memory of the job's GPUs was not checked: ",
+                      forecast.status().message()));
+    return absl::OkStatus();
+  }
   if (forecast->value("fits", false)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the job does not fit in the memory of ", type.topology.device, ", ", type.source, ":\n",
-      forecast->value("problem", std::string()), "\n--no-plan submits it without this check"));
+  const std::string text =
+      absl::StrCat("the job does not fit in the memory of ", type.topology.device, ", ",
+                   type.source, ":\n", forecast->value("problem", std::string()));
+  if (must_fit)
+    return absl::InvalidArgumentError(
+        absl::StrCat(text, "\n--no-plan submits it without this check"));
+  warn(absl::StrCat(text,
+                    "\nwith hardware=auto it runs on the CPUs if the trainer cannot use "
+                    "these GPUs"));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -43,12 +67,9 @@ void add_no_plan_option(CLI::App& command, JobArguments& arguments) {
 
 bool has_gpu_plan(const JobArguments& arguments, const v1::JobSpec& spec) {
   if (arguments.no_plan || spec.command_size() > 0 || spec.gpus_per_rank() == 0) return false;
-  const auto parsed =
-      nlohmann::json::parse(spec.train_config_json(), nullptr, /*allow_exceptions=*/false);
-  const auto config = trainer::train_config_from_json(parsed);
-  if (!config.ok()) return false;
-  return config->hardware == trainer::Hardware::kGpu ||
-         (config->hardware == trainer::Hardware::kAuto && kHasGpuBackend);
+  const trainer::Hardware hardware = hardware_of(spec);
+  return hardware == trainer::Hardware::kGpu ||
+         (hardware == trainer::Hardware::kAuto && kHasGpuBackend);
 }
 
 absl::StatusOr<std::vector<jobspec::Topology>> topologies_for(const JobArguments& arguments) {
@@ -77,20 +98,24 @@ absl::StatusOr<std::optional<GpuType>> gpu_type_of_config(const JobArguments& ar
                  absl::StrCat("by compile_topology=", config->planned_topology)};
 }
 
-std::optional<GpuType> gpu_type_of_workers(const v1::ListWorkersResponse& workers, int32_t nodes,
+std::optional<GpuType> gpu_type_of_workers(const v1::ListWorkersResponse& workers,
+                                           const v1::JobSpec& spec,
                                            const std::vector<jobspec::Topology>& topologies,
                                            const std::string& source) {
+  const int32_t per_node = spec.ranks_per_node() * std::max(spec.gpus_per_rank(), 1);
   std::vector<const v1::Gpu*> gpus;
   for (const v1::WorkerInfo& worker : workers.workers()) {
     if (!worker.connected() || worker.leaving()) continue;
-    if (const v1::Gpu* gpu = smallest_gpu(worker); gpu != nullptr && gpu->memory_bytes() > 0)
+    if (const v1::Gpu* gpu = limiting_gpu(worker, per_node);
+        gpu != nullptr && gpu->memory_bytes() > 0)
       gpus.push_back(gpu);
   }
   if (gpus.empty()) return std::nullopt;
   std::ranges::sort(gpus, [](const v1::Gpu* a, const v1::Gpu* b) {
     return a->memory_bytes() > b->memory_bytes();
   });
-  const v1::Gpu& gpu = *gpus[std::min(gpus.size(), static_cast<size_t>(std::max(nodes, 1))) - 1];
+  const v1::Gpu& gpu =
+      *gpus[std::min(gpus.size(), static_cast<size_t>(std::max(spec.nodes(), 1))) - 1];
   for (const jobspec::Topology& topology : topologies)
     if (topology.device == gpu.name()) return GpuType{topology, source};
   jobspec::Topology own;
@@ -129,10 +154,17 @@ std::optional<uint64_t> gpu_bytes_of(const v1::JobSpec& spec, const GpuType& typ
   return most;
 }
 
+bool may_have_gpus(const v1::JobSpec& spec, int32_t gpus_per_node) {
+  return gpus_per_node > 0 || hardware_of(spec) == trainer::Hardware::kGpu;
+}
+
 absl::Status check_gpu_memory(const v1::JobSpec& spec, const GpuType& type) {
-  if (auto status = check_size(spec.train_config_json(), type); !status.ok()) return status;
+  // The trainer may be unable to use a GPU that no machine type describes.
+  const bool must_fit = !type.topology.name.empty() || hardware_of(spec) == trainer::Hardware::kGpu;
+  if (auto status = check_size(spec.train_config_json(), type, must_fit); !status.ok())
+    return status;
   for (const v1::Smaller& size : spec.smaller()) {
-    const absl::Status status = check_size(size.train_config_json(), type);
+    const absl::Status status = check_size(size.train_config_json(), type, must_fit);
     if (status.ok()) continue;
     return absl::Status(status.code(), absl::StrCat("on ", size.nodes(), " of ", spec.nodes(),
                                                     " nodes (min_nodes): ", status.message()));

@@ -1,4 +1,5 @@
-// Refuses jobs that cannot fit in the memory of their GPUs, before they wait in a queue.
+// Refuses jobs that cannot fit in the memory of their GPUs, before they wait in a queue. Jobs of
+// `muster run` are checked by the trainer (trainer_core/startup/preflight.h).
 #pragma once
 
 #include <cstdint>
@@ -36,11 +37,13 @@ absl::StatusOr<std::vector<jobspec::Topology>> topologies_for(const JobArguments
 // arguments.is_for_plan.
 absl::StatusOr<std::optional<GpuType>> gpu_type_of_config(const JobArguments& arguments);
 
-// Returns the type of the GPUs that the job gets at best: that of the spec.nodes()-th worker by
-// descending memory, or of the last one with GPUs. nullopt: no worker has GPUs. `topologies`: their
+// Returns the type of the GPUs that the job gets at best: on each worker the largest ones, and of
+// the workers the spec.nodes()-th by descending memory, or the last one with GPUs. nullopt: no
+// worker has GPUs. `topologies`: their
 // figures replace the workers' for devices of the same name, because a process can allocate less
 // than the driver's total. Pure.
-std::optional<GpuType> gpu_type_of_workers(const v1::ListWorkersResponse& workers, int32_t nodes,
+std::optional<GpuType> gpu_type_of_workers(const v1::ListWorkersResponse& workers,
+                                           const v1::JobSpec& spec,
                                            const std::vector<jobspec::Topology>& topologies,
                                            const std::string& source);
 
@@ -56,9 +59,14 @@ std::optional<GpuType> gpu_type_of_names(const std::vector<std::string>& names,
 // memory cannot be computed.
 std::optional<uint64_t> gpu_bytes_of(const v1::JobSpec& spec, const GpuType& type);
 
+// Returns whether the ranks get GPUs if each node has `gpus_per_node`, where 0 can also mean that
+// the number is unknown: false for hardware=auto, which then uses the CPUs.
+bool may_have_gpus(const v1::JobSpec& spec, int32_t gpus_per_node);
+
 // Returns InvalidArgument, with the plan and config changes that fit, if the job does not fit at
-// one of its numbers of nodes. Requires has_gpu_plan(). Blocks for some tenths of a second; for
-// seconds if the job does not fit.
+// one of its numbers of nodes. Only warns if hardware=auto might leave these GPUs unused, and if the
+// plan cannot be computed. Requires has_gpu_plan(). Blocks for some tenths of a second; for seconds
+// if the job does not fit.
 absl::Status check_gpu_memory(const v1::JobSpec& spec, const GpuType& type);
 
 }  // namespace muster::cli

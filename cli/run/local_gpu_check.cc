@@ -5,7 +5,6 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/plan/admission.h"
 #include "cli/terminal/child_process.h"
 #include "common/process/run_child.h"
 #include "common/text/escape.h"
@@ -30,27 +29,6 @@ absl::StatusOr<nlohmann::json> list_gpus() {
   return found;
 }
 
-// Compares the job's plan with the GPUs' memory.
-absl::Status check_memory(const JobArguments& arguments, const v1::JobSpec& spec) {
-  if (!has_gpu_plan(arguments, spec)) return absl::OkStatus();
-  const auto found = list_gpus();
-  // The ranks report the problem.
-  if (!found.ok()) return absl::OkStatus();
-  v1::ListWorkersResponse workers;
-  v1::WorkerInfo& machine = *workers.add_workers();
-  machine.set_connected(true);
-  for (const nlohmann::json& gpu : (*found)["gpus"]) {
-    v1::Gpu& added = *machine.add_gpus();
-    added.set_name(gpu.value("name", std::string()));
-    added.set_memory_bytes(gpu.value("memory_bytes", uint64_t{0}));
-  }
-  const auto topologies = topologies_for(arguments);
-  if (!topologies.ok()) return topologies.status();
-  const auto type =
-      gpu_type_of_workers(workers, spec.nodes(), *topologies, "which this machine has");
-  return type ? check_gpu_memory(spec, *type) : absl::OkStatus();
-}
-
 }  // namespace
 
 int32_t local_gpus() {
@@ -58,8 +36,7 @@ int32_t local_gpus() {
   return found.ok() ? static_cast<int32_t>((*found)["gpus"].size()) : 0;
 }
 
-absl::Status check_local_gpus(const JobArguments& arguments, const v1::JobSpec& spec) {
-  if (auto status = check_memory(arguments, spec); !status.ok()) return status;
+absl::Status check_local_gpus(const v1::JobSpec& spec) {
   if (spec.gpus_per_rank() <= 0) return absl::OkStatus();
   const auto listed = list_gpus();
   if (!listed.ok()) return listed.status();

@@ -5,15 +5,13 @@
 
 #include <absl/status/status.h>
 
-#include "cli/jobs/job_arguments.h"
 #include "muster/v1/muster.pb.h"
 
 namespace muster::cli {
 
 // Returns FailedPrecondition, with the GPUs that this machine has, if the job's ranks need more
-// exclusive GPUs: such a job would wait forever. Returns InvalidArgument, with the plan, if the job
-// does not fit in their memory (cli/plan/admission.h).
-absl::Status check_local_gpus(const JobArguments& arguments, const v1::JobSpec& spec);
+// exclusive GPUs: such a job would wait forever.
+absl::Status check_local_gpus(const v1::JobSpec& spec);
 
 // Returns the number of this machine's GPUs; 0 if they cannot be counted.
 int32_t local_gpus();

@@ -12,7 +12,6 @@
 #include "cli/incidents/incident_files.h"
 #include "cli/jobs/job_arguments.h"
 #include "cli/jobs/job_view.h"
-#include "cli/plan/admission.h"
 #include "cli/run/embedded_fleet.h"
 #include "cli/run/interrupts.h"
 #include "cli/run/local_gpu_check.h"
@@ -338,7 +337,7 @@ int run(const RunOptions& options) {
         absl::StrCat("muster run uses this machine only, but the job has ", job->spec.nodes(),
                      " nodes; use --ranks, or muster submit with a coordinator")));
   }
-  if (auto status = check_local_gpus(options.job, job->spec); !status.ok()) return fail(status);
+  if (auto status = check_local_gpus(job->spec); !status.ok()) return fail(status);
   if (auto status = check_start_needs("muster run", start_needs(*job)); !status.ok())
     return fail(status);
   auto folder = RunFolder::create(local_output_folder(job->spec.output_directory()));
@@ -370,7 +369,6 @@ void declare_run(CLI::App& app, Action& action) {
       ->type_name("rank0|none")
       ->check(CLI::IsMember({kInputOfRank0, kNoInput}).description(""))
       ->capture_default_str();
-  add_no_plan_option(*command, options->job);
   add_json_option(*command, options->json);
   command->footer(
       "Examples:\n"

@@ -14,7 +14,7 @@ namespace {
 // The interval of lines about one save.
 constexpr Duration kLinePeriod = std::chrono::seconds(2);
 // A save that writes nothing for so long pauses.
-constexpr Duration kPause = std::chrono::seconds(5);
+constexpr Duration kPauseShown = std::chrono::seconds(5);
 constexpr uint64_t kMibPerGib = 1024;
 
 }  // namespace
@@ -59,7 +59,7 @@ std::string SaveReport::line(const SaveProgress& save, int64_t completed_steps, 
   const uint64_t done = save.written - written_first_;
   if (save.written >= save.total) {
     absl::StrAppend(&line, " written; waits until they are durable");
-  } else if (now - advanced_at_ >= kPause) {
+  } else if (now - advanced_at_ >= kPauseShown) {
     absl::StrAppend(&line, " written, nothing for ",
                     format_duration(to_seconds(now - advanced_at_)),
                     "; the save is given up after ", format_duration(to_seconds(kSaveStallMax)),

@@ -128,7 +128,8 @@ void take_gpus_of_partition(SlurmSubmitOptions& options) {
 // Refuses a job that does not fit in the memory of the GPUs that its config names, or that Slurm
 // reports of the partition's nodes. If neither is known, compares with the largest known GPUs.
 absl::Status check_plan(const SlurmSubmitOptions& options, const v1::JobSpec& spec) {
-  if (!has_gpu_plan(options.job, spec)) return absl::OkStatus();
+  if (!has_gpu_plan(options.job, spec) || !may_have_gpus(spec, options.plan.gpus_per_node))
+    return absl::OkStatus();
   auto type = gpu_type_of_config(options.job);
   if (!type.ok()) return type.status();
   if (!*type) {

@@ -59,17 +59,28 @@ std::optional<Topology> topology_named(std::string_view name,
   const std::string wanted = normalized(name);
   if (wanted.empty()) return std::nullopt;
   for (const Topology& topology : topologies)
-    if (normalized(topology.name) == wanted) return topology;
-  for (const Topology& topology : topologies)
-    if (continues(normalized(topology.device), wanted)) return topology;
-  const Topology* best = nullptr;
+    if (normalized(topology.device) == wanted) return topology;
+  // A short name leaves the memory open: "h100" may have 80 or 96 GB.
+  const auto largest = [&](const auto& may_be_meant) {
+    const Topology* best = nullptr;
+    for (const Topology& topology : topologies)
+      if (may_be_meant(topology) && (best == nullptr || topology.memory_mib > best->memory_mib))
+        best = &topology;
+    return best == nullptr ? std::nullopt : std::optional(*best);
+  };
+  std::string own;  // the longest name that `name` is or continues
   for (const Topology& topology : topologies) {
-    const std::string own = normalized(topology.name);
+    const std::string one = normalized(topology.name);
     // Google Cloud writes "a3-highgpu-8g" for the type "a3-high".
-    if (!continues(wanted, own) && !absl::StartsWith(wanted, own + "gpu-")) continue;
-    if (best == nullptr || own.size() > normalized(best->name).size()) best = &topology;
+    if ((continues(wanted, one) || absl::StartsWith(wanted, one + "gpu-")) &&
+        one.size() > own.size())
+      own = one;
   }
-  return best == nullptr ? std::nullopt : std::optional(*best);
+  auto by_device =
+      largest([&](const Topology& one) { return continues(normalized(one.device), wanted); });
+  if (own != wanted && by_device) return by_device;
+  if (own.empty()) return std::nullopt;
+  return largest([&](const Topology& one) { return continues(normalized(one.name), own); });
 }
 
 std::optional<Topology> largest_topology(const std::vector<Topology>& topologies) {

@@ -17,7 +17,8 @@ std::vector<Topology> all_topologies(const std::vector<std::string>& folders);
 // Returns the machine type that `name` denotes. `name` is a GPU type of Slurm's generic resources
 // ("h100", "nvidia_h100_80gb_hbm3"), a label's value in Kubernetes ("NVIDIA-H100-80GB-HBM3",
 // "nvidia-h100-80gb"), or a cloud's instance type ("p5.48xlarge", "a3-highgpu-8g"). Several names
-// leave the memory of the GPU open ("a100"); the result is then the type of that name. Returns
+// leave the memory of the GPU open ("a100"); the result is then the type with the most memory of
+// those that may be meant. Returns
 // nullopt if no type has such a name. Pure.
 std::optional<Topology> topology_named(std::string_view name,
                                        const std::vector<Topology>& topologies);

@@ -43,10 +43,6 @@ class Admission(MusterTest):
         self.assertRegex(why, r"node0 +2 of 2 +2 of 2 +NVIDIA Fake 80GB +its GPUs have only 81,920 MiB")
         self.muster("submit", *self.config(*SMALL, "run_name=small"), check=0)
 
-    def test_run_compares_with_this_machine(self):
-        self.assertIn("does not fit in the memory of NVIDIA Fake 80GB, which this machine has", self.refused("run", *self.config(*LARGE)))
-        self.assertFalse((self.dir / "out").exists())
-
     def test_slurm_submit_compares_with_the_named_or_the_largest_gpus(self):
         words = ["slurm", "submit", "--insecure", "--dry-run", "--gpus-per-node", 8, *self.config(*LARGE)]
         self.assertIn("the nodes' type is unknown (compile_topology=h100 names it)", self.refused(*words))

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/job/gpu.h"
+
 namespace muster::cli {
 namespace {
 
@@ -24,7 +26,7 @@ v1::WorkerInfo worker_of(const std::string& name, int32_t slots, int32_t used, i
 }
 
 TEST(WhyNot, NamesTheFirstReason) {
-  const JobNeeds needs = {.nodes = 2, .fewest_nodes = 2, .slots = 4, .gpus = 4};
+  const JobNeeds needs = {.nodes = 2, .fewest_nodes = 2, .slots = 4, .gpus_per_rank = 1};
   EXPECT_EQ(why_not(worker_of("a", 8, 4, 8), needs), "");
   EXPECT_EQ(why_not(worker_of("a", 2, 0, 8), needs), "has only 2 slots");
   EXPECT_EQ(why_not(worker_of("a", 8, 6, 8), needs), "2 of 8 slots are free");
@@ -44,6 +46,15 @@ TEST(WhyNot, NamesTheFirstReason) {
   worker.mutable_exclusion()->set_cause("worker lost");
   worker.mutable_exclusion()->set_reason("it was restarted");
   EXPECT_EQ(why_not(worker, needs), "left out: worker lost: it was restarted");
+}
+
+TEST(WhyNot, CountsTheShareOfTheSlots) {
+  const JobNeeds needs = {.nodes = 1, .fewest_nodes = 1, .slots = 4, .gpus_per_rank = kGpusOfSlot};
+  v1::WorkerInfo worker = worker_of("a", 8, 4, 8);
+  EXPECT_EQ(why_not(worker, needs), "");
+  worker.set_gpus_used(8);
+  EXPECT_EQ(why_not(worker, needs), "0 of 8 GPUs are free");
+  EXPECT_EQ(why_not(worker_of("a", 8, 4), needs), "");
 }
 
 TEST(WhyNot, ComparesThePlanWithTheGpusMemory) {

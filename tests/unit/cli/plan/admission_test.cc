@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "trainer_core/base/train_config.h"
+
 namespace muster::cli {
 namespace {
 
@@ -27,8 +29,13 @@ std::vector<jobspec::Topology> topologies() {
   return {b200, h100, tpu};
 }
 
-int64_t memory_of_workers(const v1::ListWorkersResponse& workers, int32_t nodes) {
-  const auto type = gpu_type_of_workers(workers, nodes, topologies(), "here");
+int64_t memory_of_workers(const v1::ListWorkersResponse& workers, int32_t nodes,
+                          int32_t ranks_per_node = 1) {
+  v1::JobSpec spec;
+  spec.set_nodes(nodes);
+  spec.set_ranks_per_node(ranks_per_node);
+  spec.set_gpus_per_rank(-1);
+  const auto type = gpu_type_of_workers(workers, spec, topologies(), "here");
   return type ? type->topology.memory_mib : 0;
 }
 
@@ -41,7 +48,10 @@ TEST(GpuTypeOfWorkers, IsThatOfTheSmallestNodeThatTheJobNeeds) {
   add_worker(workers, "large", {96, 80});
   add_worker(workers, "away", {200}).set_connected(false);
   add_worker(workers, "leaving", {200}).set_leaving(true);
-  EXPECT_EQ(memory_of_workers(workers, 1), 80 * 1024);
+  EXPECT_EQ(memory_of_workers(workers, 1), 96 * 1024);
+  // With two ranks per node, the smaller GPU of the node limits the job.
+  EXPECT_EQ(memory_of_workers(workers, 1, 2), 80 * 1024);
+  EXPECT_EQ(memory_of_workers(workers, 1, 8), 80 * 1024);
   EXPECT_EQ(memory_of_workers(workers, 2), 24 * 1024);
   // Workers that have not connected yet may be like the known ones.
   EXPECT_EQ(memory_of_workers(workers, 9), 24 * 1024);
@@ -51,6 +61,36 @@ TEST(GpuTypeOfWorkers, TakesTheMemoryOfAKnownDevice) {
   v1::ListWorkersResponse workers;
   add_worker(workers, "NVIDIA H100 80GB HBM3", {85});
   EXPECT_EQ(memory_of_workers(workers, 1), 81'009);
+}
+
+v1::JobSpec spec_with(const char* hardware) {
+  trainer::TrainConfig config;
+  nlohmann::json json = trainer::to_json(config);
+  json["hardware"] = hardware;
+  v1::JobSpec spec;
+  spec.set_gpus_per_rank(-1);
+  spec.set_train_config_json(json.dump());
+  return spec;
+}
+
+TEST(HasGpuPlan, IsTrueForTrainersWithGpusOfTheirOwn) {
+  EXPECT_TRUE(has_gpu_plan({}, spec_with("gpu")));
+  EXPECT_FALSE(has_gpu_plan({}, spec_with("cpu")));
+  v1::JobSpec shares = spec_with("gpu");
+  shares.set_gpus_per_rank(0);
+  EXPECT_FALSE(has_gpu_plan({}, shares));
+  v1::JobSpec program = spec_with("gpu");
+  program.add_command("true");
+  EXPECT_FALSE(has_gpu_plan({}, program));
+  JobArguments no_plan;
+  no_plan.no_plan = true;
+  EXPECT_FALSE(has_gpu_plan(no_plan, spec_with("gpu")));
+}
+
+TEST(MayHaveGpus, IsFalseForAutomaticHardwareWithoutGpus) {
+  EXPECT_TRUE(may_have_gpus(spec_with("auto"), 8));
+  EXPECT_FALSE(may_have_gpus(spec_with("auto"), 0));
+  EXPECT_TRUE(may_have_gpus(spec_with("gpu"), 0));
 }
 
 std::string type_of_names(const std::vector<std::string>& names) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/paths.h"
 #include "tests/unit/temp_folder.h"
 
 namespace muster::jobspec {
@@ -19,7 +20,9 @@ std::string named(std::string_view name) {
 }
 
 TEST(TopologyNamed, FindsTypesOfSlurm) {
-  EXPECT_EQ(named("h100"), "h100");
+  // The memory is open: that of the largest type is taken.
+  EXPECT_EQ(named("h100"), "h100-96gb-500w");
+  EXPECT_EQ(named("NVIDIA-H100-NVL"), "h100-96gb-500w");
   EXPECT_EQ(named("H200"), "h200");
   EXPECT_EQ(topology_named("nvidia_h100_80gb_hbm3", shipped())->device, "NVIDIA H100 80GB HBM3");
   EXPECT_EQ(topology_named("nvidia_a100-sxm4-40gb", shipped())->memory_mib, 40'337);
@@ -63,7 +66,7 @@ TEST(AllTopologies, PreferTheFirstFolderAndSkipFilesWithErrors) {
   write_file(own.path() + "/broken.yml", "device: [\n");
   const auto all = all_topologies({own.path(), source_dir() + "/configs/topologies"});
   EXPECT_EQ(all.size(), shipped().size());
-  EXPECT_EQ(topology_named("h100", all)->memory_mib, 95'000);
+  EXPECT_EQ(topology_named("NVIDIA H100 NVL", all)->memory_mib, 95'000);
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ constexpr StepMachine kMachine = {.device = {.bf16_tflops = 989,
                                   .constants = {}};
 
 // Degrees of data, pipeline, fsdp, sequence, context, expert and tensor.
-TrainConfig config_on(const Degrees& degrees) {
+TrainConfig config_with(const Degrees& degrees) {
   TrainConfig config = tiny_config(mesh_with(degrees).ranks());
   config.hardware = Hardware::kGpu;
   config.dtype = ComputeType::kBfloat16;
@@ -94,7 +94,7 @@ double sent_bytes(const StepTrace& trace, const std::string& axes) {
 // recorded, or recorded twice, would show here.
 TEST(StepRecorder, RecordsTheGemmsOfTheStep) {
   for (const RematPolicy policy : {RematPolicy::kNone, RematPolicy::kFull}) {
-    TrainConfig config = config_on({1, 1, 1, 1, 1, 1, 1});
+    TrainConfig config = config_with({1, 1, 1, 1, 1, 1, 1});
     config.remat_policy = policy;
     const double expected = step_tflops(config).learnable * 1e12;
     EXPECT_NEAR(gemm_flops(trace_of(config)) / expected, 1, 1e-9);
@@ -102,7 +102,7 @@ TEST(StepRecorder, RecordsTheGemmsOfTheStep) {
 }
 
 TEST(StepRecorder, TensorRanksDivideTheGemms) {
-  TrainConfig config = config_on({1, 1, 1, 1, 1, 1, 2});
+  TrainConfig config = config_with({1, 1, 1, 1, 1, 1, 2});
   EXPECT_NEAR(gemm_flops(trace_of(config)) / (step_tflops(config).learnable * 1e12), 1, 1e-9);
 }
 
@@ -112,7 +112,7 @@ TEST(StepRecorder, SendsTheBytesOfATraining) {
   for (const Degrees& degrees :
        {Degrees{1, 1, 4, 1, 1, 1, 1}, Degrees{2, 1, 2, 1, 1, 1, 1}, Degrees{1, 1, 2, 1, 1, 1, 2},
         Degrees{1, 2, 1, 1, 1, 1, 2}, Degrees{1, 1, 2, 1, 2, 1, 1}, Degrees{1, 1, 1, 2, 1, 1, 1}}) {
-    TrainConfig config = config_on(degrees);
+    TrainConfig config = config_with(degrees);
     config.hardware = Hardware::kCpu;
     config.dtype = ComputeType::kFloat32;
     config.remat_policy = RematPolicy::kFull;
@@ -135,7 +135,7 @@ TEST(StepRecorder, SendsTheBytesOfATraining) {
 }
 
 TEST(StepRecorder, SendsTheBytesOfShardedParameters) {
-  TrainConfig config = config_on({1, 1, 4, 1, 1, 1, 1});
+  TrainConfig config = config_with({1, 1, 4, 1, 1, 1, 1});
   config.dtype = ComputeType::kFloat32;
   config.pipeline_microbatches = 1;
   // parallel/sharded_parameters.h: the embedding, the end and L + (L - 2) layers are gathered once.
@@ -153,7 +153,7 @@ TEST(StepRecorder, SendsTheBytesOfShardedParameters) {
 
 // Ring attention receives a block while it computes with another one, which it sends.
 TEST(StepRecorder, RingAttentionOverlapsItsMessages) {
-  const StepTrace trace = trace_of(config_on({1, 1, 1, 1, 4, 1, 1}));
+  const StepTrace trace = trace_of(config_with({1, 1, 1, 1, 4, 1, 1}));
   EXPECT_FALSE(trace.of(StepStream::kRing).empty());
   const StepSchedule schedule = schedule_step(trace, StepCost(kMachine.device, kMachine.constants));
   bool overlaps = false;
@@ -165,7 +165,7 @@ TEST(StepRecorder, RingAttentionOverlapsItsMessages) {
 }
 
 TEST(StepRecorder, TheComputationWaitsForGathers) {
-  const StepTrace trace = trace_of(config_on({1, 1, 4, 1, 1, 1, 1}));
+  const StepTrace trace = trace_of(config_with({1, 1, 4, 1, 1, 1, 1}));
   size_t waits = 0;
   for (const TracedWork& work : trace.of(StepStream::kCompute)) waits += work.waits.size();
   size_t gathers = 0;
@@ -180,7 +180,7 @@ TEST(StepRecorder, EveryMeshIsRecordedTheSameTwice) {
   int meshes = 0;
   for (const int32_t ranks : {2, 4}) {
     for (const Degrees& degrees : factorisations(ranks)) {
-      const TrainConfig config = config_on(degrees);
+      const TrainConfig config = config_with(degrees);
       if (!validate(config).ok()) continue;
       ++meshes;
       const auto first = StepModel::record(config), again = StepModel::record(config);
@@ -195,7 +195,7 @@ TEST(StepRecorder, EveryMeshIsRecordedTheSameTwice) {
 
 TEST(StepTime, PartsAddUp) {
   for (const Degrees& degrees : {Degrees{2, 1, 2, 1, 1, 1, 1}, Degrees{1, 2, 1, 1, 1, 1, 2}}) {
-    const auto model = StepModel::record(config_on(degrees));
+    const auto model = StepModel::record(config_with(degrees));
     ASSERT_TRUE(model.ok()) << model.status();
     const StepTimeForecast forecast = model->forecast(kMachine);
     double sum = 0;
@@ -205,7 +205,7 @@ TEST(StepTime, PartsAddUp) {
 }
 
 TEST(StepTime, MicroBatchesOfTheMiddleAreAlike) {
-  TrainConfig config = config_on({2, 1, 1, 1, 1, 1, 1});
+  TrainConfig config = config_with({2, 1, 1, 1, 1, 1, 1});
   const auto seconds = [&](int32_t micro_batches) {
     config.gradient_accumulation_steps = micro_batches;
     return StepModel::record(config)->forecast(kMachine).seconds;
@@ -216,7 +216,7 @@ TEST(StepTime, MicroBatchesOfTheMiddleAreAlike) {
 }
 
 TEST(StepTime, MoreMicroBatchesHaveASmallerBubble) {
-  TrainConfig config = config_on({1, 4, 1, 1, 1, 1, 1});
+  TrainConfig config = config_with({1, 4, 1, 1, 1, 1, 1});
   config.model.num_layers = 8;
   const auto bubble = [&](int32_t micro_batches) {
     config.pipeline_microbatches = micro_batches;
@@ -234,7 +234,7 @@ TEST(StepTime, MoreMicroBatchesHaveASmallerBubble) {
 }
 
 TEST(StepTime, SlowerLinksAndDevicesTakeLonger) {
-  const auto model = StepModel::record(config_on({2, 1, 2, 1, 1, 1, 2}));
+  const auto model = StepModel::record(config_with({2, 1, 2, 1, 1, 1, 2}));
   ASSERT_TRUE(model.ok());
   const double seconds = model->forecast(kMachine).seconds;
   for (double DeviceModel::*field : {&DeviceModel::bf16_tflops, &DeviceModel::memory_gb_s}) {
@@ -248,7 +248,7 @@ TEST(StepTime, SlowerLinksAndDevicesTakeLonger) {
 }
 
 TEST(StepTime, TimelineHasEveryWork) {
-  const auto model = StepModel::record(config_on({1, 2, 1, 1, 1, 1, 1}));
+  const auto model = StepModel::record(config_with({1, 2, 1, 1, 1, 1, 1}));
   ASSERT_TRUE(model.ok());
   const auto trace = timeline(*model, kMachine, "step.json");
   ASSERT_TRUE(trace.ok());
