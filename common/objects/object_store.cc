@@ -76,6 +76,11 @@ absl::Status with_list(const std::vector<std::string>& names, const Use& use) {
 
 bool is_copy(const std::vector<std::string>& words) { return words[0] == "copy"; }
 
+// Returns whether a call may work for minutes before it prints anything.
+bool works_silently(const std::vector<std::string>& words) {
+  return is_copy(words) || words[0] == "delete";
+}
+
 // Returns whether `status` is about the connection to the store.
 bool names_endpoint(const absl::Status& status, const ObjectUrl& url) {
   return sv(status.message()).find(endpoint_of(url)) != std::string_view::npos;
@@ -174,7 +179,7 @@ absl::StatusOr<std::string> ObjectStore::try_call(const ObjectUrl& url,
     return absl::UnknownError(absl::StrCat(url.text(), ": ", endpoint_of(url), " does not answer"));
   }
   if (!end.ok()) return absl::UnknownError(absl::StrCat(url.text(), ": ", end.status().message()));
-  advanced = copies && rclone::take_copied(end->errors);
+  advanced = !copies || rclone::take_copied(end->errors);
   if (end->exit_code == 0) return std::move(end->output);
   return status_of(url, *end);
 }
@@ -184,9 +189,10 @@ absl::StatusOr<std::string> ObjectStore::call(const ObjectUrl& url,
                                               const Limits& limits, const StoreWatch& watch) const {
   const bool copies = is_copy(words);
   const Instant begin = monotonic_now();
-  // A transfer may fail after hours of success; any other call has failed since it began.
+  // A transfer may fail after hours of success. Any other call has failed since it began, unless
+  // its first attempt worked for longer than the limit.
   Instant failing_since = begin;
-  bool is_failing = !copies;
+  bool is_failing = false;
   absl::Status cause;  // the newest one that the store or the network has stated
   Instant warned{};
   bool is_silent = !copies;
@@ -204,20 +210,24 @@ absl::StatusOr<std::string> ObjectStore::call(const ObjectUrl& url,
   };
   while (true) {
     bool advanced = false;
-    const Instant answer_by = copies ? Instant::max() : begin + std::max(limit(), kShortestAttempt);
+    const Instant answer_by =
+        works_silently(words) ? Instant::max() : begin + std::max(limit(), kShortestAttempt);
     auto result = try_call(url, words, limits, watch_silence, answer_by, advanced);
     if (result.ok()) return result;
     if (!absl::IsUnknown(result.status()) &&
         !(retry_.also_permanent && absl::IsPermissionDenied(result.status())))
       return result;
     const Instant now = monotonic_now();
-    if (!std::exchange(is_failing, true) || advanced) failing_since = now;
-    if (advanced) wait = kFirstWait;
+    const bool is_first = !std::exchange(is_failing, true);
+    const bool has_worked = is_first && advanced && now - begin > limit();
+    if (copies ? is_first || advanced : has_worked) failing_since = now;
+    if (copies && advanced) wait = kFirstWait;
     if (cause.ok() || now < answer_by) cause = result.status();
+    const Instant tried_since = copies ? failing_since : begin;
     if (now + wait - failing_since > limit()) {
       return absl::Status(cause.code(),
                           absl::StrCat(cause.message(), "; tried for ",
-                                       static_cast<int64_t>(to_seconds(now - failing_since)), " s",
+                                       static_cast<int64_t>(to_seconds(now - tried_since)), " s",
                                        names_endpoint(cause, url) ? way_out(url) : ""));
     }
     if (retry_.warn && (warned == Instant{} || now - warned >= kStoreWarningInterval)) {

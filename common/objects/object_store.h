@@ -37,7 +37,8 @@ void print_store_warning(const std::string& text);
 
 // The repetition of a call after a failure.
 struct StoreRetry {
-  // From the beginning of a call, or, for transfers, from the first failure without progress.
+  // From the beginning of a call, or, for transfers, from the first failure without progress. A
+  // call whose first attempt works for longer than this has the limit from its first failure.
   // Errors that a repetition cannot cure (credentials, a missing bucket) end it at once.
   Duration within = store_wait();
   // Repeats refused access, too: an administrator may cure it while training continues.
@@ -113,6 +114,7 @@ class ObjectStore {
 
   absl::StatusOr<std::string> call(const ObjectUrl& url, const std::vector<std::string>& words,
                                    const Limits& limits, const StoreWatch& watch = nullptr) const;
+  // Sets `advanced` if a copy has copied an object, or if another call was not ended by a limit.
   absl::StatusOr<std::string> try_call(const ObjectUrl& url, const std::vector<std::string>& words,
                                        const Limits& limits, const StoreWatch& watch,
                                        Instant first_answer_by, bool& advanced) const;
