@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <csignal>
 #include <limits>
-#include <set>
 
 #include "tests/unit/worker/core/core_fixture.h"
 
@@ -321,72 +320,6 @@ TEST_F(CoreTest, AnotherIntervalIsTakenWithinBounds) {
   step(Registered{Epoch(1), std::chrono::hours(1000), StoreId(1)});
   step(Tick{});
   EXPECT_LE(*core.next_deadline() - now, std::chrono::minutes(1));
-}
-
-// Counts the heartbeats that the worker sends in `time`.
-class PaceTest : public CoreTest {
- protected:
-  size_t heartbeats_in(Duration time) {
-    size_t count = 0;
-    for (const Instant end = now + time; now < end; now += milliseconds(10)) {
-      for (const Action& action : step(Tick{})) {
-        count += std::holds_alternative<SendHeartbeat>(action) ? 1 : 0;
-        if (std::holds_alternative<ReadPages>(action))
-          count += only<SendHeartbeat>(step(PageResults{})).size();
-      }
-    }
-    return count;
-  }
-};
-
-TEST_F(PaceTest, FollowsTheCoordinator) {
-  connect();
-  start_up(start(1, 1, 2));
-  EXPECT_NEAR(static_cast<double>(heartbeats_in(seconds(40))), 160, 2);
-  step(PaceChanged{Epoch(1), seconds(2), seconds(2), seconds(1)});
-  EXPECT_NEAR(static_cast<double>(heartbeats_in(seconds(40))), 20, 1);
-  step(PaceChanged{Epoch(1), seconds(1), milliseconds(500), seconds(1)});
-  EXPECT_NEAR(static_cast<double>(heartbeats_in(seconds(40))), 80, 1);
-}
-
-// Heartbeats that are spread over an interval stay spread when the interval grows.
-TEST_F(PaceTest, SpreadsTheFirstLongerInterval) {
-  std::set<int64_t> waits;
-  for (uint64_t incarnation = 1; incarnation <= 20; ++incarnation) {
-    CoreOptions own = options();
-    own.incarnation = Incarnation(incarnation);
-    Core worker(own, now);
-    ActionList actions;
-    worker.step(Tick{}, now, actions);
-    worker.step(Connected{}, now, actions);
-    worker.step(Registered{Epoch(1), seconds(1)}, now, actions);
-    worker.step(Tick{}, now, actions);
-    worker.step(PaceChanged{Epoch(1), seconds(8), seconds(8), seconds(1)}, now, actions);
-    const Duration wait = *worker.next_deadline() - now;
-    EXPECT_LE(wait, seconds(8));
-    EXPECT_GE(wait, seconds(1));
-    waits.insert(wait / milliseconds(100));
-  }
-  EXPECT_GE(waits.size(), 10U);
-}
-
-// After the loss of the coordinator the fleet returns over the spread, not at once.
-TEST_F(PaceTest, SpreadsReconnections) {
-  std::set<int64_t> waits;
-  for (uint64_t incarnation = 1; incarnation <= 20; ++incarnation) {
-    CoreOptions own = options();
-    own.incarnation = Incarnation(incarnation);
-    Core worker(own, now);
-    ActionList actions;
-    worker.step(Tick{}, now, actions);
-    worker.step(Connected{}, now, actions);
-    worker.step(Registered{Epoch(1), seconds(1), {}, {}, seconds(1), seconds(5)}, now, actions);
-    worker.step(Disconnected{StreamEnd::kBroken, "reset"}, now, actions);
-    const Duration wait = *worker.next_deadline() - now;
-    EXPECT_LE(wait, seconds(5) + milliseconds(50));
-    waits.insert(wait / milliseconds(100));
-  }
-  EXPECT_GE(waits.size(), 10U);
 }
 
 }  // namespace
