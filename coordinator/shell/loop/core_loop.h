@@ -57,6 +57,12 @@ class JobWatcher {
   virtual void on_end(const absl::Status& status) = 0;
 };
 
+// Returns whether the coordinator reads messages too late, if `unread` of `samples` connections
+// hold a message that was not read. A message is normally read within a millisecond, and a worker
+// sends at most four per second, so a few unread messages are chance: the fleets of one to three
+// workers are never late.
+bool is_late_reader(size_t unread, size_t samples);
+
 class CoreLoop {
  public:
   // Receives the result of a request. `job` is null if the request does not concern a job. Called

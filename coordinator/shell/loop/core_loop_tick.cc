@@ -36,11 +36,15 @@ Tick CoreLoop::tick() {
   return event;
 }
 
-// Samples some connections. A message is normally read within a millisecond, and a worker sends at
-// most four per second.
+bool is_late_reader(size_t unread, size_t samples) {
+  constexpr size_t kParts = 4;
+  constexpr size_t kByChance = 3;
+  return unread > std::max(samples / kParts, kByChance);
+}
+
+// Samples some connections.
 bool CoreLoop::is_behind() {
   constexpr size_t kSamples = 16;
-  constexpr size_t kParts = 4;  // behind: one part of the samples or more
   size_t unread = 0;
   const size_t samples = std::min(kSamples, links_.size());
   auto link = links_.upper_bound(sampled_);
@@ -49,7 +53,7 @@ bool CoreLoop::is_behind() {
     unread += link->second->has_unread() ? 1 : 0;
     sampled_ = link->first;
   }
-  return unread > samples / kParts;
+  return is_late_reader(unread, samples);
 }
 
 void CoreLoop::log_pace() {

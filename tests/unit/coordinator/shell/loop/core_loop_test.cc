@@ -76,6 +76,17 @@ class CoreLoopTest : public testing::Test {
   std::unique_ptr<CoreLoop> loop_;
 };
 
+TEST(IsLateReader, FewUnreadMessagesAreChance) {
+  for (size_t samples = 0; samples <= 3; ++samples)
+    EXPECT_FALSE(is_late_reader(samples, samples)) << samples;
+  EXPECT_FALSE(is_late_reader(3, 4));
+  EXPECT_TRUE(is_late_reader(4, 4));
+  EXPECT_FALSE(is_late_reader(3, 8));
+  EXPECT_TRUE(is_late_reader(4, 8));
+  EXPECT_FALSE(is_late_reader(4, 16)) << "a quarter of the samples";
+  EXPECT_TRUE(is_late_reader(5, 16));
+}
+
 TEST_F(CoreLoopTest, AnswersOnlyStoredDecisions) {
   EXPECT_TRUE(submit().ok());
   EXPECT_EQ(storage_.commits, 1);
