@@ -74,8 +74,8 @@ class Fleet {
 
   // Extends the worker's lease by a heartbeat interval: a message of the worker was not read yet.
   void postpone(const WorkerName& name, Instant now);
-  // Counts no worker as unreachable before it had time to report, because messages of many workers
-  // were not read yet.
+  // Counts no further worker as unreachable before it had time to report, because messages of many
+  // workers were not read yet.
   void judge_no_silence(Instant now) { reachable_until_ = now + silence_max(); }
 
   // Returns whether the state of the worker permits new ranks. Suspicions against its node are

@@ -11,6 +11,12 @@
 namespace muster::coordinator {
 namespace {
 
+// Returns whether the worker has been silent for silence_max(), also while Fleet::is_unreachable()
+// judges no silence. A worker that is unreachable remains so until it sends a message.
+bool is_still_silent(const Worker& worker, const Fleet& fleet, Instant now) {
+  return worker.last_message + fleet.silence_max() <= now;
+}
+
 // Returns whether the job has made no progress since the last message of the worker. While other
 // ranks progress, or soon after the last message of the job's only worker, a late worker is not
 // missing yet. The same holds until the job's next sign of progress is due.
@@ -55,7 +61,8 @@ ReachChanges check_reach(const ReachView& view, const Reach& reach, const Fleet&
       check_at(*worker.disconnected_at + options.broken_stream_wait);
     const bool was = reach.unreachable.contains(name);
     if (!fleet.is_unreachable(worker, now)) {
-      if (was) changes.back.emplace_back(name, "is reachable again");
+      if (was && !is_still_silent(worker, fleet, now))
+        changes.back.emplace_back(name, "is reachable again");
       check_at(std::max(worker.last_message + fleet.silence_max(), fleet.reachable_until()));
       continue;
     }
@@ -97,7 +104,7 @@ std::vector<std::pair<WorkerName, std::string_view>> no_longer_unreachable(const
   for (const WorkerName& name : reach.unreachable) {
     const Worker* worker = fleet.find(name);
     const bool there = worker != nullptr && has_ranks(view.job, view.ranks, *worker);
-    if (there && fleet.is_unreachable(*worker, now)) continue;
+    if (there && is_still_silent(*worker, fleet, now)) continue;
     back.emplace_back(name, there ? "is reachable again" : "has none of its ranks any more");
   }
   return back;

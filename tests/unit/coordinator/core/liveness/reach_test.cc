@@ -68,5 +68,70 @@ TEST_F(ReachTest, TheIncidentIsClosedWhenTheLastWorkerIsBack) {
   EXPECT_FALSE(incident);
 }
 
+// A job with one rank on each worker, whose ranks make no progress.
+class ReachOfJobTest : public ReachTest {
+ protected:
+  using Names = std::vector<WorkerName>;
+
+  ReachOfJobTest() : hang({}, 2, time.now) {
+    for (const auto& [name, worker] : fleet.all()) {
+      const Rank rank(static_cast<int32_t>(job.placement.size()));
+      job.placement.push_back({rank, name, 0, worker.incarnation});
+      job.ranks.emplace_back();
+      ranks[name] = {rank};
+    }
+  }
+
+  ReachChanges check() const {
+    return check_reach({job, ranks, hang}, reach, fleet, options, options.unreachable_confirm,
+                       time.now);
+  }
+  Names back() const {
+    Names names;
+    for (const auto& [name, how] : check().back) {
+      EXPECT_EQ(how, "is reachable again");
+      names.push_back(name);
+    }
+    return names;
+  }
+  Names no_longer() const {
+    Names names;
+    for (const auto& [name, how] :
+         no_longer_unreachable({job, ranks, hang}, reach, fleet, time.now))
+      names.push_back(name);
+    return names;
+  }
+
+  const WorkerName a{"a"}, b{"b"};
+  Job job;
+  RanksByWorker ranks;
+  HangDetector hang;
+};
+
+TEST_F(ReachOfJobTest, AWorkerThatIsSilentStaysUnreachableWhileTheCoordinatorIsBehind) {
+  time.now += std::chrono::seconds(2);
+  fleet.at(b).last_message = time.now;
+  ASSERT_EQ(check().gone, Names{a});
+  reach.add(a, "", 5);
+  fleet.judge_no_silence(time.now);
+  EXPECT_EQ(back(), Names{});
+  EXPECT_EQ(no_longer(), Names{}) << "it has sent nothing since";
+  EXPECT_EQ(check().next_check, fleet.reachable_until());
+
+  fleet.at(a).last_message = time.now;
+  EXPECT_EQ(back(), Names{a});
+  EXPECT_EQ(no_longer(), Names{a});
+}
+
+TEST_F(ReachOfJobTest, NoFurtherWorkerIsUnreachableWhileTheCoordinatorIsBehind) {
+  time.now += std::chrono::seconds(2);
+  reach.add(a, "", 5);
+  fleet.judge_no_silence(time.now);
+  EXPECT_EQ(check().gone, Names{});
+  time.now = fleet.reachable_until();
+  EXPECT_EQ(check().gone, Names{b});
+  EXPECT_EQ(back(), Names{});
+}
+
 }  // namespace
 }  // namespace muster::coordinator
