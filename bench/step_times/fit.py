@@ -153,7 +153,7 @@ def fit(name, group, forecasts, device, device_name, path, read, writes):
         path.parent.mkdir(exist_ok=True)
         program, machine = name.split("-", 1)
         errors = [abs(100 * (s / row.published - 1)) for s, row in zip(forecasts.seconds(group, device, constants), group)]
-        facts = {"device": device_name, "steps": len(group), "error_percent": f"{max(errors):.1f}"}
+        facts = {"device": device_name, "steps": len(group), "fitted": len(fitted), "devices": max(row.gpus for row in group), "error_percent": f"{max(errors):.1f}"}
         header = [f"The shares of a device ({machine}) that {program} attains.",
                   "Fitted by `bench/step_times.py --fit` to the rows named below.", "docs/planning.md explains the constants."]
         path.write_text(text_of(constants, [row.name for row in fitted], header, facts))

@@ -47,6 +47,27 @@ double number_of(const jobspec::Topology& topology, const std::string& key) {
   return it == topology.numbers.end() ? 0 : it->second;
 }
 
+// Fitted steps do not test a forecast, so their error is not stated.
+std::string error_of(const jobspec::Calibration& calibration) {
+  if (calibration.fitted > 0 && calibration.fitted >= calibration.steps)
+    return ", none of them held out";
+  return absl::StrFormat(", forecast within %.1f%%", calibration.error_percent);
+}
+
+// Returns what was not measured, if a job has more devices than the measured steps.
+std::string limits_of(const jobspec::PlannedMachines& machines,
+                      const jobspec::Calibration& calibration) {
+  const int64_t devices = calibration.devices;
+  if (devices == 0 || machines.devices() <= devices) return "";
+  const bool has_links = devices > 1;
+  const bool has_network = devices > machines.topology.devices_per_node;
+  return absl::StrCat(" on at most ", with_commas(devices), devices == 1 ? " device" : " devices",
+                      !has_links ? ", links are not measured"
+                      : !has_network && machines.nodes > 1
+                          ? ", links between nodes are not measured"
+                          : "");
+}
+
 }  // namespace
 
 StepFigures step_figures(const jobspec::ResolvedJob& job, const jobspec::PlannedMachines& machines,
@@ -67,14 +88,17 @@ StepFigures step_figures(const jobspec::ResolvedJob& job, const jobspec::Planned
   if (prices.price) figures.cost = figures.gpu_hours * *prices.price;
   const double watts = number_of(machines.topology, "power_w");
   if (watts > 0) figures.kilowatt_hours = figures.gpu_hours * watts / 1000;
+  constexpr double kNever = 1e18;
   const double between =
-      prices.failure_rate > 0 ? kSecondsPerHour / (prices.failure_rate * devices) : 1e18;
+      prices.failure_rate > 0 ? kSecondsPerHour / (prices.failure_rate * devices) : kNever;
   // Ranks copy their parts of a checkpoint to host memory; training continues while they write it.
   figures.save_stall_seconds = forecast["checkpoint_bytes"].get<double>() / devices /
                                (number_of(machines.topology, "host_gb_s") * 1e9);
-  figures.best_save_seconds = std::sqrt(2 * figures.save_stall_seconds * between);
-  figures.effective_share = effective_share(figures.best_save_seconds, figures.save_stall_seconds,
-                                            between, prices.restart_seconds);
+  if (prices.failure_rate > 0) {
+    figures.best_save_seconds = std::sqrt(2 * figures.save_stall_seconds * between);
+    figures.effective_share = effective_share(
+        *figures.best_save_seconds, figures.save_stall_seconds, between, prices.restart_seconds);
+  }
   const double period = static_cast<double>(job.train.checkpoint_period) * figures.seconds;
   figures.share_at_period =
       effective_share(period, figures.save_stall_seconds, between, prices.restart_seconds);
@@ -89,9 +113,10 @@ std::string known_from(const jobspec::PlannedMachines& machines,
                         ", so the time may be wrong by 30% or more");
   }
   const std::string measured =
-      absl::StrFormat("%d %s of %s measured on %s, forecast within %.1f%%", calibration->steps,
-                      calibration->steps == 1 ? "step" : "steps", calibration->program,
-                      calibration->device, calibration->error_percent);
+      absl::StrCat(absl::StrFormat("%d %s of %s measured on %s", calibration->steps,
+                                   calibration->steps == 1 ? "step" : "steps", calibration->program,
+                                   calibration->device),
+                   error_of(*calibration), limits_of(machines, *calibration));
   if (calibration->topology == topology.name || calibration->device == topology.device)
     return absl::StrCat("calibrated: ", measured);
   return absl::StrCat("calibrated on another device: ", measured, "; none on ", topology.device);
@@ -130,13 +155,14 @@ std::string describe_step_time(const jobspec::ResolvedJob& job,
                     absl::StrFormat("%.1f%%", 100 * seconds / figures.seconds)});
   }
   absl::StrAppend(&text, "\n", format_table(std::move(rows)));
-  if (job.train.enable_checkpointing && machines.topology.has_backend) {
+  if (job.train.enable_checkpointing && machines.topology.has_backend &&
+      figures.best_save_seconds) {
     absl::StrAppendFormat(
         &text,
         "\ninterruptions: %.0f%% of the time remain for steps if a checkpoint is saved each %s "
         "(%d steps), %.0f%% with checkpoint_period=%d\n",
-        100 * figures.effective_share, duration(figures.best_save_seconds),
-        std::max<int64_t>(1, std::llround(figures.best_save_seconds / figures.seconds)),
+        100 * figures.effective_share, duration(*figures.best_save_seconds),
+        std::max<int64_t>(1, std::llround(*figures.best_save_seconds / figures.seconds)),
         100 * figures.share_at_period, job.train.checkpoint_period);
   }
   return text;
@@ -152,9 +178,9 @@ nlohmann::json to_json(const StepFigures& figures) {
                         {"run_days", figures.run_days},
                         {"gpu_hours", figures.gpu_hours},
                         {"effective_share", figures.effective_share},
-                        {"best_save_seconds", figures.best_save_seconds},
                         {"save_stall_seconds", figures.save_stall_seconds},
                         {"share_at_period", figures.share_at_period}};
+  if (figures.best_save_seconds) out["best_save_seconds"] = *figures.best_save_seconds;
   if (figures.cost) out["cost"] = *figures.cost;
   if (figures.kilowatt_hours) out["kilowatt_hours"] = *figures.kilowatt_hours;
   return out;

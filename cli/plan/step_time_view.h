@@ -35,9 +35,10 @@ struct StepFigures {
   std::optional<double> cost = {};
   std::optional<double> kilowatt_hours = {};
   // The share of the time in which steps that count are computed, despite interruptions; the
-  // interval between saves, in seconds, at which it is the largest; and the stall of a save.
+  // interval between saves, in seconds, at which it is the largest (nullopt: the rate is 0); and
+  // the stall of a save.
   double effective_share = 1;
-  double best_save_seconds = 0;
+  std::optional<double> best_save_seconds = {};
   double save_stall_seconds = 0;
   double share_at_period = 1;  // the share with checkpoint_period
 };
@@ -46,7 +47,8 @@ struct StepFigures {
 StepFigures step_figures(const jobspec::ResolvedJob& job, const jobspec::PlannedMachines& machines,
                          const nlohmann::json& forecast, const PlanPrices& prices);
 
-// How well the time is known: "calibrated: 5 steps measured on NVIDIA H200 within 3.1%".
+// Returns how well the time is known: "calibrated: 5 steps of muster measured on NVIDIA H200,
+// forecast within 7.4% on at most 1 device, links are not measured".
 std::string known_from(const jobspec::PlannedMachines& machines,
                        const std::optional<jobspec::Calibration>& calibration);
 

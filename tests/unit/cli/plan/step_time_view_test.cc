@@ -1,0 +1,80 @@
+#include "cli/plan/step_time_view.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace muster::cli {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+jobspec::PlannedMachines machines_of(int32_t nodes, int32_t devices_per_node) {
+  jobspec::PlannedMachines machines;
+  machines.topology.name = "h200";
+  machines.topology.device = "NVIDIA H200";
+  machines.topology.devices_per_node = 8;
+  machines.topology.numbers = {{"host_gb_s", 55}};
+  machines.nodes = nodes;
+  machines.devices_per_node = devices_per_node;
+  return machines;
+}
+
+jobspec::Calibration calibration(int64_t fitted, int64_t devices) {
+  return {.program = "muster",
+          .topology = "h200",
+          .device = "NVIDIA H200",
+          .error_percent = 7.4,
+          .steps = 5,
+          .fitted = fitted,
+          .devices = devices,
+          .constants = {}};
+}
+
+TEST(KnownFrom, NamesWhatWasNotMeasured) {
+  const std::string measured = "calibrated: 5 steps of muster measured on NVIDIA H200";
+  EXPECT_EQ(known_from(machines_of(1, 1), calibration(2, 1)), measured + ", forecast within 7.4%");
+  EXPECT_EQ(known_from(machines_of(1, 8), calibration(2, 1)),
+            measured + ", forecast within 7.4% on at most 1 device, links are not measured");
+  EXPECT_EQ(
+      known_from(machines_of(2, 8), calibration(2, 8)),
+      measured +
+          ", forecast within 7.4% on at most 8 devices, links between nodes are not measured");
+  EXPECT_EQ(known_from(machines_of(256, 8), calibration(2, 1024)),
+            measured + ", forecast within 7.4% on at most 1,024 devices");
+  EXPECT_EQ(known_from(machines_of(256, 8), calibration(2, 0)), measured + ", forecast within 7.4%")
+      << "the file does not state its devices";
+  EXPECT_EQ(known_from(machines_of(1, 1), calibration(5, 1)), measured + ", none of them held out");
+}
+
+std::string described(double failure_rate) {
+  const auto mesh = Mesh::resolve({.ici = {1, 1, 8, 1, 1, 1, 1}}, 1, 8);
+  jobspec::ResolvedJob job(*mesh);
+  job.train.per_device_batch_size = 1;
+  job.train.max_target_length = 128;
+  job.train.steps = 100;
+  job.train.enable_checkpointing = true;
+  job.train.checkpoint_period = 10;
+  const nlohmann::json forecast = {{"checkpoint_bytes", 8e9},
+                                   {"time",
+                                    {{"seconds", 2.0},
+                                     {"peak_tflops", 989.0},
+                                     {"tflops", 500.0},
+                                     {"tflops_causal", 450.0},
+                                     {"parts", nlohmann::json::array()}}}};
+  const StepFigures figures =
+      step_figures(job, machines_of(1, 8), forecast, {.failure_rate = failure_rate});
+  EXPECT_EQ(to_json(figures).contains("best_save_seconds"), failure_rate > 0);
+  return describe_step_time(job, machines_of(1, 8), forecast, figures, "known");
+}
+
+TEST(StepTimeView, WithoutInterruptionsThereIsNoBestInterval) {
+  EXPECT_THAT(described(2e-5), HasSubstr("interruptions: "));
+  EXPECT_THAT(described(0), Not(HasSubstr("interruptions")));
+}
+
+}  // namespace
+}  // namespace muster::cli
