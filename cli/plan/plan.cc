@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 #include <absl/strings/str_split.h>
 #include <nlohmann/json.hpp>
 
@@ -69,6 +70,18 @@ struct PlannedJob {
   // nullopt: none is known for the program on these machines
   std::optional<jobspec::Calibration> calibration = {};
 };
+
+// Refuses options that need the time of a step if the topology does not give it.
+absl::Status check_times(const PlanArguments& arguments, const jobspec::Topology& topology) {
+  const std::vector<std::string> missing = topology.missing_times();
+  const char* option = !arguments.timeline.empty() ? "--timeline"
+                       : arguments.prices.price    ? "--price"
+                                                   : nullptr;
+  if (missing.empty() || option == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      option, " needs the time of a step, and the topology ", topology.name,
+      " does not give it; add ", absl::StrJoin(missing, ", "), " to ", topology.name, ".yml"));
+}
 
 // Returns a StepMachine (trainer_core/forecast/step_cost.h).
 nlohmann::json machine_of(const PlannedJob& planned) {
@@ -165,6 +178,7 @@ absl::StatusOr<VariedPlan> plan_one_variation(const PlanArguments& arguments,
     return plan;
   }
   if (!planned.ok()) return planned.status();
+  if (auto status = check_times(arguments, planned->machines.topology); !status.ok()) return status;
   auto memory = forecast(*planned, FittingChanges::kOmit, "");
   if (!memory.ok()) return memory.status();
   plan.mesh = planned->job.mesh.to_string();
@@ -239,6 +253,8 @@ int plan(const PlanArguments& arguments) {
   if (!arguments.vary.empty()) return plan_variations(arguments);
   const auto planned = planned_job(arguments.job, arguments.program);
   if (!planned.ok()) return fail(planned.status());
+  if (auto status = check_times(arguments, planned->machines.topology); !status.ok())
+    return fail(status);
   const jobspec::ResolvedJob& job = planned->job;
   for (const std::string& warning : job.warnings) warn(warning);
   const jobspec::Topology& topology = planned->machines.topology;
@@ -300,8 +316,10 @@ void declare_plan(CLI::App& app, Action& action) {
                    "Time from an interruption to the next step. Default: 300")
       ->type_name("SECONDS");
   command
-      ->add_option("--timeline", arguments->timeline,
-                   "Write a picture of one step: FILE.json (Chrome trace, Perfetto) or FILE.svg")
+      ->add_option(
+          "--timeline", arguments->timeline,
+          "Write a picture of one step, with at most 3 micro-batches of a rank: FILE.json (Chrome "
+          "trace, Perfetto) or FILE.svg")
       ->type_name("FILE");
   command
       ->add_option("--program", arguments->program,

@@ -155,10 +155,13 @@ std::vector<std::string> topology_keys() {
 
 }  // namespace
 
-bool Topology::has_times() const {
-  return std::ranges::all_of(kTopologyNumbers, [&](const TopologyNumber& number) {
-    return !number.is_required || numbers.contains(std::string(number.key));
-  });
+std::vector<std::string> Topology::missing_times() const {
+  std::vector<std::string> keys;
+  for (const TopologyNumber& number : kTopologyNumbers) {
+    std::string key(number.key);
+    if (number.is_required && !numbers.contains(key)) keys.push_back(std::move(key));
+  }
+  return keys;
 }
 
 absl::StatusOr<Topology> read_topology(const std::string& path) {

@@ -67,7 +67,9 @@ struct Topology {
   std::map<std::string, double> numbers = {};
 
   // Returns whether the file has what a forecast of the time of a step needs.
-  bool has_times() const;
+  bool has_times() const { return missing_times().empty(); }
+  // Returns the keys that such a forecast needs and the file does not have.
+  std::vector<std::string> missing_times() const;
 };
 
 // Reads a file of a machine type. Returns NotFound if there is no such file, and InvalidArgument

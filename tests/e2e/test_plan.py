@@ -88,6 +88,9 @@ class Plan(MusterTest):
         self.assertIn("checkpoint: none (enable_checkpointing=false)", self.plan(*words, "enable_checkpointing=false").stdout)
         other = self.plan("compile_topology=h100-8", "model_name=llama2-7b").stdout
         self.assertIn("calibrated on another device: ", other)
+        self.assertIn("on at most 1 device, links are not measured", self.plan("compile_topology=h200-8", "model_name=llama2-7b").stdout)
+        self.assertIn("interruptions: ", text)
+        self.assertNotIn("interruptions: ", self.plan(*words, "--failure-rate", "0").stdout)
         self.assertIn("roofline only", self.plan("compile_topology=rtx4090-1").stdout)
 
     def test_a_fleet_is_timed_in_seconds_too(self):
@@ -113,6 +116,12 @@ class Plan(MusterTest):
         (folder / "lab.yml").write_text("device: NVIDIA RTX 6000 Ada\nmemory_mib: 48500\ndevices_per_node: 2\n")
         own = self.muster("plan", folder.parent / "base.yml", "compile_topology=lab-4", check=0).stdout
         self.assertIn("machines: 2 nodes of 2 × NVIDIA RTX 6000 Ada (lab)", own)
+        for option in (["--price", "2"], ["--timeline", self.dir / "step.json"]):
+            refused = self.muster("plan", folder.parent / "base.yml", "compile_topology=lab-4", *option, check=2)
+            self.assertIn(f"{option[0]} needs the time of a step, and the topology lab does not give it; add bf16_tflops, fp32_tflops, memory_gb_s",
+                          refused.stderr)
+            self.assertEqual(refused.stdout, "")
+        self.assertFalse((self.dir / "step.json").exists())
         (folder / "lab.yml").write_text("device: NVIDIA RTX 6000 Ada\nmemory_mib: -1\n")
         self.assertIn("lab.yml:2: memory_mib=-1: expected a number from 1 to",
                       self.muster("plan", folder.parent / "base.yml", "compile_topology=lab-4", check=2).stderr)
