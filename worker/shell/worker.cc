@@ -200,7 +200,7 @@ void Worker::carry_out(const SendLeaving& action) { stream_.send(to_message(acti
 
 void Worker::carry_out(const SendHeartbeat& action) {
   metrics_.count_heartbeat(monotonic_now());
-  probe_disk();
+  sample_node();
   reap_children();  // also ranks that ended while their stack was read
   check_gpus();
   metrics_.set_stack_traces(stack_tracer_.taken(), stack_tracer_.dropped());

@@ -22,6 +22,7 @@
 #include "worker/core/core.h"
 #include "worker/gpus/gpu_watch.h"
 #include "worker/shell/evidence/end_reader.h"
+#include "worker/shell/evidence/oom_kill_history.h"
 #include "worker/shell/evidence/stack_reader.h"
 #include "worker/shell/evidence/stack_tools.h"
 #include "worker/shell/evidence/stack_tracer.h"
@@ -40,7 +41,6 @@
 #include "worker/shell/ranks/reaper.h"
 #include "worker/shell/rendezvous/rendezvous_server.h"
 #include "worker/shell/stream/stream.h"
-#include "worker/stacks/process_evidence.h"
 
 namespace muster::worker {
 
@@ -111,7 +111,8 @@ class Worker {
   void on_pages(const std::vector<PageReader::Page>& pages);
   void stop_when_closed();
 
-  void probe_disk();
+  void sample_node();
+  void add_oom_kills(const std::map<RankKey, int64_t>& counts, Instant at);
   void check_gpus();
   NodeCheckDone with_gpus(NodeCheckDone done) const;
   StackResults with_gpus(StackResults read) const;
@@ -146,17 +147,16 @@ class Worker {
   StackTracer stack_tracer_;
   NodeChecker node_checker_;
   FolderRemover folder_remover_;
-  // State recorded at a rank's start.
+  // State recorded since a rank's start.
   struct Start {
     Instant at{};
-    OomKillCounter oom_kills;
-    int64_t oom_kills_before = -1;
+    OomKillHistory oom_kills;
   };
   std::map<RankKey, Start> starts_;
   FileTasks files_{context_};
   PageReader page_reader_{context_, launcher_};
-  std::shared_ptr<FileTasks::Task> disk_probe_;  // null: none runs
-  Instant next_disk_probe_{};
+  std::shared_ptr<FileTasks::Task> node_sample_;  // null: none runs
+  Instant next_node_sample_{};
   // Ranks that were up while the disk of the logs was full. Their output may be incomplete.
   std::set<RankKey> without_space_;
   const std::string proc_root_;

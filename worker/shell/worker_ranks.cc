@@ -11,7 +11,7 @@
 namespace muster::worker {
 namespace {
 
-constexpr Duration kDiskProbeInterval = std::chrono::seconds(1);
+constexpr Duration kNodeSampleInterval = std::chrono::seconds(1);
 
 // Returns the exit code that a shell would have returned.
 int32_t exit_code_of_start(const SpawnRank& request, const absl::Status& problem) {
@@ -37,8 +37,9 @@ void Worker::carry_out(const SpawnRank& action) {
 void Worker::on_started(const SpawnRank& request, pid_t pid) {
   const RankKey& key = request.key;
   spdlog::info("{} started: pid {}", to_string(key), pid);
-  const auto kills = OomKillCounter::of(proc_root_, kCgroupRoot, pid);
-  starts_.insert_or_assign(key, Start{monotonic_now(), kills, kills.count()});
+  const Instant now = monotonic_now();
+  starts_.insert_or_assign(
+      key, Start{now, OomKillHistory(OomKillCounter::of(proc_root_, kCgroupRoot, pid), now)});
   logs_.add(key, launcher_.folders().log_path(key));
   stack_tracer_.begin(key.launch(), request.launch->spec);
   handle(RankStarted{key, pid});
@@ -69,8 +70,8 @@ void Worker::reap_children() {
     }
     if (const auto start = starts_.extract(end.key)) {
       one.started = start.mapped().at;
-      one.oom_kills = start.mapped().oom_kills;
-      one.oom_kills_before = start.mapped().oom_kills_before;
+      one.oom_kills = start.mapped().oom_kills.counter();
+      one.oom_kills_before = start.mapped().oom_kills.count_before(monotonic_now());
     }
     if (const auto rank = core_->ranks().find(end.key); rank != core_->ranks().end()) {
       one.local_rank = rank->second.local_rank;
@@ -97,19 +98,40 @@ void Worker::report_end(const RankReaped& event) {
   handle(event);
 }
 
-// Ranks write their logs themselves, so only the disk shows that output did not fit.
-void Worker::probe_disk() {
-  if (disk_probe_ != nullptr || core_->ranks().empty() || monotonic_now() < next_disk_probe_)
-    return;
-  next_disk_probe_ = monotonic_now() + kDiskProbeInterval;
-  const auto is_full = std::make_shared<bool>(false);
-  disk_probe_ = files_.run([is_full, folder = work_dir_] { *is_full = is_disk_full(folder); },
-                           [this, is_full] {
-                             disk_probe_ = nullptr;
-                             if (!*is_full) return;
-                             for (const auto& [key, rank] : core_->ranks())
-                               if (rank.life == Core::Life::kUp) without_space_.insert(key);
-                           });
+// Samples the disk of the logs, because ranks write their logs themselves and only the disk shows
+// that output did not fit; and the counters of out-of-memory kills.
+void Worker::sample_node() {
+  struct Sample {
+    std::map<RankKey, OomKillCounter> counters;
+    std::map<RankKey, int64_t> oom_kills;
+    Instant at{};  // the counters were read since
+    bool is_full = false;
+  };
+  const Instant now = monotonic_now();
+  if (node_sample_ != nullptr || core_->ranks().empty() || now < next_node_sample_) return;
+  next_node_sample_ = now + kNodeSampleInterval;
+  const auto sample = std::make_shared<Sample>();
+  for (const auto& [key, start] : starts_) sample->counters.emplace(key, start.oom_kills.counter());
+  node_sample_ = files_.run(
+      [sample, folder = work_dir_] {
+        sample->at = monotonic_now();
+        for (const auto& [key, counter] : sample->counters)
+          sample->oom_kills.emplace(key, counter.count());
+        sample->is_full = is_disk_full(folder);
+      },
+      [this, sample] {
+        node_sample_ = nullptr;
+        add_oom_kills(sample->oom_kills, sample->at);
+        if (!sample->is_full) return;
+        for (const auto& [key, rank] : core_->ranks())
+          if (rank.life == Core::Life::kUp) without_space_.insert(key);
+      });
+}
+
+void Worker::add_oom_kills(const std::map<RankKey, int64_t>& counts, Instant at) {
+  for (const auto& [key, count] : counts)
+    if (const auto start = starts_.find(key); start != starts_.end())
+      start->second.oom_kills.add(count, at);
 }
 
 }  // namespace muster::worker

@@ -12,6 +12,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/progress/progress_page.h"
+#include "worker/shell/evidence/oom_kill_history.h"
 #include "worker/shell/files/disk_space.h"
 #include "worker/stacks/kernel_messages.h"
 
@@ -20,9 +21,6 @@ namespace {
 
 // Older kernel messages are unrelated to a rank that has died now.
 constexpr Duration kKernelMessagesAge = std::chrono::minutes(10);
-// The maximum age of a kernel message about the kill. An older message belongs to another process
-// with this pid.
-constexpr Duration kOomKillAge = std::chrono::seconds(30);
 
 Instant ago(Duration time) {
   const Instant now = monotonic_now();

@@ -30,7 +30,7 @@ struct EndedRank {
   pid_t pid = 0;
   bool was_killed = false;  // this worker killed the rank
   OomKillCounter oom_kills;
-  int64_t oom_kills_before = -1;  // count at the rank's start; -1: unavailable
+  int64_t oom_kills_before = -1;  // OomKillHistory::count_before() the end
   std::vector<int32_t> gpus{};    // the rank's GPUs, as indices into GpuReport::gpus
   Instant started{};
   // the rank runs a user's program, whose exit codes have no defined meaning
