@@ -94,6 +94,8 @@ void name_other_reasons(EndedRank& rank) {
   std::string& detail = rank.event.detail;
   if (const std::string reason = signal_text(rank); !reason.empty())
     detail = absl::StrCat(reason, detail.empty() ? "" : "; ", detail);
+  else if (rank.event.signal == SIGBUS)
+    detail.clear();  // the coordinator would report the newest line, which is unrelated, as reason
   if (rank.oom_kills_before < 0 || rank.oom_kills.count() <= rank.oom_kills_before) return;
   absl::StrAppend(&detail, detail.empty() ? "" : "; ",
                   "the kernel killed a process of its control group for memory (",

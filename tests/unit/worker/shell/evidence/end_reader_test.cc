@@ -15,6 +15,7 @@
 
 #include "tests/paths.h"
 #include "tests/unit/temp_folder.h"
+#include "worker/shell/files/disk_space.h"
 
 namespace muster::worker {
 namespace {
@@ -163,6 +164,11 @@ TEST_F(EndReaderTest, ARankKilledForMemoryHasTheCauseOnItsLine) {
 
 // Signals by which the kernel reports a limit, of a program and of a shell's command.
 TEST_F(EndReaderTest, LimitsThatTheKernelReportsBySignalsAreNamed) {
+  // A rank that is killed by SIGBUS has not reported why, so its newest line is no reason.
+  const std::string bus_error = is_disk_full("/dev/shm")
+                                    ? "/dev/shm is full: Docker needs --shm-size, Kubernetes an "
+                                      "emptyDir in memory; line 49"
+                                    : "";
   struct {
     int signal;
     int32_t exit_code;
@@ -175,6 +181,8 @@ TEST_F(EndReaderTest, LimitsThatTheKernelReportsBySignalsAreNamed) {
       {0, 128 + SIGXFSZ, true, "a file has reached the limit of sizes (ulimit -f); line 49"},
       {0, 128 + SIGXFSZ, false, "line 49"},
       {SIGSYS, -1, true, "a system call is forbidden here (seccomp); line 49"},
+      {SIGBUS, -1, true, bus_error},
+      {SIGBUS, -1, false, bus_error},
       {SIGSEGV, -1, true, "line 49"},
       {SIGABRT, -1, true, "line 49"},
       {SIGKILL, -1, true, "line 49"},
