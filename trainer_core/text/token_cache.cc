@@ -94,7 +94,8 @@ bool is_data_set(const std::string& folder, const std::string& name) {
          absl::EndsWith(name, "/" + folder);
 }
 
-// Names of data sets of TFDS. A folder with one of them beside other folders holds several ones.
+// Names of data sets of TFDS. A folder that has only such folders holds several data sets, not the
+// parts of a mixture.
 constexpr std::string_view kDataSetNames[] = {
     "billsum",       "bookcorpus",  "bool_q",    "boolq",     "c4",
     "cnn_dailymail", "glue",        "gutenberg", "lambada",   "lm1b",
@@ -129,13 +130,15 @@ absl::Status no_data_set(const std::string& root, const std::string& name,
 }
 
 // Data sets that TFDS has not written, such as lambada/ with JSON lines beside bool_q/, are not one
-// corpus.
+// corpus. A mixture such as RedPajama, with arxiv/ and github/ beside c4/ and wikipedia/, is one.
 absl::Status check_one_corpus(const std::string& root) {
-  const std::vector<std::string> names = folders_in(root);
-  if (names.size() < 2 || std::ranges::none_of(names, is_data_set_name)) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrCat(
-      root, " has several data sets: ", first_names(names, kNamesListed),
-      "; dataset_name=NAME selects one, or give its folder: ", root, "/", names.front()));
+  std::vector<std::string> names = folders_in(root);
+  std::erase(names, "downloads");  // TFDS makes this folder beside the data sets
+  if (names.size() < 2 || !std::ranges::all_of(names, is_data_set_name)) return absl::OkStatus();
+  return absl::NotFoundError(
+      absl::StrCat(root, " has several data sets: ", first_names(names, kNamesListed),
+                   "; dataset_name=NAME selects one, or give its folder: ", root, "/",
+                   names.front(), "; dataset_type=hf hf_path=", root, " trains on all of them"));
 }
 
 }  // namespace
@@ -166,7 +169,8 @@ absl::StatusOr<std::string> find_tfds_folder(const std::string& root, const std:
                [&](const std::string& folder) { return is_data_set(folder, wanted); });
   if (matches.empty()) {
     // One that TFDS has not written.
-    if (const std::string own = absl::StrCat(root, "/", wanted); fs::is_directory(own, error))
+    if (const std::string own = absl::StrCat(root, "/", wanted);
+        !wanted.empty() && fs::is_directory(own, error))
       return own;
     if (is_stated) return no_data_set(root, name, folders.empty() ? folders_in(root) : folders);
     if (auto status = check_one_corpus(root); !status.ok()) return status;

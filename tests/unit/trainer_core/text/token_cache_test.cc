@@ -151,7 +151,8 @@ TEST_F(TokenCache, SeveralPlainDataSetsAreNotOneCorpus) {
   EXPECT_EQ(error("the_pile", false), root +
                                           " has several data sets: bool_q, lambada; "
                                           "dataset_name=NAME selects one, or give its folder: " +
-                                          root + "/bool_q");
+                                          root + "/bool_q; dataset_type=hf hf_path=" + root +
+                                          " trains on all of them");
   EXPECT_THAT(error("c4/en:3.0.1", true),
               HasSubstr("no data set c4/en:3.0.1 in " + root + ": it has bool_q, lambada"));
   EXPECT_EQ(*find_tfds_folder(root, "lambada", true), root + "/lambada");
@@ -163,11 +164,22 @@ TEST_F(TokenCache, SeveralPlainDataSetsAreNotOneCorpus) {
   std::ofstream(root + "/c4/en/3.0.1/dataset_info.json") << "{}";
   EXPECT_EQ(*find_tfds_folder(root, "the_pile", false), root + "/the_pile");
   EXPECT_THAT(error("wikipedia", false), HasSubstr("several data sets: bool_q, c4, lambada"));
+  std::filesystem::create_directories(root + "/downloads/extracted");
+  EXPECT_THAT(error("wikipedia", false), HasSubstr("several data sets: bool_q, c4, lambada"));
+  // An empty name that the user states names no data set, not the root.
+  EXPECT_FALSE(find_tfds_folder(root, "", true).ok());
   // Folders of one corpus.
   const std::string corpus = data_.file("books");
   for (const char* name : {"train", "fiction"})
     std::filesystem::create_directories(corpus + "/" + name);
   EXPECT_EQ(*find_tfds_folder(corpus, "the_pile", false), corpus);
+  // RedPajama: the parts of one mixture, some of which have names of data sets.
+  const std::string mixture = data_.file("redpajama");
+  for (const char* name : {"arxiv", "book", "c4", "github", "wikipedia"})
+    std::filesystem::create_directories(mixture + "/" + name);
+  const auto found = find_tfds_folder(mixture, "the_pile", false);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(*found, mixture);
 }
 
 }  // namespace
