@@ -138,7 +138,7 @@ absl::Status check_one_corpus(const std::string& root) {
   return absl::NotFoundError(
       absl::StrCat(root, " has several data sets: ", first_names(names, kNamesListed),
                    "; dataset_name=NAME selects one, or give its folder: ", root, "/",
-                   names.front(), "; dataset_type=hf hf_path=", root, " trains on all of them"));
+                   names.front(), "; dataset_type=hf trains on all of them"));
 }
 
 }  // namespace

@@ -151,8 +151,7 @@ TEST_F(TokenCache, SeveralPlainDataSetsAreNotOneCorpus) {
   EXPECT_EQ(error("the_pile", false), root +
                                           " has several data sets: bool_q, lambada; "
                                           "dataset_name=NAME selects one, or give its folder: " +
-                                          root + "/bool_q; dataset_type=hf hf_path=" + root +
-                                          " trains on all of them");
+                                          root + "/bool_q; dataset_type=hf trains on all of them");
   EXPECT_THAT(error("c4/en:3.0.1", true),
               HasSubstr("no data set c4/en:3.0.1 in " + root + ": it has bool_q, lambada"));
   EXPECT_EQ(*find_tfds_folder(root, "lambada", true), root + "/lambada");
