@@ -117,6 +117,7 @@ void Fleet::excuse(Duration time, Instant now) {
   reachable_until_ = now + silence_max();
   for (auto& [name, worker] : workers_) {
     worker.last_message += time;
+    worker.postponed_to += time;
     worker.last_heartbeat += time;
     if (worker.disconnected_at) *worker.disconnected_at += time;
     worker.check.deadline += time;
@@ -125,8 +126,13 @@ void Fleet::excuse(Duration time, Instant now) {
 }
 
 void Fleet::postpone(const WorkerName& name, Instant now) {
-  if (Worker* worker = find(name); worker != nullptr)
-    worker->last_message = std::max(worker->last_message, now + allowed_.idle - lease());
+  Worker* worker = find(name);
+  if (worker == nullptr) return;
+  if (worker->last_message != worker->postponed_to) worker->postponements = 0;
+  if (worker->postponements >= kPostponementsMax) return;
+  ++worker->postponements;
+  worker->last_message = std::max(worker->last_message, now + allowed_.idle - lease());
+  worker->postponed_to = worker->last_message;
 }
 
 bool Fleet::takes_ranks(const Worker& worker) const {

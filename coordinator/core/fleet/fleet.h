@@ -30,6 +30,9 @@ namespace muster::coordinator {
 // The ranks of one attempt by worker, in ascending order.
 using RanksByWorker = std::map<WorkerName, std::vector<Rank>>;
 
+// The maximum number of consecutive extensions of a lease.
+constexpr int32_t kPostponementsMax = 10;
+
 class Fleet {
  public:
   explicit Fleet(const CoreOptions& options)
@@ -73,6 +76,8 @@ class Fleet {
   void excuse(Duration time, Instant now);
 
   // Extends the worker's lease by a heartbeat interval: a message of the worker was not read yet.
+  // Does nothing after kPostponementsMax extensions without a message in between: a part of a
+  // message may remain in a connection whose worker is dead.
   void postpone(const WorkerName& name, Instant now);
   // Counts no further worker as unreachable before it had time to report, because messages of many
   // workers were not read yet.

@@ -110,6 +110,26 @@ TEST_F(FleetTest, AnUnreadMessageExtendsALeaseUntilItIsRead) {
   EXPECT_EQ(fleet_.take_expired(now_), std::vector<WorkerName>{worker(1)});
 }
 
+TEST_F(FleetTest, UnreadMessagesExtendALeaseWithinBounds) {
+  add(1);
+  const Worker& one = fleet_.at(worker(1));
+  const auto postpone_at_its_end = [&] {
+    now_ = one.last_message + fleet_.lease();
+    EXPECT_TRUE(fleet_.is_expired(worker(1), now_));
+    fleet_.postpone(worker(1), now_);
+    return !fleet_.is_expired(worker(1), now_);
+  };
+  for (int i = 0; i < kPostponementsMax; ++i) EXPECT_TRUE(postpone_at_its_end()) << i;
+  EXPECT_FALSE(postpone_at_its_end());
+
+  fleet_.at(worker(1)).last_message = now_;  // a message was read
+  for (int i = 0; i < kPostponementsMax; ++i) {
+    EXPECT_TRUE(postpone_at_its_end()) << i;
+    fleet_.excuse(seconds(1), now_);
+  }
+  EXPECT_FALSE(postpone_at_its_end()) << "time of the coordinator's absence is no message";
+}
+
 TEST_F(FleetTest, NoWorkerIsUnreachableWhileMessagesWereNotRead) {
   add(1);
   now_ += seconds(2);
