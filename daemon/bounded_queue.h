@@ -27,8 +27,9 @@ class BoundedQueue {
       is_first = items_.empty();
       items_.push_back(std::move(item));
     }
-    // The consumer that was woken for an earlier item takes this one, too.
-    if (is_first) changed_.notify_one();
+    // One consumer is enough, because pop_all() takes all items: the one that was woken for the
+    // first item takes the later ones, too.
+    if (is_first) has_items_.notify_one();
     return true;
   }
 
@@ -40,9 +41,9 @@ class BoundedQueue {
     std::unique_lock lock(mutex_);
     const auto ready = [&] { return closed_ || !items_.empty(); };
     if (deadline) {
-      changed_.wait_for(lock, *deadline - monotonic_now(), ready);
+      has_items_.wait_for(lock, *deadline - monotonic_now(), ready);
     } else {
-      changed_.wait(lock, ready);
+      has_items_.wait(lock, ready);
     }
     items.swap(items_);
     return items;
@@ -54,13 +55,14 @@ class BoundedQueue {
       const std::lock_guard lock(mutex_);
       closed_ = true;
     }
-    changed_.notify_all();
+    has_items_.notify_all();
+    is_closed_.notify_all();
   }
 
   // Waits until the queue is closed, for at most `time`. Returns whether it is closed.
   bool wait_until_closed(Duration time) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, time, [this] { return closed_; });
+    return is_closed_.wait_for(lock, time, [this] { return closed_; });
   }
 
   bool closed() const {
@@ -71,7 +73,10 @@ class BoundedQueue {
  private:
   const size_t size_max_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  // Separate conditions: a notification for one consumer must not wake a thread that waits for the
+  // end.
+  std::condition_variable has_items_;
+  std::condition_variable is_closed_;
   std::deque<T> items_;
   bool closed_ = false;
 };

@@ -1,5 +1,6 @@
 #include "daemon/bounded_queue.h"
 
+#include <atomic>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -40,6 +41,46 @@ TEST(BoundedQueue, ClosingWakesAllWaitersAndKeepsItems) {
   EXPECT_FALSE(queue.try_push(3));
   EXPECT_EQ(queue.pop_all(std::nullopt), (std::deque<int>{1}));
   EXPECT_TRUE(queue.pop_all(std::nullopt).empty());
+}
+
+// A waiter for the end that took the notification of an item would leave the consumer asleep.
+TEST(BoundedQueue, AnItemWakesAConsumerAndNoWaiterForTheEnd) {
+  constexpr Duration kPatience = std::chrono::seconds(20);
+  BoundedQueue<int> queue(1);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] { EXPECT_TRUE(queue.wait_until_closed(10 * kPatience)); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  std::atomic<bool> has_item{false};
+  threads.emplace_back([&] { has_item = queue.pop_all(std::nullopt).size() == 1; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(queue.try_push(1));
+  const Instant deadline = monotonic_now() + kPatience;
+  while (!has_item && monotonic_now() < deadline) std::this_thread::yield();
+  EXPECT_TRUE(has_item);
+  queue.close();
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(BoundedQueue, SeveralConsumersTakeAllItems) {
+  constexpr int kConsumers = 4, kItems = 20'000;
+  BoundedQueue<int> queue(16);
+  std::atomic<int64_t> sum{0};
+  std::vector<std::thread> consumers;
+  for (int c = 0; c < kConsumers; ++c) {
+    consumers.emplace_back([&] {
+      for (;;) {
+        const std::deque<int> items = queue.pop_all(std::nullopt);
+        if (items.empty() && queue.closed()) return;
+        for (const int item : items) sum += item;
+      }
+    });
+  }
+  for (int i = 1; i <= kItems; ++i)
+    while (!queue.try_push(int{i})) std::this_thread::yield();
+  queue.close();
+  for (std::thread& consumer : consumers) consumer.join();
+  EXPECT_EQ(sum, int64_t{kItems} * (kItems + 1) / 2);
 }
 
 TEST(BoundedQueue, NothingIsLostBetweenThreads) {
