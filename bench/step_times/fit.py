@@ -159,11 +159,12 @@ def fit(name, group, forecasts, device, device_name, path, read, writes):
         path.write_text(text_of(constants, [row.name for row in fitted], header, facts))
     seconds = forecasts.seconds(group, device, constants)
     left_out = {}
+    refitted = {row.family for row in fitted if any(other.family != row.family for other in fitted)}
     for family in sorted({row.family for row in group}):
         rest = [row for row in fitted if row.family != family]
         own = [row for row in group if row.family == family]
         if rest:
-            without = Fit(rest, forecasts, device, starts).run(5) if any(row.family == family for row in fitted) else constants
+            without = Fit(rest, forecasts, device, starts).run(5) if family in refitted else constants
             for row, value in zip(own, forecasts.seconds(own, device, without)):
                 left_out[row.name] = value
     out = []
@@ -171,5 +172,6 @@ def fit(name, group, forecasts, device, device_name, path, read, writes):
         left = left_out.get(row.name)
         out.append({"row": row.name, "calibration": name, "family": row.family, "source": row.source, "fitted": row in fitted,
                     "predicted": predicted, "published": row.published, "error": 100 * (predicted / row.published - 1),
-                    "left_out_error": 100 * (left / row.published - 1) if left else None})
+                    "left_out_error": 100 * (left / row.published - 1) if left else None, "refitted": row.family in refitted,
+                    "published_is_derived": row.is_derived, "assumptions": row.assumptions})
     return out

@@ -25,21 +25,61 @@ def percent(value):
     return "–" if value is None else f"{value:+.1f}%"
 
 
+NOTE = ("The model's form, the fitted rows, the division of programs into calibrations and the shares of kernels were chosen with the errors of all rows "
+        "in view. So the errors of other rows may be larger than those of the held-out rows. A calibration with one or two rows has not been tested.")
+
+
+def summary_of(rows):
+    """Figures of all rows. Left out: only rows whose calibration was fitted again without their family."""
+    def mean(errors):
+        return sum(errors) / max(len(errors), 1)
+
+    errors = [abs(r["error"]) for r in rows]
+    held = [abs(r["error"]) for r in rows if not r["fitted"]]
+    left = [r["left_out_error"] for r in rows if r["refitted"]]
+    sizes = [abs(e) for e in left]
+    assumptions = [name for r in rows for name in r["assumptions"]]
+    return {"rows": len(rows), "fitted_rows": sum(r["fitted"] for r in rows), "mean_percent": mean(errors), "worst_percent": max(errors),
+            "within_5_percent": sum(e <= 5 for e in errors), "held_out_rows": len(held), "held_out_mean_percent": mean(held),
+            "held_out_within_5_percent": sum(e <= 5 for e in held), "left_out_rows": len(left), "left_out_mean_percent": mean(sizes),
+            "left_out_within_8_percent": sum(e <= 8 for e in sizes), "left_out_worst_percent": max(left, key=abs, default=0.0),
+            "derived_rows": sum(r["published_is_derived"] for r in rows), "assumed_rows": {name: assumptions.count(name) for name in sorted(set(assumptions))},
+            "note": NOTE}
+
+
+def published(row):
+    return f"{row['published']:.4g}" + ("*" if row["published_is_derived"] else "")
+
+
 def write_page(out, path):
     summary, rows = out["summary"], out["rows"]
+
+    def assumed(name):
+        return summary["assumed_rows"].get(name, 0)
+
     text = f"""# Forecast and published step times
 
 Written by `bench/step_times.py`; do not edit. The forecasts are those of `muster plan` ([planning.md](planning.md))
 with the calibration of each program and device (`configs/calibration`). *Fitted*: the constants were fitted to the row;
 all other rows are held out. *Left out*: the error if no row of the same program, model and device is fitted; "–" if no
-other row of the calibration is fitted.
+other row of the calibration is fitted. Its figures below count only rows whose constants were fitted again for it.
 
-The model's form, and which rows are fitted, were chosen with the errors of all rows in view. So the errors of rows that
-nobody has seen may be larger than those of the held-out rows. A calibration with one or two rows has not been tested.
+The model's form, which rows are fitted, the division of programs into calibrations and the shares of kernels were
+chosen with the errors of all rows in view. So the errors of other rows may be larger than those of the held-out rows. A
+calibration with one or two rows has not been tested.
 
-| rows | fitted | mean error | held out, mean | within 5% | worst | left out, mean | left out, within 8% |
-|---|---|---|---|---|---|---|---|
-| {summary["rows"]} | {summary["fitted_rows"]} | {summary["mean_percent"]:.1f}% | {summary["held_out_mean_percent"]:.1f}% | {summary["within_5_percent"]} | {summary["worst_percent"]:.1f}% | {summary["left_out_mean_percent"]:.1f}% | {summary["left_out_within_8_percent"]} |
+| rows | fitted | worst | held-out rows | within 5% | mean | left-out rows | within 8% | mean | worst |
+|---|---|---|---|---|---|---|---|---|---|
+| {summary["rows"]} | {summary["fitted_rows"]} | {summary["worst_percent"]:.1f}% | {summary["held_out_rows"]} | {summary["held_out_within_5_percent"]} | {summary["held_out_mean_percent"]:.1f}% | {summary["left_out_rows"]} | {summary["left_out_within_8_percent"]} | {summary["left_out_mean_percent"]:.1f}% | {percent(summary["left_out_worst_percent"])} |
+
+What the sources do not state:
+
+- Seconds with * are derived: the source states FLOP/s only ({summary["derived_rows"]} rows). They are Muster's count of FLOPs over the source's
+  FLOP/s, so a difference between the two counts is a part of the error.
+- The micro-batch of {assumed("micro-batch")} rows and the remat policy of {assumed("remat")} rows are assumed.
+- Llama 3.1 405B ({assumed("layers")} rows) has 128 layers in place of 126, because the trainer's stages have equal sizes.
+- Rows with FSDP and a pipeline ({assumed("data parallelism for FSDP")} rows) are forecast with data parallelism in place of FSDP: these programs
+  gather parameters once per step.
 
 ![Forecast and published step times](step-times.svg)
 
@@ -52,11 +92,11 @@ The cause is stated where the source, or a contradiction between rows, shows it;
 """
     for row in sorted(rows, key=lambda r: -abs(r["error"])):
         if abs(row["error"]) > 5:
-            text += f"| {row['row']} | {row['published']:.4g} | {row['predicted']:.4g} | {percent(row['error'])} | {remark_on(row['row'])} |\n"
+            text += f"| {row['row']} | {published(row)} | {row['predicted']:.4g} | {percent(row['error'])} | {remark_on(row['row'])} |\n"
     text += "\n## All rows\n\n| row | published, s | forecast, s | error | | left out | source |\n|---|---|---|---|---|---|---|\n"
     for row in sorted(rows, key=lambda r: (r["calibration"], r["family"], r["row"])):
         kind = "fitted" if row["fitted"] else "held out"
-        text += (f"| {row['row']} | {row['published']:.4g} | {row['predicted']:.4g} | {percent(row['error'])} | {kind} | {percent(row['left_out_error'])} | "
+        text += (f"| {row['row']} | {published(row)} | {row['predicted']:.4g} | {percent(row['error'])} | {kind} | {percent(row['left_out_error'])} | "
                  f"{row['source']} |\n")
     text += "\n## Not forecast\n\n"
     for row in out["not_planned"]:
