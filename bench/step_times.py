@@ -16,8 +16,8 @@ The model's form, the fitted rows of small calibrations (CHOSEN in fit.py), the 
 into calibrations and the shares of kernels were chosen with the errors of all rows in view. So the
 errors of other rows may be larger than those of the held-out ones.
 
-Where a source states FLOP/s only, the published seconds are Muster's count of FLOPs over them. Where
-it does not state the micro-batch or the remat policy, they are assumed (Row.assumptions).
+Where a source states FLOP/s only, the published seconds are Muster's count of FLOPs over them.
+Where it does not state the micro-batch or the remat policy, they are assumed (Row.assumptions).
 
 Writes bench/results/step-times.json, docs/step-times.md and docs/step-times.svg.
 """
@@ -96,7 +96,7 @@ class Row:
 
     @property
     def assumptions(self):
-        """What words() assumes where the source or the trainer lacks a value."""
+        """The values that words() assumes because the source or the trainer lacks them."""
         sharded = self.layout.get("fsdp", 1) > 1
         known = {"micro-batch": not self.mbs, "remat": not self.fields["remat"], "layers": self.model == "Llama3.1-405B",
                  "data parallelism for FSDP": self.pp > 1 and sharded}

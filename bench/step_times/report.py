@@ -30,7 +30,7 @@ NOTE = ("The model's form, the fitted rows, the division of programs into calibr
 
 
 def summary_of(rows):
-    """Figures of all rows. Left out: only rows whose calibration was fitted again without their family."""
+    """Figures of all rows. Left out: only rows for which the constants were fitted again."""
     def mean(errors):
         return sum(errors) / max(len(errors), 1)
 
@@ -74,8 +74,8 @@ calibration with one or two rows has not been tested.
 
 What the sources do not state:
 
-- Seconds with * are derived: the source states FLOP/s only ({summary["derived_rows"]} rows). They are Muster's count of FLOPs over the source's
-  FLOP/s, so a difference between the two counts is a part of the error.
+- Seconds with * are derived: the source states FLOP/s only ({summary["derived_rows"]} rows). They are Muster's count of FLOPs over the
+  source's FLOP/s, so a difference between the two counts is a part of the error.
 - The micro-batch of {assumed("micro-batch")} rows and the remat policy of {assumed("remat")} rows are assumed.
 - Llama 3.1 405B ({assumed("layers")} rows) has 128 layers in place of 126, because the trainer's stages have equal sizes.
 - Rows with FSDP and a pipeline ({assumed("data parallelism for FSDP")} rows) are forecast with data parallelism in place of FSDP: these programs
