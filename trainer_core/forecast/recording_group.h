@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "trainer_core/base/check.h"
 #include "trainer_core/comm/process_groups.h"
 #include "trainer_core/comm/transport_group.h"
 #include "trainer_core/forecast/recorder.h"
@@ -97,6 +98,9 @@ class RecordingGroup final : public ProcessGroup {
  private:
   absl::Status record(CollectiveKind kind, const char* name, ConstBufferView input,
                       BufferView output) {
+    // The recorder waits for each communication of another stream that was announced.
+    MUSTER_CHECK(size() > 1 || channel_ == kComputeChannel)
+        << "a collective of one rank in " << spec_.name;
     if (size() == 1) return absl::OkStatus();
     const MemoryRange from{.begin = input.data, .end = input.data + input.bytes()};
     const MemoryRange to{.begin = output.data, .end = output.data + output.bytes()};

@@ -1,7 +1,7 @@
 #include "trainer_core/forecast/time_forecast.h"
 
+#include <string>
 #include <utility>
-#include <vector>
 
 #include <absl/strings/str_cat.h>
 
@@ -11,6 +11,15 @@
 #include "trainer_core/startup/load_config.h"
 
 namespace muster::trainer {
+namespace {
+
+absl::StatusOr<std::string> job_name(const nlohmann::json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a name of a job is not a string: ", value.dump()));
+}
+
+}  // namespace
 
 absl::StatusOr<nlohmann::json> forecast_time(const TrainConfig& config, const std::string& path,
                                              const std::string& timeline_path) {
@@ -32,20 +41,25 @@ absl::StatusOr<nlohmann::json> answer_step_times(const nlohmann::json& line,
                                                  std::map<std::string, StepModel>& models) {
   if (!line.is_object()) return absl::InvalidArgumentError("a line is not a JSON object");
   if (line.contains("config")) {
+    const auto job = job_name(line.value("job", nlohmann::json("")));
+    if (!job.ok()) return job.status();
     auto config = train_config_from_json(line["config"]);
     if (!config.ok()) return config.status();
     auto model = StepModel::record(*config);
     if (!model.ok()) return model.status();
-    const std::string job = line.value("job", "");
-    models.insert_or_assign(job, *std::move(model));
-    return nlohmann::json{{"job", job}};
+    models.insert_or_assign(*job, *std::move(model));
+    return nlohmann::json{{"job", *job}};
   }
   const auto machine = step_machine_from_json(line.value("machine", nlohmann::json::object()));
   if (!machine.ok()) return machine.status();
+  const nlohmann::json jobs = line.value("jobs", nlohmann::json::array());
+  if (!jobs.is_array()) return absl::InvalidArgumentError("jobs is not a list");
   auto times = nlohmann::json::array();
-  for (const std::string& job : line.value("jobs", std::vector<std::string>())) {
-    const auto model = models.find(job);
-    if (model == models.end()) return absl::NotFoundError(absl::StrCat("no job ", job));
+  for (const nlohmann::json& name : jobs) {
+    const auto job = job_name(name);
+    if (!job.ok()) return job.status();
+    const auto model = models.find(*job);
+    if (model == models.end()) return absl::NotFoundError(absl::StrCat("no job ", *job));
     times.push_back(to_json(model->second.forecast(*machine), model->second, machine->device));
   }
   return times;

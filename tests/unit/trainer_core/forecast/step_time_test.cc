@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -14,6 +15,7 @@
 #include "tests/unit/trainer_core/train_helpers.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/forecast/step_recorder.h"
+#include "trainer_core/forecast/time_forecast.h"
 #include "trainer_core/forecast/timeline.h"
 #include "trainer_core/report/flops.h"
 
@@ -193,15 +195,64 @@ TEST(StepRecorder, EveryMeshIsRecordedTheSameTwice) {
   EXPECT_GT(meshes, 15);
 }
 
+// The parts are counted per work, the end of the schedule is not. Without a pipeline, and without
+// what concerns the step as a whole, both are the time of the step.
 TEST(StepTime, PartsAddUp) {
-  for (const Degrees& degrees : {Degrees{2, 1, 2, 1, 1, 1, 1}, Degrees{1, 2, 1, 1, 1, 1, 2}}) {
+  StepMachine machine = kMachine;
+  machine.constants.overlap_slowdown = 0;
+  for (const Degrees& degrees : {Degrees{2, 1, 2, 1, 1, 1, 1}, Degrees{1, 1, 1, 1, 2, 1, 2}}) {
     const auto model = StepModel::record(config_with(degrees));
     ASSERT_TRUE(model.ok()) << model.status();
-    const StepTimeForecast forecast = model->forecast(kMachine);
+    const StepTimeForecast forecast = model->forecast(machine);
+    const double end =
+        schedule_step(model->first_stage(), StepCost(machine.device, machine.constants)).end;
+    EXPECT_NEAR(forecast.seconds / end, 1, 1e-9);
     double sum = 0;
     for (const auto& [name, seconds] : forecast.parts) sum += seconds;
-    EXPECT_NEAR(sum, forecast.seconds, 1e-12);
+    EXPECT_NEAR(sum / end, 1, 1e-9);
   }
+}
+
+TEST(StepTime, AStepOfAPipelineEndsAfterItsPasses) {
+  StepMachine machine = kMachine;
+  machine.constants.overlap_slowdown = 0;
+  const auto model = StepModel::record(config_with({1, 2, 1, 1, 1, 1, 2}));
+  ASSERT_TRUE(model.ok()) << model.status();
+  double passes_end = 0;
+  for (const auto& stage : model->pipeline(machine))
+    passes_end = std::max(passes_end, stage.back().time.end);
+  EXPECT_GT(passes_end, 0);
+  EXPECT_GT(model->forecast(machine).seconds, passes_end) << "the optimizer comes last";
+}
+
+TEST(StepTimes, AnswersLinesAndRefusesWrongTypes) {
+  std::map<std::string, StepModel> models;
+  const auto problem = [&](const nlohmann::json& line) {
+    return std::string(answer_step_times(line, models).status().message());
+  };
+  const nlohmann::json config = to_json(config_with({1, 1, 1, 1, 1, 1, 1}));
+  EXPECT_THAT(problem({{"job", 5}, {"config", config}}), HasSubstr("is not a string: 5"));
+  EXPECT_THAT(problem(nlohmann::json::array()), HasSubstr("is not a JSON object"));
+  const auto recorded = answer_step_times({{"job", "a"}, {"config", config}}, models);
+  ASSERT_TRUE(recorded.ok()) << recorded.status();
+  const nlohmann::json machine = {{"device",
+                                   {{"bf16_tflops", 989},
+                                    {"fp8_tflops", 0},
+                                    {"fp32_tflops", 494},
+                                    {"memory_gb_s", 3350},
+                                    {"multiprocessors", 132},
+                                    {"node_gb_s", 450},
+                                    {"node_latency_us", 2},
+                                    {"network_gb_s", 50},
+                                    {"network_latency_us", 6},
+                                    {"host_gb_s", 55},
+                                    {"devices_per_node", 8}}}};
+  EXPECT_THAT(problem({{"machine", machine}, {"jobs", "a"}}), HasSubstr("jobs is not a list"));
+  EXPECT_THAT(problem({{"machine", machine}, {"jobs", {"a", 7}}}), HasSubstr("is not a string: 7"));
+  EXPECT_THAT(problem({{"machine", machine}, {"jobs", {"b"}}}), HasSubstr("no job b"));
+  const auto times = answer_step_times({{"machine", machine}, {"jobs", {"a"}}}, models);
+  ASSERT_TRUE(times.ok()) << times.status();
+  EXPECT_GT((*times)[0]["seconds"].get<double>(), 0);
 }
 
 TEST(StepTime, MicroBatchesOfTheMiddleAreAlike) {
