@@ -83,10 +83,10 @@ int status_and_why(const StatusOptions& options, Client& client) {
   absl::StatusOr<v1::Job> job = absl::NotFoundError("");
   if (options.job > 0) job = client.get_job(options.job, ranks_of(options));
   // On a cluster without Kubernetes the job and the fleet are the whole answer.
-  const bool must_ask = options.job == 0 || !options.namespace_name.empty();
-  const bool asks_kubernetes = must_ask || has_kubectl();
+  const bool needs_pods = options.job == 0 || !options.namespace_name.empty();
+  const bool queries_pods = needs_pods || has_kubectl();
   absl::StatusOr<K8sReport> report = absl::NotFoundError("");
-  if (asks_kubernetes) report = query_k8s(options.namespace_name, options.selector);
+  if (queries_pods) report = query_k8s(options.namespace_name, options.selector);
   nlohmann::json both = nlohmann::json::object();
   std::string text;
   if (job.ok()) {
@@ -110,9 +110,9 @@ int status_and_why(const StatusOptions& options, Client& client) {
   const int printed = print_result(options.json ? both.dump(2) + "\n" : text);
   int code = options.job > 0 && !job.ok() ? fail(job.status()) : printed;
   if (!fleet.ok()) code = fail(fleet);
-  if (must_ask && !report.ok()) {
+  if (needs_pods && !report.ok()) {
     code = fail(report.status());
-  } else if (asks_kubernetes && !report.ok()) {
+  } else if (queries_pods && !report.ok()) {
     warn(std::string(report.status().message()));
   }
   return code;

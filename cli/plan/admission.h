@@ -64,9 +64,9 @@ std::optional<uint64_t> gpu_bytes_of(const v1::JobSpec& spec, const GpuType& typ
 bool may_have_gpus(const v1::JobSpec& spec, int32_t gpus_per_node);
 
 // Returns InvalidArgument, with the plan and config changes that fit, if the job does not fit at
-// one of its numbers of nodes. Only warns if hardware=auto might leave these GPUs unused, and if the
-// plan cannot be computed. Requires has_gpu_plan(). Blocks for some tenths of a second; for seconds
-// if the job does not fit.
+// one of its numbers of nodes. Only warns if hardware=auto might leave these GPUs unused, and if
+// the plan cannot be computed. Requires has_gpu_plan(). Blocks for some tenths of a second; for
+// seconds if the job does not fit.
 absl::Status check_gpu_memory(const v1::JobSpec& spec, const GpuType& type);
 
 }  // namespace muster::cli

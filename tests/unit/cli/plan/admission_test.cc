@@ -49,7 +49,7 @@ TEST(GpuTypeOfWorkers, IsThatOfTheSmallestNodeThatTheJobNeeds) {
   add_worker(workers, "away", {200}).set_connected(false);
   add_worker(workers, "leaving", {200}).set_leaving(true);
   EXPECT_EQ(memory_of_workers(workers, 1), 96 * 1024);
-  // With two ranks per node, the smaller GPU of the node limits the job.
+  // The smaller GPU of the node limits a job of two ranks per node.
   EXPECT_EQ(memory_of_workers(workers, 1, 2), 80 * 1024);
   EXPECT_EQ(memory_of_workers(workers, 1, 8), 80 * 1024);
   EXPECT_EQ(memory_of_workers(workers, 2), 24 * 1024);

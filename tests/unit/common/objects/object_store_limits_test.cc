@@ -16,7 +16,7 @@ using testing::HasSubstr;
 constexpr Duration kWithin = std::chrono::milliseconds(1200);
 constexpr Duration kLongerThanWithin = std::chrono::milliseconds(1300);
 
-ChildEnd failed(std::string errors) {
+ChildEnd failed_call(std::string errors) {
   ChildEnd end;
   end.errors = std::move(errors);
   end.exit_code = 1;
@@ -48,7 +48,7 @@ TEST(ObjectStoreLimits, AFailureAfterALongAttemptIsTriedAgain) {
   const ObjectStore store(patient(), [&](const auto&, const ChildOptions&) {
     if (++calls > 1) return ChildEnd{};
     std::this_thread::sleep_for(kLongerThanWithin);
-    return failed("2026/11/28 09:44:57 ERROR : b: read tcp: connection reset by peer\n");
+    return failed_call("2026/11/28 09:44:57 ERROR : b: read tcp: connection reset by peer\n");
   });
   const absl::Status status = store.remove_files("s3://b/d", {"a"});
   EXPECT_TRUE(status.ok()) << status;
@@ -61,7 +61,7 @@ TEST(ObjectStoreLimits, OnlyTheFirstLongAttemptExtendsTheLimit) {
   const ObjectStore store(patient(), [&](const auto&, const ChildOptions&) {
     ++calls;
     std::this_thread::sleep_for(kLongerThanWithin);
-    return failed("2026/11/28 09:44:57 ERROR : b: read tcp: connection reset by peer\n");
+    return failed_call("2026/11/28 09:44:57 ERROR : b: read tcp: connection reset by peer\n");
   });
   const absl::Status status = store.remove_files("s3://b/d", {"a"});
   EXPECT_TRUE(absl::IsUnknown(status)) << status;
