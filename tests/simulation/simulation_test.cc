@@ -1,9 +1,13 @@
+#include <gmock/gmock.h>
+
 #include <cstdlib>
 #include <iostream>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
 
+#include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
 #include "tests/simulation/minimise.h"
@@ -11,6 +15,8 @@
 
 namespace muster::simulation {
 namespace {
+
+using testing::HasSubstr;
 
 // The address sanitizer makes a seed ten times as slow, and its findings do not depend on many
 // seeds.
@@ -27,11 +33,13 @@ int workers_from_environment() {
   return text == nullptr ? 0 : std::atoi(text);
 }
 
-// Returns the submissions and faults of MUSTER_SIMULATION_KEPT=2,5,9; empty: all.
-std::set<int> kept_from_environment() {
+// Returns the submissions and faults of MUSTER_SIMULATION_KEPT=2,5,9, of which there may be none;
+// nullopt: all happen.
+std::optional<std::set<int>> kept_from_environment() {
   const char* text = std::getenv("MUSTER_SIMULATION_KEPT");
+  if (text == nullptr) return std::nullopt;
   std::set<int> kept;
-  for (std::istringstream numbers(text == nullptr ? "" : text); numbers;) {
+  for (std::istringstream numbers(text); numbers;) {
     std::string number;
     if (std::getline(numbers, number, ',')) kept.insert(std::atoi(number.c_str()));
   }
@@ -104,8 +112,8 @@ INSTANTIATE_TEST_SUITE_P(Simulation, Seeds,
 TEST(Simulation, OneSeed) {
   const char* text = std::getenv("MUSTER_SIMULATION_SEED");
   const uint64_t seed = text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
-  const std::set<int> kept = kept_from_environment();
-  World world(seed, workers_from_environment(), kept.empty() ? nullptr : &kept, true);
+  const std::optional<std::set<int>> kept = kept_from_environment();
+  World world(seed, workers_from_environment(), kept ? &*kept : nullptr, true);
   const std::string problem = world.run();
   EXPECT_TRUE(problem.empty()) << problem;
 }
@@ -122,6 +130,23 @@ TEST(Simulation, Range) {
     const std::string problem = failure_of_seed(seed, workers_from_environment());
     ASSERT_TRUE(problem.empty()) << problem;
   }
+}
+
+// A minimised failure is replayed with the submissions and faults that it retains, even if it
+// retains none.
+TEST(Simulation, PrintsTheCommandThatReplaysAFailure) {
+  const auto command_of = [](const std::set<int>* kept) {
+    World world(7, 3, kept);
+    world.fail("a violation");
+    return world.run();
+  };
+  constexpr auto kPrefix = "MUSTER_SIMULATION_SEED=7 MUSTER_SIMULATION_WORKERS=3 ";
+  const std::set<int> some = {4, 1, 12};
+  const std::set<int> none;
+  EXPECT_THAT(command_of(nullptr), HasSubstr(absl::StrCat(kPrefix, "muster_simulation")));
+  EXPECT_THAT(command_of(&some),
+              HasSubstr(absl::StrCat(kPrefix, "MUSTER_SIMULATION_KEPT=1,4,12 ")));
+  EXPECT_THAT(command_of(&none), HasSubstr(absl::StrCat(kPrefix, "MUSTER_SIMULATION_KEPT= ")));
 }
 
 // The same seed produces the same events.

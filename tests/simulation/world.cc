@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
@@ -36,7 +37,9 @@ World::World(uint64_t world_seed, int workers, const std::set<int>* kept, bool l
       coordinator(*this),
       invariants(*this),
       kept_(kept),
-      logs_(logs) {
+      logs_(logs),
+      is_replayed_(logs || world_seed % 4 == 0 ||
+                   std::getenv("MUSTER_SIMULATION_SEEDS") != nullptr) {
   core_options.version = "simulated";
   core_options.worker_lease = std::chrono::seconds(6);
   core_options.start_budget = std::chrono::seconds(20);
@@ -121,8 +124,10 @@ bool World::is_kept() {
 }
 
 std::string World::replay_command() const {
+  const std::string kept =
+      kept_ == nullptr ? "" : absl::StrCat(" MUSTER_SIMULATION_KEPT=", absl::StrJoin(*kept_, ","));
   return absl::StrCat("replay: MUSTER_SIMULATION_SEED=", seed,
-                      " MUSTER_SIMULATION_WORKERS=", workers_.size(),
+                      " MUSTER_SIMULATION_WORKERS=", workers_.size(), kept,
                       " muster_simulation --gtest_filter=*OneSeed*\n");
 }
 

@@ -35,8 +35,9 @@ class World {
 
   // The members below are used by the parts of the simulation.
   bool is_logging() const { return logs_; }
-  // Returns whether the runs of the coordinator are recorded and replayed: in every fourth seed.
-  bool is_replayed() const { return seed % 4 == 0; }
+  // Returns whether the runs of the coordinator are recorded and replayed: in every fourth seed, in
+  // a run with a log, and in each seed of MUSTER_SIMULATION_SEEDS.
+  bool is_replayed() const { return is_replayed_; }
   void note(std::string line);
   void fail(std::string problem);
   void require(bool holds, const std::string& problem) {
@@ -97,6 +98,7 @@ class World {
   std::set<std::string> answered_;            // request ids of confirmed submissions
   const std::set<int>* const kept_;
   const bool logs_;
+  const bool is_replayed_;
   int disturbances_ = 0;
   Totals totals_;
   Instant calm_{};  // time at which the faults stop
