@@ -203,7 +203,7 @@ void FakeCoordinator::iterate() {
   if (may_crash && world_.random.chance(0.001)) return crash(world_.random.between_ms(10, 8'000));
   const StorageBatch batch = batch_of(*core_, actions);
   commit(batch);
-  world_.invariants.after_commit(batch.empty());
+  world_.invariants.after_commit(actions.empty());
   for (const auto& [stream, status] : std::exchange(ending_, {})) close(stream, status);
   for (const Action& action : actions) {
     if (may_crash && world_.random.chance(0.0005))

@@ -36,6 +36,7 @@ void Invariants::after_call(const Event* event, const ActionList& actions) {
                           std::holds_alternative<Tick>(*event);
   if (is_routine && actions.empty()) return;
   no_slot_is_overbooked();
+  excluded_nodes_await_a_check();
   if (event != nullptr) stale_events_change_nothing(*event);
   const auto& jobs = world_.coordinator.core().jobs();
   for (const auto& [id, job] : jobs) {
@@ -55,13 +56,13 @@ void Invariants::after_call(const Event* event, const ActionList& actions) {
 }
 
 void Invariants::check_job(const Job* was, const Job& job) {
+  reserved_workers_are_needed(was, job);
   if (was != nullptr && was->state == job.state && was->attempt == job.attempt &&
       !is_live(job.state))
     return;
   ranks_are_a_bijection(job);
   if (job.state == JobState::kStarting && (was == nullptr || was->attempt != job.attempt))
     no_rank_is_placed_on_an_excluded_node(job);
-  reserved_workers_are_needed(job);
   if (was != nullptr) present_nodes_keep_their_ranks(*was, job);
   no_rank_stays_on_a_leaving_worker(job);
   outcomes_are_final_and_correct(was, job);
@@ -69,9 +70,9 @@ void Invariants::check_job(const Job* was, const Job& job) {
   if (was != nullptr) states_follow_the_ladder(*was, job);
 }
 
-void Invariants::after_commit(bool is_empty) {
+void Invariants::after_commit(bool is_idle) {
   if (++commits_ % kCommitsPerAccount == 0) accounts_add_up();
-  if (is_empty) return;
+  if (is_idle) return;
   reload_equals_memory();
   job_numbers_are_unique();
   incidents_are_correct();

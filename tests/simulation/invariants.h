@@ -23,8 +23,12 @@ class Invariants {
   // without an action change nothing that is checked here.
   void after_call(const coordinator::Event* event, const coordinator::ActionList& actions);
   // Checks the stored state. Call it when the records of an iteration are on the disk and no
-  // message has been sent. `is_empty`: the iteration stored nothing.
-  void after_commit(bool is_empty);
+  // message has been sent. `is_idle`: the iteration had no action. An iteration that sends a message
+  // without storing anything is checked, too: its decision may have to be stored first.
+  void after_commit(bool is_idle);
+  // Requires that the processes of each node fit into its slots and GPUs, and that no two attempts
+  // of a job run on one node. Call it after the start of each process.
+  void processes_fit();
   int last_resorts() const { return last_resorts_; }
   // Records that a caller received the confirmation of its job. Requires that all confirmations of
   // one request name the same job.
@@ -55,7 +59,8 @@ class Invariants {
   void no_rank_is_placed_on_an_excluded_node(const coordinator::Job& job);
   void ranks_are_a_bijection(const coordinator::Job& job);
   void present_nodes_keep_their_ranks(const coordinator::Job& before, const coordinator::Job& job);
-  void reserved_workers_are_needed(const coordinator::Job& job);
+  void reserved_workers_are_needed(const coordinator::Job* was, const coordinator::Job& job);
+  void excluded_nodes_await_a_check();
   void attempts_are_consecutive(const coordinator::Job& before, const coordinator::Job& job);
   void old_ranks_are_gone(const coordinator::Job& before);
   void outcomes_are_final_and_correct(const coordinator::Job* before, const coordinator::Job& job);
