@@ -22,6 +22,12 @@ std::string describe_call(const std::optional<Event>& event) {
   return event ? describe(*event) : "queue pass";
 }
 
+// The chance that an iteration gives the core a stale event of a worker.
+constexpr double kStaleEventChance = 0.002;
+constexpr size_t kRememberedMax = 50;
+// One heartbeat in so many is remembered, because heartbeats would soon replace all other events.
+constexpr uint64_t kHeartbeatsPerRemembered = 16;
+
 // Returns the duration of an iteration: the decisions, and the wait for the disk. Events of this
 // time are taken together by the next iteration.
 Duration draw_iteration(Random& random, bool faults_on) {
@@ -31,6 +37,15 @@ Duration draw_iteration(Random& random, bool faults_on) {
 }
 
 }  // namespace
+
+std::pair<WorkerName, Incarnation> life_of(const Event& event) {
+  return std::visit(
+      [](const auto& e) -> std::pair<WorkerName, Incarnation> {
+        if constexpr (requires { e.incarnation; }) return {e.worker, e.incarnation};
+        return {};
+      },
+      event);
+}
 
 void FakeCoordinator::boot() {
   ++life_;
@@ -197,7 +212,8 @@ void FakeCoordinator::iterate() {
   forgive_stall();
   ActionList actions;
   for (Item& item : std::exchange(inbox_, {})) take(std::move(item), actions);
-  if (deadline && *deadline <= now) call_core(Tick{}, actions);
+  if (deadline && *deadline <= now) call_core(tick(), actions);
+  if (world_.faults_on && world_.random.chance(kStaleEventChance)) give_stale_event(actions);
   call_core(std::nullopt, actions);
   const bool may_crash = world_.faults_on && !actions.empty();
   if (may_crash && world_.random.chance(0.001)) return crash(world_.random.between_ms(10, 8'000));
@@ -225,8 +241,32 @@ void FakeCoordinator::take(Item item, ActionList& actions) {
   if (std::holds_alternative<WorkerRegistered>(item.event)) {
     register_worker(std::move(item), actions);
   } else if (belongs_to_current_stream(item)) {
+    remember(item.event);
     call_core(std::move(item.event), actions);
   }
+}
+
+Tick FakeCoordinator::tick() { return {}; }
+
+void FakeCoordinator::remember(const Event& event) {
+  if (life_of(event).first == WorkerName() || std::holds_alternative<WorkerRegistered>(event))
+    return;
+  if (std::holds_alternative<HeartbeatReceived>(event) &&
+      ++heartbeats_ % kHeartbeatsPerRemembered != 0)
+    return;
+  remembered_.push_back(event);
+  if (remembered_.size() > kRememberedMax) remembered_.pop_front();
+}
+
+// The shell drops most events of replaced streams, and the core must not rely on that.
+void FakeCoordinator::give_stale_event(ActionList& actions) {
+  std::vector<const Event*> stale;
+  for (const Event& event : remembered_)
+    if (world_.invariants.is_stale(event)) stale.push_back(&event);
+  if (stale.empty()) return;
+  // The core first processes the time that has passed, which may cause actions.
+  call_core(tick(), actions);
+  call_core(*stale[world_.random.below(stale.size())], actions);
 }
 
 // As CoreLoop::register_worker(): an admitted registration takes over the worker's link.
@@ -252,12 +292,7 @@ void FakeCoordinator::register_worker(Item item, ActionList& actions) {
 
 // As in coordinator/shell/loop/core_loop.cc: events of a replaced stream are dropped.
 bool FakeCoordinator::belongs_to_current_stream(const Item& item) {
-  const Life life = std::visit(
-      [](const auto& e) -> Life {
-        if constexpr (requires { e.incarnation; }) return {e.worker, e.incarnation};
-        return {};
-      },
-      item.event);
+  const auto life = life_of(item.event);
   const auto link = links_.find(life);
   if (link == links_.end() || link->second != item.stream) return false;
   if (std::holds_alternative<WorkerDisconnected>(item.event)) {
@@ -274,6 +309,7 @@ void FakeCoordinator::call_core(std::optional<Event> event, ActionList& actions)
   ActionList made;
   if (event) {
     std::visit([&](auto& e) { e.unix_ns = world_.scheduler.unix_ns(); }, *event);
+    world_.invariants.before_call(*event);
     core_->take(*event, now, made);
   } else {
     core_->place_jobs(made);

@@ -31,13 +31,30 @@ JobId job_of(const Action& action) {
 
 }  // namespace
 
+bool Invariants::is_stale(const Event& event) const {
+  if (std::holds_alternative<WorkerRegistered>(event)) return false;
+  const auto [name, incarnation] = life_of(event);
+  const auto& workers = world_.coordinator.core().workers();
+  const auto worker = workers.find(name);
+  return worker != workers.end() && worker->second.incarnation != incarnation;
+}
+
+void Invariants::before_call(const Event& event) {
+  sender_before_.reset();
+  if (is_stale(event))
+    sender_before_ = world_.coordinator.core().workers().at(life_of(event).first);
+}
+
 void Invariants::after_call(const Event* event, const ActionList& actions) {
+  if (event != nullptr) {
+    stale_events_change_nothing(*event, actions);
+    last_event_at_ = world_.scheduler.now();
+  }
   const bool is_routine = event == nullptr || std::holds_alternative<HeartbeatReceived>(*event) ||
                           std::holds_alternative<Tick>(*event);
   if (is_routine && actions.empty()) return;
   no_slot_is_overbooked();
   excluded_nodes_await_a_check();
-  if (event != nullptr) stale_events_change_nothing(*event);
   const auto& jobs = world_.coordinator.core().jobs();
   for (const auto& [id, job] : jobs) {
     const auto before = before_.find(id);
@@ -267,22 +284,35 @@ void Invariants::outcomes_are_final_and_correct(const Job* before, const Job& jo
   if (job.state == JobState::kFailed) world_.require(job.exit_code != 0, "it failed with code 0");
 }
 
-void Invariants::stale_events_change_nothing(const Event& event) {
-  const auto* exit = std::get_if<RankExited>(&event);
-  if (exit == nullptr) return;
-  const auto before = before_.find(exit->job);
+void Invariants::stale_events_change_nothing(const Event& event, const ActionList& actions) {
+  if (const auto* exit = std::get_if<RankExited>(&event)) stale_exits_change_nothing(*exit);
+  if (!sender_before_) return;
+  const Worker& was = *sender_before_;
+  const Worker& now = world_.coordinator.core().workers().at(was.name);
+  const std::string what =
+      absl::StrCat("an event of an earlier incarnation of ", was.name.value(), " ");
+  world_.require(was.leaving == now.leaving, what + "changed whether the worker leaves");
+  world_.require(was.connected == now.connected, what + "changed whether the worker is connected");
+  // With an event, the core also processes the time since the last one.
+  if (last_event_at_ != world_.scheduler.now()) return;
+  world_.require(was.last_message == now.last_message, what + "counted as a message");
+  world_.require(actions.empty(), what + "caused an action");
+}
+
+void Invariants::stale_exits_change_nothing(const RankExited& exit) {
+  const auto before = before_.find(exit.job);
   if (before == before_.end()) return;
   const Job& was = before->second;
-  bool current = is_live(was.state) && was.attempt == exit->attempt;
+  bool current = is_live(was.state) && was.attempt == exit.attempt;
   if (current) {
-    const RankPlacement& placed = was.placement.at(static_cast<size_t>(exit->rank.value()));
-    current = placed.worker == exit->worker && placed.incarnation == exit->incarnation;
+    const RankPlacement& placed = was.placement.at(static_cast<size_t>(exit.rank.value()));
+    current = placed.worker == exit.worker && placed.incarnation == exit.incarnation;
   }
   if (current || was.state == JobState::kQueued) return;
   const auto& jobs = world_.coordinator.core().jobs();
-  const auto now = jobs.find(exit->job);
+  const auto now = jobs.find(exit.job);
   world_.require(now == jobs.end() || durable(was) == durable(now->second),
-                 absl::StrCat("stale news changed job ", exit->job.value()));
+                 absl::StrCat("stale news changed job ", exit.job.value()));
 }
 
 }  // namespace muster::simulation
