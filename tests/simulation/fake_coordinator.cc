@@ -28,6 +28,9 @@ constexpr size_t kRememberedMax = 50;
 // One heartbeat in so many is remembered, because heartbeats would soon replace all other events.
 constexpr uint64_t kHeartbeatsPerRemembered = 16;
 
+// The chance that a Tick reports unread messages of many workers.
+constexpr double kBehindChance = 0.005;
+
 // Returns the duration of an iteration: the decisions, and the wait for the disk. Events of this
 // time are taken together by the next iteration.
 Duration draw_iteration(Random& random, bool faults_on) {
@@ -246,7 +249,18 @@ void FakeCoordinator::take(Item item, ActionList& actions) {
   }
 }
 
-Tick FakeCoordinator::tick() { return {}; }
+// As CoreLoop::tick(). A message that is on its way stands for one that waits in the connection.
+Tick FakeCoordinator::tick() {
+  Tick event;
+  for (const WorkerName& name : core_->silent_workers(world_.scheduler.now())) {
+    const auto link = links_.find({name, core_->workers().at(name).incarnation});
+    if (link != links_.end() && world_.network.has_undelivered(link->second))
+      event.unread.push_back(name);
+  }
+  unread_ += std::ssize(event.unread);
+  event.is_behind = world_.faults_on && world_.random.chance(kBehindChance);
+  return event;
+}
 
 void FakeCoordinator::remember(const Event& event) {
   if (life_of(event).first == WorkerName() || std::holds_alternative<WorkerRegistered>(event))
@@ -264,6 +278,7 @@ void FakeCoordinator::give_stale_event(ActionList& actions) {
   for (const Event& event : remembered_)
     if (world_.invariants.is_stale(event)) stale.push_back(&event);
   if (stale.empty()) return;
+  ++stale_events_;
   // The core first processes the time that has passed, which may cause actions.
   call_core(tick(), actions);
   call_core(*stale[world_.random.below(stale.size())], actions);

@@ -49,6 +49,10 @@ class FakeCoordinator {
   }
   const std::map<WorkerName, coordinator::NodeRecord>& disk_nodes() const { return disk_nodes_; }
   int exclusions() const { return exclusions_; }
+  // Returns the number of leases that continued because messages of their workers were unread.
+  int64_t unread() const { return unread_; }
+  // Returns the number of events that give_stale_event() has given to the core.
+  int64_t stale_events() const { return stale_events_; }
   Instant born() const { return born_; }
   StoreId store() const { return store_; }
   // Returns the time at which this run of the coordinator last received a message from the
@@ -132,6 +136,8 @@ class FakeCoordinator {
   std::vector<Item> inbox_;
   std::deque<coordinator::Event> remembered_;
   uint64_t heartbeats_ = 0;
+  int64_t unread_ = 0;
+  int64_t stale_events_ = 0;
   // Streams that are closed once the decision is stored.
   std::vector<std::pair<StreamId, absl::Status>> ending_;
   std::optional<coordinator::Core> core_;

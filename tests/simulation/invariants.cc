@@ -40,6 +40,7 @@ bool Invariants::is_stale(const Event& event) const {
 }
 
 void Invariants::before_call(const Event& event) {
+  lease_ = world_.coordinator.core().pace().lease;
   sender_before_.reset();
   if (is_stale(event))
     sender_before_ = world_.coordinator.core().workers().at(life_of(event).first);
@@ -202,7 +203,7 @@ void Invariants::old_ranks_are_gone(const Job& before) {
     const bool alone = std::ranges::all_of(
         before.placement, [&](const RankPlacement& rank) { return rank.worker == worker.name(); });
     const Duration patience = alone || before.cancel_requested
-                                  ? world_.core_options.worker_lease
+                                  ? std::max(world_.core_options.worker_lease, lease_)
                                   : world_.core_options.unreachable_confirm;
     world_.require(last_message + patience <= world_.scheduler.now(),
                    absl::StrCat("attempt ", before.attempt.value(), " of job ", before.id.value(),
@@ -304,8 +305,11 @@ void Invariants::stale_exits_change_nothing(const RankExited& exit) {
   if (before == before_.end()) return;
   const Job& was = before->second;
   bool current = is_live(was.state) && was.attempt == exit.attempt;
+  const auto index = static_cast<size_t>(exit.rank.value());
+  // The ranks of a lost store's job may have higher numbers.
+  current = current && index < was.placement.size();
   if (current) {
-    const RankPlacement& placed = was.placement.at(static_cast<size_t>(exit.rank.value()));
+    const RankPlacement& placed = was.placement[index];
     current = placed.worker == exit.worker && placed.incarnation == exit.incarnation;
   }
   if (current || was.state == JobState::kQueued) return;

@@ -21,6 +21,7 @@ class Invariants {
   void begin(const coordinator::Core& core) {
     before_ = core.jobs();
     last_event_at_.reset();
+    lease_ = core.pace().lease;
   }
   // Call this before each event that the core takes.
   void before_call(const coordinator::Event& event);
@@ -84,6 +85,7 @@ class Invariants {
   std::map<JobId, coordinator::Job> before_;
   // The sender of a stale event, before the core took the event.
   std::optional<coordinator::Worker> sender_before_;
+  Duration lease_{};                      // the lease of workers before the core's last event
   std::optional<Instant> last_event_at_;  // the time of the core's last event
   uint64_t commits_ = 0;
   std::set<JobId> confirmed_;

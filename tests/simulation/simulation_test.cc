@@ -71,6 +71,8 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
     sum.left_stuck += t.left_stuck;
     sum.exclusions += t.exclusions;
     sum.last_resorts += t.last_resorts;
+    sum.unread += t.unread;
+    sum.stale_events += t.stale_events;
     sum.smaller += t.smaller;
     sum.grown += t.grown;
     sum.with_spares += t.with_spares;
@@ -85,7 +87,8 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
             << sum.smaller << " attempts on fewer nodes, " << sum.grown << " grew; "
             << sum.with_spares << " spares took a place; " << sum.stuck
             << " processes could not be killed, " << sum.left_stuck
-            << " attempts continued without\n";
+            << " attempts continued without; " << sum.unread
+            << " leases continued with unread messages; " << sum.stale_events << " stale events\n";
   // A simulation in which nothing happens proves nothing.
   EXPECT_GT(sum.succeeded, sum.jobs / 10);
   EXPECT_GT(sum.attempts, sum.jobs);
@@ -102,6 +105,8 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
   }
   EXPECT_GT(sum.with_spares, 0);
   EXPECT_GT(sum.left_stuck, 0);
+  EXPECT_GT(sum.unread, 0);
+  EXPECT_GT(sum.stale_events, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Simulation, Seeds,

@@ -66,8 +66,10 @@ class World {
     int hangs = 0, hangs_named = 0, slow_ranks = 0, incidents = 0;
     int exclusions = 0, last_resorts = 0;  // last_resorts: number of attempts on an excluded node
     int smaller = 0, grown = 0, with_spares = 0;
-    int stuck = 0;       // processes that could not be killed for a long time
-    int left_stuck = 0;  // attempts that came up while such a process of their job existed
+    int64_t stale_events = 0;  // events of earlier incarnations of workers
+    int64_t unread = 0;        // leases that continued, because the worker's messages were unread
+    int stuck = 0;             // processes that could not be killed for a long time
+    int left_stuck = 0;        // attempts that came up while such a process of their job existed
   };
   const Totals& totals() const { return totals_; }
   // The violated invariant, and the number of submissions and faults so far.
