@@ -22,12 +22,6 @@ std::string describe_call(const std::optional<Event>& event) {
   return event ? describe(*event) : "queue pass";
 }
 
-// The chance that an iteration gives the core a stale event of a worker.
-constexpr double kStaleEventChance = 0.002;
-constexpr size_t kRememberedMax = 50;
-// One heartbeat in so many is remembered, because heartbeats would soon replace all other events.
-constexpr uint64_t kHeartbeatsPerRemembered = 16;
-
 // The chance that a Tick reports unread messages of many workers.
 constexpr double kBehindChance = 0.005;
 
@@ -40,15 +34,6 @@ Duration draw_iteration(Random& random, bool faults_on) {
 }
 
 }  // namespace
-
-std::pair<WorkerName, Incarnation> life_of(const Event& event) {
-  return std::visit(
-      [](const auto& e) -> std::pair<WorkerName, Incarnation> {
-        if constexpr (requires { e.incarnation; }) return {e.worker, e.incarnation};
-        return {};
-      },
-      event);
-}
 
 void FakeCoordinator::boot() {
   ++life_;
@@ -216,7 +201,7 @@ void FakeCoordinator::iterate() {
   ActionList actions;
   for (Item& item : std::exchange(inbox_, {})) take(std::move(item), actions);
   if (deadline && *deadline <= now) call_core(tick(), actions);
-  if (world_.faults_on && world_.random.chance(kStaleEventChance)) give_stale_event(actions);
+  give_stale_event(actions);
   call_core(std::nullopt, actions);
   const bool may_crash = world_.faults_on && !actions.empty();
   if (may_crash && world_.random.chance(0.001)) return crash(world_.random.between_ms(10, 8'000));
@@ -260,28 +245,6 @@ Tick FakeCoordinator::tick() {
   unread_ += std::ssize(event.unread);
   event.is_behind = world_.faults_on && world_.random.chance(kBehindChance);
   return event;
-}
-
-void FakeCoordinator::remember(const Event& event) {
-  if (life_of(event).first == WorkerName() || std::holds_alternative<WorkerRegistered>(event))
-    return;
-  if (std::holds_alternative<HeartbeatReceived>(event) &&
-      ++heartbeats_ % kHeartbeatsPerRemembered != 0)
-    return;
-  remembered_.push_back(event);
-  if (remembered_.size() > kRememberedMax) remembered_.pop_front();
-}
-
-// The shell drops most events of replaced streams, and the core must not rely on that.
-void FakeCoordinator::give_stale_event(ActionList& actions) {
-  std::vector<const Event*> stale;
-  for (const Event& event : remembered_)
-    if (world_.invariants.is_stale(event)) stale.push_back(&event);
-  if (stale.empty()) return;
-  ++stale_events_;
-  // The core first processes the time that has passed, which may cause actions.
-  call_core(tick(), actions);
-  call_core(*stale[world_.random.below(stale.size())], actions);
 }
 
 // As CoreLoop::register_worker(): an admitted registration takes over the worker's link.

@@ -111,7 +111,7 @@ class FakeCoordinator {
   coordinator::Tick tick();
   // Keeps some of the latest events of workers for give_stale_event().
   void remember(const coordinator::Event& event);
-  // Gives the core an event of an incarnation that is no longer the worker's, if one is remembered.
+  // Rarely gives the core a remembered event of an incarnation that is no longer the worker's.
   void give_stale_event(coordinator::ActionList& actions);
   void register_worker(Item item, coordinator::ActionList& actions);
   bool belongs_to_current_stream(const Item& item);

@@ -35,8 +35,8 @@ class FakeNetwork {
   void to_coordinator(StreamId id, bool may_lag, std::function<void()> deliver);
   void to_worker(StreamId id, std::function<void()> deliver);
 
-  // Returns whether messages to the coordinator are on their way. Messages of a partitioned host are
-  // not: they have not left the host.
+  // Returns whether messages to the coordinator are on their way. Messages of a partitioned host
+  // are not: they have not left the host.
   bool has_undelivered(StreamId id) const;
 
   // Close one end: this end receives no further message, and the other end is notified.

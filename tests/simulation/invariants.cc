@@ -294,7 +294,7 @@ void Invariants::stale_events_change_nothing(const Event& event, const ActionLis
       absl::StrCat("an event of an earlier incarnation of ", was.name.value(), " ");
   world_.require(was.leaving == now.leaving, what + "changed whether the worker leaves");
   world_.require(was.connected == now.connected, what + "changed whether the worker is connected");
-  // With an event, the core also processes the time since the last one.
+  // The core also processes the time since the last event, which may cause actions.
   if (last_event_at_ != world_.scheduler.now()) return;
   world_.require(was.last_message == now.last_message, what + "counted as a message");
   world_.require(actions.empty(), what + "caused an action");

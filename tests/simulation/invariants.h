@@ -26,11 +26,11 @@ class Invariants {
   // Call this before each event that the core takes.
   void before_call(const coordinator::Event& event);
   // Call this after each call of the core. `event`: null for a queue pass. Heartbeats and ticks
-  // without an action change nothing that is checked here.
+  // without an action change nothing that is checked here, unless an earlier incarnation sent them.
   void after_call(const coordinator::Event* event, const coordinator::ActionList& actions);
   // Checks the stored state. Call it when the records of an iteration are on the disk and no
-  // message has been sent. `is_idle`: the iteration had no action. An iteration that sends a message
-  // without storing anything is checked, too: its decision may have to be stored first.
+  // message has been sent. `is_idle`: the iteration had no action. An iteration that only sends
+  // messages is checked, too, because a message may depend on a decision that was not stored.
   void after_commit(bool is_idle);
   // Requires that the processes of each node fit into its slots and GPUs, and that no two attempts
   // of a job run on one node. Call it after the start of each process.

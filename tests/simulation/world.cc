@@ -142,7 +142,7 @@ void World::judge_hangs() {
   // From the hang to the verdict with stacks: three steps and three seconds, a heartbeat, and
   // message delays.
   constexpr Duration kBound = std::chrono::milliseconds(3'400);
-  // With a small heartbeat budget, workers report less often. The last step reaches the coordinator
+  // A small heartbeat budget makes workers report less often. The last step reaches the coordinator
   // with one heartbeat, and a suspicion waits for another one of each worker.
   const Duration later =
       2 * (coordinator.core().pace().busy - core_options.heartbeat_interval / kBusyHeartbeats);
