@@ -78,7 +78,11 @@ struct EventText {
   std::string operator()(const NodeAdmitRequested& e) const {
     return absl::StrCat("admit ", e.worker.value());
   }
-  std::string operator()(const Tick&) const { return "tick"; }
+  std::string operator()(const Tick& e) const {
+    std::string text = e.is_behind ? "tick, behind" : "tick";
+    for (const WorkerName& name : e.unread) absl::StrAppend(&text, ", unread: ", name.value());
+    return text;
+  }
 };
 
 struct PayloadText {

@@ -22,6 +22,9 @@ std::string describe_call(const std::optional<Event>& event) {
   return event ? describe(*event) : "queue pass";
 }
 
+// The chance that a Tick reports unread messages of many workers.
+constexpr double kBehindChance = 0.005;
+
 // Returns the duration of an iteration: the decisions, and the wait for the disk. Events of this
 // time are taken together by the next iteration.
 Duration draw_iteration(Random& random, bool faults_on) {
@@ -197,13 +200,14 @@ void FakeCoordinator::iterate() {
   forgive_stall();
   ActionList actions;
   for (Item& item : std::exchange(inbox_, {})) take(std::move(item), actions);
-  if (deadline && *deadline <= now) call_core(Tick{}, actions);
+  if (deadline && *deadline <= now) call_core(tick(), actions);
+  give_stale_event(actions);
   call_core(std::nullopt, actions);
   const bool may_crash = world_.faults_on && !actions.empty();
   if (may_crash && world_.random.chance(0.001)) return crash(world_.random.between_ms(10, 8'000));
   const StorageBatch batch = batch_of(*core_, actions);
   commit(batch);
-  world_.invariants.after_commit(batch.empty());
+  world_.invariants.after_commit(actions.empty());
   for (const auto& [stream, status] : std::exchange(ending_, {})) close(stream, status);
   for (const Action& action : actions) {
     if (may_crash && world_.random.chance(0.0005))
@@ -225,8 +229,22 @@ void FakeCoordinator::take(Item item, ActionList& actions) {
   if (std::holds_alternative<WorkerRegistered>(item.event)) {
     register_worker(std::move(item), actions);
   } else if (belongs_to_current_stream(item)) {
+    remember(item.event);
     call_core(std::move(item.event), actions);
   }
+}
+
+// As CoreLoop::tick(). A message that is on its way stands for one that waits in the connection.
+Tick FakeCoordinator::tick() {
+  Tick event;
+  for (const WorkerName& name : core_->silent_workers(world_.scheduler.now())) {
+    const auto link = links_.find({name, core_->workers().at(name).incarnation});
+    if (link != links_.end() && world_.network.has_undelivered(link->second))
+      event.unread.push_back(name);
+  }
+  unread_ += std::ssize(event.unread);
+  event.is_behind = world_.faults_on && world_.random.chance(kBehindChance);
+  return event;
 }
 
 // As CoreLoop::register_worker(): an admitted registration takes over the worker's link.
@@ -252,12 +270,7 @@ void FakeCoordinator::register_worker(Item item, ActionList& actions) {
 
 // As in coordinator/shell/loop/core_loop.cc: events of a replaced stream are dropped.
 bool FakeCoordinator::belongs_to_current_stream(const Item& item) {
-  const Life life = std::visit(
-      [](const auto& e) -> Life {
-        if constexpr (requires { e.incarnation; }) return {e.worker, e.incarnation};
-        return {};
-      },
-      item.event);
+  const auto life = life_of(item.event);
   const auto link = links_.find(life);
   if (link == links_.end() || link->second != item.stream) return false;
   if (std::holds_alternative<WorkerDisconnected>(item.event)) {
@@ -274,6 +287,7 @@ void FakeCoordinator::call_core(std::optional<Event> event, ActionList& actions)
   ActionList made;
   if (event) {
     std::visit([&](auto& e) { e.unix_ns = world_.scheduler.unix_ns(); }, *event);
+    world_.invariants.before_call(*event);
     core_->take(*event, now, made);
   } else {
     core_->place_jobs(made);

@@ -4,10 +4,12 @@
 // (storage_batch.h) and carries out the actions. Heartbeats of a stream are merged until the loop
 // takes them (merge_pages.h). The shell crashes at the worst moments: before a batch is on the
 // disk, or after it is on the disk and before its messages are sent. The events of each run are
-// recorded, and replayed at the end of the run.
+// recorded, and replayed at the end of the run. Now and then the shell gives the core an event of a
+// worker's earlier incarnation, which must change nothing.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -23,6 +25,9 @@
 namespace muster::simulation {
 
 class World;
+
+// Returns the worker that sent the event, and its incarnation; empty: no worker sent it.
+std::pair<WorkerName, Incarnation> life_of(const coordinator::Event& event);
 
 class FakeCoordinator {
  public:
@@ -44,6 +49,10 @@ class FakeCoordinator {
   }
   const std::map<WorkerName, coordinator::NodeRecord>& disk_nodes() const { return disk_nodes_; }
   int exclusions() const { return exclusions_; }
+  // Returns the number of leases that continued because messages of their workers were unread.
+  int64_t unread() const { return unread_; }
+  // Returns the number of events that give_stale_event() has given to the core.
+  int64_t stale_events() const { return stale_events_; }
   Instant born() const { return born_; }
   StoreId store() const { return store_; }
   // Returns the time at which this run of the coordinator last received a message from the
@@ -98,6 +107,12 @@ class FakeCoordinator {
   void request(coordinator::Event event);
   void iterate();
   void take(Item item, coordinator::ActionList& actions);
+  // Returns a Tick as the daemon's loop makes it.
+  coordinator::Tick tick();
+  // Keeps some of the latest events of workers for give_stale_event().
+  void remember(const coordinator::Event& event);
+  // Rarely gives the core a remembered event of an incarnation that is no longer the worker's.
+  void give_stale_event(coordinator::ActionList& actions);
   void register_worker(Item item, coordinator::ActionList& actions);
   bool belongs_to_current_stream(const Item& item);
   void call_core(std::optional<coordinator::Event> event, coordinator::ActionList& actions);
@@ -119,6 +134,10 @@ class FakeCoordinator {
   Instant busy_until_{};  // the end of the iteration in progress
   std::optional<Instant> next_iteration_;
   std::vector<Item> inbox_;
+  std::deque<coordinator::Event> remembered_;
+  uint64_t heartbeats_ = 0;
+  int64_t unread_ = 0;
+  int64_t stale_events_ = 0;
   // Streams that are closed once the decision is stored.
   std::vector<std::pair<StreamId, absl::Status>> ending_;
   std::optional<coordinator::Core> core_;

@@ -50,11 +50,22 @@ void FakeNetwork::to_coordinator(StreamId id, bool may_lag, std::function<void()
   }
   const int copies = !faultless_ && random_.chance(0.03) ? 2 : 1;
   for (int i = 0; i < copies; ++i) {
+    ++stream->undelivered;
     scheduler_.at(when, [this, id, deliver] {
-      const Stream* s = find(id);
-      if (s != nullptr && s->coordinator_open && s->intact) deliver();
+      Stream* s = find(id);
+      if (s == nullptr) return;
+      --s->undelivered;
+      if (s->coordinator_open && s->intact) deliver();
     });
   }
+}
+
+bool FakeNetwork::has_undelivered(StreamId id) const {
+  const auto found = streams_.find(id);
+  if (found == streams_.end()) return false;
+  const Stream& stream = found->second;
+  return stream.undelivered > 0 && stream.intact && stream.coordinator_open &&
+         !is_partitioned(stream.host);
 }
 
 void FakeNetwork::to_worker(StreamId id, std::function<void()> deliver) {

@@ -35,6 +35,10 @@ class FakeNetwork {
   void to_coordinator(StreamId id, bool may_lag, std::function<void()> deliver);
   void to_worker(StreamId id, std::function<void()> deliver);
 
+  // Returns whether messages to the coordinator are on their way. Messages of a partitioned host
+  // are not: they have not left the host.
+  bool has_undelivered(StreamId id) const;
+
   // Close one end: this end receives no further message, and the other end is notified.
   void worker_closes(StreamId id);
   void coordinator_closes(StreamId id, std::function<void()> notify_worker);
@@ -48,6 +52,7 @@ class FakeNetwork {
     End worker, coordinator;
     bool worker_open = true, coordinator_open = true, intact = true;
     Instant last_to_coordinator{}, last_to_worker{};
+    int undelivered = 0;  // messages to the coordinator
   };
 
   Stream* find(StreamId id);

@@ -179,6 +179,7 @@ void FakeWorker::spawn(const worker::SpawnRank& action) {
               if (life == life_)
                 step(worker::RankReaped{key, end.exit_code, end.signal, end.last_step, ""});
             });
+        world_.invariants.processes_fit();
         step(worker::RankStarted{action.key, pid});
       });
 }

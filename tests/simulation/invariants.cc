@@ -31,12 +31,31 @@ JobId job_of(const Action& action) {
 
 }  // namespace
 
+bool Invariants::is_stale(const Event& event) const {
+  if (std::holds_alternative<WorkerRegistered>(event)) return false;
+  const auto [name, incarnation] = life_of(event);
+  const auto& workers = world_.coordinator.core().workers();
+  const auto worker = workers.find(name);
+  return worker != workers.end() && worker->second.incarnation != incarnation;
+}
+
+void Invariants::before_call(const Event& event) {
+  lease_ = world_.coordinator.core().pace().lease;
+  sender_before_.reset();
+  if (is_stale(event))
+    sender_before_ = world_.coordinator.core().workers().at(life_of(event).first);
+}
+
 void Invariants::after_call(const Event* event, const ActionList& actions) {
+  if (event != nullptr) {
+    stale_events_change_nothing(*event, actions);
+    last_event_at_ = world_.scheduler.now();
+  }
   const bool is_routine = event == nullptr || std::holds_alternative<HeartbeatReceived>(*event) ||
                           std::holds_alternative<Tick>(*event);
   if (is_routine && actions.empty()) return;
   no_slot_is_overbooked();
-  if (event != nullptr) stale_events_change_nothing(*event);
+  excluded_nodes_await_a_check();
   const auto& jobs = world_.coordinator.core().jobs();
   for (const auto& [id, job] : jobs) {
     const auto before = before_.find(id);
@@ -55,13 +74,13 @@ void Invariants::after_call(const Event* event, const ActionList& actions) {
 }
 
 void Invariants::check_job(const Job* was, const Job& job) {
+  reserved_workers_are_needed(was, job);
   if (was != nullptr && was->state == job.state && was->attempt == job.attempt &&
       !is_live(job.state))
     return;
   ranks_are_a_bijection(job);
   if (job.state == JobState::kStarting && (was == nullptr || was->attempt != job.attempt))
     no_rank_is_placed_on_an_excluded_node(job);
-  reserved_workers_are_needed(job);
   if (was != nullptr) present_nodes_keep_their_ranks(*was, job);
   no_rank_stays_on_a_leaving_worker(job);
   outcomes_are_final_and_correct(was, job);
@@ -69,9 +88,9 @@ void Invariants::check_job(const Job* was, const Job& job) {
   if (was != nullptr) states_follow_the_ladder(*was, job);
 }
 
-void Invariants::after_commit(bool is_empty) {
+void Invariants::after_commit(bool is_idle) {
   if (++commits_ % kCommitsPerAccount == 0) accounts_add_up();
-  if (is_empty) return;
+  if (is_idle) return;
   reload_equals_memory();
   job_numbers_are_unique();
   incidents_are_correct();
@@ -184,7 +203,7 @@ void Invariants::old_ranks_are_gone(const Job& before) {
     const bool alone = std::ranges::all_of(
         before.placement, [&](const RankPlacement& rank) { return rank.worker == worker.name(); });
     const Duration patience = alone || before.cancel_requested
-                                  ? world_.core_options.worker_lease
+                                  ? std::max(world_.core_options.worker_lease, lease_)
                                   : world_.core_options.unreachable_confirm;
     world_.require(last_message + patience <= world_.scheduler.now(),
                    absl::StrCat("attempt ", before.attempt.value(), " of job ", before.id.value(),
@@ -266,22 +285,38 @@ void Invariants::outcomes_are_final_and_correct(const Job* before, const Job& jo
   if (job.state == JobState::kFailed) world_.require(job.exit_code != 0, "it failed with code 0");
 }
 
-void Invariants::stale_events_change_nothing(const Event& event) {
-  const auto* exit = std::get_if<RankExited>(&event);
-  if (exit == nullptr) return;
-  const auto before = before_.find(exit->job);
+void Invariants::stale_events_change_nothing(const Event& event, const ActionList& actions) {
+  if (const auto* exit = std::get_if<RankExited>(&event)) stale_exits_change_nothing(*exit);
+  if (!sender_before_) return;
+  const Worker& was = *sender_before_;
+  const Worker& now = world_.coordinator.core().workers().at(was.name);
+  const std::string what =
+      absl::StrCat("an event of an earlier incarnation of ", was.name.value(), " ");
+  world_.require(was.leaving == now.leaving, what + "changed whether the worker leaves");
+  world_.require(was.connected == now.connected, what + "changed whether the worker is connected");
+  // The core also processes the time since the last event, which may cause actions.
+  if (last_event_at_ != world_.scheduler.now()) return;
+  world_.require(was.last_message == now.last_message, what + "counted as a message");
+  world_.require(actions.empty(), what + "caused an action");
+}
+
+void Invariants::stale_exits_change_nothing(const RankExited& exit) {
+  const auto before = before_.find(exit.job);
   if (before == before_.end()) return;
   const Job& was = before->second;
-  bool current = is_live(was.state) && was.attempt == exit->attempt;
+  bool current = is_live(was.state) && was.attempt == exit.attempt;
+  const auto index = static_cast<size_t>(exit.rank.value());
+  // The ranks of a lost store's job may have higher numbers.
+  current = current && index < was.placement.size();
   if (current) {
-    const RankPlacement& placed = was.placement.at(static_cast<size_t>(exit->rank.value()));
-    current = placed.worker == exit->worker && placed.incarnation == exit->incarnation;
+    const RankPlacement& placed = was.placement[index];
+    current = placed.worker == exit.worker && placed.incarnation == exit.incarnation;
   }
   if (current || was.state == JobState::kQueued) return;
   const auto& jobs = world_.coordinator.core().jobs();
-  const auto now = jobs.find(exit->job);
+  const auto now = jobs.find(exit.job);
   world_.require(now == jobs.end() || durable(was) == durable(now->second),
-                 absl::StrCat("stale news changed job ", exit->job.value()));
+                 absl::StrCat("stale news changed job ", exit.job.value()));
 }
 
 }  // namespace muster::simulation

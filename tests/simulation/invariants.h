@@ -18,13 +18,26 @@ class Invariants {
   explicit Invariants(World& world) : world_(world) {}
 
   // Call this when a run of the coordinator begins.
-  void begin(const coordinator::Core& core) { before_ = core.jobs(); }
+  void begin(const coordinator::Core& core) {
+    before_ = core.jobs();
+    last_event_at_.reset();
+    lease_ = core.pace().lease;
+  }
+  // Call this before each event that the core takes.
+  void before_call(const coordinator::Event& event);
   // Call this after each call of the core. `event`: null for a queue pass. Heartbeats and ticks
-  // without an action change nothing that is checked here.
+  // without an action change nothing that is checked here, unless an earlier incarnation sent them.
   void after_call(const coordinator::Event* event, const coordinator::ActionList& actions);
   // Checks the stored state. Call it when the records of an iteration are on the disk and no
-  // message has been sent. `is_empty`: the iteration stored nothing.
-  void after_commit(bool is_empty);
+  // message has been sent. `is_idle`: the iteration had no action. An iteration that only sends
+  // messages is checked, too, because a message may depend on a decision that was not stored.
+  void after_commit(bool is_idle);
+  // Requires that the processes of each node fit into its slots and GPUs, and that no two attempts
+  // of a job run on one node. Call it after the start of each process.
+  void processes_fit();
+  // Returns whether the event is from an earlier incarnation of a worker. A registration is not: it
+  // begins a new incarnation.
+  bool is_stale(const coordinator::Event& event) const;
   int last_resorts() const { return last_resorts_; }
   // Records that a caller received the confirmation of its job. Requires that all confirmations of
   // one request name the same job.
@@ -55,18 +68,25 @@ class Invariants {
   void no_rank_is_placed_on_an_excluded_node(const coordinator::Job& job);
   void ranks_are_a_bijection(const coordinator::Job& job);
   void present_nodes_keep_their_ranks(const coordinator::Job& before, const coordinator::Job& job);
-  void reserved_workers_are_needed(const coordinator::Job& job);
+  void reserved_workers_are_needed(const coordinator::Job* was, const coordinator::Job& job);
+  void excluded_nodes_await_a_check();
   void attempts_are_consecutive(const coordinator::Job& before, const coordinator::Job& job);
   void old_ranks_are_gone(const coordinator::Job& before);
   void outcomes_are_final_and_correct(const coordinator::Job* before, const coordinator::Job& job);
   void states_follow_the_ladder(const coordinator::Job& before, const coordinator::Job& job);
   void incidents_are_correct();
   void accounts_add_up();
-  void stale_events_change_nothing(const coordinator::Event& event);
+  void stale_events_change_nothing(const coordinator::Event& event,
+                                   const coordinator::ActionList& actions);
+  void stale_exits_change_nothing(const coordinator::RankExited& exit);
 
   World& world_;
   // Each job as of the last call that had an action about it.
   std::map<JobId, coordinator::Job> before_;
+  // The sender of a stale event, before the core took the event.
+  std::optional<coordinator::Worker> sender_before_;
+  Duration lease_{};                      // the lease of workers before the core's last event
+  std::optional<Instant> last_event_at_;  // the time of the core's last event
   uint64_t commits_ = 0;
   std::set<JobId> confirmed_;
   std::map<std::string, JobId> confirmed_requests_;

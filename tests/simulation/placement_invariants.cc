@@ -66,6 +66,9 @@ void Invariants::no_slot_is_overbooked() {
                                         it->second.gpus <= std::ssize(worker.gpus)),
                    absl::StrCat("worker ", name.value(), " is overbooked"));
   }
+}
+
+void Invariants::processes_fit() {
   std::map<int, int32_t> processes;
   std::map<std::pair<int, JobKey>, Attempt> attempts;
   for (const auto& [key, process] : world_.trainers.processes()) {
@@ -82,6 +85,13 @@ void Invariants::no_slot_is_overbooked() {
     world_.require(count <= world_.worker(host).slots(),
                    absl::StrCat("node", host, " runs ", count, " processes"));
   }
+}
+
+// Placement treats an excluded node as one that awaits a check, so each has to await one.
+void Invariants::excluded_nodes_await_a_check() {
+  for (const auto& [name, node] : world_.coordinator.core().nodes())
+    world_.require(!node.excluded || node.check_due,
+                   absl::StrCat(name.value(), " is excluded and awaits no check"));
 }
 
 void Invariants::ranks_are_a_bijection(const Job& job) {
@@ -126,9 +136,18 @@ void Invariants::present_nodes_keep_their_ranks(const Job& before, const Job& jo
   }
 }
 
-// Requires that workers reserved for a job are not among its nodes, and that no job reserves more
-// workers than it requested.
-void Invariants::reserved_workers_are_needed(const Job& job) {
+// Requires that workers reserved for a job are not among its nodes, that no job reserves more
+// workers than it requested, and that no worker is newly reserved while it is leaving or away.
+void Invariants::reserved_workers_are_needed(const Job* was, const Job& job) {
+  const auto& workers = world_.coordinator.core().workers();
+  for (const WorkerName& name : job.held) {
+    if (was != nullptr && std::ranges::count(was->held, name) > 0) continue;
+    const auto worker = workers.find(name);
+    const bool is_available =
+        worker != workers.end() && worker->second.connected && !worker->second.leaving;
+    world_.require(is_available, absl::StrCat("job ", job.id.value(), " reserves ", name.value(),
+                                              ", which leaves or is not connected"));
+  }
   const std::vector<WorkerName> own = nodes_of(job.placement);
   const std::set<WorkerName> held(job.held.begin(), job.held.end());
   world_.require(held.size() == job.held.size(), "a worker is held twice for one job");

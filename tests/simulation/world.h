@@ -35,8 +35,9 @@ class World {
 
   // The members below are used by the parts of the simulation.
   bool is_logging() const { return logs_; }
-  // Returns whether the runs of the coordinator are recorded and replayed: in every fourth seed.
-  bool is_replayed() const { return seed % 4 == 0; }
+  // Returns whether the runs of the coordinator are recorded and replayed: in every fourth seed, in
+  // a run with a log, and in each seed of MUSTER_SIMULATION_SEEDS.
+  bool is_replayed() const { return is_replayed_; }
   void note(std::string line);
   void fail(std::string problem);
   void require(bool holds, const std::string& problem) {
@@ -65,8 +66,10 @@ class World {
     int hangs = 0, hangs_named = 0, slow_ranks = 0, incidents = 0;
     int exclusions = 0, last_resorts = 0;  // last_resorts: number of attempts on an excluded node
     int smaller = 0, grown = 0, with_spares = 0;
-    int stuck = 0;       // processes that could not be killed for a long time
-    int left_stuck = 0;  // attempts that came up while such a process of their job existed
+    int64_t stale_events = 0;  // events of earlier incarnations of workers
+    int64_t unread = 0;        // leases that continued, because the worker's messages were unread
+    int stuck = 0;             // processes that could not be killed for a long time
+    int left_stuck = 0;        // attempts that came up while such a process of their job existed
   };
   const Totals& totals() const { return totals_; }
   // The violated invariant, and the number of submissions and faults so far.
@@ -97,6 +100,7 @@ class World {
   std::set<std::string> answered_;            // request ids of confirmed submissions
   const std::set<int>* const kept_;
   const bool logs_;
+  const bool is_replayed_;
   int disturbances_ = 0;
   Totals totals_;
   Instant calm_{};  // time at which the faults stop
