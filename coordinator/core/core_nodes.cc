@@ -16,8 +16,9 @@ void Core::suspect_node(const WorkerName& name, NodeSuspicion suspicion) {
 
 void Core::on(const NodeChecked& event) {
   Worker* worker = fleet_.current(event.worker, event.incarnation);
-  if (worker == nullptr || worker->check.id == 0 || worker->check.id != event.check) return;
+  if (worker == nullptr) return;
   worker->last_message = time_.now;
+  if (worker->check.id == 0 || worker->check.id != event.check) return;
   NodeCheckResult result = event.result;
   result.sentence = one_line(result.sentence, options_.limits.detail_bytes_max);
   result.details = one_line(result.details, options_.limits.detail_bytes_max);

@@ -19,10 +19,10 @@ namespace muster::worker {
 namespace {
 
 // The result of a task on another thread.
-struct Prepared {
+struct PreparedStart {
   absl::StatusOr<SpawnRequest> request = absl::UnknownError("not prepared");
   int log_fd = -1;
-  ~Prepared() {
+  ~PreparedStart() {
     if (log_fd >= 0) close(log_fd);
   }
 };
@@ -63,7 +63,7 @@ void RankStarter::start(const SpawnRank& request, int input_fd) {
   start->deadline.async_wait([this, start](const boost::system::error_code& error) {
     if (!error) give_up(start);
   });
-  const auto prepared = std::make_shared<Prepared>();
+  const auto prepared = std::make_shared<PreparedStart>();
   start->task = files_.run(
       [launcher = launcher_, request, prepared] {
         prepared->request = launcher->prepare(request);
