@@ -35,10 +35,11 @@ std::string described(const nlohmann::json& forecast, bool has_backend = true) {
   job.train.model.name = "llama";
   job.train.per_device_batch_size = 3;
   job.train.max_target_length = 128;
-  jobspec::PlannedMachines machines{
-      .topology = {.name = "h100", .device = "NVIDIA H100", .has_backend = has_backend},
-      .nodes = 1,
-      .devices_per_node = 8};
+  jobspec::PlannedMachines machines;
+  machines.topology.name = "h100";
+  machines.topology.device = "NVIDIA H100";
+  machines.topology.has_backend = has_backend;
+  machines.devices_per_node = 8;
   return describe_plan(job, machines, forecast);
 }
 
