@@ -12,7 +12,6 @@
 #include "cli/run/pasted_command.h"
 #include "cli/terminal/terminal.h"
 #include "jobspec/files/topology_names.h"
-#include "trainer_core/base/train_config.h"
 
 namespace muster::cli {
 namespace {
@@ -27,12 +26,12 @@ const v1::Gpu* limiting_gpu(const v1::WorkerInfo& worker, int32_t count) {
   return gpus[std::min(gpus.size(), static_cast<size_t>(std::max(count, 1))) - 1];
 }
 
-// Returns the value of the config's key `hardware`.
-trainer::Hardware hardware_of(const v1::JobSpec& spec) {
-  const auto parsed =
+// Returns the value of the config's key `hardware`; "" if it has none.
+std::string hardware_of(const v1::JobSpec& spec) {
+  const auto config =
       nlohmann::json::parse(spec.train_config_json(), nullptr, /*allow_exceptions=*/false);
-  const auto config = trainer::train_config_from_json(parsed);
-  return config.ok() ? config->hardware : trainer::Hardware::kCpu;
+  const auto found = config.is_object() ? config.find("hardware") : config.end();
+  return found != config.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 // `must_fit`: a job that does not fit is refused; otherwise a warning is printed.
@@ -67,9 +66,8 @@ void add_no_plan_option(CLI::App& command, JobArguments& arguments) {
 
 bool has_gpu_plan(const JobArguments& arguments, const v1::JobSpec& spec) {
   if (arguments.no_plan || spec.command_size() > 0 || spec.gpus_per_rank() == 0) return false;
-  const trainer::Hardware hardware = hardware_of(spec);
-  return hardware == trainer::Hardware::kGpu ||
-         (hardware == trainer::Hardware::kAuto && kHasGpuBackend);
+  const std::string hardware = hardware_of(spec);
+  return hardware == "gpu" || (hardware == "auto" && kHasGpuBackend);
 }
 
 absl::StatusOr<std::vector<jobspec::Topology>> topologies_for(const JobArguments& arguments) {
@@ -155,12 +153,12 @@ std::optional<uint64_t> gpu_bytes_of(const v1::JobSpec& spec, const GpuType& typ
 }
 
 bool may_have_gpus(const v1::JobSpec& spec, int32_t gpus_per_node) {
-  return gpus_per_node > 0 || hardware_of(spec) == trainer::Hardware::kGpu;
+  return gpus_per_node > 0 || hardware_of(spec) == "gpu";
 }
 
 absl::Status check_gpu_memory(const v1::JobSpec& spec, const GpuType& type) {
   // The trainer may be unable to use a GPU that no machine type describes.
-  const bool must_fit = !type.topology.name.empty() || hardware_of(spec) == trainer::Hardware::kGpu;
+  const bool must_fit = !type.topology.name.empty() || hardware_of(spec) == "gpu";
   if (auto status = check_size(spec.train_config_json(), type, must_fit); !status.ok())
     return status;
   for (const v1::Smaller& size : spec.smaller()) {

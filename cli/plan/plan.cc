@@ -305,8 +305,10 @@ void declare_plan(CLI::App& app, Action& action) {
       ->add_option("--vary", arguments->vary,
                    "Print a table with a line per value; several keys: per combination of values")
       ->type_name("KEY=VALUE,VALUE,…");
-  command->add_option("--price", arguments->prices.price,
-                      "Price of a GPU-hour, for the cost of the run");
+  command
+      ->add_option("--price", arguments->prices.price,
+                   "Price of a GPU-hour, for the cost of the run")
+      ->type_name("PRICE");
   command
       ->add_option("--failure-rate", arguments->prices.failure_rate,
                    "Interruptions per GPU-hour. Default: those of the Llama 3 report, 2.0e-5")

@@ -58,8 +58,6 @@ std::optional<Topology> topology_named(std::string_view name,
                                        const std::vector<Topology>& topologies) {
   const std::string wanted = normalized(name);
   if (wanted.empty()) return std::nullopt;
-  for (const Topology& topology : topologies)
-    if (normalized(topology.device) == wanted) return topology;
   // A short name leaves the memory open: "h100" may have 80 or 96 GB.
   const auto largest = [&](const auto& may_be_meant) {
     const Topology* best = nullptr;
@@ -75,6 +73,10 @@ std::optional<Topology> topology_named(std::string_view name,
     if ((continues(wanted, one) || absl::StartsWith(wanted, one + "gpu-")) &&
         one.size() > own.size())
       own = one;
+  }
+  if (own != wanted) {
+    for (const Topology& topology : topologies)
+      if (normalized(topology.device) == wanted) return topology;
   }
   auto by_device =
       largest([&](const Topology& one) { return continues(normalized(one.device), wanted); });

@@ -156,6 +156,18 @@ absl::StatusOr<std::vector<std::string>> expand_pattern(const std::string& patte
   return paths;
 }
 
+namespace {
+
+// TFDS writes into NAME.incomplete…, which it renames at the end.
+bool has_incomplete_download(const std::string& folder) {
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+    if (absl::StrContains(it->path().filename().string(), ".incomplete")) return true;
+  return false;
+}
+
+}  // namespace
+
 absl::StatusOr<std::string> find_tfds_folder(const std::string& root, const std::string& name,
                                              bool is_stated) {
   std::error_code error;
@@ -170,7 +182,7 @@ absl::StatusOr<std::string> find_tfds_folder(const std::string& root, const std:
   if (matches.empty()) {
     // One that TFDS has not written.
     if (const std::string own = absl::StrCat(root, "/", wanted);
-        !wanted.empty() && fs::is_directory(own, error))
+        !wanted.empty() && fs::is_directory(own, error) && !has_incomplete_download(own))
       return own;
     if (is_stated) return no_data_set(root, name, folders.empty() ? folders_in(root) : folders);
     if (auto status = check_one_corpus(root); !status.ok()) return status;

@@ -114,7 +114,7 @@ bool Fleet::observe_heartbeat(Worker& worker, Instant now) {
 
 void Fleet::excuse(Duration time, Instant now) {
   // Every available worker gets this time to report.
-  reachable_until_ = now + silence_max();
+  reachable_until_ = excused_until_ = now + silence_max();
   for (auto& [name, worker] : workers_) {
     worker.last_message += time;
     worker.postponed_to += time;

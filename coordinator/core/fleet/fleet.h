@@ -110,6 +110,9 @@ class Fleet {
   bool is_unreachable(const Worker& worker, Instant now) const;
   // Returns the time before which no worker counts as unreachable.
   Instant reachable_until() const { return reachable_until_; }
+  // Returns whether workers have been excused so recently that even those that were unreachable are
+  // judged from the beginning.
+  bool is_excused(Instant now) const { return now < excused_until_; }
   // Returns whether the worker's last message is recent enough to place ranks on it.
   bool is_responsive(const Worker& worker, Instant now) const;
   // Returns whether the worker is known and its lease has expired.
@@ -137,6 +140,7 @@ class Fleet {
   // Set while there are workers. A deadline that begins after the last visit ends after this time.
   std::optional<Instant> next_visit_;
   Instant reachable_until_{};
+  Instant excused_until_{};  // as reachable_until_, by excuse() alone
 };
 
 // Returns the action that sends `payload` to this incarnation of the worker.

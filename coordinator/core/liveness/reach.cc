@@ -12,9 +12,10 @@ namespace muster::coordinator {
 namespace {
 
 // Returns whether the worker has been silent for silence_max(), also while Fleet::is_unreachable()
-// judges no silence. A worker that is unreachable remains so until it sends a message.
+// judges no silence. A worker that is unreachable remains so until it sends a message, or until a
+// pause of the coordinator is excused.
 bool is_still_silent(const Worker& worker, const Fleet& fleet, Instant now) {
-  return worker.last_message + fleet.silence_max() <= now;
+  return !fleet.is_excused(now) && worker.last_message + fleet.silence_max() <= now;
 }
 
 // Returns whether the job has made no progress since the last message of the worker. While other

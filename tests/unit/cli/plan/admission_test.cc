@@ -1,8 +1,7 @@
 #include "cli/plan/admission.h"
 
 #include <gtest/gtest.h>
-
-#include "trainer_core/base/train_config.h"
+#include <nlohmann/json.hpp>
 
 namespace muster::cli {
 namespace {
@@ -64,12 +63,9 @@ TEST(GpuTypeOfWorkers, TakesTheMemoryOfAKnownDevice) {
 }
 
 v1::JobSpec spec_with(const char* hardware) {
-  trainer::TrainConfig config;
-  nlohmann::json json = trainer::to_json(config);
-  json["hardware"] = hardware;
   v1::JobSpec spec;
   spec.set_gpus_per_rank(-1);
-  spec.set_train_config_json(json.dump());
+  spec.set_train_config_json(nlohmann::json{{"hardware", hardware}}.dump());
   return spec;
 }
 
