@@ -62,6 +62,8 @@ TEST_F(UnreadTest, SeesBytesUntilTheyAreRead) {
 // gRPC closes its descriptors without notice, and the kernel assigns their numbers again.
 TEST_F(UnreadTest, DoesNotTakeAnotherConnectionForTheOneThatWasClosed) {
   tcp::socket client(context_);
+  tcp::socket other(context_);
+  other.open(tcp::v4());  // before the descriptor is free again
   std::string peer;
   int descriptor = -1;
   {
@@ -70,7 +72,6 @@ TEST_F(UnreadTest, DoesNotTakeAnotherConnectionForTheOneThatWasClosed) {
     descriptor = accepted.native_handle();
   }
   EXPECT_FALSE(connections_.has_unread(peer)) << "the descriptor is closed";
-  tcp::socket other(context_);
   other.connect(acceptor_.local_endpoint());
   tcp::socket accepted(context_);
   acceptor_.accept(accepted);

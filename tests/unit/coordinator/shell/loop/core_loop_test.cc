@@ -234,8 +234,8 @@ TEST_F(CoreLoopTest, UnreadMessagesCountForLeases) {
   event.slots = 1;
   ASSERT_TRUE(loop_->post(event, link).ok());
   auto closed = link->closed.get_future();
-  // Each Tick samples the link at least once; a lease lasts for five Ticks.
-  while (link->samples < 40) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  // Unread messages extend the lease at most ten times, and each time the link is sampled.
+  while (link->samples < 8) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_EQ(closed.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   link->unread = false;
   EXPECT_EQ(closed.get().code(), absl::StatusCode::kUnavailable);
