@@ -130,18 +130,19 @@ TEST_F(CoreLoopTest, WithAFullDiskItIsAliveButTakesNoCalls) {
 
 TEST_F(CoreLoopTest, OnlyALoopThatIsStuckIsNotAlive) {
   EXPECT_TRUE(loop_->is_alive(monotonic_now() + std::chrono::hours(1))) << "it waits for events";
-  std::promise<void> entered;
-  std::promise<void> released;
+  // The loop may use both promises after the end of this function.
+  const auto entered = std::make_shared<std::promise<void>>();
+  const auto released = std::make_shared<std::promise<void>>();
   ASSERT_TRUE(loop_
-                  ->query([&](const Core*, Instant) {
-                    entered.set_value();
-                    released.get_future().wait();
+                  ->query([entered, released](const Core*, Instant) {
+                    entered->set_value();
+                    released->get_future().wait();
                   })
                   .ok());
-  entered.get_future().wait();
+  entered->get_future().wait();
   EXPECT_TRUE(loop_->is_alive(monotonic_now()));
   EXPECT_FALSE(loop_->is_alive(monotonic_now() + kStuckAfter));
-  released.set_value();
+  released->set_value();
 }
 
 TEST(CoreLoop, StoresItsEndInReservedSpace) {
