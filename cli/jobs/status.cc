@@ -62,16 +62,6 @@ Client::Ranks ranks_of(const StatusOptions& options) {
   return options.json ? Client::Ranks::kAll : Client::Ranks::kFirstPage;
 }
 
-// Returns the memory that the job's plan needs on the fleet's GPUs: that of the rank that needs the
-// most. 0: the job has no such plan, or it cannot be computed.
-uint64_t planned_gpu_bytes(const v1::JobSpec& spec, const v1::ListWorkersResponse& workers) {
-  if (!has_gpu_plan({}, spec)) return 0;
-  const auto topologies = topologies_for({});
-  if (!topologies.ok()) return 0;
-  const auto type = gpu_type_of_workers(workers, spec, *topologies, "");
-  return type ? gpu_bytes_of(spec, *type).value_or(0) : 0;
-}
-
 bool has_kubectl() {
   const char* path = std::getenv("PATH");
   return find_program("kubectl", path == nullptr ? "" : path, "/").ok();

@@ -47,19 +47,14 @@ absl::StatusOr<v1::JobSpec> requested_spec(const SubmitOptions& options) {
 // Refuses a job that does not fit in the memory of the fleet's GPUs, or of those that its config
 // names. A fleet without GPUs may get some later.
 absl::Status check_plan(const SubmitOptions& options, const v1::JobSpec& spec) {
-  if (!has_gpu_plan(options.job, spec)) return absl::OkStatus();
-  auto type = gpu_type_of_config(options.job);
-  if (!type.ok()) return type.status();
-  if (!*type) {
+  using Type = absl::StatusOr<std::optional<GpuType>>;
+  return check_gpu_memory(options.job, spec, [&](const auto& topologies) -> Type {
     const auto workers = workers_of_fleet(options.coordinator);
     if (!workers.ok()) return workers.status();
-    const auto topologies = topologies_for(options.job);
-    if (!topologies.ok()) return topologies.status();
-    type = gpu_type_of_workers(
-        *workers, spec, *topologies,
+    return gpu_type_of_workers(
+        *workers, spec, topologies,
         absl::StrCat("as the workers of ", options.coordinator.address, " report"));
-  }
-  return *type ? check_gpu_memory(spec, **type) : absl::OkStatus();
+  });
 }
 
 // Warns when the job uses a folder of this machine and every worker is on another machine.

@@ -119,18 +119,13 @@ constexpr const char* kGpuLabels[] = {"nvidia.com/gpu.product", "cloud.google.co
 // names. If neither is known, compares with the largest known GPUs.
 absl::Status check_memory_plan(const RenderOptions& options, const K8sPlan& plan,
                                const v1::JobSpec& spec) {
-  if (!has_gpu_plan(options.job, spec) || plan.gpus == 0) return absl::OkStatus();
-  auto type = gpu_type_of_config(options.job);
-  if (!type.ok()) return type.status();
-  if (!*type) {
+  if (plan.gpus == 0) return absl::OkStatus();
+  return check_gpu_memory(options.job, spec, [&](const auto& topologies) {
     std::vector<std::string> names;
     for (const auto& [label, value] : plan.node_selector)
       if (std::ranges::find(kGpuLabels, label) != std::end(kGpuLabels)) names.push_back(value);
-    const auto topologies = topologies_for(options.job);
-    if (!topologies.ok()) return topologies.status();
-    type = gpu_type_of_names(names, *topologies, "by --node-selector");
-  }
-  return *type ? check_gpu_memory(spec, **type) : absl::OkStatus();
+    return gpu_type_of_names(names, topologies, "by --node-selector");
+  });
 }
 
 int render(const RenderOptions& given) {

@@ -7,6 +7,7 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/jobs/job_sizes.h"
 #include "cli/plan/forecast.h"
 #include "cli/run/build_features.h"
 #include "cli/run/pasted_command.h"
@@ -16,11 +17,9 @@
 namespace muster::cli {
 namespace {
 
-// Returns the GPU of `count` GPUs of the worker that limits a job if it gets the largest ones;
-// nullptr if the worker has none.
-const v1::Gpu* limiting_gpu(const v1::WorkerInfo& worker, int32_t count) {
-  std::vector<const v1::Gpu*> gpus;
-  for (const v1::Gpu& gpu : worker.gpus()) gpus.push_back(&gpu);
+// Returns the last of the `count` GPUs with the most memory, or of all if there are fewer; nullptr
+// if there are none.
+const v1::Gpu* last_of_largest(std::vector<const v1::Gpu*> gpus, int32_t count) {
   if (gpus.empty()) return nullptr;
   std::ranges::sort(gpus, std::ranges::greater(), &v1::Gpu::memory_bytes);
   return gpus[std::min(gpus.size(), static_cast<size_t>(std::max(count, 1))) - 1];
@@ -57,6 +56,25 @@ absl::Status check_size(const std::string& train_config_json, const GpuType& typ
   return absl::OkStatus();
 }
 
+// Returns the type of the job's GPUs: that of the config's compile_topology, or of `find` if it has
+// none.
+absl::StatusOr<std::optional<GpuType>> gpu_type_of(const JobArguments& arguments,
+                                                   const FindGpuType& find) {
+  jobspec::Config config;
+  if (!arguments.config_path.empty()) {  // else another command has resolved the job
+    auto loaded = load_config(arguments);
+    if (!loaded.ok()) return loaded.status();
+    config = *std::move(loaded);
+  }
+  const auto folders = jobspec::topology_folders(config, shipped_base_yml().value_or(""));
+  if (config.planned_topology.empty()) return find(jobspec::all_topologies(folders));
+  auto machines =
+      jobspec::planned_machines(config.planned_topology, config.planned_slices, folders);
+  if (!machines.ok()) return machines.status();
+  return GpuType{std::move(machines->topology),
+                 absl::StrCat("by compile_topology=", config.planned_topology)};
+}
+
 }  // namespace
 
 void add_no_plan_option(CLI::App& command, JobArguments& arguments) {
@@ -70,55 +88,27 @@ bool has_gpu_plan(const JobArguments& arguments, const v1::JobSpec& spec) {
   return hardware == "gpu" || (hardware == "auto" && kHasGpuBackend);
 }
 
-absl::StatusOr<std::vector<jobspec::Topology>> topologies_for(const JobArguments& arguments) {
-  const auto shipped = shipped_base_yml();
-  if (arguments.config_path.empty()) {
-    // a job that another command has resolved
-    return jobspec::all_topologies(
-        jobspec::topology_folders(jobspec::Config{}, shipped.value_or("")));
-  }
-  const auto config = load_config(arguments);
-  if (!config.ok()) return config.status();
-  return jobspec::all_topologies(jobspec::topology_folders(*config, shipped.value_or("")));
-}
-
-absl::StatusOr<std::optional<GpuType>> gpu_type_of_config(const JobArguments& arguments) {
-  if (arguments.config_path.empty()) return std::nullopt;
-  const auto config = load_config(arguments);
-  if (!config.ok()) return config.status();
-  if (config->planned_topology.empty()) return std::nullopt;
-  const auto shipped = shipped_base_yml();
-  auto machines =
-      jobspec::planned_machines(config->planned_topology, config->planned_slices,
-                                jobspec::topology_folders(*config, shipped.value_or("")));
-  if (!machines.ok()) return machines.status();
-  return GpuType{std::move(machines->topology),
-                 absl::StrCat("by compile_topology=", config->planned_topology)};
-}
-
 std::optional<GpuType> gpu_type_of_workers(const v1::ListWorkersResponse& workers,
                                            const v1::JobSpec& spec,
                                            const std::vector<jobspec::Topology>& topologies,
                                            const std::string& source) {
   const int32_t per_node = spec.ranks_per_node() * std::max(spec.gpus_per_rank(), 1);
-  std::vector<const v1::Gpu*> gpus;
+  std::vector<const v1::Gpu*> of_workers;
   for (const v1::WorkerInfo& worker : workers.workers()) {
     if (!worker.connected() || worker.leaving()) continue;
-    if (const v1::Gpu* gpu = limiting_gpu(worker, per_node);
+    std::vector<const v1::Gpu*> gpus;
+    for (const v1::Gpu& gpu : worker.gpus()) gpus.push_back(&gpu);
+    if (const v1::Gpu* gpu = last_of_largest(std::move(gpus), per_node);
         gpu != nullptr && gpu->memory_bytes() > 0)
-      gpus.push_back(gpu);
+      of_workers.push_back(gpu);
   }
-  if (gpus.empty()) return std::nullopt;
-  std::ranges::sort(gpus, [](const v1::Gpu* a, const v1::Gpu* b) {
-    return a->memory_bytes() > b->memory_bytes();
-  });
-  const v1::Gpu& gpu =
-      *gpus[std::min(gpus.size(), static_cast<size_t>(std::max(spec.nodes(), 1))) - 1];
+  const v1::Gpu* gpu = last_of_largest(std::move(of_workers), spec.nodes());
+  if (gpu == nullptr) return std::nullopt;
   for (const jobspec::Topology& topology : topologies)
-    if (topology.device == gpu.name()) return GpuType{topology, source};
+    if (topology.device == gpu->name()) return GpuType{topology, source};
   jobspec::Topology own;
-  own.device = gpu.name();
-  own.memory_mib = static_cast<int64_t>(gpu.memory_bytes() >> 20);
+  own.device = gpu->name();
+  own.memory_mib = static_cast<int64_t>(gpu->memory_bytes() >> 20);
   return GpuType{std::move(own), source};
 }
 
@@ -142,32 +132,30 @@ std::optional<GpuType> gpu_type_of_names(const std::vector<std::string>& names,
                  "it)"};
 }
 
-std::optional<uint64_t> gpu_bytes_of(const v1::JobSpec& spec, const GpuType& type) {
-  const auto forecast =
-      run_forecast(spec.train_config_json(), type.topology, {.changes = FittingChanges::kOmit});
-  if (!forecast.ok()) return std::nullopt;
-  uint64_t most = 0;
-  for (const auto& stage : (*forecast)["stages"])
-    most = std::max(most, stage.value("device_bytes", uint64_t{0}));
-  return most;
-}
-
 bool may_have_gpus(const v1::JobSpec& spec, int32_t gpus_per_node) {
   return gpus_per_node > 0 || hardware_of(spec) == "gpu";
 }
 
-absl::Status check_gpu_memory(const v1::JobSpec& spec, const GpuType& type) {
+absl::Status check_gpu_memory(const JobArguments& arguments, const v1::JobSpec& spec,
+                              const FindGpuType& find) {
+  if (!has_gpu_plan(arguments, spec)) return absl::OkStatus();
+  const auto type = gpu_type_of(arguments, find);
+  if (!type.ok()) return type.status();
+  if (!*type) return absl::OkStatus();
   // The trainer may be unable to use a GPU that no machine type describes.
-  const bool must_fit = !type.topology.name.empty() || hardware_of(spec) == "gpu";
-  if (auto status = check_size(spec.train_config_json(), type, must_fit); !status.ok())
-    return status;
-  for (const v1::Smaller& size : spec.smaller()) {
-    const absl::Status status = check_size(size.train_config_json(), type, must_fit);
-    if (status.ok()) continue;
-    return absl::Status(status.code(), absl::StrCat("on ", size.nodes(), " of ", spec.nodes(),
-                                                    " nodes (min_nodes): ", status.message()));
-  }
-  return absl::OkStatus();
+  const bool must_fit = !(*type)->topology.name.empty() || hardware_of(spec) == "gpu";
+  return check_each_size(
+      spec, [&](const std::string& config) { return check_size(config, **type, must_fit); });
+}
+
+uint64_t planned_gpu_bytes(const v1::JobSpec& spec, const v1::ListWorkersResponse& workers) {
+  if (!has_gpu_plan({}, spec)) return 0;
+  const auto type = gpu_type_of({}, [&](const std::vector<jobspec::Topology>& topologies) {
+    return gpu_type_of_workers(workers, spec, topologies, "");
+  });
+  if (!type.ok() || !*type) return 0;
+  const auto forecast = run_forecast(spec.train_config_json(), (*type)->topology, {});
+  return forecast.ok() ? largest_device_bytes(*forecast) : 0;
 }
 
 }  // namespace muster::cli

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,18 +31,10 @@ void add_no_plan_option(CLI::App& command, JobArguments& arguments);
 // of their own. False with --no-plan.
 bool has_gpu_plan(const JobArguments& arguments, const v1::JobSpec& spec);
 
-// The machine types that the job's config can name.
-absl::StatusOr<std::vector<jobspec::Topology>> topologies_for(const JobArguments& arguments);
-
-// Returns the type that the config's compile_topology names; nullopt if it names none. Requires
-// arguments.is_for_plan.
-absl::StatusOr<std::optional<GpuType>> gpu_type_of_config(const JobArguments& arguments);
-
 // Returns the type of the GPUs that the job gets at best: on each worker the largest ones, and of
 // the workers the spec.nodes()-th by descending memory, or the last one with GPUs. nullopt: no
-// worker has GPUs. `topologies`: their
-// figures replace the workers' for devices of the same name, because a process can allocate less
-// than the driver's total. Pure.
+// worker has GPUs. `topologies`: their figures replace the workers' for devices of the same name,
+// because a process can allocate less than the driver's total. Pure.
 std::optional<GpuType> gpu_type_of_workers(const v1::ListWorkersResponse& workers,
                                            const v1::JobSpec& spec,
                                            const std::vector<jobspec::Topology>& topologies,
@@ -55,18 +48,25 @@ std::optional<GpuType> gpu_type_of_names(const std::vector<std::string>& names,
                                          const std::vector<jobspec::Topology>& topologies,
                                          const std::string& source);
 
-// Returns the device memory of the rank that needs the most. Requires has_gpu_plan(). nullopt: the
-// memory cannot be computed.
-std::optional<uint64_t> gpu_bytes_of(const v1::JobSpec& spec, const GpuType& type);
-
 // Returns whether the ranks get GPUs if each node has `gpus_per_node`, where 0 can also mean that
 // the number is unknown: false for hardware=auto, which then uses the CPUs.
 bool may_have_gpus(const v1::JobSpec& spec, int32_t gpus_per_node);
 
+// Finds the type of a job's GPUs among the known machine types; nullopt: there is nothing to
+// compare with.
+using FindGpuType =
+    std::function<absl::StatusOr<std::optional<GpuType>>(const std::vector<jobspec::Topology>&)>;
+
 // Returns InvalidArgument, with the plan and config changes that fit, if the job does not fit at
-// one of its numbers of nodes. Only warns if hardware=auto might leave these GPUs unused, and if
-// the plan cannot be computed. Requires has_gpu_plan(). Blocks for some tenths of a second; for
-// seconds if the job does not fit.
-absl::Status check_gpu_memory(const v1::JobSpec& spec, const GpuType& type);
+// one of its numbers of nodes in the memory of its GPUs: those of the config's compile_topology, or
+// of `find` if it has none. Only warns if hardware=auto might leave these GPUs unused, and if the
+// plan cannot be computed. OK for jobs without a plan (has_gpu_plan()). Requires
+// arguments.is_for_plan. Blocks for some tenths of a second; for seconds if the job does not fit.
+absl::Status check_gpu_memory(const JobArguments& arguments, const v1::JobSpec& spec,
+                              const FindGpuType& find);
+
+// Returns the device memory of the rank that needs the most on the workers' GPUs; 0 if the job has
+// no plan, if no worker has GPUs, or if the memory cannot be computed.
+uint64_t planned_gpu_bytes(const v1::JobSpec& spec, const v1::ListWorkersResponse& workers);
 
 }  // namespace muster::cli

@@ -1,5 +1,6 @@
 #include "cli/plan/forecast.h"
 
+#include <algorithm>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
@@ -43,6 +44,13 @@ absl::StatusOr<nlohmann::json> run_forecast(const std::string& train_config_json
   if (end->exit_code == 0 && parsed.is_object()) return parsed;
   return absl::InternalError(
       absl::StrCat("muster-trainer plan ended with exit code ", end->exit_code, ": ", end->errors));
+}
+
+uint64_t largest_device_bytes(const nlohmann::json& forecast) {
+  uint64_t most = 0;
+  for (const auto& stage : forecast["stages"])
+    most = std::max(most, stage["device_bytes"].get<uint64_t>());
+  return most;
 }
 
 }  // namespace muster::cli

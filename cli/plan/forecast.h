@@ -30,4 +30,7 @@ absl::StatusOr<nlohmann::json> run_forecast(const std::string& train_config_json
                                             const jobspec::Topology& topology,
                                             const ForecastOptions& options);
 
+// Returns the device memory of the rank that needs the most, in bytes.
+uint64_t largest_device_bytes(const nlohmann::json& forecast);
+
 }  // namespace muster::cli

@@ -7,6 +7,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
+#include "cli/plan/forecast.h"
 #include "cli/terminal/terminal.h"
 #include "common/text/number_text.h"
 #include "common/text/with_commas.h"
@@ -32,14 +33,6 @@ std::string machines_line(const jobspec::PlannedMachines& machines) {
                           : "; the trainer has no backend for this device: the memory is an "
                             "estimate for the layout of Muster's trainer, from which that of "
                             "other software differs");
-}
-
-// Returns the memory of the rank that needs the most.
-uint64_t most_bytes(const nlohmann::json& forecast) {
-  uint64_t most = 0;
-  for (const auto& stage : forecast["stages"])
-    most = std::max(most, stage["device_bytes"].get<uint64_t>());
-  return most;
 }
 
 // Uses of the stages differ, for example because only the last one has logits.
@@ -117,7 +110,7 @@ std::string describe_plan(const jobspec::ResolvedJob& job, const jobspec::Planne
                             ? absl::StrCat(mib(forecast["checkpoint_bytes"]), " MiB")
                             : "none (enable_checkpointing=false)");
   if (forecast["fits"].get<bool>()) {
-    const uint64_t most = most_bytes(forecast);
+    const uint64_t most = largest_device_bytes(forecast);
     absl::StrAppendFormat(
         &text, "it fits: %.1f MiB of a device's memory remain\n",
         (forecast["memory_bytes"].get<double>() - static_cast<double>(most)) / kMiB);
@@ -137,7 +130,7 @@ std::string describe_variations(const std::vector<std::string>& keys,
       rows.back().insert(rows.back().end(), {"-", "-", "-", "-", "-", "-", "-", plan.problem});
       continue;
     }
-    const double needed = static_cast<double>(most_bytes(plan.forecast));
+    const double needed = static_cast<double>(largest_device_bytes(plan.forecast));
     const bool fits = plan.forecast["fits"].get<bool>();
     rows.back().insert(
         rows.back().end(),

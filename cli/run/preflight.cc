@@ -15,6 +15,7 @@
 #include <absl/strings/str_split.h>
 #include <absl/strings/strip.h>
 
+#include "cli/jobs/job_sizes.h"
 #include "cli/terminal/terminal.h"
 #include "cli/text/first_use.h"
 #include "common/files/errno_status.h"
@@ -119,13 +120,7 @@ absl::StatusOr<v1::JobSpec> checked_spec(const JobArguments& arguments, bool che
   auto job = load_job_and_data(arguments, check ? FirstUse::kTokenize : FirstUse::kFind);
   if (!job.ok()) return job.status();
   if (!check) return std::move(job->spec);
-  if (auto status = check_config(job->spec.train_config_json()); !status.ok()) return status;
-  for (const v1::Smaller& size : job->spec.smaller()) {
-    const absl::Status status = check_config(size.train_config_json());
-    if (status.ok()) continue;
-    return absl::Status(status.code(), absl::StrCat("on ", size.nodes(), " of ", job->spec.nodes(),
-                                                    " nodes (min_nodes): ", status.message()));
-  }
+  if (auto status = check_each_size(job->spec, check_config); !status.ok()) return status;
   return std::move(job->spec);
 }
 

@@ -103,6 +103,11 @@ std::string partition_of(const ScriptPlan& plan) {
   return plan.partition.empty() && variable != nullptr ? variable : plan.partition;
 }
 
+// Returns the nodes and GPUs of each partition, in the form of parse_slurm_gpus().
+absl::StatusOr<std::string> gpus_of_partitions() {
+  return output_of({"sinfo", "-h", "-o", "%P|%D|%G"}, kSlurmDeadline);
+}
+
 // If the number of ranks depends on the nodes' GPUs and no option states these, requests all GPUs
 // that Slurm reports of the partition's nodes, and prints one line about it.
 void take_gpus_of_partition(SlurmSubmitOptions& options) {
@@ -115,7 +120,7 @@ void take_gpus_of_partition(SlurmSubmitOptions& options) {
     note(unknown_gpus_sentence("the options of --sbatch may select other nodes or GPUs"));
     return;
   }
-  const auto text = output_of({"sinfo", "-h", "-o", "%P|%D|%G"}, kSlurmDeadline);
+  const auto text = gpus_of_partitions();
   if (!text.ok()) return note(unknown_gpus_sentence(std::string(text.status().message())));
   const int32_t gpus = gpus_of_each(parse_slurm_gpus(*text, named), *nodes);
   note(gpus_sentence(gpus, options.job.gpus_per_rank.value_or(1),
@@ -128,21 +133,15 @@ void take_gpus_of_partition(SlurmSubmitOptions& options) {
 // Refuses a job that does not fit in the memory of the GPUs that its config names, or that Slurm
 // reports of the partition's nodes. If neither is known, compares with the largest known GPUs.
 absl::Status check_plan(const SlurmSubmitOptions& options, const v1::JobSpec& spec) {
-  if (!has_gpu_plan(options.job, spec) || !may_have_gpus(spec, options.plan.gpus_per_node))
-    return absl::OkStatus();
-  auto type = gpu_type_of_config(options.job);
-  if (!type.ok()) return type.status();
-  if (!*type) {
+  if (!may_have_gpus(spec, options.plan.gpus_per_node)) return absl::OkStatus();
+  return check_gpu_memory(options.job, spec, [&](const auto& topologies) {
     std::vector<std::string> names;
     if (options.plan.more.empty()) {
-      const auto text = output_of({"sinfo", "-h", "-o", "%P|%D|%G"}, kSlurmDeadline);
+      const auto text = gpus_of_partitions();
       if (text.ok()) names = parse_slurm_gpu_types(*text, partition_of(options.plan));
     }
-    const auto topologies = topologies_for(options.job);
-    if (!topologies.ok()) return topologies.status();
-    type = gpu_type_of_names(names, *topologies, "as Slurm reports");
-  }
-  return *type ? check_gpu_memory(spec, **type) : absl::OkStatus();
+    return gpu_type_of_names(names, topologies, "as Slurm reports");
+  });
 }
 
 // Options passed through may select another partition; sbatch validates the nodes then.

@@ -19,8 +19,8 @@ RankExited exit_from_proto(const v1::RankExited& proto);
 // The maximum number of ranks in one message.
 constexpr size_t kRanksPageMax = 4'096;
 // The maximum bytes of the ranks in one message, because names of workers and hosts may be long.
-// With the largest spec (InputLimits::spec_bytes_max), the reserved workers and the faults, a job
-// is smaller than 4 MiB, the limit of clients.
+// A job with the largest spec (InputLimits::spec_bytes_max), the reserved workers and the faults is
+// smaller than 4 MiB, the limit of clients.
 constexpr size_t kRanksBytesMax = size_t{1} << 20;
 // The maximum bytes of the names of reserved workers in one message.
 constexpr size_t kHeldBytesMax = size_t{1} << 17;
