@@ -14,18 +14,6 @@
 namespace muster::trainer {
 namespace {
 
-// Connects the context. Newer versions of Gloo take the store as a shared pointer, older ones by
-// reference.
-template <class Context>
-void connect_full_mesh(Context& context, const std::shared_ptr<GlooStore>& store,
-                       std::shared_ptr<gloo::transport::Device>& device) {
-  if constexpr (requires { context.connectFullMesh(store, device); }) {
-    context.connectFullMesh(store, device);
-  } else {
-    context.connectFullMesh(*store, device);
-  }
-}
-
 // Returns the key that a rank sets when it joins. Gloo's own keys differ between its versions.
 std::string arrival_key(int rank) { return absl::StrCat("here/", rank); }
 
@@ -53,7 +41,6 @@ absl::StatusOr<std::shared_ptr<Transport>> connect_gloo(const GlooOptions& optio
     std::shared_ptr<gloo::transport::Device> device =
         gloo::transport::tcp::CreateDevice(attributes);
     connect_full_mesh(*context, store, device);
-    context->setTimeout(options.timeout);
   } catch (const std::exception& e) {
     if (const std::string missing = ranks_that_did_not_come(*store, options.size);
         !missing.empty()) {
@@ -65,7 +52,11 @@ absl::StatusOr<std::shared_ptr<Transport>> connect_gloo(const GlooOptions& optio
                                                " cannot connect to its peers from ",
                                                options.bind_address, ": ", e.what()));
   }
-  return std::make_shared<GlooTransport>(std::move(context), options.timeout);
+  auto transport = std::make_shared<GlooTransport>(context, options.connect_timeout);
+  if (auto status = transport->greet(); !status.ok()) return status;
+  context->setTimeout(options.timeout);
+  transport->set_timeout(options.timeout);
+  return transport;
 }
 
 }  // namespace muster::trainer

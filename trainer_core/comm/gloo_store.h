@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <gloo/rendezvous/store.h>
+#include <gloo/transport/device.h>
 
 #include "trainer_core/comm/rendezvous_client.h"
 
@@ -36,5 +37,17 @@ class GlooStore : public gloo::rendezvous::Store {
   std::string prefix_;
   std::chrono::milliseconds timeout_;
 };
+
+// Connects a gloo::rendezvous::Context to all others of the store. Newer versions of Gloo take the
+// store as a shared pointer, older ones by reference. Throws on errors, as Gloo does.
+template <class Context>
+void connect_full_mesh(Context& context, const std::shared_ptr<GlooStore>& store,
+                       std::shared_ptr<gloo::transport::Device>& device) {
+  if constexpr (requires { context.connectFullMesh(store, device); }) {
+    context.connectFullMesh(store, device);
+  } else {
+    context.connectFullMesh(*store, device);
+  }
+}
 
 }  // namespace muster::trainer

@@ -40,11 +40,18 @@ GlooTransport::~GlooTransport() {
   fail("the transport is gone");
 }
 
+absl::Status GlooTransport::greet() { return exchange_with_all("greeting"); }
+
 // Gloo's sockets do not linger: closing one discards data in transit, and a peer that is still
 // receiving would wait until its timeout. A rank that has completed the goodbye exchange has
 // received everything.
 void GlooTransport::send_goodbye() {
   timeout_ = std::min(timeout_, kGoodbye);
+  // A peer that is still working sends no goodbye, but it has not lost data either.
+  (void)exchange_with_all("goodbye");
+}
+
+absl::Status GlooTransport::exchange_with_all(std::string_view name) {
   std::vector<int> all(static_cast<size_t>(size()));
   std::iota(all.begin(), all.end(), 0);
   const std::byte mine{};
@@ -56,8 +63,7 @@ void GlooTransport::send_goodbye() {
     out.push_back({peer, {&mine, 1}});
     in.push_back({peer, {&theirs[static_cast<size_t>(peer)], 1}});
   }
-  // A peer that is still working sends no goodbye, but it has not lost data either.
-  (void)open("goodbye", all)->exchange(out, in);
+  return open(name, all)->exchange(out, in);
 }
 
 std::unique_ptr<Channel> GlooTransport::open(std::string_view name, std::span<const int> members) {

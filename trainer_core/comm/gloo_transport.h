@@ -62,6 +62,12 @@ class GlooTransport : public Transport {
       : context_(std::move(context)), timeout_(timeout) {}
   ~GlooTransport() override;
 
+  // Waits for a message of every other rank, which proves that its Gloo has accepted the connection
+  // to this rank. Gloo ends the process of a rank whose peer resets a connection before that.
+  // Called once, before the first channel is opened.
+  absl::Status greet();
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+
   int rank() const override { return context_->rank; }
   int size() const override { return context_->size; }
   std::unique_ptr<Channel> open(std::string_view name, std::span<const int> members) override;
@@ -73,6 +79,8 @@ class GlooTransport : public Transport {
   friend class GlooChannel;
 
   void send_goodbye();
+  // Sends one byte to every other rank and receives one from it.
+  absl::Status exchange_with_all(std::string_view name);
   bool failed() const { return failed_; }
   absl::Status failure();
 

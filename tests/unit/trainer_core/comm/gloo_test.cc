@@ -5,10 +5,13 @@
 #include <atomic>
 #include <csignal>
 
+#include <gloo/rendezvous/context.h>
+#include <gloo/transport/tcp/device.h>
 #include <gtest/gtest.h>
 
 #include "tests/unit/trainer_core/comm/collectives.h"
 #include "tests/unit/trainer_core/comm/store_server.h"
+#include "trainer_core/comm/gloo_store.h"
 #include "trainer_core/comm/transport_group.h"
 
 namespace muster::trainer {
@@ -42,6 +45,22 @@ class Gloo : public testing::TestWithParam<int> {
 
   GroupMaker maker() {
     return [this](int rank, int size) { return connect(options(rank, size)); };
+  }
+
+  // Connects a rank through Gloo itself. It sends no message.
+  static std::shared_ptr<gloo::Context> connect_without_greeting(const GlooOptions& options) {
+    auto client = RendezvousClient::connect(options.rendezvous, options.connect_timeout);
+    EXPECT_TRUE(client.ok()) << client.status();
+    const auto store = std::make_shared<GlooStore>(std::move(*client), options.scope + "gloo/",
+                                                   options.connect_timeout);
+    store->set("here/1", {'1'});
+    auto context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
+    gloo::transport::tcp::attr attributes;
+    attributes.hostname = options.bind_address;
+    std::shared_ptr<gloo::transport::Device> device =
+        gloo::transport::tcp::CreateDevice(attributes);
+    connect_full_mesh(*context, store, device);
+    return context;
   }
 
   StoreServer store_;
@@ -122,6 +141,20 @@ TEST_F(Gloo, ScopesAreSeparate) {
   std::thread other([&] { EXPECT_FALSE(connect_gloo(stale).ok()); });
   EXPECT_FALSE(connect_gloo(fresh).ok());
   other.join();
+}
+
+// A rank that continued could reset a connection that its peer's Gloo has not accepted yet, which
+// ends the peer's process.
+TEST_F(Gloo, ARankWaitsUntilItsPeersHaveAcceptedItsConnections) {
+  GlooOptions waiting = options(0, 2);
+  waiting.connect_timeout = milliseconds(500);
+  std::thread connecting([&] {
+    const absl::Status status = connect_gloo(waiting).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("nothing came from rank 1"));
+  });
+  const auto silent = connect_without_greeting(options(1, 2));
+  connecting.join();
 }
 
 TEST_F(Gloo, NoStoreIsUnavailable) {
