@@ -82,13 +82,12 @@ std::string describe_why(const JobNeeds& needs, const v1::ListWorkersResponse& w
   std::vector<std::pair<std::string, const v1::WorkerInfo*>> verdicts;
   for (const v1::WorkerInfo& worker : workers.workers())
     verdicts.emplace_back(why_not(worker, needs), &worker);
-  std::ranges::stable_partition(verdicts, [](const auto& one) { return !one.first.empty(); });
   const auto able =
-      std::ranges::count_if(verdicts, [](const auto& one) { return one.first.empty(); });
+      std::ranges::stable_partition(verdicts, [](const auto& one) { return !one.first.empty(); });
   std::string text = absl::StrCat(unmet_needs_text(needs), "\n");
   if (verdicts.empty()) return absl::StrCat(text, "no worker has registered\n");
-  absl::StrAppend(&text, "workers that can take its ranks now: ", able, " of ", verdicts.size(),
-                  "\n\n");
+  absl::StrAppend(&text, "workers that can take its ranks now: ", able.size(), " of ",
+                  verdicts.size(), "\n\n");
   std::vector<std::vector<std::string>> rows = {
       {"WORKER", "FREE SLOTS", "FREE GPUS", "GPUS", "CANNOT TAKE RANKS BECAUSE"}};
   for (size_t i = 0; i < std::min(verdicts.size(), kRowsMax); ++i) {

@@ -1,8 +1,6 @@
 // muster status: prints one job in full.
 #include <unistd.h>
 
-#include <cstdlib>
-
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
@@ -62,11 +60,6 @@ Client::Ranks ranks_of(const StatusOptions& options) {
   return options.json ? Client::Ranks::kAll : Client::Ranks::kFirstPage;
 }
 
-bool has_kubectl() {
-  const char* path = std::getenv("PATH");
-  return find_program("kubectl", path == nullptr ? "" : path, "/").ok();
-}
-
 // Prints the job from the coordinator; if it waits, its needs and the workers; and its pods from
 // Kubernetes. Each part may be available without the others.
 int status_and_why(const StatusOptions& options, Client& client) {
@@ -74,7 +67,7 @@ int status_and_why(const StatusOptions& options, Client& client) {
   if (options.job > 0) job = client.get_job(options.job, ranks_of(options));
   // On a cluster without Kubernetes the job and the fleet are the whole answer.
   const bool needs_pods = options.job == 0 || !options.namespace_name.empty();
-  const bool queries_pods = needs_pods || has_kubectl();
+  const bool queries_pods = needs_pods || find_program_in_path("kubectl").ok();
   absl::StatusOr<K8sReport> report = absl::NotFoundError("");
   if (queries_pods) report = query_k8s(options.namespace_name, options.selector);
   nlohmann::json both = nlohmann::json::object();

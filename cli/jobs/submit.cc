@@ -31,11 +31,13 @@ struct SubmitOptions {
   bool json = false;
 };
 
-absl::StatusOr<v1::JobSpec> requested_spec(const SubmitOptions& options) {
+// Stores the fleet's GPUs and the loaded config in options.job, if the number of ranks depends on
+// them.
+absl::StatusOr<v1::JobSpec> requested_spec(SubmitOptions& options) {
   if (options.job_file.empty()) {
-    JobArguments job = options.job;
-    if (auto status = take_gpus_of_fleet(options.coordinator, job); !status.ok()) return status;
-    return checked_spec(job, !options.no_check);
+    if (auto status = take_gpus_of_fleet(options.coordinator, options.job); !status.ok())
+      return status;
+    return checked_spec(options.job, !options.no_check);
   }
   if (!options.job.config_path.empty() || options.job.is_program()) {
     return absl::InvalidArgumentError(
@@ -74,7 +76,8 @@ void warn_of_local_folder(const SubmitOptions& options, const v1::JobSpec& spec,
                     spec.command_size() == 0 ? " and base_output_directory=FOLDER" : ""));
 }
 
-int submit(const SubmitOptions& options) {
+int submit(const SubmitOptions& given) {
+  SubmitOptions options = given;
   if (options.follow && options.json)
     return fail(absl::InvalidArgumentError(
         "--json and --follow cannot be combined: --json prints only the submission"));

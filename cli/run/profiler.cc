@@ -38,8 +38,7 @@ absl::StatusOr<std::vector<std::string>> own_command_line() {
 
 absl::Status put_under_nsys(NsysCapture capture, const std::string& report,
                             std::vector<std::string>& command) {
-  const char* const path = std::getenv("PATH");
-  const auto nsys = find_program("nsys", path == nullptr ? "" : path, "/");
+  const auto nsys = find_program_in_path("nsys");
   if (!nsys.ok()) return nsys.status();
   // Traces each kernel of a CUDA graph.
   std::vector<std::string> words = {

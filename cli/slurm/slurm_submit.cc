@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 #include <absl/strings/ascii.h>
@@ -44,6 +45,7 @@ struct SlurmSubmitOptions {
   bool dry_run = false;
   bool no_check = false;
   bool json = false;
+  std::optional<absl::StatusOr<std::string>> gpus_of_partitions;  // sinfo's answer
 };
 
 void add_words(std::vector<std::string>& command, const std::vector<std::string>& words) {
@@ -103,9 +105,12 @@ std::string partition_of(const ScriptPlan& plan) {
   return plan.partition.empty() && variable != nullptr ? variable : plan.partition;
 }
 
-// Returns the nodes and GPUs of each partition, in the form of parse_slurm_gpus().
-absl::StatusOr<std::string> gpus_of_partitions() {
-  return output_of({"sinfo", "-h", "-o", "%P|%D|%G"}, kSlurmDeadline);
+// Returns the nodes and GPUs of each partition, in the form of parse_slurm_gpus(). Calls sinfo
+// once.
+const absl::StatusOr<std::string>& gpus_of_partitions(SlurmSubmitOptions& options) {
+  if (!options.gpus_of_partitions)
+    options.gpus_of_partitions = output_of({"sinfo", "-h", "-o", "%P|%D|%G"}, kSlurmDeadline);
+  return *options.gpus_of_partitions;
 }
 
 // If the number of ranks depends on the nodes' GPUs and no option states these, requests all GPUs
@@ -120,7 +125,7 @@ void take_gpus_of_partition(SlurmSubmitOptions& options) {
     note(unknown_gpus_sentence("the options of --sbatch may select other nodes or GPUs"));
     return;
   }
-  const auto text = gpus_of_partitions();
+  const auto& text = gpus_of_partitions(options);
   if (!text.ok()) return note(unknown_gpus_sentence(std::string(text.status().message())));
   const int32_t gpus = gpus_of_each(parse_slurm_gpus(*text, named), *nodes);
   note(gpus_sentence(gpus, options.job.gpus_per_rank.value_or(1),
@@ -132,12 +137,12 @@ void take_gpus_of_partition(SlurmSubmitOptions& options) {
 
 // Refuses a job that does not fit in the memory of the GPUs that its config names, or that Slurm
 // reports of the partition's nodes. If neither is known, compares with the largest known GPUs.
-absl::Status check_plan(const SlurmSubmitOptions& options, const v1::JobSpec& spec) {
+absl::Status check_plan(SlurmSubmitOptions& options, const v1::JobSpec& spec) {
   if (!may_have_gpus(spec, options.plan.gpus_per_node)) return absl::OkStatus();
   return check_gpu_memory(options.job, spec, [&](const auto& topologies) {
     std::vector<std::string> names;
     if (options.plan.more.empty()) {
-      const auto text = gpus_of_partitions();
+      const auto& text = gpus_of_partitions(options);
       if (text.ok()) names = parse_slurm_gpu_types(*text, partition_of(options.plan));
     }
     return gpu_type_of_names(names, topologies, "as Slurm reports");

@@ -4,6 +4,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
@@ -77,6 +78,11 @@ absl::StatusOr<std::string> find_program(const std::string& name, std::string_vi
       absl::StrCat("there is no program ", printable(name, kShownNameBytesMax),
                    " in PATH=", printable(path, kShownPathBytesMax),
                    is_here ? absl::StrCat("; the file in ", directory, " would be ./", name) : ""));
+}
+
+absl::StatusOr<std::string> find_program_in_path(const std::string& name) {
+  const char* const path = std::getenv("PATH");
+  return find_program(name, path == nullptr ? "" : path, "/");
 }
 
 }  // namespace muster

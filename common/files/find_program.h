@@ -14,4 +14,7 @@ namespace muster {
 absl::StatusOr<std::string> find_program(const std::string& name, std::string_view path,
                                          const std::string& directory);
 
+// Does the same for a `name` without a slash, in the folders of this process's PATH.
+absl::StatusOr<std::string> find_program_in_path(const std::string& name);
+
 }  // namespace muster

@@ -4,7 +4,7 @@ queue, and `status --why` compares a waiting job with the fleet.
 import json
 import unittest
 
-from harness import BIN, MusterTest, wait_until
+from harness import MusterTest, wait_until
 
 LARGE = ["model_name=llama2-70b", "per_device_batch_size=64", "hardware=gpu", "enable_checkpointing=false"]
 SMALL = ["model_name=llama2-tiny", "hardware=gpu"]
@@ -27,10 +27,7 @@ class Admission(MusterTest):
 
     def test_submit_compares_with_the_fleets_gpus(self):
         coordinator = self.start_coordinator()
-        port_file = self.dir / "worker.json"
-        worker = self.start(BIN / "muster-worker", "--coordinator", coordinator.address, "--name", "node0", "--work-dir", self.dir / "work",
-                            "--http", "127.0.0.1:0", "--port-file", port_file, "--slots", 2)
-        self.wait_for_file(worker, port_file)
+        self.start_worker(coordinator, slots=2)
         wait_until(lambda: "node0" in self.muster("node", "list", check=0).stdout, 30, "the worker")
         error = self.refused("submit", *self.config(*LARGE))
         self.assertIn(f"does not fit in the memory of NVIDIA Fake 80GB, as the workers of {coordinator.address} report", error)

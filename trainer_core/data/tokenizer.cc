@@ -35,11 +35,12 @@ bool is_tiktoken(const fs::path& path) {
 
 // Returns a note if a folder has further files of ranks beside the used one; "" if there are none.
 std::string unused_ranks(const std::vector<std::string>& files, const std::string& used) {
+  if (!is_tiktoken(used)) return "";
   std::string names;
   for (const std::string& file : files) {
     if (file != used && is_tiktoken(file)) absl::StrAppend(&names, names.empty() ? "" : ", ", file);
   }
-  if (names.empty() || !is_tiktoken(used)) return "";
+  if (names.empty()) return "";
   return absl::StrCat(used, " is used; not used are the other tiktoken files: ", names);
 }
 

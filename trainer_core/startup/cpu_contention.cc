@@ -25,17 +25,22 @@ constexpr double kWaitShareMax = 0.1;
 constexpr double kStolenShareMax = 0.05;
 constexpr double kNanosecond = 1e-9;
 
-bool may_use(int cpu) {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  // More CPUs than a cpu_set_t has: all count.
-  if (sched_getaffinity(0, sizeof(mask), &mask) != 0 || cpu >= CPU_SETSIZE) return true;
-  return CPU_ISSET(cpu, &mask);
-}
+// The CPUs that this process may use.
+class OwnCpus {
+ public:
+  OwnCpus() { is_known_ = sched_getaffinity(0, sizeof(mask_), &mask_) == 0; }
+  // True for all if there are more CPUs than a cpu_set_t has.
+  bool contain(int cpu) const { return !is_known_ || cpu >= CPU_SETSIZE || CPU_ISSET(cpu, &mask_); }
+
+ private:
+  cpu_set_t mask_{};
+  bool is_known_ = false;
+};
 
 // Returns the stolen time of the CPUs in /proc/stat: "cpu3 user nice system idle iowait irq softirq
 // steal …", in ticks.
 double read_stolen(const std::string& path) {
+  const OwnCpus own;
   std::ifstream file(path);
   double ticks = 0;
   for (std::string line; std::getline(file, line) && absl::StartsWith(line, "cpu");) {
@@ -43,7 +48,7 @@ double read_stolen(const std::string& path) {
     std::string name;
     words >> name;
     int cpu = 0;
-    if (!absl::SimpleAtoi(name.substr(3), &cpu) || !may_use(cpu)) continue;
+    if (!absl::SimpleAtoi(name.substr(3), &cpu) || !own.contain(cpu)) continue;
     double value = 0;
     constexpr int kStealColumn = 8;
     for (int column = 0; column < kStealColumn; ++column) words >> value;
@@ -70,7 +75,6 @@ CpuTimes read_cpu_times(const std::string& proc) {
     times.wait += wait * kNanosecond;
   }
   times.stolen = read_stolen(proc + "/stat");
-  times.at = monotonic_now();
   return times;
 }
 

@@ -5,13 +5,10 @@
 
 #include <string>
 
-#include "common/time/time.h"
-
 namespace muster::trainer {
 
 // Counters of this process and its CPUs at one moment, in seconds.
 struct CpuTimes {
-  Instant at{};
   double run = 0;     // all threads: time on a CPU
   double wait = 0;    // all threads: time ready to run, without a CPU
   double stolen = 0;  // the CPUs that this process may use: time that the hypervisor took

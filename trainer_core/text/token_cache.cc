@@ -141,6 +141,14 @@ absl::Status check_one_corpus(const std::string& root) {
                    names.front(), "; dataset_type=hf trains on all of them"));
 }
 
+// TFDS writes into NAME.incomplete…, which it renames at the end.
+bool has_incomplete_download(const std::string& folder) {
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+    if (absl::StrContains(it->path().filename().string(), ".incomplete")) return true;
+  return false;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> expand_pattern(const std::string& pattern) {
@@ -155,18 +163,6 @@ absl::StatusOr<std::vector<std::string>> expand_pattern(const std::string& patte
   std::sort(paths.begin(), paths.end(), natural_less);
   return paths;
 }
-
-namespace {
-
-// TFDS writes into NAME.incomplete…, which it renames at the end.
-bool has_incomplete_download(const std::string& folder) {
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
-    if (absl::StrContains(it->path().filename().string(), ".incomplete")) return true;
-  return false;
-}
-
-}  // namespace
 
 absl::StatusOr<std::string> find_tfds_folder(const std::string& root, const std::string& name,
                                              bool is_stated) {

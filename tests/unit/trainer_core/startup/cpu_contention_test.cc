@@ -12,7 +12,7 @@ namespace {
 
 // Counters after a second in which two threads ran and waited.
 CpuTimes after(double run, double wait, double stolen) {
-  return {.at = Instant(std::chrono::seconds(1)), .run = run, .wait = wait, .stolen = stolen};
+  return {.run = run, .wait = wait, .stolen = stolen};
 }
 
 TEST(CpuContention, WaitingThreadsAreADisturbance) {
