@@ -219,8 +219,6 @@ class Forecasts:
 def device_of(gpu):
     topology = flat_yaml(ROOT / f"configs/topologies/{TOPOLOGIES[gpu]}.yml")
     device = {key: value for key, value in topology.items() if isinstance(value, float)}
-    for key in ("memory_mib", "cores_per_device", "power_w"):
-        device.pop(key, None)
     return {"fp8_tflops": 0.0, "multiprocessors": 0.0, **device}
 
 
@@ -243,10 +241,6 @@ def prepare(bin_folder, rows):
         if row.published is None:
             row.problem = "the source states no step time that the batch gives"
     return forecasts
-
-
-def error(predicted, published):
-    return 100 * (predicted / published - 1)
 
 
 def main():

@@ -124,7 +124,8 @@ CHOSEN = {
 
 
 def choose_rows(name, group):
-    """Returns rows that are spread over precisions and sizes of models; at most half of them."""
+    """Returns the rows that CHOSEN names; if it names none, rows that are spread over precisions
+    and sizes of models: at most half of them, and at least one."""
     count = max(1, len(group) // 2) if len(group) <= 9 else len(group) // 4 if len(group) <= 30 else len(group) // 7
     if name in CHOSEN:
         return [row for words in CHOSEN[name] for row in group if words in row.name]
@@ -140,6 +141,11 @@ def text_of(constants, fitted, header, facts):
     return "\n".join(lines + [f'  - "{row}"' for row in fitted]) + "\n"
 
 
+def error(predicted, published):
+    """Returns the error of a forecast, in percent."""
+    return 100 * (predicted / published - 1)
+
+
 def fit(name, group, forecasts, device, device_name, path, read, writes):
     """Fits (if `writes`) and forecasts the rows of a calibration. Returns a record per row."""
     existing = read(path) if path.exists() else {}
@@ -150,14 +156,15 @@ def fit(name, group, forecasts, device, device_name, path, read, writes):
     if writes:
         constants = Fit(fitted, forecasts, device, starts).run()
         constants = {key: float(f"{value:.4g}") for key, value in constants.items()}
+    seconds = forecasts.seconds(group, device, constants)
+    errors = [error(predicted, row.published) for predicted, row in zip(seconds, group)]
+    if writes:
         path.parent.mkdir(exist_ok=True)
         program, machine = name.split("-", 1)
-        errors = [abs(100 * (s / row.published - 1)) for s, row in zip(forecasts.seconds(group, device, constants), group)]
-        facts = {"device": device_name, "steps": len(group), "fitted": len(fitted), "devices": max(row.gpus for row in group), "error_percent": f"{max(errors):.1f}"}
+        facts = {"device": device_name, "steps": len(group), "fitted": len(fitted), "devices": max(row.gpus for row in group), "error_percent": f"{max(map(abs, errors)):.1f}"}
         header = [f"The shares of a device ({machine}) that {program} attains.",
                   "Fitted by `bench/step_times.py --fit` to the rows named below.", "docs/planning.md explains the constants."]
         path.write_text(text_of(constants, [row.name for row in fitted], header, facts))
-    seconds = forecasts.seconds(group, device, constants)
     left_out = {}
     refitted = {row.family for row in fitted if any(other.family != row.family for other in fitted)}
     for family in sorted({row.family for row in group}):
@@ -168,10 +175,10 @@ def fit(name, group, forecasts, device, device_name, path, read, writes):
             for row, value in zip(own, forecasts.seconds(own, device, without)):
                 left_out[row.name] = value
     out = []
-    for row, predicted in zip(group, seconds):
+    for row, predicted, own_error in zip(group, seconds, errors):
         left = left_out.get(row.name)
         out.append({"row": row.name, "calibration": name, "family": row.family, "source": row.source, "fitted": row in fitted,
-                    "predicted": predicted, "published": row.published, "error": 100 * (predicted / row.published - 1),
-                    "left_out_error": 100 * (left / row.published - 1) if left else None, "refitted": row.family in refitted,
+                    "predicted": predicted, "published": row.published, "error": own_error,
+                    "left_out_error": error(left, row.published) if left else None, "refitted": row.family in refitted,
                     "published_is_derived": row.is_derived, "assumptions": row.assumptions})
     return out

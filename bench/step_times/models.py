@@ -4,7 +4,7 @@
 GPT = {"model_name": "gpt3-22b"}
 
 
-def gpt(width, heads, layers, vocab, mlp=None, positions=True):
+def gpt(width, heads, layers, vocab, mlp=None):
     """A GPT of Megatron's shape: LayerNorm, GELU, biases, tied embedding."""
     return dict(GPT, base_emb_dim=width, base_num_query_heads=heads, base_num_kv_heads=heads, head_dim=width // heads, base_mlp_dim=mlp or 4 * width,
                 base_num_decoder_layers=layers, vocab_size=vocab)

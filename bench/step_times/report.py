@@ -107,6 +107,11 @@ The cause is stated where the source, or a contradiction between rows, shows it;
 COLOURS = ["#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1", "#76b7b2", "#9c755f", "#edc948", "#ff9da7", "#79706e"]
 
 
+def program_of(row):
+    """Returns the first word of the program's name: "torchtitan"."""
+    return row["calibration"].split("-")[0].split("_")[0]
+
+
 def write_plot(out, path):
     """A scatter plot of forecast against published seconds, with a band of 5%."""
     rows = out["rows"]
@@ -117,7 +122,7 @@ def write_plot(out, path):
     def at(seconds):
         return (math.log10(seconds) - low) / (high - low) * size
 
-    programs = sorted({r["calibration"].split("-")[0].split("_")[0] for r in rows})
+    programs = sorted({program_of(r) for r in rows})
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + size + 170}" height="{top + size + 60}" font-family="sans-serif" font-size="13">',
              '<rect width="100%" height="100%" fill="white"/>', f'<rect x="{left}" y="{top}" width="{size}" height="{size}" fill="#f7f7f8"/>']
     shift = math.log10(1.05) / (high - low) * size
@@ -131,7 +136,7 @@ def write_plot(out, path):
         parts.append(f'<text x="{left + x:.1f}" y="{top + size + 18}" text-anchor="middle">{10 ** power:g} s</text>')
         parts.append(f'<text x="{left - 8}" y="{top + size - x + 4:.1f}" text-anchor="end">{10 ** power:g} s</text>')
     for row in rows:
-        colour = COLOURS[programs.index(row["calibration"].split("-")[0].split("_")[0]) % len(COLOURS)]
+        colour = COLOURS[programs.index(program_of(row)) % len(COLOURS)]
         fill = "none" if row["fitted"] else colour
         parts.append(f'<ellipse cx="{left + at(row["published"]):.1f}" cy="{top + size - at(row["predicted"]):.1f}" rx="4" ry="4" fill="{fill}" stroke="{colour}" '
                      f'stroke-width="1.5" fill-opacity="0.75"><title>{html.escape(row["row"])}: {row["error"]:+.1f}%</title></ellipse>')

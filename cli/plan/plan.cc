@@ -87,8 +87,7 @@ absl::Status check_times(const PlanArguments& arguments, const jobspec::Topology
 nlohmann::json machine_of(const PlannedJob& planned) {
   nlohmann::json device = {{"fp8_tflops", 0}, {"multiprocessors", 0}};
   const jobspec::Topology& topology = planned.machines.topology;
-  for (const auto& [key, value] : topology.numbers)
-    if (key != "power_w") device[key] = value;
+  for (const auto& [key, value] : topology.numbers) device[key] = value;
   device["devices_per_node"] = topology.devices_per_node;
   auto constants = nlohmann::json::object();
   if (planned.calibration)
@@ -320,7 +319,7 @@ void declare_plan(CLI::App& app, Action& action) {
   command
       ->add_option(
           "--timeline", arguments->timeline,
-          "Write a picture of one step, with at most 3 micro-batches of a rank: FILE.json (Chrome "
+          "Write a picture of one step, with a few micro-batches of a rank: FILE.json (Chrome "
           "trace, Perfetto) or FILE.svg")
       ->type_name("FILE");
   command

@@ -8,6 +8,7 @@
 #include <absl/strings/str_format.h>
 
 #include "cli/terminal/terminal.h"
+#include "common/text/number_text.h"
 #include "common/text/with_commas.h"
 #include "jobspec/mesh/mesh_keys.h"
 
@@ -113,9 +114,8 @@ std::string known_from(const jobspec::PlannedMachines& machines,
                         ", so the time may be wrong by 30% or more");
   }
   const std::string measured =
-      absl::StrCat(absl::StrFormat("%d %s of %s measured on %s", calibration->steps,
-                                   calibration->steps == 1 ? "step" : "steps", calibration->program,
-                                   calibration->device),
+      absl::StrCat(counted(static_cast<uint64_t>(calibration->steps), "step"), " of ",
+                   calibration->program, " measured on ", calibration->device,
                    error_of(*calibration), limits_of(machines, *calibration));
   if (calibration->topology == topology.name || calibration->device == topology.device)
     return absl::StrCat("calibrated: ", measured);

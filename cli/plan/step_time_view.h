@@ -29,7 +29,7 @@ struct StepFigures {
   double tokens_per_second = 0;
   double tokens_per_second_per_device = 0;
   double sequences_per_second = 0;
-  double mfu = 0, mfu_causal = 0;  // by both ways to count attention; 0: the peak is unknown
+  double mfu = 0, mfu_causal = 0;  // by both ways to count attention
   double run_days = 0;             // time for `steps` steps, without interruptions
   double gpu_hours = 0;
   std::optional<double> cost = {};
@@ -43,7 +43,7 @@ struct StepFigures {
   double share_at_period = 1;  // the share with checkpoint_period
 };
 
-// `time`: the part "time" of the output of `muster-trainer plan`; `forecast`: the complete output.
+// Requires: `forecast`, the output of `muster-trainer plan`, has the part "time".
 StepFigures step_figures(const jobspec::ResolvedJob& job, const jobspec::PlannedMachines& machines,
                          const nlohmann::json& forecast, const PlanPrices& prices);
 

@@ -64,8 +64,8 @@ struct Calibration {
 absl::StatusOr<Calibration> read_calibration(const std::string& path);
 
 // Returns the calibration of a program for a topology or, if there is none, for `instead` (a
-// topology with the same type of device). Searches `folders`, in their order. Returns NotFound,
-// with the nearest names, if there is neither.
+// topology with the same type of device). Searches `folders`, in their order. Returns NotFound if
+// there is neither.
 absl::StatusOr<Calibration> find_calibration(std::string_view program, std::string_view topology,
                                              std::string_view instead,
                                              const std::vector<std::string>& folders);

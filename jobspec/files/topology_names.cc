@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <system_error>
 #include <utility>
@@ -37,6 +38,18 @@ bool continues(const std::string& name, const std::string& start) {
   return !start.empty() && (name == start || absl::StartsWith(name, start + "-"));
 }
 
+// Returns the topology with the most memory, and the first of equal ones, of those that match.
+template <class Predicate>
+std::optional<Topology> largest_of(const std::vector<Topology>& topologies,
+                                   const Predicate& matches) {
+  const Topology* best = nullptr;
+  for (const Topology& topology : topologies) {
+    if (!std::invoke(matches, topology)) continue;
+    if (best == nullptr || topology.memory_mib > best->memory_mib) best = &topology;
+  }
+  return best == nullptr ? std::nullopt : std::optional(*best);
+}
+
 }  // namespace
 
 std::vector<Topology> all_topologies(const std::vector<std::string>& folders) {
@@ -58,14 +71,6 @@ std::optional<Topology> topology_named(std::string_view name,
                                        const std::vector<Topology>& topologies) {
   const std::string wanted = normalized(name);
   if (wanted.empty()) return std::nullopt;
-  // A short name leaves the memory open: "h100" may have 80 or 96 GB.
-  const auto largest = [&](const auto& may_be_meant) {
-    const Topology* best = nullptr;
-    for (const Topology& topology : topologies)
-      if (may_be_meant(topology) && (best == nullptr || topology.memory_mib > best->memory_mib))
-        best = &topology;
-    return best == nullptr ? std::nullopt : std::optional(*best);
-  };
   std::string own;  // the longest name that `name` is or continues
   for (const Topology& topology : topologies) {
     const std::string one = normalized(topology.name);
@@ -78,20 +83,17 @@ std::optional<Topology> topology_named(std::string_view name,
     for (const Topology& topology : topologies)
       if (normalized(topology.device) == wanted) return topology;
   }
-  auto by_device =
-      largest([&](const Topology& one) { return continues(normalized(one.device), wanted); });
+  // A short name leaves the memory open: "h100" may have 80 or 96 GB.
+  auto by_device = largest_of(
+      topologies, [&](const Topology& one) { return continues(normalized(one.device), wanted); });
   if (own != wanted && by_device) return by_device;
   if (own.empty()) return std::nullopt;
-  return largest([&](const Topology& one) { return continues(normalized(one.name), own); });
+  return largest_of(topologies,
+                    [&](const Topology& one) { return continues(normalized(one.name), own); });
 }
 
 std::optional<Topology> largest_topology(const std::vector<Topology>& topologies) {
-  const Topology* best = nullptr;
-  for (const Topology& topology : topologies) {
-    if (!topology.has_backend) continue;
-    if (best == nullptr || topology.memory_mib > best->memory_mib) best = &topology;
-  }
-  return best == nullptr ? std::nullopt : std::optional(*best);
+  return largest_of(topologies, &Topology::has_backend);
 }
 
 }  // namespace muster::jobspec

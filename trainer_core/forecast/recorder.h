@@ -120,7 +120,9 @@ class StepRecorder {
 
   inline static thread_local int32_t ready_after_ = 0;
 
-  mutable std::mutex mutex_;  // guards all members
+  // Guards all members, with an exception: the computation's thread changes the passes, the tail
+  // and its own works without the lock, because no other thread accesses them.
+  mutable std::mutex mutex_;
   StepTrace trace_;
   std::vector<Unsettled> unsettled_;
   std::condition_variable settled_;  // no communication is pending

@@ -76,10 +76,10 @@ inline double moved_bytes(std::string_view name, const TensorList& tensors) {
   return all;
 }
 
+// Over all blocks of a ring, a query attends to half of the keys on average, as without a ring.
 inline AttentionWork attention_work(const AttentionShape& shape, bool backward) {
   return {.batch = shape.batch,
           .heads = shape.heads,
-          .kv_heads = shape.kv_heads,
           .queries = shape.seq_len,
           .keys = shape.window > 0 ? std::min(shape.seq_len, 2 * shape.window) : shape.seq_len,
           .head_dim = shape.head_dim,
@@ -141,13 +141,13 @@ class RecordingOps final : public Ops {
   }
   void special_attention_block(const AttentionShape& shape, const Tensor&, const KeyValueBlock&,
                                const Tensor&, const AttentionSums&, Accumulate, Workspace) {
-    attend(block_of(shape, false));
+    attend(attention_work(shape, false));
   }
   void special_attention_block_backward(const AttentionShape& shape, const Tensor&,
                                         const KeyValueBlock&, const Tensor&, const Tensor&,
                                         const Tensor&, const Tensor&,
                                         const AttentionBlockGradients&, Workspace) {
-    attend(block_of(shape, true));
+    attend(attention_work(shape, true));
   }
   void special_quantize(NumberGrid, const Tensor&, ScaleOf, const Tensor&,
                         const std::optional<RoundingNoise>&, const Tensor& out) {
@@ -192,11 +192,7 @@ class RecordingOps final : public Ops {
     // Forward: scores and weighted values. Backward: both again, and the gradients of three inputs.
     const double products = work.backward ? 5 : 2;
     last().flops = products * 2 * static_cast<double>(work.batch * work.heads * work.queries) *
-                   static_cast<double>(work.keys * work.head_dim) / (work.causal ? 2 : 1);
-  }
-  // Over all blocks of a ring, a query attends to half of the keys on average.
-  static AttentionWork block_of(const AttentionShape& shape, bool backward) {
-    return attention_work(shape, backward);
+                   static_cast<double>(work.keys * work.head_dim) / 2;
   }
 
   void set_gemm(const GemmShape& shape) {

@@ -97,14 +97,13 @@ const std::vector<StepConstant>& step_constants() {
 
 double StepCost::peak_flops(const GemmShape& gemm) const {
   if (gemm.fp32) return device_.fp32_tflops * kTera;
-  const bool in_8_bits = gemm.quantized && device_.fp8_tflops > 0;
-  return (in_8_bits ? device_.fp8_tflops : device_.bf16_tflops) * kTera;
+  return device_.gemm_tflops(gemm.quantized) * kTera;
 }
 
 double StepCost::gemm(const TracedWork& work) const {
   const GemmShape& gemm = work.gemm;
-  const bool in_8_bits = gemm.quantized && device_.fp8_tflops > 0;
-  const double fraction = in_8_bits ? constants_.gemm_fp8_fraction : constants_.gemm_fraction;
+  const double fraction =
+      device_.uses_8_bits(gemm.quantized) ? constants_.gemm_fp8_fraction : constants_.gemm_fraction;
   const auto depth = static_cast<double>(gemm.k);
   const double share = fraction * depth / (depth + constants_.gemm_depth) *
                        filled_share(gemm, device_.multiprocessors);

@@ -30,6 +30,13 @@ struct DeviceModel {
   double network_latency_us = 0;
   double host_gb_s = 0;         // to host memory
   double devices_per_node = 1;  // that share the node's links to the network
+
+  // Returns whether GEMMs are in 8 bits. `quantized`: their operands were rounded to 8 bits.
+  bool uses_8_bits(bool quantized) const { return quantized && fp8_tflops > 0; }
+  // Returns the peak of GEMMs in 16 or 8 bits.
+  double gemm_tflops(bool quantized) const {
+    return uses_8_bits(quantized) ? fp8_tflops : bf16_tflops;
+  }
 };
 
 // The share of a device that a program attains.

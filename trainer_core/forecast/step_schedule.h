@@ -16,7 +16,8 @@ struct WorkTime {
   double end = 0;  // includes the gap after a kernel
 };
 
-// The parts of a step's time, by name. Their order is that of the waterfall (step_parts()).
+// The parts of a step's time, in seconds, by name. StepTimeForecast::parts (step_time.h) has them
+// in the order of a waterfall.
 using StepParts = std::map<std::string, double>;
 
 // The parts of a step except the exposed communication, whose names are "communication: " and the

@@ -39,15 +39,13 @@ std::vector<std::pair<std::string, double>> in_order(const StepParts& parts) {
   constexpr std::array kLast = {kOverlapSlowdown, kBubble, kUpdatePart, kHostTime, kStragglers};
   std::vector<std::pair<std::string, double>> out;
   std::map<std::string, double> rest(parts);
-  const auto take = [&](const std::string& name) {
+  const auto take = [&](auto& to, const std::string& name) {
     const auto part = rest.extract(name);
-    if (!part.empty() && part.mapped() > 0) out.emplace_back(name, part.mapped());
+    if (!part.empty() && part.mapped() > 0) to.emplace_back(name, part.mapped());
   };
-  for (const char* const name : kFirst) take(name);
+  for (const char* const name : kFirst) take(out, name);
   std::vector<std::pair<std::string, double>> last;
-  out.swap(last);
-  for (const char* const name : kLast) take(name);
-  out.swap(last);
+  for (const char* const name : kLast) take(last, name);
   for (const auto& [name, seconds] : rest)
     if (seconds > 0) out.emplace_back(name, seconds);
   out.insert(out.end(), last.begin(), last.end());
@@ -67,7 +65,6 @@ StepTimeForecast finish(StepParts parts, double hidden, const StepCost& cost, in
 
 // The durations of a stage's passes.
 struct StepModel::StagePasses {
-  int32_t stage = 0;
   struct Pass {
     double seconds = 0;
     StepParts parts;
@@ -107,7 +104,7 @@ absl::StatusOr<StepModel> StepModel::record(const TrainConfig& requested) {
     if (stage > 1 && stage + 1 < stages) continue;
     auto trace = record_step(config, ranks[static_cast<size_t>(stage)]);
     if (!trace.ok()) return trace.status();
-    StageTrace traced{.stage = stage, .trace = *std::move(trace), .passes = {}};
+    StageTrace traced{.trace = *std::move(trace), .passes = {}};
     if (stages > 1) {
       traced.passes =
           pipeline_schedule({stages, model.shape_.chunks, model.traced_micro_batches_}, stage);
@@ -139,8 +136,7 @@ std::vector<StepModel::StagePasses> StepModel::stage_passes(const StepCost& cost
   std::vector<StagePasses> all;
   for (const StageTrace& traced : stages_) {
     const StepSchedule schedule = schedule_step(traced.trace, cost);
-    StagePasses stage{.stage = traced.stage,
-                      .passes = {},
+    StagePasses stage{.passes = {},
                       .tail_seconds = schedule.end - schedule.pass_ends.back(),
                       .tail_parts = schedule.tail_parts,
                       .hidden = (schedule.concurrent - schedule.waited) / traced_micro_batches_};
@@ -253,12 +249,11 @@ nlohmann::json to_json(const StepTimeForecast& forecast, const StepModel& model,
   auto parts = nlohmann::json::array();
   for (const auto& [name, seconds] : forecast.parts)
     parts.push_back({{"name", name}, {"seconds", seconds}});
-  const bool in_8_bits = model.quantized() && device.fp8_tflops > 0;
   return {{"seconds", forecast.seconds},
           {"parts", std::move(parts)},
           {"tflops", model.tflops().total()},
           {"tflops_causal", model.tflops().total_causal()},
-          {"peak_tflops", in_8_bits ? device.fp8_tflops : device.bf16_tflops}};
+          {"peak_tflops", device.gemm_tflops(model.quantized())}};
 }
 
 }  // namespace muster::trainer

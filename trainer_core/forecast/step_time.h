@@ -54,7 +54,6 @@ class StepModel {
 
  private:
   struct StageTrace {
-    int32_t stage = 0;
     StepTrace trace;
     std::vector<PipelinePass> passes;  // empty without a pipeline
   };

@@ -38,8 +38,7 @@ struct GemmShape {
 
 // Causal attention over `keys` positions for `queries` of them.
 struct AttentionWork {
-  int64_t batch = 0, heads = 0, kv_heads = 0, queries = 0, keys = 0, head_dim = 0;
-  bool causal = true;  // false: a block of a ring whose every pair counts
+  int64_t batch = 0, heads = 0, queries = 0, keys = 0, head_dim = 0;
   bool backward = false;
 };
 
