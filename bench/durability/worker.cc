@@ -24,6 +24,14 @@ constexpr int64_t kRankMsMax = 600;
 // One rank in this many dies, which costs its job a restart.
 constexpr uint64_t kDeathOneIn = 40;
 
+// Sets the job, attempt and rank of a message about a rank.
+template <class Proto>
+void identify(const LaunchedRank& id, Proto& proto) {
+  proto.set_job_id(id.job);
+  proto.set_attempt(id.attempt);
+  proto.set_rank(id.rank);
+}
+
 }  // namespace
 
 Worker::Worker(std::string coordinator, std::string name, int32_t slots, uint64_t seed,
@@ -110,9 +118,7 @@ v1::WorkerMessage Worker::registration() {
   registration.set_store_id(store_);
   for (const auto& [id, rank] : running_) {
     v1::RunningRank& running = *registration.add_running();
-    running.set_job_id(id.job);
-    running.set_attempt(id.attempt);
-    running.set_rank(id.rank);
+    identify(id, running);
     running.set_pid(rank.pid);
   }
   return message;
@@ -174,9 +180,7 @@ void Worker::end_rank(const LaunchedRank& id, int32_t exit_code, int32_t signal,
   v1::WorkerMessage message;
   v1::RankExited& exit = *message.mutable_rank_exited();
   exit.set_report_id(next_report_++);
-  exit.set_job_id(id.job);
-  exit.set_attempt(id.attempt);
-  exit.set_rank(id.rank);
+  identify(id, exit);
   exit.set_exit_code(exit_code);
   exit.set_signal(signal);
   exit.set_last_step(1);
@@ -198,9 +202,7 @@ void Worker::beat() {
     for (auto& [id, rank] : running_) {
       if (rank.ends_at <= now) over.emplace_back(id, rank.dies);
       v1::RankProgress& progress = *heartbeat.add_ranks();
-      progress.set_job_id(id.job);
-      progress.set_attempt(id.attempt);
-      progress.set_rank(id.rank);
+      identify(id, progress);
       progress.set_pid(rank.pid);
       progress.set_phase(static_cast<uint32_t>(Phase::kStep));
       progress.set_step(++rank.step);

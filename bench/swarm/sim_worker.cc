@@ -197,6 +197,14 @@ Instant SimWorker::beat(Instant now, bool probe) {
 }
 
 // Requires the lock.
+template <class Proto>
+void SimWorker::identify(int32_t rank, Proto& proto) const {
+  proto.set_job_id(job_);
+  proto.set_attempt(attempt_);
+  proto.set_rank(rank);
+}
+
+// Requires the lock.
 void SimWorker::connect_locked() {
   stream_ = std::make_shared<Stream>(this, options_);
   v1::WorkerMessage message;
@@ -212,9 +220,7 @@ void SimWorker::connect_locked() {
   registration.set_store_id(store_);
   for (const int32_t rank : ranks_) {
     v1::RunningRank& running = *registration.add_running();
-    running.set_job_id(job_);
-    running.set_attempt(attempt_);
-    running.set_rank(rank);
+    identify(rank, running);
     running.set_pid(kFirstPid + rank);
   }
   stream_->start(std::move(message));
@@ -234,9 +240,7 @@ v1::WorkerMessage SimWorker::heartbeat_message() {
   steps_ += ranks_.empty() ? 0 : 1;
   for (const int32_t rank : ranks_) {
     v1::RankProgress& progress = *heartbeat.add_ranks();
-    progress.set_job_id(job_);
-    progress.set_attempt(attempt_);
-    progress.set_rank(rank);
+    identify(rank, progress);
     progress.set_pid(kFirstPid + rank);
     progress.set_phase(static_cast<uint32_t>(Phase::kStep));
     progress.set_step(static_cast<int64_t>(steps_));
@@ -352,9 +356,7 @@ void SimWorker::send_exit(int32_t rank, int32_t signal, bool ordered) {
     const std::lock_guard lock(mutex_);
     v1::RankExited& exit = *message.mutable_rank_exited();
     exit.set_report_id(++report_);
-    exit.set_job_id(job_);
-    exit.set_attempt(attempt_);
-    exit.set_rank(rank);
+    identify(rank, exit);
     exit.set_exit_code(-1);
     exit.set_signal(signal);
     exit.set_last_step(static_cast<int64_t>(steps_));
@@ -376,7 +378,7 @@ void SimWorker::on_done(const grpc::Status& status) {
   stream_.reset();
   registered_ = false;
   probes_.clear();
-  // The formula of the real worker (worker/core/core.cc).
+  // The formula of the real worker with ranks (Core::next_retry_delay).
   const int32_t doublings = std::min(failures_++, kRetryDoublingsMax);
   const Duration delay =
       std::min(std::max(kRetryMax, spread_), kRetryFirst * (int64_t{1} << doublings));

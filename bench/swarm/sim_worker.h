@@ -82,6 +82,9 @@ class SimWorker {
   void stop_ranks(const v1::StopRanks& order);
   void pass_check(uint64_t check);
   v1::WorkerMessage heartbeat_message();
+  // Sets the job, attempt and rank of a message about one of this worker's ranks.
+  template <class Proto>
+  void identify(int32_t rank, Proto& proto) const;
   void send_exit(int32_t rank, int32_t signal, bool ordered);
 
   const SimWorkerOptions options_;

@@ -21,9 +21,8 @@ void Core::on(const StacksRequested& event) {
 }
 
 void Core::on(const StackReportReceived& event) {
-  Worker* worker = fleet_.current(event.worker, event.incarnation);
+  Worker* worker = fleet_.receive(event.worker, event.incarnation, time_.now);
   if (worker == nullptr) return;
-  worker->last_message = time_.now;
   OpenDump* open = dumps_.find(event.dump);
   if (open == nullptr || !open->dump.add(event)) return;
   if (open->request) {
@@ -37,9 +36,8 @@ void Core::on(const StackReportReceived& event) {
 }
 
 void Core::on(const SymbolsReceived& event) {
-  Worker* worker = fleet_.current(event.worker, event.incarnation);
+  Worker* worker = fleet_.receive(event.worker, event.incarnation, time_.now);
   if (worker == nullptr) return;
-  worker->last_message = time_.now;
   if (std::optional<ReplyStacks> reply = dumps_.add(event, incidents_))
     actions_.push_back(*std::move(reply));
 }

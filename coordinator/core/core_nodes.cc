@@ -15,9 +15,8 @@ void Core::suspect_node(const WorkerName& name, NodeSuspicion suspicion) {
 }
 
 void Core::on(const NodeChecked& event) {
-  Worker* worker = fleet_.current(event.worker, event.incarnation);
+  Worker* worker = fleet_.receive(event.worker, event.incarnation, time_.now);
   if (worker == nullptr) return;
-  worker->last_message = time_.now;
   if (worker->check.id == 0 || worker->check.id != event.check) return;
   NodeCheckResult result = event.result;
   result.sentence = one_line(result.sentence, options_.limits.detail_bytes_max);

@@ -137,18 +137,16 @@ void Core::on(const WorkerDisconnected& event) {
 }
 
 void Core::on(const WorkerLeaving& event) {
-  Worker* worker = fleet_.current(event.worker, event.incarnation);
+  Worker* worker = fleet_.receive(event.worker, event.incarnation, time_.now);
   if (worker == nullptr) return;
-  worker->last_message = time_.now;
   worker->leaving = true;
   preempt_ranks_of(*worker, event.grace, "is leaving");
   schedule_needed_ = true;  // waiting jobs may now wait for other workers
 }
 
 void Core::on(const HeartbeatReceived& event) {
-  Worker* worker = fleet_.current(event.worker, event.incarnation);
+  Worker* worker = fleet_.receive(event.worker, event.incarnation, time_.now);
   if (worker == nullptr) return;
-  worker->last_message = time_.now;
   if (fleet_.observe_heartbeat(*worker, time_.now)) {
     worker->check.id = 0;  // earlier requests are not answered
     if (!nodes_.is_sound(worker->name)) append(actions_, checks_.request(*worker, time_.now));
@@ -243,9 +241,8 @@ void Core::judge_missing(Worker& worker) {
 }
 
 void Core::on(const RankExited& event) {
-  Worker* worker = fleet_.current(event.worker, event.incarnation);
+  Worker* worker = fleet_.receive(event.worker, event.incarnation, time_.now);
   if (worker == nullptr) return;
-  worker->last_message = time_.now;
   const RankId id{event.job, event.attempt, event.rank};
   worker->missing.erase(id);
   worker->stuck.erase(id);

@@ -30,10 +30,6 @@ void update_minimum(std::optional<Instant>& earliest, const std::optional<Instan
   if (candidate && (!earliest || *candidate < *earliest)) earliest = candidate;
 }
 
-bool is_due(const std::optional<Instant>& deadline, Instant now) {
-  return deadline && *deadline <= now;
-}
-
 }  // namespace
 
 Core::Core(CoreOptions options, Instant now) : options_(std::move(options)), retry_at_(now) {}

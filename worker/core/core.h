@@ -202,6 +202,9 @@ class Core {
   void on(const Tick& event, Instant now, ActionList& out);
   void on(const ShutdownRequested& event, Instant now, ActionList& out);
 
+  static bool is_due(const std::optional<Instant>& deadline, Instant now) {
+    return deadline && *deadline <= now;
+  }
   bool is_stale(Epoch epoch, std::string_view what, ActionList& out) const;
   std::string refusal_reason(const Launch& launch) const;
   bool is_superseded(const RankKey& key) const;

@@ -12,10 +12,6 @@ namespace {
 
 constexpr const char* kWorkerLeaves = "its worker is leaving";
 
-bool has_passed(const std::optional<Instant>& deadline, Instant now) {
-  return deadline && *deadline <= now;
-}
-
 }  // namespace
 
 void Core::on(const ShutdownRequested&, Instant now, ActionList& out) {
@@ -79,7 +75,7 @@ void Core::leave_when_done(Instant now, ActionList& out) {
   if (!ranks_.empty() && now < leave_by_ + kLeaveWithout) return;
   const bool can_report = link_ == Link::kRegistered && !reports_.empty();
   if (can_report && !farewell_until_) farewell_until_ = now + options_.farewell_budget;
-  if (can_report && !has_passed(farewell_until_, now)) return;
+  if (can_report && !is_due(farewell_until_, now)) return;
   left_ = true;
   if (!ranks_.empty())
     out.push_back(

@@ -54,7 +54,7 @@ void Core::on(const DumpStacks& event, Instant now, ActionList& out) {
 void Core::read_due_samples(Instant now, ActionList& out) {
   std::vector<uint64_t> due;
   for (const auto& [id, dump] : dumps_) {
-    if (dump.read_at && *dump.read_at <= now) due.push_back(id);
+    if (is_due(dump.read_at, now)) due.push_back(id);
   }
   for (const uint64_t id : due) read_sample(id, now, out);
 }

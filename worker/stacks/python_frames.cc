@@ -1,7 +1,6 @@
 #include "worker/stacks/python_frames.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include <absl/strings/match.h>
@@ -21,10 +20,7 @@ constexpr size_t kErrorBytesMax = 200;
 constexpr char kInstall[] = "py-spy is not installed: python3 -m pip install py-spy";
 
 // Returns "" if PATH has none.
-std::string py_spy_in_path() {
-  const char* path = std::getenv("PATH");
-  return find_program("py-spy", path == nullptr ? "" : path, "/").value_or("");
-}
+std::string py_spy_in_path() { return find_program_in_path("py-spy").value_or(""); }
 
 std::string bounded(std::string text) {
   text = escape_controls(text, Layout::kOneLine);

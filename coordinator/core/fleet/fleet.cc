@@ -31,6 +31,14 @@ Worker* Fleet::current(const WorkerName& name, Incarnation incarnation) {
   return current ? worker : nullptr;
 }
 
+Worker* Fleet::receive(const WorkerName& name, Incarnation incarnation, Instant now) {
+  Worker* worker = current(name, incarnation);
+  if (worker == nullptr) return nullptr;
+  worker->last_message = now;
+  worker->postponements = 0;
+  return worker;
+}
+
 absl::Status Fleet::check_registration(const WorkerRegistered& event, bool has_own_ranks) const {
   if (event.version != options_.version && !has_own_ranks) {
     return absl::FailedPreconditionError(
@@ -63,6 +71,7 @@ Worker& Fleet::add(const WorkerRegistered& event, Instant now) {
   worker.disconnected_at.reset();
   worker.given_up = false;
   worker.last_message = now;
+  worker.postponements = 0;
   worker.heartbeats = 0;
   visit_by(now + std::min(lease(), options_.torn_down_within));
   return worker;
@@ -74,6 +83,7 @@ void Fleet::await_workers_of(const Job& job, Instant now) {
     worker.name = rank.worker;
     worker.incarnation = rank.incarnation;
     worker.last_message = now;
+    worker.postponements = 0;
   }
   visit_by(now + std::min(lease(), options_.torn_down_within));
 }
@@ -117,7 +127,6 @@ void Fleet::excuse(Duration time, Instant now) {
   reachable_until_ = excused_until_ = now + silence_max();
   for (auto& [name, worker] : workers_) {
     worker.last_message += time;
-    worker.postponed_to += time;
     worker.last_heartbeat += time;
     if (worker.disconnected_at) *worker.disconnected_at += time;
     worker.check.deadline += time;
@@ -128,11 +137,9 @@ void Fleet::excuse(Duration time, Instant now) {
 void Fleet::postpone(const WorkerName& name, Instant now) {
   Worker* worker = find(name);
   if (worker == nullptr) return;
-  if (worker->last_message != worker->postponed_to) worker->postponements = 0;
   if (worker->postponements >= kPostponementsMax) return;
   ++worker->postponements;
   worker->last_message = std::max(worker->last_message, now + allowed_.idle - lease());
-  worker->postponed_to = worker->last_message;
 }
 
 bool Fleet::takes_ranks(const Worker& worker) const {

@@ -49,6 +49,8 @@ class Fleet {
   const Worker* find(const WorkerName& name) const;
   // Returns the worker if this incarnation of the worker is connected; otherwise null.
   Worker* current(const WorkerName& name, Incarnation incarnation);
+  // Returns current(). Unless that is null, also records that a message of the worker has arrived.
+  Worker* receive(const WorkerName& name, Incarnation incarnation, Instant now);
 
   // Returns an error if the registration is not acceptable; the format of its fields is checked
   // elsewhere. `has_own_ranks`: the registration lists ranks of this coordinator's store. Such a

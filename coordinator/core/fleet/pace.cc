@@ -23,9 +23,9 @@ Pace pace_of(size_t workers, const CoreOptions& options) {
   pace.busy = units * unit;
   pace.idle = std::max(options.heartbeat_interval, pace.busy);
   pace.spread = seconds / kReconnectionsPerSecond;
-  pace.lease = std::max({options.worker_lease, kHeartbeatsPerLease * pace.busy, 2 * pace.spread});
-  // Small fleets have exactly the lease of the flag.
-  if (units == 1) pace.lease = std::max(options.worker_lease, 2 * pace.spread);
+  pace.lease = std::max(options.worker_lease, 2 * pace.spread);
+  // In small fleets, heartbeats do not lengthen the lease of the flag.
+  if (units > 1) pace.lease = std::max(pace.lease, kHeartbeatsPerLease * pace.busy);
   return pace;
 }
 

@@ -41,10 +41,9 @@ struct Worker {
   bool leaving = false;
   // The time at which the worker's newest message arrived.
   Instant last_message{};
-  // Consecutive extensions of the lease for unread messages, and the value of last_message that the
-  // newest one has set: a message since then changes it (Fleet::postpone).
+  // Extensions of the lease for unread messages since the worker's newest message
+  // (Fleet::postpone).
   int32_t postponements = 0;
-  Instant postponed_to{};
 
   // Ranks that belong to no current attempt. They were ordered to stop, and occupy slots until they
   // end.

@@ -89,8 +89,7 @@ void GrpcPort::take(tcp::socket socket) {
   const int on = 1;
   (void)setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &on, sizeof(on));
   socket.native_non_blocking(true, error);
-  const tcp::endpoint peer = socket.remote_endpoint(error);
-  if (!error) connections_->add(socket.native_handle(), peer);
+  connections_->add(socket.native_handle());
   Acceptor::NewConnectionParameters connection;
   connection.fd = socket.release(error);
   if (!error) grpc_->HandleNewConnection(&connection);

@@ -5,10 +5,12 @@
 
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
+#include <boost/asio/ip/tcp.hpp>
 
 namespace muster::coordinator {
 namespace {
@@ -46,16 +48,16 @@ std::optional<std::string> peer_of(int descriptor) {
 
 }  // namespace
 
-void OpenConnections::add(int descriptor, const tcp::endpoint& peer) {
-  if (descriptor < 0) return;
-  std::string text = text_of(peer);
+void OpenConnections::add(int descriptor) {
+  std::optional<std::string> peer = peer_of(descriptor);
+  if (!peer) return;
   const auto index = static_cast<size_t>(descriptor);
   const std::lock_guard lock(mutex_);
   if (peers_.size() <= index) peers_.resize(index + 1);
   const auto earlier = descriptors_.find(peers_[index]);
   if (earlier != descriptors_.end() && earlier->second == descriptor) descriptors_.erase(earlier);
-  descriptors_.insert_or_assign(text, descriptor);
-  peers_[index] = std::move(text);
+  descriptors_.insert_or_assign(*peer, descriptor);
+  peers_[index] = *std::move(peer);
 }
 
 bool OpenConnections::has_unread(const std::string& peer) const {

@@ -7,8 +7,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include <boost/asio/ip/tcp.hpp>
-
 namespace muster::coordinator {
 
 // The descriptors of accepted connections by the address of the peer. The descriptors belong to
@@ -16,8 +14,9 @@ namespace muster::coordinator {
 // may have since. Thread-safe.
 class OpenConnections {
  public:
-  // Records a connection that is handed to gRPC.
-  void add(int descriptor, const boost::asio::ip::tcp::endpoint& peer);
+  // Records a connection that is handed to gRPC. Does nothing if the connection has no peer: the
+  // peer may have closed it already.
+  void add(int descriptor);
   // Returns whether the connection of `peer` has bytes that were not read. `peer`: as returned by
   // grpc::ServerContextBase::peer(). Returns false if the connection is not known.
   bool has_unread(const std::string& peer) const;

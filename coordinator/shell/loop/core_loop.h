@@ -170,7 +170,8 @@ class CoreLoop {
   std::map<JobId, std::string> logged_;
   IncidentId newest_incident_{0};  // the newest incident that was logged
   LinkKey sampled_;                // the link at which is_behind() continues
-  Pace pace_;                      // the pace that was logged
+  // The interval of workers with ranks in the last pace that was observed; zero: none yet.
+  Duration logged_busy_{};
 
   std::thread thread_;
 };

@@ -58,13 +58,13 @@ bool CoreLoop::is_behind() {
 
 void CoreLoop::log_pace() {
   const Pace& pace = core_.pace();
-  if (pace.busy == pace_.busy) return;
-  if (pace_.busy != Duration::zero())
+  if (pace.busy == logged_busy_) return;
+  if (logged_busy_ != Duration::zero())
     spdlog::info(
         "{} workers: each sends a heartbeat every {} s (with ranks) or {} s; the lease is {} s",
         core_.workers().size(), to_seconds(pace.busy), to_seconds(pace.idle),
         to_seconds(pace.lease));
-  pace_ = pace;
+  logged_busy_ = pace.busy;
 }
 
 }  // namespace muster::coordinator

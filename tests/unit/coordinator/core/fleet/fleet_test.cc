@@ -20,6 +20,7 @@ class FleetTest : public testing::Test {
     event.slots = 1;
     fleet_.add(event, now_);
   }
+  void receive(int i) { ASSERT_NE(fleet_.receive(worker(i), Incarnation(), now_), nullptr); }
 
   Instant now_ = Instant(std::chrono::hours(1));
   CoreOptions options_;
@@ -41,7 +42,7 @@ TEST_F(FleetTest, EndsEachLeaseInTime) {
   now_ += seconds(2);
   add(2);
   now_ += seconds(1);
-  fleet_.at(worker(1)).last_message = now_;
+  receive(1);
   now_ = *fleet_.next_deadline();
   EXPECT_TRUE(fleet_.take_expired(now_).empty());
   EXPECT_EQ(fleet_.next_deadline(), now_ + seconds(2)) << "the second worker's lease";
@@ -80,7 +81,7 @@ TEST_F(FleetTest, ShortensLeasesOnceAllWorkersHaveReceivedThem) {
   EXPECT_EQ(fleet_.lease(), seconds(20));
   const Instant begin = now_;
   for (; now_ < begin + seconds(65); now_ += seconds(1)) {
-    fleet_.at(worker(0)).last_message = now_;
+    receive(0);
     EXPECT_TRUE(fleet_.take_expired(now_).empty());
   }
   EXPECT_EQ(fleet_.lease(), options_.worker_lease);
@@ -122,7 +123,7 @@ TEST_F(FleetTest, UnreadMessagesExtendALeaseWithinBounds) {
   for (int i = 0; i < kPostponementsMax; ++i) EXPECT_TRUE(postpone_at_its_end()) << i;
   EXPECT_FALSE(postpone_at_its_end());
 
-  fleet_.at(worker(1)).last_message = now_;  // a message was read
+  receive(1);
   for (int i = 0; i < kPostponementsMax; ++i) {
     EXPECT_TRUE(postpone_at_its_end()) << i;
     fleet_.excuse(seconds(1), now_);

@@ -8,6 +8,7 @@
 
 #include <absl/strings/str_cat.h>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 #include <gtest/gtest.h>
@@ -29,7 +30,7 @@ class UnreadTest : public testing::Test {
   std::string connect(tcp::socket& client, tcp::socket& accepted) {
     client.connect(acceptor_.local_endpoint());
     acceptor_.accept(accepted);
-    connections_.add(accepted.native_handle(), accepted.remote_endpoint());
+    connections_.add(accepted.native_handle());
     return absl::StrCat("ipv4:127.0.0.1:", client.local_endpoint().port());
   }
 
@@ -78,7 +79,7 @@ TEST_F(UnreadTest, DoesNotTakeAnotherConnectionForTheOneThatWasClosed) {
   ASSERT_EQ(dup2(accepted.native_handle(), descriptor), descriptor);
   send(other, accepted);
   EXPECT_FALSE(connections_.has_unread(peer)) << "the bytes are those of another peer";
-  connections_.add(descriptor, accepted.remote_endpoint());
+  connections_.add(descriptor);
   EXPECT_FALSE(connections_.has_unread(peer));
   EXPECT_TRUE(
       connections_.has_unread(absl::StrCat("ipv4:127.0.0.1:", other.local_endpoint().port())));
@@ -98,7 +99,7 @@ TEST(Unread, ReadsAddressesOfVersion6) {
   tcp::socket accepted(context);
   acceptor.accept(accepted);
   OpenConnections connections;
-  connections.add(accepted.native_handle(), accepted.remote_endpoint());
+  connections.add(accepted.native_handle());
   boost::asio::write(client, boost::asio::buffer("x", 1));
   pollfd poll_for{accepted.native_handle(), POLLIN, 0};
   ASSERT_EQ(poll(&poll_for, 1, -1), 1);
