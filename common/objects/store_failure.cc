@@ -18,9 +18,15 @@ namespace fs = std::filesystem;
 // rclone's exit codes (https://rclone.org/docs/#exit-code).
 constexpr int kNoDirectory = 3, kNoFile = 4;
 
+// Returns the endpoint that the variables name; nullopt: none does.
+std::optional<std::string> named_s3_endpoint() {
+  auto endpoint = first_variable({"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "RCLONE_S3_ENDPOINT"});
+  if (endpoint) endpoint = without_user(*endpoint);
+  return endpoint;
+}
+
 std::string s3_endpoint() {
-  return without_user(first_variable({"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"})
-                          .value_or("Amazon's (AWS_ENDPOINT_URL is not set)"));
+  return named_s3_endpoint().value_or("Amazon's (AWS_ENDPOINT_URL is not set)");
 }
 
 std::string file_state(const std::string& path) {
@@ -76,9 +82,7 @@ std::string endpoint_of(const ObjectUrl& url) {
   if (url.scheme == "gs")
     return without_user(first_variable({"STORAGE_EMULATOR_HOST", "RCLONE_GCS_ENDPOINT"})
                             .value_or("Google Cloud Storage"));
-  return without_user(
-      first_variable({"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "RCLONE_S3_ENDPOINT"})
-          .value_or("Amazon S3"));
+  return named_s3_endpoint().value_or("Amazon S3");
 }
 
 std::string way_out(const ObjectUrl& url) {

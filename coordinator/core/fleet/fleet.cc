@@ -196,14 +196,16 @@ std::vector<WorkerName> Fleet::take_expired(Instant now) {
   std::vector<WorkerName> names;
   if (!next_visit_ || *next_visit_ > now) return names;
   next_visit_.reset();
+  // A lease that becomes shorter now applies from the next visit on: expiring() has used the longer
+  // one, so leases of workers with unread messages have not been extended yet.
+  const Duration judged_by = lease();
   if (allowed_until_ <= now) allowed_ = pace_;
   for (const auto& [name, worker] : workers_) {
-    const Instant end = worker.last_message + lease();
-    if (end <= now) {
+    if (worker.last_message + judged_by <= now) {
       names.push_back(name);
       continue;
     }
-    visit_by(end);
+    visit_by(worker.last_message + lease());
     if (worker.orphans_since) visit_by(*worker.orphans_since + options_.torn_down_within);
   }
   // The caller handles overdue orphans in the same step. Orphans that appear later are overdue

@@ -393,5 +393,12 @@ TEST(ObjectStore, MessagesDoNotShowThePasswordOfAnAddress) {
   unsetenv("AWS_ENDPOINT_URL");
 }
 
+TEST(ObjectStore, AnEndpointOfRcloneIsNamed) {
+  setenv("RCLONE_S3_ENDPOINT", "http://store:9000", 1);
+  const std::string message(answer(failed("NoSuchBucket")).message());
+  unsetenv("RCLONE_S3_ENDPOINT");
+  EXPECT_THAT(message, HasSubstr("the store is http://store:9000"));
+}
+
 }  // namespace
 }  // namespace muster

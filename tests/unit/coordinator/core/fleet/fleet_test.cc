@@ -111,6 +111,33 @@ TEST_F(FleetTest, AnUnreadMessageExtendsALeaseUntilItIsRead) {
   EXPECT_EQ(fleet_.take_expired(now_), std::vector<WorkerName>{worker(1)});
 }
 
+// Workers that are silent for longer than the shorter lease get their extension first.
+TEST_F(FleetTest, AnUnreadMessageExtendsALeaseThatBecomesShorter) {
+  options_.heartbeat_budget = 1;
+  fleet_ = Fleet(options_);
+  for (int i = 0; i < 4; ++i) add(i);
+  EXPECT_TRUE(fleet_.adapt_pace(now_));
+  const Duration longer = fleet_.lease();
+  for (int i = 2; i < 4; ++i) fleet_.erase(worker(i));
+  EXPECT_TRUE(fleet_.adapt_pace(now_));
+  const Duration shorter = fleet_.pace().lease;
+  ASSERT_LT(shorter, longer);
+  while (fleet_.lease() == longer) {
+    now_ += longer - seconds(1);
+    EXPECT_TRUE(fleet_.expiring(now_).empty());
+    EXPECT_TRUE(fleet_.take_expired(now_).empty());
+    if (fleet_.lease() == longer) {
+      receive(0);
+      receive(1);
+    }
+  }
+  EXPECT_TRUE(fleet_.is_expired(worker(0), now_));
+  now_ = *fleet_.next_deadline();
+  EXPECT_EQ(fleet_.expiring(now_), (std::vector<WorkerName>{worker(0), worker(1)}));
+  fleet_.postpone(worker(0), now_);
+  EXPECT_EQ(fleet_.take_expired(now_), std::vector<WorkerName>{worker(1)});
+}
+
 TEST_F(FleetTest, UnreadMessagesExtendALeaseWithinBounds) {
   add(1);
   const Worker& one = fleet_.at(worker(1));
