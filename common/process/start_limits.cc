@@ -168,7 +168,8 @@ ShellLimits shell_limits() {
           .data_bytes = soft(RLIMIT_DATA),
           .file_bytes = soft(RLIMIT_FSIZE),
           .open_files = soft(RLIMIT_NOFILE),
-          .processes = soft(RLIMIT_NPROC)};
+          .processes = soft(RLIMIT_NPROC),
+          .stack_bytes = soft(RLIMIT_STACK)};
 }
 
 absl::Status check_limits(std::string_view program, const StartNeeds& needs,
@@ -179,6 +180,12 @@ absl::Status check_limits(std::string_view program, const StartNeeds& needs,
     return absl::ResourceExhaustedError(absl::StrCat(
         av(program), " needs at least ", needs.open_files, " open files, but ulimit -n allows ",
         limits.open_files, "; raise it: ulimit -n 4096"));
+  }
+  if (limits.stack_bytes < needs.stack_bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(av(program), " needs at least ", needs.stack_bytes / kKiB,
+                     " KiB of stack, but ulimit -s allows ", limits.stack_bytes / kKiB,
+                     " KiB; raise it: ulimit -s 8192"));
   }
   if (limits.file_bytes < needs.file_bytes) {
     return absl::ResourceExhaustedError(

@@ -1,5 +1,6 @@
 // Limits that may stop a program's start: of threads (pids.max, ulimit -u), of address space and
-// private memory (ulimit -v, -d), of open files (ulimit -n) and of the size of files (ulimit -f).
+// private memory (ulimit -v, -d), of stacks (ulimit -s), of open files (ulimit -n) and of the size
+// of files (ulimit -f).
 // Libraries abort on them without a name or a value; a check at the start reports both, and what is
 // needed.
 #pragma once
@@ -14,6 +15,10 @@
 
 namespace muster {
 
+// The least stack of a thread, which ulimit -s sets. The compilation of tokenizers' regular
+// expressions uses the most of it, some 100 KiB.
+constexpr uint64_t kStackBytesMin = uint64_t{256} << 10;
+
 // The least amounts without which a program does not start. 0: not checked.
 struct StartNeeds {
   uint64_t threads = 0;        // beside the running ones
@@ -21,6 +26,7 @@ struct StartNeeds {
   uint64_t address_bytes = 0;  // beside what is mapped
   uint64_t data_bytes = 0;     // private memory, without mapped files
   uint64_t file_bytes = 0;     // the largest file that is written
+  uint64_t stack_bytes = kStackBytesMin;
 };
 
 // The private memory that counts for ulimit -d: the stacks of threads, 8 MiB each, and the heap.
@@ -53,13 +59,14 @@ struct ShellLimits {
   uint64_t file_bytes = kNone;     // ulimit -f
   uint64_t open_files = kNone;     // ulimit -n
   uint64_t processes = kNone;      // ulimit -u
+  uint64_t stack_bytes = kNone;    // ulimit -s
 };
 
 // Returns this process's limits.
 ShellLimits shell_limits();
 
 // Returns ResourceExhausted that names the limit which does not allow `needs`, its value, what is
-// needed and what to do; the first of pids.max, ulimit -n, -f, -d and -v. ulimit -u is not
+// needed and what to do; the first of pids.max, ulimit -n, -s, -f, -d and -v. ulimit -u is not
 // compared: it does not bind privileged users.
 absl::Status check_limits(std::string_view program, const StartNeeds& needs,
                           const ShellLimits& limits, const MachineRoots& roots = {});

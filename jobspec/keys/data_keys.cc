@@ -82,8 +82,8 @@ void read_epochs(SettingsReader& reader, trainer::TrainConfig& train,
 
 }  // namespace
 
-absl::Status read_data(SettingsReader& reader, trainer::TrainConfig& train,
-                       std::vector<std::string>& warnings) {
+absl::Status read_data(SettingsReader& reader, const std::string& working_directory,
+                       trainer::TrainConfig& train, std::vector<std::string>& warnings) {
   std::string dataset_type = "synthetic";
   reader.read("dataset_type", dataset_type);
   train.dataset_type = dataset_type == "synthetic" ? trainer::DatasetType::kSynthetic
@@ -101,7 +101,7 @@ absl::Status read_data(SettingsReader& reader, trainer::TrainConfig& train,
   reader.read("resume_with_other_data", train.resume_with_other_data);
   read_eval(reader, train.per_device_batch_size,
             trainer::ranks_of_slice(trainer::mesh_of(train.mesh)), train.eval);
-  if (is_text(dataset_type)) read_text_paths(reader, dataset_type, train);
+  if (is_text(dataset_type)) read_text_paths(reader, dataset_type, working_directory, train);
   warn_of_no_evaluation(reader, train.eval, warnings);
   warn_of_nothing_to_evaluate(train.eval, warnings);
   return reader.status();

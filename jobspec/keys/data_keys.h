@@ -11,9 +11,10 @@
 
 namespace muster::jobspec {
 
-// Reads the keys into `train`. Paths stay as the user wrote them. Requires that the batch size has
-// been read, because it is the default for evaluation.
-absl::Status read_data(SettingsReader& reader, trainer::TrainConfig& train,
-                       std::vector<std::string>& warnings);
+// Reads the keys into `train`. Paths stay as the user wrote them; hf_path is a folder if there is
+// one below `working_directory`, and otherwise a name on the Hugging Face Hub. Requires that the
+// batch size has been read, because it is the default for evaluation.
+absl::Status read_data(SettingsReader& reader, const std::string& working_directory,
+                       trainer::TrainConfig& train, std::vector<std::string>& warnings);
 
 }  // namespace muster::jobspec

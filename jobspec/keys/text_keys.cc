@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include <absl/strings/match.h>
@@ -54,9 +56,14 @@ std::string field_of(SettingsReader& reader, std::string_view columns, std::stri
   return field;
 }
 
-bool is_folder_name(std::string_view path) {
-  return absl::StartsWith(av(path), "/") || absl::StartsWith(av(path), ".") ||
-         absl::StartsWith(av(path), "~");
+// A name on the Hub may also be that of a folder here. As in the `datasets` library, the folder has
+// precedence.
+bool is_folder(const std::string& path, const std::filesystem::path& working_directory) {
+  if (path.empty()) return false;
+  std::error_code error;
+  return absl::StartsWith(path, "/") || absl::StartsWith(path, ".") ||
+         absl::StartsWith(path, "~") ||
+         std::filesystem::is_directory(working_directory / path, error);
 }
 
 std::string inside(const std::string& folder, const std::string& name) {
@@ -64,13 +71,13 @@ std::string inside(const std::string& folder, const std::string& name) {
 }
 
 // `hf_path` is a name on the Hugging Face Hub, one of its loaders ("json", "parquet"), or a folder.
-std::string hugging_face_path(SettingsReader& reader) {
+std::string hugging_face_path(SettingsReader& reader, const std::string& working_directory) {
   const std::string files = text_of(reader, "hf_train_files");
   const std::string name = text_of(reader, "hf_path");
   const std::string folder = text_of(reader, "dataset_path");
   const std::string data_dir = text_of(reader, "hf_data_dir");
   if (!files.empty()) return files;
-  if (is_folder_name(name)) return inside(name, data_dir);
+  if (is_folder(name, working_directory)) return inside(name, data_dir);
   if (!folder.empty()) return inside(folder, data_dir);
   if (name.empty()) return "";
   reader.require(false, "hf_path",
@@ -79,8 +86,9 @@ std::string hugging_face_path(SettingsReader& reader) {
   return "";
 }
 
-std::string train_path(SettingsReader& reader, const std::string& type) {
-  if (type == "hf") return hugging_face_path(reader);
+std::string train_path(SettingsReader& reader, const std::string& type,
+                       const std::string& working_directory) {
+  if (type == "hf") return hugging_face_path(reader, working_directory);
   if (type == "grain") {
     const std::string files = text_of(reader, "grain_train_files");
     if (!files.empty()) return files;
@@ -117,8 +125,8 @@ bool is_text(std::string_view dataset_type) {
 }
 
 void read_text_paths(SettingsReader& reader, const std::string& dataset_type,
-                     trainer::TrainConfig& train) {
-  train.dataset_path = train_path(reader, dataset_type);
+                     const std::string& working_directory, trainer::TrainConfig& train) {
+  train.dataset_path = train_path(reader, dataset_type, working_directory);
   reader.require(!train.dataset_path.empty(), "dataset_type", what_is_missing(dataset_type));
   trainer::EvalConfig& eval = train.eval;
   if (!eval.enabled() || !eval.dataset_path.empty() || eval.holdout_fraction > 0) return;

@@ -38,7 +38,7 @@ bool is_text(std::string_view dataset_type);
 // Sets dataset_path, and eval_dataset_path if there is evaluation data, to the text's paths as the
 // user wrote them. Stores an error in `reader` if a key is missing.
 void read_text_paths(SettingsReader& reader, const std::string& dataset_type,
-                     trainer::TrainConfig& train);
+                     const std::string& working_directory, trainer::TrainConfig& train);
 
 // Returns the texts of a job; both are nullopt if the job trains on shards or synthetic data.
 // Requires that the paths in `train` are absolute.

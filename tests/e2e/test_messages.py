@@ -527,6 +527,9 @@ class Messages(ProgramTest):
     def test_ulimit_d(self):
         self.reach_on(["bash", "-c", 'ulimit -d 100000; exec "$@"', "bash", *self.run_words("true")])
 
+    def test_ulimit_s(self):
+        self.reach_on(["bash", "-c", 'ulimit -s 64; exec "$@"', "bash", *self.run_words("true")])
+
     def test_ulimit_f(self):
         self.reach_on(["bash", "-c", 'ulimit -f 10; exec "$@"', "bash", *self.run_words("true")])
 

@@ -50,8 +50,9 @@ struct WrittenSafetensors {
   uint64_t data_begin = 0;  // offset of the first tensor's data
 };
 
-// Writes and syncs a file. Truncates an existing file. Returns ResourceExhausted if the disk is
-// full; errors contain the path. After an error a partial file remains, which the caller removes.
+// Writes and syncs a new file. Returns AlreadyExists if there is a file, and ResourceExhausted if
+// the disk is full; errors contain the path. After an error a partial file remains, which the
+// caller removes.
 // `meter`, which may be null, counts the bytes.
 absl::StatusOr<WrittenSafetensors> write_safetensors(const std::string& path,
                                                      const std::vector<TensorToWrite>& tensors,

@@ -20,6 +20,7 @@
 #include "trainer_core/base/json_file.h"
 #include "trainer_core/checkpoint/foreign/hugging_face.h"
 #include "trainer_core/checkpoint/foreign/missing_tensor.h"
+#include "trainer_core/checkpoint/foreign/zero_runs.h"
 #include "trainer_core/checkpoint/parameter_source.h"
 #include "trainer_core/checkpoint/safetensors.h"
 
@@ -102,10 +103,27 @@ class Files {
     return true;
   }
 
-  // Requires check().
+  // Requires check(). Returns DataLoss if a part of the tensor is missing (zero_runs.h).
   absl::Status read(const HuggingFaceTensor& tensor, std::span<float> theirs) const {
     const Location* location = find(tensor.name);
+    auto status = check_no_part_is_missing(tensor.name, *location->stored, parts_of(*location));
+    if (!status.ok())
+      return absl::Status(status.code(),
+                          absl::StrCat(path_, "/", location->name, ": ", status.message()));
     return location->file->read(*location->stored, theirs);
+  }
+  // Returns a note on matrices without any value; "" if there are none. Requires check() of each
+  // tensor.
+  std::string note_on_zeros(const std::vector<HuggingFaceTensor>& tensors) const {
+    std::vector<std::string> zero;
+    size_t matrices = 0;
+    for (const HuggingFaceTensor& tensor : tensors) {
+      const Location* location = find(tensor.name);
+      if (location->stored->shape.size() >= 2) ++matrices;
+      if (is_zero_matrix(*location->stored, parts_of(*location)).value_or(false))
+        zero.push_back(tensor.name);
+    }
+    return note_on_zero_matrices(path_, zero, matrices);
   }
   StoredType stored(const HuggingFaceTensor& tensor) const {
     return find(tensor.name)->stored->stored;
@@ -251,16 +269,19 @@ class Files {
       const uint64_t count = std::min<uint64_t>(kComparedElements, a.stored->elements - first);
       left.resize(count);
       right.resize(count);
-      if (!read_part(a, first, left).ok() || !read_part(b, first, right).ok()) return false;
+      if (!parts_of(a)(first, left).ok() || !parts_of(b)(first, right).ok()) return false;
       if (std::memcmp(left.data(), right.data(), count * sizeof(float)) != 0) return false;
     }
     return true;
   }
-  static absl::Status read_part(const Location& location, uint64_t first, std::span<float> out) {
-    StoredTensor part = *location.stored;
-    part.offset += first * stored_bytes(part.stored);
-    part.elements = out.size();
-    return location.file->read(part, out);
+  // The location must outlive the result.
+  static ReadElements parts_of(const Location& location) {
+    return [&location](uint64_t first, std::span<float> out) {
+      StoredTensor part = *location.stored;
+      part.offset += first * stored_bytes(part.stored);
+      part.elements = out.size();
+      return location.file->read(part, out);
+    };
   }
 
   // Adds a tensor that the model does not need to the account.
@@ -367,6 +388,8 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> open_hugging_face(const std::st
                                  description.notes);
       !status.ok())
     return status;
+  if (std::string note = files.note_on_zeros(tensors); !note.empty())
+    description.notes.push_back(std::move(note));
   if (const std::vector<std::string> others = files.other_files(); !others.empty()) {
     description.notes.push_back(absl::StrCat(
         folder, ": other files of weights are not read: ", absl::StrJoin(others, ", ")));

@@ -1,7 +1,6 @@
 #include "trainer_core/checkpoint/foreign/meta_folder.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
@@ -17,21 +16,18 @@
 #include <absl/strings/strip.h>
 
 #include "trainer_core/base/json_file.h"
-#include "trainer_core/checkpoint/foreign/json_fields.h"
+#include "trainer_core/checkpoint/foreign/meta_params.h"
 #include "trainer_core/checkpoint/foreign/rotary_rows.h"
 #include "trainer_core/checkpoint/foreign/torch_file.h"
+#include "trainer_core/checkpoint/foreign/zero_runs.h"
 
 namespace muster::trainer {
 namespace {
-
-using nlohmann::json;
 
 constexpr size_t kParamsBytesMax = 1 << 20;
 // The maximum number of files: the last possible name is consolidated.99.pth. Llama 3.1 405B has 16
 // files.
 constexpr int kFilesMax = 100;
-// The published values of Llama 3.1, which params.json lacks.
-constexpr RopeScaling kLlama31Scaling = {8, 1, 4, 8192};
 
 // How a tensor is split over files. kEither: by rows or columns; the embedding is split by rows in
 // Llama 3 and by columns before.
@@ -75,91 +71,6 @@ Found meta_name(const std::string& ours) {
   return {absl::StrCat("layers.", rest.substr(0, dot), ".", row->theirs), row->cut};
 }
 
-// params.json
-// -------------------------------------------------------------------------------------------------
-
-// Computes mlp_dim: two thirds of four times the width, times ffn_dim_multiplier, rounded up to a
-// multiple of multiple_of.
-void read_mlp_dim(JsonFields& fields, ModelConfig& model) {
-  int32_t multiple_of = 256;
-  double multiplier = 1;
-  fields.optional_size("multiple_of", multiple_of);
-  fields.optional_number("ffn_dim_multiplier", 0, multiplier);
-  if (fields.has("hidden_dim")) return fields.size("hidden_dim", model.mlp_dim);
-  const int64_t third = int64_t{8} * model.emb_dim / 3;
-  const double wanted = std::floor(multiplier * static_cast<double>(third));
-  constexpr auto kMax = static_cast<double>(std::numeric_limits<int32_t>::max());
-  const double rounded = std::ceil(wanted / multiple_of) * multiple_of;
-  if (!(rounded >= 1 && rounded <= kMax)) {
-    return fields.fail("ffn_dim_multiplier",
-                       absl::StrCat(multiplier, ", which makes an MLP of ", rounded, " columns"));
-  }
-  model.mlp_dim = static_cast<int32_t>(rounded);
-}
-
-void read_meta_rope(JsonFields& fields, ParameterDescription& description) {
-  ModelConfig& model = description.model;
-  fields.optional_number("rope_theta", 1, model.rope_max_timescale);
-  bool scaled = false;
-  fields.optional_flag("use_scaled_rope", scaled);
-  // The maximum sequence lengths of Llama 3.1, 3 and 2.
-  description.max_position = scaled ? 131'072 : model.rope_max_timescale >= 500'000 ? 8192 : 4096;
-  fields.optional_size("max_seq_len", description.max_position);
-  if (!scaled) return;
-  model.rope_scaling = kLlama31Scaling;
-  if (fields.has("rope_scaling_factor"))
-    return fields.number("rope_scaling_factor", 1, model.rope_scaling.factor);
-  description.notes.emplace_back(
-      "params.json sets use_scaled_rope without a factor: taken as Llama 3.1's 8; for a Llama "
-      "3.2 "
-      "add \"rope_scaling_factor\": 32 to it");
-}
-
-// The fields of published files, and those that other programs add.
-constexpr std::string_view kParams[] = {
-    "dim",        "n_layers",    "n_heads",         "n_kv_heads",          "vocab_size",
-    "norm_eps",   "multiple_of", "rope_theta",      "ffn_dim_multiplier",  "head_dim",
-    "hidden_dim", "max_seq_len", "use_scaled_rope", "rope_scaling_factor", "max_batch_size"};
-
-absl::Status check_supported_params(const json& params) {
-  for (const auto& item : params.items()) {
-    if (std::find(std::begin(kParams), std::end(kParams), item.key()) != std::end(kParams))
-      continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(show_json(item.key()), " is ", show_json(item.value()),
-                     ", which no Llama of Meta's has; remove it if it does not change the model"));
-  }
-  return absl::OkStatus();
-}
-
-// Reads params.json. `vocab_rows` is the number of rows of the head over all files.
-absl::Status read_params(const json& params, int64_t vocab_rows,
-                         ParameterDescription& description) {
-  if (!params.is_object()) return absl::InvalidArgumentError("it is not a JSON object");
-  if (auto status = check_supported_params(params); !status.ok()) return status;
-  JsonFields fields(params);
-  ModelConfig& model = description.model;
-  model.name = "llama";
-  fields.size("dim", model.emb_dim);
-  fields.size("n_layers", model.num_layers);
-  fields.size("n_heads", model.num_query_heads);
-  model.num_kv_heads = model.num_query_heads;
-  fields.optional_size("n_kv_heads", model.num_kv_heads);
-  if (fields.status().ok()) read_head_dim(fields, "dim", "n_heads", model);
-  fields.optional_number("norm_eps", kEpsilonMin, model.norm_epsilon);
-  // The vocab_size in files of Llama 2 is -1.
-  model.vocab_size = static_cast<int32_t>(std::min<int64_t>(vocab_rows, 1 << 30));
-  if (fields.has("vocab_size") && params.at("vocab_size") != -1)
-    fields.size("vocab_size", model.vocab_size);
-  if (fields.status().ok()) read_mlp_dim(fields, model);
-  read_meta_rope(fields, description);
-  if (!fields.status().ok()) return fields.status();
-  return validate(model);
-}
-
-// Files
-// -------------------------------------------------------------------------------------------------
-
 using TorchFiles = std::vector<std::unique_ptr<TorchFile>>;
 
 absl::StatusOr<TorchFiles> open_files(const std::string& folder) {
@@ -197,7 +108,8 @@ class MetaSource : public ParameterSource {
   absl::Status read(const HuggingFaceTensor& tensor, std::span<float> out) const override {
     const auto shards = find(tensor);
     if (!shards.ok()) return shards.status();
-    absl::Status status;
+    absl::Status status = check_no_part_is_missing_in(tensor.name, *shards);
+    if (!status.ok()) return status;
     if (shards->by_columns) {
       status = read_columns(*shards, out);
     } else {
@@ -220,6 +132,25 @@ class MetaSource : public ParameterSource {
     set_account(account());
     return check_unused(description().folder, kMetaParamsFile, description().tensors, unused,
                         mutable_notes());
+  }
+
+  // Notes matrices without any value in a file. Requires check().
+  void note_zeros() {
+    std::vector<std::string> zero;
+    size_t matrices = 0;
+    for (const HuggingFaceTensor& tensor : tensors()) {
+      const auto shards = find(tensor);
+      if (tensor.shape.size() < 2 || !shards.ok()) continue;
+      ++matrices;
+      for (size_t i = 0; i < shards->parts.size(); ++i) {
+        if (!is_zero_matrix(*shards->parts[i], parts_of(*shards, i)).value_or(false)) continue;
+        zero.push_back(meta_name(tensor.name).name);
+        break;
+      }
+    }
+    if (std::string note = note_on_zero_matrices(description().folder, zero, matrices);
+        !note.empty())
+      mutable_notes().push_back(std::move(note));
   }
 
   // Returns InvalidArgument with a tensor that is missing or is split in another way.
@@ -331,6 +262,21 @@ class MetaSource : public ParameterSource {
                        [&](const StoredTensor* part) { return part->shape == shape; });
   }
 
+  ReadElements parts_of(const Shards& shards, size_t file) const {
+    return [this, file, part = shards.parts[file]](uint64_t first, std::span<float> out) {
+      return files_[file]->read(*part, first, out);
+    };
+  }
+  absl::Status check_no_part_is_missing_in(const std::string& tensor, const Shards& shards) const {
+    for (size_t i = 0; i < shards.parts.size(); ++i) {
+      const auto status =
+          check_no_part_is_missing(meta_name(tensor).name, *shards.parts[i], parts_of(shards, i));
+      if (absl::IsDataLoss(status)) return in_file(status, i);
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
   // Reads (rows, columns) from parts of (rows, columns / parts).
   absl::Status read_columns(const Shards& shards, std::span<float> out) const {
     const auto rows = static_cast<size_t>(shards.parts.front()->shape[0]);
@@ -346,8 +292,13 @@ class MetaSource : public ParameterSource {
   }
 
   absl::Status bad(size_t file, const std::string& what) const {
-    return absl::InvalidArgumentError(absl::StrCat(
-        description().folder, "/", absl::StrFormat("consolidated.%02d.pth: ", file), what));
+    return in_file(absl::InvalidArgumentError(what), file);
+  }
+  absl::Status in_file(const absl::Status& status, size_t file) const {
+    return absl::Status(
+        status.code(),
+        absl::StrCat(description().folder, "/", absl::StrFormat("consolidated.%02d.pth: ", file),
+                     status.message()));
   }
 
   TorchFiles files_;
@@ -373,11 +324,12 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> open_meta(const std::string& fo
   description.folder = folder;
   description.stored = head->second.stored;
   const auto vocab_rows = head->second.shape[0] * static_cast<int64_t>(files->size());
-  if (auto status = read_params(*params, vocab_rows, description); !status.ok())
+  if (auto status = read_meta_params(*params, vocab_rows, description); !status.ok())
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", status.message()));
   auto source = absl::make_unique<MetaSource>(std::move(description), *std::move(files));
   if (auto status = source->check(); !status.ok()) return status;
   if (auto status = source->count_tensors(unused); !status.ok()) return status;
+  source->note_zeros();
   return source;
 }
 

@@ -82,6 +82,12 @@ const LimitCase kLimitCases[] = {
      {.file_bytes = 10 << 10},
      {},
      "writes files of at least 1024 KiB, but ulimit -f allows 10 KiB; remove the limit"},
+    {"ulimit -s",
+     {},
+     {.stack_bytes = 64 << 10},
+     {},
+     "needs at least 256 KiB of stack, but ulimit -s allows 64 KiB; raise it: ulimit -s 8192"},
+    {"ulimit -s with room for all", {}, {.stack_bytes = kStackBytesMin}, {}, ""},
     {"ulimit -f with room for all", {.file_bytes = kMiB}, {.file_bytes = kMiB}, {}, ""},
     {"no limits", kWorkerNeeds, {}, {}, ""},
 };

@@ -161,6 +161,18 @@ TEST_F(DataKeys, TextIsTokenizedBeforeTheJob) {
                 ->texts.train->sources[0]
                 .folder,
             "/somewhere/c4/en");
+  LaunchOptions here = options();
+  here.working_directory = folder_.string();
+  EXPECT_EQ(resolve({"dataset_type=hf", "hf_path=c4", "dataset_path=other"}, here)
+                ->texts.train->sources[0]
+                .folder,
+            here.working_directory + "/other");
+  std::filesystem::create_directory(folder_ / "c4");
+  EXPECT_EQ(resolve({"dataset_type=hf", "hf_path=c4", "dataset_path=other"}, here)
+                ->texts.train->sources[0]
+                .folder,
+            here.working_directory + "/c4")
+      << "a folder has precedence over a name on the Hub";
   const auto blend = resolve({"dataset_type=grain", "grain_train_files=a,0.7;b,0.3"});
   ASSERT_TRUE(blend.ok()) << blend.status();
   EXPECT_EQ(blend->texts.train->sources.size(), 2U);
