@@ -19,8 +19,8 @@ struct ExplainedKey {
   std::string origin;
   nlohmann::json stated;  // the value in the config, if it differs from `value`
   std::string stated_origin;
-  // True if the user has set another value than base.yml and the model's file, or another one than
-  // Muster's base.yml in a base.yml of their own.
+  // True if the user has changed the value: on the command line or in a config, from the value of
+  // base.yml and the model's file; or in their own base.yml, from the value of Muster's base.yml.
   bool is_changed = false;
 };
 

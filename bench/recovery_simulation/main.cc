@@ -87,7 +87,7 @@ json plan_of(const LongPlan& plan) {
   return {{"nodes", plan.nodes},
           {"ranks", plan.nodes * plan.ranks_per_node},
           {"spare_nodes", plan.spares},
-          {"smaller_sizes_nodes", plan.smaller},
+          {"smaller_sizes_nodes", plan.smaller_sizes},
           {"days", plan.days},
           {"step_seconds", to_seconds(plan.step_time)},
           {"checkpoint_every_steps", plan.checkpoint_every},
@@ -115,7 +115,7 @@ json run(const LongPlan& plan, uint64_t seed) {
       {"ettr", result.table.ratio()},
       {"ettr_of_the_model", to_seconds(result.productive) / wall},
       {"wall_seconds", wall},
-      {"productive_on_fewer_nodes_seconds", to_seconds(result.smaller)},
+      {"productive_on_fewer_nodes_seconds", to_seconds(result.on_fewer_nodes)},
       {"speed_of_undisturbed",
        static_cast<double>(result.steps) * to_seconds(plan.step_time) / wall},
       {"needed_a_person", person ? 1 : 0},
@@ -138,13 +138,14 @@ json run(const LongPlan& plan, uint64_t seed) {
 int main(int argc, char** argv) {
   using namespace muster::simulation;  // NOLINT: this program is about it
   LongPlan plan;
-  if (argc == 6) plan.smaller = {std::atoi(argv[5])};
+  if (argc == 6) plan.smaller_sizes = {std::atoi(argv[5])};
   if (argc == 5 || argc == 6) {
     plan.nodes = std::atoi(argv[1]);
     plan.spares = std::atoi(argv[2]);
     plan.days = std::atof(argv[3]);
   }
-  const bool fewer = plan.smaller.empty() || (plan.smaller[0] > 0 && plan.smaller[0] < plan.nodes);
+  const bool fewer = plan.smaller_sizes.empty() ||
+                     (plan.smaller_sizes[0] > 0 && plan.smaller_sizes[0] < plan.nodes);
   if ((argc != 5 && argc != 6) || plan.nodes < 2 || plan.spares < 0 || plan.days <= 0 || !fewer) {
     std::cerr << "recovery_simulation NODES SPARES DAYS SEED [FEWER]: two nodes at least, and 0 < "
                  "FEWER < NODES\n";

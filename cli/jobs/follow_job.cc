@@ -24,7 +24,8 @@ absl::StatusOr<int> follow(const RunWatch& watch, Interrupts& interrupts, LogPri
   while (true) {
     if (watch.has_ended()) {
       time.job_ended(monotonic_now(), printer.is_behind());
-      if (watch.logs_are_complete() || time.is_up(monotonic_now())) return watch.job().exit_code();
+      if (watch.logs_are_complete() || time.has_passed(monotonic_now()))
+        return watch.job().exit_code();
     }
     std::array<pollfd, 2> fds = {readable(interrupts.fd()), readable(watch.event_fd())};
     wait_readable(fds, time.wait_until());

@@ -1,5 +1,5 @@
-// Command-line options that set a number in the job of a user's program. The source file has a
-// table with a row per option. A job with a config has keys instead.
+// Command-line options for jobs that run a user's own program. Each sets one number of the JobSpec.
+// The source file has a table with a row per option. Jobs of the trainer use config keys instead.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct ProgramOptionRow {
   int64_t min;
   int64_t max;
   const char* help;
-  // End of the error "FLAG needs a program behind --; …" for a job with a config.
+  // The alternative in a job of the trainer. It ends the error "FLAG needs a program behind --; …".
   const char* for_config;
   void (*set)(v1::JobSpec& job, int64_t value);
 };
@@ -40,8 +40,8 @@ class ProgramOptions {
   void apply(v1::JobSpec& job) const;
   // Returns the words that give the same options to another command.
   std::vector<std::string> words() const;
-  // Returns InvalidArgument if an option was given, with its name and what a config has instead.
-  // Called for a job with a config.
+  // Returns InvalidArgument, with the option's name and its alternative, if an option was given.
+  // Called for jobs of the trainer.
   absl::Status check_none_given() const;
 
  private:

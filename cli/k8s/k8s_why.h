@@ -21,7 +21,7 @@ struct K8sReport {
   int pods = 0;
   int ready = 0;
   std::vector<std::string> troubles;  // problems, one sentence each, at most kK8sTroublesMax
-  int unnamed = 0;                    // number of further problems
+  int unnamed = 0;                    // number of problems beyond those in `troubles`
 };
 
 // Returns the report for two lists in kubectl's JSON output: `objects` are pods, their owners and

@@ -27,7 +27,8 @@ struct VariedPlan {
   std::string mesh;
   int64_t sequences = 0;  // sequences per step, of all ranks
   nlohmann::json forecast;
-  std::optional<StepFigures> figures;  // nullopt: the topology does not state what a time needs
+  // nullopt: the topology lacks a value that the forecast of the step time requires
+  std::optional<StepFigures> figures;
 };
 
 // Returns a table with a line per combination: its values, the mesh, the sequences per step, the

@@ -20,8 +20,8 @@ struct MappedLine {
 // Returns the equivalent command for `words`, the arguments of `muster`. Returns `words` unchanged
 // if they do not begin with `run`, `submit`, `plan` or `config show` and such a program, or if the
 // user has typed `--` before the program. Returns InvalidArgument, with the alternatives, for a
-// program, a mode or a flag without an equivalent; only `run` accepts programs that are not
-// trainers, and `plan` MaxText's train_compile.py. Pure.
+// program, a mode or a flag without an equivalent. Programs that are not trainers are accepted only
+// after `run`; MaxText's train_compile.py is also accepted after `plan`. Pure.
 absl::StatusOr<MappedLine> map_entry_point(std::vector<std::string> words);
 
 }  // namespace muster::cli

@@ -21,8 +21,8 @@ struct RequestedJob {
   int32_t ranks() const { return spec.nodes() * spec.ranks_per_node(); }
 };
 
-// Returns the needs of this program, its daemons and the ranks together: they share the limits of
-// threads.
+// Returns the resources (threads, files, memory) that this program, its daemons and the job's ranks
+// require. They are added up because all of them share the limits on threads.
 StartNeeds start_needs(const RequestedJob& job);
 
 // Resolves the config or the program in `arguments`. Restarts this process under nsys (profiler.h)

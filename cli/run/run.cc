@@ -158,7 +158,7 @@ void Session::watch_last_save() {
   if (job.id() == 0 || watch_.has_ended()) return;
   const SaveProgress save = save_of(job);
   if (save.total > 0) saves_.save = save;
-  time_.save_moved(save, monotonic_now());
+  time_.observe_save(save, monotonic_now());
   const int64_t step = job.ranks_size() > 0 ? job.ranks(0).step() : 0;
   if (const std::string line = save_report_.line(save, step, monotonic_now()); !line.empty())
     printer_.notice(line);
@@ -178,7 +178,7 @@ void Session::report_save() {
 bool Session::is_done() {
   if (!watch_.has_ended()) return false;
   time_.job_ended(monotonic_now(), printer_.is_behind());
-  return (watch_.logs_are_complete() && watch_.end_is_known()) || time_.is_up(monotonic_now());
+  return (watch_.logs_are_complete() && watch_.end_is_known()) || time_.has_passed(monotonic_now());
 }
 
 int Session::kill_remaining() {
@@ -197,7 +197,7 @@ void Session::print_remaining() {
   printer_.hurry();
   watch_.stop();
   time_.job_ended(monotonic_now(), false);
-  while (!watch_.logs_are_complete() && !time_.is_up(monotonic_now())) {
+  while (!watch_.logs_are_complete() && !time_.has_passed(monotonic_now())) {
     std::vector<pollfd> fds = {readable(interrupts_.fd()), readable(watch_.event_fd())};
     wait_readable(fds, time_.wait_until());
     watch_.reset_event();
@@ -227,7 +227,7 @@ absl::StatusOr<int> Session::follow() {
     take_interrupts();
     watch_last_save();
     if (watch_.has_ended()) continue;
-    if (time_.is_up(monotonic_now())) return kill_remaining();
+    if (time_.has_passed(monotonic_now())) return kill_remaining();
     absl::Status trouble = mend();
     if (trouble.ok()) trouble = watch_.trouble();
     if (!trouble.ok()) return print_remaining(), trouble;

@@ -8,7 +8,7 @@ void ShutdownDeadline::leave(Instant now) {
   if (!leave_by_) leave_by_ = now + leave_time_;
 }
 
-void ShutdownDeadline::save_moved(const SaveProgress& save, Instant now) {
+void ShutdownDeadline::observe_save(const SaveProgress& save, Instant now) {
   if (!waits_for_saves_ || !leave_by_ || save == save_) return;
   save_ = save;
   leave_by_ = now + save_wait(save, leave_time_);
@@ -24,7 +24,7 @@ std::optional<Instant> ShutdownDeadline::wait_until() const {
   return std::min(*leave_by_, *logs_by_);
 }
 
-bool ShutdownDeadline::is_up(Instant now) const {
+bool ShutdownDeadline::has_passed(Instant now) const {
   const auto until = wait_until();
   return until && now >= *until;
 }

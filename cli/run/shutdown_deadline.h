@@ -39,16 +39,15 @@ class ShutdownDeadline {
   }
   // Records the newest progress of the ranks' saves (save_progress.h). If they make progress, moves
   // the deadline to kSaveReportTime after the worker's deadline.
-  void save_moved(const SaveProgress& save, Instant now);
-  // Records that the job has ended and only its last lines may be missing. Only the first call has
-  // an effect, and later calls with `is_behind`, which means that the reader of our output lags
-  // behind.
+  void observe_save(const SaveProgress& save, Instant now);
+  // Starts the deadline kLogTail for the last lines, because the job has ended. Later calls have an
+  // effect only with `is_behind`, which restarts it: the reader of our output is too slow.
   void job_ended(Instant now, bool is_behind);
 
   // Returns the time until which to wait for the job's end or its logs; nullopt: no deadline.
   std::optional<Instant> wait_until() const;
   // Returns whether wait_until() has passed.
-  bool is_up(Instant now) const;
+  bool has_passed(Instant now) const;
   // Returns the time left for the daemons to stop by themselves.
   std::chrono::milliseconds stop_grace(Instant now) const;
 

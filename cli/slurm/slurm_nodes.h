@@ -50,8 +50,8 @@ class SlurmNodes {
   SlurmNodes(const SlurmNodes&) = delete;
   SlurmNodes& operator=(const SlurmNodes&) = delete;
 
-  // Returns whether all workers have registered, except workers on drained or dead nodes, and
-  // workers that have not registered within launch_time.
+  // Returns whether all awaited workers have registered. Workers on drained or dead nodes, and
+  // workers that did not register within launch_time, are no longer awaited.
   bool launched() const;
   // Returns the number of workers that are registered and not about to leave; before launched(),
   // the number of the allocation's nodes.

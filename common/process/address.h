@@ -1,5 +1,6 @@
-// Conversion of addresses that arrive as numbers from the processor, the kernel or another process.
-// They were never pointers of this process, so the compiler's pointer provenance loses nothing.
+// Converts addresses that the processor, the kernel or another process provides as integers. They
+// were never pointers in this process, so the conversion cannot hide a pointer from the compiler's
+// alias analysis.
 #pragma once
 
 #include <cstdint>

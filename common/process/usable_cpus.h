@@ -1,5 +1,5 @@
-// The number of threads that can compute at once: what the CPU mask and the quotas of control
-// groups leave of the machine. Every choice of a number of threads starts from it. Thread-safe.
+// The number of threads that can compute at once: the machine's CPUs, limited by the CPU mask and
+// the quotas of control groups. Every choice of a number of threads starts from it. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ std::optional<CpuQuota> cpu_quota(const MachineRoots& roots = {});
 // Returns the number of CPUs in the calling thread's mask, on machines of any size. At least 1.
 int32_t cpus_in_mask();
 
-// Returns the smaller of `in_mask` and the quota, rounded down, and at least 1. The kernel stops
-// all threads of a group that has used up its quota until the next period: one thread more than the
-// quota has whole CPUs stops in the middle of its work, and the others wait for it.
+// Returns the smaller of `in_mask` and the quota, at least 1. The quota is rounded down: the kernel
+// stops all threads of a group that has used up its quota until the next period. With more threads
+// than whole CPUs, threads stop in the middle of their work, and the others wait for them.
 int32_t usable_cpus(int32_t in_mask, const std::optional<CpuQuota>& quota);
 
-// Returns the number for the calling thread.
+// Returns the number for the calling thread's mask and this process's quota.
 int32_t usable_cpus(const MachineRoots& roots = {});
 
 }  // namespace muster

@@ -90,8 +90,9 @@ class Core {
   // longer gap shows that the coordinator itself was stalled.
   std::optional<Instant> next_deadline() const;
 
-  // Returns the workers whose leases end at a Tick of this time, unless the Tick reports unread
-  // messages of theirs. Visits the workers only if a lease may have ended.
+  // Returns the workers whose leases a Tick at `now` would end. The shell lists those of them that
+  // have sent messages which it has not read yet in Tick::unread, and their leases then continue.
+  // Visits the workers only if a lease may have ended.
   std::vector<WorkerName> silent_workers(Instant now) const { return fleet_.expiring(now); }
   // Returns how often workers report.
   const Pace& pace() const { return fleet_.pace(); }

@@ -69,7 +69,7 @@ struct WorkerRegistered {
   PortRange program_ports{};
   // The switches above the node, outermost first: "spine.leaf3". Empty: not known.
   std::string switches;
-  // The state store whose ranks `running` lists.
+  // The state store to which the ranks in `running` belong.
   StoreId store;
   std::vector<RunningRank> running;
   // The worker's WorkerLeaving::grace, if the worker is shutting down.
@@ -212,10 +212,11 @@ struct NodeAdmitRequested {
 // A deadline returned by next_deadline() may have passed.
 struct Tick {
   int64_t unix_ns = 0;
-  // Those of Core::silent_workers() whose messages have arrived, but were not read yet. Their
+  // The workers of Core::silent_workers() whose messages have arrived, but were not read yet. Their
   // leases do not end.
   std::vector<WorkerName> unread{};
-  // Whether messages of many workers were not read yet: no silence is judged.
+  // True if the coordinator has not yet read messages of many workers. No worker then counts as
+  // silent.
   bool is_behind = false;
 };
 

@@ -1,5 +1,6 @@
-// Calibrations: the shares of a device that a program attains, fitted to measured steps by
-// bench/step_times.py. Each is a file configs/calibration/PROGRAM-TOPOLOGY.yml. Keys of a file:
+// Calibrations: constants that state which fraction of a device's peak speeds a program attains.
+// bench/step_times.py fits them to measured steps. Each calibration is a file
+// configs/calibration/PROGRAM-TOPOLOGY.yml. Keys of a file:
 //
 //   device         the device on which the steps were measured
 //   error_percent  the largest error of a forecast of these steps
@@ -21,7 +22,8 @@
 
 namespace muster::jobspec {
 
-// A constant of a calibration, with its allowed range: those of trainer_core/forecast/step_cost.h.
+// A constant of a calibration, with its allowed range. The names and ranges are those of
+// trainer_core/forecast/step_cost.h.
 struct CalibrationConstant {
   std::string_view name;
   double min = 0, max = 1;

@@ -55,8 +55,8 @@ LongResult LongTraining::run() {
   spec.nodes = plan_.nodes;
   spec.ranks_per_node = plan_.ranks_per_node;
   spec.spares = plan_.spares;
-  for (const int32_t nodes : plan_.smaller) spec.smaller.push_back({nodes, "{}"});
-  spec.min_nodes = plan_.smaller.empty() ? 0 : plan_.smaller.back();
+  for (const int32_t nodes : plan_.smaller_sizes) spec.smaller.push_back({nodes, "{}"});
+  spec.min_nodes = plan_.smaller_sizes.empty() ? 0 : plan_.smaller_sizes.back();
   spec.restarts_max = 3;
   spec.output_directory = "/out";
   newest_step_ = now_;
@@ -165,8 +165,9 @@ int32_t LongTraining::nodes_possible() const {
     well += is_well && !avoided.contains(name_of(index)) ? 1 : 0;
   }
   if (well >= plan_.nodes) return plan_.nodes;
-  const auto fits = std::ranges::find_if(plan_.smaller, [well](int32_t n) { return n <= well; });
-  return fits == plan_.smaller.end() ? 0 : *fits;
+  const auto fits =
+      std::ranges::find_if(plan_.smaller_sizes, [well](int32_t n) { return n <= well; });
+  return fits == plan_.smaller_sizes.end() ? 0 : *fits;
 }
 
 void LongTraining::train() {
@@ -202,8 +203,8 @@ void LongTraining::complete_step() {
     highest_ = newest;
     result_.productive += length;
     if (const int32_t nodes = nodes_now(job()); nodes < plan_.nodes) {
-      result_.smaller += length;
-      if (nodes < nodes_possible()) result_.smaller_than_could += length;
+      result_.on_fewer_nodes += length;
+      if (nodes < nodes_possible()) result_.on_fewer_than_possible += length;
     }
     const Duration without = last_mark_ - newest_step_;
     const std::string waited_for = std::exchange(waited_for_, "");

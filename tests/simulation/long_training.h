@@ -4,13 +4,15 @@
 //
 // Around each fault, time advances in ticks of 25 ms, and each worker sends heartbeats four times a
 // second. Between faults, while the core has nothing to decide, time is skipped: the training
-// continues without reports to the coordinator. The coordinator then counts as stalled, as after a
-// pause of its machine (Core::forgive_own_stall). Its ledger covers all of the time, and the
-// trainers' pages report the progress.
+// continues without reports to the coordinator. The core treats the gap as a pause of its own
+// machine and excuses the workers (own_stall() in core.cc). Its ledger covers all of the time, and
+// the trainers' pages report the progress.
 //
-// The skipped times are training from 8 s after an event until 8 s before the next one, loading
-// except its last second, and waiting in the queue: 3 s at a time, by which a start may be late, or
-// 10 s at a time while the job may soon grow.
+// These times are skipped:
+//   training        from 8 s after an event until 8 s before the next one; while the job may soon
+//                   grow, at most 10 s at once
+//   loading         all except the last second
+//   in the queue    3 s at once, so a start may be up to 3 s late
 #pragma once
 
 #include <array>
@@ -82,7 +84,7 @@ struct LongPlan {
   int32_t spares = 32;  // additional idle nodes of the same kind
   // Smaller numbers of nodes on which the job may continue, in order; steps are longer then,
   // because the batch stays the same.
-  std::vector<int32_t> smaller = {};
+  std::vector<int32_t> smaller_sizes = {};
   double days = kReportDays;
   double rate = 1;                                            // factor on the report's rate per GPU
   Duration step_time = std::chrono::milliseconds(6'200);      // duration of a step on all nodes
@@ -101,9 +103,9 @@ struct LongResult {
   int64_t steps = 0;
   // true duration of the steps completed for the first time
   Duration productive{};
-  Duration smaller{};  // the part of `productive` on fewer nodes
-  // the part of `productive` on fewer nodes than the number of healthy nodes would have permitted
-  Duration smaller_than_could{};
+  Duration on_fewer_nodes{};  // the part of `productive` on fewer nodes than LongPlan::nodes
+  // the part of `on_fewer_nodes` during which enough nodes were healthy for a larger size
+  Duration on_fewer_than_possible{};
   std::map<std::string, int32_t> interruptions;  // interruptions that affected the job, by name
   std::vector<coordinator::Incident> incidents;  // the incidents of all faults of the job
   int32_t attempts = 0;

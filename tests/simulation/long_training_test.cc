@@ -31,7 +31,7 @@ LongPlan short_plan() {
   plan.rate = 80;
   plan.days = 8;
   plan.spares = 2;
-  plan.smaller = {14, 12, 10, 8};
+  plan.smaller_sizes = {14, 12, 10, 8};
   return plan;
 }
 
@@ -57,11 +57,11 @@ TEST_P(LongTrainings, NeedNoOperatorAndAccountForAllTime) {
   // The job grows after enough nodes were free for at most half an hour (placement/growth.cc), and
   // one start.
   constexpr double kGrownWithin = 35 * 60;
-  EXPECT_LE(to_seconds(result.smaller_than_could), kGrownWithin * result.attempts)
-      << "of " << to_seconds(result.smaller) << " s on fewer nodes";
+  EXPECT_LE(to_seconds(result.on_fewer_than_possible), kGrownWithin * result.attempts)
+      << "of " << to_seconds(result.on_fewer_nodes) << " s on fewer nodes";
   std::cout << "ETTR " << result.table.ratio() << ", true " << to_seconds(result.productive) / wall
-            << ", " << result.attempts << " attempts, " << to_seconds(result.smaller)
-            << " s on fewer nodes, " << to_seconds(result.smaller_than_could)
+            << ", " << result.attempts << " attempts, " << to_seconds(result.on_fewer_nodes)
+            << " s on fewer nodes, " << to_seconds(result.on_fewer_than_possible)
             << " of them on fewer than it could\n";
 
   int came_back = 0;

@@ -37,7 +37,7 @@ BETWEEN_PARTS = re.compile(r'"\s*\n?\s*"')
 HEAD = """# Troubleshooting: messages, causes, what to do
 
 Search this page for a part of the message. N, M, NN, X and Y stand for numbers and names, … for more text.
-`tests/tidy/messages.py --write` makes this page of docs/troubleshooting.json; a test makes the programs print each of
+`tests/tidy/messages.py --write` makes this page from docs/troubleshooting.json; a test makes the programs print each of
 the messages.
 """
 

@@ -20,8 +20,8 @@ constexpr size_t kNamePatternBytesMax = 256;
 // A set of compiled patterns. Immutable and thread-safe.
 class NamePatterns {
  public:
-  // Compiles ECMAScript's regular expressions. Returns InvalidArgument with the pattern that is not
-  // one or is too long.
+  // Compiles ECMAScript's regular expressions. Returns InvalidArgument, with the pattern, if a
+  // pattern is invalid or too long.
   static absl::StatusOr<NamePatterns> compile(const std::vector<std::string>& patterns);
 
   // Returns whether any pattern matches a part of `name`.

@@ -56,8 +56,8 @@ class BatchSource {
                                            const BatchGeometry& geometry);
   virtual ~BatchSource() = default;
 
-  // Fills `out` with this rank's sequences of the step whose first global sample is `first`. Writes
-  // as many sequences as the spans have room for, from the rank's sequence `skipped` on.
+  // Fills `out` with this rank's sequences of the step whose first global sample is `first`. Skips
+  // the rank's first `skipped` sequences, and writes as many as the spans have room for.
   virtual absl::Status fill(uint64_t first, int32_t skipped, const SequenceSpans& out) = 0;
 };
 

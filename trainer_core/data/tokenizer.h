@@ -32,9 +32,9 @@ class Tokenizer {
 
   // Loads a tokenizer file, whose kind is detected by its content. If `path` is a folder, loads the
   // first of its files that can be used: tokenizer.json, tokenizer.model, or a tiktoken file.
-  // `encoding` is that of a tiktoken file (tiktoken.h); empty: its hash identifies it. Returns
-  // NotFound, or InvalidArgument if the file is of no supported kind, or no tiktoken file although
-  // `encoding` is set; the messages contain the path.
+  // `encoding` names the encoding of a tiktoken file (tiktoken.h). If it is empty, the file's hash
+  // determines the encoding. Returns NotFound if there is no file, and InvalidArgument if no kind
+  // fits, or if `encoding` is set and the file is not a tiktoken file. Messages contain the path.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> load(const std::string& path,
                                                          const std::string& encoding = "");
   virtual ~Tokenizer() = default;
@@ -50,7 +50,8 @@ class Tokenizer {
   const std::string& file() const { return file_; }
   // "tiktoken o200k_base (known by its SHA-256)", or the type alone.
   std::string description() const;
-  // For users: what was passed over, and what differs from the original program.
+  // Returns notes for users: the files of the folder that were not used, and differences from the
+  // program that made the file.
   const std::vector<std::string>& notes() const { return notes_; }
 
   // Returns a new encoder, which must not outlive the tokenizer.

@@ -2,7 +2,7 @@
 // its gradients before the pass writes them. If ranks share the storage of parameters, blocks are
 // gathered before their use and their gradients are reduce-scattered after it
 // (parallel/sharded_parameters.h). If a rank has all parameters, there is nothing to do
-// (WholeBlocks): weights and gradients are used in the flat blocks. Blocks are numbered as in
+// (WholeBlocks): passes read and write the flat blocks directly. Blocks are numbered as in
 // ShardLayout::blocks().
 //
 // A pass makes the first sequence of calls for each use of a block, and the backward pass makes the

@@ -21,12 +21,14 @@ struct LossShape {
   double z_loss = 0;
 };
 
-// The ids of a table's rows or of logits' columns. They are consecutive from `first` on.
+// The ids of a rank's table rows or logits columns: a part of the vocabulary, consecutive ids from
+// `first` on.
 struct VocabularySlice {
   int64_t first = 0;
   int64_t whole = 0;  // V, the size of the vocabulary; 0: the slice is the whole vocabulary
 
-  // Returns the upper bound of all ids. `slice`: number of ids in the slice.
+  // Returns the number of ids in the vocabulary, which is the exclusive bound of all valid ids.
+  // `slice`: number of ids in the slice.
   int64_t ids(int64_t slice) const { return whole == 0 ? first + slice : whole; }
 };
 

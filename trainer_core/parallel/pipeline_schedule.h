@@ -10,8 +10,8 @@
 // interleaved: the pipeline fills and drains in shorter runs of layers, so stages are idle for less
 // time, but there are more messages.
 //
-// An evaluation has only forward passes. Micro-batches are divided into groups of as many as there
-// are stages, and each group passes through one chunk after the other.
+// An evaluation has only forward passes. Micro-batches are divided into groups whose size is the
+// number of stages, and each group passes through one chunk after the other.
 //
 // Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
 // Megatron-LM" (2021), section 2.2.

@@ -114,7 +114,7 @@ absl::StatusOr<TrainConfig> with_local_parameters(const TrainConfig& config, std
   return local;
 }
 
-absl::StatusOr<TrainConfig> with_known_inputs(const TrainConfig& config) {
+absl::StatusOr<TrainConfig> with_cached_inputs(const TrainConfig& config) {
   const ObjectStore store;
   TrainConfig local = config;
   const auto find = [&](const std::string& url) -> absl::StatusOr<std::string> {

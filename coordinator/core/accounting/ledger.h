@@ -19,7 +19,8 @@
 //   a step of rank 0 that falls       recomputing, until the highest step is reached again
 //   the phase of rank 0               loading, evaluating, checkpoint stall (by phase)
 //   rank 0's stall_seconds            checkpoint stall, including stalls that no heartbeat showed
-//   fault, with the last progress     the finished part of a step (recomputing), and standing still
+//   fault, with the last progress     recomputing until the last progress (the unfinished step must
+//                                     be repeated), then standing still
 //
 // A program that never reports a phase or a step is productive while it is RUNNING, because no
 // other information exists.

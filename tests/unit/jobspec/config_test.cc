@@ -227,8 +227,9 @@ TEST_F(ConfigTest, ABaseFileWithoutModelsHasTheShippedOnes) {
 }
 
 TEST_F(ConfigTest, UnknownModelsHaveTheNearestThree) {
-  EXPECT_THAT(error_of(load({"model_name=fuji-7B-v4"})),
-              HasSubstr("; the nearest of 45: fuji-7B-v1, fuji-7B-v2, fuji-7B-v3"));
+  EXPECT_THAT(
+      error_of(load({"model_name=fuji-7B-v4"})),
+      AllOf(HasSubstr("; the nearest of "), HasSubstr(": fuji-7B-v1, fuji-7B-v2, fuji-7B-v3")));
   EXPECT_THAT(error_of(load({"model_name=llama2-7c"})), HasSubstr("did you mean llama2-7b?"));
 }
 

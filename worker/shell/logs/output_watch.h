@@ -17,9 +17,9 @@ namespace muster::worker {
 
 class OutputWatch {
  public:
-  // Compares the log's size with the previous call's. Returns the time of the last call that had
-  // another size; Instant{} if the log has always been empty. `bytes`: nullopt if the log could not
-  // be read; it then counts as unchanged.
+  // Compares the log's size with that of the previous call. Returns the `now` of the newest call at
+  // which the size had changed; Instant{} if the log has always been empty. `bytes`: nullopt if the
+  // log could not be read; it then counts as unchanged.
   Instant last_written(const RankKey& key, std::optional<off_t> bytes, Instant now);
   void forget(const RankKey& key) { seen_.erase(key); }
 

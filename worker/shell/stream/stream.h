@@ -31,7 +31,7 @@ class CoordinatorStream {
 
   CoordinatorStream(boost::asio::io_context& context, std::string address,
                     daemon::ClientTrust trust, Callbacks callbacks);
-  // Requires !is_busy(), because gRPC may call back before.
+  // Requires !is_busy(): until then gRPC may call this object back.
   ~CoordinatorStream();
   CoordinatorStream(const CoordinatorStream&) = delete;
   CoordinatorStream& operator=(const CoordinatorStream&) = delete;

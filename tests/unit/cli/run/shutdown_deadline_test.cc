@@ -12,7 +12,7 @@ const Instant kStart = Instant() + std::chrono::hours(1);
 TEST(ShutdownDeadline, WithoutARequestOnlyTheLogsHaveADeadline) {
   ShutdownDeadline time;
   EXPECT_FALSE(time.wait_until());
-  EXPECT_FALSE(time.is_up(kStart));
+  EXPECT_FALSE(time.has_passed(kStart));
   EXPECT_EQ(time.stop_grace(kStart), kStopGrace);
   time.job_ended(kStart, false);
   time.job_ended(kStart + milliseconds(100), false);
@@ -25,33 +25,33 @@ TEST(ShutdownDeadline, WithoutARequestOnlyTheLogsHaveADeadline) {
 TEST(ShutdownDeadline, HasTheRequestedLength) {
   ShutdownDeadline time(std::chrono::seconds(30));
   time.leave(kStart);
-  EXPECT_FALSE(time.is_up(kStart + std::chrono::seconds(29)));
-  EXPECT_TRUE(time.is_up(kStart + std::chrono::seconds(30)));
+  EXPECT_FALSE(time.has_passed(kStart + std::chrono::seconds(29)));
+  EXPECT_TRUE(time.has_passed(kStart + std::chrono::seconds(30)));
 }
 
 TEST(ShutdownDeadline, ASaveThatMakesProgressMovesIt) {
   ShutdownDeadline time(kShutdownTime, /*waits_for_saves=*/true);
-  time.save_moved({.total = 100, .written = 1}, kStart);
+  time.observe_save({.total = 100, .written = 1}, kStart);
   EXPECT_FALSE(time.wait_until()) << "no request to leave";
   time.leave(kStart);
-  time.save_moved({.total = 100, .written = 10}, kStart + std::chrono::seconds(4));
+  time.observe_save({.total = 100, .written = 10}, kStart + std::chrono::seconds(4));
   const Instant stalls = kStart + std::chrono::seconds(4) + kSaveStallMax + kSaveReportTime;
   EXPECT_EQ(time.wait_until(), stalls);
-  time.save_moved({.total = 100, .written = 10}, kStart + std::chrono::seconds(9));
+  time.observe_save({.total = 100, .written = 10}, kStart + std::chrono::seconds(9));
   EXPECT_EQ(time.wait_until(), stalls) << "it has made no progress";
-  time.save_moved({.total = 100, .written = 100}, kStart + std::chrono::seconds(10));
+  time.observe_save({.total = 100, .written = 100}, kStart + std::chrono::seconds(10));
   EXPECT_GE(time.wait_until(), kStart + kSaveEndMax) << "peers may still write";
-  time.save_moved({}, kStart + std::chrono::seconds(11));
+  time.observe_save({}, kStart + std::chrono::seconds(11));
   EXPECT_EQ(time.wait_until(), kStart + std::chrono::seconds(11) + kShutdownTime) << "it has ended";
   time.leave_at_once(kStart + std::chrono::seconds(12));
-  time.save_moved({.total = 100, .written = 20}, kStart + std::chrono::seconds(12));
-  EXPECT_TRUE(time.is_up(kStart + std::chrono::seconds(12))) << "a second Ctrl-C kills";
+  time.observe_save({.total = 100, .written = 20}, kStart + std::chrono::seconds(12));
+  EXPECT_TRUE(time.has_passed(kStart + std::chrono::seconds(12))) << "a second Ctrl-C kills";
 }
 
 TEST(ShutdownDeadline, ARequestedTimeIsABoundForSaves) {
   ShutdownDeadline time(std::chrono::seconds(30));
   time.leave(kStart);
-  time.save_moved({.total = 100, .written = 10}, kStart + std::chrono::seconds(29));
+  time.observe_save({.total = 100, .written = 10}, kStart + std::chrono::seconds(29));
   EXPECT_EQ(time.wait_until(), kStart + std::chrono::seconds(30));
 }
 
@@ -65,8 +65,8 @@ TEST(ShutdownDeadline, OneDeadlineCoversEverything) {
   EXPECT_EQ(time.wait_until(), deadline) << "a repeated request moves nothing";
   time.job_ended(deadline - milliseconds(300), true);
   EXPECT_EQ(time.wait_until(), deadline);
-  EXPECT_FALSE(time.is_up(deadline - milliseconds(1)));
-  EXPECT_TRUE(time.is_up(deadline));
+  EXPECT_FALSE(time.has_passed(deadline - milliseconds(1)));
+  EXPECT_TRUE(time.has_passed(deadline));
   EXPECT_EQ(time.stop_grace(deadline - milliseconds(200)), milliseconds(200));
   EXPECT_EQ(time.stop_grace(deadline + milliseconds(10)), milliseconds(0));
 }
@@ -77,7 +77,7 @@ TEST(ShutdownDeadline, ASlowReaderExtendsTheLogDeadline) {
   ShutdownDeadline time;
   time.job_ended(kStart, true);
   time.job_ended(kStart + kLogTail, true);
-  EXPECT_FALSE(time.is_up(kStart + kLogTail));
+  EXPECT_FALSE(time.has_passed(kStart + kLogTail));
   time.job_ended(kStart + kLogTail + milliseconds(1), false);
   EXPECT_EQ(time.wait_until(), kStart + 2 * kLogTail);
 }
@@ -88,7 +88,7 @@ TEST(ShutdownDeadline, ARequestDuringTheLogsShortensThem) {
   time.leave(kStart + milliseconds(100));
   EXPECT_EQ(time.wait_until(), kStart + kLogTail) << "nothing grows longer";
   time.leave_at_once(kStart + milliseconds(200));
-  EXPECT_TRUE(time.is_up(kStart + milliseconds(200)));
+  EXPECT_TRUE(time.has_passed(kStart + milliseconds(200)));
   EXPECT_EQ(time.stop_grace(kStart + milliseconds(200)), milliseconds(0));
 }
 

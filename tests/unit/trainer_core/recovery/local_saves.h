@@ -38,9 +38,9 @@ class LocalCheckpoint : public testing::Test {
   }
   std::string root(int node) const { return place(node).folder; }
 
-  // Saves a local checkpoint and returns the status of each rank. The contents are those of seed
-  // `step`. `transport_of` is that of on_mesh(). Each rank calls `before` after it has opened its
-  // storage.
+  // Saves a local checkpoint and returns the status of each rank. The saved values are derived from
+  // the seed `step`. `transport_of` is passed to on_mesh(). Each rank calls `before` after it has
+  // opened its storage.
   std::vector<absl::Status> save(const Mesh& mesh, const Nodes& nodes, int64_t step,
                                  const TransportOf& transport_of = nullptr,
                                  const std::function<void(int rank)>& before = nullptr) {
@@ -70,7 +70,7 @@ class LocalCheckpoint : public testing::Test {
 
   struct Restored {
     std::vector<int64_t> steps;  // one per rank
-    std::string from;
+    std::string from;            // the source that rank 0 reports
     std::vector<std::string> notes;
   };
   // Restores on all ranks. Checks that each writer gets the values of its restored step.

@@ -14,7 +14,8 @@ namespace muster::trainer::cuda {
 
 // An error that a kernel has detected. A FaultWord is in host memory that is mapped into the
 // device. It is 0, or the Fault of one thread that has found an error; if several threads find
-// errors, any of them.
+// errors, any of them. kToken, kTarget: an id outside of the vocabulary. kStart: a document that
+// starts behind one of its positions. kOffsets: more rows of experts than their buffer has.
 enum class Fault : int32_t { kNone, kToken, kTarget, kStart, kOffsets };
 using FaultWord = int32_t*;
 
@@ -61,8 +62,8 @@ constexpr int64_t reduction_blocks(int64_t elements) {
 }
 void sum(cudaStream_t, DType, int64_t n, const void* x, double* partial);
 void sum_of_squares(cudaStream_t, DType, int64_t n, const void* x, double* partial);
-// `to` (width) = or += the sum of `blocks` rows of `from` that lie `stride` elements apart, in
-// order.
+// Stores in `to` (width), or adds to it, the sum of `blocks` rows of `from`. Consecutive rows lie
+// `stride` elements apart and are added in order.
 void add_blocks(cudaStream_t, const float* from, int64_t blocks, int64_t stride, int64_t width,
                 Accumulate, float* to);
 // Divides the rows of dx (rows, width) into `blocks` runs; `partial` (blocks, width) = the sum of
@@ -249,7 +250,7 @@ void delayed_scale(cudaStream_t, int64_t scales, int64_t length, const float* am
 struct Quantize {
   NumberGrid grid;
   int64_t rows, width;
-  ScaleOf of;
+  ScaleOf of;  // the elements that share a scale
   const float* scale;
   bool noisy;
   uint64_t key;

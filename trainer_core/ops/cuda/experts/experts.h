@@ -15,6 +15,7 @@ struct RoutingArrays {
   int64_t capacity;          // maximum number of a group's rows per expert
   bool first_choices_first;  // true: RouterStyle::kPax
   double balance_weight;
+  // The first token of this rank, and the number of its tokens.
   int64_t first_own, own;
   const float* weights;  // (T), or null
   float* probs;          // (T, E)
@@ -52,8 +53,8 @@ struct CombineBackward {
   int64_t slots_count, width;
   const int32_t* slots;
   const float* gates;
-  void* act;
-  void* dact;
+  void* act;   // (R, m), the experts' activations
+  void* dact;  // (R, m), their gradient
   float* dgates;
 };
 void combine_backward(cudaStream_t, const CombineBackward&);
