@@ -11,6 +11,7 @@
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <absl/strings/str_split.h>
 #include <nlohmann/json.hpp>
 
 #include "common/files/file_write.h"
@@ -27,6 +28,7 @@
 #include "trainer_core/comm/process_groups.h"
 #include "trainer_core/comm/world.h"
 #include "trainer_core/forecast/memory_forecast.h"
+#include "trainer_core/forecast/search_output.h"
 #include "trainer_core/forecast/time_forecast.h"
 #include "trainer_core/loop/train.h"
 #include "trainer_core/recovery/failure.h"
@@ -202,11 +204,26 @@ ExitCode check_command(std::span<const std::string_view> arguments) {
   return status.ok() ? ExitCode::kOk : report("muster-trainer check", status);
 }
 
+namespace {
+
+absl::StatusOr<nlohmann::json> search_plans(const CommandLine& line, const TrainConfig& config,
+                                            const PlannedDevice& device) {
+  const auto limit = line.integer("search", 0, 1, kSearchPlansMax);
+  if (!limit.ok()) return limit.status();
+  SearchOptions options{.space = {.keeps_global_batch = line.has("keep-global-batch")},
+                        .plans_max = static_cast<size_t>(*limit)};
+  options.space.kept = absl::StrSplit(line.text("keep"), ',', absl::SkipEmpty());
+  return run_search(config, device, line.text("machine"), options, std::cout);
+}
+
+}  // namespace
+
 ExitCode plan_command(std::span<const std::string_view> arguments) {
   constexpr const char* kName = "muster-trainer plan";
   const auto line = CommandLine::parse(
-      arguments, {.values = {"config", "device", "memory-mib", "machine", "timeline"},
-                  .switches = {"without-backend", "without-advice"}});
+      arguments, {.values = {"config", "device", "memory-mib", "machine", "timeline", "slices",
+                             "search", "keep"},
+                  .switches = {"without-backend", "without-advice", "keep-global-batch"}});
   if (!line.ok()) return report(kName, line.status());
   auto config = config_option(*line);
   if (!config.ok()) return report(kName, config.status());
@@ -218,12 +235,24 @@ ExitCode plan_command(std::span<const std::string_view> arguments) {
   if (!memory.ok()) return report(kName, memory.status());
   if (config->hardware != Hardware::kGpu)
     return report(kName, absl::InvalidArgumentError("hardware: only gpu is planned for a device"));
-  const MemoryForecast forecast =
-      forecast_memory(*config,
-                      {.name = line->text("device"),
-                       .memory_bytes = static_cast<size_t>(*memory) << 20,
-                       .has_backend = !line->has("without-backend")},
-                      line->has("without-advice") ? Advice::kNo : Advice::kYes);
+  const PlannedDevice device{.name = line->text("device"),
+                             .memory_bytes = static_cast<size_t>(*memory) << 20,
+                             .has_backend = !line->has("without-backend")};
+  if (line->has("search")) {
+    const auto found = search_plans(*line, *config, device);
+    if (!found.ok()) return report(kName, found.status());
+    return print_result(found->dump() + "\n");
+  }
+  PlanAdvice advice{.is_wanted = !line->has("without-advice")};
+  const auto slices = line->integer("slices", 0, 0, std::numeric_limits<int32_t>::max());
+  if (!slices.ok()) return report(kName, slices.status());
+  advice.planned_slices = static_cast<int32_t>(*slices);
+  if (line->has("machine")) {
+    auto seconds = seconds_per_token(line->text("machine"));
+    if (!seconds.ok()) return report(kName, seconds.status());
+    advice.seconds_per_token = *std::move(seconds);
+  }
+  const MemoryForecast forecast = forecast_memory(*config, device, advice);
   nlohmann::json out = to_json(forecast);
   if (line->has("machine")) {
     const auto time = forecast_time(*config, line->text("machine"), line->text("timeline", ""));

@@ -21,6 +21,8 @@ struct ForecastOptions {
   // A StepMachine (trainer_core/forecast/step_cost.h) for the time of a step; null: memory alone.
   nlohmann::json machine = nullptr;
   std::string timeline{};  // path of a picture of the step; empty: none
+  // compile_topology_num_slices, which determines the number of nodes; 0: the mesh does.
+  int32_t planned_slices = 0;
 };
 
 // Returns the forecast (trainer_core/forecast/memory_forecast.h) of a job with this config, as JSON

@@ -14,8 +14,11 @@
 
 #include "cli/command.h"
 #include "cli/jobs/job_arguments.h"
+#include "cli/plan/compare.h"
 #include "cli/plan/forecast.h"
 #include "cli/plan/plan_view.h"
+#include "cli/plan/planned_job.h"
+#include "cli/plan/search.h"
 #include "cli/plan/step_time_view.h"
 #include "cli/run/pasted_command.h"
 #include "cli/terminal/terminal.h"
@@ -35,6 +38,8 @@ struct PlanArguments {
   std::string program = "muster";  // the program that the calibration describes
   std::string timeline;            // path; empty: none
   PlanPrices prices;
+  SearchArguments search;
+  std::string compare;  // a config, or words KEY=VALUE…; empty: no comparison
 };
 
 // More combinations would take minutes, and fill no readable table.
@@ -63,20 +68,13 @@ absl::StatusOr<jobspec::ResolvedJob> job_on_machines(const jobspec::PlannedMachi
   return resolve_job(config, arguments);
 }
 
-// A job and the machines that it is planned for.
-struct PlannedJob {
-  jobspec::PlannedMachines machines;
-  jobspec::ResolvedJob job;
-  // nullopt: none is known for the program on these machines
-  std::optional<jobspec::Calibration> calibration = {};
-};
-
 // Refuses options that need the time of a step if the topology does not give it.
 absl::Status check_times(const PlanArguments& arguments, const jobspec::Topology& topology) {
   const std::vector<std::string> missing = topology.missing_times();
-  const char* option = !arguments.timeline.empty() ? "--timeline"
-                       : arguments.prices.price    ? "--price"
-                                                   : nullptr;
+  const char* option = !arguments.timeline.empty()  ? "--timeline"
+                       : arguments.search.is_wanted ? "--search"
+                       : arguments.prices.price     ? "--price"
+                                                    : nullptr;
   if (missing.empty() || option == nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       option, " needs the time of a step, and the topology ", topology.name,
@@ -99,7 +97,8 @@ nlohmann::json machine_of(const PlannedJob& planned) {
 absl::StatusOr<nlohmann::json> forecast(const PlannedJob& planned, FittingChanges changes,
                                         const std::string& timeline) {
   const jobspec::Topology& topology = planned.machines.topology;
-  ForecastOptions options{.changes = changes, .timeline = timeline};
+  ForecastOptions options{
+      .changes = changes, .timeline = timeline, .planned_slices = planned.planned_slices};
   if (topology.has_times()) options.machine = machine_of(planned);
   return run_forecast(trainer::to_json(planned.job.train).dump(), topology, options);
 }
@@ -122,9 +121,11 @@ absl::StatusOr<PlannedJob> planned_job(JobArguments arguments, const std::string
                                                machines->topology.calibrated_as, folders);
   if (!calibration.ok() && !(absl::IsNotFound(calibration.status()) && program == "muster"))
     return calibration.status();
+  const auto slices = static_cast<int32_t>(std::max<int64_t>(config->planned_slices, 1));
   auto job = job_on_machines(*machines, *std::move(config), arguments);
   if (!job.ok()) return job.status();
   PlannedJob planned{*std::move(machines), *std::move(job)};
+  planned.planned_slices = slices;
   if (calibration.ok()) planned.calibration = *std::move(calibration);
   return planned;
 }
@@ -242,14 +243,40 @@ absl::Status check_arguments(const PlanArguments& arguments) {
   if (!path.empty() && !path.ends_with(".json") && !path.ends_with(".svg"))
     return absl::InvalidArgumentError(
         absl::StrCat("--timeline ", path, ": must end in .json (a Chrome trace) or .svg"));
-  if (!path.empty() && !arguments.vary.empty())
-    return absl::InvalidArgumentError("--timeline and --vary exclude each other");
-  return absl::OkStatus();
+  std::vector<std::string> forms;
+  if (!path.empty()) forms.emplace_back("--timeline");
+  if (!arguments.vary.empty()) forms.emplace_back("--vary");
+  if (arguments.search.is_wanted) forms.emplace_back("--search");
+  if (!arguments.compare.empty()) forms.emplace_back("--compare");
+  if (forms.size() > 1)
+    return absl::InvalidArgumentError(
+        absl::StrCat(forms[0], " and ", forms[1], " exclude each other"));
+  return check_search_arguments(arguments.search);
+}
+
+Planner planner_of(const PlanArguments& arguments) {
+  return {
+      .resolve = [&](JobArguments job) -> absl::StatusOr<PlannedJob> {
+        auto planned = planned_job(std::move(job), arguments.program);
+        if (!planned.ok()) return planned.status();
+        if (auto status = check_times(arguments, planned->machines.topology); !status.ok())
+          return status;
+        return planned;
+      },
+      .machine = machine_of,
+      .forecast =
+          [](const PlannedJob& planned) { return forecast(planned, FittingChanges::kOmit, ""); }};
 }
 
 int plan(const PlanArguments& arguments) {
   if (auto status = check_arguments(arguments); !status.ok()) return fail(status);
   if (!arguments.vary.empty()) return plan_variations(arguments);
+  const Planner planner = planner_of(arguments);
+  if (arguments.search.is_wanted)
+    return search_plans(arguments.search, arguments.job, planner, arguments.prices, arguments.json);
+  if (!arguments.compare.empty())
+    return compare_plans(arguments.compare, arguments.job, planner, arguments.prices,
+                         arguments.json);
   const auto planned = planned_job(arguments.job, arguments.program);
   if (!planned.ok()) return fail(planned.status());
   if (auto status = check_times(arguments, planned->machines.topology); !status.ok())
@@ -304,6 +331,12 @@ void declare_plan(CLI::App& app, Action& action) {
       ->add_option("--vary", arguments->vary,
                    "Print a table with a line per value; several keys: per combination of values")
       ->type_name("KEY=VALUE,VALUE,…");
+  add_search_options(*command, arguments->search);
+  command
+      ->add_option("--compare", arguments->compare,
+                   "Print two plans side by side: FILE's and that of the config, or those without "
+                   "and with the words")
+      ->type_name("FILE|'KEY=VALUE …'");
   command
       ->add_option("--price", arguments->prices.price,
                    "Price of a GPU-hour, for the cost of the run")
@@ -339,9 +372,12 @@ void declare_plan(CLI::App& app, Action& action) {
       "  muster plan CONFIG=GPT175B compile_topology=a100-768                 # Pax\n"
       "  muster plan configs/base.yml model_name=llama2-7b compile_topology=h100-8 "
       "--vary per_device_batch_size=1,2,4 --vary remat_policy=full,minimal\n"
+      "  muster plan configs/base.yml model_name=llama2-70b compile_topology=h100-64 --search\n"
+      "  muster plan --compare A.yml B.yml compile_topology=h100-64\n"
       "Topologies: configs/topologies; your own may lie in the folder topologies beside your "
       "base.yml.\n"
-      "Exit codes: 0 the job fits, or --vary is given; 2 it does not fit.");
+      "Exit codes: 0 the job fits, or --vary or --compare is given; 2 it does not fit, or "
+      "no setting of --search fits; 130 Ctrl-C.");
   on_call(*command, action, arguments, plan);
 }
 

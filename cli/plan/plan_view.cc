@@ -1,11 +1,13 @@
 #include "cli/plan/plan_view.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
 
 #include "cli/plan/forecast.h"
 #include "cli/terminal/terminal.h"
@@ -89,6 +91,36 @@ std::string mesh_text(const Mesh& mesh) {
   return absl::StrCat(mesh.to_string(), " (", mesh.ranks(), " ranks)");
 }
 
+// The longest bar; with labels and figures a line has some 80 columns.
+constexpr int kBarColumns = 40;
+
+// Returns a bar of tokens/s per device for each combination with a time; "" if fewer than two have
+// one. Combinations that do not fit have a light bar.
+std::string speed_bars(const std::vector<VariedPlan>& plans) {
+  double fastest = 0;
+  size_t label_columns = 0, timed = 0;
+  const auto label = [](const VariedPlan& plan) { return absl::StrJoin(plan.values, " "); };
+  for (const VariedPlan& plan : plans) {
+    if (!plan.figures) continue;
+    ++timed;
+    fastest = std::max(fastest, plan.figures->tokens_per_second_per_device);
+    label_columns = std::max(label_columns, columns(shown(label(plan))));
+  }
+  if (timed < 2) return "";
+  std::string text = "\ntokens/s per device (░: does not fit)\n";
+  for (const VariedPlan& plan : plans) {
+    if (!plan.figures) continue;
+    const double speed = plan.figures->tokens_per_second_per_device;
+    const int length = std::max(1, static_cast<int>(std::lround(kBarColumns * speed / fastest)));
+    const std::string name = shown(label(plan));
+    absl::StrAppend(&text, name, std::string(label_columns - columns(name) + 2, ' '));
+    for (int i = 0; i < length; ++i)
+      absl::StrAppend(&text, plan.forecast["fits"].get<bool>() ? "█" : "░");
+    absl::StrAppendFormat(&text, " %.0f\n", speed);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string describe_plan(const jobspec::ResolvedJob& job, const jobspec::PlannedMachines& machines,
@@ -141,7 +173,7 @@ std::string describe_variations(const std::vector<std::string>& keys,
          plan.figures ? absl::StrFormat("%.1f%%", 100 * plan.figures->mfu) : "-",
          fits ? "fits" : "does not fit"});
   }
-  return format_table(std::move(rows));
+  return format_table(std::move(rows)) + speed_bars(plans);
 }
 
 }  // namespace muster::cli

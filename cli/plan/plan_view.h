@@ -32,7 +32,8 @@ struct VariedPlan {
 };
 
 // Returns a table with a line per combination: its values, the mesh, the sequences per step, the
-// memory of the rank that needs the most, and the time of a step.
+// memory of the rank that needs the most, and the time of a step; and, if times are known, a bar of
+// tokens/s per device for each.
 std::string describe_variations(const std::vector<std::string>& keys,
                                 const std::vector<VariedPlan>& plans);
 

@@ -1,9 +1,11 @@
 """muster plan: the memory of jobs on machines that this one need not have."""
 import json
+import os
 import pathlib
+import signal
 import unittest
 
-from harness import MusterTest
+from harness import BIN, MusterTest, wait_until
 
 LLAMA = ["model_name=llama2-70b", "per_device_batch_size=4"]
 
@@ -29,7 +31,16 @@ class Plan(MusterTest):
         self.assertIn("together         157", refused.stdout)
         self.assertIn("rank 0's plan on NVIDIA H100 80GB HBM3, and the memory beside it:", refused.stderr)
         self.assertRegex(refused.stderr, r"out of memory: rank 0 needs \d+ MiB of the GPU's memory, 81009 MiB are free")
-        self.assertIn("\n  dcn_data_parallelism=1 dcn_fsdp_parallelism=8\n", refused.stderr)
+        lines = [line.split("#")[0].split() for line in refused.stderr.splitlines() if line.startswith("  ") and "=" in line]
+        self.assertRegex(refused.stderr, r"\n  dcn_data_parallelism=\d dcn_fsdp_parallelism=\d\n")
+        self.assertTrue(any(line[0].startswith("compile_topology_num_slices=") for line in lines), refused.stderr)
+        seconds = []
+        for line in lines:  # each can be pasted; the fastest on these machines is the first
+            step = self.memory(*LLAMA, "compile_topology=h100-64", *line)
+            self.assertTrue(step["memory"]["fits"], line)
+            if step["nodes"] == 8:
+                seconds.append(step["step"]["seconds"] / step["sequences"])
+        self.assertEqual(seconds, sorted(seconds))
         fits = self.plan(*LLAMA, "compile_topology=h100-64", "dcn_data_parallelism=1", "dcn_fsdp_parallelism=-1")
         self.assertIn("mesh: fsdp=64 (64 ranks)", fits.stdout)
         shown = self.memory(*LLAMA, "compile_topology=h100-64", check=2)
@@ -109,6 +120,68 @@ class Plan(MusterTest):
         self.assertIn("must end in .json", self.plan(*words, "--timeline", self.dir / "step.png", check=2).stderr)
         self.assertFalse((self.dir / "step.png").exists())
 
+    def test_a_search_prints_settings_that_can_be_pasted(self):
+        job = ["model_name=llama2-7b", "per_device_batch_size=2", "compile_topology=h100-16", "dcn_fsdp_parallelism=2", "dcn_data_parallelism=1"]
+        words = [*job, "--search", "--search-limit", "80", "--keep", "global_batch_size,zero_stage"]
+        shown = self.memory(*words)
+        self.assertEqual((shown["planned"], shown["complete"], shown["interrupted"]), (80, False, False))
+        self.assertEqual(shown, self.memory(*words), "equal commands print equal rows")
+        self.assertEqual(shown["own"]["line"], "")
+        rows = shown["rows"]
+        self.assertGreater(len(rows), 3)
+        for row in (shown["own"], rows[0], rows[-1]):
+            planned = self.memory(*job, *row["line"].split())
+            self.assertEqual(planned["memory"]["stages"], row["memory"]["stages"], row["line"])
+            self.assertAlmostEqual(planned["step"]["seconds"], row["step"]["seconds"])
+            self.assertEqual((planned["sequences"], planned["mesh"]), (32, row["mesh"]))
+            self.assertTrue(planned["memory"]["fits"])
+        needed = [max(stage["device_bytes"] for stage in row["memory"]["stages"]) for row in rows]
+        speeds = [row["step"]["tokens_per_second"] for row in rows]
+        self.assertEqual((needed, speeds), (sorted(needed), sorted(speeds)), "no row is beaten by another")
+        self.assertGreater(speeds[-1], shown["own"]["step"]["tokens_per_second"])
+        text = self.plan(*words).stdout
+        self.assertRegex(text, r"^ROW +MiB PER DEVICE +SHARE +STEP +TOKENS/S/DEVICE +MFU +SEQUENCES\n")
+        self.assertRegex(text, r"\nyours +[\d.]+ ")
+        self.assertIn(f"\n  {rows[-1]['line']}\n", text)
+        self.assertIn("80 settings planned, ", text)
+
+    def test_ctrl_c_prints_what_a_search_has_found(self):
+        search = self.start(BIN / "muster", "plan", self.base_yml(), "model_name=llama2-7b", "per_device_batch_size=2", "compile_topology=h100-64",
+                            "--search", "--search-limit", "100000", "--json")
+        children = pathlib.Path(f"/proc/{search.pid}/task/{search.pid}/children")
+
+        def has_searched():
+            for child in children.read_text().split():
+                times = pathlib.Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()
+                if int(times[11]) >= os.sysconf("SC_CLK_TCK") // 2:  # half a second of computation
+                    return True
+            return False
+        wait_until(has_searched, 60, "plans")
+        search.send_signal(signal.SIGINT)
+        self.assertEqual(search.wait(timeout=60), 130, self.output(search))
+        out, err = search.out_path.read_text(), search.err_path.read_text()
+        shown = json.loads(out)
+        self.assertEqual((shown["complete"], shown["interrupted"]), (False, True))
+        self.assertGreater(shown["planned"], 1)
+        self.assertRegex(err, r"interrupted after [\d,]+ of at most 100000 settings")
+
+    def test_two_plans_are_compared(self):
+        for name, remat in (("a", "full"), ("b", "minimal")):
+            (self.dir / f"{name}.yml").write_text(f"base_config: {self.base_yml()}\nmodel_name: llama2-7b\nremat_policy: {remat}\n")
+        both = ["--compare", self.dir / "a.yml", self.dir / "b.yml", "compile_topology=h200-8", "per_device_batch_size=2"]
+        shown = json.loads(self.muster("plan", *both, "--json", check=0).stdout)
+        self.assertEqual(shown["keys"], {"remat_policy": ["full", "minimal"]})
+        alone = self.muster("plan", self.dir / "b.yml", *both[3:], "--json", check=0)
+        self.assertEqual(shown["plans"][1]["memory"]["stages"], json.loads(alone.stdout)["memory"]["stages"])
+        text = self.muster("plan", *both, "--price", "2", check=0).stdout
+        self.assertRegex(text, r"\nremat_policy +full +minimal\n")
+        self.assertRegex(text, r"\nMiB per device +[\d.]+ +[\d.]+ +\+[\d.]+%\n")
+        self.assertRegex(text, r"\ncost +[\d,]+ +[\d,]+ +-[\d.]+%\n")
+        words = self.plan("model_name=llama2-7b", "compile_topology=h200-8", "per_device_batch_size=2", "--compare", "per_device_batch_size=1 remat_policy=none")
+        self.assertRegex(words.stdout, r"\nremat_policy +full +none\n")
+        missing = self.muster("plan", "--compare", "none.yml", *both[2:], check=2)
+        self.assertIn("none.yml", missing.stderr)
+
     def test_ones_own_topology(self):
         folder = self.dir / "own/topologies"
         folder.mkdir(parents=True)
@@ -138,6 +211,17 @@ class Plan(MusterTest):
                                (["compile_topology=h100-8", "hardware=cpu"], "plans for the devices of compile_topology"),
                                (["compile_topology=h100-8", "--price", "-1"], "--price -1: must be at least 0"),
                                (["compile_topology=h100-8", "--failure-rate", "-1"], "--failure-rate -1: must be from 0 to 1"),
+                               (["compile_topology=h100-8", "--search", "--vary", "steps=1,2"], "--vary and --search exclude each other"),
+                               (["compile_topology=h100-8", "--search", "--compare", "steps=1"], "--search and --compare exclude each other"),
+                               (["compile_topology=h100-8", "--keep", "mu_dtype"], "--keep has an effect with --search only"),
+                               (["compile_topology=h100-8", "--search", "--search-limit", "0"], "--search-limit 0: must be from 1 to"),
+                               (["compile_topology=h100-8", "--search", "--keep", "remat_polici"], "did you mean remat_policy?"),
+                               (["compile_topology=h100-8", "--search", "--keep", "steps"], "it changes global_batch_size, per_device_batch_size"),
+                               (["compile_topology=h10-64", "--search"], "no such topology in"),
+                               (["compile_topology=h100-8", "--search", "ici_tensor_parallelism=3"], "ici_tensor_parallelism"),
+                               (["compile_topology=h100-1", "--search", "--keep", "per_device_batch_size,gradient_accumulation_steps,remat_policy,mu_dtype,zero_stage"],
+                                "nothing is free to vary"),
+                               (["compile_topology=rtx4090-1", "model_name=llama2-70b", "--search", "--search-limit", "20"], "fits in the memory of"),
                                (["compile_topology=h100-8", "--program", "pytorch"], "there is no calibration pytorch-h100.yml")):
             refused = self.plan(*words, check=2)
             self.assertIn(message, refused.stderr, words)

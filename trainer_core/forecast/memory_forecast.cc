@@ -6,6 +6,7 @@
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/rank/training_plan.h"
 #include "trainer_core/startup/device_room.h"
+#include "trainer_core/startup/fitting_changes.h"
 #include "trainer_core/startup/node_memory.h"
 
 namespace muster::trainer {
@@ -34,7 +35,7 @@ std::vector<int32_t> largest_rank_of_each_stage(const TrainConfig& config) {
 }
 
 MemoryForecast forecast_memory(const TrainConfig& requested, const PlannedDevice& device,
-                               Advice advice) {
+                               const PlanAdvice& advice) {
   TrainConfig config = requested;
   if (!device.has_backend) config.cuda_graphs = false;
   const Mesh mesh = mesh_of(config.mesh);
@@ -56,11 +57,25 @@ MemoryForecast forecast_memory(const TrainConfig& requested, const PlannedDevice
   forecast.node_host_bytes = most_host->host_bytes * static_cast<size_t>(mesh.ranks_per_node());
   forecast.checkpoint_bytes = checkpoint_bytes(config);
   forecast.fits = largest->device_bytes <= device.memory_bytes;
-  if (!forecast.fits && advice == Advice::kYes) {
-    const auto checked = check_device_room(config, std::array{largest->rank}, room);
-    forecast.problem = std::string(checked.status().message());
+  if (!forecast.fits && advice.is_wanted) {
+    const auto changes = fitting_changes(
+        config,
+        {.fsdp = Fsdp::kMoreInNode,
+         .changes_pipeline = true,
+         .planned_slices = advice.planned_slices,
+         .seconds_per_token = advice.seconds_per_token},
+        device.memory_bytes, [&](const TrainConfig& changed) {
+          return largest_device_bytes(forecast_memory(changed, device, {.is_wanted = false}));
+        });
+    forecast.problem = std::string(
+        out_of_memory(config, std::array{largest->rank}, room, largest->device_bytes, changes)
+            .message());
   }
   return forecast;
+}
+
+size_t largest_device_bytes(const MemoryForecast& forecast) {
+  return std::ranges::max(forecast.stages, {}, &StageMemory::device_bytes).device_bytes;
 }
 
 nlohmann::json to_json(const MemoryForecast& forecast) {

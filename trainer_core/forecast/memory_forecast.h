@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,7 @@ struct MemoryForecast {
   size_t memory_bytes = 0;            // PlannedDevice::memory_bytes
   bool fits = false;                  // whether each stage fits on its devices
   // The error with which a run on the device would end, including config changes that fit. Empty if
-  // the job fits, and with Advice::kNo.
+  // the job fits, and without advice.
   std::string problem{};
 };
 
@@ -51,14 +52,21 @@ struct MemoryForecast {
 // therefore the rank of each stage with coordinate 0 along all other axes.
 std::vector<int32_t> largest_rank_of_each_stage(const TrainConfig& config);
 
-// Whether to search for config changes that make the job fit, if it does not.
-enum class Advice { kNo, kYes };
+// The search for changes of a job that does not fit.
+struct PlanAdvice {
+  bool is_wanted = true;
+  int32_t planned_slices = 0;                                             // AdviceOptions
+  std::function<double(const TrainConfig&)> seconds_per_token = nullptr;  // AdviceOptions
+};
 
-// Computes the forecast from one plan per pipeline stage. A plan takes some 50 ms for a model of 80
-// layers. If the job does not fit, kYes needs some dozens of further plans, to find config changes
-// that fit.
+// Computes the forecast from one plan per pipeline stage. A plan takes some ms for a model of 80
+// layers. If the job does not fit, advice needs up to some hundreds of further plans, to find
+// config changes that fit by this forecast.
 MemoryForecast forecast_memory(const TrainConfig& requested, const PlannedDevice& device,
-                               Advice advice = Advice::kYes);
+                               const PlanAdvice& advice = {});
+
+// Returns the device memory of the rank that needs the most.
+size_t largest_device_bytes(const MemoryForecast& forecast);
 
 // Returns the forecast as JSON, in bytes: {"stages": [{"stage", "rank", "uses": [{"name",
 // "bytes"}], "device_bytes", "host_bytes"}], "node_host_bytes", "checkpoint_bytes",

@@ -1,5 +1,6 @@
 #include "trainer_core/forecast/time_forecast.h"
 
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -7,6 +8,7 @@
 
 #include "common/files/file_write.h"
 #include "trainer_core/base/json_file.h"
+#include "trainer_core/forecast/plan_search.h"
 #include "trainer_core/forecast/timeline.h"
 #include "trainer_core/startup/load_config.h"
 
@@ -19,13 +21,28 @@ absl::StatusOr<std::string> job_name(const nlohmann::json& value) {
       absl::StrCat("a name of a job is not a string: ", value.dump()));
 }
 
+absl::StatusOr<StepMachine> read_machine(const std::string& path) {
+  const auto text = read_json_file(path, kConfigBytesMax);
+  if (!text.ok()) return text.status();
+  return step_machine_from_json(*text);
+}
+
 }  // namespace
+
+absl::StatusOr<std::function<double(const TrainConfig&)>> seconds_per_token(
+    const std::string& path) {
+  auto machine = read_machine(path);
+  if (!machine.ok()) return machine.status();
+  return [machine = *std::move(machine)](const TrainConfig& config) {
+    const auto model = StepModel::record(config);
+    if (!model.ok()) return std::numeric_limits<double>::infinity();
+    return model->forecast(machine).seconds / tokens_of_step(config);
+  };
+}
 
 absl::StatusOr<nlohmann::json> forecast_time(const TrainConfig& config, const std::string& path,
                                              const std::string& timeline_path) {
-  const auto text = read_json_file(path, kConfigBytesMax);
-  if (!text.ok()) return text.status();
-  const auto machine = step_machine_from_json(*text);
+  const auto machine = read_machine(path);
   if (!machine.ok()) return machine.status();
   const auto model = StepModel::record(config);
   if (!model.ok()) return model.status();

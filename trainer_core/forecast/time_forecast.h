@@ -1,6 +1,7 @@
 // The forecasts of step times that the commands of muster-trainer print as JSON.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 
@@ -16,6 +17,11 @@ namespace muster::trainer {
 // `timeline_path`, unless that is empty.
 absl::StatusOr<nlohmann::json> forecast_time(const TrainConfig& config, const std::string& path,
                                              const std::string& timeline_path);
+
+// Returns a function that forecasts the seconds of a step per token, infinite if the step cannot be
+// recorded. `path`: a JSON file of a StepMachine.
+absl::StatusOr<std::function<double(const TrainConfig&)>> seconds_per_token(
+    const std::string& path);
 
 // Answers a line of `step-times`: {"job", "config"} records a job in `models`; {"machine", "jobs"}
 // returns the forecasts of jobs, in their order.

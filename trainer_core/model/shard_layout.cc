@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <utility>
 
 #include "trainer_core/base/check.h"
@@ -214,14 +215,26 @@ ShardLayout ShardLayout::of(const ModelConfig& model, const Mesh& mesh, int32_t 
     builder.add(i, boxes.box(table[i]), boxes.group(i, table[i]),
                 rounds ? table[i].rounded_type() : DType::kF32);
   }
+  // The size of each group and the rank's place in it: many buckets share the few groups, which in
+  // a large fleet have thousands of members.
+  std::map<GroupAxes, std::pair<int32_t, int64_t>> places;
+  const auto place_in = [&](const GroupAxes& group) {
+    const auto [place, is_new] = places.try_emplace(group);
+    if (is_new) {
+      const std::vector<int32_t> members = mesh.group(rank, group);
+      place->second = {static_cast<int32_t>(members.size()),
+                       std::ranges::find(members, rank) - members.begin()};
+    }
+    return place->second;
+  };
   return builder.take([&](ParamBucket& bucket) {
-    const std::vector<int32_t> members = mesh.group(rank, bucket.group);
-    bucket.group_size = static_cast<int32_t>(members.size());
+    const auto [size, index] = place_in(bucket.group);
+    bucket.group_size = size;
     // The fp32 parameters are used in place.
     if (bucket.group_size == 1 && stored == DType::kF32) bucket.gathered = DType::kF32;
     bucket.is_copied = bucket.group_size > 1 || bucket.gathered != stored;
     bucket.tensor_group = boxes.tensor_group(bucket.group);
-    return std::ranges::find(members, rank) - members.begin();
+    return index;
   });
 }
 

@@ -16,7 +16,6 @@
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/rank/training_plan.h"
-#include "trainer_core/startup/fitting_changes.h"
 
 namespace muster::trainer {
 namespace {
@@ -73,18 +72,18 @@ bool fit_on_separate_gpus(const TrainConfig& config, std::span<const int32_t> ra
 }
 
 // Returns the changes with which these ranks would fit on the device.
-std::vector<std::string> changes_for(const TrainConfig& config, std::span<const int32_t> ranks,
-                                     const DeviceRoom& room) {
-  std::vector<std::string> changes = fitting_changes(
-      config, Fsdp::kMoreInNode, room.free_bytes,
+std::vector<FittingChange> changes_for(const TrainConfig& config, std::span<const int32_t> ranks,
+                                       const DeviceRoom& room) {
+  std::vector<FittingChange> changes = fitting_changes(
+      config, {.fsdp = Fsdp::kMoreInNode}, room.free_bytes,
       [&](const TrainConfig& changed) { return needed_bytes(changed, ranks, room); });
   if (ranks.size() > 1 && fit_on_separate_gpus(config, ranks, room))
-    changes.emplace_back("a GPU for each rank");
+    changes.push_back({.keys = "", .note = "a GPU for each rank"});
   return changes;
 }
 
-std::string what_would_fit(const std::vector<std::string>& changes) {
-  if (!changes.empty()) return absl::StrCat("what would fit: ", absl::StrJoin(changes, ", or "));
+std::string what_would_fit(const std::vector<FittingChange>& changes) {
+  if (!changes.empty()) return absl::StrCat("what would fit: ", sentence_of(changes));
   return absl::StrCat(
       "nothing was found that fits: the smallest batch with remat_policy=full, ", kFsdpTimesMax,
       " times ici_fsdp_parallelism, shorter sequences and smaller models need more; use a GPU with "
@@ -92,8 +91,8 @@ std::string what_would_fit(const std::vector<std::string>& changes) {
 }
 
 absl::Status no_room(const TrainConfig& config, std::span<const int32_t> ranks,
-                     const DeviceRoom& room, const std::string& what) {
-  const std::vector<std::string> changes = changes_for(config, ranks, room);
+                     const DeviceRoom& room, const std::string& what,
+                     const std::vector<FittingChange>& changes) {
   return absl::ResourceExhaustedError(
       absl::StrCat("rank ", ranks[0], "'s plan on ", room.device, ", and the memory beside it:\n",
                    table_of(plan_of(config, ranks[0]), beside_plan(config, room)), list_of(changes),
@@ -129,13 +128,20 @@ absl::StatusOr<std::vector<size_t>> check_device_room(const TrainConfig& config,
   std::vector<size_t> plans = plan_bytes(config, ranks);
   const size_t needed = needed_bytes(config, plans, room);
   if (needed <= room.free_bytes) return plans;
+  return out_of_memory(config, ranks, room, needed, changes_for(config, ranks, room));
+}
+
+absl::Status out_of_memory(const TrainConfig& config, std::span<const int32_t> ranks,
+                           const DeviceRoom& room, size_t needed,
+                           const std::vector<FittingChange>& changes) {
   std::string subject = absl::StrCat("rank ", ranks[0], " needs");
   if (ranks.size() > 1)
     subject = absl::StrCat("ranks ", absl::StrJoin(ranks, ", "), " share a GPU and need");
   return no_room(config, ranks, room,
                  absl::StrFormat("%s %.0f MiB of the GPU's memory, %.0f MiB are free", subject,
                                  static_cast<double>(needed) / kMiB,
-                                 static_cast<double>(room.free_bytes) / kMiB));
+                                 static_cast<double>(room.free_bytes) / kMiB),
+                 changes);
 }
 
 absl::Status refused_by_device(const TrainConfig& config, int32_t rank, const DeviceRoom& room) {
@@ -144,7 +150,8 @@ absl::Status refused_by_device(const TrainConfig& config, int32_t rank, const De
       absl::StrFormat(
           "the GPU refused to allocate the %.0f MiB of rank %d's plan; %.0f MiB are free",
           static_cast<double>(plan_of(config, rank).device_bytes()) / kMiB, rank,
-          static_cast<double>(room.free_bytes) / kMiB));
+          static_cast<double>(room.free_bytes) / kMiB),
+      changes_for(config, std::array{rank}, room));
 }
 
 }  // namespace muster::trainer

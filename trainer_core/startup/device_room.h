@@ -14,6 +14,7 @@
 #include "trainer_core/base/memory_plan.h"
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/startup/device_reserve.h"
+#include "trainer_core/startup/fitting_changes.h"
 
 namespace muster::trainer {
 
@@ -43,12 +44,16 @@ std::vector<DeviceReserve> device_uses(const MemoryPlan& plan,
 // they fit together. Otherwise returns ResourceExhausted with a table of the plan and the
 // additional memory, one line per category. The last line of the message can be understood alone,
 // because it may be the only line that is shown: "out of memory: …; what would fit: …". It has the
-// changes of the config that suffice: a smaller batch, another remat policy, more FSDP, or a GPU
-// for each rank; all of them together if none suffices alone. Only computes plans; an error needs
-// some dozens of them.
+// changes of the config that suffice (fitting_changes.h), or a GPU for each rank. Only computes
+// plans; an error needs up to some hundreds of them.
 absl::StatusOr<std::vector<size_t>> check_device_room(const TrainConfig& config,
                                                       std::span<const int32_t> ranks,
                                                       const DeviceRoom& room);
+
+// Returns this error for ranks that need `needed` bytes, with these changes.
+absl::Status out_of_memory(const TrainConfig& config, std::span<const int32_t> ranks,
+                           const DeviceRoom& room, size_t needed,
+                           const std::vector<FittingChange>& changes);
 
 // Returns the same error for a rank whose plan could not be allocated although it seemed to fit.
 // `room.free_bytes` is the memory that is free now.

@@ -69,8 +69,8 @@ absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine
   const auto available = available_memory(machine);
   if (!available) return absl::OkStatus();  // passes if the memory is unknown
   if (needed.total() <= available->bytes) return absl::OkStatus();
-  const std::string list = list_of(
-      fitting_changes(config, Fsdp::kMoreNodes, available->bytes, [](const TrainConfig& changed) {
+  const std::string list =
+      list_of(fitting_changes(config, {}, available->bytes, [](const TrainConfig& changed) {
         return largest_node(changed, mesh_of(changed.mesh)).total();
       }));
   return absl::ResourceExhaustedError(absl::StrCat(

@@ -72,6 +72,30 @@ TEST(PlanView, AJobThatDoesNotFitHasNoRest) {
               AllOf(HasSubstr("RANK 0"), Not(HasSubstr("it fits"))));
 }
 
+TEST(PlanView, VariationsHaveABarEach) {
+  const auto varied = [](std::string value, double speed, bool fits) {
+    VariedPlan plan{.values = {std::move(value), "full"},
+                    .problem = "",
+                    .warnings = {},
+                    .mesh = "fsdp=4",
+                    .sequences = 8,
+                    .forecast = forecast_of({stage(0, 40, 0)}, fits),
+                    .figures = StepFigures()};
+    plan.figures->tokens_per_second_per_device = speed;
+    return plan;
+  };
+  std::vector<VariedPlan> plans = {varied("1", 100, true), varied("16", 200, false)};
+  std::string half, whole;
+  for (int i = 0; i < 20; ++i) half += "█";
+  for (int i = 0; i < 40; ++i) whole += "░";
+  EXPECT_THAT(describe_variations({"per_device_batch_size", "remat_policy"}, plans),
+              HasSubstr(absl::StrCat("\n\ntokens/s per device (░: does not fit)\n1 full   ", half,
+                                     " 100\n16 full  ", whole, " 200\n")));
+  plans[1].figures.reset();
+  EXPECT_THAT(describe_variations({"per_device_batch_size", "remat_policy"}, plans),
+              Not(HasSubstr("tokens/s per device (")));
+}
+
 TEST(PlanView, ADeviceWithoutABackendIsNamed) {
   EXPECT_THAT(described(forecast_of({stage(0, 4, 0)}, true), /*has_backend=*/false),
               HasSubstr("the trainer has no backend for this device"));

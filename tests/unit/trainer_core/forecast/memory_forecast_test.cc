@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/meshes.h"
+#include "tests/unit/trainer_core/setting_words.h"
 #include "tests/unit/trainer_core/train_helpers.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/rank/training_plan.h"
@@ -61,6 +62,23 @@ TEST(MemoryForecast, NoRankNeedsMoreThanThatOfItsStage) {
   EXPECT_GT(meshes, 100);
 }
 
+int32_t largest_rank(const MemoryForecast& forecast) {
+  return std::ranges::max_element(forecast.stages, {}, &StageMemory::device_bytes)->rank;
+}
+
+// Returns the table with which a run on the device would end.
+std::string refusal_of_a_start(const TrainConfig& config, int32_t rank, size_t free_bytes) {
+  DeviceRoom room{.device = "a GPU",
+                  .free_bytes = free_bytes,
+                  .beside = backend_reserves(gpu_scratch_bytes(config)),
+                  .nccl = true,
+                  .has_nccl = true};
+  room.beside.push_back(kKernelCode);
+  const std::string text(check_device_room(config, std::array{rank}, room).status().message());
+  EXPECT_THAT(text, HasSubstr("what would fit"));
+  return text.substr(0, text.find("what would fit"));
+}
+
 TEST(MemoryForecast, IsWhatAStartOnTheDeviceChecks) {
   for (const Degrees& degrees :
        {Degrees{1, 1, 1, 1, 1, 1, 1}, Degrees{2, 1, 4, 1, 1, 1, 1}, Degrees{1, 2, 2, 1, 1, 1, 2}}) {
@@ -76,22 +94,53 @@ TEST(MemoryForecast, IsWhatAStartOnTheDeviceChecks) {
     EXPECT_TRUE(forecast_memory(config, {.name = "a GPU", .memory_bytes = needed}).fits);
     const MemoryForecast one_less =
         forecast_memory(config, {.name = "a GPU", .memory_bytes = needed - 1});
-    DeviceRoom room{.device = "a GPU",
-                    .free_bytes = needed - 1,
-                    .beside = backend_reserves(gpu_scratch_bytes(config)),
-                    .nccl = true,
-                    .has_nccl = true};
-    room.beside.push_back(kKernelCode);
-    const auto largest = std::ranges::max_element(all.stages, {}, &StageMemory::device_bytes);
     EXPECT_FALSE(one_less.fits);
-    EXPECT_EQ(one_less.problem,
-              check_device_room(config, std::array{largest->rank}, room).status().message());
-    EXPECT_THAT(one_less.problem, HasSubstr("out of memory: rank "));
-    const MemoryForecast no_advice =
-        forecast_memory(config, {.name = "a GPU", .memory_bytes = needed - 1}, Advice::kNo);
+    EXPECT_THAT(one_less.problem,
+                HasSubstr(refusal_of_a_start(config, largest_rank(all), needed - 1)));
+    const MemoryForecast no_advice = forecast_memory(
+        config, {.name = "a GPU", .memory_bytes = needed - 1}, {.is_wanted = false});
     EXPECT_FALSE(no_advice.fits);
     EXPECT_EQ(no_advice.problem, "");
   }
+}
+
+// Each line is checked by the forecast itself, at ever smaller devices.
+TEST(MemoryForecast, AdviceFits) {
+  TrainConfig config = config_on({1, 2, 4, 1, 1, 1, 1});
+  config.remat_policy = RematPolicy::kNone;
+  config.max_target_length = 512;
+  const size_t whole = largest_device_bytes(
+      forecast_memory(config, {.name = "a GPU", .memory_bytes = kPlenty}, {.is_wanted = false}));
+  for (const double share : {0.9999, 0.996, 0.992}) {
+    const PlannedDevice device{
+        .name = "a GPU", .memory_bytes = static_cast<size_t>(share * static_cast<double>(whole))};
+    double last = 0;
+    const auto seconds = [](const TrainConfig& it) { return 1.0 * it.gradient_accumulation_steps; };
+    const std::string problem =
+        forecast_memory(config, device, {.seconds_per_token = seconds}).problem;
+    const std::vector<std::string> lines = change_lines(problem);
+    EXPECT_FALSE(lines.empty()) << share << problem;
+    for (const std::string& line : lines) {
+      if (line.find('#') != std::string::npos) continue;
+      const TrainConfig changed = with_words(config, line);
+      EXPECT_TRUE(validate(changed).ok()) << line;
+      EXPECT_TRUE(forecast_memory(changed, device, {.is_wanted = false}).fits) << line;
+      EXPECT_LE(last, seconds(changed)) << "the fastest is the first: " << problem;
+      last = seconds(changed);
+    }
+  }
+}
+
+TEST(MemoryForecast, MoreMachinesAreACompileTopology) {
+  TrainConfig config = config_on({1, 1, 4, 1, 1, 1, 1});
+  config.model.emb_dim = 512;
+  const size_t whole = largest_device_bytes(
+      forecast_memory(config, {.name = "a GPU", .memory_bytes = kPlenty}, {.is_wanted = false}));
+  const std::string problem =
+      forecast_memory(config, {.name = "a GPU", .memory_bytes = whole - 1}, {.planned_slices = 3})
+          .problem;
+  EXPECT_THAT(problem, HasSubstr("\n  compile_topology_num_slices=6 dcn_fsdp_parallelism=2  # 2 "
+                                 "nodes\n"));
 }
 
 TEST(MemoryForecast, OnlyThePlanCountsWithoutABackend) {

@@ -1,0 +1,37 @@
+// A job that is planned for machines that this one need not have, and the steps of planning that
+// the forms of `muster plan` share.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include <absl/status/statusor.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/jobs/job_arguments.h"
+#include "jobspec/files/calibration.h"
+#include "jobspec/files/topology.h"
+#include "jobspec/resolve.h"
+
+namespace muster::cli {
+
+// A job and the machines that it is planned for.
+struct PlannedJob {
+  jobspec::PlannedMachines machines;
+  jobspec::ResolvedJob job;
+  // nullopt: none is known for the program on these machines
+  std::optional<jobspec::Calibration> calibration = {};
+  int32_t planned_slices = 1;  // compile_topology_num_slices
+};
+
+struct Planner {
+  // Resolves a job for the machines of its compile_topology.
+  std::function<absl::StatusOr<PlannedJob>(JobArguments)> resolve;
+  // Returns a StepMachine (trainer_core/forecast/step_cost.h). Requires a topology with times.
+  std::function<nlohmann::json(const PlannedJob&)> machine;
+  // Returns the output of `muster-trainer plan`, without advice.
+  std::function<absl::StatusOr<nlohmann::json>(const PlannedJob&)> forecast;
+};
+
+}  // namespace muster::cli
