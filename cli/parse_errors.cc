@@ -25,8 +25,10 @@ std::string value_of(const std::string& option, const std::vector<std::string>& 
 
 // Returns the config key that an unknown option of `command` may mean; empty: none.
 std::string suggest_key(const CLI::App& command, const std::string& option) {
-  if (command.get_option_no_throw(kOverrides) == nullptr || !option.starts_with("--")) return "";
-  const std::string key = absl::StrReplaceAll(option.substr(2), {{"-", "_"}});
+  if (command.get_option_no_throw(kOverrides) == nullptr) return "";
+  const size_t name = option.find_first_not_of('-');
+  if (name == std::string::npos || name == 0 || name > 2) return "";
+  const std::string key = absl::StrReplaceAll(option.substr(name), {{"-", "_"}});
   if (jobspec::find_key(key) != nullptr) return key;
   if (!daemon::nearest_option(command, option).empty()) return "";
   std::vector<std::string_view> keys;

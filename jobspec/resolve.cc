@@ -326,6 +326,7 @@ absl::StatusOr<std::string> read_on_mesh(const Mesh& mesh, const Config& config,
   bool tensorboard = false;
   reader.read("enable_tensorboard", tensorboard);
   if (tensorboard) train.tensorboard_dir = absl::StrCat(*output, "/tensorboard");
+  if (auto status = set_evaluation_only(reader, train); !status.ok()) return status;
   if (auto status = trainer::validate(train); !status.ok()) return status;
   return output;
 }
@@ -344,8 +345,7 @@ std::string meshes_that_work(const RequestedMesh& wanted, const Config& config,
   std::string meshes;
   for (const MeshShape& near : trainer::nearest_meshes(wanted.nodes, wanted.ranks_per_node,
                                                        wanted.shape, kNearMeshes, works)) {
-    const std::string keys =
-        is_pax_mesh(config.settings) ? pax_mesh_flags(near) : trainer::format_mesh_keys(near);
+    const std::string keys = replacing_mesh(near, wanted.stated, config.settings);
     if (keys.empty()) continue;
     absl::StrAppend(&meshes, meshes.empty() ? "; as many ranks would do with " : ", or with ",
                     keys);

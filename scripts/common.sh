@@ -13,6 +13,13 @@ leave_to_first_task() {
   exit 0
 }
 
+# help_on_request TEXT "$@": prints TEXT and exits if the first argument is -h or --help.
+help_on_request() {
+  case ${2:-} in -h | --help) ;; *) return 0 ;; esac
+  echo "$1"
+  exit 0
+}
+
 # require_number NAME VALUE: checks a positional argument.
 require_number() {
   case $2 in "" | *[!0-9.]*) refuse "$1=$2: a number is required" ;; esac
@@ -23,7 +30,9 @@ require_number() {
 pile_126m() {
   local script=$1 nodes=$2
   shift 2
-  if [ $# -lt 2 ]; then refuse "usage: $script TFDS_DATA_DIR VOCAB_PATH [PRECISION [NUM_GPUS [PERCORE_BATCH_SIZE [LOG_DIR]]]]"; fi
+  local usage="usage: $script TFDS_DATA_DIR VOCAB_PATH [PRECISION [NUM_GPUS [PERCORE_BATCH_SIZE [LOG_DIR]]]]"
+  help_on_request "$usage" "$@"
+  if [ $# -lt 2 ]; then refuse "$usage"; fi
   local gpus=${4:-8} batch=${5:-4}
   require_number NUM_GPUS "$gpus"
   require_number PERCORE_BATCH_SIZE "$batch"

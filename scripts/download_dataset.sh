@@ -11,7 +11,9 @@ set -euo pipefail
 say() { echo "muster: $*" >&2; }
 refuse() { say "error: $*"; exit 2; }
 
-if [ $# -ne 2 ]; then refuse "usage: download_dataset.sh GCP_PROJECT FOLDER"; fi
+usage="usage: download_dataset.sh GCP_PROJECT FOLDER"
+case ${1:-} in -h | --help) echo "$usage"; exit 0 ;; esac
+if [ $# -ne 2 ]; then refuse "$usage"; fi
 project=$1 source=${C4_BUCKET:-gs://allennlp-tensorflow-datasets}/c4/en/3.0.1 target=${2%/}/c4/en/3.0.1
 by_hand="Without a network, copy c4-train.tfrecord-00000-of-01024 and the other files of $source, with dataset_info.json and features.json, to
 $target. Hugging Face has the same text: hf download allenai/c4 --repo-type dataset --include 'en/*' --local-dir FOLDER (dataset_type=hf)"

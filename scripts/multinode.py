@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A Fuji model on several nodes, with the options of JAX-Toolbox's script of this name for AXLearn.
 
-    python3 scripts/multinode.py --config=fuji-7B-v2-flash --num_gpus=16 --global_batch_size=8 \\
+    python3 scripts/multinode.py --config=fuji-7B-v2-flash --num_gpus=16 --global_batch_size=16 \\
         --data_dir=FOLDER --trainer_dir=FOLDER
 
 Without --data_dir the data is synthetic. Other words (key=value, --options of `muster run`) are
@@ -56,13 +56,16 @@ def main():
     parser.add_argument("--data_dir", default=os.environ.get("DATA_DIR", "FAKE"), help="a data folder of TFDS, of text or of token shards")
     parser.add_argument("--vocab_path", help="the tokenizer, for text")
     parser.add_argument("--num_gpus", type=int, default=int(os.environ.get("NUM_PROCESSES", "16")), help="ranks on all nodes together")
-    parser.add_argument("--global_batch_size", type=int, default=8, help="sequences of a step")
+    parser.add_argument("--global_batch_size", type=int, help="sequences of a step (default: 8, or the next multiple of the ranks)")
     parser.add_argument("--max_sequence_length", type=int, help="tokens of a sequence (default: the model's)")
     parser.add_argument("--max_step", type=int, default=100)
     parser.add_argument("--save_every_n_steps", type=int, default=500)
     options, rest = parser.parse_known_args()
     if options.num_gpus < 1:
         sys.exit(f"muster: error: --num_gpus={options.num_gpus}: must be at least 1")
+    # The original has 8 sequences for 16 GPUs; here each rank has at least one.
+    if options.global_batch_size is None:
+        options.global_batch_size = -(-8 // options.num_gpus) * options.num_gpus
     if os.environ.get("SLURM_PROCID", "0") != "0":
         print("muster: this task has nothing to do: the first task starts all ranks", file=sys.stderr)
         return

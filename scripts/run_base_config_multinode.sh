@@ -10,9 +10,9 @@
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-if [ $# -lt 1 ]; then
-  refuse "usage: run_base_config_multinode.sh CONFIG [PRECISION [NUM_GPUS [LOG_DIR [TFDS_DATA_DIR [VOCAB_PATH [ADDITIONAL_ARGS]]]]]]"
-fi
+usage="usage: run_base_config_multinode.sh CONFIG [PRECISION [NUM_GPUS [LOG_DIR [TFDS_DATA_DIR [VOCAB_PATH [ADDITIONAL_ARGS]]]]]]"
+help_on_request "$usage" "$@"
+if [ $# -lt 1 ]; then refuse "$usage"; fi
 leave_to_first_task
 gpus=${3:-8} data=${5:-None}
 require_number NUM_GPUS "$gpus"

@@ -9,6 +9,7 @@
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
+help_on_request "usage: VOCAB_PATH=FILE TFDS_DATA_DIR=FOLDER [CHECKPOINT_RESTORE_PATH=FOLDER CONFIG=LLaMA7B EVAL_ONLY=0 USE_LORA=0] run_llama_boolq.sh" "$@"
 for name in VOCAB_PATH TFDS_DATA_DIR; do
   if [ -z "${!name:-}" ]; then refuse "$name is not set; VOCAB_PATH and TFDS_DATA_DIR are required"; fi
   if [ ! -e "${!name}" ]; then refuse "$name=${!name}: there is no such file; scripts/download_boolq.py fetches BoolQ"; fi

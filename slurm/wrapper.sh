@@ -44,10 +44,10 @@ of_others() {
 
 is_on() { case ${1:-0} in 0 | "" | false | False | FALSE) return 1 ;; *) return 0 ;; esac; }
 
-# Rejects evaluation without training, and fine-tuning.
+# Rejects the evaluation of answers, and LoRA.
 only_training() {
   if is_on "${EVAL_ONLY:-}"; then
-    not_built "EVAL_ONLY=$EVAL_ONLY: evaluation without training. While training, eval_interval=N with eval_dataset_path or eval_holdout_fraction"
+    not_built "EVAL_ONLY=$EVAL_ONLY: evaluation of the accuracy of answers. The loss and perplexity of a checkpoint on a text are: muster run CONFIG=${CONFIG:-LLaMA7B} load_parameters_path=FOLDER VOCAB_PATH=FILE dataset_type=hf dataset_path=FOLDER eval_split=validation --mode=eval"
   fi
   if is_on "${USE_LORA:-}"; then
     not_built "USE_LORA=$USE_LORA: fine-tuning with LoRA (LORA_RANK, LORA_TARGET_LAYERS)"

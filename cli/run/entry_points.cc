@@ -13,6 +13,7 @@
 
 #include "cli/run/converter_flags.h"
 #include "common/text/absl_view.h"
+#include "jobspec/dialects/dialect.h"
 #include "jobspec/dialects/launcher.h"
 
 namespace muster::cli {
@@ -33,10 +34,6 @@ struct EntryPoint {
 constexpr std::string_view kServing =
     "serving is not part of this version; muster decode continues one "
     "prompt";
-constexpr std::string_view kEvaluation =
-    "a checkpoint is evaluated while training: eval_interval=1 steps=N with "
-    "eval_dataset_path=FOLDER "
-    "or eval_holdout_fraction=F, on load_parameters_path=CHECKPOINT";
 constexpr std::string_view kOnlyRun =
     "this trains nothing; muster run with the same words does what it does";
 constexpr EntryPoint kEntryPoints[] = {
@@ -59,6 +56,11 @@ constexpr EntryPoint kEntryPoints[] = {
      "muster decode, and load_parameters_path, read a training checkpoint's parameters alone"},
     {"MaxText/maxengine_server", Program::kAbsent, "", kServing},
     {"MaxText/inference_microbenchmark", Program::kAbsent, "", kServing},
+    {"sft_trainer", Program::kAbsent, "",
+     "supervised fine-tuning is not built yet; muster run with load_parameters_path=MODEL trains "
+     "all parameters on all tokens of the data"},
+    {"MaxText/train_tokenizer", Program::kAbsent, "",
+     "muster train-tokenizer --text FILES --vocab-size 32000 --out NAME"},
     {"MaxText/standalone_dataloader", Program::kAbsent, "",
      "the last line of a run has the wait for data (docs/training-data.md)"},
     {"MaxText/standalone_checkpointer", Program::kAbsent, "",
@@ -194,17 +196,17 @@ absl::StatusOr<MappedLine> map_export(const Found& found, const Words& words) {
   return MappedLine{{"convert", from, to, "--to", "hf"}, ""};
 }
 
-// Evaluation without training is a mode of Pax's main program.
-bool asks_for_evaluation(const Words& words) {
+// --mode=eval is a flag of Pax's main program. Lines of other programs accept it, too: MaxText and
+// AXLearn have no flag for an evaluation without training.
+void replace_mode(Words& words) {
   for (size_t i = 1; i < words.size() && words[i] != "--"; ++i) {
-    const bool is_mode = words[i] == "--mode" && i + 1 < words.size();
-    const std::string mode = is_mode ? words[i + 1] : std::string(words[i]);
-    if ((is_mode || absl::StartsWith(words[i], "--mode=")) &&
-        (absl::EndsWith(mode, "eval") || absl::EndsWith(mode, "decode") ||
-         absl::EndsWith(mode, "decode_once")))
-      return true;
+    const auto word = words.begin() + static_cast<std::ptrdiff_t>(i);
+    if (*word == "--mode" && i + 1 < words.size() && words[i + 1] == "eval")
+      words.erase(word + 1);
+    else if (*word != "--mode=eval")
+      continue;
+    *word = "eval_only=true";
   }
-  return false;
 }
 
 }  // namespace
@@ -213,7 +215,7 @@ absl::StatusOr<MappedLine> map_entry_point(Words words) {
   const size_t begin = words_of_command(words);
   if (begin == 0) return MappedLine{std::move(words), ""};
   const bool runs = words[0] == "run";
-  if (asks_for_evaluation(words)) return refused("--mode", kEvaluation);
+  if (jobspec::dialect_of(words) != jobspec::Dialect::kPax) replace_mode(words);
   const Found found = find_entry_program(words, begin);
   if (found.entry == nullptr) return MappedLine{std::move(words), ""};
   const Program program = found.entry->program;

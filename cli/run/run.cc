@@ -319,7 +319,8 @@ int run_job(const RunOptions& options, const RequestedJob& job, RunFolder& folde
     folder.discard();
     return absl::IsCancelled(up) ? to_int(ExitCode::kInterrupted) : fail(up);
   }
-  if (job.spec.command_size() == 0) {
+  // An evaluation (no steps) leaves the config of the training in place.
+  if (job.spec.command_size() == 0 && job.spec.steps() > 0) {
     const std::string kept = local_output_folder(job.spec.output_directory()) + "/config.json";
     if (auto status = write_file_atomically(kept, job.spec.train_config_json()); !status.ok())
       return fail(status);

@@ -77,8 +77,11 @@ absl::StatusOr<AllocationJob> requested_job(const SlurmJob& slurm, JobArguments 
 absl::StatusOr<std::optional<Preflight>> start_preflight(const v1::JobSpec& spec,
                                                          const RunFolder& folder) {
   if (spec.command_size() > 0) return std::nullopt;
-  for (const std::string& path : {folder.file("config.json"),
-                                  local_output_folder(spec.output_directory()) + "/config.json"}) {
+  std::vector<std::string> paths = {folder.file("config.json")};
+  // An evaluation (no steps) leaves the config of the training in place.
+  if (spec.steps() > 0)
+    paths.push_back(local_output_folder(spec.output_directory()) + "/config.json");
+  for (const std::string& path : paths) {
     if (auto status = write_file_atomically(path, spec.train_config_json(), {.mode = 0600});
         !status.ok())
       return status;

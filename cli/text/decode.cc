@@ -83,6 +83,12 @@ absl::Status add_run(const DecodeArguments& arguments, Options& options) {
     return absl::InvalidArgumentError(
         "nothing to decode from: give --run DIR, or a config file with the run's keys");
   }
+  std::error_code error;
+  if (std::filesystem::is_directory(arguments.job.config_path, error)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        arguments.job.config_path, " is a folder; if it is a run's or a converted model's: --run ",
+        arguments.job.config_path));
+  }
   const auto config = load_config(arguments.job);
   if (!config.ok()) return config.status();
   const auto job = resolve_job(*config, arguments.job);

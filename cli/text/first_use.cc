@@ -195,7 +195,12 @@ absl::Status tokenize_train_text(jobspec::ResolvedJob& job, FirstUse mode) {
 
 absl::Status tokenize_eval_text(jobspec::ResolvedJob& job, FirstUse mode) {
   const TextData& data = *job.texts.eval;
-  const auto drop = [&](std::string_view why) {
+  const auto drop = [&](std::string_view why) -> absl::Status {
+    if (job.train.steps == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "eval_only=true: there is nothing to evaluate: ", std::string(why),
+          "; set eval_dataset_path, or eval_holdout_fraction to that of the training"));
+    }
     warn(absl::StrCat("eval_interval=", job.train.eval.interval, " has no effect: ",
                       std::string(why), "; set eval_holdout_fraction, or eval_dataset_path"));
     job.train.eval.interval = -1;
@@ -239,12 +244,23 @@ void expect_shards(jobspec::ResolvedJob& job, FirstUse mode) {
 
 absl::Status tokenize_texts(jobspec::ResolvedJob& job, FirstUse mode) {
   if (!job.texts.train) return absl::OkStatus();
+  if (mode == FirstUse::kElsewhere && job.train.steps == 0 && job.texts.eval) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("eval_only=true: the text of ", job.train.eval.dataset_path,
+                     " is on other machines; set eval_dataset_path to token shards there (muster "
+                     "tokenize)"));
+  }
   if (mode == FirstUse::kElsewhere || (mode == FirstUse::kFind && !is_here(*job.texts.train)))
     return expect_shards(job, mode), absl::OkStatus();
-  if (auto status = tokenize_train_text(job, mode); !status.ok()) return status;
+  // An evaluation alone does not read the text of the training.
+  const bool evaluates_text = job.train.steps == 0 && job.texts.eval;
+  if (!evaluates_text) {
+    if (auto status = tokenize_train_text(job, mode); !status.ok()) return status;
+  }
   if (job.texts.eval) {
     if (auto status = tokenize_eval_text(job, mode); !status.ok()) return status;
   }
+  if (evaluates_text) job.train.dataset_path = job.train.eval.dataset_path;
   set_paths(job);
   return absl::OkStatus();
 }

@@ -13,6 +13,7 @@
 #include "common/job/mesh.h"
 #include "common/objects/object_url.h"
 #include "common/text/absl_view.h"
+#include "common/text/nearest.h"
 #include "jobspec/dialects/flag_scanner.h"
 #include "jobspec/dialects/flag_synonyms.h"
 #include "jobspec/dialects/launcher.h"
@@ -89,6 +90,7 @@ class Translator {
   absl::Status set_schedule(const GivenFlag& given);
   void set_of_schedule(const GivenFlag& given, std::string_view schedule);
   absl::Status set_remat(const GivenFlag& given);
+  absl::Status set_mode(const GivenFlag& given);
   absl::Status only(const GivenFlag& given, std::string_view value, std::string_view what);
 
   Translation& out_;
@@ -232,6 +234,27 @@ absl::Status Translator::only(const GivenFlag& given, std::string_view value,
   return given.value == value ? absl::OkStatus() : bad(given, what);
 }
 
+// Pax's modes; its evaluation and its decoding restore the newest checkpoint of the run.
+absl::Status Translator::set_mode(const GivenFlag& given) {
+  static constexpr std::array<std::string_view, 4> kModes = {"train", "eval", "decode",
+                                                             "decode_once"};
+  if (given.value == "train") return absl::OkStatus();
+  if (given.value == "eval") {
+    set(given, "eval_only", "true");
+    return absl::OkStatus();
+  }
+  if (absl::StartsWith(given.value, "decode")) {
+    return bad(
+        given,
+        "decode a checkpoint with muster decode --run FOLDER --tokenizer FILE --prompt TEXT, "
+        "where FOLDER is the run's");
+  }
+  const std::string_view nearest = nearest_name(given.value, kModes);
+  return bad(given, absl::StrCat("must be train or eval",
+                                 nearest.empty() ? "" : "; did you mean --mode=", av(nearest),
+                                 nearest.empty() ? "" : "?"));
+}
+
 // Parses a switch as absl does.
 bool is_switch_value(const std::string& value) {
   static constexpr std::string_view kValues[] = {"true", "false", "t",  "f", "1",
@@ -258,7 +281,7 @@ absl::Status Translator::apply(const GivenFlag& given) {
       set(given, "model_name", model_);
       return absl::OkStatus();
     case FlagEffect::kPaxMode:
-      return only(given, "train", "this version trains; set --mode=train");
+      return set_mode(given);
     case FlagEffect::kPaxData:
       if (given.value.empty() || given.value == "None") return absl::OkStatus();
       if (!absl::StartsWith(model_, "Synthetic")) return set_data(given, false);

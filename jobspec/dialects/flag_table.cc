@@ -7,9 +7,11 @@ constexpr std::string_view kRanks =
     "--ranks, or --nodes and --ranks-per-node, set the number of ranks";
 constexpr std::string_view kRendezvous = "ranks meet through the worker's rendezvous store";
 constexpr std::string_view kNoLora = "this version trains all parameters";
-constexpr std::string_view kNoEvaluation =
-    "this version evaluates only while training: eval_interval with eval_dataset_path or "
-    "eval_holdout_fraction";
+constexpr std::string_view kNoAccuracy =
+    "the accuracy of answers is not built yet; --mode=eval with eval_dataset_path=FOLDER computes "
+    "a checkpoint's loss and perplexity";
+constexpr std::string_view kOwnSplit =
+    "evaluations read eval_dataset_path, eval_holdout_fraction or the validation split";
 constexpr std::string_view kNoProfilerPort =
     "no profiler listens on a port; profiler=nsys records a GPU's steps";
 constexpr std::string_view kOwnWatch = "the coordinator detects hangs itself, see docs/hangs.md";
@@ -48,7 +50,7 @@ constexpr Flag kPaxFlags[] = {
     no_effect("server_addr", kRendezvous),
     key("jax_fully_async_checkpoint", "async_checkpointing", true),
     no_effect("maybe_use_persistence_checkpointing", "there is one kind of checkpoint", true),
-    no_effect("eval_on_test", kNoEvaluation, true),
+    no_effect("eval_on_test", kOwnSplit, true),
     no_effect("enable_auto_sharding", "the sharding of each tensor is fixed", true),
     quiet("alsologtostderr"),
     quiet("logtostderr"),
@@ -128,7 +130,7 @@ constexpr Flag kPaxVariables[] = {
     off("USE_LORA", kNoLora),
     no_effect("LORA_RANK", kNoLora),
     no_effect("LORA_TARGET_LAYERS", kNoLora),
-    off("EVAL_ONLY", kNoEvaluation),
+    off("EVAL_ONLY", kNoAccuracy),
     no_effect("CONTAINER", kNotNeeded),
     special("BASE_WORKSPACE_DIR", FlagEffect::kPaxWorkspace),
     no_effect("OUTPUT_DIR", "ranks' output is in the job's logs"),

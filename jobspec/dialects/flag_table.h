@@ -16,7 +16,7 @@ enum class FlagEffect {
   kOff,
   // dialect.cc handles each of the following:
   kPaxConfig,       // names an experiment: paxml.contrib.gpu.scripts_gpu.configs.GPT126M
-  kPaxMode,         // train
+  kPaxMode,         // train, eval
   kPaxData,         // a folder, or None
   kPaxRemat,        // AutodiffCheckpointType.SAVE_NOTHING
   kPaxSchedule,     // linear_rampup_cosine_decay

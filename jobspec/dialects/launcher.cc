@@ -4,8 +4,11 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <utility>
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <absl/strings/strip.h>
@@ -205,6 +208,17 @@ std::string_view why_word_without_effect(const std::string& word) {
   return equals == std::string::npos ? "" : why_without_effect(word.substr(0, equals));
 }
 
+namespace {
+
+// Returns whether the word behind "--xla_gpu_graph_level" is its value: a number or a switch.
+bool is_flag_value(const std::string& word) {
+  double number = 0;
+  const std::string lower = absl::AsciiStrToLower(word);
+  return lower == "true" || lower == "false" || absl::SimpleAtod(word, &number);
+}
+
+}  // namespace
+
 bool is_of_ranks(const std::string& word) {
   return absl::StartsWith(word, "NCCL_") && is_assignment(word);
 }
@@ -215,14 +229,19 @@ std::vector<std::string> remove_without_effect(std::vector<std::string>& words) 
     size_t words = 0;
   };
   std::map<std::string_view, Reason> reasons;
-  for (const std::string& word : words) {
-    const std::string_view why = why_word_without_effect(word);
-    if (why.empty()) continue;
+  std::vector<std::string> others;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string_view why = why_word_without_effect(words[i]);
+    if (why.empty()) {
+      others.push_back(words[i]);
+      continue;
+    }
     Reason& reason = reasons[why];
-    if (reason.words++ == 0) reason.first = word;
+    if (reason.words++ == 0) reason.first = words[i];
+    const bool is_flag_alone = words[i].find('=') == std::string::npos;
+    if (is_flag_alone && i + 1 < words.size() && is_flag_value(words[i + 1])) ++i;
   }
-  std::erase_if(words,
-                [](const std::string& word) { return !why_word_without_effect(word).empty(); });
+  words = std::move(others);
   std::vector<std::string> warnings;
   for (const auto& [why, reason] : reasons) {
     warnings.push_back(absl::StrCat(

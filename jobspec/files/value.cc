@@ -1,6 +1,8 @@
 #include "jobspec/files/value.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <optional>
 
@@ -9,6 +11,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/text/absl_view.h"
+#include "common/text/nearest.h"
 #include "jobspec/files/yaml_file.h"
 
 namespace muster::jobspec {
@@ -57,6 +60,19 @@ std::optional<double> to_number(std::string_view text) {
 
 bool is_null(std::string_view text) {
   return text.empty() || text == "None" || text == "null" || text == "~";
+}
+
+// Returns "; did you mean KEY=true?" for words of other programs and misspelt ones.
+std::string meant_bool(std::string_view key, std::string_view text) {
+  static constexpr std::string_view kTrue[] = {"yes", "on", "1", "y", "t", "enable", "enabled"};
+  static constexpr std::string_view kFalse[] = {"no", "off", "0", "n", "f", "disable", "disabled"};
+  static constexpr std::string_view kBoth[] = {"true", "false"};
+  const std::string lower = absl::AsciiStrToLower(av(text));
+  const std::string_view meant = std::ranges::find(kTrue, lower) != std::end(kTrue) ? kBoth[0]
+                                 : std::ranges::find(kFalse, lower) != std::end(kFalse)
+                                     ? kBoth[1]
+                                     : nearest_name(lower, kBoth);
+  return meant.empty() ? "" : absl::StrCat("; did you mean ", av(key), "=", av(meant), "?");
 }
 
 }  // namespace
@@ -127,7 +143,8 @@ absl::StatusOr<nlohmann::json> parse_value(std::string_view key, ValueType type,
   }
   if (!value) {
     return absl::InvalidArgumentError(
-        absl::StrCat(av(key), "=", show(std::string(text)), ": expected ", av(type_name(type))));
+        absl::StrCat(av(key), "=", show(std::string(text)), ": expected ", av(type_name(type)),
+                     type == ValueType::kBool ? meant_bool(key, trimmed) : ""));
   }
   if (type == ValueType::kNumber && std::abs(value->get<double>()) > kNumberMax) {
     return absl::InvalidArgumentError(
@@ -159,8 +176,16 @@ absl::StatusOr<std::pair<std::string, std::string>> split_override(std::string_v
   const std::string_view written = text.substr(0, equals);
   const std::string_view key = sv(absl::StripAsciiWhitespace(av(written)));
   if (equals == std::string_view::npos || key.empty()) {
+    const size_t colon = text.find(':');
+    const bool is_yaml = equals == std::string_view::npos && colon != std::string_view::npos &&
+                         colon > 0 && colon + 1 < text.size() && text.substr(colon + 1, 2) != "//";
     return absl::InvalidArgumentError(
-        absl::StrCat(show(std::string(text)), ": expected key=value, for example steps=100"));
+        is_yaml ? absl::StrCat(
+                      show(std::string(text)), ": expected key=value, here ",
+                      show(absl::StrCat(av(text.substr(0, colon)), "=",
+                                        absl::StripAsciiWhitespace(av(text.substr(colon + 1))))))
+                : absl::StrCat(show(std::string(text)),
+                               ": expected key=value without blanks, for example steps=100"));
   }
   std::string_view value = text.substr(equals + 1);
   if (key != written) value = sv(absl::StripAsciiWhitespace(av(value)));

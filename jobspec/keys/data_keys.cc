@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <string_view>
 
 #include <absl/strings/str_cat.h>
 
@@ -12,6 +13,8 @@
 
 namespace muster::jobspec {
 namespace {
+
+constexpr std::string_view kEvalOnly = "eval_only";
 
 // A named data set must not be ignored silently. Synthetic runs are often given MaxText's
 // placeholder dataset_path=local, which is no path.
@@ -36,6 +39,11 @@ void read_eval(SettingsReader& reader, int32_t batch, int32_t ranks, trainer::Ev
   reader.read("eval_start_step", eval.start_step);
   reader.read("eval_steps", eval.steps);
   reader.read("target_eval_loss", eval.target_loss);
+  if (is_evaluation(reader)) {
+    eval.interval = 1;
+    eval.start_step = 0;
+    eval.target_loss = 0;
+  }
   reader.read("eval_dataset_path", eval.dataset_path);
   reader.read("eval_holdout_fraction", eval.holdout_fraction);
   double own_batch = 0;
@@ -52,8 +60,16 @@ void read_eval(SettingsReader& reader, int32_t batch, int32_t ranks, trainer::Ev
 }
 
 // Command lines of MaxText and Pax name a split of a data set that does not exist here.
-void warn_of_nothing_to_evaluate(trainer::EvalConfig& eval, std::vector<std::string>& warnings) {
+void warn_of_nothing_to_evaluate(SettingsReader& reader, trainer::TrainConfig& train,
+                                 std::vector<std::string>& warnings) {
+  trainer::EvalConfig& eval = train.eval;
   if (!eval.enabled() || !eval.dataset_path.empty() || eval.holdout_fraction > 0) return;
+  reader.require(!is_evaluation(reader), kEvalOnly,
+                 train.dataset_type == trainer::DatasetType::kSynthetic
+                     ? "dataset_type=synthetic has nothing to evaluate; give the data: "
+                       "dataset_type=shards dataset_path=FOLDER eval_dataset_path=FOLDER2"
+                     : "there is nothing to evaluate; set eval_dataset_path=FOLDER, or "
+                       "eval_holdout_fraction to that of the training");
   warnings.push_back(absl::StrCat("eval_interval=", eval.interval,
                                   " has no effect: there is nothing to evaluate; set "
                                   "eval_holdout_fraction, or eval_dataset_path"));
@@ -103,7 +119,26 @@ absl::Status read_data(SettingsReader& reader, const std::string& working_direct
             trainer::ranks_of_slice(trainer::mesh_of(train.mesh)), train.eval);
   if (is_text(dataset_type)) read_text_paths(reader, dataset_type, working_directory, train);
   warn_of_no_evaluation(reader, train.eval, warnings);
-  warn_of_nothing_to_evaluate(train.eval, warnings);
+  warn_of_nothing_to_evaluate(reader, train, warnings);
+  return reader.status();
+}
+
+bool is_evaluation(SettingsReader& reader) {
+  bool only = false;
+  reader.read(kEvalOnly, only);
+  return only;
+}
+
+absl::Status set_evaluation_only(SettingsReader& reader, trainer::TrainConfig& train) {
+  if (!is_evaluation(reader)) return reader.status();
+  train.steps = 0;
+  train.enable_checkpointing = false;
+  train.enable_emergency_checkpoint = false;
+  if (!train.load_parameters_path.empty()) return reader.status();
+  reader.require(reader.is_set_by_user("run_name"), kEvalOnly,
+                 "names no checkpoint; set run_name and base_output_directory as in the training, "
+                 "or load_parameters_path=CHECKPOINT");
+  train.load_parameters_path = train.checkpoint_directory;
   return reader.status();
 }
 

@@ -60,7 +60,11 @@ void read_steps(SettingsReader& reader, trainer::TrainConfig& train) {
                  "learning_rate_schedule_steps is also -1; set one of them");
   if (train.steps == -1) train.steps = train.optimizer.schedule_steps;
   if (train.optimizer.schedule_steps == -1) train.optimizer.schedule_steps = train.steps;
-  reader.require(train.steps >= 1, "steps", "must be at least 1, or -1");
+  reader.require(train.steps >= 1, "steps",
+                 train.steps == 0
+                     ? "must be at least 1, or -1; eval_only=true evaluates a checkpoint and "
+                       "trains nothing"
+                     : "must be at least 1, or -1");
 }
 
 int64_t read_share(SettingsReader& reader, std::string_view key, int64_t total) {

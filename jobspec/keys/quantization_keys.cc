@@ -5,6 +5,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/text/absl_view.h"
+#include "jobspec/settings/meant_value.h"
 
 namespace muster::jobspec {
 namespace {
@@ -63,9 +64,11 @@ absl::Status refuse(const std::string& name) {
         absl::StrCat("quantization=", name, ": ", av(row.what),
                      "; the nearest is quantization=", av(row.nearest)));
   }
+  std::vector<std::string_view> names;
+  for (const Recipe& recipe : kRecipes) names.push_back(recipe.name);
   return absl::InvalidArgumentError(
       absl::StrCat("quantization=", show(name), ": must be \"\", int8, fp8, te_fp8_delayedscaling ",
-                   "or te_fp8_currentscaling"));
+                   "or te_fp8_currentscaling", suggestion("quantization", name, names)));
 }
 
 absl::Status read_type(SettingsReader& reader, QuantizationType& type) {

@@ -6,7 +6,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/text/absl_view.h"
-#include "common/text/nearest.h"
+#include "jobspec/settings/meant_value.h"
 
 namespace muster::jobspec {
 namespace {
@@ -36,7 +36,7 @@ constexpr std::array<PolicyAlias, 3> kAliases = {{
 absl::Status unknown_policy(const std::string& name) {
   std::vector<std::string_view> known(kRematPolicyNames.begin(), kRematPolicyNames.end());
   for (const PolicyAlias& alias : kAliases) known.push_back(alias.name);
-  const std::string_view nearest = nearest_name(name, known);
+  const std::string_view nearest = meant_value(name, known);
   return absl::InvalidArgumentError(
       absl::StrCat("remat_policy=", show(name), ": no such policy; did you mean ",
                    nearest.empty() ? "none, minimal or full" : av(nearest), "?"));

@@ -11,6 +11,7 @@
 
 #include "common/text/absl_view.h"
 #include "jobspec/files/value.h"
+#include "jobspec/keys/data_keys.h"
 
 namespace muster::jobspec {
 namespace {
@@ -127,6 +128,9 @@ bool is_text(std::string_view dataset_type) {
 void read_text_paths(SettingsReader& reader, const std::string& dataset_type,
                      const std::string& working_directory, trainer::TrainConfig& train) {
   train.dataset_path = train_path(reader, dataset_type, working_directory);
+  // An evaluation alone reads no text of a training.
+  if (train.dataset_path.empty() && is_evaluation(reader))
+    train.dataset_path = eval_path(reader, dataset_type, "");
   reader.require(!train.dataset_path.empty(), "dataset_type", what_is_missing(dataset_type));
   trainer::EvalConfig& eval = train.eval;
   if (!eval.enabled() || !eval.dataset_path.empty() || eval.holdout_fraction > 0) return;
@@ -162,7 +166,7 @@ JobTexts read_texts(SettingsReader& reader, const trainer::TrainConfig& train) {
       eval.is_dataset_stated = true;
     }
   }
-  eval.is_stated = reader.is_set_by_user("eval_interval");
+  eval.is_stated = reader.is_set_by_user("eval_interval") || train.steps == 0;
   return texts;
 }
 

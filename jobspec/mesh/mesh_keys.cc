@@ -6,10 +6,13 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 #include <absl/strings/str_cat.h>
 
 #include "common/job/limits.h"
+#include "jobspec/mesh/pax_mesh.h"
+#include "trainer_core/base/mesh_rules.h"
 #include "trainer_core/base/train_mesh.h"
 
 namespace muster::jobspec {
@@ -100,6 +103,7 @@ absl::StatusOr<RequestedMesh> read_mesh(SettingsReader& reader, std::optional<in
                                         std::optional<int32_t> ranks_per_node, int32_t node_gpus) {
   RequestedMesh wanted;
   wanted.shape = read_shape(reader);
+  wanted.stated = wanted.shape;
   if (!reader.status().ok()) return reader.status();
   wanted.nodes = nodes.value_or(product_of(wanted.shape.dcn));
   wanted.ranks_per_node = ranks_per_node.value_or(
@@ -147,6 +151,28 @@ void read_batch(SettingsReader& reader, const Mesh& mesh, trainer::TrainConfig& 
                    : ""));
   if (whole) train.per_device_batch_size = static_cast<int32_t>(batch);
   reader.read("max_target_length", train.max_target_length);
+}
+
+std::string replacing_mesh(const MeshShape& near, const MeshShape& stated,
+                           const Settings& settings) {
+  const auto is_fixed = [](int32_t degree) { return degree != 1 && degree != -1; };
+  if (is_pax_mesh(settings)) return pax_mesh_flags(near, std::ranges::any_of(stated.dcn, is_fixed));
+  std::string keys = trainer::format_mesh_keys(near);
+  std::string ones;
+  for (const auto& [level, now, before] :
+       {std::tuple{"ici", near.ici, stated.ici}, std::tuple{"dcn", near.dcn, stated.dcn}}) {
+    // One -1 becomes what is left, which is 1; more are an error.
+    const bool is_open_twice = std::ranges::count(before, -1) > 1;
+    for (size_t i = 0; i < kMeshAxisCount; ++i) {
+      const bool stays = is_fixed(before[i]) || (is_open_twice && before[i] == -1);
+      if (now[i] != 1 || !stays) continue;
+      absl::StrAppend(&ones, ones.empty() ? "" : " ", mesh_key(level, static_cast<MeshAxis>(i)),
+                      "=1");
+    }
+  }
+  const bool is_all_ones = near == MeshShape();
+  if (ones.empty()) return keys;
+  return is_all_ones ? ones : absl::StrCat(keys, " ", ones);
 }
 
 }  // namespace muster::jobspec

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include <absl/status/statusor.h>
 
@@ -16,6 +17,7 @@ namespace muster::jobspec {
 // The mesh that the keys and options request. Its degrees may be -1 or invalid.
 struct RequestedMesh {
   MeshShape shape;
+  MeshShape stated;  // the degrees of the keys, whatever `shape` becomes
   int32_t nodes = 1;
   int32_t ranks_per_node = 1;
 };
@@ -40,5 +42,10 @@ void read_batch(SettingsReader& reader, const Mesh& mesh, trainer::TrainConfig& 
 
 // Returns the number of sequences of all ranks in a step.
 int64_t global_batch_size(const Mesh& mesh, const trainer::TrainConfig& train);
+
+// Returns the keys, or the flags of Pax, that replace a line's mesh by `near`. `stated` has the
+// degrees of the line: one that it fixes is replaced by 1 where `near` has 1.
+std::string replacing_mesh(const MeshShape& near, const MeshShape& stated,
+                           const Settings& settings);
 
 }  // namespace muster::jobspec

@@ -41,16 +41,17 @@ bool is_pax_mesh(const Settings& settings) {
       kLevels, [&](const auto& level) { return is_given(settings, level.first, level.second); });
 }
 
-std::string pax_mesh_flags(const MeshShape& shape) {
+std::string pax_mesh_flags(const MeshShape& shape, bool states_nodes) {
   int64_t nodes = 1;
   for (size_t i = 0; i < kMeshAxisCount; ++i) {
     const bool is_named = std::ranges::find(kAxes, static_cast<MeshAxis>(i)) != kAxes.end();
     if (!is_named && (shape.ici[i] != 1 || shape.dcn[i] != 1)) return "";
     nodes *= std::max(shape.dcn[i], 1);
   }
-  return absl::StrCat(
-      "--fdl.ICI_MESH_SHAPE=", shape_text(shape.ici),
-      nodes == 1 ? "" : absl::StrCat(" --fdl.DCN_MESH_SHAPE=", shape_text(shape.dcn)));
+  return absl::StrCat("--fdl.ICI_MESH_SHAPE=", shape_text(shape.ici),
+                      nodes == 1 && !states_nodes
+                          ? ""
+                          : absl::StrCat(" --fdl.DCN_MESH_SHAPE=", shape_text(shape.dcn)));
 }
 
 std::string in_pax_words(const Settings& settings, const std::string& message) {

@@ -17,8 +17,7 @@ constexpr std::string_view kMeshAxes =
     "a mesh has the axes data, pipeline, fsdp, sequence, context, expert and tensor";
 constexpr std::string_view kNoServing = "serving is not part of this version";
 constexpr std::string_view kGoogleCloud = "it names a Google Cloud service that is not used here";
-constexpr std::string_view kReadOnce =
-    "text is read once, by muster tokenize or at the first use of it";
+constexpr std::string_view kReadOnce = "text is read once, by muster tokenize or at its first use";
 constexpr std::string_view kInShards = "muster tokenize has already applied it to the shards";
 constexpr std::string_view kOrbax = "it concerns Orbax; checkpoints here are safetensors";
 constexpr std::string_view kFloat32 =
@@ -284,6 +283,7 @@ constexpr Key kTable[] = {
     works("eval_interval", ValueType::kInteger),
     works("eval_steps", ValueType::kInteger),
     works("eval_start_step", ValueType::kInteger),
+    works("eval_only", ValueType::kBool),
     no_effect("max_eval_target_length", ValueType::kInteger, "evaluation has the sequences of training"),
     works("target_eval_loss", ValueType::kNumber),
     works("abort_on_nan_loss", ValueType::kBool),

@@ -10,7 +10,7 @@
 #include <absl/strings/str_split.h>
 
 #include "common/text/absl_view.h"
-#include "common/text/nearest.h"
+#include "jobspec/settings/meant_value.h"
 
 namespace muster::jobspec {
 namespace {
@@ -23,11 +23,15 @@ bool is_allowed(const Key& key, const nlohmann::json& value) {
   return false;
 }
 
-std::string describe_allowed(const Key& key) {
-  const std::vector<std::string> values = absl::StrSplit(av(key.allowed), '|');
-  return absl::StrJoin(values, " or ", [&](std::string* out, const std::string& value) {
-    absl::StrAppend(out, av(key.name), "=", value.empty() ? "\"\"" : value);
-  });
+std::string describe_allowed(const Key& key, const nlohmann::json& value) {
+  const std::vector<std::string> allowed = absl::StrSplit(av(key.allowed), '|');
+  const std::vector<std::string_view> views(allowed.begin(), allowed.end());
+  const std::string word = value.is_string() ? value.get<std::string>() : "";
+  const std::string all =
+      absl::StrJoin(allowed, " or ", [&](std::string* out, const std::string& one) {
+        absl::StrAppend(out, av(key.name), "=", one.empty() ? "\"\"" : one);
+      });
+  return all + suggestion(key.name, word, views);
 }
 
 // MaxText's values of `attention`, of all versions.
@@ -54,7 +58,7 @@ absl::Status check_names(const Settings& settings) {
   if (attention == nullptr || !attention->value.is_string()) return absl::OkStatus();
   const auto name = attention->value.get<std::string>();
   if (std::ranges::find(kAttentions, name) != kAttentions.end()) return absl::OkStatus();
-  const std::string_view nearest = nearest_name(name, kAttentions);
+  const std::string_view nearest = meant_value(name, kAttentions);
   return absl::InvalidArgumentError(absl::StrCat(
       "attention=", show(name), shown_origin(*attention), ": MaxText has no such attention; ",
       nearest.empty() ? "attention=autoselected is its default"
@@ -66,9 +70,9 @@ absl::Status check_restrictions(const Settings& settings) {
     if (key.support != Support::kRestricted) continue;
     const auto found = settings.find(key.name);
     if (found == settings.end() || is_allowed(key, found->second.value)) continue;
-    return absl::InvalidArgumentError(absl::StrCat(av(key.name), "=", show(found->second.value),
-                                                   shown_origin(found->second), ": ", av(key.note),
-                                                   "; set ", describe_allowed(key)));
+    return absl::InvalidArgumentError(
+        absl::StrCat(av(key.name), "=", show(found->second.value), shown_origin(found->second),
+                     ": ", av(key.note), "; set ", describe_allowed(key, found->second.value)));
   }
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/text/absl_view.h"
+#include "jobspec/settings/meant_value.h"
 
 namespace muster::jobspec {
 namespace {
@@ -73,7 +74,9 @@ void SettingsReader::refuse_choice(std::string_view key, std::span<const std::st
     const bool last = name == names.back() && names.size() > 1;
     absl::StrAppend(&choices, last ? " or " : choices.empty() ? "" : ", ", av(name));
   }
-  require(false, key, absl::StrCat("must be ", choices));
+  std::string word;
+  read(key, word);
+  require(false, key, absl::StrCat("must be ", choices, suggestion(key, word, names)));
 }
 
 bool SettingsReader::is_set_explicitly(std::string_view key) const {

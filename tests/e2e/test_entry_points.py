@@ -1,4 +1,6 @@
 """Programs of MaxText and Pax beside their trainers, pasted behind `muster run`."""
+import math
+import re
 import unittest
 
 from harness import SOURCE, TINY, MusterTest, step_lines
@@ -52,6 +54,7 @@ class EntryPoints(MusterTest):
         self.assertEqual(loaded, plain)
         self.assertIn(f"{self.dir}/nowhere", self.muster("run", "python3", "MaxText/decode.py", *other, f"load_parameters_path={self.dir}/nowhere", check=2).stderr)
         self.assertIn("no such folder", self.muster("decode", "--run", self.dir / "nowhere", "--prompt", "x", check=2).stderr)
+        self.assertIn(f"--run {self.dir}/out/first", self.muster("decode", self.dir / "out/first", "--prompt", "x", check=2).stderr)
 
     def test_a_base_yml_of_ones_own(self):
         """A copy of base.yml as of a checkout of MaxText, with edits: they are listed, what is lost
@@ -75,13 +78,47 @@ class EntryPoints(MusterTest):
         for part in ("dataset_path=/data/mine (MaxText/configs/base.yml:", "has no effect: dataset_type is synthetic (", "gcs_metrics=true ("):
             self.assertIn(part, run.stderr)
 
+    def test_evaluation_without_training(self):
+        """--mode=eval on the line of the training: the loss of its last evaluation, on any mesh,
+        and no new checkpoint.
+        """
+        text = self.dir / "text.txt"
+        text.write_text("".join(f"In the beginning was the word, number {i}.\n" for i in range(300)))
+        self.muster("tokenize", "--text", text, "--tokenizer", self.tokenizer(), "--out", self.dir / "shards", check=0)
+        tiny = [word for word in TINY if not word.startswith("vocab_size")] + ["vocab_size=300"]
+        line = [self.base_yml(), *tiny, "dataset_type=shards", f"dataset_path={self.dir}/shards", "eval_holdout_fraction=0.1",
+                f"base_output_directory={self.dir}/out", "run_name=first", "hardware=cpu"]
+        trained = self.muster("run", *line, "steps=6", "checkpoint_period=3", "eval_interval=6", check=0).stdout
+        loss = re.search(r"eval metrics after step: 5, loss=(\S+), total_weights=(\d+)", trained)
+        steps = sorted(path.name for path in (self.dir / "out/first/checkpoints").iterdir())
+        config = (self.dir / "out/first/config.json").read_text()
+        for ranks in ("1", "2"):
+            shown = self.muster("run", "MaxText/train.py", *line, "--mode=eval", "--ranks", ranks, check=0).stdout
+            self.assertEqual(step_lines(shown), [], shown)
+            self.assertIn(f"parameters are from {self.dir}/out/first/checkpoints/6\n", shown)
+            self.assertIn(loss[0], shown)
+            summary = re.search(r"summary: loss (\S+), perplexity (\S+) of ([\d,]+) tokens in \d+ batches", shown)
+            self.assertAlmostEqual(float(summary[1]), float(loss[1]), delta=6e-4)
+            self.assertAlmostEqual(math.log(float(summary[2])), float(summary[1]), delta=1e-3)
+            self.assertEqual(summary[3].replace(",", ""), loss[2])
+        self.assertEqual(sorted(path.name for path in (self.dir / "out/first/checkpoints").iterdir()), steps)
+        self.assertEqual((self.dir / "out/first/config.json").read_text(), config)
+        # Another checkpoint, a part of the data, and a run of another name.
+        early = self.muster("run", *line[:-2], "run_name=other", "hardware=cpu", "eval_only=true", "eval_steps=1",
+                            f"load_parameters_path={self.dir}/out/first/checkpoints/3", check=0).stdout
+        self.assertRegex(early, r"eval metrics after step: 2, loss=\S+, total_weights=\d+\nsummary: .* tokens in 1 batch\n")
+        self.assertFalse((self.dir / "out/other/checkpoints").exists())
+        nowhere = self.muster("run", *line, "run_name=nowhere", "--mode=eval", check=2).stderr
+        self.assertIn(f"eval_only=true evaluates the run nowhere, or load_parameters_path: {self.dir}/out/nowhere/checkpoints", nowhere)
+        self.assertIn("eval_only=true", self.muster("run", self.base_yml(), *tiny, "run_name=first", "--mode=eval", check=2).stderr)
+
     def test_what_is_absent_names_what_there_is(self):
         shown = self.muster("config", "show", "python3", "MaxText/train_compile.py", "MaxText/configs/base.yml", "compile_topology=v5e-256", check=2)
         self.assertIn("muster run with the same words does what it does", shown.stderr)
         for line in (["CONFIG=GPT126M"], ["--module=text.gpt.c4_trainer", "--config=fuji-test"]):
             self.assertIn("--ranks", self.muster("run", *line, "--ranks", "0", check=2).stderr)
-        evaluated = self.muster("run", "CONFIG=LLaMA7B", "--mode=eval", check=2)
-        self.assertIn("eval_interval=1 steps=N", evaluated.stderr)
+        decoded = self.muster("run", "CONFIG=LLaMA7B", "--mode=decode_once", check=2)
+        self.assertIn("muster decode --run FOLDER", decoded.stderr)
         (self.dir / "text.txt").write_text("words")
         self.assertIn("text.txt is a file, not a model", self.muster("convert", self.dir / "text.txt", self.dir / "y", check=2).stderr)
 

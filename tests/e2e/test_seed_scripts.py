@@ -145,7 +145,19 @@ class SeedScripts(ScriptTest):
         self.assertIn("--config=fuji-7B-v2-flash", words)
         self.assertIn("steps=5", words)
         self.assertIn("--spares=1", words)
+        self.assertIn("global_batch_size=16", words)
+        # The defaults are a job that starts.
+        self.assertEqual(self.shown(self.script("multinode.py", "--num_gpus=3"), "global_batch_size"), "9")
         self.assertIn("equal shares", self.script("multinode.py", "--num_gpus=3", env={"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"}, check=1))
+
+    def test_help_is_the_usage(self):
+        for name in ("run_pile_singlenode.sh", "run_pile_multinode.sh", "run_base_config_multinode.sh", "run_lambada_singlenode.sh",
+                     "run_llama_boolq.sh", "download_dataset.sh"):
+            with self.subTest(script=name):
+                shown = subprocess.run(["bash", SCRIPTS / name, "--help"], capture_output=True, text=True, timeout=60,
+                                       env={**os.environ, "MUSTER_BIN_DIR": str(BIN)})
+                self.assertEqual(shown.returncode, 0, shown.stderr)
+                self.assertRegex(shown.stdout, rf"^usage: .*{name}")
 
     def test_maxtexts_benchmarks(self):
         for size, batch in (("16", "6"), ("32", "4"), ("64", "2"), ("128", "1")):

@@ -338,8 +338,8 @@ class Seeds(MusterTest):
         # list. None: refused for good, with a way that the row names.
         absent = {"`train_compile.py`": "saved plans (`compiled_trainstep_file`)", "three-pass names": "three-pass values of `matmul_precision`", "the 1160B model": "1160B model",
                   "no ArrayRecord, and nothing is downloaded from the Hub": "ArrayRecord files, downloads from the Hugging Face Hub",
-                  "`USE_LORA=1`": "LoRA", "`EVAL_ONLY=1`": "evaluation-only runs", "the original's counts BoolQ's answers only": "supervised fine-tuning",
-                  "`run_lambada_singlenode.sh`": "evaluation-only runs", "an unknown Fuji name": None,
+                  "`USE_LORA=1`": "LoRA", "`EVAL_ONLY=1`": "the accuracy of answers (Lambada, BoolQ)", "the original's counts BoolQ's answers only": "supervised fine-tuning",
+                  "`run_lambada_singlenode.sh`": "the accuracy of answers (Lambada, BoolQ)", "an unknown Fuji name": None,
                   "`--lora-input-adapters-path`": "LoRA", "`TFDS_DATA_DIR=…` with several data sets": None, "`bash run_pile_singlenode.sh …`": None}
         for part, words_of_readme in absent.items():
             self.assertTrue(any(part in row for row in rows), part)

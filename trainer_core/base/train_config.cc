@@ -328,7 +328,7 @@ absl::Status validate(const TrainConfig& config) {
   check_quantization(config.model, check);
   // This check is the first, so that values of the schedule that are derived from `steps` are not
   // reported instead.
-  check.range("steps", config.steps, 1, kStepsMax);
+  check.range("steps", config.steps, config.eval.enabled() ? 0 : 1, kStepsMax);
   check_schedule(config.optimizer, check);
   check_optimizer(config.optimizer, check);
   check.take(validate_mesh(config.mesh));

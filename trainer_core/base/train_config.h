@@ -135,7 +135,7 @@ struct TrainConfig {
   MeshShape mesh;              // fully resolved: no -1
   int32_t zero_stage = 3;      // 0 to 3: what fsdp ranks shard, see model/block_memory.h
 
-  int64_t steps = 0;
+  int64_t steps = 0;         // 0: evaluates load_parameters_path once, and trains nothing
   int64_t log_period = 100;  // no effect: every step has a line and is flushed to event files
   // Sequences per accumulation step of one slice of the global batch (train_mesh.h). Differs from
   // the key of the same name, which is per rank and may be a fraction: it is the key's value times

@@ -87,6 +87,7 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> source_of(const std::string& fo
   description.format = ParameterFormat::kMuster;
   description.folder = folder;
   description.checksum = manifest->checksum;
+  description.steps = manifest->info.step;
   // All parameters have one type, weight_dtype. The scaling state is always fp32.
   if (!params.empty() && stored.at(params.front().name).dtype == DType::kBf16)
     description.stored = StoredType::kBf16;

@@ -26,6 +26,7 @@ struct ParameterDescription {
   ParameterFormat format = ParameterFormat::kMuster;
   std::string folder;    // the folder that is read; kMuster: the folder of the step
   std::string checksum;  // kMuster: that of the manifest, which covers all data
+  int64_t steps = 0;     // kMuster: the completed steps of the training that saved it
   ModelConfig model;
   StoredType stored = StoredType::kF32;  // the type of most elements
   int32_t max_position = 0;              // longest sequence of the model, tokens; 0: unknown

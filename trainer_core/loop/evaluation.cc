@@ -47,6 +47,7 @@ void Evaluation::publish(const EvalRecord& record, MetricsLog& metrics) const {
   context_.page.complete_evaluation(record.step + 1, record.loss, monotonic_now());
   if (context_.groups.rank() == 0) {
     context_.out << eval_line(record) << std::endl;
+    if (config_.steps == 0) context_.out << eval_summary_line(record, data_->steps()) << std::endl;
     if (reaches_target(record))
       context_.out << target_reached_line(config_.eval.target_loss) << std::endl;
     metrics.write(record);

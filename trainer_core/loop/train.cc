@@ -79,10 +79,9 @@ class Trainer : public RunningStep {
     if (auto status = start(); !status.ok()) return fail("start", status, exit_code_for(status));
     if (config_.enable_checkpointing) context_.page.offer_checkpoints();
     report_.restart_clock();
-    while (!at_end()) {
-      if (const ExitCode code = run_step(completed_); code != ExitCode::kOk) return code;
-    }
-    return end();
+    ExitCode code = config_.steps == 0 ? evaluate(completed_ - 1) : ExitCode::kOk;
+    while (code == ExitCode::kOk && !at_end()) code = run_step(completed_);
+    return code == ExitCode::kOk ? end() : code;
   }
 
   // The loop cannot continue. If the signal thread has claimed the leaving, it reports the reason.
@@ -143,7 +142,7 @@ class Trainer : public RunningStep {
   absl::Status load_parameters() {
     if (auto status = restore(RestoreFrom::kAnywhere); !status.ok()) return status;
     position_ = restored_samples_;
-    if (at_end()) report_.nothing_to_do(completed_);
+    if (at_end() && config_.steps > 0) report_.nothing_to_do(completed_);
     return absl::OkStatus();
   }
 
@@ -213,12 +212,9 @@ class Trainer : public RunningStep {
   void restart_clock() { report_.restart_clock(checkpoints_.take_stall()); }
 
   ExitCode after_step(int64_t step, bool stop) {
-    if (!stop && evaluated_after(completed_)) {
-      const std::string where = absl::StrCat("evaluation after step ", step);
-      if (auto status = run_evaluation(step); !status.ok())
-        return evaluation_->data_verdict().ok() ? leave_broken(where, status)
-                                                : leave_without_data(where, status);
-    }
+    const bool evaluates = !stop && evaluated_after(completed_);
+    if (const ExitCode code = evaluates ? evaluate(step) : ExitCode::kOk; code != ExitCode::kOk)
+      return code;
     const bool last = at_end();
     // The peak is measured after the first step, because users wait for the line of this step.
     if (!last && !stop && !std::exchange(peak_measured_, true)) report_.measure_peak(*rank_model_);
@@ -242,15 +238,19 @@ class Trainer : public RunningStep {
     return evaluation_ != nullptr && evaluation_->is_due(completed);
   }
 
-  absl::Status run_evaluation(int64_t step) {
+  ExitCode evaluate(int64_t step) {
     const auto record = evaluation_->run(*rank_model_, step);
-    if (!record.ok()) return record.status();
+    if (!record.ok()) {
+      const std::string where = absl::StrCat("evaluation after step ", step);
+      return evaluation_->data_verdict().ok() ? leave_broken(where, record.status())
+                                              : leave_without_data(where, record.status());
+    }
     const std::lock_guard lock(mutex_);
     target_reached_ = evaluation_->reaches_target(*record);
     if (at_end()) (void)leaving_.claim(By::kLoop);
     evaluation_->publish(*record, report_.metrics());
     restart_clock();
-    return absl::OkStatus();
+    return ExitCode::kOk;
   }
 
   // Handles a step that is not finite. All ranks decide from the same reduced values.

@@ -8,8 +8,10 @@
 namespace muster::trainer {
 namespace {
 
-// Writes the initial parameters and an empty optimizer state to the memory of the backend.
-absl::Status begin(const TrainConfig& config, const TrainContext& context, RankModel& rank_model) {
+// Writes the initial parameters and an empty optimizer state to the memory of the backend. Returns
+// the steps that the loaded parameters were trained for.
+absl::StatusOr<int64_t> begin(const TrainConfig& config, const TrainContext& context,
+                              RankModel& rank_model) {
   const ShardLayout& layout = rank_model.plan().model.sharding.layout;
   Ops& ops = rank_model.ops();
   if (config.load_parameters_path.empty()) {
@@ -17,7 +19,7 @@ absl::Status begin(const TrainConfig& config, const TrainContext& context, RankM
     ops.fill(RankModel::flat(live.state), 0);
     draw_parameters(ops, config, layout, rank_model.model().parameters());
     ops.synchronize();
-    return absl::OkStatus();
+    return 0;
   }
   const CheckpointBlocks state = rank_model.host_state();
   std::ranges::fill(state.state, 0.0F);
@@ -25,9 +27,9 @@ absl::Status begin(const TrainConfig& config, const TrainContext& context, RankM
   const auto inputs =
       with_local_parameters(config, context.err, [&] { enter_phase(context, Phase::kCompile); });
   if (!inputs.ok()) return inputs.status();
-  const absl::Status status = load_parameters(*inputs, layout, params, context.groups, context.out);
-  if (status.ok()) rank_model.store_state();
-  return status;
+  auto steps = load_parameters(*inputs, layout, params, context.groups, context.out);
+  if (steps.ok()) rank_model.store_state();
+  return steps;
 }
 
 }  // namespace
@@ -44,9 +46,11 @@ absl::StatusOr<RestoredAt> restore_or_begin(const TrainConfig& config, const Tra
     rank_model.store_state();
     return **newest;
   }
-  if (const absl::Status status = begin(config, context, rank_model); !status.ok()) return status;
+  const auto steps = begin(config, context, rank_model);
+  if (!steps.ok()) return steps.status();
   rank_model.model().reset_scaling();
-  return RestoredAt{};
+  // A training starts at its first step whatever its parameters are; an evaluation reports theirs.
+  return RestoredAt{.step = config.steps == 0 ? *steps : 0};
 }
 
 }  // namespace muster::trainer

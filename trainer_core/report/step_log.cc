@@ -43,6 +43,13 @@ std::string eval_line(const EvalRecord& record) {
                          record.loss, record.total_weights);
 }
 
+std::string eval_summary_line(const EvalRecord& record, uint64_t batches) {
+  return absl::StrFormat("summary: loss %.4f, perplexity %.4g of %s tokens in %s batch%s",
+                         record.loss, std::exp(record.loss),
+                         with_commas(std::llround(record.total_weights)),
+                         with_commas(static_cast<int64_t>(batches)), batches == 1 ? "" : "es");
+}
+
 std::string target_reached_line(double target) {
   return absl::StrFormat("Early stop and exit loop after reaching target_eval_loss=%g", target);
 }

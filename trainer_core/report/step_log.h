@@ -101,6 +101,9 @@ class DataWait {
 std::string step_line(const StepRecord& record);
 // Returns "eval metrics after step: 49, loss=2.345, total_weights=75264".
 std::string eval_line(const EvalRecord& record);
+// Returns the summary of a job that only evaluates: "summary: loss 2.345, perplexity 10.43 of
+// 75,264 tokens in 7 batches".
+std::string eval_summary_line(const EvalRecord& record, uint64_t batches);
 // Returns "Early stop and exit loop after reaching target_eval_loss=2.1".
 std::string target_reached_line(double target);
 // Returns "number parameters: 6.738 billion"; for small models the number is "12.3 million" or

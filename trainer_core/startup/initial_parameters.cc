@@ -54,8 +54,14 @@ absl::Status check_meaning(const ModelConfig& there, const ModelConfig& wanted) 
 }
 
 absl::Status with_key(const TrainConfig& config, const absl::Status& status) {
-  return {status.code(), absl::StrCat("load_parameters_path=", config.load_parameters_path, ": ",
-                                      status.message())};
+  // An evaluation reads the run's own checkpoint unless the user names another one.
+  const bool is_own =
+      config.steps == 0 && config.load_parameters_path == config.checkpoint_directory;
+  const std::string key = is_own
+                              ? absl::StrCat("eval_only=true evaluates the run ", config.run_name,
+                                             ", or load_parameters_path")
+                              : absl::StrCat("load_parameters_path=", config.load_parameters_path);
+  return {status.code(), absl::StrCat(key, ": ", status.message())};
 }
 
 absl::Status check_source(const TrainConfig& config, const ParameterSource& source) {
@@ -152,8 +158,9 @@ void draw_parameters(Ops& ops, const TrainConfig& config, const ShardLayout& lay
   }
 }
 
-absl::Status load_parameters(const TrainConfig& config, const ShardLayout& layout,
-                             std::span<float> params, ProcessGroups& groups, std::ostream& out) {
+absl::StatusOr<int64_t> load_parameters(const TrainConfig& config, const ShardLayout& layout,
+                                        std::span<float> params, ProcessGroups& groups,
+                                        std::ostream& out) {
   GroupPeers peers = GroupPeers::of_all(groups, kCheckpointChannel, "load parameters");
   const bool leads = peers.rank() == 0;
   std::vector<std::string> notes;
@@ -176,7 +183,9 @@ absl::Status load_parameters(const TrainConfig& config, const ShardLayout& layou
   const auto all = gather_messages(peers, {status});
   if (!all.ok()) return all.status();
   const auto verdict = share_message(peers, {first_error(peers, *all)});
-  return verdict.ok() ? verdict->status : verdict.status();
+  if (!verdict.ok()) return verdict.status();
+  if (!verdict->status.ok()) return verdict->status;
+  return (*source)->description().steps;
 }
 
 }  // namespace muster::trainer

@@ -2,6 +2,7 @@
 // or parameters from load_parameters_path (MaxText's key).
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <ostream>
 #include <span>
@@ -40,9 +41,11 @@ inline void draw_parameters(Ops& ops, const TrainConfig& config, const ShardLayo
 // Reads a rank's flat block of shards, in the layout's stored type, from load_parameters_path into
 // host memory. Called by all ranks; each reads and verifies only the shards that it stores. Rank 0
 // resolves the path, and the other ranks read the same checkpoint or fail, even if checkpoints are
-// saved or removed meanwhile. If a rank fails, all ranks return the same error, which has this
-// rank. Rank 0 writes the source of the parameters and its notes to `out`.
-absl::Status load_parameters(const TrainConfig& config, const ShardLayout& layout,
-                             std::span<float> params, ProcessGroups& groups, std::ostream& out);
+// saved or removed meanwhile. Returns the steps of the training that saved the checkpoint; 0 for
+// other formats. If a rank fails, all ranks return the same error, which has this rank. Rank 0
+// writes the source of the parameters and its notes to `out`.
+absl::StatusOr<int64_t> load_parameters(const TrainConfig& config, const ShardLayout& layout,
+                                        std::span<float> params, ProcessGroups& groups,
+                                        std::ostream& out);
 
 }  // namespace muster::trainer

@@ -132,15 +132,25 @@ TEST(EntryPoints, CompilingAheadOfTimeIsPlanning) {
               split("plan python3 MaxText/train.py" + keys));
 }
 
+TEST(EntryPoints, EvaluationIsAModeOfEveryTrainer) {
+  EXPECT_EQ(mapped("run python3 MaxText/train.py base.yml --mode=eval run_name=a"),
+            split("run python3 MaxText/train.py base.yml eval_only=true run_name=a"));
+  EXPECT_EQ(mapped("submit base.yml --mode eval run_name=a"),
+            split("submit base.yml eval_only=true run_name=a"));
+  EXPECT_EQ(mapped("run --module=text.gpt.c4_trainer --config=fuji-test --mode=eval"),
+            split("run --module=text.gpt.c4_trainer --config=fuji-test eval_only=true"));
+  // Pax's own flag is Pax's to read.
+  for (const char* line :
+       {"run python3 -m paxml.main --fdl_config=X --mode=eval", "run CONFIG=LLaMA7B --mode eval",
+        "run base.yml --mode=train", "run base.yml run_name=a -- python3 x.py --mode=eval"})
+    EXPECT_EQ(mapped(line), split(line)) << line;
+}
+
 TEST(EntryPoints, WhatIsMissingNamesWhatThereIs) {
   EXPECT_THAT(error("run python3 -m convert_llama_ckpt --model-size 7b"),
               HasSubstr("give --base-model-path=FOLDER and --pax-model-path=FOLDER"));
   EXPECT_THAT(error("run python3 -m convert_llama_ckpt --base-model-path a --turbo 7"),
               HasSubstr("--turbo has no counterpart"));
-  for (const char* line :
-       {"run python3 -m paxml.main --fdl_config=X --mode=eval", "run CONFIG=LLaMA7B --mode eval",
-        "run python3 paxml/main.py --mode=decode_once"})
-    EXPECT_THAT(error(line), HasSubstr("evaluated while training: eval_interval=1")) << line;
   for (const char* command : {"config show", "submit"}) {
     const std::string line = absl::StrCat(command, " python3 MaxText/");
     EXPECT_THAT(error(line + "train_compile.py base.yml"), HasSubstr("muster run with the same"));
@@ -149,6 +159,11 @@ TEST(EntryPoints, WhatIsMissingNamesWhatThereIs) {
   }
   EXPECT_THAT(error("run python3 MaxText/maxengine_server.py base.yml"),
               HasSubstr("muster decode"));
+  for (const char* program : {"MaxText/sft_trainer.py", "-m MaxText.sft.sft_trainer"})
+    EXPECT_THAT(error(absl::StrCat("run python3 ", program, " base.yml")),
+                HasSubstr("muster run with load_parameters_path=MODEL"));
+  EXPECT_THAT(error("run python3 MaxText/train_tokenizer.py"),
+              HasSubstr("muster train-tokenizer --text"));
 }
 
 }  // namespace

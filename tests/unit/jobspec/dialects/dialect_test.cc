@@ -258,7 +258,7 @@ TEST_F(DialectTest, PaxErrorsNameTheFlag) {
   EXPECT_THAT(error_of(pasted(base + "--fdl.LR_COS_MAX=2")), HasSubstr("expected 1"));
   EXPECT_THAT(error_of(pasted(base + "--fdl.LR_COS_WARMUP=1000 --fdl.LR_COS_DECAY_START=637")),
               AllOf(HasSubstr("learning_rate_decay_start is 637"), HasSubstr("(1000)")));
-  EXPECT_THAT(error_of(pasted(base + "--mode=eval")), HasSubstr("--mode=train"));
+  EXPECT_THAT(error_of(pasted(base + "--mode=decode")), HasSubstr("--mode=decode"));
   EXPECT_THAT(error_of(pasted(base + "--fdl.MAX_STEPS")), HasSubstr("=VALUE"));
   EXPECT_THAT(error_of(pasted("--fdl.MAX_STEPS=2")), HasSubstr("--fdl_config="));
   EXPECT_THAT(error_of(pasted("--fdl_config=a.b.Nothing")),

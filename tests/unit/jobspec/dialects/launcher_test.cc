@@ -78,6 +78,10 @@ TEST_F(LauncherTest, FlagsOfXlaMayStandAnywhere) {
                                        "XLA here"))
         << text;
   }
+  // absl's flags take their value from the next word, too.
+  const auto apart = translate(words("base.yml --xla_gpu_a 0 steps=5 --xla_gpu_b false"));
+  ASSERT_TRUE(apart.ok()) << apart.status();
+  EXPECT_THAT(apart->overrides, ::testing::ElementsAre("steps=5"));
   EXPECT_THAT(translate(words("base.yml --xla_gpu_a steps=5"))->overrides,
               ::testing::ElementsAre("steps=5"));
   EXPECT_TRUE(is_of_ranks("NCCL_DEBUG=INFO"));

@@ -61,6 +61,16 @@ TEST(ParseValue, WrongTypesNameKeyValueAndType) {
   }
 }
 
+TEST(SplitOverride, OtherSpellingsNameTheRightOne) {
+  const auto error = [](std::string_view text) {
+    return std::string(split_override(text).status().message());
+  };
+  EXPECT_EQ(error("steps:5"), "steps:5: expected key=value, here steps=5");
+  EXPECT_EQ(error("steps: 5"), "steps: 5: expected key=value, here steps=5");
+  for (const char* text : {"steps", "=5", "=", "steps:", ":5", "gs://bucket/x"})
+    EXPECT_THAT(error(text), HasSubstr("expected key=value without blanks")) << text;
+}
+
 TEST(ParseValue, BoundsItsInput) {
   EXPECT_FALSE(parse_value("k", ValueType::kString, std::string(kValueBytesMax + 1, 'x')).ok());
   EXPECT_FALSE(parse_value("k", ValueType::kString, std::string_view("a\0b", 3)).ok());

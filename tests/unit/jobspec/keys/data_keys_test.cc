@@ -73,6 +73,43 @@ TEST_F(DataKeys, PathsMayBeInObjectStores) {
               AllOf(HasSubstr("metrics_file"), HasSubstr("give a path of the file system")));
 }
 
+TEST_F(DataKeys, AnEvaluationHasNoStepsAndNoCheckpoints) {
+  const auto job = on_shards({"eval_only=true", "eval_dataset_path=held", "run_name=first",
+                              "steps=100", "eval_start_step=50", "target_eval_loss=9"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->train.steps, 0);
+  EXPECT_FALSE(job->train.enable_checkpointing);
+  EXPECT_EQ(job->train.eval.interval, 1);
+  EXPECT_EQ(job->train.eval.start_step, 0);
+  EXPECT_EQ(job->train.eval.target_loss, 0);
+  EXPECT_EQ(job->train.load_parameters_path, "/somewhere/first/checkpoints");
+  // Parameters that the user names are evaluated instead of the run's, which may have no name.
+  const auto other =
+      on_shards({"eval_only=true", "eval_holdout_fraction=0.1", "load_parameters_path=/models/m2"});
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ(other->train.load_parameters_path, "/models/m2");
+  EXPECT_GT(on_shards({"eval_only=false"})->train.steps, 0);
+}
+
+TEST_F(DataKeys, AnEvaluationNeedsDataAndACheckpoint) {
+  EXPECT_THAT(error_of(resolve({"eval_only=true", "run_name=a"})),
+              AllOf(HasSubstr("eval_only=true"), HasSubstr("eval_dataset_path=FOLDER2")));
+  EXPECT_THAT(error_of(on_shards({"eval_only=true", "run_name=a"})),
+              HasSubstr("set eval_dataset_path=FOLDER, or eval_holdout_fraction"));
+  EXPECT_THAT(error_of(on_shards({"eval_only=true", "eval_dataset_path=held"})),
+              HasSubstr("names no checkpoint; set run_name"));
+  EXPECT_THAT(error_of(resolve({"steps=0"})), HasSubstr("eval_only=true evaluates a checkpoint"));
+  const auto text = resolve({"eval_only=true", "run_name=a", "dataset_type=c4", "dataset_path=x"});
+  ASSERT_TRUE(text.ok()) << text.status();
+  ASSERT_TRUE(text->texts.eval);
+  EXPECT_TRUE(text->texts.eval->is_stated);
+  const auto files = resolve({"eval_only=true", "run_name=a", "dataset_type=hf",
+                              "hf_eval_files=/d/lambada_test_en.jsonl", "hf_eval_split=train"});
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_EQ(files->texts.eval->sources[0].folder, "/d/lambada_test_en.jsonl");
+  EXPECT_EQ(files->texts.eval->split, "train");
+}
+
 TEST_F(DataKeys, EpochsAreOfOneDataSet) {
   EXPECT_EQ(resolve({})->train.num_epoch, -1);
   EXPECT_EQ(on_shards({"num_epoch=2"})->train.num_epoch, 2);

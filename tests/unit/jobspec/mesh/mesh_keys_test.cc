@@ -55,7 +55,8 @@ class MeshKeys : public ConfigFiles {
     const std::vector<Keys> meshes = proposals(error);
     EXPECT_THAT(meshes, Not(IsEmpty())) << error;
     for (const Keys& proposed : meshes) {
-      const auto resolved = resolve(job + proposed, launch(nodes, ranks));
+      // Users append the proposal to their line.
+      const auto resolved = resolve(job + mesh + proposed, launch(nodes, ranks));
       EXPECT_TRUE(resolved.ok()) << error << "\n" << resolved.status();
     }
   }
@@ -81,6 +82,9 @@ TEST_F(MeshKeys, ProposedMeshesHaveAsManyRanks) {
   expect_proposals(kTiny, {"ici_fsdp_parallelism=-1", "ici_tensor_parallelism=-1"}, "are both -1",
                    8);
   expect_proposals(kTiny, {"ici_tensor_parallelism=0"}, "must be at least 1", 8);
+  expect_proposals(kTiny, {"dcn_fsdp_parallelism=16"}, "1 node cannot be divided by 16", 8);
+  expect_proposals(kTiny, {"ici_fsdp_parallelism=8", "ici_tensor_parallelism=4"}, "multiply to 32",
+                   8);
 }
 
 // On the proposed meshes sequences are whole, and so are micro-batches and groups of experts.

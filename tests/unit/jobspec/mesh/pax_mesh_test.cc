@@ -27,6 +27,17 @@ TEST_F(PaxMesh, ErrorsAreInPaxWords) {
               HasSubstr("ici_data_parallelism=4 ici_fsdp_parallelism=2"));
 }
 
+// Flags of a suggestion replace those of the line, which it may leave at 1.
+TEST_F(PaxMesh, SuggestionsReplaceTheDegreesOfTheLine) {
+  const std::string line = "CONFIG=Synthetic126M --fdl.DCN_MESH_SHAPE=[1,16,1]";
+  EXPECT_THAT(error_of(pasted(line, 8, 1)),
+              HasSubstr("with --fdl.ICI_MESH_SHAPE=[8,1,1] --fdl.DCN_MESH_SHAPE=[1,1,1]"));
+  EXPECT_TRUE(pasted("CONFIG=Synthetic126M --fdl.ICI_MESH_SHAPE=[8,1,1] "
+                     "--fdl.DCN_MESH_SHAPE=[1,1,1]",
+                     8)
+                  .ok());
+}
+
 TEST_F(PaxMesh, DegreesAreWholeNumbers) {
   const std::string base = "--fdl_config=configs.GPT126M ";
   for (const char* degree : {"2.5", "x", "True"}) {

@@ -172,6 +172,14 @@ TEST(TrainConfig, ValidationNamesTheKeys) {
   EXPECT_THAT(error_with([](TrainConfig& c) { c.optimizer.schedule_steps = -1; }),
               HasSubstr("learning_rate_schedule_steps is -1"));
   EXPECT_THAT(error_with([](TrainConfig& c) { c.steps = 0; }), HasSubstr("steps is 0"));
+  EXPECT_THAT(error_with([](TrainConfig& c) {
+                c.steps = 0;
+                c.dataset_type = DatasetType::kShards;
+                c.dataset_path = "/data";
+                c.eval.interval = 1;
+                c.eval.holdout_fraction = 0.1;
+              }),
+              "");
   EXPECT_THAT(error_with([](TrainConfig& c) { c.dataset_path.clear(); }),
               HasSubstr("dataset_path is empty"));
   EXPECT_THAT(error_with([](TrainConfig& c) { c.checkpoint_directory.clear(); }),

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <chrono>
+#include <sstream>
 
 #include <gtest/gtest.h>
 
@@ -29,6 +30,24 @@ TEST(Visible, ReportsDamageAfterTheWait) {
   EXPECT_TRUE(absl::IsDataLoss(status));
   EXPECT_EQ(status.message(), "it has no a, after 0.05 seconds in which it could become visible");
   EXPECT_GE(reads, 2);
+}
+
+TEST(Visible, StatesOnceWhatIsAwaited) {
+  std::ostringstream log;
+  const auto wait = [&](Duration silence) {
+    int reads = 0;
+    return when_visible(
+        [&] {
+          return ++reads < 5 ? not_visible_yet(absl::DataLossError("it has no a"))
+                             : absl::OkStatus();
+        },
+        kVisibleWithin, silence, log);
+  };
+  EXPECT_TRUE(wait(kVisibleWithin).ok());
+  EXPECT_EQ(log.str(), "");
+  EXPECT_TRUE(wait(Duration::zero()).ok());
+  EXPECT_EQ(log.str(),
+            "waiting for a checkpoint of other ranks to become visible here: it has no a\n");
 }
 
 TEST(Visible, OtherErrorsAreNotWaitedFor) {

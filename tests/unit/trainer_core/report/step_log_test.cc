@@ -30,6 +30,13 @@ TEST(StepLog, TheStepLineMatchesMaxTextExactly) {
             "1035.970, total_weights: 524288, loss: 0.000");
 }
 
+TEST(StepLog, TheSummaryOfAnEvaluation) {
+  EXPECT_EQ(eval_summary_line({.step = 9, .loss = 2.0, .total_weights = 75'264}, 7),
+            "summary: loss 2.0000, perplexity 7.389 of 75,264 tokens in 7 batches");
+  EXPECT_EQ(eval_summary_line({.step = -1, .loss = 0.5, .total_weights = 1}, 1),
+            "summary: loss 0.5000, perplexity 1.649 of 1 tokens in 1 batch");
+}
+
 TEST(StepLog, LargeWeightsHaveNoExponent) {
   StepRecord large = record();
   large.total_weights = 16'777'216'000;

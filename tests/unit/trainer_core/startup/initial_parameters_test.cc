@@ -74,7 +74,7 @@ class LoadParameters : public testing::Test {
         const auto layout = ShardLayout::of(config.model, mesh, rank, DType::kF32);
         std::vector<float> params(static_cast<size_t>(layout.elements()));
         loaded.statuses[static_cast<size_t>(rank)] =
-            load_parameters(config, layout, params, groups, out);
+            load_parameters(config, layout, params, groups, out).status();
         for (const TensorBox& box : layout.stored_boxes()) {
           const auto spec = std::ranges::find(layout.table(), box.tensor, &ParamSpec::name);
           const CommonRuns runs(whole_box(*spec), box);
