@@ -51,6 +51,7 @@ class ServerImpl final : public Server {
   absl::Status serve_grpc(Duration registration_budget, Duration idle_connection,
                           const std::shared_ptr<grpc::ServerCredentials>& credentials);
   void set_ready() { ready_ = true; }
+  std::shared_ptr<ShellMetrics> shell_metrics() const { return shell_metrics_; }
 
   int grpc_port() const override { return port_->port(); }
   int http_port() const override { return http_->port(); }
@@ -66,6 +67,7 @@ class ServerImpl final : public Server {
   std::unique_ptr<SpaceReserve> reserve_;
   std::unique_ptr<Storage> storage_;
   std::unique_ptr<LogStore> logs_;
+  const std::shared_ptr<ShellMetrics> shell_metrics_ = std::make_shared<ShellMetrics>();
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<CoreLoop> loop_;
   std::unique_ptr<MusterService> muster_;
@@ -132,7 +134,8 @@ absl::Status ServerImpl::open_state(const ServerOptions& options) {
   metrics_ =
       std::make_unique<Metrics>(epoch_, MetricsOptions{.state_dir = options.state_dir,
                                                        .worker_series = options.worker_series,
-                                                       .job_series = options.job_series});
+                                                       .job_series = options.job_series,
+                                                       .shell = shell_metrics_});
   loop_ =
       std::make_unique<CoreLoop>(Core(options.core, *std::move(state), monotonic_now()), *storage_,
                                  *logs_, *metrics_, options.on_fatal, reserve_.get());
@@ -201,16 +204,17 @@ void ServerImpl::ready_page(const daemon::HttpReply& reply) {
   if (!status.ok()) reply({503, kText, absl::StrCat(status.message(), "\n")});
 }
 
+// Shows jobs and workers only if the core answers.
 void ServerImpl::metrics_page(const daemon::HttpReply& reply) {
-  const daemon::HttpResponse unavailable{503, kText, "the core does not answer\n"};
-  if (!ready_) return reply(unavailable);
-  const absl::Status status =
-      loop_->query([this, reply, unavailable](const Core* core, Instant now) {
-        if (core == nullptr) return reply(unavailable);
-        reply({200, "text/plain; version=0.0.4; charset=utf-8",
-               metrics_->render(*core, now, wall_clock_unix_ns())});
-      });
-  if (!status.ok()) reply(unavailable);
+  constexpr const char* kMetricsText = "text/plain; version=0.0.4; charset=utf-8";
+  if (!ready_) return reply({503, kText, "the state is being loaded\n"});
+  const std::string own = shell_metrics_->render(loop_->load(monotonic_now()));
+  const absl::Status status = loop_->query([this, reply, own](const Core* core, Instant now) {
+    if (core == nullptr) return reply({200, kMetricsText, own});
+    reply({200, kMetricsText, metrics_->render(*core, now, wall_clock_unix_ns()) + own});
+  });
+  // A full disk or queue: the page without jobs and workers shows why.
+  if (!status.ok()) reply({200, kMetricsText, own});
 }
 
 absl::Status ServerImpl::take_grpc_port(const daemon::Endpoint& endpoint) {
@@ -222,9 +226,9 @@ absl::Status ServerImpl::take_grpc_port(const daemon::Endpoint& endpoint) {
 
 absl::Status ServerImpl::serve_grpc(Duration registration_budget, Duration idle_connection,
                                     const std::shared_ptr<grpc::ServerCredentials>& credentials) {
-  muster_ = std::make_unique<MusterService>(*loop_, *logs_);
-  fleet_ = std::make_unique<FleetService>(*loop_, *logs_, epoch_, registration_budget,
-                                          port_->connections());
+  muster_ = std::make_unique<MusterService>(*loop_, *logs_, shell_metrics_);
+  fleet_ = std::make_unique<FleetService>(*loop_, *logs_, shell_metrics_, epoch_,
+                                          registration_budget, port_->connections());
   grpc::EnableDefaultHealthCheckService(true);
 #ifdef MUSTER_HAVE_GRPC_REFLECTION
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -267,9 +271,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(const ServerOptions& optio
         daemon::check_open_exposure("--http", *http, options.insecure || options.trusted_network);
   }
   if (!status.ok()) return status;
-  const auto credentials = server_credentials(options.trust);
-  if (!credentials.ok()) return exits_as(StartExit::kCertificate, credentials.status());
   auto server = std::make_unique<ServerImpl>();
+  const auto credentials = server_credentials(options.trust, server->shell_metrics());
+  if (!credentials.ok()) return exits_as(StartExit::kCertificate, credentials.status());
   // Binds the ports first, so that a failed start does not change the state.
   status = server->take_grpc_port(*listen);
   if (status.ok()) status = server->listen_http(options.http);

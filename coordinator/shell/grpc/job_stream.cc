@@ -59,6 +59,7 @@ void JobStream::pump_locked() {
     StartWrite(&written_);
   } else if (ending_) {
     finished_ = true;
+    count_.count_end(status_);
     Finish(to_grpc(status_));
   }
 }

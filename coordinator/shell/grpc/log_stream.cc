@@ -141,6 +141,7 @@ void LogStream::pump_locked() {
 
 void LogStream::finish_locked(const absl::Status& status) {
   if (std::exchange(finished_, true)) return;
+  count_.count_end(status);
   Finish(to_grpc(status));
 }
 

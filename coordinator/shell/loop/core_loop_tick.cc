@@ -9,13 +9,13 @@ namespace muster::coordinator {
 
 // In a large fleet, waits a moment for further events after the first one: an iteration for
 // each heartbeat would cost more than the heartbeat.
-std::deque<CoreLoop::Item> CoreLoop::take_items(std::optional<Instant> deadline) {
+std::deque<CoreLoop::Queued> CoreLoop::take_items(std::optional<Instant> deadline) {
   constexpr size_t kManyWorkers = 1'000;
   constexpr Duration kGathered = std::chrono::milliseconds(2);
-  std::deque<Item> items = queue_.pop_all(deadline);
+  std::deque<Queued> items = queue_.pop_all(deadline);
   if (links_.size() < kManyWorkers || items.empty()) return items;
   queue_.wait_until_closed(kGathered);
-  for (Item& item : queue_.pop_all(Instant{})) items.push_back(std::move(item));
+  for (Queued& item : queue_.pop_all(Instant{})) items.push_back(std::move(item));
   return items;
 }
 

@@ -114,6 +114,10 @@ TEST_F(TrustTest, AWorkersStreamRequiresTheWorkersToken) {
   };
   EXPECT_EQ(join(kAdminToken).error_code(), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_TRUE(join(kWorkerToken).ok());
+  EXPECT_THAT(
+      http_get(server_->http_port(), "/metrics"),
+      HasSubstr(
+          "muster_coordinator_rpcs_total{code=\"PERMISSION_DENIED\",method=\"Connect\"} 1\n"));
 }
 
 TEST_F(TrustTest, LaterConnectionsGetRenewedCertificates) {
