@@ -239,6 +239,8 @@ def coordinator():
         lines("RPCs", query(rate("muster_coordinator_rpcs_total", "method"), "{{method}}"), unit="ops", stacked=True),
         lines("RPCs that were refused or failed", query(rate("muster_coordinator_rpcs_total", "method, code", ', code!="OK"') + " or vector(0)", "{{method}} {{code}}"),
               unit="ops"),
+        lines("Reads refused because of overload", query(rate("muster_coordinator_shed_reads_total", "method"), "{{method}}"), unit="ops", stacked=True,
+              description="While the lag is above --overload-lag-ms."),
         lines("Time to answer, 99%", query(quantile(0.99, "muster_coordinator_rpc_seconds", "method, "), "{{method}}"), unit="s", min=0),
         lines("Open streams", query(f"sum by (method) (muster_coordinator_streams{{{COORDINATOR}}})", "{{method}}")),
         lines("Registrations of workers", query(rate("muster_coordinator_registrations_total", "result"), "{{result}}"), unit="ops"),

@@ -19,6 +19,7 @@ constexpr std::string_view kHealth = "/grpc.health.v1.Health/";
 constexpr std::string_view kReflection = "/grpc.reflection.";
 constexpr std::string_view kFleet = "/muster.v1.Fleet/";
 constexpr std::string_view kMuster = "/muster.v1.Muster/";
+constexpr std::string_view kAdmin = "/muster.v1.Admin/";
 constexpr size_t kMethodShown = 128;
 
 constexpr std::array<std::pair<std::string_view, Role>, 13> kMethods = {{
@@ -61,6 +62,11 @@ std::optional<Role> role_needed(std::string_view method) {
 
 std::string_view method_label(std::string_view method) {
   if (method == "/muster.v1.Fleet/Connect") return "Connect";
+  if (method.starts_with(kAdmin)) {
+    method.remove_prefix(kAdmin.size());
+    for (const char* name : {"BackupState", "GetCoordinator"})
+      if (name == method) return name;
+  }
   if (method.starts_with(kMuster)) {
     method.remove_prefix(kMuster.size());
     for (const auto& [name, role] : kMethods)

@@ -22,7 +22,8 @@ class JobStream final : public grpc::ServerWriteReactor<v1::Job>,
   JobStream(StreamTicket ticket, std::shared_ptr<ShellMetrics> metrics)
       : ticket_(std::move(ticket)), count_(std::move(metrics), "WatchJob") {}
 
-  void begin(CoreLoop& loop, JobId job);
+  // Ends at once with `admission` unless it is OK.
+  void begin(CoreLoop& loop, JobId job, const absl::Status& admission);
 
   void on_job(const Core& core, const Job& job, Instant now) override;
   void on_end(const absl::Status& status) override;

@@ -29,7 +29,8 @@ class LogStream final : public grpc::ServerWriteReactor<v1::LogChunk>,
         ticket_(std::move(ticket)),
         count_(std::move(metrics), "FollowLogs") {}
 
-  void begin();
+  // Ends at once with `admission` unless it is OK.
+  void begin(const absl::Status& admission);
 
   void on_output(Attempt attempt, Rank rank) override;
   void on_scope(const LogScope& scope) override;

@@ -1,6 +1,7 @@
 #include "coordinator/shell/grpc/muster_service.h"
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <set>
 #include <utility>
@@ -25,8 +26,12 @@ constexpr size_t kListBytesMax = 3 << 20;
 
 absl::Status stopped() { return absl::UnavailableError("the coordinator is stopping"); }
 
+// The time after which the loop has taken the events of a full queue.
+constexpr Duration kFullQueueRetry = std::chrono::seconds(2);
+
 // Answers in place of the loop if the request was rejected.
 void refuse_unless_ok(const UnaryCall& call, const absl::Status& status) {
+  if (absl::IsResourceExhausted(status)) return call.refuse(status, kFullQueueRetry);
   if (!status.ok()) call.finish(status);
 }
 
@@ -113,6 +118,7 @@ grpc::ServerUnaryReactor* MusterService::GetJob(grpc::CallbackServerContext* con
                                                 const v1::GetJobRequest* request,
                                                 v1::Job* response) {
   const UnaryCall call(*context, *metrics_, "GetJob");
+  if (is_shed(call)) return call.reactor();
   const JobId id(request->job_id());
   const auto first_rank = static_cast<size_t>(std::max(request->first_rank(), 0));
   refuse_unless_ok(call, loop_.query([=](const Core* core, Instant now) {
@@ -131,6 +137,7 @@ grpc::ServerUnaryReactor* MusterService::ListJobs(grpc::CallbackServerContext* c
                                                   const v1::ListJobsRequest* request,
                                                   v1::ListJobsResponse* response) {
   const UnaryCall call(*context, *metrics_, "ListJobs");
+  if (is_shed(call)) return call.reactor();
   const bool active_only = request->active_only();
   const uint64_t before = request->before_job_id() == 0 ? UINT64_MAX : request->before_job_id();
   refuse_unless_ok(call, loop_.query([=](const Core* core, Instant now) {
@@ -157,6 +164,7 @@ grpc::ServerUnaryReactor* MusterService::ListWorkers(grpc::CallbackServerContext
                                                      const v1::ListWorkersRequest* request,
                                                      v1::ListWorkersResponse* response) {
   const UnaryCall call(*context, *metrics_, "ListWorkers");
+  if (is_shed(call)) return call.reactor();
   const WorkerName after(request->after());
   refuse_unless_ok(call, loop_.query([=](const Core* core, Instant now) {
     if (core == nullptr) return call.finish(stopped());
@@ -225,6 +233,7 @@ grpc::ServerUnaryReactor* MusterService::ListIncidents(grpc::CallbackServerConte
                                                        const v1::ListIncidentsRequest* request,
                                                        v1::ListIncidentsResponse* response) {
   const UnaryCall call(*context, *metrics_, "ListIncidents");
+  if (is_shed(call)) return call.reactor();
   const JobId job(request->job_id());
   const size_t limit = request->limit() == 0 ? kIncidentsListed : request->limit();
   refuse_unless_ok(call, loop_.read([=](Storage* storage) {
@@ -247,6 +256,7 @@ grpc::ServerUnaryReactor* MusterService::GetIncident(grpc::CallbackServerContext
                                                      const v1::GetIncidentRequest* request,
                                                      v1::Incident* response) {
   const UnaryCall call(*context, *metrics_, "GetIncident");
+  if (is_shed(call)) return call.reactor();
   const IncidentId id(request->incident_id());
   refuse_unless_ok(call, loop_.read([=](Storage* storage) {
     if (storage == nullptr) return call.finish(stopped());
@@ -262,6 +272,7 @@ grpc::ServerUnaryReactor* MusterService::DumpJobStacks(grpc::CallbackServerConte
                                                        const v1::DumpJobStacksRequest* request,
                                                        v1::DumpJobStacksResponse* response) {
   const UnaryCall call(*context, *metrics_, "DumpJobStacks");
+  if (is_shed(call)) return call.reactor();
   StacksRequested event;
   event.job = JobId(request->job_id());
   event.rank = Rank(request->rank());
@@ -274,17 +285,33 @@ grpc::ServerUnaryReactor* MusterService::DumpJobStacks(grpc::CallbackServerConte
   return call.reactor();
 }
 
-grpc::ServerWriteReactor<v1::Job>* MusterService::WatchJob(grpc::CallbackServerContext*,
+bool MusterService::is_shed(const UnaryCall& call) {
+  const absl::Status status = loop_.admit_read(monotonic_now());
+  if (status.ok()) return false;
+  metrics_->count_shed(call.method());
+  call.refuse(status, loop_.retry_after());
+  return true;
+}
+
+absl::Status MusterService::admit_stream(grpc::CallbackServerContext& context, const char* method) {
+  const absl::Status status = loop_.admit_read(monotonic_now());
+  if (status.ok()) return status;
+  metrics_->count_shed(method);
+  add_retry_hint(context, loop_.retry_after());
+  return status;
+}
+
+grpc::ServerWriteReactor<v1::Job>* MusterService::WatchJob(grpc::CallbackServerContext* context,
                                                            const v1::WatchJobRequest* request) {
   const auto stream = std::make_shared<JobStream>(streams_.take(), metrics_);
-  stream->begin(loop_, JobId(request->job_id()));
+  stream->begin(loop_, JobId(request->job_id()), admit_stream(*context, "WatchJob"));
   return stream.get();
 }
 
 grpc::ServerWriteReactor<v1::LogChunk>* MusterService::FollowLogs(
-    grpc::CallbackServerContext*, const v1::FollowLogsRequest* request) {
+    grpc::CallbackServerContext* context, const v1::FollowLogsRequest* request) {
   const auto stream = std::make_shared<LogStream>(logs_, *request, streams_.take(), metrics_);
-  stream->begin();
+  stream->begin(admit_stream(*context, "FollowLogs"));
   return stream.get();
 }
 

@@ -58,6 +58,10 @@ class MusterService final : public v1::Muster::CallbackService {
                                           v1::DumpJobStacksResponse* response) override;
 
  private:
+  // Refuses a read while the loop is late. Returns whether it was refused.
+  bool is_shed(const UnaryCall& call);
+  // Returns the error with which a new stream ends while the loop is late.
+  absl::Status admit_stream(grpc::CallbackServerContext& context, const char* method);
   void answer_with_worker(const absl::Status& status, const WorkerName& name,
                           v1::WorkerInfo& response, const UnaryCall& call);
 

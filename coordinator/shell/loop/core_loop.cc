@@ -30,13 +30,15 @@ void log_refusal(const WorkerName& worker, const absl::Status& status) {
 }  // namespace
 
 CoreLoop::CoreLoop(Core core, Storage& storage, LogStore& logs, Metrics& metrics,
-                   std::function<void(absl::Status)> on_fatal, SpaceReserve* reserve)
+                   std::function<void(absl::Status)> on_fatal, SpaceReserve* reserve,
+                   OverloadLimits overload)
     : core_(std::move(core)),
       storage_(storage),
       logs_(logs),
       metrics_(metrics),
       on_fatal_(std::move(on_fatal)),
       patient_(storage, reserve),
+      overload_(overload),
       queue_(daemon::kEventQueueMax) {
   // An earlier run has logged the stored incidents.
   const auto known = storage_.incidents(JobId(0), kIncidentsKeptMax);
@@ -118,7 +120,7 @@ void CoreLoop::run() {
     std::deque<Queued> items = take_items(deadline);
     now_ = life_.show();
     if (items.empty() && queue_.closed()) break;
-    if (!items.empty()) backlog_.begin(items.size(), items.front().arrived);
+    backlog_.begin(items.size(), items.empty() ? now_ : items.front().arrived);
     ActionList actions;
     std::vector<Item> after;  // requests that need the stored state
     // Processes received events before the deadline's Tick.
@@ -142,6 +144,9 @@ void CoreLoop::run() {
     }
     carry_out(actions);
     for (Item& item : after) answer(item);
+    // The longest lag of an iteration is that at its end.
+    const Instant end = monotonic_now();
+    overload_.observe(backlog_.age(end), end);
   }
   std::vector<Item> none;
   end_everything(stopping(), none);

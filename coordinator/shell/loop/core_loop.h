@@ -25,6 +25,7 @@
 #include "coordinator/shell/logs/log_store.h"
 #include "coordinator/shell/loop/loop_backlog.h"
 #include "coordinator/shell/loop/loop_life.h"
+#include "coordinator/shell/loop/overload.h"
 #include "coordinator/shell/metrics/metrics.h"
 #include "coordinator/shell/storage/patient_storage.h"
 #include "coordinator/shell/storage/storage.h"
@@ -81,9 +82,11 @@ class CoreLoop {
 
   // Requires that `storage`, `logs`, `metrics` and `reserve` outlive the loop. `on_fatal` is called
   // once, on the loop's thread, if the state cannot be stored. `reserve`: space for the last batch
-  // of a loop that is stopped while the disk is full; null: none.
+  // of a loop that is stopped while the disk is full; null: none. `overload`: when reads are
+  // refused.
   CoreLoop(Core core, Storage& storage, LogStore& logs, Metrics& metrics,
-           std::function<void(absl::Status)> on_fatal, SpaceReserve* reserve = nullptr);
+           std::function<void(absl::Status)> on_fatal, SpaceReserve* reserve = nullptr,
+           OverloadLimits overload = {});
   // Stops as stop() does.
   ~CoreLoop();
 
@@ -91,10 +94,11 @@ class CoreLoop {
   // A loop that waits for the storage is not stuck. Thread-safe.
   bool is_alive(Instant now) const { return life_.is_alive(now); }
   // Returns the events that wait, and how late the loop handles them. Thread-safe.
-  LoopLoad load(Instant now) const {
-    return {queue_.size() + backlog_.left(), backlog_.age(now),
-            life_.is_alive(now) && !patient_.is_waiting()};
-  }
+  LoopLoad load(Instant now);
+  // Returns ResourceExhausted if the loop is so late that it refuses to be read. Thread-safe.
+  absl::Status admit_read(Instant now);
+  // The time after which the caller of a refused read should repeat it.
+  Duration retry_after() const { return overload_.retry_after(); }
 
   // The methods below are thread-safe. They return ResourceExhausted if the queue is full, and
   // Unavailable if the loop has stopped or, except post(), waits for space on the disk; then the
@@ -167,6 +171,7 @@ class CoreLoop {
   PatientStorage patient_;
   LoopLife life_;
   LoopBacklog backlog_;
+  Overload overload_;
   daemon::BoundedQueue<Queued> queue_;
   std::atomic<uint64_t> next_token_{1};
 

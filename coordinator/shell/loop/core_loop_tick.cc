@@ -1,4 +1,4 @@
-// The loop's Ticks, and how it takes events from the queue.
+// The loop's Ticks, its load, and how it takes events from the queue.
 #include <algorithm>
 
 #include <spdlog/spdlog.h>
@@ -34,6 +34,16 @@ Tick CoreLoop::tick() {
   event.is_behind = is_behind();
   log_pace();
   return event;
+}
+
+LoopLoad CoreLoop::load(Instant now) {
+  const Duration age = backlog_.age(now);
+  return {queue_.size() + backlog_.left(), age, life_.is_alive(now) && !patient_.is_waiting(),
+          overload_.observe(age, now)};
+}
+
+absl::Status CoreLoop::admit_read(Instant now) {
+  return overload_.observe(backlog_.age(now), now) ? overload_.refusal() : absl::OkStatus();
 }
 
 bool is_late_reader(size_t unread, size_t samples) {

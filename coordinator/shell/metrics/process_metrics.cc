@@ -54,6 +54,23 @@ double boot_time(const std::string& proc) {
 
 }  // namespace
 
+std::optional<int64_t> open_descriptors(const std::string& proc) {
+  const std::string folder = absl::StrCat(proc, "/self/fd");
+  // Since Linux 6.2 the size of the folder is the number of descriptors. Reading the folder of a
+  // coordinator with 100,000 connections takes tens of milliseconds.
+  struct stat info {};
+  struct statfs system {};
+  const bool is_proc = statfs(folder.c_str(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC;
+  if (is_proc && stat(folder.c_str(), &info) == 0 && info.st_size > 0) return info.st_size;
+  std::error_code error;
+  int64_t count = 0;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
+       it.increment(error))
+    ++count;
+  if (error) return std::nullopt;
+  return count;
+}
+
 ProcessMetrics::ProcessMetrics(prometheus::Registry& registry, std::string proc)
     : proc_(std::move(proc)),
       cpu_seconds_(counters<"process_cpu_seconds_total">(registry).Add({})),
@@ -65,7 +82,7 @@ ProcessMetrics::ProcessMetrics(prometheus::Registry& registry, std::string proc)
 
 void ProcessMetrics::update() {
   read_stat();
-  count_descriptors();
+  if (const auto open = open_descriptors(proc_)) open_fds_.Set(static_cast<double>(*open));
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) max_fds_.Set(static_cast<double>(limit.rlim_cur));
 }
@@ -87,23 +104,6 @@ void ProcessMetrics::read_stat() {
   resident_bytes_.Set(number(kResidentPages) * static_cast<double>(sysconf(_SC_PAGESIZE)));
   if (const double boot = boot_time(proc_); boot > 0)
     start_time_.Set(boot + number(kStartTicks) / ticks);
-}
-
-void ProcessMetrics::count_descriptors() {
-  const std::string folder = absl::StrCat(proc_, "/self/fd");
-  // Since Linux 6.2 the size of the folder is the number of descriptors. Reading the folder of a
-  // coordinator with 100,000 connections takes tens of milliseconds.
-  struct stat info {};
-  struct statfs system {};
-  const bool is_proc = statfs(folder.c_str(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC;
-  if (is_proc && stat(folder.c_str(), &info) == 0 && info.st_size > 0)
-    return open_fds_.Set(static_cast<double>(info.st_size));
-  std::error_code error;
-  int64_t count = 0;
-  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
-       it.increment(error))
-    ++count;
-  if (!error) open_fds_.Set(static_cast<double>(count));
 }
 
 }  // namespace muster::coordinator

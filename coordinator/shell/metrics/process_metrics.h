@@ -1,6 +1,8 @@
 // The metrics process_… of Prometheus' client libraries, read from /proc.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include <prometheus/counter.h>
@@ -8,6 +10,9 @@
 #include <prometheus/registry.h>
 
 namespace muster::coordinator {
+
+// Returns the number of descriptors of this process; nullopt if the system does not report it.
+std::optional<int64_t> open_descriptors(const std::string& proc = "/proc");
 
 // Not thread-safe.
 class ProcessMetrics {
@@ -20,7 +25,6 @@ class ProcessMetrics {
 
  private:
   void read_stat();
-  void count_descriptors();
 
   const std::string proc_;
   prometheus::Counter& cpu_seconds_;

@@ -24,10 +24,15 @@ const Buckets kTransactionSeconds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.
 const Buckets kRpcSeconds = {0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30};
 
 // The methods of all services.
-constexpr std::array kUnaryMethods = {
-    "SubmitJob",     "ListJobs",    "GetJob",        "CancelJob",   "CheckpointJob", "ListWorkers",
-    "ExcludeWorker", "AdmitWorker", "ListIncidents", "GetIncident", "DumpJobStacks"};
-constexpr std::array kStreamMethods = {"Connect", "WatchJob", "FollowLogs"};
+constexpr std::array kUnaryMethods = {"SubmitJob",     "ListJobs",      "GetJob",
+                                      "CancelJob",     "CheckpointJob", "ListWorkers",
+                                      "ExcludeWorker", "AdmitWorker",   "ListIncidents",
+                                      "GetIncident",   "DumpJobStacks", "GetCoordinator"};
+constexpr std::array kStreamMethods = {"Connect", "WatchJob", "FollowLogs", "BackupState"};
+// Reads that a late loop refuses, and the page of metrics, which is then shortened.
+constexpr std::array kShedMethods = {"ListJobs",      "GetJob",      "ListWorkers",
+                                     "ListIncidents", "GetIncident", "DumpJobStacks",
+                                     "WatchJob",      "FollowLogs",  "metrics"};
 
 // Returns the label of an event. Does not compile for an event without a label.
 struct EventLabel {
@@ -84,6 +89,8 @@ ShellMetrics::ShellMetrics()
       streams_(gauges<"muster_coordinator_streams">(registry_)),
       epoch_(gauges<"muster_coordinator_epoch">(registry_)),
       leader_(gauges<"muster_coordinator_leader">(registry_).Add({})),
+      overloaded_(gauges<"muster_coordinator_overloaded">(registry_).Add({})),
+      shed_(counters<"muster_coordinator_shed_reads_total">(registry_)),
       process_(registry_) {
   gauges<"muster_coordinator_event_queue_limit">(registry_).Add({}).Set(
       static_cast<double>(daemon::kEventQueueMax));
@@ -98,6 +105,7 @@ ShellMetrics::ShellMetrics()
     rpcs_.Add({{"code", "OK"}, {"method", method}});
     rpc_seconds_.Add({{"method", method}}, kRpcSeconds);
   }
+  for (const char* method : kShedMethods) shed_.Add({{"method", method}});
   for (const char* method : kStreamMethods) {
     rpcs_.Add({{"code", "OK"}, {"method", method}});
     streams_.Add({{"method", method}});
@@ -129,6 +137,10 @@ void ShellMetrics::time_rpc(std::string_view method, Duration time) {
   rpc_seconds_.Add({{"method", std::string(method)}}, kRpcSeconds).Observe(to_seconds(time));
 }
 
+void ShellMetrics::count_shed(std::string_view method) {
+  shed_.Add({{"method", std::string(method)}}).Increment();
+}
+
 prometheus::Gauge& ShellMetrics::open_streams(std::string_view method) {
   return streams_.Add({{"method", std::string(method)}});
 }
@@ -143,6 +155,7 @@ std::string ShellMetrics::render(const LoopLoad& load) {
   oldest_event_age_.Set(to_seconds(load.oldest_event_age));
   // Only a process that holds the lock of the state has a loop.
   leader_.Set(load.decides ? 1 : 0);
+  overloaded_.Set(load.overloaded ? 1 : 0);
   process_.update();
   return daemon::metrics_text(registry_.Collect());
 }
