@@ -45,7 +45,8 @@ class Admin(MusterTest):
         coordinator = self.start_coordinator(listen=coordinator.address)
         # The copy has another store id, so the worker stops the ranks of the lost state, and the
         # job starts again.
-        self.running(job, 2)
+        record = self.running(job, 2)
+        self.assertEqual([fault["kind"] for fault in record["faults"]], ["rank died"])
         jobs = json.loads(self.muster("list", "--json", check=0).stdout)["jobs"]
         self.assertEqual([job["spec"]["name"] for job in jobs], ["saved"])
         self.assertEqual(self.submit("new"), later)
