@@ -1,12 +1,16 @@
 #include "cli/client.h"
 
+#include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 #include <utility>
 
+#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <grpcpp/grpcpp.h>
 
+#include "cli/terminal/terminal.h"
 #include "common/time/time.h"
 #include "daemon/grpc_deadline.h"
 #include "daemon/limits.h"
@@ -22,8 +26,22 @@ constexpr Duration kStacksDeadline = std::chrono::seconds(30);
 // Bounds the jobs of all pages together; a coordinator keeps fewer.
 constexpr int kJobsMax = 1'000'000;
 
-// Pause between two attempts: a coordinator that is shutting down refuses immediately.
-constexpr auto kReconnectPause = std::chrono::milliseconds(200);
+// Bounds the pause before a refused call is repeated.
+constexpr Duration kPauseMin = std::chrono::milliseconds(1);
+constexpr Duration kPauseMax = std::chrono::seconds(10);
+
+// Returns the time after which the coordinator requests a repetition of the refused call; nullopt
+// if it does not.
+std::optional<Duration> retry_hint(const grpc::ClientContext& context, const grpc::Status& status) {
+  if (status.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED) return std::nullopt;
+  const auto& metadata = context.GetServerTrailingMetadata();
+  const auto found = metadata.find(daemon::kRetryHint);
+  int64_t ms = 0;
+  if (found == metadata.end() ||
+      !absl::SimpleAtoi(absl::string_view(found->second.data(), found->second.size()), &ms))
+    return std::nullopt;
+  return std::chrono::milliseconds(std::clamp<int64_t>(ms, 0, kPauseMax / kPauseMin));
+}
 
 std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
                                             const daemon::ClientSecrets& secrets) {
@@ -70,8 +88,8 @@ absl::StatusOr<std::shared_ptr<Client::Connection>> Client::connection() {
   const std::lock_guard lock(mutex_);
   if (connection_ == nullptr || connection_->secrets != *secrets) {
     auto channel = make_channel(coordinator_.address, *secrets);
-    auto stub = v1::Muster::NewStub(channel);
-    connection_ = std::make_shared<Connection>(*std::move(secrets), channel, std::move(stub));
+    connection_ = std::make_shared<Connection>(
+        *std::move(secrets), channel, v1::Muster::NewStub(channel), v1::Admin::NewStub(channel));
   }
   return connection_;
 }
@@ -122,17 +140,39 @@ class Client::Call {
 template <class Request, class Response>
 absl::StatusOr<Response> Client::unary_call(Method<Request, Response> method,
                                             const Request& request, Duration deadline) {
-  const auto to = connection();
-  if (!to.ok()) return to.status();
-  Call call(*this);
-  call.context.set_deadline(daemon::grpc_deadline(monotonic_now() + deadline));
   Request valid = request;
   daemon::make_texts_valid(valid);
   Response response;
-  const absl::Status status =
-      call.result(((*to)->stub.get()->*method)(&call.context, valid, &response));
+  absl::Status status = repeat_while_overloaded([&](Connection& to, Call& call) {
+    call.context.set_deadline(daemon::grpc_deadline(monotonic_now() + deadline));
+    return (to.muster.get()->*method)(&call.context, valid, &response);
+  });
   if (!status.ok()) return status;
   return response;
+}
+
+absl::Status Client::repeat_while_overloaded(
+    const std::function<grpc::Status(Connection&, Call&)>& run) {
+  const Instant give_up = monotonic_now() + kOverloadPatience;
+  for (int repeats = 0;; ++repeats) {
+    const auto to = connection();
+    if (!to.ok()) return to.status();
+    Call call(*this);
+    const grpc::Status status = run(**to, call);
+    const auto hint = retry_hint(call.context, status);
+    const absl::Status result = call.result(status);
+    if (!hint || monotonic_now() >= give_up) return result;
+    if (repeats == 0 && !is_overload_noted_.exchange(true))
+      note(absl::StrCat(result.message(), "; trying again for up to ",
+                        to_seconds(kOverloadPatience), " s"));
+    if (!pause(std::min(*hint * (int64_t{1} << std::min(repeats, 8)), kPauseMax)))
+      return absl::CancelledError("stopped");
+  }
+}
+
+bool Client::pause(Duration time) {
+  std::unique_lock lock(mutex_);
+  return !stop_requested_.wait_for(lock, time, [this] { return stopped_; });
 }
 
 absl::StatusOr<v1::Job> Client::submit(const v1::JobSpec& spec, const std::string& request_id) {
@@ -252,34 +292,57 @@ absl::StatusOr<v1::DumpJobStacksResponse> Client::dump_stacks(uint64_t job, int3
   return unary_call(&v1::Muster::Stub::DumpJobStacks, request, kStacksDeadline);
 }
 
-template <class Message, class Reader>
-absl::Status Client::read_all(Call& call, Reader& reader,
+// A stream that is refused at its start has no message, so it can be repeated.
+template <class Message>
+absl::Status Client::read_all(const std::function<std::unique_ptr<grpc::ClientReader<Message>>(
+                                  Connection&, grpc::ClientContext*)>& open,
                               const std::function<bool(const Message&)>& take) {
-  bool wanted = true;
-  Message message;
-  while (wanted && reader.Read(&message)) wanted = take(message);
-  if (!wanted) call.context.TryCancel();
-  const grpc::Status status = reader.Finish();
-  return wanted ? call.result(status) : absl::OkStatus();
+  return repeat_while_overloaded([&](Connection& to, Call& call) {
+    const auto reader = open(to, &call.context);
+    bool wanted = true;
+    Message message;
+    while (wanted && reader->Read(&message)) wanted = take(message);
+    if (!wanted) call.context.TryCancel();
+    const grpc::Status status = reader->Finish();
+    return wanted ? status : grpc::Status::OK;
+  });
 }
 
 absl::Status Client::watch_job(uint64_t id, const std::function<bool(const v1::Job&)>& take) {
-  const auto to = connection();
-  if (!to.ok()) return to.status();
-  Call call(*this);
   v1::WatchJobRequest request;
   request.set_job_id(id);
-  const auto reader = (*to)->stub->WatchJob(&call.context, request);
-  return read_all(call, *reader, take);
+  return read_all<v1::Job>(
+      [&](Connection& to, grpc::ClientContext* context) {
+        return to.muster->WatchJob(context, request);
+      },
+      take);
 }
 
 absl::Status Client::follow_logs(const v1::FollowLogsRequest& request,
                                  const std::function<bool(const v1::LogChunk&)>& take) {
-  const auto to = connection();
-  if (!to.ok()) return to.status();
-  Call call(*this);
-  const auto reader = (*to)->stub->FollowLogs(&call.context, request);
-  return read_all(call, *reader, take);
+  return read_all<v1::LogChunk>(
+      [&](Connection& to, grpc::ClientContext* context) {
+        return to.muster->FollowLogs(context, request);
+      },
+      take);
+}
+
+absl::Status Client::backup_state(const std::function<bool(const v1::BackupChunk&)>& take) {
+  return read_all<v1::BackupChunk>(
+      [](Connection& to, grpc::ClientContext* context) {
+        return to.admin->BackupState(context, v1::BackupStateRequest());
+      },
+      take);
+}
+
+absl::StatusOr<v1::Coordinator> Client::get_coordinator() {
+  v1::Coordinator coordinator;
+  absl::Status status = repeat_while_overloaded([&](Connection& to, Call& call) {
+    call.context.set_deadline(daemon::grpc_deadline(monotonic_now() + kCallDeadline));
+    return to.admin->GetCoordinator(&call.context, v1::GetCoordinatorRequest(), &coordinator);
+  });
+  if (!status.ok()) return status;
+  return coordinator;
 }
 
 bool Client::wait_for_connection() {
@@ -295,54 +358,13 @@ bool Client::wait_for_connection() {
 void Client::stop() {
   const std::lock_guard lock(mutex_);
   stopped_ = true;
+  stop_requested_.notify_all();
   for (grpc::ClientContext* context : running_) context->TryCancel();
 }
 
 bool Client::is_stopped() const {
   const std::lock_guard lock(mutex_);
   return stopped_;
-}
-
-absl::StatusOr<v1::Job> submit_with_repeats(
-    Client& client, const v1::JobSpec& spec, const std::string& request_id, Duration patience,
-    const std::function<void(const absl::Status&)>& on_loss) {
-  const Instant give_up = monotonic_now() + patience;
-  for (bool is_reported = false;; is_reported = true) {
-    auto submitted = client.submit(spec, request_id);
-    const bool is_lost =
-        absl::IsUnavailable(submitted.status()) || absl::IsDeadlineExceeded(submitted.status());
-    if (!is_lost || client.is_stopped() || monotonic_now() >= give_up) return submitted;
-    if (!is_reported) on_loss(submitted.status());
-    std::this_thread::sleep_for(kReconnectPause);
-    while (monotonic_now() < give_up && !client.is_stopped() && !client.wait_for_connection()) {
-    }
-  }
-}
-
-absl::Status with_reconnection(Client& client, const std::function<absl::Status()>& stream,
-                               const std::function<void(const absl::Status&)>& on_loss) {
-  // A stream that lived this long was healthy and resets the count of losses.
-  constexpr auto kGoodStream = std::chrono::seconds(2);
-  constexpr int kLossesInARowMax = kReconnectSecondsMax * 5;  // at one pause each
-  for (int losses = 0;;) {
-    const Instant started = monotonic_now();
-    absl::Status status = stream();
-    if (!absl::IsUnavailable(status)) return status;
-    if (monotonic_now() - started > kGoodStream) losses = 0;
-    if (losses++ == 0) on_loss(status);
-    for (int waited = 0; !client.wait_for_connection(); ++waited) {
-      if (waited == kReconnectSecondsMax || client.is_stopped()) return status;
-    }
-    if (losses > kLossesInARowMax) return status;
-    std::this_thread::sleep_for(kReconnectPause);
-  }
-}
-
-// Omits translate()'s advice: a restarting coordinator needs none.
-std::string loss_text(const absl::Status& loss) {
-  const std::string message(loss.message());
-  return absl::StrCat(message.substr(0, message.find("; ")), "; trying again for ",
-                      kReconnectSecondsMax, " s");
 }
 
 }  // namespace muster::cli

@@ -2,7 +2,9 @@
 // messages are sentences for users.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -14,6 +16,7 @@
 #include "cli/coordinator_target.h"
 #include "common/time/time.h"
 #include "daemon/client_credentials.h"
+#include "muster/v1/admin.grpc.pb.h"
 #include "muster/v1/muster.grpc.pb.h"
 
 namespace muster::cli {
@@ -22,8 +25,14 @@ namespace muster::cli {
 // under heavy load.
 constexpr Duration kCallDeadline = std::chrono::seconds(5);
 
+// Time for which calls are repeated that an overloaded coordinator refuses.
+constexpr Duration kOverloadPatience = std::chrono::seconds(60);
+// Pause between two attempts: a coordinator that is shutting down refuses immediately.
+constexpr auto kReconnectPause = std::chrono::milliseconds(200);
+
 // Calls of the coordinator's API. Thread-safe. A call blocks until its answer, its deadline or
-// stop(). A stream has no deadline: it blocks until it ends or until stop().
+// stop(). A stream has no deadline: it blocks until it ends or until stop(). Calls that an
+// overloaded coordinator refuses are repeated; the first one prints a note.
 class Client {
  public:
   // Neither connects nor reads files: the first call does both. Each call reads certificates and
@@ -65,6 +74,12 @@ class Client {
   absl::Status follow_logs(const v1::FollowLogsRequest& request,
                            const std::function<bool(const v1::LogChunk&)>& take);
 
+  // Describes the coordinator's process. Returns Unimplemented if the coordinator is of an earlier
+  // version.
+  absl::StatusOr<v1::Coordinator> get_coordinator();
+  // Receives a copy of the coordinator's state, as the streams above.
+  absl::Status backup_state(const std::function<bool(const v1::BackupChunk&)>& take);
+
   // Waits until the coordinator can be reached, for at most a second. Returns false if it cannot.
   bool wait_for_connection();
   // Makes running and later calls return Cancelled at once.
@@ -77,7 +92,8 @@ class Client {
   struct Connection {
     daemon::ClientSecrets secrets;
     std::shared_ptr<grpc::Channel> channel;
-    std::unique_ptr<v1::Muster::Stub> stub;
+    std::unique_ptr<v1::Muster::Stub> muster;
+    std::unique_ptr<v1::Admin::Stub> admin;
   };
   template <class Request, class Response>
   using Method = grpc::Status (v1::Muster::Stub::*)(grpc::ClientContext*, const Request&,
@@ -90,16 +106,24 @@ class Client {
   template <class Request, class Response>
   absl::StatusOr<Response> unary_call(Method<Request, Response> method, const Request& request,
                                       Duration deadline = kCallDeadline);
-  template <class Message, class Reader>
-  static absl::Status read_all(Call& call, Reader& reader,
-                               const std::function<bool(const Message&)>& take);
+  template <class Message>
+  absl::Status read_all(const std::function<std::unique_ptr<grpc::ClientReader<Message>>(
+                            Connection&, grpc::ClientContext*)>& open,
+                        const std::function<bool(const Message&)>& take);
+  // Runs a call, and runs it again, with growing pauses, while an overloaded coordinator refuses it
+  // and requests a repetition, for at most kOverloadPatience.
+  absl::Status repeat_while_overloaded(const std::function<grpc::Status(Connection&, Call&)>& run);
+  // Waits. Returns false if stop() was called.
+  bool pause(Duration time);
 
   const CoordinatorTarget coordinator_;
 
   mutable std::mutex mutex_;
   std::shared_ptr<Connection> connection_;
   bool stopped_ = false;
+  std::condition_variable stop_requested_;
   std::vector<grpc::ClientContext*> running_;
+  std::atomic<bool> is_overload_noted_{false};
 };
 
 // Time for which a submission is repeated: a restart of the coordinator takes seconds, and a wrong

@@ -28,6 +28,7 @@ void declare_stacks(CLI::App& app, Action& action);
 void declare_goodput(CLI::App& app, Action& action);
 void declare_incident(CLI::App& app, Action& action);
 void declare_node(CLI::App& app, Action& action);
+void declare_admin(CLI::App& app, Action& action);
 void declare_checkpoint(CLI::App& app, Action& action);
 void declare_cancel(CLI::App& app, Action& action);
 void declare_slurm(CLI::App& app, Action& action);

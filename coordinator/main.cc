@@ -46,6 +46,7 @@ struct Flags {
   int64_t worker_lease_ms = to_ms(CoreOptions{}.worker_lease);
   int64_t heartbeat_interval_ms = to_ms(CoreOptions{}.heartbeat_interval);
   int64_t unreachable_ms = to_ms(CoreOptions{}.unreachable_after);
+  int64_t overload_lag_ms = to_ms(kOverloadLag);
   std::string log_level = "info";
   std::string log_format = "text";
 };
@@ -180,6 +181,11 @@ void declare(CLI::App& app, Flags& flags) {
                     "Silence of a worker with running ranks after which it is reported unreachable",
                     100, kIntervalMsMax)
       ->capture_default_str();
+  daemon::add_count(app, "--overload-lag-ms", flags.overload_lag_ms,
+                    "Refuse to list jobs, workers, incidents and logs while events are handled "
+                    "this late",
+                    10, kIntervalMsMax)
+      ->capture_default_str();
   daemon::add_count(
       app, "--worker-series", flags.server.worker_series,
       "Workers, spread evenly, with their own metrics, besides silent ones; totals cover all", 0,
@@ -255,6 +261,7 @@ int run(Flags& flags) {
   flags.server.core.worker_lease = std::chrono::milliseconds(flags.worker_lease_ms);
   flags.server.core.heartbeat_interval = std::chrono::milliseconds(flags.heartbeat_interval_ms);
   flags.server.core.unreachable_after = std::chrono::milliseconds(flags.unreachable_ms);
+  flags.server.overload.lag = std::chrono::milliseconds(flags.overload_lag_ms);
   flags.server.on_fatal = finish;
   auto server = Server::start(flags.server);
   if (!server.ok()) {

@@ -70,6 +70,11 @@ class BoundedQueue {
     return closed_;
   }
 
+  size_t size() const {
+    const std::lock_guard lock(mutex_);
+    return items_.size();
+  }
+
  private:
   const size_t size_max_;
   mutable std::mutex mutex_;

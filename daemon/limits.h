@@ -24,4 +24,7 @@ constexpr size_t kEventQueueMax = 262'144;
 // counts as stuck and its stream is ended.
 constexpr size_t kOutboxMax = 4'096;
 
+// The trailing metadata of a refused call with the milliseconds after which to repeat it (gRFC A6).
+constexpr char kRetryHint[] = "grpc-retry-pushback-ms";
+
 }  // namespace muster::daemon

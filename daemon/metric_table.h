@@ -5,7 +5,7 @@
 //   muster_job_…{job_id, name}                   a job, from its ranks' heartbeats
 //   muster_jobs, muster_workers, muster_slots    counts by state
 //   muster_fleet_…{worker}                       a worker, as seen by the coordinator
-//   muster_coordinator_…                         the coordinator itself
+//   muster_coordinator_…, process_…              the coordinator itself
 //   muster_rank_…{job_id, name, attempt, rank}   one rank of a worker, from its progress page
 //   muster_worker_…                              the worker itself
 //   muster_gpu_…{gpu}                            a GPU of the worker, from NVML
@@ -50,6 +50,25 @@ constexpr Metric kRows[] = {
     {kC, kGauge, "muster_coordinator_leader", "", "1 while this coordinator holds the state and decides."},
     {kC, kGauge, "muster_coordinator_disk_bytes", "", "Size of the disk with the state folder."},
     {kC, kGauge, "muster_coordinator_disk_free_bytes", "", "Free space of that disk in bytes."},
+    {kC, kHistogram, "muster_coordinator_loop_lag_seconds", "", "From an event's arrival in the core loop's queue to its handling."},
+    {kC, kGauge, "muster_coordinator_oldest_event_age_seconds", "", "Age of the oldest event that the core loop handles or that waits for it; 0 while it waits for events."},
+    {kC, kGauge, "muster_coordinator_event_queue_length", "", "Events that wait for the core loop, including those it has taken and not handled."},
+    {kC, kGauge, "muster_coordinator_event_queue_limit", "", "Events that may wait; requests beyond it are refused, and workers' streams end."},
+    {kC, kCounter, "muster_coordinator_events_total", "event", "Events that the core loop has handled, by kind."},
+    {kC, kHistogram, "muster_coordinator_transaction_seconds", "", "Time to store the changes of an iteration of the core loop, including waits for space."},
+    {kC, kCounter, "muster_coordinator_transaction_failures_total", "reason", "Attempts to store changes that failed: no_space, which is repeated, or other, which ends the coordinator."},
+    {kC, kCounter, "muster_coordinator_registrations_total", "result", "Registrations of workers: new; reconnected, by a worker process that is registered already; refused."},
+    {kC, kCounter, "muster_coordinator_rpcs_total", "code method", "Ended RPCs, by method and status code; streams included."},
+    {kC, kHistogram, "muster_coordinator_rpc_seconds", "method", "Time to answer an RPC, without streams."},
+    {kC, kGauge, "muster_coordinator_streams", "method", "Open streams: Connect (workers), WatchJob, FollowLogs and BackupState."},
+    {kC, kGauge, "muster_coordinator_overloaded", "", "1 while reads are refused because the core loop is late."},
+    {kC, kCounter, "muster_coordinator_shed_reads_total", "method", "Reads that were refused because the core loop was late; metrics: pages without jobs and workers."},
+    {kC, kCounter, "process_cpu_seconds_total", "", "User and system CPU time of the coordinator's process."},
+    {kC, kGauge, "process_resident_memory_bytes", "", "Resident memory of the coordinator's process."},
+    {kC, kGauge, "process_virtual_memory_bytes", "", "Virtual memory of the coordinator's process."},
+    {kC, kGauge, "process_open_fds", "", "Open file descriptors of the coordinator's process."},
+    {kC, kGauge, "process_max_fds", "", "Limit of open file descriptors of the coordinator's process."},
+    {kC, kGauge, "process_start_time_seconds", "", "When the coordinator's process was started, in Unix time."},
     {kC, kGauge, "muster_jobs", "state", "Jobs by state."},
     {kC, kGauge, "muster_jobs_without_series", "", "Jobs with ranks but without their own series, because there are too many."},
     {kC, kGauge, "muster_job_state", "job_id name state", "1 for the state that the job is in."},

@@ -7,6 +7,7 @@
 #include <openssl/x509.h>
 
 #include <algorithm>
+#include <ctime>
 #include <memory>
 
 #include <absl/strings/ascii.h>
@@ -76,6 +77,19 @@ absl::StatusOr<std::string> read_certificates(std::string_view flag, const std::
   if (first_certificate(*pem) == nullptr)
     return bad_file(flag, path, "there is no certificate in it; PEM is expected");
   return pem;
+}
+
+absl::StatusOr<CertificateValidity> certificate_validity(std::string_view flag,
+                                                         const std::string& path,
+                                                         const std::string& pem) {
+  const CertificatePointer certificate = first_certificate(pem);
+  tm begin{};
+  tm end{};
+  if (certificate == nullptr ||
+      ASN1_TIME_to_tm(X509_get0_notBefore(certificate.get()), &begin) != 1 ||
+      ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &end) != 1)
+    return bad_file(flag, path, "the time in which the certificate is valid cannot be read");
+  return CertificateValidity{timegm(&begin), timegm(&end)};
 }
 
 absl::StatusOr<KeyPair> read_key_pair(const std::string& certificate_path,

@@ -3,6 +3,7 @@
 // Errors name the flag, the file and the correct form, and never contain a key or a token.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,16 @@ constexpr size_t kTokensPerFileMax = 1'000;
 // Reads at least one PEM certificate. Returns NotFound or another system error if the file cannot
 // be read, InvalidArgument if it holds no certificate.
 absl::StatusOr<std::string> read_certificates(std::string_view flag, const std::string& path);
+
+// The time in which a certificate is valid, in Unix time.
+struct CertificateValidity {
+  int64_t not_before_unix_s = 0;
+  int64_t not_after_unix_s = 0;
+};
+// Returns the validity of the first certificate in `pem`, which read_certificates() has returned.
+absl::StatusOr<CertificateValidity> certificate_validity(std::string_view flag,
+                                                         const std::string& path,
+                                                         const std::string& pem);
 
 struct KeyPair {
   std::string certificate;  // PEM, the complete chain of the file

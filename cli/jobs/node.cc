@@ -26,8 +26,8 @@ struct NodeOptions {
   bool json = false;
 };
 
-int print_node(const v1::WorkerInfo& worker, bool json) {
-  if (json) return print_result(worker_to_json(worker).dump(2) + "\n");
+int print_node(const v1::WorkerInfo& worker, bool is_json) {
+  if (is_json) return print_result(worker_to_json(worker).dump(2) + "\n");
   return print_result(describe_node(worker, wall_clock_unix_ns()) + "\n");
 }
 

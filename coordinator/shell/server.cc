@@ -14,6 +14,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/version.h"
+#include "coordinator/shell/grpc/admin_service.h"
 #include "coordinator/shell/grpc/fleet_service.h"
 #include "coordinator/shell/grpc/grpc_port.h"
 #include "coordinator/shell/grpc/muster_service.h"
@@ -23,6 +24,7 @@
 #include "coordinator/shell/start_exit.h"
 #include "coordinator/shell/storage/space_reserve.h"
 #include "coordinator/shell/storage/sqlite_storage.h"
+#include "coordinator/shell/storage/state_backup.h"
 #include "coordinator/shell/storage/state_lock.h"
 #include "daemon/endpoint.h"
 #include "daemon/grpc_deadline.h"
@@ -48,9 +50,10 @@ class ServerImpl final : public Server {
   absl::Status open_storage(const std::string& state_dir);
   absl::Status listen_http(const std::string& address);
   absl::Status take_grpc_port(const daemon::Endpoint& endpoint);
-  absl::Status serve_grpc(Duration registration_budget, Duration idle_connection,
+  absl::Status serve_grpc(const ServerOptions& options,
                           const std::shared_ptr<grpc::ServerCredentials>& credentials);
   void set_ready() { ready_ = true; }
+  std::shared_ptr<ShellMetrics> shell_metrics() const { return shell_metrics_; }
 
   int grpc_port() const override { return port_->port(); }
   int http_port() const override { return http_->port(); }
@@ -66,8 +69,10 @@ class ServerImpl final : public Server {
   std::unique_ptr<SpaceReserve> reserve_;
   std::unique_ptr<Storage> storage_;
   std::unique_ptr<LogStore> logs_;
+  const std::shared_ptr<ShellMetrics> shell_metrics_ = std::make_shared<ShellMetrics>();
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<CoreLoop> loop_;
+  std::unique_ptr<AdminService> admin_;
   std::unique_ptr<MusterService> muster_;
   std::unique_ptr<FleetService> fleet_;
   std::unique_ptr<grpc::Server> grpc_;
@@ -132,10 +137,11 @@ absl::Status ServerImpl::open_state(const ServerOptions& options) {
   metrics_ =
       std::make_unique<Metrics>(epoch_, MetricsOptions{.state_dir = options.state_dir,
                                                        .worker_series = options.worker_series,
-                                                       .job_series = options.job_series});
-  loop_ =
-      std::make_unique<CoreLoop>(Core(options.core, *std::move(state), monotonic_now()), *storage_,
-                                 *logs_, *metrics_, options.on_fatal, reserve_.get());
+                                                       .job_series = options.job_series,
+                                                       .shell = shell_metrics_});
+  loop_ = std::make_unique<CoreLoop>(Core(options.core, *std::move(state), monotonic_now()),
+                                     *storage_, *logs_, *metrics_, options.on_fatal, reserve_.get(),
+                                     options.overload);
   return absl::OkStatus();
 }
 
@@ -149,6 +155,7 @@ absl::Status ServerImpl::open_storage(const std::string& state_dir) {
     if (!lock.ok()) return lock.status();
     lock_ = *std::move(lock);
   }
+  StateBackup::remove_left(state_dir);
   auto storage = open_sqlite_storage(absl::StrCat(state_dir, "/muster.db"));
   if (!storage.ok()) return storage.status();
   storage_ = *std::move(storage);
@@ -201,16 +208,21 @@ void ServerImpl::ready_page(const daemon::HttpReply& reply) {
   if (!status.ok()) reply({503, kText, absl::StrCat(status.message(), "\n")});
 }
 
+// Shows jobs and workers only if the core answers, and is not late.
 void ServerImpl::metrics_page(const daemon::HttpReply& reply) {
-  const daemon::HttpResponse unavailable{503, kText, "the core does not answer\n"};
-  if (!ready_) return reply(unavailable);
-  const absl::Status status =
-      loop_->query([this, reply, unavailable](const Core* core, Instant now) {
-        if (core == nullptr) return reply(unavailable);
-        reply({200, "text/plain; version=0.0.4; charset=utf-8",
-               metrics_->render(*core, now, wall_clock_unix_ns())});
-      });
-  if (!status.ok()) reply(unavailable);
+  constexpr const char* kMetricsText = "text/plain; version=0.0.4; charset=utf-8";
+  if (!ready_) return reply({503, kText, "the state is being loaded\n"});
+  const Instant now = monotonic_now();
+  const bool is_shed = !loop_->admit_read(now).ok();
+  if (is_shed) shell_metrics_->count_shed("metrics");
+  const std::string own = shell_metrics_->render(loop_->load(now));
+  if (is_shed) return reply({200, kMetricsText, own});
+  const absl::Status status = loop_->query([this, reply, own](const Core* core, Instant time) {
+    if (core == nullptr) return reply({200, kMetricsText, own});
+    reply({200, kMetricsText, metrics_->render(*core, time, wall_clock_unix_ns()) + own});
+  });
+  // A full disk or queue: the page without jobs and workers shows why.
+  if (!status.ok()) reply({200, kMetricsText, own});
 }
 
 absl::Status ServerImpl::take_grpc_port(const daemon::Endpoint& endpoint) {
@@ -220,19 +232,25 @@ absl::Status ServerImpl::take_grpc_port(const daemon::Endpoint& endpoint) {
   return absl::OkStatus();
 }
 
-absl::Status ServerImpl::serve_grpc(Duration registration_budget, Duration idle_connection,
+absl::Status ServerImpl::serve_grpc(const ServerOptions& options,
                                     const std::shared_ptr<grpc::ServerCredentials>& credentials) {
-  muster_ = std::make_unique<MusterService>(*loop_, *logs_);
-  fleet_ = std::make_unique<FleetService>(*loop_, *logs_, epoch_, registration_budget,
-                                          port_->connections());
+  admin_ = std::make_unique<AdminService>(*loop_, shell_metrics_,
+                                          AdminFacts{.version = kVersion,
+                                                     .epoch = epoch_,
+                                                     .state_dir = options.state_dir,
+                                                     .tls_cert = options.trust.tls_cert});
+  muster_ = std::make_unique<MusterService>(*loop_, *logs_, shell_metrics_);
+  fleet_ = std::make_unique<FleetService>(*loop_, *logs_, shell_metrics_, epoch_,
+                                          options.registration_budget, port_->connections());
   grpc::EnableDefaultHealthCheckService(true);
 #ifdef MUSTER_HAVE_GRPC_REFLECTION
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 #endif
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeBudgetMs);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
-                             static_cast<int>(idle_connection / std::chrono::milliseconds(1)));
+  builder.AddChannelArgument(
+      GRPC_ARG_MAX_CONNECTION_IDLE_MS,
+      static_cast<int>(options.idle_connection / std::chrono::milliseconds(1)));
   // Heartbeats are small, so a connection needs no larger window than the default. The probes for
   // one would add a ping and two timers to most heartbeats.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
@@ -246,6 +264,7 @@ absl::Status ServerImpl::serve_grpc(Duration registration_budget, Duration idle_
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
   auto connections = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
+  builder.RegisterService(admin_.get());
   builder.RegisterService(muster_.get());
   builder.RegisterService(fleet_.get());
   grpc_ = builder.BuildAndStart();
@@ -267,16 +286,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(const ServerOptions& optio
         daemon::check_open_exposure("--http", *http, options.insecure || options.trusted_network);
   }
   if (!status.ok()) return status;
-  const auto credentials = server_credentials(options.trust);
-  if (!credentials.ok()) return exits_as(StartExit::kCertificate, credentials.status());
   auto server = std::make_unique<ServerImpl>();
+  const auto credentials = server_credentials(options.trust, server->shell_metrics());
+  if (!credentials.ok()) return exits_as(StartExit::kCertificate, credentials.status());
   // Binds the ports first, so that a failed start does not change the state.
   status = server->take_grpc_port(*listen);
   if (status.ok()) status = server->listen_http(options.http);
   if (!status.ok()) return exits_as(StartExit::kPort, status);
   status = server->open_state(options);
-  if (status.ok())
-    status = server->serve_grpc(options.registration_budget, options.idle_connection, *credentials);
+  if (status.ok()) status = server->serve_grpc(options, *credentials);
   if (!status.ok()) return status;
   server->set_ready();
   return server;

@@ -11,6 +11,7 @@
 
 #include "coordinator/core/core.h"
 #include "coordinator/shell/grpc/server_trust.h"
+#include "coordinator/shell/loop/overload.h"
 #include "daemon/metric_words.h"
 
 namespace muster::coordinator {
@@ -26,6 +27,7 @@ struct ServerOptions {
   CoreOptions core;
   int32_t worker_series = daemon::kSeriesSample;  // see MetricsOptions
   int32_t job_series = daemon::kJobsShown;
+  OverloadLimits overload;
   // The time limit from the start of a worker's stream to its registration, because streams without
   // a registration would occupy memory.
   Duration registration_budget = std::chrono::seconds(10);

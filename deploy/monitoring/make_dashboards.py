@@ -213,6 +213,46 @@ def incidents():
     ]
 
 
+def coordinator():
+    def quantile(q, metric, by=""):
+        return f"histogram_quantile({q}, sum by ({by}le) (rate({metric}_bucket{{{COORDINATOR}}}[$__rate_interval])))"
+
+    def rate(metric, by, more=""):
+        return f"sum by ({by}) (rate({metric}{{{COORDINATOR}{more}}}[$__rate_interval]))"
+
+    return [
+        stat("Decides", f"min(muster_coordinator_leader{{{COORDINATOR}}})", description="0 while the loop is stuck or the state cannot be stored."),
+        stat("Oldest event", f"max(muster_coordinator_oldest_event_age_seconds{{{COORDINATOR}}})", unit="s"),
+        stat("Events that wait", f"max(muster_coordinator_event_queue_length{{{COORDINATOR}}})"),
+        stat("Failed transactions", f"sum(increase(muster_coordinator_transaction_failures_total{{{COORDINATOR}}}[$__range]))", thresholds=ALARM, decimals=0),
+        stat("Starts", f"sum(changes(muster_coordinator_epoch{{{COORDINATOR}}}[$__range]))", decimals=0, description="In the time shown."),
+        stat("Running for", f"time() - max(process_start_time_seconds{{{COORDINATOR}}} and on (cluster, instance) muster_coordinator_epoch{{{COORDINATOR}}})", unit="s",
+             links=only_link("Fleet", f"/d/muster-fleet?{HERE}")),
+        lines("Lag of the core loop", query(quantile(0.5, "muster_coordinator_loop_lag_seconds"), "median"),
+              query(quantile(0.99, "muster_coordinator_loop_lag_seconds"), "99%"), unit="s", min=0,
+              description="From an event's arrival to its handling."),
+        lines("Events", query(rate("muster_coordinator_events_total", "event"), "{{event}}"), unit="ops", stacked=True),
+        lines("Event queue", query(f"max(muster_coordinator_event_queue_length{{{COORDINATOR}}})", "waiting"),
+              query(f"0.25 * max(muster_coordinator_event_queue_limit{{{COORDINATOR}}})", "alert"), min=0),
+        lines("Time to store", query(quantile(0.5, "muster_coordinator_transaction_seconds"), "median"),
+              query(quantile(0.99, "muster_coordinator_transaction_seconds"), "99%"), unit="s", min=0),
+        lines("RPCs", query(rate("muster_coordinator_rpcs_total", "method"), "{{method}}"), unit="ops", stacked=True),
+        lines("RPCs that were refused or failed", query(rate("muster_coordinator_rpcs_total", "method, code", ', code!="OK"') + " or vector(0)", "{{method}} {{code}}"),
+              unit="ops"),
+        lines("Reads refused because of overload", query(rate("muster_coordinator_shed_reads_total", "method"), "{{method}}"), unit="ops", stacked=True,
+              description="While the lag is above --overload-lag-ms."),
+        lines("Time to answer, 99%", query(quantile(0.99, "muster_coordinator_rpc_seconds", "method, "), "{{method}}"), unit="s", min=0),
+        lines("Open streams", query(f"sum by (method) (muster_coordinator_streams{{{COORDINATOR}}})", "{{method}}")),
+        lines("Registrations of workers", query(rate("muster_coordinator_registrations_total", "result"), "{{result}}"), unit="ops"),
+        lines("CPU", query(f"rate(process_cpu_seconds_total{{{COORDINATOR}}}[$__rate_interval]) and on (cluster, instance) muster_coordinator_epoch{{{COORDINATOR}}}", "{{instance}} cores"),
+              min=0),
+        lines("Resident memory", query(f"process_resident_memory_bytes{{{COORDINATOR}}} and on (cluster, instance) muster_coordinator_epoch{{{COORDINATOR}}}", "{{instance}}"),
+              unit="bytes", min=0),
+        lines("File descriptors in use", query(f"process_open_fds{{{COORDINATOR}}} / process_max_fds{{{COORDINATOR}}} and on (cluster, instance) muster_coordinator_epoch{{{COORDINATOR}}}",
+                                               "{{instance}}"), unit="percentunit", min=0, max=1),
+    ]
+
+
 def gpus():
     one = "{{instance}} GPU {{gpu}}"
 
@@ -250,7 +290,8 @@ def gpus():
 
 
 DASHBOARDS = {"fleet": ("Muster fleet", fleet, False), "job": ("Muster job", job, True), "ranks": ("Muster ranks", ranks, True),
-              "incidents": ("Muster incidents", incidents, True), "gpus": ("Muster GPUs", gpus, False)}
+              "incidents": ("Muster incidents", incidents, True), "gpus": ("Muster GPUs", gpus, False),
+              "coordinator": ("Muster coordinator", coordinator, False)}
 
 
 def laid_out(panels):

@@ -8,6 +8,7 @@
 
 #include "common/text/absl_view.h"
 #include "common/text/escape.h"
+#include "coordinator/shell/grpc/grpc_status.h"
 
 namespace muster::coordinator {
 namespace {
@@ -18,6 +19,7 @@ constexpr std::string_view kHealth = "/grpc.health.v1.Health/";
 constexpr std::string_view kReflection = "/grpc.reflection.";
 constexpr std::string_view kFleet = "/muster.v1.Fleet/";
 constexpr std::string_view kMuster = "/muster.v1.Muster/";
+constexpr std::string_view kAdmin = "/muster.v1.Admin/";
 constexpr size_t kMethodShown = 128;
 
 constexpr std::array<std::pair<std::string_view, Role>, 13> kMethods = {{
@@ -44,10 +46,6 @@ std::string_view value_of(const grpc::AuthMetadataProcessor::InputMetadata& meta
   return {first->second.data(), first->second.size()};
 }
 
-grpc::Status refused(grpc::StatusCode code, std::string_view why) {
-  return {code, std::string(why)};
-}
-
 }  // namespace
 
 std::optional<Role> role_needed(std::string_view method) {
@@ -60,6 +58,21 @@ std::optional<Role> role_needed(std::string_view method) {
       if (name == method) return role;
   }
   return Role::kAdmin;
+}
+
+std::string_view method_label(std::string_view method) {
+  if (method == "/muster.v1.Fleet/Connect") return "Connect";
+  if (method.starts_with(kAdmin)) {
+    method.remove_prefix(kAdmin.size());
+    for (const char* name : {"BackupState", "GetCoordinator"})
+      if (name == method) return name;
+  }
+  if (method.starts_with(kMuster)) {
+    method.remove_prefix(kMuster.size());
+    for (const auto& [name, role] : kMethods)
+      if (name == method) return name;
+  }
+  return "other";
 }
 
 bool may(Role role, Role needed) {
@@ -75,18 +88,25 @@ grpc::Status CallGuard::Process(const InputMetadata& metadata, grpc::AuthContext
   if (!value.empty()) consumed->emplace(kAuthorization, value);
   if (!needed) return grpc::Status::OK;
   if (!value.starts_with(kBearer)) {
-    return refused(grpc::StatusCode::UNAUTHENTICATED,
-                   "this coordinator requires a token: give its file with --token-file");
+    return refuse(
+        method, absl::UnauthenticatedError("this coordinator requires a token: give its file with "
+                                           "--token-file"));
   }
   const auto role = tokens_->role_of(value.substr(kBearer.size()), monotonic_now());
   if (!role) {
-    return refused(grpc::StatusCode::UNAUTHENTICATED,
-                   "the coordinator has no such token: is the file of --token-file out of date?");
+    return refuse(method, absl::UnauthenticatedError(
+                              "the coordinator has no such token: is the file of --token-file out "
+                              "of date?"));
   }
   if (may(*role, *needed)) return grpc::Status::OK;
-  return refused(grpc::StatusCode::PERMISSION_DENIED,
-                 absl::StrCat(printable(method, kMethodShown), " needs the role ",
-                              av(name_of(*needed)), ", and this token's is ", av(name_of(*role))));
+  return refuse(method, absl::PermissionDeniedError(absl::StrCat(
+                            printable(method, kMethodShown), " needs the role ",
+                            av(name_of(*needed)), ", and this token's is ", av(name_of(*role)))));
+}
+
+grpc::Status CallGuard::refuse(std::string_view method, const absl::Status& why) const {
+  if (metrics_ != nullptr) metrics_->count_rpc(method_label(method), why);
+  return to_grpc(why);
 }
 
 }  // namespace muster::coordinator

@@ -4,10 +4,12 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include <grpcpp/security/auth_metadata_processor.h>
 
 #include "coordinator/shell/grpc/tokens.h"
+#include "coordinator/shell/metrics/shell_metrics.h"
 
 namespace muster::coordinator {
 
@@ -17,9 +19,15 @@ std::optional<Role> role_needed(std::string_view method);
 // Returns whether `role` may call a method that requires `needed`.
 bool may(Role role, Role needed);
 
+// Returns the name of a known method ("GetJob"), or "other": the paths of strangers must not add
+// series.
+std::string_view method_label(std::string_view method);
+
 class CallGuard final : public grpc::AuthMetadataProcessor {
  public:
-  explicit CallGuard(std::unique_ptr<Tokens> tokens) : tokens_(std::move(tokens)) {}
+  // Counts refusals in `metrics`; null: does not count them.
+  CallGuard(std::unique_ptr<Tokens> tokens, std::shared_ptr<ShellMetrics> metrics)
+      : tokens_(std::move(tokens)), metrics_(std::move(metrics)) {}
 
   // Checks one call. Returns UNAUTHENTICATED without a known token, and PERMISSION_DENIED for an
   // insufficient role. Called on a gRPC thread.
@@ -27,7 +35,10 @@ class CallGuard final : public grpc::AuthMetadataProcessor {
                        OutputMetadata* consumed, OutputMetadata* response) override;
 
  private:
+  grpc::Status refuse(std::string_view method, const absl::Status& why) const;
+
   const std::unique_ptr<Tokens> tokens_;
+  const std::shared_ptr<ShellMetrics> metrics_;
 };
 
 }  // namespace muster::coordinator

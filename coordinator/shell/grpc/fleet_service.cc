@@ -40,10 +40,11 @@ class WorkerStream final
       public WorkerLink,
       public std::enable_shared_from_this<WorkerStream> {
  public:
-  WorkerStream(CoreLoop& loop, LogStore& logs, Epoch epoch,
+  WorkerStream(CoreLoop& loop, LogStore& logs, std::shared_ptr<ShellMetrics> metrics, Epoch epoch,
                std::shared_ptr<const OpenConnections> connections, std::string peer)
       : loop_(loop),
         logs_(logs),
+        count_(std::move(metrics), "Connect"),
         epoch_(epoch),
         connections_(std::move(connections)),
         peer_(std::move(peer)) {}
@@ -265,14 +266,15 @@ class WorkerStream final
   void close_locked(const absl::Status& status) {
     if (closing_) return;
     closing_ = true;
-    status_ = to_grpc(status);
+    status_ = status;
     if (!writing_) finish_locked();
   }
 
   void finish_locked() {
     if (finished_) return;
     finished_ = true;
-    Finish(status_);
+    count_.count_end(status_);
+    Finish(to_grpc(status_));
   }
 
   // Reports once to the core that the stream is gone.
@@ -286,6 +288,7 @@ class WorkerStream final
 
   CoreLoop& loop_;
   LogStore& logs_;
+  const StreamCount count_;
   const Epoch epoch_;
   const std::shared_ptr<const OpenConnections> connections_;
   const std::string peer_;  // the address of the connection
@@ -312,7 +315,7 @@ class WorkerStream final
   bool writing_ = false;
   bool closing_ = false;
   bool finished_ = false;
-  grpc::Status status_;
+  absl::Status status_;
 };
 
 }  // namespace
@@ -320,7 +323,7 @@ class WorkerStream final
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* FleetService::Connect(
     grpc::CallbackServerContext* context) {
   const auto stream =
-      std::make_shared<WorkerStream>(loop_, logs_, epoch_, connections_, context->peer());
+      std::make_shared<WorkerStream>(loop_, logs_, metrics_, epoch_, connections_, context->peer());
   stream->begin(registration_budget_);
   return stream.get();
 }

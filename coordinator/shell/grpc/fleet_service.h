@@ -9,6 +9,7 @@
 #include "coordinator/shell/grpc/unread.h"
 #include "coordinator/shell/logs/log_store.h"
 #include "coordinator/shell/loop/core_loop.h"
+#include "coordinator/shell/metrics/shell_metrics.h"
 #include "muster/v1/muster.grpc.pb.h"
 
 namespace muster::coordinator {
@@ -18,10 +19,12 @@ class FleetService final : public v1::Fleet::CallbackService {
   // Requires that `loop` and `logs` outlive the service's streams. The service ends a stream whose
   // worker is not registered within `registration_budget`.
   // `connections`: those of the port; null: unknown.
-  FleetService(CoreLoop& loop, LogStore& logs, Epoch epoch, Duration registration_budget,
+  FleetService(CoreLoop& loop, LogStore& logs, std::shared_ptr<ShellMetrics> metrics, Epoch epoch,
+               Duration registration_budget,
                std::shared_ptr<const OpenConnections> connections = nullptr)
       : loop_(loop),
         logs_(logs),
+        metrics_(std::move(metrics)),
         epoch_(epoch),
         registration_budget_(registration_budget),
         connections_(std::move(connections)) {}
@@ -32,6 +35,7 @@ class FleetService final : public v1::Fleet::CallbackService {
  private:
   CoreLoop& loop_;
   LogStore& logs_;
+  const std::shared_ptr<ShellMetrics> metrics_;
   Epoch epoch_;
   Duration registration_budget_;
   std::shared_ptr<const OpenConnections> connections_;

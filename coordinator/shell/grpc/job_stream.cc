@@ -7,8 +7,9 @@
 
 namespace muster::coordinator {
 
-void JobStream::begin(CoreLoop& loop, JobId job) {
+void JobStream::begin(CoreLoop& loop, JobId job, const absl::Status& admission) {
   self_ = shared_from_this();
+  if (!admission.ok()) return on_end(admission);
   if (ticket_ == nullptr) return on_end(StreamLimit::refusal());
   if (const absl::Status status = loop.watch(job, shared_from_this()); !status.ok()) on_end(status);
 }
@@ -59,6 +60,7 @@ void JobStream::pump_locked() {
     StartWrite(&written_);
   } else if (ending_) {
     finished_ = true;
+    count_.count_end(status_);
     Finish(to_grpc(status_));
   }
 }

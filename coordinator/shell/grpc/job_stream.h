@@ -5,9 +5,11 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "coordinator/shell/grpc/stream_limit.h"
 #include "coordinator/shell/loop/core_loop.h"
+#include "coordinator/shell/metrics/shell_metrics.h"
 #include "muster/v1/muster.grpc.pb.h"
 
 namespace muster::coordinator {
@@ -17,9 +19,11 @@ class JobStream final : public grpc::ServerWriteReactor<v1::Job>,
                         public JobWatcher,
                         public std::enable_shared_from_this<JobStream> {
  public:
-  explicit JobStream(StreamTicket ticket) : ticket_(std::move(ticket)) {}
+  JobStream(StreamTicket ticket, std::shared_ptr<ShellMetrics> metrics)
+      : ticket_(std::move(ticket)), count_(std::move(metrics), "WatchJob") {}
 
-  void begin(CoreLoop& loop, JobId job);
+  // Ends at once with `admission` unless it is OK.
+  void begin(CoreLoop& loop, JobId job, const absl::Status& admission);
 
   void on_job(const Core& core, const Job& job, Instant now) override;
   void on_end(const absl::Status& status) override;
@@ -33,6 +37,7 @@ class JobStream final : public grpc::ServerWriteReactor<v1::Job>,
   void pump_locked();
 
   const StreamTicket ticket_;
+  const StreamCount count_;
   std::shared_ptr<JobStream> self_;
   std::mutex mutex_;
   v1::Job written_;                // the message that gRPC writes while writing_ is true

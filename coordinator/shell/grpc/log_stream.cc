@@ -17,11 +17,12 @@ constexpr size_t kTimesRead = 64;
 
 }  // namespace
 
-void LogStream::begin() {
+void LogStream::begin(const absl::Status& admission) {
   self_ = shared_from_this();
   // Locks the stream before it follows the logs, so that later scope updates do not overtake the
   // scope that is read here.
   const std::lock_guard lock(mutex_);
+  if (!admission.ok()) return finish_locked(admission);
   if (ticket_ == nullptr) return finish_locked(StreamLimit::refusal());
   const auto scope = request_.follow() ? logs_.follow(JobId(request_.job_id()), weak_from_this())
                                        : logs_.scope(JobId(request_.job_id()));
@@ -141,6 +142,7 @@ void LogStream::pump_locked() {
 
 void LogStream::finish_locked(const absl::Status& status) {
   if (std::exchange(finished_, true)) return;
+  count_.count_end(status);
   Finish(to_grpc(status));
 }
 

@@ -11,6 +11,7 @@
 
 #include "coordinator/shell/grpc/stream_limit.h"
 #include "coordinator/shell/logs/log_store.h"
+#include "coordinator/shell/metrics/shell_metrics.h"
 #include "muster/v1/muster.grpc.pb.h"
 
 namespace muster::coordinator {
@@ -21,10 +22,15 @@ class LogStream final : public grpc::ServerWriteReactor<v1::LogChunk>,
                         public LogFollower,
                         public std::enable_shared_from_this<LogStream> {
  public:
-  LogStream(LogStore& logs, v1::FollowLogsRequest request, StreamTicket ticket)
-      : logs_(logs), request_(std::move(request)), ticket_(std::move(ticket)) {}
+  LogStream(LogStore& logs, v1::FollowLogsRequest request, StreamTicket ticket,
+            std::shared_ptr<ShellMetrics> metrics)
+      : logs_(logs),
+        request_(std::move(request)),
+        ticket_(std::move(ticket)),
+        count_(std::move(metrics), "FollowLogs") {}
 
-  void begin();
+  // Ends at once with `admission` unless it is OK.
+  void begin(const absl::Status& admission);
 
   void on_output(Attempt attempt, Rank rank) override;
   void on_scope(const LogScope& scope) override;
@@ -56,6 +62,7 @@ class LogStream final : public grpc::ServerWriteReactor<v1::LogChunk>,
   LogStore& logs_;
   const v1::FollowLogsRequest request_;
   const StreamTicket ticket_;
+  const StreamCount count_;
   std::shared_ptr<LogStream> self_;
 
   std::mutex mutex_;

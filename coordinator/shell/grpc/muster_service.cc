@@ -1,15 +1,16 @@
 #include "coordinator/shell/grpc/muster_service.h"
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <set>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
 
-#include "coordinator/shell/grpc/grpc_status.h"
 #include "coordinator/shell/grpc/job_stream.h"
 #include "coordinator/shell/grpc/log_stream.h"
+#include "coordinator/shell/grpc/unary_call.h"
 #include "coordinator/shell/messages/incident_messages.h"
 #include "coordinator/shell/messages/job_and_worker_messages.h"
 #include "coordinator/shell/messages/node_messages.h"
@@ -25,9 +26,13 @@ constexpr size_t kListBytesMax = 3 << 20;
 
 absl::Status stopped() { return absl::UnavailableError("the coordinator is stopping"); }
 
+// The time after which the loop has taken the events of a full queue.
+constexpr Duration kFullQueueRetry = std::chrono::seconds(2);
+
 // Answers in place of the loop if the request was rejected.
-void refuse_unless_ok(grpc::ServerUnaryReactor* reactor, const absl::Status& status) {
-  if (!status.ok()) reactor->Finish(to_grpc(status));
+void refuse_unless_ok(const UnaryCall& call, const absl::Status& status) {
+  if (absl::IsResourceExhausted(status)) return call.refuse(status, kFullQueueRetry);
+  if (!status.ok()) call.finish(status);
 }
 
 struct Use {
@@ -63,38 +68,38 @@ v1::WorkerInfo info_of(const Core& core, const Use& use, const WorkerName& name,
 grpc::ServerUnaryReactor* MusterService::SubmitJob(grpc::CallbackServerContext* context,
                                                    const v1::SubmitJobRequest* request,
                                                    v1::SubmitJobResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const UnaryCall call(*context, *metrics_, "SubmitJob");
   JobSubmitted event;
   event.request_id = request->request_id();
   event.spec = daemon::job_spec_from_proto(request->spec());
-  refuse_unless_ok(reactor,
+  refuse_unless_ok(call,
                    loop_.submit(std::move(event), [=](const absl::Status& status, const Core& core,
                                                       const Job* job, Instant now) {
                      if (job != nullptr) *response->mutable_job() = job_to_proto(core, *job, now);
-                     reactor->Finish(to_grpc(status));
+                     call.finish(status);
                    }));
-  return reactor;
+  return call.reactor();
 }
 
 grpc::ServerUnaryReactor* MusterService::CancelJob(grpc::CallbackServerContext* context,
                                                    const v1::CancelJobRequest* request,
                                                    v1::CancelJobResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const UnaryCall call(*context, *metrics_, "CancelJob");
   JobCancelRequested event;
   event.job = JobId(request->job_id());
   event.force = request->force();
-  refuse_unless_ok(reactor, loop_.cancel(event, [=](const absl::Status& status, const Core& core,
-                                                    const Job* job, Instant now) {
+  refuse_unless_ok(call, loop_.cancel(event, [=](const absl::Status& status, const Core& core,
+                                                 const Job* job, Instant now) {
     if (job != nullptr) *response->mutable_job() = job_to_proto(core, *job, now);
-    reactor->Finish(to_grpc(status));
+    call.finish(status);
   }));
-  return reactor;
+  return call.reactor();
 }
 
 grpc::ServerUnaryReactor* MusterService::CheckpointJob(grpc::CallbackServerContext* context,
                                                        const v1::CheckpointJobRequest* request,
                                                        v1::CheckpointJobResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const UnaryCall call(*context, *metrics_, "CheckpointJob");
   JobCheckpointRequested event;
   event.job = JobId(request->job_id());
   const auto reply = [=](const absl::Status& status, const Core& core, const Job* job,
@@ -103,39 +108,40 @@ grpc::ServerUnaryReactor* MusterService::CheckpointJob(grpc::CallbackServerConte
       *response->mutable_job() = job_to_proto(core, *job, now);
       response->set_after_step(std::max<int64_t>(job->ranks.front().step, 0));
     }
-    reactor->Finish(to_grpc(status));
+    call.finish(status);
   };
-  refuse_unless_ok(reactor, loop_.checkpoint(event, reply));
-  return reactor;
+  refuse_unless_ok(call, loop_.checkpoint(event, reply));
+  return call.reactor();
 }
 
 grpc::ServerUnaryReactor* MusterService::GetJob(grpc::CallbackServerContext* context,
                                                 const v1::GetJobRequest* request,
                                                 v1::Job* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const UnaryCall call(*context, *metrics_, "GetJob");
+  if (is_shed(call)) return call.reactor();
   const JobId id(request->job_id());
   const auto first_rank = static_cast<size_t>(std::max(request->first_rank(), 0));
-  refuse_unless_ok(reactor, loop_.query([=](const Core* core, Instant now) {
-    if (core == nullptr) return reactor->Finish(to_grpc(stopped()));
+  refuse_unless_ok(call, loop_.query([=](const Core* core, Instant now) {
+    if (core == nullptr) return call.finish(stopped());
     const auto job = core->jobs().find(id);
     if (job == core->jobs().end()) {
-      return reactor->Finish(
-          to_grpc(absl::NotFoundError(absl::StrCat("there is no job ", id.value()))));
+      return call.finish(absl::NotFoundError(absl::StrCat("there is no job ", id.value())));
     }
     *response = job_to_proto(*core, job->second, now, first_rank);
-    reactor->Finish(grpc::Status::OK);
+    call.finish(absl::OkStatus());
   }));
-  return reactor;
+  return call.reactor();
 }
 
 grpc::ServerUnaryReactor* MusterService::ListJobs(grpc::CallbackServerContext* context,
                                                   const v1::ListJobsRequest* request,
                                                   v1::ListJobsResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const UnaryCall call(*context, *metrics_, "ListJobs");
+  if (is_shed(call)) return call.reactor();
   const bool active_only = request->active_only();
   const uint64_t before = request->before_job_id() == 0 ? UINT64_MAX : request->before_job_id();
-  refuse_unless_ok(reactor, loop_.query([=](const Core* core, Instant now) {
-    if (core == nullptr) return reactor->Finish(to_grpc(stopped()));
+  refuse_unless_ok(call, loop_.query([=](const Core* core, Instant now) {
+    if (core == nullptr) return call.finish(stopped());
     size_t bytes = 0;
     auto it = std::make_reverse_iterator(core->jobs().lower_bound(JobId(before)));
     for (; it != core->jobs().rend(); ++it) {
@@ -149,18 +155,19 @@ grpc::ServerUnaryReactor* MusterService::ListJobs(grpc::CallbackServerContext* c
       }
       *response->add_jobs() = std::move(job);
     }
-    reactor->Finish(grpc::Status::OK);
+    call.finish(absl::OkStatus());
   }));
-  return reactor;
+  return call.reactor();
 }
 
 grpc::ServerUnaryReactor* MusterService::ListWorkers(grpc::CallbackServerContext* context,
                                                      const v1::ListWorkersRequest* request,
                                                      v1::ListWorkersResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const UnaryCall call(*context, *metrics_, "ListWorkers");
+  if (is_shed(call)) return call.reactor();
   const WorkerName after(request->after());
-  refuse_unless_ok(reactor, loop_.query([=](const Core* core, Instant now) {
-    if (core == nullptr) return reactor->Finish(to_grpc(stopped()));
+  refuse_unless_ok(call, loop_.query([=](const Core* core, Instant now) {
+    if (core == nullptr) return call.finish(stopped());
     const Use use(*core);
     std::set<WorkerName> names;
     for (auto it = core->workers().upper_bound(after); it != core->workers().end(); ++it)
@@ -177,60 +184,60 @@ grpc::ServerUnaryReactor* MusterService::ListWorkers(grpc::CallbackServerContext
       }
       *response->add_workers() = std::move(info);
     }
-    reactor->Finish(grpc::Status::OK);
+    call.finish(absl::OkStatus());
   }));
-  return reactor;
+  return call.reactor();
 }
 
 // Answers with the worker's state after the request. Runs on the loop's thread without blocking.
 void MusterService::answer_with_worker(const absl::Status& status, const WorkerName& name,
-                                       v1::WorkerInfo& response,
-                                       grpc::ServerUnaryReactor* reactor) {
-  if (!status.ok()) return reactor->Finish(to_grpc(status));
-  refuse_unless_ok(reactor, loop_.query([&response, name, reactor](const Core* core, Instant now) {
-    if (core == nullptr) return reactor->Finish(to_grpc(stopped()));
+                                       v1::WorkerInfo& response, const UnaryCall& call) {
+  if (!status.ok()) return call.finish(status);
+  refuse_unless_ok(call, loop_.query([&response, name, call](const Core* core, Instant now) {
+    if (core == nullptr) return call.finish(stopped());
     response = info_of(*core, Use(*core), name, now);
-    reactor->Finish(grpc::Status::OK);
+    call.finish(absl::OkStatus());
   }));
 }
 
 grpc::ServerUnaryReactor* MusterService::ExcludeWorker(grpc::CallbackServerContext* context,
                                                        const v1::ExcludeWorkerRequest* request,
                                                        v1::ExcludeWorkerResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const UnaryCall call(*context, *metrics_, "ExcludeWorker");
   NodeExcludeRequested event = exclusion_from_proto(*request);
   const WorkerName name = event.worker;
   refuse_unless_ok(
-      reactor, loop_.exclude_node(std::move(event), [=, this](const absl::Status& status,
-                                                              const Core&, const Job*, Instant) {
-        answer_with_worker(status, name, *response->mutable_worker(), reactor);
+      call, loop_.exclude_node(std::move(event), [=, this](const absl::Status& status, const Core&,
+                                                           const Job*, Instant) {
+        answer_with_worker(status, name, *response->mutable_worker(), call);
       }));
-  return reactor;
+  return call.reactor();
 }
 
 grpc::ServerUnaryReactor* MusterService::AdmitWorker(grpc::CallbackServerContext* context,
                                                      const v1::AdmitWorkerRequest* request,
                                                      v1::AdmitWorkerResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const UnaryCall call(*context, *metrics_, "AdmitWorker");
   NodeAdmitRequested event;
   event.worker = WorkerName(request->worker());
   const WorkerName name = event.worker;
   refuse_unless_ok(
-      reactor, loop_.admit_node(std::move(event), [=, this](const absl::Status& status, const Core&,
-                                                            const Job*, Instant) {
-        answer_with_worker(status, name, *response->mutable_worker(), reactor);
+      call, loop_.admit_node(std::move(event), [=, this](const absl::Status& status, const Core&,
+                                                         const Job*, Instant) {
+        answer_with_worker(status, name, *response->mutable_worker(), call);
       }));
-  return reactor;
+  return call.reactor();
 }
 
 grpc::ServerUnaryReactor* MusterService::ListIncidents(grpc::CallbackServerContext* context,
                                                        const v1::ListIncidentsRequest* request,
                                                        v1::ListIncidentsResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const UnaryCall call(*context, *metrics_, "ListIncidents");
+  if (is_shed(call)) return call.reactor();
   const JobId job(request->job_id());
   const size_t limit = request->limit() == 0 ? kIncidentsListed : request->limit();
-  refuse_unless_ok(reactor, loop_.read([=](Storage* storage) {
-    if (storage == nullptr) return reactor->Finish(to_grpc(stopped()));
+  refuse_unless_ok(call, loop_.read([=](Storage* storage) {
+    if (storage == nullptr) return call.finish(stopped());
     auto incidents = storage->incidents(job, std::min(limit, kIncidentsKeptMax));
     size_t bytes = 0;
     if (incidents.ok()) {
@@ -240,53 +247,71 @@ grpc::ServerUnaryReactor* MusterService::ListIncidents(grpc::CallbackServerConte
         *response->add_incidents() = std::move(incident);
       }
     }
-    reactor->Finish(to_grpc(incidents.status()));
+    call.finish(incidents.status());
   }));
-  return reactor;
+  return call.reactor();
 }
 
 grpc::ServerUnaryReactor* MusterService::GetIncident(grpc::CallbackServerContext* context,
                                                      const v1::GetIncidentRequest* request,
                                                      v1::Incident* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const UnaryCall call(*context, *metrics_, "GetIncident");
+  if (is_shed(call)) return call.reactor();
   const IncidentId id(request->incident_id());
-  refuse_unless_ok(reactor, loop_.read([=](Storage* storage) {
-    if (storage == nullptr) return reactor->Finish(to_grpc(stopped()));
+  refuse_unless_ok(call, loop_.read([=](Storage* storage) {
+    if (storage == nullptr) return call.finish(stopped());
     auto incident = storage->incident(id);
     const absl::Status status = incident.status();
     if (status.ok()) *response = *std::move(incident);
-    reactor->Finish(to_grpc(status));
+    call.finish(status);
   }));
-  return reactor;
+  return call.reactor();
 }
 
 grpc::ServerUnaryReactor* MusterService::DumpJobStacks(grpc::CallbackServerContext* context,
                                                        const v1::DumpJobStacksRequest* request,
                                                        v1::DumpJobStacksResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const UnaryCall call(*context, *metrics_, "DumpJobStacks");
+  if (is_shed(call)) return call.reactor();
   StacksRequested event;
   event.job = JobId(request->job_id());
   event.rank = Rank(request->rank());
   event.program_dumps = request->program_dumps();
-  refuse_unless_ok(reactor,
+  refuse_unless_ok(call,
                    loop_.stacks(event, [=](const absl::Status& status, const JobStackDump* dump) {
                      if (dump != nullptr) *response = dump_to_proto(*dump);
-                     reactor->Finish(to_grpc(status));
+                     call.finish(status);
                    }));
-  return reactor;
+  return call.reactor();
 }
 
-grpc::ServerWriteReactor<v1::Job>* MusterService::WatchJob(grpc::CallbackServerContext*,
+bool MusterService::is_shed(const UnaryCall& call) {
+  const absl::Status status = loop_.admit_read(monotonic_now());
+  if (status.ok()) return false;
+  metrics_->count_shed(call.method());
+  call.refuse(status, loop_.retry_after());
+  return true;
+}
+
+absl::Status MusterService::admit_stream(grpc::CallbackServerContext& context, const char* method) {
+  const absl::Status status = loop_.admit_read(monotonic_now());
+  if (status.ok()) return status;
+  metrics_->count_shed(method);
+  add_retry_hint(context, loop_.retry_after());
+  return status;
+}
+
+grpc::ServerWriteReactor<v1::Job>* MusterService::WatchJob(grpc::CallbackServerContext* context,
                                                            const v1::WatchJobRequest* request) {
-  const auto stream = std::make_shared<JobStream>(streams_.take());
-  stream->begin(loop_, JobId(request->job_id()));
+  const auto stream = std::make_shared<JobStream>(streams_.take(), metrics_);
+  stream->begin(loop_, JobId(request->job_id()), admit_stream(*context, "WatchJob"));
   return stream.get();
 }
 
 grpc::ServerWriteReactor<v1::LogChunk>* MusterService::FollowLogs(
-    grpc::CallbackServerContext*, const v1::FollowLogsRequest* request) {
-  const auto stream = std::make_shared<LogStream>(logs_, *request, streams_.take());
-  stream->begin();
+    grpc::CallbackServerContext* context, const v1::FollowLogsRequest* request) {
+  const auto stream = std::make_shared<LogStream>(logs_, *request, streams_.take(), metrics_);
+  stream->begin(admit_stream(*context, "FollowLogs"));
   return stream.get();
 }
 

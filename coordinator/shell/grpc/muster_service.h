@@ -2,9 +2,14 @@
 // them.
 #pragma once
 
+#include <memory>
+#include <utility>
+
 #include "coordinator/shell/grpc/stream_limit.h"
+#include "coordinator/shell/grpc/unary_call.h"
 #include "coordinator/shell/logs/log_store.h"
 #include "coordinator/shell/loop/core_loop.h"
+#include "coordinator/shell/metrics/shell_metrics.h"
 #include "muster/v1/muster.grpc.pb.h"
 
 namespace muster::coordinator {
@@ -12,7 +17,8 @@ namespace muster::coordinator {
 class MusterService final : public v1::Muster::CallbackService {
  public:
   // Requires that `loop` and `logs` outlive the service's calls.
-  MusterService(CoreLoop& loop, LogStore& logs) : loop_(loop), logs_(logs) {}
+  MusterService(CoreLoop& loop, LogStore& logs, std::shared_ptr<ShellMetrics> metrics)
+      : loop_(loop), logs_(logs), metrics_(std::move(metrics)) {}
 
   grpc::ServerUnaryReactor* SubmitJob(grpc::CallbackServerContext* context,
                                       const v1::SubmitJobRequest* request,
@@ -52,11 +58,16 @@ class MusterService final : public v1::Muster::CallbackService {
                                           v1::DumpJobStacksResponse* response) override;
 
  private:
+  // Refuses a read while the loop is late. Returns whether it was refused.
+  bool is_shed(const UnaryCall& call);
+  // Returns the error with which a new stream ends while the loop is late.
+  absl::Status admit_stream(grpc::CallbackServerContext& context, const char* method);
   void answer_with_worker(const absl::Status& status, const WorkerName& name,
-                          v1::WorkerInfo& response, grpc::ServerUnaryReactor* reactor);
+                          v1::WorkerInfo& response, const UnaryCall& call);
 
   CoreLoop& loop_;
   LogStore& logs_;
+  const std::shared_ptr<ShellMetrics> metrics_;
   StreamLimit streams_;
 };
 

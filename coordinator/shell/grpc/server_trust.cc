@@ -71,7 +71,7 @@ absl::Status check_trust(const ServerTrust& trust, const daemon::Endpoint& liste
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
-    const ServerTrust& trust) {
+    const ServerTrust& trust, std::shared_ptr<ShellMetrics> metrics) {
   if (!trust.has_tls()) return grpc::InsecureServerCredentials();
   // Checks the files here, because gRPC reports wrong files only as failed connections.
   const auto pair = daemon::read_key_pair(trust.tls_cert, trust.tls_key);
@@ -86,7 +86,8 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
   if (!trust.token_dir.empty()) {
     auto tokens = Tokens::open(trust.token_dir);
     if (!tokens.ok()) return tokens.status();
-    credentials->SetAuthMetadataProcessor(std::make_shared<CallGuard>(*std::move(tokens)));
+    credentials->SetAuthMetadataProcessor(
+        std::make_shared<CallGuard>(*std::move(tokens), std::move(metrics)));
   }
   return credentials;
 }

@@ -8,6 +8,7 @@
 #include <absl/status/statusor.h>
 #include <grpcpp/security/server_credentials.h>
 
+#include "coordinator/shell/metrics/shell_metrics.h"
 #include "daemon/endpoint.h"
 
 // Ubuntu 22.04's gRPC (1.30) reads a certificate only once.
@@ -35,8 +36,9 @@ struct ServerTrust {
 absl::Status check_trust(const ServerTrust& trust, const daemon::Endpoint& listen, bool insecure);
 
 // Reads the files and returns the server's credentials. While the server runs, tokens are read
-// again, and certificates too if gRPC supports it. Errors name the flag and the file.
+// again, and certificates too if gRPC supports it. Errors name the flag and the file. `metrics`
+// counts the refused calls.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
-    const ServerTrust& trust);
+    const ServerTrust& trust, std::shared_ptr<ShellMetrics> metrics);
 
 }  // namespace muster::coordinator

@@ -30,13 +30,15 @@ void log_refusal(const WorkerName& worker, const absl::Status& status) {
 }  // namespace
 
 CoreLoop::CoreLoop(Core core, Storage& storage, LogStore& logs, Metrics& metrics,
-                   std::function<void(absl::Status)> on_fatal, SpaceReserve* reserve)
+                   std::function<void(absl::Status)> on_fatal, SpaceReserve* reserve,
+                   OverloadLimits overload)
     : core_(std::move(core)),
       storage_(storage),
       logs_(logs),
       metrics_(metrics),
       on_fatal_(std::move(on_fatal)),
       patient_(storage, reserve),
+      overload_(overload),
       queue_(daemon::kEventQueueMax) {
   // An earlier run has logged the stored incidents.
   const auto known = storage_.incidents(JobId(0), kIncidentsKeptMax);
@@ -62,7 +64,7 @@ absl::Status CoreLoop::push(Item item) {
   // Workers' events wait in the queue.
   if (patient_.is_waiting() && !std::holds_alternative<FleetEvent>(item))
     return PatientStorage::refusal();
-  if (queue_.try_push(std::move(item))) return absl::OkStatus();
+  if (queue_.try_push({std::move(item), monotonic_now()})) return absl::OkStatus();
   if (queue_.closed()) return stopping();
   return absl::ResourceExhaustedError(absl::StrCat(
       "the coordinator is overloaded: ", daemon::kEventQueueMax, " events wait; try again later"));
@@ -114,18 +116,25 @@ void CoreLoop::run() {
   while (true) {
     const std::optional<Instant> deadline = core_.next_deadline();
     life_.rest();
-    std::deque<Item> items = take_items(deadline);
-    life_.show();
+    backlog_.end();
+    std::deque<Queued> items = take_items(deadline);
+    now_ = life_.show();
     if (items.empty() && queue_.closed()) break;
-    now_ = monotonic_now();
+    backlog_.begin(items.size(), items.empty() ? now_ : items.front().arrived);
     ActionList actions;
     std::vector<Item> after;  // requests that need the stored state
     // Processes received events before the deadline's Tick.
-    for (Item& item : items) {
-      take(item, actions, after);
-      life_.show();
+    Instant begun = now_;
+    for (Queued& queued : items) {
+      lag_ = begun - queued.arrived;
+      take(queued.item, actions, after);
+      backlog_.handled_one();
+      begun = life_.show();
     }
-    if (deadline && *deadline <= now_) step(tick(), actions);
+    if (deadline && *deadline <= now_) {
+      lag_ = now_ - *deadline;
+      step(tick(), actions);
+    }
     core_.place_jobs(actions);
     if (absl::Status status = persist(batch_of(core_, actions)); !status.ok()) {
       queue_.close();
@@ -135,6 +144,9 @@ void CoreLoop::run() {
     }
     carry_out(actions);
     for (Item& item : after) answer(item);
+    // The longest lag of an iteration is that at its end.
+    const Instant end = monotonic_now();
+    overload_.observe(backlog_.age(end), end);
   }
   std::vector<Item> none;
   end_everything(stopping(), none);
@@ -145,6 +157,7 @@ void CoreLoop::step(Event event, ActionList& actions) {
   const size_t before = actions.size();
   core_.take(event, now_, actions);
   metrics_.observe(core_, event);
+  metrics_.shell().count_event(event, lag_);
   // Resolves the worker's stream now, because another stream may replace it before the action is
   // carried out.
   for (size_t i = before; i < actions.size(); ++i) {
@@ -188,14 +201,18 @@ void CoreLoop::register_worker(FleetEvent& item, ActionList& actions) {
   if (!item.link->is_open()) return;
   const auto& event = std::get<WorkerRegistered>(item.event);
   const LinkKey key{event.worker, event.incarnation};
+  const auto known = core_.workers().find(key.first);
+  const bool is_known = known != core_.workers().end() && known->second.incarnation == key.second;
   const size_t before = actions.size();
   step(std::move(item.event), actions);
   for (size_t i = before; i < actions.size(); ++i) {
     if (const auto* refuse = std::get_if<RefuseRegistration>(&actions[i])) {
+      metrics_.shell().count_registration(Registration::kRefused);
       ending_.emplace_back(std::move(item.link), refuse->status);
       return;
     }
   }
+  metrics_.shell().count_registration(is_known ? Registration::kReconnected : Registration::kNew);
   std::shared_ptr<WorkerLink>& current = links_[key];
   if (current != nullptr && current != item.link) {
     ending_.emplace_back(current, absl::AbortedError("the worker opened another stream"));
@@ -219,10 +236,17 @@ bool CoreLoop::belongs_to_current_stream(const FleetEvent& item) {
 }
 
 absl::Status CoreLoop::persist(const StorageBatch& batch) {
+  if (batch.empty()) return absl::OkStatus();
+  const Instant begun = life_.show();
   life_.rest();
-  const absl::Status status =
-      patient_.commit(batch, [this](Duration time) { return queue_.wait_until_closed(time); });
-  life_.show();
+  // Called after each attempt that found no space.
+  const auto wait = [this](Duration time) {
+    metrics_.shell().count_failed_transaction(absl::ResourceExhaustedError(""));
+    return queue_.wait_until_closed(time);
+  };
+  const absl::Status status = patient_.commit(batch, wait);
+  metrics_.shell().count_transaction(life_.show() - begun);
+  if (!status.ok()) metrics_.shell().count_failed_transaction(status);
   return status;
 }
 
@@ -349,7 +373,7 @@ void CoreLoop::end_everything(const absl::Status& status, std::vector<Item>& ite
   for (const auto& [id, watchers] : std::exchange(watchers_, {}))
     for (const auto& watcher : watchers)
       if (const auto alive = watcher.lock()) alive->on_end(status);
-  for (Item& item : queue_.pop_all(Instant{})) items.push_back(std::move(item));
+  for (Queued& queued : queue_.pop_all(Instant{})) items.push_back(std::move(queued.item));
   for (Item& item : items) {
     if (auto* query = std::get_if<QueryFn>(&item)) (*query)(nullptr, now_);
     if (auto* watch = std::get_if<Watch>(&item)) watch->watcher->on_end(status);

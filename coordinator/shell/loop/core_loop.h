@@ -23,7 +23,9 @@
 
 #include "coordinator/core/core.h"
 #include "coordinator/shell/logs/log_store.h"
+#include "coordinator/shell/loop/loop_backlog.h"
 #include "coordinator/shell/loop/loop_life.h"
+#include "coordinator/shell/loop/overload.h"
 #include "coordinator/shell/metrics/metrics.h"
 #include "coordinator/shell/storage/patient_storage.h"
 #include "coordinator/shell/storage/storage.h"
@@ -80,15 +82,23 @@ class CoreLoop {
 
   // Requires that `storage`, `logs`, `metrics` and `reserve` outlive the loop. `on_fatal` is called
   // once, on the loop's thread, if the state cannot be stored. `reserve`: space for the last batch
-  // of a loop that is stopped while the disk is full; null: none.
+  // of a loop that is stopped while the disk is full; null: none. `overload`: when reads are
+  // refused.
   CoreLoop(Core core, Storage& storage, LogStore& logs, Metrics& metrics,
-           std::function<void(absl::Status)> on_fatal, SpaceReserve* reserve = nullptr);
+           std::function<void(absl::Status)> on_fatal, SpaceReserve* reserve = nullptr,
+           OverloadLimits overload = {});
   // Stops as stop() does.
   ~CoreLoop();
 
   // Returns false if the loop is stuck: it has work and has shown no sign of life for kStuckAfter.
   // A loop that waits for the storage is not stuck. Thread-safe.
   bool is_alive(Instant now) const { return life_.is_alive(now); }
+  // Returns the events that wait, and how late the loop handles them. Thread-safe.
+  LoopLoad load(Instant now);
+  // Returns ResourceExhausted if the loop is so late that it refuses to be read. Thread-safe.
+  absl::Status admit_read(Instant now);
+  // The time after which the caller of a refused read should repeat it.
+  Duration retry_after() const { return overload_.retry_after(); }
 
   // The methods below are thread-safe. They return ResourceExhausted if the queue is full, and
   // Unavailable if the loop has stopped or, except post(), waits for space on the disk; then the
@@ -125,10 +135,14 @@ class CoreLoop {
     std::shared_ptr<JobWatcher> watcher;
   };
   using Item = std::variant<Request, FleetEvent, Watch, QueryFn, ReadFn>;
+  struct Queued {
+    Item item;
+    Instant arrived;
+  };
   using LinkKey = std::pair<WorkerName, Incarnation>;
 
   void run();
-  std::deque<Item> take_items(std::optional<Instant> deadline);
+  std::deque<Queued> take_items(std::optional<Instant> deadline);
   absl::Status push(Item item);
   void step(Event event, ActionList& actions);
   Tick tick();
@@ -156,11 +170,14 @@ class CoreLoop {
   std::function<void(absl::Status)> on_fatal_;
   PatientStorage patient_;
   LoopLife life_;
-  daemon::BoundedQueue<Item> queue_;
+  LoopBacklog backlog_;
+  Overload overload_;
+  daemon::BoundedQueue<Queued> queue_;
   std::atomic<uint64_t> next_token_{1};
 
   // The members below are used only on the loop's thread.
   Instant now_{};
+  Duration lag_{};  // from the arrival of the current event to its handling
   std::map<LinkKey, std::shared_ptr<WorkerLink>> links_;
   // Replaced streams, which are closed once the decision is stored.
   std::vector<std::pair<std::shared_ptr<WorkerLink>, absl::Status>> ending_;

@@ -1,4 +1,4 @@
-// The loop's Ticks, and how it takes events from the queue.
+// The loop's Ticks, its load, and how it takes events from the queue.
 #include <algorithm>
 
 #include <spdlog/spdlog.h>
@@ -9,13 +9,13 @@ namespace muster::coordinator {
 
 // In a large fleet, waits a moment for further events after the first one: an iteration for
 // each heartbeat would cost more than the heartbeat.
-std::deque<CoreLoop::Item> CoreLoop::take_items(std::optional<Instant> deadline) {
+std::deque<CoreLoop::Queued> CoreLoop::take_items(std::optional<Instant> deadline) {
   constexpr size_t kManyWorkers = 1'000;
   constexpr Duration kGathered = std::chrono::milliseconds(2);
-  std::deque<Item> items = queue_.pop_all(deadline);
+  std::deque<Queued> items = queue_.pop_all(deadline);
   if (links_.size() < kManyWorkers || items.empty()) return items;
   queue_.wait_until_closed(kGathered);
-  for (Item& item : queue_.pop_all(Instant{})) items.push_back(std::move(item));
+  for (Queued& item : queue_.pop_all(Instant{})) items.push_back(std::move(item));
   return items;
 }
 
@@ -34,6 +34,16 @@ Tick CoreLoop::tick() {
   event.is_behind = is_behind();
   log_pace();
   return event;
+}
+
+LoopLoad CoreLoop::load(Instant now) {
+  const Duration age = backlog_.age(now);
+  return {queue_.size() + backlog_.left(), age, life_.is_alive(now) && !patient_.is_waiting(),
+          overload_.observe(age, now)};
+}
+
+absl::Status CoreLoop::admit_read(Instant now) {
+  return overload_.observe(backlog_.age(now), now) ? overload_.refusal() : absl::OkStatus();
 }
 
 bool is_late_reader(size_t unread, size_t samples) {

@@ -15,8 +15,12 @@ constexpr Duration kStuckAfter = std::chrono::seconds(30);
 
 class LoopLife {
  public:
-  // Records that the loop works. Called on the loop's thread.
-  void show() { shown_ns_ = monotonic_now().time_since_epoch().count(); }
+  // Records that the loop works, and returns the time. Called on the loop's thread.
+  Instant show() {
+    const Instant now = monotonic_now();
+    shown_ns_ = to_ns(now);
+    return now;
+  }
   // Records that the loop waits for events or the storage. Called on the loop's thread.
   void rest() { shown_ns_ = 0; }
   // Returns false if the loop works and its last sign of life is kStuckAfter old. Thread-safe.

@@ -13,21 +13,18 @@ using daemon::gauges;
 Metrics::Metrics(Epoch epoch, MetricsOptions options)
     : options_(std::move(options)),
       build_info_(gauges<"muster_coordinator_build_info">(registry_)),
-      leader_(gauges<"muster_coordinator_leader">(registry_).Add({})),
       disk_bytes_(gauges<"muster_coordinator_disk_bytes">(registry_)),
       disk_free_(gauges<"muster_coordinator_disk_free_bytes">(registry_)),
       jobs_(registry_, options_.job_series),
       incidents_(registry_),
       fleet_(registry_, options_.worker_series),
       goodput_(registry_) {
-  gauges<"muster_coordinator_epoch">(registry_).Add({}).Set(static_cast<double>(epoch.value()));
+  if (options_.shell == nullptr) options_.shell = std::make_shared<ShellMetrics>();
+  options_.shell->begin_epoch(epoch);
 }
 
 std::string Metrics::render(const Core& core, Instant now, int64_t unix_ns) {
   build_info_.Add({{"version", core.options().version}}).Set(1);
-  // A process that serves this page is the leader, because server.cc locks the state before it
-  // creates a core.
-  leader_.Set(1);
   daemon::set_disk_gauges(options_.state_dir, disk_bytes_, disk_free_);
   jobs_.update(core, now, unix_ns);
   incidents_.update(core, unix_ns);

@@ -1,6 +1,6 @@
-// The coordinator's Prometheus metrics, computed from the core's state on each scrape; only values
-// that the state does not contain (the duration of each step, incidents) are collected from events.
-// Used on the core loop's thread.
+// The Prometheus metrics of jobs and the fleet, computed from the core's state on each scrape; only
+// values that the state does not contain (the duration of each step, incidents) are collected from
+// events. Used on the core loop's thread. Metrics of the coordinator itself are in shell_metrics.h.
 //
 // The page's size is bounded independently of the fleet; see job_metrics.h, incident_metrics.h and
 // fleet_metrics.h.
@@ -17,6 +17,7 @@
 #include "coordinator/shell/metrics/fleet_metrics.h"
 #include "coordinator/shell/metrics/incident_metrics.h"
 #include "coordinator/shell/metrics/job_metrics.h"
+#include "coordinator/shell/metrics/shell_metrics.h"
 #include "daemon/metric_words.h"
 
 namespace muster::coordinator {
@@ -26,6 +27,8 @@ struct MetricsOptions {
   // maximum number of workers with series, in addition to the most silent workers
   int32_t worker_series = daemon::kSeriesSample;
   int32_t job_series = daemon::kJobsShown;  // maximum number of jobs with series
+  // the metrics of the coordinator itself; null: new ones
+  std::shared_ptr<ShellMetrics> shell{};
 };
 
 class Metrics {
@@ -51,15 +54,16 @@ class Metrics {
 
   void count_node(const NodeDecision& change) { fleet_.count_node(change); }
 
+  ShellMetrics& shell() { return *options_.shell; }
+
   // Returns the page in Prometheus' text format, without the series of jobs that ended more than
-  // kSeriesKept ago.
+  // kSeriesKept ago, and without the metrics of shell().
   std::string render(const Core& core, Instant now, int64_t unix_ns);
 
  private:
   MetricsOptions options_;
   prometheus::Registry registry_;
   prometheus::Family<prometheus::Gauge>& build_info_;
-  prometheus::Gauge& leader_;
   prometheus::Family<prometheus::Gauge>& disk_bytes_;
   prometheus::Family<prometheus::Gauge>& disk_free_;
   JobMetrics jobs_;

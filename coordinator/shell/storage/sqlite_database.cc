@@ -99,6 +99,16 @@ void SqliteDatabase::set_busy_timeout(int milliseconds) {
   sqlite3_busy_timeout(db_.get(), milliseconds);
 }
 
+absl::Status SqliteDatabase::copy_to(SqliteDatabase& target) {
+  errno = 0;
+  sqlite3_backup* copy = sqlite3_backup_init(target.db_.get(), "main", db_.get(), "main");
+  if (copy == nullptr) return target.error(sqlite3_errcode(target.db_.get()), "copying");
+  const int step = sqlite3_backup_step(copy, -1);
+  const int code = sqlite3_backup_finish(copy);
+  if (step == SQLITE_DONE && code == SQLITE_OK) return absl::OkStatus();
+  return target.error(code == SQLITE_OK ? step : code, "copying");
+}
+
 void SqliteDatabase::empty_log() {
   sqlite3_wal_checkpoint_v2(db_.get(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
 }

@@ -57,6 +57,9 @@ class SqliteDatabase {
   absl::StatusOr<int64_t> one_number(const char* sql);
   absl::StatusOr<std::string> one_text(const char* sql);
   void set_busy_timeout(int milliseconds);
+  // Replaces the content of `target` by this database's, as of one moment. Other connections may
+  // write meanwhile.
+  absl::Status copy_to(SqliteDatabase& target);
   // Truncates the write-ahead log. Best effort: a concurrent reader of the file prevents it.
   void empty_log();
   absl::Status error(int code, const char* what) const;

@@ -11,6 +11,8 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include "daemon/limits.h"
+
 namespace muster::cli {
 namespace {
 
@@ -45,6 +47,28 @@ class FakeCoordinator : public v1::Muster::Service {
     return grpc::Status::OK;
   }
 
+  // Refuses `overloaded` reads, as an overloaded coordinator does.
+  grpc::Status ListJobs(grpc::ServerContext* context, const v1::ListJobsRequest*,
+                        v1::ListJobsResponse* response) override {
+    if (const grpc::Status status = refuse(context); !status.ok()) return status;
+    response->add_jobs()->set_id(7);
+    return grpc::Status::OK;
+  }
+  grpc::Status WatchJob(grpc::ServerContext* context, const v1::WatchJobRequest*,
+                        grpc::ServerWriter<v1::Job>* writer) override {
+    if (const grpc::Status status = refuse(context); !status.ok()) return status;
+    writer->Write(v1::Job());
+    return grpc::Status::OK;
+  }
+  grpc::Status refuse(grpc::ServerContext* context) {
+    const std::lock_guard lock(mutex_);
+    ++reads;
+    if (overloaded == 0) return grpc::Status::OK;
+    --overloaded;
+    if (!hint.empty()) context->AddTrailingMetadata(daemon::kRetryHint, hint);
+    return {grpc::StatusCode::RESOURCE_EXHAUSTED, "the coordinator is overloaded"};
+  }
+
   // Blocks until the call is cancelled.
   grpc::Status CancelJob(grpc::ServerContext* context, const v1::CancelJobRequest*,
                          v1::CancelJobResponse*) override {
@@ -55,6 +79,10 @@ class FakeCoordinator : public v1::Muster::Service {
     while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return grpc::Status::CANCELLED;
   }
+  int reads_so_far() {
+    const std::lock_guard lock(mutex_);
+    return reads;
+  }
   bool was_called() {
     const std::lock_guard lock(mutex_);
     return is_called;
@@ -62,6 +90,9 @@ class FakeCoordinator : public v1::Muster::Service {
 
   std::vector<std::string> request_ids;
   bool is_called = false;
+  int overloaded = 0;
+  int reads = 0;
+  std::string hint = "1";  // milliseconds
 
  private:
   std::mutex mutex_;
@@ -84,6 +115,49 @@ TEST(Client, ASubmissionWithALostAnswerIsRepeatedWithItsId) {
   EXPECT_EQ(job->id(), 7U);
   EXPECT_EQ(losses, 1);
   EXPECT_EQ(coordinator.request_ids, (std::vector<std::string>{"the-id", "the-id"}));
+}
+
+TEST(Client, ReadsThatAnOverloadedCoordinatorRefusesAreRepeatedAndExplained) {
+  FakeCoordinator coordinator;
+  Client client({.address = coordinator.address()});
+  coordinator.overloaded = 3;
+  testing::internal::CaptureStderr();
+  const auto jobs = client.list_jobs(false, false);
+  ASSERT_TRUE(jobs.ok()) << jobs.status();
+  EXPECT_EQ(jobs->jobs(0).id(), 7U);
+  EXPECT_EQ(coordinator.reads, 4);
+  coordinator.overloaded = 1;
+  int watched = 0;
+  EXPECT_TRUE(client.watch_job(7, [&](const v1::Job&) { return ++watched > 0; }).ok());
+  EXPECT_EQ(watched, 1);
+  EXPECT_EQ(coordinator.reads, 6);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "muster: the coordinator is overloaded; trying again for up to 60 s\n")
+      << "once";
+}
+
+// A limit that no waiting changes, or a coordinator of an earlier version.
+TEST(Client, ARefusalWithoutAHintIsNotRepeated) {
+  FakeCoordinator coordinator;
+  coordinator.overloaded = 1;
+  coordinator.hint.clear();
+  Client client({.address = coordinator.address()});
+  EXPECT_TRUE(absl::IsResourceExhausted(client.list_jobs(false, false).status()));
+  EXPECT_EQ(coordinator.reads, 1);
+}
+
+TEST(Client, AStopEndsThePauseBeforeARepetition) {
+  FakeCoordinator coordinator;
+  coordinator.overloaded = 1'000;
+  coordinator.hint = "10000000";
+  Client client({.address = coordinator.address()});
+  std::thread stopper([&] {
+    while (coordinator.reads_so_far() == 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    client.stop();
+  });
+  EXPECT_TRUE(absl::IsCancelled(client.list_jobs(false, false).status()));
+  stopper.join();
 }
 
 // The address may never have had a coordinator.

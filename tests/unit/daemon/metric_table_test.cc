@@ -19,7 +19,8 @@ TEST(MetricTableTest, NamesFollowPrometheusConventions) {
   for (const Metric& metric : kMetrics) {
     SCOPED_TRACE(metric.name);
     EXPECT_TRUE(names.insert(metric.name).second) << "listed twice";
-    EXPECT_TRUE(metric.name.starts_with("muster_"));
+    // process_… are the names that all of Prometheus' client libraries use.
+    EXPECT_TRUE(metric.name.starts_with("muster_") || metric.name.starts_with("process_"));
     EXPECT_EQ(metric.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_"),
               std::string_view::npos);
     EXPECT_EQ(metric.name.ends_with("_total"), metric.type == MetricType::kCounter);

@@ -38,6 +38,16 @@ TEST_F(TrustFiles, APairIsReadAsItIs) {
   EXPECT_EQ(pair->key, made.key);
 }
 
+TEST_F(TrustFiles, ACertificateHasAValidity) {
+  const auto made = authority_.sign("DNS:localhost");
+  const auto validity = certificate_validity("--tls-cert", "tls.crt", made.certificate);
+  ASSERT_TRUE(validity.ok()) << validity.status();
+  EXPECT_EQ(validity->not_after_unix_s - validity->not_before_unix_s, 7200);
+  EXPECT_LT(validity->not_before_unix_s, time(nullptr));
+  EXPECT_GT(validity->not_after_unix_s, time(nullptr));
+  EXPECT_FALSE(certificate_validity("--tls-cert", "tls.crt", "nothing").ok());
+}
+
 TEST_F(TrustFiles, AKeyOfAnotherCertificateIsRefused) {
   const auto made = authority_.sign("DNS:localhost");
   const auto other = authority_.sign("DNS:localhost");

@@ -196,6 +196,16 @@ TEST_F(ShellTest, RunsAJobFromSubmissionToItsEnd) {
   EXPECT_THAT(metrics, HasSubstr("muster_job_step_seconds_count{job_id=\"1\",name=\"llama\"} 7"));
   EXPECT_THAT(metrics, HasSubstr("muster_jobs{state=\"running\"} 1"));
   EXPECT_THAT(metrics, HasSubstr("muster_fleet_slots_used{worker=\"node1\"} 2"));
+  EXPECT_THAT(metrics,
+              HasSubstr("muster_coordinator_rpcs_total{code=\"OK\",method=\"SubmitJob\"} 1"));
+  EXPECT_THAT(metrics, HasSubstr("muster_coordinator_rpc_seconds_count{method=\"SubmitJob\"} 1"));
+  for (const char* method : {"Connect", "WatchJob", "FollowLogs"})
+    EXPECT_THAT(metrics,
+                HasSubstr(absl::StrCat("muster_coordinator_streams{method=\"", method, "\"} 1")));
+  EXPECT_THAT(metrics, HasSubstr("muster_coordinator_registrations_total{result=\"new\"} 1"));
+  EXPECT_THAT(metrics, HasSubstr("muster_coordinator_events_total{event=\"worker_registered\"} 1"));
+  EXPECT_THAT(metrics, HasSubstr("muster_coordinator_leader 1"));
+  EXPECT_THAT(metrics, HasSubstr("process_resident_memory_bytes "));
   EXPECT_THAT(http_get(server_->http_port(), "/readyz"), HasSubstr("200 OK"));
 
   grpc::ClientContext list_context;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "daemon/client_credentials.h"
+#include "muster/v1/admin.grpc.pb.h"
 #include "tests/unit/certificates.h"
 #include "tests/unit/coordinator/shell/shell_fixture.h"
 
@@ -85,6 +86,38 @@ TEST_F(TrustTest, ATokenAuthorisesItsRolesMethods) {
   EXPECT_EQ(list(with(kWorkerToken)).error_code(), grpc::StatusCode::PERMISSION_DENIED);
 }
 
+TEST_F(TrustTest, OnlyAnAdminDescribesAndCopiesTheCoordinator) {
+  start();
+  const auto describe = [&](const char* token, v1::Coordinator& coordinator) {
+    grpc::ClientContext context;
+    set_deadline(context);
+    return v1::Admin::NewStub(channel(with(token)))->GetCoordinator(&context, {}, &coordinator);
+  };
+  const auto copy = [&](const char* token, std::string& data) {
+    grpc::ClientContext context;
+    set_deadline(context);
+    const auto stub = v1::Admin::NewStub(channel(with(token)));
+    const auto reader = stub->BackupState(&context, {});
+    for (v1::BackupChunk chunk; reader->Read(&chunk);) data += chunk.data();
+    return reader->Finish();
+  };
+  v1::Coordinator coordinator;
+  std::string data;
+  for (const char* token : {kViewerToken, kWorkerToken}) {
+    EXPECT_EQ(describe(token, coordinator).error_code(), grpc::StatusCode::PERMISSION_DENIED);
+    EXPECT_EQ(copy(token, data).error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  }
+  EXPECT_EQ(data, "");
+  ASSERT_TRUE(describe(kAdminToken, coordinator).ok());
+  EXPECT_EQ(coordinator.certificate().problem(), "");
+  EXPECT_GT(coordinator.certificate().not_after_unix_s(), time(nullptr));
+  EXPECT_TRUE(coordinator.decides());
+  EXPECT_GT(coordinator.open_fds(), 0);
+  EXPECT_GT(coordinator.state_bytes(), 0U);
+  ASSERT_TRUE(copy(kAdminToken, data).ok());
+  EXPECT_EQ(data.substr(0, 15), "SQLite format 3");
+}
+
 TEST_F(TrustTest, CallsWithoutAKnownTokenAreRejected) {
   start();
   grpc::Status status = list(with(""));
@@ -114,6 +147,10 @@ TEST_F(TrustTest, AWorkersStreamRequiresTheWorkersToken) {
   };
   EXPECT_EQ(join(kAdminToken).error_code(), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_TRUE(join(kWorkerToken).ok());
+  EXPECT_THAT(
+      http_get(server_->http_port(), "/metrics"),
+      HasSubstr(
+          "muster_coordinator_rpcs_total{code=\"PERMISSION_DENIED\",method=\"Connect\"} 1\n"));
 }
 
 TEST_F(TrustTest, LaterConnectionsGetRenewedCertificates) {

@@ -100,6 +100,9 @@ TEST_F(CoreLoopTest, AFullDiskIsWaitedFor) {
   storage_.full = 2;
   EXPECT_TRUE(submit().ok());
   EXPECT_EQ(storage_.commits, 1);
+  const std::string page = metrics_.shell().render(loop_->load(monotonic_now()));
+  EXPECT_THAT(page, testing::HasSubstr("transaction_failures_total{reason=\"no_space\"} 2\n"));
+  EXPECT_THAT(page, testing::HasSubstr("muster_coordinator_transaction_seconds_count 1\n"));
 }
 
 TEST_F(CoreLoopTest, StopsWhileTheDiskIsFull) {
@@ -123,6 +126,7 @@ TEST_F(CoreLoopTest, WithAFullDiskItIsAliveButTakesNoCalls) {
   EXPECT_EQ(query().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(query().message()), testing::HasSubstr("disk"));
   EXPECT_TRUE(loop_->is_alive(monotonic_now() + std::chrono::hours(1)));
+  EXPECT_FALSE(loop_->load(monotonic_now()).decides);
   storage_.full = 0;
   submitter.join();
   EXPECT_TRUE(submit().ok());
@@ -142,6 +146,7 @@ TEST_F(CoreLoopTest, OnlyALoopThatIsStuckIsNotAlive) {
   entered->get_future().wait();
   EXPECT_TRUE(loop_->is_alive(monotonic_now()));
   EXPECT_FALSE(loop_->is_alive(monotonic_now() + kStuckAfter));
+  EXPECT_FALSE(loop_->load(monotonic_now() + kStuckAfter).decides);
   released->set_value();
 }
 
@@ -193,6 +198,28 @@ TEST(CoreLoop, ShowsTheIncidentsOfTheEarlierRun) {
                   .ok());
   EXPECT_THAT(page.get_future().get(),
               testing::HasSubstr("muster_job_incident_timestamp_seconds{incident=\"4\""));
+}
+
+// The iteration's oldest event ages until the iteration is over, and later events wait behind it.
+TEST_F(CoreLoopTest, TheLoadIsThatOfEventsThatWaitOrAreHandled) {
+  const auto entered = std::make_shared<std::promise<void>>();
+  const auto released = std::make_shared<std::promise<void>>();
+  ASSERT_TRUE(loop_
+                  ->query([entered, released](const Core*, Instant) {
+                    entered->set_value();
+                    released->get_future().wait();
+                  })
+                  .ok());
+  entered->get_future().wait();
+  const Instant later = monotonic_now() + std::chrono::seconds(9);
+  EXPECT_GE(loop_->load(later).oldest_event_age, std::chrono::seconds(9));
+  const size_t before = loop_->load(later).queued;
+  ASSERT_TRUE(loop_->query([](const Core*, Instant) {}).ok());
+  EXPECT_EQ(loop_->load(later).queued, before + 1);
+  released->set_value();
+  while (loop_->load(later).oldest_event_age > Duration{})
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(loop_->load(later).queued, 0U);
 }
 
 TEST_F(CoreLoopTest, AnswersEverythingWhenItStops) {

@@ -23,7 +23,8 @@ class LateLoopTest : public testing::Test {
     storage_ = open_sqlite_storage(folder_.path() + "/state.db").value();
     loop_ = std::make_unique<CoreLoop>(Core(options, {}, monotonic_now()), *storage_, logs_,
                                        metrics_, [](const absl::Status&) {});
-    service_ = std::make_unique<FleetService>(*loop_, logs_, Epoch(1), registration_budget_);
+    service_ = std::make_unique<FleetService>(*loop_, logs_, std::make_shared<ShellMetrics>(),
+                                              Epoch(1), registration_budget_);
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);

@@ -1,0 +1,73 @@
+// muster admin doctor: checks a coordinator and its fleet.
+#include <algorithm>
+#include <iterator>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/admin/admin.h"
+#include "cli/admin/doctor_checks.h"
+#include "cli/client.h"
+#include "cli/terminal/terminal.h"
+#include "common/process/exit_code.h"
+#include "common/time/time.h"
+#include "common/version.h"
+
+namespace muster::cli {
+namespace {
+
+struct DoctorOptions {
+  CoordinatorTarget coordinator;
+  bool json = false;
+};
+
+std::string as_json(const std::vector<Finding>& findings) {
+  nlohmann::json out = {{"checks", nlohmann::json::array()}};
+  for (const Finding& finding : findings) {
+    nlohmann::json row = {{"check", finding.check}, {"ok", finding.ok}, {"text", finding.text}};
+    if (!finding.advice.empty()) row["advice"] = finding.advice;
+    out["checks"].push_back(std::move(row));
+  }
+  return out.dump(2) + "\n";
+}
+
+int doctor(const DoctorOptions& options) {
+  Client client(options.coordinator);
+  std::vector<Finding> findings;
+  const int64_t requested = wall_clock_unix_ns();
+  const auto coordinator = client.get_coordinator();
+  const int64_t answered = wall_clock_unix_ns();
+  if (coordinator.ok()) {
+    findings = examine_coordinator(*coordinator, kVersion, requested, answered);
+  } else if (absl::IsUnimplemented(coordinator.status())) {
+    findings.push_back({"version", false, "the coordinator is older than this command",
+                        "update it; until then only its workers are checked"});
+  } else {
+    return fail(coordinator.status());
+  }
+  const auto workers = client.list_workers();
+  if (!workers.ok()) return fail(workers.status());
+  std::ranges::move(examine_workers(*workers, coordinator.ok() ? coordinator->version() : "",
+                                    coordinator.ok() ? coordinator->max_fds() : 0),
+                    std::back_inserter(findings));
+  const int printed = print_result(options.json ? as_json(findings) : describe_findings(findings));
+  const bool ok = std::ranges::all_of(findings, [](const Finding& finding) { return finding.ok; });
+  return printed != 0 || ok ? printed : to_int(ExitCode::kFailure);
+}
+
+}  // namespace
+
+void declare_doctor(CLI::App& admin, Action& action) {
+  auto options = std::make_shared<DoctorOptions>();
+  CLI::App* command = admin.add_subcommand(
+      "doctor", "Check a coordinator and its fleet; exit code 1 if something is wrong");
+  command->group("Commands");
+  add_coordinator_option(*command, options->coordinator);
+  add_json_option(*command, options->json);
+  command->footer(
+      "Examples:\n"
+      "  muster admin doctor\n"
+      "  muster admin doctor --json | jq -r '.checks[] | select(.ok | not) | .advice'");
+  on_call(*command, action, options, doctor);
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,84 @@
+"""`muster admin`: copies of the state that a coordinator starts from, and the doctor's checks."""
+import json
+import os
+import signal
+import stat
+import unittest
+
+from harness import MusterTest, wait_until
+
+
+class Admin(MusterTest):
+    def submit(self, name):
+        words = ("submit", "--json", "--name", name, "--restarts", 3, "--", "sleep", 100000)
+        return json.loads(self.muster(*words, check=0).stdout)["id"]
+
+    def running(self, job, attempt):
+        def condition():
+            record = self.job(job)
+            self.assertNotIn(record["state"], ("FAILED", "CANCELLED"), record)
+            return record if (record["state"], record["attempt"]) == ("RUNNING", attempt) else None
+        return wait_until(condition, 60, f"attempt {attempt} of job {job}")
+
+    def stop(self, process):
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=30)
+
+    def test_backup_is_restored(self):
+        coordinator = self.start_coordinator()
+        self.start_worker(coordinator, slots=2)
+        job = self.submit("saved")
+        self.running(job, 1)
+        copy = self.dir / "copy.db"
+        copy.write_text("an earlier copy")
+        made = json.loads(self.muster("admin", "backup", "--out", copy, "--json", check=0).stdout)
+        self.assertEqual((made["file"], made["bytes"]), (str(copy), copy.stat().st_size))
+        self.assertEqual(stat.S_IMODE(copy.stat().st_mode), 0o600)
+        self.assertNotIn("backup.tmp", os.listdir(self.dir / "state"))
+        later = self.submit("lost")
+        self.running(later, 1)
+        self.stop(coordinator)
+
+        for path in (self.dir / "state").glob("muster.db*"):
+            path.rename(self.dir / path.name)
+        (self.dir / "state/muster.db").write_bytes(copy.read_bytes())
+        coordinator = self.start_coordinator(listen=coordinator.address)
+        # The copy has another store id, so the worker stops the ranks of the lost state, and the
+        # job starts again.
+        record = self.running(job, 2)
+        self.assertEqual([fault["kind"] for fault in record["faults"]], ["rank died"])
+        jobs = json.loads(self.muster("list", "--json", check=0).stdout)["jobs"]
+        self.assertEqual([job["spec"]["name"] for job in jobs], ["saved"])
+        self.assertEqual(self.submit("new"), later)
+        self.muster("cancel", job, "--force", check=0)
+
+    def test_backup_names_what_is_wrong(self):
+        self.start_coordinator()
+        result = self.muster("admin", "backup", "--out", self.dir)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("is a folder: name a file in it", result.stderr)
+        result = self.muster("admin", "backup", "--out", self.dir / "no/copy.db")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn(f"{self.dir}/no/copy.db.partial: No such file or directory", result.stderr)
+
+    def test_doctor_finds_problems_and_their_end(self):
+        coordinator = self.start_coordinator()
+        result = self.muster("admin", "doctor")
+        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+        self.assertIn("PROBLEM  workers: no worker is registered", result.stdout)
+        self.start_worker(coordinator)
+        wait_until(lambda: "no worker" not in self.muster("admin", "doctor").stdout, 30, "the worker")
+        self.muster("node", "exclude", "node0", "--reason", "fan", check=0)
+        checks = json.loads(self.muster("admin", "doctor", "--json", check=1).stdout)["checks"]
+        # The disk of the machine that runs the test may be nearly full.
+        wrong = {check["check"] for check in checks if not check["ok"]} - {"disk"}
+        self.assertEqual(wrong, {"nodes"}, checks)
+        self.muster("node", "admit", "node0", check=0)
+        checks = json.loads(self.muster("admin", "doctor", "--json").stdout)["checks"]
+        self.assertEqual([check for check in checks if not check["ok"] and check["check"] != "disk"], [])
+        self.assertEqual({check["check"] for check in checks},
+                         {"version", "core", "disk", "clock", "certificate", "descriptors", "worker versions", "connections", "nodes"})
+
+
+if __name__ == "__main__":
+    unittest.main()
