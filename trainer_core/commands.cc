@@ -19,6 +19,7 @@
 #include "common/stacks/self_stacks.h"
 #include "common/text/escape.h"
 #include "trainer_core/base/json_file.h"
+#include "trainer_core/base/saved_plan_check.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/checkpoint/checkpoint.h"
@@ -27,6 +28,7 @@
 #include "trainer_core/comm/process_groups.h"
 #include "trainer_core/comm/world.h"
 #include "trainer_core/forecast/memory_forecast.h"
+#include "trainer_core/forecast/saved_layouts.h"
 #include "trainer_core/forecast/time_forecast.h"
 #include "trainer_core/loop/train.h"
 #include "trainer_core/recovery/failure.h"
@@ -37,6 +39,7 @@
 #include "trainer_core/startup/cpu_speed.h"
 #include "trainer_core/startup/load_config.h"
 #include "trainer_core/startup/node_check.h"
+#include "trainer_core/startup/planned_start.h"
 #include "trainer_core/startup/preflight.h"
 #include "trainer_core/startup/rank_env.h"
 #include "trainer_core/tools/debug_step.h"
@@ -145,6 +148,8 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
   if (!config.ok()) return report(who, config.status());
   if (auto status = check_world_size(*config, env->world_size); !status.ok())
     return report(who, status);
+  const auto saved = load_saved_plan(*config);
+  if (!saved.ok()) return report(who, saved.status());
   const auto page = open_page(*env, *config);
   if (!page.ok()) return report(who, page.status());
   if (!env->progress_page.empty()) {
@@ -163,10 +168,15 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
       {.threads = static_cast<uint64_t>(threads - 1 + kThreadsBeside), .open_files = kFilesMin});
   if (!can_start.ok()) return report("muster-trainer", can_start);
   const SelfStackThread answers;
+  if (*saved != nullptr) store_algorithms(*config, **saved);
   auto chosen =
       choose_backend(config->hardware, threads, gpu_options(*config, *env), env->has_gpus);
   if (!chosen.ok()) return report(who, chosen.status());
   config->hardware = chosen->hardware;  // ranks compare configs: all must have chosen the same
+  if (*saved != nullptr) {
+    const absl::Status same = check_planned_backend(**saved, *config, *chosen->backend);
+    if (!same.ok()) return report(who, same);
+  }
   if (env->rank == 0 && !chosen->reason.empty()) std::cout << chosen->reason << std::endl;
   (*page)->set_phase(Phase::kRendezvous, monotonic_now());
   auto transport = join_world(*env);
@@ -189,7 +199,8 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
                          .on_evaluation = nullptr,
                          .local = local_storage(*config, env->local_checkpoints),
                          .known_checkpoint_step = env->checkpoint_step,
-                         .backend = chosen->backend});
+                         .backend = chosen->backend,
+                         .saved_plan = saved->get()});
 }
 
 ExitCode check_command(std::span<const std::string_view> arguments) {
@@ -197,6 +208,8 @@ ExitCode check_command(std::span<const std::string_view> arguments) {
   if (!line.ok()) return report("muster-trainer check", line.status());
   const auto config = config_option(*line);
   if (!config.ok()) return report("muster-trainer check", config.status());
+  if (const auto saved = load_saved_plan(*config); !saved.ok())
+    return report("muster-trainer check", saved.status());
   const absl::Status status =
       preflight(*config, line->has("here") ? std::optional(MachineRoots()) : std::nullopt);
   return status.ok() ? ExitCode::kOk : report("muster-trainer check", status);
@@ -206,7 +219,7 @@ ExitCode plan_command(std::span<const std::string_view> arguments) {
   constexpr const char* kName = "muster-trainer plan";
   const auto line = CommandLine::parse(
       arguments, {.values = {"config", "device", "memory-mib", "machine", "timeline"},
-                  .switches = {"without-backend", "without-advice"}});
+                  .switches = {"without-backend", "without-advice", "layouts"}});
   if (!line.ok()) return report(kName, line.status());
   auto config = config_option(*line);
   if (!config.ok()) return report(kName, config.status());
@@ -216,8 +229,8 @@ ExitCode plan_command(std::span<const std::string_view> arguments) {
   }
   const auto memory = line->integer("memory-mib", 0, 1, kDeviceMemoryMibMax);
   if (!memory.ok()) return report(kName, memory.status());
-  if (config->hardware != Hardware::kGpu)
-    return report(kName, absl::InvalidArgumentError("hardware: only gpu is planned for a device"));
+  if (config->hardware == Hardware::kAuto)
+    return report(kName, absl::InvalidArgumentError("hardware: auto cannot be planned"));
   const MemoryForecast forecast =
       forecast_memory(*config,
                       {.name = line->text("device"),
@@ -229,6 +242,9 @@ ExitCode plan_command(std::span<const std::string_view> arguments) {
     const auto time = forecast_time(*config, line->text("machine"), line->text("timeline", ""));
     if (!time.ok()) return report(kName, time.status());
     out["time"] = *time;
+  }
+  if (line->has("layouts")) {
+    out["saved"] = saved_layouts(*config, planned_threads(*config), line->text("device"));
   }
   return print_result(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }

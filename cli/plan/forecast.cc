@@ -37,6 +37,7 @@ absl::StatusOr<nlohmann::json> run_forecast(const std::string& train_config_json
     if (!machine.ok()) return machine.status();
     words.insert(words.end(), {"--machine", *machine});
   }
+  if (options.layouts) words.emplace_back("--layouts");
   if (!options.timeline.empty()) words.insert(words.end(), {"--timeline", options.timeline});
   const auto end = run_child(words, {.deadline = monotonic_now() + kPlannedWithin});
   if (!end.ok()) return end.status();

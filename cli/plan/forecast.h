@@ -21,6 +21,7 @@ struct ForecastOptions {
   // A StepMachine (trainer_core/forecast/step_cost.h) for the time of a step; null: memory alone.
   nlohmann::json machine = nullptr;
   std::string timeline{};  // path of a picture of the step; empty: none
+  bool layouts = false;    // adds "saved", the trainer's part of a saved plan
 };
 
 // Returns the forecast (trainer_core/forecast/memory_forecast.h) of a job with this config, as JSON

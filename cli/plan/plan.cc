@@ -15,7 +15,9 @@
 #include "cli/command.h"
 #include "cli/jobs/job_arguments.h"
 #include "cli/plan/forecast.h"
+#include "cli/plan/plan_comparison.h"
 #include "cli/plan/plan_view.h"
+#include "cli/plan/save_plan.h"
 #include "cli/plan/step_time_view.h"
 #include "cli/run/pasted_command.h"
 #include "cli/terminal/terminal.h"
@@ -55,11 +57,13 @@ absl::StatusOr<jobspec::PlannedMachines> machines_of(const jobspec::Config& conf
 absl::StatusOr<jobspec::ResolvedJob> job_on_machines(const jobspec::PlannedMachines& machines,
                                                      jobspec::Config config,
                                                      JobArguments arguments) {
-  config.settings["hardware"] = {
-      .value = "gpu", .origin = "compile_topology", .layer = jobspec::Layer::kBaseFile};
+  const bool is_cpu = machines.topology.is_cpu;
+  config.settings["hardware"] = {.value = is_cpu ? "cpu" : "gpu",
+                                 .origin = "compile_topology",
+                                 .layer = jobspec::Layer::kBaseFile};
   arguments.nodes = machines.nodes;
   arguments.ranks_per_node = machines.devices_per_node;
-  arguments.node_gpus = machines.devices_per_node;
+  arguments.node_gpus = is_cpu ? 0 : machines.devices_per_node;
   return resolve_job(config, arguments);
 }
 
@@ -83,40 +87,36 @@ absl::Status check_times(const PlanArguments& arguments, const jobspec::Topology
       " does not give it; add ", absl::StrJoin(missing, ", "), " to ", topology.name, ".yml"));
 }
 
-// Returns a StepMachine (trainer_core/forecast/step_cost.h).
-nlohmann::json machine_of(const PlannedJob& planned) {
-  nlohmann::json device = {{"fp8_tflops", 0}, {"multiprocessors", 0}};
-  const jobspec::Topology& topology = planned.machines.topology;
-  for (const auto& [key, value] : topology.numbers) device[key] = value;
-  device["devices_per_node"] = topology.devices_per_node;
-  auto constants = nlohmann::json::object();
-  if (planned.calibration)
-    for (const auto& [key, value] : planned.calibration->constants) constants[key] = value;
-  return {{"device", std::move(device)}, {"constants", std::move(constants)}};
-}
-
 // `timeline`: the path of a picture of the step; empty: none.
 absl::StatusOr<nlohmann::json> forecast(const PlannedJob& planned, FittingChanges changes,
                                         const std::string& timeline) {
   const jobspec::Topology& topology = planned.machines.topology;
-  ForecastOptions options{.changes = changes, .timeline = timeline};
-  if (topology.has_times()) options.machine = machine_of(planned);
+  ForecastOptions options{.changes = changes,
+                          .timeline = timeline,
+                          .layouts = !planned.job.train.compiled_trainstep_file.empty()};
+  if (topology.has_times()) options.machine = step_machine(topology, planned.calibration);
   return run_forecast(trainer::to_json(planned.job.train).dump(), topology, options);
+}
+
+// Refuses a choice of hardware that the topology does not have.
+absl::Status check_hardware(const jobspec::Config& config, const jobspec::Topology& topology) {
+  const auto hardware = config.settings.find("hardware");
+  if (hardware == config.settings.end() || !jobspec::is_of_user(hardware->second) ||
+      hardware->second.value != (topology.is_cpu ? "gpu" : "cpu"))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "hardware=", topology.is_cpu ? "gpu" : "cpu", ": the devices of compile_topology=",
+      topology.name, " are ", topology.is_cpu ? "CPUs" : "accelerators",
+      "; compile_topology=cpu-4 plans for 4 ranks on CPUs, compile_topology=h100-8 for GPUs"));
 }
 
 absl::StatusOr<PlannedJob> planned_job(JobArguments arguments, const std::string& program) {
   arguments.is_for_plan = true;
   auto config = load_config(arguments);
   if (!config.ok()) return config.status();
-  const auto hardware = config->settings.find("hardware");
-  if (hardware != config->settings.end() && hardware->second.value == "cpu" &&
-      jobspec::is_of_user(hardware->second)) {
-    return absl::InvalidArgumentError(
-        "hardware=cpu: muster plan plans for the devices of compile_topology; for CPUs, `muster "
-        "check` computes the memory");
-  }
   auto machines = machines_of(*config);
   if (!machines.ok()) return machines.status();
+  if (auto status = check_hardware(*config, machines->topology); !status.ok()) return status;
   const auto folders = jobspec::calibration_folders(*config, shipped_base_yml().value_or(""));
   auto calibration = jobspec::find_calibration(program, machines->topology.name,
                                                machines->topology.calibrated_as, folders);
@@ -172,6 +172,8 @@ absl::StatusOr<VariedPlan> plan_one_variation(const PlanArguments& arguments,
   for (size_t i = 0; i < keys.size(); ++i)
     job_arguments.overrides.push_back(absl::StrCat(keys[i].key, "=", plan.values[i]));
   const auto planned = planned_job(std::move(job_arguments), arguments.program);
+  if (planned.ok() && !planned->job.train.compiled_trainstep_file.empty())
+    return absl::InvalidArgumentError("compiled_trainstep_file and --vary exclude each other");
   if (absl::IsInvalidArgument(planned.status()) || absl::IsNotFound(planned.status())) {
     plan.problem = std::string(planned.status().message());
     return plan;
@@ -254,6 +256,7 @@ int plan(const PlanArguments& arguments) {
   if (!planned.ok()) return fail(planned.status());
   if (auto status = check_times(arguments, planned->machines.topology); !status.ok())
     return fail(status);
+  if (auto status = check_can_save(planned->job); !status.ok()) return fail(status);
   const jobspec::ResolvedJob& job = planned->job;
   for (const std::string& warning : job.warnings) warn(warning);
   const jobspec::Topology& topology = planned->machines.topology;
@@ -285,7 +288,11 @@ int plan(const PlanArguments& arguments) {
     if (figures) text += describe_step_time(job, planned->machines, *memory, *figures, known);
     code = print_result(text);
   }
-  if (code != 0 || (*memory)["fits"].get<bool>()) return code;
+  if ((*memory)["fits"].get<bool>()) {
+    const absl::Status saved = save_plan(job, planned->machines, *memory);
+    return code != 0 || saved.ok() ? code : fail(saved);
+  }
+  if (code != 0) return code;
   return fail(absl::InvalidArgumentError((*memory)["problem"].get<std::string>()));
 }
 
@@ -339,6 +346,8 @@ void declare_plan(CLI::App& app, Action& action) {
       "  muster plan CONFIG=GPT175B compile_topology=a100-768                 # Pax\n"
       "  muster plan configs/base.yml model_name=llama2-7b compile_topology=h100-8 "
       "--vary per_device_batch_size=1,2,4 --vary remat_policy=full,minimal\n"
+      "  muster plan configs/base.yml model_name=llama2-7b compile_topology=h100-8 "
+      "compiled_trainstep_file=7b.plan      # runs with this key must match the plan\n"
       "Topologies: configs/topologies; your own may lie in the folder topologies beside your "
       "base.yml.\n"
       "Exit codes: 0 the job fits, or --vary is given; 2 it does not fit.");

@@ -135,7 +135,8 @@ class Plan(MusterTest):
                                (["compile_topology=h100-8", "compile_topology_num_slices=0"], "must be from 1 to"),
                                (["compile_topology=h100-8", "ici_tensor_parallelism=3"], "ici_tensor_parallelism"),
                                (["compile_topology=h100-8", "model_name=llama2-7"], "did you mean llama2-7b"),
-                               (["compile_topology=h100-8", "hardware=cpu"], "plans for the devices of compile_topology"),
+                               (["compile_topology=h100-8", "hardware=cpu"], "the devices of compile_topology=h100 are accelerators"),
+                               (["compile_topology=cpu-4", "hardware=gpu"], "the devices of compile_topology=cpu are CPUs"),
                                (["compile_topology=h100-8", "--price", "-1"], "--price -1: must be at least 0"),
                                (["compile_topology=h100-8", "--failure-rate", "-1"], "--failure-rate -1: must be from 0 to 1"),
                                (["compile_topology=h100-8", "--program", "pytorch"], "there is no calibration pytorch-h100.yml")):

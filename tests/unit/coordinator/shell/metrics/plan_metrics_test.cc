@@ -1,8 +1,7 @@
 // The metrics that compare jobs with their plans.
-#include "coordinator/shell/metrics/job_metrics.h"
-
 #include <utility>
 
+#include "coordinator/shell/metrics/job_metrics.h"
 #include "tests/unit/coordinator/shell/metrics/metrics_fixture.h"
 
 namespace muster::coordinator {
@@ -37,7 +36,7 @@ TEST_F(MetricsTest, AJobWithAPlanShowsIt) {
   EXPECT_THAT(page(), Not(HasSubstr("muster_job_planned_step_seconds{")));
   JobSpec spec;
   spec.name = "planned";
-  spec.output_directory = "/out";
+  spec.output_directory = "/planned";
   spec.planned_step_us = 1'500'000;
   spec.planned_communication_us = 250'000;
   spec.planned_memory_bytes = 1024;
