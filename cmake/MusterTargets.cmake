@@ -1,6 +1,6 @@
 # muster_library(NAME [COLD] SOURCES … [DEPS …])  a static library of this tree
-#   COLD: nothing in it takes long at run time, so it is optimised less and compiles in two thirds of
-#   the time.
+#   COLD: nothing in it takes long at run time, so it is optimised less and compiles in two thirds
+#   of the time.
 # muster_program(NAME SOURCES … [DEPS …])       a program in bin/
 # muster_test(NAME SOURCES … [DEPS …] [LABELS …] [TIMEOUT s])
 #   a GoogleTest program whose cases CTest runs one by one. A unity build compiles its files as one,

@@ -14,6 +14,7 @@
 #include "common/job/limits.h"
 #include "common/objects/object_url.h"
 #include "common/text/absl_view.h"
+#include "jobspec/job_paths.h"
 #include "jobspec/keys/data_keys.h"
 #include "jobspec/keys/model_keys.h"
 #include "jobspec/keys/optimizer_keys.h"
@@ -36,31 +37,6 @@ namespace {
 // A selection that fits into one sentence.
 constexpr size_t kNearMeshes = 3;
 
-absl::StatusOr<std::string> absolute_path(std::string_view key, const std::string& path,
-                                          const LaunchOptions& options) {
-  if (path.empty()) return path;
-  if (is_remote(path)) {
-    if (!is_object_url(path)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(av(key), "=", show(path), ": only s3:// and gs:// addresses are supported; ",
-                       "give one of them, or a path of the file system"));
-    }
-    const auto url = parse_object_url(path);
-    if (!url.ok())
-      return absl::InvalidArgumentError(absl::StrCat(av(key), "=", url.status().message()));
-    return url->text();
-  }
-  std::filesystem::path full = path;
-  if ((path == "~" || absl::StartsWith(path, "~/")) && !options.home.empty()) {
-    full = std::filesystem::path(options.home) / path.substr(std::min<size_t>(2, path.size()));
-  } else if (full.is_relative()) {
-    full = std::filesystem::path(options.working_directory) / full;
-  }
-  std::string text = full.lexically_normal().string();
-  if (text.size() > 1 && text.back() == '/') text.pop_back();
-  return text;
-}
-
 absl::Status check_run_name(const Config& config, std::string_view name) {
   bool fits = !name.empty() && name.size() <= kNameBytesMax && name.front() != '.';
   for (const char c : name) {
@@ -73,54 +49,6 @@ absl::Status check_run_name(const Config& config, std::string_view name) {
       "run_name=", show(std::string(name)), setting == nullptr ? "" : shown_origin(*setting),
       ": a name has 1 to ", kNameBytesMax,
       " letters, digits, '.', '_' or '-', and does not begin with '.'"));
-}
-
-// Makes each folder of a dataset_path absolute.
-absl::Status make_absolute(const LaunchOptions& options, std::string& dataset_path) {
-  auto shares = trainer::parse_data_paths(dataset_path);
-  if (!shares.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("dataset_path=", show(dataset_path), ": ", shares.status().message()));
-  }
-  for (trainer::DataShare& share : *shares) {
-    absl::StatusOr<std::string> full = absolute_path("dataset_path", share.folder, options);
-    if (!full.ok()) return full.status();
-    share.folder = *std::move(full);
-  }
-  dataset_path = trainer::data_paths_text(*shares);
-  return absl::OkStatus();
-}
-
-// Fills in every path; returns the job's output folder.
-absl::StatusOr<std::string> read_paths(SettingsReader& reader, const LaunchOptions& options,
-                                       trainer::TrainConfig& train) {
-  if (!reader.status().ok()) return reader.status();
-  std::string base;
-  reader.read("base_output_directory", base);
-  reader.read("metrics_file", train.metrics_file);
-  reader.read("tokenizer_path", train.tokenizer_path);
-  reader.read("tokenizer_type", train.tokenizer_type);
-  reader.read("load_parameters_path", train.load_parameters_path);
-  const std::pair<std::string_view, std::string*> paths[] = {
-      {"base_output_directory", &base},
-      {"metrics_file", &train.metrics_file},
-      {"tokenizer_path", &train.tokenizer_path},
-      {"load_parameters_path", &train.load_parameters_path},
-      {"eval_dataset_path", &train.eval.dataset_path}};
-  if (is_remote(train.metrics_file)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("metrics_file=", show(train.metrics_file),
-                     ": the file grows with each step, and objects cannot; give a path of the "
-                     "file system"));
-  }
-  for (const auto& [key, path] : paths) {
-    absl::StatusOr<std::string> full = absolute_path(key, *path, options);
-    if (!full.ok()) return full.status();
-    *path = *std::move(full);
-  }
-  if (auto status = make_absolute(options, train.dataset_path); !status.ok()) return status;
-  if (base.empty()) base = options.working_directory;
-  return absl::StrCat(base, base == "/" ? "" : "/", train.run_name);
 }
 
 // `muster decode` reads these keys from the config; an error here is reported before hours of
@@ -376,6 +304,7 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
     ResolvedJob job(*mesh);
     job.train = anywhere;
     job.warnings = warnings;
+    job.planned_topology = config.planned_topology;
     *job.spec.mutable_stack_traces() = traces;
     absl::StatusOr<std::string> output =
         read_on_mesh(*mesh, config, options, job.train, job.warnings);

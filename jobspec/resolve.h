@@ -53,6 +53,8 @@ struct ResolvedJob {
   v1::JobSpec spec;
   Mesh mesh;
   std::vector<std::string> warnings;  // warnings of load_config() and of resolve_job()
+  // The value of compile_topology, with ConfigSource::is_for_plan; "": none.
+  std::string planned_topology = {};
   // Text that must be tokenized before the job starts. Until then, the data paths in `train` and
   // `spec` are the text's paths.
   JobTexts texts;

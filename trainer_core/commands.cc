@@ -4,14 +4,12 @@
 
 #include <iostream>
 #include <limits>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
-#include <absl/strings/str_split.h>
 #include <nlohmann/json.hpp>
 
 #include "common/files/file_write.h"
@@ -20,6 +18,7 @@
 #include "common/stacks/self_stacks.h"
 #include "common/text/escape.h"
 #include "trainer_core/base/json_file.h"
+#include "trainer_core/base/saved_plan_check.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/checkpoint/checkpoint.h"
@@ -27,9 +26,6 @@
 #include "trainer_core/comm/local.h"
 #include "trainer_core/comm/process_groups.h"
 #include "trainer_core/comm/world.h"
-#include "trainer_core/forecast/memory_forecast.h"
-#include "trainer_core/forecast/search_output.h"
-#include "trainer_core/forecast/time_forecast.h"
 #include "trainer_core/loop/train.h"
 #include "trainer_core/recovery/failure.h"
 #include "trainer_core/recovery/fence_watch.h"
@@ -39,6 +35,7 @@
 #include "trainer_core/startup/cpu_speed.h"
 #include "trainer_core/startup/load_config.h"
 #include "trainer_core/startup/node_check.h"
+#include "trainer_core/startup/planned_start.h"
 #include "trainer_core/startup/preflight.h"
 #include "trainer_core/startup/rank_env.h"
 #include "trainer_core/tools/debug_step.h"
@@ -46,18 +43,6 @@
 
 namespace muster::trainer {
 namespace {
-
-ExitCode report(const std::string& who, const absl::Status& status) {
-  // Tensor and file names come from outside and must not send control sequences to a terminal.
-  const std::string message(status.message());
-  std::cerr << who << ": " << escape_controls(message) << std::endl;
-  return exit_code_for(status);
-}
-
-absl::StatusOr<TrainConfig> config_option(const CommandLine& line) {
-  if (!line.has("config")) return absl::InvalidArgumentError("--config FILE is missing");
-  return load_config(line.text("config"));
-}
 
 absl::StatusOr<std::unique_ptr<ProgressWriter>> open_page(const RankEnv& env,
                                                           const TrainConfig& config) {
@@ -131,6 +116,18 @@ std::unique_ptr<FenceWatch> watch_fence(const TrainConfig& config, const RankEnv
 
 }  // namespace
 
+ExitCode report(const std::string& who, const absl::Status& status) {
+  // Tensor and file names come from outside and must not send control sequences to a terminal.
+  const std::string message(status.message());
+  std::cerr << who << ": " << escape_controls(message) << std::endl;
+  return exit_code_for(status);
+}
+
+absl::StatusOr<TrainConfig> config_option(const CommandLine& line) {
+  if (!line.has("config")) return absl::InvalidArgumentError("--config FILE is missing");
+  return load_config(line.text("config"));
+}
+
 ExitCode print_result(std::string_view text) {
   const absl::Status status = write_result(text);
   return status.ok() ? ExitCode::kOk : report("muster: error", status);
@@ -147,6 +144,8 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
   if (!config.ok()) return report(who, config.status());
   if (auto status = check_world_size(*config, env->world_size); !status.ok())
     return report(who, status);
+  const auto saved = load_saved_plan(*config);
+  if (!saved.ok()) return report(who, saved.status());
   const auto page = open_page(*env, *config);
   if (!page.ok()) return report(who, page.status());
   if (!env->progress_page.empty()) {
@@ -165,10 +164,15 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
       {.threads = static_cast<uint64_t>(threads - 1 + kThreadsBeside), .open_files = kFilesMin});
   if (!can_start.ok()) return report("muster-trainer", can_start);
   const SelfStackThread answers;
+  if (*saved != nullptr) store_algorithms(*config, **saved);
   auto chosen =
       choose_backend(config->hardware, threads, gpu_options(*config, *env), env->has_gpus);
   if (!chosen.ok()) return report(who, chosen.status());
   config->hardware = chosen->hardware;  // ranks compare configs: all must have chosen the same
+  if (*saved != nullptr) {
+    const absl::Status same = check_planned_backend(**saved, *config, *chosen->backend);
+    if (!same.ok()) return report(who, same);
+  }
   if (env->rank == 0 && !chosen->reason.empty()) std::cout << chosen->reason << std::endl;
   (*page)->set_phase(Phase::kRendezvous, monotonic_now());
   auto transport = join_world(*env);
@@ -191,7 +195,8 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
                          .on_evaluation = nullptr,
                          .local = local_storage(*config, env->local_checkpoints),
                          .known_checkpoint_step = env->checkpoint_step,
-                         .backend = chosen->backend});
+                         .backend = chosen->backend,
+                         .saved_plan = saved->get()});
 }
 
 ExitCode check_command(std::span<const std::string_view> arguments) {
@@ -199,81 +204,11 @@ ExitCode check_command(std::span<const std::string_view> arguments) {
   if (!line.ok()) return report("muster-trainer check", line.status());
   const auto config = config_option(*line);
   if (!config.ok()) return report("muster-trainer check", config.status());
+  if (const auto saved = load_saved_plan(*config); !saved.ok())
+    return report("muster-trainer check", saved.status());
   const absl::Status status =
       preflight(*config, line->has("here") ? std::optional(MachineRoots()) : std::nullopt);
   return status.ok() ? ExitCode::kOk : report("muster-trainer check", status);
-}
-
-namespace {
-
-absl::StatusOr<nlohmann::json> search_plans(const CommandLine& line, const TrainConfig& config,
-                                            const PlannedDevice& device) {
-  const auto limit = line.integer("search", 0, 1, kSearchPlansMax);
-  if (!limit.ok()) return limit.status();
-  SearchOptions options{.space = {.keeps_global_batch = line.has("keep-global-batch")},
-                        .plans_max = static_cast<size_t>(*limit)};
-  options.space.kept = absl::StrSplit(line.text("keep"), ',', absl::SkipEmpty());
-  return run_search(config, device, line.text("machine"), options, std::cout);
-}
-
-}  // namespace
-
-ExitCode plan_command(std::span<const std::string_view> arguments) {
-  constexpr const char* kName = "muster-trainer plan";
-  const auto line = CommandLine::parse(
-      arguments, {.values = {"config", "device", "memory-mib", "machine", "timeline", "slices",
-                             "search", "keep"},
-                  .switches = {"without-backend", "without-advice", "keep-global-batch"}});
-  if (!line.ok()) return report(kName, line.status());
-  auto config = config_option(*line);
-  if (!config.ok()) return report(kName, config.status());
-  for (const char* name : {"device", "memory-mib"}) {
-    if (!line->has(name))
-      return report(kName, absl::InvalidArgumentError(absl::StrCat("--", name, " is missing")));
-  }
-  const auto memory = line->integer("memory-mib", 0, 1, kDeviceMemoryMibMax);
-  if (!memory.ok()) return report(kName, memory.status());
-  if (config->hardware != Hardware::kGpu)
-    return report(kName, absl::InvalidArgumentError("hardware: only gpu is planned for a device"));
-  const PlannedDevice device{.name = line->text("device"),
-                             .memory_bytes = static_cast<size_t>(*memory) << 20,
-                             .has_backend = !line->has("without-backend")};
-  if (line->has("search")) {
-    const auto found = search_plans(*line, *config, device);
-    if (!found.ok()) return report(kName, found.status());
-    return print_result(found->dump() + "\n");
-  }
-  PlanAdvice advice{.is_wanted = !line->has("without-advice")};
-  const auto slices = line->integer("slices", 0, 0, std::numeric_limits<int32_t>::max());
-  if (!slices.ok()) return report(kName, slices.status());
-  advice.planned_slices = static_cast<int32_t>(*slices);
-  if (line->has("machine")) {
-    auto seconds = seconds_per_token(line->text("machine"));
-    if (!seconds.ok()) return report(kName, seconds.status());
-    advice.seconds_per_token = *std::move(seconds);
-  }
-  const MemoryForecast forecast = forecast_memory(*config, device, advice);
-  nlohmann::json out = to_json(forecast);
-  if (line->has("machine")) {
-    const auto time = forecast_time(*config, line->text("machine"), line->text("timeline", ""));
-    if (!time.ok()) return report(kName, time.status());
-    out["time"] = *time;
-  }
-  return print_result(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-}
-
-ExitCode step_times_command(std::span<const std::string_view> arguments) {
-  constexpr const char* kName = "muster-trainer step-times";
-  if (!arguments.empty()) return report(kName, absl::InvalidArgumentError("takes no arguments"));
-  std::map<std::string, StepModel> models;
-  for (std::string text; std::getline(std::cin, text);) {
-    const auto line = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-    const auto answered = answer_step_times(line, models);
-    if (!answered.ok()) return report(kName, answered.status());
-    if (const ExitCode code = print_result(answered->dump() + "\n"); code != ExitCode::kOk)
-      return code;
-  }
-  return ExitCode::kOk;
 }
 
 ExitCode check_node_command(std::span<const std::string_view> arguments) {

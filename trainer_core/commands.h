@@ -4,13 +4,18 @@
 
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
+
+#include <absl/status/statusor.h>
 
 #include "common/process/exit_code.h"
 #include "common/progress/progress_page.h"
+#include "trainer_core/base/train_config.h"
 #include "trainer_core/comm/process_groups.h"
 #include "trainer_core/rank/stop_signals.h"
 #include "trainer_core/report/step_log.h"
+#include "trainer_core/startup/command_line.h"
 
 namespace muster::trainer {
 
@@ -37,6 +42,11 @@ ExitCode cpu_speed_command();
 ExitCode decode_command(std::span<const std::string_view> arguments);
 // Writes the results of one step (tools/debug_step.h).
 ExitCode debug_step_command(std::span<const std::string_view> arguments);
+// Prints the error of a command to standard error, with control characters escaped. Returns the
+// exit code for it.
+ExitCode report(const std::string& who, const absl::Status& status);
+// Returns the config of --config FILE.
+absl::StatusOr<TrainConfig> config_option(const CommandLine& line);
 // Prints the result of a command to standard output. Returns the exit code of the command.
 ExitCode print_result(std::string_view text);
 

@@ -13,6 +13,7 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/jobs/saved_plan_start.h"
 #include "cli/run/pasted_command.h"
 #include "cli/run/this_machine.h"
 #include "cli/run/user_cache.h"
@@ -371,11 +372,12 @@ absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,
   if (!environment.ok()) return environment.status();
   options.environment = *std::move(environment);
   if (!arguments.own_workers) pass_nccl_variables(options.environment);
+  if (arguments.starts_job && has_saved_plan(config)) return resolve_with_plan(config, options);
   describe_this_machine(config, !arguments.node_gpus, options);
   return jobspec::resolve_job(config, options);
 }
 
-absl::StatusOr<jobspec::ResolvedJob> load_job(const JobArguments& arguments) {
+absl::StatusOr<jobspec::ResolvedJob> load_job(JobArguments arguments) {
   if (!arguments.name.empty()) {
     return absl::InvalidArgumentError(
         "--name needs a program behind --; for a config, set run_name=NAME");
@@ -387,6 +389,7 @@ absl::StatusOr<jobspec::ResolvedJob> load_job(const JobArguments& arguments) {
   if (auto status = arguments.program_options.check_none_given(); !status.ok()) return status;
   const auto config = load_config(arguments);
   if (!config.ok()) return config.status();
+  arguments.starts_job = true;
   auto job = resolve_job(*config, arguments);
   if (!job.ok()) return job.status();
   for (const std::string& warning : job->warnings) warn(warning);

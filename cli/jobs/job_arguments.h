@@ -30,6 +30,7 @@ struct JobArguments {
   bool is_for_plan = false;  // jobspec::ConfigSource
   bool own_workers = false;  // the command starts workers for this job alone
   bool no_plan = false;      // --no-plan (cli/plan/admission.h)
+  bool starts_job = false;   // the job must match compiled_trainstep_file (saved_plan_start.h)
   // The result of load_config(), if a caller has loaded it already.
   std::optional<jobspec::Config> config;
   // GPUs of each node, for commands whose nodes are other machines (node_gpus.h). Unset: the GPUs
@@ -81,8 +82,9 @@ absl::Status check_text(const std::string& what, const std::string& text);
 absl::StatusOr<jobspec::Config> load_config(const JobArguments& arguments);
 absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,
                                                  const JobArguments& arguments);
-// Loads and resolves the config, and prints the warnings to stderr.
-absl::StatusOr<jobspec::ResolvedJob> load_job(const JobArguments& arguments);
+// Loads and resolves the config, compares the job with the saved plan that it names, and prints the
+// warnings to stderr.
+absl::StatusOr<jobspec::ResolvedJob> load_job(JobArguments arguments);
 // Returns the job that runs the user's program. Requires arguments.is_program().
 absl::StatusOr<v1::JobSpec> load_program(const JobArguments& arguments);
 

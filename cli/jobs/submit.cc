@@ -13,6 +13,7 @@
 #include "cli/jobs/job_view.h"
 #include "cli/jobs/node_gpus.h"
 #include "cli/plan/admission.h"
+#include "cli/plan/plan_comparison.h"
 #include "cli/run/preflight.h"
 #include "cli/terminal/terminal.h"
 #include "common/process/host_name.h"
@@ -48,15 +49,20 @@ absl::StatusOr<v1::JobSpec> requested_spec(SubmitOptions& options) {
 
 // Refuses a job that does not fit in the memory of the fleet's GPUs, or of those that its config
 // names. A fleet without GPUs may get some later.
-absl::Status check_plan(const SubmitOptions& options, const v1::JobSpec& spec) {
+// Stores the prediction for these GPUs in the job.
+absl::Status check_plan(const SubmitOptions& options, v1::JobSpec& spec) {
   using Type = absl::StatusOr<std::optional<GpuType>>;
-  return check_gpu_memory(options.job, spec, [&](const auto& topologies) -> Type {
+  std::optional<jobspec::Topology> gpus;
+  const auto find = [&](const auto& topologies) -> Type {
     const auto workers = workers_of_fleet(options.coordinator);
     if (!workers.ok()) return workers.status();
     return gpu_type_of_workers(
         *workers, spec, topologies,
         absl::StrCat("as the workers of ", options.coordinator.address, " report"));
-  });
+  };
+  if (auto status = check_gpu_memory(options.job, spec, find, &gpus); !status.ok()) return status;
+  if (gpus) predict(*gpus, known_calibrations(options.job), spec);
+  return absl::OkStatus();
 }
 
 // Warns when the job uses a folder of this machine and every worker is on another machine.
@@ -81,7 +87,7 @@ int submit(const SubmitOptions& given) {
   if (options.follow && options.json)
     return fail(absl::InvalidArgumentError(
         "--json and --follow cannot be combined: --json prints only the submission"));
-  const auto spec = requested_spec(options);
+  auto spec = requested_spec(options);
   if (!spec.ok()) return fail(spec.status());
   if (auto status = check_plan(options, *spec); !status.ok()) return fail(status);
   const auto drawn = daemon::draw_random_id();

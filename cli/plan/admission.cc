@@ -13,6 +13,8 @@
 #include "cli/run/pasted_command.h"
 #include "cli/terminal/terminal.h"
 #include "jobspec/files/topology_names.h"
+#include "jobspec/job_paths.h"
+#include "trainer_core/base/saved_plan_check.h"
 
 namespace muster::cli {
 namespace {
@@ -31,6 +33,17 @@ std::string hardware_of(const v1::JobSpec& spec) {
       nlohmann::json::parse(spec.train_config_json(), nullptr, /*allow_exceptions=*/false);
   const auto found = config.is_object() ? config.find("hardware") : config.end();
   return found != config.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+// Returns the plan of the config's compiled_trainstep_file, which the job already matches; nullopt:
+// it has none.
+std::optional<trainer::SavedPlan> saved_plan_of(const v1::JobSpec& spec) {
+  const auto config =
+      nlohmann::json::parse(spec.train_config_json(), nullptr, /*allow_exceptions=*/false);
+  const auto path = config.is_object() ? config.find(jobspec::kSavedPlanKey) : config.end();
+  if (path == config.end() || !path->is_string()) return std::nullopt;
+  auto plan = trainer::read_saved_plan(path->get<std::string>());
+  return plan.ok() ? std::optional(*std::move(plan)) : std::nullopt;
 }
 
 // `must_fit`: a job that does not fit is refused; otherwise a warning is printed.
@@ -129,7 +142,8 @@ std::optional<GpuType> gpu_type_of_names(const std::vector<std::string>& names,
   if (!largest) return std::nullopt;
   return GpuType{*std::move(largest),
                  "the largest known type: the nodes' type is unknown (compile_topology=h100 names "
-                 "it)"};
+                 "it)",
+                 /*is_known=*/false};
 }
 
 bool may_have_gpus(const v1::JobSpec& spec, int32_t gpus_per_node) {
@@ -137,11 +151,17 @@ bool may_have_gpus(const v1::JobSpec& spec, int32_t gpus_per_node) {
 }
 
 absl::Status check_gpu_memory(const JobArguments& arguments, const v1::JobSpec& spec,
-                              const FindGpuType& find) {
+                              const FindGpuType& find, std::optional<jobspec::Topology>* found) {
   if (!has_gpu_plan(arguments, spec)) return absl::OkStatus();
   const auto type = gpu_type_of(arguments, find);
   if (!type.ok()) return type.status();
   if (!*type) return absl::OkStatus();
+  if (found != nullptr && (*type)->is_known) *found = (*type)->topology;
+  // The plan of a job that fits: it fits wherever the devices are those of the plan.
+  if (const auto plan = saved_plan_of(spec); plan) {
+    return (*type)->is_known ? trainer::check_planned_device(*plan, (*type)->topology.device)
+                             : absl::OkStatus();
+  }
   // The trainer may be unable to use a GPU that no machine type describes.
   const bool must_fit = !(*type)->topology.name.empty() || hardware_of(spec) == "gpu";
   return check_each_size(

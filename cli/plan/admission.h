@@ -21,7 +21,8 @@ namespace muster::cli {
 // The type of the GPUs that a job's ranks will get.
 struct GpuType {
   jobspec::Topology topology;
-  std::string source;  // the end of a sentence: "as the workers of 127.0.0.1:7070 report"
+  std::string source;    // the end of a sentence: "as the workers of 127.0.0.1:7070 report"
+  bool is_known = true;  // false: the nodes' type is unknown, and the largest known one is compared
 };
 
 // Adds --no-plan, which omits the check.
@@ -62,8 +63,10 @@ using FindGpuType =
 // of `find` if it has none. Only warns if hardware=auto might leave these GPUs unused, and if the
 // plan cannot be computed. OK for jobs without a plan (has_gpu_plan()). Requires
 // arguments.is_for_plan. Blocks for some tenths of a second; for seconds if the job does not fit.
+// `found`, unless null, receives the type that the job is compared with, if it is known.
 absl::Status check_gpu_memory(const JobArguments& arguments, const v1::JobSpec& spec,
-                              const FindGpuType& find);
+                              const FindGpuType& find,
+                              std::optional<jobspec::Topology>* found = nullptr);
 
 // Returns the device memory of the rank that needs the most on the workers' GPUs; 0 if the job has
 // no plan, if no worker has GPUs, or if the memory cannot be computed.

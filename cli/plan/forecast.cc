@@ -39,6 +39,7 @@ absl::StatusOr<nlohmann::json> run_forecast(const std::string& train_config_json
   }
   if (options.planned_slices > 0)
     words.insert(words.end(), {"--slices", absl::StrCat(options.planned_slices)});
+  if (options.layouts) words.emplace_back("--layouts");
   if (!options.timeline.empty()) words.insert(words.end(), {"--timeline", options.timeline});
   const auto end = run_child(words, {.deadline = monotonic_now() + kPlannedWithin});
   if (!end.ok()) return end.status();

@@ -23,6 +23,7 @@ struct ForecastOptions {
   std::string timeline{};  // path of a picture of the step; empty: none
   // compile_topology_num_slices, which determines the number of nodes; 0: the mesh does.
   int32_t planned_slices = 0;
+  bool layouts = false;  // adds "saved", the trainer's part of a saved plan
 };
 
 // Returns the forecast (trainer_core/forecast/memory_forecast.h) of a job with this config, as JSON

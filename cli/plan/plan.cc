@@ -16,8 +16,10 @@
 #include "cli/jobs/job_arguments.h"
 #include "cli/plan/compare.h"
 #include "cli/plan/forecast.h"
+#include "cli/plan/plan_comparison.h"
 #include "cli/plan/plan_view.h"
 #include "cli/plan/planned_job.h"
+#include "cli/plan/save_plan.h"
 #include "cli/plan/search.h"
 #include "cli/plan/step_time_view.h"
 #include "cli/run/pasted_command.h"
@@ -45,29 +47,6 @@ struct PlanArguments {
 // More combinations would take minutes, and fill no readable table.
 constexpr size_t kCombinationsMax = 256;
 
-absl::StatusOr<jobspec::PlannedMachines> machines_of(const jobspec::Config& config) {
-  if (config.planned_topology.empty()) {
-    return absl::InvalidArgumentError(
-        "compile_topology is missing: the machines to plan for, NAME-DEVICES, such as "
-        "compile_topology=h100-64 (with compile_topology_num_slices=N: N times as many)");
-  }
-  const auto shipped = shipped_base_yml();
-  return jobspec::planned_machines(config.planned_topology, config.planned_slices,
-                                   jobspec::topology_folders(config, shipped.value_or("")));
-}
-
-// Returns the job on these machines: one rank for each device.
-absl::StatusOr<jobspec::ResolvedJob> job_on_machines(const jobspec::PlannedMachines& machines,
-                                                     jobspec::Config config,
-                                                     JobArguments arguments) {
-  config.settings["hardware"] = {
-      .value = "gpu", .origin = "compile_topology", .layer = jobspec::Layer::kBaseFile};
-  arguments.nodes = machines.nodes;
-  arguments.ranks_per_node = machines.devices_per_node;
-  arguments.node_gpus = machines.devices_per_node;
-  return resolve_job(config, arguments);
-}
-
 // Refuses options that need the time of a step if the topology does not give it.
 absl::Status check_times(const PlanArguments& arguments, const jobspec::Topology& topology) {
   const std::vector<std::string> missing = topology.missing_times();
@@ -81,53 +60,23 @@ absl::Status check_times(const PlanArguments& arguments, const jobspec::Topology
       " does not give it; add ", absl::StrJoin(missing, ", "), " to ", topology.name, ".yml"));
 }
 
-// Returns a StepMachine (trainer_core/forecast/step_cost.h).
-nlohmann::json machine_of(const PlannedJob& planned) {
-  nlohmann::json device = {{"fp8_tflops", 0}, {"multiprocessors", 0}};
-  const jobspec::Topology& topology = planned.machines.topology;
-  for (const auto& [key, value] : topology.numbers) device[key] = value;
-  device["devices_per_node"] = topology.devices_per_node;
-  auto constants = nlohmann::json::object();
-  if (planned.calibration)
-    for (const auto& [key, value] : planned.calibration->constants) constants[key] = value;
-  return {{"device", std::move(device)}, {"constants", std::move(constants)}};
-}
-
 // `timeline`: the path of a picture of the step; empty: none.
 absl::StatusOr<nlohmann::json> forecast(const PlannedJob& planned, FittingChanges changes,
                                         const std::string& timeline) {
   const jobspec::Topology& topology = planned.machines.topology;
-  ForecastOptions options{
-      .changes = changes, .timeline = timeline, .planned_slices = planned.planned_slices};
-  if (topology.has_times()) options.machine = machine_of(planned);
+  ForecastOptions options{.changes = changes,
+                          .timeline = timeline,
+                          .planned_slices = planned.planned_slices,
+                          .layouts = !planned.job.train.compiled_trainstep_file.empty()};
+  if (topology.has_times()) options.machine = step_machine(topology, planned.calibration);
   return run_forecast(trainer::to_json(planned.job.train).dump(), topology, options);
 }
 
-absl::StatusOr<PlannedJob> planned_job(JobArguments arguments, const std::string& program) {
-  arguments.is_for_plan = true;
-  auto config = load_config(arguments);
-  if (!config.ok()) return config.status();
-  const auto hardware = config->settings.find("hardware");
-  if (hardware != config->settings.end() && hardware->second.value == "cpu" &&
-      jobspec::is_of_user(hardware->second)) {
-    return absl::InvalidArgumentError(
-        "hardware=cpu: muster plan plans for the devices of compile_topology; for CPUs, `muster "
-        "check` computes the memory");
-  }
-  auto machines = machines_of(*config);
-  if (!machines.ok()) return machines.status();
-  const auto folders = jobspec::calibration_folders(*config, shipped_base_yml().value_or(""));
-  auto calibration = jobspec::find_calibration(program, machines->topology.name,
-                                               machines->topology.calibrated_as, folders);
-  if (!calibration.ok() && !(absl::IsNotFound(calibration.status()) && program == "muster"))
-    return calibration.status();
-  const auto slices = static_cast<int32_t>(std::max<int64_t>(config->planned_slices, 1));
-  auto job = job_on_machines(*machines, *std::move(config), arguments);
-  if (!job.ok()) return job.status();
-  PlannedJob planned{*std::move(machines), *std::move(job)};
-  planned.planned_slices = slices;
-  if (calibration.ok()) planned.calibration = *std::move(calibration);
-  return planned;
+// Several plans have no common file.
+absl::Status check_saves_nothing(const PlannedJob& planned, absl::string_view option) {
+  if (planned.job.train.compiled_trainstep_file.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("compiled_trainstep_file and ", option, " exclude each other"));
 }
 
 // A key of --vary with its values.
@@ -173,6 +122,8 @@ absl::StatusOr<VariedPlan> plan_one_variation(const PlanArguments& arguments,
   for (size_t i = 0; i < keys.size(); ++i)
     job_arguments.overrides.push_back(absl::StrCat(keys[i].key, "=", plan.values[i]));
   const auto planned = planned_job(std::move(job_arguments), arguments.program);
+  if (planned.ok())
+    if (auto status = check_saves_nothing(*planned, "--vary"); !status.ok()) return status;
   if (absl::IsInvalidArgument(planned.status()) || absl::IsNotFound(planned.status())) {
     plan.problem = std::string(planned.status().message());
     return plan;
@@ -259,11 +210,16 @@ Planner planner_of(const PlanArguments& arguments) {
       .resolve = [&](JobArguments job) -> absl::StatusOr<PlannedJob> {
         auto planned = planned_job(std::move(job), arguments.program);
         if (!planned.ok()) return planned.status();
+        const char* option = arguments.search.is_wanted ? "--search" : "--compare";
+        if (auto status = check_saves_nothing(*planned, option); !status.ok()) return status;
         if (auto status = check_times(arguments, planned->machines.topology); !status.ok())
           return status;
         return planned;
       },
-      .machine = machine_of,
+      .machine =
+          [](const PlannedJob& planned) {
+            return step_machine(planned.machines.topology, planned.calibration);
+          },
       .forecast =
           [](const PlannedJob& planned) { return forecast(planned, FittingChanges::kOmit, ""); }};
 }
@@ -281,6 +237,7 @@ int plan(const PlanArguments& arguments) {
   if (!planned.ok()) return fail(planned.status());
   if (auto status = check_times(arguments, planned->machines.topology); !status.ok())
     return fail(status);
+  if (auto status = check_can_save(planned->job); !status.ok()) return fail(status);
   const jobspec::ResolvedJob& job = planned->job;
   for (const std::string& warning : job.warnings) warn(warning);
   const jobspec::Topology& topology = planned->machines.topology;
@@ -312,7 +269,11 @@ int plan(const PlanArguments& arguments) {
     if (figures) text += describe_step_time(job, planned->machines, *memory, *figures, known);
     code = print_result(text);
   }
-  if (code != 0 || (*memory)["fits"].get<bool>()) return code;
+  if ((*memory)["fits"].get<bool>()) {
+    const absl::Status saved = save_plan(job, planned->machines, *memory);
+    return code != 0 || saved.ok() ? code : fail(saved);
+  }
+  if (code != 0) return code;
   return fail(absl::InvalidArgumentError((*memory)["problem"].get<std::string>()));
 }
 
@@ -374,6 +335,8 @@ void declare_plan(CLI::App& app, Action& action) {
       "--vary per_device_batch_size=1,2,4 --vary remat_policy=full,minimal\n"
       "  muster plan configs/base.yml model_name=llama2-70b compile_topology=h100-64 --search\n"
       "  muster plan --compare A.yml B.yml compile_topology=h100-64\n"
+      "  muster plan configs/base.yml model_name=llama2-7b compile_topology=h100-8 "
+      "compiled_trainstep_file=7b.plan      # runs with this key must match the plan\n"
       "Topologies: configs/topologies; your own may lie in the folder topologies beside your "
       "base.yml.\n"
       "Exit codes: 0 the job fits, or --vary or --compare is given; 2 it does not fit, or "

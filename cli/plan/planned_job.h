@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 
 #include <absl/status/statusor.h>
 #include <nlohmann/json.hpp>
@@ -24,6 +25,10 @@ struct PlannedJob {
   std::optional<jobspec::Calibration> calibration = {};
   int32_t planned_slices = 1;  // compile_topology_num_slices
 };
+
+// Resolves a job for the machines of its compile_topology, with the calibration of `program`.
+// Returns InvalidArgument or NotFound for a job, topology or program that cannot be planned.
+absl::StatusOr<PlannedJob> planned_job(JobArguments arguments, const std::string& program);
 
 struct Planner {
   // Resolves a job for the machines of its compile_topology.

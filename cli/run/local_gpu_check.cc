@@ -36,6 +36,13 @@ int32_t local_gpus() {
   return found.ok() ? static_cast<int32_t>((*found)["gpus"].size()) : 0;
 }
 
+std::string local_gpu_name() {
+  const auto found = list_gpus();
+  if (!found.ok() || (*found)["gpus"].empty() || !(*found)["gpus"][0].is_object()) return "";
+  const nlohmann::json name = (*found)["gpus"][0].value("name", nlohmann::json());
+  return name.is_string() ? name.get<std::string>() : "";
+}
+
 absl::Status check_local_gpus(const v1::JobSpec& spec) {
   if (spec.gpus_per_rank() <= 0) return absl::OkStatus();
   const auto listed = list_gpus();

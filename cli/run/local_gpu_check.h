@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include <absl/status/status.h>
 
@@ -15,5 +16,8 @@ absl::Status check_local_gpus(const v1::JobSpec& spec);
 
 // Returns the number of this machine's GPUs; 0 if they cannot be counted.
 int32_t local_gpus();
+
+// Returns the name of this machine's first GPU as its driver reports it; "" if there is none.
+std::string local_gpu_name();
 
 }  // namespace muster::cli

@@ -5,12 +5,18 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "cli/plan/plan_comparison.h"
+#include "cli/run/build_features.h"
+#include "cli/run/local_gpu_check.h"
+#include "cli/run/pasted_command.h"
 #include "cli/run/profiler.h"
 #include "cli/terminal/terminal.h"
 #include "cli/text/first_use.h"
 #include "common/files/find_program.h"
 #include "common/objects/object_cache.h"
 #include "common/text/with_commas.h"
+#include "jobspec/files/topology.h"
+#include "jobspec/files/topology_names.h"
 #include "trainer_core/model/param_spec.h"
 
 namespace muster::cli {
@@ -27,6 +33,28 @@ void record_steps(const jobspec::ResolvedJob& job) {
       restart_under_nsys(local_output_folder(job.spec.output_directory()) + "/profile");
   if (!status.ok())
     warn(absl::StrCat("profiler=nsys: cannot record a profile: ", status.message()));
+}
+
+// Predicts the job on the machines of compile_topology or, on GPUs, on those of this machine.
+void predict_here(const JobArguments& arguments, jobspec::ResolvedJob& job) {
+  if (arguments.no_plan || job.spec.planned_step_us() > 0) return;
+  const std::string& named = job.planned_topology;
+  const bool has_gpus = job.train.hardware != trainer::Hardware::kCpu && kHasGpuBackend;
+  if (named.empty() && !has_gpus) return;
+  const auto config = load_config(arguments);
+  if (!config.ok()) return;
+  const std::string shipped = shipped_base_yml().value_or("");
+  const auto folders = jobspec::topology_folders(*config, shipped);
+  std::optional<jobspec::Topology> devices;
+  if (!named.empty()) {
+    auto machines = jobspec::planned_machines(named, config->planned_slices, folders);
+    if (!machines.ok()) return warn(std::string(machines.status().message()));
+    devices = std::move(machines->topology);
+  } else if (const std::string name = local_gpu_name(); !name.empty()) {
+    for (jobspec::Topology& topology : jobspec::all_topologies(folders))
+      if (topology.device == name) devices = std::move(topology);
+  }
+  if (devices) predict(*devices, jobspec::calibration_folders(*config, shipped), job.spec);
 }
 
 }  // namespace
@@ -46,6 +74,7 @@ absl::StatusOr<RequestedJob> requested_job(const JobArguments& arguments) {
     auto job = load_job_and_data(arguments, FirstUse::kTokenize);
     if (!job.ok()) return job.status();
     record_steps(*job);
+    predict_here(arguments, *job);
     const auto parameters = trainer::parameter_count(trainer::model_params(job->train.model));
     return RequestedJob{
         std::move(job->spec),

@@ -351,6 +351,7 @@ int run(const RunOptions& options) {
 void declare_run(CLI::App& app, Action& action) {
   auto options = std::make_shared<RunOptions>();
   options->job.own_workers = true;
+  options->job.is_for_plan = true;
   CLI::App* command = app.add_subcommand(
       "run",
       "Train on this machine: starts all processes, follows the job, and stops them at its end");

@@ -59,6 +59,9 @@ struct JobSpec {
   std::vector<SmallerJob> smaller{};
   // The number of GPUs that each rank gets exclusively, or kGpusOfSlot.
   int32_t gpus_per_rank = 0;
+  int64_t planned_step_us = 0;
+  int64_t planned_communication_us = 0;
+  int64_t planned_memory_bytes = 0;
 
   // Returns the number of ranks of an attempt at full size, which is the maximum.
   int32_t world_size() const { return nodes * ranks_per_node; }
@@ -118,6 +121,8 @@ struct JobField {
 
 // Bound of a job's priority in both directions.
 inline constexpr int32_t kPriorityMax = 1'000'000;
+// A day, in microseconds: more than any step takes.
+inline constexpr int64_t kPlannedUsMax = int64_t{86'400} * 1'000'000;
 // Linux's PATH_MAX, in bytes.
 inline constexpr size_t kPathBytesMax = 4096;
 
@@ -138,6 +143,10 @@ inline constexpr auto kJobFields = std::to_array<JobField>({
     {"train_config_json", &JobSpec::train_config_json,
      TextRule{TextForm::kText, kTrainConfigBytesMax}},
     {"spares", &JobSpec::spares, NumberRange{0, kNodesMax}},
+    {"planned_step_us", &JobSpec::planned_step_us, NumberRange{0, kPlannedUsMax}},
+    {"planned_communication_us", &JobSpec::planned_communication_us, NumberRange{0, kPlannedUsMax}},
+    {"planned_memory_bytes", &JobSpec::planned_memory_bytes,
+     NumberRange{0, std::numeric_limits<int64_t>::max()}},
     // At most `nodes`.
     {"min_nodes", &JobSpec::min_nodes, NoRule{}},
     {"command", &JobSpec::command, ListRule{kCommandWordsMax, kCommandBytesMax}},

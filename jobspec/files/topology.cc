@@ -58,6 +58,10 @@ class Reader {
       refuse(entry, "expected true or false");
     }
   }
+  void hardware(const YamlEntry& entry, bool& is_cpu) {
+    is_cpu = entry.is_scalar && entry.text == "cpu";
+    if (!is_cpu && !(entry.is_scalar && entry.text == "gpu")) refuse(entry, "expected gpu or cpu");
+  }
   void name(const YamlEntry& entry, std::string& out) {
     const bool fits = entry.is_scalar && !entry.text.empty() &&
                       entry.text.size() <= kDeviceNameBytesMax && is_utf8(entry.text);
@@ -147,8 +151,8 @@ const TopologyNumber* number_of(std::string_view key) {
 
 std::vector<std::string> topology_keys() {
   std::vector<std::string> keys = {"device",           "memory_mib",   "devices_per_node",
-                                   "cores_per_device", "has_backend",  "node_link",
-                                   "network_link",     "calibrated_as"};
+                                   "cores_per_device", "has_backend",  "hardware",
+                                   "node_link",        "network_link", "calibrated_as"};
   for (const TopologyNumber& number : kTopologyNumbers) keys.emplace_back(number.key);
   return keys;
 }
@@ -181,6 +185,8 @@ absl::StatusOr<Topology> read_topology(const std::string& path) {
       reader.integer(entry, kCoresPerDeviceMax, topology.cores_per_device);
     } else if (entry.key == "has_backend") {
       reader.boolean(entry, topology.has_backend);
+    } else if (entry.key == "hardware") {
+      reader.hardware(entry, topology.is_cpu);
     } else if (entry.key == "node_link") {
       reader.name(entry, topology.node_link);
     } else if (entry.key == "calibrated_as") {

@@ -9,6 +9,8 @@
 //   cores_per_device  optional, for types whose values count cores: "v5p-16" has 8 devices of 2
 //                     cores; default 1
 //   has_backend       optional: whether the trainer runs on the device; default true
+//   hardware          optional: gpu, or cpu if a device is a rank's share of a node's CPUs and
+//                     memory; default gpu
 //
 // Optional keys, without which no time of a step is forecast (kTopologyNumbers). Bandwidths are per
 // device and direction:
@@ -61,6 +63,7 @@ struct Topology {
   int32_t devices_per_node = 0;
   int32_t cores_per_device = 1;
   bool has_backend = true;
+  bool is_cpu = false;                  // hardware: cpu
   std::string node_link, network_link;  // names, such as "NVSwitch"
   std::string calibrated_as;            // a topology whose calibration applies; empty: only its own
   // The numbers of kTopologyNumbers, by key; a missing one is not in the map.

@@ -59,7 +59,7 @@ std::vector<Topology> all_topologies(const std::vector<std::string>& folders) {
     for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
       if (it->path().extension() != ".yml") continue;
       auto topology = read_topology(it->path().string());
-      if (topology.ok()) found.emplace(topology->name, *std::move(topology));
+      if (topology.ok() && !topology->is_cpu) found.emplace(topology->name, *std::move(topology));
     }
   }
   std::vector<Topology> topologies;

@@ -10,8 +10,9 @@
 
 namespace muster::jobspec {
 
-// Reads all machine types in `folders`, by name. A file in an earlier folder replaces one of the
-// same name in a later folder. Skips files with errors: `muster plan` reports those.
+// Reads all machine types with accelerators in `folders`, by name. A file in an earlier folder
+// replaces one of the same name in a later folder. Skips files with errors: `muster plan` reports
+// those.
 std::vector<Topology> all_topologies(const std::vector<std::string>& folders);
 
 // Returns the machine type that `name` denotes. `name` is a GPU type of Slurm's generic resources

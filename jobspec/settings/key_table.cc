@@ -366,7 +366,7 @@ constexpr Key kTable[] = {
     no_effect("inference_microbenchmark_stages", ValueType::kString, kNoServing),
     no_effect("inference_microbenchmark_loop_iters", ValueType::kInteger, kNoServing),
     // Ahead-of-time compilation
-    no_effect("compiled_trainstep_file", ValueType::kString, kNothingCompiled),
+    works("compiled_trainstep_file", ValueType::kString),
     no_effect("compile_topology", ValueType::kString, kPlanReads),
     no_effect("compile_topology_num_slices", ValueType::kInteger, kPlanReads),
     no_effect("compile_xla_flags", ValueType::kString, kNothingCompiled),

@@ -189,6 +189,12 @@ struct TrainConfig {
   std::string metrics_file;     // absolute path for JSON lines; empty: none
   std::string tensorboard_dir;  // absolute path for event files; empty: none
   int32_t threads = 0;          // per rank; 0: see threads_per_rank()
+  // Absolute path of the saved plan that the run must match (saved_plan.h); empty: none.
+  std::string compiled_trainstep_file;
+  // The step time that `muster plan` predicts for the devices of the job, and the part of it in
+  // which the computation waits for communication, in seconds; 0: unknown.
+  double planned_step_seconds = 0;
+  double planned_communication_seconds = 0;
 
   // Returns whether metrics are written to files. Only then does the trainer compute the norm of
   // the parameters, which takes time.

@@ -204,6 +204,9 @@ void visit_fields(Config& config, Visitor& visit) {
   visit("metrics_file", config.metrics_file);
   visit.unless("tensorboard_dir", config.tensorboard_dir, std::string());
   visit("threads", config.threads);
+  visit.unless("compiled_trainstep_file", config.compiled_trainstep_file, std::string());
+  visit.unless("planned_step_seconds", config.planned_step_seconds, 0.0);
+  visit.unless("planned_communication_seconds", config.planned_communication_seconds, 0.0);
 }
 
 struct Writer {

@@ -15,6 +15,7 @@ void StepReport::begin(const RankModel& rank_model) {
   figures_.set_peaks({.data_sheet = data_sheet_peak(rank_model.backend().description(), config_)});
   set_measured_peak(peak_->stored());
   if (!leader()) return;
+  planned_bytes_ = planned_memory_bytes(config_, rank_model);
   context_.out << memory_line(rank_model.plan().memory()) << '\n'
                << parameters_line(parameter_count(rank_model.table())) << '\n'
                << per_step_block(step_tflops(config_)) << pipeline_line(config_) << std::endl;
@@ -59,6 +60,7 @@ void StepReport::finish(StepRecord& record, Duration stall) {
   record.checkpoint_stall_seconds = to_seconds(stall + std::exchange(stall_between_steps_, {}));
   record.seconds = to_seconds(now - last_step_end_ - stall);
   data_wait_.add(record);
+  comparison_.add(record);
   figures_.add(record.step, record.seconds, record.tokens_per_device);
   record.throughput = figures_.of(record.seconds, record.tokens_per_device);
   record.estimated_run_seconds = figures_.estimated_run_seconds();
@@ -92,7 +94,14 @@ void StepReport::end(int64_t completed, bool data_ends) {
 
 void StepReport::print_summary() {
   if (data_wait_.steps() > 0) context_.out << data_wait_.line() << std::endl;
-  for (const std::string& line : figures_.summary()) context_.out << line << std::endl;
+  const std::vector<std::string> figures = figures_.summary();
+  for (const std::string& line : figures) context_.out << line << std::endl;
+  if (figures.empty()) return;
+  if (const std::string line = comparison_.time_line(); !line.empty())
+    context_.out << line << std::endl;
+  context_.out << PlanComparison::memory_line(planned_bytes_,
+                                              used_memory_bytes(context_.backend.get()))
+               << std::endl;
 }
 
 void StepReport::stop(int64_t completed) {

@@ -7,6 +7,7 @@
 #include <absl/status/status.h>
 
 #include "common/time/time.h"
+#include "trainer_core/loop/plan_comparison.h"
 #include "trainer_core/rank/rank_model.h"
 #include "trainer_core/rank/train_context.h"
 #include "trainer_core/report/metrics_log.h"
@@ -24,6 +25,7 @@ class StepReport {
       : config_(config),
         context_(context),
         figures_(config, context.groups.mesh().ranks()),
+        comparison_(config),
         profile_(config.profile, context.backend.get(), context.groups.rank(), context.out) {}
 
   // Opens the outputs that the config enables. An error contains the path.
@@ -63,6 +65,8 @@ class StepReport {
   const TrainContext& context_;
   MetricsLog metrics_;
   RunFigures figures_;
+  PlanComparison comparison_;
+  size_t planned_bytes_ = 0;          // set by begin()
   std::optional<MeasuredPeak> peak_;  // set by begin()
   ProfileWindow profile_;
   Instant last_step_end_ = monotonic_now();

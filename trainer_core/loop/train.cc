@@ -20,6 +20,7 @@
 #include "trainer_core/startup/agreement.h"
 #include "trainer_core/startup/choose_backend.h"
 #include "trainer_core/startup/load_config.h"
+#include "trainer_core/startup/planned_start.h"
 #include "trainer_core/startup/remote_inputs.h"
 
 namespace muster::trainer {
@@ -121,6 +122,8 @@ class Trainer : public RunningStep {
     rank_model_ = std::make_unique<RankModel>(
         config_, context_.backend != nullptr ? context_.backend : cpu_backend(context_.threads),
         staging_of(config_, context_.groups.rank()), context_.groups, *std::move(device_memory));
+    if (auto status = check_rank_plan(config_, context_, rank_model_->plan()); !status.ok())
+      return status;
     checkpoints_.attach(*rank_model_);
     gradients_ = std::make_unique<GradientStep>(config_, context_, *rank_model_, *data_);
     report_.begin(*rank_model_);
@@ -158,8 +161,6 @@ class Trainer : public RunningStep {
     restored_samples_ = at->samples;
     return absl::OkStatus();
   }
-
-  // One step
 
   ExitCode run_step(int64_t step) {
     report_.begin_step();
@@ -231,8 +232,6 @@ class Trainer : public RunningStep {
     if (due) restart_clock();
     return status;
   }
-
-  // Evaluation
 
   bool evaluated_after(int64_t completed) const {
     return evaluation_ != nullptr && evaluation_->is_due(completed);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "common/progress/progress_page.h"
+#include "trainer_core/base/saved_plan.h"
 #include "trainer_core/checkpoint/owner.h"
 #include "trainer_core/comm/process_groups.h"
 #include "trainer_core/ops/backend.h"
@@ -44,6 +45,8 @@ struct TrainContext {
   uint64_t known_checkpoint_step = 0;
   // The backend, with whose memory `groups` was constructed; null: the CPU's.
   std::shared_ptr<Backend> backend = nullptr;
+  // The plan of compiled_trainstep_file, which the rank's own must match; null: none.
+  const SavedPlan* saved_plan = nullptr;
 };
 
 // Shows a phase on the progress page and in profilers. Thread-safe.

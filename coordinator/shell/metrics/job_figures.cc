@@ -25,6 +25,24 @@ void set(Family<Gauge>& family, const daemon::MetricLabels& labels, Gauge*& gaug
 
 }  // namespace
 
+void JobMetrics::update_plan(const Job& job, Series& series) {
+  Families& f = *families_;
+  const JobSpec& spec = job.spec;
+  const bool holds =
+      job.placement.empty() || std::ssize(job.placement) == int64_t{spec.world_size()};
+  const auto show = [&](Family<Gauge>& family, Gauge*& gauge, bool is_known, double value) {
+    if (holds && is_known) return set(family, series.labels, gauge, value);
+    remove_from(family, std::exchange(gauge, nullptr));
+  };
+  constexpr double kMicro = 1e-6;
+  show(f.planned_step, series.planned_step, spec.planned_step_us > 0,
+       kMicro * static_cast<double>(spec.planned_step_us));
+  show(f.planned_communication, series.planned_communication, spec.planned_step_us > 0,
+       kMicro * static_cast<double>(spec.planned_communication_us));
+  show(f.planned_memory, series.planned_memory, spec.planned_memory_bytes > 0,
+       static_cast<double>(spec.planned_memory_bytes));
+}
+
 void JobMetrics::update_job(const Job& job, Series& series) {
   Families& f = *families_;
   if (series.state == nullptr || series.shown_state != job.state) {

@@ -12,6 +12,7 @@
 namespace muster::coordinator {
 namespace {
 
+using prometheus::Counter;
 using prometheus::Histogram;
 
 // The interval between searches for room, because thousands of jobs without series may have a
@@ -64,6 +65,11 @@ JobMetrics::Series* JobMetrics::series_of(const Job& job, const Core& core, int6
   series->restarts = &f.restarts.Add(series->labels);
   series->suspect = &f.suspect.Add(series->labels);
   series->step_seconds = &f.step_seconds.Add(series->labels, daemon::step_seconds_buckets());
+  for (size_t i = 0; i < kStepParts.size(); ++i) {
+    daemon::MetricLabels labels = series->labels;
+    labels.emplace("part", kStepParts[i]);
+    series->parts[i] = &f.step_parts.Add(labels);
+  }
   // Starts at 0: Prometheus sees no increase if a series begins with 1.
   for (size_t i = 0; i < kIncidentKindNames.size(); ++i) {
     daemon::MetricLabels labels = series->labels;
@@ -81,12 +87,19 @@ void JobMetrics::observe(const Core& core, const Event& event) {
     if (job == nullptr) continue;
     Series* series = series_of(*job, core, heartbeat->unix_ns);
     if (series == nullptr) continue;
-    if (series->counted_attempt != progress.attempt) series->counted = {};
+    if (series->counted_attempt != progress.attempt) {
+      series->counted = {};
+      series->counted_parts = {};
+    }
     series->counted_attempt = progress.attempt;
     const auto added = progress.step_times.since(series->counted);
     if (!added) continue;
     daemon::observe(*added, *series->step_seconds);
     series->counted = progress.step_times;
+    const StepPartSeconds parts = step_parts(progress);
+    for (size_t i = 0; i < parts.size(); ++i)
+      series->parts[i]->Increment(std::max(0.0, parts[i] - series->counted_parts[i]));
+    series->counted_parts = parts;
   }
 }
 
@@ -120,6 +133,7 @@ void JobMetrics::update(const Core& core, Instant now, int64_t unix_ns) {
     }
     const Account account = core.account_of(job, now);
     update_job(job, *series);
+    update_plan(job, *series);
     update_checkpoint(job, account, *series);
     update_figures(job, *series);
     update_stragglers(core, job, *series);
@@ -176,6 +190,10 @@ void JobMetrics::remove(const Series& series) {
   remove_from(f.ranks, series.ranks);
   remove_from(f.restarts, series.restarts);
   remove_from(f.step_seconds, series.step_seconds);
+  for (Counter* part : series.parts) remove_from(f.step_parts, part);
+  remove_from(f.planned_step, series.planned_step);
+  remove_from(f.planned_communication, series.planned_communication);
+  remove_from(f.planned_memory, series.planned_memory);
   remove_from(f.accounted, series.accounted);
   remove_from(f.productive, series.productive);
   remove_from(f.goodput, series.goodput);

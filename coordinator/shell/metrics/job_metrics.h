@@ -1,4 +1,4 @@
-// Metrics of jobs. A job has some 45 series, and one for each of its kStragglersShown slowest
+// Metrics of jobs. A job has some 52 series, and one for each of its kStragglersShown slowest
 // ranks. Only a bounded number of jobs has series, so the page is bounded for any submissions. Used
 // on the core loop's thread.
 #pragma once
@@ -55,6 +55,8 @@ class JobMetrics {
   // Removes the series of jobs that ended long ago.
   void search_room(const Core& core, int64_t unix_ns);
   void remove(const Series& series);
+  // Shows the figures of the job's plan, which do not hold while it runs at a smaller size.
+  void update_plan(const Job& job, Series& series);
   void update_job(const Job& job, Series& series);
   void update_checkpoint(const Job& job, const Account& account, Series& series);
   void update_figures(const Job& job, Series& series);

@@ -2,6 +2,8 @@
 // job.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <string>
 #include <utility>
@@ -29,6 +31,10 @@ struct JobMetrics::Families {
         loss(daemon::gauges<"muster_job_loss">(registry)),
         grad_norm(daemon::gauges<"muster_job_grad_norm">(registry)),
         step_seconds(daemon::histograms<"muster_job_step_seconds">(registry)),
+        step_parts(daemon::counters<"muster_job_step_part_seconds_total">(registry)),
+        planned_step(daemon::gauges<"muster_job_planned_step_seconds">(registry)),
+        planned_communication(daemon::gauges<"muster_job_planned_communication_seconds">(registry)),
+        planned_memory(daemon::gauges<"muster_job_planned_memory_bytes">(registry)),
         restarts(daemon::counters<"muster_job_restarts_total">(registry)),
         checkpoint_step(daemon::gauges<"muster_job_checkpoint_step">(registry)),
         checkpoint_time(daemon::gauges<"muster_job_checkpoint_timestamp_seconds">(registry)),
@@ -53,6 +59,10 @@ struct JobMetrics::Families {
   prometheus::Family<prometheus::Gauge>& loss;
   prometheus::Family<prometheus::Gauge>& grad_norm;
   prometheus::Family<prometheus::Histogram>& step_seconds;
+  prometheus::Family<prometheus::Counter>& step_parts;
+  prometheus::Family<prometheus::Gauge>& planned_step;
+  prometheus::Family<prometheus::Gauge>& planned_communication;
+  prometheus::Family<prometheus::Gauge>& planned_memory;
   prometheus::Family<prometheus::Counter>& restarts;
   prometheus::Family<prometheus::Gauge>& checkpoint_step;
   prometheus::Family<prometheus::Gauge>& checkpoint_time;
@@ -65,6 +75,20 @@ struct JobMetrics::Families {
   prometheus::Family<prometheus::Counter>& lost;
   prometheus::Family<prometheus::Gauge>& goodput;
 };
+
+// The parts of a step's time, in the order of StepPartSeconds.
+inline constexpr std::array<const char*, 4> kStepParts = {"computation", "communication", "data",
+                                                          "checkpoint"};
+using StepPartSeconds = std::array<double, kStepParts.size()>;
+
+// Returns the parts of the steps since the attempt began.
+inline StepPartSeconds step_parts(const RankProgress& progress) {
+  const double steps = progress.step_times.seconds;
+  const double communication = progress.collective_wait_seconds;
+  const double data = progress.data_wait_seconds;
+  return {std::max(steps - communication - data, 0.0), communication, data,
+          progress.checkpoints.stall_seconds};
+}
 
 struct JobMetrics::Series {
   daemon::MetricLabels labels;
@@ -102,6 +126,12 @@ struct JobMetrics::Series {
   prometheus::Gauge* mfu = nullptr;  // also null while the device's peak is unknown
   Attempt counted_attempt{0};
   StepTimes counted;  // the steps of counted_attempt that are in step_seconds
+  std::array<prometheus::Counter*, kStepParts.size()> parts{};
+  StepPartSeconds counted_parts{};  // those of counted_attempt
+  // Null if the job's plan does not have them.
+  prometheus::Gauge* planned_step = nullptr;
+  prometheus::Gauge* planned_communication = nullptr;
+  prometheus::Gauge* planned_memory = nullptr;
 };
 
 template <class T>

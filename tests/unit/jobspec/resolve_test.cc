@@ -15,7 +15,9 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 class Resolve : public ConfigFiles {
@@ -342,7 +344,10 @@ TEST_F(Resolve, MaxTextRunOfACompiledStep) {
   EXPECT_EQ(job->train.model.num_query_heads, 64);
   EXPECT_EQ(job->train.model.emb_dim, 4096);
   EXPECT_EQ(job->train.model.num_layers, 32);
-  EXPECT_THAT(job->warnings, ElementsAre(HasSubstr("compiled_trainstep_file")));
+  EXPECT_THAT(job->train.compiled_trainstep_file, EndsWith("/my_compiled_train.pickle"));
+  EXPECT_THAT(job->warnings, IsEmpty());
+  EXPECT_THAT(std::string(resolve({"compiled_trainstep_file=gs://bucket/plan"}).status().message()),
+              HasSubstr("give a path of the file system; every rank reads the file"));
   std::vector<std::string> remote = words;
   remote.push_back("base_output_directory=gs://my-output-bucket");
   EXPECT_TRUE(resolve(remote).ok());

@@ -67,6 +67,7 @@ TEST(AllTopologies, PreferTheFirstFolderAndSkipFilesWithErrors) {
   const auto all = all_topologies({own.path(), source_dir() + "/configs/topologies"});
   EXPECT_EQ(all.size(), shipped().size());
   EXPECT_EQ(topology_named("NVIDIA H100 NVL", all)->memory_mib, 95'000);
+  EXPECT_FALSE(topology_named("cpu", all)) << "a node's GPUs are never CPUs";
 }
 
 }  // namespace

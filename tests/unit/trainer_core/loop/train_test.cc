@@ -76,7 +76,8 @@ TEST(Train, PrintsMaxTextsLinesForEachStep) {
       "(summary: MFU \\d+\\.\\d\\d+% of the measured \\S+ TFLOP/s, \\d+\\.\\d\\d+% if attention "
       "counts as causal.*\n)?"
       "summary: 1T tokens take \\d+\\.\\d\\d+ days; the run of 20 steps takes \\S+ s at this pace; "
-      "last step: \\d\\.\\d{3,6} s\n");
+      "last step: \\d\\.\\d{3,6} s\n"
+      "summary: planned memory \\d+\\.\\d MiB, measured \\d+\\.\\d MiB \\([+-]\\d+\\.\\d%\\)\n");
   EXPECT_TRUE(std::regex_match(result.out, expected)) << result.out;
   EXPECT_EQ(result.err, "");
 }

@@ -1,0 +1,46 @@
+// The prediction of `muster plan` that a job carries: ranks print it beside what they measure, and
+// the coordinator exports both (muster_job_planned_…).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/jobs/job_arguments.h"
+#include "jobspec/files/calibration.h"
+#include "jobspec/files/topology.h"
+#include "jobspec/resolve.h"
+#include "muster/v1/muster.pb.h"
+
+namespace muster::cli {
+
+struct PredictedStep {
+  double seconds = 0;                // 0: unknown
+  double communication_seconds = 0;  // the part in which the computation waits for communication
+};
+
+// Returns the prediction in the output of `muster-trainer plan`; zeros if it has no time.
+PredictedStep predicted_step(const nlohmann::json& forecast);
+
+// Returns a StepMachine (trainer_core/forecast/step_cost.h). nullopt: the constants' defaults.
+nlohmann::json step_machine(const jobspec::Topology& topology,
+                            const std::optional<jobspec::Calibration>& calibration);
+
+// Stores the prediction in the fields and in the trainer's config of the job.
+void set_prediction(const PredictedStep& step, uint64_t memory_bytes, v1::JobSpec& spec);
+
+// Returns the folders with calibrations that a job's config may use; those beside Muster's own
+// base.yml if the config cannot be loaded.
+std::vector<std::string> known_calibrations(const JobArguments& arguments);
+
+// Predicts a job on these devices, and stores the result. The time of a step is predicted if the
+// topology has what it needs and `folders` have a calibration of the trainer. Does nothing if the
+// job has a prediction (that of a saved plan), runs a program, or cannot be planned. Blocks for
+// some tenths of a second.
+void predict(const jobspec::Topology& topology, const std::vector<std::string>& folders,
+             v1::JobSpec& spec);
+
+}  // namespace muster::cli
