@@ -26,8 +26,11 @@ constexpr Duration kStacksDeadline = std::chrono::seconds(30);
 // Bounds the jobs of all pages together; a coordinator keeps fewer.
 constexpr int kJobsMax = 1'000'000;
 
-// Bounds the pause before a refused call is repeated.
-constexpr Duration kPauseMin = std::chrono::milliseconds(1);
+// A client that stands still prevents further copies until then.
+constexpr Duration kBackupDeadline = std::chrono::hours(1);
+
+// Bound the pause before a refused call is repeated.
+constexpr Duration kPauseMin = std::chrono::milliseconds(100);
 constexpr Duration kPauseMax = std::chrono::seconds(10);
 
 // Returns the time after which the coordinator requests a repetition of the refused call; nullopt
@@ -40,7 +43,8 @@ std::optional<Duration> retry_hint(const grpc::ClientContext& context, const grp
   if (found == metadata.end() ||
       !absl::SimpleAtoi(absl::string_view(found->second.data(), found->second.size()), &ms))
     return std::nullopt;
-  return std::chrono::milliseconds(std::clamp<int64_t>(ms, 0, kPauseMax / kPauseMin));
+  const int64_t bounded = std::clamp<int64_t>(ms, 0, kPauseMax / std::chrono::milliseconds(1));
+  return std::max<Duration>(std::chrono::milliseconds(bounded), kPauseMin);
 }
 
 std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
@@ -161,7 +165,9 @@ absl::Status Client::repeat_while_overloaded(
     const grpc::Status status = run(**to, call);
     const auto hint = retry_hint(call.context, status);
     const absl::Status result = call.result(status);
-    if (!hint || monotonic_now() >= give_up) return result;
+    if (!hint) return result;
+    // Followers of jobs and logs continue after this error.
+    if (monotonic_now() >= give_up) return absl::UnavailableError(result.message());
     if (repeats == 0 && !is_overload_noted_.exchange(true))
       note(absl::StrCat(result.message(), "; trying again for up to ",
                         to_seconds(kOverloadPatience), " s"));
@@ -330,6 +336,7 @@ absl::Status Client::follow_logs(const v1::FollowLogsRequest& request,
 absl::Status Client::backup_state(const std::function<bool(const v1::BackupChunk&)>& take) {
   return read_all<v1::BackupChunk>(
       [](Connection& to, grpc::ClientContext* context) {
+        context->set_deadline(daemon::grpc_deadline(monotonic_now() + kBackupDeadline));
         return to.admin->BackupState(context, v1::BackupStateRequest());
       },
       take);

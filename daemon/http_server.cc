@@ -37,9 +37,6 @@ constexpr std::chrono::seconds kClientBudget{5};
 // connection takes the place of the one that has waited longest for its client, so that clients who
 // send or read nothing cannot keep probes out.
 constexpr size_t kConnectionsMax = 64;
-// The time limit for the response of a page, after which the server sends 503 (http_server.h states
-// the value). The probes of helm/muster must wait longer.
-constexpr std::chrono::seconds kAnswerBudget{2};
 
 using Pages = std::map<std::string, HttpHandler>;
 

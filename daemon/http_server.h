@@ -2,6 +2,7 @@
 // and bounds the size of requests. Runs on its own thread (Boost.Beast over Boost.Asio).
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -10,6 +11,10 @@
 #include <absl/status/statusor.h>
 
 namespace muster::daemon {
+
+// The time limit for the response of a page, after which the server sends 503. The probes of
+// helm/muster must wait longer.
+constexpr std::chrono::seconds kAnswerBudget{2};
 
 struct HttpResponse {
   int status = 200;
@@ -22,8 +27,8 @@ struct HttpResponse {
 using HttpReply = std::function<void(HttpResponse response)>;
 
 // Handles a request for a page. Called on the server's thread, which serves every page: the handler
-// must not block, but may store `reply` for later. The server responds with 503 after 2 s without a
-// reply.
+// must not block, but may store `reply` for later. The server responds with 503 after
+// kAnswerBudget without a reply.
 using HttpHandler = std::function<void(const HttpReply& reply)>;
 
 class HttpServer {

@@ -245,7 +245,8 @@ absl::StatusOr<std::string> read_on_mesh(const Mesh& mesh, const Config& config,
   train.mesh = mesh.shape();
   read_batch(reader, mesh, train);
   read_pipeline(reader, mesh, train);
-  if (auto status = read_data(reader, options.working_directory, train, warnings); !status.ok()) return status;
+  if (auto status = read_data(reader, options.working_directory, train, warnings); !status.ok())
+    return status;
   absl::StatusOr<std::string> output = read_paths(reader, options, train);
   if (!output.ok()) return output.status();
   warn_of_same_batches(train, warnings);
@@ -254,7 +255,7 @@ absl::StatusOr<std::string> read_on_mesh(const Mesh& mesh, const Config& config,
   bool tensorboard = false;
   reader.read("enable_tensorboard", tensorboard);
   if (tensorboard) train.tensorboard_dir = absl::StrCat(*output, "/tensorboard");
-  if (auto status = set_evaluation_only(reader, train); !status.ok()) return status;
+  if (auto status = set_evaluation_only(reader, train, warnings); !status.ok()) return status;
   if (auto status = trainer::validate(train); !status.ok()) return status;
   return output;
 }

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 
 #include <absl/strings/escaping.h>
 #include <absl/strings/str_cat.h>
@@ -95,7 +96,8 @@ class ReceivedFile {
 };
 
 int backup(const BackupOptions& options) {
-  if (std::filesystem::is_directory(options.out))
+  std::error_code error;  // that of a folder that cannot be read follows when the file is created
+  if (std::filesystem::is_directory(options.out, error))
     return fail(absl::InvalidArgumentError(
         absl::StrCat("--out=", options.out, " is a folder: name a file in it")));
   ReceivedFile file(options.out);

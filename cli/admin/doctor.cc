@@ -44,11 +44,14 @@ int doctor(const DoctorOptions& options) {
   } else {
     return fail(coordinator.status());
   }
-  const auto workers = client.list_workers();
-  if (!workers.ok()) return fail(workers.status());
-  std::ranges::move(examine_workers(*workers, coordinator.ok() ? coordinator->version() : "",
-                                    coordinator.ok() ? coordinator->max_fds() : 0),
-                    std::back_inserter(findings));
+  if (const auto workers = client.list_workers(); workers.ok()) {
+    std::ranges::move(examine_workers(*workers, coordinator.ok() ? coordinator->version() : "",
+                                      coordinator.ok() ? coordinator->max_fds() : 0),
+                      std::back_inserter(findings));
+  } else {
+    findings.push_back({"workers", false, std::string(workers.status().message()),
+                        "see docs/runbooks/coordinator-late.md"});
+  }
   const int printed = print_result(options.json ? as_json(findings) : describe_findings(findings));
   const bool ok = std::ranges::all_of(findings, [](const Finding& finding) { return finding.ok; });
   return printed != 0 || ok ? printed : to_int(ExitCode::kFailure);

@@ -208,14 +208,15 @@ void ServerImpl::ready_page(const daemon::HttpReply& reply) {
   if (!status.ok()) reply({503, kText, absl::StrCat(status.message(), "\n")});
 }
 
-// Shows jobs and workers only if the core answers, and is not late.
+// Shows jobs and workers only if the core is likely to answer in time. A page without them ends the
+// history of their alerts, so it does not wait until the core has been in time for a while.
 void ServerImpl::metrics_page(const daemon::HttpReply& reply) {
   constexpr const char* kMetricsText = "text/plain; version=0.0.4; charset=utf-8";
   if (!ready_) return reply({503, kText, "the state is being loaded\n"});
-  const Instant now = monotonic_now();
-  const bool is_shed = !loop_->admit_read(now).ok();
+  const LoopLoad load = loop_->load(monotonic_now());
+  const bool is_shed = load.oldest_event_age >= daemon::kAnswerBudget;
   if (is_shed) shell_metrics_->count_shed("metrics");
-  const std::string own = shell_metrics_->render(loop_->load(now));
+  const std::string own = shell_metrics_->render(load);
   if (is_shed) return reply({200, kMetricsText, own});
   const absl::Status status = loop_->query([this, reply, own](const Core* core, Instant time) {
     if (core == nullptr) return reply({200, kMetricsText, own});

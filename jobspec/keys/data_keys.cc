@@ -1,9 +1,11 @@
 #include "jobspec/keys/data_keys.h"
 
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include <absl/strings/str_cat.h>
 
@@ -129,12 +131,23 @@ bool is_evaluation(SettingsReader& reader) {
   return only;
 }
 
-absl::Status set_evaluation_only(SettingsReader& reader, trainer::TrainConfig& train) {
+absl::Status set_evaluation_only(SettingsReader& reader, trainer::TrainConfig& train,
+                                 std::vector<std::string>& warnings) {
   if (!is_evaluation(reader)) return reader.status();
   train.steps = 0;
   train.enable_checkpointing = false;
   train.enable_emergency_checkpoint = false;
-  if (!train.load_parameters_path.empty()) return reader.status();
+  // In the folder of the training, the earlier step would hide later points of its curves.
+  if (!train.tensorboard_dir.empty()) train.tensorboard_dir += "_eval";
+  if (!train.load_parameters_path.empty()) {
+    std::error_code error;
+    if (std::filesystem::is_directory(train.checkpoint_directory, error))
+      warnings.push_back(absl::StrCat("load_parameters_path=", train.load_parameters_path,
+                                      " is evaluated, and not the checkpoints in ",
+                                      train.checkpoint_directory,
+                                      ", which are evaluated without this key"));
+    return reader.status();
+  }
   reader.require(reader.is_set_by_user("run_name"), kEvalOnly,
                  "names no checkpoint; set run_name and base_output_directory as in the training, "
                  "or load_parameters_path=CHECKPOINT");

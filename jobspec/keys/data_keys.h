@@ -23,6 +23,7 @@ bool is_evaluation(SettingsReader& reader);
 // checkpoints, and it evaluates load_parameters_path, or the newest checkpoint of the run if the
 // user has not set that key. Requires that checkpoint_directory is set. Returns an error if neither
 // is given.
-absl::Status set_evaluation_only(SettingsReader& reader, trainer::TrainConfig& train);
+absl::Status set_evaluation_only(SettingsReader& reader, trainer::TrainConfig& train,
+                                 std::vector<std::string>& warnings);
 
 }  // namespace muster::jobspec

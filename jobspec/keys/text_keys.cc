@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -57,14 +58,19 @@ std::string field_of(SettingsReader& reader, std::string_view columns, std::stri
   return field;
 }
 
+// The loaders of the `datasets` library, which have precedence over folders with their names.
+constexpr std::string_view kLoaders[] = {"arrow", "csv", "json", "parquet", "text", "webdataset"};
+
+bool begins_as_path(const std::string& name) {
+  return absl::StartsWith(name, "/") || absl::StartsWith(name, ".") || absl::StartsWith(name, "~");
+}
+
 // A name on the Hub may also be that of a folder here. As in the `datasets` library, the folder has
 // precedence.
-bool is_folder(const std::string& path, const std::filesystem::path& working_directory) {
-  if (path.empty()) return false;
+bool is_folder(const std::string& name, const std::filesystem::path& working_directory) {
+  if (name.empty() || std::ranges::find(kLoaders, name) != std::end(kLoaders)) return false;
   std::error_code error;
-  return absl::StartsWith(path, "/") || absl::StartsWith(path, ".") ||
-         absl::StartsWith(path, "~") ||
-         std::filesystem::is_directory(working_directory / path, error);
+  return std::filesystem::is_directory(working_directory / name, error);
 }
 
 std::string inside(const std::string& folder, const std::string& name) {
@@ -78,9 +84,10 @@ std::string hugging_face_path(SettingsReader& reader, const std::string& working
   const std::string folder = text_of(reader, "dataset_path");
   const std::string data_dir = text_of(reader, "hf_data_dir");
   if (!files.empty()) return files;
-  if (is_folder(name, working_directory)) return inside(name, data_dir);
+  if (begins_as_path(name)) return inside(name, data_dir);
   if (!folder.empty()) return inside(folder, data_dir);
-  if (name.empty()) return "";
+  if (is_folder(name, working_directory)) return inside(name, data_dir);
+  if (name.empty() || is_evaluation(reader)) return "";
   reader.require(false, "hf_path",
                  absl::StrCat("Muster downloads no data sets; fetch it with `hf download ", name,
                               " --repo-type dataset --local-dir FOLDER` and set hf_path=FOLDER"));

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include <absl/strings/str_cat.h>
 #include <spdlog/spdlog.h>
 
 #include "coordinator/shell/grpc/backup_stream.h"
@@ -34,7 +35,7 @@ AdminService::~AdminService() {
 }
 
 grpc::ServerWriteReactor<v1::BackupChunk>* AdminService::BackupState(
-    grpc::CallbackServerContext*, const v1::BackupStateRequest*) {
+    grpc::CallbackServerContext* context, const v1::BackupStateRequest*) {
   const bool is_free = !copying_->exchange(true);
   const std::shared_ptr<void> ticket(nullptr, [copying = copying_, is_free](void*) {
     if (is_free) *copying = false;
@@ -46,11 +47,16 @@ grpc::ServerWriteReactor<v1::BackupChunk>* AdminService::BackupState(
         absl::ResourceExhaustedError("another copy of the state is in progress: try again later"));
     return stream.get();
   }
-  spdlog::info("the state is copied for a backup");
+  spdlog::info("the state is copied for a backup of {}", context->peer());
   const std::lock_guard lock(mutex_);
   if (copier_.joinable()) copier_.join();  // its stream has ended
-  copier_ = std::thread(
-      [stream, state_dir = facts_.state_dir] { stream->send(StateBackup::make(state_dir)); });
+  try {
+    copier_ = std::thread(
+        [stream, state_dir = facts_.state_dir] { stream->send(StateBackup::make(state_dir)); });
+  } catch (const std::system_error& error) {
+    stream->send(absl::ResourceExhaustedError(
+        absl::StrCat("no thread can be started for the copy: ", error.what())));
+  }
   return stream.get();
 }
 

@@ -288,6 +288,10 @@ grpc::ServerUnaryReactor* MusterService::DumpJobStacks(grpc::CallbackServerConte
 bool MusterService::is_shed(const UnaryCall& call) {
   const absl::Status status = loop_.admit_read(monotonic_now());
   if (status.ok()) return false;
+  if (!absl::IsResourceExhausted(status)) {
+    call.finish(status);
+    return true;
+  }
   metrics_->count_shed(call.method());
   call.refuse(status, loop_.retry_after());
   return true;
@@ -295,7 +299,7 @@ bool MusterService::is_shed(const UnaryCall& call) {
 
 absl::Status MusterService::admit_stream(grpc::CallbackServerContext& context, const char* method) {
   const absl::Status status = loop_.admit_read(monotonic_now());
-  if (status.ok()) return status;
+  if (!absl::IsResourceExhausted(status)) return status;
   metrics_->count_shed(method);
   add_retry_hint(context, loop_.retry_after());
   return status;

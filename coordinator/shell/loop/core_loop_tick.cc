@@ -39,10 +39,11 @@ Tick CoreLoop::tick() {
 LoopLoad CoreLoop::load(Instant now) {
   const Duration age = backlog_.age(now);
   return {queue_.size() + backlog_.left(), age, life_.is_alive(now) && !patient_.is_waiting(),
-          overload_.observe(age, now)};
+          !patient_.is_waiting() && overload_.observe(age, now)};
 }
 
 absl::Status CoreLoop::admit_read(Instant now) {
+  if (patient_.is_waiting()) return PatientStorage::refusal();
   return overload_.observe(backlog_.age(now), now) ? overload_.refusal() : absl::OkStatus();
 }
 

@@ -7,7 +7,7 @@ namespace muster::coordinator {
 
 bool Overload::observe(Duration lag, Instant now) {
   const std::lock_guard lock(mutex_);
-  if (lag >= limit_ / 2) late_at_ = now;
+  if (lag >= limit_) late_at_ = now;
   if (!is_overloaded_ && lag >= limit_) {
     is_overloaded_ = true;
     spdlog::warn(

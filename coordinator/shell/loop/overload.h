@@ -6,7 +6,7 @@
 //
 //   in time ──── lag ≥ limit ────▶ overloaded
 //      ▲                               │
-//      └── lag < limit / 2 for kCalm ──┘
+//      └──── lag < limit for kCalm ────┘
 //
 // Thread-safe.
 #pragma once
@@ -49,7 +49,7 @@ class Overload {
   const Duration calm_;
   std::mutex mutex_;
   bool is_overloaded_ = false;
-  Instant late_at_{};  // the last time with a lag of at least half the limit
+  Instant late_at_{};  // the last time with a lag of at least the limit
 };
 
 }  // namespace muster::coordinator

@@ -36,12 +36,29 @@ absl::StatusOr<uint64_t> begin_of_zeros(uint64_t first, uint64_t last, const Rea
   return first + static_cast<uint64_t>(block.rend() - other);
 }
 
+// Returns whether the run begins or ends inside a row. `at`: its first element, or the one after
+// its last. Some values of a row are zero by chance, or are unused columns, which are zero in the
+// neighbouring row, too.
+absl::StatusOr<bool> tears_a_row(uint64_t at, bool is_begin, const StoredTensor& tensor,
+                                 const ReadElements& read) {
+  constexpr uint64_t kByChance = 64;
+  const auto row = static_cast<uint64_t>(tensor.shape.back());
+  const uint64_t inside = at % row;
+  const uint64_t shorter = std::min(inside, row - inside);
+  if (inside == 0 || shorter < std::min(kByChance, row / 4)) return false;
+  if (is_begin ? at < row : at + row > tensor.elements) return true;  // there is no other row
+  std::vector<float> columns(is_begin ? row - inside : inside);
+  const uint64_t first = is_begin ? at - row : at - inside + row;
+  if (first + columns.size() > tensor.elements) return true;
+  if (auto status = read(first, columns); !status.ok()) return status;
+  return std::ranges::any_of(columns, [](float value) { return value != 0; });
+}
+
 }  // namespace
 
 absl::StatusOr<std::optional<ZeroRun>> find_missing_part(const StoredTensor& tensor,
                                                          const ReadElements& read) {
   if (tensor.shape.size() < 2 || tensor.elements == 0) return std::nullopt;
-  const auto row = static_cast<uint64_t>(tensor.shape.back());
   uint64_t begin_min = 0;  // the run begins here or later
   // Each run of this length contains one of these elements.
   for (uint64_t probe = kMissingElementsMin - 1; probe < tensor.elements;) {
@@ -56,8 +73,13 @@ absl::StatusOr<std::optional<ZeroRun>> find_missing_part(const StoredTensor& ten
     if (!begin.ok()) return begin.status();
     const auto end = end_of_zeros(tensor, probe, read);
     if (!end.ok()) return end.status();
-    const bool tears_a_row = *begin % row != 0 || *end % row != 0;
-    if (tears_a_row && *end - *begin >= kMissingElementsMin) return ZeroRun{*begin, *end};
+    if (*end - *begin >= kMissingElementsMin) {
+      const auto begins_inside = tears_a_row(*begin, true, tensor, read);
+      if (!begins_inside.ok()) return begins_inside.status();
+      const auto ends_inside = tears_a_row(*end, false, tensor, read);
+      if (!ends_inside.ok()) return ends_inside.status();
+      if (*begins_inside || *ends_inside) return ZeroRun{*begin, *end};
+    }
     begin_min = *end;
     probe = *end + kMissingElementsMin - 1;
   }

@@ -31,7 +31,8 @@ constexpr uint64_t kMissingElementsMin = 32'768;
 
 // Returns the first run of at least kMissingElementsMin zeros that begins or ends inside a row of
 // the tensor; nullopt if there is none. Such runs do not occur in models: unused rows, such as
-// those of a padded vocabulary, and whole tensors are zero in some. Reads few elements of a tensor
+// those of a padded vocabulary, whole tensors and unused columns are zero in some. A few zeros at
+// the end or begin of a row beside unused rows are no part of a run. Reads few elements of a tensor
 // without such runs. Returns the errors of `read`.
 absl::StatusOr<std::optional<ZeroRun>> find_missing_part(const StoredTensor& tensor,
                                                          const ReadElements& read);

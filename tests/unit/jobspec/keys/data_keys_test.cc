@@ -200,16 +200,18 @@ TEST_F(DataKeys, TextIsTokenizedBeforeTheJob) {
             "/somewhere/c4/en");
   LaunchOptions here = options();
   here.working_directory = folder_.string();
-  EXPECT_EQ(resolve({"dataset_type=hf", "hf_path=c4", "dataset_path=other"}, here)
-                ->texts.train->sources[0]
-                .folder,
-            here.working_directory + "/other");
   std::filesystem::create_directory(folder_ / "c4");
-  EXPECT_EQ(resolve({"dataset_type=hf", "hf_path=c4", "dataset_path=other"}, here)
-                ->texts.train->sources[0]
-                .folder,
-            here.working_directory + "/c4")
-      << "a folder has precedence over a name on the Hub";
+  std::filesystem::create_directory(folder_ / "json");
+  const auto folder_of = [&](std::vector<std::string> settings) {
+    settings.insert(settings.begin(), "dataset_type=hf");
+    const auto job = resolve(settings, here);
+    return job.ok() ? job->texts.train->sources[0].folder : std::string(job.status().message());
+  };
+  EXPECT_EQ(folder_of({"hf_path=c4"}), here.working_directory + "/c4");
+  EXPECT_EQ(folder_of({"hf_path=c4", "dataset_path=other"}), here.working_directory + "/other");
+  EXPECT_EQ(folder_of({"hf_path=./c4", "dataset_path=other"}), here.working_directory + "/c4");
+  EXPECT_THAT(folder_of({"hf_path=c5"}), HasSubstr("hf download c5"));
+  EXPECT_THAT(folder_of({"hf_path=json"}), HasSubstr("hf download json"));
   const auto blend = resolve({"dataset_type=grain", "grain_train_files=a,0.7;b,0.3"});
   ASSERT_TRUE(blend.ok()) << blend.status();
   EXPECT_EQ(blend->texts.train->sources.size(), 2U);
