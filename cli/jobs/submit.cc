@@ -48,8 +48,8 @@ absl::StatusOr<v1::JobSpec> requested_spec(SubmitOptions& options) {
 }
 
 // Refuses a job that does not fit in the memory of the fleet's GPUs, or of those that its config
-// names. A fleet without GPUs may get some later.
-// Stores the prediction for these GPUs in the job.
+// names. A fleet without GPUs may get some later. Stores the prediction for the compared GPUs in
+// the job.
 absl::Status check_plan(const SubmitOptions& options, v1::JobSpec& spec) {
   using Type = absl::StatusOr<std::optional<GpuType>>;
   std::optional<jobspec::Topology> gpus;

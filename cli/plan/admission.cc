@@ -9,6 +9,8 @@
 
 #include "cli/jobs/job_sizes.h"
 #include "cli/plan/forecast.h"
+#include "cli/plan/plan_comparison.h"
+#include "cli/plan/planned_job.h"
 #include "cli/run/build_features.h"
 #include "cli/run/pasted_command.h"
 #include "cli/terminal/terminal.h"
@@ -47,9 +49,11 @@ std::optional<trainer::SavedPlan> saved_plan_of(const v1::JobSpec& spec) {
 }
 
 // `must_fit`: a job that does not fit is refused; otherwise a warning is printed.
-absl::Status check_size(const std::string& train_config_json, const GpuType& type, bool must_fit) {
+absl::Status check_size(const std::string& train_config_json, const GpuType& type, bool must_fit,
+                        bool keeps_global_batch) {
   const auto forecast =
-      run_forecast(train_config_json, type.topology, {.changes = FittingChanges::kFind});
+      run_forecast(train_config_json, type.topology,
+                   {.changes = FittingChanges::kFind, .keeps_global_batch = keeps_global_batch});
   if (!forecast.ok()) {
     // A login node may have no trainer; the ranks check their memory when they start.
     warn(absl::StrCat("the memory of the job's GPUs was not checked: ",
@@ -67,6 +71,13 @@ absl::Status check_size(const std::string& train_config_json, const GpuType& typ
                     "\nwith hardware=auto it runs on the CPUs if the trainer cannot use "
                     "these GPUs"));
   return absl::OkStatus();
+}
+
+// Returns whether the job's command gives global_batch_size.
+bool has_global_batch(const JobArguments& arguments) {
+  if (arguments.config_path.empty()) return false;  // another command has resolved the job
+  const auto config = load_config(arguments);
+  return config.ok() && gives_global_batch(*config);
 }
 
 // Returns the type of the job's GPUs: that of the config's compile_topology, or of `find` if it has
@@ -117,8 +128,8 @@ std::optional<GpuType> gpu_type_of_workers(const v1::ListWorkersResponse& worker
   }
   const v1::Gpu* gpu = last_of_largest(std::move(of_workers), spec.nodes());
   if (gpu == nullptr) return std::nullopt;
-  for (const jobspec::Topology& topology : topologies)
-    if (topology.device == gpu->name()) return GpuType{topology, source};
+  if (auto known = topology_of_device(gpu->name(), topologies, spec.nodes()); known)
+    return GpuType{*std::move(known), source};
   jobspec::Topology own;
   own.device = gpu->name();
   own.memory_mib = static_cast<int64_t>(gpu->memory_bytes() >> 20);
@@ -164,8 +175,10 @@ absl::Status check_gpu_memory(const JobArguments& arguments, const v1::JobSpec& 
   }
   // The trainer may be unable to use a GPU that no machine type describes.
   const bool must_fit = !(*type)->topology.name.empty() || hardware_of(spec) == "gpu";
-  return check_each_size(
-      spec, [&](const std::string& config) { return check_size(config, **type, must_fit); });
+  const bool keeps_global_batch = has_global_batch(arguments);
+  return check_each_size(spec, [&](const std::string& config) {
+    return check_size(config, **type, must_fit, keeps_global_batch);
+  });
 }
 
 uint64_t planned_gpu_bytes(const v1::JobSpec& spec, const v1::ListWorkersResponse& workers) {

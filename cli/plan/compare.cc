@@ -1,5 +1,7 @@
 #include "cli/plan/compare.h"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -54,7 +56,9 @@ absl::StatusOr<ComparedPlan> plan_of(const std::string& name, const JobArguments
 
 int compare_plans(const std::string& other, const JobArguments& job, const Planner& planner,
                   const PlanPrices& prices, bool json) {
-  const bool is_words = other.find('=') != std::string::npos;
+  std::error_code error;  // the path of a file may contain '='
+  const bool is_words =
+      other.find('=') != std::string::npos && !std::filesystem::exists(other, error);
   JobArguments left = job, right = job;
   std::pair<std::string, std::string> names(other, job.config_path);
   if (is_words) {

@@ -11,20 +11,22 @@
 #include "common/time/time.h"
 
 namespace muster::cli {
-namespace {
 
-// A plan takes about a second for the largest models; a job that does not fit needs some dozens of
-// plans.
-constexpr Duration kPlannedWithin = std::chrono::minutes(5);
-
-}  // namespace
+std::string with_devices(const std::string& train_config_json, const jobspec::Topology& topology) {
+  auto config = nlohmann::json::parse(train_config_json, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) return train_config_json;
+  const auto hardware = config.find("hardware");
+  if (hardware == config.end() || *hardware != "auto") return train_config_json;
+  *hardware = topology.is_cpu ? "cpu" : "gpu";
+  return config.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
 absl::StatusOr<nlohmann::json> run_forecast(const std::string& train_config_json,
                                             const jobspec::Topology& topology,
                                             const ForecastOptions& options) {
   const auto trainer = sibling_program("muster-trainer");
   if (!trainer.ok()) return trainer.status();
-  const auto config = in_memory_file(train_config_json);
+  const auto config = in_memory_file(with_devices(train_config_json, topology));
   if (!config.ok()) return config.status();
   std::vector<std::string> words = {
       *trainer,   "plan",          "--config",     *config,
@@ -39,9 +41,10 @@ absl::StatusOr<nlohmann::json> run_forecast(const std::string& train_config_json
   }
   if (options.planned_slices > 0)
     words.insert(words.end(), {"--slices", absl::StrCat(options.planned_slices)});
+  if (options.keeps_global_batch) words.emplace_back("--keep-global-batch");
   if (options.layouts) words.emplace_back("--layouts");
   if (!options.timeline.empty()) words.insert(words.end(), {"--timeline", options.timeline});
-  const auto end = run_child(words, {.deadline = monotonic_now() + kPlannedWithin});
+  const auto end = run_child(words, {.deadline = monotonic_now() + options.within});
   if (!end.ok()) return end.status();
   auto parsed = nlohmann::json::parse(end->output, nullptr, /*allow_exceptions=*/false);
   if (end->exit_code == 0 && parsed.is_object()) return parsed;

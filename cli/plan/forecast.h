@@ -8,6 +8,7 @@
 #include <absl/status/statusor.h>
 #include <nlohmann/json.hpp>
 
+#include "common/time/time.h"
 #include "jobspec/files/topology.h"
 
 namespace muster::cli {
@@ -23,12 +24,18 @@ struct ForecastOptions {
   std::string timeline{};  // path of a picture of the step; empty: none
   // compile_topology_num_slices, which determines the number of nodes; 0: the mesh does.
   int32_t planned_slices = 0;
-  bool layouts = false;  // adds "saved", the trainer's part of a saved plan
+  bool layouts = false;                       // adds "saved", the trainer's part of a saved plan
+  bool keeps_global_batch = false;            // the advice for a job with global_batch_size
+  Duration within = std::chrono::minutes(5);  // the longest time that the trainer may take
 };
 
+// Returns the config with the topology's devices instead of hardware=auto. Texts that are no config
+// stay as they are.
+std::string with_devices(const std::string& train_config_json, const jobspec::Topology& topology);
+
 // Returns the forecast (trainer_core/forecast/memory_forecast.h) of a job with this config, as JSON
-// of a TrainConfig, on devices of this type. Blocks until the trainer has ended, for at most five
-// minutes.
+// of a TrainConfig, on devices of this type, which hardware=auto chooses. Blocks until the trainer
+// has ended, at most for options.within.
 absl::StatusOr<nlohmann::json> run_forecast(const std::string& train_config_json,
                                             const jobspec::Topology& topology,
                                             const ForecastOptions& options);

@@ -67,7 +67,8 @@ absl::StatusOr<nlohmann::json> forecast(const PlannedJob& planned, FittingChange
   ForecastOptions options{.changes = changes,
                           .timeline = timeline,
                           .planned_slices = planned.planned_slices,
-                          .layouts = !planned.job.train.compiled_trainstep_file.empty()};
+                          .layouts = !planned.job.train.compiled_trainstep_file.empty(),
+                          .keeps_global_batch = planned.keeps_global_batch};
   if (topology.has_times()) options.machine = step_machine(topology, planned.calibration);
   return run_forecast(trainer::to_json(planned.job.train).dump(), topology, options);
 }

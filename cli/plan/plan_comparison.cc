@@ -1,6 +1,9 @@
 #include "cli/plan/plan_comparison.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
 
 #include <absl/strings/match.h>
 
@@ -10,21 +13,52 @@
 namespace muster::cli {
 namespace {
 
+constexpr std::array<const char*, 2> kNetworkKeys = {"network_gb_s", "network_latency_us"};
+// The limit of saved plans (trainer_core/base/saved_plan.cc).
+constexpr double kStepSecondsMax = 86'400;
+// A start does not wait longer for a prediction that it can do without.
+constexpr Duration kPredictedWithin = std::chrono::seconds(10);
+
 int64_t microseconds(double seconds) { return std::llround(seconds * 1e6); }
+
+// Returns the number of a key; 0 if the object has no number there.
+double number_at(const nlohmann::json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found != object.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+std::string text_at(const nlohmann::json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+// Returns whether the two machine types have the same network.
+bool have_same_network(const jobspec::Topology& a, const jobspec::Topology& b) {
+  return std::ranges::all_of(kNetworkKeys, [&](const char* key) {
+    const auto of_a = a.numbers.find(key), of_b = b.numbers.find(key);
+    if (of_a == a.numbers.end() || of_b == b.numbers.end())
+      return (of_a == a.numbers.end()) == (of_b == b.numbers.end());
+    return of_a->second == of_b->second;
+  });
+}
 
 }  // namespace
 
 PredictedStep predicted_step(const nlohmann::json& forecast) {
-  PredictedStep step;
   const auto time = forecast.find("time");
-  if (time == forecast.end() || !time->is_object()) return step;
-  step.seconds = time->value("seconds", 0.0);
-  for (const nlohmann::json& part : time->value("parts", nlohmann::json::array())) {
-    const std::string name = part.value("name", std::string());
+  if (time == forecast.end()) return {};
+  PredictedStep step{.seconds = number_at(*time, "seconds")};
+  if (!(step.seconds > 0 && step.seconds <= kStepSecondsMax)) return {};
+  const auto parts = time->find("parts");
+  if (parts == time->end() || !parts->is_array()) return step;
+  for (const nlohmann::json& part : *parts) {
+    const std::string name = text_at(part, "name");
     // A stage waits for the others in the bubble.
     if (absl::StartsWith(name, "communication: ") || name == "pipeline bubble")
-      step.communication_seconds += part.value("seconds", 0.0);
+      step.communication_seconds += number_at(part, "seconds");
   }
+  // std::max() returns its first argument for NaN.
+  step.communication_seconds = std::min(std::max(0.0, step.communication_seconds), step.seconds);
   return step;
 }
 
@@ -48,8 +82,26 @@ void set_prediction(const PredictedStep& step, uint64_t memory_bytes, v1::JobSpe
       nlohmann::json::parse(spec.train_config_json(), nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) return;
   config["planned_step_seconds"] = step.seconds;
-  config["planned_communication_seconds"] = step.communication_seconds;
+  if (step.communication_seconds > 0)
+    config["planned_communication_seconds"] = step.communication_seconds;
   spec.set_train_config_json(config.dump());
+}
+
+std::optional<jobspec::Topology> topology_of_device(
+    std::string_view device, const std::vector<jobspec::Topology>& topologies, int32_t nodes) {
+  std::optional<jobspec::Topology> first;
+  bool is_same = true;
+  for (const jobspec::Topology& topology : topologies) {
+    if (topology.device != device) continue;
+    if (!first) {
+      first = topology;
+    } else {
+      is_same = is_same && have_same_network(*first, topology);
+    }
+  }
+  if (first && nodes > 1 && !is_same)
+    for (const char* key : kNetworkKeys) first->numbers.erase(key);
+  return first;
 }
 
 std::vector<std::string> known_calibrations(const JobArguments& arguments) {
@@ -63,17 +115,18 @@ std::vector<std::string> known_calibrations(const JobArguments& arguments) {
 void predict(const jobspec::Topology& topology, const std::vector<std::string>& folders,
              v1::JobSpec& spec) {
   if (spec.command_size() > 0 || spec.planned_step_us() > 0) return;
-  ForecastOptions options;
+  const auto config =
+      nlohmann::json::parse(spec.train_config_json(), nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) return;
+  const std::string hardware = text_at(config, "hardware");
+  if (hardware == (topology.is_cpu ? "gpu" : "cpu")) return;
+  ForecastOptions options{.within = kPredictedWithin};
   if (topology.has_times()) {
     auto calibration =
         jobspec::find_calibration("muster", topology.name, topology.calibrated_as, folders);
     if (calibration.ok()) options.machine = step_machine(topology, *std::move(calibration));
   }
-  auto config =
-      nlohmann::json::parse(spec.train_config_json(), nullptr, /*allow_exceptions=*/false);
-  if (!config.is_object()) return;
-  config["hardware"] = topology.is_cpu ? "cpu" : "gpu";  // "auto" chooses these devices
-  const auto forecast = run_forecast(config.dump(), topology, options);
+  const auto forecast = run_forecast(spec.train_config_json(), topology, options);
   if (forecast.ok())
     set_prediction(predicted_step(*forecast), largest_device_bytes(*forecast), spec);
 }

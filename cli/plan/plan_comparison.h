@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -22,7 +23,8 @@ struct PredictedStep {
   double communication_seconds = 0;  // the part in which the computation waits for communication
 };
 
-// Returns the prediction in the output of `muster-trainer plan`; zeros if it has no time.
+// Returns the prediction in the output of `muster-trainer plan`; zeros if it has no time of at most
+// a day, the longest of a saved plan. The communication takes at most the whole step.
 PredictedStep predicted_step(const nlohmann::json& forecast);
 
 // Returns a StepMachine (trainer_core/forecast/step_cost.h). nullopt: the constants' defaults.
@@ -32,14 +34,20 @@ nlohmann::json step_machine(const jobspec::Topology& topology,
 // Stores the prediction in the fields and in the trainer's config of the job.
 void set_prediction(const PredictedStep& step, uint64_t memory_bytes, v1::JobSpec& spec);
 
+// Returns the first of the topologies with this device. Machine types with the same device may have
+// other networks: if their bandwidths or latencies differ, the result for several nodes has
+// neither, and so no time. nullopt: no topology has the device. Pure.
+std::optional<jobspec::Topology> topology_of_device(
+    std::string_view device, const std::vector<jobspec::Topology>& topologies, int32_t nodes);
+
 // Returns the folders with calibrations that a job's config may use; those beside Muster's own
 // base.yml if the config cannot be loaded.
 std::vector<std::string> known_calibrations(const JobArguments& arguments);
 
 // Predicts a job on these devices, and stores the result. The time of a step is predicted if the
 // topology has what it needs and `folders` have a calibration of the trainer. Does nothing if the
-// job has a prediction (that of a saved plan), runs a program, or cannot be planned. Blocks for
-// some tenths of a second.
+// job has a prediction (that of a saved plan), runs a program, cannot be planned, or does not run
+// on devices of this kind. Blocks for some tenths of a second, at most for ten seconds.
 void predict(const jobspec::Topology& topology, const std::vector<std::string>& folders,
              v1::JobSpec& spec);
 

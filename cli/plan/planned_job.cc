@@ -51,6 +51,15 @@ absl::Status check_hardware(const jobspec::Config& config, const jobspec::Topolo
 
 }  // namespace
 
+bool gives_global_batch(const jobspec::Config& config) {
+  const auto& settings = config.settings;
+  const auto global = settings.find("global_batch_size");
+  if (global == settings.end() || global->second.value == 0) return false;
+  const auto per_device = settings.find("per_device_batch_size");
+  return jobspec::is_of_user(global->second) || per_device == settings.end() ||
+         !jobspec::is_of_user(per_device->second);
+}
+
 absl::StatusOr<PlannedJob> planned_job(JobArguments arguments, const std::string& program) {
   arguments.is_for_plan = true;
   auto config = load_config(arguments);
@@ -63,11 +72,13 @@ absl::StatusOr<PlannedJob> planned_job(JobArguments arguments, const std::string
                                                machines->topology.calibrated_as, folders);
   if (!calibration.ok() && !(absl::IsNotFound(calibration.status()) && program == "muster"))
     return calibration.status();
+  const bool keeps_global_batch = gives_global_batch(*config);
   const auto slices = static_cast<int32_t>(std::max<int64_t>(config->planned_slices, 1));
   auto job = job_on_machines(*machines, *std::move(config), arguments);
   if (!job.ok()) return job.status();
   PlannedJob planned{*std::move(machines), *std::move(job)};
   planned.planned_slices = slices;
+  planned.keeps_global_batch = keeps_global_batch;
   if (calibration.ok()) planned.calibration = *std::move(calibration);
   return planned;
 }

@@ -23,8 +23,13 @@ struct PlannedJob {
   jobspec::ResolvedJob job;
   // nullopt: none is known for the program on these machines
   std::optional<jobspec::Calibration> calibration = {};
-  int32_t planned_slices = 1;  // compile_topology_num_slices
+  int32_t planned_slices = 1;       // compile_topology_num_slices
+  bool keeps_global_batch = false;  // gives_global_batch()
 };
+
+// Returns whether the user, or the model's file, gives the sequences of a step (global_batch_size):
+// another mesh or accumulation then has another per_device_batch_size.
+bool gives_global_batch(const jobspec::Config& config);
 
 // Resolves a job for the machines of its compile_topology, with the calibration of `program`.
 // Returns InvalidArgument or NotFound for a job, topology or program that cannot be planned.

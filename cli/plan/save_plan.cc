@@ -54,6 +54,10 @@ absl::Status save_plan(const jobspec::ResolvedJob& job, const jobspec::PlannedMa
     return absl::InvalidArgumentError(
         absl::StrCat("compiled_trainstep_file=", path, ": the plan would have ", text.size(),
                      " bytes, and a file may have at most ", trainer::kSavedPlanBytesMax));
+  const auto file = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (const auto read = trainer::parse_saved_plan(file, path); !read.ok())
+    return absl::InternalError(absl::StrCat("the plan is not saved, because no run could read it: ",
+                                            read.status().message()));
   if (auto status = write_file_atomically(path, text); !status.ok())
     return absl::InvalidArgumentError(
         absl::StrCat("compiled_trainstep_file=", path, ": ", status.message()));

@@ -35,20 +35,6 @@ namespace {
 constexpr int kExitInterrupted = 130;
 constexpr int kPollMs = 100;
 
-// Whether the user, or the model's file, gives the sequences of a step.
-absl::StatusOr<bool> gives_global_batch(const JobArguments& job) {
-  JobArguments arguments = job;
-  arguments.is_for_plan = true;
-  const auto config = load_config(arguments);
-  if (!config.ok()) return config.status();
-  const auto& settings = config->settings;
-  const auto global = settings.find("global_batch_size");
-  if (global == settings.end() || global->second.value == 0) return false;
-  const auto per_device = settings.find("per_device_batch_size");
-  return jobspec::is_of_user(global->second) || per_device == settings.end() ||
-         !jobspec::is_of_user(per_device->second);
-}
-
 // The lines that `muster-trainer plan --search` has written so far.
 class TrainerOutput {
  public:
@@ -133,7 +119,6 @@ absl::StatusOr<nlohmann::json> run_trainer(const std::vector<std::string>& words
 }
 
 absl::StatusOr<std::vector<std::string>> trainer_words(const SearchArguments& search,
-                                                       const JobArguments& job,
                                                        const PlannedJob& planned,
                                                        const nlohmann::json& machine) {
   const auto trainer = sibling_program("muster-trainer");
@@ -142,15 +127,13 @@ absl::StatusOr<std::vector<std::string>> trainer_words(const SearchArguments& se
   if (!config.ok()) return config.status();
   const auto machine_file = in_memory_file(machine.dump());
   if (!machine_file.ok()) return machine_file.status();
-  const auto has_global = gives_global_batch(job);
-  if (!has_global.ok()) return has_global.status();
   const jobspec::Topology& topology = planned.machines.topology;
   std::vector<std::string> words = {
       *trainer,    "plan",          "--config",     *config,
       "--device",  topology.device, "--memory-mib", absl::StrCat(topology.memory_mib),
       "--machine", *machine_file,   "--search",     absl::StrCat(search.limit)};
   if (!topology.has_backend) words.emplace_back("--without-backend");
-  if (*has_global) words.emplace_back("--keep-global-batch");
+  if (planned.keeps_global_batch) words.emplace_back("--keep-global-batch");
   if (!search.keep.empty()) words.insert(words.end(), {"--keep", absl::StrJoin(search.keep, ",")});
   return words;
 }
@@ -257,7 +240,7 @@ int search_plans(const SearchArguments& search, const JobArguments& job, const P
   const auto planned = planner.resolve(job);
   if (!planned.ok()) return fail(planned.status());
   for (const std::string& warning : planned->job.warnings) warn(warning);
-  const auto words = trainer_words(search, job, *planned, planner.machine(*planned));
+  const auto words = trainer_words(search, *planned, planner.machine(*planned));
   if (!words.ok()) return fail(words.status());
   const auto result = run_trainer(*words);
   if (absl::IsCancelled(result.status())) return kExitInterrupted;

@@ -18,7 +18,7 @@ constexpr Duration kDeadline = std::chrono::seconds(70);
 constexpr size_t kSentenceBytesMax = 300;
 
 // Returns an object with a list "gpus".
-absl::StatusOr<nlohmann::json> list_gpus() {
+absl::StatusOr<nlohmann::json> listed_by_worker() {
   const auto worker = sibling_program("muster-worker");
   if (!worker.ok()) return worker.status();
   const auto end = run_child({*worker, "--list-gpus"}, {.deadline = monotonic_now() + kDeadline});
@@ -29,15 +29,21 @@ absl::StatusOr<nlohmann::json> list_gpus() {
   return found;
 }
 
+// Returns the same, after one run of the worker for all calls: NVML takes seconds to initialise.
+const absl::StatusOr<nlohmann::json>& list_gpus() {
+  static const absl::StatusOr<nlohmann::json> found = listed_by_worker();
+  return found;
+}
+
 }  // namespace
 
 int32_t local_gpus() {
-  const auto found = list_gpus();
+  const auto& found = list_gpus();
   return found.ok() ? static_cast<int32_t>((*found)["gpus"].size()) : 0;
 }
 
 std::string local_gpu_name() {
-  const auto found = list_gpus();
+  const auto& found = list_gpus();
   if (!found.ok() || (*found)["gpus"].empty() || !(*found)["gpus"][0].is_object()) return "";
   const nlohmann::json name = (*found)["gpus"][0].value("name", nlohmann::json());
   return name.is_string() ? name.get<std::string>() : "";
@@ -45,7 +51,7 @@ std::string local_gpu_name() {
 
 absl::Status check_local_gpus(const v1::JobSpec& spec) {
   if (spec.gpus_per_rank() <= 0) return absl::OkStatus();
-  const auto listed = list_gpus();
+  const auto& listed = list_gpus();
   if (!listed.ok()) return listed.status();
   const nlohmann::json& found = *listed;
   const int64_t needed = int64_t{spec.gpus_per_rank()} * spec.ranks_per_node();

@@ -35,11 +35,14 @@ void record_steps(const jobspec::ResolvedJob& job) {
     warn(absl::StrCat("profiler=nsys: cannot record a profile: ", status.message()));
 }
 
-// Predicts the job on the machines of compile_topology or, on GPUs, on those of this machine.
+// Predicts the job on the machines of compile_topology or, on GPUs, on those of this machine. Omits
+// the prediction for GPUs of a run on CPUs, and the reverse.
 void predict_here(const JobArguments& arguments, jobspec::ResolvedJob& job) {
-  if (arguments.no_plan || job.spec.planned_step_us() > 0) return;
+  if (job.spec.planned_step_us() > 0) return;
   const std::string& named = job.planned_topology;
-  const bool has_gpus = job.train.hardware != trainer::Hardware::kCpu && kHasGpuBackend;
+  const trainer::Hardware hardware = job.train.hardware;
+  const bool has_gpus = kHasGpuBackend && hardware != trainer::Hardware::kCpu &&
+                        (hardware == trainer::Hardware::kGpu || local_gpus() > 0);
   if (named.empty() && !has_gpus) return;
   const auto config = load_config(arguments);
   if (!config.ok()) return;
@@ -49,10 +52,10 @@ void predict_here(const JobArguments& arguments, jobspec::ResolvedJob& job) {
   if (!named.empty()) {
     auto machines = jobspec::planned_machines(named, config->planned_slices, folders);
     if (!machines.ok()) return warn(std::string(machines.status().message()));
+    if (machines->topology.is_cpu == has_gpus) return;
     devices = std::move(machines->topology);
   } else if (const std::string name = local_gpu_name(); !name.empty()) {
-    for (jobspec::Topology& topology : jobspec::all_topologies(folders))
-      if (topology.device == name) devices = std::move(topology);
+    devices = topology_of_device(name, jobspec::all_topologies(folders), job.spec.nodes());
   }
   if (devices) predict(*devices, jobspec::calibration_folders(*config, shipped), job.spec);
 }

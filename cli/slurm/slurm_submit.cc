@@ -12,6 +12,7 @@
 
 #include "cli/jobs/job_arguments.h"
 #include "cli/jobs/node_gpus.h"
+#include "cli/jobs/saved_plan_start.h"
 #include "cli/plan/admission.h"
 #include "cli/run/preflight.h"
 #include "cli/run/run_command.h"
@@ -135,6 +136,25 @@ void take_gpus_of_partition(SlurmSubmitOptions& options) {
   options.job.node_gpus = gpus;
 }
 
+// Returns whether the config names a saved plan, which determines the nodes and ranks that the
+// options do not. Stores the loaded config in `job`.
+bool names_saved_plan(JobArguments& job) {
+  if (job.is_program()) return false;
+  auto config = load_config(job);
+  if (!config.ok()) return false;  // checked_spec() reports the error
+  job.config = *std::move(config);
+  return has_saved_plan(*job.config);
+}
+
+// Determines the nodes and ranks that the options do not give: one node, and a rank for each of its
+// GPUs.
+void take_sizes(SlurmSubmitOptions& options, int32_t gpus_per_rank) {
+  if (!options.job.nodes) options.job.nodes = 1;
+  take_gpus_of_partition(options);
+  if (!options.job.ranks_per_node && options.plan.gpus_per_node > 0)
+    options.job.ranks_per_node = std::max(options.plan.gpus_per_node / gpus_per_rank, 1);
+}
+
 // Refuses a job that does not fit in the memory of the GPUs that its config names, or that Slurm
 // reports of the partition's nodes. If neither is known, compares with the largest known GPUs.
 absl::Status check_plan(SlurmSubmitOptions& options, const v1::JobSpec& spec) {
@@ -177,14 +197,19 @@ std::string reason_of_waiting(const std::string& id) {
 
 int submit(const SlurmSubmitOptions& given) {
   SlurmSubmitOptions options = given;
-  if (!options.job.nodes) options.job.nodes = 1;
-  take_gpus_of_partition(options);
-  if (!options.job.ranks_per_node && options.plan.gpus_per_node > 0)
-    options.job.ranks_per_node = std::max(
-        options.plan.gpus_per_node / std::max(options.job.gpus_per_rank.value_or(1), 1), 1);
+  const int32_t gpus_per_rank = std::max(options.job.gpus_per_rank.value_or(1), 1);
+  const bool has_plan = names_saved_plan(options.job);
+  if (has_plan) {
+    options.job.node_gpus = options.plan.gpus_per_node;
+  } else {
+    take_sizes(options, gpus_per_rank);
+  }
   // The check writes to the output folder, but a dry run must not.
   const auto spec = checked_spec(options.job, !options.no_check && !options.dry_run);
   if (!spec.ok()) return fail(spec.status());
+  if (has_plan && options.plan.gpus_per_node == 0 && options.plan.more.empty() &&
+      may_have_gpus(*spec, 0))
+    options.plan.gpus_per_node = spec->ranks_per_node() * gpus_per_rank;
   if (auto status = check_plan(options, *spec); !status.ok()) return fail(status);
   if (auto status = check_listener(spec->nodes() + spec->spares(), options.slurm); !status.ok())
     return fail(status);

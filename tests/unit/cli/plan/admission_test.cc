@@ -62,6 +62,23 @@ TEST(GpuTypeOfWorkers, TakesTheMemoryOfAKnownDevice) {
   EXPECT_EQ(memory_of_workers(workers, 1), 81'009);
 }
 
+TEST(GpuTypeOfWorkers, HasNoNetworkIfTopologiesOfTheDeviceDiffer) {
+  v1::ListWorkersResponse workers;
+  add_worker(workers, "NVIDIA H100 80GB HBM3", {85});
+  jobspec::Topology ethernet = topologies()[1], infiniband = topologies()[1];
+  ethernet.name = "a3-high", ethernet.numbers = {{"network_gb_s", 12.5}, {"host_gb_s", 55}};
+  infiniband.numbers = {{"network_gb_s", 50}, {"host_gb_s", 55}};
+  const auto numbers = [&](int32_t nodes) {
+    v1::JobSpec spec;
+    spec.set_nodes(nodes);
+    spec.set_ranks_per_node(1);
+    const auto type = gpu_type_of_workers(workers, spec, {ethernet, infiniband}, "here");
+    return type ? type->topology.numbers : std::map<std::string, double>();
+  };
+  EXPECT_EQ(numbers(1), ethernet.numbers);
+  EXPECT_EQ(numbers(2), (std::map<std::string, double>{{"host_gb_s", 55}}));
+}
+
 v1::JobSpec spec_with(const char* hardware) {
   v1::JobSpec spec;
   spec.set_gpus_per_rank(-1);

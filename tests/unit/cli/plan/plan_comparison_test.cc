@@ -1,0 +1,118 @@
+#include "cli/plan/plan_comparison.h"
+
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "cli/plan/forecast.h"
+#include "tests/paths.h"
+
+namespace muster::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+jobspec::Topology shipped(const std::string& name) {
+  auto topology = jobspec::read_topology(source_dir() + "/configs/topologies/" + name + ".yml");
+  EXPECT_TRUE(topology.ok()) << topology.status();
+  return topology.ok() ? *std::move(topology) : jobspec::Topology();
+}
+
+constexpr char kDevice[] = "NVIDIA H100 80GB HBM3";
+
+TEST(TopologyOfDevice, HasNoNetworkIfMachineTypesDiffer) {
+  const jobspec::Topology h100 = shipped("h100"), a3 = shipped("a3-high");
+  ASSERT_TRUE(h100.has_times());
+  ASSERT_TRUE(a3.has_times());
+  for (const auto& both : {std::vector{a3, h100}, std::vector{h100, a3}}) {
+    const auto one_node = topology_of_device(kDevice, both, 1);
+    ASSERT_TRUE(one_node.has_value());
+    EXPECT_EQ(one_node->name, both[0].name);
+    EXPECT_EQ(one_node->numbers, both[0].numbers);
+    const auto two_nodes = topology_of_device(kDevice, both, 2);
+    ASSERT_TRUE(two_nodes.has_value());
+    EXPECT_EQ(two_nodes->missing_times(),
+              (std::vector<std::string>{"network_gb_s", "network_latency_us"}));
+    EXPECT_EQ(two_nodes->memory_mib, both[0].memory_mib);
+  }
+}
+
+TEST(TopologyOfDevice, HasTheNetworkThatAllShare) {
+  const jobspec::Topology h100 = shipped("h100");
+  EXPECT_TRUE(topology_of_device(kDevice, {h100}, 2)->has_times());
+  EXPECT_TRUE(topology_of_device(kDevice, {h100, h100}, 2)->has_times());
+  jobspec::Topology without = h100;
+  without.numbers.erase("network_gb_s");
+  EXPECT_FALSE(topology_of_device(kDevice, {h100, without}, 2)->has_times());
+  EXPECT_TRUE(topology_of_device(kDevice, {h100, shipped("b200")}, 2)->has_times());
+  EXPECT_FALSE(topology_of_device("another", {h100}, 1).has_value());
+}
+
+PredictedStep step_of(const Json& seconds, const Json& parts = Json::array()) {
+  return predicted_step({{"time", {{"seconds", seconds}, {"parts", parts}}}});
+}
+
+TEST(PredictedStep, AddsCommunicationAndTheBubble) {
+  const PredictedStep step = step_of(2.0, {{{"name", "GEMM"}, {"seconds", 1.0}},
+                                           {{"name", "communication: fsdp"}, {"seconds", 0.5}},
+                                           {{"name", "pipeline bubble"}, {"seconds", 0.25}}});
+  EXPECT_EQ(step.seconds, 2.0);
+  EXPECT_EQ(step.communication_seconds, 0.75);
+}
+
+TEST(PredictedStep, IsUnknownForValuesThatAreNoTime) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const Json& bad : {Json(), Json("1"), Json(0), Json(-1.0), Json(kNan), Json(kInfinity),
+                          Json(86'401), Json::array({1}), Json(true)}) {
+    EXPECT_EQ(step_of(bad).seconds, 0) << bad;
+    // The step's own time remains.
+    const PredictedStep step =
+        step_of(1.0, Json::array({{{"name", "communication: data"}, {"seconds", bad}}}));
+    EXPECT_EQ(step.seconds, 1.0) << bad;
+    EXPECT_GE(step.communication_seconds, 0) << bad;
+    EXPECT_LE(step.communication_seconds, 1.0) << bad;
+  }
+  EXPECT_EQ(step_of(86'400).seconds, 86'400);
+  for (const Json& parts : {Json(), Json(1), Json::array({1}), Json::array({{{"name", 3}}})})
+    EXPECT_EQ(step_of(1.0, parts).communication_seconds, 0) << parts;
+  for (const Json& forecast : {Json(), Json::object(), Json{{"time", nullptr}}, Json{{"time", 1}}})
+    EXPECT_EQ(predicted_step(forecast).seconds, 0) << forecast;
+}
+
+TEST(SetPrediction, WritesOnlyKeysThatAreSet) {
+  v1::JobSpec spec;
+  spec.set_train_config_json("{}");
+  set_prediction({}, 7, spec);
+  EXPECT_EQ(spec.train_config_json(), "{}");
+  EXPECT_EQ(spec.planned_memory_bytes(), 7);
+  set_prediction({.seconds = 2}, 7, spec);
+  EXPECT_EQ(Json::parse(spec.train_config_json()), (Json{{"planned_step_seconds", 2.0}}));
+  set_prediction({.seconds = 2, .communication_seconds = 1}, 7, spec);
+  EXPECT_EQ(Json::parse(spec.train_config_json())["planned_communication_seconds"], 1.0);
+  EXPECT_EQ(spec.planned_step_us(), 2'000'000);
+}
+
+TEST(Predict, OmitsDevicesThatTheJobDoesNotUse) {
+  v1::JobSpec spec;
+  spec.set_train_config_json(R"({"hardware": "cpu"})");
+  predict(shipped("h100"), {}, spec);
+  EXPECT_EQ(spec.planned_memory_bytes(), 0);
+  EXPECT_EQ(spec.train_config_json(), R"({"hardware": "cpu"})");
+}
+
+TEST(Forecast, ChoosesTheDevicesOfAutomaticHardware) {
+  jobspec::Topology cpu;
+  cpu.is_cpu = true;
+  const auto hardware = [](const std::string& json, const jobspec::Topology& topology) {
+    return Json::parse(with_devices(json, topology))["hardware"].get<std::string>();
+  };
+  EXPECT_EQ(hardware(R"({"hardware": "auto", "steps": 1})", jobspec::Topology()), "gpu");
+  EXPECT_EQ(hardware(R"({"hardware": "auto"})", cpu), "cpu");
+  EXPECT_EQ(hardware(R"({"hardware": "gpu"})", cpu), "gpu");
+  EXPECT_EQ(with_devices("{}", cpu), "{}");
+  EXPECT_EQ(with_devices("[", cpu), "[");
+}
+
+}  // namespace
+}  // namespace muster::cli
