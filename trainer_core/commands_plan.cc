@@ -9,6 +9,7 @@
 #include <absl/strings/str_split.h>
 #include <nlohmann/json.hpp>
 
+#include "trainer_core/base/units.h"
 #include "trainer_core/commands.h"
 #include "trainer_core/forecast/memory_forecast.h"
 #include "trainer_core/forecast/saved_layouts.h"
@@ -58,7 +59,8 @@ ExitCode plan_command(std::span<const std::string_view> arguments) {
     if (!found.ok()) return report(kName, found.status());
     return print_result(found->dump() + "\n");
   }
-  PlanAdvice advice{.is_wanted = !line->has("without-advice")};
+  PlanAdvice advice{.is_wanted = !line->has("without-advice"),
+                    .keeps_global_batch = line->has("keep-global-batch")};
   const auto slices = line->integer("slices", 0, 0, std::numeric_limits<int32_t>::max());
   if (!slices.ok()) return report(kName, slices.status());
   advice.planned_slices = static_cast<int32_t>(*slices);

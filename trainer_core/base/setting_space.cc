@@ -67,6 +67,7 @@ void each_level(const std::vector<MeshAxis>& axes, size_t next, int32_t product,
 // Returns the levels with the same number of ranks along `axes`, and the degrees of `own` along all
 // other axes.
 std::vector<Degrees> levels(const Degrees& own, const std::vector<MeshAxis>& axes) {
+  if (axes.empty()) return {own};
   Degrees degrees = own;
   int32_t product = 1;
   for (const MeshAxis axis : axes) product *= degree(degrees, axis);
@@ -194,17 +195,23 @@ void SettingSpace::add_meshes(const SpaceOptions& options) {
   const MeshShape& own = config_.mesh;
   const int32_t stages = stage_count(own), layers = config_.model.num_layers;
   meshes_.push_back({own, config_.pipeline_repeats});  // always part of the bounded list
-  for (const Degrees& ici : levels(own.ici, axes_of_level(config_, own.ici, true))) {
-    for (const Degrees& dcn : levels(own.dcn, axes_of_level(config_, own.dcn, false))) {
+  const auto free_axes = [&](const char* level, const Degrees& degrees, bool in_node) {
+    std::vector<MeshAxis> axes = axes_of_level(config_, degrees, in_node);
+    std::erase_if(axes, [&](MeshAxis axis) { return keeps(mesh_key(level, axis)); });
+    return axes;
+  };
+  for (const Degrees& ici : levels(own.ici, free_axes("ici", own.ici, true))) {
+    for (const Degrees& dcn : levels(own.dcn, free_axes("dcn", own.dcn, false))) {
       const MeshShape shape{.ici = ici, .dcn = dcn};
       const int32_t of_shape = stage_count(shape);
       if (layers % of_shape != 0 || (!options.changes_pipeline && of_shape != stages)) continue;
-      std::vector<int32_t> repeats = {1};
-      if (of_shape == stages) repeats = {config_.pipeline_repeats};
+      std::vector<int32_t> repeats = {of_shape == stages ? config_.pipeline_repeats : 1};
       if (of_shape > 1 && options.changes_pipeline)
         repeats.insert(repeats.end(), kRepeats.begin(), kRepeats.end());
       for (const int32_t runs : repeats) {
-        if (layers % (int64_t{of_shape} * runs) != 0 || meshes_.size() == kMeshesMax) continue;
+        if (layers % (int64_t{of_shape} * runs) != 0 || meshes_.size() == kMeshesMax ||
+            (runs != config_.pipeline_repeats && keeps(kRepeatsKey)))
+          continue;
         const bool is_known = std::ranges::any_of(meshes_, [&](const MeshChoice& mesh) {
           return mesh.shape == shape && mesh.repeats == runs;
         });
@@ -243,10 +250,9 @@ void SettingSpace::add_batches(const SpaceOptions& options) {
     }
   }
   for (const bool keeps_sequences : {true, false}) {
-    for (size_t i = batches_.size(); i-- > 0;) {
+    for (size_t i = batches_.size(); i-- > 0;)
       if (batches_[i].keeps_global == keeps_sequences && batches_[i].sequences < own)
         smaller_batches_.push_back(i);
-    }
   }
 }
 
@@ -313,24 +319,30 @@ bool SettingSpace::set_batch(const MeshChoice& mesh, const BatchChoice& batch,
   return true;
 }
 
-std::optional<TrainConfig> SettingSpace::config_at(const Point& point) const {
+std::optional<TrainConfig> SettingSpace::with_batch(const Point& point) const {
   const MeshChoice& mesh = meshes_[point[kMesh]];
   TrainConfig config = config_;
   config.mesh = mesh.shape;
   config.pipeline_repeats = mesh.repeats;
   if (!set_batch(mesh, batches_[point[kBatch]], config)) return std::nullopt;
-  config.remat_policy = remats_[point[kRemat]];
-  config.optimizer.mu_dtype = moments_[point[kMoments]];
-  config.zero_stage = zero_stages_[point[kZero]];
+  if (kept_.empty()) return config;
+  const SettingKeys own = setting_keys(config_), keys = setting_keys(config);
+  for (size_t i = 0; i < keys.size(); ++i)
+    if (keys[i].second != own[i].second && keeps(keys[i].first)) return std::nullopt;
+  return config;
+}
+
+std::optional<TrainConfig> SettingSpace::config_at(const Point& point) const {
+  std::optional<TrainConfig> config = with_batch(point);
+  if (!config) return std::nullopt;
+  config->remat_policy = remats_[point[kRemat]];
+  config->optimizer.mu_dtype = moments_[point[kMoments]];
+  config->zero_stage = zero_stages_[point[kZero]];
   // Without fsdp ranks nothing is sharded.
-  if (config.zero_stage != config_.zero_stage && mesh_of(config.mesh).degree(MeshAxis::kFsdp) == 1)
+  if (config->zero_stage != config_.zero_stage &&
+      mesh_of(config->mesh).degree(MeshAxis::kFsdp) == 1)
     return std::nullopt;
-  if (!kept_.empty()) {
-    const SettingKeys own = setting_keys(config_), keys = setting_keys(config);
-    for (size_t i = 0; i < keys.size(); ++i)
-      if (keys[i].second != own[i].second && keeps(keys[i].first)) return std::nullopt;
-  }
-  if (!validate(config).ok()) return std::nullopt;
+  if (!validate(*config).ok()) return std::nullopt;
   return config;
 }
 

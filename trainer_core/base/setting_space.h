@@ -64,6 +64,9 @@ class SettingSpace {
   Point point_at(size_t index) const;
   // Returns the config of a point; nullopt if the trainer cannot run it or a kept key changes.
   std::optional<TrainConfig> config_at(const Point& point) const;
+  // Returns whether the point's mesh can have its batch, and neither changes a kept key; otherwise
+  // no point with this mesh and batch has a config. Cheaper than config_at().
+  bool can_have_batch(const Point& point) const { return with_batch(point).has_value(); }
   // Returns the points with a valid config that differ from `point` in one dimension: along kMesh
   // by moving a factor between two axes of one level, or by the pipeline's repeats; along kBatch by
   // the next larger and smaller values. A mesh that cannot have the point's batch gets a smaller
@@ -93,6 +96,9 @@ class SettingSpace {
   void add_batches(const SpaceOptions& options);
   bool keeps(std::string_view key) const;
   bool set_batch(const MeshChoice& mesh, const BatchChoice& batch, TrainConfig& config) const;
+  // Returns the config with the mesh and the batch of a point; nullopt if the mesh cannot have the
+  // batch or a kept key changes.
+  std::optional<TrainConfig> with_batch(const Point& point) const;
   std::optional<Point> with_mesh(Point point, size_t mesh) const;
   void add_batch_steps(const Point& point, std::vector<Point>& found) const;
 

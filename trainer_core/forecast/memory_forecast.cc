@@ -59,6 +59,7 @@ std::vector<FittingChange> changes_for(const TrainConfig& config, const PlannedD
       config,
       {.fsdp = is_on_cpu(config) ? Fsdp::kMoreNodes : Fsdp::kMoreInNode,
        .changes_pipeline = true,
+       .keeps_global_batch = advice.keeps_global_batch,
        .planned_slices = advice.planned_slices,
        .seconds_per_token = advice.seconds_per_token},
       device.memory_bytes, [&](const TrainConfig& changed) {

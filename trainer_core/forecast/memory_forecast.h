@@ -55,6 +55,7 @@ std::vector<int32_t> largest_rank_of_each_stage(const TrainConfig& config);
 // The search for changes of a job that does not fit.
 struct PlanAdvice {
   bool is_wanted = true;
+  bool keeps_global_batch = false;                                        // AdviceOptions
   int32_t planned_slices = 0;                                             // AdviceOptions
   std::function<double(const TrainConfig&)> seconds_per_token = nullptr;  // AdviceOptions
 };

@@ -44,7 +44,7 @@ class PlanSearch {
       plan(space_.neighbours(point));
     }
     plan_rest();
-    if (visited_.size() == 1 && !result_.is_interrupted)
+    if (visited_.size() == 1 && !result_.is_interrupted && !is_cut_)
       return absl::InvalidArgumentError(
           "nothing is free to vary: the kept keys leave no other setting that the trainer can run");
     for (const Visited* found : frontier_) result_.frontier.push_back(found->setting);
@@ -105,7 +105,7 @@ class PlanSearch {
       for (size_t i = next++; i < batch.size() && !stopped; i = next++) {
         plan_one(batch[i].setting);
         is_done[i] = 1;
-        if (reports && !proceed_(progress(i))) stopped = true;
+        if (reports && !proceed_(progress(result_.planned + i + 1))) stopped = true;
       }
     };
     {
@@ -126,31 +126,41 @@ class PlanSearch {
     if (model.ok()) add_time(setting, *model);
   }
 
-  SearchProgress progress(size_t of_batch) const {
+  SearchProgress progress(size_t planned) const {
     return {
-        .planned = result_.planned + of_batch + 1,
+        .planned = planned,
         .fitting = result_.fitting,
         .tokens_per_second = frontier_.empty() ? 0 : frontier_.back()->setting.tokens_per_second};
   }
 
   void add(Visited visited) {
     visited_.push_back(std::make_unique<Visited>(std::move(visited)));
-    const Visited* added = visited_.back().get();
+    Visited* added = visited_.back().get();
     ++result_.planned;
     const PlannedSetting& setting = added->setting;
-    if (!setting.memory.fits || setting.tokens_per_second <= 0) return;
+    if (!setting.memory.fits || setting.tokens_per_second <= 0) return drop_details(*added);
     ++result_.fitting;
     const auto beats = [](const PlannedSetting& a, const PlannedSetting& b) {
       return a.device_bytes <= b.device_bytes && a.tokens_per_second >= b.tokens_per_second;
     };
     if (std::ranges::any_of(frontier_,
                             [&](const Visited* it) { return beats(it->setting, setting); }))
-      return;
-    std::erase_if(frontier_, [&](const Visited* it) { return beats(setting, it->setting); });
+      return drop_details(*added);
+    std::erase_if(frontier_, [&](Visited* it) {
+      if (!beats(setting, it->setting)) return false;
+      drop_details(*it);
+      return true;
+    });
     const auto place =
         std::ranges::upper_bound(frontier_, setting.device_bytes, {},
                                  [](const Visited* it) { return it->setting.device_bytes; });
     frontier_.insert(place, added);
+  }
+
+  // Frees what only a row of the result needs: a search may visit some 100,000 settings.
+  static void drop_details(Visited& visited) {
+    visited.setting.memory.stages = std::vector<StageMemory>();
+    visited.setting.time = nullptr;
   }
 
   // Returns the fastest unexpanded setting of the frontier; if none fits, the one of all unexpanded
@@ -171,11 +181,20 @@ class PlanSearch {
   void plan_rest() {
     size_t index = 0;
     const size_t points = space_.points();
+    // The points with the same mesh and batch follow each other.
+    const size_t per_batch =
+        points / space_.size(SettingSpace::kMesh) / space_.size(SettingSpace::kBatch);
     while (!result_.is_interrupted && !is_cut_ && index < points) {
       std::vector<Point> some;
-      for (; index < points && some.size() < kPointsAtATime; ++index)
-        some.push_back(space_.point_at(index));
+      for (size_t tried = 0; index < points && tried < kPointsAtATime; ++tried) {
+        const Point point = space_.point_at(index);
+        const bool is_open = index % per_batch != 0 || space_.can_have_batch(point);
+        index += is_open ? 1 : per_batch;
+        if (is_open) some.push_back(point);
+      }
       plan(some);
+      if (!result_.is_interrupted && !proceed_(progress(result_.planned)))
+        result_.is_interrupted = true;
     }
     result_.is_complete = !result_.is_interrupted && !is_cut_;
   }
@@ -187,7 +206,7 @@ class PlanSearch {
   const std::function<bool(const SearchProgress&)>& proceed_;
   SearchResult result_;
   std::vector<std::unique_ptr<Visited>> visited_;
-  std::vector<const Visited*> frontier_;  // by ascending memory and speed
+  std::vector<Visited*> frontier_;  // by ascending memory and speed
   std::set<Point> expanded_;
   std::set<std::string> seen_;
   bool is_cut_ = false;  // the limit has left out a point

@@ -57,7 +57,8 @@ struct SearchResult {
   bool is_interrupted = false;  // `proceed` has returned false
 };
 
-// Calls `proceed` on this thread after each of its plans; false ends the search with what was
+// Calls `proceed` on this thread after each of its plans, and where the search only skips points,
+// for some dozens of them; false ends the search with what was
 // found. Returns the error of the step-time forecast of the config's own settings, and
 // InvalidArgument if the space has no other setting.
 absl::StatusOr<SearchResult> search_settings(

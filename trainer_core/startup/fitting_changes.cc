@@ -61,7 +61,8 @@ class ChangeSearch {
         options_(options),
         limit_(limit),
         needed_(needed),
-        space_(config, {.changes_pipeline = options.changes_pipeline}) {
+        space_(config, {.keeps_global_batch = options.keeps_global_batch,
+                        .changes_pipeline = options.changes_pipeline}) {
     for (const Dimension dimension : kByPreference) values_[dimension] = values_of(dimension);
   }
 
@@ -107,7 +108,7 @@ class ChangeSearch {
     const auto config = space_.config_at(point);
     const auto bytes = bytes_of(config);
     if (bytes && *bytes <= limit_)
-      found.push_back({*config, {.keys = format_settings(changed_keys(config_, *config))}, *bytes});
+      found.push_back({*config, {.keys = words_between(config_, *config)}, *bytes});
     return bytes;
   }
 
@@ -227,7 +228,7 @@ class ChangeSearch {
     least.per_device_batch_size = config_.pipeline_microbatches;
     least.remat_policy = RematPolicy::kFull;
     if (!validate(least).ok()) return;
-    std::string keys = format_settings(changed_keys(config_, least));
+    std::string keys = words_between(config_, least);
     const auto add = [&](const std::optional<FittingChange>& change) {
       if (change) changes.push_back(*change);
     };
@@ -237,7 +238,7 @@ class ChangeSearch {
       if (config_.enable_checkpointing && std::exchange(least.*field, false))
         absl::StrAppend(&keys, keys.empty() ? "" : " ", av(key), "=False");
     if (fits(least)) {
-      changes.push_back({.keys = keys});
+      changes.push_back(change(least, keys, ""));
       return;
     }
     if (changes.size() == before) add(more_fsdp(least, keys));
@@ -248,10 +249,31 @@ class ChangeSearch {
     add(smaller_model(least, absl::StrCat(keys, " max_target_length=", kSuggestedLengthMin)));
   }
 
-  static FittingChange change(const std::string& before, const std::string& keys,
-                              std::string note = "") {
-    const char* space = before.empty() || keys.empty() ? "" : " ";
-    return {.keys = absl::StrCat(before, space, keys), .note = std::move(note)};
+  // Returns the words that make `to` of `from`, except for those of the global batch.
+  std::string words_between(const TrainConfig& from, const TrainConfig& to) const {
+    SettingKeys keys = changed_keys(from, to);
+    if (options_.keeps_global_batch)
+      std::erase_if(keys, [](const auto& key) { return key.first == "per_device_batch_size"; });
+    return format_settings(keys);
+  }
+
+  static int64_t sequences_of_step(const TrainConfig& config) {
+    return int64_t{config.per_device_batch_size} * config.gradient_accumulation_steps *
+           mesh_of(config.mesh).group_size({.axes = kBatchAxes});
+  }
+
+  // Returns a change with the words in `before` and `keys`, which make `to` of the job's config,
+  // and with global_batch_size if the job gives it and `to` has another one.
+  FittingChange change(const TrainConfig& to, const std::string& before, const std::string& keys,
+                       std::string note = "") const {
+    const int64_t sequences = sequences_of_step(to);
+    const std::string global =
+        options_.keeps_global_batch && sequences != sequences_of_step(config_)
+            ? absl::StrCat("global_batch_size=", sequences)
+            : "";
+    std::vector<absl::string_view> words = {before, keys, global};
+    std::erase(words, "");
+    return {.keys = absl::StrJoin(words, " "), .note = std::move(note)};
   }
 
   // The present ranks remain ranks of the wider mesh, and the first of several stages stays first.
@@ -266,12 +288,12 @@ class ChangeSearch {
       const Mesh mesh = mesh_of(wider.mesh);
       if (options_.fsdp == Fsdp::kMoreNodes && mesh.ranks() > kRanksMax) break;
       if (!fits(wider)) continue;
-      std::string words = format_settings(changed_keys(config, wider));
+      std::string words = words_between(config, wider);
       if (options_.planned_slices > 0)
         words = absl::StrCat("compile_topology_num_slices=", options_.planned_slices * times, " ",
                              words);
       return change(
-          keys, words,
+          wider, keys, words,
           in_node ? absl::StrCat(mesh.ranks(), " ranks") : absl::StrCat(mesh.nodes(), " nodes"));
     }
     return std::nullopt;
@@ -280,7 +302,7 @@ class ChangeSearch {
     while (config.max_target_length / 2 >= kSuggestedLengthMin) {
       config.max_target_length /= 2;
       if (fits(config))
-        return change(keys, absl::StrCat("max_target_length=", config.max_target_length));
+        return change(config, keys, absl::StrCat("max_target_length=", config.max_target_length));
     }
     return std::nullopt;
   }
@@ -303,7 +325,7 @@ class ChangeSearch {
   }
   FittingChange with_model(const TrainConfig& config, const std::string& keys) const {
     const auto parameters = parameter_count(model_params(config.model));
-    return change(keys, "",
+    return change(config, keys, "",
                   absl::StrFormat("with a model of %s of width %d (%s parameters)",
                                   counted(static_cast<uint64_t>(config.model.num_layers), "layer"),
                                   config.model.emb_dim, with_commas(parameters)));

@@ -30,6 +30,9 @@ struct AdviceOptions {
   Fsdp fsdp = Fsdp::kMoreNodes;
   // Whether `needed` counts the ranks of all pipeline stages, so that their number may change.
   bool changes_pipeline = false;
+  // Whether the job gives global_batch_size, from which its per_device_batch_size follows: changes
+  // omit that key, keep the sequences of a step, or give another global_batch_size.
+  bool keeps_global_batch = false;
   // The compile_topology_num_slices of a planned job, whose number of nodes only this key changes;
   // 0: the mesh determines the number of nodes.
   int32_t planned_slices = 0;

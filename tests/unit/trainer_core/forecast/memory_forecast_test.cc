@@ -4,6 +4,10 @@
 
 #include <algorithm>
 
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+#include <absl/strings/strip.h>
 #include <gtest/gtest.h>
 
 #include "tests/unit/meshes.h"
@@ -21,6 +25,7 @@ using testing::AllOf;
 using testing::Ge;
 using testing::HasSubstr;
 using testing::Lt;
+using testing::Not;
 
 constexpr size_t kPlenty = size_t{80} << 30;
 
@@ -129,6 +134,57 @@ TEST(MemoryForecast, AdviceFits) {
       last = seconds(changed);
     }
   }
+}
+
+// Applies words to a job whose per_device_batch_size follows from its global_batch_size.
+TrainConfig with_global_words(const TrainConfig& config, const std::string& line) {
+  const auto slices = [](const TrainConfig& it) {
+    return mesh_of(it.mesh).group_size({.axes = kBatchAxes});
+  };
+  int64_t global =
+      int64_t{config.per_device_batch_size} * config.gradient_accumulation_steps * slices(config);
+  std::string others;
+  for (const absl::string_view word : absl::StrSplit(line.substr(0, line.find('#')), ' ')) {
+    absl::string_view value = word;
+    if (absl::ConsumePrefix(&value, "global_batch_size=")) {
+      EXPECT_TRUE(absl::SimpleAtoi(value, &global)) << line;
+    } else {
+      absl::StrAppend(&others, " ", word);
+    }
+  }
+  TrainConfig changed = with_words(config, others);
+  const int64_t shares = int64_t{slices(changed)} * changed.gradient_accumulation_steps;
+  EXPECT_EQ(global % shares, 0) << line;
+  changed.per_device_batch_size = static_cast<int32_t>(global / shares);
+  return changed;
+}
+
+TEST(MemoryForecast, AdviceForAGlobalBatchCanBePasted) {
+  TrainConfig config = config_on({1, 2, 4, 1, 1, 1, 1});
+  config.remat_policy = RematPolicy::kNone;
+  config.max_target_length = 512;
+  const size_t whole = largest_device_bytes(
+      forecast_memory(config, {.name = "a GPU", .memory_bytes = kPlenty}, {.is_wanted = false}));
+  size_t all = 0;
+  bool has_global = false;
+  for (const double share : {0.9999, 0.99, 0.98, 0.97, 0.96}) {
+    const PlannedDevice device{
+        .name = "a GPU", .memory_bytes = static_cast<size_t>(share * static_cast<double>(whole))};
+    const std::string problem =
+        forecast_memory(config, device, {.keeps_global_batch = true}).problem;
+    EXPECT_THAT(problem, Not(HasSubstr("per_device_batch_size=")));
+    for (const std::string& line : change_lines(problem)) {
+      if (line.find("layer") != std::string::npos || line.find("slices") != std::string::npos)
+        continue;
+      const TrainConfig changed = with_global_words(config, line);
+      EXPECT_TRUE(validate(changed).ok()) << line;
+      EXPECT_TRUE(forecast_memory(changed, device, {.is_wanted = false}).fits) << line;
+      has_global = has_global || line.find("global_batch_size=") != std::string::npos;
+      ++all;
+    }
+  }
+  EXPECT_GT(all, 3U);
+  EXPECT_TRUE(has_global) << "more ranks have a larger batch";
 }
 
 TEST(MemoryForecast, MoreMachinesAreACompileTopology) {

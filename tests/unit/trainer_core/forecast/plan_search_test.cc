@@ -160,6 +160,41 @@ TEST(PlanSearch, RefusesToKeepEverything) {
   EXPECT_THAT(std::string(found.status().message()), HasSubstr("nothing is free to vary"));
 }
 
+TEST(PlanSearch, ALimitOfOnePlansTheOwnSettings) {
+  const SearchResult result = search(config_of_nodes(), kLargeDevice, {.plans_max = 1});
+  EXPECT_EQ(result.planned, 1U);
+  EXPECT_FALSE(result.is_complete);
+  EXPECT_EQ(result.frontier.size(), 1U);
+}
+
+TEST(PlanSearch, AlsoEndsWhereItOnlySkipsPoints) {
+  std::vector<std::string> kept = searched_keys();
+  std::erase(kept, "remat_policy");
+  const SearchOptions options{.space = {.kept = kept}};
+  const auto calls_of = [&](size_t limit) {
+    size_t calls = 0;
+    const auto found =
+        search_settings(config_of_nodes(), device_with(kLargeDevice), kSearchMachine, options,
+                        [&](const SearchProgress&) { return ++calls < limit; });
+    EXPECT_TRUE(found.ok()) << found.status();
+    EXPECT_EQ(found.ok() && found->is_interrupted, calls == limit);
+    return std::pair(calls, found.ok() ? found->planned : 0);
+  };
+  const auto [calls, planned] = calls_of(1'000'000);
+  EXPECT_GE(calls, planned) << "at least one call without a plan: the own settings had none";
+  EXPECT_EQ(calls_of(calls).first, calls);
+}
+
+TEST(PlanSearch, KeepsOnlyTheDetailsOfItsRows) {
+  const SearchResult result = search(config_of_nodes(), kLargeDevice, {.plans_max = 100});
+  for (const PlannedSetting& row : result.frontier) {
+    EXPECT_FALSE(row.memory.stages.empty());
+    EXPECT_TRUE(row.time.is_object());
+  }
+  EXPECT_FALSE(result.own.memory.stages.empty());
+  EXPECT_TRUE(result.own.time.is_object());
+}
+
 TEST(PlanSearch, ResultNamesTheChangesAndAllKeys) {
   const TrainConfig config = config_of_nodes();
   const nlohmann::json result = to_json(search(config, kLargeDevice, {.plans_max = 40}));
