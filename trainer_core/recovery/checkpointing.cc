@@ -20,6 +20,13 @@ absl::Status of_failed_save(absl::Status status) {
   return is_of_storage(status) ? storage_away(std::move(status)) : status;
 }
 
+// A plan belongs to one run. Versions of Muster without plans cannot read its keys.
+TrainConfig without_plan(TrainConfig config) {
+  config.compiled_trainstep_file.clear();
+  config.planned_step_seconds = config.planned_communication_seconds = 0;
+  return config;
+}
+
 }  // namespace
 
 std::string saved_line(const std::string& what, uint64_t bytes, Duration written_in,
@@ -151,8 +158,11 @@ bool Checkpointing::needs_save(int64_t step) const {
 }
 
 CheckpointInfo Checkpointing::info(int64_t step, uint64_t samples) const {
-  return {
-      .folder = "", .step = step, .samples = samples, .config = to_json(config_), .data = data_};
+  return {.folder = "",
+          .step = step,
+          .samples = samples,
+          .config = to_json(without_plan(config_)),
+          .data = data_};
 }
 
 absl::Status Checkpointing::save(int64_t step, uint64_t samples) {

@@ -1,5 +1,7 @@
 #include "trainer_core/startup/planned_start.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -45,7 +47,10 @@ absl::Status check_planned_backend(const SavedPlan& saved, const TrainConfig& co
 
 int32_t planned_threads(const TrainConfig& config) {
   if (config.hardware != Hardware::kCpu) return 0;
+  // A rank has the threads of OMP_NUM_THREADS, which the command's environment passes to it.
+  const auto own = read_rank_env();
   RankEnv env;
+  if (own.ok()) env.threads = own->threads;
   env.local_world_size = mesh_of(config.mesh).ranks_per_node();
   return threads_per_rank(config, env);
 }
@@ -100,7 +105,15 @@ void store_algorithms(const TrainConfig& config, const SavedPlan& saved) {
   std::error_code error;
   if (saved.algorithms.empty() || path.empty() || std::filesystem::exists(path, error)) return;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-  (void)write_file_atomically(path, absl::StrCat(absl::StrJoin(saved.algorithms, "\n"), "\n"));
+  // All ranks come here at once: the first one creates the file, and none replaces it.
+  const std::string own = absl::StrCat(path, ".of-", getpid());
+  const std::string text = absl::StrCat(absl::StrJoin(saved.algorithms, "\n"), "\n");
+  if (!write_file_atomically(own, text).ok()) return;
+  std::filesystem::create_hard_link(own, path, error);
+  if (error && !std::filesystem::exists(path, error)) {  // a file system without hard links
+    std::filesystem::rename(own, path, error);
+  }
+  std::filesystem::remove(own, error);
 }
 
 }  // namespace muster::trainer

@@ -25,8 +25,8 @@ absl::StatusOr<std::unique_ptr<SavedPlan>> load_saved_plan(const TrainConfig& co
 absl::Status check_planned_backend(const SavedPlan& saved, const TrainConfig& config,
                                    const Backend& backend);
 
-// Returns the threads of a rank on this machine if a node has all ranks of the config's node; 0 for
-// ranks with devices.
+// Returns the threads of a rank on this machine, with this process's OMP_NUM_THREADS, if a node has
+// all ranks of the config's node; 0 for ranks with devices.
 int32_t planned_threads(const TrainConfig& config);
 
 // Compares the rank's own plan with the saved one.

@@ -198,10 +198,24 @@ TEST_F(SavedPlanFile, DamageIsFoundAndNeverCrashes) {
       EXPECT_EQ(plan->device_bytes, original->device_bytes);
     }
   }
+  int accepted = 0, refused = 0;
   for (int i = 0; i < 2000; ++i) {  // signed damage
     const Json plan = Json::parse(damage.mutate(plan_json().dump()), nullptr, false);
-    if (plan.is_object()) (void)error_of(plan);
+    if (!plan.is_object()) continue;
+    const auto read = parse_saved_plan(Json::parse(saved_plan_text(plan)), path());
+    ++(read.ok() ? accepted : refused);
+    if (read.ok()) {
+      EXPECT_TRUE(validate(read->config).ok()) << validate(read->config);
+      EXPECT_GE(read->nodes, 1);
+      EXPECT_GE(read->step_seconds, 0);
+      EXPECT_LE(read->step_seconds, 86'400);
+    } else {
+      EXPECT_TRUE(absl::IsInvalidArgument(read.status())) << read.status();
+      EXPECT_THAT(read.status().message(), HasSubstr(path()));
+    }
   }
+  EXPECT_GT(accepted, 0);
+  EXPECT_GT(refused, 0);
 }
 
 TEST_F(SavedPlanFile, OnlyPlansAreReplaced) {
@@ -297,11 +311,6 @@ TEST(SavedPlan, DataSeedsOutputsAndConstantsAreNoPartOfIt) {
   config.enable_checkpointing = false;
   config.compiled_trainstep_file = "/plan";
   EXPECT_TRUE(check_planned_config(*plan, config).ok()) << check_planned_config(*plan, config);
-  // A new key is part of the plan unless someone decides otherwise.
-  int compared = 0;
-  const Json json = to_json(config);
-  for (const auto& item : json.items()) compared += is_free_of_plan(item.key()) ? 0 : 1;
-  EXPECT_GT(compared, 60);
 }
 
 TEST(SavedPlan, DevicesAndThreadsAreCompared) {

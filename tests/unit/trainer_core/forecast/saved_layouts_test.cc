@@ -2,6 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
+
 #include <gtest/gtest.h>
 
 #include "tests/unit/meshes.h"
@@ -86,6 +90,23 @@ TEST(SavedLayouts, AnotherLayoutOrScheduleIsRefused) {
   EXPECT_EQ(passes_text(config, 1), "f0.0 b0.0 f1.0 b1.0 f2.0 b2.0 f3.0 b3.0");
 }
 
+TEST(SavedLayouts, ThreadsAreThoseOfTheEnvironment) {
+  TrainConfig config = planned_config({1, 1, 2, 1, 1, 1, 1});
+  EXPECT_EQ(planned_threads(config), 0);
+  config.hardware = Hardware::kCpu;
+  const char* own = std::getenv("OMP_NUM_THREADS");
+  const std::string before = own == nullptr ? "" : own;
+  setenv("OMP_NUM_THREADS", "3", 1);
+  EXPECT_EQ(planned_threads(config), 3);
+  config.threads = 2;
+  EXPECT_EQ(planned_threads(config), 2);
+  if (own == nullptr) {
+    unsetenv("OMP_NUM_THREADS");
+  } else {
+    setenv("OMP_NUM_THREADS", before.c_str(), 1);
+  }
+}
+
 TEST(SavedLayouts, AlgorithmsOfAnEarlierRunAreCopiedToANewOne) {
   const TempFolder folder;
   TrainConfig config = planned_config({1, 1, 1, 1, 1, 1, 1});
@@ -105,6 +126,8 @@ TEST(SavedLayouts, AlgorithmsOfAnEarlierRunAreCopiedToANewOne) {
   write_file(folder.file("new/cublaslt-algorithms"), "own\n");
   store_algorithms(config, *plan);
   EXPECT_EQ(read_file(folder.file("new/cublaslt-algorithms")), "own\n");
+  const std::filesystem::directory_iterator files(folder.file("new"));
+  EXPECT_EQ(std::distance(begin(files), end(files)), 1) << "no temporary file stays";
 }
 
 }  // namespace

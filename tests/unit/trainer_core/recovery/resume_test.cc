@@ -14,9 +14,11 @@
 namespace muster::trainer {
 namespace {
 
+using testing::AllOf;
 using testing::ContainsRegex;
 using testing::Each;
 using testing::HasSubstr;
+using testing::Not;
 namespace fs = std::filesystem;
 
 TEST_F(Resume, AfterAStopRequestIsBitIdentical) {
@@ -69,6 +71,10 @@ TEST_F(Resume, BackgroundSavesEqualSynchronousOnes) {
 TEST_F(Resume, ARequestedCheckpointIsSavedAfterTheStepAndChangesNothing) {
   TrainConfig requested = config("requested");
   requested.checkpoint_period = 1000;
+  // Keys of a plan, which older versions of Muster cannot read in a checkpoint.
+  requested.compiled_trainstep_file = "/plan";
+  requested.planned_step_seconds = 2;
+  requested.planned_communication_seconds = 1;
   // Only rank 1 receives requests, two in one step.
   const RunResult result = run_ranks_with_signals(
       {requested, requested}, [](int rank, const StepRecord& record, StopSignals& signals) {
@@ -80,6 +86,9 @@ TEST_F(Resume, ARequestedCheckpointIsSavedAfterTheStepAndChangesNothing) {
   for (const auto& entry : fs::directory_iterator(folder_.file("requested")))
     if (entry.is_directory()) saved.insert(entry.path().filename());
   EXPECT_EQ(saved, (std::set<std::string>{"8", "20"}));
+  const std::string manifest = read_file(folder_.file("requested/8/manifest.json"));
+  EXPECT_THAT(manifest, AllOf(HasSubstr("checkpoint_period"), Not(HasSubstr("planned_")),
+                              Not(HasSubstr("compiled_trainstep_file"))));
   ASSERT_THAT(run(config("whole")).codes, Each(ExitCode::kOk));
   EXPECT_EQ(model_bytes("requested", 20), model_bytes("whole", 20));
   fs::remove_all(folder_.file("requested/20"));
