@@ -22,12 +22,12 @@ constexpr Duration kPredictedWithin = std::chrono::seconds(10);
 int64_t microseconds(double seconds) { return std::llround(seconds * 1e6); }
 
 // Returns the number of a key; 0 if the object has no number there.
-double number_at(const nlohmann::json& object, const char* key) {
+double seconds_at(const nlohmann::json& object, const char* key) {
   const auto found = object.is_object() ? object.find(key) : object.end();
   return found != object.end() && found->is_number() ? found->get<double>() : 0;
 }
 
-std::string text_at(const nlohmann::json& object, const char* key) {
+std::string word_at(const nlohmann::json& object, const char* key) {
   const auto found = object.is_object() ? object.find(key) : object.end();
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
@@ -47,15 +47,15 @@ bool have_same_network(const jobspec::Topology& a, const jobspec::Topology& b) {
 PredictedStep predicted_step(const nlohmann::json& forecast) {
   const auto time = forecast.find("time");
   if (time == forecast.end()) return {};
-  PredictedStep step{.seconds = number_at(*time, "seconds")};
+  PredictedStep step{.seconds = seconds_at(*time, "seconds")};
   if (!(step.seconds > 0 && step.seconds <= kStepSecondsMax)) return {};
   const auto parts = time->find("parts");
   if (parts == time->end() || !parts->is_array()) return step;
   for (const nlohmann::json& part : *parts) {
-    const std::string name = text_at(part, "name");
+    const std::string name = word_at(part, "name");
     // A stage waits for the others in the bubble.
     if (absl::StartsWith(name, "communication: ") || name == "pipeline bubble")
-      step.communication_seconds += number_at(part, "seconds");
+      step.communication_seconds += seconds_at(part, "seconds");
   }
   // std::max() returns its first argument for NaN.
   step.communication_seconds = std::min(std::max(0.0, step.communication_seconds), step.seconds);
@@ -118,7 +118,7 @@ void predict(const jobspec::Topology& topology, const std::vector<std::string>& 
   const auto config =
       nlohmann::json::parse(spec.train_config_json(), nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) return;
-  const std::string hardware = text_at(config, "hardware");
+  const std::string hardware = word_at(config, "hardware");
   if (hardware == (topology.is_cpu ? "gpu" : "cpu")) return;
   ForecastOptions options{.within = kPredictedWithin};
   if (topology.has_times()) {

@@ -10,8 +10,6 @@
 namespace muster::cli {
 namespace {
 
-using Json = nlohmann::json;
-
 jobspec::Topology shipped(const std::string& name) {
   auto topology = jobspec::read_topology(source_dir() + "/configs/topologies/" + name + ".yml");
   EXPECT_TRUE(topology.ok()) << topology.status();
@@ -48,7 +46,8 @@ TEST(TopologyOfDevice, HasTheNetworkThatAllShare) {
   EXPECT_FALSE(topology_of_device("another", {h100}, 1).has_value());
 }
 
-PredictedStep step_of(const Json& seconds, const Json& parts = Json::array()) {
+PredictedStep step_of(const nlohmann::json& seconds,
+                      const nlohmann::json& parts = nlohmann::json::array()) {
   return predicted_step({{"time", {{"seconds", seconds}, {"parts", parts}}}});
 }
 
@@ -63,20 +62,26 @@ TEST(PredictedStep, AddsCommunicationAndTheBubble) {
 TEST(PredictedStep, IsUnknownForValuesThatAreNoTime) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  for (const Json& bad : {Json(), Json("1"), Json(0), Json(-1.0), Json(kNan), Json(kInfinity),
-                          Json(86'401), Json::array({1}), Json(true)}) {
+  for (const nlohmann::json& bad :
+       {nlohmann::json(), nlohmann::json("1"), nlohmann::json(0), nlohmann::json(-1.0),
+        nlohmann::json(kNan), nlohmann::json(kInfinity), nlohmann::json(86'401),
+        nlohmann::json::array({1}), nlohmann::json(true)}) {
     EXPECT_EQ(step_of(bad).seconds, 0) << bad;
     // The step's own time remains.
     const PredictedStep step =
-        step_of(1.0, Json::array({{{"name", "communication: data"}, {"seconds", bad}}}));
+        step_of(1.0, nlohmann::json::array({{{"name", "communication: data"}, {"seconds", bad}}}));
     EXPECT_EQ(step.seconds, 1.0) << bad;
     EXPECT_GE(step.communication_seconds, 0) << bad;
     EXPECT_LE(step.communication_seconds, 1.0) << bad;
   }
   EXPECT_EQ(step_of(86'400).seconds, 86'400);
-  for (const Json& parts : {Json(), Json(1), Json::array({1}), Json::array({{{"name", 3}}})})
+  for (const nlohmann::json& parts :
+       {nlohmann::json(), nlohmann::json(1), nlohmann::json::array({1}),
+        nlohmann::json::array({{{"name", 3}}})})
     EXPECT_EQ(step_of(1.0, parts).communication_seconds, 0) << parts;
-  for (const Json& forecast : {Json(), Json::object(), Json{{"time", nullptr}}, Json{{"time", 1}}})
+  for (const nlohmann::json& forecast :
+       {nlohmann::json(), nlohmann::json::object(), nlohmann::json{{"time", nullptr}},
+        nlohmann::json{{"time", 1}}})
     EXPECT_EQ(predicted_step(forecast).seconds, 0) << forecast;
 }
 
@@ -87,9 +92,10 @@ TEST(SetPrediction, WritesOnlyKeysThatAreSet) {
   EXPECT_EQ(spec.train_config_json(), "{}");
   EXPECT_EQ(spec.planned_memory_bytes(), 7);
   set_prediction({.seconds = 2}, 7, spec);
-  EXPECT_EQ(Json::parse(spec.train_config_json()), (Json{{"planned_step_seconds", 2.0}}));
+  EXPECT_EQ(nlohmann::json::parse(spec.train_config_json()),
+            (nlohmann::json{{"planned_step_seconds", 2.0}}));
   set_prediction({.seconds = 2, .communication_seconds = 1}, 7, spec);
-  EXPECT_EQ(Json::parse(spec.train_config_json())["planned_communication_seconds"], 1.0);
+  EXPECT_EQ(nlohmann::json::parse(spec.train_config_json())["planned_communication_seconds"], 1.0);
   EXPECT_EQ(spec.planned_step_us(), 2'000'000);
 }
 
@@ -105,7 +111,7 @@ TEST(Forecast, ChoosesTheDevicesOfAutomaticHardware) {
   jobspec::Topology cpu;
   cpu.is_cpu = true;
   const auto hardware = [](const std::string& json, const jobspec::Topology& topology) {
-    return Json::parse(with_devices(json, topology))["hardware"].get<std::string>();
+    return nlohmann::json::parse(with_devices(json, topology))["hardware"].get<std::string>();
   };
   EXPECT_EQ(hardware(R"({"hardware": "auto", "steps": 1})", jobspec::Topology()), "gpu");
   EXPECT_EQ(hardware(R"({"hardware": "auto"})", cpu), "cpu");
