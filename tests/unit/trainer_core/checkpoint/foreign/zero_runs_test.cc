@@ -107,7 +107,7 @@ TEST(ZeroRuns, AreFoundAsByASearchOfEveryElement) {
     EXPECT_EQ((*run)->begin, expected->begin) << i;
     EXPECT_EQ((*run)->end, expected->end) << i;
   }
-  EXPECT_GT(found, 50);
+  EXPECT_GT(found, 30);
 }
 
 TEST(ZeroRuns, AWholeTensorWithoutThemIsReadAtFewPlaces) {
@@ -190,10 +190,10 @@ TEST_F(UnfinishedDownload, PartsThatDidNotArriveAreErrors) {
   const struct {
     const char* tensor;
     size_t begin, end;
-  } missing[] = {{kHead, 90'003, size(kHead)},  // the end of the file
-                 {kHead, 0, 40'001},            // a part before one that has arrived
+  } missing[] = {{kHead, 90'008, size(kHead)},  // the end of the file
+                 {kHead, 0, 40'008},            // a part before one that has arrived
                  {kEmbeddings, 5, 5 + kMin},    // a part in the middle
-                 {kEmbeddings, 65'536, size(kEmbeddings) - 1},
+                 {kEmbeddings, 65'536, size(kEmbeddings) - 6},
                  {kDown, 4'099, size(kDown) - 1}};
   for (const auto& part : missing) {
     for (const StoredType stored : {StoredType::kF32, StoredType::kBf16, StoredType::kF16}) {
