@@ -47,16 +47,19 @@ class ProgramTest(MusterTest):
         return found[0]
 
     def pids_of_ranks(self):
-        """Returns {rank: pid} of the live processes that were started as ranks. Of the processes
-        with a rank's environment the oldest counts: its children inherit it.
+        """Returns {rank: pid} of the live processes that were started as ranks. Children inherit the
+        environment of a rank, so the process counts whose parent has another environment. Pids do
+        not tell, because they start again at low values.
         """
-        found = {}
-        for pid in sorted(processes_with_mark(self.mark), reverse=True):
+        parents = {}
+        for pid in processes_with_mark(self.mark):
             try:
                 with open(f"/proc/{pid}/environ", "rb") as file:
                     environ = dict(e.split(b"=", 1) for e in file.read().split(b"\0") if b"=" in e)
+                with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                    parent = int(file.read().rpartition(")")[2].split()[1])
             except OSError:
                 continue
             if b"MUSTER_PROGRESS_PAGE" in environ:
-                found[int(environ[b"RANK"])] = pid
-        return found
+                parents.setdefault(int(environ[b"RANK"]), {})[pid] = parent
+        return {rank: pid for rank, pids in parents.items() for pid, parent in pids.items() if parent not in pids}

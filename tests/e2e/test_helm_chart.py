@@ -132,7 +132,7 @@ class Choices(HelmCase):
         self.assertTrue(all("from" in rule for rule in workers["spec"]["ingress"]))
 
     def test_every_probe_waits_longer_than_the_page_bound(self):
-        bound = int(re.search(r"kAnswerBudget\{(\d+)\}", (SOURCE / "daemon/http_server.cc").read_text()).group(1))
+        bound = int(re.search(r"kAnswerBudget\{(\d+)\}", (SOURCE / "daemon/http_server.h").read_text()).group(1))
         for given, expected in (({}, 5), ({"probes": {"timeoutSeconds": 8}}, 8)):
             workloads = [d for d in self.render(merged(VARIANTS["gpu"], given)) if d["kind"] in ("StatefulSet", "DaemonSet")]
             self.assertGreater(len(workloads), 1, "a coordinator and workers")

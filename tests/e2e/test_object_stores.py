@@ -400,18 +400,20 @@ class Gcs(SharedCases):
         self.assertIn(f"GOOGLE_APPLICATION_CREDENTIALS={self.dir}/none.json (missing)", self.train("x", check=2).stderr)
 
     def test_the_line_of_a_compiled_step_trains_on_buckets(self):
-        """MaxText's line with gs:// for both paths and no dataset_type, with a tiny model."""
+        """MaxText's line with gs:// for both paths and no dataset_type, with a tiny model and its plan."""
         (self.dir / "text.txt").write_text(self.corpus(0))
         self.muster("train-tokenizer", "--text", self.dir / "text.txt", "--vocab-size", "300", "--fewer-ok", "--out",
                     self.dir / "tok", check=0)
         self.server.put("c4/en/3.0.1/part-1.txt", self.corpus(1).encode(), bucket="my-dataset-bucket")
-        line = [*test_seeds.words(test_seeds.AOT_LOAD), *TINY, "global_parameter_scale=1", "per_device_batch_size=2", "vocab_size=320", "steps=4",
-                f"tokenizer_path={self.dir}/tok.model", "hardware=cpu"]
+        model = [*TINY, "global_parameter_scale=1", "per_device_batch_size=2", "vocab_size=320", "steps=4", f"tokenizer_path={self.dir}/tok.model"]
+        line = [*test_seeds.words(test_seeds.AOT_LOAD), *model, "hardware=cpu"]
+        self.muster("run", *test_seeds.words(test_seeds.AOT_SAVE), *model, "compile_topology=cpu-1", "compile_topology_num_slices=1", check=0)
         printed = self.muster("run", *line, check=0).stdout
         self.assertEqual([step for step, _ in step_lines(printed)], [0, 1, 2, 3])
         self.assertIn("saved checkpoint gs://my-output-bucket/example_load_compile/checkpoints/4", printed)
         self.assertTrue((self.dir / "store/my-output-bucket/example_load_compile/checkpoints/4/manifest.json").exists())
-        again = self.muster("run", *line, "steps=6", check=0).stdout
+        self.assertIn("steps", self.muster("run", *line, "steps=6", check=2).stderr)
+        again = self.muster("run", *line, "steps=6", "compiled_trainstep_file=", check=0).stdout
         self.assertIn("restored checkpoint gs://my-output-bucket/example_load_compile/checkpoints/4", again)
 
     def test_axlearns_line_trains_on_its_bucket(self):
