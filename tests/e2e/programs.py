@@ -47,9 +47,9 @@ class ProgramTest(MusterTest):
         return found[0]
 
     def pids_of_ranks(self):
-        """Returns {rank: pid} of the live processes that were started as ranks. Children inherit the
-        environment of a rank, so the process counts whose parent has another environment. Pids do
-        not tell, because they start again at low values.
+        """Returns {rank: pid} of the live processes that were started as ranks. Children inherit
+        the environment of a rank, so the process counts whose parent has another environment. The
+        order of pids is no help, because they start again at low values.
         """
         parents = {}
         for pid in processes_with_mark(self.mark):

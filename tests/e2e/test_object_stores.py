@@ -400,7 +400,7 @@ class Gcs(SharedCases):
         self.assertIn(f"GOOGLE_APPLICATION_CREDENTIALS={self.dir}/none.json (missing)", self.train("x", check=2).stderr)
 
     def test_the_line_of_a_compiled_step_trains_on_buckets(self):
-        """MaxText's line with gs:// for both paths and no dataset_type, with a tiny model and its plan."""
+        """MaxText's line with gs:// for both paths, no dataset_type, a tiny model and its plan."""
         (self.dir / "text.txt").write_text(self.corpus(0))
         self.muster("train-tokenizer", "--text", self.dir / "text.txt", "--vocab-size", "300", "--fewer-ok", "--out",
                     self.dir / "tok", check=0)
