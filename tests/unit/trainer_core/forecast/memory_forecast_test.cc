@@ -160,27 +160,31 @@ TrainConfig with_global_words(const TrainConfig& config, const std::string& line
 }
 
 TEST(MemoryForecast, AdviceForAGlobalBatchCanBePasted) {
-  TrainConfig config = config_on({1, 2, 4, 1, 1, 1, 1});
-  config.remat_policy = RematPolicy::kNone;
-  config.max_target_length = 512;
-  const size_t whole = largest_device_bytes(
-      forecast_memory(config, {.name = "a GPU", .memory_bytes = kPlenty}, {.is_wanted = false}));
+  TrainConfig staged = config_on({1, 2, 4, 1, 1, 1, 1});
+  staged.remat_policy = RematPolicy::kNone;
+  staged.max_target_length = 512;
+  TrainConfig wide = config_on({1, 1, 4, 1, 1, 1, 1});  // fits on more ranks, with a larger batch
+  wide.model.emb_dim = 512;
+  wide.pipeline_microbatches = 1;
   size_t all = 0;
   bool has_global = false;
-  for (const double share : {0.9999, 0.99, 0.98, 0.97, 0.96}) {
-    const PlannedDevice device{
-        .name = "a GPU", .memory_bytes = static_cast<size_t>(share * static_cast<double>(whole))};
-    const std::string problem =
-        forecast_memory(config, device, {.keeps_global_batch = true}).problem;
-    EXPECT_THAT(problem, Not(HasSubstr("per_device_batch_size=")));
-    for (const std::string& line : change_lines(problem)) {
-      if (line.find("layer") != std::string::npos || line.find("slices") != std::string::npos)
-        continue;
-      const TrainConfig changed = with_global_words(config, line);
-      EXPECT_TRUE(validate(changed).ok()) << line;
-      EXPECT_TRUE(forecast_memory(changed, device, {.is_wanted = false}).fits) << line;
-      has_global = has_global || line.find("global_batch_size=") != std::string::npos;
-      ++all;
+  for (const TrainConfig& config : {staged, wide}) {
+    const size_t whole = largest_device_bytes(
+        forecast_memory(config, {.name = "a GPU", .memory_bytes = kPlenty}, {.is_wanted = false}));
+    for (const double share : {0.9999, 0.99, 0.98, 0.97, 0.96}) {
+      const PlannedDevice device{
+          .name = "a GPU", .memory_bytes = static_cast<size_t>(share * static_cast<double>(whole))};
+      const std::string problem =
+          forecast_memory(config, device, {.keeps_global_batch = true}).problem;
+      EXPECT_THAT(problem, Not(HasSubstr("per_device_batch_size=")));
+      for (const std::string& line : change_lines(problem)) {
+        if (line.find("layer") != std::string::npos) continue;
+        const TrainConfig changed = with_global_words(config, line);
+        EXPECT_TRUE(validate(changed).ok()) << line;
+        EXPECT_TRUE(forecast_memory(changed, device, {.is_wanted = false}).fits) << line;
+        has_global = has_global || line.find("global_batch_size=") != std::string::npos;
+        ++all;
+      }
     }
   }
   EXPECT_GT(all, 3U);

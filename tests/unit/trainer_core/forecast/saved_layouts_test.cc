@@ -94,6 +94,7 @@ TEST(SavedLayouts, ThreadsAreThoseOfTheEnvironment) {
   TrainConfig config = planned_config({1, 1, 2, 1, 1, 1, 1});
   EXPECT_EQ(planned_threads(config), 0);
   config.hardware = Hardware::kCpu;
+  config.threads = 0;
   const char* own = std::getenv("OMP_NUM_THREADS");
   const std::string before = own == nullptr ? "" : own;
   setenv("OMP_NUM_THREADS", "3", 1);
