@@ -9,6 +9,7 @@
 #include <absl/strings/str_split.h>
 #include <nlohmann/json.hpp>
 
+#include "common/process/start_limits.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/commands.h"
 #include "trainer_core/forecast/memory_forecast.h"
@@ -41,6 +42,9 @@ ExitCode plan_command(std::span<const std::string_view> arguments) {
                   "keep"},
        .switches = {"without-backend", "without-advice", "keep-global-batch", "layouts"}});
   if (!line.ok()) return report(kName, line.status());
+  // The thread that answers requests for stacks, and that of a forecast's collectives.
+  if (auto status = check_start_needs("muster plan", {.threads = 2}); !status.ok())
+    return report(kName, status);
   auto config = config_option(*line);
   if (!config.ok()) return report(kName, config.status());
   for (const char* name : {"device", "memory-mib"}) {

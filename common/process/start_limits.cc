@@ -1,5 +1,6 @@
 #include "common/process/start_limits.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -259,6 +260,8 @@ std::string describe_limits(const ShellLimits& limits, const MachineRoots& roots
 void name_limits_at_abort(const char* program) {
   aborting_program = program;
   std::set_terminate(abort_with_limits);
+  // Each arena of the allocator reserves 64 MiB or more, and threads make new ones at random times.
+  if (shell_limits().address_bytes != ShellLimits::kNone) mallopt(M_ARENA_MAX, 1);
 }
 
 }  // namespace muster

@@ -31,23 +31,25 @@ struct StartNeeds {
 
 // The private memory that counts for ulimit -d: the stacks of threads, 8 MiB each, and the heap.
 constexpr uint64_t kDaemonDataBytes = uint64_t{256} << 20;
+// The address space of a daemon beside what its program maps: its threads' stacks and heaps.
+constexpr uint64_t kDaemonAddressBytes = uint64_t{576} << 20;
 // The state of a small job, its logs and its progress pages.
 constexpr uint64_t kDaemonFileBytes = uint64_t{1} << 20;
 // The threads, files and address space of an idle daemon without a device, as observed. The
 // coordinator reports files that are too small as a full disk, by its exit code.
 constexpr StartNeeds kCoordinatorNeeds = {.threads = 15,
                                           .open_files = 40,
-                                          .address_bytes = uint64_t{384} << 20,
+                                          .address_bytes = kDaemonAddressBytes,
                                           .data_bytes = kDaemonDataBytes};
 constexpr StartNeeds kWorkerNeeds = {.threads = 20,
                                      .open_files = 32,
-                                     .address_bytes = uint64_t{384} << 20,
+                                     .address_bytes = kDaemonAddressBytes,
                                      .data_bytes = kDaemonDataBytes,
                                      .file_bytes = kDaemonFileBytes};
 // `muster run` itself, beside the daemons that it starts.
 constexpr StartNeeds kRunNeeds = {.threads = 11,
                                   .open_files = 32,
-                                  .address_bytes = uint64_t{384} << 20,
+                                  .address_bytes = kDaemonAddressBytes,
                                   .data_bytes = kDaemonDataBytes,
                                   .file_bytes = kDaemonFileBytes};
 
@@ -85,8 +87,8 @@ absl::Status check_start_needs(std::string_view program, const StartNeeds& needs
 std::string describe_limits(const ShellLimits& limits, const MachineRoots& roots = {});
 
 // From now on an uncaught exception, which means a lack of memory or threads, ends the process with
-// SIGABRT and a line that has the limits which are set. `program` outlives the process. Called
-// once, at the process's start.
+// SIGABRT and a line that has the limits which are set. If address space is limited, the allocator
+// uses little of it. `program` outlives the process. Called once, at the process's start.
 void name_limits_at_abort(const char* program);
 
 }  // namespace muster

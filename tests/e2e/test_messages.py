@@ -522,7 +522,11 @@ class Messages(ProgramTest):
         self.reach_on(["sh", "-c", 'ulimit -n 20; exec "$@"', "sh", *self.run_words("true")])
 
     def test_ulimit_v(self):
-        self.reach_on(["bash", "-c", 'ulimit -v 400000; exec "$@"', "bash", *self.run_words("true")])
+        for limit in (400000, 500000, 600000):
+            self.reach_on(["bash", "-c", f'ulimit -v {limit}; exec "$@"', "bash", *self.run_words("true")])
+        # A larger limit suffices: none of the programs aborts.
+        for limit in (700000, 800000, 1000000):
+            self.reach_on(["bash", "-c", f'ulimit -v {limit}; exec "$@"', "bash", *self.run_words("true")], codes=(0,))
 
     def test_ulimit_d(self):
         self.reach_on(["bash", "-c", 'ulimit -d 100000; exec "$@"', "bash", *self.run_words("true")])

@@ -5,6 +5,8 @@
 #include <csignal>
 #include <thread>
 
+#include "common/process/start_limits.h"
+#include "common/process/usable_cpus.h"
 #include "common/time/time.h"
 #include "trainer_core/base/json_file.h"
 #include "trainer_core/startup/load_config.h"
@@ -14,7 +16,7 @@ namespace {
 
 constexpr Duration kProgressInterval = std::chrono::milliseconds(200);
 // More threads gain little: a step of the search has some dozens of plans.
-constexpr unsigned kSearchThreadsMax = 16;
+constexpr int32_t kSearchThreadsMax = 16;
 
 bool is_asked_to_stop() {
   sigset_t pending;
@@ -37,8 +39,11 @@ absl::StatusOr<nlohmann::json> run_search(const TrainConfig& config, const Plann
   const auto machine = step_machine_from_json(*text);
   if (!machine.ok()) return machine.status();
   // A thread that records a step waits now and then for those of the step's communication.
-  options.threads =
-      static_cast<int>(std::clamp(2 * std::thread::hardware_concurrency(), 2U, kSearchThreadsMax));
+  options.threads = std::clamp(2 * usable_cpus(), 2, kSearchThreadsMax);
+  if (auto status = check_start_needs("muster plan --search",
+                                      {.threads = static_cast<uint64_t>(options.threads)});
+      !status.ok())
+    return status;
   Instant reported_at{};
   const auto proceed = [&](const SearchProgress& progress) {
     const Instant now = monotonic_now();

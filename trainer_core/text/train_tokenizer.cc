@@ -14,6 +14,7 @@
 
 #include "common/files/errno_status.h"
 #include "common/files/file_write.h"
+#include "common/process/start_limits.h"
 #include "common/process/usable_cpus.h"
 #include "common/random/fnv.h"
 #include "trainer_core/data/sentencepiece_model.h"
@@ -124,6 +125,10 @@ class LineSampler {
   uint64_t sentences_ = 0;
 };
 
+int32_t threads_of(const TrainTokenizerOptions& options) {
+  return options.threads > 0 ? options.threads : usable_cpus();
+}
+
 std::unordered_map<std::string, std::string> arguments(const TrainTokenizerOptions& options) {
   return {
       {"model_type", "bpe"},
@@ -133,7 +138,7 @@ std::unordered_map<std::string, std::string> arguments(const TrainTokenizerOptio
       {"character_coverage", "0.99995"},
       {"normalization_rule_name", "identity"},
       {"remove_extra_whitespaces", "false"},
-      {"num_threads", std::to_string(options.threads > 0 ? options.threads : usable_cpus())},
+      {"num_threads", std::to_string(threads_of(options))},
       {"max_sentence_length", std::to_string(2 * kSentenceBytesMax)},
       {"minloglevel", kTalkative},
       {"hard_vocab_limit", options.fewer_ok ? "false" : "true"},
@@ -186,6 +191,10 @@ absl::StatusOr<TrainTokenizerReport> train_tokenizer(const TrainTokenizerOptions
 
   const auto lines = static_cast<uint64_t>(std::count(text.begin(), text.end(), '\n')) + 1;
   const uint64_t stride = lines / std::max<uint64_t>(options.sentences_max, 1) + 1;
+  if (auto status = try_threads("muster train-tokenizer",
+                                static_cast<uint64_t>(threads_of(options)), shell_limits());
+      !status.ok())
+    return status;
   Reporter reporter(options.vocab_size, progress);
   LineSampler sentences(text, stride, reporter);
   std::string model;

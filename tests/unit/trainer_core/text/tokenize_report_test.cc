@@ -71,6 +71,43 @@ TEST_F(TokenizeReportTest, EachInputHasItsAccount) {
   EXPECT_EQ(report->tokenizer_file, folder_->file("t.model"));
 }
 
+struct AccountCase {
+  const char* file;
+  std::string content;
+  uint64_t documents, empty, skipped, repaired, nuls;
+};
+
+TEST_F(TokenizeReportTest, EachKindOfInputIsCounted) {
+  const std::string nul("a\0b\n", 4);
+  const AccountCase cases[] = {
+      {"paragraphs.txt", "And it came\nto pass\n\n", 2, 0, 0, 0, 0},
+      {"latin.txt", "caf\xE9\nin the year\n", 2, 0, 0, 1, 0},
+      {"nul.txt", nul, 1, 0, 0, 0, 1},
+      {"packed.txt.gz", gzip("in the year\n"), 1, 0, 0, 0, 0},
+      {"lines.jsonl", "{\"text\": \"And it\"}\n{\"text\": \" \\n\"}\n", 1, 1, 0, 0, 0},
+      {"damaged.jsonl", "{\"text\": \"And it\"}\nnonsense\n{\"text\": \"to pass\"}\n", 2, 0, 1, 0,
+       0},
+      {"fields.jsonl", "{\"text\": \"And it\"}\n{\"title\": \"And it\"}\n", 1, 0, 1, 0, 0},
+  };
+  int number = 0;
+  for (const AccountCase& one : cases) {
+    write_file(folder_->file(one.file), one.content);
+    TokenizeOptions run = options_for({one.file}, "account-" + std::to_string(number++));
+    run.encode.bad_documents = one.skipped > 0 ? BadDocuments::kSkip : BadDocuments::kRepair;
+    const auto report = tokenize_files(run);
+    ASSERT_TRUE(report.ok()) << one.file << ": " << report.status();
+    ASSERT_EQ(report->inputs.size(), 1U);
+    const InputCounts& read = report->inputs[0].read;
+    EXPECT_EQ(read.documents, one.documents) << one.file;
+    EXPECT_EQ(read.counts.empty, one.empty) << one.file;
+    EXPECT_EQ(read.counts.skipped, one.skipped) << one.file;
+    EXPECT_EQ(read.counts.repaired, one.repaired) << one.file;
+    EXPECT_EQ(read.counts.nuls, one.nuls) << one.file;
+    EXPECT_EQ(read.file_bytes, one.content.size()) << one.file;
+    EXPECT_EQ(read.tokens, report->index.tokens) << one.file;
+  }
+}
+
 TEST_F(TokenizeReportTest, AResumedRunHasTheSameAccount) {
   std::vector<std::string> names;
   for (int i = 0; i < 4; ++i) {
