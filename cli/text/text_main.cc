@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   muster::name_limits_at_abort("muster");
   signal(SIGPIPE, SIG_IGN);  // write() to a closed pipe fails with EPIPE
   signal(SIGXFSZ, SIG_IGN);  // write() above the file size limit fails with EFBIG
-  if (auto status = muster::check_start_needs("muster", {}); !status.ok())
+  if (auto status = muster::check_start_needs("muster", {.open_files = 16}); !status.ok())
     return muster::cli::fail(status);
   CLI::App app("The text commands of muster", "muster");
   muster::daemon::use_our_help(app);

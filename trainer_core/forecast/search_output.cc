@@ -41,7 +41,7 @@ absl::StatusOr<nlohmann::json> run_search(const TrainConfig& config, const Plann
   // A thread that records a step waits now and then for those of the step's communication.
   options.threads = std::clamp(2 * usable_cpus(), 2, kSearchThreadsMax);
   if (auto status = check_start_needs("muster plan --search",
-                                      {.threads = static_cast<uint64_t>(options.threads)});
+                                      {.threads = 2 * static_cast<uint64_t>(options.threads)});
       !status.ok())
     return status;
   Instant reported_at{};

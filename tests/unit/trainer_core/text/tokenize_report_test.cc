@@ -78,11 +78,12 @@ struct AccountCase {
 };
 
 TEST_F(TokenizeReportTest, EachKindOfInputIsCounted) {
-  const std::string nul("a\0b\n", 4);
+  std::string lines;
+  for (int i = 0; i < 40; ++i) lines += "in the year\n";
   const AccountCase cases[] = {
       {"paragraphs.txt", "And it came\nto pass\n\n", 2, 0, 0, 0, 0},
-      {"latin.txt", "caf\xE9\nin the year\n", 2, 0, 0, 1, 0},
-      {"nul.txt", nul, 1, 0, 0, 0, 1},
+      {"latin.txt", lines + "caf\xE9\n", 41, 0, 0, 1, 0},
+      {"nul.jsonl", "{\"text\": \"a\\u0000b\"}\n", 1, 0, 0, 0, 1},
       {"packed.txt.gz", gzip("in the year\n"), 1, 0, 0, 0, 0},
       {"lines.jsonl", "{\"text\": \"And it\"}\n{\"text\": \" \\n\"}\n", 1, 1, 0, 0, 0},
       {"damaged.jsonl", "{\"text\": \"And it\"}\nnonsense\n{\"text\": \"to pass\"}\n", 2, 0, 1, 0,
