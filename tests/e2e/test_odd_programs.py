@@ -15,7 +15,7 @@ import time
 import unittest
 
 from control_group import ControlGroup
-from harness import wait_gone, wait_until
+from harness import SOURCE, wait_gone, wait_until
 from programs import ProgramTest
 
 BAR_PY = '''
@@ -263,6 +263,31 @@ class OddPrograms(ProgramTest):
                 finally:
                     group.remove()
                 self.assertEqual((result.returncode, result.stdout), (0, f"{threads}\n"), result.stderr)
+
+    def test_cpu_quota_bounds_the_threads_of_the_trainer(self):
+        """A saved plan has the trainer's threads, and a rank compares its own with them."""
+        plan = self.dir / "step.plan"
+        tiny = ["base_emb_dim=32", "base_num_decoder_layers=1", "base_num_query_heads=2", "base_num_kv_heads=2", "head_dim=16", "base_mlp_dim=32",
+                "vocab_size=64", "max_target_length=16", "per_device_batch_size=1", "dataset_type=synthetic", "steps=2", "dtype=float32",
+                "enable_checkpointing=false", "run_name=quota", f"base_output_directory={self.dir}", f"compiled_trainstep_file={plan}"]
+        for quota, threads in (("50000 100000", 1), ("100000 100000", 1), ("150000 100000", 1)):
+            with self.subTest(quota=quota):
+                try:
+                    group = ControlGroup(f"muster-{self.mark}", "cpu", {"cpu.max": quota})
+                except OSError as error:
+                    self.skipTest(f"no control group of cpu can be made here: {error}")
+                try:
+                    plan.unlink(missing_ok=True)
+                    planned = self.started(group.command(self.bin("muster"), "plan", SOURCE / "configs/base.yml", *tiny, "compile_topology=cpu-1"))
+                    self.assertEqual(planned.returncode, 0, planned.stderr)
+                    self.assertEqual(json.loads(plan.read_text())["plan"]["threads"], threads)
+                    result = self.started(group.command(self.bin("muster"), "run", SOURCE / "configs/base.yml", *tiny))
+                    self.assertEqual(result.returncode, 0, result.stderr)
+                finally:
+                    group.remove()
+        if len(os.sched_getaffinity(0)) > 1:
+            result = self.started([self.bin("muster"), "run", SOURCE / "configs/base.yml", *tiny])
+            self.assertIn("the plan is for 1 thread", result.stderr)
 
     def test_limits_that_stop_a_start_are_named(self):
         group = self.group("pids", {"pids.max": "30"})

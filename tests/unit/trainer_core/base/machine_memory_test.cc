@@ -118,6 +118,36 @@ TEST_F(MachineMemory, IsBoundByTheLowestOfMaxAndHighUpTheTree) {
   }
 }
 
+// Limits of version 1 in a tree /pod/rank, with 100,000 bytes used in each group.
+TEST_F(MachineMemory, IsBoundByTheLowestLimitOfVersion1UpTheTree) {
+  constexpr uint64_t kMachine = 3000 * 1024;
+  constexpr char kNone[] = "9223372036854771712";
+  struct {
+    std::string_view name;
+    std::string pod, rank;
+    uint64_t left;
+  } const cases[] = {
+      {"no limit", kNone, kNone, kMachine},
+      {"the rank's", kNone, "700000", 600'000},
+      {"the pod's", "400000", kNone, 300'000},
+      {"the pod's is lower", "400000", "700000", 300'000},
+      {"the rank's is lower", "700000", "400000", 300'000},
+      {"already exceeded", kNone, "50000", 0},
+      {"above the machine", kNone, "9000000000", kMachine},
+      {"not a number", "700000", "max", 600'000},
+  };
+  put("proc/meminfo", "MemAvailable: 3000 kB\n");
+  put("proc/self/cgroup", "5:memory:/pod/rank\n");
+  for (const char* group : {"pod", "pod/rank"})
+    put(std::string("cgroup/memory/") + group + "/memory.usage_in_bytes", "100000\n");
+  for (const auto& one : cases) {
+    SCOPED_TRACE(one.name);
+    put("cgroup/memory/pod/memory.limit_in_bytes", one.pod + "\n");
+    put("cgroup/memory/pod/rank/memory.limit_in_bytes", one.rank + "\n");
+    EXPECT_EQ(available(), one.left);
+  }
+}
+
 TEST_F(MachineMemory, IgnoresTheSoftLimitOfVersion1) {
   put("proc/meminfo", "MemAvailable: 3000 kB\n");
   put("proc/self/cgroup", "5:memory:/job\n");

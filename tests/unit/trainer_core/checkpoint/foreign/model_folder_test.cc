@@ -211,7 +211,9 @@ TEST_F(ModelFolder, NamesQuantizedModelsAndVariantsOfRope) {
   for (const Case& c : cases) {
     copy("llama_gqa");
     change(c.key, c.value);
-    EXPECT_THAT(error(), HasSubstr(c.expected)) << c.key;
+    const std::string problem = error();
+    EXPECT_THAT(problem, HasSubstr(c.expected)) << c.key;
+    EXPECT_EQ(problem.empty(), std::string(c.expected).empty()) << problem;
   }
 }
 
