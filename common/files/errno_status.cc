@@ -1,6 +1,9 @@
 #include "common/files/errno_status.h"
 
+#include <sys/resource.h>
+
 #include <cerrno>
+#include <string>
 #include <system_error>
 
 #include <absl/strings/str_cat.h>
@@ -74,11 +77,20 @@ absl::StatusCode code_of(int error) {
   }
 }
 
+// Returns " (ulimit -f allows 10 KiB)" for EFBIG if this process has such a limit; otherwise "".
+std::string limit_of_files(int error) {
+  rlimit limit{};
+  if (error != EFBIG || getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    return "";
+  return absl::StrCat(" (ulimit -f allows ", limit.rlim_cur >> 10, " KiB)");
+}
+
 }  // namespace
 
 absl::Status errno_status(int error, std::string_view what) {
   if (error == 0) return absl::OkStatus();
-  return {code_of(error), absl::StrCat(av(what), ": ", std::generic_category().message(error))};
+  return {code_of(error), absl::StrCat(av(what), ": ", std::generic_category().message(error),
+                                       limit_of_files(error))};
 }
 
 absl::Status file_status(int error, std::string_view what) {

@@ -44,7 +44,7 @@ class Tokenize(MusterTest):
         limited = subprocess.run(["bash", "-c", 'ulimit -f 8; exec "$0" "$@"', BIN / "muster", *self.command("small")],
                                  capture_output=True, text=True, timeout=60)
         self.assertEqual(limited.returncode, 2, limited.stderr)
-        self.assertIn("File too large", limited.stderr)
+        self.assertRegex(limited.stderr, r"File too large \(ulimit -f allows \d+ KiB\)")
 
     def test_killed_runs_resume_to_the_same_shards(self):
         self.muster(*self.command("whole", "--threads", "1"), check=0)
