@@ -217,10 +217,6 @@ Planner planner_of(const PlanArguments& arguments) {
           return status;
         return planned;
       },
-      .machine =
-          [](const PlannedJob& planned) {
-            return step_machine(planned.machines.topology, planned.calibration);
-          },
       .forecast =
           [](const PlannedJob& planned) { return forecast(planned, FittingChanges::kOmit, ""); }};
 }

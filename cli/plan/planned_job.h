@@ -38,8 +38,6 @@ absl::StatusOr<PlannedJob> planned_job(JobArguments arguments, const std::string
 struct Planner {
   // Resolves a job for the machines of its compile_topology.
   std::function<absl::StatusOr<PlannedJob>(JobArguments)> resolve;
-  // Returns a StepMachine (trainer_core/forecast/step_cost.h). Requires a topology with times.
-  std::function<nlohmann::json(const PlannedJob&)> machine;
   // Returns the output of `muster-trainer plan`, without advice.
   std::function<absl::StatusOr<nlohmann::json>(const PlannedJob&)> forecast;
 };

@@ -17,6 +17,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
+#include "cli/plan/plan_comparison.h"
 #include "cli/plan/search_view.h"
 #include "cli/run/exec_trainer.h"
 #include "cli/run/interrupts.h"
@@ -240,7 +241,8 @@ int search_plans(const SearchArguments& search, const JobArguments& job, const P
   const auto planned = planner.resolve(job);
   if (!planned.ok()) return fail(planned.status());
   for (const std::string& warning : planned->job.warnings) warn(warning);
-  const auto words = trainer_words(search, *planned, planner.machine(*planned));
+  const auto words = trainer_words(search, *planned,
+                                   step_machine(planned->machines.topology, planned->calibration));
   if (!words.ok()) return fail(words.status());
   const auto result = run_trainer(*words);
   if (absl::IsCancelled(result.status())) return kExitInterrupted;

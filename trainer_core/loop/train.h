@@ -6,7 +6,7 @@
 //          loss, the weight, the votes to stop or to save, and the squared gradient norm (StepTail)
 //          → clipping → optimizer → step line → [evaluation] → [checkpoint]
 //
-// With steps=0 there is one evaluation of the loaded parameters in place of the steps.
+// A run with steps=0 evaluates the loaded parameters once and takes no step.
 //
 // A step whose loss or gradient is not finite is not applied (not_finite_policy.h). If its batch is
 // skipped, the step is computed from the next batch. So checkpoints store the position in the data

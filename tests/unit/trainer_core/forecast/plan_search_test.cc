@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/meshes.h"
+#include "tests/unit/trainer_core/forecast/step_machine.h"
 #include "tests/unit/trainer_core/setting_words.h"
 #include "tests/unit/trainer_core/train_helpers.h"
 #include "trainer_core/forecast/step_time.h"
@@ -18,18 +19,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr StepMachine kSearchMachine = {.device = {.bf16_tflops = 989,
-                                                   .fp8_tflops = 1979,
-                                                   .fp32_tflops = 494.7,
-                                                   .memory_gb_s = 3350,
-                                                   .multiprocessors = 132,
-                                                   .node_gb_s = 450,
-                                                   .node_latency_us = 2,
-                                                   .network_gb_s = 50,
-                                                   .network_latency_us = 6,
-                                                   .host_gb_s = 55,
-                                                   .devices_per_node = 4},
-                                        .constants = {}};
+constexpr StepMachine kSearchMachine = machine_with(4);
 constexpr size_t kLargeDevice = size_t{80} << 30;
 
 // 4 ranks on each of 2 nodes.

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/meshes.h"
+#include "tests/unit/trainer_core/forecast/step_machine.h"
 #include "tests/unit/trainer_core/parallel/mesh_trainer.h"
 #include "tests/unit/trainer_core/train_helpers.h"
 #include "trainer_core/base/train_mesh.h"
@@ -24,18 +25,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr StepMachine kMachine = {.device = {.bf16_tflops = 989,
-                                             .fp8_tflops = 1979,
-                                             .fp32_tflops = 494.7,
-                                             .memory_gb_s = 3350,
-                                             .multiprocessors = 132,
-                                             .node_gb_s = 450,
-                                             .node_latency_us = 2,
-                                             .network_gb_s = 50,
-                                             .network_latency_us = 6,
-                                             .host_gb_s = 55,
-                                             .devices_per_node = 8},
-                                  .constants = {}};
+constexpr StepMachine kMachine = machine_with(8);
 
 // Degrees of data, pipeline, fsdp, sequence, context, expert and tensor.
 TrainConfig config_with(const Degrees& degrees) {
