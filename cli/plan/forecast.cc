@@ -21,9 +21,9 @@ std::string with_devices(const std::string& train_config_json, const jobspec::To
   return config.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-absl::StatusOr<nlohmann::json> run_forecast(const std::string& train_config_json,
-                                            const jobspec::Topology& topology,
-                                            const ForecastOptions& options) {
+absl::StatusOr<std::vector<std::string>> plan_words(const std::string& train_config_json,
+                                                    const jobspec::Topology& topology,
+                                                    const ForecastOptions& options) {
   const auto trainer = sibling_program("muster-trainer");
   if (!trainer.ok()) return trainer.status();
   const auto config = in_memory_file(with_devices(train_config_json, topology));
@@ -44,7 +44,15 @@ absl::StatusOr<nlohmann::json> run_forecast(const std::string& train_config_json
   if (options.keeps_global_batch) words.emplace_back("--keep-global-batch");
   if (options.layouts) words.emplace_back("--layouts");
   if (!options.timeline.empty()) words.insert(words.end(), {"--timeline", options.timeline});
-  const auto end = run_child(words, {.deadline = monotonic_now() + options.within});
+  return words;
+}
+
+absl::StatusOr<nlohmann::json> run_forecast(const std::string& train_config_json,
+                                            const jobspec::Topology& topology,
+                                            const ForecastOptions& options) {
+  const auto words = plan_words(train_config_json, topology, options);
+  if (!words.ok()) return words.status();
+  const auto end = run_child(*words, {.deadline = monotonic_now() + options.within});
   if (!end.ok()) return end.status();
   auto parsed = nlohmann::json::parse(end->output, nullptr, /*allow_exceptions=*/false);
   if (end->exit_code == 0 && parsed.is_object()) return parsed;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <absl/status/statusor.h>
 #include <nlohmann/json.hpp>
@@ -32,6 +33,12 @@ struct ForecastOptions {
 // Returns the config with the topology's devices instead of hardware=auto. Texts that are no config
 // stay as they are.
 std::string with_devices(const std::string& train_config_json, const jobspec::Topology& topology);
+
+// Returns the command `muster-trainer plan` for a job with this config, as JSON of a TrainConfig,
+// on devices of this type. Its files live as long as this process.
+absl::StatusOr<std::vector<std::string>> plan_words(const std::string& train_config_json,
+                                                    const jobspec::Topology& topology,
+                                                    const ForecastOptions& options);
 
 // Returns the forecast (trainer_core/forecast/memory_forecast.h) of a job with this config, as JSON
 // of a TrainConfig, on devices of this type, which hardware=auto chooses. Blocks until the trainer

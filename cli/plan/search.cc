@@ -17,6 +17,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
+#include "cli/plan/forecast.h"
 #include "cli/plan/plan_comparison.h"
 #include "cli/plan/search_view.h"
 #include "cli/run/exec_trainer.h"
@@ -120,22 +121,15 @@ absl::StatusOr<nlohmann::json> run_trainer(const std::vector<std::string>& words
 }
 
 absl::StatusOr<std::vector<std::string>> trainer_words(const SearchArguments& search,
-                                                       const PlannedJob& planned,
-                                                       const nlohmann::json& machine) {
-  const auto trainer = sibling_program("muster-trainer");
-  if (!trainer.ok()) return trainer.status();
-  const auto config = in_memory_file(trainer::to_json(planned.job.train).dump());
-  if (!config.ok()) return config.status();
-  const auto machine_file = in_memory_file(machine.dump());
-  if (!machine_file.ok()) return machine_file.status();
+                                                       const PlannedJob& planned) {
   const jobspec::Topology& topology = planned.machines.topology;
-  std::vector<std::string> words = {
-      *trainer,    "plan",          "--config",     *config,
-      "--device",  topology.device, "--memory-mib", absl::StrCat(topology.memory_mib),
-      "--machine", *machine_file,   "--search",     absl::StrCat(search.limit)};
-  if (!topology.has_backend) words.emplace_back("--without-backend");
-  if (planned.keeps_global_batch) words.emplace_back("--keep-global-batch");
-  if (!search.keep.empty()) words.insert(words.end(), {"--keep", absl::StrJoin(search.keep, ",")});
+  ForecastOptions options{.machine = step_machine(topology, planned.calibration)};
+  options.keeps_global_batch = planned.keeps_global_batch;
+  auto words = plan_words(trainer::to_json(planned.job.train).dump(), topology, options);
+  if (!words.ok()) return words.status();
+  words->insert(words->end(), {"--search", absl::StrCat(search.limit)});
+  if (!search.keep.empty())
+    words->insert(words->end(), {"--keep", absl::StrJoin(search.keep, ",")});
   return words;
 }
 
@@ -241,8 +235,7 @@ int search_plans(const SearchArguments& search, const JobArguments& job, const P
   const auto planned = planner.resolve(job);
   if (!planned.ok()) return fail(planned.status());
   for (const std::string& warning : planned->job.warnings) warn(warning);
-  const auto words = trainer_words(search, *planned,
-                                   step_machine(planned->machines.topology, planned->calibration));
+  const auto words = trainer_words(search, *planned);
   if (!words.ok()) return fail(words.status());
   const auto result = run_trainer(*words);
   if (absl::IsCancelled(result.status())) return kExitInterrupted;
