@@ -288,6 +288,7 @@ def drawn_bars(written):
 
 
 def metrics(path):
-    """Returns the rows of a metrics_file: the last row of each step."""
-    rows = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+    """Returns the rows of a metrics_file: the last row of each step, without an unfinished row."""
+    text = pathlib.Path(path).read_text()
+    rows = [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
     return {row["step"]: row for row in rows}

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <bit>
-#include <cerrno>
 #include <cstdint>
 #include <filesystem>
 #include <system_error>
@@ -11,7 +10,6 @@
 #include <absl/memory/memory.h>
 #include <absl/strings/str_cat.h>
 
-#include "common/files/errno_status.h"
 #include "common/process/host_name.h"
 #include "trainer_core/base/crc32c.h"
 
@@ -77,23 +75,24 @@ absl::StatusOr<std::unique_ptr<EventFile>> EventFile::open(const std::string& fo
   const std::string path =
       absl::StrCat(folder, "/events.out.tfevents.", unix_ns / 1'000'000'000, ".",
                    host_name().substr(0, kHostBytesMax), ".", getpid(), ".0");
-  std::ofstream file(path, std::ios::app | std::ios::binary);
-  if (!file)
-    return errno_status(errno, absl::StrCat("enable_tensorboard: ", path, " cannot be written"));
   std::string version = event_at(0, unix_ns);
   append_bytes(version, 3, "brain.Event:2");
-  file << tfrecord_frame(version) << std::flush;
-  return absl::WrapUnique(new EventFile(std::move(file)));
+  auto file = AppendFile::open(path);
+  if (!file.ok()) {
+    return absl::Status(file.status().code(),
+                        absl::StrCat("enable_tensorboard: ", file.status().message()));
+  }
+  return absl::WrapUnique(new EventFile(*std::move(file), tfrecord_frame(version)));
 }
 
 void EventFile::write(int64_t step, int64_t unix_ns, const Scalars& scalars) {
-  if (!begun_) {
-    begun_ = true;
+  std::string start;
+  if (!header_.empty()) {
     std::string status;
     append_integer(status, 1, kSessionStart);
-    std::string start = event_at(step, unix_ns);
+    start = event_at(step, unix_ns);
     append_bytes(start, 7, status);
-    file_ << tfrecord_frame(start);
+    start = header_ + tfrecord_frame(start);
   }
   std::string summary;
   for (const auto& [tag, number] : scalars) {
@@ -104,8 +103,7 @@ void EventFile::write(int64_t step, int64_t unix_ns, const Scalars& scalars) {
   }
   std::string event = event_at(step, unix_ns);
   append_bytes(event, 5, summary);
-  file_ << tfrecord_frame(event) << std::flush;
-  file_.clear();
+  if (file_->append(start + tfrecord_frame(event)).ok()) header_.clear();
 }
 
 }  // namespace muster::trainer

@@ -15,7 +15,6 @@
 // TensorBoard discard the steps of earlier files from the step of the SessionLog on.
 #pragma once
 
-#include <fstream>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,6 +22,8 @@
 #include <vector>
 
 #include <absl/status/statusor.h>
+
+#include "common/files/append_file.h"
 
 namespace muster::trainer {
 
@@ -39,15 +40,16 @@ class EventFile {
   static absl::StatusOr<std::unique_ptr<EventFile>> open(const std::string& folder,
                                                          int64_t unix_ns);
 
-  // Writes a record and flushes the file, so that readers see complete records. If the write fails,
-  // for instance because the disk is full, the record is lost and training continues.
+  // Writes a whole record at once, so that readers see complete records. If the write fails, for
+  // instance because the disk is full, the record is lost and training continues.
   void write(int64_t step, int64_t unix_ns, const Scalars& scalars);
 
  private:
-  explicit EventFile(std::ofstream file) : file_(std::move(file)) {}
+  EventFile(std::unique_ptr<AppendFile> file, std::string header)
+      : file_(std::move(file)), header_(std::move(header)) {}
 
-  std::ofstream file_;
-  bool begun_ = false;  // the SessionLog was written
+  std::unique_ptr<AppendFile> file_;
+  std::string header_;  // the version, until it is written with the first record
 };
 
 }  // namespace muster::trainer

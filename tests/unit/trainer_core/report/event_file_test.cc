@@ -70,8 +70,9 @@ TEST(EventFileTest, AFolderThatCannotBeCreatedIsNamed) {
   std::ofstream(folder.file("file")) << "x";
   const auto file = EventFile::open(folder.file("file/tensorboard"), 1);
   EXPECT_FALSE(file.ok());
-  EXPECT_THAT(std::string(file.status().message()),
-              testing::HasSubstr("enable_tensorboard: " + folder.file("file/tensorboard")));
+  EXPECT_THAT(
+      std::string(file.status().message()),
+      testing::HasSubstr("enable_tensorboard: cannot open " + folder.file("file/tensorboard")));
 }
 
 }  // namespace
