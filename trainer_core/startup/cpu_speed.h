@@ -4,8 +4,9 @@
 
 namespace muster::trainer {
 
-// The time of the GEMMs of a dense layer, forward and backward, on one thread: the minimum of
-// several measurements.
+// The CPU time of the GEMMs of a dense layer, forward and backward, on one thread: the minimum of
+// several measurements. Time in which the thread waits for a CPU does not count: the result is kept
+// for all later runs, and the machine may be busy now.
 struct CpuSpeed {
   double float32_seconds = 0;
   double bfloat16_seconds = 0;
