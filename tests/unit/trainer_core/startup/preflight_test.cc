@@ -1,6 +1,11 @@
 #include "trainer_core/startup/preflight.h"
 
 #include <gmock/gmock.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
 
 #include <gtest/gtest.h>
 
@@ -8,6 +13,7 @@
 #include "tests/unit/trainer_core/setting_words.h"
 #include "tests/unit/trainer_core/train_helpers.h"
 #include "trainer_core/rank/training_plan.h"
+#include "trainer_core/startup/node_memory.h"
 #include "trainer_core/text/train_tokenizer.h"
 
 namespace muster::trainer {
@@ -210,6 +216,54 @@ TEST_F(Preflight, LocalCheckpointsAreCounted) {
   config_.model.emb_dim = 1 << 18;
   EXPECT_THAT(problem(), HasSubstr("enable_emergency_checkpoint: " + folder_.file("memory") +
                                    " has no room for local checkpoints: a node stores"));
+}
+
+// Docker gives a container 64 MiB of /dev/shm, which its own limit of memory does not show.
+TEST_F(Preflight, SizesOfTheFileSystemOfLocalCheckpoints) {
+  if (geteuid() != 0) GTEST_SKIP() << "mounting needs root";
+  config_.mesh = {};
+  config_.mesh.dcn[static_cast<size_t>(MeshAxis::kFsdp)] = 2;
+  config_.enable_emergency_checkpoint = true;
+  config_.local_checkpoint_period = 1;
+  config_.local_checkpoint_directory = folder_.file("shm");
+  std::filesystem::create_directory(folder_.file("shm"));
+  machine_ = MachineRoots{.proc = folder_.path(), .cgroup = folder_.file("no-groups")};
+  write_file(folder_.file("meminfo"), "MemAvailable: 99999999999 kB\n");
+  struct {
+    const char* name;
+    int64_t vocab_size;
+    double size;  // in parts of what a node stores
+    size_t bytes;
+    bool fits;
+  } const cases[] = {
+      {"nothing", kTextVocab, 0, 4096, false},
+      {"half", kTextVocab, 0.5, 0, false},
+      {"a page too few", kTextVocab, 1, size_t{0} - 4096, false},
+      {"a page more", kTextVocab, 1, 4096, true},
+      {"Docker's default for a small model", kTextVocab, 0, 64 << 20, true},
+      {"Docker's default for a larger model", 100'000, 0, 64 << 20, false},
+      {"what the larger model needs", 100'000, 1, 4096, true},
+  };
+  for (const auto& one : cases) {
+    config_.model.vocab_size = one.vocab_size;
+    const size_t needed = std::ranges::max(local_bytes_by_node(config_, mesh_of(config_.mesh)));
+    constexpr size_t kPage = 4096;
+    const size_t bytes =
+        (static_cast<size_t>(one.size * static_cast<double>(needed)) + one.bytes) / kPage * kPage;
+    const std::string options = "size=" + std::to_string(bytes);
+    if (mount("muster", folder_.file("shm").c_str(), "tmpfs", 0, options.c_str()) != 0)
+      GTEST_SKIP() << "no mounts here";
+    const std::string text = problem();
+    umount(folder_.file("shm").c_str());
+    if (one.fits) {
+      EXPECT_EQ(text, "") << one.name;
+    } else {
+      EXPECT_THAT(text, ContainsRegex("^enable_emergency_checkpoint: " + folder_.file("shm") +
+                                      " has no room for local checkpoints: a node stores [0-9.]+ "
+                                      "MiB .*, [0-9.]+ MiB are free; make it larger"))
+          << one.name;
+    }
+  }
 }
 
 TEST_F(Preflight, AVocabularyIsThatOfTheTokenizerOrLarger) {
