@@ -506,8 +506,13 @@ class Messages(ProgramTest):
         self.reach_on(group.command(*self.run_words("python3", "-c", loader, options=["--restarts", "0"])), codes=(1,))
 
     def test_kernel_limits(self):
-        for signal, code in (("XCPU", 152), ("XFSZ", 153)):
-            self.reach_on(self.run_words("sh", "-c", f"ulimit -c 0; kill -{signal} $$", options=["--restarts", "0"]), codes=(code,))
+        spin = "while :; do :; done"
+        # `ulimit -t` sets both limits, and at the hard one the kernel sends SIGKILL.
+        for script, code in ((f"ulimit -t 1; {spin}", 137), (f"ulimit -t 1; sh -c '{spin}'; exit $?", 137),
+                             (f"ulimit -c 0; ulimit -S -t 1; {spin}", 152), ("ulimit -c 0; kill -XFSZ $$", 153)):
+            before = len(self.shown)
+            self.reach_on(self.run_words("sh", "-c", script, options=["--restarts", "0"]), codes=(code,))
+            self.assertRegex(self.shown[before:], r"is used up \(ulimit -t\): 1 s|limit of sizes \(ulimit -f\)", script)
 
     def test_pids_max(self):
         group = self.group("pids", {"pids.max": "30"})
@@ -551,6 +556,17 @@ class Messages(ProgramTest):
 
     def test_memory_high(self):
         self.run_with_little_memory("memory.high")
+
+    def test_bus_error(self):
+        # The file without a name is gone when the rank has ended; the other one stays.
+        fills = ("import mmap, os\nfile = open('/dev/shm/large', 'w+b')\nfile.truncate(8 << 20)\n{}\n"
+                 "memory = mmap.mmap(file.fileno(), 0)\nmemory[:] = b'x' * (8 << 20)\n")
+        mount = "mount -t tmpfs -o size=4m none /dev/shm"
+        if subprocess.run(["unshare", "--mount", "sh", "-c", mount], capture_output=True).returncode != 0:
+            self.skipTest("mounting needs root and namespaces")
+        for unlink in ("os.unlink('/dev/shm/large')", ""):
+            words = self.run_words("python3", "-c", fills.format(unlink), options=["--restarts", "0"])
+            self.reach_on(["unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh", *words], codes=(135,))
 
     def test_small_shm(self):
         folder = self.dir / "small"

@@ -60,6 +60,7 @@ void Worker::reap_children() {
     if (starter_.settle(end.key)) continue;
     EndedRank one;
     one.event = {.key = end.key, .exit_code = end.exit_code, .signal = end.signal, .detail = ""};
+    one.cpu_time = end.cpu_time;
     one.event.worker_left = core_->leaving();
     one.event.output_incomplete = without_space_.erase(end.key) > 0;
     if (end.by_guard) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include <absl/cleanup/cleanup.h>
@@ -69,12 +70,18 @@ std::optional<TaskStat> parse_task_stat(std::string_view line) {
   constexpr size_t kStart = 22 - 3;
   constexpr size_t kMemoryBytes = 23 - 3;
   constexpr size_t kStackStart = 28 - 3;
+  constexpr size_t kCpuTimes = 14 - 3;  // user and system time, then those of children
   TaskStat stat{.name = printable_name(line.substr(open + 1, close - open - 1))};
+  std::array<uint64_t, 4> times{};
   if (fields.size() <= kStackStart || fields[0].size() != 1 ||
       !absl::SimpleAtoi(fields[kStart], &stat.start_ticks) ||
       !absl::SimpleAtoi(fields[kStackStart], &stat.stack_start)) {
     return std::nullopt;
   }
+  for (size_t i = 0; i < times.size(); ++i)
+    if (!absl::SimpleAtoi(fields[kCpuTimes + i], &times[i])) return std::nullopt;
+  stat.cpu_ticks = times[0] + times[1];
+  stat.children_cpu_ticks = times[2] + times[3];
   stat.state = fields[0][0];
   stat.has_memory = fields[kMemoryBytes] != "0";
   return stat;

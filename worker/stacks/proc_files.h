@@ -31,8 +31,9 @@ struct TaskStat {
   // begin of the main thread's stack, which changes when the process calls exec; 0: access is
   // denied
   uint64_t stack_start = 0;
-
-  friend bool operator==(const TaskStat&, const TaskStat&) = default;
+  // user and system time in clock ticks, and that of the child processes that it has waited for
+  uint64_t cpu_ticks = 0;
+  uint64_t children_cpu_ticks = 0;
 };
 std::optional<TaskStat> parse_task_stat(std::string_view line);
 std::optional<TaskStat> read_task_stat(const std::string& proc_root, pid_t pid);

@@ -108,9 +108,9 @@ std::string progress_text(int64_t last_step) {
 // Returns whether the detail has the reason of the signal: a rank that aborts has just printed it,
 // and of the others the worker names the limit that was reached.
 bool has_reason(int32_t signal) {
-  constexpr int32_t kSigbus = 7, kSigxcpu = 24, kSigxfsz = 25, kSigsys = 31;
-  return signal == kSigabrt || signal == kSigbus || signal == kSigxcpu || signal == kSigxfsz ||
-         signal == kSigsys;
+  constexpr int32_t kSigbus = 7, kSigkill = 9, kSigxcpu = 24, kSigxfsz = 25, kSigsys = 31;
+  return signal == kSigabrt || signal == kSigbus || signal == kSigkill || signal == kSigxcpu ||
+         signal == kSigxfsz || signal == kSigsys;
 }
 
 }  // namespace

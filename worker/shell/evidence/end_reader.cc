@@ -13,6 +13,7 @@
 
 #include "common/progress/progress_page.h"
 #include "worker/shell/evidence/oom_kill_history.h"
+#include "worker/shell/evidence/shared_memory.h"
 #include "worker/shell/files/disk_space.h"
 #include "worker/stacks/kernel_messages.h"
 
@@ -32,6 +33,10 @@ Instant ago(Duration time) {
 constexpr Duration kGpuMeasurementWait = std::chrono::milliseconds(300);
 // An older error of a GPU has not ended the rank; a permanent one may have.
 constexpr Duration kGpuErrorAge = std::chrono::minutes(2);
+
+// A rank that is killed by such a signal has not reported why: the newest line of its output is not
+// the reason.
+bool reports_no_reason(int32_t signal) { return signal == SIGKILL || signal == SIGBUS; }
 
 bool died_by_itself(const EndedRank& rank) {
   return !rank.was_killed && (rank.event.signal != 0 || rank.event.exit_code != 0);
@@ -71,17 +76,17 @@ std::string memory_text(const EndedRank& rank) {
 std::string signal_text(const EndedRank& rank) {
   constexpr int32_t kOfCommand = 128;  // a shell adds it to its command's signal
   const bool is_shells = rank.of_program && rank.event.exit_code > kOfCommand;
-  switch (is_shells ? rank.event.exit_code - kOfCommand : rank.event.signal) {
+  const int32_t signal = is_shells ? rank.event.exit_code - kOfCommand : rank.event.signal;
+  switch (signal) {
+    case SIGKILL:
     case SIGXCPU:
-      return "the limit of CPU time is used up (ulimit -t)";
+      return cpu_limit_text(rank.cpu_time, signal, is_shells);
     case SIGXFSZ:
       return "a file has reached the limit of sizes (ulimit -f)";
     case SIGSYS:
       return "a system call is forbidden here (seccomp)";
     case SIGBUS:
-      return is_disk_full("/dev/shm")
-                 ? "/dev/shm is full: Docker needs --shm-size, Kubernetes an emptyDir in memory"
-                 : "";
+      return shared_memory_text(kSharedMemoryFolder);
     default:
       return "";
   }
@@ -94,8 +99,6 @@ void name_other_reasons(EndedRank& rank) {
   std::string& detail = rank.event.detail;
   if (const std::string reason = signal_text(rank); !reason.empty())
     detail = absl::StrCat(reason, detail.empty() ? "" : "; ", detail);
-  else if (rank.event.signal == SIGBUS)
-    detail.clear();  // the coordinator would report the newest line, which is unrelated, as reason
   if (rank.oom_kills_before < 0 || rank.oom_kills.count() <= rank.oom_kills_before) return;
   absl::StrAppend(&detail, detail.empty() ? "" : "; ",
                   "the kernel killed a process of its control group for memory (",
@@ -217,7 +220,8 @@ void EndReader::read_now(std::vector<EndedRank>& ranks) const {
       for (const KernelMessage& message : messages)
         evidence->kernel_messages.push_back(kernel_message_text(message));
     }
-    if (rank.event.detail.empty() && !evidence->rank.last_lines.empty())
+    if (rank.event.detail.empty() && !reports_no_reason(rank.event.signal) &&
+        !evidence->rank.last_lines.empty())
       rank.event.detail = evidence->rank.last_lines.back();
     if (rank.event.cause == ExitCause::kUnknown) rank.event.cause = cause_of(rank, messages);
     // The newest line of a killed rank is unrelated to its end.

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "worker/core/event.h"
 #include "worker/gpus/gpu_watch.h"
 #include "worker/shell/ranks/launcher.h"
+#include "worker/stacks/cpu_time.h"
 #include "worker/stacks/process_evidence.h"
 
 namespace muster::worker {
@@ -31,7 +33,8 @@ struct EndedRank {
   bool was_killed = false;  // this worker killed the rank
   OomKillCounter oom_kills;
   int64_t oom_kills_before = -1;  // OomKillHistory::count_before() the end
-  std::vector<int32_t> gpus{};    // the rank's GPUs, as indices into GpuReport::gpus
+  std::optional<CpuTime> cpu_time{};
+  std::vector<int32_t> gpus{};  // the rank's GPUs, as indices into GpuReport::gpus
   Instant started{};
   // the rank runs a user's program, whose exit codes have no defined meaning
   bool of_program = false;

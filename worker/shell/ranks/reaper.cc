@@ -90,9 +90,16 @@ std::vector<ReapedProcess> Reaper::reap() {
       spdlog::error(
           "the guard of this worker's ranks has ended: if the worker stands still, its "
           "ranks continue until the worker is restarted");
+    // After the wait the kernel has forgotten the process.
+    const auto cpu_time =
+        rank != ranks_.end() ? read_cpu_time(proc_root_, *pid) : std::optional<CpuTime>();
     int status = 0;
     if (waitpid(*pid, &status, __WNOTHREAD) < 0 || rank == ranks_.end()) continue;
-    ReapedProcess end{.key = rank->second, .exit_code = -1, .signal = 0, .by_guard = by_guard};
+    ReapedProcess end{.key = rank->second,
+                      .exit_code = -1,
+                      .signal = 0,
+                      .by_guard = by_guard,
+                      .cpu_time = cpu_time};
     if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
     if (WIFEXITED(status)) end.exit_code = WEXITSTATUS(status);
     reaped.push_back(end);

@@ -13,6 +13,7 @@
 
 #include "worker/core/rank.h"
 #include "worker/shell/ranks/rank_guard.h"
+#include "worker/stacks/cpu_time.h"
 
 namespace muster::worker {
 
@@ -22,6 +23,7 @@ struct ReapedProcess {
   int exit_code = 0;  // -1: killed by a signal
   int signal = 0;
   bool by_guard = false;  // the guard killed it, because the worker stood still
+  std::optional<CpuTime> cpu_time{};
 };
 
 // Tracks the worker's child processes. Called only on the event loop's thread, which also starts

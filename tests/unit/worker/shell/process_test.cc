@@ -177,6 +177,19 @@ TEST_F(WorkerProcessTest, SignalsComeBackByNumber) {
   EXPECT_EQ(end.exit_code, -1);
 }
 
+TEST_F(WorkerProcessTest, TheCpuTimeOfAnEndedRankExplainsASigkill) {
+  constexpr char kReason[] = "the limit of CPU time is used up (ulimit -t): 1 s";
+  start("ulimit -t 1; while :; do :; done");
+  const ReapedProcess end = wait_for_end();
+  EXPECT_EQ(end.signal, SIGKILL);
+  EXPECT_EQ(cpu_limit_text(end.cpu_time, SIGKILL, false), kReason);
+  start("ulimit -t 1; sh -c 'while :; do :; done'; exit $?");
+  const ReapedProcess shell = wait_for_end();
+  EXPECT_EQ(shell.exit_code, 128 + SIGKILL);
+  EXPECT_EQ(cpu_limit_text(shell.cpu_time, SIGKILL, false), "");
+  EXPECT_EQ(cpu_limit_text(shell.cpu_time, SIGKILL, true), kReason);
+}
+
 TEST_F(WorkerProcessTest, RunsInItsFolderWithItsEnvironmentAlone) {
   start(
       "pwd; env | grep -v '^PWD\\|^_\\|^SHLVL\\|^OLDPWD' | sort; cat; ls /proc/$$/fd > fds; wc -w "

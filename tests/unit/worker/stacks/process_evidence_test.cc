@@ -22,9 +22,14 @@ TEST(ProcFilesTest, NamesMayHaveParenthesesAndControls) {
   EXPECT_EQ(stat->start_ticks, 22);
   EXPECT_EQ(stat->stack_start, 28);
   EXPECT_TRUE(stat->has_memory);
+  EXPECT_EQ(stat->cpu_ticks, 14 + 15);
+  EXPECT_EQ(stat->children_cpu_ticks, 16 + 17);
   std::string dying = rest;
   dying.replace(dying.find(" 23 "), 4, " 0 ");
   EXPECT_FALSE(parse_task_stat("17 (x)" + dying)->has_memory);
+  std::string broken = rest;
+  broken.replace(broken.find(" 16 "), 4, " x ");
+  EXPECT_FALSE(parse_task_stat("17 (x)" + broken).has_value());
   EXPECT_FALSE(parse_task_stat("").has_value());
   EXPECT_FALSE(parse_task_stat("17 (x) S 1 2 3").has_value());
   EXPECT_FALSE(parse_task_stat(")(").has_value());

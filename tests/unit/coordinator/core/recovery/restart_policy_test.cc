@@ -264,8 +264,8 @@ TEST(RestartPolicy, AFaultJudgesItsNode) {
 TEST(RestartPolicy, NamesTheEndOfARank) {
   EXPECT_EQ(fault_of({Rank(2), -1, 9, 17, ""}, WorkerName("node7"), 0).message,
             "rank 2 on node7 was killed by signal 9 (SIGKILL) after 17 steps");
-  EXPECT_EQ(fault_of({Rank(2), -1, 9, 17, "completed step: 16"}, WorkerName("node7"), 0).message,
-            "rank 2 on node7 was killed by signal 9 (SIGKILL) after 17 steps");
+  EXPECT_EQ(fault_of({Rank(2), -1, 11, 17, "completed step: 16"}, WorkerName("node7"), 0).message,
+            "rank 2 on node7 was killed by signal 11 (SIGSEGV) after 17 steps");
   EXPECT_EQ(fault_of({Rank(2), -1, 6, 1, "check failed: a == b"}, WorkerName("n"), 0).message,
             "rank 2 on n was killed by signal 6 (SIGABRT) after 1 step: check failed: a == b");
   EXPECT_EQ(fault_of({Rank(0), 2, 0, -1, "no shard"}, WorkerName("node7"), 0).message,
@@ -294,8 +294,10 @@ TEST(RestartPolicy, ALineOfAKilledRankHasItsCause) {
        "exited with code 137 after 17 steps: out of memory (cgroup limit 64 MiB)"},
       {-1, 7, "GPU 3 was lost", ExitCause::kGpuFault,
        "was killed by signal 7 (SIGBUS) after 17 steps: GPU 3 was lost"},
-      {-1, 9, "a line of its output", ExitCause::kUnknown,
-       "was killed by signal 9 (SIGKILL) after 17 steps"},
+      {-1, 9, "", ExitCause::kUnknown, "was killed by signal 9 (SIGKILL) after 17 steps"},
+      {-1, 9, "the limit of CPU time is used up (ulimit -t): 5 s", ExitCause::kUnknown,
+       "was killed by signal 9 (SIGKILL) after 17 steps: the limit of CPU time is used up (ulimit "
+       "-t): 5 s"},
       {-1, 24, "the limit of CPU time is used up (ulimit -t); line", ExitCause::kUnknown,
        "was killed by signal 24 (SIGXCPU) after 17 steps: the limit of CPU time is used up (ulimit "
        "-t); line"},

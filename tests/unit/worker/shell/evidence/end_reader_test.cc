@@ -15,7 +15,7 @@
 
 #include "tests/paths.h"
 #include "tests/unit/temp_folder.h"
-#include "worker/shell/files/disk_space.h"
+#include "worker/shell/evidence/shared_memory.h"
 
 namespace muster::worker {
 namespace {
@@ -126,8 +126,8 @@ TEST_F(EndReaderTest, ARankKilledForMemoryHasTheCauseOnItsLine) {
        "out of memory (no cgroup limit: the machine's memory is used up)"},
       {"the command of a shell", 0, 137, true, false, 0, "67108864\n",
        "out of memory (cgroup limit 64 MiB)"},
-      {"a kill before its start", SIGKILL, -1, true, false, 1, "314572800\n", "line 49"},
-      {"killed by the worker", SIGKILL, -1, true, true, 0, "314572800\n", "line 49"},
+      {"a kill before its start", SIGKILL, -1, true, false, 1, "314572800\n", ""},
+      {"killed by the worker", SIGKILL, -1, true, true, 0, "314572800\n", ""},
       {"another end", 0, 1, true, false, 1, "314572800\n", "line 49"},
       {"another signal", SIGSEGV, -1, true, false, 1, "314572800\n", "line 49"},
       {"a loader of data was killed", 0, 1, true, false, 0, "314572800\n",
@@ -164,38 +164,53 @@ TEST_F(EndReaderTest, ARankKilledForMemoryHasTheCauseOnItsLine) {
 
 // Signals by which the kernel reports a limit, of a program and of a shell's command.
 TEST_F(EndReaderTest, LimitsThatTheKernelReportsBySignalsAreNamed) {
-  // A rank that is killed by SIGBUS has not reported why, so its newest line is no reason.
-  const std::string bus_error = is_disk_full("/dev/shm")
-                                    ? "/dev/shm is full: Docker needs --shm-size, Kubernetes an "
-                                      "emptyDir in memory; line 49"
-                                    : "";
+  const std::string bus_error = shared_memory_text(kSharedMemoryFolder);
+  const std::optional<CpuTime> unknown;
+  const CpuTime used_up{
+      .used_s = 4.96, .used_by_children_s = 0, .soft_limit_s = 5, .hard_limit_s = 5};
+  const CpuTime childs{.used_s = 0, .used_by_children_s = 5, .soft_limit_s = 5, .hard_limit_s = 5};
+  const CpuTime soft{.used_s = 5, .used_by_children_s = 0, .soft_limit_s = 6, .hard_limit_s = 60};
+  const CpuTime unlimited{.used_s = 5, .used_by_children_s = 0};
   struct {
     int signal;
     int32_t exit_code;
     bool of_program;
+    std::optional<CpuTime> cpu_time;
     std::string detail;
   } const cases[] = {
-      {SIGXCPU, -1, true, "the limit of CPU time is used up (ulimit -t); line 49"},
-      {SIGXCPU, -1, false, "the limit of CPU time is used up (ulimit -t); line 49"},
-      {SIGXFSZ, -1, true, "a file has reached the limit of sizes (ulimit -f); line 49"},
-      {0, 128 + SIGXFSZ, true, "a file has reached the limit of sizes (ulimit -f); line 49"},
-      {0, 128 + SIGXFSZ, false, "line 49"},
-      {SIGSYS, -1, true, "a system call is forbidden here (seccomp); line 49"},
-      {SIGBUS, -1, true, bus_error},
-      {SIGBUS, -1, false, bus_error},
-      {SIGSEGV, -1, true, "line 49"},
-      {SIGABRT, -1, true, "line 49"},
-      {SIGKILL, -1, true, "line 49"},
+      {SIGKILL, -1, true, used_up, "the limit of CPU time is used up (ulimit -t): 5 s"},
+      {SIGKILL, -1, false, used_up, "the limit of CPU time is used up (ulimit -t): 5 s"},
+      {SIGKILL, -1, true, childs, ""},
+      {SIGKILL, -1, true, unlimited, ""},
+      {SIGKILL, -1, true, unknown, ""},
+      {0, 137, true, childs, "the limit of CPU time is used up (ulimit -t): 5 s; line 49"},
+      {0, 137, true, used_up, "line 49"},
+      {0, 137, false, childs, "line 49"},
+      {SIGXCPU, -1, true, soft, "the limit of CPU time is used up (ulimit -t): 5 s; line 49"},
+      {SIGXCPU, -1, false, unknown, "the limit of CPU time is used up (ulimit -t); line 49"},
+      {SIGXCPU, -1, true, unlimited,
+       "another process sent the signal: no limit of CPU time is used up; line 49"},
+      {SIGXFSZ, -1, true, unknown, "a file has reached the limit of sizes (ulimit -f); line 49"},
+      {0, 128 + SIGXFSZ, true, unknown,
+       "a file has reached the limit of sizes (ulimit -f); line 49"},
+      {0, 128 + SIGXFSZ, false, unknown, "line 49"},
+      {SIGSYS, -1, true, unknown, "a system call is forbidden here (seccomp); line 49"},
+      {SIGBUS, -1, true, unknown, bus_error},
+      {SIGBUS, -1, false, unknown, bus_error},
+      {SIGSEGV, -1, true, used_up, "line 49"},
+      {SIGABRT, -1, true, used_up, "line 49"},
   };
   for (const auto& one : cases) {
     EndedRank rank = ended(one.signal);
     rank.event.exit_code = one.exit_code;
     rank.of_program = one.of_program;
+    rank.cpu_time = one.cpu_time;
     loop.restart();
     const auto events =
         read({.kernel_log = "/dev/null", .deadline = std::chrono::seconds(20)}, {rank});
     ASSERT_THAT(events, SizeIs(1));
     EXPECT_EQ(events[0].detail, one.detail) << one.signal << ", " << one.exit_code;
+    EXPECT_EQ(events[0].evidence->rank.last_lines.back(), "line 49");
   }
 }
 
