@@ -134,6 +134,9 @@ class SeedScripts(ScriptTest):
         words = self.words.read_text().splitlines()
         self.assertIn("CONFIG=Synthetic5B", words)
         self.assertEqual(words[-1], "steps=3")
+        outside = subprocess.run(["bash", SOURCE / "slurm/launch_base_config.sub"], cwd=self.dir, capture_output=True, text=True, timeout=60, env=self.clean)
+        self.assertEqual(outside.returncode, 2)
+        self.assertIn(f"submit it with sbatch -N NODES {SOURCE}/slurm/launch_base_config.sub", outside.stderr)
 
     def test_fuji_on_several_nodes(self):
         shown = self.script("multinode.py", "--config=fuji-1B-v3", "--num_gpus=2", "--global_batch_size=4", "--max_sequence_length=1024",
