@@ -137,6 +137,13 @@ bool is_flag_without_effect(const std::string& word) {
 }
 
 absl::StatusOr<LauncherPrefix> skip_launcher(std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    if (!absl::StripAsciiWhitespace(word).empty()) continue;
+    return absl::InvalidArgumentError(
+        word.empty() ? "an argument of the line is empty: a variable in quotes may not be set"
+                     : "an argument of the line is a blank: remove blanks behind the backslash at "
+                       "the end of a line");
+  }
   // Flags for XLA in front of the program go behind its words, where the dialects warn about them.
   const auto prefix = std::ranges::find_if_not(words, [](const std::string& word) {
     return is_assignment(word) || is_flag_without_effect(word);

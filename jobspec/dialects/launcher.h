@@ -22,8 +22,9 @@ struct LauncherPrefix {
 bool is_assignment(const std::string& word);
 
 // Removes `python3 -m paxml.main`, `XLA_FLAGS=… python3 MaxText/train.py` and the like from the
-// front of `words`. Returns InvalidArgument for other programs, and for programs that start
-// programs (bash, srun, …).
+// front of `words`. Returns InvalidArgument for other programs, for programs that start programs
+// (bash, srun, …), and for words that are empty or blank: a pasted line that ends with a backslash
+// and a blank has one.
 absl::StatusOr<LauncherPrefix> skip_launcher(std::vector<std::string>& words);
 
 // Returns the reason why an environment variable for XLA, TPUs or Transformer Engine has no effect

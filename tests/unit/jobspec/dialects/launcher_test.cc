@@ -12,6 +12,29 @@ using ::testing::HasSubstr;
 
 class LauncherTest : public PastedLines {};
 
+TEST_F(LauncherTest, EmptyAndBlankWordsAreNamed) {
+  const auto error = [](std::vector<std::string> line) {
+    return std::string(skip_launcher(line).status().message());
+  };
+  const std::vector<std::vector<std::string>> lines = {
+      {"base.yml"},
+      {"CONFIG=GPT126M"},
+      {"--fdl_config=GPT126M"},
+      {"--module=text.gpt.c4_trainer", "--config=fuji-test"},
+      {"NCCL_DEBUG=INFO", "python3", "MaxText/train.py"}};
+  for (std::vector<std::string> line : lines) {
+    EXPECT_EQ(error(line), "");
+    line.push_back("");
+    EXPECT_EQ(error(line), "an argument of the line is empty: a variable in quotes may not be set");
+    for (const char* blank : {" ", "\t", "  ", "\r"}) {
+      line.back() = blank;
+      EXPECT_EQ(error(line),
+                "an argument of the line is a blank: remove blanks behind the backslash at the end "
+                "of a line");
+    }
+  }
+}
+
 TEST_F(LauncherTest, Launchers) {
   std::vector<std::string> maxtext = words("python3 MaxText/train.py MaxText/configs/base.yml a=b");
   ASSERT_TRUE(skip_launcher(maxtext)->has_program);
