@@ -380,7 +380,8 @@ class Seeds(MusterTest):
 
     def test_maxtext_script(self):
         # Without variables: the workspace is the folder of the submission.
-        bare = self.show(*self.wrapper("example_slurm.sub", {}, 1))
+        # hardware=gpu: on this machine's CPU, dtype would depend on its speed.
+        bare = self.show(*self.wrapper("example_slurm.sub", {}, 1), "hardware=gpu")
         self.assert_resolves(bare, ranks=8, output=self.dir / "local_train/job-7", dtype="bfloat16", global_batch_size=16, steps=15)
         given = variables_of(MAXTEXT_VARIABLES, CONTAINER="image", PATH_TO_THE_PILE="/pile", PATH_TO_SENTENCEPIECE_MODEL="/vocab", LOG_DIR_LOCAL="logs",
                              OUTPUT_DIR_LOCAL="out")
