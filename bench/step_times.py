@@ -10,7 +10,8 @@ trainer's own code gives (`muster-trainer step-times`). A calibration is a file 
 configs/calibration for a program and a device; --fit fits its constants to the rows that it names
 under `fitted_rows`, at most a third of all rows, and writes them. All other rows are held out.
 Leave-one-family-out: the constants are fitted again without the rows of a family (a program, a
-model and a device), whose rows are then forecast.
+model and a device), whose rows are then forecast. The expected values of the constants, which no
+row of the calibration determines then, are those of priors.py.
 
 The model's form, the fitted rows of small calibrations (CHOSEN in fit.py), the division of programs
 into calibrations and the shares of kernels were chosen with the errors of all rows in view. So the
@@ -34,7 +35,8 @@ import sys
 BENCH = pathlib.Path(__file__).resolve().parent
 ROOT = BENCH.parent
 sys.path.insert(0, str(BENCH))
-from step_times.fit import fit  # noqa: E402
+from step_times.calibration_file import write_calibration  # noqa: E402
+from step_times.fit import Calibration, choose_rows  # noqa: E402
 from step_times.models import MODELS, REMAT, REMAT_OF_FRAMEWORK, TOPOLOGIES  # noqa: E402
 from step_times.report import summary_of, write_page, write_plot  # noqa: E402
 
@@ -85,8 +87,9 @@ class Row:
         seconds = fields["step_seconds"]
         self.published = float(seconds) if seconds else None
         self.tflops = float(fields["tflops_per_gpu"]) if fields["tflops_per_gpu"] else None
-        # The source states that attention writes its scores to memory.
-        self.unfused = "unfused" in fields["notes"]
+        # What the source states about this step, in place of the calibration's constants.
+        stated = {"unfused attention": "attention_fused", "no sequence parallelism": "sequence_parallel"}
+        self.overrides = {constant: 0 for words, constant in stated.items() if words in fields["notes"]}
         self.problem = ""  # why the row cannot be planned
 
     @property
@@ -207,12 +210,13 @@ class Forecasts:
         return json.loads(answer)
 
     def seconds(self, rows, device, constants):
+        alike = {}
+        for row in rows:
+            alike.setdefault(tuple(row.overrides.items()), []).append(row.name)
         seconds = {}
-        for fused in (True, False):
-            names = [row.name for row in rows if row.unfused != fused]
-            machine = {"device": device, "constants": constants if fused else {**constants, "attention_fused": 0}}
-            if names:
-                seconds.update(zip(names, (one["seconds"] for one in self.request({"machine": machine, "jobs": names}))))
+        for overrides, names in alike.items():
+            machine = {"device": device, "constants": {**constants, **dict(overrides)}}
+            seconds.update(zip(names, (one["seconds"] for one in self.request({"machine": machine, "jobs": names}))))
         return [seconds[row.name] for row in rows]
 
 
@@ -224,6 +228,19 @@ def device_of(gpu):
 
 def name_of(gpu):
     return flat_yaml(ROOT / f"configs/topologies/{TOPOLOGIES[gpu]}.yml")["device"]
+
+
+def calibration_of(name, group, forecasts, fits):
+    """Returns the calibration with the constants and fitted rows of its file; if `fits`, without
+    constants and with newly chosen rows."""
+    device = device_of(group[0].gpu)
+    if fits:
+        return Calibration(name, group, choose_rows(name, group), forecasts, device)
+    stored = flat_yaml(CALIBRATION / f"{name}.yml")
+    fitted = [row for row in group if row.name in stored["fitted_rows"]]
+    calibration = Calibration(name, group, fitted, forecasts, device)
+    calibration.constants = {key: stored[key] for key in calibration.prior.means}
+    return calibration
 
 
 def prepare(bin_folder, rows):
@@ -258,9 +275,17 @@ def main():
     groups = {}
     for row in planned:
         groups.setdefault(row.calibration, []).append(row)
+    calibrations = [calibration_of(name, group, forecasts, args.fit) for name, group in sorted(groups.items())]
+    estimates = {calibration.name: calibration.own_estimates() for calibration in calibrations}
     results = []
-    for name, group in sorted(groups.items()):
-        results += fit(name, group, forecasts, device_of(group[0].gpu), name_of(group[0].gpu), CALIBRATION / f"{name}.yml", flat_yaml, args.fit)
+    for calibration in calibrations:
+        calibration.borrow(estimates)
+        if args.fit:
+            calibration.fit_all()
+        own = calibration.results()
+        if args.fit:
+            write_calibration(CALIBRATION, calibration, name_of(calibration.group[0].gpu), max(abs(r["error"]) for r in own))
+        results += own
     for result in sorted(results, key=lambda r: -abs(r["error"])):
         left = "      –" if result["left_out_error"] is None else f"{result['left_out_error']:+6.1f}%"
         kind = "fitted  " if result["fitted"] else "held out"

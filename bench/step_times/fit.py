@@ -1,55 +1,36 @@
-"""Fits the constants of a calibration to rows, by damped least squares of relative errors."""
+"""Fits the constants of calibrations to rows, by damped least squares of relative errors.
+
+Constants that few rows determine stay near their expected values. These come, in this order, from
+DEFAULTS, from what a program's documents state (PROGRAMS in priors.py), and from the calibrations
+of the same program or device, each fitted to its own rows only.
+"""
 import math
 
-# Constants that a fit may change, with their bounds and the scale of a step. A fit changes only
-# those on which its rows depend.
-BOUNDS = {
-    "gemm_fraction": (0.3, 0.95),
-    "gemm_fp8_fraction": (0.15, 0.9),
-    "attention_forward_fraction": (0.08, 0.8),
-    "attention_backward_fraction": (0.08, 0.7),
-    "memory_passes": (0.2, 6),
-    "kernel_us": (0.1, 60),
-    "step_ms": (0, 300),
-    "node_link_fraction": (0.1, 0.98),
-    "network_link_fraction": (0.1, 0.98),
-    "overlap_slowdown": (0, 1),
-    "inline_overlap": (0, 0.95),
-    "host_copy_overlap": (0, 1),
-    "reduction_overlap": (0, 0.95),
-    "straggling": (0, 0.06),
-}
-STARTS = {
-    "gemm_fraction": 0.72, "gemm_fp8_fraction": 0.5, "gemm_depth": 100, "attention_forward_fraction": 0.55, "attention_backward_fraction": 0.4,
-    "attention_length": 300, "attention_fused": 1, "memory_fraction": 0.8, "memory_passes": 1, "kernel_us": 1, "step_ms": 0,
-    "node_link_fraction": 0.75, "network_link_fraction": 0.75, "overlap_slowdown": 0.1, "inline_overlap": 0, "host_copy_overlap": 0, "reduction_overlap": 0, "one_queue": 1, "straggling": 0,
-}
-# Deviations from the starts that cost as much as an error of 1%: keeps constants that few rows
-# determine near plausible values.
-WIDTHS = {"gemm_fraction": 0.15, "gemm_fp8_fraction": 0.15, "attention_forward_fraction": 0.15, "attention_backward_fraction": 0.12, "memory_passes": 0.7,
-          "kernel_us": 4, "step_ms": 15, "node_link_fraction": 0.15, "network_link_fraction": 0.15, "overlap_slowdown": 0.15, "inline_overlap": 0.3, "host_copy_overlap": 0.3, "reduction_overlap": 0.3, "straggling": 0.008}
+from step_times.priors import BOUNDS, IN_8_BITS, OF_OFFLOADING, default_prior, estimates_of, related_prior
 
 
-def solve(matrix, vector):
-    """Gaussian elimination with pivots."""
-    n = len(vector)
-    a = [list(row) + [v] for row, v in zip(matrix, vector)]
+def inverse(matrix):
+    """Gauss-Jordan elimination with pivots."""
+    n = len(matrix)
+    a = [list(row) + [float(i == j) for j in range(n)] for i, row in enumerate(matrix)]
     for i in range(n):
         pivot = max(range(i, n), key=lambda r: abs(a[r][i]))
         a[i], a[pivot] = a[pivot], a[i]
-        for r in range(i + 1, n):
-            factor = a[r][i] / a[i][i]
-            for c in range(i, n + 1):
-                a[r][c] -= factor * a[i][c]
-    x = [0.0] * n
-    for i in reversed(range(n)):
-        x[i] = (a[i][n] - sum(a[i][c] * x[c] for c in range(i + 1, n))) / a[i][i]
-    return x
+        scale = a[i][i]
+        a[i] = [v / scale for v in a[i]]
+        for r in range(n):
+            if r != i and a[r][i]:
+                factor = a[r][i]
+                a[r] = [x - factor * y for x, y in zip(a[r], a[i])]
+    return [row[n:] for row in a]
 
 
 # Residuals above this, in percent, count linearly instead of by their squares (Huber, 1964), so
 # that rows that contradict all others do not bend the constants.
 HUBER = 3.0
+# Bounds of the work of a fit.
+STEPS_MAX = 40
+JACOBIANS_MAX = 3
 
 
 def loss(residuals):
@@ -57,67 +38,140 @@ def loss(residuals):
 
 
 class Fit:
-    def __init__(self, rows, forecasts, device, starts):
-        self.rows, self.forecasts, self.device, self.starts = rows, forecasts, device, starts
+    """A fit to rows with expected values and widths of the constants (priors.Prior)."""
+
+    def __init__(self, rows, forecasts, device, prior):
+        self.rows, self.forecasts, self.device, self.prior = rows, forecasts, device, prior
+        skipped = set() if any(row.in_8_bits for row in rows) else IN_8_BITS
+        if not any("offload" in row.fields["remat"] for row in rows):
+            skipped = skipped | OF_OFFLOADING
+        self.names = [name for name in BOUNDS if name not in skipped]
 
     def residuals(self, constants):
         seconds = self.forecasts.seconds(self.rows, self.device, constants)
         return [100 * math.log(s / row.published) for s, row in zip(seconds, self.rows)]
 
-    def prior(self, constants, names):
-        return [(constants[name] - self.starts[name]) / WIDTHS[name] for name in names]
+    def deviations(self, constants):
+        return [(constants[name] - self.prior.means[name]) / self.prior.widths[name] for name in self.names]
 
-    def run(self, rounds=12):
-        names = list(BOUNDS)
-        constants = dict(self.starts)
-        if not self.rows:
-            return constants
+    def cost(self, constants, residuals):
+        return loss(residuals) + sum(d * d for d in self.deviations(constants))
+
+    def columns(self, constants, now):
+        """The derivatives of the residuals by each constant."""
+        columns = []
+        for name in self.names:
+            step = 0.02 * self.prior.widths[name]
+            if constants[name] + step > BOUNDS[name][1]:
+                step = -step
+            moved = self.residuals({**constants, name: constants[name] + step})
+            columns.append([(b - a) / step for a, b in zip(now, moved)])
+        return columns
+
+    def normal_matrix(self, columns, now):
+        weights = [1 if abs(r) <= HUBER else HUBER / abs(r) for r in now]
+        normal = [[sum(w * x * y for w, x, y in zip(weights, a, b)) for b in columns] for a in columns]
+        return normal, weights
+
+    def secant(self, columns, change, before, after):
+        """Corrects the derivatives by what a step showed (Broyden, 1965), in place."""
+        scaled = [change[name] / self.prior.widths[name] for name in self.names]
+        size = sum(c * c for c in scaled)
+        for row in range(len(before)):
+            missed = after[row] - before[row] - sum(c[row] * change[name] for c, name in zip(columns, self.names))
+            for i, name in enumerate(self.names):
+                columns[i][row] += missed * scaled[i] / size / self.prior.widths[name]
+
+    def descend(self, constants, columns=None):
+        """Returns the constants of a local minimum and its cost. `columns`: the derivatives there."""
         now = self.residuals(constants)
-        damping = 1.0
-        cost = loss(now) + sum(p * p for p in self.prior(constants, names))
-        for _ in range(rounds):
-            columns = []
-            for name in names:
-                step = 0.02 * WIDTHS[name]
-                moved = dict(constants)
-                if moved[name] + step > BOUNDS[name][1]:
-                    step = -step
-                moved[name] += step
-                columns.append([(b - a) / step for a, b in zip(now, self.residuals(moved))])
-            n = len(names)
-            prior = self.prior(constants, names)
-            weights = [1 if abs(r) <= HUBER else HUBER / abs(r) for r in now]
-            gradient = [sum(w * c * r for w, c, r in zip(weights, columns[i], now)) + prior[i] / WIDTHS[names[i]] for i in range(n)]
-            normal = [[sum(w * x * y for w, x, y in zip(weights, columns[i], columns[j])) for j in range(n)] for i in range(n)]
-            for i in range(n):
-                normal[i][i] += 1 / WIDTHS[names[i]] ** 2
-            improved = False
-            for _ in range(6):
-                damped = [[v * (1 + damping) if i == j else v for j, v in enumerate(row)] for i, row in enumerate(normal)]
-                step = solve(damped, gradient)
-                moved = {**constants}
-                for i, name in enumerate(names):
-                    low, high = BOUNDS[name]
-                    moved[name] = min(high, max(low, constants[name] - step[i]))
-                after = self.residuals(moved)
-                cost_after = loss(after) + sum(p * p for p in self.prior(moved, names))
-                if cost_after < cost:
-                    improved = cost - cost_after > 1e-4 * cost
-                    constants, now, cost, damping = moved, after, cost_after, damping / 5
-                    break
-                damping *= 4
-            if not improved:
+        cost, damping, computed = self.cost(constants, now), 0.3, 0
+        if columns is None:
+            columns, computed = self.columns(constants, now), 1
+        is_new = True
+        for _ in range(STEPS_MAX):
+            normal, weights = self.normal_matrix(columns, now)
+            deviations = self.deviations(constants)
+            gradient = []
+            for i, name in enumerate(self.names):
+                width = self.prior.widths[name]
+                normal[i][i] += 1 / width ** 2
+                gradient.append(sum(w * c * r for w, c, r in zip(weights, columns[i], now)) + deviations[i] / width)
+            moved = self.step(constants, normal, gradient, damping)
+            after = self.residuals(moved)
+            cost_after = self.cost(moved, after)
+            change = {name: moved[name] - constants[name] for name in self.names}
+            if any(change.values()):
+                self.secant(columns, change, now, after)
+            if cost_after < cost * (1 - 1e-3):
+                constants, now, cost, damping, is_new = moved, after, cost_after, damping / 4, False
+                continue
+            damping *= 6
+            if damping > 100 and not is_new and computed < JACOBIANS_MAX:
+                columns, computed, damping, is_new = self.columns(constants, now), computed + 1, 0.3, True
+            elif damping > 100:
                 break
-        return constants
+        return constants, cost
+
+    def step(self, constants, normal, gradient, damping):
+        """A damped step. Constants whose step would leave their bounds stop there, and the step of
+        the others is computed without them."""
+        free, moved = list(range(len(self.names))), dict(constants)
+        while free:
+            damped = [[normal[i][j] * (1 + damping * (i == j)) for j in free] for i in free]
+            solved = [sum(x * gradient[j] for x, j in zip(row, free)) for row in inverse(damped)]
+            kept = []
+            for i, change in zip(free, solved):
+                name = self.names[i]
+                low, high = BOUNDS[name]
+                target = constants[name] - change
+                moved[name] = min(high, max(low, target))
+                if low <= target <= high:
+                    kept.append(i)
+            if len(kept) == len(free):
+                break
+            free = kept
+        return moved
+
+    def run(self, starts=None):
+        """Returns the constants with the least cost of several starts. Communication that is hidden
+        completely has no derivative, so a start with slow links belongs to them."""
+        if not self.rows:
+            return dict(self.prior.means)
+        found = [self.descend(constants, columns) for constants, columns in starts or self.starts()]
+        return min(found, key=lambda one: one[1])[0]
+
+    def starts(self):
+        """Returns pairs of constants and derivatives."""
+        starts = [dict(self.prior.means)]
+        if any(row.gpus > 8 for row in self.rows):
+            starts.append({**self.prior.means, "network_link_fraction": 0.4, "straggling": 0.015})
+        return [(start, self.columns(start, self.residuals(start))) for start in starts]
+
+    def estimates(self, constants):
+        """What the rows alone state about each constant."""
+        if not self.rows:
+            return {}
+        now = self.residuals(constants)
+        normal, _ = self.normal_matrix(self.columns(constants, now), now)
+        return estimates_of(self.names, constants, normal, self.prior, inverse)
 
 
-# Rows of small calibrations that determine their constants: by words of their names.
+# Rows of calibrations that determine their constants: by words of their names.
 CHOSEN = {
+    "llmfoundry-h100": ("MPT-760m H100 x32", "MPT-1b H100 x32", "MPT-1b H100 x8 bf16 S8192", "MPT-1b H100 x8 bf16 S32768", "MPT-1b H100 x8 fp8 S512",
+                        "MPT-3b H100 x256", "MPT-3b H100 x8 bf16 S65536", "MPT-3b H100 x8 fp8 S2048", "MPT-7b H100 x8 bf16 S4096", "MPT-13b H100 x512",
+                        "MPT-30b H100 x256", "MPT-70b H100 x64"),
+    "maxtext-h100": ("Llama2-70B H100 x256 bf16", "Llama2-70B H100 x128 fp8", "Llama2-70B H100 x1024 fp8", "Llama3-70B H100 x512 bf16",
+                     "Llama3-70B H100 x128 fp8", "Llama3-70B H100 x1024 fp8"),
+    "maxtext-v5e": ("16B v5e x512 ", "16B v5e x8192", "32B v5e x256 ", "32B v5e x4096", "64B v5e x1024", "64B v5e x8192", "128B v5e x256 ", "128B v5e x4096"),
+    "maxtext-v5p": ("v5p x512", "v5p x128"),
+    "megatronlm-a100": ("22B A100 x8 fp16 S2048 B4 dp1 tp8 full", "175B A100 x64 fp16 S2048 B64 dp1 tp8 pp8 selective",
+                        "530B A100 x280 fp16 S2048 B280 dp1 tp8 pp35 full", "1T A100 x512 fp16 S2048 B512 dp1 tp8 pp64 selective"),
     "muster-h200": ("Muster 125M", "Muster Llama2-7B"),
     "muster_0dde019-h200": ("125M", "Llama2-7B"),
     "pax_te-h100": ("126M", "Pax-GPT-5B H100 x256 bf16", "Pax-GPT-175B H100 x256 fp8"),
     "pax_te-a100": ("126M", "175B"),
-    "maxtext-v5p": ("v5p x512", "v5p x128"),
     "torchtitan_202412_asynctp-h100-96gb-500w": ("S8192", "S131072"),
     "torchtitan_202412-h100-96gb-500w": ("Llama3.1-70B", "fp8 compile S8192 B16", "S131072"),
 }
@@ -126,19 +180,11 @@ CHOSEN = {
 def choose_rows(name, group):
     """Returns the rows that CHOSEN names; if it names none, rows that are spread over precisions
     and sizes of models: at most half of them, and at least one."""
-    count = max(1, len(group) // 2) if len(group) <= 9 else len(group) // 4 if len(group) <= 30 else len(group) // 7
     if name in CHOSEN:
         return [row for words in CHOSEN[name] for row in group if words in row.name]
+    count = max(1, len(group) // 2)
     ordered = sorted(group, key=lambda r: (r.in_8_bits, r.published * r.gpus / (r.gbs * r.seq), r.name))
     return [ordered[int((i + 0.5) * len(ordered) / count)] for i in range(count)]
-
-
-def text_of(constants, fitted, header, facts):
-    lines = [f"# {line}" for line in header]
-    lines += [f"{key}: {value}" for key, value in facts.items()]
-    lines += [f"{key}: {constants[key]:.4g}" for key in STARTS]
-    lines += ["# The rows of bench/step_times/published.csv to which the constants were fitted.", "fitted_rows:"]
-    return "\n".join(lines + [f'  - "{row}"' for row in fitted]) + "\n"
 
 
 def error(predicted, published):
@@ -146,39 +192,54 @@ def error(predicted, published):
     return 100 * (predicted / published - 1)
 
 
-def fit(name, group, forecasts, device, device_name, path, read, writes):
-    """Fits (if `writes`) and forecasts the rows of a calibration. Returns a record per row."""
-    existing = read(path) if path.exists() else {}
-    by_name = {row.name: row for row in group}
-    starts = {**STARTS, "one_queue": 1.0 if name.startswith("muster") else 0.0}
-    fitted = [by_name[r] for r in existing.get("fitted_rows", []) if r in by_name] or choose_rows(name, group)
-    constants = {key: existing.get(key, value) for key, value in starts.items()}
-    if writes:
-        constants = Fit(fitted, forecasts, device, starts).run()
-        constants = {key: float(f"{value:.4g}") for key, value in constants.items()}
-    seconds = forecasts.seconds(group, device, constants)
-    errors = [error(predicted, row.published) for predicted, row in zip(seconds, group)]
-    if writes:
-        path.parent.mkdir(exist_ok=True)
-        program, machine = name.split("-", 1)
-        facts = {"device": device_name, "steps": len(group), "fitted": len(fitted), "devices": max(row.gpus for row in group), "error_percent": f"{max(map(abs, errors)):.1f}"}
-        header = [f"The shares of a device ({machine}) that {program} attains.",
-                  "Fitted by `bench/step_times.py --fit` to the rows named below.", "docs/planning.md explains the constants."]
-        path.write_text(text_of(constants, [row.name for row in fitted], header, facts))
-    left_out = {}
-    refitted = {row.family for row in fitted if any(other.family != row.family for other in fitted)}
-    for family in sorted({row.family for row in group}):
-        rest = [row for row in fitted if row.family != family]
-        own = [row for row in group if row.family == family]
-        if rest:
-            without = Fit(rest, forecasts, device, starts).run(5) if family in refitted else constants
-            for row, value in zip(own, forecasts.seconds(own, device, without)):
-                left_out[row.name] = value
-    out = []
-    for row, predicted, own_error in zip(group, seconds, errors):
-        left = left_out.get(row.name)
-        out.append({"row": row.name, "calibration": name, "family": row.family, "source": row.source, "fitted": row in fitted,
-                    "predicted": predicted, "published": row.published, "error": own_error,
-                    "left_out_error": error(left, row.published) if left else None, "refitted": row.family in refitted,
-                    "published_is_derived": row.is_derived, "assumptions": row.assumptions})
-    return out
+class Calibration:
+    """The rows of a program on a device, and the constants for them."""
+
+    def __init__(self, name, group, fitted, forecasts, device):
+        self.name, self.group, self.fitted = name, group, fitted
+        self.forecasts, self.device = forecasts, device
+        self.constants, self.prior = {}, default_prior(name)
+
+    def fit(self, rows):
+        return Fit(rows, self.forecasts, self.device, self.prior)
+
+    def own_estimates(self):
+        """What the calibration's rows state about its constants, without other calibrations."""
+        fit = self.fit(self.fitted)
+        return fit.estimates(fit.run())
+
+    def borrow(self, estimates):
+        self.prior = related_prior(self.name, self.prior, estimates)
+
+    def fit_all(self):
+        constants = self.fit(self.fitted).run()
+        self.constants = {key: float(f"{value:.4g}") for key, value in constants.items()}
+
+    def left_out(self):
+        """Returns the seconds of each row if no row of its family is fitted, by the row's name."""
+        seconds = {}
+        starts = self.fit(self.fitted).starts()
+        for family in sorted({row.family for row in self.group}):
+            own = [row for row in self.group if row.family == family]
+            rest = [row for row in self.fitted if row.family != family]
+            constants = self.constants
+            if len(rest) < len(self.fitted):
+                fit = self.fit(rest)
+                of_rest = [i for i, row in enumerate(self.fitted) if row in rest]
+                names = self.fit(self.fitted).names
+                constants = fit.run([(start, [[column[i] for i in of_rest] for name, column in zip(names, columns) if name in fit.names])
+                                     for start, columns in starts])
+            seconds.update(zip((row.name for row in own), self.forecasts.seconds(own, self.device, constants)))
+        return seconds
+
+    def results(self):
+        """Returns a record per row."""
+        left_out = self.left_out()
+        families = {row.family for row in self.fitted}
+        out = []
+        for row, predicted in zip(self.group, self.forecasts.seconds(self.group, self.device, self.constants)):
+            out.append({"row": row.name, "calibration": self.name, "family": row.family, "source": row.source, "fitted": row in self.fitted,
+                        "predicted": predicted, "published": row.published, "error": error(predicted, row.published),
+                        "left_out_error": error(left_out[row.name], row.published), "refitted": row.family in families,
+                        "published_is_derived": row.is_derived, "assumptions": row.assumptions})
+        return out

@@ -55,6 +55,7 @@ MODELS = {
     "MaxText-32B": {"global_parameter_scale": 32},
     "MaxText-64B": {"global_parameter_scale": 64},
     "MaxText-128B": {"global_parameter_scale": 128},
+    "MaxText-256B": {"global_parameter_scale": 256},
     "MaxText-512B": {"global_parameter_scale": 512},
     "125M": {"base_emb_dim": 768, "base_num_query_heads": 12, "base_num_kv_heads": 12, "head_dim": 64, "base_mlp_dim": 2048,
              "base_num_decoder_layers": 12, "vocab_size": 32000},

@@ -28,7 +28,7 @@ struct CalibrationConstant {
   std::string_view name;
   double min = 0, max = 1;
 };
-constexpr std::array<CalibrationConstant, 19> kCalibrationConstants = {{
+constexpr std::array<CalibrationConstant, 22> kCalibrationConstants = {{
     {"gemm_fraction", 0.01, 1},
     {"gemm_fp8_fraction", 0.01, 1},
     {"gemm_depth", 0, 10'000},
@@ -38,6 +38,7 @@ constexpr std::array<CalibrationConstant, 19> kCalibrationConstants = {{
     {"attention_fused", 0, 1},
     {"memory_fraction", 0.01, 1},
     {"memory_passes", 0, 10},
+    {"quantize_passes", 0, 10},
     {"kernel_us", 0, 1000},
     {"step_ms", 0, 100'000},
     {"node_link_fraction", 0.01, 1},
@@ -46,6 +47,8 @@ constexpr std::array<CalibrationConstant, 19> kCalibrationConstants = {{
     {"inline_overlap", 0, 1},
     {"host_copy_overlap", 0, 1},
     {"reduction_overlap", 0, 1},
+    {"sequence_parallel", 0, 1},
+    {"whole_recomputation", 0, 1},
     {"one_queue", 0, 1},
     {"straggling", 0, 1},
 }};

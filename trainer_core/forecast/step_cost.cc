@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 #include <string_view>
 
 #include <absl/strings/str_cat.h>
@@ -64,6 +65,21 @@ double kernel_share(std::string_view name) {
   return known == kKernelShares.end() ? 1 : known->share;
 }
 
+// Kernels that round operands of GEMMs to 8 bits, or scale the results.
+constexpr std::array<std::string_view, 4> kRoundingKernels = {"abs_max", "current_scale",
+                                                              "quantize", "dequantize"};
+// Kernels of the residual stream, whose rows tensor ranks share with sequence parallelism.
+constexpr std::array<std::string_view, 3> kStreamKernels = {"norm", "add_norm", "norm_backward"};
+
+bool contains(std::span<const std::string_view> names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+double tensor_ranks(const StepTrace& trace) {
+  const auto group = std::ranges::find(trace.groups, "tensor", &CollectiveGroup::name);
+  return group == trace.groups.end() ? 1 : group->ranks;
+}
+
 // Heads of fewer elements leave more time to the softmax; 128 elements are the reference.
 double head_share(double head_dim) { return std::min(1.0, 2 * head_dim / (head_dim + 128)); }
 
@@ -81,6 +97,7 @@ const std::vector<StepConstant>& step_constants() {
       {"attention_fused", &C::attention_fused, 0, 1},
       {"memory_fraction", &C::memory_fraction, 0.01, 1},
       {"memory_passes", &C::memory_passes, 0, 10},
+      {"quantize_passes", &C::quantize_passes, 0, 10},
       {"kernel_us", &C::kernel_us, 0, 1000},
       {"step_ms", &C::step_ms, 0, 100'000},
       {"node_link_fraction", &C::node_link_fraction, 0.01, 1},
@@ -89,6 +106,8 @@ const std::vector<StepConstant>& step_constants() {
       {"inline_overlap", &C::inline_overlap, 0, 1},
       {"host_copy_overlap", &C::host_copy_overlap, 0, 1},
       {"reduction_overlap", &C::reduction_overlap, 0, 1},
+      {"sequence_parallel", &C::sequence_parallel, 0, 1},
+      {"whole_recomputation", &C::whole_recomputation, 0, 1},
       {"one_queue", &C::one_queue, 0, 1},
       {"straggling", &C::straggling, 0, 1},
   };
@@ -127,6 +146,14 @@ double StepCost::attention(const AttentionWork& work, double flops) const {
 
 double StepCost::memory(double bytes) const {
   return bytes / (device_.memory_gb_s * kGiga * constants_.memory_fraction);
+}
+
+// Returns the bytes that a kernel moves, relative to those of Muster's kernel.
+double StepCost::passes(const TracedWork& work, const StepTrace& trace) const {
+  if (work.phase == StepPhase::kUpdate) return 1;
+  if (contains(kRoundingKernels, work.name)) return constants_.quantize_passes;
+  const bool is_copied = constants_.sequence_parallel < 0.5 && contains(kStreamKernels, work.name);
+  return constants_.memory_passes * (is_copied ? tensor_ranks(trace) : 1);
 }
 
 // Ring algorithms move the data at the bandwidth of the slowest link of the ring. All groups of a
@@ -181,10 +208,8 @@ double StepCost::seconds(const TracedWork& work, const StepTrace& trace) const {
       return gemm(work);
     case WorkKind::kAttention:
       return attention(work.attention, work.flops);
-    case WorkKind::kMemory: {
-      const double passes = work.phase == StepPhase::kUpdate ? 1 : constants_.memory_passes;
-      return memory(work.bytes * passes / kernel_share(work.name));
-    }
+    case WorkKind::kMemory:
+      return memory(work.bytes * passes(work, trace) / kernel_share(work.name));
     case WorkKind::kHostCopy:
       return work.bytes / (device_.host_gb_s * kGiga * constants_.node_link_fraction) *
              (1 - constants_.host_copy_overlap);

@@ -58,6 +58,10 @@ struct StepConstants {
   // The bytes that kernels of the forward and backward pass move, relative to those of Muster's
   // kernels: less with more fusion.
   double memory_passes = 1;
+  // The bytes that rounding to 8 bits moves, relative to those of Muster's kernels: less in programs
+  // whose GEMMs apply the scales, whose scales are those of earlier steps, or that fuse the rounding
+  // with the kernel before it.
+  double quantize_passes = 1;
   // The time from the end of a kernel to the start of the next one, in µs.
   double kernel_us = 1;
   // The time of a step in which the device computes nothing, in ms: data, optimizer on the host,
@@ -75,6 +79,12 @@ struct StepConstants {
   // The share of the reductions of gradients over the data axis that is hidden although no later
   // layer's backward pass runs meanwhile: other programs spread them over more of a step.
   double reduction_overlap = 0;
+  // 1: tensor ranks share the rows of norms (sequence parallelism), as in Muster; 0: each tensor
+  // rank computes all rows.
+  double sequence_parallel = 1;
+  // 1: if GEMMs are recomputed, the recomputation is a layer's complete forward pass; 0: it ends
+  // with what the backward pass reads, and the last layer is not recomputed, as in Muster.
+  double whole_recomputation = 0;
   // 1: one queue runs the collectives of parameters and gradients of all groups, as in Muster; 0:
   // each group has its own.
   double one_queue = 1;
@@ -111,6 +121,7 @@ class StepCost {
   double gemm(const TracedWork& work) const;
   double attention(const AttentionWork& work, double flops) const;
   double memory(double bytes) const;
+  double passes(const TracedWork& work, const StepTrace& trace) const;
   double collective(const TracedWork& work, const CollectiveGroup& group) const;
 
   DeviceModel device_;

@@ -13,6 +13,11 @@ class ListSchedule {
  public:
   ListSchedule(const StepTrace& trace, const StepCost& cost) : trace_(trace), cost_(cost) {
     result_.pass_parts.resize(trace.passes.size());
+    recomputes_whole_layers_ =
+        cost.constants().whole_recomputation >= 0.5 &&
+        std::ranges::any_of(trace.of(StepStream::kCompute), [](const TracedWork& work) {
+          return work.kind == WorkKind::kGemm && work.phase == StepPhase::kRecompute;
+        });
   }
 
   StepSchedule run() {
@@ -41,6 +46,8 @@ class ListSchedule {
   StepParts& parts() { return in_tail_ ? result_.tail_parts : result_.pass_parts[pass_]; }
 
   void end_pass() {
+    complete_recomputation(-1);
+    forward_layer_ = -1;
     result_.pass_ends.push_back(now_);
     if (pass_ + 1 < trace_.passes.size()) ++pass_;
   }
@@ -91,7 +98,34 @@ class ListSchedule {
     }
   }
 
+  // Adds what the recomputation of a layer lacks of its forward pass when the backward pass turns
+  // to `layer`.
+  void complete_recomputation(int32_t layer) {
+    if (!recomputes_whole_layers_ || layer == backward_layer_) return;
+    if (backward_layer_ >= 0) {
+      const double rest =
+          std::max(forward_seconds_[backward_layer_] - recomputed_seconds_[backward_layer_], 0.0);
+      recomputed_seconds_[backward_layer_] = 0;
+      parts()[kRecomputation] += rest;
+      now_ += rest;
+    }
+    backward_layer_ = layer;
+  }
+
+  // Counts the time of a layer's forward pass and of its recomputation.
+  void count_layer(const TracedWork& work, double took) {
+    if (!recomputes_whole_layers_ || work.layer < 0) return;
+    if (work.phase == StepPhase::kRecompute) recomputed_seconds_[work.layer] += took;
+    if (work.phase != StepPhase::kForward) return;
+    if (work.layer != forward_layer_) forward_seconds_[work.layer] = 0;
+    forward_layer_ = work.layer;
+    forward_seconds_[work.layer] += took;
+  }
+
   void add(const TracedWork& work) {
+    const bool is_backward =
+        work.phase == StepPhase::kRecompute || work.phase == StepPhase::kBackward;
+    complete_recomputation(is_backward ? work.layer : -1);
     double begin = now_;
     const WorkIndex* last = nullptr;
     for (const WorkIndex& wait : work.waits) {
@@ -110,6 +144,7 @@ class ListSchedule {
       account(work, took);
       took += cost_.gap_seconds();
     }
+    count_layer(work, took);
     now_ = begin + took;
     result_.streams[0].push_back({begin, now_});
   }
@@ -138,6 +173,11 @@ class ListSchedule {
   double now_ = 0;  // end of the last work of the computation
   size_t pass_ = 0;
   bool in_tail_ = false;
+
+  // Only if recomputes_whole_layers_: seconds by layer, and the layer of the last work.
+  bool recomputes_whole_layers_ = false;
+  std::map<int32_t, double> forward_seconds_, recomputed_seconds_;
+  int32_t forward_layer_ = -1, backward_layer_ = -1;
 };
 
 }  // namespace

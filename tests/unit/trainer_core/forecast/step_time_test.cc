@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/meshes.h"
+#include "tests/unit/trainer_core/forecast/recorded_step.h"
 #include "tests/unit/trainer_core/forecast/step_machine.h"
 #include "tests/unit/trainer_core/parallel/mesh_trainer.h"
 #include "tests/unit/trainer_core/train_helpers.h"
@@ -26,24 +27,6 @@ namespace {
 using testing::HasSubstr;
 
 constexpr StepMachine kMachine = machine_with(8);
-
-// Degrees of data, pipeline, fsdp, sequence, context, expert and tensor.
-TrainConfig config_with(const Degrees& degrees) {
-  TrainConfig config = tiny_config(mesh_with(degrees).ranks());
-  config.hardware = Hardware::kGpu;
-  config.dtype = ComputeType::kBfloat16;
-  config.mesh.ici = degrees;
-  config.per_device_batch_size = 8;
-  config.pipeline_microbatches = 2 * degrees[static_cast<size_t>(MeshAxis::kPipeline)];
-  config.model.num_layers = 4;
-  return config;
-}
-
-StepTrace trace_of(const TrainConfig& config, int32_t rank = 0) {
-  auto trace = record_step(config, rank);
-  EXPECT_TRUE(trace.ok()) << trace.status();
-  return *std::move(trace);
-}
 
 double gemm_flops(const StepTrace& trace) {
   double flops = 0;
