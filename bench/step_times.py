@@ -131,7 +131,8 @@ class Row:
         copies = self.gpus // (self.tp * self.pp * self.cp)
         if not self.gbs:
             raise ValueError("the source does not state the batch")
-        mbs = self.mbs or max(1, self.gbs // copies // (4 * self.pp))
+        # Without a pipeline, more micro-batches would only take longer.
+        mbs = self.mbs or max(1, self.gbs // copies // (4 * self.pp if self.pp > 1 else 1))
         micro_batches = self.gbs // copies // mbs
         if micro_batches < 1 or self.gbs % (copies * mbs):
             micro_batches, mbs = 1, self.gbs // copies
@@ -276,10 +277,10 @@ def main():
     for row in planned:
         groups.setdefault(row.calibration, []).append(row)
     calibrations = [calibration_of(name, group, forecasts, args.fit) for name, group in sorted(groups.items())]
-    estimates = {calibration.name: calibration.own_estimates() for calibration in calibrations}
+    fits = {calibration.name: calibration.own_fit() for calibration in calibrations}
     results = []
     for calibration in calibrations:
-        calibration.borrow(estimates)
+        calibration.borrow(fits)
         if args.fit:
             calibration.fit_all()
         own = calibration.results()

@@ -6,7 +6,7 @@ of the same program or device, each fitted to its own rows only.
 """
 import math
 
-from step_times.priors import BOUNDS, IN_8_BITS, OF_OFFLOADING, default_prior, estimates_of, related_prior
+from step_times.priors import BOUNDS, IN_8_BITS, OF_OFFLOADING, default_prior, related_prior
 
 
 def inverse(matrix):
@@ -145,29 +145,22 @@ class Fit:
         """Returns pairs of constants and derivatives."""
         starts = [dict(self.prior.means)]
         if any(row.gpus > 8 for row in self.rows):
-            starts.append({**self.prior.means, "network_link_fraction": 0.4, "straggling": 0.015})
+            starts.append({**self.prior.means, "network_link_fraction": 0.35})
         return [(start, self.columns(start, self.residuals(start))) for start in starts]
-
-    def estimates(self, constants):
-        """What the rows alone state about each constant."""
-        if not self.rows:
-            return {}
-        now = self.residuals(constants)
-        normal, _ = self.normal_matrix(self.columns(constants, now), now)
-        return estimates_of(self.names, constants, normal, self.prior, inverse)
 
 
 # Rows of calibrations that determine their constants: by words of their names.
 CHOSEN = {
     "llmfoundry-h100": ("MPT-760m H100 x32", "MPT-1b H100 x32", "MPT-1b H100 x8 bf16 S8192", "MPT-1b H100 x8 bf16 S32768", "MPT-1b H100 x8 fp8 S512",
-                        "MPT-3b H100 x256", "MPT-3b H100 x8 bf16 S65536", "MPT-3b H100 x8 fp8 S2048", "MPT-7b H100 x8 bf16 S4096", "MPT-13b H100 x512",
-                        "MPT-30b H100 x256", "MPT-70b H100 x64"),
-    "maxtext-h100": ("Llama2-70B H100 x256 bf16", "Llama2-70B H100 x128 fp8", "Llama2-70B H100 x1024 fp8", "Llama3-70B H100 x512 bf16",
-                     "Llama3-70B H100 x128 fp8", "Llama3-70B H100 x1024 fp8"),
+                        "MPT-3b H100 x256", "MPT-3b H100 x8 bf16 S65536", "MPT-3b H100 x8 fp8 S2048", "MPT-7b H100 x8 bf16 S4096",
+                        "MPT-13b H100 x8 bf16 S2048", "MPT-30b H100 x8 bf16 S1024", "MPT-70b H100 x64"),
+    "maxtext-h100": ("Llama2-70B H100 x2048 bf16", "Llama2-70B H100 x128 fp8", "Llama2-70B H100 x1024 fp8", "Llama3-70B H100 x128 bf16",
+                     "Llama3-70B H100 x512 fp8", "Llama3-70B H100 x2048 fp8"),
     "maxtext-v5e": ("16B v5e x512 ", "16B v5e x8192", "32B v5e x256 ", "32B v5e x4096", "64B v5e x1024", "64B v5e x8192", "128B v5e x256 ", "128B v5e x4096"),
-    "maxtext-v5p": ("v5p x512", "v5p x128"),
+    "maxtext-v5p": ("32B v5p", "128B v5p x128", "512B v5p"),
     "megatronlm-a100": ("22B A100 x8 fp16 S2048 B4 dp1 tp8 full", "175B A100 x64 fp16 S2048 B64 dp1 tp8 pp8 selective",
                         "530B A100 x280 fp16 S2048 B280 dp1 tp8 pp35 full", "1T A100 x512 fp16 S2048 B512 dp1 tp8 pp64 selective"),
+    "megatronlm-h100": ("GPT-7.1B", "GPT-32B", "GPT-70B", "GPT-314B"),
     "muster-h200": ("Muster 125M", "Muster Llama2-7B"),
     "muster_0dde019-h200": ("125M", "Llama2-7B"),
     "pax_te-h100": ("126M", "Pax-GPT-5B H100 x256 bf16", "Pax-GPT-175B H100 x256 fp8"),
@@ -203,13 +196,15 @@ class Calibration:
     def fit(self, rows):
         return Fit(rows, self.forecasts, self.device, self.prior)
 
-    def own_estimates(self):
-        """What the calibration's rows state about its constants, without other calibrations."""
+    def own_fit(self):
+        """Returns the constants on which the fitted rows depend, without other calibrations."""
         fit = self.fit(self.fitted)
-        return fit.estimates(fit.run())
+        constants = fit.run()
+        return {name: constants[name] for name in fit.names}
 
-    def borrow(self, estimates):
-        self.prior = related_prior(self.name, self.prior, estimates)
+    def borrow(self, fits):
+        """`fits`: own_fit() of all calibrations, by name."""
+        self.prior = related_prior(self.name, self.prior, fits)
 
     def fit_all(self):
         constants = self.fit(self.fitted).run()

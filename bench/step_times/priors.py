@@ -45,23 +45,24 @@ PROGRAMS = [
     # tensor_parallel.checkpoint runs the whole forward function again.
     (r"megatronlm", {"whole_recomputation": 1}),
     # --tp-comm-overlap, --overlap-grad-reduce and the distributed optimizer (Megatron-LM's README).
-    (r"megatronlm-h100", {"inline_overlap": 0.6, "reduction_overlap": 0.6}),
+    (r"megatronlm-h100", {"inline_overlap": 0.6, "reduction_overlap": 0.5}),
+    # XLA's copies to and from the host are asynchronous.
+    (r"maxtext", {"host_copy_overlap": 1}),
     # --xla_tpu_enable_async_collective_fusion, --xla_tpu_overlap_compute_collective_tc (MaxText's
-    # configs/v5e/128b.sh); XLA's copies to and from the host are asynchronous.
-    (r"maxtext-v", {"inline_overlap": 0.6, "host_copy_overlap": 0.9}),
+    # configs/v5e/128b.sh).
+    (r"maxtext-v", {"inline_overlap": 0.6}),
 ]
 
 # Constants that calibrations of a program share on all devices, and those that programs share on a
-# device, with the difference between two such calibrations in units of WIDTHS.
+# device. Calibrations of one program on one chip share all.
 OF_PROGRAMS = ("memory_passes", "quantize_passes", "overlap_slowdown", "inline_overlap", "host_copy_overlap", "reduction_overlap", "straggling")
 OF_DEVICES = ("gemm_fraction", "gemm_fp8_fraction", "node_link_fraction", "network_link_fraction")
+# The difference between two such calibrations, in units of WIDTHS.
 APART_SAME_BOTH, APART_SAME_PROGRAM, APART_SAME_DEVICE = 0.4, 0.6, 0.8
 # The least width of a constant that is borrowed, in units of WIDTHS.
 BORROWED_WIDTH = 0.4
-# The error of a published step, in percent, for the weight of a calibration's estimates.
-NOISE = 3.0
-# Topologies with the same chip.
-CHIPS = {"h100-96gb-500w": "h100", "h200": "h100"}
+# Topologies with the same chip and power limit.
+CHIPS = {"h200": "h100"}
 
 
 @dataclasses.dataclass
@@ -78,50 +79,40 @@ def default_prior(name):
     return Prior(means, dict(WIDTHS))
 
 
-def estimates_of(names, constants, normal, prior, inverse):
-    """Returns {constant: (value, precision)}: what the rows state, without the prior."""
-    info = [[v / NOISE ** 2 + (1 / prior.widths[names[i]] ** 2 if i == j else 0) for j, v in enumerate(row)] for i, row in enumerate(normal)]
-    covariance = inverse(info)
-    out = {}
-    for i, name in enumerate(names):
-        expected, all_precision = 1 / prior.widths[name] ** 2, 1 / covariance[i][i]
-        precision = all_precision - expected
-        if precision < 0.1 * expected:
-            continue
-        low, high = BOUNDS[name]
-        value = (constants[name] * all_precision - prior.means[name] * expected) / precision
-        out[name] = (min(high, max(low, value)), precision)
-    return out
+def program_of(name):
+    """Returns the name that the versions of a program share. Deterministic kernels are others."""
+    program = name.split("-", 1)[0]
+    return program if program.endswith("deterministic") else program.split("_")[0]
 
 
 def distance(one, other, constant):
     """Returns how far apart a constant of two calibrations is, in units of WIDTHS; None: unrelated."""
-    (program, device), (other_program, other_device) = (name.split("-", 1) for name in (one, other))
-    same_program = program.split("_")[0] == other_program.split("_")[0]
-    same_device = CHIPS.get(device, device) == CHIPS.get(other_device, other_device)
+    devices = [name.split("-", 1)[1] for name in (one, other)]
+    same_device = len({CHIPS.get(device, device) for device in devices}) == 1
+    same_program = program_of(one) == program_of(other)
     if same_program and same_device:
         return APART_SAME_BOTH
     if same_program and constant in OF_PROGRAMS:
         return APART_SAME_PROGRAM
-    if same_device and constant in OF_DEVICES and not program.startswith("muster"):
+    if same_device and constant in OF_DEVICES and program_of(one) != "muster":
         return APART_SAME_DEVICE
     return None
 
 
-def related_prior(name, prior, estimates):
-    """Returns the prior with the estimates of other calibrations of the program or the device."""
+def related_prior(name, prior, fits):
+    """Returns the prior with what other calibrations of the program or the device attain. `fits`:
+    the constants of each calibration that its own rows depend on, fitted to them."""
     means, widths = dict(prior.means), dict(prior.widths)
     for constant in BOUNDS:
         width = prior.widths[constant]
         total, weighted = 1 / width ** 2, prior.means[constant] / width ** 2
-        for other, known in estimates.items():
-            apart = distance(name, other, constant) if other != name and constant in known else None
+        for other, constants in fits.items():
+            apart = distance(name, other, constant) if other != name and constant in constants else None
             if apart is None:
                 continue
-            value, precision = known[constant]
-            weight = 1 / (1 / precision + (apart * width) ** 2)
+            weight = 1 / (apart * width) ** 2
             total += weight
-            weighted += weight * value
+            weighted += weight * constants[constant]
         means[constant] = weighted / total
         widths[constant] = max(total ** -0.5, BORROWED_WIDTH * width)
     return Prior(means, widths)
