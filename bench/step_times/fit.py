@@ -30,7 +30,7 @@ def inverse(matrix):
 HUBER = 3.0
 # Bounds of the work of a fit.
 STEPS_MAX = 40
-JACOBIANS_MAX = 3
+JACOBIANS_MAX = 5
 
 
 def loss(residuals):
@@ -135,7 +135,7 @@ class Fit:
 
     def run(self, starts=None):
         """Returns the constants with the least cost of several starts. Communication that is hidden
-        completely has no derivative, so a start with slow links belongs to them."""
+        completely has no derivative, so starts with slow links and slow overlap belong to them."""
         if not self.rows:
             return dict(self.prior.means)
         found = [self.descend(constants, columns) for constants, columns in starts or self.starts()]
@@ -146,6 +146,7 @@ class Fit:
         starts = [dict(self.prior.means)]
         if any(row.gpus > 8 for row in self.rows):
             starts.append({**self.prior.means, "network_link_fraction": 0.35})
+            starts.append({**self.prior.means, "overlap_slowdown": 0.5})
         return [(start, self.columns(start, self.residuals(start))) for start in starts]
 
 
@@ -200,7 +201,8 @@ class Calibration:
         """Returns the constants on which the fitted rows depend, without other calibrations."""
         fit = self.fit(self.fitted)
         constants = fit.run()
-        return {name: constants[name] for name in fit.names}
+        moved = {name: abs(constants[name] - self.prior.means[name]) / self.prior.widths[name] for name in fit.names}
+        return {name: constants[name] for name, width in moved.items() if width > 1e-3}
 
     def borrow(self, fits):
         """`fits`: own_fit() of all calibrations, by name."""
