@@ -87,7 +87,7 @@ class Row:
         seconds = fields["step_seconds"]
         self.published = float(seconds) if seconds else None
         self.tflops = float(fields["tflops_per_gpu"]) if fields["tflops_per_gpu"] else None
-        # What the source states about this step, in place of the calibration's constants.
+        # Constants that the source states for this step, in place of the calibration's.
         stated = {"unfused attention": "attention_fused", "no sequence parallelism": "sequence_parallel"}
         self.overrides = {constant: 0 for words, constant in stated.items() if words in fields["notes"]}
         self.problem = ""  # why the row cannot be planned

@@ -83,7 +83,8 @@ class Fit:
                 columns[i][row] += missed * scaled[i] / size / self.prior.widths[name]
 
     def descend(self, constants, columns=None):
-        """Returns the constants of a local minimum and its cost. `columns`: the derivatives there."""
+        """Returns the constants of a local minimum and its cost. `columns`: the derivatives at
+        `constants`."""
         now = self.residuals(constants)
         cost, damping, computed = self.cost(constants, now), 0.3, 0
         if columns is None:

@@ -36,7 +36,7 @@ WIDTHS = {"gemm_fraction": 0.15, "gemm_fp8_fraction": 0.15, "attention_forward_f
           "quantize_passes": 0.3, "kernel_us": 4, "step_ms": 15, "node_link_fraction": 0.15, "network_link_fraction": 0.15, "overlap_slowdown": 0.15,
           "inline_overlap": 0.3, "host_copy_overlap": 0.3, "reduction_overlap": 0.3, "straggling": 0.008}
 
-# What the programs' documents state, by calibration. Later lines override earlier ones.
+# Constants that the programs' documents state, by calibration. Later lines override earlier ones.
 PROGRAMS = [
     # GEMMs apply the scales of their operands, and one kernel rounds and transposes.
     (r"(?!muster)", {"one_queue": 0, "quantize_passes": 0.4}),
@@ -86,7 +86,8 @@ def program_of(name):
 
 
 def distance(one, other, constant):
-    """Returns how far apart a constant of two calibrations is, in units of WIDTHS; None: unrelated."""
+    """Returns how far apart a constant of two calibrations is, in units of WIDTHS. None: they are
+    unrelated."""
     devices = [name.split("-", 1)[1] for name in (one, other)]
     same_device = len({CHIPS.get(device, device) for device in devices}) == 1
     same_program = program_of(one) == program_of(other)

@@ -40,7 +40,8 @@ def tokens_per_gpu(name):
 
 
 def contradictions(rows):
-    """Returns lines of a table: a pair, the ratio of their times per token, the least error of both."""
+    """Returns lines of a table: a pair, by how much the second row is faster per token, and the
+    least error of both."""
     lines = []
     for fast, slow, reason in PAIRS:
         first, second = (next((r for r in rows if words in r["row"]), None) for words in (fast, slow))

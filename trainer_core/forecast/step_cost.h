@@ -58,9 +58,9 @@ struct StepConstants {
   // The bytes that kernels of the forward and backward pass move, relative to those of Muster's
   // kernels: less with more fusion.
   double memory_passes = 1;
-  // The bytes that rounding to 8 bits moves, relative to those of Muster's kernels: less in programs
-  // whose GEMMs apply the scales, whose scales are those of earlier steps, or that fuse the rounding
-  // with the kernel before it.
+  // The bytes that rounding to 8 bits moves, relative to those of Muster's kernels: less in
+  // programs whose GEMMs apply the scales, whose scales are those of earlier steps, or that fuse
+  // the rounding with the kernel before it.
   double quantize_passes = 1;
   // The time from the end of a kernel to the start of the next one, in µs.
   double kernel_us = 1;

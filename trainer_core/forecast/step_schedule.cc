@@ -98,8 +98,8 @@ class ListSchedule {
     }
   }
 
-  // Adds what the recomputation of a layer lacks of its forward pass when the backward pass turns
-  // to `layer`.
+  // Adds the part of a layer's forward pass that its recomputation omits, when the backward pass
+  // reaches another layer: `layer`.
   void complete_recomputation(int32_t layer) {
     if (!recomputes_whole_layers_ || layer == backward_layer_) return;
     if (backward_layer_ >= 0) {
