@@ -26,8 +26,8 @@ JobNeeds needs_of(const v1::JobSpec& spec, uint64_t gpu_bytes);
 // Returns why the worker cannot take ranks of the job now: "4 of 8 slots are free"; empty: it can.
 std::string why_not(const v1::WorkerInfo& worker, const JobNeeds& needs);
 
-// Returns a line with the needs and a table of the workers. Shows the workers that can take ranks
-// last, and at most 50 in all.
+// Returns a line with the needs and a table of the workers. Shows at most 50 workers; those that
+// can take ranks come last.
 std::string describe_why(const JobNeeds& needs, const v1::ListWorkersResponse& workers);
 
 // Returns {"nodes", "min_nodes", "slots_per_node", "gpus_per_rank", "gpu_memory_bytes", "workers":

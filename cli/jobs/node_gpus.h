@@ -14,8 +14,9 @@
 
 namespace muster::cli {
 
-// Returns the largest number of GPUs that each of `nodes` nodes has, by the nodes' numbers; with
-// fewer nodes that have GPUs, the smallest number of those. 0: no node has GPUs. Pure.
+// Returns the number of GPUs that a job can use on every one of its `nodes` nodes: the `nodes`-th
+// largest number in `offered`, which has the GPUs of each node of the fleet. If fewer nodes have
+// GPUs, returns the smallest number among them; 0 if no node has GPUs. Pure.
 int32_t gpus_of_each(std::vector<int32_t> offered, int32_t nodes);
 
 // Returns the GPUs that each worker offers to ranks: at most one per slot for ranks with
@@ -23,22 +24,23 @@ int32_t gpus_of_each(std::vector<int32_t> offered, int32_t nodes);
 // there are no others. Pure.
 std::vector<int32_t> gpus_of_workers(const v1::ListWorkersResponse& workers, int32_t gpus_per_rank);
 
-// Returns the number of nodes if the ranks of the job are the GPUs of its nodes: a config without
-// a number of ranks that leaves an axis at -1 and may use GPUs. Keeps that config in `arguments`.
-// Nothing for other jobs, and if the config cannot be loaded, which the caller reports when it
+// Returns the number of nodes of a job that gets one rank per GPU: its config gives no number of
+// ranks, has a mesh axis of -1, and may use GPUs. Stores the loaded config in `arguments`. Returns
+// nullopt for other jobs, and if the config cannot be loaded; the caller reports that error when it
 // resolves the job.
 std::optional<int32_t> nodes_with_open_ranks(JobArguments& arguments);
 
-// The line that reports the choice, also without GPUs. `where`: the source, such as "the
-// workers of 127.0.0.1:7070". Pure.
+// Returns the line that reports the number of ranks per node and the GPUs from which it follows,
+// which may be 0. `where`: the source, such as "the workers of 127.0.0.1:7070". Pure.
 std::string gpus_sentence(int32_t gpus, int32_t gpus_per_rank, const std::string& where);
 
-// The line for a source without an answer. `why`: such as "sinfo is not installed". Pure.
+// Returns the line for GPUs that are unknown. `why`: the reason, such as "sinfo is not installed".
+// Pure.
 std::string unknown_gpus_sentence(const std::string& why);
 
-// Returns the coordinator's workers. Repeats the call while the coordinator does not answer, as
-// long as a submission is repeated. Blocks signals for that time, because the threads of the call
-// would otherwise receive those of later code.
+// Returns the coordinator's workers. Repeats the call while the coordinator does not answer, for as
+// long as a submission is repeated. Blocks all signals meanwhile: gRPC's threads inherit the mask,
+// and would otherwise receive signals for which later code waits.
 absl::StatusOr<v1::ListWorkersResponse> workers_of_fleet(const CoordinatorTarget& coordinator);
 
 // Sets arguments.node_gpus to the GPUs of the coordinator's workers, if the number of ranks depends

@@ -32,38 +32,40 @@ void add_no_plan_option(CLI::App& command, JobArguments& arguments);
 // of their own. False with --no-plan.
 bool has_gpu_plan(const JobArguments& arguments, const v1::JobSpec& spec);
 
-// Returns the type of the GPUs that the job gets at best: on each worker the largest ones, and of
-// the workers the spec.nodes()-th by descending memory, or the last one with GPUs. nullopt: no
-// worker has GPUs. `topologies`: their figures replace the workers' for devices of the same name,
-// because a process can allocate less than the driver's total. Pure.
+// Returns the best GPU type that all ranks of the job can get. If the job needs k GPUs per node, a
+// worker's type is that of its GPU with the k-th most memory. Workers are sorted by this memory,
+// largest first; the spec.nodes()-th worker, or the last one with GPUs, determines the result.
+// Returns nullopt if no worker has GPUs. If `topologies` has a device of this name, its figures
+// replace the worker's, because a process can allocate less memory than the driver reports. Pure.
 std::optional<GpuType> gpu_type_of_workers(const v1::ListWorkersResponse& workers,
                                            const v1::JobSpec& spec,
                                            const std::vector<jobspec::Topology>& topologies,
                                            const std::string& source);
 
-// Returns the type with the most memory of those that the names denote
-// (jobspec/files/topology_names.h), and of all known types if one of the names is unknown or there
-// are no names. `source`: the origin of the names, such as "as Slurm reports". nullopt: no types
-// are known. Pure.
+// Returns the type with the most memory among those that `names` denote
+// (jobspec/files/topology_names.h). If a name is unknown or there are no names, returns the type
+// with the most memory among all `topologies`; nullopt if there are none. `source`: the origin of
+// the names, such as "as Slurm reports". Pure.
 std::optional<GpuType> gpu_type_of_names(const std::vector<std::string>& names,
                                          const std::vector<jobspec::Topology>& topologies,
                                          const std::string& source);
 
-// Returns whether the ranks get GPUs if each node has `gpus_per_node`, where 0 can also mean that
-// the number is unknown: false for hardware=auto, which then uses the CPUs.
+// Returns whether the ranks may get GPUs on nodes with `gpus_per_node` GPUs (0: none, or unknown).
+// With 0, the result is true for hardware=gpu only, because hardware=auto then uses the CPUs.
 bool may_have_gpus(const v1::JobSpec& spec, int32_t gpus_per_node);
 
-// Finds the type of a job's GPUs among the known machine types; nullopt: there is nothing to
-// compare with.
+// Finds the type of a job's GPUs among the known machine types. Returns nullopt if no type is
+// available for the check, which is then omitted.
 using FindGpuType =
     std::function<absl::StatusOr<std::optional<GpuType>>(const std::vector<jobspec::Topology>&)>;
 
-// Returns InvalidArgument, with the plan and config changes that fit, if the job does not fit at
-// one of its numbers of nodes in the memory of its GPUs: those of the config's compile_topology, or
-// of `find` if it has none. Only warns if hardware=auto might leave these GPUs unused, and if the
-// plan cannot be computed. OK for jobs without a plan (has_gpu_plan()). Requires
-// arguments.is_for_plan. Blocks for some tenths of a second; for seconds if the job does not fit.
-// `found`, unless null, receives the type that the job is compared with, if it is known.
+// Checks the job at each number of nodes that it may run on. Returns InvalidArgument, with the plan
+// and config changes that fit, if it does not fit in the memory of its GPUs. The type of the GPUs
+// is the config's compile_topology, or the result of `find` if the config has none. Only warns if
+// the plan cannot be computed, or if hardware=auto might leave these GPUs unused. Returns OK for
+// jobs without a plan (has_gpu_plan()). Requires arguments.is_for_plan. Blocks for some tenths of a
+// second; for seconds if the job does not fit. `found`, unless null, receives the type that the job
+// is compared with, if it is known.
 absl::Status check_gpu_memory(const JobArguments& arguments, const v1::JobSpec& spec,
                               const FindGpuType& find,
                               std::optional<jobspec::Topology>* found = nullptr);

@@ -23,11 +23,13 @@ struct PredictedStep {
   double communication_seconds = 0;  // the part in which the computation waits for communication
 };
 
-// Returns the prediction in the output of `muster-trainer plan`; zeros if it has no time of at most
-// a day, the longest of a saved plan. The communication takes at most the whole step.
+// Returns the prediction in the output of `muster-trainer plan`. Returns zeros if the output has no
+// step time, or one above a day, the limit of saved plans. The communication takes at most the
+// whole step.
 PredictedStep predicted_step(const nlohmann::json& forecast);
 
-// Returns a StepMachine (trainer_core/forecast/step_cost.h). nullopt: the constants' defaults.
+// Returns a StepMachine (trainer_core/forecast/step_cost.h). Without a calibration, its constants
+// have their defaults.
 nlohmann::json step_machine(const jobspec::Topology& topology,
                             const std::optional<jobspec::Calibration>& calibration);
 
@@ -35,8 +37,8 @@ nlohmann::json step_machine(const jobspec::Topology& topology,
 void set_prediction(const PredictedStep& step, uint64_t memory_bytes, v1::JobSpec& spec);
 
 // Returns the first of the topologies with this device. Machine types with the same device may have
-// other networks: if their bandwidths or latencies differ, the result for several nodes has
-// neither, and so no time. nullopt: no topology has the device. Pure.
+// different networks. If their bandwidths or latencies differ, the result for several nodes has no
+// network, so no step time can be predicted. Returns nullopt if no topology has the device. Pure.
 std::optional<jobspec::Topology> topology_of_device(
     std::string_view device, const std::vector<jobspec::Topology>& topologies, int32_t nodes);
 

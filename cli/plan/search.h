@@ -29,9 +29,9 @@ void add_search_options(CLI::App& command, SearchArguments& arguments);
 // options without --search.
 absl::Status check_search_arguments(const SearchArguments& arguments);
 
-// Runs the search and prints its result. Returns the exit code: 0, 2 if no setting fits or can
-// vary, 130 after Ctrl-C, which ends the search with what was found. Requires that no other thread
-// exists.
+// Runs the search and prints its result. Returns the exit code: 0; 2 if no setting fits, or if the
+// kept keys leave no other setting; 130 after Ctrl-C, which ends the search and prints what was
+// found. Requires that no other thread exists.
 int search_plans(const SearchArguments& search, const JobArguments& job, const Planner& planner,
                  const PlanPrices& prices, bool json);
 

@@ -17,7 +17,7 @@ namespace muster::jobspec {
 // The mesh that the keys and options request. Its degrees may be -1 or invalid.
 struct RequestedMesh {
   MeshShape shape;
-  MeshShape stated;  // the degrees of the keys, whatever `shape` becomes
+  MeshShape stated;  // the degrees as the keys give them; `shape` may change later
   int32_t nodes = 1;
   int32_t ranks_per_node = 1;
 };
@@ -43,8 +43,9 @@ void read_batch(SettingsReader& reader, const Mesh& mesh, trainer::TrainConfig& 
 // Returns the number of sequences of all ranks in a step.
 int64_t global_batch_size(const Mesh& mesh, const trainer::TrainConfig& train);
 
-// Returns the keys, or the flags of Pax, that replace a line's mesh by `near`. `stated` has the
-// degrees of the line: one that it fixes is replaced by 1 where `near` has 1.
+// Returns the keys, or the flags of Pax, that change a command's mesh to `near`. `stated` has the
+// degrees that the command sets. The result contains "KEY=1" for a degree of 1 in `near` that the
+// command's keys would not give.
 std::string replacing_mesh(const MeshShape& near, const MeshShape& stated,
                            const Settings& settings);
 

@@ -23,8 +23,8 @@ struct Key {
   std::string_view name;
   ValueType type;
   Support support;
-  // The reason why the key has no effect or is restricted. Of a key that works: how it differs from
-  // MaxText's, or empty.
+  // The reason why the key has no effect or is restricted. For a key that works, the difference
+  // from MaxText's key; empty if there is none.
   std::string_view note;
   std::string_view allowed;  // for kRestricted: the supported values, separated by '|'
 };

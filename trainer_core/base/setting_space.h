@@ -32,16 +32,17 @@ std::string format_settings(const SettingKeys& keys);
 // global_batch_size.
 const std::vector<std::string>& searched_keys();
 
-// The most settings that a search plans: some minutes for the largest models.
+// The maximum of --search-limit. A search of so many settings takes some minutes for the largest
+// models.
 constexpr int64_t kSearchPlansMax = 100'000;
 
 struct SpaceOptions {
-  // Every setting has as many sequences in a step as the config.
+  // All settings have as many sequences in a step as the config.
   bool keeps_global_batch = false;
   // Keys of searched_keys() whose values do not change.
   std::vector<std::string> kept = {};
-  // False: all settings have the pipeline of the config. The caller counts
-  // the ranks of this pipeline only.
+  // False: all settings keep the config's pipeline, because the caller computes the memory of its
+  // stages only.
   bool changes_pipeline = true;
 };
 
@@ -64,29 +65,31 @@ class SettingSpace {
   Point point_at(size_t index) const;
   // Returns the config of a point; nullopt if the trainer cannot run it or a kept key changes.
   std::optional<TrainConfig> config_at(const Point& point) const;
-  // Returns whether the point's mesh can have its batch, and neither changes a kept key; otherwise
-  // no point with this mesh and batch has a config. Cheaper than config_at().
+  // Returns false if no point with this mesh and batch has a config: the batch does not divide
+  // evenly over the mesh, the batch keeps the config's accumulation but the mesh has another number
+  // of pipeline stages, or a kept key changes. Cheaper than config_at().
   bool can_have_batch(const Point& point) const { return with_batch(point).has_value(); }
-  // Returns the points with a valid config that differ from `point` in one dimension: along kMesh
-  // by moving a factor between two axes of one level, or by the pipeline's repeats; along kBatch by
-  // the next larger and smaller values. A mesh that cannot have the point's batch gets a smaller
-  // one.
+  // Returns the points with a valid config that differ from `point` in one dimension. Neighbours
+  // along kMesh move a factor between two axes of one level, or change the pipeline's repeats; if
+  // no config with the point's batch is valid there, they have the next smaller batch with a valid
+  // one. Neighbours along kBatch have the next larger or smaller value.
   std::vector<Point> neighbours(const Point& point) const;
-  // Returns the meshes' indices, those that differ least from the config's first: by the number of
-  // axes that differ, then by the factors moved.
+  // Returns the indices of all other meshes, sorted by their difference from the config's mesh:
+  // first by the number of axes that differ, then by the factors moved.
   const std::vector<size_t>& nearest_meshes() const { return nearest_meshes_; }
-  // Returns the batches' indices: those that keep the sequences of a step first, and from the
-  // largest micro-batch below the config's to the smallest.
+  // Returns the indices of the batches whose micro-batch is smaller than the config's. Those that
+  // keep the sequences of a step come first; within both parts, larger micro-batches come first.
   const std::vector<size_t>& smaller_batches() const { return smaller_batches_; }
 
  private:
-  // A mesh, and the runs of layers of each of its pipeline stages.
+  // A mesh, and the number of layer runs of each pipeline stage (num_pipeline_repeats).
   struct MeshChoice {
     MeshShape shape;
     int32_t repeats = 1;
   };
-  // The sequences of a slice's micro-batch. `keeps_global`: the accumulation keeps the sequences of
-  // a step; otherwise the config's accumulation stays.
+  // The number of sequences in a slice's micro-batch. If `keeps_global`, gradient accumulation is
+  // chosen so that a step keeps its number of sequences; otherwise accumulation stays as in the
+  // config.
   struct BatchChoice {
     int32_t sequences = 1;
     bool keeps_global = true;
@@ -96,8 +99,8 @@ class SettingSpace {
   void add_batches(const SpaceOptions& options);
   bool keeps(std::string_view key) const;
   bool set_batch(const MeshChoice& mesh, const BatchChoice& batch, TrainConfig& config) const;
-  // Returns the config with the mesh and the batch of a point; nullopt if the mesh cannot have the
-  // batch or a kept key changes.
+  // Returns the config with the mesh and the batch of a point; nullopt if can_have_batch() is
+  // false.
   std::optional<TrainConfig> with_batch(const Point& point) const;
   std::optional<Point> with_mesh(Point point, size_t mesh) const;
   void add_batch_steps(const Point& point, std::vector<Point>& found) const;

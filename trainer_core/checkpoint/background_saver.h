@@ -6,8 +6,8 @@
 // Forward and backward passes change neither parameters nor optimizer state, so the copy runs
 // concurrently with them, and only the next update waits for it. One save is in flight at a time;
 // the next one waits for its end. The memory plan includes the staging block. A copy-on-write child
-// process would need additional memory only for changed pages, but an optimizer changes all pages,
-// so it would save nothing.
+// process would need memory only for pages that change, but an optimizer changes all of them, so it
+// would need as much memory.
 #pragma once
 
 #include <condition_variable>
@@ -54,8 +54,8 @@ class BackgroundSaver {
   BackgroundSaver(const BackgroundSaver&) = delete;
   BackgroundSaver& operator=(const BackgroundSaver&) = delete;
 
-  // Begins a save, by `elsewhere` unless it is null. `source` must not change before wait_staged()
-  // returns. Requires that the outcome of the previous save was taken.
+  // Begins a save to the store, or through `elsewhere` if that is not null. `source` must not
+  // change before wait_staged() returns. Requires that the outcome of the previous save was taken.
   void begin(CheckpointInfo info, const CheckpointBlocks& source, SaveCopy elsewhere = nullptr);
   // Blocks until the copy is complete; returns at once if none is running.
   void wait_staged();

@@ -80,7 +80,8 @@ class MailboxChannel : public Channel {
   Instant deadline_;
   // The first failure of this channel after isolate_channels() (transport.h); OK: none.
   absl::Status broken_;
-  // Whether peers read the caller's buffers directly in this round, which only threads can do.
+  // Whether peers read the caller's buffers directly in this round. Possible only if the ranks are
+  // threads of one process.
   bool lent_ = false;
   std::vector<int> all_;      // all members
   std::vector<int> members_;  // the members from which the round receives

@@ -28,7 +28,8 @@ class Evaluation {
   absl::StatusOr<EvalRecord> run(RankModel& rank_model, int64_t step);
   // Returns an error if a rank could not read its data in the last run() (data_fault.h).
   const absl::Status& data_verdict() const { return data_verdict_; }
-  // Returns whether the loss is at most target_eval_loss; false if no target was evaluated.
+  // Returns whether the loss is at most target_eval_loss; false if no token of the evaluation data
+  // counts in the loss.
   bool reaches_target(const EvalRecord& record) const {
     return record.total_weights > 0 && record.loss <= config_.eval.target_loss;
   }

@@ -108,9 +108,9 @@ class Transformer {
   // Runs the forward pass and returns the load-balancing losses of the run's layers. Requires that
   // entrance(run) contains the residual stream, unless the run begins the model.
   LossSum forward_run(const LayerRun& run, const Batch& batch);
-  // Runs the backward pass. Replaces the gradient in stream_gradient(), that of the run's output,
-  // by that of the run's input. The last run computes the former itself, from the loss of the
-  // targets, which it returns.
+  // Runs the backward pass. On entry, stream_gradient() has the gradient of the run's output; on
+  // return, that of its input. The last run computes the gradient of its output itself, from the
+  // loss of the targets, and returns this loss.
   LossSum backward_run(const LayerRun& run, const Batch& batch, Accumulate accumulate);
   // Runs the forward pass without gradients and dropout, and returns the same as forward_run(). The
   // result of the last run includes the loss of the targets.
@@ -231,8 +231,7 @@ class Transformer {
 
   enum class DropoutSite : uint8_t { kInput, kAttention, kActivation, kMlp };
   double dropout_rate(DropoutSite site) const;  // in the current pass
-  // Applies dropout to `x`. Its columns are the share `columns` of those of a matrix with `width`
-  // columns.
+  // Applies dropout to `x`, which has the columns `columns` of a matrix with `width` columns.
   void drop(DropoutSite site, size_t layer, const TokenRows& rows, const Tensor& x,
             Share columns = {}, int64_t width = 0);
   void drop_own(DropoutSite site, size_t layer, const Tensor& x);  // rows (T', d)

@@ -93,7 +93,7 @@ struct MlpActivation {
 struct DropoutMask {
   double rate = 0;  // probability in [0, 1)
   uint64_t key = 0;
-  uint32_t location = 0;  // number of the dropout in the model, below 2^18
+  uint32_t location = 0;  // identifies this dropout in the model; below 2^18
   SampleElements elements{};
 };
 

@@ -45,7 +45,7 @@ enum class ScaleOf : uint8_t { kTensor, kRow, kColumn };
 // scale before it rounds. They depend on the same values as in DropoutMask.
 struct RoundingNoise {
   uint64_t key = 0;
-  uint32_t location = 0;  // number of the rounding in the model, below 2^18
+  uint32_t location = 0;  // identifies this rounding in the model; below 2^18
   SampleElements elements{};
 };
 

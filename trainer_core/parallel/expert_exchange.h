@@ -28,8 +28,8 @@
 
 namespace muster::trainer {
 
-// The buffers for the exchange of gates. All are fp32 except `in_order`, which contains 0, 1, …:
-// the order of rows that are already in the order of the computation.
+// The buffers for the exchange of gates. All are fp32 except `in_order`, which contains 0, 1, …,
+// the identity permutation: the rows are already sorted by expert.
 struct GateRows {
   Tensor rows;      // (R or more)
   Tensor gates;     // (R' or more)

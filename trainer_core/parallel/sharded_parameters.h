@@ -20,7 +20,7 @@
 //
 // Shards of another type than passes read (weight_dtype, ParamBucket::gathered) are converted to
 // this rank's part of the slot before they are gathered, in the order of the pass's operations. On
-// a single rank nothing else happens.
+// a single rank this conversion is the only step.
 //
 // Both ends of a pipeline have the table of a tied embedding, but use it at different times. So it
 // is gathered before the passes of a step, and its gradient is scattered after them, when both ends
@@ -30,12 +30,15 @@
 // layers and the data axis has D ranks. G is the bytes of a block's shard in the type that passes
 // read, and S its bytes in fp32. (ZeRO, Rajbhandari et al., 2020, section 7, minus the gathers that
 // slots avoid.)
-//   all-gathers      (n - 1) times the sum of: G of the embedding and G of the end, each M times
-//                    if they share a slot, once otherwise (tied embedding); and G of
-//                    L + (L - 2) layers in the first pass and of 2 (L - 2) layers in each later one
-//   reduce-scatters  (n - 1) times the sum of: S of every block M times, of a tied embedding 2 M
-//                    times
-//   all-reduces      2 (D - 1) / D times the sum of: S of every block
+//   all-gathers      (n - 1) times the sum of
+//                      embedding       M G; with a tied embedding G
+//                      end             the same: without a tied embedding the two share a slot
+//                      layers          G of 2 L - 2 layers in the first micro-batch, and of
+//                                      2 (L - 2) layers in each later one
+//   reduce-scatters  (n - 1) times the sum of
+//                      each block      M S
+//                      tied embedding  2 M S, because it has two uses
+//   all-reduces      2 (D - 1) / D times the sum of S of all blocks
 #pragma once
 
 #include <cstdint>

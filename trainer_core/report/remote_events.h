@@ -31,7 +31,7 @@ class RemoteEvents {
 
  private:
   void run();
-  // Prints a warning after a failure that follows a success: events alone never end a run.
+  // Prints a warning for the first of consecutive failures. A failed upload never ends a run.
   void upload(Duration within);
 
   const std::string url_;

@@ -30,8 +30,9 @@ absl::StatusOr<TrainConfig> with_local_parameters(const TrainConfig& config, std
                                                   std::function<void()> on_data = nullptr);
 
 // Returns the config for a check before the job starts. Transfers nothing. Replaces data sets by
-// their local copies if these are current. Of other inputs in object stores, only checks that they
-// exist, and leaves the keys empty; the ranks check the contents after fetching them.
+// their local copies if these are current. Checks that data sets without such a copy, and
+// load_parameters_path, exist, and clears their keys; the ranks check the contents after fetching
+// them.
 absl::StatusOr<TrainConfig> with_cached_inputs(const TrainConfig& config);
 
 }  // namespace muster::trainer

@@ -20,9 +20,9 @@
 // other end, the message waits for the neighbour in the group that it comes from or goes to.
 //
 // Members that no page shows have never joined the group. All groups of one name have the same
-// layout (common/job/mesh.h), so the other groups of the name show which ranks are missing, if each
-// group's id is its lowest rank. Otherwise every rank whose page shows no group of the name may be
-// a missing member: these ranks form the pool.
+// layout (common/job/mesh.h). If each group's id is its lowest rank, the missing ranks of a group
+// therefore follow from the other groups of its name. Otherwise every rank whose page shows no
+// group of the name may be a missing member: these ranks form the pool.
 //
 // The time is linear in pages and groups. The graph refers to the evidence from which it was built.
 #pragma once

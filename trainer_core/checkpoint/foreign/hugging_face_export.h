@@ -26,7 +26,8 @@ struct HuggingFaceExport {
   // the gain (MaxText's GPT-3 exported as GPT-2).
   bool adds_one_to_gains = false;
 
-  // Applies these changes to the elements of a tensor in place. The layout of `ours` remains ours.
+  // Applies these changes in place to the elements of a tensor of Muster's model. Does not convert
+  // the layout: `ours` keeps Muster's.
   void adapt(const HuggingFaceTensor& tensor, std::span<float> ours) const;
 };
 

@@ -21,7 +21,8 @@
 
 namespace muster::worker {
 
-// A read that takes longer hangs. Its thread is abandoned, and the next read has another one.
+// A read that takes longer counts as hung. Its thread is abandoned; the next read uses a new
+// thread.
 constexpr Duration kPagesHang = std::chrono::seconds(10);
 
 class PageReader {
