@@ -24,8 +24,12 @@ void limit(grpc::ClientContext& context) {
 }  // namespace
 
 Client::Client(const std::string& coordinator, int index, int32_t nodes_max, int32_t ranks_max,
-               uint64_t seed, Truth& truth)
-    : index_(index), nodes_max_(nodes_max), ranks_max_(ranks_max), truth_(truth), random_(seed) {
+               uint64_t seed, Observations& observations)
+    : index_(index),
+      nodes_max_(nodes_max),
+      ranks_max_(ranks_max),
+      observations_(observations),
+      random_(seed) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -76,9 +80,9 @@ void Client::submit() {
     grpc::ClientContext context;
     limit(context);
     const grpc::Status status = stub_->SubmitJob(&context, request, &response);
-    truth_.count("submissions_sent");
+    observations_.count("submissions_sent");
     if (status.ok()) {
-      truth_.confirmed(id, response.job().id());
+      observations_.confirmed(id, response.job().id());
       if (!is_confirmed) open_.push_back(response.job().id());
       is_confirmed = true;
     } else if (status.error_code() == grpc::StatusCode::UNAVAILABLE ||
@@ -86,7 +90,7 @@ void Client::submit() {
                status.error_code() == grpc::StatusCode::CANCELLED) {
       std::this_thread::sleep_for(kPause);
     } else {
-      truth_.violate(absl::StrCat("a submission was refused: ", status.error_message()));
+      observations_.violate(absl::StrCat("a submission was refused: ", status.error_message()));
       return;
     }
   }
@@ -100,8 +104,8 @@ void Client::cancel(uint64_t job) {
   grpc::ClientContext context;
   limit(context);
   // The request may have been carried out without an answer.
-  truth_.request_cancel(job);
-  if (stub_->CancelJob(&context, request, &response).ok()) truth_.count("cancels_confirmed");
+  observations_.request_cancel(job);
+  if (stub_->CancelJob(&context, request, &response).ok()) observations_.count("cancels_confirmed");
 }
 
 bool Client::follow(uint64_t job) {
@@ -111,9 +115,9 @@ bool Client::follow(uint64_t job) {
   grpc::ClientContext context;
   limit(context);
   const grpc::Status status = stub_->GetJob(&context, request, &answer);
-  if (status.ok()) return truth_.observed(answer);
+  if (status.ok()) return observations_.observed(answer);
   if (status.error_code() != grpc::StatusCode::NOT_FOUND) return false;
-  truth_.missed(job);
+  observations_.missed(job);
   return true;
 }
 

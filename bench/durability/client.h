@@ -10,16 +10,16 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "bench/durability/truth.h"
+#include "bench/durability/observations.h"
 #include "muster/v1/muster.grpc.pb.h"
 
 namespace muster::bench {
 
 class Client {
  public:
-  // Requires that `truth` outlives the client. Starts a thread, which the destructor joins.
+  // Requires that `observations` outlives the client. Starts a thread, which the destructor joins.
   Client(const std::string& coordinator, int index, int32_t nodes_max, int32_t ranks_max,
-         uint64_t seed, Truth& truth);
+         uint64_t seed, Observations& observations);
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -37,7 +37,7 @@ class Client {
   const int index_;
   const int32_t nodes_max_;
   const int32_t ranks_max_;
-  Truth& truth_;
+  Observations& observations_;
   std::unique_ptr<v1::Muster::Stub> stub_;
   std::mt19937_64 random_;
   int64_t next_ = 1;

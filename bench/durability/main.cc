@@ -7,7 +7,7 @@
 // coordinator is killed by SIGKILL at random times, some of them during its start, and started
 // again on the same state. At the end, every confirmed job must reach its end. Prints one line of
 // JSON. Exits with 1 if a confirmed submission was lost, a rank was started twice, or another rule
-// of truth.h was violated.
+// of observations.h was violated.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -23,7 +23,7 @@
 
 #include "bench/durability/client.h"
 #include "bench/durability/daemon.h"
-#include "bench/durability/truth.h"
+#include "bench/durability/observations.h"
 #include "bench/durability/worker.h"
 
 namespace muster::bench {
@@ -49,28 +49,29 @@ struct Options {
 };
 
 // Kills and restarts the daemon. Returns the number of kills during a start.
-int cycle(Daemon& daemon, const Options& options, Truth& truth) {
+int cycle(Daemon& daemon, const Options& options, Observations& observations) {
   std::mt19937_64 random(options.seed);
   int early = 0;
-  for (int i = 0; i < options.cycles && truth.violations().empty(); ++i) {
-    if (const std::string error = daemon.start(); !error.empty()) truth.violate(error);
+  for (int i = 0; i < options.cycles && observations.violations().empty(); ++i) {
+    if (const std::string error = daemon.start(); !error.empty()) observations.violate(error);
     if (random() % kEarlyOneIn == 0) {
       ++early;
       std::this_thread::sleep_for(milliseconds(random() % kEarlyMsMax));
     } else {
-      if (!daemon.wait_until_ready(kReadyLimit)) truth.violate("the coordinator did not start");
+      if (!daemon.wait_until_ready(kReadyLimit))
+        observations.violate("the coordinator did not start");
       // An exponential distribution: most lives are short, and some long.
       const double share = static_cast<double>(random() >> 11) * 0x1p-53;
       const double life = -static_cast<double>(options.life_ms) * std::log(1 - share);
       std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(life));
     }
-    if (const std::string error = daemon.kill_now(); !error.empty()) truth.violate(error);
+    if (const std::string error = daemon.kill_now(); !error.empty()) observations.violate(error);
   }
   return early;
 }
 
 int run(const Options& options) {
-  Truth truth;
+  Observations observations;
   Daemon daemon(options.program, options.folder);
   std::string error = daemon.start();
   if (error.empty() && !daemon.wait_until_ready(kReadyLimit))
@@ -85,31 +86,31 @@ int run(const Options& options) {
   for (int i = 0; i < options.workers; ++i)
     workers.push_back(std::make_unique<Worker>(daemon.address(), absl::StrCat("w", i), kSlots,
                                                options.seed * 1'000 + static_cast<uint64_t>(i),
-                                               truth));
+                                               observations));
   for (int i = 0; i < options.clients; ++i)
     clients.push_back(std::make_unique<Client>(daemon.address(), i, options.workers - 1, kSlots,
                                                options.seed * 2'000 + static_cast<uint64_t>(i),
-                                               truth));
+                                               observations));
   std::this_thread::sleep_for(milliseconds(options.life_ms));
-  if (error = daemon.kill_now(); !error.empty()) truth.violate(error);
-  const int early = cycle(daemon, options, truth);
-  if (error = daemon.start(); !error.empty()) truth.violate(error);
+  if (error = daemon.kill_now(); !error.empty()) observations.violate(error);
+  const int early = cycle(daemon, options, observations);
+  if (error = daemon.start(); !error.empty()) observations.violate(error);
   for (const auto& client : clients) client->finish();
   const auto is_open = [](const auto& client) { return !client->has_finished(); };
   const Instant end = monotonic_now() + kEndLimit;
   while (std::ranges::any_of(clients, is_open) && monotonic_now() < end &&
-         truth.violations().empty())
+         observations.violations().empty())
     std::this_thread::sleep_for(milliseconds(20));
-  if (std::ranges::any_of(clients, is_open)) truth.violate("a confirmed job did not end");
+  if (std::ranges::any_of(clients, is_open)) observations.violate("a confirmed job did not end");
   clients.clear();
   workers.clear();
-  if (error = daemon.stop(); !error.empty()) truth.violate(error);
-  nlohmann::json report = nlohmann::json::parse(truth.report());
+  if (error = daemon.stop(); !error.empty()) observations.violate(error);
+  nlohmann::json report = nlohmann::json::parse(observations.report());
   report["cycles"] = options.cycles + 1;
   report["kills_during_start"] = early;
   report["seconds"] = static_cast<int64_t>(to_seconds(monotonic_now() - begin));
   std::cout << report.dump() << std::endl;
-  return truth.violations().empty() ? 0 : 1;
+  return observations.violations().empty() ? 0 : 1;
 }
 
 int parse_and_run(int argc, char** argv) {

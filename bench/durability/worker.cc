@@ -35,11 +35,11 @@ void identify(const LaunchedRank& id, Proto& proto) {
 }  // namespace
 
 Worker::Worker(std::string coordinator, std::string name, int32_t slots, uint64_t seed,
-               Truth& truth)
+               Observations& observations)
     : coordinator_(std::move(coordinator)),
       name_(std::move(name)),
       slots_(slots),
-      truth_(truth),
+      observations_(observations),
       random_(seed),
       reader_([this] { serve(); }),
       beater_([this] { beat(); }) {}
@@ -72,14 +72,14 @@ void Worker::serve() {
     }
     v1::CoordinatorMessage message;
     while (stream->Read(&message)) {
-      truth_.epoch(message.epoch());
+      observations_.epoch(message.epoch());
       const std::lock_guard lock(mutex_);
       if (message.has_registered()) {
         store_ = message.registered().store_id();
         stream_ = stream.get();
-        truth_.count("registrations");
+        observations_.count("registrations");
         for (const auto& [id, report] : reports_) {
-          truth_.count("reports_sent");
+          observations_.count("reports_sent");
           send(report);
         }
       } else {
@@ -94,7 +94,8 @@ void Worker::serve() {
     const grpc::Status status = stream->Finish();
     const bool is_refused = status.error_code() == grpc::StatusCode::FAILED_PRECONDITION ||
                             status.error_code() == grpc::StatusCode::INVALID_ARGUMENT;
-    if (is_refused) truth_.violate("worker " + name_ + " is refused: " + status.error_message());
+    if (is_refused)
+      observations_.violate("worker " + name_ + " is refused: " + status.error_message());
     std::this_thread::sleep_for(kRetry);
   }
 }
@@ -143,13 +144,13 @@ void Worker::start_ranks(const v1::StartRanks& order) {
   for (const v1::RankPlacement& placed : order.ranks()) {
     const LaunchedRank id{order.job_id(), order.attempt(), placed.rank()};
     if (!known_.insert(id).second) {
-      truth_.count("orders_repeated");
+      observations_.count("orders_repeated");
       continue;
     }
     const auto time = static_cast<int64_t>(random_() % (kRankMsMax - kRankMsMin)) + kRankMsMin;
     running_[id] = {next_pid_++, 0, monotonic_now() + milliseconds(time),
                     random_() % kDeathOneIn == 0};
-    truth_.started(id, name_);
+    observations_.started(id, name_);
   }
 }
 
@@ -175,8 +176,8 @@ void Worker::stop_ranks(const v1::StopRanks& order) {
 void Worker::end_rank(const LaunchedRank& id, int32_t exit_code, int32_t signal, bool ordered) {
   const bool ran = running_.erase(id) > 0;
   // An ordered stop is no fault of the job.
-  if (ran && !ordered) truth_.ended(id, exit_code == 0);
-  if (ran && ordered) truth_.stopped(id);
+  if (ran && !ordered) observations_.ended(id, exit_code == 0);
+  if (ran && ordered) observations_.stopped(id);
   v1::WorkerMessage message;
   v1::RankExited& exit = *message.mutable_rank_exited();
   exit.set_report_id(next_report_++);
@@ -186,8 +187,8 @@ void Worker::end_rank(const LaunchedRank& id, int32_t exit_code, int32_t signal,
   exit.set_last_step(1);
   exit.set_told_to_stop(ordered);
   reports_.emplace(exit.report_id(), message);
-  truth_.count("reports");
-  truth_.count("reports_sent");
+  observations_.count("reports");
+  observations_.count("reports_sent");
   send(message);
 }
 
@@ -213,7 +214,7 @@ void Worker::beat() {
       times.set_seconds(to_seconds(kBeat) * static_cast<double>(rank.step));
     }
     send(message);
-    if (stream_ != nullptr) truth_.count("heartbeats");
+    if (stream_ != nullptr) observations_.count("heartbeats");
     for (const auto& [id, dies] : over) end_rank(id, dies ? -1 : 0, dies ? SIGKILL : 0, false);
   }
 }

@@ -14,7 +14,7 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "bench/durability/truth.h"
+#include "bench/durability/observations.h"
 #include "common/time/time.h"
 #include "muster/v1/muster.grpc.pb.h"
 
@@ -22,8 +22,10 @@ namespace muster::bench {
 
 class Worker {
  public:
-  // Requires that `truth` outlives the worker. Starts two threads, which the destructor joins.
-  Worker(std::string coordinator, std::string name, int32_t slots, uint64_t seed, Truth& truth);
+  // Requires that `observations` outlives the worker. Starts two threads, which the destructor
+  // joins.
+  Worker(std::string coordinator, std::string name, int32_t slots, uint64_t seed,
+         Observations& observations);
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -49,7 +51,7 @@ class Worker {
   const std::string coordinator_;
   const std::string name_;
   const int32_t slots_;
-  Truth& truth_;
+  Observations& observations_;
 
   // Guards all members below.
   std::mutex mutex_;

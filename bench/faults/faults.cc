@@ -101,7 +101,7 @@ void touch_nothing() {
 
 }  // namespace
 
-Collective commit(const Fault& fault, ProgressWriter& page, double& slow_factor) {
+Collective inject(const Fault& fault, ProgressWriter& page, double& slow_factor) {
   if (fault.kind == "skip_collective") return Collective::kSkipped;
   if (fault.kind == "other_collective") return Collective::kAnother;
   if (fault.kind == "slow") {

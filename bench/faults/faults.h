@@ -7,13 +7,13 @@
 
 namespace muster::faults {
 
-// The participation of a faulty rank in the collective that all ranks call after each step: like
-// all ranks, not at all, or with another collective.
+// The action of a faulty rank in the collective that all ranks call after each step: it takes part
+// like the others, skips the collective, or calls another one.
 enum class Collective { kAsAll, kSkipped, kAnother };
 
-// Produces `fault`; for most kinds, does not return. Returns the participation in the current
-// step's collective. For a slow rank, sets `slow_factor`, by which the rank multiplies its compute
-// time from then on. Ends the process with a message if the kind is unknown.
-Collective commit(const Fault& fault, ProgressWriter& page, double& slow_factor);
+// Injects `fault`; for most kinds, does not return. Returns what the rank does in the collective
+// after the current step. For a slow rank, sets `slow_factor`, by which the rank multiplies its
+// compute time from then on. Ends the process with a message if the kind is unknown.
+Collective inject(const Fault& fault, ProgressWriter& page, double& slow_factor);
 
 }  // namespace muster::faults

@@ -36,7 +36,7 @@ class FaultyRank {
     auto collective = faults::Collective::kAsAll;
     if (const auto fault = orders_->take()) {
       orders_->record_time(*fault);
-      collective = faults::commit(*fault, page, slow_factor_);
+      collective = faults::inject(*fault, page, slow_factor_);
     }
     // This comes first, while all ranks are present, so that the wait for a slow rank happens in
     // the next step's collectives.

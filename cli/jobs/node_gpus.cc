@@ -34,7 +34,7 @@ int32_t at_least_one_gpu(int32_t gpus_per_rank) { return std::max(gpus_per_rank,
 
 }  // namespace
 
-int32_t gpus_of_each(std::vector<int32_t> offered, int32_t nodes) {
+int32_t gpus_on_every_node(std::vector<int32_t> offered, int32_t nodes) {
   std::erase_if(offered, [](int32_t gpus) { return gpus <= 0; });
   if (offered.empty() || nodes < 1) return 0;
   std::ranges::sort(offered, std::greater<>());
@@ -50,7 +50,7 @@ std::vector<int32_t> gpus_of_workers(const v1::ListWorkersResponse& workers,
     (worker.has_exclusion() ? excluded : admitted)
         .push_back(static_cast<int32_t>(std::min<int64_t>(worker.gpus_size(), of_slots)));
   }
-  return gpus_of_each(admitted, 1) > 0 ? admitted : excluded;
+  return gpus_on_every_node(admitted, 1) > 0 ? admitted : excluded;
 }
 
 std::optional<int32_t> nodes_with_open_ranks(JobArguments& arguments) {
@@ -94,7 +94,7 @@ absl::Status take_gpus_of_fleet(const CoordinatorTarget& coordinator, JobArgumen
   const auto workers = workers_of_fleet(coordinator);
   if (!workers.ok()) return workers.status();
   const int32_t gpus_per_rank = arguments.gpus_per_rank.value_or(1);
-  arguments.node_gpus = gpus_of_each(gpus_of_workers(*workers, gpus_per_rank), *nodes);
+  arguments.node_gpus = gpus_on_every_node(gpus_of_workers(*workers, gpus_per_rank), *nodes);
   note(gpus_sentence(*arguments.node_gpus, gpus_per_rank,
                      absl::StrCat("the workers of ", coordinator.address)));
   return absl::OkStatus();

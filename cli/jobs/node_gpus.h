@@ -17,7 +17,7 @@ namespace muster::cli {
 // Returns the number of GPUs that a job can use on every one of its `nodes` nodes: the `nodes`-th
 // largest number in `offered`, which has the GPUs of each node of the fleet. If fewer nodes have
 // GPUs, returns the smallest number among them; 0 if no node has GPUs. Pure.
-int32_t gpus_of_each(std::vector<int32_t> offered, int32_t nodes);
+int32_t gpus_on_every_node(std::vector<int32_t> offered, int32_t nodes);
 
 // Returns the GPUs that each worker offers to ranks: at most one per slot for ranks with
 // `gpus_per_rank` GPUs. Only workers to which ranks can be assigned count; excluded ones only if
@@ -38,9 +38,9 @@ std::string gpus_sentence(int32_t gpus, int32_t gpus_per_rank, const std::string
 // Pure.
 std::string unknown_gpus_sentence(const std::string& why);
 
-// Returns the coordinator's workers. Repeats the call while the coordinator does not answer, for as
-// long as a submission is repeated. Blocks all signals meanwhile: gRPC's threads inherit the mask,
-// and would otherwise receive signals for which later code waits.
+// Returns the coordinator's workers. Repeats the call while the coordinator does not answer, as
+// long as a submission is repeated. Blocks signals for that time, because the threads of the call
+// would otherwise receive those of later code.
 absl::StatusOr<v1::ListWorkersResponse> workers_of_fleet(const CoordinatorTarget& coordinator);
 
 // Sets arguments.node_gpus to the GPUs of the coordinator's workers, if the number of ranks depends

@@ -128,7 +128,7 @@ void take_gpus_of_partition(SlurmSubmitOptions& options) {
   }
   const auto& text = gpus_of_partitions(options);
   if (!text.ok()) return note(unknown_gpus_sentence(std::string(text.status().message())));
-  const int32_t gpus = gpus_of_each(parse_slurm_gpus(*text, named), *nodes);
+  const int32_t gpus = gpus_on_every_node(parse_slurm_gpus(*text, named), *nodes);
   note(gpus_sentence(gpus, options.job.gpus_per_rank.value_or(1),
                      named.empty() ? "the nodes of Slurm's default partition"
                                    : absl::StrCat("the nodes of Slurm's partition ", named)));

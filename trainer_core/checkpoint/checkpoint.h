@@ -197,7 +197,7 @@ class CheckpointStore {
                                                              std::vector<std::string>& notes,
                                                              CheckpointPeers* peers,
                                                              const CheckpointJudge& judge) const;
-  absl::Status see_owner(const std::string& leaders) const;
+  absl::Status see_owner(const std::string& leader_text) const;
   void remove_staged() const;
   absl::Status try_restore(const Manifest& manifest, const CheckpointLayout& layout,
                            const CheckpointBlocks& blocks, CheckpointPeers* peers) const;

@@ -26,8 +26,8 @@ PeerMessage PeerMessage::parse(std::string_view text) {
   }
 }
 
-absl::StatusOr<PeerMessage> share_message(CheckpointPeers& peers, const PeerMessage& leaders) {
-  const auto text = peers.share(peers.rank() == 0 ? leaders.text() : "");
+absl::StatusOr<PeerMessage> share_message(CheckpointPeers& peers, const PeerMessage& from_leader) {
+  const auto text = peers.share(peers.rank() == 0 ? from_leader.text() : "");
   if (!text.ok()) return text.status();
   return PeerMessage::parse(*text);
 }

@@ -26,7 +26,7 @@ class CheckpointPeers {
   // ranks.
   virtual absl::StatusOr<std::vector<std::string>> gather(std::string_view mine) = 0;
   // Broadcasts the leader's text: returns it on all ranks.
-  virtual absl::StatusOr<std::string> share(std::string_view leaders) = 0;
+  virtual absl::StatusOr<std::string> share(std::string_view leader_text) = 0;
 };
 
 // A message between ranks: a status and additional text.
@@ -41,7 +41,7 @@ struct PeerMessage {
 };
 
 // Broadcasts the leader's message: returns it on all ranks, or the error of the transport.
-absl::StatusOr<PeerMessage> share_message(CheckpointPeers& peers, const PeerMessage& leaders);
+absl::StatusOr<PeerMessage> share_message(CheckpointPeers& peers, const PeerMessage& from_leader);
 
 // Returns the messages of all ranks in rank order on the leader, and an empty vector on all other
 // ranks.

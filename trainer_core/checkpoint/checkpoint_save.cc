@@ -192,8 +192,8 @@ absl::Status CheckpointStore::follow_save(const CheckpointInfo& info,
   std::string staged;  // this node's folder of the save; empty without an object store
   if (opened->status.ok()) {
     PeerMessage mine;
-    if (const auto leaders = folder_of(*opened, info.step); leaders.ok()) {
-      const std::string folder = local_folder(*leaders);
+    if (const auto leader_folder = folder_of(*opened, info.step); leader_folder.ok()) {
+      const std::string folder = local_folder(*leader_folder);
       std::error_code error;
       if (remote_ != nullptr) {
         fs::create_directories(folder, error);
@@ -204,7 +204,7 @@ absl::Status CheckpointStore::follow_save(const CheckpointInfo& info,
       mine.status = files.ok() && remote_ == nullptr ? sync_path(folder) : files.status();
       if (mine.status.ok()) mine.body = files_json(*files).dump();
     } else {
-      mine.status = leaders.status();
+      mine.status = leader_folder.status();
     }
     if (auto exchanged = gather_messages(peers, mine); !exchanged.ok()) return exchanged.status();
   }

@@ -26,9 +26,9 @@ namespace fs = std::filesystem;
 // Returns an error if this rank does not access the directory that the leader owns. `mine`: the
 // owner_text() of this rank.
 absl::Status compare_owner(const absl::StatusOr<std::string>& mine, const std::string& directory,
-                           const std::string& leaders) {
+                           const std::string& leader_text) {
   if (!mine.ok()) return mine.status();
-  if (*mine == leaders) return absl::OkStatus();
+  if (*mine == leader_text) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "checkpoint directory ", directory, " is another one than rank 0's: ranks that share the ",
       "storage of a model save and restore together, in a directory that all of them see"));
@@ -60,21 +60,21 @@ absl::Status CheckpointStore::open(const CheckpointOwner& owner, CheckpointPeers
     if (mine.status.ok()) mine.status = text.status();
     if (mine.status.ok()) mine.body = *text;
   }
-  const auto leaders = share_message(*peers, mine);
-  if (!leaders.ok()) return leaders.status();
-  if (!leaders->status.ok()) return leaders->status;
-  if (!leads) mine.status = see_owner(leaders->body);
+  const auto from_leader = share_message(*peers, mine);
+  if (!from_leader.ok()) return from_leader.status();
+  if (!from_leader->status.ok()) return from_leader->status;
+  if (!leads) mine.status = see_owner(from_leader->body);
   const auto all = gather_messages(*peers, mine);
   if (!all.ok()) return all.status();
   const auto verdict = share_message(*peers, {first_error(*peers, *all)});
   return verdict.ok() ? verdict->status : verdict.status();
 }
 
-absl::Status CheckpointStore::see_owner(const std::string& leaders) const {
-  if (remote_ == nullptr) return compare_owner(owner_text(directory_), directory_, leaders);
+absl::Status CheckpointStore::see_owner(const std::string& leader_text) const {
+  if (remote_ == nullptr) return compare_owner(owner_text(directory_), directory_, leader_text);
   remove_staged();
   if (auto status = remote_->make_staging(); !status.ok()) return status;
-  return compare_owner(remote_->owner_text(), directory_, leaders);
+  return compare_owner(remote_->owner_text(), directory_, leader_text);
 }
 
 // Removes what a process that ended during a save has left on this node. What was fetched stays:

@@ -70,13 +70,13 @@ absl::Status MailboxChannel::exchange_combine(std::span<const Outgoing> out,
   absl::Status status = begin_round();
   if (status.ok()) status = post(out);
   if (status.ok()) status = await_posted();
-  versions_.clear();
+  contributions_.clear();
   for (size_t i = 0; i < from.size() && status.ok(); ++i) {
     status = claim(from[i], *parts_[i], bytes);
-    if (status.ok()) versions_.push_back(bytes_of(peer(from[i]), *parts_[i]));
+    if (status.ok()) contributions_.push_back(bytes_of(peer(from[i]), *parts_[i]));
   }
-  if (status.ok()) combine(versions_);
-  for (size_t i = 0; i < versions_.size(); ++i) taken(from[i], *parts_[i]);
+  if (status.ok()) combine(contributions_);
+  for (size_t i = 0; i < contributions_.size(); ++i) taken(from[i], *parts_[i]);
   return end_round(std::move(status));
 }
 
@@ -85,7 +85,7 @@ absl::Status MailboxChannel::begin_round() {
   if (transport_.state(transport_.own_) != MailboxState::kHere)
     return absl::UnavailableError(transport_.gone(transport_.own_));
   deadline_ = monotonic_now() + transport_.options_.timeout;
-  lent_ = false;
+  peers_read_buffers_ = false;
   return absl::OkStatus();
 }
 
@@ -106,7 +106,7 @@ absl::Status MailboxChannel::post(std::span<const Outgoing> out) {
     if (transport_.options_.threads) {
       where = reinterpret_cast<uint64_t>(message.bytes.data()) -
               reinterpret_cast<uint64_t>(own.memory());
-      lent_ = true;
+      peers_read_buffers_ = true;
     } else if (!again) {
       MUSTER_CHECK(staged + message.bytes.size() <= end) << "a round of too many bytes";
       std::memcpy(own.memory() + staged, message.bytes.data(), message.bytes.size());
@@ -120,7 +120,7 @@ absl::Status MailboxChannel::post(std::span<const Outgoing> out) {
     part.bytes = message.bytes.size();
     part.state.store(PartState::kPosted);
     part.number.store(++to.sent);
-    ring(to);
+    wake(to);
   }
   slot_ = (slot_ + 1) % kSlots;
   return absl::OkStatus();
@@ -175,12 +175,12 @@ const std::byte* MailboxChannel::bytes_of(const Peer& from, const Part& part) co
 
 void MailboxChannel::taken(int member, Part& part) {
   part.state.store(PartState::kTaken);
-  ring(peer(member));
+  wake(peer(member));
 }
 
 // All loads and stores of awaited, bell, number, state and id are sequentially consistent: either a
 // rank sees the message for which it waits, or the peer sees the rank's bit.
-void MailboxChannel::ring(Peer& peer) {
+void MailboxChannel::wake(Peer& peer) {
   if (peer.channel < 0) peer.channel = transport_.find_channel(peer.mailbox, id_);
   if (peer.channel < 0) return;  // the peer checks this message before it sleeps
   ChannelArea& channel = transport_.view(peer.mailbox).channel(peer.channel);
@@ -255,7 +255,8 @@ absl::Status MailboxChannel::late(std::string_view what, std::span<const int> si
 }
 
 absl::Status MailboxChannel::end_round(absl::Status status) {
-  for (int slot = 0; slot < kSlots && status.ok() && lent_; ++slot) status = await_consumed(slot);
+  for (int slot = 0; slot < kSlots && status.ok() && peers_read_buffers_; ++slot)
+    status = await_consumed(slot);
   if (status.ok()) return status;
   give_up(std::string(status.message()));  // peers report the same cause
   // Between processes the posted messages of an isolated rank remain valid: a peer that is still in

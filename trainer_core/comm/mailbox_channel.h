@@ -66,7 +66,7 @@ class MailboxChannel : public Channel {
   absl::Status check_peers(std::span<const int> members, absl::FunctionRef<bool(Peer&)> ready,
                            bool probe);
   absl::Status late(std::string_view what, std::span<const int> silent);
-  void ring(Peer& peer);
+  void wake(Peer& peer);
   void revoke();
   // Fails all channels or, if channels are isolated, only this one.
   void give_up(const std::string& reason);
@@ -82,12 +82,12 @@ class MailboxChannel : public Channel {
   absl::Status broken_;
   // Whether peers read the caller's buffers directly in this round. Possible only if the ranks are
   // threads of one process.
-  bool lent_ = false;
+  bool peers_read_buffers_ = false;
   std::vector<int> all_;      // all members
   std::vector<int> members_;  // the members from which the round receives
   std::vector<int> missing_;
   std::vector<Part*> parts_;
-  std::vector<const std::byte*> versions_;
+  std::vector<const std::byte*> contributions_;
 };
 
 }  // namespace muster::trainer

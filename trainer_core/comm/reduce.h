@@ -12,12 +12,12 @@ namespace muster::trainer {
 // The elementwise reductions of collectives.
 enum class Reduction { kSum, kMax };
 
-// Combines the ranks' versions of a buffer: stores in out[i] the sum versions[0][i] +
-// versions[1][i] + …, computed in fp32 and rounded once, or their maximum (NaN if any version is
-// NaN). Each version has `out.count` elements of type `in`. `out` may be the same memory as one of
-// the versions.
-void combine_versions(Reduction reduction, DType in, std::span<const std::byte* const> versions,
-                      BufferView out);
+// Combines the ranks' contributions to a buffer: stores in out[i] the sum contributions[0][i] +
+// contributions[1][i] + …, computed in fp32 and rounded once, or their maximum (NaN if any
+// contribution is NaN). Each contribution has `out.count` elements of type `in`. `out` may be the
+// same memory as one of the contributions.
+void combine_contributions(Reduction reduction, DType in,
+                           std::span<const std::byte* const> contributions, BufferView out);
 
 // A contiguous part of a buffer, in elements.
 struct Slice {

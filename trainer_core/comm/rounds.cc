@@ -118,10 +118,10 @@ absl::Status Rounds::run_combined(const Subgroup& subgroup, ConstBufferView own,
   }
   const auto combine = [&](std::span<const std::byte* const> parts) {
     const auto mine = parts.begin() + subgroup.position;
-    versions_.assign(parts.begin(), mine);
-    versions_.push_back(own.data);
-    versions_.insert(versions_.end(), mine, parts.end());
-    combine_versions(reduction, own.dtype, versions_, out);
+    contributions_.assign(parts.begin(), mine);
+    contributions_.push_back(own.data);
+    contributions_.insert(contributions_.end(), mine, parts.end());
+    combine_contributions(reduction, own.dtype, contributions_, out);
   };
   return channel_.exchange_combine(out_, from_, own.bytes(), combine);
 }

@@ -62,8 +62,8 @@ class Rounds {
   absl::Status pass(ConstBufferView outgoing, int to, BufferView incoming, int from);
 
   // Apply reduce() and exchange() to slices of `data`, one per member. reduce_slices() combines all
-  // members' versions of this rank's slice into `out`; gather_slices() sends this rank's slice to
-  // all others and receives theirs.
+  // members' contributions to this rank's slice into `out`; gather_slices() sends this rank's slice
+  // to all others and receives theirs.
   absl::Status reduce_slices(const Subgroup& subgroup, ConstBufferView data, BufferView out,
                              Reduction reduction);
   absl::Status gather_slices(const Subgroup& subgroup, BufferView data);
@@ -87,7 +87,7 @@ class Rounds {
   std::vector<Outgoing> out_;
   std::vector<Incoming> in_;
   std::vector<int> from_;
-  std::vector<const std::byte*> versions_;
+  std::vector<const std::byte*> contributions_;
 };
 
 }  // namespace muster::trainer

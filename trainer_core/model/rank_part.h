@@ -81,7 +81,7 @@ struct RankPart {
   // Return the number of ranks that share the same sequences, and the index of this rank among
   // them. Indices are ordered by the sequence coordinate first, then by context, as in the mesh.
   int sequence_sharers() const { return sequence.ranks * context.ranks; }
-  int among_sharers() const { return sequence.index * context.ranks + context.index; }
+  int index_among_sharers() const { return sequence.index * context.ranks + context.index; }
   // Returns whether several ranks split the experts of a layer.
   bool splits_experts() const { return expert.ranks > 1; }
   // Returns whether layers need data of other ranks (ModelExchange).

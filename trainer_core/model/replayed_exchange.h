@@ -79,7 +79,7 @@ class ReplayedExchange final : public ModelExchange {
  private:
   template <class Exchange>
   void call(bool exchanges, const Exchange& exchange) {
-    if (exchanges && replayer_ != nullptr) return replayer_->set_apart(exchange);
+    if (exchanges && replayer_ != nullptr) return replayer_->call_unrecorded(exchange);
     exchange();
   }
 

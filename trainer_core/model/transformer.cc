@@ -283,7 +283,7 @@ void Transformer::embed() {
   }
   blocks_.release(plan_.embedding_block());
   show("embeddings", stream);
-  drop_own(DropoutSite::kInput, 0, stream);
+  apply_dropout_to_own_rows(DropoutSite::kInput, 0, stream);
 }
 
 size_t Transformer::block_after(size_t layer) const {

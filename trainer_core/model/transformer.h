@@ -232,10 +232,10 @@ class Transformer {
   enum class DropoutSite : uint8_t { kInput, kAttention, kActivation, kMlp };
   double dropout_rate(DropoutSite site) const;  // in the current pass
   // Applies dropout to `x`, which has the columns `columns` of a matrix with `width` columns.
-  void drop(DropoutSite site, size_t layer, const TokenRows& rows, const Tensor& x,
-            Share columns = {}, int64_t width = 0);
-  void drop_own(DropoutSite site, size_t layer, const Tensor& x);  // rows (T', d)
-  void drop_activation(size_t layer, const Tensor& x);
+  void apply_dropout(DropoutSite site, size_t layer, const TokenRows& rows, const Tensor& x,
+                     Share columns = {}, int64_t width = 0);
+  void apply_dropout_to_own_rows(DropoutSite site, size_t layer, const Tensor& x);  // rows (T', d)
+  void apply_dropout_to_activation(size_t layer, const Tensor& x);
   // Returns the gradient of the term that attention or the MLP adds to the residual stream.
   Tensor added_gradient(DropoutSite site, size_t layer);
   // Returns the buffer into which the backward pass of the MLP writes the gradient of normed2.

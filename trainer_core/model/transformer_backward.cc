@@ -89,7 +89,7 @@ void Transformer::embedding_backward(Accumulate wanted) {
   const Accumulate accumulate =
       blocks_.begin_gradient(plan_.embedding_block(), tied ? Accumulate::kYes : wanted);
   const Tensor d_stream = stream(plan_.d_stream);
-  drop_own(DropoutSite::kInput, 0, d_stream);
+  apply_dropout_to_own_rows(DropoutSite::kInput, 0, d_stream);
   if (exists(grads_->positions)) {
     ops_.positions_backward(d_stream, own_token_rows(), own_starts(), grads_->positions, accumulate,
                             workspace());
@@ -172,7 +172,7 @@ void Transformer::backward_through_mlp(size_t layer, Accumulate accumulate) {
                              added_gradient(DropoutSite::kMlp, layer), act, weights.down,
                              {grads.down, grads.down_bias}, epilogue, act, accumulate);
     if (!fused) {
-      drop_activation(layer, act);
+      apply_dropout_to_activation(layer, act);
       ops_.activate_backward(f, act, gate_up(buffers), d_gate_up);
     }
     project_all_backward(DenseSite{layer, DenseProduct::kGateUp}, ExchangeSite::kMlpUp, d_gate_up,

@@ -119,7 +119,7 @@ void Transformer::make_expert_delta(size_t layer) {
   const Tensor delta = stream(plan_.delta), partial = exchange_.partial_rows(delta);
   ops_.combine(own.slots, own.gates, expert_rows(), partial);
   exchange_.sum_rows(label, partial, delta);
-  drop_own(DropoutSite::kMlp, layer, delta);
+  apply_dropout_to_own_rows(DropoutSite::kMlp, layer, delta);
 }
 
 // The outputs of experts are not saved. The gradients of gates are computed from act instead,
@@ -174,7 +174,7 @@ LossSum Transformer::sum_routing() {
       taken = static_cast<int32_t>(expert_counts_[plan_.index_of(run_, layer)].rows_sent());
     // The balance is that of complete sequences, so only one of the ranks with the same sequences
     // counts it.
-    if (plan_.part().among_sharers() == 0) sum.balance += ops_.sum(routing.balance);
+    if (plan_.part().index_among_sharers() == 0) sum.balance += ops_.sum(routing.balance);
     const int64_t choices = rows_ * shape.per_token;
     sum.routed += choices;
     sum.dropped += choices - taken;

@@ -70,7 +70,7 @@ void Transformer::make_middle(size_t layer) {
   project_and_sum(DenseSite{layer, DenseProduct::kOut}, ExchangeSite::kOut,
                   activation(buffers.context, {rows_, shape_.out_width()}), weights.out,
                   weights.out_bias);
-  drop_own(DropoutSite::kAttention, layer, delta);
+  apply_dropout_to_own_rows(DropoutSite::kAttention, layer, delta);
   const Tensor input = stream(buffers.input);
   const Tensor middle = stream(buffers.middle);
   if (plan_.model.parallel_block) return ops_.add(input, delta, middle);
@@ -107,7 +107,7 @@ void Transformer::make_gate_up(size_t layer, bool with_act) {
   epilogue.activation = activation.kind;
   epilogue.pre = gate_up(buffers);
   project(site, normed, weights.gate_up, epilogue, act);
-  drop_activation(layer, act);
+  apply_dropout_to_activation(layer, act);
 }
 
 void Transformer::make_act(size_t layer) {
@@ -115,7 +115,7 @@ void Transformer::make_act(size_t layer) {
   const LayerBuffers& buffers = buffers_of(layer);
   const Tensor act = activation(buffers.act, {rows_, plan_.mlp_columns().count});
   ops_.activate(plan_.activation(), gate_up(buffers), act);
-  drop_activation(layer, act);
+  apply_dropout_to_activation(layer, act);
 }
 
 void Transformer::make_delta(size_t layer) {
@@ -124,7 +124,7 @@ void Transformer::make_delta(size_t layer) {
   project_and_sum(DenseSite{layer, DenseProduct::kDown}, ExchangeSite::kMlpDown,
                   activation(buffers_of(layer).act, {rows_, plan_.mlp_columns().count}),
                   weights.down, weights.down_bias);
-  drop_own(DropoutSite::kMlp, layer, stream(plan_.delta));
+  apply_dropout_to_own_rows(DropoutSite::kMlp, layer, stream(plan_.delta));
 }
 
 double Transformer::dropout_rate(DropoutSite site) const {
@@ -133,8 +133,8 @@ double Transformer::dropout_rate(DropoutSite site) const {
 }
 
 // Applies dropout to a tensor or to its gradient.
-void Transformer::drop(DropoutSite site, size_t layer, const TokenRows& rows, const Tensor& x,
-                       Share columns, int64_t width) {
+void Transformer::apply_dropout(DropoutSite site, size_t layer, const TokenRows& rows,
+                                const Tensor& x, Share columns, int64_t width) {
   const double rate = dropout_rate(site);
   if (rate == 0) return;
   constexpr uint32_t kSites = 4;
@@ -145,13 +145,13 @@ void Transformer::drop(DropoutSite site, size_t layer, const TokenRows& rows, co
                x);
 }
 
-void Transformer::drop_own(DropoutSite site, size_t layer, const Tensor& x) {
-  drop(site, layer, own_token_rows(), x);
+void Transformer::apply_dropout_to_own_rows(DropoutSite site, size_t layer, const Tensor& x) {
+  apply_dropout(site, layer, own_token_rows(), x);
 }
 
-void Transformer::drop_activation(size_t layer, const Tensor& x) {
-  drop(DropoutSite::kActivation, layer, shape_.token_rows(), x, plan_.mlp_columns(),
-       plan_.model.mlp_dim);
+void Transformer::apply_dropout_to_activation(size_t layer, const Tensor& x) {
+  apply_dropout(DropoutSite::kActivation, layer, shape_.token_rows(), x, plan_.mlp_columns(),
+                plan_.model.mlp_dim);
 }
 
 // Returns the gradient of what attention or the MLP adds to the residual stream: the gradient of
@@ -161,7 +161,7 @@ Tensor Transformer::added_gradient(DropoutSite site, size_t layer) {
   if (dropout_rate(site) == 0) return d_stream;
   const Tensor delta = stream(plan_.delta);
   ops_.copy(d_stream, delta);
-  drop_own(site, layer, delta);
+  apply_dropout_to_own_rows(site, layer, delta);
   return delta;
 }
 

@@ -305,7 +305,7 @@ struct TransformerPlan {
   Share vocabulary() const { return share_of(model.vocab_size, part().tensor); }
   int64_t routed_tokens() const { return token_count() * part().sequence_sharers(); }  // T*
   // Returns the index of this rank's first token among the T* tokens.
-  int64_t first_routed() const { return token_count() * part().among_sharers(); }
+  int64_t first_routed() const { return token_count() * part().index_among_sharers(); }
   // Returns whether several ranks share a KV head, so that StackedBuffers are used.
   bool stacks_qkv() const { return model.num_kv_heads % part().tensor.ranks != 0; }
   // Returns the number of positions that the tables of RoPE have.

@@ -78,7 +78,7 @@ ShardedParameters::Bucket ShardedParameters::make_bucket(size_t index) const {
   };
   Bucket bucket{.block = from.block,
                 .is_shared = from.group_size > 1,
-                .is_gathered = layout.gathers(from.block),
+                .block_is_gathered = layout.gathers(from.block),
                 .elements = from.elements,
                 .shard = shard_in(plan_.param_block, layout.stored()),
                 .weights = flat(arena_, memory.weights, from.gathered, padded_elements(from)),
@@ -198,7 +198,8 @@ void ShardedParameters::gradient_done(size_t block) {
   }
   for (Bucket& bucket : buckets_) {
     if (bucket.block != block) continue;
-    if (bucket.is_gathered && (complete || !accumulates_before_scatter(block))) scatter(bucket);
+    if (bucket.block_is_gathered && (complete || !accumulates_before_scatter(block)))
+      scatter(bucket);
     if (complete) sum_over_data(bucket);
   }
 }

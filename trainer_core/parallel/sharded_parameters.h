@@ -97,9 +97,9 @@ class ShardedParameters final : public ParameterBlocks {
   // A bucket and its flat tensors.
   struct Bucket {
     size_t block = 0;
-    bool is_shared = false;    // several ranks share it; false: the shard is the complete bucket
-    bool is_gathered = false;  // a bucket of its block is shared
-    int64_t elements = 0;      // without padding
+    bool is_shared = false;  // several ranks share it; false: the shard is the complete bucket
+    bool block_is_gathered = false;  // a bucket of its block is shared
+    int64_t elements = 0;            // without padding
     Tensor shard;
     Tensor weights;      // complete and padded, where a pass reads it
     Tensor own_weights;  // this rank's part of `weights`

@@ -33,8 +33,8 @@ absl::StatusOr<std::vector<std::string>> GroupPeers::gather(std::string_view min
   return gather_texts(group_, mine, name_);
 }
 
-absl::StatusOr<std::string> GroupPeers::share(std::string_view leaders) {
-  return broadcast_text(group_, leaders, 0, name_);
+absl::StatusOr<std::string> GroupPeers::share(std::string_view leader_text) {
+  return broadcast_text(group_, leader_text, 0, name_);
 }
 
 }  // namespace muster::trainer

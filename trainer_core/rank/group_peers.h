@@ -30,7 +30,7 @@ class GroupPeers : public CheckpointPeers {
   int world_rank(int rank) const override { return members_[static_cast<size_t>(rank)]; }
 
   absl::StatusOr<std::vector<std::string>> gather(std::string_view mine) override;
-  absl::StatusOr<std::string> share(std::string_view leaders) override;
+  absl::StatusOr<std::string> share(std::string_view leader_text) override;
 
  private:
   ProcessGroup& group_;

@@ -172,8 +172,8 @@ const StackTree::Class* BlameFacts::stack(int32_t rank) const {
   return found < 0 ? nullptr : &classes_[static_cast<size_t>(found)];
 }
 
-BlameFacts::Usual BlameFacts::usual_of(const std::vector<int32_t>& among) const {
-  Usual usual;
+BlameFacts::UsualStack BlameFacts::usual_stack_of(const std::vector<int32_t>& among) const {
+  UsualStack usual;
   usual.facts_ = this;
   usual.counts_.resize(classes_.size());
   for (const int32_t rank : among) {
@@ -188,7 +188,7 @@ BlameFacts::Usual BlameFacts::usual_of(const std::vector<int32_t>& among) const 
   return usual;
 }
 
-double BlameFacts::Usual::departure(int32_t rank) const {
+double BlameFacts::UsualStack::departure(int32_t rank) const {
   const int32_t own = facts_->class_of_[static_cast<size_t>(rank)];
   if (most_ < 0 || own < 0 || own == most_) return 0;
   if (counts_[static_cast<size_t>(own)] > std::max<int64_t>(1, ranks_ / kFewOf)) return 0;

@@ -34,8 +34,8 @@ class BlameFacts {
   const StackTree::Class* stack(int32_t rank) const;
   // Returns the usual stack of the ranks in `among`, to measure how early other stacks depart from
   // it.
-  class Usual;
-  Usual usual_of(const std::vector<int32_t>& among) const;
+  class UsualStack;
+  UsualStack usual_stack_of(const std::vector<int32_t>& among) const;
 
  private:
   const RankEvidence* earlier(int32_t rank) const { return earlier_[static_cast<size_t>(rank)]; }
@@ -53,7 +53,7 @@ class BlameFacts {
 };
 
 // The stack at which most of the given ranks have their main threads.
-class BlameFacts::Usual {
+class BlameFacts::UsualStack {
  public:
   // Returns how early the rank's stack departs from the usual one. 1: the two have no frame in
   // common. 0: the rank has the usual stack, there is no single usual stack, or the rank's stack is

@@ -60,10 +60,10 @@ std::vector<int32_t> Findings::all_inside() const {
   return ranks;
 }
 
-void Findings::add(int32_t rank, Candidate candidate, const BlameFacts::Usual& among) {
+void Findings::add(int32_t rank, Candidate candidate, const BlameFacts::UsualStack& usual) {
   if (rank != kNoRank) {
     candidate.points += facts_.points(rank);
-    const double departure = among.departure(rank);
+    const double departure = usual.departure(rank);
     candidate.points += kStackPoints * departure;
     std::vector<std::string> clauses = facts_.clauses(rank);
     if (departure > 0) clauses.push_back("stands elsewhere than the others");
@@ -87,11 +87,12 @@ const Findings::Words& Findings::words_of(size_t index) {
   Words& words = place->second;
   if (!is_new) return words;
   const Instance& instance = graph_.instances()[index];
-  words.inside = ranks_of(instance.inside);
+  words.inside_ranks = ranks_of(instance.inside);
   words.what = collective_text(graph_, instance);
   words.age = wait_text(instance.inside);
-  words.who = ranks_text(words.inside);
-  words.wait = absl::StrCat(words.who, instance.inside.size() == 1 ? " waits" : " wait", words.age);
+  words.inside_text = ranks_text(words.inside_ranks);
+  words.wait =
+      absl::StrCat(words.inside_text, instance.inside.size() == 1 ? " waits" : " wait", words.age);
   words.awaited = ranks_text(ranks_of(graph_.absent(instance)));
   return words;
 }
@@ -102,9 +103,9 @@ std::string Findings::behind_text(int32_t rank, size_t index, HangShape& shape, 
   const Instance& instance = graph_.instances()[index];
   const WaitGraph::Group& group = graph_.groups()[instance.group];
   const Words& words = words_of(index);
-  if (words.inside.contains(rank))
-    return absl::StrCat("stands still inside ", words.what, " with the others of ", words.who,
-                        words.age);
+  if (words.inside_ranks.contains(rank))
+    return absl::StrCat("stands still inside ", words.what, " with the others of ",
+                        words.inside_text, words.age);
   const auto member = std::lower_bound(group.members.begin(), group.members.end(), rank,
                                        [](const auto& m, int32_t r) { return m.rank < r; });
   const bool is_shown = member != group.members.end() && member->rank == rank;
@@ -128,7 +129,7 @@ void Findings::judge_behind(const std::vector<int32_t>& ranks) {
       for (const int32_t waiting : ranks_inside(graph_.instances()[i])) among.push_back(waiting);
   std::sort(among.begin(), among.end());
   among.erase(std::unique(among.begin(), among.end()), among.end());
-  const BlameFacts::Usual usual = facts_.usual_of(among);
+  const BlameFacts::UsualStack usual = facts_.usual_stack_of(among);
   for (const int32_t rank : ranks) {
     Candidate candidate{.shape = HangShape::kBehind, .instance = no_instance(), .why = {}};
     double share = 1.0 / static_cast<double>(ranks.size());
@@ -161,7 +162,7 @@ void Findings::judge_cycle(const WaitGraph::End& end) {
     testimonies[rank] = testimony;
     ++counts[testimony];
   }
-  const BlameFacts::Usual usual = facts_.usual_of(end.ranks);
+  const BlameFacts::UsualStack usual = facts_.usual_stack_of(end.ranks);
   for (const auto& [rank, testimony] : testimonies) {
     const auto& [worst, culprits] = *counts.rbegin();
     const Words& own = words_of(where[rank]);
@@ -185,12 +186,14 @@ void Findings::judge_all_entered(size_t index) {
   if (judge_mismatch(index)) return;
   const std::vector<int32_t> ranks = ranks_inside(instance);
   // Two members cannot show which stack is usual, so the ranks in all collectives are compared.
-  const BlameFacts::Usual usual = facts_.usual_of(ranks.size() > 2 ? ranks : all_inside());
+  const BlameFacts::UsualStack usual =
+      facts_.usual_stack_of(ranks.size() > 2 ? ranks : all_inside());
   const Words& words = words_of(index);
   const size_t members = graph_.groups()[instance.group].members.size();
-  const std::string all = ranks.size() < members
-                              ? absl::StrCat(words.who, " of ", members, " members are still in ")
-                              : absl::StrCat("all ", members, " members are in ");
+  const std::string all =
+      ranks.size() < members
+          ? absl::StrCat(words.inside_text, " of ", members, " members are still in ")
+          : absl::StrCat("all ", members, " members are in ");
   const auto elsewhere = std::count_if(ranks.begin(), ranks.end(),
                                        [&](int32_t rank) { return usual.departure(rank) > 0; });
   for (const int32_t rank : ranks) {
@@ -234,7 +237,7 @@ bool Findings::judge_mismatch(size_t index) {
   const Part right = best->second;
   const bool is_tie = rivals.size() > 1 && best->first == worst->first;
   const WaitGraph::Group& group = graph_.groups()[instance.group];
-  const BlameFacts::Usual usual = facts_.usual_of(ranks_inside(instance));
+  const BlameFacts::UsualStack usual = facts_.usual_stack_of(ranks_inside(instance));
   // The part that the text compares with the right part.
   const auto another = right == calls.begin() ? std::next(right) : Part(calls.begin());
   for (Part part = calls.begin(); part != calls.end(); ++part) {
@@ -258,7 +261,7 @@ bool Findings::judge_mismatch(size_t index) {
 }
 
 void Findings::judge_halted() {
-  const BlameFacts::Usual usual_of_none = facts_.usual_of({});
+  const BlameFacts::UsualStack usual_of_none = facts_.usual_stack_of({});
   for (const int32_t rank : all_ranks()) {
     if (!facts_.view(rank).halted || candidates_.contains(rank)) continue;
     add(rank,
@@ -272,7 +275,7 @@ void Findings::judge_phases() {
   for (const int32_t rank : all_ranks()) {
     if (facts_.is_in_other_phase(rank)) others.push_back(rank);
   }
-  const BlameFacts::Usual usual = facts_.usual_of(all_ranks());
+  const BlameFacts::UsualStack usual = facts_.usual_stack_of(all_ranks());
   for (const int32_t rank : others) {
     add(rank,
         {.points = kFindingPoints / static_cast<double>(others.size()),
@@ -297,7 +300,7 @@ void Findings::judge_steps() {
     if (evidence != nullptr && evidence->step == least) behind.push_back(rank);
   }
   if (least >= most || 2 * behind.size() > facts_.views().size()) return;
-  const BlameFacts::Usual usual = facts_.usual_of(all_ranks());
+  const BlameFacts::UsualStack usual = facts_.usual_stack_of(all_ranks());
   for (const int32_t rank : behind) {
     add(rank,
         {.points = kFindingPoints / static_cast<double>(behind.size()),
@@ -310,7 +313,7 @@ void Findings::judge_steps() {
 }
 
 void Findings::judge_stacks() {
-  const BlameFacts::Usual usual = facts_.usual_of(all_ranks());
+  const BlameFacts::UsualStack usual = facts_.usual_stack_of(all_ranks());
   for (const int32_t rank : all_ranks()) {
     if (usual.departure(rank) == 0) continue;
     add(rank, {.shape = HangShape::kUnclear, .instance = no_instance(), .why = {}}, usual);
@@ -323,7 +326,7 @@ void Findings::add_runner_up() {
   const auto known = std::count_if(candidates_.begin(), candidates_.end(),
                                    [](const auto& entry) { return entry.first != kNoRank; });
   if (known >= 2) return;
-  const BlameFacts::Usual usual_of_none = facts_.usual_of({});
+  const BlameFacts::UsualStack usual_of_none = facts_.usual_stack_of({});
   auto left = 2 - known;
   const auto add_victim = [&](int32_t rank, size_t instance, std::string why) {
     if (left == 0 || candidates_.contains(rank)) return;

@@ -48,24 +48,23 @@ class Findings {
   void judge_stacks();
   void add_runner_up();
 
-  // The texts about an instance. Made once for each instance, for any number of ranks.
+  // The texts about an instance. Made once for each instance, however many ranks it concerns.
   struct Words {
-    std::string what;     // "all-reduce 41 "layer 3 mlp" of fsdp"
-    std::string wait;     // "ranks 0-4 wait (12.3 s)"
-    std::string who;      // "ranks 0-4"
-    std::string awaited;  // "ranks 5-7": the ranks that the instance waits for
-    std::string age;      // " (12.3 s)"
-    RankSet inside;
+    std::string what;         // "all-reduce 41 "layer 3 mlp" of fsdp"
+    std::string wait;         // "ranks 0-4 wait (12.3 s)"
+    std::string inside_text;  // "ranks 0-4"
+    std::string awaited;      // "ranks 5-7": the ranks that the instance waits for
+    std::string age;          // " (12.3 s)"
+    RankSet inside_ranks;
   };
   const Words& words_of(size_t instance);
 
   size_t no_instance() const { return graph_.instances().size(); }
   std::vector<int32_t> all_ranks() const;
   std::vector<int32_t> all_inside() const;  // ranks inside any collective
-  // Adds a candidate together with the points, clauses and stack departure from facts_. Each rank
-  // retains only its strongest finding. `among`: the ranks with whose stacks the rank's stack is
-  // compared.
-  void add(int32_t rank, Candidate candidate, const BlameFacts::Usual& among);
+  // Adds a candidate. Includes what facts_ has about its rank: points, clauses, and how early its
+  // stack departs from `usual`. Each rank retains only its strongest finding.
+  void add(int32_t rank, Candidate candidate, const BlameFacts::UsualStack& usual);
   std::string behind_text(int32_t rank, size_t instance, HangShape& shape, double& share);
 
   const BlameFacts& facts_;

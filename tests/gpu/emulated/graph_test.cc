@@ -89,20 +89,21 @@ TEST_F(Graphs, AreDestroyedWithTheirReplayer) {
   EXPECT_EQ(sum(), 0);
 }
 
-// A call that is set apart executes once per replay, in its place: it adds 10 to the sum so far.
-TEST_F(Graphs, ExecuteCallsThatAreSetApart) {
+// A call that cannot be recorded executes once per replay, in its place: it adds 10 to the sum so
+// far.
+TEST_F(Graphs, ExecuteCallsThatCannotBeRecorded) {
   int calls = 0;
   for (int time = 1; time <= 4; ++time) {
     ops_->fill(x_, 1);
     replayer_->replay({1}, [&] {
-      replayer_->set_apart([&] { ++calls; });
+      replayer_->call_unrecorded([&] { ++calls; });
       ops_->fill(sum_, 0);
       add();
-      replayer_->set_apart([this] {
+      replayer_->call_unrecorded([this] {
         ops_->fill(x_, sum() + 10);  // waits for the stream
       });
       add();
-      replayer_->set_apart([&] { ++calls; });
+      replayer_->call_unrecorded([&] { ++calls; });
     });
     EXPECT_EQ(sum(), 12) << time;
     EXPECT_EQ(calls, 2 * time);
@@ -118,10 +119,10 @@ TEST_F(Graphs, FallBackToCallsIfALaterPartFails) {
   for (int time = 1; time <= 3; ++time) {
     replayer_->replay({1}, [&] {
       add();
-      replayer_->set_apart([&] { ++calls; });
+      replayer_->call_unrecorded([&] { ++calls; });
       (void)ops_->sum(x_);
       add();
-      replayer_->set_apart([&] { ++calls; });
+      replayer_->call_unrecorded([&] { ++calls; });
       add();
     });
     EXPECT_EQ(sum(), static_cast<float>(3 * time));
@@ -144,7 +145,7 @@ TEST_F(Graphs, AreComparedWithTheirCalls) {
   EXPECT_DEATH(replayer_->replay({1}, calls), "a call or its arguments differ");
   value = 3;
   EXPECT_DEATH(replayer_->replay({1}, calls), "more or fewer calls than the run");
-  EXPECT_DEATH(replayer_->replay({1}, [&] { replayer_->set_apart([] {}); }),
+  EXPECT_DEATH(replayer_->replay({1}, [&] { replayer_->call_unrecorded([] {}); }),
                "more parts than before, or fewer");
 }
 

@@ -19,13 +19,13 @@ v1::WorkerInfo& add_worker(v1::ListWorkersResponse& workers, int gpus, int slots
 }
 
 TEST(GpusOfEach, IsWhatSoManyNodesHave) {
-  EXPECT_EQ(gpus_of_each({8, 4, 8}, 1), 8);
-  EXPECT_EQ(gpus_of_each({8, 4, 8}, 2), 8);
-  EXPECT_EQ(gpus_of_each({8, 4, 8}, 3), 4);
+  EXPECT_EQ(gpus_on_every_node({8, 4, 8}, 1), 8);
+  EXPECT_EQ(gpus_on_every_node({8, 4, 8}, 2), 8);
+  EXPECT_EQ(gpus_on_every_node({8, 4, 8}, 3), 4);
   // The nodes that are still missing are assumed to be like the smallest of these.
-  EXPECT_EQ(gpus_of_each({8, 4, 0}, 5), 4);
-  EXPECT_EQ(gpus_of_each({0, 0}, 1), 0);
-  EXPECT_EQ(gpus_of_each({}, 1), 0);
+  EXPECT_EQ(gpus_on_every_node({8, 4, 0}, 5), 4);
+  EXPECT_EQ(gpus_on_every_node({0, 0}, 1), 0);
+  EXPECT_EQ(gpus_on_every_node({}, 1), 0);
 }
 
 TEST(GpusOfWorkers, AreThoseOfWorkersThatCanTakeRanks) {

@@ -53,8 +53,8 @@ class ThreadPeers : public CheckpointPeers {
     meeting_.wait();
     return all;
   }
-  absl::StatusOr<std::string> share(std::string_view leaders) override {
-    if (rank_ == 0) meeting_.texts_[0] = leaders;
+  absl::StatusOr<std::string> share(std::string_view leader_text) override {
+    if (rank_ == 0) meeting_.texts_[0] = leader_text;
     meeting_.wait();
     std::string text = meeting_.texts_[0];
     meeting_.wait();

@@ -167,9 +167,9 @@ class LeavingPeers : public CheckpointPeers {
     if (auto status = pass(); !status.ok()) return status;
     return peers_.gather(mine);
   }
-  absl::StatusOr<std::string> share(std::string_view leaders) override {
+  absl::StatusOr<std::string> share(std::string_view leader_text) override {
     if (auto status = pass(); !status.ok()) return status;
-    return peers_.share(leaders);
+    return peers_.share(leader_text);
   }
 
  private:
@@ -230,8 +230,8 @@ TEST_F(ShardedCheckpoint, ARankWhoseDiskFailsIsNamedAndNothingIsPublished) {
      public:
       Meddler(GroupPeers& all, ProcessGroups& of, std::string path)
           : LeavingPeers(all, of, 1000), path_(std::move(path)) {}
-      absl::StatusOr<std::string> share(std::string_view leaders) override {
-        auto shared = LeavingPeers::share(leaders);
+      absl::StatusOr<std::string> share(std::string_view leader_text) override {
+        auto shared = LeavingPeers::share(leader_text);
         if (rank() == 2) fs::create_directories(path_);
         return shared;
       }
@@ -295,8 +295,8 @@ TEST_F(ShardedCheckpoint, AFileThatAppearsLaterIsWaitedFor) {
     ~Hider() override {
       if (shows_.joinable()) shows_.join();
     }
-    absl::StatusOr<std::string> share(std::string_view leaders) override {
-      auto shared = LeavingPeers::share(leaders);
+    absl::StatusOr<std::string> share(std::string_view leader_text) override {
+      auto shared = LeavingPeers::share(leader_text);
       if (rank() != 2 || shows_.joinable()) return shared;
       fs::rename(path_, path_ + ".hidden");
       shows_ = std::thread([this] {

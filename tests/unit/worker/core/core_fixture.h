@@ -33,7 +33,7 @@ inline StopRanks stop(uint64_t job, uint32_t attempt, Duration grace, uint64_t e
 }
 
 template <class T>
-std::vector<T> only(const ActionList& actions) {
+std::vector<T> actions_of(const ActionList& actions) {
   std::vector<T> result;
   for (const Action& action : actions) {
     if (const T* match = std::get_if<T>(&action)) result.push_back(*match);
@@ -60,14 +60,14 @@ class CoreTest : public ::testing::Test {
   }
 
   // Advances the clock and sends the core a Tick.
-  ActionList pass(Duration duration) {
+  ActionList advance(Duration duration) {
     now += duration;
     return step(Tick{});
   }
 
   // Connects and registers a stream.
   ActionList connect(uint64_t epoch = 1, uint64_t store = 1) {
-    while (only<Connect>(step(Tick{})).empty()) now += milliseconds(10);
+    while (actions_of<Connect>(step(Tick{})).empty()) now += milliseconds(10);
     ActionList actions = step(Connected{});
     for (const Action& action : step(Registered{Epoch(epoch), seconds(1), StoreId(store)}))
       actions.push_back(action);
@@ -77,7 +77,7 @@ class CoreTest : public ::testing::Test {
   // Starts a launch and reports every rank as up, with pid 100 + rank.
   ActionList start_up(const StartRanks& event) {
     ActionList actions;
-    for (const SpawnRank& spawn : only<SpawnRank>(step(event))) {
+    for (const SpawnRank& spawn : actions_of<SpawnRank>(step(event))) {
       for (const Action& a : step(RankStarted{spawn.key, 100 + spawn.key.rank.value()}))
         actions.push_back(a);
     }

@@ -30,7 +30,7 @@ class CoreGpusTest : public CoreTest {
   // Returns the GPUs of the launches whose ranks are spawned by `actions`.
   std::vector<std::vector<int32_t>> spawned(const ActionList& actions) {
     std::vector<std::vector<int32_t>> gpus;
-    for (const SpawnRank& spawn : only<SpawnRank>(actions))
+    for (const SpawnRank& spawn : actions_of<SpawnRank>(actions))
       gpus.push_back(spawn.launch->gpus_of(spawn.local_rank));
     return gpus;
   }
@@ -43,7 +43,7 @@ class CoreGpusTest : public CoreTest {
 };
 
 TEST_F(CoreGpusTest, AreInEachRegistration) {
-  const auto registers = only<SendRegister>(connect());
+  const auto registers = actions_of<SendRegister>(connect());
   ASSERT_THAT(registers, SizeIs(1));
   EXPECT_THAT(registers[0].gpus, SizeIs(4));
   EXPECT_EQ(registers[0].gpus[3].uuid, "GPU-3");
@@ -67,7 +67,7 @@ TEST_F(CoreGpusTest, ASlotsShareOfFourGpusIsOne) {
 
 TEST_F(CoreGpusTest, TheFirstGpusOfAllRanksComeFirst) {
   connect();
-  const auto spawns = only<SpawnRank>(step(on_gpus(1, 1, 2, 2)));
+  const auto spawns = actions_of<SpawnRank>(step(on_gpus(1, 1, 2, 2)));
   ASSERT_THAT(spawns, SizeIs(2));
   EXPECT_THAT(spawns[0].launch->gpus, ElementsAre(0, 2, 1, 3));
   EXPECT_THAT(spawns[0].launch->gpus_of(0), ElementsAre(0, 1));
@@ -78,7 +78,7 @@ TEST_F(CoreGpusTest, TheFirstGpusOfAllRanksComeFirst) {
 TEST_F(CoreGpusTest, TooFewAreARefusalThatCounts) {
   connect();
   start_up(on_gpus(1, 1, 3));
-  const auto reports = only<SendRankExited>(step(on_gpus(2, 1, 1, 2)));
+  const auto reports = actions_of<SendRankExited>(step(on_gpus(2, 1, 1, 2)));
   ASSERT_THAT(reports, SizeIs(1));
   EXPECT_EQ(reports[0].detail,
             "could not be started: the launch needs 2 GPUs and worker node0 has 1 of 4 free and "
@@ -90,7 +90,7 @@ TEST_F(CoreGpusTest, NothingStartsOnAFailedGpu) {
   connect();
   step(GpusChanged{{"", "GPU 1 is lost (Xid 79)", "", ""}});
   EXPECT_THAT(spawned(step(on_gpus(1, 1, 2))), ElementsAre(ElementsAre(0), ElementsAre(2)));
-  const auto reports = only<SendRankExited>(step(on_gpus(2, 1, 2)));
+  const auto reports = actions_of<SendRankExited>(step(on_gpus(2, 1, 2)));
   ASSERT_THAT(reports, SizeIs(2));
   EXPECT_THAT(reports[0].detail,
               AllOf(HasSubstr("has 1 of 4 free and good"), HasSubstr("; GPU 1 is lost (Xid 79)")));

@@ -16,7 +16,7 @@ class CoreLaunchesTest : public CoreTest {
  protected:
   static std::vector<LaunchKey> removed(const ActionList& actions) {
     std::vector<LaunchKey> launches;
-    for (const RemoveLaunch& action : only<RemoveLaunch>(actions))
+    for (const RemoveLaunch& action : actions_of<RemoveLaunch>(actions))
       launches.push_back(action.launch);
     return launches;
   }
@@ -26,9 +26,9 @@ class CoreLaunchesTest : public CoreTest {
 
   // Ends a rank, and acknowledges its end but not its log.
   void end(const RankKey& rank) {
-    const auto reports = only<SendRankExited>(step(RankReaped{rank, 0, 0, 1, ""}));
+    const auto reports = actions_of<SendRankExited>(step(RankReaped{rank, 0, 0, 1, ""}));
     ASSERT_THAT(reports, SizeIs(1));
-    EXPECT_THAT(only<ForgetRank>(step(ReportAcked{reports[0].report_id})), SizeIs(1));
+    EXPECT_THAT(actions_of<ForgetRank>(step(ReportAcked{reports[0].report_id})), SizeIs(1));
   }
 
   // Runs job `job` with one rank from its start to its complete acknowledgement.
@@ -92,7 +92,7 @@ TEST_F(CoreLaunchesTest, AReusedFolderIsNotRemoved) {
 TEST_F(CoreLaunchesTest, ALaunchWithoutAFolderEvictsNoOther) {
   connect();
   for (uint64_t job = 1; job <= kLaunchesKeptMax; ++job) run_through(job);
-  const auto refused = only<SendRankExited>(step(start(50, 1, 5)));  // more ranks than slots
+  const auto refused = actions_of<SendRankExited>(step(start(50, 1, 5)));  // more ranks than slots
   ASSERT_THAT(refused, SizeIs(5));
   for (const SendRankExited& report : refused) {
     step(ReportAcked{report.report_id});
@@ -103,23 +103,24 @@ TEST_F(CoreLaunchesTest, ALaunchWithoutAFolderEvictsNoOther) {
 TEST_F(CoreLaunchesTest, ARemovedLaunchIsForgotten) {
   connect();
   run_through(1);
-  EXPECT_THAT(only<SpawnRank>(step(start(1, 1, 1))), IsEmpty()) << "it has been seen";
+  EXPECT_THAT(actions_of<SpawnRank>(step(start(1, 1, 1))), IsEmpty()) << "it has been seen";
   for (uint64_t job = 2; job <= kLaunchesKeptMax + 1; ++job) run_through(job);
-  EXPECT_THAT(only<SpawnRank>(step(start(1, 1, 1))), SizeIs(1)) << "nothing is known of it";
+  EXPECT_THAT(actions_of<SpawnRank>(step(start(1, 1, 1))), SizeIs(1)) << "nothing is known of it";
 }
 
 TEST_F(CoreLaunchesTest, CopiesStayWhileTheirJobsAreUnfinished) {
   connect(1, 5);
-  const auto kept = only<KeepLocalCopies>(
+  const auto kept = actions_of<KeepLocalCopies>(
       step(Registered{Epoch(1), seconds(1), StoreId(5), {JobId(3), JobId(4)}}));
   ASSERT_THAT(kept, SizeIs(1));
   EXPECT_EQ(kept[0].store, StoreId(5));
   EXPECT_THAT(kept[0].jobs, ElementsAre(JobId(3), JobId(4)));
-  const auto dropped = only<DropLocalCopies>(step(JobEnded{Epoch(1), JobId(3)}));
+  const auto dropped = actions_of<DropLocalCopies>(step(JobEnded{Epoch(1), JobId(3)}));
   ASSERT_THAT(dropped, SizeIs(1));
   EXPECT_EQ(dropped[0].job, JobId(3));
-  EXPECT_THAT(only<DropLocalCopies>(step(JobEnded{Epoch(0), JobId(4)})), IsEmpty()) << "stale";
-  const auto spawned = only<SpawnRank>(step(start(4, 1, 1)));
+  EXPECT_THAT(actions_of<DropLocalCopies>(step(JobEnded{Epoch(0), JobId(4)})), IsEmpty())
+      << "stale";
+  const auto spawned = actions_of<SpawnRank>(step(start(4, 1, 1)));
   ASSERT_THAT(spawned, SizeIs(1));
   EXPECT_EQ(spawned[0].store, StoreId(5));
 }

@@ -33,7 +33,7 @@ class CoreWithPeersElsewhere : public CoreTest {
   // Returns the ranks that `actions` signal, with the signal.
   static std::map<RankKey, int> signalled(const ActionList& actions) {
     std::map<RankKey, int> all;
-    for (const SignalRank& signal : only<SignalRank>(actions)) all[signal.key] = signal.signo;
+    for (const SignalRank& signal : actions_of<SignalRank>(actions)) all[signal.key] = signal.signo;
     return all;
   }
   using Signals = std::map<RankKey, int>;
@@ -43,13 +43,13 @@ TEST_F(CoreTest, LeavingStopsRanksReportsAndWaitsForTheAcknowledgement) {
   connect();
   start_up(start(1, 1, 1));
   ActionList actions = step(ShutdownRequested{});
-  ASSERT_THAT(only<SignalRank>(actions), SizeIs(1));
-  EXPECT_EQ(only<SignalRank>(actions)[0].signo, SIGTERM);
+  ASSERT_THAT(actions_of<SignalRank>(actions), SizeIs(1));
+  EXPECT_EQ(actions_of<SignalRank>(actions)[0].signo, SIGTERM);
   actions = step(RankReaped{key(1, 1, 0), 75, 0, 3, ""});
-  ASSERT_THAT(only<SendRankExited>(actions), SizeIs(1));
-  EXPECT_EQ(only<SendRankExited>(actions)[0].detail, "stopped: its worker is leaving");
-  EXPECT_THAT(only<Exit>(actions), SizeIs(0));
-  const auto exits = only<Exit>(step(ReportAcked{1}));
+  ASSERT_THAT(actions_of<SendRankExited>(actions), SizeIs(1));
+  EXPECT_EQ(actions_of<SendRankExited>(actions)[0].detail, "stopped: its worker is leaving");
+  EXPECT_THAT(actions_of<Exit>(actions), SizeIs(0));
+  const auto exits = actions_of<Exit>(step(ReportAcked{1}));
   ASSERT_THAT(exits, SizeIs(1));
   EXPECT_EQ(exits[0].code, 0);
 }
@@ -63,12 +63,12 @@ TEST_F(CoreTest, LeavingIsSentFirstAndAgainAfterEachReconnection) {
   ASSERT_FALSE(actions.empty());
   ASSERT_TRUE(std::holds_alternative<SendLeaving>(actions[0]));
   EXPECT_EQ(std::get<SendLeaving>(actions[0]).grace, kLeaveGrace);
-  EXPECT_THAT(only<SignalRank>(actions), SizeIs(2));
+  EXPECT_THAT(actions_of<SignalRank>(actions), SizeIs(2));
   step(Disconnected{});
   now += seconds(5);
   step(RankReaped{key(1, 1, 0), -1, SIGKILL, 3, ""});
   actions = connect();
-  const auto registers = only<SendRegister>(actions);
+  const auto registers = actions_of<SendRegister>(actions);
   ASSERT_THAT(registers, SizeIs(1));
   ASSERT_TRUE(registers[0].leaving.has_value());
   EXPECT_LE(*registers[0].leaving, kLeaveGrace - seconds(5)) << "what is left of it";
@@ -83,8 +83,8 @@ TEST_F(CoreTest, LeavingIsSentFirstAndAgainAfterEachReconnection) {
 
 TEST_F(CoreTest, ARegistrationWithoutLeavingHasNoGrace) {
   const ActionList actions = connect();
-  EXPECT_FALSE(only<SendRegister>(actions).at(0).leaving.has_value());
-  EXPECT_THAT(only<SendLeaving>(actions), SizeIs(0));
+  EXPECT_FALSE(actions_of<SendRegister>(actions).at(0).leaving.has_value());
+  EXPECT_THAT(actions_of<SendLeaving>(actions), SizeIs(0));
 }
 
 TEST_F(CoreTest, LeavingDoesNotWaitForEverForAnAcknowledgement) {
@@ -92,12 +92,12 @@ TEST_F(CoreTest, LeavingDoesNotWaitForEverForAnAcknowledgement) {
   start_up(start(1, 1, 1));
   step(ShutdownRequested{});
   step(RankReaped{key(1, 1, 0), 75, 0, 3, ""});
-  EXPECT_THAT(only<Exit>(pass(milliseconds(900))), SizeIs(0));
-  EXPECT_THAT(only<Exit>(pass(milliseconds(100))), SizeIs(1));
+  EXPECT_THAT(actions_of<Exit>(advance(milliseconds(900))), SizeIs(0));
+  EXPECT_THAT(actions_of<Exit>(advance(milliseconds(100))), SizeIs(1));
 }
 
 TEST_F(CoreTest, LeavingWithoutRanksOrCoordinatorIsImmediate) {
-  EXPECT_THAT(only<Exit>(step(ShutdownRequested{})), SizeIs(1));
+  EXPECT_THAT(actions_of<Exit>(step(ShutdownRequested{})), SizeIs(1));
 }
 
 // The ranks agree on the step after which they leave: otherwise a peer elsewhere would exit with
@@ -105,14 +105,14 @@ TEST_F(CoreTest, LeavingWithoutRanksOrCoordinatorIsImmediate) {
 TEST_F(CoreWithPeersElsewhere, TheCoordinatorStopsRanksOfALeavingWorker) {
   start_wide(2);
   ActionList actions = step(ShutdownRequested{});
-  EXPECT_THAT(only<SendLeaving>(actions), SizeIs(1));
+  EXPECT_THAT(actions_of<SendLeaving>(actions), SizeIs(1));
   EXPECT_EQ(signalled(actions), Signals());
-  EXPECT_THAT(only<Note>(actions).at(0).text, HasSubstr("other nodes: 2; their coordinator"));
+  EXPECT_THAT(actions_of<Note>(actions).at(0).text, HasSubstr("other nodes: 2; their coordinator"));
   actions = step(stop(1, 1, kLeaveGrace));
   EXPECT_EQ(signalled(actions), (Signals{{key(1, 1, 0), SIGTERM}, {key(1, 1, 1), SIGTERM}}));
-  actions = pass(kCoordinatorAnswerMax);
+  actions = advance(kCoordinatorAnswerMax);
   EXPECT_EQ(signalled(actions), Signals()) << "stopped once";
-  EXPECT_THAT(only<Note>(actions), SizeIs(0));
+  EXPECT_THAT(actions_of<Note>(actions), SizeIs(0));
 }
 
 // Does not use SIGTERM: the operator may have signalled the ranks, too, which would take it for a
@@ -120,10 +120,10 @@ TEST_F(CoreWithPeersElsewhere, TheCoordinatorStopsRanksOfALeavingWorker) {
 TEST_F(CoreWithPeersElsewhere, TheWaitForASilentCoordinatorIsShort) {
   start_wide(1);
   step(ShutdownRequested{});
-  EXPECT_EQ(signalled(pass(kCoordinatorAnswerMax - milliseconds(1))), Signals());
-  const ActionList actions = pass(milliseconds(1));
+  EXPECT_EQ(signalled(advance(kCoordinatorAnswerMax - milliseconds(1))), Signals());
+  const ActionList actions = advance(milliseconds(1));
   EXPECT_EQ(signalled(actions), (Signals{{key(1, 1, 0), SIGUSR1}}));
-  EXPECT_THAT(only<Note>(actions).at(0).text,
+  EXPECT_THAT(actions_of<Note>(actions).at(0).text,
               HasSubstr("that the coordinator has not stopped: 1;"));
 }
 
@@ -133,7 +133,7 @@ TEST_F(CoreWithPeersElsewhere, ProgramsAreStoppedBySigterm) {
   program.launch.spec.command = {"train"};
   start_up(program);
   step(ShutdownRequested{});
-  EXPECT_EQ(signalled(pass(kCoordinatorAnswerMax)), (Signals{{key(1, 1, 0), SIGTERM}}));
+  EXPECT_EQ(signalled(advance(kCoordinatorAnswerMax)), (Signals{{key(1, 1, 0), SIGTERM}}));
 }
 
 TEST_F(CoreWithPeersElsewhere, RanksOfOtherJobsAreStoppedAtOnce) {
@@ -148,11 +148,12 @@ TEST_F(CoreWithPeersElsewhere, ALeavingWorkerStartsNothing) {
   start_up(start(1, 1, 4));
   StartRanks next = wide(4);
   next.launch.attempt = Attempt(2);
-  EXPECT_THAT(only<SpawnRank>(step(next)), SizeIs(0));
+  EXPECT_THAT(actions_of<SpawnRank>(step(next)), SizeIs(0));
   ActionList actions = step(ShutdownRequested{});
-  EXPECT_THAT(only<SendRankExited>(actions), SizeIs(4));
+  EXPECT_THAT(actions_of<SendRankExited>(actions), SizeIs(4));
   for (int32_t rank = 0; rank < 4; ++rank)
-    EXPECT_THAT(only<SpawnRank>(step(RankReaped{key(1, 1, rank), -1, SIGKILL, 3, ""})), SizeIs(0));
+    EXPECT_THAT(actions_of<SpawnRank>(step(RankReaped{key(1, 1, rank), -1, SIGKILL, 3, ""})),
+                SizeIs(0));
 }
 
 // The operator may have signalled the ranks, too: a program that ends meanwhile has not succeeded.
@@ -163,7 +164,7 @@ TEST_F(CoreWithPeersElsewhere, RanksThatEndWhileLeavingCountAsStopped) {
   for (const bool meanwhile : {false, true}) {
     RankReaped end{key(1, 1, meanwhile ? 1 : 0), 0, 0, 3, ""};
     end.worker_left = meanwhile;
-    const auto ends = only<SendRankExited>(step(end));
+    const auto ends = actions_of<SendRankExited>(step(end));
     ASSERT_THAT(ends, SizeIs(1));
     EXPECT_EQ(ends[0].told_to_stop, meanwhile);
   }
@@ -174,8 +175,8 @@ TEST_F(CoreWithPeersElsewhere, RankGraceIsCappedAtTheWorkersDeadline) {
   start_wide(1);
   step(ShutdownRequested{});
   step(stop(1, 1, seconds(120)));
-  EXPECT_EQ(signalled(pass(kLeaveGrace - milliseconds(1))), Signals());
-  EXPECT_EQ(signalled(pass(milliseconds(1))), (Signals{{key(1, 1, 0), SIGKILL}}));
+  EXPECT_EQ(signalled(advance(kLeaveGrace - milliseconds(1))), Signals());
+  EXPECT_EQ(signalled(advance(milliseconds(1))), (Signals{{key(1, 1, 0), SIGKILL}}));
 }
 
 // An upgrade restarts both at the same moment, in random order.
@@ -184,8 +185,8 @@ TEST_F(CoreWithPeersElsewhere, RanksWaitForACoordinatorThatDisconnectsMeanwhile)
   step(ShutdownRequested{});
   now += milliseconds(100);
   step(Disconnected{});
-  EXPECT_EQ(signalled(pass(kWait - milliseconds(101))), Signals());
-  EXPECT_EQ(signalled(pass(milliseconds(1))), (Signals{{key(1, 1, 0), SIGUSR1}}));
+  EXPECT_EQ(signalled(advance(kWait - milliseconds(101))), Signals());
+  EXPECT_EQ(signalled(advance(milliseconds(1))), (Signals{{key(1, 1, 0), SIGUSR1}}));
 }
 
 // An upgrade restarts both at once: the coordinator stops the peers on other workers when it is
@@ -196,11 +197,11 @@ TEST_F(CoreWithPeersElsewhere, RanksWaitForAnAbsentCoordinator) {
   EXPECT_EQ(signalled(step(ShutdownRequested{})), Signals());
   now += seconds(3);
   const ActionList actions = connect();
-  EXPECT_THAT(only<SendLeaving>(actions), SizeIs(1));
+  EXPECT_THAT(actions_of<SendLeaving>(actions), SizeIs(1));
   EXPECT_EQ(signalled(actions), Signals());
   EXPECT_EQ(signalled(step(stop(1, 1, kLeaveGrace - seconds(3)))),
             (Signals{{key(1, 1, 0), SIGUSR1}, {key(1, 1, 1), SIGUSR1}}));
-  EXPECT_EQ(signalled(pass(kLeaveGrace)),
+  EXPECT_EQ(signalled(advance(kLeaveGrace)),
             (Signals{{key(1, 1, 0), SIGKILL}, {key(1, 1, 1), SIGKILL}}))
       << "once their grace is over";
 }
@@ -210,9 +211,9 @@ TEST_F(CoreWithPeersElsewhere, TheWaitForAnAbsentCoordinatorIsBounded) {
   step(Disconnected{});
   step(ShutdownRequested{});
   ASSERT_TRUE(core.next_deadline().has_value());
-  EXPECT_EQ(signalled(pass(kWait - milliseconds(1))), Signals());
-  EXPECT_EQ(signalled(pass(milliseconds(1))), (Signals{{key(1, 1, 0), SIGUSR1}}));
-  EXPECT_EQ(signalled(pass(kLeaveGrace - kWait)), (Signals{{key(1, 1, 0), SIGKILL}}));
+  EXPECT_EQ(signalled(advance(kWait - milliseconds(1))), Signals());
+  EXPECT_EQ(signalled(advance(milliseconds(1))), (Signals{{key(1, 1, 0), SIGUSR1}}));
+  EXPECT_EQ(signalled(advance(kLeaveGrace - kWait)), (Signals{{key(1, 1, 0), SIGKILL}}));
 }
 
 TEST_F(CoreWithPeersElsewhere, ACoordinatorOfAnotherStoreDoesNotExtendTheGrace) {
@@ -221,20 +222,20 @@ TEST_F(CoreWithPeersElsewhere, ACoordinatorOfAnotherStoreDoesNotExtendTheGrace) 
   step(ShutdownRequested{});
   now += seconds(5);
   EXPECT_EQ(signalled(connect(1, /*store=*/2)), (Signals{{key(1, 1, 0), SIGUSR1}}));
-  EXPECT_EQ(signalled(pass(kLeaveGrace - seconds(5))), (Signals{{key(1, 1, 0), SIGKILL}}));
+  EXPECT_EQ(signalled(advance(kLeaveGrace - seconds(5))), (Signals{{key(1, 1, 0), SIGKILL}}));
 }
 
 TEST_F(CoreTest, RanksWithoutPeersElsewhereStopAtOnce) {
   connect();
   start_up(start(1, 1, 2));
   step(Disconnected{});
-  EXPECT_THAT(only<SignalRank>(step(ShutdownRequested{})), SizeIs(2));
+  EXPECT_THAT(actions_of<SignalRank>(step(ShutdownRequested{})), SizeIs(2));
 }
 
 TEST_F(CoreWithPeersElsewhere, ASecondRequestEndsTheWait) {
   start_wide(1);
   step(ShutdownRequested{});
-  const auto kills = only<SignalRank>(step(ShutdownRequested{}));
+  const auto kills = actions_of<SignalRank>(step(ShutdownRequested{}));
   ASSERT_THAT(kills, SizeIs(1));
   EXPECT_EQ(kills[0].signo, SIGKILL);
 }
@@ -243,21 +244,21 @@ TEST_F(CoreTest, LeavingKillsAfterTheGraceAndAtOnceAfterASecondRequest) {
   connect();
   start_up(start(1, 1, 1));
   step(ShutdownRequested{});
-  const auto kills = only<SignalRank>(step(ShutdownRequested{}));
+  const auto kills = actions_of<SignalRank>(step(ShutdownRequested{}));
   ASSERT_THAT(kills, SizeIs(1));
   EXPECT_EQ(kills[0].signo, SIGKILL);
-  EXPECT_THAT(only<SignalRank>(pass(seconds(10))), SizeIs(0)) << "killed once";
+  EXPECT_THAT(actions_of<SignalRank>(advance(seconds(10))), SizeIs(0)) << "killed once";
 }
 
 TEST_F(CoreTest, LeavingDoesNotWaitForEverForAProcessThatCannotBeKilled) {
   connect();
   start_up(start(1, 1, 1));
   step(ShutdownRequested{});
-  EXPECT_THAT(only<Exit>(pass(kLeaveGrace)), SizeIs(0));
-  EXPECT_THAT(only<Exit>(pass(kLeaveWithout - milliseconds(1))), SizeIs(0));
+  EXPECT_THAT(actions_of<Exit>(advance(kLeaveGrace)), SizeIs(0));
+  EXPECT_THAT(actions_of<Exit>(advance(kLeaveWithout - milliseconds(1))), SizeIs(0));
   ASSERT_TRUE(core.next_deadline().has_value());
   EXPECT_LE(*core.next_deadline(), now + milliseconds(1));
-  EXPECT_THAT(only<Exit>(pass(milliseconds(1))), SizeIs(1));
+  EXPECT_THAT(actions_of<Exit>(advance(milliseconds(1))), SizeIs(1));
 }
 
 TEST_F(CoreTest, ALeavingWorkerRefusesNewRanks) {
@@ -265,10 +266,10 @@ TEST_F(CoreTest, ALeavingWorkerRefusesNewRanks) {
   start_up(start(1, 1, 1));
   step(ShutdownRequested{});
   const ActionList actions = step(start(2, 1, 1));
-  EXPECT_THAT(only<SpawnRank>(actions), SizeIs(0));
-  ASSERT_THAT(only<SendRankExited>(actions), SizeIs(1));
-  EXPECT_THAT(only<SendRankExited>(actions)[0].detail, HasSubstr("leaving"));
-  EXPECT_EQ(only<SendRankExited>(actions)[0].exit_code, to_int(ExitCode::kPreempted));
+  EXPECT_THAT(actions_of<SpawnRank>(actions), SizeIs(0));
+  ASSERT_THAT(actions_of<SendRankExited>(actions), SizeIs(1));
+  EXPECT_THAT(actions_of<SendRankExited>(actions)[0].detail, HasSubstr("leaving"));
+  EXPECT_EQ(actions_of<SendRankExited>(actions)[0].exit_code, to_int(ExitCode::kPreempted));
 }
 
 }  // namespace

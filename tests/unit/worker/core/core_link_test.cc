@@ -15,9 +15,9 @@ using ::testing::SizeIs;
 
 TEST_F(CoreTest, ConnectsAtOnceAndRegisters) {
   EXPECT_EQ(core.next_deadline(), now);
-  EXPECT_THAT(only<Connect>(step(Tick{})), SizeIs(1));
-  EXPECT_THAT(only<Connect>(step(Tick{})), SizeIs(0)) << "one stream at a time";
-  const auto registers = only<SendRegister>(step(Connected{}));
+  EXPECT_THAT(actions_of<Connect>(step(Tick{})), SizeIs(1));
+  EXPECT_THAT(actions_of<Connect>(step(Tick{})), SizeIs(0)) << "one stream at a time";
+  const auto registers = actions_of<SendRegister>(step(Connected{}));
   ASSERT_THAT(registers, SizeIs(1));
   EXPECT_EQ(registers[0].worker, WorkerName("node0"));
   EXPECT_EQ(registers[0].incarnation, Incarnation(77));
@@ -34,8 +34,8 @@ TEST_F(CoreTest, RetriesForEverWithinBounds) {
     const Duration delay = *core.next_deadline() - now;
     EXPECT_GT(delay, Duration::zero());
     EXPECT_LE(delay, i == 0 ? milliseconds(100) : milliseconds(1000));
-    EXPECT_THAT(only<Connect>(pass(delay - milliseconds(1))), SizeIs(0));
-    EXPECT_THAT(only<Connect>(pass(milliseconds(1))), SizeIs(1));
+    EXPECT_THAT(actions_of<Connect>(advance(delay - milliseconds(1))), SizeIs(0));
+    EXPECT_THAT(actions_of<Connect>(advance(milliseconds(1))), SizeIs(1));
   }
 }
 
@@ -43,7 +43,7 @@ TEST_F(CoreTest, ARegistrationResetsTheBackOff) {
   step(Tick{});
   for (int i = 0; i < 20; ++i) {
     step(Disconnected{});
-    pass(*core.next_deadline() - now);
+    advance(*core.next_deadline() - now);
   }
   step(Connected{});
   step(Registered{Epoch(1), seconds(1)});
@@ -67,16 +67,16 @@ TEST_F(CoreTest, TheBackOffDependsOnTheIncarnationAlone) {
 TEST_F(CoreTest, ACoordinatorThatDoesNotAnswerIsGivenUp) {
   step(Tick{});
   step(Connected{});
-  EXPECT_THAT(only<Disconnect>(pass(seconds(4))), SizeIs(0));
-  EXPECT_THAT(only<Disconnect>(pass(seconds(1))), SizeIs(1));
+  EXPECT_THAT(actions_of<Disconnect>(advance(seconds(4))), SizeIs(0));
+  EXPECT_THAT(actions_of<Disconnect>(advance(seconds(1))), SizeIs(1));
   step(Disconnected{});
-  EXPECT_THAT(only<Connect>(pass(seconds(1))), SizeIs(1));
+  EXPECT_THAT(actions_of<Connect>(advance(seconds(1))), SizeIs(1));
 }
 
 TEST_F(CoreTest, ARefusalEndsAWorkerThatWasNeverRegistered) {
   step(Tick{});
   step(Connected{});
-  const auto exits = only<Exit>(step(Disconnected{StreamEnd::kRefused, "its version is 2"}));
+  const auto exits = actions_of<Exit>(step(Disconnected{StreamEnd::kRefused, "its version is 2"}));
   ASSERT_THAT(exits, SizeIs(1));
   EXPECT_EQ(exits[0].code, 2);
   EXPECT_THAT(exits[0].reason, HasSubstr("its version is 2"));
@@ -92,38 +92,38 @@ TEST_F(CoreTest, ARefusalDoesNotStopARegisteredWorker) {
   start_up(start(1, 1, 2));
   step(Disconnected{});
   for (int i = 0; i < 20; ++i) {
-    EXPECT_THAT(only<Connect>(pass(seconds(1))), SizeIs(1));
+    EXPECT_THAT(actions_of<Connect>(advance(seconds(1))), SizeIs(1));
     step(Connected{});
     const ActionList actions = step(Disconnected{StreamEnd::kRefused, "its version is 2"});
-    EXPECT_THAT(only<SignalRank>(actions), SizeIs(0));
-    EXPECT_THAT(only<Exit>(actions), SizeIs(0));
-    ASSERT_THAT(only<Note>(actions), SizeIs(i == 0 ? 1 : 0)) << "logged once";
+    EXPECT_THAT(actions_of<SignalRank>(actions), SizeIs(0));
+    EXPECT_THAT(actions_of<Exit>(actions), SizeIs(0));
+    ASSERT_THAT(actions_of<Note>(actions), SizeIs(i == 0 ? 1 : 0)) << "logged once";
     if (i == 0) {
-      EXPECT_THAT(only<Note>(actions)[0].text,
+      EXPECT_THAT(actions_of<Note>(actions)[0].text,
                   HasSubstr("ranks that continue: 2): its version is 2"));
     }
   }
-  EXPECT_THAT(only<SendRegister>(connect(2)).at(0).running, SizeIs(2));
+  EXPECT_THAT(actions_of<SendRegister>(connect(2)).at(0).running, SizeIs(2));
 }
 
 TEST_F(CoreTest, AReplacedWorkerLetsItsRanksCheckpointAndLeaves) {
   connect();
   start_up(start(1, 1, 1));
   const ActionList actions = step(Disconnected{StreamEnd::kReplaced, "its name is taken"});
-  EXPECT_THAT(only<Exit>(actions), SizeIs(0));
-  ASSERT_THAT(only<SignalRank>(actions), SizeIs(1));
-  EXPECT_EQ(only<SignalRank>(actions)[0].signo, SIGTERM);
-  const auto exits = only<Exit>(step(RankReaped{key(1, 1, 0), 75, 0, -1, ""}));
+  EXPECT_THAT(actions_of<Exit>(actions), SizeIs(0));
+  ASSERT_THAT(actions_of<SignalRank>(actions), SizeIs(1));
+  EXPECT_EQ(actions_of<SignalRank>(actions)[0].signo, SIGTERM);
+  const auto exits = actions_of<Exit>(step(RankReaped{key(1, 1, 0), 75, 0, -1, ""}));
   ASSERT_THAT(exits, SizeIs(1));
   EXPECT_EQ(exits[0].code, 2);
 }
 
 TEST_F(CoreTest, AnEmptyHeartbeatIsASignOfLifeEachInterval) {
   connect();
-  EXPECT_THAT(only<SendHeartbeat>(step(Tick{})), SizeIs(1)) << "the first one at once";
+  EXPECT_THAT(actions_of<SendHeartbeat>(step(Tick{})), SizeIs(1)) << "the first one at once";
   for (int i = 0; i < 5; ++i) {
-    EXPECT_THAT(only<SendHeartbeat>(pass(milliseconds(500))), SizeIs(0));
-    const auto heartbeats = only<SendHeartbeat>(pass(milliseconds(500)));
+    EXPECT_THAT(actions_of<SendHeartbeat>(advance(milliseconds(500))), SizeIs(0));
+    const auto heartbeats = actions_of<SendHeartbeat>(advance(milliseconds(500)));
     ASSERT_THAT(heartbeats, SizeIs(1));
     EXPECT_THAT(heartbeats[0].ranks, SizeIs(0));
   }
@@ -131,13 +131,13 @@ TEST_F(CoreTest, AnEmptyHeartbeatIsASignOfLifeEachInterval) {
 
 TEST_F(CoreTest, HeartbeatsListOnlyRanksWhoseFiguresChanged) {
   connect();
-  const auto up = only<SendHeartbeat>(start_up(start(1, 1, 2)));
+  const auto up = actions_of<SendHeartbeat>(start_up(start(1, 1, 2)));
   ASSERT_THAT(up, SizeIs(1))
       << "once all ranks of the launch are up, without waiting for the interval";
   EXPECT_THAT(up[0].ranks, SizeIs(2));
   EXPECT_EQ(up[0].ranks[1].pid, 101);
 
-  const auto requests = only<ReadPages>(pass(seconds(1)));
+  const auto requests = actions_of<ReadPages>(advance(seconds(1)));
   ASSERT_THAT(requests, SizeIs(1));
   EXPECT_THAT(requests[0].ranks, SizeIs(2));
   RankFigures figures;
@@ -146,25 +146,26 @@ TEST_F(CoreTest, HeartbeatsListOnlyRanksWhoseFiguresChanged) {
   figures.last_progress = now - milliseconds(300);
   PageResults pages;
   pages.pages.push_back({key(1, 1, 1), figures});
-  const auto changed = only<SendHeartbeat>(step(pages));
+  const auto changed = actions_of<SendHeartbeat>(step(pages));
   ASSERT_THAT(changed, SizeIs(1));
   ASSERT_THAT(changed[0].ranks, SizeIs(1));
   EXPECT_EQ(changed[0].ranks[0].key, key(1, 1, 1));
   EXPECT_EQ(changed[0].ranks[0].figures.step, 5);
   EXPECT_EQ(changed[0].ranks[0].last_progress_age, milliseconds(300));
-  EXPECT_THAT(only<SendHeartbeat>(step(pages))[0].ranks, SizeIs(0)) << "NaN equals itself here";
+  EXPECT_THAT(actions_of<SendHeartbeat>(step(pages))[0].ranks, SizeIs(0))
+      << "NaN equals itself here";
 }
 
 TEST_F(CoreTest, AReconnectionSendsEveryFigureAgain) {
   connect();
   start_up(start(1, 1, 2));
   step(Disconnected{});
-  const auto registers = only<SendRegister>(connect(2));
+  const auto registers = actions_of<SendRegister>(connect(2));
   ASSERT_THAT(registers, SizeIs(1));
   ASSERT_THAT(registers[0].running, SizeIs(2));
   EXPECT_EQ(registers[0].running[0].pid, 100);
   step(Tick{});
-  EXPECT_THAT(only<SendHeartbeat>(step(PageResults{}))[0].ranks, SizeIs(2));
+  EXPECT_THAT(actions_of<SendHeartbeat>(step(PageResults{}))[0].ranks, SizeIs(2));
 }
 
 TEST_F(CoreTest, NothingIsSentWithoutARegistration) {
@@ -173,8 +174,8 @@ TEST_F(CoreTest, NothingIsSentWithoutARegistration) {
   step(Disconnected{});
   ActionList actions = step(RankReaped{key(1, 1, 0), -1, SIGKILL, 9, "x"});
   for (const Action& a : step(PageResults{})) actions.push_back(a);
-  EXPECT_THAT(only<SendRankExited>(actions), SizeIs(0));
-  EXPECT_THAT(only<SendHeartbeat>(actions), SizeIs(0));
+  EXPECT_THAT(actions_of<SendRankExited>(actions), SizeIs(0));
+  EXPECT_THAT(actions_of<SendHeartbeat>(actions), SizeIs(0));
 }
 
 TEST_F(CoreTest, TheLastFiguresOfARankGoOutBeforeItsReport) {
@@ -205,7 +206,7 @@ TEST_F(CoreTest, ProgressTimesOfPagesAreClamped) {
     RankFigures figures;
     figures.last_progress = instant_from_ns(ns);
     figures.step = ns < 0 ? 1 : 2;
-    const auto heartbeats = only<SendHeartbeat>(step(PageResults{{{key(1, 1, 0), figures}}}));
+    const auto heartbeats = actions_of<SendHeartbeat>(step(PageResults{{{key(1, 1, 0), figures}}}));
     for (const RankProgress& rank : heartbeats.at(0).ranks) {
       EXPECT_EQ(rank.last_progress_age, ns < 0 ? now - Instant{} : Duration::zero());
     }
@@ -214,7 +215,8 @@ TEST_F(CoreTest, ProgressTimesOfPagesAreClamped) {
   last.step = 9;
   last.last_progress = instant_from_ns(std::numeric_limits<int64_t>::min());
   const ActionList actions = step(RankReaped{key(1, 1, 0), 0, 0, 9, "", last});
-  EXPECT_EQ(only<SendHeartbeat>(actions).at(0).ranks.at(0).last_progress_age, now - Instant{});
+  EXPECT_EQ(actions_of<SendHeartbeat>(actions).at(0).ranks.at(0).last_progress_age,
+            now - Instant{});
 }
 
 TEST_F(CoreTest, FiguresThatWereSentAreNotSentAgainAtTheEnd) {
@@ -223,7 +225,8 @@ TEST_F(CoreTest, FiguresThatWereSentAreNotSentAgainAtTheEnd) {
   RankFigures figures;
   figures.step = 9;
   step(PageResults{{{key(1, 1, 0), figures}}});
-  EXPECT_THAT(only<SendHeartbeat>(step(RankReaped{key(1, 1, 0), 0, 0, 9, "", figures})), SizeIs(0));
+  EXPECT_THAT(actions_of<SendHeartbeat>(step(RankReaped{key(1, 1, 0), 0, 0, 9, "", figures})),
+              SizeIs(0));
 }
 
 TEST_F(CoreTest, TheLastFiguresOutliveTheCoordinatorUntilTheirReportIsAcknowledged) {
@@ -232,10 +235,11 @@ TEST_F(CoreTest, TheLastFiguresOutliveTheCoordinatorUntilTheirReportIsAcknowledg
   step(Disconnected{});
   RankFigures figures;
   figures.step = 9;
-  EXPECT_THAT(only<SendHeartbeat>(step(RankReaped{key(1, 1, 0), 0, 0, 9, "", figures})), SizeIs(0));
+  EXPECT_THAT(actions_of<SendHeartbeat>(step(RankReaped{key(1, 1, 0), 0, 0, 9, "", figures})),
+              SizeIs(0));
   for (uint64_t epoch = 1; epoch < 3; ++epoch) {
     const ActionList actions = connect(epoch);
-    EXPECT_EQ(only<SendHeartbeat>(actions).at(0).ranks[0].figures.step, 9);
+    EXPECT_EQ(actions_of<SendHeartbeat>(actions).at(0).ranks[0].figures.step, 9);
     const auto is_figures = [](const Action& a) {
       return std::holds_alternative<SendHeartbeat>(a);
     };
@@ -244,13 +248,14 @@ TEST_F(CoreTest, TheLastFiguresOutliveTheCoordinatorUntilTheirReportIsAcknowledg
     step(Disconnected{});
   }
   step(ReportAcked{1});
-  EXPECT_THAT(only<SendHeartbeat>(connect(3)), SizeIs(0));
+  EXPECT_THAT(actions_of<SendHeartbeat>(connect(3)), SizeIs(0));
 }
 
 TEST_F(CoreTest, ReportsAreRepeatedAfterEachReconnectionUntilAcknowledged) {
   connect();
   start_up(start(1, 1, 2));
-  const auto first = only<SendRankExited>(step(RankReaped{key(1, 1, 0), -1, SIGKILL, 9, "boom"}));
+  const auto first =
+      actions_of<SendRankExited>(step(RankReaped{key(1, 1, 0), -1, SIGKILL, 9, "boom"}));
   ASSERT_THAT(first, SizeIs(1));
   EXPECT_EQ(first[0].signal, SIGKILL);
   EXPECT_EQ(first[0].exit_code, -1);
@@ -259,19 +264,19 @@ TEST_F(CoreTest, ReportsAreRepeatedAfterEachReconnectionUntilAcknowledged) {
   for (uint64_t epoch = 1; epoch < 4; ++epoch) {
     step(Disconnected{});
     const ActionList actions = connect(epoch);
-    const auto again = only<SendRankExited>(actions);
+    const auto again = actions_of<SendRankExited>(actions);
     ASSERT_THAT(again, SizeIs(1));
     EXPECT_EQ(again[0].report_id, first[0].report_id);
-    EXPECT_THAT(only<SendRegister>(actions)[0].running, SizeIs(2))
+    EXPECT_THAT(actions_of<SendRegister>(actions)[0].running, SizeIs(2))
         << "what is not acknowledged is listed";
   }
-  EXPECT_THAT(only<ForgetRank>(step(ReportAcked{first[0].report_id})), SizeIs(1));
-  EXPECT_THAT(only<ForgetRank>(step(ReportAcked{first[0].report_id})), SizeIs(0));
+  EXPECT_THAT(actions_of<ForgetRank>(step(ReportAcked{first[0].report_id})), SizeIs(1));
+  EXPECT_THAT(actions_of<ForgetRank>(step(ReportAcked{first[0].report_id})), SizeIs(0));
   step(ReportAcked{12345});
   step(Disconnected{});
   const ActionList actions = connect();
-  EXPECT_THAT(only<SendRankExited>(actions), SizeIs(0));
-  EXPECT_THAT(only<SendRegister>(actions)[0].running, SizeIs(1));
+  EXPECT_THAT(actions_of<SendRankExited>(actions), SizeIs(0));
+  EXPECT_THAT(actions_of<SendRegister>(actions)[0].running, SizeIs(1));
 }
 
 // A coordinator with an empty state directory on the port of the earlier one: its job 1 is another
@@ -282,34 +287,36 @@ TEST_F(CoreTest, AWorkerDropsTheEarlierStoresState) {
   step(RankReaped{key(1, 1, 1), 1, 0, 3, ""});  // its end is not acknowledged
   step(Disconnected{});
   ActionList actions = connect(1, 2);
-  EXPECT_EQ(only<SendRegister>(actions).at(0).store, StoreId(1)) << "whose ranks it lists";
-  EXPECT_THAT(only<SendRankExited>(actions), SizeIs(0)) << "it would be taken for the new job 1";
-  EXPECT_THAT(only<Disconnect>(actions), SizeIs(1));
-  ASSERT_THAT(only<SignalRank>(actions), SizeIs(1));
-  EXPECT_EQ(only<SignalRank>(actions)[0].signo, SIGTERM);
-  ASSERT_THAT(only<DropLog>(actions), SizeIs(1));
-  EXPECT_EQ(only<DropLog>(actions)[0].key, key(1, 1, 1));
+  EXPECT_EQ(actions_of<SendRegister>(actions).at(0).store, StoreId(1)) << "whose ranks it lists";
+  EXPECT_THAT(actions_of<SendRankExited>(actions), SizeIs(0))
+      << "it would be taken for the new job 1";
+  EXPECT_THAT(actions_of<Disconnect>(actions), SizeIs(1));
+  ASSERT_THAT(actions_of<SignalRank>(actions), SizeIs(1));
+  EXPECT_EQ(actions_of<SignalRank>(actions)[0].signo, SIGTERM);
+  ASSERT_THAT(actions_of<DropLog>(actions), SizeIs(1));
+  EXPECT_EQ(actions_of<DropLog>(actions)[0].key, key(1, 1, 1));
   EXPECT_FALSE(core.registered());
-  EXPECT_THAT(only<SpawnRank>(step(start(1, 1, 1))), SizeIs(0))
+  EXPECT_THAT(actions_of<SpawnRank>(step(start(1, 1, 1))), SizeIs(0))
       << "on its way when the stream ended";
   step(Disconnected{});
-  EXPECT_THAT(only<Connect>(pass(seconds(2))), SizeIs(0)) << "not before the last one is gone";
-  EXPECT_THAT(only<SignalRank>(pass(kLeaveGrace - seconds(2))), SizeIs(1))
+  EXPECT_THAT(actions_of<Connect>(advance(seconds(2))), SizeIs(0))
+      << "not before the last one is gone";
+  EXPECT_THAT(actions_of<SignalRank>(advance(kLeaveGrace - seconds(2))), SizeIs(1))
       << "its grace has an end";
 
   actions = step(RankReaped{key(1, 1, 0), -1, SIGKILL, 9, ""});
-  EXPECT_THAT(only<DropLog>(actions), SizeIs(1));
+  EXPECT_THAT(actions_of<DropLog>(actions), SizeIs(1));
   actions = connect(1, 2);
-  EXPECT_EQ(only<SendRegister>(actions).at(0).store, StoreId(2));
-  EXPECT_THAT(only<SendRegister>(actions)[0].running, SizeIs(0));
-  EXPECT_THAT(only<SendRankExited>(actions), SizeIs(0));
+  EXPECT_EQ(actions_of<SendRegister>(actions).at(0).store, StoreId(2));
+  EXPECT_THAT(actions_of<SendRegister>(actions)[0].running, SizeIs(0));
+  EXPECT_THAT(actions_of<SendRankExited>(actions), SizeIs(0));
   EXPECT_TRUE(core.registered());
-  const auto kept = only<KeepLocalCopies>(actions);
+  const auto kept = actions_of<KeepLocalCopies>(actions);
   ASSERT_THAT(kept, SizeIs(2));
   EXPECT_EQ(kept[1].store, StoreId(1))
       << "no later job will read what its jobs have left in memory";
   EXPECT_THAT(kept[1].jobs, SizeIs(0));
-  EXPECT_THAT(only<SpawnRank>(step(start(1, 1, 2))), SizeIs(2)) << "job 1 of the new store";
+  EXPECT_THAT(actions_of<SpawnRank>(step(start(1, 1, 2))), SizeIs(2)) << "job 1 of the new store";
 }
 
 TEST_F(CoreTest, AnotherIntervalIsTakenWithinBounds) {

@@ -15,7 +15,7 @@ class PaceTest : public CoreTest {
       for (const Action& action : step(Tick{})) {
         count += std::holds_alternative<SendHeartbeat>(action) ? 1 : 0;
         if (std::holds_alternative<ReadPages>(action))
-          count += only<SendHeartbeat>(step(PageResults{})).size();
+          count += actions_of<SendHeartbeat>(step(PageResults{})).size();
       }
     }
     return count;

@@ -30,18 +30,19 @@ TEST_F(CoreTest, ASaveThatMakesProgressIsAwaited) {
   connect();
   start_up(start(1, 1, 2));
   step(stop_for_save(seconds(4)));
-  pass(seconds(3));
+  advance(seconds(3));
   step(saving(0, 100, 1));  // rank 1 has nothing to write, and waits for rank 0
   for (uint32_t written = 2; written < 10; ++written) {
-    EXPECT_THAT(only<SignalRank>(pass(kSaveStallMax - milliseconds(1))), SizeIs(0)) << written;
+    EXPECT_THAT(actions_of<SignalRank>(advance(kSaveStallMax - milliseconds(1))), SizeIs(0))
+        << written;
     step(saving(0, 100, written));
   }
   step(stop_for_save(seconds(4)));  // repeated after a reconnection
   step(saving(0, 100, 9));          // no progress
-  EXPECT_THAT(only<SignalRank>(pass(kSaveStallMax - milliseconds(1))), SizeIs(0));
-  const ActionList actions = pass(milliseconds(1));
-  EXPECT_THAT(only<SignalRank>(actions), SizeIs(2));
-  EXPECT_THAT(only<Note>(actions)[0].text, HasSubstr("with 9 of 100 MiB saved"));
+  EXPECT_THAT(actions_of<SignalRank>(advance(kSaveStallMax - milliseconds(1))), SizeIs(0));
+  const ActionList actions = advance(milliseconds(1));
+  EXPECT_THAT(actions_of<SignalRank>(actions), SizeIs(2));
+  EXPECT_THAT(actions_of<Note>(actions)[0].text, HasSubstr("with 9 of 100 MiB saved"));
 }
 
 TEST_F(CoreTest, ASaveThatIsWrittenIsAwaitedForItsPeersAndItsEndForTheGrace) {
@@ -49,10 +50,10 @@ TEST_F(CoreTest, ASaveThatIsWrittenIsAwaitedForItsPeersAndItsEndForTheGrace) {
   start_up(start(1, 1, 1));
   step(stop_for_save(seconds(4)));
   step(saving(0, 100, 100));
-  EXPECT_THAT(only<SignalRank>(pass(kSaveEndMax - milliseconds(1))), SizeIs(0));
+  EXPECT_THAT(actions_of<SignalRank>(advance(kSaveEndMax - milliseconds(1))), SizeIs(0));
   step(saving(0, 0, 0));
-  EXPECT_THAT(only<SignalRank>(pass(seconds(4) - milliseconds(1))), SizeIs(0));
-  EXPECT_THAT(only<SignalRank>(pass(milliseconds(1))), SizeIs(1));
+  EXPECT_THAT(actions_of<SignalRank>(advance(seconds(4) - milliseconds(1))), SizeIs(0));
+  EXPECT_THAT(actions_of<SignalRank>(advance(milliseconds(1))), SizeIs(1));
 }
 
 // An upload: all is written, and the bytes that are sent are progress.
@@ -62,9 +63,9 @@ TEST_F(CoreTest, AnUploadThatMakesProgressIsAwaited) {
   step(stop_for_save(seconds(4)));
   for (uint32_t sent = 0; sent < 10; ++sent) {
     step(saving(0, 100 + sent, 100 + sent));
-    EXPECT_THAT(only<SignalRank>(pass(kSaveEndMax - milliseconds(1))), SizeIs(0)) << sent;
+    EXPECT_THAT(actions_of<SignalRank>(advance(kSaveEndMax - milliseconds(1))), SizeIs(0)) << sent;
   }
-  EXPECT_THAT(only<SignalRank>(pass(milliseconds(1))), SizeIs(2)) << "nothing is sent";
+  EXPECT_THAT(actions_of<SignalRank>(advance(milliseconds(1))), SizeIs(2)) << "nothing is sent";
 }
 
 TEST_F(CoreTest, ASaveIsNotAwaitedBeyondABound) {
@@ -72,7 +73,7 @@ TEST_F(CoreTest, ASaveIsNotAwaitedBeyondABound) {
   start_up(start(1, 1, 1));
   step(stop(1, 1, seconds(4)));  // the coordinator limits the time
   step(saving(0, 100, 50));
-  EXPECT_THAT(only<SignalRank>(pass(seconds(4))), SizeIs(1));
+  EXPECT_THAT(actions_of<SignalRank>(advance(seconds(4))), SizeIs(1));
   step(RankReaped{key(1, 1, 0), 0, 9, 10, ""});
   start_up(start(2, 1, 1));
   step(ShutdownRequested{});  // the worker leaves
@@ -82,10 +83,10 @@ TEST_F(CoreTest, ASaveIsNotAwaitedBeyondABound) {
   RankFigures figures;
   figures.checkpoints.saving_mib = 100;
   figures.checkpoints.written_mib = 50;
-  pass(seconds(3));
+  advance(seconds(3));
   step(PageResults{{{key(2, 1, 0), figures}}});
   now += options().leave_grace - seconds(3);
-  EXPECT_THAT(only<SignalRank>(step(Tick{})), SizeIs(1));
+  EXPECT_THAT(actions_of<SignalRank>(step(Tick{})), SizeIs(1));
 }
 
 TEST_F(CoreTest, AForcedStopKillsDuringASave) {
@@ -93,7 +94,7 @@ TEST_F(CoreTest, AForcedStopKillsDuringASave) {
   start_up(start(1, 1, 1));
   step(stop_for_save(seconds(4)));
   step(saving(0, 100, 50));
-  const auto signals = only<SignalRank>(step(stop(1, 1, Duration::zero())));
+  const auto signals = actions_of<SignalRank>(step(stop(1, 1, Duration::zero())));
   ASSERT_THAT(signals, SizeIs(1));
   EXPECT_EQ(signals[0].signo, SIGKILL);
 }

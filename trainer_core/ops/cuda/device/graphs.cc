@@ -34,8 +34,8 @@ class Graphs::Capture {
   const std::string& error() const { return error_; }  // the first error; empty if none
 
   // Ends a part here. Also after an error: the rest of the run must not execute, either.
-  void cut(const std::function<void()>& apart) {
-    parts_.push_back({end(), apart});
+  void cut(const std::function<void()>& unrecorded) {
+    parts_.push_back({end(), unrecorded});
     begin();
     MUSTER_CHECK(is_open_) << "in the middle of a run " << error_;
   }
@@ -108,11 +108,11 @@ void Graphs::replay(const ReplayKey& key, absl::FunctionRef<void()> calls) {
   if (run.parts.empty()) return calls();
   for (const RunPart& part : run.parts) {
     if (part.graph != nullptr) MUSTER_CUDA_CHECK(cudaGraphLaunch(part.graph.get(), stream_));
-    if (part.apart) part.apart();
+    if (part.unrecorded) part.unrecorded();
   }
 }
 
-void Graphs::set_apart(const std::function<void()>& call) {
+void Graphs::call_unrecorded(const std::function<void()>& call) {
   if (capture_ == nullptr) return call();
   capture_->cut(call);
 }

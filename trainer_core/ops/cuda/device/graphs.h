@@ -1,8 +1,9 @@
 // Replays runs of calls (ops/replay.h) as CUDA graphs. The first time, the calls of a run are
 // executed directly, because libraries then choose algorithms and CUDA loads kernels, which a
-// capture does not allow. The second time, the operations are captured from their stream; the calls
-// that are set apart divide them into several graphs. From then on the graphs are launched instead.
-// A run that cannot be captured is executed directly each time, and a note gives the reason.
+// capture does not allow. The second time, the operations are captured from their stream; calls
+// that cannot be recorded divide them into several graphs. From then on the graphs are launched
+// instead. A run that cannot be captured is executed directly each time, and a note gives the
+// reason.
 //
 // Captures use cudaStreamCaptureModeThreadLocal. The mode Global would forbid the allocations,
 // copies and queries of events that other threads of the rank make during a capture; the mode
@@ -30,11 +31,11 @@ struct DestroyGraph {
 };
 using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyGraph>;
 
-// A part of a run: captured operations, followed by a call that is set apart. Either may be
+// A part of a run: captured operations, followed by a call that cannot be recorded. Either may be
 // missing.
 struct RunPart {
   Graph graph{};
-  std::function<void()> apart{};
+  std::function<void()> unrecorded{};
 };
 using RunParts = std::vector<RunPart>;
 
@@ -46,7 +47,7 @@ class Graphs final : public Replayer {
       : device_(device), stream_(stream), notes_(notes) {}
 
   void replay(const ReplayKey& key, absl::FunctionRef<void()> calls) override;
-  void set_apart(const std::function<void()>& call) override;
+  void call_unrecorded(const std::function<void()>& call) override;
   void leave_out(const std::string& what, const std::string& why) override;
 
   // See fails_capture() in cuda_check.h.

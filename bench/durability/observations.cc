@@ -1,4 +1,4 @@
-#include "bench/durability/truth.h"
+#include "bench/durability/observations.h"
 
 #include <algorithm>
 
@@ -21,25 +21,25 @@ std::string name_of(const LaunchedRank& rank) {
 
 }  // namespace
 
-void Truth::violate_locked(std::string text) {
+void Observations::violate_locked(std::string text) {
   ++counts_["violations"];
   if (violations_.size() < kViolationsMax) violations_.push_back(std::move(text));
 }
 
-void Truth::violate(std::string text) {
+void Observations::violate(std::string text) {
   const std::lock_guard lock(mutex_);
   violate_locked(std::move(text));
 }
 
-void Truth::count(const std::string& what) {
+void Observations::count(const std::string& what) {
   const std::lock_guard lock(mutex_);
   ++counts_[what];
 }
 
-void Truth::started(const LaunchedRank& rank, const std::string& worker) {
+void Observations::started(const LaunchedRank& rank, const std::string& worker) {
   const std::lock_guard lock(mutex_);
   ++counts_["ranks_started"];
-  JobTruth& job = jobs_[rank.job];
+  JobObservations& job = jobs_[rank.job];
   const auto [known, is_new] = job.started.emplace(rank, worker);
   if (!is_new)
     violate_locked(
@@ -62,20 +62,20 @@ void Truth::started(const LaunchedRank& rank, const std::string& worker) {
   job.running.insert(rank);
 }
 
-void Truth::ended(const LaunchedRank& rank, bool well) {
+void Observations::ended(const LaunchedRank& rank, bool well) {
   const std::lock_guard lock(mutex_);
-  JobTruth& job = jobs_[rank.job];
+  JobObservations& job = jobs_[rank.job];
   job.running.erase(rank);
   if (well) job.well.insert(rank);
   if (!well) job.faulty.insert(rank.attempt);
 }
 
-void Truth::stopped(const LaunchedRank& rank) {
+void Observations::stopped(const LaunchedRank& rank) {
   const std::lock_guard lock(mutex_);
   jobs_[rank.job].running.erase(rank);
 }
 
-void Truth::confirmed(const std::string& request_id, uint64_t job) {
+void Observations::confirmed(const std::string& request_id, uint64_t job) {
   const std::lock_guard lock(mutex_);
   const auto [known, is_new] = job_of_request_.emplace(request_id, job);
   if (is_new) ++counts_["submissions_confirmed"];
@@ -88,37 +88,37 @@ void Truth::confirmed(const std::string& request_id, uint64_t job) {
                                 " and for request ", request_id));
 }
 
-void Truth::request_cancel(uint64_t job) {
+void Observations::request_cancel(uint64_t job) {
   const std::lock_guard lock(mutex_);
   jobs_[job].cancelled = true;
 }
 
-bool Truth::observed(const v1::Job& job) {
+bool Observations::observed(const v1::Job& job) {
   const std::lock_guard lock(mutex_);
-  JobTruth& truth = jobs_[job.id()];
+  JobObservations& observations = jobs_[job.id()];
   const auto request = request_of_job_.find(job.id());
   if (request != request_of_job_.end() && job.spec().name() != request->second)
     violate_locked(absl::StrCat("job ", job.id(), " has the name ", job.spec().name(),
                                 " and was confirmed for request ", request->second));
-  if (truth.state != 0 && truth.state != job.state())
+  if (observations.state != 0 && observations.state != job.state())
     violate_locked(absl::StrCat("job ", job.id(), " is ", v1::JobState_Name(job.state()),
                                 " and was ",
-                                v1::JobState_Name(static_cast<v1::JobState>(truth.state))));
+                                v1::JobState_Name(static_cast<v1::JobState>(observations.state))));
   if (!has_ended(job.state())) return false;
-  if (truth.state == 0) {
+  if (observations.state == 0) {
     ++counts_[absl::StrCat("jobs_", v1::JobState_Name(job.state()))];
-    truth.state = job.state();
-    if (!truth.running.empty())
+    observations.state = job.state();
+    if (!observations.running.empty())
       violate_locked(absl::StrCat("job ", job.id(), " has ended while ",
-                                  name_of(*truth.running.begin()), " runs"));
+                                  name_of(*observations.running.begin()), " runs"));
   }
   if (job.state() == v1::FAILED)
     violate_locked(absl::StrCat("job ", job.id(), " failed: ", job.reason()));
-  if (job.state() == v1::CANCELLED && !truth.cancelled)
+  if (job.state() == v1::CANCELLED && !observations.cancelled)
     violate_locked(absl::StrCat("job ", job.id(), " is cancelled without a request"));
   if (job.state() == v1::SUCCEEDED) {
     const auto good = std::ranges::count_if(
-        truth.well, [&](const LaunchedRank& rank) { return rank.attempt == job.attempt(); });
+        observations.well, [&](const LaunchedRank& rank) { return rank.attempt == job.attempt(); });
     if (good != int64_t{job.spec().nodes()} * job.spec().ranks_per_node())
       violate_locked(absl::StrCat("job ", job.id(), " succeeded with ", good,
                                   " ranks that exited with code 0"));
@@ -126,23 +126,23 @@ bool Truth::observed(const v1::Job& job) {
   return true;
 }
 
-void Truth::missed(uint64_t job) {
+void Observations::missed(uint64_t job) {
   violate(absl::StrCat("job ", job, " was confirmed and is lost"));
 }
 
-void Truth::epoch(uint64_t epoch) {
+void Observations::epoch(uint64_t epoch) {
   const std::lock_guard lock(mutex_);
   if (epoch < newest_epoch_)
     violate_locked(absl::StrCat("epoch ", epoch, " follows epoch ", newest_epoch_));
   newest_epoch_ = std::max(newest_epoch_, epoch);
 }
 
-std::vector<std::string> Truth::violations() {
+std::vector<std::string> Observations::violations() {
   const std::lock_guard lock(mutex_);
   return violations_;
 }
 
-std::string Truth::report() {
+std::string Observations::report() {
   const std::lock_guard lock(mutex_);
   nlohmann::json report(counts_);
   report["newest_epoch"] = newest_epoch_;

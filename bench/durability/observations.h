@@ -22,7 +22,7 @@ struct LaunchedRank {
 };
 
 // Thread-safe.
-class Truth {
+class Observations {
  public:
   // A rank was started on a worker, and ended there by itself: `well` with code 0.
   void started(const LaunchedRank& rank, const std::string& worker);
@@ -50,7 +50,7 @@ class Truth {
   void violate_locked(std::string text);
 
   std::mutex mutex_;
-  struct JobTruth {
+  struct JobObservations {
     std::map<LaunchedRank, std::string> started;  // by worker
     std::set<LaunchedRank> running;
     std::set<LaunchedRank> well;  // ended with code 0
@@ -59,7 +59,7 @@ class Truth {
     bool cancelled = false;
     int state = 0;  // terminal state that a caller has observed; 0: none
   };
-  std::map<uint64_t, JobTruth> jobs_;
+  std::map<uint64_t, JobObservations> jobs_;
   std::map<std::string, uint64_t> job_of_request_;
   std::map<uint64_t, std::string> request_of_job_;
   uint64_t newest_epoch_ = 0;
