@@ -70,23 +70,25 @@ constexpr std::string_view kCoordinatorHead =
     "\n"
     "## Coordinator\n"
     "\n"
-    "Address: `http://127.0.0.1:7071/metrics`, or that of `--http`. The page is bounded: 96 jobs "
-    "have series\n"
-    "(`--job-series`), each with its 16 slowest ranks. So have 64 workers, spread evenly "
-    "(`--worker-series`), 64 more that\n"
-    "are silent, and the 512 newest incidents. Totals count all jobs, workers and incidents. The "
-    "series of a job\n"
-    "end five minutes after the job.\n";
+    "Address: `http://127.0.0.1:7071/metrics`, or that of `--http`. The number of series is "
+    "limited; totals count all jobs,\n"
+    "workers and incidents. These have series of their own:\n"
+    "\n"
+    "- 96 jobs (`--job-series`), until five minutes after the job's end, and the 16 slowest ranks "
+    "of each;\n"
+    "- 64 workers, spread evenly over the fleet (`--worker-series`), and the 64 workers that have "
+    "been silent for longest;\n"
+    "- the 512 newest incidents.\n";
 
 constexpr std::string_view kWorkerHead =
     "\n"
     "## Worker\n"
     "\n"
-    "Address: that of muster-worker's `--http`. 64 ranks of a job have series `muster_rank_…`, "
-    "spread evenly over all of its\n"
-    "nodes (`--rank-series`). Histograms, counters and maxima `muster_worker_…` include the "
-    "other ranks. Training\n"
-    "metrics have no series before the first step.\n";
+    "Address: that of muster-worker's `--http`. 64 ranks of a job, spread evenly over all of its "
+    "nodes, have series\n"
+    "`muster_rank_…` of their own (`--rank-series`). The metrics `muster_worker_…` include all "
+    "ranks of the worker.\n"
+    "Training metrics have no series before the first step.\n";
 
 std::string as_markdown() {
   std::string text(kPageHead);
