@@ -49,7 +49,7 @@ def matrix(result):
             rows.append((case, f"not run here: {refused[0]}", "", "", ""))
         elif group == "harmless":
             alarms = sum(bool(run.get("false_alarm")) for run in runs)
-            rows.append((case, f"{alarms} of {len(runs)} alarms", "–", "–", "–"))
+            rows.append((case, f"{alarms} alarms in {len(runs)} runs", "–", "–", "–"))
         else:
             found = [run for run in runs if run.get("found")]
             reported = [run["seconds"] for run in found]
@@ -61,7 +61,8 @@ def matrix(result):
             f"{result['pace_seconds']:.1f} s plus its computation. Each case ran {result['seeds']} times, with different ranks and nodes (`bench/faults.py`; {where(result)}). "
             f"The right rank or node was named first in {100 * result['named']:.0f}% of all runs. Dead processes and nodes were reported after "
             f"{seconds(groups['dead']['seconds_p50'])} (median) and {seconds(groups['dead']['seconds_p99'])} (99th percentile); hangs after {seconds(groups['hang']['seconds_p50'])} "
-            f"and {seconds(groups['hang']['seconds_p99'])}. False alarms: {result['false_alarms']}.{other_figures(result)}\n\n")
+            f"and {seconds(groups['hang']['seconds_p99'])}. False alarms: {result['false_alarms']}. The time of 'loss not finite' begins when the first rank has exited, "
+            f"which can be after the report.{other_figures(result)}\n\n")
     return text + table(("fault", "named", "reported after (median)", "at the latest", "stopped after"), rows)
 
 
@@ -70,7 +71,7 @@ def beside(result):
              seconds(line["noticed_seconds"], NOT_NOTICED.format(result["watched_seconds"])), seconds(line["ended_seconds"]),
              f"{line['named']} of {line['runs']}") for line in result["table"]]
     return (f"Two of these faults of a small job, compared with PyTorch 2.8 (Gloo, torchrun, 8 ranks) in the same run (`bench/faults_torch.py`; {where(result)}). "
-            "PyTorch names the rank if its own messages or torchrun's root cause do.\n\n"
+            "A rank counts as named if PyTorch's messages or torchrun's root cause name it.\n\n"
             + table(("fault", "program", "first report after", "job ended after", "rank named"), rows))
 
 
@@ -82,13 +83,13 @@ def soak(result):
 
 def watching(result):
     target, noise = result["target"]["cost_max"], result["overhead_plus_minus"] or 0
-    verdict = ("meets" if result["overhead"] + noise <= target else "misses" if result["overhead"] - noise > target
-               else "is too coarse on this machine to decide about")
+    verdict = (", which meets" if result["overhead"] + noise <= target else ", which misses" if result["overhead"] - noise > target
+               else ". This is too imprecise to decide whether it meets")
     return (f"The cost of monitoring: coordinator, worker and stacks of all threads every {result['trace_interval_seconds']} s use "
             f"{100 * result['cpu_share']:.2f}% of {result['machine']['cores']} cores. Writing its progress page takes {100 * result['page']['share']:.3f}% of a rank's step of "
             f"{1e3 * result['step_seconds_not_watched']:.0f} ms. A thread is stopped for {result['stacks']['held_us']['p50']:.0f} µs while its stack is copied. Together that is "
             f"{100 * result['cost']:.2f}%. The step time changed by {100 * result['overhead']:+.2f}% ± {100 * (result['overhead_plus_minus'] or 0):.2f}% in "
-            f"{result['pairs']} pairs of periods with and without monitoring, which {verdict} the target of {100 * target:.1f}% (`bench/watching.py`; {where(result)}).\n")
+            f"{result['pairs']} pairs of periods with and without monitoring{verdict} the target of {100 * target:.1f}% (`bench/watching.py`; {where(result)}).\n")
 
 
 def merging(result):
