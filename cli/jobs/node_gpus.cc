@@ -79,24 +79,29 @@ std::string unknown_gpus_sentence(const std::string& why) {
                       "; --gpus-per-node N or --ranks-per-node N sets another number");
 }
 
-absl::StatusOr<v1::ListWorkersResponse> workers_of_fleet(const CoordinatorTarget& coordinator) {
+const absl::StatusOr<v1::ListWorkersResponse>& FleetWorkers::get() {
+  if (workers_) return *workers_;
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);
   const absl::Cleanup restore = [&] { pthread_sigmask(SIG_SETMASK, &before, nullptr); };
-  Client client(coordinator);
-  return list_workers(client);
+  Client client(coordinator_);
+  return workers_.emplace(list_workers(client));
 }
 
-absl::Status take_gpus_of_fleet(const CoordinatorTarget& coordinator, JobArguments& arguments) {
+const absl::StatusOr<v1::ListWorkersResponse>& FleetWorkers::get(Client& client) {
+  return workers_ ? *workers_ : workers_.emplace(client.list_workers());
+}
+
+absl::Status take_gpus_of_fleet(FleetWorkers& fleet, JobArguments& arguments) {
   const auto nodes = nodes_with_open_ranks(arguments);
   if (!nodes) return absl::OkStatus();
-  const auto workers = workers_of_fleet(coordinator);
+  const auto& workers = fleet.get();
   if (!workers.ok()) return workers.status();
   const int32_t gpus_per_rank = arguments.gpus_per_rank.value_or(1);
   arguments.node_gpus = gpus_on_every_node(gpus_of_workers(*workers, gpus_per_rank), *nodes);
   note(gpus_sentence(*arguments.node_gpus, gpus_per_rank,
-                     absl::StrCat("the workers of ", coordinator.address)));
+                     absl::StrCat("the workers of ", fleet.coordinator().address)));
   return absl::OkStatus();
 }
 

@@ -3,11 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <absl/status/status.h>
+#include <absl/status/statusor.h>
 
+#include "cli/client.h"
 #include "cli/coordinator_target.h"
 #include "cli/jobs/job_arguments.h"
 #include "muster/v1/muster.pb.h"
@@ -38,14 +42,28 @@ std::string gpus_sentence(int32_t gpus, int32_t gpus_per_rank, const std::string
 // Pure.
 std::string unknown_gpus_sentence(const std::string& why);
 
-// Returns the coordinator's workers. Repeats the call while the coordinator does not answer, as
-// long as a submission is repeated. Blocks signals for that time, because the threads of the call
-// would otherwise receive those of later code.
-absl::StatusOr<v1::ListWorkersResponse> workers_of_fleet(const CoordinatorTarget& coordinator);
+// The workers of a coordinator, which are fetched once, when they are first needed: the list of a
+// large fleet has megabytes.
+class FleetWorkers {
+ public:
+  explicit FleetWorkers(CoordinatorTarget coordinator) : coordinator_(std::move(coordinator)) {}
 
-// Sets arguments.node_gpus to the GPUs of the coordinator's workers, if the number of ranks depends
+  const CoordinatorTarget& coordinator() const { return coordinator_; }
+  // Returns the workers, or the error of the first call. The first call is repeated while the
+  // coordinator does not answer, as long as a submission is repeated. Blocks signals for that time,
+  // because the threads of the call would otherwise receive those of later code.
+  const absl::StatusOr<v1::ListWorkersResponse>& get();
+  // The same with the caller's connection and without repetitions.
+  const absl::StatusOr<v1::ListWorkersResponse>& get(Client& client);
+
+ private:
+  const CoordinatorTarget coordinator_;
+  std::optional<absl::StatusOr<v1::ListWorkersResponse>> workers_;
+};
+
+// Sets arguments.node_gpus to the GPUs of the fleet's workers, if the number of ranks depends
 // on them, and prints one line about it. Blocks for some seconds if the coordinator does not
 // answer, and returns the error.
-absl::Status take_gpus_of_fleet(const CoordinatorTarget& coordinator, JobArguments& arguments);
+absl::Status take_gpus_of_fleet(FleetWorkers& fleet, JobArguments& arguments);
 
 }  // namespace muster::cli

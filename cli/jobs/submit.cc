@@ -34,10 +34,9 @@ struct SubmitOptions {
 
 // Stores the fleet's GPUs and the loaded config in options.job, if the number of ranks depends on
 // them.
-absl::StatusOr<v1::JobSpec> requested_spec(SubmitOptions& options) {
+absl::StatusOr<v1::JobSpec> requested_spec(SubmitOptions& options, FleetWorkers& fleet) {
   if (options.job_file.empty()) {
-    if (auto status = take_gpus_of_fleet(options.coordinator, options.job); !status.ok())
-      return status;
+    if (auto status = take_gpus_of_fleet(fleet, options.job); !status.ok()) return status;
     return checked_spec(options.job, !options.no_check);
   }
   if (!options.job.config_path.empty() || options.job.is_program()) {
@@ -50,11 +49,11 @@ absl::StatusOr<v1::JobSpec> requested_spec(SubmitOptions& options) {
 // Refuses a job that does not fit in the memory of the fleet's GPUs, or of those that its config
 // names. A fleet without GPUs may get some later. Stores the prediction for the compared GPUs in
 // the job.
-absl::Status check_plan(const SubmitOptions& options, v1::JobSpec& spec) {
+absl::Status check_plan(const SubmitOptions& options, FleetWorkers& fleet, v1::JobSpec& spec) {
   using Type = absl::StatusOr<std::optional<GpuType>>;
   std::optional<jobspec::Topology> gpus;
   const auto find = [&](const auto& topologies) -> Type {
-    const auto workers = workers_of_fleet(options.coordinator);
+    const auto& workers = fleet.get();
     if (!workers.ok()) return workers.status();
     return gpu_type_of_workers(
         *workers, spec, topologies,
@@ -66,13 +65,14 @@ absl::Status check_plan(const SubmitOptions& options, v1::JobSpec& spec) {
 }
 
 // Warns when the job uses a folder of this machine and every worker is on another machine.
-void warn_of_local_folder(const SubmitOptions& options, const v1::JobSpec& spec, Client& client) {
+void warn_of_local_folder(const SubmitOptions& options, const v1::JobSpec& spec,
+                          FleetWorkers& fleet, Client& client) {
   if (!options.job_file.empty() || !options.job.working_directory.empty()) return;
   std::error_code error;
   const std::string here = std::filesystem::current_path(error).string();
   const std::string& output = spec.output_directory();
   if (error || (spec.command_size() == 0 && output.rfind(here, 0) != 0)) return;
-  const auto workers = client.list_workers();
+  const auto& workers = fleet.get(client);
   if (!workers.ok() || workers->workers().empty()) return;
   for (const v1::WorkerInfo& worker : workers->workers())
     if (worker.host() == host_name()) return;
@@ -87,15 +87,17 @@ int submit(const SubmitOptions& given) {
   if (options.follow && options.json)
     return fail(absl::InvalidArgumentError(
         "--json and --follow cannot be combined: --json prints only the submission"));
-  auto spec = requested_spec(options);
+  FleetWorkers fleet(options.coordinator);
+  auto spec = requested_spec(options, fleet);
   if (!spec.ok()) return fail(spec.status());
-  if (auto status = check_plan(options, *spec); !status.ok()) return fail(status);
+  if (auto status = check_plan(options, fleet, *spec); !status.ok()) return fail(status);
   const auto drawn = daemon::draw_random_id();
   if (!drawn.ok()) return fail(drawn.status());
   const std::string request_id = absl::StrCat(absl::Hex(*drawn));
   if (options.follow) {
-    return submit_and_follow(options.coordinator, *spec, request_id,
-                             [&](Client& client) { warn_of_local_folder(options, *spec, client); });
+    return submit_and_follow(options.coordinator, *spec, request_id, [&](Client& client) {
+      warn_of_local_folder(options, *spec, fleet, client);
+    });
   }
   Client client(options.coordinator);
   const auto submitted =
@@ -103,7 +105,7 @@ int submit(const SubmitOptions& given) {
         warn(absl::StrCat(loss.message(), "; trying again for ", kSubmitPatience.count(), " s"));
       });
   if (!submitted.ok()) return fail(submitted.status());
-  warn_of_local_folder(options, *spec, client);
+  warn_of_local_folder(options, *spec, fleet, client);
   return print_result(options.json
                           ? job_to_json(*submitted).dump(2) + "\n"
                           : absl::StrCat(headline(*submitted), "\nfollow it with: muster logs -f ",

@@ -174,6 +174,17 @@ class Gpus(MusterTest):
                 self.assertNotIn("per node", printed)
                 self.muster("cancel", job["id"])
 
+    def test_submission_fetches_the_workers_once(self):
+        coordinator = self.start_coordinator()
+        self.start_gpu_worker(coordinator)
+        wait_until(lambda: self.node("node0"), 30, "node0")
+        listed = 'muster_coordinator_rpcs_total{code="OK",method="ListWorkers"}'
+        before = self.samples(coordinator)[listed]
+        # The ranks, the check of their memory, and the check of the output folder depend on the workers.
+        _, printed = self.submit_line("run_name=once")
+        self.assertIn("1 rank per node: the workers of", printed)
+        self.assertEqual(self.samples(coordinator)[listed] - before, 1)
+
     def test_submitted_line_waits_for_its_coordinator(self):
         _, printed = self.submit_line("--coordinator", "127.0.0.1:1", check=1)
         self.assertRegex(printed, "error: no coordinator answers at 127.0.0.1:1 ")
