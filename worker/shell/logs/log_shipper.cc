@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include <boost/asio/post.hpp>
 #include <spdlog/spdlog.h>
 
 #include "daemon/limits.h"
@@ -22,8 +23,48 @@ namespace {
 // a millisecond does not wake the worker, the coordinator and its readers for each line. The first
 // line after a pause is shipped at once.
 constexpr auto kBatchTime = std::chrono::milliseconds(10);
+// The time of a read after which reports no longer wait for the log: the coordinator counts a rank
+// whose end is not reported as running.
+constexpr Duration kReadBudget = std::chrono::seconds(5);
 
 }  // namespace
+
+// An open log. Closed by its last user, because closing a file may block, too.
+class LogShipper::File {
+ public:
+  explicit File(int fd) : fd_(fd) {}
+  ~File() { close(fd_); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  int fd() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+// A read of a log: a chunk from `offset` on, or only the file's size.
+struct LogShipper::Read {
+  std::shared_ptr<const File> file;
+  uint64_t offset = 0;
+  size_t bytes_max = 0;
+  bool is_final = false;  // begun after finish()
+  uint64_t pump = 0;      // the newest call of pump(true) when it began
+  // results
+  std::string data{};
+  uint64_t size = 0;  // 0: the file cannot be read
+
+  void run() {
+    struct stat info {};
+    if (fstat(file->fd(), &info) != 0) return;
+    size = static_cast<uint64_t>(info.st_size);
+    if (bytes_max == 0 || size <= offset) return;
+    data.resize(std::min<uint64_t>(bytes_max, size - offset));
+    const ssize_t got = pread(file->fd(), data.data(), data.size(), static_cast<off_t>(offset));
+    data.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    if (data.empty()) size = offset;  // an error, or truncated since
+  }
+};
 
 LogShipper::LogShipper(boost::asio::io_context& context, Sink sink, Progress progress,
                        Settled settled)
@@ -31,7 +72,8 @@ LogShipper::LogShipper(boost::asio::io_context& context, Sink sink, Progress pro
       progress_(std::move(progress)),
       settled_(std::move(settled)),
       inotify_(context),
-      batch_(context) {
+      batch_(context),
+      loop_(context) {
   const int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
   if (fd < 0) {
     spdlog::warn("no inotify: {}; logs are read at each heartbeat", std::strerror(errno));
@@ -41,39 +83,37 @@ LogShipper::LogShipper(boost::asio::io_context& context, Sink sink, Progress pro
   wait_for_changes();
 }
 
-LogShipper::~LogShipper() {
-  for (const auto& [key, tail] : tails_) close(tail.fd);
-}
+LogShipper::~LogShipper() { thread_.join(); }
 
 void LogShipper::add(const RankKey& key, const std::string& path) {
   forget(key);
   Tail tail;
-  tail.fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (tail.fd < 0) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
     spdlog::warn("{}: its log cannot be shipped: {}: {}", to_string(key), path,
                  std::strerror(errno));
     return;
   }
+  tail.file = std::make_shared<const File>(fd);
   if (inotify_.is_open()) {
     tail.watch = inotify_add_watch(inotify_.native_handle(), path.c_str(), IN_MODIFY);
     if (tail.watch >= 0) by_watch_[tail.watch] = key;
   }
-  tails_[key] = tail;
+  tails_[key] = std::move(tail);
 }
 
 void LogShipper::finish(const RankKey& key) {
   const auto found = tails_.find(key);
   if (found == tails_.end()) return settled_(key);
   found->second.finished = true;
-  settle(key);
+  start_read(key, found->second);
 }
 
 void LogShipper::settle(const RankKey& key) {
   const auto found = tails_.find(key);
-  if (found == tails_.end() || !found->second.finished) return;
-  struct stat info {};
-  const bool readable = fstat(found->second.fd, &info) == 0;
-  if (readable && found->second.acked < static_cast<uint64_t>(info.st_size)) return;
+  if (found == tails_.end()) return;
+  const Tail& tail = found->second;
+  if (!tail.complete || tail.acked < tail.size) return;
   forget(key);
   settled_(key);
 }
@@ -85,7 +125,6 @@ void LogShipper::forget(const RankKey& key) {
     inotify_rm_watch(inotify_.native_handle(), found->second.watch);
     by_watch_.erase(found->second.watch);
   }
-  close(found->second.fd);
   tails_.erase(found);
 }
 
@@ -106,10 +145,8 @@ void LogShipper::on_ack(const RankKey& key, uint64_t offset) {
   const auto found = tails_.find(key);
   if (found == tails_.end()) return;
   Tail& tail = found->second;
-  struct stat info {};
-  if (fstat(tail.fd, &info) != 0) return;
   // The coordinator adds notices of its own, so its log may be longer than the file.
-  offset = std::min(offset, static_cast<uint64_t>(info.st_size));
+  offset = std::min(offset, tail.size);
   // Below the acknowledged offset: a restarted coordinator had not stored it. Above the sent
   // offset: it has data from an earlier stream.
   if (offset < tail.acked || offset > tail.sent) {
@@ -128,45 +165,59 @@ void LogShipper::on_ack(const RankKey& key, uint64_t offset) {
 }
 
 void LogShipper::pump(bool retry) {
-  if (retry) {
-    for (auto& [key, tail] : tails_) {
-      tail.changed = true;
-      if (connected_ && tail.stalled && tail.sent == tail.acked) ship_one(key, tail);
-    }
-  }
-  // Ships one chunk of each log at a time, so that one rank with much output does not block the
-  // others.
-  bool more = connected_;
-  while (more) {
-    more = false;
-    for (auto& [key, tail] : tails_) {
-      if (tail.changed && !tail.stalled) more = ship_one(key, tail) || more;
-    }
+  pumps_ += retry ? 1 : 0;
+  for (auto& [key, tail] : tails_) {
+    tail.changed |= retry;
+    const bool may_send = !tail.stalled || (retry && tail.sent == tail.acked);
+    if (connected_ && tail.changed && may_send) start_read(key, tail);
   }
   progress_();
 }
 
-// Returns true if a chunk was shipped and more may follow.
-bool LogShipper::ship_one(const RankKey& key, Tail& tail) {
-  LogChunk chunk{key, tail.sent, std::string(daemon::kLogChunkBytesMax, '\0')};
-  const ssize_t got =
-      pread(tail.fd, chunk.data.data(), chunk.data.size(), static_cast<off_t>(tail.sent));
-  if (got <= 0) {
-    tail.changed = false;
-    return false;
-  }
-  chunk.data.resize(static_cast<size_t>(got));
-  if (!sink_(std::move(chunk))) return false;
-  tail.sent += static_cast<uint64_t>(got);
-  return true;
+// Reads the next chunk. Without a connection, reads only the size. Does nothing while a read of the
+// log is in progress: its result starts the next one.
+void LogShipper::start_read(const RankKey& key, Tail& tail) {
+  if (tail.reading_since != Instant{}) return;
+  tail.reading_since = monotonic_now();
+  tail.changed = false;
+  Read read{tail.file, tail.sent, connected_ ? daemon::kLogChunkBytesMax : 0, tail.finished,
+            pumps_};
+  boost::asio::post(thread_, [this, key, read = std::move(read)]() mutable {
+    read.run();
+    boost::asio::post(
+        loop_, [this, key, read = std::move(read)]() mutable { on_read(key, std::move(read)); });
+  });
 }
 
-bool LogShipper::is_drained(const RankKey& key) {
+void LogShipper::on_read(const RankKey& key, Read&& read) {
   const auto found = tails_.find(key);
-  if (found == tails_.end()) return true;
-  struct stat info {};
-  if (fstat(found->second.fd, &info) != 0) return true;
-  return found->second.sent >= static_cast<uint64_t>(info.st_size);
+  if (found == tails_.end() || found->second.file != read.file) return;
+  Tail& tail = found->second;
+  tail.reading_since = Instant{};
+  tail.size = read.size;
+  tail.complete |= read.is_final;
+  const bool is_next = connected_ && read.bytes_max > 0 && read.offset == tail.sent;
+  const uint64_t end = read.offset + read.data.size();
+  const bool has_shipped =
+      is_next && (read.data.empty() || sink_({key, read.offset, std::move(read.data)}));
+  if (has_shipped) {
+    tail.sent = end;
+    if (end >= read.size) tail.drained = read.pump;
+  }
+  // A full sink calls pump() once it has room.
+  tail.changed |= !has_shipped || end < read.size;
+  const bool was_current = is_next || !connected_;
+  if ((has_shipped || !was_current) && tail.changed && !tail.stalled) start_read(key, tail);
+  if (tail.finished && !tail.complete) start_read(key, tail);
+  progress_();
+  settle(key);
+}
+
+bool LogShipper::is_drained(const RankKey& key) const {
+  const auto found = tails_.find(key);
+  if (found == tails_.end() || found->second.drained == pumps_) return true;
+  const Instant since = found->second.reading_since;
+  return since != Instant{} && monotonic_now() - since > kReadBudget;
 }
 
 void LogShipper::wait_for_changes() {

@@ -4,17 +4,23 @@
 // file again from its acknowledged offset and sends the data with the offset, so that the
 // coordinator detects duplicates. Nothing is buffered in memory: the file is the buffer. Called on
 // the event loop's thread only.
+//
+// A thread beside the loop reads the files, at most one chunk of each log at a time, so a slow disk
+// does not delay heartbeats.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
 
+#include "common/time/time.h"
 #include "worker/core/rank.h"
 
 namespace muster::worker {
@@ -44,8 +50,8 @@ class LogShipper {
 
   // Follows the rank's log file at `path` from its beginning.
   void add(const RankKey& key, const std::string& path);
-  // Declares that the log is complete. When all of the log is acknowledged, which may be at once,
-  // closes the log and calls Settled. For an unknown rank, calls Settled immediately.
+  // Declares that the log is complete. When all of the log is acknowledged, closes the log and calls
+  // Settled. For an unknown rank, calls Settled immediately.
   void finish(const RankKey& key);
 
   // Closes the log at once, even if content is unacknowledged.
@@ -61,25 +67,32 @@ class LogShipper {
   // send none, and logs that the coordinator could not accept before.
   void pump(bool retry = false);
 
-  // Returns whether the sink has received everything that the rank's log holds now; true for an
-  // unknown rank.
-  bool is_drained(const RankKey& key);
+  // Returns whether the sink has received everything that the rank's log held at the last call of
+  // pump(true); true for an unknown rank, and for a log whose disk does not answer.
+  bool is_drained(const RankKey& key) const;
 
  private:
+  class File;
   struct Tail {
-    int fd = -1;
+    std::shared_ptr<const File> file;
     int watch = -1;
     uint64_t sent = 0;
     uint64_t acked = 0;
+    uint64_t size = 0;  // of the file, when it was last read
     bool changed = true;
     // the coordinator could not accept a chunk; one chunk per heartbeat is tried again
     bool stalled = false;
     bool finished = false;
+    bool complete = false;    // `size` is final: the file was read after finish()
+    uint64_t drained = 0;     // the newest pump whose content the sink has received
+    Instant reading_since{};  // the begin of the read in progress; zero: none
   };
+  struct Read;
 
   void wait_for_changes();
   void read_changes();
-  bool ship_one(const RankKey& key, Tail& tail);
+  void start_read(const RankKey& key, Tail& tail);
+  void on_read(const RankKey& key, Read&& read);
   void settle(const RankKey& key);
 
   Sink sink_;
@@ -90,6 +103,10 @@ class LogShipper {
   std::map<RankKey, Tail> tails_;
   std::map<int, RankKey> by_watch_;
   bool connected_ = false;
+  uint64_t pumps_ = 1;  // calls of pump(true)
+  boost::asio::io_context& loop_;
+  // last member: its reads end before the members that their results use are destroyed
+  boost::asio::thread_pool thread_{1};
 };
 
 }  // namespace muster::worker
