@@ -21,8 +21,6 @@ constexpr Duration kHeartbeatIntervalMin = std::chrono::milliseconds(20);
 constexpr Duration kHeartbeatIntervalMax = std::chrono::minutes(1);
 // The upper bound of the requested spread of reconnections, above that of the largest fleets.
 constexpr Duration kSpreadMax = std::chrono::minutes(2);
-// 50 ms doubled this often is far above any retry_max.
-constexpr uint32_t kRetryDoublingsMax = 20;
 // Philox stream of the jitter, so that other uses of the incarnation as a key draw other numbers.
 constexpr uint64_t kJitterStream = 1;
 
@@ -302,19 +300,9 @@ void Core::report(SendRankExited report, ActionList& out) {
   reports_.emplace(report.report_id, std::move(report));
 }
 
-// Draws between half the delay and the full delay, so that the workers of a restarted coordinator
-// do not reconnect in step. The fleet's spread is added, because a coordinator that 10,000 workers
-// greet at once answers none of them in time. Workers without ranks come half a spread later than
-// the others: a restarted coordinator ends the attempts of workers with ranks that are late.
 Duration Core::next_retry_delay() {
-  const uint32_t doublings = std::min(retries_++, kRetryDoublingsMax);
-  const Duration delay = std::min(std::max(options_.retry_max, spread_),
-                                  options_.retry_first * (int64_t{1} << doublings));
-  const auto backoff = std::chrono::duration_cast<Duration>(delay * (0.5 + 0.5 * jitter()));
-  if (retries_ > 1) return backoff;
   const bool is_awaited = !ranks_.empty() || !reports_.empty();
-  const double part = is_awaited ? jitter() : 1 + 0.5 * jitter();
-  return backoff + std::chrono::duration_cast<Duration>(spread_ * part);
+  return retry_delay(options_.retry, retries_++, spread_, is_awaited, [this] { return jitter(); });
 }
 
 // A coordinator that is late answers later. If all workers gave up and began again, it would never

@@ -60,6 +60,7 @@
 #include "worker/core/action.h"
 #include "worker/core/event.h"
 #include "worker/core/rank.h"
+#include "worker/core/retry_delay.h"
 
 namespace muster::worker {
 
@@ -99,12 +100,9 @@ struct CoreOptions {
   size_t launches_kept_max = kLaunchesKeptMax;
   // time from the ranks' SIGTERM to their SIGKILL when the worker leaves
   Duration leave_grace = kLeaveGrace;
-  // delay before the first reconnection: short, so that the worker finds a restarted coordinator
-  // quickly
-  Duration retry_first = std::chrono::milliseconds(50);
-  // maximum of the delay, which grows with each failed attempt, so that a long absence of the
-  // coordinator costs little
-  Duration retry_max = std::chrono::seconds(1);
+  // delays of reconnections: the first ones are short, so that the worker finds a restarted
+  // coordinator quickly, and later ones long, so that a long absence costs little
+  RetryTimes retry{};
   // time limit for the coordinator's first answer
   Duration registration_budget = std::chrono::seconds(5);
   // time limit for the acknowledgement of the last reports when the worker leaves
