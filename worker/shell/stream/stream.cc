@@ -88,9 +88,12 @@ class CoordinatorStream::Call
     StartCall();
   }
 
-  void write(v1::WorkerMessage message) {
+  // `more`: another message follows at once, so that one packet has both.
+  void write(v1::WorkerMessage message, bool more) {
     outgoing_ = std::move(message);
-    StartWrite(&outgoing_);
+    grpc::WriteOptions options;
+    if (more) options.set_buffer_hint();
+    StartWrite(&outgoing_, options);
   }
 
   void cancel() { context_.TryCancel(); }
@@ -189,7 +192,7 @@ void CoordinatorStream::write_next() {
   writing_ = true;
   v1::WorkerMessage message = std::move(outbox_.front());
   outbox_.pop_front();
-  call_->write(std::move(message));
+  call_->write(std::move(message), !outbox_.empty());
 }
 
 void CoordinatorStream::on_written() {
