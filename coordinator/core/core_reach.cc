@@ -47,7 +47,8 @@ void Core::check_end(Job& job) {
   LiveAttempt& attempt = attempts_.at(job.id);
   attempt.reach.next_check.reset();
   if (job.cancel_requested) return;
-  const std::vector<WorkerName> away = awaited_out_of_reach(attempt.view(job), fleet_, time_.now);
+  const std::vector<WorkerName> away =
+      awaited_out_of_reach(attempt.view(job), fleet_, attempt.reach.awaited, time_.now);
   if (away.empty()) return;
   const Duration loss =
       attempts_.loss_after(job, away.size(), jobs_, fleet_, nodes_, options_, time_);

@@ -136,14 +136,22 @@ bool misses_a_worker(const ReachView& view, const WorkerName& other, const Fleet
 }
 
 std::vector<WorkerName> awaited_out_of_reach(const ReachView& view, const Fleet& fleet,
-                                             Instant now) {
-  std::vector<WorkerName> away;
-  for (const auto& [name, ranks] : view.ranks) {
-    const Worker* worker = fleet.find(name);
-    if (worker == nullptr || !has_ranks(view.job, view.ranks, *worker)) continue;
-    if (!worker->disconnected_at && !fleet.is_unreachable(*worker, now)) return {};
-    away.push_back(name);
+                                             WorkerName& awaited, Instant now) {
+  const auto is_awaited = [&](const Worker* worker) {
+    return worker != nullptr && has_ranks(view.job, view.ranks, *worker);
+  };
+  auto entry = view.ranks.lower_bound(awaited);
+  for (size_t i = 0; i < view.ranks.size(); ++i, ++entry) {
+    if (entry == view.ranks.end()) entry = view.ranks.begin();
+    const Worker* worker = fleet.find(entry->first);
+    if (!is_awaited(worker) || worker->disconnected_at || fleet.is_unreachable(*worker, now))
+      continue;
+    awaited = entry->first;
+    return {};
   }
+  std::vector<WorkerName> away;
+  for (const auto& [name, ranks] : view.ranks)
+    if (is_awaited(fleet.find(name))) away.push_back(name);
   if (away.size() == view.ranks.size()) away.clear();
   return away;
 }

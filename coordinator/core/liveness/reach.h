@@ -37,6 +37,8 @@ namespace muster::coordinator {
 // The unreachable workers of one attempt. Volatile.
 struct Reach {
   std::optional<Instant> next_check;
+  // A reachable worker for which the ending attempt waits; empty: none was found yet.
+  WorkerName awaited;
   // The unreachable workers. Persists after a suspicion ends.
   std::set<WorkerName> unreachable;
   // The incident that records all silences of the attempt.
@@ -93,8 +95,10 @@ bool misses_a_worker(const ReachView& view, const WorkerName& other, const Fleet
 // Returns the unreachable workers if an ending attempt waits only for their ranks, which without
 // the other ranks complete no step and save nothing. Returns no worker if the attempt also waits
 // for a reachable worker, or if all its workers are silent: then the lease decides.
+// `awaited`: the reachable worker that the last call has found, or an empty name. The search begins
+// there, so that the calls at the ends of all ranks together pass each worker about once.
 std::vector<WorkerName> awaited_out_of_reach(const ReachView& view, const Fleet& fleet,
-                                             Instant now);
+                                             WorkerName& awaited, Instant now);
 // Returns the time at which the ranks on `away` count as lost; nullopt if the lease decides. The
 // time is not before `killed_at`, because a rank may use its grace to save.
 std::optional<Instant> lost_at(const std::vector<WorkerName>& away,
