@@ -2,7 +2,7 @@
 """Measures one coordinator with thousands of simulated workers over real gRPC streams.
 
   bench/swarm.py --bin build/release/bin [--workers 1000,4000] [--tls] [--queue JOBS] [--faults]
-                 [--processes 2] [--out bench/results/swarm.json]
+                 [--processes N] [--out bench/results/swarm.json]
 
 The workers (bench/swarm) run in several processes on the same machine and compete with the
 coordinator for its cores: compare ratios, not seconds. Adds the run to the runs in --out. For each
@@ -24,6 +24,8 @@ number of workers, the figures are:
   cancelled_s             from the request to cancel until the job has ended
   stored_mib              bytes that the coordinator wrote from the death to the end of the job
   stream_ends             ended streams by reason: healthy workers that were lost
+  cpu_s                   CPU time of the coordinator and of the workers' processes, by stage; it does
+                          not depend on other programs that run on the machine
 """
 import argparse
 import json
@@ -40,6 +42,8 @@ from peers.environment import describe_run  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SLOTS = 8
+# gRPC's debug checks search all operations of a process for each one, so many small processes cost less.
+WORKERS_PER_PROCESS = 1000
 POLL_SECONDS = 0.02
 SETTLE_SECONDS = 3
 NODES_MAX = 10_000  # nodes of one job
@@ -55,6 +59,11 @@ def make_certificate(folder):
     run_openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=localhost",
                 "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key, "-out", certificate)
     return key, certificate
+
+
+def cpu_seconds_of(process):
+    fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Coordinator:
@@ -92,8 +101,7 @@ class Coordinator:
         self.start()
 
     def cpu_seconds(self):
-        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds_of(self.process)
 
     def resident_kib(self):
         return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{self.process.pid}/status").read_text())[1])
@@ -152,6 +160,9 @@ class Swarm:
             time.sleep(0.1)
         raise TimeoutError(f"{record['registered']} of {self.workers} workers registered within {seconds} s")
 
+    def cpu_seconds(self):
+        return sum(map(cpu_seconds_of, self.processes))
+
     def kill_a_rank(self):
         return self.call(self.processes[0], "kill") / 1e9
 
@@ -185,7 +196,7 @@ def measure(args, workers, figures):
         coordinator = Coordinator(args.bin, pathlib.Path(folder), args.tls)
         if args.queue:
             figures["queued"] = fill_queue(args.bin, coordinator, args.queue, 2 * workers)
-        swarm = Swarm(args.bin, coordinator, workers, args.processes)
+        swarm = Swarm(args.bin, coordinator, workers, args.processes or max(2, workers // WORKERS_PER_PROCESS))
         try:
             fill_in(args, coordinator, swarm, figures)
         except (TimeoutError, RuntimeError, subprocess.SubprocessError) as problem:
@@ -210,9 +221,28 @@ def fill_queue(binaries, coordinator, count, nodes):
     return accepted
 
 
+class Stages:
+    """Adds the CPU time of each stage to the figures."""
+
+    def __init__(self, coordinator, swarm, figures):
+        self.coordinator, self.swarm = coordinator, swarm
+        self.seconds = figures["cpu_s"] = {}
+        self.spent = (0, 0)
+
+    def begin(self):
+        self.spent = (self.coordinator.cpu_seconds(), self.swarm.cpu_seconds())
+
+    def end(self, name):
+        spent = (self.coordinator.cpu_seconds(), self.swarm.cpu_seconds())
+        self.seconds[name] = {"coordinator": round(spent[0] - self.spent[0], 2), "workers": round(spent[1] - self.spent[1], 2)}
+        self.spent = spent
+
+
 def fill_in(args, coordinator, swarm, figures):
     limit = args.limit
+    stages = Stages(coordinator, swarm, figures)
     figures["registered_s"] = round(swarm.wait_until_registered(limit), 2)
+    stages.end("registered")
     time.sleep(SETTLE_SECONDS)
     figures["idle"] = measure_heartbeats(coordinator, swarm, args.seconds)
     environment = os.environ | {"MUSTER_COORDINATOR": coordinator.address}
@@ -224,28 +254,35 @@ def fill_in(args, coordinator, swarm, figures):
 
     ranks = swarm.workers * SLOTS
     swarm.report()
+    stages.begin()
     idle_kib, begin = coordinator.resident_kib(), time.monotonic()
     muster("submit", "--priority", 1, "--nodes", swarm.workers, "--ranks-per-node", SLOTS, "--restarts", 9, "--no-check", "--json", "--", "true")
     figures["told_s"] = round(wait_for_ranks(swarm, "started", ranks, begin, limit), 2)
     coordinator.wait_for_line(r"RUNNING: attempt 1", 1, limit)
     figures["running_after_s"] = round(time.monotonic() - begin, 2)
+    stages.end("running")
     time.sleep(SETTLE_SECONDS)
     figures["running"] = measure_heartbeats(coordinator, swarm, args.seconds)
     figures["bytes_per_rank"] = round(1024 * (coordinator.resident_kib() - idle_kib) / ranks)
 
     written = coordinator.written_bytes()
     swarm.report()
+    stages.begin()
     killed = swarm.kill_a_rank()
     figures["abort_s"] = round(wait_for_ranks(swarm, "stopped", ranks - 1, killed, limit), 3)
+    stages.end("aborted")
     coordinator.wait_for_line(r"RUNNING: attempt 2", 1, limit)
+    stages.end("restarted")
     figures["restarted_s"] = round(time.monotonic() - killed, 2)
     figures["stored_mib"] = round((coordinator.written_bytes() - written) / 2**20, 2)
     if args.faults:
-        measure_faults(coordinator, swarm, figures, ranks, limit)
+        measure_faults(coordinator, swarm, figures, ranks, limit, stages)
+    stages.begin()
     begin = time.monotonic()
     muster("cancel", 1 + figures.get("queued", 0))
     coordinator.wait_for_line(r"CANCELLED: ", 1, limit)
     figures["cancelled_s"] = round(time.monotonic() - begin, 2)
+    stages.end("cancelled")
 
 
 def wait_for_ranks(swarm, what, ranks, begin, limit):
@@ -260,20 +297,24 @@ def wait_for_ranks(swarm, what, ranks, begin, limit):
     return record[f"{what}_at_ns"] / 1e9 - begin
 
 
-def measure_faults(coordinator, swarm, figures, ranks, limit):
+def measure_faults(coordinator, swarm, figures, ranks, limit, stages):
     time.sleep(SETTLE_SECONDS)
     swarm.report()
+    stages.begin()
     lost = swarm.lose_node()
     figures["node_lost_s"] = round(wait_for_ranks(swarm, "stopped", ranks - SLOTS, lost, limit), 3)
+    stages.end("node lost")
     coordinator.wait_for_line(r"RUNNING: attempt 3", 1, limit)
     time.sleep(SETTLE_SECONDS)
     restarted = time.monotonic()
     coordinator.restart()
+    stages.begin()
     while (registered := swarm.report())["registered"] < swarm.workers or registered["registered_at_ns"] / 1e9 < restarted:
         if time.monotonic() - restarted > limit:
             raise TimeoutError(f"{registered['registered']} workers registered again within {limit} s")
         time.sleep(0.1)
     figures["back_s"] = round(registered["registered_at_ns"] / 1e9 - restarted, 2)
+    stages.end("back")
     time.sleep(2 * SETTLE_SECONDS)
     figures["attempt"] = max(map(int, re.findall(r"RUNNING: attempt (\d+)", coordinator.log.read_text())))
 
@@ -282,7 +323,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
     parser.add_argument("--workers", default="1000,4000")
-    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--processes", type=int, help="processes of the workers; default: 2, or one for each 1,000")
     parser.add_argument("--tls", action="store_true")
     parser.add_argument("--queue", type=int, default=0, help="jobs that wait while the workers connect")
     parser.add_argument("--faults", action="store_true", help="also lose a node and restart the coordinator")

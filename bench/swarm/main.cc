@@ -20,6 +20,7 @@
 
 #include <CLI/CLI.hpp>
 #include <absl/strings/str_cat.h>
+#include <absl/synchronization/mutex.h>
 
 #include "bench/swarm/sim_worker.h"
 #include "daemon/process.h"
@@ -59,8 +60,9 @@ void visit_forever(size_t workers, Visit visit) {
 
 // Submits jobs one after the other. Returns the number of accepted jobs.
 int64_t fill_queue(const SimWorkerOptions& options, int64_t count, int32_t nodes) {
-  const auto stub =
-      v1::Muster::NewStub(grpc::CreateChannel(options.coordinator, options.credentials));
+  const auto stub = v1::Muster::NewStub(grpc::CreateChannel(
+      options.coordinator,
+      options.credentials != nullptr ? options.credentials : grpc::InsecureChannelCredentials()));
   int64_t accepted = 0;
   for (int64_t i = 0; i < count; ++i) {
     v1::SubmitJobRequest request;
@@ -123,8 +125,7 @@ int run(int argc, char** argv) {
   app.add_option("--tls-ca", ca, "Connect by TLS, with the CA in this file");
   CLI11_PARSE(app, argc, argv);
   daemon::raise_open_files_limit();
-  options.credentials = ca.empty() ? grpc::InsecureChannelCredentials()
-                                   : grpc::SslCredentials({contents_of(ca), "", ""});
+  if (!ca.empty()) options.credentials = grpc::SslCredentials({contents_of(ca), "", ""});
   // Never destroyed, because gRPC's callbacks use them until the process ends.
   auto* record = new SwarmRecord;
   auto* workers = new std::vector<std::unique_ptr<SimWorker>>;
@@ -156,4 +157,9 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace muster::bench
 
-int main(int argc, char** argv) { return muster::bench::run(argc, argv); }
+int main(int argc, char** argv) {
+#ifdef NDEBUG
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);  // as in the daemons
+#endif
+  return muster::bench::run(argc, argv);
+}

@@ -10,28 +10,22 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
+#include "bench/swarm/channel.h"
 #include "common/job/limits.h"
 #include "common/progress/progress_page.h"
 #include "common/progress/step_times.h"
 #include "common/random/philox.h"
 #include "common/text/absl_view.h"
 #include "common/version.h"
-#include "daemon/limits.h"
+#include "worker/core/retry_delay.h"
 
 namespace muster::bench {
 namespace {
 
 // The interval between checks of a worker that is not registered.
 constexpr Duration kUnregistered = std::chrono::milliseconds(250);
-constexpr Duration kRetryFirst = std::chrono::milliseconds(50);
-constexpr Duration kRetryMax = std::chrono::seconds(1);
-constexpr int32_t kRetryDoublingsMax = 12;
 constexpr int32_t kFirstPid = 1000;
 constexpr double kStepSeconds = 0.5;
-
-Duration share_of(Duration time, double share) {
-  return std::chrono::duration_cast<Duration>(time * share);
-}
 
 double percentile(std::vector<double>& sorted, double share) {
   if (sorted.empty()) return 0;
@@ -99,24 +93,17 @@ std::string SwarmRecord::take() {
 class SimWorker::Stream : public grpc::ClientBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>,
                           public std::enable_shared_from_this<Stream> {
  public:
-  Stream(SimWorker* owner, const SimWorkerOptions& options) : owner_(owner) {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-    arguments.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
-    stub_ = v1::Fleet::NewStub(
-        grpc::CreateCustomChannel(options.coordinator, options.credentials, arguments));
-  }
+  Stream(SimWorker* owner, const SimWorkerOptions& options)
+      : owner_(owner),
+        stub_(v1::Fleet::NewStub(make_channel(options.coordinator, options.credentials))) {}
 
   void start(v1::WorkerMessage first) {
     self_ = shared_from_this();
     outbox_.push_back(std::move(first));
-    writing_ = true;
     stub_->async()->Connect(&context_, this);
     AddHold();
     StartRead(&incoming_);
-    StartWrite(&outbox_.front());
+    write_next_locked();
     StartCall();
   }
 
@@ -124,9 +111,7 @@ class SimWorker::Stream : public grpc::ClientBidiReactor<v1::WorkerMessage, v1::
     const std::lock_guard lock(mutex_);
     if (ended_) return;
     outbox_.push_back(std::move(message));
-    if (writing_) return;
-    writing_ = true;
-    StartWrite(&outbox_.front());
+    if (!writing_) write_next_locked();
   }
 
   void cancel() { context_.TryCancel(); }
@@ -147,8 +132,8 @@ class SimWorker::Stream : public grpc::ClientBidiReactor<v1::WorkerMessage, v1::
   void OnWriteDone(bool ok) override {
     const std::lock_guard lock(mutex_);
     outbox_.pop_front();
-    writing_ = ok && !ended_ && !outbox_.empty();
-    if (writing_) StartWrite(&outbox_.front());
+    writing_ = false;
+    if (ok && !ended_ && !outbox_.empty()) write_next_locked();
   }
 
   void OnDone(const grpc::Status& status) override {
@@ -157,6 +142,14 @@ class SimWorker::Stream : public grpc::ClientBidiReactor<v1::WorkerMessage, v1::
   }
 
  private:
+  // As the worker does, sends messages that wait in one packet.
+  void write_next_locked() {
+    writing_ = true;
+    grpc::WriteOptions options;
+    if (outbox_.size() > 1) options.set_buffer_hint();
+    StartWrite(&outbox_.front(), options);
+  }
+
   SimWorker* owner_;
   std::unique_ptr<v1::Fleet::Stub> stub_;
   grpc::ClientContext context_;
@@ -171,19 +164,22 @@ class SimWorker::Stream : public grpc::ClientBidiReactor<v1::WorkerMessage, v1::
 Instant SimWorker::connect_if_due(Instant now) {
   const std::lock_guard lock(mutex_);
   if (stream_ == nullptr && now >= retry_at_) connect_locked();
-  return stream_ == nullptr ? std::max(retry_at_, now + kRetryFirst) : now + kUnregistered;
+  return stream_ == nullptr ? std::max(retry_at_, now + worker::RetryTimes().first)
+                            : now + kUnregistered;
 }
 
 Instant SimWorker::beat(Instant now, bool probe) {
   std::shared_ptr<Stream> stream;
   v1::WorkerMessage message;
   v1::WorkerMessage report;
+  std::vector<v1::WorkerMessage> exits;
   Duration interval{};
   {
     const std::lock_guard lock(mutex_);
     if (stream_ == nullptr || !registered_) return now + kUnregistered;
     stream = stream_;
     message = heartbeat_message();
+    exits = std::exchange(ending_, {});
     interval = ranks_.empty() ? idle_interval_ : busy_interval_;
     if (probe) {
       report.mutable_rank_exited()->set_report_id(++report_);
@@ -191,6 +187,7 @@ Instant SimWorker::beat(Instant now, bool probe) {
     }
   }
   stream->send(std::move(message));
+  for (v1::WorkerMessage& exit : exits) stream->send(std::move(exit));
   record_.heartbeat();
   if (probe) stream->send(std::move(report));
   return now + interval;
@@ -320,19 +317,22 @@ void SimWorker::stop_ranks(const v1::StopRanks& order) {
   {
     const std::lock_guard lock(mutex_);
     if (order.job_id() == job_ && order.attempt() == attempt_) ranks_.clear();
+    for (const int32_t rank : order.ranks())
+      ending_.push_back(exit_message_locked(order.job_id(), order.attempt(), rank, SIGTERM, true));
   }
-  for (const int32_t rank : order.ranks()) send_exit(rank, SIGTERM, true);
 }
 
 bool SimWorker::kill_a_rank() {
-  int32_t rank = -1;
+  std::shared_ptr<Stream> stream;
+  v1::WorkerMessage message;
   {
     const std::lock_guard lock(mutex_);
-    if (ranks_.empty()) return false;
-    rank = ranks_.back();
+    if (ranks_.empty() || stream_ == nullptr) return false;
+    stream = stream_;
+    message = exit_message_locked(job_, attempt_, ranks_.back(), SIGKILL, false);
     ranks_.pop_back();
   }
-  send_exit(rank, SIGKILL, false);
+  stream->send(std::move(message));
   return true;
 }
 
@@ -342,6 +342,7 @@ bool SimWorker::lose_node() {
     const std::lock_guard lock(mutex_);
     if (ranks_.empty() || stream_ == nullptr) return false;
     ranks_.clear();
+    ending_.clear();
     ++incarnation_;
     stream = stream_;
   }
@@ -349,21 +350,19 @@ bool SimWorker::lose_node() {
   return true;
 }
 
-void SimWorker::send_exit(int32_t rank, int32_t signal, bool ordered) {
+v1::WorkerMessage SimWorker::exit_message_locked(uint64_t job, uint32_t attempt, int32_t rank,
+                                                 int32_t signal, bool ordered) {
   v1::WorkerMessage message;
-  std::shared_ptr<Stream> stream;
-  {
-    const std::lock_guard lock(mutex_);
-    v1::RankExited& exit = *message.mutable_rank_exited();
-    exit.set_report_id(++report_);
-    identify(rank, exit);
-    exit.set_exit_code(-1);
-    exit.set_signal(signal);
-    exit.set_last_step(static_cast<int64_t>(steps_));
-    exit.set_told_to_stop(ordered);
-    stream = stream_;
-  }
-  if (stream != nullptr) stream->send(std::move(message));
+  v1::RankExited& exit = *message.mutable_rank_exited();
+  exit.set_report_id(++report_);
+  exit.set_job_id(job);
+  exit.set_attempt(attempt);
+  exit.set_rank(rank);
+  exit.set_exit_code(-1);
+  exit.set_signal(signal);
+  exit.set_last_step(static_cast<int64_t>(steps_));
+  exit.set_told_to_stop(ordered);
+  return message;
 }
 
 // Returns a number between 0 and 1, which depends on the worker's name and the earlier calls.
@@ -378,13 +377,8 @@ void SimWorker::on_done(const grpc::Status& status) {
   stream_.reset();
   registered_ = false;
   probes_.clear();
-  // The formula of the real worker with ranks (Core::next_retry_delay).
-  const int32_t doublings = std::min(failures_++, kRetryDoublingsMax);
-  const Duration delay =
-      std::min(std::max(kRetryMax, spread_), kRetryFirst * (int64_t{1} << doublings));
-  const Duration first = failures_ == 1 ? spread_ : Duration::zero();
-  retry_at_ = monotonic_now() + share_of(delay, 0.5 + 0.5 * random_share()) +
-              share_of(first, random_share());
+  retry_at_ = monotonic_now() + worker::retry_delay({}, failures_++, spread_, !ranks_.empty(),
+                                                    [this] { return random_share(); });
 }
 
 }  // namespace muster::bench

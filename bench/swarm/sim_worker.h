@@ -47,12 +47,13 @@ class SwarmRecord {
 
 struct SimWorkerOptions {
   std::string coordinator;
-  std::shared_ptr<grpc::ChannelCredentials> credentials;
+  std::shared_ptr<grpc::ChannelCredentials> credentials;  // null: no TLS
   std::string name;
   int32_t slots = 8;
 };
 
-// A simulated worker, which owns its connection. Thread-safe. The record and the workers outlive
+// A simulated worker, which owns its connection. Ranks that are stopped end before the worker's next
+// heartbeat and are reported with it. Thread-safe. The record and the workers outlive
 // all gRPC callbacks, because the process ends without destroying them.
 class SimWorker {
  public:
@@ -85,14 +86,15 @@ class SimWorker {
   // Sets the job, attempt and rank of a message about one of this worker's ranks.
   template <class Proto>
   void identify(int32_t rank, Proto& proto) const;
-  void send_exit(int32_t rank, int32_t signal, bool ordered);
+  v1::WorkerMessage exit_message_locked(uint64_t job, uint32_t attempt, int32_t rank,
+                                        int32_t signal, bool ordered);
 
   const SimWorkerOptions options_;
   SwarmRecord& record_;
   std::mutex mutex_;
   std::shared_ptr<Stream> stream_;
   bool registered_ = false;
-  int32_t failures_ = 0;  // streams that ended since the last registration
+  uint32_t failures_ = 0;  // streams that ended since the last registration
   Instant retry_at_{};
   uint64_t report_ = 0;
   uint64_t draws_ = 0;
@@ -106,6 +108,7 @@ class SimWorker {
   uint32_t attempt_ = 0;
   uint64_t steps_ = 0;
   std::vector<int32_t> ranks_;
+  std::vector<v1::WorkerMessage> ending_;  // reports of stopped ranks
 };
 
 }  // namespace muster::bench

@@ -1,0 +1,18 @@
+// The connection of a simulated worker.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <grpcpp/grpcpp.h>
+
+namespace muster::bench {
+
+// Returns a channel with a connection of its own. `credentials`: null without TLS; then `address`
+// must be an IPv4 address with a port, and the connection is opened here: the channel has no
+// resolver, no load balancing and no subchannel, which cost more than the rest of a connection. The
+// coordinator sees no difference.
+std::shared_ptr<grpc::Channel> make_channel(
+    const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials);
+
+}  // namespace muster::bench
