@@ -39,6 +39,11 @@ constexpr const char* kText = "text/plain; charset=utf-8";
 // The time limit for the handshake of a connection, because connections without a handshake would
 // occupy descriptors.
 constexpr int kHandshakeBudgetMs = 10'000;
+// The first estimate of the bytes that a read returns. Each connection has a buffer for them until
+// they arrive. gRPC doubles the estimate of a connection that receives more.
+constexpr int kReadBytes = 1'024;
+// The size of the buffer for a connection's outgoing TLS frame, which gRPC sets to 16 KiB otherwise.
+constexpr int kTlsFrameBytes = 4'096;
 // The time for cancelled calls to end.
 constexpr auto kShutdownBudget = std::chrono::milliseconds(500);
 
@@ -89,6 +94,7 @@ ServerImpl::~ServerImpl() {
   if (grpc_ != nullptr) {
     grpc_->Shutdown(daemon::grpc_deadline(monotonic_now() + kShutdownBudget));
     grpc_->Wait();
+    fleet_->stop();
   }
 }
 
@@ -258,6 +264,10 @@ absl::Status ServerImpl::serve_grpc(const ServerOptions& options,
   // Channelz and its traces occupy several kilobytes per connection, and no page shows them.
   builder.AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CHANNEL_TRACE_EVENT_MEMORY_PER_NODE, 0);
+  builder.AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, kReadBytes);
+  builder.AddChannelArgument(GRPC_ARG_TSI_MAX_FRAME_SIZE, kTlsFrameBytes);
+  // No answer is compressed, and the filter for it occupies memory of each call.
+  builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0);
   builder.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
   // Only server reflection uses gRPC's polling threads, so one thread is enough.
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
@@ -267,9 +277,10 @@ absl::Status ServerImpl::serve_grpc(const ServerOptions& options,
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
   builder.RegisterService(admin_.get());
   builder.RegisterService(muster_.get());
-  builder.RegisterService(fleet_.get());
+  fleet_->add_to(builder);
   grpc_ = builder.BuildAndStart();
   if (grpc_ == nullptr) return absl::InternalError("gRPC could not be started");
+  fleet_->serve();
   port_->serve(std::move(connections));
   return absl::OkStatus();
 }

@@ -1,44 +1,63 @@
-// The Fleet service: one stream per worker. Handlers convert messages to events, and payloads to
-// messages.
+// The Fleet service: one stream per worker (worker_stream.h).
+//
+// The service has several completion queues, each with one thread. A build of gRPC with debug
+// checks searches all pending operations of a queue whenever one of them ends, and every stream has
+// two: with one queue for 12,500 workers, this takes a quarter of the coordinator's time
+// (docs/scale.md).
 #pragma once
 
+#include <array>
+#include <deque>
 #include <memory>
+#include <thread>
 #include <utility>
+#include <vector>
 
-#include "common/job/ids.h"
-#include "coordinator/shell/grpc/unread.h"
-#include "coordinator/shell/logs/log_store.h"
-#include "coordinator/shell/loop/core_loop.h"
-#include "coordinator/shell/metrics/shell_metrics.h"
-#include "muster/v1/muster.grpc.pb.h"
+#include "coordinator/shell/grpc/worker_stream.h"
 
 namespace muster::coordinator {
 
-class FleetService final : public v1::Fleet::CallbackService {
+class FleetService {
  public:
-  // Requires that `loop` and `logs` outlive the service's streams. The service ends a stream whose
-  // worker is not registered within `registration_budget`.
+  // Requires that `loop` and `logs` outlive the service. The service ends a stream whose worker has
+  // not introduced itself within `registration_budget`.
   // `connections`: those of the port; null: unknown.
   FleetService(CoreLoop& loop, LogStore& logs, std::shared_ptr<ShellMetrics> metrics, Epoch epoch,
                Duration registration_budget,
                std::shared_ptr<const OpenConnections> connections = nullptr)
-      : loop_(loop),
-        logs_(logs),
-        metrics_(std::move(metrics)),
-        epoch_(epoch),
-        registration_budget_(registration_budget),
-        connections_(std::move(connections)) {}
+      : parts_{loop, logs, std::move(metrics), epoch, std::move(connections)},
+        registration_budget_(registration_budget) {}
+  // Stops as stop() does.
+  ~FleetService();
+  FleetService(const FleetService&) = delete;
+  FleetService& operator=(const FleetService&) = delete;
 
-  grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Connect(
-      grpc::CallbackServerContext* context) override;
+  // Adds the service to a server. Call it once.
+  void add_to(grpc::ServerBuilder& builder);
+  // Serves calls. Call it once, when the server has started.
+  void serve();
+  // Waits for the end of all streams. Requires that the server, if it has started, was shut down;
+  // call it before the server is destroyed.
+  void stop();
 
  private:
-  CoreLoop& loop_;
-  LogStore& logs_;
-  const std::shared_ptr<ShellMetrics> metrics_;
-  Epoch epoch_;
-  Duration registration_budget_;
-  std::shared_ptr<const OpenConnections> connections_;
+  struct Queue {
+    std::unique_ptr<grpc::ServerCompletionQueue> calls;
+    std::shared_ptr<WorkerStream> waiting;  // for the next call
+    // Streams whose workers may not have introduced themselves, by the end of their time.
+    std::deque<std::pair<Instant, std::weak_ptr<WorkerStream>>> unknown;
+    std::thread thread;
+  };
+
+  void run(Queue& queue);
+  void wait_for_call(Queue& queue);
+  void accept(Queue& queue, bool ok);
+  void expire(Queue& queue) const;
+
+  FleetParts parts_;
+  const Duration registration_budget_;
+  WorkerStream::Service service_;
+  std::vector<Queue> queues_;
 };
 
 }  // namespace muster::coordinator

@@ -305,7 +305,6 @@ v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoc
       v1::StartRanks& start = *message.mutable_start_ranks();
       start.set_job_id(p.job.value());
       start.set_attempt(p.attempt.value());
-      daemon::job_spec_to_proto(*p.spec, *start.mutable_spec());
       for (const RankPlacement& rank : p.ranks) placement_to_proto(rank, *start.add_ranks());
       start.set_rendezvous_address(p.rendezvous_address);
       start.set_program_port(p.program_port);
@@ -343,6 +342,12 @@ v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoc
     }
   };
   std::visit(Visitor{message}, payload);
+  return message;
+}
+
+v1::CoordinatorMessage spec_to_proto(const JobSpec& spec) {
+  v1::CoordinatorMessage message;
+  daemon::job_spec_to_proto(spec, *message.mutable_start_ranks()->mutable_spec());
   return message;
 }
 

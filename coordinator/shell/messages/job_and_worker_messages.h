@@ -42,6 +42,9 @@ struct WorkerUse {
 // is none.
 v1::WorkerInfo worker_to_proto(const Worker& worker, const NodeRecord* node, const WorkerUse& use,
                                Instant now);
+// Converts a payload. Leaves out the spec of an order to start ranks: PayloadBytes appends it.
 v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoch);
+// Returns a message that has only the spec of an order to start ranks.
+v1::CoordinatorMessage spec_to_proto(const JobSpec& spec);
 
 }  // namespace muster::coordinator

@@ -38,8 +38,9 @@ class OverloadShellTest : public testing::Test {
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(muster_service_.get());
-    builder.RegisterService(fleet_service_.get());
+    fleet_service_->add_to(builder);
     server_ = builder.BuildAndStart();
+    fleet_service_->serve();
     const auto channel =
         grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials());
     muster_ = v1::Muster::NewStub(channel);
@@ -48,6 +49,7 @@ class OverloadShellTest : public testing::Test {
   ~OverloadShellTest() override {
     loop_->stop();
     server_->Shutdown(std::chrono::system_clock::now());
+    fleet_service_->stop();
   }
 
   // Blocks the loop until release(), and waits until it counts as overloaded.

@@ -28,14 +28,16 @@ class LateLoopTest : public testing::Test {
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(service_.get());
+    service_->add_to(builder);
     server_ = builder.BuildAndStart();
+    service_->serve();
     fleet_ = v1::Fleet::NewStub(
         grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
   }
   ~LateLoopTest() override {
     loop_->stop();
     server_->Shutdown(std::chrono::system_clock::now());
+    service_->stop();
   }
 
   // Occupies the loop until release().

@@ -11,7 +11,9 @@
 #include "common/job/limits.h"
 #include "coordinator/core/queue/input_limits.h"
 #include "coordinator/core/records/sizes.h"
+#include "coordinator/shell/grpc/payload_bytes.h"
 #include "daemon/limits.h"
+#include "muster/v1/muster.grpc.pb.h"
 
 namespace muster::coordinator {
 namespace {
@@ -54,9 +56,36 @@ TEST(MessageToProto, StartRanksOfTheLargestSpecFits) {
   for (int32_t rank = 0; rank < kRanksPerNodeMax; ++rank)
     order.ranks.push_back({Rank(1'000'000 + rank), WorkerName(std::string(kNameBytesMax, 'w')),
                            rank, Incarnation(1)});
-  const size_t bytes = message_to_proto(order, Epoch(1)).ByteSizeLong();
+  const size_t bytes = PayloadBytes(Epoch(1)).of(order).Length();
   EXPECT_GT(bytes, size_t{5} << 18);
   EXPECT_LT(bytes, static_cast<size_t>(daemon::kMessageBytesMax));
+}
+
+// The orders of an attempt share the bytes of its spec, and an order of another attempt has its own
+// spec.
+TEST(PayloadBytes, EachOrderHasItsSpecAndItsRanks) {
+  PayloadBytes bytes(Epoch(7));
+  for (const std::string name : {"first", "first", "second"}) {
+    auto spec = std::make_shared<JobSpec>();
+    spec->name = name;
+    spec->environment["LANG"] = "bad \xff text";
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      const SendStartRanks order{
+          JobId(3), Attempt(2), spec, {{Rank(rank), WorkerName("w"), 0, Incarnation(1)}},
+          "host:1", 0,          -1};
+      grpc::ByteBuffer buffer = bytes.of(order);
+      v1::CoordinatorMessage message;
+      ASSERT_TRUE(
+          grpc::SerializationTraits<v1::CoordinatorMessage>::Deserialize(&buffer, &message).ok());
+      EXPECT_EQ(message.epoch(), 7U);
+      EXPECT_EQ(message.start_ranks().job_id(), 3U);
+      EXPECT_EQ(message.start_ranks().attempt(), 2U);
+      EXPECT_EQ(message.start_ranks().spec().name(), name);
+      EXPECT_EQ(message.start_ranks().spec().environment().at("LANG"), "bad \\xff text");
+      ASSERT_EQ(message.start_ranks().ranks_size(), 1);
+      EXPECT_EQ(message.start_ranks().ranks(0).rank(), rank);
+    }
+  }
 }
 
 // A page of ranks with the longest names, of a job with the largest spec, fits into a message that
