@@ -84,6 +84,8 @@ constexpr Metric kRows[] = {
     {kC, kCounter, "muster_job_step_part_seconds_total", "job_id name part", "Step time of rank 0, by part: computation, and waits for communication and for data. part=checkpoint: waits for checkpoints between steps."},
     {kC, kGauge, "muster_job_planned_step_seconds", "job_id name", "Step time by the job's plan; no series if the plan has none."},
     {kC, kGauge, "muster_job_planned_communication_seconds", "job_id name", "The part of the planned step time in which a rank waits for communication."},
+    {kC, kGauge, "muster_job_planned_data_seconds", "job_id name", "The part of the planned step time in which a rank waits for data; 0 if the speed of the storage is not planned."},
+    {kC, kGauge, "muster_job_planned_checkpoint_seconds", "job_id name", "Stalls for checkpoints by the plan, per step and beside it; 0 if they are not planned."},
     {kC, kGauge, "muster_job_planned_memory_bytes", "job_id name", "Planned memory of the rank that needs the most: device memory, or host memory for ranks on CPUs."},
     {kC, kCounter, "muster_job_restarts_total", "job_id name", "Launches of the job after a fault."},
     {kC, kGauge, "muster_job_checkpoint_step", "job_id name", "Steps in the job's newest complete checkpoint."},

@@ -24,6 +24,17 @@ void take(const trainer::SavedPlan& plan, std::string_view key, std::string_view
       .value = std::string(value), .origin = plan.path, .layer = jobspec::Layer::kUserFile};
 }
 
+// Returns the stalls for checkpoints per step. A plan does not determine how its job saves; 0: the
+// plan is of another way to save.
+double planned_stalls(const trainer::SavedPlan& plan, const trainer::TrainConfig& job) {
+  const trainer::TrainConfig& planned = plan.config;
+  if (!job.enable_checkpointing || !planned.enable_checkpointing ||
+      job.async_checkpointing != planned.async_checkpointing || job.checkpoint_period <= 0)
+    return 0;
+  return plan.checkpoint_seconds * static_cast<double>(planned.checkpoint_period) /
+         static_cast<double>(job.checkpoint_period);
+}
+
 absl::Status check_sizes(const trainer::SavedPlan& plan, const jobspec::ResolvedJob& job) {
   if (job.spec.smaller().empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -62,10 +73,15 @@ absl::StatusOr<jobspec::ResolvedJob> resolve_with_plan(jobspec::Config config,
   if (!job.ok()) return job.status();
   if (auto status = trainer::check_planned_config(plan, job->train); !status.ok()) return status;
   if (auto status = check_sizes(plan, *job); !status.ok()) return status;
-  job->train.planned_step_seconds = plan.step_seconds;
-  job->train.planned_communication_seconds = plan.communication_seconds;
-  set_prediction({plan.step_seconds, plan.communication_seconds},
-                 static_cast<uint64_t>(plan.device_bytes), job->spec);
+  const PredictedStep step = {.seconds = plan.step_seconds,
+                              .communication_seconds = plan.communication_seconds,
+                              .data_seconds = plan.data_seconds,
+                              .checkpoint_seconds = planned_stalls(plan, job->train)};
+  job->train.planned_step_seconds = step.seconds;
+  job->train.planned_communication_seconds = step.communication_seconds;
+  job->train.planned_data_seconds = step.data_seconds;
+  job->train.planned_checkpoint_seconds = step.checkpoint_seconds;
+  set_prediction(step, static_cast<uint64_t>(plan.device_bytes), job->spec);
   return job;
 }
 

@@ -8,6 +8,7 @@
 #include <absl/strings/match.h>
 
 #include "cli/plan/forecast.h"
+#include "cli/plan/storage_waits.h"
 #include "cli/run/pasted_command.h"
 
 namespace muster::cli {
@@ -62,6 +63,16 @@ PredictedStep predicted_step(const nlohmann::json& forecast) {
   return step;
 }
 
+void add_storage_waits(const trainer::TrainConfig& config, const jobspec::Topology& topology,
+                       const nlohmann::json& forecast, PredictedStep& step) {
+  if (step.seconds <= 0) return;
+  const StorageWaits waits =
+      storage_waits(config, topology, step.seconds, seconds_at(forecast, "checkpoint_bytes"));
+  step.data_seconds = std::min(waits.data_seconds, kStepSecondsMax - step.seconds);
+  step.seconds += step.data_seconds;
+  step.checkpoint_seconds = std::min(waits.checkpoint_seconds, kStepSecondsMax);
+}
+
 nlohmann::json step_machine(const jobspec::Topology& topology,
                             const std::optional<jobspec::Calibration>& calibration) {
   nlohmann::json device = {{"fp8_tflops", 0}, {"multiprocessors", 0}};
@@ -76,14 +87,20 @@ nlohmann::json step_machine(const jobspec::Topology& topology,
 void set_prediction(const PredictedStep& step, uint64_t memory_bytes, v1::JobSpec& spec) {
   spec.set_planned_step_us(microseconds(step.seconds));
   spec.set_planned_communication_us(microseconds(step.communication_seconds));
+  spec.set_planned_data_us(microseconds(step.data_seconds));
+  spec.set_planned_checkpoint_us(microseconds(step.checkpoint_seconds));
   spec.set_planned_memory_bytes(static_cast<int64_t>(memory_bytes));
   if (step.seconds <= 0) return;
   auto config =
       nlohmann::json::parse(spec.train_config_json(), nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) return;
   config["planned_step_seconds"] = step.seconds;
-  if (step.communication_seconds > 0)
-    config["planned_communication_seconds"] = step.communication_seconds;
+  const auto set_part = [&](const char* key, double seconds) {
+    if (seconds > 0) config[key] = seconds;
+  };
+  set_part("planned_communication_seconds", step.communication_seconds);
+  set_part("planned_data_seconds", step.data_seconds);
+  set_part("planned_checkpoint_seconds", step.checkpoint_seconds);
   spec.set_train_config_json(config.dump());
 }
 
@@ -127,8 +144,11 @@ void predict(const jobspec::Topology& topology, const std::vector<std::string>& 
     if (calibration.ok()) options.machine = step_machine(topology, *std::move(calibration));
   }
   const auto forecast = run_forecast(spec.train_config_json(), topology, options);
-  if (forecast.ok())
-    set_prediction(predicted_step(*forecast), largest_device_bytes(*forecast), spec);
+  if (!forecast.ok()) return;
+  PredictedStep step = predicted_step(*forecast);
+  if (const auto parsed = trainer::train_config_from_json(config); parsed.ok())
+    add_storage_waits(*parsed, topology, *forecast, step);
+  set_prediction(step, largest_device_bytes(*forecast), spec);
 }
 
 }  // namespace muster::cli

@@ -21,12 +21,18 @@ namespace muster::cli {
 struct PredictedStep {
   double seconds = 0;                // 0: unknown
   double communication_seconds = 0;  // the part in which the computation waits for communication
+  double data_seconds = 0;           // the part in which it waits for data
+  double checkpoint_seconds = 0;     // stalls for checkpoints, per step and beside it
 };
 
 // Returns the prediction in the output of `muster-trainer plan`. Returns zeros if the output has no
 // step time, or one above a day, the limit of saved plans. The communication takes at most the
 // whole step.
 PredictedStep predicted_step(const nlohmann::json& forecast);
+
+// Adds the waits for storage to a known time. `forecast`: as above.
+void add_storage_waits(const trainer::TrainConfig& config, const jobspec::Topology& topology,
+                       const nlohmann::json& forecast, PredictedStep& step);
 
 // Returns a StepMachine (trainer_core/forecast/step_cost.h). Without a calibration, its constants
 // have their defaults.
@@ -46,10 +52,11 @@ std::optional<jobspec::Topology> topology_of_device(
 // base.yml if the config cannot be loaded.
 std::vector<std::string> known_calibrations(const JobArguments& arguments);
 
-// Predicts a job on these devices, and stores the result. The time of a step is predicted if the
-// topology has what it needs and `folders` have a calibration of the trainer. Does nothing if the
-// job has a prediction (that of a saved plan), runs a program, cannot be planned, or does not run
-// on devices of this kind. Blocks for some tenths of a second, at most for ten seconds.
+// Predicts a job on these devices, and stores the result in its fields and config. The time of a
+// step is predicted if the topology has what it needs and `folders` have a calibration of the
+// trainer. Does nothing if the job has a prediction (that of a saved plan), runs a program, cannot
+// be planned, or does not run on devices of this kind. Blocks for some tenths of a second, at most
+// for ten seconds.
 void predict(const jobspec::Topology& topology, const std::vector<std::string>& folders,
              v1::JobSpec& spec);
 

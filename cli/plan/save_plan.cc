@@ -27,9 +27,12 @@ nlohmann::json plan_of(const jobspec::ResolvedJob& job, const jobspec::PlannedMa
                       {"devices_per_node", machines.devices_per_node}};
   plan["config"] = trainer::to_json(job.train);
   plan["device_bytes"] = largest_device_bytes(forecast);
-  const PredictedStep step = predicted_step(forecast);
+  PredictedStep step = predicted_step(forecast);
+  add_storage_waits(job.train, topology, forecast, step);
   plan["step_seconds"] = step.seconds;
   plan["communication_seconds"] = step.communication_seconds;
+  plan["data_seconds"] = step.data_seconds;
+  plan["checkpoint_seconds"] = step.checkpoint_seconds;
   plan["memory"] = {{"stages", forecast["stages"]},
                     {"node_host_bytes", forecast["node_host_bytes"]},
                     {"checkpoint_bytes", forecast["checkpoint_bytes"]}};

@@ -7,6 +7,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
+#include "cli/plan/storage_waits.h"
 #include "cli/terminal/terminal.h"
 #include "common/text/number_text.h"
 #include "common/text/with_commas.h"
@@ -75,7 +76,12 @@ StepFigures step_figures(const jobspec::ResolvedJob& job, const jobspec::Planned
                          const nlohmann::json& forecast, const PlanPrices& prices) {
   const nlohmann::json& time = forecast["time"];
   const auto devices = static_cast<double>(machines.devices());
-  StepFigures figures{.seconds = time["seconds"].get<double>()};
+  const StorageWaits waits =
+      storage_waits(job.train, machines.topology, time["seconds"].get<double>(),
+                    forecast["checkpoint_bytes"].get<double>());
+  StepFigures figures{.seconds = time["seconds"].get<double>() + waits.data_seconds,
+                      .data_seconds = waits.data_seconds,
+                      .checkpoint_seconds = waits.checkpoint_seconds};
   const auto sequences = static_cast<double>(jobspec::global_batch_size(job.mesh, job.train));
   figures.sequences_per_second = sequences / figures.seconds;
   figures.tokens_per_second = figures.sequences_per_second * job.train.max_target_length;
@@ -92,9 +98,7 @@ StepFigures step_figures(const jobspec::ResolvedJob& job, const jobspec::Planned
   constexpr double kNever = 1e18;
   const double between =
       prices.failure_rate > 0 ? kSecondsPerHour / (prices.failure_rate * devices) : kNever;
-  // Ranks copy their parts of a checkpoint to host memory; training continues while they write it.
-  figures.save_stall_seconds = forecast["checkpoint_bytes"].get<double>() / devices /
-                               (number_of(machines.topology, "host_gb_s") * 1e9);
+  figures.save_stall_seconds = waits.save_stall_seconds;
   if (prices.failure_rate > 0) {
     figures.best_save_seconds = std::sqrt(2 * figures.save_stall_seconds * between);
     figures.effective_share = effective_share(
@@ -149,11 +153,15 @@ std::string describe_step_time(const jobspec::ResolvedJob& job,
   absl::StrAppendFormat(&text, "  1T tokens: %.4g days\n",
                         1e12 / figures.tokens_per_second / kSecondsPerDay);
   std::vector<std::vector<std::string>> rows(1, {"WHERE THE STEP GOES", "SECONDS", "SHARE"});
-  for (const auto& part : time["parts"]) {
-    const double seconds = part["seconds"].get<double>();
-    rows.push_back({part["name"].get<std::string>(), absl::StrFormat("%.4f", seconds),
+  const auto add_row = [&](std::string name, double seconds) {
+    rows.push_back({std::move(name), absl::StrFormat("%.4f", seconds),
                     absl::StrFormat("%.1f%%", 100 * seconds / figures.seconds)});
-  }
+  };
+  for (const auto& part : time["parts"])
+    add_row(part["name"].get<std::string>(), part["seconds"].get<double>());
+  if (figures.data_seconds > 0) add_row("waits for data", figures.data_seconds);
+  if (figures.checkpoint_seconds > 0)
+    add_row("beside it: stalls for checkpoints", figures.checkpoint_seconds);
   absl::StrAppend(&text, "\n", format_table(std::move(rows)));
   if (job.train.enable_checkpointing && machines.topology.has_backend &&
       figures.best_save_seconds) {
@@ -178,6 +186,8 @@ nlohmann::json to_json(const StepFigures& figures) {
                         {"run_days", figures.run_days},
                         {"gpu_hours", figures.gpu_hours},
                         {"effective_share", figures.effective_share},
+                        {"data_seconds", figures.data_seconds},
+                        {"checkpoint_seconds", figures.checkpoint_seconds},
                         {"save_stall_seconds", figures.save_stall_seconds},
                         {"share_at_period", figures.share_at_period}};
   if (figures.best_save_seconds) out["best_save_seconds"] = *figures.best_save_seconds;

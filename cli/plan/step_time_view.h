@@ -26,6 +26,8 @@ struct PlanPrices {
 // A step of a job and what follows from its time.
 struct StepFigures {
   double seconds = 0;
+  double data_seconds = 0;        // the part of it that waits for data
+  double checkpoint_seconds = 0;  // stalls at checkpoint_period, per step and beside it
   double tokens_per_second = 0;
   double tokens_per_second_per_device = 0;
   double sequences_per_second = 0;

@@ -61,6 +61,8 @@ struct JobSpec {
   int32_t gpus_per_rank = 0;
   int64_t planned_step_us = 0;
   int64_t planned_communication_us = 0;
+  int64_t planned_data_us = 0;
+  int64_t planned_checkpoint_us = 0;
   int64_t planned_memory_bytes = 0;
 
   // Returns the number of ranks of an attempt at full size, which is the maximum.
@@ -145,6 +147,8 @@ inline constexpr auto kJobFields = std::to_array<JobField>({
     {"spares", &JobSpec::spares, NumberRange{0, kNodesMax}},
     {"planned_step_us", &JobSpec::planned_step_us, NumberRange{0, kPlannedUsMax}},
     {"planned_communication_us", &JobSpec::planned_communication_us, NumberRange{0, kPlannedUsMax}},
+    {"planned_data_us", &JobSpec::planned_data_us, NumberRange{0, kPlannedUsMax}},
+    {"planned_checkpoint_us", &JobSpec::planned_checkpoint_us, NumberRange{0, kPlannedUsMax}},
     {"planned_memory_bytes", &JobSpec::planned_memory_bytes,
      NumberRange{0, std::numeric_limits<int64_t>::max()}},
     // At most `nodes`.

@@ -20,6 +20,7 @@
 //   node_link, node_gb_s, node_latency_us           to devices of the same node (or slice)
 //   network_link, network_gb_s, network_latency_us  to other nodes; the links are names
 //   host_gb_s           to host memory
+//   storage_gb_s        of a node to the storage of data and checkpoints
 //   calibrated_as       another topology with this device, whose calibration applies
 //   power_w             power limit of a device, for energy
 #pragma once
@@ -41,7 +42,7 @@ struct TopologyNumber {
   double max = 0;
   bool is_required = true;  // a forecast needs it
 };
-constexpr std::array<TopologyNumber, 11> kTopologyNumbers = {{
+constexpr std::array<TopologyNumber, 12> kTopologyNumbers = {{
     {"bf16_tflops", 1e6},
     {"fp8_tflops", 1e6, false},
     {"fp32_tflops", 1e6},
@@ -52,6 +53,7 @@ constexpr std::array<TopologyNumber, 11> kTopologyNumbers = {{
     {"network_gb_s", 1e5},
     {"network_latency_us", 1e5},
     {"host_gb_s", 1e5},
+    {"storage_gb_s", 1e5, false},
     {"power_w", 1e5, false},
 }};
 

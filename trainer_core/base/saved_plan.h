@@ -17,6 +17,8 @@
 //      "device_bytes": 1,      device memory of the rank that needs the most, with reserves
 //      "step_seconds": 0.5,    predicted time of a step; 0: unknown
 //      "communication_seconds": 0.1,                   the part that waits for communication
+//      "data_seconds": 0,                              the part that waits for data
+//      "checkpoint_seconds": 0.01,                     stalls for checkpoints per step, beside it
 //      "algorithms": ["KEY\tWORDS", …],  lines of cuBLASLt's algorithms for these GEMMs
 //      "memory": {…}, "step": {…}}}      for people; no program reads these two
 //
@@ -61,7 +63,7 @@ struct SavedPlan {
   std::vector<std::string> schedule = {};
   std::vector<SavedLayout> layouts = {};
   int64_t device_bytes = 0;
-  double step_seconds = 0, communication_seconds = 0;
+  double step_seconds = 0, communication_seconds = 0, data_seconds = 0, checkpoint_seconds = 0;
   std::vector<std::string> algorithms = {};
 };
 

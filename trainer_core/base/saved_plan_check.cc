@@ -66,6 +66,8 @@ constexpr auto kFree = std::to_array<std::string_view>({
     "compiled_trainstep_file",
     "planned_step_seconds",
     "planned_communication_seconds",
+    "planned_data_seconds",
+    "planned_checkpoint_seconds",
     // data: a plan has a layout for packed sequences, and one for others
     "dataset_type",
     "dataset_path",

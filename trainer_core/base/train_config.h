@@ -191,10 +191,13 @@ struct TrainConfig {
   int32_t threads = 0;          // per rank; 0: see threads_per_rank()
   // Absolute path of the saved plan that the run must match (saved_plan.h); empty: none.
   std::string compiled_trainstep_file;
-  // The step time that `muster plan` predicts for the devices of the job, and the part of it in
-  // which the computation waits for communication, in seconds; 0: unknown.
+  // The step time that `muster plan` predicts for the devices of the job, the parts of it in which
+  // the computation waits for communication and for data, and the stalls for checkpoints per step
+  // beside it, in seconds; 0: unknown.
   double planned_step_seconds = 0;
   double planned_communication_seconds = 0;
+  double planned_data_seconds = 0;
+  double planned_checkpoint_seconds = 0;
 
   // Returns whether metrics are written to files. Only then does the trainer compute the norm of
   // the parameters, which takes time.

@@ -207,6 +207,8 @@ void visit_fields(Config& config, Visitor& visit) {
   visit.unless("compiled_trainstep_file", config.compiled_trainstep_file, std::string());
   visit.unless("planned_step_seconds", config.planned_step_seconds, 0.0);
   visit.unless("planned_communication_seconds", config.planned_communication_seconds, 0.0);
+  visit.unless("planned_data_seconds", config.planned_data_seconds, 0.0);
+  visit.unless("planned_checkpoint_seconds", config.planned_checkpoint_seconds, 0.0);
 }
 
 struct Writer {

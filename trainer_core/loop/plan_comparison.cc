@@ -58,12 +58,16 @@ std::string PlanComparison::time_line() const {
   const double measured = seconds_ / steps, communication = communication_ / steps,
                data = data_ / steps;
   const double computation = measured - communication - data;
-  return absl::StrFormat(
+  const double planned_waits = config_.planned_communication_seconds + config_.planned_data_seconds;
+  std::string line = absl::StrFormat(
       "summary: planned step %.4g s, measured %.4g s (%+.1f%%): computation %+.3g s, communication "
       "%+.3g s, data %+.3g s; checkpoints stall %.3g s per step",
-      planned, measured, percent_over(measured, planned),
-      computation - (planned - config_.planned_communication_seconds),
-      communication - config_.planned_communication_seconds, data, checkpoint_ / steps);
+      planned, measured, percent_over(measured, planned), computation - (planned - planned_waits),
+      communication - config_.planned_communication_seconds, data - config_.planned_data_seconds,
+      checkpoint_ / steps);
+  if (config_.planned_checkpoint_seconds > 0)
+    absl::StrAppendFormat(&line, ", planned %.3g s", config_.planned_checkpoint_seconds);
+  return line;
 }
 
 std::string PlanComparison::memory_line(size_t planned, size_t measured) {

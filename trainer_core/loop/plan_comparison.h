@@ -30,8 +30,9 @@ class PlanComparison {
   // Adds a step. The first is not counted, because it includes the warm-up.
   void add(const StepRecord& record);
   // Returns "summary: planned step 0.498 s, measured 0.512 s (+2.8%): computation +0.01 s,
-  // communication +0.004 s, data +0 s; checkpoints stall 0 s per step". Empty without a planned
-  // time or with less than two steps.
+  // communication +0.004 s, data +0 s; checkpoints stall 0.002 s per step, planned 0.001 s". The
+  // last clause is there if the plan has stalls. Empty without a planned time or with less than two
+  // steps.
   std::string time_line() const;
   // Returns "summary: planned memory 126908.2 MiB, measured 126802.0 MiB (-0.1%)".
   static std::string memory_line(size_t planned, size_t measured);

@@ -24,6 +24,7 @@ absl::Status of_failed_save(absl::Status status) {
 TrainConfig without_plan(TrainConfig config) {
   config.compiled_trainstep_file.clear();
   config.planned_step_seconds = config.planned_communication_seconds = 0;
+  config.planned_data_seconds = config.planned_checkpoint_seconds = 0;
   return config;
 }
 

@@ -35,10 +35,13 @@ void JobMetrics::update_plan(const Job& job, Series& series) {
     remove_from(family, std::exchange(gauge, nullptr));
   };
   constexpr double kMicro = 1e-6;
-  show(f.planned_step, series.planned_step, spec.planned_step_us > 0,
-       kMicro * static_cast<double>(spec.planned_step_us));
-  show(f.planned_communication, series.planned_communication, spec.planned_step_us > 0,
-       kMicro * static_cast<double>(spec.planned_communication_us));
+  const auto show_time = [&](Family<Gauge>& family, Gauge*& gauge, int64_t us) {
+    show(family, gauge, spec.planned_step_us > 0, kMicro * static_cast<double>(us));
+  };
+  show_time(f.planned_step, series.planned_step, spec.planned_step_us);
+  show_time(f.planned_communication, series.planned_communication, spec.planned_communication_us);
+  show_time(f.planned_data, series.planned_data, spec.planned_data_us);
+  show_time(f.planned_checkpoint, series.planned_checkpoint, spec.planned_checkpoint_us);
   show(f.planned_memory, series.planned_memory, spec.planned_memory_bytes > 0,
        static_cast<double>(spec.planned_memory_bytes));
 }

@@ -65,9 +65,9 @@ JobMetrics::Series* JobMetrics::series_of(const Job& job, const Core& core, int6
   series->restarts = &f.restarts.Add(series->labels);
   series->suspect = &f.suspect.Add(series->labels);
   series->step_seconds = &f.step_seconds.Add(series->labels, daemon::step_seconds_buckets());
-  for (size_t i = 0; i < kStepParts.size(); ++i) {
+  for (size_t i = 0; i < kStepPartNames.size(); ++i) {
     daemon::MetricLabels labels = series->labels;
-    labels.emplace("part", kStepParts[i]);
+    labels.emplace("part", std::string(kStepPartNames[i]));
     series->parts[i] = &f.step_parts.Add(labels);
   }
   // Starts at 0: Prometheus sees no increase if a series begins with 1.
@@ -193,6 +193,8 @@ void JobMetrics::remove(const Series& series) {
   for (Counter* part : series.parts) remove_from(f.step_parts, part);
   remove_from(f.planned_step, series.planned_step);
   remove_from(f.planned_communication, series.planned_communication);
+  remove_from(f.planned_data, series.planned_data);
+  remove_from(f.planned_checkpoint, series.planned_checkpoint);
   remove_from(f.planned_memory, series.planned_memory);
   remove_from(f.accounted, series.accounted);
   remove_from(f.productive, series.productive);

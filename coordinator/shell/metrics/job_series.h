@@ -2,7 +2,6 @@
 // job.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <map>
 #include <string>
@@ -11,6 +10,7 @@
 #include <absl/strings/ascii.h>
 
 #include "common/text/absl_view.h"
+#include "coordinator/core/hang/plan_watch.h"
 #include "coordinator/shell/metrics/job_metrics.h"
 #include "daemon/metric_families.h"
 #include "daemon/metric_words.h"
@@ -34,6 +34,8 @@ struct JobMetrics::Families {
         step_parts(daemon::counters<"muster_job_step_part_seconds_total">(registry)),
         planned_step(daemon::gauges<"muster_job_planned_step_seconds">(registry)),
         planned_communication(daemon::gauges<"muster_job_planned_communication_seconds">(registry)),
+        planned_data(daemon::gauges<"muster_job_planned_data_seconds">(registry)),
+        planned_checkpoint(daemon::gauges<"muster_job_planned_checkpoint_seconds">(registry)),
         planned_memory(daemon::gauges<"muster_job_planned_memory_bytes">(registry)),
         restarts(daemon::counters<"muster_job_restarts_total">(registry)),
         checkpoint_step(daemon::gauges<"muster_job_checkpoint_step">(registry)),
@@ -62,6 +64,8 @@ struct JobMetrics::Families {
   prometheus::Family<prometheus::Counter>& step_parts;
   prometheus::Family<prometheus::Gauge>& planned_step;
   prometheus::Family<prometheus::Gauge>& planned_communication;
+  prometheus::Family<prometheus::Gauge>& planned_data;
+  prometheus::Family<prometheus::Gauge>& planned_checkpoint;
   prometheus::Family<prometheus::Gauge>& planned_memory;
   prometheus::Family<prometheus::Counter>& restarts;
   prometheus::Family<prometheus::Gauge>& checkpoint_step;
@@ -75,20 +79,6 @@ struct JobMetrics::Families {
   prometheus::Family<prometheus::Counter>& lost;
   prometheus::Family<prometheus::Gauge>& goodput;
 };
-
-// The parts of a step's time, in the order of StepPartSeconds.
-inline constexpr std::array<const char*, 4> kStepParts = {"computation", "communication", "data",
-                                                          "checkpoint"};
-using StepPartSeconds = std::array<double, kStepParts.size()>;
-
-// Returns the parts of the steps since the attempt began.
-inline StepPartSeconds step_parts(const RankProgress& progress) {
-  const double steps = progress.step_times.seconds;
-  const double communication = progress.collective_wait_seconds;
-  const double data = progress.data_wait_seconds;
-  return {std::max(steps - communication - data, 0.0), communication, data,
-          progress.checkpoints.stall_seconds};
-}
 
 struct JobMetrics::Series {
   daemon::MetricLabels labels;
@@ -126,11 +116,13 @@ struct JobMetrics::Series {
   prometheus::Gauge* mfu = nullptr;  // also null while the device's peak is unknown
   Attempt counted_attempt{0};
   StepTimes counted;  // the steps of counted_attempt that are in step_seconds
-  std::array<prometheus::Counter*, kStepParts.size()> parts{};
+  std::array<prometheus::Counter*, kStepPartNames.size()> parts{};
   StepPartSeconds counted_parts{};  // those of counted_attempt
   // Null if the job's plan does not have them.
   prometheus::Gauge* planned_step = nullptr;
   prometheus::Gauge* planned_communication = nullptr;
+  prometheus::Gauge* planned_data = nullptr;
+  prometheus::Gauge* planned_checkpoint = nullptr;
   prometheus::Gauge* planned_memory = nullptr;
 };
 

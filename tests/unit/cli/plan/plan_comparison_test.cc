@@ -97,6 +97,31 @@ TEST(SetPrediction, WritesOnlyKeysThatAreSet) {
   set_prediction({.seconds = 2, .communication_seconds = 1}, 7, spec);
   EXPECT_EQ(nlohmann::json::parse(spec.train_config_json())["planned_communication_seconds"], 1.0);
   EXPECT_EQ(spec.planned_step_us(), 2'000'000);
+  set_prediction({.seconds = 2, .data_seconds = 0.5, .checkpoint_seconds = 0.25}, 7, spec);
+  EXPECT_EQ(nlohmann::json::parse(spec.train_config_json())["planned_data_seconds"], 0.5);
+  EXPECT_EQ(nlohmann::json::parse(spec.train_config_json())["planned_checkpoint_seconds"], 0.25);
+  EXPECT_EQ(spec.planned_data_us(), 500'000);
+  EXPECT_EQ(spec.planned_checkpoint_us(), 250'000);
+}
+
+TEST(AddStorageWaits, AddsDataToTheStepAndStallsBesideIt) {
+  jobspec::Topology slow;
+  slow.numbers = {{"host_gb_s", 1}, {"storage_gb_s", 1e-6}};
+  trainer::TrainConfig config;  // one rank
+  config.dataset_type = trainer::DatasetType::kShards;
+  config.per_device_batch_size = 1;
+  config.max_target_length = 1000;
+  config.checkpoint_period = 10;
+  PredictedStep step{.seconds = 1};
+  add_storage_waits(config, slow, {{"checkpoint_bytes", 2e9}}, step);
+  EXPECT_NEAR(step.data_seconds, 4 - 1, 1e-9);  // 4 kB at 1 kB/s
+  EXPECT_NEAR(step.seconds, 4, 1e-9);
+  // The copy, and a write of 2e6 s that is not over when the next save begins.
+  EXPECT_NEAR(step.checkpoint_seconds, 86'400, 1e-9);  // the longest time of a plan
+  PredictedStep unknown;
+  add_storage_waits(config, slow, {{"checkpoint_bytes", 2e9}}, unknown);
+  EXPECT_EQ(unknown.seconds, 0);
+  EXPECT_EQ(unknown.checkpoint_seconds, 0);
 }
 
 TEST(Predict, OmitsDevicesThatTheJobDoesNotUse) {

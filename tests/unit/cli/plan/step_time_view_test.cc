@@ -76,5 +76,10 @@ TEST(StepTimeView, WithoutInterruptionsThereIsNoBestInterval) {
   EXPECT_THAT(described(0), Not(HasSubstr("interruptions")));
 }
 
+// 8 GB of 8 devices, at 55 GB/s, each 10 steps of 2 s.
+TEST(StepTimeView, StallsForCheckpointsAreBesideTheStep) {
+  EXPECT_THAT(described(0), HasSubstr("beside it: stalls for checkpoints  0.0018   0.1%\n"));
+}
+
 }  // namespace
 }  // namespace muster::cli

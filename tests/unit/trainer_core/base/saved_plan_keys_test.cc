@@ -23,6 +23,8 @@ TEST(SavedPlanKeys, ANewKeyIsPartOfItUnlessSomeoneDecidesOtherwise) {
                                          "compiled_trainstep_file",
                                          "planned_step_seconds",
                                          "planned_communication_seconds",
+                                         "planned_data_seconds",
+                                         "planned_checkpoint_seconds",
                                          "dataset_type",
                                          "dataset_path",
                                          "packing",

@@ -70,6 +70,8 @@ Json plan_json() {
           {"device_bytes", 5000},
           {"step_seconds", 0.5},
           {"communication_seconds", 0.1},
+          {"data_seconds", 0},
+          {"checkpoint_seconds", 0.01},
           {"algorithms", {"cublasLt 130100|NVIDIA H100|64x64\t00"}},
           {"memory", Json::object()},
           {"step", Json()}};
@@ -216,6 +218,29 @@ TEST_F(SavedPlanFile, DamageIsFoundAndNeverCrashes) {
   }
   EXPECT_GT(accepted, 0);
   EXPECT_GT(refused, 0);
+}
+
+TEST_F(SavedPlanFile, EveryTruncationAndEveryChangedByteIsRefused) {
+  const std::string good = saved_plan_text(plan_json());
+  const auto parse = [&](const std::string& text) {
+    return parse_saved_plan(Json::parse(text, nullptr, /*allow_exceptions=*/false), path());
+  };
+  const auto is_blank = [](char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; };
+  const size_t end = good.find_last_not_of('\n') + 1;
+  for (size_t size = 0; size < end; ++size) {
+    const absl::Status status = parse(good.substr(0, size)).status();
+    ASSERT_TRUE(absl::IsInvalidArgument(status)) << size;
+    ASSERT_THAT(status.message(), HasSubstr(path()));
+  }
+  for (size_t at = 0; at < end; ++at) {
+    for (const char c : {'\0', '0', '}', '"', ' ', static_cast<char>(good[at] ^ 1)}) {
+      if (c == good[at] || (is_blank(c) && is_blank(good[at]))) continue;
+      std::string text = good;
+      text[at] = c;
+      const absl::Status status = parse(text).status();
+      ASSERT_TRUE(absl::IsInvalidArgument(status)) << at << ": " << good[at] << " to " << c;
+    }
+  }
 }
 
 TEST_F(SavedPlanFile, OnlyPlansAreReplaced) {

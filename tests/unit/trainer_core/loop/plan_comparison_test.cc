@@ -26,6 +26,13 @@ TEST(PlanComparison, TheFirstStepDoesNotCount) {
   EXPECT_EQ(comparison.time_line(),
             "summary: planned step 1 s, measured 1.25 s (+25.0%): computation -0.125 s, "
             "communication +0.25 s, data +0.125 s; checkpoints stall 0.5 s per step");
+  // Waits that the plan has.
+  config.planned_data_seconds = 0.25;
+  config.planned_checkpoint_seconds = 0.125;
+  EXPECT_EQ(comparison.time_line(),
+            "summary: planned step 1 s, measured 1.25 s (+25.0%): computation +0.125 s, "
+            "communication +0.25 s, data -0.125 s; checkpoints stall 0.5 s per step, planned "
+            "0.125 s");
 }
 
 TEST(PlanComparison, AJobWithoutAPlannedTimeHasNoLine) {

@@ -75,6 +75,7 @@ TEST_F(Resume, ARequestedCheckpointIsSavedAfterTheStepAndChangesNothing) {
   requested.compiled_trainstep_file = "/plan";
   requested.planned_step_seconds = 2;
   requested.planned_communication_seconds = 1;
+  requested.planned_data_seconds = requested.planned_checkpoint_seconds = 0.5;
   // Only rank 1 receives requests, two in one step.
   const RunResult result = run_ranks_with_signals(
       {requested, requested}, [](int rank, const StepRecord& record, StopSignals& signals) {

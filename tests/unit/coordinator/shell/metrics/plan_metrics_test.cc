@@ -39,6 +39,8 @@ TEST_F(MetricsTest, AJobWithAPlanShowsIt) {
   spec.output_directory = "/planned";
   spec.planned_step_us = 1'500'000;
   spec.planned_communication_us = 250'000;
+  spec.planned_data_us = 125'000;
+  spec.planned_checkpoint_us = 500'000;
   spec.planned_memory_bytes = 1024;
   step(WorkerRegistered{
       WorkerName("node2"), Incarnation(9), "test", "h", 2, "h:1", {}, {}, {}, {}, {}, 1});
@@ -47,6 +49,8 @@ TEST_F(MetricsTest, AJobWithAPlanShowsIt) {
   const std::string labels = "{job_id=\"2\",name=\"planned\"} ";
   EXPECT_THAT(now, HasSubstr("muster_job_planned_step_seconds" + labels + "1.5\n"));
   EXPECT_THAT(now, HasSubstr("muster_job_planned_communication_seconds" + labels + "0.25\n"));
+  EXPECT_THAT(now, HasSubstr("muster_job_planned_data_seconds" + labels + "0.125\n"));
+  EXPECT_THAT(now, HasSubstr("muster_job_planned_checkpoint_seconds" + labels + "0.5\n"));
   EXPECT_THAT(now, HasSubstr("muster_job_planned_memory_bytes" + labels + "1024\n"));
 }
 
