@@ -144,7 +144,7 @@ void Core::end_attempt(Job& job) {
   job.placement.clear();
   job.ranks.clear();
   job.exits.clear();
-  attempt.progress.close_stragglers(incidents_, time_.unix_ns);
+  attempt.progress.close_incidents(incidents_, time_.unix_ns);
   attempts_.end(job.id, incidents_);
   jobs_.note(job, std::move(decision.reason));
   const Instant ready = time_.now + decision.delay;

@@ -37,6 +37,9 @@ class Scenario {
     Duration step_time{};
     std::map<int32_t, StepTimes> times;
     std::map<int32_t, double> waited;
+    double waited_data = 0;
+    double stalled = 0;
+    bool saves = false;
     Instant phase_start{};
     Phase phase = Phase::kStep;
   };

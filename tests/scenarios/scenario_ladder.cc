@@ -27,9 +27,11 @@ ThreadStack main_thread(std::vector<std::string> calls) {
 
 }  // namespace
 
-// `steps N every S [from N] [slow R by F]`: completes N steps, reported four times a second.
-// `from`: resumes from a checkpoint of that step. `slow`: rank R takes F times as long, and the
-// others wait.
+// `steps N every S [from N] [slow R by F] [communication S] [data S] [stall S] [saving]`: completes
+// N steps, reported four times a second. `from`: resumes from a checkpoint of that step. `slow`:
+// rank R takes F times as long, and the others wait. `communication`, `data`: seconds of each step
+// in which all ranks wait. `stall`: seconds of checkpoints per step, beside it. `saving`: a save is
+// written in the background.
 void Scenario::train(const Words& words) {
   const JobId id(std::stoull(words[1]));
   FakeTraining& training = trainings_[id];
@@ -41,6 +43,9 @@ void Scenario::train(const Words& words) {
   training.phase = Phase::kStep;
   const int32_t slow = number_of(words, "slow", -1);
   const double factor = slow < 0 ? 1 : number_of(words, "by", 1.0);
+  const double communication = number_of(words, "communication", 0.0);
+  const double data = number_of(words, "data", 0.0), stall = number_of(words, "stall", 0.0);
+  training.saves = std::find(words.begin(), words.end(), "saving") != words.end();
   const auto steps = number_of<int64_t>(words, "steps", 1);
   for (int64_t i = 0; i < steps; ++i) {
     const auto step =
@@ -55,9 +60,12 @@ void Scenario::train(const Words& words) {
     training.phase_start = now_;
     for (const RankPlacement& rank : job.placement) {
       training.times[rank.rank.value()].add(to_seconds(step));
-      if (rank.rank.value() != slow)
-        training.waited[rank.rank.value()] += to_seconds(step - training.step_time);
+      double& waited = training.waited[rank.rank.value()];
+      waited += communication;
+      if (rank.rank.value() != slow) waited += to_seconds(step - training.step_time);
     }
+    training.waited_data += data;
+    training.stalled += stall;
     heartbeat_training(job, training);
   }
 }
@@ -91,6 +99,9 @@ void Scenario::heartbeat_training(const Job& job, FakeTraining& training) {
     figures.step_seconds = to_seconds(training.step_time);
     figures.step_times = training.times[rank.rank.value()];
     figures.collective_wait_seconds = training.waited[rank.rank.value()];
+    figures.data_wait_seconds = training.waited_data;
+    figures.checkpoints.stall_seconds = training.stalled;
+    figures.checkpoints.saving_mib = training.saves ? 100 : 0;
     figures.process_state = 'S';
   }
   for (const auto& [name, heartbeat] : heartbeats) step(heartbeat);

@@ -45,6 +45,7 @@ void LiveAttempt::observe(Job& job, const RankProgress& page, IncidentBook& inci
     checkpoint_after.reset();
   progress.observe(page, time.now);
   progress.record_stragglers(incidents, job, time);
+  progress.record_plan(incidents, job, page, time);
 }
 
 void LiveAttempt::follow_saves(const Job& job, const CoreOptions& options, Instant now) {

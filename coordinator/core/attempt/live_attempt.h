@@ -29,7 +29,7 @@ struct LiveAttempt {
   LiveAttempt(const CoreOptions& options, const Job& job, Instant now);
 
   // Records a progress page from a heartbeat in the attempt and in the job's record, and opens and
-  // closes incidents of slow ranks.
+  // closes incidents of slow ranks and slow steps.
   void observe(Job& job, const RankProgress& progress, IncidentBook& incidents,
                const CoreTime& time);
   // Extends the deadline of ranks that were ordered to stop, if their save makes progress.

@@ -2,9 +2,18 @@
 
 #include <algorithm>
 
+#include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
+#include "common/text/absl_view.h"
+
 namespace muster::coordinator {
+namespace {
+
+// The confidence that the slowest ranks of a slow job are a cause.
+constexpr double kSlowRanksConfidence = 0.9;
+
+}  // namespace
 
 AttemptProgress::AttemptProgress(const CoreOptions& options, const Job& job, Instant now)
     : hang(options.hang, job.placement.size(), now,
@@ -12,6 +21,7 @@ AttemptProgress::AttemptProgress(const CoreOptions& options, const Job& job, Ins
                                  : HangDetector::PhaseReports::kFromTheStart,
            std::chrono::seconds(job.spec.hang_after_seconds)),
       stragglers(job.placement.size()),
+      plan(job, options.slower_than_plan_window),
       steps(job.placement.size()) {}
 
 void AttemptProgress::forget(Rank rank) {
@@ -72,11 +82,65 @@ void AttemptProgress::record_stragglers(IncidentBook& incidents, const Job& job,
   }
 }
 
-void AttemptProgress::close_stragglers(IncidentBook& incidents, int64_t unix_ns) {
-  for (const auto& [rank, id] : slow) {
+std::vector<Suspect> AttemptProgress::slow_ranks(const Job& job) const {
+  constexpr size_t kSlowRanksMax = 3;
+  constexpr double kScoreNamed = 1.15;
+  std::vector<Suspect> suspects;
+  const auto add = [&](Rank rank, std::string why) {
+    if (suspects.size() == kSlowRanksMax) return;
+    Suspect& suspect = suspects.emplace_back();
+    suspect.rank = rank;
+    suspect.worker = job.placement[static_cast<size_t>(rank.value())].worker;
+    suspect.why = std::move(why);
+  };
+  for (const auto& [rank, id] : slow)
+    add(rank, absl::StrCat("is a slow rank (incident ", id.value(), ")"));
+  for (const auto& [rank, score] : straggler_scores(job, kSlowRanksMax)) {
+    if (score < kScoreNamed || slow.contains(rank)) continue;
+    add(rank,
+        absl::StrFormat("takes %.2f times as long for its own work as the median rank", score));
+  }
+  for (Suspect& suspect : suspects)
+    suspect.confidence = kSlowRanksConfidence / static_cast<double>(suspects.size());
+  return suspects;
+}
+
+void AttemptProgress::record_plan(IncidentBook& incidents, const Job& job, const RankProgress& page,
+                                  const CoreTime& time) {
+  if (page.rank != Rank(0)) return;
+  const std::optional<PlanWatch::Finding> finding = plan.observe(page, time.now);
+  if (!finding) return;
+  const std::string step = absl::StrFormat("a step takes %.3g s, and its plan %.3g s (%+.0f%%)",
+                                           finding->seconds, finding->planned_seconds,
+                                           100 * (finding->seconds / finding->planned_seconds - 1));
+  if (!finding->is_slower) {
+    if (!slower_than_plan) return;
+    incidents.note(*slower_than_plan, time.unix_ns, absl::StrCat("no longer: ", step));
+    incidents.close(*slower_than_plan);
+    slower_than_plan.reset();
+    return;
+  }
+  Fault what;
+  what.unix_ns = time.unix_ns;
+  what.message = absl::StrCat(step, "; most of the difference is ",
+                              av(kStepPartNames[static_cast<size_t>(finding->part)]),
+                              absl::StrFormat(" (%+.3g s)", finding->excess_seconds));
+  Incident incident = incident_of_fault(job, what, IncidentKind::kSlowerThanPlan, 0);
+  incident.suspects = slow_ranks(job);
+  for (const Suspect& suspect : incident.suspects)
+    absl::StrAppend(&incident.sentence, "; rank ", suspect.rank.value(), " on ",
+                    suspect.worker.value(), " ", suspect.why);
+  incident.action = "none: training continues";
+  slower_than_plan = incidents.open(std::move(incident));
+}
+
+void AttemptProgress::close_incidents(IncidentBook& incidents, int64_t unix_ns) {
+  const auto close = [&](IncidentId id) {
     incidents.note(id, unix_ns, "its attempt has ended");
     incidents.close(id);
-  }
+  };
+  for (const auto& [rank, id] : slow) close(id);
+  if (slower_than_plan) close(*slower_than_plan);
 }
 
 std::vector<std::pair<Rank, double>> AttemptProgress::straggler_scores(const Job& job,

@@ -1,9 +1,11 @@
 // The progress that the ranks of one attempt report: whether the job may hang, which ranks slow the
-// job down, and how many steps are completed. Volatile. Pure; called on one thread at a time.
+// job down, whether its steps are slower than planned, and how many steps are completed. Volatile.
+// Pure; called on one thread at a time.
 #pragma once
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/hang/hang_detector.h"
+#include "coordinator/core/hang/plan_watch.h"
 #include "coordinator/core/hang/stragglers.h"
 #include "coordinator/core/incident/incident_book.h"
 #include "coordinator/core/incident/recovery_times.h"
@@ -33,19 +36,29 @@ struct AttemptProgress {
   // Opens and closes incidents of slow ranks, if enough steps were completed since the last
   // evaluation. A slow rank is only recorded, because a restart costs more than slow steps.
   void record_stragglers(IncidentBook& incidents, const Job& job, const CoreTime& time);
-  // Closes the incidents of slow ranks when the attempt has ended.
-  void close_stragglers(IncidentBook& incidents, int64_t unix_ns);
+  // Opens the incident of a job that is slower than its plan, and closes it when it no longer is.
+  // `page`: of any rank.
+  void record_plan(IncidentBook& incidents, const Job& job, const RankProgress& page,
+                   const CoreTime& time);
+  // Closes the incidents of slow ranks and slow steps when the attempt has ended.
+  void close_incidents(IncidentBook& incidents, int64_t unix_ns);
   // Returns the largest `count_max` straggler scores by rank; empty before the first sample.
   std::vector<std::pair<Rank, double>> straggler_scores(const Job& job, size_t count_max) const;
   // Returns the time of the last progress of any rank, by its pages or output; `now` if no rank
   // shows progress.
   Instant last_progress(const Job& job, Instant now) const;
 
+  // Returns ranks that may explain slow steps: those with an incident, then those whose own work
+  // takes clearly longer than the median rank's, slowest first.
+  std::vector<Suspect> slow_ranks(const Job& job) const;
+
   HangDetector hang;
   Stragglers stragglers;
+  PlanWatch plan;
   AttemptWatch steps;
-  // The open incidents of slow ranks.
+  // The open incidents of slow ranks, and that of a job that is slower than its plan.
   std::map<Rank, IncidentId> slow;
+  std::optional<IncidentId> slower_than_plan;
 };
 
 }  // namespace muster::coordinator

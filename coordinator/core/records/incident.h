@@ -31,10 +31,12 @@ enum class IncidentKind {
   kDiskFull,
   kNotStarted,  // ranks were not up in time, or their worker could not start a process
   kGpuFault,    // a rank's GPU was lost, or reported an error
+  // steps take longer than the job's plan predicts, and training continues
+  kSlowerThanPlan,
 };
-constexpr std::array<std::string_view, 9> kIncidentKindNames = {
+constexpr std::array<std::string_view, 10> kIncidentKindNames = {
     "rank died",     "worker lost", "hang",        "slow rank", "not finite",
-    "out of memory", "disk full",   "not started", "gpu fault"};
+    "out of memory", "disk full",   "not started", "gpu fault", "slower than plan"};
 
 // One possible culprit of an incident.
 struct Suspect {

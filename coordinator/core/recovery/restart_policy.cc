@@ -135,8 +135,9 @@ Cause plain_cause_of(const Fault& fault) {
   if (ended_as(fault, ExitCode::kStorageAway)) return Cause::kStorageAway;
   switch (fault.kind) {
     case IncidentKind::kRankDied:
-    case IncidentKind::kSlowRank:   // does not end an attempt
-    case IncidentKind::kNotFinite:  // for a program only its output shows this
+    case IncidentKind::kSlowRank:        // does not end an attempt
+    case IncidentKind::kSlowerThanPlan:  // neither
+    case IncidentKind::kNotFinite:       // for a program only its output shows this
       return Cause::kRankDied;
     case IncidentKind::kWorkerLost:
       return Cause::kWorkerLost;
