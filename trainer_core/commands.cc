@@ -200,14 +200,16 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
 }
 
 ExitCode check_command(std::span<const std::string_view> arguments) {
-  const auto line = CommandLine::parse(arguments, {.values = {"config"}, .switches = {"here"}});
+  const auto line =
+      CommandLine::parse(arguments, {.values = {"config"}, .switches = {"here", "no-plan"}});
   if (!line.ok()) return report("muster-trainer check", line.status());
   const auto config = config_option(*line);
   if (!config.ok()) return report("muster-trainer check", config.status());
   if (const auto saved = load_saved_plan(*config); !saved.ok())
     return report("muster-trainer check", saved.status());
   const absl::Status status =
-      preflight(*config, line->has("here") ? std::optional(MachineRoots()) : std::nullopt);
+      preflight(*config, line->has("here") ? std::optional(MachineRoots()) : std::nullopt,
+                line->has("no-plan") ? PlanCheck::kOmit : PlanCheck::kCompare);
   return status.ok() ? ExitCode::kOk : report("muster-trainer check", status);
 }
 

@@ -26,7 +26,7 @@ constexpr char kUsage[] =
 Train, as rank 0 of 1, or as the rank given by RANK, WORLD_SIZE and MUSTER_RENDEZVOUS:
   muster-trainer train --config config.json
 
-Check that data, tokenizer and checkpoints match a config before anything starts; with --here, this machine's memory, too:
+Check that data, tokenizer and checkpoints match a config before anything starts; with --here, this machine's memory, too, unless --no-plan is given:
   muster-trainer check --config config.json --here
 
 Print the memory that a config needs on a device, which this machine need not have, as JSON:

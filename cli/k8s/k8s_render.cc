@@ -1,5 +1,6 @@
 // muster k8s render: prints a job as Kubernetes objects.
 #include <algorithm>
+#include <optional>
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
@@ -10,6 +11,7 @@
 #include "cli/k8s/k8s.h"
 #include "cli/k8s/k8s_objects.h"
 #include "cli/plan/admission.h"
+#include "cli/plan/plan_comparison.h"
 #include "cli/terminal/terminal.h"
 #include "cli/text/first_use.h"
 #include "common/job/limits.h"
@@ -116,16 +118,21 @@ constexpr const char* kGpuLabels[] = {"nvidia.com/gpu.product", "cloud.google.co
                                       "node.kubernetes.io/instance-type"};
 
 // Refuses a job that does not fit in the memory of the GPUs that its config or the node selector
-// names. If neither is known, compares with the largest known GPUs.
+// names. If neither is known, compares with the largest known GPUs. Stores the prediction for known
+// GPUs in the job.
 absl::Status check_memory_plan(const RenderOptions& options, const K8sPlan& plan,
-                               const v1::JobSpec& spec) {
+                               v1::JobSpec& spec) {
   if (plan.gpus == 0) return absl::OkStatus();
-  return check_gpu_memory(options.job, spec, [&](const auto& topologies) {
+  std::optional<jobspec::Topology> gpus;
+  const auto find = [&](const auto& topologies) {
     std::vector<std::string> names;
     for (const auto& [label, value] : plan.node_selector)
       if (std::ranges::find(kGpuLabels, label) != std::end(kGpuLabels)) names.push_back(value);
-    return gpu_type_of_names(names, topologies, "by --node-selector");
-  });
+    return gpu_type_of_names(names, topologies, "by --node-selector", spec.nodes());
+  };
+  if (auto status = check_gpu_memory(options.job, spec, find, &gpus); !status.ok()) return status;
+  if (gpus) predict(*gpus, known_calibrations(options.job), spec);
+  return absl::OkStatus();
 }
 
 int render(const RenderOptions& given) {
@@ -141,11 +148,13 @@ int render(const RenderOptions& given) {
                   [](const std::string& text) { return !absl::StrContains(text, "="); });
   if (shows_own)
     warn("the ConfigMap contains the values of --env: use --env-from-secret for secrets");
-  const auto spec = resolved(job);
+  auto spec = resolved(job);
   if (!spec.ok()) return fail(spec.status());
-  const auto plan = plan_of(options, *spec);
+  auto plan = plan_of(options, *spec);
   if (!plan.ok()) return fail(plan.status());
   if (auto status = check_memory_plan(options, *plan, *spec); !status.ok()) return fail(status);
+  if (spec->planned_memory_bytes() > 0) plan = plan_of(options, *spec);
+  if (!plan.ok()) return fail(plan.status());
   const auto objects = k8s_objects(*plan);
   if (options.json) {
     const nlohmann::ordered_json list = {

@@ -102,8 +102,9 @@ absl::StatusOr<std::optional<GpuType>> gpu_type_of(const JobArguments& arguments
 }  // namespace
 
 void add_no_plan_option(CLI::App& command, JobArguments& arguments) {
-  command.add_flag("--no-plan", arguments.no_plan,
-                   "Skip the check whether the job fits in the memory of its GPUs");
+  command.add_flag(
+      "--no-plan", arguments.no_plan,
+      "Skip the check whether the job fits in memory, and the forecast of its step's time");
 }
 
 bool has_gpu_plan(const JobArguments& arguments, const v1::JobSpec& spec) {
@@ -138,7 +139,7 @@ std::optional<GpuType> gpu_type_of_workers(const v1::ListWorkersResponse& worker
 
 std::optional<GpuType> gpu_type_of_names(const std::vector<std::string>& names,
                                          const std::vector<jobspec::Topology>& topologies,
-                                         const std::string& source) {
+                                         const std::string& source, int32_t nodes) {
   std::optional<jobspec::Topology> best;
   for (const std::string& name : names) {
     auto named = jobspec::topology_named(name, topologies);
@@ -146,6 +147,8 @@ std::optional<GpuType> gpu_type_of_names(const std::vector<std::string>& names,
       best.reset();
       break;
     }
+    if (jobspec::denotes_device(name, *named))
+      named = topology_of_device(named->device, topologies, nodes);
     if (!best || named->memory_mib > best->memory_mib) best = std::move(named);
   }
   if (best) return GpuType{*std::move(best), source};

@@ -25,7 +25,7 @@ struct GpuType {
   bool is_known = true;  // false: the nodes' type is unknown, and the largest known one is compared
 };
 
-// Adds --no-plan, which omits the check.
+// Adds --no-plan, which omits the check and the prediction.
 void add_no_plan_option(CLI::App& command, JobArguments& arguments);
 
 // Returns whether the job's memory per GPU can be planned: the trainer's job, whose ranks have GPUs
@@ -44,11 +44,12 @@ std::optional<GpuType> gpu_type_of_workers(const v1::ListWorkersResponse& worker
 
 // Returns the type with the most memory among those that `names` denote
 // (jobspec/files/topology_names.h). If a name is unknown or there are no names, returns the type
-// with the most memory among all `topologies`; nullopt if there are none. `source`: the origin of
-// the names, such as "as Slurm reports". Pure.
+// with the most memory among all `topologies`; nullopt if there are none. A name of a device, unlike
+// one of a machine, leaves the network between several nodes open (topology_of_device()). `source`:
+// the origin of the names, such as "as Slurm reports". Pure.
 std::optional<GpuType> gpu_type_of_names(const std::vector<std::string>& names,
                                          const std::vector<jobspec::Topology>& topologies,
-                                         const std::string& source);
+                                         const std::string& source, int32_t nodes);
 
 // Returns whether the ranks may get GPUs on nodes with `gpus_per_node` GPUs (0: none, or unknown).
 // With 0, the result is true for hardware=gpu only, because hardware=auto then uses the CPUs.

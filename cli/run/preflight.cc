@@ -66,11 +66,13 @@ absl::Status check_config(const std::string& train_config_json) {
 }  // namespace
 
 absl::StatusOr<Preflight> Preflight::start(const std::string& config_path,
-                                           const std::string& report_path, Ranks ranks) {
+                                           const std::string& report_path, Ranks ranks,
+                                           bool no_plan) {
   const auto trainer = sibling_program("muster-trainer");
   if (!trainer.ok()) return trainer.status();
   std::vector<std::string> command = {*trainer, "check", "--config", config_path};
   if (ranks == Ranks::kHere) command.emplace_back("--here");
+  if (no_plan) command.emplace_back("--no-plan");
   auto process = ChildProcess::start({.command = std::move(command), .output_path = report_path});
   if (!process.ok()) return process.status();
   return Preflight(*std::move(process), report_path);

@@ -21,9 +21,11 @@ class Preflight {
   // kHere: the ranks will run on this machine, so the check includes its memory.
   enum class Ranks { kHere, kElsewhere };
   static constexpr std::chrono::milliseconds kOutputPeriod{200};
-  // Starts the check. Its output is written to the file `report_path`.
+  // Starts the check. Its output is written to the file `report_path`. `no_plan`: the memory is not
+  // checked.
   static absl::StatusOr<Preflight> start(const std::string& config_path,
-                                         const std::string& report_path, Ranks ranks);
+                                         const std::string& report_path, Ranks ranks,
+                                         bool no_plan = false);
 
   const ChildProcess& process() const { return *process_; }
   // Shows the new notes and warnings of the check, such as that a store does not answer. To be

@@ -35,10 +35,10 @@ void record_steps(const jobspec::ResolvedJob& job) {
     warn(absl::StrCat("profiler=nsys: cannot record a profile: ", status.message()));
 }
 
-// Predicts the job on the machines of compile_topology or, on GPUs, on those of this machine. Omits
-// the prediction for GPUs of a run on CPUs, and the reverse.
+}  // namespace
+
 void predict_here(const JobArguments& arguments, jobspec::ResolvedJob& job) {
-  if (job.spec.planned_step_us() > 0) return;
+  if (arguments.no_plan || job.spec.planned_step_us() > 0) return;
   const std::string& named = job.planned_topology;
   const trainer::Hardware hardware = job.train.hardware;
   const bool has_gpus = kHasGpuBackend && hardware != trainer::Hardware::kCpu &&
@@ -59,8 +59,6 @@ void predict_here(const JobArguments& arguments, jobspec::ResolvedJob& job) {
   }
   if (devices) predict(*devices, jobspec::calibration_folders(*config, shipped), job.spec);
 }
-
-}  // namespace
 
 StartNeeds start_needs(const RequestedJob& job) {
   constexpr uint64_t kDaemons = 2;

@@ -25,6 +25,11 @@ struct RequestedJob {
 // require. They are added up because all of them share the limits on threads.
 StartNeeds start_needs(const RequestedJob& job);
 
+// Predicts the job on the machines of compile_topology or, on GPUs, on those of this machine, and
+// stores the result in the job. Omits the prediction with --no-plan, for GPUs of a run on CPUs, and
+// the reverse.
+void predict_here(const JobArguments& arguments, jobspec::ResolvedJob& job);
+
 // Resolves the config or the program in `arguments`. Restarts this process under nsys (profiler.h)
 // if the config requests a profile and this machine can record one.
 absl::StatusOr<RequestedJob> requested_job(const JobArguments& arguments);

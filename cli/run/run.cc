@@ -12,6 +12,7 @@
 #include "cli/incidents/incident_files.h"
 #include "cli/jobs/job_arguments.h"
 #include "cli/jobs/job_view.h"
+#include "cli/plan/admission.h"
 #include "cli/run/embedded_fleet.h"
 #include "cli/run/interrupts.h"
 #include "cli/run/local_gpu_check.h"
@@ -19,9 +20,7 @@
 #include "cli/run/requested_job.h"
 #include "cli/run/run_folder.h"
 #include "cli/run/run_input.h"
-#include "cli/run/run_watch.h"
-#include "cli/run/save_view.h"
-#include "cli/run/shutdown_deadline.h"
+#include "cli/run/run_session.h"
 #include "cli/terminal/terminal.h"
 #include "cli/terminal/wait_readable.h"
 #include "cli/text/first_use.h"
@@ -69,175 +68,6 @@ absl::Status bring_up(EmbeddedFleet& fleet, std::optional<Preflight>& preflight,
   return fleet.start_worker(slots, input_fd);
 }
 
-// The daemons' stop time is added to the ranks' grace.
-ShutdownDeadline leave_time(const RunOptions& options) {
-  return options.leave_seconds
-             ? ShutdownDeadline(std::chrono::seconds(*options.leave_seconds) + kShutdownTime)
-             : ShutdownDeadline(kShutdownTime, /*waits_for_saves=*/true);
-}
-
-// One job, from its submission to the last line of its logs.
-class Session {
- public:
-  Session(EmbeddedFleet& fleet, Interrupts& interrupts, LogPrinter& printer, Client& client,
-          const RequestedJob& job, const RunFolder& folder, const RunOptions& options)
-      : fleet_(fleet),
-        interrupts_(interrupts),
-        printer_(printer),
-        watch_(client, printer, job.spec,
-               {.address = fleet.address(),
-                .on_incident =
-                    [&](uint64_t incident) {
-                      // Saved immediately, because a user who sees the incident may kill the run.
-                      // At the end it is written again, and reported.
-                      (void)save_incident(client, incident, folder);
-                    }}),
-        trains_(job.spec.command_size() == 0),
-        saves_{.saves = job.saves, .leave_seconds = options.leave_seconds},
-        time_(leave_time(options)) {}
-
-  // Ends the calls. Unprinted output is discarded.
-  ~Session() {
-    if (!watch_.logs_are_complete()) printer_.give_up();
-  }
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
-
-  // Returns the exit code, or why the job could not be followed to its end. The daemons still run
-  // unless they had to be killed.
-  absl::StatusOr<int> follow();
-  v1::Job job() const { return watch_.job(); }
-  const ShutdownDeadline& time() const { return time_; }
-
- private:
-  bool is_done();
-  absl::Status mend();
-  void take_interrupts();
-  void watch_last_save();
-  void report_save();
-  int kill_remaining();
-  void print_remaining();
-
-  EmbeddedFleet& fleet_;
-  Interrupts& interrupts_;
-  LogPrinter& printer_;
-  RunWatch watch_;
-  int leave_requests_ = 0;
-  bool output_closed_ = false;  // the closed output was the first request to leave
-  const bool trains_;
-  SaveCircumstances saves_;
-  SaveReport save_report_;
-  ShutdownDeadline time_;
-};
-
-void Session::take_interrupts() {
-  // A closed output (`muster run | head`) is a request to leave. Once the output is in a hurry, its
-  // closing means nothing.
-  if (interrupts_.take() == 0 && watch_.output_is_closed()) {
-    output_closed_ = true;
-    interrupts_.add_request();
-  }
-  const int requests = interrupts_.take();
-  if (requests == leave_requests_) return;
-  const bool is_first = leave_requests_ == 0;
-  leave_requests_ = requests;
-  printer_.hurry();
-  // A job that the coordinator has not accepted yet has nothing to save.
-  if (requests > 1 || watch_.job().id() == 0) return time_.leave_at_once(monotonic_now());
-  time_.leave(monotonic_now());
-  if (!is_first || watch_.has_ended()) return;
-  watch_.cancel();
-  printer_.notice(absl::StrCat(
-      output_closed_ ? "the output was closed: " : "",
-      "stopping: the ranks save a checkpoint and leave; press Ctrl-C again to kill them"));
-}
-
-// Reports how far the last save is, and moves the deadline with it.
-void Session::watch_last_save() {
-  const v1::Job job = watch_.leaving_job();
-  if (job.id() == 0 || watch_.has_ended()) return;
-  const SaveProgress save = save_of(job);
-  if (save.total > 0) saves_.save = save;
-  time_.observe_save(save, monotonic_now());
-  const int64_t step = job.ranks_size() > 0 ? job.ranks(0).step() : 0;
-  if (const std::string line = save_report_.line(save, step, monotonic_now()); !line.empty())
-    printer_.notice(line);
-}
-
-// Called after the end of a job that left on request.
-void Session::report_save() {
-  const v1::Job job = watch_.leaving_job();
-  if (!trains_ || job.ranks_size() == 0) return;
-  saves_.was_killed = leave_requests_ > 1;
-  saves_.reason = watch_.reason_not_saved();
-  printer_.notice(save_result(job.ranks(0).step(), job.ranks(0).checkpoint_step(), saves_));
-}
-
-// True when the final state and the last line of the logs have arrived, or the wait for that line
-// has timed out.
-bool Session::is_done() {
-  if (!watch_.has_ended()) return false;
-  time_.job_ended(monotonic_now(), printer_.is_behind());
-  return (watch_.logs_are_complete() && watch_.end_is_known()) || time_.has_passed(monotonic_now());
-}
-
-int Session::kill_remaining() {
-  fleet_.kill();
-  if (watch_.job().id() != 0) {
-    printer_.notice(leave_requests_ > 1 ? "killing the remaining processes"
-                                        : "no checkpoint in time; killing the remaining processes");
-    report_save();
-  }
-  return to_int(ExitCode::kInterrupted);
-}
-
-// Prints what was received before the failure.
-void Session::print_remaining() {
-  if (watch_.job().id() == 0) return;
-  printer_.hurry();
-  watch_.stop();
-  time_.job_ended(monotonic_now(), false);
-  while (!watch_.logs_are_complete() && !time_.has_passed(monotonic_now())) {
-    std::vector<pollfd> fds = {readable(interrupts_.fd()), readable(watch_.event_fd())};
-    wait_readable(fds, time_.wait_until());
-    watch_.reset_event();
-    take_interrupts();
-  }
-}
-
-// A run that is leaving does not restart daemons.
-absl::Status Session::mend() {
-  if (leave_requests_ > 0) return fleet_.health();
-  std::vector<std::string> notes;
-  const absl::Status status = fleet_.mend(notes, watch_.job().attempt());
-  for (const std::string& note : notes) printer_.notice(note);
-  return status;
-}
-
-absl::StatusOr<int> Session::follow() {
-  while (!is_done()) {
-    // After the job's end only its output is awaited; a daemon that has ended would end every wait
-    // at once.
-    const bool has_ended = watch_.has_ended();
-    std::vector<pollfd> fds = {readable(interrupts_.fd()), readable(watch_.event_fd()),
-                               readable(has_ended ? -1 : fleet_.coordinator().pidfd()),
-                               readable(has_ended ? -1 : fleet_.worker()->pidfd())};
-    wait_readable(fds, time_.wait_until());
-    watch_.reset_event();
-    take_interrupts();
-    watch_last_save();
-    if (watch_.has_ended()) continue;
-    if (time_.has_passed(monotonic_now())) return kill_remaining();
-    absl::Status trouble = mend();
-    if (trouble.ok()) trouble = watch_.trouble();
-    if (!trouble.ok()) return print_remaining(), trouble;
-  }
-  const v1::Job job = watch_.job();
-  if (leave_requests_ > 0) report_save();
-  return leave_requests_ > 0 && job.state() == v1::CANCELLED ? to_int(ExitCode::kInterrupted)
-                                                             : job.exit_code();
-}
-
 CoordinatorOptions coordinator_options(const RunOptions& options) {
   CoordinatorOptions coordinator;
   if (options.leave_seconds) {
@@ -260,7 +90,7 @@ int submit_and_follow(const RunOptions& options, const RequestedJob& job, Embedd
   v1::Job last;
   ShutdownDeadline time;
   {
-    Session session(fleet, interrupts, printer, client, job, folder, options);
+    RunSession session(fleet, interrupts, printer, client, job, folder, options.leave_seconds);
     end = session.follow();
     last = session.job();
     time = session.time();
@@ -293,21 +123,22 @@ int submit_and_follow(const RunOptions& options, const RequestedJob& job, Embedd
 
 // Returns nullopt for a program: its files are not checked.
 absl::StatusOr<std::optional<Preflight>> start_preflight(const v1::JobSpec& spec,
-                                                         const RunFolder& folder) {
+                                                         const RunFolder& folder, bool no_plan) {
   if (spec.command_size() > 0) return std::nullopt;
   const std::string path = folder.file("config.json");
   if (auto status = write_file_atomically(path, spec.train_config_json(), {.mode = 0600});
       !status.ok()) {
     return status;
   }
-  auto preflight = Preflight::start(path, folder.file("check.log"), Preflight::Ranks::kHere);
+  auto preflight =
+      Preflight::start(path, folder.file("check.log"), Preflight::Ranks::kHere, no_plan);
   if (!preflight.ok()) return preflight.status();
   return std::optional(*std::move(preflight));
 }
 
 int run_job(const RunOptions& options, const RequestedJob& job, RunFolder& folder,
             Interrupts& interrupts) {
-  auto preflight = start_preflight(job.spec, folder);
+  auto preflight = start_preflight(job.spec, folder, options.job.no_plan);
   if (!preflight.ok()) return folder.discard(), fail(preflight.status());
   auto fleet = EmbeddedFleet::start(folder.path(), coordinator_options(options));
   if (!fleet.ok()) return folder.discard(), fail(fleet.status());
@@ -359,6 +190,7 @@ void declare_run(CLI::App& app, Action& action) {
   add_rank_options(*command, options->job);
   add_recovery_options(*command, options->job);
   add_program_options(*command, options->job);
+  add_no_plan_option(*command, options->job);
   daemon::add_count(*command, "--leave-seconds", options->leave_seconds,
                     "Grace for ranks to save a checkpoint after Ctrl-C or SIGTERM, in seconds "
                     "(default: 4 s, and as long as a save makes progress); must be shorter than "

@@ -12,7 +12,9 @@
 #include "cli/client.h"
 #include "cli/incidents/incident_files.h"
 #include "cli/jobs/job_arguments.h"
+#include "cli/plan/admission.h"
 #include "cli/run/preflight.h"
+#include "cli/run/requested_job.h"
 #include "cli/run/run_folder.h"
 #include "cli/scrape_target.h"
 #include "cli/slurm/slurm.h"
@@ -62,7 +64,7 @@ absl::Status fill_in_nodes(const SlurmJob& slurm, JobArguments& arguments) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<AllocationJob> requested_job(const SlurmJob& slurm, JobArguments arguments) {
+absl::StatusOr<AllocationJob> allocation_job(const SlurmJob& slurm, JobArguments arguments) {
   if (auto status = fill_in_nodes(slurm, arguments); !status.ok()) return status;
   if (arguments.is_program()) {
     auto spec = load_program(arguments);
@@ -71,6 +73,7 @@ absl::StatusOr<AllocationJob> requested_job(const SlurmJob& slurm, JobArguments 
   }
   auto job = load_job_and_data(arguments, FirstUse::kTokenize);
   if (!job.ok()) return job.status();
+  predict_here(arguments, *job);
   return AllocationJob{std::move(job->spec), job->train.enable_checkpointing};
 }
 
@@ -233,7 +236,7 @@ AllocationEnd run_job(const SlurmRunOptions& options, const SlurmJob& slurm,
     if (auto status = check_chain(slurm, query_slurm_job(slurm)); !status.ok())
       return input_error(status);
   }
-  const auto job = requested_job(slurm, options.job);
+  const auto job = allocation_job(slurm, options.job);
   if (!job.ok()) return input_error(job.status());
   auto folder = RunFolder::create(local_output_folder(job->spec.output_directory()));
   if (!folder.ok()) return unknown_error(folder.status());
@@ -260,6 +263,7 @@ int run(const SlurmRunOptions& options) {
 void declare_slurm_run(CLI::App& slurm, Action& action) {
   auto options = std::make_shared<SlurmRunOptions>();
   options->job.own_workers = true;
+  options->job.is_for_plan = true;
   CLI::App* command = slurm.add_subcommand(
       "run", "In an sbatch script: run one job on the nodes of the allocation");
   command->group("Commands");
@@ -267,6 +271,7 @@ void declare_slurm_run(CLI::App& slurm, Action& action) {
   add_node_options(*command, options->job, "--nodes");
   add_recovery_options(*command, options->job);
   add_program_options(*command, options->job);
+  add_no_plan_option(*command, options->job);
   add_slurm_options(*command, options->slurm);
   command
       ->add_option("--profile", options->slurm.profile,

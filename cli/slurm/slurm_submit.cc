@@ -78,6 +78,7 @@ std::vector<std::string> run_words(const SlurmSubmitOptions& options, const v1::
   if (options.plan.chain > 1) words.emplace_back("--chain");
   add_words(words, {"--leave-seconds", absl::StrCat(slurm.leave_seconds)});
   add_number("--max-turns", slurm.allocations_max);
+  if (job.no_plan) words.emplace_back("--no-plan");
   if (job.is_program()) {
     words.emplace_back("--");
     const auto program = nlohmann::json::parse(job.program, nullptr, /*allow_exceptions=*/false);
@@ -165,7 +166,7 @@ absl::Status check_plan(SlurmSubmitOptions& options, const v1::JobSpec& spec) {
       const auto& text = gpus_of_partitions(options);
       if (text.ok()) names = parse_slurm_gpu_types(*text, partition_of(options.plan));
     }
-    return gpu_type_of_names(names, topologies, "as Slurm reports");
+    return gpu_type_of_names(names, topologies, "as Slurm reports", spec.nodes());
   });
 }
 

@@ -92,6 +92,11 @@ std::optional<Topology> topology_named(std::string_view name,
                     [&](const Topology& one) { return continues(normalized(one.name), own); });
 }
 
+bool denotes_device(std::string_view name, const Topology& topology) {
+  const std::string device = normalized(topology.device);
+  return continues(normalized(name), device.substr(0, device.find('-')));
+}
+
 std::optional<Topology> largest_topology(const std::vector<Topology>& topologies) {
   return largest_of(topologies, &Topology::has_backend);
 }

@@ -24,6 +24,10 @@ std::vector<Topology> all_topologies(const std::vector<std::string>& folders);
 std::optional<Topology> topology_named(std::string_view name,
                                        const std::vector<Topology>& topologies);
 
+// Returns whether the name, for which topology_named() returns this type, is one of its device, as
+// "h100" and "NVIDIA-H100-80GB-HBM3" are, and not one of the machine ("p5.48xlarge"). Pure.
+bool denotes_device(std::string_view name, const Topology& topology);
+
 // Returns the type with the most memory per device of those on which the trainer runs. nullopt:
 // there is none. Pure.
 std::optional<Topology> largest_topology(const std::vector<Topology>& topologies);

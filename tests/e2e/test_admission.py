@@ -57,6 +57,24 @@ class Admission(MusterTest):
             self.assertIn(f"does not fit in the memory of {device}, by --node-selector", self.refused(*words, "--node-selector", label))
         self.assertIn("kind: JobSet", self.muster(*words, "--no-plan", check=0).stdout)
 
+    def test_k8s_render_predicts_the_step_of_named_machines(self):
+        def prediction(*words):
+            made = self.muster("k8s", "render", "--json", "--insecure", "--image", "muster:1", "--mount", "shared:/shared", "--gpus", 8, self.base_yml(),
+                               *SMALL, "run_name=small", "base_output_directory=/shared", "--nodes", 2, *words, check=0).stdout
+            objects = json.loads(made)["items"]
+            spec = json.loads(next(one["data"]["job.json"] for one in objects if "job.json" in one.get("data", {})))
+            config = json.loads(spec["train_config_json"])
+            self.assertEqual("planned_step_us" in spec, "planned_step_seconds" in config)
+            return int(spec.get("planned_step_us", 0)), int(spec.get("planned_memory_bytes", 0))
+        step, memory = prediction("--node-selector", "node.kubernetes.io/instance-type=p5.48xlarge")
+        self.assertGreater(step, 0)
+        self.assertGreater(memory, 0)
+        self.assertEqual(prediction("compile_topology=p5-16"), (step, memory))
+        # A GPU's name leaves the network between nodes open.
+        self.assertEqual(prediction("--node-selector", "nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3"), (0, memory))
+        self.assertEqual(prediction(), (0, 0))
+        self.assertEqual(prediction("--node-selector", "node.kubernetes.io/instance-type=p5.48xlarge", "--no-plan"), (0, 0))
+
 
 if __name__ == "__main__":
     unittest.main()

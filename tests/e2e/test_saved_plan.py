@@ -5,9 +5,9 @@ import json
 import os
 import unittest
 
-from harness import MusterTest, TINY
+from harness import MusterTest, TINY, wait_until
+from lab import base_yml_of_lab
 
-CALIBRATION = "device: lab\nsteps: 1\nfitted: 1\ndevices: 1\nerror_percent: 1\ngemm_fraction: 0.5\nstep_ms: 1\n"
 SEED = ["model_name=default", "per_device_batch_size=4", "steps=10000", "learning_rate=1e-3", "base_emb_dim=512", "base_num_decoder_layers=2"]
 
 
@@ -76,14 +76,7 @@ class SavedPlan(MusterTest):
 
     def test_a_run_is_compared_with_its_plan(self):
         """A topology and a calibration of one's own give the time of a step on CPUs."""
-        base = self.dir / "configs" / "base.yml"
-        base.parent.mkdir()
-        base.write_text(self.base_yml().read_text(encoding="utf-8"), encoding="utf-8")
-        for folder, name, text in (("topologies", "lab", "device: lab\nhardware: cpu\nmemory_mib: 4096\ndevices_per_node: 2\nbf16_tflops: 1\nfp32_tflops: 1\n"
-                                    "memory_gb_s: 10\nnode_gb_s: 1\nnode_latency_us: 10\nnetwork_gb_s: 1\nnetwork_latency_us: 100\nhost_gb_s: 10\n"),
-                                   ("calibration", "muster-lab", CALIBRATION)):
-            (base.parent / folder).mkdir()
-            (base.parent / folder / f"{name}.yml").write_text(text)
+        base = base_yml_of_lab(self)
         words = [base, *self.words[1:], "--ranks", 2]
         run = self.muster("run", *words, "compile_topology=lab-2", check=0)
         self.assertNotIn("compile_topology", run.stderr)
@@ -96,6 +89,42 @@ class SavedPlan(MusterTest):
         plain = self.muster("run", *words, "run_name=plain", check=0).stdout
         self.assertIn("summary: planned memory", plain)
         self.assertNotIn("summary: planned step", plain)
+        omitted = self.muster("run", *words, "run_name=omitted", "compile_topology=lab-2", "--no-plan", check=0).stdout
+        self.assertNotIn("summary: planned step", omitted)
+
+    def test_stalls_for_checkpoints_are_planned(self):
+        words = [base_yml_of_lab(self, more="storage_gb_s: 0.001\n"), *self.words, "compile_topology=lab-2", "enable_checkpointing=true",
+                 "checkpoint_period=2", "async_checkpointing=false"]
+        plan = json.loads(self.muster("plan", *words, "--json", check=0).stdout)
+        write = plan["memory"]["checkpoint_bytes"] / 1e6  # seconds
+        self.assertAlmostEqual(plan["step"]["checkpoint_seconds"], write / 2, delta=write / 100)
+        self.assertRegex(self.muster("plan", *words, check=0).stdout, r"\nbeside it: stalls for checkpoints +[\d.]+ +[\d.]+%\n")
+        run = [words[0], *[word for word in words[1:] if word != "compile_topology=lab-2"]]
+        self.assertRegex(self.muster("run", *run, check=0).stdout, r"checkpoints stall [\d.e-]+ s per step, planned [\d.e-]+ s\n")
+
+    def test_a_job_slower_than_its_plan_is_an_incident(self):
+        """The plan of the lab's machines is faster than this one."""
+        base = base_yml_of_lab(self, speed=1000)
+        self.words = [word for word in self.words if word != "steps=3"] + ["steps=1000000", "learning_rate_schedule_steps=1000"]
+        self.muster("plan", base, *self.words, "compile_topology=lab-2", check=0)
+        coordinator = self.start_coordinator(extra=["--slower-than-plan-seconds", "2"])
+        self.start_worker(coordinator)
+        self.muster("submit", base, *self.words, check=0)
+
+        def incident():
+            found = json.loads(self.muster("incident", "list", 1, "--json", check=0).stdout)["incidents"]
+            return next((one for one in found if one["kind"] == "slower than plan"), None)
+        opened = wait_until(incident, 60, "an incident")
+        self.assertTrue(opened["open"])
+        self.assertRegex(opened["sentence"], r"a step takes [\d.e-]+ s, and its plan [\d.e-]+ s \(\+\d+%\); most of the difference is \w+ \(\+[\d.e-]+ s\)")
+        self.assertEqual((opened["attempt"], opened["action"]), (1, "none: training continues"))
+        self.assertIn(opened["sentence"].split(";")[0], self.muster("incident", "show", opened["id"], check=0).stdout)
+        self.assertIn("newest incident: ", self.muster("status", 1, check=0).stdout)
+        self.assertIn(f"incident {opened['id']}: ", self.output(coordinator))
+        self.assertEqual(self.samples(coordinator)['muster_job_incidents_total{job_id="1",kind="slower_than_plan",name="planned"}'], 1)
+        self.assertEqual(self.job(1)["state"], "RUNNING")
+        self.muster("cancel", 1, check=0)
+        wait_until(lambda: not incident()["open"], 30, "the end of the incident")
 
     def test_the_seeds_two_lines(self):
         """The plan of TPUs is saved. A run from it is refused: the trainer has no TPUs."""

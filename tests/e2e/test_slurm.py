@@ -15,6 +15,7 @@ import urllib.request
 
 import monitoring
 from harness import BIN, SOURCE, command_line, metrics, step_lines, wait_until
+from lab import base_yml_of_lab
 from slurm_case import ENDLESS, SlurmTest, WRAPPERS
 
 TOOLS_MISSING = monitoring.missing_tool()
@@ -283,6 +284,30 @@ class SlurmSubmit(SlurmTest):
         self.assertIn("give --insecure to allow that", self.submit("--metrics-port", 0, *program, check=2, insecure=False).stderr)
         self.submit("-N", 2, "--address", "127.0.0.1", "--dry-run", *program, insecure=False)
         self.submit("--dry-run", *program, insecure=False)
+
+    def test_a_saved_plan_determines_the_nodes(self):
+        """The plan of two nodes of one rank: the command gives neither."""
+        words = [base_yml_of_lab(self, devices_per_node=1), *self.tiny("steps=4", "threads_per_rank=1", "enable_checkpointing=false", "run_name=planned"),
+                 f"base_output_directory={self.dir}/runs", f"compiled_trainstep_file={self.dir}/two.plan"]
+        self.muster("plan", *words, "compile_topology=lab-2", check=0)
+        self.assertIn("the plan is for 2 nodes of 1 rank, and the job has 1 node of 1 rank", self.submit("-N", 1, *words, check=2).stderr)
+        self.assertFalse((self.dir / "runs").exists())
+        job = int(json.loads(self.submit("--json", *words).stdout)["slurm_job"])
+        self.assertEqual(self.cluster.job(job)["NumNodes"], "2")
+        self.assert_ends(job, "COMPLETED", 0)
+        output = (self.dir / f"runs/planned/slurm-{job}.out").read_text()
+        self.assertIn("2 of 2 nodes (node[1-2]) with 1 ranks each", output)
+        self.assertRegex(output, r"summary: planned step [\d.e-]+ s, measured")
+
+    def test_the_step_is_predicted_in_the_allocation(self):
+        words = [base_yml_of_lab(self, devices_per_node=1), *self.tiny("steps=4", "enable_checkpointing=false"), f"base_output_directory={self.dir}/runs",
+                 "compile_topology=lab-2"]
+        for more, is_planned in (([], True), (["--no-plan"], False)):
+            job = int(json.loads(self.submit("--json", "-N", 2, "--ranks-per-node", 1, *more, *words, f"run_name=named{len(more)}").stdout)["slurm_job"])
+            self.assert_ends(job, "COMPLETED", 0)
+            output = (self.dir / f"runs/named{len(more)}/slurm-{job}.out").read_text()
+            self.assertEqual("summary: planned step" in output, is_planned, output)
+            self.assertNotIn("compile_topology", output)
 
     def test_options_override_sbatchs_variables(self):
         env = {**self.env, "SBATCH_PARTITION": "nowhere", "SBATCH_TIMELIMIT": "1", "SBATCH_JOB_NAME": "other"}

@@ -114,15 +114,15 @@ absl::Status check_gpus(const TrainConfig& config, std::shared_ptr<Backend> firs
   return absl::OkStatus();
 }
 
-// Checks that the machine has the configured `hardware` and that its devices have room. Replaces
-// kAuto by the choice.
-absl::Status check_backend(TrainConfig& config) {
+// Checks that the machine has the configured `hardware` and, by `plan`, that its devices have room.
+// Replaces kAuto by the choice.
+absl::Status check_backend(TrainConfig& config, PlanCheck plan) {
   if (config.hardware == Hardware::kCpu) return absl::OkStatus();
   auto chosen = choose_backend(config.hardware, 1, gpu_options(config, {}));
   if (!chosen.ok()) return chosen.status();
   config.hardware = chosen->hardware;
-  return config.hardware == Hardware::kGpu ? check_gpus(config, std::move(chosen->backend))
-                                           : absl::OkStatus();
+  if (config.hardware != Hardware::kGpu || plan == PlanCheck::kOmit) return absl::OkStatus();
+  return check_gpus(config, std::move(chosen->backend));
 }
 
 // Returns the free space of the file system in which `folder` is or will be made.
@@ -240,10 +240,12 @@ absl::Status check_remote_output(const TrainConfig& config) {
 }
 
 // Checks that only read.
-absl::Status check_machine(TrainConfig config, const std::optional<MachineRoots>& machine) {
+absl::Status check_machine(TrainConfig config, const std::optional<MachineRoots>& machine,
+                           PlanCheck plan) {
   if (machine) {
-    if (auto status = check_backend(config); !status.ok()) return status;
-    if (auto status = check_memory(config, *machine); !status.ok()) return status;
+    if (auto status = check_backend(config, plan); !status.ok()) return status;
+    if (plan == PlanCheck::kCompare)
+      if (auto status = check_memory(config, *machine); !status.ok()) return status;
     if (auto status = check_local_room(config); !status.ok()) return status;
     if (auto status = check_staging_room(config); !status.ok()) return status;
   }
@@ -282,8 +284,9 @@ absl::Status check_writing(const TrainConfig& config) {
 
 }  // namespace
 
-absl::Status preflight(const TrainConfig& config, const std::optional<MachineRoots>& machine) {
-  if (auto status = check_machine(config, machine); !status.ok()) return status;
+absl::Status preflight(const TrainConfig& config, const std::optional<MachineRoots>& machine,
+                       PlanCheck plan) {
+  if (auto status = check_machine(config, machine, plan); !status.ok()) return status;
   const auto missing_of = [](const std::string& folder) {
     return is_object_url(folder) ? std::vector<fs::path>() : missing_folders(folder);
   };

@@ -15,12 +15,16 @@ namespace muster::trainer {
 // takes seconds.
 constexpr uint64_t kPreflightPayloadBytesMax = uint64_t{1} << 30;
 
-// Returns the first problem as a sentence for the user. Checks that the memory and the devices of
-// `machine` suffice for the ranks of a node; nullopt: the ranks run on other machines. Checks the
-// shards, their tokenizer and vocabulary, and that the data is at least as long as a sequence.
-// Checks that the newest checkpoint is of the same model, that the checkpoint directory has room,
-// and that outputs can be written. Writing is checked last; if it fails, removes the folders that
-// the check has created.
-absl::Status preflight(const TrainConfig& config, const std::optional<MachineRoots>& machine);
+// kCompare: the plans of the ranks must fit in the memory of the machine and its devices.
+enum class PlanCheck { kCompare, kOmit };
+
+// Returns the first problem as a sentence for the user. Checks that `machine` has the devices that
+// the ranks of a node need, and by `plan` the memory; nullopt: the ranks run on other machines.
+// Checks the shards, their tokenizer and vocabulary, and that the data is at least as long as a
+// sequence. Checks that the newest checkpoint is of the same model, that the checkpoint directory
+// has room, and that outputs can be written. Writing is checked last; if it fails, removes the
+// folders that the check has created.
+absl::Status preflight(const TrainConfig& config, const std::optional<MachineRoots>& machine,
+                       PlanCheck plan = PlanCheck::kCompare);
 
 }  // namespace muster::trainer

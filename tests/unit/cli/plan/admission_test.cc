@@ -107,7 +107,7 @@ TEST(MayHaveGpus, IsFalseForAutomaticHardwareWithoutGpus) {
 }
 
 std::string type_of_names(const std::vector<std::string>& names) {
-  const auto type = gpu_type_of_names(names, topologies(), "as Slurm reports");
+  const auto type = gpu_type_of_names(names, topologies(), "as Slurm reports", 1);
   return type ? type->topology.name : "";
 }
 
@@ -118,7 +118,21 @@ TEST(GpuTypeOfNames, IsTheLargestThatMayBeMeant) {
   EXPECT_EQ(type_of_names({}), "b200");
   EXPECT_EQ(type_of_names({"h100", "unknown"}), "b200");
   EXPECT_EQ(type_of_names({""}), "b200");
-  EXPECT_FALSE(gpu_type_of_names({}, {}, ""));
+  EXPECT_FALSE(gpu_type_of_names({}, {}, "", 1));
+}
+
+TEST(GpuTypeOfNames, HasTheNetworkOfANamedMachineOnly) {
+  jobspec::Topology ethernet = topologies()[1], infiniband = topologies()[1];
+  ethernet.name = "a3-high", ethernet.numbers = {{"network_gb_s", 12.5}, {"host_gb_s", 55}};
+  infiniband.numbers = {{"network_gb_s", 50}, {"host_gb_s", 55}};
+  const auto numbers = [&](const char* name, int32_t nodes) {
+    return gpu_type_of_names({name}, {ethernet, infiniband}, "", nodes)->topology.numbers;
+  };
+  EXPECT_EQ(numbers("a3-highgpu-8g", 2), ethernet.numbers);
+  for (const char* device : {"h100", "NVIDIA-H100-80GB-HBM3"}) {
+    EXPECT_TRUE(numbers(device, 1).contains("network_gb_s"));
+    EXPECT_EQ(numbers(device, 2), (std::map<std::string, double>{{"host_gb_s", 55}}));
+  }
 }
 
 }  // namespace

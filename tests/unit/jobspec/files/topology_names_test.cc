@@ -42,6 +42,14 @@ TEST(TopologyNamed, FindsLabelsOfKubernetesAndInstanceTypes) {
   EXPECT_EQ(named("a3-megagpu-8g"), "a3-mega");
 }
 
+TEST(DenotesDevice, IsFalseForMachines) {
+  for (const char* name : {"h100", "h100-pcie", "nvidia_h100_80gb_hbm3", "NVIDIA-H100-80GB-HBM3",
+                           "a100", "nvidia-h200-141gb"})
+    EXPECT_TRUE(denotes_device(name, *topology_named(name, shipped()))) << name;
+  for (const char* name : {"p5.48xlarge", "p4d.24xlarge", "a3-megagpu-8g"})
+    EXPECT_FALSE(denotes_device(name, *topology_named(name, shipped()))) << name;
+}
+
 TEST(TopologyNamed, RefusesOtherNames) {
   for (const char* name : {"", "-", "p5en.48xlarge", "h10", "h1000", "tesla", "nvidia", "gpu"})
     EXPECT_EQ(named(name), "") << name;
