@@ -170,6 +170,34 @@ TEST(ShardedMemory, IsThePlansToTheByteWhereRanksShareExperts) {
   }
 }
 
+// Matrices are wide enough for factored moments. Buckets are multiples of a cache line, without
+// gaps between them.
+TEST(ShardedMemory, IsThePlansToTheByteWithEachOptimizerAndPolicy) {
+  using enum MeshAxis;
+  for (ModelConfig model : {sharded_llama(), sharded_gpt(), sharded_glam()}) {
+    model.emb_dim = model.mlp_dim = model.vocab_size = 128;
+    model.head_dim = 8;
+    if (model.relative_buckets.exist()) model.relative_buckets.count = 8;
+    if (model.experts.count > 1) model.experts.mlp_dim = 128;
+    for (size_t type = 0; type < kOptimizerNames.size(); ++type) {
+      for (const RematPolicy policy :
+           {RematPolicy::kFull, RematPolicy::kMinimal, RematPolicy::kNone,
+            RematPolicy::kQkvProjOffloaded, RematPolicy::kMinimalOffloaded}) {
+        for (const MeshAxis axis : {kFsdp, kTensor, kData}) {
+          TrainConfig config = config_of(model, 1, 3);
+          config.mesh.ici[static_cast<size_t>(axis)] = 2;
+          config.optimizer.type = static_cast<OptimizerType>(type);
+          config.remat_policy = policy;
+          on_mesh(mesh_of(config.mesh), [&](ProcessGroups& groups) { run_step(config, groups); });
+          ASSERT_FALSE(HasFailure())
+              << kOptimizerNames[type] << " on " << mesh_of(config.mesh).to_string()
+              << " with policy " << kRematPolicyNames[static_cast<size_t>(policy)];
+        }
+      }
+    }
+  }
+}
+
 size_t category(const TrainConfig& config, MemoryCategory category) {
   return plan_training(config, 1, Staging::kNo).memory().category_bytes(category);
 }
