@@ -39,8 +39,8 @@ bool needs_cpu_speed(const Config& config, const LaunchOptions& options) {
   reader.read("hardware", hardware);
   reader.read(kKey, dtype);
   const auto choice = trainer::value_named<trainer::Hardware>(trainer::kHardwareNames, hardware);
-  return options.own_workers && dtype == "bfloat16" && !reader.is_set_by_user(kKey) &&
-         choice.has_value() && runs_on_cpu(*choice, options);
+  return (options.own_workers || !options.planned_cpu.name.empty()) && dtype == "bfloat16" &&
+         !reader.is_set_by_user(kKey) && choice.has_value() && runs_on_cpu(*choice, options);
 }
 
 void read_precision(SettingsReader& reader, const LaunchOptions& options,
@@ -52,15 +52,23 @@ void read_precision(SettingsReader& reader, const LaunchOptions& options,
   if (train.dtype != trainer::ComputeType::kBfloat16 || reader.is_set_by_user(kKey) ||
       !runs_on_cpu(train.hardware, options))
     return;
-  const std::optional<double> speed =
-      options.own_workers ? options.cpu_bfloat16_speed : std::nullopt;
-  if (speed.has_value() && *speed >= 1) return;
+  const std::optional<double>& speed = options.cpu_bfloat16_speed;
+  const bool is_plan = !options.planned_cpu.name.empty();
+  if (speed.has_value() && *speed >= 1) {
+    if (is_plan)
+      warnings.push_back(
+          absl::StrFormat("dtype is bfloat16, as a run there would choose: on %s it reaches %.2f "
+                          "of float32's speed",
+                          options.planned_cpu.name, *speed));
+    return;
+  }
   train.dtype = trainer::ComputeType::kFloat32;
   warnings.push_back(
       speed.has_value()
-          ? absl::StrFormat("dtype is float32: on this CPU bfloat16 reaches %.2f of its speed; "
+          ? absl::StrFormat("dtype is float32%s: on %s bfloat16 reaches %.2f of its speed; "
                             "dtype=bfloat16 trains in bfloat16 nevertheless",
-                            *speed)
+                            is_plan ? ", as a run there would choose" : "",
+                            is_plan ? options.planned_cpu.name : "this CPU", *speed)
           : "dtype is float32: whether bfloat16 is as fast on the ranks' CPUs is not known here; "
             "dtype=bfloat16 trains in bfloat16 nevertheless");
 }

@@ -13,15 +13,16 @@
 namespace muster::jobspec {
 
 // Returns whether the choice depends on LaunchOptions::cpu_bfloat16_speed, the CPU's speed of
-// bfloat16 relative to float32: if ranks run on this machine's CPU and the user has not set
-// `dtype`.
+// bfloat16 relative to float32: if ranks run on this machine's CPU, or on that of a plan, and the
+// user has not set `dtype`.
 bool needs_cpu_speed(const Config& config, const LaunchOptions& options);
 
 // Reads `dtype`, `weight_dtype` and `matmul_precision`; accepts JAX's other names of the latter,
 // tensorfloat32 and float32. Requires that train.hardware is set. If bfloat16 is only the default
 // of `dtype`, replaces it by float32 and adds a warning in two cases: bfloat16 is slower on the
-// CPU, or hardware=cpu and the CPU has not been measured. Sets the type of the first moment, which
-// the key mu_dtype may replace, to weight_dtype.
+// CPU, or hardware=cpu and the CPU has not been measured. A plan has a warning with the choice in
+// any case, because a run on another machine may choose otherwise. Sets the type of the first
+// moment, which the key mu_dtype may replace, to weight_dtype.
 void read_precision(SettingsReader& reader, const LaunchOptions& options,
                     trainer::TrainConfig& train, std::vector<std::string>& warnings);
 

@@ -20,6 +20,12 @@
 
 namespace muster::jobspec {
 
+// The CPU of a plan, which determines the default of dtype (precision_keys.h).
+struct PlannedCpu {
+  std::string name = {};  // for a warning: "the CPU of compile_topology=NAME"; empty: no plan
+  std::optional<double> bfloat16_speed = {};  // unset: that of this machine applies
+};
+
 // The options of the command line besides key=value, and values that a pure function cannot read
 // itself.
 struct LaunchOptions {
@@ -42,6 +48,7 @@ struct LaunchOptions {
   // Number of GPUs that each node gives to the job; 0: none, or unknown.
   int32_t node_gpus = 0;
   std::optional<double> cpu_bfloat16_speed;        // see precision_keys.h
+  PlannedCpu planned_cpu = {};                     // for a plan for CPUs
   std::map<std::string, std::string> environment;  // variables for every rank
 };
 

@@ -360,6 +360,7 @@ absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,
   options.gpus_per_rank = arguments.gpus_per_rank;
   options.own_workers = arguments.own_workers;
   options.node_gpus = arguments.node_gpus.value_or(0);
+  options.planned_cpu = arguments.planned_cpu;
   auto working_directory = working_directory_of(arguments);
   if (!working_directory.ok()) return working_directory.status();
   options.working_directory = *std::move(working_directory);

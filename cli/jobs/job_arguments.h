@@ -36,6 +36,7 @@ struct JobArguments {
   // GPUs of each node, for commands whose nodes are other machines (node_gpus.h). Unset: the GPUs
   // of this machine, with own_workers.
   std::optional<int32_t> node_gpus;
+  jobspec::PlannedCpu planned_cpu;  // for a plan for CPUs
   int32_t priority = 0;
   // variables for the ranks: NAME=VALUE, or NAME alone for the value in this process's environment
   std::vector<std::string> environment;

@@ -48,8 +48,9 @@ struct PlanArguments {
 constexpr size_t kCombinationsMax = 256;
 
 // Refuses options that need the time of a step if the topology does not give it.
-absl::Status check_times(const PlanArguments& arguments, const jobspec::Topology& topology) {
-  const std::vector<std::string> missing = topology.missing_times();
+absl::Status check_times(const PlanArguments& arguments, const jobspec::PlannedMachines& machines) {
+  const std::vector<std::string> missing = machines.missing_times();
+  const jobspec::Topology& topology = machines.topology;
   const char* option = !arguments.timeline.empty()  ? "--timeline"
                        : arguments.search.is_wanted ? "--search"
                        : arguments.prices.price     ? "--price"
@@ -69,7 +70,7 @@ absl::StatusOr<nlohmann::json> forecast(const PlannedJob& planned, FittingChange
                           .planned_slices = planned.planned_slices,
                           .layouts = !planned.job.train.compiled_trainstep_file.empty(),
                           .keeps_global_batch = planned.keeps_global_batch};
-  if (topology.has_times()) options.machine = step_machine(topology, planned.calibration);
+  if (planned.machines.has_times()) options.machine = step_machine(topology, planned.calibration);
   return run_forecast(trainer::to_json(planned.job.train).dump(), topology, options);
 }
 
@@ -130,7 +131,7 @@ absl::StatusOr<VariedPlan> plan_one_variation(const PlanArguments& arguments,
     return plan;
   }
   if (!planned.ok()) return planned.status();
-  if (auto status = check_times(arguments, planned->machines.topology); !status.ok()) return status;
+  if (auto status = check_times(arguments, planned->machines); !status.ok()) return status;
   auto memory = forecast(*planned, FittingChanges::kOmit, "");
   if (!memory.ok()) return memory.status();
   plan.mesh = planned->job.mesh.to_string();
@@ -213,8 +214,7 @@ Planner planner_of(const PlanArguments& arguments) {
         if (!planned.ok()) return planned.status();
         const char* option = arguments.search.is_wanted ? "--search" : "--compare";
         if (auto status = check_saves_nothing(*planned, option); !status.ok()) return status;
-        if (auto status = check_times(arguments, planned->machines.topology); !status.ok())
-          return status;
+        if (auto status = check_times(arguments, planned->machines); !status.ok()) return status;
         return planned;
       },
       .forecast =
@@ -232,8 +232,7 @@ int plan(const PlanArguments& arguments) {
                          arguments.json);
   const auto planned = planned_job(arguments.job, arguments.program);
   if (!planned.ok()) return fail(planned.status());
-  if (auto status = check_times(arguments, planned->machines.topology); !status.ok())
-    return fail(status);
+  if (auto status = check_times(arguments, planned->machines); !status.ok()) return fail(status);
   if (auto status = check_can_save(planned->job); !status.ok()) return fail(status);
   const jobspec::ResolvedJob& job = planned->job;
   for (const std::string& warning : job.warnings) warn(warning);

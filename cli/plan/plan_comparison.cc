@@ -75,7 +75,10 @@ void add_storage_waits(const trainer::TrainConfig& config, const jobspec::Topolo
 
 nlohmann::json step_machine(const jobspec::Topology& topology,
                             const std::optional<jobspec::Calibration>& calibration) {
-  nlohmann::json device = {{"fp8_tflops", 0}, {"multiprocessors", 0}};
+  // Links that the file does not have are not used by the job (Topology::missing_times).
+  nlohmann::json device = {{"fp8_tflops", 0},   {"multiprocessors", 0},
+                           {"node_gb_s", 1},    {"node_latency_us", 0},
+                           {"network_gb_s", 1}, {"network_latency_us", 0}};
   for (const auto& [key, value] : topology.numbers) device[key] = value;
   device["devices_per_node"] = topology.devices_per_node;
   auto constants = nlohmann::json::object();
@@ -138,16 +141,18 @@ void predict(const jobspec::Topology& topology, const std::vector<std::string>& 
   const std::string hardware = word_at(config, "hardware");
   if (hardware == (topology.is_cpu ? "gpu" : "cpu")) return;
   ForecastOptions options{.within = kPredictedWithin};
-  if (topology.has_times()) {
+  const jobspec::Topology devices =
+      jobspec::with_ranks_per_node(topology, std::max(spec.ranks_per_node(), 1));
+  if (devices.has_times(spec.nodes(), spec.ranks_per_node())) {
     auto calibration =
-        jobspec::find_calibration("muster", topology.name, topology.calibrated_as, folders);
-    if (calibration.ok()) options.machine = step_machine(topology, *std::move(calibration));
+        jobspec::find_calibration("muster", devices.name, devices.calibrated_as, folders);
+    if (calibration.ok()) options.machine = step_machine(devices, *std::move(calibration));
   }
-  const auto forecast = run_forecast(spec.train_config_json(), topology, options);
+  const auto forecast = run_forecast(spec.train_config_json(), devices, options);
   if (!forecast.ok()) return;
   PredictedStep step = predicted_step(*forecast);
   if (const auto parsed = trainer::train_config_from_json(config); parsed.ok())
-    add_storage_waits(*parsed, topology, *forecast, step);
+    add_storage_waits(*parsed, devices, *forecast, step);
   set_prediction(step, largest_device_bytes(*forecast), spec);
 }
 

@@ -34,6 +34,14 @@ absl::StatusOr<jobspec::ResolvedJob> job_on_machines(const jobspec::PlannedMachi
   arguments.nodes = machines.nodes;
   arguments.ranks_per_node = machines.devices_per_node;
   arguments.node_gpus = is_cpu ? 0 : machines.devices_per_node;
+  if (is_cpu) {
+    const std::string& name = machines.topology.name;
+    const auto speed = machines.topology.number("bfloat16_speed");
+    arguments.planned_cpu.bfloat16_speed = speed;
+    arguments.planned_cpu.name =
+        speed ? absl::StrCat("the CPU of compile_topology=", name)
+              : absl::StrCat("this machine's CPU (the topology ", name, " has no bfloat16_speed)");
+  }
   return resolve_job(config, arguments);
 }
 

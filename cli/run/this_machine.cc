@@ -68,6 +68,8 @@ std::optional<double> kept_speed(const std::string& path) {
 
 }  // namespace
 
+std::string own_cpuinfo() { return text_of_file("/proc/cpuinfo"); }
+
 std::optional<double> cpu_bfloat16_speed(const std::string& cpuinfo) {
   const uint64_t kind = fnv1a(absl::StrCat(kind_of_cpu(cpuinfo), kVersion));
   const std::string path =
@@ -89,10 +91,10 @@ bool may_use_gpus(const jobspec::Config& config) {
 
 void describe_this_machine(const jobspec::Config& config, bool counts_gpus,
                            jobspec::LaunchOptions& options) {
-  if (!options.own_workers) return;
-  if (counts_gpus && may_use_gpus(config)) options.node_gpus = local_gpus();
-  if (jobspec::needs_cpu_speed(config, options))
-    options.cpu_bfloat16_speed = cpu_bfloat16_speed(text_of_file("/proc/cpuinfo"));
+  if (options.own_workers && counts_gpus && may_use_gpus(config)) options.node_gpus = local_gpus();
+  options.cpu_bfloat16_speed = options.planned_cpu.bfloat16_speed;
+  if (!options.cpu_bfloat16_speed && jobspec::needs_cpu_speed(config, options))
+    options.cpu_bfloat16_speed = cpu_bfloat16_speed(own_cpuinfo());
 }
 
 }  // namespace muster::cli

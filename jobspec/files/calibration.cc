@@ -47,6 +47,9 @@ absl::Status read_count(const std::string& path, const YamlEntry& entry, int64_t
 
 absl::Status read_constant(const std::string& path, const YamlEntry& entry,
                            Calibration& calibration) {
+  if (entry.key.starts_with(kKernelShares.name))
+    return read_number(path, entry, kKernelShares.min, kKernelShares.max,
+                       calibration.constants[entry.key]);
   const auto* const constant =
       std::ranges::find(kCalibrationConstants, entry.key, &CalibrationConstant::name);
   if (constant != kCalibrationConstants.end())

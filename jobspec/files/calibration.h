@@ -8,7 +8,7 @@
 //   fitted         the number of steps to which the constants were fitted
 //   devices        the largest number of devices on which a step was measured
 //   fitted_rows    the steps to which the constants were fitted; for readers
-//   and the constants of kCalibrationConstants
+//   and the constants of kCalibrationConstants, and kernel_share_OPERATION
 #pragma once
 
 #include <array>
@@ -52,6 +52,10 @@ constexpr std::array<CalibrationConstant, 22> kCalibrationConstants = {{
     {"one_queue", 0, 1},
     {"straggling", 0, 1},
 }};
+
+// The constants kernel_share_OPERATION: the bandwidth that an operation attains, relative to that
+// of the device's memory. The trainer checks the name of the operation.
+constexpr CalibrationConstant kKernelShares = {"kernel_share_", 1e-4, 1000};
 
 struct Calibration {
   std::string program;   // "muster", "maxtext"

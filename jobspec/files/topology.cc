@@ -1,6 +1,7 @@
 #include "jobspec/files/topology.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <set>
@@ -150,22 +151,43 @@ const TopologyNumber* number_of(std::string_view key) {
 }
 
 std::vector<std::string> topology_keys() {
-  std::vector<std::string> keys = {"device",           "memory_mib",   "devices_per_node",
-                                   "cores_per_device", "has_backend",  "hardware",
-                                   "node_link",        "network_link", "calibrated_as"};
+  std::vector<std::string> keys = {
+      "device",   "memory_mib",       "devices_per_node", "cores_per_device", "has_backend",
+      "hardware", "ranks_share_node", "node_link",        "network_link",     "calibrated_as"};
   for (const TopologyNumber& number : kTopologyNumbers) keys.emplace_back(number.key);
   return keys;
 }
 
 }  // namespace
 
-std::vector<std::string> Topology::missing_times() const {
+std::vector<std::string> Topology::missing_times(int32_t nodes, int32_t ranks_per_node) const {
+  const auto is_needed = [&](NeededBy by) {
+    return by == NeededBy::kAll || (by == NeededBy::kSeveralRanksPerNode && ranks_per_node > 1) ||
+           (by == NeededBy::kSeveralNodes && nodes > 1);
+  };
   std::vector<std::string> keys;
-  for (const TopologyNumber& number : kTopologyNumbers) {
-    std::string key(number.key);
-    if (number.is_required && !numbers.contains(key)) keys.push_back(std::move(key));
-  }
+  for (const TopologyNumber& known : kTopologyNumbers)
+    if (is_needed(known.needed_by) && !number(known.key)) keys.emplace_back(known.key);
   return keys;
+}
+
+std::optional<double> Topology::number(std::string_view key) const {
+  const auto it = numbers.find(std::string(key));
+  return it == numbers.end() ? std::nullopt : std::optional(it->second);
+}
+
+Topology with_ranks_per_node(Topology topology, int32_t ranks) {
+  if (!topology.ranks_share_node) return topology;
+  const double share = static_cast<double>(topology.sharing_ranks) / ranks;
+  topology.sharing_ranks = ranks;
+  topology.memory_mib =
+      std::clamp<int64_t>(std::llround(static_cast<double>(topology.memory_mib) * share), 1,
+                          trainer::kDeviceMemoryMibMax);
+  for (const TopologyNumber& known : kTopologyNumbers) {
+    const auto it = topology.numbers.find(std::string(known.key));
+    if (known.is_share && it != topology.numbers.end()) it->second *= share;
+  }
+  return topology;
 }
 
 absl::StatusOr<Topology> read_topology(const std::string& path) {
@@ -185,6 +207,8 @@ absl::StatusOr<Topology> read_topology(const std::string& path) {
       reader.integer(entry, kCoresPerDeviceMax, topology.cores_per_device);
     } else if (entry.key == "has_backend") {
       reader.boolean(entry, topology.has_backend);
+    } else if (entry.key == "ranks_share_node") {
+      reader.boolean(entry, topology.ranks_share_node);
     } else if (entry.key == "hardware") {
       reader.hardware(entry, topology.is_cpu);
     } else if (entry.key == "node_link") {
@@ -206,6 +230,13 @@ absl::StatusOr<Topology> read_topology(const std::string& path) {
     }
   }
   if (!reader.status().ok()) return reader.status();
+  for (const auto& [key, is_set] :
+       {std::pair("ranks_share_node", topology.ranks_share_node),
+        std::pair("bfloat16_speed", topology.number("bfloat16_speed").has_value())})
+    if (is_set && !topology.is_cpu)
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": ", key, " has an effect with hardware: cpu only"));
+  topology.sharing_ranks = topology.devices_per_node;
   const std::pair<const char*, bool> required[] = {
       {"device", !topology.device.empty()},
       {"memory_mib", topology.memory_mib > 0},
@@ -251,6 +282,7 @@ absl::StatusOr<PlannedMachines> planned_machines(std::string_view text, int64_t 
   }
   machines.nodes = static_cast<int32_t>(nodes);
   machines.devices_per_node = static_cast<int32_t>(std::min<int64_t>(devices, whole));
+  machines.topology = with_ranks_per_node(std::move(machines.topology), machines.devices_per_node);
   return machines;
 }
 

@@ -11,9 +11,13 @@
 //   has_backend       optional: whether the trainer runs on the device; default true
 //   hardware          optional: gpu, or cpu if a device is a rank's share of a node's CPUs and
 //                     memory; default gpu
+//   ranks_share_node  optional, for CPUs: whether the ranks of a node divide all of it, so that
+//                     fewer ranks than devices_per_node have larger shares; default false
+//   bfloat16_speed    optional, for CPUs: the speed of bfloat16 relative to float32, on which the
+//                     default of dtype depends
 //
-// Optional keys, without which no time of a step is forecast (kTopologyNumbers). Bandwidths are per
-// device and direction:
+// Optional keys, without which no time of a step is forecast (kTopologyNumbers). A job needs the
+// keys of the links that it uses. Bandwidths are per device and direction:
 //   bf16_tflops         data-sheet peak without sparsity; also fp8_tflops and fp32_tflops
 //   memory_gb_s         bandwidth of the device's memory
 //   multiprocessors     streaming multiprocessors that share the tiles of a GEMM; TPUs: none
@@ -23,11 +27,13 @@
 //   storage_gb_s        of a node to the storage of data and checkpoints
 //   calibrated_as       another topology with this device, whose calibration applies
 //   power_w             power limit of a device, for energy
+//   measured_power_w    power of a device in training, for energy
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,25 +42,32 @@
 
 namespace muster::jobspec {
 
-// A number of a machine type that a forecast of the time of a step reads.
+// The jobs for which a forecast of the time of a step needs a number.
+enum class NeededBy { kAll, kSeveralRanksPerNode, kSeveralNodes, kNone };
+
+// A number of a machine type.
 struct TopologyNumber {
   std::string_view key;
   double max = 0;
-  bool is_required = true;  // a forecast needs it
+  NeededBy needed_by = NeededBy::kAll;
+  // Whether a rank's share of a node determines it (Topology::ranks_share_node).
+  bool is_share = false;
 };
-constexpr std::array<TopologyNumber, 12> kTopologyNumbers = {{
-    {"bf16_tflops", 1e6},
-    {"fp8_tflops", 1e6, false},
-    {"fp32_tflops", 1e6},
-    {"memory_gb_s", 1e6},
-    {"multiprocessors", 1e4, false},
-    {"node_gb_s", 1e5},
-    {"node_latency_us", 1e5},
-    {"network_gb_s", 1e5},
-    {"network_latency_us", 1e5},
-    {"host_gb_s", 1e5},
-    {"storage_gb_s", 1e5, false},
-    {"power_w", 1e5, false},
+constexpr std::array<TopologyNumber, 14> kTopologyNumbers = {{
+    {"bf16_tflops", 1e6, NeededBy::kAll, true},
+    {"fp8_tflops", 1e6, NeededBy::kNone, true},
+    {"fp32_tflops", 1e6, NeededBy::kAll, true},
+    {"memory_gb_s", 1e6, NeededBy::kAll, true},
+    {"multiprocessors", 1e4, NeededBy::kNone},
+    {"node_gb_s", 1e5, NeededBy::kSeveralRanksPerNode, true},
+    {"node_latency_us", 1e5, NeededBy::kSeveralRanksPerNode},
+    {"network_gb_s", 1e5, NeededBy::kSeveralNodes, true},
+    {"network_latency_us", 1e5, NeededBy::kSeveralNodes},
+    {"host_gb_s", 1e5, NeededBy::kAll, true},
+    {"storage_gb_s", 1e5, NeededBy::kNone},
+    {"power_w", 1e5, NeededBy::kNone, true},
+    {"measured_power_w", 1e5, NeededBy::kNone, true},
+    {"bfloat16_speed", 1e3, NeededBy::kNone},
 }};
 
 // A machine type.
@@ -65,17 +78,27 @@ struct Topology {
   int32_t devices_per_node = 0;
   int32_t cores_per_device = 1;
   bool has_backend = true;
-  bool is_cpu = false;                  // hardware: cpu
+  bool is_cpu = false;  // hardware: cpu
+  bool ranks_share_node = false;
+  int32_t sharing_ranks = 1;            // ranks per node for which memory and `numbers` hold
   std::string node_link, network_link;  // names, such as "NVSwitch"
   std::string calibrated_as;            // a topology whose calibration applies; empty: only its own
   // The numbers of kTopologyNumbers, by key; a missing one is not in the map.
   std::map<std::string, double> numbers = {};
 
-  // Returns whether the file has what a forecast of the time of a step needs.
-  bool has_times() const { return missing_times().empty(); }
-  // Returns the keys that such a forecast needs and the file does not have.
-  std::vector<std::string> missing_times() const;
+  // Returns the keys that a forecast of the time of a step needs, for a job with these numbers of
+  // nodes and of ranks per node, and that the file does not have.
+  std::vector<std::string> missing_times(int32_t nodes, int32_t ranks_per_node) const;
+  bool has_times(int32_t nodes, int32_t ranks_per_node) const {
+    return missing_times(nodes, ranks_per_node).empty();
+  }
+  // Returns the number of a key; nullopt: the file does not have it.
+  std::optional<double> number(std::string_view key) const;
 };
+
+// Returns the topology for nodes with this number of ranks. With ranks_share_node, a device becomes
+// a rank's share of a node: its memory, rates and power.
+Topology with_ranks_per_node(Topology topology, int32_t ranks);
 
 // Reads a file of a machine type. Returns NotFound if there is no such file, and InvalidArgument
 // with the file, the line, the key, its value and the allowed range.
@@ -83,12 +106,17 @@ absl::StatusOr<Topology> read_topology(const std::string& path);
 
 // The machines that a job is planned for.
 struct PlannedMachines {
-  Topology topology;
+  Topology topology;  // with_ranks_per_node(devices_per_node)
   int32_t nodes = 1;
   // Less than that of the topology if the job uses only a part of one node.
   int32_t devices_per_node = 1;
 
   int64_t devices() const { return int64_t{nodes} * devices_per_node; }
+  // Topology's functions, for all of these devices.
+  std::vector<std::string> missing_times() const {
+    return topology.missing_times(nodes, devices_per_node);
+  }
+  bool has_times() const { return missing_times().empty(); }
 };
 
 // Parses a value of compile_topology, NAME-DEVICES or NAME (one node), and multiplies the nodes by

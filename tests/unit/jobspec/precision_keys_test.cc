@@ -92,6 +92,29 @@ TEST_F(PrecisionKeys, OtherMachinesAreNotMeasured) {
   EXPECT_TRUE(needs_cpu_speed(*config, here(std::nullopt)));
 }
 
+// A plan for CPUs chooses as a run there would, and states the choice.
+TEST_F(PrecisionKeys, APlanChoosesByTheSpeedOfItsCpu) {
+  const auto planned = [](std::optional<double> speed) {
+    LaunchOptions launch = options();
+    launch.planned_cpu.name = "the CPU of compile_topology=own";
+    launch.cpu_bfloat16_speed = speed;
+    return launch;
+  };
+  const auto fast = resolve({"hardware=cpu"}, planned(1.25));
+  EXPECT_EQ(fast->train.dtype, ComputeType::kBfloat16);
+  EXPECT_THAT(fast->warnings,
+              Contains("dtype is bfloat16, as a run there would choose: on the CPU "
+                       "of compile_topology=own it reaches 1.25 of float32's speed"));
+  const auto slow = resolve({"hardware=cpu"}, planned(0.5));
+  EXPECT_EQ(slow->train.dtype, ComputeType::kFloat32);
+  EXPECT_THAT(slow->warnings,
+              Contains(HasSubstr("dtype is float32, as a run there would choose: on the CPU of "
+                                 "compile_topology=own bfloat16 reaches 0.50 of its speed")));
+  EXPECT_THAT(resolve({"hardware=cpu", "dtype=bfloat16"}, planned(0.5))->warnings,
+              Not(Contains(HasSubstr("dtype"))));
+  EXPECT_TRUE(needs_cpu_speed(*load({"hardware=cpu"}), planned(std::nullopt)));
+}
+
 TEST_F(PrecisionKeys, AnOpenDegreeMakesARankOfEachGpu) {
   const auto ranks = [](std::vector<std::string> overrides, const LaunchOptions& launch) {
     const auto job = resolve(std::move(overrides), launch);

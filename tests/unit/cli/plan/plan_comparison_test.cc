@@ -20,8 +20,8 @@ constexpr char kDevice[] = "NVIDIA H100 80GB HBM3";
 
 TEST(TopologyOfDevice, HasNoNetworkIfMachineTypesDiffer) {
   const jobspec::Topology h100 = shipped("h100"), a3 = shipped("a3-high");
-  ASSERT_TRUE(h100.has_times());
-  ASSERT_TRUE(a3.has_times());
+  ASSERT_TRUE(h100.has_times(2, 8));
+  ASSERT_TRUE(a3.has_times(2, 8));
   for (const auto& both : {std::vector{a3, h100}, std::vector{h100, a3}}) {
     const auto one_node = topology_of_device(kDevice, both, 1);
     ASSERT_TRUE(one_node.has_value());
@@ -29,7 +29,7 @@ TEST(TopologyOfDevice, HasNoNetworkIfMachineTypesDiffer) {
     EXPECT_EQ(one_node->numbers, both[0].numbers);
     const auto two_nodes = topology_of_device(kDevice, both, 2);
     ASSERT_TRUE(two_nodes.has_value());
-    EXPECT_EQ(two_nodes->missing_times(),
+    EXPECT_EQ(two_nodes->missing_times(2, 8),
               (std::vector<std::string>{"network_gb_s", "network_latency_us"}));
     EXPECT_EQ(two_nodes->memory_mib, both[0].memory_mib);
   }
@@ -37,12 +37,12 @@ TEST(TopologyOfDevice, HasNoNetworkIfMachineTypesDiffer) {
 
 TEST(TopologyOfDevice, HasTheNetworkThatAllShare) {
   const jobspec::Topology h100 = shipped("h100");
-  EXPECT_TRUE(topology_of_device(kDevice, {h100}, 2)->has_times());
-  EXPECT_TRUE(topology_of_device(kDevice, {h100, h100}, 2)->has_times());
+  EXPECT_TRUE(topology_of_device(kDevice, {h100}, 2)->has_times(2, 8));
+  EXPECT_TRUE(topology_of_device(kDevice, {h100, h100}, 2)->has_times(2, 8));
   jobspec::Topology without = h100;
   without.numbers.erase("network_gb_s");
-  EXPECT_FALSE(topology_of_device(kDevice, {h100, without}, 2)->has_times());
-  EXPECT_TRUE(topology_of_device(kDevice, {h100, shipped("b200")}, 2)->has_times());
+  EXPECT_FALSE(topology_of_device(kDevice, {h100, without}, 2)->has_times(2, 8));
+  EXPECT_TRUE(topology_of_device(kDevice, {h100, shipped("b200")}, 2)->has_times(2, 8));
   EXPECT_FALSE(topology_of_device("another", {h100}, 1).has_value());
 }
 

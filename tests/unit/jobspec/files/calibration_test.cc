@@ -72,6 +72,12 @@ TEST_F(CalibrationFile, MistakesHaveFileAndLine) {
               HasSubstr("devices=1.5: expected a whole number"));
 }
 
+TEST(CalibrationConstants, HaveTheRangeOfTheForecastsKernelShares) {
+  EXPECT_EQ(kKernelShares.name, trainer::kKernelShareKey);
+  EXPECT_EQ(kKernelShares.min, trainer::kKernelShareMin);
+  EXPECT_EQ(kKernelShares.max, trainer::kKernelShareMax);
+}
+
 // The trainer refuses other constants and values, without the file and the line.
 TEST(CalibrationConstants, AreThoseOfTheForecast) {
   const auto& constants = trainer::step_constants();

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 
+#include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
 #include "tests/unit/temp_folder.h"
@@ -103,6 +104,11 @@ TEST_F(TopologyFile, ErrorsNameTheKeyAndTheAllowedValues) {
       {"cores_per_device: 100\n", "cores_per_device=100: expected a number from 1 to 64"},
       {"has_backend: perhaps\n", "has_backend=perhaps: expected true or false"},
       {"hardware: tpu\n", "one.yml:1: hardware=tpu: expected gpu or cpu"},
+      {absl::StrCat(kNode, "ranks_share_node: true\n"),
+       "ranks_share_node has an effect with hardware: cpu only"},
+      {absl::StrCat(kNode, "bfloat16_speed: 1\n"),
+       "bfloat16_speed has an effect with hardware: cpu"},
+      {"bfloat16_speed: 0\n", "bfloat16_speed=0: expected a number above 0, up to 1000"},
       {"memory_mb: 1\n", "memory_mb=1: unknown key; did you mean memory_mib?"},
       {"colour: red\n", "colour=red: unknown key; the keys are device, memory_mib,"},
       {"a: b: c\n", "not YAML"},
@@ -110,6 +116,36 @@ TEST_F(TopologyFile, ErrorsNameTheKeyAndTheAllowedValues) {
   for (const auto& row : rows)
     EXPECT_THAT(problem_of(row.content), HasSubstr(row.message)) << row.content;
   EXPECT_FALSE(read_topology(folder_.file("absent.yml")).ok());
+}
+
+// Ranks of a CPU divide its cores: a single one has all of them.
+TEST_F(TopologyFile, RanksShareANode) {
+  write_file(folder_.file("own.yml"),
+             "device: x\nmemory_mib: 1000\ndevices_per_node: 4\nhardware: cpu\n"
+             "ranks_share_node: true\nfp32_tflops: 0.1\nbf16_tflops: 0.05\nmemory_gb_s: 5\n"
+             "host_gb_s: 2\nnode_gb_s: 3\nnode_latency_us: 9\nmeasured_power_w: 10\n");
+  const auto all = machines("own"), two = machines("own-2"), one = machines("own-1");
+  ASSERT_TRUE(all.ok() && two.ok() && one.ok());
+  EXPECT_EQ(all->topology.memory_mib, 1000);
+  EXPECT_EQ(one->topology.memory_mib, 4000);
+  EXPECT_DOUBLE_EQ(*all->topology.number("fp32_tflops"), 0.1);
+  EXPECT_DOUBLE_EQ(*two->topology.number("fp32_tflops"), 0.2);
+  EXPECT_DOUBLE_EQ(*one->topology.number("fp32_tflops"), 0.4);
+  EXPECT_DOUBLE_EQ(*one->topology.number("measured_power_w"), 40);
+  EXPECT_DOUBLE_EQ(*one->topology.number("node_latency_us"), 9);
+  EXPECT_DOUBLE_EQ(*with_ranks_per_node(one->topology, 2).number("memory_gb_s"), 10);
+}
+
+// A job that does not use a link does not need its speed.
+TEST_F(TopologyFile, TimesNeedTheLinksOfTheJob) {
+  write_file(folder_.file("one.yml"), std::string(kNode) +
+                                          "fp32_tflops: 1\nbf16_tflops: 1\nmemory_gb_s: 1\n"
+                                          "host_gb_s: 1\n");
+  EXPECT_TRUE(machines("one-1")->has_times());
+  EXPECT_THAT(machines("one-2")->missing_times(),
+              testing::ElementsAre("node_gb_s", "node_latency_us"));
+  EXPECT_THAT(machines("one-1", 2)->missing_times(),
+              testing::ElementsAre("network_gb_s", "network_latency_us"));
 }
 
 // The machines that users plan for by MaxText's, AWS's and Google Cloud's names.
