@@ -90,9 +90,15 @@ std::string describe_comparison(const ComparedPlans& plans) {
              [](double value) { return absl::StrFormat("%.1f", value); });
     add_step("days for all steps", &StepFigures::run_days, 1, short_text);
     add_step("GPU-hours", &StepFigures::gpu_hours, 1, whole_figure);
-    if (plans[0].figures->cost && plans[1].figures->cost)
-      add(
-          "cost", [](const ComparedPlan& plan) { return *plan.figures->cost; }, whole_figure);
+    const auto add_if_known = [&](const std::string& name,
+                                  std::optional<double> StepFigures::*field, const Format& format) {
+      if (((*plans[0].figures).*field) && ((*plans[1].figures).*field))
+        add(
+            name, [&](const ComparedPlan& plan) { return *((*plan.figures).*field); }, format);
+    };
+    add_if_known("cost", &StepFigures::cost, whole_figure);
+    add_if_known("kWh", &StepFigures::kilowatt_hours, short_text);
+    add_if_known("cost of energy", &StepFigures::energy_cost, short_text);
   }
   const std::string changes =
       keys.size() == 1 ? "all keys that matter are equal\n" : format_table(std::move(keys));

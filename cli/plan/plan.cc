@@ -54,6 +54,7 @@ absl::Status check_times(const PlanArguments& arguments, const jobspec::PlannedM
   const char* option = !arguments.timeline.empty()  ? "--timeline"
                        : arguments.search.is_wanted ? "--search"
                        : arguments.prices.price     ? "--price"
+                       : arguments.prices.kwh_price ? "--kwh-price"
                                                     : nullptr;
   if (missing.empty() || option == nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -186,6 +187,9 @@ absl::Status check_arguments(const PlanArguments& arguments) {
   if (prices.price && !(*prices.price >= 0))
     return absl::InvalidArgumentError(
         absl::StrCat("--price ", *prices.price, ": must be at least 0"));
+  if (prices.kwh_price && !(*prices.kwh_price >= 0))
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kwh-price ", *prices.kwh_price, ": must be at least 0"));
   if (!(prices.failure_rate >= 0) || prices.failure_rate > 1)
     return absl::InvalidArgumentError(
         absl::StrCat("--failure-rate ", prices.failure_rate, ": must be from 0 to 1"));
@@ -297,6 +301,10 @@ void declare_plan(CLI::App& app, Action& action) {
   command
       ->add_option("--price", arguments->prices.price,
                    "Price of a GPU-hour, for the cost of the run")
+      ->type_name("PRICE");
+  command
+      ->add_option("--kwh-price", arguments->prices.kwh_price,
+                   "Price of a kWh, for the cost of the devices' energy")
       ->type_name("PRICE");
   command
       ->add_option("--failure-rate", arguments->prices.failure_rate,

@@ -36,17 +36,24 @@ std::string short_number(double number) {
   return absl::StrFormat("%.3g", number);
 }
 
+// Devices seldom draw the power of their limit.
+std::string energy_line(const StepFigures& figures) {
+  std::string text = absl::StrFormat("  energy: %s%s kWh, %s per device, by the devices' %s",
+                                     figures.is_power_measured ? "" : "at most ",
+                                     short_number(*figures.kilowatt_hours),
+                                     short_number(figures.kilowatt_hours_per_device),
+                                     figures.is_power_measured ? "measured power" : "power limit");
+  if (figures.energy_cost)
+    absl::StrAppendFormat(&text, "; cost %s", short_number(*figures.energy_cost));
+  return text + "\n";
+}
+
 std::string duration(double seconds) {
   if (seconds >= 2 * kSecondsPerDay) return absl::StrFormat("%.1f days", seconds / kSecondsPerDay);
   if (seconds >= 2 * kSecondsPerHour)
     return absl::StrFormat("%.1f hours", seconds / kSecondsPerHour);
   if (seconds >= 120) return absl::StrFormat("%.0f min", seconds / 60);
   return absl::StrFormat("%.3g s", seconds);
-}
-
-double number_of(const jobspec::Topology& topology, const std::string& key) {
-  const auto it = topology.numbers.find(key);
-  return it == topology.numbers.end() ? 0 : it->second;
 }
 
 // Fitted steps do not test a forecast, so their error is not stated.
@@ -93,8 +100,14 @@ StepFigures step_figures(const jobspec::ResolvedJob& job, const jobspec::Planned
   figures.run_days = run_seconds / kSecondsPerDay;
   figures.gpu_hours = run_seconds / kSecondsPerHour * devices;
   if (prices.price) figures.cost = figures.gpu_hours * *prices.price;
-  const double watts = number_of(machines.topology, "power_w");
-  if (watts > 0) figures.kilowatt_hours = figures.gpu_hours * watts / 1000;
+  const auto measured_watts = machines.topology.number("measured_power_w");
+  figures.is_power_measured = measured_watts.has_value();
+  const auto watts = measured_watts ? measured_watts : machines.topology.number("power_w");
+  if (watts) {
+    figures.kilowatt_hours = figures.gpu_hours * *watts / 1000;
+    figures.kilowatt_hours_per_device = *figures.kilowatt_hours / devices;
+    if (prices.kwh_price) figures.energy_cost = *figures.kilowatt_hours * *prices.kwh_price;
+  }
   constexpr double kNever = 1e18;
   const double between =
       prices.failure_rate > 0 ? kSecondsPerHour / (prices.failure_rate * devices) : kNever;
@@ -146,9 +159,8 @@ std::string describe_step_time(const jobspec::ResolvedJob& job,
                           tokens * static_cast<double>(job.train.steps),
                           short_number(figures.gpu_hours));
     if (figures.cost) absl::StrAppendFormat(&text, ", cost %s", short_number(*figures.cost));
-    if (figures.kilowatt_hours)
-      absl::StrAppendFormat(&text, ", at most %s kWh", short_number(*figures.kilowatt_hours));
     text += "\n";
+    if (figures.kilowatt_hours) absl::StrAppend(&text, energy_line(figures));
   }
   absl::StrAppendFormat(&text, "  1T tokens: %.4g days\n",
                         1e12 / figures.tokens_per_second / kSecondsPerDay);
@@ -192,7 +204,12 @@ nlohmann::json to_json(const StepFigures& figures) {
                         {"share_at_period", figures.share_at_period}};
   if (figures.best_save_seconds) out["best_save_seconds"] = *figures.best_save_seconds;
   if (figures.cost) out["cost"] = *figures.cost;
-  if (figures.kilowatt_hours) out["kilowatt_hours"] = *figures.kilowatt_hours;
+  if (figures.kilowatt_hours) {
+    out["kilowatt_hours"] = *figures.kilowatt_hours;
+    out["kilowatt_hours_per_device"] = figures.kilowatt_hours_per_device;
+    out["power_is_measured"] = figures.is_power_measured;
+  }
+  if (figures.energy_cost) out["energy_cost"] = *figures.energy_cost;
   return out;
 }
 

@@ -15,7 +15,8 @@ namespace muster::cli {
 
 // Figures that the user may state: a price, and the rate and the cost of interruptions.
 struct PlanPrices {
-  std::optional<double> price = {};  // per GPU-hour
+  std::optional<double> price = {};      // per GPU-hour
+  std::optional<double> kwh_price = {};  // per kWh
   // Interruptions per GPU-hour. Default: 419 in 54 days on 16,384 GPUs ("The Llama 3 Herd of
   // Models", 2024, table 5).
   double failure_rate = 419.0 / (54 * 24 * 16'384);
@@ -35,7 +36,11 @@ struct StepFigures {
   double run_days = 0;             // time for `steps` steps, without interruptions
   double gpu_hours = 0;
   std::optional<double> cost = {};
+  // Energy of all steps, by the devices' measured power or, if that is unknown, their power limit.
   std::optional<double> kilowatt_hours = {};
+  bool is_power_measured = false;
+  double kilowatt_hours_per_device = 0;
+  std::optional<double> energy_cost = {};
   // The share of the time in which steps that count are computed, despite interruptions; the
   // interval between saves, in seconds, at which it is the largest (nullopt: the rate is 0); and
   // the stall of a save.

@@ -55,6 +55,17 @@ TEST(CompareView, ListsDifferencesOfKeysAndFigures) {
               HasSubstr("cost                 7        7             +0.0%"));
 }
 
+TEST(CompareView, EnergyIsComparedIfBothAreKnown) {
+  ComparedPlans plans = {compared("A.yml", {}, 1, 1), compared("B.yml", {}, 1, 1)};
+  plans[0].figures->kilowatt_hours = 100;
+  EXPECT_THAT(describe_comparison(plans), Not(HasSubstr("kWh")));
+  plans[1].figures->kilowatt_hours = 50;
+  plans[0].figures->energy_cost = 20;
+  plans[1].figures->energy_cost = 10;
+  EXPECT_THAT(describe_comparison(plans), testing::ContainsRegex("kWh +100 +50 +-50.0%\n"
+                                                                 "cost of energy +20 +10 +-50.0%"));
+}
+
 TEST(CompareView, EqualJobsAndUnknownTimes) {
   ComparedPlans plans = {compared("A.yml", {{"steps", 10}}, 1, 1),
                          compared("B.yml", {{"steps", 10}}, 1, 1)};

@@ -81,5 +81,39 @@ TEST(StepTimeView, StallsForCheckpointsAreBesideTheStep) {
   EXPECT_THAT(described(0), HasSubstr("beside it: stalls for checkpoints  0.0018   0.1%\n"));
 }
 
+StepFigures energy_of(const std::map<std::string, double>& numbers,
+                      std::optional<double> kwh_price = {}) {
+  const auto mesh = Mesh::resolve({.ici = {1, 1, 8, 1, 1, 1, 1}}, 1, 8);
+  jobspec::ResolvedJob job(*mesh);
+  job.train.per_device_batch_size = 1;
+  job.train.max_target_length = 128;
+  job.train.steps = 1800;  // 2 s each, on 8 devices: 8 GPU-hours
+  jobspec::PlannedMachines machines = machines_of(1, 8);
+  machines.topology.numbers.insert(numbers.begin(), numbers.end());
+  return step_figures(
+      job, machines,
+      {{"checkpoint_bytes", 8e9},
+       {"time",
+        {{"seconds", 2.0}, {"peak_tflops", 989.0}, {"tflops", 500.0}, {"tflops_causal", 450.0}}}},
+      {.kwh_price = kwh_price});
+}
+
+TEST(StepFigures, EnergyIsByMeasuredPowerOrTheLimit) {
+  EXPECT_EQ(energy_of({}).kilowatt_hours, std::nullopt);
+  const StepFigures limit = energy_of({{"power_w", 700}}, 0.2);
+  EXPECT_DOUBLE_EQ(*limit.kilowatt_hours, 5.6);
+  EXPECT_DOUBLE_EQ(limit.kilowatt_hours_per_device, 0.7);
+  EXPECT_DOUBLE_EQ(*limit.energy_cost, 1.12);
+  EXPECT_FALSE(limit.is_power_measured);
+  const StepFigures measured = energy_of({{"power_w", 700}, {"measured_power_w", 500}});
+  EXPECT_DOUBLE_EQ(*measured.kilowatt_hours, 4);
+  EXPECT_TRUE(measured.is_power_measured);
+  EXPECT_EQ(measured.energy_cost, std::nullopt);
+  const nlohmann::json json = to_json(limit);
+  EXPECT_EQ(json["kilowatt_hours_per_device"], limit.kilowatt_hours_per_device);
+  EXPECT_EQ(json["power_is_measured"], false);
+  EXPECT_EQ(json["energy_cost"], *limit.energy_cost);
+}
+
 }  // namespace
 }  // namespace muster::cli
