@@ -22,6 +22,7 @@ void declare_all(CLI::App& app, Action& action, char** argv) {
   app.require_subcommand(1);
   declare_run(app, action);
   declare_plan(app, action);
+  declare_bench(app, action);
   declare_decode(app, action);
   declare_convert(app, action, argv);
   group(app, "On this machine");

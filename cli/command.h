@@ -20,6 +20,7 @@ using Action = std::function<int()>;
 // sets `action`.
 void declare_run(CLI::App& app, Action& action);
 void declare_plan(CLI::App& app, Action& action);
+void declare_bench(CLI::App& app, Action& action);
 void declare_submit(CLI::App& app, Action& action);
 void declare_list(CLI::App& app, Action& action);
 void declare_status(CLI::App& app, Action& action);

@@ -50,20 +50,6 @@ absl::StatusOr<std::unique_ptr<ProgressWriter>> open_page(const RankEnv& env,
   return ProgressWriter::create(env.progress_page, env.identity(config.steps));
 }
 
-absl::StatusOr<std::shared_ptr<Transport>> join_world(const RankEnv& env) {
-  if (env.world_size == 1) return LocalWorld(1, env.collective_timeout).join(0);
-  WorldOptions options;
-  options.gloo = {.rank = env.rank,
-                  .size = env.world_size,
-                  .rendezvous = env.rendezvous,
-                  .bind_address = env.bind_address,
-                  .scope = absl::StrCat(env.job, "/", env.attempt, "/"),
-                  .connect_timeout = env.connect_timeout,
-                  .timeout = env.collective_timeout};
-  options.notes = &std::cerr;
-  return connect_world(options);
-}
-
 // Returns the config of `decode`: the file of --config, or the config stored in the checkpoint.
 absl::StatusOr<TrainConfig> decode_config(const CommandLine& line) {
   if (line.has("config")) return load_config(line.text("config"));
@@ -115,6 +101,20 @@ std::unique_ptr<FenceWatch> watch_fence(const TrainConfig& config, const RankEnv
 }
 
 }  // namespace
+
+absl::StatusOr<std::shared_ptr<Transport>> join_world(const RankEnv& env) {
+  if (env.world_size == 1) return LocalWorld(1, env.collective_timeout).join(0);
+  WorldOptions options;
+  options.gloo = {.rank = env.rank,
+                  .size = env.world_size,
+                  .rendezvous = env.rendezvous,
+                  .bind_address = env.bind_address,
+                  .scope = absl::StrCat(env.job, "/", env.attempt, "/"),
+                  .connect_timeout = env.connect_timeout,
+                  .timeout = env.collective_timeout};
+  options.notes = &std::cerr;
+  return connect_world(options);
+}
 
 ExitCode report(const std::string& who, const absl::Status& status) {
   // Tensor and file names come from outside and must not send control sequences to a terminal.

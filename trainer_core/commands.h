@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "trainer_core/rank/stop_signals.h"
 #include "trainer_core/report/step_log.h"
 #include "trainer_core/startup/command_line.h"
+#include "trainer_core/startup/rank_env.h"
 
 namespace muster::trainer {
 
@@ -34,6 +36,8 @@ ExitCode plan_command(std::span<const std::string_view> arguments);
 // Forecasts the times of steps of several jobs, for calibration: answers each JSON line of the
 // standard input with a line.
 ExitCode step_times_command(std::span<const std::string_view> arguments);
+// Measures this rank's device (forecast/device_bench.h). Rank 0 writes a JSON file.
+ExitCode bench_device_command(std::span<const std::string_view> arguments);
 // Checks this machine (startup/node_check.h). Returns exit code 1 if it cannot run ranks.
 ExitCode check_node_command(std::span<const std::string_view> arguments);
 // Prints measure_cpu_speed() as JSON.
@@ -42,6 +46,8 @@ ExitCode cpu_speed_command();
 ExitCode decode_command(std::span<const std::string_view> arguments);
 // Writes the results of one step (tools/debug_step.h).
 ExitCode debug_step_command(std::span<const std::string_view> arguments);
+// Connects a rank with the others, as its environment describes them.
+absl::StatusOr<std::shared_ptr<Transport>> join_world(const RankEnv& env);
 // Prints the error of a command to standard error, with control characters escaped. Returns the
 // exit code for it.
 ExitCode report(const std::string& who, const absl::Status& status);

@@ -35,6 +35,9 @@ Print the memory that a config needs on a device, which this machine need not ha
 Forecast the times of steps, for bench/step_times.py: answers JSON lines of the standard input:
   muster-trainer step-times
 
+Measure this rank's device for forecasts, and write a JSON file; `muster bench device` runs it:
+  muster-trainer bench-device --out measured.json --hardware auto --dtype float32
+
 Check that this machine can run ranks: cores, memory, the folder, /dev/shm, loopback, clocks. Takes a fraction of a second:
   muster-trainer check-node --work-dir /scratch/muster
 
@@ -78,13 +81,14 @@ ExitCode run(const std::vector<std::string_view>& arguments) {
   if (command == "check") return muster::trainer::check_command(rest);
   if (command == "plan") return muster::trainer::plan_command(rest);
   if (command == "step-times") return muster::trainer::step_times_command(rest);
+  if (command == "bench-device") return muster::trainer::bench_device_command(rest);
   if (command == "check-node") return muster::trainer::check_node_command(rest);
   if (command == "cpu-speed") return muster::trainer::cpu_speed_command();
   if (command == "decode") return muster::trainer::decode_command(rest);
   if (command == "debug-step") return muster::trainer::debug_step_command(rest);
   std::cerr << "muster-trainer: unknown command \"" << command
-            << "\"; one of train, check, plan, step-times, check-node, cpu-speed, decode, "
-               "debug-step, version\n";
+            << "\"; one of train, check, plan, step-times, bench-device, check-node, "
+               "cpu-speed, decode, debug-step, version\n";
   return ExitCode::kBadInput;
 }
 

@@ -77,13 +77,14 @@ inline double moved_bytes(std::string_view name, const TensorList& tensors) {
 }
 
 // Over all blocks of a ring, a query attends to half of the keys on average, as without a ring.
-inline AttentionWork attention_work(const AttentionShape& shape, bool backward) {
+inline AttentionWork attention_work(const AttentionShape& shape, const Tensor& qkv, bool backward) {
   return {.batch = shape.batch,
           .heads = shape.heads,
           .queries = shape.seq_len,
           .keys = shape.window > 0 ? std::min(shape.seq_len, 2 * shape.window) : shape.seq_len,
           .head_dim = shape.head_dim,
-          .backward = backward};
+          .backward = backward,
+          .fp32 = qkv.dtype == DType::kF32};
 }
 
 class RecordingOps final : public Ops {
@@ -130,24 +131,24 @@ class RecordingOps final : public Ops {
     add arguments;                                                                \
     return result();                                                              \
   }
-  void special_attention(const AttentionShape& shape, const Tensor&, const Tensor&, const Tensor&,
-                         const Tensor&, Workspace) {
-    attend(attention_work(shape, false));
+  void special_attention(const AttentionShape& shape, const Tensor& qkv, const Tensor&,
+                         const Tensor&, const Tensor&, Workspace) {
+    attend(attention_work(shape, qkv, false));
   }
-  void special_attention_backward(const AttentionShape& shape, const Tensor&, const Tensor&,
+  void special_attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor&,
                                   const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                                   const Tensor&, Accumulate, Workspace) {
-    attend(attention_work(shape, true));
+    attend(attention_work(shape, qkv, true));
   }
-  void special_attention_block(const AttentionShape& shape, const Tensor&, const KeyValueBlock&,
+  void special_attention_block(const AttentionShape& shape, const Tensor& qkv, const KeyValueBlock&,
                                const Tensor&, const AttentionSums&, Accumulate, Workspace) {
-    attend(attention_work(shape, false));
+    attend(attention_work(shape, qkv, false));
   }
-  void special_attention_block_backward(const AttentionShape& shape, const Tensor&,
+  void special_attention_block_backward(const AttentionShape& shape, const Tensor& qkv,
                                         const KeyValueBlock&, const Tensor&, const Tensor&,
                                         const Tensor&, const Tensor&,
                                         const AttentionBlockGradients&, Workspace) {
-    attend(attention_work(shape, true));
+    attend(attention_work(shape, qkv, true));
   }
   void special_quantize(NumberGrid, const Tensor&, ScaleOf, const Tensor&,
                         const std::optional<RoundingNoise>&, const Tensor& out) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 #include <span>
 #include <string_view>
 
@@ -21,23 +22,6 @@ struct GemmTile {
 };
 constexpr std::array<GemmTile, 5> kTiles = {
     {{256, 128, 1}, {128, 256, 1}, {128, 128, 0.9}, {128, 64, 0.7}, {64, 64, 0.45}}};
-
-// Returns the share of the peak that remains if the tiles of a result do not fill the device: the
-// last wave of tiles leaves multiprocessors idle, and tiles at the edges are not full.
-double filled_share(const GemmShape& gemm, double multiprocessors) {
-  if (multiprocessors <= 0) return 1;
-  double best = 0;
-  for (const GemmTile& tile : kTiles) {
-    const double rows = std::ceil(static_cast<double>(gemm.m) / tile.rows);
-    const double columns = std::ceil(static_cast<double>(gemm.n) / tile.columns);
-    const double tiles = rows * columns * static_cast<double>(gemm.batches);
-    const double waves = std::ceil(tiles / multiprocessors);
-    const double used = static_cast<double>(gemm.m) * static_cast<double>(gemm.n) *
-                        static_cast<double>(gemm.batches) / (tile.rows * tile.columns);
-    best = std::max(best, tile.share * used / (waves * multiprocessors));
-  }
-  return best;
-}
 
 // The bandwidth that a kernel reaches, relative to the fastest kernels. Kernels with sums over
 // rows or with gathers reach less. By ncu on an H200 (docs/internals/cuda-step.md and
@@ -60,9 +44,14 @@ constexpr std::array<KernelShare, 11> kKernelShares = {{
     {"embedding_backward", 0.2},
 }};
 
-double kernel_share(std::string_view name) {
-  const auto* const known = std::ranges::find(kKernelShares, name, &KernelShare::name);
-  return known == kKernelShares.end() ? 1 : known->share;
+// Returns whether the op table has an operation of this name, or the recorder adds it.
+bool is_operation(std::string_view name) {
+  static const std::set<std::string_view> kNames = {
+      "convert",
+#define MUSTER_OP(result, name, parameters, arguments) #name,
+#include "trainer_core/ops/op_table.inc"
+  };
+  return kNames.contains(name);
 }
 
 // Kernels that round operands of GEMMs to 8 bits, or scale the results.
@@ -80,10 +69,24 @@ double tensor_ranks(const StepTrace& trace) {
   return group == trace.groups.end() ? 1 : group->ranks;
 }
 
-// Heads of fewer elements leave more time to the softmax; 128 elements are the reference.
-double head_share(double head_dim) { return std::min(1.0, 2 * head_dim / (head_dim + 128)); }
-
 }  // namespace
+
+double filled_share(const GemmShape& gemm, double multiprocessors) {
+  if (multiprocessors <= 0) return 1;
+  double best = 0;
+  for (const GemmTile& tile : kTiles) {
+    const double rows = std::ceil(static_cast<double>(gemm.m) / tile.rows);
+    const double columns = std::ceil(static_cast<double>(gemm.n) / tile.columns);
+    const double tiles = rows * columns * static_cast<double>(gemm.batches);
+    const double waves = std::ceil(tiles / multiprocessors);
+    const double used = static_cast<double>(gemm.m) * static_cast<double>(gemm.n) *
+                        static_cast<double>(gemm.batches) / (tile.rows * tile.columns);
+    best = std::max(best, tile.share * used / (waves * multiprocessors));
+  }
+  return best;
+}
+
+double head_share(double head_dim) { return std::min(1.0, 2 * head_dim / (head_dim + 128)); }
 
 const std::vector<StepConstant>& step_constants() {
   using C = StepConstants;
@@ -131,7 +134,7 @@ double StepCost::gemm(const TracedWork& work) const {
 
 double StepCost::attention(const AttentionWork& work, double flops) const {
   const auto keys = static_cast<double>(work.keys);
-  const double peak = device_.bf16_tflops * kTera;
+  const double peak = device_.tflops_of(work) * kTera;
   if (constants_.attention_fused < 0.5) {
     // All scores are computed, in fp32, and each of the passes over them reads and writes them.
     const double scores = static_cast<double>(work.batch * work.heads * work.queries) * keys;
@@ -142,6 +145,13 @@ double StepCost::attention(const AttentionWork& work, double flops) const {
                                         : constants_.attention_forward_fraction;
   return flops / (peak * fraction * keys / (keys + constants_.attention_length) *
                   head_share(static_cast<double>(work.head_dim)));
+}
+
+double StepCost::kernel_share(std::string_view name) const {
+  const auto own = constants_.kernel_shares.find(name);
+  if (own != constants_.kernel_shares.end()) return own->second;
+  const auto* const known = std::ranges::find(kKernelShares, name, &KernelShare::name);
+  return known == kKernelShares.end() ? 1 : known->share;
 }
 
 double StepCost::memory(double bytes) const {
@@ -221,7 +231,8 @@ double StepCost::seconds(const TracedWork& work, const StepTrace& trace) const {
 
 double StepCost::ideal_seconds(const TracedWork& work) const {
   if (work.kind == WorkKind::kGemm) return work.flops / peak_flops(work.gemm);
-  if (work.kind == WorkKind::kAttention) return work.flops / (device_.bf16_tflops * kTera);
+  if (work.kind == WorkKind::kAttention)
+    return work.flops / (device_.tflops_of(work.attention) * kTera);
   return 0;
 }
 
@@ -263,6 +274,16 @@ absl::StatusOr<StepMachine> step_machine_from_json(const nlohmann::json& json) {
   const nlohmann::json constants = json.value("constants", nlohmann::json::object());
   if (!constants.is_object()) return absl::InvalidArgumentError("constants is not a JSON object");
   for (const auto& [name, value] : constants.items()) {
+    if (name.starts_with(kKernelShareKey)) {
+      const std::string operation = name.substr(kKernelShareKey.size());
+      if (!is_operation(operation))
+        return absl::InvalidArgumentError(
+            absl::StrCat("constants.", name, ": there is no operation ", operation));
+      const absl::Status status = read("constants", name.c_str(), kKernelShareMin, kKernelShareMax,
+                                       true, machine.constants.kernel_shares[operation]);
+      if (!status.ok()) return status;
+      continue;
+    }
     if (std::ranges::none_of(step_constants(), [&, &key = name](const StepConstant& constant) {
           return constant.name == key;
         }))

@@ -6,7 +6,10 @@
 // program attains is a small set of constants, calibrated by measured steps (configs/calibration).
 #pragma once
 
+#include <functional>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <absl/status/statusor.h>
@@ -37,7 +40,18 @@ struct DeviceModel {
   double gemm_tflops(bool quantized) const {
     return uses_8_bits(quantized) ? fp8_tflops : bf16_tflops;
   }
+  // Returns the peak for the type of the activations of attention.
+  double tflops_of(const AttentionWork& work) const {
+    return work.fp32 ? fp32_tflops : bf16_tflops;
+  }
 };
+
+// The range of StepConstants::kernel_shares.
+constexpr double kKernelShareMin = 1e-4;
+constexpr double kKernelShareMax = 1000;
+// A key of a kernel's share, in JSON and in files, is this and the name of the operation:
+// "kernel_share_norm".
+inline constexpr std::string_view kKernelShareKey = "kernel_share_";
 
 // The share of a device that a program attains.
 struct StepConstants {
@@ -90,6 +104,9 @@ struct StepConstants {
   double one_queue = 1;
   // The relative increase of a step's time per doubling of the nodes: ranks that are late.
   double straggling = 0;
+  // The bandwidth that an operation attains, relative to memory_fraction of the device's, by its
+  // name in the op table. For operations that are not listed, those of an H200 apply.
+  std::map<std::string, double, std::less<>> kernel_shares = {};
 };
 
 // A named constant of StepConstants, with its allowed range.
@@ -99,6 +116,14 @@ struct StepConstant {
   double min, max;
 };
 const std::vector<StepConstant>& step_constants();
+
+// Returns the share of the peak that remains if the tiles of a GEMM's result do not fill the
+// device: the last wave of tiles leaves multiprocessors idle, and tiles at the edges are not full.
+// Returns 1 without multiprocessors.
+double filled_share(const GemmShape& gemm, double multiprocessors);
+// Returns the share of the rate of attention with heads of 128 elements. Smaller heads leave more
+// time to the softmax.
+double head_share(double head_dim);
 
 // Computes durations in seconds.
 class StepCost {
@@ -122,6 +147,7 @@ class StepCost {
   double attention(const AttentionWork& work, double flops) const;
   double memory(double bytes) const;
   double passes(const TracedWork& work, const StepTrace& trace) const;
+  double kernel_share(std::string_view name) const;
   double collective(const TracedWork& work, const CollectiveGroup& group) const;
 
   DeviceModel device_;

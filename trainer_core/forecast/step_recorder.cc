@@ -1,6 +1,5 @@
 #include "trainer_core/forecast/step_recorder.h"
 
-#include <array>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,9 +11,8 @@
 #include "trainer_core/forecast/recording_group.h"
 #include "trainer_core/forecast/recording_ops.h"
 #include "trainer_core/forecast/reserved_memory.h"
+#include "trainer_core/forecast/step_run.h"
 #include "trainer_core/rank/rank_model.h"
-#include "trainer_core/rank/step_passes.h"
-#include "trainer_core/rank/step_tail.h"
 
 namespace muster::trainer {
 namespace {
@@ -32,35 +30,6 @@ class RecordingBackend final : public Backend {
   RecordingOps ops_;
 };
 
-// Calls what a step of the training loop calls (loop/gradient_step.h, loop/train.cc).
-absl::Status run_step(const TrainConfig& config, RankModel& rank_model, ProcessGroups& groups,
-                      StepRecorder& recorder) {
-  const TransformerPlan& plan = rank_model.plan().model;
-  const auto tokens = static_cast<size_t>(plan.token_count());
-  const std::vector<int32_t> ids(tokens);
-  const std::vector<float> weights(tokens, 1);
-  const std::vector<int32_t> starts(plan.packed ? static_cast<size_t>(plan.attended_shape().rows())
-                                                : 0);
-  const Batch batch{.tokens = ids,
-                    .targets = ids,
-                    .weights = weights,
-                    .dropout = {.seed = 1, .first_sample = 0},
-                    .starts = starts};
-  StepPasses passes(rank_model);
-  const auto sum = passes.train(config.micro_batches(), [&](int32_t) { return batch; },
-                                {.before_pass = [&](int32_t) { recorder.begin_pass(); }});
-  if (!sum.ok()) return sum.status();
-  recorder.begin_tail();
-  {
-    const OpRange range(rank_model.ops(), "reduce");
-    if (auto status = rank_model.finish_passes(); !status.ok()) return status;
-    rank_model.ops().sum_of_squares(RankModel::flat(rank_model.model().grads()));
-    std::array<float, kStepTailElements> tail{};
-    if (auto status = groups.world().all_reduce(tail, "step"); !status.ok()) return status;
-  }
-  return rank_model.update({.learning_rate = 1, .grad_scale = 1, .t = 1, .seed = 1});
-}
-
 }  // namespace
 
 absl::StatusOr<StepTrace> record_step(const TrainConfig& requested, int32_t rank) {
@@ -75,7 +44,12 @@ absl::StatusOr<StepTrace> record_step(const TrainConfig& requested, int32_t rank
     return std::make_unique<RecordingGroup>(recorder, spec, rank, channel);
   });
   RankModel rank_model(config, backend, Staging::kNo, groups, nullptr);
-  if (auto status = run_step(config, rank_model, groups, recorder); !status.ok()) return status;
+  const auto tokens = static_cast<size_t>(rank_model.plan().model.token_count());
+  const absl::Status status = run_step(config, rank_model, groups,
+                                       {.tokens = std::vector<int32_t>(tokens),
+                                        .begin_pass = [&] { recorder.begin_pass(); },
+                                        .begin_tail = [&] { recorder.begin_tail(); }});
+  if (!status.ok()) return status;
   return recorder.take();
 }
 

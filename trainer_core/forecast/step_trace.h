@@ -40,6 +40,7 @@ struct GemmShape {
 struct AttentionWork {
   int64_t batch = 0, heads = 0, queries = 0, keys = 0, head_dim = 0;
   bool backward = false;
+  bool fp32 = false;  // type of the activations; otherwise bf16
 };
 
 // The ranks of a collective.

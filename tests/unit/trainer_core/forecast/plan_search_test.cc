@@ -19,7 +19,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr StepMachine kSearchMachine = machine_with(4);
+const StepMachine kSearchMachine = machine_with(4);
 constexpr size_t kLargeDevice = size_t{80} << 30;
 
 // 4 ranks on each of 2 nodes.

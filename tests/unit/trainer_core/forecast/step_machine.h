@@ -5,7 +5,7 @@
 
 namespace muster::trainer {
 
-constexpr StepMachine machine_with(double devices_per_node) {
+inline StepMachine machine_with(double devices_per_node) {
   return {.device = {.bf16_tflops = 989,
                      .fp8_tflops = 1979,
                      .fp32_tflops = 494.7,

@@ -26,7 +26,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr StepMachine kMachine = machine_with(8);
+const StepMachine kMachine = machine_with(8);
 
 double gemm_flops(const StepTrace& trace) {
   double flops = 0;
@@ -307,6 +307,14 @@ TEST(StepMachine, RefusesImpossibleValues) {
               HasSubstr("constants.gemm_fraction=1.5: expected a number from 0.01 to 1"));
   json["constants"] = {{"gemm_fractoin", 0.5}};
   EXPECT_THAT(step_machine_from_json(json).status().message(), HasSubstr("unknown constant"));
+  json["constants"] = {{"kernel_share_norms", 0.5}};
+  EXPECT_THAT(step_machine_from_json(json).status().message(),
+              HasSubstr("constants.kernel_share_norms: there is no operation norms"));
+  json["constants"] = {{"kernel_share_norm", 0}};
+  EXPECT_THAT(step_machine_from_json(json).status().message(),
+              HasSubstr("constants.kernel_share_norm=0: expected a number from 0.0001 to 1000"));
+  json["constants"] = {{"kernel_share_norm", 4}};
+  EXPECT_EQ(step_machine_from_json(json)->constants.kernel_shares.at("norm"), 4);
   json["constants"] = {};
   json["device"].erase("memory_gb_s");
   EXPECT_THAT(step_machine_from_json(json).status().message(), HasSubstr("device.memory_gb_s"));

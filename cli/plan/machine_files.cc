@@ -1,0 +1,156 @@
+#include "cli/plan/machine_files.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_split.h>
+
+#include "common/files/errno_status.h"
+#include "common/files/file_write.h"
+#include "common/text/escape.h"
+#include "jobspec/files/topology.h"
+
+namespace muster::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kModelBytesMax = 100;
+
+std::string yaml_line(std::string_view key, double value) {
+  return absl::StrFormat("%s: %.5g\n", std::string(key), value);
+}
+
+// Quotes a name for YAML.
+std::string yaml_name(const std::string& name) { return nlohmann::json(name).dump(); }
+
+absl::StatusOr<double> measured_number(const nlohmann::json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  if (found != object.end() && found->is_number()) return found->get<double>();
+  return absl::InternalError(absl::StrCat("muster-trainer bench-device has not measured ", key));
+}
+
+// Returns nullopt if there is no such file.
+std::optional<std::string> content_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  std::ostringstream content;
+  content << file.rdbuf();
+  return content.str();
+}
+
+}  // namespace
+
+std::string cpu_model(const std::string& cpuinfo) {
+  for (const absl::string_view line : absl::StrSplit(cpuinfo, '\n')) {
+    const size_t colon = line.find(':');
+    if (!absl::StartsWith(line, "model name") || colon == absl::string_view::npos) continue;
+    const std::string model(absl::StripAsciiWhitespace(line.substr(colon + 1)));
+    if (!model.empty()) return printable(model, kModelBytesMax);
+  }
+  return "CPU";
+}
+
+absl::StatusOr<MachineFiles> machine_files(const nlohmann::json& measured,
+                                           const MachineNames& names) {
+  if (!measured.is_object() || !measured.value("steps", nlohmann::json()).is_array())
+    return absl::InternalError("muster-trainer bench-device has written no measurement");
+  const bool is_cpu = measured.value("hardware", "") == "cpu";
+  const auto ranks = measured_number(measured, "ranks"),
+             threads = measured_number(measured, "threads");
+  const auto memory = measured_number(measured, "memory_mib");
+  for (const absl::Status& status : {ranks.status(), threads.status(), memory.status()})
+    if (!status.ok()) return status;
+  const double devices = is_cpu ? *ranks * *threads : *ranks;
+  MachineFiles files;
+  const std::string device = is_cpu ? names.device : measured.value("name", "GPU");
+  files.topology = absl::StrFormat(
+      "# Measured by `muster bench device` with %d ranks at once%s.\ndevice: %s\nhardware: %s\n",
+      static_cast<int>(*ranks),
+      is_cpu ? absl::StrFormat(" of %d threads", static_cast<int>(*threads)) : "",
+      yaml_name(device), is_cpu ? "cpu" : "gpu");
+  // A rank of a CPU allocates its share of the node's memory.
+  absl::StrAppendFormat(&files.topology, "memory_mib: %d\ndevices_per_node: %d\n",
+                        static_cast<int64_t>(std::max(1.0, *memory / (is_cpu ? devices : 1))),
+                        static_cast<int>(devices));
+  if (is_cpu) {
+    absl::StrAppend(&files.topology,
+                    "# A device is a core. Fewer ranks than cores have larger shares of them.\n"
+                    "ranks_share_node: true\n");
+    if (names.bfloat16_speed)
+      absl::StrAppend(&files.topology, yaml_line("bfloat16_speed", *names.bfloat16_speed));
+  }
+  absl::StrAppend(&files.topology, "# Peaks of GEMMs, and bandwidths of copies and collectives.\n");
+  const nlohmann::json values = measured.value("device", nlohmann::json::object());
+  for (const jobspec::TopologyNumber& known : jobspec::kTopologyNumbers) {
+    const std::string key(known.key);
+    if (known.needed_by != jobspec::NeededBy::kAll && !values.contains(key)) continue;
+    const auto value = measured_number(values, key.c_str());
+    if (!value.ok()) return value.status();
+    // A latency of 0 is below what can be measured.
+    constexpr double kLeast = 1e-3;
+    absl::StrAppend(
+        &files.topology,
+        yaml_line(key, std::max(known.is_share && is_cpu ? *value / *threads : *value, kLeast)));
+  }
+  if (values.contains("node_gb_s") && is_cpu)
+    absl::StrAppend(&files.topology, "node_link: shared memory\n");
+  if (const auto watts = measured_number(measured, "node_watts"); watts.ok() && *watts > 0)
+    absl::StrAppend(&files.topology, "# Mean power of the processors during the measurement.\n",
+                    yaml_line("measured_power_w", *watts / devices));
+  int64_t fitted = 0, most_devices = 1;
+  for (const auto& step : measured["steps"]) {
+    const auto seconds = measured_number(step, "seconds"),
+               forecast = measured_number(step, "forecast_seconds");
+    if (!seconds.ok() || !forecast.ok() || !(*seconds > 0))
+      return absl::InternalError("muster-trainer bench-device has measured no time of a step");
+    files.error_percent = std::max(files.error_percent, 100 * std::abs(*forecast / *seconds - 1));
+    ++files.steps;
+    fitted += step.value("fitted", false) ? 1 : 0;
+    most_devices = std::max<int64_t>(most_devices, step.value("ranks", int64_t{1}));
+  }
+  files.calibration = absl::StrFormat(
+      "# The shares of the device that muster attains, measured by `muster bench device`.\n"
+      "# docs/planning.md explains the constants.\n"
+      "device: %s\nsteps: %d\nfitted: %d\ndevices: %d\nerror_percent: %.1f\n",
+      yaml_name(device), files.steps, fitted, most_devices, files.error_percent);
+  const nlohmann::json constants = measured.value("constants", nlohmann::json::object());
+  for (const auto& [key, value] : constants.items())
+    if (value.is_number()) absl::StrAppend(&files.calibration, yaml_line(key, value.get<double>()));
+  return files;
+}
+
+MachinePaths machine_paths(const std::string& folder, const std::string& name) {
+  return {absl::StrCat(folder, "/topologies/", name, ".yml"),
+          absl::StrCat(folder, "/calibration/muster-", name, ".yml")};
+}
+
+absl::Status write_machine_files(const MachineFiles& files, const MachinePaths& paths) {
+  for (const std::string& path : {paths.topology, paths.calibration}) {
+    const fs::path folder = fs::path(path).parent_path();
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error) return errno_status(error.value(), absl::StrCat("creating ", folder.string()));
+  }
+  const std::optional<std::string> old = content_of(paths.calibration);
+  if (auto status = write_file_atomically(paths.calibration, files.calibration); !status.ok())
+    return status;
+  const absl::Status status = write_file_atomically(paths.topology, files.topology);
+  if (status.ok()) return status;
+  std::error_code ignored;
+  if (!old || !write_file_atomically(paths.calibration, *old).ok())
+    fs::remove(paths.calibration, ignored);
+  return status;
+}
+
+}  // namespace muster::cli

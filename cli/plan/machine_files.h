@@ -1,0 +1,46 @@
+// The files of `muster bench device`: a topology (jobspec/files/topology.h) and the calibration of
+// the trainer on it (jobspec/files/calibration.h).
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+#include <nlohmann/json.hpp>
+
+namespace muster::cli {
+
+struct MachineFiles {
+  std::string topology, calibration;  // contents
+  int steps = 0;                      // measured as a whole
+  double error_percent = 0;           // the largest error of their forecasts
+};
+
+// Values that the trainer does not measure.
+struct MachineNames {
+  // The model of a CPU. A GPU has the name that its driver reports.
+  std::string device = {};
+  // The speed of a CPU's bfloat16 relative to float32.
+  std::optional<double> bfloat16_speed = {};
+};
+
+// Returns the model of the first processor in /proc/cpuinfo; "CPU" if the kernel does not state it.
+std::string cpu_model(const std::string& cpuinfo);
+
+// Returns the files for the output of `muster-trainer bench-device`. The devices of a CPU are its
+// cores, which ranks divide evenly. Returns Internal if the output lacks a value. Pure.
+absl::StatusOr<MachineFiles> machine_files(const nlohmann::json& measured,
+                                           const MachineNames& names);
+
+// The paths of both files in a folder of configs.
+struct MachinePaths {
+  std::string topology, calibration;
+};
+MachinePaths machine_paths(const std::string& folder, const std::string& name);
+
+// Writes both files, each atomically, and creates their folders. After an error both files have
+// their old contents, or do not exist if they did not.
+absl::Status write_machine_files(const MachineFiles& files, const MachinePaths& paths);
+
+}  // namespace muster::cli

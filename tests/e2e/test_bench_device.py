@@ -1,0 +1,118 @@
+"""muster bench device: measures this machine for muster plan."""
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import unittest
+
+from harness import BIN, MARK, TINY, MusterTest, processes_with_mark, wait_until
+
+
+class BenchDevice(MusterTest):
+    def setUp(self):
+        super().setUp()
+        self.own = self.dir / "own"
+        self.own.mkdir()
+        (self.own / "base.yml").write_text(pathlib.Path(self.base_yml()).read_text(encoding="utf-8"))
+
+    def files(self):
+        return sorted(str(path.relative_to(self.own)) for path in self.own.rglob("*.yml"))
+
+    def test_plans_of_this_machine_have_times(self):
+        measured = json.loads(self.muster("bench", "device", "here", "--out", self.own, "--hardware", "cpu", "--json", check=0, timeout=400).stdout)
+        self.assertEqual(self.files(), ["base.yml", "calibration/muster-here.yml", "topologies/here.yml"])
+        ranks = measured["ranks"]
+        for key in ("bf16_tflops", "fp32_tflops", "memory_gb_s", "host_gb_s"):
+            self.assertGreater(measured["device"][key], 0, key)
+        fitted = [step["fitted"] for step in measured["steps"]]
+        self.assertIn(False, fitted)
+        self.assertIn("kernel_share_adam", measured["constants"])
+        again = self.muster("bench", "device", "here", "--out", self.own, check=2)
+        self.assertIn("topologies/here.yml exists; choose another name, or replace it with --force", again.stderr)
+        words = [self.own / "base.yml", *TINY[:-1], "steps=20", "enable_checkpointing=false"]
+        # A plan takes the type of a run here, without dtype.
+        shown = json.loads(self.muster("plan", *words, "compile_topology=here-1", "--json", check=0).stdout)
+        dtype = "bfloat16" if measured_speed(self.own / "topologies/here.yml") >= 1 else "float32"
+        self.assertEqual(shown["config"]["dtype"], dtype)
+        self.assertTrue(any(f"dtype is {dtype}, as a run there would choose: on the CPU of compile_topology=here" in one for one in shown["warnings"]))
+        self.assertIn("steps of muster measured on", shown["step"]["known"])
+        whole = json.loads(self.muster("plan", *words, f"compile_topology=here-{ranks}", "--json", check=0).stdout)
+        self.assertGreater(whole["step"]["seconds"], 0)
+        # A run compares itself with the plan, for its own number of ranks.
+        run = self.muster("run", *words, "compile_topology=here", "run_name=one", f"base_output_directory={self.dir}/out", "--ranks", 1, check=0).stdout
+        planned = float(re.search(r"summary: planned step ([\d.e-]+) s, measured", run).group(1))
+        self.assertAlmostEqual(planned / shown["step"]["seconds"], 1, delta=0.01)
+
+    def test_a_plan_for_cpus_takes_the_type_of_a_run_here(self):
+        words = [self.base_yml(), *TINY[:-1], "steps=1", "enable_checkpointing=false"]
+        shown = json.loads(self.muster("plan", *words, "compile_topology=cpu-1", "--json", check=0).stdout)
+        self.muster("run", *words, "run_name=one", f"base_output_directory={self.dir}/out", "--ranks", 1, check=0)
+        run = json.loads((self.dir / "out/one/config.json").read_text())
+        self.assertEqual(shown["config"]["dtype"], run["dtype"])
+        self.assertIn("as a run there would choose: on this machine's CPU (the topology cpu has no bfloat16_speed)", " ".join(shown["warnings"]))
+
+    def test_ctrl_c_writes_nothing(self):
+        bench = self.start(BIN / "muster", "bench", "device", "here", "--out", str(self.own), "--hardware", "cpu")
+        children = pathlib.Path(f"/proc/{bench.pid}/task/{bench.pid}/children")
+        wait_until(lambda: children.read_text().split(), 60, "the run of the ranks")
+        wait_until(self.is_measuring, 60, "the ranks")
+        bench.send_signal(signal.SIGINT)
+        self.assertEqual(bench.wait(timeout=60), 130, self.output(bench))
+        self.assertIn("interrupted; no file was written", bench.err_path.read_text())
+        self.assertEqual(self.files(), ["base.yml"])
+        self.assertEqual(list(self.own.iterdir()), [self.own / "base.yml"])
+
+    def is_measuring(self):
+        for pid in processes_with_mark(self.env[MARK]):
+            try:
+                words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if words[0].endswith(b"/muster-trainer") and b"bench-device" in words:
+                return True
+        return False
+
+    def test_mistakes_are_named(self):
+        for words, message in ((["../up"], 'NAME="../up": expected letters, digits'),
+                               (["a b"], 'NAME="a b": expected letters'),
+                               (["here", "--out", self.dir / "none"], "none: no such folder"),
+                               (["here", "--out", self.own, "--ranks", "1000"], "--ranks 1000: must be from 1 to"),
+                               (["here", "--out", self.own, "--ranks", "0"], "--ranks"),
+                               (["here", "--out", self.own, "--hardware", "tpu"], "--hardware"),
+                               ([], "NAME")):
+            refused = self.muster("bench", "device", *words)
+            self.assertEqual((refused.returncode, refused.stdout), (2, ""), words)
+            self.assertIn(message, refused.stderr.replace("name is required", "NAME is required"))
+        self.assertEqual(self.files(), ["base.yml"])
+        self.assertIn("compile_topology=my-server-2", self.muster("bench", "device", "--help", check=0).stdout)
+
+    def test_a_full_disk_is_noticed_before_the_measurement(self):
+        small = self.dir / "small"
+        small.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", small], capture_output=True).returncode != 0:
+            self.skipTest("mounting a tmpfs needs root")
+        self.addCleanup(subprocess.run, ["umount", small])
+        with open(small / "filler", "wb", buffering=0) as filler:
+            fill(filler)
+        full = self.muster("bench", "device", "here", "--out", small, "--hardware", "cpu")
+        self.assertEqual(full.returncode, 4, full.stderr)
+        self.assertIn("No space left on device", full.stderr)
+        self.assertEqual([path.name for path in small.iterdir()], ["filler"])
+
+
+def fill(file):
+    """Writes until the disk is full."""
+    try:
+        for _ in range(1000):
+            file.write(b"x" * 1024)
+    except OSError:
+        pass
+
+
+def measured_speed(topology):
+    return float(re.search(r"^bfloat16_speed: ([\d.]+)$", topology.read_text(), re.M).group(1))
+
+
+if __name__ == "__main__":
+    unittest.main()

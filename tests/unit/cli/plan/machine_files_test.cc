@@ -1,0 +1,130 @@
+#include "cli/plan/machine_files.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include <absl/strings/str_cat.h>
+#include <gtest/gtest.h>
+
+#include "jobspec/files/calibration.h"
+#include "jobspec/files/topology.h"
+#include "tests/unit/temp_folder.h"
+
+namespace muster::cli {
+namespace {
+
+using testing::HasSubstr;
+
+// The output of `muster-trainer bench-device` for two ranks of four threads.
+nlohmann::json measurement() {
+  return {{"hardware", "cpu"},
+          {"name", "CPU"},
+          {"ranks", 2},
+          {"threads", 4},
+          {"memory_mib", 64'000},
+          {"node_watts", 80.0},
+          {"device",
+           {{"bf16_tflops", 0.4},
+            {"fp32_tflops", 0.8},
+            {"memory_gb_s", 20.0},
+            {"host_gb_s", 12.0},
+            {"node_gb_s", 6.0},
+            {"node_latency_us", 0.0}}},
+          {"constants", {{"gemm_fraction", 0.9}, {"kernel_share_norm", 2.5}}},
+          {"steps",
+           {{{"name", "a"}, {"seconds", 1.0}, {"forecast_seconds", 1.05}, {"fitted", true}},
+            {{"name", "b"},
+             {"seconds", 2.0},
+             {"forecast_seconds", 1.8},
+             {"fitted", false},
+             {"ranks", 2}}}}};
+}
+
+class MachineFilesTest : public testing::Test {
+ protected:
+  // Writes the files for a measurement and returns the path of the topology.
+  absl::Status write(const nlohmann::json& measured, const MachineNames& names) {
+    const auto files = machine_files(measured, names);
+    return files.ok() ? write_machine_files(*files, paths_) : files.status();
+  }
+
+  TempFolder folder_;
+  const MachinePaths paths_ = machine_paths(folder_.path(), "own");
+};
+
+// The planner reads what was written: a device of a CPU is a core, and a rank has several.
+TEST_F(MachineFilesTest, OfACpuDescribeItsCores) {
+  ASSERT_TRUE(write(measurement(), {.device = "Some: \"CPU\" #1", .bfloat16_speed = 0.5}).ok());
+  const auto machines = jobspec::planned_machines("own-2", -1, {folder_.file("topologies")});
+  ASSERT_TRUE(machines.ok()) << machines.status();
+  const jobspec::Topology& topology = machines->topology;
+  EXPECT_TRUE(machines->has_times());
+  EXPECT_TRUE(topology.is_cpu && topology.ranks_share_node);
+  EXPECT_EQ(topology.device, "Some: \"CPU\" #1");
+  EXPECT_EQ(topology.devices_per_node, 8);
+  EXPECT_EQ(topology.memory_mib, 32'000);
+  EXPECT_DOUBLE_EQ(*topology.number("fp32_tflops"), 0.8) << "a rank of two has four cores";
+  EXPECT_DOUBLE_EQ(*topology.number("node_gb_s"), 6);
+  EXPECT_DOUBLE_EQ(*topology.number("measured_power_w"), 40);
+  EXPECT_DOUBLE_EQ(*topology.number("bfloat16_speed"), 0.5);
+  const auto calibration =
+      jobspec::find_calibration("muster", "own", "", {folder_.file("calibration")});
+  ASSERT_TRUE(calibration.ok()) << calibration.status();
+  EXPECT_EQ(calibration->device, topology.device);
+  EXPECT_EQ(calibration->steps, 2);
+  EXPECT_EQ(calibration->fitted, 1);
+  EXPECT_EQ(calibration->devices, 2);
+  EXPECT_DOUBLE_EQ(calibration->error_percent, 10);
+  EXPECT_DOUBLE_EQ(calibration->constants.at("kernel_share_norm"), 2.5);
+}
+
+TEST_F(MachineFilesTest, OfGpusDescribeWholeDevices) {
+  nlohmann::json measured = measurement();
+  measured["hardware"] = "gpu";
+  measured["name"] = "NVIDIA H200";
+  measured["device"]["multiprocessors"] = 132;
+  measured.erase("node_watts");
+  ASSERT_TRUE(write(measured, {}).ok());
+  const auto topology = jobspec::read_topology(paths_.topology);
+  ASSERT_TRUE(topology.ok()) << topology.status();
+  EXPECT_EQ(topology->device, "NVIDIA H200");
+  EXPECT_EQ(topology->devices_per_node, 2);
+  EXPECT_EQ(topology->memory_mib, 64'000);
+  EXPECT_FALSE(topology->is_cpu || topology->ranks_share_node);
+  EXPECT_DOUBLE_EQ(*topology->number("fp32_tflops"), 0.8);
+  EXPECT_DOUBLE_EQ(*topology->number("multiprocessors"), 132);
+}
+
+TEST_F(MachineFilesTest, AnIncompleteMeasurementIsRefused) {
+  nlohmann::json measured = measurement();
+  measured["device"].erase("memory_gb_s");
+  EXPECT_THAT(std::string(write(measured, {}).message()),
+              HasSubstr("has not measured memory_gb_s"));
+  EXPECT_FALSE(write(nlohmann::json::array(), {}).ok());
+  EXPECT_FALSE(write({{"steps", nlohmann::json::array()}}, {}).ok());
+  measured = measurement();
+  measured["steps"][0]["seconds"] = 0;
+  EXPECT_FALSE(write(measured, {}).ok());
+  EXPECT_FALSE(std::filesystem::exists(paths_.topology));
+}
+
+// A topology without its calibration would forecast with the defaults.
+TEST_F(MachineFilesTest, AFailureLeavesBothFilesAsTheyWere) {
+  std::filesystem::create_directories(paths_.topology);  // a folder cannot be replaced by a file
+  EXPECT_FALSE(write(measurement(), {.device = "x"}).ok());
+  EXPECT_FALSE(std::filesystem::exists(paths_.calibration));
+  write_file(paths_.calibration, "device: before\n");
+  EXPECT_FALSE(write(measurement(), {.device = "x"}).ok());
+  EXPECT_EQ(read_file(paths_.calibration), "device: before\n");
+}
+
+TEST(CpuModel, IsThatOfTheFirstProcessor) {
+  EXPECT_EQ(cpu_model("processor\t: 0\nmodel name\t: Intel(R) Xeon(R) \nmodel name\t: other\n"),
+            "Intel(R) Xeon(R)");
+  EXPECT_EQ(cpu_model("processor\t: 0\nBogoMIPS\t: 50\n"), "CPU");
+  EXPECT_LE(cpu_model(absl::StrCat("model name\t: ", std::string(500, 'x'))).size(), 128);
+}
+
+}  // namespace
+}  // namespace muster::cli
