@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include <absl/strings/numbers.h>
@@ -29,9 +28,11 @@ constexpr int kJobsMax = 1'000'000;
 // A client that stands still prevents further copies until then.
 constexpr Duration kBackupDeadline = std::chrono::hours(1);
 
-// Bound the pause before a refused call is repeated.
+// The time to name functions and to send a profile, after its samples are taken.
+constexpr Duration kProfileDeadline = std::chrono::minutes(2);
+
+// The shortest pause before a refused call is repeated.
 constexpr Duration kPauseMin = std::chrono::milliseconds(100);
-constexpr Duration kPauseMax = std::chrono::seconds(10);
 
 // Returns the time after which the coordinator requests a repetition of the refused call; nullopt
 // if it does not.
@@ -43,7 +44,8 @@ std::optional<Duration> retry_hint(const grpc::ClientContext& context, const grp
   if (found == metadata.end() ||
       !absl::SimpleAtoi(absl::string_view(found->second.data(), found->second.size()), &ms))
     return std::nullopt;
-  const int64_t bounded = std::clamp<int64_t>(ms, 0, kPauseMax / std::chrono::milliseconds(1));
+  const int64_t bounded =
+      std::clamp<int64_t>(ms, 0, kRepeatPauseMax / std::chrono::milliseconds(1));
   return std::max<Duration>(std::chrono::milliseconds(bounded), kPauseMin);
 }
 
@@ -171,7 +173,7 @@ absl::Status Client::repeat_while_overloaded(
     if (repeats == 0 && !is_overload_noted_.exchange(true))
       note(absl::StrCat(result.message(), "; trying again for up to ",
                         to_seconds(kOverloadPatience), " s"));
-    if (!pause(std::min(*hint * (int64_t{1} << std::min(repeats, 8)), kPauseMax)))
+    if (!pause(pause_before_repeat(*hint, repeats, draw_fraction())))
       return absl::CancelledError("stopped");
   }
 }
@@ -333,11 +335,23 @@ absl::Status Client::follow_logs(const v1::FollowLogsRequest& request,
       take);
 }
 
-absl::Status Client::backup_state(const std::function<bool(const v1::BackupChunk&)>& take) {
-  return read_all<v1::BackupChunk>(
+absl::Status Client::backup_state(const std::function<bool(const v1::FileChunk&)>& take) {
+  return read_all<v1::FileChunk>(
       [](Connection& to, grpc::ClientContext* context) {
         context->set_deadline(daemon::grpc_deadline(monotonic_now() + kBackupDeadline));
         return to.admin->BackupState(context, v1::BackupStateRequest());
+      },
+      take);
+}
+
+absl::Status Client::take_profile(const v1::TakeProfileRequest& request,
+                                  const std::function<bool(const v1::FileChunk&)>& take) {
+  return read_all<v1::FileChunk>(
+      [&](Connection& to, grpc::ClientContext* context) {
+        const std::chrono::duration<double> time(request.seconds());
+        context->set_deadline(daemon::grpc_deadline(
+            monotonic_now() + std::chrono::duration_cast<Duration>(time) + kProfileDeadline));
+        return to.admin->TakeProfile(context, request);
       },
       take);
 }
@@ -358,7 +372,7 @@ bool Client::wait_for_connection() {
     return (*to)->channel->WaitForConnected(
         daemon::grpc_deadline(monotonic_now() + std::chrono::seconds(1)));
   }
-  std::this_thread::sleep_for(kReconnectPause);  // The credential files may be half renewed.
+  pause_before_reconnection();  // the credential files may be half renewed
   return false;
 }
 

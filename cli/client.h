@@ -27,6 +27,8 @@ constexpr Duration kCallDeadline = std::chrono::seconds(5);
 
 // Time for which calls are repeated that an overloaded coordinator refuses.
 constexpr Duration kOverloadPatience = std::chrono::seconds(60);
+// Bounds the pause before a refused call is repeated.
+constexpr Duration kRepeatPauseMax = std::chrono::seconds(10);
 // Pause between two attempts: a coordinator that is shutting down refuses immediately.
 constexpr auto kReconnectPause = std::chrono::milliseconds(200);
 
@@ -77,11 +79,16 @@ class Client {
   // Describes the coordinator's process. Returns Unimplemented if the coordinator is of an earlier
   // version.
   absl::StatusOr<v1::Coordinator> get_coordinator();
-  // Receives a copy of the coordinator's state, as the streams above.
-  absl::Status backup_state(const std::function<bool(const v1::BackupChunk&)>& take);
+  // Receive a copy of the coordinator's state or a profile of its process, as the streams above.
+  absl::Status backup_state(const std::function<bool(const v1::FileChunk&)>& take);
+  absl::Status take_profile(const v1::TakeProfileRequest& request,
+                            const std::function<bool(const v1::FileChunk&)>& take);
 
   // Waits until the coordinator can be reached, for at most a second. Returns false if it cannot.
   bool wait_for_connection();
+  // Waits before a lost connection is tried again, for one to two times kReconnectPause, so that
+  // the callers of a restarted coordinator do not all return at once. stop() ends the wait.
+  void pause_before_reconnection();
   // Makes running and later calls return Cancelled at once.
   void stop();
   bool is_stopped() const;
@@ -125,6 +132,13 @@ class Client {
   std::vector<grpc::ClientContext*> running_;
   std::atomic<bool> is_overload_noted_{false};
 };
+
+// Returns the pause before the repetition number `repeats` (from 0) of a call that an overloaded
+// coordinator has refused with the request to wait for `hint`: at least that time, growing and, by
+// `draw` (from 0 to 1), different for each caller. Otherwise all callers would return at once.
+Duration pause_before_repeat(Duration hint, int repeats, double draw);
+// Returns a random number from 0 to 1.
+double draw_fraction();
 
 // Time for which a submission is repeated: a restart of the coordinator takes seconds, and a wrong
 // address should fail soon.

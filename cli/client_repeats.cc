@@ -1,13 +1,29 @@
 // Repetitions of calls while the coordinator cannot be reached.
+#include <algorithm>
 #include <chrono>
-#include <thread>
 
 #include <absl/strings/str_cat.h>
 
 #include "cli/client.h"
 #include "common/time/time.h"
+#include "daemon/process.h"
 
 namespace muster::cli {
+
+double draw_fraction() {
+  const auto number = daemon::draw_random_id();
+  return number.ok() ? static_cast<double>(*number >> 11) * 0x1p-53 : 0.5;
+}
+
+Duration pause_before_repeat(Duration hint, int repeats, double draw) {
+  const Duration grown = std::min(hint * (int64_t{1} << std::min(repeats, 8)), kRepeatPauseMax);
+  const Duration most = std::max(grown, 2 * hint);
+  return hint + std::chrono::duration_cast<Duration>((most - hint) * draw);
+}
+
+void Client::pause_before_reconnection() {
+  pause(std::chrono::duration_cast<Duration>(kReconnectPause * (1 + draw_fraction())));
+}
 
 absl::StatusOr<v1::Job> submit_with_repeats(
     Client& client, const v1::JobSpec& spec, const std::string& request_id, Duration patience,
@@ -19,7 +35,7 @@ absl::StatusOr<v1::Job> submit_with_repeats(
         absl::IsUnavailable(submitted.status()) || absl::IsDeadlineExceeded(submitted.status());
     if (!is_lost || client.is_stopped() || monotonic_now() >= give_up) return submitted;
     if (!is_reported) on_loss(submitted.status());
-    std::this_thread::sleep_for(kReconnectPause);
+    client.pause_before_reconnection();
     while (monotonic_now() < give_up && !client.is_stopped() && !client.wait_for_connection()) {
     }
   }
@@ -40,7 +56,7 @@ absl::Status with_reconnection(Client& client, const std::function<absl::Status(
       if (waited == kReconnectSecondsMax || client.is_stopped()) return status;
     }
     if (losses > kLossesInARowMax) return status;
-    std::this_thread::sleep_for(kReconnectPause);
+    client.pause_before_reconnection();
   }
 }
 

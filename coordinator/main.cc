@@ -20,6 +20,7 @@
 #include "common/process/standard_descriptors.h"
 #include "common/process/start_limits.h"
 #include "common/version.h"
+#include "coordinator/shell/profiling/profiler.h"
 #include "coordinator/shell/server.h"
 #include "coordinator/shell/start_exit.h"
 #include "daemon/command_line.h"
@@ -298,6 +299,7 @@ int run(Flags& flags) {
 int main(int argc, char** argv) {
   muster::hold_standard_descriptors();
   muster::name_limits_at_abort("muster-coordinator");
+  muster::coordinator::start_heap_samples();
   // Silences gRPC's own log, which shows its internals; this program logs the relevant events. Set
   // before any thread exists.
   setenv("GRPC_VERBOSITY", "NONE", 0);

@@ -4,7 +4,8 @@
 namespace muster::cli {
 
 void declare_admin(CLI::App& app, Action& action) {
-  CLI::App* admin = app.add_subcommand("admin", "Check a coordinator, and copy its state");
+  CLI::App* admin =
+      app.add_subcommand("admin", "Check and profile a coordinator, and copy its state");
   admin->require_subcommand(1);
   admin->footer(
       "Other operations:\n"
@@ -16,6 +17,7 @@ void declare_admin(CLI::App& app, Action& action) {
       "Example:\n  muster admin doctor");
   declare_doctor(*admin, action);
   declare_backup(*admin, action);
+  declare_profile(*admin, action);
 }
 
 }  // namespace muster::cli

@@ -1,11 +1,16 @@
 """`muster admin`: copies of the state that a coordinator starts from, and the doctor's checks."""
 import json
 import os
+import pathlib
+import shutil
 import signal
 import stat
+import subprocess
+import threading
 import unittest
+import urllib.request
 
-from harness import MusterTest, wait_until
+from harness import BIN, MusterTest, wait_until
 
 
 class Admin(MusterTest):
@@ -60,6 +65,60 @@ class Admin(MusterTest):
         result = self.muster("admin", "backup", "--out", self.dir / "no/copy.db")
         self.assertNotEqual(result.returncode, 0)
         self.assertIn(f"{self.dir}/no/copy.db.partial: No such file or directory", result.stderr)
+
+    def functions(self, file, *options):
+        """Returns pprof's table of a profile. `go` stores the pprof that it builds in its cache."""
+        env = {**os.environ, "GOCACHE": str(pathlib.Path.home() / ".cache/go-build")}
+        result = subprocess.run(["go", "tool", "pprof", "-top", "-cum", *options, str(file)], capture_output=True, text=True,
+                                timeout=150, env=env)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    @unittest.skipUnless(shutil.which("go"), "go tool pprof is not installed")
+    def test_profiles_of_a_busy_coordinator_open_in_pprof(self):
+        coordinator = self.start_coordinator()
+        stop = threading.Event()
+
+        def load():
+            while not stop.is_set():
+                with urllib.request.urlopen(f"http://127.0.0.1:{coordinator.ports['http_port']}/metrics", timeout=20) as page:
+                    page.read()
+        thread = threading.Thread(target=load)
+        thread.start()
+        try:
+            cpu, heap = self.dir / "cpu.pb", self.dir / "heap.pb"
+            first = self.start(BIN / "muster", "admin", "profile", "--seconds", "3", "--out", cpu)
+            wait_until(lambda: "requests a profile" in self.output(coordinator), 30, "the first profile")
+            second = self.muster("admin", "profile", "--seconds", "1", "--out", self.dir / "other.pb")
+            self.assertIn("another profile is in progress", second.stderr)
+            self.assertNotEqual(second.returncode, 0)
+            self.assertFalse((self.dir / "other.pb").exists())
+            self.assertEqual(first.wait(timeout=60), 0, self.output(first))
+        finally:
+            stop.set()
+            thread.join()
+        self.assertIn("muster::coordinator::ShellMetrics::render", self.functions(cpu))
+        self.muster("admin", "profile", "--heap", "--out", heap, check=0)
+        self.assertIn("Type: inuse_space", self.functions(heap))
+        self.assertEqual(stat.S_IMODE(heap.stat().st_mode), 0o600)
+
+    def test_profile_names_what_is_wrong(self):
+        self.start_coordinator()
+        for seconds in ("0.5", "301", "x"):
+            result = self.muster("admin", "profile", "--seconds", seconds, "--out", self.dir / "cpu.pb")
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn("--seconds", result.stderr)
+            self.assertIn(seconds, result.stderr)
+            self.assertIn("300", result.stderr)
+        result = self.muster("admin", "profile", "--heap", "--seconds", 5, "--out", self.dir / "heap.pb")
+        self.assertEqual(result.returncode, 2, result.stderr)
+        # A limit of file sizes stands for a full disk.
+        command = [str(BIN / "muster"), "admin", "profile", "--heap", "--out", str(self.dir / "full.pb")]
+        result = subprocess.run(["bash", "-c", 'ulimit -f 0; "$@"', "-", *command], capture_output=True, text=True, timeout=60,
+                                env=self.env, check=False)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("full.pb.partial: ", result.stderr)
+        self.assertEqual([file.name for file in self.dir.glob("full.pb*")], [])
 
     def test_doctor_finds_problems_and_their_end(self):
         coordinator = self.start_coordinator()

@@ -3,14 +3,16 @@
 #include <sys/resource.h>
 
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <system_error>
 
 #include <absl/strings/str_cat.h>
 #include <spdlog/spdlog.h>
 
-#include "coordinator/shell/grpc/backup_stream.h"
 #include "coordinator/shell/grpc/unary_call.h"
 #include "coordinator/shell/metrics/process_metrics.h"
+#include "coordinator/shell/profiling/profiler.h"
 #include "coordinator/shell/storage/state_backup.h"
 #include "daemon/trust_files.h"
 
@@ -27,37 +29,71 @@ void describe_certificate(const std::string& path, v1::ServerCertificate& proto)
   proto.set_not_after_unix_s(validity->not_after_unix_s);
 }
 
-}  // namespace
-
-AdminService::~AdminService() {
-  const std::lock_guard lock(mutex_);
-  if (copier_.joinable()) copier_.join();
+absl::StatusOr<SentFile> copy_of_state(const std::string& state_dir, const std::stop_token& stop) {
+  auto made = StateBackup::make(state_dir, stop);
+  if (!made.ok()) return made.status();
+  const auto backup = std::make_shared<StateBackup>(*std::move(made));
+  std::error_code error;
+  const uint64_t size = std::filesystem::file_size(backup->path(), error);
+  auto bytes = std::make_unique<std::ifstream>(backup->path(), std::ios::binary);
+  const std::string name = absl::StrCat("the copy of the state, ", backup->path(), ",");
+  if (error || !*bytes) return absl::InternalError(absl::StrCat(name, " cannot be read"));
+  return SentFile{.name = name, .owner = backup, .bytes = std::move(bytes), .size = size};
 }
 
-grpc::ServerWriteReactor<v1::BackupChunk>* AdminService::BackupState(
+absl::StatusOr<std::string> take_profile(const v1::TakeProfileRequest& request,
+                                         const std::stop_token& stop) {
+  switch (request.kind()) {
+    case v1::PROFILE_KIND_HEAP:
+      return heap_profile();
+    case v1::PROFILE_KIND_CPU: {
+      const double least = to_seconds(kProfileTimeMin);
+      const double most = to_seconds(kProfileTimeMax);
+      // Also false for a value that is no number.
+      if (!(request.seconds() >= least && request.seconds() <= most)) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "seconds is ", request.seconds(), ": it must be between ", least, " and ", most));
+      }
+      const std::chrono::duration<double> time(request.seconds());
+      return cpu_profile(std::chrono::duration_cast<Duration>(time), stop);
+    }
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("kind is ", request.kind(),
+                       ": it must be PROFILE_KIND_CPU (1) or PROFILE_KIND_HEAP (2)"));
+  }
+}
+
+absl::StatusOr<SentFile> profile_of_process(const v1::TakeProfileRequest& request,
+                                            const std::string& peer, const std::stop_token& stop) {
+  spdlog::info("{} requests a profile: kind {}, {} s", peer, static_cast<int>(request.kind()),
+               request.seconds());
+  auto profile = take_profile(request, stop);
+  if (!profile.ok()) return profile.status();
+  const uint64_t size = profile->size();
+  return SentFile{.name = "the profile",
+                  .owner = nullptr,
+                  .bytes = std::make_unique<std::istringstream>(*std::move(profile)),
+                  .size = size};
+}
+
+}  // namespace
+
+grpc::ServerWriteReactor<v1::FileChunk>* AdminService::BackupState(
     grpc::CallbackServerContext* context, const v1::BackupStateRequest*) {
-  const bool is_free = !copying_->exchange(true);
-  const std::shared_ptr<void> ticket(nullptr, [copying = copying_, is_free](void*) {
-    if (is_free) *copying = false;
-  });
-  const auto stream = std::make_shared<BackupStream>(metrics_, ticket);
-  stream->begin();
-  if (!is_free) {
-    stream->send(
-        absl::ResourceExhaustedError("another copy of the state is in progress: try again later"));
-    return stream.get();
-  }
-  spdlog::info("the state is copied for a backup of {}", context->peer());
-  const std::lock_guard lock(mutex_);
-  if (copier_.joinable()) copier_.join();  // its stream has ended
-  try {
-    copier_ = std::thread(
-        [stream, state_dir = facts_.state_dir] { stream->send(StateBackup::make(state_dir)); });
-  } catch (const std::system_error& error) {
-    stream->send(absl::ResourceExhaustedError(
-        absl::StrCat("no thread can be started for the copy: ", error.what())));
-  }
-  return stream.get();
+  return copies_.answer(
+      [state_dir = facts_.state_dir, peer = context->peer()](const std::stop_token& stop) {
+        spdlog::info("the state is copied for a backup of {}", peer);
+        return copy_of_state(state_dir, stop);
+      });
+}
+
+grpc::ServerWriteReactor<v1::FileChunk>* AdminService::TakeProfile(
+    grpc::CallbackServerContext* context, const v1::TakeProfileRequest* request) {
+  return profiles_.answer(
+      [request = *request, peer = context->peer()](const std::stop_token& stop) {
+        return profile_of_process(request, peer, stop);
+      });
 }
 
 grpc::ServerUnaryReactor* AdminService::GetCoordinator(grpc::CallbackServerContext* context,

@@ -1,14 +1,12 @@
-// The Admin service: copies of the state, and facts about the coordinator's process.
+// The Admin service: copies of the state, profiles, and facts about the coordinator's process.
 #pragma once
 
-#include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "common/job/ids.h"
+#include "coordinator/shell/grpc/file_maker.h"
 #include "coordinator/shell/loop/core_loop.h"
 #include "coordinator/shell/metrics/shell_metrics.h"
 #include "muster/v1/admin.grpc.pb.h"
@@ -28,11 +26,13 @@ class AdminService final : public v1::Admin::CallbackService {
   // Requires that `loop` outlives the service.
   AdminService(CoreLoop& loop, std::shared_ptr<ShellMetrics> metrics, AdminFacts facts)
       : loop_(loop), metrics_(std::move(metrics)), facts_(std::move(facts)) {}
-  // Waits for the end of a copy. Requires that the server was shut down.
-  ~AdminService() override;
+  // Stops a copy or a profile. Requires that the server was shut down.
+  ~AdminService() override = default;
 
-  grpc::ServerWriteReactor<v1::BackupChunk>* BackupState(
+  grpc::ServerWriteReactor<v1::FileChunk>* BackupState(
       grpc::CallbackServerContext* context, const v1::BackupStateRequest* request) override;
+  grpc::ServerWriteReactor<v1::FileChunk>* TakeProfile(
+      grpc::CallbackServerContext* context, const v1::TakeProfileRequest* request) override;
   grpc::ServerUnaryReactor* GetCoordinator(grpc::CallbackServerContext* context,
                                            const v1::GetCoordinatorRequest* request,
                                            v1::Coordinator* response) override;
@@ -41,10 +41,8 @@ class AdminService final : public v1::Admin::CallbackService {
   CoreLoop& loop_;
   const std::shared_ptr<ShellMetrics> metrics_;
   const AdminFacts facts_;
-  // True from the begin of a copy to the end of its stream, which may outlive the service.
-  const std::shared_ptr<std::atomic<bool>> copying_ = std::make_shared<std::atomic<bool>>(false);
-  std::mutex mutex_;
-  std::thread copier_;  // guarded by mutex_
+  FileMaker copies_{metrics_, "BackupState", "copy of the state"};
+  FileMaker profiles_{metrics_, "TakeProfile", "profile"};
 };
 
 }  // namespace muster::coordinator

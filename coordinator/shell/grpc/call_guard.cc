@@ -64,7 +64,7 @@ std::string_view method_label(std::string_view method) {
   if (method == "/muster.v1.Fleet/Connect") return "Connect";
   if (method.starts_with(kAdmin)) {
     method.remove_prefix(kAdmin.size());
-    for (const char* name : {"BackupState", "GetCoordinator"})
+    for (const char* name : {"BackupState", "TakeProfile", "GetCoordinator"})
       if (name == method) return name;
   }
   if (method.starts_with(kMuster)) {

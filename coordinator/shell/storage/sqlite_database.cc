@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <utility>
 
+#include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 #include <sqlite3.h>
 
@@ -35,6 +36,8 @@ absl::Status sqlite_error(sqlite3* db, int code, const std::string& path, const 
       return absl::UnavailableError(absl::StrCat(text, "; another program holds it"));
     case SQLITE_FULL:
       return absl::ResourceExhaustedError(absl::StrCat(text, "; make room on its disk"));
+    case SQLITE_INTERRUPT:
+      return absl::CancelledError(absl::StrCat(text, "; it was stopped"));
     case SQLITE_READONLY:
     case SQLITE_PERM:
     case SQLITE_CANTOPEN:
@@ -99,12 +102,31 @@ void SqliteDatabase::set_busy_timeout(int milliseconds) {
   sqlite3_busy_timeout(db_.get(), milliseconds);
 }
 
-absl::Status SqliteDatabase::copy_to(SqliteDatabase& target) {
+void SqliteDatabase::stop_on(std::stop_token stop) {
+  // Instructions of SQLite's virtual machine between two checks, some 10 ms.
+  constexpr int kInstructions = 100'000;
+  stop_ = std::make_unique<std::stop_token>(std::move(stop));
+  sqlite3_progress_handler(
+      db_.get(), kInstructions,
+      [](void* token) { return static_cast<std::stop_token*>(token)->stop_requested() ? 1 : 0; },
+      stop_.get());
+}
+
+absl::Status SqliteDatabase::copy_to(SqliteDatabase& target, const std::stop_token& stop) {
+  // The pages between two checks for a stop: 4 MiB.
+  constexpr int kPages = 1024;
+  // Without a transaction, SQLite begins again when another connection commits between two steps.
+  absl::Status status = run("BEGIN; SELECT count(*) FROM sqlite_schema;");
+  if (!status.ok()) return status;
+  const auto end_it = absl::MakeCleanup([this] { run("ROLLBACK").IgnoreError(); });
   errno = 0;
   sqlite3_backup* copy = sqlite3_backup_init(target.db_.get(), "main", db_.get(), "main");
   if (copy == nullptr) return target.error(sqlite3_errcode(target.db_.get()), "copying");
-  const int step = sqlite3_backup_step(copy, -1);
+  int step = SQLITE_OK;
+  while (step == SQLITE_OK && !stop.stop_requested()) step = sqlite3_backup_step(copy, kPages);
   const int code = sqlite3_backup_finish(copy);
+  if (step == SQLITE_OK)
+    return absl::CancelledError(absl::StrCat("copying state file ", path_, " was stopped"));
   if (step == SQLITE_DONE && code == SQLITE_OK) return absl::OkStatus();
   return target.error(code == SQLITE_OK ? step : code, "copying");
 }

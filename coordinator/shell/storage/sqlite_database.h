@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
@@ -58,8 +59,10 @@ class SqliteDatabase {
   absl::StatusOr<std::string> one_text(const char* sql);
   void set_busy_timeout(int milliseconds);
   // Replaces the content of `target` by this database's, as of one moment. Other connections may
-  // write meanwhile.
-  absl::Status copy_to(SqliteDatabase& target);
+  // write meanwhile. Returns Cancelled, and leaves `target` incomplete, once `stop` is requested.
+  absl::Status copy_to(SqliteDatabase& target, const std::stop_token& stop);
+  // From now on statements return Cancelled soon after `stop` was requested.
+  void stop_on(std::stop_token stop);
   // Truncates the write-ahead log. Best effort: a concurrent reader of the file prevents it.
   void empty_log();
   absl::Status error(int code, const char* what) const;
@@ -70,6 +73,7 @@ class SqliteDatabase {
   };
   SqliteDatabase(sqlite3* db, std::string path) : db_(db), path_(std::move(path)) {}
 
+  std::unique_ptr<std::stop_token> stop_;  // at a fixed address, which SQLite has
   std::unique_ptr<sqlite3, Close> db_;
   std::string path_;
 };

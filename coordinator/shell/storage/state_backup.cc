@@ -36,12 +36,13 @@ absl::Status check_space(const std::string& state_dir) {
                                                    *free >> 20, " MiB are free: make room"));
 }
 
-absl::Status copy(const std::string& from, const std::string& to) {
+absl::Status copy(const std::string& from, const std::string& to, const std::stop_token& stop) {
   auto source = SqliteDatabase::open(from);
   if (!source.ok()) return source.status();
   auto target = SqliteDatabase::open(to);
   if (!target.ok()) return target.status();
-  absl::Status status = source->copy_to(*target);
+  target->stop_on(stop);
+  absl::Status status = source->copy_to(*target, stop);
   if (status.ok())
     status = target->run("PRAGMA journal_mode=DELETE; DELETE FROM meta WHERE key='store_id';");
   if (!status.ok()) return status;
@@ -58,11 +59,12 @@ uint64_t state_bytes(const std::string& state_dir) {
   return bytes_of(database) + bytes_of(absl::StrCat(database, "-wal"));
 }
 
-absl::StatusOr<StateBackup> StateBackup::make(const std::string& state_dir) {
+absl::StatusOr<StateBackup> StateBackup::make(const std::string& state_dir,
+                                              const std::stop_token& stop) {
   remove_left(state_dir);
   if (absl::Status status = check_space(state_dir); !status.ok()) return status;
   StateBackup backup(copy_path(state_dir));
-  absl::Status status = copy(absl::StrCat(state_dir, "/muster.db"), backup.path());
+  absl::Status status = copy(absl::StrCat(state_dir, "/muster.db"), backup.path(), stop);
   if (status.ok()) status = sync_path(backup.path());
   if (!status.ok()) return status;
   return backup;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 
 #include <absl/status/status.h>
@@ -22,8 +23,10 @@ class StateBackup {
   // that workers stop the ranks of launches that are not in the copy.
   //
   // Blocks while it copies; the storage's thread continues to commit. Returns ResourceExhausted if
-  // the disk has too little space for the copy, DataLoss if the copy is damaged.
-  static absl::StatusOr<StateBackup> make(const std::string& state_dir);
+  // the disk has too little space for the copy, DataLoss if the copy is damaged, and soon Cancelled
+  // once `stop` is requested.
+  static absl::StatusOr<StateBackup> make(const std::string& state_dir,
+                                          const std::stop_token& stop = {});
   // Removes what a process that ended during a backup has left.
   static void remove_left(const std::string& state_dir);
 

@@ -137,6 +137,21 @@ TEST(Client, ReadsThatAnOverloadedCoordinatorRefusesAreRepeatedAndExplained) {
 }
 
 // A limit that no waiting changes, or a coordinator of an earlier version.
+// Equal pauses would bring all refused callers back at the same moment.
+TEST(Client, PausesBeforeRepetitionsDifferBetweenCallers) {
+  constexpr Duration kHint = std::chrono::seconds(2);
+  constexpr Duration kMost = std::chrono::seconds(10);
+  for (int repeats = 0; repeats < 100; ++repeats) {
+    const Duration least = pause_before_repeat(kHint, repeats, 0);
+    const Duration most = pause_before_repeat(kHint, repeats, 1);
+    EXPECT_EQ(least, kHint) << "not before the coordinator permits it";
+    EXPECT_GE(most, 2 * kHint) << repeats;
+    EXPECT_LE(most, kMost) << repeats;
+    EXPECT_EQ(pause_before_repeat(kHint, repeats, 0.5), (least + most) / 2);
+  }
+  EXPECT_EQ(pause_before_repeat(kHint, 3, 1), kMost) << "they grow";
+}
+
 TEST(Client, ARefusalWithoutAHintIsNotRepeated) {
   FakeCoordinator coordinator;
   coordinator.overloaded = 1;

@@ -1,6 +1,8 @@
 // A coordinator with TLS and tokens, and callers with and without them.
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "daemon/client_credentials.h"
 #include "muster/v1/admin.grpc.pb.h"
 #include "tests/unit/certificates.h"
@@ -98,7 +100,19 @@ TEST_F(TrustTest, OnlyAnAdminDescribesAndCopiesTheCoordinator) {
     set_deadline(context);
     const auto stub = v1::Admin::NewStub(channel(with(token)));
     const auto reader = stub->BackupState(&context, {});
-    for (v1::BackupChunk chunk; reader->Read(&chunk);) data += chunk.data();
+    for (v1::FileChunk chunk; reader->Read(&chunk);) data += chunk.data();
+    return reader->Finish();
+  };
+  const auto profile = [&](const char* token, v1::ProfileKind kind, double seconds) {
+    grpc::ClientContext context;
+    set_deadline(context);
+    v1::TakeProfileRequest request;
+    request.set_kind(kind);
+    request.set_seconds(seconds);
+    const auto stub = v1::Admin::NewStub(channel(with(token)));
+    const auto reader = stub->TakeProfile(&context, request);
+    for (v1::FileChunk chunk; reader->Read(&chunk);) {
+    }
     return reader->Finish();
   };
   v1::Coordinator coordinator;
@@ -106,6 +120,8 @@ TEST_F(TrustTest, OnlyAnAdminDescribesAndCopiesTheCoordinator) {
   for (const char* token : {kViewerToken, kWorkerToken}) {
     EXPECT_EQ(describe(token, coordinator).error_code(), grpc::StatusCode::PERMISSION_DENIED);
     EXPECT_EQ(copy(token, data).error_code(), grpc::StatusCode::PERMISSION_DENIED);
+    EXPECT_EQ(profile(token, v1::PROFILE_KIND_HEAP, 0).error_code(),
+              grpc::StatusCode::PERMISSION_DENIED);
   }
   EXPECT_EQ(data, "");
   ASSERT_TRUE(describe(kAdminToken, coordinator).ok());
@@ -116,6 +132,13 @@ TEST_F(TrustTest, OnlyAnAdminDescribesAndCopiesTheCoordinator) {
   EXPECT_GT(coordinator.state_bytes(), 0U);
   ASSERT_TRUE(copy(kAdminToken, data).ok());
   EXPECT_EQ(data.substr(0, 15), "SQLite format 3");
+  for (const double seconds : {0.0, 0.9, -1.0, 301.0, std::nan("")}) {
+    const grpc::Status status = profile(kAdminToken, v1::PROFILE_KIND_CPU, seconds);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << seconds;
+    EXPECT_THAT(status.error_message(), HasSubstr("it must be between 1 and 300"));
+  }
+  EXPECT_THAT(profile(kAdminToken, v1::PROFILE_KIND_UNSPECIFIED, 1).error_message(),
+              HasSubstr("kind is 0: it must be"));
 }
 
 TEST_F(TrustTest, CallsWithoutAKnownTokenAreRejected) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <stop_token>
 #include <thread>
 
 #include <absl/strings/str_cat.h>
@@ -85,6 +86,41 @@ TEST_F(StateBackupTest, IsConsistentWhileTransactionsEnd) {
   stop = true;
   writer.join();
   EXPECT_GT(last, 0U);
+}
+
+// A coordinator that leaves does not wait for the copy of a large state.
+TEST_F(StateBackupTest, AStopEndsACopyBetweenTwoSteps) {
+  for (uint64_t id = 1; id < 50; ++id) ASSERT_TRUE(storage_->commit(job_batch(id)).ok());
+  std::stop_source stop;
+  stop.request_stop();
+  const auto backup = StateBackup::make(folder_.path(), stop.get_token());
+  EXPECT_TRUE(absl::IsCancelled(backup.status())) << backup.status();
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("backup.tmp")));
+  EXPECT_TRUE(StateBackup::make(folder_.path()).ok()) << "the next copy";
+}
+
+// The steps of a copy see one moment, however many transactions end between them.
+TEST_F(StateBackupTest, ACopyOfSeveralStepsIsConsistentWhileTransactionsEnd) {
+  // More than one step of 4 MiB.
+  for (uint64_t id = 1; id <= 1'000; ++id) ASSERT_TRUE(storage_->commit(job_batch(id)).ok());
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (uint64_t id = 1'001; !stop && id < 20'000; ++id)
+      ASSERT_TRUE(storage_->commit(job_batch(id)).ok());
+  });
+  TempFolder other;
+  {
+    const auto backup = StateBackup::make(folder_.path());
+    ASSERT_TRUE(backup.ok()) << backup.status();
+    std::filesystem::copy_file(backup->path(), other.file("muster.db"));
+  }
+  stop = true;
+  writer.join();
+  const auto restored = open_sqlite_storage(other.file("muster.db"));
+  ASSERT_TRUE(restored.ok()) << restored.status();
+  const DurableState state = (*restored)->load().value();
+  EXPECT_GE(state.jobs.size(), 1'000U);
+  EXPECT_EQ(state.last_job_id, JobId(state.jobs.size()));
 }
 
 TEST_F(StateBackupTest, ADamagedStateIsNotCopiedAsIfItWereWhole) {
