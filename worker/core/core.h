@@ -240,7 +240,7 @@ class Core {
   void end_launch(const LaunchKey& launch, ActionList& out);
   void prune_launches(ActionList& out);
   std::vector<RankKey> keys_of(JobId job) const;
-  Duration next_retry_delay();
+  Duration next_retry_delay(StreamEnd end);
   Duration greeting_budget() const;
   void set_pace(Duration idle, Duration busy, Duration spread);
   double jitter();

@@ -1,4 +1,6 @@
 // How often a worker reports, and when it reconnects.
+#include <deque>
+#include <map>
 #include <set>
 
 #include "tests/unit/worker/core/core_fixture.h"
@@ -82,6 +84,45 @@ TEST_F(PaceTest, SpreadsReconnectionsAndAwaitedWorkersAreFirst) {
     }
     EXPECT_GE(waits.size(), 10U) << static_cast<int>(has);
   }
+}
+
+// During an upgrade the new coordinator refuses all workers of the earlier version that have no
+// ranks, until they are replaced. They must leave it time for the others.
+TEST_F(PaceTest, AFleetOfAnotherVersionDoesNotFloodTheCoordinator) {
+  constexpr int kWorkers = 12'500;
+  constexpr Duration kSpread = seconds(5);
+  constexpr int kMinutes = 5;
+  ActionList actions;
+  std::deque<Core> fleet;
+  for (int i = 0; i < kWorkers; ++i) {
+    CoreOptions own = options();
+    own.incarnation = Incarnation(static_cast<uint64_t>(i) + 1);
+    Core& worker = fleet.emplace_back(own, now);
+    worker.step(Tick{}, now, actions);
+    worker.step(Connected{}, now, actions);
+    worker.step(Registered{Epoch(1), seconds(1), {}, {}, seconds(1), kSpread}, now, actions);
+    worker.step(Disconnected{StreamEnd::kBroken, "reset"}, now, actions);
+  }
+  std::map<int64_t, int> requests;  // by second
+  for (Core& worker : fleet) {
+    for (Instant at = *worker.next_deadline(); at < now + kMinutes * seconds(60);
+         at = *worker.next_deadline()) {
+      ++requests[(at - now) / seconds(1)];
+      actions.clear();
+      worker.step(Tick{}, at, actions);
+      worker.step(Connected{}, at, actions);
+      worker.step(Disconnected{StreamEnd::kRefused, "another version"}, at, actions);
+    }
+  }
+  int most = 0;
+  int sum = 0;
+  for (const auto& [second, count] : requests) {
+    if (second < 120) continue;  // the delays still grow
+    most = std::max(most, count);
+    sum += count;
+  }
+  EXPECT_LT(most, 1'000);
+  EXPECT_GT(sum / (60 * kMinutes - 120), 300) << "they still return soon to the earlier version";
 }
 
 }  // namespace
