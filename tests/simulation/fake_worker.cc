@@ -251,9 +251,8 @@ void FakeWorker::carry_out(const worker::Action& action) {
     drop_copies(keep->store, keep->jobs);
   } else if (const auto* signal = std::get_if<worker::SignalRank>(&action)) {
     // A process without a handler dies of the signal.
-    world_.require(
-        signal->signo != SIGUSR2 || world_.trainers.step_of(host_, signal->key) >= 0,
-        absl::StrCat(worker::to_string(signal->key), " receives a request before it can answer"));
+    world_.require(signal->signo != SIGUSR2 || world_.trainers.step_of(host_, signal->key) >= 0,
+                   worker::to_string(signal->key), " receives a request before it can answer");
     const bool is_request = signal->signo == SIGTERM || signal->signo == SIGUSR1;
     if (is_request && waits_until_ && world_.scheduler.now() >= *waits_until_)
       world_.stopped_by_workers.insert({stores_.at(signal->key.launch()), signal->key.launch()});
@@ -281,9 +280,8 @@ void FakeWorker::carry_out(const worker::Action& action) {
   } else if (const auto* remove = std::get_if<worker::RemoveLaunch>(&action)) {
     world_.note(absl::StrCat(name_.value(), " forgets ", worker::to_string(remove->launch)));
     for (const auto& [key, process] : world_.trainers.processes()) {
-      world_.require(
-          key.first != host_ || key.second.launch() != remove->launch,
-          absl::StrCat(name_.value(), " removes the folder under ", worker::to_string(key.second)));
+      world_.require(key.first != host_ || key.second.launch() != remove->launch, name_.value(),
+                     " removes the folder under ", worker::to_string(key.second));
     }
   } else if (const auto* exited = std::get_if<worker::SendRankExited>(&action)) {
     if (stream_) world_.coordinator.send_exit(*stream_, *exited);
@@ -291,9 +289,8 @@ void FakeWorker::carry_out(const worker::Action& action) {
     world_.note(absl::StrCat(name_.value(), " leaves: ", std::get<worker::Exit>(action).reason));
     if (stream_) world_.network.worker_closes(*stream_);
     for (const auto& [key, process] : world_.trainers.processes())
-      world_.require(key.first != host_ || !process.running,
-                     absl::StrCat(name_.value(), " leaves ", worker::to_string(key.second),
-                                  " without having killed it"));
+      world_.require(key.first != host_ || !process.running, name_.value(), " leaves ",
+                     worker::to_string(key.second), " without having killed it");
     world_.trainers.host_died(host_);
     reboot_after(world_.random.between_ms(500, 4'000));
   }
@@ -305,10 +302,9 @@ void FakeWorker::drop_copies(StoreId store, const std::set<JobId>& kept) {
     if (of != store || kept.contains(job)) return false;
     const auto& disk = world_.coordinator.disk();
     const auto stored = disk.find(job);
-    world_.require(
-        store != world_.coordinator.store() || stored == disk.end() ||
-            coordinator::is_terminal(stored->second.state),
-        absl::StrCat(name_.value(), " drops its copies of job ", job.value(), ", which continues"));
+    world_.require(store != world_.coordinator.store() || stored == disk.end() ||
+                       coordinator::is_terminal(stored->second.state),
+                   name_.value(), " drops its copies of job ", job.value(), ", which continues");
     return true;
   });
 }

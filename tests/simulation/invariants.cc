@@ -97,8 +97,8 @@ void Invariants::after_commit(bool is_idle) {
   accounts_add_up();
   const bool forgets = world_.coordinator.disk().size() >= world_.core_options.finished_jobs_max;
   for (const JobId id : confirmed_) {
-    world_.require(forgets || world_.coordinator.disk().contains(id),
-                   absl::StrCat("job ", id.value(), " was confirmed and is gone"));
+    world_.require(forgets || world_.coordinator.disk().contains(id), "job ", id.value(),
+                   " was confirmed and is gone");
   }
 }
 
@@ -106,9 +106,8 @@ void Invariants::note_confirmed(JobId job, const std::string& request_id) {
   confirmed_.insert(job);
   const JobId first = confirmed_requests_.try_emplace(request_id, job).first->second;
   // A job that has ended and was forgotten may be submitted again.
-  world_.require(first == job || !world_.coordinator.disk().contains(first),
-                 absl::StrCat(request_id, " was confirmed as job ", first.value(),
-                              " and then as job ", job.value()));
+  world_.require(first == job || !world_.coordinator.disk().contains(first), request_id,
+                 " was confirmed as job ", first.value(), " and then as job ", job.value());
 }
 
 void Invariants::reload_equals_memory() {
@@ -118,7 +117,7 @@ void Invariants::reload_equals_memory() {
   for (const auto& [id, job] : memory) {
     const auto stored = disk.find(id);
     world_.require(stored != disk.end() && stored->second == durable(job),
-                   absl::StrCat("the disk's record of job ", id.value(), " differs from memory"));
+                   "the disk's record of job ", id.value(), " differs from memory");
   }
   world_.require(world_.coordinator.disk_request_ids() == world_.coordinator.core().request_ids(),
                  "the disk's request ids differ from memory");
@@ -130,7 +129,7 @@ void Invariants::reload_equals_memory() {
     known.until.reset();
     const auto stored = world_.coordinator.disk_nodes().find(name);
     world_.require(stored != world_.coordinator.disk_nodes().end() && stored->second == known,
-                   absl::StrCat("the disk's record of ", name.value(), " differs from memory"));
+                   "the disk's record of ", name.value(), " differs from memory");
   }
 }
 
@@ -140,7 +139,7 @@ void Invariants::job_numbers_are_unique() {
   for (const auto& [id, job] : world_.coordinator.disk()) {
     stored.insert(id);
     if (stored_.contains(id)) continue;
-    world_.require(id > newest_, absl::StrCat("the number ", id.value(), " was given twice"));
+    world_.require(id > newest_, "the number ", id.value(), " was given twice");
     newest_ = std::max(newest_, id);
   }
   stored_ = std::move(stored);
@@ -149,20 +148,19 @@ void Invariants::job_numbers_are_unique() {
 void Invariants::attempts_are_consecutive(const Job& before, const Job& job) {
   for (const auto& [cause, used] : job.restarts_used) {
     world_.require(used.count <= restarts_allowed(job.spec, cause),
-                   absl::StrCat("more restarts than allowed after ", av(rule_of(cause).name)));
+                   "more restarts than allowed after ", av(rule_of(cause).name));
   }
   const bool by_leaving = !job.faults.empty() && is_preempted(job.faults.back());
-  world_.require(!by_leaving || job.restarts == before.restarts,
-                 absl::StrCat("job ", job.id.value(), " paid for being preempted"));
+  world_.require(!by_leaving || job.restarts == before.restarts, "job ", job.id.value(),
+                 " paid for being preempted");
   // A rank is preempted only by its worker, which announces its shutdown before, unless the worker
   // has waited for the coordinator in vain.
   const bool by_rank = by_leaving && job.faults.back().rank.value() >= 0 && job.spec.nodes > 1 &&
                        job.faults.size() > before.faults.size();
   world_.require(!by_rank || world_.stopped_by_workers.contains(
                                  {world_.coordinator.store(), {job.id, before.attempt}}),
-                 absl::StrCat("job ", job.id.value(), ": ",
-                              job.faults.empty() ? "" : job.faults.back().message,
-                              ", before any message with the reason"));
+                 "job ", job.id.value(), ": ", job.faults.empty() ? "" : job.faults.back().message,
+                 ", before any message with the reason");
   if (job.attempt != before.attempt) {
     world_.require(job.attempt.value() == before.attempt.value() + 1,
                    "attempts are not counted one by one");
@@ -205,10 +203,9 @@ void Invariants::old_ranks_are_gone(const Job& before) {
     const Duration patience = alone || before.cancel_requested
                                   ? std::max(world_.core_options.worker_lease, lease_)
                                   : world_.core_options.unreachable_confirm;
-    world_.require(last_message + patience <= world_.scheduler.now(),
-                   absl::StrCat("attempt ", before.attempt.value(), " of job ", before.id.value(),
-                                " was ended while rank ", key.second.rank.value(), " runs on node",
-                                key.first));
+    world_.require(last_message + patience <= world_.scheduler.now(), "attempt ",
+                   before.attempt.value(), " of job ", before.id.value(), " was ended while rank ",
+                   key.second.rank.value(), " runs on node", key.first);
   }
 }
 
@@ -218,8 +215,8 @@ void Invariants::states_follow_the_ladder(const Job& before, const Job& job) {
     return std::find(any.begin(), any.end(), state) != any.end();
   };
   if (job.state == JobState::kSuspect || job.state == JobState::kDumping) {
-    world_.require(is_running(before.state) || before.state == JobState::kStarting,
-                   absl::StrCat("job ", job.id.value(), " is suspected before it ran"));
+    world_.require(is_running(before.state) || before.state == JobState::kStarting, "job ",
+                   job.id.value(), " is suspected before it ran");
     world_.require(!job.cancel_requested, "a cancelled job is suspected");
   }
   if (is_running(before.state)) {
@@ -232,14 +229,13 @@ void Invariants::states_follow_the_ladder(const Job& before, const Job& job) {
 void Invariants::incidents_are_correct() {
   for (const auto& [id, incident] : world_.coordinator.disk_incidents()) {
     if (id > newest_incident_) {
-      world_.require(id.value() == newest_incident_.value() + 1,
-                     absl::StrCat("incident ", id.value(), " follows ", newest_incident_.value()));
+      world_.require(id.value() == newest_incident_.value() + 1, "incident ", id.value(),
+                     " follows ", newest_incident_.value());
       newest_incident_ = id;
     }
     if (incident.kind != IncidentKind::kHang || !judged_.insert(id).second) continue;
     const LaunchKey launch{{world_.coordinator.store(), incident.job}, incident.attempt};
-    world_.require(world_.trainers.is_troubled(launch),
-                   absl::StrCat("a false alarm: ", incident.sentence));
+    world_.require(world_.trainers.is_troubled(launch), "a false alarm: ", incident.sentence);
   }
 }
 
@@ -256,29 +252,27 @@ void Invariants::accounts_add_up() {
       continue;
     }
     const Duration wall = table_of(core.account_of(job, now)).wall();
-    world_.require(
-        wall == now - started,
-        absl::StrCat("job ", id.value(), " has ", to_seconds(wall), " s in its account, and began ",
-                     to_seconds(now - started), " s ago"));
+    world_.require(wall == now - started, "job ", id.value(), " has ", to_seconds(wall),
+                   " s in its account, and began ", to_seconds(now - started), " s ago");
     const auto& incidents = world_.coordinator.disk_incidents();
     const auto record = incidents.find(job.recovering);
     world_.require(job.recovering == IncidentId(0) ||
                        (record != incidents.end() && is_unfinished(record->second)),
-                   absl::StrCat("job ", id.value(), " recovers without a record"));
+                   "job ", id.value(), " recovers without a record");
   }
 }
 
 void Invariants::outcomes_are_final_and_correct(const Job* before, const Job& job) {
   if (before != nullptr && is_terminal(before->state)) {
-    world_.require(durable(*before) == durable(job),
-                   absl::StrCat("job ", job.id.value(), " changed after its end"));
+    world_.require(durable(*before) == durable(job), "job ", job.id.value(),
+                   " changed after its end");
     return;
   }
   if (job.state == JobState::kSucceeded) {
     world_.require(
         std::ssize(world_.trainers.succeeded(
             {{world_.coordinator.store(), job.id}, job.attempt})) == std::ssize(job.placement),
-        absl::StrCat("job ", job.id.value(), " succeeded without all its ranks"));
+        "job ", job.id.value(), " succeeded without all its ranks");
   }
   if (job.state == JobState::kCancelled)
     world_.require(job.cancel_requested, "no user cancelled it");
@@ -316,7 +310,7 @@ void Invariants::stale_exits_change_nothing(const RankExited& exit) {
   const auto& jobs = world_.coordinator.core().jobs();
   const auto now = jobs.find(exit.job);
   world_.require(now == jobs.end() || durable(was) == durable(now->second),
-                 absl::StrCat("stale news changed job ", exit.job.value()));
+                 "stale news changed job ", exit.job.value());
 }
 
 }  // namespace muster::simulation

@@ -1,5 +1,6 @@
 // Invariants of placement: slots, nodes and reservations.
 #include <algorithm>
+#include <string_view>
 
 #include <absl/strings/str_cat.h>
 
@@ -31,9 +32,9 @@ void Invariants::no_rank_is_placed_on_an_excluded_node(const Job& job) {
   }
   for (const RankPlacement& rank : job.placement) {
     const auto worker = core.workers().find(rank.worker);
-    world_.require(worker == core.workers().end() || worker->second.stuck.empty(),
-                   absl::StrCat("job ", job.id.value(), " is placed on ", rank.worker.value(),
-                                ", where a process cannot be killed"));
+    world_.require(worker == core.workers().end() || worker->second.stuck.empty(), "job ",
+                   job.id.value(), " is placed on ", rank.worker.value(),
+                   ", where a process cannot be killed");
   }
   last_resorts_ += job.reason.find("only excluded nodes have room:") != std::string::npos;
   for (const RankPlacement& rank : job.placement) {
@@ -64,7 +65,7 @@ void Invariants::no_slot_is_overbooked() {
     const auto it = used.find(name);
     world_.require(it == used.end() || (it->second.slots <= worker.slots &&
                                         it->second.gpus <= std::ssize(worker.gpus)),
-                   absl::StrCat("worker ", name.value(), " is overbooked"));
+                   "worker ", name.value(), " is overbooked");
   }
 }
 
@@ -75,23 +76,22 @@ void Invariants::processes_fit() {
     ++processes[key.first];
     const JobKey job{process.store, key.second.job};
     const auto [it, added] = attempts.try_emplace({key.first, job}, key.second.attempt);
-    world_.require(
-        added || it->second == key.second.attempt,
-        absl::StrCat("two attempts of job ", key.second.job.value(), " run on one node"));
+    world_.require(added || it->second == key.second.attempt, "two attempts of job ",
+                   key.second.job.value(), " run on one node");
   }
   for (const auto& [host, count] : processes) {
-    world_.require(!world_.worker(host).shares_a_gpu(),
-                   absl::StrCat("node", host, " gives one GPU to two processes"));
-    world_.require(count <= world_.worker(host).slots(),
-                   absl::StrCat("node", host, " runs ", count, " processes"));
+    world_.require(!world_.worker(host).shares_a_gpu(), "node", host,
+                   " gives one GPU to two processes");
+    world_.require(count <= world_.worker(host).slots(), "node", host, " runs ", count,
+                   " processes");
   }
 }
 
 // Placement treats an excluded node as one that awaits a check, so each has to await one.
 void Invariants::excluded_nodes_await_a_check() {
   for (const auto& [name, node] : world_.coordinator.core().nodes())
-    world_.require(!node.excluded || node.check_due,
-                   absl::StrCat(name.value(), " is excluded and awaits no check"));
+    world_.require(!node.excluded || node.check_due, name.value(),
+                   " is excluded and awaits no check");
 }
 
 void Invariants::ranks_are_a_bijection(const Job& job) {
@@ -99,21 +99,19 @@ void Invariants::ranks_are_a_bijection(const Job& job) {
   const int32_t size = nodes_now(job);
   world_.require(std::ssize(job.placement) == int64_t{size} * job.spec.ranks_per_node,
                  "a live job lacks ranks");
-  world_.require(
-      size >= smallest_size(job.spec) && largest_size(job.spec, size) == size,
-      absl::StrCat("job ", job.id.value(), " has ", size, " nodes, which is no size of it"));
-  std::set<std::pair<WorkerName, int32_t>> places;
-  std::set<WorkerName> nodes;
+  world_.require(size >= smallest_size(job.spec) && largest_size(job.spec, size) == size, "job ",
+                 job.id.value(), " has ", size, " nodes, which is no size of it");
+  std::set<std::string_view> nodes;
   for (size_t i = 0; i < job.placement.size(); ++i) {
     const RankPlacement& rank = job.placement[i];
-    const auto expected_local = static_cast<int32_t>(i) % job.spec.ranks_per_node;
-    world_.require(
-        rank.rank.value() == static_cast<int32_t>(i) && rank.local_rank == expected_local,
-        "ranks are not host-contiguous");
-    world_.require(places.emplace(rank.worker, rank.local_rank).second, "two ranks have one place");
-    nodes.insert(rank.worker);
+    const auto local_rank = static_cast<int32_t>(i) % job.spec.ranks_per_node;
+    const bool is_contiguous = rank.rank.value() == static_cast<int32_t>(i) &&
+                               rank.local_rank == local_rank &&
+                               (local_rank == 0 || rank.worker == job.placement[i - 1].worker);
+    if (!is_contiguous) return world_.fail("ranks are not host-contiguous");
+    if (local_rank == 0 && !nodes.insert(rank.worker.value()).second)
+      return world_.fail("two ranks have one place");
   }
-  world_.require(std::ssize(nodes) == size, "the job has another number of nodes");
 }
 
 // Requires that nodes that are still present have the same ranks as before, and that the first
@@ -129,8 +127,8 @@ void Invariants::present_nodes_keep_their_ranks(const Job& before, const Job& jo
   for (size_t i = 0; i < std::min(now.size(), job.previous_nodes.size()); ++i) {
     world_.require(now[i] == job.previous_nodes[i] || !seated.contains(job.previous_nodes[i]) ||
                        job.previous_nodes[i] == WorkerName(),
-                   absl::StrCat("job ", job.id.value(), " has ", job.previous_nodes[i].value(),
-                                " with other ranks than before"));
+                   "job ", job.id.value(), " has ", job.previous_nodes[i].value(),
+                   " with other ranks than before");
     attempts_on_spares_ +=
         now[i] != job.previous_nodes[i] && std::ranges::count(before.held, now[i]) > 0;
   }
@@ -139,21 +137,22 @@ void Invariants::present_nodes_keep_their_ranks(const Job& before, const Job& jo
 // Requires that workers reserved for a job are not among its nodes, that no job reserves more
 // workers than it requested, and that no worker is newly reserved while it is leaving or away.
 void Invariants::reserved_workers_are_needed(const Job* was, const Job& job) {
+  if (job.held.empty()) return;
   const auto& workers = world_.coordinator.core().workers();
   for (const WorkerName& name : job.held) {
     if (was != nullptr && std::ranges::count(was->held, name) > 0) continue;
     const auto worker = workers.find(name);
     const bool is_available =
         worker != workers.end() && worker->second.connected && !worker->second.leaving;
-    world_.require(is_available, absl::StrCat("job ", job.id.value(), " reserves ", name.value(),
-                                              ", which leaves or is not connected"));
+    world_.require(is_available, "job ", job.id.value(), " reserves ", name.value(),
+                   ", which leaves or is not connected");
   }
   const std::vector<WorkerName> own = nodes_of(job.placement);
   const std::set<WorkerName> held(job.held.begin(), job.held.end());
   world_.require(held.size() == job.held.size(), "a worker is held twice for one job");
-  world_.require(std::ssize(held) <= job.spec.nodes - nodes_now(job) + job.spec.spares,
-                 absl::StrCat("job ", job.id.value(), " holds more workers than it may"));
-  world_.require(held.empty() || !is_terminal(job.state), "a job that has ended holds workers");
+  world_.require(std::ssize(held) <= job.spec.nodes - nodes_now(job) + job.spec.spares, "job ",
+                 job.id.value(), " holds more workers than it may");
+  world_.require(!is_terminal(job.state), "a job that has ended holds workers");
   for (const WorkerName& name : own)
     world_.require(!held.contains(name), "a node of the job is its own spare");
 }
@@ -168,9 +167,9 @@ void Invariants::no_rank_stays_on_a_leaving_worker(const Job& job) {
     const auto worker = workers.find(job.placement[i].worker);
     const bool leaves = worker != workers.end() && worker->second.leaving &&
                         worker->second.incarnation == job.placement[i].incarnation;
-    world_.require(!leaves || job.ranks[i].life == RankState::Life::kExited,
-                   absl::StrCat("job ", job.id.value(), " continues with rank ", i, " on ",
-                                job.placement[i].worker.value(), ", which leaves"));
+    world_.require(!leaves || job.ranks[i].life == RankState::Life::kExited, "job ", job.id.value(),
+                   " continues with rank ", i, " on ", job.placement[i].worker.value(),
+                   ", which leaves");
   }
 }
 

@@ -22,10 +22,15 @@ using testing::HasSubstr;
 // seeds.
 #ifdef __SANITIZE_ADDRESS__
 constexpr uint64_t kStories = 100;
+constexpr uint64_t kFleets = 20;
 #else
 constexpr uint64_t kStories = 1600;
+constexpr uint64_t kFleets = 600;
 #endif
 constexpr uint64_t kSeedsPerTest = 100;
+// Fleets of kFleetWorkers workers. CTest runs a test of these on each processor.
+constexpr uint64_t kFleetsPerTest = 20;
+constexpr int kFleetWorkers = 64;
 
 // Returns the number of workers of each seed; 0: the seed draws 2 to 5.
 int workers_from_environment() {
@@ -110,6 +115,26 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
 
 INSTANTIATE_TEST_SUITE_P(Simulation, Seeds,
                          testing::Range<uint64_t>(1, kStories + 1, kSeedsPerTest));
+
+class Fleets : public testing::TestWithParam<uint64_t> {};
+
+// More jobs run side by side than in the seeds above, nodes are free for restarts, and placement
+// chooses between many nodes.
+TEST_P(Fleets, HoldTheirInvariantsAndEveryJobEnds) {
+  int jobs = 0;
+  int attempts = 0;
+  for (uint64_t seed = GetParam(); seed < GetParam() + kFleetsPerTest; ++seed) {
+    World world(seed, kFleetWorkers);
+    const bool has_failed = !world.run().empty();
+    ASSERT_FALSE(has_failed) << failure_of_seed(seed, kFleetWorkers);
+    jobs += world.totals().jobs;
+    attempts += world.totals().attempts;
+  }
+  EXPECT_GT(attempts, jobs);
+}
+
+INSTANTIATE_TEST_SUITE_P(Simulation, Fleets,
+                         testing::Range<uint64_t>(1, kFleets + 1, kFleetsPerTest));
 
 // Runs one seed for debugging: MUSTER_SIMULATION_SEED, and MUSTER_SIMULATION_KEPT with the
 // submissions and faults that happen.

@@ -167,8 +167,8 @@ void World::judge_hangs() {
     if (found == nullptr && job == coordinator.core().jobs().end()) continue;  // forgotten
     if (found == nullptr && invariants.has_grown({hang.job, hang.attempt})) continue;
     if (found == nullptr) return fail(what + " was not found");
-    require(!found->suspects.empty() && found->suspects.front().rank == hang.rank,
-            absl::StrCat(what, " is blamed otherwise: ", found->sentence));
+    require(!found->suspects.empty() && found->suspects.front().rank == hang.rank, what,
+            " is blamed otherwise: ", found->sentence);
     const auto verdict =
         std::find_if(found->moments.begin(), found->moments.end(),
                      [](const auto& moment) { return moment.text.rfind("verdict: ", 0) == 0; });
@@ -179,9 +179,8 @@ void World::judge_hangs() {
     const bool learned = hang.steps > 4 && hang.pause == Duration::zero();
     const Duration known =
         learned ? 3 * hang.longest_step : core_options.hang.first_steps + hang.pause;
-    require(took <= known + kBound + later,
-            absl::StrCat(what, " was found after ", to_seconds(took), " s; its steps take ",
-                         to_seconds(hang.longest_step)));
+    require(took <= known + kBound + later, what, " was found after ", to_seconds(took),
+            " s; its steps take ", to_seconds(hang.longest_step));
     ++totals_.hangs_named;
   }
 }
@@ -288,7 +287,7 @@ JobNature World::draw_nature(const JobSpec& spec) {
 void World::try_submit(const std::string& request_id, const JobSpec& spec) {
   if (answered_.contains(request_id)) return;
   coordinator.submit(request_id, spec, [=, this](const coordinator::Reply& reply) {
-    require(reply.status.ok(), absl::StrCat("refused: ", reply.status.ToString()));
+    require(reply.status.ok(), "refused: ", reply.status.ToString());
     invariants.note_confirmed(reply.job, request_id);
     if (!answered_.insert(request_id).second) return;  // a repeated request was answered as well
     --submissions_open_;

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include <absl/strings/str_cat.h>
+
 #include "coordinator/core/core.h"
 #include "tests/simulation/fake_coordinator.h"
 #include "tests/simulation/fake_network.h"
@@ -40,8 +42,10 @@ class World {
   bool is_replayed() const { return is_replayed_; }
   void note(std::string line);
   void fail(std::string problem);
-  void require(bool holds, const std::string& problem) {
-    if (!holds) fail(problem);
+  // The text is joined only for a violation: most of the checks are made thousands of times.
+  template <class... Parts>
+  void require(bool holds, const Parts&... problem) {
+    if (!holds) fail(absl::StrCat(problem...));
   }
   // Sets the behaviour of the ranks of a job that was stored for the first time, before they start.
   void give_nature(JobId job, const JobSpec& spec);
