@@ -60,7 +60,7 @@ constexpr Metric kRows[] = {
     {kC, kCounter, "muster_coordinator_registrations_total", "result", "Registrations of workers, by result: new; reconnected, if the worker process was registered already; refused."},
     {kC, kCounter, "muster_coordinator_rpcs_total", "code method", "Ended RPCs, by method and status code; streams included."},
     {kC, kHistogram, "muster_coordinator_rpc_seconds", "method", "Time to answer an RPC, without streams."},
-    {kC, kGauge, "muster_coordinator_streams", "method", "Open streams: Connect (workers), WatchJob, FollowLogs and BackupState."},
+    {kC, kGauge, "muster_coordinator_streams", "method", "Open streams: Connect (workers), WatchJob, FollowLogs, BackupState and TakeProfile."},
     {kC, kGauge, "muster_coordinator_overloaded", "", "1 while reads are refused because the core loop is late."},
     {kC, kCounter, "muster_coordinator_shed_reads_total", "method", "Reads that were refused because the core loop was late. method=metrics: scrapes that were answered without jobs and workers."},
     {kC, kCounter, "process_cpu_seconds_total", "", "User and system CPU time of the coordinator's process."},

@@ -255,7 +255,7 @@ class World {
   Instant progressed_ = now_;
   int64_t unix_ns_ = 1'700'000'000 * kSecond;
   Core core_{options(), {}, now_};
-  Metrics metrics_{Epoch(1), {.state_dir = "/tmp"}};
+  Metrics metrics_{Epoch(1), {}};
 };
 
 double cpu_seconds() {

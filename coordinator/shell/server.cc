@@ -140,9 +140,9 @@ absl::Status ServerImpl::open_state(const ServerOptions& options) {
   std::set<JobId> known;
   for (const Job& job : state->jobs) known.insert(job.id);
   logs_->remove_all_but(known);
+  shell_metrics_->show_disk(options.state_dir);
   metrics_ =
-      std::make_unique<Metrics>(epoch_, MetricsOptions{.state_dir = options.state_dir,
-                                                       .worker_series = options.worker_series,
+      std::make_unique<Metrics>(epoch_, MetricsOptions{.worker_series = options.worker_series,
                                                        .job_series = options.job_series,
                                                        .shell = shell_metrics_});
   loop_ = std::make_unique<CoreLoop>(Core(options.core, *std::move(state), monotonic_now()),

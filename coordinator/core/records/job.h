@@ -171,6 +171,8 @@ struct Job {
   std::vector<RankPlacement> placement;  // the current attempt's placement, by rank
   std::vector<Fault> faults;             // oldest first, at most kFaultsKeptMax
   int64_t submitted_unix_ns = 0;
+  // The start of the first attempt, and of the current one; 0: none was started.
+  int64_t first_started_unix_ns = 0;
   int64_t started_unix_ns = 0;
   int64_t finished_unix_ns = 0;
   int32_t exit_code = 0;

@@ -56,7 +56,7 @@ void JobMetrics::update_job(const Job& job, Series& series) {
     series.state->Set(1);
     series.shown_state = job.state;
   }
-  series.started->Set(static_cast<double>(job.started_unix_ns) / 1e9);
+  series.started->Set(static_cast<double>(job.first_started_unix_ns) / 1e9);
   series.attempt->Set(job.attempt.value());
   series.ranks->Set(static_cast<double>(job.placement.size()));
   series.restarts->Increment(std::max(0.0, job.restarts - series.restarts->Value()));

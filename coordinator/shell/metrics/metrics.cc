@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "daemon/disk_gauges.h"
 #include "daemon/metric_families.h"
 #include "daemon/metrics_text.h"
 
@@ -13,8 +12,6 @@ using daemon::gauges;
 Metrics::Metrics(Epoch epoch, MetricsOptions options)
     : options_(std::move(options)),
       build_info_(gauges<"muster_coordinator_build_info">(registry_)),
-      disk_bytes_(gauges<"muster_coordinator_disk_bytes">(registry_)),
-      disk_free_(gauges<"muster_coordinator_disk_free_bytes">(registry_)),
       jobs_(registry_, options_.job_series),
       incidents_(registry_),
       fleet_(registry_, options_.worker_series),
@@ -25,7 +22,6 @@ Metrics::Metrics(Epoch epoch, MetricsOptions options)
 
 std::string Metrics::render(const Core& core, Instant now, int64_t unix_ns) {
   build_info_.Add({{"version", core.options().version}}).Set(1);
-  daemon::set_disk_gauges(options_.state_dir, disk_bytes_, disk_free_);
   jobs_.update(core, now, unix_ns);
   incidents_.update(core, unix_ns);
   fleet_.update(core, now);

@@ -23,7 +23,6 @@
 namespace muster::coordinator {
 
 struct MetricsOptions {
-  std::string state_dir{};  // empty: no disk metrics
   // maximum number of workers with series, in addition to the most silent workers
   int32_t worker_series = daemon::kSeriesSample;
   int32_t job_series = daemon::kJobsShown;  // maximum number of jobs with series
@@ -64,8 +63,6 @@ class Metrics {
   MetricsOptions options_;
   prometheus::Registry registry_;
   prometheus::Family<prometheus::Gauge>& build_info_;
-  prometheus::Family<prometheus::Gauge>& disk_bytes_;
-  prometheus::Family<prometheus::Gauge>& disk_free_;
   JobMetrics jobs_;
   IncidentMetrics incidents_;
   FleetMetrics fleet_;

@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "daemon/disk_gauges.h"
 #include "daemon/limits.h"
 #include "daemon/metric_families.h"
 #include "daemon/metric_words.h"
@@ -28,7 +29,8 @@ constexpr std::array kUnaryMethods = {"SubmitJob",     "ListJobs",      "GetJob"
                                       "CancelJob",     "CheckpointJob", "ListWorkers",
                                       "ExcludeWorker", "AdmitWorker",   "ListIncidents",
                                       "GetIncident",   "DumpJobStacks", "GetCoordinator"};
-constexpr std::array kStreamMethods = {"Connect", "WatchJob", "FollowLogs", "BackupState"};
+constexpr std::array kStreamMethods = {"Connect", "WatchJob", "FollowLogs", "BackupState",
+                                       "TakeProfile"};
 // Reads that a late loop refuses, and the page of metrics, which is then shortened.
 constexpr std::array kShedMethods = {"ListJobs",      "GetJob",      "ListWorkers",
                                      "ListIncidents", "GetIncident", "DumpJobStacks",
@@ -87,6 +89,8 @@ ShellMetrics::ShellMetrics()
       rpcs_(counters<"muster_coordinator_rpcs_total">(registry_)),
       rpc_seconds_(histograms<"muster_coordinator_rpc_seconds">(registry_)),
       streams_(gauges<"muster_coordinator_streams">(registry_)),
+      disk_bytes_(gauges<"muster_coordinator_disk_bytes">(registry_)),
+      disk_free_(gauges<"muster_coordinator_disk_free_bytes">(registry_)),
       epoch_(gauges<"muster_coordinator_epoch">(registry_)),
       leader_(gauges<"muster_coordinator_leader">(registry_).Add({})),
       overloaded_(gauges<"muster_coordinator_overloaded">(registry_).Add({})),
@@ -145,6 +149,11 @@ prometheus::Gauge& ShellMetrics::open_streams(std::string_view method) {
   return streams_.Add({{"method", std::string(method)}});
 }
 
+void ShellMetrics::show_disk(const std::string& state_dir) {
+  const std::lock_guard lock(mutex_);
+  state_dir_ = state_dir;
+}
+
 void ShellMetrics::begin_epoch(Epoch epoch) {
   epoch_.Add({}).Set(static_cast<double>(epoch.value()));
 }
@@ -156,6 +165,7 @@ std::string ShellMetrics::render(const LoopLoad& load) {
   // Only a process that holds the lock of the state has a loop.
   leader_.Set(load.decides ? 1 : 0);
   overloaded_.Set(load.overloaded ? 1 : 0);
+  daemon::set_disk_gauges(state_dir_, disk_bytes_, disk_free_);
   process_.update();
   return daemon::metrics_text(registry_.Collect());
 }

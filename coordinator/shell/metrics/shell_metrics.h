@@ -1,5 +1,5 @@
-// Metrics of the coordinator itself: its core loop, storage, RPCs, streams and process. They do not
-// depend on the core's state, so there is a page of them also while the loop is late.
+// Metrics of the coordinator itself: its core loop, storage and disk, RPCs, streams and process.
+// They do not depend on the core's state, so there is a page of them also while the loop is late.
 //
 // Thread-safe, except the functions of the loop, which only its thread may call. Streams own the
 // object jointly, because gRPC destroys the last of them after the server. An event costs 40 ns; a
@@ -60,6 +60,9 @@ class ShellMetrics {
   // Counts a read that was refused because the loop is late.
   void count_shed(std::string_view method);
 
+  // Shows the size and the free space of the disk of `state_dir` from now on. Each page then reads
+  // them from the file system.
+  void show_disk(const std::string& state_dir);
   // Shows that this coordinator holds the state, as its run `epoch`.
   void begin_epoch(Epoch epoch);
 
@@ -81,6 +84,8 @@ class ShellMetrics {
   Counters& rpcs_;
   Histograms& rpc_seconds_;
   prometheus::Family<prometheus::Gauge>& streams_;
+  prometheus::Family<prometheus::Gauge>& disk_bytes_;
+  prometheus::Family<prometheus::Gauge>& disk_free_;
   prometheus::Family<prometheus::Gauge>& epoch_;
   prometheus::Gauge& leader_;
   prometheus::Gauge& overloaded_;
@@ -88,6 +93,7 @@ class ShellMetrics {
 
   std::mutex mutex_;
   ProcessMetrics process_;  // guarded by mutex_
+  std::string state_dir_;   // guarded by mutex_; empty: no disk is shown
 };
 
 // One open stream, counted from the construction of this object to its destruction.

@@ -229,6 +229,7 @@ std::string job_to_record(const Job& job) {
                  {"cancel_requested", job.cancel_requested},
                  {"faults", list_to_json(job.faults)},
                  {"submitted_unix_ns", job.submitted_unix_ns},
+                 {"first_started_unix_ns", job.first_started_unix_ns},
                  {"started_unix_ns", job.started_unix_ns},
                  {"finished_unix_ns", job.finished_unix_ns},
                  {"exit_code", job.exit_code},
@@ -269,6 +270,8 @@ absl::StatusOr<Job> job_from_record(std::string_view record) try {
   job.faults = list_from<Fault>(j, "faults", fault_from);
   job.submitted_unix_ns = j.value("submitted_unix_ns", int64_t{0});
   job.started_unix_ns = j.value("started_unix_ns", int64_t{0});
+  // Records of earlier versions have the current attempt's start only.
+  job.first_started_unix_ns = j.value("first_started_unix_ns", job.started_unix_ns);
   job.finished_unix_ns = j.value("finished_unix_ns", int64_t{0});
   job.exit_code = j.value("exit_code", 0);
   job.rendezvous_address = j.value("rendezvous_address", std::string());

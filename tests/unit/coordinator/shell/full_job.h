@@ -31,6 +31,7 @@ inline Job full_job() {
                  IncidentKind::kOutOfMemory, 10, 12, 18, Duration(21), true}};
   job.restarts_used = {{Cause::kRankDied, {1, 5, 6, Duration(22)}}, {Cause::kPreempted, {3, 7, 8}}};
   job.submitted_unix_ns = 1;
+  job.first_started_unix_ns = 1;
   job.started_unix_ns = 2;
   job.finished_unix_ns = 3;
   job.exit_code = 137;

@@ -208,6 +208,7 @@ TEST_F(ProgramTest, ALimitOfFileSizesIsWaitedFor) {
   EXPECT_FALSE(submit(2, std::chrono::seconds(2)).ok());
   EXPECT_TRUE(eventually([&] { return page_contains("/readyz", " 503 "); }));
   EXPECT_TRUE(page_contains("/readyz", "the disk of the coordinator's state is full"));
+  EXPECT_TRUE(page_contains("/metrics", "muster_coordinator_disk_free_bytes "));
   EXPECT_TRUE(page_contains("/healthz", " 200 "));
   EXPECT_EQ(submit(3, kPatience).error_code(), grpc::StatusCode::UNAVAILABLE) << "at once";
   ASSERT_EQ(prlimit(pid_, RLIMIT_FSIZE, &limit, nullptr), 0);

@@ -127,6 +127,22 @@ TEST_F(MetricsTest, ACheckpointHasTheTimeOfItsFirstReport) {
   EXPECT_THAT(page(), HasSubstr("muster_job_checkpoint_timestamp_seconds" + of_job_ + "13\n"));
 }
 
+// MusterGoodputLow fires an hour after this time, also for a job that restarts more often.
+TEST_F(MetricsTest, TheStartTimeIsThatOfTheFirstAttempt) {
+  const auto start_at = [&] {
+    const std::string now = page();
+    const std::string line = "muster_job_start_timestamp_seconds" + of_job_;
+    const size_t at = now.find(line);
+    return at == std::string::npos ? "" : now.substr(at, now.find('\n', at) - at);
+  };
+  step(heartbeat(0, 1));
+  const std::string first = start_at();
+  ASSERT_NE(first, "");
+  restart(7'000'000'000);
+  ASSERT_EQ(core_.jobs().at(JobId(1)).started_unix_ns, 7'000'000'000);
+  EXPECT_EQ(start_at(), first);
+}
+
 TEST_F(MetricsTest, WithoutACheckpointTheStartTimeIsShown) {
   const std::string start = "muster_job_start_timestamp_seconds" + of_job_;
   const std::string now = page();

@@ -59,16 +59,16 @@ class MetricsTest : public testing::Test {
 
   std::string page() { return metrics_.render(core_, now_, 1); }
 
-  // Kills both ranks, and lets the job restart.
-  void restart() {
+  // Kills both ranks, and lets the job restart at the wall-clock time `unix_ns`.
+  void restart(int64_t unix_ns = 1) {
     for (uint64_t rank = 0; rank < 2; ++rank) {
       step(RankExited{worker_, life_, 1 + rank, JobId(1), Attempt(1),
-                      Rank(static_cast<int32_t>(rank)), -1, SIGKILL, 10, "", 1});
+                      Rank(static_cast<int32_t>(rank)), -1, SIGKILL, 10, "", unix_ns});
     }
     for (int i = 0; i < 10 && core_.jobs().at(JobId(1)).attempt == Attempt(1); ++i) {
       now_ = core_.next_deadline().value_or(now_);
-      step(Tick{1});
-      step(HeartbeatReceived{worker_, life_, {}, 1});
+      step(Tick{unix_ns});
+      step(HeartbeatReceived{worker_, life_, {}, unix_ns});
     }
     ASSERT_EQ(core_.jobs().at(JobId(1)).attempt, Attempt(2));
   }

@@ -51,6 +51,16 @@ TEST(ShellMetrics, ShowsTheLoop) {
   EXPECT_THAT(metrics.render({}), HasSubstr("muster_coordinator_leader 0\n"));
 }
 
+TEST(ShellMetrics, ShowsTheDiskOfTheState) {
+  ShellMetrics metrics;
+  EXPECT_THAT(metrics.render({}), Not(HasSubstr("muster_coordinator_disk_free_bytes ")))
+      << "unknown";
+  metrics.show_disk("/");
+  const std::string page = metrics.render({});
+  EXPECT_THAT(page, HasSubstr("muster_coordinator_disk_bytes "));
+  EXPECT_THAT(page, HasSubstr("muster_coordinator_disk_free_bytes "));
+}
+
 TEST(ShellMetrics, CountsRpcsByMethodAndCode) {
   ShellMetrics metrics;
   metrics.count_rpc("GetJob", absl::OkStatus());
