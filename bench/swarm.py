@@ -24,8 +24,8 @@ number of workers, the figures are:
   cancelled_s             from the request to cancel until the job has ended
   stored_mib              bytes that the coordinator wrote from the death to the end of the job
   stream_ends             ended streams by reason: healthy workers that were lost
-  cpu_s                   CPU time of the coordinator and of the workers' processes, by stage; it does
-                          not depend on other programs that run on the machine
+  cpu_s                   CPU time of the coordinator and of the workers' processes, by stage; it
+                          does not depend on other programs that run on the machine
 """
 import argparse
 import json
@@ -42,7 +42,7 @@ from peers.environment import describe_run  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SLOTS = 8
-# gRPC's debug checks search all operations of a process for each one, so many small processes cost less.
+# gRPC's debug checks search all operations of a process for each one: small processes cost less.
 WORKERS_PER_PROCESS = 1000
 POLL_SECONDS = 0.02
 SETTLE_SECONDS = 3

@@ -303,8 +303,8 @@ int main(int argc, char** argv) {
   // Silences gRPC's own log, which shows its internals; this program logs the relevant events. Set
   // before any thread exists.
   setenv("GRPC_VERBOSITY", "NONE", 0);
-  // gRPC 1.51 reads into blocks of 8 KiB, one for each connection. Without this experiment, which is
-  // its default, the blocks have the size of the data (GRPC_ARG_TCP_READ_CHUNK_SIZE).
+  // gRPC 1.51 reads into blocks of 8 KiB, one for each connection. Without this experiment, which
+  // is its default, the blocks have the size of the data (GRPC_ARG_TCP_READ_CHUNK_SIZE).
   setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks", 0);
 #ifdef NDEBUG
   // Distributions build Abseil with its search for lock cycles, which costs gRPC a quarter of the

@@ -4,9 +4,8 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <iostream>
+#include <optional>
 
 #include <grpcpp/create_channel_posix.h>
 
@@ -15,16 +14,14 @@
 namespace muster::bench {
 namespace {
 
-// Returns the socket of a connection that is being opened. Requires a numeric address.
-int connect_to(const std::string& address) {
+// Returns the socket of a connection that is being opened; nullopt if the address is not numeric.
+std::optional<int> connect_to(const std::string& address) {
   const size_t colon = address.rfind(':');
   sockaddr_in peer{};
   peer.sin_family = AF_INET;
   peer.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(colon + 1))));
-  if (inet_pton(AF_INET, address.substr(0, colon).c_str(), &peer.sin_addr) != 1) {
-    std::cerr << "--coordinator is \"" << address << "\", which is no IPv4 address with a port\n";
-    _exit(2);
-  }
+  if (inet_pton(AF_INET, address.substr(0, colon).c_str(), &peer.sin_addr) != 1)
+    return std::nullopt;
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   const int on = 1;
   (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -45,7 +42,9 @@ std::shared_ptr<grpc::Channel> make_channel(
   arguments.SetInt(GRPC_ARG_MAX_CHANNEL_TRACE_EVENT_MEMORY_PER_NODE, 0);
   arguments.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
   if (credentials != nullptr) return grpc::CreateCustomChannel(address, credentials, arguments);
-  return grpc::CreateCustomInsecureChannelFromFd(address, connect_to(address), arguments);
+  if (const std::optional<int> socket = connect_to(address))
+    return grpc::CreateCustomInsecureChannelFromFd(address, *socket, arguments);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
 }  // namespace muster::bench

@@ -52,8 +52,8 @@ struct SimWorkerOptions {
   int32_t slots = 8;
 };
 
-// A simulated worker, which owns its connection. Ranks that are stopped end before the worker's next
-// heartbeat and are reported with it. Thread-safe. The record and the workers outlive
+// A simulated worker, which owns its connection. Ranks that are stopped end before the worker's
+// next heartbeat and are reported with it. Thread-safe. The record and the workers outlive
 // all gRPC callbacks, because the process ends without destroying them.
 class SimWorker {
  public:

@@ -42,7 +42,7 @@ constexpr int kHandshakeBudgetMs = 10'000;
 // The first estimate of the bytes that a read returns. Each connection has a buffer for them until
 // they arrive. gRPC doubles the estimate of a connection that receives more.
 constexpr int kReadBytes = 1'024;
-// The size of the buffer for a connection's outgoing TLS frame, which gRPC sets to 16 KiB otherwise.
+// The size of the buffer for a connection's outgoing TLS frame; gRPC's default is 16 KiB.
 constexpr int kTlsFrameBytes = 4'096;
 // The time for cancelled calls to end.
 constexpr auto kShutdownBudget = std::chrono::milliseconds(500);

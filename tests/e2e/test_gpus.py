@@ -180,7 +180,7 @@ class Gpus(MusterTest):
         wait_until(lambda: self.node("node0"), 30, "node0")
         listed = 'muster_coordinator_rpcs_total{code="OK",method="ListWorkers"}'
         before = self.samples(coordinator)[listed]
-        # The ranks, the check of their memory, and the check of the output folder depend on the workers.
+        # The ranks, the check of their memory and that of the output folder depend on the workers.
         _, printed = self.submit_line("run_name=once")
         self.assertIn("1 rank per node: the workers of", printed)
         self.assertEqual(self.samples(coordinator)[listed] - before, 1)

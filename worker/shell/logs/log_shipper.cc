@@ -106,7 +106,7 @@ void LogShipper::finish(const RankKey& key) {
   const auto found = tails_.find(key);
   if (found == tails_.end()) return settled_(key);
   found->second.finished = true;
-  start_read(key, found->second);
+  request_chunk(key, found->second);
 }
 
 void LogShipper::settle(const RankKey& key) {
@@ -169,14 +169,14 @@ void LogShipper::pump(bool retry) {
   for (auto& [key, tail] : tails_) {
     tail.changed |= retry;
     const bool may_send = !tail.stalled || (retry && tail.sent == tail.acked);
-    if (connected_ && tail.changed && may_send) start_read(key, tail);
+    if (connected_ && tail.changed && may_send) request_chunk(key, tail);
   }
   progress_();
 }
 
 // Reads the next chunk. Without a connection, reads only the size. Does nothing while a read of the
 // log is in progress: its result starts the next one.
-void LogShipper::start_read(const RankKey& key, Tail& tail) {
+void LogShipper::request_chunk(const RankKey& key, Tail& tail) {
   if (tail.reading_since != Instant{}) return;
   tail.reading_since = monotonic_now();
   tail.changed = false;
@@ -207,8 +207,8 @@ void LogShipper::on_read(const RankKey& key, Read&& read) {
   // A full sink calls pump() once it has room.
   tail.changed |= !has_shipped || end < read.size;
   const bool was_current = is_next || !connected_;
-  if ((has_shipped || !was_current) && tail.changed && !tail.stalled) start_read(key, tail);
-  if (tail.finished && !tail.complete) start_read(key, tail);
+  if ((has_shipped || !was_current) && tail.changed && !tail.stalled) request_chunk(key, tail);
+  if (tail.finished && !tail.complete) request_chunk(key, tail);
   progress_();
   settle(key);
 }

@@ -50,7 +50,7 @@ class LogShipper {
 
   // Follows the rank's log file at `path` from its beginning.
   void add(const RankKey& key, const std::string& path);
-  // Declares that the log is complete. When all of the log is acknowledged, closes the log and calls
+  // Declares that the log is complete. When all of it is acknowledged, closes the log and calls
   // Settled. For an unknown rank, calls Settled immediately.
   void finish(const RankKey& key);
 
@@ -78,7 +78,7 @@ class LogShipper {
     int watch = -1;
     uint64_t sent = 0;
     uint64_t acked = 0;
-    uint64_t size = 0;  // of the file, when it was last read
+    uint64_t size = 0;  // the file's size when it was last read
     bool changed = true;
     // the coordinator could not accept a chunk; one chunk per heartbeat is tried again
     bool stalled = false;
@@ -91,7 +91,7 @@ class LogShipper {
 
   void wait_for_changes();
   void read_changes();
-  void start_read(const RankKey& key, Tail& tail);
+  void request_chunk(const RankKey& key, Tail& tail);
   void on_read(const RankKey& key, Read&& read);
   void settle(const RankKey& key);
 
