@@ -11,7 +11,7 @@
 namespace muster::trainer {
 namespace {
 
-constexpr StepMachine kNode = machine_with(8);
+const StepMachine kNode = machine_with(8);
 
 double part_of(const StepTimeForecast& forecast, const std::string& name) {
   for (const auto& [part, seconds] : forecast.parts)
