@@ -56,31 +56,41 @@ PlanWatch::PlanWatch(const Job& job, Duration window) : window_(window) {
               seconds(spec.planned_checkpoint_us)};
 }
 
+// Records the end of a checkpoint period. Keeps the periods of the window, and at least one.
+void PlanWatch::add_save(const Counters& page) {
+  const bool is_first = !saved_ || page.saved < *saved_;
+  const bool is_same = saved_ == page.saved;
+  saved_ = page.saved;
+  if (is_same) return;
+  if (is_first) return saves_.clear();
+  saves_.push_back(page);
+  while (saves_.size() > 2 && saves_[1].at <= page.at - window_) saves_.pop_front();
+}
+
 // Adds the steps since the last page. Returns whether there are enough new ones.
 bool PlanWatch::add_steps(const Counters& page) {
   if (!latest_ || page.steps < latest_->steps) {
     latest_ = page;
     return false;
   }
-  if (page.steps == latest_->steps || page.at - latest_->at < window_ / kIntervalsOfWindow)
-    return false;
-  Interval interval{.begin = latest_->at};
+  const Duration time = page.at - latest_->at;
+  if (page.steps == latest_->steps || time < window_ / kIntervalsOfWindow) return false;
+  Interval interval{.time = time};
   const auto steps = static_cast<double>(page.steps - latest_->steps);
   for (size_t i = 0; i < page.parts.size(); ++i)
     interval.per_step[i] = std::max(0.0, page.parts[i] - latest_->parts[i]) / steps;
   at(interval.per_step, StepPart::kCheckpoint) = 0;
   intervals_.push_back(interval);
+  covered_ += time;
   latest_ = page;
-  while (intervals_.size() > kIntervalsMin && intervals_[1].begin <= page.at - window_)
+  while (intervals_.size() > kIntervalsMin && covered_ - intervals_.front().time >= window_) {
+    covered_ -= intervals_.front().time;
     intervals_.pop_front();
+  }
   return true;
 }
 
-bool PlanWatch::is_full(Instant now) const {
-  return intervals_.size() >= kIntervalsMin && intervals_.front().begin <= now - window_;
-}
-
-PlanWatch::Finding PlanWatch::compare(const Counters& page) const {
+PlanWatch::Finding PlanWatch::compare() const {
   const auto median = [&](auto value) {
     std::vector<double> values;
     for (const Interval& interval : intervals_) values.push_back(value(interval.per_step));
@@ -89,9 +99,12 @@ PlanWatch::Finding PlanWatch::compare(const Counters& page) const {
   StepPartSeconds parts{};
   for (size_t i = 0; i < parts.size(); ++i)
     parts[i] = median([i](const StepPartSeconds& step) { return step[i]; });
-  const auto steps = static_cast<double>(page.steps - first_->steps);
   const auto stalls = static_cast<size_t>(StepPart::kCheckpoint);
-  parts[stalls] = std::max(0.0, page.parts[stalls] - first_->parts[stalls]) / steps;
+  parts[stalls] = planned_[stalls];
+  if (saves_.size() > 1 && saves_.back().steps > saves_.front().steps) {
+    parts[stalls] = std::max(0.0, saves_.back().parts[stalls] - saves_.front().parts[stalls]) /
+                    static_cast<double>(saves_.back().steps - saves_.front().steps);
+  }
   Finding finding{.seconds = median(sum_of_parts) + parts[stalls],
                   .planned_seconds = planned_seconds_ + planned_[stalls]};
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -105,16 +118,18 @@ PlanWatch::Finding PlanWatch::compare(const Counters& page) const {
 
 std::optional<PlanWatch::Finding> PlanWatch::observe(const RankProgress& progress, Instant now) {
   if (planned_seconds_ <= 0) return std::nullopt;
-  const Counters page{now, progress.step_times.total(), step_parts(progress)};
+  const Counters page{now, progress.step_times.total(), progress.checkpoints.saved,
+                      step_parts(progress)};
   const bool is_sane = std::ranges::all_of(page.parts, [](double s) { return std::isfinite(s); });
   if (!is_sane || page.steps < kPlanWarmUpSteps) return std::nullopt;
-  if (!first_ || page.steps < first_->steps) first_ = page;
+  add_save(page);
   if (!only_trains(progress)) {
     latest_.reset();
     return std::nullopt;
   }
-  if (!add_steps(page) || !is_full(now)) return std::nullopt;
-  Finding finding = compare(page);
+  if (!add_steps(page) || intervals_.size() < kIntervalsMin || covered_ < window_)
+    return std::nullopt;
+  Finding finding = compare();
   const double ratio = is_slower_ ? kPlannedRatio : kSlowerRatio;
   finding.is_slower = finding.seconds > ratio * finding.planned_seconds;
   if (finding.is_slower == is_slower_) return std::nullopt;

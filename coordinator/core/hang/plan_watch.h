@@ -6,10 +6,11 @@
 // for a step, because they wait for each other. A step has four parts:
 //
 //     computation = step - communication - data      medians over the window
-//     checkpoint  = stalls / steps                   since the attempt began
+//     checkpoint  = stalls / steps                   from one save to a later one
 //
-// A stall occurs once in a checkpoint period, which may be longer than the window. Over all steps
-// the mean never exceeds that of whole periods, because a period ends with its save.
+// The window counts the time of steps, so interruptions do not shorten it. A stall occurs once in a
+// checkpoint period, which may be longer than the window: stalls are counted over the whole periods
+// of the window, at least the newest one. Until a period is complete, they count as planned.
 //
 // Some steps are not compared, because a plan does not describe them: the first steps of an
 // attempt, which compile and tune; steps beside an evaluation or a save; and steps on fewer nodes.
@@ -60,24 +61,27 @@ class PlanWatch {
   struct Counters {
     Instant at;
     uint64_t steps = 0;
+    uint64_t saved = 0;
     StepPartSeconds parts{};
   };
   // Steps between two pages.
   struct Interval {
-    Instant begin;
+    Duration time;
     StepPartSeconds per_step{};  // without stalls
   };
 
+  void add_save(const Counters& page);
   bool add_steps(const Counters& page);
-  bool is_full(Instant now) const;
-  Finding compare(const Counters& page) const;
+  Finding compare() const;
 
   double planned_seconds_ = 0;  // 0: the job is not compared
   StepPartSeconds planned_{};
   Duration window_;
-  std::optional<Counters> first_;   // after the warm-up
   std::optional<Counters> latest_;  // the end of the newest interval; unset: it was interrupted
   std::deque<Interval> intervals_;  // oldest first
+  Duration covered_{};              // the time of all intervals
+  std::optional<uint64_t> saved_;   // saves in the newest page
+  std::deque<Counters> saves_;      // the pages that first showed a save, oldest first
   bool is_slower_ = false;
 };
 
