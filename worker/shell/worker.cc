@@ -220,15 +220,15 @@ void Worker::carry_out(const SendNodeChecked& action) {
 }
 
 void Worker::carry_out(const SendRankExited& action) {
-  due_reports_.push_back(action);
+  due_reports_.push_back({action, logs_.last_pump() + 1});
   logs_.pump(true);
 }
 
 // Sends reports in order, each after the last byte of its rank's log.
 void Worker::send_due_reports() {
-  std::erase_if(due_reports_, [&](const SendRankExited& report) {
-    if (!logs_.is_drained(report.key)) return false;
-    stream_.send(to_message(report));
+  std::erase_if(due_reports_, [&](const DueReport& due) {
+    if (!logs_.is_drained(due.report.key, due.pump)) return false;
+    stream_.send(to_message(due.report));
     return true;
   });
 }

@@ -169,7 +169,11 @@ class Worker {
   std::deque<Event> pending_;  // events raised while the core's actions are carried out
   bool stepping_ = false;
   // reports that wait until the rest of their rank's log is sent
-  std::vector<SendRankExited> due_reports_;
+  struct DueReport {
+    SendRankExited report;
+    uint64_t pump;  // LogShipper::last_pump() that reads the log after the rank's end
+  };
+  std::vector<DueReport> due_reports_;
   bool leaving_ = false;
   int exit_code_ = 0;
 };

@@ -29,7 +29,7 @@ constexpr Duration kReadBudget = std::chrono::seconds(5);
 
 }  // namespace
 
-// An open log. Closed by its last user, because closing a file may block, too.
+// An open log.
 class LogShipper::File {
  public:
   explicit File(int fd) : fd_(fd) {}
@@ -52,17 +52,20 @@ struct LogShipper::Read {
   uint64_t pump = 0;      // the newest call of pump(true) when it began
   // results
   std::string data{};
-  uint64_t size = 0;  // 0: the file cannot be read
+  uint64_t size = 0;
+  bool failed = false;
 
   void run() {
     struct stat info {};
-    if (fstat(file->fd(), &info) != 0) return;
+    failed = fstat(file->fd(), &info) != 0;
+    if (failed) return;
     size = static_cast<uint64_t>(info.st_size);
     if (bytes_max == 0 || size <= offset) return;
     data.resize(std::min<uint64_t>(bytes_max, size - offset));
     const ssize_t got = pread(file->fd(), data.data(), data.size(), static_cast<off_t>(offset));
+    failed = got < 0;
     data.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
-    if (data.empty()) size = offset;  // an error, or truncated since
+    if (data.empty()) size = offset;  // truncated since
   }
 };
 
@@ -83,7 +86,10 @@ LogShipper::LogShipper(boost::asio::io_context& context, Sink sink, Progress pro
   wait_for_changes();
 }
 
-LogShipper::~LogShipper() { thread_.join(); }
+LogShipper::~LogShipper() {
+  thread_.stop();  // nobody takes the results of reads that have not begun
+  thread_.join();
+}
 
 void LogShipper::add(const RankKey& key, const std::string& path) {
   forget(key);
@@ -194,6 +200,10 @@ void LogShipper::on_read(const RankKey& key, Read&& read) {
   if (found == tails_.end() || found->second.file != read.file) return;
   Tail& tail = found->second;
   tail.reading_since = Instant{};
+  if (read.failed) {  // tried again at the next heartbeat
+    tail.drained = read.pump;
+    return progress_();
+  }
   tail.size = read.size;
   tail.complete |= read.is_final;
   const bool is_next = connected_ && read.bytes_max > 0 && read.offset == tail.sent;
@@ -213,9 +223,9 @@ void LogShipper::on_read(const RankKey& key, Read&& read) {
   settle(key);
 }
 
-bool LogShipper::is_drained(const RankKey& key) const {
+bool LogShipper::is_drained(const RankKey& key, uint64_t pump) const {
   const auto found = tails_.find(key);
-  if (found == tails_.end() || found->second.drained == pumps_) return true;
+  if (found == tails_.end() || found->second.drained >= pump) return true;
   const Instant since = found->second.reading_since;
   return since != Instant{} && monotonic_now() - since > kReadBudget;
 }

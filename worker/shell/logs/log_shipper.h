@@ -67,9 +67,11 @@ class LogShipper {
   // send none, and logs that the coordinator could not accept before.
   void pump(bool retry = false);
 
-  // Returns whether the sink has received everything that the rank's log held at the last call of
-  // pump(true); true for an unknown rank, and for a log whose disk does not answer.
-  bool is_drained(const RankKey& key) const;
+  // Returns the number of the last call of pump(true).
+  uint64_t last_pump() const { return pumps_; }
+  // Returns whether the sink has received everything that the rank's log held at the call of
+  // pump(true) with this number; true for an unknown rank, and for a log that cannot be read.
+  bool is_drained(const RankKey& key, uint64_t pump) const;
 
  private:
   class File;
