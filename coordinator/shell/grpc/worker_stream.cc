@@ -93,15 +93,15 @@ void WorkerStream::fill(HeartbeatReceived& heartbeat) {
 }
 
 void WorkerStream::on_read(bool ok, Arena& arena) {
-  if (ok) {
+  if (ok && is_open()) {  // messages after the coordinator's end of the stream do not count
     // A heartbeat has several objects for each rank; the arena allocates and frees them together.
     auto* message = Arena::CreateMessage<v1::WorkerMessage>(&arena);
     if (grpc::SerializationTraits<v1::WorkerMessage>::Deserialize(&incoming_, message).ok()) {
       handle(*message);
     } else {
-      close(absl::InvalidArgumentError("a message is no WorkerMessage"));
+      close(absl::InvalidArgumentError("a message cannot be parsed"));
     }
-  } else {
+  } else if (!ok) {
     leave();
     close(absl::CancelledError("the worker ended the stream"));
   }
@@ -299,13 +299,15 @@ void WorkerStream::close_locked(const absl::Status& status) {
   if (closing_) return;
   closing_ = true;
   status_ = status;
-  if (!writing_) finish_locked();
+  outbox_.clear();
+  if (!writing_) return finish_locked();
+  // The write of a worker that does not read would never end.
+  if (absl::IsResourceExhausted(status) && call_ != nullptr) call_->context->TryCancel();
 }
 
 void WorkerStream::finish_locked() {
   if (finishing_) return;
   finishing_ = true;
-  outbox_.clear();
   count_->count_end(status_);
   call_->stream->Finish(to_grpc(status_), &finish_);
 }
