@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <vector>
 
 #include <absl/strings/numbers.h>
@@ -17,8 +18,9 @@ namespace {
 
 constexpr size_t kLimitsBytesMax = 16 << 10;
 // The kernel compares the limit with the time that it counts in ticks of its clock. The times in
-// /proc/PID/stat are exact, and may be some percent less.
+// /proc/PID/stat are exact, and may be some percent less, but not by more than kLessMaxSeconds.
 constexpr double kUsedUp = 0.9;
+constexpr double kLessMaxSeconds = 5;
 
 std::optional<int64_t> seconds_in(absl::string_view word) {
   int64_t seconds = 0;
@@ -64,7 +66,8 @@ std::string cpu_limit_text(const std::optional<CpuTime>& time, int32_t signal, b
     if (limit == 0) limit.reset();  // it was not raised
   }
   const double used = is_childs ? time->used_by_children_s : time->used_s;
-  if (limit && used >= kUsedUp * static_cast<double>(*limit))
+  if (limit && used >= std::max(kUsedUp * static_cast<double>(*limit),
+                                static_cast<double>(*limit) - kLessMaxSeconds))
     return absl::StrCat("the limit of CPU time is used up (ulimit -t): ", *limit, " s");
   // A shell's command may have limits of its own.
   if (signal != SIGXCPU) return "";

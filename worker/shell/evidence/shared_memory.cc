@@ -17,6 +17,7 @@ std::string shared_memory_text(const std::string& folder, uint64_t size, uint64_
   constexpr char kRemedy[] = ": Docker needs --shm-size, Kubernetes an emptyDir in memory";
   const std::string mib =
       absl::StrFormat("%.4g MiB", static_cast<double>(size) / (uint64_t{1} << 20));
+  if (size == 0) return "";  // without a limit
   if (free < kFullDiskBytes) return absl::StrCat(folder, " of ", mib, " is full", kRemedy);
   if (size > kSmallBytes) return "";
   return absl::StrCat(folder, " has only ", mib, ", which may have been full", kRemedy);

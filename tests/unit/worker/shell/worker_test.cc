@@ -80,7 +80,7 @@ TEST_F(WorkerTest, AKilledRankIsReportedWithItsSignal) {
   EXPECT_EQ(exited->signal(), SIGKILL);
   EXPECT_EQ(exited->exit_code(), -1);
   EXPECT_EQ(exited->last_step(), -1);
-  EXPECT_EQ(exited->detail(), "about to die");
+  EXPECT_EQ(exited->detail(), "") << "the last line of the output is not the reason of a SIGKILL";
 }
 
 TEST_F(WorkerTest, AProgramThatCannotBeRunIsReportedWithTheReason) {
