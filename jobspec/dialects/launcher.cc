@@ -137,10 +137,15 @@ bool is_flag_without_effect(const std::string& word) {
 }
 
 absl::StatusOr<LauncherPrefix> skip_launcher(std::vector<std::string>& words) {
-  for (const std::string& word : words) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
     if (!absl::StripAsciiWhitespace(word).empty()) continue;
+    // The dialects name an empty path of a config, and a flag may have an empty value.
+    const bool is_value =
+        i > 0 && absl::StartsWith(words[i - 1], "--") && !absl::StrContains(words[i - 1], "=");
+    if (word.empty() && (i == 0 || is_value)) continue;
     return absl::InvalidArgumentError(
-        word.empty() ? "an argument of the line is empty: a variable in quotes may not be set"
+        word.empty() ? "an argument of the line is empty: perhaps a variable in quotes is not set"
                      : "an argument of the line is a blank: remove blanks behind the backslash at "
                        "the end of a line");
   }

@@ -24,8 +24,12 @@ TEST_F(LauncherTest, EmptyAndBlankWordsAreNamed) {
       {"NCCL_DEBUG=INFO", "python3", "MaxText/train.py"}};
   for (std::vector<std::string> line : lines) {
     EXPECT_EQ(error(line), "");
+    std::vector<std::string> with_value = line;
+    with_value.insert(with_value.end(), {"--flag", ""});
+    EXPECT_EQ(error(with_value), "");
     line.push_back("");
-    EXPECT_EQ(error(line), "an argument of the line is empty: a variable in quotes may not be set");
+    EXPECT_EQ(error(line),
+              "an argument of the line is empty: perhaps a variable in quotes is not set");
     for (const char* blank : {" ", "\t", "  ", "\r"}) {
       line.back() = blank;
       EXPECT_EQ(error(line),
