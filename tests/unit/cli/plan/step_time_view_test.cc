@@ -58,6 +58,7 @@ std::string described(double failure_rate) {
   job.train.steps = 100;
   job.train.enable_checkpointing = true;
   job.train.checkpoint_period = 10;
+  job.train.mesh.ici[static_cast<size_t>(MeshAxis::kFsdp)] = 8;
   const nlohmann::json forecast = {{"checkpoint_bytes", 8e9},
                                    {"time",
                                     {{"seconds", 2.0},
