@@ -44,9 +44,9 @@ std::optional<GpuType> gpu_type_of_workers(const v1::ListWorkersResponse& worker
 
 // Returns the type with the most memory among those that `names` denote
 // (jobspec/files/topology_names.h). If a name is unknown or there are no names, returns the type
-// with the most memory among all `topologies`; nullopt if there are none. A name of a device, unlike
-// one of a machine, leaves the network between several nodes open (topology_of_device()). `source`:
-// the origin of the names, such as "as Slurm reports". Pure.
+// with the most memory among all `topologies`; nullopt if there are none. A name of a device,
+// unlike one of a machine, leaves the network between several nodes open (topology_of_device()).
+// `source`: the origin of the names, such as "as Slurm reports". Pure.
 std::optional<GpuType> gpu_type_of_names(const std::vector<std::string>& names,
                                          const std::vector<jobspec::Topology>& topologies,
                                          const std::string& source, int32_t nodes);

@@ -182,7 +182,7 @@ class Gpus(MusterTest):
         before = self.samples(coordinator)[listed]
         # The ranks, the check of their memory and that of the output folder depend on the workers.
         _, printed = self.submit_line("run_name=once")
-        self.assertIn("1 rank per node: the workers of", printed)
+        self.assertIn("2 ranks per node: the workers of", printed)
         self.assertEqual(self.samples(coordinator)[listed] - before, 1)
 
     def test_submitted_line_waits_for_its_coordinator(self):

@@ -81,7 +81,7 @@ class ForPrograms(MusterTest):
             with open("/dev/full", "w") as full:
                 self.assertEqual(subprocess.run([BIN / program, "--help"], stdout=full, stderr=subprocess.DEVNULL).returncode, 2)
         # A reader that closes the pipe after the first line causes no error.
-        head = subprocess.run(["bash", "-c", '"$0" config show "$1" | head -1; exit ${PIPESTATUS[0]}', BIN / "muster", self.base_yml()],
+        head = subprocess.run(["bash", "-c", '"$0" config show "$1" dtype=float32 | head -1; exit ${PIPESTATUS[0]}', BIN / "muster", self.base_yml()],
                               capture_output=True, text=True, env=self.env, timeout=60)
         self.assertEqual((head.returncode, head.stderr), (0, ""))
 

@@ -87,7 +87,7 @@ LogShipper::LogShipper(boost::asio::io_context& context, Sink sink, Progress pro
 }
 
 LogShipper::~LogShipper() {
-  thread_.stop();  // nobody takes the results of reads that have not begun
+  thread_.stop();  // reads that have not begun are omitted
   thread_.join();
 }
 
