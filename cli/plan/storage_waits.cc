@@ -29,12 +29,20 @@ StorageWaits storage_waits(const trainer::TrainConfig& config, const jobspec::To
   if (config.dataset_type != trainer::DatasetType::kSynthetic) {
     const double tokens =
         static_cast<double>(jobspec::global_batch_size(mesh, config)) * config.max_target_length;
-    const double read =
-        seconds_at_rate(kTokenBytes * tokens / mesh.nodes(), topology, "storage_gb_s");
+    // Nodes along other axes read the same sequences.
+    double parts = 1;
+    for (const MeshAxis axis : {MeshAxis::kData, MeshAxis::kFsdp, MeshAxis::kExpert})
+      parts *= config.mesh.dcn[static_cast<size_t>(axis)];
+    const double read = seconds_at_rate(kTokenBytes * tokens / parts, topology, "storage_gb_s");
     waits.data_seconds = std::max(0.0, read - step_seconds);
   }
-  const double copy = seconds_at_rate(checkpoint_bytes / mesh.ranks(), topology, "host_gb_s");
-  const double write = seconds_at_rate(checkpoint_bytes / mesh.nodes(), topology, "storage_gb_s");
+  // The ranks of one data coordinate save everything, and `dcn` divides them over the nodes.
+  const auto data = static_cast<size_t>(MeshAxis::kData);
+  const double nodes = static_cast<double>(mesh.nodes()) / config.mesh.dcn[data];
+  const double ranks =
+      static_cast<double>(mesh.ranks()) / (config.mesh.ici[data] * config.mesh.dcn[data]);
+  const double copy = seconds_at_rate(checkpoint_bytes / ranks, topology, "host_gb_s");
+  const double write = seconds_at_rate(checkpoint_bytes / nodes, topology, "storage_gb_s");
   waits.save_stall_seconds = config.async_checkpointing ? copy : std::max(copy, write);
   if (!config.enable_checkpointing || config.checkpoint_period <= 0) return waits;
   const auto period = static_cast<double>(config.checkpoint_period);

@@ -15,9 +15,9 @@ struct StorageWaits {
 
 // Returns the waits of a job whose steps take `step_seconds` otherwise:
 //
-//     data        what reading a node's sequences takes longer than a step: the trainer reads ahead
-//     save stall  each rank copies its part to host memory; without async_checkpointing, training
-//                 also waits until a node's part is written
+//     data        the time to read a node's sequences, less that of a step: the trainer reads ahead
+//     save stall  each rank of one data replica copies its part to host memory; without
+//                 async_checkpointing, training also waits until the replica's nodes wrote it
 //     checkpoint  the save stall and, if the write of one save is not over when the next one
 //                 begins, the rest of it
 StorageWaits storage_waits(const trainer::TrainConfig& config, const jobspec::Topology& topology,

@@ -26,18 +26,19 @@ jobspec::Topology with_rates(double host, double storage) {
   return topology;
 }
 
-TEST(StorageWaits, RanksCopyTheirPartsAndNodesWriteTheirs) {
+// The two ranks of the first node have the whole checkpoint; those of the second one are replicas.
+TEST(StorageWaits, RanksOfOneReplicaCopyTheirPartsAndItsNodesWriteThem) {
   trainer::TrainConfig config = config_of_four();
   StorageWaits waits = storage_waits(config, with_rates(2, 1), 1, 8e9);
-  EXPECT_NEAR(waits.save_stall_seconds, 1, 1e-9);  // 2 GB of a rank at 2 GB/s
-  EXPECT_NEAR(waits.checkpoint_seconds, 0.1, 1e-9) << "4 s of writing are over after 10 steps";
+  EXPECT_NEAR(waits.save_stall_seconds, 2, 1e-9);  // 4 GB of a rank at 2 GB/s
+  EXPECT_NEAR(waits.checkpoint_seconds, 0.2, 1e-9) << "8 s of writing are over after 10 steps";
   config.checkpoint_period = 2;
   waits = storage_waits(config, with_rates(2, 1), 1, 8e9);
-  EXPECT_NEAR(waits.checkpoint_seconds, (1 + (4 - 2)) / 2.0, 1e-9);
+  EXPECT_NEAR(waits.checkpoint_seconds, (2 + (8 - 2)) / 2.0, 1e-9);
   config.async_checkpointing = false;
   waits = storage_waits(config, with_rates(2, 1), 1, 8e9);
-  EXPECT_NEAR(waits.save_stall_seconds, 4, 1e-9);
-  EXPECT_NEAR(waits.checkpoint_seconds, 2, 1e-9);
+  EXPECT_NEAR(waits.save_stall_seconds, 8, 1e-9);
+  EXPECT_NEAR(waits.checkpoint_seconds, 4, 1e-9);
   config.enable_checkpointing = false;
   EXPECT_EQ(storage_waits(config, with_rates(2, 1), 1, 8e9).checkpoint_seconds, 0);
 }
@@ -47,6 +48,11 @@ TEST(StorageWaits, ANodeReadsItsSequencesWhileItComputes) {
   // A node has 4 sequences of 4 kB.
   EXPECT_NEAR(storage_waits(config, with_rates(1, 4e-6), 1, 0).data_seconds, 4 - 1, 1e-9);
   EXPECT_EQ(storage_waits(config, with_rates(1, 4e-6), 5, 0).data_seconds, 0);
+  trainer::TrainConfig pipeline =
+      config;  // both nodes have the same sequences, half as many in all
+  pipeline.mesh.dcn[static_cast<size_t>(MeshAxis::kData)] = 1;
+  pipeline.mesh.dcn[static_cast<size_t>(MeshAxis::kPipeline)] = 2;
+  EXPECT_NEAR(storage_waits(pipeline, with_rates(1, 4e-6), 1, 0).data_seconds, 4 - 1, 1e-9);
   config.dataset_type = trainer::DatasetType::kSynthetic;
   EXPECT_EQ(storage_waits(config, with_rates(1, 4e-6), 1, 0).data_seconds, 0);
 }
