@@ -165,7 +165,7 @@ class Trainer : public RunningStep {
   ExitCode run_step(int64_t step) {
     report_.begin_step();
     const LossSum local = gradients_->compute(position_);
-    leaving_.expect_commit();
+    if (!leaving_.expect_commit()) return ExitCode::kPreempted;
     const auto reduced = gradients_->reduce(local, checkpoints_.is_busy());
     if (!reduced.ok()) return leave_broken(absl::StrCat("step ", step), reduced.status());
     if (auto status = gradients_->data_verdict(*reduced); !status.ok())

@@ -72,9 +72,12 @@ bool Leaving::started() const {
   return started_;
 }
 
-void Leaving::expect_commit() {
-  const std::lock_guard lock(mutex_);
+bool Leaving::expect_commit() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !waits_for_expected_ || commits_ < commits_max_ || left_; });
+  if (left_) return false;
   expects_commit_ = true;
+  return true;
 }
 
 void Leaving::expect_no_commit() {
@@ -135,11 +138,8 @@ void Leaving::wait_for_commit() {
 void Leaving::wait_for_expected_commit() {
   std::unique_lock lock(mutex_);
   commits_max_ = commits_ + (in_commit_ || expects_commit_ ? 1 : 0);
-  changed_.notify_all();
-  // After the expected commit the loop may expect the next one before this thread wakes up.
-  changed_.wait(lock, [&] {
-    return over_ || (!in_commit_ && (commits_ >= commits_max_ || !expects_commit_));
-  });
+  waits_for_expected_ = true;
+  changed_.wait(lock, [&] { return over_ || (!in_commit_ && !expects_commit_); });
 }
 
 void Leaving::wait_for_peers() {

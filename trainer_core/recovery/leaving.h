@@ -31,7 +31,8 @@
 // all ranks have sent the numbers of their commits, no rank gives up any more. The ranks then wait
 // only for a commit or a save that is in progress; if a rank takes too long, the sender of the
 // signal kills it. A rank that has nothing to save does not take part in this. It completes the
-// commit that the others may be making, because they need its sums, and exits.
+// commit that the others may be making, because they need its sums, and exits. It sends no sums of
+// a later commit, which the others would otherwise begin.
 #pragma once
 
 #include <condition_variable>
@@ -55,8 +56,10 @@ class Leaving {
   void start();
   bool started() const;
   // Announces a commit. Called by the loop only, before the sums that precede the commit, because
-  // other ranks may make it from then on.
-  void expect_commit();
+  // other ranks may make it from then on. Blocks after the last commit of
+  // wait_for_expected_commit(), because a rank that leaves must not contribute to a later one.
+  // Returns false if the rank has left meanwhile.
+  bool expect_commit();
   // Withdraws expect_commit(). Called by the loop only, if the sums have shown to all ranks that no
   // commit follows.
   void expect_no_commit();
@@ -80,7 +83,7 @@ class Leaving {
   // Blocks until the commit in progress ends or fails.
   void wait_for_commit();
   // Does the same, and also waits for a commit that the loop expects. The loop may make this
-  // commit, but no later one.
+  // commit, but it neither makes nor announces a later one.
   void wait_for_expected_commit();
   // Holds the loop, so that it begins no further commit. Returns the number of the commit that the
   // rank has made or is making.
@@ -112,6 +115,7 @@ class Leaving {
   bool in_commit_ = false;       // from begin_commit() to end_commit()
   // The last commit that the loop may make.
   int64_t commits_max_ = std::numeric_limits<int64_t>::max();
+  bool waits_for_expected_ = false;  // set by wait_for_expected_commit()
   bool over_ = false;        // the loop has ended and makes no more commits
   absl::Status end_reason_;  // why the loop has ended
   bool left_ = false;
