@@ -173,11 +173,16 @@ TEST_F(LeaveTogether, ARankWithNothingToSaveBreaksNoSave) {
   Moment there, gone, noticed;
   std::atomic<int64_t> completed{0};
   ranks.on_step[2] = [&](const StepRecord& record) { completed = record.step + 1; };
-  // Rank 2 may be ahead of the ranks that save.
+  // Rank 2 may be ahead of the ranks that save, which must be in the next pass when they stop.
   Moment ready[2];
+  std::atomic<bool> has_completed[2]{};
   for (const size_t r : {0, 1}) {
-    ranks.on_step[r] = [&ready, r](const StepRecord& record) {
-      if (record.step + 1 >= kCompleted) ready[r].happen();
+    ranks.on_step[r] = [&has_completed, r](const StepRecord& record) {
+      if (record.step + 1 >= kCompleted) has_completed[r] = true;
+    };
+    ranks.hooks[r].before = [&ready, &has_completed, r](std::string_view channel) {
+      if (is_on_channel(channel, kOverlapChannel) && has_completed[r]) ready[r].happen();
+      return absl::OkStatus();
     };
   }
   ranks.hooks[2].before = [&](std::string_view channel) {
@@ -186,9 +191,9 @@ TEST_F(LeaveTogether, ARankWithNothingToSaveBreaksNoSave) {
     gone.wait();
     return absl::UnavailableError("this rank has left");
   };
-  ranks.hooks[0].before = [&](std::string_view channel) {
+  ranks.hooks[0].before = [&, pass = ranks.hooks[0].before](std::string_view channel) {
     if (!is_on_channel(channel, kCheckpointChannel) || ranks.signals[0].stop == false)
-      return absl::OkStatus();
+      return pass(channel);
     gone.happen();
     noticed.wait();
     return absl::OkStatus();
