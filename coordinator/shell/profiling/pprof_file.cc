@@ -119,8 +119,9 @@ bool read_cpu_samples(const std::string& bytes, StackProfile& profile) {
   constexpr size_t kHeaderWords = 5;
   constexpr uint64_t kDepthMax = 1024;
   std::vector<uint64_t> words(bytes.size() / sizeof(uint64_t));
+  if (words.size() < kHeaderWords) return false;
   std::memcpy(words.data(), bytes.data(), words.size() * sizeof(uint64_t));
-  if (words.size() < kHeaderWords || words[0] != 0 || words[1] != 3) return false;
+  if (words[0] != 0 || words[1] != 3) return false;
   const auto period_ns = static_cast<int64_t>(words[3]) * 1000;
   profile.values = {{"samples", "count"}, {"cpu", "nanoseconds"}};
   profile.period_type = {"cpu", "nanoseconds"};
