@@ -8,9 +8,7 @@
 
 namespace muster::bench {
 
-// Returns a channel with a connection of its own. `credentials`: null without TLS; then a
-// connection to an IPv4 address is opened here: the channel has no resolver, no load balancing and
-// no subchannel, which cost more than the rest of a connection. The coordinator sees no difference.
+// Returns a channel with a connection of its own. `credentials`: null without TLS.
 std::shared_ptr<grpc::Channel> make_channel(
     const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials);
 
