@@ -221,6 +221,7 @@ void SimWorker::connect_locked() {
     running.set_pid(kFirstPid + rank);
   }
   stream_->start(std::move(message));
+  ended_stream_.reset();
 }
 
 // Requires the lock. Coordinators of earlier versions send no `busy_ms`.
@@ -374,7 +375,7 @@ double SimWorker::random_share() {
 void SimWorker::on_done(const grpc::Status& status) {
   const std::lock_guard lock(mutex_);
   record_.ended(status, registered_);
-  stream_.reset();
+  ended_stream_ = std::move(stream_);
   registered_ = false;
   probes_.clear();
   retry_at_ = monotonic_now() + worker::retry_delay({}, failures_++, spread_, !ranks_.empty(),

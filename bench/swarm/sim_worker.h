@@ -93,6 +93,9 @@ class SimWorker {
   SwarmRecord& record_;
   std::mutex mutex_;
   std::shared_ptr<Stream> stream_;
+  // Kept until the next connection: gRPC calls back on its own threads, and if one of them destroys
+  // the last channel of the process, it frees the queue on which it waits.
+  std::shared_ptr<Stream> ended_stream_;
   bool registered_ = false;
   uint32_t failures_ = 0;  // streams that ended since the last registration
   Instant retry_at_{};
