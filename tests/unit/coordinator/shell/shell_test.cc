@@ -15,6 +15,7 @@
 
 #include "coordinator/shell/grpc/stream_limit.h"
 #include "tests/unit/coordinator/shell/shell_fixture.h"
+#include "tests/unit/sanitized.h"
 
 namespace muster::coordinator {
 namespace {
@@ -307,9 +308,7 @@ TEST_F(ShellTest, AnotherStoresJobsHaveLogsOfTheirOwn) {
 }
 
 TEST_F(ShellTest, OutputThatCannotBeStoredNowIsRequestedAgain) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "the sanitizer needs descriptors of its own";
-#endif
+  if (kSanitized) GTEST_SKIP() << "the sanitizer needs descriptors of its own";
   FakeWorker worker(*fleet_);
   worker.send(registration("node1", 1, 1));
   worker.next();

@@ -16,6 +16,7 @@
 #include <zlib.h>
 
 #include "tests/unit/mutate.h"
+#include "tests/unit/sanitized.h"
 #include "tests/unit/temp_folder.h"
 
 namespace muster::trainer {
@@ -284,9 +285,7 @@ TEST(Shard, BlockChecksumsDoNotDependOnTheAppends) {
 
 // Fills the process's table of mappings; skipped under a sanitizer, which needs the table itself.
 TEST(Shard, ExceedingTheMappingLimitIsAnErrorThatNamesIt) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "under a sanitizer";
-#endif
+  if (kSanitized) GTEST_SKIP() << "under a sanitizer";
   std::ifstream limit("/proc/sys/vm/max_map_count");
   uint64_t most = 0;
   if (!(limit >> most) || most > 1'000'000) GTEST_SKIP() << "no limit that is reached soon";

@@ -7,6 +7,7 @@
 
 #include "common/random/philox.h"
 #include "tests/unit/meshes.h"
+#include "tests/unit/sanitized.h"
 #include "tests/unit/trainer_core/model/sharded_models.h"
 #include "tests/unit/trainer_core/on_mesh.h"
 #include "trainer_core/base/bf16.h"
@@ -17,11 +18,7 @@ namespace {
 
 constexpr int kUpdates = 3;
 // Each optimizer is tested on different meshes of eight ranks.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr size_t kMeshStride = 16;
-#else
-constexpr size_t kMeshStride = 4;
-#endif
+constexpr size_t kMeshStride = kSanitized ? 16 : 4;
 
 // Matrices on both sides of Adafactor's threshold for factors.
 ModelConfig large(ModelConfig model) {

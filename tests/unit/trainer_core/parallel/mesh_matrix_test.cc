@@ -9,6 +9,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "tests/unit/sanitized.h"
 #include "tests/unit/trainer_core/comm/strict_transport.h"
 #include "tests/unit/trainer_core/model/sharded_models.h"
 #include "tests/unit/trainer_core/parallel/mesh_configs.h"
@@ -19,12 +20,7 @@ namespace muster::trainer {
 namespace {
 
 constexpr int kParts = 4;  // shards of the list of meshes, which run in parallel
-// Sanitizers make a mesh six times as slow: they see one in four.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kStride = 4 * kParts;
-#else
-constexpr int kStride = kParts;
-#endif
+constexpr int kStride = kSanitized ? 8 * kParts : kParts;
 
 struct Model {
   const char* name;

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/meshes.h"
+#include "tests/unit/sanitized.h"
 #include "tests/unit/trainer_core/recovery/local_saves.h"
 
 namespace muster::trainer {
@@ -23,11 +24,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 namespace fs = std::filesystem;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kDamages = 12;  // each takes many times as long
-#else
-constexpr int kDamages = 40;
-#endif
+constexpr int kDamages = kSanitized ? 12 : 40;
 
 TEST_F(LocalCheckpoint, EachNodeHasItsOwnFilesAndCopiesOfThePreviousNode) {
   const Mesh mesh = mesh_with({1, 1, 4, 1, 1, 1, 1});

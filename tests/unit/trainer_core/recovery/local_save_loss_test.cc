@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/meshes.h"
+#include "tests/unit/sanitized.h"
 #include "tests/unit/trainer_core/comm/fake_nccl.h"
 #include "tests/unit/trainer_core/hooked_transport.h"
 #include "tests/unit/trainer_core/recovery/local_saves.h"
@@ -23,11 +24,7 @@ using testing::Each;
 namespace fs = std::filesystem;
 
 // The number of message rounds that are tried; a larger one tries more.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kFiner = 2;  // each takes many times as long
-#else
-constexpr int kFiner = 8;
-#endif
+constexpr int kFiner = kSanitized ? 2 : 8;
 
 // A rank is lost at each message of a save.
 TEST_F(LocalCheckpoint, ALostRankLosesOnlyTheCurrentSave) {

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/meshes.h"
+#include "tests/unit/sanitized.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/model/sharded_models.h"
 #include "tests/unit/trainer_core/on_mesh.h"
@@ -92,11 +93,7 @@ TEST_F(ShardedCheckpoint, AnyMeshRestoresACheckpointOfAnyOther) {
   for (const int32_t size : {1, 4, 6, 8}) {
     for (const Degrees& degrees : factorisations(size)) meshes.push_back(mesh_with(degrees));
   }
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr int kPairs = 10;  // each takes many times as long
-#else
-  constexpr int kPairs = 40;
-#endif
+  constexpr int kPairs = kSanitized ? 10 : 40;
   int pairs = 0;
   for (int round = 0; pairs < kPairs; ++round) {
     ModelConfig model = models[random() % models.size()];

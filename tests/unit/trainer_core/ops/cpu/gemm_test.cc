@@ -12,6 +12,7 @@
 #include <hwy/targets.h>
 
 #include "common/random/philox.h"
+#include "tests/unit/sanitized.h"
 #include "trainer_core/ops/cpu/gemm_kernels.h"
 #include "trainer_core/ops/cpu/matmul.h"
 
@@ -215,11 +216,7 @@ TEST(Gemm, ABf16ResultIsTheFp32ResultRounded) {
   EXPECT_TRUE(rounded.guards_hold());
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kThreadCounts[] = {3};  // each takes many times as long
-#else
-constexpr int kThreadCounts[] = {2, 3, 4};
-#endif
+const std::vector<int> kThreadCounts = kSanitized ? std::vector<int>{3} : std::vector<int>{2, 3, 4};
 
 TEST(Gemm, GivesTheSameBitsWithAnyNumberOfThreads) {
   // Large enough for all threads to work, with few and many rows and columns, and more than one
