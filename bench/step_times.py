@@ -9,9 +9,9 @@ Rows are in bench/step_times/published.csv. Each row becomes a job of base.yml, 
 trainer's own code gives (`muster-trainer step-times`). A calibration is a file of
 configs/calibration for a program and a device; --fit fits its constants to the rows that it names
 under `fitted_rows`, at most a third of all rows, and writes them. All other rows are held out.
-Leave-one-family-out: the constants are fitted again without the rows of a family (a program, a
-model and a device), whose rows are then forecast. The expected values of the constants, which no
-row of the calibration determines then, are those of priors.py.
+Leave-one-family-out: the constants are fitted again without the rows of a family (a program in any
+version, a model and a device), whose rows are then forecast. The expected values of the constants
+(priors.py) come from calibrations that are fitted without these rows, too.
 
 The model's form, the fitted rows of small calibrations (CHOSEN in fit.py), the division of programs
 into calibrations and the shares of kernels were chosen with the errors of all rows in view. So the
@@ -36,7 +36,7 @@ BENCH = pathlib.Path(__file__).resolve().parent
 ROOT = BENCH.parent
 sys.path.insert(0, str(BENCH))
 from step_times.calibration_file import write_calibration  # noqa: E402
-from step_times.fit import Calibration, choose_rows  # noqa: E402
+from step_times.fit import Calibration, FitsWithout, choose_rows  # noqa: E402
 from step_times.models import MODELS, REMAT, REMAT_OF_FRAMEWORK, TOPOLOGIES  # noqa: E402
 from step_times.report import summary_of, write_page, write_plot  # noqa: E402
 
@@ -118,7 +118,10 @@ class Row:
 
     @property
     def family(self):
-        return f"{self.framework}, {self.model}, {self.gpu}"
+        """The program in any version and variant, the model's shape and the device. Rows of a
+        family may belong to several calibrations, which share constants (priors.py)."""
+        shape = next(name for name, keys in MODELS.items() if keys == MODELS[self.model])
+        return f"{self.program.split('_')[0]}, {shape}, {self.gpu}"
 
     @property
     def in_8_bits(self):
@@ -277,13 +280,13 @@ def main():
     for row in planned:
         groups.setdefault(row.calibration, []).append(row)
     calibrations = [calibration_of(name, group, forecasts, args.fit) for name, group in sorted(groups.items())]
-    fits = {calibration.name: calibration.own_fit() for calibration in calibrations}
+    fits = FitsWithout(calibrations)
     results = []
     for calibration in calibrations:
-        calibration.borrow(fits)
+        calibration.borrow(fits.whole)
         if args.fit:
             calibration.fit_all()
-        own = calibration.results()
+        own = calibration.results(fits)
         if args.fit:
             write_calibration(CALIBRATION, calibration, name_of(calibration.group[0].gpu), max(abs(r["error"]) for r in own))
         results += own

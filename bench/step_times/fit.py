@@ -195,49 +195,86 @@ class Calibration:
         self.forecasts, self.device = forecasts, device
         self.constants, self.prior = {}, default_prior(name)
 
-    def fit(self, rows):
-        return Fit(rows, self.forecasts, self.device, self.prior)
+    def fit(self, rows, prior):
+        return Fit(rows, self.forecasts, self.device, prior)
 
-    def own_fit(self):
-        """Returns the constants on which the fitted rows depend, without other calibrations."""
-        fit = self.fit(self.fitted)
+    def rows_without(self, family):
+        """Returns the fitted rows that are not of the family."""
+        return [row for row in self.fitted if row.family != family]
+
+    def own_fit(self, family=None):
+        """Returns the constants on which the fitted rows depend, without other calibrations and
+        without the rows of the family."""
+        prior = default_prior(self.name)
+        fit = self.fit(self.rows_without(family), prior)
         constants = fit.run()
-        moved = {name: abs(constants[name] - self.prior.means[name]) / self.prior.widths[name] for name in fit.names}
+        moved = {name: abs(constants[name] - prior.means[name]) / prior.widths[name] for name in fit.names}
         return {name: constants[name] for name, width in moved.items() if width > 1e-3}
 
-    def borrow(self, fits):
+    def prior_of(self, fits):
         """`fits`: own_fit() of all calibrations, by name."""
-        self.prior = related_prior(self.name, self.prior, fits)
+        return related_prior(self.name, default_prior(self.name), fits)
+
+    def borrow(self, fits):
+        self.prior = self.prior_of(fits)
 
     def fit_all(self):
-        constants = self.fit(self.fitted).run()
+        constants = self.fit(self.fitted, self.prior).run()
         self.constants = {key: float(f"{value:.4g}") for key, value in constants.items()}
 
-    def left_out(self):
-        """Returns the seconds of each row if no row of its family is fitted, by the row's name."""
-        seconds = {}
-        starts = self.fit(self.fitted).starts()
+    def left_out(self, fits_without):
+        """Returns the seconds of each row if no row of its family is fitted, neither here nor in
+        the calibrations that give the expected values, by the row's name. Also returns the families
+        for which the constants were fitted again. `fits_without(family)`: own_fit(family) of all
+        calibrations, by name."""
+        seconds, refitted = {}, set()
+        starts = None
         for family in sorted({row.family for row in self.group}):
             own = [row for row in self.group if row.family == family]
-            rest = [row for row in self.fitted if row.family != family]
+            rest = self.rows_without(family)
+            prior = self.prior_of(fits_without(family))
             constants = self.constants
-            if len(rest) < len(self.fitted):
-                fit = self.fit(rest)
-                of_rest = [i for i, row in enumerate(self.fitted) if row in rest]
-                names = self.fit(self.fitted).names
-                constants = fit.run([(start, [[column[i] for i in of_rest] for name, column in zip(names, columns) if name in fit.names])
-                                     for start, columns in starts])
+            if prior != self.prior:
+                constants = self.fit(rest, prior).run()
+            elif len(rest) < len(self.fitted):
+                whole = self.fit(self.fitted, self.prior)
+                starts = starts or whole.starts()
+                constants = self.fit_rest(rest, whole.names, starts)
+            if constants is not self.constants:
+                refitted.add(family)
             seconds.update(zip((row.name for row in own), self.forecasts.seconds(own, self.device, constants)))
-        return seconds
+        return seconds, refitted
 
-    def results(self):
+    def fit_rest(self, rest, names, starts):
+        """Fits some of the fitted rows. `names`, `starts`: of the fit to all of them."""
+        fit = self.fit(rest, self.prior)
+        of_rest = [i for i, row in enumerate(self.fitted) if row in rest]
+        return fit.run([(start, [[column[i] for i in of_rest] for name, column in zip(names, columns) if name in fit.names])
+                        for start, columns in starts])
+
+    def results(self, fits_without):
         """Returns a record per row."""
-        left_out = self.left_out()
-        families = {row.family for row in self.fitted}
+        left_out, refitted = self.left_out(fits_without)
         out = []
         for row, predicted in zip(self.group, self.forecasts.seconds(self.group, self.device, self.constants)):
             out.append({"row": row.name, "calibration": self.name, "family": row.family, "source": row.source, "fitted": row in self.fitted,
                         "predicted": predicted, "published": row.published, "error": error(predicted, row.published),
-                        "left_out_error": error(left_out[row.name], row.published), "refitted": row.family in families,
+                        "left_out_error": error(left_out[row.name], row.published), "refitted": row.family in refitted,
                         "published_is_derived": row.is_derived, "assumptions": row.assumptions})
         return out
+
+
+class FitsWithout:
+    """The fits of all calibrations to their own rows without those of a family, each computed
+    once."""
+
+    def __init__(self, calibrations):
+        self.calibrations = calibrations
+        self.whole = {one.name: one.own_fit() for one in calibrations}
+        self.of_families = {}
+
+    def __call__(self, family):
+        if family not in self.of_families:
+            self.of_families[family] = {one.name: self.whole[one.name] if len(one.rows_without(family)) == len(one.fitted) else one.own_fit(family)
+                                        for one in self.calibrations}
+        return self.of_families[family]

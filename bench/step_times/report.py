@@ -97,10 +97,10 @@ def write_page(out, path):
 
 Written by `bench/step_times.py`; do not edit. The forecasts are those of `muster plan` ([planning.md](planning.md))
 with the calibration of each program and device (`configs/calibration`). *Fitted*: the constants were fitted to the row;
-all other rows are held out. *Left out*: the error if no row of the same program, model and device is fitted. The
-constants are then fitted to the other rows of the calibration; if none is left, they have their expected values, which
-come from the program's documents and from other calibrations (`bench/step_times/priors.py`). Its figures below count
-only rows whose constants were fitted again for it.
+all other rows are held out. *Left out*: the error if no row of the same program (in any version), model and device is
+fitted. The constants are then fitted to the other rows of the calibration; if none is left, they have their expected
+values. These come from the program's documents and from other calibrations (`bench/step_times/priors.py`), which are
+fitted without the rows, too. The figures below count only rows whose constants were fitted again.
 
 The model's form, which rows are fitted, the division of programs into calibrations and the shares of kernels were
 chosen with the errors of all rows in view. So the errors of other rows may be larger than those of the held-out rows. A
