@@ -53,14 +53,17 @@ absl::Status prepare_bench(const TrainConfig& config, const RankEnv& env, Proces
 ExitCode bench_device_command(std::span<const std::string_view> arguments) {
   constexpr const char* kName = "muster-trainer bench-device";
   const auto line = CommandLine::parse(
-      arguments, {.values = {"out", "dtype", "hardware", "steps", "scale"}, .switches = {}});
+      arguments,
+      {.values = {"out", "dtype", "hardware", "steps", "scale", "seconds"}, .switches = {}});
   if (!line.ok()) return report(kName, line.status());
   if (!line->has("out")) return report(kName, absl::InvalidArgumentError("--out FILE is missing"));
-  constexpr int64_t kStepsMax = 1000, kScaleMax = 16;
+  constexpr int64_t kStepsMax = 1000, kScaleMax = 16, kSeconds = 90, kSecondsMax = 3600;
   const auto steps = line->integer("steps", 5, 2, kStepsMax);
   if (!steps.ok()) return report(kName, steps.status());
   const auto scale = line->integer("scale", 0, 0, kScaleMax);
   if (!scale.ok()) return report(kName, scale.status());
+  const auto seconds = line->integer("seconds", kSeconds, 1, kSecondsMax);
+  if (!seconds.ok()) return report(kName, seconds.status());
   const auto hardware = value_named<Hardware>(kHardwareNames, line->text("hardware", "auto"));
   const auto dtype = value_named<ComputeType>(kComputeTypeNames, line->text("dtype", "float32"));
   if (!hardware || !dtype)
@@ -88,7 +91,8 @@ ExitCode bench_device_command(std::span<const std::string_view> arguments) {
   const auto measured = measure_device(backend, groups,
                                        {.dtype = *dtype,
                                         .scale = static_cast<int32_t>(*scale),
-                                        .steps = static_cast<int32_t>(*steps)});
+                                        .steps = static_cast<int32_t>(*steps),
+                                        .seconds = static_cast<double>(*seconds)});
   if (!measured.ok()) return report(kName, measured.status());
   if (env->rank != 0) return ExitCode::kOk;
   nlohmann::json out = to_json(*measured);

@@ -11,15 +11,17 @@
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
-#include "bench/cpu_train/timed_ops.h"
 #include "common/random/philox.h"
 #include "common/time/time.h"
+#include "trainer_core/forecast/op_timer.h"
 #include "trainer_core/model/plan_builder.h"
 #include "trainer_core/model/transformer.h"
 #include "trainer_core/ops/gemm_peak.h"
@@ -78,7 +80,7 @@ class Trainer {
   double gemm_peak_tflops() { return measure_gemm_peak_tflops(*cpu_, plan_.dtype); }
 
   Json run(int64_t steps, bool profile) {
-    timed_.reset();
+    timed_.take();
     Json seconds = Json::array();
     double loss = 0;
     for (int64_t i = 0; i < steps; ++i) {
@@ -104,9 +106,33 @@ class Trainer {
     return loss.loss / loss.weight;
   }
 
-  Json op_table(int64_t steps) const {
+  // Returns the operation of a call; GEMMs of different shapes differ.
+  static std::string op_of(const TimedCall& call) {
+    if (call.k == 0) return call.name;
+    const auto letter = [](Transpose transpose) {
+      return transpose == Transpose::kYes ? "T" : "N";
+    };
+    return absl::StrCat(call.name, " ", call.m, "x", call.n, "x", call.k, " ",
+                        letter(call.transpose_a), letter(call.transpose_b),
+                        call.accumulates ? "+" : "");
+  }
+
+  Json op_table(int64_t steps) {
+    struct OpTime {
+      double seconds = 0;
+      double flops = 0;  // counted for GEMMs only
+      int64_t calls = 0;
+    };
+    std::map<std::string, OpTime> times;
+    for (const TimedCall& call : timed_.take()) {
+      OpTime& time = times[op_of(call)];
+      time.seconds += call.seconds;
+      time.flops += 2.0 * static_cast<double>(call.m) * static_cast<double>(call.n) *
+                    static_cast<double>(call.k);
+      ++time.calls;
+    }
     Json table = Json::array();
-    for (const auto& [op, time] : timed_.times()) {
+    for (const auto& [op, time] : times) {
       Json row{{"op", op},
                {"ms", time.seconds * 1e3 / static_cast<double>(steps)},
                {"calls", time.calls / steps}};
@@ -120,7 +146,7 @@ class Trainer {
   TransformerPlan plan_;
   Arena arena_;
   std::unique_ptr<Ops> cpu_;
-  TimedOps timed_;
+  OpTimer timed_;
   Transformer plain_model_;
   Transformer timed_model_;
   std::unique_ptr<Optimizer> optimizer_;

@@ -27,9 +27,8 @@ constexpr double kGigabyte = 1e9;
 constexpr int64_t kCopiedBytes = int64_t{96} << 20;
 constexpr int kCopies = 7;
 constexpr int kEmptyCalls = 200;
-// A model is measured for this long at most, but at least kStepsMin times.
+// A model is measured for this long at most.
 constexpr double kModelSeconds = 6;
-constexpr int kStepsMin = 2;
 constexpr std::array<int64_t, 6> kReducedBytes = {4 << 10, 64 << 10, 512 << 10,
                                                   2 << 20, 8 << 20,  32 << 20};
 constexpr int kReductions = 9;
@@ -48,12 +47,14 @@ class DeviceMeasurement {
       : backend_(std::move(backend)), groups_(groups), options_(options) {}
 
   absl::StatusOr<MeasuredDevice> run() {
+    for (const BenchModel& model : bench_models()) runs_left_ += model.is_fitted ? 2 : 1;
+    if (world().size() > 1) ++runs_left_;  // the shared step
     for (auto part : {&DeviceMeasurement::measure_rates, &DeviceMeasurement::measure_models,
                       &DeviceMeasurement::measure_reductions}) {
       if (auto status = (this->*part)(); !status.ok()) return status;
     }
     found_.machine = fit_device(found_.samples);
-    forecast_steps();
+    if (auto status = forecast_steps(); !status.ok()) return status;
     if (auto status = measure_shared_step(); !status.ok()) return status;
     return std::move(found_);
   }
@@ -122,15 +123,15 @@ class DeviceMeasurement {
     return absl::OkStatus();
   }
 
-  // Calls `step` once, and then up to options.steps times within kModelSeconds. All ranks do the
-  // same number of steps, because they do so at the same time.
+  // Calls `step` once, and then up to options.steps times within the time of this run. All ranks do
+  // the same number of steps, because they do so at the same time.
   absl::Status repeat(const std::function<absl::Status()>& step) {
     const Instant begin = monotonic_now();
     if (auto status = step(); !status.ok()) return status;
     const double first = to_seconds(monotonic_now() - begin);
-    const double fitting = kModelSeconds / std::max(first, 1e-6);
-    std::vector<double> times = {std::clamp(
-        fitting, double{kStepsMin}, static_cast<double>(std::max(options_.steps, kStepsMin)))};
+    const double remaining = options_.seconds - to_seconds(begin - began_);
+    std::vector<double> times = {
+        static_cast<double>(steps_within(remaining, runs_left_--, first, options_.steps))};
     if (auto status = average(times); !status.ok()) return status;
     const auto count = static_cast<int>(times[0]);
     for (int i = 0; i < count; ++i)
@@ -224,21 +225,25 @@ class DeviceMeasurement {
 
   // Forecasts the steps of single ranks. The time that the forecast lacks in each of those that
   // were fitted is the host's.
-  void forecast_steps() {
+  absl::Status forecast_steps() {
     std::vector<double> missing;
     for (size_t i = 0; i < configs_.size(); ++i) {
       MeasuredStep& step = found_.steps[i];
-      step.forecast_seconds = forecast(configs_[i]);
+      const auto seconds = forecast(configs_[i]);
+      if (!seconds.ok()) return seconds.status();
+      step.forecast_seconds = *seconds;
       if (step.is_fitted) missing.push_back(step.seconds - step.forecast_seconds);
     }
     const double host = std::max(0.0, std::ranges::min(missing));
     found_.machine.constants.step_ms = host * 1e3;
     for (MeasuredStep& step : found_.steps) step.forecast_seconds += host;
+    return absl::OkStatus();
   }
 
-  double forecast(const TrainConfig& config) {
+  absl::StatusOr<double> forecast(const TrainConfig& config) {
     const auto model = StepModel::record(config);
-    return model.ok() ? model->forecast(found_.machine).seconds : 0;
+    if (!model.ok()) return model.status();
+    return model->forecast(found_.machine).seconds;
   }
 
   // The slowdown of the computation by collectives at the same time is what the forecast lacks.
@@ -249,17 +254,19 @@ class DeviceMeasurement {
     const auto seconds = measured_step(config, groups_);
     if (!seconds.ok()) return seconds.status();
     StepConstants& constants = found_.machine.constants;
+    const auto model = StepModel::record(config);
+    if (!model.ok()) return model.status();
     constants.overlap_slowdown = 0;
-    const double without = forecast(config);
+    const double without = model->forecast(found_.machine).seconds;
     constants.overlap_slowdown = 1;
-    const double hidden = forecast(config) - without;
+    const double hidden = model->forecast(found_.machine).seconds - without;
     constants.overlap_slowdown =
         hidden > 0 ? std::clamp((*seconds - without) / hidden, 0.0, 1.0) : 0;
     found_.steps.push_back(
         {.name = absl::StrCat("emb_dim=", config.model.emb_dim,
                               " max_target_length=", config.max_target_length, ", fsdp=", ranks),
          .seconds = *seconds,
-         .forecast_seconds = forecast(config),
+         .forecast_seconds = model->forecast(found_.machine).seconds,
          .is_fitted = true,
          .ranks = ranks});
     return absl::OkStatus();
@@ -268,6 +275,8 @@ class DeviceMeasurement {
   const std::shared_ptr<Backend> backend_;
   ProcessGroups& groups_;
   const DeviceBenchOptions options_;
+  const Instant began_ = monotonic_now();
+  int runs_left_ = 0;  // runs of models
   int32_t scale_ = 1;
   double call_seconds_ = 0;  // the time of a call that computes nothing, with the wait
   std::vector<TrainConfig> configs_;
@@ -275,6 +284,12 @@ class DeviceMeasurement {
 };
 
 }  // namespace
+
+int steps_within(double remaining, int runs, double first, int most) {
+  const double own = std::min(kModelSeconds, remaining / std::max(runs, 1) - first);
+  const double steps = own / std::max(first, 1e-6);
+  return static_cast<int>(std::clamp(steps, 1.0, static_cast<double>(std::max(most, 1))));
+}
 
 absl::StatusOr<MeasuredDevice> measure_device(const std::shared_ptr<Backend>& backend,
                                               ProcessGroups& groups,

@@ -41,11 +41,19 @@ struct DeviceBenchOptions {
   // Factor of the models' sizes: 1 is for CPUs of some cores. 0: chosen by the device's peak.
   int32_t scale = 0;
   int32_t steps = 5;  // measured steps of each model, at most
+  // The time of the measurement. If it is short, models run fewer steps, but at least one that
+  // counts; a slow machine may then take longer.
+  double seconds = 90;
 };
 
+// Returns how many steps a model runs after its first one, from 1 to `most`. `remaining`: the
+// seconds of the measurement that are left, for this model and `runs` - 1 others. `first`: the
+// seconds of the first step.
+int steps_within(double remaining, int runs, double first, int most);
+
 // Measures. All ranks must call it at once. `groups`: of a mesh whose fsdp degree is the number of
-// ranks; it must be constructed with the memory of `backend`. Takes up to a minute on a slow CPU.
-// Times are means over all ranks. Returns the errors of the groups.
+// ranks; it must be constructed with the memory of `backend`. Times are means over all ranks.
+// Returns the errors of the groups and of forecasts.
 absl::StatusOr<MeasuredDevice> measure_device(const std::shared_ptr<Backend>& backend,
                                               ProcessGroups& groups,
                                               const DeviceBenchOptions& options);

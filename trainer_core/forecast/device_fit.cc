@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -132,17 +133,37 @@ void fit_kernels(const DeviceSamples& samples, StepMachine& machine) {
   }
 }
 
-// An all-reduce by n ranks takes 2 (n-1)/n bytes / bandwidth + 2 (n-1) latency.
+// The forecast takes the faster of two algorithms, so the smallest reductions are fitted to a tree
+// and the others to a ring. The division whose forecast has the least error applies.
 void fit_links(const DeviceSamples& samples, StepMachine& machine) {
-  const double n = samples.ranks;
-  if (n < 2) return;
-  std::vector<LinearSample> line;
-  for (const MeasuredReduction& one : samples.reductions)
-    line.push_back({2 * (n - 1) / n * one.bytes, 2 * (n - 1), one.seconds, 1});
-  const auto fit = fit_line(line);
-  if (!fit) return;
-  machine.device.node_gb_s = 1 / fit->a / kGigaBytes;
-  machine.device.node_latency_us = fit->b * 1e6;
+  if (samples.ranks < 2) return;
+  std::vector<MeasuredReduction> all = samples.reductions;
+  std::ranges::sort(all, {}, &MeasuredReduction::bytes);
+  const ReductionCost ring = ring_reduction(samples.ranks), tree = tree_reduction(samples.ranks);
+  const auto seconds_of = [](const ReductionCost& cost, double bytes, const LinearFit& fit) {
+    return cost.transfers * bytes * fit.a + cost.hops * fit.b;
+  };
+  double least = std::numeric_limits<double>::infinity();
+  for (size_t of_tree = 0; of_tree <= all.size(); ++of_tree) {
+    std::vector<LinearSample> line;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const ReductionCost& cost = i < of_tree ? tree : ring;
+      line.push_back({cost.transfers * all[i].bytes, cost.hops, all[i].seconds, 1});
+    }
+    const auto fit = fit_line(line);
+    if (!fit) return;
+    double error = 0;
+    for (const MeasuredReduction& one : all) {
+      if (!(one.seconds > 0)) continue;
+      const double forecast =
+          std::min(seconds_of(ring, one.bytes, *fit), seconds_of(tree, one.bytes, *fit));
+      error += std::pow(forecast / one.seconds - 1, 2);
+    }
+    if (error >= least) continue;
+    least = error;
+    machine.device.node_gb_s = 1 / fit->a / kGigaBytes;
+    machine.device.node_latency_us = fit->b * 1e6;
+  }
 }
 
 }  // namespace

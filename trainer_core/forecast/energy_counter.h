@@ -1,7 +1,8 @@
 // The energy that a machine's processors have used, by the counters of Intel's and AMD's RAPL
 // (https://docs.kernel.org/power/powercap/powercap.html): DIR/intel-rapl:N has `name` (package-0),
-// `energy_uj`, and `max_energy_range_uj`, at which the counter begins at 0 again. Most systems let
-// root alone read the counters, and virtual machines have none.
+// `energy_uj`, and `max_energy_range_uj`, at which the counter begins at 0 again. Some machines
+// have a package twice, by registers (intel-rapl:0) and by mapped memory (intel-rapl-mmio:0). Most
+// systems let root alone read the counters, and virtual machines have none.
 #pragma once
 
 #include <map>
@@ -23,11 +24,16 @@ class EnergyCounter {
   std::optional<double> watts(Instant now) const;
 
  private:
-  // Returns the microjoules of each package, by its folder.
-  std::map<std::string, double> read() const;
+  // The counter of a package.
+  struct Counter {
+    std::string zone;  // its folder
+    double microjoules = 0;
+  };
+  // Returns one counter of each package, by the package's name.
+  std::map<std::string, Counter> read() const;
 
   const std::string root_;
-  std::map<std::string, double> begin_;
+  std::map<std::string, Counter> begin_;
   Instant began_{};
 };
 

@@ -1,5 +1,5 @@
 // An op table that forwards every call to another one and measures how long it takes, in the order
-// of the calls (device_bench.h).
+// of the calls: for device_bench.h and bench/cpu_train.
 #pragma once
 
 #include <memory>
@@ -17,6 +17,10 @@ namespace muster::trainer {
 struct TimedCall {
   const char* name = "";
   double seconds = 0;
+  // The sizes of a "matmul", (m, k) times (k, n) after the transposes; otherwise 0.
+  int64_t m = 0, n = 0, k = 0;
+  Transpose transpose_a = Transpose::kNo, transpose_b = Transpose::kNo;
+  bool accumulates = false;
 };
 
 // Waits for the backend's work after each operation, so that a call's time is that of its work on
@@ -36,12 +40,12 @@ class OpTimer final : public Ops {
   std::shared_ptr<DeviceQueue> queue() override { return inner_.queue(); }
   void matmul(const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
               const Tensor& c, Accumulate accumulate) override {
-    const Call call(*this, "matmul");
+    const Call call(*this, gemm_call(a, transpose_a, transpose_b, c, accumulate));
     inner_.matmul(a, transpose_a, b, transpose_b, c, accumulate);
   }
   void fused_matmul(const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
                     const Tensor& c, const Epilogue& epilogue) override {
-    const Call call(*this, "matmul");
+    const Call call(*this, gemm_call(a, transpose_a, transpose_b, c, epilogue.accumulate));
     inner_.fused_matmul(a, transpose_a, b, transpose_b, c, epilogue);
   }
 
@@ -49,19 +53,33 @@ class OpTimer final : public Ops {
   // Measures the time from its construction until the backend has done the work of its scope.
   class Call {
    public:
-    Call(OpTimer& timer, const char* name) : timer_(timer), name_(name), begin_(monotonic_now()) {}
+    Call(OpTimer& timer, const char* name) : Call(timer, TimedCall{.name = name}) {}
+    Call(OpTimer& timer, const TimedCall& call)
+        : timer_(timer), call_(call), begin_(monotonic_now()) {}
     ~Call() {
       timer_.inner_.synchronize();
-      timer_.calls_.push_back({name_, to_seconds(monotonic_now() - begin_)});
+      call_.seconds = to_seconds(monotonic_now() - begin_);
+      timer_.calls_.push_back(call_);
     }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
 
    private:
     OpTimer& timer_;
-    const char* const name_;
+    TimedCall call_;
     const Instant begin_;
   };
+
+  static TimedCall gemm_call(const Tensor& a, Transpose transpose_a, Transpose transpose_b,
+                             const Tensor& c, Accumulate accumulate) {
+    return {.name = "matmul",
+            .m = c.dim(0),
+            .n = c.dim(1),
+            .k = a.dim(transpose_a == Transpose::kYes ? 0 : 1),
+            .transpose_a = transpose_a,
+            .transpose_b = transpose_b,
+            .accumulates = accumulate == Accumulate::kYes};
+  }
 
 #define MUSTER_OP(result, name, parameters, arguments) \
   result do_##name parameters override {               \

@@ -117,6 +117,12 @@ const std::vector<StepConstant>& step_constants() {
   return kAll;
 }
 
+ReductionCost ring_reduction(double ranks) { return {2 * (ranks - 1) / ranks, 2 * (ranks - 1)}; }
+
+ReductionCost tree_reduction(double ranks) {
+  return {2.5, 2 * std::ceil(std::log2(std::max(ranks, 2.0)))};
+}
+
 double StepCost::peak_flops(const GemmShape& gemm) const {
   if (gemm.fp32) return device_.fp32_tflops * kTera;
   return device_.gemm_tflops(gemm.quantized) * kTera;
@@ -181,13 +187,13 @@ double StepCost::collective(const TracedWork& work, const CollectiveGroup& group
   const double hops = nodes > 1 ? (nodes - 1) * device_.network_latency_us * kMicro +
                                       (ranks - nodes) * device_.node_latency_us * kMicro
                                 : (ranks - 1) * device_.node_latency_us * kMicro;
-  // A tree has fewer hops, but reaches less of the bandwidth.
-  const double tree_hops = 2 * std::ceil(std::log2(std::max(ranks, 2.0))) * latency;
+  const ReductionCost ring = ring_reduction(ranks), tree = tree_reduction(ranks);
+  const double tree_hops = tree.hops * latency;
   const double others = (ranks - 1) / ranks;
   switch (work.collective) {
     case CollectiveKind::kAllReduce:
-      return std::min(2 * others * work.bytes / link + 2 * hops,
-                      2.5 * work.bytes / link + tree_hops);
+      return std::min(ring.transfers * work.bytes / link + 2 * hops,
+                      tree.transfers * work.bytes / link + tree_hops);
     case CollectiveKind::kAllGather:
       return (ranks - 1) * work.bytes / link + std::min(hops, 4 * tree_hops);
     case CollectiveKind::kReduceScatter:

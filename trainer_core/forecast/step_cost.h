@@ -125,6 +125,15 @@ double filled_share(const GemmShape& gemm, double multiprocessors);
 // time to the softmax.
 double head_share(double head_dim);
 
+// An all-reduce by one algorithm takes transfers * bytes / bandwidth + hops * latency.
+struct ReductionCost {
+  double transfers = 0, hops = 0;
+};
+// An all-reduce takes the shorter time of both. A tree has fewer hops, but reaches less of the
+// bandwidth.
+ReductionCost ring_reduction(double ranks);
+ReductionCost tree_reduction(double ranks);
+
 // Computes durations in seconds.
 class StepCost {
  public:

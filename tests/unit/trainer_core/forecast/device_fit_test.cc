@@ -12,6 +12,7 @@
 #include "tests/unit/trainer_core/train_helpers.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/comm/local.h"
+#include "trainer_core/forecast/device_bench.h"
 #include "trainer_core/forecast/energy_counter.h"
 #include "trainer_core/forecast/op_timer.h"
 #include "trainer_core/forecast/paired_calls.h"
@@ -63,6 +64,7 @@ StepMachine known_machine() {
   machine.constants.attention_backward_fraction = 0.2;
   machine.constants.attention_length = 150;
   machine.constants.memory_fraction = 1;
+  machine.constants.node_link_fraction = 1;
   machine.constants.kernel_shares = {{"adam", 0.7}, {"norm", 2.5}};
   return machine;
 }
@@ -75,7 +77,7 @@ DeviceSamples samples_of(const StepMachine& machine, double error) {
                         .memory_gb_s = machine.device.memory_gb_s,
                         .host_gb_s = machine.device.host_gb_s,
                         .kernel_seconds = 2e-6,
-                        .ranks = 4};
+                        .ranks = 8};
   std::vector<TracedWork> works;
   for (const int64_t k : {64, 128, 512, 1024, 4096})
     for (const bool fp32 : {false, true}) works.push_back(gemm_of(2048, 1024, k, fp32));
@@ -91,11 +93,14 @@ DeviceSamples samples_of(const StepMachine& machine, double error) {
     sign = -sign;
   }
   StepTrace trace;
-  trace.groups = {{.name = "fsdp", .ranks = 4}};
+  trace.groups = {{.name = "fsdp", .ranks = 8}};
+  // The forecast has a tree for small reductions and a ring for large ones.
   for (const double bytes : {4e3, 1e5, 1e6, 3e7}) {
-    const double ring = 2 * 3.0 / 4 * bytes / (machine.device.node_gb_s * 1e9) +
-                        2 * 3 * machine.device.node_latency_us * 1e-6;
-    samples.reductions.push_back({bytes, ring * (1 + sign * error)});
+    const TracedWork work{.kind = WorkKind::kCollective,
+                          .bytes = bytes,
+                          .collective = CollectiveKind::kAllReduce,
+                          .group = 0};
+    samples.reductions.push_back({bytes, cost.seconds(work, trace) * (1 + sign * error)});
     sign = -sign;
   }
   return samples;
@@ -198,6 +203,16 @@ TEST(PairCalls, ARealStepHasTheRecordedOperations) {
   }
 }
 
+// Eight models share 80 s. A model whose first step takes 1 s runs all steps.
+TEST(StepsWithin, DividesTheTimeOverTheModels) {
+  EXPECT_EQ(steps_within(80, 8, 1, 5), 5);
+  EXPECT_EQ(steps_within(80, 8, 0.001, 5), 5);
+  EXPECT_EQ(steps_within(80, 8, 2, 5), 3) << "6 s of 10 s";
+  EXPECT_EQ(steps_within(24, 8, 1, 5), 2) << "3 s with the first step";
+  EXPECT_EQ(steps_within(80, 8, 20, 5), 1) << "a slow machine has one step that counts";
+  EXPECT_EQ(steps_within(-5, 2, 1, 5), 1) << "the time is over";
+}
+
 TEST(EnergyCounter, AddsThePackagesAndTheirOverflow) {
   const TempFolder root;
   const auto set = [&](const std::string& zone, const std::string& name, const char* energy) {
@@ -213,10 +228,13 @@ TEST(EnergyCounter, AddsThePackagesAndTheirOverflow) {
   set("intel-rapl:0", "package-0", "5000000");
   set("intel-rapl:1", "package-1", "900000000");
   set("intel-rapl:0:0", "core", "1");
+  // The same package by another interface, which counts the same energy.
+  set("intel-rapl-mmio:0", "package-0", "7000000");
   counter.start(begin);
   set("intel-rapl:0", "package-0", "805000000");  // 800 J
   set("intel-rapl:1", "package-1", "100000000");  // 200 J, over the end of the counter
   set("intel-rapl:0:0", "core", "900000000");
+  set("intel-rapl-mmio:0", "package-0", "807000000");
   ASSERT_TRUE(counter.watts(end).has_value());
   EXPECT_DOUBLE_EQ(*counter.watts(end), 100);
   EXPECT_EQ(counter.watts(begin), std::nullopt);
