@@ -1,5 +1,7 @@
 #include "jobspec/precision_keys.h"
 
+#include <cmath>
+
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
@@ -15,6 +17,12 @@ constexpr std::string_view kKey = "dtype";
 bool runs_on_cpu(trainer::Hardware hardware, const LaunchOptions& options) {
   return hardware == trainer::Hardware::kCpu ||
          (hardware == trainer::Hardware::kAuto && options.own_workers && options.node_gpus == 0);
+}
+
+// Rounds a speed below 1 to two digits, so that it does not become 1.00.
+double rounded_down(double speed) {
+  constexpr double kLess = 1e-9;  // 0.63 is stored as less than 0.63
+  return std::floor(speed * 100 + kLess) / 100;
 }
 
 // jax.lax.Precision also has names for what its values mean on a GPU.
@@ -68,7 +76,7 @@ void read_precision(SettingsReader& reader, const LaunchOptions& options,
           ? absl::StrFormat("dtype is float32%s: on %s bfloat16 reaches %.2f of its speed; "
                             "dtype=bfloat16 trains in bfloat16 nevertheless",
                             is_plan ? ", as a run there would choose" : "",
-                            is_plan ? options.planned_cpu.name : "this CPU", *speed)
+                            is_plan ? options.planned_cpu.name : "this CPU", rounded_down(*speed))
           : "dtype is float32: whether bfloat16 is as fast on the ranks' CPUs is not known here; "
             "dtype=bfloat16 trains in bfloat16 nevertheless");
 }

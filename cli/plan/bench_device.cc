@@ -53,15 +53,19 @@ constexpr size_t kMachineNameBytesMax = 64;
 constexpr size_t kFilesBytesMax = 16 << 10;
 constexpr size_t kShownLogBytes = 4000;
 constexpr int kProgressMs = 200;
-// The measurement of a slow CPU takes a minute and a half.
 constexpr double kUsualSeconds = 60;
-constexpr Duration kMeasurementMax = std::chrono::minutes(10);
+constexpr int32_t kLimitSeconds = 120;
+constexpr int32_t kLimitSecondsMax = 3600;
+// The share of the limit in which the trainer measures; the rest is for the start, the links and a
+// machine that becomes slower meanwhile.
+constexpr double kMeasuringShare = 0.75;
 
 struct BenchDeviceArguments {
   std::string name;
   std::string folder;  // empty: that of the shipped base.yml
   std::optional<int32_t> ranks;
   std::string hardware = "auto";
+  std::optional<int32_t> limit_seconds;
   bool replaces = false;
   bool json = false;
 };
@@ -96,23 +100,28 @@ absl::StatusOr<std::string> bench_folder(const BenchDeviceArguments& arguments) 
 
 // Refuses files that exist, and a folder or disk that takes no files, before the measurement.
 absl::Status check_can_write(const std::string& folder, const MachinePaths& paths, bool replaces) {
+  if (replaces)
+    if (auto status = check_replaceable(paths); !status.ok()) return status;
   for (const std::string& path : {paths.topology, paths.calibration}) {
     std::error_code error;
-    if (replaces || !fs::exists(path, error)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, " exists; choose another name, or replace it with --force"));
+    if (!replaces && fs::exists(path, error))
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, " exists; choose another name, or replace it with --force"));
+    const std::string own = fs::path(path).parent_path().string();
+    const std::string probe =
+        absl::StrCat(fs::exists(own, error) ? own : folder, "/.muster-bench-", getpid());
+    const absl::Status status = write_file_atomically(probe, std::string(kFilesBytesMax, ' '));
+    fs::remove(probe, error);
+    if (!status.ok()) return status;
   }
-  const std::string probe = absl::StrCat(folder, "/.muster-bench-", getpid());
-  const absl::Status status = write_file_atomically(probe, std::string(kFilesBytesMax, ' '));
-  std::error_code ignored;
-  fs::remove(probe, ignored);
-  return status;
+  return absl::OkStatus();
 }
 
 // The ranks that measure at once.
 struct BenchRanks {
   bool is_gpu = false;
   int32_t count = 1;
+  int32_t devices = 1;  // the GPUs or cores of this machine
 };
 
 absl::StatusOr<BenchRanks> bench_ranks(const BenchDeviceArguments& arguments) {
@@ -125,6 +134,7 @@ absl::StatusOr<BenchRanks> bench_ranks(const BenchDeviceArguments& arguments) {
                          "shows"
                        : "--hardware gpu: this build has no CUDA: build it with -DMUSTER_CUDA=ON");
   const int32_t most = ranks.is_gpu ? gpus : usable_cpus();
+  ranks.devices = most;
   // Two ranks of a CPU show its links; more divide the same cores.
   ranks.count = arguments.ranks.value_or(ranks.is_gpu ? gpus : std::min(2, most));
   if (ranks.count <= most) return ranks;
@@ -133,9 +143,10 @@ absl::StatusOr<BenchRanks> bench_ranks(const BenchDeviceArguments& arguments) {
                                                  " of this machine"));
 }
 
-// Runs the ranks. Returns the measurement, or Cancelled after Ctrl-C.
+// Runs the ranks. Returns the measurement, Cancelled after Ctrl-C, or DeadlineExceeded.
 absl::StatusOr<nlohmann::json> run_ranks(const BenchRanks& ranks, const std::string& dtype,
-                                         const std::string& folder) {
+                                         int32_t limit_seconds, const std::string& folder,
+                                         Interrupts& interrupts) {
   const auto muster = sibling_program("muster"), trainer = sibling_program("muster-trainer");
   if (!muster.ok()) return muster.status();
   if (!trainer.ok()) return trainer.status();
@@ -146,10 +157,10 @@ absl::StatusOr<nlohmann::json> run_ranks(const BenchRanks& ranks, const std::str
       "--stdin",    "none",  "--leave-seconds", "1",
       "--restarts", "0"};
   if (ranks.is_gpu) words.insert(words.end(), {"--gpus-per-rank", "1"});
-  words.insert(words.end(), {"--", *trainer, "bench-device", "--out", out, "--dtype", dtype,
-                             "--hardware", ranks.is_gpu ? "gpu" : "cpu"});
-  const auto interrupts = Interrupts::block();
-  if (!interrupts.ok()) return interrupts.status();
+  const auto measuring = static_cast<int32_t>(kMeasuringShare * limit_seconds);
+  words.insert(words.end(),
+               {"--", *trainer, "bench-device", "--out", out, "--dtype", dtype, "--hardware",
+                ranks.is_gpu ? "gpu" : "cpu", "--seconds", absl::StrCat(measuring)});
   auto child = ChildProcess::start({.command = words, .output_path = log});
   if (!child.ok()) return child.status();
   const Instant began = monotonic_now();
@@ -158,24 +169,25 @@ absl::StatusOr<nlohmann::json> run_ranks(const BenchRanks& ranks, const std::str
   bar.emplace(errors, "bench device", began);
   std::optional<ChildExit> end;
   for (int requests = 0; !end;) {
-    std::array<pollfd, 2> events = {
-        {{(*child)->pidfd(), POLLIN, 0}, {(*interrupts)->fd(), POLLIN, 0}}};
+    std::array<pollfd, 2> events = {{{(*child)->pidfd(), POLLIN, 0}, {interrupts.fd(), POLLIN, 0}}};
     poll(events.data(), events.size(), kProgressMs);
     end = (*child)->wait(std::chrono::milliseconds(0));
     const double seconds = to_seconds(monotonic_now() - began);
     bar->update({.label = "measuring", .fraction = std::min(seconds / kUsualSeconds, 0.99)},
                 monotonic_now());
-    const int now = (*interrupts)->take();
+    const int now = interrupts.take();
     if (now > requests) (*child)->signal(SIGINT);
     requests = now;
     // The destructor kills the child, and with it the processes that it has started.
     if (requests > 1) return absl::CancelledError("interrupted");
-    if (monotonic_now() - began > kMeasurementMax)
-      return absl::DeadlineExceededError("the measurement has not ended after 10 minutes");
+    if (!end && monotonic_now() - began > std::chrono::seconds(limit_seconds))
+      return absl::DeadlineExceededError(absl::StrCat(
+          "the measurement has not ended after ", limit_seconds,
+          " s, and no file was written; end the other programs of this machine, or give it more "
+          "time with --limit"));
     if (end && requests > 0) return absl::CancelledError("interrupted");
   }
   bar.reset();
-  (*interrupts)->release();
   std::ifstream file(out);
   auto measured = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (end->signal == 0 && end->code == 0 && measured.is_object()) return measured;
@@ -198,6 +210,11 @@ std::string describe_measurement(const nlohmann::json& measured, const MachineFi
                       absl::StrFormat("the forecasts are within %.1f%%\n", files.error_percent));
 }
 
+int interrupted() {
+  note("interrupted; no file was written");
+  return to_int(ExitCode::kInterrupted);
+}
+
 int bench_device(const BenchDeviceArguments& arguments) {
   if (auto status = check_machine_name(arguments.name); !status.ok()) return fail(status);
   const auto folder = bench_folder(arguments);
@@ -207,7 +224,7 @@ int bench_device(const BenchDeviceArguments& arguments) {
     return fail(status);
   const auto ranks = bench_ranks(arguments);
   if (!ranks.ok()) return fail(ranks.status());
-  MachineNames names;
+  MachineNames names{.devices = ranks->devices};
   std::string dtype = "bfloat16";
   if (!ranks->is_gpu) {
     const std::string cpuinfo = own_cpuinfo();
@@ -220,15 +237,18 @@ int bench_device(const BenchDeviceArguments& arguments) {
   if (error || mkdtemp(own.data()) == nullptr)
     return fail(errno_status(errno, absl::StrCat("a temporary folder ", own)));
   const absl::Cleanup remove = [&] { fs::remove_all(own, error); };
-  const auto measured = run_ranks(*ranks, dtype, own);
-  if (absl::IsCancelled(measured.status())) {
-    note("interrupted; no file was written");
-    return to_int(ExitCode::kInterrupted);
-  }
+  // Until both files are written, so that Ctrl-C never leaves one of them.
+  const auto interrupts = Interrupts::block();
+  if (!interrupts.ok()) return fail(interrupts.status());
+  const auto measured =
+      run_ranks(*ranks, dtype, arguments.limit_seconds.value_or(kLimitSeconds), own, **interrupts);
+  if (absl::IsCancelled(measured.status())) return interrupted();
   if (!measured.ok()) return fail(measured.status());
   const auto files = machine_files(*measured, names);
   if (!files.ok()) return fail(files.status());
+  if ((*interrupts)->take() > 0) return interrupted();
   if (auto status = write_machine_files(*files, paths); !status.ok()) return fail(status);
+  (*interrupts)->release();
   const std::string disturbance = measured->value("disturbance", "");
   if (!disturbance.empty())
     warn(absl::StrCat("the measurement was disturbed: ", disturbance,
@@ -257,7 +277,7 @@ void declare_bench(CLI::App& app, Action& action) {
       "device",
       "Measure GEMMs, attention, memory, copies and all-reduce of this machine's GPUs or CPU, and "
       "write a topology and a\ncalibration, with which muster plan forecasts the time of a step on "
-      "such machines. Takes up to two minutes; nothing\nelse should run meanwhile.");
+      "such machines. Takes at most two minutes\n(--limit); nothing else should run meanwhile.");
   command->add_option("name", arguments->name, "Name of the topology: compile_topology=NAME-RANKS")
       ->type_name("NAME")
       ->required();
@@ -274,13 +294,18 @@ void declare_bench(CLI::App& app, Action& action) {
       ->type_name("auto|cpu|gpu")
       ->check(CLI::IsMember({"auto", "cpu", "gpu"}).description(""))
       ->capture_default_str();
-  command->add_flag("--force", arguments->replaces, "Replace files of this name");
+  daemon::add_count(*command, "--limit", arguments->limit_seconds,
+                    "Seconds that the measurement may take. Default: 120", 10, kLimitSecondsMax);
+  command->add_flag("--force", arguments->replaces,
+                    "Replace files of an earlier measurement with this name");
   add_json_option(*command, arguments->json);
   command->footer(
       "Examples:\n"
       "  muster bench device my-server\n"
       "  muster plan configs/base.yml model_name=llama2-tiny compile_topology=my-server-2\n"
-      "Exit codes: 0 done; 2 the name exists or an option is wrong; 4 the disk is full; 130 "
+      "Exit codes: 0 done; 1 the measurement failed or took too long; 2 the name exists or an "
+      "option "
+      "is wrong; 4 the disk is full; 130 "
       "Ctrl-C, which writes nothing.");
   on_call(*command, action, arguments, bench_device);
 }

@@ -7,7 +7,7 @@
 #include <sstream>
 #include <string_view>
 #include <system_error>
-#include <vector>
+#include <utility>
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
@@ -18,6 +18,8 @@
 #include "common/files/errno_status.h"
 #include "common/files/file_write.h"
 #include "common/text/escape.h"
+#include "common/text/number_text.h"
+#include "jobspec/files/calibration.h"
 #include "jobspec/files/topology.h"
 
 namespace muster::cli {
@@ -49,6 +51,39 @@ std::optional<std::string> content_of(const std::string& path) {
   return content.str();
 }
 
+// A file that is about to be written, with its present content.
+class WrittenFile {
+ public:
+  explicit WrittenFile(std::string path) : path_(std::move(path)), old_(content_of(path_)) {}
+
+  // Restores the content, or removes the file if there was none or it cannot be written.
+  void restore() const {
+    std::error_code ignored;
+    if (!old_ || !write_file_atomically(path_, *old_).ok()) fs::remove(path_, ignored);
+  }
+
+ private:
+  const std::string path_;
+  const std::optional<std::string> old_;
+};
+
+// Returns Internal if `muster plan` cannot read the files or lacks a value for the time of a step.
+absl::Status read_back(const MachinePaths& paths) {
+  const auto topology = jobspec::read_topology(paths.topology);
+  const auto calibration = jobspec::read_calibration(paths.calibration);
+  std::string problem;
+  if (!topology.ok()) {
+    problem = std::string(topology.status().message());
+  } else if (!calibration.ok()) {
+    problem = std::string(calibration.status().message());
+  } else if (const auto missing = topology->missing_times(1, 1); !missing.empty()) {
+    problem = absl::StrCat(paths.topology, ": ", missing.front(), " is missing");
+  }
+  if (problem.empty()) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("the measurement is not saved, because no plan could read it: ", problem));
+}
+
 }  // namespace
 
 std::string cpu_model(const std::string& cpuinfo) {
@@ -71,18 +106,19 @@ absl::StatusOr<MachineFiles> machine_files(const nlohmann::json& measured,
   const auto memory = measured_number(measured, "memory_mib");
   for (const absl::Status& status : {ranks.status(), threads.status(), memory.status()})
     if (!status.ok()) return status;
-  const double devices = is_cpu ? *ranks * *threads : *ranks;
+  const double devices = names.devices;
   MachineFiles files;
   const std::string device = is_cpu ? names.device : measured.value("name", "GPU");
   files.topology = absl::StrFormat(
-      "# Measured by `muster bench device` with %d ranks at once%s.\ndevice: %s\nhardware: %s\n",
-      static_cast<int>(*ranks),
-      is_cpu ? absl::StrFormat(" of %d threads", static_cast<int>(*threads)) : "",
+      "# Measured by `muster bench device` with %s at once%s.\ndevice: %s\nhardware: %s\n"
+      "measured: true\n",
+      counted(static_cast<uint64_t>(*ranks), "rank"),
+      is_cpu ? absl::StrCat(" of ", counted(static_cast<uint64_t>(*threads), "thread")) : "",
       yaml_name(device), is_cpu ? "cpu" : "gpu");
   // A rank of a CPU allocates its share of the node's memory.
   absl::StrAppendFormat(&files.topology, "memory_mib: %d\ndevices_per_node: %d\n",
                         static_cast<int64_t>(std::max(1.0, *memory / (is_cpu ? devices : 1))),
-                        static_cast<int>(devices));
+                        names.devices);
   if (is_cpu) {
     absl::StrAppend(&files.topology,
                     "# A device is a core. Fewer ranks than cores have larger shares of them.\n"
@@ -99,9 +135,11 @@ absl::StatusOr<MachineFiles> machine_files(const nlohmann::json& measured,
     if (!value.ok()) return value.status();
     // A latency of 0 is below what can be measured.
     constexpr double kLeast = 1e-3;
-    absl::StrAppend(
-        &files.topology,
-        yaml_line(key, std::max(known.is_share && is_cpu ? *value / *threads : *value, kLeast)));
+    absl::StrAppend(&files.topology,
+                    yaml_line(key, std::max(known.share == jobspec::ShareOf::kCores && is_cpu
+                                                ? *value / *threads
+                                                : *value,
+                                            kLeast)));
   }
   if (values.contains("node_gb_s") && is_cpu)
     absl::StrAppend(&files.topology, "node_link: shared memory\n");
@@ -135,6 +173,17 @@ MachinePaths machine_paths(const std::string& folder, const std::string& name) {
           absl::StrCat(folder, "/calibration/muster-", name, ".yml")};
 }
 
+absl::Status check_replaceable(const MachinePaths& paths) {
+  std::error_code error;
+  if (!fs::exists(paths.topology, error)) return absl::OkStatus();
+  const auto topology = jobspec::read_topology(paths.topology);
+  if (topology.ok() && topology->is_measured) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(paths.topology,
+                   " is not a file of muster bench device (it has no measured: true), so --force "
+                   "does not replace it; choose another name"));
+}
+
 absl::Status write_machine_files(const MachineFiles& files, const MachinePaths& paths) {
   for (const std::string& path : {paths.topology, paths.calibration}) {
     const fs::path folder = fs::path(path).parent_path();
@@ -142,14 +191,17 @@ absl::Status write_machine_files(const MachineFiles& files, const MachinePaths& 
     fs::create_directories(folder, error);
     if (error) return errno_status(error.value(), absl::StrCat("creating ", folder.string()));
   }
-  const std::optional<std::string> old = content_of(paths.calibration);
+  const WrittenFile calibration(paths.calibration), topology(paths.topology);
   if (auto status = write_file_atomically(paths.calibration, files.calibration); !status.ok())
     return status;
-  const absl::Status status = write_file_atomically(paths.topology, files.topology);
+  if (auto status = write_file_atomically(paths.topology, files.topology); !status.ok()) {
+    calibration.restore();
+    return status;
+  }
+  const absl::Status status = read_back(paths);
   if (status.ok()) return status;
-  std::error_code ignored;
-  if (!old || !write_file_atomically(paths.calibration, *old).ok())
-    fs::remove(paths.calibration, ignored);
+  calibration.restore();
+  topology.restore();
   return status;
 }
 

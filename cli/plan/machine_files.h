@@ -2,6 +2,7 @@
 // the trainer on it (jobspec/files/calibration.h).
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -19,6 +20,7 @@ struct MachineFiles {
 
 // Values that the trainer does not measure.
 struct MachineNames {
+  int32_t devices = 1;  // the cores or GPUs of the machine
   // The model of a CPU. A GPU has the name that its driver reports.
   std::string device = {};
   // The speed of a CPU's bfloat16 relative to float32.
@@ -29,7 +31,8 @@ struct MachineNames {
 std::string cpu_model(const std::string& cpuinfo);
 
 // Returns the files for the output of `muster-trainer bench-device`. The devices of a CPU are its
-// cores, which ranks divide evenly. Returns Internal if the output lacks a value. Pure.
+// cores; the rates of one are those of one thread of a rank. Returns Internal if the output lacks a
+// value. Pure.
 absl::StatusOr<MachineFiles> machine_files(const nlohmann::json& measured,
                                            const MachineNames& names);
 
@@ -39,8 +42,13 @@ struct MachinePaths {
 };
 MachinePaths machine_paths(const std::string& folder, const std::string& name);
 
-// Writes both files, each atomically, and creates their folders. After an error both files have
-// their old contents, or do not exist if they did not.
+// Returns OK if a measurement may replace these files: the topology does not exist, or an earlier
+// measurement has written it. Otherwise InvalidArgument, because Muster's own files and those that
+// users write must not be lost.
+absl::Status check_replaceable(const MachinePaths& paths);
+
+// Writes both files, each atomically, creates their folders, and reads the files as `muster plan`
+// does. After an error both files have their old contents, or do not exist if they did not.
 absl::Status write_machine_files(const MachineFiles& files, const MachinePaths& paths);
 
 }  // namespace muster::cli

@@ -33,6 +33,10 @@ std::string word_at(const nlohmann::json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+bool has_network(const jobspec::Topology& topology) {
+  return topology.number("network_gb_s").has_value();
+}
+
 // Returns whether the two machine types have the same network.
 bool have_same_network(const jobspec::Topology& a, const jobspec::Topology& b) {
   return std::ranges::all_of(kNetworkKeys, [&](const char* key) {
@@ -109,19 +113,27 @@ void set_prediction(const PredictedStep& step, uint64_t memory_bytes, v1::JobSpe
 
 std::optional<jobspec::Topology> topology_of_device(
     std::string_view device, const std::vector<jobspec::Topology>& topologies, int32_t nodes) {
-  std::optional<jobspec::Topology> first;
+  const jobspec::Topology* first = nullptr;
+  // The first of those that have a network; a measured topology may have none.
+  const jobspec::Topology* network = nullptr;
   bool is_same = true;
   for (const jobspec::Topology& topology : topologies) {
     if (topology.device != device) continue;
-    if (!first) {
-      first = topology;
-    } else {
-      is_same = is_same && have_same_network(*first, topology);
-    }
+    if (first == nullptr || (topology.is_measured && !first->is_measured)) first = &topology;
+    if (topology.is_measured && !has_network(topology)) continue;
+    if (network == nullptr) network = &topology;
+    is_same = is_same && have_same_network(*network, topology);
   }
-  if (first && nodes > 1 && !is_same)
-    for (const char* key : kNetworkKeys) first->numbers.erase(key);
-  return first;
+  if (first == nullptr) return std::nullopt;
+  jobspec::Topology found = *first;
+  if (nodes == 1 || (found.is_measured && has_network(found))) return found;
+  for (const char* key : kNetworkKeys) {
+    found.numbers.erase(key);
+    if (network == nullptr || !is_same) continue;
+    if (const auto number = network->number(key)) found.numbers[key] = *number;
+  }
+  if (network != nullptr && is_same) found.network_link = network->network_link;
+  return found;
 }
 
 std::vector<std::string> known_calibrations(const JobArguments& arguments) {

@@ -42,9 +42,11 @@ nlohmann::json step_machine(const jobspec::Topology& topology,
 // Stores the prediction in the fields and in the trainer's config of the job.
 void set_prediction(const PredictedStep& step, uint64_t memory_bytes, v1::JobSpec& spec);
 
-// Returns the first of the topologies with this device. Machine types with the same device may have
-// different networks. If their bandwidths or latencies differ, the result for several nodes has no
-// network, so no step time can be predicted. Returns nullopt if no topology has the device. Pure.
+// Returns a topology with this device: the first measured one (Topology::is_measured) or, if there
+// is none, the first one. Machine types with the same device may have different networks. If their
+// bandwidths or latencies differ, the result for several nodes has no network, so no step time can
+// be predicted, unless it is measured and its file has a network. A measured topology whose file
+// has none gets that of the others. Returns nullopt if no topology has the device. Pure.
 std::optional<jobspec::Topology> topology_of_device(
     std::string_view device, const std::vector<jobspec::Topology>& topologies, int32_t nodes);
 

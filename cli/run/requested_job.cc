@@ -5,15 +5,18 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "cli/plan/machine_files.h"
 #include "cli/plan/plan_comparison.h"
 #include "cli/run/build_features.h"
 #include "cli/run/local_gpu_check.h"
 #include "cli/run/pasted_command.h"
 #include "cli/run/profiler.h"
+#include "cli/run/this_machine.h"
 #include "cli/terminal/terminal.h"
 #include "cli/text/first_use.h"
 #include "common/files/find_program.h"
 #include "common/objects/object_cache.h"
+#include "common/process/usable_cpus.h"
 #include "common/text/with_commas.h"
 #include "jobspec/files/topology.h"
 #include "jobspec/files/topology_names.h"
@@ -43,7 +46,7 @@ void predict_here(const JobArguments& arguments, jobspec::ResolvedJob& job) {
   const trainer::Hardware hardware = job.train.hardware;
   const bool has_gpus = kHasGpuBackend && hardware != trainer::Hardware::kCpu &&
                         (hardware == trainer::Hardware::kGpu || local_gpus() > 0);
-  if (named.empty() && !has_gpus) return;
+  if (named.empty() && !has_gpus && hardware == trainer::Hardware::kGpu) return;
   const auto config = load_config(arguments);
   if (!config.ok()) return;
   const std::string shipped = shipped_base_yml().value_or("");
@@ -54,6 +57,8 @@ void predict_here(const JobArguments& arguments, jobspec::ResolvedJob& job) {
     if (!machines.ok()) return warn(std::string(machines.status().message()));
     if (machines->topology.is_cpu == has_gpus) return;
     devices = std::move(machines->topology);
+  } else if (!has_gpus) {
+    devices = jobspec::measured_cpu(cpu_model(own_cpuinfo()), usable_cpus(), folders);
   } else if (const std::string name = local_gpu_name(); !name.empty()) {
     devices = topology_of_device(name, jobspec::all_topologies(folders), job.spec.nodes());
   }

@@ -150,10 +150,16 @@ const TopologyNumber* number_of(std::string_view key) {
   return number == kTopologyNumbers.end() ? nullptr : number;
 }
 
+// Returns the cores of a rank: a whole number, unless the node has more ranks than cores.
+double cores_of_rank(int32_t cores, int32_t ranks) {
+  return ranks <= cores ? static_cast<double>(cores / ranks) : static_cast<double>(cores) / ranks;
+}
+
 std::vector<std::string> topology_keys() {
-  std::vector<std::string> keys = {
-      "device",   "memory_mib",       "devices_per_node", "cores_per_device", "has_backend",
-      "hardware", "ranks_share_node", "node_link",        "network_link",     "calibrated_as"};
+  std::vector<std::string> keys = {"device",           "memory_mib",       "devices_per_node",
+                                   "cores_per_device", "has_backend",      "hardware",
+                                   "measured",         "ranks_share_node", "node_link",
+                                   "network_link",     "calibrated_as"};
   for (const TopologyNumber& number : kTopologyNumbers) keys.emplace_back(number.key);
   return keys;
 }
@@ -179,13 +185,17 @@ std::optional<double> Topology::number(std::string_view key) const {
 Topology with_ranks_per_node(Topology topology, int32_t ranks) {
   if (!topology.ranks_share_node) return topology;
   const double share = static_cast<double>(topology.sharing_ranks) / ranks;
+  const double rate = cores_of_rank(topology.devices_per_node, ranks) /
+                      cores_of_rank(topology.devices_per_node, topology.sharing_ranks);
   topology.sharing_ranks = ranks;
   topology.memory_mib =
       std::clamp<int64_t>(std::llround(static_cast<double>(topology.memory_mib) * share), 1,
                           trainer::kDeviceMemoryMibMax);
   for (const TopologyNumber& known : kTopologyNumbers) {
     const auto it = topology.numbers.find(std::string(known.key));
-    if (known.is_share && it != topology.numbers.end()) it->second *= share;
+    if (it == topology.numbers.end()) continue;
+    if (known.share == ShareOf::kNode) it->second *= share;
+    if (known.share == ShareOf::kCores) it->second *= rate;
   }
   return topology;
 }
@@ -209,6 +219,8 @@ absl::StatusOr<Topology> read_topology(const std::string& path) {
       reader.boolean(entry, topology.has_backend);
     } else if (entry.key == "ranks_share_node") {
       reader.boolean(entry, topology.ranks_share_node);
+    } else if (entry.key == "measured") {
+      reader.boolean(entry, topology.is_measured);
     } else if (entry.key == "hardware") {
       reader.hardware(entry, topology.is_cpu);
     } else if (entry.key == "node_link") {

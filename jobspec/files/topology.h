@@ -15,10 +15,13 @@
 //                     fewer ranks than devices_per_node have larger shares; default false
 //   bfloat16_speed    optional, for CPUs: the speed of bfloat16 relative to float32, on which the
 //                     default of dtype depends
+//   measured          optional: whether `muster bench device` has written the file. Jobs on this
+//                     device then use it before other files; default false
 //
 // Optional keys, without which no time of a step is forecast (kTopologyNumbers). A job needs the
 // keys of the links that it uses. Bandwidths are per device and direction:
-//   bf16_tflops         data-sheet peak without sparsity; also fp8_tflops and fp32_tflops
+//   bf16_tflops         data-sheet peak without sparsity, or the measured one; also fp8_tflops and
+//                       fp32_tflops
 //   memory_gb_s         bandwidth of the device's memory
 //   multiprocessors     streaming multiprocessors that share the tiles of a GEMM; TPUs: none
 //   node_link, node_gb_s, node_latency_us           to devices of the same node (or slice)
@@ -45,28 +48,31 @@ namespace muster::jobspec {
 // The jobs for which a forecast of the time of a step needs a number.
 enum class NeededBy { kAll, kSeveralRanksPerNode, kSeveralNodes, kNone };
 
+// The share of a node that determines a number of a rank (Topology::ranks_share_node): the rank's
+// cores, or its part of the node.
+enum class ShareOf { kNone, kCores, kNode };
+
 // A number of a machine type.
 struct TopologyNumber {
   std::string_view key;
   double max = 0;
   NeededBy needed_by = NeededBy::kAll;
-  // Whether a rank's share of a node determines it (Topology::ranks_share_node).
-  bool is_share = false;
+  ShareOf share = ShareOf::kNone;
 };
 constexpr std::array<TopologyNumber, 14> kTopologyNumbers = {{
-    {"bf16_tflops", 1e6, NeededBy::kAll, true},
-    {"fp8_tflops", 1e6, NeededBy::kNone, true},
-    {"fp32_tflops", 1e6, NeededBy::kAll, true},
-    {"memory_gb_s", 1e6, NeededBy::kAll, true},
+    {"bf16_tflops", 1e6, NeededBy::kAll, ShareOf::kCores},
+    {"fp8_tflops", 1e6, NeededBy::kNone, ShareOf::kCores},
+    {"fp32_tflops", 1e6, NeededBy::kAll, ShareOf::kCores},
+    {"memory_gb_s", 1e6, NeededBy::kAll, ShareOf::kCores},
     {"multiprocessors", 1e4, NeededBy::kNone},
-    {"node_gb_s", 1e5, NeededBy::kSeveralRanksPerNode, true},
+    {"node_gb_s", 1e5, NeededBy::kSeveralRanksPerNode, ShareOf::kCores},
     {"node_latency_us", 1e5, NeededBy::kSeveralRanksPerNode},
-    {"network_gb_s", 1e5, NeededBy::kSeveralNodes, true},
+    {"network_gb_s", 1e5, NeededBy::kSeveralNodes, ShareOf::kCores},
     {"network_latency_us", 1e5, NeededBy::kSeveralNodes},
-    {"host_gb_s", 1e5, NeededBy::kAll, true},
+    {"host_gb_s", 1e5, NeededBy::kAll, ShareOf::kCores},
     {"storage_gb_s", 1e5, NeededBy::kNone},
-    {"power_w", 1e5, NeededBy::kNone, true},
-    {"measured_power_w", 1e5, NeededBy::kNone, true},
+    {"power_w", 1e5, NeededBy::kNone, ShareOf::kNode},
+    {"measured_power_w", 1e5, NeededBy::kNone, ShareOf::kNode},
     {"bfloat16_speed", 1e3, NeededBy::kNone},
 }};
 
@@ -80,6 +86,7 @@ struct Topology {
   bool has_backend = true;
   bool is_cpu = false;  // hardware: cpu
   bool ranks_share_node = false;
+  bool is_measured = false;             // measured: true
   int32_t sharing_ranks = 1;            // ranks per node for which memory and `numbers` hold
   std::string node_link, network_link;  // names, such as "NVSwitch"
   std::string calibrated_as;            // a topology whose calibration applies; empty: only its own
@@ -97,7 +104,8 @@ struct Topology {
 };
 
 // Returns the topology for nodes with this number of ranks. With ranks_share_node, a device becomes
-// a rank's share of a node: its memory, rates and power.
+// a rank's share of a node: its memory and power, and the rates of its cores. A rank has whole
+// cores, so ranks that do not divide the cores leave some of them idle.
 Topology with_ranks_per_node(Topology topology, int32_t ranks);
 
 // Reads a file of a machine type. Returns NotFound if there is no such file, and InvalidArgument

@@ -50,21 +50,37 @@ std::optional<Topology> largest_of(const std::vector<Topology>& topologies,
   return best == nullptr ? std::nullopt : std::optional(*best);
 }
 
-}  // namespace
-
-std::vector<Topology> all_topologies(const std::vector<std::string>& folders) {
+// Reads the machine types in `folders`, by name; those of earlier folders replace others.
+std::vector<Topology> read_all(const std::vector<std::string>& folders) {
   std::map<std::string, Topology> found;
   for (const std::string& folder : folders) {
     std::error_code error;
     for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
       if (it->path().extension() != ".yml") continue;
       auto topology = read_topology(it->path().string());
-      if (topology.ok() && !topology->is_cpu) found.emplace(topology->name, *std::move(topology));
+      if (topology.ok()) found.emplace(topology->name, *std::move(topology));
     }
   }
   std::vector<Topology> topologies;
   for (auto& [name, topology] : found) topologies.push_back(std::move(topology));
   return topologies;
+}
+
+}  // namespace
+
+std::vector<Topology> all_topologies(const std::vector<std::string>& folders) {
+  std::vector<Topology> topologies = read_all(folders);
+  std::erase_if(topologies, [](const Topology& one) { return one.is_cpu; });
+  return topologies;
+}
+
+std::optional<Topology> measured_cpu(std::string_view device, int32_t cores,
+                                     const std::vector<std::string>& folders) {
+  for (Topology& topology : read_all(folders))
+    if (topology.is_cpu && topology.is_measured && topology.device == device &&
+        topology.devices_per_node == cores)
+      return std::move(topology);
+  return std::nullopt;
 }
 
 std::optional<Topology> topology_named(std::string_view name,

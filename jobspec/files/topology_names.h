@@ -15,6 +15,11 @@ namespace muster::jobspec {
 // those.
 std::vector<Topology> all_topologies(const std::vector<std::string>& folders);
 
+// Returns the first machine type in `folders` that was measured on this type of CPU with this
+// number of cores. Skips files with errors.
+std::optional<Topology> measured_cpu(std::string_view device, int32_t cores,
+                                     const std::vector<std::string>& folders);
+
 // Returns the machine type that `name` denotes. `name` is a GPU type of Slurm's generic resources
 // ("h100", "nvidia_h100_80gb_hbm3"), a label's value in Kubernetes ("NVIDIA-H100-80GB-HBM3",
 // "nvidia-h100-80gb"), or a cloud's instance type ("p5.48xlarge", "a3-highgpu-8g"). Several names

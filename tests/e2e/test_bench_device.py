@@ -1,5 +1,6 @@
 """muster bench device: measures this machine for muster plan."""
 import json
+import os
 import pathlib
 import re
 import signal
@@ -20,7 +21,7 @@ class BenchDevice(MusterTest):
         return sorted(str(path.relative_to(self.own)) for path in self.own.rglob("*.yml"))
 
     def test_plans_of_this_machine_have_times(self):
-        measured = json.loads(self.muster("bench", "device", "here", "--out", self.own, "--hardware", "cpu", "--json", check=0, timeout=400).stdout)
+        measured = json.loads(self.muster("bench", "device", "here", "--out", self.own, "--hardware", "cpu", "--json", "--limit", 380, check=0, timeout=400).stdout)
         self.assertEqual(self.files(), ["base.yml", "calibration/muster-here.yml", "topologies/here.yml"])
         ranks = measured["ranks"]
         for key in ("bf16_tflops", "fp32_tflops", "memory_gb_s", "host_gb_s"):
@@ -41,8 +42,12 @@ class BenchDevice(MusterTest):
         self.assertGreater(whole["step"]["seconds"], 0)
         # A run compares itself with the plan, for its own number of ranks.
         run = self.muster("run", *words, "compile_topology=here", "run_name=one", f"base_output_directory={self.dir}/out", "--ranks", 1, check=0).stdout
-        planned = float(re.search(r"summary: planned step ([\d.e-]+) s, measured", run).group(1))
-        self.assertAlmostEqual(planned / shown["step"]["seconds"], 1, delta=0.01)
+        self.assertAlmostEqual(planned_step(run) / shown["step"]["seconds"], 1, delta=0.01)
+        # A run finds the file by the model of its CPU, too.
+        unnamed = self.muster("run", *words, "run_name=two", f"base_output_directory={self.dir}/out", "--ranks", 1, check=0).stdout
+        self.assertEqual(planned_step(unnamed), planned_step(run))
+        plain = self.muster("plan", *words, "compile_topology=here-1", check=0).stdout
+        self.assertIn("of the measured peak, ", plain)
 
     def test_a_plan_for_cpus_takes_the_type_of_a_run_here(self):
         words = [self.base_yml(), *TINY[:-1], "steps=1", "enable_checkpointing=false"]
@@ -51,6 +56,33 @@ class BenchDevice(MusterTest):
         run = json.loads((self.dir / "out/one/config.json").read_text())
         self.assertEqual(shown["config"]["dtype"], run["dtype"])
         self.assertIn("as a run there would choose: on this machine's CPU (the topology cpu has no bfloat16_speed)", " ".join(shown["warnings"]))
+
+    def test_files_of_others_are_not_replaced(self):
+        topologies = self.own / "topologies"
+        topologies.mkdir()
+        (topologies / "here.yml").write_text("device: CPU\nmemory_mib: 1\ndevices_per_node: 1\n")
+        for words, name in ((["h200"], "h200"), (["here", "--out", self.own], "here")):
+            refused = self.muster("bench", "device", *words, "--force", "--hardware", "cpu", check=2)
+            self.assertIn(f"topologies/{name}.yml is not a file of muster bench device", refused.stderr)
+        self.assertEqual(self.files(), ["base.yml", "topologies/here.yml"])
+
+    def test_a_file_in_place_of_a_folder_is_noticed_before_the_measurement(self):
+        (self.own / "calibration").write_text("")
+        refused = self.muster("bench", "device", "here", "--out", self.own, "--hardware", "cpu", timeout=20)
+        self.assertEqual((refused.returncode, refused.stdout), (2, ""), refused.stderr)
+        self.assertIn("calibration", refused.stderr)
+        self.assertEqual(self.files(), ["base.yml"])
+
+    def test_a_measurement_that_takes_too_long_ends(self):
+        bench = self.start(BIN / "muster", "bench", "device", "here", "--out", str(self.own), "--hardware", "cpu", "--limit", "10")
+        wait_until(self.is_measuring, 60, "the ranks")
+        stopped = [pid for pid in processes_with_mark(self.env[MARK]) if is_bench_rank(pid)]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        self.assertEqual(bench.wait(timeout=60), 1, self.output(bench))
+        self.assertIn("the measurement has not ended after 10 s, and no file was written", bench.err_path.read_text())
+        self.assertEqual(self.files(), ["base.yml"])
+        wait_until(lambda: not any(is_bench_rank(pid) for pid in stopped), 30, "the end of the ranks")
 
     def test_ctrl_c_writes_nothing(self):
         bench = self.start(BIN / "muster", "bench", "device", "here", "--out", str(self.own), "--hardware", "cpu")
@@ -64,14 +96,7 @@ class BenchDevice(MusterTest):
         self.assertEqual(list(self.own.iterdir()), [self.own / "base.yml"])
 
     def is_measuring(self):
-        for pid in processes_with_mark(self.env[MARK]):
-            try:
-                words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if words[0].endswith(b"/muster-trainer") and b"bench-device" in words:
-                return True
-        return False
+        return any(is_bench_rank(pid) for pid in processes_with_mark(self.env[MARK]))
 
     def test_mistakes_are_named(self):
         for words, message in ((["../up"], 'NAME="../up": expected letters, digits'),
@@ -80,6 +105,7 @@ class BenchDevice(MusterTest):
                                (["here", "--out", self.own, "--ranks", "1000"], "--ranks 1000: must be from 1 to"),
                                (["here", "--out", self.own, "--ranks", "0"], "--ranks"),
                                (["here", "--out", self.own, "--hardware", "tpu"], "--hardware"),
+                               (["here", "--out", self.own, "--limit", "5"], "--limit"),
                                ([], "NAME")):
             refused = self.muster("bench", "device", *words)
             self.assertEqual((refused.returncode, refused.stdout), (2, ""), words)
@@ -108,6 +134,18 @@ def fill(file):
             file.write(b"x" * 1024)
     except OSError:
         pass
+
+
+def is_bench_rank(pid):
+    try:
+        words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return words[0].endswith(b"/muster-trainer") and b"bench-device" in words
+
+
+def planned_step(output):
+    return float(re.search(r"summary: planned step ([\d.e-]+) s, measured", output).group(1))
 
 
 def measured_speed(topology):

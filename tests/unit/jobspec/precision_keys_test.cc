@@ -38,6 +38,8 @@ TEST_F(PrecisionKeys, TheSpeedOfTheCpuDecidesOnTheDefault) {
   const auto job = resolve({}, here(0.63));
   EXPECT_THAT(job->warnings,
               Contains(HasSubstr("bfloat16 reaches 0.63 of its speed; dtype=bfloat16 trains")));
+  EXPECT_THAT(resolve({}, here(0.999))->warnings,
+              Contains(HasSubstr("bfloat16 reaches 0.99 of its speed")));
   EXPECT_THAT(resolve({}, here(1.7))->warnings, Not(Contains(HasSubstr("dtype"))));
 }
 

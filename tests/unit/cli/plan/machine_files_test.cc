@@ -55,7 +55,9 @@ class MachineFilesTest : public testing::Test {
 
 // The planner reads what was written: a device of a CPU is a core, and a rank has several.
 TEST_F(MachineFilesTest, OfACpuDescribeItsCores) {
-  ASSERT_TRUE(write(measurement(), {.device = "Some: \"CPU\" #1", .bfloat16_speed = 0.5}).ok());
+  ASSERT_TRUE(
+      write(measurement(), {.devices = 8, .device = "Some: \"CPU\" #1", .bfloat16_speed = 0.5})
+          .ok());
   const auto machines = jobspec::planned_machines("own-2", -1, {folder_.file("topologies")});
   ASSERT_TRUE(machines.ok()) << machines.status();
   const jobspec::Topology& topology = machines->topology;
@@ -85,15 +87,66 @@ TEST_F(MachineFilesTest, OfGpusDescribeWholeDevices) {
   measured["name"] = "NVIDIA H200";
   measured["device"]["multiprocessors"] = 132;
   measured.erase("node_watts");
-  ASSERT_TRUE(write(measured, {}).ok());
+  ASSERT_TRUE(write(measured, {.devices = 4}).ok());
   const auto topology = jobspec::read_topology(paths_.topology);
   ASSERT_TRUE(topology.ok()) << topology.status();
   EXPECT_EQ(topology->device, "NVIDIA H200");
-  EXPECT_EQ(topology->devices_per_node, 2);
+  EXPECT_EQ(topology->devices_per_node, 4) << "two of four GPUs measured";
+  EXPECT_TRUE(topology->is_measured);
   EXPECT_EQ(topology->memory_mib, 64'000);
   EXPECT_FALSE(topology->is_cpu || topology->ranks_share_node);
   EXPECT_DOUBLE_EQ(*topology->number("fp32_tflops"), 0.8);
   EXPECT_DOUBLE_EQ(*topology->number("multiprocessors"), 132);
+}
+
+// Two ranks of a CPU with five cores have two threads each, as in a job.
+TEST_F(MachineFilesTest, RanksThatDoNotDivideTheCoresHaveWholeOnes) {
+  nlohmann::json measured = measurement();
+  measured["threads"] = 2;
+  ASSERT_TRUE(write(measured, {.devices = 5, .device = "CPU"}).ok());
+  const auto rates = [&](const char* name) {
+    const auto machines = jobspec::planned_machines(name, -1, {folder_.file("topologies")});
+    EXPECT_TRUE(machines.ok()) << machines.status();
+    return machines.ok() ? machines->topology : jobspec::Topology();
+  };
+  EXPECT_EQ(rates("own").devices_per_node, 5);
+  EXPECT_DOUBLE_EQ(*rates("own-2").number("fp32_tflops"), 0.8) << "as measured";
+  EXPECT_DOUBLE_EQ(*rates("own-5").number("fp32_tflops"), 0.4);
+  EXPECT_DOUBLE_EQ(*rates("own-1").number("fp32_tflops"), 2);
+  EXPECT_DOUBLE_EQ(*rates("own-1").number("measured_power_w"), 80);
+  EXPECT_EQ(rates("own-2").memory_mib, 32'000);
+  EXPECT_THAT(read_file(paths_.topology), HasSubstr("with 2 ranks at once of 2 threads.\n"));
+  measured["threads"] = 1;
+  ASSERT_TRUE(write(measured, {.devices = 2, .device = "CPU"}).ok());
+  EXPECT_THAT(read_file(paths_.topology), HasSubstr("with 2 ranks at once of 1 thread.\n"));
+}
+
+// Values that `muster plan` refuses are noticed before the user plans with them.
+TEST_F(MachineFilesTest, FilesThatNoPlanCouldReadAreNotLeft) {
+  nlohmann::json measured = measurement();
+  measured["device"]["memory_gb_s"] = 1e9;
+  const absl::Status status = write(measured, {.devices = 8, .device = "CPU"});
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("no plan could read it: " + paths_.topology + ":"));
+  EXPECT_FALSE(std::filesystem::exists(paths_.topology));
+  EXPECT_FALSE(std::filesystem::exists(paths_.calibration));
+  ASSERT_TRUE(write(measurement(), {.devices = 8, .device = "CPU"}).ok());
+  const std::string topology = read_file(paths_.topology),
+                    calibration = read_file(paths_.calibration);
+  measured = measurement();
+  measured["constants"]["gemm_fraction"] = 2;
+  EXPECT_THAT(std::string(write(measured, {.devices = 8, .device = "CPU"}).message()),
+              HasSubstr("gemm_fraction=2"));
+  EXPECT_EQ(read_file(paths_.topology), topology);
+  EXPECT_EQ(read_file(paths_.calibration), calibration);
+}
+
+TEST_F(MachineFilesTest, OnlyFilesOfAMeasurementAreReplaced) {
+  EXPECT_TRUE(check_replaceable(paths_).ok());
+  ASSERT_TRUE(write(measurement(), {.devices = 8, .device = "CPU"}).ok());
+  EXPECT_TRUE(check_replaceable(paths_).ok());
+  write_file(paths_.topology, "device: CPU\nmemory_mib: 1\ndevices_per_node: 1\n");
+  EXPECT_THAT(std::string(check_replaceable(paths_).message()), HasSubstr("choose another name"));
 }
 
 TEST_F(MachineFilesTest, AnIncompleteMeasurementIsRefused) {

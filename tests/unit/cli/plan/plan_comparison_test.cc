@@ -46,6 +46,46 @@ TEST(TopologyOfDevice, HasTheNetworkThatAllShare) {
   EXPECT_FALSE(topology_of_device("another", {h100}, 1).has_value());
 }
 
+// Returns what `muster bench device` writes: no network.
+jobspec::Topology measured(const std::string& like, const std::string& name) {
+  jobspec::Topology topology = shipped(like);
+  topology.name = name;
+  topology.is_measured = true;
+  topology.numbers["bf16_tflops"] = 700;
+  for (const char* key : {"network_gb_s", "network_latency_us"}) topology.numbers.erase(key);
+  return topology;
+}
+
+// Other machine types with the device come before it in the order of names.
+TEST(TopologyOfDevice, IsTheMeasuredOne) {
+  const jobspec::Topology ultra = shipped("a3-ultra"), h200 = shipped("h200"),
+                          server = measured("h200", "my-server");
+  const auto found = topology_of_device("NVIDIA H200", {ultra, h200, server}, 1);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->name, "my-server");
+  EXPECT_EQ(found->number("bf16_tflops"), 700);
+  EXPECT_TRUE(found->has_times(1, 8));
+  EXPECT_FALSE(topology_of_device("NVIDIA H200", {ultra, h200, server}, 2)->has_times(2, 8))
+      << "the networks of a3-ultra and h200 differ";
+  jobspec::Topology completed = server;
+  completed.numbers["network_gb_s"] = 12;
+  completed.numbers["network_latency_us"] = 3;
+  EXPECT_EQ(topology_of_device("NVIDIA H200", {ultra, h200, completed}, 2)->number("network_gb_s"),
+            12);
+}
+
+TEST(TopologyOfDevice, AMeasuredOneHasTheNetworkOfTheOthers) {
+  const jobspec::Topology b200 = shipped("b200");
+  for (const char* name : {"a-server", "my-server"}) {
+    const auto found = topology_of_device("NVIDIA B200", {measured("b200", name), b200}, 2);
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(found->name, name);
+    EXPECT_TRUE(found->has_times(2, 8));
+    EXPECT_EQ(found->number("network_gb_s"), b200.number("network_gb_s"));
+    EXPECT_EQ(found->network_link, b200.network_link);
+  }
+}
+
 PredictedStep step_of(const nlohmann::json& seconds,
                       const nlohmann::json& parts = nlohmann::json::array()) {
   return predicted_step({{"time", {{"seconds", seconds}, {"parts", parts}}}});

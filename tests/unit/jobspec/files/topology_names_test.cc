@@ -78,5 +78,17 @@ TEST(AllTopologies, PreferTheFirstFolderAndSkipFilesWithErrors) {
   EXPECT_FALSE(topology_named("cpu", all)) << "a node's GPUs are never CPUs";
 }
 
+// A run on this machine finds what was measured there, and no other machine's file.
+TEST(MeasuredCpu, HasTheModelAndTheCores) {
+  const TempFolder own;
+  const std::string text =
+      "device: Some CPU\nhardware: cpu\nmemory_mib: 1000\nranks_share_node: true\n";
+  write_file(own.path() + "/guessed.yml", text + "devices_per_node: 4\n");
+  write_file(own.path() + "/here.yml", text + "devices_per_node: 4\nmeasured: true\n");
+  EXPECT_EQ(measured_cpu("Some CPU", 4, {own.path()})->name, "here");
+  EXPECT_FALSE(measured_cpu("Some CPU", 8, {own.path()}));
+  EXPECT_FALSE(measured_cpu("Other CPU", 4, {own.path()}));
+}
+
 }  // namespace
 }  // namespace muster::jobspec
