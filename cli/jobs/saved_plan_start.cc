@@ -73,10 +73,11 @@ absl::StatusOr<jobspec::ResolvedJob> resolve_with_plan(jobspec::Config config,
   if (!job.ok()) return job.status();
   if (auto status = trainer::check_planned_config(plan, job->train); !status.ok()) return status;
   if (auto status = check_sizes(plan, *job); !status.ok()) return status;
-  const PredictedStep step = {.seconds = plan.step_seconds,
-                              .communication_seconds = plan.communication_seconds,
-                              .data_seconds = plan.data_seconds,
-                              .checkpoint_seconds = planned_stalls(plan, job->train)};
+  PredictedStep step = {.seconds = plan.step_seconds,
+                        .communication_seconds = plan.communication_seconds,
+                        .read_seconds = plan.read_seconds,
+                        .checkpoint_seconds = planned_stalls(plan, job->train)};
+  add_data_wait(job->train, step);
   job->train.planned_step_seconds = step.seconds;
   job->train.planned_communication_seconds = step.communication_seconds;
   job->train.planned_data_seconds = step.data_seconds;

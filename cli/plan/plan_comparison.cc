@@ -67,13 +67,21 @@ PredictedStep predicted_step(const nlohmann::json& forecast) {
   return step;
 }
 
+void add_data_wait(const trainer::TrainConfig& config, PredictedStep& step) {
+  if (step.seconds <= 0) return;
+  step.data_seconds =
+      std::min(data_wait(config, step.read_seconds, step.seconds), kStepSecondsMax - step.seconds);
+  step.seconds += step.data_seconds;
+}
+
 void add_storage_waits(const trainer::TrainConfig& config, const jobspec::Topology& topology,
                        const nlohmann::json& forecast, PredictedStep& step) {
   if (step.seconds <= 0) return;
   const StorageWaits waits =
-      storage_waits(config, topology, step.seconds, seconds_at(forecast, "checkpoint_bytes"));
-  step.data_seconds = std::min(waits.data_seconds, kStepSecondsMax - step.seconds);
-  step.seconds += step.data_seconds;
+      storage_waits(config, topology, step_seconds_of(forecast.value("time", nlohmann::json())),
+                    seconds_at(forecast, "checkpoint_bytes"));
+  step.read_seconds = std::min(waits.read_seconds, kStepSecondsMax);
+  add_data_wait(config, step);
   step.checkpoint_seconds = std::min(waits.checkpoint_seconds, kStepSecondsMax);
 }
 

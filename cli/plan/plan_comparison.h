@@ -22,6 +22,7 @@ struct PredictedStep {
   double seconds = 0;                // 0: unknown
   double communication_seconds = 0;  // the part in which the computation waits for communication
   double data_seconds = 0;           // the part in which it waits for data
+  double read_seconds = 0;           // the time to read the data of a step, if the job reads any
   double checkpoint_seconds = 0;     // stalls for checkpoints, per step and beside it
 };
 
@@ -29,6 +30,9 @@ struct PredictedStep {
 // step time, or one above a day, the limit of saved plans. The communication takes at most the
 // whole step.
 PredictedStep predicted_step(const nlohmann::json& forecast);
+
+// Adds the wait for data of a job with this config to a known time, by step.read_seconds.
+void add_data_wait(const trainer::TrainConfig& config, PredictedStep& step);
 
 // Adds the waits for storage to a known time. `forecast`: as above.
 void add_storage_waits(const trainer::TrainConfig& config, const jobspec::Topology& topology,

@@ -29,9 +29,10 @@ nlohmann::json plan_of(const jobspec::ResolvedJob& job, const jobspec::PlannedMa
   plan["device_bytes"] = largest_device_bytes(forecast);
   PredictedStep step = predicted_step(forecast);
   add_storage_waits(job.train, topology, forecast, step);
-  plan["step_seconds"] = step.seconds;
+  // A run may have other data, so the plan has the time to read it in place of the wait.
+  plan["step_seconds"] = step.seconds - step.data_seconds;
   plan["communication_seconds"] = step.communication_seconds;
-  plan["data_seconds"] = step.data_seconds;
+  plan["read_seconds"] = step.read_seconds;
   plan["checkpoint_seconds"] = step.checkpoint_seconds;
   plan["memory"] = {{"stages", forecast["stages"]},
                     {"node_host_bytes", forecast["node_host_bytes"]},

@@ -83,9 +83,8 @@ StepFigures step_figures(const jobspec::ResolvedJob& job, const jobspec::Planned
                          const nlohmann::json& forecast, const PlanPrices& prices) {
   const nlohmann::json& time = forecast["time"];
   const auto devices = static_cast<double>(machines.devices());
-  const StorageWaits waits =
-      storage_waits(job.train, machines.topology, time["seconds"].get<double>(),
-                    forecast["checkpoint_bytes"].get<double>());
+  const StorageWaits waits = storage_waits(job.train, machines.topology, step_seconds_of(time),
+                                           forecast["checkpoint_bytes"].get<double>());
   StepFigures figures{.seconds = time["seconds"].get<double>() + waits.data_seconds,
                       .data_seconds = waits.data_seconds,
                       .checkpoint_seconds = waits.checkpoint_seconds};
@@ -113,13 +112,18 @@ StepFigures step_figures(const jobspec::ResolvedJob& job, const jobspec::Planned
       prices.failure_rate > 0 ? kSecondsPerHour / (prices.failure_rate * devices) : kNever;
   figures.save_stall_seconds = waits.save_stall_seconds;
   if (prices.failure_rate > 0) {
-    figures.best_save_seconds = std::sqrt(2 * figures.save_stall_seconds * between);
+    // The next save waits for the end of this one, and a step has at most one.
+    figures.best_save_seconds = std::max(
+        {std::sqrt(2 * figures.save_stall_seconds * between), waits.save_seconds, figures.seconds});
     figures.effective_share = effective_share(
         *figures.best_save_seconds, figures.save_stall_seconds, between, prices.restart_seconds);
   }
   const double period = static_cast<double>(job.train.checkpoint_period) * figures.seconds;
+  const double stall_at_period =
+      std::max(figures.save_stall_seconds,
+               waits.checkpoint_seconds * static_cast<double>(job.train.checkpoint_period));
   figures.share_at_period =
-      effective_share(period, figures.save_stall_seconds, between, prices.restart_seconds);
+      effective_share(period, stall_at_period, between, prices.restart_seconds);
   return figures;
 }
 
@@ -149,9 +153,13 @@ std::string describe_step_time(const jobspec::ResolvedJob& job,
                         whole(figures.tokens_per_second),
                         short_number(figures.tokens_per_second_per_device),
                         short_number(figures.sequences_per_second));
-  absl::StrAppendFormat(
-      &text, "  MFU %.1f%%, %.1f%% with causal attention, of the data sheet's %s TFLOP/s\n",
-      100 * figures.mfu, 100 * figures.mfu_causal, short_number(time["peak_tflops"].get<double>()));
+  absl::StrAppendFormat(&text, "  MFU %.1f%%, %.1f%% with causal attention, of the %s %s TFLOP/s\n",
+                        100 * figures.mfu, 100 * figures.mfu_causal,
+                        machines.topology.is_measured ? "measured peak," : "data sheet's",
+                        short_number(time["peak_tflops"].get<double>()));
+  if (job.train.model.quantization.enabled() && !machines.topology.number("fp8_tflops"))
+    absl::StrAppend(&text, "  8-bit GEMMs are forecast in bf16: the topology ",
+                    machines.topology.name, " has no fp8_tflops\n");
   const double tokens = figures.tokens_per_second * figures.seconds;
   if (job.train.steps > 0) {
     absl::StrAppendFormat(&text, "  %s for %s steps, %.3g tokens; %s GPU-hours",
@@ -180,9 +188,11 @@ std::string describe_step_time(const jobspec::ResolvedJob& job,
     absl::StrAppendFormat(
         &text,
         "\ninterruptions: %.0f%% of the time remain for steps if a checkpoint is saved each %s "
-        "(%d steps), %.0f%% with checkpoint_period=%d\n",
+        "(%s), %.0f%% with checkpoint_period=%d\n",
         100 * figures.effective_share, duration(*figures.best_save_seconds),
-        std::max<int64_t>(1, std::llround(*figures.best_save_seconds / figures.seconds)),
+        counted(std::max<uint64_t>(1, static_cast<uint64_t>(std::llround(
+                                          *figures.best_save_seconds / figures.seconds))),
+                "step"),
         100 * figures.share_at_period, job.train.checkpoint_period);
   }
   return text;

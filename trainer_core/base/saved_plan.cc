@@ -180,7 +180,7 @@ std::string read_plan(const Json& json, SavedPlan& plan) {
   fields.integer("device_bytes", 0, std::numeric_limits<int64_t>::max(), plan.device_bytes);
   fields.seconds("step_seconds", plan.step_seconds);
   fields.seconds("communication_seconds", plan.communication_seconds);
-  fields.seconds("data_seconds", plan.data_seconds);
+  fields.seconds("read_seconds", plan.read_seconds);
   fields.seconds("checkpoint_seconds", plan.checkpoint_seconds);
   fields.texts("algorithms", plan.algorithms, kNameBytes);
   if (const Json* const libraries = fields.find("libraries")) {

@@ -15,9 +15,9 @@
 //      "layouts": [{"stage": 0, "packed": false, "device_bytes": 1,
 //                   "buffers": [["name", "category", offset, bytes], …]}, …],
 //      "device_bytes": 1,      device memory of the rank that needs the most, with reserves
-//      "step_seconds": 0.5,    predicted time of a step; 0: unknown
+//      "step_seconds": 0.5,    predicted time of a step without waits for data; 0: unknown
 //      "communication_seconds": 0.1,                   the part that waits for communication
-//      "data_seconds": 0,                              the part that waits for data
+//      "read_seconds": 0,      time to read the data of a step from storage; 0: unknown
 //      "checkpoint_seconds": 0.01,                     stalls for checkpoints per step, beside it
 //      "algorithms": ["KEY\tWORDS", …],  lines of cuBLASLt's algorithms for these GEMMs
 //      "memory": {…}, "step": {…}}}      for people; no program reads these two
@@ -63,7 +63,7 @@ struct SavedPlan {
   std::vector<std::string> schedule = {};
   std::vector<SavedLayout> layouts = {};
   int64_t device_bytes = 0;
-  double step_seconds = 0, communication_seconds = 0, data_seconds = 0, checkpoint_seconds = 0;
+  double step_seconds = 0, communication_seconds = 0, read_seconds = 0, checkpoint_seconds = 0;
   std::vector<std::string> algorithms = {};
 };
 

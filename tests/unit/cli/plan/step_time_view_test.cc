@@ -50,7 +50,7 @@ TEST(KnownFrom, NamesWhatWasNotMeasured) {
   EXPECT_EQ(known_from(machines_of(1, 1), calibration(5, 1)), measured + ", none of them held out");
 }
 
-std::string described(double failure_rate) {
+std::string described(double failure_rate, bool is_measured = false, bool async = true) {
   const auto mesh = Mesh::resolve({.ici = {1, 1, 8, 1, 1, 1, 1}}, 1, 8);
   jobspec::ResolvedJob job(*mesh);
   job.train.per_device_batch_size = 1;
@@ -58,6 +58,8 @@ std::string described(double failure_rate) {
   job.train.steps = 100;
   job.train.enable_checkpointing = true;
   job.train.checkpoint_period = 10;
+  job.train.async_checkpointing = async;
+  job.train.model.quantization.type = trainer::QuantizationType::kFp8Delayed;
   job.train.mesh.ici[static_cast<size_t>(MeshAxis::kFsdp)] = 8;
   const nlohmann::json forecast = {{"checkpoint_bytes", 8e9},
                                    {"time",
@@ -66,10 +68,21 @@ std::string described(double failure_rate) {
                                      {"tflops", 500.0},
                                      {"tflops_causal", 450.0},
                                      {"parts", nlohmann::json::array()}}}};
-  const StepFigures figures =
-      step_figures(job, machines_of(1, 8), forecast, {.failure_rate = failure_rate});
+  jobspec::PlannedMachines machines = machines_of(1, 8);
+  machines.topology.is_measured = is_measured;
+  if (!is_measured) machines.topology.numbers["fp8_tflops"] = 1979;
+  const StepFigures figures = step_figures(job, machines, forecast, {.failure_rate = failure_rate});
   EXPECT_EQ(to_json(figures).contains("best_save_seconds"), failure_rate > 0);
-  return describe_step_time(job, machines_of(1, 8), forecast, figures, "known");
+  return describe_step_time(job, machines, forecast, figures, "known");
+}
+
+// `muster bench device` measures bf16 and fp32.
+TEST(StepTimeView, MeasuredPeaksAreNotThoseOfADataSheet) {
+  EXPECT_THAT(described(0), HasSubstr("of the data sheet's 989 TFLOP/s\n"));
+  EXPECT_THAT(described(0), Not(HasSubstr("fp8_tflops")));
+  EXPECT_THAT(described(0, true), HasSubstr("of the measured peak, 989 TFLOP/s\n"));
+  EXPECT_THAT(described(0, true), HasSubstr("8-bit GEMMs are forecast in bf16: the topology h200 "
+                                            "has no fp8_tflops\n"));
 }
 
 TEST(StepTimeView, WithoutInterruptionsThereIsNoBestInterval) {
@@ -77,9 +90,12 @@ TEST(StepTimeView, WithoutInterruptionsThereIsNoBestInterval) {
   EXPECT_THAT(described(0), Not(HasSubstr("interruptions")));
 }
 
-// 8 GB of 8 devices, at 55 GB/s, each 10 steps of 2 s.
+// 8 GB of 8 devices, at 55 GB/s, each 10 steps of 2 s. The passes hide a copy in the background.
 TEST(StepTimeView, StallsForCheckpointsAreBesideTheStep) {
-  EXPECT_THAT(described(0), HasSubstr("beside it: stalls for checkpoints  0.0018   0.1%\n"));
+  EXPECT_THAT(described(0, false, false),
+              HasSubstr("beside it: stalls for checkpoints  0.0018   0.1%\n"));
+  EXPECT_THAT(described(0), Not(HasSubstr("stalls for checkpoints")));
+  EXPECT_THAT(described(2e-5), HasSubstr("is saved each 2 s (1 step), "));
 }
 
 StepFigures energy_of(const std::map<std::string, double>& numbers,

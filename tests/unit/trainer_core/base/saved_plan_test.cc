@@ -70,7 +70,7 @@ Json plan_json() {
           {"device_bytes", 5000},
           {"step_seconds", 0.5},
           {"communication_seconds", 0.1},
-          {"data_seconds", 0},
+          {"read_seconds", 0},
           {"checkpoint_seconds", 0.01},
           {"algorithms", {"cublasLt 130100|NVIDIA H100|64x64\t00"}},
           {"memory", Json::object()},

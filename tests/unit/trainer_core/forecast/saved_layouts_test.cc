@@ -38,7 +38,7 @@ absl::StatusOr<SavedPlan> saved(const TrainConfig& config) {
                       {"has_backend", true},
                       {"nodes", 1},
                       {"devices_per_node", mesh_of(config.mesh).ranks()}};
-  for (const char* key : {"device_bytes", "step_seconds", "communication_seconds", "data_seconds",
+  for (const char* key : {"device_bytes", "step_seconds", "communication_seconds", "read_seconds",
                           "checkpoint_seconds"})
     plan[key] = 0;
   return parse_saved_plan(nlohmann::json::parse(saved_plan_text(plan)), "/plan");
