@@ -20,8 +20,10 @@ time budgets.
 
 Thread-safe. After os.fork() the child's calls do nothing.
 """
+import atexit
 import mmap
 import os
+import sys
 import threading
 import time
 
@@ -196,7 +198,16 @@ def begin():
         if owner != pid:
             _write_identity(page, pid)
     _page, _pid = page, pid
+    atexit.register(_leave)
     return True
+
+
+def _leave():
+    """Reports the end of the interpreter, which takes seconds with large libraries. After an
+    exception, the phase in which it was raised remains.
+    """
+    if not hasattr(sys, "last_type"):
+        phase("SHUTDOWN")
 
 
 def _enter(page, phase, now):

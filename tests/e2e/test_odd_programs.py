@@ -216,7 +216,7 @@ class OddPrograms(ProgramTest):
         self.assertIn("RuntimeError: boom", text)
         self.assertNotIn("\\u001b", text, "no colours")
         self.assertNotIn("10/60", text, "no old states")
-        self.assertRegex(run.err_path.read_text(), r"exited with code 1 before its first step: RuntimeError: boom")
+        self.assertRegex(run.err_path.read_text(), r"exited with code 1: RuntimeError: boom")
         self.assertRegex(run.err_path.read_text(), r"\d+ earlier states of lines with carriage returns .* were replaced")
 
     def test_a_line_in_a_file_is_not_divided_by_a_notice(self):
@@ -321,7 +321,7 @@ class OddPrograms(ProgramTest):
         script = self.script("eats.py", "data = []\nwhile True: data.append(bytearray(b'x' * (1 << 20)))\n")
         result = self.started(group.command(*self.run_words("python3", script, options=["--restarts", "0"])))
         self.assertEqual(result.returncode, 137, result.stderr)
-        self.assertIn("was killed by signal 9 (SIGKILL) before its first step: out of memory (cgroup limit 300 MiB)", result.stderr)
+        self.assertIn("was killed by signal 9 (SIGKILL): out of memory (cgroup limit 300 MiB)", result.stderr)
 
     # ------------------------------------------------------------------ names
 

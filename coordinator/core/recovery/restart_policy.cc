@@ -100,9 +100,10 @@ std::string used_up_text(const JobSpec& spec, Cause cause) {
   return absl::StrCat("all ", allowed, " restarts", kind, " are used up");
 }
 
-std::string progress_text(int64_t last_step) {
-  if (last_step < 0) return "before its first step";
-  return absl::StrCat("after ", last_step, last_step == 1 ? " step" : " steps");
+// Returns " after 5 steps". A program without steps may not report them.
+std::string progress_text(int64_t last_step, bool of_program) {
+  if (last_step < 0) return of_program ? "" : " before its first step";
+  return absl::StrCat(" after ", last_step, last_step == 1 ? " step" : " steps");
 }
 
 // Returns whether the detail has the reason of the signal: a rank that aborts has just printed it,
@@ -275,9 +276,9 @@ Fault fault_of(const RankExit& exit, const WorkerName& worker, int64_t unix_ns) 
   const bool has_detail =
       (exit.signal == 0 || has_reason(exit.signal) || exit.cause != ExitCause::kUnknown) &&
       !exit.detail.empty();
-  fault.message = absl::StrCat("rank ", exit.rank.value(), " on ", worker.value(), " ", how, " ",
-                               progress_text(exit.last_step), has_detail ? ": " : "",
-                               has_detail ? exit.detail : "");
+  fault.message = absl::StrCat("rank ", exit.rank.value(), " on ", worker.value(), " ", how,
+                               progress_text(exit.last_step, exit.of_program),
+                               has_detail ? ": " : "", has_detail ? exit.detail : "");
   return fault;
 }
 
@@ -299,9 +300,10 @@ Fault fault_without_culprit(const Job& job, int64_t unix_ns) {
   const auto leaver = std::find_if(job.exits.begin(), job.exits.end(), is_success);
   if (leaver != job.exits.end()) {
     blame(leaver->rank);
-    fault.message = absl::StrCat(rank_and_node_text(leaver->rank.value(), job.placement),
-                                 " exited with code 0 ", progress_text(leaver->last_step),
-                                 ", before the others were through; ", loss);
+    fault.message =
+        absl::StrCat(rank_and_node_text(leaver->rank.value(), job.placement), " exited with code 0",
+                     progress_text(leaver->last_step, leaver->of_program),
+                     ", before the others were through; ", loss);
     return fault;
   }
   RankSet silent;
