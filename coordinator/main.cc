@@ -87,19 +87,27 @@ void declare_hang_budgets(CLI::App& app, HangBudgets& budgets) {
              "suspect");
   add_factor("--hang-completed-step-factor", budgets.steps_completed,
              "The same for a job that shows progress and completes no step");
+  add("--hang-probe-seconds", budgets.probe,
+      "A job that makes no progress for this long is examined in any phase: it is ended if a rank "
+      "is "
+      "stopped or dead, or if its ranks wait for each other");
   add("--hang-init-seconds", budgets.init, "… while ranks start");
   add("--hang-rendezvous-seconds", budgets.rendezvous, "… during the rendezvous");
   add("--hang-load-seconds", budgets.load, "… while they read data and parameters");
   add("--hang-compile-seconds", budgets.compile, "… while they allocate, compile and tune");
   add("--hang-evaluation-seconds", budgets.evaluation,
-      "… while they evaluate, or three times the longest evaluation so far");
+      "… while they evaluate for the first time; later three times the longest evaluation so far");
   add("--hang-checkpoint-seconds", budgets.checkpoint,
-      "… while a checkpoint is saved or restored, or three times the longest so far");
+      "… while a checkpoint is saved or restored for the first time; later three times the longest "
+      "so far");
   add("--hang-shutdown-seconds", budgets.shutdown, "… while they leave");
   add("--hang-doubt-seconds", budgets.unsure,
       "How long a job that stands still without a clear cause is sampled before it is ended");
   add("--hang-doubt-program-seconds", budgets.unsure_program,
-      "The same for foreign programs, which may not report every phase");
+      "A foreign program is ended when it has stood still for this long without a clear cause, and "
+      "for twice its longest pause");
+  add("--hang-doubt-idle-seconds", budgets.unsure_idle,
+      "The same if its processes use no CPU time, read and write nothing, and do not sleep");
 }
 
 // Declares the flag for the comparison of jobs with their plans.

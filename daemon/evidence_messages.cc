@@ -11,6 +11,7 @@
 
 #include "common/job/limits.h"
 #include "common/text/escape.h"
+#include "daemon/activity_messages.h"
 
 namespace muster::daemon {
 namespace {
@@ -89,6 +90,7 @@ RankEvidence rank_from_proto(const v1::RankEvidence& proto) {
   rank.tracer_pid = std::max(proto.tracer_pid(), 0);
   rank.wait_channel = printable(proto.wait_channel(), kNameBytesMax);
   rank.memory = {proto.memory_used(), proto.memory_limit()};
+  if (proto.has_activity()) rank.activity = activity_from_proto(proto.activity());
   rank.stack_problem = printable(proto.stack_problem(), kProblemBytesMax);
   rank.stack_note = printable(proto.stack_note(), kProblemBytesMax);
   rank.last_lines = lines_from_proto(proto.last_lines(), kEvidenceLinesMax, kEvidenceLineBytesMax);
@@ -135,6 +137,7 @@ void rank_to_proto(const RankEvidence& rank, const Detail& detail, v1::RankEvide
   proto.set_wait_channel(printable(rank.wait_channel, kNameBytesMax));
   proto.set_memory_used(rank.memory.used);
   proto.set_memory_limit(rank.memory.limit);
+  if (rank.activity.is_known) activity_to_proto(rank.activity, *proto.mutable_activity());
   proto.set_stack_problem(printable(rank.stack_problem, kProblemBytesMax));
   proto.set_stack_note(printable(rank.stack_note, kProblemBytesMax));
   lines_to_proto(rank.last_lines, detail.lines, detail.line_bytes, *proto.mutable_last_lines());

@@ -69,6 +69,20 @@ struct MemoryUse {
 // Returns "15.9 of 16.0 GiB".
 std::string to_string(const MemoryUse& use);
 
+// The activity of a rank: of its process and its descendants, at one moment.
+struct ProcessActivity {
+  bool is_known = false;    // false: could not be read, or the worker is older
+  Duration cpu{};           // CPU time so far, with that of ended children
+  uint64_t io_bytes = 0;    // bytes read and written by system calls so far
+  uint32_t busy = 0;        // threads that run, or wait in the kernel without being interruptible
+  bool is_asleep = false;   // the main thread waits for a time, as in sleep(), and will continue
+  bool has_device = false;  // a process has an accelerator open, whose work uses no CPU time
+  int32_t stopped_pid = 0;  // a descendant that is stopped (SIGSTOP); 0: none
+  std::string stopped_name{};
+
+  friend bool operator==(const ProcessActivity&, const ProcessActivity&) = default;
+};
+
 // The evidence about one rank.
 struct RankEvidence {
   int32_t rank = -1;
@@ -95,6 +109,7 @@ struct RankEvidence {
   // dump files that the rank's programs left on the node: "PATH (1234 bytes)"
   std::vector<std::string> files{};
   MemoryUse memory{};  // memory of the control group
+  ProcessActivity activity{};
 
   friend bool operator==(const RankEvidence&, const RankEvidence&) = default;
 };

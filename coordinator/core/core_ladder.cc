@@ -49,6 +49,7 @@ void Core::climb(Job& job) {
   const LadderView view = attempt.ladder_view(job);
   const Instant confirmable =
       attempts_.loss_confirmable_at(job, jobs_, fleet_, nodes_, options_, time_);
+  attempt.ladder.conclude_probe(view, attempt.progress.hang, context);
   while (auto step = attempt.ladder.next(view, confirmable, attempt.progress.hang, context))
     take_step(job, *std::move(step));
   if (job.state == JobState::kDumping && attempt.ladder.is_dump_over(view, confirmable, context))
@@ -98,6 +99,7 @@ void Core::conclude_stuck(Job& job, const Dump& dump) {
                                  attempt.incident, {fleet_, dumps_, incidents_, options_, time_});
   append(actions_, std::move(stuck.messages));
   if (lost.empty()) {
+    if (stuck.is_inconclusive) job.doubted_step = attempt.progress.hang.newest_step();
     if (stuck.node) suspect_node(stuck.fault.worker, *std::move(stuck.node));
     fault(job, std::move(stuck.fault));
     return settle(job);

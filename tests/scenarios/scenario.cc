@@ -66,6 +66,7 @@ std::string Scenario::run_line(const Words& words) {
   last_reply_.reset();
   last_stacks_.reset();
   last_ack_.clear();
+  probes_.clear();
   received_ends_.clear();
   return run_event(words);
 }
@@ -108,8 +109,10 @@ std::string Scenario::run_event(const Words& words) {
   } else if (verb == "report") {
     return report_stacks(words);
   } else if (verb == "stacks") {
+    requests_stacks_ = true;
     step(StacksRequested{RequestToken(next_token_++), JobId(std::stoull(words[1])),
                          Rank(number_of(words, "rank", -1)), unix_ns_, words.back() == "dumps"});
+    requests_stacks_ = false;
   } else if (verb == "exit") {
     report_exit(words);
   } else if (verb == "wait") {

@@ -42,6 +42,7 @@ class Scenario {
     bool saves = false;
     Instant phase_start{};
     Phase phase = Phase::kStep;
+    int32_t stopped = -1;  // the rank whose process is stopped
   };
 
   std::string run_line(const Words& words);
@@ -96,6 +97,9 @@ class Scenario {
   std::map<IncidentId, Incident> stored_incidents_;
   std::map<WorkerName, NodeRecord> stored_nodes_;
   std::map<WorkerName, uint64_t> checks_;  // newest request to each worker
+  // The probes of jobs in long phases since the last event, which need not be expected.
+  std::set<std::string> probes_;
+  bool requests_stacks_ = false;  // a client's request is being processed
   bool checks_by_hand_ = false;
   std::optional<ReplyStacks> last_stacks_;
   std::string last_ack_;

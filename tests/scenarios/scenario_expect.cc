@@ -42,6 +42,11 @@ std::string Scenario::expect(const Words& words) {
     return absl::StrCat("instead: ",
                         decisions_.empty() ? "nothing" : absl::StrJoin(decisions_, "; "));
   }
+  if (what == "probe") {
+    return probes_.contains(absl::StrCat(words.at(2), " ", words.at(3)))
+               ? ""
+               : absl::StrCat("instead: ", absl::StrJoin(probes_, "; "));
+  }
   if (what == "acknowledged") return last_ack_.empty() ? "it was not" : "";
   if (what == "not-acknowledged") return last_ack_.empty() ? "" : "it was";
   if (what == "node") return expect_node(words);

@@ -76,6 +76,7 @@ void Scenario::enter_phase(const Words& words) {
   const auto name = std::find(kPhaseNames.begin(), kPhaseNames.end(), words[2]);
   training.phase = static_cast<Phase>(name - kPhaseNames.begin());
   training.phase_start = now_;
+  training.stopped = number_of(words, "stopped", -1);
   heartbeat_training(core_->jobs().at(id), training);
 }
 
@@ -102,7 +103,7 @@ void Scenario::heartbeat_training(const Job& job, FakeTraining& training) {
     figures.data_wait_seconds = training.waited_data;
     figures.checkpoints.stall_seconds = training.stalled;
     figures.checkpoints.saving_mib = training.saves ? 100 : 0;
-    figures.process_state = 'S';
+    figures.process_state = rank.rank.value() == training.stopped ? 'T' : 'S';
   }
   for (const auto& [name, heartbeat] : heartbeats) step(heartbeat);
 }
@@ -110,6 +111,7 @@ void Scenario::heartbeat_training(const Job& job, FakeTraining& training) {
 // Reports one sample that the coordinator requested from NAME, in which all its ranks wait in one
 // collective. Ranks `behind` have not entered the collective: they wait for a lock, are `stopped`,
 // or compute (`moving`). `on`: the collective was completed meanwhile. `mute` ranks have no pages.
+// `idle`: no process uses CPU time. `child N`: a child process of the ranks `behind` is stopped.
 std::string Scenario::report_stacks(const Words& words) {
   const WorkerName name(words[1]);
   const auto requested = dumps_.find(name);
@@ -127,6 +129,8 @@ std::string Scenario::report_stacks(const Words& words) {
   const bool stopped = std::find(words.begin(), words.end(), "stopped") != words.end();
   const bool on = std::find(words.begin(), words.end(), "on") != words.end();
   const bool has_no_page = std::find(words.begin(), words.end(), "mute") != words.end();
+  const bool idle = std::find(words.begin(), words.end(), "idle") != words.end();
+  const auto child = number_of(words, "child", 0);
   const auto behind = value_of(words, "behind");
   const auto [first, last] = behind ? range_of(*behind) : std::pair(-1, -1);
   StackSample sample;
@@ -137,9 +141,14 @@ std::string Scenario::report_stacks(const Words& words) {
     evidence.rank = rank.value();
     evidence.pid = 1000 + rank.value();
     if (has_no_page) evidence.page_problem = "it has no progress page";
-    evidence.phase = Phase::kStep;
+    evidence.phase = trainings_[report.job].phase;
     evidence.step = trainings_[report.job].step;
     evidence.process_state = late && stopped ? 'T' : 'S';
+    evidence.activity.is_known = idle || child > 0;
+    if (late && child > 0) {
+      evidence.activity.stopped_pid = child;
+      evidence.activity.stopped_name = "loader";
+    }
     const auto members = static_cast<uint32_t>(core_->jobs().at(report.job).placement.size());
     GroupEvidence group;
     group.name = "data";
@@ -163,8 +172,12 @@ std::string Scenario::report_stacks(const Words& words) {
 void Scenario::note_payload(const WorkerName& worker, const WorkerPayload& payload) {
   if (const auto* dump = std::get_if<SendDumpStacks>(&payload)) {
     dumps_[worker] = *dump;
-    decisions_.push_back(absl::StrCat("dump ", worker.value(), " ", dump->job.value(), "/",
-                                      dump->attempt.value(), " samples ", dump->samples));
+    const std::string where =
+        absl::StrCat(worker.value(), " ", dump->job.value(), "/", dump->attempt.value());
+    if (dump->samples == 1 && !requests_stacks_)
+      probes_.insert(where);
+    else
+      decisions_.push_back(absl::StrCat("dump ", where, " samples ", dump->samples));
   } else if (const auto* symbolize = std::get_if<SendSymbolize>(&payload)) {
     decisions_.push_back(absl::StrCat("symbolize ", worker.value(), " ", symbolize->module.path));
   } else if (const auto* check = std::get_if<SendCheckNode>(&payload)) {

@@ -56,6 +56,7 @@ ARROWS = {
     **rooms("common/", COMMON_ROOMS, ["common/version.h"]),
     "progress/": ["progress/"],
     "daemon/": ["common/", "daemon/"],
+    "daemon/activity_messages.": ["common/", "daemon/", "muster/v1/"],
     "daemon/evidence_messages.": ["common/", "daemon/", "muster/v1/"],
     "daemon/gpu_messages.": ["common/", "daemon/", "muster/v1/"],
     "daemon/job_spec_messages.": ["common/", "daemon/", "muster/v1/"],

@@ -122,15 +122,18 @@ void Worker::carry_out(const SignalRank& action) {
   reaper_.signal(action.key, action.signo);
 }
 
-// Counts output as progress if the rank reports nothing else; then there are figures without a
-// page, too.
+// Counts output as progress if the rank reports nothing else. Programs have figures without a page,
+// too: the state of their process.
 absl::StatusOr<RankFigures> Worker::figures_of(const PageReader::Page& page,
                                                const Core::RankState& rank) {
   auto figures = page.figures;
   const bool speaks =
       figures.ok() && (figures->phase != Phase::kInit || figures->step_times.total() > 0);
+  if (!figures.ok() && rank.launch->spec.is_program()) {
+    figures = rank.figures;
+    figures->process_state = page.process_state;
+  }
   if (!rank.launch->spec.output_is_progress() || speaks) return figures;
-  if (!figures.ok()) figures = rank.figures;
   figures->last_progress =
       std::max(figures->last_progress,
                outputs_.last_written(page.target.key, page.log_bytes, monotonic_now()));

@@ -127,6 +127,9 @@ std::optional<Instant> LiveAttempt::next_deadline(const Job& job, const Fleet& f
     const Instant due = progress.hang.due();
     const bool waits = job.state == JobState::kRunning || due > now;
     if (waits && due != HangDetector::kNever) consider(due);
+    const Instant probe = progress.hang.next_probe();
+    const bool probes = job.state == JobState::kRunning && !ladder.suspicion().probe;
+    if (probes && probe > now && probe != HangDetector::kNever) consider(probe);
     const std::optional<Instant>& next_dump = ladder.suspicion().next_dump;
     if (next_dump && *next_dump > now) consider(next_dump);
   }

@@ -86,7 +86,7 @@ BlameFacts::BlameFacts(const BlameInput& input)
     const RankEvidence* evidence = views_[i].evidence;
     views_[i].halted = evidence == nullptr || input.gone.contains(Rank(rank)) ||
                        is_halted_state(evidence->process_state) || has_vanished(*evidence) ||
-                       (pages_are_usual_ && !has_page(rank));
+                       evidence->activity.stopped_pid > 0 || (pages_are_usual_ && !has_page(rank));
   }
   for (size_t i = 0; i < classes_.size(); ++i) {
     for (const RankSet::Range& range : classes_[i].ranks.ranges()) {
@@ -136,6 +136,11 @@ std::vector<std::string> BlameFacts::clauses(int32_t rank) const {
   if (const std::string state = state_clause(*evidence);
       !state.empty() && gone == input_.gone.end())
     clauses.push_back(state);
+  if (evidence->activity.stopped_pid > 0) {
+    clauses.push_back(absl::StrCat(
+        "has a child process that is stopped (SIGSTOP): ", evidence->activity.stopped_pid, ", ",
+        printable(evidence->activity.stopped_name, kProblemShownBytesMax)));
+  }
   if (pages_are_usual_ && !has_page(rank)) {
     clauses.push_back(absl::StrCat("has no progress page (",
                                    printable(evidence->page_problem, kProblemShownBytesMax), ")"));

@@ -40,7 +40,8 @@ void AttemptProgress::observe(const RankProgress& progress, Instant now) {
                 .step = progress.step,
                 .step_seconds = progress.step_seconds,
                 .steps = progress.step_times.total(),
-                .seconds = progress.step_times.seconds},
+                .seconds = progress.step_times.seconds,
+                .halted = progress.process_state == 'T' || progress.process_state == 'Z'},
                now);
   stragglers.observe(index, {.steps = progress.step_times.total(),
                              .seconds = progress.step_times.seconds,

@@ -45,6 +45,21 @@ bool is_halted(const RankEvidence& before, const RankEvidence& after) {
   return halted(before.process_state) && halted(after.process_state);
 }
 
+// Returns whether the processes did nothing in the `elapsed` time. Idle libraries have threads that
+// wake up now and then.
+bool is_idle(const ProcessActivity& before, const ProcessActivity& after, Duration elapsed) {
+  constexpr double kCpuShareMax = 0.02;
+  constexpr Duration kCpuMin = std::chrono::milliseconds(20);  // two ticks of the kernel's clock
+  constexpr double kIoBytesPerSecondMax = 4096;
+  const auto cpu_max = kCpuMin + std::chrono::duration_cast<Duration>(kCpuShareMax * elapsed);
+  const double io_max = kIoBytesPerSecondMax * (1 + to_seconds(elapsed));
+  const auto still = [](const ProcessActivity& activity) {
+    return activity.is_known && activity.busy == 0 && !activity.is_asleep && !activity.has_device;
+  };
+  return still(before) && still(after) && after.cpu - before.cpu <= cpu_max &&
+         static_cast<double>(after.io_bytes) <= static_cast<double>(before.io_bytes) + io_max;
+}
+
 bool made_progress(const RankEvidence& before, const RankEvidence& after) {
   if (before.step != after.step || before.phase != after.phase) return true;
   for (const GroupEvidence& group : after.groups) {
@@ -210,6 +225,33 @@ WorkerName Dump::worker_with(const StackModule& module) const {
 
 JobStackDump Dump::to_stack_dump() const {
   return {job_, attempt_, newest_stacks(), newest_ranks(), silent()};
+}
+
+Activities activities_in(const Dump& dump, size_t sample, const std::map<Rank, std::string>& gone) {
+  Activities activities;
+  for (const RankEvidence& rank : dump.ranks(sample)) {
+    if (!gone.contains(Rank(rank.rank))) activities.emplace(rank.rank, rank.activity);
+  }
+  return activities;
+}
+
+Standstill standstill_in(const Dump& dump, const std::map<Rank, std::string>& gone,
+                         const Activities& since, Duration elapsed) {
+  constexpr Duration kSamplesApart = std::chrono::seconds(1);
+  const Activities first = activities_in(dump, 0, gone);
+  bool idle = true;
+  for (const RankEvidence& rank : dump.ranks(dump.samples() - 1)) {
+    if (gone.contains(Rank(rank.rank))) continue;
+    const auto before = first.find(rank.rank);
+    if (before == first.end()) return Standstill::kMayContinue;
+    if (rank.activity.stopped_pid > 0 && rank.activity.stopped_pid == before->second.stopped_pid)
+      return Standstill::kStoppedChild;
+    if (is_waiting_for_peers(rank)) continue;
+    const auto earlier = since.find(rank.rank);
+    idle = idle && is_idle(before->second, rank.activity, kSamplesApart) &&
+           (earlier == since.end() || is_idle(earlier->second, rank.activity, elapsed));
+  }
+  return idle ? Standstill::kIdle : Standstill::kMayContinue;
 }
 
 Motion motion_in(const Dump& dump, const std::map<Rank, std::string>& gone) {

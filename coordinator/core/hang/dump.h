@@ -88,6 +88,23 @@ enum class Motion {
   kProgress,  // collectives, phases or steps progressed
 };
 
+// Whether a job without progress may continue, by what the processes of its ranks do.
+enum class Standstill {
+  kMayContinue,   // a process works, sleeps for a time or uses a device, or its activity is unknown
+  kIdle,          // no process uses CPU time, reads or writes
+  kStoppedChild,  // a process that a rank has started is stopped
+};
+
+// The activity of each rank at one moment.
+using Activities = std::map<int32_t, ProcessActivity>;
+// Returns the activities in one sample of the dump, without ranks of `gone`.
+Activities activities_in(const Dump& dump, size_t sample, const std::map<Rank, std::string>& gone);
+// Returns what the ranks that wait for no other rank do in the dump. `since`: activities before the
+// dump, `elapsed` before its last sample, with which the last sample is compared as well; empty: it
+// is not. Ranks that wait for others may poll, and do not count.
+Standstill standstill_in(const Dump& dump, const std::map<Rank, std::string>& gone,
+                         const Activities& since, Duration elapsed);
+
 // Returns the progress from the first to the last sample. Background threads do not count: writing
 // a checkpoint does not complete a step. `gone`: ranks whose evidence is not available.
 Motion motion_in(const Dump& dump, const std::map<Rank, std::string>& gone);

@@ -20,14 +20,24 @@ struct HangBudgets {
   // for no other rank may be in a long computation or wait for a slow disk. If the standstill
   // before the suspicion was longer, the job gets the length of the standstill instead.
   Duration unsure = std::chrono::seconds(10);
-  // As `unsure`, for user programs, which may not report every phase.
-  Duration unsure_program = std::chrono::minutes(5);
+  // The standstill after which an inconclusive hang ends an attempt of a user program, which may
+  // not report every phase: if a rank may be working, if no process does anything, and if a process
+  // of a rank is stopped. Longer if the program has paused longer before.
+  Duration unsure_program = std::chrono::seconds(45);
+  Duration unsure_idle = std::chrono::seconds(15);
+  Duration unsure_stopped_child = std::chrono::seconds(5);
+  // The standstill after which a phase is examined: a stopped or dead rank, or ranks that wait for
+  // each other, cannot continue in any phase.
+  Duration probe = std::chrono::seconds(30);
   Duration init = std::chrono::minutes(2);
   Duration rendezvous = std::chrono::minutes(5);
   Duration load = std::chrono::minutes(30);
   Duration compile = std::chrono::minutes(30);
+  // Until an evaluation or a checkpoint has been completed in the attempt. From then on, a multiple
+  // of the longest so far, and at least `phase_min`.
   Duration evaluation = std::chrono::minutes(10);
   Duration checkpoint = std::chrono::minutes(10);
+  Duration phase_min = std::chrono::minutes(1);
   Duration shutdown = std::chrono::minutes(5);
 };
 

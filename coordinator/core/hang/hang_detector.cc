@@ -75,6 +75,11 @@ void HangDetector::observe(size_t index, const Sample& sample, Instant now) {
   // A page with fewer steps is older than a page that arrived before.
   if (std::pair(sample.steps, sample.step) < std::pair(rank.steps, rank.step)) return;
   if (rank.ended) return;
+  if (rank.halted != sample.halted) {
+    rank.halted = sample.halted;
+    halted_ += rank.halted ? 1 : -1;
+    if (rank.halted && halted_ == 1) halted_since_ = now;
+  }
   if (stays_silent(rank, sample)) return observe_silent(sample.last_progress, now);
   // A page that has not changed shows no step: after a rollback, its step may be above the newest.
   const bool is_news = std::pair(sample.steps, sample.step) != std::pair(rank.steps, rank.step);
@@ -175,7 +180,9 @@ void HangDetector::learn_step(Rank& rank, const Sample& sample) {
 }
 
 void HangDetector::learn_silence(Instant progress) {
-  if (progress > progress_) silence_ = std::max(silence_, progress - progress_);
+  if (progress <= progress_) return;
+  silence_ = std::max(silence_, progress - progress_);
+  if (trains() && has_step_times()) longest_pause_ = std::max(longest_pause_, progress - progress_);
 }
 
 Duration HangDetector::usual_silence() const {
@@ -190,12 +197,16 @@ void HangDetector::forget(size_t index) {
   Rank& rank = ranks_[index];
   if (rank.ended) return;
   rank.ended = true;
+  if (std::exchange(rank.halted, false)) --halted_;
   --(rank.silent ? silent_ : in_phase_[static_cast<size_t>(rank.phase)]);
 }
 
 void HangDetector::excuse(Duration time) {
   progress_ += time;
   foreground_ += time;
+  halted_since_ += time;
+  probed_at_ += time;
+  if (proof_) *proof_ += time;
 }
 
 void HangDetector::record_progress(Instant now) {
@@ -245,10 +256,10 @@ Duration HangDetector::allowance(Phase phase) const {
       if (!has_step_times()) return budgets_.first_steps;
       return std::max(budgets_.floor, duration_of(budgets_.steps * to_seconds(longest_step())));
     case Phase::kEval:
-      return std::max(budgets_.evaluation, seen);
+      return seen == Duration::zero() ? budgets_.evaluation : std::max(budgets_.phase_min, seen);
     case Phase::kCheckpointSave:
     case Phase::kCheckpointRestore:
-      return std::max(budgets_.checkpoint, seen);
+      return seen == Duration::zero() ? budgets_.checkpoint : std::max(budgets_.phase_min, seen);
     case Phase::kShutdown:
       return budgets_.shutdown;
   }
@@ -270,7 +281,35 @@ Duration HangDetector::patience() const {
   return std::min(patience_ * once, std::max(budgets_.first_steps, 2 * once));
 }
 
-Instant HangDetector::due() const {
+bool HangDetector::has_proof() const { return proof_ && *proof_ >= progress_; }
+
+Instant HangDetector::proof_due() const {
+  if (has_proof()) return *proof_;
+  return halted_ > 0 ? std::max(progress_, halted_since_) + budgets_.probe : kNever;
+}
+
+Instant HangDetector::due() const { return std::min(due_by_time(), proof_due()); }
+
+Instant HangDetector::next_probe() const {
+  if (is_silent()) return kNever;
+  return progress_ + (probed_at_ == progress_ ? probe_after_ : budgets_.probe);
+}
+
+void HangDetector::conclude_probe(bool proves, Instant now) {
+  // A rank may be stopped long after the phase began.
+  constexpr Duration kBetweenProbesMax = std::chrono::minutes(1);
+  if (proves) proof_ = now;
+  const Duration still = now - progress_;
+  probed_at_ = progress_;
+  probe_after_ = still + std::clamp(still, budgets_.probe, kBetweenProbesMax);
+}
+
+void HangDetector::withdraw_proof(Instant now) {
+  proof_.reset();
+  halted_since_ = now;
+}
+
+Instant HangDetector::due_by_time() const {
   if (is_silent()) return silence_max_ > Duration::zero() ? progress_ + patience() : kNever;
   const Instant still = progress_ + patience();
   if (!trains() || !has_step_times()) return still;
@@ -287,6 +326,11 @@ bool HangDetector::completed_steps_since(Instant then, Duration news, Instant no
 
 std::string HangDetector::reason(Instant now) const {
   const double still = to_seconds(now - progress_);
+  if (due_by_time() > now && proof_due() <= now) {
+    return absl::StrFormat("%s; no rank has made progress for %.1f s",
+                           has_proof() ? "its ranks cannot continue" : "a rank is stopped or dead",
+                           still);
+  }
   if (is_silent()) {
     return absl::StrFormat("no rank has written anything for %.1f s; it may take %.0f s", still,
                            to_seconds(patience()));

@@ -7,7 +7,8 @@
 //
 //   DATA, STEP          the floor, or `steps` times the longest of its last steps; before steps are
 //                       known, the budget of first steps
-//   EVAL, CHECKPOINT_…  the phase's budget, or three times its longest duration so far
+//   EVAL, CHECKPOINT_…  three times its longest duration so far, and at least a minute; the phase's
+//                       budget until one was completed
 //   other phases        the phase's budget
 //
 // The rank with the largest allowance decides, because the other ranks may wait for it. A
@@ -18,6 +19,10 @@
 // A user program may report nothing, or only collectives. A rank is silent until it reports its
 // first phase; a silent rank neither extends the allowance nor counts as standing still. If all
 // ranks are silent, the job is suspect only after the limit that its owner has set, if any.
+//
+// No phase excuses a proof. If a rank is stopped or dead, the job is suspect after the time
+// HangBudgets::probe without progress in any phase. After the same time next_probe() requests a
+// probe of the collectives, since ranks that wait for each other cannot continue either.
 //
 // A step counter that falls while steps are completed is a rollback: the program has returned to an
 // earlier state, and its steps count as progress again.
@@ -33,6 +38,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,6 +59,7 @@ class HangDetector {
     double step_seconds = 0;  // time of the last step
     uint64_t steps = 0;       // steps completed since the attempt began
     double seconds = 0;       // total time of `steps`
+    bool halted = false;      // its process is stopped or dead
   };
 
   // The time from which ranks report their phases: from the start (the built-in trainer), or
@@ -85,6 +92,16 @@ class HangDetector {
   // silent job without a limit.
   static constexpr Instant kNever = Instant::max();
   Instant due() const;
+  // Returns due() without proofs: the time at which the budgets are used up.
+  Instant due_by_time() const;
+  // Returns the time of the next probe of a job without progress whose budgets are not used up.
+  // kNever for a silent job, whose pages show nothing.
+  Instant next_probe() const;
+  // Records the result of a probe. If it proves that the job cannot continue, the job is suspect
+  // until it makes progress. Otherwise the next probe follows after twice the time.
+  void conclude_probe(bool proves, Instant now);
+  // Withdraws the proof, because newer evidence contradicts it.
+  void withdraw_proof(Instant now);
   // Returns whether some ranks have not ended and none of them has reported a phase.
   bool is_silent() const;
   Instant last_progress() const { return progress_; }
@@ -94,6 +111,9 @@ class HangDetector {
   Instant last_step_or_phase() const { return foreground_; }
   // Returns the longest time without progress before the job is suspect.
   Duration patience() const;
+  // Returns the longest time without progress between steps after the first ones. A program may
+  // evaluate or save without reporting it, and is likely to pause for as long again.
+  Duration longest_pause() const { return longest_pause_; }
   // Returns the longest time without visible progress within a usual step, because some programs
   // report only completed steps. Returns zero before steps are known, and while a rank is in
   // another phase.
@@ -112,6 +132,7 @@ class HangDetector {
     Phase phase = Phase::kInit;
     bool ended = false;
     bool silent = false;
+    bool halted = false;
     Instant phase_start{};
     int64_t step = -1;
     uint64_t steps = 0;
@@ -127,6 +148,8 @@ class HangDetector {
   void change_phase(Rank& rank, const Sample& sample);
   bool trains() const;  // all ranks are in DATA or STEP
   bool has_step_times() const;
+  bool has_proof() const;
+  Instant proof_due() const;
   Duration longest_step() const;
   Duration allowance(Phase phase) const;
   Duration allowance() const;
@@ -137,6 +160,13 @@ class HangDetector {
   std::vector<Rank> ranks_;
   std::array<int32_t, kPhases> in_phase_{};  // ranks that have not ended and are not silent
   int32_t silent_ = 0;                       // silent ranks that have not ended
+  int32_t halted_ = 0;                       // halted ranks that have not ended
+  Instant halted_since_{};                   // the time since which some rank is halted
+  // The time of the probe that proved a hang. It counts until later progress.
+  std::optional<Instant> proof_;
+  // The last progress at the time of the newest probe, and the standstill until the next one.
+  Instant probed_at_{};
+  Duration probe_after_{};
   std::array<Duration, kPhases> longest_phase_{};
   Instant progress_;
   Instant foreground_;
@@ -152,6 +182,7 @@ class HangDetector {
   std::deque<double> step_seconds_;
   // The longest silence in this step.
   Duration silence_{};
+  Duration longest_pause_{};
   // The longest silence in each of the last steps.
   std::deque<Duration> silences_;
   int32_t patience_ = 1;  // multiplies the allowance

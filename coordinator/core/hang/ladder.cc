@@ -20,8 +20,8 @@ std::optional<LadderStep> Ladder::next(const LadderView& view, Instant confirmab
   if (job.state == JobState::kRunning) {
     // A rank that has lost a peer exits, and the other ranks will follow. The report of the lost
     // peer is awaited.
-    if (!still || view.peer_lost) return std::nullopt;
-    return suspect(view, hang.reason(now), hang, context);
+    if (view.peer_lost) return std::nullopt;
+    return still ? suspect(view, hang.reason(now), hang, context) : probe(view, hang, context);
   }
   if (job.state == JobState::kDumping) return std::nullopt;
   if (!still) {
@@ -44,6 +44,28 @@ std::optional<LadderStep> Ladder::next(const LadderView& view, Instant confirmab
   return LadderStep{JobState::kDumping,
                     absl::StrCat(hang.reason(now), "; the stacks of its ranks are read"),
                     std::move(begun->messages)};
+}
+
+std::optional<LadderStep> Ladder::probe(const LadderView& view, const HangDetector& hang,
+                                        const LadderContext& context) {
+  const Instant now = context.time.now;
+  if (state_.probe || hang.next_probe() > now || !view.unreachable.empty()) return std::nullopt;
+  std::optional<DumpTable::Begun> begun =
+      context.dumps.begin(view.job, Rank(-1), {1, context.options.sample_deadline}, std::nullopt,
+                          context.fleet, view.unreachable, context.options, now);
+  if (!begun) return std::nullopt;
+  state_.probe = begun->id;
+  return LadderStep{JobState::kRunning, "", std::move(begun->messages)};
+}
+
+void Ladder::conclude_probe(const LadderView& view, HangDetector& hang,
+                            const LadderContext& context) {
+  if (!state_.probe) return;
+  const OpenDump* open = context.dumps.find(*state_.probe);
+  if (!is_over(*open, context.fleet, &view.unreachable, context.time.now)) return;
+  const Dump dump = context.dumps.take(*std::exchange(state_.probe, std::nullopt)).dump;
+  const std::map<Rank, std::string> gone = ranks_gone(view.job, view.unreachable);
+  hang.conclude_probe(proves_hang(dump, gone, motion_in(dump, gone)), context.time.now);
 }
 
 LadderStep Ladder::suspect(const LadderView& view, std::string reason, const HangDetector& hang,
@@ -75,6 +97,7 @@ std::optional<LadderStep> Ladder::resume_reachable(const Job& job, std::string_v
 
 LadderStep Ladder::leave(const Job& job, DumpTable& dumps) {
   if (state_.dump) dumps.drop(*state_.dump);
+  if (state_.probe) dumps.drop(*state_.probe);
   state_.end();
   return {is_running(job.state) ? JobState::kRunning : job.state, ""};
 }
@@ -138,25 +161,41 @@ std::optional<LadderStep> Ladder::sample_once_more(const LadderView& view, const
   Duration pause = options.samples_apart;
   if (!is_late && view.unreachable.empty()) {
     const bool is_open = inconclusive && inconclusive->open;
-    if (is_open && inconclusive->until && *inconclusive->until <= now &&
-        !renew_inconclusive(*inconclusive, hang, now))
-      return std::nullopt;
-    const Duration time = inconclusive_time(view.job, hang, options);
-    if (is_open) {
-      if (!inconclusive->until) inconclusive->until = now + time;
-    } else {
+    const std::map<Rank, std::string> gone = ranks_gone(view.job, view.unreachable);
+    const auto plan_now = [&] {
+      return inconclusive_plan(view.job, dump, gone, is_open ? &*inconclusive : nullptr, hang,
+                               options, now);
+    };
+    InconclusivePlan plan = plan_now();
+    if (is_open && plan.until <= now) {
+      if (!renew_inconclusive(*inconclusive, hang, now)) return std::nullopt;
+      plan = plan_now();
+    }
+    if (!is_open) {
+      if (const auto early = reason_to_wait(view.job, dump, gone, plan, hang, now)) {
+        step.reason = *early;
+        return sample_later(std::move(step), view.job,
+                            std::max(pause, (now - hang.last_step_or_phase()) / 2), context);
+      }
       std::optional<IncidentId> incident;
       if (inconclusive) incident = inconclusive->incident;
       const Blame blamed =
           judge(view, dump, IncidentKind::kHang, hang, incident, step.messages, context);
       if (!inconclusive || inconclusive->incident != *incident) context.incidents.await(*incident);
-      inconclusive = open_inconclusive(context.incidents, *incident, blamed, hang, time, now);
+      inconclusive = open_inconclusive(context.incidents, *incident, blamed, hang, plan,
+                                       activities_in(dump, dump.samples() - 1, gone), now);
     }
+    inconclusive->until = plan.until;
     step.reason = inconclusive->reason;
     pause = std::min(std::max(pause, now - inconclusive->began), *inconclusive->until - now);
   }
-  (void)leave(view.job, context.dumps);
-  state_.next_dump = now + pause;
+  return sample_later(std::move(step), view.job, pause, context);
+}
+
+LadderStep Ladder::sample_later(LadderStep step, const Job& job, Duration pause,
+                                const LadderContext& context) {
+  (void)leave(job, context.dumps);
+  state_.next_dump = context.time.now + pause;
   return step;
 }
 
@@ -164,11 +203,12 @@ StuckJob Ladder::judge_stuck(const LadderView& view, const Dump& dump, const Han
                              std::optional<IncidentId>& incident, const LadderContext& context) {
   const bool is_lost = !view.unreachable.empty();
   std::optional<InconclusiveHang>& inconclusive = state_.inconclusive;
+  StuckJob stuck;
   if (inconclusive && inconclusive->open && !is_lost && !incident) {
     incident = inconclusive->incident;
     inconclusive->open = false;
+    stuck.is_inconclusive = inconclusive->until && *inconclusive->until <= context.time.now;
   }
-  StuckJob stuck;
   const Blame blamed = judge(view, dump, is_lost ? IncidentKind::kWorkerLost : IncidentKind::kHang,
                              hang, incident, stuck.messages, context);
   Fault& fault = stuck.fault;

@@ -1,7 +1,9 @@
 // The path of a job that may hang, as a state machine: suspicion, a dump of its stacks, and the
 // verdict.
 //
-//   RUNNING  becomes SUSPECT if nothing moves for longer than usual (hang/hang_detector.h)
+//   RUNNING  becomes SUSPECT if nothing moves for longer than usual (hang/hang_detector.h). In a
+//            long phase one sample is taken now and then, which may prove that the job cannot
+//            continue
 //   SUSPECT  waits for the pages of every reachable worker, since newer pages may be in flight; or
 //            for the next dump, after an inconclusive dump
 //   DUMPING  takes two samples of all stacks, and derives a verdict (hang/suspicion.h)
@@ -65,6 +67,8 @@ struct StuckJob {
   // Set if the evidence implicates the node of the fault.
   std::optional<NodeSuspicion> node;
   std::vector<SendToWorker> messages;
+  // The evidence does not prove that the job is stuck: it has only stood still for too long.
+  bool is_inconclusive = false;
 };
 
 class Ladder {
@@ -74,6 +78,9 @@ class Ladder {
   // time from which stacks may confirm the loss of every unreachable worker.
   std::optional<LadderStep> next(const LadderView& view, Instant confirmable_at,
                                  const HangDetector& hang, const LadderContext& context);
+  // Ends the probe of a job in a long phase, if there is one and its sample has arrived. If the
+  // probe proves a hang, next() returns the step to SUSPECT.
+  void conclude_probe(const LadderView& view, HangDetector& hang, const LadderContext& context);
   // Returns the step to SUSPECT. Requires RUNNING.
   LadderStep suspect(const LadderView& view, std::string reason, const HangDetector& hang,
                      const LadderContext& context);
@@ -116,8 +123,15 @@ class Ladder {
   const HangSuspicion& suspicion() const { return state_; }
 
  private:
+  // Takes one sample of a job that makes no progress in a long phase; nullopt if none is due. The
+  // programs' own dumps are not requested, because the job may be healthy.
+  std::optional<LadderStep> probe(const LadderView& view, const HangDetector& hang,
+                                  const LadderContext& context);
   std::optional<LadderStep> sample_once_more(const LadderView& view, const Dump& dump, bool unseen,
                                              HangDetector& hang, const LadderContext& context);
+  // Returns `step` with the next dump after `pause`.
+  LadderStep sample_later(LadderStep step, const Job& job, Duration pause,
+                          const LadderContext& context);
   Blame judge(const LadderView& view, const Dump& dump, IncidentKind kind, const HangDetector& hang,
               std::optional<IncidentId>& incident, std::vector<SendToWorker>& messages,
               const LadderContext& context);

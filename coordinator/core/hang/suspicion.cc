@@ -22,6 +22,12 @@ bool shows_progress(const Dump& dump, const HangSuspicion& suspicion, const Hang
 
 }  // namespace
 
+bool proves_hang(const Dump& dump, const std::map<Rank, std::string>& gone, Motion motion) {
+  return motion == Motion::kNone ||
+         (motion == Motion::kUnsure &&
+          standstill_in(dump, gone, {}, Duration::zero()) == Standstill::kStoppedChild);
+}
+
 void HangSuspicion::begin(const HangDetector& hang, Instant now) {
   suspected = now;
   progress_then = hang.last_step_or_phase();
@@ -32,6 +38,7 @@ void HangSuspicion::begin(const HangDetector& hang, Instant now) {
 
 void HangSuspicion::end() {
   dump.reset();
+  probe.reset();
   pages_awaited.clear();
   next_dump.reset();
 }
@@ -53,10 +60,14 @@ Verdict verdict_of(const Dump& dump, const std::map<Rank, std::string>& gone,
   const Motion motion = motion_in(dump, gone);
   if (shows_progress(dump, suspicion, hang) || motion == Motion::kProgress)
     return Verdict::kProgress;
-  if (hang.due() > now) return Verdict::kExcused;  // according to the pages in the dump
+  const bool is_proof = proves_hang(dump, gone, motion);
+  const bool is_phase = hang.due_by_time() > now;  // according to the pages in the dump
+  if (is_phase && !is_proof) hang.withdraw_proof(now);
+  if (hang.due() > now) return Verdict::kExcused;
   if (peer_lost) return Verdict::kPeerLost;
   if (motion == Motion::kStacks && hang.double_patience()) return Verdict::kSlow;
   if (motion == Motion::kUnseen) return Verdict::kUnseen;
+  if (is_phase && confirmed) return Verdict::kStuck;
   if ((motion == Motion::kUnsure && !hang.is_silent()) || !confirmed) return Verdict::kInconclusive;
   return Verdict::kStuck;
 }
@@ -107,25 +118,69 @@ Blame record_verdict(IncidentBook& incidents, const Job& job, const Dump& dump,
   return blamed;
 }
 
-Duration inconclusive_time(const Job& job, const HangDetector& hang, const CoreOptions& options) {
-  const Duration least = job.spec.is_program() ? options.hang.unsure_program : options.hang.unsure;
-  return std::max(least, hang.patience());
+InconclusivePlan inconclusive_plan(const Job& job, const Dump& dump,
+                                   const std::map<Rank, std::string>& gone,
+                                   const InconclusiveHang* open, const HangDetector& hang,
+                                   const CoreOptions& options, Instant now) {
+  const HangBudgets& budgets = options.hang;
+  InconclusivePlan plan;
+  if (!job.spec.is_program()) {
+    const bool is_set = open != nullptr && open->until;
+    plan.until = is_set ? *open->until : now + std::max(budgets.unsure, hang.patience());
+    return plan;
+  }
+  plan.standstill = standstill_in(dump, gone, open != nullptr ? open->activities : Activities(),
+                                  open != nullptr ? now - open->began : Duration::zero());
+  Duration time = budgets.unsure_stopped_child;
+  if (plan.standstill != Standstill::kStoppedChild) {
+    const Duration least =
+        plan.standstill == Standstill::kIdle ? budgets.unsure_idle : budgets.unsure_program;
+    time = std::max({least, 2 * hang.patience(), 2 * hang.longest_pause()});
+  }
+  // The program pauses there each time.
+  if (job.doubted_step && *job.doubted_step == hang.newest_step())
+    time = std::max(time, budgets.first_steps);
+  plan.until = hang.last_step_or_phase() + time;
+  // The next dump can be no sooner, and a renewed hang gets the time again.
+  plan.until = std::max(plan.until, open == nullptr ? now + options.samples_apart
+                                                    : open->began + options.samples_apart);
+  return plan;
+}
+
+std::optional<std::string> reason_to_wait(const Job& job, const Dump& dump,
+                                          std::map<Rank, std::string> gone,
+                                          const InconclusivePlan& plan, const HangDetector& hang,
+                                          Instant now) {
+  constexpr Duration kOneRankWorks = std::chrono::seconds(10);
+  if (!job.spec.is_program() || plan.standstill != Standstill::kMayContinue) return std::nullopt;
+  const Blame blamed = blame(blame_input(job, dump, std::move(gone)));
+  const Instant since = hang.last_step_or_phase();
+  // If nothing distinguishes the ranks, all of them may compute.
+  const Duration half = (plan.until - since) / 2;
+  const Duration time = blamed.shape == HangShape::kUnclear ? half : std::min(half, kOneRankWorks);
+  if (now >= since + time) return std::nullopt;
+  return absl::StrCat("it may only be slow: ", hang.reason(now), "; ", blamed.sentence);
 }
 
 InconclusiveHang open_inconclusive(IncidentBook& incidents, IncidentId incident,
-                                   const Blame& blamed, const HangDetector& hang, Duration time,
+                                   const Blame& blamed, const HangDetector& hang,
+                                   const InconclusivePlan& plan, Activities activities,
                                    Instant now) {
   const Rank first = blamed.suspects.empty() ? Rank(-1) : blamed.suspects.front().rank;
-  std::string reason = absl::StrFormat(
-      "none yet: %s may only be slow; it is sampled until nothing has moved for %.0f s",
-      first.value() < 0 ? "it" : absl::StrCat("rank ", first.value()),
-      to_seconds(now + time - hang.last_progress()));
+  const std::string who =
+      plan.standstill == Standstill::kIdle ? "no process works, but the job may wait for something"
+      : first.value() < 0                  ? "it may only be slow"
+                          : absl::StrCat("rank ", first.value(), " may only be slow");
+  std::string reason =
+      absl::StrFormat("none yet: %s; it is sampled until nothing has moved for %.0f s", who,
+                      to_seconds(plan.until - hang.last_progress()));
   incidents.change(incident)->action = reason;
   return {.incident = incident,
           .open = true,
           .progress = hang.last_step_or_phase(),
           .began = now,
-          .until = now + time,
+          .activities = std::move(activities),
+          .until = plan.until,
           .reason = std::move(reason)};
 }
 

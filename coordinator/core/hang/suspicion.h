@@ -3,14 +3,15 @@
 // Verdicts on the two samples of a dump:
 //
 //   progress                     RUNNING, with a larger allowance
-//   a rank is in a phase that    RUNNING
+//   a rank is in a phase that    RUNNING, unless the dump proves that the job cannot continue
 //   may take longer
 //   a rank that waits for no     RUNNING: the job is slow, and is sampled again after twice the
 //   other rank is at another     time
 //   place in its code
 //   inconclusive                 SUSPECT: an incident records the evidence, and the job continues
 //                                to run. It is sampled again for its allowance, and for
-//                                HangBudgets::unsure at least
+//                                HangBudgets::unsure at least; a user program for twice its longest
+//                                pause, and at least for the time that fits what its processes do
 //   stuck; inconclusive for      the evidence is stored, and then the attempt is stopped
 //   all of that time; or silent
 //   beyond its owner's limit
@@ -44,11 +45,20 @@ struct InconclusiveHang {
   Instant progress{};
   // The time of the first inconclusive dump.
   Instant began{};
+  // The activity of the ranks' processes then.
+  Activities activities;
   // The time at which the job counts as stuck. Unset: the job has moved since the first
   // inconclusive dump.
   std::optional<Instant> until;
   // The reason why the job is not stopped.
   std::string reason;
+};
+
+// How long an inconclusive hang is sampled.
+struct InconclusivePlan {
+  Standstill standstill = Standstill::kMayContinue;
+  // The time at which the job counts as stuck if nothing has moved.
+  Instant until{};
 };
 
 struct HangSuspicion {
@@ -64,6 +74,8 @@ struct HangSuspicion {
   // Workers from which no pages have arrived since the suspicion began.
   std::set<WorkerName> pages_awaited;
   std::optional<DumpId> dump;
+  // The dump of one sample that examines a job in a long phase. The job continues to run.
+  std::optional<DumpId> probe;
   // The number of dumps of this suspicion that some worker did not answer in time.
   int32_t late_dumps = 0;
   // The earliest time of the next dump.
@@ -88,6 +100,10 @@ Verdict verdict_of(const Dump& dump, const std::map<Rank, std::string>& gone,
                    const HangSuspicion& suspicion, HangDetector& hang, bool peer_lost,
                    bool confirmed, Instant now);
 
+// Returns whether the dump, in which ranks moved as in `motion`, proves that the job cannot
+// continue in any phase.
+bool proves_hang(const Dump& dump, const std::map<Rank, std::string>& gone, Motion motion);
+
 // Returns the ranks without readable evidence, and why: they have ended, or are on a worker of
 // `unreachable`.
 std::map<Rank, std::string> ranks_gone(const Job& job, const std::set<WorkerName>& unreachable);
@@ -99,12 +115,22 @@ Blame record_verdict(IncidentBook& incidents, const Job& job, const Dump& dump,
                      const HangDetector& hang, std::optional<IncidentId>& incident,
                      const CoreTime& time);
 
-// Returns the minimum time for which an inconclusive hang is sampled again.
-Duration inconclusive_time(const Job& job, const HangDetector& hang, const CoreOptions& options);
-// Opens the attempt's inconclusive hang in its incident, which already contains the blame. The job
-// is sampled again for `time`.
+// Returns how long the inconclusive hang that the dump shows is sampled. `open`: the attempt's
+// inconclusive hang if it is open; else null.
+InconclusivePlan inconclusive_plan(const Job& job, const Dump& dump,
+                                   const std::map<Rank, std::string>& gone,
+                                   const InconclusiveHang* open, const HangDetector& hang,
+                                   const CoreOptions& options, Instant now);
+// Returns the reason of a job whose inconclusive hang is not yet an incident; nullopt if it is one.
+// A program may evaluate, or compute on much data, without reporting it.
+std::optional<std::string> reason_to_wait(const Job& job, const Dump& dump,
+                                          std::map<Rank, std::string> gone,
+                                          const InconclusivePlan& plan, const HangDetector& hang,
+                                          Instant now);
+// Opens the attempt's inconclusive hang in its incident, which already contains the blame.
 InconclusiveHang open_inconclusive(IncidentBook& incidents, IncidentId incident,
-                                   const Blame& blamed, const HangDetector& hang, Duration time,
+                                   const Blame& blamed, const HangDetector& hang,
+                                   const InconclusivePlan& plan, Activities activities,
                                    Instant now);
 // Renews an open inconclusive hang whose time is over. A job that has moved meanwhile, even
 // briefly, gets the same time again. Returns false if the job has not moved, and therefore counts

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -203,6 +204,9 @@ struct Job {
   std::vector<RankState> ranks;  // by rank
   // Workers reserved for this job; see placement/placement_pass.h.
   std::vector<WorkerName> held;
+  // The newest step when the last inconclusive hang ended an attempt. If the job stands still there
+  // again, it is likely to pause there each time.
+  std::optional<int64_t> doubted_step;
 
   friend bool operator==(const Job&, const Job&) = default;
 };

@@ -88,6 +88,14 @@ RankEvidence full_evidence(int32_t number) {
   evidence.tracer_pid = 12;
   evidence.wait_channel = "futex_wait";
   evidence.memory = {1'500, 2'000};
+  evidence.activity = {.is_known = true,
+                       .cpu = std::chrono::milliseconds(70),
+                       .io_bytes = 900,
+                       .busy = 2,
+                       .is_asleep = true,
+                       .has_device = true,
+                       .stopped_pid = 4711,
+                       .stopped_name = "pt_data_worker"};
   evidence.stack_problem = "held by a debugger (pid 12)";
   evidence.stack_note = "no Python frames";
   evidence.last_lines = {"first", "completed step: 41"};

@@ -13,7 +13,9 @@
 #include "worker/shell/evidence/pidfd.h"
 #include "worker/shell/stream/translate.h"
 #include "worker/stacks/kernel_messages.h"
+#include "worker/stacks/process_activity.h"
 #include "worker/stacks/process_evidence.h"
+#include "worker/stacks/working_process.h"
 
 namespace muster::worker {
 namespace {
@@ -166,8 +168,9 @@ RankEvidence StackReader::evidence_of(const Process& process) const {
   }
   evidence.rank = target.key.rank.value();
   evidence.pid = target.pid;
-  read_process_state(proc_root_, target.pid, evidence);
+  read_process_state(proc_root_, working_process(proc_root_, target.pid), evidence);
   evidence.memory = read_memory_use(proc_root_, kCgroupRoot, target.pid);
+  evidence.activity = read_process_activity(proc_root_, target.pid);
   evidence.last_lines = launcher_.last_lines(target.key, kEvidenceLinesMax);
   return evidence;
 }

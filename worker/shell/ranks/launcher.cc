@@ -27,6 +27,7 @@
 #include "worker/shell/programs/program_ports.h"
 #include "worker/shell/ranks/node_fault.h"
 #include "worker/shell/ranks/spawn.h"
+#include "worker/stacks/working_process.h"
 
 namespace muster::worker {
 namespace {
@@ -225,8 +226,13 @@ absl::StatusOr<RankFigures> Launcher::read_page(const RankKey& key, int32_t loca
                     page->incarnation == options_.incarnation.value();
   if (!ours) return absl::FailedPreconditionError("the progress page belongs to another launch");
   RankFigures figures = figures_from_page(*page);
-  if (pid > 0) figures.process_state = state_of_process(options_.proc_root, pid);
+  figures.process_state = process_state(pid);
   return figures;
+}
+
+char Launcher::process_state(pid_t pid) const {
+  return pid > 0 ? state_of_process(options_.proc_root, working_process(options_.proc_root, pid))
+                 : '?';
 }
 
 std::string Launcher::last_shown_line(const RankKey& key) const {

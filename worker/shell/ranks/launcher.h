@@ -75,6 +75,8 @@ class Launcher {
   // Returns the figures of the rank's page and, unless `pid` is 0, its process state. Returns an
   // error if the page is absent, damaged or of another launch.
   absl::StatusOr<RankFigures> read_page(const RankKey& key, int32_t local_rank, pid_t pid) const;
+  // Returns the state letter of that process of the rank `pid` which does the work; '?': unknown.
+  char process_state(pid_t pid) const;
 
   // Returns the last states of the last lines of the rank's log that show something, oldest first,
   // made printable: without colours, and of a long line its end. Thread-safe.

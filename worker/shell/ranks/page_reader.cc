@@ -15,7 +15,7 @@ std::vector<PageReader::Page> read_all_pages(const Launcher& launcher,
   pages.reserve(targets.size());
   for (const PageReader::Target& target : targets) {
     PageReader::Page page{target, launcher.read_page(target.key, target.local_rank, target.pid),
-                          std::nullopt};
+                          std::nullopt, launcher.process_state(target.pid)};
     struct stat status {};
     if (target.reads_log_size &&
         stat(launcher.folders().log_path(target.key).c_str(), &status) == 0)

@@ -37,6 +37,7 @@ class PageReader {
     Target target;
     absl::StatusOr<RankFigures> figures;
     std::optional<off_t> log_bytes;  // nullopt: not requested, or not readable
+    char process_state = '?';        // state of the rank's working process; '?': unknown
   };
   using Done = std::function<void(std::vector<Page>)>;
 

@@ -176,5 +176,52 @@ TEST(Motion, ALateWorkersRanksAreUnknown) {
   EXPECT_EQ(motion_in(dump, {}), Motion::kUnseen) << "one sample is not enough";
 }
 
+// The activities of rank 0 in two samples, a second apart. Rank 1 waits for others and polls.
+Standstill standstill_of(const ProcessActivity& first, const ProcessActivity& second,
+                         const Activities& since = {}, Duration elapsed = Duration::zero()) {
+  Dump dump(JobId(1), Attempt(1), 2, {{WorkerName("a"), {Rank(0), Rank(1)}}});
+  for (const int32_t sample : {0, 1}) {
+    StackReportReceived event = report("a", sample, {{0, 0, "x"}, {1, 41, "x"}});
+    event.ranks[0].activity = sample == 0 ? first : second;
+    event.ranks[1].activity = {.is_known = true, .cpu = std::chrono::seconds(sample), .busy = 1};
+    EXPECT_TRUE(dump.add(event));
+  }
+  return standstill_in(dump, {}, since, elapsed);
+}
+
+TEST(Dump, AJobWhoseProcessesDoNothingIsIdle) {
+  using std::chrono::milliseconds;
+  using std::chrono::seconds;
+  const ProcessActivity idle{.is_known = true, .cpu = seconds(7), .io_bytes = 5000};
+  EXPECT_EQ(standstill_of(idle, idle), Standstill::kIdle);
+  const auto with = [&](auto change) {
+    ProcessActivity activity = idle;
+    change(activity);
+    return activity;
+  };
+  const auto may_continue = [&](const ProcessActivity& later) {
+    return standstill_of(idle, later) == Standstill::kMayContinue;
+  };
+  EXPECT_FALSE(may_continue(with([](auto& a) { a.cpu += milliseconds(20); }))) << "a watchdog";
+  EXPECT_TRUE(may_continue(with([](auto& a) { a.cpu += milliseconds(500); })));
+  EXPECT_TRUE(may_continue(with([](auto& a) { a.io_bytes += 1 << 20; })));
+  EXPECT_TRUE(may_continue(with([](auto& a) { a.busy = 1; }))) << "starved by its neighbours";
+  EXPECT_TRUE(may_continue(with([](auto& a) { a.is_asleep = true; })));
+  EXPECT_TRUE(may_continue(with([](auto& a) { a.has_device = true; })));
+  EXPECT_TRUE(may_continue({})) << "an earlier worker";
+  // It worked between this dump and an earlier one.
+  const ProcessActivity earlier{.is_known = true, .cpu = seconds(3), .io_bytes = 5000};
+  EXPECT_EQ(standstill_of(idle, idle, {{0, earlier}}, seconds(8)), Standstill::kMayContinue);
+  EXPECT_EQ(standstill_of(idle, idle, {{0, idle}}, seconds(8)), Standstill::kIdle);
+}
+
+TEST(Dump, AChildThatIsStoppedInBothSamplesIsFound) {
+  const ProcessActivity busy{.is_known = true, .busy = 3};
+  ProcessActivity stopped = busy;
+  stopped.stopped_pid = 4711;
+  EXPECT_EQ(standstill_of(stopped, stopped), Standstill::kStoppedChild);
+  EXPECT_EQ(standstill_of(busy, stopped), Standstill::kMayContinue);
+}
+
 }  // namespace
 }  // namespace muster::coordinator

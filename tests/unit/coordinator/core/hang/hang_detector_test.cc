@@ -217,6 +217,70 @@ TEST_F(HangDetectorTest, EachPhaseHasABudget) {
       << detector.reason(now);
 }
 
+TEST_F(HangDetectorTest, ABudgetFollowsTheLongestPhaseSoFar) {
+  for (int i = 0; i < 5; ++i) silent_step(milliseconds(500));
+  enter(0, Phase::kEval);
+  now += seconds(5);
+  enter(0, Phase::kStep);
+  enter(0, Phase::kEval);
+  EXPECT_EQ(detector.due(), now + minutes(1));
+  now += seconds(40);
+  enter(0, Phase::kStep);
+  enter(0, Phase::kEval);
+  EXPECT_EQ(detector.due(), now + minutes(2));
+}
+
+TEST_F(HangDetectorTest, AHaltedRankNeedsNoBudget) {
+  enter(0, Phase::kEval);
+  const Instant evaluates = now;
+  now += seconds(10);
+  ranks[2].page.halted = true;
+  sample();
+  EXPECT_EQ(detector.due(), now + seconds(30));
+  EXPECT_EQ(detector.due_by_time(), evaluates + minutes(10));
+  now += seconds(30);
+  EXPECT_NE(detector.reason(now).find("a rank is stopped or dead"), std::string::npos);
+  ranks[2].page.halted = false;
+  sample();
+  EXPECT_EQ(detector.due(), evaluates + minutes(10));
+  ranks[2].page.halted = true;
+  sample();
+  detector.forget(2);
+  EXPECT_EQ(detector.due(), evaluates + minutes(10));
+}
+
+TEST_F(HangDetectorTest, ProbesAreRepeatedUntilOneProvesAHang) {
+  enter(0, Phase::kEval);
+  const Instant evaluates = now;
+  EXPECT_EQ(detector.next_probe(), evaluates + seconds(30));
+  for (const int64_t next : {60, 120, 180, 240}) {
+    now = detector.next_probe();
+    detector.conclude_probe(/*proves=*/false, now);
+    EXPECT_EQ(detector.next_probe(), evaluates + seconds(next));
+    EXPECT_GT(detector.due(), now);
+  }
+  detector.conclude_probe(/*proves=*/true, now);
+  EXPECT_EQ(detector.due(), now);
+  EXPECT_NE(detector.reason(now).find("its ranks cannot continue"), std::string::npos);
+  detector.withdraw_proof(now);
+  EXPECT_GT(detector.due(), now);
+  detector.conclude_probe(/*proves=*/true, now);
+  now += seconds(1);
+  enter(0, Phase::kStep);
+  EXPECT_GT(detector.due(), now) << "progress contradicts the proof";
+  EXPECT_EQ(detector.next_probe(), now + seconds(30));
+}
+
+TEST_F(HangDetectorTest, RemembersTheLongestPauseBetweenSteps) {
+  silent_step(seconds(30));
+  for (int i = 0; i < 5; ++i) silent_step(milliseconds(500));
+  EXPECT_LT(detector.longest_pause(), seconds(1)) << "the first steps are no pause";
+  now += seconds(20);
+  complete(seconds(20));
+  for (int i = 0; i < 40; ++i) silent_step(milliseconds(500));
+  EXPECT_EQ(detector.longest_pause(), seconds(20));
+}
+
 TEST_F(HangDetectorTest, WhatMovesBesideTheComputationCompletesNoStep) {
   for (int i = 0; i < 5; ++i) silent_step(milliseconds(500));
   const Instant last_step = now;

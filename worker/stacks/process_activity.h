@@ -1,0 +1,19 @@
+// Reads what a rank's processes do: CPU time, input and output, running threads, stopped children.
+// A job that stands still is ended sooner if its processes do nothing at all.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "common/job/rank_evidence.h"
+
+namespace muster::worker {
+
+// Reads the activity of `pid` and its descendants, of at most 256 processes and 4096 threads.
+// Unreadable processes are left out. Its is_known is false if `pid` does not exist, or if the tree
+// exceeds these limits. `proc_root`: "/proc", or a folder with its layout. Thread-safe, never
+// blocks on a process.
+ProcessActivity read_process_activity(const std::string& proc_root, pid_t pid);
+
+}  // namespace muster::worker
