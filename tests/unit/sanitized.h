@@ -1,4 +1,4 @@
-// Tells tests whether they run under a sanitizer, where each takes many times as long. Long sweeps
+// Whether the tests run under a sanitizer, where each takes many times as long. Long sweeps
 // then run a part of their cases: which memory and which locks a case uses hardly depends on the
 // others.
 #pragma once
