@@ -22,7 +22,9 @@
 namespace muster::worker {
 
 // Opens a stream to the coordinator. The shell answers with the event Connected or Disconnected.
-struct Connect {};
+struct Connect {
+  Duration within{};  // time limit for the connection, without the registration
+};
 
 // Closes the stream. The shell answers with Disconnected.
 struct Disconnect {

@@ -212,12 +212,18 @@ void Core::take_figures(RankState& rank, RankFigures figures, Instant now) {
   rank.dirty = true;
 }
 
+// A new connection reaches the coordinator as soon as the network is back.
+void Core::on(const StreamUnanswered&, Instant, ActionList& out) {
+  if (link_ == Link::kRegistered)
+    out.push_back(Disconnect{"its host acknowledges nothing; opening a new connection"});
+}
+
 void Core::on(const Tick&, Instant now, ActionList& out) {
   if (is_due(connect_at(), now)) {
     retry_at_.reset();
     link_ = Link::kConnecting;
     greeting_until_ = now + greeting_budget();
-    out.push_back(Connect{});
+    out.push_back(Connect{connection_budget()});
   }
   if (is_due(greeting_until_, now)) {
     greeting_until_.reset();
@@ -317,6 +323,14 @@ Duration Core::greeting_budget() const {
   constexpr uint32_t kDoublingsMax = 2;
   return std::max(options_.registration_budget * (1 << std::min(retries_, kDoublingsMax)),
                   2 * spread_);
+}
+
+// TCP repeats the first packet of a connection after 1, 3 and 7 s, so several short attempts find a
+// network that is back sooner than a long one. A coordinator that is late gets more time.
+Duration Core::connection_budget() const {
+  constexpr Duration kShort = std::chrono::milliseconds(1500);
+  constexpr uint32_t kShortAttempts = 8;
+  return (retries_ < kShortAttempts ? kShort : options_.registration_budget) + 2 * spread_;
 }
 
 // Returns a random number between 0 and 1.

@@ -197,6 +197,7 @@ class Core {
   void on(const SymbolResults& event, Instant now, ActionList& out);
   void on(const NodeCheckDone& event, Instant now, ActionList& out);
   void on(const GpusChanged& event, Instant now, ActionList& out);
+  void on(const StreamUnanswered& event, Instant now, ActionList& out);
   void on(const Tick& event, Instant now, ActionList& out);
   void on(const ShutdownRequested& event, Instant now, ActionList& out);
 
@@ -242,6 +243,7 @@ class Core {
   std::vector<RankKey> keys_of(JobId job) const;
   Duration next_retry_delay(StreamEnd end);
   Duration greeting_budget() const;
+  Duration connection_budget() const;
   void set_pace(Duration idle, Duration busy, Duration spread);
   double jitter();
 

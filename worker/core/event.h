@@ -152,6 +152,11 @@ struct RankReaped {
   bool output_incomplete = false;  // the disk of its log was full while it ran
 };
 
+// The coordinator's host has acknowledged nothing on the open stream for some seconds, although the
+// worker has sent messages. After a network outage, TCP retransmits them ever more seldom, so the
+// stream may stay silent long after the network is back.
+struct StreamUnanswered {};
+
 // Answers ForgetRank: the coordinator has acknowledged the rank's complete log.
 struct LogSettled {
   RankKey key;
@@ -209,10 +214,10 @@ struct Tick {};
 // The operator stops the worker. A second such event makes the core kill all remaining ranks.
 struct ShutdownRequested {};
 
-using Event =
-    std::variant<Connected, Disconnected, Registered, StartRanks, StopRanks, SaveCheckpoint,
-                 DumpStacks, Symbolize, CheckNode, JobEnded, PaceChanged, ReportAcked, LogSettled,
-                 LaunchesFound, RankStarted, SpawnFailed, RankReaped, PageResults, StackResults,
-                 SymbolResults, NodeCheckDone, GpusChanged, Tick, ShutdownRequested>;
+using Event = std::variant<Connected, Disconnected, Registered, StartRanks, StopRanks,
+                           SaveCheckpoint, DumpStacks, Symbolize, CheckNode, JobEnded, PaceChanged,
+                           ReportAcked, LogSettled, LaunchesFound, RankStarted, SpawnFailed,
+                           RankReaped, PageResults, StackResults, SymbolResults, NodeCheckDone,
+                           GpusChanged, StreamUnanswered, Tick, ShutdownRequested>;
 
 }  // namespace muster::worker

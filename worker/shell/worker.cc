@@ -108,10 +108,10 @@ bool Worker::is_already_requested(int signo) {
   return since < (signo == SIGTERM ? kSameTermRequest : kSameStopRequest);
 }
 
-void Worker::carry_out(const Connect&) {
+void Worker::carry_out(const Connect& action) {
   metrics_.count_connection();
   ++streams_;
-  stream_.open();
+  stream_.open(action.within);
   pending_.emplace_back(Connected{});
 }
 
@@ -209,6 +209,7 @@ void Worker::carry_out(const SendHeartbeat& action) {
   metrics_.set_stack_traces(stack_tracer_.taken(), stack_tracer_.dropped());
   stream_.send(to_message(action));
   logs_.pump(true);
+  if (stream_.is_unanswered(monotonic_now())) pending_.emplace_back(StreamUnanswered{});
 }
 
 void Worker::carry_out(const SendStackReport& action) { stack_reader_.write(streams_, action); }

@@ -33,12 +33,15 @@ constexpr size_t kReasonBytesMax = 512;
 constexpr int kOrderBytesMax = daemon::kMessageBytesMax + (1 << 20);
 
 std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
-                                            const daemon::ClientSecrets& secrets) {
+                                            const daemon::ClientSecrets& secrets, Duration within) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  // gRPC's name for the time limit of a connection. The channel is used for one stream only.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+                   static_cast<int>(within / std::chrono::milliseconds(1)));
   // Each probe costs the coordinator a ping; orders are small.
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   arguments.SetMaxReceiveMessageSize(kOrderBytesMax);
@@ -77,8 +80,10 @@ class CoordinatorStream::Call
       public std::enable_shared_from_this<Call> {
  public:
   Call(CoordinatorStream* owner, boost::asio::io_context& context, const std::string& address,
-       const daemon::ClientSecrets& secrets)
-      : owner_(owner), loop_(context), stub_(v1::Fleet::NewStub(make_channel(address, secrets))) {}
+       const daemon::ClientSecrets& secrets, Duration within)
+      : owner_(owner),
+        loop_(context),
+        stub_(v1::Fleet::NewStub(make_channel(address, secrets, within))) {}
 
   void start() {
     self_ = shared_from_this();
@@ -148,8 +153,9 @@ CoordinatorStream::CoordinatorStream(boost::asio::io_context& context, std::stri
 
 CoordinatorStream::~CoordinatorStream() = default;
 
-void CoordinatorStream::open() {
+void CoordinatorStream::open(Duration within) {
   if (call_) return;
+  unanswered_since_.reset();
   close_reason_.clear();
   has_received_ = false;
   ++calls_;
@@ -162,7 +168,7 @@ void CoordinatorStream::open() {
     });
     return;
   }
-  call_ = std::make_shared<Call>(this, context_, address_, *secrets);
+  call_ = std::make_shared<Call>(this, context_, address_, *secrets, within);
   call_->start();
 }
 
@@ -181,6 +187,15 @@ void CoordinatorStream::send(v1::WorkerMessage message) {
   daemon::make_texts_valid(message);
   outbox_.push_back(std::move(message));
   write_next();
+}
+
+bool CoordinatorStream::is_unanswered(Instant now) {
+  if (!call_ || !has_received_ || !only_retransmits(port_of(address_))) {
+    unanswered_since_.reset();
+    return false;
+  }
+  if (!unanswered_since_) unanswered_since_ = now;
+  return *unanswered_since_ + kAnswerMax <= now;
 }
 
 bool CoordinatorStream::has_room() const {

@@ -9,15 +9,21 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <boost/asio/io_context.hpp>
 
+#include "common/time/time.h"
 #include "daemon/client_trust.h"
 #include "muster/v1/muster.pb.h"
 #include "worker/core/event.h"
 
 namespace muster::worker {
+
+// The time without an acknowledgement after which a stream is unanswered. A lost packet is
+// acknowledged after some hundred milliseconds, and a node's lease lasts 10 s.
+constexpr Duration kAnswerMax = std::chrono::seconds(2);
 
 // Opens and closes streams, and queues outgoing messages.
 class CoordinatorStream {
@@ -38,8 +44,8 @@ class CoordinatorStream {
 
   // Opens a stream on a new connection, so that the back-off of an earlier connection does not
   // delay it. Reads the certificates and the token again. The caller may call send() at once. If
-  // the connection fails, on_closed is called.
-  void open();
+  // the connection fails or takes longer than `within`, on_closed is called.
+  void open(Duration within);
 
   // Closes the open stream; on_closed is called afterwards.
   void close(const std::string& reason);
@@ -47,6 +53,10 @@ class CoordinatorStream {
   // Queues a message. Closes the stream if the bounded outbox is full, because the coordinator then
   // no longer reads.
   void send(v1::WorkerMessage message);
+
+  // Returns whether the coordinator's host has acknowledged nothing for kAnswerMax. Called after
+  // each heartbeat.
+  bool is_unanswered(Instant now);
 
   // Returns whether the caller may send bulk messages (logs); otherwise it must wait for on_room.
   bool has_room() const;
@@ -72,6 +82,8 @@ class CoordinatorStream {
   std::string close_reason_;
   bool has_received_ = false;  // a message was received on the open stream
   int calls_ = 0;
+  // The time at which the open stream was first seen to retransmit; nullopt: it does not.
+  std::optional<Instant> unanswered_since_;
 };
 
 }  // namespace muster::worker

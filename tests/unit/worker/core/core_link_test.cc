@@ -64,6 +64,33 @@ TEST_F(CoreTest, TheBackOffDependsOnTheIncarnationAlone) {
   EXPECT_NE(core.next_deadline(), other.next_deadline());
 }
 
+// TCP repeats the packets of the old connection ever more seldom.
+TEST_F(CoreTest, AnUnansweredStreamIsReplacedAtOnceAndTheRanksContinue) {
+  connect();
+  start_up(start(1, 1, 2));
+  EXPECT_THAT(actions_of<Disconnect>(step(StreamUnanswered{})), SizeIs(1));
+  EXPECT_THAT(actions_of<SignalRank>(step(Disconnected{})), SizeIs(0));
+  EXPECT_THAT(actions_of<Disconnect>(step(StreamUnanswered{})), SizeIs(0)) << "no stream is open";
+  EXPECT_LE(*core.next_deadline() - now, milliseconds(100));
+  EXPECT_THAT(actions_of<Connect>(advance(milliseconds(100))), SizeIs(1));
+  const auto registers = actions_of<SendRegister>(step(Connected{}));
+  ASSERT_THAT(registers, SizeIs(1));
+  EXPECT_THAT(registers[0].running, SizeIs(2));
+}
+
+// While the network is away, several attempts fit into the rest of a lease.
+TEST_F(CoreTest, TheFirstConnectionsHaveShortLimits) {
+  connect();
+  step(Disconnected{});
+  for (int i = 0; i < 12; ++i) {
+    now = *core.next_deadline();
+    const auto connects = actions_of<Connect>(step(Tick{}));
+    ASSERT_THAT(connects, SizeIs(1));
+    EXPECT_EQ(connects[0].within, i < 7 ? milliseconds(1500) : seconds(5)) << i;
+    step(Disconnected{});
+  }
+}
+
 TEST_F(CoreTest, ACoordinatorThatDoesNotAnswerIsGivenUp) {
   step(Tick{});
   step(Connected{});
