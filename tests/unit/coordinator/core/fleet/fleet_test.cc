@@ -168,5 +168,84 @@ TEST_F(FleetTest, NoWorkerIsUnreachableWhileMessagesWereNotRead) {
   EXPECT_TRUE(fleet_.is_unreachable(fleet_.at(worker(1)), now_));
 }
 
+class OutageTest : public FleetTest {
+ protected:
+  // Lets time pass; `senders`: the workers that send messages. Returns the lost ones.
+  std::vector<WorkerName> wait(seconds time, const std::vector<int>& senders = {}) {
+    std::vector<WorkerName> lost;
+    for (const Instant end = now_ + time; now_ < end;) {
+      now_ += seconds(1);
+      for (const int i : senders) receive(i);
+      fleet_.watch_outage(now_);
+      for (const WorkerName& name : fleet_.take_expired(now_)) {
+        fleet_.erase(name);
+        lost.push_back(name);
+      }
+    }
+    return lost;
+  }
+};
+
+TEST_F(OutageTest, SuspendsLeasesWhileNoWorkerReportsAndThenRestartsThem) {
+  for (int i = 0; i < 4; ++i) add(i);
+  EXPECT_TRUE(wait(seconds(120)).empty());
+  EXPECT_TRUE(fleet_.is_cut_off());
+  receive(2);
+  EXPECT_FALSE(fleet_.is_cut_off());
+  EXPECT_EQ(fleet_.take_ended_outage(), seconds(120));
+  EXPECT_EQ(fleet_.take_ended_outage(), seconds(0));
+  EXPECT_FALSE(fleet_.is_unreachable(fleet_.at(worker(0)), now_));
+  receive(3);
+  EXPECT_TRUE(wait(seconds(9), {2, 3}).empty());
+  EXPECT_EQ(wait(seconds(1), {2, 3}), (std::vector<WorkerName>{worker(0), worker(1)}));
+}
+
+TEST_F(OutageTest, EndsAfterALimitIfOtherWorkersReport) {
+  for (int i = 0; i < 4; ++i) add(i);
+  EXPECT_TRUE(wait(seconds(29), {0}).empty());
+  EXPECT_FALSE(fleet_.is_cut_off());
+  EXPECT_EQ(wait(seconds(1), {0}), (std::vector<WorkerName>{worker(1), worker(2), worker(3)}));
+}
+
+// The network is back if another worker registers.
+TEST_F(OutageTest, EndsWithWorkersThatJoin) {
+  add(1);
+  add(2);
+  EXPECT_TRUE(wait(seconds(60)).empty());
+  add(3);
+  add(4);
+  EXPECT_TRUE(wait(seconds(9), {3, 4}).empty());
+  EXPECT_EQ(wait(seconds(1), {3, 4}), (std::vector<WorkerName>{worker(1), worker(2)}));
+}
+
+TEST_F(OutageTest, IsNoLossOfOneWorkerOrOfHalfOfThemOrOfOneAfterTheOther) {
+  for (int i = 0; i < 5; ++i) add(i);
+  EXPECT_EQ(wait(seconds(10), {2, 3, 4}), (std::vector<WorkerName>{worker(0), worker(1)}));
+  EXPECT_TRUE(wait(seconds(5), {3, 4}).empty());
+  EXPECT_EQ(wait(seconds(5), {4}), std::vector<WorkerName>{worker(2)});
+  EXPECT_EQ(wait(seconds(5), {4}), std::vector<WorkerName>{worker(3)});
+  EXPECT_EQ(wait(seconds(10)), std::vector<WorkerName>{worker(4)}) << "a fleet of one";
+}
+
+// A killed worker closes its connection at once: its host has a network.
+TEST_F(OutageTest, IsNoBreakOfStreams) {
+  for (int i = 0; i < 3; ++i) {
+    add(i);
+    fleet_.at(worker(i)).connected = false;
+    fleet_.at(worker(i)).disconnected_at = now_;
+  }
+  EXPECT_EQ(wait(seconds(10)).size(), 3U);
+}
+
+TEST_F(FleetTest, AStepOfTheWorkersRanksRestartsItsLease) {
+  add(1);
+  now_ += options_.worker_lease;
+  fleet_.renew_lease(worker(1), now_ - seconds(4));
+  EXPECT_FALSE(fleet_.is_expired(worker(1), now_));
+  EXPECT_TRUE(fleet_.take_expired(now_).empty());
+  now_ = *fleet_.next_deadline();
+  EXPECT_EQ(fleet_.take_expired(now_), std::vector<WorkerName>{worker(1)});
+}
+
 }  // namespace
 }  // namespace muster::coordinator

@@ -1,0 +1,63 @@
+"""Outages of the coordinator's network, in a network namespace of the test."""
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import time
+import unittest
+
+from harness import MusterTest, wait_until
+
+CLONE_NEWNET = 0x40000000
+
+
+@unittest.skipUnless(os.geteuid() == 0 and shutil.which("iptables") and shutil.which("ip"), "needs root, iptables and iproute2")
+class Outages(MusterTest):
+    def setUp(self):
+        super().setUp()
+        libc = ctypes.CDLL(None, use_errno=True)
+        before = os.open("/proc/self/ns/net", os.O_RDONLY)
+        if libc.unshare(CLONE_NEWNET) != 0:
+            os.close(before)
+            self.skipTest(f"no network namespace: {os.strerror(ctypes.get_errno())}")
+        self.addCleanup(os.close, before)
+        self.addCleanup(libc.setns, before, CLONE_NEWNET)
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+
+    def cut_off(self, coordinator, seconds):
+        """Drops all packets to and from the coordinator's port for so long."""
+        port = str(coordinator.ports["grpc_port"])
+        rules = [["INPUT", "-p", "tcp", side, port, "-j", "DROP"] for side in ("--dport", "--sport")]
+        for rule in rules:
+            subprocess.run(["iptables", "-I", *rule], check=True)
+        time.sleep(seconds)
+        for rule in rules:
+            subprocess.run(["iptables", "-D", *rule], check=True)
+
+    def survives(self, workers, seconds):
+        coordinator = self.start_coordinator()
+        fleet = [self.start_worker(coordinator, f"node{i}", 1) for i in range(workers)]
+        job = json.loads(self.muster("submit", "--json", "--nodes", str(workers), "--", "sleep", "600", check=0).stdout)["id"]
+        wait_until(lambda: self.job(job)["state"] == "RUNNING", 60, "the job")
+        registered = lambda worker: self.output(worker).count("registered with")
+        self.cut_off(coordinator, seconds)
+        for worker in fleet:
+            wait_until(lambda: registered(worker) == 2, 60, "the worker's new connection")
+            self.assertIn("its host acknowledges nothing; opening a new connection", self.output(worker))
+        time.sleep(3)
+        now = self.job(job)
+        self.assertEqual((now["state"], now["attempt"]), ("RUNNING", 1), now)
+        self.muster("cancel", str(job), check=0)
+
+    def test_new_connection_is_in_time_for_the_lease(self):
+        """TCP would have repeated the packets of the old connection after the end of the lease."""
+        self.survives(workers=1, seconds=7.5)
+
+    def test_workers_that_are_silent_at_once_lose_no_lease(self):
+        """The outage is longer than a lease."""
+        self.survives(workers=2, seconds=15)
+
+
+if __name__ == "__main__":
+    unittest.main()
