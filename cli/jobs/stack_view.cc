@@ -12,6 +12,7 @@
 #include <absl/strings/str_format.h>
 
 #include "cli/terminal/terminal.h"
+#include "common/stacks/python_frame.h"
 #include "common/text/absl_view.h"
 
 namespace muster::cli {
@@ -48,6 +49,12 @@ bool has_any(const RankSet& ranks, const RankSet& of) {
   });
 }
 
+// Returns the parts of a Python frame; an empty file for other frames.
+PythonFrame python_of(const StackTree& stacks, uint32_t index) {
+  const StackFrame& frame = stacks.frames()[index];
+  return frame.module == kNoModule ? python_frame_of(frame.text) : PythonFrame{};
+}
+
 std::string describe_class(const StackTree& stacks, const StackTree::Class& one,
                            const StackView& view) {
   std::string heading = name_of(one.ranks);
@@ -56,22 +63,38 @@ std::string describe_class(const StackTree& stacks, const StackTree::Class& one,
   if (is_suspect) heading += one.ranks.size() == 1 ? " (suspect)" : " (with a suspect)";
   heading = shorten(heading, view.columns_max);
   std::string text = (is_suspect ? coloured(view.fd, Colour::kRed, heading) : heading) + "\n";
-  const size_t shown = std::min(one.frames.size(), view.frames_max);
-  for (size_t i = 0; i < shown; ++i) {
-    const uint32_t frame = one.frames[one.frames.size() - 1 - i];
-    text += line(absl::StrCat("  ", stacks.frame_text(frame)), view);
-  }
-  if (const size_t left = one.frames.size() - shown; left > 0) {
+  // The frames of a Python program are shown whole, because its innermost frames often belong to
+  // libraries.
+  size_t shown = 0, left = 0;
+  const auto add_left = [&](std::string_view where) {
+    if (left == 0) return;
     text += coloured(view.fd, Colour::kDim,
-                     absl::StrCat("  … ", left, left == 1 ? " frame" : " frames", " further out"));
+                     absl::StrCat("  … ", left, left == 1 ? " frame" : " frames", av(where)));
     text += "\n";
+    left = 0;
+  };
+  for (size_t i = one.frames.size(); i-- > 0;) {
+    const bool is_python = !python_of(stacks, one.frames[i]).file.empty();
+    if (shown >= view.frames_max && !is_python) {
+      ++left;
+      continue;
+    }
+    add_left("");
+    ++shown;
+    text += line(absl::StrCat("  ", stacks.frame_text(one.frames[i])), view);
   }
+  add_left(" further out");
   return text;
 }
 
 json frame_to_json(const StackTree& stacks, uint32_t index) {
   const StackFrame& frame = stacks.frames()[index];
   json out = {{"text", stacks.frame_text(index)}};
+  if (const PythonFrame python = python_of(stacks, index); !python.file.empty()) {
+    out["file"] = std::string(python.file);
+    out["line"] = python.line;
+    out["function"] = std::string(python.function);
+  }
   if (frame.module == kNoModule) return out;
   const StackModule& module = stacks.modules()[frame.module];
   out["module"] = module.path;

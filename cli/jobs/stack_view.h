@@ -22,7 +22,7 @@ struct StackView {
   bool all_threads = false;  // true: all threads; false: main threads only
   // maximum number of distinct stacks; the most frequent ones are shown
   size_t classes_max = 1'000;
-  // maximum number of frames per stack; the innermost frames are shown
+  // maximum number of frames per stack; the innermost frames and all Python frames are shown
   size_t frames_max = kStackDepthMax;
   RankSet suspects;  // ranks that are marked in the output
 };

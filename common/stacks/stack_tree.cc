@@ -5,6 +5,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "common/stacks/python_frame.h"
 #include "common/text/absl_view.h"
 #include "common/text/escape.h"
 
@@ -315,7 +316,12 @@ const FrameSymbol& StackTree::symbol(uint32_t frame) const {
 std::string StackTree::frame_text(uint32_t index) const {
   if (index >= parts_.frames.size()) return "?";
   const StackFrame& frame = parts_.frames[index];
-  if (frame.module == kNoModule) return frame.text;
+  if (frame.module == kNoModule) {
+    const PythonFrame python = python_frame_of(frame.text);
+    if (python.file.empty()) return frame.text;
+    return absl::StrCat(av(short_python_path(python.file)), ":", python.line, " ",
+                        av(python.function));
+  }
   const FrameSymbol& symbol = this->symbol(index);
   const std::string& path = parts_.modules[frame.module].path;
   std::string text;

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <absl/cleanup/cleanup.h>
@@ -75,9 +76,59 @@ std::optional<KernelMessage> parse_record(std::string_view record) {
                        .text = bounded_text(std::string(text), kEvidenceLineBytesMax)};
 }
 
-bool is_relevant(const KernelMessage& message, const KernelMessageQuery& query) {
-  if (message.at < query.since) return false;
+// Returns the number after `mark` in `text`; 0 if there is none.
+pid_t number_after(std::string_view text, std::string_view mark) {
+  const size_t at = text.find(mark);
+  if (at == std::string_view::npos) return 0;
+  const std::string_view rest = text.substr(at + mark.size());
+  pid_t number = 0;
+  const size_t end = std::min(rest.find_first_not_of("0123456789"), rest.size());
+  return absl::SimpleAtoi(av(rest.substr(0, end)), &number) ? number : 0;
+}
+
+// Returns the process that a message about a crash or a kill for memory names; 0 for other
+// messages. "Memory cgroup out of memory: Killed process 17 (python)", "python[17]: segfault at 0",
+// "traps: python[17] general protection fault", "oom_reaper: reaped process 17 (python)".
+pid_t crashed_process(std::string_view text, std::string_view lower) {
+  for (const std::string_view mark : {"killed process ", "reaped process "})
+    if (const pid_t pid = number_after(lower, mark); pid > 0) return pid;
+  if (lower.starts_with("oom-kill:")) return number_after(lower, ",pid=");
+  const bool is_crash = lower.find("segfault") != std::string_view::npos ||
+                        lower.find("general protection") != std::string_view::npos ||
+                        lower.starts_with("traps: ");
+  return is_crash ? number_after(text, "[") : 0;
+}
+
+bool is_in_groups(std::string_view memory_group, const KernelMessageQuery& query) {
+  return std::ranges::any_of(query.groups, [&](const std::string& group) {
+    return group.size() > 1 && memory_group.starts_with(group) &&
+           (memory_group.size() == group.size() || memory_group[group.size()] == '/');
+  });
+}
+
+// Returns the pids that the kernel killed for memory in the control groups of the query, from its
+// records "oom-kill:constraint=CONSTRAINT_MEMCG,…,task_memcg=/jobs/7,task=python,pid=17,uid=0".
+std::set<pid_t> killed_in_groups(std::span<const KernelMessage> messages,
+                                 const KernelMessageQuery& query) {
+  std::set<pid_t> pids;
+  for (const KernelMessage& message : messages) {
+    constexpr std::string_view kMark = "task_memcg=";
+    const std::string_view text = message.text;
+    const size_t at = text.find(kMark);
+    if (at == std::string_view::npos) continue;
+    const std::string_view rest = text.substr(at + kMark.size());
+    const pid_t pid = number_after(rest, ",pid=");
+    if (pid > 0 && is_in_groups(rest.substr(0, rest.find(',')), query)) pids.insert(pid);
+  }
+  return pids;
+}
+
+bool is_relevant(const KernelMessage& message, const KernelMessageQuery& query,
+                 const std::set<pid_t>& killed) {
+  if (message.at < query.since || message.at > query.until) return false;
   const std::string lower = absl::AsciiStrToLower(message.text);
+  if (const pid_t pid = crashed_process(message.text, lower); pid > 0)
+    return killed.contains(pid) || std::ranges::find(query.pids, pid) != query.pids.end();
   const bool telling = std::ranges::any_of(kRelevantWords, [&](std::string_view words) {
     return lower.find(words) != std::string::npos;
   });
@@ -90,11 +141,11 @@ bool is_relevant(const KernelMessage& message, const KernelMessageQuery& query) 
 std::vector<KernelMessage> relevant_kernel_messages(std::span<const std::string> records,
                                                     const KernelMessageQuery& query) {
   std::vector<KernelMessage> messages;
-  for (const std::string& record : records) {
-    auto message = parse_record(record);
-    if (!message || !is_relevant(*message, query)) continue;
-    messages.push_back(*std::move(message));
-  }
+  for (const std::string& record : records)
+    if (auto message = parse_record(record)) messages.push_back(*std::move(message));
+  const std::set<pid_t> killed = killed_in_groups(messages, query);
+  std::erase_if(messages,
+                [&](const KernelMessage& message) { return !is_relevant(message, query, killed); });
   if (messages.size() > kKernelMessagesMax)
     messages.erase(messages.begin(), messages.end() - static_cast<ptrdiff_t>(kKernelMessagesMax));
   return messages;
@@ -123,6 +174,18 @@ bool reports_oom_kill(std::span<const KernelMessage> messages, pid_t pid) {
   return std::ranges::any_of(messages, [&](const KernelMessage& message) {
     return message.text.find(killed) != std::string::npos;
   });
+}
+
+uint64_t killed_process_bytes(std::span<const KernelMessage> messages, pid_t pid) {
+  const std::string killed = absl::StrCat("Killed process ", pid, " ");
+  for (const KernelMessage& message : messages) {
+    if (message.text.find(killed) == std::string::npos) continue;
+    uint64_t kib = 0;
+    for (const std::string_view mark : {"anon-rss:", "file-rss:", "shmem-rss:"})
+      kib += static_cast<uint64_t>(number_after(message.text, mark));
+    return kib << 10;
+  }
+  return 0;
 }
 
 std::string kernel_message_text(const KernelMessage& message) {

@@ -1,10 +1,12 @@
 // Finds lines of the kernel's log that explain why a rank died or waits: out-of-memory kills, GPU
 // errors (Xid), failing disks and file systems, hung tasks, and lines that name a process of our
-// ranks. Reads /dev/kmsg, which requires root or CAP_SYSLOG.
+// ranks. A crash or a kill of another process explains nothing, unless that process is in the
+// control group of a rank. Reads /dev/kmsg, which requires root or CAP_SYSLOG.
 #pragma once
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,6 +30,10 @@ struct KernelMessage {
 struct KernelMessageQuery {
   std::span<const pid_t> pids;  // pids of the ranks' processes
   Instant since;
+  Instant until = Instant::max();
+  // The control groups of the ranks, "/jobs/7": processes in them, such as loaders of data, belong
+  // to the ranks. The root group does not count.
+  std::span<const std::string> groups{};
 };
 
 // Returns the newest relevant messages since query.since, at most kKernelMessagesMax, oldest first;
@@ -43,6 +49,10 @@ std::vector<KernelMessage> relevant_kernel_messages(std::span<const std::string>
 
 // Returns whether a message reports that the kernel killed `pid` because memory ran out.
 bool reports_oom_kill(std::span<const KernelMessage> messages, pid_t pid);
+
+// Returns the resident memory of `pid` in the kernel's message about its kill for memory, in bytes;
+// 0: there is no such message.
+uint64_t killed_process_bytes(std::span<const KernelMessage> messages, pid_t pid);
 
 // Returns "[43579.126] Out of memory: Killed process 1780 (python) …", the format of dmesg.
 std::string kernel_message_text(const KernelMessage& message);

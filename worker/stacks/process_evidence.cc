@@ -33,16 +33,19 @@ constexpr char kHeldChannel[] = "ptrace_stop";
 struct MemoryFiles {
   const char* events;
   const char* used;
+  const char* peak;
   std::array<const char*, 2> limits;  // the lower one takes effect; nullptr: there is no second
   // keys of memory.stat: file pages, which can be read again
   std::array<absl::string_view, 2> cache;
 };
 constexpr MemoryFiles kVersion1{"/memory.oom_control",
                                 "/memory.usage_in_bytes",
+                                "/memory.max_usage_in_bytes",
                                 {"/memory.limit_in_bytes", nullptr},
                                 {"total_inactive_file ", "total_active_file "}};
 constexpr MemoryFiles kVersion2{"/memory.events",
                                 "/memory.current",
+                                "/memory.peak",
                                 {"/memory.max", "/memory.high"},
                                 {"inactive_file ", "active_file "}};
 
@@ -167,20 +170,34 @@ OomKillCounter OomKillCounter::of(const std::string& proc_root, const std::strin
     if (kills_in(path) < 0) continue;
     counter.path_ = std::move(path);
     counter.limit_name_ = group.files->limits[0];
+    counter.peak_name_ = group.files->peak;
     counter.root_length_ = group.root.size();
   }
   return counter;
 }
 
-uint64_t OomKillCounter::limit() const {
-  uint64_t smallest = 0;
+OomKillCounter::Smallest OomKillCounter::smallest() const {
+  Smallest smallest;
   std::string folder = path_;
   for (int level = 0; level < kGroupLevelsMax && folder.size() > root_length_; ++level) {
     folder.resize(folder.rfind('/'));
     const uint64_t found = number_in(folder + limit_name_);
-    if (found > 0 && found < kLimitMax && (smallest == 0 || found < smallest)) smallest = found;
+    if (found > 0 && found < kLimitMax && (smallest.limit == 0 || found < smallest.limit))
+      smallest = {found, folder};
   }
   return smallest;
+}
+
+uint64_t OomKillCounter::limit() const { return smallest().limit; }
+
+uint64_t OomKillCounter::peak() const {
+  const Smallest found = smallest();
+  return found.limit == 0 ? 0 : number_in(found.folder + peak_name_);
+}
+
+std::string OomKillCounter::group() const {
+  const size_t end = path_.rfind('/');
+  return path_.empty() || end <= root_length_ ? "" : path_.substr(root_length_, end - root_length_);
 }
 
 int64_t OomKillCounter::count() const { return path_.empty() ? -1 : kills_in(path_); }

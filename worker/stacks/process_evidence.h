@@ -40,10 +40,21 @@ class OomKillCounter {
   // Returns the smallest memory limit of the group and its ancestors, in bytes; 0: none, or the
   // group is gone. Works after the process has ended.
   uint64_t limit() const;
+  // Returns the largest memory use of the group with this limit so far, in bytes; 0: not known.
+  uint64_t peak() const;
+  // Returns the path of the group below the root of its hierarchy: "/jobs/7". Empty: not known.
+  std::string group() const;
 
  private:
+  struct Smallest {
+    uint64_t limit = 0;
+    std::string folder;
+  };
+  Smallest smallest() const;
+
   std::string path_;        // file with the line "oom_kill N"
   std::string limit_name_;  // "/memory.max"
+  std::string peak_name_;   // "/memory.peak"
   size_t root_length_ = 0;  // the part of path_ that is the hierarchy's root
 };
 

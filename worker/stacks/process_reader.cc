@@ -10,6 +10,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "worker/stacks/blocked_thread.h"
+#include "worker/stacks/python_memory.h"
 #include "worker/stacks/self_copies.h"
 
 namespace muster::worker {
@@ -197,7 +198,8 @@ std::string ProcessReader::ptrace_refusal() const {
 void ProcessReader::add_python_frames(const PySpy& py_spy, Instant deadline,
                                       const std::vector<StackModule>& modules,
                                       RankStacks& stacks) const {
-  const auto frames = py_spy.dump(pid_, deadline);
+  auto frames = read_python_memory(pid_, unwinder_.map());
+  if (!frames.ok()) frames = py_spy.dump(pid_, deadline);
   if (!frames.ok()) {
     add_note(absl::StrCat("no Python frames: ", frames.status().message()), stacks);
     return;

@@ -31,9 +31,9 @@ std::string bounded(std::string text) {
 StackFrame frame_of(const nlohmann::json& frame) {
   const std::string name = frame.value("name", "?");
   const auto line = frame.value("line", int64_t{0});
-  const nlohmann::json& file =
-      frame.at("short_filename").is_string() ? frame.at("short_filename") : frame.at("filename");
-  return {.text = bounded(absl::StrCat(file.get<std::string>(), ":", line, " ", name))};
+  // The full path shows whether a file belongs to the program or to a library.
+  const std::string file = frame.at("filename").get<std::string>();
+  return {.text = bounded(absl::StrCat(file, ":", line, " ", name))};
 }
 
 std::string_view base_name(std::string_view path) {

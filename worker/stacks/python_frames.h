@@ -19,7 +19,7 @@
 
 namespace muster::worker {
 
-// Frames by thread id, such as "train.py:31 train_step", outermost first.
+// Frames by thread id, such as "/home/u/train.py:31 train_step", outermost first.
 using PythonFrames = std::map<pid_t, std::vector<StackFrame>>;
 
 // Returns whether the file is the CPython interpreter, either as a library or as an executable.

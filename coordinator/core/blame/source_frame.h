@@ -9,10 +9,11 @@
 namespace muster::coordinator {
 
 // Returns the text of the innermost frame that belongs to the program itself. Frames of the kernel,
-// the C or C++ library, a communication library, a framework, or the trainer's collectives do not
-// belong to it. Frames without symbols are classified by their modules. If all frames belong to
-// libraries, returns the innermost frame; generated code is named as such. Returns an empty text
-// for a stack without a known frame.
+// the C or C++ library, a communication library, a framework, Python or an installed package, or
+// the trainer's collectives do not belong to it. Frames without symbols are classified by their
+// modules; below Python frames they belong to libraries. If all frames belong to libraries, returns
+// the innermost frame of the package that is run as a program, or else the innermost frame;
+// generated code is named as such. Returns an empty text for a stack without a known frame.
 std::string source_of(const StackTree& tree, const StackTree::Class& stack);
 
 }  // namespace muster::coordinator

@@ -12,6 +12,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/progress/progress_page.h"
+#include "common/text/program_error.h"
 #include "worker/shell/evidence/oom_kill_history.h"
 #include "worker/shell/evidence/shared_memory.h"
 #include "worker/shell/files/disk_space.h"
@@ -22,6 +23,9 @@ namespace {
 
 // Older kernel messages are unrelated to a rank that has died now.
 constexpr Duration kKernelMessagesAge = std::chrono::minutes(10);
+// The kernel dates its messages by a clock that may differ a little from ours. A later message is
+// about something that happened after the rank's end.
+constexpr Duration kKernelLogDelay = std::chrono::milliseconds(100);
 
 Instant ago(Duration time) {
   const Instant now = monotonic_now();
@@ -34,9 +38,21 @@ constexpr Duration kGpuMeasurementWait = std::chrono::milliseconds(300);
 // An older error of a GPU has not ended the rank; a permanent one may have.
 constexpr Duration kGpuErrorAge = std::chrono::minutes(2);
 
-// A rank that is killed by such a signal has not reported why: the newest line of its output is not
-// the reason.
-bool reports_no_reason(int32_t signal) { return signal == SIGKILL || signal == SIGBUS; }
+// The lines that are searched for the error that ended a program: a traceback through libraries is
+// longer than the evidence.
+constexpr size_t kErrorLinesMax = 200;
+
+// Returns the reason that the rank's output has for its end, or "". A signal is explained only by an
+// error: the newest line of a rank that was killed, such as "step 49 loss 5.5", is unrelated.
+std::string reason_in_output(const EndedRank& rank, const Launcher& launcher) {
+  if (rank.event.signal == SIGKILL || rank.event.signal == SIGBUS) return "";
+  const std::vector<std::string> lines = launcher.last_lines(rank.event.key, kErrorLinesMax);
+  const auto error = find_program_error(lines);
+  // An exit code may have a reason that no word identifies as an error.
+  const bool is_traceback = error && !error->place.empty();
+  if (error && (is_traceback || rank.event.signal != 0)) return to_string(*error);
+  return rank.event.signal != 0 || lines.empty() ? "" : lines.back();
+}
 
 bool died_by_itself(const EndedRank& rank) {
   return !rank.was_killed && (rank.event.signal != 0 || rank.event.exit_code != 0);
@@ -61,15 +77,21 @@ ExitCause cause_of(const EndedRank& rank, const std::vector<KernelMessage>& mess
                                                             : ExitCause::kUnknown;
 }
 
-std::string limit_text(uint64_t limit) {
-  return limit > 0 ? absl::StrCat("cgroup limit ", limit >> 20, " MiB")
-                   : "no cgroup limit: the machine's memory is used up";
+std::string limit_text(const OomKillCounter& group) {
+  const uint64_t limit = group.limit(), used = group.peak();
+  if (limit == 0) return "no cgroup limit: the machine's memory is used up";
+  return absl::StrCat("cgroup limit ", limit >> 20, " MiB",
+                      used > 0 ? absl::StrCat(", used ", used >> 20, " MiB") : std::string());
 }
 
 // Returns the detail of a rank that the kernel killed for memory: "out of memory (cgroup limit 300
-// MiB)". The kernel's counter also counts kills for a lack of memory of the whole machine.
-std::string memory_text(const EndedRank& rank) {
-  return absl::StrCat("out of memory (", limit_text(rank.oom_kills.limit()), ")");
+// MiB, used 300 MiB)". The kernel's counter also counts kills for a lack of memory of the whole
+// machine; then the kernel's log has the memory of the rank.
+std::string memory_text(const EndedRank& rank, const std::vector<KernelMessage>& messages) {
+  const uint64_t own = killed_process_bytes(messages, rank.pid);
+  return absl::StrCat("out of memory (", limit_text(rank.oom_kills),
+                      own > 0 ? absl::StrCat(", the rank used ", own >> 20, " MiB") : std::string(),
+                      ")");
 }
 
 // Returns the limit that a signal of the kernel reports; "" for other signals.
@@ -102,7 +124,7 @@ void name_other_reasons(EndedRank& rank) {
   if (rank.oom_kills_before < 0 || rank.oom_kills.count() <= rank.oom_kills_before) return;
   absl::StrAppend(&detail, detail.empty() ? "" : "; ",
                   "the kernel killed a process of its control group for memory (",
-                  limit_text(rank.oom_kills.limit()), ")");
+                  limit_text(rank.oom_kills), ")");
 }
 
 // Returns whether a GPU may explain the end: not if the exit code has its own reason, such as a
@@ -185,20 +207,26 @@ void EndReader::read(std::vector<EndedRank> ranks) {
     spdlog::warn("evidence of {} ended ranks is not read in time", batch->ranks.size());
     answer(batch->ranks);
   });
-  boost::asio::post(thread_, [this, answer, ranks = batch->ranks]() mutable {
-    read_now(ranks);
-    boost::asio::post(loop_, [answer, ranks = std::move(ranks)] { answer(ranks); });
-  });
+  boost::asio::post(
+      thread_, [this, answer, ranks = batch->ranks, reaped = monotonic_now()]() mutable {
+        read_now(ranks, reaped);
+        boost::asio::post(loop_, [answer, ranks = std::move(ranks)] { answer(ranks); });
+      });
 }
 
-void EndReader::read_now(std::vector<EndedRank>& ranks) const {
+void EndReader::read_now(std::vector<EndedRank>& ranks, Instant reaped) const {
   std::vector<pid_t> pids;
-  for (const EndedRank& rank : ranks)
+  std::vector<std::string> groups;
+  for (const EndedRank& rank : ranks) {
     if (rank.pid > 0) pids.push_back(rank.pid);
+    groups.push_back(rank.oom_kills.group());
+  }
   std::vector<KernelMessage> messages;
   if (std::ranges::any_of(ranks, died_by_itself))
-    messages =
-        read_kernel_messages(options_.kernel_log, {.pids = pids, .since = ago(kKernelMessagesAge)});
+    messages = read_kernel_messages(options_.kernel_log, {.pids = pids,
+                                                          .since = ago(kKernelMessagesAge),
+                                                          .until = reaped + kKernelLogDelay,
+                                                          .groups = groups});
   GpuReport gpus;
   if (options_.gpus != nullptr && std::ranges::any_of(ranks, [](const EndedRank& rank) {
         return !rank.gpus.empty() && died_by_itself(rank);
@@ -220,12 +248,11 @@ void EndReader::read_now(std::vector<EndedRank>& ranks) const {
       for (const KernelMessage& message : messages)
         evidence->kernel_messages.push_back(kernel_message_text(message));
     }
-    if (rank.event.detail.empty() && !reports_no_reason(rank.event.signal) &&
-        !evidence->rank.last_lines.empty())
-      rank.event.detail = evidence->rank.last_lines.back();
+    if (rank.event.detail.empty()) rank.event.detail = reason_in_output(rank, launcher_);
     if (rank.event.cause == ExitCause::kUnknown) rank.event.cause = cause_of(rank, messages);
     // The newest line of a killed rank is unrelated to its end.
-    if (rank.event.cause == ExitCause::kOutOfMemory) rank.event.detail = memory_text(rank);
+    if (rank.event.cause == ExitCause::kOutOfMemory)
+      rank.event.detail = memory_text(rank, messages);
     name_other_reasons(rank);
     take_gpus(rank, gpus, *evidence);
     rank.event.evidence = std::move(evidence);

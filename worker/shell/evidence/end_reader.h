@@ -68,7 +68,8 @@ class EndReader {
 
  private:
   struct Batch;
-  void read_now(std::vector<EndedRank>& ranks) const;
+  // `reaped`: the time of the ranks' ends.
+  void read_now(std::vector<EndedRank>& ranks, Instant reaped) const;
 
   boost::asio::io_context& loop_;
   const Launcher& launcher_;

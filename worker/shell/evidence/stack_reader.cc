@@ -119,7 +119,11 @@ StackResults StackReader::read_now(const ReadStacks& request,
   }
   const Instant now = monotonic_now();
   const Instant since = now - std::min(kKernelMessagesAge, now.time_since_epoch());
-  for (const KernelMessage& message : read_kernel_messages(kKernelLog, {pids, since}))
+  std::vector<std::string> groups;
+  for (const pid_t pid : pids)
+    groups.push_back(OomKillCounter::of(proc_root_, kCgroupRoot, pid).group());
+  for (const KernelMessage& message :
+       read_kernel_messages(kKernelLog, {.pids = pids, .since = since, .groups = groups}))
     result.kernel_messages.push_back(kernel_message_text(message));
   return result;
 }

@@ -177,6 +177,30 @@ rank 1
             "… 2 more stacks of fewer ranks\n");
 }
 
+TEST(StackView, ShowsThePythonPartWhole) {
+  StackSample sample;
+  sample.modules.push_back({.build_id = "", .path = "/x/libtorch_cpu.so"});
+  ThreadStack thread{.tid = 1, .name = "main", .state = 'S', .frames = {}};
+  thread.frames.push_back({.text = "/home/u/job/train.py:88 <module>"});
+  thread.frames.push_back(
+      {.text = "/v/lib/python3.11/site-packages/torch/_tensor.py:581 backward"});
+  for (uint64_t i = 1; i <= 3; ++i)
+    thread.frames.push_back({.module = 0, .address = i, .text = ""});
+  sample.ranks.push_back({.rank = 0, .pid = 1, .problem = "", .threads = {thread}, .note = ""});
+  StackTree tree;
+  tree.add(sample);
+  StackView view;
+  view.frames_max = 1;
+  EXPECT_EQ(describe_stacks(tree, view),
+            "rank 0\n"
+            "  libtorch_cpu.so+0x3\n"
+            "  … 2 frames\n"
+            "  torch/_tensor.py:581 backward\n"
+            "  job/train.py:88 <module>\n");
+  const auto frames = stacks_to_json(tree)["classes"][0]["frames"];
+  EXPECT_EQ(frames.dump().find("/home/u/job/train.py") == std::string::npos, false) << frames;
+}
+
 TEST(StackView, StatesWhyRanksHaveNoStacks) {
   std::vector<RankEvidence> ranks = stuck_ranks();
   ranks[1].stack_problem = ranks[2].stack_problem;

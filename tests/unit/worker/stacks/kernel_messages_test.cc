@@ -42,15 +42,44 @@ TEST(KernelMessagesTest, KeepsMessagesThatExplainADeath) {
   EXPECT_THAT(
       texts(messages),
       ElementsAre(
-          "[6.000000] Out of memory: Killed process 1780 (python) total-vm:5588648kB, "
-          "anon-rss:41kB",
           "[7.000000] NVRM: Xid (PCI:0000:3b:00): 79, pid=41, GPU has fallen off the bus.",
           "[7.500000] something about [41] and nothing else",
           "[8.000000] INFO: task muster-trainer:99 blocked for more than 120 seconds.\\x1b[31m",
           "[9.000000] blk_update_request: I/O error, dev sda, sector 4100"));
-  EXPECT_TRUE(reports_oom_kill(messages, 1780));
-  EXPECT_FALSE(reports_oom_kill(messages, 178));
   EXPECT_FALSE(reports_oom_kill(messages, 41)) << "that was before";
+  const std::vector<pid_t> killed = {1780};
+  const auto of_killed = relevant_kernel_messages(kRecords, {.pids = killed, .since = Instant()});
+  EXPECT_TRUE(reports_oom_kill(of_killed, 1780));
+  EXPECT_FALSE(reports_oom_kill(of_killed, 178));
+}
+
+// Crashes and kills of processes that belong to no rank, and messages after the fault.
+TEST(KernelMessagesTest, OmitsOtherProcessesAndLaterMessages) {
+  const std::vector<std::string> records = {
+      "6,1,1000000,-;python3[500]: segfault at 0 ip 0 sp 0 error 4 in libc.so.6",
+      "6,2,2000000,-;traps: chrome[501] general protection fault ip:0 sp:0 error:0",
+      "6,3,3000000,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,"
+      "oom_memcg=/jobs/7,task_memcg=/jobs/7/loader,task=python3,pid=502,uid=0",
+      "3,4,3000001,-;Memory cgroup out of memory: Killed process 502 (python3) total-vm:1kB",
+      "6,5,4000000,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,"
+      "oom_memcg=/jobs/77,task_memcg=/jobs/77,task=python3,pid=503,uid=0",
+      "3,6,4000001,-;Memory cgroup out of memory: Killed process 503 (python3) total-vm:1kB",
+      "6,7,5000000,-;python3[41]: segfault at 8 ip 0 sp 0 error 4",
+      "3,8,6000000,-;blk_update_request: I/O error, dev sda, sector 4100",
+      "3,9,7000000,-;EXT4-fs error (device sda1): bad block"};
+  const std::vector<pid_t> pids = {41};
+  const std::vector<std::string> groups = {"/jobs/7", "/"};
+  const auto messages =
+      relevant_kernel_messages(records, {.pids = pids,
+                                         .since = Instant(),
+                                         .until = Instant(std::chrono::milliseconds(6500)),
+                                         .groups = groups});
+  EXPECT_THAT(texts(messages),
+              ElementsAre(testing::StartsWith("[3.000000] oom-kill:"),
+                          "[3.000001] Memory cgroup out of memory: Killed process 502 (python3) "
+                          "total-vm:1kB",
+                          "[5.000000] python3[41]: segfault at 8 ip 0 sp 0 error 4",
+                          "[6.000000] blk_update_request: I/O error, dev sda, sector 4100"));
 }
 
 TEST(KernelMessagesTest, TheNewestAreKept) {

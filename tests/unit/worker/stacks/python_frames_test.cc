@@ -35,7 +35,7 @@ TEST(PythonFramesTest, DumpsAreFramesByThread) {
   ASSERT_TRUE(threads.ok()) << threads.status();
   ASSERT_EQ(threads->size(), 2);
   EXPECT_THAT(texts(threads->at(7)),
-              ElementsAre("/x/train.py:40 <mod\\x1bule>", "train.py:31 step"));
+              ElementsAre("/x/train.py:40 <mod\\x1bule>", "/x/train.py:31 step"));
   EXPECT_THAT(texts(threads->at(9)), ElementsAre("d.py:5 load"));
 }
 
@@ -113,17 +113,11 @@ TEST(PythonFramesTest, APythonProgramShowsItsLines) {
     const StackSample sample = sample_one(sampler, subject.pid());
     EXPECT_EQ(sample.ranks.at(0).note, "");
     frames = texts(sample.ranks.at(0).threads.at(0).frames);
-    return std::ranges::count(frames, "train.py:4 step") == 1;
+    return std::ranges::count(frames, script + ":4 step") == 1;
   }));
-  EXPECT_THAT(frames, IsSupersetOf({"train.py:7 <module>", "train.py:6 run"}));
+  EXPECT_THAT(frames, IsSupersetOf({script + ":7 <module>", script + ":6 run"}));
   EXPECT_EQ(frames.back(), "") << "the C library's sleep comes behind";
   EXPECT_EQ(subject.tracer(), 0);
-
-  StackSampler without({.py_spy = "/nowhere/py-spy"});
-  const StackSample sample = sample_one(without, subject.pid());
-  EXPECT_THAT(sample.ranks.at(0).note, HasSubstr("no Python frames"));
-  EXPECT_EQ(sample.ranks.at(0).problem, "");
-  EXPECT_FALSE(sample.ranks.at(0).threads.empty());
 }
 
 }  // namespace

@@ -72,6 +72,36 @@ TEST(SourceFrame, OfPythonIsTheUsersLine) {
             "train.py:31 train_step");
 }
 
+// A rank of a DDP program that waits in the backward pass, and one of JAX.
+TEST(SourceFrame, OfPythonIsNeverALibrarysLine) {
+  const std::string packages = "/opt/conda/lib/python3.11/site-packages/";
+  const auto python = [](const std::string& text) { return Frame{"", {text, "", 0}}; };
+  EXPECT_EQ(source({python("/home/u/job/train.py:88 <module>"),
+                    python("/home/u/job/train.py:31 step"),
+                    python(packages + "torch/_tensor.py:581 backward"),
+                    python(packages + "torch/autograd/__init__.py:347 backward"),
+                    {"/opt/conda/lib/python3.11/site-packages/torch/lib/libtorch_cuda.so",
+                     {"c10d::Reducer::finalize_backward()", "", 0}},
+                    {"/usr/lib/x86_64-linux-gnu/libc.so.6", {}}}),
+            "job/train.py:31 step");
+  EXPECT_EQ(source({python("/home/u/jax/run.py:12 main"),
+                    python("/usr/lib/python3.11/multiprocessing/connection.py:395 _recv"),
+                    {"/home/u/.local/lib/python3.11/site-packages/jaxlib/libjax_common.so", {}}}),
+            "jax/run.py:12 main");
+  EXPECT_EQ(source({python("/home/u/job/train.py:31 step"),
+                    {"/home/u/job/_kernels.so", {"scatter_rows", "/home/u/job/kernels.cc", 7}},
+                    {"/usr/lib/x86_64-linux-gnu/libopenblas.so.0", {"dgemm_kernel", "", 0}}}),
+            "job/kernels.cc:7 in scatter_rows")
+      << "an extension of the program itself";
+  EXPECT_EQ(source({python("<frozen runpy>:198 _run_module_as_main"),
+                    python(packages + "trainkit/train.py:5 main"),
+                    python(packages + "trainkit/data.py:9 load"),
+                    python("/opt/conda/lib/python3.11/threading.py:1119 join"),
+                    python(packages + "torch/utils/data/dataloader.py:1440 _try_get_data")}),
+            "trainkit/data.py:9 load")
+      << "python -m trainkit.train";
+}
+
 TEST(SourceFrame, OfGeneratedCodeIsInWords) {
   const std::string words = "code generated at run time, such as a GEMM on the CPU";
   EXPECT_EQ(source({{"", {"[outer frames left out]", "", 0}}, {"", {"[jit]", "", 0}}}), words);

@@ -74,7 +74,7 @@ TEST_F(EndReaderTest, EvidenceOfARankIsReadOutsideOfTheLoop) {
                             .deadline = std::chrono::seconds(20)},
                            {ended(SIGSEGV)});
   ASSERT_THAT(events, SizeIs(1));
-  EXPECT_EQ(events[0].detail, "line 49");
+  EXPECT_EQ(events[0].detail, "") << "the newest line does not explain a signal";
   ASSERT_NE(events[0].evidence, nullptr);
   const EndEvidence& left = *events[0].evidence;
   EXPECT_THAT(left.rank.last_lines, SizeIs(kEvidenceLinesMax));
@@ -86,16 +86,45 @@ TEST_F(EndReaderTest, EvidenceOfARankIsReadOutsideOfTheLoop) {
 
 TEST_F(EndReaderTest, TheKernelLogShowsKillsForMemory) {
   const EndReaderOptions options{
-      .kernel_log = kernel_log("Out of memory: Killed process 4711 (python) total-vm:1kB"),
+      .kernel_log = kernel_log("Out of memory: Killed process 4711 (python) total-vm:1kB, "
+                               "anon-rss:307200kB, file-rss:1024kB, shmem-rss:0kB"),
       .deadline = std::chrono::seconds(20)};
   EndedRank by_us = ended(SIGKILL);
   by_us.was_killed = true;
   const auto events = read(options, {ended(SIGKILL), by_us, ended(SIGTERM)});
   ASSERT_THAT(events, SizeIs(3));
   EXPECT_EQ(events[0].cause, ExitCause::kOutOfMemory);
+  EXPECT_EQ(events[0].detail,
+            "out of memory (no cgroup limit: the machine's memory is used up, the rank used 301 "
+            "MiB)");
   EXPECT_EQ(events[1].cause, ExitCause::kUnknown);
   EXPECT_THAT(events[1].evidence->kernel_messages, IsEmpty());
   EXPECT_EQ(events[2].cause, ExitCause::kUnknown);
+}
+
+// An error in the output explains the end, and not the newest line, which may be of another thread.
+TEST_F(EndReaderTest, AnExceptionIsQuotedWithTheProgramsLine) {
+  const EndReaderOptions options{.kernel_log = "/dev/null", .deadline = std::chrono::seconds(20)};
+  const auto detail = [&](const std::string& output, int signal) {
+    write_file(launcher.folders().log_path(kKey), output);
+    EndedRank rank = ended(signal);
+    if (signal == 0) rank.event.exit_code = 1;
+    loop.restart();
+    const auto events = read(options, {rank});
+    return events.empty() ? "no event" : events[0].detail;
+  };
+  std::string deep;
+  for (int i = 0; i < 40; ++i)
+    deep += "  File \"/v/lib/python3.11/site-packages/torch/fx.py\", line 3, in run\n    run()\n";
+  EXPECT_EQ(detail("Traceback (most recent call last):\n"
+                   "  File \"/home/u/job/train.py\", line 31, in step\n    run()\n" +
+                       deep + "ValueError: batch 7 is empty\nstep 49 loss 5.5\n",
+                   0),
+            "ValueError: batch 7 is empty (job/train.py:31 step)");
+  EXPECT_EQ(detail("step 49 loss 5.5\n", SIGABRT), "");
+  EXPECT_EQ(detail("free(): invalid pointer\nstep 49 loss 5.5\n", SIGABRT),
+            "free(): invalid pointer");
+  EXPECT_EQ(detail("no such shard\n", 0), "no such shard");
 }
 
 // A rank that the kernel killed for memory contains so, with the limit, in place of its last line.
@@ -106,6 +135,7 @@ TEST_F(EndReaderTest, ARankKilledForMemoryHasTheCauseOnItsLine) {
   };
   put("proc/4711/cgroup", "0::/job\n");
   put("cgroup/job/memory.events", "oom_kill 1\n");
+  put("cgroup/job/memory.peak", "313524224\n");
   const OomKillCounter counter =
       OomKillCounter::of(folder.file("proc"), folder.file("cgroup"), 4711);
   struct {
@@ -119,28 +149,27 @@ TEST_F(EndReaderTest, ARankKilledForMemoryHasTheCauseOnItsLine) {
     const char* detail;
   } const cases[] = {
       {"killed at its limit", SIGKILL, -1, true, false, 0, "314572800\n",
-       "out of memory (cgroup limit 300 MiB)"},
+       "out of memory (cgroup limit 300 MiB, used 299 MiB)"},
       {"the trainer's rank", SIGKILL, -1, false, false, 0, "314572800\n",
-       "out of memory (cgroup limit 300 MiB)"},
+       "out of memory (cgroup limit 300 MiB, used 299 MiB)"},
       {"killed without a limit", SIGKILL, -1, true, false, 0, "max\n",
        "out of memory (no cgroup limit: the machine's memory is used up)"},
       {"the command of a shell", 0, 137, true, false, 0, "67108864\n",
-       "out of memory (cgroup limit 64 MiB)"},
+       "out of memory (cgroup limit 64 MiB, used 299 MiB)"},
       {"a kill before its start", SIGKILL, -1, true, false, 1, "314572800\n", ""},
       {"killed by the worker", SIGKILL, -1, true, true, 0, "314572800\n", ""},
       {"another end", 0, 1, true, false, 1, "314572800\n", "line 49"},
-      {"another signal", SIGSEGV, -1, true, false, 1, "314572800\n", "line 49"},
+      {"another signal", SIGSEGV, -1, true, false, 1, "314572800\n", ""},
       {"a loader of data was killed", 0, 1, true, false, 0, "314572800\n",
        "line 49; the kernel killed a process of its control group for memory (cgroup limit 300 "
-       "MiB)"},
+       "MiB, used 299 MiB)"},
       {"a command of the trainer was killed", 0, 1, false, false, 0, "max\n",
        "line 49; the kernel killed a process of its control group for memory (no cgroup limit: the "
        "machine's memory is used up)"},
       {"an abort after such a kill", SIGABRT, -1, true, false, 0, "67108864\n",
-       "line 49; the kernel killed a process of its control group for memory (cgroup limit 64 "
-       "MiB)"},
-      {"stopped by the worker after such a kill", SIGTERM, -1, true, true, 0, "67108864\n",
-       "line 49"},
+       "the kernel killed a process of its control group for memory (cgroup limit 64 MiB, used "
+       "299 MiB)"},
+      {"stopped by the worker after such a kill", SIGTERM, -1, true, true, 0, "67108864\n", ""},
   };
   for (const auto& one : cases) {
     put("cgroup/job/memory.max", one.limit);
@@ -186,19 +215,19 @@ TEST_F(EndReaderTest, LimitsThatTheKernelReportsBySignalsAreNamed) {
       {0, 137, true, childs, "the limit of CPU time is used up (ulimit -t): 5 s; line 49"},
       {0, 137, true, used_up, "line 49"},
       {0, 137, false, childs, "line 49"},
-      {SIGXCPU, -1, true, soft, "the limit of CPU time is used up (ulimit -t): 5 s; line 49"},
-      {SIGXCPU, -1, false, unknown, "the limit of CPU time is used up (ulimit -t); line 49"},
+      {SIGXCPU, -1, true, soft, "the limit of CPU time is used up (ulimit -t): 5 s"},
+      {SIGXCPU, -1, false, unknown, "the limit of CPU time is used up (ulimit -t)"},
       {SIGXCPU, -1, true, unlimited,
-       "another process sent the signal: no limit of CPU time is used up; line 49"},
-      {SIGXFSZ, -1, true, unknown, "a file has reached the limit of sizes (ulimit -f); line 49"},
+       "another process sent the signal: no limit of CPU time is used up"},
+      {SIGXFSZ, -1, true, unknown, "a file has reached the limit of sizes (ulimit -f)"},
       {0, 128 + SIGXFSZ, true, unknown,
        "a file has reached the limit of sizes (ulimit -f); line 49"},
       {0, 128 + SIGXFSZ, false, unknown, "line 49"},
-      {SIGSYS, -1, true, unknown, "a system call is forbidden here (seccomp); line 49"},
+      {SIGSYS, -1, true, unknown, "a system call is forbidden here (seccomp)"},
       {SIGBUS, -1, true, unknown, bus_error},
       {SIGBUS, -1, false, unknown, bus_error},
-      {SIGSEGV, -1, true, used_up, "line 49"},
-      {SIGABRT, -1, true, used_up, "line 49"},
+      {SIGSEGV, -1, true, used_up, ""},
+      {SIGABRT, -1, true, used_up, ""},
   };
   for (const auto& one : cases) {
     EndedRank rank = ended(one.signal);

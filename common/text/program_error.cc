@@ -1,0 +1,242 @@
+#include "common/text/program_error.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
+
+#include "common/stacks/python_frame.h"
+#include "common/text/absl_view.h"
+
+namespace muster {
+namespace {
+
+// Leaves room for the place in the text of an exit.
+constexpr size_t kErrorBytesMax = 400;
+constexpr size_t kConsequenceBytesMax = 200;
+constexpr size_t kMessageLinesMax = 12;  // lines of a message that are searched after the first
+
+// Substrings in lower case.
+constexpr std::array<std::string_view, 40> kLostPeerWords = {
+    "connection closed by peer",
+    "connection reset by peer",
+    "connection was likely closed",
+    "broken pipe",
+    "brokenpipeerror",
+    "connectionreseterror",
+    "socket closed",
+    "preamble.length",
+    "op.preamble",
+    "preamble mismatch",
+    "timed out waiting",
+    "application timeout caused pair closure",
+    "pair closure",
+    "gloo all-reduce failed",
+    "gloo allreduce failed",
+    "distbackenderror",
+    "distnetworkerror",
+    "diststoreerror",
+    "ncclremoteerror",
+    "remote process exit",
+    "network error or a remote process",
+    "watchdog caught collective operation timeout",
+    "watchdog thread terminated",
+    "nccl operations have failed or timed out",
+    "nccl communicator was aborted",
+    "nccl communicator encountered error",
+    "call to recv from",
+    "failed to recv, got 0 bytes",
+    "recvvalue failed",
+    "sendbytes failed",
+    "recvbytes failed",
+    "tcpstore server has shut down",
+    "remote server shutdown",
+    "monitoredbarrier",
+    "detected mismatch between collectives",
+    "jax distributed service detected",
+    "coordination service",
+    "stopped sending heartbeats",
+    "heartbeat timeout",
+    "barrier timed out"};
+constexpr std::array<std::string_view, 24> kEnvironmentWords = {"connectionerror",
+                                                                "connectionrefused",
+                                                                "connection refused",
+                                                                "timeout",
+                                                                "timed out",
+                                                                "oserror",
+                                                                "ioerror",
+                                                                "filenotfounderror",
+                                                                "permissionerror",
+                                                                "temporary failure",
+                                                                "name or service",
+                                                                "network is unreachable",
+                                                                "no space left",
+                                                                "input/output error",
+                                                                "stale file handle",
+                                                                "cuda error",
+                                                                "cudnn",
+                                                                "cublas",
+                                                                "nccl error",
+                                                                "ecc error",
+                                                                "service unavailable",
+                                                                "503",
+                                                                "too many requests",
+                                                                "address already in use"};
+// Substrings, in lower case, of lines with which programs and libraries explain an abort.
+constexpr std::array<std::string_view, 17> kFatalWords = {
+    "error",         "fatal",     "assert",  "abort",       "terminat", "what():",
+    "check failed",  "invalid",   "corrupt", "double free", "smashing", "bad_alloc",
+    "out of memory", "exception", "panic",   "failed",      "overflow"};
+
+template <size_t n>
+bool has_word(std::string_view text, const std::array<std::string_view, n>& words) {
+  const std::string lower = absl::AsciiStrToLower(av(text));
+  return std::ranges::any_of(
+      words, [&](std::string_view word) { return lower.find(word) != std::string::npos; });
+}
+
+// Returns the line without the prefix that PyTorch writes before each line of a traceback:
+// "[rank1]: ".
+std::string_view without_rank(std::string_view line) {
+  if (!line.starts_with("[rank")) return line;
+  const size_t end = line.find("]:");
+  if (end == std::string_view::npos) return line;
+  line.remove_prefix(end + 2);
+  if (line.starts_with(' ')) line.remove_prefix(1);
+  return line;
+}
+
+// Returns the frame in a line of a traceback, `File "/x/train.py", line 31, in step`, or of
+// faulthandler, which has no comma before "in".
+std::optional<PythonFrame> frame_in(std::string_view line) {
+  absl::string_view rest = absl::StripLeadingAsciiWhitespace(av(line));
+  if (!absl::ConsumePrefix(&rest, "File \"")) return std::nullopt;
+  const size_t quote = rest.find("\", line ");
+  if (quote == absl::string_view::npos) return std::nullopt;
+  PythonFrame frame;
+  frame.file = std::string_view(rest.data(), quote);
+  rest.remove_prefix(quote + 8);
+  const size_t digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
+  if (!absl::SimpleAtoi(rest.substr(0, digits), &frame.line)) return std::nullopt;
+  rest.remove_prefix(digits);
+  absl::ConsumePrefix(&rest, ",");
+  if (absl::ConsumePrefix(&rest, " in "))
+    frame.function = std::string_view(rest.data(), rest.size());
+  return frame;
+}
+
+std::string place_of(const PythonFrame& frame) {
+  return absl::StrCat(av(short_python_path(frame.file)), ":", frame.line,
+                      frame.function.empty() ? "" : " ", av(frame.function));
+}
+
+// Returns whether the line begins with the type of an exception: "ValueError: …" or
+// "KeyboardInterrupt". Levels of log lines, in capital letters, are no types.
+bool begins_with_type(std::string_view line) {
+  const size_t colon = std::min(line.find(": "), line.size());
+  std::string_view name = line.substr(0, colon);
+  if (name.ends_with(':')) name.remove_suffix(1);
+  if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) != 0) return false;
+  const auto is_part = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; };
+  const auto is_capital = [](unsigned char c) { return std::islower(c) == 0; };
+  return std::ranges::all_of(name, is_part) && !std::ranges::all_of(name, is_capital);
+}
+
+std::string shortened(std::string_view text, size_t bytes_max) {
+  const absl::string_view stripped = absl::StripAsciiWhitespace(av(text));
+  return std::string(stripped.substr(0, bytes_max));
+}
+
+// Collects the frames of one traceback.
+class Traceback {
+ public:
+  void clear() { *this = {}; }
+  bool empty() const { return outermost_.empty() && place_.empty(); }
+  void add(const PythonFrame& frame) {
+    outermost_ = place_of(frame);
+    if (!is_python_library(frame.file)) place_ = outermost_;
+  }
+  // Returns the innermost frame of the program's own files, or of any file.
+  const std::string& place() const { return place_.empty() ? outermost_ : place_; }
+
+ private:
+  std::string outermost_;  // the last frame
+  std::string place_;
+};
+
+// Adds the first later line that reports a lost peer to an error whose own line does not.
+void add_consequence(std::span<const std::string> later, ProgramError& error) {
+  if (reports_lost_peer(error.text)) return;
+  for (const std::string& line : later.first(std::min(later.size(), kMessageLinesMax))) {
+    if (frame_in(without_rank(line))) return;
+    if (!reports_lost_peer(line)) continue;
+    absl::StrAppend(&error.text, "; ", shortened(without_rank(line), kConsequenceBytesMax));
+    return;
+  }
+}
+
+// Returns the error of a fatal signal in Python, "Fatal Python error: Aborted", with the first frame
+// of the program, because faulthandler prints the innermost frame first.
+ProgramError fatal_python_error(std::string_view first, std::span<const std::string> later) {
+  ProgramError error{shortened(first, kErrorBytesMax), ""};
+  for (const std::string& line : later) {
+    const auto frame = frame_in(line);
+    if (!frame || is_python_library(frame->file)) continue;
+    error.place = place_of(*frame);
+    break;
+  }
+  return error;
+}
+
+}  // namespace
+
+std::optional<ProgramError> find_program_error(std::span<const std::string> lines) {
+  std::optional<ProgramError> found;
+  std::optional<ProgramError> fatal;  // a line that explains an abort, without a traceback
+  Traceback traceback;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const std::string_view line = without_rank(lines[i]);
+    const auto later = lines.subspan(i + 1);
+    if (absl::StrContains(av(line), "Traceback (most recent call last)")) {
+      traceback.clear();
+    } else if (const auto frame = frame_in(line)) {
+      traceback.add(*frame);
+    } else if (line.starts_with("Fatal Python error: ")) {
+      found = fatal_python_error(line, later);
+      return found;
+    } else if (!traceback.empty() && begins_with_type(line)) {
+      found = ProgramError{shortened(line, kErrorBytesMax), traceback.place()};
+      add_consequence(later, *found);
+      traceback.clear();
+    } else if (has_word(line, kFatalWords)) {
+      // "what():" has the message of the exception that "terminate called" only names.
+      const bool is_named = fatal && absl::StrContains(av(fatal->text), "what():");
+      if (!is_named) fatal = ProgramError{shortened(line, kErrorBytesMax), ""};
+    }
+  }
+  return found ? found : fatal;
+}
+
+std::string to_string(const ProgramError& error) {
+  return error.place.empty() ? error.text : absl::StrCat(error.text, " (", error.place, ")");
+}
+
+std::string error_signature(std::string_view text) {
+  const size_t open = text.rfind(" (");
+  if (open == std::string_view::npos || !text.ends_with(')')) return "";
+  const std::string_view place = text.substr(open + 2, text.size() - open - 3);
+  if (python_frame_of(place).line == 0) return "";
+  const std::string_view type = text.substr(0, std::min(text.find(": "), open));
+  return absl::StrCat(av(type), " at ", av(place));
+}
+
+bool reports_lost_peer(std::string_view text) { return has_word(text, kLostPeerWords); }
+
+bool reports_environment(std::string_view text) { return has_word(text, kEnvironmentWords); }
+
+}  // namespace muster

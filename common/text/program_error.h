@@ -1,0 +1,40 @@
+// Finds the error that ended a program in the last lines of its output: a Python exception with its
+// traceback, the message of std::terminate, a failed assertion. Pure functions.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace muster {
+
+struct ProgramError {
+  // One line: "ValueError: batch 7 is empty". If a later line of the message shows that the error is
+  // the consequence of a lost peer, that line follows after "; ".
+  std::string text;
+  // The innermost line of the program's own files in the traceback: "job/train.py:31 step". Empty:
+  // no traceback was printed.
+  std::string place;
+};
+
+// Returns the last error in `lines`, oldest first; nullopt if no line reports an error.
+std::optional<ProgramError> find_program_error(std::span<const std::string> lines);
+
+// Returns the error as one line: "ValueError: batch 7 is empty (job/train.py:31 step)".
+std::string to_string(const ProgramError& error);
+
+// Returns the type of the exception and its place from a text of to_string():
+// "ValueError at job/train.py:31 step". Empty if the text has no place.
+std::string error_signature(std::string_view text);
+
+// Returns whether the text reports that another rank or its connection was lost, or that a
+// collective did not complete: a known consequence of the fault of another rank. The texts are those
+// of Gloo, NCCL, PyTorch's process groups and stores, and JAX's coordination service.
+bool reports_lost_peer(std::string_view text);
+
+// Returns whether the text reports a failure of the network, of storage or of a device, which may
+// have passed at the next attempt.
+bool reports_environment(std::string_view text);
+
+}  // namespace muster

@@ -1,0 +1,113 @@
+#include "common/text/program_error.h"
+
+#include <vector>
+
+#include <absl/strings/str_split.h>
+#include <gtest/gtest.h>
+
+namespace muster {
+namespace {
+
+std::string found_in(const char* output) {
+  const std::vector<std::string> lines = absl::StrSplit(output, '\n');
+  const auto error = find_program_error(lines);
+  return error ? to_string(*error) : "none";
+}
+
+TEST(ProgramError, IsTheExceptionAtTheProgramsOwnLine) {
+  EXPECT_EQ(found_in(R"(step 49 loss 5.5
+Traceback (most recent call last):
+  File "/home/u/job/train.py", line 40, in <module>
+    step(batch)
+  File "/home/u/job/train.py", line 31, in step
+    loss = model(batch)
+           ^^^^^^^^^^^^
+  File "/v/lib/python3.11/site-packages/torch/nn/modules/module.py", line 1773, in _wrapped_call_impl
+    return self._call_impl(*args, **kwargs)
+ValueError: batch 7 is empty
+step 50 is skipped)"),
+            "ValueError: batch 7 is empty (job/train.py:31 step)");
+  // PyTorch writes the rank before each line; the upper part of a long traceback is out of sight.
+  EXPECT_EQ(found_in(R"([rank1]:   File "/home/u/job/model.py", line 7, in forward
+[rank1]:     return x @ self.w
+[rank1]: RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x8 and 9x9)
+[W1129 09:00:00.1 ProcessGroup.cpp:1] Warning: destroy_process_group() was not called)"),
+            "RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x8 and 9x9) (job/model.py:7 "
+            "forward)");
+  // The exception that left the program, not the handled one.
+  EXPECT_EQ(found_in(R"(Traceback (most recent call last):
+  File "/job/a.py", line 2, in f
+    x = d["k"]
+KeyError: 'k'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/job/a.py", line 9, in <module>
+    f()
+data.BadShard: shard 3)"),
+            "data.BadShard: shard 3 (job/a.py:9 <module>)");
+}
+
+TEST(ProgramError, OfAnAbortIsItsMessage) {
+  EXPECT_EQ(found_in("step 48 loss 5.6\nstep 49 loss 5.5"), "none");
+  EXPECT_EQ(found_in("terminate called after throwing an instance of 'std::runtime_error'\n"
+                     "  what():  no shard\nstep 49 loss 5.5"),
+            "what():  no shard");
+  EXPECT_EQ(found_in("train: loop.cc:7: int main(): Assertion `n > 0' failed.\nstep 3"),
+            "train: loop.cc:7: int main(): Assertion `n > 0' failed.");
+  EXPECT_EQ(found_in(R"(Fatal Python error: Segmentation fault
+
+Current thread 0x00007f1 (most recent call first):
+  File "/usr/lib/python3.11/ctypes/__init__.py", line 525 in string_at
+  File "/job/train.py", line 12 in read
+  File "/job/train.py", line 30 in <module>)"),
+            "Fatal Python error: Segmentation fault (job/train.py:12 read)");
+}
+
+TEST(ProgramError, ConsequencesOfALostPeerAreKnown) {
+  for (const char* text : {
+           "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed "
+           "by "
+           "peer [127.0.0.1]:21033",
+           "RuntimeError: [enforce fail at .../gloo/transport/tcp/pair.cc:446] op.preamble.length "
+           "<= "
+           "op.nbytes. 1024 vs 512",
+           "RuntimeError: [..] Timed out waiting 30000ms for recv operation to complete",
+           "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:94, remote process "
+           "exited or there was a network error",
+           "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=81, "
+           "OpType=ALLREDUCE) ran for 600029 milliseconds before timing out.",
+           "BrokenPipeError: [Errno 32] Broken pipe",
+           "jaxlib.xla_extension.XlaRuntimeError: UNAVAILABLE: Gloo all-reduce failed: Connection "
+           "reset by peer",
+           "F1129 client.h:80] Terminating process because the JAX distributed service detected "
+           "fatal errors",
+       })
+    EXPECT_TRUE(reports_lost_peer(text)) << text;
+  for (const char* text :
+       {"ValueError: batch 7 is empty", "CUDA error: an illegal memory access",
+        "RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed.",
+        "torch.OutOfMemoryError: CUDA out of memory."})
+    EXPECT_FALSE(reports_lost_peer(text)) << text;
+  // NCCL explains the error in a later line of the message.
+  EXPECT_EQ(found_in(R"(  File "/job/t.py", line 3, in f
+    x()
+RuntimeError: collective failed
+Last error:
+ncclRemoteError: A call failed possibly due to a network error or a remote process exiting)"),
+            "RuntimeError: collective failed; ncclRemoteError: A call failed possibly due to a "
+            "network error or a remote process exiting (job/t.py:3 f)");
+}
+
+TEST(ProgramError, ASignatureIsTypeAndPlace) {
+  EXPECT_EQ(error_signature("ValueError: batch 7 (of 9) is empty (job/train.py:31 step)"),
+            "ValueError at job/train.py:31 step");
+  EXPECT_EQ(error_signature("KeyboardInterrupt (job/train.py:31 step)"),
+            "KeyboardInterrupt at job/train.py:31 step");
+  for (const char* text : {"", "ValueError: x", "killed (OOM)", "x (a b)"})
+    EXPECT_EQ(error_signature(text), "") << text;
+}
+
+}  // namespace
+}  // namespace muster
