@@ -85,7 +85,7 @@ bool request_pipe_dump(const std::string& pipe) {
 std::map<std::string, std::string> program_dump_variables(const std::string& folder, Rank rank) {
   const std::string traces = absl::StrCat(folder, "/", kTracePrefix);  // PyTorch adds its rank
   const std::string core = absl::StrCat(folder, "/", core_stem(rank), "%p");
-  return {{"TORCH_NCCL_TRACE_BUFFER_SIZE", kTraceEntries},
+  return {{"TORCH_FR_BUFFER_SIZE", kTraceEntries},
           {"TORCH_NCCL_DUMP_ON_TIMEOUT", "1"},
           {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE", traces},
           {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE", traces},

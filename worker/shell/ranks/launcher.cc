@@ -32,6 +32,10 @@
 namespace muster::worker {
 namespace {
 
+// PyTorch's names of the size of the flight recorder; the older one is deprecated.
+constexpr char kTraceSize[] = "TORCH_FR_BUFFER_SIZE";
+constexpr char kOldTraceSize[] = "TORCH_NCCL_TRACE_BUFFER_SIZE";
+
 // An error message and its newline, for each requested line; longer ones are cut anyway.
 constexpr off_t kLineBytes = 4 << 10;
 // A progress bar is one line, of which each state is in the file: more is read if it leaves few
@@ -124,7 +128,11 @@ absl::StatusOr<Variables> Launcher::variables(const SpawnRank& request) const {
   variables.emplace("OMP_WAIT_POLICY", "passive");
   variables.emplace("OMP_NUM_THREADS", absl::StrCat(options_.threads_per_rank));
   const Launch& launch = *request.launch;
-  variables.merge(program_dump_variables(folders_.folder(request.key.launch()), request.key.rank));
+  Variables dumps = program_dump_variables(folders_.folder(request.key.launch()), request.key.rank);
+  // PyTorch prefers the newer of the two names, and would ignore the user's value of the other one.
+  if (variables.contains(kOldTraceSize) || launch.spec.environment.contains(kOldTraceSize))
+    dumps.erase(kTraceSize);
+  variables.merge(dumps);
   for (const auto& [name, value] : launch.spec.environment) {
     if (!is_variable_name(name) || value.find('\0') != std::string::npos) {
       return absl::InvalidArgumentError(absl::StrCat("environment variable '", printable(name, 64),

@@ -117,10 +117,13 @@ TEST_F(LauncherTest, ProgramsDoNotGetTheWorkersCredentials) {
 
 TEST_F(LauncherTest, ProgramsDumpIntoTheFolderUnlessTheJobOverridesIt) {
   const std::string folder_of_launch = folder.string() + "/7/2/";
-  const auto variables =
-      launcher("/x").environment(request({{"TORCH_NCCL_TRACE_BUFFER_SIZE", "17"}}));
-  EXPECT_THAT(*variables, Contains("TORCH_NCCL_TRACE_BUFFER_SIZE=17"));
-  EXPECT_THAT(*variables, Not(Contains("TORCH_NCCL_TRACE_BUFFER_SIZE=2000")));
+  const auto variables = launcher("/x").environment(request({{"TORCH_FR_BUFFER_SIZE", "17"}}));
+  EXPECT_THAT(*variables, Contains("TORCH_FR_BUFFER_SIZE=17"));
+  EXPECT_THAT(*variables, Not(Contains("TORCH_FR_BUFFER_SIZE=2000")));
+  // PyTorch prints a warning for the name of earlier versions, which the job may still use.
+  EXPECT_THAT(*variables, Not(Contains(StartsWith("TORCH_NCCL_TRACE_BUFFER_SIZE="))));
+  EXPECT_THAT(*launcher("/x").environment(request({{"TORCH_NCCL_TRACE_BUFFER_SIZE", "0"}})),
+              Not(Contains(StartsWith("TORCH_FR_BUFFER_SIZE="))));
   EXPECT_THAT(*variables,
               Contains("TORCH_NCCL_DEBUG_INFO_PIPE_FILE=" + folder_of_launch + "nccl-trace-"));
   EXPECT_THAT(*variables, Contains("CUDA_COREDUMP_FILE=" + folder_of_launch + "cuda-core-5-%p"));
