@@ -50,16 +50,16 @@ void Core::end_rank(Job& job, RankExit exit, const WorkerName& worker) {
     // Only the first of up to 100,000 victims changes the job's reason: each change stores the job.
     if (!attempt.victim_deadline) {
       attempt.victim_deadline = time_.now + options_.culprit_wait;
-      jobs_.note(job,
-                 absl::StrCat("rank ", exit.rank.value(),
-                              is_victim(exit) ? " lost a peer"
-                                              : " failed while a peer's worker is out of reach",
-                              "; waits for the report of the rank that died"));
+      jobs_.note(job, absl::StrCat("rank ", exit.rank.value(),
+                                   is_victim(exit) || is_witness(exit)
+                                       ? " lost a peer"
+                                       : " failed while a peer's worker is out of reach",
+                                   "; waits for the report of the rank that died"));
     }
   }
   jobs_.add_exit(job, std::move(exit));
   if (meaning == ExitMeaning::kCulprit) {
-    Ending ending = ending_of_exits(job, options_, time_.unix_ns);
+    Ending ending = ending_of_exits(job, attempt.crash, options_, time_.unix_ns);
     fault(job, std::move(ending.fault), ending.grace);
   }
   settle(job);
@@ -118,7 +118,7 @@ void Core::settle(Job& job) {
   if (!attempt.all_ended()) return;
   Outcome outcome = outcome_of(job, job.cancel_requested ? stuck_ranks_of(job, fleet_) : 0);
   if (outcome.kind == Outcome::Kind::kFault) {
-    Ending ending = ending_of_exits(job, options_, time_.unix_ns);
+    Ending ending = ending_of_exits(job, attempt.crash, options_, time_.unix_ns);
     fault(job, std::move(ending.fault), ending.grace);
     outcome = outcome_of(job, 0);
   }

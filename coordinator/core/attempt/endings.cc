@@ -7,6 +7,7 @@
 
 #include "common/process/exit_code.h"
 #include "common/text/absl_view.h"
+#include "coordinator/core/attempt/first_fault.h"
 #include "coordinator/core/incident/incident_book.h"
 #include "coordinator/core/recovery/restart_policy.h"
 
@@ -39,11 +40,16 @@ bool is_undecided(const Job& job) {
   return (job.state == JobState::kStarting || is_running(job.state)) && !job.cancel_requested;
 }
 
-Ending ending_of_exits(const Job& job, const CoreOptions& options, int64_t unix_ns) {
+Ending ending_of_exits(const Job& job, const CrashEvidence& crash, const CoreOptions& options,
+                       int64_t unix_ns) {
   auto culprit = std::ranges::find_if(job.exits, [](const RankExit& exit) {
     return !is_success(exit) && !is_victim(exit) && !may_be_victim(exit);
   });
-  if (culprit == job.exits.end()) culprit = std::ranges::find_if(job.exits, may_be_victim);
+  if (culprit == job.exits.end())
+    culprit = std::ranges::find_if(
+        job.exits, [](const RankExit& exit) { return may_be_victim(exit) && !is_witness(exit); });
+  if (culprit == job.exits.end() && std::ranges::any_of(job.exits, is_witness))
+    return {fault_of_witnesses(job, crash, unix_ns)};
   if (culprit == job.exits.end()) return {fault_without_culprit(job, unix_ns)};
   const WorkerName& worker = job.placement[static_cast<size_t>(culprit->rank.value())].worker;
   // Preempted ranks agree on a step and write a checkpoint together, so the other ranks get the
@@ -59,7 +65,7 @@ std::optional<Ending> ending_of_deadlines(const Job& job, const LiveAttempt& att
                                           const CoreTime& time) {
   if (attempt.victim_deadline && *attempt.victim_deadline <= time.now &&
       !awaits_a_worker(job, attempt.ranks, fleet))
-    return ending_of_exits(job, options, time.unix_ns);
+    return ending_of_exits(job, attempt.crash, options, time.unix_ns);
   if (attempt.start_deadline && *attempt.start_deadline <= time.now)
     return Ending{fault_of_slow_start(job, options.start_budget, time.unix_ns)};
   return std::nullopt;
@@ -69,7 +75,7 @@ ExitMeaning meaning_of(const RankExit& exit, const WorkerName& worker, const Job
                        const LiveAttempt& attempt, const Fleet& fleet, Instant now) {
   if (!is_undecided(job) || is_success(exit)) return ExitMeaning::kNone;
   const bool is_caused =
-      is_victim(exit) ||
+      is_victim(exit) || (is_witness(exit) && job.ranks.size() > 1) ||
       (may_be_victim(exit) && misses_a_worker(attempt.view(job), worker, fleet, now));
   return is_caused ? ExitMeaning::kVictim : ExitMeaning::kCulprit;
 }

@@ -27,8 +27,11 @@ struct Ending {
 bool is_undecided(const Job& job);
 
 // Returns the ending that follows from the ranks' exits. The culprit is the first reported exit
-// that explains the other exits; there may be none. Requires an attempt in which a rank has failed.
-Ending ending_of_exits(const Job& job, const CoreOptions& options, int64_t unix_ns);
+// that explains the other exits; there may be none. If ranks of a program have reported only
+// consequences of a fault, their counters, their exits and the order of the reports decide
+// (first_fault.h). Requires an attempt in which a rank has failed.
+Ending ending_of_exits(const Job& job, const CrashEvidence& crash, const CoreOptions& options,
+                       int64_t unix_ns);
 // Returns the ending of an attempt whose ranks were not up in time, or that waited in vain for the
 // culprit's report after victims had ended; nullopt if neither applies. Requires is_undecided().
 std::optional<Ending> ending_of_deadlines(const Job& job, const LiveAttempt& attempt,

@@ -46,6 +46,7 @@ void LiveAttempt::observe(Job& job, const RankProgress& page, IncidentBook& inci
   progress.observe(page, time.now);
   progress.record_stragglers(incidents, job, time);
   progress.record_plan(incidents, job, page, time);
+  progress.record_loss(incidents, job, page, time);
 }
 
 void LiveAttempt::follow_saves(const Job& job, const CoreOptions& options, Instant now) {

@@ -32,6 +32,8 @@
 //    6    the rank is in a collective that all members entered, but its main thread's stack departs
 //         from the usual one: divided by the number of such ranks. The transport between the
 //         members gets 5, and each other member 4 / (number of members)
+//    9    no finding above applies, Python stacks show that ranks wait in a collective, and the rank
+//         does not wait: divided by the number of such ranks
 //    9    no finding above applies, and the rank is in another phase than most ranks, or has
 //         completed fewer steps: divided by the number of such ranks
 //
@@ -39,7 +41,9 @@
 //
 //    +9   dead; on a worker that did not respond; without a readable progress page although most
 //         ranks have one; stopped, held by a debugger, or a zombie
+//    +9   still runs although most ranks have exited with code 0; those are no suspects
 //    +4   in another phase than most ranks
+//    +5   its output ends with an exception that is no known consequence of another rank's fault
 //    +3   in the kernel (D state) in all samples
 //    +0…5 its main thread's stack departs from the usual stack of the ranks in the finding, and few
 //         ranks have the same stack: the earlier it departs, the more points
@@ -74,6 +78,9 @@ struct BlameSample {
   std::vector<RankEvidence> ranks;  // in any order; only the first entry of a rank counts
   StackTree stacks;
 };
+
+// The clause of a rank that has exited with code 0, in BlameInput::gone.
+constexpr char kFinishedClause[] = "exited with code 0";
 
 struct BlameInput {
   std::vector<RankPlacement> placement;  // by rank

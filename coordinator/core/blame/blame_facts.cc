@@ -7,15 +7,18 @@
 
 #include "common/text/absl_view.h"
 #include "common/text/escape.h"
+#include "common/text/program_error.h"
 #include "coordinator/core/blame/blame_text.h"
 
 namespace muster::coordinator {
 namespace {
 
-constexpr double kHaltedPoints = 9, kOtherPhasePoints = 4, kInKernelPoints = 3, kRunsPoints = 1;
+constexpr double kHaltedPoints = 9, kOtherPhasePoints = 4, kErrorPoints = 5, kInKernelPoints = 3,
+                 kRunsPoints = 1;
 // A stack counts as exceptional only if at most one in this many ranks has it.
 constexpr int64_t kFewOf = 8;
 constexpr size_t kProblemShownBytesMax = 120;
+constexpr size_t kErrorShownBytesMax = 300;
 
 bool is_halted_state(char state) {
   return state == 'T' || state == 't' || state == 'Z' || state == 'X';
@@ -75,6 +78,9 @@ BlameFacts::BlameFacts(const BlameInput& input)
     ++pages;
     ++phases[evidence->phase];
   }
+  const auto finished = std::ranges::count_if(
+      input.gone, [](const auto& entry) { return entry.second == kFinishedClause; });
+  finishing_is_usual_ = 2 * finished > std::ssize(views_);
   pages_are_usual_ = 2 * pages > known;
   sleeping_is_usual_ = 2 * asleep > known;
   const auto usual =
@@ -87,7 +93,13 @@ BlameFacts::BlameFacts(const BlameInput& input)
     views_[i].halted = evidence == nullptr || input.gone.contains(Rank(rank)) ||
                        is_halted_state(evidence->process_state) || has_vanished(*evidence) ||
                        evidence->activity.stopped_pid > 0 || (pages_are_usual_ && !has_page(rank));
+    // Ranks that have done their work hold nobody up: those that are left over do.
+    if (const auto gone = input.gone.find(Rank(rank));
+        finishing_is_usual_ && gone != input.gone.end() && gone->second == kFinishedClause)
+      views_[i].halted = false;
   }
+  for (const StackTree::Class& one : classes_)
+    waits_.push_back(python_wait_of(input.later.stacks, one));
   for (size_t i = 0; i < classes_.size(); ++i) {
     for (const RankSet::Range& range : classes_[i].ranks.ranges()) {
       const auto end = std::min<int64_t>(int64_t{range.last} + 1, std::ssize(class_of_));
@@ -115,7 +127,9 @@ bool BlameFacts::is_in_other_phase(int32_t rank) const {
 double BlameFacts::points(int32_t rank) const {
   double points = 0;
   if (view(rank).halted) points += kHaltedPoints;
+  if (is_left_over(rank)) points += kHaltedPoints;
   if (is_in_other_phase(rank)) points += kOtherPhasePoints;
+  if (!error(rank, /*own=*/true).empty()) points += kErrorPoints;
   if (stays_in_kernel(rank)) points += kInKernelPoints;
   const RankEvidence* evidence = view(rank).evidence;
   if (sleeping_is_usual_ && evidence != nullptr && evidence->process_state == 'R')
@@ -145,6 +159,11 @@ std::vector<std::string> BlameFacts::clauses(int32_t rank) const {
     clauses.push_back(absl::StrCat("has no progress page (",
                                    printable(evidence->page_problem, kProblemShownBytesMax), ")"));
   }
+  if (is_left_over(rank))
+    clauses.emplace_back("still runs, and most ranks have exited with code 0");
+  if (const std::string printed = error(rank, /*own=*/false); !printed.empty())
+    clauses.push_back(
+        absl::StrCat("has printed \"", printable(printed, kErrorShownBytesMax), "\""));
   if (is_in_other_phase(rank)) {
     clauses.push_back(absl::StrCat("is in ", av(phase_name(evidence->phase)), " for ",
                                    age_text(evidence->phase_age)));
@@ -160,6 +179,32 @@ std::vector<std::string> BlameFacts::clauses(int32_t rank) const {
   }
   if (makes_progress(rank)) clauses.push_back("makes progress, slowly");
   return clauses;
+}
+
+bool BlameFacts::is_left_over(int32_t rank) const {
+  return finishing_is_usual_ && !input_.gone.contains(Rank(rank));
+}
+
+bool BlameFacts::waits_in_python(int32_t rank) const {
+  const int32_t found = class_of_[static_cast<size_t>(rank)];
+  if (found < 0 || view(rank).halted) return false;
+  const PythonWait wait = waits_[static_cast<size_t>(found)];
+  const RankEvidence* evidence = view(rank).evidence;
+  return wait == PythonWait::kCertain ||
+         (wait == PythonWait::kIfAsleep && evidence != nullptr && evidence->process_state == 'S');
+}
+
+std::string BlameFacts::error(int32_t rank, bool own) const {
+  const RankEvidence* evidence = view(rank).evidence;
+  if (evidence == nullptr) return "";
+  // Only a traceback counts: programs print words such as "failed" all the time.
+  const bool has_frames = std::ranges::any_of(evidence->last_lines, [](const std::string& line) {
+    return line.find("File \"") != std::string::npos;
+  });
+  if (!has_frames) return "";
+  const auto error = find_program_error(evidence->last_lines);
+  if (!error || error->place.empty() || (own && reports_lost_peer(error->text))) return "";
+  return to_string(*error);
 }
 
 bool BlameFacts::makes_progress(int32_t rank) const {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "coordinator/core/blame/blame.h"
+#include "coordinator/core/blame/python_wait.h"
 #include "coordinator/core/blame/wait_graph.h"
 
 namespace muster::coordinator {
@@ -27,6 +28,14 @@ class BlameFacts {
   Phase usual_phase() const { return usual_phase_; }
   // Returns whether the rank's page shows another phase than the usual one; false without a page.
   bool is_in_other_phase(int32_t rank) const;
+  // Returns whether the rank still runs although most ranks have exited with code 0.
+  bool is_left_over(int32_t rank) const;
+  // Returns whether the Python frames of the rank's main thread show that it waits for other ranks:
+  // in a collective of PyTorch or JAX, or asleep in a backward pass.
+  bool waits_in_python(int32_t rank) const;
+  // Returns the exception at the end of the rank's output; "" if there is none. `own`: also "" for a
+  // known consequence of another rank's fault.
+  std::string error(int32_t rank, bool own) const;
   // Returns whether the rank's evidence changed between the two samples.
   bool makes_progress(int32_t rank) const;
 
@@ -47,9 +56,11 @@ class BlameFacts {
   std::vector<const RankEvidence*> earlier_;
   std::vector<StackTree::Class> classes_;
   std::vector<int32_t> class_of_;  // by rank; -1: none
+  std::vector<PythonWait> waits_;  // by class
   Phase usual_phase_ = Phase::kStep;
   bool pages_are_usual_ = false;
   bool sleeping_is_usual_ = false;
+  bool finishing_is_usual_ = false;  // most ranks have exited with code 0
 };
 
 // The stack at which most of the given ranks have their main threads.

@@ -85,10 +85,11 @@ std::string collective_short(const WaitGraph::Instance& instance) {
 }
 
 std::string call_text(const GroupEvidence& call) {
-  return absl::StrCat(av(collective_name(call.kind)), call.collective.empty() ? "" : " ",
-                      call.collective.empty() ? "" : in_quotes(call.collective), " of ",
-                      with_commas(static_cast<int64_t>(std::min<uint64_t>(call.bytes, INT64_MAX))),
-                      " bytes");
+  std::string text(collective_name(call.kind));
+  if (!call.collective.empty()) absl::StrAppend(&text, " ", in_quotes(call.collective));
+  if (call.bytes == 0) return text;  // programs need not report a size
+  const auto bytes = static_cast<int64_t>(std::min<uint64_t>(call.bytes, INT64_MAX));
+  return absl::StrCat(text, " of ", with_commas(bytes), bytes == 1 ? " byte" : " bytes");
 }
 
 std::string wait_text(const std::vector<WaitGraph::Member>& inside) {

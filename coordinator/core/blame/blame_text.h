@@ -29,7 +29,7 @@ std::string collective_text(const WaitGraph& graph, const WaitGraph::Instance& i
 // not known.
 std::string collective_short(const WaitGraph::Instance& instance);
 // Describes the call of one member of a group whose members disagree: "all-reduce "norm" of 1,024
-// bytes".
+// bytes". A size of 0, which is that of programs that report none, is omitted.
 std::string call_text(const GroupEvidence& call);
 // Returns the longest wait of the members inside a collective: " (12.3 s)". Empty if no page shows
 // a wait.

@@ -39,6 +39,8 @@ Findings::Findings(const BlameFacts& facts, const WaitGraph& graph)
   for (const WaitGraph::End& end : graph_.ends()) judge_end(end);
   for (size_t i = 0; i < graph_.instances().size(); ++i) judge_mismatch(i);
   judge_halted();
+  judge_left_over();
+  if (candidates_.empty()) judge_python_waits();
   if (candidates_.empty()) judge_phases();
   if (candidates_.empty()) judge_steps();
   if (candidates_.empty()) judge_stacks();
@@ -192,7 +194,8 @@ void Findings::judge_all_entered(size_t index) {
   const size_t members = graph_.groups()[instance.group].members.size();
   const std::string all =
       ranks.size() < members
-          ? absl::StrCat(words.inside_text, " of ", members, " members are still in ")
+          ? absl::StrCat(ranks.size(), " of ", members, " members (", words.inside_text,
+                         ranks.size() == 1 ? ") is still in " : ") are still in ")
           : absl::StrCat("all ", members, " members are in ");
   const auto elsewhere = std::count_if(ranks.begin(), ranks.end(),
                                        [&](int32_t rank) { return usual.departure(rank) > 0; });
@@ -267,6 +270,40 @@ void Findings::judge_halted() {
     add(rank,
         {.points = kAsidePoints, .shape = HangShape::kHalted, .instance = no_instance(), .why = {}},
         usual_of_none);
+  }
+}
+
+// A rank that has not ended with the others, for example because a thread of it still runs.
+void Findings::judge_left_over() {
+  const BlameFacts::UsualStack usual_of_none = facts_.usual_stack_of({});
+  for (const int32_t rank : all_ranks()) {
+    if (!facts_.is_left_over(rank)) continue;
+    add(rank,
+        {.points = kAsidePoints,
+         .shape = HangShape::kOtherPhase,
+         .instance = no_instance(),
+         .why = {}},
+        usual_of_none);
+  }
+}
+
+// For programs that report no collectives: ranks that do not wait, where others do.
+void Findings::judge_python_waits() {
+  std::vector<int32_t> waiting, others;
+  for (const int32_t rank : all_ranks())
+    if (facts_.stack(rank) != nullptr)
+      (facts_.waits_in_python(rank) ? waiting : others).push_back(rank);
+  if (waiting.empty() || others.empty()) return;
+  const std::string who =
+      absl::StrCat(ranks_text(ranks_of(waiting)), waiting.size() == 1 ? " waits" : " wait");
+  const BlameFacts::UsualStack usual = facts_.usual_stack_of(all_ranks());
+  for (const int32_t rank : others) {
+    add(rank,
+        {.points = kFindingPoints / static_cast<double>(others.size()),
+         .shape = HangShape::kBehind,
+         .instance = no_instance(),
+         .why = absl::StrCat("is not in a collective, and ", who, " in one")},
+        usual);
   }
 }
 

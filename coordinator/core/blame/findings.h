@@ -43,6 +43,8 @@ class Findings {
   // candidates.
   bool judge_mismatch(size_t instance);
   void judge_halted();
+  void judge_left_over();
+  void judge_python_waits();
   void judge_phases();
   void judge_steps();
   void judge_stacks();

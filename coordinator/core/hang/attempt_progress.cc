@@ -1,6 +1,7 @@
 #include "coordinator/core/hang/attempt_progress.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
@@ -135,6 +136,30 @@ void AttemptProgress::record_plan(IncidentBook& incidents, const Job& job, const
   slower_than_plan = incidents.open(std::move(incident));
 }
 
+void AttemptProgress::record_loss(IncidentBook& incidents, const Job& job, const RankProgress& page,
+                                  const CoreTime& time) {
+  if (!job.spec.is_program() || page.step < 1) return;
+  if (not_finite) {
+    if (not_finite->first != page.rank || !std::isfinite(page.loss)) return;
+    incidents.note(not_finite->second, time.unix_ns,
+                   absl::StrCat("the loss is finite again after step ", page.step));
+    incidents.close(not_finite->second);
+    not_finite->first = Rank(-1);
+    return;
+  }
+  if (std::isfinite(page.loss)) return;
+  Fault what;
+  what.rank = page.rank;
+  what.worker = job.placement[static_cast<size_t>(page.rank.value())].worker;
+  what.unix_ns = time.unix_ns;
+  what.last_step = page.step;
+  what.message = absl::StrFormat("rank %d on %s reports a loss of %f after step %d",
+                                 page.rank.value(), what.worker.value(), page.loss, page.step);
+  const IncidentId id = incidents.open(incident_of_fault(job, what, IncidentKind::kNotFinite, 0));
+  incidents.change(id)->action = "none: the program continues";
+  not_finite.emplace(page.rank, id);
+}
+
 void AttemptProgress::close_incidents(IncidentBook& incidents, int64_t unix_ns) {
   const auto close = [&](IncidentId id) {
     incidents.note(id, unix_ns, "its attempt has ended");
@@ -142,6 +167,7 @@ void AttemptProgress::close_incidents(IncidentBook& incidents, int64_t unix_ns) 
   };
   for (const auto& [rank, id] : slow) close(id);
   if (slower_than_plan) close(*slower_than_plan);
+  if (not_finite && not_finite->first.value() >= 0) close(not_finite->second);
 }
 
 std::vector<std::pair<Rank, double>> AttemptProgress::straggler_scores(const Job& job,

@@ -40,7 +40,11 @@ struct AttemptProgress {
   // `page`: of any rank.
   void record_plan(IncidentBook& incidents, const Job& job, const RankProgress& page,
                    const CoreTime& time);
-  // Closes the incidents of slow ranks and slow steps when the attempt has ended.
+  // Opens an incident if a program reports a loss that is not finite, once per attempt. Closes it if
+  // the rank reports a finite loss again. The program decides whether training continues.
+  void record_loss(IncidentBook& incidents, const Job& job, const RankProgress& page,
+                   const CoreTime& time);
+  // Closes the incidents of slow ranks, slow steps and losses when the attempt has ended.
   void close_incidents(IncidentBook& incidents, int64_t unix_ns);
   // Returns the largest `count_max` straggler scores by rank; empty before the first sample.
   std::vector<std::pair<Rank, double>> straggler_scores(const Job& job, size_t count_max) const;
@@ -59,6 +63,8 @@ struct AttemptProgress {
   // The open incidents of slow ranks, and that of a job that is slower than its plan.
   std::map<Rank, IncidentId> slow;
   std::optional<IncidentId> slower_than_plan;
+  // The incident of a loss that is not finite, and the rank that reported it; rank -1: it is closed.
+  std::optional<std::pair<Rank, IncidentId>> not_finite;
 };
 
 }  // namespace muster::coordinator

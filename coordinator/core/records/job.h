@@ -125,6 +125,10 @@ struct Fault {
   // its running time.
   Duration productive{};
   bool node_unfit = false;  // result of is_of_unfit_node()
+  // The type of the exception that ended the rank of a program, and its place in the program:
+  // "ValueError at job/train.py:31 step". Empty for an error that the network, storage, a device or
+  // another rank may have caused.
+  std::string error;
 
   friend bool operator==(const Fault&, const Fault&) = default;
 };

@@ -1,6 +1,7 @@
 #include "coordinator/core/recovery/restart_policy.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <string_view>
@@ -12,6 +13,7 @@
 
 #include "common/job/rank_set.h"
 #include "common/text/absl_view.h"
+#include "common/text/program_error.h"
 #include "common/time/doubled.h"
 #include "coordinator/core/blame/blame_text.h"
 #include "coordinator/core/recovery/avoidance.h"
@@ -47,17 +49,18 @@ int64_t durable_step(const Fault& fault) {
 
 // Returns whether the job has made durable progress since these restarts, so that they no longer
 // count.
-bool is_settled_by_progress(const RestartsUsed& used, const Job& job) {
-  const Fault& fault = job.faults.back();
+bool is_settled_by_progress(const RestartsUsed& used, const JobSpec& spec, const Fault& fault) {
   if (durable_step(fault) >= 1) return durable_step(fault) > used.checkpoint_step;
-  if (job.spec.is_program() && fault.job_step < 0)
+  if (spec.is_program() && fault.job_step < 0)
     return fault.productive - used.productive >= kSilentProgress;
   return fault.job_step >= std::max<int64_t>(used.job_step, 0) + kStepsOfProgress;
 }
 
 std::map<Cause, RestartsUsed> restarts_that_count(const Job& job) {
   std::map<Cause, RestartsUsed> used = job.restarts_used;
-  std::erase_if(used, [&](const auto& entry) { return is_settled_by_progress(entry.second, job); });
+  std::erase_if(used, [&](const auto& entry) {
+    return is_settled_by_progress(entry.second, job.spec, job.faults.back());
+  });
   return used;
 }
 
@@ -106,12 +109,14 @@ std::string progress_text(int64_t last_step, bool of_program) {
   return absl::StrCat(" after ", last_step, last_step == 1 ? " step" : " steps");
 }
 
-// Returns whether the detail has the reason of the signal: a rank that aborts has just printed it,
-// and of the others the worker names the limit that was reached.
+// Returns whether the detail has the reason of the signal: the error that a rank has printed before
+// it aborted or crashed, or the limit that was reached, which the worker names.
 bool has_reason(int32_t signal) {
-  constexpr int32_t kSigbus = 7, kSigkill = 9, kSigxcpu = 24, kSigxfsz = 25, kSigsys = 31;
-  return signal == kSigabrt || signal == kSigbus || signal == kSigkill || signal == kSigxcpu ||
-         signal == kSigxfsz || signal == kSigsys;
+  constexpr int32_t kSigill = 4, kSigbus = 7, kSigfpe = 8, kSigkill = 9, kSigsegv = 11,
+                    kSigxcpu = 24, kSigxfsz = 25, kSigsys = 31;
+  constexpr std::array<int32_t, 9> kSignals = {kSigill,  kSigabrt, kSigbus,  kSigfpe, kSigkill,
+                                               kSigsegv, kSigxcpu, kSigxfsz, kSigsys};
+  return std::ranges::find(kSignals, signal) != kSignals.end();
 }
 
 }  // namespace
@@ -177,6 +182,23 @@ int32_t repeats_of(const Job& job) {
   return times;
 }
 
+int32_t repeats_of_error(const Job& job) {
+  const std::string& error = job.faults.back().error;
+  if (error.empty()) return 0;
+  int32_t times = 1;
+  for (size_t i = job.faults.size() - 1; i > 0; --i) {
+    const Fault& before = job.faults[i - 1];
+    const RestartsUsed then{1, durable_step(before), before.job_step, before.productive};
+    if (before.error != error || is_settled_by_progress(then, job.spec, job.faults[i])) break;
+    ++times;
+  }
+  return times;
+}
+
+bool is_witness(const RankExit& exit) {
+  return may_be_victim(exit) && reports_lost_peer(exit.detail);
+}
+
 NodeBlame blame_of_node(const Fault& fault) {
   const Cause cause = cause_of(fault);
   // A rank that lost its own GPU may exit with the code for a lost peer.
@@ -210,6 +232,12 @@ RestartDecision decide_restart(const Job& job) {
         decision.restart
             ? absl::StrCat("will resume from its checkpoint: ", fault.message)
             : absl::StrCat("preempted ", restart - 1, " times without progress; ", fault.message);
+    return decision;
+  }
+  if (const int32_t errors = repeats_of_error(job); errors >= kSameErrorMax) {
+    decision.reason = absl::StrCat("the same error ", errors == 2 ? "twice" : "again",
+                                   " in a row, on ", nodes_text(job, errors), ": ", fault.error,
+                                   ", which a restart cannot change; ", fault.message);
     return decision;
   }
   if (repeats >= kSameFaultMax) {
@@ -268,6 +296,8 @@ Fault fault_of(const RankExit& exit, const WorkerName& worker, int64_t unix_ns) 
   fault.last_step = exit.last_step;
   fault.unix_ns = unix_ns;
   fault.of_program = exit.of_program;
+  if (may_be_victim(exit) && !is_witness(exit) && !reports_environment(exit.detail))
+    fault.error = error_signature(exit.detail);
   const std::string how =
       exit.signal > 0 ? absl::StrCat("was killed by ", signal_text(exit.signal))
                       : absl::StrCat("exited with code ", exit.exit_code, av(meaning_of(exit)));

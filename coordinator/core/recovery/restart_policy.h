@@ -8,7 +8,9 @@
 //
 // A fault that repeats (same cause, code, signal and rank after the same number of steps, in
 // consecutive attempts) is moved to another node once. The third such fault ends the job, even if
-// its budget is not used up.
+// its budget is not used up. If a program ends twice by the same exception at the same place of its
+// code, on any ranks and nodes and without durable progress in between, the second fault ends the
+// job.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +37,9 @@ constexpr Duration kSilentProgress = std::chrono::hours(6);
 // The number of equal faults in a row that ends the job: the node may cause the second fault, but
 // not the third one on another node.
 constexpr int32_t kSameFaultMax = 3;
+// The number of equal exceptions in a row that ends the job: the program's own code raises them, and
+// neither node nor rank matter.
+constexpr int32_t kSameErrorMax = 2;
 
 struct RestartDecision {
   bool restart = false;
@@ -67,6 +72,9 @@ bool has_trained(const Fault& fault);
 int64_t restarts_allowed(const JobSpec& spec, Cause cause);
 // Returns the number of times in a row that the newest fault has occurred; 1: for the first time.
 int32_t repeats_of(const Job& job);
+// Returns the number of times in a row that the exception of the newest fault has occurred; 0: the
+// fault has none.
+int32_t repeats_of_error(const Job& job);
 // Returns how much `fault` counts against its node.
 NodeBlame blame_of_node(const Fault& fault);
 
@@ -88,6 +96,9 @@ constexpr bool may_be_victim(const RankExit& exit) {
   return exit.of_program && exit.cause == ExitCause::kUnknown &&
          (exit.signal == kSigabrt || (exit.signal == 0 && exit.exit_code != 0));
 }
+// Returns whether the rank of a program has reported a known consequence of another rank's fault:
+// such a rank is a witness. The rank that caused the fault is found by other reports.
+bool is_witness(const RankExit& exit);
 // Returns whether the rank has finished the job's work. User programs that save at SIGTERM often
 // exit with 0 although the job is not complete; the built-in trainer exits with 0 only when it has
 // finished.

@@ -78,7 +78,8 @@ json to_json(const Fault& fault) {
           {"checkpoint_step", fault.checkpoint_step},
           {"went_on_from", fault.resumed_from},
           {"job_step", fault.job_step},
-          {"productive_ns", fault.productive.count()}};
+          {"productive_ns", fault.productive.count()},
+          {"error", fault.error}};
 }
 
 Fault fault_from(const json& j) {
@@ -101,6 +102,7 @@ Fault fault_from(const json& j) {
   fault.resumed_from = j.value("went_on_from", int64_t{-1});
   fault.job_step = j.value("job_step", int64_t{-1});
   fault.productive = Duration(j.value("productive_ns", int64_t{0}));
+  fault.error = j.value("error", std::string());
   return fault;
 }
 

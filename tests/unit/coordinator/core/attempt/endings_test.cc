@@ -97,21 +97,99 @@ TEST(Ending, TheFirstExitThatExplainsTheOthersIsTheCulprit) {
   const CoreOptions options;
   Job job = job_of(3);
   end(job, exit_of(0, ExitCode::kPeerLost));
-  EXPECT_EQ(ending_of_exits(job, options, 5).fault.rank, Rank(-1)) << "a victim is not the culprit";
+  EXPECT_EQ(ending_of_exits(job, {}, options, 5).fault.rank, Rank(-1))
+      << "a victim is not the culprit";
   end(job, exit_of(2, ExitCode::kDiskFull));
   end(job, exit_of(1, ExitCode::kFailure));
-  const Ending ending = ending_of_exits(job, options, 5);
+  const Ending ending = ending_of_exits(job, {}, options, 5);
   EXPECT_EQ(ending.fault.rank, Rank(2));
   EXPECT_EQ(ending.fault.worker, WorkerName("n2"));
   EXPECT_EQ(ending.fault.kind, IncidentKind::kDiskFull);
   EXPECT_EQ(ending.grace, Duration::zero());
 }
 
+RankExit witness_of(int32_t rank, int64_t step) {
+  RankExit exit = exit_of(rank, ExitCode::kFailure);
+  exit.of_program = true;
+  exit.last_step = step;
+  exit.detail =
+      "RuntimeError: [pair.cc:534] Connection closed by peer [127.0.0.1]:21033 (job/t.py:3 f)";
+  return exit;
+}
+
+// The last page of a rank of a program that reports a group "data".
+RankEvidence page_of(int32_t rank, int64_t step, uint64_t entered) {
+  RankEvidence page;
+  page.rank = rank;
+  page.step = step;
+  GroupEvidence& group = page.groups.emplace_back();
+  group.name = "data";
+  group.enqueued = group.started = entered;
+  group.completed = entered - 1;
+  group.kind = CollectiveKind::kAllReduce;
+  return page;
+}
+
+// Gloo aborts the ranks that did the right thing: rank 1 has left a collective out.
+TEST(Ending, CountersDecideAmongConsequences) {
+  const CoreOptions options;
+  for (const int32_t count : {2, 4}) {
+    Job job = job_of(count);
+    CrashEvidence crash;
+    for (int32_t rank = 0; rank < count; ++rank) {
+      end(job, witness_of(rank, rank == 1 ? 15 : 14));
+      crash.ended[Rank(rank)] = rank == 1 ? page_of(1, 15, 15) : page_of(rank, 14, 16);
+    }
+    const Fault fault = ending_of_exits(job, crash, options, 5).fault;
+    EXPECT_EQ(fault.rank, Rank(1));
+    EXPECT_EQ(fault.worker, WorkerName("n1"));
+    EXPECT_EQ(fault.error, "");
+    EXPECT_TRUE(
+        fault.message.starts_with("rank 1 on n1 has entered 15 collectives of data by step 15, the "
+                                  "last one all-reduce, where "))
+        << fault.message;
+    EXPECT_NE(fault.message.find("rank 0 on n0 exited with code 1 after 14 steps: RuntimeError"),
+              std::string::npos)
+        << fault.message;
+  }
+}
+
+TEST(Ending, ExitsAndOrderDecideAmongConsequences) {
+  const CoreOptions options;
+  Job job = job_of(4);
+  end(job, witness_of(2, 14));
+  EXPECT_EQ(ending_of_exits(job, {}, options, 5).fault.rank, Rank(2)) << "the first one";
+  job.ranks[0].step = job.ranks[1].step = job.ranks[2].step = 14;
+  job.ranks[3].step = 9;
+  EXPECT_EQ(ending_of_exits(job, {}, options, 5).fault.rank, Rank(3)) << "other steps";
+  job.ranks[3].step = 14;
+  end(job, witness_of(1, 14));
+  end(job, witness_of(0, 14));
+  const Fault alive = ending_of_exits(job, {}, options, 5).fault;
+  EXPECT_EQ(alive.rank, Rank(3)) << "the last one alive";
+  EXPECT_TRUE(
+      alive.message.starts_with("rank 3 on n3 is the only rank that still runs; rank 2 on "))
+      << alive.message;
+  RankExit left = exit_of(3, ExitCode::kOk);
+  left.of_program = true;
+  end(job, left);
+  EXPECT_EQ(ending_of_exits(job, {}, options, 5).fault.rank, Rank(3)) << "it left too early";
+  // A rank with a fault of its own explains the others, also if it reports later.
+  Job late = job_of(2);
+  end(late, witness_of(0, 14));
+  RankExit culprit = witness_of(1, 14);
+  culprit.detail = "ValueError: batch 7 is empty (job/train.py:31 step)";
+  end(late, culprit);
+  const Fault fault = ending_of_exits(late, {}, options, 5).fault;
+  EXPECT_EQ(fault.rank, Rank(1));
+  EXPECT_EQ(fault.error, "ValueError at job/train.py:31 step");
+}
+
 TEST(Ending, TheOthersOfAPreemptedRankMaySaveToo) {
   const CoreOptions options;
   Job job = job_of(2);
   end(job, exit_of(1, ExitCode::kPreempted));
-  EXPECT_EQ(ending_of_exits(job, options, 5).grace, options.cancel_grace);
+  EXPECT_EQ(ending_of_exits(job, {}, options, 5).grace, options.cancel_grace);
 }
 
 TEST(Ending, FollowsFromDeadlines) {
@@ -155,6 +233,7 @@ TEST(ExitMeaning, DistinguishesVictimsFromCulprits) {
   RankExit program = exit_of(0, ExitCode::kFailure);
   program.of_program = true;
   EXPECT_EQ(meaning(program), ExitMeaning::kCulprit);
+  EXPECT_EQ(meaning(witness_of(0, 14)), ExitMeaning::kVictim) << "it waits for the cause";
   fleet.at(WorkerName("n1")).disconnected_at = kTime.now;
   EXPECT_EQ(meaning(program), ExitMeaning::kVictim) << "a peer's worker is unreachable";
 

@@ -1,0 +1,143 @@
+#include "coordinator/core/attempt/first_fault.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/text/escape.h"
+#include "coordinator/core/blame/blame_text.h"
+#include "coordinator/core/recovery/restart_policy.h"
+
+namespace muster::coordinator {
+namespace {
+
+constexpr size_t kGroupNameBytesMax = 64;
+
+struct FirstFault {
+  Rank rank{-1};
+  std::string why;  // a clause whose subject is the rank
+};
+
+// What a member of a group shows about its last collective.
+struct Member {
+  int32_t rank = -1;
+  int64_t step = -1;
+  GroupEvidence group;
+};
+using LastCall = std::tuple<uint64_t, CollectiveKind, uint64_t, std::string>;
+
+LastCall last_call(const GroupEvidence& group) {
+  return {group.enqueued, group.kind, group.bytes, group.collective};
+}
+
+// Returns the only element whose key differs from the key of all others; nullptr if there is none,
+// or if there are less than three elements.
+template <class Element, class Key>
+const Element* odd_one(const std::vector<Element>& elements, Key key) {
+  if (elements.size() < 3) return nullptr;
+  using Value = decltype(key(elements[0]));
+  std::map<Value, std::vector<const Element*>> parts;
+  for (const Element& element : elements) parts[key(element)].push_back(&element);
+  if (parts.size() != 2) return nullptr;
+  for (const auto& [value, part] : parts)
+    if (part.size() == 1) return part[0];
+  return nullptr;
+}
+
+std::string call_of(const Member& member) {
+  return absl::StrCat("entered ", member.group.enqueued, " collectives of ",
+                      printable(member.group.name, kGroupNameBytesMax), " by step ",
+                      std::max<int64_t>(member.step, 0), ", the last one ",
+                      call_text(member.group));
+}
+
+std::optional<FirstFault> by_collectives(const CrashEvidence& crash) {
+  std::map<std::pair<std::string, uint32_t>, std::vector<Member>> groups;
+  for (const auto& [rank, evidence] : crash.ended) {
+    if (!evidence.page_problem.empty()) continue;
+    for (const GroupEvidence& group : evidence.groups)
+      groups[{group.name, group.id}].push_back({rank.value(), evidence.step, group});
+  }
+  for (const auto& [name, members] : groups) {
+    const Member* odd =
+        odd_one(members, [](const Member& member) { return last_call(member.group); });
+    if (odd == nullptr && members.size() == 2) {
+      // A rank that leaves a collective out gets ahead of its peer.
+      const Member &a = members[0], &b = members[1];
+      if (a.step > b.step && a.group.enqueued <= b.group.enqueued) odd = &a;
+      if (b.step > a.step && b.group.enqueued <= a.group.enqueued) odd = &b;
+    }
+    if (odd == nullptr) continue;
+    const Member& other = odd == &members[0] ? members[1] : members[0];
+    return FirstFault{
+        Rank(odd->rank),
+        absl::StrCat("has ", call_of(*odd), ", where ",
+                     members.size() == 2 ? "the other one" : "the others", " ", call_of(other))};
+  }
+  return std::nullopt;
+}
+
+std::optional<FirstFault> by_steps(const Job& job) {
+  std::vector<std::pair<int32_t, int64_t>> steps;
+  for (size_t rank = 0; rank < job.ranks.size(); ++rank) {
+    int64_t step = job.ranks[rank].step;
+    for (const RankExit& exit : job.exits)
+      if (exit.rank.value() == static_cast<int32_t>(rank)) step = std::max(step, exit.last_step);
+    steps.emplace_back(static_cast<int32_t>(rank), step);
+  }
+  const auto* odd = odd_one(steps, [](const auto& entry) { return entry.second; });
+  if (odd == nullptr) return std::nullopt;
+  const int64_t others = odd == &steps[0] ? steps[1].second : steps[0].second;
+  return FirstFault{Rank(odd->first),
+                    absl::StrCat("has completed ", std::max<int64_t>(odd->second, 0),
+                                 odd->second == 1 ? " step" : " steps", ", where the others have ",
+                                 "completed ", std::max<int64_t>(others, 0))};
+}
+
+std::optional<FirstFault> first_fault(const Job& job, const CrashEvidence& crash) {
+  const auto finished = std::ranges::count_if(job.exits, is_success);
+  if (finished > 0 && 2 * finished <= std::ssize(job.ranks)) {
+    const auto leaver = std::ranges::find_if(job.exits, is_success);
+    return FirstFault{leaver->rank, "has exited with code 0 before the others were through"};
+  }
+  if (auto found = by_collectives(crash)) return found;
+  if (auto found = by_steps(job)) return found;
+  std::vector<int32_t> alive;
+  for (size_t rank = 0; rank < job.ranks.size(); ++rank)
+    if (job.ranks[rank].life != RankState::Life::kExited)
+      alive.push_back(static_cast<int32_t>(rank));
+  if (alive.size() == 1 && job.ranks.size() > 2)
+    return FirstFault{Rank(alive[0]), "is the only rank that still runs"};
+  return std::nullopt;
+}
+
+}  // namespace
+
+Fault fault_of_witnesses(const Job& job, const CrashEvidence& crash, int64_t unix_ns) {
+  const RankExit& witness = *std::ranges::find_if(job.exits, is_witness);
+  const auto worker_of = [&](Rank rank) {
+    return job.placement[static_cast<size_t>(rank.value())].worker;
+  };
+  Fault reported = fault_of(witness, worker_of(witness.rank), unix_ns);
+  const std::optional<FirstFault> found = first_fault(job, crash);
+  if (!found || found->rank == witness.rank) {
+    if (found) absl::StrAppend(&reported.message, "; it ", found->why);
+    return reported;
+  }
+  Fault fault = reported;
+  fault.rank = found->rank;
+  fault.worker = worker_of(found->rank);
+  fault.last_step =
+      std::max(fault.last_step, job.ranks[static_cast<size_t>(found->rank.value())].step);
+  fault.message = absl::StrCat(rank_and_node_text(found->rank.value(), job.placement), " ",
+                               found->why, "; ", reported.message);
+  return fault;
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,25 @@
+// Finds the rank that caused a fault of which ranks have reported only consequences, such as a
+// closed connection. Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "coordinator/core/incident/crash_evidence.h"
+#include "coordinator/core/records/job.h"
+
+namespace muster::coordinator {
+
+// Returns the fault of an attempt in which ranks of a program have ended with a known consequence of
+// another rank's fault, and no rank with a fault of its own. The suspect is, in this order,
+//
+//   1. a rank that has exited with code 0 while most ranks had not
+//   2. the only rank whose page shows another last collective of a group than all others, or, in a
+//      group of two, more steps with no more collectives
+//   3. the only rank that has completed another number of steps than all others
+//   4. the only rank that has not ended
+//   5. the rank that reported first
+//
+// `crash` has the pages of ended ranks. Requires an exit for which is_witness() is true.
+Fault fault_of_witnesses(const Job& job, const CrashEvidence& crash, int64_t unix_ns);
+
+}  // namespace muster::coordinator
