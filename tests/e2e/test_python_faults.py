@@ -40,7 +40,7 @@ for n in range(1, 100):
                          r"with base 10: 'shard 5' \(\S+/train\.py:8 read\)")
 
     def test_line_of_a_hang_is_that_of_the_program(self):
-        if sys.version_info[:2] != (3, 11):     # whose frames are read without py-spy
+        if sys.version_info[:2] != (3, 11):     # its frames are read without py-spy
             self.env["PATH"] += os.pathsep + str(pathlib.Path(python_or_skip("py-spy")).parent)
         # The innermost frames are those of Python's own module multiprocessing.
         script = self.script("waits.py", STEPS_PY + '''

@@ -40,8 +40,8 @@ struct AttemptProgress {
   // `page`: of any rank.
   void record_plan(IncidentBook& incidents, const Job& job, const RankProgress& page,
                    const CoreTime& time);
-  // Opens an incident if a program reports a loss that is not finite, once per attempt. Closes it if
-  // the rank reports a finite loss again. The program decides whether training continues.
+  // Opens an incident if a program reports a loss that is not finite, once per attempt. Closes it
+  // if the rank reports a finite loss again. The program decides whether training continues.
   void record_loss(IncidentBook& incidents, const Job& job, const RankProgress& page,
                    const CoreTime& time);
   // Closes the incidents of slow ranks, slow steps and losses when the attempt has ended.
@@ -63,7 +63,7 @@ struct AttemptProgress {
   // The open incidents of slow ranks, and that of a job that is slower than its plan.
   std::map<Rank, IncidentId> slow;
   std::optional<IncidentId> slower_than_plan;
-  // The incident of a loss that is not finite, and the rank that reported it; rank -1: it is closed.
+  // The incident of a loss that is not finite, and the rank that reported it; rank -1: closed.
   std::optional<std::pair<Rank, IncidentId>> not_finite;
 };
 

@@ -37,8 +37,8 @@ constexpr Duration kSilentProgress = std::chrono::hours(6);
 // The number of equal faults in a row that ends the job: the node may cause the second fault, but
 // not the third one on another node.
 constexpr int32_t kSameFaultMax = 3;
-// The number of equal exceptions in a row that ends the job: the program's own code raises them, and
-// neither node nor rank matter.
+// The number of equal exceptions in a row that ends the job: the program's own code raises them,
+// and neither node nor rank matter.
 constexpr int32_t kSameErrorMax = 2;
 
 struct RestartDecision {

@@ -42,8 +42,8 @@ constexpr Duration kGpuErrorAge = std::chrono::minutes(2);
 // longer than the evidence.
 constexpr size_t kErrorLinesMax = 200;
 
-// Returns the reason that the rank's output has for its end, or "". A signal is explained only by an
-// error: the newest line of a rank that was killed, such as "step 49 loss 5.5", is unrelated.
+// Returns the reason that the rank's output has for its end, or "". A signal is explained only by
+// an error: the newest line of a rank that was killed, such as "step 49 loss 5.5", is unrelated.
 std::string reason_in_output(const EndedRank& rank, const Launcher& launcher) {
   if (rank.event.signal == SIGKILL || rank.event.signal == SIGBUS) return "";
   const std::vector<std::string> lines = launcher.last_lines(rank.event.key, kErrorLinesMax);

@@ -21,7 +21,7 @@ TEST(PythonFrame, FilesOfLibrariesAreKnownByTheirFolders) {
   for (const char* file :
        {"/usr/lib/python3.11/threading.py", "/usr/lib/python3/dist-packages/torch/_ops.py",
         "/opt/conda/lib/python3.12/site-packages/jax/_src/api.py", "<frozen runpy>",
-        "/root/.pyenv/versions/3.11.7/lib/python3.11/socket.py", "/job/muster_progress.py"})
+        "/opt/pyenv/versions/3.11.7/lib/python3.11/socket.py", "/job/muster_progress.py"})
     EXPECT_TRUE(is_python_library(file)) << file;
   for (const char* file : {"/home/u/train.py", "train.py", "<string>", "/home/u/lib/python/x.py"})
     EXPECT_FALSE(is_python_library(file)) << file;
