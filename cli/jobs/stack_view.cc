@@ -12,8 +12,8 @@
 #include <absl/strings/str_format.h>
 
 #include "cli/terminal/terminal.h"
-#include "common/stacks/python_frame.h"
 #include "common/text/absl_view.h"
+#include "common/text/python_frame.h"
 
 namespace muster::cli {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/stacks/python_frame.h"
 #include "common/text/absl_view.h"
 #include "common/text/escape.h"
+#include "common/text/python_frame.h"
 
 namespace muster {
 namespace {

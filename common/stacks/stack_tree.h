@@ -101,7 +101,7 @@ class StackTree {
   void set_symbol(uint32_t frame, const FrameSymbol& symbol);
   const FrameSymbol& symbol(uint32_t frame) const;
   // Returns "loop/train.cc:210 in muster::trainer::run()" (with the last folder of the path),
-  // "libc.so.6 in poll()", "libc.so.6+0x1234", "job/train.py:31 step" (a Python frame, with the last
+  // "libc.so.6 in poll()", "libc.so.6+0x1234", "job/train.py:31 step" (a Python frame with the last
   // folder, or with the path below the folder of packages), or the frame's text. One printable line
   // of at most kFrameTextBytesMax bytes.
   std::string frame_text(uint32_t frame) const;

@@ -10,8 +10,8 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/strip.h>
 
-#include "common/stacks/python_frame.h"
 #include "common/text/absl_view.h"
+#include "common/text/python_frame.h"
 
 namespace muster {
 namespace {
@@ -180,7 +180,7 @@ void add_consequence(std::span<const std::string> later, ProgramError& error) {
   }
 }
 
-// Returns the error of a fatal signal in Python, "Fatal Python error: Aborted", with the first frame
+// Returns the error of a fatal signal in Python, "Fatal Python error: Aborted", with the first line
 // of the program, because faulthandler prints the innermost frame first.
 ProgramError fatal_python_error(std::string_view first, std::span<const std::string> later) {
   ProgramError error{shortened(first, kErrorBytesMax), ""};

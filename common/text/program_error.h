@@ -10,8 +10,8 @@
 namespace muster {
 
 struct ProgramError {
-  // One line: "ValueError: batch 7 is empty". If a later line of the message shows that the error is
-  // the consequence of a lost peer, that line follows after "; ".
+  // One line: "ValueError: batch 7 is empty". If a later line of the message shows that the error
+  // is the consequence of a lost peer, that line follows after "; ".
   std::string text;
   // The innermost line of the program's own files in the traceback: "job/train.py:31 step". Empty:
   // no traceback was printed.
@@ -29,7 +29,7 @@ std::string to_string(const ProgramError& error);
 std::string error_signature(std::string_view text);
 
 // Returns whether the text reports that another rank or its connection was lost, or that a
-// collective did not complete: a known consequence of the fault of another rank. The texts are those
+// collective did not complete: a known consequence of another rank's fault. The texts are those
 // of Gloo, NCCL, PyTorch's process groups and stores, and JAX's coordination service.
 bool reports_lost_peer(std::string_view text);
 

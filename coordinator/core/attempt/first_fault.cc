@@ -24,7 +24,7 @@ struct FirstFault {
   std::string why;  // a clause whose subject is the rank
 };
 
-// What a member of a group shows about its last collective.
+// The last collective of a member of a group, from its page.
 struct Member {
   int32_t rank = -1;
   int64_t step = -1;

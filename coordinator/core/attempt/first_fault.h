@@ -9,7 +9,7 @@
 
 namespace muster::coordinator {
 
-// Returns the fault of an attempt in which ranks of a program have ended with a known consequence of
+// Returns the fault of an attempt in which ranks of a program have ended by a known consequence of
 // another rank's fault, and no rank with a fault of its own. The suspect is, in this order,
 //
 //   1. a rank that has exited with code 0 while most ranks had not

@@ -32,7 +32,7 @@
 //    6    the rank is in a collective that all members entered, but its main thread's stack departs
 //         from the usual one: divided by the number of such ranks. The transport between the
 //         members gets 5, and each other member 4 / (number of members)
-//    9    no finding above applies, Python stacks show that ranks wait in a collective, and the rank
+//    9    no finding above applies, Python stacks show ranks that wait in collectives; the rank
 //         does not wait: divided by the number of such ranks
 //    9    no finding above applies, and the rank is in another phase than most ranks, or has
 //         completed fewer steps: divided by the number of such ranks

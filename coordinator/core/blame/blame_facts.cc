@@ -93,7 +93,7 @@ BlameFacts::BlameFacts(const BlameInput& input)
     views_[i].halted = evidence == nullptr || input.gone.contains(Rank(rank)) ||
                        is_halted_state(evidence->process_state) || has_vanished(*evidence) ||
                        evidence->activity.stopped_pid > 0 || (pages_are_usual_ && !has_page(rank));
-    // Ranks that have done their work hold nobody up: those that are left over do.
+    // Ranks that have done their work hold up no other rank: those left over do.
     if (const auto gone = input.gone.find(Rank(rank));
         finishing_is_usual_ && gone != input.gone.end() && gone->second == kFinishedClause)
       views_[i].halted = false;

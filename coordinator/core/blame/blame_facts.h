@@ -33,7 +33,7 @@ class BlameFacts {
   // Returns whether the Python frames of the rank's main thread show that it waits for other ranks:
   // in a collective of PyTorch or JAX, or asleep in a backward pass.
   bool waits_in_python(int32_t rank) const;
-  // Returns the exception at the end of the rank's output; "" if there is none. `own`: also "" for a
+  // Returns the exception at the end of the rank's output; "" if there is none. `own`: also for a
   // known consequence of another rank's fault.
   std::string error(int32_t rank, bool own) const;
   // Returns whether the rank's evidence changed between the two samples.

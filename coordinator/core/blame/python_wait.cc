@@ -4,7 +4,7 @@
 #include <array>
 #include <string_view>
 
-#include "common/stacks/python_frame.h"
+#include "common/text/python_frame.h"
 
 namespace muster::coordinator {
 namespace {
@@ -31,7 +31,7 @@ constexpr std::array<Place, 12> kCertain = {{
     {"jax/experimental/multihost_utils.py", ""},
     {"jax/_src/distributed.py", ""},
 }};
-// DDP's Reducer::finalize_backward and FSDP's reductions run within the engine of the backward pass.
+// DDP's Reducer::finalize_backward and FSDP's reductions run in the engine of the backward pass.
 // JAX waits for a collective when the program reads a result.
 constexpr std::array<Place, 5> kIfAsleep = {{
     {"torch/autograd/graph.py", "_engine_run_backward"},

@@ -5,7 +5,7 @@
 
 namespace muster::coordinator {
 
-// What the Python frames of a thread show about its wait for other ranks.
+// The wait for other ranks that the Python frames of a thread show.
 enum class PythonWait {
   kNone,
   kIfAsleep,  // a backward pass or a read of a result: a wait only if the thread sleeps

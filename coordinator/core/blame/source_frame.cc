@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/stacks/python_frame.h"
+#include "common/text/python_frame.h"
 
 namespace muster::coordinator {
 namespace {

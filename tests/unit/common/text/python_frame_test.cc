@@ -1,4 +1,4 @@
-#include "common/stacks/python_frame.h"
+#include "common/text/python_frame.h"
 
 #include <gtest/gtest.h>
 

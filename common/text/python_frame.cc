@@ -1,4 +1,4 @@
-#include "common/stacks/python_frame.h"
+#include "common/text/python_frame.h"
 
 #include <array>
 
@@ -10,7 +10,7 @@ namespace muster {
 namespace {
 
 constexpr std::array<std::string_view, 2> kPackageFolders = {"/site-packages/", "/dist-packages/"};
-// Folders of Python's own modules, each followed by the version: "/usr/lib/python3.11/threading.py".
+// Folders of Python's modules, each followed by the version: "/usr/lib/python3.11/threading.py".
 constexpr std::array<std::string_view, 2> kPythonFolders = {"/lib/python3", "/lib64/python3"};
 // The file that a program without changes imports to report to Muster.
 constexpr std::string_view kOwnModule = "/muster_progress.py";
