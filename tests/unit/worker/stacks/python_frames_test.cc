@@ -7,6 +7,7 @@
 
 #include "tests/unit/mutate.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/worker/stacks/frame_texts.h"
 #include "tests/unit/worker/stacks/subject.h"
 
 namespace muster::worker {
@@ -24,19 +25,13 @@ constexpr char kDump[] = R"([
  {"pid": 7, "thread_id": 3, "thread_name": "loader", "os_thread_id": 9,
   "frames": [{"name": "load", "filename": "d.py", "short_filename": "d.py", "line": 5}]}])";
 
-std::vector<std::string> texts(const std::vector<StackFrame>& frames) {
-  std::vector<std::string> result;
-  for (const StackFrame& frame : frames) result.push_back(frame.text);
-  return result;
-}
-
 TEST(PythonFramesTest, DumpsAreFramesByThread) {
   const auto threads = parse_py_spy(kDump);
   ASSERT_TRUE(threads.ok()) << threads.status();
   ASSERT_EQ(threads->size(), 2);
-  EXPECT_THAT(texts(threads->at(7)),
+  EXPECT_THAT(frame_texts(threads->at(7)),
               ElementsAre("/x/train.py:40 <mod\\x1bule>", "/x/train.py:31 step"));
-  EXPECT_THAT(texts(threads->at(9)), ElementsAre("d.py:5 load"));
+  EXPECT_THAT(frame_texts(threads->at(9)), ElementsAre("d.py:5 load"));
 }
 
 TEST(PythonFramesTest, InvalidDumpsAreRefused) {
@@ -112,7 +107,7 @@ TEST(PythonFramesTest, APythonProgramShowsItsLines) {
   EXPECT_TRUE(eventually([&] {
     const StackSample sample = sample_one(sampler, subject.pid());
     EXPECT_EQ(sample.ranks.at(0).note, "");
-    frames = texts(sample.ranks.at(0).threads.at(0).frames);
+    frames = frame_texts(sample.ranks.at(0).threads.at(0).frames);
     return std::ranges::count(frames, script + ":4 step") == 1;
   }));
   EXPECT_THAT(frames, IsSupersetOf({script + ":7 <module>", script + ":6 run"}));

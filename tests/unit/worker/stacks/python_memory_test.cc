@@ -7,6 +7,7 @@
 
 #include "tests/unit/mutate.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/worker/stacks/frame_texts.h"
 #include "tests/unit/worker/stacks/subject.h"
 #include "worker/stacks/proc_files.h"
 
@@ -17,12 +18,6 @@ using ::testing::ElementsAre;
 using ::testing::IsSupersetOf;
 
 constexpr char kPython311[] = "/usr/bin/python3.11";
-
-std::vector<std::string> texts(const std::vector<StackFrame>& frames) {
-  std::vector<std::string> result;
-  for (const StackFrame& frame : frames) result.push_back(frame.text);
-  return result;
-}
 
 // A program with a thread, a generator, a call over several lines and a name beyond ASCII.
 constexpr char kScript[] = R"(import os, threading, time
@@ -64,17 +59,17 @@ TEST(PythonMemory, HasTheFramesOfPython311WithoutPySpy) {
     if (!read.ok()) return false;
     threads = *read;
     return threads.contains(subject.pid()) &&
-           texts(threads.at(subject.pid())).back() == at(4, "wait");
+           frame_texts(threads.at(subject.pid())).back() == at(4, "wait");
   }));
-  EXPECT_THAT(texts(threads.at(subject.pid())),
+  EXPECT_THAT(frame_texts(threads.at(subject.pid())),
               ElementsAre(at(21, "<module>"), at(15, "run"), at(13, "größe"), at(4, "wait")));
   ASSERT_EQ(threads.size(), 2U);
-  EXPECT_THAT(texts(threads.rbegin()->second), testing::Contains(at(18, "load")));
+  EXPECT_THAT(frame_texts(threads.rbegin()->second), testing::Contains(at(18, "load")));
 
   StackSampler sampler({.py_spy = "/nowhere/py-spy"});
   const StackSample sample = sample_one(sampler, subject.pid());
   EXPECT_EQ(sample.ranks.at(0).note, "");
-  EXPECT_THAT(texts(sample.ranks.at(0).threads.at(0).frames),
+  EXPECT_THAT(frame_texts(sample.ranks.at(0).threads.at(0).frames),
               IsSupersetOf({at(21, "<module>"), at(4, "wait")}));
   EXPECT_EQ(subject.tracer(), 0);
 }

@@ -3,36 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "coordinator/core/blame/blame.h"
+#include "tests/unit/coordinator/core/blame/blame_world.h"
 
 namespace muster::coordinator {
 namespace {
-
-// Ranks in a step, two on each node, all asleep.
-class World {
- public:
-  explicit World(int32_t ranks) {
-    for (int32_t rank = 0; rank < ranks; ++rank) {
-      input.placement.push_back({.rank = Rank(rank),
-                                 .worker = WorkerName(absl::StrCat("node", rank / 2 + 1)),
-                                 .local_rank = rank % 2,
-                                 .incarnation = Incarnation(1)});
-      RankEvidence& evidence = input.later.ranks.emplace_back();
-      evidence.rank = rank;
-      evidence.pid = 100 + rank;
-      evidence.phase = Phase::kStep;
-      evidence.step = 4;
-      evidence.process_state = 'S';
-    }
-  }
-
-  RankEvidence& rank(int32_t rank) { return input.later.ranks[static_cast<size_t>(rank)]; }
-  Blame blame() {
-    input.earlier.ranks = input.later.ranks;
-    return coordinator::blame(input);
-  }
-
-  BlameInput input;
-};
 
 const std::string kTorch = "/v/lib/python3.11/site-packages/torch/";
 
