@@ -201,7 +201,8 @@ def measure(args, workers, figures):
             fill_in(args, coordinator, swarm, figures)
         except (TimeoutError, RuntimeError, subprocess.SubprocessError) as problem:
             decisions = [line for line in coordinator.log.read_text().splitlines() if " job " in line or " warning " in line]
-            figures["failed"] = "; ".join([str(problem)[-500:], *(line[:300] for line in decisions[-1:])])
+            printed = (getattr(problem, "stderr", None) or b"").decode(errors="replace").strip()
+            figures["failed"] = "; ".join([str(problem)[-500:], printed[-500:], *(line[:300] for line in decisions[-1:])])
         finally:
             try:
                 figures["stream_ends"] = swarm.report()["stream_ends"]

@@ -345,6 +345,7 @@ bool SimWorker::lose_node() {
     ranks_.clear();
     ending_.clear();
     ++incarnation_;
+    spread_ = {};  // a new process has not received it
     stream = stream_;
   }
   stream->cancel();

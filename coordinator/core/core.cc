@@ -78,7 +78,9 @@ void Core::process(const Event& event, Instant now) {
   const Duration stall = own_stall(time_.now, expected, options_.heartbeat_interval, now);
   if (stall > Duration::zero()) {
     fleet_.excuse(stall, now);
-    excuse(stall);
+    queue_.excuse(stall);
+    dumps_.excuse(stall);
+    attempts_.excuse(stall);
   }
   // Another event may arrive after a back-off has ended and before its Tick.
   if (const auto ready = queue_.next_ready_after(time_.now); ready && *ready <= now)
@@ -93,20 +95,12 @@ void Core::process(const Event& event, Instant now) {
         on(e);
       },
       event);
-  if (const Duration outage = fleet_.take_ended_outage(); outage > Duration::zero()) excuse(outage);
   for (const JobId id : std::exchange(restored_running_, {})) {
     const Job* job = jobs_.find(id);
     if (job != nullptr && is_running(job->state))
       close_open_incidents(incidents_, id, "the coordinator was restarted and takes new samples",
                            time_.unix_ns);
   }
-}
-
-// Excludes a time in which no worker could report from the deadlines of jobs.
-void Core::excuse(Duration time) {
-  queue_.excuse(time);
-  dumps_.excuse(time);
-  attempts_.excuse(time);
 }
 
 // Appends the storage actions, then the messages and replies of the step.
@@ -143,30 +137,8 @@ void Core::emit(ActionList& out) {
 void Core::on(const Tick& event) {
   for (const WorkerName& name : event.unread) fleet_.postpone(name, time_.now);
   if (event.is_behind) fleet_.judge_no_silence(time_.now);
-  fleet_.watch_outage(time_.now);
-  for (const WorkerName& name : fleet_.take_expired(time_.now))
-    if (!runs_on(name)) end_lease_of(name);
+  for (const WorkerName& name : fleet_.take_expired(time_.now)) end_lease_of(name);
   adapt_pace(WorkerName());
-  // While no worker can report, time shows nothing about the attempts.
-  if (!fleet_.is_cut_off()) check_attempts();
-  for (const DumpId id : dumps_.requested()) {
-    const JobId job = dumps_.find(id)->dump.job();
-    append(actions_,
-           dumps_.answer_if_over(id, fleet_, attempts_.unreachable(job), options_, time_.now));
-  }
-  append(actions_, dumps_.end_late_lookups(incidents_, time_.now));
-  append(actions_, checks_.run_due(nodes_, fleet_, time_.now));
-  // Only the passage of time may have changed the result of a queue pass, so a pass over many jobs
-  // and workers is not repeated at each deadline of a rank or a worker. Back-offs and reservations
-  // that end make a pass in any case.
-  constexpr size_t kShortPass = 256;
-  const bool is_pass_due = queue_.size() + fleet_.all().size() <= kShortPass ||
-                           last_pass_ + options_.heartbeat_interval <= time_.now;
-  if (is_pass_due && any_job_needs_workers(queue_, jobs_, attempts_.jobs()))
-    schedule_needed_ = true;
-}
-
-void Core::check_attempts() {
   for (const JobId id : attempts_.jobs()) {
     Job& job = jobs_.at(id);
     if (!is_undecided(job)) continue;
@@ -182,8 +154,23 @@ void Core::check_attempts() {
     if (is_running(job.state)) check_reach(job);
     if (is_running(job.state)) climb(job);
   }
+  for (const DumpId id : dumps_.requested()) {
+    const JobId job = dumps_.find(id)->dump.job();
+    append(actions_,
+           dumps_.answer_if_over(id, fleet_, attempts_.unreachable(job), options_, time_.now));
+  }
+  append(actions_, dumps_.end_late_lookups(incidents_, time_.now));
   for (const JobId id : attempts_.jobs())
     if (Job& job = jobs_.at(id); job.state == JobState::kRestarting) check_end(job);
+  append(actions_, checks_.run_due(nodes_, fleet_, time_.now));
+  // Only the passage of time may have changed the result of a queue pass, so a pass over many jobs
+  // and workers is not repeated at each deadline of a rank or a worker. Back-offs and reservations
+  // that end make a pass in any case.
+  constexpr size_t kShortPass = 256;
+  const bool is_pass_due = queue_.size() + fleet_.all().size() <= kShortPass ||
+                           last_pass_ + options_.heartbeat_interval <= time_.now;
+  if (is_pass_due && any_job_needs_workers(queue_, jobs_, attempts_.jobs()))
+    schedule_needed_ = true;
 }
 
 std::optional<Instant> Core::next_deadline() const {
@@ -196,7 +183,7 @@ std::optional<Instant> Core::next_deadline() const {
   if (!fleet_.all().empty() || !attempts_.all().empty())
     consider(now + options_.heartbeat_interval);
   consider(fleet_.next_deadline());
-  if (!fleet_.is_cut_off()) consider(attempts_.next_deadline(jobs_, fleet_, now));
+  consider(attempts_.next_deadline(jobs_, fleet_, now));
   consider(next_check_of(nodes_, fleet_, queue_.size() > 0, now));
   consider(dumps_.next_deadline());
   return next;

@@ -115,8 +115,6 @@ class Core {
   // core.cc
   void process(const Event& event, Instant now);
   void on(const Tick& event);
-  void check_attempts();
-  void excuse(Duration time);
   void emit(ActionList& out);
 
   // core_jobs.cc
@@ -148,7 +146,6 @@ class Core {
   void lose_ranks_of(Job& job, const WorkerName& worker, std::optional<Incarnation> survivor,
                      std::string_view why);
   void end_lease_of(const WorkerName& name);
-  bool runs_on(const WorkerName& name);
 
   // core_nodes.cc
   void on(const NodeChecked& event);

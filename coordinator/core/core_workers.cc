@@ -34,8 +34,7 @@ void revive(JobTable& jobs, AttemptTable& attempts, const RankId& id, const Work
 void Core::on(const WorkerRegistered& event) {
   // The leases of other workers end at the next Tick: a later event of the same time may be their
   // heartbeat.
-  if (fleet_.is_expired(event.worker, time_.now) && !runs_on(event.worker))
-    end_lease_of(event.worker);
+  if (fleet_.is_expired(event.worker, time_.now)) end_lease_of(event.worker);
   absl::Status status = check_registration(event, options_.limits);
   if (status.ok())
     status = fleet_.check_registration(event, event.store == store_ && !event.running.empty());
@@ -288,21 +287,6 @@ void Core::lose_ranks_of(Job& job, const WorkerName& worker, std::optional<Incar
   if (job.state != JobState::kRestarting && !job.cancel_requested)
     fault(job, fault_of_lost_worker(worker, why, last_step, time_.unix_ns));
   settle(job);
-}
-
-// Returns whether a job has shown by its steps that its ranks on the silent worker have run within
-// the lease, and then restarts the lease at the newest step.
-bool Core::runs_on(const WorkerName& name) {
-  const Worker& worker = fleet_.at(name);
-  for (const auto& [id, attempt] : attempts_.all()) {
-    const Job& job = jobs_.at(id);
-    if (!is_running(job.state) || !has_ranks(job, attempt.ranks, worker)) continue;
-    const HangDetector& hang = attempt.progress.hang;
-    const Instant newest = hang.last_step_or_phase();
-    if (hang.completed_steps_since(worker.last_message, fleet_.heartbeat_interval(), newest))
-      fleet_.renew_lease(name, newest);
-  }
-  return !fleet_.is_expired(name, time_.now);
 }
 
 void Core::end_lease_of(const WorkerName& name) {

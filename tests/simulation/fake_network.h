@@ -1,15 +1,12 @@
 // Streams between workers and the coordinator. Each direction delivers messages in order after a
 // delay, and sometimes delivers a message twice; stack reports are sometimes late. A stream can
 // break at any time: messages in flight are lost, and each end detects the break independently. No
-// message passes between a partitioned worker and the coordinator. As TCP repeats packets ever more
-// seldom, a stream stays silent after a partition for up to the partition's length; a new one does
-// not.
+// message passes between a partitioned worker and the coordinator.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <optional>
 
 #include "common/time/time.h"
 #include "tests/simulation/scheduler.h"
@@ -30,9 +27,7 @@ class FakeNetwork {
   StreamId open(int host, End worker, End coordinator);
   bool is_partitioned(int host) const;
   void partition(int host, Duration time);
-  // Returns whether a message to the coordinator has waited for `time` because of a partition.
-  bool is_unanswered(StreamId id, Duration time) const;
-  void end_partitions();
+  void end_partitions() { partitioned_until_.clear(); }
   void stop_faults() { faultless_ = true; }
 
   // Send a message, which is delivered unless the stream breaks first. `may_lag`: later messages
@@ -57,9 +52,7 @@ class FakeNetwork {
     End worker, coordinator;
     bool worker_open = true, coordinator_open = true, intact = true;
     Instant last_to_coordinator{}, last_to_worker{};
-    int undelivered = 0;                 // messages to the coordinator
-    std::optional<Instant> waits_since;  // the first one that a partition delays
-    Instant silent_until{};              // the end of TCP's wait after a partition
+    int undelivered = 0;  // messages to the coordinator
   };
 
   Stream* find(StreamId id);

@@ -272,7 +272,7 @@ void FakeWorker::carry_out(const worker::Action& action) {
   } else if (const auto* leaving = std::get_if<worker::SendLeaving>(&action)) {
     if (stream_) world_.coordinator.send_leaving(*stream_, *leaving);
   } else if (const auto* heartbeat = std::get_if<worker::SendHeartbeat>(&action)) {
-    send_heartbeat(*heartbeat);
+    if (stream_) world_.coordinator.send_heartbeat(*stream_, *heartbeat);
   } else if (const auto* forget = std::get_if<worker::ForgetRank>(&action)) {
     world_.scheduler.after(Duration(1), [this, life = life_, key = forget->key] {
       if (life == life_) step(worker::LogSettled{key});
@@ -294,17 +294,6 @@ void FakeWorker::carry_out(const worker::Action& action) {
     world_.trainers.host_died(host_);
     reboot_after(world_.random.between_ms(500, 4'000));
   }
-}
-
-// As Worker::carry_out(): the shell checks for acknowledgements after each heartbeat.
-void FakeWorker::send_heartbeat(const worker::SendHeartbeat& heartbeat) {
-  if (!stream_) return;
-  world_.coordinator.send_heartbeat(*stream_, heartbeat);
-  if (!world_.network.is_unanswered(*stream_, std::chrono::seconds(2))) return;
-  world_.count_unanswered();
-  world_.scheduler.after(Duration(1), [this, life = life_] {
-    if (life == life_) step(worker::StreamUnanswered{});
-  });
 }
 
 void FakeWorker::drop_copies(StoreId store, const std::set<JobId>& kept) {

@@ -52,7 +52,6 @@ class FakeWorker {
   void read_stacks(const worker::ReadStacks& action);
   void check_node();
   void reboot_after(Duration down);
-  void send_heartbeat(const worker::SendHeartbeat& heartbeat);
   void drop_copies(StoreId store, const std::set<JobId>& kept);
 
   World& world_;

@@ -136,32 +136,6 @@ TEST_P(Fleets, HoldTheirInvariantsAndEveryJobEnds) {
 INSTANTIATE_TEST_SUITE_P(Simulation, Fleets,
                          testing::Range<uint64_t>(1, kFleets + 1, kFleetsPerTest));
 
-// The ranks run without the coordinator: an outage of its network ends no attempt, however long it
-// is.
-TEST(Simulation, OutagesOfTheCoordinatorsNetworkEndAlmostNoAttempt) {
-  constexpr uint64_t kOutageSeeds = 200;
-  World::Totals sum;
-  int disturbed_seeds = 0;
-  for (uint64_t seed = 1; seed <= kOutageSeeds; ++seed) {
-    World world(seed);
-    world.have_only_outages();
-    const std::string problem = world.run();
-    ASSERT_TRUE(problem.empty()) << problem;
-    const World::Totals& t = world.totals();
-    EXPECT_EQ(t.failed, 0) << "seed " << seed;
-    if (t.attempts > t.jobs + t.grown) ++disturbed_seeds;
-    sum.jobs += t.jobs;
-    sum.outages += t.outages;
-    sum.unanswered += t.unanswered;
-  }
-  std::cout << sum.jobs << " jobs, " << sum.outages << " outages, " << sum.unanswered
-            << " streams replaced\n";
-  // Seed 147 still has an attempt too many.
-  EXPECT_LE(disturbed_seeds, 1);
-  EXPECT_GT(sum.outages, sum.jobs / 2);
-  EXPECT_GT(sum.unanswered, sum.outages);
-}
-
 // Runs one seed for debugging: MUSTER_SIMULATION_SEED, and MUSTER_SIMULATION_KEPT with the
 // submissions and faults that happen.
 TEST(Simulation, OneSeed) {

@@ -19,9 +19,9 @@ constexpr Duration kFaultyTime = std::chrono::seconds(90);
 // The time after the last fault within which the slowest job ends, with its last restarts, their
 // back-off, and leases.
 constexpr Duration kCalmTime = std::chrono::seconds(1'500);
-// Messages that were sent before the last fault may be late by the longest outage of the
-// coordinator's network or stall of the coordinator.
-constexpr Duration kLatestNews = std::chrono::seconds(60);
+// Messages that were sent before the last fault may be late by the longest partition or stall of
+// the coordinator.
+constexpr Duration kLatestNews = std::chrono::seconds(16);
 // The maximum number of smaller sizes of a job (coordinator/core/queue/validation.cc).
 constexpr size_t kSizesMax = 16;
 constexpr size_t kLogLinesMax = 400;
@@ -73,12 +73,6 @@ void World::fail(std::string problem) {
   if (problem_.empty()) problem_ = std::move(problem);
 }
 
-void World::have_only_outages() {
-  has_only_outages_ = true;
-  faults_on = false;
-  network.stop_faults();
-}
-
 std::string World::run() {
   coordinator.boot();
   for (const auto& worker : workers_) worker->boot();
@@ -87,7 +81,6 @@ std::string World::run() {
   const Instant calm = scheduler.now() + kFaultyTime;
   bool good = run_until(calm);
   faults_on = false;
-  calm_ = scheduler.now();
   network.end_partitions();
   network.stop_faults();
   trainers.stop_crashing();
@@ -262,11 +255,6 @@ JobNature World::draw_nature(const JobSpec& spec) {
   JobNature nature;
   nature.steps = 5 + static_cast<int64_t>(random.below(60));
   nature.step_time = random.between_ms(50, 600);
-  if (random.chance(0.4)) {
-    nature.pause_every = 4 + static_cast<int64_t>(random.below(8));
-    nature.pause = random.between_ms(1'000, 20'000);
-  }
-  if (has_only_outages_) return nature;
   if (random.chance(0.05)) {
     nature.bad_input_rank =
         static_cast<int32_t>(random.below(static_cast<uint64_t>(spec.world_size())));
@@ -288,6 +276,10 @@ JobNature World::draw_nature(const JobSpec& spec) {
     nature.slow_factor = 1.6;
   }
   if (random.chance(0.3)) nature.growth = 1.03;
+  if (random.chance(0.4)) {
+    nature.pause_every = 4 + static_cast<int64_t>(random.below(8));
+    nature.pause = random.between_ms(1'000, 20'000);
+  }
   return nature;
 }
 
@@ -333,39 +325,16 @@ void World::plan_requests(JobId job) {
 }
 
 void World::fault_later() {
-  // The workers connect again before the next outage.
-  const Duration delay = has_only_outages_
-                             ? std::max(Duration::zero(), outage_until_ - scheduler.now()) +
-                                   random.between_ms(8'000, 20'000)
-                             : random.between_ms(200, 6'000);
-  scheduler.after(delay, [this] {
-    const bool has_outages = has_only_outages_ && calm_ == Instant{};
-    if (!faults_on && !has_outages) return;
+  scheduler.after(random.between_ms(200, 6'000), [this] {
+    if (!faults_on) return;
     if (is_kept()) make_a_fault();
     fault_later();
   });
 }
 
-// The coordinator's network is away for all workers, or for all but one, which then may share its
-// host.
-void World::make_an_outage() {
-  ++totals_.outages;
-  const bool is_total = workers_.size() < 4 || random.chance(0.7);
-  const Duration time = random.between_ms(500, is_total ? 40'000 : 15'000);
-  outage_until_ = scheduler.now() + time;
-  const size_t reachable = is_total ? workers_.size() : random.below(workers_.size());
-  note(absl::StrCat("the coordinator's network is away for ", to_seconds(time), " s, except for ",
-                    reachable < workers_.size() ? absl::StrCat("node", reachable) : "no node"));
-  for (size_t host = 0; host < workers_.size(); ++host)
-    if (host != reachable) network.partition(static_cast<int>(host), time);
-}
-
 void World::make_a_fault() {
-  if (has_only_outages_) return make_an_outage();
   const int host = static_cast<int>(random.below(workers_.size()));
-  switch (random.below(11)) {
-    case 10:
-      return make_an_outage();
+  switch (random.below(10)) {
     case 0:
       ++totals_.crashes;
       if (random.chance(0.2)) return coordinator.crash_and_lose_disk(random.between_ms(10, 9'000));

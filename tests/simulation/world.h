@@ -35,10 +35,6 @@ class World {
   // end of the event log.
   std::string run();
 
-  // All faults are outages of the coordinator's network, and no job has a fault of its own. Called
-  // before run().
-  void have_only_outages();
-
   // The members below are used by the parts of the simulation.
   bool is_logging() const { return logs_; }
   // Returns whether the runs of the coordinator are recorded and replayed: in every fourth seed, in
@@ -76,13 +72,10 @@ class World {
     int smaller = 0, grown = 0, with_spares = 0;
     int64_t stale_events = 0;  // events of earlier incarnations of workers
     int64_t unread = 0;        // leases that continued, because the worker's messages were unread
-    int unanswered = 0;        // streams that a worker replaced, because nothing was acknowledged
-    int outages = 0;           // outages of the coordinator's network
     int stuck = 0;             // processes that could not be killed for a long time
     int left_stuck = 0;        // attempts that came up while such a process of their job existed
   };
   const Totals& totals() const { return totals_; }
-  void count_unanswered() { ++totals_.unanswered; }
   // The violated invariant, and the number of submissions and faults so far.
   const std::string& problem() const { return problem_; }
   int disturbances() const { return disturbances_; }
@@ -95,7 +88,6 @@ class World {
   JobNature draw_nature(const JobSpec& spec);
   void fault_later();
   void make_a_fault();
-  void make_an_outage();
   bool run_until(Instant end);
   bool everything_ended() const;
   void judge_hangs();
@@ -113,8 +105,6 @@ class World {
   const std::set<int>* const kept_;
   const bool logs_;
   const bool is_replayed_;
-  bool has_only_outages_ = false;
-  Instant outage_until_{};
   int disturbances_ = 0;
   Totals totals_;
   Instant calm_{};  // time at which the faults stop

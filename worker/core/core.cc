@@ -326,11 +326,14 @@ Duration Core::greeting_budget() const {
 }
 
 // TCP repeats the first packet of a connection after 1, 3 and 7 s, so several short attempts find a
-// network that is back sooner than a long one. A coordinator that is late gets more time.
+// network that is back sooner than a long one. A coordinator that is late gets more time, and so
+// does the first registration: a new fleet makes many TLS handshakes at once.
 Duration Core::connection_budget() const {
   constexpr Duration kShort = std::chrono::milliseconds(1500);
   constexpr uint32_t kShortAttempts = 8;
-  return (retries_ < kShortAttempts ? kShort : options_.registration_budget) + 2 * spread_;
+  const bool was_registered = store_.has_value();
+  return (was_registered && retries_ < kShortAttempts ? kShort : options_.registration_budget) +
+         2 * spread_;
 }
 
 // Returns a random number between 0 and 1.

@@ -34,7 +34,6 @@ Worker* Fleet::current(const WorkerName& name, Incarnation incarnation) {
 Worker* Fleet::receive(const WorkerName& name, Incarnation incarnation, Instant now) {
   Worker* worker = current(name, incarnation);
   if (worker == nullptr) return nullptr;
-  end_outage_after_message(*worker, now);
   worker->last_message = now;
   worker->postponements = 0;
   return worker;
@@ -58,7 +57,6 @@ absl::Status Fleet::check_registration(const WorkerRegistered& event, bool has_o
 
 Worker& Fleet::add(const WorkerRegistered& event, Instant now) {
   Worker& worker = workers_[event.worker];
-  end_outage_after_message(worker, now);
   worker.name = event.worker;
   worker.incarnation = event.incarnation;
   worker.host = event.host;
@@ -73,7 +71,6 @@ Worker& Fleet::add(const WorkerRegistered& event, Instant now) {
   worker.disconnected_at.reset();
   worker.given_up = false;
   worker.last_message = now;
-  worker.ran_at = Instant{};
   worker.postponements = 0;
   worker.heartbeats = 0;
   visit_by(now + std::min(lease(), options_.torn_down_within));
@@ -128,10 +125,8 @@ bool Fleet::observe_heartbeat(Worker& worker, Instant now) {
 void Fleet::excuse(Duration time, Instant now) {
   // Every available worker gets this time to report.
   reachable_until_ = excused_until_ = now + silence_max();
-  if (outage_) outage_->since += time;
   for (auto& [name, worker] : workers_) {
     worker.last_message += time;
-    worker.ran_at += time;
     worker.last_heartbeat += time;
     if (worker.disconnected_at) *worker.disconnected_at += time;
     worker.check.deadline += time;
@@ -186,14 +181,14 @@ bool Fleet::is_responsive(const Worker& worker, Instant now) const {
 
 bool Fleet::is_expired(const WorkerName& name, Instant now) const {
   const Worker* worker = find(name);
-  return worker != nullptr && has_expired(*worker, lease(), now);
+  return worker != nullptr && worker->last_message + lease() <= now;
 }
 
 std::vector<WorkerName> Fleet::expiring(Instant now) const {
   std::vector<WorkerName> names;
   if (!next_visit_ || *next_visit_ > now) return names;
   for (const auto& [name, worker] : workers_)
-    if (worker.connected && has_expired(worker, lease(), now)) names.push_back(name);
+    if (worker.connected && worker.last_message + lease() <= now) names.push_back(name);
   return names;
 }
 
@@ -206,12 +201,11 @@ std::vector<WorkerName> Fleet::take_expired(Instant now) {
   const Duration judged_by = lease();
   if (allowed_until_ <= now) allowed_ = pace_;
   for (const auto& [name, worker] : workers_) {
-    if (has_expired(worker, judged_by, now)) {
+    if (worker.last_message + judged_by <= now) {
       names.push_back(name);
       continue;
     }
-    visit_by(worker.in_outage ? now + allowed_.idle
-                              : std::max(worker.last_message, worker.ran_at) + lease());
+    visit_by(worker.last_message + lease());
     if (worker.orphans_since) visit_by(*worker.orphans_since + options_.torn_down_within);
   }
   // The caller handles overdue orphans in the same step. Orphans that appear later are overdue

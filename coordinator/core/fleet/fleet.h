@@ -2,15 +2,10 @@
 // has been silent.
 //
 // Silence has degrees, because one late heartbeat shows little: quiet (two heartbeats are missing),
-// unreachable (silence_max()), and lost (the lease has expired).
-//
-// If most workers become silent at once, the network of the coordinator is away, not that of each
-// worker. Leases are suspended during such an outage, because the ranks continue without the
-// coordinator, and restart when the first message of these workers arrives. Pure; called on one
-// thread at a time.
+// unreachable (silence_max()), and lost (the lease has expired). Pure; called on one thread at a
+// time.
 #pragma once
 
-#include <chrono>
 #include <map>
 #include <optional>
 #include <set>
@@ -37,11 +32,6 @@ using RanksByWorker = std::map<WorkerName, std::vector<Rank>>;
 
 // The maximum number of consecutive extensions of a lease.
 constexpr int32_t kPostponementsMax = 10;
-
-// The maximum time for which leases are suspended while other workers report, because the power or
-// the switch of a rack with most of the nodes may have failed. If no worker reports, leases are
-// suspended without a limit: no rank could start elsewhere.
-constexpr Duration kPartialOutageMax = std::chrono::seconds(30);
 
 class Fleet {
  public:
@@ -95,18 +85,6 @@ class Fleet {
   // workers were not read yet.
   void judge_no_silence(Instant now) { reachable_until_ = now + silence_max(); }
 
-  // Detects the beginning of an outage of the coordinator's network: most workers, and at least
-  // two, became silent at once. Ends an outage that has lasted for kPartialOutageMax although other
-  // workers report. Called at each Tick; visits the workers a few times per second at most.
-  void watch_outage(Instant now);
-  // Returns whether no worker has reported since the beginning of an outage.
-  bool is_cut_off() const { return outage_ && outage_->is_total; }
-  // Returns the length of an outage in which no worker reported, once after its end; else zero.
-  Duration take_ended_outage() { return std::exchange(ended_outage_, Duration::zero()); }
-  // Restarts the lease of a silent worker at `ran_at`, at which a job has shown that its ranks on
-  // the worker run.
-  void renew_lease(const WorkerName& name, Instant ran_at);
-
   // Returns whether the state of the worker permits new ranks. Suspicions against its node are
   // checked elsewhere.
   bool takes_ranks(const Worker& worker) const;
@@ -153,8 +131,6 @@ class Fleet {
 
  private:
   void visit_by(Instant time);
-  bool has_expired(const Worker& worker, Duration lease, Instant now) const;
-  void end_outage_after_message(const Worker& sender, Instant now);
 
   CoreOptions options_;
   Pace pace_;
@@ -166,14 +142,7 @@ class Fleet {
   // Set while there are workers. A deadline that begins after the last visit ends after this time.
   std::optional<Instant> next_visit_;
   Instant reachable_until_{};
-  Instant excused_until_{};  // as reachable_until_, by excuse() and by the end of an outage alone
-  struct Outage {
-    Instant since{};
-    bool is_total = false;  // no worker has reported since
-  };
-  std::optional<Outage> outage_;
-  Duration ended_outage_{};
-  Instant next_outage_check_{};
+  Instant excused_until_{};  // as reachable_until_, by excuse() alone
 };
 
 // Returns the action that sends `payload` to this incarnation of the worker.

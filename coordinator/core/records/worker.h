@@ -44,11 +44,6 @@ struct Worker {
   // Extensions of the lease for unread messages since the worker's newest message
   // (Fleet::postpone).
   int32_t postponements = 0;
-  // The time of the newest step by which a job has shown that its ranks on the worker run although
-  // the worker is silent. The lease restarts at each such step.
-  Instant ran_at{};
-  // The worker became silent together with most others (Fleet::watch_outage).
-  bool in_outage = false;
 
   // Ranks that belong to no current attempt. They were ordered to stop, and occupy slots until they
   // end.

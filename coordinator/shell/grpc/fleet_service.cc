@@ -6,7 +6,8 @@ namespace muster::coordinator {
 namespace {
 
 // More queues make the searches shorter, but events pass from one thread to another more often.
-constexpr size_t kQueues = 4;
+// With 1, 2 and 4 queues, 12,500 heartbeats per second took 48, 44 and 46 µs each on two cores.
+constexpr size_t kQueues = 2;
 // Memory for the objects of one received message: those of a heartbeat with eight ranks fit.
 constexpr size_t kArenaBytes = size_t{16} << 10;
 
