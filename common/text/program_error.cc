@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <utility>
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
@@ -19,7 +20,9 @@ namespace {
 // Leaves room for the place in the text of an exit.
 constexpr size_t kErrorBytesMax = 400;
 constexpr size_t kConsequenceBytesMax = 200;
-constexpr size_t kMessageLinesMax = 12;  // lines of a message that are searched after the first
+// Lines of output after an error that ended the program: the rest of its message, and what handlers
+// and libraries print at the end. An error with more output after it was handled.
+constexpr size_t kLinesAfterMax = 20;
 
 // Substrings in lower case.
 constexpr std::array<std::string_view, 40> kLostPeerWords = {
@@ -87,11 +90,29 @@ constexpr std::array<std::string_view, 24> kEnvironmentWords = {"connectionerror
                                                                 "503",
                                                                 "too many requests",
                                                                 "address already in use"};
-// Substrings, in lower case, of lines with which programs and libraries explain an abort.
-constexpr std::array<std::string_view, 17> kFatalWords = {
-    "error",         "fatal",     "assert",  "abort",       "terminat", "what():",
-    "check failed",  "invalid",   "corrupt", "double free", "smashing", "bad_alloc",
-    "out of memory", "exception", "panic",   "failed",      "overflow"};
+// Substrings of lines with which programs and libraries explain an abort. A program's own lines,
+// such as "val_error 0.12" and "0 failed", do not have them.
+constexpr std::array<std::string_view, 22> kFatalWords = {"Error:",          " error:",
+                                                          "ERROR",           "Exception:",
+                                                          "FATAL",           "Fatal",
+                                                          "fatal",           "Assert",
+                                                          "assert",          "Abort",
+                                                          "abort",           "terminat",
+                                                          "what():",         "heck failed",
+                                                          "invalid pointer", "invalid size",
+                                                          "corrupt",         "double free",
+                                                          "smashing",        "bad_alloc",
+                                                          "panic",           "overflow detected"};
+// Types of exceptions that a program raises again if nothing but the attempt changes. Others, such
+// as RuntimeError, may come from devices, storage or libraries.
+constexpr std::array<std::string_view, 14> kLastingTypes = {
+    "ArithmeticError",   "AssertionError", "AttributeError", "IndentationError",
+    "IndexError",        "KeyError",       "NameError",      "NotImplementedError",
+    "OverflowError",     "RecursionError", "SyntaxError",    "TypeError",
+    "UnboundLocalError", "ValueError"};
+// Lines between an exception and another one that was raised while it was handled.
+constexpr std::array<std::string_view, 2> kChainLines = {
+    "During handling of the above exception", "The above exception was the direct cause"};
 
 template <size_t n>
 bool has_word(std::string_view text, const std::array<std::string_view, n>& words) {
@@ -135,8 +156,19 @@ std::string place_of(const PythonFrame& frame) {
                       frame.function.empty() ? "" : " ", av(frame.function));
 }
 
-// Returns whether the line begins with the type of an exception: "ValueError: …" or
-// "KeyboardInterrupt". Levels of log lines, in capital letters, are no types.
+bool is_explanation(std::string_view line) {
+  return std::ranges::any_of(
+      kFatalWords, [&](std::string_view word) { return line.find(word) != std::string::npos; });
+}
+
+bool joins_exceptions(std::string_view line) {
+  return std::ranges::any_of(kChainLines,
+                             [&](std::string_view text) { return line.starts_with(text); });
+}
+
+// Returns whether the line begins with the type of an exception: "ValueError: …",
+// "data.BadShard: …" or "KeyboardInterrupt". Levels of log lines, in capital letters, and names
+// such as "wandb" are no types.
 bool begins_with_type(std::string_view line) {
   const size_t colon = std::min(line.find(": "), line.size());
   std::string_view name = line.substr(0, colon);
@@ -144,7 +176,11 @@ bool begins_with_type(std::string_view line) {
   if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) != 0) return false;
   const auto is_part = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; };
   const auto is_capital = [](unsigned char c) { return std::islower(c) == 0; };
-  return std::ranges::all_of(name, is_part) && !std::ranges::all_of(name, is_capital);
+  const bool is_plain_word = std::islower(static_cast<unsigned char>(name[0])) != 0 &&
+                             name.find('.') == std::string_view::npos && !name.ends_with("Error") &&
+                             !name.ends_with("Exception");
+  return std::ranges::all_of(name, is_part) && !std::ranges::all_of(name, is_capital) &&
+         !is_plain_word;
 }
 
 std::string shortened(std::string_view text, size_t bytes_max) {
@@ -172,12 +208,19 @@ class Traceback {
 // Adds the first later line that reports a lost peer to an error whose own line does not.
 void add_consequence(std::span<const std::string> later, ProgramError& error) {
   if (reports_lost_peer(error.text)) return;
-  for (const std::string& line : later.first(std::min(later.size(), kMessageLinesMax))) {
+  for (const std::string& line : later.first(std::min(later.size(), kLinesAfterMax))) {
     if (frame_in(without_rank(line))) return;
     if (!reports_lost_peer(line)) continue;
     absl::StrAppend(&error.text, "; ", shortened(without_rank(line), kConsequenceBytesMax));
     return;
   }
+}
+
+// Adds a handled exception to one that was raised meanwhile, if the next attempt may not have it.
+void add_cause(const ProgramError& handled, ProgramError& error) {
+  const bool is_known = reports_lost_peer(error.text) || reports_environment(error.text);
+  if (is_known || (!reports_lost_peer(handled.text) && !reports_environment(handled.text))) return;
+  absl::StrAppend(&error.text, "; after ", shortened(handled.text, kConsequenceBytesMax));
 }
 
 // Returns the error of a fatal signal in Python, "Fatal Python error: Aborted", with the first line
@@ -197,29 +240,40 @@ ProgramError fatal_python_error(std::string_view first, std::span<const std::str
 
 std::optional<ProgramError> find_program_error(std::span<const std::string> lines) {
   std::optional<ProgramError> found;
+  size_t found_at = 0;
   std::optional<ProgramError> fatal;  // a line that explains an abort, without a traceback
   Traceback traceback;
+  bool chained = false;  // the next exception was raised while `found` was handled
   for (size_t i = 0; i < lines.size(); ++i) {
     const std::string_view line = without_rank(lines[i]);
     const auto later = lines.subspan(i + 1);
+    const bool is_recent = later.size() <= kLinesAfterMax;
     if (absl::StrContains(av(line), "Traceback (most recent call last)")) {
       traceback.clear();
+    } else if (joins_exceptions(line)) {
+      chained = found.has_value();
     } else if (const auto frame = frame_in(line)) {
       traceback.add(*frame);
     } else if (line.starts_with("Fatal Python error: ")) {
       found = fatal_python_error(line, later);
       return found;
     } else if (!traceback.empty() && begins_with_type(line)) {
-      found = ProgramError{shortened(line, kErrorBytesMax), traceback.place()};
-      add_consequence(later, *found);
+      ProgramError error{shortened(line, kErrorBytesMax), traceback.place()};
+      add_consequence(later, error);
+      if (std::exchange(chained, false)) add_cause(*found, error);
+      found = std::move(error);
+      found_at = i;
       traceback.clear();
-    } else if (has_word(line, kFatalWords)) {
+    } else if (!traceback.empty() && !line.empty() && line[0] != ' ') {
+      traceback.clear();  // the beginning of the exception's line is missing
+    } else if (is_recent && is_explanation(line)) {
       // "what():" has the message of the exception that "terminate called" only names.
       const bool is_named = fatal && absl::StrContains(av(fatal->text), "what():");
       if (!is_named) fatal = ProgramError{shortened(line, kErrorBytesMax), ""};
     }
   }
-  return found ? found : fatal;
+  if (found && lines.size() - found_at <= kLinesAfterMax + 1) return found;
+  return fatal;
 }
 
 std::string to_string(const ProgramError& error) {
@@ -232,6 +286,7 @@ std::string error_signature(std::string_view text) {
   const std::string_view place = text.substr(open + 2, text.size() - open - 3);
   if (python_frame_of(place).line == 0) return "";
   const std::string_view type = text.substr(0, std::min(text.find(": "), open));
+  if (std::ranges::find(kLastingTypes, type) == kLastingTypes.end()) return "";
   return absl::StrCat(av(type), " at ", av(place));
 }
 

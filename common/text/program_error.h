@@ -18,14 +18,16 @@ struct ProgramError {
   std::string place;
 };
 
-// Returns the last error in `lines`, oldest first; nullopt if no line reports an error.
+// Returns the last error in `lines`, oldest first; nullopt if no line reports an error. An error
+// with more than 20 lines of output after it did not end the program and does not count.
 std::optional<ProgramError> find_program_error(std::span<const std::string> lines);
 
 // Returns the error as one line: "ValueError: batch 7 is empty (job/train.py:31 step)".
 std::string to_string(const ProgramError& error);
 
 // Returns the type of the exception and its place from a text of to_string():
-// "ValueError at job/train.py:31 step". Empty if the text has no place.
+// "ValueError at job/train.py:31 step". Empty if the text has no place, or for a type that other
+// causes than the program's own code and data may have, such as RuntimeError.
 std::string error_signature(std::string_view text);
 
 // Returns whether the text reports that another rank or its connection was lost, or that a

@@ -30,10 +30,11 @@ struct Member {
   int64_t step = -1;
   GroupEvidence group;
 };
-using LastCall = std::tuple<uint64_t, CollectiveKind, uint64_t, std::string>;
+// Without the bytes: members may send different numbers of them.
+using LastCall = std::tuple<uint64_t, CollectiveKind, std::string>;
 
 LastCall last_call(const GroupEvidence& group) {
-  return {group.enqueued, group.kind, group.bytes, group.collective};
+  return {group.enqueued, group.kind, group.collective};
 }
 
 // Returns the only element whose key differs from the key of all others; nullptr if there is none,
@@ -51,10 +52,20 @@ const Element* odd_one(const std::vector<Element>& elements, Key key) {
 }
 
 std::string call_of(const Member& member) {
-  return absl::StrCat("entered ", member.group.enqueued, " collectives of ",
-                      printable(member.group.name, kGroupNameBytesMax), " by step ",
-                      std::max<int64_t>(member.step, 0), ", the last one ",
-                      call_text(member.group));
+  const uint64_t count = member.group.enqueued;
+  std::string text =
+      absl::StrCat("entered ", count, count == 1 ? " collective of " : " collectives of ",
+                   printable(member.group.name, kGroupNameBytesMax));
+  if (member.step >= 0) absl::StrAppend(&text, " by step ", member.step);
+  if (count > 0) absl::StrAppend(&text, ", the last one ", call_text(member.group));
+  return text;
+}
+
+// Messages between two ranks have other numbers on each rank.
+bool is_between_two(const Member& member) {
+  const CollectiveKind kind = member.group.kind;
+  return kind == CollectiveKind::kSend || kind == CollectiveKind::kRecv ||
+         kind == CollectiveKind::kSendRecv;
 }
 
 std::optional<FirstFault> by_collectives(const CrashEvidence& crash) {
@@ -65,6 +76,11 @@ std::optional<FirstFault> by_collectives(const CrashEvidence& crash) {
       groups[{group.name, group.id}].push_back({rank.value(), evidence.step, group});
   }
   for (const auto& [name, members] : groups) {
+    // A member that still runs may be the one that differs.
+    const bool is_whole = std::ranges::all_of(members, [&](const Member& member) {
+      return member.group.members == 0 || member.group.members == members.size();
+    });
+    if (!is_whole || std::ranges::any_of(members, is_between_two)) continue;
     const Member* odd =
         odd_one(members, [](const Member& member) { return last_call(member.group); });
     if (odd == nullptr && members.size() == 2) {
@@ -94,27 +110,29 @@ std::optional<FirstFault> by_steps(const Job& job) {
   const auto* odd = odd_one(steps, [](const auto& entry) { return entry.second; });
   if (odd == nullptr) return std::nullopt;
   const int64_t others = odd == &steps[0] ? steps[1].second : steps[0].second;
-  return FirstFault{Rank(odd->first),
-                    absl::StrCat("has completed ", std::max<int64_t>(odd->second, 0),
-                                 odd->second == 1 ? " step" : " steps", ", where the others have ",
-                                 "completed ", std::max<int64_t>(others, 0))};
+  // A rank that reports no steps is not behind, and one that was ahead may have waited for others.
+  if (odd->second < 0 || odd->second > others) return std::nullopt;
+  return FirstFault{
+      Rank(odd->first),
+      absl::StrCat("has completed ", odd->second, odd->second == 1 ? " step" : " steps",
+                   ", where the others have ", "completed ", others)};
 }
 
 std::optional<FirstFault> first_fault(const Job& job, const CrashEvidence& crash) {
-  const auto finished = std::ranges::count_if(job.exits, is_success);
-  if (finished > 0 && 2 * finished <= std::ssize(job.ranks)) {
-    const auto leaver = std::ranges::find_if(job.exits, is_success);
+  // Reports arrive in order.
+  const auto witness = std::ranges::find_if(job.exits, is_witness);
+  const auto leaver = std::find_if(job.exits.begin(), witness, is_success);
+  const auto finished = std::count_if(job.exits.begin(), witness, is_success);
+  if (leaver != witness && 2 * finished <= std::ssize(job.ranks))
     return FirstFault{leaver->rank, "has exited with code 0 before the others were through"};
-  }
-  if (auto found = by_collectives(crash)) return found;
-  if (auto found = by_steps(job)) return found;
   std::vector<int32_t> alive;
   for (size_t rank = 0; rank < job.ranks.size(); ++rank)
     if (job.ranks[rank].life != RankState::Life::kExited)
       alive.push_back(static_cast<int32_t>(rank));
   if (alive.size() == 1 && job.ranks.size() > 2)
     return FirstFault{Rank(alive[0]), "is the only rank that still runs"};
-  return std::nullopt;
+  if (auto found = by_collectives(crash)) return found;
+  return by_steps(job);
 }
 
 }  // namespace

@@ -12,11 +12,12 @@ namespace muster::coordinator {
 // Returns the fault of an attempt in which ranks of a program have ended by a known consequence of
 // another rank's fault, and no rank with a fault of its own. The suspect is, in this order,
 //
-//   1. a rank that has exited with code 0 while most ranks had not
-//   2. the only rank whose page shows another last collective of a group than all others, or, in a
-//      group of two, more steps with no more collectives
-//   3. the only rank that has completed another number of steps than all others
-//   4. the only rank that has not ended
+//   1. a rank that had exited with code 0 when the first consequence was reported, and most ranks
+//      had not
+//   2. the only rank that has not ended
+//   3. the only member of a group, all of which have ended, whose page shows another last
+//      collective than all others, or, in a group of two, more steps with no more collectives
+//   4. the only rank that has completed fewer steps than the equal number of all others
 //   5. the rank that reported first
 //
 // `crash` has the pages of ended ranks. Requires an exit for which is_witness() is true.

@@ -182,14 +182,30 @@ int32_t repeats_of(const Job& job) {
   return times;
 }
 
+// Returns whether the attempt that ended by fault `i` came clearly further than the one before it:
+// the program may resume from checkpoints that it does not report.
+bool went_further(const Job& job, size_t i) {
+  constexpr int64_t kStepsMargin = 10;
+  const Fault& before = job.faults[i - 1];
+  const Fault& after = job.faults[i];
+  if (before.job_step >= 0 || after.job_step >= 0)
+    return after.job_step > before.job_step + kStepsMargin;
+  const Duration earlier =
+      before.productive - (i >= 2 ? job.faults[i - 2].productive : Duration::zero());
+  return after.productive - before.productive > 2 * earlier + std::chrono::seconds(10);
+}
+
 int32_t repeats_of_error(const Job& job) {
   const std::string& error = job.faults.back().error;
   if (error.empty()) return 0;
   int32_t times = 1;
   for (size_t i = job.faults.size() - 1; i > 0; --i) {
     const Fault& before = job.faults[i - 1];
+    const Fault& after = job.faults[i];
     const RestartsUsed then{1, durable_step(before), before.job_step, before.productive};
-    if (before.error != error || is_settled_by_progress(then, job.spec, job.faults[i])) break;
+    if (before.error != error || before.node_unfit || after.node_unfit ||
+        is_settled_by_progress(then, job.spec, after) || went_further(job, i))
+      break;
     ++times;
   }
   return times;
@@ -235,9 +251,9 @@ RestartDecision decide_restart(const Job& job) {
     return decision;
   }
   if (const int32_t errors = repeats_of_error(job); errors >= kSameErrorMax) {
-    decision.reason = absl::StrCat("the same error ", errors == 2 ? "twice" : "again",
-                                   " in a row, on ", nodes_text(job, errors), ": ", fault.error,
-                                   ", which a restart cannot change; ", fault.message);
+    decision.reason =
+        absl::StrCat("the same error twice in a row, on ", nodes_text(job, errors), ": ",
+                     fault.error, ", which a restart cannot change; ", fault.message);
     return decision;
   }
   if (repeats >= kSameFaultMax) {

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 #include <gtest/gtest.h>
 
@@ -47,6 +48,37 @@ Traceback (most recent call last):
     f()
 data.BadShard: shard 3)"),
             "data.BadShard: shard 3 (job/a.py:9 <module>)");
+  // The end of the exception's line is kept, and the next line is not one.
+  EXPECT_EQ(found_in(R"(  File "/job/a.py", line 2, in f
+…of a long message
+wandb: run finished)"),
+            "none");
+}
+
+TEST(ProgramError, AHandledExceptionIsNotTheReason) {
+  std::string output = R"(Traceback (most recent call last):
+  File "/job/data.py", line 20, in load
+    raise ValueError("corrupt sample")
+ValueError: corrupt sample)";
+  for (int step = 0; step < 20; ++step)
+    absl::StrAppend(&output, "\nstep ", step, " val_error 0.12");
+  EXPECT_EQ(found_in(output.c_str()), "ValueError: corrupt sample (job/data.py:20 load)");
+  EXPECT_EQ(found_in((output + "\n0 failed").c_str()), "none");
+  EXPECT_EQ(found_in((output + "\nstep 20\nabort: the data is bad").c_str()),
+            "abort: the data is bad");
+  // A handled exception may be the cause of the one that was raised then.
+  EXPECT_EQ(found_in(R"(  File "/job/data.py", line 20, in load
+    get(url)
+ConnectionResetError: [Errno 104] Connection reset by peer
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/job/data.py", line 22, in load
+    raise ValueError("shard 3") from error
+ValueError: shard 3)"),
+            "ValueError: shard 3; after ConnectionResetError: [Errno 104] Connection reset by peer "
+            "(job/data.py:22 load)");
 }
 
 TEST(ProgramError, OfAnAbortIsItsMessage) {
@@ -103,9 +135,15 @@ ncclRemoteError: A call failed possibly due to a network error or a remote proce
 TEST(ProgramError, ASignatureIsTypeAndPlace) {
   EXPECT_EQ(error_signature("ValueError: batch 7 (of 9) is empty (job/train.py:31 step)"),
             "ValueError at job/train.py:31 step");
-  EXPECT_EQ(error_signature("KeyboardInterrupt (job/train.py:31 step)"),
-            "KeyboardInterrupt at job/train.py:31 step");
-  for (const char* text : {"", "ValueError: x", "killed (OOM)", "x (a b)"})
+  EXPECT_EQ(error_signature("AssertionError (job/train.py:31 step)"),
+            "AssertionError at job/train.py:31 step");
+  for (const char* text :
+       {"", "ValueError: x", "killed (OOM)", "x (a b)",
+        "RuntimeError: PytorchStreamReader failed reading zip archive (job/train.py:31 step)",
+        "torch.OutOfMemoryError: CUDA out of memory. (job/train.py:31 step)",
+        "ModuleNotFoundError: No module named 'data' (job/train.py:3 <module>)",
+        "jaxlib.xla_extension.XlaRuntimeError: INTERNAL: CUDA_ERROR_ILLEGAL_ADDRESS (job/t.py:3 "
+        "f)"})
     EXPECT_EQ(error_signature(text), "") << text;
 }
 

@@ -173,7 +173,23 @@ TEST(Ending, ExitsAndOrderDecideAmongConsequences) {
   RankExit left = exit_of(3, ExitCode::kOk);
   left.of_program = true;
   end(job, left);
+  EXPECT_EQ(ending_of_exits(job, {}, options, 5).fault.rank, Rank(2)) << "it may be a victim, too";
+  std::ranges::rotate(job.exits, job.exits.end() - 1);
   EXPECT_EQ(ending_of_exits(job, {}, options, 5).fault.rank, Rank(3)) << "it left too early";
+  // Ranks that report no steps are not behind.
+  Job silent = job_of(3);
+  end(silent, witness_of(1, -1));
+  silent.ranks[0].step = 50;
+  EXPECT_EQ(ending_of_exits(silent, {}, options, 5).fault.rank, Rank(1));
+  // The rank that differs may still run.
+  Job stuck = job_of(4);
+  CrashEvidence crash;
+  for (int32_t rank = 0; rank < 3; ++rank) {
+    end(stuck, witness_of(rank, 14));
+    RankEvidence& page = crash.ended[Rank(rank)] = page_of(rank, 14, rank == 0 ? 17 : 16);
+    page.groups[0].members = 4;
+  }
+  EXPECT_EQ(ending_of_exits(stuck, crash, options, 5).fault.rank, Rank(3));
   // A rank with a fault of its own explains the others, also if it reports later.
   Job late = job_of(2);
   end(late, witness_of(0, 14));

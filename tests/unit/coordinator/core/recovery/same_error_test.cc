@@ -51,8 +51,14 @@ TEST(RestartPolicy, AnExceptionThatRepeatsEndsTheJobTheSecondTime) {
   apart[0].checkpoint_step = 10;
   apart[1].checkpoint_step = 30;
   EXPECT_TRUE(decide(apart).restart);
+  // So are more steps: the program may resume from checkpoints that it does not report.
   apart[1].checkpoint_step = 10;
+  EXPECT_TRUE(decide(apart).restart);
+  apart[1].job_step = 20;
   EXPECT_FALSE(decide(apart).restart);
+  // Another node may be fit.
+  apart[1].node_unfit = true;
+  EXPECT_TRUE(decide(apart).restart);
 }
 
 }  // namespace
