@@ -8,9 +8,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <set>
-#include <utility>
+#include <system_error>
 
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/match.h>
@@ -29,6 +30,12 @@ namespace {
 constexpr size_t kRecordBytesMax = 8192;  // the kernel's own bound
 // the kernel's buffer has some ten thousand; new ones may come during the read
 constexpr size_t kRecordsMax = 100'000;
+
+// The oscillators of servers, which NTP corrects, are off by less than 200 parts per million.
+constexpr Duration kClockErrorMin = std::chrono::seconds(2);
+constexpr int64_t kClockErrorPart = 5000;
+// A crash that ends a rank precedes the end by less: a data loader's parent reports it at once.
+constexpr Duration kCrashBeforeEndMax = std::chrono::seconds(10);
 
 // Substrings, in lower case, of messages that explain a death or a stall.
 constexpr std::array<std::string_view, 20> kRelevantWords = {
@@ -60,8 +67,15 @@ bool names_pid(std::string_view text, pid_t pid) {
   return false;
 }
 
+// A record with its whole text: the pid of a kill for memory follows the paths of control groups,
+// which may be longer than a line of evidence.
+struct Record {
+  Instant at;
+  std::string_view text;
+};
+
 // Parses "6,1234,987654321,-;text\n KEY=value": level, number, microseconds, flags.
-std::optional<KernelMessage> parse_record(std::string_view record) {
+std::optional<Record> parse_record(std::string_view record) {
   const size_t semicolon = record.find(';');
   if (semicolon == std::string_view::npos) return std::nullopt;
   const std::vector<absl::string_view> head = absl::StrSplit(av(record.substr(0, semicolon)), ',');
@@ -72,8 +86,7 @@ std::optional<KernelMessage> parse_record(std::string_view record) {
   }
   std::string_view text = record.substr(semicolon + 1);
   text = text.substr(0, text.find('\n'));
-  return KernelMessage{.at = Instant(std::chrono::microseconds(microseconds)),
-                       .text = bounded_text(std::string(text), kEvidenceLineBytesMax)};
+  return Record{.at = Instant(std::chrono::microseconds(microseconds)), .text = text};
 }
 
 // Returns the number after `mark` in `text`; 0 if there is none.
@@ -86,17 +99,24 @@ pid_t number_after(std::string_view text, std::string_view mark) {
   return absl::SimpleAtoi(av(rest.substr(0, end)), &number) ? number : 0;
 }
 
-// Returns the process that a message about a crash or a kill for memory names; 0 for other
-// messages. "Memory cgroup out of memory: Killed process 17 (python)", "python[17]: segfault at 0",
-// "traps: python[17] general protection fault", "oom_reaper: reaped process 17 (python)".
-pid_t crashed_process(std::string_view text, std::string_view lower) {
+// The process that a message about a crash or a kill for memory names.
+struct NamedProcess {
+  pid_t pid = 0;  // 0: the message is about something else
+  bool crashed = false;
+};
+
+// Finds the process in messages, in lower case, such as "Memory cgroup out of memory: Killed
+// process 17 (python)", "python[17]: segfault at 0", "traps: python[17] general protection fault"
+// and "oom_reaper: reaped process 17 (python)".
+NamedProcess named_process(std::string_view lower) {
   for (const std::string_view mark : {"killed process ", "reaped process "})
-    if (const pid_t pid = number_after(lower, mark); pid > 0) return pid;
-  if (lower.starts_with("oom-kill:")) return number_after(lower, ",pid=");
+    if (const pid_t pid = number_after(lower, mark); pid > 0) return {.pid = pid};
+  if (lower.starts_with("oom-kill:")) return {.pid = number_after(lower, ",pid=")};
   const bool is_crash = lower.find("segfault") != std::string_view::npos ||
                         lower.find("general protection") != std::string_view::npos ||
                         lower.starts_with("traps: ");
-  return is_crash ? number_after(text, "[") : 0;
+  if (!is_crash) return {};
+  return {.pid = number_after(lower, "["), .crashed = true};
 }
 
 bool is_in_groups(std::string_view memory_group, const KernelMessageQuery& query) {
@@ -108,46 +128,72 @@ bool is_in_groups(std::string_view memory_group, const KernelMessageQuery& query
 
 // Returns the pids that the kernel killed for memory in the control groups of the query, from its
 // records "oom-kill:constraint=CONSTRAINT_MEMCG,…,task_memcg=/jobs/7,task=python,pid=17,uid=0".
-std::set<pid_t> killed_in_groups(std::span<const KernelMessage> messages,
-                                 const KernelMessageQuery& query) {
+std::set<pid_t> killed_in_groups(std::span<const Record> records, const KernelMessageQuery& query) {
   std::set<pid_t> pids;
-  for (const KernelMessage& message : messages) {
+  for (const Record& record : records) {
     constexpr std::string_view kMark = "task_memcg=";
-    const std::string_view text = message.text;
-    const size_t at = text.find(kMark);
+    const size_t at = record.text.find(kMark);
     if (at == std::string_view::npos) continue;
-    const std::string_view rest = text.substr(at + kMark.size());
+    const std::string_view rest = record.text.substr(at + kMark.size());
     const pid_t pid = number_after(rest, ",pid=");
     if (pid > 0 && is_in_groups(rest.substr(0, rest.find(',')), query)) pids.insert(pid);
   }
   return pids;
 }
 
-bool is_relevant(const KernelMessage& message, const KernelMessageQuery& query,
+// Returns whether the process that a message names may be one of the query's.
+bool may_be_ours(const NamedProcess& process, Instant at, const KernelMessageQuery& query,
                  const std::set<pid_t>& killed) {
-  if (message.at < query.since || message.at > query.until) return false;
-  const std::string lower = absl::AsciiStrToLower(message.text);
-  if (const pid_t pid = crashed_process(message.text, lower); pid > 0)
-    return killed.contains(pid) || std::ranges::find(query.pids, pid) != query.pids.end();
+  if (query.foreign_pids || killed.contains(process.pid) ||
+      std::ranges::find(query.pids, process.pid) != query.pids.end()) {
+    return true;
+  }
+  // The message has the id of a thread, and data loaders have pids of their own.
+  return process.crashed && at >= query.until - kCrashBeforeEndMax - kernel_clock_error(at);
+}
+
+bool is_relevant(const Record& record, const KernelMessageQuery& query,
+                 const std::set<pid_t>& killed) {
+  const Duration error = kernel_clock_error(record.at);
+  if (record.at < query.since - error || record.at - error > query.until) return false;
+  const std::string lower = absl::AsciiStrToLower(av(record.text));
+  if (const NamedProcess process = named_process(lower); process.pid > 0)
+    return may_be_ours(process, record.at, query, killed);
   const bool telling = std::ranges::any_of(kRelevantWords, [&](std::string_view words) {
     return lower.find(words) != std::string::npos;
   });
-  return telling ||
-         std::ranges::any_of(query.pids, [&](pid_t pid) { return names_pid(message.text, pid); });
+  return telling || (!query.foreign_pids && std::ranges::any_of(query.pids, [&](pid_t pid) {
+           return names_pid(record.text, pid);
+         }));
 }
 
 }  // namespace
 
+Duration kernel_clock_error(Instant at) {
+  return kClockErrorMin + at.time_since_epoch() / kClockErrorPart;
+}
+
+bool has_foreign_pids(const std::string& proc_root) {
+  // the inode of the namespace in which the kernel starts, which is a constant of the kernel
+  constexpr std::string_view kInitial = "pid:[4026531836]";
+  std::error_code error;
+  const auto space = std::filesystem::read_symlink(proc_root + "/self/ns/pid", error);
+  return !error && space != kInitial;
+}
+
 std::vector<KernelMessage> relevant_kernel_messages(std::span<const std::string> records,
                                                     const KernelMessageQuery& query) {
-  std::vector<KernelMessage> messages;
+  std::vector<Record> parsed;
   for (const std::string& record : records)
-    if (auto message = parse_record(record)) messages.push_back(*std::move(message));
-  const std::set<pid_t> killed = killed_in_groups(messages, query);
-  std::erase_if(messages,
-                [&](const KernelMessage& message) { return !is_relevant(message, query, killed); });
-  if (messages.size() > kKernelMessagesMax)
-    messages.erase(messages.begin(), messages.end() - static_cast<ptrdiff_t>(kKernelMessagesMax));
+    if (const auto one = parse_record(record)) parsed.push_back(*one);
+  const std::set<pid_t> killed = killed_in_groups(parsed, query);
+  std::erase_if(parsed, [&](const Record& record) { return !is_relevant(record, query, killed); });
+  if (parsed.size() > kKernelMessagesMax)
+    parsed.erase(parsed.begin(), parsed.end() - static_cast<ptrdiff_t>(kKernelMessagesMax));
+  std::vector<KernelMessage> messages;
+  for (const Record& record : parsed)
+    messages.push_back(
+        {.at = record.at, .text = bounded_text(std::string(record.text), kEvidenceLineBytesMax)});
   return messages;
 }
 

@@ -198,8 +198,9 @@ std::string ProcessReader::ptrace_refusal() const {
 void ProcessReader::add_python_frames(const PySpy& py_spy, Instant deadline,
                                       const std::vector<StackModule>& modules,
                                       RankStacks& stacks) const {
-  auto frames = read_python_memory(pid_, unwinder_.map());
-  if (!frames.ok()) frames = py_spy.dump(pid_, deadline);
+  auto frames = read_python_memory(pid_, unwinder_.map(), deadline);
+  if (!frames.ok() && !absl::IsDeadlineExceeded(frames.status()))
+    frames = py_spy.dump(pid_, deadline);
   if (!frames.ok()) {
     add_note(absl::StrCat("no Python frames: ", frames.status().message()), stacks);
     return;

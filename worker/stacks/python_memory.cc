@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
@@ -31,6 +32,9 @@ constexpr uint64_t kBytesSize = 16, kBytesData = 32;
 constexpr int kInterpretersMax = 16;
 constexpr uint64_t kTextMax = 4096, kLinesBytesMax = 1 << 20;
 constexpr size_t kDynamicEntriesMax = 256, kChainMax = 4096;
+// Totals of one read: the depth of all threads of one interpreter, and a KiB for each frame.
+constexpr size_t kFramesMax = kThreadsPerRankMax * kStackDepthMax;
+constexpr uint64_t kAllLinesBytesMax = uint64_t{64} << 20;
 
 // Reads values of a process. After a failed read, all values are 0.
 class Memory {
@@ -153,13 +157,27 @@ std::string text_of(const Memory& memory, uint64_t object) {
   return text;
 }
 
-StackFrame frame_of(const Memory& memory, uint64_t frame, uint64_t code) {
+// The rest of the time and the totals of one read. A program can link its structures in cycles, or
+// have tables of any size.
+struct Budget {
+  Instant deadline;
+  size_t frames = kFramesMax;
+  uint64_t lines_bytes = kAllLinesBytesMax;
+
+  bool is_spent() const { return frames == 0 || monotonic_now() >= deadline; }
+};
+
+// Returns the frame; without the rest of the budget for tables of lines, its line is the first one
+// of its function.
+StackFrame frame_of(const Memory& memory, uint64_t frame, uint64_t code, Budget& budget) {
   const uint64_t instruction = memory.pointer(frame + kFrameInstruction);
   const auto first_line = memory.value<int32_t>(code + kCodeFirstLine);
   const uint64_t lines = memory.pointer(code + kCodeLines);
   const uint64_t size = memory.pointer(lines + kBytesSize);
   int32_t line = first_line;
-  if (lines != 0 && size <= kLinesBytesMax && instruction >= code + kCodeInstructions) {
+  if (lines != 0 && size <= std::min(kLinesBytesMax, budget.lines_bytes) &&
+      instruction >= code + kCodeInstructions) {
+    budget.lines_bytes -= size;
     const std::string table = memory.bytes(lines + kBytesData, size);
     const auto unit = static_cast<int64_t>((instruction - code - kCodeInstructions) / 2);
     if (const int32_t found = line_of_instruction(table, first_line, unit); found > 0) line = found;
@@ -171,33 +189,20 @@ StackFrame frame_of(const Memory& memory, uint64_t frame, uint64_t code) {
 }
 
 // Returns the frames of a thread, outermost first.
-std::vector<StackFrame> frames_of(const Memory& memory, uint64_t thread) {
+std::vector<StackFrame> frames_of(const Memory& memory, uint64_t thread, Budget& budget) {
   std::vector<StackFrame> frames;
+  std::set<uint64_t> seen;
   uint64_t frame = memory.pointer(memory.pointer(thread + kThreadFrame) + kCurrentFrame);
-  for (; frame != 0 && frames.size() < kStackDepthMax;
+  for (; frame != 0 && frames.size() < kStackDepthMax && !budget.is_spent() &&
+         seen.insert(frame).second;
        frame = memory.pointer(frame + kFramePrevious)) {
     const uint64_t code = memory.pointer(frame + kFrameCode);
     if (code == 0) break;
-    frames.push_back(frame_of(memory, frame, code));
+    --budget.frames;
+    frames.push_back(frame_of(memory, frame, code, budget));
   }
   std::ranges::reverse(frames);
   return frames;
-}
-
-PythonFrames threads_of(const Memory& memory, uint64_t runtime) {
-  PythonFrames threads;
-  uint64_t interpreter = memory.pointer(runtime + kRuntimeInterpreters);
-  for (int i = 0; interpreter != 0 && i < kInterpretersMax;
-       ++i, interpreter = memory.pointer(interpreter + kInterpreterNext)) {
-    uint64_t thread = memory.pointer(interpreter + kInterpreterThreads);
-    for (size_t n = 0; thread != 0 && n < kThreadsPerRankMax;
-         ++n, thread = memory.pointer(thread + kThreadNext)) {
-      std::vector<StackFrame> frames = frames_of(memory, thread);
-      const auto tid = static_cast<pid_t>(memory.pointer(thread + kThreadNativeId));
-      if (!frames.empty() && tid > 0) threads.emplace(tid, std::move(frames));
-    }
-  }
-  return threads;
 }
 
 // Reads the variable-length numbers of a location table.
@@ -255,9 +260,32 @@ int32_t line_of_instruction(std::string_view table, int32_t first_line, int64_t 
   return 0;
 }
 
-absl::StatusOr<PythonFrames> read_python_memory(pid_t pid, const ProcessMap& map) {
+PythonFrames read_python_threads(pid_t pid, uint64_t runtime, Instant deadline) {
   const Memory memory(pid);
+  Budget budget{.deadline = deadline};
+  PythonFrames threads;
+  std::set<uint64_t> seen;
+  uint64_t interpreter = memory.pointer(runtime + kRuntimeInterpreters);
+  for (int i = 0; interpreter != 0 && i < kInterpretersMax && seen.insert(interpreter).second;
+       ++i, interpreter = memory.pointer(interpreter + kInterpreterNext)) {
+    uint64_t thread = memory.pointer(interpreter + kInterpreterThreads);
+    for (size_t n = 0; thread != 0 && n < kThreadsPerRankMax && seen.insert(thread).second;
+         ++n, thread = memory.pointer(thread + kThreadNext)) {
+      if (budget.is_spent()) return threads;
+      std::vector<StackFrame> frames = frames_of(memory, thread, budget);
+      const auto tid = static_cast<pid_t>(memory.pointer(thread + kThreadNativeId));
+      if (!frames.empty() && tid > 0) threads.emplace(tid, std::move(frames));
+    }
+  }
+  return threads;
+}
+
+absl::StatusOr<PythonFrames> read_python_memory(pid_t pid, const ProcessMap& map,
+                                                Instant deadline) {
+  const Memory memory(pid);
+  const auto late = absl::DeadlineExceededError("the interpreter's memory was not read in time");
   for (const MappedModule& module : map.modules) {
+    if (monotonic_now() >= deadline) return late;
     if (!is_python_interpreter(module.path)) continue;
     const auto headers = read_module_headers(pid, module);
     if (!headers) continue;
@@ -268,7 +296,8 @@ absl::StatusOr<PythonFrames> read_python_memory(pid_t pid, const ProcessMap& map
     const uint64_t version = memory.pointer(exports.find("Py_Version")) >> 16;
     if (version != kVersion)
       return absl::UnimplementedError("only frames of Python 3.11 are read without py-spy");
-    PythonFrames threads = threads_of(memory, runtime);
+    PythonFrames threads = read_python_threads(pid, runtime, deadline);
+    if (threads.empty() && monotonic_now() >= deadline) return late;
     if (threads.empty()) return absl::UnavailableError("the interpreter has no frames");
     return threads;
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
@@ -23,9 +24,6 @@ namespace {
 
 // Older kernel messages are unrelated to a rank that has died now.
 constexpr Duration kKernelMessagesAge = std::chrono::minutes(10);
-// The kernel dates its messages by a clock that may differ a little from ours. A later message is
-// about something that happened after the rank's end.
-constexpr Duration kKernelLogDelay = std::chrono::milliseconds(100);
 
 Instant ago(Duration time) {
   const Instant now = monotonic_now();
@@ -64,15 +62,17 @@ constexpr int32_t kKilledCommand = 128 + SIGKILL;
 // The control group may hold other ranks, and a rank that this worker killed was not killed by the
 // kernel. A rank that was moved to another group, or died because the whole machine ran out of
 // memory, is named in the kernel's log.
-ExitCause cause_of(const EndedRank& rank, const std::vector<KernelMessage>& messages) {
+ExitCause cause_of(const EndedRank& rank, std::span<const KernelMessage> own_messages) {
   const bool is_shell_of_it = rank.of_program && rank.event.exit_code == kKilledCommand;
   if ((rank.event.signal != SIGKILL && !is_shell_of_it) || rank.was_killed)
     return ExitCause::kUnknown;
   if (rank.oom_kills_before >= 0 && rank.oom_kills.count() > rank.oom_kills_before)
     return ExitCause::kOutOfMemory;
   std::vector<KernelMessage> recent;
-  std::ranges::copy_if(messages, std::back_inserter(recent),
-                       [since = ago(kOomKillAge)](const auto& m) { return m.at >= since; });
+  std::ranges::copy_if(own_messages, std::back_inserter(recent),
+                       [since = ago(kOomKillAge)](const KernelMessage& message) {
+                         return message.at >= since - kernel_clock_error(message.at);
+                       });
   return rank.pid > 0 && reports_oom_kill(recent, rank.pid) ? ExitCause::kOutOfMemory
                                                             : ExitCause::kUnknown;
 }
@@ -87,8 +87,8 @@ std::string limit_text(const OomKillCounter& group) {
 // Returns the detail of a rank that the kernel killed for memory: "out of memory (cgroup limit 300
 // MiB, used 300 MiB)". The kernel's counter also counts kills for a lack of memory of the whole
 // machine; then the kernel's log has the memory of the rank.
-std::string memory_text(const EndedRank& rank, const std::vector<KernelMessage>& messages) {
-  const uint64_t own = killed_process_bytes(messages, rank.pid);
+std::string memory_text(const EndedRank& rank, std::span<const KernelMessage> own_messages) {
+  const uint64_t own = killed_process_bytes(own_messages, rank.pid);
   return absl::StrCat("out of memory (", limit_text(rank.oom_kills),
                       own > 0 ? absl::StrCat(", the rank used ", own >> 20, " MiB") : std::string(),
                       ")");
@@ -225,8 +225,12 @@ void EndReader::read_now(std::vector<EndedRank>& ranks, Instant reaped) const {
   if (std::ranges::any_of(ranks, died_by_itself))
     messages = read_kernel_messages(options_.kernel_log, {.pids = pids,
                                                           .since = ago(kKernelMessagesAge),
-                                                          .until = reaped + kKernelLogDelay,
-                                                          .groups = groups});
+                                                          .until = reaped,
+                                                          .groups = groups,
+                                                          .foreign_pids = options_.foreign_pids});
+  // Foreign pids may equal those of the ranks by chance.
+  const std::span<const KernelMessage> own_messages =
+      options_.foreign_pids ? std::span<const KernelMessage>() : messages;
   GpuReport gpus;
   if (options_.gpus != nullptr && std::ranges::any_of(ranks, [](const EndedRank& rank) {
         return !rank.gpus.empty() && died_by_itself(rank);
@@ -249,10 +253,10 @@ void EndReader::read_now(std::vector<EndedRank>& ranks, Instant reaped) const {
         evidence->kernel_messages.push_back(kernel_message_text(message));
     }
     if (rank.event.detail.empty()) rank.event.detail = reason_in_output(rank, launcher_);
-    if (rank.event.cause == ExitCause::kUnknown) rank.event.cause = cause_of(rank, messages);
+    if (rank.event.cause == ExitCause::kUnknown) rank.event.cause = cause_of(rank, own_messages);
     // The newest line of a killed rank is unrelated to its end.
     if (rank.event.cause == ExitCause::kOutOfMemory)
-      rank.event.detail = memory_text(rank, messages);
+      rank.event.detail = memory_text(rank, own_messages);
     name_other_reasons(rank);
     take_gpus(rank, gpus, *evidence);
     rank.event.evidence = std::move(evidence);

@@ -43,6 +43,7 @@ struct EndedRank {
 // The sources of evidence and the time limit.
 struct EndReaderOptions {
   std::string kernel_log;
+  bool foreign_pids = false;       // has_foreign_pids(): the log's pids are not those of the ranks
   const GpuWatch* gpus = nullptr;  // must outlive the reader; null: there are no GPUs
   // Time limit for reading the evidence. The coordinator must receive the report of an end within a
   // second, with or without evidence.

@@ -123,7 +123,10 @@ StackResults StackReader::read_now(const ReadStacks& request,
   for (const pid_t pid : pids)
     groups.push_back(OomKillCounter::of(proc_root_, kCgroupRoot, pid).group());
   for (const KernelMessage& message :
-       read_kernel_messages(kKernelLog, {.pids = pids, .since = since, .groups = groups}))
+       read_kernel_messages(kKernelLog, {.pids = pids,
+                                        .since = since,
+                                        .groups = groups,
+                                        .foreign_pids = has_foreign_pids(proc_root_)}))
     result.kernel_messages.push_back(kernel_message_text(message));
   return result;
 }

@@ -43,11 +43,11 @@ class EndReaderTest : public testing::Test {
     return rank;
   }
 
-  // A kernel log with one current record.
-  std::string kernel_log(const std::string& text) {
+  // A kernel log with one record, whose clock is `ahead` of the monotonic one.
+  std::string kernel_log(const std::string& text, Duration ahead = {}) {
     const std::string path = folder.file("kmsg");
-    const auto now =
-        std::chrono::duration_cast<std::chrono::microseconds>(monotonic_now().time_since_epoch());
+    const auto now = std::chrono::duration_cast<std::chrono::microseconds>(
+        monotonic_now().time_since_epoch() + ahead);
     std::ofstream(path) << "6,1," << now.count() << ",-;" << text;
     return path;
   }
@@ -100,6 +100,27 @@ TEST_F(EndReaderTest, TheKernelLogShowsKillsForMemory) {
   EXPECT_EQ(events[1].cause, ExitCause::kUnknown);
   EXPECT_THAT(events[1].evidence->kernel_messages, IsEmpty());
   EXPECT_EQ(events[2].cause, ExitCause::kUnknown);
+}
+
+// NTP corrects the monotonic clock, but not the clock of the log.
+TEST_F(EndReaderTest, AKernelLogAheadOfTheClockExplainsAnEnd) {
+  const auto events = read({.kernel_log = kernel_log("Out of memory: Killed process 4711 (python)",
+                                                     std::chrono::milliseconds(1900)),
+                            .deadline = std::chrono::seconds(20)},
+                           {ended(SIGKILL)});
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_EQ(events[0].cause, ExitCause::kOutOfMemory);
+  EXPECT_THAT(events[0].evidence->kernel_messages, SizeIs(1));
+}
+
+TEST_F(EndReaderTest, AForeignPidInTheKernelLogIsNotTheRanks) {
+  const auto events = read({.kernel_log = kernel_log("Out of memory: Killed process 4711 (python)"),
+                            .foreign_pids = true,
+                            .deadline = std::chrono::seconds(20)},
+                           {ended(SIGKILL)});
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_EQ(events[0].cause, ExitCause::kUnknown);
+  EXPECT_THAT(events[0].evidence->kernel_messages, SizeIs(1)) << "it may be the rank's";
 }
 
 // An error in the output explains the end, and not the newest line, which may be of another thread.
