@@ -244,11 +244,13 @@ int bench_device(const BenchDeviceArguments& arguments) {
       run_ranks(*ranks, dtype, arguments.limit_seconds.value_or(kLimitSeconds), own, **interrupts);
   if (absl::IsCancelled(measured.status())) return interrupted();
   if (!measured.ok()) return fail(measured.status());
-  const auto files = machine_files(*measured, names);
+  auto files = machine_files(*measured, names);
   if (!files.ok()) return fail(files.status());
   if ((*interrupts)->take() > 0) return interrupted();
+  const std::string kept = keep_added_keys(paths, *files);
   if (auto status = write_machine_files(*files, paths); !status.ok()) return fail(status);
   (*interrupts)->release();
+  if (!kept.empty()) note(kept);
   const std::string disturbance = measured->value("disturbance", "");
   if (!disturbance.empty())
     warn(absl::StrCat("the measurement was disturbed: ", disturbance,
@@ -297,7 +299,8 @@ void declare_bench(CLI::App& app, Action& action) {
   daemon::add_count(*command, "--limit", arguments->limit_seconds,
                     "Seconds that the measurement may take. Default: 120", 10, kLimitSecondsMax);
   command->add_flag("--force", arguments->replaces,
-                    "Replace files of an earlier measurement with this name");
+                    "Replace files of an earlier measurement with this name. Keys that were added "
+                    "to its topology are kept");
   add_json_option(*command, arguments->json);
   command->footer(
       "Examples:\n"

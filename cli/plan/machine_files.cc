@@ -8,11 +8,13 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
 #include <absl/strings/str_split.h>
 
 #include "common/files/errno_status.h"
@@ -21,6 +23,7 @@
 #include "common/text/number_text.h"
 #include "jobspec/files/calibration.h"
 #include "jobspec/files/topology.h"
+#include "jobspec/files/yaml_file.h"
 
 namespace muster::cli {
 namespace {
@@ -28,6 +31,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kModelBytesMax = 100;
+// The beginnings of both files. Earlier builds wrote them, too, but no key `measured`.
+constexpr absl::string_view kTopologyBegin = "# Measured by `muster bench device`";
+constexpr absl::string_view kCalibrationBegin =
+    "# The shares of the device that muster attains, measured by `muster bench device`";
 
 std::string yaml_line(std::string_view key, double value) {
   return absl::StrFormat("%s: %.5g\n", std::string(key), value);
@@ -110,8 +117,7 @@ absl::StatusOr<MachineFiles> machine_files(const nlohmann::json& measured,
   MachineFiles files;
   const std::string device = is_cpu ? names.device : measured.value("name", "GPU");
   files.topology = absl::StrFormat(
-      "# Measured by `muster bench device` with %s at once%s.\ndevice: %s\nhardware: %s\n"
-      "measured: true\n",
+      "%s with %s at once%s.\ndevice: %s\nhardware: %s\nmeasured: true\n", kTopologyBegin,
       counted(static_cast<uint64_t>(*ranks), "rank"),
       is_cpu ? absl::StrCat(" of ", counted(static_cast<uint64_t>(*threads), "thread")) : "",
       yaml_name(device), is_cpu ? "cpu" : "gpu");
@@ -158,10 +164,9 @@ absl::StatusOr<MachineFiles> machine_files(const nlohmann::json& measured,
     most_devices = std::max<int64_t>(most_devices, step.value("ranks", int64_t{1}));
   }
   files.calibration = absl::StrFormat(
-      "# The shares of the device that muster attains, measured by `muster bench device`.\n"
-      "# docs/planning.md explains the constants.\n"
+      "%s.\n# docs/planning.md explains the constants.\n"
       "device: %s\nsteps: %d\nfitted: %d\ndevices: %d\nerror_percent: %.1f\n",
-      yaml_name(device), files.steps, fitted, most_devices, files.error_percent);
+      kCalibrationBegin, yaml_name(device), files.steps, fitted, most_devices, files.error_percent);
   const nlohmann::json constants = measured.value("constants", nlohmann::json::object());
   for (const auto& [key, value] : constants.items())
     if (value.is_number()) absl::StrAppend(&files.calibration, yaml_line(key, value.get<double>()));
@@ -174,14 +179,59 @@ MachinePaths machine_paths(const std::string& folder, const std::string& name) {
 }
 
 absl::Status check_replaceable(const MachinePaths& paths) {
+  const auto refuse = [](const std::string& path, absl::string_view begin) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is not a file of muster bench device (it does not begin with \"",
+                     begin, "\"), so --force does not replace it; choose another name"));
+  };
   std::error_code error;
-  if (!fs::exists(paths.topology, error)) return absl::OkStatus();
-  const auto topology = jobspec::read_topology(paths.topology);
-  if (topology.ok() && topology->is_measured) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(paths.topology,
-                   " is not a file of muster bench device (it has no measured: true), so --force "
-                   "does not replace it; choose another name"));
+  if (fs::exists(paths.topology, error)) {
+    const bool begins = absl::StartsWith(content_of(paths.topology).value_or(""), kTopologyBegin);
+    const auto topology = jobspec::read_topology(paths.topology);
+    if (!begins && !(topology.ok() && topology->is_measured))
+      return refuse(paths.topology, kTopologyBegin);
+    if (!topology.ok())
+      return absl::InvalidArgumentError(
+          absl::StrCat(topology.status().message(),
+                       "; correct or remove the file, because --force keeps the keys that were "
+                       "added to it"));
+  }
+  if (fs::exists(paths.calibration, error) &&
+      !absl::StartsWith(content_of(paths.calibration).value_or(""), kCalibrationBegin))
+    return refuse(paths.calibration, kCalibrationBegin);
+  return absl::OkStatus();
+}
+
+std::string keep_added_keys(const MachinePaths& paths, MachineFiles& files) {
+  const auto entries = jobspec::read_yaml_file(paths.topology);
+  if (absl::IsNotFound(entries.status())) return "";
+  const auto old = jobspec::read_topology(paths.topology);
+  if (!old.ok())
+    return absl::StrCat("no key of the earlier topology is kept: ", old.status().message());
+  std::vector<std::string> keys;
+  std::string lines;
+  for (const jobspec::YamlEntry& entry : *entries) {
+    if (absl::StrContains(files.topology, absl::StrCat("\n", entry.key, ":"))) continue;
+    const bool is_name = absl::EndsWith(entry.key, "_link") || entry.key == "calibrated_as";
+    absl::StrAppend(&lines, entry.key, ": ", is_name ? yaml_name(entry.text) : entry.text, "\n");
+    keys.push_back(entry.key);
+  }
+  if (keys.empty()) return "";
+  const auto has_line = [&](const std::string& line) {
+    return absl::StrContains(files.topology, absl::StrCat("\n", line, "\n"));
+  };
+  // The values of a CPU are those of one of its cores.
+  const bool is_same =
+      has_line(absl::StrCat("device: ", yaml_name(old->device))) &&
+      has_line(old->is_cpu ? "hardware: cpu" : "hardware: gpu") &&
+      (!old->is_cpu || has_line(absl::StrCat("devices_per_node: ", old->devices_per_node)));
+  const std::string names = absl::StrCat(absl::StrJoin(keys, ", "), " of the earlier topology");
+  if (!is_same)
+    return absl::StrCat("not kept: ", names, ", which is of another machine: ",
+                        counted(static_cast<uint64_t>(old->devices_per_node), "device"), " of ",
+                        old->device);
+  absl::StrAppend(&files.topology, "# Kept from the earlier topology.\n", lines);
+  return absl::StrCat("kept ", names, "; the measurement does not have them");
 }
 
 absl::Status write_machine_files(const MachineFiles& files, const MachinePaths& paths) {

@@ -42,10 +42,15 @@ struct MachinePaths {
 };
 MachinePaths machine_paths(const std::string& folder, const std::string& name);
 
-// Returns OK if a measurement may replace these files: the topology does not exist, or an earlier
-// measurement has written it. Otherwise InvalidArgument, because Muster's own files and those that
-// users write must not be lost.
+// Returns OK if a measurement may replace these files: each of them does not exist, or an earlier
+// measurement has written it and its keys can be read. Otherwise InvalidArgument, because Muster's
+// own files and those that users write must not be lost.
 absl::Status check_replaceable(const MachinePaths& paths);
+
+// Adds to `files` the keys of the earlier topology, if there is one, that the new topology lacks:
+// users add speeds of networks, for example. Keys of another device or number of cores are not
+// added. Returns a sentence about these keys; empty if there are none.
+std::string keep_added_keys(const MachinePaths& paths, MachineFiles& files);
 
 // Writes both files, each atomically, creates their folders, and reads the files as `muster plan`
 // does. After an error both files have their old contents, or do not exist if they did not.

@@ -49,7 +49,7 @@ namespace muster::jobspec {
 enum class NeededBy { kAll, kSeveralRanksPerNode, kSeveralNodes, kNone };
 
 // The share of a node that determines a number of a rank (Topology::ranks_share_node): the rank's
-// cores, or its part of the node.
+// cores, or its part of the node. Idle cores leave no part of a network card idle.
 enum class ShareOf { kNone, kCores, kNode };
 
 // A number of a machine type.
@@ -67,7 +67,7 @@ constexpr std::array<TopologyNumber, 14> kTopologyNumbers = {{
     {"multiprocessors", 1e4, NeededBy::kNone},
     {"node_gb_s", 1e5, NeededBy::kSeveralRanksPerNode, ShareOf::kCores},
     {"node_latency_us", 1e5, NeededBy::kSeveralRanksPerNode},
-    {"network_gb_s", 1e5, NeededBy::kSeveralNodes, ShareOf::kCores},
+    {"network_gb_s", 1e5, NeededBy::kSeveralNodes, ShareOf::kNode},
     {"network_latency_us", 1e5, NeededBy::kSeveralNodes},
     {"host_gb_s", 1e5, NeededBy::kAll, ShareOf::kCores},
     {"storage_gb_s", 1e5, NeededBy::kNone},
@@ -104,8 +104,8 @@ struct Topology {
 };
 
 // Returns the topology for nodes with this number of ranks. With ranks_share_node, a device becomes
-// a rank's share of a node: its memory and power, and the rates of its cores. A rank has whole
-// cores, so ranks that do not divide the cores leave some of them idle.
+// a rank's share of a node: its memory, power and network, and the rates of its cores. A rank has
+// whole cores, so ranks that do not divide the cores leave some of them idle.
 Topology with_ranks_per_node(Topology topology, int32_t ranks);
 
 // Reads a file of a machine type. Returns NotFound if there is no such file, and InvalidArgument

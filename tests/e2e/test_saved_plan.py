@@ -29,7 +29,7 @@ class SavedPlan(MusterTest):
         self.assertIn("machines: 1 node of 2 × CPU core (cpu)", saved.stdout)
         self.assertIn(f"saved the plan in {self.file}", saved.stderr)
         plan = json.loads(self.file.read_text())
-        self.assertEqual((plan["format"], plan["version"]), ("muster-plan", 1))
+        self.assertEqual((plan["format"], plan["version"]), ("muster-plan", 2))
         self.assertEqual(plan["plan"]["machines"]["nodes"], 1)
         # The plan has the number of ranks and the precision: neither is given.
         planned = self.train()
@@ -62,7 +62,7 @@ class SavedPlan(MusterTest):
         good = self.file.read_text()
         fifo = self.dir / "fifo"
         os.mkfifo(fifo)
-        cases = {good[: len(good) // 2]: "only a part of one", good.replace('"version":1', '"version":2'): "has version 2 of the format",
+        cases = {good[: len(good) // 2]: "only a part of one", good.replace('"version":2', '"version":1'): "has version 1 of the format, and this Muster reads version 2; make it again",
                  good.replace('"steps":3', '"steps":5'): "its checksum differs", "": "is not a saved plan of Muster"}
         for text, sentence in cases.items():
             self.file.write_text(text)

@@ -24,7 +24,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kFormat = "muster-plan";
-constexpr int64_t kVersionNumber = 1;
+constexpr int64_t kVersionNumber = 2;
 // Begins each file: its keys are sorted.
 constexpr std::string_view kBegin = R"({"checksum":")";
 constexpr size_t kBuffersMax = 1'000'000;

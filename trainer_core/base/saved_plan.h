@@ -2,7 +2,7 @@
 // the job, and each rank, read it and refuse a job that differs (saved_plan_check.h). It is JSON:
 //
 //   {"format": "muster-plan",
-//    "version": 1,             readers refuse any other number
+//    "version": 2,             readers refuse any other number
 //    "checksum": "…",          XXH3 (128 bits) of the value of `plan`: compact, with sorted keys
 //    "plan": {
 //      "muster": "0.9.0",      version of the program that wrote the file

@@ -14,6 +14,7 @@
 namespace muster::cli {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 // The output of `muster-trainer bench-device` for two ranks of four threads.
@@ -145,8 +146,64 @@ TEST_F(MachineFilesTest, OnlyFilesOfAMeasurementAreReplaced) {
   EXPECT_TRUE(check_replaceable(paths_).ok());
   ASSERT_TRUE(write(measurement(), {.devices = 8, .device = "CPU"}).ok());
   EXPECT_TRUE(check_replaceable(paths_).ok());
+  const std::string topology = read_file(paths_.topology);
   write_file(paths_.topology, "device: CPU\nmemory_mib: 1\ndevices_per_node: 1\n");
-  EXPECT_THAT(std::string(check_replaceable(paths_).message()), HasSubstr("choose another name"));
+  EXPECT_THAT(std::string(check_replaceable(paths_).message()),
+              HasSubstr(paths_.topology + " is not a file of muster bench device"));
+  write_file(paths_.topology, topology);
+  write_file(paths_.calibration, "device: CPU\nsteps: 1\n");
+  const std::string message(check_replaceable(paths_).message());
+  EXPECT_THAT(message, HasSubstr(paths_.calibration + " is not a file of muster bench device"));
+  std::filesystem::remove(paths_.topology);
+  EXPECT_EQ(check_replaceable(paths_).message(), message) << "also without a topology";
+}
+
+// Files of earlier builds have no key `measured`.
+TEST_F(MachineFilesTest, FilesOfEarlierBuildsAreReplaced) {
+  ASSERT_TRUE(write(measurement(), {.devices = 8, .device = "CPU"}).ok());
+  write_file(paths_.topology,
+             "# Measured by `muster bench device` with 1 ranks at once.\ndevice: \"NVIDIA H200\"\n"
+             "hardware: gpu\nmemory_mib: 64000\ndevices_per_node: 1\n");
+  EXPECT_TRUE(check_replaceable(paths_).ok());
+  // Nothing could be kept of a file with a mistake.
+  write_file(paths_.topology, read_file(paths_.topology) + "powr_w: 7\n");
+  EXPECT_THAT(std::string(check_replaceable(paths_).message()),
+              AllOf(HasSubstr("did you mean power_w?"), HasSubstr("correct or remove the file")));
+}
+
+// docs/planning.md recommends such keys to users.
+TEST_F(MachineFilesTest, AnotherMeasurementKeepsAddedKeys) {
+  const MachineNames names = {.devices = 8, .device = "CPU"};
+  auto files = machine_files(measurement(), names);
+  ASSERT_TRUE(files.ok()) << files.status();
+  const std::string measured = files->topology;
+  EXPECT_EQ(keep_added_keys(paths_, *files), "") << "no earlier file";
+  ASSERT_TRUE(write_machine_files(*files, paths_).ok());
+  EXPECT_EQ(keep_added_keys(paths_, *files), "") << "no other key";
+  EXPECT_EQ(files->topology, measured);
+  write_file(paths_.topology,
+             "# Measured by `muster bench device`.\ndevice: CPU\nhardware: cpu\nmemory_mib: 1\n"
+             "devices_per_node: 8\nmemory_gb_s: 99\nnetwork_gb_s: 12.5  # by iperf\n"
+             "network_latency_us: 3e1\npower_w: 700\nnetwork_link: 'Ether: #1'\n");
+  EXPECT_EQ(keep_added_keys(paths_, *files),
+            "kept network_gb_s, network_latency_us, power_w, network_link of the earlier topology; "
+            "the measurement does not have them");
+  ASSERT_TRUE(write_machine_files(*files, paths_).ok());
+  const auto topology = jobspec::read_topology(paths_.topology);
+  ASSERT_TRUE(topology.ok()) << topology.status();
+  EXPECT_DOUBLE_EQ(*topology->number("memory_gb_s"), 5) << "as measured now";
+  EXPECT_DOUBLE_EQ(*topology->number("network_gb_s"), 12.5);
+  EXPECT_DOUBLE_EQ(*topology->number("network_latency_us"), 30);
+  EXPECT_DOUBLE_EQ(*topology->number("power_w"), 700);
+  EXPECT_EQ(topology->network_link, "Ether: #1");
+  // Values of eight cores do not hold for four.
+  auto others = machine_files(measurement(), {.devices = 4, .device = "CPU"});
+  ASSERT_TRUE(others.ok()) << others.status();
+  const std::string without = others->topology;
+  EXPECT_EQ(keep_added_keys(paths_, *others),
+            "not kept: network_gb_s, network_latency_us, power_w, network_link of the earlier "
+            "topology, which is of another machine: 8 devices of CPU");
+  EXPECT_EQ(others->topology, without);
 }
 
 TEST_F(MachineFilesTest, AnIncompleteMeasurementIsRefused) {

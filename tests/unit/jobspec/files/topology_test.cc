@@ -136,6 +136,22 @@ TEST_F(TopologyFile, RanksShareANode) {
   EXPECT_DOUBLE_EQ(*with_ranks_per_node(one->topology, 2).number("memory_gb_s"), 10);
 }
 
+// Nine ranks on 16 cores have one core each, and divide the complete network and power.
+TEST_F(TopologyFile, IdleCoresLeaveNoNetworkIdle) {
+  write_file(folder_.file("own.yml"),
+             "device: x\nmemory_mib: 900\ndevices_per_node: 16\nhardware: cpu\n"
+             "ranks_share_node: true\nmemory_gb_s: 5\nnode_gb_s: 3\nnetwork_gb_s: 2.25\n"
+             "network_latency_us: 9\nmeasured_power_w: 9\n");
+  const auto own = read_topology(folder_.file("own.yml"));
+  ASSERT_TRUE(own.ok()) << own.status();
+  const Topology nine = with_ranks_per_node(*own, 9);
+  EXPECT_DOUBLE_EQ(*nine.number("network_gb_s"), 4);
+  EXPECT_DOUBLE_EQ(*nine.number("measured_power_w"), 16);
+  EXPECT_DOUBLE_EQ(*nine.number("memory_gb_s"), 5);
+  EXPECT_DOUBLE_EQ(*nine.number("node_gb_s"), 3);
+  EXPECT_DOUBLE_EQ(*nine.number("network_latency_us"), 9);
+}
+
 // A job that does not use a link does not need its speed.
 TEST_F(TopologyFile, TimesNeedTheLinksOfTheJob) {
   write_file(folder_.file("one.yml"), std::string(kNode) +

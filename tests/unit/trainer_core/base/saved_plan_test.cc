@@ -113,7 +113,7 @@ TEST_F(SavedPlanFile, OtherFilesAreRefusedInASentence) {
   EXPECT_THAT(error_of_file(good.substr(0, good.size() / 2)), HasSubstr("only a part of one"));
   EXPECT_THAT(error_of_file("\x80\x04pickle"), HasSubstr("is not a saved plan"));
   EXPECT_THAT(error_of_file("[1, 2]"), HasSubstr("is not a saved plan of Muster"));
-  EXPECT_THAT(error_of_file(R"({"format": "muster-plan", "version": 1, "plan": 3})"),
+  EXPECT_THAT(error_of_file(R"({"format": "muster-plan", "version": 2, "plan": 3})"),
               HasSubstr("is not a saved plan of Muster"));
   EXPECT_THAT(error_of_file(std::string(100'000, '[')), HasSubstr("is not a saved plan"));
   std::filesystem::remove(path());
@@ -134,8 +134,12 @@ TEST_F(SavedPlanFile, OtherFilesAreRefusedInASentence) {
 TEST_F(SavedPlanFile, AnotherVersionOrAnEditIsRefused) {
   Json file = Json::parse(saved_plan_text(plan_json()));
   Json changed = file;
-  changed["version"] = 2;
-  EXPECT_THAT(error_of_file(changed.dump()), HasSubstr("has version 2 of the format, and"));
+  changed["version"] = 1;  // steps had other parts
+  changed["plan"]["data_seconds"] = 0;
+  changed["plan"].erase("read_seconds");
+  EXPECT_THAT(error_of_file(changed.dump()),
+              AllOf(HasSubstr("has version 1 of the format, and this Muster reads version 2"),
+                    HasSubstr("make it again: muster plan")));
   changed = file;
   changed["plan"]["config"]["steps"] = 200;
   EXPECT_THAT(error_of_file(changed.dump()), HasSubstr("its checksum differs"));
