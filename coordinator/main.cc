@@ -96,10 +96,11 @@ void declare_hang_budgets(CLI::App& app, HangBudgets& budgets) {
   add("--hang-load-seconds", budgets.load, "… while they read data and parameters");
   add("--hang-compile-seconds", budgets.compile, "… while they allocate, compile and tune");
   add("--hang-evaluation-seconds", budgets.evaluation,
-      "… while they evaluate for the first time; later three times the longest evaluation so far");
+      "… while they evaluate for the first two times; later three times the longest evaluation so "
+      "far");
   add("--hang-checkpoint-seconds", budgets.checkpoint,
-      "… while a checkpoint is saved or restored for the first time; later three times the longest "
-      "so far");
+      "… while a checkpoint is saved or restored for the first two times; later three times the "
+      "longest so far");
   add("--hang-shutdown-seconds", budgets.shutdown, "… while they leave");
   add("--hang-doubt-seconds", budgets.unsure,
       "How long a job that stands still without a clear cause is sampled before it is ended");
@@ -107,7 +108,7 @@ void declare_hang_budgets(CLI::App& app, HangBudgets& budgets) {
       "A foreign program is ended when it has stood still for this long without a clear cause, and "
       "for twice its longest pause");
   add("--hang-doubt-idle-seconds", budgets.unsure_idle,
-      "The same if its processes use no CPU time, read and write nothing, and do not sleep");
+      "The same if its processes use no CPU time, read and write nothing, and wait for no time");
 }
 
 // Declares the flag for the comparison of jobs with their plans.

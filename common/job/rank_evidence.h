@@ -75,7 +75,7 @@ struct ProcessActivity {
   Duration cpu{};           // CPU time so far, with that of ended children
   uint64_t io_bytes = 0;    // bytes read and written by system calls so far
   uint32_t busy = 0;        // threads that run, or wait in the kernel without being interruptible
-  bool is_asleep = false;   // the main thread waits for a time, as in sleep(), and will continue
+  bool is_asleep = false;   // the main thread of a process waits for a time, as in sleep()
   bool has_device = false;  // a process has an accelerator open, whose work uses no CPU time
   int32_t stopped_pid = 0;  // a descendant that is stopped (SIGSTOP); 0: none
   std::string stopped_name{};

@@ -99,7 +99,7 @@ void Core::conclude_stuck(Job& job, const Dump& dump) {
                                  attempt.incident, {fleet_, dumps_, incidents_, options_, time_});
   append(actions_, std::move(stuck.messages));
   if (lost.empty()) {
-    if (stuck.is_inconclusive) job.doubted_step = attempt.progress.hang.newest_step();
+    if (stuck.is_inconclusive) job.ended_without_proof = true;
     if (stuck.node) suspect_node(stuck.fault.worker, *std::move(stuck.node));
     fault(job, std::move(stuck.fault));
     return settle(job);

@@ -55,7 +55,7 @@ def hang():
             pass
 ''' + STEPS_PY)
         shown = self.run_until_restarted("python3", script)
-        self.assertIn("no process works, but the job may wait for something; it is sampled until nothing has moved for 15 s", shown)
+        self.assertIn("no process works, but the job may wait for something; it is sampled until nothing has moved for 30 s", shown)
         self.assertIn("fault at step 20: hang: rank 0", shown)
 
     def test_stopped_shell_that_reports_nothing_ends_the_attempt(self):

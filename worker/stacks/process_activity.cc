@@ -1,11 +1,14 @@
 #include "worker/stacks/process_activity.h"
 
 #include <dirent.h>
+#include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -35,10 +38,10 @@ Duration duration_of_ticks(uint64_t ticks) {
       std::chrono::duration<double>(static_cast<double>(ticks) / per_second));
 }
 
-// Returns the bytes that the process has read and written; 0 if the kernel hides them.
-uint64_t io_bytes_of(const std::string& folder) {
+// Returns the bytes that the process has read and written; nullopt if they are not readable.
+std::optional<uint64_t> io_bytes_of(const std::string& folder) {
   const auto text = read_proc_file(folder + "/io", kTreeFileBytesMax);
-  if (!text) return 0;
+  if (!text) return std::nullopt;
   uint64_t sum = 0;
   for (absl::string_view line : absl::StrSplit(*text, '\n')) {
     uint64_t bytes = 0;
@@ -49,11 +52,12 @@ uint64_t io_bytes_of(const std::string& folder) {
   return sum;
 }
 
-// Returns whether the process has a GPU or another accelerator open.
-bool has_open_device(const std::string& folder) {
+// Returns whether the process has a GPU or another accelerator open; nullopt if its files are not
+// readable, or are too many.
+std::optional<bool> has_open_device(const std::string& folder) {
   const std::string files = folder + "/fd";
   DIR* listing = opendir(files.c_str());
-  if (listing == nullptr) return false;
+  if (listing == nullptr) return std::nullopt;
   absl::Cleanup close_listing = [&] { closedir(listing); };
   for (int i = 0; i < kOpenFilesMax; ++i) {
     const dirent* entry = readdir(listing);
@@ -61,6 +65,8 @@ bool has_open_device(const std::string& folder) {
     std::array<char, 64> path{};
     const ssize_t size =
         readlink(absl::StrCat(files, "/", entry->d_name).c_str(), path.data(), path.size());
+    // A file may be closed meanwhile.
+    if (size < 0 && errno != ENOENT && entry->d_name[0] != '.') return std::nullopt;
     if (size <= 0) continue;
     const absl::string_view name(path.data(), static_cast<size_t>(size));
     for (const absl::string_view device :
@@ -68,27 +74,66 @@ bool has_open_device(const std::string& folder) {
       if (absl::StartsWith(name, device)) return true;
     }
   }
-  return false;
+  return std::nullopt;
 }
 
-// Returns whether the main thread is in nanosleep(), or in select() without files.
-bool sleeps(const std::string& proc_root, pid_t pid) {
-  const auto text =
-      read_proc_file(absl::StrCat(proc_root, "/", pid, "/syscall"), kTreeFileBytesMax);
-  if (!text) return false;
+// Returns whether the system call with these arguments ends by itself after some time.
+bool has_time_limit(int64_t call, const std::array<uint64_t, 6>& arguments) {
+  const auto is_finite = [&](size_t index) { return static_cast<int32_t>(arguments[index]) >= 0; };
+  switch (call) {
+    case SYS_nanosleep:
+    case SYS_clock_nanosleep:
+      return true;
+    // After an interruption by a tracer, sleeps and waits with a time limit continue under this
+    // number with the same arguments. Of those without a limit, only poll() does.
+    case SYS_restart_syscall:
+      return arguments[2] != UINT32_MAX && arguments[2] != UINT64_MAX;
+#ifdef SYS_poll
+    case SYS_poll:
+      return is_finite(2);
+#endif
+    case SYS_ppoll:
+      return arguments[2] != 0;
+#ifdef SYS_select
+    case SYS_select:
+      return arguments[4] != 0;
+#endif
+    case SYS_pselect6:
+      return arguments[4] != 0;
+#ifdef SYS_epoll_wait
+    case SYS_epoll_wait:
+      return is_finite(3);
+#endif
+    case SYS_epoll_pwait:
+      return is_finite(3);
+#ifdef SYS_epoll_pwait2
+    case SYS_epoll_pwait2:
+      return arguments[3] != 0;
+#endif
+    case SYS_futex: {
+      const uint64_t operation = arguments[1] & FUTEX_CMD_MASK;
+      const bool waits = operation == FUTEX_WAIT || operation == FUTEX_WAIT_BITSET ||
+                         operation == FUTEX_LOCK_PI || operation == FUTEX_WAIT_REQUEUE_PI;
+      return waits && arguments[3] != 0;
+    }
+    default:
+      return false;
+  }
+}
+
+// Returns whether the main thread waits for a limited time; nullopt if that is not readable.
+std::optional<bool> is_waiting_for_time(const std::string& folder) {
+  const auto text = read_proc_file(folder + "/syscall", kTreeFileBytesMax);
+  if (!text) return std::nullopt;
+  // "running", or "7 0x… (six arguments) SP PC"; "-1 SP PC" outside of a system call.
   const std::vector<absl::string_view> words =
       absl::StrSplit(*text, absl::ByAnyChar(" \n"), absl::SkipEmpty());
   int64_t call = -1;
-  if (words.size() < 2 || !absl::SimpleAtoi(words[0], &call)) return false;
-  // After an interruption by a tracer, the sleep continues in restart_syscall() with the same
-  // arguments. The first one is the clock, and an address for other calls that are restarted.
-  const bool is_restarted = call == SYS_restart_syscall && (words[1] == "0x0" || words[1] == "0x1");
-  const bool is_sleep = call == SYS_nanosleep || call == SYS_clock_nanosleep || is_restarted;
-  bool is_select = call == SYS_pselect6;
-#ifdef SYS_select
-  is_select = is_select || call == SYS_select;
-#endif
-  return is_sleep || (is_select && words[1] == "0x0");
+  std::array<uint64_t, 6> arguments{};
+  if (words.size() <= arguments.size() || !absl::SimpleAtoi(words[0], &call)) return false;
+  for (size_t i = 0; i < arguments.size(); ++i)
+    if (!absl::SimpleHexAtoi(words[i + 1], &arguments[i])) return std::nullopt;
+  return has_time_limit(call, arguments);
 }
 
 class ActivityReader {
@@ -98,28 +143,43 @@ class ActivityReader {
   ProcessActivity read(pid_t root) {
     pids_ = {root};
     working_ = working_process(proc_root_, root);
-    activity_.is_known = read_task_stat(proc_root_, root).has_value();
+    activity_.is_known = true;
     for (size_t i = 0; i < pids_.size(); ++i) add(pids_[i]);
     activity_.cpu = duration_of_ticks(ticks_);
-    activity_.is_asleep = sleeps(proc_root_, working_);
     return std::move(activity_);
   }
 
  private:
+  // Returns the value, or `otherwise` if it could not be read: then nothing is concluded from the
+  // activity.
+  template <class T>
+  T known(const std::optional<T>& value, T otherwise) {
+    activity_.is_known = activity_.is_known && value.has_value();
+    return value.value_or(otherwise);
+  }
+
   void add(pid_t pid) {
     const auto stat = read_task_stat(proc_root_, pid);
-    if (!stat) return;
+    if (!stat) {
+      activity_.is_known = false;
+      return;
+    }
     const std::string folder = absl::StrCat(proc_root_, "/", pid);
     ticks_ += stat->cpu_ticks + stat->children_cpu_ticks;
-    activity_.io_bytes += io_bytes_of(folder);
-    activity_.has_device = activity_.has_device || has_open_device(folder);
-    if (pid != working_ && stat->state == 'T' && activity_.stopped_pid == 0) {
+    const std::vector<pid_t> tids = read_thread_ids(proc_root_, pid, kTreeThreadsMax + 1);
+    const bool is_dead = stat->state == 'Z' && tids.size() <= 1;
+    if (is_dead) return;
+    activity_.io_bytes += known<uint64_t>(io_bytes_of(folder), 0);
+    // A stopped process neither continues after a sleep nor waits for its device.
+    if (stat->state != 'T') {
+      activity_.has_device |= known(has_open_device(folder), false);
+      activity_.is_asleep |= known(is_waiting_for_time(folder), false);
+    } else if (pid != working_ && activity_.stopped_pid == 0) {
       activity_.stopped_pid = pid;
       activity_.stopped_name = stat->name;
     }
-    const std::vector<pid_t> tids = read_thread_ids(proc_root_, pid, kTreeThreadsMax + 1);
     threads_ += tids.size();
-    if (threads_ > kTreeThreadsMax) {
+    if (tids.empty() || threads_ > kTreeThreadsMax) {
       activity_.is_known = false;
       return;
     }
@@ -128,10 +188,13 @@ class ActivityReader {
 
   void add_thread(pid_t pid, pid_t tid) {
     const auto stat = read_task_stat(proc_root_, pid, tid);
-    if (stat && (stat->state == 'R' || stat->state == 'D')) ++activity_.busy;
     const auto children = read_proc_file(
         absl::StrCat(proc_root_, "/", pid, "/task/", tid, "/children"), kTreeFileBytesMax);
-    if (!children) return;
+    if (!stat || !children) {
+      activity_.is_known = false;
+      return;
+    }
+    if (stat->state == 'R' || stat->state == 'D') ++activity_.busy;
     for (const absl::string_view word :
          absl::StrSplit(*children, absl::ByAnyChar(" \n"), absl::SkipEmpty())) {
       pid_t child = 0;

@@ -11,9 +11,10 @@
 namespace muster::worker {
 
 // Reads the activity of `pid` and its descendants, of at most 256 processes and 4096 threads.
-// Unreadable processes are left out. Its is_known is false if `pid` does not exist, or if the tree
-// exceeds these limits. `proc_root`: "/proc", or a folder with its layout. Thread-safe, never
-// blocks on a process.
+// Its is_known is false if anything of a process or thread could not be read, or if the tree
+// exceeds these limits. Its is_asleep is true if the main thread of any process is in a system call
+// with a time limit. `proc_root`: "/proc", or a folder with its layout. Thread-safe, never blocks
+// on a process.
 ProcessActivity read_process_activity(const std::string& proc_root, pid_t pid);
 
 }  // namespace muster::worker

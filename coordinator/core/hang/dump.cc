@@ -244,12 +244,15 @@ Standstill standstill_in(const Dump& dump, const std::map<Rank, std::string>& go
     if (gone.contains(Rank(rank.rank))) continue;
     const auto before = first.find(rank.rank);
     if (before == first.end()) return Standstill::kMayContinue;
-    if (rank.activity.stopped_pid > 0 && rank.activity.stopped_pid == before->second.stopped_pid)
-      return Standstill::kStoppedChild;
     if (is_waiting_for_peers(rank)) continue;
     const auto earlier = since.find(rank.rank);
-    idle = idle && is_idle(before->second, rank.activity, kSamplesApart) &&
-           (earlier == since.end() || is_idle(earlier->second, rank.activity, elapsed));
+    const bool does_nothing =
+        is_idle(before->second, rank.activity, kSamplesApart) &&
+        (earlier == since.end() || is_idle(earlier->second, rank.activity, elapsed));
+    const int32_t stopped = rank.activity.stopped_pid;
+    if (does_nothing && stopped > 0 && stopped == before->second.stopped_pid)
+      return Standstill::kStoppedChild;
+    idle = idle && does_nothing;
   }
   return idle ? Standstill::kIdle : Standstill::kMayContinue;
 }

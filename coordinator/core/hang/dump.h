@@ -92,7 +92,7 @@ enum class Motion {
 enum class Standstill {
   kMayContinue,   // a process works, sleeps for a time or uses a device, or its activity is unknown
   kIdle,          // no process uses CPU time, reads or writes
-  kStoppedChild,  // a process that a rank has started is stopped
+  kStoppedChild,  // a process that a rank has started is stopped, and its others do nothing
 };
 
 // The activity of each rank at one moment.

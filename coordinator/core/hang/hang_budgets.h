@@ -24,7 +24,7 @@ struct HangBudgets {
   // not report every phase: if a rank may be working, if no process does anything, and if a process
   // of a rank is stopped. Longer if the program has paused longer before.
   Duration unsure_program = std::chrono::seconds(45);
-  Duration unsure_idle = std::chrono::seconds(15);
+  Duration unsure_idle = std::chrono::seconds(30);
   Duration unsure_stopped_child = std::chrono::seconds(5);
   // The standstill after which a phase is examined: a stopped or dead rank, or ranks that wait for
   // each other, cannot continue in any phase.
@@ -33,8 +33,8 @@ struct HangBudgets {
   Duration rendezvous = std::chrono::minutes(5);
   Duration load = std::chrono::minutes(30);
   Duration compile = std::chrono::minutes(30);
-  // Until an evaluation or a checkpoint has been completed in the attempt. From then on, a multiple
-  // of the longest so far, and at least `phase_min`.
+  // A multiple of the longest evaluation or checkpoint so far in the attempt, and at least this
+  // time until two have been completed; then at least `phase_min`.
   Duration evaluation = std::chrono::minutes(10);
   Duration checkpoint = std::chrono::minutes(10);
   Duration phase_min = std::chrono::minutes(1);

@@ -19,6 +19,8 @@ constexpr size_t kStepsRemembered = 16;
 constexpr uint64_t kWarmUpSteps = 1;
 constexpr uint64_t kStepsKnown = 3;
 constexpr int32_t kPhaseMargin = 3;
+// The number of completed evaluations or checkpoints whose duration is typical.
+constexpr int32_t kPhasesLearned = 2;
 // The bound of a step time, because a page may contain any value. A day is longer than any step and
 // does not overflow the clock.
 constexpr double kStepSecondsMax = 86'400;
@@ -136,10 +138,16 @@ void HangDetector::roll_back(int64_t step, Instant now) {
 void HangDetector::change_phase(Rank& rank, const Sample& sample) {
   const Phase phase = known(sample.phase);
   if (phase != rank.phase) {
-    Duration& longest = longest_phase_[static_cast<size_t>(rank.phase)];
-    longest = std::max(longest, sample.phase_start - rank.phase_start);
-    --in_phase_[static_cast<size_t>(rank.phase)];
-    ++in_phase_[static_cast<size_t>(phase)];
+    PhaseTimes& left = phase_times_[static_cast<size_t>(rank.phase)];
+    if (--in_phase_[static_cast<size_t>(rank.phase)] == 0)
+      left.longest = std::max(left.longest, sample.phase_start - left.began);
+    PhaseTimes& entered = phase_times_[static_cast<size_t>(phase)];
+    const bool is_first = ++in_phase_[static_cast<size_t>(phase)] == 1;
+    if (is_first && (entered.count == 0 || entered.step != seen_)) {
+      ++entered.count;
+      entered.step = seen_;
+      entered.began = sample.phase_start;
+    }
     rank.phase = phase;
   }
   rank.phase_start = sample.phase_start;
@@ -241,7 +249,11 @@ Duration HangDetector::longest_step() const {
 }
 
 Duration HangDetector::allowance(Phase phase) const {
-  const Duration seen = kPhaseMargin * longest_phase_[static_cast<size_t>(phase)];
+  const PhaseTimes& times = phase_times_[static_cast<size_t>(phase)];
+  const auto learned = [&](Duration budget) {
+    const Duration least = times.count > kPhasesLearned ? budgets_.phase_min : budget;
+    return std::max(least, kPhaseMargin * times.longest);
+  };
   switch (phase) {
     case Phase::kInit:
       return budgets_.init;
@@ -256,10 +268,10 @@ Duration HangDetector::allowance(Phase phase) const {
       if (!has_step_times()) return budgets_.first_steps;
       return std::max(budgets_.floor, duration_of(budgets_.steps * to_seconds(longest_step())));
     case Phase::kEval:
-      return seen == Duration::zero() ? budgets_.evaluation : std::max(budgets_.phase_min, seen);
+      return learned(budgets_.evaluation);
     case Phase::kCheckpointSave:
     case Phase::kCheckpointRestore:
-      return seen == Duration::zero() ? budgets_.checkpoint : std::max(budgets_.phase_min, seen);
+      return learned(budgets_.checkpoint);
     case Phase::kShutdown:
       return budgets_.shutdown;
   }

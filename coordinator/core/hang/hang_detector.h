@@ -7,8 +7,8 @@
 //
 //   DATA, STEP          the floor, or `steps` times the longest of its last steps; before steps are
 //                       known, the budget of first steps
-//   EVAL, CHECKPOINT_…  three times its longest duration so far, and at least a minute; the phase's
-//                       budget until one was completed
+//   EVAL, CHECKPOINT_…  three times its longest duration so far, and at least a minute; at least
+//                       the phase's budget until two were completed
 //   other phases        the phase's budget
 //
 // The rank with the largest allowance decides, because the other ranks may wait for it. A
@@ -138,6 +138,15 @@ class HangDetector {
     uint64_t steps = 0;
     double seconds = 0;
   };
+  // The activities of the job in one phase. An activity lasts from the first rank that enters the
+  // phase until the last one leaves it. All of them at the same step count as one, because ranks
+  // may enter the phase one after the other.
+  struct PhaseTimes {
+    int32_t count = 0;  // includes the current one
+    int64_t step = -1;  // the newest step at the beginning of the current or last one
+    Instant began{};    // the beginning of that one
+    Duration longest{};
+  };
 
   bool stays_silent(Rank& rank, const Sample& sample);
   void observe_silent(Instant sign_of_life, Instant now);
@@ -167,7 +176,7 @@ class HangDetector {
   // The last progress at the time of the newest probe, and the standstill until the next one.
   Instant probed_at_{};
   Duration probe_after_{};
-  std::array<Duration, kPhases> longest_phase_{};
+  std::array<PhaseTimes, kPhases> phase_times_{};
   Instant progress_;
   Instant foreground_;
   // The newest step, which an earlier attempt may have made.

@@ -65,7 +65,10 @@ void Ladder::conclude_probe(const LadderView& view, HangDetector& hang,
   if (!is_over(*open, context.fleet, &view.unreachable, context.time.now)) return;
   const Dump dump = context.dumps.take(*std::exchange(state_.probe, std::nullopt)).dump;
   const std::map<Rank, std::string> gone = ranks_gone(view.job, view.unreachable);
-  hang.conclude_probe(proves_hang(dump, gone, motion_in(dump, gone)), context.time.now);
+  const Instant now = context.time.now;
+  const bool is_complete = view.unreachable.empty() && dump.waiting().empty();
+  hang.conclude_probe(is_complete && proves_hang(dump, gone, motion_in(dump, gone), hang, now),
+                      now);
 }
 
 LadderStep Ladder::suspect(const LadderView& view, std::string reason, const HangDetector& hang,

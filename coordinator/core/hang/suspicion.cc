@@ -22,9 +22,11 @@ bool shows_progress(const Dump& dump, const HangSuspicion& suspicion, const Hang
 
 }  // namespace
 
-bool proves_hang(const Dump& dump, const std::map<Rank, std::string>& gone, Motion motion) {
+bool proves_hang(const Dump& dump, const std::map<Rank, std::string>& gone, Motion motion,
+                 const HangDetector& hang, Instant now) {
+  const bool is_usual_pause = now - hang.last_step_or_phase() < 2 * hang.longest_pause();
   return motion == Motion::kNone ||
-         (motion == Motion::kUnsure &&
+         (motion == Motion::kUnsure && !is_usual_pause &&
           standstill_in(dump, gone, {}, Duration::zero()) == Standstill::kStoppedChild);
 }
 
@@ -60,7 +62,7 @@ Verdict verdict_of(const Dump& dump, const std::map<Rank, std::string>& gone,
   const Motion motion = motion_in(dump, gone);
   if (shows_progress(dump, suspicion, hang) || motion == Motion::kProgress)
     return Verdict::kProgress;
-  const bool is_proof = proves_hang(dump, gone, motion);
+  const bool is_proof = proves_hang(dump, gone, motion, hang, now);
   const bool is_phase = hang.due_by_time() > now;  // according to the pages in the dump
   if (is_phase && !is_proof) hang.withdraw_proof(now);
   if (hang.due() > now) return Verdict::kExcused;
@@ -135,11 +137,10 @@ InconclusivePlan inconclusive_plan(const Job& job, const Dump& dump,
   if (plan.standstill != Standstill::kStoppedChild) {
     const Duration least =
         plan.standstill == Standstill::kIdle ? budgets.unsure_idle : budgets.unsure_program;
-    time = std::max({least, 2 * hang.patience(), 2 * hang.longest_pause()});
+    time = std::max(least, 2 * hang.patience());
   }
-  // The program pauses there each time.
-  if (job.doubted_step && *job.doubted_step == hang.newest_step())
-    time = std::max(time, budgets.first_steps);
+  time = std::max(time, 2 * hang.longest_pause());
+  if (job.ended_without_proof) time = std::max(time, budgets.first_steps);
   plan.until = hang.last_step_or_phase() + time;
   // The next dump can be no sooner, and a renewed hang gets the time again.
   plan.until = std::max(plan.until, open == nullptr ? now + options.samples_apart

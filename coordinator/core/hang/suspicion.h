@@ -101,8 +101,9 @@ Verdict verdict_of(const Dump& dump, const std::map<Rank, std::string>& gone,
                    bool confirmed, Instant now);
 
 // Returns whether the dump, in which ranks moved as in `motion`, proves that the job cannot
-// continue in any phase.
-bool proves_hang(const Dump& dump, const std::map<Rank, std::string>& gone, Motion motion);
+// continue in any phase. A stopped child is a proof only after twice the job's longest pause.
+bool proves_hang(const Dump& dump, const std::map<Rank, std::string>& gone, Motion motion,
+                 const HangDetector& hang, Instant now);
 
 // Returns the ranks without readable evidence, and why: they have ended, or are on a worker of
 // `unreachable`.

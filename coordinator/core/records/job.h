@@ -4,7 +4,6 @@
 #include <array>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -203,14 +202,14 @@ struct Job {
   // The end of the back-off while QUEUED; 0: the job does not back off.
   int64_t not_before_unix_ns = 0;
   int32_t resizes = 0;  // attempts that were ended so that the job could grow
+  // An inconclusive hang has ended an attempt. The job may pause regularly, so that later
+  // inconclusive hangs are sampled for longer.
+  bool ended_without_proof = false;
 
   // The following fields are volatile and not stored.
   std::vector<RankState> ranks;  // by rank
   // Workers reserved for this job; see placement/placement_pass.h.
   std::vector<WorkerName> held;
-  // The newest step when the last inconclusive hang ended an attempt. If the job stands still there
-  // again, it is likely to pause there each time.
-  std::optional<int64_t> doubted_step;
 
   friend bool operator==(const Job&, const Job&) = default;
 };

@@ -246,7 +246,8 @@ std::string job_to_record(const Job& job) {
                  {"previous_nodes", list_to_json(job.previous_nodes)},
                  {"trained_on", list_to_json(job.trained_on)},
                  {"not_before_unix_ns", job.not_before_unix_ns},
-                 {"resizes", job.resizes}};
+                 {"resizes", job.resizes},
+                 {"ended_without_proof", job.ended_without_proof}};
   if (auto nodes = whole_nodes_of(job))
     record["nodes"] = list_to_json(*nodes);
   else
@@ -289,6 +290,7 @@ absl::StatusOr<Job> job_from_record(std::string_view record) try {
   job.trained_on = list_from<WorkerName>(j, "trained_on", worker_from);
   job.not_before_unix_ns = j.value("not_before_unix_ns", int64_t{0});
   job.resizes = j.value("resizes", 0);
+  job.ended_without_proof = j.value("ended_without_proof", false);
   if (absl::Status status = check_consistency(job); !status.ok()) return status;
   return job;
 } catch (const json::exception& e) {

@@ -47,6 +47,7 @@ inline Job full_job() {
   job.previous_nodes = {WorkerName("n0"), WorkerName("n2")};
   job.trained_on = {WorkerName("n0"), WorkerName("n1")};
   job.resizes = 3;
+  job.ended_without_proof = true;
   job.not_before_unix_ns = 77;
   job.incident = {IncidentId(12), "rank 1 hung"};
   job.recovering = IncidentId(12);

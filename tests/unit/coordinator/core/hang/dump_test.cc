@@ -215,12 +215,20 @@ TEST(Dump, AJobWhoseProcessesDoNothingIsIdle) {
   EXPECT_EQ(standstill_of(idle, idle, {{0, idle}}, seconds(8)), Standstill::kIdle);
 }
 
-TEST(Dump, AChildThatIsStoppedInBothSamplesIsFound) {
-  const ProcessActivity busy{.is_known = true, .busy = 3};
-  ProcessActivity stopped = busy;
+TEST(Dump, AChildThatIsStoppedInBothSamplesIsFoundIfItsRankDoesNothingElse) {
+  const ProcessActivity idle{.is_known = true};
+  ProcessActivity stopped = idle;
   stopped.stopped_pid = 4711;
   EXPECT_EQ(standstill_of(stopped, stopped), Standstill::kStoppedChild);
-  EXPECT_EQ(standstill_of(busy, stopped), Standstill::kMayContinue);
+  EXPECT_EQ(standstill_of(idle, stopped), Standstill::kIdle);
+  ProcessActivity evaluates = stopped;
+  evaluates.busy = 3;
+  EXPECT_EQ(standstill_of(stopped, evaluates), Standstill::kMayContinue);
+  evaluates = stopped;
+  evaluates.cpu = std::chrono::seconds(1);
+  EXPECT_EQ(standstill_of(stopped, evaluates), Standstill::kMayContinue);
+  EXPECT_EQ(standstill_of(evaluates, evaluates, {{0, stopped}}, std::chrono::seconds(8)),
+            Standstill::kMayContinue);
 }
 
 }  // namespace

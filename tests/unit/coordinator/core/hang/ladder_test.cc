@@ -93,6 +93,53 @@ class LadderTest : public testing::Test {
     return dump;
   }
 
+  void evaluate() {
+    pass(seconds(1));
+    for (const size_t rank : {0U, 1U}) hang.correct(rank, Phase::kEval, seconds(0), 20, time.now);
+  }
+  // One sample of a rank of a program that waits for no other rank and does nothing.
+  StackReportReceived idle_report(DumpId dump, int32_t index, int32_t sample,
+                                  int32_t stopped_child = 0) const {
+    StackReportReceived report;
+    report.worker = WorkerName(index == 0 ? "a" : "b");
+    report.dump = dump;
+    report.job = job.id;
+    report.attempt = job.attempt;
+    report.sample = sample;
+    RankEvidence& rank = report.ranks.emplace_back();
+    rank.rank = index;
+    rank.phase = Phase::kEval;
+    rank.step = 20;
+    rank.process_state = 'S';
+    rank.activity = {.is_known = true, .stopped_pid = stopped_child};
+    return report;
+  }
+  // Two samples in which a child of rank 0 is stopped.
+  Dump dump_of_stopped_child() {
+    Dump dump = ladder.take_dump(dumps);
+    for (const int32_t sample : {0, 1}) {
+      EXPECT_TRUE(dump.add(idle_report(DumpId(1), 0, sample, 4711)));
+      EXPECT_TRUE(dump.add(idle_report(DumpId(1), 1, sample)));
+    }
+    return dump;
+  }
+  // Takes a probe in which rank 0 is stopped, and returns whether it proves a hang. `answers`: the
+  // workers that answer it.
+  bool probe_proves(const std::vector<int32_t>& answers) {
+    pass(seconds(100));
+    EXPECT_TRUE(next());
+    const DumpId id = *ladder.suspicion().probe;
+    for (const int32_t index : answers) {
+      StackReportReceived report = idle_report(id, index, 0);
+      if (index == 0) report.ranks[0].process_state = 'T';
+      EXPECT_TRUE(dumps.find(id)->dump.add(report));
+    }
+    pass(seconds(20));
+    ladder.conclude_probe(view(), hang, context());
+    EXPECT_FALSE(ladder.suspicion().probe);
+    return hang.due() <= time.now;
+  }
+
   CoreOptions options;
   CoreTime time{instant_from_ns(1'000'000'000'000), 1'700'000'000'000'000'000};
   Fleet fleet;
@@ -105,6 +152,57 @@ class LadderTest : public testing::Test {
   bool peer_lost = false;
   Ladder ladder;
 };
+
+TEST_F(LadderTest, AProbeWithoutAllAnswersProvesNothing) {
+  evaluate();
+  EXPECT_FALSE(probe_proves({0}));
+  EXPECT_TRUE(probe_proves({0, 1}));
+}
+
+TEST_F(LadderTest, AProbeProvesNothingIfAWorkerIsUnreachableAtItsEnd) {
+  evaluate();
+  pass(seconds(100));
+  EXPECT_TRUE(next());
+  const DumpId id = *ladder.suspicion().probe;
+  for (const int32_t index : {0, 1}) {
+    StackReportReceived report = idle_report(id, index, 0);
+    report.ranks[0].process_state = 'T';
+    EXPECT_TRUE(dumps.find(id)->dump.add(report));
+  }
+  unreachable = {WorkerName("b")};
+  ladder.conclude_probe(view(), hang, context());
+  EXPECT_GT(hang.due(), time.now);
+}
+
+TEST_F(LadderTest, AStoppedChildCountsOnlyAfterTwiceTheLongestPause) {
+  pass(seconds(20));
+  observe_step(21);
+  observe_step(22);
+  const Instant last = time.now;
+  take_dump_steps();
+  const Dump dump = dump_of_stopped_child();
+  const Motion motion = motion_in(dump, {});
+  EXPECT_FALSE(proves_hang(dump, {}, motion, hang, last + seconds(39)));
+  EXPECT_TRUE(proves_hang(dump, {}, motion, hang, last + seconds(40)));
+  job.spec.command = {"python3"};
+  const InconclusivePlan plan = inconclusive_plan(job, dump, {}, nullptr, hang, options, time.now);
+  EXPECT_EQ(plan.standstill, Standstill::kStoppedChild);
+  EXPECT_EQ(plan.until, last + seconds(40));
+}
+
+// The program stands still at another step than in the attempt that was ended.
+TEST_F(LadderTest, AnAttemptThatWasEndedWithoutAProofGivesLaterOnesMoreTime) {
+  job.spec.command = {"python3"};
+  const Instant last = hang.last_step_or_phase();
+  take_dump_steps();
+  const Dump dump = dump_of_stopped_child();
+  const auto until = [&] {
+    return inconclusive_plan(job, dump, {}, nullptr, hang, options, time.now).until;
+  };
+  EXPECT_EQ(until(), last + seconds(5));
+  job.ended_without_proof = true;
+  EXPECT_EQ(until(), last + std::chrono::minutes(10));
+}
 
 TEST_F(LadderTest, AJobThatMovesTakesNoStep) {
   EXPECT_FALSE(next());
