@@ -116,8 +116,8 @@ class Leaving {
   // The last commit that the loop may make.
   int64_t commits_max_ = std::numeric_limits<int64_t>::max();
   bool waits_for_expected_ = false;  // set by wait_for_expected_commit()
-  bool over_ = false;        // the loop has ended and makes no more commits
-  absl::Status end_reason_;  // why the loop has ended
+  bool over_ = false;                // the loop has ended and makes no more commits
+  absl::Status end_reason_;          // why the loop has ended
   bool left_ = false;
   bool claimed_ = false;
   By by_ = By::kLoop;
