@@ -114,11 +114,9 @@ constexpr std::array<std::string_view, 14> kLastingTypes = {
 constexpr std::array<std::string_view, 2> kChainLines = {
     "During handling of the above exception", "The above exception was the direct cause"};
 
-template <size_t n>
-bool has_word(std::string_view text, const std::array<std::string_view, n>& words) {
-  const std::string lower = absl::AsciiStrToLower(av(text));
+bool has_any(std::string_view text, std::span<const std::string_view> words) {
   return std::ranges::any_of(
-      words, [&](std::string_view word) { return lower.find(word) != std::string::npos; });
+      words, [&](std::string_view word) { return text.find(word) != std::string_view::npos; });
 }
 
 // Returns the line without the prefix that PyTorch writes before each line of a traceback:
@@ -154,11 +152,6 @@ std::optional<PythonFrame> frame_in(std::string_view line) {
 std::string place_of(const PythonFrame& frame) {
   return absl::StrCat(av(short_python_path(frame.file)), ":", frame.line,
                       frame.function.empty() ? "" : " ", av(frame.function));
-}
-
-bool is_explanation(std::string_view line) {
-  return std::ranges::any_of(
-      kFatalWords, [&](std::string_view word) { return line.find(word) != std::string::npos; });
 }
 
 bool joins_exceptions(std::string_view line) {
@@ -266,7 +259,7 @@ std::optional<ProgramError> find_program_error(std::span<const std::string> line
       traceback.clear();
     } else if (!traceback.empty() && !line.empty() && line[0] != ' ') {
       traceback.clear();  // the beginning of the exception's line is missing
-    } else if (is_recent && is_explanation(line)) {
+    } else if (is_recent && has_any(line, kFatalWords)) {
       // "what():" has the message of the exception that "terminate called" only names.
       const bool is_named = fatal && absl::StrContains(av(fatal->text), "what():");
       if (!is_named) fatal = ProgramError{shortened(line, kErrorBytesMax), ""};
@@ -290,8 +283,12 @@ std::string error_signature(std::string_view text) {
   return absl::StrCat(av(type), " at ", av(place));
 }
 
-bool reports_lost_peer(std::string_view text) { return has_word(text, kLostPeerWords); }
+bool reports_lost_peer(std::string_view text) {
+  return has_any(absl::AsciiStrToLower(av(text)), kLostPeerWords);
+}
 
-bool reports_environment(std::string_view text) { return has_word(text, kEnvironmentWords); }
+bool reports_environment(std::string_view text) {
+  return has_any(absl::AsciiStrToLower(av(text)), kEnvironmentWords);
+}
 
 }  // namespace muster

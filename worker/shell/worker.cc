@@ -129,10 +129,8 @@ absl::StatusOr<RankFigures> Worker::figures_of(const PageReader::Page& page,
   auto figures = page.figures;
   const bool speaks =
       figures.ok() && (figures->phase != Phase::kInit || figures->step_times.total() > 0);
-  if (!figures.ok() && rank.launch->spec.is_program()) {
-    figures = rank.figures;
-    figures->process_state = page.process_state;
-  }
+  if (!figures.ok() && rank.launch->spec.is_program()) figures = rank.figures;
+  if (figures.ok()) figures->process_state = page.process_state;
   if (!rank.launch->spec.output_is_progress() || speaks) return figures;
   figures->last_progress =
       std::max(figures->last_progress,

@@ -101,11 +101,11 @@ std::optional<FirstFault> by_collectives(const CrashEvidence& crash) {
 
 std::optional<FirstFault> by_steps(const Job& job) {
   std::vector<std::pair<int32_t, int64_t>> steps;
-  for (size_t rank = 0; rank < job.ranks.size(); ++rank) {
-    int64_t step = job.ranks[rank].step;
-    for (const RankExit& exit : job.exits)
-      if (exit.rank.value() == static_cast<int32_t>(rank)) step = std::max(step, exit.last_step);
-    steps.emplace_back(static_cast<int32_t>(rank), step);
+  for (size_t rank = 0; rank < job.ranks.size(); ++rank)
+    steps.emplace_back(static_cast<int32_t>(rank), job.ranks[rank].step);
+  for (const RankExit& exit : job.exits) {
+    int64_t& step = steps[static_cast<size_t>(exit.rank.value())].second;
+    step = std::max(step, exit.last_step);
   }
   const auto* odd = odd_one(steps, [](const auto& entry) { return entry.second; });
   if (odd == nullptr) return std::nullopt;

@@ -197,11 +197,7 @@ bool BlameFacts::waits_in_python(int32_t rank) const {
 std::string BlameFacts::error(int32_t rank, bool own) const {
   const RankEvidence* evidence = view(rank).evidence;
   if (evidence == nullptr) return "";
-  // Only a traceback counts: programs print words such as "failed" all the time.
-  const bool has_frames = std::ranges::any_of(evidence->last_lines, [](const std::string& line) {
-    return line.find("File \"") != std::string::npos;
-  });
-  if (!has_frames) return "";
+  // Only an exception with a traceback has a place. Programs print words such as "ERROR", too.
   const auto error = find_program_error(evidence->last_lines);
   if (!error || error->place.empty() || (own && reports_lost_peer(error->text))) return "";
   return to_string(*error);

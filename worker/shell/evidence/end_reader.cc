@@ -239,7 +239,7 @@ void EndReader::read_now(std::vector<EndedRank>& ranks, Instant reaped) const {
   for (EndedRank& rank : ranks) {
     auto evidence = std::make_shared<EndEvidence>();
     if (rank.local_rank >= 0) {
-      const auto figures = launcher_.read_page(rank.event.key, rank.local_rank, /*pid=*/0);
+      const auto figures = launcher_.read_page(rank.event.key, rank.local_rank);
       if (figures.ok()) {
         rank.event.last_step = figures->step;
         rank.event.figures = *figures;

@@ -225,17 +225,14 @@ absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request, int input_fd) c
   return pid;
 }
 
-absl::StatusOr<RankFigures> Launcher::read_page(const RankKey& key, int32_t local_rank,
-                                                pid_t pid) const {
+absl::StatusOr<RankFigures> Launcher::read_page(const RankKey& key, int32_t local_rank) const {
   const auto page = read_progress_page(folders_.page_path(key.launch(), local_rank));
   if (!page.ok()) return page.status();
   const bool ours = page->job == key.job.value() && page->attempt == key.attempt.value() &&
                     page->rank == key.rank.value() &&
                     page->incarnation == options_.incarnation.value();
   if (!ours) return absl::FailedPreconditionError("the progress page belongs to another launch");
-  RankFigures figures = figures_from_page(*page);
-  figures.process_state = process_state(pid);
-  return figures;
+  return figures_from_page(*page);
 }
 
 char Launcher::process_state(pid_t pid) const {

@@ -72,9 +72,9 @@ class Launcher {
   // invalid variable.
   absl::StatusOr<std::vector<std::string>> environment(const SpawnRank& request) const;
 
-  // Returns the figures of the rank's page and, unless `pid` is 0, its process state. Returns an
-  // error if the page is absent, damaged or of another launch.
-  absl::StatusOr<RankFigures> read_page(const RankKey& key, int32_t local_rank, pid_t pid) const;
+  // Returns the figures of the rank's page, without its process state. Returns an error if the page
+  // is absent, damaged or of another launch.
+  absl::StatusOr<RankFigures> read_page(const RankKey& key, int32_t local_rank) const;
   // Returns the state letter of that process of the rank `pid` which does the work; '?': unknown.
   char process_state(pid_t pid) const;
 

@@ -14,8 +14,8 @@ std::vector<PageReader::Page> read_all_pages(const Launcher& launcher,
   std::vector<PageReader::Page> pages;
   pages.reserve(targets.size());
   for (const PageReader::Target& target : targets) {
-    PageReader::Page page{target, launcher.read_page(target.key, target.local_rank, target.pid),
-                          std::nullopt, launcher.process_state(target.pid)};
+    PageReader::Page page{target, launcher.read_page(target.key, target.local_rank), std::nullopt,
+                          launcher.process_state(target.pid)};
     struct stat status {};
     if (target.reads_log_size &&
         stat(launcher.folders().log_path(target.key).c_str(), &status) == 0)

@@ -202,7 +202,7 @@ TEST_F(LauncherTest, OnlyTheTrainerAndTheWorkersFoldersAreTheNodes) {
 
 TEST_F(LauncherTest, ReadsOnlyItsOwnLaunchsPage) {
   const Launcher subject = launcher("/x");
-  EXPECT_EQ(subject.read_page(key, 1, 0).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(subject.read_page(key, 1).status().code(), absl::StatusCode::kNotFound);
   std::filesystem::create_directories(subject.folders().folder(key.launch()));
   ProgressIdentity identity{.job = 7, .attempt = 2, .incarnation = 5, .rank = 5, .local_rank = 1};
   {
@@ -210,15 +210,15 @@ TEST_F(LauncherTest, ReadsOnlyItsOwnLaunchsPage) {
         ProgressWriter::create(subject.folders().page_path(key.launch(), 1), identity);
     ASSERT_TRUE(writer.ok());
     (*writer)->complete_step({.step = 12, .loss = 1.5}, instant_from_ns(9));
-    const auto figures = subject.read_page(key, 1, 0);
+    const auto figures = subject.read_page(key, 1);
     ASSERT_TRUE(figures.ok()) << figures.status();
     EXPECT_EQ(figures->step, 12);
   }
   identity.incarnation = 6;
   ASSERT_TRUE(ProgressWriter::create(subject.folders().page_path(key.launch(), 1), identity).ok());
-  EXPECT_EQ(subject.read_page(key, 1, 0).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(subject.read_page(key, 1).status().code(), absl::StatusCode::kFailedPrecondition);
   std::ofstream(subject.folders().page_path(key.launch(), 1)) << "garbage";
-  EXPECT_EQ(subject.read_page(key, 1, 0).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(subject.read_page(key, 1).status().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(LauncherTest, TheLastLineIsPrintable) {
