@@ -11,6 +11,7 @@
 #include <absl/strings/strip.h>
 
 #include "common/text/absl_view.h"
+#include "common/text/has_any.h"
 
 namespace muster::rclone {
 namespace {
@@ -21,11 +22,6 @@ constexpr size_t kCauseBytesMax = 300;
 constexpr size_t kLineBytesMax = 4096;
 
 }  // namespace
-
-bool has_any(std::string_view text, std::initializer_list<std::string_view> words) {
-  return std::ranges::any_of(words,
-                             [&](std::string_view word) { return text.find(word) != text.npos; });
-}
 
 bool take_copied(std::string& errors) {
   std::vector<absl::string_view> others;

@@ -3,15 +3,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace muster::rclone {
-
-// Returns whether `text` contains one of `words`.
-bool has_any(std::string_view text, std::initializer_list<std::string_view> words);
 
 // Removes the lines about single objects from the output of a copy, because names of objects may
 // contain the words of errors. Returns whether an object was copied.

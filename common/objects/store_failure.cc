@@ -9,6 +9,7 @@
 #include <absl/strings/str_join.h>
 
 #include "common/objects/rclone_output.h"
+#include "common/text/has_any.h"
 
 namespace muster::store {
 namespace {
@@ -102,30 +103,29 @@ absl::Status status_of(const ObjectUrl& url, const ChildEnd& end) {
   const std::string& text = end.errors;
   const std::string cause = rclone::cause_of(text);
   const std::string name = url.text();
-  if (rclone::has_any(text, {"no space left on device", "disk quota exceeded"}))
+  if (has_any(text, {"no space left on device", "disk quota exceeded"}))
     return absl::ResourceExhaustedError(absl::StrCat(name, ": ", cause));
-  if (rclone::has_any(text, {"NoSuchBucket", "bucket does not exist", "bucket doesn't exist"}))
+  if (has_any(text, {"NoSuchBucket", "bucket does not exist", "bucket doesn't exist"}))
     return no_bucket(url);
-  if (rclone::has_any(text, {"InvalidBucketName"}))
+  if (has_any(text, {"InvalidBucketName"}))
     return absl::InvalidArgumentError(absl::StrCat(name, ": ", cause));
-  if (rclone::has_any(
-          text, {"AccessDenied", "Access Denied", "InvalidAccessKeyId", "SignatureDoesNotMatch",
-                 "ExpiredToken", "InvalidToken", "NoCredentialProviders", "Forbidden",
-                 "status code: 403", "StatusCode: 403", "status code: 401", "Error 401",
-                 "Error 403", "could not find default credentials", "invalid_grant", "Unauthorized",
-                 "failed to configure Google Cloud Storage"})) {
+  if (has_any(text, {"AccessDenied", "Access Denied", "InvalidAccessKeyId", "SignatureDoesNotMatch",
+                     "ExpiredToken", "InvalidToken", "NoCredentialProviders", "Forbidden",
+                     "status code: 403", "StatusCode: 403", "status code: 401", "Error 401",
+                     "Error 403", "could not find default credentials", "invalid_grant",
+                     "Unauthorized", "failed to configure Google Cloud Storage"})) {
     return absl::PermissionDeniedError(absl::StrCat(name, ": the store refuses access (", cause,
                                                     "); ", places_of_credentials(url.scheme)));
   }
   // A prefix without objects is no error, so that only the bucket can be missing.
   if (end.exit_code == kNoDirectory) return no_bucket(url);
-  if (end.exit_code == kNoFile || rclone::has_any(text, {"is a directory or doesn't exist"}))
+  if (end.exit_code == kNoFile || has_any(text, {"is a directory or doesn't exist"}))
     return absl::NotFoundError(absl::StrCat("there is no object ", name));
   if (const std::string why = rclone::why_unreachable(text); !why.empty()) {
     return absl::UnknownError(
         absl::StrCat(name, ": ", endpoint_of(url), " cannot be reached (", why, ")"));
   }
-  if (rclone::has_any(text, {"unknown flag"})) {
+  if (has_any(text, {"unknown flag"})) {
     return absl::FailedPreconditionError(absl::StrCat(name, ": ", kTool, " is too old (", cause,
                                                       "); install version 1.53 or later"));
   }

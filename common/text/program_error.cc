@@ -12,6 +12,7 @@
 #include <absl/strings/strip.h>
 
 #include "common/text/absl_view.h"
+#include "common/text/has_any.h"
 #include "common/text/python_frame.h"
 
 namespace muster {
@@ -113,11 +114,6 @@ constexpr std::array<std::string_view, 14> kLastingTypes = {
 // Lines between an exception and another one that was raised while it was handled.
 constexpr std::array<std::string_view, 2> kChainLines = {
     "During handling of the above exception", "The above exception was the direct cause"};
-
-bool has_any(std::string_view text, std::span<const std::string_view> words) {
-  return std::ranges::any_of(
-      words, [&](std::string_view word) { return text.find(word) != std::string_view::npos; });
-}
 
 // Returns the line without the prefix that PyTorch writes before each line of a traceback:
 // "[rank1]: ".

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/text/has_any.h"
 #include "common/text/python_frame.h"
 
 namespace muster::coordinator {
@@ -38,13 +39,6 @@ bool begins_with_any(std::string_view text, const std::array<std::string_view, n
   return std::any_of(beginnings.begin(), beginnings.end(),
                      [&](std::string_view beginning) { return text.starts_with(beginning); });
 }
-template <size_t n>
-bool has_any(std::string_view text, const std::array<std::string_view, n>& parts) {
-  return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) {
-    return text.find(part) != std::string_view::npos;
-  });
-}
-
 // An unwinder gets no further than generated code, which has neither symbols nor unwind tables.
 constexpr std::string_view kJitFrame = "[jit]";
 constexpr std::string_view kGeneratedCode = "code generated at run time, such as a GEMM on the CPU";

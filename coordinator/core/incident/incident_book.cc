@@ -11,18 +11,13 @@
 
 #include "common/process/exit_code.h"
 #include "common/text/absl_view.h"
+#include "common/text/has_any.h"
 
 namespace muster::coordinator {
 namespace {
 
 // The confidence in a suspect that is named by its own end or silence.
 constexpr double kSelfEvident = 0.95;
-
-bool contains_any_of(const std::string& text, const auto& words) {
-  const std::string lower = absl::AsciiStrToLower(text);
-  return std::any_of(words.begin(), words.end(),
-                     [&](std::string_view word) { return lower.find(word) != std::string::npos; });
-}
 
 }  // namespace
 
@@ -122,8 +117,9 @@ IncidentKind kind_of_exit(const RankExit& exit) {
   if (exit.cause == ExitCause::kWorkerStalled) return IncidentKind::kWorkerLost;
   if (ended_as(exit, ExitCode::kNotFinite)) return IncidentKind::kNotFinite;
   if (ended_as(exit, ExitCode::kDiskFull)) return IncidentKind::kDiskFull;
-  if (contains_any_of(exit.detail, kMemoryWords)) return IncidentKind::kOutOfMemory;
-  if (contains_any_of(exit.detail, kDiskWords)) return IncidentKind::kDiskFull;
+  const std::string lower = absl::AsciiStrToLower(exit.detail);
+  if (has_any(lower, kMemoryWords)) return IncidentKind::kOutOfMemory;
+  if (has_any(lower, kDiskWords)) return IncidentKind::kDiskFull;
   return IncidentKind::kRankDied;
 }
 
