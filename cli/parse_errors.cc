@@ -6,6 +6,7 @@
 #include <absl/strings/str_replace.h>
 
 #include "cli/jobs/job_arguments.h"
+#include "common/files/find_program.h"
 #include "common/text/nearest.h"
 #include "daemon/command_line.h"
 #include "jobspec/settings/keys.h"
@@ -36,6 +37,19 @@ std::string suggest_key(const CLI::App& command, const std::string& option) {
   return std::string(nearest_name(key, keys));
 }
 
+// Returns the first word before `option` that is a program in PATH, if `command` runs programs;
+// empty: none.
+std::string program_before(const CLI::App& command, const std::string& option,
+                           const std::vector<std::string>& words) {
+  if (command.get_option_no_throw(kProgram) == nullptr) return "";
+  const auto begin = std::find(words.begin(), words.end(), command.get_name());
+  const auto end = std::find(begin, words.end(), option);
+  const auto program = std::find_if(begin == end ? end : begin + 1, end, [](const auto& word) {
+    return word.find('/') == std::string::npos && find_program_in_path(word).ok();
+  });
+  return program == end ? "" : *program;
+}
+
 }  // namespace
 
 absl::Status explain(const CLI::App& app, const CLI::ParseError& error,
@@ -47,6 +61,11 @@ absl::Status explain(const CLI::App& app, const CLI::ParseError& error,
       return absl::InvalidArgumentError(absl::StrCat("unknown option ", option, "; did you mean ",
                                                      key, "=", value_of(left[0], words),
                                                      "? Config keys are given without dashes"));
+    }
+    if (const std::string program = program_before(command, left[0], words); !program.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(option, " follows the program ", program,
+                                                     "; give programs behind --: muster ",
+                                                     command.get_name(), " -- ", program, " …"));
     }
   }
   return daemon::explain(app, error);

@@ -149,6 +149,8 @@ TEST(Commands, ErrorsAreSentences) {
       {"run base.yml --per_devce_batch_size --ranks 2",
        "unknown option --per_devce_batch_size; did you mean per_device_batch_size=…?"},
       {"list --steps 3", "unknown option --steps; muster list --help lists them"},
+      {"run --ranks 2 seq -w 3",
+       "-w follows the program seq; give programs behind --: muster run -- seq …"},
       {"decode --run here --prompt x --temperature hot", "--temperature: 'hot' is not a number"},
       {"decode --run here --prompt x",
        "--run here: no such folder; give base_output_directory/run_name"},
