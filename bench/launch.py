@@ -11,7 +11,7 @@ alternate, after one warm-up each.
 With --before, another build of muster takes the place of torchrun, to compare two commits. Its
 configs are those of its own source tree, TREE in TREE/build/PRESET/bin.
 
-  bench/launch.py --bin build/ci/bin --before ../old/build/ci/bin --out bench/results/launch-before.json
+  bench/launch.py --bin build/ci/bin --before ../old/build/ci/bin --out FILE.json
 
 The peer's Python is $MUSTER_PEERS_PYTHON, or a virtual environment made in build/peers from
 bench/peers/requirements.txt.

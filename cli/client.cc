@@ -279,6 +279,13 @@ absl::StatusOr<v1::WorkerInfo> Client::admit_worker(const std::string& name) {
   return std::move(*response->mutable_worker());
 }
 
+absl::StatusOr<v1::GetJobHistoryResponse> Client::job_history(uint64_t id, uint32_t limit) {
+  v1::GetJobHistoryRequest request;
+  request.set_job_id(id);
+  request.set_limit(limit);
+  return unary_call(&v1::Muster::Stub::GetJobHistory, request);
+}
+
 absl::StatusOr<v1::ListIncidentsResponse> Client::list_incidents(uint64_t job) {
   v1::ListIncidentsRequest request;
   request.set_job_id(job);

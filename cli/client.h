@@ -61,6 +61,8 @@ class Client {
   absl::StatusOr<v1::WorkerInfo> exclude_worker(const std::string& name, const std::string& reason,
                                                 int64_t seconds, bool evacuate);
   absl::StatusOr<v1::WorkerInfo> admit_worker(const std::string& name);
+  // Returns the newest `limit` attempts of the job, newest first.
+  absl::StatusOr<v1::GetJobHistoryResponse> job_history(uint64_t id, uint32_t limit);
   // Returns the incidents of the job number `job`; 0: of all jobs.
   absl::StatusOr<v1::ListIncidentsResponse> list_incidents(uint64_t job);
   absl::StatusOr<v1::Incident> get_incident(uint64_t id);

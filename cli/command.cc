@@ -34,6 +34,7 @@ void declare_all(CLI::App& app, Action& action, char** argv) {
   declare_logs(app, action);
   declare_stacks(app, action);
   declare_incident(app, action);
+  declare_history(app, action);
   declare_node(app, action);
   declare_admin(app, action);
   declare_goodput(app, action);

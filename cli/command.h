@@ -26,6 +26,7 @@ void declare_list(CLI::App& app, Action& action);
 void declare_status(CLI::App& app, Action& action);
 void declare_logs(CLI::App& app, Action& action);
 void declare_stacks(CLI::App& app, Action& action);
+void declare_history(CLI::App& app, Action& action);
 void declare_goodput(CLI::App& app, Action& action);
 void declare_incident(CLI::App& app, Action& action);
 void declare_node(CLI::App& app, Action& action);

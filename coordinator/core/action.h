@@ -14,6 +14,7 @@
 
 #include "common/job/ids.h"
 #include "coordinator/core/event.h"
+#include "coordinator/core/records/attempt_record.h"
 #include "coordinator/core/records/job.h"
 
 namespace muster::coordinator {
@@ -190,6 +191,11 @@ struct PersistNode {
   NodeRecord node;
 };
 
+// Stores an attempt that has ended.
+struct PersistAttempt {
+  AttemptRecord attempt;
+};
+
 // Deletes the suspicion record of a node that is sound again.
 struct ForgetNode {
   WorkerName worker;
@@ -226,10 +232,10 @@ struct JobChanged {
   JobId job;
 };
 
-using Action =
-    std::variant<PersistJob, PersistExit, PersistRequestId, PersistLastJobId, ForgetJob,
-                 PersistIncident, ForgetIncident, PersistNode, ForgetNode, NodeDecision,
-                 SendToWorker, RefuseWorker, RefuseRegistration, Reply, ReplyStacks, JobChanged>;
+using Action = std::variant<PersistJob, PersistExit, PersistRequestId, PersistLastJobId, ForgetJob,
+                            PersistIncident, ForgetIncident, PersistNode, ForgetNode,
+                            PersistAttempt, NodeDecision, SendToWorker, RefuseWorker,
+                            RefuseRegistration, Reply, ReplyStacks, JobChanged>;
 using ActionList = std::vector<Action>;
 
 // Appends `some`: a list of actions, or a list of values of one kind of action.

@@ -201,6 +201,11 @@ NodeUses Core::use_by_worker() const {
 
 NodeUses Core::held_by_worker() const { return uses_held(jobs_, fleet_); }
 
+std::optional<AttemptRecord> Core::attempt_of(const Job& job) const {
+  const LiveAttempt* attempt = attempts_.find(job.id);
+  return attempt == nullptr ? std::nullopt : std::optional(attempt->record(job));
+}
+
 std::vector<std::pair<Rank, double>> Core::straggler_scores(const Job& job,
                                                             size_t count_max) const {
   const LiveAttempt* attempt = attempts_.find(job.id);

@@ -104,6 +104,8 @@ class Core {
   const CoreOptions& options() const { return options_; }
   // Returns the job's account as of `now`.
   Account account_of(const Job& job, Instant now) const;
+  // Returns the record of the job's live attempt up to now; nullopt if it has none.
+  std::optional<AttemptRecord> attempt_of(const Job& job) const;
   // Return slots and exclusively assigned GPUs, by worker: in use or reserved (use_by_worker), or
   // only reserved for jobs (held_by_worker).
   NodeUses use_by_worker() const;

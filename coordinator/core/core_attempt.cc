@@ -24,6 +24,7 @@ void Core::rank_up(Job& job, Rank rank) {
   attempt.start_deadline.reset();
   if (job.state != JobState::kStarting) return;
   job.state = JobState::kRunning;
+  job.up_unix_ns = time_.unix_ns;
   close_open_incidents(incidents_, job.id, absl::StrCat("attempt ", job.attempt.value(), " runs"),
                        time_.unix_ns);
   accounts_.enter(job, JobTransition::kUp, incidents_, time_);
@@ -138,6 +139,8 @@ void Core::end_attempt(Job& job) {
     finish(job, JobState::kFailed, exit_code_of(job.faults.back()), std::move(decision.reason));
     return;
   }
+  actions_.push_back(
+      PersistAttempt{attempt.record_of_end(job, job.faults.back().message, time_.unix_ns)});
   count_restart(job, decision);
   job.state = JobState::kQueued;
   job.previous_nodes = nodes_of(job.placement);
@@ -161,6 +164,7 @@ void Core::finish(Job& job, JobState state, int32_t exit_code, std::string reaso
     attempt->ladder.close_inconclusive(incidents_, "none: the job ended first", "the job has ended",
                                        time_.unix_ns);
     shows_no_steps = attempt->progress.hang.is_silent();
+    actions_.push_back(PersistAttempt{attempt->record_of_end(job, reason, time_.unix_ns)});
   }
   close_open_incidents(incidents_, job.id, absl::StrCat("the job is ", av(job_state_name(state))),
                        time_.unix_ns);

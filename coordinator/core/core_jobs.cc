@@ -189,6 +189,7 @@ void Core::start(Job& job, std::vector<RankPlacement> placement) {
   job.not_before_unix_ns = 0;
   job.ranks.assign(job.placement.size(), RankState{});
   job.started_unix_ns = time_.unix_ns;
+  job.up_unix_ns = 0;
   if (job.first_started_unix_ns == 0) job.first_started_unix_ns = time_.unix_ns;
   const Worker& home = fleet_.at(job.placement.front().worker);
   job.rendezvous_address = home.rendezvous_address;

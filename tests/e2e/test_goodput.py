@@ -43,6 +43,13 @@ class Goodput(MusterTest):
         for expected in ("recovery: last progress -> detected ", "-> first step ", f"resumed from step {recovery['restored_step']} of "):
             self.assertIn(expected, shown.replace("\n", " "))
 
+        current, first = json.loads(self.muster("history", 1, "--json", check=0).stdout)["attempts"]
+        self.assertEqual((first["attempt"], first["first_step"], first["incident_id"], first["ranks"]), (1, 0, 1, 2))
+        self.assertGreaterEqual(first["last_step"], 120)
+        self.assertIn("killed by signal 9", first["end"])
+        self.assertEqual((current["attempt"], current["ended_unix_ns"], current["first_step"]), (2, 0, recovery["restored_step"]))
+        self.assertRegex(self.muster("history", 1, check=0).stdout, r"\n1 .* 0 to \d+ +incident 1: rank 1 ")
+
         all_time = self.goodput()
         self.assertAlmostEqual(all_time["productive_seconds"] + sum(loss["seconds"] for loss in all_time["losses"]),
                                all_time["wall_seconds"], places=6)

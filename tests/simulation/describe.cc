@@ -149,6 +149,11 @@ struct ActionText {
   std::string operator()(const ForgetNode& a) const {
     return absl::StrCat("forget node ", a.worker.value());
   }
+  std::string operator()(const PersistAttempt& a) const {
+    const AttemptRecord& r = a.attempt;
+    return absl::StrCat("persist end of ", launch_text(r.job, r.attempt), ", steps ", r.first_step,
+                        " to ", r.last_step, ": ", r.end);
+  }
   std::string operator()(const NodeDecision& a) const {
     return absl::StrCat("node change: ", a.worker.value(), " ", a.text);
   }

@@ -1,6 +1,12 @@
 #include "coordinator/core/attempt/live_attempt.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "common/text/fold_names.h"
+#include "coordinator/core/records/sizes.h"
+#include "coordinator/core/recovery/restart_policy.h"
 
 namespace muster::coordinator {
 namespace {
@@ -91,6 +97,35 @@ std::optional<LadderStep> LiveAttempt::mark_reachable(const Job& job, const Work
       coordinator::mark_reachable(incidents, reach, incident, name, how, time.unix_ns);
   if (!reach.unreachable.empty()) return std::nullopt;
   return ladder.resume_reachable(job, text, dumps);
+}
+
+AttemptRecord LiveAttempt::record(const Job& job) const {
+  AttemptRecord record;
+  record.job = job.id;
+  record.attempt = job.attempt;
+  record.started_unix_ns = job.started_unix_ns;
+  record.up_unix_ns = job.up_unix_ns;
+  record.nodes = nodes_now(job);
+  record.ranks = static_cast<int32_t>(job.placement.size());
+  std::vector<std::string> names;
+  for (const WorkerName& name : nodes_of(job.placement)) names.push_back(name.value());
+  record.workers = fold_names(names, kAttemptWorkersBytesMax);
+  record.first_step = progress.steps.base_step();
+  record.last_step = progress.steps.newest_step();
+  // The page of a rank that ends quickly may not be seen.
+  for (const RankExit& exit : job.exits)
+    record.last_step = std::max(record.last_step, exit.last_step);
+  return record;
+}
+
+AttemptRecord LiveAttempt::record_of_end(const Job& job, std::string end, int64_t unix_ns) const {
+  AttemptRecord ended = record(job);
+  ended.ended_unix_ns = unix_ns;
+  ended.end = std::move(end);
+  const bool has_fault =
+      job.state == JobState::kRestarting && !job.faults.empty() && !is_preempted(job.faults.back());
+  if (has_fault) ended.incident = job.recovering;
+  return ended;
 }
 
 void LiveAttempt::expect_ends(Job& job, Duration grace, const CoreOptions& options, Instant now) {

@@ -20,6 +20,7 @@
 #include "coordinator/core/incident/incident_book.h"
 #include "coordinator/core/liveness/reach.h"
 #include "coordinator/core/placement/growth.h"
+#include "coordinator/core/records/attempt_record.h"
 #include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
 
@@ -32,6 +33,11 @@ struct LiveAttempt {
   // closes incidents of slow ranks and slow steps.
   void observe(Job& job, const RankProgress& progress, IncidentBook& incidents,
                const CoreTime& time);
+  // Returns the record of the attempt up to now, without its end.
+  AttemptRecord record(const Job& job) const;
+  // Returns the record of the attempt, which ends now for the reason `end`. Requires the attempt's
+  // placement and its newest fault, if any, in `job`.
+  AttemptRecord record_of_end(const Job& job, std::string end, int64_t unix_ns) const;
   // Extends the deadline of ranks that were ordered to stop, if their save makes progress.
   void follow_saves(const Job& job, const CoreOptions& options, Instant now);
   // Records that the rank was started. Has an effect only on a rank that was not up before.

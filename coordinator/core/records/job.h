@@ -178,6 +178,8 @@ struct Job {
   // The start of the first attempt, and of the current one; 0: none was started.
   int64_t first_started_unix_ns = 0;
   int64_t started_unix_ns = 0;
+  // The time at which every rank of the current attempt was up; 0: this was not the case yet.
+  int64_t up_unix_ns = 0;
   int64_t finished_unix_ns = 0;
   int32_t exit_code = 0;
   // The address of the current attempt's rendezvous store, which the worker with rank 0 serves.

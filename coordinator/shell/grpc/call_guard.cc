@@ -22,12 +22,13 @@ constexpr std::string_view kMuster = "/muster.v1.Muster/";
 constexpr std::string_view kAdmin = "/muster.v1.Admin/";
 constexpr size_t kMethodShown = 128;
 
-constexpr std::array<std::pair<std::string_view, Role>, 13> kMethods = {{
+constexpr std::array<std::pair<std::string_view, Role>, 14> kMethods = {{
     {"ListJobs", Role::kViewer},
     {"GetJob", Role::kViewer},
     {"WatchJob", Role::kViewer},
     {"FollowLogs", Role::kViewer},
     {"ListWorkers", Role::kViewer},
+    {"GetJobHistory", Role::kViewer},
     {"ListIncidents", Role::kViewer},
     {"GetIncident", Role::kViewer},
     {"SubmitJob", Role::kSubmitter},

@@ -11,6 +11,7 @@
 #include "coordinator/shell/grpc/job_stream.h"
 #include "coordinator/shell/grpc/log_stream.h"
 #include "coordinator/shell/grpc/unary_call.h"
+#include "coordinator/shell/messages/attempt_messages.h"
 #include "coordinator/shell/messages/incident_messages.h"
 #include "coordinator/shell/messages/job_and_worker_messages.h"
 #include "coordinator/shell/messages/node_messages.h"
@@ -21,6 +22,7 @@ namespace {
 
 constexpr int kJobsListedMax = 1'000;
 constexpr size_t kIncidentsListed = 100;  // default number of incidents in a list
+constexpr size_t kAttemptsListed = 100;   // default number of attempts in a list
 // The bound of a list's size, well below the limit of clients (gRPC's default is 4 MiB).
 constexpr size_t kListBytesMax = 3 << 20;
 
@@ -226,6 +228,48 @@ grpc::ServerUnaryReactor* MusterService::AdmitWorker(grpc::CallbackServerContext
                                                          const Job*, Instant) {
         answer_with_worker(status, name, *response->mutable_worker(), call);
       }));
+  return call.reactor();
+}
+
+grpc::ServerUnaryReactor* MusterService::GetJobHistory(grpc::CallbackServerContext* context,
+                                                       const v1::GetJobHistoryRequest* request,
+                                                       v1::GetJobHistoryResponse* response) {
+  const UnaryCall call(*context, *metrics_, "GetJobHistory");
+  if (is_shed(call)) return call.reactor();
+  const JobId id(request->job_id());
+  const uint32_t before = request->before_attempt() == 0 ? UINT32_MAX : request->before_attempt();
+  const size_t limit = std::min<size_t>(request->limit() == 0 ? kAttemptsListed : request->limit(),
+                                        kAttemptsKeptMax);
+  // Runs second: adds the attempts that have ended.
+  const auto add_ended = [=](Storage* storage) {
+    if (storage == nullptr) return call.finish(stopped());
+    auto ended = storage->attempts(id, Attempt(before), limit + 1);
+    if (!ended.ok()) return call.finish(ended.status());
+    // The current attempt may have ended since it was added.
+    if (!ended->empty() && response->attempts_size() > 0 &&
+        ended->front().attempt() == response->attempts(0).attempt())
+      response->clear_attempts();
+    size_t bytes = 0;
+    for (v1::JobAttempt& attempt : *ended) {
+      bytes += attempt.ByteSizeLong();
+      if (response->attempts_size() == static_cast<int>(limit) || bytes > kListBytesMax) {
+        response->set_more(true);
+        break;
+      }
+      *response->add_attempts() = std::move(attempt);
+    }
+    call.finish(absl::OkStatus());
+  };
+  refuse_unless_ok(call, loop_.query([=, this](const Core* core, Instant) {
+    if (core == nullptr) return call.finish(stopped());
+    const auto job = core->jobs().find(id);
+    if (job == core->jobs().end())
+      return call.finish(absl::NotFoundError(absl::StrCat("there is no job ", id.value())));
+    const std::optional<AttemptRecord> current = core->attempt_of(job->second);
+    if (current && current->attempt.value() < before)
+      *response->add_attempts() = attempt_to_proto(*current);
+    refuse_unless_ok(call, loop_.read(add_ended));
+  }));
   return call.reactor();
 }
 

@@ -47,6 +47,9 @@ class MusterService final : public v1::Muster::CallbackService {
   grpc::ServerUnaryReactor* AdmitWorker(grpc::CallbackServerContext* context,
                                         const v1::AdmitWorkerRequest* request,
                                         v1::AdmitWorkerResponse* response) override;
+  grpc::ServerUnaryReactor* GetJobHistory(grpc::CallbackServerContext* context,
+                                          const v1::GetJobHistoryRequest* request,
+                                          v1::GetJobHistoryResponse* response) override;
   grpc::ServerUnaryReactor* ListIncidents(grpc::CallbackServerContext* context,
                                           const v1::ListIncidentsRequest* request,
                                           v1::ListIncidentsResponse* response) override;

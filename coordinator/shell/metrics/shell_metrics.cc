@@ -25,16 +25,16 @@ const Buckets kTransactionSeconds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.
 const Buckets kRpcSeconds = {0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30};
 
 // The methods of all services.
-constexpr std::array kUnaryMethods = {"SubmitJob",     "ListJobs",      "GetJob",
-                                      "CancelJob",     "CheckpointJob", "ListWorkers",
-                                      "ExcludeWorker", "AdmitWorker",   "ListIncidents",
-                                      "GetIncident",   "DumpJobStacks", "GetCoordinator"};
+constexpr std::array kUnaryMethods = {
+    "SubmitJob",     "ListJobs",      "GetJob",        "CancelJob",     "CheckpointJob",
+    "ListWorkers",   "ExcludeWorker", "AdmitWorker",   "ListIncidents", "GetIncident",
+    "GetJobHistory", "DumpJobStacks", "GetCoordinator"};
 constexpr std::array kStreamMethods = {"Connect", "WatchJob", "FollowLogs", "BackupState",
                                        "TakeProfile"};
 // Reads that a late loop refuses, and the page of metrics, which is then shortened.
-constexpr std::array kShedMethods = {"ListJobs",      "GetJob",      "ListWorkers",
-                                     "ListIncidents", "GetIncident", "DumpJobStacks",
-                                     "WatchJob",      "FollowLogs",  "metrics"};
+constexpr std::array kShedMethods = {
+    "ListJobs",      "GetJob",        "ListWorkers", "ListIncidents", "GetIncident",
+    "GetJobHistory", "DumpJobStacks", "WatchJob",    "FollowLogs",    "metrics"};
 
 // Returns the label of an event. Does not compile for an event without a label.
 struct EventLabel {

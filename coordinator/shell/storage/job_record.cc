@@ -233,6 +233,7 @@ std::string job_to_record(const Job& job) {
                  {"submitted_unix_ns", job.submitted_unix_ns},
                  {"first_started_unix_ns", job.first_started_unix_ns},
                  {"started_unix_ns", job.started_unix_ns},
+                 {"up_unix_ns", job.up_unix_ns},
                  {"finished_unix_ns", job.finished_unix_ns},
                  {"exit_code", job.exit_code},
                  {"rendezvous_address", job.rendezvous_address},
@@ -275,6 +276,7 @@ absl::StatusOr<Job> job_from_record(std::string_view record) try {
   job.started_unix_ns = j.value("started_unix_ns", int64_t{0});
   // Records of earlier versions have the current attempt's start only.
   job.first_started_unix_ns = j.value("first_started_unix_ns", job.started_unix_ns);
+  job.up_unix_ns = j.value("up_unix_ns", int64_t{0});
   job.finished_unix_ns = j.value("finished_unix_ns", int64_t{0});
   job.exit_code = j.value("exit_code", 0);
   job.rendezvous_address = j.value("rendezvous_address", std::string());

@@ -8,6 +8,7 @@
 
 #include "common/text/absl_view.h"
 #include "coordinator/shell/messages/incident_messages.h"
+#include "coordinator/shell/storage/ended_attempts.h"
 #include "coordinator/shell/storage/exit_table.h"
 #include "coordinator/shell/storage/job_record.h"
 #include "coordinator/shell/storage/node_record.h"
@@ -44,6 +45,10 @@ class SqliteStorage final : public Storage {
   absl::StatusOr<Epoch> begin_epoch() override;
   absl::StatusOr<v1::Incident> incident(IncidentId id) override;
   absl::StatusOr<std::vector<v1::Incident>> incidents(JobId job, size_t count_max) override;
+  absl::StatusOr<std::vector<v1::JobAttempt>> attempts(JobId job, Attempt before,
+                                                       size_t count_max) override {
+    return read_attempts(db_, job, before, count_max);
+  }
 
  private:
   absl::Status enable_wal();
@@ -130,6 +135,7 @@ absl::Status SqliteStorage::raise_schema(int64_t version) {
   }
   if (status.ok() && version < 3) status = create_nodes_table(db_);
   if (status.ok() && version < 4) status = create_exits_table(db_);
+  if (status.ok() && version < 5) status = create_attempts_table(db_);
   return status;
 }
 
@@ -312,11 +318,14 @@ absl::Status SqliteStorage::write(const StorageBatch& batch) {
   absl::Status status = write_jobs(batch);
   if (status.ok()) status = write_incidents(batch);
   if (status.ok()) status = write_nodes(db_, batch);
+  if (status.ok()) status = write_attempts(db_, batch.attempts);
   for (const JobId id : batch.forgotten) {
     if (status.ok())
       status = forget("DELETE FROM jobs WHERE id=?1", id.value(), "forgetting a job");
     if (status.ok())
       status = forget("DELETE FROM exits WHERE job=?1", id.value(), "forgetting a job");
+    if (status.ok())
+      status = forget("DELETE FROM attempts WHERE job=?1", id.value(), "forgetting a job");
     if (status.ok())
       status = forget("DELETE FROM request_ids WHERE job=?1", id.value(), "forgetting a job");
   }

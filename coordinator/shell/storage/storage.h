@@ -36,6 +36,10 @@ class Storage {
   // Returns the newest incidents of one job, or of all jobs if `job` is 0, in their shortened form.
   // Skips unreadable incidents.
   virtual absl::StatusOr<std::vector<v1::Incident>> incidents(JobId job, size_t count_max) = 0;
+  // Returns at most `count_max` ended attempts of the job before the attempt `before`, newest
+  // first. Skips unreadable records.
+  virtual absl::StatusOr<std::vector<v1::JobAttempt>> attempts(JobId job, Attempt before,
+                                                               size_t count_max) = 0;
 };
 
 }  // namespace muster::coordinator

@@ -34,6 +34,7 @@ inline Job full_job() {
   job.submitted_unix_ns = 1;
   job.first_started_unix_ns = 1;
   job.started_unix_ns = 2;
+  job.up_unix_ns = 4;
   job.finished_unix_ns = 3;
   job.exit_code = 137;
   job.rendezvous_address = "n1:1";

@@ -38,6 +38,10 @@ class FlakyStorage final : public Storage {
   }
   absl::StatusOr<std::vector<v1::Incident>> incidents(JobId, size_t) override { return stored; }
 
+  absl::StatusOr<std::vector<v1::JobAttempt>> attempts(JobId, Attempt, size_t) override {
+    return std::vector<v1::JobAttempt>{};
+  }
+
   std::atomic<bool> fail{false};
   std::atomic<int> full{0};  // number of failures
   std::string full_while;    // full while this file exists

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "coordinator/core/queue/input_limits.h"
 #include "tests/unit/coordinator/shell/full_job.h"
 
 namespace muster::coordinator {
