@@ -1,0 +1,101 @@
+// Errors and limits of templates.
+#include "trainer_core/chat/template.h"
+
+#include <string>
+
+#include <absl/strings/match.h>
+#include <gtest/gtest.h>
+
+namespace muster::trainer::chat {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Returns the error of parsing or rendering a template.
+std::string error_of(const std::string& source,
+                     const ordered_json& variables = ordered_json::object(),
+                     const RenderOptions& options = {}) {
+  const auto parsed = Template::parse(source);
+  if (!parsed.ok()) return std::string(parsed.status().message());
+  const auto rendered = parsed->render(variables, options);
+  return rendered.ok() ? "no error: " + rendered->text : std::string(rendered.status().message());
+}
+
+TEST(TemplateTest, ErrorsNameTheLine) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"a\n{% for m in messages %}\n", "line 2: \"for\" is not closed by \"else\" or \"endfor\""},
+      {"a\n{% endfor %}", "line 2: \"endfor\" closes nothing"},
+      {"{% if a %}\n{% endfor %}",
+       "line 2: \"endfor\" where \"if\" needs \"elif\" or \"else\" or \"endif\""},
+      {"\n\n{{ a", "line 3: a tag is not closed by \"}}\""},
+      {"{# c\n", "line 1: a comment is not closed by \"#}\""},
+      {"{{ 'a }}", "line 1: a string is not closed"},
+      {"{{\n a b }}", "line 2: expected \"}}\" instead of \"b\""},
+      {"{{ a.}}", "line 1: expected a name instead of \"}}\""},
+      {"{% include 'x' %}", "line 1: the statement \"include\" is not supported"},
+      {"\n{{ 1 + 'a' }}", "line 2: there is no int + str"},
+      {"\n{{ missing.x }}", "line 2: \"missing\" is undefined"},
+      {"{{ none.x.y }}", "line 1: \"x\" is undefined"},
+      {"\n\n{{ raise_exception('Roles must\nalternate') }}",
+       "line 3: the template refuses the conversation: Roles must\\x0aalternate"},
+      {"{{ 'a' | colour }}", "line 1: there is no filter \"colour\""},
+      {"{{ 1 is prime }}", "line 1: there is no test \"prime\""},
+      {"{{ [].append(1) }}", "line 1: a template cannot change a list by append()"},
+      {"{{ 9223372036854775807 + 1 }}",
+       "line 1: the result of an operation on integers exceeds 64 bits"},
+      {"{{ strftime_now('%Y') }}", "line 1: \"strftime_now\" is undefined"},
+      {"{% break %}", "line 1: \"break\" is outside of a loop"},
+      {"{{ ( }}", "line 1: unexpected \"}\""},
+      {"{{ ) }}", "line 1: unexpected \")\""},
+      {"{{ a ? b }}", "line 1: unexpected character ?"},
+  };
+  for (const auto& [source, message] : kCases)
+    EXPECT_TRUE(absl::StartsWith(error_of(source), message)) << source << ": " << error_of(source);
+}
+
+TEST(TemplateTest, HostileTemplatesEndAtALimit) {
+  RenderOptions options;
+  options.work_max = 1'000'000;
+  options.output_bytes_max = 100'000;
+  const std::pair<std::string, const char*> kCases[] = {
+      {"{% for i in range(1000000000000) %}{% endfor %}", "units of work"},
+      {"{% for i in range(999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}",
+       "units of work"},
+      {"{% set ns = namespace(x='a') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% "
+       "endfor %}",
+       "units of work"},
+      {"{{ 'a' * 1000000000000 }}", "units of work"},
+      {"{{ [1] * 1000000000000 }}", "units of work"},
+      {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "nested deeper than"},
+      {"{% set ns = namespace(x=[]) %}{% for i in range(999) %}{% set ns.x = [ns.x] %}{% endfor %}",
+       "nested deeper than 100 levels"},
+      {"{% set s = 'a' * 60000 %}{{ s }}{{ s }}", "the output exceeds 100000 bytes"},
+      {"{{ " + std::string(5000, '(') + "1" + std::string(5000, ')') + " }}", "nested deeper than"},
+      {"{{ " + std::string(5000, '[') + std::string(5000, ']') + " }}", "nested deeper than"},
+      {"{{ " + std::string(50000, '-') + "1 }}", "nested deeper than"},
+      {std::string(9000, ' ') + "{{ not" + std::string(50000, ' ') + "x}}", "no error"},
+  };
+  for (const auto& [source, message] : kCases)
+    EXPECT_TRUE(absl::StrContains(error_of(source, ordered_json::object(), options), message))
+        << source.substr(0, 100) << ": " << error_of(source, ordered_json::object(), options);
+  std::string chain = "{{ 1";
+  for (int i = 0; i < 50'000; ++i) chain += " + 1";
+  EXPECT_TRUE(absl::StrContains(error_of(chain + " }}"), "nested deeper than"));
+  std::string branches = "{% if a %}";
+  for (int i = 0; i < 5'000; ++i) branches += "{% elif a %}";
+  EXPECT_TRUE(absl::StrContains(error_of(branches + "{% endif %}"), "branches"));
+  EXPECT_EQ(error_of("a\xFF"), "the template is not valid UTF-8");
+}
+
+TEST(TemplateTest, TheTimeIsThatOfTheCaller) {
+  setenv("TZ", "UTC", 1);
+  tzset();
+  RenderOptions options;
+  options.now = 1'700'000'000;
+  EXPECT_EQ(error_of("{{ strftime_now('%d %b %Y') }}", ordered_json::object(), options),
+            "no error: 14 Nov 2023");
+  EXPECT_EQ(error_of("{{ strftime_now is defined }}"), "no error: False");
+}
+
+}  // namespace
+}  // namespace muster::trainer::chat
