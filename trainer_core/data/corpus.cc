@@ -79,16 +79,28 @@ void Corpus::add_up() {
   first_documents_.push_back(document);
 }
 
-absl::Status Corpus::read(uint64_t position, std::span<int32_t> out) const {
+// Calls read(position in the data set, part) for the part of `out` in each run.
+template <class T, class Read>
+absl::Status Corpus::read_parts(uint64_t position, std::span<T> out, const Read& read) const {
   for (size_t run = run_of(first_tokens_, position); !out.empty(); ++run) {
     const uint64_t inside = position - first_tokens_[run];
     const uint64_t count = std::min<uint64_t>(out.size(), runs_[run].tokens - inside);
-    const absl::Status status = dataset_->read(runs_[run].first_token + inside, out.first(count));
+    const absl::Status status = read(runs_[run].first_token + inside, out.first(count));
     if (!status.ok()) return status;
     out = out.subspan(count);
     position += count;
   }
   return absl::OkStatus();
+}
+
+absl::Status Corpus::read(uint64_t position, std::span<int32_t> out) const {
+  return read_parts(position, out,
+                    [&](uint64_t at, auto part) { return dataset_->read(at, part); });
+}
+
+absl::Status Corpus::read_weights(uint64_t position, std::span<float> out) const {
+  return read_parts(position, out,
+                    [&](uint64_t at, auto part) { return dataset_->read_weights(at, part); });
 }
 
 absl::Status Corpus::document_ends(uint64_t position, uint64_t length,

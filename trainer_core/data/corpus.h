@@ -37,6 +37,8 @@ class Corpus {
 
   // Reads tokens [position, position + out.size()). Requires that they exist.
   absl::Status read(uint64_t position, std::span<int32_t> out) const;
+  // Reads the weights of tokens [position, position + out.size()). Requires that they exist.
+  absl::Status read_weights(uint64_t position, std::span<float> out) const;
   // Stores in `ends`, in ascending order, each e in (0, length] such that token position + e - 1 is
   // the last token of a document. Requires that tokens [position, position + length) exist.
   absl::Status document_ends(uint64_t position, uint64_t length, std::vector<uint64_t>& ends) const;
@@ -45,6 +47,8 @@ class Corpus {
 
  private:
   void add_up();
+  template <class T, class Read>
+  absl::Status read_parts(uint64_t position, std::span<T> out, const Read& read) const;
 
   std::shared_ptr<const TokenDataset> dataset_;
   std::vector<DocumentRun> runs_;

@@ -64,7 +64,13 @@ absl::Status check_fields(const ShardHeader& header, uint64_t file_bytes) {
                                             " documents, but the file ends at offset ", file_bytes,
                                             ", after the ends of ", table / kEndBytes));
   }
-  const uint64_t rest = table - header.document_count * kEndBytes;
+  const uint64_t after = table - header.document_count * kEndBytes;
+  if (header.has_weights && after / sizeof(float) < header.token_count) {
+    return absl::DataLossError(absl::StrCat("truncated: the header promises ", header.token_count,
+                                            " weights, but the file ends at offset ", file_bytes,
+                                            ", after ", after / sizeof(float), " of them"));
+  }
+  const uint64_t rest = after - (header.payload_end() - header.weights_offset());
   const uint64_t sums = header.blocks() * kSumBytes;
   if (rest < sums) {
     return absl::DataLossError(absl::StrCat("truncated: the header promises ", header.blocks(),
@@ -88,7 +94,10 @@ uint32_t token_bytes_for(uint32_t vocab_size) { return vocab_size <= (1U << 16) 
 std::array<char, kShardHeaderBytes> encode_shard_header(const ShardHeader& header) {
   std::array<char, kShardHeaderBytes> bytes{};
   std::memcpy(bytes.data(), kShardMagic.data(), kShardMagic.size());
-  put(bytes.data(), 8, header.block_bytes == 0 ? kShardVersionWithoutBlocks : kShardVersion);
+  put(bytes.data(), 8,
+      header.has_weights       ? kShardVersionWithWeights
+      : header.block_bytes > 0 ? kShardVersion
+                               : kShardVersionWithoutBlocks);
   put(bytes.data(), 12, static_cast<uint32_t>(kShardHeaderBytes));
   put(bytes.data(), 16, header.token_bytes);
   put(bytes.data(), 20, header.vocab_size);
@@ -112,10 +121,10 @@ absl::StatusOr<ShardHeader> decode_shard_header(std::span<const char> bytes, uin
     return absl::DataLossError("at offset 0: not a token shard (the magic is not MUSTTOKN)");
   }
   const auto version = get<uint32_t>(bytes, 8);
-  if (version != kShardVersion && version != kShardVersionWithoutBlocks) {
+  if (version < kShardVersionWithoutBlocks || version > kShardVersionWithWeights) {
     return wrong(8, "version", version,
-                 absl::StrCat("this program reads versions ", kShardVersionWithoutBlocks, " and ",
-                              kShardVersion, "; tokenize again"));
+                 absl::StrCat("this program reads versions ", kShardVersionWithoutBlocks, " to ",
+                              kShardVersionWithWeights, "; tokenize again"));
   }
   const uint32_t crc = crc32_of(bytes.data(), kHeaderCrcOffset);
   if (get<uint32_t>(bytes, kHeaderCrcOffset) != crc) {
@@ -127,7 +136,8 @@ absl::StatusOr<ShardHeader> decode_shard_header(std::span<const char> bytes, uin
   ShardHeader header{get<uint32_t>(bytes, 16), get<uint32_t>(bytes, 20), get<uint64_t>(bytes, 24),
                      get<uint64_t>(bytes, 32), get<uint64_t>(bytes, 40), get<uint32_t>(bytes, 48),
                      get<uint32_t>(bytes, 52)};
-  if (version == kShardVersion) {
+  header.has_weights = version == kShardVersionWithWeights;
+  if (version != kShardVersionWithoutBlocks) {
     header.block_bytes = get<uint32_t>(bytes, 56);
     if (header.block_bytes != kShardBlockBytes)
       return wrong(56, "block_bytes", header.block_bytes,

@@ -2,12 +2,12 @@
 // folder with `shard-00000.mtok`, `shard-00001.mtok`, … and `index.json` (token_index.h), which
 // lists the valid shards. The data set is the concatenation of their tokens.
 //
-// A shard, version 3. Little endian; offsets in bytes:
+// A shard, version 3, or 4 with weights. Little endian; offsets in bytes:
 //
 //    0  u8[8]  magic "MUSTTOKN"          32  u64  token_count
 //    8  u32    version = 3               40  u64  document_count
 //   12  u32    header_bytes = 64         48  u32  tokens_crc32 (zlib's, over the tokens)
-//   16  u32    token_bytes: 2 or 4       52  u32  documents_crc32 (over the ends of documents)
+//   16  u32    token_bytes: 2 or 4       52  u32  documents_crc32 (ends of documents, weights)
 //   20  u32    vocab_size                56  u32  block_bytes = 65536
 //   24  u64    tokenizer_fingerprint     60  u32  header_crc32 (over bytes 0 … 59)
 //
@@ -15,11 +15,13 @@
 //       zeros                     up to a multiple of 8 bytes
 //       u64 [document_count]      end of each document: the number of the shard's tokens up to it;
 //                                 the last one is token_count
+//       f32 [token_count]         version 4: the weight of each token in the loss that predicts it
 //       u64 [blocks]              XXH3 (64 bits) of each block: block_bytes of the file before this
 //                                 list; the checksum of the first block omits the header
 //       end of file
 //
-// Version 2 is also read: its block_bytes is 0, and it has no checksums of blocks.
+// Version 2 is also read: its block_bytes is 0, and it has no checksums of blocks. Versions 2 and 3
+// have no weights: all tokens count alike.
 //
 // Tokens have two bytes if the vocabulary fits. A document lies in one shard, together with its
 // end-of-sequence token if there is one. The list of ends marks document boundaries; token ids do
@@ -44,6 +46,7 @@ namespace muster::trainer {
 
 constexpr std::array<char, 8> kShardMagic = {'M', 'U', 'S', 'T', 'T', 'O', 'K', 'N'};
 constexpr uint32_t kShardVersion = 3;
+constexpr uint32_t kShardVersionWithWeights = 4;
 constexpr uint32_t kShardVersionWithoutBlocks = 2;
 constexpr size_t kShardHeaderBytes = 64;
 // The bytes that are read to verify a sequence of some KiB. A disk or network needs little more
@@ -52,6 +55,8 @@ constexpr size_t kShardBlockBytes = size_t{64} << 10;
 // The largest vocabulary that a shard may have. It is larger than that of any tokenizer in use, and
 // ids fit in an int32.
 constexpr uint32_t kVocabSizeMax = 1U << 24;
+// The largest weight of a token. Sums of such weights stay far from the limits of fp32.
+constexpr float kWeightMax = 1e6F;
 
 // The values of a shard's header.
 struct ShardHeader {
@@ -63,16 +68,18 @@ struct ShardHeader {
   uint32_t tokens_crc32 = 0;
   uint32_t documents_crc32 = 0;
   uint32_t block_bytes = 0;  // 0: version 2
+  bool has_weights = false;  // version 4
 
-  // Return the offsets of the first byte and the end of the list of document ends, in bytes from
-  // the file's start.
+  // Return the offsets of the list of document ends, of the weights behind it, and of the end of
+  // both, in bytes from the file's start.
   uint64_t documents_offset() const;
-  uint64_t document_list_end() const {
-    return documents_offset() + document_count * sizeof(uint64_t);
+  uint64_t weights_offset() const { return documents_offset() + document_count * sizeof(uint64_t); }
+  uint64_t payload_end() const {
+    return weights_offset() + (has_weights ? token_count * sizeof(float) : 0);
   }
   // Returns the number of blocks with checksums.
   uint64_t blocks() const {
-    return block_bytes == 0 ? 0 : (document_list_end() + block_bytes - 1) / block_bytes;
+    return block_bytes == 0 ? 0 : (payload_end() + block_bytes - 1) / block_bytes;
   }
 
   friend bool operator==(const ShardHeader&, const ShardHeader&) = default;
@@ -95,14 +102,17 @@ class ShardWriter {
   // Creates the temporary file.
   static absl::StatusOr<std::unique_ptr<ShardWriter>> create(const std::string& path,
                                                              uint32_t vocab_size,
-                                                             uint64_t tokenizer_fingerprint);
+                                                             uint64_t tokenizer_fingerprint,
+                                                             bool has_weights = false);
   ~ShardWriter();
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
 
   // Appends documents. `tokens` has the tokens of all of them, each below vocab_size; `documents`
-  // has the number of tokens of each document, at least 1.
-  absl::Status append(std::span<const int32_t> tokens, std::span<const uint32_t> documents);
+  // has the number of tokens of each document, at least 1. `weights` has a weight per token if the
+  // shard has weights; they are in memory until finish().
+  absl::Status append(std::span<const int32_t> tokens, std::span<const uint32_t> documents,
+                      std::span<const float> weights = {});
   uint64_t token_count() const { return header_.token_count; }
   uint64_t document_count() const { return header_.document_count; }
   // Completes the shard and returns its header. Returns ResourceExhausted if the disk is full;
@@ -122,6 +132,7 @@ class ShardWriter {
   ShardHeader header_;
   std::string packed_;  // the bytes of an append(); a member, so that its memory is reused
   std::vector<uint64_t> document_ends_;
+  std::vector<float> weights_;
   std::unique_ptr<BlockSums> sums_;
 };
 
@@ -145,6 +156,9 @@ class ShardReader {
   // Copies tokens [position, position + out.size()); each is below vocab_size. Requires that they
   // exist.
   absl::Status read(uint64_t position, std::span<int32_t> out) const;
+  // Copies the weights of tokens [position, position + out.size()): each is finite and not
+  // negative; 1 without weights. Requires that they exist.
+  absl::Status read_weights(uint64_t position, std::span<float> out) const;
   // Copies the ends of documents [first, first + out.size()). Requires that they exist. Document d
   // has the tokens from the end of document d - 1 (0 for the first) up to its own end. Each end is
   // greater than the one before and at most token_count.

@@ -91,7 +91,7 @@ ShardReader::~ShardReader() { munmap(const_cast<char*>(data_), bytes_); }
 
 absl::Status ShardReader::verify_payload() const {
   const uint64_t tokens = header_.token_count * header_.token_bytes;
-  const uint64_t table = header_.documents_offset(), table_end = header_.document_list_end();
+  const uint64_t table = header_.documents_offset(), table_end = header_.payload_end();
   if (auto status = verify_bytes(kShardHeaderBytes, table_end); !status.ok()) return status;
   uint32_t tokens_crc32 = 0, documents_crc32 = 0;
   const bool is_there = read_mapped(data_, bytes_, [&] {
@@ -132,12 +132,11 @@ absl::Status ShardReader::verify_bytes(uint64_t begin, uint64_t end) const {
 
 absl::Status ShardReader::verify_block(uint64_t block) const {
   const uint64_t begin = std::max<uint64_t>(block * kShardBlockBytes, kShardHeaderBytes);
-  const uint64_t end = std::min((block + 1) * kShardBlockBytes, header_.document_list_end());
+  const uint64_t end = std::min((block + 1) * kShardBlockBytes, header_.payload_end());
   bool is_whole = false;
   const bool is_there = read_mapped(data_, bytes_, [&] {
     uint64_t stored = 0;
-    std::memcpy(&stored, data_ + header_.document_list_end() + block * sizeof(stored),
-                sizeof(stored));
+    std::memcpy(&stored, data_ + header_.payload_end() + block * sizeof(stored), sizeof(stored));
     is_whole = XXH3_64bits(data_ + begin, end - begin) == stored;
   });
   if (!is_there) return cut_off();
@@ -146,7 +145,7 @@ absl::Status ShardReader::verify_block(uint64_t block) const {
   if (auto status = check_unchanged(); !status.ok()) return status;
   return absl::DataLossError(absl::StrCat(
       "token shard ", path_, " is damaged: the checksum of its bytes ", begin, " to ", end - 1,
-      " differs (the one stored at offset ", header_.document_list_end() + block * sizeof(uint64_t),
+      " differs (the one stored at offset ", header_.payload_end() + block * sizeof(uint64_t),
       "); bring back a whole copy of it, or tokenise again"));
 }
 
@@ -197,6 +196,25 @@ absl::Status ShardReader::read(uint64_t position, std::span<int32_t> out) const 
   return absl::DataLossError(absl::StrCat(
       "token shard ", path_, " at offset ", kShardHeaderBytes + place * header_.token_bytes,
       ": token id ", static_cast<uint32_t>(*bad), " in a vocabulary of ", header_.vocab_size));
+}
+
+absl::Status ShardReader::read_weights(uint64_t position, std::span<float> out) const {
+  if (!header_.has_weights) {
+    std::ranges::fill(out, 1.0F);
+    return absl::OkStatus();
+  }
+  const uint64_t begin = header_.weights_offset() + position * sizeof(float);
+  if (auto status = verify_bytes(begin, begin + out.size_bytes()); !status.ok()) return status;
+  const bool is_there =
+      read_mapped(data_, bytes_, [&] { std::memcpy(out.data(), data_ + begin, out.size_bytes()); });
+  if (!is_there) return cut_off();
+  const auto bad = std::ranges::find_if(
+      out, [](float weight) { return !(weight >= 0 && weight <= kWeightMax); });
+  if (bad == out.end()) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat("token shard ", path_, " at offset ",
+                   begin + static_cast<uint64_t>(bad - out.begin()) * sizeof(float),
+                   ": a weight is ", *bad, "; it must be 0 to ", kWeightMax));
 }
 
 absl::Status ShardReader::cut_off() const {

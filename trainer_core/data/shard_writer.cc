@@ -57,7 +57,8 @@ class ShardWriter::BlockSums {
 
 absl::StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::create(const std::string& path,
                                                                  uint32_t vocab_size,
-                                                                 uint64_t tokenizer_fingerprint) {
+                                                                 uint64_t tokenizer_fingerprint,
+                                                                 bool has_weights) {
   if (vocab_size == 0 || vocab_size > kVocabSizeMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("vocabulary of ", vocab_size, "; shards hold 1 to ", kVocabSizeMax));
@@ -70,6 +71,7 @@ absl::StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::create(const std::stri
   header.vocab_size = vocab_size;
   header.tokenizer_fingerprint = tokenizer_fingerprint;
   header.block_bytes = kShardBlockBytes;
+  header.has_weights = has_weights;
   auto writer = absl::WrapUnique(new ShardWriter(path, file, header));
   const std::array<char, kShardHeaderBytes> blank{};
   if (std::fwrite(blank.data(), 1, blank.size(), file) != blank.size()) {
@@ -92,7 +94,11 @@ ShardWriter::~ShardWriter() {
 }
 
 absl::Status ShardWriter::append(std::span<const int32_t> tokens,
-                                 std::span<const uint32_t> documents) {
+                                 std::span<const uint32_t> documents,
+                                 std::span<const float> weights) {
+  MUSTER_CHECK(weights.size() == (header_.has_weights ? tokens.size() : 0))
+      << weights.size() << " weights of " << tokens.size() << " tokens";
+  weights_.insert(weights_.end(), weights.begin(), weights.end());
   packed_.resize(tokens.size() * header_.token_bytes);
   for (size_t i = 0; i < tokens.size(); ++i) {
     const auto id = static_cast<uint32_t>(tokens[i]);
@@ -123,9 +129,13 @@ absl::StatusOr<ShardHeader> ShardWriter::finish() {
   const uint64_t tokens_end = kShardHeaderBytes + header_.token_count * header_.token_bytes;
   const std::array<char, sizeof(uint64_t)> zeros{};
   const size_t ends_bytes = document_ends_.size() * sizeof(uint64_t);
+  const size_t weights_bytes = weights_.size() * sizeof(float);
   header_.documents_crc32 = crc32_of(document_ends_.data(), ends_bytes);
+  if (weights_bytes > 0)
+    header_.documents_crc32 = crc32_of(weights_.data(), weights_bytes, header_.documents_crc32);
   absl::Status status = write(zeros.data(), header_.documents_offset() - tokens_end);
   if (status.ok()) status = write(document_ends_.data(), ends_bytes);
+  if (status.ok()) status = write(weights_.data(), weights_bytes);
   if (!status.ok()) return status;
   const std::vector<uint64_t>& sums = sums_->finish();
   const auto bytes = encode_shard_header(header_);

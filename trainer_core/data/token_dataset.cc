@@ -70,18 +70,37 @@ absl::StatusOr<std::unique_ptr<TokenDataset>> TokenDataset::open(const std::stri
   return dataset;
 }
 
-absl::Status TokenDataset::read(uint64_t position, std::span<int32_t> out) const {
+// Calls read(shard, position in the shard, part) for the part of `out` in each shard.
+template <class T, class Read>
+absl::Status TokenDataset::read_parts(uint64_t position, std::span<T> out, const Read& read) const {
   size_t shard = shard_of(first_tokens_, position);
   while (!out.empty()) {
     const uint64_t inside = position - first_tokens_[shard];
     const uint64_t count = std::min<uint64_t>(out.size(), first_tokens_[shard + 1] - position);
-    if (auto status = shards_[shard]->read(inside, out.first(count)); !status.ok()) return status;
+    if (auto status = read(*shards_[shard], inside, out.first(count)); !status.ok()) return status;
     if (auto status = shards_[shard]->check_unchanged(); !status.ok()) return status;
     out = out.subspan(count);
     position += count;
     ++shard;
   }
   return absl::OkStatus();
+}
+
+absl::Status TokenDataset::read(uint64_t position, std::span<int32_t> out) const {
+  return read_parts(position, out, [](const ShardReader& shard, uint64_t at, auto part) {
+    return shard.read(at, part);
+  });
+}
+
+absl::Status TokenDataset::read_weights(uint64_t position, std::span<float> out) const {
+  return read_parts(position, out, [](const ShardReader& shard, uint64_t at, auto part) {
+    return shard.read_weights(at, part);
+  });
+}
+
+bool TokenDataset::has_weights() const {
+  return std::ranges::any_of(shards_,
+                             [](const auto& shard) { return shard->header().has_weights; });
 }
 
 absl::StatusOr<uint64_t> TokenDataset::document_at(uint64_t position) const {

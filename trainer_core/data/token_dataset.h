@@ -32,6 +32,10 @@ class TokenDataset {
   // Reads tokens [position, position + out.size()). Requires that they exist. Returns the errors of
   // ShardReader::read().
   absl::Status read(uint64_t position, std::span<int32_t> out) const;
+  // Reads the weights of tokens [position, position + out.size()) (shard.h).
+  absl::Status read_weights(uint64_t position, std::span<float> out) const;
+  // Returns whether a shard has weights.
+  bool has_weights() const;
   // Returns the number of the document that has token `position`, by a binary search in one shard.
   // Requires position < tokens().
   absl::StatusOr<uint64_t> document_at(uint64_t position) const;
@@ -50,6 +54,9 @@ class TokenDataset {
 
  private:
   TokenDataset() = default;
+
+  template <class T, class Read>
+  absl::Status read_parts(uint64_t position, std::span<T> out, const Read& read) const;
 
   std::string folder_;
   TokenIndex index_;

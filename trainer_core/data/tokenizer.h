@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <absl/status/statusor.h>
@@ -43,6 +44,9 @@ class Tokenizer {
   virtual std::string_view type() const = 0;
   virtual int32_t vocab_size() const = 0;
   virtual int32_t eos_id() const = 0;  // end-of-sequence id; -1: the file has none
+  // Returns the texts and ids of control tokens, the beginning-of-sequence token first, that
+  // encode() does not recognize in a text. Templates of conversations contain such texts.
+  virtual std::vector<std::pair<std::string, int32_t>> control_tokens() const { return {}; }
   // Returns the FNV-1a hash of the file, and of the encoding if the caller has stated one. Shards
   // store it to identify the tokenizer that made them.
   uint64_t fingerprint() const { return fingerprint_; }

@@ -36,10 +36,9 @@ std::string with_sums(std::string shard) {
   EXPECT_TRUE(header.ok()) << header.status();
   for (uint64_t block = 0; block < header->blocks(); ++block) {
     const uint64_t begin = std::max<uint64_t>(block * kShardBlockBytes, kShardHeaderBytes);
-    const uint64_t end = std::min((block + 1) * kShardBlockBytes, header->document_list_end());
+    const uint64_t end = std::min((block + 1) * kShardBlockBytes, header->payload_end());
     const uint64_t sum = XXH3_64bits(shard.data() + begin, end - begin);
-    std::memcpy(shard.data() + header->document_list_end() + block * sizeof(sum), &sum,
-                sizeof(sum));
+    std::memcpy(shard.data() + header->payload_end() + block * sizeof(sum), &sum, sizeof(sum));
   }
   return shard;
 }
@@ -48,7 +47,7 @@ std::string with_sums(std::string shard) {
 std::string without_sums(std::string shard) {
   auto header = decode_shard_header({shard.data(), kShardHeaderBytes}, shard.size());
   EXPECT_TRUE(header.ok()) << header.status();
-  shard.resize(header->document_list_end());
+  shard.resize(header->payload_end());
   header->block_bytes = 0;
   const auto bytes = encode_shard_header(*header);
   std::memcpy(shard.data(), bytes.data(), bytes.size());
@@ -238,10 +237,10 @@ TEST(Shard, ADamagedBlockIsDetectedAtItsFirstRead) {
     const auto shard = damaged_at(header->documents_offset() + 8);
     EXPECT_TRUE(shard->read(0, out).ok());
     EXPECT_THAT(std::string(shard->document_ends(2, ends).message()),
-                HasSubstr("bytes 196608 to " + std::to_string(header->document_list_end() - 1)));
+                HasSubstr("bytes 196608 to " + std::to_string(header->payload_end() - 1)));
   }
   {
-    const auto shard = damaged_at(header->document_list_end() + 8);  // a checksum itself
+    const auto shard = damaged_at(header->payload_end() + 8);  // a checksum itself
     EXPECT_TRUE(shard->read(0, out).ok());
     EXPECT_THAT(std::string(shard->read(tokens_a_block, out).message()),
                 HasSubstr("bytes 65536 to"));
