@@ -26,6 +26,10 @@ struct TokenizeArguments {
   // treatment of documents that are not UTF-8: "repair", "skip" or "stop"
   std::string bad_documents = "repair";
   bool no_eos = false;
+  bool sft = false;  // samples for supervised fine-tuning
+  bool bos = false;
+  std::string chat_template;       // a Jinja file; empty: the template beside the tokenizer
+  std::string chat_template_name;  // the one to use if the tokenizer has several
   bool restart = false;
   int32_t threads = 0;
   uint64_t shard_tokens = 64ULL << 20;

@@ -48,6 +48,10 @@ trainer::TokenizeOptions options_of(const TokenizeArguments& arguments) {
   options.encode.bad_documents = *trainer::value_named<trainer::BadDocuments>(
       trainer::kBadDocumentsNames, arguments.bad_documents);
   options.encode.add_eos = !arguments.no_eos;
+  options.sft = arguments.sft;
+  options.sft_add_bos = arguments.bos;
+  options.chat_template = arguments.chat_template;
+  options.chat_template_name = arguments.chat_template_name;
   options.threads = arguments.threads;
   options.shard_tokens = arguments.shard_tokens;
   options.restart = arguments.restart;
@@ -147,6 +151,7 @@ std::string summary_json(const TokenizeArguments& arguments, const TokenizeRepor
       {"inputs", input_list_json(report)},
       {"tokenizer", report.tokenizer},
       {"tokenizer_file", escape_controls(report.tokenizer_file, Layout::kOneLine)},
+      {"chat_template", escape_controls(report.chat_template, Layout::kOneLine)},
       {"split", report.split},
       {"files_left_out", report.left_out},
       {"notes", shown(report.notes)},
@@ -254,6 +259,9 @@ std::string summary_text(const TokenizeArguments& arguments, const TokenizeRepor
   text += inputs_text(report);
   absl::StrAppend(&text, "tokenizer: ", escape_controls(report.tokenizer_file, Layout::kOneLine),
                   ", ", report.tokenizer, "\n");
+  if (!report.chat_template.empty())
+    absl::StrAppend(
+        &text, "chat template: ", escape_controls(report.chat_template, Layout::kOneLine), "\n");
   if (!report.split.empty()) absl::StrAppend(&text, "split: ", report.split, "\n");
   for (const auto& [split, files] : report.left_out) {
     absl::StrAppend(&text, "left out: ", counted(files, "file"), " of the split ",

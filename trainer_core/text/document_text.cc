@@ -19,19 +19,6 @@ namespace {
 
 static_assert(Chunk::kPaddingBytes >= simdjson::SIMDJSON_PADDING);
 
-absl::Status status_of(Flaw flaw, const std::string& field) {
-  switch (flaw) {
-    case Flaw::kNone:
-      break;
-    case Flaw::kTooLong:
-      return absl::InvalidArgumentError(absl::StrCat("is longer than ", kDocumentBytesMax,
-                                                     " bytes, which is the most that is read"));
-    case Flaw::kNull:
-      return absl::InvalidArgumentError(absl::StrCat("field \"", field, "\" is null"));
-  }
-  return absl::OkStatus();
-}
-
 // Returns the value of the four hexadecimal digits after "\u" at `at`; -1 if there are none.
 int escape_at(std::string_view text, size_t at) {
   if (at + 6 > text.size() || text[at] != '\\' || text[at + 1] != 'u') return -1;
@@ -68,6 +55,19 @@ bool replace_lone_surrogates(std::string& line) {
 }
 
 }  // namespace
+
+absl::Status flaw_status(Flaw flaw, const std::string& field) {
+  switch (flaw) {
+    case Flaw::kNone:
+      break;
+    case Flaw::kTooLong:
+      return absl::InvalidArgumentError(absl::StrCat("is longer than ", kDocumentBytesMax,
+                                                     " bytes, which is the most that is read"));
+    case Flaw::kNull:
+      return absl::InvalidArgumentError(absl::StrCat("field \"", field, "\" is null"));
+  }
+  return absl::OkStatus();
+}
 
 class TextExtractor::Json {
  public:
@@ -210,7 +210,7 @@ TextExtractor::~TextExtractor() = default;
 
 absl::StatusOr<DocumentText> TextExtractor::text_of(const Chunk& chunk, const Record& record,
                                                     InputFormat format) {
-  if (record.flaw != Flaw::kNone) return status_of(record.flaw, field_);
+  if (record.flaw != Flaw::kNone) return flaw_status(record.flaw, field_);
   auto document = read(chunk.text(record), format);
   if (!document.ok() || document->text.find('\0') == std::string_view::npos) return document;
   // A crash of a file's writer leaves NUL bytes; JSON has them as \u0000.

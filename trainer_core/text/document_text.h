@@ -57,6 +57,9 @@ class TextExtractor {
   std::string repaired_;
 };
 
+// Returns InvalidArgument for a record with a flaw, as text_of().
+absl::Status flaw_status(Flaw flaw, const std::string& field);
+
 // Returns the value of the bytes feature `name` of a serialized tf.train.Example. Returns an error
 // with the problem and the byte if there is no such feature, or if it does not have exactly one
 // value. Reads protobuf's wire format (https://protobuf.dev/programming-guides/encoding) directly,

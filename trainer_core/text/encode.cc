@@ -69,7 +69,9 @@ ChunkEncoder::ChunkEncoder(const Tokenizer& tokenizer, const std::vector<InputFi
       files_(files),
       options_(options),
       encoder_(tokenizer.encoder()),
-      texts_(options.read.field) {}
+      texts_(options.read.field) {
+  if (options.sft != nullptr) samples_.emplace(tokenizer, *options.sft, options.add_eos);
+}
 
 EncodedChunk ChunkEncoder::encode(const Chunk& chunk) {
   EncodedChunk out;
@@ -92,7 +94,28 @@ EncodedChunk ChunkEncoder::encode(const Chunk& chunk) {
   return out;
 }
 
+absl::Status ChunkEncoder::add_sample(const Chunk& chunk, const Record& record, EncodedChunk& out) {
+  const InputFile& file = files_[chunk.file];
+  const std::string place = location_of(file, record);
+  if (file.format != InputFormat::kJsonLines) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.path,
+                     " is not JSON lines, which samples for fine-tuning are; --format jsonl reads "
+                     "it as such"));
+  }
+  if (record.flaw != Flaw::kNone) return add_flawed(flaw_status(record.flaw, ""), place, out);
+  const auto text = sft_text(chunk.text(record), *options_.sft);
+  if (!text.ok()) return add_flawed(text.status(), place, out);
+  const size_t before = out.ids.size();
+  if (auto status = samples_->append(*text, out.ids, out.weights); !status.ok())
+    return add_flawed(status, place, out);
+  out.documents.push_back(static_cast<uint32_t>(out.ids.size() - before));
+  out.counts.text_bytes += text->text.size();
+  return absl::OkStatus();
+}
+
 absl::Status ChunkEncoder::add(const Chunk& chunk, const Record& record, EncodedChunk& out) {
+  if (samples_) return add_sample(chunk, record, out);
   const InputFile& file = files_[chunk.file];
   const auto document = texts_.text_of(chunk, record, file.format);
   if (!document.ok()) return add_flawed(document.status(), location_of(file, record), out);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +12,7 @@
 #include "trainer_core/data/tokenizer.h"
 #include "trainer_core/text/chunk.h"
 #include "trainer_core/text/document_text.h"
+#include "trainer_core/text/sft_sample.h"
 
 namespace muster::trainer {
 
@@ -27,6 +30,8 @@ struct EncodeOptions {
   ReadOptions read;
   BadDocuments bad_documents = BadDocuments::kRepair;
   bool add_eos = true;  // append the end-of-sequence id to each document
+  // Set for fine-tuning: the records are samples (sft_sample.h), and their tokens have weights.
+  std::shared_ptr<const SftFormat> sft;
 };
 
 // The maximum number of examples per kind of bad document that a report lists; further documents of
@@ -82,6 +87,7 @@ struct InputCounts {
 struct EncodedChunk {
   absl::Status status;  // if not OK, the other fields are unspecified
   std::vector<int32_t> ids;
+  std::vector<float> weights;       // a weight per id for fine-tuning, otherwise empty
   std::vector<uint32_t> documents;  // ids per document
   DocumentCounts counts;
   Position end;
@@ -105,6 +111,7 @@ class ChunkEncoder {
 
  private:
   absl::Status add(const Chunk& chunk, const Record& record, EncodedChunk& out);
+  absl::Status add_sample(const Chunk& chunk, const Record& record, EncodedChunk& out);
   absl::Status add_flawed(const absl::Status& flaw, const std::string& place, EncodedChunk& out);
 
   const Tokenizer& tokenizer_;
@@ -112,6 +119,7 @@ class ChunkEncoder {
   const EncodeOptions& options_;
   const std::unique_ptr<Tokenizer::Encoder> encoder_;
   TextExtractor texts_;
+  std::optional<SftEncoder> samples_;  // for fine-tuning
 };
 
 }  // namespace muster::trainer

@@ -157,6 +157,7 @@ bool ShardSet::is_whole(const FinishedShard& shard) {
   expected.vocab_size = index_.vocab_size;
   expected.tokenizer_fingerprint = index_.tokenizer_fingerprint;
   expected.block_bytes = kShardBlockBytes;
+  expected.has_weights = options_.has_weights;
   if ((*reader)->header() != expected || !(*reader)->verify_payload().ok()) return false;
   std::vector<int32_t> ids;
   for (uint64_t at = 0; at < expected.token_count; at += ids.size()) {
@@ -179,12 +180,13 @@ absl::Status ShardSet::append(const EncodedChunk& chunk) {
   if (chunk.documents.empty()) return absl::OkStatus();
   if (writer_ == nullptr) {
     const std::string name = shard_file_name(index_.shards.size(), journal_content_.generation);
-    auto writer =
-        ShardWriter::create(path_of(name), index_.vocab_size, index_.tokenizer_fingerprint);
+    auto writer = ShardWriter::create(path_of(name), index_.vocab_size,
+                                      index_.tokenizer_fingerprint, options_.has_weights);
     if (!writer.ok()) return writer.status();
     writer_ = std::move(*writer);
   }
-  if (auto status = writer_->append(chunk.ids, chunk.documents); !status.ok()) return status;
+  if (auto status = writer_->append(chunk.ids, chunk.documents, chunk.weights); !status.ok())
+    return status;
   count(chunk.ids);
   const bool is_full = writer_->token_count() >= options_.shard_tokens ||
                        writer_->document_count() >= kShardDocumentsMax;

@@ -31,6 +31,7 @@ class ShardSet {
     std::string folder;
     uint64_t shard_tokens = 0;  // a shard ends with the chunk that reaches this number
     bool restart = false;       // discard the shards of an interrupted run
+    bool has_weights = false;   // tokens have weights (shard.h)
   };
 
   // Creates the folder if needed. Verifies and reuses the finished shards of an interrupted run

@@ -21,6 +21,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Identifies the chat template of samples.
+std::string sft_setting(const TokenizeOptions& options) {
+  const auto& chat = options.encode.sft->chat;
+  return chat ? absl::StrFormat("with a chat template of fingerprint %016x", chat->fingerprint())
+              : "without a chat template";
+}
+
 RunIdentity identity_of(const TokenizeOptions& options, const Tokenizer& tokenizer,
                         const std::vector<InputFile>& files) {
   RunIdentity run;
@@ -40,7 +47,37 @@ RunIdentity identity_of(const TokenizeOptions& options, const Tokenizer& tokeniz
       {kBadDocumentsSetting,
        std::string(name_of(kBadDocumentsNames, options.encode.bad_documents))},
   };
+  if (options.sft) {
+    run.settings["--sft"] = sft_setting(options);
+    run.settings["--bos"] = options.sft_add_bos ? "set" : "not set";
+  }
   return run;
+}
+
+// Loads the format of samples, if `options` have them, and checks that the tokenizer suits it.
+absl::Status load_sft(const Tokenizer& tokenizer, TokenizeOptions& options) {
+  if (!options.sft) return absl::OkStatus();
+  auto format = std::make_shared<SftFormat>();
+  format->add_bos = options.sft_add_bos;
+  auto chat = chat::ChatTemplate::load(
+      {options.tokenizer_path, options.chat_template, options.chat_template_name});
+  const bool is_named = !options.chat_template.empty() || !options.chat_template_name.empty();
+  if (!chat.ok() && (is_named || !absl::IsNotFound(chat.status()))) return chat.status();
+  if (!chat.ok()) {
+    format->no_template = chat.status();
+  } else if (tokenizer.type() == "tiktoken") {
+    format->no_template = absl::FailedPreconditionError(
+        "a tiktoken file has no special tokens, which chat templates need; use tokenizer.json");
+  } else {
+    format->chat = *std::move(chat);
+  }
+  const std::string bos_token = format->chat ? format->chat->special_token("bos_token") : "";
+  if (options.sft_add_bos && bos_id(tokenizer, bos_token).value_or(-1) < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--bos: tokenizer ", options.tokenizer_path,
+                                                   " has no beginning-of-sequence token"));
+  }
+  options.encode.sft = std::move(format);
+  return absl::OkStatus();
 }
 
 absl::Status no_documents(const std::vector<InputFile>& files, const DocumentCounts& counts) {
@@ -95,6 +132,8 @@ class Run {
       report.inputs.push_back({files_[i].path, files_[i].bytes, shards.inputs()[i]});
     report.tokenizer = tokenizer_.description();
     report.tokenizer_file = tokenizer_.file();
+    if (options_.sft && options_.encode.sft->chat)
+      report.chat_template = options_.encode.sft->chat->path();
     report.notes = tokenizer_.notes();
     report.input_bytes = starts_.back();
     report.input_files = files_.size();
@@ -154,22 +193,27 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> load_tokenizer(const TokenizeOp
 
 }  // namespace
 
-absl::StatusOr<RunIdentity> run_identity(const TokenizeOptions& options) {
+absl::StatusOr<RunIdentity> run_identity(const TokenizeOptions& given) {
+  TokenizeOptions options = given;
   const auto tokenizer = load_tokenizer(options);
   if (!tokenizer.ok()) return tokenizer.status();
+  if (auto status = load_sft(**tokenizer, options); !status.ok()) return status;
   const auto found = find_input_files(options.inputs, options.format, options.split);
   if (!found.ok()) return found.status();
   return identity_of(options, **tokenizer, found->files);
 }
 
-absl::StatusOr<TokenizeReport> tokenize_files(const TokenizeOptions& options,
+absl::StatusOr<TokenizeReport> tokenize_files(const TokenizeOptions& given,
                                               const TokenizeProgressFn& progress) {
+  TokenizeOptions options = given;
   const auto tokenizer = load_tokenizer(options);
   if (!tokenizer.ok()) return tokenizer.status();
+  if (auto status = load_sft(**tokenizer, options); !status.ok()) return status;
   auto found = find_input_files(options.inputs, options.format, options.split);
   if (!found.ok()) return found.status();
-  auto shards = ShardSet::open({options.output_directory, options.shard_tokens, options.restart},
-                               **tokenizer, identity_of(options, **tokenizer, found->files));
+  auto shards =
+      ShardSet::open({options.output_directory, options.shard_tokens, options.restart, options.sft},
+                     **tokenizer, identity_of(options, **tokenizer, found->files));
   if (!shards.ok()) return shards.status();
   auto report = Run(options, **tokenizer, found->files).run(**shards, progress);
   if (!report.ok()) {

@@ -29,7 +29,12 @@ struct TokenizeOptions {
   std::string encoding;
   std::string output_directory;  // created if needed; an earlier data set in it is replaced
   EncodeOptions encode;
-  int32_t threads = 0;  // 0: all cores
+  // Tokenize samples for fine-tuning (sft_sample.h): sets encode.sft.
+  bool sft = false;
+  bool sft_add_bos = false;
+  std::string chat_template;       // a Jinja file; empty: the template beside the tokenizer
+  std::string chat_template_name;  // the one to use if the tokenizer has several
+  int32_t threads = 0;             // 0: all cores
   // Tokens per shard: a shard ends with the chunk that reaches this number.
   uint64_t shard_tokens = 64ULL << 20;
   bool restart = false;                     // discard the shards of an interrupted run
@@ -62,6 +67,7 @@ struct TokenizeReport {
   size_t reused_shards = 0;         // shards of an interrupted run
   uint64_t reused_text_bytes = 0;   // bytes of text in these shards
   std::vector<InputReport> inputs;  // one per file, in the order in which they are read
+  std::string chat_template;        // its place; empty: none was used
   std::string tokenizer;            // see Tokenizer::description()
   std::string tokenizer_file;
   // The fields of InputFiles with the same names.
