@@ -98,6 +98,23 @@ void read_epochs(SettingsReader& reader, trainer::TrainConfig& train,
   train.num_epoch = -1;
 }
 
+void read_sft(SettingsReader& reader, const std::string& dataset_type, trainer::SftConfig& sft,
+              std::vector<std::string>& warnings) {
+  reader.read("use_sft", sft.enabled);
+  reader.read("sft_train_on_completion_only", sft.completion_only);
+  reader.read_choice("sft_long_samples", trainer::kLongSamplesNames, sft.long_samples);
+  reader.read_choice("sft_loss_average", trainer::kLossAverageNames, sft.loss_average);
+  reader.require(!sft.enabled || dataset_type == "shards", "use_sft",
+                 "needs dataset_type=shards and a folder that muster tokenize --sft made");
+  if (sft.enabled) return;
+  for (const char* const key :
+       {"sft_train_on_completion_only", "sft_long_samples", "sft_loss_average"}) {
+    if (reader.is_set_by_user(key))
+      warnings.push_back(absl::StrCat(key, " has no effect: use_sft is not True"));
+  }
+  sft = {};
+}
+
 }  // namespace
 
 absl::Status read_data(SettingsReader& reader, const std::string& working_directory,
@@ -110,6 +127,7 @@ absl::Status read_data(SettingsReader& reader, const std::string& working_direct
     return status;
   warn_of_unread_text_keys(reader, dataset_type, warnings);
   reader.read("packing", train.packing);
+  read_sft(reader, dataset_type, train.sft, warnings);
   read_epochs(reader, train, warnings);
   reader.read("data_shuffle_seed", train.data_shuffle_seed);
   reader.read("enable_data_shuffling", train.enable_data_shuffling);

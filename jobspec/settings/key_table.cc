@@ -28,7 +28,7 @@ constexpr std::string_view kLocalCopies =
     "copies in the nodes' memory are enable_emergency_checkpoint's";
 constexpr std::string_view kOneProfile = "steps are recorded once, and make no metric";
 constexpr std::string_view kFixedBatch = "the batch size is fixed";
-constexpr std::string_view kPretraining = "this version pre-trains";
+constexpr std::string_view kNoPreferences = "this version does not tune by preferences";
 constexpr std::string_view kAllParameters = "this version trains all parameters";
 constexpr std::string_view kOneAttention = "this version has one attention, blocked flash";
 constexpr std::string_view kPlainLoop = "layers are a plain loop: there is nothing to compile";
@@ -46,7 +46,6 @@ constexpr Key only(std::string_view name, ValueType type, std::string_view allow
                    std::string_view note) {
   return {name, type, Support::kRestricted, note, allowed};
 }
-
 // clang-format off
 constexpr Key kTable[] = {
     // Run and launch
@@ -222,6 +221,10 @@ constexpr Key kTable[] = {
     no_effect("max_corpus_chars", ValueType::kInteger, "muster train-tokenizer reads the whole text"),
     works("packing", ValueType::kBool),
     no_effect("max_segments_per_seq", ValueType::kInteger, "documents are packed without a bound"),
+    works("use_sft", ValueType::kBool),
+    works("sft_train_on_completion_only", ValueType::kBool),
+    works("sft_long_samples", ValueType::kString),
+    works("sft_loss_average", ValueType::kString),
     works("num_epoch", ValueType::kInteger),
     works("train_data_columns", ValueType::kList),
     works("eval_data_columns", ValueType::kList),
@@ -376,11 +379,9 @@ constexpr Key kTable[] = {
     no_effect("tile_weight_dim", ValueType::kInteger, kTiles),
     no_effect("gpu_flash_attention_backward_pass_impl", ValueType::kString, kOneAttention),
     // After pre-training
-    only("use_sft", ValueType::kBool, "False", kPretraining),
-    no_effect("sft_train_on_completion_only", ValueType::kBool, kPretraining),
-    only("use_dpo", ValueType::kBool, "False", kPretraining),
-    no_effect("dpo_beta", ValueType::kNumber, kPretraining),
-    no_effect("dpo_label_smoothing", ValueType::kNumber, kPretraining),
+    only("use_dpo", ValueType::kBool, "False", kNoPreferences),
+    no_effect("dpo_beta", ValueType::kNumber, kNoPreferences),
+    no_effect("dpo_label_smoothing", ValueType::kNumber, kNoPreferences),
     only("lora_input_adapters_path", ValueType::kString, "", kAllParameters),
     only("hf_lora_adapter_path", ValueType::kString, "", kAllParameters),
     only("enable_lora", ValueType::kBool, "False", kAllParameters),
@@ -392,7 +393,6 @@ constexpr Key kTable[] = {
     only("trainable_parameters_mask", ValueType::kList, "[]", kAllParameters),
 };
 // clang-format on
-
 }  // namespace
 
 std::span<const Key> key_table() { return kTable; }

@@ -43,7 +43,7 @@ constexpr Topic kTopics[] = {
     {"profiler", "Profiling"},
     {"prompt", "Decoding"},
     {"compiled_trainstep_file", "Ahead-of-time compilation"},
-    {"use_sft", "After pre-training"},
+    {"use_dpo", "After pre-training"},
 };
 
 template <class Row>

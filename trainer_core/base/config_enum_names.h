@@ -19,6 +19,14 @@ struct EnumNames<DatasetType> {
   static constexpr std::string_view kNames[] = {"synthetic", "shards"};
 };
 template <>
+struct EnumNames<LongSamples> {
+  static constexpr const auto& kNames = kLongSamplesNames;
+};
+template <>
+struct EnumNames<LossAverage> {
+  static constexpr const auto& kNames = kLossAverageNames;
+};
+template <>
 struct EnumNames<RematPolicy> {
   static constexpr const auto& kNames = kRematPolicyNames;
 };

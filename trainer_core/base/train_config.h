@@ -84,6 +84,23 @@ enum class NotFinitePolicy { kAbort, kSkip, kRollback };  // not_finite_policy.h
 constexpr ValueNames<3> kNotFinitePolicyNames = {"abort", "skip", "rollback"};
 // The training data: MaxText's synthetic data, or token shards.
 enum class DatasetType { kSynthetic, kShards };
+// A sample for fine-tuning that is longer than a sequence is truncated or left out.
+enum class LongSamples { kTruncate, kDrop };
+constexpr ValueNames<2> kLongSamplesNames = {"truncate", "drop"};
+// The loss of fine-tuning is the mean over the completions' tokens, or over the samples' means.
+enum class LossAverage { kTokens, kSamples };
+constexpr ValueNames<2> kLossAverageNames = {"tokens", "samples"};
+
+// Supervised fine-tuning (data/sft_samples.h).
+struct SftConfig {
+  bool enabled = false;         // use_sft: the documents of the data are samples
+  bool completion_only = true;  // sft_train_on_completion_only
+  LongSamples long_samples = LongSamples::kTruncate;
+  LossAverage loss_average = LossAverage::kTokens;
+
+  friend bool operator==(const SftConfig&, const SftConfig&) = default;
+};
+
 // The hardware of ranks. kAuto: a GPU if the machine has one that this build supports, otherwise
 // the CPU; the trainer decides (choose_backend.h).
 enum class Hardware { kCpu, kGpu, kAuto };
@@ -157,7 +174,8 @@ struct TrainConfig {
   DatasetType dataset_type = DatasetType::kSynthetic;
   std::string dataset_path;  // absolute folders of shards, in the syntax of data_paths.h
   bool packing = true;       // documents share sequences; false: one per sequence (data/samples.h)
-  int64_t num_epoch = -1;    // maximum number of epochs; -1: only `steps` ends the training
+  SftConfig sft;
+  int64_t num_epoch = -1;  // maximum number of epochs; -1: only `steps` ends the training
   bool enable_data_shuffling = true;
   bool reuse_example_batch = false;  // every step trains on the batch of the first
   EvalConfig eval;

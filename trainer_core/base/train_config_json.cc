@@ -157,6 +157,15 @@ void visit_profile(Config& profile, Visitor& visit) {
 }
 
 template <class Config, class Visitor>
+void visit_sft(Config& sft, Visitor& visit) {
+  visit.unless("use_sft", sft.enabled, false);
+  if (!sft.enabled) return;
+  visit("sft_train_on_completion_only", sft.completion_only);
+  visit("sft_long_samples", sft.long_samples);
+  visit("sft_loss_average", sft.loss_average);
+}
+
+template <class Config, class Visitor>
 void visit_fields(Config& config, Visitor& visit) {
   visit("run_name", config.run_name);
   visit_model(config.model, visit);
@@ -182,6 +191,7 @@ void visit_fields(Config& config, Visitor& visit) {
   visit("dataset_type", config.dataset_type);
   visit("dataset_path", config.dataset_path);
   visit("packing", config.packing);
+  visit_sft(config.sft, visit);
   visit("num_epoch", config.num_epoch);
   visit("enable_data_shuffling", config.enable_data_shuffling);
   visit("reuse_example_batch", config.reuse_example_batch);

@@ -17,10 +17,18 @@ using nlohmann::json;
 constexpr char kDatasets[] = "dataset_path";
 // The keys in the order of comparison: a key that explains differences of other keys is before
 // them.
-constexpr const char* kKeys[] = {"dataset_type",          kDatasets,
-                                 "max_target_length",     "packing",
-                                 "enable_data_shuffling", "eval_holdout_fraction",
-                                 "data_shuffle_seed",     "reuse_example_batch"};
+constexpr const char* kKeys[] = {"dataset_type",
+                                 kDatasets,
+                                 "max_target_length",
+                                 "packing",
+                                 "use_sft",
+                                 "sft_train_on_completion_only",
+                                 "sft_long_samples",
+                                 "sft_loss_average",
+                                 "enable_data_shuffling",
+                                 "eval_holdout_fraction",
+                                 "data_shuffle_seed",
+                                 "reuse_example_batch"};
 
 json at(const json& object, const char* key) {
   if (!object.is_object()) return nullptr;
@@ -84,6 +92,12 @@ json data_order(const TrainConfig& config, const std::vector<DataShare>& shares,
                 {"enable_data_shuffling", config.enable_data_shuffling},
                 {"eval_holdout_fraction", config.eval.holdout_fraction},
                 {"reuse_example_batch", config.reuse_example_batch}};
+  if (config.sft.enabled) {
+    order["use_sft"] = true;
+    order["sft_train_on_completion_only"] = config.sft.completion_only;
+    order["sft_long_samples"] = std::string(name_of(kLongSamplesNames, config.sft.long_samples));
+    order["sft_loss_average"] = std::string(name_of(kLossAverageNames, config.sft.loss_average));
+  }
   if (config.enable_data_shuffling || config.eval.holdout_fraction > 0)
     order["data_shuffle_seed"] = config.data_shuffle_seed;
   return order;

@@ -11,7 +11,8 @@
 //    "dataset_path": [{"folder": "/corpus", "share": 1.0, "tokens": 81920, "documents": 120,
 //                      "checksum": "2d06800538d394c2"}]}
 //
-// data_shuffle_seed is present only if random numbers are drawn from it. Synthetic data has no
+// The keys of fine-tuning (use_sft, sft_…) are present only with use_sft, data_shuffle_seed only if
+// random numbers are drawn from it. Synthetic data has no
 // order, so only its dataset_type is stored.
 #pragma once
 

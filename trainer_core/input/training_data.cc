@@ -1,14 +1,17 @@
 #include "trainer_core/input/training_data.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 
 #include "common/random/fnv.h"
 #include "common/text/number_text.h"
 #include "trainer_core/base/data_paths.h"
 #include "trainer_core/base/train_mesh.h"
+#include "trainer_core/data/sft_samples.h"
 #include "trainer_core/input/data_order.h"
 
 namespace muster::trainer {
@@ -24,9 +27,52 @@ uint64_t fingerprint_of(const std::vector<std::shared_ptr<const TokenDataset>>& 
   return fnv1a(text);
 }
 
+std::string sft_note(const TrainConfig& config, const std::string& what, const SftCounts& counts,
+                     uint64_t sequences) {
+  std::string note = absl::StrFormat(
+      "%s: %s in %s of %d tokens, %.1f%% full", what, counted(counts.samples, "sample"),
+      counted(sequences, "sequence"), config.max_target_length,
+      100.0 * static_cast<double>(counts.positions) /
+          std::max(1.0, static_cast<double>(sequences) * config.max_target_length));
+  if (counts.too_long > 0) {
+    absl::StrAppend(
+        &note, "; ", counts.too_long, " with more than ", config.max_target_length + 1, " tokens ",
+        config.sft.long_samples == LongSamples::kDrop ? "are left out" : "are truncated");
+  }
+  if (counts.unlearned > 0)
+    absl::StrAppend(&note, "; ", counts.unlearned,
+                    " are left out because no completion is in the "
+                    "sequence");
+  return note;
+}
+
+// Makes the sequences of fine-tuning, and adds their account to `notes`.
+absl::StatusOr<std::unique_ptr<Samples>> make_sft(const TrainConfig& config, Corpus corpus,
+                                                  const std::string& what,
+                                                  std::vector<std::string>& notes) {
+  const SftOptions options{.packs = config.packing,
+                           .drops_long = config.sft.long_samples == LongSamples::kDrop,
+                           .completion_only = config.sft.completion_only,
+                           .averages_samples = config.sft.loss_average == LossAverage::kSamples};
+  auto made = make_sft_samples(std::move(corpus), config.max_target_length, options);
+  if (!made.ok()) return made.status();
+  const std::string note = sft_note(config, what, made->counts, made->samples->size());
+  if (made->samples->size() == 0)
+    return absl::InvalidArgumentError(absl::StrCat(
+        note, ": nothing is left to train on; raise max_target_length, or give more samples"));
+  notes.push_back(note);
+  return std::move(made->samples);
+}
+
 // The error for a corpus that yields no sequence reads "fewer than the 17 of one sequence".
 absl::StatusOr<std::unique_ptr<Samples>> make_samples(const TrainConfig& config, Corpus corpus,
-                                                      const std::string& what) {
+                                                      const std::string& what,
+                                                      std::vector<std::string>& notes) {
+  if (config.sft.enabled) return make_sft(config, std::move(corpus), what, notes);
+  if (corpus.dataset().has_weights()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, " has samples for fine-tuning (muster tokenize --sft); set use_sft=True"));
+  }
   const uint64_t tokens = corpus.tokens();
   auto samples = Samples::make(kind_of(config), std::move(corpus), config.max_target_length);
   if (samples->size() > 0) return samples;
@@ -49,13 +95,14 @@ absl::Status add_dataset(const TrainConfig& config, const DataShare& share, Trai
   if (!split.ok()) return split.status();
   const std::string of = fraction > 0 ? absl::StrCat(" with eval_holdout_fraction=", fraction) : "";
   auto train = make_samples(config, std::move(split->train),
-                            absl::StrCat("the data set in ", share.folder, of));
+                            absl::StrCat("the data set in ", share.folder, of), data.notes);
   if (!train.ok()) return train.status();
   data.train.push_back({*std::move(train), share.weight});
   if (fraction == 0) return absl::OkStatus();
   auto eval = make_samples(config, std::move(split->eval),
                            absl::StrCat("the part of ", share.folder,
-                                        " that eval_holdout_fraction=", fraction, " holds out"));
+                                        " that eval_holdout_fraction=", fraction, " holds out"),
+                           data.notes);
   if (!eval.ok()) return eval.status();
   data.eval.push_back(*std::move(eval));
   return absl::OkStatus();
@@ -69,7 +116,8 @@ absl::Status add_eval_dataset(const TrainConfig& config, TrainingData& data) {
                         absl::StrCat("eval_dataset_path: ", opened.status().message()));
   const std::shared_ptr<const TokenDataset> dataset = *std::move(opened);
   data.datasets.push_back(dataset);
-  auto eval = make_samples(config, Corpus(dataset), absl::StrCat("eval_dataset_path ", folder));
+  auto eval =
+      make_samples(config, Corpus(dataset), absl::StrCat("eval_dataset_path ", folder), data.notes);
   if (!eval.ok()) return eval.status();
   data.eval.push_back(*std::move(eval));
   return absl::OkStatus();

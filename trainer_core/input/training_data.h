@@ -23,6 +23,8 @@ struct TrainingData {
   std::vector<std::shared_ptr<const TokenDataset>> datasets;
   // A hash of the checksums of all shards. Ranks that read the same tokens have equal fingerprints.
   uint64_t fingerprint = 0;
+  // Sentences for the log about the samples for fine-tuning; empty without such samples.
+  std::vector<std::string> notes;
   nlohmann::json order;  // the data order of the training (data_order.h)
 
   // Return the number of sequences in an epoch, and the number of sequences that can be evaluated.

@@ -42,6 +42,11 @@ void StepReport::measure_peak(RankModel& rank_model) {
   restart_clock();
 }
 
+void StepReport::print(const std::vector<std::string>& sentences) {
+  if (!leader()) return;
+  for (const std::string& sentence : sentences) context_.out << sentence << std::endl;
+}
+
 void StepReport::nothing_to_do(int64_t completed) {
   if (!leader()) return;
   context_.out << "nothing to do: " << counted(static_cast<uint64_t>(completed), "step")

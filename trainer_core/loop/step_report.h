@@ -35,6 +35,8 @@ class StepReport {
   // Prints the memory and the figures of the training. Uses the peak throughput of the device if an
   // earlier run has measured it. Called before the first step.
   void begin(const RankModel& rank_model);
+  // Prints sentences, each on a line.
+  void print(const std::vector<std::string>& sentences);
   // Prints that the training is already complete.
   void nothing_to_do(int64_t completed);
 

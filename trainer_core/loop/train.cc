@@ -117,6 +117,7 @@ class Trainer : public RunningStep {
     if (!inputs.ok()) return inputs.status();
     auto data = open_training_data(*inputs);
     if (!data.ok()) return data.status();
+    report_.print(data->notes);
     if (auto status = open_files(*data); !status.ok()) return status;
     enter(Phase::kCompile);
     rank_model_ = std::make_unique<RankModel>(

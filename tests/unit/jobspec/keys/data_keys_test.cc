@@ -73,6 +73,24 @@ TEST_F(DataKeys, PathsMayBeInObjectStores) {
               AllOf(HasSubstr("metrics_file"), HasSubstr("give a path of the file system")));
 }
 
+TEST_F(DataKeys, FineTuningNeedsShards) {
+  const auto job = on_shards({"use_sft=True", "sft_long_samples=drop", "sft_loss_average=samples",
+                              "sft_train_on_completion_only=False"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->train.sft, (trainer::SftConfig{true, false, trainer::LongSamples::kDrop,
+                                                trainer::LossAverage::kSamples}));
+  EXPECT_TRUE(on_shards({"use_sft=True"})->train.sft.completion_only);
+  EXPECT_THAT(error_of(resolve({"use_sft=True"})),
+              HasSubstr("needs dataset_type=shards and a folder that muster tokenize --sft made"));
+  EXPECT_THAT(error_of(on_shards({"use_sft=True", "sft_long_samples=cut"})),
+              AllOf(HasSubstr("sft_long_samples"), HasSubstr("truncate"), HasSubstr("drop")));
+  const auto without = on_shards({"sft_long_samples=drop"});
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_EQ(without->train.sft, trainer::SftConfig{});
+  EXPECT_THAT(without->warnings,
+              testing::Contains(HasSubstr("sft_long_samples has no effect: use_sft is not True")));
+}
+
 TEST_F(DataKeys, AnEvaluationHasNoStepsAndNoCheckpoints) {
   const auto job = on_shards({"eval_only=true", "eval_dataset_path=held", "run_name=first",
                               "steps=100", "eval_start_step=50", "target_eval_loss=9"});
