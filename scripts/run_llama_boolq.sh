@@ -1,11 +1,14 @@
 #!/bin/bash
-# Fine-tuning of LLaMA-2 on BoolQ and its zero-shot accuracy, with the variables of Pax's script of
+# Supervised fine-tuning of LLaMA-2 on BoolQ, with the variables and defaults of Pax's script of
 # this name:
 #
-#   VOCAB_PATH=… TFDS_DATA_DIR=… CHECKPOINT_RESTORE_PATH=… CONFIG=LLaMA7B EVAL_ONLY=0 USE_LORA=0 \
-#       bash scripts/run_llama_boolq.sh
+#   VOCAB_PATH=… TFDS_DATA_DIR=… CHECKPOINT_RESTORE_PATH=… [CONFIG=LLaMA7B LOG_DIR=/tmp/llama
+#       LEARNING_RATE=1e-6 LR_SCHEDULE=linear_rampup_cosine_decay LR_COS_WARMUP=500 MAX_STEPS=1000
+#       PERCORE_BATCH_SIZE=2 MAX_SEQ_LEN=4096 ICI_MESH_SHAPE=[1,8,1] DCN_MESH_SHAPE=[1,2,1]] \
+#       bash scripts/run_llama_boolq.sh [key=value …]
 #
-# Neither is part of this version: the script checks its variables and exits with code 3.
+# The loss counts the answers only. The samples and their tokens go to LOG_DIR/boolq. EVAL_ONLY=1
+# and USE_LORA=1 end the script with code 3.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -20,4 +23,21 @@ case ${CONFIG:=LLaMA7B} in
 esac
 leave_to_first_task
 only_training
-not_built "fine-tuning on BoolQ. Pre-training from a checkpoint is: muster run CONFIG=$CONFIG CHECKPOINT_RESTORE_PATH=FOLDER TFDS_DATA_DIR=FOLDER VOCAB_PATH=FILE"
+questions=$TFDS_DATA_DIR/bool_q/train.jsonl
+if [ ! -e "$questions" ]; then refuse "$questions: there is no such file; scripts/download_boolq.py fetches BoolQ"; fi
+without_xla
+
+LOG_DIR=${LOG_DIR:-/tmp/llama}
+ICI_MESH_SHAPE=${ICI_MESH_SHAPE:-[1,8,1]}
+mkdir -p "$LOG_DIR/boolq" || refuse "LOG_DIR=$LOG_DIR: cannot make the folder"
+python3 "$scripts/boolq_samples.py" "$questions" "$LOG_DIR/boolq/train.jsonl" || exit 2
+"$muster" tokenize --sft --bos --text "$LOG_DIR/boolq/train.jsonl" --tokenizer "$VOCAB_PATH" --out "$LOG_DIR/boolq/tokens" || exit
+words=("CONFIG=$CONFIG" "VOCAB_PATH=$VOCAB_PATH" "LOG_DIR=$LOG_DIR/llama-$CONFIG" dataset_type=shards "dataset_path=$LOG_DIR/boolq/tokens" use_sft=True
+  "--fdl.ICI_MESH_SHAPE=$ICI_MESH_SHAPE" "--fdl.DCN_MESH_SHAPE=${DCN_MESH_SHAPE:-[1,2,1]}" "PERCORE_BATCH_SIZE=${PERCORE_BATCH_SIZE:-2}"
+  "--fdl.MAX_SEQ_LEN=${MAX_SEQ_LEN:-4096}" "--fdl.MAX_STEPS=${MAX_STEPS:-1000}" "--fdl.LEARNING_RATE=${LEARNING_RATE:-1e-6}"
+  "--fdl.LR_SCHEDULE=${LR_SCHEDULE:-linear_rampup_cosine_decay}" "--fdl.LR_COS_WARMUP=${LR_COS_WARMUP:-500}")
+variables CHECKPOINT_RESTORE_PATH ENABLE_TE
+# The ranks of a node: the product of the numbers in ICI_MESH_SHAPE.
+gpus=1
+for degree in ${ICI_MESH_SHAPE//[^0-9]/ }; do gpus=$((gpus * degree)); done
+start "$gpus" "$@"

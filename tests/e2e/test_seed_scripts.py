@@ -4,6 +4,7 @@ The tests cover their positional arguments, and downloads from a server on loopb
 """
 import hashlib
 import http.server
+import json
 import os
 import pathlib
 import re
@@ -183,8 +184,29 @@ class SeedScripts(ScriptTest):
         boolq = {"TFDS_DATA_DIR": str(data), "VOCAB_PATH": str(vocabulary)}
         self.assertIn("VOCAB_PATH is not set", self.script("run_llama_boolq.sh", check=2))
         self.assertIn("not built yet: EVAL_ONLY=1", self.script("run_llama_boolq.sh", env={**boolq, "EVAL_ONLY": "1"}, check=3))
-        self.assertIn("not built yet: fine-tuning on BoolQ", self.script("run_llama_boolq.sh", env=boolq, check=3))
+        self.assertIn("bool_q/train.jsonl: there is no such file", self.script("run_llama_boolq.sh", env=boolq, check=2))
         self.assertIn("CONFIG=GPT5B", self.script("run_llama_boolq.sh", env={**boolq, "CONFIG": "GPT5B"}, check=2))
+
+    def test_llama_is_fine_tuned_on_boolq(self):
+        data, vocabulary = self.dir / "data", self.dir / "vocab"
+        (data / "bool_q").mkdir(parents=True)
+        vocabulary.touch()
+        (data / "bool_q/train.jsonl").write_text('{"question": "is it so", "title": "T", "answer": true, "passage": "It is so."}\n'
+                                                 '{"question": "is it not", "title": "T", "answer": false, "passage": "“It” is."}\n')
+        env = {"TFDS_DATA_DIR": str(data), "VOCAB_PATH": str(vocabulary), "LOG_DIR": str(self.dir / "logs"), "CHECKPOINT_RESTORE_PATH": "/pretrained",
+               "DCN_MESH_SHAPE": "[1,1,1]"}
+        shown = self.script("run_llama_boolq.sh", env=env)
+        samples = [json.loads(line) for line in (self.dir / "logs/boolq/train.jsonl").read_text().splitlines()]
+        self.assertEqual(samples, [{"prompt": "It is so.\nQuestion: is it so?\nAnswer:", "completion": " yes"},
+                                   {"prompt": "“It” is.\nQuestion: is it not?\nAnswer:", "completion": " no"}])
+        for key, value in (("use_sft", "true"), ("dataset_path", f'"{self.dir}/logs/boolq/tokens"'), ("load_parameters_path", '"/pretrained"'),
+                           ("steps", "1000"), ("max_target_length", "4096"), ("learning_rate", "1e-06"), ("learning_rate_warmup_steps", "500"),
+                           ("packing", "false"), ("ici_fsdp_parallelism", "8")):
+            self.assertEqual(self.shown(shown, key), value, key)
+        with (data / "bool_q/train.jsonl").open("a") as file:
+            file.write('{"question": "is it", "passage": "It is."}\n')
+        self.assertIn("line 3 is no entry of BoolQ with passage, question and answer: KeyError: 'answer'",
+                      self.script("run_llama_boolq.sh", env=env, check=2))
 
 
 class Downloads(ScriptTest):

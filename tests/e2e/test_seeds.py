@@ -338,7 +338,7 @@ class Seeds(MusterTest):
         # list. None: refused for good, with a way that the row names.
         absent = {"three-pass names": "three-pass values of `matmul_precision`", "the 1160B model": "1160B model",
                   "no ArrayRecord, and nothing is downloaded from the Hub": "ArrayRecord files, downloads from the Hugging Face Hub",
-                  "`USE_LORA=1`": "LoRA", "`EVAL_ONLY=1`": "the accuracy of answers (Lambada, BoolQ)", "the original's counts BoolQ's answers only": "supervised fine-tuning",
+                  "`USE_LORA=1`": "LoRA", "`EVAL_ONLY=1`": "the accuracy of answers (Lambada, BoolQ)", "the original's counts BoolQ's answers only": "fine-tuning by `example_slurm_llama.sub`",
                   "`run_lambada_singlenode.sh`": "the accuracy of answers (Lambada, BoolQ)", "an unknown Fuji name": None,
                   "`--lora-input-adapters-path`": "LoRA", "`TFDS_DATA_DIR=…` with several data sets": None, "`bash run_pile_singlenode.sh …`": None}
         for part, words_of_readme in absent.items():
