@@ -1,5 +1,6 @@
 #include "trainer_core/input/step_data.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -64,32 +65,33 @@ std::unique_ptr<StepData> StepData::training(const TrainConfig& config, int rank
                     ? BatchSource::synthetic(geometry)
                     : BatchSource::endless(std::move(data.train), geometry,
                                            config.data_shuffle_seed, config.enable_data_shuffling);
-  return absl::WrapUnique(new StepData(geometry, order, ranks_of_slice(mesh_of(config.mesh)),
-                                       samples, config.init_weights_seed,
-                                       split(std::move(source), config, rank)));
+  return absl::WrapUnique(new StepData(config, rank, geometry, order, samples, std::move(source)));
 }
 
 std::unique_ptr<StepData> StepData::evaluation(const TrainConfig& config, int rank,
-                                               TrainingData& data) {
+                                               std::vector<std::unique_ptr<Samples>> samples,
+                                               int64_t batches) {
   const BatchGeometry geometry = geometry_of(config, rank, config.eval.per_device_batch_size);
   const uint64_t batch = geometry.global_batch();
-  const uint64_t batches = config.eval.steps == -1 ? (data.eval_sequences() + batch - 1) / batch
-                                                   : static_cast<uint64_t>(config.eval.steps);
-  return absl::WrapUnique(
-      new StepData(geometry, order_of(config, rank, geometry), ranks_of_slice(mesh_of(config.mesh)),
-                   batches * batch, config.init_weights_seed,
-                   split(BatchSource::once(std::move(data.eval), geometry), config, rank)));
+  uint64_t sequences = 0;
+  for (const auto& source : samples) sequences += source->size();
+  const uint64_t steps =
+      batches == -1 ? (sequences + batch - 1) / batch : static_cast<uint64_t>(batches);
+  return absl::WrapUnique(new StepData(config, rank, geometry, order_of(config, rank, geometry),
+                                       steps * batch,
+                                       BatchSource::once(std::move(samples), geometry)));
 }
 
-StepData::StepData(const BatchGeometry& geometry, const BatchSequence& order,
-                   int32_t ranks_of_slice, uint64_t samples, uint64_t seed,
+StepData::StepData(const TrainConfig& config, int rank, const BatchGeometry& geometry,
+                   const BatchSequence& order, uint64_t samples,
                    std::unique_ptr<BatchSource> source)
     : geometry_(geometry),
       order_(order),
-      ranks_of_slice_(ranks_of_slice),
+      positions_(parts_of(config, rank).tokens),
+      ranks_of_slice_(ranks_of_slice(mesh_of(config.mesh))),
       samples_(samples),
-      seed_(seed),
-      prefetcher_(Prefetcher::start(std::move(source), order)) {}
+      seed_(config.init_weights_seed),
+      prefetcher_(Prefetcher::start(split(std::move(source), config, rank), order)) {}
 
 double StepData::tokens_per_step() const {
   return double{1} * geometry_.per_device * geometry_.seq_len / ranks_of_slice_;
@@ -125,7 +127,8 @@ SampleRange StepData::samples(uint64_t first, int32_t micro_batch) const {
   const auto own =
       static_cast<uint64_t>(geometry_.rank) * static_cast<uint64_t>(geometry_.per_device);
   const auto skipped = static_cast<uint64_t>(micro_batch) * static_cast<uint64_t>(order_.sequences);
-  return {first + own + skipped, static_cast<uint64_t>(order_.sequences)};
+  const uint64_t left = static_cast<uint64_t>(geometry_.per_device) - skipped;
+  return {first + own + skipped, std::min(static_cast<uint64_t>(order_.sequences), left)};
 }
 
 }  // namespace muster::trainer

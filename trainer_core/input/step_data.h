@@ -35,18 +35,21 @@ class StepData {
   // complete batch of the last epoch.
   static std::unique_ptr<StepData> training(const TrainConfig& config, int rank,
                                             TrainingData& data);
-  // Returns the batches of an evaluation, of eval_per_device_batch_size sequences each. Each
-  // sequence is evaluated once. The batches are divided into micro-batches of the size in training,
-  // so that both use the same memory plan; the last micro-batch is padded with sequences of weight
-  // 0.
+  // Returns the batches of an evaluation, of eval_per_device_batch_size sequences each, in
+  // `batches` steps or, if it is -1, in as many as `samples` takes. Each sequence is evaluated
+  // once. The batches are divided into micro-batches of the size in training, so that both use the
+  // same memory plan; the last micro-batch is padded with sequences of weight 0.
   static std::unique_ptr<StepData> evaluation(const TrainConfig& config, int rank,
-                                              TrainingData& data);
+                                              std::vector<std::unique_ptr<Samples>> samples,
+                                              int64_t batches);
 
   int32_t micro_batches() const { return order_.micro_batches; }
   uint64_t samples_per_step() const { return geometry_.global_batch(); }  // over all ranks
   // Returns the number of tokens per step that this rank computes: its share of the tokens of its
   // slice.
   double tokens_per_step() const;
+  // Returns the positions of each sequence that this rank reads.
+  const Positions& positions() const { return positions_; }
   // Returns the number of steps from sample 0 to the end of the data.
   uint64_t steps() const { return samples_ / samples_per_step(); }
   // Returns whether too few samples remain for a step whose first sample is `first`.
@@ -58,15 +61,16 @@ class StepData {
   // Returns a batch in which every target has weight 0. Valid until the next call of blank().
   Batch blank();
   // Returns the global samples of this rank's slice in micro-batch `micro_batch` of the step whose
-  // first sample is `first`.
+  // first sample is `first`, without padding.
   SampleRange samples(uint64_t first, int32_t micro_batch) const;
 
  private:
-  StepData(const BatchGeometry& geometry, const BatchSequence& order, int32_t ranks_of_slice,
-           uint64_t samples, uint64_t seed, std::unique_ptr<BatchSource> source);
+  StepData(const TrainConfig& config, int rank, const BatchGeometry& geometry,
+           const BatchSequence& order, uint64_t samples, std::unique_ptr<BatchSource> source);
 
   BatchGeometry geometry_;
   BatchSequence order_;
+  Positions positions_;
   int32_t ranks_of_slice_;
   uint64_t samples_;    // samples in the data, over all ranks
   uint64_t seed_;       // seed of dropout

@@ -19,6 +19,7 @@
 #include <absl/functional/function_ref.h>
 
 #include "trainer_core/base/memory_plan.h"
+#include "trainer_core/base/target_score.h"
 #include "trainer_core/base/tensor.h"
 #include "trainer_core/model/model_exchange.h"
 #include "trainer_core/model/parameter_blocks.h"
@@ -115,6 +116,10 @@ class Transformer {
   // Runs the forward pass without gradients and dropout, and returns the same as forward_run(). The
   // result of the last run includes the loss of the targets.
   LossSum evaluate_run(const LayerRun& run, const Batch& batch);
+  // Makes later calls of forward() and evaluate_run() append the score of each target of this
+  // rank's T' rows, in their order, to `scores`; null: they append nothing. Passes that score
+  // replay no recording of the head.
+  void set_scores(std::vector<TargetScore>* scores) { scores_ = scores; }
   // Returns the buffer of the residual stream at the entrance of a run, (T', d).
   Tensor entrance(const LayerRun& run) const;
   // Writes the residual stream at the end of the last executed run to `exit` (T', d). Requires that
@@ -331,6 +336,8 @@ class Transformer {
   // replayed; null: they are the same each time.
   const char* why_not_replayed(Piece piece, size_t layer, bool with_gradients) const;
   LossSum head_loss();
+  // Computes the losses of a chunk and appends the scores of this rank's rows.
+  void score(const HeadChunk& chunk);
   // `wanted`: the pass's argument `accumulate`. ParameterBlocks::begin_gradient() decides for each
   // block whether its gradient accumulates.
   LossSum head_loss_backward(Accumulate wanted);
@@ -381,7 +388,8 @@ class Transformer {
   // Empty if this rank has all experts.
   std::vector<ExpertCounts> expert_counts_;
   PassObserver* observer_ = nullptr;
-  std::shared_ptr<Replayer> replayer_;  // null: operations are called directly
+  std::vector<TargetScore>* scores_ = nullptr;  // null: targets are not scored
+  std::shared_ptr<Replayer> replayer_;          // null: operations are called directly
   std::unique_ptr<const Weights> weights_;
   std::unique_ptr<const Weights> grads_;  // null: not a training plan
 };

@@ -1,6 +1,8 @@
 // The head: computes logits and losses from the final hidden state, head_rows rows at a time, so
 // that the logits of all T rows are never stored at once.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "trainer_core/base/tensor_views.h"
 #include "trainer_core/model/head_rows.h"
@@ -11,6 +13,21 @@ namespace {
 
 // The minimum rows of a chunk of logits, for GEMMs at full speed.
 constexpr int64_t kHeadRowsMin = 64;
+
+// Returns the score of row `row` from the sums (slices, rows, kLogitSums) of its logits.
+TargetScore score_of(std::span<const float> sums, int64_t row, int64_t rows, int64_t slices) {
+  const auto of_slice = [&](int64_t slice) {
+    return sums.subspan(static_cast<size_t>((slice * rows + row) * kLogitSums));
+  };
+  double largest = -std::numeric_limits<double>::infinity(), target = 0, total = 0;
+  for (int64_t slice = 0; slice < slices; ++slice) {
+    largest = std::max(largest, static_cast<double>(of_slice(slice)[0]));
+    target += of_slice(slice)[2];
+  }
+  for (int64_t slice = 0; slice < slices; ++slice)
+    total += of_slice(slice)[1] * std::exp(of_slice(slice)[0] - largest);
+  return {target - largest - std::log(total), target >= largest};
+}
 
 }  // namespace
 
@@ -67,8 +84,37 @@ LossSum Transformer::sum_losses(Piece piece, Accumulate accumulate, const Chunk&
 LossSum Transformer::head_loss() {
   const OpRange range(ops_, "head");
   return sum_losses(Piece::kHead, Accumulate::kNo, [&](const HeadChunk& chunk) {
+    if (scores_ != nullptr) return score(chunk);
     exchange_.cross_entropy(plan_.loss_shape(), chunk.rows);
   });
+}
+
+// Uses the sums of vocabulary-parallel losses also if this rank has the complete vocabulary: they
+// have the largest logit, which the losses alone do not.
+void Transformer::score(const HeadChunk& chunk) {
+  const HeadRows& rows = chunk.rows;
+  const LossShape shape{.soft_cap = plan_.loss_shape().soft_cap, .z_loss = 0};
+  const int64_t count = rows.targets.elements(), slices = plan_.part().tensor.ranks;
+  Tensor sums;
+  if (splits_rows()) {
+    exchange_.cross_entropy(shape, rows);
+    sums = view(plan_.logit_sums, {slices, count, kLogitSums});
+  } else {
+    // delta is unused after the last layer.
+    MUSTER_CHECK(static_cast<size_t>(count * kLogitSums) * sizeof(float) <=
+                 stream(plan_.delta).bytes())
+        << "no room for the sums";
+    sums = view(plan_.delta, {1, count, kLogitSums});
+    ops_.logit_sums(shape, vocabulary_slice(), rows.logits, rows.targets, sums);
+    ops_.sliced_cross_entropy(shape, sums, rows.weights, rows.losses);
+  }
+  if (broken()) return;
+  std::vector<float> values(static_cast<size_t>(sums.elements()));
+  ops_.download(sums, values.data());
+  for (int64_t row = 0; row < count; ++row) {
+    const int64_t own = chunk.first + row - plan_.first_own_row();
+    if (own >= 0 && own < own_rows_) scores_->push_back(score_of(values, row, count, slices));
+  }
 }
 
 // Also computes the gradients of the head and of the end, and writes the gradient of `output` to

@@ -37,7 +37,8 @@ const char* Transformer::why_not_replayed(Piece piece, size_t layer, bool with_g
 // the same in each pass of a slot.
 void Transformer::replayed(Piece piece, size_t layer, Accumulate accumulate,
                            absl::FunctionRef<void()> calls) {
-  if (replayer_ == nullptr || observer_ != nullptr || broken()) return calls();
+  const bool is_scored = scores_ != nullptr && piece == Piece::kHead;
+  if (replayer_ == nullptr || observer_ != nullptr || is_scored || broken()) return calls();
   const bool with_gradients = dropout_.has_value();
   if (why_not_replayed(piece, layer, with_gradients) != nullptr) return calls();
   constexpr uint32_t kVariants = 2;
