@@ -31,7 +31,7 @@ HASH_NAMES = {"CMakeLists.txt", "Containerfile"}
 HASH_FOLDERS = ("tests/scenarios/coordinator/",)
 
 # The parts of the trainer that its ranks are built from.
-TRAINER_PARTS = [f"trainer_core/{part}/" for part in ("base", "checkpoint", "comm", "data", "model", "ops", "optim", "parallel")]
+TRAINER_PARTS = [f"trainer_core/{part}/" for part in ("base", "checkpoint", "comm", "data", "evaluation", "model", "ops", "optim", "parallel")]
 # The floors of the coordinator's core, from the bottom one, and the values that each of them may
 # read.
 CORE_FLOORS = ["records", "blame", "recovery", "incident", "accounting", "queue", "fleet", "placement", "hang", "liveness", "attempt"]
@@ -82,6 +82,7 @@ ARROWS = {
     "trainer_core/model/": ["common/", "trainer_core/base/", "trainer_core/ops/", "trainer_core/model/"],
     "trainer_core/data/": ["common/", "trainer_core/base/", "trainer_core/data/"],
     "trainer_core/chat/": ["common/", "trainer_core/base/", "trainer_core/data/", "trainer_core/chat/"],
+    "trainer_core/evaluation/": ["common/", "trainer_core/base/", "trainer_core/data/", "trainer_core/evaluation/"],
     "trainer_core/text/": ["common/", "trainer_core/base/", "trainer_core/data/", "trainer_core/chat/", "trainer_core/text/"],
     "trainer_core/optim/": ["common/", "trainer_core/base/", "trainer_core/ops/", "trainer_core/model/",
                             "trainer_core/optim/"],

@@ -89,6 +89,11 @@ constexpr auto kFree = std::to_array<std::string_view>({
     "target_eval_loss",
     "eval_dataset_path",
     "eval_holdout_fraction",
+    "eval_tasks",
+    "eval_output",
+    "eval_truncate",
+    "eval_bos_id",
+    "eval_add_bos",
     // initial values
     "init_weights_seed",
     "init_std",

@@ -11,6 +11,7 @@
 
 #include "common/text/absl_view.h"
 #include "trainer_core/base/data_paths.h"
+#include "trainer_core/base/eval_task_files.h"
 #include "trainer_core/base/expert_rules.h"
 #include "trainer_core/base/name_patterns.h"
 #include "trainer_core/base/size_rules.h"
@@ -256,17 +257,22 @@ void check_eval(const TrainConfig& config, Checker& check) {
   const EvalConfig& eval = config.eval;
   check.number("eval_holdout_fraction", eval.holdout_fraction,
                eval.holdout_fraction >= 0 && eval.holdout_fraction < 1, "in [0, 1) (0: none)");
-  const bool has_data = !eval.dataset_path.empty() || eval.holdout_fraction > 0;
-  check.require(!has_data || config.dataset_type == DatasetType::kShards,
+  check.require(!eval.has_data() || config.dataset_type == DatasetType::kShards,
                 "eval_dataset_path and eval_holdout_fraction need dataset_type=shards");
   check.require(eval.dataset_path.empty() || eval.holdout_fraction == 0,
                 "eval_dataset_path and eval_holdout_fraction are both set; give one of them");
   check.number("target_eval_loss", eval.target_loss, true, "a number (0: none)");
   if (!eval.enabled()) return;
-  check.require(has_data, absl::StrCat("eval_interval is ", eval.interval,
-                                       ", but there is nothing to evaluate: set "
-                                       "eval_holdout_fraction, or eval_dataset_path to another "
-                                       "folder of shards, or eval_interval=-1"));
+  check.require(eval.has_data() || !eval.tasks.empty(),
+                absl::StrCat("eval_interval is ", eval.interval,
+                             ", but there is nothing to evaluate: set "
+                             "eval_holdout_fraction, or eval_dataset_path to another "
+                             "folder of shards, or eval_tasks, or eval_interval=-1"));
+  if (const auto tasks = parse_eval_tasks(eval.tasks); !tasks.ok())
+    check.require(false, std::string(tasks.status().message()));
+  check.require(eval.tasks.empty() || !config.tokenizer_path.empty(),
+                "eval_tasks needs tokenizer_path, because the tasks' files are text");
+  check.range("eval_bos_id", eval.bos_id, -1, config.model.vocab_size - 1);
   check.range("eval_interval", eval.interval, 1, kStepsMax);
   check.range("eval_start_step", eval.start_step, 0, kStepsMax);
   check.require(eval.steps == -1 || (eval.steps >= 1 && eval.steps <= kStepsMax),

@@ -117,7 +117,13 @@ struct EvalConfig {
   // Fraction of the training data, in complete documents, that is held out for evaluation and never
   // trained on.
   double holdout_fraction = 0;
+  std::string tasks;               // tasks and their files (eval_task_files.h); empty: none
+  std::string output;              // absolute folder of the tasks' results; empty: not written
+  bool truncate_contexts = false;  // long contexts lose their beginning; false: an error
+  int32_t bos_id = -1;   // the token before texts of tasks without context; -1: end of sequence
+  bool add_bos = false;  // whether this token also begins texts that have a context
 
+  bool has_data() const { return !dataset_path.empty() || holdout_fraction > 0; }
   bool enabled() const { return interval >= 1; }
 
   friend bool operator==(const EvalConfig&, const EvalConfig&) = default;
@@ -231,8 +237,12 @@ struct TrainConfig {
   int32_t micro_batches() const { return gradient_accumulation_steps * pipeline_microbatches; }
   int32_t micro_batch_sequences() const { return per_device_batch_size / pipeline_microbatches; }
 
-  // Returns whether a sequence may hold several documents, which do not attend to each other.
-  bool packed() const { return dataset_type == DatasetType::kShards && packing; }
+  // Returns whether a sequence may hold several documents, which do not attend to each other. An
+  // evaluation without training packs the texts of its tasks.
+  bool packed() const {
+    const bool has_texts = steps == 0 && !eval.tasks.empty();
+    return packing && (dataset_type == DatasetType::kShards || has_texts);
+  }
 
   // Returns the element type of activations.
   DType activation_type() const { return type_of(dtype); }

@@ -144,6 +144,11 @@ void visit_eval(Config& eval, Visitor& visit) {
   visit("target_eval_loss", eval.target_loss);
   visit("eval_dataset_path", eval.dataset_path);
   visit("eval_holdout_fraction", eval.holdout_fraction);
+  visit.unless("eval_tasks", eval.tasks, std::string());
+  visit.unless("eval_output", eval.output, std::string());
+  visit.unless("eval_truncate", eval.truncate_contexts, false);
+  visit.unless("eval_bos_id", eval.bos_id, -1);
+  visit.unless("eval_add_bos", eval.add_bos, false);
 }
 
 // The config of a run that is not profiled has none of these keys.

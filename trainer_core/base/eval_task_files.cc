@@ -1,0 +1,52 @@
+#include "trainer_core/base/eval_task_files.h"
+
+#include <algorithm>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
+
+#include "common/text/absl_view.h"
+#include "common/text/nearest.h"
+
+namespace muster::trainer {
+namespace {
+
+std::string unknown_task(const std::string& name) {
+  const std::string_view nearest = nearest_name(name, kEvalTaskNames);
+  std::string names;
+  for (const std::string_view known : kEvalTaskNames)
+    absl::StrAppend(&names, names.empty() ? "" : ", ", av(known));
+  return absl::StrCat("eval_tasks: there is no task \"", name, "\"",
+                      nearest.empty() ? "" : absl::StrCat(" (did you mean ", av(nearest), "?)"),
+                      "; there are ", names);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<EvalTaskFile>> parse_eval_tasks(std::string_view text) {
+  std::vector<EvalTaskFile> tasks;
+  if (text.empty()) return tasks;
+  for (const absl::string_view part : absl::StrSplit(av(text), ',')) {
+    const size_t equals = part.find('=');
+    const std::string name(part.substr(0, equals));
+    if (std::ranges::count(kEvalTaskNames, name) == 0)
+      return absl::InvalidArgumentError(unknown_task(name));
+    if (equals == absl::string_view::npos || equals + 1 == part.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("eval_tasks: ", name, " has no file; give ", name, "=FILE"));
+    }
+    if (std::ranges::count(tasks, name, &EvalTaskFile::task) > 0)
+      return absl::InvalidArgumentError(absl::StrCat("eval_tasks: ", name, " is given twice"));
+    tasks.push_back({name, std::string(part.substr(equals + 1))});
+  }
+  return tasks;
+}
+
+std::string eval_tasks_text(const std::vector<EvalTaskFile>& tasks) {
+  return absl::StrJoin(tasks, ",", [](std::string* out, const EvalTaskFile& task) {
+    absl::StrAppend(out, task.task, "=", task.file);
+  });
+}
+
+}  // namespace muster::trainer
