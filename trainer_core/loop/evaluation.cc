@@ -1,23 +1,65 @@
 #include "trainer_core/loop/evaluation.h"
 
 #include <array>
+#include <filesystem>
+#include <system_error>
+#include <utility>
 
+#include <absl/memory/memory.h>
+#include <absl/strings/str_cat.h>
+
+#include "common/files/file_write.h"
+#include "common/random/fnv.h"
 #include "trainer_core/rank/step_passes.h"
 #include "trainer_core/rank/step_tail.h"
 #include "trainer_core/recovery/data_fault.h"
+#include "trainer_core/startup/load_eval_tasks.h"
 
 namespace muster::trainer {
+namespace {
 
-Evaluation::Evaluation(const TrainConfig& config, const TrainContext& context, TrainingData& data)
-    : config_(config),
-      context_(context),
-      data_(StepData::evaluation(config, context.groups.rank(), data)) {}
+uint64_t mix_fingerprints(uint64_t a, uint64_t b) { return fnv1a(absl::StrCat(a, "/", b)); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Evaluation>> Evaluation::open(const TrainConfig& config,
+                                                             const TrainContext& context,
+                                                             TrainingData& data) {
+  if (!config.eval.enabled()) return nullptr;
+  auto evaluation = absl::WrapUnique(new Evaluation(config, context));
+  auto tasks = load_eval_tasks(config);
+  if (!tasks.ok()) return tasks.status();
+  for (EvalTask& task : *tasks) {
+    data.fingerprint = mix_fingerprints(data.fingerprint, task.fingerprint());
+    evaluation->tasks_.push_back(
+        std::make_unique<TaskEvaluation>(config, context, std::move(task)));
+  }
+  if (!data.eval.empty()) {
+    evaluation->data_ = StepData::evaluation(config, context.groups.rank(), std::move(data.eval),
+                                             config.eval.steps);
+  }
+  return evaluation;
+}
 
 bool Evaluation::is_due(int64_t completed_steps) const {
   return completed_steps % config_.eval.interval == 0 && completed_steps >= config_.eval.start_step;
 }
 
 absl::StatusOr<EvalRecord> Evaluation::run(RankModel& rank_model, int64_t step) {
+  EvalRecord record{.step = step, .has_loss = data_ != nullptr};
+  data_verdict_ = absl::OkStatus();
+  if (record.has_loss) {
+    if (auto status = evaluate_loss(rank_model, record); !status.ok()) return status;
+  }
+  for (const auto& task : tasks_) {
+    auto result = task->run(rank_model);
+    if (!result.ok()) return result.status();
+    record.tasks.push_back(*std::move(result));
+  }
+  return record;
+}
+
+absl::Status Evaluation::evaluate_loss(RankModel& rank_model, EvalRecord& record) {
   StepPasses passes(rank_model);
   StepTail sum;
   DataFault fault;
@@ -39,20 +81,45 @@ absl::StatusOr<EvalRecord> Evaluation::run(RankModel& rank_model, int64_t step) 
     return status;
   const StepTail total = StepTail::read(tail);
   if (data_verdict_ = fault.verdict(total); !data_verdict_.ok()) return data_verdict_;
-  const double mean = total.weight > 0 ? total.loss / total.weight : 0;
-  return EvalRecord{.step = step, .loss = mean, .total_weights = total.weight};
+  record.loss = total.weight > 0 ? total.loss / total.weight : 0;
+  record.total_weights = total.weight;
+  return absl::OkStatus();
 }
 
-void Evaluation::publish(const EvalRecord& record, MetricsLog& metrics) const {
-  context_.page.complete_evaluation(record.step + 1, record.loss, monotonic_now());
+absl::Status Evaluation::publish(const EvalRecord& record, MetricsLog& metrics) const {
+  if (record.has_loss)
+    context_.page.complete_evaluation(record.step + 1, record.loss, monotonic_now());
+  absl::Status status;
   if (context_.groups.rank() == 0) {
-    context_.out << eval_line(record) << std::endl;
-    if (config_.steps == 0) context_.out << eval_summary_line(record, data_->steps()) << std::endl;
+    if (record.has_loss) context_.out << eval_line(record) << std::endl;
+    if (record.has_loss && config_.steps == 0)
+      context_.out << eval_summary_line(record, data_->steps()) << std::endl;
+    if (!record.tasks.empty())
+      context_.out << eval_tasks_line(record) << table_of(record.tasks) << std::flush;
     if (reaches_target(record))
       context_.out << target_reached_line(config_.eval.target_loss) << std::endl;
     metrics.write(record);
+    status = write_results(record);
   }
   if (context_.on_evaluation) context_.on_evaluation(record);
+  return status;
+}
+
+absl::Status Evaluation::write_results(const EvalRecord& record) const {
+  const std::string& folder = config_.eval.output;
+  if (folder.empty() || tasks_.empty()) return absl::OkStatus();
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  // Each file belongs to the state after so many steps.
+  const auto path = [&](const std::string& name, const char* ending) {
+    return absl::StrCat(folder, "/", name, "-", record.step + 1, ending);
+  };
+  for (size_t i = 0; i < tasks_.size(); ++i) {
+    const std::string samples = path(record.tasks[i].task, ".jsonl");
+    if (auto status = write_file_atomically(samples, tasks_[i]->sample_lines()); !status.ok())
+      return status;
+  }
+  return write_file_atomically(path("results", ".json"), results_json(record, config_.run_name));
 }
 
 }  // namespace muster::trainer

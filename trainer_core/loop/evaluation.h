@@ -1,12 +1,14 @@
-// Evaluates the loss on evaluation data every eval_interval steps.
+// Evaluates the loss on evaluation data, and the tasks of eval_tasks, every eval_interval steps.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include <absl/status/statusor.h>
 
 #include "trainer_core/input/step_data.h"
+#include "trainer_core/loop/task_evaluation.h"
 #include "trainer_core/rank/rank_model.h"
 #include "trainer_core/rank/train_context.h"
 #include "trainer_core/report/metrics_log.h"
@@ -16,15 +18,19 @@ namespace muster::trainer {
 // The evaluations of a rank. Called on the thread of the training loop only.
 class Evaluation {
  public:
-  // Takes the sequences of data.eval. `config` and `context` must outlive this object.
-  Evaluation(const TrainConfig& config, const TrainContext& context, TrainingData& data);
+  // Takes the sequences of data.eval, and adds the tasks to data.fingerprint. `config` and
+  // `context` must outlive this object. Returns null if the config has no evaluation, and the
+  // errors of load_eval_tasks().
+  static absl::StatusOr<std::unique_ptr<Evaluation>> open(const TrainConfig& config,
+                                                          const TrainContext& context,
+                                                          TrainingData& data);
 
   // Returns whether an evaluation is due after `completed_steps` steps.
   bool is_due(int64_t completed_steps) const;
-  // Evaluates the model: runs forward passes over this rank's part of the evaluation data, from its
-  // beginning, and reduces the loss over all ranks. `step` is the last completed step. Overwrites
-  // the activations; parameters and gradients do not change. Returns the errors of the groups, and
-  // data_verdict() if it is an error.
+  // Evaluates the model: runs forward passes over this rank's part of the evaluation data and of
+  // the tasks, from their beginnings, and reduces the results over all ranks. `step` is the last
+  // completed step. Overwrites the activations; parameters and gradients do not change. Returns the
+  // errors of the groups, and data_verdict() if it is an error.
   absl::StatusOr<EvalRecord> run(RankModel& rank_model, int64_t step);
   // Returns an error if a rank could not read its data in the last run() (data_fault.h).
   const absl::Status& data_verdict() const { return data_verdict_; }
@@ -33,13 +39,20 @@ class Evaluation {
   bool reaches_target(const EvalRecord& record) const {
     return record.total_weights > 0 && record.loss <= config_.eval.target_loss;
   }
-  // Writes the result to the log, the progress page and the metrics.
-  void publish(const EvalRecord& record, MetricsLog& metrics) const;
+  // Writes the result to the log, the progress page, the metrics and eval_output. Returns the
+  // errors of files in eval_output.
+  absl::Status publish(const EvalRecord& record, MetricsLog& metrics) const;
 
  private:
+  Evaluation(const TrainConfig& config, const TrainContext& context)
+      : config_(config), context_(context) {}
+  absl::Status evaluate_loss(RankModel& rank_model, EvalRecord& record);
+  absl::Status write_results(const EvalRecord& record) const;
+
   const TrainConfig& config_;
   const TrainContext& context_;
-  std::unique_ptr<StepData> data_;
+  std::unique_ptr<StepData> data_;  // null: no data for the loss
+  std::vector<std::unique_ptr<TaskEvaluation>> tasks_;
   absl::Status data_verdict_;
 };
 

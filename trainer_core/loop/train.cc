@@ -105,7 +105,6 @@ class Trainer : public RunningStep {
   }
 
   // Everything before the first step
-
   absl::Status start() {
     enter(Phase::kLoad);
     if (auto status = check_world_size(config_, context_.groups.mesh().ranks()); !status.ok())
@@ -138,7 +137,9 @@ class Trainer : public RunningStep {
 
   absl::Status open_files(TrainingData& data) {
     data_ = StepData::training(config_, context_.groups.rank(), data);
-    if (config_.eval.enabled()) evaluation_ = std::make_unique<Evaluation>(config_, context_, data);
+    auto evaluation = Evaluation::open(config_, context_, data);
+    if (!evaluation.ok()) return evaluation.status();
+    evaluation_ = *std::move(evaluation);
     if (auto status = checkpoints_.open(data.order); !status.ok()) return status;
     return report_.open();
   }
@@ -248,9 +249,9 @@ class Trainer : public RunningStep {
     const std::lock_guard lock(mutex_);
     target_reached_ = evaluation_->reaches_target(*record);
     if (at_end()) (void)leaving_.claim(By::kLoop);
-    evaluation_->publish(*record, report_.metrics());
+    const absl::Status status = evaluation_->publish(*record, report_.metrics());
     restart_clock();
-    return ExitCode::kOk;
+    return status.ok() ? ExitCode::kOk : fail("eval_output", status, exit_code_of_step(status));
   }
 
   // Handles a step that is not finite. All ranks decide from the same reduced values.

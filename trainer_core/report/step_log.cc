@@ -50,6 +50,23 @@ std::string eval_summary_line(const EvalRecord& record, uint64_t batches) {
                          with_commas(static_cast<int64_t>(batches)), batches == 1 ? "" : "es");
 }
 
+std::string eval_tasks_line(const EvalRecord& record) {
+  std::string line = absl::StrFormat("eval tasks after step: %d", record.step);
+  for (const TaskResult& result : record.tasks) {
+    for (const TaskMetric& metric : result.metrics)
+      absl::StrAppendFormat(&line, ", %s/%s=%.4f", result.task, metric.name, metric.value);
+  }
+  return line + "\n";
+}
+
+std::string results_json(const EvalRecord& record, const std::string& run_name) {
+  nlohmann::ordered_json results = {{"step", record.step}, {"run_name", run_name}};
+  if (record.has_loss) results["loss"] = record.loss;
+  results["results"] = nlohmann::ordered_json::object();
+  for (const TaskResult& result : record.tasks) results["results"][result.task] = json_of(result);
+  return results.dump(2) + "\n";
+}
+
 std::string target_reached_line(double target) {
   return absl::StrFormat("Early stop and exit loop after reaching target_eval_loss=%g", target);
 }
@@ -172,12 +189,21 @@ nlohmann::ordered_json json_of(const StepRecord& record) {
 }
 
 nlohmann::ordered_json json_of(const EvalRecord& record) {
-  return {
-      {"eval/avg_loss", record.loss},
-      {"eval/avg_perplexity", std::exp(record.loss)},
-      {"eval/total_loss", record.loss * record.total_weights},
-      {"eval/total_weights", record.total_weights},
-  };
+  nlohmann::ordered_json line;
+  if (record.has_loss) {
+    line = {{"eval/avg_loss", record.loss},
+            {"eval/avg_perplexity", std::exp(record.loss)},
+            {"eval/total_loss", record.loss * record.total_weights},
+            {"eval/total_weights", record.total_weights}};
+  }
+  for (const TaskResult& result : record.tasks) {
+    for (const TaskMetric& metric : result.metrics) {
+      const std::string name = absl::StrCat("eval/", result.task, "/", metric.name);
+      line[name] = metric.value;
+      if (metric.standard_error) line[name + "_stderr"] = *metric.standard_error;
+    }
+  }
+  return line;
 }
 
 template <class Record>

@@ -11,6 +11,7 @@
 #include "common/progress/progress_page.h"
 #include "trainer_core/base/memory_plan.h"
 #include "trainer_core/base/train_config.h"
+#include "trainer_core/evaluation/task_result.h"
 #include "trainer_core/report/flops.h"
 #include "trainer_core/report/run_figures.h"
 
@@ -75,6 +76,8 @@ struct EvalRecord {
   int64_t step = 0;  // the last completed step, from 0
   double loss = 0;   // mean over all targets, in nats
   double total_weights = 0;
+  bool has_loss = true;  // whether there is evaluation data besides the tasks
+  std::vector<TaskResult> tasks = {};
 };
 
 // Sums the time for which the steps of a run have waited for data.
@@ -104,6 +107,12 @@ std::string eval_line(const EvalRecord& record);
 // Returns the summary of a job that only evaluates: "summary: loss 2.345, perplexity 10.43 of
 // 75,264 tokens in 7 batches".
 std::string eval_summary_line(const EvalRecord& record, uint64_t batches);
+// Returns "eval tasks after step: 49, lambada/acc=0.425, lambada/perplexity=9.871", for programs
+// that parse the log, with a line break.
+std::string eval_tasks_line(const EvalRecord& record);
+// Returns the content of a results file of eval_output: {"step": 49, "run_name": "first",
+// "results": {"lambada": {…}}}.
+std::string results_json(const EvalRecord& record, const std::string& run_name);
 // Returns "Early stop and exit loop after reaching target_eval_loss=2.1".
 std::string target_reached_line(double target);
 // Returns "number parameters: 6.738 billion"; for small models the number is "12.3 million" or

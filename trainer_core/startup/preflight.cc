@@ -40,6 +40,7 @@
 #include "trainer_core/startup/fitting_changes.h"
 #include "trainer_core/startup/initial_parameters.h"
 #include "trainer_core/startup/load_config.h"
+#include "trainer_core/startup/load_eval_tasks.h"
 #include "trainer_core/startup/load_tokenizer.h"
 #include "trainer_core/startup/node_memory.h"
 #include "trainer_core/startup/remote_inputs.h"
@@ -162,7 +163,8 @@ absl::Status check_local_room(const TrainConfig& config) {
 
 absl::Status check_tokenizer(const TrainConfig& config, std::optional<uint64_t>& fingerprint) {
   // Synthetic tokens need none; MaxText's base.yml names one nevertheless.
-  if (config.tokenizer_path.empty() || config.dataset_type == DatasetType::kSynthetic)
+  const bool has_text = config.dataset_type != DatasetType::kSynthetic;
+  if (config.tokenizer_path.empty() || (!has_text && config.eval.tasks.empty()))
     return absl::OkStatus();
   const auto tokenizer = load_tokenizer(config);
   if (!tokenizer.ok()) return tokenizer.status();
@@ -251,6 +253,7 @@ absl::Status check_machine(TrainConfig config, const std::optional<MachineRoots>
   }
   std::optional<uint64_t> fingerprint;
   if (auto status = check_tokenizer(config, fingerprint); !status.ok()) return status;
+  if (auto status = load_eval_tasks(config).status(); !status.ok()) return status;
   const auto known = with_cached_inputs(config);
   if (!known.ok()) return known.status();
   // Data that is not here yet: the ranks check it, and compare its order with the checkpoint's.
