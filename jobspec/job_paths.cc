@@ -10,6 +10,7 @@
 #include "common/objects/object_url.h"
 #include "common/text/absl_view.h"
 #include "trainer_core/base/data_paths.h"
+#include "trainer_core/base/eval_task_files.h"
 
 namespace muster::jobspec {
 namespace {
@@ -28,6 +29,41 @@ absl::Status make_absolute(const LaunchOptions& options, std::string& dataset_pa
   }
   dataset_path = trainer::data_paths_text(*shares);
   return absl::OkStatus();
+}
+
+// Makes the file of each task of eval_tasks absolute.
+absl::Status make_tasks_absolute(const LaunchOptions& options, std::string& eval_tasks) {
+  auto tasks = trainer::parse_eval_tasks(eval_tasks);
+  if (!tasks.ok()) return tasks.status();
+  for (trainer::EvalTaskFile& task : *tasks) {
+    if (is_remote(task.file)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("eval_tasks: ", task.task, "=", task.file,
+                       ": give a path of the file system; every rank reads the file"));
+    }
+    absl::StatusOr<std::string> full = absolute_path("eval_tasks", task.file, options);
+    if (!full.ok()) return full.status();
+    task.file = *std::move(full);
+  }
+  eval_tasks = trainer::eval_tasks_text(*tasks);
+  return absl::OkStatus();
+}
+
+// `base`: the job's output folder, which has the results unless eval_output states another folder.
+absl::Status read_eval_output(SettingsReader& reader, const LaunchOptions& options,
+                              const std::string& base, trainer::EvalConfig& eval) {
+  reader.read("eval_output", eval.output);
+  if (is_remote(eval.output)) {
+    return absl::InvalidArgumentError(absl::StrCat("eval_output=", show(eval.output),
+                                                   ": give a path of the file system"));
+  }
+  absl::StatusOr<std::string> full = absolute_path("eval_output", eval.output, options);
+  if (!full.ok()) return full.status();
+  eval.output = *std::move(full);
+  if (eval.tasks.empty()) eval.output.clear();
+  if (!eval.tasks.empty() && eval.output.empty() && !is_remote(base))
+    eval.output = absl::StrCat(base, "/evaluations");
+  return reader.status();
 }
 
 }  // namespace
@@ -98,7 +134,11 @@ absl::StatusOr<std::string> read_paths(SettingsReader& reader, const LaunchOptio
   if (!saved_plan.ok()) return saved_plan.status();
   train.compiled_trainstep_file = *std::move(saved_plan);
   if (base.empty()) base = options.working_directory;
-  return absl::StrCat(base, base == "/" ? "" : "/", train.run_name);
+  if (auto status = make_tasks_absolute(options, train.eval.tasks); !status.ok()) return status;
+  const std::string folder = absl::StrCat(base, base == "/" ? "" : "/", train.run_name);
+  if (auto status = read_eval_output(reader, options, folder, train.eval); !status.ok())
+    return status;
+  return folder;
 }
 
 }  // namespace muster::jobspec

@@ -15,7 +15,8 @@ struct NotYet {
   std::string_view reason;
 };
 constexpr NotYet kNotYet[] = {
-    {"Lambada", "it evaluates a checkpoint, and this version trains"},
+    {"Lambada", "it evaluates a checkpoint; give the config without Lambada (Pile126M for Lambada126M), "
+     "--mode=eval and eval_tasks=lambada=FILE"},
 };
 
 // AXLearn's fuji.py: the divisor of a batch that is meant for 128 and more hosts.

@@ -280,6 +280,9 @@ absl::Status Translator::apply(const GivenFlag& given) {
     case FlagEffect::kPaxConfig:
       set(given, "model_name", model_);
       return absl::OkStatus();
+    case FlagEffect::kPaxEvalOnly:
+      if (!is_off(given.value)) set(given, "eval_only", "true");
+      return absl::OkStatus();
     case FlagEffect::kPaxMode:
       return set_mode(given);
     case FlagEffect::kPaxData:

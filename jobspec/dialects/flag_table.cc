@@ -7,9 +7,6 @@ constexpr std::string_view kRanks =
     "--ranks, or --nodes and --ranks-per-node, set the number of ranks";
 constexpr std::string_view kRendezvous = "ranks meet through the worker's rendezvous store";
 constexpr std::string_view kNoLora = "this version trains all parameters";
-constexpr std::string_view kNoAccuracy =
-    "the accuracy of answers is not built yet; --mode=eval with eval_dataset_path=FOLDER computes "
-    "a checkpoint's loss and perplexity";
 constexpr std::string_view kOwnSplit =
     "evaluations read eval_dataset_path, eval_holdout_fraction or the validation split";
 constexpr std::string_view kNoProfilerPort =
@@ -130,7 +127,7 @@ constexpr Flag kPaxVariables[] = {
     off("USE_LORA", kNoLora),
     no_effect("LORA_RANK", kNoLora),
     no_effect("LORA_TARGET_LAYERS", kNoLora),
-    off("EVAL_ONLY", kNoAccuracy),
+    special("EVAL_ONLY", FlagEffect::kPaxEvalOnly),
     no_effect("CONTAINER", kNotNeeded),
     special("BASE_WORKSPACE_DIR", FlagEffect::kPaxWorkspace),
     no_effect("OUTPUT_DIR", "ranks' output is in the job's logs"),

@@ -17,6 +17,7 @@ enum class FlagEffect {
   // dialect.cc handles each of the following:
   kPaxConfig,       // names an experiment: paxml.contrib.gpu.scripts_gpu.configs.GPT126M
   kPaxMode,         // train, eval
+  kPaxEvalOnly,     // a switch: --mode=eval
   kPaxData,         // a folder, or None
   kPaxRemat,        // AutodiffCheckpointType.SAVE_NOTHING
   kPaxSchedule,     // linear_rampup_cosine_decay

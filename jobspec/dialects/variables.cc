@@ -54,7 +54,7 @@ constexpr Variable kVariables[] = {
     {"NUM_GPUS", kPax, "no effect: --ranks, or --nodes and --ranks-per-node, set the number of ranks", kPaxLines, kRankOptions},
     {"GPUS_PER_NODE", kAllScripts, "ranks per node of a wrapper (8); on a line --ranks-per-node", kPaxLines, kRankOptions},
     {"CONTAINER", kAllScripts, "image of workers and ranks, with pyxis", kPaxLines, "--container of muster slurm run"},
-    {"EVAL_ONLY", kPax, "not built yet: the accuracy of answers", kPaxLines, "--mode=eval, loss and perplexity"},
+    {"EVAL_ONLY", kPax, "1: eval_only; eval_tasks=boolq=FILE adds the accuracy of answers", kPaxLines, "eval_only"},
     {"USE_LORA", kPax, kUnbuilt, kPaxLines, ""},
     {"LORA_RANK", kPax, kUnbuilt, kPaxLines, ""},
     {"LORA_TARGET_LAYERS", kPax, kUnbuilt, kPaxLines, ""},

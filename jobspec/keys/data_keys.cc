@@ -48,6 +48,10 @@ void read_eval(SettingsReader& reader, int32_t batch, int32_t ranks, trainer::Ev
   }
   reader.read("eval_dataset_path", eval.dataset_path);
   reader.read("eval_holdout_fraction", eval.holdout_fraction);
+  reader.read("eval_tasks", eval.tasks);
+  reader.read("eval_truncate", eval.truncate_contexts);
+  reader.read("eval_bos_id", eval.bos_id);
+  reader.read("eval_add_bos", eval.add_bos);
   double own_batch = 0;
   reader.read("eval_per_device_batch_size", own_batch);
   own_batch *= ranks;
@@ -65,13 +69,14 @@ void read_eval(SettingsReader& reader, int32_t batch, int32_t ranks, trainer::Ev
 void warn_of_nothing_to_evaluate(SettingsReader& reader, trainer::TrainConfig& train,
                                  std::vector<std::string>& warnings) {
   trainer::EvalConfig& eval = train.eval;
-  if (!eval.enabled() || !eval.dataset_path.empty() || eval.holdout_fraction > 0) return;
+  if (!eval.enabled() || eval.has_data() || !eval.tasks.empty()) return;
   reader.require(!is_evaluation(reader), kEvalOnly,
                  train.dataset_type == trainer::DatasetType::kSynthetic
                      ? "dataset_type=synthetic has nothing to evaluate; give the data: "
-                       "dataset_type=shards dataset_path=FOLDER eval_dataset_path=FOLDER2"
+                       "dataset_type=shards dataset_path=FOLDER eval_dataset_path=FOLDER2, or "
+                       "eval_tasks"
                      : "there is nothing to evaluate; set eval_dataset_path=FOLDER, or "
-                       "eval_holdout_fraction to that of the training");
+                       "eval_holdout_fraction to that of the training, or eval_tasks");
   warnings.push_back(absl::StrCat("eval_interval=", eval.interval,
                                   " has no effect: there is nothing to evaluate; set "
                                   "eval_holdout_fraction, or eval_dataset_path"));
@@ -82,7 +87,7 @@ void warn_of_nothing_to_evaluate(SettingsReader& reader, trainer::TrainConfig& t
 void warn_of_no_evaluation(const SettingsReader& reader, const trainer::EvalConfig& eval,
                            std::vector<std::string>& warnings) {
   if (eval.enabled()) return;
-  for (const char* key : {"eval_dataset_path", "eval_steps", "target_eval_loss"}) {
+  for (const char* key : {"eval_dataset_path", "eval_steps", "target_eval_loss", "eval_tasks"}) {
     if (reader.is_set_by_user(key))
       warnings.push_back(absl::StrCat(key, " has no effect: nothing is evaluated (eval_interval)"));
   }

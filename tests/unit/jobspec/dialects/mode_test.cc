@@ -19,7 +19,13 @@ TEST_F(PaxMode, EvaluationHasNoSteps) {
   EXPECT_EQ(evaluated->train.load_parameters_path, "/somewhere/out/a/checkpoints");
   EXPECT_THAT(error_of(pasted(line + "decode_once")), HasSubstr("muster decode --run FOLDER"));
   EXPECT_THAT(error_of(pasted(line + "evall")), HasSubstr("did you mean --mode=eval?"));
-  EXPECT_THAT(error_of(pasted("CONFIG=LLaMA7B EVAL_ONLY=1")), HasSubstr("--mode=eval with"));
+  const auto answers = pasted(
+      "CONFIG=LLaMA7B EVAL_ONLY=1 CHECKPOINT_RESTORE_PATH=/models/m VOCAB_PATH=/t.model "
+      "dataset_type=synthetic eval_tasks=boolq=data/dev.jsonl");
+  ASSERT_TRUE(answers.ok()) << answers.status();
+  EXPECT_EQ(answers->train.steps, 0);
+  EXPECT_EQ(answers->train.eval.tasks, "boolq=/somewhere/data/dev.jsonl");
+  EXPECT_GT(pasted("CONFIG=LLaMA7B EVAL_ONLY=0 dataset_type=synthetic")->train.steps, 0);
 }
 
 }  // namespace
