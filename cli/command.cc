@@ -24,6 +24,7 @@ void declare_all(CLI::App& app, Action& action, char** argv) {
   declare_plan(app, action);
   declare_bench(app, action);
   declare_decode(app, action);
+  declare_eval(app, action);
   declare_convert(app, action, argv);
   group(app, "On this machine");
   declare_text_commands(app, action, argv);

@@ -44,6 +44,8 @@ ExitCode check_node_command(std::span<const std::string_view> arguments);
 ExitCode cpu_speed_command();
 // Generates text (tools/decode.h).
 ExitCode decode_command(std::span<const std::string_view> arguments);
+// Evaluates a checkpoint on tasks, in this process (loop/evaluation.h).
+ExitCode eval_command(std::span<const std::string_view> arguments, StopSignals& signals);
 // Writes the results of one step (tools/debug_step.h).
 ExitCode debug_step_command(std::span<const std::string_view> arguments);
 // Connects a rank with the others, as its environment describes them.

@@ -26,6 +26,9 @@ constexpr char kUsage[] =
 Train, as rank 0 of 1, or as the rank given by RANK, WORLD_SIZE and MUSTER_RENDEZVOUS:
   muster-trainer train --config config.json
 
+Evaluate a checkpoint on tasks, as `muster eval`, which runs it:
+  muster-trainer eval --checkpoint out/checkpoints --tasks lambada=lambada_test_en.jsonl
+
 Check that data, tokenizer and checkpoints match a config before anything starts; with --here, this machine's memory, too, unless --no-plan is given:
   muster-trainer check --config config.json --here
 
@@ -66,6 +69,12 @@ ExitCode train(std::span<const std::string_view> arguments) {
   return muster::trainer::train_command(arguments, signals, nullptr, end_process);
 }
 
+ExitCode eval(std::span<const std::string_view> arguments) {
+  StopSignals signals;
+  const SignalWatcher watcher(signals, end_process);
+  return muster::trainer::eval_command(arguments, signals);
+}
+
 ExitCode run(const std::vector<std::string_view>& arguments) {
   const std::string_view command = arguments.empty() ? "--help" : arguments[0];
   const auto rest = std::span(arguments).subspan(arguments.empty() ? 0 : 1);
@@ -78,6 +87,7 @@ ExitCode run(const std::vector<std::string_view>& arguments) {
     return muster::trainer::print_result(std::string("muster-trainer ") + muster::kVersion + "\n");
   }
   if (command == "train") return train(rest);
+  if (command == "eval") return eval(rest);
   if (command == "check") return muster::trainer::check_command(rest);
   if (command == "plan") return muster::trainer::plan_command(rest);
   if (command == "step-times") return muster::trainer::step_times_command(rest);
@@ -87,7 +97,7 @@ ExitCode run(const std::vector<std::string_view>& arguments) {
   if (command == "decode") return muster::trainer::decode_command(rest);
   if (command == "debug-step") return muster::trainer::debug_step_command(rest);
   std::cerr << "muster-trainer: unknown command \"" << command
-            << "\"; one of train, check, plan, step-times, bench-device, check-node, "
+            << "\"; one of train, eval, check, plan, step-times, bench-device, check-node, "
                "cpu-speed, decode, debug-step, version\n";
   return ExitCode::kBadInput;
 }

@@ -209,9 +209,39 @@ void replace_mode(Words& words) {
   }
 }
 
+// Makes `muster eval` with the line of a training a line of `muster run`. Leaves other lines of
+// `muster eval`, which have --run, as they are.
+void replace_eval(Words& words) {
+  const auto is_own = [](const std::string& word) {
+    return word == "--run" || absl::StartsWith(word, "--run=") || word == "--help" || word == "-h";
+  };
+  if (words.size() < 2 || words[0] != "eval" || std::ranges::any_of(words, is_own)) return;
+  Words line = {"run"};
+  std::string tasks;
+  for (size_t i = 1; i < words.size(); ++i) {
+    absl::string_view word = words[i];
+    const bool is_task = absl::ConsumePrefix(&word, "--task");
+    const bool is_out = !is_task && absl::ConsumePrefix(&word, "--out");
+    const bool has_value = absl::ConsumePrefix(&word, "=");
+    if ((!is_task && !is_out) || (!has_value && (!word.empty() || i + 1 == words.size()))) {
+      line.push_back(words[i]);
+      continue;
+    }
+    const std::string value(has_value ? std::string(word) : words[++i]);
+    if (is_task)
+      absl::StrAppend(&tasks, tasks.empty() ? "" : ",", value);
+    else
+      line.push_back(absl::StrCat("eval_output=", value));
+  }
+  if (!tasks.empty()) line.push_back(absl::StrCat("eval_tasks=", tasks));
+  line.emplace_back("--mode=eval");
+  words = std::move(line);
+}
+
 }  // namespace
 
 absl::StatusOr<MappedLine> map_entry_point(Words words) {
+  replace_eval(words);
   const size_t begin = words_of_command(words);
   if (begin == 0) return MappedLine{std::move(words), ""};
   const bool runs = words[0] == "run";
