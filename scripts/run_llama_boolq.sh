@@ -8,7 +8,8 @@
 #       bash scripts/run_llama_boolq.sh [key=value …]
 #
 # The loss counts the answers only. The samples and their tokens go to LOG_DIR/boolq. EVAL_ONLY=1
-# and USE_LORA=1 end the script with code 3.
+# evaluates the checkpoint on NUM_GPUS (8) ranks. TFDS_DATA_DIR has the files of
+# scripts/download_boolq.py. USE_LORA=1 ends the script with code 3.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -22,6 +23,18 @@ case ${CONFIG:=LLaMA7B} in
   *) refuse "CONFIG=$CONFIG: LLaMA7B, LLaMA13B or LLaMA70B is required" ;;
 esac
 leave_to_first_task
+if is_on "${EVAL_ONLY:-}"; then
+  if [ -z "${CHECKPOINT_RESTORE_PATH:-}" ]; then refuse "EVAL_ONLY=$EVAL_ONLY: CHECKPOINT_RESTORE_PATH is not set"; fi
+  EVAL_ONLY=0
+  only_training
+  gpus=${NUM_GPUS:-8}
+  require_number NUM_GPUS "$gpus"
+  words=("CONFIG=$CONFIG" "VOCAB_PATH=$VOCAB_PATH" "CHECKPOINT_RESTORE_PATH=$CHECKPOINT_RESTORE_PATH" "LOG_DIR=${LOG_DIR:-/tmp/llama}"
+    "--fdl.ICI_MESH_SHAPE=[1,$gpus,1]" "--fdl.DCN_MESH_SHAPE=[1,1,1]")
+  variables PREC PERCORE_BATCH_SIZE
+  evaluates_boolq "$TFDS_DATA_DIR"
+  start "$gpus" "$@"
+fi
 only_training
 questions=$TFDS_DATA_DIR/bool_q/train.jsonl
 if [ ! -e "$questions" ]; then refuse "$questions: there is no such file; scripts/download_boolq.py fetches BoolQ"; fi

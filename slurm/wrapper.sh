@@ -44,10 +44,19 @@ of_others() {
 
 is_on() { case ${1:-0} in 0 | "" | false | False | FALSE) return 1 ;; *) return 0 ;; esac; }
 
-# Rejects the evaluation of answers, and LoRA.
+# evaluates_boolq DATA: the words that evaluate a checkpoint of LLaMA on BoolQ, zero-shot. DATA is
+# the folder of scripts/download_boolq.py, or a file. LLaMA's texts begin with the token 1.
+evaluates_boolq() {
+  local file=$1
+  if [ -d "$file" ]; then file=$1/bool_q/dev.jsonl; fi
+  if [ ! -f "$file" ]; then refuse "BoolQ: there is no file $file; scripts/download_boolq.py fetches it"; fi
+  words+=(dataset_type=synthetic eval_only=true "eval_tasks=boolq=$file" eval_bos_id=1 eval_add_bos=true)
+}
+
+# Rejects evaluations, which example_slurm_llama.sub has, and LoRA.
 only_training() {
   if is_on "${EVAL_ONLY:-}"; then
-    not_built "EVAL_ONLY=$EVAL_ONLY: evaluation of the accuracy of answers. The loss and perplexity of a checkpoint on a text are: muster run CONFIG=${CONFIG:-LLaMA7B} load_parameters_path=FOLDER VOCAB_PATH=FILE dataset_type=hf dataset_path=FOLDER eval_split=validation --mode=eval"
+    not_built "EVAL_ONLY=$EVAL_ONLY: evaluation in this script. example_slurm_llama.sub evaluates BoolQ; eval_only=true at the end of the line evaluates a checkpoint's loss, and with eval_tasks the accuracy of answers (docs/evaluation.md)"
   fi
   if is_on "${USE_LORA:-}"; then
     not_built "USE_LORA=$USE_LORA: fine-tuning with LoRA (LORA_RANK, LORA_TARGET_LAYERS)"

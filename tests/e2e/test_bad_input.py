@@ -52,7 +52,7 @@ class BadConfig(MusterTest):
     def test_unknown_or_impossible_flags_of_pax_and_axlearn(self):
         for words, expected in ((["CONFIG=GPT126M", "--fdl.NUM_LAYER=2"], "did you mean --fdl.NUM_LAYERS?"),
                             (["CONFIG=GPT126M", "--fdl.MODEL_DTYPE=float16"], "weight_dtype=float16 (--fdl.MODEL_DTYPE)"),
-                            (["--fdl_config=configs.LambadaGLaM126M64E"], "it evaluates a checkpoint"),
+                            (["--fdl_config=configs.LambadaGLaM126M64E"], "it evaluates a checkpoint; give the config without Lambada"),
                             (["--config=fuji-test", "--trainer_dri=x"], "did you mean --trainer_dir?"),
                             (["--config=fuji-test", "quantization=fp8_full"], "the nearest is quantization=te_fp8_currentscaling"),
                             (["python3", "train.py"], "put your own program behind --: muster run -- python3")):

@@ -173,17 +173,29 @@ class SeedScripts(ScriptTest):
             self.assertEqual((self.shown(shown, "steps"), self.shown(shown, "run_name")), ("15", '"bench"'))
         self.script("v5e/16b.sh", "EXECUTABLE=train_compile.py", "M_COMPILE_TOPOLOGY=v5e-256", check=2)
 
-    def test_evaluation_is_refused_as_not_built(self):
+    def test_evaluation_scripts(self):
         data, vocabulary, logs = self.dir / "data", self.dir / "vocab", self.dir / "logs"
         data.mkdir()
         vocabulary.touch()
         self.assertIn("download_lambada.py", self.script("run_lambada_singlenode.sh", self.dir / "none", vocabulary, check=2))
         self.assertIn("no checkpoint", self.script("run_lambada_singlenode.sh", data, vocabulary, "bfloat16", 8, 4, logs, check=2))
         (logs / "checkpoints").mkdir(parents=True)
-        self.assertIn("not built yet: the accuracy on Lambada", self.script("run_lambada_singlenode.sh", data, vocabulary, "bfloat16", 8, 4, logs, check=3))
+        self.assertIn("scripts/download_lambada.py fetches it", self.script("run_lambada_singlenode.sh", data, vocabulary, "bfloat16", 8, 4, logs, check=2))
+        for file in ("lambada/lambada_test_en.jsonl", "bool_q/dev.jsonl"):
+            (data / file).parent.mkdir()
+            (data / file).touch()
+        shown = self.script("run_lambada_singlenode.sh", data, vocabulary, "bfloat16", 8, 4, logs, "eval_truncate=true")
+        for key, value in (("model_name", '"Pile126M"'), ("eval_tasks", f'"lambada={data}/lambada/lambada_test_en.jsonl"'), ("eval_only", "true"),
+                           ("dtype", '"bfloat16"'), ("per_device_batch_size", "4"), ("ici_data_parallelism", "8"), ("eval_truncate", "true")):
+            self.assertEqual(self.shown(shown, key).removesuffix(".0"), value, key)
         boolq = {"TFDS_DATA_DIR": str(data), "VOCAB_PATH": str(vocabulary)}
         self.assertIn("VOCAB_PATH is not set", self.script("run_llama_boolq.sh", check=2))
-        self.assertIn("not built yet: EVAL_ONLY=1", self.script("run_llama_boolq.sh", env={**boolq, "EVAL_ONLY": "1"}, check=3))
+        self.assertIn("CHECKPOINT_RESTORE_PATH is not set", self.script("run_llama_boolq.sh", env={**boolq, "EVAL_ONLY": "1"}, check=2))
+        evaluated = {**boolq, "EVAL_ONLY": "1", "CHECKPOINT_RESTORE_PATH": str(logs), "NUM_GPUS": "2", "LOG_DIR": str(self.dir / "out")}
+        shown = self.script("run_llama_boolq.sh", env=evaluated)
+        for key, value in (("model_name", '"LLaMA7B"'), ("eval_tasks", f'"boolq={data}/bool_q/dev.jsonl"'), ("eval_only", "true"), ("eval_bos_id", "1"),
+                           ("eval_add_bos", "true"), ("ici_fsdp_parallelism", "2"), ("load_parameters_path", f'"{logs}"')):
+            self.assertEqual(self.shown(shown, key), value, key)
         self.assertIn("bool_q/train.jsonl: there is no such file", self.script("run_llama_boolq.sh", env=boolq, check=2))
         self.assertIn("CONFIG=GPT5B", self.script("run_llama_boolq.sh", env={**boolq, "CONFIG": "GPT5B"}, check=2))
 

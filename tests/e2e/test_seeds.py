@@ -338,8 +338,8 @@ class Seeds(MusterTest):
         # list. None: refused for good, with a way that the row names.
         absent = {"three-pass names": "three-pass values of `matmul_precision`", "the 1160B model": "1160B model",
                   "no ArrayRecord, and nothing is downloaded from the Hub": "ArrayRecord files, downloads from the Hugging Face Hub",
-                  "`USE_LORA=1`": "LoRA", "`EVAL_ONLY=1`": "the accuracy of answers (Lambada, BoolQ)", "the original's counts BoolQ's answers only": "fine-tuning by `example_slurm_llama.sub`",
-                  "`run_lambada_singlenode.sh`": "the accuracy of answers (Lambada, BoolQ)", "an unknown Fuji name": None,
+                  "`USE_LORA=1`": "LoRA", "the original's counts BoolQ's answers only": "fine-tuning by `example_slurm_llama.sub`",
+                  "an unknown Fuji name": None,
                   "`--lora-input-adapters-path`": "LoRA", "`TFDS_DATA_DIR=…` with several data sets": None, "`bash run_pile_singlenode.sh …`": None}
         for part, words_of_readme in absent.items():
             self.assertTrue(any(part in row for row in rows), part)
@@ -465,11 +465,31 @@ class Seeds(MusterTest):
         self.assertEqual((done.stdout + done.stderr).count("warning: BASE_XLA_FLAGS="), 1, done.stderr)
 
     def test_evaluation_scripts(self):
-        (self.dir / "logs/checkpoints").mkdir(parents=True)
-        (self.dir / "vocab").touch()
-        line = words(LAMBADA, TFDS_DATA_DIR=str(self.dir), VOCAB_PATH=str(self.dir / "vocab"), PRECISION="bfloat16", NUM_GPUS="8", PERCORE_BATCH_SIZE="4",
+        """Lambada of a run of the Pile's script, and BoolQ of a small LLaMA, on small data of the
+        same formats.
+        """
+        shards, tokenizer = self.make_shards()
+        self.script("run_pile_singlenode.sh", shards, tokenizer, "float32", 2, 1, self.dir / "logs", *TINY_PAX, runs=True)
+        (self.dir / "lambada").mkdir()
+        (self.dir / "bool_q").mkdir()
+        texts = ["In the beginning was the word", "the word was with many others", "In the beginning was the house"]
+        (self.dir / "lambada/lambada_test_en.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        questions = [{"passage": "In the beginning", "question": "was it the word", "title": "Word", "answer": i % 2 == 0} for i in range(4)]
+        (self.dir / "bool_q/dev.jsonl").write_text("".join(json.dumps(question) + "\n" for question in questions))
+        line = words(LAMBADA, TFDS_DATA_DIR=str(self.dir), VOCAB_PATH=str(tokenizer), PRECISION="float32", NUM_GPUS="2", PERCORE_BATCH_SIZE="1",
                      LOGDIR=str(self.dir / "logs"))
-        self.assertIn("not built yet: the accuracy on Lambada", self.script("run_lambada_singlenode.sh", *line[2:], check=3).stderr)
+        done = self.script("run_lambada_singlenode.sh", *line[2:], *TINY_PAX[:-3], *TINY_PAX[-2:], runs=True)
+        self.assertRegex(done.stdout, r"(?m)^lambada +acc +\d\.\d{4} ± \S+ +3 +\d+$")
+        results = json.loads((self.dir / "logs/evaluations/results-3.json").read_text())
+        self.assertEqual(results["results"]["lambada"]["samples"], 3)
+        boolq = {"VOCAB_PATH": str(tokenizer), "TFDS_DATA_DIR": str(self.dir), "CHECKPOINT_RESTORE_PATH": str(self.dir / "llama"), "EVAL_ONLY": "1", "NUM_GPUS": "2",
+                 "LOG_DIR": str(self.dir / "boolq"), "PREC": "float32", "PERCORE_BATCH_SIZE": "1"}
+        tiny = [word for word in TINY_PAX if not word.startswith("--fdl.LR_COS")]
+        self.muster("run", "CONFIG=LLaMA7B", "LOG_DIR=llama", "PREC=float32", "PERCORE_BATCH_SIZE=1", "--fdl.ICI_MESH_SHAPE=[1,1,1]", "dataset_type=synthetic",
+                    *tiny, check=0)
+        tiny.remove("--fdl.MAX_STEPS=3")
+        done = self.script("run_llama_boolq.sh", *tiny, "max_target_length=128", env=boolq, runs=True)
+        self.assertRegex(done.stdout, r"(?m)^boolq +acc +0\.5000 ± \S+ +4 +\d+$")
 
     def test_pax_llama_script(self):
         line = variables_of(LLAMA_SBATCH, CONTAINER="image", PATH_TO_BOOLQ="/pile", PATH_TO_LLAMA_TOKENIZER="/vocab", OUTPUT_DIR_LOCAL="out", EVAL_ONLY="0",
@@ -482,11 +502,15 @@ class Seeds(MusterTest):
                                  load_parameters_path="/pretrained", dataset_path="/pile", tokenizer_path="/vocab", steps=1000, learning_rate=1e-6,
                                  warmup_steps_fraction=0.5)
             self.assertEqual(shown["parameters"], parameters)
-        for variable, what in (("EVAL_ONLY", "evaluation"), ("USE_LORA", "LoRA")):
-            done = subprocess.run(["bash", WRAPPERS / "example_slurm_llama.sub"], cwd=self.dir, capture_output=True, text=True, timeout=60,
-                                  env={"PATH": os.environ["PATH"], "MUSTER_BIN_DIR": str(BIN), "SLURM_JOB_ID": "7", variable: "1"})
-            self.assertEqual(done.returncode, 3, done.stderr)
-            self.assertRegex(done.stderr, f"not built yet: {variable}=1: .*{what}")
+        done = subprocess.run(["bash", WRAPPERS / "example_slurm_llama.sub"], cwd=self.dir, capture_output=True, text=True, timeout=60,
+                              env={"PATH": os.environ["PATH"], "MUSTER_BIN_DIR": str(BIN), "SLURM_JOB_ID": "7", "USE_LORA": "1"})
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertRegex(done.stderr, "not built yet: USE_LORA=1: .*LoRA")
+        (self.dir / "bool_q").mkdir()
+        (self.dir / "bool_q/dev.jsonl").touch()
+        shown = self.show(*self.wrapper("example_slurm_llama.sub", {**boolq, "EVAL_ONLY": "1", "BASE_TFDS_DATA_DIR": str(self.dir)}, 2))
+        self.assert_resolves(shown, ranks=8, nodes=2, eval_only=True, eval_tasks=f"boolq={self.dir}/bool_q/dev.jsonl", eval_bos_id=1, eval_add_bos=True,
+                             load_parameters_path="/pretrained", tokenizer_path="/vocab")
 
     def test_pax_base_configs(self):
         for config, nodes, batch, fp8 in (("GPT126M", 8, 4, "0"), ("GPT5B", 32, 8, "1"), ("GPT175B", 32, 6, "1"), ("GLaM126M64E", 8, 8, "0"),

@@ -85,11 +85,18 @@ class SlurmWrappers(SlurmTest):
         output = self.assert_trained(tuned, 6, "tuned")
         self.assertIn(f"{self.dir}/logs", output)
         self.assertIn("warning: fine-tuning trains on all tokens of the data here", self.cluster.job_output(tuned) + output)
-        jobs = [self.pax("example_slurm_llama.sub", name=f"j{i}", nodes=1, env=env) for i, env in enumerate(
-            ({"EVAL_ONLY": "1"}, {"USE_LORA": "1", "LORA_RANK": "32"}))]
-        for job, what in zip(jobs, ("evaluation", "LoRA")):
-            self.assert_ends(job, "FAILED", 3)
-            self.assertRegex(self.cluster.job_output(job), f"not built yet: .*{what}")
+        (self.dir / "bool_q").mkdir()
+        (self.dir / "bool_q/dev.jsonl").write_text('{"passage": "a b", "question": "is it", "answer": true}\n' * 2)
+        (self.dir / "text.txt").write_text("".join(f"is it a b, number {i}?\n" for i in range(300)))
+        self.muster("train-tokenizer", "--text", "text.txt", "--vocab-size", 300, "--fewer-ok", "--out", "tokenizer", check=0)
+        evaluated = self.pax("example_slurm_llama.sub", "--fdl.NUM_KV_HEADS=2", "eval_truncate=true", config="LLaMA7B", name="evaluated", nodes=1, env={
+            "BASE_CHECKPOINT_RESTORE_PATH": str(self.dir / "logs"), "LOG_DIR_LOCAL": "boolq", "EVAL_ONLY": "1", "BASE_TFDS_DATA_DIR": str(self.dir),
+            "BASE_VOCAB_PATH": str(self.dir / "tokenizer.model")})
+        self.assert_ends(evaluated, "COMPLETED", 0)
+        self.assertEqual(json.loads((self.dir / "boolq/evaluations/results-6.json").read_text())["results"]["boolq"]["samples"], 2)
+        job = self.pax("example_slurm_llama.sub", name="lora", nodes=1, env={"USE_LORA": "1", "LORA_RANK": "32"})
+        self.assert_ends(job, "FAILED", 3)
+        self.assertRegex(self.cluster.job_output(job), "not built yet: .*LoRA")
 
     def test_the_llama_recipe(self):
         stage = self.dir / "the stage"

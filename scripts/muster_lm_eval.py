@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Runs lm-evaluation-harness on a model of Muster, without a server.
+
+    pip install lm-eval
+    python3 scripts/muster_lm_eval.py --model muster --model_args run=out/first --tasks NAME,NAME
+
+It is lm-eval's own command with the additional model `muster`. Its --model_args:
+
+    run            a run's output folder, or a folder of muster convert
+    tokenizer      a tokenizer file; default: the run's tokenizer_path
+    length         tokens of a sequence; default: the run's max_target_length
+    batch          sequences per batch; default 1
+    bos_id         the token before texts without a context; default: end of sequence
+    add_bos_token  whether it also begins texts that have a context; default False
+    hardware       cpu, gpu or auto; default auto
+    max_gen_toks   tokens of generated answers; default 256
+
+Log-likelihoods come from `muster eval`, generated texts from `muster decode`. Both are beside this
+script, in MUSTER_BIN_DIR or on PATH. See docs/evaluation.md.
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import lm_eval.models  # noqa: F401  registers lm-eval's own models beside this one
+from lm_eval.api.model import LM
+from lm_eval.api.registry import register_model
+
+
+def muster_program():
+    folder = os.environ.get("MUSTER_BIN_DIR")
+    beside = pathlib.Path(__file__).resolve().parents[1] / "bin"
+    for candidate in (folder, beside):
+        if candidate and (pathlib.Path(candidate) / "muster").is_file():
+            return str(pathlib.Path(candidate) / "muster")
+    return shutil.which("muster") or sys.exit("muster: error: there is no program muster; set MUSTER_BIN_DIR to its folder")
+
+
+def is_true(value):
+    return value if isinstance(value, bool) else str(value).lower() in ("1", "true", "yes")
+
+
+@register_model("muster")
+class MusterLM(LM):
+    """A model of Muster. Each kind of request is one call of `muster eval` over JSON lines."""
+
+    def __init__(self, run, tokenizer=None, length=None, batch=None, bos_id=None, add_bos_token=False, hardware="auto", max_gen_toks=256, **_):
+        super().__init__()
+        self.program, self.run, self.max_gen_toks = muster_program(), str(run), int(max_gen_toks)
+        self.decoding = ["--tokenizer", str(tokenizer)] if tokenizer else []
+        self.scoring = [*self.decoding, "--hardware", hardware, "--truncate"]
+        for option, value in (("--length", length), ("--batch", batch), ("--bos-id", bos_id)):
+            if value is not None:
+                self.scoring += [option, str(value)]
+        if is_true(add_bos_token):
+            self.scoring.append("--add-bos")
+
+    @property
+    def tokenizer_name(self):
+        return self.run
+
+    def call(self, *words):
+        done = subprocess.run([self.program, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            raise RuntimeError(f"muster {words[0]} ended with code {done.returncode}: {done.stderr[-2000:]}")
+        return done.stdout
+
+    def score(self, task, lines):
+        """Returns the result of each line of a task's file."""
+        if not lines:
+            return []
+        with tempfile.TemporaryDirectory() as folder:
+            requests, out = pathlib.Path(folder) / "requests.jsonl", pathlib.Path(folder) / "out"
+            requests.write_text("".join(json.dumps(line) + "\n" for line in lines))
+            self.call("eval", "--run", self.run, "--task", f"{task}={requests}", "--out", str(out), *self.scoring)
+            (results,) = out.glob(f"{task}-*.jsonl")
+            return [json.loads(line) for line in results.read_text().splitlines()]
+
+    def loglikelihood(self, requests, disable_tqdm=False):
+        lines = [dict(zip(("context", "continuation"), request.args)) for request in requests]
+        return [(line["log_likelihood"], line["is_greedy"]) for line in self.score("loglikelihood", lines)]
+
+    def loglikelihood_rolling(self, requests, disable_tqdm=False):
+        return [line["log_likelihood"] for line in self.score("perplexity", [{"text": request.args[0]} for request in requests])]
+
+    def generate_until(self, requests, disable_tqdm=False):
+        return [self.generate(*request.args) for request in requests]
+
+    def generate(self, context, options):
+        options = dict(options)
+        until = options.get("until") or []
+        until = [until] if isinstance(until, str) else until
+        words = ["--max-tokens", str(options.get("max_gen_toks", self.max_gen_toks))]
+        if is_true(options.get("do_sample", False)):
+            for option, key in (("--temperature", "temperature"), ("--top-k", "top_k"), ("--top-p", "top_p")):
+                if key in options:
+                    words += [option, str(options[key])]
+        text = json.loads(self.call("decode", "--run", self.run, "--prompt", context, "--json", *words, *self.decoding))["text"]
+        for stop in filter(None, until):
+            text = text.split(stop)[0]
+        return text
+
+
+def main():
+    from lm_eval.__main__ import cli_evaluate
+    cli_evaluate()
+
+
+if __name__ == "__main__":
+    main()
