@@ -24,6 +24,9 @@ struct GpuModel {
   void load(std::span<const float> params) {
     backends().gpu->upload(params.data(), flat(model.params()));
   }
+  void load_frozen(const Tensor& frozen) {
+    backends().gpu->upload(frozen.f32(), model.frozen_parameters());
+  }
   std::vector<float> gradients() { return downloaded(model.grads()); }
   std::vector<float> parameters() { return downloaded(model.params()); }
 
@@ -73,6 +76,15 @@ struct ModelCase {
 };
 ModelConfig small_llama() { return small_config(4, 2, false); }
 
+ModelConfig with_adapters(ModelConfig config) {
+  config.lora = {
+      .rank = 3, .alpha = 6, .dropout = 0.2, .targets = lora_targets(config, LoraLayers::kAll)};
+  return config;
+}
+ModelConfig adapted_llama() { return with_adapters(small_llama()); }
+ModelConfig adapted_gpt() { return with_adapters(small_gpt()); }
+ModelConfig adapted_mixtral() { return with_adapters(small_mixtral()); }
+
 class Models : public testing::TestWithParam<std::tuple<ModelCase, DType>> {};
 INSTANTIATE_TEST_SUITE_P(
     All, Models,
@@ -82,7 +94,10 @@ INSTANTIATE_TEST_SUITE_P(
                                      ModelCase{"parallel", small_parallel},
                                      ModelCase{"relative", small_dense_glam},
                                      ModelCase{"mixtral", small_mixtral},
-                                     ModelCase{"glam", small_glam}),
+                                     ModelCase{"glam", small_glam},
+                                     ModelCase{"adapted_llama", adapted_llama},
+                                     ModelCase{"adapted_gpt", adapted_gpt},
+                                     ModelCase{"adapted_mixtral", adapted_mixtral}),
                      testing::Values(DType::kF32, DType::kBf16)));
 
 // Compares each parameter's gradient separately, so that a small one does not hide behind large
@@ -93,13 +108,22 @@ TEST_P(Models, LossAndGradients) {
   const ModelConfig config = model.config();
   TestModel cpu(config, kBatch, kSeqLen, RematPolicy::kNone, 2, true, dtype);
   GpuModel gpu(config, kBatch, kSeqLen, RematPolicy::kNone, dtype);
-  randomize_params(cpu.plan, cpu.model.params());
+  const ShardLayout &trained = cpu.plan.sharding.layout, &frozen = cpu.plan.sharding.frozen;
+  randomize_params(trained.table(), cpu.model.params());
+  if (frozen.elements() > 0) {
+    fill_random(3, cpu.model.params(), 0.5F);
+    const Tensor block = cpu.model.frozen_parameters();
+    randomize_params(frozen.table(), {block.f32(), static_cast<size_t>(block.elements())});
+    gpu.load_frozen(block);
+  }
   gpu.load(cpu.model.params());
   for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
     const TestBatch batch(config.vocab_size, kBatch * kSeqLen,
                           accumulate == Accumulate::kNo ? 1 : 2);
-    const LossSum expected = cpu.model.forward_backward(batch.view(), accumulate);
-    const LossSum actual = gpu.model.forward_backward(batch.view(), accumulate);
+    Batch samples = batch.view();
+    samples.dropout = {.seed = 4, .first_sample = 8};
+    const LossSum expected = cpu.model.forward_backward(samples, accumulate);
+    const LossSum actual = gpu.model.forward_backward(samples, accumulate);
     const bool half = dtype == DType::kBf16;
     EXPECT_NEAR(actual.loss, expected.loss, (half ? 2e-2 : 1e-5) * std::abs(expected.loss));
     EXPECT_EQ(actual.weight, expected.weight);
@@ -109,7 +133,7 @@ TEST_P(Models, LossAndGradients) {
     const std::vector<float> gradients = gpu.gradients();
     // The bias of a layer's queries, which comes before that of its keys.
     double largest_of_queries = 0;
-    for (const ParamSpec& spec : cpu.plan.params) {
+    for (const ParamSpec& spec : trained.table()) {
       const auto first = static_cast<size_t>(spec.offset);
       const auto count = static_cast<size_t>(spec.elements());
       const auto grads = cpu.model.grads().subspan(first, count);

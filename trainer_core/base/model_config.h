@@ -10,6 +10,7 @@
 #include <absl/status/status.h>
 
 #include "trainer_core/base/activation.h"
+#include "trainer_core/base/lora.h"
 #include "trainer_core/base/quantization.h"
 #include "trainer_core/base/relative_buckets.h"
 
@@ -132,6 +133,7 @@ struct ModelConfig {
   double init_std = 0;            // standard deviation of initial matrices; 0: 1 / sqrt(fan_in)
   double embedding_init_std = 0;  // the same for token embeddings; 0: as init_std
   QuantizationConfig quantization{};
+  LoraConfig lora{};
 
   // Return whether the model has a table of positions, or rotates queries and keys.
   bool learns_positions() const { return position_type == PositionType::kLearned; }

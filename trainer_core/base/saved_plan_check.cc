@@ -99,6 +99,7 @@ constexpr auto kFree = std::to_array<std::string_view>({
     "init_std",
     "embedding_init_std",
     "load_parameters_path",
+    "lora_restore_path",
     // constants of the optimizer
     "adam_b1",
     "adam_b2",

@@ -328,6 +328,7 @@ absl::Status validate(const ModelConfig& model) {
   check_model(model, check);
   check_experts(model, check);
   check_quantization(model, check);
+  if (check.status().ok()) check.take(validate_lora(model));
   if (check.status().ok()) check.take(check_parameter_count(model));
   return check.status();
 }
@@ -337,6 +338,7 @@ absl::Status validate(const TrainConfig& config) {
   check_model(config.model, check);
   check_experts(config.model, check);
   check_quantization(config.model, check);
+  if (check.status().ok()) check.take(validate_lora(config.model));
   // This check is the first, so that values of the schedule that are derived from `steps` are not
   // reported instead.
   check.range("steps", config.steps, config.eval.enabled() ? 0 : 1, kStepsMax);

@@ -207,6 +207,9 @@ struct TrainConfig {
   // Absolute path of initial parameters for a run that has no checkpoint yet
   // (ParameterSource::open); empty: they are initialised from init_weights_seed.
   std::string load_parameters_path;
+  // Absolute path of the adapters with which a run with lora_rank begins (open_adapters); empty:
+  // they are initialised from init_weights_seed.
+  std::string lora_restore_path;
 
   ProfileConfig profile;
 
@@ -246,8 +249,14 @@ struct TrainConfig {
 
   // Returns the element type of activations.
   DType activation_type() const { return type_of(dtype); }
-  // Returns the element type of stored parameters.
-  DType weight_type() const { return type_of(weight_dtype); }
+  // Returns the element type of stored parameters that are trained. It is weight_dtype; adapters,
+  // which are small and whose updates are smaller than what bf16 can add to them, are fp32,
+  // whatever weight_dtype is.
+  DType weight_type() const { return model.lora.enabled() ? DType::kF32 : type_of(weight_dtype); }
+  // Returns the element type of frozen parameters: bf16 unless nothing is computed or stored in it.
+  DType frozen_type() const {
+    return dtype == ComputeType::kBfloat16 ? DType::kBf16 : type_of(weight_dtype);
+  }
   // Returns whether a GPU rounds the operands of fp32 GEMMs to TF32.
   bool allows_tf32() const { return matmul_precision != MatmulPrecision::kHighest; }
 

@@ -46,6 +46,16 @@ void visit_quantization(Config& quantization, Visitor& visit) {
   visit("stochastic_rounding", quantization.stochastic_rounding);
 }
 
+// The config of a run that trains all parameters has none of these keys.
+template <class Config, class Visitor>
+void visit_lora(Config& lora, Visitor& visit) {
+  visit.unless("lora_rank", lora.rank, 0);
+  if (lora.rank == 0) return;
+  visit("lora_alpha", lora.alpha);
+  visit("lora_dropout", lora.dropout);
+  visit("lora_targets", lora.targets);
+}
+
 // The only list of keys: calls visit(key, field) for every field of the config.
 template <class Config, class Visitor>
 void visit_model(Config& model, Visitor& visit) {
@@ -92,6 +102,7 @@ void visit_model(Config& model, Visitor& visit) {
   visit("init_std", model.init_std);
   visit("embedding_init_std", model.embedding_init_std);
   visit_quantization(model.quantization, visit);
+  visit_lora(model.lora, visit);
 }
 
 template <class Config, class Visitor>
@@ -211,6 +222,7 @@ void visit_fields(Config& config, Visitor& visit) {
   visit("save_checkpoint_on_completion", config.save_checkpoint_on_completion);
   visit("checkpoint_storage_target_data_file_size_bytes", config.checkpoint_file_bytes);
   visit("load_parameters_path", config.load_parameters_path);
+  visit.unless("lora_restore_path", config.lora_restore_path, std::string());
   visit.unless("enable_emergency_checkpoint", config.enable_emergency_checkpoint, false);
   visit.unless("local_checkpoint_directory", config.local_checkpoint_directory, std::string());
   visit.unless("local_checkpoint_period", config.local_checkpoint_period, int64_t{0});

@@ -18,6 +18,8 @@ void StepReport::begin(const RankModel& rank_model) {
   planned_bytes_ = planned_memory_bytes(config_, rank_model);
   context_.out << memory_line(rank_model.plan().memory()) << '\n'
                << parameters_line(parameter_count(rank_model.table())) << '\n'
+               << trained_line(parameter_count(part_of(rank_model.table(), ParamPart::kTrained)),
+                               parameter_count(rank_model.table()))
                << per_step_block(step_tflops(config_)) << pipeline_line(config_) << std::endl;
 }
 

@@ -13,8 +13,8 @@ enum class What { kWeights, kGradients };
 // The slots for weights or gradients, each as large as the largest of its blocks.
 class Slots {
  public:
-  Slots(const ShardLayout& layout, What what)
-      : layout_(layout), what_(what), slot_of_(layout.blocks().size()) {}
+  Slots(const Sharding& sharding, What what)
+      : sharding_(sharding), what_(what), slot_of_(sharding.layout.blocks().size()) {}
 
   // Adds a slot that these blocks share.
   void add(const std::vector<size_t>& blocks) {
@@ -41,13 +41,17 @@ class Slots {
                    weights ? MemoryCategory::kGathered : MemoryCategory::kGradients, bytes_[i]);
     }
     std::vector<size_t> used(slot_of_.size());
-    for (size_t i = 0; i < layout_.buckets().size(); ++i) {
-      const ParamBucket& bucket = layout_.buckets()[i];
-      if (!has_slot(bucket)) continue;
-      BufferLocation& location = weights ? memory.buckets[i].weights : memory.buckets[i].gradients;
-      location = {ids[slot_of_[bucket.block]], static_cast<int64_t>(used[bucket.block])};
-      used[bucket.block] += aligned_bytes(bytes(bucket));
-    }
+    const auto place_all = [&](const ShardLayout& layout, std::vector<BucketMemory>& locations) {
+      for (size_t i = 0; i < layout.buckets().size(); ++i) {
+        const ParamBucket& bucket = layout.buckets()[i];
+        if (!has_slot(bucket)) continue;
+        BufferLocation& location = weights ? locations[i].weights : locations[i].gradients;
+        location = {ids[slot_of_[bucket.block]], static_cast<int64_t>(used[bucket.block])};
+        used[bucket.block] += aligned_bytes(bytes(bucket));
+      }
+    };
+    place_all(sharding_.layout, memory.buckets);
+    if (weights) place_all(sharding_.frozen, memory.frozen);
     (weights ? memory.weight_slot : memory.gradient_slot) = slot_of_;
   }
 
@@ -56,7 +60,7 @@ class Slots {
   // rank stores if other buckets of the block are scattered, so that all gradients of a block
   // accumulate in the same way.
   bool has_slot(const ParamBucket& bucket) const {
-    return what_ == What::kWeights ? bucket.is_copied : layout_.gathers(bucket.block);
+    return what_ == What::kWeights ? bucket.is_copied : sharding_.layout.gathers(bucket.block);
   }
   size_t bytes(const ParamBucket& bucket) const {
     const DType dtype = what_ == What::kWeights ? bucket.gathered : DType::kF32;
@@ -65,15 +69,19 @@ class Slots {
   // Returns the bytes of a block in its slot. The last bucket needs no alignment after it.
   size_t block_bytes(size_t block) const {
     size_t end = 0, begin = 0;
-    for (const ParamBucket& bucket : layout_.buckets()) {
-      if (bucket.block != block || !has_slot(bucket)) continue;
-      end = begin + bytes(bucket);
-      begin += aligned_bytes(bytes(bucket));
-    }
+    const auto add_all = [&](const ShardLayout& layout) {
+      for (const ParamBucket& bucket : layout.buckets()) {
+        if (bucket.block != block || !has_slot(bucket)) continue;
+        end = begin + bytes(bucket);
+        begin += aligned_bytes(bytes(bucket));
+      }
+    };
+    add_all(sharding_.layout);
+    if (what_ == What::kWeights) add_all(sharding_.frozen);
     return end;
   }
 
-  const ShardLayout& layout_;
+  const Sharding& sharding_;
   What what_;
   std::vector<size_t> slot_of_;  // by block
   std::vector<size_t> bytes_;    // by slot
@@ -97,7 +105,7 @@ std::vector<size_t> every_second(const std::vector<size_t>& blocks, size_t first
 // embedding is used again together with the end.
 Slots weight_slots(const Sharding& sharding, bool tied) {
   const ShardLayout& layout = sharding.layout;
-  Slots slots(layout, What::kWeights);
+  Slots slots(sharding, What::kWeights);
   if (sharding.zero_stage < 3) {
     slots.add_each();
     return slots;
@@ -120,7 +128,7 @@ Slots weight_slots(const Sharding& sharding, bool tied) {
 // first, embedding; a tied embedding is also used first.
 Slots gradient_slots(const Sharding& sharding, bool tied) {
   const ShardLayout& layout = sharding.layout;
-  Slots slots(layout, What::kGradients);
+  Slots slots(sharding, What::kGradients);
   if (sharding.zero_stage < 2) {
     slots.add_each();
     return slots;
@@ -144,14 +152,17 @@ Slots gradient_slots(const Sharding& sharding, bool tied) {
 }  // namespace
 
 BlockMemory plan_blocks(const Sharding& sharding, bool tied, bool training, BufferId params,
-                        BufferId grads, MemoryPlan& plan) {
+                        BufferId grads, BufferId frozen, MemoryPlan& plan) {
   BlockMemory memory;
+  const auto at = [](const ParamBucket& bucket, BufferId block, DType dtype) {
+    return BufferLocation{block, bucket.shard_offset * static_cast<int64_t>(dtype_bytes(dtype))};
+  };
   for (const ParamBucket& bucket : sharding.layout.buckets()) {
-    const auto at = [&](BufferId block, DType dtype) {
-      return BufferLocation{block, bucket.shard_offset * static_cast<int64_t>(dtype_bytes(dtype))};
-    };
-    memory.buckets.push_back({at(params, sharding.layout.stored()), at(grads, DType::kF32)});
+    memory.buckets.push_back(
+        {at(bucket, params, sharding.layout.stored()), at(bucket, grads, DType::kF32)});
   }
+  for (const ParamBucket& bucket : sharding.frozen.buckets())
+    memory.frozen.push_back({at(bucket, frozen, sharding.frozen.stored()), {}});
   weight_slots(sharding, tied).place(plan, memory);
   if (training) gradient_slots(sharding, tied).place(plan, memory);
   return memory;

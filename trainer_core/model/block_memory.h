@@ -48,7 +48,8 @@ struct BucketMemory {
 
 // The locations of all buckets, and the slots of all blocks.
 struct BlockMemory {
-  std::vector<BucketMemory> buckets;  // in the order of ShardLayout::buckets()
+  std::vector<BucketMemory> buckets;  // in the order of Sharding::layout.buckets()
+  std::vector<BucketMemory> frozen;   // in the order of Sharding::frozen.buckets(); no gradients
   // The slot of each block. Blocks with the same slot share memory. Unspecified for blocks that
   // have no bucket in a slot.
   std::vector<size_t> weight_slot;
@@ -58,27 +59,39 @@ struct BlockMemory {
 // The parameters that this rank stores or shares with other ranks, and the part of the model that
 // it computes.
 struct Sharding {
-  ShardLayout layout = ShardLayout::whole({});
+  ShardLayout layout = ShardLayout::whole({});  // the parameters that are trained
+  ShardLayout frozen = ShardLayout::whole({});  // the others; empty if there are none
   int32_t zero_stage = 3;
   RankPart part{};
 
   // Returns whether any bucket is gathered from several ranks.
   bool shares() const {
-    return std::ranges::any_of(layout.buckets(),
-                               [](const ParamBucket& bucket) { return bucket.group_size > 1; });
+    return has_bucket([](const ParamBucket& bucket) { return bucket.group_size > 1; });
   }
   // Returns whether passes read copies of any bucket, which ParameterBlocks makes.
   bool copies() const {
-    return std::ranges::any_of(layout.buckets(),
-                               [](const ParamBucket& bucket) { return bucket.is_copied; });
+    return has_bucket([](const ParamBucket& bucket) { return bucket.is_copied; });
+  }
+  // Return whether a pass reads a copy of a bucket of the block, and whether the first and the last
+  // stage of a pipeline share a bucket of the block.
+  bool copies(size_t block) const { return layout.copies(block) || frozen.copies(block); }
+  bool is_of_both_ends(size_t block) const {
+    return layout.is_of_both_ends(block) || frozen.is_of_both_ends(block);
+  }
+
+ private:
+  template <class Condition>
+  bool has_bucket(const Condition& condition) const {
+    return std::ranges::any_of(layout.buckets(), condition) ||
+           std::ranges::any_of(frozen.buckets(), condition);
   }
 };
 
-// Adds the slots to `plan` and returns all locations. `params` and `grads` are the flat blocks of
-// the parameters and gradients that the rank stores. `tied` states that the head uses the
+// Adds the slots to `plan` and returns all locations. `params`, `grads` and `frozen` are the flat
+// blocks of the rank: trained parameters, gradients, frozen ones. `tied`: the head uses the
 // embedding's matrix. Without `training` there are no slots for gradients.
 BlockMemory plan_blocks(const Sharding& sharding, bool tied, bool training, BufferId params,
-                        BufferId grads, MemoryPlan& plan);
+                        BufferId grads, BufferId frozen, MemoryPlan& plan);
 
 // Returns the number of elements of the bucket, including its padding.
 inline int64_t padded_elements(const ParamBucket& bucket) {

@@ -39,12 +39,16 @@ class Planner {
     plan_.param_block = add("params", MemoryCategory::kParameters,
                             plan_.stored_floats() + scaling_elements(model_));
     plan_.loading_block = plan_.param_block;
+    const ShardLayout& frozen = plan_.sharding.frozen;
+    if (frozen.elements() > 0)
+      plan_.frozen_block = add("frozen", MemoryCategory::kParameters, frozen.stored_floats());
     if (plan_.training) {
       plan_.grad_block = add("grads", MemoryCategory::kGradients, n);
       plan_.optimizer_state = add("optimizer_state", MemoryCategory::kOptimizer, optimizer_state);
     }
-    plan_.blocks = plan_blocks(plan_.sharding, model_.logits_via_embedding, plan_.training,
-                               plan_.param_block, plan_.grad_block, plan_.memory);
+    plan_.blocks =
+        plan_blocks(plan_.sharding, model_.logits_via_embedding, plan_.training, plan_.param_block,
+                    plan_.grad_block, plan_.frozen_block, plan_.memory);
   }
 
   void loading() {
@@ -169,8 +173,8 @@ class Planner {
       largest = std::max(largest, shape.in * shape.out);
     }
     const bool is_int8 = quantization.type == QuantizationType::kInt8;
-    const bool kernel_gradients =
-        plan_.training && (!is_int8 || quantization.int8_weight_gradients);
+    const bool kernel_gradients = plan_.training && !model_.lora.enabled() &&
+                                  (!is_int8 || quantization.int8_weight_gradients);
     QuantizedBuffers& buffers = plan_.quantized;
     buffers.input = add_activation_buffer("quantized.input", widest_in);
     if (plan_.training)
@@ -185,6 +189,32 @@ class Planner {
     const int64_t right = plan_.training ? std::max(widest_in, widest_out) : widest_out;
     buffers.left_scale = add_work("quantized.left_scale", is_int8 ? left : 1);
     buffers.right_scale = add_work("quantized.right_scale", is_int8 ? right : 1);
+  }
+
+  void adapters() {
+    const LoraConfig& lora = model_.lora;
+    if (!lora.enabled()) return;
+    constexpr int64_t kChunkRows = 1024;  // enough rows for efficient GEMMs
+    AdapterBuffers& buffers = plan_.adapters;
+    buffers.chunk_rows = std::min(rows_, kChunkRows);
+    int64_t columns = 0, wide = 0, matrix = 0;
+    for (size_t i = 0; i < kDenseProducts; ++i) {
+      const auto product = static_cast<DenseProduct>(i);
+      const int64_t low = plan_.adapters_of(product) * lora.rank;
+      if (low == 0) continue;
+      const DenseShape shape = plan_.dense_shape(product);
+      columns = std::max(columns, low);
+      if (plan_.projections_of(product) > 1) matrix = std::max(matrix, shape.out * low);
+      if (lora.dropout > 0) wide = std::max(wide, shape.in);
+      if (plan_.dtype != DType::kF32)
+        wide = std::max(wide, plan_.training ? std::max(shape.in, shape.out) : shape.out);
+    }
+    buffers.low = add_work("adapters.low", buffers.chunk_rows * columns, plan_.dtype);
+    if (wide > 0) buffers.wide = add_work("adapters.wide", buffers.chunk_rows * wide, plan_.dtype);
+    if (matrix > 0) buffers.b = add_work("adapters.b", matrix);
+    if (!plan_.training) return;
+    buffers.d_low = add_work("adapters.d_low", rows_ * columns, plan_.dtype);
+    if (matrix > 0) buffers.d_b = add_work("adapters.d_b", matrix);
   }
 
   void workspace(int32_t threads) {
@@ -360,6 +390,7 @@ void lay_out(TransformerPlan& plan, int32_t threads, int64_t optimizer_state) {
     plan_exchange(plan);
     add_expert_constants(plan);
     planner.quantized();
+    planner.adapters();
     planner.workspace(threads);
     planner.offloaded();
   };

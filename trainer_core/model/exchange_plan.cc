@@ -42,7 +42,7 @@ class ExchangePlanner {
     StackedBuffers& stacked = plan_.stacked;
     stacked.qkv = add("stacked.qkv", rows * width, plan_.dtype);
     if (plan_.model.qkv_bias) stacked.qkv_bias = add("stacked.qkv_bias", rows);
-    if (!plan_.training) return;
+    if (!plan_.training || plan_.model.lora.enabled()) return;  // frozen weights have no gradient
     stacked.d_qkv = add("stacked.d_qkv", rows * width);
     if (plan_.model.qkv_bias) stacked.d_qkv_bias = add("stacked.d_qkv_bias", rows);
   }

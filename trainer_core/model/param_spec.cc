@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include <absl/strings/str_cat.h>
+
 #include "common/random/fnv.h"
 #include "trainer_core/base/bf16.h"
 
@@ -19,7 +21,8 @@ uint64_t stream_of(std::string_view name) { return fnv1a(name); }
 
 class TableBuilder {
  public:
-  explicit TableBuilder(const ModelConfig& config) : config_(config) {}
+  explicit TableBuilder(const ModelConfig& config)
+      : config_(config), frozen_(config.lora.enabled()) {}
 
   // Sets the block of the parameters that are added next.
   void begin(BlockKind kind, int32_t layer = 0) { block_ = {kind, layer}; }
@@ -66,6 +69,22 @@ class TableBuilder {
     if (config_.norm_type == NormType::kLayer)
       bias(name + ".bias", config_.emb_dim, TensorSplit::none());
   }
+  // Adds the adapters of a GEMM's projections.
+  void adapters(const std::vector<AdaptedProjection>& projections) {
+    frozen_ = false;
+    const int64_t rank = config_.lora.rank;
+    for (const AdaptedProjection& adapted : projections) {
+      const int64_t in = projection_shape(config_, adapted.target).in;
+      ParamSpec& spec = add(adapted.module + ".lora_A.weight", {rank, in}, adapted.in_split);
+      spec.init_std = 1.0 / std::sqrt(3.0 * static_cast<double>(in));
+    }
+    for (const AdaptedProjection& adapted : projections) {
+      const int64_t out = projection_shape(config_, adapted.target).out;
+      add(adapted.module + ".lora_B.weight", {out, rank}, adapted.out_split).init =
+          InitKind::kZeros;
+    }
+    frozen_ = config_.lora.enabled();
+  }
   std::vector<ParamSpec> take() { return std::move(table_); }
 
  private:
@@ -82,11 +101,13 @@ class TableBuilder {
     spec.offset = offset_;
     spec.block = block_;
     spec.split = split;
+    spec.frozen = frozen_;
     offset_ += spec.elements();
     return spec;
   }
 
   const ModelConfig& config_;
+  bool frozen_;
   ParamBlock block_;
   std::vector<ParamSpec> table_;
   int64_t offset_ = 0;
@@ -150,6 +171,13 @@ void add_layer(const ModelConfig& config, int32_t layer, TableBuilder& table) {
   } else {
     add_mlp(config, prefix + "mlp.", table);
   }
+  for (size_t product = 0; product < kDenseProducts; ++product) {
+    auto projections = adapted_projections(config, layer, static_cast<DenseProduct>(product));
+    std::erase_if(projections, [&](const AdaptedProjection& projection) {
+      return !config.lora.adapts(projection.target);
+    });
+    table.adapters(projections);
+  }
 }
 
 }  // namespace
@@ -167,6 +195,44 @@ std::vector<ParamSpec> model_params(const ModelConfig& config) {
                  TensorSplit::rows(config.vocab_size));
   }
   return table.take();
+}
+
+std::vector<ParamSpec> part_of(const std::vector<ParamSpec>& table, ParamPart part) {
+  std::vector<ParamSpec> specs;
+  int64_t offset = 0;
+  for (const ParamSpec& spec : table) {
+    if (spec.frozen != (part == ParamPart::kFrozen)) continue;
+    specs.push_back(spec);
+    specs.back().offset = offset;
+    offset += spec.elements();
+  }
+  return specs;
+}
+
+std::vector<AdaptedProjection> adapted_projections(const ModelConfig& config, int32_t layer,
+                                                   DenseProduct product) {
+  const std::string prefix = absl::StrCat("model.layers.", layer, ".");
+  const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
+  const auto heads = config.num_query_heads, kv_heads = config.num_kv_heads;
+  const int64_t m = config.mlp_dim;
+  const bool is_mlp = product == DenseProduct::kGateUp || product == DenseProduct::kDown;
+  if (is_mlp && config.experts.in_layer(layer)) return {};
+  switch (product) {
+    case DenseProduct::kQkv:
+      return {{LoraTarget::kQuery, attention + "q_proj", TensorSplit::rows(heads), {}},
+              {LoraTarget::kKey, attention + "k_proj", TensorSplit::rows(kv_heads), {}},
+              {LoraTarget::kValue, attention + "v_proj", TensorSplit::rows(kv_heads), {}}};
+    case DenseProduct::kOut:
+      return {{LoraTarget::kOut, attention + "o_proj", {}, TensorSplit::columns(heads)}};
+    case DenseProduct::kGateUp: {
+      const AdaptedProjection up{LoraTarget::kUp, mlp + "up_proj", TensorSplit::rows(m), {}};
+      if (!config.gated_mlp) return {up};
+      return {{LoraTarget::kGate, mlp + "gate_proj", TensorSplit::rows(m), {}}, up};
+    }
+    case DenseProduct::kDown:
+      return {{LoraTarget::kDown, mlp + "down_proj", {}, TensorSplit::columns(m)}};
+  }
+  return {};
 }
 
 int64_t parameter_count(const std::vector<ParamSpec>& table) {

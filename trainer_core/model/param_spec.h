@@ -53,6 +53,9 @@ struct ParamSpec : TensorRow {
   // Whether the parameter is an operand of a GEMM or the token table. Decoding in bf16 stores such
   // parameters in bf16 and all others in fp32.
   bool is_matrix = false;
+  // Whether the parameter is not trained: it has no gradient and no optimizer state, and is not in
+  // checkpoints. With adapters (base/lora.h), all other parameters are frozen.
+  bool frozen = false;
 
   // Returns the type of the parameter when decoding in bf16.
   DType rounded_type() const { return is_matrix ? DType::kBf16 : DType::kF32; }
@@ -63,10 +66,34 @@ struct ParamSpec : TensorRow {
 // block is parallel), gate, up, their biases, down, its bias. The bias of a norm follows its gain.
 // Parameters that the config does not use are absent; so is the head if it is tied. The matrices q,
 // k and v are adjacent in memory, and so are their biases, the matrices gate and up, and their
-// biases: each of these sets is used as one stacked matrix. Names are those of Hugging Face's
+// biases: each of these sets is used as one stacked matrix. With LoRA, the adapters follow: for
+// each GEMM its adjacent matrices A, then its matrices B. Names are those of Hugging Face's
 // Llama. Parameters that Llama lacks are named "….bias", "model.embed_positions.weight" and
 // "….self_attn.relative_attention_bias.weight" (H, buckets); the last is the transpose of T5's.
+// Those of adapters are PEFT's: "….q_proj.lora_A.weight" and "….q_proj.lora_B.weight".
 std::vector<ParamSpec> model_params(const ModelConfig& config);
+
+// The parameters that are trained, or those that are not.
+enum class ParamPart : uint8_t { kTrained, kFrozen };
+// Returns those parameters of `table` as a table of their own.
+std::vector<ParamSpec> part_of(const std::vector<ParamSpec>& table, ParamPart part);
+
+// The GEMMs of a layer's dense projections, x wᵀ. Kernels with the same input are stacked into one
+// GEMM.
+enum class DenseProduct : uint8_t { kQkv, kOut, kGateUp, kDown };
+constexpr size_t kDenseProducts = 4;  // per layer
+
+// A projection that may have an adapter.
+struct AdaptedProjection {
+  LoraTarget target;
+  std::string module;  // "model.layers.0.self_attn.q_proj"
+  // The splits of the projection's output and input, which are those of B's and A's.
+  TensorSplit out_split, in_split;
+};
+// Returns the projections of a layer's GEMM in the order of their rows, with or without adapters;
+// none for the MLP of a layer with experts.
+std::vector<AdaptedProjection> adapted_projections(const ModelConfig& config, int32_t layer,
+                                                   DenseProduct product);
 
 // Returns the number of elements of all parameters: 6,738,415,616 for llama2-7b.
 int64_t parameter_count(const std::vector<ParamSpec>& table);
@@ -87,7 +114,8 @@ void round_in_place(const std::vector<ParamSpec>& table, float* block);
 // parameter's name and i, so a rank can compute exactly the elements that it stores. The rules are
 // MaxText's: matrices are normally distributed with the standard deviation (std) init_std or, by
 // default, 1 / sqrt(fan_in); embeddings have embedding_init_std; learned positions have init_std
-// or, by default, 1. Norms multiply by one, and biases are zero. Two rules for GLaM are those of
+// or, by default, 1. The A of an adapter has the std of PEFT's uniform values, 1 / sqrt(3 fan_in),
+// and B is zero. Norms multiply by one, and biases are zero. Two rules for GLaM are those of
 // praxis: relative biases have the std 1 / sqrt(H * buckets), and if query_scale replaces 1 /
 // sqrt(h), the std of the query projection compensates for the difference.
 

@@ -35,7 +35,9 @@ TransformerPlan build_transformer_plan(const ModelConfig& model, int32_t batch, 
   TransformerPlan plan;
   plan.model = model;
   plan.params = model_params(model);
-  plan.sharding = sharding.value_or(Sharding{ShardLayout::whole(plan.params)});
+  plan.sharding =
+      sharding.value_or(Sharding{ShardLayout::whole(plan.params),
+                                 ShardLayout::whole(plan.params, DType::kF32, ParamPart::kFrozen)});
   plan.batch = batch, plan.seq_len = seq_len;
   plan.dtype = dtype;
   plan.placements = training ? placements : LayerPlacements{};

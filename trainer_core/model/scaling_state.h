@@ -23,9 +23,6 @@
 
 namespace muster::trainer {
 
-// The quantized GEMMs of a layer, x wᵀ. Kernels with the same input are stacked into one GEMM.
-enum class DenseProduct : uint8_t { kQkv, kOut, kGateUp, kDown };
-constexpr size_t kDenseProducts = 4;  // per layer
 // The operands of a quantized GEMM.
 enum class DenseOperand : uint8_t { kInput, kKernel, kOutputGradient };
 constexpr size_t kDenseOperands = 3;  // per GEMM

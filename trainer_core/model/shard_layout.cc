@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "trainer_core/base/check.h"
@@ -113,19 +114,28 @@ class RankBoxes {
 
 class ShardLayoutBuilder {
  public:
-  ShardLayoutBuilder(std::vector<ParamSpec> table, DType stored) {
-    layout_.table_ = std::move(table);
+  ShardLayoutBuilder(const std::vector<ParamSpec>& table, DType stored, ParamPart part)
+      : part_(part) {
+    layout_.table_ = part_of(table, part);
     layout_.stored_ = stored;
   }
 
-  // Adds a parameter, in the table's order. `gathered` is its gathered type if its block is
-  // gathered.
-  void add(size_t param, TensorBox box, const GroupAxes& group, DType gathered) {
-    const ParamSpec& spec = layout_.table_[param];
+  // Visits the parameters of the complete table in order. `has` states whether the rank has the
+  // parameter. Returns its row in the layout's table; nullopt if the layout does not store it.
+  std::optional<size_t> next(const ParamSpec& spec, bool has) {
+    const bool is_of_part = spec.frozen == (part_ == ParamPart::kFrozen);
+    const size_t row = is_of_part ? next_row_++ : 0;
+    if (!has) return std::nullopt;
     if (layout_.blocks_.empty() || layout_.blocks_.back() != spec.block) {
       end_block();
       layout_.blocks_.push_back(spec.block);
     }
+    return is_of_part ? std::optional(row) : std::nullopt;
+  }
+
+  // Adds a row of the layout's table, in order. `gathered` is its gathered type if its block is
+  // gathered.
+  void add(size_t param, TensorBox box, const GroupAxes& group, DType gathered) {
     const auto same = [&](const ParamBucket& bucket) {
       return bucket.group == group && bucket.gathered == gathered;
     };
@@ -199,20 +209,23 @@ class ShardLayoutBuilder {
     }
   }
 
+  const ParamPart part_;
+  size_t next_row_ = 0;
   ShardLayout layout_;
   std::vector<ParamBucket> block_;  // the buckets of the last block
 };
 
 ShardLayout ShardLayout::of(const ModelConfig& model, const Mesh& mesh, int32_t rank, DType dtype,
-                            int32_t pipeline_chunks, DType stored) {
+                            int32_t pipeline_chunks, DType stored, ParamPart part) {
   check_fits(model, mesh, pipeline_chunks);
   const RankBoxes boxes(model, mesh, rank, pipeline_chunks);
   const bool rounds = dtype == DType::kBf16 && !model.quantization.enabled();
   const std::vector<ParamSpec> table = model_params(model);
-  ShardLayoutBuilder builder(table, stored);
+  ShardLayoutBuilder builder(table, stored, part);
   for (size_t i = 0; i < table.size(); ++i) {
-    if (!boxes.has(i, table[i])) continue;
-    builder.add(i, boxes.box(table[i]), boxes.group(i, table[i]),
+    const auto row = builder.next(table[i], boxes.has(i, table[i]));
+    if (!row) continue;
+    builder.add(*row, boxes.box(table[i]), boxes.group(i, table[i]),
                 rounds ? table[i].rounded_type() : DType::kF32);
   }
   // The size of each group and the rank's place in it: many buckets share the few groups, which in
@@ -238,9 +251,11 @@ ShardLayout ShardLayout::of(const ModelConfig& model, const Mesh& mesh, int32_t 
   });
 }
 
-ShardLayout ShardLayout::whole(std::vector<ParamSpec> table, DType stored) {
-  ShardLayoutBuilder builder(table, stored);
-  for (size_t i = 0; i < table.size(); ++i) builder.add(i, whole_box(table[i]), {}, stored);
+ShardLayout ShardLayout::whole(const std::vector<ParamSpec>& table, DType stored, ParamPart part) {
+  ShardLayoutBuilder builder(table, stored, part);
+  for (const ParamSpec& spec : table) {
+    if (const auto row = builder.next(spec, true)) builder.add(*row, whole_box(spec), {}, stored);
+  }
   return builder.take([](ParamBucket&) { return int64_t{0}; });
 }
 

@@ -21,9 +21,12 @@
 // (Rajbhandari et al., 2020) with flat buckets of parameters that are used together, as in FSDP
 // (Zhao et al., 2023): padding is per bucket, not per parameter.
 //
-// All parameters are stored in one type, fp32 or bf16 (weight_dtype). GEMMs read bf16 matrices
-// where they are stored. Parameters that passes read in fp32, such as those of norms and biases,
-// are converted block by block.
+// Parameters that are trained and frozen ones (ParamSpec::frozen) have separate layouts with
+// separate flat blocks, but the same numbers of blocks.
+//
+// All parameters of a layout are stored in one type, fp32 or bf16 (weight_dtype). GEMMs read bf16
+// matrices where they are stored. Parameters that passes read in fp32, such as those of norms and
+// biases, are converted block by block.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +42,7 @@ namespace muster::trainer {
 
 // The box of a parameter in a bucket. The offset of the box is relative to the bucket's start.
 struct ShardRow {
-  size_t param = 0;  // row of the table
+  size_t param = 0;  // row of the layout's table
   TensorBox box;
 };
 
@@ -85,18 +88,22 @@ struct ShardPiece {
 // The blocks, buckets and pieces of a rank.
 class ShardLayout {
  public:
-  // Returns the layout of `rank` with activations of `dtype`, which stores parameters as `stored`.
-  // Each pipeline stage has `pipeline_chunks` runs of layers, assigned round-robin. Requires a mesh
-  // that mesh_rules.h allows for the model.
+  // Returns the layout of `rank` with activations of `dtype`, for the parameters of `part`, which
+  // it stores as `stored`. Each pipeline stage has `pipeline_chunks` runs of layers, assigned
+  // round-robin. Requires a mesh that mesh_rules.h allows for the model.
   static ShardLayout of(const ModelConfig& model, const Mesh& mesh, int32_t rank, DType dtype,
-                        int32_t pipeline_chunks = 1, DType stored = DType::kF32);
+                        int32_t pipeline_chunks = 1, DType stored = DType::kF32,
+                        ParamPart part = ParamPart::kTrained);
   // Returns the layout of a single rank, with any table. With a type other than fp32, it describes
   // stored values only: a pass cannot read them.
-  static ShardLayout whole(std::vector<ParamSpec> table, DType stored = DType::kF32);
+  static ShardLayout whole(const std::vector<ParamSpec>& table, DType stored = DType::kF32,
+                           ParamPart part = ParamPart::kTrained);
 
+  // The parameters of the layout's part of the model, on all ranks (part_of()).
   const std::vector<ParamSpec>& table() const { return table_; }
-  // The blocks of this rank's stage, in the table's order. The last stage also has the block of the
-  // embedding if the embedding is tied.
+  // The blocks of this rank's stage, in the order of the model's table. They include blocks that
+  // have only parameters of the other part. The last stage also has the block of the embedding if
+  // the embedding is tied.
   const std::vector<ParamBlock>& blocks() const { return blocks_; }
   const std::vector<ParamBucket>& buckets() const { return buckets_; }  // block by block
   const std::vector<ShardPiece>& pieces() const { return pieces_; }     // ascending by offset

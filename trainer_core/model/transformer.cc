@@ -95,6 +95,10 @@ Tensor Transformer::parameters() {
 Tensor Transformer::parameters(const ShardPiece& piece) {
   return tensor_at(parameters(), piece.offset, {piece.count});
 }
+Tensor Transformer::frozen_parameters() {
+  const ShardLayout& frozen = plan_.sharding.frozen;
+  return Tensor::of(frozen.stored(), arena_.buffer(plan_.frozen_block), {frozen.elements()});
+}
 std::span<float> Transformer::params() {
   const Tensor all = parameters();
   return {all.f32(), static_cast<size_t>(all.elements())};
@@ -163,9 +167,15 @@ Tensor Transformer::rope_rows(BufferId table) const {
 
 void Transformer::project(const Dense& dense, const Tensor& x, const Tensor& weight,
                           const Epilogue& epilogue, const Tensor& y) {
-  if (!is_quantized(dense))
+  const bool quantizes = is_quantized(dense), adapts = is_adapted(dense);
+  if (!quantizes && !adapts)
     return ops_.fused_matmul(x, Transpose::kNo, weight, Transpose::kYes, y, epilogue);
-  quantized_project(*dense, x, weight, epilogue.product(y));
+  const Tensor& product = epilogue.product(y);
+  if (quantizes)
+    quantized_project(*dense, x, weight, product);
+  else
+    ops_.matmul(x, Transpose::kNo, weight, Transpose::kYes, product, Accumulate::kNo);
+  if (adapts) add_adapters(*dense, x, product);
   finish_product(ops_, epilogue, y);
 }
 

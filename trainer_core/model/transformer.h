@@ -127,8 +127,7 @@ class Transformer {
   void leave_run(const Tensor& exit);
   // Returns the buffer of the gradient of the residual stream, (T', d).
   Tensor stream_gradient() const;
-  // Announces the first block of the next pass, so that it is gathered early; nullopt: it is
-  // available already.
+  // Announces the first block of the next pass, to gather it early; nullopt: it is available.
   void expect(std::optional<size_t> block);
   // Announces the first block of the pass after the next one. It is gathered during the last layer
   // of the next pass.
@@ -153,10 +152,9 @@ class Transformer {
   // Resets the scaling state to that before the first step, as the constructor does.
   void reset_scaling();
 
-  // Makes all later passes record the operations of each layer and of the head as units. The
-  // backend can replay a unit, for example as a CUDA graph, if its operations are the same each
-  // time (ops/replay.h). Ops::take_notes() returns the units that are not replayed, with the
-  // reasons. Requires that the plan is not for decoding.
+  // Makes all later passes record the operations of each layer and of the head as units, which the
+  // backend can replay (ops/replay.h), for example as CUDA graphs. Ops::take_notes() returns the
+  // units that are not replayed, with the reasons. Requires that the plan is not for decoding.
   void replay();
 
   // Sets the observer of the values that passes compute; null: none. The observer must outlive
@@ -170,15 +168,17 @@ class Transformer {
   Tensor parameters();
   // Returns one piece of the parameters.
   Tensor parameters(const ShardPiece& piece);
+  // Returns the frozen parameters in their layout's stored type. Requires that there are some.
+  Tensor frozen_parameters();
   // Returns the parameters followed by the scaling state, in units of an fp32 element.
   std::span<float> state();
-  // Returns the parameters as floats, for tests and benchmarks. Requires that they are stored as
-  // fp32.
+  // Returns the parameters as floats, for tests and benchmarks. Requires that they are fp32.
   std::span<float> params();
   // Returns the gradients. Requires a training plan.
   std::span<float> grads();
 
  private:
+  struct Adapters;
   struct LayerWeights;
   struct Weights;
   struct HeadChunk;
@@ -233,6 +233,17 @@ class Transformer {
                                   const Tensor& weight, const Tensor& d_weight, const Tensor& dx,
                                   Accumulate accumulate);
   Workspace workspace() const;
+
+  // Adapters of frozen weights (transformer_adapters.cc): their output for x is added to y and,
+  // after adapters_backward(), their part of the gradient of x to dx, which may be x itself.
+  bool is_adapted(const Dense& dense) const;
+  void add_adapters(const DenseSite& site, const Tensor& x, const Tensor& y);
+  void adapters_backward(const DenseSite& site, const Tensor& dy, const Tensor& x,
+                         Accumulate accumulate);
+  void add_adapters_dx(const DenseSite& site, const Tensor& dx);
+  Tensor block_diagonal(const Adapters& adapters, int64_t out);
+  void adapter_dropout(const DenseSite& site, int64_t first, const Tensor& x);
+  Tensor adapter_input(const DenseSite& site, const Tensor& x, int64_t first, int64_t rows);
 
   enum class DropoutSite : uint8_t { kInput, kAttention, kActivation, kMlp };
   double dropout_rate(DropoutSite site) const;  // in the current pass

@@ -10,12 +10,17 @@ void Transformer::project_backward(const Dense& dense, const Tensor& dy, const T
                                    const Tensor& d_bias, const Epilogue& epilogue, const Tensor& dx,
                                    Accumulate accumulate) {
   if (exists(d_bias)) ops_.bias_backward(dy, d_bias, accumulate, workspace());
-  if (is_quantized(dense)) {
+  const bool quantizes = is_quantized(dense), adapts = is_adapted(dense);
+  if (adapts) adapters_backward(*dense, dy, x, accumulate);
+  if (quantizes) {
     quantized_project_backward(*dense, dy, x, weight, d_weight, dx, accumulate);
-    return finish_product(ops_, epilogue, dx);
+  } else {
+    if (exists(d_weight)) ops_.matmul(dy, Transpose::kYes, x, Transpose::kNo, d_weight, accumulate);
+    if (!adapts) return ops_.fused_matmul(dy, Transpose::kNo, weight, Transpose::kNo, dx, epilogue);
+    ops_.matmul(dy, Transpose::kNo, weight, Transpose::kNo, dx, Accumulate::kNo);
   }
-  ops_.matmul(dy, Transpose::kYes, x, Transpose::kNo, d_weight, accumulate);
-  ops_.fused_matmul(dy, Transpose::kNo, weight, Transpose::kNo, dx, epilogue);
+  if (adapts) add_adapters_dx(*dense, dx);
+  finish_product(ops_, epilogue, dx);
 }
 
 // Computes the gradient of project_and_sum(). `d_delta` has this rank's rows; dx (T, …) has this
@@ -60,7 +65,7 @@ void Transformer::end_backward(Accumulate accumulate) {
 
 Transformer::Stack Transformer::qkv_gradients(size_t layer) const {
   const LayerWeights& grads = grads_->layers[layer];
-  if (!plan_.stacks_qkv()) return {grads.qkv, grads.qkv_bias};
+  if (!plan_.stacks_qkv() || !exists(grads.qkv)) return {grads.qkv, grads.qkv_bias};
   const int64_t rows = shape_.qkv_width();
   return {view(plan_.stacked.d_qkv, {rows, width_}),
           exists(grads.qkv_bias) ? view(plan_.stacked.d_qkv_bias, {rows}) : Tensor{}};
@@ -69,6 +74,7 @@ Transformer::Stack Transformer::qkv_gradients(size_t layer) const {
 // Copies the stacked gradients to those of the parameters.
 void Transformer::unstack_gradients(size_t layer, Accumulate accumulate) {
   const LayerWeights& grads = grads_->layers[layer];
+  if (!exists(grads.qkv)) return;  // frozen
   const Stack stacked = qkv_gradients(layer);
   const auto move = [&](const Tensor& both, int64_t first, const Tensor& to) {
     const Tensor from = tensor_at(both, first, {to.elements()});
@@ -94,10 +100,12 @@ void Transformer::embedding_backward(Accumulate wanted) {
     ops_.positions_backward(d_stream, own_token_rows(), own_starts(), grads_->positions, accumulate,
                             workspace());
   }
-  if (accumulate == Accumulate::kNo) ops_.fill(grads_->embedding, 0);
-  ops_.embedding_backward(view_i32(arena_, plan_.tokens, rows_),
-                          exchange_.all_rows({ExchangeSite::kEmbedding}, d_stream),
-                          vocabulary_slice(), embedding_scale(), grads_->embedding, workspace());
+  if (exists(grads_->embedding)) {
+    if (accumulate == Accumulate::kNo) ops_.fill(grads_->embedding, 0);
+    ops_.embedding_backward(view_i32(arena_, plan_.tokens, rows_),
+                            exchange_.all_rows({ExchangeSite::kEmbedding}, d_stream),
+                            vocabulary_slice(), embedding_scale(), grads_->embedding, workspace());
+  }
   finish_gradient(plan_.embedding_block());
 }
 

@@ -142,10 +142,13 @@ void Transformer::backward_through_experts(size_t layer, Accumulate accumulate) 
   send_to_experts(ExchangeSite::kMlpDown, layer, added_gradient(DropoutSite::kMlp, layer));
   ops_.expert_matmul_dx(offsets, rows, weights.experts_down, d_act);
   exchange_.combine_backward(router, traffic, {own.slots, own.gates, act, d_act, d_gates});
-  ops_.expert_matmul_dw(offsets, rows, act, grads.experts_down, accumulate);
+  if (exists(grads.experts_down))
+    ops_.expert_matmul_dw(offsets, rows, act, grads.experts_down, accumulate);
   ops_.activate_backward(plan_.expert_activation(), d_act, gate_up, gate_up);  // now d_gate_up
-  send_to_experts(ExchangeSite::kMlpUp, layer, normed);
-  ops_.expert_matmul_dw(offsets, gate_up, rows, grads.experts_in, accumulate);
+  if (exists(grads.experts_in)) {
+    send_to_experts(ExchangeSite::kMlpUp, layer, normed);
+    ops_.expert_matmul_dw(offsets, gate_up, rows, grads.experts_in, accumulate);
+  }
   ops_.expert_matmul_dx(offsets, gate_up, weights.experts_in, rows);
   exchange_.to_tokens(up, traffic, rows, expert_rows());
 

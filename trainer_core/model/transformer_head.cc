@@ -126,8 +126,10 @@ LossSum Transformer::head_loss_backward(Accumulate wanted) {
   const LossSum sum = sum_losses(Piece::kHeadBackward, accumulate, [&](const HeadChunk& chunk) {
     const Tensor& d_logits = chunk.rows.d_logits;
     exchange_.cross_entropy_backward(plan_.loss_shape(), chunk.rows);
-    ops_.matmul(d_logits, Transpose::kYes, chunk.normed, Transpose::kNo, grads_->head,
-                chunk.first == 0 ? accumulate : Accumulate::kYes);
+    if (exists(grads_->head)) {
+      ops_.matmul(d_logits, Transpose::kYes, chunk.normed, Transpose::kNo, grads_->head,
+                  chunk.first == 0 ? accumulate : Accumulate::kYes);
+    }
     ops_.matmul(d_logits, Transpose::kNo, weights_->head, Transpose::kNo, chunk.d_normed,
                 Accumulate::kNo);
   });

@@ -45,7 +45,7 @@ void Transformer::show_gradients(size_t block) const {
     float* const start = reinterpret_cast<float*>(
         static_cast<char*>(arena_.buffer(location.buffer)) + location.offset);
     for (auto row = buckets[i].rows.rbegin(); row != buckets[i].rows.rend(); ++row) {
-      observer_->gradient(plan_.params[row->param].name,
+      observer_->gradient(plan_.sharding.layout.table()[row->param].name,
                           Tensor::f32(start + row->box.offset, {row->box.elements()}));
     }
   }

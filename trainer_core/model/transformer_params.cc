@@ -22,29 +22,36 @@ struct ParamView {
   }
 };
 
-// Returns the address of each row of the table.
-std::vector<ParamView> views_of(const TransformerPlan& plan, const Arena& arena, bool gradients) {
-  std::vector<ParamView> views(plan.params.size());
+// The addresses of parameters by name.
+using ParamViews = std::map<std::string_view, ParamView>;
+
+// Returns the address of each parameter of the rank, or of its gradient.
+ParamViews views_of(const TransformerPlan& plan, const Arena& arena, bool gradients) {
+  ParamViews views;
   if (plan.rounds_params()) {
     const RoundedParams rounded = rounded_params(plan.params);
     char* const block = static_cast<char*>(arena.buffer(plan.param_block));
-    for (size_t i = 0; i < views.size(); ++i) {
+    for (size_t i = 0; i < plan.params.size(); ++i) {
       const ParamSpec& spec = plan.params[i];
-      views[i] = {block + rounded.offsets[i], spec.rounded_type(), spec.shape};
+      views[spec.name] = {block + rounded.offsets[i], spec.rounded_type(), spec.shape};
     }
     return views;
   }
-  const std::vector<ParamBucket>& buckets = plan.sharding.layout.buckets();
-  for (size_t i = 0; i < buckets.size(); ++i) {
-    const BucketMemory& memory = plan.blocks.buckets[i];
-    const BufferLocation& start = gradients ? memory.gradients : memory.weights;
-    const DType dtype = gradients ? DType::kF32 : buckets[i].gathered;
-    for (const ShardRow& row : buckets[i].rows) {
-      views[row.param] = {static_cast<char*>(arena.buffer(start.buffer)) + start.offset +
-                              row.box.offset * static_cast<int64_t>(dtype_bytes(dtype)),
-                          dtype, row.box.extent};
+  const auto add = [&](const ShardLayout& layout, const std::vector<BucketMemory>& locations) {
+    for (size_t i = 0; i < layout.buckets().size(); ++i) {
+      const ParamBucket& bucket = layout.buckets()[i];
+      const BufferLocation& start = gradients ? locations[i].gradients : locations[i].weights;
+      const DType dtype = gradients ? DType::kF32 : bucket.gathered;
+      char* const data = static_cast<char*>(arena.buffer(start.buffer)) + start.offset;
+      for (const ShardRow& row : bucket.rows) {
+        views[layout.table()[row.param].name] = {
+            data + row.box.offset * static_cast<int64_t>(dtype_bytes(dtype)), dtype,
+            row.box.extent};
+      }
     }
-  }
+  };
+  add(plan.sharding.layout, plan.blocks.buckets);
+  if (!gradients) add(plan.sharding.frozen, plan.blocks.frozen);
   return views;
 }
 
@@ -52,27 +59,29 @@ std::vector<ParamView> views_of(const TransformerPlan& plan, const Arena& arena,
 class Finder {
  public:
   Finder(const TransformerPlan& plan, const Arena& arena, bool gradients)
-      : views_(views_of(plan, arena, gradients)) {
-    for (size_t i = 0; i < plan.params.size(); ++i) rows_.emplace(plan.params[i].name, i);
+      : params_(plan.params), views_(views_of(plan, arena, gradients)) {
+    for (size_t i = 0; i < params_.size(); ++i) rows_.emplace(params_[i].name, i);
   }
 
   // Returns the parameter `name` stacked with the `stacked - 1` parameters after it. The result has
-  // no data if the rank does not have the parameter.
+  // no data if the rank does not have the parameter, or if it is frozen and has no gradient.
   Tensor find(const std::string& name, size_t stacked = 1) const {
     const auto found = rows_.find(name);
     if (found == rows_.end()) return {};
-    const ParamView& first = views_[found->second];
-    if (first.data == nullptr) return {};  // on another stage
+    const ParamView* const first = view(found->second);
+    if (first == nullptr) return {};
     int64_t rows = 0;
-    const char* end = first.data;
+    const char* end = first->data;
     for (size_t i = 0; i < stacked; ++i) {
-      const ParamView& part = views_[found->second + i];
-      MUSTER_CHECK(part.data == end) << name << " and what is stacked below it lie apart";
-      rows += part.extent[0];
-      end += part.bytes();
+      const ParamView* const part = view(found->second + i);
+      MUSTER_CHECK(part != nullptr && part->data == end)
+          << name << " and what is stacked below it lie apart";
+      rows += part->extent[0];
+      end += part->bytes();
     }
-    return first.extent.size() == 1 ? Tensor::of(first.dtype, first.data, {rows})
-                                    : Tensor::of(first.dtype, first.data, {rows, first.extent[1]});
+    return first->extent.size() == 1
+               ? Tensor::of(first->dtype, first->data, {rows})
+               : Tensor::of(first->dtype, first->data, {rows, first->extent[1]});
   }
   // Returns the matrix `name` and the matrices after it as `count` matrices of `rows` rows.
   Tensor experts(const std::string& name, int64_t count, int64_t rows) const {
@@ -85,7 +94,14 @@ class Finder {
   }
 
  private:
-  std::vector<ParamView> views_;
+  // Returns null if the rank does not have the row of the table.
+  const ParamView* view(size_t row) const {
+    const auto found = views_.find(params_[row].name);
+    return found == views_.end() ? nullptr : &found->second;
+  }
+
+  const std::vector<ParamSpec>& params_;
+  ParamViews views_;
   std::map<std::string_view, size_t> rows_;
 };
 
@@ -105,6 +121,39 @@ Transformer::Weights::Weights(const TransformerPlan& plan, const Arena& arena, W
   const size_t stacked = plan.stacks_qkv() ? 1 : 3;
   const auto keys_values = [&](const std::string& prefix, const char* kind) {
     return plan.stacks_qkv() ? finder.find(prefix + "self_attn.k_proj." + kind, 2) : Tensor{};
+  };
+  const AttentionShape heads = plan.attention_shape();
+  const auto rows_of = [&](LoraTarget target) -> int64_t {  // this rank's rows of a projection
+    switch (target) {
+      case LoraTarget::kQuery:
+        return heads.out_width();
+      case LoraTarget::kKey:
+      case LoraTarget::kValue:
+        return heads.kv_heads * heads.head_dim;
+      case LoraTarget::kGate:
+      case LoraTarget::kUp:
+        return plan.mlp_columns().count;
+      case LoraTarget::kOut:
+      case LoraTarget::kDown:
+        break;
+    }
+    return plan.model.emb_dim;
+  };
+  const auto adapters_of = [&](int32_t layer, DenseProduct product) {
+    const auto projections = adapted_projections(plan.model, layer, product);
+    Adapters adapters;
+    adapters.is_whole = projections.size() == 1;
+    std::string first_module;
+    int64_t row = 0;
+    for (const AdaptedProjection& projection : projections) {
+      if (plan.model.lora.adapts(projection.target)) {
+        if (first_module.empty()) first_module = projection.module;
+        adapters.projections.push_back({row, finder.find(projection.module + ".lora_B.weight")});
+      }
+      row += rows_of(projection.target);
+    }
+    adapters.a = finder.find(first_module + ".lora_A.weight", adapters.projections.size());
+    return adapters;
   };
   const std::string first = plan.model.gated_mlp ? "mlp.gate_proj" : "mlp.up_proj";
   for (int32_t layer = 0; layer < plan.model.num_layers; ++layer) {
@@ -129,7 +178,11 @@ Transformer::Weights::Weights(const TransformerPlan& plan, const Arena& arena, W
              own_experts.count, experts_width),
          .experts_down = finder.experts(
              absl::StrCat(prefix, "block_sparse_moe.experts.", first_expert, ".w2.weight"),
-             own_experts.count, plan.model.emb_dim)});
+             own_experts.count, plan.model.emb_dim),
+         .adapters = {}});
+    for (size_t product = 0; product < kDenseProducts; ++product) {
+      layers.back().adapters[product] = adapters_of(layer, static_cast<DenseProduct>(product));
+    }
   }
 }
 

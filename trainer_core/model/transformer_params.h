@@ -2,11 +2,24 @@
 // transformer.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "trainer_core/model/transformer.h"
 
 namespace muster::trainer {
+
+// The adapters of a GEMM, or their gradients (base/lora.h).
+struct Transformer::Adapters {
+  // One adapted projection, whose output has rows of B from row first_row on.
+  struct Projection {
+    int64_t first_row = 0;
+    Tensor b;  // (out of the projection, rank)
+  };
+  Tensor a;  // (R, in): the matrices A of all adapted projections
+  std::vector<Projection> projections;
+  bool is_whole = false;  // the GEMM is a single projection
+};
 
 // The parameters of a layer, or their gradients. Parameters that are adjacent in memory are stacked
 // in one tensor. A tensor that the model lacks has no data.
@@ -30,6 +43,7 @@ struct Transformer::LayerWeights {
   Tensor router;        // (E, d)
   Tensor experts_in;    // (E', 2m, d); without a gate (E', m, d)
   Tensor experts_down;  // (E', d, m)
+  std::array<Adapters, kDenseProducts> adapters;
 };
 
 // The parameters of the model, or their gradients.

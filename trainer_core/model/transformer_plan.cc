@@ -3,6 +3,14 @@
 #include <algorithm>
 
 namespace muster::trainer {
+namespace {
+
+std::vector<AdaptedProjection> dense_projections(ModelConfig model, DenseProduct product) {
+  model.experts = {};
+  return adapted_projections(model, 0, product);
+}
+
+}  // namespace
 
 int64_t received_rows_max(const RoutingShape& shape, int ranks) {
   if (ranks == 1) return shape.own_tokens() * shape.per_token;
@@ -27,6 +35,16 @@ DenseShape TransformerPlan::dense_shape(DenseProduct product) const {
       return {width, columns};
   }
   return {};
+}
+
+int64_t TransformerPlan::projections_of(DenseProduct product) const {
+  return std::ssize(dense_projections(model, product));
+}
+
+int64_t TransformerPlan::adapters_of(DenseProduct product) const {
+  return std::ranges::count_if(
+      dense_projections(model, product),
+      [&](const AdaptedProjection& projection) { return model.lora.adapts(projection.target); });
 }
 
 LayerRun TransformerPlan::run(int32_t chunk, int32_t slot) const {

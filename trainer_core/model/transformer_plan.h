@@ -141,6 +141,18 @@ struct ExpertExchangeBuffers {
   BufferId d_gates;        // (R') training
 };
 
+// The buffers of the adapters of one GEMM at a time (transformer_adapters.cc). R = n rank for the n
+// adapted projections of the GEMM; each buffer is as large as its largest use. C = chunk_rows rows
+// are computed at a time.
+struct AdapterBuffers {
+  int64_t chunk_rows = 0;
+  BufferId low;    // (C, R) the inputs times A, scaled
+  BufferId wide;   // (C, in or out) dropped inputs, or what is added to a bf16 output
+  BufferId b;      // (out, R) fp32: the matrices B as one block-diagonal matrix
+  BufferId d_low;  // (T, R) training
+  BufferId d_b;    // (out, R) training, fp32: gradient of the block-diagonal matrix
+};
+
 // Returns the maximum number of rows that a rank can receive if `ranks` ranks split the experts.
 // `shape` is the routing of one rank; that of the other ranks has the same sizes.
 int64_t received_rows_max(const RoutingShape& shape, int ranks);
@@ -184,6 +196,8 @@ struct TransformerPlan {
   // shards followed by the scaling state.
   BufferId param_block;
   BufferId loading_block;  // see loading_params()
+  // The flat shards of frozen parameters, in the type of their layout; absent if there are none.
+  BufferId frozen_block;
   // In a training plan only:
   BufferId grad_block;       // gradients of the shards
   BufferId optimizer_state;  // as many fp32 elements as requested
@@ -228,6 +242,7 @@ struct TransformerPlan {
   // routed_weights is the same buffer as `weights`, and routed_order does not exist.
   BufferId routed_weights;  // (T*) weights of targets
   BufferId routed_order;    // (T*) Routing::order
+  AdapterBuffers adapters;
   StageBuffers stage;
   BufferId workspace;
   int64_t workspace_elements = 0;
@@ -290,6 +305,10 @@ struct TransformerPlan {
   // experts.
   Share mlp_columns() const { return share_of(model.mlp_dim, part().tensor); }
   DenseShape dense_shape(DenseProduct product) const;  // this rank's share
+  // Return the number of the GEMM's projections in layers with a dense MLP, and how many of them
+  // have adapters.
+  int64_t projections_of(DenseProduct product) const;
+  int64_t adapters_of(DenseProduct product) const;
   Share expert_columns() const { return share_of(model.experts.mlp_dim, part().tensor); }
   Share own_experts() const { return share_of(model.experts.count, part().expert); }
   // Returns the routing of a layer with experts, for the maximum number of tokens per call.

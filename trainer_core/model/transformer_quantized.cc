@@ -156,7 +156,9 @@ void Transformer::quantized_project_backward(const DenseSite& site, const Tensor
                  {buffers.output_gradient, buffers.left_scale}, noise);
   };
   Rounded gradient;
-  if (is_int8 && !quantization.int8_weight_gradients) {
+  if (!exists(d_weight)) {
+    gradient = round_gradient(ScaleOf::kRow, false);
+  } else if (is_int8 && !quantization.int8_weight_gradients) {
     ops_.matmul(dy, Transpose::kYes, x, Transpose::kNo, d_weight, accumulate);
   } else {
     gradient = round_gradient(ScaleOf::kColumn, true);
@@ -167,7 +169,7 @@ void Transformer::quantized_project_backward(const DenseSite& site, const Tensor
                 Accumulate::kNo);
     ops_.dequantize(product, gradient.scale, input.scale, d_weight, accumulate);
   }
-  if (is_int8) gradient = round_gradient(ScaleOf::kRow, false);
+  if (is_int8 && exists(d_weight)) gradient = round_gradient(ScaleOf::kRow, false);
   const Rounded kernel = round(site, DenseOperand::kKernel, weight, ScaleOf::kColumn,
                                {buffers.kernel, buffers.right_scale});
   ops_.matmul(gradient.values, Transpose::kNo, kernel.values, Transpose::kNo, dx, Accumulate::kNo);

@@ -24,7 +24,8 @@ const char* Transformer::why_not_replayed(Piece piece, size_t layer, bool with_g
   if (has_experts(layer) && plan_.part().splits_experts())
     return "how many rows come to a rank's experts is another number each time";
   if (!with_gradients) return nullptr;
-  if (plan_.model.dropout_rate > 0) return "dropout draws for other samples each time";
+  if (plan_.model.dropout_rate > 0 || plan_.model.lora.dropout > 0)
+    return "dropout draws for other samples each time";
   const QuantizationConfig& quantization = plan_.model.quantization;
   const bool rounds_by_chance =
       quantization.type == QuantizationType::kInt8 && quantization.stochastic_rounding;

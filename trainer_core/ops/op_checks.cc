@@ -167,8 +167,10 @@ void norm_backward(const NormShape& shape, const Tensor& dy, const Tensor& x,
   const int64_t width = weights.gain.elements(), rows = x.elements() / width;
   check_size(dy, x.elements(), "dy");
   check_size(dx, x.elements(), "dx");
-  check_size(d_weights.gain, width, "the gain's gradient");
-  if (shape.type == NormType::kLayer) check_size(d_weights.bias, width, "the bias's gradient");
+  if (d_weights.gain.data != nullptr) {
+    check_size(d_weights.gain, width, "the gain's gradient");
+    if (shape.type == NormType::kLayer) check_size(d_weights.bias, width, "the bias's gradient");
+  }
   check_size(stats, shape.stats(rows), "stats");
   (void)same_type({dy, x, dx});
   MUSTER_CHECK(workspace.elements >= 2 * std::min(kRowSumBlocks, rows) * width)

@@ -64,32 +64,37 @@ ShardedParameters::ShardedParameters(const TransformerPlan& plan, const Arena& a
   if (groups != nullptr && groups->mesh().degree(MeshAxis::kData) > 1)
     data_ = &groups->of({.axes = {MeshAxis::kData}}, kOverlapChannel);
   for (size_t i = 0; i < plan.sharding.layout.buckets().size(); ++i)
-    buckets_.push_back(make_bucket(i));
+    buckets_.push_back(make_bucket(i, ParamPart::kTrained));
+  for (size_t i = 0; i < plan.sharding.frozen.buckets().size(); ++i)
+    buckets_.push_back(make_bucket(i, ParamPart::kFrozen));
 }
 
-ShardedParameters::Bucket ShardedParameters::make_bucket(size_t index) const {
-  const ShardLayout& layout = plan_.sharding.layout;
+ShardedParameters::Bucket ShardedParameters::make_bucket(size_t index, ParamPart part) const {
+  const bool is_frozen = part == ParamPart::kFrozen;
+  const ShardLayout& layout = is_frozen ? plan_.sharding.frozen : plan_.sharding.layout;
   const ParamBucket& from = layout.buckets()[index];
-  const BucketMemory& memory = plan_.blocks.buckets[index];
-  const std::string name = name_of_bucket(layout, from);
+  const BucketMemory& memory = (is_frozen ? plan_.blocks.frozen : plan_.blocks.buckets)[index];
+  const std::string name = absl::StrCat(is_frozen ? "frozen " : "", name_of_bucket(layout, from));
   const auto shard_in = [&](BufferId block, DType dtype) {
     const auto offset = from.shard_offset * static_cast<int64_t>(dtype_bytes(dtype));
     return flat(arena_, {block, offset}, dtype, from.shard_elements);
   };
-  Bucket bucket{.block = from.block,
-                .is_shared = from.group_size > 1,
-                .block_is_gathered = layout.gathers(from.block),
-                .elements = from.elements,
-                .shard = shard_in(plan_.param_block, layout.stored()),
-                .weights = flat(arena_, memory.weights, from.gathered, padded_elements(from)),
-                .own_weights = {},
-                .gradient_shard = shard_in(plan_.grad_block, DType::kF32),
-                .gradient = flat(arena_, memory.gradients, DType::kF32, padded_elements(from)),
-                .own_gradient = {},
-                .gather_name = absl::StrCat(name, " all-gather"),
-                .scatter_name = absl::StrCat(name, " reduce-scatter"),
-                .reduce_name = absl::StrCat(name, " all-reduce"),
-                .scattered = {}};
+  Bucket bucket{
+      .block = from.block,
+      .is_frozen = is_frozen,
+      .is_shared = from.group_size > 1,
+      .block_is_gathered = layout.gathers(from.block),
+      .elements = from.elements,
+      .shard = shard_in(is_frozen ? plan_.frozen_block : plan_.param_block, layout.stored()),
+      .weights = flat(arena_, memory.weights, from.gathered, padded_elements(from)),
+      .own_weights = {},
+      .gradient_shard = {},
+      .gradient = {},
+      .own_gradient = {},
+      .gather_name = absl::StrCat(name, " all-gather"),
+      .scatter_name = absl::StrCat(name, " reduce-scatter"),
+      .reduce_name = absl::StrCat(name, " all-reduce"),
+      .scattered = {}};
   int64_t first = 0;
   if (bucket.is_shared) {
     MUSTER_CHECK(groups_ != nullptr) << name << " is shared by " << from.group_size << " ranks";
@@ -97,6 +102,9 @@ ShardedParameters::Bucket ShardedParameters::make_bucket(size_t index) const {
     first = bucket.group->rank() * from.shard_elements;
   }
   bucket.own_weights = part_of(bucket.weights, first, from.shard_elements);
+  if (is_frozen) return bucket;
+  bucket.gradient_shard = shard_in(plan_.grad_block, DType::kF32);
+  bucket.gradient = flat(arena_, memory.gradients, DType::kF32, padded_elements(from));
   bucket.own_gradient = part_of(bucket.gradient, first, from.shard_elements);
   return bucket;
 }
@@ -107,7 +115,7 @@ void ShardedParameters::wait(CommTicket ticket) { status_.Update(stream_->wait(t
 // -------------------------------------------------------------------------------------------------
 
 void ShardedParameters::prefetch(size_t block) {
-  if (broken() || !plan_.sharding.layout.copies(block)) return;
+  if (broken() || !plan_.sharding.copies(block)) return;
   Slot& slot = weight_slots_[plan_.blocks.weight_slot[block]];
   if (slot.block == block) return;
   MUSTER_CHECK(!slot.in_use) << "block " << block << " where " << *slot.block << " is in use";
@@ -127,12 +135,12 @@ void ShardedParameters::prefetch(size_t block) {
 }
 
 void ShardedParameters::expect(size_t block) {
-  if (!plan_.sharding.layout.copies(block)) return;
+  if (!plan_.sharding.copies(block)) return;
   if (!weight_slots_[plan_.blocks.weight_slot[block]].in_use) prefetch(block);
 }
 
 void ShardedParameters::acquire(size_t block) {
-  if (broken() || !plan_.sharding.layout.copies(block)) return;
+  if (broken() || !plan_.sharding.copies(block)) return;
   prefetch(block);
   Slot& slot = weight_slots_[plan_.blocks.weight_slot[block]];
   wait(slot.gathered);
@@ -140,7 +148,7 @@ void ShardedParameters::acquire(size_t block) {
 }
 
 void ShardedParameters::release(size_t block) {
-  if (!plan_.sharding.layout.copies(block)) return;
+  if (!plan_.sharding.copies(block)) return;
   weight_slots_[plan_.blocks.weight_slot[block]].in_use = false;
 }
 
@@ -149,9 +157,9 @@ void ShardedParameters::parameters_changed() {
 }
 
 void ShardedParameters::gather_ends() {
-  const ShardLayout& layout = plan_.sharding.layout;
-  for (size_t block = 0; block < layout.blocks().size(); ++block)
-    if (layout.is_of_both_ends(block)) prefetch(block);
+  const Sharding& sharding = plan_.sharding;
+  for (size_t block = 0; block < sharding.layout.blocks().size(); ++block)
+    if (sharding.is_of_both_ends(block)) prefetch(block);
 }
 
 // Gradients
@@ -181,7 +189,7 @@ Accumulate ShardedParameters::begin_gradient(size_t block, Accumulate wanted) {
   const Accumulate accumulate = accumulates_before_scatter(block) ? wanted : Accumulate::kNo;
   if (accumulate == Accumulate::kYes) return accumulate;
   for (const Bucket& bucket : buckets_) {
-    if (bucket.block != block) continue;
+    if (bucket.block != block || bucket.is_frozen) continue;
     const int64_t padding = bucket.gradient.elements() - bucket.elements;
     if (padding > 0) ops_.fill(part_of(bucket.gradient, bucket.elements, padding), 0);
   }
@@ -197,7 +205,7 @@ void ShardedParameters::gradient_done(size_t block) {
     return;
   }
   for (Bucket& bucket : buckets_) {
-    if (bucket.block != block) continue;
+    if (bucket.block != block || bucket.is_frozen) continue;
     if (bucket.block_is_gathered && (complete || !accumulates_before_scatter(block)))
       scatter(bucket);
     if (complete) sum_over_data(bucket);
@@ -228,7 +236,7 @@ void ShardedParameters::scatter(Bucket& bucket) {
 absl::Status ShardedParameters::finish() {
   for (const size_t block : std::exchange(blocks_at_end_, {})) {
     for (Bucket& bucket : buckets_) {
-      if (bucket.block != block || broken()) continue;
+      if (bucket.block != block || bucket.is_frozen || broken()) continue;
       scatter(bucket);
       sum_over_data(bucket);
     }

@@ -97,6 +97,7 @@ class ShardedParameters final : public ParameterBlocks {
   // A bucket and its flat tensors.
   struct Bucket {
     size_t block = 0;
+    bool is_frozen = false;  // it has no gradient
     bool is_shared = false;  // several ranks share it; false: the shard is the complete bucket
     bool block_is_gathered = false;  // a bucket of its block is shared
     int64_t elements = 0;            // without padding
@@ -117,7 +118,7 @@ class ShardedParameters final : public ParameterBlocks {
     bool in_use = false;          // between acquire() and release()
   };
 
-  Bucket make_bucket(size_t index) const;
+  Bucket make_bucket(size_t index, ParamPart part) const;
   void wait(CommTicket ticket);
   // Returns whether the gradient of `block` is complete in this step.
   bool is_complete(size_t block) const;

@@ -106,6 +106,11 @@ ShardLayout shard_layout(const TrainConfig& config, const Mesh& mesh, int32_t ra
                          pipeline_shape(config).chunks, config.weight_type());
 }
 
+ShardLayout frozen_layout(const TrainConfig& config, const Mesh& mesh, int32_t rank) {
+  return ShardLayout::of(config.model, mesh, rank, config.activation_type(),
+                         pipeline_shape(config).chunks, config.frozen_type(), ParamPart::kFrozen);
+}
+
 TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging staging,
                            int32_t rank) {
   const Mesh mesh = mesh_of(config.mesh);
@@ -117,7 +122,8 @@ TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging s
     part.pipeline.chunks = pipeline.chunks;
     part.pipeline.slots = activation_slots(pipeline, part.pipeline.stage.index);
   }
-  const Sharding sharding{shard_layout(config, mesh, rank), config.zero_stage, part};
+  const Sharding sharding{shard_layout(config, mesh, rank), frozen_layout(config, mesh, rank),
+                          config.zero_stage, part};
   auto optimizer = Optimizer::make(config.optimizer, sharding.layout);
   TransformerPlan model = build_transformer_plan(
       config.model, config.micro_batch_sequences(), config.max_target_length,

@@ -60,8 +60,10 @@ size_t gpu_scratch_bytes(const TrainConfig& config);
 // if the built-in kernels compute it.
 int64_t gpu_attention_parts(const TrainConfig& config);
 
-// Returns the layout of the parameters of rank `rank` in the config's mesh.
+// Return the layouts of the parameters of rank `rank` in the config's mesh that are trained, and of
+// those that are frozen.
 ShardLayout shard_layout(const TrainConfig& config, const Mesh& mesh, int32_t rank);
+ShardLayout frozen_layout(const TrainConfig& config, const Mesh& mesh, int32_t rank);
 
 // Returns the plan of rank `rank` in the config's mesh. `threads` is the number of threads of the
 // CPU backend.

@@ -36,7 +36,7 @@ class FirstNotFinite : public PassObserver {
 std::string in_parameters(RankModel& rank_model) {
   for (const ShardPiece& piece : rank_model.plan().model.sharding.layout.pieces()) {
     if (!is_finite(rank_model.ops(), rank_model.model().parameters(piece)))
-      return "parameter " + rank_model.table()[piece.param].name;
+      return "parameter " + rank_model.plan().model.sharding.layout.table()[piece.param].name;
   }
   return "";
 }

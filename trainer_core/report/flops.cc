@@ -20,6 +20,22 @@ double mlp_flops(const ModelConfig& model, double tokens) {
   return total;
 }
 
+// Returns the forward FLOPs of the adapters of all layers.
+double adapter_flops(const ModelConfig& model, double tokens) {
+  if (!model.lora.enabled()) return 0;
+  double elements = 0;
+  for (int32_t layer = 0; layer < model.num_layers; ++layer) {
+    for (size_t i = 0; i < kLoraTargetNames.size(); ++i) {
+      const auto target = static_cast<LoraTarget>(i);
+      const bool is_expert = target >= LoraTarget::kGate && model.experts.in_layer(layer);
+      if (is_expert || !model.lora.adapts(target)) continue;
+      const auto [out, in] = projection_shape(model, target);
+      elements += static_cast<double>(model.lora.rank * (out + in));
+    }
+  }
+  return 2 * tokens * elements;
+}
+
 }  // namespace
 
 StepTflops step_tflops(const TrainConfig& config) {
@@ -38,12 +54,18 @@ StepTflops step_tflops(const TrainConfig& config) {
   const double unembed_flops = 2 * tokens * width * model.vocab_size;
   const double attention_flops = 4 * tokens * seq * query;
 
-  constexpr double kForwardAndBackward = 3;
+  // Per GEMM: the forward one, that of the input's gradient and, unless it is frozen, that of the
+  // weight's.
+  constexpr double kForwardAndBackward = 3, kFrozen = 2;
   constexpr double kTera = 1e12;
   StepTflops tflops;
   const double passes = kForwardAndBackward * config.gradient_accumulation_steps;
+  const double of_weights =
+      model.lora.enabled() ? kFrozen * config.gradient_accumulation_steps : passes;
   tflops.learnable =
-      passes * (mlp_flops(model, tokens) + projection_flops * layers + unembed_flops) / kTera;
+      (of_weights * (mlp_flops(model, tokens) + projection_flops * layers + unembed_flops) +
+       passes * adapter_flops(model, tokens)) /
+      kTera;
   tflops.attention = passes * attention_flops * layers / kTera;
   tflops.attention_causal = tflops.attention / 2;
   return tflops;

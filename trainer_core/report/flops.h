@@ -1,6 +1,6 @@
 // The FLOPs of a training step as MaxText counts them (maxtext_utils.py,
 // calculate_tflops_training_per_device): per device, for the forward and the backward pass, without
-// recomputation.
+// recomputation. The gradients of frozen weights are not computed and not counted; adapters are.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace muster::trainer {
 
 // The FLOPs of a step in TFLOP per device.
 struct StepTflops {
-  double learnable = 0;  // GEMMs with weights
+  double learnable = 0;  // GEMMs with weights, frozen ones included
   // Attention scores and weighted sums, counted without the causal mask, as MaxText did in 2024.
   double attention = 0;
   double attention_causal = 0;  // half of `attention`, as MaxText does since July 2025

@@ -103,6 +103,14 @@ std::string parameters_line(int64_t parameters) {
   return absl::StrCat("number parameters: ", with_commas(parameters));
 }
 
+std::string trained_line(int64_t trained, int64_t parameters) {
+  if (trained == parameters) return "";
+  constexpr double kPercent = 100;
+  return absl::StrFormat("trained: adapters of %s parameters (%.2f%%); all others are frozen\n",
+                         with_commas(trained),
+                         kPercent * static_cast<double>(trained) / static_cast<double>(parameters));
+}
+
 std::string per_step_block(const StepTflops& tflops) {
   return absl::StrFormat(
       "Per train step:\n Total TFLOPs: %s \n split as %.2f%% learnable weight flops and %.2f%% "

@@ -118,6 +118,8 @@ std::string target_reached_line(double target);
 // Returns "number parameters: 6.738 billion"; for small models the number is "12.3 million" or
 // "19,200".
 std::string parameters_line(int64_t parameters);
+// Returns the line that states how many parameters are trained; "" if all are.
+std::string trained_line(int64_t trained, int64_t parameters);
 // Returns "Per train step:\n Total TFLOPs: … \n split as …% learnable weight flops and …% attention
 // flops".
 std::string per_step_block(const StepTflops& tflops);

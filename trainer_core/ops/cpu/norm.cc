@@ -241,6 +241,7 @@ void CpuOps::do_norm_backward(const NormShape& shape, const Tensor& dy, const Te
       (rows * block / blocks, rows * (block + 1) / blocks, args, partial, partial + width);
     }
   });
+  if (d_weights.gain.data == nullptr) return;
   float* sums = workspace.data;
   add_blocks(sums, blocks, 2 * width, width, accumulate, d_weights.gain.f32());
   if (shape.type == NormType::kLayer)

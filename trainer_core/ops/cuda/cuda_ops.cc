@@ -217,6 +217,7 @@ void CudaOps::do_norm_backward(const NormShape& shape, const Tensor& dy, const T
                                 .dx = dx.data,
                                 .blocks = blocks,
                                 .partial = workspace.data});
+  if (d_weights.gain.data == nullptr) return;
   const float* sums = workspace.data;
   add_blocks(stream_, sums, blocks, 2 * width, width, accumulate, d_weights.gain.f32());
   if (layer)

@@ -50,6 +50,7 @@ TEST(SavedPlanKeys, ANewKeyIsPartOfItUnlessSomeoneDecidesOtherwise) {
                                          "init_std",
                                          "embedding_init_std",
                                          "load_parameters_path",
+                                         "lora_restore_path",
                                          "adam_b1",
                                          "adam_b2",
                                          "adam_eps",
@@ -76,6 +77,8 @@ TEST(SavedPlanKeys, ANewKeyIsPartOfItUnlessSomeoneDecidesOtherwise) {
   TrainConfig config;
   config.model.experts.count = 4;  // adds keys
   config.model.quantization.type = QuantizationType::kInt8;
+  config.model.lora = {.rank = 8, .alpha = 8, .dropout = 0, .targets = {"q_proj"}};
+  config.lora_restore_path = "/adapters";
   config.compiled_trainstep_file = "/plan";
   config.planned_step_seconds = 1;
   std::vector<std::string> found;

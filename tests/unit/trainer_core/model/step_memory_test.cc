@@ -94,6 +94,12 @@ ModelConfig odd_quantized(ModelConfig config, QuantizationType type) {
   return config;
 }
 
+ModelConfig odd_adapted(ModelConfig config, double dropout) {
+  config.lora = {
+      .rank = 3, .alpha = 6, .dropout = dropout, .targets = lora_targets(config, LoraLayers::kAll)};
+  return config;
+}
+
 // A model and AdamW, as in training.
 struct Step {
   Step(const ModelConfig& config, RematPolicy policy)
@@ -106,6 +112,14 @@ struct Step {
 
   std::span<float> state() const {
     return {arena.f32(plan.optimizer_state), static_cast<size_t>(optimizer->state_elements())};
+  }
+  // Writes random values to all parameters.
+  void randomize(Transformer& model) const {
+    randomize_params(plan.sharding.layout.table(), model.params());
+    if (plan.sharding.frozen.elements() == 0) return;
+    const Tensor frozen = model.frozen_parameters();
+    randomize_params(plan.sharding.frozen.table(),
+                     {frozen.f32(), static_cast<size_t>(frozen.elements())});
   }
   // Runs one training step.
   void run(Transformer& model) {
@@ -133,7 +147,7 @@ TEST_P(StepMemory, UsesExactlyTheBytesOfItsPlan) {
     std::ranges::fill(words, kUntouched);
 
     Transformer model(plan, step.arena, *step.ops);
-    randomize_params(plan, model.params());
+    step.randomize(model);
     std::ranges::fill(step.state(), 0.0F);  // the initial state of a training
     step.run(model);
 
@@ -168,7 +182,7 @@ TEST_P(StepMemory, AllocatesNoTensors) {
   for (size_t policy = 0; policy < kRematPolicyNames.size(); ++policy) {
     Step step(GetParam(), static_cast<RematPolicy>(policy));
     Transformer model(step.plan, step.arena, *step.ops);
-    randomize_params(step.plan, model.params());
+    step.randomize(model);
     step.run(model);
     allocations = largest = 0;
     counting = true;
@@ -181,6 +195,7 @@ TEST_P(StepMemory, AllocatesNoTensors) {
 INSTANTIATE_TEST_SUITE_P(
     Families, StepMemory,
     testing::Values(odd_llama(), odd_gpt(), odd_mixtral(), odd_parallel(), odd_relative(),
+                    odd_adapted(odd_llama(), 0), odd_adapted(odd_gpt(), 0.1),
                     odd_quantized(odd_gpt(), QuantizationType::kInt8),
                     odd_quantized(odd_llama(), QuantizationType::kFp8Delayed),
                     odd_quantized(odd_parallel(), QuantizationType::kFp8Current)));

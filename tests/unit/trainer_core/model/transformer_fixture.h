@@ -142,16 +142,20 @@ inline ModelConfig small_glam() {
 }
 
 // Writes initial weights to `params`, with gains of norms that differ from one and nonzero biases.
-inline void randomize_params(const TransformerPlan& plan, std::span<float> params) {
-  init_params(plan.params, 3, params.data());
+inline void randomize_params(const std::vector<ParamSpec>& table, std::span<float> params) {
+  init_params(table, 3, params.data());
   uint64_t stream = 100;
-  for (const ParamSpec& spec : plan.params) {
+  for (const ParamSpec& spec : table) {
     if (spec.init == InitKind::kNormal) continue;
     fill_random(
         ++stream,
         params.subspan(static_cast<size_t>(spec.offset), static_cast<size_t>(spec.elements())),
         0.4F, spec.init == InitKind::kOnes ? 1.0F : 0.0F);
   }
+}
+
+inline void randomize_params(const TransformerPlan& plan, std::span<float> params) {
+  randomize_params(plan.params, params);
 }
 
 struct TestBatch {

@@ -44,7 +44,27 @@ TrainConfig with_experts(const MeshShape& shape) {
   return config;
 }
 
-const std::array kModels = {Model{"dense", dense}, Model{"experts", with_experts}};
+// Frozen weights with adapters of all projections, and masks of the adapters' inputs.
+TrainConfig with_adapters(const MeshShape& shape) {
+  TrainConfig config = dense(shape);
+  config.model.lora = {.rank = 3,
+                       .alpha = 6,
+                       .dropout = 0.2,
+                       .targets = lora_targets(config.model, LoraLayers::kAll)};
+  return config;
+}
+
+// Adapters of attention and of the layers without experts, and a frozen tied embedding.
+TrainConfig with_adapted_experts(const MeshShape& shape) {
+  TrainConfig config = with_experts(shape);
+  config.model.lora = {
+      .rank = 2, .alpha = 3, .dropout = 0, .targets = lora_targets(config.model, LoraLayers::kAll)};
+  return config;
+}
+
+const std::array kModels = {Model{"dense", dense}, Model{"experts", with_experts},
+                            Model{"adapters", with_adapters},
+                            Model{"adapted_experts", with_adapted_experts}};
 
 TrainConfig config_on(const Model& model, const MeshShape& shape) {
   TrainConfig config = model.config(shape);

@@ -57,5 +57,17 @@ TEST(Flops, OfADenseModel) {
               6.0 * (28'311'552 + 2 * 42'467'328 + 38'633'472) * 4 * 2048 / kTera, 1e-9);
 }
 
+// Frozen weights have no gradients. Attention has four adapters in 12 layers; the MLPs of the 6
+// layers without experts have three.
+TEST(Flops, OfAdapters) {
+  TrainConfig config = glam();
+  config.model.lora = {
+      .rank = 8, .alpha = 8, .dropout = 0, .targets = lora_targets(config.model, LoraLayers::kAll)};
+  const double adapters = 8.0 * (12 * 4 * (768 + 768) + 6 * 3 * (768 + 3072));
+  EXPECT_NEAR(step_tflops(config).learnable, (4.0 * 166'330'368 + 6 * adapters) * 4 * 2048 / kTera,
+              1e-9);
+  EXPECT_EQ(step_tflops(config).attention, step_tflops(glam()).attention);
+}
+
 }  // namespace
 }  // namespace muster::trainer

@@ -45,6 +45,9 @@ TEST(StepLog, LargeWeightsHaveNoExponent) {
 
 TEST(StepLog, ParametersAndPerStepBlock) {
   EXPECT_EQ(parameters_line(6'738'415'616), "number parameters: 6.738 billion");
+  EXPECT_EQ(trained_line(7, 7), "");
+  EXPECT_EQ(trained_line(79'953'920, 6'818'369'536),
+            "trained: adapters of 79,953,920 parameters (1.17%); all others are frozen\n");
   MemoryPlan plan;
   plan.add("params", MemoryCategory::kParameters, 3 << 20);
   plan.add("m", MemoryCategory::kOptimizer, 1 << 19);
