@@ -68,9 +68,11 @@ absl::StatusOr<trainer::ConvertOptions> options_of(const ConvertArguments& argum
   options.to = arguments.to;
   options.tokenizer = arguments.tokenizer;
   if (arguments.allow_unused) options.unused = trainer::UnusedTensorPolicy::kAllow;
+  options.base = arguments.base;
   if (!arguments.target.empty()) {
-    options.target =
-        arguments.target == "hf" ? ConvertTarget::kHuggingFace : ConvertTarget::kMuster;
+    options.target = arguments.target == "hf"     ? ConvertTarget::kHuggingFace
+                     : arguments.target == "peft" ? ConvertTarget::kPeft
+                                                  : ConvertTarget::kMuster;
   }
   if (!arguments.dtype.empty()) options.stored = parse_dtype(arguments.dtype);
   const auto bytes = parse_size(arguments.shard_size);
@@ -96,6 +98,18 @@ std::string format_name(ParameterFormat format) {
   return "";
 }
 
+std::string target_name(ConvertTarget target) {
+  switch (target) {
+    case ConvertTarget::kMuster:
+      return "muster";
+    case ConvertTarget::kHuggingFace:
+      return "hf";
+    case ConvertTarget::kPeft:
+      return "peft";
+  }
+  return "";
+}
+
 nlohmann::json unused_names(const ConvertReport& report) {
   nlohmann::json names = nlohmann::json::array();
   for (const trainer::UnusedTensor& tensor : report.tensors.unused)
@@ -107,7 +121,7 @@ nlohmann::json report_json(const ConvertReport& report, double seconds) {
   return {{"from", report.from_folder},
           {"from_format", format_name(report.from)},
           {"to", report.to},
-          {"to_format", report.target == ConvertTarget::kMuster ? "muster" : "hf"},
+          {"to_format", target_name(report.target)},
           {"parameters", report.parameters},
           {"dtype", trainer::type_name(report.stored)},
           {"files", report.files},

@@ -153,7 +153,8 @@ CLI::App& describe_convert(CLI::App& app, ConvertArguments& arguments) {
       ->add_option(
           "from", arguments.from,
           "A run's folder or one of its checkpoints, a Hugging Face folder (Llama, Mistral, "
-          "Mixtral, Gemma, GPT-2), or Meta's (params.json, consolidated.*.pth)")
+          "Mixtral, Gemma, GPT-2), Meta's (params.json, consolidated.*.pth), or adapters (LoRA), "
+          "which are merged into their base")
       ->required()
       ->type_name("FROM");
   command->add_option("to", arguments.to, "The folder to make; nothing is overwritten")
@@ -161,10 +162,15 @@ CLI::App& describe_convert(CLI::App& app, ConvertArguments& arguments) {
       ->type_name("TO");
   command
       ->add_option("--to", arguments.target,
-                   "The format of TO: a Hugging Face folder, or a run's folder with a checkpoint "
-                   "to start from (default: the one that FROM is not)")
-      ->type_name("hf|muster")
-      ->check(CLI::IsMember({"hf", "muster"}).description(""));
+                   "The format of TO: a Hugging Face folder, a run's folder with a checkpoint to "
+                   "start from (default: the one that FROM is not), or for adapters a folder of "
+                   "PEFT")
+      ->type_name("hf|muster|peft")
+      ->check(CLI::IsMember({"hf", "muster", "peft"}).description(""));
+  command
+      ->add_option("--base", arguments.base,
+                   "The base of the adapters in FROM (default: the path that they name)")
+      ->type_name("FOLDER");
   command
       ->add_option("--dtype", arguments.dtype,
                    "Data type in a Hugging Face folder (default: the one of FROM)")
@@ -197,7 +203,9 @@ CLI::App& describe_convert(CLI::App& app, ConvertArguments& arguments) {
       "  muster run configs/base.yml model_name=llama2-7b run_name=tuned "
       "load_parameters_path=llama2-7b …\n"
       "  muster decode --run llama2-7b --prompt \"In the beginning\"\n"
-      "  muster convert tuned tuned-hf --dtype bfloat16              # for transformers");
+      "  muster convert tuned tuned-hf --dtype bfloat16              # for transformers\n"
+      "  muster convert adapted merged-hf                            # merges adapters\n"
+      "  muster convert adapted adapter --to peft                    # adapters alone, for PEFT");
   return *command;
 }
 

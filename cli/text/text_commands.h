@@ -62,7 +62,8 @@ struct TrainTokenizerArguments {
 struct ConvertArguments {
   std::string from;
   std::string to;
-  std::string target;  // "hf", "muster", or empty
+  std::string base;
+  std::string target;  // "hf", "muster", "peft", or empty
   std::string dtype;   // "float32", "bfloat16", "float16", or empty
   std::string shard_size = "5GB";
   std::string tokenizer;

@@ -7,6 +7,7 @@
 #include <absl/memory/memory.h>
 #include <absl/strings/str_cat.h>
 
+#include "trainer_core/checkpoint/adapters.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/visible.h"
 
@@ -58,6 +59,7 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> source_of(const std::string& fo
   if (!config.ok())
     return absl::InvalidArgumentError(
         absl::StrCat("checkpoint ", folder, ": ", config.status().message()));
+  if (config->model.lora.enabled()) return open_merged_checkpoint(*manifest, *config);
   const auto stored = manifest->tensors(CheckpointPart::kModel);
   const std::vector<ParamSpec> params = model_params(config->model);
   for (const ParamSpec& row : params) {

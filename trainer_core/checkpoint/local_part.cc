@@ -32,6 +32,7 @@ LocalPart read_part(const json& j) {
   part.info.optimizer = j.at("optimizer").get<std::string>();
   part.info.config = j.at("config");
   part.info.data = j.at("data");
+  part.info.base_hash = j.value("base_hash", "");
   part.files = j.at("files");
   return part;
 }
@@ -62,6 +63,7 @@ std::string local_part_text(const LocalPart& part) {
             {"optimizer", part.info.optimizer},
             {"config", part.info.config},
             {"data", part.info.data},
+            {"base_hash", part.info.base_hash},
             {"files", part.files}};
   j["checksum"] = sum_of(j);
   return j.dump() + "\n";

@@ -253,6 +253,7 @@ Manifest read_body(const json& j) {
   manifest.info.optimizer = j.at("optimizer").get<std::string>();
   manifest.info.config = j.at("config");
   manifest.info.data = j.value("data", json());
+  manifest.info.base_hash = j.value("base_hash", "");
   if (j.at("block_bytes") != kBlockBytes)
     damaged("block_bytes is ", j.at("block_bytes").dump(), "; it must be ", kBlockBytes);
   ListedFiles listed = parse_file_list(j);
@@ -333,6 +334,7 @@ std::string manifest_text(const Manifest& manifest, const std::vector<json>& oth
   j["optimizer"] = manifest.info.optimizer;
   j["config"] = manifest.info.config;
   if (!manifest.info.data.is_null()) j["data"] = manifest.info.data;
+  if (!manifest.info.base_hash.empty()) j["base_hash"] = manifest.info.base_hash;
   j["block_bytes"] = kBlockBytes;
   const std::string sum = checksum_text(checksum_of(j));
   j["checksum"] = sum;

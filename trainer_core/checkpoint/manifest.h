@@ -15,7 +15,7 @@
 // byte `at` of the file on. All boxes of a tensor together contain each element exactly once.
 // `xxh3` has a checksum for every block_bytes of the file. `checksum` is the checksum of the
 // manifest without this field, as compact JSON with sorted keys. `data` (data_order.h) is missing
-// in old checkpoints.
+// in old checkpoints; `base_hash` exists in checkpoints of adapters only.
 #pragma once
 
 #include <cstdint>
@@ -53,6 +53,8 @@ struct CheckpointInfo {
   uint64_t samples = 0;      // samples of the data that these steps have consumed
   nlohmann::json config;     // the training config (train_config.h)
   nlohmann::json data = {};  // the data order (data_order.h); null: unknown
+  // The hash of the base of adapters (adapters.h); empty: the checkpoint has all parameters.
+  std::string base_hash = {};
   // The optimizer whose state is stored; save() reads it from the layout.
   std::string optimizer = {};
 };

@@ -14,10 +14,12 @@
 
 #include "trainer_core/base/bf16.h"
 #include "trainer_core/base/file_kind.h"
+#include "trainer_core/checkpoint/adapters.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/checkpoint_source.h"
 #include "trainer_core/checkpoint/foreign/meta_folder.h"
 #include "trainer_core/checkpoint/foreign/model_folder.h"
+#include "trainer_core/checkpoint/foreign/peft_folder.h"
 
 namespace muster::trainer {
 namespace {
@@ -25,6 +27,7 @@ namespace {
 // Returns a canonical form of the fields on which a model's forward pass depends.
 ModelConfig essence(ModelConfig model) {
   model.name.clear();
+  model.lora = {};          // adapters do not change their base
   model.quantization = {};  // quantization rounds the parameters, but does not change them
   model.dropout_rate = model.input_dropout_rate = model.init_std = model.z_loss_multiplier = 0;
   model.embedding_init_std = 0;
@@ -120,6 +123,7 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> ParameterSource::open(const std
   if (has(kMetaParamsFile) && has(kMetaFirstFile)) return open_meta(path, unused);
   if (has(kHuggingFaceConfigFile) && (has(kHuggingFaceSingleFile) || has(kHuggingFaceIndexFile)))
     return open_hugging_face(path, unused);
+  if (is_peft_folder(path) && has(kPeftWeightsFile)) return open_merged(path);
   if (auto own = open_checkpoint(path, verify, unused); !absl::IsNotFound(own.status())) return own;
   return explain_model_folder(path);
 }

@@ -34,12 +34,14 @@ struct ParameterDescription {
   std::optional<TrainConfig> config;                    // kMuster: the config of the training
   std::vector<std::string> notes;  // sentences for users about ambiguous contents
   TensorAccount tensors;           // the account of the tensors in the files
+  bool is_merged = false;          // the folder has adapters, and the values those of its base, too
 };
 
 // An opened set of parameters. Thread-safe; reads are independent of each other.
 class ParameterSource {
  public:
-  // Opens a checkpoint of Muster, a Hugging Face folder or a Meta folder. For Muster, `path` is the
+  // Opens a checkpoint of Muster, a Hugging Face folder, a Meta folder, or adapters, which are
+  // merged into their base (adapters.h). For Muster, `path` is the
   // folder of a step, or a folder whose newest complete checkpoint is opened (find_checkpoint).
   // Checks that every tensor of the model exists and has the expected shape and a supported type;
   // does not check values. Every other tensor of the files must be known as one that may be

@@ -8,6 +8,8 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/text/absl_view.h"
+#include "trainer_core/checkpoint/adapters.h"
+#include "trainer_core/checkpoint/foreign/peft_folder.h"
 #include "trainer_core/convert/new_folder.h"
 #include "trainer_core/convert/parameter_checkpoint.h"
 #include "trainer_core/convert/tokenizer_files.h"
@@ -121,11 +123,55 @@ absl::StatusOr<WrittenWeights> write(const ParameterSource& source, const Tokeni
   return written;
 }
 
+// Writes adapters for PEFT.
+absl::StatusOr<ConvertReport> convert_adapters(const ConvertOptions& options) {
+  const auto parts = open_with_base(options.from, options.base);
+  if (!parts.ok()) return parts.status();
+  const auto& [adapters, base] = *parts;
+  const ParameterDescription& model = base->description();
+  if (base->tensors().front().name.starts_with("transformer."))
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.from,
+                     ": PEFT's adapters of GPT-2 have other matrices (c_attn); merge the "
+                     "adapters instead: --to hf"));
+  const auto folder =
+      NewFolder::create(options.to, kRoomBesideWeights + adapters.values.size() * sizeof(float));
+  if (!folder.ok()) return folder.status();
+  const auto bytes = write_peft_folder(adapters, model.folder, (*folder)->temporary());
+  if (!bytes.ok()) return bytes.status();
+  if (auto status = (*folder)->publish(); !status.ok()) return status;
+  ConvertReport report{.from = ParameterFormat::kMuster,
+                       .target = ConvertTarget::kPeft,
+                       .from_folder = adapters.folder,
+                       .to = options.to,
+                       .parameters = static_cast<int64_t>(adapters.values.size()),
+                       .stored = StoredType::kF32,
+                       .files = 1,
+                       .bytes = *bytes,
+                       .rounded = 0,
+                       .has_tokenizer = false,
+                       .tensors = {},
+                       .notes = {}};
+  report.tensors.used = adapters.table.size();
+  if (model.format != ParameterFormat::kHuggingFace)
+    report.notes.push_back(absl::StrCat("the base ", model.folder,
+                                        " is not in Hugging Face's format, in which PEFT needs it: "
+                                        "muster convert ",
+                                        model.folder, " NEW --to hf"));
+  return report;
+}
+
+absl::StatusOr<std::unique_ptr<ParameterSource>> open_source(const ConvertOptions& options) {
+  if (!options.base.empty()) return open_merged(options.from, options.base);
+  return ParameterSource::open(options.from, Verify::kChecksums, options.unused);
+}
+
 }  // namespace
 
 absl::StatusOr<ConvertReport> convert(const ConvertOptions& options,
                                       const ConvertProgress& progress) {
-  const auto source = ParameterSource::open(options.from, Verify::kChecksums, options.unused);
+  if (options.target == ConvertTarget::kPeft) return convert_adapters(options);
+  const auto source = open_source(options);
   if (!source.ok()) return source.status();
   const ParameterDescription& model = (*source)->description();
   if (auto status = check_expected(model.model, options.from, options.expected); !status.ok())

@@ -18,12 +18,14 @@
 namespace muster::trainer {
 
 // The file format to write.
-enum class ConvertTarget { kMuster, kHuggingFace };
+enum class ConvertTarget { kMuster, kHuggingFace, kPeft };
 
 // The options of a conversion.
 struct ConvertOptions {
   std::string from;  // a path for ParameterSource::open()
   std::string to;    // a path that does not exist, or an empty folder
+  // The base of the adapters in `from`, if it is not at the path that they name; otherwise empty.
+  std::string base;
   // nullopt: Hugging Face's format if the source is a checkpoint of Muster, otherwise Muster's
   // format.
   std::optional<ConvertTarget> target;
@@ -59,7 +61,8 @@ using ConvertProgress = std::function<void(uint64_t done, uint64_t total)>;
 
 // Converts a model. kMuster writes the folder layout of `muster run`: to/checkpoints/0 with
 // parameters, but without optimizer state, for load_parameters_path and `muster decode`.
-// kHuggingFace writes a folder for the library `transformers`. `to` appears only once all its files
+// kHuggingFace writes a folder for `transformers`, and kPeft one of adapters for `peft`; for the
+// other targets, adapters are merged into their base. `to` appears only once all its files
 // are on disk. Returns the errors of ParameterSource::open, check_expected, export_to_hugging_face
 // and NewFolder, and Cancelled after `stop` was set.
 absl::StatusOr<ConvertReport> convert(const ConvertOptions& options,

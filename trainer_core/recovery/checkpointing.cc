@@ -125,6 +125,12 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore(RestoreFrom fro
 }
 
 absl::Status Checkpointing::judge(const CheckpointInfo& checkpoint) const {
+  if (knows_base() && !checkpoint.base_hash.empty() && checkpoint.base_hash != base_hash_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the adapters of ", checkpoint.folder, " are of another base (hash ", checkpoint.base_hash,
+        ") than load_parameters_path=", config_.load_parameters_path, " (hash ", base_hash_,
+        "); set another run_name to start from the beginning"));
+  }
   const auto note = judge_data_order(config_, checkpoint, data_);
   if (note.ok() && !note->empty()) context_.out << *note << std::endl;
   return note.status();
@@ -163,7 +169,8 @@ CheckpointInfo Checkpointing::info(int64_t step, uint64_t samples) const {
           .step = step,
           .samples = samples,
           .config = to_json(without_plan(config_)),
-          .data = data_};
+          .data = data_,
+          .base_hash = base_hash_};
 }
 
 absl::Status Checkpointing::save(int64_t step, uint64_t samples) {

@@ -65,6 +65,10 @@ class Checkpointing {
   // Opens the directory on all writers; rank 0 becomes its owner. `data` is the data order
   // (data_order.h) that checkpoints store.
   absl::Status open(const nlohmann::json& data);
+  // Set the hash of the base of a run's adapters, which checkpoints store, and return whether it is
+  // set. restore() refuses the checkpoints of another base.
+  void set_base_hash(std::string hash) { base_hash_ = std::move(hash); }
+  bool knows_base() const { return !base_hash_.empty(); }
   // Sets the model whose state is saved and restored.
   void attach(RankModel& rank_model);
   // Blocks until the save in flight has ended, and restores the newest complete checkpoint on all
@@ -157,7 +161,8 @@ class Checkpointing {
   const TrainConfig& config_;
   const TrainContext& context_;
   CheckpointStore store_;
-  nlohmann::json data_;  // the data order
+  nlohmann::json data_;    // the data order
+  std::string base_hash_;  // empty: all parameters are trained
   RankModel* rank_model_ = nullptr;
   std::optional<GroupPeers> peers_;  // group of the writers; nullopt: there is only one
   // Set on writers with async_checkpointing, and on all ranks with local checkpoints.

@@ -1,12 +1,38 @@
 #include "trainer_core/recovery/starting_point.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "trainer_core/checkpoint/adapters.h"
 #include "trainer_core/startup/initial_parameters.h"
 #include "trainer_core/startup/remote_inputs.h"
 
 namespace muster::trainer {
 namespace {
+
+// Writes the frozen base of adapters to the memory of the backend, unless it is there already, and
+// gives its hash to `checkpoints`.
+absl::Status load_frozen(const TrainConfig& config, const TrainContext& context,
+                         Checkpointing& checkpoints, RankModel& rank_model) {
+  if (!config.model.lora.enabled() || checkpoints.knows_base()) return absl::OkStatus();
+  Ops& ops = rank_model.ops();
+  const ShardLayout& frozen = rank_model.plan().model.sharding.frozen;
+  const Tensor params = rank_model.model().frozen_parameters();
+  enter_phase(context, Phase::kCompile);
+  if (config.load_parameters_path.empty()) {
+    draw_parameters(ops, config, frozen, params);
+    ops.synchronize();
+    checkpoints.set_base_hash(hash_of_random_base(config.init_weights_seed));
+    return absl::OkStatus();
+  }
+  const auto inputs =
+      with_local_parameters(config, context.err, [&] { enter_phase(context, Phase::kCompile); });
+  if (!inputs.ok()) return inputs.status();
+  auto hash = load_base(*inputs, ops, frozen, params, context.groups, context.out);
+  if (!hash.ok()) return hash.status();
+  checkpoints.set_base_hash(*std::move(hash));
+  return absl::OkStatus();
+}
 
 // Writes the initial parameters and an empty optimizer state to the memory of the backend. Returns
 // the steps that the loaded parameters were trained for.
@@ -14,11 +40,15 @@ absl::StatusOr<int64_t> begin(const TrainConfig& config, const TrainContext& con
                               RankModel& rank_model) {
   const ShardLayout& layout = rank_model.plan().model.sharding.layout;
   Ops& ops = rank_model.ops();
-  if (config.load_parameters_path.empty()) {
+  const bool adapts = config.model.lora.enabled();
+  if (config.load_parameters_path.empty() || adapts) {
     const CheckpointBlocks live = rank_model.state();
     ops.fill(RankModel::flat(live.state), 0);
     draw_parameters(ops, config, layout, rank_model.model().parameters());
     ops.synchronize();
+    if (config.lora_restore_path.empty()) return 0;
+    const auto status = load_adapters(config, ops, layout, rank_model.model().parameters());
+    if (!status.ok()) return status;
     return 0;
   }
   const CheckpointBlocks state = rank_model.host_state();
@@ -37,6 +67,8 @@ absl::StatusOr<int64_t> begin(const TrainConfig& config, const TrainContext& con
 absl::StatusOr<RestoredAt> restore_or_begin(const TrainConfig& config, const TrainContext& context,
                                             Checkpointing& checkpoints, RankModel& rank_model,
                                             RestoreFrom from) {
+  if (auto status = load_frozen(config, context, checkpoints, rank_model); !status.ok())
+    return status;
   if (config.enable_checkpointing) enter_phase(context, Phase::kCheckpointRestore);
   const auto newest = checkpoints.restore(from);
   if (!newest.ok()) return newest.status();

@@ -5,12 +5,15 @@
 #include <system_error>
 #include <utility>
 
+#include <absl/functional/function_ref.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 #include <nlohmann/json.hpp>
 
 #include "common/objects/object_cache.h"
 #include "trainer_core/base/check.h"
 #include "trainer_core/base/tensor_views.h"
+#include "trainer_core/checkpoint/adapters.h"
 #include "trainer_core/checkpoint/checkpoint_source.h"
 #include "trainer_core/checkpoint/foreign/rotary_source.h"
 #include "trainer_core/rank/group_peers.h"
@@ -66,20 +69,21 @@ absl::Status with_key(const TrainConfig& config, const absl::Status& status) {
 
 absl::Status check_source(const TrainConfig& config, const ParameterSource& source) {
   const ModelConfig& there = source.description().model;
-  if (auto status = check_tables(model_params(there), model_params(config.model)); !status.ok())
-    return status;
+  const std::vector<ParamSpec> wanted = model_params(base_of(config.model));
+  if (auto status = check_tables(model_params(there), wanted); !status.ok()) return status;
   return check_meaning(there, config.model);
 }
 
 // Returns the message with which rank 0 describes the source to the other ranks. A local copy of a
 // store's objects has the same name in the cache of each node (object_cache.h), because it contains
 // the hash of the listing.
-std::string found(const ParameterDescription& description) {
+std::string found(const ParameterDescription& description, const std::string& hash) {
   const std::string cache = object_cache_folder() + "/";
   const bool is_copy = description.folder.starts_with(cache);
   return json{{"folder", is_copy ? description.folder.substr(cache.size()) : description.folder},
               {"is_copy", is_copy},
-              {"checksum", description.checksum}}
+              {"checksum", description.checksum},
+              {"base_hash", hash}}
       .dump();
 }
 
@@ -132,6 +136,75 @@ void draw_box(Ops& ops, const ParamSpec& spec, uint64_t seed, const TensorBox& b
                   tensor_at(params, box.offset, {rows.count, rows.length}));
 }
 
+// The result of load(), equal on all ranks.
+struct Loaded {
+  int64_t steps = 0;
+  std::string base_hash;  // hash_of_base() for adapters; otherwise empty
+};
+
+// Implements load_parameters(): opens the source on all ranks and calls `read` with it.
+absl::StatusOr<Loaded> load(const TrainConfig& config,
+                            absl::FunctionRef<absl::Status(const ParameterSource&)> read,
+                            ProcessGroups& groups, std::ostream& out) {
+  GroupPeers peers = GroupPeers::of_all(groups, kCheckpointChannel, "load parameters");
+  const bool leads = peers.rank() == 0;
+  std::vector<std::string> notes;
+  absl::StatusOr<std::unique_ptr<ParameterSource>> source = nullptr;
+  absl::StatusOr<std::string> hash = "";
+  if (leads) source = open_initial_parameters(config, notes, Verify::kSizes);
+  const bool has_found = leads && source.ok();
+  if (has_found && config.model.lora.enabled()) hash = hash_of_base(**source);
+  const auto shared =
+      share_message(peers, {source.ok() ? hash.status() : source.status(),
+                            has_found && hash.ok() ? found((*source)->description(), *hash) : ""});
+  if (!shared.ok()) return shared.status();
+  if (!shared->status.ok()) return shared->status;
+  Loaded loaded;
+  if (leads) {
+    for (const std::string& note : notes) out << note << '\n';
+    out << "parameters are from " << (*source)->description().folder << std::endl;
+    loaded.base_hash = *hash;
+  } else {
+    source = open_found(config, shared->body);
+    loaded.base_hash = json::parse(shared->body, nullptr, false).value("base_hash", "");
+  }
+  absl::Status status = source.status();
+  if (status.ok()) status = read(**source);
+  if (!status.ok()) status = with_key(config, status);
+  const auto all = gather_messages(peers, {status});
+  if (!all.ok()) return all.status();
+  const auto verdict = share_message(peers, {first_error(peers, *all)});
+  if (!verdict.ok()) return verdict.status();
+  if (!verdict->status.ok()) return verdict->status;
+  loaded.steps = (*source)->description().steps;
+  return loaded;
+}
+
+// Checks that adapters have the shapes of the run's.
+absl::Status check_same_adapters(const ModelConfig& model, const Adapters& adapters) {
+  const LoraConfig &ours = model.lora, &theirs = adapters.model.lora;
+  if (ours.rank != theirs.rank)
+    return absl::InvalidArgumentError(
+        absl::StrCat("its adapters have lora_rank ", theirs.rank, ", and this run's ", ours.rank));
+  if (ours.targets != theirs.targets)
+    return absl::InvalidArgumentError(
+        absl::StrCat("its adapters have lora_targets=", absl::StrJoin(theirs.targets, ","),
+                     ", and this run's ", absl::StrJoin(ours.targets, ",")));
+  if (ours.alpha != theirs.alpha)
+    return absl::InvalidArgumentError(absl::StrCat("its adapters have lora_alpha ", theirs.alpha,
+                                                   ", and this run's ", ours.alpha));
+  return check_shapes(adapters, model, "this run's");
+}
+
+absl::StatusOr<Adapters> restored_adapters(const TrainConfig& config) {
+  auto adapters = open_adapters(config.lora_restore_path, config.model);
+  absl::Status status = adapters.status();
+  if (status.ok()) status = check_same_adapters(config.model, *adapters);
+  if (status.ok()) return adapters;
+  return absl::Status(status.code(), absl::StrCat("lora_restore_path=", config.lora_restore_path,
+                                                  ": ", status.message()));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_initial_parameters(
@@ -161,31 +234,67 @@ void draw_parameters(Ops& ops, const TrainConfig& config, const ShardLayout& lay
 absl::StatusOr<int64_t> load_parameters(const TrainConfig& config, const ShardLayout& layout,
                                         std::span<float> params, ProcessGroups& groups,
                                         std::ostream& out) {
-  GroupPeers peers = GroupPeers::of_all(groups, kCheckpointChannel, "load parameters");
-  const bool leads = peers.rank() == 0;
-  std::vector<std::string> notes;
-  absl::StatusOr<std::unique_ptr<ParameterSource>> source = nullptr;
-  if (leads) source = open_initial_parameters(config, notes, Verify::kSizes);
-  const bool has_found = leads && source.ok();
-  const auto shared =
-      share_message(peers, {source.status(), has_found ? found((*source)->description()) : ""});
-  if (!shared.ok()) return shared.status();
-  if (!shared->status.ok()) return shared->status;
-  if (leads) {
-    for (const std::string& note : notes) out << note << '\n';
-    out << "parameters are from " << (*source)->description().folder << std::endl;
-  } else {
-    source = open_found(config, shared->body);
+  const auto loaded = load(
+      config,
+      [&](const ParameterSource& source) {
+        return source.read_boxes(layout.stored_boxes(), params);
+      },
+      groups, out);
+  if (!loaded.ok()) return loaded.status();
+  return loaded->steps;
+}
+
+absl::StatusOr<std::string> load_base(const TrainConfig& config, Ops& ops,
+                                      const ShardLayout& frozen, const Tensor& params,
+                                      ProcessGroups& groups, std::ostream& out) {
+  auto loaded = load(
+      config,
+      [&](const ParameterSource& source) -> absl::Status {
+        std::vector<float> block;
+        for (size_t i = 0; i < frozen.buckets().size(); ++i) {
+          const ParamBucket& bucket = frozen.buckets()[i];
+          std::vector<TensorBox> boxes;
+          for (const ShardPiece& piece : frozen.pieces()) {
+            if (piece.bucket != i) continue;
+            for (TensorBox& box : frozen.boxes(piece)) {
+              box.offset -= bucket.shard_offset;
+              box.dtype = frozen.stored();
+              boxes.push_back(std::move(box));
+            }
+          }
+          block.assign(static_cast<size_t>(floats_of(bucket.shard_elements, frozen.stored())), 0);
+          if (auto status = source.read_boxes(boxes, block); !status.ok()) return status;
+          ops.upload(block.data(), tensor_at(params, bucket.shard_offset, {bucket.shard_elements}));
+        }
+        ops.synchronize();
+        return absl::OkStatus();
+      },
+      groups, out);
+  if (!loaded.ok()) return loaded.status();
+  return std::move(loaded->base_hash);
+}
+
+absl::Status check_adapters(const TrainConfig& config) {
+  if (config.lora_restore_path.empty()) return absl::OkStatus();
+  return restored_adapters(config).status();
+}
+
+absl::Status load_adapters(const TrainConfig& config, Ops& ops, const ShardLayout& layout,
+                           const Tensor& params) {
+  const auto adapters = restored_adapters(config);
+  if (!adapters.ok()) return adapters.status();
+  std::vector<float> block(static_cast<size_t>(layout.elements()));
+  for (const TensorBox& box : layout.stored_boxes()) {
+    const auto spec = std::ranges::find(adapters->table, box.tensor, &ParamSpec::name);
+    const CommonRuns runs(whole_box(*spec), box);
+    for (int64_t i = 0; i < runs.count(); ++i) {
+      std::copy_n(adapters->values.begin() + spec->offset + runs.at(i).from, runs.length(),
+                  block.begin() + box.offset + runs.at(i).to);
+    }
   }
-  absl::Status status = source.status();
-  if (status.ok()) status = (*source)->read_boxes(layout.stored_boxes(), params);
-  if (!status.ok()) status = with_key(config, status);
-  const auto all = gather_messages(peers, {status});
-  if (!all.ok()) return all.status();
-  const auto verdict = share_message(peers, {first_error(peers, *all)});
-  if (!verdict.ok()) return verdict.status();
-  if (!verdict->status.ok()) return verdict->status;
-  return (*source)->description().steps;
+  ops.upload(block.data(), params);
+  ops.synchronize();
+  return absl::OkStatus();
 }
 
 }  // namespace muster::trainer

@@ -48,4 +48,18 @@ absl::StatusOr<int64_t> load_parameters(const TrainConfig& config, const ShardLa
                                         std::span<float> params, ProcessGroups& groups,
                                         std::ostream& out);
 
+// Does the same for the base of adapters, whose shards it writes to `params` in the memory of
+// `ops`, block by block. Returns the hash of the base (checkpoint/adapters.h).
+absl::StatusOr<std::string> load_base(const TrainConfig& config, Ops& ops,
+                                      const ShardLayout& frozen, const Tensor& params,
+                                      ProcessGroups& groups, std::ostream& out);
+
+// Writes a rank's shards of the adapters at lora_restore_path to `params` in the memory of `ops`.
+// Called by all ranks; each reads all adapters. Returns an error if they have another rank or other
+// targets, or are of a base with other shapes.
+absl::Status load_adapters(const TrainConfig& config, Ops& ops, const ShardLayout& layout,
+                           const Tensor& params);
+// Returns the errors of load_adapters(); OK without lora_restore_path.
+absl::Status check_adapters(const TrainConfig& config);
+
 }  // namespace muster::trainer

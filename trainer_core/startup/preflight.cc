@@ -206,9 +206,11 @@ absl::Status check_room(const TrainConfig& config, uint64_t needed) {
 }
 
 absl::Status check_initial_parameters(const TrainConfig& config) {
-  if (config.load_parameters_path.empty()) return absl::OkStatus();
+  if (config.load_parameters_path.empty()) return check_adapters(config);
   std::vector<std::string> notes;  // not printed: the run itself prints them
-  return open_initial_parameters(config, notes).status();
+  const auto source = open_initial_parameters(config, notes);
+  if (!source.ok()) return source.status();
+  return check_adapters(config);
 }
 
 absl::Status check_checkpoints(const TrainConfig& config, const nlohmann::json& data_order) {
@@ -225,6 +227,10 @@ absl::Status check_checkpoints(const TrainConfig& config, const nlohmann::json& 
     const auto same_data = judge_data_order(config, **newest, data_order);
     if (!same_data.ok()) return same_data.status();
     if (auto status = store.check_layout(**newest, layout); !status.ok()) return status;
+    // Checkpoints of adapters do not have the base.
+    if (config.model.lora.enabled()) {
+      if (auto status = check_initial_parameters(config); !status.ok()) return status;
+    }
   } else if (auto status = check_initial_parameters(config); !status.ok()) {
     return status;
   }

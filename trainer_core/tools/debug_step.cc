@@ -189,7 +189,7 @@ class DebugStep {
   absl::Status load(const ParameterSource& source) {
     Transformer& model = rank_model_.model();
     const ParameterDescription& from = source.description();
-    if (from.format == ParameterFormat::kMuster)
+    if (from.format == ParameterFormat::kMuster && !from.is_merged)
       return restore_parameters(from.folder, rank_model_.plan().model.rows(), model.state());
     return load_parameters(source, model.params());
   }
