@@ -111,11 +111,13 @@ absl::StatusOr<std::string> read_paths(SettingsReader& reader, const LaunchOptio
   reader.read("tokenizer_path", train.tokenizer_path);
   reader.read("tokenizer_type", train.tokenizer_type);
   reader.read("load_parameters_path", train.load_parameters_path);
+  if (train.model.lora.enabled()) reader.read("lora_restore_path", train.lora_restore_path);
   const std::pair<std::string_view, std::string*> paths[] = {
       {"base_output_directory", &base},
       {"metrics_file", &train.metrics_file},
       {"tokenizer_path", &train.tokenizer_path},
       {"load_parameters_path", &train.load_parameters_path},
+      {"lora_restore_path", &train.lora_restore_path},
       {"eval_dataset_path", &train.eval.dataset_path}};
   if (is_remote(train.metrics_file)) {
     return absl::InvalidArgumentError(

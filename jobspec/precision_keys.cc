@@ -54,7 +54,8 @@ bool needs_cpu_speed(const Config& config, const LaunchOptions& options) {
 void read_precision(SettingsReader& reader, const LaunchOptions& options,
                     trainer::TrainConfig& train, std::vector<std::string>& warnings) {
   reader.read_choice("weight_dtype", trainer::kComputeTypeNames, train.weight_dtype);
-  train.optimizer.mu_dtype = train.weight_dtype;
+  // Adapters are float32, whatever the type of the weights that they adapt.
+  if (!train.model.lora.enabled()) train.optimizer.mu_dtype = train.weight_dtype;
   read_matmul_precision(reader, train.matmul_precision);
   read_dtype(reader, train.dtype);
   if (train.dtype != trainer::ComputeType::kBfloat16 || reader.is_set_by_user(kKey) ||

@@ -16,6 +16,7 @@
 #include "common/text/absl_view.h"
 #include "jobspec/job_paths.h"
 #include "jobspec/keys/data_keys.h"
+#include "jobspec/keys/lora_keys.h"
 #include "jobspec/keys/model_keys.h"
 #include "jobspec/keys/optimizer_keys.h"
 #include "jobspec/keys/quantization_keys.h"
@@ -225,6 +226,7 @@ absl::Status read_anywhere(SettingsReader& reader, const Config& config,
   if (train.run_name.empty()) train.run_name = options.default_run_name;
   if (auto status = check_run_name(config, train.run_name); !status.ok()) return status;
   if (auto status = read_model(reader, train.model, warnings); !status.ok()) return status;
+  if (auto status = read_lora(reader, train.model, warnings); !status.ok()) return status;
   reader.read_choice("hardware", trainer::kHardwareNames, train.hardware);
   read_precision(reader, options, train, warnings);
   reader.read("cuda_graphs", train.cuda_graphs);

@@ -9,7 +9,8 @@
 #
 # The loss counts the answers only. The samples and their tokens go to LOG_DIR/boolq. EVAL_ONLY=1
 # evaluates the checkpoint on NUM_GPUS (8) ranks. TFDS_DATA_DIR has the files of
-# scripts/download_boolq.py. USE_LORA=1 ends the script with code 3.
+# scripts/download_boolq.py. USE_LORA=1 trains adapters of the rank LORA_RANK (32) in
+# LORA_TARGET_LAYERS (all, attention or mlp).
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -50,6 +51,8 @@ words=("CONFIG=$CONFIG" "VOCAB_PATH=$VOCAB_PATH" "LOG_DIR=$LOG_DIR/llama-$CONFIG
   "--fdl.MAX_SEQ_LEN=${MAX_SEQ_LEN:-4096}" "--fdl.MAX_STEPS=${MAX_STEPS:-1000}" "--fdl.LEARNING_RATE=${LEARNING_RATE:-1e-6}"
   "--fdl.LR_SCHEDULE=${LR_SCHEDULE:-linear_rampup_cosine_decay}" "--fdl.LR_COS_WARMUP=${LR_COS_WARMUP:-500}")
 variables CHECKPOINT_RESTORE_PATH ENABLE_TE
+lora_variables
+if is_on "${USE_LORA:-}"; then variables USE_LORA LORA_RANK LORA_TARGET_LAYERS; fi
 # The ranks of a node: the product of the numbers in ICI_MESH_SHAPE.
 gpus=1
 for degree in ${ICI_MESH_SHAPE//[^0-9]/ }; do gpus=$((gpus * degree)); done

@@ -63,6 +63,7 @@ BASE_WORKSPACE_DIR=$STAGE_PATH
 if [ -f "$STAGE_PATH/muster.sqsh" ]; then CONTAINER=${CONTAINER:-$STAGE_PATH/muster.sqsh}; fi
 without_xla
 only_training
+without_lora
 workspace_and_container
 
 # The recipe's table: FSDP over all GPUs up to 256, in groups of 128 from 512 on. The table counts

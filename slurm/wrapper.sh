@@ -53,14 +53,24 @@ evaluates_boolq() {
   words+=(dataset_type=synthetic eval_only=true "eval_tasks=boolq=$file" eval_bos_id=1 eval_add_bos=true)
 }
 
-# Rejects evaluations, which example_slurm_llama.sub has, and LoRA.
+# Rejects evaluations, which example_slurm_llama.sub has.
 only_training() {
   if is_on "${EVAL_ONLY:-}"; then
     not_built "EVAL_ONLY=$EVAL_ONLY: evaluation in this script. example_slurm_llama.sub evaluates BoolQ; eval_only=true at the end of the line evaluates a checkpoint's loss, and with eval_tasks the accuracy of answers (docs/evaluation.md)"
   fi
+}
+
+# Rejects LoRA in a script that pre-trains.
+without_lora() {
   if is_on "${USE_LORA:-}"; then
-    not_built "USE_LORA=$USE_LORA: fine-tuning with LoRA (LORA_RANK, LORA_TARGET_LAYERS)"
+    refuse "USE_LORA=$USE_LORA: this script does not fine-tune; example_slurm_llama.sub does"
   fi
+  lora_variables
+}
+
+# Warns about the variables of LoRA if it is off.
+lora_variables() {
+  if is_on "${USE_LORA:-}"; then return; fi
   without_effect LORA_RANK "USE_LORA is not set"
   without_effect LORA_TARGET_LAYERS "USE_LORA is not set"
 }

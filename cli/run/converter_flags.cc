@@ -88,20 +88,13 @@ absl::StatusOr<std::string> expect_number(const SizeFlag& flag, const std::strin
   return absl::StrCat("--", av(flag.flag), " ", number, ": ", av(flag.key), "=", number);
 }
 
-// Adapters are merged by the library that has trained them: their kind and scaling are its own.
+// The flag names a folder of several adapters, and muster convert reads one.
 absl::Status refuse_adapters(const std::string& from, const std::string& adapters) {
-  const std::string base = from.empty() ? "BASE" : from;
   return absl::InvalidArgumentError(absl::StrCat(
       "--lora-input-adapters-path=", adapters,
-      ": adapters are not converted; merge one into a Hugging Face folder of its base model and "
-      "convert the result:\n",
-      R"(  python3 -c 'import sys; from peft import PeftModel; from transformers import )"
-      R"(AutoModelForCausalLM as M; b, a, to = sys.argv[1:]; PeftModel.from_pretrained()"
-      R"(M.from_pretrained(b, torch_dtype="auto"), a).merge_and_unload().save_pretrained(to)' )",
-      shell_quoted(base), " ", shell_quoted(adapters + "/ADAPTER"), " merged\n",
-      "  muster convert merged TO\n",
-      "A folder of Meta becomes one of Hugging Face with: muster convert ", shell_quoted(base),
-      " BASE-hf --to hf"));
+      ": adapters are converted one at a time, and merged into their base:\n  muster convert ",
+      shell_quoted(adapters + "/ADAPTER"), " MERGED --base ",
+      shell_quoted(from.empty() ? "BASE" : from)));
 }
 
 absl::Status check_framework(const std::string& name) {

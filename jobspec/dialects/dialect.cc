@@ -82,7 +82,7 @@ class Translator {
     out_.warnings.push_back(
         absl::StrCat(given.shown, "=", show(given.value), " has no effect: ", av(why)));
   }
-  absl::Status set_fp8(const GivenFlag& given);
+  absl::Status set_if_on(const GivenFlag& given, std::string_view key, std::string_view value);
   absl::Status set_mesh(const GivenFlag& given, std::string_view level);
   void select_mesh(const GivenFlag& given);
   absl::Status set_directory(const GivenFlag& given, const std::string& text);
@@ -112,12 +112,12 @@ void Translator::set_model(const GivenFlag& given) {
     has_logs_ = true;
 }
 
-// Both fp8 implementations of Pax, Transformer Engine's and XLA's, use delayed scaling with a
-// history of 1024 steps.
-absl::Status Translator::set_fp8(const GivenFlag& given) {
+// Sets the key if the value of the flag switches it on.
+absl::Status Translator::set_if_on(const GivenFlag& given, std::string_view key,
+                                   std::string_view value) {
   if (is_off(given.value)) return absl::OkStatus();
   if (!is_on(given.value)) return bad(given, "expected True or False");
-  set(given, "quantization", "fp8");
+  set(given, key, std::string(value));
   return absl::OkStatus();
 }
 
@@ -305,7 +305,11 @@ absl::Status Translator::apply(const GivenFlag& given) {
                  ? absl::OkStatus()
                  : bad(given, "expected 1; LEARNING_RATE is the schedule's highest");
     case FlagEffect::kPaxFp8:
-      return set_fp8(given);
+      // Both fp8 implementations of Pax, Transformer Engine's and XLA's, use delayed scaling with a
+      // history of 1024 steps.
+      return set_if_on(given, "quantization", "fp8");
+    case FlagEffect::kPaxLora:
+      return set_if_on(given, "enable_lora", "true");
     case FlagEffect::kPaxIciMesh:
       return set_mesh(given, "ici");
     case FlagEffect::kPaxDcnMesh:

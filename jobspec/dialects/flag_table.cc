@@ -6,7 +6,6 @@ namespace {
 constexpr std::string_view kRanks =
     "--ranks, or --nodes and --ranks-per-node, set the number of ranks";
 constexpr std::string_view kRendezvous = "ranks meet through the worker's rendezvous store";
-constexpr std::string_view kNoLora = "this version trains all parameters";
 constexpr std::string_view kOwnSplit =
     "evaluations read eval_dataset_path, eval_holdout_fraction or the validation split";
 constexpr std::string_view kNoProfilerPort =
@@ -102,9 +101,9 @@ constexpr Flag kPaxParameters[] = {
     key("EVAL_INTERVAL_STEPS", "eval_interval"),
     no_effect("SUMMARY_INTERVAL_STEPS",
               "each step has a line, and its scalars are written at once"),
-    off("USE_LORA", kNoLora),
-    no_effect("LORA_RANK", kNoLora),
-    no_effect("LORA_TARGET_LAYERS", kNoLora),
+    special("USE_LORA", FlagEffect::kPaxLora),
+    key("LORA_RANK", "lora_rank"),
+    key("LORA_TARGET_LAYERS", "lora_targets"),
 };
 
 constexpr Flag kPaxVariables[] = {
@@ -124,9 +123,9 @@ constexpr Flag kPaxVariables[] = {
     no_effect("ENABLE_TE",
               "there is no Transformer Engine here; attention is always blocked flash"),
     special("ENABLE_FP8", FlagEffect::kPaxFp8),
-    off("USE_LORA", kNoLora),
-    no_effect("LORA_RANK", kNoLora),
-    no_effect("LORA_TARGET_LAYERS", kNoLora),
+    special("USE_LORA", FlagEffect::kPaxLora),
+    key("LORA_RANK", "lora_rank"),
+    key("LORA_TARGET_LAYERS", "lora_targets"),
     special("EVAL_ONLY", FlagEffect::kPaxEvalOnly),
     no_effect("CONTAINER", kNotNeeded),
     special("BASE_WORKSPACE_DIR", FlagEffect::kPaxWorkspace),

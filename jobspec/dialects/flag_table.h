@@ -25,6 +25,7 @@ enum class FlagEffect {
   kPaxExponential,  // sets `key` if the schedule is linear_rampup_exponential_decay
   kPaxOne,          // accepted only if the value is 1
   kPaxFp8,          // quantization=fp8 if the value switches fp8 on
+  kPaxLora,         // enable_lora if the value switches LoRA on
   kPaxIciMesh,      // [data,fsdp,tensor]
   kPaxDcnMesh,      // the same for degrees between nodes
   kModule,          // text.gpt.c4_trainer

@@ -27,7 +27,6 @@ constexpr std::string_view kRecipeScripts = "slurm/setup.sh, slurm/launch.sh";
 constexpr std::string_view kNoTe =
     "no effect: there is no Transformer Engine here; attention is always blocked flash";
 constexpr std::string_view kNoXla = "no effect: there is no XLA here";
-constexpr std::string_view kUnbuilt = "not built yet: this version trains all parameters";
 constexpr std::string_view kRankOptions = "--ranks, or --nodes and --ranks-per-node";
 
 // clang-format off
@@ -55,9 +54,9 @@ constexpr Variable kVariables[] = {
     {"GPUS_PER_NODE", kAllScripts, "ranks per node of a wrapper (8); on a line --ranks-per-node", kPaxLines, kRankOptions},
     {"CONTAINER", kAllScripts, "image of workers and ranks, with pyxis", kPaxLines, "--container of muster slurm run"},
     {"EVAL_ONLY", kPax, "1: eval_only; eval_tasks=boolq=FILE adds the accuracy of answers", kPaxLines, "eval_only"},
-    {"USE_LORA", kPax, kUnbuilt, kPaxLines, ""},
-    {"LORA_RANK", kPax, kUnbuilt, kPaxLines, ""},
-    {"LORA_TARGET_LAYERS", kPax, kUnbuilt, kPaxLines, ""},
+    {"USE_LORA", kPax, "1: enable_lora", kPaxLines, "enable_lora"},
+    {"LORA_RANK", kPax, "lora_rank", kPaxLines, "lora_rank"},
+    {"LORA_TARGET_LAYERS", kPax, "lora_targets: all, attention or mlp", kPaxLines, "lora_targets"},
     {"BASE_XLA_FLAGS", kPax, kNoXla, kAllLines, ""},
     {"XLA_*", "JAX", kNoXla, kAllLines, ""},
     {"LIBTPU_INIT_ARGS", "JAX", "no effect: there are no TPUs here", "all lines", ""},

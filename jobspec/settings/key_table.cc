@@ -24,12 +24,10 @@ constexpr std::string_view kFloat32 =
     "sums, norms, the softmax, logits and losses are computed in float32 whatever dtype is";
 constexpr std::string_view kPlainCache = "keys and values are stored in dtype, unquantized";
 constexpr std::string_view kUnquantizedWeights = "this version stores weights in weight_dtype";
-constexpr std::string_view kLocalCopies =
-    "copies in the nodes' memory are enable_emergency_checkpoint's";
+constexpr std::string_view kLocalCopies = "enable_emergency_checkpoint makes copies in memory";
 constexpr std::string_view kOneProfile = "steps are recorded once, and make no metric";
 constexpr std::string_view kFixedBatch = "the batch size is fixed";
 constexpr std::string_view kNoPreferences = "this version does not tune by preferences";
-constexpr std::string_view kAllParameters = "this version trains all parameters";
 constexpr std::string_view kOneAttention = "this version has one attention, blocked flash";
 constexpr std::string_view kPlainLoop = "layers are a plain loop: there is nothing to compile";
 constexpr std::string_view kFullState =
@@ -382,15 +380,17 @@ constexpr Key kTable[] = {
     only("use_dpo", ValueType::kBool, "False", kNoPreferences),
     no_effect("dpo_beta", ValueType::kNumber, kNoPreferences),
     no_effect("dpo_label_smoothing", ValueType::kNumber, kNoPreferences),
-    only("lora_input_adapters_path", ValueType::kString, "", kAllParameters),
-    only("hf_lora_adapter_path", ValueType::kString, "", kAllParameters),
-    only("enable_lora", ValueType::kBool, "False", kAllParameters),
-    no_effect("lora_rank", ValueType::kInteger, kAllParameters),
-    no_effect("lora_alpha", ValueType::kNumber, kAllParameters),
-    no_effect("lora_module_path", ValueType::kString, kAllParameters),
-    no_effect("lora_weight_qtype", ValueType::kString, kAllParameters),
-    no_effect("lora_restore_path", ValueType::kString, kAllParameters),
-    only("trainable_parameters_mask", ValueType::kList, "[]", kAllParameters),
+    only("lora_input_adapters_path", ValueType::kString, "", "lora_restore_path loads adapters"),
+    only("hf_lora_adapter_path", ValueType::kString, "", "lora_restore_path loads adapters"),
+    works("enable_lora", ValueType::kBool),
+    works("lora_rank", ValueType::kInteger),
+    works("lora_alpha", ValueType::kNumber),
+    works("lora_dropout", ValueType::kNumber),
+    works("lora_targets", ValueType::kString),
+    works("lora_restore_path", ValueType::kString),
+    no_effect("lora_module_path", ValueType::kString, "lora_targets names the projections"),
+    only("lora_weight_qtype", ValueType::kString, "", "this version keeps frozen weights in bfloat16 or float32"),
+    only("trainable_parameters_mask", ValueType::kList, "[]", "this version trains all parameters, or adapters (enable_lora)"),
 };
 // clang-format on
 }  // namespace

@@ -179,7 +179,7 @@ BLOCKS = {
         ("16ac24cc3289", CONVERT_TE, ["test_converters", "test_entry_points.test_converters_make_what_a_run_loads"]),
         ("ddedece53309", CONVERT_TE_70B, ["test_converters"]),
         ("4f211cfeea63", LLAMA_SBATCH, ["test_pax_llama_script", "test_slurm.test_pax_llama"]),
-        ("0a6e72590296", LORA_SBATCH, ["test_pax_llama_script", "test_lora_is_refused"]),
+        ("0a6e72590296", LORA_SBATCH, ["test_pax_llama_script", "test_lora_trains_adapters"]),
         ("fe14ca1bfdbc", BASE_CONFIG_SBATCH, ["test_pax_base_configs", "test_slurm.test_pax_base_configs"]),
         ("501abdc0350c", "--fdl.DCN_MESH_SHAPE=[1,16,1]", ["test_pax_synthetic_5b"]),
         ("5245eb390a25", SYNTHETIC_SBATCH, ["test_pax_base_configs", "test_pax_line_trains_in_fp8"]),
@@ -338,9 +338,8 @@ class Seeds(MusterTest):
         # list. None: refused for good, with a way that the row names.
         absent = {"three-pass names": "three-pass values of `matmul_precision`", "the 1160B model": "1160B model",
                   "no ArrayRecord, and nothing is downloaded from the Hub": "ArrayRecord files, downloads from the Hugging Face Hub",
-                  "`USE_LORA=1`": "LoRA", "the original's counts BoolQ's answers only": "fine-tuning by `example_slurm_llama.sub`",
-                  "an unknown Fuji name": None,
-                  "`--lora-input-adapters-path`": "LoRA", "`TFDS_DATA_DIR=…` with several data sets": None, "`bash run_pile_singlenode.sh …`": None}
+                  "the original's counts BoolQ's answers only": "fine-tuning by `example_slurm_llama.sub`", "an unknown Fuji name": None,
+                  "`--lora-input-adapters-path`": None, "`TFDS_DATA_DIR=…` with several data sets": None, "`bash run_pile_singlenode.sh …`": None}
         for part, words_of_readme in absent.items():
             self.assertTrue(any(part in row for row in rows), part)
             if words_of_readme is not None:
@@ -433,15 +432,15 @@ class Seeds(MusterTest):
 
     # ------------------------------------------------------------------ Pax
 
-    def test_lora_is_refused(self):
-        given = {"CONTAINER": "image", "PWD": str(self.dir), "PATH_TO_BOOLQ": "/boolq", "PATH_TO_LLAMA_TOKENIZER": "/vocab",
-                 "PATH_TO_PRETRAINED_CHECKPOINT": "/pretrained", "ACCOUNT": "a", "PARTITION": "p", "JOBNAME": "j"}
-        line = words(LORA_SBATCH, **given)
-        variables = dict(word.split("=", 1) for word in line[:line.index("sbatch")])
-        done = subprocess.run(["bash", WRAPPERS / pathlib.Path(line[-1]).name], cwd=self.dir, capture_output=True, text=True, timeout=60,
-                              env={"PATH": os.environ["PATH"], "MUSTER_BIN_DIR": str(BIN), "SLURM_JOB_ID": "7", **variables})
-        self.assertEqual(done.returncode, 3, done.stderr)
-        self.assertIn("not built yet: USE_LORA=1: ", done.stderr)
+    def test_lora_trains_adapters(self):
+        line = variables_of(LORA_SBATCH, CONTAINER="image", PWD=str(self.dir), PATH_TO_BOOLQ="/boolq", PATH_TO_LLAMA_TOKENIZER="/vocab",
+                            PATH_TO_PRETRAINED_CHECKPOINT="/pretrained")
+        mlp = ["gate_proj", "up_proj", "down_proj"]
+        lora = {"enable_lora": True, "lora_rank": 32, "lora_alpha": 32, "lora_targets": ["q_proj", "k_proj", "v_proj", "o_proj", *mlp]}
+        shown = self.show(*self.wrapper("example_slurm_llama.sub", line, 2))
+        self.assert_resolves(shown, ranks=8, nodes=2, load_parameters_path="/pretrained", steps=1000, learning_rate=1e-6, **lora)
+        shown = self.show(*self.wrapper("example_slurm_llama.sub", {**line, "LORA_RANK": "8", "LORA_TARGET_LAYERS": "mlp"}, 2))
+        self.assert_resolves(shown, ranks=8, nodes=2, **{**lora, "lora_rank": 8, "lora_alpha": 8, "lora_targets": mlp})
 
     def test_downloads(self):
         data = {"TFDS_DATA_DIR": str(self.dir / "datasets"), "MUSTER_FETCH_PAUSE_S": "0.01"}
@@ -502,10 +501,6 @@ class Seeds(MusterTest):
                                  load_parameters_path="/pretrained", dataset_path="/pile", tokenizer_path="/vocab", steps=1000, learning_rate=1e-6,
                                  warmup_steps_fraction=0.5)
             self.assertEqual(shown["parameters"], parameters)
-        done = subprocess.run(["bash", WRAPPERS / "example_slurm_llama.sub"], cwd=self.dir, capture_output=True, text=True, timeout=60,
-                              env={"PATH": os.environ["PATH"], "MUSTER_BIN_DIR": str(BIN), "SLURM_JOB_ID": "7", "USE_LORA": "1"})
-        self.assertEqual(done.returncode, 3, done.stderr)
-        self.assertRegex(done.stderr, "not built yet: USE_LORA=1: .*LoRA")
         (self.dir / "bool_q").mkdir()
         (self.dir / "bool_q/dev.jsonl").touch()
         shown = self.show(*self.wrapper("example_slurm_llama.sub", {**boolq, "EVAL_ONLY": "1", "BASE_TFDS_DATA_DIR": str(self.dir)}, 2))

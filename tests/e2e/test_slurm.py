@@ -94,9 +94,10 @@ class SlurmWrappers(SlurmTest):
             "BASE_VOCAB_PATH": str(self.dir / "tokenizer.model")})
         self.assert_ends(evaluated, "COMPLETED", 0)
         self.assertEqual(json.loads((self.dir / "boolq/evaluations/results-6.json").read_text())["results"]["boolq"]["samples"], 2)
-        job = self.pax("example_slurm_llama.sub", name="lora", nodes=1, env={"USE_LORA": "1", "LORA_RANK": "32"})
-        self.assert_ends(job, "FAILED", 3)
-        self.assertRegex(self.cluster.job_output(job), "not built yet: .*LoRA")
+        adapted = self.pax("example_slurm_llama.sub", "--fdl.NUM_KV_HEADS=2", config="LLaMA7B", name="adapted", env={
+            "BASE_CHECKPOINT_RESTORE_PATH": str(self.dir / "logs"), "LOG_DIR_LOCAL": "lora_log_dir", "OUTPUT_DIR": "adapted", "EVAL_ONLY": "0", "USE_LORA": "1",
+            "LORA_RANK": "2", "LORA_TARGET_LAYERS": "attention"})
+        self.assertIn("trained: adapters of ", self.assert_trained(adapted, 6, "adapted"))
 
     def test_the_llama_recipe(self):
         stage = self.dir / "the stage"

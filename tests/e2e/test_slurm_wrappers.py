@@ -61,13 +61,18 @@ class SlurmWrapperVariables(MusterTest):
         self.assertEqual(code, 0, printed)
         self.assertEqual([variable for variable in variables if f"warning: {variable}=" in printed], [], printed)
         # The kinds of jobs that Muster does not have.
-        kinds = [("USE_LORA", "true", "LoRA")]
         if name != "example_slurm_llama.sub":
-            kinds.append(("EVAL_ONLY", "1", "evaluation"))
-        for variable, value, what in kinds:
-            code, printed, words = self.run_wrapper(name, {**variables, variable: value}, *arguments)
+            code, printed, words = self.run_wrapper(name, {**variables, "EVAL_ONLY": "1"}, *arguments)
             self.assertEqual((code, words), (3, []), printed)
-            self.assertRegex(printed, f"not built yet: {variable}={value}: .*{what}")
+            self.assertRegex(printed, "not built yet: EVAL_ONLY=1: .*evaluation")
+        code, printed, words = self.run_wrapper(name, {**variables, "USE_LORA": "true"}, *arguments)
+        if name == "example_slurm_llama.sub":
+            self.assertEqual(code, 0, printed)
+            self.assertLessEqual({"USE_LORA=true", "LORA_RANK=32", "LORA_TARGET_LAYERS=all"}, set(words), printed)
+            self.assertNotIn("LORA_RANK=32 has no effect", printed)
+        else:
+            self.assertEqual((code, words), (2, []), printed)
+            self.assertIn("USE_LORA=true: this script does not fine-tune", printed)
 
     def common_variables(self):
         """Returns the variables that all scripts of JAX-Toolbox have."""

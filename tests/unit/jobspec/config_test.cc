@@ -117,13 +117,14 @@ TEST_F(ConfigTest, MessagesNameTheAliasThatWasTyped) {
 }
 
 TEST_F(ConfigTest, TheLoraBlock) {
-  EXPECT_THAT(error_of(load({}, {}, write("a.yml", "lora:\n  enable_lora: true\n"))),
-              AllOf(HasSubstr("enable_lora=true"), HasSubstr("trains all parameters")));
+  EXPECT_THAT(error_of(load({}, {}, write("a.yml", "lora:\n  lora_weight_qtype: nf4\n"))),
+              AllOf(HasSubstr("lora_weight_qtype=nf4"), HasSubstr("keeps frozen weights in")));
   write("base.yml", "");
   const auto config = load(
-      {}, {}, write("b.yml", "base_config: base.yml\nlora: {enable_lora: False, lora_rank: 8}\n"));
+      {}, {}, write("b.yml", "base_config: base.yml\nlora: {enable_lora: True, lora_rank: 8}\n"));
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_THAT(config->warnings, ElementsAre(HasSubstr("lora_rank=8")));
+  EXPECT_EQ(config->settings.at("enable_lora").value, true);
+  EXPECT_EQ(config->settings.at("lora_rank").value, 8);
 }
 
 TEST_F(ConfigTest, AliasesSetTheirNewNames) {

@@ -114,8 +114,8 @@ TEST(EntryPoints, FlagsOfConvertersThatCannotBeMetAreErrors) {
               AllOf(HasSubstr("--model-size is \"llama5-1b\""), HasSubstr("llama2-7b"),
                     HasSubstr("mixtral-8x22b")));
   EXPECT_THAT(error(llama + " --model-size llama2-7b --lora-input-adapters-path /lora"),
-              AllOf(HasSubstr("--lora-input-adapters-path=/lora"), HasSubstr("merge_and_unload"),
-                    HasSubstr("/in /lora/ADAPTER merged")));
+              AllOf(HasSubstr("--lora-input-adapters-path=/lora"),
+                    HasSubstr("muster convert /lora/ADAPTER MERGED --base /in")));
   EXPECT_THAT(error(absl::StrCat(kPaxConverter, " --fw=t5x")), HasSubstr("T5X's models"));
   EXPECT_THAT(error(absl::StrCat(kPaxConverter, " --fw=jax")), HasSubstr("it may be pax"));
   EXPECT_THAT(error(absl::StrCat(kPaxConverter, " --num-of-layer=many")),

@@ -251,7 +251,8 @@ TEST_F(DialectTest, PaxErrorsNameTheFlag) {
               AllOf(HasSubstr("float16"), HasSubstr("--fdl.MODEL_DTYPE"), HasSubstr("float32")));
   EXPECT_THAT(error_of(pasted(base + "--fdl.USE_FP8=maybe")),
               AllOf(HasSubstr("--fdl.USE_FP8"), HasSubstr("True or False")));
-  EXPECT_THAT(error_of(pasted(base + "--fdl.USE_LORA=True")), HasSubstr("--fdl.USE_LORA=True"));
+  EXPECT_THAT(error_of(pasted(base + "--fdl.USE_LORA=perhaps")),
+              AllOf(HasSubstr("--fdl.USE_LORA"), HasSubstr("True or False")));
   EXPECT_THAT(error_of(pasted(base + "--fdl.ICI_MESH_SHAPE=[8,1]")), HasSubstr("three degrees"));
   EXPECT_THAT(error_of(pasted(base + "--fdl.LR_SCHEDULE=linear_rampup_piecewise_constant")),
               AllOf(HasSubstr("piecewise"), HasSubstr("linear_rampup_cosine_decay")));

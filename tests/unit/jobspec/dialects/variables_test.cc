@@ -113,6 +113,7 @@ TEST_F(VariablesTest, ThoseWithoutEffectAreOneWarningEach) {
 std::string value_for(std::string_view name) {
   if (name == "CONFIG") return "GPT126M";
   if (name == "PREC") return "float32";
+  if (name == "LORA_TARGET_LAYERS") return "mlp";
   return "1";
 }
 
