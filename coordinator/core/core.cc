@@ -1,6 +1,7 @@
 #include "coordinator/core/core.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include <absl/strings/str_cat.h>
 
@@ -78,20 +79,27 @@ void Core::process(const Event& event, Instant now) {
   const Duration stall = own_stall(time_.now, expected, options_.heartbeat_interval, now);
   if (stall > Duration::zero()) {
     fleet_.excuse(stall, now);
-    queue_.excuse(stall);
-    dumps_.excuse(stall);
-    attempts_.excuse(stall);
+    excuse(stall);
   }
   // Another event may arrive after a back-off has ended and before its Tick.
   if (const auto ready = queue_.next_ready_after(time_.now); ready && *ready <= now)
     schedule_needed_ = true;
   time_.now = now;
   std::visit(
-      [this](const auto& e) {
+      [this]<class E>(const E& e) {
         if (e.unix_ns != 0) time_.unix_ns = e.unix_ns;
         nodes_.set_time(time_.now, time_.unix_ns);
         accounts_.bridge(time_.now, time_.unix_ns);
         queue_.resume_backoffs(jobs_, options_, time_);
+        // At each event, because the message that ends an outage may arrive before the next Tick.
+        const bool was_cut_off = fleet_.is_cut_off();
+        fleet_.watch_outage(time_.now);
+        if (fleet_.is_cut_off() && !was_cut_off) stop_sampling();
+        // on(WorkerRegistered) does the same once it has accepted the worker.
+        if constexpr (requires { e.incarnation; } && !std::is_same_v<E, WorkerDisconnected> &&
+                      !std::is_same_v<E, WorkerRegistered>) {
+          if (fleet_.current(e.worker, e.incarnation) != nullptr) end_outage(e.worker);
+        }
         on(e);
       },
       event);
@@ -101,6 +109,13 @@ void Core::process(const Event& event, Instant now) {
       close_open_incidents(incidents_, id, "the coordinator was restarted and takes new samples",
                            time_.unix_ns);
   }
+}
+
+// Excludes a time in which no worker could report from the deadlines of jobs.
+void Core::excuse(Duration time) {
+  queue_.excuse(time);
+  dumps_.excuse(time);
+  attempts_.excuse(time);
 }
 
 // Appends the storage actions, then the messages and replies of the step.
@@ -137,11 +152,19 @@ void Core::emit(ActionList& out) {
 void Core::on(const Tick& event) {
   for (const WorkerName& name : event.unread) fleet_.postpone(name, time_.now);
   if (event.is_behind) fleet_.judge_no_silence(time_.now);
-  for (const WorkerName& name : fleet_.take_expired(time_.now)) end_lease_of(name);
+  // While no worker reports, the passage of time is no evidence about the attempts.
+  const bool is_cut_off = fleet_.is_cut_off();
+  for (const WorkerName& name : fleet_.take_expired(time_.now)) {
+    const Instant end = renewed_lease_end(fleet_.at(name));
+    if (end > time_.now)
+      fleet_.visit_by(end);
+    else
+      end_lease_of(name, silence_of_lease(fleet_.at(name)));
+  }
   adapt_pace(WorkerName());
   for (const JobId id : attempts_.jobs()) {
     Job& job = jobs_.at(id);
-    if (!is_undecided(job)) continue;
+    if (!is_undecided(job) || is_cut_off) continue;
     std::optional<Ending> ending =
         ending_of_deadlines(job, attempts_.at(id), fleet_, options_, time_);
     if (!ending) continue;
@@ -161,8 +184,8 @@ void Core::on(const Tick& event) {
   }
   append(actions_, dumps_.end_late_lookups(incidents_, time_.now));
   for (const JobId id : attempts_.jobs())
-    if (Job& job = jobs_.at(id); job.state == JobState::kRestarting) check_end(job);
-  append(actions_, checks_.run_due(nodes_, fleet_, time_.now));
+    if (Job& job = jobs_.at(id); !is_undecided(job)) check_end(job);
+  if (!is_cut_off) append(actions_, checks_.run_due(nodes_, fleet_, time_.now));
   // Only the passage of time may have changed the result of a queue pass, so a pass over many jobs
   // and workers is not repeated at each deadline of a rank or a worker. Back-offs and reservations
   // that end make a pass in any case.
@@ -183,8 +206,10 @@ std::optional<Instant> Core::next_deadline() const {
   if (!fleet_.all().empty() || !attempts_.all().empty())
     consider(now + options_.heartbeat_interval);
   consider(fleet_.next_deadline());
-  consider(attempts_.next_deadline(jobs_, fleet_, now));
-  consider(next_check_of(nodes_, fleet_, queue_.size() > 0, now));
+  if (!fleet_.is_cut_off()) {
+    consider(attempts_.next_deadline(jobs_, fleet_, now));
+    consider(next_check_of(nodes_, fleet_, queue_.size() > 0, now));
+  }
   consider(dumps_.next_deadline());
   return next;
 }

@@ -117,6 +117,7 @@ class Core {
   // core.cc
   void process(const Event& event, Instant now);
   void on(const Tick& event);
+  void excuse(Duration time);
   void emit(ActionList& out);
 
   // core_jobs.cc
@@ -147,7 +148,9 @@ class Core {
   void judge_missing(Worker& worker);
   void lose_ranks_of(Job& job, const WorkerName& worker, std::optional<Incarnation> survivor,
                      std::string_view why);
-  void end_lease_of(const WorkerName& name);
+  Instant renewed_lease_end(const Worker& worker) const;
+  void end_lease_of(const WorkerName& name, std::string_view why);
+  std::string silence_of_lease(const Worker& worker) const;
 
   // core_nodes.cc
   void on(const NodeChecked& event);
@@ -164,10 +167,13 @@ class Core {
   void take_step(Job& job, LadderStep step);
   void conclude_dump(Job& job);
   void conclude_stuck(Job& job, const Dump& dump);
+  void suspect_unreachable(Job& job);
+  void stop_sampling();
 
   // core_reach.cc
   void check_reach(Job& job);
   void check_end(Job& job);
+  void end_outage(const WorkerName& sender);
   void give_up_ranks_of(Job& job, const WorkerName& name, std::string_view why);
 
   CoreOptions options_;

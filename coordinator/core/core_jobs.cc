@@ -141,6 +141,7 @@ void Core::on(const JobCancelRequested& event) {
 void Core::schedule() {
   schedule_needed_ = false;
   last_pass_ = time_.now;
+  if (fleet_.is_cut_off()) return;  // end_outage() requests the next pass
   const std::vector<JobId> live = attempts_.jobs();
   if (!any_job_needs_workers(queue_, jobs_, live)) return;
   PlacementPass pass(options_, time_, jobs_, live, fleet_, nodes_);

@@ -43,7 +43,7 @@ void Core::on(const SymbolsReceived& event) {
 }
 
 void Core::climb(Job& job) {
-  if (job.cancel_requested || !is_running(job.state)) return;
+  if (job.cancel_requested || !is_running(job.state) || fleet_.is_cut_off()) return;
   LiveAttempt& attempt = attempts_.at(job.id);
   const LadderContext context{fleet_, dumps_, incidents_, options_, time_};
   const LadderView view = attempt.ladder_view(job);
@@ -81,11 +81,31 @@ void Core::conclude_dump(Job& job) {
     take_step(job, *std::move(step));
   else
     conclude_stuck(job, dump);
+  suspect_unreachable(job);
+}
+
+// Makes a running job suspect again if one of its workers cannot be reached.
+void Core::suspect_unreachable(Job& job) {
   const std::set<WorkerName>* unreachable = attempts_.unreachable(job.id);
-  if (job.state != JobState::kRunning || unreachable->empty()) return;
-  take_step(job,
-            attempt.ladder.suspect(attempt.ladder_view(job), "a worker still cannot be reached",
-                                   attempt.progress.hang, context));
+  if (job.state != JobState::kRunning || unreachable == nullptr || unreachable->empty()) return;
+  LiveAttempt& attempt = attempts_.at(job.id);
+  take_step(job, attempt.ladder.suspect(attempt.ladder_view(job),
+                                        "a worker still cannot be reached", attempt.progress.hang,
+                                        {fleet_, dumps_, incidents_, options_, time_}));
+}
+
+// Drops the dumps of jobs that may hang, because no worker can answer.
+void Core::stop_sampling() {
+  for (const JobId id : attempts_.jobs()) {
+    Job& job = jobs_.at(id);
+    Ladder& ladder = attempts_.at(id).ladder;
+    if (job.state == JobState::kDumping) {
+      take_step(job, ladder.resume(job, "no worker reports, so no stacks can be read", dumps_));
+      suspect_unreachable(job);
+    } else if (ladder.suspicion().probe) {
+      take_step(job, ladder.leave(job, dumps_));
+    }
+  }
 }
 
 void Core::conclude_stuck(Job& job, const Dump& dump) {

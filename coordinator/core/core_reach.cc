@@ -46,6 +46,11 @@ void Core::check_reach(Job& job) {
 void Core::check_end(Job& job) {
   LiveAttempt& attempt = attempts_.at(job.id);
   attempt.reach.next_check.reset();
+  for (const WorkerName& name :
+       not_awaited(attempt.view(job), attempt.kill.first_killed_at, fleet_, time_.now)) {
+    if (is_live(job.state)) give_up_ranks_of(job, name, "cannot be reached");
+  }
+  if (!is_live(job.state) || attempts_.find(job.id) == nullptr) return;
   if (job.cancel_requested) return;
   const std::vector<WorkerName> away =
       awaited_out_of_reach(attempt.view(job), fleet_, attempt.reach.awaited, time_.now);
@@ -62,6 +67,14 @@ void Core::check_end(Job& job) {
     if (job.state == JobState::kRestarting)
       give_up_ranks_of(job, name, "cannot be reached, and the others' ranks have ended");
   }
+}
+
+// Called before the message of a worker is processed.
+void Core::end_outage(const WorkerName& sender) {
+  const Duration time = fleet_.end_outage(sender, time_.now);
+  if (time == Duration::zero()) return;
+  excuse(time);
+  schedule_needed_ = true;
 }
 
 // Declares the job's ranks on the worker lost. The ranks may still run: if the worker's stream is

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 
 #include "common/text/absl_view.h"
 #include "coordinator/core/attempt/endings.h"
@@ -34,14 +35,21 @@ void revive(JobTable& jobs, AttemptTable& attempts, const RankId& id, const Work
 void Core::on(const WorkerRegistered& event) {
   // The leases of other workers end at the next Tick: a later event of the same time may be their
   // heartbeat.
-  if (fleet_.is_expired(event.worker, time_.now)) end_lease_of(event.worker);
+  if (const Worker* known = fleet_.find(event.worker);
+      known != nullptr && renewed_lease_end(*known) <= time_.now)
+    end_lease_of(event.worker, silence_of_lease(*known));
   absl::Status status = check_registration(event, options_.limits);
   if (status.ok())
-    status = fleet_.check_registration(event, event.store == store_ && !event.running.empty());
+    status = fleet_.check_registration(event, event.store == store_ && !event.running.empty(),
+                                       time_.now);
   if (!status.ok()) {
     actions_.push_back(RefuseRegistration{event.worker, std::move(status)});
     return;
   }
+  end_outage(event.worker);
+  if (const Worker* old = fleet_.find(event.worker);
+      old != nullptr && old->connected && old->incarnation != event.incarnation)
+    end_lease_of(event.worker, "was restarted");
   const Worker* known = fleet_.find(event.worker);
   const bool is_new_life = known != nullptr && known->incarnation != event.incarnation;
   for (const JobId id : attempts_.jobs())
@@ -281,7 +289,9 @@ void Core::lose_ranks_of(Job& job, const WorkerName& worker, std::optional<Incar
   Worker* known = fleet_.find(worker);
   if (known != nullptr && known->incarnation != survivor) {
     const bool is_news = !std::exchange(known->given_up, true);
-    if (is_news && !known->leaving)
+    // The ranks of a cancelled job are not awaited during an outage, which implicates no node.
+    const bool is_evidence = !job.cancel_requested || fleet_.judged_from(*known) <= time_.now;
+    if (is_news && is_evidence && !known->leaving)
       suspect_node(worker, {Suspicion::kWorkerLost, absl::StrCat("it ", av(why))});
   }
   if (job.state != JobState::kRestarting && !job.cancel_requested)
@@ -289,14 +299,30 @@ void Core::lose_ranks_of(Job& job, const WorkerName& worker, std::optional<Incar
   settle(job);
 }
 
-void Core::end_lease_of(const WorkerName& name) {
-  const std::string why = absl::StrCat("sent nothing for ", to_seconds(fleet_.lease()), " s");
+// Returns the end of the worker's lease, which jobs extend whose steps show that its ranks run.
+Instant Core::renewed_lease_end(const Worker& worker) const {
+  Instant end = fleet_.lease_end(worker);
+  for (const auto& [id, attempt] : attempts_.all()) {
+    const Job& job = jobs_.at(id);
+    if (is_running(job.state) && !job.cancel_requested && has_ranks(job, attempt.ranks, worker))
+      end = std::max(end, run_until(attempt.view(job), worker, fleet_));
+  }
+  return end;
+}
+
+std::string Core::silence_of_lease(const Worker& worker) const {
+  const Duration length = std::max(renewed_lease_end(worker) - worker.last_message, fleet_.lease());
+  return absl::StrFormat("sent nothing for %.6g s", to_seconds(length));
+}
+
+void Core::end_lease_of(const WorkerName& name, std::string_view why) {
   for (const JobId id : attempts_.jobs()) lose_ranks_of(jobs_.at(id), name, std::nullopt, why);
   const Worker& worker = fleet_.at(name);
   if (worker.connected) {
-    actions_.push_back(RefuseWorker{name, worker.incarnation,
-                                    absl::UnavailableError(absl::StrCat(
-                                        "worker ", name.value(), " ", why, ": register again"))});
+    actions_.push_back(
+        RefuseWorker{name, worker.incarnation,
+                     absl::UnavailableError(
+                         absl::StrCat("worker ", name.value(), " ", av(why), ": register again"))});
   }
   if (!worker.leaving && worker.slots > 0) nodes_.require_check(name);
   fleet_.erase(name);

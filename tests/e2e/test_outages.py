@@ -1,4 +1,4 @@
-"""Outages of the network of a worker and its coordinator, in the test's network namespace."""
+"""Outages of the network of workers and their coordinator, in the test's network namespace."""
 import ctypes
 import json
 import os
@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from harness import MusterTest, wait_until
+from harness import TINY, MusterTest, wait_until
 
 CLONE_NEWNET = 0x40000000
 
@@ -47,6 +47,26 @@ class Outages(MusterTest):
         time.sleep(3)
         now = self.job(job)
         self.assertEqual((now["state"], now["attempt"]), ("RUNNING", 1), now)
+        self.muster("cancel", str(job), check=0)
+
+    def test_outage_longer_than_the_lease_ends_no_attempt(self):
+        coordinator = self.start_coordinator()
+        workers = [self.start_worker(coordinator, f"node{i}", 1) for i in range(2)]
+        submitted = self.muster("submit", self.base_yml(), "run_name=outage", f"base_output_directory={self.dir}/out",
+                                "dataset_type=synthetic", *TINY, "steps=100000000", "log_period=1000000", "--nodes", 2,
+                                "--ranks-per-node", 1, "--json", check=0)
+        job = json.loads(submitted.stdout)["id"]
+        step = lambda: min((rank["step"] for rank in self.job(job)["ranks"]), default=-1)
+        wait_until(lambda: step() >= 5, 90, "some steps")
+        for outage, seconds in enumerate((25, 12)):  # the second one follows right after the first
+            before = step()
+            self.cut_off(coordinator, seconds)
+            for worker in workers:
+                wait_until(lambda: self.output(worker).count("registered with") >= outage + 2, 60, "the new connection")
+            wait_until(lambda: step() > before, 60, "further steps")
+        time.sleep(3)
+        now = self.job(job)
+        self.assertEqual((now["state"], now["attempt"], now["faults"]), ("RUNNING", 1, []), now)
         self.muster("cancel", str(job), check=0)
 
 

@@ -116,7 +116,7 @@ std::string Scenario::run_event(const Words& words) {
   } else if (verb == "exit") {
     report_exit(words);
   } else if (verb == "wait") {
-    wait(seconds_of(words[1]));
+    wait(seconds_of(words[1]), words.back() == "behind");
   } else if (verb == "coordinator" && words[1] == "stalls") {
     stall(seconds_of(words.at(2)));
   } else if (verb == "coordinator") {
@@ -235,7 +235,7 @@ void Scenario::report_exit(const Words& words) {
   step(event);
 }
 
-void Scenario::wait(Duration time) {
+void Scenario::wait(Duration time, bool is_behind) {
   const Instant end = now_ + time;
   while (now_ < end) {
     Instant next = std::min(end, now_ + options_.heartbeat_interval);
@@ -248,7 +248,7 @@ void Scenario::wait(Duration time) {
         step(HeartbeatReceived{name, worker.incarnation, {}, unix_ns_});
       }
     }
-    step(Tick{unix_ns_});
+    step(Tick{unix_ns_, {}, is_behind});
     if (const auto left = core_->next_deadline(); left && *left <= now_) {
       decisions_.push_back("to be woken at once, for ever");
       return;

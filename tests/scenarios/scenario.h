@@ -73,7 +73,7 @@ class Scenario {
   std::string submit(const Words& words);
   void report_exit(const Words& words);
   void progress(const Words& words);
-  void wait(Duration time);
+  void wait(Duration time, bool is_behind = false);
   void restart_coordinator();
   void stall(Duration time);
 

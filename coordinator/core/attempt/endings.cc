@@ -141,11 +141,14 @@ void add_progress(const Job& job, int64_t resumed_from, Fault& fault) {
 
 Outcome outcome_of(const Job& job, int64_t stuck) {
   if (job.cancel_requested) {
+    const int64_t silent = std::ssize(job.ranks) - std::ssize(job.exits) - stuck;
+    std::string reason = absl::StrCat("cancelled; ", all_ranks_text(job),
+                                      job.ranks.size() == 1 ? " is" : " are", " gone");
+    if (stuck > 0) absl::StrAppend(&reason, ", but for ", stuck, " that cannot be killed");
+    if (silent > 0)
+      absl::StrAppend(&reason, ", but for ", silent, " whose workers have not reported the end");
     return {Outcome::Kind::kFinished, JobState::kCancelled, to_int(ExitCode::kInterrupted),
-            absl::StrCat("cancelled; ", all_ranks_text(job), job.ranks.size() == 1 ? " is" : " are",
-                         " gone",
-                         stuck > 0 ? absl::StrCat(", but for ", stuck, " that cannot be killed")
-                                   : std::string())};
+            std::move(reason)};
   }
   // This includes an attempt that succeeded before the order to stop arrived.
   if (std::ranges::all_of(job.exits, is_success) && job.exits.size() == job.ranks.size()) {

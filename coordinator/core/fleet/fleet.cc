@@ -39,7 +39,8 @@ Worker* Fleet::receive(const WorkerName& name, Incarnation incarnation, Instant 
   return worker;
 }
 
-absl::Status Fleet::check_registration(const WorkerRegistered& event, bool has_own_ranks) const {
+absl::Status Fleet::check_registration(const WorkerRegistered& event, bool has_own_ranks,
+                                       Instant now) const {
   if (event.version != options_.version && !has_own_ranks) {
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", event.worker.value(), " is version ", event.version,
@@ -47,7 +48,10 @@ absl::Status Fleet::check_registration(const WorkerRegistered& event, bool has_o
                      ": install the same version on both"));
   }
   const Worker* known = find(event.worker);
-  if (known != nullptr && known->connected && known->incarnation != event.incarnation) {
+  // A worker that was silent until its host or its process was restarted is gone.
+  const bool is_alive = known != nullptr && known->connected && known->postponements == 0 &&
+                        is_responsive(*known, now);
+  if (is_alive && known->incarnation != event.incarnation) {
     return absl::AlreadyExistsError(absl::StrCat("a worker named ", event.worker.value(),
                                                  " is already connected from host ", known->host,
                                                  ": give this one another --name"));
@@ -125,6 +129,7 @@ bool Fleet::observe_heartbeat(Worker& worker, Instant now) {
 void Fleet::excuse(Duration time, Instant now) {
   // Every available worker gets this time to report.
   reachable_until_ = excused_until_ = now + silence_max();
+  if (outage_) outage_->since += time;
   for (auto& [name, worker] : workers_) {
     worker.last_message += time;
     worker.last_heartbeat += time;
@@ -179,16 +184,11 @@ bool Fleet::is_responsive(const Worker& worker, Instant now) const {
   return worker.last_message + kHeartbeatsMissed * allowed_.idle > now;
 }
 
-bool Fleet::is_expired(const WorkerName& name, Instant now) const {
-  const Worker* worker = find(name);
-  return worker != nullptr && worker->last_message + lease() <= now;
-}
-
 std::vector<WorkerName> Fleet::expiring(Instant now) const {
   std::vector<WorkerName> names;
   if (!next_visit_ || *next_visit_ > now) return names;
   for (const auto& [name, worker] : workers_)
-    if (worker.connected && worker.last_message + lease() <= now) names.push_back(name);
+    if (worker.connected && lease_end(worker) <= now) names.push_back(name);
   return names;
 }
 
@@ -201,11 +201,11 @@ std::vector<WorkerName> Fleet::take_expired(Instant now) {
   const Duration judged_by = lease();
   if (allowed_until_ <= now) allowed_ = pace_;
   for (const auto& [name, worker] : workers_) {
-    if (worker.last_message + judged_by <= now) {
+    if (lease_end(worker, judged_by) <= now) {
       names.push_back(name);
       continue;
     }
-    visit_by(worker.last_message + lease());
+    visit_by(lease_end(worker));
     if (worker.orphans_since) visit_by(*worker.orphans_since + options_.torn_down_within);
   }
   // The caller handles overdue orphans in the same step. Orphans that appear later are overdue

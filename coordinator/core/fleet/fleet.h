@@ -2,8 +2,12 @@
 // has been silent.
 //
 // Silence has degrees, because one late heartbeat shows little: quiet (two heartbeats are missing),
-// unreachable (silence_max()), and lost (the lease has expired). Pure; called on one thread at a
-// time.
+// unreachable (silence_max()), and lost (the lease has expired).
+//
+// If most workers are silent at once, the network of the coordinator is probably away, and not that
+// of each worker. During such an outage the leases are longer, because the ranks continue without
+// the coordinator, and the silence of a worker is no evidence against its ranks. After the outage
+// the leases start again. Pure; called on one thread at a time.
 #pragma once
 
 #include <map>
@@ -33,6 +37,13 @@ using RanksByWorker = std::map<WorkerName, std::vector<Rank>>;
 // The maximum number of consecutive extensions of a lease.
 constexpr int32_t kPostponementsMax = 10;
 
+// The leases after which workers are lost that are silent together while others report, or a fleet
+// of one silent worker: the power or the switch of these nodes may have failed.
+constexpr int64_t kLeasesOfMost = 3;
+// The same if no worker of several reports. The wait costs nothing, because no rank could start
+// elsewhere, and a switch needs some minutes to restart.
+constexpr int64_t kLeasesOfAll = 60;
+
 class Fleet {
  public:
   explicit Fleet(const CoreOptions& options)
@@ -55,7 +66,9 @@ class Fleet {
   // Returns an error if the registration is not acceptable; the format of its fields is checked
   // elsewhere. `has_own_ranks`: the registration lists ranks of this coordinator's store. Such a
   // worker may have another version, so that its ranks can end during an upgrade.
-  absl::Status check_registration(const WorkerRegistered& event, bool has_own_ranks) const;
+  // A worker of the same name is replaced if it is silent or its lease was extended.
+  absl::Status check_registration(const WorkerRegistered& event, bool has_own_ranks,
+                                  Instant now) const;
   // Adds or replaces the worker according to its registration. The caller updates orphans, missing
   // ranks and the check.
   Worker& add(const WorkerRegistered& event, Instant now);
@@ -84,6 +97,23 @@ class Fleet {
   // Counts no further worker as unreachable before it had time to report, because messages of many
   // workers were not read yet.
   void judge_no_silence(Instant now) { reachable_until_ = now + silence_max(); }
+
+  // Detects the beginning of an outage: most workers are silent. Workers whose streams broke before
+  // they were silent do not count, because their hosts had a network. Called at each event; visits
+  // the workers at most twice per heartbeat interval.
+  void watch_outage(Instant now);
+  // Returns whether no worker reports.
+  bool is_cut_off() const { return outage_ && outage_->is_total; }
+  // Records that a message of `sender` has arrived, before the message is processed. If it ends an
+  // outage, the leases of the other silent workers start again, at most kPostponementsMax times
+  // without a message in between. Returns the time in which no worker could report, which the
+  // caller excludes from its deadlines; zero if there was none.
+  Duration end_outage(const WorkerName& sender, Instant now);
+  // Returns the end of the worker's lease.
+  Instant lease_end(const Worker& worker) const { return lease_end(worker, lease()); }
+  // Returns the time from which the silence of the worker may be evidence against its ranks: the
+  // end of its lease if it is silent since an outage, else the start of the clock.
+  Instant judged_from(const Worker& worker) const;
 
   // Returns whether the state of the worker permits new ranks. Suspicions against its node are
   // checked elsewhere.
@@ -117,20 +147,29 @@ class Fleet {
   bool is_excused(Instant now) const { return now < excused_until_; }
   // Returns whether the worker's last message is recent enough to place ranks on it.
   bool is_responsive(const Worker& worker, Instant now) const;
-  // Returns whether the worker is known and its lease has expired.
-  bool is_expired(const WorkerName& name, Instant now) const;
   // Returns the connected workers whose lease has expired. Visits the workers only if
   // next_deadline() has passed.
   std::vector<WorkerName> expiring(Instant now) const;
   // Returns the workers whose lease has expired. Visits the workers only if next_deadline() has
   // passed, and then moves it.
   std::vector<WorkerName> take_expired(Instant now);
+  // Visits the workers at `time` at the latest.
+  void visit_by(Instant time);
   // Returns a time before which no lease ends and no orphan is overdue. Takes constant time,
   // because the shell calls it in each iteration; the deadlines themselves move with each message.
   std::optional<Instant> next_deadline() const { return next_visit_; }
 
  private:
-  void visit_by(Instant time);
+  // Most workers are silent.
+  struct Outage {
+    bool is_total = false;  // no worker reports
+    Instant since{};        // the newest message of all workers
+    int64_t leases = 1;     // the length of the silent workers' leases in usual leases
+
+    friend bool operator==(const Outage&, const Outage&) = default;
+  };
+
+  Instant lease_end(const Worker& worker, Duration lease) const;
 
   CoreOptions options_;
   Pace pace_;
@@ -143,6 +182,8 @@ class Fleet {
   std::optional<Instant> next_visit_;
   Instant reachable_until_{};
   Instant excused_until_{};  // as reachable_until_, by excuse() alone
+  std::optional<Outage> outage_;
+  Instant next_outage_check_{};
 };
 
 // Returns the action that sends `payload` to this incarnation of the worker.

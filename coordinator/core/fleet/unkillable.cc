@@ -25,7 +25,7 @@ bool is_torn_down(const RankState& rank) {
 
 void KillDeadline::expect_ends(Duration grace, bool waits, const CoreOptions& options,
                                Instant now) {
-  killed_at = now + grace;
+  killed_at = first_killed_at = now + grace;
   waits_for_saves = waits;
   save = {};
   next_check = *killed_at + options.heartbeat_interval / kChecks;
@@ -46,6 +46,7 @@ bool KillDeadline::is_overdue(bool order_pending, const CoreOptions& options, In
 
 void KillDeadline::excuse(Duration time) {
   if (killed_at) *killed_at += time;
+  first_killed_at += time;
   next_check += time;
 }
 

@@ -29,8 +29,10 @@ namespace muster::coordinator {
 
 // The deadline for the ranks of a stopping attempt to end. Volatile.
 struct KillDeadline {
-  // The latest time of SIGKILL. Unset: the ranks were not ordered to stop.
+  // The latest time of SIGKILL. Unset: the ranks were not ordered to stop. Moves while a worker may
+  // not have received the order.
   std::optional<Instant> killed_at;
+  Instant first_killed_at{};  // killed_at as of the order
   Instant next_check{};
   // The progress of the saves for which killed_at was last extended. A new order to stop resets it,
   // so that the next page extends the deadline even if the saves have not changed.

@@ -193,6 +193,10 @@ void HangDetector::learn_silence(Instant progress) {
   if (trains() && has_step_times()) longest_pause_ = std::max(longest_pause_, progress - progress_);
 }
 
+Duration HangDetector::step_time() const {
+  return trains() && has_step_times() ? longest_step() : Duration::zero();
+}
+
 Duration HangDetector::usual_silence() const {
   if (!trains() || !has_step_times() || silences_.empty()) return Duration::zero();
   std::vector<Duration> sorted(silences_.begin(), silences_.end());

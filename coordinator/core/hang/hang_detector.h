@@ -114,6 +114,9 @@ class HangDetector {
   // Returns the longest time without progress between steps after the first ones. A program may
   // evaluate or save without reporting it, and is likely to pause for as long again.
   Duration longest_pause() const { return longest_pause_; }
+  // Returns the longest of the last steps. Returns zero before steps are known, and while a rank is
+  // in another phase.
+  Duration step_time() const;
   // Returns the longest time without visible progress within a usual step, because some programs
   // report only completed steps. Returns zero before steps are known, and while a rank is in
   // another phase.

@@ -91,8 +91,8 @@ Instant confirmable_at(const Reach& reach, const Fleet& fleet, Duration loss_aft
   Instant from{};
   for (const WorkerName& name : reach.unreachable) {
     if (const Worker* worker = fleet.find(name))
-      from =
-          std::max(from, worker->last_message + std::max(loss_after, fleet.patience_with(*worker)));
+      from = std::max({from, fleet.judged_from(*worker),
+                       worker->last_message + std::max(loss_after, fleet.patience_with(*worker))});
   }
   return from;
 }
@@ -118,6 +118,7 @@ std::vector<WorkerName> confirmed_by_peers(const ReachView& view, const Fleet& f
   for (const auto& [name, ranks] : view.ranks) {
     const Worker* worker = fleet.find(name);
     if (worker == nullptr || !has_ranks(view.job, view.ranks, *worker)) continue;
+    if (fleet.judged_from(*worker) > now) continue;
     const bool stayed_away = worker->slots > 0 && worker->disconnected_at &&
                              *worker->disconnected_at + options.broken_stream_wait <= now;
     if (stayed_away || fleet.is_silent_for(*worker, fleet.patience_with(*worker), now))
@@ -163,10 +164,43 @@ std::optional<Instant> lost_at(const std::vector<WorkerName>& away,
   for (const WorkerName& name : away) {
     const Worker& worker = fleet.at(name);
     if (worker.slots == 0) return std::nullopt;
-    until = std::max({until, fleet.reachable_until(),
+    until = std::max({until, fleet.reachable_until(), fleet.judged_from(worker),
                       worker.last_message + std::max(loss_after, fleet.patience_with(worker))});
   }
   return until;
+}
+
+Instant run_until(const ReachView& view, const Worker& worker, const Fleet& fleet) {
+  // A lost rank may have contributed to the step in progress, but not to the next one. Heartbeats
+  // with the news may be late.
+  constexpr int32_t kStepsUntilEvidence = 2;
+  constexpr int32_t kHeartbeatsUntilEvidence = 4;
+  // The ranks of a program may be independent of each other, so their steps are no proof.
+  constexpr int64_t kLeasesOfPrograms = 60;
+  const HangDetector& hang = view.hang;
+  const Duration lease = fleet.lease();
+  const Duration news = fleet.heartbeat_interval();
+  const Instant then = worker.last_message;
+  if (view.ranks.size() < 2) return {};
+  Instant until{};
+  if (hang.completed_steps_since(then, news, hang.last_step_or_phase()))
+    until = hang.last_step_or_phase() + lease;
+  else if (const Duration step = hang.step_time(); step <= lease)
+    until = then + kStepsUntilEvidence * step + kHeartbeatsUntilEvidence * news;
+  return view.job.spec.is_program() ? std::min(until, then + kLeasesOfPrograms * lease) : until;
+}
+
+std::vector<WorkerName> not_awaited(const ReachView& view, Instant killed_at, const Fleet& fleet,
+                                    Instant now) {
+  std::vector<WorkerName> names;
+  if (killed_at + fleet.lease() > now) return names;
+  for (const auto& [name, ranks] : view.ranks) {
+    const Worker* worker = fleet.find(name);
+    if (worker == nullptr || !has_ranks(view.job, view.ranks, *worker)) continue;
+    const bool is_judged = view.job.cancel_requested || fleet.judged_from(*worker) <= now;
+    if (is_judged && worker->last_message + fleet.lease() <= now) names.push_back(name);
+  }
+  return names;
 }
 
 std::string mark_unreachable(IncidentBook& incidents, Reach& reach,

@@ -92,6 +92,11 @@ std::vector<WorkerName> confirmed_by_peers(const ReachView& view, const Fleet& f
 bool misses_a_worker(const ReachView& view, const WorkerName& other, const Fleet& fleet,
                      Instant now);
 
+// Returns the time until which the steps of the job show that its ranks on the silent worker run,
+// so that only the network between the worker and the coordinator is broken. Returns a time in the
+// past if they show nothing.
+Instant run_until(const ReachView& view, const Worker& worker, const Fleet& fleet);
+
 // Returns the unreachable workers if an ending attempt waits only for their ranks, which without
 // the other ranks complete no step and save nothing. Returns no worker if the attempt also waits
 // for a reachable worker, or if all its workers are silent: then the lease decides.
@@ -104,6 +109,13 @@ std::vector<WorkerName> awaited_out_of_reach(const ReachView& view, const Fleet&
 std::optional<Instant> lost_at(const std::vector<WorkerName>& away,
                                const std::optional<Instant>& killed_at, const Fleet& fleet,
                                Duration loss_after);
+
+// Returns the silent workers for whose ranks an ending attempt waits no longer, although their
+// leases are extended: they are silent for a lease, and for a lease since `killed_at`, the time by
+// which their ranks were to be killed. During an outage only a cancelled job does not wait, because
+// no attempt follows whose ranks could meet the earlier ones.
+std::vector<WorkerName> not_awaited(const ReachView& view, Instant killed_at, const Fleet& fleet,
+                                    Instant now);
 
 // Marks the worker as unreachable. Records the silence in the incident or, until there is an
 // incident, in `reach`. Returns the text for the job's reason, which shows the silence immediately,

@@ -41,8 +41,8 @@ struct Worker {
   bool leaving = false;
   // The time at which the worker's newest message arrived.
   Instant last_message{};
-  // Extensions of the lease for unread messages since the worker's newest message
-  // (Fleet::postpone).
+  // Extensions of the lease since the worker's newest message, for unread messages
+  // (Fleet::postpone) or after an outage (Fleet::end_outage).
   int32_t postponements = 0;
 
   // Ranks that belong to no current attempt. They were ordered to stop, and occupy slots until they

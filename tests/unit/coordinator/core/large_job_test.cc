@@ -222,7 +222,7 @@ TEST_F(LargeJob, NoLeaseEndsBeforeTheMessagesOfTheSameTime) {
   EXPECT_TRUE(core_.workers().contains(worker(0)));
   for (int i = 0; i < 10; ++i) {
     now_ += std::chrono::seconds(1);
-    step(HeartbeatReceived{worker(1), Incarnation(1), {}, 1});
+    for (const int other : {1, 2}) step(HeartbeatReceived{worker(other), Incarnation(1), {}, 1});
     step(Tick{1});
   }
   EXPECT_FALSE(core_.workers().contains(worker(0))) << "its lease is over";

@@ -133,5 +133,88 @@ TEST_F(ReachOfJobTest, NoFurtherWorkerIsUnreachableWhileTheCoordinatorIsBehind) 
   EXPECT_EQ(back(), Names{});
 }
 
+// Both workers are silent from the start on.
+class ReachInAnOutageTest : public ReachOfJobTest {
+ protected:
+  static constexpr Duration kStep = std::chrono::seconds(1);
+
+  ReachInAnOutageTest() {
+    reach.add(a, "", 5);
+    pass(std::chrono::seconds(3));
+    EXPECT_TRUE(fleet.is_cut_off());
+  }
+
+  void pass(Duration by) {
+    time.now += by;
+    fleet.watch_outage(time.now);
+  }
+  // The other rank completes a step at this time.
+  void complete_step(int64_t step) {
+    HangDetector::Sample sample;
+    sample.phase = Phase::kStep;
+    sample.phase_start = sample.last_progress = time.now;
+    sample.step = step;
+    sample.step_seconds = to_seconds(kStep);
+    sample.steps = static_cast<uint64_t>(step);
+    sample.seconds = to_seconds(step * kStep);
+    for (size_t rank = 0; rank < 2; ++rank) hang.observe(rank, sample, time.now);
+  }
+  ReachView view(bool peer_lost = false) const { return {job, ranks, hang, peer_lost}; }
+};
+
+TEST_F(ReachInAnOutageTest, NothingConfirmsALossBeforeTheLeaseEnds) {
+  const Instant end = fleet.lease_end(fleet.at(a));
+  EXPECT_EQ(end, fleet.at(a).last_message + kLeasesOfAll * fleet.lease());
+  EXPECT_EQ(confirmable_at(reach, fleet, options.unreachable_confirm), end);
+  EXPECT_EQ(lost_at({a}, time.now, fleet, options.unreachable_confirm), end);
+  fleet.at(b).disconnected_at = time.now;
+  pass(std::chrono::seconds(5));
+  EXPECT_EQ(confirmed_by_peers(view(true), fleet, options, time.now), Names{});
+  // One worker is back, and the other may reconnect later.
+  ASSERT_GT(fleet.end_outage(b, time.now), Duration::zero());
+  fleet.at(b).disconnected_at.reset();
+  for (const Names& lost : {Names{}, Names{a}}) {
+    time.now += std::chrono::seconds(5);
+    fleet.at(b).last_message = time.now;
+    fleet.watch_outage(time.now);
+    EXPECT_EQ(confirmed_by_peers(view(true), fleet, options, time.now), lost);
+  }
+}
+
+TEST_F(ReachInAnOutageTest, OnlyACancelledJobWaitsNoLonger) {
+  const Instant killed_at = time.now + std::chrono::seconds(4);
+  pass(std::chrono::seconds(4) + fleet.lease() - milliseconds(1));
+  job.cancel_requested = true;
+  EXPECT_EQ(not_awaited(view(), killed_at, fleet, time.now), Names{});
+  pass(milliseconds(1));
+  EXPECT_EQ(not_awaited(view(), killed_at, fleet, time.now), (Names{a, b}));
+  job.cancel_requested = false;
+  EXPECT_EQ(not_awaited(view(), killed_at, fleet, time.now), Names{});
+}
+
+TEST_F(ReachInAnOutageTest, StepsThatBeganAfterTheSilenceRenewALease) {
+  for (int64_t step = 1; step < 5; ++step) {
+    complete_step(step);
+    time.now += kStep;
+  }
+  fleet.at(a).last_message = time.now;
+  time.now += kStep / 2;
+  complete_step(5);
+  EXPECT_LT(run_until(view(), fleet.at(a), fleet), fleet.at(a).last_message + fleet.lease())
+      << "the rank may have contributed to this step";
+  time.now += kStep;
+  complete_step(6);
+  EXPECT_EQ(run_until(view(), fleet.at(a), fleet), time.now + fleet.lease());
+  time.now += std::chrono::minutes(20);
+  complete_step(7);
+  EXPECT_EQ(run_until(view(), fleet.at(a), fleet), time.now + fleet.lease());
+  job.spec.command = {"sweep.py"};
+  EXPECT_LT(run_until(view(), fleet.at(a), fleet), time.now)
+      << "the ranks of a program may be independent";
+  ranks.erase(b);
+  job.spec.command.clear();
+  EXPECT_EQ(run_until(view(), fleet.at(a), fleet), Instant{}) << "no other rank shows anything";
+}
+
 }  // namespace
 }  // namespace muster::coordinator

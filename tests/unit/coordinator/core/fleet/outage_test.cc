@@ -1,0 +1,195 @@
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+#include <gtest/gtest.h>
+
+#include "coordinator/core/fleet/fleet.h"
+
+namespace muster::coordinator {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class OutageTest : public testing::Test {
+ protected:
+  static WorkerName node(int i) { return WorkerName(absl::StrCat("n", i)); }
+  static std::vector<WorkerName> nodes(std::vector<int> numbers) {
+    std::vector<WorkerName> names;
+    for (const int i : numbers) names.push_back(node(i));
+    return names;
+  }
+  static WorkerRegistered registration(int i, uint64_t incarnation) {
+    WorkerRegistered event;
+    event.worker = node(i);
+    event.incarnation = Incarnation(incarnation);
+    event.slots = 1;
+    return event;
+  }
+
+  void add(int count) {
+    for (int i = 0; i < count; ++i) fleet_.add(registration(i, 1), now_);
+  }
+  // Returns the time without messages that the message has ended.
+  Duration receive(int i) {
+    const Duration outage = fleet_.end_outage(node(i), now_);
+    EXPECT_NE(fleet_.receive(node(i), Incarnation(1), now_), nullptr);
+    return outage;
+  }
+  // Lets time pass; `senders`: the workers that send messages. Returns the lost workers.
+  std::vector<WorkerName> wait(Duration time, const std::vector<int>& senders = {}) {
+    std::vector<WorkerName> lost;
+    for (const Instant end = now_ + time; now_ < end;) {
+      now_ += milliseconds(250);
+      for (const int i : senders) EXPECT_EQ(receive(i), Duration::zero());
+      fleet_.watch_outage(now_);
+      for (const WorkerName& name : fleet_.take_expired(now_)) {
+        fleet_.erase(name);
+        lost.push_back(name);
+      }
+      EXPECT_GT(fleet_.next_deadline().value_or(Instant::max()), now_) << "a busy loop";
+    }
+    return lost;
+  }
+
+  Instant now_ = Instant(std::chrono::hours(1));
+  CoreOptions options_;
+  Fleet fleet_{options_};
+};
+
+TEST_F(OutageTest, LeasesAreLongWhileNoWorkerReportsAndStartAgainAfterwards) {
+  add(4);
+  EXPECT_TRUE(wait(seconds(599)).empty());
+  EXPECT_TRUE(fleet_.is_cut_off());
+  EXPECT_EQ(receive(2), seconds(599));
+  EXPECT_FALSE(fleet_.is_cut_off());
+  EXPECT_FALSE(fleet_.is_unreachable(fleet_.at(node(0)), now_));
+  EXPECT_EQ(receive(3), Duration::zero());
+  EXPECT_TRUE(wait(milliseconds(9'750), {2, 3}).empty());
+  EXPECT_EQ(wait(milliseconds(250), {2, 3}), nodes({0, 1}));
+}
+
+TEST_F(OutageTest, EndsAfterSixtyLeasesIfNoWorkerOfSeveralReports) {
+  add(2);
+  EXPECT_TRUE(wait(milliseconds(599'750)).empty());
+  EXPECT_EQ(wait(milliseconds(250)), nodes({0, 1}));
+}
+
+TEST_F(OutageTest, EndsAfterThreeLeasesForAFleetOfOneWorker) {
+  add(1);
+  EXPECT_TRUE(wait(milliseconds(29'750)).empty());
+  EXPECT_TRUE(fleet_.is_cut_off());
+  EXPECT_EQ(wait(milliseconds(250)), nodes({0}));
+}
+
+TEST_F(OutageTest, EndsAfterThreeLeasesIfOthersReport) {
+  add(4);
+  EXPECT_TRUE(wait(milliseconds(29'750), {0}).empty());
+  EXPECT_FALSE(fleet_.is_cut_off());
+  EXPECT_EQ(wait(milliseconds(250), {0}), nodes({1, 2, 3}));
+}
+
+TEST_F(OutageTest, OneThatReturnsRenewsTheLeasesOfTheOthers) {
+  add(5);
+  EXPECT_TRUE(wait(seconds(29), {0}).empty());
+  EXPECT_EQ(receive(1), Duration::zero());
+  EXPECT_TRUE(wait(seconds(29), {0, 1}).empty()) << "three of five are most of the workers";
+  EXPECT_EQ(receive(2), Duration::zero());
+  EXPECT_TRUE(wait(milliseconds(9'750), {0, 1, 2}).empty());
+  EXPECT_EQ(wait(milliseconds(250), {0, 1, 2}), nodes({3, 4}));
+}
+
+// A worker that is silent now and then does not renew the leases of lost ones for ever.
+TEST_F(OutageTest, RenewsLeasesWithinBounds) {
+  add(4);
+  int renewals = 0;
+  std::vector<WorkerName> lost;
+  while (lost.empty() && renewals < 2 * kPostponementsMax) {
+    lost = wait(seconds(4), {0});
+    if (lost.empty()) {
+      EXPECT_EQ(receive(1), Duration::zero());
+    }
+    ++renewals;
+  }
+  EXPECT_EQ(lost, nodes({2, 3}));
+  EXPECT_GT(renewals, kPostponementsMax);
+}
+
+TEST_F(OutageTest, ASecondOneIsRecognisedBeforeAllHaveReturned) {
+  add(5);
+  for (int outage = 0; outage < 3; ++outage) {
+    EXPECT_TRUE(wait(seconds(60)).empty());
+    EXPECT_TRUE(fleet_.is_cut_off());
+    EXPECT_EQ(receive(1), seconds(60)) << outage;
+    // Only two workers have returned.
+    EXPECT_EQ(receive(2), Duration::zero());
+    EXPECT_TRUE(wait(seconds(3), {1, 2}).empty());
+  }
+  // The same while others report: worker 0 is back, then three of the others are silent again.
+  EXPECT_EQ(receive(0), Duration::zero());
+  EXPECT_TRUE(wait(seconds(29), {0}).empty());
+  EXPECT_EQ(receive(3), Duration::zero());
+  EXPECT_TRUE(wait(seconds(2), {0, 3}).empty());
+  EXPECT_TRUE(wait(seconds(27), {0}).empty());
+}
+
+TEST_F(OutageTest, IsNotTheSilenceOfHalfTheWorkers) {
+  add(4);
+  EXPECT_TRUE(wait(milliseconds(9'750), {2, 3}).empty());
+  EXPECT_EQ(wait(milliseconds(250), {2, 3}), nodes({0, 1}));
+}
+
+// A killed worker closes its stream at once: its host has a network. A stream that breaks later is
+// a part of the outage.
+TEST_F(OutageTest, IsNotTheEndOfStreams) {
+  for (const bool is_killed : {true, false}) {
+    add(3);
+    if (!is_killed) {
+      EXPECT_TRUE(wait(seconds(3)).empty());
+    }
+    for (int i = 0; i < 3; ++i) {
+      fleet_.at(node(i)).connected = false;
+      fleet_.at(node(i)).disconnected_at = now_;
+    }
+    EXPECT_EQ(wait(seconds(10)).empty(), !is_killed);
+    EXPECT_EQ(fleet_.is_cut_off(), !is_killed);
+  }
+}
+
+// Hosts that were restarted during an outage run new incarnations of their workers. The streams of
+// the earlier ones have not ended.
+TEST_F(OutageTest, ANewIncarnationReplacesASilentWorkerOnly) {
+  add(3);
+  EXPECT_EQ(fleet_.check_registration(registration(0, 2), false, now_).code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(wait(seconds(60)).empty());
+  EXPECT_TRUE(fleet_.check_registration(registration(0, 2), false, now_).ok());
+  EXPECT_EQ(receive(0), seconds(60));
+  EXPECT_TRUE(fleet_.check_registration(registration(1, 2), false, now_).ok())
+      << "its lease has started again, but it has sent nothing";
+  EXPECT_FALSE(fleet_.check_registration(registration(0, 2), false, now_).ok());
+}
+
+TEST_F(OutageTest, TheSilenceOfAWorkerInAnOutageIsNoEvidenceBeforeItsLeaseEnds) {
+  add(4);
+  EXPECT_EQ(fleet_.judged_from(fleet_.at(node(1))), Instant{});
+  const Instant begin = now_;
+  EXPECT_TRUE(wait(seconds(3), {0}).empty());
+  EXPECT_EQ(fleet_.judged_from(fleet_.at(node(1))), begin + kLeasesOfMost * fleet_.lease());
+  EXPECT_EQ(receive(1), Duration::zero());
+  EXPECT_EQ(fleet_.judged_from(fleet_.at(node(1))), Instant{});
+  EXPECT_EQ(fleet_.judged_from(fleet_.at(node(2))), now_ + fleet_.lease()) << "it may return late";
+}
+
+// A pause of the coordinator in an outage is excused once.
+TEST_F(OutageTest, APauseOfTheCoordinatorCountsOnce) {
+  add(2);
+  EXPECT_TRUE(wait(seconds(20)).empty());
+  now_ += seconds(100);
+  fleet_.excuse(seconds(100), now_);
+  EXPECT_TRUE(wait(seconds(20)).empty());
+  EXPECT_EQ(receive(0), seconds(40));
+}
+
+}  // namespace
+}  // namespace muster::coordinator
