@@ -24,6 +24,8 @@ std::string describe_call(const std::optional<Event>& event) {
 
 // The chance that a Tick reports unread messages of many workers.
 constexpr double kBehindChance = 0.005;
+// The chance that a part of a message is unread when a lease ends.
+constexpr double kPartChance = 0.1;
 
 // Returns the duration of an iteration: the decisions, and the wait for the disk. Events of this
 // time are taken together by the next iteration.
@@ -234,12 +236,14 @@ void FakeCoordinator::take(Item item, ActionList& actions) {
   }
 }
 
-// As CoreLoop::tick(). A message that is on its way stands for one that waits in the connection.
+// As CoreLoop::tick(). A message that is on its way stands for one that waits in the connection. A
+// part of a message may wait there although its worker sends nothing more.
 Tick FakeCoordinator::tick() {
   Tick event;
   for (const WorkerName& name : core_->silent_workers(world_.scheduler.now())) {
     const auto link = links_.find({name, core_->workers().at(name).incarnation});
-    if (link != links_.end() && world_.network.has_undelivered(link->second))
+    const bool is_part = world_.faults_on && world_.random.chance(kPartChance);
+    if (link != links_.end() && (is_part || world_.network.has_undelivered(link->second)))
       event.unread.push_back(name);
   }
   unread_ += std::ssize(event.unread);

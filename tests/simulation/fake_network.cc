@@ -3,6 +3,12 @@
 #include <algorithm>
 
 namespace muster::simulation {
+namespace {
+
+constexpr Duration kMs = std::chrono::milliseconds(1);
+constexpr Duration kTcpWaitMax = std::chrono::seconds(15);
+
+}  // namespace
 
 StreamId FakeNetwork::open(int host, End worker, End coordinator) {
   const StreamId id = next_++;
@@ -26,6 +32,21 @@ bool FakeNetwork::is_partitioned(int host) const {
 void FakeNetwork::partition(int host, Duration time) {
   Instant& until = partitioned_until_[host];
   until = std::max(until, scheduler_.now() + time);
+  if (!faultless_) return;
+  const auto longest = static_cast<uint64_t>(std::min(time, kTcpWaitMax) / kMs);
+  for (auto& [id, stream] : streams_)
+    if (stream.host == host) stream.silent_until = until + random_.between_ms(1, longest);
+}
+
+void FakeNetwork::end_partitions() {
+  partitioned_until_.clear();
+  for (auto& [id, stream] : streams_) stream.silent_until = Instant{};
+}
+
+bool FakeNetwork::is_unanswered(StreamId id, Duration time) const {
+  const auto found = streams_.find(id);
+  return found != streams_.end() && found->second.waits_since &&
+         *found->second.waits_since + time <= scheduler_.now();
 }
 
 // Returns the arrival time of a message. Messages sent into a partitioned network wait in the
@@ -36,6 +57,8 @@ Instant FakeNetwork::arrival(const Stream& stream, Instant not_before) {
       scheduler_.now() + (slow ? random_.between_ms(100, 3'000) : random_.between_ms(1, 20));
   if (is_partitioned(stream.host))
     when = std::max(when, partitioned_until_.at(stream.host) + random_.between_ms(1, 200));
+  if (stream.silent_until > scheduler_.now())
+    when = std::max(when, stream.silent_until + random_.between_ms(1, 200));
   return std::max(when, not_before);
 }
 
@@ -48,6 +71,9 @@ void FakeNetwork::to_coordinator(StreamId id, bool may_lag, std::function<void()
   } else {
     stream->last_to_coordinator = when;
   }
+  if (!stream->waits_since &&
+      (is_partitioned(stream->host) || stream->silent_until > scheduler_.now()))
+    stream->waits_since = scheduler_.now();
   const int copies = !faultless_ && random_.chance(0.03) ? 2 : 1;
   for (int i = 0; i < copies; ++i) {
     ++stream->undelivered;
@@ -55,6 +81,7 @@ void FakeNetwork::to_coordinator(StreamId id, bool may_lag, std::function<void()
       Stream* s = find(id);
       if (s == nullptr) return;
       --s->undelivered;
+      s->waits_since.reset();
       if (s->coordinator_open && s->intact) deliver();
     });
   }
@@ -65,7 +92,7 @@ bool FakeNetwork::has_undelivered(StreamId id) const {
   if (found == streams_.end()) return false;
   const Stream& stream = found->second;
   return stream.undelivered > 0 && stream.intact && stream.coordinator_open &&
-         !is_partitioned(stream.host);
+         !is_partitioned(stream.host) && stream.silent_until <= scheduler_.now();
 }
 
 void FakeNetwork::to_worker(StreamId id, std::function<void()> deliver) {

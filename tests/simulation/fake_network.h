@@ -1,12 +1,15 @@
 // Streams between workers and the coordinator. Each direction delivers messages in order after a
 // delay, and sometimes delivers a message twice; stack reports are sometimes late. A stream can
 // break at any time: messages in flight are lost, and each end detects the break independently. No
-// message passes between a partitioned worker and the coordinator.
+// message passes between a partitioned worker and the coordinator. If there are no other faults, a
+// stream stays silent after a partition for up to the partition's length, as TCP repeats packets
+// ever more seldom; a new one does not.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 
 #include "common/time/time.h"
 #include "tests/simulation/scheduler.h"
@@ -27,7 +30,9 @@ class FakeNetwork {
   StreamId open(int host, End worker, End coordinator);
   bool is_partitioned(int host) const;
   void partition(int host, Duration time);
-  void end_partitions() { partitioned_until_.clear(); }
+  // Returns whether a message to the coordinator has waited for `time` because of a partition.
+  bool is_unanswered(StreamId id, Duration time) const;
+  void end_partitions();
   void stop_faults() { faultless_ = true; }
 
   // Send a message, which is delivered unless the stream breaks first. `may_lag`: later messages
@@ -36,7 +41,7 @@ class FakeNetwork {
   void to_worker(StreamId id, std::function<void()> deliver);
 
   // Returns whether messages to the coordinator are on their way. Messages of a partitioned host
-  // are not: they have not left the host.
+  // are not, and neither are those that wait until TCP repeats them: they have not left the host.
   bool has_undelivered(StreamId id) const;
 
   // Close one end: this end receives no further message, and the other end is notified.
@@ -52,7 +57,9 @@ class FakeNetwork {
     End worker, coordinator;
     bool worker_open = true, coordinator_open = true, intact = true;
     Instant last_to_coordinator{}, last_to_worker{};
-    int undelivered = 0;  // messages to the coordinator
+    int undelivered = 0;                 // messages to the coordinator
+    std::optional<Instant> waits_since;  // the first one that a partition delays
+    Instant silent_until{};              // the end of TCP's wait after a partition
   };
 
   Stream* find(StreamId id);

@@ -9,6 +9,8 @@
 
 namespace muster::simulation {
 
+// As in worker/shell/stream/stream.h.
+constexpr Duration kAnswerMax = std::chrono::seconds(2);
 // The time that the core waits for an absent coordinator.
 constexpr Duration kCoordinatorWait = std::min(
     worker::kLeaveGrace / worker::kCoordinatorWaitFraction, worker::kAbsentCoordinatorWaitMax);
@@ -47,6 +49,7 @@ void FakeWorker::reboot_after(Duration down) {
   ++life_;
   core_.reset();
   stream_.reset();
+  connecting_.reset();
   world_.scheduler.after(down, [this, life = life_] {
     if (life == life_) boot();
   });
@@ -94,22 +97,42 @@ void FakeWorker::plan_tick() {
   });
 }
 
-void FakeWorker::connect() {
-  world_.scheduler.after(world_.random.between_ms(1, 10), [this, life = life_] {
-    if (life != life_) return;
-    if (!world_.coordinator.is_up() || world_.network.is_partitioned(host_)) {
-      step(worker::Disconnected{worker::StreamEnd::kBroken, "connection refused"});
-      return;
-    }
-    stream_ = world_.network.open(host_, {[this, life](StreamId id) {
-                                    if (life == life_)
-                                      stream_ended(id, worker::StreamEnd::kBroken,
-                                                   "the connection broke");
-                                  }},
-                                  {[this](StreamId id) { world_.coordinator.stream_broke(id); }});
-    world_.coordinator.accept(*stream_, host_);
-    step(worker::Connected{});
+void FakeWorker::connect(Duration within) {
+  connecting_ = ++attempts_;
+  const Instant deadline = world_.scheduler.now() + within;
+  world_.scheduler.after(world_.random.between_ms(1, 10), [this, attempt = attempts_, deadline] {
+    try_to_connect(attempt, deadline, std::chrono::seconds(1));
   });
+}
+
+// TCP repeats the first packet of a connection after 1, 3 and 7 s.
+void FakeWorker::try_to_connect(uint64_t attempt, Instant deadline, Duration wait) {
+  if (connecting_ != attempt) return;
+  if (world_.network.is_partitioned(host_)) {
+    const Instant next = world_.scheduler.now() + wait;
+    world_.scheduler.at(std::min(next, deadline), [this, attempt, deadline, wait] {
+      if (connecting_ != attempt) return;
+      if (world_.scheduler.now() >= deadline) return end_connecting("no answer in time");
+      try_to_connect(attempt, deadline, 2 * wait);
+    });
+    return;
+  }
+  if (!world_.coordinator.is_up()) return end_connecting("connection refused");
+  connecting_.reset();
+  const uint64_t life = life_;
+  stream_ =
+      world_.network.open(host_, {[this, life](StreamId id) {
+                            if (life == life_)
+                              stream_ended(id, worker::StreamEnd::kBroken, "the connection broke");
+                          }},
+                          {[this](StreamId id) { world_.coordinator.stream_broke(id); }});
+  world_.coordinator.accept(*stream_, host_);
+  step(worker::Connected{});
+}
+
+void FakeWorker::end_connecting(const std::string& reason) {
+  connecting_.reset();
+  step(worker::Disconnected{worker::StreamEnd::kBroken, reason});
 }
 
 void FakeWorker::stream_ended(StreamId stream, worker::StreamEnd end, const std::string& reason) {
@@ -232,13 +255,18 @@ void FakeWorker::check_node() {
 }
 
 void FakeWorker::carry_out(const worker::Action& action) {
-  if (std::holds_alternative<worker::Connect>(action)) {
-    connect();
+  if (const auto* connection = std::get_if<worker::Connect>(&action)) {
+    connect(connection->within);
   } else if (std::holds_alternative<worker::Disconnect>(action)) {
     if (stream_) world_.network.worker_closes(*stream_);
-    world_.scheduler.after(Duration(1), [this, life = life_, stream = stream_] {
-      if (life == life_ && stream) stream_ended(*stream, worker::StreamEnd::kBroken, "given up");
-    });
+    world_.scheduler.after(Duration(1),
+                           [this, life = life_, stream = stream_, connecting = connecting_] {
+                             if (life != life_) return;
+                             if (stream)
+                               stream_ended(*stream, worker::StreamEnd::kBroken, "given up");
+                             if (connecting && connecting_ == connecting)
+                               end_connecting("given up");
+                           });
   } else if (const auto* rank = std::get_if<worker::SpawnRank>(&action)) {
     copies_.emplace(rank->store, rank->key.job);
     spawn(*rank);
@@ -272,7 +300,7 @@ void FakeWorker::carry_out(const worker::Action& action) {
   } else if (const auto* leaving = std::get_if<worker::SendLeaving>(&action)) {
     if (stream_) world_.coordinator.send_leaving(*stream_, *leaving);
   } else if (const auto* heartbeat = std::get_if<worker::SendHeartbeat>(&action)) {
-    if (stream_) world_.coordinator.send_heartbeat(*stream_, *heartbeat);
+    send_heartbeat(*heartbeat);
   } else if (const auto* forget = std::get_if<worker::ForgetRank>(&action)) {
     world_.scheduler.after(Duration(1), [this, life = life_, key = forget->key] {
       if (life == life_) step(worker::LogSettled{key});
@@ -294,6 +322,17 @@ void FakeWorker::carry_out(const worker::Action& action) {
     world_.trainers.host_died(host_);
     reboot_after(world_.random.between_ms(500, 4'000));
   }
+}
+
+// As Worker::carry_out(): the shell checks for acknowledgements after each heartbeat.
+void FakeWorker::send_heartbeat(const worker::SendHeartbeat& heartbeat) {
+  if (!stream_) return;
+  world_.coordinator.send_heartbeat(*stream_, heartbeat);
+  if (!world_.network.is_unanswered(*stream_, kAnswerMax)) return;
+  world_.count_unanswered();
+  world_.scheduler.after(Duration(1), [this, life = life_] {
+    if (life == life_) step(worker::StreamUnanswered{});
+  });
 }
 
 void FakeWorker::drop_copies(StoreId store, const std::set<JobId>& kept) {

@@ -46,12 +46,15 @@ class FakeWorker {
   void step(const worker::Event& event);
   void carry_out(const worker::Action& action);
   void plan_tick();
-  void connect();
+  void connect(Duration within);
+  void try_to_connect(uint64_t attempt, Instant deadline, Duration wait);
+  void end_connecting(const std::string& reason);
   void spawn(const worker::SpawnRank& action);
   void read_pages(const worker::ReadPages& action);
   void read_stacks(const worker::ReadStacks& action);
   void check_node();
   void reboot_after(Duration down);
+  void send_heartbeat(const worker::SendHeartbeat& heartbeat);
   void drop_copies(StoreId store, const std::set<JobId>& kept);
 
   World& world_;
@@ -62,6 +65,9 @@ class FakeWorker {
   uint64_t life_ = 0;  // number of the run; events scheduled by earlier runs are ignored
   std::optional<worker::Core> core_;
   std::optional<StreamId> stream_;
+  // the attempt to connect in progress; attempts of all runs are numbered
+  std::optional<uint64_t> connecting_;
+  uint64_t attempts_ = 0;
   std::optional<Instant> leave_requested_at_;    // time of the shutdown request
   std::optional<Instant> waits_until_;           // deadline for the coordinator to stop the ranks
   std::map<worker::LaunchKey, StoreId> stores_;  // store of each launch

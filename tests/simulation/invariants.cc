@@ -95,6 +95,7 @@ void Invariants::after_commit(bool is_idle) {
   job_numbers_are_unique();
   incidents_are_correct();
   accounts_add_up();
+  world_.judge_outages();
   const bool forgets = world_.coordinator.disk().size() >= world_.core_options.finished_jobs_max;
   for (const JobId id : confirmed_) {
     world_.require(forgets || world_.coordinator.disk().contains(id), "job ", id.value(),

@@ -7,8 +7,6 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "tests/simulation/world.h"
-
 namespace muster::simulation {
 namespace {
 
@@ -32,8 +30,8 @@ std::string kind_of(const std::string& problem) {
 
 }  // namespace
 
-std::string failure_of_seed(uint64_t seed, int workers) {
-  World whole(seed, workers);
+std::string failure_of_seed(uint64_t seed, int workers, Faults faults) {
+  World whole(seed, workers, nullptr, false, faults);
   if (whole.run().empty()) return "";
   const std::string kind = kind_of(whole.problem());
   std::set<int> kept;
@@ -48,7 +46,7 @@ std::string failure_of_seed(uint64_t seed, int workers) {
       std::set<int> fewer(kept.begin(), first);
       fewer.insert(std::next(first, static_cast<ptrdiff_t>(count)), kept.end());
       ++runs;
-      World world(seed, workers, &fewer);
+      World world(seed, workers, &fewer, false, faults);
       if (!world.run().empty() && kind_of(world.problem()) == kind) {
         kept = std::move(fewer);
       } else {
@@ -56,7 +54,7 @@ std::string failure_of_seed(uint64_t seed, int workers) {
       }
     }
   }
-  const std::string text = World(seed, workers, &kept, true).run();
+  const std::string text = World(seed, workers, &kept, true, faults).run();
   return absl::StrCat(text, "minimised from ", whole.disturbances(), " submissions and faults to ",
                       kept.size(), " in ", runs, " runs\n");
 }

@@ -23,9 +23,11 @@ using testing::HasSubstr;
 #ifdef __SANITIZE_ADDRESS__
 constexpr uint64_t kStories = 100;
 constexpr uint64_t kFleets = 20;
+constexpr uint64_t kOutages = 20;
 #else
 constexpr uint64_t kStories = 1600;
 constexpr uint64_t kFleets = 600;
+constexpr uint64_t kOutages = 200;
 #endif
 constexpr uint64_t kSeedsPerTest = 100;
 // Fleets of kFleetWorkers workers. CTest runs a test of these on each processor.
@@ -36,6 +38,13 @@ constexpr int kFleetWorkers = 64;
 int workers_from_environment() {
   const char* text = std::getenv("MUSTER_SIMULATION_WORKERS");
   return text == nullptr ? 0 : std::atoi(text);
+}
+
+// Returns the faults of each seed: all, or with MUSTER_SIMULATION_FAULTS=outages only outages of
+// the coordinator's network.
+Faults faults_from_environment() {
+  const char* text = std::getenv("MUSTER_SIMULATION_FAULTS");
+  return text != nullptr && std::string(text) == "outages" ? Faults::kOutages : Faults::kAll;
 }
 
 // Returns the submissions and faults of MUSTER_SIMULATION_KEPT=2,5,9, of which there may be none;
@@ -136,13 +145,36 @@ TEST_P(Fleets, HoldTheirInvariantsAndEveryJobEnds) {
 INSTANTIATE_TEST_SUITE_P(Simulation, Fleets,
                          testing::Range<uint64_t>(1, kFleets + 1, kFleetsPerTest));
 
+// Ranks run without the coordinator, so an outage of its network ends no attempt. The parameter is
+// the number of workers; 0: the seed draws 2 to 5.
+class Outages : public testing::TestWithParam<int> {};
+
+TEST_P(Outages, EndNoAttempt) {
+  World::Totals sum;
+  for (uint64_t seed = 1; seed <= kOutages; ++seed) {
+    World world(seed, GetParam(), nullptr, false, Faults::kOutages);
+    const bool has_failed = !world.run().empty();
+    ASSERT_FALSE(has_failed) << failure_of_seed(seed, GetParam(), Faults::kOutages);
+    sum.jobs += world.totals().jobs;
+    sum.outages += world.totals().outages;
+    sum.unanswered += world.totals().unanswered;
+  }
+  std::cout << sum.jobs << " jobs, " << sum.outages << " outages, " << sum.unanswered
+            << " streams replaced\n";
+  EXPECT_GT(sum.outages, sum.jobs / 3);
+  EXPECT_GT(sum.unanswered, sum.outages / 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Simulation, Outages, testing::Values(0, 1, 3, 12));
+
 // Runs one seed for debugging: MUSTER_SIMULATION_SEED, and MUSTER_SIMULATION_KEPT with the
 // submissions and faults that happen.
 TEST(Simulation, OneSeed) {
   const char* text = std::getenv("MUSTER_SIMULATION_SEED");
   const uint64_t seed = text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
   const std::optional<std::set<int>> kept = kept_from_environment();
-  World world(seed, workers_from_environment(), kept ? &*kept : nullptr, true);
+  World world(seed, workers_from_environment(), kept ? &*kept : nullptr, true,
+              faults_from_environment());
   const std::string problem = world.run();
   EXPECT_TRUE(problem.empty()) << problem;
 }
@@ -156,12 +188,13 @@ TEST(Simulation, Range) {
   const uint64_t first = std::strtoull(text, &rest, 10);
   const uint64_t last = *rest == '-' ? std::strtoull(rest + 1, nullptr, 10) : first;
   for (uint64_t seed = first; seed <= last; ++seed) {
-    const std::string problem = failure_of_seed(seed, workers_from_environment());
+    const std::string problem =
+        failure_of_seed(seed, workers_from_environment(), faults_from_environment());
     ASSERT_TRUE(problem.empty()) << problem;
   }
 }
 
-// A worker's lease seldom ends while its messages are on their way, so this takes several seeds.
+// A worker's lease seldom ends while a message of it is unread, so this takes several seeds.
 TEST(Simulation, ReportsUnreadMessagesOfSilentWorkers) {
   constexpr uint64_t kSeedsMax = 400;
   int64_t unread = 0;

@@ -19,9 +19,9 @@ constexpr Duration kFaultyTime = std::chrono::seconds(90);
 // The time after the last fault within which the slowest job ends, with its last restarts, their
 // back-off, and leases.
 constexpr Duration kCalmTime = std::chrono::seconds(1'500);
-// Messages that were sent before the last fault may be late by the longest partition or stall of
-// the coordinator.
-constexpr Duration kLatestNews = std::chrono::seconds(16);
+// Messages that were sent before the last fault may be late by the longest outage of the
+// coordinator's network or stall of the coordinator.
+constexpr Duration kLatestNews = std::chrono::seconds(60);
 // The maximum number of smaller sizes of a job (coordinator/core/queue/validation.cc).
 constexpr size_t kSizesMax = 16;
 constexpr size_t kLogLinesMax = 400;
@@ -30,7 +30,7 @@ constexpr int kEventsAtOnceMax = 10'000;
 
 }  // namespace
 
-World::World(uint64_t world_seed, int workers, const std::set<int>* kept, bool logs)
+World::World(uint64_t world_seed, int workers, const std::set<int>* kept, bool logs, Faults faults)
     : seed(world_seed),
       random(world_seed),
       network(scheduler, random),
@@ -40,7 +40,8 @@ World::World(uint64_t world_seed, int workers, const std::set<int>* kept, bool l
       kept_(kept),
       logs_(logs),
       is_replayed_(logs || world_seed % 4 == 0 ||
-                   std::getenv("MUSTER_SIMULATION_SEEDS") != nullptr) {
+                   std::getenv("MUSTER_SIMULATION_SEEDS") != nullptr),
+      faults_(faults) {
   core_options.version = "simulated";
   core_options.worker_lease = std::chrono::seconds(6);
   core_options.start_budget = std::chrono::seconds(20);
@@ -51,9 +52,12 @@ World::World(uint64_t world_seed, int workers, const std::set<int>* kept, bool l
   core_options.grow_stable = std::chrono::seconds(3);
   core_options.grow_after = std::chrono::seconds(5);
   core_options.grow_grace = std::chrono::seconds(8);
-  if (random.chance(0.5)) core_options.finished_jobs_max = 2;
-  // So few heartbeats per second that workers send them less often, and have longer leases.
-  if (random.chance(0.3)) core_options.heartbeat_budget = 1 + static_cast<int64_t>(random.below(8));
+  // All jobs are judged after outages.
+  if (random.chance(0.5) && faults == Faults::kAll) core_options.finished_jobs_max = 2;
+  // So few heartbeats per second that workers send them less often, and have longer leases. Outages
+  // would be noticed later than the end of a start's budget.
+  if (random.chance(0.3) && faults == Faults::kAll)
+    core_options.heartbeat_budget = 1 + static_cast<int64_t>(random.below(8));
   const int drawn = 2 + static_cast<int>(random.below(4));
   const int hosts = workers > 0 ? workers : drawn;
   for (int host = 0; host < hosts; ++host) {
@@ -61,6 +65,10 @@ World::World(uint64_t world_seed, int workers, const std::set<int>* kept, bool l
         std::make_unique<FakeWorker>(*this, host, 1 + static_cast<int32_t>(random.below(4))));
   }
   submissions_left_ = 3 + static_cast<int>(random.below(8));
+  if (faults == Faults::kAll) return;
+  faults_on = false;
+  network.stop_faults();
+  trainers.stop_crashing();
 }
 
 void World::note(std::string line) {
@@ -81,7 +89,8 @@ std::string World::run() {
   const Instant calm = scheduler.now() + kFaultyTime;
   bool good = run_until(calm);
   faults_on = false;
-  network.end_partitions();
+  calm_ = scheduler.now();
+  if (faults_ == Faults::kAll) network.end_partitions();  // else the last outage takes its time
   network.stop_faults();
   trainers.stop_crashing();
   note("---- the faults stop ----");
@@ -131,9 +140,10 @@ bool World::is_kept() {
 std::string World::replay_command() const {
   const std::string kept =
       kept_ == nullptr ? "" : absl::StrCat(" MUSTER_SIMULATION_KEPT=", absl::StrJoin(*kept_, ","));
-  return absl::StrCat("replay: MUSTER_SIMULATION_SEED=", seed,
-                      " MUSTER_SIMULATION_WORKERS=", workers_.size(), kept,
-                      " muster_simulation --gtest_filter=*OneSeed*\n");
+  return absl::StrCat(
+      "replay: ", faults_ == Faults::kAll ? "" : "MUSTER_SIMULATION_FAULTS=outages ",
+      "MUSTER_SIMULATION_SEED=", seed, " MUSTER_SIMULATION_WORKERS=", workers_.size(), kept,
+      " muster_simulation --gtest_filter=*OneSeed*\n");
 }
 
 // Judges hangs that began after all other faults stopped: each is found in time, and names the rank
@@ -255,6 +265,11 @@ JobNature World::draw_nature(const JobSpec& spec) {
   JobNature nature;
   nature.steps = 5 + static_cast<int64_t>(random.below(60));
   nature.step_time = random.between_ms(50, 600);
+  if (random.chance(0.4)) {
+    nature.pause_every = 4 + static_cast<int64_t>(random.below(8));
+    nature.pause = random.between_ms(1'000, 20'000);
+  }
+  if (faults_ == Faults::kOutages) return nature;
   if (random.chance(0.05)) {
     nature.bad_input_rank =
         static_cast<int32_t>(random.below(static_cast<uint64_t>(spec.world_size())));
@@ -276,10 +291,6 @@ JobNature World::draw_nature(const JobSpec& spec) {
     nature.slow_factor = 1.6;
   }
   if (random.chance(0.3)) nature.growth = 1.03;
-  if (random.chance(0.4)) {
-    nature.pause_every = 4 + static_cast<int64_t>(random.below(8));
-    nature.pause = random.between_ms(1'000, 20'000);
-  }
   return nature;
 }
 
@@ -325,16 +336,24 @@ void World::plan_requests(JobId job) {
 }
 
 void World::fault_later() {
-  scheduler.after(random.between_ms(200, 6'000), [this] {
-    if (!faults_on) return;
+  // The workers connect again before the next outage.
+  const Duration delay = faults_ == Faults::kOutages
+                             ? std::max(Duration::zero(), outage_until_ - scheduler.now()) +
+                                   random.between_ms(6'000, 20'000)
+                             : random.between_ms(200, 6'000);
+  scheduler.after(delay, [this] {
+    if (calm_ != Instant{}) return;
     if (is_kept()) make_a_fault();
     fault_later();
   });
 }
 
 void World::make_a_fault() {
+  if (faults_ == Faults::kOutages) return make_an_outage();
   const int host = static_cast<int>(random.below(workers_.size()));
-  switch (random.below(10)) {
+  switch (random.below(11)) {
+    case 10:
+      return make_an_outage();
     case 0:
       ++totals_.crashes;
       if (random.chance(0.2)) return coordinator.crash_and_lose_disk(random.between_ms(10, 9'000));

@@ -23,13 +23,20 @@
 
 namespace muster::simulation {
 
+// The faults of a simulation.
+enum class Faults {
+  kAll,
+  // outages of the coordinator's network, which end no attempt; the jobs have no faults
+  kOutages,
+};
+
 class World {
  public:
   // `workers`: their number; 0: drawn from the seed. `kept`: the submissions and faults that
   // happen, numbered from 0 in the order of time; null: all.
   // `logs`: returns the end of the event log with a violation, which takes twice the time.
   explicit World(uint64_t seed, int workers = 0, const std::set<int>* kept = nullptr,
-                 bool logs = false);
+                 bool logs = false, Faults faults = Faults::kAll);
 
   // Runs the complete simulation. Returns "" if all invariants held; else the violation, with the
   // end of the event log.
@@ -49,6 +56,8 @@ class World {
   }
   // Sets the behaviour of the ranks of a job that was stored for the first time, before they start.
   void give_nature(JobId job, const JobSpec& spec);
+  // Requires that outages have ended no attempt, if they are the only faults.
+  void judge_outages();
   FakeWorker& worker(int host) { return *workers_[static_cast<size_t>(host)]; }
 
   const uint64_t seed;
@@ -72,10 +81,13 @@ class World {
     int smaller = 0, grown = 0, with_spares = 0;
     int64_t stale_events = 0;  // events of earlier incarnations of workers
     int64_t unread = 0;        // leases that continued, because the worker's messages were unread
+    int unanswered = 0;        // streams that a worker replaced, because nothing was acknowledged
+    int outages = 0;           // outages of the coordinator's network
     int stuck = 0;             // processes that could not be killed for a long time
     int left_stuck = 0;        // attempts that came up while such a process of their job existed
   };
   const Totals& totals() const { return totals_; }
+  void count_unanswered() { ++totals_.unanswered; }
   // The violated invariant, and the number of submissions and faults so far.
   const std::string& problem() const { return problem_; }
   int disturbances() const { return disturbances_; }
@@ -88,6 +100,7 @@ class World {
   JobNature draw_nature(const JobSpec& spec);
   void fault_later();
   void make_a_fault();
+  void make_an_outage();
   bool run_until(Instant end);
   bool everything_ended() const;
   void judge_hangs();
@@ -105,6 +118,8 @@ class World {
   const std::set<int>* const kept_;
   const bool logs_;
   const bool is_replayed_;
+  const Faults faults_;
+  Instant outage_until_{};
   int disturbances_ = 0;
   Totals totals_;
   Instant calm_{};  // time at which the faults stop
