@@ -29,6 +29,13 @@ import tempfile
 import lm_eval.models  # noqa: F401  registers lm-eval's own models beside this one
 from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
+from lm_eval.models.utils import normalize_gen_kwargs
+
+# The system's limit for one argument of a program (MAX_ARG_STRLEN of Linux), with the byte at its end.
+ARGUMENT_BYTES = 128 * 1024
+MODEL_ARGS = ("run", "tokenizer", "length", "batch", "bos_id", "add_bos_token", "hardware", "max_gen_toks")
+# lm-eval adds these itself.
+LM_EVAL_ARGS = ("batch_size", "max_batch_size", "device")
 
 
 def muster_program():
@@ -48,8 +55,10 @@ def is_true(value):
 class MusterLM(LM):
     """A model of Muster. Each kind of request is one call of `muster eval` over JSON lines."""
 
-    def __init__(self, run, tokenizer=None, length=None, batch=None, bos_id=None, add_bos_token=False, hardware="auto", max_gen_toks=256, **_):
+    def __init__(self, run, tokenizer=None, length=None, batch=None, bos_id=None, add_bos_token=False, hardware="auto", max_gen_toks=256, **others):
         super().__init__()
+        for name in sorted(set(others) - set(LM_EVAL_ARGS)):
+            sys.exit(f"muster: error: --model_args: there is no {name}; there are {', '.join(MODEL_ARGS)}")
         self.program, self.run, self.max_gen_toks = muster_program(), str(run), int(max_gen_toks)
         self.decoding = ["--tokenizer", str(tokenizer)] if tokenizer else []
         self.scoring = [*self.decoding, "--hardware", hardware, "--truncate"]
@@ -88,19 +97,22 @@ class MusterLM(LM):
         return [line["log_likelihood"] for line in self.score("perplexity", [{"text": request.args[0]} for request in requests])]
 
     def generate_until(self, requests, disable_tqdm=False):
-        return [self.generate(*request.args) for request in requests]
+        # A request that is repeated is here several times, and each sample has a seed of its own.
+        return [self.generate(*request.args, seed) for seed, request in enumerate(requests)]
 
-    def generate(self, context, options):
-        options = dict(options)
-        until = options.get("until") or []
-        until = [until] if isinstance(until, str) else until
-        words = ["--max-tokens", str(options.get("max_gen_toks", self.max_gen_toks))]
-        if is_true(options.get("do_sample", False)):
+    def generate(self, context, options, seed):
+        if len(context.encode()) >= ARGUMENT_BYTES:
+            raise ValueError(f"a prompt has {len(context.encode())} bytes; muster decode takes at most {ARGUMENT_BYTES - 1}")
+        options = normalize_gen_kwargs(options, self.max_gen_toks)
+        words = ["--max-tokens", str(options["max_gen_toks"])]
+        if is_true(options["do_sample"]):
+            options.setdefault("temperature", 1.0)  # as transformers; muster decode has 0
+            words += ["--seed", str(seed)]
             for option, key in (("--temperature", "temperature"), ("--top-k", "top_k"), ("--top-p", "top_p")):
                 if key in options:
                     words += [option, str(options[key])]
         text = json.loads(self.call("decode", "--run", self.run, "--prompt", context, "--json", *words, *self.decoding))["text"]
-        for stop in filter(None, until):
+        for stop in filter(None, options["until"]):
             text = text.split(stop)[0]
         return text
 

@@ -43,7 +43,6 @@ TrainConfig evaluation_of(const TrainConfig& stored) {
   config.tokenizer_path = stored.tokenizer_path;
   config.tokenizer_type = stored.tokenizer_type;
   config.enable_checkpointing = false;
-  config.checkpoint_directory = stored.checkpoint_directory;
   config.eval.interval = 1;
   return config;
 }
@@ -115,9 +114,11 @@ ExitCode eval_command(std::span<const std::string_view> arguments, StopSignals& 
                       .on_step = nullptr,
                       .on_evaluation = [&](const EvalRecord& done) { record = done; },
                       .backend = chosen->backend});
-  if (code != ExitCode::kOk) return code;
-  return print_result(line->has("json") ? results_json(record, config->run_name)
-                                        : table_of(record.tasks));
+  // Results that cannot be written to a folder are printed nevertheless.
+  if (record.tasks.empty()) return code;
+  const ExitCode printed = print_result(line->has("json") ? results_json(record, config->run_name)
+                                                          : table_of(record.tasks));
+  return code == ExitCode::kOk ? printed : code;
 }
 
 }  // namespace muster::trainer

@@ -209,13 +209,27 @@ void replace_mode(Words& words) {
   }
 }
 
+// Returns whether a line of `muster eval` has a word other than the options of `muster eval --run`.
+bool names_training(const Words& words) {
+  constexpr std::string_view kWithValue[] = {"--task",   "--out",    "--tokenizer", "--batch",
+                                             "--length", "--bos-id", "--hardware"};
+  for (size_t i = 1; i < words.size(); ++i) {
+    if (std::ranges::count(kWithValue, words[i]) > 0)
+      ++i;
+    else if (!absl::StartsWith(words[i], "--"))
+      return true;
+  }
+  return false;
+}
+
 // Makes `muster eval` with the line of a training a line of `muster run`. Leaves other lines of
-// `muster eval`, which have --run, as they are.
+// `muster eval`, which have --run or nothing to evaluate, as they are.
 void replace_eval(Words& words) {
   const auto is_own = [](const std::string& word) {
     return word == "--run" || absl::StartsWith(word, "--run=") || word == "--help" || word == "-h";
   };
-  if (words.size() < 2 || words[0] != "eval" || std::ranges::any_of(words, is_own)) return;
+  if (words.empty() || words[0] != "eval" || std::ranges::any_of(words, is_own)) return;
+  if (!names_training(words)) return;
   Words line = {"run"};
   std::string tasks;
   for (size_t i = 1; i < words.size(); ++i) {

@@ -162,9 +162,17 @@ absl::Status set_evaluation_only(SettingsReader& reader, trainer::TrainConfig& t
   train.enable_emergency_checkpoint = false;
   // In the folder of the training, the earlier step would hide later points of its curves.
   if (!train.tensorboard_dir.empty()) train.tensorboard_dir += "_eval";
+  std::error_code error;
+  const bool has_folder = std::filesystem::is_directory(train.checkpoint_directory, error);
+  const bool has_own_adapters = train.model.lora.enabled() && train.lora_restore_path.empty();
+  // The run's base, and its newest adapters.
+  if (has_own_adapters && !train.load_parameters_path.empty() && has_folder &&
+      reader.is_set_by_user("run_name")) {
+    train.lora_restore_path = train.checkpoint_directory;
+    return reader.status();
+  }
   if (!train.load_parameters_path.empty()) {
-    std::error_code error;
-    if (std::filesystem::is_directory(train.checkpoint_directory, error))
+    if (has_folder)
       warnings.push_back(absl::StrCat("load_parameters_path=", train.load_parameters_path,
                                       " is evaluated, and not the checkpoints in ",
                                       train.checkpoint_directory,
@@ -175,6 +183,8 @@ absl::Status set_evaluation_only(SettingsReader& reader, trainer::TrainConfig& t
                  "names no checkpoint; set run_name and base_output_directory as in the training, "
                  "or load_parameters_path=CHECKPOINT");
   train.load_parameters_path = train.checkpoint_directory;
+  // Checkpoints with adapters are read as their base with the adapters merged.
+  if (has_own_adapters) train.model.lora = {};
   return reader.status();
 }
 

@@ -119,13 +119,16 @@ class Evaluation(MusterTest):
                 (["--task", f"loglikelihood={GOLDEN}/loglikelihood.jsonl", "--length", 48], ["jsonl:4: ", "tokens, but a sequence has 48", "eval_truncate"]),
                 (["--task", f"lambada={GOLDEN}/lambada.jsonl", "--bos-id", 5000], ["eval_bos_id", "5000"]),
                 (["--task", f"lambada={GOLDEN}/lambada.jsonl", "--hardware", "tpu"], ["tpu", "cpu, gpu or auto"]),
+                (["--task", f"lambada={GOLDEN}/lambada.jsonl", "--out", "/proc/nope"], ["eval_output: /proc/nope"]),
+                (["--task", f"lambada={self.dir}/a,b.jsonl"], [f"the path {self.dir}/a,b.jsonl of lambada has a comma"]),
                 ([], ["--task NAME=FILE"])):
             with self.subTest(words=words):
                 result = self.muster("eval", "--run", self.ours, *words, check=2)
                 for complaint in complaints:
                     self.assertIn(complaint, result.stderr)
         self.assertIn("no folder checkpoints", self.muster("eval", "--run", self.dir, "--task", f"boolq={lines}", check=2).stderr)
-        self.assertIn("give --run DIR", self.muster("eval", check=2).stderr)
+        for words in ([], ["--task", f"boolq={lines}", "--hardware", "cpu"]):
+            self.assertIn("give --run DIR", self.muster("eval", *words, check=2).stderr)
 
     def test_lm_evaluation_harness_runs_on_a_model_of_muster(self):
         python = named_python("lm_eval")

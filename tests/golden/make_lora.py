@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Creates the golden folders lora/* of tests/unit/trainer_core/model/adapter_golden_test.cc: random
+"""Creates the golden folders lora/* of tests/unit/trainer_core/loop/adapter_golden_test.cc: random
 adapters of the models in hugging_face/*, as PEFT saves them, with PEFT's results in fp64.
 
     python3 -m venv build/golden

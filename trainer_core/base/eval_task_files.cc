@@ -30,8 +30,13 @@ absl::StatusOr<std::vector<EvalTaskFile>> parse_eval_tasks(std::string_view text
   for (const absl::string_view part : absl::StrSplit(av(text), ',')) {
     const size_t equals = part.find('=');
     const std::string name(part.substr(0, equals));
-    if (std::ranges::count(kEvalTaskNames, name) == 0)
-      return absl::InvalidArgumentError(unknown_task(name));
+    if (std::ranges::count(kEvalTaskNames, name) == 0) {
+      if (equals != absl::string_view::npos || tasks.empty())
+        return absl::InvalidArgumentError(unknown_task(name));
+      return absl::InvalidArgumentError(
+          absl::StrCat("eval_tasks: the path ", tasks.back().file, ",", name, " of ",
+                       tasks.back().task, " has a comma, which separates tasks; rename the file"));
+    }
     if (equals == absl::string_view::npos || equals + 1 == part.size()) {
       return absl::InvalidArgumentError(
           absl::StrCat("eval_tasks: ", name, " has no file; give ", name, "=FILE"));

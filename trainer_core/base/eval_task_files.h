@@ -23,8 +23,8 @@ struct EvalTaskFile {
 };
 
 // Parses "lambada=/data/test.jsonl,boolq=/data/dev.jsonl"; "" has no task. Returns InvalidArgument
-// for an unknown task, with the nearest one, for a part without a file, and for a task that is
-// given twice.
+// for an unknown task, with the nearest one, for a part without a file, for a path with a comma,
+// and for a task that is given twice.
 absl::StatusOr<std::vector<EvalTaskFile>> parse_eval_tasks(std::string_view text);
 // The inverse of parse_eval_tasks().
 std::string eval_tasks_text(const std::vector<EvalTaskFile>& tasks);

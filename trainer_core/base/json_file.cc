@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include <absl/cleanup/cleanup.h>
@@ -43,6 +44,13 @@ absl::StatusOr<std::string> read_regular_file(const std::string& path, size_t by
   return text;
 }
 
+bool nests_deeper(const nlohmann::json& value, int levels) {
+  if (!value.is_structured()) return false;
+  return levels == 0 || std::any_of(value.begin(), value.end(), [&](const nlohmann::json& item) {
+           return nests_deeper(item, levels - 1);
+         });
+}
+
 }  // namespace
 
 absl::StatusOr<nlohmann::json> read_json_file(const std::string& path, size_t bytes_max) {
@@ -73,6 +81,7 @@ absl::StatusOr<nlohmann::json> read_json_file(const std::string& path, size_t by
 }
 
 std::string show_json(const nlohmann::json& value) {
+  if (nests_deeper(value, kJsonDepthMax)) return std::string("a deep ") + value.type_name();
   std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   if (text.size() > kShownBytesMax) text = text.substr(0, kShownBytesMax) + "…";
   return text;

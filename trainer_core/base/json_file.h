@@ -22,7 +22,8 @@ constexpr int kJsonDepthMax = 16;
 // deeper than kJsonDepthMax.
 absl::StatusOr<nlohmann::json> read_json_file(const std::string& path, size_t bytes_max);
 
-// Formats a value for an error message: as JSON, truncated if long.
+// Formats a value for an error message: as JSON, truncated if long; only its type if it is nested
+// deeper than kJsonDepthMax.
 std::string show_json(const nlohmann::json& value);
 
 // Returns the value as an integer of type T. Throws std::out_of_range with the value or its type if
@@ -35,7 +36,6 @@ T whole_number(const nlohmann::json& value) {
                         ? std::in_range<T>(value.get<uint64_t>())
                         : value.is_number_integer() && std::in_range<T>(value.get<int64_t>());
   if (!fits) {
-    // Prints only the type of a list: it may be nested deeper than the stack allows.
     const std::string what = value.is_number() ? show_json(value) : value.type_name();
     throw std::out_of_range(what + ", where a whole number must be");
   }

@@ -335,10 +335,7 @@ absl::Status validate(const ModelConfig& model) {
 
 absl::Status validate(const TrainConfig& config) {
   Checker check;
-  check_model(config.model, check);
-  check_experts(config.model, check);
-  check_quantization(config.model, check);
-  if (check.status().ok()) check.take(validate_lora(config.model));
+  check.take(validate(config.model));
   // This check is the first, so that values of the schedule that are derived from `steps` are not
   // reported instead.
   check.range("steps", config.steps, config.eval.enabled() ? 0 : 1, kStepsMax);
@@ -375,7 +372,6 @@ absl::Status validate(const TrainConfig& config) {
       absl::StrCat("max_target_length is ", config.max_target_length,
                    ", but the model has learned positions for ",
                    config.model.trainable_position_size, " tokens (trainable_position_size)"));
-  if (check.status().ok()) check.take(check_parameter_count(config.model));
   if (check.status().ok()) check.take(check_activation_count(config));
   if (check.status().ok()) check.take(validate_on_mesh(config));
   if (check.status().ok()) check.take(validate_experts(config));

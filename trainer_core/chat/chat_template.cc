@@ -1,11 +1,13 @@
 #include "trainer_core/chat/chat_template.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
@@ -87,34 +89,65 @@ absl::StatusOr<Source> find_source(const ChatTemplateSource& source, const std::
                                           config_path, "; name a Jinja file"));
 }
 
+// Adds the special tokens of a file's object that `special` lacks. A token may be null.
+void add_special_tokens(const nlohmann::json& file, ordered_json& special) {
+  for (const char* const name : kSpecialTokens) {
+    if (!file.is_object() || !file.contains(name) || special.contains(name)) continue;
+    const auto& value = file[name];
+    const auto& text = value.is_object() && value.contains("content") ? value["content"] : value;
+    if (text.is_string()) special[name] = text.get<std::string>();
+    if (text.is_null()) special[name] = nullptr;
+  }
+}
+
+// Returns the object of a file beside the tokenizer, or null if there is no such file.
+absl::StatusOr<nlohmann::json> read_if_present(const std::string& path) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return nlohmann::json();
+  return read_json_file(path, kTokenizerConfigBytesMax);
+}
+
 }  // namespace
 
 absl::StatusOr<ChatTemplate> ChatTemplate::load(const ChatTemplateSource& source) {
+  if (!source.file.empty() && !source.name.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--chat-template-name ", source.name, " selects a template of tokenizer_config.json, but ",
+        "--chat-template ", source.file, " is a template itself; use one of the two"));
+  }
   std::error_code error;
   const fs::path tokenizer(source.tokenizer_path);
   fs::path folder = fs::is_directory(tokenizer, error) ? tokenizer : tokenizer.parent_path();
   if (folder.empty()) folder = ".";
   const std::string config_path = (folder / "tokenizer_config.json").string();
-  nlohmann::json config;
-  if (fs::exists(config_path, error)) {
-    auto read = read_json_file(config_path, kTokenizerConfigBytesMax);
-    if (!read.ok()) return read.status();
-    config = *std::move(read);
-  }
-  const auto found = find_source(source, folder.string(), config, config_path);
+  const auto config = read_if_present(config_path);
+  if (!config.ok()) return config.status();
+  const auto map = read_if_present((folder / "special_tokens_map.json").string());
+  if (!map.ok()) return map.status();
+  const auto found = find_source(source, folder.string(), *config, config_path);
   if (!found.ok()) return found.status();
   auto parsed = Template::parse(found->text);
   if (!parsed.ok())
     return absl::InvalidArgumentError(absl::StrCat(found->path, ": ", parsed.status().message()));
   ordered_json special = ordered_json::object();
+  add_special_tokens(*config, special);
+  add_special_tokens(*map, special);
+  std::vector<std::string> unknown;
+  for (const auto& [name, text] :
+       {std::pair("bos_token", source.bos_token), std::pair("eos_token", source.eos_token)}) {
+    if (special.contains(name)) continue;
+    if (text.empty()) {
+      unknown.emplace_back(name);
+    } else {
+      special[name] = text;
+    }
+  }
   for (const char* const name : kSpecialTokens) {
-    if (!config.is_object() || !config.contains(name)) continue;
-    const auto& value = config[name];
-    const auto& text = value.is_object() && value.contains("content") ? value["content"] : value;
-    if (text.is_string()) special[name] = text.get<std::string>();
+    if (special.contains(name) && special[name].is_null()) special.erase(name);
   }
   const uint64_t fingerprint = fnv1a(absl::StrCat(found->text, "\n", special.dump()));
-  return ChatTemplate(*std::move(parsed), std::move(special), found->path, fingerprint);
+  return ChatTemplate(*std::move(parsed), std::move(special), std::move(unknown), found->path,
+                      fingerprint);
 }
 
 std::string ChatTemplate::special_token(const std::string& name) const {
@@ -129,7 +162,17 @@ absl::StatusOr<Rendered> ChatTemplate::render(const ordered_json& messages,
   variables["tools"] = tools;
   variables["documents"] = nullptr;
   variables["add_generation_prompt"] = add_generation_prompt;
-  return template_.render(variables, options);
+  RenderOptions with_tokens = options;
+  with_tokens.required = unknown_tokens_;
+  auto rendered = template_.render(variables, with_tokens);
+  const bool lacks_token = std::ranges::any_of(unknown_tokens_, [&](const std::string& name) {
+    return !rendered.ok() && absl::StrContains(rendered.status().message(),
+                                               absl::StrCat("\"", name, "\" is undefined"));
+  });
+  if (!lacks_token) return rendered;
+  return absl::InvalidArgumentError(
+      absl::StrCat(rendered.status().message(),
+                   ": neither tokenizer_config.json nor special_tokens_map.json states the token"));
 }
 
 }  // namespace muster::trainer::chat

@@ -10,8 +10,6 @@
 namespace muster::trainer::chat {
 namespace {
 
-constexpr int kExpressionDepthMax = 600;
-
 // The attributes of `loop`.
 Value loop_attribute(const Loop& loop, const std::string& name) {
   const auto count = static_cast<int64_t>(loop.items->items.size());
@@ -23,8 +21,9 @@ Value loop_attribute(const Loop& loop, const std::string& name) {
   if (name == "first") return Value::boolean(index == 0);
   if (name == "last") return Value::boolean(index + 1 == count);
   if (name == "length") return Value::integer(count);
-  if (name == "depth") return Value::integer(static_cast<int64_t>(loop.depth));
-  if (name == "depth0") return Value::integer(static_cast<int64_t>(loop.depth) - 1);
+  // Jinja counts recursive calls of a loop, and there are none.
+  if (name == "depth") return Value::integer(1);
+  if (name == "depth0") return Value::integer(0);
   if (name == "previtem" && index > 0) return loop.items->items[loop.index - 1];
   if (name == "nextitem" && index + 1 < count) return loop.items->items[loop.index + 1];
   return Value::undefined(absl::StrCat("loop.", name));
@@ -33,13 +32,9 @@ Value loop_attribute(const Loop& loop, const std::string& name) {
 }  // namespace
 
 Value Evaluator::evaluate(const Expression& node) {
-  if (depth_ >= kExpressionDepthMax)
-    throw LimitError(absl::StrCat("calls and expressions are nested deeper than ",
-                                  kExpressionDepthMax, " levels"));
   const int before = line_;
   line_ = node.line;
-  ++depth_;
-  count_work(1);
+  go_deeper();
   Value value = evaluate_parts(node);
   // After an error the line is that of the expression; the evaluation has then ended.
   --depth_;
@@ -56,6 +51,7 @@ Value Evaluator::evaluate_parts(const Expression& node) {
       return look_up(node.text);
     case Kind::kList:
     case Kind::kTuple: {
+      count_items(node.parts.size());
       std::vector<Value> items;
       for (const auto& part : node.parts) items.push_back(evaluate(*part));
       return Value::list(std::move(items), node.kind == Kind::kTuple);
@@ -67,8 +63,8 @@ Value Evaluator::evaluate_parts(const Expression& node) {
         if (key.as_list() != nullptr || key.as_dict() != nullptr)
           throw TemplateError(absl::StrCat("a ", av(key.type_name()), " cannot be a key"));
         Value value = evaluate(*node.parts[i + 1]);
-        count_work(dict.entries.size());
-        if (const Value* const held = find_key(dict, key)) {
+        count_items(2);
+        if (const Value* const held = find(dict, key)) {
           *const_cast<Value*>(held) = std::move(value);
         } else {
           dict.entries.emplace_back(std::move(key), std::move(value));
@@ -104,8 +100,12 @@ Value Evaluator::evaluate_parts(const Expression& node) {
       return evaluate_compare(node);
     case Kind::kConcat: {
       std::string out;
-      for (const auto& part : node.parts) out += to_text(evaluate(*part));
-      return text(std::move(out));
+      for (const auto& part : node.parts) {
+        const std::string added = text_of(evaluate(*part));
+        count_work(added.size());
+        out += added;
+      }
+      return Value::text(std::move(out));
     }
     case Kind::kCondition: {
       if (evaluate(*node.parts[1]).is_true()) return evaluate(*node.parts[0]);
@@ -171,19 +171,14 @@ Value Evaluator::evaluate_compare(const Expression& node) {
 bool Evaluator::compare(const std::string& name, const Value& left, const Value& right) {
   if (name == "in") return contains(right, left);
   if (name == "not in") return !contains(right, left);
-  if (const std::string* const text = left.as_text()) count_work(text->size() / 16);
-  if (const List* const list = left.as_list()) count_work(list->items.size());
-  if (const Dict* const dict = left.as_dict())
-    count_work(dict->entries.size() * dict->entries.size());
-  if (name == "==") return equal(left, right);
-  if (name == "!=") return !equal(left, right);
+  if (name == "==") return are_equal(left, right);
+  if (name == "!=") return !are_equal(left, right);
   require_defined(left);
   require_defined(right);
-  if (name == "<") return less(left, right);
-  if (name == ">") return less(right, left);
+  if (name == "<") return is_less(left, right);
+  if (name == ">") return is_less(right, left);
   // NaN is in no order with anything.
-  return name == "<=" ? less(left, right) || equal(left, right)
-                      : less(right, left) || equal(left, right);
+  return (name == "<=" ? is_less(left, right) : is_less(right, left)) || are_equal(left, right);
 }
 
 CallArguments Evaluator::evaluate_arguments(const Arguments& arguments) {
@@ -226,8 +221,7 @@ Value Evaluator::attribute(const Value& value, const std::string& name) {
 Value Evaluator::item(const Value& value, const Value& key) {
   require_defined(value);
   if (const Dict* const dict = value.as_dict()) {
-    count_work(dict->entries.size());
-    if (const Value* const found = find_key(*dict, key)) return *found;
+    if (const Value* const found = find(*dict, key)) return *found;
   }
   const bool is_sequence = value.as_list() != nullptr || value.as_text() != nullptr;
   if (is_sequence && key.is_integer()) {
@@ -242,8 +236,9 @@ Value Evaluator::item(const Value& value, const Value& key) {
     return text(characters.substr(begin, offset_of(std::string_view(characters).substr(begin), 1)));
   }
   const std::string* const name = key.as_text();
-  if (name == nullptr) return Value::undefined(absl::StrCat("item ", to_text(key)));
+  if (name == nullptr) return Value::undefined(absl::StrCat("item ", text_of(key)));
   if (value.as_dict() == nullptr || has_method(value, *name)) return attribute(value, *name);
+  count_work(name->size());
   return Value::undefined(*name);
 }
 
@@ -251,9 +246,10 @@ std::shared_ptr<const List> Evaluator::items_of(const Value& value) {
   if (const auto* const list = value.get<std::shared_ptr<const List>>()) return *list;
   List items;
   if (const Dict* const dict = value.as_dict()) {
+    count_items(dict->entries.size());
     for (const auto& [key, held] : dict->entries) items.items.push_back(key);
   } else if (const std::string* const characters = value.as_text()) {
-    count_work(characters->size());
+    count_items(3 * characters->size());  // each character is a value and a text
     for (const char32_t c : Characters(*characters)) {
       std::string one;
       append_character(c, one);
@@ -262,7 +258,6 @@ std::shared_ptr<const List> Evaluator::items_of(const Value& value) {
   } else if (!value.is_undefined()) {
     throw TemplateError(absl::StrCat("a ", av(value.type_name()), " has no items"));
   }
-  count_work(items.items.size());
   return std::make_shared<const List>(std::move(items));
 }
 
@@ -289,12 +284,13 @@ bool Evaluator::contains(const Value& haystack, const Value& needle) {
     return characters->find(*part) != std::string::npos;
   }
   if (const Dict* const dict = haystack.as_dict()) {
-    count_work(dict->entries.size());
-    return find_key(*dict, needle) != nullptr;
+    return find(*dict, needle) != nullptr;
   }
   const auto items = items_of(haystack);
-  count_work(items->items.size());
-  return std::ranges::any_of(items->items, [&](const Value& item) { return equal(item, needle); });
+  return std::ranges::any_of(items->items, [&](const Value& item) {
+    count_work(1);
+    return are_equal(item, needle);
+  });
 }
 
 }  // namespace muster::trainer::chat

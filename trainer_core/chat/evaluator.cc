@@ -1,6 +1,7 @@
 #include "trainer_core/chat/evaluator.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
@@ -12,9 +13,8 @@
 namespace muster::trainer::chat {
 namespace {
 
-// The maximum depth of the evaluator's recursion. It bounds its stack: a level takes at most some
-// 1 KiB.
-constexpr int kDepthMax = 600;
+// The units of work for an item of a list: its bytes.
+constexpr size_t kItemUnits = sizeof(Value);
 
 }  // namespace
 
@@ -22,10 +22,7 @@ class Evaluator::Deeper {
  public:
   Deeper(Evaluator& evaluator, int line) : evaluator_(evaluator) {
     evaluator_.line_ = line;
-    if (++evaluator_.depth_ > kDepthMax)
-      throw LimitError(
-          absl::StrCat("calls and expressions are nested deeper than ", kDepthMax, " levels"));
-    evaluator_.count_work(1);
+    evaluator_.go_deeper();
   }
   ~Deeper() { --evaluator_.depth_; }
   Deeper(const Deeper&) = delete;
@@ -95,15 +92,54 @@ Rendered Evaluator::run(const Dict& variables) {
   // The template's own variables are in a scope above those of the caller.
   const NewScope own(*this);
   execute(statements_);
+  rendered_.work = work_;
   return std::move(rendered_);
 }
 
+void Evaluator::go_deeper() {
+  if (++depth_ > kDepthMax) {
+    throw LimitError(
+        absl::StrCat("calls and expressions are nested deeper than ", kDepthMax, " levels"));
+  }
+  count_work(1);
+}
+
 void Evaluator::count_work(size_t units) {
-  work_ += units;
-  if (work_ > options_.work_max) {
+  if (__builtin_add_overflow(work_, units, &work_) || work_ > options_.work_max) {
     throw LimitError(absl::StrCat("the template takes more than ", options_.work_max,
                                   " units of work; it has a loop without a reasonable end"));
   }
+}
+
+void Evaluator::count_items(size_t items) {
+  count_work(items > options_.work_max ? items : items * kItemUnits);
+}
+
+std::string Evaluator::text_of(const Value& value) {
+  if (const auto* const undefined = value.get<Undefined>();
+      undefined != nullptr && undefined->name != nullptr &&
+      std::ranges::find(options_.required, *undefined->name) != options_.required.end())
+    require_defined(value);
+  count_work(value.as_text() != nullptr ? value.cost() / 8 : value.cost());
+  return to_text(value);
+}
+
+bool Evaluator::are_equal(const Value& a, const Value& b) {
+  const size_t cost = std::min(a.cost(), b.cost());
+  count_work(a.as_text() != nullptr ? cost / 16 : cost);
+  return equal(a, b);
+}
+
+bool Evaluator::is_less(const Value& a, const Value& b) {
+  const size_t cost = std::min(a.cost(), b.cost());
+  count_work(a.as_text() != nullptr ? cost / 16 : cost * static_cast<size_t>(1 + a.depth()));
+  return less(a, b);
+}
+
+const Value* Evaluator::find(const Dict& dict, const Value& key) {
+  const std::string* const text = key.as_text();
+  count_work(dict.entries.size() * (text == nullptr ? 1 : 1 + text->size() / 16));
+  return find_key(dict, key);
 }
 
 Value Evaluator::text(std::string value) {
@@ -141,7 +177,7 @@ Evaluator::Flow Evaluator::execute(const Statement& node) {
       break;
     case Statement::Kind::kOutput: {
       const Value value = evaluate(*node.condition);
-      put(to_text(value));
+      put(text_of(value));
       break;
     }
     case Statement::Kind::kIf:
@@ -149,11 +185,11 @@ Evaluator::Flow Evaluator::execute(const Statement& node) {
     case Statement::Kind::kFor:
       return execute_for(node);
     case Statement::Kind::kSet:
-      execute_set(node);
+      assign(node, evaluate(*node.condition));
       break;
     case Statement::Kind::kSetBlock: {
       Value value = text(captured(node.body));
-      scope_->set(node.names[0], filtered(node.condition.get(), std::move(value)));
+      assign(node, filtered(node.condition.get(), std::move(value)));
       break;
     }
     case Statement::Kind::kMacro:
@@ -163,12 +199,12 @@ Evaluator::Flow Evaluator::execute(const Statement& node) {
       const Value callee = evaluate(*node.condition->parts[0]);
       CallArguments arguments = evaluate_arguments(node.condition->arguments);
       arguments.named.emplace_back("caller", make_macro(node));
-      put(to_text(call(callee, arguments)));
+      put(text_of(call(callee, arguments)));
       break;
     }
     case Statement::Kind::kFilter: {
       Value value = text(captured(node.body));
-      put(to_text(filtered(node.condition.get(), std::move(value))));
+      put(text_of(filtered(node.condition.get(), std::move(value))));
       break;
     }
     case Statement::Kind::kWith: {
@@ -207,15 +243,15 @@ Evaluator::Flow Evaluator::execute_for(const Statement& node) {
     for (const Value& value : items->items) {
       const NewScope own(*this);
       assign(node, value);
-      if (evaluate(*node.filter).is_true()) kept.push_back(value);
+      if (!evaluate(*node.filter).is_true()) continue;
+      count_items(1);
+      kept.push_back(value);
     }
-    items = std::make_shared<const List>(List{std::move(kept), false, items->depth});
+    items = std::make_shared<const List>(List{std::move(kept), false, items->depth, items->cost});
   }
-  size_t depth = 1;
-  if (const Loop* const outer = look_up("loop").as_loop()) depth = outer->depth + 1;
   for (size_t i = 0; i < items->items.size(); ++i) {
     const NewScope own(*this);
-    scope_->set("loop", Value(Value::Data(std::make_shared<const Loop>(Loop{items, i, depth}))));
+    scope_->set("loop", Value(Value::Data(std::make_shared<const Loop>(Loop{items, i}))));
     assign(node, items->items[i]);
     const Flow flow = execute(node.body);
     if (flow == Flow::kBreak) break;
@@ -227,7 +263,7 @@ Evaluator::Flow Evaluator::execute_for(const Statement& node) {
 
 void Evaluator::assign(const Statement& node, const Value& value) {
   if (!node.unpacks) {
-    scope_->set(node.names[0], value);
+    assign_one(node, 0, value);
     return;
   }
   const auto items = items_of(value);
@@ -235,23 +271,24 @@ void Evaluator::assign(const Statement& node, const Value& value) {
     throw TemplateError(absl::StrCat("cannot assign ", items->items.size(), " values to ",
                                      node.names.size(), " names"));
   }
-  for (size_t i = 0; i < node.names.size(); ++i) scope_->set(node.names[i], items->items[i]);
+  for (size_t i = 0; i < node.names.size(); ++i) assign_one(node, i, items->items[i]);
 }
 
-void Evaluator::execute_set(const Statement& node) {
-  Value value = evaluate(*node.condition);
-  if (node.text.empty()) return assign(node, value);
-  Namespace* const target = look_up(node.text).as_namespace();
+void Evaluator::assign_one(const Statement& node, size_t i, const Value& value) {
+  const std::string& name = node.names[i];
+  if (node.spaces.empty() || node.spaces[i].empty()) return scope_->set(name, value);
+  const std::string& space = node.spaces[i];
+  Namespace* const target = look_up(space).as_namespace();
   if (target == nullptr)
-    throw TemplateError(absl::StrCat("\"", node.text, "\" is no namespace, so \"", node.text, ".",
-                                     node.names[0], "\" cannot be set"));
-  for (auto& [name, held] : target->attributes) {
-    if (name == node.names[0]) {
-      held = std::move(value);
+    throw TemplateError(absl::StrCat("\"", space, "\" is no namespace, so \"", space, ".", name,
+                                     "\" cannot be set"));
+  for (auto& [candidate, held] : target->attributes) {
+    if (candidate == name) {
+      held = value;
       return;
     }
   }
-  target->attributes.emplace_back(node.names[0], std::move(value));
+  target->attributes.emplace_back(name, value);
 }
 
 void Evaluator::execute_generation(const Statement& node) {
@@ -273,12 +310,15 @@ std::string Evaluator::captured(const Statements& statements) {
 }
 
 Value Evaluator::filtered(const Expression* filters, Value input) {
-  if (filters == nullptr) return input;
-  if (filters->parts[0] != nullptr) input = filtered(filters->parts[0].get(), std::move(input));
-  return apply_filter(filters->text, input, evaluate_arguments(filters->arguments));
+  std::vector<const Expression*> chain;  // the last filter first
+  for (; filters != nullptr; filters = filters->parts[0].get()) chain.push_back(filters);
+  for (const Expression* const filter : std::views::reverse(chain))
+    input = apply_filter(filter->text, input, evaluate_arguments(filter->arguments));
+  return input;
 }
 
 Value Evaluator::make_macro(const Statement& node) {
+  count_items(16);  // also for the scope, which lives on
   macros_.push_back({&node, scope_});
   return Value(
       Value::Data(std::make_shared<const Function>(Function{node.text, Value(), &macros_.back()})));

@@ -55,6 +55,13 @@ class Evaluator {
 
   // Counts work, and throws if it exceeds the limits.
   void count_work(size_t units);
+  // Counts the work and memory of a list with so many items, before it is made.
+  void count_items(size_t items);
+  // Return to_text(value), equal(a, b), less(a, b) and find_key(dict, key), and count the work.
+  std::string text_of(const Value& value);
+  bool are_equal(const Value& a, const Value& b);
+  bool is_less(const Value& a, const Value& b);
+  const Value* find(const Dict& dict, const Value& key);
   // Makes a text and counts its bytes.
   Value text(std::string value);
   // Returns the items of a list, the keys of a dict, or the characters of a text.
@@ -71,11 +78,21 @@ class Evaluator {
   Value call(const Value& callee, const CallArguments& arguments);
   Value apply_filter(const std::string& name, const Value& input, const CallArguments& arguments);
   bool apply_test(const std::string& name, const Value& input, const CallArguments& arguments);
-  Namespace* make_namespace() { return &namespaces_.emplace_back(); }
+  Namespace* make_namespace() {
+    count_items(4);
+    return &namespaces_.emplace_back();
+  }
 
  private:
+  // The maximum depth of the evaluator's recursion. It bounds its stack: a level takes at most some
+  // 1 KiB.
+  static constexpr int kDepthMax = 600;
+
   enum class Flow { kNext, kBreak, kContinue };
 
+  // Goes one level deeper, and throws if that is too deep. The caller decrements depth_; an error
+  // ends the evaluation.
+  void go_deeper();
   // Counts the depth of the object's scope; the constructor throws if it is too deep.
   class Deeper;
   // Makes a new scope for the lifetime of the object.
@@ -85,9 +102,10 @@ class Evaluator {
   Flow execute(const Statement& node);
   Flow execute_if(const Statement& node);
   Flow execute_for(const Statement& node);
-  void execute_set(const Statement& node);
   void execute_generation(const Statement& node);
+  // Assign a value to the statement's names, and to one of them.
   void assign(const Statement& node, const Value& value);
+  void assign_one(const Statement& node, size_t i, const Value& value);
   // Executes statements in a new scope, and returns their output.
   std::string captured(const Statements& statements);
   Value filtered(const Expression* filters, Value input);

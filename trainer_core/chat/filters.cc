@@ -33,9 +33,9 @@ Value filter_default(Evaluator&, const Value& input, const CallArguments& argume
 
 Value filter_trim(Evaluator& evaluator, const Value& input, const CallArguments& arguments) {
   const auto given = arguments.bind("the filter trim", {"chars"});
-  const std::string text = to_text(input);
+  const std::string text = evaluator.text_of(input);
   std::string set;
-  if (given[0] != nullptr && !given[0]->is_none()) set = to_text(*given[0]);
+  if (given[0] != nullptr && !given[0]->is_none()) set = evaluator.text_of(*given[0]);
   evaluator.count_work(text.size() * (set.size() + 1) / 8);
   const bool has_set = given[0] != nullptr && !given[0]->is_none();
   return evaluator.text(std::string(
@@ -45,7 +45,7 @@ Value filter_trim(Evaluator& evaluator, const Value& input, const CallArguments&
 template <std::string (*convert)(std::string_view)>
 Value filter_case(Evaluator& evaluator, const Value& input, const CallArguments& arguments) {
   arguments.bind("the filter", {});
-  const std::string text = to_text(input);
+  const std::string text = evaluator.text_of(input);
   evaluator.count_work(text.size());
   return evaluator.text(convert(text));
 }
@@ -72,15 +72,17 @@ std::string title_words(std::string_view text) {
 
 Value filter_string(Evaluator& evaluator, const Value& input, const CallArguments& arguments) {
   arguments.bind("the filter string", {});
-  return evaluator.text(to_text(input));
+  return evaluator.text(evaluator.text_of(input));
 }
 
 Value filter_replace(Evaluator& evaluator, const Value& input, const CallArguments& arguments) {
   const auto given = arguments.bind("the filter replace", {"old", "new", "count"}, 2);
   CallArguments of_method;
-  of_method.positional = {Value::text(to_text(*given[0])), Value::text(to_text(*given[1]))};
+  of_method.positional = {Value::text(evaluator.text_of(*given[0])),
+                          Value::text(evaluator.text_of(*given[1]))};
   if (given[2] != nullptr && !given[2]->is_none()) of_method.positional.push_back(*given[2]);
-  return call_method(evaluator, {"replace", evaluator.text(to_text(input)), nullptr}, of_method);
+  return call_method(evaluator, {"replace", evaluator.text(evaluator.text_of(input)), nullptr},
+                     of_method);
 }
 
 Value filter_tojson(Evaluator& evaluator, const Value& input, const CallArguments& arguments) {
@@ -96,12 +98,13 @@ Value filter_tojson(Evaluator& evaluator, const Value& input, const CallArgument
     if (parts->items.size() != 2)
       throw TemplateError("the separators of the filter tojson are not two texts");
     // Texts with an indent keep their separators as they are.
-    style.item_separator = to_text(parts->items[0]);
-    style.key_separator = to_text(parts->items[1]);
+    style.item_separator = evaluator.text_of(parts->items[0]);
+    style.key_separator = evaluator.text_of(parts->items[1]);
   } else if (style.indent >= 0) {
     style.item_separator.assign(1, ',');
   }
   style.sort_keys = is_set(given[3]);
+  evaluator.count_work(input.cost());
   return evaluator.text(to_json_text(input, style));
 }
 
@@ -180,6 +183,17 @@ Value filter_abs(Evaluator& evaluator, const Value& input, const CallArguments& 
   return Value::integer(std::abs(input.as_integer()));
 }
 
+// Returns Python's round(value, precision): the decimal number nearest to the exact value.
+double rounded(double value, int precision) {
+  if (!std::isfinite(value)) return value;
+  char digits[400];
+  const auto end =
+      std::to_chars(digits, digits + sizeof(digits), value, std::chars_format::fixed, precision);
+  double result = 0;
+  std::from_chars(digits, end.ptr, result);
+  return result;
+}
+
 Value filter_round(Evaluator& evaluator, const Value& input, const CallArguments& arguments) {
   const auto given = arguments.bind("the filter round", {"precision", "method"});
   evaluator.require_defined(input);
@@ -187,10 +201,13 @@ Value filter_round(Evaluator& evaluator, const Value& input, const CallArguments
   const int64_t precision = number_or(given[0], 0);
   if (precision < 0 || precision > 15)
     throw TemplateError("the filter round needs a precision of 0 to 15");
-  const std::string method = given[1] != nullptr ? to_text(*given[1]) : "common";
+  const std::string method = given[1] != nullptr ? evaluator.text_of(*given[1]) : "common";
+  if (method == "common") {
+    if (input.is_integer()) return Value::integer(input.as_integer());
+    return Value::real(rounded(input.as_real(), static_cast<int>(precision)));
+  }
   const double factor = std::pow(10.0, static_cast<double>(precision));
   const double scaled = input.as_real() * factor;
-  if (method == "common") return Value::real(std::nearbyint(scaled) / factor);
   if (method == "ceil") return Value::real(std::ceil(scaled) / factor);
   if (method == "floor") return Value::real(std::floor(scaled) / factor);
   throw TemplateError("the method of the filter round is common, ceil or floor");
@@ -198,7 +215,7 @@ Value filter_round(Evaluator& evaluator, const Value& input, const CallArguments
 
 Value filter_wordcount(Evaluator& evaluator, const Value& input, const CallArguments& arguments) {
   arguments.bind("the filter wordcount", {});
-  const std::string text = to_text(input);
+  const std::string text = evaluator.text_of(input);
   evaluator.count_work(text.size());
   int64_t words = 0;
   bool in_word = false;
@@ -212,7 +229,7 @@ Value filter_wordcount(Evaluator& evaluator, const Value& input, const CallArgum
 
 Value filter_safe(Evaluator& evaluator, const Value& input, const CallArguments& arguments) {
   arguments.bind("the filter safe", {});
-  return evaluator.text(to_text(input));
+  return evaluator.text(evaluator.text_of(input));
 }
 
 constexpr Filter kScalarFilters[] = {
@@ -241,10 +258,13 @@ std::span<const Filter> scalar_filters() { return kScalarFilters; }
 
 Value Evaluator::apply_filter(const std::string& name, const Value& input,
                               const CallArguments& arguments) {
-  count_work(1);
+  go_deeper();  // map applies filters
   for (const auto table : {scalar_filters(), list_filters()}) {
     for (const Filter& filter : table) {
-      if (name == filter.name) return filter.apply(*this, input, arguments);
+      if (name != filter.name) continue;
+      Value result = filter.apply(*this, input, arguments);
+      --depth_;
+      return result;
     }
   }
   throw TemplateError(absl::StrCat("there is no filter \"", name, "\""));

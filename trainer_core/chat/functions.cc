@@ -7,10 +7,13 @@
 
 #include "common/text/escape.h"
 #include "trainer_core/chat/evaluator.h"
+#include "trainer_core/chat/limit_error.h"
 
 namespace muster::trainer::chat {
 namespace {
 
+// The maximum number of items of range(), as in Jinja's sandbox.
+constexpr int64_t kRangeMax = 100'000;
 // The maximum bytes that strftime_now() returns.
 constexpr size_t kTimeBytesMax = 4096;
 // The maximum bytes of a message of raise_exception() that is shown.
@@ -28,9 +31,13 @@ Value call_range(Evaluator& evaluator, const CallArguments& arguments) {
   const int64_t end = has_start ? at(1, 0) : at(0, 0);
   const int64_t step = at(2, 1);
   if (step == 0) throw TemplateError("range has a step of 0");
+  const __int128 distance = step > 0 ? __int128{end} - begin : __int128{begin} - end;
+  const __int128 stride = step > 0 ? __int128{step} : -__int128{step};
+  if (distance > kRangeMax * stride)
+    throw LimitError(absl::StrCat("a range has more than ", kRangeMax, " items"));
   std::vector<Value> items;
   for (__int128 i = begin; step > 0 ? i < end : i > end; i += step) {
-    evaluator.count_work(1);
+    evaluator.count_items(1);
     items.push_back(Value::integer(static_cast<int64_t>(i)));
   }
   return Value::list(std::move(items));
@@ -43,7 +50,7 @@ Value call_namespace(Evaluator& evaluator, const CallArguments& arguments) {
     const Dict* const dict = arguments.positional[0].as_dict();
     if (dict == nullptr) throw TemplateError("namespace takes one dict");
     for (const auto& [key, value] : dict->entries)
-      space->attributes.emplace_back(to_text(key), value);
+      space->attributes.emplace_back(evaluator.text_of(key), value);
   }
   for (const auto& [name, value] : arguments.named) {
     std::erase_if(space->attributes, [&](const auto& entry) { return entry.first == name; });
@@ -52,14 +59,16 @@ Value call_namespace(Evaluator& evaluator, const CallArguments& arguments) {
   return Value(Value::Data(space));
 }
 
-Value call_dict(const CallArguments& arguments) {
+Value call_dict(Evaluator& evaluator, const CallArguments& arguments) {
   std::vector<std::pair<Value, Value>> entries;
   if (!arguments.positional.empty()) {
     const Dict* const dict = arguments.positional[0].as_dict();
     if (dict == nullptr) throw TemplateError("dict takes one dict and named values");
+    evaluator.count_items(2 * dict->entries.size());
     entries = dict->entries;
   }
   for (const auto& [name, value] : arguments.named) {
+    evaluator.count_work(entries.size());
     const auto found = std::ranges::find_if(
         entries, [&](const auto& entry) { return equal(entry.first, Value::text(name)); });
     if (found != entries.end()) {
@@ -96,12 +105,12 @@ bool has_function(const Evaluator& evaluator, std::string_view name) {
 Value call_function(Evaluator& evaluator, const std::string& name, const CallArguments& arguments) {
   if (name == "range") return call_range(evaluator, arguments);
   if (name == "namespace") return call_namespace(evaluator, arguments);
-  if (name == "dict") return call_dict(arguments);
+  if (name == "dict") return call_dict(evaluator, arguments);
   if (name == "strftime_now") return call_strftime(evaluator, arguments);
   const auto given = arguments.bind("raise_exception", {"message"}, 1);
   throw TemplateError(absl::StrCat(
       "the template refuses the conversation: ",
-      escape_controls(to_text(*given[0]).substr(0, kMessageBytesMax), Layout::kOneLine)));
+      escape_controls(evaluator.text_of(*given[0]).substr(0, kMessageBytesMax), Layout::kOneLine)));
 }
 
 }  // namespace muster::trainer::chat

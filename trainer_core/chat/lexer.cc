@@ -94,7 +94,7 @@ class Lexer {
       data = strip(data, {}, false, true);
     } else if (kind != '{' && sign != '+') {
       const size_t line = data.rfind('\n') + 1;  // 0: the line began before the data
-      const bool is_blank = data.find_first_not_of(" \t", line) == std::string_view::npos;
+      const bool is_blank = strip(data.substr(line), {}, true, true).empty();
       if (is_blank && (line > 0 || starts_line_)) data = data.substr(0, line);
     }
     const int begins = line_;
@@ -178,7 +178,7 @@ class Lexer {
         data = strip(data, {}, false, true);
       } else if (sign != '+') {
         const size_t line = data.rfind('\n') + 1;
-        const bool is_blank = data.find_first_not_of(" \t", line) == std::string_view::npos;
+        const bool is_blank = strip(data.substr(line), {}, true, true).empty();
         if (is_blank && line > 0) data = data.substr(0, line);
       }
       const std::string text(data);

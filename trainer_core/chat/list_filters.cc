@@ -19,7 +19,7 @@ Value attribute_of(Evaluator& evaluator, const Value& item, const Value* attribu
   if (attribute == nullptr || attribute->is_none()) return item;
   if (attribute->is_integer()) return evaluator.item(item, *attribute);
   Value value = item;
-  for (const std::string_view part : split(to_text(*attribute), ".", -1, false)) {
+  for (const std::string_view part : split(evaluator.text_of(*attribute), ".", -1, false)) {
     int64_t number = 0;
     const bool is_number = std::from_chars(part.data(), part.data() + part.size(), number).ptr ==
                                part.data() + part.size() &&
@@ -31,9 +31,9 @@ Value attribute_of(Evaluator& evaluator, const Value& item, const Value* attribu
 }
 
 // Compares texts without their case if `ignores_case`.
-Value sort_key(const Value& value, bool ignores_case) {
+Value sort_key(Evaluator& evaluator, const Value& value, bool ignores_case) {
   const std::string* const text = value.as_text();
-  return ignores_case && text != nullptr ? Value::text(lower(*text)) : value;
+  return ignores_case && text != nullptr ? evaluator.text(lower(*text)) : value;
 }
 
 Value filter_length(Evaluator& evaluator, const Value& input, const CallArguments& arguments) {
@@ -56,12 +56,16 @@ Value filter_last(Evaluator& evaluator, const Value& input, const CallArguments&
 
 Value filter_as_list(Evaluator& evaluator, const Value& input, const CallArguments& arguments) {
   arguments.bind("the filter list", {});
-  return Value::list(evaluator.items_of(input)->items);
+  const auto items = evaluator.items_of(input);
+  evaluator.count_items(items->items.size());
+  return Value::list(items->items);
 }
 
 Value filter_reverse(Evaluator& evaluator, const Value& input, const CallArguments& arguments) {
   arguments.bind("the filter reverse", {});
-  std::vector<Value> items = evaluator.items_of(input)->items;
+  const auto sequence = evaluator.items_of(input);
+  evaluator.count_items(sequence->items.size());
+  std::vector<Value> items = sequence->items;
   std::ranges::reverse(items);
   if (input.as_text() == nullptr) return Value::list(std::move(items));
   std::string out;
@@ -71,7 +75,7 @@ Value filter_reverse(Evaluator& evaluator, const Value& input, const CallArgumen
 
 Value filter_join(Evaluator& evaluator, const Value& input, const CallArguments& arguments) {
   const auto given = arguments.bind("the filter join", {"d", "attribute"});
-  const std::string separator = given[0] != nullptr ? to_text(*given[0]) : "";
+  const std::string separator = given[0] != nullptr ? evaluator.text_of(*given[0]) : "";
   std::string out;
   bool is_first = true;
   const auto sequence = evaluator.items_of(input);
@@ -79,7 +83,7 @@ Value filter_join(Evaluator& evaluator, const Value& input, const CallArguments&
     if (!is_first) out += separator;
     is_first = false;
     const size_t before = out.size();
-    out += to_text(attribute_of(evaluator, item, given[1]));
+    out += evaluator.text_of(attribute_of(evaluator, item, given[1]));
     evaluator.count_work(out.size() - before + separator.size());
   }
   return evaluator.text(std::move(out));
@@ -98,14 +102,15 @@ Value sorted(Evaluator& evaluator, std::vector<Value> items, bool reverse, bool 
              const Value* attribute) {
   std::vector<std::pair<Value, Value>> keyed;
   for (Value& item : items) {
-    Value key = sort_key(attribute_of(evaluator, item, attribute), ignores_case);
+    evaluator.count_items(3);
+    Value key = sort_key(evaluator, attribute_of(evaluator, item, attribute), ignores_case);
     keyed.emplace_back(std::move(key), std::move(item));
   }
   evaluator.count_work(items.size() * 20);
   std::ranges::stable_sort(keyed, [&](const auto& a, const auto& b) {
     // Equal keys need no order: missing attributes are equal.
-    if (equal(a.first, b.first)) return false;
-    return reverse ? less(b.first, a.first) : less(a.first, b.first);
+    if (evaluator.are_equal(a.first, b.first)) return false;
+    return reverse ? evaluator.is_less(b.first, a.first) : evaluator.is_less(a.first, b.first);
   });
   std::vector<Value> out;
   for (auto& [key, item] : keyed) out.push_back(std::move(item));
@@ -122,7 +127,7 @@ Value filter_dictsort(Evaluator& evaluator, const Value& input, const CallArgume
   const auto given = arguments.bind("the filter dictsort", {"case_sensitive", "by", "reverse"});
   evaluator.require_defined(input);
   const Value pairs = filter_items(evaluator, input, {});
-  const std::string by = given[1] != nullptr ? to_text(*given[1]) : "key";
+  const std::string by = given[1] != nullptr ? evaluator.text_of(*given[1]) : "key";
   if (by != "key" && by != "value")
     throw TemplateError("the filter dictsort sorts by \"key\" or \"value\"");
   const Value at = Value::integer(by == "key" ? 0 : 1);
@@ -136,9 +141,12 @@ Value filter_unique(Evaluator& evaluator, const Value& input, const CallArgument
   std::vector<Value> kept;
   const auto sequence = evaluator.items_of(input);
   for (const Value& item : sequence->items) {
-    Value key = sort_key(attribute_of(evaluator, item, given[1]), !is_true_argument(given[0]));
+    Value key =
+        sort_key(evaluator, attribute_of(evaluator, item, given[1]), !is_true_argument(given[0]));
+    const auto is_key = [&](const Value& other) { return evaluator.are_equal(other, key); };
     evaluator.count_work(keys.size());
-    if (std::ranges::any_of(keys, [&](const Value& other) { return equal(other, key); })) continue;
+    if (std::ranges::any_of(keys, is_key)) continue;
+    evaluator.count_items(2);
     keys.push_back(std::move(key));
     kept.push_back(item);
   }
@@ -172,7 +180,8 @@ Value filter_sum(Evaluator& evaluator, const Value& input, const CallArguments& 
 }
 
 // Returns the arguments from `first` on.
-CallArguments rest_of(const CallArguments& arguments, size_t first) {
+CallArguments rest_of(Evaluator& evaluator, const CallArguments& arguments, size_t first) {
+  evaluator.count_items(arguments.positional.size() + arguments.named.size());
   CallArguments rest;
   rest.named = arguments.named;
   for (size_t i = first; i < arguments.positional.size(); ++i)
@@ -184,6 +193,7 @@ Value filter_map(Evaluator& evaluator, const Value& input, const CallArguments& 
   std::vector<Value> out;
   if (!input.is_true()) return Value::list({});  // also none, as in Jinja
   const auto items = evaluator.items_of(input);
+  evaluator.count_items(items->items.size());
   if (arguments.positional.empty()) {
     const auto given = arguments.bind("the filter map", {"attribute", "default"}, 1);
     for (const Value& item : items->items) {
@@ -192,8 +202,8 @@ Value filter_map(Evaluator& evaluator, const Value& input, const CallArguments& 
       out.push_back(std::move(value));
     }
   } else {
-    const std::string name = to_text(arguments.positional[0]);
-    const CallArguments rest = rest_of(arguments, 1);
+    const std::string name = evaluator.text_of(arguments.positional[0]);
+    const CallArguments rest = rest_of(evaluator, arguments, 1);
     for (const Value& item : items->items) out.push_back(evaluator.apply_filter(name, item, rest));
   }
   return Value::list(std::move(out));
@@ -208,13 +218,13 @@ Value selected(Evaluator& evaluator, const Value& input, const CallArguments& ar
     throw TemplateError("the filters selectattr and rejectattr need an attribute");
   const Value* const attribute = by_attribute ? arguments.positional.data() : nullptr;
   const bool has_test = arguments.positional.size() > test_at;
-  const std::string test = has_test ? to_text(arguments.positional[test_at]) : "";
-  const CallArguments rest = rest_of(arguments, test_at + 1);
+  const std::string test = has_test ? evaluator.text_of(arguments.positional[test_at]) : "";
+  const CallArguments rest = rest_of(evaluator, arguments, test_at + 1);
   std::vector<Value> out;
   if (!input.is_true()) return Value::list({});
   const auto sequence = evaluator.items_of(input);
   for (const Value& item : sequence->items) {
-    evaluator.count_work(1);
+    evaluator.count_items(1);
     const Value value = attribute_of(evaluator, item, attribute);
     const bool passes = has_test ? evaluator.apply_test(test, value, rest) : value.is_true();
     if (passes == wanted) out.push_back(item);

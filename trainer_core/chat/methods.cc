@@ -19,10 +19,10 @@ constexpr std::string_view kTextMethods[] = {
 constexpr std::string_view kListMethods[] = {"count", "index"};
 constexpr std::string_view kDictMethods[] = {"copy", "get", "items", "keys", "values"};
 constexpr std::string_view kLoopMethods[] = {"cycle"};
-// Methods of Python that change a list or dict.
-constexpr std::string_view kChangingMethods[] = {"append",     "clear",   "extend", "insert",
-                                                 "pop",        "popitem", "remove", "reverse",
-                                                 "setdefault", "sort",    "update"};
+// Methods of Python that change a list, and those that change a dict.
+constexpr std::string_view kListChanges[] = {"append", "clear",  "extend",  "insert",
+                                             "pop",    "remove", "reverse", "sort"};
+constexpr std::string_view kDictChanges[] = {"clear", "pop", "popitem", "setdefault", "update"};
 
 bool is_in_list(std::span<const std::string_view> names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
@@ -41,6 +41,7 @@ int64_t integer_or(const std::string& what, const Value* value, int64_t otherwis
 
 Value list_of(Evaluator& evaluator, const std::vector<std::string_view>& parts) {
   std::vector<Value> items;
+  evaluator.count_items(3 * parts.size());  // each part is a value and a text
   for (const std::string_view part : parts) items.push_back(evaluator.text(std::string(part)));
   return Value::list(std::move(items));
 }
@@ -113,9 +114,11 @@ Value join_text(Evaluator& evaluator, const std::string& separator, const Value&
   for (const Value& item : sequence->items) {
     if (!is_first) out += separator;
     is_first = false;
-    out += text_argument("str.join", item);
+    const std::string& part = text_argument("str.join", item);
+    evaluator.count_work(separator.size() + part.size());
+    out += part;
   }
-  return evaluator.text(std::move(out));
+  return Value::text(std::move(out));
 }
 
 Value strip_text(Evaluator& evaluator, const std::string& text, const std::string& name,
@@ -148,6 +151,7 @@ Value call_text_method(Evaluator& evaluator, const std::string& text, const std:
   if (name == "join") return join_text(evaluator, text, *arguments.bind(what, {"iterable"}, 1)[0]);
   if (name == "startswith" || name == "endswith") {
     const Value& end = *arguments.bind(what, {"prefix"}, 1)[0];
+    evaluator.count_work(end.cost());
     return Value::boolean(has_end(text, what, end, name == "startswith"));
   }
   if (name == "find" || name == "rfind" || name == "index" || name == "rindex") {
@@ -180,7 +184,7 @@ Value call_list_method(Evaluator& evaluator, const List& list, const std::string
   const std::string what = absl::StrCat("list.", name);
   const Value& wanted = *arguments.bind(what, {"value"}, 1)[0];
   evaluator.count_work(list.items.size());
-  const auto is_wanted = [&](const Value& item) { return equal(item, wanted); };
+  const auto is_wanted = [&](const Value& item) { return evaluator.are_equal(item, wanted); };
   if (name == "count") return Value::integer(std::ranges::count_if(list.items, is_wanted));
   const auto found = std::ranges::find_if(list.items, is_wanted);
   if (found == list.items.end()) throw TemplateError(what + " does not find the value");
@@ -191,14 +195,14 @@ Value call_dict_method(Evaluator& evaluator, const Value& self, const std::strin
                        const CallArguments& arguments) {
   const Dict& dict = *self.as_dict();
   const std::string what = absl::StrCat("dict.", name);
-  evaluator.count_work(dict.entries.size());
   if (name == "get") {
     const auto given = arguments.bind(what, {"key", "default"}, 1);
-    if (const Value* const found = find_key(dict, *given[0])) return *found;
+    if (const Value* const found = evaluator.find(dict, *given[0])) return *found;
     return given[1] != nullptr ? *given[1] : Value::none();
   }
   arguments.bind(what, {});
   if (name == "copy") return self;
+  evaluator.count_items(5 * dict.entries.size());  // items() makes a tuple of each entry
   std::vector<Value> items;
   for (const auto& [key, value] : dict.entries) {
     items.push_back(name == "keys"     ? key
@@ -209,8 +213,8 @@ Value call_dict_method(Evaluator& evaluator, const Value& self, const std::strin
 }
 
 bool is_changing(const Value& value, std::string_view name) {
-  return (value.as_list() != nullptr || value.as_dict() != nullptr) &&
-         is_in_list(kChangingMethods, name);
+  return (value.as_list() != nullptr && is_in_list(kListChanges, name)) ||
+         (value.as_dict() != nullptr && is_in_list(kDictChanges, name));
 }
 
 }  // namespace

@@ -46,6 +46,29 @@ struct Expression {
   std::vector<ExpressionPtr> parts;
   std::vector<std::string> names;
   Arguments arguments;
+
+  Expression() = default;
+  Expression(const Expression&) = delete;
+  Expression& operator=(const Expression&) = delete;
+  // Does not recurse: "1 + 1 + 1 + …" is a tree as deep as the chain is long.
+  ~Expression() {
+    std::vector<ExpressionPtr> rest;
+    release_children(rest);
+    while (!rest.empty()) {
+      const ExpressionPtr node = std::move(rest.back());
+      rest.pop_back();
+      if (node != nullptr) node->release_children(rest);
+    }
+  }
+
+ private:
+  void release_children(std::vector<ExpressionPtr>& rest) {
+    for (ExpressionPtr& part : parts) rest.push_back(std::move(part));
+    for (ExpressionPtr& argument : arguments.positional) rest.push_back(std::move(argument));
+    for (auto& [name, argument] : arguments.named) rest.push_back(std::move(argument));
+    parts.clear();
+    arguments = {};
+  }
 };
 
 struct Statement;
@@ -57,7 +80,7 @@ struct Statement {
     kOutput,      // condition
     kIf,          // condition, body, other
     kFor,         // for names in condition if filter: body, else: other
-    kSet,         // names = condition, or text . names[0] = condition for a namespace `text`
+    kSet,         // names = condition
     kSetBlock,    // names[0] = body | condition
     kMacro,       // text, names (parameters), defaults of the last parameters, body
     kCallBlock,   // call condition with the macro "caller": names, defaults, body
@@ -72,7 +95,8 @@ struct Statement {
   int line = 1;
   std::string text;
   std::vector<std::string> names;
-  bool unpacks = false;  // names is a tuple, even if it has one name
+  std::vector<std::string> spaces;  // of kSet and kSetBlock: the namespace of each name, or empty
+  bool unpacks = false;             // names is a tuple, even if it has one name
   ExpressionPtr condition;
   ExpressionPtr filter;
   std::vector<ExpressionPtr> defaults;

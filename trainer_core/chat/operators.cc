@@ -89,7 +89,11 @@ Value repeated(Evaluator& evaluator, const Value& value, int64_t times) {
       value.as_text() != nullptr ? value.as_text()->size() : value.as_list()->items.size();
   size_t total = 0;
   if (__builtin_mul_overflow(count, size, &total)) too_large();
-  evaluator.count_work(total);
+  if (value.as_text() != nullptr) {
+    evaluator.count_work(total);
+  } else {
+    evaluator.count_items(total);
+  }
   if (total == 0) {
     return value.as_text() != nullptr ? Value::text("")
                                       : Value::list({}, value.as_list()->is_tuple);
@@ -126,9 +130,9 @@ Value arithmetic(Evaluator& evaluator, std::string_view op, const Value& left, c
     return evaluator.text(*left.as_text() + *right.as_text());
   if (op == "+" && left.as_list() != nullptr && right.as_list() != nullptr &&
       left.as_list()->is_tuple == right.as_list()->is_tuple) {
+    evaluator.count_items(left.as_list()->items.size() + right.as_list()->items.size());
     std::vector<Value> items = left.as_list()->items;
     items.insert(items.end(), right.as_list()->items.begin(), right.as_list()->items.end());
-    evaluator.count_work(items.size());
     return Value::list(std::move(items), left.as_list()->is_tuple);
   }
   const auto is_sequence = [](const Value& value) {
@@ -166,9 +170,10 @@ Value slice(Evaluator& evaluator, const Value& value, const Value& begin, const 
   }
   const auto items = evaluator.items_of(value);
   std::vector<Value> chosen;
-  for (int64_t at = from; forward ? at < to : at > to; at += stride)
+  for (int64_t at = from; forward ? at < to : at > to; at += stride) {
+    evaluator.count_items(1);
     chosen.push_back(items->items[static_cast<size_t>(at)]);
-  evaluator.count_work(chosen.size());
+  }
   if (value.as_list() != nullptr) return Value::list(std::move(chosen), value.as_list()->is_tuple);
   std::string joined;
   for (const Value& character : chosen) joined += *character.as_text();

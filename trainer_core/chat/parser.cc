@@ -149,16 +149,19 @@ class Parser : public ExpressionParser {
 
   ExpressionPtr parse_tuple_without_conditions() { return parse_tuple(/*conditions=*/false); }
 
-  std::vector<std::string> parse_names(bool& unpacks) {
+  // Parses the names of a for or, `with_spaces`, of a set, which may be attributes of namespaces.
+  void parse_names(Statement& node, bool with_spaces) {
     const bool in_parentheses = skip_operator("(");
-    std::vector<std::string> names;
-    unpacks = false;
     do {
-      if (!names.empty() && current().kind != Token::Kind::kName) break;
-      names.push_back(parse_target());
-    } while (skip_operator(",") && (unpacks = true));
+      if (!node.names.empty() && current().kind != Token::Kind::kName) break;
+      node.names.push_back(parse_target());
+      if (!with_spaces || in_parentheses) continue;
+      node.spaces.emplace_back();
+      if (!skip_operator(".")) continue;
+      node.spaces.back() = std::exchange(node.names.back(), "");
+      node.names.back() = expect_name();
+    } while (skip_operator(",") && (node.unpacks = true));
     if (in_parentheses) expect_operator(")");
-    return names;
   }
 
   std::string parse_target() {
@@ -171,7 +174,7 @@ class Parser : public ExpressionParser {
 
   std::unique_ptr<Statement> parse_for(int line) {
     auto node = make(StatementKind::kFor, line);
-    node->names = parse_names(node->unpacks);
+    parse_names(*node, /*with_spaces=*/false);
     if (!skip_name("in")) unexpected("in");
     node->condition = parse_tuple_without_conditions();
     if (skip_name("if")) node->filter = parse_expression();
@@ -191,17 +194,13 @@ class Parser : public ExpressionParser {
 
   std::unique_ptr<Statement> parse_set(int line) {
     auto node = make(StatementKind::kSet, line);
-    node->names = parse_names(node->unpacks);
-    if (node->names.size() == 1 && skip_operator(".")) {
-      node->text = node->names[0];
-      node->names[0] = expect_name();
-    }
+    parse_names(*node, /*with_spaces=*/true);
     if (skip_operator("=")) {
       node->condition = parse_tuple();
       end_block();
       return node;
     }
-    if (node->unpacks || !node->text.empty()) unexpected("=");
+    if (node->unpacks) unexpected("=");
     node->kind = StatementKind::kSetBlock;
     node->condition = parse_filter(nullptr);
     node->body = parse_body("endset", line, "set");

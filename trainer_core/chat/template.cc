@@ -1,6 +1,7 @@
 #include "trainer_core/chat/template.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
@@ -46,12 +47,20 @@ absl::StatusOr<Template> Template::parse(std::string_view source) {
 
 absl::StatusOr<Rendered> Template::render(const nlohmann::ordered_json& variables,
                                           const RenderOptions& options) const {
+  Value values;
+  try {
+    values = Value::of(variables);
+  } catch (const TemplateError& error) {
+    return absl::InvalidArgumentError(absl::StrCat("the variables: ", error.what()));
+  }
+  if (values.as_dict() == nullptr)
+    return absl::InvalidArgumentError("the variables of a template are no object");
   Evaluator evaluator(tree_->statements, options);
   try {
-    const Value values = Value::of(variables);
-    if (values.as_dict() == nullptr)
-      return absl::InvalidArgumentError("the variables of a template are no object");
     return evaluator.run(*values.as_dict());
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("line ", evaluator.line(), ": there is not enough memory for the template"));
   } catch (const LimitError& error) {
     return absl::ResourceExhaustedError(
         absl::StrCat("line ", evaluator.line(), ": ", error.what()));

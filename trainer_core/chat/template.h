@@ -3,9 +3,14 @@
 // statements break, continue and generation, and the functions raise_exception and strftime_now.
 // tests/golden/make_chat.py compares it with Python's jinja2.
 //
-// Differences from jinja2: no include, import, extends, block, autoescape, recursive loops, or
-// arguments with *; no Markup (safe and escape); integers have 64 bits; upper() and lower() use
-// Unicode's simple mappings.
+// Differences from jinja2: no include, import, extends, block, do, trans, autoescape, recursive
+// loops, targets in parentheses within a tuple, changed() of loops, or arguments with *; no Markup
+// (safe and escape); no filters batch, slice, groupby, format, pprint, random, striptags, truncate,
+// urlencode, wordwrap, xmlattr and filesizeformat; no functions lipsum, cycler and joiner; integers
+// have 64 bits; upper() and lower() use Unicode's simple mappings; round takes no negative
+// precision. range() and the results of items(), keys() and values(), and of the filters map,
+// select, selectattr, reject, rejectattr, unique, items and reverse, are lists. In jinja2 they are
+// iterators or views: iterators are true even if empty, and the second loop over one finds nothing.
 //
 // A template is untrusted. Its size, nesting, work and output are limited.
 #pragma once
@@ -29,6 +34,9 @@ struct RenderOptions {
   // make. A conversation of 1 MB needs some 10 million; the limit takes a few seconds.
   uint64_t work_max = 1ULL << 30;
   size_t output_bytes_max = 64 << 20;
+  // Names of variables: a template that writes one of them although it is missing fails. Others
+  // give an empty text.
+  std::vector<std::string> required;
   // The time of strftime_now(), in seconds since 1970. Without it there is no such function, so the
   // result does not depend on the time.
   std::optional<int64_t> now;
@@ -44,7 +52,8 @@ struct TextSpan {
 
 struct Rendered {
   std::string text;
-  std::vector<TextSpan> generated;  // the texts of {% generation %} blocks
+  std::vector<TextSpan> generated;  // the texts of {% generation %} blocks; they may be empty
+  uint64_t work = 0;                // the units of work, as RenderOptions::work_max
 };
 
 // A parsed template. Immutable and thread-safe.

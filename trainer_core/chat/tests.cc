@@ -49,13 +49,13 @@ constexpr SimpleTest kSimpleTests[] = {
     {"even", [](Evaluator& e, const Value& v) { return leaves_rest(e, v, Value::integer(2), 0); }},
     {"lower",
      [](Evaluator& e, const Value& v) {
-       const std::string text = to_text(v);
+       const std::string text = e.text_of(v);
        e.count_work(text.size());
        return lower(text) == text && upper(text) != text;
      }},
     {"upper",
      [](Evaluator& e, const Value& v) {
-       const std::string text = to_text(v);
+       const std::string text = e.text_of(v);
        e.count_work(text.size());
        return upper(text) == text && lower(text) != text;
      }},
@@ -67,23 +67,25 @@ struct ComparingTest {
   const char* op;
 };
 constexpr ComparingTest kComparingTests[] = {
-    {"eq", "=="},         {"equalto", "=="}, {"==", "=="}, {"ne", "!="},
-    {"lt", "<"},          {"lessthan", "<"}, {"le", "<="}, {"gt", ">"},
-    {"greaterthan", ">"}, {"ge", ">="},      {"in", "in"}, {"sameas", "sameas"},
-    {"divisibleby", "%"}};
+    {"eq", "=="}, {"equalto", "=="},    {"==", "=="},        {"ne", "!="}, {"!=", "!="},
+    {"lt", "<"},  {"lessthan", "<"},    {"<", "<"},          {"le", "<="}, {"<=", "<="},
+    {"gt", ">"},  {"greaterthan", ">"}, {">", ">"},          {"ge", ">="}, {">=", ">="},
+    {"in", "in"}, {"sameas", "sameas"}, {"divisibleby", "%"}};
 
 bool compares(Evaluator& evaluator, std::string_view op, const Value& left, const Value& right) {
   if (op == "in") return evaluator.contains(right, left);
-  if (op == "==") return equal(left, right);
-  if (op == "!=") return !equal(left, right);
-  if (op == "sameas") return left.type_name() == right.type_name() && equal(left, right);
+  if (op == "==") return evaluator.are_equal(left, right);
+  if (op == "!=") return !evaluator.are_equal(left, right);
+  if (op == "sameas")
+    return left.type_name() == right.type_name() && evaluator.are_equal(left, right);
   if (op == "%") return leaves_rest(evaluator, left, right, 0);
   evaluator.require_defined(left);
   evaluator.require_defined(right);
-  if (op == "<") return less(left, right);
-  if (op == ">") return less(right, left);
-  return op == "<=" ? less(left, right) || equal(left, right)
-                    : less(right, left) || equal(left, right);
+  if (op == "<") return evaluator.is_less(left, right);
+  if (op == ">") return evaluator.is_less(right, left);
+  const bool is_before =
+      op == "<=" ? evaluator.is_less(left, right) : evaluator.is_less(right, left);
+  return is_before || evaluator.are_equal(left, right);
 }
 
 }  // namespace

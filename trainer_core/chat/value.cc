@@ -8,6 +8,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/text/absl_view.h"
+#include "trainer_core/chat/limit_error.h"
 
 namespace muster::trainer::chat {
 namespace {
@@ -15,6 +16,13 @@ namespace {
 int checked_depth(int below) {
   if (below < kValueDepthMax) return below + 1;
   throw TemplateError(absl::StrCat("a value is nested deeper than ", kValueDepthMax, " levels"));
+}
+
+// Throws if the cost of a list or dict that is being made is too high.
+void check_cost(size_t cost) {
+  if (cost <= kValueCostMax) return;
+  throw LimitError(absl::StrCat("a list or dict has more than ", kValueCostMax,
+                                " bytes and values, with those in its items"));
 }
 
 bool is_same_kind(const Value& a, const Value& b) {
@@ -26,15 +34,26 @@ bool is_same_kind(const Value& a, const Value& b) {
 
 Value Value::list(std::vector<Value> items, bool is_tuple) {
   int depth = 0;
-  for (const Value& item : items) depth = std::max(depth, item.depth());
-  return Value(
-      Data(std::make_shared<const List>(List{std::move(items), is_tuple, checked_depth(depth)})));
+  size_t cost = 1;
+  for (const Value& item : items) {
+    depth = std::max(depth, item.depth());
+    check_cost(cost += item.cost());
+  }
+  return Value(Data(
+      std::make_shared<const List>(List{std::move(items), is_tuple, checked_depth(depth), cost})));
 }
 
 Value Value::dict(std::vector<std::pair<Value, Value>> entries) {
   int depth = 0;
-  for (const auto& [key, value] : entries) depth = std::max({depth, key.depth(), value.depth()});
-  return Value(Data(std::make_shared<const Dict>(Dict{std::move(entries), checked_depth(depth)})));
+  // The comparison of dicts looks up each key among all keys.
+  size_t cost = 1 + entries.size() * entries.size();
+  check_cost(cost);
+  for (const auto& [key, value] : entries) {
+    depth = std::max({depth, key.depth(), value.depth()});
+    check_cost(cost += key.cost() * (1 + entries.size() / 16) + value.cost());
+  }
+  return Value(
+      Data(std::make_shared<const Dict>(Dict{std::move(entries), checked_depth(depth), cost})));
 }
 
 Value Value::of(const nlohmann::ordered_json& json, int level) {
@@ -88,6 +107,13 @@ int Value::depth() const {
   if (const Loop* const found = as_loop()) return checked_depth(found->items->depth);
   if (const Function* const found = as_function()) return checked_depth(found->self.depth());
   return 0;
+}
+
+size_t Value::cost() const {
+  if (const std::string* const found = as_text()) return 1 + found->size();
+  if (const List* const found = as_list()) return found->cost;
+  if (const Dict* const found = as_dict()) return found->cost;
+  return 1;
 }
 
 std::string_view Value::type_name() const {

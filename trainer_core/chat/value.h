@@ -24,6 +24,11 @@ class TemplateError : public std::runtime_error {
 // The maximum nesting of lists and dicts. It bounds the stack of code that walks a value, and of
 // the destructor.
 constexpr int kValueDepthMax = 100;
+// The maximum cost (Value::cost) of a list or dict. Lists share their items, so a small template
+// could make a list of 2^60 items.
+constexpr size_t kValueCostMax = 64 << 20;
+// The maximum bytes of the text of a list or dict.
+constexpr size_t kValueTextBytesMax = 64 << 20;
 
 class Value;
 struct Macro;
@@ -38,16 +43,17 @@ struct List {
   std::vector<Value> items;
   bool is_tuple = false;
   int depth = 1;
+  size_t cost = 1;
 };
 struct Dict {
   std::vector<std::pair<Value, Value>> entries;  // in order of insertion; keys are unique
   int depth = 1;
+  size_t cost = 1;
 };
 // The state of a for loop: the variable `loop`.
 struct Loop {
   std::shared_ptr<const List> items;
   size_t index = 0;
-  size_t depth = 1;  // 1: the outermost loop
 };
 struct Function;
 
@@ -72,7 +78,8 @@ class Value {
   static Value text(std::string value) {
     return Value(Data(std::make_shared<const std::string>(std::move(value))));
   }
-  // Throw TemplateError if the value is nested deeper than kValueDepthMax.
+  // Throw TemplateError if the value is nested deeper than kValueDepthMax, or LimitError if it
+  // costs more than kValueCostMax.
   static Value list(std::vector<Value> items, bool is_tuple = false);
   static Value dict(std::vector<std::pair<Value, Value>> entries);
   // Converts JSON. Throws TemplateError for an integer above 2^63 - 1 and for deep nesting.
@@ -100,6 +107,9 @@ class Value {
   int64_t as_integer() const;
   double as_real() const;
   int depth() const;
+  // Returns a bound on the work of comparing the value or writing it as a text: its bytes and all
+  // values in it.
+  size_t cost() const;
 
   // Returns the name of the type as Python has it: "str", "int", "NoneType".
   std::string_view type_name() const;
@@ -128,7 +138,8 @@ struct Function {
   const Macro* macro = nullptr;  // set for a macro
 };
 
-// Return Python's str(value) and repr(value). Throw TemplateError for a namespace.
+// Return Python's str(value) and repr(value). Throw TemplateError for a namespace, and
+// LimitError above kValueTextBytesMax.
 std::string to_text(const Value& value);
 std::string to_repr(const Value& value);
 // Returns Python's repr of a float.
@@ -151,7 +162,8 @@ struct JsonStyle {
   std::string key_separator = ": ";
   bool sort_keys = false;
 };
-// Returns json.dumps(value). Throws TemplateError for a value that JSON does not have.
+// Returns json.dumps(value). Throws TemplateError for a value that JSON does not have, and
+// LimitError above kValueTextBytesMax.
 std::string to_json_text(const Value& value, const JsonStyle& style);
 
 }  // namespace muster::trainer::chat

@@ -7,10 +7,17 @@
 
 #include "common/text/absl_view.h"
 #include "trainer_core/chat/characters.h"
+#include "trainer_core/chat/limit_error.h"
 #include "trainer_core/chat/value.h"
 
 namespace muster::trainer::chat {
 namespace {
+
+void check_size(const std::string& out) {
+  if (out.size() <= kValueTextBytesMax) return;
+  throw LimitError(
+      absl::StrCat("the text of a list or dict exceeds ", kValueTextBytesMax, " bytes"));
+}
 
 std::string quoted_repr(std::string_view text) {
   const bool doubles =
@@ -52,6 +59,7 @@ void append_items(const List& list, std::string& out) {
 }
 
 void append_repr(const Value& value, std::string& out) {
+  check_size(out);
   if (const std::string* const text = value.as_text()) {
     out += quoted_repr(*text);
   } else if (const List* const list = value.as_list()) {
@@ -98,12 +106,7 @@ void append_json_string(std::string_view text, bool ensure_ascii, std::string& o
     } else if (c == U'\f') {
       out += "\\f";
     } else if (code < 0x20 || (ensure_ascii && code >= 0x7F && code < 0x10000)) {
-      // json.dumps() escapes DEL only with other characters beyond ASCII's printable ones.
-      if (code == 0x7F) {
-        out += '\x7F';
-      } else {
-        absl::StrAppend(&out, absl::StrFormat("\\u%04x", code));
-      }
+      absl::StrAppend(&out, absl::StrFormat("\\u%04x", code));
     } else if (ensure_ascii && code >= 0x10000) {
       const uint32_t rest = code - 0x10000;
       absl::StrAppend(
@@ -120,6 +123,7 @@ class JsonWriter {
   explicit JsonWriter(const JsonStyle& style) : style_(style) {}
 
   void append(const Value& value, int64_t level) {
+    check_size(out);
     if (const std::string* const text = value.as_text()) {
       append_json_string(*text, style_.ensure_ascii, out);
     } else if (const List* const list = value.as_list()) {

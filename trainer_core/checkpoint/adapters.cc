@@ -137,19 +137,22 @@ struct AdapterCheckpoint {
   Manifest manifest;
   TrainConfig config;
 };
-absl::StatusOr<AdapterCheckpoint> find_adapters(const std::string& path) {
-  const auto folder = find_checkpoint(path, Verify::kSizes);
-  if (!folder.ok()) return folder.status();
-  auto manifest = read_manifest(*folder);
+absl::StatusOr<AdapterCheckpoint> adapters_of(absl::StatusOr<Manifest> manifest) {
   if (!manifest.ok()) return manifest.status();
+  const std::string& folder = manifest->info.folder;
   auto config = train_config_from_json(manifest->info.config);
   if (!config.ok())
     return absl::InvalidArgumentError(
-        absl::StrCat("checkpoint ", *folder, ": ", config.status().message()));
+        absl::StrCat("checkpoint ", folder, ": ", config.status().message()));
   if (!config->model.lora.enabled())
     return absl::InvalidArgumentError(
-        absl::StrCat(*folder, " has a complete model, and no adapters"));
+        absl::StrCat(folder, " has a complete model, and no adapters"));
   return AdapterCheckpoint{*std::move(manifest), *std::move(config)};
+}
+absl::StatusOr<AdapterCheckpoint> find_adapters(const std::string& path) {
+  const auto folder = find_checkpoint(path, Verify::kSizes);
+  if (!folder.ok()) return folder.status();
+  return adapters_of(read_manifest(*folder));
 }
 
 absl::StatusOr<AdaptersOnBase> checked(Adapters adapters, std::unique_ptr<ParameterSource> base,
@@ -168,6 +171,8 @@ absl::StatusOr<AdaptersOnBase> checked(Adapters adapters, std::unique_ptr<Parame
 
 absl::StatusOr<Adapters> read_adapters(const Manifest& manifest, const TrainConfig& config) {
   Adapters adapters{.folder = manifest.info.folder,
+                    .checksum = manifest.checksum,
+                    .steps = manifest.info.step,
                     .base = config.load_parameters_path,
                     .base_hash = manifest.info.base_hash,
                     .model = config.model,
@@ -283,6 +288,34 @@ absl::StatusOr<Adapters> open_adapters(const std::string& path, const ModelConfi
   return read_adapters(found->manifest, found->config);
 }
 
+absl::StatusOr<Adapters> open_same_adapters(const std::string& folder, const std::string& checksum,
+                                            const ModelConfig& base) {
+  if (checksum.empty()) return read_peft_folder(folder, base);
+  const auto found = adapters_of(read_same_manifest_when_visible(folder, checksum));
+  if (!found.ok()) return found.status();
+  return read_adapters(found->manifest, found->config);
+}
+
+absl::Status judge_adapters(const TrainConfig& config, const std::string& base_hash,
+                            const CheckpointInfo& checkpoint) {
+  if (!config.model.lora.enabled()) return absl::OkStatus();
+  if (!base_hash.empty() && !checkpoint.base_hash.empty() && checkpoint.base_hash != base_hash) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the adapters of ", checkpoint.folder, " are of another base (hash ", checkpoint.base_hash,
+        ") than load_parameters_path=", config.load_parameters_path, " (hash ", base_hash,
+        "); set another run_name to start from the beginning"));
+  }
+  const auto then = train_config_from_json(checkpoint.config);
+  // A checkpoint of a complete model has other tensors, which the restore reports.
+  if (!then.ok() || !then->model.lora.enabled()) return then.status();
+  const double ours = config.model.lora.alpha, theirs = then->model.lora.alpha;
+  if (ours == theirs) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "checkpoint %s was made with lora_alpha %.17g, and this run's is %.17g; restore the earlier "
+      "value, or set another run_name to start from the beginning",
+      checkpoint.folder, theirs, ours));
+}
+
 absl::StatusOr<AdaptersOnBase> open_with_base(const std::string& path,
                                               const std::string& base_path) {
   if (!is_peft_folder(path)) {
@@ -342,6 +375,10 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> open_merged(const std::string& 
   description.notes.push_back(
       absl::StrCat("the adapters of ", path, " are merged into ", description.folder));
   description.is_merged = true;
+  // Other ranks open the same folder.
+  if (description.tokenizer_folder.empty()) description.tokenizer_folder = description.folder;
+  description.folder = path;
+  description.checksum.clear();
   return std::make_unique<MergedSource>(std::move(description), *std::move(parts));
 }
 

@@ -20,10 +20,12 @@ namespace muster::trainer {
 
 // The adapters of a model.
 struct Adapters {
-  std::string folder;
-  std::string base;       // path of the base; empty: random parameters of `seed`, or not stated
-  std::string base_hash;  // hash_of_base(); empty: unknown
-  ModelConfig model;      // the base's, with `lora` set
+  std::string folder;         // a checkpoint's folder, or PEFT's
+  std::string checksum = {};  // that of the checkpoint's manifest; empty: a folder of PEFT
+  int64_t steps = 0;          // the completed steps of the training that saved the checkpoint
+  std::string base;           // path of the base; empty: random parameters of `seed`, or not stated
+  std::string base_hash;      // hash_of_base(); empty: unknown
+  ModelConfig model;          // the base's, with `lora` set
   std::vector<ParamSpec> table;  // the matrices A and B
   std::vector<float> values;     // at the offsets of `table`
 
@@ -48,6 +50,16 @@ absl::Status check_base(const Adapters& adapters, const ModelConfig& base, const
 // Opens the adapters of a checkpoint or of a PEFT folder, and reads all of their values. `base` is
 // the model that they are for, of which PEFT's format has no description.
 absl::StatusOr<Adapters> open_adapters(const std::string& path, const ModelConfig& base);
+// Opens the adapters that another rank has opened, by their folder and checksum. Returns an error
+// if the checkpoint was replaced meanwhile.
+absl::StatusOr<Adapters> open_same_adapters(const std::string& folder, const std::string& checksum,
+                                            const ModelConfig& base);
+
+// Decides whether a run whose base has the hash `base_hash` (empty: unknown) may resume from a
+// checkpoint. Returns InvalidArgument if the checkpoint's adapters are of another base, or have
+// another lora_alpha.
+absl::Status judge_adapters(const TrainConfig& config, const std::string& base_hash,
+                            const CheckpointInfo& checkpoint);
 
 // Adapters and their opened base.
 struct AdaptersOnBase {

@@ -129,6 +129,18 @@ absl::StatusOr<Manifest> read_same_manifest(const std::string& folder,
       "): it was replaced meanwhile, or is another folder of this rank's")));
 }
 
+absl::StatusOr<Manifest> read_same_manifest_when_visible(const std::string& folder,
+                                                         const std::string& checksum) {
+  absl::StatusOr<Manifest> manifest = absl::UnknownError("not read");
+  // An error states how long was waited.
+  const absl::Status status = when_visible([&] {
+    manifest = read_same_manifest(folder, checksum);
+    return manifest.status();
+  });
+  if (!status.ok()) return status;
+  return manifest;
+}
+
 absl::StatusOr<CheckpointInfo> verify_checkpoint(const std::string& folder, bool checksums) {
   auto manifest = read_manifest(folder);
   if (!manifest.ok()) return manifest.status();

@@ -9,7 +9,6 @@
 
 #include "trainer_core/checkpoint/adapters.h"
 #include "trainer_core/checkpoint/checkpoint.h"
-#include "trainer_core/checkpoint/visible.h"
 
 namespace muster::trainer {
 namespace {
@@ -111,12 +110,8 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> open_checkpoint(const std::stri
 
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_same_checkpoint(const std::string& folder,
                                                                       const std::string& checksum) {
-  absl::StatusOr<Manifest> manifest = absl::UnknownError("not read");
-  (void)when_visible([&] {
-    manifest = read_same_manifest(folder, checksum);
-    return manifest.status();
-  });
-  return source_of(folder, std::move(manifest), UnusedTensorPolicy::kRefuse);
+  return source_of(folder, read_same_manifest_when_visible(folder, checksum),
+                   UnusedTensorPolicy::kRefuse);
 }
 
 }  // namespace muster::trainer

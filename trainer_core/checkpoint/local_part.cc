@@ -63,8 +63,8 @@ std::string local_part_text(const LocalPart& part) {
             {"optimizer", part.info.optimizer},
             {"config", part.info.config},
             {"data", part.info.data},
-            {"base_hash", part.info.base_hash},
             {"files", part.files}};
+  if (!part.info.base_hash.empty()) j["base_hash"] = part.info.base_hash;
   j["checksum"] = sum_of(j);
   return j.dump() + "\n";
 }

@@ -111,5 +111,8 @@ absl::StatusOr<Manifest> read_manifest(const std::string& folder,
 // check files, because ranks compare sizes when they read them. Returns FailedPrecondition if the
 // folder has another checkpoint.
 absl::StatusOr<Manifest> read_same_manifest(const std::string& folder, const std::string& checksum);
+// Does the same, but waits until the file system shows what rank 0 has read (visible.h).
+absl::StatusOr<Manifest> read_same_manifest_when_visible(const std::string& folder,
+                                                         const std::string& checksum);
 
 }  // namespace muster::trainer

@@ -25,8 +25,9 @@ enum class ParameterFormat { kMuster, kHuggingFace, kMeta };
 struct ParameterDescription {
   ParameterFormat format = ParameterFormat::kMuster;
   std::string folder;    // the folder that is read; kMuster: the folder of the step
-  std::string checksum;  // kMuster: that of the manifest, which covers all data
-  int64_t steps = 0;     // kMuster: the completed steps of the training that saved it
+  std::string checksum;  // kMuster: that of the manifest, which covers all data; PEFT's: empty
+  std::string tokenizer_folder = {};  // the folder of the tokenizer; empty: `folder`
+  int64_t steps = 0;                  // kMuster: the completed steps of the training that saved it
   ModelConfig model;
   StoredType stored = StoredType::kF32;  // the type of most elements
   int32_t max_position = 0;              // longest sequence of the model, tokens; 0: unknown
@@ -41,8 +42,8 @@ struct ParameterDescription {
 class ParameterSource {
  public:
   // Opens a checkpoint of Muster, a Hugging Face folder, a Meta folder, or adapters, which are
-  // merged into their base (adapters.h). For Muster, `path` is the
-  // folder of a step, or a folder whose newest complete checkpoint is opened (find_checkpoint).
+  // merged into their base (adapters.h). For Muster, `path` is the folder of a step, or a folder
+  // whose newest complete checkpoint is opened (find_checkpoint).
   // Checks that every tensor of the model exists and has the expected shape and a supported type;
   // does not check values. Every other tensor of the files must be known as one that may be
   // ignored; otherwise it is an error, or with kAllow a note. `verify` determines when checksums of

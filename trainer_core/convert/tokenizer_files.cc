@@ -180,7 +180,9 @@ absl::StatusOr<TokenizerFiles> find_tokenizer_files(const ParameterDescription& 
     return files;
   }
   const bool ours = source.format == ParameterFormat::kMuster;
-  find_known_files(ours ? run_folder_of(source.folder) : source.folder, files);
+  const std::string& folder =
+      source.tokenizer_folder.empty() ? source.folder : source.tokenizer_folder;
+  find_known_files(ours ? run_folder_of(folder) : folder, files);
   if (auto status = check_files(files); !status.ok()) return status;
   read_generation_config(files);
   describe_lone_model(source, files);

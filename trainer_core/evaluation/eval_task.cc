@@ -24,15 +24,21 @@ absl::Status encode_line(const TaskLine& line, const ScoredTokenEncoder& encoder
     sample.words = static_cast<double>(word_count(line.context));
     sample.bytes = static_cast<double>(line.context.size());
   }
-  for (const std::string& continuation : line.continuations) {
-    auto request = encoder.continuation(line.context, continuation);
-    if (!request.ok()) return request.status();
-    requests.push_back(*std::move(request));
+  auto continuations = encoder.continuations(line.context, line.continuations);
+  if (!continuations.ok()) return continuations.status();
+  std::ranges::move(*continuations, std::back_inserter(requests));
+  for (const std::string& continuation : line.continuations)
     sample.lengths.push_back(static_cast<double>(characters_of_choice(continuation)));
-  }
   sample.requests = requests.size() - sample.first_request;
   sample.gold = line.gold;
   return absl::OkStatus();
+}
+
+absl::Status check_size(uint64_t tokens, uint64_t requests) {
+  if (tokens <= kEvalTokensMax && requests <= kEvalRequestsMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the file has ", tokens, " tokens in ", requests, " requests until here; at most ",
+      kEvalTokensMax, " tokens in ", kEvalRequestsMax, " requests are evaluated: divide the file"));
 }
 
 std::span<const TargetScore> scores_of(const EvalSample& sample,
@@ -82,19 +88,24 @@ absl::StatusOr<EvalTask> EvalTask::load(const EvalTaskFile& file, const Tokenize
         }
         task.scored_.push_back(scored);
         task.samples_.push_back(std::move(sample));
-        return absl::OkStatus();
+        return check_size(task.tokens_, task.requests_.size());
       });
   if (!status.ok()) return status;
+  if (task.requests_.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("eval_tasks: ", file.task, ": ", file.file, " has no token to score"));
+  }
   return task;
 }
 
 uint64_t EvalTask::fingerprint() const {
-  std::string text = name_;
+  uint64_t hash = fnv1a(name_);
   for (const ScoredTokens& request : requests_) {
-    absl::StrAppend(&text, "/", request.scored);
-    for (const int32_t token : request.tokens) absl::StrAppend(&text, " ", token);
+    const std::string_view bytes(reinterpret_cast<const char*>(request.tokens.data()),
+                                 request.tokens.size() * sizeof(int32_t));
+    hash = fnv1a(absl::StrCat(hash, "/", request.scored, "/", fnv1a(bytes)));
   }
-  return fnv1a(text);
+  return hash;
 }
 
 TaskResult EvalTask::result(std::span<const TargetScore> scores) const {

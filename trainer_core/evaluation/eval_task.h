@@ -25,6 +25,9 @@ namespace muster::trainer {
 
 // The size of an evaluation file is limited, because every rank holds its tokens.
 constexpr uint64_t kEvalFileBytesMax = 1ULL << 30;
+// Choices repeat their context, so that the requests of a file may be much larger than the file.
+constexpr uint64_t kEvalTokensMax = 1ULL << 29;
+constexpr uint64_t kEvalRequestsMax = 1ULL << 24;
 
 // A line of the file, as requests.
 struct EvalSample {
@@ -40,7 +43,8 @@ class EvalTask {
  public:
   // Reads the file and encodes its texts. Returns NotFound, with the files of its folder, if there
   // is no such file. Returns InvalidArgument with file, line and field for a line that is not of
-  // the task, and for a text that ScoredTokenEncoder rejects.
+  // the task, and for a text that ScoredTokenEncoder rejects; and with the file if it has no token
+  // to score, more than kEvalTokensMax tokens or more than kEvalRequestsMax requests.
   static absl::StatusOr<EvalTask> load(const EvalTaskFile& file, const Tokenizer& tokenizer,
                                        const ScoringOptions& options);
 

@@ -38,46 +38,69 @@ absl::StatusOr<std::vector<int32_t>> ScoredTokenEncoder::encode(std::string_view
   return ids;
 }
 
-absl::StatusOr<ScoredTokens> ScoredTokenEncoder::continuation(std::string_view context,
-                                                              std::string_view continuation) const {
-  ScoredTokens result;
-  if (context.empty()) {
-    auto ids = tokenizer_.encode(continuation);
-    if (!ids.ok()) return ids.status();
-    if (ids->empty() || ids->front() != options_.bos_id) ids->insert(ids->begin(), options_.bos_id);
-    result.tokens = *std::move(ids);
-    result.scored = static_cast<int32_t>(result.tokens.size()) - 1;
-  } else {
-    auto whole = encode(absl::StrCat(std::string(context), std::string(continuation)));
-    if (!whole.ok()) return whole.status();
-    const auto before = encode(context.substr(0, context.size() - trailing_space(context)));
-    if (!before.ok()) return before.status();
-    result.tokens = *std::move(whole);
-    result.scored =
-        static_cast<int32_t>(result.tokens.size()) - static_cast<int32_t>(before->size());
-    // A context of blanks alone has no token.
-    if (before->empty() && result.scored > 0)
-      result.tokens.insert(result.tokens.begin(), options_.bos_id);
+absl::StatusOr<std::vector<ScoredTokens>> ScoredTokenEncoder::continuations(
+    std::string_view context, std::span<const std::string> continuations) const {
+  std::vector<int32_t> before;
+  if (!context.empty()) {
+    auto encoded = encode(context.substr(0, context.size() - trailing_space(context)));
+    if (!encoded.ok()) return encoded.status();
+    before = *std::move(encoded);
   }
-  if (result.scored < 1)
+  std::vector<ScoredTokens> sequences;
+  for (const std::string& continuation : continuations) {
+    auto sequence = context.empty()
+                        ? first_text(continuation)
+                        : later_text(before, absl::StrCat(std::string(context), continuation));
+    if (sequence.ok()) sequence = fitted(*std::move(sequence));
+    if (!sequence.ok()) return sequence.status();
+    sequences.push_back(*std::move(sequence));
+  }
+  return sequences;
+}
+
+absl::StatusOr<ScoredTokens> ScoredTokenEncoder::first_text(std::string_view text) const {
+  auto ids = tokenizer_.encode(text);
+  if (!ids.ok()) return ids.status();
+  if (ids->empty() || ids->front() != options_.bos_id) ids->insert(ids->begin(), options_.bos_id);
+  const auto scored = static_cast<int32_t>(ids->size()) - 1;
+  return ScoredTokens{*std::move(ids), scored};
+}
+
+absl::StatusOr<ScoredTokens> ScoredTokenEncoder::later_text(const std::vector<int32_t>& before,
+                                                            std::string_view whole) const {
+  const auto ids = encode(whole);
+  if (!ids.ok()) return ids.status();
+  ScoredTokens sequence{before, 0};
+  if (ids->size() <= before.size()) return sequence;
+  // A context of blanks alone has no token.
+  if (before.empty()) sequence.tokens.push_back(options_.bos_id);
+  sequence.tokens.insert(sequence.tokens.end(),
+                         ids->begin() + static_cast<std::ptrdiff_t>(before.size()), ids->end());
+  sequence.scored = static_cast<int32_t>(ids->size() - before.size());
+  return sequence;
+}
+
+// Rejects a sequence without a scored token, and shortens one that is too long.
+absl::StatusOr<ScoredTokens> ScoredTokenEncoder::fitted(ScoredTokens sequence) const {
+  if (sequence.scored < 1)
     return absl::InvalidArgumentError("the continuation has no token of its own");
   const auto limit = static_cast<size_t>(options_.seq_len) + 1;
-  if (result.tokens.size() <= limit) return result;
-  if (result.scored > options_.seq_len) {
-    return absl::InvalidArgumentError(absl::StrCat("the continuation has ", result.scored,
+  if (sequence.tokens.size() <= limit) return sequence;
+  if (sequence.scored > options_.seq_len) {
+    return absl::InvalidArgumentError(absl::StrCat("the continuation has ", sequence.scored,
                                                    " tokens, but a sequence has ", options_.seq_len,
                                                    " (max_target_length)"));
   }
   if (!options_.truncate) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "context and continuation have ", result.tokens.size(), " tokens, but a sequence has ",
+        "context and continuation have ", sequence.tokens.size(), " tokens, but a sequence has ",
         options_.seq_len,
         " (max_target_length), and the token after it; eval_truncate=true drops the beginning of "
         "long contexts"));
   }
-  result.tokens.erase(result.tokens.begin(),
-                      result.tokens.end() - static_cast<std::ptrdiff_t>(limit));
-  return result;
+  // A copy, which has no room for the dropped tokens.
+  const auto first = sequence.tokens.end() - static_cast<std::ptrdiff_t>(limit);
+  return ScoredTokens{{first, sequence.tokens.end()}, sequence.scored};
 }
 
 absl::StatusOr<std::vector<ScoredTokens>> ScoredTokenEncoder::rolling(std::string_view text) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,11 +42,12 @@ class ScoredTokenEncoder {
   ScoredTokenEncoder(const Tokenizer& tokenizer, const ScoringOptions& options)
       : tokenizer_(tokenizer), options_(options) {}
 
-  // Scores `continuation` after `context`. Blanks at the end of the context belong to the
-  // continuation. Returns InvalidArgument if the continuation has no token of its own, or if the
-  // sequence is too long.
-  absl::StatusOr<ScoredTokens> continuation(std::string_view context,
-                                            std::string_view continuation) const;
+  // Scores each of `continuations` after `context`. Blanks at the end of the context belong to the
+  // continuation. The tokens of a sequence are those of the context alone, and then those of the
+  // whole text after as many tokens: the two texts differ where a token crosses their boundary.
+  // Returns InvalidArgument if a continuation has no token of its own, or if a sequence is too long.
+  absl::StatusOr<std::vector<ScoredTokens>> continuations(
+      std::string_view context, std::span<const std::string> continuations) const;
   // Scores every token of `text` once, in windows of seq_len tokens. A token is scored given the
   // tokens of its window; the last window begins earlier if it would be shorter. Returns no window
   // for an empty text.
@@ -54,6 +56,11 @@ class ScoredTokenEncoder {
  private:
   // Encodes a text that is not a continuation.
   absl::StatusOr<std::vector<int32_t>> encode(std::string_view text) const;
+  absl::StatusOr<ScoredTokens> first_text(std::string_view text) const;
+  // `before`: the tokens of the context without the blanks at its end.
+  absl::StatusOr<ScoredTokens> later_text(const std::vector<int32_t>& before,
+                                          std::string_view whole) const;
+  absl::StatusOr<ScoredTokens> fitted(ScoredTokens sequence) const;
 
   const Tokenizer& tokenizer_;
   ScoringOptions options_;

@@ -24,6 +24,8 @@ using Json = nlohmann::json;
 
 constexpr size_t kEvalChoicesMax = 1000;
 constexpr size_t kFilesShown = 10;
+// Errors show values of a line, and the JSON library writes nested values recursively.
+constexpr int kLineDepthMax = 100;
 
 // The fields of a line. After the first problem, the functions return empty values.
 class Fields {
@@ -130,7 +132,16 @@ const TaskReader& reader_of(std::string_view task) {
 }
 
 absl::StatusOr<TaskLine> parse_line(const TaskReader& reader, std::string_view text) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  bool too_deep = false;
+  const auto bound_depth = [&too_deep](int depth, Json::parse_event_t, Json&) {
+    too_deep = too_deep || depth > kLineDepthMax;
+    return !too_deep;
+  };
+  const Json json = Json::parse(text, bound_depth, /*allow_exceptions=*/false);
+  if (too_deep) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("nests values more than ", kLineDepthMax, " deep"));
+  }
   if (!json.is_object()) {
     constexpr size_t kShown = 60;
     return absl::InvalidArgumentError(

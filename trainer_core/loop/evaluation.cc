@@ -8,7 +8,9 @@
 #include <absl/memory/memory.h>
 #include <absl/strings/str_cat.h>
 
+#include "common/files/errno_status.h"
 #include "common/files/file_write.h"
+#include "common/objects/object_url.h"
 #include "common/random/fnv.h"
 #include "trainer_core/rank/step_passes.h"
 #include "trainer_core/rank/step_tail.h"
@@ -34,6 +36,7 @@ absl::StatusOr<std::unique_ptr<Evaluation>> Evaluation::open(const TrainConfig& 
     evaluation->tasks_.push_back(
         std::make_unique<TaskEvaluation>(config, context, std::move(task)));
   }
+  if (auto status = evaluation->prepare_output(); !status.ok()) return status;
   if (!data.eval.empty()) {
     evaluation->data_ = StepData::evaluation(config, context.groups.rank(), std::move(data.eval),
                                              config.eval.steps);
@@ -100,16 +103,41 @@ absl::Status Evaluation::publish(const EvalRecord& record, MetricsLog& metrics) 
       context_.out << target_reached_line(config_.eval.target_loss) << std::endl;
     metrics.write(record);
     status = write_results(record);
+    if (!status.ok() && config_.steps > 0) {
+      context_.err << "warning: the results of evaluation tasks are lost: " << status.message()
+                   << std::endl;
+      status = absl::OkStatus();
+    }
   }
   if (context_.on_evaluation) context_.on_evaluation(record);
   return status;
 }
 
+// Writes a file, because permissions alone do not tell whether it is possible.
+absl::Status Evaluation::prepare_output() const {
+  const std::string& folder = config_.eval.output;
+  if (tasks_.empty() || context_.groups.rank() != 0) return absl::OkStatus();
+  if (folder.empty()) {
+    if (is_object_url(config_.checkpoint_directory)) {
+      context_.err << "warning: the results of evaluation tasks go to the log alone, because "
+                      "base_output_directory is an object store; eval_output names a local folder"
+                   << std::endl;
+    }
+    return absl::OkStatus();
+  }
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  const std::string probe = absl::StrCat(folder, "/.probe");
+  absl::Status status = error ? errno_status(error.value(), folder) : absl::OkStatus();
+  if (status.ok()) status = write_file_atomically(probe, "");
+  std::filesystem::remove(probe, error);
+  if (status.ok()) return status;
+  return {status.code(), absl::StrCat("eval_output: ", status.message())};
+}
+
 absl::Status Evaluation::write_results(const EvalRecord& record) const {
   const std::string& folder = config_.eval.output;
   if (folder.empty() || tasks_.empty()) return absl::OkStatus();
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
   // Each file belongs to the state after so many steps.
   const auto path = [&](const std::string& name, const char* ending) {
     return absl::StrCat(folder, "/", name, "-", record.step + 1, ending);

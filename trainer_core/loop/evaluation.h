@@ -18,9 +18,9 @@ namespace muster::trainer {
 // The evaluations of a rank. Called on the thread of the training loop only.
 class Evaluation {
  public:
-  // Takes the sequences of data.eval, and adds the tasks to data.fingerprint. `config` and
-  // `context` must outlive this object. Returns null if the config has no evaluation, and the
-  // errors of load_eval_tasks().
+  // Takes the sequences of data.eval, and adds the tasks to data.fingerprint. On rank 0, creates
+  // eval_output. `config` and `context` must outlive this object. Returns null if the config has no
+  // evaluation, the errors of load_eval_tasks(), and an error if eval_output cannot be written.
   static absl::StatusOr<std::unique_ptr<Evaluation>> open(const TrainConfig& config,
                                                           const TrainContext& context,
                                                           TrainingData& data);
@@ -39,14 +39,16 @@ class Evaluation {
   bool reaches_target(const EvalRecord& record) const {
     return record.total_weights > 0 && record.loss <= config_.eval.target_loss;
   }
-  // Writes the result to the log, the progress page, the metrics and eval_output. Returns the
-  // errors of files in eval_output.
+  // Writes the result to the log, the progress page, the metrics and eval_output. If files of
+  // eval_output cannot be written: a training continues after a warning; without training, returns
+  // the error.
   absl::Status publish(const EvalRecord& record, MetricsLog& metrics) const;
 
  private:
   Evaluation(const TrainConfig& config, const TrainContext& context)
       : config_(config), context_(context) {}
   absl::Status evaluate_loss(RankModel& rank_model, EvalRecord& record);
+  absl::Status prepare_output() const;
   absl::Status write_results(const EvalRecord& record) const;
 
   const TrainConfig& config_;

@@ -4,12 +4,11 @@
 #include <utility>
 
 #include "common/time/time.h"
+#include "trainer_core/base/check.h"
 #include "trainer_core/rank/step_passes.h"
 
 namespace muster::trainer {
 namespace {
-
-constexpr size_t kTableFields = 2;
 
 Samples::Kind kind_of_requests(const TrainConfig& config) {
   return config.packed() ? Samples::Kind::kPacked : Samples::Kind::kDocuments;
@@ -25,13 +24,11 @@ std::vector<std::unique_ptr<Samples>> only(std::unique_ptr<Samples> samples) {
 
 TaskEvaluation::TaskEvaluation(const TrainConfig& config, const TrainContext& context,
                                EvalTask task)
-    : config_(config), context_(context), task_(std::move(task)) {
+    : context_(context), task_(std::move(task)) {
   layout_ = std::make_shared<const ScoredLayout>(task_.take_requests(), config.max_target_length,
                                                  kind_of_requests(config));
   data_ = StepData::evaluation(config, context.groups.rank(), only(scored_samples(layout_)),
                                /*batches=*/-1);
-  table_.resize(data_->samples_per_step() * static_cast<size_t>(config.max_target_length) *
-                kTableFields);
 }
 
 absl::StatusOr<TaskResult> TaskEvaluation::run(RankModel& rank_model) {
@@ -41,6 +38,7 @@ absl::StatusOr<TaskResult> TaskEvaluation::run(RankModel& rank_model) {
     if (auto status = run_step(rank_model, i * data_->samples_per_step()); !status.ok())
       return status;
   }
+  if (auto status = reduce_scores(); !status.ok()) return status;
   TaskResult result = task_.result(scores_);
   result.seconds = to_seconds(monotonic_now() - begin);
   return result;
@@ -58,22 +56,23 @@ absl::Status TaskEvaluation::run_step(RankModel& rank_model, uint64_t first) {
   rank_model.model().set_scores(nullptr);
   if (auto status = rank_model.finish_passes(); !status.ok()) return status;
   if (!loss.ok()) return loss.status();
-  std::ranges::fill(table_, 0.0F);
   add_own_scores(rank_model, first, own);
-  // Each target is scored by one rank: the others add zeros, which changes no bit.
-  if (auto status = context_.groups.world().all_reduce(table_, "evaluation"); !status.ok())
-    return status;
-  const auto length = static_cast<size_t>(config_.max_target_length);
-  std::vector<TargetScore> sequence(length);
-  const uint64_t end = std::min(first + data_->samples_per_step(), layout_->sequences());
-  for (uint64_t number = first; number < end; ++number) {
-    const float* from = table_.data() + (number - first) * length * kTableFields;
-    for (TargetScore& score : sequence) {
-      score = {from[0], from[1] > 0};
-      from += kTableFields;
-    }
-    layout_->add_scores(number, sequence, scores_);
+  return absl::OkStatus();
+}
+
+// Adds the scores of all ranks. Each target is scored by one rank.
+absl::Status TaskEvaluation::reduce_scores() {
+  // For each request: its log-probability, and the number of ranks with a target that is not
+  // greedy.
+  std::vector<float> sums;
+  sums.reserve(2 * scores_.size());
+  for (const TargetScore& score : scores_) {
+    sums.push_back(static_cast<float>(score.log_probability));
+    sums.push_back(score.is_greedy ? 0.0F : 1.0F);
   }
+  if (auto status = context_.groups.world().all_reduce(sums, "evaluation"); !status.ok())
+    return status;
+  for (size_t i = 0; i < scores_.size(); ++i) scores_[i] = {sums[2 * i], sums[2 * i + 1] == 0};
   return absl::OkStatus();
 }
 
@@ -81,22 +80,28 @@ absl::Status TaskEvaluation::run_step(RankModel& rank_model, uint64_t first) {
 // stages without the head.
 void TaskEvaluation::add_own_scores(RankModel& rank_model, uint64_t first,
                                     std::span<const TargetScore> own) {
+  if (own.empty()) return;
   const TransformerPlan& plan = rank_model.plan().model;
-  const Positions positions = data_->positions();
+  const Positions& positions = data_->positions();
   const auto rows = static_cast<size_t>(plan.own_rows());
+  const auto micro_batches = static_cast<size_t>(data_->micro_batches());
+  MUSTER_CHECK(own.size() == micro_batches * rows)
+      << own.size() << " scores of " << micro_batches << " micro-batches of " << rows << " rows";
+  const auto at = [&](size_t row) { return plan.first_own_row() + static_cast<int64_t>(row); };
+  const auto sample_of = [&](size_t row) {
+    return static_cast<uint64_t>(at(row) / positions.count());
+  };
+  std::vector<TargetScore> sequence(static_cast<size_t>(layout_->seq_len()));
   for (int32_t micro_batch = 0; micro_batch < data_->micro_batches(); ++micro_batch) {
-    if (own.size() < rows) return;
     const SampleRange samples = data_->samples(first, micro_batch);
-    for (size_t row = 0; row < rows; ++row) {
-      const int64_t at = plan.first_own_row() + static_cast<int64_t>(row);
-      const auto sample = static_cast<uint64_t>(at / positions.count());
-      if (sample >= samples.count) break;
-      const int64_t position = positions.at(at % positions.count());
-      const size_t to =
-          (samples.first - first + sample) * static_cast<size_t>(config_.max_target_length) +
-          static_cast<size_t>(position);
-      table_[to * kTableFields] = static_cast<float>(own[row].log_probability);
-      table_[to * kTableFields + 1] = own[row].is_greedy ? 1.0F : 0.0F;
+    for (size_t row = 0; row < rows;) {
+      const uint64_t sample = sample_of(row), number = samples.first + sample;
+      if (sample >= samples.count || number >= layout_->sequences()) break;
+      // Positions of other ranks add nothing.
+      std::ranges::fill(sequence, TargetScore{});
+      for (; row < rows && sample_of(row) == sample; ++row)
+        sequence[static_cast<size_t>(positions.at(at(row) % positions.count()))] = own[row];
+      layout_->add_scores(number, sequence, scores_);
     }
     own = own.subspan(rows);
   }

@@ -31,17 +31,15 @@ class TaskEvaluation {
 
  private:
   absl::Status run_step(RankModel& rank_model, uint64_t first);
+  absl::Status reduce_scores();
   void add_own_scores(RankModel& rank_model, uint64_t first, std::span<const TargetScore> own);
 
-  const TrainConfig& config_;
   const TrainContext& context_;
   EvalTask task_;
   std::shared_ptr<const ScoredLayout> layout_;
   std::unique_ptr<StepData> data_;
-  // The scores of a step's positions, (sequences of a step, S, 2): log-probability, and 1 if it is
-  // greedy.
-  std::vector<float> table_;
-  std::vector<TargetScore> scores_;  // one per request
+  // One per request. During a run: of the targets that this rank has scored.
+  std::vector<TargetScore> scores_;
 };
 
 }  // namespace muster::trainer

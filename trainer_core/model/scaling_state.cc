@@ -1,5 +1,6 @@
 #include "trainer_core/model/scaling_state.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -73,8 +74,10 @@ ShardedTensors model_tensors(const ShardLayout& layout, const ModelConfig& confi
   model.tensors = model_rows(layout.table(), config, layout.stored());
   model.held = model.written = layout.stored_boxes();
   const auto& pieces = layout.pieces();
-  const bool writes = !pieces.empty() && pieces.front().param == 0 && pieces.front().first == 0 &&
-                      layout.row(pieces.front()).box.begin.front() == 0;
+  // The rank with the first element of the first tensor. Ranks may split any of its dimensions.
+  const bool writes =
+      !pieces.empty() && pieces.front().param == 0 && pieces.front().first == 0 &&
+      std::ranges::all_of(layout.row(pieces.front()).box.begin, [](int64_t at) { return at == 0; });
   for (size_t i = layout.table().size(); i < model.tensors.size(); ++i) {
     TensorBox box = whole_box(model.tensors[i]);
     box.offset +=

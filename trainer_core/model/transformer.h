@@ -21,6 +21,7 @@
 #include "trainer_core/base/memory_plan.h"
 #include "trainer_core/base/target_score.h"
 #include "trainer_core/base/tensor.h"
+#include "trainer_core/model/batch.h"
 #include "trainer_core/model/model_exchange.h"
 #include "trainer_core/model/parameter_blocks.h"
 #include "trainer_core/model/pass_observer.h"
@@ -30,29 +31,6 @@
 #include "trainer_core/ops/replay.h"
 
 namespace muster::trainer {
-
-// The source of dropout masks. A mask depends on this source, on the layer, the site and the
-// element, but not on how samples are divided among steps, ranks and batches.
-struct DropoutSource {
-  uint64_t seed = 0;
-  // The index of the batch's first sequence, counted from the start of the training.
-  uint64_t first_sample = 0;
-};
-
-// A micro-batch. `tokens` and `targets` are (B, S) ids below V. `weights` is (B, S): 1 if the
-// target counts in the loss, 0 if it does not. The S positions are the plan's own_positions().
-// `dropout` is used only if the model has dropout.
-struct Batch {
-  std::span<const int32_t> tokens;
-  std::span<const int32_t> targets;
-  std::span<const float> weights;
-  DropoutSource dropout = {};
-  // Used only by plans with packed sequences, otherwise empty. For each token that the rank has
-  // during attention (TransformerPlan::attended_shape()), the position in its sequence at which the
-  // token's document begins. Documents do not attend to each other, and the positions of each
-  // document begin at 0.
-  std::span<const int32_t> starts = {};
-};
 
 // The sums of losses over targets.
 struct LossSum {
@@ -127,7 +105,8 @@ class Transformer {
   void leave_run(const Tensor& exit);
   // Returns the buffer of the gradient of the residual stream, (T', d).
   Tensor stream_gradient() const;
-  // Announces the first block of the next pass, to gather it early; nullopt: it is available.
+  // Announces the first block of the next pass, so that it is gathered early; nullopt: it is
+  // available already.
   void expect(std::optional<size_t> block);
   // Announces the first block of the pass after the next one. It is gathered during the last layer
   // of the next pass.
@@ -152,9 +131,10 @@ class Transformer {
   // Resets the scaling state to that before the first step, as the constructor does.
   void reset_scaling();
 
-  // Makes all later passes record the operations of each layer and of the head as units, which the
-  // backend can replay (ops/replay.h), for example as CUDA graphs. Ops::take_notes() returns the
-  // units that are not replayed, with the reasons. Requires that the plan is not for decoding.
+  // Makes all later passes record the operations of each layer and of the head as units. The
+  // backend can replay a unit, for example as a CUDA graph, if its operations are the same each
+  // time (ops/replay.h). Ops::take_notes() returns the units that are not replayed, with the
+  // reasons. Requires that the plan is not for decoding.
   void replay();
 
   // Sets the observer of the values that passes compute; null: none. The observer must outlive

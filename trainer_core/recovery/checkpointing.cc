@@ -9,6 +9,7 @@
 
 #include "common/text/number_text.h"
 #include "trainer_core/base/units.h"
+#include "trainer_core/checkpoint/adapters.h"
 #include "trainer_core/input/data_order.h"
 #include "trainer_core/recovery/failure.h"
 
@@ -125,12 +126,7 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore(RestoreFrom fro
 }
 
 absl::Status Checkpointing::judge(const CheckpointInfo& checkpoint) const {
-  if (knows_base() && !checkpoint.base_hash.empty() && checkpoint.base_hash != base_hash_) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the adapters of ", checkpoint.folder, " are of another base (hash ", checkpoint.base_hash,
-        ") than load_parameters_path=", config_.load_parameters_path, " (hash ", base_hash_,
-        "); set another run_name to start from the beginning"));
-  }
+  if (auto status = judge_adapters(config_, base_hash_, checkpoint); !status.ok()) return status;
   const auto note = judge_data_order(config_, checkpoint, data_);
   if (note.ok() && !note->empty()) context_.out << *note << std::endl;
   return note.status();

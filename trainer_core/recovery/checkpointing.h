@@ -66,14 +66,15 @@ class Checkpointing {
   // (data_order.h) that checkpoints store.
   absl::Status open(const nlohmann::json& data);
   // Set the hash of the base of a run's adapters, which checkpoints store, and return whether it is
-  // set. restore() refuses the checkpoints of another base.
+  // set. restore() refuses the checkpoints of another base. base_hash() is empty until then.
   void set_base_hash(std::string hash) { base_hash_ = std::move(hash); }
   bool knows_base() const { return !base_hash_.empty(); }
+  const std::string& base_hash() const { return base_hash_; }
   // Sets the model whose state is saved and restored.
   void attach(RankModel& rank_model);
   // Blocks until the save in flight has ended, and restores the newest complete checkpoint on all
   // ranks; nullopt if there is none. Returns an error if the checkpoint has another data order
-  // (judge_data_order). With kSharedStorage, first removes all local checkpoints.
+  // (judge_data_order) or other adapters (judge_adapters). With kSharedStorage, first removes all local checkpoints.
   absl::StatusOr<std::optional<RestoredAt>> restore(RestoreFrom from);
 
   // Stores the votes of all ranks in a step: whether any rank requests a checkpoint, and whether

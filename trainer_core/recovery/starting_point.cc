@@ -37,7 +37,7 @@ absl::Status load_frozen(const TrainConfig& config, const TrainContext& context,
 // Writes the initial parameters and an empty optimizer state to the memory of the backend. Returns
 // the steps that the loaded parameters were trained for.
 absl::StatusOr<int64_t> begin(const TrainConfig& config, const TrainContext& context,
-                              RankModel& rank_model) {
+                              const std::string& base_hash, RankModel& rank_model) {
   const ShardLayout& layout = rank_model.plan().model.sharding.layout;
   Ops& ops = rank_model.ops();
   const bool adapts = config.model.lora.enabled();
@@ -47,9 +47,8 @@ absl::StatusOr<int64_t> begin(const TrainConfig& config, const TrainContext& con
     draw_parameters(ops, config, layout, rank_model.model().parameters());
     ops.synchronize();
     if (config.lora_restore_path.empty()) return 0;
-    const auto status = load_adapters(config, ops, layout, rank_model.model().parameters());
-    if (!status.ok()) return status;
-    return 0;
+    return load_adapters(config, base_hash, ops, layout, rank_model.model().parameters(),
+                         context.groups, context.out);
   }
   const CheckpointBlocks state = rank_model.host_state();
   std::ranges::fill(state.state, 0.0F);
@@ -78,7 +77,7 @@ absl::StatusOr<RestoredAt> restore_or_begin(const TrainConfig& config, const Tra
     rank_model.store_state();
     return **newest;
   }
-  const auto steps = begin(config, context, rank_model);
+  const auto steps = begin(config, context, checkpoints.base_hash(), rank_model);
   if (!steps.ok()) return steps.status();
   rank_model.model().reset_scaling();
   // A training starts at its first step whatever its parameters are; an evaluation reports theirs.

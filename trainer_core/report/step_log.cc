@@ -16,6 +16,15 @@
 #include "trainer_core/parallel/pipeline_schedule.h"
 
 namespace muster::trainer {
+namespace {
+
+// A sum of weights: whole unless samples have weights of their own.
+std::string weights_text(double weights) {
+  return weights == std::floor(weights) ? absl::StrFormat("%.0f", weights)
+                                        : absl::StrFormat("%.6g", weights);
+}
+
+}  // namespace
 
 StepProgress progress_of(const StepRecord& record) {
   return {.step = record.step + 1,
@@ -32,15 +41,15 @@ StepProgress progress_of(const StepRecord& record) {
 std::string step_line(const StepRecord& record) {
   return absl::StrFormat(
       "completed step: %d, seconds: %s, TFLOP/s/device: %s, Tokens/s/device: %.3f, "
-      "total_weights: %.0f, loss: %.3f",
+      "total_weights: %s, loss: %.3f",
       record.step, fixed_text(record.seconds, 3),
       fixed_text(record.tflops_per_device / record.seconds, 3),
-      record.tokens_per_device / record.seconds, record.total_weights, record.loss);
+      record.tokens_per_device / record.seconds, weights_text(record.total_weights), record.loss);
 }
 
 std::string eval_line(const EvalRecord& record) {
-  return absl::StrFormat("eval metrics after step: %d, loss=%.3f, total_weights=%.0f", record.step,
-                         record.loss, record.total_weights);
+  return absl::StrFormat("eval metrics after step: %d, loss=%.3f, total_weights=%s", record.step,
+                         record.loss, weights_text(record.total_weights));
 }
 
 std::string eval_summary_line(const EvalRecord& record, uint64_t batches) {

@@ -11,6 +11,7 @@
 #include "common/random/fnv.h"
 #include "common/text/absl_view.h"
 #include "common/text/number_text.h"
+#include "trainer_core/base/tensor_views.h"
 #include "trainer_core/comm/exact_floats.h"
 #include "trainer_core/comm/group_texts.h"
 
@@ -119,14 +120,28 @@ absl::Status disagrees(int rank, std::string_view what, int other, std::string_v
                                                  av(difference), "; ", av(remedy)));
 }
 
-// Returns a fingerprint of each piece of this rank.
+// Returns a fingerprint of each piece of this rank: of those that are trained, then of those that
+// are frozen.
 std::vector<uint64_t> piece_fingerprints(RankModel& rank_model) {
+  const auto& sharding = rank_model.plan().model.sharding;
   std::vector<uint64_t> sums;
-  for (const ShardPiece& piece : rank_model.plan().model.sharding.layout.pieces()) {
-    const double sum = rank_model.ops().sum(rank_model.model().parameters(piece));
-    sums.push_back(std::bit_cast<uint64_t>(sum));
+  const auto add = [&](const Tensor& piece) {
+    sums.push_back(std::bit_cast<uint64_t>(rank_model.ops().sum(piece)));
+  };
+  for (const ShardPiece& piece : sharding.layout.pieces())
+    add(rank_model.model().parameters(piece));
+  for (const ShardPiece& piece : sharding.frozen.pieces()) {
+    add(tensor_at(rank_model.model().frozen_parameters(), piece.offset, {piece.count}));
   }
   return sums;
+}
+
+// Returns the name of the parameter of a piece, by its index among the fingerprints.
+std::string piece_name(const RankModel& rank_model, size_t index) {
+  const auto& sharding = rank_model.plan().model.sharding;
+  const size_t trained = sharding.layout.pieces().size();
+  const ShardLayout& layout = index < trained ? sharding.layout : sharding.frozen;
+  return layout.table()[layout.pieces()[index < trained ? index : index - trained].param].name;
 }
 
 // Returns, on all ranks, the first parameter in which rank `rank` differs from the first rank along
@@ -139,9 +154,8 @@ absl::StatusOr<std::string> name_parameter(ProcessGroups& groups, int rank,
   if (!all.ok()) return all.status();
   std::string name;
   if (groups.rank() == rank) {
-    const ShardLayout& layout = rank_model.plan().model.sharding.layout;
     const auto first = all->first_difference(data.rank(), 0);
-    if (first) name = layout.table()[layout.pieces()[*first].param].name;
+    if (first) name = piece_name(rank_model, *first);
   }
   return broadcast_text(groups.everyone(), name, rank, "difference");
 }

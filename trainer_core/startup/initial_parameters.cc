@@ -1,12 +1,15 @@
 #include "trainer_core/startup/initial_parameters.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
 #include <absl/functional/function_ref.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
 #include <nlohmann/json.hpp>
 
@@ -180,8 +183,9 @@ absl::StatusOr<Loaded> load(const TrainConfig& config,
   return loaded;
 }
 
-// Checks that adapters have the shapes of the run's.
-absl::Status check_same_adapters(const ModelConfig& model, const Adapters& adapters) {
+// Checks that adapters fit the run's, and its base.
+absl::Status check_same_adapters(const ModelConfig& model, const std::string& base_hash,
+                                 const Adapters& adapters) {
   const LoraConfig &ours = model.lora, &theirs = adapters.model.lora;
   if (ours.rank != theirs.rank)
     return absl::InvalidArgumentError(
@@ -190,19 +194,66 @@ absl::Status check_same_adapters(const ModelConfig& model, const Adapters& adapt
     return absl::InvalidArgumentError(
         absl::StrCat("its adapters have lora_targets=", absl::StrJoin(theirs.targets, ","),
                      ", and this run's ", absl::StrJoin(ours.targets, ",")));
-  if (ours.alpha != theirs.alpha)
-    return absl::InvalidArgumentError(absl::StrCat("its adapters have lora_alpha ", theirs.alpha,
-                                                   ", and this run's ", ours.alpha));
-  return check_shapes(adapters, model, "this run's");
+  // The scale of rsLoRA has a square root.
+  constexpr double kRounding = 1e-6;
+  if (std::abs(ours.scale() - theirs.scale()) > kRounding * std::abs(ours.scale()))
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "its adapters have lora_alpha %.17g, and this run's %.17g", theirs.alpha, ours.alpha));
+  if (auto status = check_shapes(adapters, model, "this run's"); !status.ok()) return status;
+  // PEFT has one layout of RoPE's pairs, which read_peft_folder() converts to the run's.
+  if (auto status = check_meaning(adapters.model, model); !status.ok())
+    return absl::InvalidArgumentError(
+        absl::StrCat(status.message(), "; muster convert … --to peft writes them for any run"));
+  if (base_hash.empty()) return absl::OkStatus();
+  return check_base(adapters, model, base_hash, "this run's");
 }
 
-absl::StatusOr<Adapters> restored_adapters(const TrainConfig& config) {
-  auto adapters = open_adapters(config.lora_restore_path, config.model);
-  absl::Status status = adapters.status();
-  if (status.ok()) status = check_same_adapters(config.model, *adapters);
-  if (status.ok()) return adapters;
-  return absl::Status(status.code(), absl::StrCat("lora_restore_path=", config.lora_restore_path,
-                                                  ": ", status.message()));
+absl::Status with_restore_key(const TrainConfig& config, const absl::Status& status) {
+  return {status.code(),
+          absl::StrCat("lora_restore_path=", config.lora_restore_path, ": ", status.message())};
+}
+
+// Opens the adapters at lora_restore_path; with `found`, which names a folder and its checksum,
+// those that rank 0 has opened.
+absl::StatusOr<Adapters> restored_adapters(const TrainConfig& config, const std::string& base_hash,
+                                           const std::optional<std::string>& found = {}) {
+  absl::StatusOr<Adapters> adapters = absl::InternalError("rank 0 sent no folder");
+  if (!found.has_value()) {
+    adapters = open_adapters(config.lora_restore_path, config.model);
+  } else if (const json message = json::parse(*found, nullptr, /*allow_exceptions=*/false);
+             message.is_object()) {
+    adapters = open_same_adapters(message.at("folder").get<std::string>(),
+                                  message.at("checksum").get<std::string>(), config.model);
+  }
+  if (!adapters.ok()) return with_restore_key(config, adapters.status());
+  if (auto status = check_same_adapters(config.model, base_hash, *adapters); !status.ok())
+    return with_restore_key(config, status);
+  return adapters;
+}
+
+// Opens the same adapters on all ranks. If a rank fails, all ranks return its error.
+absl::StatusOr<Adapters> share_adapters(const TrainConfig& config, const std::string& base_hash,
+                                        ProcessGroups& groups) {
+  GroupPeers peers = GroupPeers::of_all(groups, kCheckpointChannel, "load adapters");
+  const bool leads = peers.rank() == 0;
+  absl::StatusOr<Adapters> adapters = Adapters();
+  PeerMessage found;
+  if (leads) {
+    adapters = restored_adapters(config, base_hash);
+    found.status = adapters.status();
+    if (adapters.ok())
+      found.body = json{{"folder", adapters->folder}, {"checksum", adapters->checksum}}.dump();
+  }
+  const auto shared = share_message(peers, found);
+  if (!shared.ok()) return shared.status();
+  if (!shared->status.ok()) return shared->status;
+  if (!leads) adapters = restored_adapters(config, base_hash, shared->body);
+  const auto all = gather_messages(peers, {adapters.status()});
+  if (!all.ok()) return all.status();
+  const auto verdict = share_message(peers, {first_error(peers, *all)});
+  if (!verdict.ok()) return verdict.status();
+  if (!verdict->status.ok()) return verdict->status;
+  return adapters;
 }
 
 }  // namespace
@@ -274,15 +325,17 @@ absl::StatusOr<std::string> load_base(const TrainConfig& config, Ops& ops,
   return std::move(loaded->base_hash);
 }
 
-absl::Status check_adapters(const TrainConfig& config) {
+absl::Status check_adapters(const TrainConfig& config, const std::string& base_hash) {
   if (config.lora_restore_path.empty()) return absl::OkStatus();
-  return restored_adapters(config).status();
+  return restored_adapters(config, base_hash).status();
 }
 
-absl::Status load_adapters(const TrainConfig& config, Ops& ops, const ShardLayout& layout,
-                           const Tensor& params) {
-  const auto adapters = restored_adapters(config);
+absl::StatusOr<int64_t> load_adapters(const TrainConfig& config, const std::string& base_hash,
+                                      Ops& ops, const ShardLayout& layout, const Tensor& params,
+                                      ProcessGroups& groups, std::ostream& out) {
+  const auto adapters = share_adapters(config, base_hash, groups);
   if (!adapters.ok()) return adapters.status();
+  if (groups.rank() == 0) out << "adapters are from " << adapters->folder << std::endl;
   std::vector<float> block(static_cast<size_t>(layout.elements()));
   for (const TensorBox& box : layout.stored_boxes()) {
     const auto spec = std::ranges::find(adapters->table, box.tensor, &ParamSpec::name);
@@ -294,7 +347,7 @@ absl::Status load_adapters(const TrainConfig& config, Ops& ops, const ShardLayou
   }
   ops.upload(block.data(), params);
   ops.synchronize();
-  return absl::OkStatus();
+  return adapters->steps;
 }
 
 }  // namespace muster::trainer

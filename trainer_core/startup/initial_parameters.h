@@ -55,11 +55,14 @@ absl::StatusOr<std::string> load_base(const TrainConfig& config, Ops& ops,
                                       ProcessGroups& groups, std::ostream& out);
 
 // Writes a rank's shards of the adapters at lora_restore_path to `params` in the memory of `ops`.
-// Called by all ranks; each reads all adapters. Returns an error if they have another rank or other
-// targets, or are of a base with other shapes.
-absl::Status load_adapters(const TrainConfig& config, Ops& ops, const ShardLayout& layout,
-                           const Tensor& params);
+// Called by all ranks; each reads all adapters. Rank 0 resolves the path, and the other ranks read
+// the same adapters or fail. Returns the steps of the training that saved them; 0 for PEFT. Returns
+// an error if they have another rank, other targets or another scale, or are of another base:
+// `base_hash` is the hash of this run's base, empty if it is unknown.
+absl::StatusOr<int64_t> load_adapters(const TrainConfig& config, const std::string& base_hash,
+                                      Ops& ops, const ShardLayout& layout, const Tensor& params,
+                                      ProcessGroups& groups, std::ostream& out);
 // Returns the errors of load_adapters(); OK without lora_restore_path.
-absl::Status check_adapters(const TrainConfig& config);
+absl::Status check_adapters(const TrainConfig& config, const std::string& base_hash);
 
 }  // namespace muster::trainer

@@ -28,6 +28,7 @@
 #include "common/process/start_limits.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/base/units.h"
+#include "trainer_core/checkpoint/adapters.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/comm/nccl_api.h"
 #include "trainer_core/input/data_order.h"
@@ -205,16 +206,29 @@ absl::Status check_room(const TrainConfig& config, uint64_t needed) {
       static_cast<double>(*available) / kMiB));
 }
 
-absl::Status check_initial_parameters(const TrainConfig& config) {
-  if (config.load_parameters_path.empty()) return check_adapters(config);
+// Checks load_parameters_path. Returns the hash of the base of adapters; empty without adapters, or
+// if the base is not on this machine yet.
+absl::StatusOr<std::string> check_initial_parameters(const TrainConfig& config, bool base_is_here) {
+  const bool adapts = config.model.lora.enabled();
+  if (config.load_parameters_path.empty()) {
+    if (!adapts || !base_is_here) return "";
+    return hash_of_random_base(config.init_weights_seed);
+  }
   std::vector<std::string> notes;  // not printed: the run itself prints them
   const auto source = open_initial_parameters(config, notes);
   if (!source.ok()) return source.status();
-  return check_adapters(config);
+  if (!adapts) return "";
+  return hash_of_base(**source);
 }
 
-absl::Status check_checkpoints(const TrainConfig& config, const nlohmann::json& data_order) {
-  if (!config.enable_checkpointing) return check_initial_parameters(config);
+absl::Status check_start(const TrainConfig& config, bool base_is_here) {
+  const auto hash = check_initial_parameters(config, base_is_here);
+  return hash.ok() ? check_adapters(config, *hash) : hash.status();
+}
+
+absl::Status check_checkpoints(const TrainConfig& config, const nlohmann::json& data_order,
+                               bool base_is_here) {
+  if (!config.enable_checkpointing) return check_start(config, base_is_here);
   const CheckpointStore store(config.checkpoint_directory, config.max_checkpoints_to_keep);
   const ShardLayout shards = ShardLayout::whole(model_params(config.model), config.weight_type());
   const auto optimizer = Optimizer::make(config.optimizer, shards);
@@ -229,9 +243,11 @@ absl::Status check_checkpoints(const TrainConfig& config, const nlohmann::json& 
     if (auto status = store.check_layout(**newest, layout); !status.ok()) return status;
     // Checkpoints of adapters do not have the base.
     if (config.model.lora.enabled()) {
-      if (auto status = check_initial_parameters(config); !status.ok()) return status;
+      const auto hash = check_initial_parameters(config, base_is_here);
+      if (!hash.ok()) return hash.status();
+      if (auto status = judge_adapters(config, *hash, **newest); !status.ok()) return status;
     }
-  } else if (auto status = check_initial_parameters(config); !status.ok()) {
+  } else if (auto status = check_start(config, base_is_here); !status.ok()) {
     return status;
   }
   return check_room(config, layout.bytes());
@@ -267,7 +283,9 @@ absl::Status check_machine(TrainConfig config, const std::optional<MachineRoots>
     return check_remote_output(*known);
   const auto data_order = check_data(*known, fingerprint);
   if (!data_order.ok()) return data_order.status();
-  return check_checkpoints(*known, *data_order);
+  const bool base_is_here =
+      config.load_parameters_path.empty() || !known->load_parameters_path.empty();
+  return check_checkpoints(*known, *data_order, base_is_here);
 }
 
 // Checks that outputs can be written, by opening or creating them.

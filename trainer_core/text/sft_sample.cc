@@ -12,6 +12,7 @@
 #include "trainer_core/base/json_file.h"
 #include "trainer_core/data/shard.h"
 #include "trainer_core/text/document_text.h"
+#include "trainer_core/text/json_limits.h"
 
 namespace muster::trainer {
 namespace {
@@ -72,8 +73,13 @@ size_t common_prefix(std::string_view a, std::string_view b) {
 class Conversation {
  public:
   Conversation(const chat::ChatTemplate& chat, const ordered_json& messages,
-               const ordered_json& tools, size_t first, float weight)
-      : chat_(chat), messages_(messages), tools_(tools), first_(first), weight_(weight) {}
+               const ordered_json& tools, size_t first, float weight, size_t bytes)
+      : chat_(chat),
+        messages_(messages),
+        tools_(tools),
+        first_(first),
+        weight_(weight),
+        bytes_(bytes) {}
 
   absl::StatusOr<SftText> text() {
     for (size_t i = first_; i < messages_.size(); ++i) {
@@ -84,6 +90,8 @@ class Conversation {
     }
     if (answers_.empty())
       return bad_sample("has no completion: no message has the role \"assistant\"");
+    if (!chat_.marks_generated() && answers_.size() > kAnswerBytesMax / bytes_)
+      return too_much(absl::StrCat(kAnswerBytesMax, " bytes"));
     auto whole = render(messages_.size(), false);
     if (!whole.ok()) return whole.status();
     whole_ = *std::move(whole);
@@ -103,16 +111,31 @@ class Conversation {
   };
 
   absl::StatusOr<chat::Rendered> render(size_t count, bool add_generation_prompt) {
-    if (count == messages_.size())
-      return checked(chat_.render(messages_, tools_, add_generation_prompt));
-    ordered_json some(messages_.begin(), messages_.begin() + static_cast<ptrdiff_t>(count));
-    return checked(chat_.render(some, tools_, add_generation_prompt));
-  }
-
-  absl::StatusOr<chat::Rendered> checked(absl::StatusOr<chat::Rendered> rendered) const {
-    if (rendered.ok()) return rendered;
+    chat::RenderOptions options;
+    const bool is_last = work_left_ < options.work_max;
+    if (is_last) options.work_max = work_left_;
+    auto rendered =
+        count == messages_.size()
+            ? chat_.render(messages_, tools_, add_generation_prompt, options)
+            : chat_.render(ordered_json(messages_.begin(),
+                                        messages_.begin() + static_cast<ptrdiff_t>(count)),
+                           tools_, add_generation_prompt, options);
+    if (rendered.ok()) {
+      work_left_ -= rendered->work;
+      return rendered;
+    }
+    if (is_last && absl::IsResourceExhausted(rendered.status()))
+      return too_much(absl::StrCat(kSampleWorkMax, " units of work"));
     return bad_sample(
         absl::StrCat("cannot be rendered by ", chat_.path(), ", ", rendered.status().message()));
+  }
+
+  absl::Status too_much(const std::string& limit) const {
+    return bad_sample(absl::StrCat(
+        "takes too much work: ", chat_.path(), " is rendered twice for each of ", answers_.size(),
+        " answers in ", bytes_, " bytes, which exceeds ", limit,
+        "; mark what the model generates by {% generation %} … {% endgeneration %} in the "
+        "template, or make a sample of each answer"));
   }
 
   // The template marks the completions by {% generation %}. If there is a mark for each of the
@@ -165,22 +188,25 @@ class Conversation {
   const ordered_json& tools_;
   const size_t first_;
   const float weight_;
+  const size_t bytes_;  // of the sample
+  uint64_t work_left_ = kSampleWorkMax;
   std::vector<Answer> answers_;
   chat::Rendered whole_;
 };
 
 absl::StatusOr<SftText> conversation_text(const ordered_json& sample, const ordered_json& messages,
-                                          size_t first, float weight, const SftFormat& format) {
+                                          size_t first, float weight, size_t bytes,
+                                          const SftFormat& format) {
   if (!format.chat)
     return bad_sample(absl::StrCat("has messages, but ", format.no_template.message()));
   static const ordered_json kNoTools;
   const auto tools = sample.find("tools");
   return Conversation(*format.chat, messages, tools != sample.end() ? *tools : kNoTools, first,
-                      weight)
+                      weight, bytes)
       .text();
 }
 
-absl::StatusOr<SftText> completion_text(const ordered_json& sample, float weight,
+absl::StatusOr<SftText> completion_text(const ordered_json& sample, float weight, size_t bytes,
                                         const SftFormat& format) {
   const ordered_json& prompt = sample["prompt"];
   const auto found = sample.find("completion");
@@ -191,7 +217,7 @@ absl::StatusOr<SftText> completion_text(const ordered_json& sample, float weight
     if (auto status = check_messages(*found, "completion"); !status.ok()) return status;
     ordered_json messages = prompt;
     messages.insert(messages.end(), found->begin(), found->end());
-    return conversation_text(sample, messages, prompt.size(), weight, format);
+    return conversation_text(sample, messages, prompt.size(), weight, bytes, format);
   }
   if (!prompt.is_string() || !found->is_string())
     return bad_sample(
@@ -212,6 +238,7 @@ size_t common_ids(const std::vector<int32_t>& a, const std::vector<int32_t>& b) 
 }  // namespace
 
 absl::StatusOr<SftText> sft_text(std::string_view json, const SftFormat& format) {
+  if (auto status = check_json_limits(json); !status.ok()) return status;
   const auto sample = ordered_json::parse(json, nullptr, /*allow_exceptions=*/false);
   if (sample.is_discarded()) return bad_sample("is not JSON, or not UTF-8");
   if (!sample.is_object()) return bad_sample("is JSON, but no object");
@@ -219,9 +246,9 @@ absl::StatusOr<SftText> sft_text(std::string_view json, const SftFormat& format)
   if (!weight.ok()) return weight.status();
   if (sample.contains("messages")) {
     if (auto status = check_messages(sample["messages"], "messages"); !status.ok()) return status;
-    return conversation_text(sample, sample["messages"], 0, *weight, format);
+    return conversation_text(sample, sample["messages"], 0, *weight, json.size(), format);
   }
-  if (sample.contains("prompt")) return completion_text(sample, *weight, format);
+  if (sample.contains("prompt")) return completion_text(sample, *weight, json.size(), format);
   const auto text = sample.find("text");
   if (text == sample.end())
     return bad_sample(absl::StrCat(
@@ -261,10 +288,20 @@ absl::Status SftEncoder::encode(std::string_view text, std::vector<int32_t>& ids
 
 absl::Status SftEncoder::append(const SftText& sample, std::vector<int32_t>& ids,
                                 std::vector<float>& weights) {
+  size_t prefix_bytes = 0;
+  for (const WeightedSpan& span : sample.spans)
+    prefix_bytes += span.begin + (span.end < sample.text.size() ? span.end : 0);
+  if (prefix_bytes > kPrefixBytesMax) {
+    return bad_sample(absl::StrCat(
+        "takes too much work: the texts before the begins and ends of its ", sample.spans.size(),
+        " completions have ", prefix_bytes, " bytes, and at most ", kPrefixBytesMax,
+        " are tokenized; make several samples of it"));
+  }
   whole_.clear();
   if (auto status = encode(sample.text, whole_); !status.ok()) return status;
   const size_t base = weights.size();
-  const bool has_bos = bos_id_ >= 0 && !sample.is_rendered;
+  const bool has_own = !whole_.empty() && whole_.front() == bos_id_;
+  const bool has_bos = bos_id_ >= 0 && !sample.is_rendered && !has_own;
   if (has_bos) {
     ids.push_back(bos_id_);
     weights.push_back(0);
@@ -283,6 +320,7 @@ absl::Status SftEncoder::append(const SftText& sample, std::vector<int32_t>& ids
   };
   float last_weight = 0;
   for (const WeightedSpan& span : sample.spans) {
+    if (span.begin == span.end) continue;  // an empty {% generation %} block
     const auto from = tokens_before(span.begin);
     if (!from.ok()) return from.status();
     const auto to = tokens_before(span.end);
@@ -308,8 +346,18 @@ absl::Status SftEncoder::append(const SftText& sample, std::vector<int32_t>& ids
   return bad_sample("has no completion: no token has a weight above 0");
 }
 
+std::string control_token(const Tokenizer& tokenizer, bool begins) {
+  const auto control = tokenizer.control_tokens();
+  if (control.empty()) return "";
+  const auto& [text, id] = begins ? control.front() : control.back();
+  // A tokenizer without a beginning-of-sequence token has the end-of-sequence token alone.
+  const bool is_only = control.size() == 1;
+  return is_only && begins == (id == tokenizer.eos_id()) ? "" : text;
+}
+
 absl::StatusOr<int32_t> bos_id(const Tokenizer& tokenizer, const std::string& bos_token) {
-  if (const auto control = tokenizer.control_tokens(); !control.empty()) return control[0].second;
+  if (const auto control = tokenizer.control_tokens(); !control.empty())
+    return control_token(tokenizer, /*begins=*/true).empty() ? -1 : control.front().second;
   for (const char* const name : {"<|begin_of_text|>", "<bos>", "<s>"}) {
     const std::string text = bos_token.empty() ? name : bos_token;
     const auto ids = tokenizer.encode(text);

@@ -25,9 +25,16 @@
 
 namespace muster::trainer {
 
-// The maximum number of messages in a sample. A template that marks no generated texts is rendered
-// twice for each answer.
+// The maximum number of messages in a sample.
 constexpr size_t kMessagesMax = 4096;
+// A template that marks no generated texts is rendered twice for each answer. The maximum product
+// of a sample's answers and bytes, and the maximum units of work (chat/template.h) of all
+// renderings of a sample.
+constexpr size_t kAnswerBytesMax = 256 << 20;
+constexpr uint64_t kSampleWorkMax = 4ULL << 30;
+// The maximum bytes that are tokenized to find the tokens of a sample's completions: for each, the
+// text before its begin and its end.
+constexpr size_t kPrefixBytesMax = 256 << 20;
 
 // How samples become texts.
 struct SftFormat {
@@ -64,8 +71,8 @@ class SftEncoder {
 
   // Appends the ids of a text, with the special tokens that it needs, and the weight of each id.
   // The text is encoded as a whole. A token that begins before a span and ends within it counts.
-  // Returns InvalidArgument, as sft_text(), if
-  // no token has a weight above 0.
+  // Returns InvalidArgument, as sft_text(), if no token has a weight above 0, or if the completions
+  // exceed kPrefixBytesMax.
   absl::Status append(const SftText& sample, std::vector<int32_t>& ids,
                       std::vector<float>& weights);
 
@@ -81,6 +88,10 @@ class SftEncoder {
   std::vector<int32_t> whole_;
   std::vector<int32_t> prefix_;
 };
+
+// Returns the text of the tokenizer's control token that begins a text, or that ends it; empty if it
+// has none.
+std::string control_token(const Tokenizer& tokenizer, bool begins);
 
 // Returns the id of the token with which a tokenizer begins a text; -1 if it has none. `bos_token`
 // is the text of the token, if it is known.

@@ -60,7 +60,8 @@ absl::Status load_sft(const Tokenizer& tokenizer, TokenizeOptions& options) {
   auto format = std::make_shared<SftFormat>();
   format->add_bos = options.sft_add_bos;
   auto chat = chat::ChatTemplate::load(
-      {options.tokenizer_path, options.chat_template, options.chat_template_name});
+      {options.tokenizer_path, options.chat_template, options.chat_template_name,
+       control_token(tokenizer, /*begins=*/true), control_token(tokenizer, /*begins=*/false)});
   const bool is_named = !options.chat_template.empty() || !options.chat_template_name.empty();
   if (!chat.ok() && (is_named || !absl::IsNotFound(chat.status()))) return chat.status();
   if (!chat.ok()) {

@@ -16,6 +16,7 @@
 #include "trainer_core/base/json_file.h"
 #include "trainer_core/checkpoint/foreign/hugging_face.h"
 #include "trainer_core/checkpoint/foreign/meta_folder.h"
+#include "trainer_core/checkpoint/foreign/peft_folder.h"
 
 namespace muster::trainer {
 namespace {
@@ -26,7 +27,6 @@ namespace fs = std::filesystem;
 constexpr size_t kEntriesMax = 10'000;
 constexpr size_t kEntriesShown = 6;
 constexpr size_t kAdapterBytesMax = 1 << 20;
-constexpr char kAdapterConfig[] = "adapter_config.json";
 
 constexpr std::string_view kFromPyTorch =
     "save it as safetensors: AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(NEW)";
@@ -99,19 +99,19 @@ std::string first_unfinished(const fs::path& folder) {
 }
 
 absl::Status check_adapter(const std::string& folder, const std::set<std::string>& names) {
-  if (!names.contains(kAdapterConfig) && !names.contains("adapter_model.safetensors") &&
+  if (!names.contains(kPeftConfigFile) && !names.contains(kPeftWeightsFile) &&
       !names.contains("adapter_model.bin"))
     return absl::OkStatus();
-  const auto config = read_json_file(absl::StrCat(folder, "/", kAdapterConfig), kAdapterBytesMax);
+  const auto config = read_json_file(absl::StrCat(folder, "/", kPeftConfigFile), kAdapterBytesMax);
   std::string base = "its base model";
   if (config.ok() && config->is_object() && config->contains("base_model_name_or_path") &&
       config->at("base_model_name_or_path").is_string())
     base = show_json(config->at("base_model_name_or_path"));
-  return invalid(folder,
-                 absl::StrCat("this is an adapter (LoRA) of ", base,
-                              ", not a model: merge it into its base with PEFT: "
-                              "AutoPeftModelForCausalLM.from_pretrained(DIR).merge_and_unload()"
-                              ".save_pretrained(NEW)"));
+  return invalid(
+      folder,
+      absl::StrCat("this is an adapter (LoRA) of ", base, ", not a model, and the folder has no ",
+                   names.contains(kPeftConfigFile) ? kPeftWeightsFile : kPeftConfigFile,
+                   ": save it again with PEFT (save_pretrained)"));
 }
 
 // A hub cache has one folder per revision below snapshots.

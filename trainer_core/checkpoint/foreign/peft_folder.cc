@@ -51,6 +51,21 @@ struct UsualField {
   const char* what;
 };
 
+// Refuses initializations that change the base: PEFT subtracts the initial B A from the weights.
+absl::Status check_initialization(const std::string& folder, const nlohmann::json& config) {
+  constexpr std::string_view kUnchanged[] = {"gaussian", "orthogonal", "eva"};
+  const auto found = config.find("init_lora_weights");
+  if (found == config.end() || found->is_null() || found->is_boolean()) return absl::OkStatus();
+  if (found->is_string() &&
+      std::ranges::find(kUnchanged, found->get<std::string>()) != std::end(kUnchanged))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      folder, "/", kPeftConfigFile, ": init_lora_weights is ", show_json(*found),
+      ", whose adapters may be of a changed base; true, false, gaussian, orthogonal and eva are "
+      "supported; save the adapter with PEFT's path_initial_model_for_weight_conversion, or merge "
+      "it with PEFT (merge_and_unload)"));
+}
+
 absl::Status check_usual_fields(const std::string& folder, const nlohmann::json& config) {
   const UsualField fields[] = {
       {"peft_type", "LORA", "adapters of another kind"},
@@ -64,14 +79,19 @@ absl::Status check_usual_fields(const std::string& folder, const nlohmann::json&
       {"trainable_token_indices", nullptr, "trained tokens"},
       {"target_parameters", nullptr, "adapters of other parameters"},
       {"layers_to_transform", nullptr, "layers without adapters"},
-      {"layer_replication", nullptr, "repeated layers"}};
+      {"layer_replication", nullptr, "repeated layers"},
+      {"alora_invocation_tokens", nullptr, "adapters from a token on (aLoRA)"},
+      {"use_qalora", false, "pooled inputs of the adapters (QALoRA)"},
+      {"use_bdlora", nullptr, "block-diagonal matrices (BD-LoRA)"},
+      {"megatron_config", nullptr, "layers of Megatron"},
+      {"arrow_config", nullptr, "several adapters with a router (Arrow)"}};
   for (const UsualField& field : fields) {
     if (is_unset(config, field.name, field.usual)) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         folder, "/", kPeftConfigFile, ": ", field.name, " is ", show_json(config.at(field.name)),
         ": ", field.what, " are not supported; merge the adapter with PEFT (merge_and_unload)"));
   }
-  return absl::OkStatus();
+  return check_initialization(folder, config);
 }
 
 // Returns the name of a projection within a tensor's name, such as q_proj; "" if there is none.

@@ -146,6 +146,17 @@ TEST(EntryPoints, EvaluationIsAModeOfEveryTrainer) {
     EXPECT_EQ(mapped(line), split(line)) << line;
 }
 
+TEST(EntryPoints, EvaluationsOfATrainingsLineAreRuns) {
+  EXPECT_EQ(mapped("eval base.yml run_name=a --task lambada=f --out=o --task boolq=g"),
+            split("run base.yml run_name=a eval_output=o eval_tasks=lambada=f,boolq=g "
+                  "eval_only=true"));
+  // The command says what is missing.
+  for (const char* line :
+       {"eval", "eval --task lambada=f", "eval --task=lambada=f --out o --hardware cpu --json",
+        "eval --run out/a --task lambada=f"})
+    EXPECT_EQ(mapped(line), split(line)) << line;
+}
+
 TEST(EntryPoints, WhatIsMissingNamesWhatThereIs) {
   EXPECT_THAT(error("run python3 -m convert_llama_ckpt --model-size 7b"),
               HasSubstr("give --base-model-path=FOLDER and --pax-model-path=FOLDER"));

@@ -2,10 +2,13 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
+
 #include <absl/strings/str_cat.h>
 
 #include "jobspec/resolve.h"
 #include "tests/unit/jobspec/config_files.h"
+#include "tests/unit/temp_folder.h"
 
 namespace muster::jobspec {
 namespace {
@@ -107,6 +110,30 @@ TEST_F(DataKeys, AnEvaluationHasNoStepsAndNoCheckpoints) {
   ASSERT_TRUE(other.ok()) << other.status();
   EXPECT_EQ(other->train.load_parameters_path, "/models/m2");
   EXPECT_GT(on_shards({"eval_only=false"})->train.steps, 0);
+}
+
+TEST_F(DataKeys, AnEvaluationOfAdaptersKeepsTheirBase) {
+  const TempFolder folder;
+  const std::string checkpoints = folder.file("a/checkpoints");
+  std::filesystem::create_directories(checkpoints);
+  const auto evaluate = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"eval_only=true", "eval_dataset_path=held", "enable_lora=true",
+                               "run_name=a", "base_output_directory=" + folder.path()});
+    const auto job = on_shards(words);
+    EXPECT_TRUE(job.ok()) << job.status();
+    return job->train;
+  };
+  const trainer::TrainConfig with_base = evaluate({"load_parameters_path=/base"});
+  EXPECT_TRUE(with_base.model.lora.enabled());
+  EXPECT_EQ(with_base.load_parameters_path, "/base");
+  EXPECT_EQ(with_base.lora_restore_path, checkpoints);
+  const trainer::TrainConfig other =
+      evaluate({"load_parameters_path=/base", "lora_restore_path=/adapters"});
+  EXPECT_EQ(other.lora_restore_path, "/adapters");
+  // The checkpoint names its base.
+  const trainer::TrainConfig merged = evaluate({});
+  EXPECT_FALSE(merged.model.lora.enabled());
+  EXPECT_EQ(merged.load_parameters_path, checkpoints);
 }
 
 TEST_F(DataKeys, AnEvaluationNeedsDataAndACheckpoint) {

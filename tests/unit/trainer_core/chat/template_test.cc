@@ -4,6 +4,7 @@
 #include <string>
 
 #include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
 namespace muster::trainer::chat {
@@ -19,6 +20,12 @@ std::string error_of(const std::string& source,
   if (!parsed.ok()) return std::string(parsed.status().message());
   const auto rendered = parsed->render(variables, options);
   return rendered.ok() ? "no error: " + rendered->text : std::string(rendered.status().message());
+}
+
+std::string repeated(const std::string& text, int times) {
+  std::string out;
+  for (int i = 0; i < times; ++i) out += text;
+  return out;
 }
 
 TEST(TemplateTest, ErrorsNameTheLine) {
@@ -58,7 +65,8 @@ TEST(TemplateTest, HostileTemplatesEndAtALimit) {
   options.work_max = 1'000'000;
   options.output_bytes_max = 100'000;
   const std::pair<std::string, const char*> kCases[] = {
-      {"{% for i in range(1000000000000) %}{% endfor %}", "units of work"},
+      {"{% for i in range(1000000000000) %}{% endfor %}", "a range has more than 100000 items"},
+      {"{{ range(-9223372036854775807, 9223372036854775807) }}", "a range has more than"},
       {"{% for i in range(999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}",
        "units of work"},
       {"{% set ns = namespace(x='a') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% "
@@ -73,18 +81,68 @@ TEST(TemplateTest, HostileTemplatesEndAtALimit) {
       {"{{ " + std::string(5000, '(') + "1" + std::string(5000, ')') + " }}", "nested deeper than"},
       {"{{ " + std::string(5000, '[') + std::string(5000, ']') + " }}", "nested deeper than"},
       {"{{ " + std::string(50000, '-') + "1 }}", "nested deeper than"},
+      // Lists that share their items.
+      {"{% set ns = namespace(v=[1]) %}{% for i in range(60) %}{% set ns.v = [ns.v, ns.v] %}{% "
+       "endfor %}{{ ns.v }}",
+       "a list or dict has more than"},
+      {"{% set ns = namespace(v={'a': 1}) %}{% for i in range(60) %}{% set ns.v = {'a': ns.v, "
+       "'b': ns.v} %}{% endfor %}{{ ns.v | tojson }}",
+       "a list or dict has more than"},
+      {"{% set ns = namespace(v=[1], w=[1]) %}{% for i in range(20) %}{% set ns.v = [ns.v, ns.v] "
+       "%}{% set ns.w = [ns.w, ns.w] %}{% endfor %}{{ ns.v == ns.w }}",
+       "units of work"},
+      {"{% set ns = namespace(v=[1]) %}{% for i in range(18) %}{% set ns.v = [ns.v, ns.v] %}{% "
+       "endfor %}{% for i in range(99) %}{% set x = ns.v ~ '' %}{% endfor %}",
+       "units of work"},
+      {"{{ (['a' * 10000] * 10000) | join }}", "units of work"},
+      {"{{ ''.join(['a' * 10000] * 10000) }}", "units of work"},
+      {"{% set s = 'a' * 10000 %}{{ s" + repeated(" ~ s", 1000) + " }}", "units of work"},
+      {"{{ 'a' | map('map'" + repeated(", 'map'", 5000) + ") }}", "nested deeper than"},
+      {"{{ 1" + repeated(" or 1", 50'000) + " }}", "nested deeper than"},
+      {"{{ a" + repeated(" if a", 50'000) + " }}", "nested deeper than"},
+      {"{% filter upper" + repeated(" | lower", 50'000) + " %}a{% endfilter %}", "no error: a"},
       {std::string(9000, ' ') + "{{ not" + std::string(50000, ' ') + "x}}", "no error"},
   };
   for (const auto& [source, message] : kCases)
     EXPECT_TRUE(absl::StrContains(error_of(source, ordered_json::object(), options), message))
         << source.substr(0, 100) << ": " << error_of(source, ordered_json::object(), options);
-  std::string chain = "{{ 1";
-  for (int i = 0; i < 50'000; ++i) chain += " + 1";
-  EXPECT_TRUE(absl::StrContains(error_of(chain + " }}"), "nested deeper than"));
-  std::string branches = "{% if a %}";
-  for (int i = 0; i < 5'000; ++i) branches += "{% elif a %}";
-  EXPECT_TRUE(absl::StrContains(error_of(branches + "{% endif %}"), "branches"));
+  EXPECT_TRUE(
+      absl::StrContains(error_of("{{ 1" + repeated(" + 1", 50'000) + " }}"), "nested deeper than"));
+  EXPECT_TRUE(absl::StrContains(
+      error_of("{% if a %}" + repeated("{% elif a %}", 5'000) + "{% endif %}"), "branches"));
   EXPECT_EQ(error_of("a\xFF"), "the template is not valid UTF-8");
+}
+
+TEST(TemplateTest, ErrorsOfVariablesNameNoLine) {
+  EXPECT_EQ(error_of("a", {{"a", 18'446'744'073'709'551'615ULL}}),
+            "the variables: the integer 18446744073709551615 is too large; the largest is 2^63 - "
+            "1");
+  RenderOptions options;
+  options.required = {"bos_token"};
+  EXPECT_EQ(error_of("a\n{{ bos_token }}", ordered_json::object(), options),
+            "line 2: \"bos_token\" is undefined");
+  EXPECT_EQ(error_of("{{ bos_token is defined }}{{ other }}", ordered_json::object(), options),
+            "no error: False");
+}
+
+// The expected texts are those of jinja2 3.1.6.
+TEST(TemplateTest, RendersAsJinja2) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"{{ 42 | round }} {{ true | round }} {{ 42 | round(1, 'floor') }}", "42 1 42.0"},
+      {"{{ 1.5 | round }} {{ 2.5 | round }} {{ -0.5 | round }}", "2.0 2.0 -0.0"},
+      {"{{ 2.675 | round(2) }} {{ 0.285 | round(2) }} {{ 5.015 | round(2) }}", "2.67 0.28 5.01"},
+      {"{% for a in [1] %}{% for b in [1] %}{{ loop.depth }}{{ loop.depth0 }}{% endfor %}{% endfor "
+       "%}",
+       "10"},
+      {"x\n\u00a0{% if true %}y{% endif %}", "x\ny"},
+      {"{% set ns = namespace() %}{% set ns.x | upper %}abc{% endset %}{{ ns.x }}", "ABC"},
+      {"{% set ns = namespace() %}{% set ns.x, y = 1, 2 %}{{ ns.x }}{{ y }}", "12"},
+      {"{{ {'append': 1}.append }}{{ {'extend': 3}.extend }}", "13"},
+      {"{{ [3, 1, 2] | select('>', 1) | list }}{{ [3, 1] | select('!=', 1) | list }}", "[3, 2][3]"},
+      {"{{ '\x7f' | tojson }}{{ '\x7f' | tojson(ensure_ascii=true) }}", "\"\x7f\"\"\\u007f\""},
+  };
+  for (const auto& [source, text] : kCases)
+    EXPECT_EQ(error_of(source), absl::StrCat("no error: ", text)) << source;
 }
 
 TEST(TemplateTest, TheTimeIsThatOfTheCaller) {

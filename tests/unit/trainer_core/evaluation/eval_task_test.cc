@@ -57,6 +57,33 @@ TEST_F(EvalTasks, BadLinesNameFileLineAndField) {
   EXPECT_THAT(problem("loglikelihood", R"({"context": "c", "continuation": ""})"),
               HasSubstr("the continuation has no token of its own"));
   EXPECT_THAT(problem("lambada", "\n\n"), HasSubstr("a.jsonl has no line"));
+  EXPECT_THAT(problem("perplexity", R"({"text": ""})"), HasSubstr("a.jsonl has no token to score"));
+}
+
+TEST_F(EvalTasks, DeeplyNestedLinesAreRejected) {
+  constexpr size_t kDepth = 200'000;
+  const std::string open(kDepth, '['), close(kDepth, ']');
+  for (const std::string& value : {open + close, open}) {
+    EXPECT_THAT(problem("lambada", absl::StrCat("{\"text\": ", value, "}")),
+                HasSubstr("a.jsonl:1: nests values more than 100 deep"));
+    EXPECT_THAT(problem("lambada", value), HasSubstr("nests values more than 100 deep"));
+  }
+  EXPECT_THAT(problem("lambada", R"({"text": [[1]]})"), HasSubstr("\"text\" is [[1]]"));
+}
+
+// The tokenizer joins characters of context and continuation to one token.
+TEST_F(EvalTasks, ContextsKeepTheirTokensWhereATokenCrossesTheBoundary) {
+  const std::vector<int32_t> before = *tokenizer_->encode(" t");
+  const std::vector<int32_t> whole = *tokenizer_->encode(" the word");
+  ASSERT_LT(before.size(), whole.size());
+  ASSERT_NE(before, std::vector<int32_t>(whole.begin(), whole.begin() + before.size()));
+  std::vector<int32_t> tokens = before;
+  tokens.insert(tokens.end(), whole.begin() + before.size(), whole.end());
+  auto task = load("loglikelihood", R"({"context": " t", "continuation": "he word"})");
+  ASSERT_TRUE(task.ok()) << task.status();
+  EXPECT_EQ(
+      task->take_requests(),
+      (std::vector<ScoredTokens>{{tokens, static_cast<int32_t>(whole.size() - before.size())}}));
 }
 
 TEST_F(EvalTasks, MissingFilesAndUnknownTasksNameWhatThereIs) {
@@ -74,6 +101,8 @@ TEST_F(EvalTasks, MissingFilesAndUnknownTasksNameWhatThereIs) {
               HasSubstr("boolq has no file; give boolq=FILE"));
   EXPECT_THAT(std::string(parse_eval_tasks("boolq=a,boolq=b").status().message()),
               HasSubstr("boolq is given twice"));
+  EXPECT_THAT(std::string(parse_eval_tasks("boolq=a,b.jsonl").status().message()),
+              HasSubstr("the path a,b.jsonl of boolq has a comma"));
 }
 
 TEST_F(EvalTasks, LongContextsAreAnErrorOrLoseTheirBeginning) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <tuple>
@@ -197,6 +198,33 @@ TEST_F(TaskEvaluations, RunDuringTrainingsAndGoToTheMetrics) {
     EXPECT_FALSE(row.contains("eval/avg_loss"));
   }
   EXPECT_EQ(evaluations, 2);
+}
+
+TEST_F(TaskEvaluations, ResultsThatCannotBeWrittenEndNoTraining) {
+  TrainConfig trained = config();
+  trained.enable_checkpointing = true;
+  trained.checkpoint_directory = folder_.file("trained");
+  trained.eval.output = folder_.file("results");
+  // Folders where files must be.
+  for (const int64_t steps : {kTrainedSteps / 2, kTrainedSteps})
+    std::filesystem::create_directories(
+        absl::StrCat(trained.eval.output, "/results-", steps, ".json"));
+  const RunResult training = run(trained);
+  EXPECT_THAT(training.codes, Each(ExitCode::kOk)) << training.err;
+  EXPECT_THAT(training.err, HasSubstr("warning: the results of evaluation tasks are lost: "));
+  // An evaluation alone ends with the error, after its table.
+  const RunResult evaluated = run(evaluation("results"));
+  EXPECT_THAT(evaluated.codes, Each(ExitCode::kFailure));
+  EXPECT_THAT(evaluated.out, HasSubstr("eval tasks after step: 59, lambada/acc="));
+  EXPECT_THAT(evaluated.err, HasSubstr("eval_output: "));
+}
+
+TEST_F(TaskEvaluations, AFolderThatCannotBeWrittenIsRefusedAtTheStart) {
+  TrainConfig trained = config();
+  trained.eval.output = "/proc/nope";
+  const RunResult result = run(trained);
+  EXPECT_THAT(result.codes, Each(ExitCode::kBadInput));
+  EXPECT_THAT(result.err, HasSubstr("eval_output: /proc/nope"));
 }
 
 }  // namespace

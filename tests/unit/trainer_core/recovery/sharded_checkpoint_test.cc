@@ -16,6 +16,9 @@
 #include "tests/unit/trainer_core/model/sharded_models.h"
 #include "tests/unit/trainer_core/on_mesh.h"
 #include "tests/unit/trainer_core/recovery/checkpoint_ranks.h"
+#include "tests/unit/trainer_core/train_helpers.h"
+#include "trainer_core/base/train_mesh.h"
+#include "trainer_core/model/scaling_state.h"
 #include "trainer_core/rank/group_peers.h"
 
 namespace muster::trainer {
@@ -29,6 +32,24 @@ std::vector<OptimizerConfig> stateful_optimizers() {
   configs[1].type = OptimizerType::kSgd;
   configs[2].type = OptimizerType::kAdafactor;
   return configs;
+}
+
+// Ranks that split the columns of the first tensor all have its first row.
+TEST(ScalingState, OneRankWritesTheScales) {
+  TrainConfig config = tiny_config(1);
+  config.mesh.ici[static_cast<size_t>(MeshAxis::kTensor)] = 2;
+  config.model.quantization.type = QuantizationType::kFp8Delayed;
+  for (const char* target : {"q_proj", "o_proj"}) {
+    config.model.lora = {.rank = 2, .alpha = 2, .targets = {target}};
+    int64_t writers = 0;
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      const auto layout = ShardLayout::of(config.model, mesh_of(config.mesh), rank, DType::kF32);
+      writers += std::ranges::any_of(
+          model_tensors(layout, config.model).written,
+          [](const TensorBox& box) { return std::string(box.tensor).ends_with("_scale"); });
+    }
+    EXPECT_EQ(writers, 1) << target;
+  }
 }
 
 class ShardedCheckpoint : public testing::Test {

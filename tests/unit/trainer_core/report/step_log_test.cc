@@ -41,6 +41,8 @@ TEST(StepLog, LargeWeightsHaveNoExponent) {
   StepRecord large = record();
   large.total_weights = 16'777'216'000;
   EXPECT_NE(step_line(large).find("total_weights: 16777216000,"), std::string::npos);
+  large.total_weights = 0.375;
+  EXPECT_NE(step_line(large).find("total_weights: 0.375,"), std::string::npos);
 }
 
 TEST(StepLog, ParametersAndPerStepBlock) {

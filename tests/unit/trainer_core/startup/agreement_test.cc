@@ -9,6 +9,7 @@
 
 #include "tests/unit/trainer_core/on_mesh.h"
 #include "tests/unit/trainer_core/train_helpers.h"
+#include "trainer_core/base/tensor_views.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/startup/initial_parameters.h"
 
@@ -54,6 +55,34 @@ TEST(Agreement, ADifferentMeshDoesNotHang) {
   other.mesh.ici = {2, 1, 2, 1, 1, 1, 1};
   EXPECT_THAT(messages_of({config, config, config, other}),
               Each(HasSubstr("rank 3 has another config than rank 0: ici_")));
+}
+
+TEST(Agreement, AFrozenParameterIsNamed) {
+  TrainConfig config = tiny_config(2);
+  config.mesh.ici = {2, 1, 1, 1, 1, 1, 1};
+  config.model.lora = {.rank = 2, .alpha = 2, .targets = {"q_proj"}};
+  for (const bool disturbed : {false, true}) {
+    std::vector<std::string> printed(2);
+    on_mesh(mesh_of(config.mesh), [&](ProcessGroups& groups) {
+      RankModel rank_model(config, 1, Staging::kNo, groups);
+      const auto& sharding = rank_model.plan().model.sharding;
+      const Tensor frozen = rank_model.model().frozen_parameters();
+      draw_parameters(rank_model.ops(), config, sharding.layout, rank_model.model().parameters());
+      draw_parameters(rank_model.ops(), config, sharding.frozen, frozen);
+      if (disturbed && groups.rank() == 1) {
+        const ShardPiece& piece = sharding.frozen.pieces().front();
+        rank_model.ops().fill(tensor_at(frozen, piece.offset, {1}), 3);
+      }
+      printed[static_cast<size_t>(groups.rank())] =
+          std::string(check_agreement(groups, 7, rank_model).message());
+    });
+    if (disturbed) {
+      EXPECT_THAT(printed, Each(HasSubstr("rank 1 starts with other parameters than rank 0: "
+                                          "model.embed_tokens.weight")));
+    } else {
+      EXPECT_THAT(printed, Each(IsEmpty()));
+    }
+  }
 }
 
 // On a mesh of shards the ranks along data have the same state: one element on one of them differs.

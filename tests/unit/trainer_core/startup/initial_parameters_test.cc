@@ -9,9 +9,12 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include "tests/paths.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/hooked_transport.h"
+#include "tests/unit/trainer_core/hugging_face_goldens.h"
 #include "tests/unit/trainer_core/train_helpers.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/checkpoint/checkpoint.h"
@@ -55,6 +58,9 @@ class LoadParameters : public testing::Test {
     TrainConfig config = along_fsdp(tiny_config(kRanks));
     config.model.position_type = position_type;
     config.load_parameters_path = folder_.file("from");
+    return load(config, in_between);
+  }
+  static Loaded load(const TrainConfig& config, const std::function<void()>& in_between) {
     const Mesh mesh = mesh_of(config.mesh);
     const LocalWorld world(kRanks, std::chrono::milliseconds(60'000));
     Loaded loaded;
@@ -196,6 +202,31 @@ TEST_F(LoadParameters, ABlockOfBf16HasTheRoundedValues) {
       EXPECT_EQ(values(DType::kBf16), expected) << "read: " << reads;
     }
   }
+}
+
+// All ranks have the adapters, not rank 0 alone.
+TEST_F(LoadParameters, AFolderOfPeftIsMergedOnAllRanks) {
+  const std::string adapter = folder_.file("adapter");
+  fs::copy(source_dir() + "/tests/golden/lora/llama_gqa", adapter);
+  auto peft = nlohmann::json::parse(read_file(adapter + "/adapter_config.json"));
+  peft["base_model_name_or_path"] = hugging_face_golden("llama_gqa");
+  write_file(adapter + "/adapter_config.json", peft.dump());
+  const auto values_at = [](const std::string& path) {
+    const auto source = ParameterSource::open(path);
+    EXPECT_TRUE(source.ok()) << source.status();
+    std::vector<float> values(static_cast<size_t>((*source)->parameters()));
+    EXPECT_TRUE(load_parameters(**source, values).ok());
+    return values;
+  };
+  const std::vector<float> merged = values_at(adapter);
+  ASSERT_NE(merged, values_at(hugging_face_golden("llama_gqa")));
+  TrainConfig config = along_fsdp(tiny_config(kRanks));
+  config.model = (*ParameterSource::open(adapter))->description().model;
+  config.load_parameters_path = adapter;
+  const Loaded loaded = load(config, [] {});
+  for (const absl::Status& status : loaded.statuses) ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(loaded.whole, merged);
+  EXPECT_THAT(loaded.out, HasSubstr("parameters are from " + adapter));
 }
 
 TEST_F(LoadParameters, AModelWithoutRopeIsRefused) {

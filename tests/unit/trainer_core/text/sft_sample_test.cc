@@ -100,6 +100,54 @@ TEST_F(SftTokenizing, BadSamplesNameTheLine) {
   EXPECT_THAT(error_of(R"({"prompt": "a"})"), HasSubstr("--bad-documents skip leaves such"));
 }
 
+// These lines would overflow the stack, or take minutes.
+TEST_F(SftTokenizing, HostileSamplesEndAtALimit) {
+  const auto repeated = [](const std::string& text, int times) {
+    std::string out;
+    for (int i = 0; i < times; ++i) out += text;
+    return out;
+  };
+  const std::string deep = repeated("[", 1'000'000) + repeated("]", 1'000'000);
+  std::string keys;
+  for (int i = 0; i < 200'000; ++i) keys += "\"k" + std::to_string(i) + "\":0,";
+  const std::string answer = R"({"role": "assistant", "content": ")" + std::string(4000, 'a');
+  const std::pair<std::string, const char*> kCases[] = {
+      {R"({"messages": [{"role": "user", "content": )" + deep + "}]}",
+       "nests lists and objects deeper than 100 levels"},
+      {R"({"prompt": "a", "completion": "b", "weight": )" + deep + "}", "deeper than 100 levels"},
+      {R"({"prompt": "a", "completion": "b", "x": {)" + keys + "\"k\": 0}}", "has too many keys"},
+  };
+  for (const auto& [line, message] : kCases) EXPECT_THAT(error_of(line), HasSubstr(message));
+  EXPECT_THAT(error_of(R"({"prompt": "[[{:\\", "completion": ")" + repeated("[", 200) + "\"}"),
+              HasSubstr("no error"));
+
+  std::ofstream(folder_.file("a.jsonl"))
+      << R"({"messages": [)" << repeated(answer + "\"},", 2000) << answer << "\"}]}";
+  TokenizeOptions with = options(folder_.file("a.jsonl"));
+  with.chat_template = folder_.file("t.jinja");
+  std::ofstream(folder_.file("t.jinja")) << "{% for m in messages %}{{ m.content }}{% endfor %}";
+  EXPECT_THAT(std::string(tokenize_files(with).status().message()),
+              HasSubstr("is rendered twice for each of 2001 answers"));
+}
+
+TEST_F(SftTokenizing, SpecialTokensComeFromTheFilesBesideTheTokenizer) {
+  std::ofstream(folder_.file("t.jinja")) << "{{ bos_token }}{{ messages[0].content }}";
+  const auto text = [&] {
+    const auto chat = chat::ChatTemplate::load({folder_.path(), folder_.file("t.jinja"), ""});
+    const auto messages = nlohmann::ordered_json::parse(R"([{"role": "user", "content": "a"}])");
+    const auto rendered = chat->render(messages, nullptr, false);
+    return rendered.ok() ? rendered->text : std::string(rendered.status().message());
+  };
+  EXPECT_THAT(text(), HasSubstr("line 1: \"bos_token\" is undefined: neither"));
+  std::ofstream(folder_.file("special_tokens_map.json")) << R"({"bos_token": {"content": "<s>"}})";
+  EXPECT_EQ(text(), "<s>a");
+  std::ofstream(folder_.file("tokenizer_config.json")) << R"({"bos_token": null})";
+  EXPECT_EQ(text(), "a") << "the file states that there is no such token";
+  EXPECT_THAT(
+      std::string(chat::ChatTemplate::load({folder_.path(), "t.jinja", "x"}).status().message()),
+      HasSubstr("use one of the two"));
+}
+
 TEST_F(SftTokenizing, BadTemplatesNameTheFileAndLine) {
   std::ofstream(folder_.file("a.jsonl"))
       << R"({"messages": [{"role": "assistant", "content": "b"}]})";

@@ -56,7 +56,8 @@ TEST_F(ModelFolder, NamesWhatIsThereInsteadOfAModel) {
       {"pytorch_model.bin", "PK\x03\x04", "PyTorch's pickles, which is not read: save it as"},
       {"pytorch_model-00001-of-00002.bin", "PK", "PyTorch's pickles"},
       {"adapter_config.json", R"({"base_model_name_or_path": "meta-llama/Llama-2-7b-hf"})",
-       "an adapter (LoRA) of \"meta-llama/Llama-2-7b-hf\", not a model: merge it"},
+       "an adapter (LoRA) of \"meta-llama/Llama-2-7b-hf\", not a model, and the folder has no "
+       "adapter_model.safetensors"},
       {"model-00001-of-00002.safetensors.incomplete", "", "the download stopped ("},
       {"model.safetensors.aria2", "", "the download stopped ("},
       {"tf_model.h5", "", "TensorFlow's format"},

@@ -88,6 +88,36 @@ TEST_F(PeftFolder, RefusesOtherKindsOfAdapters) {
   copy("llama_gqa");
   change("r", 0);
   EXPECT_THAT(error(), HasSubstr("r is 0, but must be at least 1"));
+  for (const char* field : {"use_qalora", "use_bdlora"}) {
+    copy("llama_gqa");
+    change(field, true);
+    EXPECT_THAT(error(), HasSubstr(std::string(field) + " is true: "));
+  }
+  copy("llama_gqa");
+  change("alora_invocation_tokens", {5, 6});
+  EXPECT_THAT(error(), HasSubstr("alora_invocation_tokens is [5,6]: adapters from a token on"));
+}
+
+// Some initializations change the weights of the base.
+TEST_F(PeftFolder, RefusesAdaptersOfAChangedBase) {
+  for (const char* init : {"pissa", "pissa_niter_16", "olora", "corda", "loftq"}) {
+    change("init_lora_weights", init);
+    EXPECT_THAT(error(), HasSubstr("init_lora_weights is \"" + std::string(init) + "\""));
+  }
+  for (const nlohmann::json& init :
+       {nlohmann::json(true), nlohmann::json(false), nlohmann::json("gaussian"),
+        nlohmann::json("orthogonal"), nlohmann::json("eva")}) {
+    change("init_lora_weights", init);
+    EXPECT_EQ(error(), "") << init;
+  }
+}
+
+TEST_F(PeftFolder, IsTheFolderOfTheMergedModel) {
+  const auto merged = open_merged(path());
+  ASSERT_TRUE(merged.ok()) << merged.status();
+  EXPECT_EQ((*merged)->description().folder, path());
+  EXPECT_EQ((*merged)->description().checksum, "");
+  EXPECT_EQ((*merged)->description().tokenizer_folder, hugging_face_golden("llama_gqa"));
 }
 
 // The scale of rsLoRA is alpha / sqrt(rank).
