@@ -1,9 +1,6 @@
 #include "trainer_core/commands.h"
 
-#include <unistd.h>
-
 #include <iostream>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,7 +19,6 @@
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/checkpoint/checkpoint.h"
-#include "trainer_core/checkpoint/find_checkpoint.h"
 #include "trainer_core/comm/local.h"
 #include "trainer_core/comm/process_groups.h"
 #include "trainer_core/comm/world.h"
@@ -39,7 +35,6 @@
 #include "trainer_core/startup/preflight.h"
 #include "trainer_core/startup/rank_env.h"
 #include "trainer_core/tools/debug_step.h"
-#include "trainer_core/tools/decode.h"
 
 namespace muster::trainer {
 namespace {
@@ -48,40 +43,6 @@ absl::StatusOr<std::unique_ptr<ProgressWriter>> open_page(const RankEnv& env,
                                                           const TrainConfig& config) {
   if (env.progress_page.empty()) return ProgressWriter::anonymous(env.identity(config.steps));
   return ProgressWriter::create(env.progress_page, env.identity(config.steps));
-}
-
-// Returns the config of `decode`: the file of --config, or the config stored in the checkpoint.
-absl::StatusOr<TrainConfig> decode_config(const CommandLine& line) {
-  if (line.has("config")) return load_config(line.text("config"));
-  if (!line.has("checkpoint"))
-    return absl::InvalidArgumentError("give --checkpoint FOLDER, or --config FILE --latest");
-  auto folder = find_checkpoint(line.text("checkpoint"));
-  if (!folder.ok()) return folder.status();
-  auto info = verify_checkpoint(*folder, /*checksums=*/false);
-  if (!info.ok()) return info.status();
-  return train_config_from_json(info->config);
-}
-
-absl::StatusOr<DecodeOptions> decode_options(const CommandLine& line, const TrainConfig& config) {
-  DecodeOptions options;
-  auto folder = find_checkpoint(line.text("checkpoint", config.checkpoint_directory));
-  if (!folder.ok()) return folder.status();
-  options.checkpoint = *folder;
-  options.prompt = line.text("prompt", "I love to");
-  options.threads = threads_per_rank(config, RankEnv());
-  const auto max_tokens = line.integer("max-tokens", 64, 1, kDecodeTokensMax);
-  const auto temperature = line.number("temperature", 0, 0, 100);
-  const auto top_k = line.integer("top-k", 0, 0, std::numeric_limits<int32_t>::max());
-  const auto top_p = line.number("top-p", 1, 0, 1);
-  const auto seed = line.integer("seed", 0, 0, std::numeric_limits<int64_t>::max());
-  for (const absl::Status& status :
-       {max_tokens.status(), temperature.status(), top_k.status(), top_p.status(), seed.status()}) {
-    if (!status.ok()) return status;
-  }
-  options.max_tokens = static_cast<int32_t>(*max_tokens);
-  options.sampling = {*temperature, static_cast<int32_t>(*top_k), *top_p,
-                      static_cast<uint64_t>(*seed)};
-  return options;
 }
 
 // Ends this process when a later attempt of its job owns the checkpoint directory. One rank of each
@@ -256,37 +217,6 @@ ExitCode cpu_speed_command() {
                               {"bfloat16_seconds", speed.bfloat16_seconds},
                               {"bfloat16_speed", speed.ratio()}};
   return print_result(out.dump() + "\n");
-}
-
-ExitCode decode_command(std::span<const std::string_view> arguments) {
-  // Users call it as `muster decode`, which executes this program.
-  const std::string who = "muster: error";
-  const auto line = CommandLine::parse(
-      arguments, {.values = {"config", "checkpoint", "prompt", "max-tokens", "temperature",
-                             "tokenizer", "top-k", "top-p", "seed"},
-                  .switches = {"latest", "json"}});
-  if (!line.ok()) return report(who, line.status());
-  auto config = decode_config(*line);
-  if (!config.ok()) return report(who, config.status());
-  if (line->has("tokenizer")) {
-    config->tokenizer_path = line->text("tokenizer");
-    config->tokenizer_type.clear();  // the type is that of the training's tokenizer
-  }
-  auto options = decode_options(*line, *config);
-  if (!options.ok()) return report(who, options.status());
-  options->notes = &std::cerr;
-  const auto text = decode(*config, *options);
-  if (!text.ok()) return report(who, text.status());
-  if (line->has("json")) {
-    const nlohmann::json out = {
-        {"prompt", options->prompt}, {"text", *text}, {"checkpoint", options->checkpoint}};
-    // Text of the model need not be UTF-8.
-    return print_result(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-  }
-  const std::string output = absl::StrCat("Input `", options->prompt, "` -> `", *text, "`");
-  // Other programs get the raw bytes. A terminal gets escaped text, because the text of a model or
-  // a prompt must not send control sequences to it.
-  return print_result((isatty(STDOUT_FILENO) == 1 ? escape_controls(output) : output) + "\n");
 }
 
 ExitCode debug_step_command(std::span<const std::string_view> arguments) {

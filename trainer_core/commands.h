@@ -53,6 +53,9 @@ absl::StatusOr<std::shared_ptr<Transport>> join_world(const RankEnv& env);
 // Prints the error of a command to standard error, with control characters escaped. Returns the
 // exit code for it.
 ExitCode report(const std::string& who, const absl::Status& status);
+// Returns the config of --config FILE, or else that of the training of --checkpoint FOLDER, with
+// the tokenizer of --tokenizer.
+absl::StatusOr<TrainConfig> checkpoint_config(const CommandLine& line);
 // Returns the config of --config FILE.
 absl::StatusOr<TrainConfig> config_option(const CommandLine& line);
 // Prints the result of a command to standard output. Returns the exit code of the command.

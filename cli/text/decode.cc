@@ -20,11 +20,15 @@ struct DecodeArguments {
   JobArguments job;
   std::string run;
   std::optional<std::string> prompt;
+  std::optional<std::string> prompts;
   std::optional<std::string> tokenizer;
   std::optional<int32_t> max_tokens;
   std::optional<double> temperature;
   std::optional<int32_t> top_k;
   std::optional<double> top_p;
+  std::optional<double> min_p;
+  std::optional<double> repetition_penalty;
+  std::optional<std::string> stop;
   std::optional<int64_t> seed;
   bool json = false;
 };
@@ -62,7 +66,8 @@ absl::Status add_run(const DecodeArguments& arguments, Options& options) {
       return absl::InvalidArgumentError(
           "--run and a config file both name a model to decode from; give one of them");
     }
-    if (!arguments.prompt) return absl::InvalidArgumentError("--run needs a --prompt");
+    if (!arguments.prompt && !arguments.prompts)
+      return absl::InvalidArgumentError("--run needs a --prompt, or a file of --prompts");
     if (is_remote(arguments.run)) {
       options["--checkpoint"] = arguments.run;
       return absl::OkStatus();
@@ -115,11 +120,15 @@ int decode(const DecodeArguments& arguments) {
     if (value) options[name] = absl::StrCat(*value);
   };
   add("--prompt", arguments.prompt);
+  add("--prompts", arguments.prompts);
   add("--tokenizer", arguments.tokenizer);
   add("--max-tokens", arguments.max_tokens);
   add("--temperature", arguments.temperature);
   add("--top-k", arguments.top_k);
   add("--top-p", arguments.top_p);
+  add("--min-p", arguments.min_p);
+  add("--repetition-penalty", arguments.repetition_penalty);
+  add("--stop", arguments.stop);
   add("--seed", arguments.seed);
   std::vector<std::string> words = {"decode"};
   for (const auto& [name, value] : options) words.insert(words.end(), {name, value});
@@ -139,12 +148,17 @@ void declare_decode(CLI::App& app, Action& action) {
   command->add_option("--prompt", arguments->prompt, "The beginning of the text")
       ->type_name("TEXT");
   command
+      ->add_option("--prompts", arguments->prompts,
+                   "A file with a prompt per line; all of them are computed together")
+      ->type_name("FILE")
+      ->excludes("--prompt");
+  command
       ->add_option("--tokenizer", arguments->tokenizer,
                    "A SentencePiece model, tokenizer.json or tiktoken file (default: the run's "
                    "tokenizer_path)")
       ->type_name("FILE");
   daemon::add_count(*command, "--max-tokens", arguments->max_tokens,
-                    "Tokens to add at most (default 64)", 1, 4096);
+                    "Tokens to add at most (default 64)", 1, 1 << 17);
   command
       ->add_option("--temperature", arguments->temperature,
                    "0 takes the most likely token; 1 samples by probability (default 0)")
@@ -158,6 +172,17 @@ void declare_decode(CLI::App& app, Action& action) {
                    "Sample from the most likely tokens with total probability P")
       ->type_name("P")
       ->check(daemon::number(0, 1));
+  command
+      ->add_option("--min-p", arguments->min_p,
+                   "Sample from tokens with at least P times the probability of the likeliest")
+      ->type_name("P")
+      ->check(daemon::number(0, 1));
+  command
+      ->add_option("--repetition-penalty", arguments->repetition_penalty,
+                   "Makes tokens of the text so far less likely if above 1 (default 1)")
+      ->type_name("R")
+      ->check(daemon::number(0.01, 100));
+  command->add_option("--stop", arguments->stop, "End the text before TEXT")->type_name("TEXT");
   daemon::add_count(*command, "--seed", arguments->seed, "Seed of the sampling", 0,
                     std::numeric_limits<int64_t>::max());
   add_json_option(*command, arguments->json);
@@ -166,6 +191,7 @@ void declare_decode(CLI::App& app, Action& action) {
       "  muster decode --run out/first --prompt \"In the beginning\"\n"
       "  muster decode --run out/first --prompt \"And God said\" --temperature 0.8 --top-k 40 "
       "--seed 7\n"
+      "  muster decode --run out/first --prompts prompts.txt --json\n"
       "  muster decode configs/base.yml model_name=llama2-tiny run_name=first "
       "base_output_directory=out \\\n"
       "      tokenizer_path=tokenizer.model prompt=\"In the beginning\" "

@@ -205,20 +205,37 @@ TEST_P(Attention, OfBlocks) {
   expect_same(dbias, 2 * bound(), "dbias");
 }
 
-TEST_P(Attention, Cached) {
+TEST_P(Attention, Paged) {
   AttentionShape s = c().shape;
   if (!c().documents.empty()) GTEST_SKIP() << "decoding has no documents";
-  constexpr int64_t kNew = 3;
-  const int64_t position = s.seq_len, capacity = s.seq_len + kNew + 5;
-  s.seq_len = kNew;
+  constexpr int64_t kNew = 3, kBlock = 8, kSequences = 2;
+  const int64_t position = s.seq_len, each = (s.seq_len + kNew + 5 + kBlock - 1) / kBlock;
+  s.batch = 1;
+  s.seq_len = kSequences * kNew;
+  // The second sequence is one position longer; the blocks of both are mixed and in reverse order.
+  std::vector<int32_t> of_row, at, order;
+  for (int64_t row = 0; row < s.seq_len; ++row) {
+    of_row.push_back(static_cast<int32_t>(row / kNew));
+    at.push_back(static_cast<int32_t>(position + row % kNew + row / kNew));
+  }
+  for (int64_t b = 0; b < kSequences; ++b) {
+    for (int64_t i = 0; i < each; ++i)
+      order.push_back(static_cast<int32_t>((each - 1 - i) * kSequences + b));
+  }
+  Both sequences(DType::kI32, {s.seq_len}), positions(DType::kI32, {s.seq_len});
+  Both blocks(DType::kI32, {kSequences, each});
+  sequences.set_ids(of_row);
+  positions.set_ids(at);
+  blocks.set_ids(order);
+  const std::vector<int64_t> cache = {kSequences * each, s.kv_heads, kBlock, s.head_dim};
   Both qkv = Both::random(dtype(), {s.rows(), s.qkv_width()}, 1, 2);
-  Both keys = Both::random(dtype(), {s.batch, s.kv_heads, capacity, s.head_dim}, 2, 2);
-  Both values = Both::random(dtype(), {s.batch, s.kv_heads, capacity, s.head_dim}, 3, 2);
+  Both keys = Both::random(dtype(), cache, 2, 2), values = Both::random(dtype(), cache, 3, 2);
   Both out(dtype(), {s.rows(), s.out_width()});
-  Both workspace(DType::kF32, {cpu_attention_cached_elements(s, capacity, kCpuThreads)});
+  Both workspace(DType::kF32, {cpu_attention_paged_elements(s, each * kBlock, kCpuThreads)});
   on_both([&](Ops& ops, Side side) {
-    ops.attention_cached(s, position, qkv.on(side), bias(side), {keys.on(side), values.on(side)},
-                         out.on(side), workspace.workspace(side));
+    ops.attention_paged(s, {sequences.on(side), positions.on(side), blocks.on(side)}, qkv.on(side),
+                        bias(side), {keys.on(side), values.on(side)}, out.on(side),
+                        workspace.workspace(side));
   });
   expect_equal(keys, "cached keys");
   expect_equal(values, "cached values");

@@ -133,9 +133,9 @@ class Planner {
   }
 
   void caches() {
-    if (plan_.cache_capacity == 0) return;
-    const int64_t elements =
-        int64_t{plan_.batch} * model_.num_kv_heads * plan_.cache_capacity * model_.head_dim;
+    if (!plan_.decodes()) return;
+    const int64_t elements = int64_t{plan_.cache.blocks} * model_.num_kv_heads *
+                             CacheSize::kBlockPositions * model_.head_dim;
     for (size_t i = 0; i < plan_.layers.size(); ++i) {
       const auto cache = [&](const char* what) {
         return add(absl::StrCat("layer", i, what), MemoryCategory::kKvCache, elements, plan_.dtype);
@@ -150,7 +150,9 @@ class Planner {
     if (ends_model) plan_.final_stats = add_work("final_stats", norm_.stats(own_rows_));
     plan_.delta = add_stream("delta");
     plan_.tokens = add_work("tokens", rows_);
-    if (plan_.cache_capacity == 0) {
+    if (plan_.decodes()) {
+      paged();
+    } else {
       plan_.targets = add_work("targets", rows_);
       plan_.weights = add_work("weights", rows_);
       if (plan_.packed) plan_.starts = add_work("starts", rows_);
@@ -160,6 +162,19 @@ class Planner {
     const int64_t table = int64_t{plan_.positions()} * model_.head_dim / 2;
     plan_.rope_cos = add_work("rope_cos", table);
     plan_.rope_sin = add_work("rope_sin", table);
+  }
+
+  void paged() {
+    PagedBuffers& buffers = plan_.paged;
+    buffers.sequences = add_work("paged.sequences", rows_);
+    buffers.positions = add_work("paged.positions", rows_);
+    buffers.blocks = add_work("paged.blocks",
+                              int64_t{plan_.cache.sequences} * plan_.cache.blocks_per_sequence());
+    buffers.logits_rows = add_work("paged.logits_rows", rows_);
+    if (model_.learns_positions()) buffers.learned = add_work("paged.learned", rows_ * width_);
+    if (!model_.has_rope()) return;
+    buffers.rope_cos = add_work("paged.rope_cos", rows_ * model_.head_dim / 2);
+    buffers.rope_sin = add_work("paged.rope_sin", rows_ * model_.head_dim / 2);
   }
 
   void quantized() {
@@ -218,9 +233,7 @@ class Planner {
   }
 
   void workspace(int32_t threads) {
-    int64_t elements = plan_.cache_capacity > 0
-                           ? cpu_attention_cached_elements(shape_, plan_.cache_capacity, threads)
-                           : attention_elements(plan_, threads);
+    int64_t elements = attention_workspace(threads);
     if (plan_.training) {
       elements = std::max({elements, cpu_norm_backward_elements(width_),
                            cpu_bias_backward_elements(widest_bias()), row_sort_elements(rows_)});
@@ -249,6 +262,11 @@ class Planner {
   }
 
  private:
+  int64_t attention_workspace(int32_t threads) const {
+    if (!plan_.decodes()) return attention_elements(plan_, threads);
+    const int32_t positions = plan_.cache.blocks_per_sequence() * CacheSize::kBlockPositions;
+    return cpu_attention_paged_elements(shape_, positions, threads);
+  }
   BufferId add(std::string name, MemoryCategory category, int64_t elements,
                DType dtype = DType::kF32) {
     return plan_.memory.add(std::move(name), category,
@@ -295,7 +313,7 @@ class Planner {
         {"normed1", &Buffers::normed1, own_rows_ * width_, dtype, placements.rest},
         {"qkv", &Buffers::qkv, rows_ * shape_.qkv_width(), dtype, placements.qkv},
         {"context", &Buffers::context, rows_ * shape_.out_width(), dtype, placements.context},
-        {"lse", &Buffers::lse, plan_.cache_capacity > 0 ? 0 : rows_ * shape_.heads, kF32,
+        {"lse", &Buffers::lse, plan_.decodes() ? 0 : rows_ * shape_.heads, kF32,
          placements.context},
         // In a parallel block nothing reads it after the forward pass.
         {"middle", &Buffers::middle, own_rows_ * width_, dtype,

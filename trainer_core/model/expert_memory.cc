@@ -33,7 +33,7 @@ RoutingShape TransformerPlan::routing_shape() const {
                      .first_own = first_routed(),
                      .own = token_count()};
   // When decoding, tokens arrive one by one, and no group shares a capacity.
-  if (cache_capacity > 0) return shape;
+  if (decodes()) return shape;
   if (is_pax && experts.num_groups > 0) shape.groups = experts.num_groups / part().micro_batches;
   shape.capacity = experts.capacity(shape.group_tokens());
   shape.balance_weight = experts.balance_weight;

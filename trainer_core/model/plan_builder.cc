@@ -1,7 +1,5 @@
 #include "trainer_core/model/plan_builder.h"
 
-#include <algorithm>
-
 #include "trainer_core/base/check.h"
 #include "trainer_core/model/buffer_layout.h"
 
@@ -14,7 +12,7 @@ void check_part(const TransformerPlan& plan) {
       << plan.token_count() << " rows on " << tensor << " ranks";
   MUSTER_CHECK(plan.own_positions().count() * plan.part().sequence_sharers() == plan.seq_len)
       << plan.seq_len << " positions on " << plan.part().sequence_sharers() << " ranks";
-  MUSTER_CHECK(!plan.part().exchanges() || plan.cache_capacity == 0) << "decoding on several ranks";
+  MUSTER_CHECK(!plan.part().exchanges() || !plan.decodes()) << "decoding on several ranks";
   MUSTER_CHECK(!plan.model.quantization.enabled() || !plan.stacks_qkv())
       << "quantized GEMMs of KV heads on several ranks";
   const PipelinePart& pipeline = plan.pipeline();
@@ -47,17 +45,17 @@ TransformerPlan build_transformer_plan(const ModelConfig& model, int32_t batch, 
   return plan;
 }
 
-TransformerPlan plan_decoder(const ModelConfig& model, int32_t batch, int32_t chunk,
-                             int32_t capacity, int32_t threads, DType dtype) {
+TransformerPlan plan_decoder(const ModelConfig& model, int32_t rows, const CacheSize& cache,
+                             int32_t threads, DType dtype) {
   TransformerPlan plan;
   plan.model = model;
   plan.params = model_params(model);
   plan.sharding.layout = ShardLayout::whole(plan.params);
-  plan.batch = batch;
+  plan.batch = 1;
   plan.dtype = dtype;
-  plan.seq_len = std::min(chunk, capacity);
+  plan.seq_len = rows;
   plan.training = false;
-  plan.cache_capacity = capacity;
+  plan.cache = cache;
   check_part(plan);
   lay_out(plan, threads, 0);
   return plan;

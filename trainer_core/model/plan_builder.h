@@ -19,12 +19,11 @@ TransformerPlan build_transformer_plan(const ModelConfig& model, int32_t batch, 
                                        bool packed = false,
                                        const std::optional<Sharding>& sharding = std::nullopt);
 
-// Returns the plan of decoding, with a cache of `capacity` positions; each call of
-// Transformer::extend() adds at most `chunk` positions. With `dtype` bf16, matrices and the cache
-// are bf16. Parameters are loaded as fp32 into loading_params() and then rounded by
-// round_loaded_params(). Both must happen before the Transformer is constructed, because its
-// buffers overlap with the memory of the fp32 parameters.
-TransformerPlan plan_decoder(const ModelConfig& model, int32_t batch, int32_t chunk,
-                             int32_t capacity, int32_t threads, DType dtype = DType::kF32);
+// Returns the plan of decoding; each call of Transformer::decode() has at most `rows` rows. With
+// `dtype` bf16, matrices and the cache are bf16. Parameters are loaded as fp32 to loading_params(),
+// then rounded by round_loaded_params(). Both must happen before the Transformer is constructed,
+// because its buffers overlap with the memory of the fp32 parameters.
+TransformerPlan plan_decoder(const ModelConfig& model, int32_t rows, const CacheSize& cache,
+                             int32_t threads, DType dtype = DType::kF32);
 
 }  // namespace muster::trainer

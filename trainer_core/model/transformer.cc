@@ -71,7 +71,7 @@ Transformer::Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops,
       << "a part of the model without a ModelExchange";
   if (plan.packed) shape_.starts = view_i32(arena, plan.starts, rows_);
   if (plan.training) grads_ = std::make_unique<Weights>(plan, arena, Weights::What::kGradients);
-  if (plan.cache_capacity == 0) reset_scaling();  // a decoder has loaded its scaling state
+  if (!plan.decodes()) reset_scaling();  // a decoder has loaded its scaling state
   if (plan.part().splits_experts()) {
     const std::vector<int32_t> none(static_cast<size_t>(plan.model.experts.count));
     expert_counts_.resize(plan.layers.size(), {none, none});
@@ -157,12 +157,11 @@ void Transformer::rope(RopeDirection direction, const Tensor& qkv) {
   const RopePairs pairs = plan_.model.position_type == PositionType::kRope
                               ? RopePairs::kHalves
                               : RopePairs::kInterleaved;
-  ops_.rope(shape_, rope_rows(plan_.rope_cos), rope_rows(plan_.rope_sin), pairs, direction, qkv);
-}
-
-Tensor Transformer::rope_rows(BufferId table) const {
-  const int64_t half = shape_.head_dim / 2;
-  return Tensor::f32(arena_.f32(table) + cached_ * half, {shape_.row_positions().end(), half});
+  const bool paged = plan_.decodes();
+  const int64_t positions = shape_.row_positions().end(), half = shape_.head_dim / 2;
+  ops_.rope(shape_, view(paged ? plan_.paged.rope_cos : plan_.rope_cos, {positions, half}),
+            view(paged ? plan_.paged.rope_sin : plan_.rope_sin, {positions, half}), pairs,
+            direction, qkv);
 }
 
 void Transformer::project(const Dense& dense, const Tensor& x, const Tensor& weight,
@@ -226,7 +225,7 @@ void Transformer::upload_starts(std::span<const int32_t> starts) {
 LossSum Transformer::forward(const Batch& batch) { return evaluate_run(plan_.run(), batch); }
 
 LossSum Transformer::evaluate_run(const LayerRun& run, const Batch& batch) {
-  MUSTER_CHECK(plan_.cache_capacity == 0) << "a plan for decoding";
+  MUSTER_CHECK(!plan_.decodes()) << "a plan for decoding";
   enter(run, std::nullopt);
   upload(batch);
   LossSum sum = forward_layers();
@@ -287,8 +286,7 @@ void Transformer::embed() {
                  embedding_scale(), partial);
   exchange_.sum_rows({ExchangeSite::kEmbedding}, partial, stream);
   if (const Tensor& table = weights_->positions; exists(table)) {
-    const Tensor rows =
-        Tensor::f32(table.f32() + cached_ * width_, {table.dim(0) - cached_, width_});
+    const Tensor rows = plan_.decodes() ? view(plan_.paged.learned, {rows_, width_}) : table;
     ops_.add_positions(rows, own_token_rows(), own_starts(), stream);
   }
   blocks_.release(plan_.embedding_block());

@@ -32,6 +32,15 @@
 
 namespace muster::trainer {
 
+// The R rows of a decoding call: new tokens of N sequences. All spans are in host memory.
+struct DecodeBatch {
+  std::span<const int32_t> tokens;     // (R) ids below V
+  std::span<const int32_t> sequences;  // (R) the row's sequence, below N
+  std::span<const int32_t> positions;  // (R) the row's position in its sequence
+  // (N, CacheSize::blocks_per_sequence()) the blocks of each sequence, in the order of positions
+  std::span<const int32_t> blocks;
+};
+
 // The sums of losses over targets.
 struct LossSum {
   // Sum over targets of weight * (cross-entropy + z-loss), in nats, plus `balance`.
@@ -115,12 +124,13 @@ class Transformer {
   // Computes the logits of every position of `tokens` (B, S) and writes them to `out` (B, S, V).
   // Requires a plan without packed sequences.
   void all_logits(std::span<const int32_t> tokens, float* out);
-  // Appends `tokens` (B, C) to the tokens of earlier calls, and writes the logits after the last
-  // token of each sequence to `out` (B, V). Requires a decoding plan, C <= S, and that all tokens
-  // together fit in the cache.
-  void extend(std::span<const int32_t> tokens, float* out);
-  // Returns the number of positions in the cache.
-  int32_t length() const { return static_cast<int32_t>(cached_); }
+  // Computes the rows of the batch and writes their keys and values to the cache. Requires a
+  // decoding plan, at most S rows and N sequences, and that all earlier positions of the sequences
+  // are in the cache or in the batch.
+  void decode(const DecodeBatch& batch);
+  // Writes the logits of some rows of the last decode() to `out` (rows, V). Requires at most
+  // plan.head_rows rows.
+  void row_logits(std::span<const int32_t> rows, float* out);
 
   // Returns the largest magnitudes of the operands of quantized GEMMs since the last
   // forward_backward() that did not accumulate, or since reset_amaxes(). The caller replaces them
@@ -252,7 +262,8 @@ class Transformer {
   LossSum backward_layers_and_ends(Accumulate wanted);
   void release_end();
   void embed();
-  Tensor rope_rows(BufferId table) const;  // the rows of a RoPE table for this call's positions
+  PagedRows paged_rows() const;  // the rows of this call
+  void upload(const DecodeBatch& batch);
   // The parts of a layer's forward pass, named after their results. The comments list their inputs.
   AttentionLayer attention_layer(size_t layer) const;
   void make_normed1(size_t layer);                 // input
@@ -374,7 +385,7 @@ class Transformer {
   LayerRun run_;      // the run of the current pass
   std::optional<size_t> block_after_pass_;
   std::optional<DropoutSource> dropout_;  // set during a pass with gradients
-  int64_t cached_ = 0;                    // positions in the cache
+  int64_t sequences_ = 0;                 // sequences of this decoding call
   // The expert row counts of each entry of plan_.layers, for the micro-batch in the entry's slot.
   // Empty if this rank has all experts.
   std::vector<ExpertCounts> expert_counts_;

@@ -6,7 +6,7 @@ namespace muster::trainer {
 
 RoutingShape Transformer::routing_shape() const {
   RoutingShape shape = plan_.routing_shape();
-  if (plan_.cache_capacity > 0) shape.tokens = shape.own = rows_;  // the number of this call
+  if (plan_.decodes()) shape.tokens = shape.own = rows_;  // the number of this call
   return shape;
 }
 
@@ -45,7 +45,7 @@ Transformer::OwnChoices Transformer::own_choices(const Routing& routing) const {
 }
 
 Tensor Transformer::target_weights() const {
-  if (plan_.cache_capacity > 0 || plan_.model.experts.balance_weight == 0) return {};
+  if (plan_.decodes() || plan_.model.experts.balance_weight == 0) return {};
   return view(plan_.routed_weights, {plan_.routed_tokens()});
 }
 

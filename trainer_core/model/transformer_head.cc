@@ -155,7 +155,7 @@ void Transformer::download_logits(const Tensor& hidden, float* out) {
 }
 
 void Transformer::all_logits(std::span<const int32_t> tokens, float* out) {
-  MUSTER_CHECK(plan_.cache_capacity == 0 && !plan_.packed && !plan_.part().exchanges())
+  MUSTER_CHECK(!plan_.decodes() && !plan_.packed && !plan_.part().exchanges())
       << "a plan for other sequences, or of some of the logits";
   MUSTER_CHECK(tokens.size() == static_cast<size_t>(rows_)) << tokens.size() << " tokens";
   MUSTER_CHECK(plan_.pipeline().has_all_layers()) << "some of the layers";
@@ -170,24 +170,57 @@ void Transformer::all_logits(std::span<const int32_t> tokens, float* out) {
   release_end();
 }
 
-void Transformer::extend(std::span<const int32_t> tokens, float* out) {
-  const auto batch = static_cast<size_t>(plan_.batch);
-  shape_.seq_len = static_cast<int64_t>(tokens.size() / batch);
-  rows_ = own_rows_ = shape_.rows();
-  MUSTER_CHECK(tokens.size() % batch == 0 && rows_ >= 1 && shape_.seq_len <= plan_.seq_len &&
-               cached_ + shape_.seq_len <= plan_.cache_capacity)
-      << tokens.size() << " tokens behind " << cached_ << " of " << plan_.cache_capacity;
-  ops_.upload(tokens.data(), view_i32(arena_, plan_.tokens, rows_));
-  forward_layers();
-  if (broken()) return;
-  cached_ += shape_.seq_len;
-  for (int64_t b = 0; b < plan_.batch; ++b) {
-    // Gathers into delta, whose rows are unused after the last layer.
-    ops_.copy(rows_at(stream(plan_.final_normed), (b + 1) * shape_.seq_len - 1, 1),
-              rows_at(activation(plan_.delta, {plan_.batch, width_}), b, 1));
+PagedRows Transformer::paged_rows() const {
+  const auto blocks = static_cast<int32_t*>(arena_.buffer(plan_.paged.blocks));
+  return {.sequences = view_i32(arena_, plan_.paged.sequences, rows_),
+          .positions = view_i32(arena_, plan_.paged.positions, rows_),
+          .blocks = Tensor::i32(blocks, {sequences_, plan_.cache.blocks_per_sequence()})};
+}
+
+// Copies the batch, and gathers the rows of the tables of positions.
+void Transformer::upload(const DecodeBatch& batch) {
+  const PagedRows rows = paged_rows();
+  ops_.upload(batch.tokens.data(), view_i32(arena_, plan_.tokens, rows_));
+  ops_.upload(batch.sequences.data(), rows.sequences);
+  ops_.upload(batch.positions.data(), rows.positions);
+  ops_.upload(batch.blocks.data(), rows.blocks);
+  if (exists(weights_->positions)) {
+    ops_.embedding(rows.positions, weights_->positions, {}, 1,
+                   view(plan_.paged.learned, {rows_, width_}));
   }
-  download_logits(activation(plan_.delta, {plan_.batch, width_}), out);
+  if (!plan_.model.has_rope()) return;
+  const int64_t half = shape_.head_dim / 2;
+  const auto gather = [&](BufferId table, BufferId to) {
+    ops_.embedding(rows.positions, view(table, {plan_.positions(), half}), {}, 1,
+                   view(to, {rows_, half}));
+  };
+  gather(plan_.rope_cos, plan_.paged.rope_cos);
+  gather(plan_.rope_sin, plan_.paged.rope_sin);
+}
+
+void Transformer::decode(const DecodeBatch& batch) {
+  const int64_t per_sequence = plan_.cache.blocks_per_sequence();
+  rows_ = own_rows_ = shape_.seq_len = static_cast<int64_t>(batch.tokens.size());
+  sequences_ = static_cast<int64_t>(batch.blocks.size()) / std::max<int64_t>(per_sequence, 1);
+  MUSTER_CHECK(plan_.decodes() && rows_ >= 1 && rows_ <= plan_.seq_len && sequences_ >= 1 &&
+               sequences_ <= plan_.cache.sequences &&
+               batch.sequences.size() == batch.tokens.size() &&
+               batch.positions.size() == batch.tokens.size())
+      << rows_ << " rows of " << sequences_ << " sequences";
+  upload(batch);
+  forward_layers();
   release_end();
+}
+
+void Transformer::row_logits(std::span<const int32_t> rows, float* out) {
+  const auto count = static_cast<int64_t>(rows.size());
+  MUSTER_CHECK(plan_.decodes() && count >= 1 && count <= plan_.head_rows) << count << " rows";
+  const Tensor wanted = view_i32(arena_, plan_.paged.logits_rows, count);
+  ops_.upload(rows.data(), wanted);
+  // Gathers into delta, whose rows are unused after the last layer.
+  const Tensor hidden = activation(plan_.delta, {count, width_});
+  ops_.embedding(wanted, stream(plan_.final_normed), {}, 1, hidden);
+  download_logits(hidden, out);
 }
 
 }  // namespace muster::trainer

@@ -48,19 +48,19 @@ AttentionLayer Transformer::attention_layer(size_t layer) const {
           .workspace = workspace()};
 }
 
-// Attends to the tokens of this call and, in decoding plans, to those of earlier calls.
+// Attends to the tokens of this call and, in decoding plans, to those in the cache.
 void Transformer::make_context(size_t layer) {
-  if (plan_.cache_capacity == 0)
+  if (!plan_.decodes())
     return exchange_.attention({ExchangeSite::kAttention, layer}, attention_layer(layer));
   const LayerBuffers& buffers = buffers_of(layer);
   const auto cache = [&](BufferId id) {
-    return activation(id, {shape_.batch, shape_.kv_heads, plan_.cache_capacity, shape_.head_dim});
+    return activation(
+        id, {plan_.cache.blocks, shape_.kv_heads, CacheSize::kBlockPositions, shape_.head_dim});
   };
   const CacheBuffers& caches = plan_.caches[layer];
-  ops_.attention_cached(shape_, cached_, activation(buffers.qkv, {rows_, shape_.qkv_width()}),
-                        weights_->layers[layer].relative,
-                        {cache(caches.keys), cache(caches.values)},
-                        activation(buffers.context, {rows_, shape_.out_width()}), workspace());
+  ops_.attention_paged(shape_, paged_rows(), activation(buffers.qkv, {rows_, shape_.qkv_width()}),
+                       weights_->layers[layer].relative, {cache(caches.keys), cache(caches.values)},
+                       activation(buffers.context, {rows_, shape_.out_width()}), workspace());
 }
 
 void Transformer::make_middle(size_t layer) {

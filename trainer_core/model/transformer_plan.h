@@ -88,10 +88,40 @@ struct StageBuffers {
   BufferId sent_gradient;
 };
 
-// The cache of one layer of a decoding plan; each buffer has the shape (B, K, capacity, h).
+// The size of the key/value cache of a decoding plan. Sequences share its blocks; each block has
+// kBlockPositions consecutive positions of one sequence.
+struct CacheSize {
+  // A compromise: half a block per sequence is unused on average, and a block's keys of one head
+  // are read at once.
+  static constexpr int32_t kBlockPositions = 16;
+
+  int32_t capacity = 0;   // maximum positions of a sequence; 0: no cache
+  int32_t sequences = 0;  // maximum sequences of a call: N
+  int32_t blocks = 0;     // blocks of the cache
+
+  // Returns the number of blocks of `positions` positions.
+  static constexpr int32_t blocks_of(int32_t positions) {
+    return (positions + kBlockPositions - 1) / kBlockPositions;
+  }
+  int32_t blocks_per_sequence() const { return blocks_of(capacity); }  // M
+};
+
+// The cache of one layer of a decoding plan; each buffer has the shape (blocks, K, kBlockPositions,
+// h).
 struct CacheBuffers {
   BufferId keys;
   BufferId values;
+};
+
+// The buffers of a decoding call of R rows. They describe the rows (PagedRows).
+struct PagedBuffers {
+  BufferId sequences;  // (R)
+  BufferId positions;  // (R)
+  BufferId blocks;     // (N, M)
+  BufferId rope_cos;   // (R, h/2) the rows' part of the RoPE table, with RoPE
+  BufferId rope_sin;   // (R, h/2)
+  BufferId learned;    // (R, d) the rows' part of the table of positions, if the model learns them
+  BufferId logits_rows;  // (R) the rows whose logits are computed
 };
 
 // The rounded operands of one quantized GEMM at a time. int8 has a scale per row or column, and fp8
@@ -183,9 +213,8 @@ struct TransformerPlan {
   LayerPlacements placements;
   bool training = true;  // false: no gradients and no saved activations
   bool packed = false;   // several documents per sequence (Batch::starts)
-  // Decoding plans: the number of positions whose keys and values are cached; S is then the maximum
-  // number of tokens per call. 0: not a decoding plan.
-  int32_t cache_capacity = 0;
+  // Decoding plans: the cache. A call has up to S rows of any sequences; B is 1.
+  CacheSize cache;
 
   std::vector<ParamSpec> params;  // parameters of the complete model
   Sharding sharding;              // the rank's part of these parameters
@@ -206,6 +235,7 @@ struct TransformerPlan {
   // layer. buffers_of() returns that of a layer.
   std::vector<LayerBuffers> layers;
   std::vector<CacheBuffers> caches;  // decoding plans: one per layer
+  PagedBuffers paged;                // decoding plans
   BufferId output;                   // (T', d) the residual stream after the last layer
   BufferId final_stats;              // NormShape::stats(T')
   BufferId final_normed;             // (T', d)
@@ -250,11 +280,12 @@ struct TransformerPlan {
   // all T rows are never stored at once.
   int64_t head_rows = 0;
 
+  bool decodes() const { return cache.capacity > 0; }
   // Returns whether matrices are stored in bf16 (RoundedParams). Decoding in bf16 does so, because
   // it halves the bytes that are read per token. Quantized GEMMs need the fp32 parameters, as in
   // training.
   bool rounds_params() const {
-    return cache_capacity > 0 && dtype == DType::kBf16 && !model.quantization.enabled();
+    return decodes() && dtype == DType::kBf16 && !model.quantization.enabled();
   }
   // Returns the tensors that are loaded from a checkpoint.
   std::vector<TensorRow> rows() const { return model_rows(params, model); }
@@ -328,7 +359,7 @@ struct TransformerPlan {
   // Returns whether several ranks share a KV head, so that StackedBuffers are used.
   bool stacks_qkv() const { return model.num_kv_heads % part().tensor.ranks != 0; }
   // Returns the number of positions that the tables of RoPE have.
-  int32_t positions() const { return cache_capacity > 0 ? cache_capacity : seq_len; }
+  int32_t positions() const { return decodes() ? cache.capacity : seq_len; }
   // Returns the shape of attention with this rank's heads and positions.
   AttentionShape attention_shape() const;
   // Returns the shape with the heads and positions that the rank has during attention. It equals

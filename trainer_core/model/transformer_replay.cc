@@ -4,7 +4,7 @@
 namespace muster::trainer {
 
 void Transformer::replay() {
-  MUSTER_CHECK(plan_.cache_capacity == 0) << "a plan for decoding";
+  MUSTER_CHECK(!plan_.decodes()) << "a plan for decoding";
   replayer_ = ops_.make_replayer();
   if (replayer_ == nullptr) return;
   exchange_.set_replayer(replayer_.get());

@@ -59,13 +59,25 @@ struct AttentionShape {
   }
 };
 
-// The keys and the values of one layer's earlier positions, for decoding: two tensors (B, K,
-// capacity, h) of the activations' type.
+// The keys and the values of one layer's earlier positions, for decoding: two tensors (blocks, K,
+// P, h) of the activations' type. A block has P consecutive positions of one sequence.
 struct KvCache {
   Tensor keys;
   Tensor values;
 
-  int64_t capacity() const { return keys.dim(2); }
+  int64_t blocks() const { return keys.dim(0); }
+  int64_t block_positions() const { return keys.dim(2); }
+};
+
+// The rows of a decoding call and their places in the cache. N sequences have up to M blocks each.
+struct PagedRows {
+  Tensor sequences;  // (R) int32: the row's sequence, in [0, N)
+  Tensor positions;  // (R) int32: the row's position in its sequence, below M P
+  // (N, M) int32: the blocks of each sequence, in the order of positions. Entries after the block
+  // of the sequence's last row are not read.
+  Tensor blocks;
+
+  int64_t blocks_per_sequence() const { return blocks.dim(1); }
 };
 
 }  // namespace muster::trainer

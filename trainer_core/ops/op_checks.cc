@@ -206,17 +206,18 @@ void attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& /*b
   check_attention(shape, qkv, out, lse);
   (void)same_type({qkv, out});
 }
-void attention_cached(const AttentionShape& shape, int64_t position, const Tensor& qkv,
-                      const Tensor& /*bias*/, const KvCache& cache, const Tensor& out,
-                      Workspace /*workspace*/) {
-  const int64_t capacity = cache.capacity();
-  const int64_t elements = shape.batch * shape.kv_heads * capacity * shape.head_dim;
+void attention_paged(const AttentionShape& shape, const PagedRows& rows, const Tensor& qkv,
+                     const Tensor& /*bias*/, const KvCache& cache, const Tensor& out,
+                     Workspace /*workspace*/) {
+  const int64_t elements =
+      cache.blocks() * shape.kv_heads * cache.block_positions() * shape.head_dim;
   check_attention_shape(shape, qkv, out);
-  check_starts_size(shape.starts, shape.rows());
+  MUSTER_CHECK(shape.batch == 1 && shape.starts.data == nullptr)
+      << "rows in the order of sequences, or documents in a cache";
+  check_size(rows.sequences, shape.rows(), "the rows' sequences");
+  check_size(rows.positions, shape.rows(), "the rows' positions");
   check_size(cache.keys, elements, "the cached keys");
   check_size(cache.values, elements, "the cached values");
-  MUSTER_CHECK(position >= 0 && position + shape.seq_len <= capacity)
-      << shape.seq_len << " positions from " << position << " in a cache of " << capacity;
   (void)same_type({qkv, cache.keys, cache.values, out});
 }
 void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& /*bias*/,

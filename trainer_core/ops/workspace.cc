@@ -20,7 +20,7 @@ int64_t cpu_attention_elements(const AttentionShape& shape, int threads) {
   return cpu_attention_elements(shape, shape.row_positions(), threads);
 }
 
-int64_t cpu_attention_cached_elements(const AttentionShape& shape, int64_t capacity, int threads) {
+int64_t cpu_attention_paged_elements(const AttentionShape& shape, int64_t capacity, int threads) {
   return threads *
          (capacity + (shape.buckets.exist() ? cpu::bias_row_elements(capacity) : int64_t{0}));
 }

@@ -24,7 +24,8 @@ constexpr int64_t row_sort_elements(int64_t rows) { return 4 * rows; }
 // The attention functions return the size for keys at `keys`, or else at the shape's own positions.
 int64_t cpu_attention_elements(const AttentionShape& shape, const Positions& keys, int threads);
 int64_t cpu_attention_elements(const AttentionShape& shape, int threads);
-int64_t cpu_attention_cached_elements(const AttentionShape& shape, int64_t capacity, int threads);
+// `capacity`: the maximum positions of a sequence.
+int64_t cpu_attention_paged_elements(const AttentionShape& shape, int64_t capacity, int threads);
 int64_t cpu_attention_backward_elements(const AttentionShape& shape, const Positions& keys,
                                         int threads);
 int64_t cpu_attention_backward_elements(const AttentionShape& shape, int threads);

@@ -1,86 +1,67 @@
 #include "trainer_core/tools/decode.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <ostream>
-#include <span>
-#include <vector>
+#include <utility>
 
 #include <absl/strings/str_cat.h>
-#include <nlohmann/json.hpp>
 
-#include "trainer_core/base/memory_plan.h"
-#include "trainer_core/checkpoint/checkpoint.h"
-#include "trainer_core/model/plan_builder.h"
-#include "trainer_core/model/transformer.h"
-#include "trainer_core/ops/ops.h"
+#include "trainer_core/generation/engine.h"
+#include "trainer_core/generation/prompt.h"
+#include "trainer_core/generation/text_stream.h"
 #include "trainer_core/startup/load_tokenizer.h"
 
 namespace muster::trainer {
 namespace {
 
-// The number of prompt tokens per pass: enough for GEMMs at full speed.
-constexpr int32_t kPrefillChunk = 256;
+// The number of prompts that are computed at the same time. Their matrices are read once for all of
+// them; more of them gain little on a CPU.
+constexpr size_t kDecodedAtOnce = 32;
 
-// A model with a cache for one sequence of `capacity` tokens. Not movable.
-class Decoder {
- public:
-  Decoder(const TrainConfig& config, int32_t capacity, int32_t threads)
-      : ops_(cpu_ops(threads)),
-        plan_(plan_decoder(config.model, 1, kPrefillChunk, capacity, threads,
-                           config.activation_type())),
-        arena_(plan_.memory),
-        logits_(static_cast<size_t>(config.model.vocab_size)) {}
-  Decoder(const Decoder&) = delete;
-  Decoder& operator=(const Decoder&) = delete;
-
-  absl::Status load(const std::string& checkpoint) {
-    if (auto status = restore_parameters(checkpoint, plan_.rows(), loading_params(plan_, arena_));
-        !status.ok())
-      return status;
-    round_loaded_params(plan_, arena_);
-    return absl::OkStatus();
-  }
-
-  // Called once, after load().
-  std::vector<int32_t> generate(std::span<const int32_t> prompt, const DecodeOptions& options,
-                                const Tokenizer& tokenizer) {
-    // Ids beyond the vocabulary of the tokenizer are padding of the model's vocabulary, not tokens.
-    const auto of_tokens = std::span(logits_).first(static_cast<size_t>(tokenizer.vocab_size()));
-    Transformer model(plan_, arena_, *ops_);
-    while (!prompt.empty()) {
-      const size_t count = std::min(prompt.size(), size_t{kPrefillChunk});
-      model.extend(prompt.first(count), logits_.data());
-      prompt = prompt.subspan(count);
+absl::StatusOr<std::vector<std::vector<int32_t>>> tokens_of_prompts(const TrainConfig& config,
+                                                                    const Tokenizer& tokenizer,
+                                                                    const DecodeOptions& options) {
+  std::vector<std::vector<int32_t>> all;
+  for (const std::string& text : options.prompts) {
+    auto tokens = prompt_tokens(config, tokenizer, text);
+    if (!tokens.ok()) return tokens.status();
+    const auto count = static_cast<int32_t>(tokens->size());
+    if (count > kDecodeTokensMax) {
+      return absl::InvalidArgumentError(absl::StrCat("the prompt has ", count, " tokens; at most ",
+                                                     kDecodeTokensMax, " are decoded"));
     }
-    std::vector<int32_t> output;
-    for (;;) {
-      const int32_t next = sample_token(of_tokens, options.sampling, output.size());
-      if (next == tokenizer.eos_id()) break;
-      output.push_back(next);
-      if (model.length() == plan_.cache_capacity) break;
-      model.extend({&next, 1}, logits_.data());
+    if (config.model.learns_positions() && count > config.model.trainable_position_size) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the prompt has ", count, " tokens; the model has learned positions for ",
+                       config.model.trainable_position_size, " (trainable_position_size)"));
     }
-    return output;
+    all.push_back(*std::move(tokens));
   }
+  return all;
+}
 
- private:
-  std::unique_ptr<Ops> ops_;
-  TransformerPlan plan_;
-  Arena arena_;
-  std::vector<float> logits_;  // (V)
-};
-
-// Returns the number of tokens that the model reads: the last output token is not read. A model
-// with learned positions is limited to their number.
-int32_t capacity(const ModelConfig& model, size_t prompt, int32_t max_tokens) {
-  const int32_t wanted = static_cast<int32_t>(prompt) + max_tokens - 1;
+// Returns the maximum number of tokens that the model reads of one prompt and its output: the last
+// output token is not read. A model with learned positions is limited to their number.
+int32_t context_of(const ModelConfig& model, const std::vector<std::vector<int32_t>>& prompts,
+                   int32_t max_tokens) {
+  size_t longest = 0;
+  for (const std::vector<int32_t>& prompt : prompts) longest = std::max(longest, prompt.size());
+  const int32_t wanted = static_cast<int32_t>(longest) + max_tokens - 1;
   return model.learns_positions() ? std::min(wanted, model.trainable_position_size) : wanted;
 }
 
+// The output of a prompt.
+struct DecodedPrompt {
+  size_t prompt;
+  TextStream stream;
+};
+
 }  // namespace
 
-absl::StatusOr<std::string> decode(const TrainConfig& config, const DecodeOptions& options) {
+absl::StatusOr<std::vector<std::string>> decode(const TrainConfig& config,
+                                                const DecodeOptions& options) {
   if (config.tokenizer_path.empty())
     return absl::InvalidArgumentError(
         "the run has no tokenizer (its tokenizer_path is empty): give --tokenizer FILE, a "
@@ -89,33 +70,45 @@ absl::StatusOr<std::string> decode(const TrainConfig& config, const DecodeOption
     return absl::InvalidArgumentError(absl::StrCat("--max-tokens is ", options.max_tokens,
                                                    "; it must be 1 to ", kDecodeTokensMax));
   }
-  auto tokenizer = load_tokenizer(config);
+  const auto tokenizer = load_tokenizer(config);
   if (!tokenizer.ok()) return tokenizer.status();
   for (const std::string& note : (*tokenizer)->notes()) {
     if (options.notes != nullptr)
       *options.notes << "muster: " << config.tokenizer_path << ": " << note << std::endl;
   }
-  auto prompt = (*tokenizer)->encode(options.prompt);
-  if (!prompt.ok()) return prompt.status();
-  if (prompt->size() > static_cast<size_t>(kDecodeTokensMax)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the prompt has ", prompt->size(), " tokens; at most ", kDecodeTokensMax, " are decoded"));
-  }
+  const auto prompts = tokens_of_prompts(config, **tokenizer, options);
+  if (!prompts.ok()) return prompts.status();
+  const size_t at_once = std::clamp<size_t>(prompts->size(), 1, kDecodedAtOnce);
+  auto decoder = Decoder::load(config, options.checkpoint,
+                               {.context = context_of(config.model, *prompts, options.max_tokens),
+                                .sequences_max = static_cast<int32_t>(at_once),
+                                .threads = options.threads});
+  if (!decoder.ok()) return decoder.status();
+  Engine engine(*std::move(decoder), (*tokenizer)->vocab_size());
+  std::map<RequestId, DecodedPrompt> outputs;
+  std::vector<std::string> texts(prompts->size());
   const int32_t eos_id = (*tokenizer)->eos_id();
-  // A document in shards begins with its own first token (data/samples.h).
-  const bool begins_after_eos = config.dataset_type != DatasetType::kShards || prompt->empty();
-  if (eos_id >= 0 && begins_after_eos) prompt->insert(prompt->begin(), eos_id);
-  if (prompt->empty()) return absl::InvalidArgumentError("--prompt is empty");
-  if (config.model.learns_positions() &&
-      prompt->size() > static_cast<size_t>(config.model.trainable_position_size)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the prompt has ", prompt->size(), " tokens; the model has learned positions for ",
-        config.model.trainable_position_size, " (trainable_position_size)"));
+  for (size_t i = 0; i < prompts->size(); ++i) {
+    const std::vector<int32_t>& prompt = (*prompts)[i];
+    const auto id =
+        engine.submit({.prompt = prompt,
+                       .max_tokens = options.max_tokens,
+                       .sampling = options.sampling,
+                       .stop_tokens = eos_id >= 0 ? std::vector{eos_id} : std::vector<int32_t>()});
+    if (!id.ok()) return id.status();
+    outputs.emplace(*id, DecodedPrompt{i, TextStream(**tokenizer, prompt, options.stops)});
   }
-  Decoder decoder(config, capacity(config.model, prompt->size(), options.max_tokens),
-                  options.threads);
-  if (auto status = decoder.load(options.checkpoint); !status.ok()) return status;
-  return (*tokenizer)->decode(decoder.generate(*prompt, options, **tokenizer));
+  while (!engine.is_idle()) {
+    for (const GenerationEvent& event : engine.step()) {
+      DecodedPrompt& output = outputs.at(event.request);
+      std::string piece = event.token ? output.stream.push(*event.token) : "";
+      if (event.end) piece += output.stream.finish();
+      if (output.stream.stopped()) engine.cancel(event.request);
+      if (options.on_text && !piece.empty()) options.on_text(output.prompt, piece);
+      texts[output.prompt] += piece;
+    }
+  }
+  return texts;
 }
 
 }  // namespace muster::trainer

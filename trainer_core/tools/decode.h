@@ -1,34 +1,42 @@
 // The command `muster-trainer decode`: generates text with the model of a checkpoint.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <absl/status/statusor.h>
 
 #include "trainer_core/base/train_config.h"
-#include "trainer_core/tools/sampling.h"
+#include "trainer_core/generation/sampling.h"
 
 namespace muster::trainer {
 
-// The maximum tokens of the prompt, and of the output. It bounds the size of the cache.
-constexpr int32_t kDecodeTokensMax = 4096;
+// The maximum tokens of a prompt, and of the output: the longest contexts of models in use. It
+// bounds the size of the cache.
+constexpr int32_t kDecodeTokensMax = 1 << 17;
 
 // The options of the command.
 struct DecodeOptions {
   std::string checkpoint;  // folder of a checkpoint's step
-  std::string prompt;
+  std::vector<std::string> prompts;
   int32_t max_tokens = 64;
-  SamplingOptions sampling;
+  SamplingOptions sampling;        // the same for every prompt
+  std::vector<std::string> stops;  // strings that end the output and are not part of it
   int32_t threads = 1;
   std::ostream* notes = nullptr;  // receives notes about the tokenizer; not owned; null: none
+  // Called with each piece of the output of a prompt, as it is generated; may be empty.
+  std::function<void(size_t prompt, std::string_view piece)> on_text;
 };
 
-// Returns the continuation of the prompt, which ends at the end-of-sequence token or after
-// max_tokens tokens. `config` is that of the training; requires config.tokenizer_path. The prompt
-// begins as the documents of the training did: with its own first token if the model was trained on
-// shards, otherwise with an end-of-sequence token before it.
-absl::StatusOr<std::string> decode(const TrainConfig& config, const DecodeOptions& options);
+// Returns the continuation of each prompt, which ends at the end-of-sequence token, before a stop
+// string or after max_tokens tokens. `config` is that of the training; requires
+// config.tokenizer_path. The continuation of a prompt does not depend on the other prompts.
+absl::StatusOr<std::vector<std::string>> decode(const TrainConfig& config,
+                                                const DecodeOptions& options);
 
 }  // namespace muster::trainer

@@ -1,4 +1,6 @@
 // The CPU backend's attention: splits heads among threads.
+#include <algorithm>
+
 #include "trainer_core/ops/cpu/attention_layout.h"
 #include "trainer_core/ops/cpu/cpu_ops.h"
 #include "trainer_core/ops/cpu/parallel.h"
@@ -16,6 +18,16 @@ KeyValueRows own_keys(const AttentionShape& shape, const Tensor& qkv) {
 
 KeyValueRows block_rows(const AttentionShape& shape, const KeyValueBlock& keys) {
   return {keys.rows.float_data(), shape.kv_width(), 0, keys.positions};
+}
+
+// Checks the blocks to which the rows attend.
+void check_blocks(const AttentionPaged& args, int64_t blocks) {
+  for (int64_t row = 0; row < args.shape.rows(); ++row) {
+    for (int64_t position = 0; position <= args.positions[row]; position += args.block_positions) {
+      const int64_t block = args.block_of(row, position);
+      MUSTER_CHECK(block >= 0 && block < blocks) << "block " << block << " of " << blocks;
+    }
+  }
 }
 
 }  // namespace
@@ -62,22 +74,33 @@ void CpuOps::do_attention_block(const AttentionShape& shape, const Tensor& qkv,
          workspace);
 }
 
-void CpuOps::do_attention_cached(const AttentionShape& shape, int64_t position, const Tensor& qkv,
-                                 const Tensor& bias, const KvCache& cache, const Tensor& out,
-                                 Workspace workspace) {
-  const int64_t capacity = cache.capacity();
-  check_starts(shape);
-  const int64_t each = cpu_attention_cached_elements(shape, capacity, 1);
+void CpuOps::do_attention_paged(const AttentionShape& shape, const PagedRows& rows,
+                                const Tensor& qkv, const Tensor& bias, const KvCache& cache,
+                                const Tensor& out, Workspace workspace) {
+  const int64_t capacity = rows.blocks_per_sequence() * cache.block_positions();
+  const int64_t each = cpu_attention_paged_elements(shape, capacity, 1);
   MUSTER_CHECK(workspace.elements >= each * threads_) << "workspace is too small";
-  const DType dtype = qkv.dtype;
-  const AttentionCached args{dtype,           shape,
-                             position,        capacity,
-                             qkv.data,        relative_bias(shape, bias),
-                             cache.keys.data, cache.values.data,
-                             out.data};
+  check_ids(rows.sequences, rows.blocks.dim(0), "sequence");
+  check_ids(rows.positions, capacity, "position");
+  const int32_t* positions = rows.positions.i32();
+  const AttentionPaged args{
+      .dtype = qkv.dtype,
+      .shape = shape,
+      .sequences = rows.sequences.i32(),
+      .positions = positions,
+      .blocks = rows.blocks.i32(),
+      .blocks_per_sequence = rows.blocks_per_sequence(),
+      .block_positions = cache.block_positions(),
+      .positions_end = 1 + *std::max_element(positions, positions + shape.rows()),
+      .qkv = qkv.data,
+      .bias = relative_bias(shape, bias),
+      .keys = cache.keys.data,
+      .values = cache.values.data,
+      .out = out.data};
+  check_blocks(args, cache.blocks());
   append_to_cache(args);
-  parallel_for(threads_, shape.batch * shape.heads, [&](int64_t begin, int64_t end, int part) {
-    attention_cached_tasks(begin, end, args, workspace.data + part * each);
+  parallel_for(threads_, shape.heads * shape.rows(), [&](int64_t begin, int64_t end, int part) {
+    attention_paged_tasks(begin, end, args, workspace.data + part * each);
   });
 }
 

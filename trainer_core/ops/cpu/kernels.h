@@ -134,26 +134,33 @@ struct AttentionForward {
   float* lse;
 };
 void attention_tasks(int64_t begin, int64_t end, const AttentionForward& args, float* scratch);
-// attention_cached.cc. keys and values are caches (B, K, capacity, h); `position` is the first new
-// position.
-struct AttentionCached {
+// attention_paged.cc. keys and values are caches (blocks, K, P, h).
+struct AttentionPaged {
   DType dtype;
-  AttentionShape shape;
-  int64_t position;
-  int64_t capacity;
+  AttentionShape shape;  // one sequence of R positions
+  const int32_t* sequences;
+  const int32_t* positions;
+  const int32_t* blocks;
+  int64_t blocks_per_sequence;  // M
+  int64_t block_positions;      // P
+  int64_t positions_end;        // one more than the largest position of a row
   const void* qkv;
   const float* bias;  // (H, buckets), or null
   void* keys;
   void* values;
   void* out;
+
+  // Returns the index of a position's block in the cache.
+  int64_t block_of(int64_t row, int64_t position) const {
+    return blocks[sequences[row] * blocks_per_sequence + position / block_positions];
+  }
 };
 // Copies the keys and values of qkv into the caches.
-void append_to_cache(const AttentionCached& args);
-// Computes tasks [begin, end). A task is a pair of a sequence and a query head. `scratch` has
-// `capacity` scores, and with relative biases, a row of biases after them. Called after
+void append_to_cache(const AttentionPaged& args);
+// Computes tasks [begin, end). Task head * R + row is a pair of a query head and a row. `scratch`
+// has scores for M P positions, and with relative biases, a row of biases after them. Called after
 // append_to_cache().
-void attention_cached_tasks(int64_t begin, int64_t end, const AttentionCached& args,
-                            float* scratch);
+void attention_paged_tasks(int64_t begin, int64_t end, const AttentionPaged& args, float* scratch);
 // attention_backward.cc. A task is a pair of a sequence and a key/value head; `scratch` has
 // backward_elements().
 struct AttentionBackward {

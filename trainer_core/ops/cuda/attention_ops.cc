@@ -161,30 +161,31 @@ void CudaOps::do_attention_block(const AttentionShape& shape, const Tensor& qkv,
                               .lse = sums.lse.f32()});
 }
 
-void CudaOps::do_attention_cached(const AttentionShape& shape, int64_t position, const Tensor& qkv,
-                                  const Tensor& bias, const KvCache& cache, const Tensor& out,
-                                  Workspace /*workspace*/) {
-  const int64_t capacity = cache.capacity();
+void CudaOps::do_attention_paged(const AttentionShape& shape, const PagedRows& rows,
+                                 const Tensor& qkv, const Tensor& bias, const KvCache& cache,
+                                 const Tensor& out, Workspace /*workspace*/) {
   check_head(shape);
-  cuda::attention_cached(stream_, {.dtype = qkv.dtype,
-                                   .batch = shape.batch,
-                                   .seq_len = shape.seq_len,
-                                   .heads = shape.heads,
-                                   .kv_heads = shape.kv_heads,
-                                   .head_dim = shape.head_dim,
-                                   .scale = static_cast<float>(shape.score_scale()),
-                                   .cap = static_cast<float>(shape.soft_cap),
-                                   .window = shape.window,
-                                   .extra_zero = shape.extra_zero,
-                                   .position = position,
-                                   .capacity = capacity,
-                                   .qkv = qkv.data,
-                                   .qkv_width = shape.qkv_width(),
-                                   .bias = relative_bias(shape, bias),
-                                   .buckets = Buckets::of(shape.buckets),
-                                   .keys = cache.keys.data,
-                                   .values = cache.values.data,
-                                   .out = out.data});
+  cuda::attention_paged(stream_, {.dtype = qkv.dtype,
+                                  .rows = shape.rows(),
+                                  .heads = shape.heads,
+                                  .kv_heads = shape.kv_heads,
+                                  .head_dim = shape.head_dim,
+                                  .scale = static_cast<float>(shape.score_scale()),
+                                  .cap = static_cast<float>(shape.soft_cap),
+                                  .window = shape.window,
+                                  .extra_zero = shape.extra_zero,
+                                  .sequences = rows.sequences.i32(),
+                                  .positions = rows.positions.i32(),
+                                  .blocks = rows.blocks.i32(),
+                                  .blocks_per_sequence = rows.blocks_per_sequence(),
+                                  .block_positions = cache.block_positions(),
+                                  .qkv = qkv.data,
+                                  .qkv_width = shape.qkv_width(),
+                                  .bias = relative_bias(shape, bias),
+                                  .buckets = Buckets::of(shape.buckets),
+                                  .keys = cache.keys.data,
+                                  .values = cache.values.data,
+                                  .out = out.data});
 }
 
 void CudaOps::run_attention_backward(AttentionBackward args, const AttentionShape& shape,

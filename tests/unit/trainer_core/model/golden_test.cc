@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/unit/trainer_core/golden_file.h"
+#include "tests/unit/trainer_core/model/test_decoder.h"
 #include "tests/unit/trainer_core/model/transformer_fixture.h"
 #include "trainer_core/optim/optimizer.h"
 
@@ -163,10 +164,11 @@ TEST_P(GoldenDecoding, PositionByPosition) {
   const auto seq_len = static_cast<size_t>(test_.plan.seq_len);
   const auto batch = static_cast<size_t>(test_.plan.batch);
   const TransformerPlan plan =
-      plan_decoder(config_, test_.plan.batch, 1, test_.plan.seq_len, GetParam().threads);
+      plan_decoder(config_, test_.plan.batch, cache_for(test_.plan.batch, test_.plan.seq_len),
+                   GetParam().threads);
   Arena arena(plan.memory);
-  Transformer decoder(plan, arena, *test_.ops);
-  std::ranges::copy(test_.model.params(), decoder.params().begin());
+  std::ranges::copy(test_.model.params(), loading_params(plan, arena).begin());
+  TestDecoder decoder(plan, arena, *test_.ops);
   std::vector<int32_t> column(batch);
   std::vector<float> logits(batch * vocab);
   for (size_t position = 0; position < seq_len; ++position) {

@@ -13,6 +13,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/trainer_core/model/test_decoder.h"
 #include "tests/unit/trainer_core/model/transformer_fixture.h"
 #include "trainer_core/optim/optimizer.h"
 
@@ -186,8 +187,8 @@ TEST(Bf16Plan, HalvesOnlyActivations) {
 // as fp32 parameters, in memory that decoding then uses for other buffers.
 TEST(Bf16Plan, DecodingStoresMatricesAndCachesRounded) {
   for (const ModelConfig& config : {small_gpt(), dropless(small_mixtral())}) {
-    const TransformerPlan wide = plan_decoder(config, 2, 8, 80, 2);
-    const TransformerPlan narrow = plan_decoder(config, 2, 8, 80, 2, DType::kBf16);
+    const TransformerPlan wide = plan_decoder(config, 16, cache_for(2, 80), 2);
+    const TransformerPlan narrow = plan_decoder(config, 16, cache_for(2, 80), 2, DType::kBf16);
     size_t vectors = 0;
     for (const ParamSpec& spec : narrow.params) {
       const bool table = spec.name == "model.embed_positions.weight";

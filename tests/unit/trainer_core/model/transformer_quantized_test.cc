@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/unit/trainer_core/golden_file.h"
+#include "tests/unit/trainer_core/model/test_decoder.h"
 #include "tests/unit/trainer_core/model/transformer_fixture.h"
 #include "trainer_core/optim/optimizer.h"
 
@@ -277,10 +278,10 @@ TEST(QuantizedTraining, DecodingEqualsTheForwardPass) {
     std::vector<float> expected(data.tokens.size() * vocab);
     test.model.all_logits(data.tokens, expected.data());
 
-    const TransformerPlan plan = plan_decoder(config, 2, 3, kLength, 1);
+    const TransformerPlan plan = plan_decoder(config, 2 * 3, cache_for(2, kLength), 1);
     Arena arena(plan.memory);
-    Transformer decoder(plan, arena, *test.ops);
-    std::ranges::copy(test.model.state(), decoder.state().begin());
+    std::ranges::copy(test.model.state(), loading_params(plan, arena).begin());
+    TestDecoder decoder(plan, arena, *test.ops);
     std::vector<float> logits(2 * vocab);
     for (size_t at = 0; at < kLength; at += at == 0 ? 3 : 1) {
       const size_t count = at == 0 ? 3 : 1;

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/trainer_core/model/finite_differences.h"
+#include "tests/unit/trainer_core/model/test_decoder.h"
 #include "tests/unit/trainer_core/model/transformer_fixture.h"
 
 namespace muster::trainer {
@@ -140,12 +141,12 @@ TEST_P(Decoding, ExtendsItsCache) {
     std::vector<float> expected(size_t{2} * kLength * kVocab);
     whole.model.all_logits(data.tokens, expected.data());
 
-    const TransformerPlan plan = plan_decoder(config, 2, 9, kLength, 2, dtype);
+    const TransformerPlan plan = plan_decoder(config, 2 * 9, cache_for(2, kLength), 2, dtype);
     Arena arena(plan.memory);
     const auto ops = cpu_ops(2);
     std::ranges::copy(whole.model.params(), loading_params(plan, arena).begin());
     round_loaded_params(plan, arena);
-    Transformer model(plan, arena, *ops);
+    TestDecoder model(plan, arena, *ops);
     for (const int32_t count : {9, 1, 1, 9, 2, 1}) {
       const int32_t first = model.length();
       std::vector<int32_t> tokens;

@@ -173,7 +173,7 @@ class Attention : public testing::TestWithParam<AttentionCase> {
 };
 
 class SmallAttention : public Attention {};
-class CachedAttention : public Attention {};  // a cache is one document's
+class PagedAttention : public Attention {};  // a cache has one document per sequence
 class RelativeAttention : public Attention {};
 
 TEST_P(Attention, Forward) {
@@ -185,13 +185,14 @@ TEST_P(Attention, Forward) {
 }
 
 // The results are the same for any pieces in which a sequence arrives.
-TEST_P(CachedAttention, InPieces) {
+TEST_P(PagedAttention, InPieces) {
   const AttentionShape& whole = shape();
   constexpr int64_t kSpare = 3;  // positions of the cache that must not be read
-  const int64_t capacity = whole.seq_len + kSpare;
+  constexpr int64_t kBlock = 4;
+  const int64_t each = (whole.seq_len + kSpare + kBlock - 1) / kBlock;
   const float nan = std::nanf("");
-  Values keys({whole.batch, whole.kv_heads, capacity, whole.head_dim}, nan), values = keys;
-  Scratch scratch(cpu_attention_cached_elements(whole, capacity, GetParam().threads));
+  Values keys({whole.batch * each, whole.kv_heads, kBlock, whole.head_dim}, nan), values = keys;
+  Scratch scratch(cpu_attention_paged_elements(whole, each * kBlock, GetParam().threads));
   const auto rows_of = [&](Values& from, int64_t first, int64_t count, int64_t width, bool back,
                            Values& to) {
     for (int64_t b = 0; b < whole.batch; ++b) {
@@ -206,12 +207,15 @@ TEST_P(CachedAttention, InPieces) {
   for (int64_t first = 0, call = 0; first < whole.seq_len; ++call) {
     AttentionShape piece = whole;
     const int64_t wanted = call == 0 ? 5 : call < 4 ? 1 : 60;
-    piece.seq_len = std::min(wanted, whole.seq_len - first);
+    const int64_t count = std::min(wanted, whole.seq_len - first);
+    piece.batch = 1;
+    piece.seq_len = whole.batch * count;
+    TestRows rows(whole.batch, count, first, each);
     Values qkv({piece.rows(), piece.qkv_width()}), out({piece.rows(), piece.out_width()}, nan);
-    rows_of(qkv_, first, piece.seq_len, piece.qkv_width(), false, qkv);
-    ops_->attention_cached(piece, first, qkv, bias_, {keys, values}, out, scratch);
-    rows_of(out_, first, piece.seq_len, piece.out_width(), true, out);
-    first += piece.seq_len;
+    rows_of(qkv_, first, count, piece.qkv_width(), false, qkv);
+    ops_->attention_paged(piece, rows, qkv, bias_, {keys, values}, out, scratch);
+    rows_of(out_, first, count, piece.out_width(), true, out);
+    first += count;
   }
   expect_near(out_, Reference(whole, as_double(qkv_), as_double(bias_)).out, 3e-6);
 }
@@ -314,7 +318,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, SmallAttention,
                          testing::ValuesIn(cases_with([](const AttentionCase& c) {
                            return c.shape.rows() * c.shape.qkv_width() <= 500;
                          })));
-INSTANTIATE_TEST_SUITE_P(Shapes, CachedAttention,
+INSTANTIATE_TEST_SUITE_P(Shapes, PagedAttention,
                          testing::ValuesIn(cases_with([](const AttentionCase& c) {
                            return c.documents.empty();
                          })));

@@ -230,22 +230,23 @@ TEST_F(Bf16Ops, Attention) {
 }
 
 // Keys and values go into a cache as they are.
-TEST_F(Bf16Ops, CachedAttention) {
-  constexpr int64_t kCapacity = 75;
+TEST_F(Bf16Ops, PagedAttention) {
+  constexpr int64_t kBlocks = 5, kBlock = 15;
   AttentionShape shape{
-      .batch = 2, .seq_len = 7, .heads = 4, .kv_heads = 2, .head_dim = 22, .soft_cap = 3};
+      .batch = 1, .seq_len = 14, .heads = 4, .kv_heads = 2, .head_dim = 22, .soft_cap = 3};
   const Tensor no_bias;
-  Values keys = random_rounded({2, 2, kCapacity, 22}, 3),
-         values = random_rounded({2, 2, kCapacity, 22}, 4);
+  Values keys = random_rounded({2 * kBlocks, 2, kBlock, 22}, 3),
+         values = random_rounded({2 * kBlocks, 2, kBlock, 22}, 4);
   HalfValues half_keys(keys), half_values(values);
-  Scratch scratch(cpu_attention_cached_elements(shape, kCapacity, 2));
+  Scratch scratch(cpu_attention_paged_elements(shape, kBlocks * kBlock, 2));
+  TestRows rows(2, 7, 61, kBlocks);
   for (const int64_t window : {0, 40}) {
     shape.window = window;
     Values qkv = random_rounded({14, shape.qkv_width()}, 1), out({14, shape.out_width()});
     HalfValues half_qkv(qkv), half_out(out);
-    ops_->attention_cached(shape, 61, qkv, no_bias, {keys, values}, out, scratch);
-    ops_->attention_cached(shape, 61, half_qkv, no_bias, {half_keys, half_values}, half_out,
-                           scratch);
+    ops_->attention_paged(shape, rows, qkv, no_bias, {keys, values}, out, scratch);
+    ops_->attention_paged(shape, rows, half_qkv, no_bias, {half_keys, half_values}, half_out,
+                          scratch);
     EXPECT_EQ(half_out.widened(), rounded(out));
     EXPECT_EQ(half_keys.widened(), keys);
     EXPECT_EQ(half_values.widened(), values);

@@ -95,6 +95,35 @@ class Ids {
   std::vector<int32_t> data_;
 };
 
+// Rows of a paged cache: `count` new positions from `first` on in each of `sequences` sequences.
+// The blocks of a sequence are neither adjacent nor in order.
+class TestRows {
+ public:
+  TestRows(int64_t sequences, int64_t count, int64_t first, int64_t blocks_per_sequence)
+      : blocks_per_sequence_(blocks_per_sequence) {
+    for (int64_t b = 0; b < sequences; ++b) {
+      for (int64_t i = 0; i < count; ++i) {
+        sequences_.push_back(static_cast<int32_t>(b));
+        positions_.push_back(static_cast<int32_t>(first + i));
+      }
+      for (int64_t i = 0; i < blocks_per_sequence; ++i)
+        blocks_.push_back(static_cast<int32_t>((blocks_per_sequence - 1 - i) * sequences + b));
+    }
+  }
+  operator PagedRows() {  // NOLINT(google-explicit-constructor)
+    const auto rows = static_cast<int64_t>(positions_.size());
+    const auto blocks = static_cast<int64_t>(blocks_.size());
+    return {.sequences = Tensor::i32(sequences_.data(), {rows}),
+            .positions = Tensor::i32(positions_.data(), {rows}),
+            .blocks =
+                Tensor::i32(blocks_.data(), {blocks / blocks_per_sequence_, blocks_per_sequence_})};
+  }
+
+ private:
+  int64_t blocks_per_sequence_;
+  std::vector<int32_t> sequences_, positions_, blocks_;
+};
+
 // A workspace that begins with NaN, so that tests detect reads of uninitialised scratch.
 struct Scratch {
   explicit Scratch(int64_t elements) : memory(static_cast<size_t>(elements), std::nanf("")) {}

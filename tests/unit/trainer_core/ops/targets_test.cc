@@ -92,17 +92,18 @@ TEST(Targets, AttentionBlocks) {
   });
 }
 
-TEST(Targets, CachedAttention) {
+TEST(Targets, PagedAttention) {
   compare_targets([](Ops& ops) -> Results {
-    constexpr int64_t kCapacity = 73, kRows = 9;
+    constexpr int64_t kBlocks = 7, kBlock = 11, kRows = 9;
     AttentionShape shape = kAttention;
     shape.seq_len = kRows;
     Values table = Values::random({2, 8}, 9), qkv = Values::random({kRows, 40}, 1),
            out({kRows, 20});
-    Values keys = Values::random({1, 1, kCapacity, 10}, 11),
-           values = Values::random({1, 1, kCapacity, 10}, 12);
-    Scratch scratch(cpu_attention_cached_elements(shape, kCapacity, 1));
-    ops.attention_cached(shape, 61, qkv, table, {keys, values}, out, scratch);
+    Values keys = Values::random({kBlocks, 1, kBlock, 10}, 11),
+           values = Values::random({kBlocks, 1, kBlock, 10}, 12);
+    Scratch scratch(cpu_attention_paged_elements(shape, kBlocks * kBlock, 1));
+    TestRows rows(1, kRows, 61, kBlocks);
+    ops.attention_paged(shape, rows, qkv, table, {keys, values}, out, scratch);
     return {{"out", out, 3e-6}, {"keys", keys}, {"values", values}};
   });
 }

@@ -14,6 +14,7 @@ namespace {
 
 using testing::Each;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 class Decode : public testing::Test {
  protected:
@@ -44,12 +45,22 @@ TEST_F(Decode, ContinuesAPrompt) {
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
   DecodeOptions options;
   options.checkpoint = *checkpoint;
-  options.prompt = "And it came to";
+  options.prompts = {"And it came to"};
   options.max_tokens = 40;
   const auto text = decode(longer, options);
   ASSERT_TRUE(text.ok()) << text.status();
-  EXPECT_THAT(*text, HasSubstr("pass in the year"));
+  EXPECT_THAT(text->at(0), StartsWith(" pass in the year"));
   EXPECT_EQ(*decode(longer, options), *text);
+  // Several prompts are computed together, and the pieces are the text.
+  std::vector<std::string> pieces(3);
+  options.on_text = [&](size_t prompt, std::string_view piece) { pieces[prompt] += piece; };
+  options.prompts = {"And", "And it came to", "pass in"};
+  const auto texts = decode(longer, options);
+  ASSERT_TRUE(texts.ok()) << texts.status();
+  EXPECT_EQ(texts->at(1), text->at(0));
+  EXPECT_EQ(*texts, pieces);
+  options.stops = {" year"};
+  EXPECT_EQ(decode(longer, options)->at(1), " pass in the");
   options.max_tokens = 0;
   EXPECT_FALSE(decode(longer, options).ok());
   EXPECT_EQ(find_checkpoint(folder_.file("data")).status().code(), absl::StatusCode::kNotFound);
@@ -65,7 +76,7 @@ TEST_F(Decode, NeverDecodesPaddingIds) {
   ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
   DecodeOptions options;
   options.checkpoint = padded.checkpoint_directory + "/5";
-  options.prompt = "And";
+  options.prompts = {"And"};
   options.max_tokens = 100;
   for (const double temperature : {0.0, 50.0}) {
     options.sampling = {.temperature = temperature, .seed = 3};
@@ -85,13 +96,13 @@ TEST_F(Decode, EndsWithTheLearnedPositions) {
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
   DecodeOptions options;
   options.checkpoint = *checkpoint;
-  options.prompt = "And";
+  options.prompts = {"And"};
   options.max_tokens = 100;
   const auto text = decode(gpt, options);
   ASSERT_TRUE(text.ok()) << text.status();
   options.max_tokens = 17;  // there are 16 positions
   EXPECT_EQ(*decode(gpt, options), *text);
-  options.prompt = std::string(200, 'x');
+  options.prompts = {std::string(200, 'x')};
   EXPECT_THAT(std::string(decode(gpt, options).status().message()),
               HasSubstr("learned positions for 16"));
 }

@@ -76,14 +76,17 @@ void attention_backward(cudaStream_t, const AttentionBackward&);
 void attention_d_query_bf16(cudaStream_t, const AttentionBackward&);
 void attention_d_keys_bf16(cudaStream_t, const AttentionBackward&);
 
-// Arguments of Ops::attention_cached. keys and values are caches (B, K, capacity, h).
-struct AttentionCached {
+// Arguments of Ops::attention_paged. keys and values are caches (blocks, K, P, h).
+struct AttentionPaged {
   DType dtype;
-  int64_t batch, seq_len, heads, kv_heads, head_dim;
+  int64_t rows, heads, kv_heads, head_dim;
   float scale, cap;
   int64_t window;
   bool extra_zero;
-  int64_t position, capacity;
+  const int32_t* sequences;  // (R)
+  const int32_t* positions;  // (R)
+  const int32_t* blocks;     // (N, M)
+  int64_t blocks_per_sequence, block_positions;
   const void* qkv;
   int64_t qkv_width;
   const float* bias;  // (H, buckets), or null
@@ -92,6 +95,6 @@ struct AttentionCached {
   void* values;
   void* out;
 };
-void attention_cached(cudaStream_t, const AttentionCached&);
+void attention_paged(cudaStream_t, const AttentionPaged&);
 
 }  // namespace muster::trainer::cuda

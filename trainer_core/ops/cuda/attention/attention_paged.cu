@@ -1,6 +1,6 @@
-// Attention of a few new positions over the cached keys and values of all earlier ones. A block has
-// one query of one head: its warps compute the scores of a chunk of keys, and an online softmax
-// runs over the chunks.
+// Attention of a few new rows over the cached keys and values of all earlier positions of their
+// sequences. A thread block has one query of one head: its warps compute the scores of a chunk of
+// keys, and an online softmax runs over the chunks.
 #include "trainer_core/ops/cuda/attention/attention.h"
 #include "trainer_core/ops/cuda/device/device.cuh"
 
@@ -11,40 +11,45 @@ namespace {
 constexpr int kChunk = kThreads;
 static_assert(kThreads >= kHeadDimMax);  // each thread has one column of the output
 
+// Returns the cache's element at which a position of the row's sequence begins.
+__device__ inline int64_t place_of(const AttentionPaged& args, int64_t row, int64_t position,
+                                   int64_t kv_head) {
+  const int64_t block =
+      args.blocks[args.sequences[row] * args.blocks_per_sequence + position / args.block_positions];
+  const int64_t inside = position % args.block_positions;
+  return ((block * args.kv_heads + kv_head) * args.block_positions + inside) * args.head_dim;
+}
+
 // Copies the keys and values of qkv into the caches: each thread copies one key element and the
 // value element at the same place.
 template <class T>
-__global__ void append_kernel(const __grid_constant__ AttentionCached args) {
+__global__ void append_kernel(const __grid_constant__ AttentionPaged args) {
   const int64_t h = args.head_dim, width = args.kv_heads * h;
-  const int64_t n = args.batch * args.seq_len * width;
+  const int64_t n = args.rows * width;
   for (int64_t i = global_index(); i < n; i += global_count()) {
     const int64_t row = i / width, head = i % width / h, column = i % h;
     const T* key =
         static_cast<const T*>(args.qkv) + row * args.qkv_width + args.heads * h + head * h + column;
-    const int64_t cache = row / args.seq_len * args.kv_heads + head;
-    const int64_t position = args.position + row % args.seq_len;
-    const int64_t slot = (cache * args.capacity + position) * h + column;
+    const int64_t slot = place_of(args, row, args.positions[row], head) + column;
     static_cast<T*>(args.keys)[slot] = *key;
     static_cast<T*>(args.values)[slot] = key[width];
   }
 }
 
-// grid (S, H, B)
+// grid (R, H)
 template <class T>
-__global__ void cached_kernel(const __grid_constant__ AttentionCached args) {
+__global__ void paged_kernel(const __grid_constant__ AttentionPaged args) {
   __shared__ float query[kHeadDimMax];
   __shared__ float weights[kChunk];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
   const int h = static_cast<int>(args.head_dim);
-  const int64_t head = blockIdx.y, sequence = blockIdx.z;
-  const int64_t row = sequence * args.seq_len + blockIdx.x;
+  const int64_t row = blockIdx.x, head = blockIdx.y;
   const int64_t kv_head = head / (args.heads / args.kv_heads);
-  const int64_t last = args.position + blockIdx.x;
+  const int64_t last = args.positions[row];
   const int64_t window = args.window == 0 ? 0 : last - args.window + 1;
   const int64_t first = window > 0 ? window : 0;
-  const int64_t cache = (sequence * args.kv_heads + kv_head) * args.capacity * h;
-  const T* const keys = static_cast<const T*>(args.keys) + cache;
-  const T* const values = static_cast<const T*>(args.values) + cache;
+  const T* const keys = static_cast<const T*>(args.keys);
+  const T* const values = static_cast<const T*>(args.values);
   if (thread < h)
     query[thread] =
         to_float(static_cast<const T*>(args.qkv)[row * args.qkv_width + head * h + thread]);
@@ -54,10 +59,10 @@ __global__ void cached_kernel(const __grid_constant__ AttentionCached args) {
   float sum = 0;  // sum of the thread's column
   for (int64_t chunk = first; chunk <= last; chunk += kChunk) {
     for (int k = warp; k < kChunk && chunk + k <= last; k += kThreads / kWarp) {
-      const int64_t key = chunk + k;
+      const int64_t key = chunk + k, place = place_of(args, row, key, kv_head);
       float dot = 0;
       for (int column = lane; column < h; column += kWarp)
-        dot += query[column] * to_float(keys[key * h + column]);
+        dot += query[column] * to_float(keys[place + column]);
       float score = warp_sum(dot) * args.scale;
       if (args.bias != nullptr)
         score += args.bias[head * args.buckets.count + args.buckets.bucket(last - key)];
@@ -77,7 +82,7 @@ __global__ void cached_kernel(const __grid_constant__ AttentionCached args) {
     if (thread < h) {
       sum *= factor;
       for (int k = 0; k < kChunk && chunk + k <= last; ++k)
-        sum += weights[k] * to_float(values[(chunk + k) * h + thread]);
+        sum += weights[k] * to_float(values[place_of(args, row, chunk + k, kv_head) + thread]);
     }
     __syncthreads();  // all threads have read the weights
   }
@@ -87,14 +92,13 @@ __global__ void cached_kernel(const __grid_constant__ AttentionCached args) {
 
 }  // namespace
 
-void attention_cached(cudaStream_t stream, const AttentionCached& args) {
-  const int64_t appended = args.batch * args.seq_len * args.kv_heads * args.head_dim;
-  const dim3 blocks(static_cast<unsigned>(args.seq_len), static_cast<unsigned>(args.heads),
-                    static_cast<unsigned>(args.batch));
+void attention_paged(cudaStream_t stream, const AttentionPaged& args) {
+  const int64_t appended = args.rows * args.kv_heads * args.head_dim;
+  const dim3 blocks(static_cast<unsigned>(args.rows), static_cast<unsigned>(args.heads));
   with_type(args.dtype, [&](auto number) {
     using T = decltype(number);
     launch(stream, blocks_for(appended), kThreads, append_kernel<T>, args);
-    launch(stream, blocks, kThreads, cached_kernel<T>, args);
+    launch(stream, blocks, kThreads, paged_kernel<T>, args);
   });
 }
 

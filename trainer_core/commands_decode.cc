@@ -1,0 +1,186 @@
+// The command `decode`.
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
+
+#include "common/text/escape.h"
+#include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/checkpoint/find_checkpoint.h"
+#include "trainer_core/commands.h"
+#include "trainer_core/startup/load_config.h"
+#include "trainer_core/tools/decode.h"
+
+namespace muster::trainer {
+namespace {
+
+// The maximum number and the maximum total size of the prompts of a file.
+constexpr size_t kPromptsMax = 100'000;
+constexpr size_t kPromptBytesMax = size_t{64} << 20;
+
+// Reads a file with one prompt per line. Ignores empty lines.
+absl::StatusOr<std::vector<std::string>> read_prompts(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return absl::NotFoundError(absl::StrCat("--prompts ", path, ": no such file"));
+  std::vector<std::string> prompts;
+  size_t bytes = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (line.empty()) continue;
+    bytes += line.size();
+    if (prompts.size() == kPromptsMax || bytes > kPromptBytesMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--prompts ", path, ": more than ", kPromptsMax, " prompts or ",
+                       kPromptBytesMax >> 20, " MiB; split the file"));
+    }
+    prompts.push_back(std::move(line));
+  }
+  if (prompts.empty())
+    return absl::InvalidArgumentError(absl::StrCat("--prompts ", path, ": the file has no prompt"));
+  return prompts;
+}
+
+absl::StatusOr<DecodeOptions> decode_options(const CommandLine& line, const TrainConfig& config) {
+  DecodeOptions options;
+  auto folder = find_checkpoint(line.text("checkpoint", config.checkpoint_directory));
+  if (!folder.ok()) return folder.status();
+  options.checkpoint = *folder;
+  options.prompts = {line.text("prompt", "I love to")};
+  if (line.has("prompts")) {
+    auto prompts = read_prompts(line.text("prompts"));
+    if (!prompts.ok()) return prompts.status();
+    options.prompts = *std::move(prompts);
+  }
+  options.threads = threads_per_rank(config, RankEnv());
+  const auto max_tokens = line.integer("max-tokens", 64, 1, kDecodeTokensMax);
+  const auto temperature = line.number("temperature", 0, 0, 100);
+  const auto top_k = line.integer("top-k", 0, 0, std::numeric_limits<int32_t>::max());
+  const auto top_p = line.number("top-p", 1, 0, 1);
+  const auto min_p = line.number("min-p", 0, 0, 1);
+  const auto repetition = line.number("repetition-penalty", 1, 0.01, 100);
+  const auto seed = line.integer("seed", 0, 0, std::numeric_limits<int64_t>::max());
+  for (const absl::Status& status :
+       {max_tokens.status(), temperature.status(), top_k.status(), top_p.status(), min_p.status(),
+        repetition.status(), seed.status()}) {
+    if (!status.ok()) return status;
+  }
+  options.max_tokens = static_cast<int32_t>(*max_tokens);
+  options.sampling = {.repetition_penalty = *repetition,
+                      .temperature = *temperature,
+                      .top_k = static_cast<int32_t>(*top_k),
+                      .top_p = *top_p,
+                      .min_p = *min_p,
+                      .seed = static_cast<uint64_t>(*seed)};
+  if (line.has("stop")) options.stops = {line.text("stop")};
+  return options;
+}
+
+// Prints the output of several prompts in their order, that of a single prompt piece by piece.
+class Printer {
+ public:
+  // A terminal gets escaped text, because the text of a model or a prompt must not send control
+  // sequences to it. Other programs get the raw bytes.
+  explicit Printer(const DecodeOptions& options)
+      : options_(options), escaped_(isatty(STDOUT_FILENO) == 1) {
+    if (options.prompts.size() == 1) begin(0);
+  }
+
+  void piece(size_t prompt, std::string_view text) {
+    if (options_.prompts.size() == 1 && prompt == 0) print(text);
+  }
+  void end(const std::vector<std::string>& texts) {
+    if (texts.size() == 1) return print("`\n");
+    for (size_t i = 0; i < texts.size(); ++i) {
+      begin(i);
+      print(texts[i]);
+      print("`\n");
+    }
+  }
+  ExitCode code() const { return code_; }
+
+ private:
+  void begin(size_t prompt) { print(absl::StrCat("Input `", options_.prompts[prompt], "` -> `")); }
+  void print(std::string_view text) {
+    const ExitCode code = print_result(escaped_ ? escape_controls(text) : std::string(text));
+    if (code_ == ExitCode::kOk) code_ = code;
+  }
+
+  const DecodeOptions& options_;
+  bool escaped_;
+  ExitCode code_ = ExitCode::kOk;
+};
+
+std::string as_json(const DecodeOptions& options, const std::vector<std::string>& texts,
+                    bool lines) {
+  std::string all;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const nlohmann::json out = {
+        {"prompt", options.prompts[i]}, {"text", texts[i]}, {"checkpoint", options.checkpoint}};
+    // A prompt need not be UTF-8.
+    absl::StrAppend(
+        &all, out.dump(lines ? -1 : 2, ' ', false, nlohmann::json::error_handler_t::replace), "\n");
+  }
+  return all;
+}
+
+}  // namespace
+
+absl::StatusOr<TrainConfig> checkpoint_config(const CommandLine& line) {
+  absl::StatusOr<TrainConfig> config;
+  if (line.has("config")) {
+    config = load_config(line.text("config"));
+  } else {
+    if (!line.has("checkpoint"))
+      return absl::InvalidArgumentError("give --checkpoint FOLDER, or --config FILE --latest");
+    const auto folder = find_checkpoint(line.text("checkpoint"));
+    if (!folder.ok()) return folder.status();
+    const auto info = verify_checkpoint(*folder, /*checksums=*/false);
+    if (!info.ok()) return info.status();
+    config = train_config_from_json(info->config);
+  }
+  if (config.ok() && line.has("tokenizer")) {
+    config->tokenizer_path = line.text("tokenizer");
+    config->tokenizer_type.clear();  // the type is that of the training's tokenizer
+  }
+  return config;
+}
+
+ExitCode decode_command(std::span<const std::string_view> arguments) {
+  // Users call it as `muster decode`, which executes this program.
+  const std::string who = "muster: error";
+  const auto line = CommandLine::parse(
+      arguments,
+      {.values = {"config", "checkpoint", "prompt", "prompts", "max-tokens", "temperature",
+                  "tokenizer", "top-k", "top-p", "min-p", "repetition-penalty", "seed", "stop"},
+       .switches = {"latest", "json"}});
+  if (!line.ok()) return report(who, line.status());
+  const auto config = checkpoint_config(*line);
+  if (!config.ok()) return report(who, config.status());
+  auto options = decode_options(*line, *config);
+  if (!options.ok()) return report(who, options.status());
+  options->notes = &std::cerr;
+  if (line->has("json")) {
+    const auto texts = decode(*config, *options);
+    if (!texts.ok()) return report(who, texts.status());
+    return print_result(as_json(*options, *texts, line->has("prompts")));
+  }
+  std::optional<Printer> printer;
+  options->on_text = [&](size_t prompt, std::string_view text) {
+    if (!printer) printer.emplace(*options);
+    printer->piece(prompt, text);
+  };
+  const auto texts = decode(*config, *options);
+  if (!texts.ok()) return report(who, texts.status());
+  if (!printer) printer.emplace(*options);
+  printer->end(*texts);
+  return printer->code();
+}
+
+}  // namespace muster::trainer

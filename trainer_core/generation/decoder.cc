@@ -1,0 +1,85 @@
+#include "trainer_core/generation/decoder.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <absl/strings/str_cat.h>
+
+#include "trainer_core/base/check.h"
+#include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/model/plan_builder.h"
+
+namespace muster::trainer {
+namespace {
+
+// Returns the bytes of a block in all layers.
+int64_t block_bytes(const ModelConfig& model, DType dtype) {
+  return int64_t{2} * model.num_layers * model.num_kv_heads * model.head_dim *
+         CacheSize::kBlockPositions * static_cast<int64_t>(dtype_bytes(dtype));
+}
+
+}  // namespace
+
+absl::StatusOr<CacheSize> cache_size(const ModelConfig& model, DType dtype,
+                                     const DecoderSize& size) {
+  if (model.learns_positions() && size.context > model.trainable_position_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a context of ", size.context, " tokens; the model has learned positions for ",
+                     model.trainable_position_size, " (trainable_position_size)"));
+  }
+  CacheSize cache{.capacity = size.context, .sequences = size.sequences_max, .blocks = 0};
+  const int64_t each = cache.blocks_per_sequence(), bytes = block_bytes(model, dtype);
+  const int64_t all = each * size.sequences_max;
+  int64_t blocks = size.cache_bytes / bytes;
+  if (size.cache_bytes == 0) blocks = std::max(each, kCacheBytesDefault / bytes);
+  if (blocks < each) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a cache of ", size.cache_bytes, " bytes has room for ",
+                     blocks * CacheSize::kBlockPositions, " tokens; a context of ", size.context,
+                     " tokens needs ", each * bytes, " bytes"));
+  }
+  cache.blocks =
+      static_cast<int32_t>(std::min({blocks, all, int64_t{std::numeric_limits<int32_t>::max()}}));
+  return cache;
+}
+
+Decoder::Decoder(const ModelConfig& model, DType dtype, const CacheSize& cache,
+                 const DecoderSize& size)
+    : ops_(cpu_ops(size.threads)),
+      plan_(plan_decoder(model, size.step_rows, cache, size.threads, dtype)),
+      arena_(plan_.memory) {
+  MUSTER_CHECK(size.step_rows >= size.sequences_max)
+      << size.step_rows << " rows for " << size.sequences_max << " sequences";
+}
+
+void Decoder::loaded() {
+  round_loaded_params(plan_, arena_);
+  model_ = std::make_unique<Transformer>(plan_, arena_, *ops_);
+}
+
+absl::StatusOr<std::unique_ptr<Decoder>> Decoder::load(const TrainConfig& config,
+                                                       const std::string& checkpoint,
+                                                       const DecoderSize& size) {
+  const auto cache = cache_size(config.model, config.activation_type(), size);
+  if (!cache.ok()) return cache.status();
+  auto decoder = std::make_unique<Decoder>(config.model, config.activation_type(), *cache, size);
+  const absl::Status status =
+      restore_parameters(checkpoint, decoder->plan().rows(), decoder->loading_params());
+  if (!status.ok()) return status;
+  decoder->loaded();
+  return decoder;
+}
+
+absl::StatusOr<std::unique_ptr<Decoder>> Decoder::load(const ParameterSource& source, DType dtype,
+                                                       const DecoderSize& size) {
+  const ModelConfig& model = source.description().model;
+  const auto cache = cache_size(model, dtype, size);
+  if (!cache.ok()) return cache.status();
+  auto decoder = std::make_unique<Decoder>(model, dtype, *cache, size);
+  const absl::Status status = load_parameters(source, decoder->loading_params());
+  if (!status.ok()) return status;
+  decoder->loaded();
+  return decoder;
+}
+
+}  // namespace muster::trainer
