@@ -25,6 +25,7 @@ void declare_all(CLI::App& app, Action& action, char** argv) {
   declare_bench(app, action);
   declare_decode(app, action);
   declare_eval(app, action);
+  declare_serve(app, action, argv);
   declare_convert(app, action, argv);
   group(app, "On this machine");
   declare_text_commands(app, action, argv);

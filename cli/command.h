@@ -40,6 +40,7 @@ void declare_text_commands(CLI::App& app, Action& action, char** argv);
 void declare_convert(CLI::App& app, Action& action, char** argv);
 void declare_decode(CLI::App& app, Action& action);
 void declare_eval(CLI::App& app, Action& action);
+void declare_serve(CLI::App& app, Action& action, char** argv);
 void declare_config(CLI::App& app, Action& action);
 void declare_debug(CLI::App& app, Action& action);
 void declare_metrics(CLI::App& app, Action& action);

@@ -51,7 +51,7 @@ container=$(b from --pull-never "localhost/muster:$stage")
 if [ "$stage" = configured ]; then
   b run "$container" -- test -f "/src/build/$preset/build.ninja"
 else
-  for program in muster muster-text muster-coordinator muster-worker muster-trainer; do b run "$container" -- "/opt/muster/bin/$program" --help > /dev/null; done
+  for program in muster muster-text muster-serve muster-coordinator muster-worker muster-trainer; do b run "$container" -- "/opt/muster/bin/$program" --help > /dev/null; done
   b run "$container" -- /opt/muster/bin/muster run /opt/muster/share/muster/configs/base.yml model_name=llama2-tiny run_name=first steps=2 dataset_type=synthetic \
     per_device_batch_size=1 max_target_length=32 base_output_directory=/var/lib/muster/out --ranks 1
 fi

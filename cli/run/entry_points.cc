@@ -31,9 +31,7 @@ struct EntryPoint {
   std::string_view instead = "";  // kAbsent: what there is
 };
 
-constexpr std::string_view kServing =
-    "serving is not part of this version; muster decode continues one "
-    "prompt";
+constexpr std::string_view kServing = "muster serve --run FOLDER serves a model over HTTP";
 constexpr std::string_view kOnlyRun =
     "this trains nothing; muster run with the same words does what it does";
 constexpr EntryPoint kEntryPoints[] = {

@@ -14,7 +14,7 @@ fail() { echo "deploy/image/collect.sh: $1" >&2; exit 2; }
 if [ $# -lt 2 ] || [ $# -gt 3 ]; then fail "BIN, ROOT and perhaps CUDA are required"; fi
 bin=$1 root=$2 cuda=${3:-}
 source=$(cd "$(dirname "$0")/../.." && pwd)
-programs=(muster muster-text muster-coordinator muster-worker muster-trainer)
+programs=(muster muster-text muster-serve muster-coordinator muster-worker muster-trainer)
 for program in patchelf strip ldd python3; do command -v "$program" > /dev/null || fail "no $program here"; done
 for program in "${programs[@]}"; do [ -x "$bin/$program" ] || fail "$bin has no $program"; done
 # NCCL opens the plugin in users' programs, with their C++ library; it needs none of our libraries.

@@ -15,7 +15,7 @@ constexpr std::string_view kExperts = "capacity_factor alone decides whether tok
 constexpr std::string_view kTiles = "the backend chooses its tiles";
 constexpr std::string_view kMeshAxes =
     "a mesh has the axes data, pipeline, fsdp, sequence, context, expert and tensor";
-constexpr std::string_view kNoServing = "serving is not part of this version";
+constexpr std::string_view kNoServing = "muster serve has options of its own";
 constexpr std::string_view kGoogleCloud = "it names a Google Cloud service that is not used here";
 constexpr std::string_view kReadOnce = "text is read once, by muster tokenize or at its first use";
 constexpr std::string_view kInShards = "muster tokenize has already applied it to the shards";

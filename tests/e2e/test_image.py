@@ -14,7 +14,7 @@ import unittest
 from harness import BIN, SOURCE, MusterTest
 
 CONTAINERFILE = SOURCE / "deploy/image/Containerfile"
-PROGRAMS = ("muster", "muster-coordinator", "muster-text", "muster-trainer", "muster-worker")
+PROGRAMS = ("muster", "muster-coordinator", "muster-serve", "muster-text", "muster-trainer", "muster-worker")
 USER = 64000
 
 

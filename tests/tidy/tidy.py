@@ -103,12 +103,16 @@ ARROWS = {
     "trainer_core/loop/": ["common/", *TRAINER_PARTS, "trainer_core/input/", "trainer_core/report/", "trainer_core/rank/",
                            "trainer_core/startup/", "trainer_core/recovery/", "trainer_core/loop/"],
     "trainer_core/forecast/": ["common/", *TRAINER_PARTS, "trainer_core/rank/", "trainer_core/report/", "trainer_core/startup/", "trainer_core/forecast/"],
-    "trainer_core/tools/": ["common/", *TRAINER_PARTS, "trainer_core/rank/", "trainer_core/startup/", "trainer_core/tools/"],
+    "trainer_core/generation/": ["common/", *TRAINER_PARTS, "trainer_core/generation/"],
+    "trainer_core/tools/": ["common/", *TRAINER_PARTS, "trainer_core/rank/", "trainer_core/startup/", "trainer_core/generation/",
+                            "trainer_core/tools/"],
     "trainer_core/": ["common/", "trainer_core/"],
+    "serve/": ["common/", "daemon/", "serve/", "trainer_core/"],
     "jobspec/": ["common/", "jobspec/", "muster/v1/", "trainer_core/base/", "trainer_core/model/param_spec.h"],
     **rooms("jobspec/", JOBSPEC_ROOMS, ["common/", "muster/v1/", "trainer_core/base/", "trainer_core/model/param_spec.h"]),
     "cli/": ["common/", "daemon/", "cli/", "jobspec/", "muster/v1/", "trainer_core/base/",
              "trainer_core/model/param_spec.h"],
+    "cli/text/serve.": ["common/", "cli/", "serve/serve_options.h"],
     # Only muster-text links SentencePiece, and it has no gRPC: the two crash in one process
     # (cli/text/text_commands.h).
     **{f"cli/text/{file}": ["common/", "cli/", "daemon/help.h", "trainer_core/base/", "trainer_core/data/", "trainer_core/text/", "trainer_core/checkpoint/",

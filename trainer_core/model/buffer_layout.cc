@@ -209,9 +209,8 @@ class Planner {
   void adapters() {
     const LoraConfig& lora = model_.lora;
     if (!lora.enabled()) return;
-    constexpr int64_t kChunkRows = 1024;  // enough rows for efficient GEMMs
     AdapterBuffers& buffers = plan_.adapters;
-    buffers.chunk_rows = std::min(rows_, kChunkRows);
+    buffers.chunk_rows = std::min(rows_, kAdapterRows);
     int64_t columns = 0, wide = 0, matrix = 0;
     for (size_t i = 0; i < kDenseProducts; ++i) {
       const auto product = static_cast<DenseProduct>(i);

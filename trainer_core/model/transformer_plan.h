@@ -174,6 +174,7 @@ struct ExpertExchangeBuffers {
 // The buffers of the adapters of one GEMM at a time (transformer_adapters.cc). R = n rank for the n
 // adapted projections of the GEMM; each buffer is as large as its largest use. C = chunk_rows rows
 // are computed at a time.
+constexpr int64_t kAdapterRows = 1024;  // the maximum of C: enough rows for efficient GEMMs
 struct AdapterBuffers {
   int64_t chunk_rows = 0;
   BufferId low;    // (C, R) the inputs times A, scaled

@@ -1,6 +1,7 @@
 #include "trainer_core/startup/device_reserve.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -24,10 +25,12 @@ ShardLayout first_shards(const TrainConfig& config) {
 // Returns the number of groups that share blocks (sharded_parameters.h); each group has its own
 // communicator.
 size_t sharing_groups(const TrainConfig& config) {
-  const ShardLayout shards = first_shards(config);
   std::set<GroupAxes> groups;
-  for (const ParamBucket& bucket : shards.buckets())
-    if (bucket.group_size > 1) groups.insert(bucket.group);
+  for (const ShardLayout& shards :
+       {first_shards(config), frozen_layout(config, mesh_of(config.mesh), /*rank=*/0)}) {
+    for (const ParamBucket& bucket : shards.buckets())
+      if (bucket.group_size > 1) groups.insert(bucket.group);
+  }
   return groups.size();
 }
 
@@ -56,6 +59,9 @@ constexpr RunKernels kLayer{20, 60};
 constexpr RunKernels kExperts{12, 20}, kQuantized{36, 84}, kExchanges{6, 16};
 // Kernels of each part of cuDNN's backward pass after the first.
 constexpr size_t kAttentionPart = 4;
+// Additional kernels of the adapters of a GEMM: for the block-diagonal matrix, and for a chunk of
+// rows. The forward pass is recomputed, too.
+constexpr RunKernels kAdapters{4, 14}, kAdapterChunk{8, 24};
 // The kernels for one chunk of rows of the head.
 constexpr RunKernels kHeadRows{6, 12};
 
@@ -63,11 +69,36 @@ bool splits_sequences(const Mesh& mesh) {
   return mesh.degree(MeshAxis::kSequence) > 1 || mesh.degree(MeshAxis::kContext) > 1;
 }
 
+// Returns the tokens of a micro-batch on a rank.
+int64_t rank_tokens(const TrainConfig& config) {
+  const Mesh mesh = mesh_of(config.mesh);
+  return int64_t{config.micro_batch_sequences()} * config.max_target_length /
+         mesh.degree(MeshAxis::kSequence) / mesh.degree(MeshAxis::kContext);
+}
+
+// Returns the number of a layer's GEMMs that have adapters.
+size_t adapted_products(const LoraConfig& lora) {
+  const auto has = [&](std::initializer_list<LoraTarget> targets) {
+    return std::ranges::any_of(targets, [&](LoraTarget target) { return lora.adapts(target); });
+  };
+  size_t count = 0;
+  for (const bool is_adapted :
+       {has({LoraTarget::kQuery, LoraTarget::kKey, LoraTarget::kValue}), has({LoraTarget::kOut}),
+        has({LoraTarget::kGate, LoraTarget::kUp}), has({LoraTarget::kDown})})
+    if (is_adapted) ++count;
+  return count;
+}
+
 RunKernels layer_kernels(const TrainConfig& config) {
   const Mesh mesh = mesh_of(config.mesh);
   RunKernels kernels = kLayer;
   if (config.model.experts.count > 1) kernels += kExperts;
   if (config.model.quantization.enabled()) kernels += kQuantized;
+  const int64_t chunks = (rank_tokens(config) + kAdapterRows - 1) / kAdapterRows;
+  for (size_t i = 0; i < adapted_products(config.model.lora); ++i) {
+    kernels += kAdapters;
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) kernels += kAdapterChunk;
+  }
   if (splits_sequences(mesh) || mesh.degree(MeshAxis::kTensor) > 1) kernels += kExchanges;
   // If ranks split sequences, attention is part of an exchange and therefore not in a graph.
   if (!splits_sequences(mesh))
@@ -77,9 +108,7 @@ RunKernels layer_kernels(const TrainConfig& config) {
 
 RunKernels head_kernels(const TrainConfig& config) {
   const Mesh mesh = mesh_of(config.mesh);
-  const int64_t batch = config.micro_batch_sequences();
-  const int64_t tokens = batch * config.max_target_length / mesh.degree(MeshAxis::kSequence) /
-                         mesh.degree(MeshAxis::kContext);
+  const int64_t batch = config.micro_batch_sequences(), tokens = rank_tokens(config);
   const int64_t rows =
       head_rows(largest_share(config.model.vocab_size, mesh.degree(MeshAxis::kTensor)), tokens,
                 batch, kGpuLogitsBytes);

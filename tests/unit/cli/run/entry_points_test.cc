@@ -169,7 +169,7 @@ TEST(EntryPoints, WhatIsMissingNamesWhatThereIs) {
     EXPECT_THAT(mapped(line + "train.py base.yml"), split(line + "train.py base.yml"));
   }
   EXPECT_THAT(error("run python3 MaxText/maxengine_server.py base.yml"),
-              HasSubstr("muster decode"));
+              HasSubstr("muster serve --run FOLDER"));
   for (const char* program : {"MaxText/sft_trainer.py", "-m MaxText.sft.sft_trainer"})
     EXPECT_THAT(error(absl::StrCat("run python3 ", program, " base.yml")),
                 HasSubstr("muster run with load_parameters_path=MODEL"));

@@ -213,7 +213,57 @@ TEST(Adapters, GradientsWithDropout) {
   }
 }
 
-TEST(Adapters, DropoutMasksDifferBetweenSamplesAndLayers) {
+// The base adds nothing to the residual stream, and both layers are equal. So the adapter of either
+// layer adds the same, unless their masks differ.
+TEST(Adapters, DropoutMasksDifferBetweenLayers) {
+  ModelConfig config = small_config(4, 2, false);
+  config.lora = {.rank = 2, .alpha = 2, .dropout = 0.5, .targets = {"down_proj"}};
+  ASSERT_GE(config.num_layers, 2);
+  TestModel test(config, 1, 9);
+  randomize(test);
+  const auto tensor = [](const std::vector<ParamSpec>& table, float* block,
+                         const std::string& name) {
+    const auto spec = std::ranges::find(table, name, &ParamSpec::name);
+    EXPECT_NE(spec, table.end()) << name;
+    return std::span(block + spec->offset, static_cast<size_t>(spec->elements()));
+  };
+  const std::string first = "model.layers.0.", second = "model.layers.1.";
+  const auto equalize = [&](const std::vector<ParamSpec>& table, float* block) {
+    for (const ParamSpec& spec : table) {
+      const std::span<float> values = tensor(table, block, spec.name);
+      if (spec.name.ends_with("o_proj.weight") || spec.name.ends_with("down_proj.weight")) {
+        std::ranges::fill(values, 0.0F);
+      } else if (spec.name.starts_with(second)) {
+        std::ranges::copy(tensor(table, block, first + spec.name.substr(second.size())),
+                          values.begin());
+      }
+    }
+  };
+  const std::vector<ParamSpec>& adapters = test.plan.sharding.layout.table();
+  float* const trained = test.model.params().data();
+  equalize(test.plan.sharding.frozen.table(), test.model.frozen_parameters().f32());
+  equalize(adapters, trained);
+  const std::string b = "mlp.down_proj.lora_B.weight";
+  const std::span<float> of_first = tensor(adapters, trained, first + b);
+  const std::vector<float> values(of_first.begin(), of_first.end());
+  const TestBatch data(config.vocab_size, 9);
+  Batch batch = data.view();
+  batch.dropout = {.seed = 5, .first_sample = 0};
+  std::vector<double> plain, dropped;
+  for (const std::string& active : {first, second}) {
+    for (const ParamSpec& spec : adapters)
+      if (spec.name.ends_with(b)) std::ranges::fill(tensor(adapters, trained, spec.name), 0.0F);
+    plain.push_back(test.model.forward(batch).loss);
+    std::ranges::copy(values, tensor(adapters, trained, active + b).begin());
+    EXPECT_NE(test.model.forward(batch).loss, plain.back());
+    plain.back() = test.model.forward(batch).loss;
+    dropped.push_back(test.model.forward_backward(batch).loss);
+  }
+  EXPECT_EQ(plain[0], plain[1]);
+  EXPECT_NE(dropped[0], dropped[1]);
+}
+
+TEST(Adapters, DropoutMasksDifferBetweenSamples) {
   const ModelConfig config = adapted(small_config(4, 2, false), LoraLayers::kAll, 0.5);
   TestModel test(config, 1, 9);
   randomize(test);

@@ -58,6 +58,21 @@ TEST(DeviceReserve, GraphBytesFollowTheRanksLayers) {
   EXPECT_EQ(graph_bytes(config), 0U);
 }
 
+// Frozen weights are gathered by the groups that gather trained ones elsewhere.
+TEST(DeviceReserve, AdaptersCount) {
+  TrainConfig config = on_axes({{MeshAxis::kTensor, 2}});
+  const size_t nccl = nccl_bytes(config), all = graph_bytes(config);
+  config.model.lora = {.rank = 2, .alpha = 2, .targets = {"down_proj"}};
+  EXPECT_EQ(nccl_bytes(config), nccl);
+  const size_t one = graph_bytes(config);
+  EXPECT_GT(one, all);
+  config.model.lora.targets = {"q_proj", "k_proj", "down_proj"};
+  EXPECT_EQ(graph_bytes(config) - all, 2 * (one - all)) << "q and k are one GEMM";
+  const size_t two = graph_bytes(config);
+  config.max_target_length = 4096;
+  EXPECT_GT(graph_bytes(config), two);
+}
+
 TEST(DeviceReserve, GraphBytesCountEachKindOfPass) {
   const TrainConfig config = tiny_config(1);
   TrainConfig evaluated = config;

@@ -1,0 +1,216 @@
+#include "serve/api.h"
+
+#include <algorithm>
+#include <variant>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/random/philox.h"
+#include "common/text/absl_view.h"
+#include "common/time/time.h"
+#include "serve/completion_call.h"
+#include "trainer_core/generation/prompt.h"
+
+namespace muster::serve {
+namespace {
+
+constexpr std::string_view kKeyScheme = "Bearer ";
+constexpr std::string_view kModels = "/v1/models";
+
+// Compares all bytes, so that the time does not depend on the first difference.
+bool equal_in_constant_time(std::string_view a, std::string_view b) {
+  unsigned char difference = a.size() == b.size() ? 0 : 1;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+    difference |= static_cast<unsigned char>(a[i] ^ b[i]);
+  return difference == 0;
+}
+
+int64_t unix_seconds() { return wall_clock_unix_ns() / 1'000'000'000; }
+
+}  // namespace
+
+Api::Api(ApiOptions options, trainer::TrainConfig config, const trainer::Tokenizer& tokenizer,
+         ChatTemplate chat_template, Metrics& metrics, std::function<size_t()> connections)
+    : options_(std::move(options)),
+      config_(std::move(config)),
+      tokenizer_(tokenizer),
+      chat_template_(std::move(chat_template)),
+      metrics_(metrics),
+      connections_(std::move(connections)),
+      created_(unix_seconds()) {}
+
+std::unique_ptr<HttpReply> Api::admit(const HttpRequest& request,
+                                      const std::string& authorization) {
+  if (options_.api_keys.empty() || !request.path.starts_with("/v1")) return nullptr;
+  const std::string_view given = authorization;
+  bool known = false;
+  for (const std::string& key : options_.api_keys) {
+    known |= given.starts_with(kKeyScheme) &&
+             equal_in_constant_time(given.substr(kKeyScheme.size()), key);
+  }
+  if (known) return nullptr;
+  const ApiError error{.status = 401,
+                       .message = given.empty() ? "the header Authorization: Bearer KEY is missing"
+                                                : "the API key is unknown",
+                       .code = "invalid_api_key"};
+  metrics_.count_request(error.status);
+  return std::make_unique<HttpReply>(HttpReply{
+      .status = error.status, .body = error.body(), .headers = {{"WWW-Authenticate", "Bearer"}}});
+}
+
+void Api::respond(Exchange& exchange, HttpReply reply) {
+  if (exchange.request().path.starts_with("/v1")) metrics_.count_request(reply.status);
+  exchange.reply(std::move(reply));
+}
+
+void Api::respond(Exchange& exchange, const ApiError& error) {
+  HttpReply reply{.status = error.status, .body = error.body()};
+  // Outputs take seconds; a client that retries later finds another queue.
+  if (error.status == 429 || error.status == 503) reply.headers = {{"Retry-After", "1"}};
+  respond(exchange, std::move(reply));
+}
+
+void Api::handle(std::shared_ptr<Exchange> exchange) {
+  const std::string& path = exchange->request().path;
+  const std::string& method = exchange->request().method;
+  const bool completions = path == "/v1/completions", chat = path == "/v1/chat/completions";
+  const bool models = path == kModels || path.starts_with(absl::StrCat(av(kModels), "/"));
+  const bool page = path == "/healthz" || path == "/metrics";
+  if (!completions && !chat && !models && !page) {
+    return respond(*exchange,
+                   ApiError{.status = 404,
+                            .message = absl::StrCat(
+                                "no such path: ", path,
+                                "; there are /v1/completions, /v1/chat/completions, /v1/models, "
+                                "/metrics and /healthz"),
+                            .code = "not_found"});
+  }
+  const char* const wanted = completions || chat ? "POST" : "GET";
+  if (method != wanted) {
+    const ApiError error{
+        .status = 405,
+        .message = absl::StrCat(path, " is served for ", wanted, ", not for ", method)};
+    return respond(
+        *exchange,
+        HttpReply{.status = error.status, .body = error.body(), .headers = {{"Allow", wanted}}});
+  }
+  if (path == "/healthz") {
+    return respond(*exchange, HttpReply{.status = draining_ ? 503 : 200,
+                                        .content_type = "text/plain; charset=utf-8",
+                                        .body = draining_ ? "the server ends\n" : "ok\n"});
+  }
+  if (path == "/metrics") {
+    return respond(*exchange, HttpReply{.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                                        .body = metrics_.page(engine_->stats(), connections_())});
+  }
+  if (models) {
+    return show_models(*exchange, path == kModels ? "" : path.substr(kModels.size() + 1));
+  }
+  complete(exchange, chat);
+}
+
+void Api::show_models(Exchange& exchange, const std::string& id) {
+  if (!id.empty() && id != options_.model_name) {
+    return respond(exchange, ApiError{.status = 404,
+                                      .message = absl::StrCat("no such model: ", id, "; there is ",
+                                                              options_.model_name),
+                                      .code = "model_not_found",
+                                      .param = "model"});
+  }
+  const nlohmann::ordered_json model = {{"id", options_.model_name},
+                                        {"object", "model"},
+                                        {"created", created_},
+                                        {"owned_by", "muster"},
+                                        {"max_model_len", engine_->context()}};
+  const nlohmann::ordered_json list = {{"object", "list"}, {"data", {model}}};
+  respond(exchange, HttpReply{.body = json_text(id.empty() ? list : model) + "\n"});
+}
+
+absl::Status Api::tokenize(CompletionRequest& request, bool is_chat,
+                           std::vector<std::vector<int32_t>>& tokens) const {
+  if (is_chat) {
+    const auto text = chat_prompt(chat_template_, request.messages);
+    if (!text.ok()) return text.status();
+    // The template has the tokens with which a conversation begins.
+    auto ids = tokenizer_.encode(*text);
+    if (!ids.ok()) return ids.status();
+    tokens.push_back(*std::move(ids));
+    return absl::OkStatus();
+  }
+  for (const Prompt& prompt : request.prompts) {
+    if (const auto* const ids = std::get_if<std::vector<int32_t>>(&prompt)) {
+      if (ids->empty()) return absl::InvalidArgumentError("a prompt has no tokens");
+      tokens.push_back(*ids);
+      continue;
+    }
+    auto ids = trainer::prompt_tokens(config_, tokenizer_, std::get<std::string>(prompt));
+    if (!ids.ok()) return ids.status();
+    tokens.push_back(*std::move(ids));
+  }
+  return absl::OkStatus();
+}
+
+void Api::complete(const std::shared_ptr<Exchange>& exchange, bool is_chat) {
+  const std::string_view body = exchange->request().body;
+  ParsedRequest parsed = is_chat ? parse_chat(body) : parse_completion(body);
+  if (const auto* const error = std::get_if<ApiError>(&parsed)) return respond(*exchange, *error);
+  auto& request = std::get<CompletionRequest>(parsed);
+  if (!request.model.empty() && request.model != options_.model_name) {
+    return respond(*exchange, ApiError{.status = 404,
+                                       .message = absl::StrCat("no such model: ", request.model,
+                                                               "; there is ", options_.model_name),
+                                       .code = "model_not_found",
+                                       .param = "model"});
+  }
+  if (draining_) return respond(*exchange, ApiError{.status = 503, .message = "the server ends"});
+  const char* const param = is_chat ? "messages" : "prompt";
+  std::vector<std::vector<int32_t>> tokens;
+  if (const auto status = tokenize(request, is_chat, tokens); !status.ok()) {
+    return respond(*exchange, ApiError{.message = std::string(status.message()), .param = param});
+  }
+  const size_t outputs = tokens.size() * static_cast<size_t>(request.choices);
+  if (calls_.size() + outputs > options_.outputs_max) {
+    return respond(
+        *exchange,
+        ApiError{.status = 429,
+                 .message = absl::StrCat(
+                     calls_.size(), " outputs run or wait, and the request has ", outputs,
+                     "; the limit is ", options_.outputs_max, ". Try again later"),
+                 .code = "rate_limit_exceeded"});
+  }
+  const uint64_t number = next_request_++;
+  const Philox::Block block = Philox{.key = options_.seed, .stream = 0}(number);
+  const uint64_t drawn = uint64_t{block[0]} << 32 | block[1];
+  ReplyFormat format{
+      .is_chat = is_chat,
+      .is_chunk = request.stream,
+      .id = absl::StrCat(is_chat ? "chatcmpl-" : "cmpl-", absl::Hex(drawn, absl::kZeroPad16)),
+      .model = options_.model_name,
+      .created = unix_seconds()};
+  const uint64_t seed = request.has_seed ? request.sampling.seed : drawn;
+  const auto call = std::make_shared<CompletionCall>(*this, exchange, std::move(request),
+                                                     std::move(tokens), std::move(format), seed);
+  if (const auto status = call->check(); !status.ok()) {
+    return respond(*exchange, ApiError{.message = std::string(status.message()),
+                                       .code = "context_length_exceeded",
+                                       .param = param});
+  }
+  call->start();
+}
+
+CallId Api::add_output(std::shared_ptr<CompletionCall> call, size_t choice) {
+  const CallId id = next_call_++;
+  calls_[id] = {std::move(call), choice};
+  return id;
+}
+
+void Api::deliver(const std::vector<CallEvent>& events) {
+  for (const CallEvent& event : events) {
+    const auto found = calls_.find(event.call);
+    if (found == calls_.end()) continue;        // cancelled
+    const auto [call, choice] = found->second;  // the call may remove itself
+    call->on_event(choice, event.event);
+  }
+}
+
+}  // namespace muster::serve

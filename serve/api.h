@@ -1,0 +1,83 @@
+// The API: answers requests by the engine. Used on the server's thread only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "serve/chat_prompt.h"
+#include "serve/completion_request.h"
+#include "serve/engine_thread.h"
+#include "serve/exchange.h"
+#include "serve/metrics.h"
+#include "trainer_core/base/train_config.h"
+#include "trainer_core/data/tokenizer.h"
+
+namespace muster::serve {
+
+class CompletionCall;
+
+struct ApiOptions {
+  std::string model_name;
+  std::vector<std::string> api_keys;  // empty: requests need no key
+  // Maximum outputs that run or wait; a request above it is answered with 429.
+  size_t outputs_max = 0;
+  uint64_t seed = 0;  // the source of the seeds of requests without a seed
+};
+
+class Api {
+ public:
+  // `config` is that of the training. `tokenizer`, `engine` and `metrics` must outlive the API.
+  // `connections` returns the number of open connections.
+  Api(ApiOptions options, trainer::TrainConfig config, const trainer::Tokenizer& tokenizer,
+      ChatTemplate chat_template, Metrics& metrics, std::function<size_t()> connections);
+  // Called once, before the first request.
+  void attach(EngineThread& engine) { engine_ = &engine; }
+
+  // The functions of Session::Handlers.
+  std::unique_ptr<HttpReply> admit(const HttpRequest& request, const std::string& authorization);
+  void handle(std::shared_ptr<Exchange> exchange);
+
+  // Passes events of the engine to their calls.
+  void deliver(const std::vector<CallEvent>& events);
+  // Makes /healthz report that the server ends, and refuses new requests.
+  void drain() { draining_ = true; }
+  bool is_idle() const { return calls_.empty(); }
+
+  // For calls:
+  const trainer::Tokenizer& tokenizer() const { return tokenizer_; }
+  EngineThread& engine() { return *engine_; }
+  Metrics& metrics() { return metrics_; }
+  CallId add_output(std::shared_ptr<CompletionCall> call, size_t choice);
+  void remove_output(CallId id) { calls_.erase(id); }
+
+ private:
+  using Call = std::pair<std::shared_ptr<CompletionCall>, size_t>;
+
+  void respond(Exchange& exchange, HttpReply reply);
+  void respond(Exchange& exchange, const ApiError& error);
+  void show_models(Exchange& exchange, const std::string& id);
+  void complete(const std::shared_ptr<Exchange>& exchange, bool is_chat);
+  // Converts the prompts of a request to tokens. Returns the error to answer.
+  absl::Status tokenize(CompletionRequest& request, bool is_chat,
+                        std::vector<std::vector<int32_t>>& tokens) const;
+
+  const ApiOptions options_;
+  const trainer::TrainConfig config_;
+  const trainer::Tokenizer& tokenizer_;
+  const ChatTemplate chat_template_;
+  Metrics& metrics_;
+  std::function<size_t()> connections_;
+  EngineThread* engine_ = nullptr;
+  int64_t created_;  // seconds since 1970
+  bool draining_ = false;
+  CallId next_call_ = 1;
+  uint64_t next_request_ = 0;
+  std::unordered_map<CallId, Call> calls_;
+};
+
+}  // namespace muster::serve

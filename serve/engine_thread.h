@@ -1,0 +1,68 @@
+// Runs an engine on its own thread.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "trainer_core/generation/engine.h"
+
+namespace muster::serve {
+
+// Identifies a request, also before the engine has received it.
+using CallId = uint64_t;
+
+struct CallEvent {
+  CallId call = 0;
+  trainer::GenerationEvent event;
+};
+
+class EngineThread {
+ public:
+  // `deliver` is called on the engine's thread with the events of each step; it must not block.
+  EngineThread(std::unique_ptr<trainer::Engine> engine,
+               std::function<void(std::vector<CallEvent>)> deliver);
+  // Ends after the current step. Joins the thread.
+  ~EngineThread();
+  EngineThread(const EngineThread&) = delete;
+  EngineThread& operator=(const EngineThread&) = delete;
+
+  // The functions below are thread-safe.
+
+  // Returns the error of a request that can never run.
+  absl::Status check(const trainer::GenerationRequest& request) const {
+    return engine_->check(request);
+  }
+  int32_t context() const { return engine_->context(); }
+  // Adds a request that has passed check().
+  void submit(CallId call, trainer::GenerationRequest request);
+  // Ends a request. Events that are already on their way are still delivered.
+  void cancel(CallId call);
+  // Returns the engine's figures after the last step.
+  trainer::EngineStats stats() const;
+
+ private:
+  void run();
+  // Returns false if the thread shall end.
+  bool take_commands();
+
+  std::unique_ptr<trainer::Engine> engine_;
+  std::function<void(std::vector<CallEvent>)> deliver_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;                                                 // under mutex_
+  std::vector<std::pair<CallId, trainer::GenerationRequest>> submitted_;  // under mutex_
+  std::vector<CallId> cancelled_;                                         // under mutex_
+  trainer::EngineStats stats_;                                            // under mutex_
+  // On the engine's thread:
+  std::unordered_map<trainer::RequestId, CallId> calls_;
+  std::unordered_map<CallId, trainer::RequestId> requests_;
+  std::thread thread_;
+};
+
+}  // namespace muster::serve

@@ -1,0 +1,207 @@
+// muster-serve: serves a model over HTTP. `muster serve` executes this program.
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "common/files/file_write.h"
+#include "common/process/exit_code.h"
+#include "common/process/standard_descriptors.h"
+#include "common/process/usable_cpus.h"
+#include "common/text/escape.h"
+#include "daemon/command_line.h"
+#include "daemon/help.h"
+#include "daemon/process.h"
+#include "serve/api.h"
+#include "serve/listener.h"
+#include "serve/serve_options.h"
+#include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/checkpoint/find_checkpoint.h"
+#include "trainer_core/recovery/failure.h"
+#include "trainer_core/startup/load_tokenizer.h"
+
+namespace muster::serve {
+namespace {
+
+constexpr size_t kKeysMax = 10'000;
+constexpr size_t kKeyBytesMin = 8;  // shorter keys can be guessed
+// The time for running requests after SIGTERM.
+constexpr std::chrono::seconds kDrainTime{30};
+constexpr std::chrono::milliseconds kDrainPoll{50};
+
+int fail(const absl::Status& status) {
+  std::cerr << "muster: error: " << escape_controls(std::string(status.message())) << std::endl;
+  return to_int(trainer::exit_code_for(status));
+}
+
+absl::StatusOr<std::vector<std::string>> read_keys(const std::string& path) {
+  std::vector<std::string> keys;
+  if (path.empty()) return keys;
+  std::ifstream file(path);
+  if (!file) return absl::NotFoundError(absl::StrCat("--api-key-file ", path, ": no such file"));
+  for (std::string line; std::getline(file, line);) {
+    if (line.empty()) continue;
+    if (line.size() < kKeyBytesMin || keys.size() == kKeysMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--api-key-file ", path, ": line ", keys.size() + 1, ": a key has at least ",
+                       kKeyBytesMin, " bytes, and there are at most ", kKeysMax));
+    }
+    keys.push_back(std::move(line));
+  }
+  if (keys.empty())
+    return absl::InvalidArgumentError(absl::StrCat("--api-key-file ", path, ": no key"));
+  return keys;
+}
+
+// The model and what belongs to it.
+struct LoadedRun {
+  trainer::TrainConfig config;
+  std::unique_ptr<trainer::Tokenizer> tokenizer;
+  ChatTemplate chat_template;
+  std::unique_ptr<trainer::Engine> engine;
+};
+
+absl::StatusOr<LoadedRun> load(const ServeArguments& arguments) {
+  const auto folder = trainer::find_checkpoint(arguments.run);
+  if (!folder.ok()) return folder.status();
+  const auto info = trainer::verify_checkpoint(*folder, /*checksums=*/false);
+  if (!info.ok()) return info.status();
+  auto config = trainer::train_config_from_json(info->config);
+  if (!config.ok()) return config.status();
+  LoadedRun run{.config = *std::move(config), .tokenizer = {}, .chat_template = {}, .engine = {}};
+  if (!arguments.tokenizer.empty()) {
+    run.config.tokenizer_path = arguments.tokenizer;
+    run.config.tokenizer_type.clear();  // the type is that of the training's tokenizer
+  }
+  if (run.config.tokenizer_path.empty())
+    return absl::InvalidArgumentError(
+        "the run has no tokenizer (its tokenizer_path is empty): give --tokenizer FILE, a "
+        "SentencePiece model, a tokenizer.json or a tiktoken file");
+  if (!arguments.dtype.empty())
+    run.config.dtype = arguments.dtype == "bfloat16" ? trainer::ComputeType::kBfloat16
+                                                     : trainer::ComputeType::kFloat32;
+  auto tokenizer = trainer::load_tokenizer(run.config);
+  if (!tokenizer.ok()) return tokenizer.status();
+  run.tokenizer = *std::move(tokenizer);
+  for (const std::string& note : run.tokenizer->notes())
+    std::cerr << "muster: " << run.config.tokenizer_path << ": " << note << std::endl;
+  auto chat_template = read_chat_template(arguments.chat_template, run.config.tokenizer_path);
+  if (!chat_template.ok()) return chat_template.status();
+  run.chat_template = *std::move(chat_template);
+  const trainer::DecoderSize size{
+      .context = arguments.context > 0 ? arguments.context : run.config.max_target_length,
+      .sequences_max = arguments.batch,
+      .step_rows = std::max(arguments.step_tokens, arguments.batch),
+      .cache_bytes = int64_t{arguments.cache_mib} << 20,
+      .threads = arguments.threads > 0 ? arguments.threads : static_cast<int32_t>(usable_cpus())};
+  auto decoder = trainer::Decoder::load(run.config, *folder, size);
+  if (!decoder.ok()) return decoder.status();
+  run.engine = std::make_unique<trainer::Engine>(*std::move(decoder), run.tokenizer->vocab_size());
+  return run;
+}
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+// Waits until no request runs, then stops the context.
+void stop_when_idle(boost::asio::io_context& context, const Api& api, const Listener& listener,
+                    boost::asio::steady_timer& timer, Instant deadline) {
+  if ((api.is_idle() && listener.connections() == 0) || monotonic_now() >= deadline)
+    return context.stop();
+  timer.expires_after(kDrainPoll);
+  timer.async_wait([&, deadline](boost::system::error_code error) {
+    if (!error) stop_when_idle(context, api, listener, timer, deadline);
+  });
+}
+
+int serve(const ServeArguments& arguments) {
+  if (auto status = check_arguments(arguments); !status.ok()) return fail(status);
+  auto keys = read_keys(arguments.api_key_file);
+  if (!keys.ok()) return fail(keys.status());
+  auto run = load(arguments);
+  if (!run.ok()) return fail(run.status());
+  const auto seed = daemon::draw_random_id();
+  if (!seed.ok()) return fail(seed.status());
+
+  boost::asio::io_context context(1);
+  const SessionLimits limits{.body_bytes = static_cast<size_t>(arguments.body_kib) << 10,
+                             .header = milliseconds(arguments.header_seconds),
+                             .write = milliseconds(arguments.write_seconds)};
+  const std::string name =
+      arguments.model_name.empty() ? run->config.run_name : arguments.model_name;
+  Metrics metrics;
+  std::unique_ptr<Listener> listener;
+  Api api(
+      {.model_name = name,
+       .api_keys = *std::move(keys),
+       .outputs_max = static_cast<size_t>(arguments.batch) + static_cast<size_t>(arguments.waiting),
+       .seed = *seed},
+      run->config, *run->tokenizer, run->chat_template, metrics,
+      [&listener] { return listener->connections(); });
+  const Session::Handlers handlers{
+      .handle = [&api](std::shared_ptr<Exchange> exchange) { api.handle(std::move(exchange)); },
+      .admit = [&api](
+                   const HttpRequest& request,
+                   const std::string& authorization) { return api.admit(request, authorization); }};
+  EngineThread engine(std::move(run->engine), [&context, &api](std::vector<CallEvent> events) {
+    boost::asio::post(context, [&api, events = std::move(events)] { api.deliver(events); });
+  });
+  api.attach(engine);
+  listener = std::make_unique<Listener>(context, handlers, limits,
+                                        static_cast<size_t>(arguments.connections));
+  if (auto status = listener->listen(arguments.listen); !status.ok()) return fail(status);
+
+  boost::asio::steady_timer drained(context);
+  const auto signals = daemon::SignalListener::start(daemon::leave_signals(), [&](int) {
+    boost::asio::post(context, [&] {
+      api.drain();
+      listener->drain();
+      stop_when_idle(context, api, *listener, drained, monotonic_now() + kDrainTime);
+    });
+  });
+  if (!arguments.port_file.empty()) {
+    const auto status = write_file_atomically(
+        arguments.port_file, absl::StrCat(listener->port(), "\n"), {.mode = daemon::kPortFileMode});
+    if (!status.ok()) return fail(status);
+  }
+  std::cerr << "muster: serving " << escape_controls(name) << " on http://"
+            << arguments.listen.substr(0, arguments.listen.rfind(':')) << ":" << listener->port()
+            << "/v1 (context " << engine.context() << " tokens, "
+            << engine.stats().blocks * trainer::CacheSize::kBlockPositions
+            << " tokens in the cache)" << std::endl;
+  context.run();
+  return 0;
+}
+
+}  // namespace
+}  // namespace muster::serve
+
+int main(int argc, char** argv) {
+  muster::hold_standard_descriptors();
+  signal(SIGPIPE, SIG_IGN);  // the loss of a client is reported as an error of its connection
+  CLI::App app("The server of muster", "muster");
+  muster::daemon::use_our_help(app);
+  app.require_subcommand(1);
+  muster::serve::ServeArguments arguments;
+  muster::serve::describe_serve(app, arguments);
+  try {
+    app.parse(argc, argv);
+    return muster::serve::serve(arguments);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : muster::to_int(muster::ExitCode::kBadInput);
+  } catch (const std::exception& error) {
+    return muster::serve::fail(absl::InternalError(error.what()));
+  }
+}

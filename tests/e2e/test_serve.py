@@ -1,0 +1,265 @@
+"""`muster serve` with the client of OpenAI and with curl; limits, and clients that leave."""
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import unittest
+
+from harness import wait_until
+from python_tools import python_or_skip
+from serving import CONTEXT, ServeTest
+
+PEERS_PYTHON = os.environ.get("MUSTER_PEERS_PYTHON")
+
+# A user of the client. Prints one JSON object.
+CLIENT = """
+import json, sys
+import openai
+client = openai.OpenAI(base_url=sys.argv[1], api_key=sys.argv[2], max_retries=0)
+out = {"models": [model.id for model in client.models.list()], "model": client.models.retrieve("speaks").id}
+body = dict(model="speaks", prompt="rank 3 waits", temperature=0, max_tokens=12)
+answer = client.completions.create(**body)
+out["text"], out["finish"], out["usage"] = answer.choices[0].text, answer.choices[0].finish_reason, answer.usage.to_dict()
+chunks = list(client.completions.create(**body, stream=True, stream_options={"include_usage": True}))
+out["streamed"] = "".join(choice.text for chunk in chunks for choice in chunk.choices)
+out["chunks"], out["stream_usage"] = len(chunks), chunks[-1].usage.to_dict()
+several = client.completions.create(**{**body, "prompt": ["rank 3 waits", "rank 7"]}, n=2)
+out["several"] = [[choice.index, choice.text] for choice in several.choices]
+echo = client.completions.create(**{**body, "max_tokens": 2}, echo=True, logprobs=2)
+out["echo"], out["logprobs"] = echo.choices[0].text, echo.choices[0].logprobs.to_dict()
+out["stopped"] = client.completions.create(**body, stop=[" rank"]).choices[0].to_dict()
+sampled = dict(model="speaks", prompt="rank", max_tokens=20, temperature=2, n=3, seed=5)
+out["sampled"] = [[choice.text for choice in client.completions.create(**sampled).choices] for _ in range(2)]
+for name, call in (("chat", lambda: client.chat.completions.create(model="speaks", messages=[{"role": "user", "content": "Hi"}])),
+                   ("unknown", lambda: client.completions.create(model="other", prompt="x")),
+                   ("long", lambda: client.completions.create(model="speaks", prompt="rank " * 300)),
+                   ("key", lambda: openai.OpenAI(base_url=sys.argv[1], api_key="wrong-key", max_retries=0).models.list())):
+    try:
+        call()
+        out[name] = None
+    except openai.APIStatusError as error:
+        out[name] = [type(error).__name__, error.status_code, error.body["message"]]
+print(json.dumps(out))
+"""
+
+# Greedy continuations of token ids by transformers, and log-probabilities of all tokens.
+TRANSFORMERS = """
+import json, sys, torch
+from transformers import AutoModelForCausalLM
+folder, prompts, count = json.load(sys.stdin)
+model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
+out = []
+with torch.no_grad():
+    for prompt in prompts:
+        ids = list(prompt)
+        for _ in range(count):
+            ids.append(model(torch.tensor([ids])).logits[0, -1].argmax().item())
+        logprobs = torch.log_softmax(model(torch.tensor([ids])).logits[0], -1)
+        out.append([ids, [logprobs[i - 1, ids[i]].item() for i in range(1, len(ids))]])
+print(json.dumps(out))
+"""
+
+
+class Clients(ServeTest):
+    def test_client_of_openai(self):
+        python = python_or_skip("openai")
+        (self.dir / "keys").write_text("first-key-1234\nsecond-key-5678\n")
+        self.serve("--api-key-file", self.dir / "keys")
+        result = subprocess.run([python, "-c", CLIENT, f"http://127.0.0.1:{self.port}/v1", "second-key-5678"], capture_output=True,
+                                text=True, env=self.env, timeout=120)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        out = json.loads(result.stdout)
+        self.assertEqual((out["models"], out["model"]), (["speaks"], "speaks"))
+        decoded = json.loads(self.muster("decode", "--run", self.run_folder, "--prompt", "rank 3 waits", "--max-tokens", "12", "--json",
+                                         check=0).stdout)["text"]
+        self.assertEqual(out["text"], decoded)
+        self.assertIn(" for rank", out["text"])
+        tokens = out["usage"]["completion_tokens"]  # the model ends its documents
+        self.assertEqual(out["finish"], "length" if tokens == 12 else "stop")
+        self.assertEqual((out["streamed"], out["stream_usage"]), (out["text"], out["usage"]))
+        self.assertGreater(out["chunks"], 4)
+        self.assertEqual([index for index, _ in out["several"]], [0, 1, 2, 3])
+        self.assertEqual([text for _, text in out["several"][:2]], [out["text"]] * 2)
+        self.assertNotEqual(out["several"][2][1], out["text"])
+        self.assertTrue(out["echo"].startswith("rank 3 waits"))
+        logprobs = out["logprobs"]
+        self.assertEqual("".join(logprobs["tokens"]), out["echo"])
+        self.assertEqual(logprobs["text_offset"][:2], [0, len(logprobs["tokens"][0])])
+        self.assertIsNone(logprobs["token_logprobs"][0])
+        for token, value, top in list(zip(logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"]))[1:]:
+            self.assertEqual(top[token], value)
+            self.assertLessEqual(value, max(top.values()))
+        self.assertEqual(logprobs["token_logprobs"][-1], max(logprobs["top_logprobs"][-1].values()))
+        self.assertEqual((out["stopped"]["text"], out["stopped"]["finish_reason"]), (out["text"].split(" rank")[0], "stop"))
+        self.assertEqual(out["sampled"][0], out["sampled"][1])
+        self.assertEqual(len(set(out["sampled"][0])), 3)
+        self.assertEqual(out["chat"][:2], ["BadRequestError", 400])
+        self.assertIn("no chat template", out["chat"][2])
+        self.assertEqual(out["unknown"], ["NotFoundError", 404, "no such model: other; there is speaks"])
+        self.assertIn(f"the context has room for {CONTEXT}", out["long"][2])
+        self.assertEqual(out["key"], ["AuthenticationError", 401, "the API key is unknown"])
+
+    def test_curl(self):
+        if not shutil.which("curl"):
+            self.skipTest("no curl")
+        self.serve("--body-kib", "4096")
+        curl = ["curl", "--silent", "--show-error", "--max-time", "60", "--no-buffer"]
+        url = f"http://127.0.0.1:{self.port}/v1/completions"
+
+        def run(*words):
+            return subprocess.run([*curl, *map(str, words)], capture_output=True, text=True, check=True, timeout=90).stdout
+        plain = json.loads(run(url, "-d", '{"prompt": "rank 3", "max_tokens": 6, "temperature": 0}'))
+        lines = run(url, "-d", '{"prompt": "rank 3", "max_tokens": 6, "temperature": 0, "stream": true}').split("\n\n")
+        self.assertEqual(lines[-2:], ["data: [DONE]", ""])
+        streamed = [json.loads(line.removeprefix("data: "))["choices"][0] for line in lines[:-2]]
+        self.assertEqual("".join(choice["text"] for choice in streamed), plain["choices"][0]["text"])
+        self.assertEqual(streamed[-1]["finish_reason"], "length")
+        # curl sends large bodies after "100 Continue", and reads the error of a larger one.
+        for size, expected in ((2 << 20, "context has room"), (5 << 20, "larger than 4194304 bytes")):
+            (self.dir / "body").write_text(json.dumps({"prompt": [1] * (size // 3)}))
+            self.assertIn(expected, run(url, "--data-binary", f"@{self.dir}/body"))
+        self.assertEqual(run(f"http://127.0.0.1:{self.port}/healthz"), "ok\n")
+
+    @unittest.skipUnless(PEERS_PYTHON, "MUSTER_PEERS_PYTHON names no Python with transformers")
+    def test_tokens_and_logprobs_are_those_of_transformers(self):
+        self.muster("convert", self.run_folder, self.dir / "hf", check=0)
+        prompts = [[5], [9, 40, 41, 42, 77], list(range(3, 60))]
+        result = subprocess.run([PEERS_PYTHON, "-c", TRANSFORMERS], input=json.dumps([str(self.dir / "hf"), prompts, 20]), text=True,
+                                capture_output=True, env={**self.env, "HF_HUB_OFFLINE": "1"}, timeout=300)
+        self.assertEqual(result.returncode, 0, result.stderr[-3000:])
+        self.serve("--step-tokens", "16", "--batch", "4")
+        ours = self.complete(prompt=prompts, max_tokens=20, echo=True, logprobs=1, ignore_eos=True)
+        for choice, (ids, logprobs) in zip(ours["choices"], json.loads(result.stdout)):
+            self.assertEqual(len(choice["logprobs"]["token_logprobs"]), len(ids))
+            for a, b in zip(choice["logprobs"]["token_logprobs"][1:], logprobs):
+                self.assertAlmostEqual(a, b, places=4)
+
+
+class Limits(ServeTest):
+    def test_malformed_requests_are_answered(self):
+        self.serve()
+        completion, chat = "/v1/completions", "/v1/chat/completions"
+        for path, body, status, sentence in (
+                (completion, b"{", 400, "the body is not JSON"),
+                (completion, b'{"prompt": "\xff"}', 400, "the body is not JSON"),
+                (completion, b"[" * 100_000, 400, "nested deeper than 16"),
+                (completion, b"[]", 400, "must be a JSON object"),
+                (completion, {}, 400, "prompt is missing"),
+                (completion, {"prompt": 7}, 400, "prompt is 7; it must be a text"),
+                (completion, {"prompt": [1, "a"]}, 400, 'prompt has "a" among its token ids'),
+                (completion, {"prompt": [320]}, 400, "token id 320; ids are 0 to 319"),
+                (completion, {"prompt": []}, 400, "prompt is []"),
+                (completion, {"prompt": "a", "max_tokens": -1}, 400, "max_tokens is -1; it must be a whole number from 0"),
+                (completion, {"prompt": "a", "max_tokens": 10**30}, 400, "max_tokens is 1e+30"),
+                (completion, {"prompt": "a", "max_tokens": 1000}, 400, f"exceed the context of {CONTEXT} tokens"),
+                (completion, {"prompt": "a", "temperature": "hot"}, 400, 'temperature is "hot"; it must be a number from 0 to 100'),
+                (completion, {"prompt": "a", "temprature": 1}, 400, 'unknown field "temprature"; did you mean temperature?'),
+                (completion, {"prompt": "a", "messages": []}, 400, "belongs to the other kind"),
+                (completion, {"prompt": "a", "logit_bias": {"x": 1}}, 400, 'logit_bias has "x": 1'),
+                (completion, {"prompt": "a", "stop": 3}, 400, "stop has 3"),
+                (completion, {"prompt": ["a"] * 100, "n": 2}, 400, "200 prompts times choices; at most 128"),
+                (completion, {"prompt": "a", "model": "gpt-4"}, 404, "no such model: gpt-4; there is speaks"),
+                (chat, {"messages": []}, 400, "messages must be a list"),
+                (chat, {"messages": [{"role": "user"}]}, 400, "messages[0] has no content"),
+                (chat, {"messages": [{"role": "user", "content": "a"}], "tools": [{}]}, 400, "tools are not supported"),
+                (chat, {"messages": [{"role": "user", "content": "a"}]}, 400, "no chat template"),
+                ("/v1/embeddings", {}, 404, "no such path: /v1/embeddings; there are /v1/completions"),
+                ("/v1/models/other", None, 404, "no such model: other")):
+            with self.subTest(sentence):
+                answer = self.request(path, body)
+                error = json.loads(answer[2])["error"]
+                self.assertEqual(answer[0], status, answer)
+                self.assertIn(sentence, error["message"])
+                self.assertEqual(set(error), {"message", "type", "param", "code"})
+        self.assertEqual(self.request(completion, None)[0], 405)
+        self.assertEqual(self.request("/metrics", b"x")[0], 405)
+        for raw, status in ((b"nonsense\r\n\r\n", b"400"), (b"GET / HTTP/1.1\r\nA: " + b"x" * 100_000, b"431"),
+                            (b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", b"413"),
+                            (b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", b"400")):
+            with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
+                connection.sendall(raw)
+                self.assertTrue(connection.recv(4096).startswith(b"HTTP/1.1 " + status), raw[:40])
+        self.assertEqual(self.complete(prompt="rank 3", max_tokens=1)["usage"]["completion_tokens"], 1)
+
+    def test_full_queue(self):
+        self.serve("--batch", "1", "--waiting", "1")
+        first = self.open({"prompt": "rank", "max_tokens": 100, "stream": True, "ignore_eos": True})
+        self.open({"prompt": "rank", "max_tokens": 100, "ignore_eos": True})
+        status, headers, body = wait_until(lambda: self.third_answer(), 30, "a refusal")
+        self.assertEqual((status, headers["Retry-After"]), (429, "1"))
+        self.assertIn("the limit is 2. Try again later", json.loads(body)["error"]["message"])
+        received = b""
+        while b"[DONE]" not in received:  # the refusal has not disturbed the first request
+            part = first.recv(65536)
+            self.assertTrue(part, received)
+            received += part
+        self.wait_until_idle()
+        self.complete(prompt="rank", max_tokens=1)
+
+    def third_answer(self):
+        answer = self.request("/v1/completions", {"prompt": "rank", "max_tokens": 1})
+        return answer if answer[0] == 429 else None
+
+    def test_slow_and_silent_clients(self):
+        self.serve("--header-seconds", "0.5", "--connections", "20")
+        silent = [socket.create_connection(("127.0.0.1", self.port), timeout=30) for _ in range(30)]
+        for connection in silent:
+            self.addCleanup(connection.close)
+        # They neither keep others out nor stay.
+        self.complete(prompt="rank", max_tokens=1)
+        slow = silent[-1]
+        slow.sendall(b"POST /v1/completions HT")
+        self.assertEqual(slow.recv(100), b"")
+        wait_until(lambda: self.metric("muster_serve_connections") == 1, 30, "closed connections")
+
+
+class Leaving(ServeTest):
+    LONG = {"prompt": "rank", "max_tokens": 100, "n": 60, "ignore_eos": True}
+
+    def test_client_that_leaves(self):
+        self.serve("--batch", "4")
+        for stream in (True, False):
+            connection = self.open({**self.LONG, "stream": stream})
+            wait_until(lambda: self.metric("muster_serve_waiting") > 0, 30, "running outputs")
+            before = self.metric("muster_serve_output_tokens_total")
+            connection.close()
+            self.wait_until_idle()
+            self.assertLess(self.metric("muster_serve_output_tokens_total") - before, 60 * 100)
+
+    def test_client_that_does_not_read(self):
+        self.serve("--batch", "64", "--write-seconds", "1")
+        self.open({**self.LONG, "n": 128, "stream": True, "logprobs": 20}, receive_buffer=4096)
+        wait_until(lambda: self.metric("muster_serve_running") > 0, 30, "running outputs")
+        self.wait_until_idle()
+        self.assertLess(self.metric("muster_serve_output_tokens_total"), 128 * 100)
+
+    def test_server_that_ends_completes_its_requests(self):
+        server = self.serve("--batch", "4")
+        answers = []
+        thread = threading.Thread(target=lambda: answers.append(self.complete(**self.LONG)))
+        thread.start()
+        wait_until(lambda: self.metric("muster_serve_waiting") > 0, 30, "running outputs")
+        server.send_signal(signal.SIGTERM)
+        thread.join(60)
+        self.assertEqual(server.wait(60), 0, self.output(server))
+        self.assertEqual(answers[0]["usage"]["completion_tokens"], 60 * 100)
+
+
+class CommandLine(ServeTest):
+    def test_bad_options(self):
+        for words, sentence in ((("--run", self.dir / "nowhere"), "nowhere"),
+                                (("--run", self.run_folder, "--listen", "0.0.0.0:0"), "give --api-key-file FILE"),
+                                (("--run", self.run_folder, "--listen", "8000"), "the port is missing"),
+                                (("--run", self.run_folder, "--api-key-file", self.dir / "no"), "no such file"),
+                                (("--run", self.run_folder, "--tokenizer", self.dir / "no"), "no"),
+                                (("--run", self.run_folder, "--context", "0"), "--context"),
+                                (("--run", self.run_folder, "--context", "1000000", "--cache-mib", "1"), "has room for")):
+            with self.subTest(sentence):
+                self.assertIn(sentence, self.muster("serve", *words, check=2).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
