@@ -64,11 +64,21 @@ std::string TextStream::push(int32_t token) {
       *tokenizer_.decode(std::span(tokens_).subspan(context_, read_ - context_));
   tokens_.push_back(token);
   const std::string all = decode_from(context_);
-  if (all.size() <= before.size()) return "";
-  if (ends_within_character(all) && tokens_.size() - read_ < kHeldTokensMax) return "";
-  context_ = read_;
-  read_ = tokens_.size();
-  return release(repair_utf8(all.substr(before.size())), /*is_end=*/false);
+  if (all.size() > before.size() && !ends_within_character(all))
+    return read_to(tokens_.size(), before.size(), all);
+  if (tokens_.size() - read_ < kHeldTokensMax) return "";
+  // The later tokens may be the beginning of a character, the first of them is not.
+  const size_t end = read_ + 1;
+  const auto text = tokenizer_.decode(std::span(tokens_).subspan(context_, end - context_));
+  return read_to(end, before.size(), text.value_or(""));
+}
+
+std::string TextStream::read_to(size_t end, size_t before, const std::string& text) {
+  // Tokens without text stay in the context with the token before them.
+  const bool has_text = text.size() > before;
+  if (has_text) context_ = read_;
+  read_ = end;
+  return has_text ? release(repair_utf8(text.substr(before)), /*is_end=*/false) : "";
 }
 
 std::string TextStream::finish() {

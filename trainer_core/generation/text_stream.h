@@ -31,6 +31,9 @@ class TextStream {
 
  private:
   std::string decode_from(size_t first) const;
+  // Releases the text of the tokens before `end`. `text`: that from `context_` on, of which the
+  // first `before` bytes have been released.
+  std::string read_to(size_t end, size_t before, const std::string& text);
   std::string release(std::string text, bool is_end);
 
   const Tokenizer& tokenizer_;

@@ -11,9 +11,11 @@
 namespace muster::trainer {
 namespace {
 
-// A tokenizer whose ids are bytes.
+// A tokenizer whose ids are bytes. Some tokenizers return the bytes of incomplete characters, and
+// others replace them.
 class ByteTokenizer : public Tokenizer {
  public:
+  explicit ByteTokenizer(bool repairs) : repairs_(repairs) {}
   std::string_view type() const override { return "bytes"; }
   int32_t vocab_size() const override { return 256; }
   int32_t eos_id() const override { return -1; }
@@ -23,12 +25,15 @@ class ByteTokenizer : public Tokenizer {
   absl::StatusOr<std::string> text_of(std::span<const int32_t> ids) const override {
     std::string text;
     for (const int32_t id : ids) text.push_back(static_cast<char>(id));
-    return text;
+    return repairs_ ? repair_utf8(text) : text;
   }
+
+  bool repairs_;
 };
 
-std::vector<std::string> pieces(std::string_view text, std::vector<std::string> stops = {}) {
-  const ByteTokenizer tokenizer;
+std::vector<std::string> pieces(std::string_view text, std::vector<std::string> stops = {},
+                                bool repairs = false) {
+  const ByteTokenizer tokenizer(repairs);
   TextStream stream(tokenizer, {}, std::move(stops));
   std::vector<std::string> all;
   for (const char byte : text) all.push_back(stream.push(static_cast<unsigned char>(byte)));
@@ -58,6 +63,22 @@ TEST(TextStream, RepairsTextThatIsNotUtf8) {
     const auto all = pieces(text);
     EXPECT_TRUE(is_valid_utf8(joined(all)));
     EXPECT_EQ(joined(all).ends_with(" end"), text.ends_with(" end"));
+  }
+}
+
+// Bytes that are no characters do not cut a character after them.
+TEST(TextStream, CharactersAfterInvalidBytesAreComplete) {
+  for (const bool repairs : {false, true}) {
+    for (size_t invalid = 0; invalid < 9; ++invalid) {
+      for (const std::string byte : {"\xff", "\xe2"}) {
+        std::string text;
+        for (size_t i = 0; i < invalid; ++i) text += byte;
+        text += "€🌍é end";
+        const auto all = pieces(text, {}, repairs);
+        EXPECT_TRUE(joined(all).ends_with("€🌍é end")) << joined(all);
+        EXPECT_TRUE(is_valid_utf8(joined(all)));
+      }
+    }
   }
 }
 
