@@ -27,12 +27,16 @@ constexpr size_t kPromptsMax = 100'000;
 constexpr size_t kPromptBytesMax = size_t{64} << 20;
 
 // Reads a file with one prompt per line. Ignores empty lines.
-absl::StatusOr<std::vector<std::string>> read_prompts(const std::string& path) {
+absl::Status read_prompts(const std::string& path, DecodeOptions& options) {
   std::ifstream file(path);
   if (!file) return absl::NotFoundError(absl::StrCat("--prompts ", path, ": no such file"));
-  std::vector<std::string> prompts;
+  std::vector<std::string>& prompts = options.prompts;
+  prompts.clear();
   size_t bytes = 0;
+  int32_t number = 0;
   for (std::string line; std::getline(file, line);) {
+    ++number;
+    if (line.ends_with('\r')) line.pop_back();
     if (line.empty()) continue;
     bytes += line.size();
     if (prompts.size() == kPromptsMax || bytes > kPromptBytesMax) {
@@ -41,10 +45,11 @@ absl::StatusOr<std::vector<std::string>> read_prompts(const std::string& path) {
                        kPromptBytesMax >> 20, " MiB; split the file"));
     }
     prompts.push_back(std::move(line));
+    options.lines.push_back(number);
   }
   if (prompts.empty())
     return absl::InvalidArgumentError(absl::StrCat("--prompts ", path, ": the file has no prompt"));
-  return prompts;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<DecodeOptions> decode_options(const CommandLine& line, const TrainConfig& config) {
@@ -54,9 +59,7 @@ absl::StatusOr<DecodeOptions> decode_options(const CommandLine& line, const Trai
   options.checkpoint = *folder;
   options.prompts = {line.text("prompt", "I love to")};
   if (line.has("prompts")) {
-    auto prompts = read_prompts(line.text("prompts"));
-    if (!prompts.ok()) return prompts.status();
-    options.prompts = *std::move(prompts);
+    if (auto status = read_prompts(line.text("prompts"), options); !status.ok()) return status;
   }
   options.threads = threads_per_rank(config, RankEnv());
   const auto max_tokens = line.integer("max-tokens", 64, 1, kDecodeTokensMax);
@@ -108,8 +111,8 @@ class Printer {
  private:
   void begin(size_t prompt) { print(absl::StrCat("Input `", options_.prompts[prompt], "` -> `")); }
   void print(std::string_view text) {
-    const ExitCode code = print_result(escaped_ ? escape_controls(text) : std::string(text));
-    if (code_ == ExitCode::kOk) code_ = code;
+    if (code_ != ExitCode::kOk) return;  // the error has been reported
+    code_ = print_result(escaped_ ? escape_controls(text) : std::string(text));
   }
 
   const DecodeOptions& options_;

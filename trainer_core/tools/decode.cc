@@ -24,17 +24,20 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> tokens_of_prompts(const TrainC
                                                                     const Tokenizer& tokenizer,
                                                                     const DecodeOptions& options) {
   std::vector<std::vector<int32_t>> all;
-  for (const std::string& text : options.prompts) {
-    auto tokens = prompt_tokens(config, tokenizer, text);
+  for (size_t i = 0; i < options.prompts.size(); ++i) {
+    auto tokens = prompt_tokens(config, tokenizer, options.prompts[i]);
     if (!tokens.ok()) return tokens.status();
+    const std::string name = options.lines.empty()
+                                 ? "the prompt"
+                                 : absl::StrCat("the prompt in line ", options.lines[i]);
     const auto count = static_cast<int32_t>(tokens->size());
     if (count > kDecodeTokensMax) {
-      return absl::InvalidArgumentError(absl::StrCat("the prompt has ", count, " tokens; at most ",
+      return absl::InvalidArgumentError(absl::StrCat(name, " has ", count, " tokens; at most ",
                                                      kDecodeTokensMax, " are decoded"));
     }
     if (config.model.learns_positions() && count > config.model.trainable_position_size) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the prompt has ", count, " tokens; the model has learned positions for ",
+          absl::StrCat(name, " has ", count, " tokens; the model has learned positions for ",
                        config.model.trainable_position_size, " (trainable_position_size)"));
     }
     all.push_back(*std::move(tokens));

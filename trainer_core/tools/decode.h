@@ -24,6 +24,7 @@ constexpr int32_t kDecodeTokensMax = 1 << 17;
 struct DecodeOptions {
   std::string checkpoint;  // folder of a checkpoint's step
   std::vector<std::string> prompts;
+  std::vector<int32_t> lines;  // of the prompts in their file, for errors; empty: no file
   int32_t max_tokens = 64;
   SamplingOptions sampling;        // the same for every prompt
   std::vector<std::string> stops;  // strings that end the output and are not part of it
@@ -35,7 +36,8 @@ struct DecodeOptions {
 
 // Returns the continuation of each prompt, which ends at the end-of-sequence token, before a stop
 // string or after max_tokens tokens. `config` is that of the training; requires
-// config.tokenizer_path. The continuation of a prompt does not depend on the other prompts.
+// config.tokenizer_path. The other prompts change a continuation only through the rounding of sums,
+// which may decide between tokens that are nearly equally likely.
 absl::StatusOr<std::vector<std::string>> decode(const TrainConfig& config,
                                                 const DecodeOptions& options);
 
