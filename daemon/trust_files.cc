@@ -135,4 +135,10 @@ absl::StatusOr<std::vector<std::string>> read_tokens(std::string_view flag,
   return tokens;
 }
 
+TokenDigest token_digest(std::string_view token) {
+  TokenDigest digest{};
+  EVP_Digest(token.data(), token.size(), digest.data(), nullptr, EVP_sha256(), nullptr);
+  return digest;
+}
+
 }  // namespace muster::daemon

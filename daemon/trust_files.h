@@ -3,6 +3,7 @@
 // Errors name the flag, the file and the correct form, and never contain a key or a token.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -50,5 +51,10 @@ absl::StatusOr<KeyPair> read_key_pair(const std::string& certificate_path,
 // with an empty file, no caller has the file's role.
 absl::StatusOr<std::vector<std::string>> read_tokens(std::string_view flag,
                                                      const std::string& path);
+
+// The SHA-256 of a token. Tokens are compared by it, so that the time of a lookup reveals nothing
+// about a token, and the memory contains none.
+using TokenDigest = std::array<uint8_t, 32>;
+TokenDigest token_digest(std::string_view token);
 
 }  // namespace muster::daemon

@@ -1,8 +1,7 @@
 #include "coordinator/shell/grpc/tokens.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <utility>
 
@@ -12,7 +11,6 @@
 #include "common/files/errno_status.h"
 #include "common/text/absl_view.h"
 #include "common/text/escape.h"
-#include "daemon/trust_files.h"
 
 namespace muster::coordinator {
 namespace {
@@ -55,12 +53,6 @@ std::string_view name_of(Role role) {
   return "?";
 }
 
-TokenTable::Digest TokenTable::digest_of(std::string_view token) {
-  Digest digest{};
-  EVP_Digest(token.data(), token.size(), digest.data(), nullptr, EVP_sha256(), nullptr);
-  return digest;
-}
-
 absl::StatusOr<TokenTable> TokenTable::read(const std::string& folder) {
   if (absl::Status status = check_names(folder); !status.ok()) return status;
   TokenTable table;
@@ -70,7 +62,7 @@ absl::StatusOr<TokenTable> TokenTable::read(const std::string& folder) {
     if (absl::IsNotFound(tokens.status())) continue;
     if (!tokens.ok()) return tokens.status();
     for (const std::string& token : *tokens) {
-      const auto [known, is_new] = table.roles_.emplace(digest_of(token), role);
+      const auto [known, is_new] = table.roles_.emplace(daemon::token_digest(token), role);
       if (is_new || known->second == role) continue;
       return absl::InvalidArgumentError(absl::StrCat("--token-dir=", folder, ": ",
                                                      av(name_of(known->second)), " and ",
@@ -98,7 +90,8 @@ TokenTable TokenTable::reread(const std::string& folder, const TokenTable& befor
       continue;
     }
     // A token of two roles gets the lower role.
-    for (const std::string& token : *tokens) table.roles_.emplace(digest_of(token), role);
+    for (const std::string& token : *tokens)
+      table.roles_.emplace(daemon::token_digest(token), role);
   }
   if (table.roles_.empty()) {
     trouble.Update(
@@ -110,7 +103,7 @@ TokenTable TokenTable::reread(const std::string& folder, const TokenTable& befor
 }
 
 std::optional<Role> TokenTable::role_of(std::string_view token) const {
-  const auto found = roles_.find(digest_of(token));
+  const auto found = roles_.find(daemon::token_digest(token));
   if (found == roles_.end()) return std::nullopt;
   return found->second;
 }

@@ -5,8 +5,6 @@
 // folder.
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,6 +15,7 @@
 #include <absl/status/statusor.h>
 
 #include "common/time/time.h"
+#include "daemon/trust_files.h"
 
 namespace muster::coordinator {
 
@@ -25,8 +24,7 @@ namespace muster::coordinator {
 enum class Role { kWorker, kViewer, kSubmitter, kAdmin };
 std::string_view name_of(Role role);
 
-// The folder's content. Stores digests of the tokens, so that the time of a lookup reveals nothing
-// about a token, and the memory contains none.
+// The folder's content.
 class TokenTable {
  public:
   // Reads the folder. Errors name the file and the problem.
@@ -42,10 +40,7 @@ class TokenTable {
   bool operator==(const TokenTable&) const = default;
 
  private:
-  using Digest = std::array<uint8_t, 32>;
-  static Digest digest_of(std::string_view token);
-
-  std::map<Digest, Role> roles_;
+  std::map<daemon::TokenDigest, Role> roles_;
 };
 
 // The folder's current content. Thread-safe.
