@@ -22,8 +22,8 @@ bool is_evaluation(SettingsReader& reader);
 // Completes the config of such a job, and leaves others unchanged: it has no steps and no
 // checkpoints, and it evaluates load_parameters_path, or the newest checkpoint of the run if the
 // user has not set that key. With adapters it evaluates load_parameters_path with those of the run,
-// unless lora_restore_path names others. Requires that checkpoint_directory is set. Returns an error if
-// neither is given.
+// unless lora_restore_path names others. Requires that checkpoint_directory is set. Returns an
+// error if neither is given.
 absl::Status set_evaluation_only(SettingsReader& reader, trainer::TrainConfig& train,
                                  std::vector<std::string>& warnings);
 

@@ -44,7 +44,7 @@ LM_EVAL_TASKS = {
     "whole_text": ("perplexity", "loglikelihood_rolling", {"doc_to_text": "", "doc_to_target": "{{text}}", "metric_list": [
         {"metric": "word_perplexity"}, {"metric": "byte_perplexity"}, {"metric": "bits_per_byte"}]}),
     "generated": ("lambada", "generate_until", {"doc_to_text": "{{text.split(' ')[:-1]|join(' ')}}", "doc_to_target": "{{text.split(' ')[-1]}}",
-                                                "generation_kwargs": {"until": [" the", "\n"], "max_gen_toks": 4, "do_sample": False},
+                                                "generation_kwargs": {"until": [" the", "\n"], "max_new_tokens": 4, "do_sample": False},
                                                 "metric_list": [{"metric": "exact_match"}]}),
 }
 

@@ -151,7 +151,7 @@ class Lora(MusterTest):
         self.assertRegex(refused.stderr, "the adapters of .* are of another base .hash [0-9a-f]{16}. than load_parameters_path=")
         refused = self.train("adapted", *words, "steps=2", f"load_parameters_path={base}", "lora_alpha=16", check=2)
         self.assertIn("was made with lora_alpha 8, and this run's is 16", refused.stderr)
-        # Adapters of another base are no beginning, and once there is a checkpoint, the beginning is not read.
+        # Another base's adapters are refused. After a checkpoint, lora_restore_path is not read.
         other = [*LORA, "steps=2", f"load_parameters_path={self.dir}/out/other"]
         refused = self.train("bad", *other, f"lora_restore_path={self.dir}/out/adapted", check=2)
         self.assertIn("the tensors have the same shapes, but other values", refused.stderr)

@@ -355,7 +355,6 @@ class Trainer : public RunningStep {
     return ExitCode::kPreempted;
   }
 
-  // Saves the state after the last completed step.
   absl::Status save(bool continues) {
     enter(Phase::kCheckpointSave);
     if (checkpoints_.checkpoint_is_due(completed_)) guard_.on_checkpoint();

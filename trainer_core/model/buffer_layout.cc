@@ -9,6 +9,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "trainer_core/base/check.h"
+#include "trainer_core/model/adapter_memory.h"
 #include "trainer_core/model/exchange_plan.h"
 #include "trainer_core/model/expert_memory.h"
 #include "trainer_core/model/head_rows.h"
@@ -206,31 +207,6 @@ class Planner {
     buffers.right_scale = add_work("quantized.right_scale", is_int8 ? right : 1);
   }
 
-  void adapters() {
-    const LoraConfig& lora = model_.lora;
-    if (!lora.enabled()) return;
-    AdapterBuffers& buffers = plan_.adapters;
-    buffers.chunk_rows = std::min(rows_, kAdapterRows);
-    int64_t columns = 0, wide = 0, matrix = 0;
-    for (size_t i = 0; i < kDenseProducts; ++i) {
-      const auto product = static_cast<DenseProduct>(i);
-      const int64_t low = plan_.adapters_of(product) * lora.rank;
-      if (low == 0) continue;
-      const DenseShape shape = plan_.dense_shape(product);
-      columns = std::max(columns, low);
-      if (plan_.projections_of(product) > 1) matrix = std::max(matrix, shape.out * low);
-      if (lora.dropout > 0) wide = std::max(wide, shape.in);
-      if (plan_.dtype != DType::kF32)
-        wide = std::max(wide, plan_.training ? std::max(shape.in, shape.out) : shape.out);
-    }
-    buffers.low = add_work("adapters.low", buffers.chunk_rows * columns, plan_.dtype);
-    if (wide > 0) buffers.wide = add_work("adapters.wide", buffers.chunk_rows * wide, plan_.dtype);
-    if (matrix > 0) buffers.b = add_work("adapters.b", matrix);
-    if (!plan_.training) return;
-    buffers.d_low = add_work("adapters.d_low", rows_ * columns, plan_.dtype);
-    if (matrix > 0) buffers.d_b = add_work("adapters.d_b", matrix);
-  }
-
   void workspace(int32_t threads) {
     int64_t elements = attention_workspace(threads);
     if (plan_.training) {
@@ -407,7 +383,7 @@ void lay_out(TransformerPlan& plan, int32_t threads, int64_t optimizer_state) {
     plan_exchange(plan);
     add_expert_constants(plan);
     planner.quantized();
-    planner.adapters();
+    add_adapter_buffers(plan);
     planner.workspace(threads);
     planner.offloaded();
   };

@@ -74,7 +74,8 @@ class Checkpointing {
   void attach(RankModel& rank_model);
   // Blocks until the save in flight has ended, and restores the newest complete checkpoint on all
   // ranks; nullopt if there is none. Returns an error if the checkpoint has another data order
-  // (judge_data_order) or other adapters (judge_adapters). With kSharedStorage, first removes all local checkpoints.
+  // (judge_data_order) or other adapters (judge_adapters). With kSharedStorage, first removes all
+  // local checkpoints.
   absl::StatusOr<std::optional<RestoredAt>> restore(RestoreFrom from);
 
   // Stores the votes of all ranks in a step: whether any rank requests a checkpoint, and whether

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <absl/strings/match.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -42,6 +43,9 @@ bool expect_result(const std::string& source, const ordered_json& variables,
       parsed.ok() ? parsed->render(variables) : absl::StatusOr<Rendered>(parsed.status());
   if (line.contains("error")) {
     EXPECT_FALSE(rendered.ok()) << rendered->text;
+    const bool is_syntax =
+        absl::StartsWith(line["error"].get<std::string>(), "TemplateSyntaxError");
+    EXPECT_EQ(parsed.ok(), !is_syntax) << parsed.status();
     return !rendered.ok();
   }
   EXPECT_TRUE(rendered.ok()) << rendered.status();

@@ -130,6 +130,29 @@ TEST_F(SftTokenizing, HostileSamplesEndAtALimit) {
               HasSubstr("is rendered twice for each of 2001 answers"));
 }
 
+TEST_F(SftTokenizing, TheBeginningIsNotDoubledAndEmptyMarksCountNothing) {
+  const auto tokenizer = Tokenizer::load(options("").tokenizer_path);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const auto encode = [&](const SftText& sample, bool add_bos) {
+    SftFormat format;
+    format.add_bos = add_bos;
+    std::pair<std::vector<int32_t>, std::vector<float>> out;
+    const auto status =
+        SftEncoder(**tokenizer, format, /*add_eos=*/false).append(sample, out.first, out.second);
+    EXPECT_TRUE(status.ok()) << status;
+    return out;
+  };
+  const SftText plain{"hello world", {{0, 11}}};
+  const SftText with_bos{"<|begin_of_text|>hello world", {{0, 28}}};
+  EXPECT_EQ(encode(with_bos, true).first, encode(plain, true).first);
+  EXPECT_EQ(encode(with_bos, true).first, encode(with_bos, false).first);
+  EXPECT_EQ(encode(plain, true).first.size(), encode(plain, false).first.size() + 1);
+
+  const WeightedSpan end{5, 11, 1, true};
+  EXPECT_EQ(encode({"hello world", {{1, 1, 7, true}, end}, true}, false),
+            encode({"hello world", {end}, true}, false));
+}
+
 TEST_F(SftTokenizing, SpecialTokensComeFromTheFilesBesideTheTokenizer) {
   std::ofstream(folder_.file("t.jinja")) << "{{ bos_token }}{{ messages[0].content }}";
   const auto text = [&] {
