@@ -1,6 +1,6 @@
 #include "serve/api.h"
 
-#include <algorithm>
+#include <string_view>
 #include <variant>
 
 #include <absl/strings/str_cat.h>
@@ -15,14 +15,19 @@ namespace muster::serve {
 namespace {
 
 constexpr std::string_view kKeyScheme = "Bearer ";
-constexpr std::string_view kModels = "/v1/models";
+constexpr std::string_view kModelsPath = "/v1/models";
 
-// Compares all bytes, so that the time does not depend on the first difference.
-bool equal_in_constant_time(std::string_view a, std::string_view b) {
-  unsigned char difference = a.size() == b.size() ? 0 : 1;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
-    difference |= static_cast<unsigned char>(a[i] ^ b[i]);
-  return difference == 0;
+// The pages of the server.
+enum class Page { kCompletions, kChat, kModels, kHealth, kMetrics, kUnknown };
+
+Page served_page(std::string_view path) {
+  if (path == "/v1/completions") return Page::kCompletions;
+  if (path == "/v1/chat/completions") return Page::kChat;
+  if (path == "/healthz") return Page::kHealth;
+  if (path == "/metrics") return Page::kMetrics;
+  const bool models = path.starts_with(kModelsPath) &&
+                      (path.size() == kModelsPath.size() || path[kModelsPath.size()] == '/');
+  return models ? Page::kModels : Page::kUnknown;
 }
 
 int64_t unix_seconds() { return wall_clock_unix_ns() / 1'000'000'000; }
@@ -41,21 +46,44 @@ Api::Api(ApiOptions options, trainer::TrainConfig config, const trainer::Tokeniz
 
 std::unique_ptr<HttpReply> Api::admit(const HttpRequest& request,
                                       const std::string& authorization) {
-  if (options_.api_keys.empty() || !request.path.starts_with("/v1")) return nullptr;
-  const std::string_view given = authorization;
-  bool known = false;
-  for (const std::string& key : options_.api_keys) {
-    known |= given.starts_with(kKeyScheme) &&
-             equal_in_constant_time(given.substr(kKeyScheme.size()), key);
+  const Page page = served_page(request.path);
+  const bool is_read = page != Page::kCompletions && page != Page::kChat;
+  ApiError error{.status = 200, .message = ""};
+  HttpReply reply;
+  if (page == Page::kUnknown) {
+    error = {.status = 404,
+             .message = absl::StrCat("no such path: ", request.path,
+                                     "; there are /v1/completions, /v1/chat/completions, "
+                                     "/v1/models, /metrics and /healthz"),
+             .code = "not_found"};
+  } else if (is_read ? request.method != "GET" && request.method != "HEAD"
+                     : request.method != "POST") {
+    const char* const wanted = is_read ? "GET, HEAD" : "POST";
+    error = {.status = 405,
+             .message = absl::StrCat(request.path, " is served for ", wanted, ", not for ",
+                                     request.method)};
+    reply.headers = {{"Allow", wanted}};
+  } else if (is_read && request.has_body) {
+    error.status = 400;
+    error.message = absl::StrCat("a request for ", request.path, " has no body");
+  } else if (request.path.starts_with("/v1") && !has_key(authorization)) {
+    error = {.status = 401,
+             .message = authorization.empty() ? "the header Authorization: Bearer KEY is missing"
+                                              : "the API key is unknown",
+             .code = "invalid_api_key"};
+    reply.headers = {{"WWW-Authenticate", "Bearer"}};
   }
-  if (known) return nullptr;
-  const ApiError error{.status = 401,
-                       .message = given.empty() ? "the header Authorization: Bearer KEY is missing"
-                                                : "the API key is unknown",
-                       .code = "invalid_api_key"};
-  metrics_.count_request(error.status);
-  return std::make_unique<HttpReply>(HttpReply{
-      .status = error.status, .body = error.body(), .headers = {{"WWW-Authenticate", "Bearer"}}});
+  if (error.status == 200) return nullptr;
+  if (request.path.starts_with("/v1")) metrics_.count_request(error.status);
+  reply.status = error.status;
+  reply.body = error.body();
+  return std::make_unique<HttpReply>(std::move(reply));
+}
+
+bool Api::has_key(std::string_view authorization) const {
+  if (options_.api_keys.empty()) return true;
+  if (!authorization.starts_with(kKeyScheme)) return false;
+  return options_.api_keys.contains(daemon::token_digest(authorization.substr(kKeyScheme.size())));
 }
 
 void Api::respond(Exchange& exchange, HttpReply reply) {
@@ -72,41 +100,20 @@ void Api::respond(Exchange& exchange, const ApiError& error) {
 
 void Api::handle(std::shared_ptr<Exchange> exchange) {
   const std::string& path = exchange->request().path;
-  const std::string& method = exchange->request().method;
-  const bool completions = path == "/v1/completions", chat = path == "/v1/chat/completions";
-  const bool models = path == kModels || path.starts_with(absl::StrCat(av(kModels), "/"));
-  const bool page = path == "/healthz" || path == "/metrics";
-  if (!completions && !chat && !models && !page) {
-    return respond(*exchange,
-                   ApiError{.status = 404,
-                            .message = absl::StrCat(
-                                "no such path: ", path,
-                                "; there are /v1/completions, /v1/chat/completions, /v1/models, "
-                                "/metrics and /healthz"),
-                            .code = "not_found"});
-  }
-  const char* const wanted = completions || chat ? "POST" : "GET";
-  if (method != wanted) {
-    const ApiError error{
-        .status = 405,
-        .message = absl::StrCat(path, " is served for ", wanted, ", not for ", method)};
-    return respond(
-        *exchange,
-        HttpReply{.status = error.status, .body = error.body(), .headers = {{"Allow", wanted}}});
-  }
-  if (path == "/healthz") {
+  const Page page = served_page(path);
+  if (page == Page::kHealth) {
     return respond(*exchange, HttpReply{.status = draining_ ? 503 : 200,
                                         .content_type = "text/plain; charset=utf-8",
                                         .body = draining_ ? "the server ends\n" : "ok\n"});
   }
-  if (path == "/metrics") {
+  if (page == Page::kMetrics) {
     return respond(*exchange, HttpReply{.content_type = "text/plain; version=0.0.4; charset=utf-8",
                                         .body = metrics_.page(engine_->stats(), connections_())});
   }
-  if (models) {
-    return show_models(*exchange, path == kModels ? "" : path.substr(kModels.size() + 1));
+  if (page == Page::kModels) {
+    return show_models(*exchange, path == kModelsPath ? "" : path.substr(kModelsPath.size() + 1));
   }
-  complete(exchange, chat);
+  complete(exchange, page == Page::kChat);
 }
 
 void Api::show_models(Exchange& exchange, const std::string& id) {

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "daemon/trust_files.h"
 #include "serve/chat_prompt.h"
 #include "serve/completion_request.h"
 #include "serve/engine_thread.h"
@@ -23,7 +25,7 @@ class CompletionCall;
 
 struct ApiOptions {
   std::string model_name;
-  std::vector<std::string> api_keys;  // empty: requests need no key
+  std::set<daemon::TokenDigest> api_keys;  // empty: requests need no key
   // Maximum outputs that run or wait; a request above it is answered with 429.
   size_t outputs_max = 0;
   uint64_t seed = 0;  // the source of the seeds of requests without a seed
@@ -44,7 +46,7 @@ class Api {
 
   // Passes events of the engine to their calls.
   void deliver(const std::vector<CallEvent>& events);
-  // Makes /healthz report that the server ends, and refuses new requests.
+  // Makes /healthz report that the server ends, and refuses new completions.
   void drain() { draining_ = true; }
   bool is_idle() const { return calls_.empty(); }
 
@@ -58,6 +60,7 @@ class Api {
  private:
   using Call = std::pair<std::shared_ptr<CompletionCall>, size_t>;
 
+  bool has_key(std::string_view authorization) const;
   void respond(Exchange& exchange, HttpReply reply);
   void respond(Exchange& exchange, const ApiError& error);
   void show_models(Exchange& exchange, const std::string& id);

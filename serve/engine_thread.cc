@@ -30,6 +30,9 @@ void EngineThread::submit(CallId call, trainer::GenerationRequest request) {
 void EngineThread::cancel(CallId call) {
   {
     const std::lock_guard lock(mutex_);
+    // Requests come and go faster than steps, so those that have not begun are removed at once.
+    const auto is_it = [&](const auto& one) { return one.first == call; };
+    if (std::erase_if(submitted_, is_it) > 0) return;
     cancelled_.push_back(call);
   }
   changed_.notify_one();

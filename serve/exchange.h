@@ -11,6 +11,7 @@ namespace muster::serve {
 struct HttpRequest {
   std::string method;
   std::string path;  // without the query
+  bool has_body = false;
   std::string body;
 };
 

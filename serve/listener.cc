@@ -1,5 +1,6 @@
 #include "serve/listener.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "daemon/endpoint.h"
@@ -38,19 +39,25 @@ void Listener::accept() {
       return;
     }
     // Without room, the new connection is closed.
-    if (sessions_.size() < connections_max_ || close_oldest_idle()) {
+    if (sessions_->size() < connections_max_ || close_oldest_idle()) {
       const uint64_t number = next_session_++;
-      const std::shared_ptr<void> slot(nullptr, [this, number](void*) { sessions_.erase(number); });
+      const std::shared_ptr<void> slot(nullptr,
+                                       [weak = std::weak_ptr<Sessions>(sessions_), number](void*) {
+                                         if (const auto sessions = weak.lock())
+                                           sessions->erase(number);
+                                       });
       boost::system::error_code ignored;
       socket.set_option(tcp::no_delay(true), ignored);
-      sessions_[number] = Session::start(std::move(socket), handlers_, limits_, slot);
+      const auto session = Session::start(std::move(socket), handlers_, limits_, slot);
+      if (draining_) session->close_after_response();
+      (*sessions_)[number] = session;
     }
     accept();
   });
 }
 
 bool Listener::close_oldest_idle() {
-  for (const auto& [number, weak] : sessions_) {
+  for (const auto& [number, weak] : *sessions_) {
     const auto session = weak.lock();
     if (session == nullptr || !session->waits_for_header()) continue;
     session->close();
@@ -60,10 +67,13 @@ bool Listener::close_oldest_idle() {
 }
 
 void Listener::drain() {
-  boost::system::error_code ignored;
-  acceptor_.close(ignored);
-  retry_.cancel();
-  for (const auto& session : sessions()) session->close_when_idle();
+  draining_ = true;
+  for (const auto& session : sessions()) session->close_after_response();
+}
+
+bool Listener::is_idle() const {
+  return std::ranges::all_of(sessions(),
+                             [](const auto& session) { return session->waits_for_header(); });
 }
 
 Listener::~Listener() {
@@ -72,7 +82,7 @@ Listener::~Listener() {
 
 std::vector<std::shared_ptr<Session>> Listener::sessions() const {
   std::vector<std::shared_ptr<Session>> all;
-  for (const auto& [number, weak] : sessions_) {
+  for (const auto& [number, weak] : *sessions_) {
     if (auto session = weak.lock()) all.push_back(std::move(session));
   }
   return all;

@@ -28,20 +28,25 @@ class Listener {
   // Listens on `address` ("127.0.0.1:8000"; port 0 picks a free port).
   absl::Status listen(const std::string& address);
   int port() const { return port_; }
-  size_t connections() const { return sessions_.size(); }
-  // Accepts no further connections, and closes those without a request.
+  size_t connections() const { return sessions_->size(); }
+  // Closes each connection after its next response.
   void drain();
+  // Returns whether no connection has a request.
+  bool is_idle() const;
 
  private:
   void accept();
   std::vector<std::shared_ptr<Session>> sessions() const;
-  // Closes the connection that has waited longest for a request. Returns false if all have one.
+  // Closes the oldest connection that waits for a request. Returns false if all have one.
   bool close_oldest_idle();
 
   const Session::Handlers& handlers_;
   const SessionLimits& limits_;
   size_t connections_max_;
-  std::map<uint64_t, std::weak_ptr<Session>> sessions_;  // oldest first; they erase themselves
+  // Oldest first. Sessions erase themselves, and may live longer than the listener.
+  using Sessions = std::map<uint64_t, std::weak_ptr<Session>>;
+  std::shared_ptr<Sessions> sessions_ = std::make_shared<Sessions>();
+  bool draining_ = false;
   uint64_t next_session_ = 0;
   int port_ = 0;
   boost::asio::ip::tcp::acceptor acceptor_;

@@ -4,10 +4,11 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <fstream>
 #include <iostream>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
@@ -23,6 +24,7 @@
 #include "daemon/command_line.h"
 #include "daemon/help.h"
 #include "daemon/process.h"
+#include "daemon/trust_files.h"
 #include "serve/api.h"
 #include "serve/listener.h"
 #include "serve/serve_options.h"
@@ -34,8 +36,6 @@
 namespace muster::serve {
 namespace {
 
-constexpr size_t kKeysMax = 10'000;
-constexpr size_t kKeyBytesMin = 8;  // shorter keys can be guessed
 // The time for running requests after SIGTERM.
 constexpr std::chrono::seconds kDrainTime{30};
 constexpr std::chrono::milliseconds kDrainPoll{50};
@@ -45,22 +45,14 @@ int fail(const absl::Status& status) {
   return to_int(trainer::exit_code_for(status));
 }
 
-absl::StatusOr<std::vector<std::string>> read_keys(const std::string& path) {
-  std::vector<std::string> keys;
+absl::StatusOr<std::set<daemon::TokenDigest>> read_keys(const std::string& path) {
+  std::set<daemon::TokenDigest> keys;
   if (path.empty()) return keys;
-  std::ifstream file(path);
-  if (!file) return absl::NotFoundError(absl::StrCat("--api-key-file ", path, ": no such file"));
-  for (std::string line; std::getline(file, line);) {
-    if (line.empty()) continue;
-    if (line.size() < kKeyBytesMin || keys.size() == kKeysMax) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--api-key-file ", path, ": line ", keys.size() + 1, ": a key has at least ",
-                       kKeyBytesMin, " bytes, and there are at most ", kKeysMax));
-    }
-    keys.push_back(std::move(line));
-  }
+  const auto tokens = daemon::read_tokens("--api-key-file", path);
+  if (!tokens.ok()) return tokens.status();
+  for (const std::string& token : *tokens) keys.insert(daemon::token_digest(token));
   if (keys.empty())
-    return absl::InvalidArgumentError(absl::StrCat("--api-key-file ", path, ": no key"));
+    return absl::InvalidArgumentError(absl::StrCat("--api-key-file=", path, ": there are no keys"));
   return keys;
 }
 
@@ -118,8 +110,7 @@ std::chrono::milliseconds milliseconds(double seconds) {
 // Waits until no request runs, then stops the context.
 void stop_when_idle(boost::asio::io_context& context, const Api& api, const Listener& listener,
                     boost::asio::steady_timer& timer, Instant deadline) {
-  if ((api.is_idle() && listener.connections() == 0) || monotonic_now() >= deadline)
-    return context.stop();
+  if ((api.is_idle() && listener.is_idle()) || monotonic_now() >= deadline) return context.stop();
   timer.expires_after(kDrainPoll);
   timer.async_wait([&, deadline](boost::system::error_code error) {
     if (!error) stop_when_idle(context, api, listener, timer, deadline);
@@ -164,8 +155,10 @@ int serve(const ServeArguments& arguments) {
   if (auto status = listener->listen(arguments.listen); !status.ok()) return fail(status);
 
   boost::asio::steady_timer drained(context);
+  bool ending = false;
   const auto signals = daemon::SignalListener::start(daemon::leave_signals(), [&](int) {
     boost::asio::post(context, [&] {
+      if (std::exchange(ending, true)) return context.stop();  // the second signal
       api.drain();
       listener->drain();
       stop_when_idle(context, api, *listener, drained, monotonic_now() + kDrainTime);
@@ -182,6 +175,7 @@ int serve(const ServeArguments& arguments) {
             << engine.stats().blocks * trainer::CacheSize::kBlockPositions
             << " tokens in the cache)" << std::endl;
   context.run();
+  listener.reset();  // ends the requests, while the API and the engine exist
   return 0;
 }
 
@@ -190,6 +184,7 @@ int serve(const ServeArguments& arguments) {
 
 int main(int argc, char** argv) {
   muster::hold_standard_descriptors();
+  muster::daemon::raise_open_files_limit();  // a connection has two descriptors
   signal(SIGPIPE, SIG_IGN);  // the loss of a client is reported as an error of its connection
   CLI::App app("The server of muster", "muster");
   muster::daemon::use_our_help(app);

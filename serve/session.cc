@@ -75,10 +75,7 @@ class BeastSession : public Session, public std::enable_shared_from_this<BeastSe
     stream_.close();
     client_left();
   }
-  void close_when_idle() override {
-    closing_ = true;
-    if (waits_for_header_) close();
-  }
+  void close_after_response() override { closing_ = true; }
 
   void read_header(std::chrono::milliseconds within) {
     waits_for_header_ = true;
@@ -100,8 +97,8 @@ class BeastSession : public Session, public std::enable_shared_from_this<BeastSe
     for (const auto& [name, value] : reply.headers) response->set(name, value);
     keep_alive_ = keep_alive_ && !closing_;
     response->keep_alive(keep_alive_);
-    response->body() = std::move(reply.body);
-    response->prepare_payload();
+    response->content_length(reply.body.size());
+    if (parser_->get().method() != http::verb::head) response->body() = std::move(reply.body);
     stream_.expires_after(limits_.write);
     http::async_write(stream_, *response,
                       [self = shared_from_this(), response](beast::error_code error, size_t) {
@@ -135,13 +132,14 @@ class BeastSession : public Session, public std::enable_shared_from_this<BeastSe
     std::string path(target.data(), target.size());
     path.erase(std::min(path.find('?'), path.size()));
     const auto method = header.method_string();
-    request_ = {std::string(method.data(), method.size()), std::move(path), ""};
+    const auto length = parser_->content_length();
+    const bool has_body = parser_->chunked() || length.value_or(0) > 0;
+    request_ = {std::string(method.data(), method.size()), std::move(path), has_body, ""};
     keep_alive_ = header.keep_alive();
     const auto authorization = header[http::field::authorization];
     auto refused =
         handlers_.admit(request_, std::string(authorization.data(), authorization.size()));
     if (refused != nullptr) return refuse(std::move(*refused));
-    const auto length = parser_->content_length();
     if (length && *length > limits_.body_bytes) return refuse(too_large());
     if (beast::iequals(header[http::field::expect], "100-continue")) return write_continue();
     read_body();
@@ -198,27 +196,31 @@ class BeastSession : public Session, public std::enable_shared_from_this<BeastSe
   void handle() {
     request_.body = std::move(parser_->get().body());
     stream_.expires_never();
+    if (!watch_client()) {
+      const ApiError error{.status = 503, .message = "the server has too many open files"};
+      return refuse({.status = error.status, .body = error.body()});
+    }
     exchange_ = std::make_shared<SessionExchange>(weak_from_this(), std::move(request_));
     active_ = shared_from_this();
-    watch_client();
     handlers_.handle(exchange_);
   }
 
   // Waits for the client to close the connection. Uses a second descriptor, so that the wait can be
-  // ended without other operations of the socket.
-  void watch_client() {
+  // ended without other operations of the socket. Returns false if there is none.
+  bool watch_client() {
     beast::error_code error;
     const int descriptor = dup(stream_.socket().native_handle());
-    if (descriptor < 0) return;
+    if (descriptor < 0) return false;
     watch_.assign(descriptor, error);
     if (error) {
       ::close(descriptor);
-      return;
+      return false;
     }
     watch_.async_wait(asio::posix::stream_descriptor::wait_read,
                       [self = shared_from_this()](beast::error_code failed) {
                         if (!failed) self->on_readable();
                       });
+    return true;
   }
   void on_readable() {
     if (exchange_ == nullptr || !watch_.is_open()) return;

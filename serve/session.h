@@ -47,8 +47,8 @@ class Session {
   // Returns whether the session waits for the header of a request.
   virtual bool waits_for_header() const = 0;
   virtual void close() = 0;
-  // Closes the connection after the current response, or now if there is none.
-  virtual void close_when_idle() = 0;
+  // Closes the connection after the current response, or after the next one if there is none.
+  virtual void close_after_response() = 0;
 };
 
 }  // namespace muster::serve

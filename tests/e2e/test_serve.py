@@ -66,9 +66,9 @@ print(json.dumps(out))
 class Clients(ServeTest):
     def test_client_of_openai(self):
         python = python_or_skip("openai")
-        (self.dir / "keys").write_text("first-key-1234\nsecond-key-5678\n")
+        (self.dir / "keys").write_text("first-key-12345678\nsecond-key-12345678\n")
         self.serve("--api-key-file", self.dir / "keys")
-        result = subprocess.run([python, "-c", CLIENT, f"http://127.0.0.1:{self.port}/v1", "second-key-5678"], capture_output=True,
+        result = subprocess.run([python, "-c", CLIENT, f"http://127.0.0.1:{self.port}/v1", "second-key-12345678"], capture_output=True,
                                 text=True, env=self.env, timeout=120)
         self.assertEqual(result.returncode, 0, result.stderr)
         out = json.loads(result.stdout)
@@ -176,8 +176,14 @@ class Limits(ServeTest):
                 self.assertEqual(set(error), {"message", "type", "param", "code"})
         self.assertEqual(self.request(completion, None)[0], 405)
         self.assertEqual(self.request("/metrics", b"x")[0], 405)
+        self.assertEqual(self.request("/metrics", b"x", method="GET")[0], 400)
+        for path, status in (("/healthz", 200), ("/nowhere", 404)):
+            whole, head = self.request(path), self.request(path, method="HEAD")
+            self.assertEqual((head[0], head[1]["Content-Length"], head[2]), (status, str(len(whole[2])), ""))
         for raw, status in ((b"nonsense\r\n\r\n", b"400"), (b"GET / HTTP/1.1\r\nA: " + b"x" * 100_000, b"431"),
                             (b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", b"413"),
+                            # The body of an unknown path is not awaited.
+                            (b"POST /v2/upload HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n", b"404"),
                             (b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", b"400")):
             with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
                 connection.sendall(raw)
@@ -185,9 +191,9 @@ class Limits(ServeTest):
         self.assertEqual(self.complete(prompt="rank 3", max_tokens=1)["usage"]["completion_tokens"], 1)
 
     def test_full_queue(self):
-        self.serve("--batch", "1", "--waiting", "1")
-        first = self.open({"prompt": "rank", "max_tokens": 100, "stream": True, "ignore_eos": True})
-        self.open({"prompt": "rank", "max_tokens": 100, "ignore_eos": True})
+        self.serve("--batch", "1", "--waiting", "1", "--context", "4096")
+        first = self.open({"prompt": "rank", "max_tokens": 2000, "stream": True, "ignore_eos": True})
+        self.open({"prompt": "rank", "max_tokens": 2000, "ignore_eos": True})
         status, headers, body = wait_until(lambda: self.third_answer(), 30, "a refusal")
         self.assertEqual((status, headers["Retry-After"]), (429, "1"))
         self.assertIn("the limit is 2. Try again later", json.loads(body)["error"]["message"])
@@ -243,17 +249,37 @@ class Leaving(ServeTest):
         thread.start()
         wait_until(lambda: self.metric("muster_serve_waiting") > 0, 30, "running outputs")
         server.send_signal(signal.SIGTERM)
+        wait_until(lambda: self.request("/healthz")[0] == 503, 30, "a server that ends")
+        status, headers, _ = self.request("/v1/completions", {"prompt": "rank"})
+        self.assertEqual((status, headers["Connection"]), (503, "close"))
         thread.join(60)
         self.assertEqual(server.wait(60), 0, self.output(server))
         self.assertEqual(answers[0]["usage"]["completion_tokens"], 60 * 100)
 
+    def test_second_signal_ends_at_once(self):
+        server = self.serve("--batch", "1", "--context", "16384")
+        self.open({"prompt": "rank", "max_tokens": 16000, "n": 60, "stream": True, "ignore_eos": True})
+        wait_until(lambda: self.metric("muster_serve_running") > 0, 30, "running outputs")
+        server.send_signal(signal.SIGTERM)
+        wait_until(lambda: self.request("/healthz")[0] == 503, 30, "a server that ends")
+        server.send_signal(signal.SIGTERM)
+        # After the first signal alone the outputs would run for 30 s.
+        self.assertEqual(server.wait(20), 0, self.output(server))
+
 
 class CommandLine(ServeTest):
+    def put(self, text):
+        path = self.dir / f"keys-{len(text)}"
+        path.write_text(text)
+        return path
+
     def test_bad_options(self):
         for words, sentence in ((("--run", self.dir / "nowhere"), "nowhere"),
                                 (("--run", self.run_folder, "--listen", "0.0.0.0:0"), "give --api-key-file FILE"),
                                 (("--run", self.run_folder, "--listen", "8000"), "the port is missing"),
-                                (("--run", self.run_folder, "--api-key-file", self.dir / "no"), "no such file"),
+                                (("--run", self.run_folder, "--api-key-file", self.dir / "no"), "No such file"),
+                                (("--run", self.run_folder, "--api-key-file", self.put("# none\n")), "there are no keys"),
+                                (("--run", self.run_folder, "--api-key-file", self.put("too-short\n")), "line 1 is no token"),
                                 (("--run", self.run_folder, "--tokenizer", self.dir / "no"), "no"),
                                 (("--run", self.run_folder, "--context", "0"), "--context"),
                                 (("--run", self.run_folder, "--context", "1000000", "--cache-mib", "1"), "has room for")):
