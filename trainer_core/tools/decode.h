@@ -24,7 +24,7 @@ constexpr int32_t kDecodeTokensMax = 1 << 17;
 struct DecodeOptions {
   std::string checkpoint;  // folder of a checkpoint's step
   std::vector<std::string> prompts;
-  std::vector<int32_t> lines;  // of the prompts in their file, for errors; empty: no file
+  std::vector<int32_t> lines;  // the line of each prompt in its file; empty: no file
   int32_t max_tokens = 64;
   SamplingOptions sampling;        // the same for every prompt
   std::vector<std::string> stops;  // strings that end the output and are not part of it
