@@ -175,7 +175,20 @@ void Api::complete(const std::shared_ptr<Exchange>& exchange, bool is_chat) {
   if (const auto status = tokenize(request, is_chat, tokens); !status.ok()) {
     return respond(*exchange, ApiError{.message = std::string(status.message()), .param = param});
   }
+  if (const auto status = CompletionCall::prepare(*engine_, is_chat, tokens, request);
+      !status.ok()) {
+    return respond(*exchange, ApiError{.message = std::string(status.message()),
+                                       .code = "context_length_exceeded",
+                                       .param = param});
+  }
   const size_t outputs = tokens.size() * static_cast<size_t>(request.choices);
+  if (outputs > options_.outputs_max) {
+    return respond(*exchange, ApiError{.message = absl::StrCat(
+                                           "the request has ", outputs, " outputs; at most ",
+                                           options_.outputs_max,
+                                           " run or wait on this server (--batch and --waiting)"),
+                                       .param = tokens.size() > 1 ? param : "n"});
+  }
   if (calls_.size() + outputs > options_.outputs_max) {
     return respond(
         *exchange,
@@ -197,11 +210,6 @@ void Api::complete(const std::shared_ptr<Exchange>& exchange, bool is_chat) {
   const uint64_t seed = request.has_seed ? request.sampling.seed : drawn;
   const auto call = std::make_shared<CompletionCall>(*this, exchange, std::move(request),
                                                      std::move(tokens), std::move(format), seed);
-  if (const auto status = call->check(); !status.ok()) {
-    return respond(*exchange, ApiError{.message = std::string(status.message()),
-                                       .code = "context_length_exceeded",
-                                       .param = param});
-  }
   call->start();
 }
 

@@ -11,6 +11,10 @@
 namespace muster::serve {
 namespace {
 
+// The maximum of the log-probabilities of a response, or of its tokens without log-probabilities.
+// All of them are in memory until the response is complete.
+constexpr int64_t kReplyEntriesMax = 1 << 20;
+
 // Returns a seed for each choice of a request; the first one has the request's own.
 uint64_t seed_of(uint64_t seed, size_t choice) {
   if (choice == 0) return seed;
@@ -25,6 +29,39 @@ std::string event_text(const nlohmann::ordered_json& json) {
 
 }  // namespace
 
+absl::Status CompletionCall::prepare(const EngineThread& engine, bool is_chat,
+                                     std::span<const std::vector<int32_t>> tokens,
+                                     CompletionRequest& request) {
+  const int32_t context = engine.context();
+  for (const std::vector<int32_t>& prompt : tokens) {
+    if (auto status = engine.check(prompt); !status.ok()) return status;
+  }
+  if (!request.max_tokens) {
+    // OpenAI's defaults: 16 for completions, and the rest of the context for chats.
+    constexpr int32_t kDefaultTokens = 16;
+    const int32_t rest = context - static_cast<int32_t>(tokens[0].size());
+    request.max_tokens = is_chat ? std::max(1, rest) : kDefaultTokens;
+  }
+  const int64_t values = request.top_logprobs.value_or(0) + 1;
+  int64_t entries = 0;
+  for (const std::vector<int32_t>& prompt : tokens) {
+    const auto length = static_cast<int64_t>(prompt.size());
+    // The last token is not read by the model.
+    if (length + *request.max_tokens > int64_t{context} + 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the prompt has ", length, " tokens and max_tokens is ", *request.max_tokens,
+                       "; together they exceed the context of ", context, " tokens"));
+    }
+    entries += request.choices * (*request.max_tokens + (request.echo ? length : 0)) * values;
+  }
+  if (entries > kReplyEntriesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the response may have ", entries, " tokens times log-probabilities; at most ",
+                     kReplyEntriesMax, ": lower n, max_tokens or logprobs, or divide the prompts"));
+  }
+  return absl::OkStatus();
+}
+
 CompletionCall::CompletionCall(Api& api, std::shared_ptr<Exchange> exchange,
                                CompletionRequest request, std::vector<std::vector<int32_t>> tokens,
                                ReplyFormat format, uint64_t seed)
@@ -34,29 +71,23 @@ CompletionCall::CompletionCall(Api& api, std::shared_ptr<Exchange> exchange,
       tokens_(std::move(tokens)),
       format_(std::move(format)),
       seed_(seed) {
-  if (!request_.max_tokens) {
-    // OpenAI's defaults: 16 for completions, and the rest of the context for chats.
-    constexpr int32_t kDefaultTokens = 16;
-    const int32_t rest = api.engine().context() - static_cast<int32_t>(tokens_[0].size());
-    request_.max_tokens = format_.is_chat ? std::max(1, rest) : kDefaultTokens;
-  }
   for (size_t prompt = 0; prompt < tokens_.size(); ++prompt) {
+    const std::string text = request_.echo ? prompt_text(prompt) : "";
     for (int32_t i = 0; i < request_.choices; ++i) {
       Choice choice{.prompt = prompt,
                     .stream = {api.tokenizer(), tokens_[prompt], request_.stops},
                     .last = tokens_[prompt].back(),
-                    .unsent = ""};
-      if (request_.echo) {
-        const auto* const text =
-            format_.is_chat ? nullptr : std::get_if<std::string>(&request_.prompts[prompt]);
-        const auto decoded = api.tokenizer().decode(tokens_[prompt]);
-        choice.unsent = text != nullptr ? *text : decoded.value_or("");
-        if (has_logprobs()) add_prompt_entry(choice, std::nullopt);
-      }
+                    .unsent = text};
+      if (request_.echo && has_logprobs()) add_prompt_entry(choice, std::nullopt);
       choices_.push_back(std::move(choice));
     }
   }
   unfinished_ = choices_.size();
+}
+
+std::string CompletionCall::prompt_text(size_t prompt) const {
+  const auto* const text = std::get_if<std::string>(&request_.prompts[prompt]);
+  return text != nullptr ? *text : api_.tokenizer().decode(tokens_[prompt]).value_or("");
 }
 
 trainer::GenerationRequest CompletionCall::request_of(size_t index) const {
@@ -70,22 +101,6 @@ trainer::GenerationRequest CompletionCall::request_of(size_t index) const {
   if (const int32_t eos = api_.tokenizer().eos_id(); eos >= 0 && !request_.ignore_eos)
     request.stop_tokens.push_back(eos);
   return request;
-}
-
-absl::Status CompletionCall::check() {
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    const trainer::GenerationRequest request = request_of(i);
-    if (auto status = api_.engine().check(request); !status.ok()) return status;
-    const int64_t total = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
-    // The last token is not read by the model.
-    if (total > int64_t{api_.engine().context()} + 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the prompt has ", request.prompt.size(), " tokens and max_tokens is ",
-                       request.max_tokens, "; together they exceed the context of ",
-                       api_.engine().context(), " tokens"));
-    }
-  }
-  return absl::OkStatus();
 }
 
 void CompletionCall::start() {
@@ -113,7 +128,12 @@ void CompletionCall::on_event(size_t index, const trainer::GenerationEvent& even
     for (const trainer::PositionLogprobs& logprobs : event.prompt_logprobs)
       add_prompt_entry(choice, logprobs);
   }
-  if (event.token) add_token(choice, event);
+  if (event.token) {
+    add_token(choice, event);
+  } else if (event.logprobs) {
+    choice.entries.push_back(
+        {choice.last, event.logprobs->chosen.token, event.logprobs, /*is_stop=*/true});
+  }
   if (choice.stream.stopped()) {
     api_.engine().cancel(choice.id);
     end_choice(choice, "stop");

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,12 +17,16 @@ namespace muster::serve {
 
 class CompletionCall : public std::enable_shared_from_this<CompletionCall> {
  public:
-  // `tokens`: those of each prompt. `api` must outlive the call.
+  // Sets max_tokens if the request has none, and returns the error of a request that cannot be
+  // computed. `tokens`: those of each prompt. Called before the construction, which is expensive.
+  static absl::Status prepare(const EngineThread& engine, bool is_chat,
+                              std::span<const std::vector<int32_t>> tokens,
+                              CompletionRequest& request);
+
+  // The request has passed prepare(). `api` must outlive the call.
   CompletionCall(Api& api, std::shared_ptr<Exchange> exchange, CompletionRequest request,
                  std::vector<std::vector<int32_t>> tokens, ReplyFormat format, uint64_t seed);
 
-  // Returns the error of a request that cannot be computed. Called before start().
-  absl::Status check();
   // Submits the outputs.
   void start();
   void on_event(size_t choice, const trainer::GenerationEvent& event);
@@ -39,6 +44,8 @@ class CompletionCall : public std::enable_shared_from_this<CompletionCall> {
     std::string finish{};               // empty: it continues
   };
 
+  // Returns the text of a prompt, which `echo` returns.
+  std::string prompt_text(size_t prompt) const;
   trainer::GenerationRequest request_of(size_t choice) const;
   void add_prompt_entry(Choice& choice, const std::optional<trainer::PositionLogprobs>& logprobs);
   void add_token(Choice& choice, const trainer::GenerationEvent& event);

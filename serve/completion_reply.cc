@@ -16,6 +16,7 @@ size_t characters(std::string_view text) {
 }
 
 std::string text_of(const trainer::Tokenizer& tokenizer, const TokenEntry& entry, int32_t token) {
+  if (entry.is_stop && token == entry.token) return "";
   return trainer::token_text(tokenizer, entry.before, token);
 }
 

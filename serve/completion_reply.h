@@ -19,6 +19,7 @@ struct TokenEntry {
   int32_t token = 0;
   // none: the first token of a prompt
   std::optional<trainer::PositionLogprobs> logprobs{};
+  bool is_stop = false;  // it ended the output, of which it is no part: its text is empty
 };
 
 // A part of a choice, or all of it.

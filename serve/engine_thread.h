@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -34,12 +35,10 @@ class EngineThread {
 
   // The functions below are thread-safe.
 
-  // Returns the error of a request that can never run.
-  absl::Status check(const trainer::GenerationRequest& request) const {
-    return engine_->check(request);
-  }
+  // Returns the error of a prompt that can never be computed.
+  absl::Status check(std::span<const int32_t> prompt) const { return engine_->check(prompt); }
   int32_t context() const { return engine_->context(); }
-  // Adds a request that has passed check().
+  // Adds a request whose prompt has passed check().
   void submit(CallId call, trainer::GenerationRequest request);
   // Ends a request. Events that are already on their way are still delivered.
   void cancel(CallId call);

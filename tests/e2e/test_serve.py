@@ -123,6 +123,17 @@ class Clients(ServeTest):
             self.assertIn(expected, run(url, "--data-binary", f"@{self.dir}/body"))
         self.assertEqual(run(f"http://127.0.0.1:{self.port}/healthz"), "ok\n")
 
+    def test_a_stop_token_has_logprobs(self):
+        self.serve()
+        body = {"prompt": [5, 9, 41], "max_tokens": 1, "echo": True, "logprobs": 1, "logit_bias": {"40": 100}, "stop_token_ids": [40]}
+        choice = self.complete(**body)["choices"][0]
+        logprobs = choice["logprobs"]
+        self.assertEqual(choice["finish_reason"], "stop")
+        self.assertEqual([len(values) for values in logprobs.values()], [4] * 4)
+        self.assertEqual("".join(logprobs["tokens"]), choice["text"])
+        self.assertEqual((logprobs["tokens"][-1], logprobs["text_offset"][-1]), ("", len(choice["text"])))
+        self.assertEqual(logprobs["token_logprobs"][-1], logprobs["top_logprobs"][-1][""])
+
     @unittest.skipUnless(PEERS_PYTHON, "MUSTER_PEERS_PYTHON names no Python with transformers")
     def test_tokens_and_logprobs_are_those_of_transformers(self):
         self.muster("convert", self.run_folder, self.dir / "hf", check=0)
@@ -204,6 +215,14 @@ class Limits(ServeTest):
             received += part
         self.wait_until_idle()
         self.complete(prompt="rank", max_tokens=1)
+
+    def test_requests_that_are_too_large(self):
+        self.serve("--batch", "1", "--waiting", "1", "--context", "1024")
+        for fields, sentence in (({"n": 3}, "the request has 3 outputs; at most 2 run or wait on this server"),
+                                 ({"n": 128, "max_tokens": 1000, "logprobs": 20}, "at most 1048576: lower n, max_tokens or logprobs")):
+            status, _, body = self.request("/v1/completions", {"prompt": "rank", **fields})
+            self.assertEqual(status, 400, body)
+            self.assertIn(sentence, json.loads(body)["error"]["message"])
 
     def third_answer(self):
         answer = self.request("/v1/completions", {"prompt": "rank", "max_tokens": 1})

@@ -18,14 +18,13 @@ Engine::Engine(std::unique_ptr<Decoder> decoder, int32_t ids)
   MUSTER_CHECK(ids >= 1 && ids <= decoder_->plan().model.vocab_size) << ids << " ids";
 }
 
-absl::Status Engine::check(const GenerationRequest& request) const {
-  const auto prompt = static_cast<int64_t>(request.prompt.size());
-  if (request.prompt.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
-  if (prompt > context()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the prompt has ", prompt, " tokens; the context has room for ", context()));
+absl::Status Engine::check(std::span<const int32_t> prompt) const {
+  if (prompt.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
+  if (prompt.size() > static_cast<size_t>(context())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the prompt has ", prompt.size(), " tokens; the context has room for ", context()));
   }
-  for (const int32_t token : request.prompt) {
+  for (const int32_t token : prompt) {
     if (token < 0 || token >= decoder_->plan().model.vocab_size) {
       return absl::InvalidArgumentError(absl::StrCat("the prompt has the token id ", token,
                                                      "; ids are 0 to ",
@@ -36,7 +35,7 @@ absl::Status Engine::check(const GenerationRequest& request) const {
 }
 
 absl::StatusOr<RequestId> Engine::submit(GenerationRequest request) {
-  if (auto status = check(request); !status.ok()) return status;
+  if (auto status = check(request.prompt); !status.ok()) return status;
   auto sequence = std::make_unique<Sequence>();
   sequence->id = next_id_++;
   sequence->tokens = request.prompt;
@@ -190,12 +189,12 @@ void Engine::choose_token(Sequence& sequence, std::span<float> logits, Generatio
   sequence.tokens.push_back(token);
   ++totals_.output_tokens;
   const auto output = static_cast<int32_t>(sequence.tokens.size() - request.prompt.size());
+  if (request.top_logprobs)
+    event.logprobs = position_logprobs(logits, token, *request.top_logprobs, ids_);
   if (std::ranges::find(request.stop_tokens, token) != request.stop_tokens.end()) {
     event.end = EndReason::kStop;
   } else {
     event.token = token;
-    if (request.top_logprobs)
-      event.logprobs = position_logprobs(logits, token, *request.top_logprobs, ids_);
     // The last token is not computed, so it needs no position of the context.
     if (output == request.max_tokens || static_cast<int32_t>(sequence.tokens.size()) > context())
       event.end = EndReason::kLength;

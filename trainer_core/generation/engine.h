@@ -46,7 +46,8 @@ struct GenerationEvent {
   RequestId request = 0;
   // For the next prompt tokens; the first token of a prompt has none.
   std::vector<PositionLogprobs> prompt_logprobs;
-  std::optional<int32_t> token;  // the next token of the output
+  std::optional<int32_t> token;  // the next token of the output; none: it ended
+  // Those of the token, or of the stop token that ended the output.
   std::optional<PositionLogprobs> logprobs;
   std::optional<EndReason> end;
 };
@@ -69,8 +70,9 @@ class Engine {
   // chosen.
   Engine(std::unique_ptr<Decoder> decoder, int32_t ids);
 
-  // Returns InvalidArgument if the request can never run, with the reason. Thread-safe.
-  absl::Status check(const GenerationRequest& request) const;
+  // Returns InvalidArgument if a request with this prompt can never run, with the reason.
+  // Thread-safe.
+  absl::Status check(std::span<const int32_t> prompt) const;
   // Adds a request behind those that wait. Returns the error of check().
   absl::StatusOr<RequestId> submit(GenerationRequest request);
   // Removes a request, which has no further events. Ids of finished requests are ignored.

@@ -204,12 +204,16 @@ TEST_F(SmallEngine, EndsAtStopTokensAtTheContextAndWhenCancelled) {
 
   GenerationRequest stopped = to_context;
   stopped.stop_tokens = {test.results[full].output[6]};
+  stopped.top_logprobs = 1;
   const auto first = std::ranges::find(test.results[full].output, stopped.stop_tokens[0]);
   const RequestId stop = test.submit(stopped);
   test.run();
   EXPECT_THAT(test.results[stop].output,
               ElementsAreArray(test.results[full].output.begin(), first));
   EXPECT_EQ(test.results[stop].end, EndReason::kStop);
+  // The stop token is no output, but has log-probabilities.
+  ASSERT_EQ(test.results[stop].logprobs.size(), test.results[stop].output.size() + 1);
+  EXPECT_EQ(test.results[stop].logprobs.back().chosen.token, stopped.stop_tokens[0]);
 
   const RequestId running = test.submit(to_context), other = test.submit(request(4, 2, 3));
   const RequestId waiting = test.submit(to_context);
