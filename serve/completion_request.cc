@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
 #include "common/text/absl_view.h"
 #include "common/text/nearest.h"
@@ -26,18 +27,44 @@ constexpr size_t kStopBytesMax = 1024;
 constexpr size_t kLogitBiasMax = 1024;
 constexpr int32_t kTopLogprobsMax = 20;
 constexpr int kDepthMax = 16;
+// The maximum comparisons of keys of a body, some 30 ms: an object compares each new key with all
+// of its others.
+constexpr int64_t kKeyComparisonsMax = 4'000'000;
 
-// The fields of both requests, of completions alone, and of chats alone. Fields of the last group
-// are known, but have only one supported value.
+// The fields of both requests, of completions alone, and of chats alone.
 constexpr auto kCommonFields = std::to_array<std::string_view>(
     {"model", "max_tokens", "n", "temperature", "top_p", "top_k", "min_p", "repetition_penalty",
      "presence_penalty", "frequency_penalty", "logit_bias", "seed", "stop", "stop_token_ids",
-     "ignore_eos", "logprobs", "stream", "stream_options", "user"});
+     "ignore_eos", "logprobs", "stream", "stream_options"});
 constexpr auto kCompletionFields =
     std::to_array<std::string_view>({"prompt", "echo", "best_of", "suffix"});
 constexpr auto kChatFields =
-    std::to_array<std::string_view>({"messages", "max_completion_tokens", "top_logprobs",
-                                     "response_format", "tools", "tool_choice"});
+    std::to_array<std::string_view>({"messages", "max_completion_tokens", "top_logprobs"});
+// Fields of OpenAI that change nothing.
+constexpr auto kIgnoredFields =
+    std::to_array<std::string_view>({"user", "metadata", "safety_identifier", "prompt_cache_key"});
+
+// Fields of OpenAI of which only these values, in JSON, are supported: they change nothing.
+struct NeutralField {
+  std::string_view name;
+  std::vector<absl::string_view> values;
+};
+const std::vector<NeutralField>& neutral_fields() {
+  static const std::vector<NeutralField> fields = {
+      {"store", {"false"}},
+      {"service_tier", {R"("auto")", R"("default")"}},
+      {"tools", {"[]"}},
+      {"tool_choice", {R"("none")", R"("auto")"}},
+      {"functions", {"[]"}},
+      {"function_call", {R"("none")", R"("auto")"}},
+      {"parallel_tool_calls", {"true", "false"}},
+      {"reasoning_effort", {R"("none")"}},
+      {"verbosity", {R"("medium")"}},
+      {"modalities", {R"(["text"])"}},
+      {"response_format", {R"({"type":"text"})"}},
+  };
+  return fields;
+}
 
 // Thrown by the reader below, and caught where the request is parsed.
 struct BadField {
@@ -49,6 +76,11 @@ struct BadField {
 }
 
 std::string shown(const Json& value) { return trainer::show_json(nlohmann::json(value)); }
+
+// Strings of a request need not be UTF-8.
+std::string compact(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 // Reads fields; a null field is one that is not given.
 class Fields {
@@ -98,6 +130,8 @@ class Fields {
                    std::span<const std::string_view> other) const {
     std::vector<std::string_view> known(kCommonFields.begin(), kCommonFields.end());
     known.insert(known.end(), own.begin(), own.end());
+    known.insert(known.end(), kIgnoredFields.begin(), kIgnoredFields.end());
+    for (const NeutralField& field : neutral_fields()) known.push_back(field.name);
     for (const auto& [name, value] : body_.items()) {
       if (std::ranges::find(known, name) != known.end() || value.is_null()) continue;
       std::string why = absl::StrCat("unknown field ", shown(Json(name)));
@@ -107,6 +141,12 @@ class Fields {
         absl::StrAppend(&why, "; did you mean ", av(near), "?");
       }
       refuse(name, why);
+    }
+    for (const auto& [name, values] : neutral_fields()) {
+      const Json* value = find(name);
+      if (value == nullptr || std::ranges::count(values, compact(*value)) > 0) continue;
+      refuse(name, absl::StrCat(av(name), " is ", shown(*value), "; only ",
+                                absl::StrJoin(values, " or "), " is supported"));
     }
   }
 
@@ -265,8 +305,8 @@ Json read_messages(const Fields& fields) {
     if (content.is_array()) {
       std::string text;
       for (const Json& part : content) {
-        if (!part.is_object() || part.value("type", "") != "text" || !part.contains("text") ||
-            !part["text"].is_string())
+        if (!part.is_object() || !part.contains("type") || part["type"] != "text" ||
+            !part.contains("text") || !part["text"].is_string())
           refuse(name, absl::StrCat(name, " has content ", shown(part),
                                     "; only parts of type text are supported"));
         text += part["text"].get<std::string>();
@@ -290,18 +330,15 @@ CompletionRequest read_chat(const Fields& fields) {
   const bool logprobs = fields.boolean("logprobs");
   if (top && !logprobs) refuse("top_logprobs", "top_logprobs requires logprobs: true");
   if (logprobs) request.top_logprobs = static_cast<int32_t>(top.value_or(0));
-  if (const Json* tools = fields.find("tools"); tools != nullptr && !tools->empty())
-    refuse("tools", "tools are not supported");
-  if (const Json* format = fields.find("response_format");
-      format != nullptr && (!format->is_object() || format->value("type", "") != "text"))
-    refuse("response_format", absl::StrCat("response_format is ", shown(*format),
-                                           "; only {\"type\": \"text\"} is supported"));
   return request;
 }
 
-// The parser recurses into lists, so their depth is limited first.
-bool is_too_deep(std::string_view body) {
+// Returns why a body is not parsed: the parser recurses into lists and objects, and its objects
+// compare their keys. Empty: it is parsed.
+std::string why_refused(std::string_view body) {
   int depth = 0;
+  std::array<int64_t, kDepthMax + 1> keys{};  // the number at each depth
+  int64_t comparisons = 0;
   bool in_text = false;
   for (size_t i = 0; i < body.size(); ++i) {
     const char c = body[i];
@@ -311,17 +348,20 @@ bool is_too_deep(std::string_view body) {
     } else if (c == '"') {
       in_text = true;
     } else if (c == '[' || c == '{') {
-      if (++depth > kDepthMax) return true;
+      if (++depth > kDepthMax) return absl::StrCat("the body is nested deeper than ", kDepthMax);
+      keys[static_cast<size_t>(depth)] = 0;
     } else if (c == ']' || c == '}') {
-      --depth;
+      depth = std::max(depth - 1, 0);
+    } else if (c == ':') {
+      comparisons += keys[static_cast<size_t>(depth)]++;
+      if (comparisons > kKeyComparisonsMax) return "the objects of the body have too many fields";
     }
   }
-  return false;
+  return "";
 }
 
 ParsedRequest parse(std::string_view body, CompletionRequest (*read)(const Fields&)) {
-  if (is_too_deep(body))
-    return ApiError{.message = absl::StrCat("the body is nested deeper than ", kDepthMax)};
+  if (std::string why = why_refused(body); !why.empty()) return ApiError{.message = std::move(why)};
   try {
     const Json json = Json::parse(body);
     if (!json.is_object()) return ApiError{.message = "the body must be a JSON object"};

@@ -175,7 +175,10 @@ class Limits(ServeTest):
                 (completion, {"prompt": "a", "model": "gpt-4"}, 404, "no such model: gpt-4; there is speaks"),
                 (chat, {"messages": []}, 400, "messages must be a list"),
                 (chat, {"messages": [{"role": "user"}]}, 400, "messages[0] has no content"),
-                (chat, {"messages": [{"role": "user", "content": "a"}], "tools": [{}]}, 400, "tools are not supported"),
+                (chat, {"messages": [{"role": "user", "content": "a"}], "tools": [{}]}, 400, "; only [] is supported"),
+                (chat, {"messages": [{"role": "user", "content": "a"}], "response_format": {"type": 7}}, 400, 'only {"type":"text"}'),
+                (chat, {"messages": [{"role": "user", "content": [{"type": 7}]}]}, 400, "only parts of type text"),
+                (completion, {"prompt": "a", "store": True}, 400, "store is true; only false is supported"),
                 (chat, {"messages": [{"role": "user", "content": "a"}]}, 400, "no chat template"),
                 ("/v1/embeddings", {}, 404, "no such path: /v1/embeddings; there are /v1/completions"),
                 ("/v1/models/other", None, 404, "no such model: other")):
@@ -215,6 +218,12 @@ class Limits(ServeTest):
             received += part
         self.wait_until_idle()
         self.complete(prompt="rank", max_tokens=1)
+
+    def test_neutral_fields_of_openai_are_accepted(self):
+        self.serve()
+        self.complete(prompt="rank", max_tokens=1, store=False, metadata={"a": "b"}, service_tier="auto", user="me", prompt_cache_key="x")
+        chat = {"messages": [{"role": "user", "content": "a"}], "parallel_tool_calls": True, "reasoning_effort": "none", "tools": []}
+        self.assertIn("no chat template", self.request("/v1/chat/completions", chat)[2])
 
     def test_requests_that_are_too_large(self):
         self.serve("--batch", "1", "--waiting", "1", "--context", "1024")

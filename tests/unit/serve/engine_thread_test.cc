@@ -1,0 +1,45 @@
+// The requests that wait for the engine's thread.
+#include "serve/engine_thread.h"
+
+#include <latch>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/trainer_core/model/transformer_fixture.h"
+
+namespace muster::serve {
+namespace {
+
+std::unique_ptr<trainer::Engine> small_engine() {
+  const trainer::ModelConfig config = trainer::small_config(4, 2, false);
+  const trainer::DecoderSize size{.context = 64, .sequences_max = 2, .step_rows = 8};
+  const auto cache = trainer::cache_size(config, trainer::DType::kF32, size);
+  EXPECT_TRUE(cache.ok()) << cache.status();
+  auto decoder = std::make_unique<trainer::Decoder>(config, trainer::DType::kF32, *cache, size);
+  std::ranges::fill(decoder->loading_params(), 0.01F);
+  decoder->loaded();
+  return std::make_unique<trainer::Engine>(std::move(decoder), config.vocab_size);
+}
+
+// Clients may send and leave many times during one step.
+TEST(EngineThread, CancelledRequestsDoNotAccumulate) {
+  std::latch in_step(1), tested(1);
+  bool first = true;
+  EngineThread thread(small_engine(), [&](const std::vector<CallEvent>&) {
+    if (!std::exchange(first, false)) return;
+    in_step.count_down();
+    tested.wait();
+  });
+  const trainer::GenerationRequest request{.prompt = {1, 2, 3}, .max_tokens = 4};
+  thread.submit(1, request);
+  in_step.wait();
+  for (CallId call = 2; call < 1000; ++call) {
+    thread.submit(call, request);
+    thread.cancel(call);
+  }
+  EXPECT_EQ(thread.stats().waiting, 0);
+  tested.count_down();
+}
+
+}  // namespace
+}  // namespace muster::serve
