@@ -8,7 +8,7 @@ import subprocess
 import threading
 import unittest
 
-from harness import wait_until
+from harness import BIN, wait_until
 from python_tools import python_or_skip
 from serving import CONTEXT, ServeTest
 
@@ -296,6 +296,19 @@ class Leaving(ServeTest):
 
 
 class CommandLine(ServeTest):
+    def test_prompts_of_a_file(self):
+        prompts = self.dir / "prompts"
+        words = ["decode", "--run", self.run_folder, "--max-tokens", "4", "--prompts", prompts]
+        prompts.write_bytes(b"rank 3 waits\r\n\nrank 7\n")
+        lines = [json.loads(line) for line in self.muster(*words, "--json", check=0).stdout.splitlines()]
+        self.assertEqual([line["prompt"] for line in lines], ["rank 3 waits", "rank 7"])
+        with open("/dev/full", "w") as full:  # the error of several writes is reported once
+            result = subprocess.run([BIN / "muster", *map(str, words)], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertEqual(result.stderr.count("error"), 1, result.stderr)
+        prompts.write_text("rank 3 waits\n\n" + "rank " * 140_000)
+        self.assertIn("the prompt in line 3 has", self.muster(*words, check=2).stderr)
+
     def put(self, text):
         path = self.dir / f"keys-{len(text)}"
         path.write_text(text)
