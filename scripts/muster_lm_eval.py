@@ -31,7 +31,7 @@ from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 from lm_eval.models.utils import normalize_gen_kwargs
 
-# The system's limit for one argument of a program (MAX_ARG_STRLEN of Linux), with the byte at its end.
+# Linux' limit for one argument of a program (MAX_ARG_STRLEN), with the byte at its end.
 ARGUMENT_BYTES = 128 * 1024
 MODEL_ARGS = ("run", "tokenizer", "length", "batch", "bos_id", "add_bos_token", "hardware", "max_gen_toks")
 # lm-eval adds these itself.

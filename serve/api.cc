@@ -136,10 +136,7 @@ void Api::show_models(Exchange& exchange, const std::string& id) {
 absl::Status Api::tokenize(CompletionRequest& request, bool is_chat,
                            std::vector<std::vector<int32_t>>& tokens) const {
   if (is_chat) {
-    const auto text = chat_prompt(chat_template_, request.messages);
-    if (!text.ok()) return text.status();
-    // The template has the tokens with which a conversation begins.
-    auto ids = tokenizer_.encode(*text);
+    auto ids = chat_prompt(chat_template_, tokenizer_, request.messages);
     if (!ids.ok()) return ids.status();
     tokens.push_back(*std::move(ids));
     return absl::OkStatus();

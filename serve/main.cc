@@ -88,7 +88,8 @@ absl::StatusOr<LoadedRun> load(const ServeArguments& arguments) {
   run.tokenizer = *std::move(tokenizer);
   for (const std::string& note : run.tokenizer->notes())
     std::cerr << "muster: " << run.config.tokenizer_path << ": " << note << std::endl;
-  auto chat_template = read_chat_template(arguments.chat_template, run.config.tokenizer_path);
+  auto chat_template =
+      load_chat_template(arguments.chat_template, run.config.tokenizer_path, *run.tokenizer);
   if (!chat_template.ok()) return chat_template.status();
   run.chat_template = *std::move(chat_template);
   const trainer::DecoderSize size{

@@ -123,6 +123,22 @@ class Clients(ServeTest):
             self.assertIn(expected, run(url, "--data-binary", f"@{self.dir}/body"))
         self.assertEqual(run(f"http://127.0.0.1:{self.port}/healthz"), "ok\n")
 
+    def test_chats_are_rendered_by_the_template(self):
+        (self.dir / "chat.jinja").write_text("{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system message') }}{% endif %}"
+                                             "{{ m.content }}{% endfor %}")
+        self.serve("--chat-template", self.dir / "chat.jinja")
+        user = {"role": "user", "content": "rank 3 waits"}
+        body = {"messages": [user], "temperature": 0, "max_tokens": 8}
+        answer = json.loads(self.request("/v1/chat/completions", body)[2])
+        message = answer["choices"][0]["message"]
+        self.assertEqual(message["role"], "assistant")
+        self.assertGreater(len(message["content"]), 0)
+        longer = json.loads(self.request("/v1/chat/completions", {**body, "messages": [user, user]})[2])
+        self.assertGreater(longer["usage"]["prompt_tokens"], answer["usage"]["prompt_tokens"])
+        refused = self.request("/v1/chat/completions", {**body, "messages": [{"role": "system", "content": "x"}, user]})
+        self.assertEqual(refused[0], 400)
+        self.assertIn("no system message", refused[2])
+
     def test_a_stop_token_has_logprobs(self):
         self.serve()
         body = {"prompt": [5, 9, 41], "max_tokens": 1, "echo": True, "logprobs": 1, "logit_bias": {"40": 100}, "stop_token_ids": [40]}

@@ -39,8 +39,8 @@ class ChatTemplate {
   bool marks_generated() const { return template_.marks_generated(); }
   // Returns the text of a special token, such as "bos_token"; empty if there is none.
   std::string special_token(const std::string& name) const;
-  // Renders a conversation. `messages` is a list of objects; `tools` a list or null. A template that
-  // writes bos_token or eos_token fails if no file states the token, not even as null.
+  // Renders a conversation. `messages` is a list of objects; `tools` a list or null. A template
+  // that writes bos_token or eos_token fails if no file states the token, not even as null.
   absl::StatusOr<Rendered> render(const nlohmann::ordered_json& messages,
                                   const nlohmann::ordered_json& tools, bool add_generation_prompt,
                                   const RenderOptions& options = {}) const;

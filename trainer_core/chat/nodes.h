@@ -95,7 +95,7 @@ struct Statement {
   int line = 1;
   std::string text;
   std::vector<std::string> names;
-  std::vector<std::string> spaces;  // of kSet and kSetBlock: the namespace of each name, or empty
+  std::vector<std::string> spaces;  // kSet, kSetBlock: the namespace of each name, or empty
   bool unpacks = false;             // names is a tuple, even if it has one name
   ExpressionPtr condition;
   ExpressionPtr filter;

@@ -45,7 +45,7 @@ Value Value::list(std::vector<Value> items, bool is_tuple) {
 
 Value Value::dict(std::vector<std::pair<Value, Value>> entries) {
   int depth = 0;
-  // The comparison of dicts looks up each key among all keys.
+  // The comparison of dicts compares each key with all keys.
   size_t cost = 1 + entries.size() * entries.size();
   check_cost(cost);
   for (const auto& [key, value] : entries) {

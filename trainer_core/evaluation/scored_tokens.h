@@ -45,7 +45,8 @@ class ScoredTokenEncoder {
   // Scores each of `continuations` after `context`. Blanks at the end of the context belong to the
   // continuation. The tokens of a sequence are those of the context alone, and then those of the
   // whole text after as many tokens: the two texts differ where a token crosses their boundary.
-  // Returns InvalidArgument if a continuation has no token of its own, or if a sequence is too long.
+  // Returns InvalidArgument if a continuation has no token of its own, or if a sequence is too
+  // long.
   absl::StatusOr<std::vector<ScoredTokens>> continuations(
       std::string_view context, std::span<const std::string> continuations) const;
   // Scores every token of `text` once, in windows of seq_len tokens. A token is scored given the

@@ -113,7 +113,7 @@ absl::Status Evaluation::publish(const EvalRecord& record, MetricsLog& metrics) 
   return status;
 }
 
-// Writes a file, because permissions alone do not tell whether it is possible.
+// Writes a file, because a folder with permission to write may be read-only nevertheless.
 absl::Status Evaluation::prepare_output() const {
   const std::string& folder = config_.eval.output;
   if (tasks_.empty() || context_.groups.rank() != 0) return absl::OkStatus();

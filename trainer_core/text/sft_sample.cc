@@ -188,7 +188,7 @@ class Conversation {
   const ordered_json& tools_;
   const size_t first_;
   const float weight_;
-  const size_t bytes_;  // of the sample
+  const size_t bytes_;  // the sample's size
   uint64_t work_left_ = kSampleWorkMax;
   std::vector<Answer> answers_;
   chat::Rendered whole_;
@@ -269,22 +269,7 @@ SftEncoder::SftEncoder(const Tokenizer& tokenizer, const SftFormat& format, bool
                   ? -1
                   : bos_id(tokenizer, format.chat ? format.chat->special_token("bos_token") : "")
                         .value_or(-1)),
-      encoder_(tokenizer.encoder()) {
-  for (const auto& [text, id] : tokenizer.control_tokens()) control_.add(text, id);
-}
-
-absl::Status SftEncoder::encode(std::string_view text, std::vector<int32_t>& ids) {
-  for (size_t at = 0; at < text.size();) {
-    const auto found = control_.find(text, at);
-    if (found.begin > at) {
-      if (auto status = encoder_->append(text.substr(at, found.begin - at), ids); !status.ok())
-        return status;
-    }
-    if (found.begin < text.size()) ids.push_back(found.id);
-    at = found.begin + found.bytes;
-  }
-  return absl::OkStatus();
-}
+      encoder_(tokenizer) {}
 
 absl::Status SftEncoder::append(const SftText& sample, std::vector<int32_t>& ids,
                                 std::vector<float>& weights) {
@@ -298,7 +283,7 @@ absl::Status SftEncoder::append(const SftText& sample, std::vector<int32_t>& ids
         " are tokenized; make several samples of it"));
   }
   whole_.clear();
-  if (auto status = encode(sample.text, whole_); !status.ok()) return status;
+  if (auto status = encoder_.append(sample.text, whole_); !status.ok()) return status;
   const size_t base = weights.size();
   const bool has_own = !whole_.empty() && whole_.front() == bos_id_;
   const bool has_bos = bos_id_ >= 0 && !sample.is_rendered && !has_own;
@@ -314,7 +299,8 @@ absl::Status SftEncoder::append(const SftText& sample, std::vector<int32_t>& ids
     if (bytes == 0) return 0;
     if (bytes == sample.text.size()) return whole_.size();
     prefix_.clear();
-    if (auto status = encode(std::string_view(sample.text).substr(0, bytes), prefix_); !status.ok())
+    if (auto status = encoder_.append(std::string_view(sample.text).substr(0, bytes), prefix_);
+        !status.ok())
       return status;
     return common_ids(prefix_, whole_);
   };
@@ -344,15 +330,6 @@ absl::Status SftEncoder::append(const SftText& sample, std::vector<int32_t>& ids
   ids.resize(ids.size() - added.size());
   weights.resize(base);
   return bad_sample("has no completion: no token has a weight above 0");
-}
-
-std::string control_token(const Tokenizer& tokenizer, bool begins) {
-  const auto control = tokenizer.control_tokens();
-  if (control.empty()) return "";
-  const auto& [text, id] = begins ? control.front() : control.back();
-  // A tokenizer without a beginning-of-sequence token has the end-of-sequence token alone.
-  const bool is_only = control.size() == 1;
-  return is_only && begins == (id == tokenizer.eos_id()) ? "" : text;
 }
 
 absl::StatusOr<int32_t> bos_id(const Tokenizer& tokenizer, const std::string& bos_token) {

@@ -20,7 +20,7 @@
 #include <absl/status/statusor.h>
 
 #include "trainer_core/chat/chat_template.h"
-#include "trainer_core/data/added_tokens.h"
+#include "trainer_core/data/control_token_encoder.h"
 #include "trainer_core/data/tokenizer.h"
 
 namespace muster::trainer {
@@ -77,21 +77,13 @@ class SftEncoder {
                       std::vector<float>& weights);
 
  private:
-  // Encodes a text with the control tokens in it.
-  absl::Status encode(std::string_view text, std::vector<int32_t>& ids);
-
   const Tokenizer& tokenizer_;
   const bool add_eos_;
   const int32_t bos_id_;  // -1: samples begin without one
-  AddedTokens control_;
-  std::unique_ptr<Tokenizer::Encoder> encoder_;
+  ControlTokenEncoder encoder_;
   std::vector<int32_t> whole_;
   std::vector<int32_t> prefix_;
 };
-
-// Returns the text of the tokenizer's control token that begins a text, or that ends it; empty if it
-// has none.
-std::string control_token(const Tokenizer& tokenizer, bool begins);
 
 // Returns the id of the token with which a tokenizer begins a text; -1 if it has none. `bos_token`
 // is the text of the token, if it is known.

@@ -1,5 +1,8 @@
-// The chat template and its tokens are those of tokenizer_config.json.
+// Chats become the tokens of the text that the model's template renders.
 #include "serve/chat_prompt.h"
+
+#include <memory>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -8,29 +11,62 @@
 namespace muster::serve {
 namespace {
 
-TEST(ReadChatTemplate, HasTheTokensOfTheTokenizer) {
+using nlohmann::ordered_json;
+
+// A tokenizer of single bytes with one control token.
+class ByteTokenizer final : public trainer::Tokenizer {
+ public:
+  std::string_view type() const override { return "huggingface"; }
+  int32_t vocab_size() const override { return 300; }
+  int32_t eos_id() const override { return 256; }
+  std::vector<std::pair<std::string, int32_t>> control_tokens() const override {
+    return {{"<s>", 257}};
+  }
+  std::unique_ptr<Encoder> encoder() const override { return std::make_unique<ByteEncoder>(); }
+
+ private:
+  class ByteEncoder final : public Encoder {
+   public:
+    absl::Status append(std::string_view text, std::vector<int32_t>& ids) override {
+      for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+      return absl::OkStatus();
+    }
+  };
+  absl::StatusOr<std::string> text_of(std::span<const int32_t>) const override { return ""; }
+};
+
+TEST(ChatPrompt, HasTheTokensOfTheRenderedMessages) {
   const TempFolder folder;
   write_file(folder.file("tokenizer_config.json"), R"({
-    "chat_template": "{{ messages }}",
-    "bos_token": {"content": "<s>", "lstrip": false},
-    "eos_token": "</s>"})");
-  write_file(folder.file("own.jinja"), "{{ bos_token }}");
-  for (const std::string& path : {folder.path(), folder.file("tokenizer.json")}) {
-    const auto own = read_chat_template(folder.file("own.jinja"), path);
-    ASSERT_TRUE(own.ok()) << own.status();
-    EXPECT_EQ(own->source, "{{ bos_token }}");
-    const auto found = read_chat_template("", path);
-    ASSERT_TRUE(found.ok()) << found.status();
-    EXPECT_EQ(found->source, "{{ messages }}");
-    for (const ChatTemplate& one : {*own, *found}) {
-      EXPECT_EQ(one.bos_token, "<s>");
-      EXPECT_EQ(one.eos_token, "</s>");
-    }
-  }
-  write_file(folder.file("tokenizer_config.json"), R"({"bos_token": null, "eos_token": 3})");
-  const auto none = read_chat_template("", folder.path());
+    "chat_template": "{{ bos_token }}{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}{% if add_generation_prompt %}a:{% endif %}",
+    "bos_token": "<s>"})");
+  const auto own = load_chat_template("", folder.file("tokenizer.json"), ByteTokenizer());
+  ASSERT_TRUE(own.ok()) << own.status();
+  const ByteTokenizer tokenizer;
+  const ordered_json messages = {{{"role", "system"}, {"content", "x"}},
+                                 {{"role", "user"}, {"content", "y"}}};
+  const auto ids = chat_prompt(*own, tokenizer, messages);
+  ASSERT_TRUE(ids.ok()) << ids.status();
+  EXPECT_EQ(*ids, (std::vector<int32_t>{257, 's', ':', 'x', ';', 'u', ':', 'y', ';', 'a', ':'}));
+
+  write_file(folder.file("own.jinja"), "{{ raise_exception('only one message') }}");
+  const auto refusing =
+      load_chat_template(folder.file("own.jinja"), folder.path(), ByteTokenizer());
+  ASSERT_TRUE(refusing.ok()) << refusing.status();
+  const auto refused = chat_prompt(*refusing, tokenizer, messages);
+  EXPECT_TRUE(absl::IsInvalidArgument(refused.status()));
+  EXPECT_NE(refused.status().message().find("only one message"), std::string::npos);
+}
+
+TEST(ChatPrompt, AModelMayHaveNoTemplate) {
+  const TempFolder folder;
+  const auto none = load_chat_template("", folder.path(), ByteTokenizer());
   ASSERT_TRUE(none.ok()) << none.status();
-  EXPECT_EQ(none->source + none->bos_token + none->eos_token, "");
+  EXPECT_FALSE(none->has_value());
+  const auto refused = chat_prompt(*none, ByteTokenizer(), ordered_json::array());
+  EXPECT_NE(refused.status().message().find("no chat template"), std::string::npos);
+  EXPECT_TRUE(absl::IsNotFound(
+      load_chat_template(folder.file("x"), folder.path(), ByteTokenizer()).status()));
 }
 
 }  // namespace

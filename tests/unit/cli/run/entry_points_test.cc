@@ -150,7 +150,7 @@ TEST(EntryPoints, EvaluationsOfATrainingsLineAreRuns) {
   EXPECT_EQ(mapped("eval base.yml run_name=a --task lambada=f --out=o --task boolq=g"),
             split("run base.yml run_name=a eval_output=o eval_tasks=lambada=f,boolq=g "
                   "eval_only=true"));
-  // The command says what is missing.
+  // The command itself reports what is missing.
   for (const char* line :
        {"eval", "eval --task lambada=f", "eval --task=lambada=f --out o --hardware cpu --json",
         "eval --run out/a --task lambada=f"})

@@ -171,6 +171,23 @@ TEST_F(TaskEvaluations, AreEqualWithEveryBatchAndLayout) {
   expect_scores(padded, wanted, "one text per sequence");
 }
 
+// bfloat16 has 8 significant bits. The largest difference was 0.8% when the test was written.
+TEST_F(TaskEvaluations, AreCloseInBfloat16) {
+  ASSERT_NO_FATAL_FAILURE(train_model());
+  const auto wanted = scores(evaluation("float32"));
+  TrainConfig config = evaluation("bfloat16");
+  config.dtype = ComputeType::kBfloat16;
+  const auto actual = scores(config);
+  ASSERT_EQ(actual.size(), wanted.size());
+  double largest = 0;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const double difference = std::abs(actual[i].first - wanted[i].first);
+    largest = std::max(largest, difference);
+    EXPECT_LT(difference, 0.02 * std::abs(wanted[i].first) + 0.05) << "sample " << i;
+  }
+  EXPECT_GT(largest, 1e-4) << "computed in float32";
+}
+
 TEST_F(TaskEvaluations, RunDuringTrainingsAndGoToTheMetrics) {
   ASSERT_NO_FATAL_FAILURE(train_model());
   ASSERT_EQ(trained_.evaluations[0].size(), 2U);
