@@ -79,7 +79,8 @@ void Core::process(const Event& event, Instant now) {
   const Duration stall = own_stall(time_.now, expected, options_.heartbeat_interval, now);
   if (stall > Duration::zero()) {
     fleet_.excuse(stall, now);
-    excuse(stall);
+    dumps_.excuse(stall);
+    excuse(stall, now);
   }
   // Another event may arrive after a back-off has ended and before its Tick.
   if (const auto ready = queue_.next_ready_after(time_.now); ready && *ready <= now)
@@ -111,11 +112,10 @@ void Core::process(const Event& event, Instant now) {
   }
 }
 
-// Excludes a time in which no worker could report from the deadlines of jobs.
-void Core::excuse(Duration time) {
+// Excludes a time until `now` in which no worker could report from the deadlines of jobs.
+void Core::excuse(Duration time, Instant now) {
   queue_.excuse(time);
-  dumps_.excuse(time);
-  attempts_.excuse(time);
+  attempts_.excuse(time, now);
 }
 
 // Appends the storage actions, then the messages and replies of the step.

@@ -117,7 +117,7 @@ class Core {
   // core.cc
   void process(const Event& event, Instant now);
   void on(const Tick& event);
-  void excuse(Duration time);
+  void excuse(Duration time, Instant now);
   void emit(ActionList& out);
 
   // core_jobs.cc

@@ -69,11 +69,12 @@ void Core::check_end(Job& job) {
   }
 }
 
-// Called before the message of a worker is processed.
+// Called before the message of a worker is processed. The deadlines of dumps continue during an
+// outage, so that callers get an answer.
 void Core::end_outage(const WorkerName& sender) {
   const Duration time = fleet_.end_outage(sender, time_.now);
   if (time == Duration::zero()) return;
-  excuse(time);
+  excuse(time, time_.now);
   schedule_needed_ = true;
 }
 

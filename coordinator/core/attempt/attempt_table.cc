@@ -77,8 +77,8 @@ Instant AttemptTable::loss_confirmable_at(const Job& job, const JobTable& jobs, 
   return confirmable_at(reach, fleet, loss_after(job, missing, jobs, fleet, nodes, options, time));
 }
 
-void AttemptTable::excuse(Duration time) {
-  for (auto& [id, attempt] : attempts_) attempt.excuse(time);
+void AttemptTable::excuse(Duration time, Instant now) {
+  for (auto& [id, attempt] : attempts_) attempt.excuse(time, now);
 }
 
 std::optional<Instant> AttemptTable::next_deadline(const JobTable& jobs, const Fleet& fleet,

@@ -57,8 +57,9 @@ class AttemptTable {
                               const NodeBook& nodes, const CoreOptions& options,
                               const CoreTime& time) const;
 
-  // Excludes coordinator downtime: extends every deadline by `time`.
-  void excuse(Duration time);
+  // Excludes coordinator downtime of `time` that ended at `now`: extends every deadline, one that
+  // began meanwhile by the time since then.
+  void excuse(Duration time, Instant now);
   std::optional<Instant> next_deadline(const JobTable& jobs, const Fleet& fleet, Instant now) const;
 
  private:

@@ -140,11 +140,11 @@ void LiveAttempt::release(IncidentBook& incidents) const {
   if (reach.silence) incidents.settle(*reach.silence);
 }
 
-void LiveAttempt::excuse(Duration time) {
+void LiveAttempt::excuse(Duration time, Instant now) {
   progress.hang.excuse(time);
   growth.excuse(time);
   ladder.excuse(time);
-  kill.excuse(time);
+  kill.excuse(time, now);
   if (start_deadline) *start_deadline += time;
   if (victim_deadline) *victim_deadline += time;
 }

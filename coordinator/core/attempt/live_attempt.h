@@ -61,8 +61,9 @@ struct LiveAttempt {
   void expect_ends(Job& job, Duration grace, const CoreOptions& options, Instant now);
   // Ends the retention of the attempt's incidents. Requires that the attempt has ended.
   void release(IncidentBook& incidents) const;
-  // Excludes coordinator downtime: extends every deadline by `time`.
-  void excuse(Duration time);
+  // Excludes coordinator downtime of `time` that ended at `now`: extends every deadline, one that
+  // began meanwhile by the time since then.
+  void excuse(Duration time, Instant now);
   // Returns the attempt's next deadline.
   std::optional<Instant> next_deadline(const Job& job, const Fleet& fleet, Instant now) const;
 

@@ -25,6 +25,7 @@ bool is_torn_down(const RankState& rank) {
 
 void KillDeadline::expect_ends(Duration grace, bool waits, const CoreOptions& options,
                                Instant now) {
+  ordered_at = now;
   killed_at = first_killed_at = now + grace;
   waits_for_saves = waits;
   save = {};
@@ -44,10 +45,12 @@ bool KillDeadline::is_overdue(bool order_pending, const CoreOptions& options, In
   return *killed_at + options.reaped_within <= now;
 }
 
-void KillDeadline::excuse(Duration time) {
-  if (killed_at) *killed_at += time;
-  first_killed_at += time;
-  next_check += time;
+void KillDeadline::excuse(Duration time, Instant now) {
+  const Duration part = std::min(time, now - ordered_at);
+  ordered_at += part;
+  if (killed_at) *killed_at += part;
+  first_killed_at += part;
+  next_check += part;
 }
 
 bool is_order_pending(const Job& job, const RanksByWorker& ranks, const Fleet& fleet, Instant now) {

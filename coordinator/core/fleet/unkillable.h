@@ -34,6 +34,7 @@ struct KillDeadline {
   std::optional<Instant> killed_at;
   Instant first_killed_at{};  // killed_at as of the order
   Instant next_check{};
+  Instant ordered_at{};
   // The progress of the saves for which killed_at was last extended. A new order to stop resets it,
   // so that the next page extends the deadline even if the saves have not changed.
   SaveProgress save;
@@ -52,7 +53,8 @@ struct KillDeadline {
   // unkillable. `order_pending`: a quiet worker may not have received the order to stop yet.
   bool is_overdue(bool order_pending, const CoreOptions& options, Instant now);
   bool check_is_due(Instant now) const { return killed_at && next_check <= now; }
-  void excuse(Duration time);
+  // Excludes the part of `time`, which ends at `now`, that follows the order.
+  void excuse(Duration time, Instant now);
 };
 
 // Returns whether a connected worker that is quiet has ranks of the job.

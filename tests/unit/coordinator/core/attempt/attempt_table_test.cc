@@ -35,7 +35,7 @@ TEST_F(AttemptTableTest, AnAttemptBeginsWithADeadlineAndEnds) {
   EXPECT_EQ(attempts.jobs(), std::vector<JobId>{JobId(1)});
   EXPECT_EQ(attempt.start_deadline, now + options.start_budget);
   EXPECT_EQ(attempts.next_deadline(jobs, Fleet(options), now), now + options.start_budget);
-  attempts.excuse(seconds(3));
+  attempts.excuse(seconds(3), now);
   EXPECT_EQ(attempts.next_deadline(jobs, Fleet(options), now),
             now + options.start_budget + seconds(3));
   attempts.end(JobId(1), incidents);

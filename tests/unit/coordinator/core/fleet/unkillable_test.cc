@@ -36,5 +36,18 @@ TEST(KillDeadlineWaitsForSaves, OnlyIfTheWorkersDo) {
   EXPECT_EQ(deadline.killed_at, kOrdered + kGrace);
 }
 
+// A job that is cancelled during an outage of the coordinator's network: the time before the order
+// does not count.
+TEST(KillDeadline, ExcludesNoTimeBeforeTheOrder) {
+  const CoreOptions options;
+  KillDeadline deadline;
+  deadline.expect_ends(kGrace, /*waits=*/false, options, kOrdered);
+  deadline.excuse(seconds(505), kOrdered + seconds(5));
+  EXPECT_EQ(deadline.killed_at, kOrdered + kGrace + seconds(5));
+  EXPECT_EQ(deadline.first_killed_at, kOrdered + kGrace + seconds(5));
+  deadline.excuse(seconds(30), kOrdered + seconds(40));
+  EXPECT_EQ(deadline.killed_at, kOrdered + kGrace + seconds(35));
+}
+
 }  // namespace
 }  // namespace muster::coordinator
