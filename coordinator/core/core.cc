@@ -95,7 +95,10 @@ void Core::process(const Event& event, Instant now) {
         // At each event, because the message that ends an outage may arrive before the next Tick.
         const bool was_cut_off = fleet_.is_cut_off();
         fleet_.watch_outage(time_.now);
-        if (fleet_.is_cut_off() && !was_cut_off) stop_sampling();
+        if (fleet_.is_cut_off() && !was_cut_off) {
+          stop_sampling();
+          schedule_needed_ = true;  // waiting jobs get another reason
+        }
         // on(WorkerRegistered) does the same once it has accepted the worker.
         if constexpr (requires { e.incarnation; } && !std::is_same_v<E, WorkerDisconnected> &&
                       !std::is_same_v<E, WorkerRegistered>) {

@@ -125,6 +125,7 @@ class Core {
   void on(const JobCancelRequested& event);
   void on(const JobCheckpointRequested& event);
   void schedule();
+  void note_outage();
   void start(Job& job, std::vector<RankPlacement> placement);
 
   // core_attempt.cc

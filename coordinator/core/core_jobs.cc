@@ -141,7 +141,7 @@ void Core::on(const JobCancelRequested& event) {
 void Core::schedule() {
   schedule_needed_ = false;
   last_pass_ = time_.now;
-  if (fleet_.is_cut_off()) return;  // end_outage() requests the next pass
+  if (fleet_.is_cut_off()) return note_outage();  // end_outage() requests the next pass
   const std::vector<JobId> live = attempts_.jobs();
   if (!any_job_needs_workers(queue_, jobs_, live)) return;
   PlacementPass pass(options_, time_, jobs_, live, fleet_, nodes_);
@@ -175,6 +175,16 @@ void Core::schedule() {
     start(job, std::move(decision.ranks));
     if (!decision.text.empty()) jobs_.note(job, job.reason + decision.text);
     hold_more(job);
+  }
+}
+
+// Gives waiting jobs the reason why none is placed.
+void Core::note_outage() {
+  constexpr std::string_view kReason = "waits until a worker reports: all are silent";
+  for (const JobQueue::Entry& entry : queue_.in_order()) {
+    Job& job = jobs_.at(entry.job);
+    if (entry.not_before <= time_.now && job.reason != kReason)
+      jobs_.note(job, std::string(kReason));
   }
 }
 

@@ -192,13 +192,13 @@ Instant run_until(const ReachView& view, const Worker& worker, const Fleet& flee
 
 std::vector<WorkerName> not_awaited(const ReachView& view, Instant killed_at, const Fleet& fleet,
                                     Instant now) {
+  if (killed_at + fleet.lease() > now) return {};
   std::vector<WorkerName> names;
-  if (killed_at + fleet.lease() > now) return names;
   for (const auto& [name, ranks] : view.ranks) {
     const Worker* worker = fleet.find(name);
-    if (worker == nullptr || !has_ranks(view.job, view.ranks, *worker)) continue;
+    if (worker == nullptr || worker->last_message + fleet.lease() > now) continue;
     const bool is_judged = view.job.cancel_requested || fleet.judged_from(*worker) <= now;
-    if (is_judged && worker->last_message + fleet.lease() <= now) names.push_back(name);
+    if (is_judged && has_ranks(view.job, view.ranks, *worker)) names.push_back(name);
   }
   return names;
 }
