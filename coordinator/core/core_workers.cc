@@ -43,6 +43,7 @@ void Core::on(const WorkerRegistered& event) {
     status = fleet_.check_registration(event, event.store == store_ && !event.running.empty(),
                                        time_.now);
   if (!status.ok()) {
+    if (absl::IsUnavailable(status)) fleet_.record_refusal(time_.now);
     actions_.push_back(RefuseRegistration{event.worker, std::move(status)});
     return;
   }

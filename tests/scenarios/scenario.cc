@@ -133,7 +133,7 @@ void Scenario::add_worker(const Words& words) {
   event.worker = name;
   event.incarnation = Incarnation(number_of<uint64_t>(words, "incarnation", 1));
   event.version = value_of(words, "version").value_or(options_.version);
-  event.host = "host-of-" + words[1];
+  event.host = value_of(words, "host").value_or("host-of-" + words[1]);
   event.slots = number_of(words, "slots", 4);
   event.switches = value_of(words, "switches").value_or("");
   event.no_gpus_because = value_of(words, "no-gpus").value_or("");

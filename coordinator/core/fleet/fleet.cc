@@ -13,6 +13,16 @@ namespace {
 constexpr int32_t kHeartbeatsMissed = 3;
 constexpr int32_t kPauseMargin = 2;
 
+// Returns whether the registration is from the machine of `worker`. Pods that replace each other on
+// different nodes may have the same host name, but not the same address.
+bool is_on_the_same_machine(const Worker& worker, const WorkerRegistered& event) {
+  const auto host_of = [](std::string_view address) {
+    return address.substr(0, address.rfind(':'));
+  };
+  return worker.host == event.host &&
+         host_of(worker.rendezvous_address) == host_of(event.rendezvous_address);
+}
+
 }  // namespace
 
 Worker* Fleet::find(const WorkerName& name) {
@@ -36,6 +46,7 @@ Worker* Fleet::receive(const WorkerName& name, Incarnation incarnation, Instant 
   if (worker == nullptr) return nullptr;
   worker->last_message = now;
   worker->postponements = 0;
+  worker->renewals = 0;
   return worker;
 }
 
@@ -48,13 +59,20 @@ absl::Status Fleet::check_registration(const WorkerRegistered& event, bool has_o
                      ": install the same version on both"));
   }
   const Worker* known = find(event.worker);
-  // A worker that was silent until its host or its process was restarted is gone.
-  const bool is_alive = known != nullptr && known->connected && known->postponements == 0 &&
-                        is_responsive(*known, now);
-  if (is_alive && known->incarnation != event.incarnation) {
+  // After a coordinator restart, the host of a worker is unknown until it has registered.
+  if (known == nullptr || known->incarnation == event.incarnation || known->slots == 0)
+    return absl::OkStatus();
+  const bool has_reported = known->renewals == 0 && is_responsive(*known, now);
+  if (known->connected && (has_reported || known->postponements > 0)) {
     return absl::AlreadyExistsError(absl::StrCat("a worker named ", event.worker.value(),
                                                  " is already connected from host ", known->host,
                                                  ": give this one another --name"));
+  }
+  if (!is_on_the_same_machine(*known, event) && !has_left(*known)) {
+    // The worker tries again.
+    return absl::UnavailableError(absl::StrCat(
+        "a worker named ", event.worker.value(), " on host ", known->host,
+        " is silent, but may still run: this one can take its name when its lease has ended"));
   }
   return absl::OkStatus();
 }
@@ -76,6 +94,7 @@ Worker& Fleet::add(const WorkerRegistered& event, Instant now) {
   worker.given_up = false;
   worker.last_message = now;
   worker.postponements = 0;
+  worker.renewals = 0;
   worker.heartbeats = 0;
   visit_by(now + std::min(lease(), options_.torn_down_within));
   return worker;
@@ -88,6 +107,7 @@ void Fleet::await_workers_of(const Job& job, Instant now) {
     worker.incarnation = rank.incarnation;
     worker.last_message = now;
     worker.postponements = 0;
+    worker.renewals = 0;
   }
   visit_by(now + std::min(lease(), options_.torn_down_within));
 }
@@ -137,6 +157,13 @@ void Fleet::excuse(Duration time, Instant now) {
     worker.check.deadline += time;
     if (worker.orphans_since) *worker.orphans_since += time;
   }
+}
+
+void Fleet::erase(const WorkerName& name) {
+  workers_.erase(name);
+  if (!workers_.empty()) return;
+  outage_.reset();
+  refused_at_.reset();
 }
 
 void Fleet::postpone(const WorkerName& name, Instant now) {

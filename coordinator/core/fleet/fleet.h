@@ -34,11 +34,12 @@ namespace muster::coordinator {
 // The ranks of one attempt by worker, in ascending order.
 using RanksByWorker = std::map<WorkerName, std::vector<Rank>>;
 
-// The maximum number of consecutive extensions of a lease.
+// The maximum number of consecutive extensions of a lease for unread messages, and of consecutive
+// leases after outages.
 constexpr int32_t kPostponementsMax = 10;
 
-// The leases after which workers are lost that are silent together while others report, or a fleet
-// of one silent worker: the power or the switch of these nodes may have failed.
+// Number of leases after which workers that are silent together count as lost while others report,
+// and also the only worker of a fleet: the power or the switch of these nodes may have failed.
 constexpr int64_t kLeasesOfMost = 3;
 // The same if no worker of several reports. The wait costs nothing, because no rank could start
 // elsewhere, and a switch needs some minutes to restart.
@@ -66,7 +67,9 @@ class Fleet {
   // Returns an error if the registration is not acceptable; the format of its fields is checked
   // elsewhere. `has_own_ranks`: the registration lists ranks of this coordinator's store. Such a
   // worker may have another version, so that its ranks can end during an upgrade.
-  // A worker of the same name is replaced if it is silent or its lease was extended.
+  // A worker of the same name is replaced at once if its process has ended. Its stream shows that,
+  // and so does a registration from the same machine while it is silent. A registration from
+  // another machine shows nothing: the silent worker and its ranks may run there.
   absl::Status check_registration(const WorkerRegistered& event, bool has_own_ranks,
                                   Instant now) const;
   // Adds or replaces the worker according to its registration. The caller updates orphans, missing
@@ -83,7 +86,8 @@ class Fleet {
   bool adapt_pace(Instant now);
   // Returns the pace that workers have, or will have once they receive it.
   const Pace& pace() const { return pace_; }
-  void erase(const WorkerName& name) { workers_.erase(name); }
+  // An outage ends with its last worker.
+  void erase(const WorkerName& name);
   // Records a heartbeat. Returns whether the worker's ranks had been given up.
   bool observe_heartbeat(Worker& worker, Instant now);
   // Excludes coordinator downtime of `time` that ended at `now`, because no worker could report
@@ -98,9 +102,11 @@ class Fleet {
   // workers were not read yet.
   void judge_no_silence(Instant now) { reachable_until_ = now + silence_max(); }
 
-  // Detects the beginning of an outage: most workers are silent. Workers whose streams broke before
-  // they were silent do not count, because their hosts had a network. Called at each event; visits
-  // the workers at most twice per heartbeat interval.
+  // Detects the beginning of an outage: most workers are silent. While other workers report,
+  // workers whose streams broke before they were silent do not count, because their hosts had a
+  // network. If no worker reports, a proxy of the coordinator may have closed the streams. The end
+  // of the only stream of a fleet is no outage. Called at each event; visits the workers at most
+  // twice per heartbeat interval.
   void watch_outage(Instant now);
   // Returns whether no worker reports.
   bool is_cut_off() const { return outage_ && outage_->is_total; }
@@ -109,6 +115,9 @@ class Fleet {
   // without a message in between. Returns the time in which no worker could report, which the
   // caller excludes from its deadlines; zero if there was none.
   Duration end_outage(const WorkerName& sender, Instant now);
+  // Records that a worker that may take another's name later has registered. While no worker
+  // reports, this shows that the network is back, so the leases are as long as if others reported.
+  void record_refusal(Instant now);
   // Returns the end of the worker's lease.
   Instant lease_end(const Worker& worker) const { return lease_end(worker, lease()); }
   // Returns the time from which the silence of the worker may be evidence against its ranks: the
@@ -170,6 +179,9 @@ class Fleet {
   };
 
   Instant lease_end(const Worker& worker, Duration lease) const;
+  // Returns whether the worker's stream broke while its host had a network: the worker was killed,
+  // or its stream was reset.
+  bool has_left(const Worker& worker) const;
 
   CoreOptions options_;
   Pace pace_;
@@ -184,6 +196,7 @@ class Fleet {
   Instant excused_until_{};  // as reachable_until_, by excuse() alone
   std::optional<Outage> outage_;
   Instant next_outage_check_{};
+  std::optional<Instant> refused_at_;  // the first record_refusal() of this outage
 };
 
 // Returns the action that sends `payload` to this incarnation of the worker.

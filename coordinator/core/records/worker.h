@@ -41,9 +41,12 @@ struct Worker {
   bool leaving = false;
   // The time at which the worker's newest message arrived.
   Instant last_message{};
-  // Extensions of the lease since the worker's newest message, for unread messages
-  // (Fleet::postpone) or after an outage (Fleet::end_outage).
+  // Extensions of the lease since the worker's newest message, because a message of it is unread
+  // (Fleet::postpone).
   int32_t postponements = 0;
+  // The number of times that the lease has started again after an outage (Fleet::end_outage) since
+  // the worker's newest message.
+  int32_t renewals = 0;
 
   // Ranks that belong to no current attempt. They were ordered to stop, and occupy slots until they
   // end.

@@ -36,6 +36,15 @@ class OutageTest : public testing::Test {
     EXPECT_NE(fleet_.receive(node(i), Incarnation(1), now_), nullptr);
     return outage;
   }
+  bool accepts(const WorkerRegistered& event) const {
+    return fleet_.check_registration(event, false, now_).ok();
+  }
+  void close_streams(const std::vector<int>& numbers) {
+    for (const int i : numbers) {
+      fleet_.at(node(i)).connected = false;
+      fleet_.at(node(i)).disconnected_at = now_;
+    }
+  }
   // Lets time pass; `senders`: the workers that send messages. Returns the lost workers.
   std::vector<WorkerName> wait(Duration time, const std::vector<int>& senders = {}) {
     std::vector<WorkerName> lost;
@@ -141,33 +150,105 @@ TEST_F(OutageTest, IsNotTheSilenceOfHalfTheWorkers) {
 
 // A killed worker closes its stream at once: its host has a network. A stream that breaks later is
 // a part of the outage.
-TEST_F(OutageTest, IsNotTheEndOfStreams) {
+TEST_F(OutageTest, IsNotTheEndOfStreamsWhileOthersReport) {
   for (const bool is_killed : {true, false}) {
-    add(3);
+    add(4);
     if (!is_killed) {
-      EXPECT_TRUE(wait(seconds(3)).empty());
+      EXPECT_TRUE(wait(seconds(3), {3}).empty());
     }
-    for (int i = 0; i < 3; ++i) {
-      fleet_.at(node(i)).connected = false;
-      fleet_.at(node(i)).disconnected_at = now_;
-    }
-    EXPECT_EQ(wait(seconds(10)).empty(), !is_killed);
-    EXPECT_EQ(fleet_.is_cut_off(), !is_killed);
+    close_streams({0, 1, 2});
+    EXPECT_EQ(wait(seconds(10), {3}).empty(), !is_killed);
+    EXPECT_FALSE(fleet_.is_cut_off());
   }
+}
+
+// A proxy of the coordinator that fails closes all streams at once.
+TEST_F(OutageTest, IsTheEndOfAllStreams) {
+  add(4);
+  close_streams({0, 1, 2, 3});
+  EXPECT_TRUE(wait(seconds(60)).empty());
+  EXPECT_TRUE(fleet_.is_cut_off());
+  EXPECT_EQ(fleet_.end_outage(node(0), now_), seconds(60));
+  fleet_.add(registration(0, 1), now_);
+  fleet_.add(registration(3, 1), now_);
+  EXPECT_EQ(fleet_.judged_from(fleet_.at(node(1))), now_ + fleet_.lease()) << "it may be late";
+  EXPECT_TRUE(wait(milliseconds(9'750), {0, 3}).empty());
+  EXPECT_EQ(wait(milliseconds(250), {0, 3}), nodes({1, 2}));
+}
+
+TEST_F(OutageTest, IsNotTheEndOfTheOnlyStream) {
+  add(1);
+  close_streams({0});
+  EXPECT_TRUE(wait(milliseconds(9'750)).empty());
+  EXPECT_FALSE(fleet_.is_cut_off());
+  EXPECT_EQ(wait(milliseconds(250)), nodes({0}));
+}
+
+// All nodes lost their power, and their pods have other addresses afterwards.
+TEST_F(OutageTest, EndsThreeLeasesAfterAWorkerOnAnotherMachineWasRefused) {
+  add(2);
+  EXPECT_TRUE(wait(seconds(60)).empty());
+  fleet_.record_refusal(now_);
+  EXPECT_TRUE(wait(seconds(20)).empty());
+  fleet_.record_refusal(now_);
+  EXPECT_TRUE(wait(milliseconds(9'750)).empty());
+  EXPECT_EQ(wait(milliseconds(250)), nodes({0, 1}));
+}
+
+TEST_F(OutageTest, IsNotTheDepartureOfAllWorkers) {
+  add(2);
+  for (const int i : {0, 1}) fleet_.at(node(i)).leaving = true;
+  close_streams({0, 1});
+  EXPECT_EQ(wait(seconds(10)), nodes({0, 1}));
+}
+
+TEST_F(OutageTest, EndsWithTheLastWorker) {
+  add(2);
+  EXPECT_TRUE(wait(seconds(3)).empty());
+  fleet_.erase(node(0));
+  EXPECT_TRUE(fleet_.is_cut_off());
+  fleet_.erase(node(1));
+  EXPECT_FALSE(fleet_.is_cut_off());
 }
 
 // Hosts that were restarted during an outage run new incarnations of their workers. The streams of
 // the earlier ones have not ended.
 TEST_F(OutageTest, ANewIncarnationReplacesASilentWorkerOnly) {
   add(3);
-  EXPECT_EQ(fleet_.check_registration(registration(0, 2), false, now_).code(),
-            absl::StatusCode::kAlreadyExists);
+  EXPECT_FALSE(accepts(registration(0, 2)));
   EXPECT_TRUE(wait(seconds(60)).empty());
-  EXPECT_TRUE(fleet_.check_registration(registration(0, 2), false, now_).ok());
+  EXPECT_TRUE(accepts(registration(0, 2)));
   EXPECT_EQ(receive(0), seconds(60));
-  EXPECT_TRUE(fleet_.check_registration(registration(1, 2), false, now_).ok())
+  EXPECT_TRUE(accepts(registration(1, 2)))
       << "its lease has started again, but it has sent nothing";
-  EXPECT_FALSE(fleet_.check_registration(registration(0, 2), false, now_).ok());
+  EXPECT_FALSE(accepts(registration(0, 2)));
+}
+
+TEST_F(OutageTest, ANewIncarnationReplacesNoWorkerWithAnUnreadMessage) {
+  add(1);
+  EXPECT_TRUE(wait(seconds(5)).empty());
+  EXPECT_TRUE(accepts(registration(0, 2)));
+  fleet_.postpone(node(0), now_);
+  EXPECT_FALSE(accepts(registration(0, 2)));
+}
+
+// A silent worker, or one whose stream broke because nothing arrived, may still run its ranks.
+TEST_F(OutageTest, ANewIncarnationOnAnotherMachineReplacesOnlyAWorkerWhoseProcessHasEnded) {
+  add(2);
+  WorkerRegistered other_host = registration(0, 2);
+  other_host.host = "other";
+  WorkerRegistered other_address = registration(0, 2);  // pods may have the same host name
+  other_address.rendezvous_address = "10.0.0.7:5";
+  EXPECT_TRUE(wait(seconds(9), {1}).empty());
+  EXPECT_FALSE(accepts(other_host));
+  EXPECT_FALSE(accepts(other_address));
+  close_streams({0});
+  EXPECT_FALSE(accepts(other_host));
+  EXPECT_TRUE(accepts(registration(0, 2)));
+
+  close_streams({1});
+  other_host.worker = node(1);
+  EXPECT_TRUE(accepts(other_host)) << "its stream broke at once";
 }
 
 TEST_F(OutageTest, TheSilenceOfAWorkerInAnOutageIsNoEvidenceBeforeItsLeaseEnds) {
