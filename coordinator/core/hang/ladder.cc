@@ -176,9 +176,12 @@ std::optional<LadderStep> Ladder::sample_once_more(const LadderView& view, const
     }
     if (!is_open) {
       if (const auto early = reason_to_wait(view.job, dump, gone, plan, hang, now)) {
-        step.reason = *early;
-        return sample_later(std::move(step), view.job,
-                            std::max(pause, (now - hang.last_step_or_phase()) / 2), context);
+        step.reason = early->text;
+        pause = std::max(pause, (now - hang.last_step_or_phase()) / 2);
+        return sample_later(
+            std::move(step), view.job,
+            std::min(pause, std::max<Duration>(options.samples_apart, early->until - now)),
+            context);
       }
       std::optional<IncidentId> incident;
       if (inconclusive) incident = inconclusive->incident;

@@ -148,19 +148,25 @@ InconclusivePlan inconclusive_plan(const Job& job, const Dump& dump,
   return plan;
 }
 
-std::optional<std::string> reason_to_wait(const Job& job, const Dump& dump,
-                                          std::map<Rank, std::string> gone,
-                                          const InconclusivePlan& plan, const HangDetector& hang,
-                                          Instant now) {
+std::optional<ReasonToWait> reason_to_wait(const Job& job, const Dump& dump,
+                                           std::map<Rank, std::string> gone,
+                                           const InconclusivePlan& plan, const HangDetector& hang,
+                                           Instant now) {
   constexpr Duration kOneRankWorks = std::chrono::seconds(10);
+  // If nothing distinguishes the ranks, all of them may compute, and an incident names no rank: it
+  // is opened shortly before the attempt is ended.
+  constexpr Duration kBeforeEnd = std::chrono::seconds(5);
   if (!job.spec.is_program() || plan.standstill != Standstill::kMayContinue) return std::nullopt;
   const Blame blamed = blame(blame_input(job, dump, std::move(gone)));
   const Instant since = hang.last_step_or_phase();
-  // If nothing distinguishes the ranks, all of them may compute.
-  const Duration half = (plan.until - since) / 2;
-  const Duration time = blamed.shape == HangShape::kUnclear ? half : std::min(half, kOneRankWorks);
+  const Duration whole = plan.until - since;
+  const Duration time =
+      blamed.shape == HangShape::kUnclear
+          ? std::max(whole / 2, whole - kBeforeEnd)
+          : std::min(whole / 2, std::max(kOneRankWorks, hang.longest_pause() * 5 / 4));
   if (now >= since + time) return std::nullopt;
-  return absl::StrCat("it may only be slow: ", hang.reason(now), "; ", blamed.sentence);
+  return ReasonToWait{
+      absl::StrCat("it may only be slow: ", hang.reason(now), "; ", blamed.sentence), since + time};
 }
 
 InconclusiveHang open_inconclusive(IncidentBook& incidents, IncidentId incident,

@@ -122,12 +122,17 @@ InconclusivePlan inconclusive_plan(const Job& job, const Dump& dump,
                                    const std::map<Rank, std::string>& gone,
                                    const InconclusiveHang* open, const HangDetector& hang,
                                    const CoreOptions& options, Instant now);
-// Returns the reason of a job whose inconclusive hang is not yet an incident; nullopt if it is one.
-// A program may evaluate, or compute on much data, without reporting it.
-std::optional<std::string> reason_to_wait(const Job& job, const Dump& dump,
-                                          std::map<Rank, std::string> gone,
-                                          const InconclusivePlan& plan, const HangDetector& hang,
-                                          Instant now);
+// The reason of a job whose inconclusive hang is not yet an incident.
+struct ReasonToWait {
+  std::string text;
+  Instant until{};  // the time from which it is one
+};
+// Returns the reason; nullopt if the inconclusive hang is an incident. A program may evaluate, or
+// compute on much data, without reporting it.
+std::optional<ReasonToWait> reason_to_wait(const Job& job, const Dump& dump,
+                                           std::map<Rank, std::string> gone,
+                                           const InconclusivePlan& plan, const HangDetector& hang,
+                                           Instant now);
 // Opens the attempt's inconclusive hang in its incident, which already contains the blame.
 InconclusiveHang open_inconclusive(IncidentBook& incidents, IncidentId incident,
                                    const Blame& blamed, const HangDetector& hang,
