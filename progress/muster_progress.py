@@ -119,6 +119,8 @@ class _Page:
 _page = None
 _pid = 0
 _step_start_ns = 0
+# A thread's time in collectives since its last step, and the number of its open ones.
+_waits = threading.local()
 
 
 def _detach():
@@ -258,10 +260,14 @@ def step(completed, loss=0.0, tokens=0, grad_norm=0.0, seconds=0.0, data_wait_se
     """Reports the number of steps that the job has completed.
 
     `seconds`: duration of the last one; 0: since the previous step, or since the end of a pause.
-    `tokens`: of this rank in this step. In a phase other than DATA or STEP, also enters STEP.
+    `tokens`: of this rank in this step. `collective_wait_seconds`: the part of the step in which
+    this rank waited for others; 0: the time of this thread within `with group.collective(…)`, which
+    must return when the collective is complete. The rank that waits least slows the others down. In
+    a phase other than DATA or STEP, also enters STEP.
     """
     global _step_start_ns
     page = _page
+    measured, _waits.seconds = getattr(_waits, "seconds", 0.0), 0.0
     if page is None:
         return
     now = time.monotonic_ns()
@@ -281,7 +287,8 @@ def step(completed, loss=0.0, tokens=0, grad_norm=0.0, seconds=0.0, data_wait_se
         page.u64[bucket] += 1
         page.set_double("steps_seconds", page.get_double("steps_seconds") + took)
         page.set_double("data_wait", page.get_double("data_wait") + _is_plausible(float(data_wait_seconds)))
-        page.set_double("collective_wait", page.get_double("collective_wait") + _is_plausible(float(collective_wait_seconds)))
+        waited = _is_plausible(float(collective_wait_seconds)) or min(measured, took)
+        page.set_double("collective_wait", page.get_double("collective_wait") + waited)
         page.set("tokens", page.get("tokens") + int(tokens))
         page.set_double("tflops", float(tflops_per_device))
         page.set_double("learning_rate", float(learning_rate))
@@ -363,7 +370,9 @@ class Group:
             page.set("last_progress", now)
 
     def collective(self, kind, name="", bytes=0, dtype=0):
-        """`with group.collective("all-reduce"): …` around a synchronous collective."""
+        """`with group.collective("all-reduce"): …` around a synchronous collective. Its time counts
+        as waiting for other ranks; see step().
+        """
         return _Running(self, self.enqueued(kind, name, bytes, dtype))
 
 
@@ -373,9 +382,14 @@ class _Running:
 
     def __enter__(self):
         self._group.started(self._seq)
+        self._began = time.monotonic_ns()
+        _waits.open = getattr(_waits, "open", 0) + 1
         return self
 
     def __exit__(self, kind, *_):
+        _waits.open -= 1
+        if _waits.open == 0:
+            _waits.seconds = getattr(_waits, "seconds", 0.0) + (time.monotonic_ns() - self._began) / 1e9
         if kind is None:
             self._group.done(self._seq)
 
