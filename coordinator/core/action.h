@@ -85,6 +85,8 @@ struct SendStartRanks {
   int32_t program_port = 0;
   // The number of steps in the newest complete checkpoint that is known; below 1: none.
   int64_t checkpoint_step = -1;
+  // The time within which the trainer's ranks must find each other; zero: the trainer's default.
+  Duration rendezvous_time{};
 };
 
 // Orders the worker to stop ranks.

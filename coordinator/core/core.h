@@ -176,6 +176,7 @@ class Core {
   void check_end(Job& job);
   void end_outage(const WorkerName& sender);
   void give_up_ranks_of(Job& job, const WorkerName& name, std::string_view why);
+  bool end_if_cut(Job& job);
 
   CoreOptions options_;
   StoreId store_;

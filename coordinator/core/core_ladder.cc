@@ -46,7 +46,7 @@ void Core::climb(Job& job) {
   if (job.cancel_requested || !is_running(job.state) || fleet_.is_cut_off()) return;
   LiveAttempt& attempt = attempts_.at(job.id);
   const LadderContext context{fleet_, dumps_, incidents_, options_, time_};
-  const LadderView view = attempt.ladder_view(job);
+  const LadderView view = attempt.ladder_view(job, fleet_, time_.now);
   const Instant confirmable =
       attempts_.loss_confirmable_at(job, jobs_, fleet_, nodes_, options_, time_);
   attempt.ladder.conclude_probe(view, attempt.progress.hang, context);
@@ -74,7 +74,7 @@ void Core::conclude_dump(Job& job) {
        no_longer_unreachable(attempt.view(job), attempt.reach, fleet_, time_.now))
     (void)attempt.mark_reachable(job, name, how, incidents_, dumps_, time_);
   std::optional<LadderStep> step = attempt.ladder.conclude(
-      attempt.ladder_view(job), dump,
+      attempt.ladder_view(job, fleet_, time_.now), dump,
       attempts_.loss_confirmable_at(job, jobs_, fleet_, nodes_, options_, time_),
       attempt.progress.hang, context);
   if (step)
@@ -89,7 +89,7 @@ void Core::suspect_unreachable(Job& job) {
   const std::set<WorkerName>* unreachable = attempts_.unreachable(job.id);
   if (job.state != JobState::kRunning || unreachable == nullptr || unreachable->empty()) return;
   LiveAttempt& attempt = attempts_.at(job.id);
-  take_step(job, attempt.ladder.suspect(attempt.ladder_view(job),
+  take_step(job, attempt.ladder.suspect(attempt.ladder_view(job, fleet_, time_.now),
                                         "a worker still cannot be reached", attempt.progress.hang,
                                         {fleet_, dumps_, incidents_, options_, time_}));
 }
@@ -114,11 +114,16 @@ void Core::conclude_stuck(Job& job, const Dump& dump) {
   if (!lost.empty())
     record_silence(incidents_, attempt.reach, attempt.incident, attempt.view(job),
                    fleet_.at(*lost.begin()), time_);
-  StuckJob stuck =
-      attempt.ladder.judge_stuck(attempt.ladder_view(job), dump, attempt.progress.hang,
-                                 attempt.incident, {fleet_, dumps_, incidents_, options_, time_});
+  StuckJob stuck = attempt.ladder.judge_stuck(attempt.ladder_view(job, fleet_, time_.now), dump,
+                                              attempt.progress.hang, attempt.incident,
+                                              {fleet_, dumps_, incidents_, options_, time_});
   append(actions_, std::move(stuck.messages));
   if (lost.empty()) {
+    if (const auto cut = find_cut_link(attempt.view(job), attempt.links, fleet_, time_.now)) {
+      stuck.fault = fault_of_cut_link(job, *cut, time_.unix_ns);
+      stuck.node.reset();
+      stuck.is_inconclusive = false;
+    }
     if (stuck.is_inconclusive) job.ended_without_proof = true;
     if (stuck.node) suspect_node(stuck.fault.worker, *std::move(stuck.node));
     fault(job, std::move(stuck.fault));

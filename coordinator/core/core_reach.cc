@@ -2,17 +2,26 @@
 #include <utility>
 
 #include "coordinator/core/core.h"
+#include "coordinator/core/placement/hosts.h"
 
 namespace muster::coordinator {
 
 // Evaluates all workers first and then acts, because an action may end the attempt.
 void Core::check_reach(Job& job) {
-  if (job.cancel_requested) return;
+  if (job.cancel_requested || end_if_cut(job)) return;
   LiveAttempt& attempt = attempts_.at(job.id);
   for (const WorkerName& name :
        confirmed_by_peers(attempt.view(job), fleet_, options_, time_.now)) {
     give_up_ranks_of(job, name, "cannot be reached, and peers of its ranks have lost them");
     if (!is_running(job.state)) return;
+  }
+  if (!attempt.links.empty()) {
+    const Duration after = attempts_.loss_after(job, 1, jobs_, fleet_, nodes_, options_, time_);
+    for (const WorkerName& name :
+         confirmed_by_links(attempt.view(job), attempt.links, fleet_, after, time_.now)) {
+      give_up_ranks_of(job, name, "cannot be reached, and does not answer its peers either");
+      if (!is_running(job.state)) return;
+    }
   }
   Reach& reach = attempt.reach;
   if (reach.next_check && *reach.next_check > time_.now && !attempt.victim_deadline) return;
@@ -34,12 +43,39 @@ void Core::check_reach(Job& job) {
     if (!is_running(job.state)) return;
     std::string text = attempt.mark_unreachable(fleet_.at(name), incidents_, time_);
     if (job.state == JobState::kRunning)
-      take_step(job, attempt.ladder.suspect(attempt.ladder_view(job), std::move(text),
-                                            attempt.progress.hang,
+      take_step(job, attempt.ladder.suspect(attempt.ladder_view(job, fleet_, time_.now),
+                                            std::move(text), attempt.progress.hang,
                                             {fleet_, dumps_, incidents_, options_, time_}));
     else
       climb(job);
   }
+}
+
+// Ends the attempt if two of its nodes cannot reach each other for too long. Returns whether it
+// has ended.
+bool Core::end_if_cut(Job& job) {
+  LiveAttempt& attempt = attempts_.at(job.id);
+  std::optional<CutLink> cut = attempt.cut_link(job, fleet_, time_.now);
+  if (!cut) return false;
+  const bool has_other_node =
+      has_replacement_nodes(job, 1, attempt.ranks, jobs_, attempts_.jobs(), fleet_, nodes_, time_);
+  if (cut_link_due(*cut, has_other_node, attempt.progress.hang.is_silent()) > time_.now)
+    return false;
+  cut = find_cut_link(attempt.view(job), attempt.links, fleet_, time_.now);
+  if (!cut) return false;  // the other node has answered just now
+  if (cut->peer.value().empty()) {
+    suspect_node(cut->node, {Suspicion::kWorkerLost, cut->sentence});
+  } else if (!attempt.incident) {
+    // Stacks have been read, and their incident already names the pair.
+    attempt.incident = attempt.ladder.take_inconclusive();
+    if (Incident* known = attempt.incident ? incidents_.change(*attempt.incident) : nullptr) {
+      known->sentence = cut->sentence;
+      incidents_.note(known->id, time_.unix_ns, cut->sentence);
+    }
+  }
+  fault(job, fault_of_cut_link(job, *cut, time_.unix_ns));
+  settle(job);
+  return true;
 }
 
 // Declares the ranks of unreachable workers lost if an ending attempt waits only for them.

@@ -15,6 +15,8 @@
 #include "common/job/gpu.h"
 #include "common/job/ids.h"
 #include "common/job/rank_evidence.h"
+#include "common/job/stalled_link.h"
+#include "common/job/thread_samples.h"
 #include "common/process/port_range.h"
 #include "common/progress/checkpoint_times.h"
 #include "common/progress/progress_page.h"
@@ -79,6 +81,8 @@ struct WorkerRegistered {
   std::vector<Gpu> gpus{};
   // A clause that explains why `gpus` is empty.
   std::string no_gpus_because{};
+  // The node's network addresses: "10.0.0.2".
+  std::vector<std::string> addresses{};
 };
 
 // The worker's stream broke. The worker retains its slots and ranks until its lease expires.
@@ -119,6 +123,8 @@ struct RankProgress {
   double collective_wait_seconds = 0;  // since the attempt began
   double data_wait_seconds = 0;
   char process_state = '?';  // state letter in /proc/PID/stat
+  std::vector<StalledLink> stalled_links{};
+  ThreadSamples main_thread{};
 };
 
 struct HeartbeatReceived {

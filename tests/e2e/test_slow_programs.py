@@ -1,4 +1,4 @@
-"""Programs with a slow rank, which the waits of the others show."""
+"""Programs with a slow rank, which the waits of the others or samples of main threads show."""
 import unittest
 
 from harness import SOURCE
@@ -65,6 +65,10 @@ class SlowPrograms(ProgramTest):
     def test_time_in_collectives_counts_as_waiting(self):
         shown = self.run_steps('with group.collective("all-reduce", "sum"):\n        exchange()', "10")
         self.assertRegex(shown, r"rank 1 on \S+ computes slowly: 0\.\d+ s a step, where the median rank takes 0\.0\d+ s; the others wait for it")
+
+    def test_samples_of_main_threads_show_who_never_waits(self):
+        shown = self.run_steps("exchange()", "50")
+        self.assertRegex(shown, r"rank 1 on \S+ computes slowly: ")
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ void FakeNetwork::partition(int host, Duration time) {
 
 void FakeNetwork::end_partitions() {
   partitioned_until_.clear();
+  links_.clear();
   for (auto& [id, stream] : streams_) stream.silent_until = Instant{};
 }
 
@@ -47,6 +48,16 @@ bool FakeNetwork::is_unanswered(StreamId id, Duration time) const {
   const auto found = streams_.find(id);
   return found != streams_.end() && found->second.waits_since &&
          *found->second.waits_since + time <= scheduler_.now();
+}
+
+void FakeNetwork::cut_link(int a, int b, Duration time) {
+  links_[std::minmax(a, b)] = {scheduler_.now(), scheduler_.now() + time};
+}
+
+bool FakeNetwork::is_link_cut(int a, int b, Duration time) const {
+  const auto it = links_.find(std::minmax(a, b));
+  const Instant now = scheduler_.now();
+  return it != links_.end() && now < it->second.until && it->second.since + time <= now;
 }
 
 // Returns the arrival time of a message. Messages sent into a partitioned network wait in the

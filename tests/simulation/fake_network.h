@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "common/time/time.h"
 #include "tests/simulation/scheduler.h"
@@ -33,6 +34,12 @@ class FakeNetwork {
   // Returns whether a message to the coordinator has waited for `time` because of a partition.
   bool is_unanswered(StreamId id, Duration time) const;
   void end_partitions();
+  // Cuts the link between two hosts: their ranks cannot reach each other, and the coordinator can
+  // reach both.
+  void cut_link(int a, int b, Duration time);
+  bool has_cut_links() const { return !links_.empty(); }
+  // Returns whether the link is cut, and has been for `time`.
+  bool is_link_cut(int a, int b, Duration time = Duration::zero()) const;
   void stop_faults() { faultless_ = true; }
 
   // Send a message, which is delivered unless the stream breaks first. `may_lag`: later messages
@@ -72,6 +79,10 @@ class FakeNetwork {
   StreamId next_ = 1;
   std::map<StreamId, Stream> streams_;
   std::map<int, Instant> partitioned_until_;
+  struct LinkCut {
+    Instant since{}, until{};
+  };
+  std::map<std::pair<int, int>, LinkCut> links_;
 };
 
 }  // namespace muster::simulation

@@ -6,6 +6,9 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "coordinator/core/liveness/links.h"
+#include "coordinator/core/records/sizes.h"
+
 namespace muster::simulation {
 namespace {
 
@@ -33,6 +36,8 @@ constexpr uint64_t kLinkLostMsMax = 2'200;
 constexpr Duration kStoppedWithSpare = milliseconds(2'600);
 constexpr Duration kStoppedWithout = milliseconds(3'600);
 constexpr Duration kPausesLast = seconds(40);
+// From the cut of a link to the end of the attempt: the kernel reports it after 1.4 s.
+constexpr Duration kStoppedByLink = milliseconds(2'400) + kLinkConfirm;
 
 WorkerName name_of(int32_t node) { return WorkerName(absl::StrCat("node", node)); }
 
@@ -45,7 +50,7 @@ CoreOptions fleet_options() {
 }  // namespace
 
 Expected expected_of(Trouble trouble) {
-  if (trouble <= Trouble::kTwoStopped) return Expected::kHang;
+  if (trouble <= Trouble::kTwoStopped || trouble == Trouble::kPairCut) return Expected::kHang;
   if (trouble <= Trouble::kNodePaused) return Expected::kEnd;
   if (trouble <= Trouble::kThriceAsSlow) return Expected::kSlow;
   return trouble == Trouble::kLongPauses ? Expected::kPassing : Expected::kNothing;
@@ -64,12 +69,13 @@ Fleet::Fleet(int32_t ranks, Trouble trouble, uint64_t seed)
   first_mark_ = kLayers * static_cast<int64_t>(14 + random_.below(6)) +
                 static_cast<int64_t>(random_.below(kLayers));
   culprits_.insert(static_cast<int32_t>(random_.below(static_cast<uint64_t>(ranks))));
-  while (trouble_ == Trouble::kTwoStopped && culprits_.size() < 2) {
+  const bool two = trouble_ == Trouble::kTwoStopped || trouble_ == Trouble::kPairCut;
+  while (two && culprits_.size() < 2) {
     const auto other = static_cast<int32_t>(random_.below(static_cast<uint64_t>(ranks)));
     if (node_of(other) != node_of(*culprits_.begin())) culprits_.insert(other);
   }
   before_tensor_ = trouble_ == Trouble::kSkips || random_.chance(0.5);
-  if (trouble_ == Trouble::kTwoStopped || trouble_ == Trouble::kOtherCall) before_tensor_ = false;
+  if (two || trouble_ == Trouble::kOtherCall) before_tensor_ = false;
 }
 
 FleetResult Fleet::run() {
@@ -87,9 +93,11 @@ FleetResult Fleet::run() {
                          trouble_ == Trouble::kNodePaused;
   while (!began_ || now_ < began_at_ + watched) {
     tick();
-    if (is_cut_off() && result_.stopped == Duration::zero() && began_ && !is_running(job().state))
+    if (is_stopped() && result_.stopped == Duration::zero() && began_ && !is_running(job().state))
       result_.stopped = now_ - began_at_;
-    if (result_.reported && !continues && (!is_cut_off() || !is_running(job().state))) break;
+    const bool has_ended =
+        trouble_ == Trouble::kPairCut ? job().attempt > Attempt(1) : !is_running(job().state);
+    if (result_.reported && !continues && (!is_stopped() || has_ended)) break;
   }
   const bool lives = is_running(job().state) && job().attempt == Attempt(1);
   if (!lives && continues) ++result_.ended;
@@ -106,6 +114,13 @@ FleetResult Fleet::run() {
   const Duration long_step = step_time_ * 230 / 100 + milliseconds(1'350);
   if (is_cut_off())
     result_.stop_bound = std::max(long_step, has_spare() ? kStoppedWithSpare : kStoppedWithout);
+  if (trouble_ == Trouble::kPairCut) {
+    result_.stop_bound = kStoppedByLink;
+    int used = 0;
+    for (const WorkerName& node : nodes_of(job().placement))
+      for (const int32_t culprit : culprits_) used += node == name_of(node_of(culprit)) ? 1 : 0;
+    result_.moved = job().attempt == Attempt(2) && used == 1;
+  }
   return result_;
 }
 
@@ -117,7 +132,7 @@ void Fleet::register_workers() {
     event.version = "fleet";
     event.host = event.worker.value();
     event.slots = ranks_per_node_;
-    event.rendezvous_address = "h:1";
+    event.rendezvous_address = absl::StrCat(event.worker.value(), ":1");
     step(event);
   }
 }
@@ -307,7 +322,7 @@ void Fleet::heartbeat(int32_t index) {
   if (began_ && trouble_ == Trouble::kLostHeartbeats && random_.chance(0.1)) return;
   HeartbeatReceived event;
   event.worker = name_of(index);
-  const int64_t news = 2 * marks_ + (phase_ == Phase::kStep ? 0 : 1);
+  const int64_t news = 4 * marks_ + (phase_ == Phase::kStep ? 0 : 1) + (reports_cut(index) ? 2 : 0);
   if (index < nodes_ && std::exchange(node.reported, news) != news) {
     const auto steps = static_cast<uint64_t>(marks_ / kLayers);
     for (int32_t rank = index * ranks_per_node_; rank < (index + 1) * ranks_per_node_; ++rank) {
@@ -324,6 +339,10 @@ void Fleet::heartbeat(int32_t index) {
       page.step_times.counts[6] = steps;
       page.step_times.seconds = completed_.seconds;
       page.collective_wait_seconds = slow ? completed_.waited_slow : completed_.waited;
+      if (!reports_cut(index) || !culprits_.contains(rank)) continue;
+      for (const int32_t other : culprits_)
+        if (other != rank)
+          page.stalled_links.push_back({name_of(node_of(other)).value(), 4711, false});
     }
   }
   const bool late = began_ && trouble_ == Trouble::kLateHeartbeats && random_.chance(0.2);
@@ -342,26 +361,6 @@ void Fleet::send(Duration delay, const Event& event) {
       },
       event);
   on_the_way_.emplace(when, event);
-}
-
-void Fleet::report(const Report& due) {
-  if (nodes_state_[static_cast<size_t>(due.node)].silent_until > now_) return;
-  StackReportReceived event;
-  event.worker = name_of(due.node);
-  event.dump = due.dump.dump;
-  event.job = due.dump.job;
-  event.attempt = due.dump.attempt;
-  event.sample = due.sample;
-  StackSample stacks;
-  stacks.modules.push_back({"abcdef", "/usr/bin/muster-trainer"});
-  for (const Rank rank : due.dump.ranks) {
-    event.ranks.push_back(evidence_of(rank.value()));
-    RankStacks& read = stacks.ranks.emplace_back();
-    read.rank = rank.value();
-    read.threads.push_back(stack_of(rank.value()));
-  }
-  event.stacks.add(stacks);
-  step(event);
 }
 
 // --- the coordinator's decisions ---
@@ -383,6 +382,9 @@ void Fleet::step(Event event) {
   for (const Action& action : actions) {
     if (const auto* incident = std::get_if<PersistIncident>(&action)) judge(incident->incident);
     const auto* send = std::get_if<SendToWorker>(&action);
+    const auto* stop = send == nullptr ? nullptr : std::get_if<SendStopRanks>(&send->payload);
+    if (stop != nullptr && trouble_ == Trouble::kPairCut)
+      end_ranks(std::stoi(send->worker.value().substr(4)), *stop);
     const auto* dump = send == nullptr ? nullptr : std::get_if<SendDumpStacks>(&send->payload);
     if (dump == nullptr) continue;
     for (int32_t sample = 0; sample < dump->samples; ++sample) {

@@ -57,8 +57,9 @@ enum class Trouble {
   kShortPauses,
   // a node is silent for 1 to 2.2 s, while its job stands still and another node is free
   kLinkLost,
+  kPairCut,  // two nodes cannot reach each other, and another node is free
 };
-constexpr std::array<std::string_view, 27> kTroubleNames = {"stopped",
+constexpr std::array<std::string_view, 28> kTroubleNames = {"stopped",
                                                             "stopped inside",
                                                             "lock",
                                                             "busy loop",
@@ -84,7 +85,8 @@ constexpr std::array<std::string_view, 27> kTroubleNames = {"stopped",
                                                             "evaluates",
                                                             "saves",
                                                             "short pauses",
-                                                            "link lost"};
+                                                            "link lost",
+                                                            "pair cut"};
 
 enum class Expected { kHang, kEnd, kSlow, kPassing, kNothing };
 Expected expected_of(Trouble trouble);
@@ -101,6 +103,7 @@ struct FleetResult {
   // time from the begin of the fault to the end of the attempt, if the attempt is expected to end
   Duration stopped{};
   Duration stop_bound{};  // upper bound of `stopped`; zero: none
+  bool moved = true;      // for a cut pair: the next attempt uses only one of the two nodes
   std::string sentence;
 };
 
@@ -140,7 +143,14 @@ class Fleet {
   ThreadStack stack_of(int32_t rank) const;
   void step(coordinator::Event event);
   void judge(const coordinator::Incident& incident);
-  bool is_culprit(int32_t rank) const { return broken_ && culprits_.contains(rank); }
+  // The ranks of a cut pair have entered the collective, as all others.
+  bool is_culprit(int32_t rank) const {
+    return broken_ && trouble_ != Trouble::kPairCut && culprits_.contains(rank);
+  }
+  // Returns whether the kernel of the node reports unanswered connections.
+  bool reports_cut(int32_t node) const;
+  std::string pair_text() const;
+  void end_ranks(int32_t node, const coordinator::SendStopRanks& order);
   int32_t node_of(int32_t rank) const { return rank / ranks_per_node_; }
   bool pauses_again() const {
     return trouble_ == Trouble::kShortPauses || trouble_ == Trouble::kLongPauses;
@@ -149,11 +159,13 @@ class Fleet {
   const coordinator::Job& job() const { return core_.jobs().at(JobId(1)); }
 
   bool has_spare() const {
-    return trouble_ == Trouble::kNodeCutOffWithSpare || trouble_ == Trouble::kLinkLost;
+    return trouble_ == Trouble::kNodeCutOffWithSpare || trouble_ == Trouble::kLinkLost ||
+           trouble_ == Trouble::kPairCut;
   }
   bool is_cut_off() const {
     return trouble_ == Trouble::kNodeCutOff || trouble_ == Trouble::kNodeCutOffWithSpare;
   }
+  bool is_stopped() const { return is_cut_off() || trouble_ == Trouble::kPairCut; }
 
   const int32_t ranks_, ranks_per_node_, nodes_;
   const Trouble trouble_;

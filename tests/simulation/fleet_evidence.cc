@@ -9,6 +9,9 @@
 namespace muster::simulation {
 namespace {
 
+// The time after which the kernel has repeated a segment three times.
+constexpr Duration kUnansweredAfter = std::chrono::milliseconds(1'400);
+
 GroupEvidence group(const char* name, int32_t members, int32_t id, int64_t completed, bool waits) {
   GroupEvidence group;
   group.name = name;
@@ -21,6 +24,8 @@ GroupEvidence group(const char* name, int32_t members, int32_t id, int64_t compl
   group.collective = std::string(name) + " sum";
   return group;
 }
+
+WorkerName name_of_node(int32_t node) { return WorkerName(absl::StrCat("node", node)); }
 
 }  // namespace
 
@@ -100,6 +105,52 @@ ThreadStack Fleet::stack_of(int32_t rank) const {
   return stack;
 }
 
+bool Fleet::reports_cut(int32_t node) const {
+  return trouble_ == Trouble::kPairCut && broken_ && began_at_ + kUnansweredAfter <= now_ &&
+         (node == node_of(*culprits_.begin()) || node == node_of(*culprits_.rbegin()));
+}
+
+// Returns the text about the pair; the core orders nodes by name.
+std::string Fleet::pair_text() const {
+  const std::pair<WorkerName, WorkerName> pair = std::minmax(
+      name_of_node(node_of(*culprits_.begin())), name_of_node(node_of(*culprits_.rbegin())));
+  return absl::StrCat("nodes ", pair.first.value(), " and ", pair.second.value(),
+                      " cannot reach each other");
+}
+
+void Fleet::end_ranks(int32_t node, const coordinator::SendStopRanks& order) {
+  for (const Rank rank : order.ranks) {
+    coordinator::RankExited event;
+    event.worker = name_of_node(node);
+    event.job = order.job;
+    event.attempt = order.attempt;
+    event.rank = rank;
+    event.exit_code = -1;
+    event.signal = 9;
+    send(random_.between_ms(5, 60), event);
+  }
+}
+
+void Fleet::report(const Report& due) {
+  if (nodes_state_[static_cast<size_t>(due.node)].silent_until > now_) return;
+  coordinator::StackReportReceived event;
+  event.worker = name_of_node(due.node);
+  event.dump = due.dump.dump;
+  event.job = due.dump.job;
+  event.attempt = due.dump.attempt;
+  event.sample = due.sample;
+  StackSample stacks;
+  stacks.modules.push_back({"abcdef", "/usr/bin/muster-trainer"});
+  for (const Rank rank : due.dump.ranks) {
+    event.ranks.push_back(evidence_of(rank.value()));
+    RankStacks& read = stacks.ranks.emplace_back();
+    read.rank = rank.value();
+    read.threads.push_back(stack_of(rank.value()));
+  }
+  event.stacks.add(stacks);
+  step(event);
+}
+
 // Judges each incident once, by its first version.
 void Fleet::judge(const coordinator::Incident& incident) {
   using coordinator::IncidentKind;
@@ -121,12 +172,15 @@ void Fleet::judge(const coordinator::Incident& incident) {
                             : hang                        ? IncidentKind::kHang
                             : expected == Expected::kSlow ? IncidentKind::kSlowRank
                                                           : IncidentKind::kRankDied;
+  if (trouble_ == Trouble::kPairCut) {
+    result_.right = incident.kind == kind && incident.sentence.starts_with(pair_text());
+    return;
+  }
   result_.right = incident.kind == kind && incident.suspects.size() >= culprits_.size();
   for (size_t i = 0; result_.right && i < culprits_.size(); ++i) {
     const coordinator::Suspect& suspect = incident.suspects[i];
-    result_.right =
-        node ? suspect.worker == WorkerName(absl::StrCat("node", node_of(*culprits_.begin())))
-             : culprits_.contains(suspect.rank.value());
+    result_.right = node ? suspect.worker == name_of_node(node_of(*culprits_.begin()))
+                         : culprits_.contains(suspect.rank.value());
   }
 }
 

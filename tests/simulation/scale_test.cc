@@ -32,6 +32,7 @@ TEST_P(Matrix, IsReportedInTimeAndNamesTheCulprit) {
       EXPECT_EQ(result.ended, 0);
       EXPECT_EQ(result.reported, !nothing);
       EXPECT_EQ(result.right, !nothing);
+      EXPECT_TRUE(result.moved);
       if (result.bound > Duration::zero()) {
         EXPECT_LE(to_seconds(result.latency), to_seconds(result.bound));
       }

@@ -81,6 +81,7 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
     sum.slow_ranks += t.slow_ranks;
     sum.incidents += t.incidents;
     sum.left_together += t.left_together;
+    sum.cut_launches += t.cut_launches;
     sum.stuck += t.stuck;
     sum.left_stuck += t.left_stuck;
     sum.exclusions += t.exclusions;
@@ -102,7 +103,8 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
             << sum.with_spares << " spares took a place; " << sum.stuck
             << " processes could not be killed, " << sum.left_stuck
             << " attempts continued without; " << sum.unread
-            << " leases continued with unread messages; " << sum.stale_events << " stale events\n";
+            << " leases continued with unread messages; " << sum.stale_events << " stale events; "
+            << sum.cut_launches << " attempts met a cut link\n";
   // A simulation in which nothing happens proves nothing.
   EXPECT_GT(sum.succeeded, sum.jobs / 10);
   EXPECT_GT(sum.attempts, sum.jobs);
@@ -120,6 +122,7 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
   EXPECT_GT(sum.with_spares, 0);
   EXPECT_GT(sum.left_stuck, 0);
   EXPECT_GT(sum.stale_events, 0);
+  EXPECT_GT(sum.cut_launches, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Simulation, Seeds,

@@ -13,10 +13,7 @@ namespace {
 constexpr int64_t kCheckpointEvery = 5;
 // The time for which a rank that has received SIGTERM waits for its peers.
 constexpr Duration kPeersWait = std::chrono::seconds(3);
-
-LaunchKey launch_of(const Process& process, const worker::RankKey& key) {
-  return {{process.store, key.job}, key.attempt};
-}
+constexpr Duration kLinkRetry = std::chrono::milliseconds(200);
 
 }  // namespace
 
@@ -85,7 +82,7 @@ void Trainers::tick(ProcessKey key, int32_t pid) {
   if (nature.bad_input_rank == key.second.rank.value()) return leave(ExitCode::kBadInput);
   if (process->leaving && !votes(launch)) return;  // does not progress
   if (process->waits) return;
-  if (!all_up(launch, process->world_size)) {
+  if (!all_up(launch, process->world_size) || (process->step < 0 && is_cut(launch))) {
     scheduler_.after(nature.step_time, [this, key, pid] { tick(key, pid); });
     return;
   }
@@ -128,6 +125,14 @@ void Trainers::complete_step(const LaunchKey& launch) {
     ranks.push_back(key);
   }
   if (ranks.empty() || std::ssize(ranks) < processes_.at(ranks.front()).world_size) return;
+  if (is_cut(launch)) {
+    if (!waits_for_link_.insert(launch).second) return;
+    scheduler_.after(kLinkRetry, [this, launch] {
+      waits_for_link_.erase(launch);
+      complete_step(launch);
+    });
+    return;
+  }
   const bool agreed = votes(launch) && std::ranges::any_of(ranks, [this](const ProcessKey& key) {
                         return processes_.at(key).leaving;
                       });
@@ -228,72 +233,6 @@ void Trainers::break_launch(const LaunchKey& launch) {
 const Process* Trainers::process(int host, const worker::RankKey& key) const {
   const auto it = processes_.find({host, key});
   return it == processes_.end() ? nullptr : &it->second;
-}
-
-worker::RankFigures Trainers::figures(int host, const worker::RankKey& key) const {
-  worker::RankFigures figures;
-  const Process* p = process(host, key);
-  if (p == nullptr) return figures;
-  figures.phase = p->phase;
-  figures.phase_start = p->phase_start;
-  figures.last_progress = p->last_progress;
-  figures.step = p->step;
-  figures.step_seconds = p->step_seconds;
-  figures.step_times = p->times;
-  figures.collective_wait_seconds = p->waited;
-  const bool sleeps = p->waits || p->hung == Hang::kSleeps;
-  figures.process_state = p->stuck ? 'D' : p->hung == Hang::kStopped ? 'T' : sleeps ? 'S' : 'R';
-  return figures;
-}
-
-RankEvidence Trainers::evidence(int host, const worker::RankKey& key) const {
-  RankEvidence evidence;
-  evidence.rank = key.rank.value();
-  const Process* p = process(host, key);
-  if (p == nullptr) {
-    evidence.page_problem = evidence.stack_problem = "dead";
-    return evidence;
-  }
-  evidence.pid = p->pid;
-  evidence.phase = p->phase;
-  evidence.phase_age = scheduler_.now() - p->phase_start;
-  evidence.step = p->step;
-  evidence.progress_age = scheduler_.now() - p->last_progress;
-  evidence.step_seconds = p->step_seconds;
-  evidence.process_state = figures(host, key).process_state;
-  GroupEvidence& group = evidence.groups.emplace_back();
-  group.name = "data";
-  group.members = static_cast<uint32_t>(p->world_size);
-  group.completed = static_cast<uint64_t>(std::max<int64_t>(p->step, 0));
-  group.enqueued = group.started = group.completed + (p->waits ? 1 : 0);
-  const bool other = p->hung == Hang::kSkips;
-  group.kind = other ? CollectiveKind::kBroadcast : CollectiveKind::kAllReduce;
-  group.bytes = other ? 8 : 4096;
-  group.collective = other ? "loss" : "grads";
-  return evidence;
-}
-
-ThreadStack Trainers::stack(int host, const worker::RankKey& key) const {
-  ThreadStack stack;
-  stack.name = "main";
-  const Process* p = process(host, key);
-  std::vector<std::string> calls = {"main", "train"};
-  const int64_t tick = scheduler_.now().time_since_epoch() / std::chrono::milliseconds(100);
-  if (p == nullptr) {
-    return stack;
-  } else if (p->hung == Hang::kSkips) {
-    calls.insert(calls.end(), {"log", "broadcast", "poll"});
-  } else if (p->waits) {
-    calls.insert(calls.end(), {"step", "all_reduce", "poll"});
-  } else if (p->hung == Hang::kLoops) {
-    calls.insert(calls.end(), {"load", "loop", "leaf " + std::to_string(tick % 7)});
-  } else if (p->hung != Hang::kNone) {
-    calls.insert(calls.end(), {"load", "lock", "futex"});
-  } else {
-    calls.insert(calls.end(), {"forward", "layer " + std::to_string(tick % 5), "gemm"});
-  }
-  for (std::string& call : calls) stack.frames.push_back({kNoModule, 0, std::move(call)});
-  return stack;
 }
 
 void Trainers::end(const ProcessKey& key, Process& process, ProcessEnd end, Duration reap_delay) {

@@ -16,6 +16,7 @@
 #include "common/job/rank_evidence.h"
 #include "common/progress/step_times.h"
 #include "common/stacks/stack_frame.h"
+#include "tests/simulation/fake_network.h"
 #include "tests/simulation/scheduler.h"
 #include "worker/core/rank.h"
 
@@ -95,9 +96,14 @@ struct Process {
   std::function<void(const ProcessEnd&)> on_reaped;
 };
 
+inline LaunchKey launch_of(const Process& process, const worker::RankKey& key) {
+  return {{process.store, key.job}, key.attempt};
+}
+
 class Trainers {
  public:
-  Trainers(Scheduler& scheduler, Random& random) : scheduler_(scheduler), random_(random) {}
+  Trainers(Scheduler& scheduler, Random& random, const FakeNetwork& network)
+      : scheduler_(scheduler), random_(random), network_(network) {}
 
   void set_nature(const JobKey& job, const JobNature& nature) { natures_[job] = nature; }
   void stop_crashing() { crashing_ = false; }
@@ -130,6 +136,8 @@ class Trainers {
   }
   // Returns the number of attempts of several ranks whose ranks saved and exited together.
   int left_together() const { return left_together_; }
+  // Returns how often a launch had to wait because two of its hosts could not reach each other.
+  int cut_launches() const { return cut_launches_; }
   // Return the number of processes that could not be killed for a long time, and the number of
   // attempts that came up while such a process of their job existed.
   int stuck() const { return stuck_; }
@@ -145,6 +153,10 @@ class Trainers {
   void end_preempted(const ProcessKey& key, Process& process);
   Process* find(const ProcessKey& key, int32_t pid);
   bool all_up(const LaunchKey& launch, int32_t world_size) const;
+  // Returns whether two hosts of the launch cannot reach each other.
+  bool is_cut(const LaunchKey& launch);
+  std::vector<StalledLink> stalled_links(int host, const worker::RankKey& key,
+                                         const Process& process) const;
   // Returns whether a rank of the launch votes to stop. A training rank that has received SIGTERM
   // adds its vote to the sums of its step; after this step all ranks exit, including ranks without
   // SIGTERM.
@@ -161,6 +173,7 @@ class Trainers {
 
   Scheduler& scheduler_;
   Random& random_;
+  const FakeNetwork& network_;
   bool crashing_ = true;
   int saved_on_request_ = 0;
   int left_together_ = 0;
@@ -177,6 +190,8 @@ class Trainers {
   std::set<LaunchKey> hung_launches_;
   std::set<LaunchKey> broken_;  // launches that have lost a rank
   std::map<LaunchKey, std::set<Rank>> succeeded_;
+  std::set<LaunchKey> waits_for_link_;  // launches that complete a step when their link is back
+  int cut_launches_ = 0;
 };
 
 }  // namespace muster::simulation

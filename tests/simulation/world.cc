@@ -34,7 +34,7 @@ World::World(uint64_t world_seed, int workers, const std::set<int>* kept, bool l
     : seed(world_seed),
       random(world_seed),
       network(scheduler, random),
-      trainers(scheduler, random),
+      trainers(scheduler, random, network),
       coordinator(*this),
       invariants(*this),
       kept_(kept),
@@ -104,6 +104,7 @@ std::string World::run() {
   if (problem_.empty() && coordinator.is_up()) problem_ = coordinator.replay();
   totals_.saved_on_request = trainers.saved_on_request();
   totals_.left_together = trainers.left_together();
+  totals_.cut_launches = trainers.cut_launches();
   totals_.stuck = trainers.stuck();
   totals_.left_stuck = trainers.left_stuck();
   totals_.exclusions = coordinator.exclusions();
@@ -351,8 +352,8 @@ void World::fault_later() {
 void World::make_a_fault() {
   if (faults_ == Faults::kOutages) return make_an_outage();
   const int host = static_cast<int>(random.below(workers_.size()));
-  switch (random.below(11)) {
-    case 10:
+  switch (random.below(12)) {
+    case 11:
       return make_an_outage();
     case 0:
       ++totals_.crashes;
@@ -378,6 +379,12 @@ void World::make_a_fault() {
       if (random.chance(0.5)) return coordinator.admit(worker(host).name());
       note(absl::StrCat("someone excludes node", host));
       return coordinator.exclude(worker(host).name(), random.between_ms(1'000, 60'000));
+    case 8: {
+      const int other = static_cast<int>(random.below(workers_.size()));
+      if (other == host) return;
+      note(absl::StrCat("the link of node", host, " and node", other, " is cut"));
+      return network.cut_link(host, other, random.between_ms(500, 60'000));
+    }
     default:
       note("kill -9 of a rank");
       return trainers.kill_one();

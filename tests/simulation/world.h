@@ -75,7 +75,7 @@ class World {
 
   struct Totals {
     int jobs = 0, succeeded = 0, failed = 0, cancelled = 0, attempts = 0, crashes = 0;
-    int saved_on_request = 0, left_together = 0;
+    int saved_on_request = 0, left_together = 0, cut_launches = 0;
     int hangs = 0, hangs_named = 0, slow_ranks = 0, incidents = 0;
     int exclusions = 0, last_resorts = 0;  // last_resorts: number of attempts on an excluded node
     int smaller = 0, grown = 0, with_spares = 0;

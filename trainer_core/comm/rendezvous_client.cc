@@ -1,5 +1,6 @@
 #include "trainer_core/comm/rendezvous_client.h"
 
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -7,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -45,17 +47,37 @@ absl::StatusOr<HostPort> split_address(const std::string& address) {
   return HostPort{host, address.substr(colon + 1)};
 }
 
-// Returns a connected socket, or -1 with errno.
-int try_connect(const addrinfo* candidates) {
+// Returns 0 once the socket is connected, or the error; ETIMEDOUT at the deadline. The kernel alone
+// would try for two minutes to reach a host that does not answer.
+int connect_until(int fd, const addrinfo& address, Instant deadline) {
+  if (::connect(fd, address.ai_addr, address.ai_addrlen) == 0) return 0;
+  if (errno != EINPROGRESS) return errno;
+  pollfd poll_fd{fd, POLLOUT, 0};
+  while (true) {
+    const auto left = std::chrono::ceil<milliseconds>(deadline - monotonic_now());
+    const int ready = poll(&poll_fd, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
+    if (ready == 0) return ETIMEDOUT;
+    if (ready < 0 && errno != EINTR) return errno;
+    if (ready > 0) break;
+  }
+  int error = 0;
+  socklen_t size = sizeof(error);
+  return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+}
+
+// Returns a connected, blocking socket, or -1 with errno.
+int try_connect(const addrinfo* candidates, Instant deadline) {
   for (const addrinfo* a = candidates; a != nullptr; a = a->ai_next) {
-    const int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
+    const int fd =
+        socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, a->ai_protocol);
     if (fd < 0) continue;
-    if (connect(fd, a->ai_addr, a->ai_addrlen) == 0) {
+    const int error = connect_until(fd, *a, deadline);
+    if (error == 0) {
       const int on = 1;
       setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+      fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
       return fd;
     }
-    const int error = errno;
     close(fd);
     errno = error;
   }
@@ -79,7 +101,7 @@ absl::StatusOr<std::unique_ptr<RendezvousClient>> RendezvousClient::connect(
   absl::Cleanup free_candidates = [candidates] { freeaddrinfo(candidates); };
   const Instant deadline = monotonic_now() + timeout;
   while (true) {
-    if (const int fd = try_connect(candidates); fd >= 0)
+    if (const int fd = try_connect(candidates, deadline); fd >= 0)
       return absl::WrapUnique(new RendezvousClient(address, fd));
     if (monotonic_now() >= deadline) {
       return absl::UnavailableError(

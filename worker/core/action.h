@@ -84,6 +84,7 @@ struct SendRegister {
   std::string host;
   int32_t slots = 0;
   std::string rendezvous_address;
+  std::vector<std::string> addresses{};
   PortRange program_ports{};
   std::string switches;
   std::vector<Gpu> gpus;

@@ -64,6 +64,7 @@ void Core::on(const Connected&, Instant now, ActionList& out) {
                        .host = options_.host,
                        .slots = options_.slots,
                        .rendezvous_address = options_.rendezvous_address,
+                       .addresses = options_.addresses,
                        .program_ports = options_.program_ports,
                        .switches = options_.switches,
                        .gpus = options_.gpus,
@@ -207,7 +208,10 @@ void Core::on(const PageResults& event, Instant now, ActionList& out) {
 void Core::take_figures(RankState& rank, RankFigures figures, Instant now) {
   figures.last_progress = std::clamp(figures.last_progress, Instant{}, std::max(Instant{}, now));
   figures.phase_start = std::clamp(figures.phase_start, Instant{}, std::max(Instant{}, now));
-  if (same_figures(rank.figures, figures)) return;
+  if (same_figures(rank.figures, figures)) {
+    rank.figures.main_thread = figures.main_thread;
+    return;
+  }
   rank.figures = figures;
   rank.dirty = true;
 }

@@ -93,6 +93,7 @@ struct CoreOptions {
   std::string host;
   int32_t slots = 1;
   std::string rendezvous_address;
+  std::vector<std::string> addresses;  // the addresses of the node
   PortRange program_ports;
   std::string switches;
   std::vector<Gpu> gpus;

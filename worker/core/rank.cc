@@ -50,7 +50,7 @@ bool same_figures(const RankFigures& a, const RankFigures& b) {
          same_bits(a.collective_wait_seconds, b.collective_wait_seconds) && a.tokens == b.tokens &&
          a.step_times.counts == b.step_times.counts &&
          same_bits(a.step_times.seconds, b.step_times.seconds) && a.phase_start == b.phase_start &&
-         a.last_progress == b.last_progress &&
+         a.last_progress == b.last_progress && a.stalled_links == b.stalled_links &&
          (a.process_state == b.process_state ||
           (is_asleep_or_running(a.process_state) && is_asleep_or_running(b.process_state)));
 }

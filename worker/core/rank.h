@@ -8,6 +8,8 @@
 #include "common/job/gpu.h"
 #include "common/job/ids.h"
 #include "common/job/job_spec.h"
+#include "common/job/stalled_link.h"
+#include "common/job/thread_samples.h"
 #include "common/progress/progress_page.h"
 #include "common/progress/step_times.h"
 #include "common/time/time.h"
@@ -56,6 +58,8 @@ struct Launch {
   int32_t program_port = 0;
   // step of the checkpoint that an earlier attempt has saved; below 1: unknown
   int64_t checkpoint_step = -1;
+  // time within which the trainer's ranks must find each other; zero: the trainer's default
+  Duration rendezvous_time{};
   // This worker's GPUs that belong exclusively to its ranks, as indices into CoreOptions::gpus;
   // empty: none. Order: the first GPU of each local rank, then the second of each, and so on, so
   // that a program that selects the GPU with index LOCAL_RANK gets a GPU of its own.
@@ -87,10 +91,15 @@ struct RankFigures {
   Instant last_progress{};
   // state of the rank's process in /proc/PID/stat; not a field of the page
   char process_state = '?';
+  // connections that other hosts do not answer; not a field of the page either
+  std::vector<StalledLink> stalled_links{};
+  // of a program that trains; not a field of the page either
+  ThreadSamples main_thread{};
 };
 
 // Compares bit for bit, so that a NaN loss equals itself. The process states "running" and
-// "sleeping" count as equal, because processes alternate between them many times a second.
+// "sleeping" count as equal, because processes alternate between them many times a second. Ignores
+// the samples of the main thread, which grow with each read.
 bool same_figures(const RankFigures& a, const RankFigures& b);
 
 // Returns the figures in a rank's progress page.

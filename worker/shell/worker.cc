@@ -130,7 +130,20 @@ absl::StatusOr<RankFigures> Worker::figures_of(const PageReader::Page& page,
   const bool speaks =
       figures.ok() && (figures->phase != Phase::kInit || figures->step_times.total() > 0);
   if (!figures.ok() && rank.launch->spec.is_program()) figures = rank.figures;
-  if (figures.ok()) figures->process_state = page.process_state;
+  if (figures.ok()) {
+    figures->process_state = page.process_state;
+    const bool moves = figures->last_progress != rank.figures.last_progress;
+    if (page.links)
+      figures->stalled_links = *page.links;
+    else if (!moves)
+      figures->stalled_links = rank.figures.stalled_links;
+    figures->main_thread = rank.figures.main_thread;
+    const bool trains = figures->phase == Phase::kData || figures->phase == Phase::kStep;
+    if (page.is_awake && trains) {
+      ++figures->main_thread.count;
+      figures->main_thread.awake += *page.is_awake ? 1 : 0;
+    }
+  }
   if (!rank.launch->spec.output_is_progress() || speaks) return figures;
   figures->last_progress =
       std::max(figures->last_progress,
@@ -139,14 +152,23 @@ absl::StatusOr<RankFigures> Worker::figures_of(const PageReader::Page& page,
 }
 
 void Worker::carry_out(const ReadPages& action) {
+  // Reading the table of connections takes milliseconds on a large machine. A rank that makes
+  // progress waits for no connection.
+  constexpr Duration kLinksInterval = std::chrono::seconds(1);
+  const Instant now = monotonic_now();
+  const bool links_are_due = links_due_ <= now;
+  if (links_are_due) links_due_ = now + kLinksInterval;
   std::vector<PageReader::Target> targets;
   for (const RankKey& key : action.ranks) {
     const auto rank = core_->ranks().find(key);
     if (rank == core_->ranks().end()) continue;
+    const bool stands = rank->second.figures.last_progress + kLinksInterval <= now;
     targets.push_back({key, rank->second.local_rank, rank->second.pid,
-                       rank->second.launch->spec.output_is_progress()});
+                       rank->second.launch->spec.output_is_progress(),
+                       stands && links_are_due && rank->second.launch->spec.nodes > 1,
+                       rank->second.launch->spec.is_program()});
   }
-  page_reader_.read(std::move(targets), monotonic_now(),
+  page_reader_.read(std::move(targets), now,
                     [this](const std::vector<PageReader::Page>& pages) { on_pages(pages); });
 }
 

@@ -155,6 +155,7 @@ class Worker {
   std::map<RankKey, Start> starts_;
   FileTasks files_{context_};
   PageReader page_reader_{context_, launcher_};
+  Instant links_due_{};                           // time of the next read of stalled links
   std::shared_ptr<FileTasks::Task> node_sample_;  // null: none runs
   Instant next_node_sample_{};
   // Ranks that were up while the disk of the logs was full. Their output may be incomplete.

@@ -21,6 +21,7 @@
 #include "common/files/errno_status.h"
 #include "common/files/file_write.h"
 #include "common/job/limits.h"
+#include "common/job/node_addresses.h"
 #include "common/process/host_name.h"
 #include "common/process/input_mark.h"
 #include "common/process/usable_cpus.h"
@@ -332,6 +333,7 @@ absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint
                   .host = host_name(),
                   .slots = options.slots,
                   .rendezvous_address = reachable.to_string(),
+                  .addresses = node_addresses(),
                   .program_ports = program_ports_ ? program_ports_->range() : PortRange{},
                   .switches = *std::move(switches),
                   .gpus = launcher_.gpus(),

@@ -121,19 +121,50 @@ bool has_time_limit(int64_t call, const std::array<uint64_t, 6>& arguments) {
   }
 }
 
-// Returns whether the main thread waits for a limited time; nullopt if that is not readable.
-std::optional<bool> is_waiting_for_time(const std::string& folder) {
+// A system call in which a thread waits.
+struct SystemCall {
+  int64_t number = -1;  // -1: none
+  std::array<uint64_t, 6> arguments{};
+};
+
+// Returns the system call of the main thread; nullopt if it is not readable.
+std::optional<SystemCall> read_system_call(const std::string& folder) {
   const auto text = read_proc_file(folder + "/syscall", kTreeFileBytesMax);
   if (!text) return std::nullopt;
   // "running", or "7 0x… (six arguments) SP PC"; "-1 SP PC" outside of a system call.
   const std::vector<absl::string_view> words =
       absl::StrSplit(*text, absl::ByAnyChar(" \n"), absl::SkipEmpty());
-  int64_t call = -1;
-  std::array<uint64_t, 6> arguments{};
-  if (words.size() <= arguments.size() || !absl::SimpleAtoi(words[0], &call)) return false;
-  for (size_t i = 0; i < arguments.size(); ++i)
-    if (!absl::SimpleHexAtoi(words[i + 1], &arguments[i])) return std::nullopt;
-  return has_time_limit(call, arguments);
+  SystemCall call;
+  if (words.size() <= call.arguments.size() || !absl::SimpleAtoi(words[0], &call.number))
+    return SystemCall();
+  for (size_t i = 0; i < call.arguments.size(); ++i)
+    if (!absl::SimpleHexAtoi(words[i + 1], &call.arguments[i])) return std::nullopt;
+  return call;
+}
+
+// Returns whether the main thread waits for a limited time; nullopt if that is not readable.
+std::optional<bool> is_waiting_for_time(const std::string& folder) {
+  const auto call = read_system_call(folder);
+  if (!call) return std::nullopt;
+  return has_time_limit(call->number, call->arguments);
+}
+
+// Returns whether the system call only lets time pass. Python before 3.11 sleeps in a select()
+// without files.
+bool is_sleep(const SystemCall& call) {
+  switch (call.number) {
+    case SYS_nanosleep:
+    case SYS_clock_nanosleep:
+      return true;
+#ifdef SYS_select
+    case SYS_select:
+      return call.arguments[0] == 0;
+#endif
+    case SYS_pselect6:
+      return call.arguments[0] == 0;
+    default:
+      return false;
+  }
 }
 
 class ActivityReader {
@@ -218,6 +249,15 @@ class ActivityReader {
 
 ProcessActivity read_process_activity(const std::string& proc_root, pid_t pid) {
   return ActivityReader(proc_root).read(pid);
+}
+
+bool is_main_thread_awake(const std::string& proc_root, pid_t pid) {
+  const auto stat = read_task_stat(proc_root, pid, pid);
+  if (!stat) return false;
+  if (stat->state == 'R' || stat->state == 'D') return true;
+  if (stat->state != 'S') return false;
+  const auto call = read_system_call(absl::StrCat(proc_root, "/", pid));
+  return call && is_sleep(*call);
 }
 
 }  // namespace muster::worker

@@ -17,4 +17,9 @@ namespace muster::worker {
 // on a process.
 ProcessActivity read_process_activity(const std::string& proc_root, pid_t pid);
 
+// Returns whether the process's main thread runs, waits in the kernel without being interruptible,
+// or sleeps for a time. Returns false if it waits for an event, or cannot be read. Thread-safe,
+// never blocks on the process.
+bool is_main_thread_awake(const std::string& proc_root, pid_t pid);
+
 }  // namespace muster::worker

@@ -50,6 +50,7 @@ void LiveAttempt::observe(Job& job, const RankProgress& page, IncidentBook& inci
   if (page.rank == Rank(0) && checkpoint_after && page.checkpoint_step > *checkpoint_after)
     checkpoint_after.reset();
   progress.observe(page, time.now);
+  links.observe(page.rank, page.stalled_links, time.now);
   progress.record_stragglers(incidents, job, time);
   progress.record_plan(incidents, job, page, time);
   progress.record_loss(incidents, job, page, time);
@@ -75,6 +76,7 @@ void LiveAttempt::end_rank(Job& job, Rank rank) {
   saves_.remove(state.checkpoints);
   state.checkpoints.saving_mib = state.checkpoints.written_mib = 0;
   progress.forget(rank);
+  links.forget(rank);
 }
 
 void LiveAttempt::revive_rank(Job& job, Rank rank) {
@@ -135,6 +137,23 @@ void LiveAttempt::expect_ends(Job& job, Duration grace, const CoreOptions& optio
   kill.expect_ends(grace, waits_for_save(job, options), options, now);
 }
 
+const std::optional<CutLink>& LiveAttempt::cut_link(const Job& job, const Fleet& fleet,
+                                                    Instant now) {
+  constexpr Duration kCutLinkAgeMax = std::chrono::milliseconds(200);
+  if (links.empty()) {
+    cut_link_.reset();
+  } else if (cut_link_at_ + kCutLinkAgeMax <= now) {
+    cut_link_ = find_cut_link(view(job), links, fleet, now);
+    cut_link_at_ = now;
+  }
+  return cut_link_;
+}
+
+LadderView LiveAttempt::ladder_view(const Job& job, const Fleet& fleet, Instant now) {
+  const std::optional<CutLink>& cut = cut_link(job, fleet, now);
+  return {job, ranks, reach.unreachable, victim_deadline.has_value(), cut ? cut->sentence : ""};
+}
+
 void LiveAttempt::release(IncidentBook& incidents) const {
   ladder.release(incidents);
   if (reach.silence) incidents.settle(*reach.silence);
@@ -143,6 +162,7 @@ void LiveAttempt::release(IncidentBook& incidents) const {
 void LiveAttempt::excuse(Duration time, Instant now) {
   progress.hang.excuse(time);
   growth.excuse(time);
+  links.excuse(time);
   ladder.excuse(time);
   kill.excuse(time, now);
   if (start_deadline) *start_deadline += time;

@@ -18,6 +18,7 @@
 #include "coordinator/core/hang/ladder.h"
 #include "coordinator/core/incident/crash_evidence.h"
 #include "coordinator/core/incident/incident_book.h"
+#include "coordinator/core/liveness/links.h"
 #include "coordinator/core/liveness/reach.h"
 #include "coordinator/core/placement/growth.h"
 #include "coordinator/core/records/attempt_record.h"
@@ -70,15 +71,17 @@ struct LiveAttempt {
   ReachView view(const Job& job) const {
     return {job, ranks, progress.hang, victim_deadline.has_value()};
   }
-  LadderView ladder_view(const Job& job) const {
-    return {job, ranks, reach.unreachable, victim_deadline.has_value()};
-  }
+  LadderView ladder_view(const Job& job, const Fleet& fleet, Instant now);
+  // Returns the cut link, at most kCutLinkAgeMax old: a job may have ten thousand nodes, and their
+  // reports arrive one by one.
+  const std::optional<CutLink>& cut_link(const Job& job, const Fleet& fleet, Instant now);
 
   RanksByWorker ranks;
   AttemptProgress progress;
   Growth growth;
   Ladder ladder;
   Reach reach;
+  StalledLinks links;
   KillDeadline kill;
   // The deadline for every rank to be up. Set while the job is STARTING.
   std::optional<Instant> start_deadline;
@@ -97,6 +100,8 @@ struct LiveAttempt {
   int64_t assigned_ = 0;  // ranks that were not up yet
   int64_t left_ = 0;      // ranks that have not ended
   SaveProgress saves_;
+  std::optional<CutLink> cut_link_;
+  Instant cut_link_at_{};  // the time at which it was found
 };
 
 }  // namespace muster::coordinator

@@ -82,6 +82,20 @@ std::string sentence_of(const Blame& blame, const WaitGraph& graph, const BlameI
   return printable(sentence, kSentenceBytesMax);
 }
 
+// Makes the cut link the first suspect and the sentence. The evidence about the ranks remains.
+void blame_cut_link(const std::string& cut_link, Blame& blame) {
+  constexpr double kConfidence = 0.9;
+  blame.shape = HangShape::kTransport;
+  blame.sentence = printable(cut_link, kSentenceBytesMax);
+  std::erase_if(blame.suspects, [](const Suspect& other) { return other.rank.value() == kNoRank; });
+  for (Suspect& suspect : blame.suspects) suspect.confidence *= 1 - kConfidence;
+  Suspect link;
+  link.why = printable(cut_link, kWhyBytesMax);
+  link.confidence = kConfidence;
+  blame.suspects.insert(blame.suspects.begin(), std::move(link));
+  if (blame.suspects.size() > kSuspectsMax) blame.suspects.pop_back();
+}
+
 }  // namespace
 
 Blame blame(const BlameInput& input) {
@@ -105,6 +119,7 @@ Blame blame(const BlameInput& input) {
     blame.victims = ranks_of(graph.instances()[order[0].second.instance].inside);
   }
   blame.sentence = sentence_of(blame, graph, input);
+  if (!input.cut_link.empty()) blame_cut_link(input.cut_link, blame);
   return blame;
 }
 

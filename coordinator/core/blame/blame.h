@@ -89,6 +89,9 @@ struct BlameInput {
   std::map<Rank, std::string> gone;
   BlameSample earlier;  // empty if there is only one sample
   BlameSample later;
+  // A sentence about nodes of the job that cannot reach each other; empty: none are known. It
+  // explains why ranks wait, so it becomes the first suspect.
+  std::string cut_link{};
 };
 
 // The kind of a hang: the kind of the first suspect's finding.

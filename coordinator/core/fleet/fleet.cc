@@ -84,6 +84,7 @@ Worker& Fleet::add(const WorkerRegistered& event, Instant now) {
   worker.host = event.host;
   worker.version = event.version;
   worker.rendezvous_address = event.rendezvous_address;
+  worker.addresses = event.addresses;
   worker.program_ports = event.program_ports;
   worker.switches = event.switches;
   worker.gpus = event.gpus;

@@ -47,7 +47,8 @@ void AttemptProgress::observe(const RankProgress& progress, Instant now) {
   stragglers.observe(index, {.steps = progress.step_times.total(),
                              .seconds = progress.step_times.seconds,
                              .collective_wait = progress.collective_wait_seconds,
-                             .data_wait = progress.data_wait_seconds});
+                             .data_wait = progress.data_wait_seconds,
+                             .main_thread = progress.main_thread});
 }
 
 void AttemptProgress::correct(const StackReportReceived& report, size_t ranks, Instant now) {

@@ -237,6 +237,7 @@ Blame Ladder::judge(const LadderView& view, const Dump& dump, IncidentKind kind,
                     const HangDetector& hang, std::optional<IncidentId>& incident,
                     std::vector<SendToWorker>& messages, const LadderContext& context) {
   BlameInput input = blame_input(view.job, dump, ranks_gone(view.job, view.unreachable));
+  input.cut_link = view.cut_link;
   Blame blamed = record_verdict(context.incidents, view.job, dump, input, kind, state_, hang,
                                 incident, context.time);
   messages = context.dumps.look_up(context.incidents, *incident, dump, std::move(input),
@@ -247,6 +248,11 @@ Blame Ladder::judge(const LadderView& view, const Dump& dump, IncidentKind kind,
 void Ladder::close_inconclusive(IncidentBook& incidents, std::string_view action, std::string text,
                                 int64_t unix_ns) {
   coordinator::close_inconclusive(incidents, state_, action, std::move(text), unix_ns);
+}
+
+std::optional<IncidentId> Ladder::take_inconclusive() {
+  if (!state_.inconclusive || !std::exchange(state_.inconclusive->open, false)) return std::nullopt;
+  return state_.inconclusive->incident;
 }
 
 void Ladder::release(IncidentBook& incidents) const {

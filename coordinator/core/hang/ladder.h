@@ -42,6 +42,8 @@ struct LadderView {
   const std::set<WorkerName>& unreachable;
   // A rank has reported the loss of a peer, and the peer's own report is awaited.
   bool peer_lost = false;
+  // A sentence about nodes that cannot reach each other; empty: none are known.
+  std::string cut_link{};
 };
 
 // The state of other subjects that a step reads and changes. Refers to its arguments.
@@ -116,6 +118,9 @@ class Ladder {
   // Closes the incident of an open inconclusive hang, if there is one.
   void close_inconclusive(IncidentBook& incidents, std::string_view action, std::string text,
                           int64_t unix_ns);
+  // Ends an open inconclusive hang whose cause is found, and returns its incident, which remains
+  // open; nullopt if there is none.
+  std::optional<IncidentId> take_inconclusive();
   // Ends the retention of the inconclusive hang's incident. Requires that the attempt has ended.
   void release(IncidentBook& incidents) const;
   // Excludes coordinator downtime: extends every deadline by `time`.

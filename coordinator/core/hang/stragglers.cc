@@ -28,6 +28,12 @@ constexpr int32_t kSamplesToReport = 3;
 constexpr int32_t kSamplesToEnd = 2;
 constexpr Duration kTimeToReport = std::chrono::seconds(4);
 constexpr size_t kSlowShare = 4;  // at most one in this many ranks
+// At four samples a second, 30 s. The deviation of a share is then below 0.05, so that neither
+// bound below is reached by chance.
+constexpr uint64_t kMainThreadSamples = 120;
+constexpr double kSampledRatio = 1.6;
+constexpr double kSampledOverRatio = 1.3;
+constexpr double kNeverWaits = 0.85;  // share of samples
 
 // Selects the lower or the upper of the two middle values of an even number of values.
 enum class Middle { kLower, kUpper };
@@ -58,6 +64,14 @@ void Stragglers::observe(size_t index, const Sample& sample) {
   const bool sane = std::isfinite(sample.seconds) && std::isfinite(sample.collective_wait) &&
                     std::isfinite(sample.data_wait);
   if (rank.ended || !sane || sample.steps <= kRankWarmUpSteps) return;
+  if (rank.begin.count == 0 || sample.main_thread.count < rank.begin.count)
+    rank.begin = sample.main_thread;
+  const uint64_t taken = sample.main_thread.count - rank.begin.count;
+  if (taken >= kMainThreadSamples) {
+    rank.awake_share = static_cast<double>(sample.main_thread.awake - rank.begin.awake) /
+                       static_cast<double>(taken);
+    rank.begin = sample.main_thread;
+  }
   std::vector<Sample>& samples = rank.samples;
   if (!samples.empty() && sample.steps <= samples.back().steps) return;
   samples.push_back(sample);
@@ -97,6 +111,19 @@ Stragglers::Times Stragglers::times_of(size_t index, const Rank& rank) {
   return {index, own.median(), data.median(), wait.median(), step.median()};
 }
 
+bool Stragglers::take_samples(std::vector<Times>& all) const {
+  for (const Times& times : all) {
+    const Sample& newest = ranks_[times.rank].samples.back();
+    if (newest.collective_wait > 0 || newest.data_wait > 0 || ranks_[times.rank].awake_share < 0)
+      return false;
+  }
+  for (Times& times : all) {
+    times.own = times.step * ranks_[times.rank].awake_share;
+    times.wait = times.step - times.own;
+  }
+  return true;
+}
+
 SlowKind Stragglers::judge(const Times& times, const Times& median, double spread, double ratio) {
   const double excess = times.own - median.own;
   const bool apart = spread == 0 || kNormalScale * excess / spread >= kScoreMin;
@@ -120,6 +147,7 @@ std::vector<Stragglers::Change> Stragglers::evaluate(Instant now) {
     next_sample_ = std::max(next_sample_, rank.samples.back().steps);
   }
   next_sample_ += kStepsBetweenLooks;
+  const bool is_sampled = take_samples(all);
   ready_ = 0;
   // If two ranks differ, the faster rank counts as typical, because it is the rank that waits.
   const auto median_by = [&](double Times::*field, Middle which = Middle::kLower) {
@@ -140,8 +168,13 @@ std::vector<Stragglers::Change> Stragglers::evaluate(Instant now) {
   size_t slow = 0;
   for (const Times& times : all) {
     const bool reported = ranks_[times.rank].reported != SlowKind::kNone;
-    const double ratio = reported ? kOverRatio : scored ? kSlowRatio : kSlowRatioOfFew;
-    kinds.push_back(judge(times, median, reported ? 0 : spread, ratio));
+    const double ratio = is_sampled ? (reported ? kSampledOverRatio : kSampledRatio)
+                         : reported ? kOverRatio
+                         : scored   ? kSlowRatio
+                                    : kSlowRatioOfFew;
+    const bool may_be_slow = !is_sampled || times.own >= kNeverWaits * times.step;
+    kinds.push_back(may_be_slow ? judge(times, median, reported ? 0 : spread, ratio)
+                                : SlowKind::kNone);
     slow += kinds.back() == SlowKind::kNone ? 0 : 1;
   }
   const bool uneven = slow > std::max<size_t>(1, all.size() / kSlowShare);

@@ -13,6 +13,10 @@
 // for data for a large part of the step and the other ranks do not. Each condition must persist
 // before it is reported, and must be absent for some time before its end is reported.
 //
+// Programs need not report waits. If no rank of a job does, samples of the main threads replace
+// them: a rank's own time is the share of samples in which its main thread waits for no event. A
+// rank is slow if it hardly ever waits, and its own time is kSampledRatio times the median rank's.
+//
 // If many ranks are slow, none is reported: the work is distributed unevenly, and no rank is to
 // blame. Memory is O(ranks). The steps of the slowest rank determine when samples are due. Called
 // on one thread at a time.
@@ -22,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "common/job/thread_samples.h"
 #include "common/time/time.h"
 
 namespace muster::coordinator {
@@ -36,6 +41,7 @@ class Stragglers {
     double seconds = 0;          // total time of these steps
     double collective_wait = 0;  // part of `seconds`
     double data_wait = 0;        // part of `seconds`
+    ThreadSamples main_thread{};
   };
   struct Change {
     size_t rank = 0;
@@ -71,6 +77,8 @@ class Stragglers {
     Instant since{};
     SlowKind reported = SlowKind::kNone;
     double score = 0;
+    ThreadSamples begin{};    // the begin of the current window of samples of the main thread
+    double awake_share = -1;  // in the last complete window; -1: none is complete
   };
   // The times of one step, averaged over a rank's window.
   struct Times {
@@ -83,6 +91,9 @@ class Stragglers {
 
   static Times times_of(size_t index, const Rank& rank);
   static SlowKind judge(const Times& times, const Times& median, double spread, double ratio);
+  // Replaces the waits of the ranks by samples of their main threads. Returns false, and changes
+  // nothing, if a rank reports waits or has too few samples.
+  bool take_samples(std::vector<Times>& all) const;
 
   std::vector<Rank> ranks_;
   size_t left_;       // ranks that have not ended

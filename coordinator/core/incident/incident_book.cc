@@ -138,6 +138,11 @@ Incident incident_of_fault(const Job& job, const Fault& fault, IncidentKind kind
     suspect.why = fault.message;
     suspect.confidence = kSelfEvident;
   }
+  if (!fault.peer.value().empty()) {  // either node may be at fault
+    incident.suspects.back().confidence /= 2;
+    incident.suspects.push_back(incident.suspects.back());
+    incident.suspects.back().worker = fault.peer;
+  }
   if (last_progress_unix_ns > 0)
     incident.moments.push_back({last_progress_unix_ns, "last progress of the job"});
   incident.moments.push_back({fault.unix_ns, fault.message});

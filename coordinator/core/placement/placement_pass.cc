@@ -17,6 +17,7 @@
 #include "coordinator/core/records/list_text.h"
 #include "coordinator/core/records/sizes.h"
 #include "coordinator/core/recovery/avoidance.h"
+#include "coordinator/core/recovery/restart_policy.h"
 
 namespace muster::coordinator {
 namespace {
@@ -62,7 +63,8 @@ SendToWorker order_to_start(const Job& job, std::shared_ptr<const JobSpec> spec,
                        {},
                        job.rendezvous_address,
                        job.program_port,
-                       job.faults.empty() ? -1 : job.faults.back().checkpoint_step};
+                       job.faults.empty() ? -1 : job.faults.back().checkpoint_step,
+                       rendezvous_time_of(job)};
   for (const Rank rank : ranks.at(worker.name))
     order.ranks.push_back(job.placement[static_cast<size_t>(rank.value())]);
   return send_action(worker, std::move(order));

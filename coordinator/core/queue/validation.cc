@@ -271,6 +271,10 @@ absl::Status check_registration(const WorkerRegistered& event, const InputLimits
   status.Update(check_range("slots", event.slots, 1, limits.ranks_per_node_max));
   status.Update(check_range("gpus (their number)", std::ssize(event.gpus), 0, kGpusPerNodeMax));
   status.Update(check_line("no_gpus_because", event.no_gpus_because, limits.detail_bytes_max));
+  status.Update(
+      check_range("addresses (their number)", std::ssize(event.addresses), 0, kNodeAddressesMax));
+  for (const std::string& address : event.addresses)
+    status.Update(check_line("addresses", address, kHostAddressBytesMax));
   // Twice the slots, because ranks that are being stopped may run beside their successors.
   status.Update(check_range("running (its number of ranks)", std::ssize(event.running), 0,
                             int64_t{2} * limits.ranks_per_node_max));

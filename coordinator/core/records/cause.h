@@ -25,8 +25,9 @@ enum class Cause {
   kNotExecutable,
   kGpuFault,
   kStorageAway,
+  kLinkCut,
 };
-constexpr size_t kCauses = 13;
+constexpr size_t kCauses = 14;
 
 // The weight of a fault against its node.
 enum class NodeBlame {
@@ -91,6 +92,9 @@ constexpr std::array<CauseRule, kCauses> kCauseRules = {{
      .why_not = "a program that is missing or cannot be executed is not retried"},
     {.name = "gpu fault", .budget_times = kLostWorkersTimes, .node = NodeBlame::kAtOnce},
     {.name = "storage away", .budget_times = kFullDisksTimes, .passes = true},
+    // Two nodes cannot reach each other. It is unknown which of them is at fault, and both can
+    // serve jobs without the other.
+    {.name = "link cut", .budget_times = kLostWorkersTimes, .passes = true},
 }};
 constexpr const CauseRule& rule_of(Cause cause) { return kCauseRules[static_cast<size_t>(cause)]; }
 

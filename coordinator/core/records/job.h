@@ -128,6 +128,8 @@ struct Fault {
   // "ValueError at job/train.py:31 step". Empty for an error that the network, storage, a device or
   // another rank may have caused.
   std::string error;
+  // If `worker` and another node cannot reach each other: the other node. Neither is to blame.
+  WorkerName peer{};
 
   friend bool operator==(const Fault&, const Fault&) = default;
 };

@@ -30,6 +30,7 @@ struct Worker {
   std::string host;
   std::string version;
   std::string rendezvous_address;
+  std::vector<std::string> addresses;  // the addresses of its node: "10.0.0.2"
   PortRange program_ports;
   std::string switches;
   std::vector<Gpu> gpus;

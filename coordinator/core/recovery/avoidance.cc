@@ -66,6 +66,42 @@ std::map<WorkerName, Avoidance> avoidances_of(std::span<const Fault> faults) {
   return avoided;
 }
 
+using Pair = std::pair<WorkerName, WorkerName>;
+
+Pair pair_of(const Fault& fault) { return std::minmax(fault.worker, fault.peer); }
+
+// Returns the pairs of nodes that cannot reach each other.
+std::map<Pair, Avoidance> pairs_of(std::span<const Fault> faults) {
+  std::map<Pair, Avoidance> pairs;
+  for (const Fault& fault : faults) {
+    if (fault.peer.value().empty()) continue;
+    Avoidance& pair = pairs[pair_of(fault)];
+    if (fault.unix_ns >= pair.until_unix_ns) ++pair.times;
+    const Duration time = doubled(kPairAvoidedFor, pair.times - 1, kAvoidedMax);
+    pair.until_unix_ns = std::max(pair.until_unix_ns, fault.unix_ns + time.count());
+  }
+  return pairs;
+}
+
+// Adds one node of each pair to `avoided`, with as few nodes as a greedy choice finds: the node of
+// most pairs; of equal ones, the last by name.
+void add_pairs(std::set<Pair> pairs, std::set<WorkerName>& avoided) {
+  while (true) {
+    std::erase_if(pairs, [&](const Pair& pair) {
+      return avoided.contains(pair.first) || avoided.contains(pair.second);
+    });
+    std::map<WorkerName, int> degrees;
+    for (const auto& [a, b] : pairs) {
+      ++degrees[a];
+      ++degrees[b];
+    }
+    if (degrees.empty()) return;
+    const auto worst = std::ranges::max_element(
+        degrees, {}, [](const auto& entry) { return std::pair(entry.second, entry.first); });
+    avoided.insert(worst->first);
+  }
+}
+
 }  // namespace
 
 bool is_of_unfit_node(const Job& job, const Fault& fault, int32_t nodes_there) {
@@ -105,18 +141,34 @@ std::set<WorkerName> nodes_to_avoid(const Job& job, int64_t unix_ns) {
   std::set<WorkerName> avoided;
   for (const auto& [name, node] : avoidances_of(job.faults))
     if (unix_ns < node.until_unix_ns) avoided.insert(name);
+  std::set<Pair> pairs;
+  for (const auto& [pair, avoidance] : pairs_of(job.faults))
+    if (unix_ns < avoidance.until_unix_ns) pairs.insert(pair);
+  add_pairs(std::move(pairs), avoided);
   return avoided;
 }
 
 bool was_avoided(const Job& job) {
   const Fault& fault = job.faults.back();
-  const auto earlier = avoidances_of(std::span(job.faults).first(job.faults.size() - 1));
+  const auto before = std::span(job.faults).first(job.faults.size() - 1);
+  if (!fault.peer.value().empty()) {
+    const auto pairs = pairs_of(before);
+    const auto pair = pairs.find(pair_of(fault));
+    return pair != pairs.end() && fault.unix_ns < pair->second.until_unix_ns;
+  }
+  const auto earlier = avoidances_of(before);
   const auto node = earlier.find(fault.worker);
   return fault.node_unfit && node != earlier.end() && fault.unix_ns < node->second.until_unix_ns;
 }
 
 std::string avoidance_text(const Job& job) {
   const Fault& fault = job.faults.back();
+  if (!fault.peer.value().empty()) {
+    const int64_t time = pairs_of(job.faults).at(pair_of(fault)).until_unix_ns - fault.unix_ns;
+    constexpr int64_t kMinuteNs = Duration(std::chrono::minutes(1)).count();
+    return absl::StrCat(", not on both ", fault.worker.value(), " and ", fault.peer.value(),
+                        " for ", (time + kMinuteNs - 1) / kMinuteNs, " min if others are free");
+  }
   if (!fault.node_unfit) return "";
   constexpr int64_t kHourNs = Duration(std::chrono::hours(1)).count();
   const int64_t time = avoidances_of(job.faults).at(fault.worker).until_unix_ns - fault.unix_ns;

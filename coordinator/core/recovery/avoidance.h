@@ -18,6 +18,9 @@ namespace muster::coordinator {
 // fault, up to kAvoidedMax, the usual time of a repair.
 constexpr Duration kAvoidedFor = std::chrono::hours(1);
 constexpr Duration kAvoidedMax = std::chrono::hours(24);
+// The time for which a job avoids to use two nodes together that could not reach each other. Most
+// links are repaired by then; the time doubles as above.
+constexpr Duration kPairAvoidedFor = std::chrono::minutes(10);
 // The maximum number of unfit nodes in a row, because idle nodes with a missing device accumulate
 // among the spares. If a job fails on more nodes in a row, the nodes are not the cause.
 constexpr int32_t kUnfitNodesMax = 4;
@@ -37,13 +40,15 @@ void note_training(Job& job);
 void add_fault(Job& job, Fault fault);
 // Returns the unfit nodes, and the nodes on which the job failed twice in a row in the same way
 // without a further step, because such a node may be the cause although it is not excluded. A node
-// is avoided for kAvoidedFor, and an unfit node that fails again afterwards for longer.
+// is avoided for kAvoidedFor, and an unfit node that fails again afterwards for longer. One of two
+// nodes that could not reach each other within kPairAvoidedFor is avoided; for several such pairs,
+// as few nodes as possible.
 std::set<WorkerName> nodes_to_avoid(const Job& job, int64_t unix_ns);
-// Returns whether the newest fault occurred on an unfit node that the job already avoided, and had
-// to use because no other node was free.
+// Returns whether the newest fault occurred on an unfit node, or on two nodes without a link, that
+// the job already avoided, and had to use because no other node was free.
 bool was_avoided(const Job& job);
-// Describes for how long the job avoids the node of its newest fault; empty if the node is not
-// unfit.
+// Describes for how long the job avoids the node of its newest fault, or the two nodes together;
+// empty if it does not.
 std::string avoidance_text(const Job& job);
 
 }  // namespace muster::coordinator

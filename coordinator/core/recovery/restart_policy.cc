@@ -132,7 +132,18 @@ Duration backoff_before_restart(int32_t restart) {
 
 bool has_trained(const Fault& fault) { return fault.job_step >= 1 || durable_step(fault) >= 1; }
 
+Duration rendezvous_time_of(const Job& job) {
+  if (job.faults.empty() || !has_trained(job.faults.back())) return Duration::zero();
+  int32_t no_further = 0;
+  for (size_t i = job.faults.size(); i > 1; --i) {
+    if (job.faults[i - 1].job_step > job.faults[i - 2].job_step) break;
+    ++no_further;
+  }
+  return doubled(kRendezvousAgain, no_further, kRendezvousMax);
+}
+
 Cause plain_cause_of(const Fault& fault) {
+  if (!fault.peer.value().empty()) return Cause::kLinkCut;
   if (fault.kind == IncidentKind::kGpuFault) return Cause::kGpuFault;  // for any exit code
   if (was_no_program(fault)) return Cause::kNotExecutable;
   if (ended_as(fault, ExitCode::kBadInput) && !has_trained(fault)) return Cause::kBadInput;
@@ -270,7 +281,7 @@ RestartDecision decide_restart(const Job& job) {
   decision.restart = true;
   decision.delay = backoff_before_restart(used_by_faults(used) + 1);
   // A restart can succeed only after some time: the disk is full, the checkpoints are away, or the
-  // job had to use an avoided node because no other node was free.
+  // job had to use nodes that it avoids because no other node was free.
   if (cause == Cause::kDiskFull || cause == Cause::kStorageAway || was_avoided(job))
     decision.delay = std::max(decision.delay, doubled(kMendedDelay, restart - 1, kMendedDelayMax));
   decision.reason = absl::StrFormat(

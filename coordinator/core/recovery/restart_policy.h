@@ -61,6 +61,14 @@ Instant hold_until(const Job& job, Instant ready, Duration reservation_time);
 // Returns the back-off before the `restart`-th restart, from 1.
 Duration backoff_before_restart(int32_t restart);
 
+// The time within which the ranks of an attempt must find each other if the job has trained before,
+// doubling with each attempt that came no further, up to the trainer's default. All programs are
+// installed then, so a missing rank is most likely cut off.
+constexpr Duration kRendezvousAgain = std::chrono::seconds(30);
+constexpr Duration kRendezvousMax = std::chrono::minutes(2);
+// Returns that time for the next attempt; zero if the job has not trained.
+Duration rendezvous_time_of(const Job& job);
+
 // Returns the cause of the fault; kUnfitNode if the fault's node is unfit for the job.
 Cause cause_of(const Fault& fault);
 // Returns the cause of the fault itself, which is never kUnfitNode.

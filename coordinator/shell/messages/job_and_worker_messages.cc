@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/job/limits.h"
+#include "common/text/escape.h"
 #include "coordinator/core/records/sizes.h"
 #include "coordinator/shell/messages/account_messages.h"
 #include "coordinator/shell/messages/incident_messages.h"
@@ -173,6 +174,7 @@ WorkerRegistered registration_from_proto(const v1::Register& proto) {
   event.switches = proto.switches();
   for (const v1::Gpu& gpu : proto.gpus()) event.gpus.push_back(daemon::gpu_from_proto(gpu));
   event.no_gpus_because = proto.no_gpus_because();
+  event.addresses.assign(proto.addresses().begin(), proto.addresses().end());
   event.store = StoreId(proto.store_id());
   if (proto.has_leaving()) event.leaving = leaving_from_proto(proto.leaving()).grace;
   for (const v1::RunningRank& rank : proto.running()) {
@@ -213,6 +215,13 @@ HeartbeatReceived heartbeat_from_proto(const v1::Heartbeat& proto) {
     progress.collective_wait_seconds = finite_or_zero(rank.collective_wait_seconds());
     progress.data_wait_seconds = finite_or_zero(rank.data_wait_seconds());
     progress.process_state = daemon::process_state_from(rank.process_state());
+    progress.main_thread = {rank.main_thread_samples(),
+                            std::min(rank.main_thread_awake(), rank.main_thread_samples())};
+    for (const v1::StalledLink& link : rank.stalled_links()) {
+      if (progress.stalled_links.size() == kStalledLinksMax) break;
+      progress.stalled_links.push_back(
+          {printable(link.host(), kHostAddressBytesMax), link.port(), link.is_connecting()});
+    }
   }
   return event;
 }
@@ -309,6 +318,7 @@ v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoc
       start.set_rendezvous_address(p.rendezvous_address);
       start.set_program_port(p.program_port);
       start.set_checkpoint_step(p.checkpoint_step);
+      start.set_rendezvous_ms(p.rendezvous_time.count() / kNsPerMs);
     }
     void operator()(const SendStopRanks& p) const {
       v1::StopRanks& stop = *message.mutable_stop_ranks();

@@ -79,7 +79,8 @@ json to_json(const Fault& fault) {
           {"went_on_from", fault.resumed_from},
           {"job_step", fault.job_step},
           {"productive_ns", fault.productive.count()},
-          {"error", fault.error}};
+          {"error", fault.error},
+          {"peer", fault.peer.value()}};
 }
 
 Fault fault_from(const json& j) {
@@ -103,6 +104,7 @@ Fault fault_from(const json& j) {
   fault.job_step = j.value("job_step", int64_t{-1});
   fault.productive = Duration(j.value("productive_ns", int64_t{0}));
   fault.error = j.value("error", std::string());
+  fault.peer = WorkerName(j.value("peer", std::string()));
   return fault;
 }
 

@@ -27,6 +27,7 @@
 #include "worker/shell/programs/program_ports.h"
 #include "worker/shell/ranks/node_fault.h"
 #include "worker/shell/ranks/spawn.h"
+#include "worker/stacks/process_activity.h"
 #include "worker/stacks/working_process.h"
 
 namespace muster::worker {
@@ -157,6 +158,10 @@ absl::StatusOr<Variables> Launcher::variables(const SpawnRank& request) const {
   variables["MUSTER_CHECKPOINT_STEP"] = absl::StrCat(std::max<int64_t>(launch.checkpoint_step, 0));
   variables["MUSTER_RENDEZVOUS"] = launch.rendezvous_address;
   variables["MUSTER_BIND_ADDRESS"] = options_.bind_address;
+  if (launch.rendezvous_time > Duration::zero())
+    variables.emplace(
+        "MUSTER_RENDEZVOUS_TIMEOUT_MS",
+        absl::StrCat(std::chrono::ceil<std::chrono::milliseconds>(launch.rendezvous_time).count()));
   if (!launch.spec.command.empty()) {
     if (auto status = add_program_variables(request, variables); !status.ok()) return status;
   }
@@ -238,6 +243,10 @@ absl::StatusOr<RankFigures> Launcher::read_page(const RankKey& key, int32_t loca
 char Launcher::process_state(pid_t pid) const {
   return pid > 0 ? state_of_process(options_.proc_root, working_process(options_.proc_root, pid))
                  : '?';
+}
+
+bool Launcher::is_main_thread_awake(pid_t pid) const {
+  return worker::is_main_thread_awake(options_.proc_root, working_process(options_.proc_root, pid));
 }
 
 std::string Launcher::last_shown_line(const RankKey& key) const {

@@ -75,8 +75,11 @@ class Launcher {
   // Returns the figures of the rank's page, without its process state. Returns an error if the page
   // is absent, damaged or of another launch.
   absl::StatusOr<RankFigures> read_page(const RankKey& key, int32_t local_rank) const;
+  const std::string& proc_root() const { return options_.proc_root; }
   // Returns the state letter of that process of the rank `pid` which does the work; '?': unknown.
   char process_state(pid_t pid) const;
+  // Returns whether the main thread of that process waits for no event.
+  bool is_main_thread_awake(pid_t pid) const;
 
   // Returns the last states of the last lines of the rank's log that show something, oldest first,
   // made printable: without colours, and of a long line its end. Thread-safe.

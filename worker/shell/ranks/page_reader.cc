@@ -6,6 +6,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include "worker/stacks/stalled_links.h"
+
 namespace muster::worker {
 namespace {
 
@@ -13,6 +15,7 @@ std::vector<PageReader::Page> read_all_pages(const Launcher& launcher,
                                              const std::vector<PageReader::Target>& targets) {
   std::vector<PageReader::Page> pages;
   pages.reserve(targets.size());
+  LinkReader links(launcher.proc_root());
   for (const PageReader::Target& target : targets) {
     PageReader::Page page{target, launcher.read_page(target.key, target.local_rank), std::nullopt,
                           launcher.process_state(target.pid)};
@@ -20,6 +23,8 @@ std::vector<PageReader::Page> read_all_pages(const Launcher& launcher,
     if (target.reads_log_size &&
         stat(launcher.folders().log_path(target.key).c_str(), &status) == 0)
       page.log_bytes = status.st_size;
+    if (target.samples_main_thread) page.is_awake = launcher.is_main_thread_awake(target.pid);
+    if (target.reads_links) page.links = links.read(target.pid);
     pages.push_back(std::move(page));
   }
   return pages;

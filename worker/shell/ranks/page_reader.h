@@ -32,12 +32,17 @@ class PageReader {
     int32_t local_rank = 0;
     pid_t pid = 0;
     bool reads_log_size = false;
+    bool reads_links = false;
+    bool samples_main_thread = false;
   };
   struct Page {
     Target target;
     absl::StatusOr<RankFigures> figures;
     std::optional<off_t> log_bytes;  // nullopt: not requested, or not readable
     char process_state = '?';        // state of the rank's working process; '?': unknown
+    // connections that other hosts do not answer; nullopt: not requested
+    std::optional<std::vector<StalledLink>> links{};
+    std::optional<bool> is_awake{};  // main thread of the working process; nullopt: not requested
   };
   using Done = std::function<void(std::vector<Page>)>;
 

@@ -57,6 +57,7 @@ absl::StatusOr<Event> start_ranks(Epoch epoch, const v1::StartRanks& message) {
   event.launch.spec = std::move(spec);
   event.launch.program_port = message.program_port();
   event.launch.checkpoint_step = message.checkpoint_step();
+  event.launch.rendezvous_time = milliseconds(message.rendezvous_ms());
   for (const v1::RankPlacement& rank : message.ranks()) {
     event.launch.ranks.push_back({Rank(rank.rank()), rank.local_rank()});
   }
@@ -163,6 +164,7 @@ v1::WorkerMessage to_message(const SendRegister& action) {
   body->set_switches(action.switches);
   for (const Gpu& gpu : action.gpus) daemon::gpu_to_proto(gpu, *body->add_gpus());
   body->set_no_gpus_because(action.no_gpus_because);
+  for (const std::string& address : action.addresses) body->add_addresses(address);
   body->set_store_id(action.store.value());
   for (const RunningRank& rank : action.running) {
     v1::RunningRank* running = body->add_running();
@@ -200,6 +202,14 @@ v1::WorkerMessage to_message(const SendHeartbeat& action) {
     progress->set_collective_wait_seconds(rank.figures.collective_wait_seconds);
     progress->set_data_wait_seconds(rank.figures.data_wait_seconds);
     progress->set_process_state(static_cast<unsigned char>(rank.figures.process_state));
+    progress->set_main_thread_samples(rank.figures.main_thread.count);
+    progress->set_main_thread_awake(rank.figures.main_thread.awake);
+    for (const StalledLink& link : rank.figures.stalled_links) {
+      v1::StalledLink& stalled = *progress->add_stalled_links();
+      stalled.set_host(link.host);
+      stalled.set_port(link.port);
+      stalled.set_is_connecting(link.is_connecting);
+    }
     const StepTimes& times = rank.figures.step_times;
     v1::StepTimes& step_times = *progress->mutable_step_times();
     step_times.mutable_counts()->Add(times.counts.begin(), times.counts.end());

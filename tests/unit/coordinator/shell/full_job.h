@@ -30,6 +30,7 @@ inline Job full_job() {
   job.faults = {{Rank(1), WorkerName("n1"), 9, -1, 17, "killed", 99, true,
                  IncidentKind::kOutOfMemory, 10, 12, 18, Duration(21), true,
                  "ValueError at job/train.py:31 step"}};
+  job.faults.back().peer = WorkerName("n2");
   job.restarts_used = {{Cause::kRankDied, {1, 5, 6, Duration(22)}}, {Cause::kPreempted, {3, 7, 8}}};
   job.submitted_unix_ns = 1;
   job.first_started_unix_ns = 1;

@@ -1,9 +1,14 @@
 #include "trainer_core/comm/gloo.h"
 
 #include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
+#include <string>
+#include <vector>
 
 #include <gloo/rendezvous/context.h>
 #include <gloo/transport/tcp/device.h>
@@ -155,6 +160,31 @@ TEST_F(Gloo, ARankWaitsUntilItsPeersHaveAcceptedItsConnections) {
   });
   const auto silent = connect_without_greeting(options(1, 2));
   connecting.join();
+}
+
+// The kernel drops connection attempts while the queue of a listener is full, as a host that is cut
+// off does. It would try for two minutes.
+TEST_F(Gloo, AStoreThatDoesNotAnswerIsUnavailableAtTheDeadline) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener, 0), 0);
+  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  std::vector<int> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.push_back(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
+    (void)::connect(clients.back(), reinterpret_cast<sockaddr*>(&address), size);
+  }
+  const std::string store = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  const auto client = RendezvousClient::connect(store, milliseconds(500));
+  EXPECT_TRUE(absl::IsUnavailable(client.status()));
+  EXPECT_THAT(std::string(client.status().message()),
+              HasSubstr("no rendezvous store at " + store + ": Connection timed out"));
+  for (const int fd : clients) close(fd);
+  close(listener);
 }
 
 TEST_F(Gloo, NoStoreIsUnavailable) {

@@ -190,6 +190,25 @@ TEST(ProcessActivity, AWaitWithATimeLimitInAnyProcessIsASleep) {
   }
 }
 
+TEST(ProcessActivity, AMainThreadThatWaitsForAnEventIsNotAwake) {
+  const Child looper([] {
+    std::atomic<bool> loops{true};
+    while (loops) {
+    }
+  });
+  const Child sleeper([] {
+    for (;;) sleep(1000);
+  });
+  const Child reader(wait_forever);
+  (void)activity_with(looper.pid(), [](const auto& a) { return a.cpu.count() > 0; });
+  (void)activity_with(sleeper.pid(), [](const auto& a) { return a.is_asleep; });
+  (void)activity_with(reader.pid(), [](const auto& a) { return a.busy == 0; });
+  EXPECT_TRUE(is_main_thread_awake(kProc, looper.pid()));
+  EXPECT_TRUE(is_main_thread_awake(kProc, sleeper.pid())) << "as in time.sleep()";
+  EXPECT_FALSE(is_main_thread_awake(kProc, reader.pid()));
+  EXPECT_FALSE(is_main_thread_awake("/nonexistent", 1));
+}
+
 TEST(ProcessActivity, OfAProcessThatIsGoneNothingIsKnown) {
   pid_t pid = 0;
   {

@@ -176,6 +176,24 @@ TEST(BlameSentence, RanksThatMayBeMissingShareTheSuspicion) {
   }
 }
 
+TEST(BlameSentence, ACutLinkIsTheFirstSuspectAndReplacesTheTransport) {
+  World world(4);
+  world.all_show(group("data", 4, 0, 9, 8, "gradients"));
+  world.input.cut_link = "nodes node1 and node2 cannot reach each other: rank 1 …";
+  const Blame blame = world.blame();
+  EXPECT_EQ(blame.shape, HangShape::kTransport);
+  EXPECT_TRUE(blame.sentence.starts_with("nodes node1 and node2 cannot reach each other: rank 1"));
+  ASSERT_GE(blame.suspects.size(), 2U);
+  EXPECT_EQ(blame.suspects[0].rank, Rank(-1));
+  EXPECT_DOUBLE_EQ(blame.suspects[0].confidence, 0.9);
+  double rest = 0;
+  for (size_t i = 1; i < blame.suspects.size(); ++i) {
+    EXPECT_NE(blame.suspects[i].rank, Rank(-1));
+    rest += blame.suspects[i].confidence;
+  }
+  EXPECT_LE(rest, 0.1);
+}
+
 TEST(BlameSentence, WhereAllAreInsideTheTransportIsLikeliest) {
   World world(4);
   world.all_show(group("data", 4, 0, 9, 8, "gradients"));

@@ -14,7 +14,7 @@ namespace {
 class SampledJob {
  public:
   explicit SampledJob(size_t ranks)
-      : stragglers(ranks), own(ranks, 0.4), data(ranks, 0.01), pages(ranks) {}
+      : stragglers(ranks), unsampled(ranks), own(ranks, 0.4), data(ranks, 0.01), pages(ranks) {}
 
   void step(int count = 1) {
     for (int i = 0; i < count; ++i) {
@@ -27,8 +27,12 @@ class SampledJob {
       for (size_t r = 0; r < own.size(); ++r) {
         ++pages[r].steps;
         pages[r].seconds += longest;
-        pages[r].collective_wait += longest - busy[r];
-        pages[r].data_wait += data[r];
+        if (reports_waits) {
+          pages[r].collective_wait += longest - busy[r];
+          pages[r].data_wait += data[r];
+        } else {
+          sample_main_thread(r, busy[r] / longest, longest);
+        }
       }
       now += std::chrono::duration_cast<Duration>(std::chrono::duration<double>(longest));
       ++steps;
@@ -41,7 +45,18 @@ class SampledJob {
     }
   }
 
+  // Samples a main thread four times a second, which waits for its peers by sleeping.
+  void sample_main_thread(size_t rank, double awake_share, double seconds) {
+    ThreadSamples& samples = pages[rank].main_thread;
+    for (unsampled[rank] += seconds; unsampled[rank] >= 0.25; unsampled[rank] -= 0.25) {
+      ++samples.count;
+      if (static_cast<double>(random() % 1'000) / 1'000 < awake_share) ++samples.awake;
+    }
+  }
+
   Stragglers stragglers;
+  bool reports_waits = true;
+  std::vector<double> unsampled;  // seconds since the newest sample
   std::vector<double> own, data;
   std::vector<Stragglers::Sample> pages;
   std::mt19937_64 random{3};
@@ -83,6 +98,47 @@ TEST(Stragglers, ASlowLoaderIsDistinguishedFromASlowComputation) {
   ASSERT_EQ(job.changes.size(), 1U);
   EXPECT_EQ(job.changes[0].rank, 5U);
   EXPECT_EQ(job.changes[0].kind, SlowKind::kData);
+}
+
+class StragglersOfSilentRanks : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(StragglersOfSilentRanks, ARankThatHardlyEverSleepsIsNamedByItsSamples) {
+  SampledJob job(GetParam());
+  job.reports_waits = false;
+  for (int i = 0; i < 2'000; ++i) job.step();
+  EXPECT_TRUE(job.changes.empty()) << "no rank was slow";
+  const size_t slow = GetParam() / 2;
+  job.own[slow] *= 2;
+  for (int i = 0; i < 2'000; ++i) job.step();
+  ASSERT_EQ(job.changes.size(), 1U);
+  EXPECT_EQ(job.changes[0].rank, slow);
+  EXPECT_EQ(job.changes[0].kind, SlowKind::kCompute);
+  EXPECT_NEAR(job.changes[0].seconds, 0.8, 0.1);
+  EXPECT_NEAR(job.changes[0].median, 0.4, 0.1);
+  EXPECT_LE(job.changed_at[0] - 2'000, 120) << "some 90 s";
+  job.own[slow] /= 2;
+  for (int i = 0; i < 1'000; ++i) job.step();
+  ASSERT_EQ(job.changes.size(), 2U);
+  EXPECT_EQ(job.changes[1].kind, SlowKind::kNone);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, StragglersOfSilentRanks, ::testing::Values(2, 4, 16));
+
+TEST(Stragglers, SamplesShowNothingWhereARankReportsWaitsOrAllPoll) {
+  SampledJob polling(4);
+  polling.reports_waits = false;
+  polling.own[1] *= 3;
+  for (int i = 0; i < 500; ++i) {
+    polling.step();
+    for (Stragglers::Sample& page : polling.pages) page.main_thread.awake = page.main_thread.count;
+  }
+  EXPECT_TRUE(polling.changes.empty()) << "main threads that poll show nothing";
+  SampledJob reporting(4);
+  reporting.reports_waits = false;
+  reporting.pages[2].collective_wait = 1;
+  reporting.own[1] *= 3;
+  for (int i = 0; i < 500; ++i) reporting.step();
+  EXPECT_TRUE(reporting.changes.empty());
 }
 
 TEST(Stragglers, OneBadStepIsNoTrend) {

@@ -147,6 +147,65 @@ TEST(Avoidance, AnUnfitNodeIsAvoidedEachTimeForLonger) {
             std::set<WorkerName>());
 }
 
+// Returns the fault of two nodes that cannot reach each other.
+Fault fault_of_pair(const char* a, const char* b, Duration when) {
+  Fault fault;
+  fault.worker = WorkerName(a);
+  fault.peer = WorkerName(b);
+  fault.kind = IncidentKind::kHang;
+  fault.message = "cut";
+  fault.unix_ns = when.count();
+  return fault;
+}
+
+TEST(Avoidance, OneNodeOfAPairWithoutALinkIsAvoidedAndNeitherIsToBlame) {
+  using std::chrono::minutes;
+  const auto avoided = [](const Job& job, Duration at) {
+    std::string names;
+    for (const WorkerName& name : nodes_to_avoid(job, at.count())) names += name.value();
+    return names;
+  };
+  Job job = job_that_trained();
+  job.faults.push_back(fault_of_pair("n0", "n1", minutes(0)));
+  EXPECT_EQ(avoided(job, minutes(9)), "n1");
+  EXPECT_EQ(avoided(job, kPairAvoidedFor), "") << "the link may be repaired";
+  EXPECT_EQ(cause_of(job.faults.back()), Cause::kLinkCut);
+  EXPECT_EQ(blame_of_node(job.faults.back()), NodeBlame::kNothing);
+  RestartDecision decision = decide_restart(job);
+  EXPECT_EQ(decision.delay, Duration::zero());
+  EXPECT_EQ(decision.reason,
+            "restart 1 of 20, not on both n0 and n1 for 10 min if others are free: cut");
+  // A pair that must be used again starts later, and is avoided for longer after its time.
+  job.faults.push_back(fault_of_pair("n1", "n0", minutes(1)));
+  EXPECT_EQ(decide_restart(job).delay, kMendedDelay);
+  EXPECT_EQ(avoided(job, minutes(10)), "n1");
+  job.faults.push_back(fault_of_pair("n0", "n1", minutes(20)));
+  EXPECT_EQ(avoided(job, minutes(39)), "n1");
+  // A node of several pairs is avoided instead of its peers.
+  job.faults.push_back(fault_of_pair("n2", "n0", minutes(20)));
+  job.faults.push_back(fault_of_pair("n0", "n3", minutes(20)));
+  EXPECT_EQ(avoided(job, minutes(21)), "n0");
+  job.faults.push_back(fault_of_pair("n4", "n5", minutes(20)));
+  EXPECT_EQ(avoided(job, minutes(21)), "n0n5");
+}
+
+TEST(Avoidance, AJobThatHasTrainedMeetsSoonerAndEachTimeWithoutAStepLater) {
+  Job job;
+  EXPECT_EQ(rendezvous_time_of(job), Duration::zero());
+  job = job_that_failed();
+  EXPECT_EQ(rendezvous_time_of(job), kRendezvousAgain);
+  job.faults.push_back(job.faults.back());
+  EXPECT_EQ(rendezvous_time_of(job), 2 * kRendezvousAgain);
+  for (int i = 0; i < 9; ++i) job.faults.push_back(job.faults.back());
+  EXPECT_EQ(rendezvous_time_of(job), kRendezvousMax);
+  job.faults.push_back(job.faults.back());
+  job.faults.back().job_step = 13;
+  EXPECT_EQ(rendezvous_time_of(job), kRendezvousAgain);
+  job.faults = {at_start_of(job, "n0")};
+  job.faults.back().checkpoint_step = job.faults.back().job_step = -1;
+  EXPECT_EQ(rendezvous_time_of(job), Duration::zero()) << "it may have to install its programs";
+}
+
 TEST(Avoidance, WhereAJobTrainsAgainTheNodeFits) {
   Job job = job_that_trained();
   job.faults.push_back(at_start_of(job, "n2"));

@@ -44,6 +44,28 @@ TEST(HeartbeatFromProto, NonFiniteAndHugeNumbersAreSanitised) {
   EXPECT_TRUE(std::isnan(event.ranks[0].loss)) << "users must see a NaN loss";
 }
 
+TEST(HeartbeatFromProto, LinksAndSamplesHaveBounds) {
+  v1::Heartbeat heartbeat;
+  v1::RankProgress& rank = *heartbeat.add_ranks();
+  rank.set_main_thread_samples(4);
+  rank.set_main_thread_awake(5);
+  for (size_t i = 0; i < 2 * kStalledLinksMax; ++i) {
+    v1::StalledLink& link = *rank.add_stalled_links();
+    link.set_host(i == 0 ? "10.0.0.2\n" : std::string(1'000, 'x'));
+    link.set_port(28001);
+    link.set_is_connecting(i == 0);
+  }
+  const HeartbeatReceived event = heartbeat_from_proto(heartbeat);
+  EXPECT_EQ(event.ranks[0].main_thread, (ThreadSamples{4, 4}));
+  const std::vector<StalledLink>& links = event.ranks[0].stalled_links;
+  ASSERT_EQ(links.size(), kStalledLinksMax);
+  EXPECT_EQ(links[0].host.find('\n'), std::string::npos);
+  EXPECT_EQ(links[0].port, 28001);
+  EXPECT_TRUE(links[0].is_connecting);
+  EXPECT_FALSE(links[1].is_connecting);
+  EXPECT_LE(links[1].host.size(), kHostAddressBytesMax + 3) << "with an ellipsis";
+}
+
 // The largest spec that check_spec() accepts, for as many ranks as a node may have, fits into one
 // message.
 TEST(MessageToProto, StartRanksOfTheLargestSpecFits) {

@@ -92,6 +92,27 @@ TEST_F(LauncherTest, ARankGetsItsWorldCoordinates) {
   EXPECT_THAT(*variables, Not(Contains(StartsWith("RANK=99"))));
 }
 
+TEST_F(LauncherTest, TheCoordinatorLimitsTheRendezvousUnlessTheOperatorDoes) {
+  const auto limit = [&](Duration time, std::vector<std::string> base) {
+    const Launcher subject({.work_dir = folder,
+                            .trainer = "/x",
+                            .bind_address = "127.0.0.1",
+                            .incarnation = Incarnation(5)},
+                           base);
+    SpawnRank wanted = request({});
+    auto launch = std::make_shared<Launch>(*wanted.launch);
+    launch->rendezvous_time = time;
+    wanted.launch = launch;
+    const auto variables = *subject.environment(wanted);
+    for (const std::string& entry : variables)
+      if (entry.starts_with("MUSTER_RENDEZVOUS_TIMEOUT_MS=")) return entry.substr(29);
+    return std::string("none");
+  };
+  EXPECT_EQ(limit(Duration::zero(), {}), "none");
+  EXPECT_EQ(limit(std::chrono::seconds(30), {}), "30000");
+  EXPECT_EQ(limit(std::chrono::seconds(30), {"MUSTER_RENDEZVOUS_TIMEOUT_MS=5000"}), "5000");
+}
+
 TEST_F(LauncherTest, ProgramsDoNotGetTheWorkersCredentials) {
   const std::vector<std::string> base = {"PATH=/bin", "HF_TOKEN=a", "AWS_SECRET_ACCESS_KEY=b"};
   const auto variables = [&](std::vector<std::string> pass, std::vector<std::string> command) {

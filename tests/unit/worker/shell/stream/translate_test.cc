@@ -27,12 +27,14 @@ TEST(Translate, AStartCarriesEverything) {
   (*start->mutable_spec()->mutable_environment())["A"] = "b";
   start->add_ranks()->set_rank(5);
   start->mutable_ranks(0)->set_local_rank(1);
+  start->set_rendezvous_ms(30'000);
   const auto event = to_event(message);
   ASSERT_TRUE(event.ok()) << event.status();
   const auto& translated = std::get<StartRanks>(*event);
   EXPECT_EQ(translated.epoch, Epoch(3));
   EXPECT_EQ(translated.launch.job, JobId(7));
   EXPECT_EQ(translated.launch.spec.world_size(), 8);
+  EXPECT_EQ(translated.launch.rendezvous_time, std::chrono::seconds(30));
   EXPECT_EQ(translated.launch.spec.environment.at("A"), "b");
   EXPECT_EQ(translated.launch.ranks[0], (RankAssignment{Rank(5), 1}));
 }
@@ -142,7 +144,17 @@ TEST(Translate, AHeartbeatCarriesEveryStep) {
   RankProgress& rank = heartbeat.ranks.emplace_back();
   rank.key = {JobId(1), Attempt(2), Rank(3)};
   for (int i = 0; i < 500; ++i) rank.figures.step_times.add(0.5);
-  const v1::StepTimes times = to_message(heartbeat).heartbeat().ranks(0).step_times();
+  rank.figures.stalled_links = {{"10.0.0.2", 28001, true}};
+  rank.figures.main_thread = {120, 100};
+  const v1::WorkerMessage message = to_message(heartbeat);
+  const v1::RankProgress& sent = message.heartbeat().ranks(0);
+  ASSERT_EQ(sent.stalled_links_size(), 1);
+  EXPECT_EQ(sent.stalled_links(0).host(), "10.0.0.2");
+  EXPECT_EQ(sent.stalled_links(0).port(), 28001);
+  EXPECT_TRUE(sent.stalled_links(0).is_connecting());
+  EXPECT_EQ(sent.main_thread_samples(), 120U);
+  EXPECT_EQ(sent.main_thread_awake(), 100U);
+  const v1::StepTimes& times = sent.step_times();
   ASSERT_EQ(times.counts_size(), std::ssize(rank.figures.step_times.counts));
   EXPECT_EQ(std::accumulate(times.counts().begin(), times.counts().end(), uint64_t{0}), 500U);
   EXPECT_DOUBLE_EQ(times.seconds(), 250);
@@ -156,6 +168,8 @@ TEST(Translate, OnlyALeavingWorkersRegistrationHasLeaving) {
   const v1::WorkerMessage with_gpu = to_message(registration);
   ASSERT_EQ(with_gpu.register_().gpus_size(), 1);
   EXPECT_EQ(daemon::gpu_from_proto(with_gpu.register_().gpus(0)), registration.gpus[0]);
+  registration.addresses = {"10.0.0.1", "fd00::1"};
+  EXPECT_EQ(to_message(registration).register_().addresses(1), "fd00::1");
   registration.leaving = std::chrono::microseconds(2'500'900);
   EXPECT_EQ(to_message(registration).register_().leaving().grace_ms(), 2'500);
   EXPECT_EQ(to_message(SendLeaving{std::chrono::seconds(3)}).leaving().grace_ms(), 3'000);
