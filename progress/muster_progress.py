@@ -119,8 +119,16 @@ class _Page:
 _page = None
 _pid = 0
 _step_start_ns = 0
-# A thread's time in collectives since its last step, and the number of its open ones.
-_waits = threading.local()
+
+
+class _Waits(threading.local):
+    """A thread's time in collectives since its last step, and the number of its open ones."""
+
+    def __init__(self):
+        self.of_thread = {"seconds": 0.0, "open": 0}
+
+
+_waits = _Waits()
 
 
 def _detach():
@@ -267,7 +275,8 @@ def step(completed, loss=0.0, tokens=0, grad_norm=0.0, seconds=0.0, data_wait_se
     """
     global _step_start_ns
     page = _page
-    measured, _waits.seconds = getattr(_waits, "seconds", 0.0), 0.0
+    waits = _waits.of_thread
+    measured, waits["seconds"] = waits["seconds"], 0.0
     if page is None:
         return
     now = time.monotonic_ns()
@@ -383,13 +392,14 @@ class _Running:
     def __enter__(self):
         self._group.started(self._seq)
         self._began = time.monotonic_ns()
-        _waits.open = getattr(_waits, "open", 0) + 1
+        self._waits = _waits.of_thread  # another thread may leave the block
+        self._waits["open"] += 1
         return self
 
     def __exit__(self, kind, *_):
-        _waits.open -= 1
-        if _waits.open == 0:
-            _waits.seconds = getattr(_waits, "seconds", 0.0) + (time.monotonic_ns() - self._began) / 1e9
+        self._waits["open"] -= 1
+        if self._waits["open"] == 0:
+            self._waits["seconds"] += (time.monotonic_ns() - self._began) / 1e9
         if kind is None:
             self._group.done(self._seq)
 

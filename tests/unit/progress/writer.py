@@ -2,6 +2,7 @@
 import os
 import select
 import sys
+import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../progress"))
 import muster_progress as progress
@@ -21,8 +22,11 @@ def follow_script():
     complete(2, 0.25)
     data = progress.group("data", 4, 7)
     other = progress.group("a name that is far longer than the fifty-five bytes of room", 2, 8)
-    with data.collective("all-reduce", "gradients", 1 << 20, 9):
-        pass
+    running = data.collective("all-reduce", "gradients", 1 << 20, 9)
+    running.__enter__()
+    callback = threading.Thread(target=running.__exit__, args=(None, None, None))
+    callback.start()
+    callback.join()
     data.started(data.enqueued("barrier"))
     data.enqueued("all-gather", "weights of every layer of the model", 64, 1)
     other.enqueued("send", "", 8, 2)
