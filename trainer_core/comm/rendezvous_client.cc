@@ -65,13 +65,17 @@ int connect_until(int fd, const addrinfo& address, Instant deadline) {
   return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
 }
 
-// Returns a connected, blocking socket, or -1 with errno.
+// Returns a connected, blocking socket, or -1 with errno. The candidates share the time until the
+// deadline, because only one of several addresses of a host may be reachable.
 int try_connect(const addrinfo* candidates, Instant deadline) {
-  for (const addrinfo* a = candidates; a != nullptr; a = a->ai_next) {
+  int left = 0;
+  for (const addrinfo* a = candidates; a != nullptr; a = a->ai_next) ++left;
+  for (const addrinfo* a = candidates; a != nullptr; a = a->ai_next, --left) {
     const int fd =
         socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, a->ai_protocol);
     if (fd < 0) continue;
-    const int error = connect_until(fd, *a, deadline);
+    const Instant now = monotonic_now();
+    const int error = connect_until(fd, *a, now + (deadline - now) / left);
     if (error == 0) {
       const int on = 1;
       setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
