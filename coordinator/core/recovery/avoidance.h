@@ -18,7 +18,7 @@ namespace muster::coordinator {
 // fault, up to kAvoidedMax, the usual time of a repair.
 constexpr Duration kAvoidedFor = std::chrono::hours(1);
 constexpr Duration kAvoidedMax = std::chrono::hours(24);
-// The time for which a job avoids to use two nodes together that could not reach each other. Most
+// The time for which a job avoids using two nodes together that could not reach each other. Most
 // links are repaired by then; the time doubles as above.
 constexpr Duration kPairAvoidedFor = std::chrono::minutes(10);
 // The maximum number of unfit nodes in a row, because idle nodes with a missing device accumulate

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -134,6 +135,11 @@ bool has_trained(const Fault& fault) { return fault.job_step >= 1 || durable_ste
 
 Duration rendezvous_time_of(const Job& job) {
   if (job.faults.empty() || !has_trained(job.faults.back())) return Duration::zero();
+  const std::set<WorkerName> known(job.trained_on.begin(), job.trained_on.end());
+  if (!std::ranges::all_of(job.placement, [&](const RankPlacement& rank) {
+        return known.contains(rank.worker);
+      }))
+    return Duration::zero();
   int32_t no_further = 0;
   for (size_t i = job.faults.size(); i > 1; --i) {
     if (job.faults[i - 1].job_step > job.faults[i - 2].job_step) break;

@@ -61,12 +61,12 @@ Instant hold_until(const Job& job, Instant ready, Duration reservation_time);
 // Returns the back-off before the `restart`-th restart, from 1.
 Duration backoff_before_restart(int32_t restart);
 
-// The time within which the ranks of an attempt must find each other if the job has trained before,
-// doubling with each attempt that came no further, up to the trainer's default. All programs are
-// installed then, so a missing rank is most likely cut off.
+// The time within which the ranks of an attempt must find each other if the job has trained on all
+// its nodes, doubling with each attempt that came no further, up to the trainer's default. All
+// programs are installed there, so a missing rank is most likely cut off.
 constexpr Duration kRendezvousAgain = std::chrono::seconds(30);
 constexpr Duration kRendezvousMax = std::chrono::minutes(2);
-// Returns that time for the next attempt; zero if the job has not trained.
+// Returns that time for the attempt that is placed; zero if the job has not trained on its nodes.
 Duration rendezvous_time_of(const Job& job);
 
 // Returns the cause of the fault; kUnfitNode if the fault's node is unfit for the job.
