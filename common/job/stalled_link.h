@@ -14,6 +14,9 @@ struct StalledLink {
   // Whether the connection is being opened. Otherwise it is open, and nothing that was sent is
   // acknowledged.
   bool is_connecting = false;
+  // How often the kernel has repeated the oldest segment, or the attempt to connect. The intervals
+  // grow, so an unchanged number shows nothing about the time since the last repetition.
+  int32_t repetitions = 0;
 
   friend bool operator==(const StalledLink&, const StalledLink&) = default;
 };

@@ -79,7 +79,7 @@ void Core::preempt_ranks_of(const Worker& worker, Duration grace, const std::str
 // Ends the attempt. Its remaining ranks get `grace` to save.
 void Core::fault(Job& job, Fault cause, Duration grace) {
   LiveAttempt& attempt = attempts_.at(job.id);
-  name_cut_link(job, attempt.ranks, fleet_, time_.now, cause);
+  name_cut_link(attempt.view(job), attempt.links, fleet_, time_.now, cause);
   take_step(job, attempt.ladder.leave(job, dumps_));
   attempt.ladder.close_inconclusive(incidents_, "none: its attempt ended first", cause.message,
                                     time_.unix_ns);

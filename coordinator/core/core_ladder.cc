@@ -119,7 +119,10 @@ void Core::conclude_stuck(Job& job, const Dump& dump) {
                                               {fleet_, dumps_, incidents_, options_, time_});
   append(actions_, std::move(stuck.messages));
   if (lost.empty()) {
-    if (const auto cut = find_cut_link(attempt.view(job), attempt.links, fleet_, time_.now)) {
+    const auto cut = stuck.is_cut_link
+                         ? find_cut_link(attempt.view(job), attempt.links, fleet_, time_.now)
+                         : std::nullopt;
+    if (cut) {
       stuck.fault = fault_of_cut_link(job, *cut, time_.unix_ns);
       stuck.node.reset();
       stuck.is_inconclusive = false;

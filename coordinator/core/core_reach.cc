@@ -15,10 +15,10 @@ void Core::check_reach(Job& job) {
     give_up_ranks_of(job, name, "cannot be reached, and peers of its ranks have lost them");
     if (!is_running(job.state)) return;
   }
-  if (!attempt.links.empty()) {
+  if (!attempt.links.empty() && !attempt.reach.unreachable.empty()) {
     const Duration after = attempts_.loss_after(job, 1, jobs_, fleet_, nodes_, options_, time_);
-    for (const WorkerName& name :
-         confirmed_by_links(attempt.view(job), attempt.links, fleet_, after, time_.now)) {
+    for (const WorkerName& name : confirmed_by_links(attempt.view(job), attempt.reach,
+                                                     attempt.links, fleet_, after, time_.now)) {
       give_up_ranks_of(job, name, "cannot be reached, and does not answer its peers either");
       if (!is_running(job.state)) return;
     }
@@ -55,14 +55,14 @@ void Core::check_reach(Job& job) {
 // has ended.
 bool Core::end_if_cut(Job& job) {
   LiveAttempt& attempt = attempts_.at(job.id);
+  const HangDetector& hang = attempt.progress.hang;
+  if (fleet_.is_cut_off() || hang.has_halted_ranks()) return false;
   std::optional<CutLink> cut = attempt.cut_link(job, fleet_, time_.now);
-  if (!cut) return false;
+  if (!cut || cut_link_due(*cut, hang, true) > time_.now) return false;
   const bool has_other_node =
       has_replacement_nodes(job, 1, attempt.ranks, jobs_, attempts_.jobs(), fleet_, nodes_, time_);
-  if (cut_link_due(*cut, has_other_node, attempt.progress.hang.is_silent()) > time_.now)
-    return false;
-  cut = find_cut_link(attempt.view(job), attempt.links, fleet_, time_.now);
-  if (!cut) return false;  // the other node has answered just now
+  cut = find_cut_link(attempt.view(job), attempt.links, fleet_, time_.now);  // the newest one
+  if (!cut || cut_link_due(*cut, hang, has_other_node) > time_.now) return false;
   if (cut->peer.value().empty()) {
     suspect_node(cut->node, {Suspicion::kWorkerLost, cut->sentence});
   } else if (!attempt.incident) {

@@ -57,6 +57,9 @@ void Core::on(const WorkerRegistered& event) {
     lose_ranks_of(jobs_.at(id), event.worker, event.incarnation, "was restarted");
   const bool died = is_new_life && known->slots > 0 && !known->leaving;
   Worker& worker = fleet_.add(event, time_.now);
+  for (const JobId id : attempts_.jobs())
+    if (LiveAttempt& attempt = attempts_.at(id); attempt.ranks.contains(worker.name))
+      attempt.links.forget_addresses();
   adapt_pace(worker.name);
   const Pace& pace = fleet_.pace();
   actions_.push_back(send_action(worker, SendRegistered{pace.idle, store_, jobs_.launched(),
@@ -209,6 +212,8 @@ void Core::on(const HeartbeatReceived& event) {
 void Core::observe_rank(Job& job, const RankProgress& progress) {
   LiveAttempt& attempt = attempts_.at(job.id);
   attempt.observe(job, progress, incidents_, time_);
+  attempt.links.observe(attempt.view(job), progress.rank, progress.stalled_links, fleet_,
+                        time_.now);
   rank_up(job, progress.rank);
   accounts_.observe(job, progress, time_);
   AttemptWatch& steps = attempt.progress.steps;

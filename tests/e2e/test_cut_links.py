@@ -126,7 +126,7 @@ class CutLinks(MusterTest):
     def test_program_that_cannot_connect_gets_another_node(self):
         self.cut(0, [1])
         job = self.submit_program()
-        wait_until(lambda: (self.dir / "met1").exists(), 120, "the first exchange")
+        wait_until(lambda: (self.dir / "met1").exists(), 180, "the first exchange")
         self.assertEqual(self.nodes_of(job), ["node0", "node2"])
         fault = self.job(job)["faults"][0]
         self.assertIn("nodes node0 and node1 cannot reach each other: rank 1 on node1 tries to connect to 10.77.0.10:", fault["message"])

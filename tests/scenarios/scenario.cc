@@ -203,8 +203,13 @@ void Scenario::progress(const Words& words) {
     figures.checkpoint_step = number_of<int64_t>(words, "saved", -1);
     figures.process_state = value_of(words, "state").value_or("?").front();
     figures.checkpoints.on_request = figures.step >= 0 ? 1 : 0;
-    if (const auto node = value_of(words, "unanswered"))
-      figures.stalled_links.push_back({*node, 4711, words.back() == "connecting"});
+    if (const auto node = value_of(words, "unanswered")) {
+      const RankState& state = job.ranks[static_cast<size_t>(rank.rank.value())];
+      if (state.step == figures.step)
+        figures.phase_age = figures.last_progress_age = now_ - state.last_progress;
+      figures.stalled_links.push_back(
+          {*node, 4711, words.back() == "connecting", number_of(words, "repeated", 3)});
+    }
     heartbeat.ranks.push_back(figures);
   }
   for (const auto& [name, heartbeat] : heartbeats) step(heartbeat);

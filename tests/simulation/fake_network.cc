@@ -54,10 +54,11 @@ void FakeNetwork::cut_link(int a, int b, Duration time) {
   links_[std::minmax(a, b)] = {scheduler_.now(), scheduler_.now() + time};
 }
 
-bool FakeNetwork::is_link_cut(int a, int b, Duration time) const {
+std::optional<Duration> FakeNetwork::time_of_cut(int a, int b) const {
   const auto it = links_.find(std::minmax(a, b));
   const Instant now = scheduler_.now();
-  return it != links_.end() && now < it->second.until && it->second.since + time <= now;
+  if (it == links_.end() || it->second.until <= now) return std::nullopt;
+  return now - it->second.since;
 }
 
 // Returns the arrival time of a message. Messages sent into a partitioned network wait in the

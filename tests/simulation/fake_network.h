@@ -38,8 +38,9 @@ class FakeNetwork {
   // reach both.
   void cut_link(int a, int b, Duration time);
   bool has_cut_links() const { return !links_.empty(); }
-  // Returns whether the link is cut, and has been for `time`.
-  bool is_link_cut(int a, int b, Duration time = Duration::zero()) const;
+  bool is_link_cut(int a, int b) const { return time_of_cut(a, b).has_value(); }
+  // Returns for how long the link has been cut; nullopt if it is not.
+  std::optional<Duration> time_of_cut(int a, int b) const;
   void stop_faults() { faultless_ = true; }
 
   // Send a message, which is delivered unless the stream breaks first. `may_lag`: later messages

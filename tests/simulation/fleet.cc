@@ -36,8 +36,9 @@ constexpr uint64_t kLinkLostMsMax = 2'200;
 constexpr Duration kStoppedWithSpare = milliseconds(2'600);
 constexpr Duration kStoppedWithout = milliseconds(3'600);
 constexpr Duration kPausesLast = seconds(40);
-// From the cut of a link to the end of the attempt: the kernel reports it after 1.4 s.
-constexpr Duration kStoppedByLink = milliseconds(2'400) + kLinkConfirm;
+// From the cut of a link to the end of the attempt: the kernel reports it after 1.4 s, and repeats
+// the segment once more after 3 s.
+constexpr Duration kStoppedByLink = milliseconds(4'000) + kAnswerTime;
 
 WorkerName name_of(int32_t node) { return WorkerName(absl::StrCat("node", node)); }
 
@@ -322,7 +323,8 @@ void Fleet::heartbeat(int32_t index) {
   if (began_ && trouble_ == Trouble::kLostHeartbeats && random_.chance(0.1)) return;
   HeartbeatReceived event;
   event.worker = name_of(index);
-  const int64_t news = 4 * marks_ + (phase_ == Phase::kStep ? 0 : 1) + (reports_cut(index) ? 2 : 0);
+  const int32_t repeated = repetitions(index);
+  const int64_t news = 64 * marks_ + 2 * repeated + (phase_ == Phase::kStep ? 0 : 1);
   if (index < nodes_ && std::exchange(node.reported, news) != news) {
     const auto steps = static_cast<uint64_t>(marks_ / kLayers);
     for (int32_t rank = index * ranks_per_node_; rank < (index + 1) * ranks_per_node_; ++rank) {
@@ -339,10 +341,10 @@ void Fleet::heartbeat(int32_t index) {
       page.step_times.counts[6] = steps;
       page.step_times.seconds = completed_.seconds;
       page.collective_wait_seconds = slow ? completed_.waited_slow : completed_.waited;
-      if (!reports_cut(index) || !culprits_.contains(rank)) continue;
+      if (repeated == 0 || !culprits_.contains(rank)) continue;
       for (const int32_t other : culprits_)
         if (other != rank)
-          page.stalled_links.push_back({name_of(node_of(other)).value(), 4711, false});
+          page.stalled_links.push_back({name_of(node_of(other)).value(), 4711, false, repeated});
     }
   }
   const bool late = began_ && trouble_ == Trouble::kLateHeartbeats && random_.chance(0.2);

@@ -147,8 +147,8 @@ class Fleet {
   bool is_culprit(int32_t rank) const {
     return broken_ && trouble_ != Trouble::kPairCut && culprits_.contains(rank);
   }
-  // Returns whether the kernel of the node reports unanswered connections.
-  bool reports_cut(int32_t node) const;
+  // Returns how often the kernel of the node has repeated a segment; zero if it reports nothing.
+  int32_t repetitions(int32_t node) const;
   std::string pair_text() const;
   void end_ranks(int32_t node, const coordinator::SendStopRanks& order);
   int32_t node_of(int32_t rank) const { return rank / ranks_per_node_; }

@@ -10,7 +10,8 @@ namespace muster::simulation {
 namespace {
 
 // The time after which the kernel has repeated a segment three times.
-constexpr Duration kUnansweredAfter = std::chrono::milliseconds(1'400);
+constexpr Duration kFirstRepetition = std::chrono::milliseconds(200);
+constexpr int32_t kRepetitionsReported = 3;
 
 GroupEvidence group(const char* name, int32_t members, int32_t id, int64_t completed, bool waits) {
   GroupEvidence group;
@@ -105,9 +106,18 @@ ThreadStack Fleet::stack_of(int32_t rank) const {
   return stack;
 }
 
-bool Fleet::reports_cut(int32_t node) const {
-  return trouble_ == Trouble::kPairCut && broken_ && began_at_ + kUnansweredAfter <= now_ &&
-         (node == node_of(*culprits_.begin()) || node == node_of(*culprits_.rbegin()));
+// The intervals between repetitions double.
+int32_t Fleet::repetitions(int32_t node) const {
+  if (trouble_ != Trouble::kPairCut || !broken_ ||
+      (node != node_of(*culprits_.begin()) && node != node_of(*culprits_.rbegin())))
+    return 0;
+  int32_t count = 0;
+  Duration interval = kFirstRepetition;
+  for (Instant next = began_at_ + interval; next <= now_; next += interval) {
+    ++count;
+    interval *= 2;
+  }
+  return count >= kRepetitionsReported ? count : 0;
 }
 
 // Returns the text about the pair; the core orders nodes by name.

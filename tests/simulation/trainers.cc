@@ -13,7 +13,6 @@ namespace {
 constexpr int64_t kCheckpointEvery = 5;
 // The time for which a rank that has received SIGTERM waits for its peers.
 constexpr Duration kPeersWait = std::chrono::seconds(3);
-constexpr Duration kLinkRetry = std::chrono::milliseconds(200);
 
 }  // namespace
 
@@ -82,7 +81,7 @@ void Trainers::tick(ProcessKey key, int32_t pid) {
   if (nature.bad_input_rank == key.second.rank.value()) return leave(ExitCode::kBadInput);
   if (process->leaving && !votes(launch)) return;  // does not progress
   if (process->waits) return;
-  if (!all_up(launch, process->world_size) || (process->step < 0 && is_cut(launch))) {
+  if (!all_up(launch, process->world_size) || (process->step < 0 && find_cut(launch))) {
     scheduler_.after(nature.step_time, [this, key, pid] { tick(key, pid); });
     return;
   }
@@ -125,13 +124,10 @@ void Trainers::complete_step(const LaunchKey& launch) {
     ranks.push_back(key);
   }
   if (ranks.empty() || std::ssize(ranks) < processes_.at(ranks.front()).world_size) return;
-  if (is_cut(launch)) {
-    if (!waits_for_link_.insert(launch).second) return;
-    scheduler_.after(kLinkRetry, [this, launch] {
-      waits_for_link_.erase(launch);
-      complete_step(launch);
-    });
-    return;
+  if (stalls_.contains(launch)) return;
+  if (const auto hosts = find_cut(launch)) {
+    stalls_[launch] = {scheduler_.now(), *hosts};
+    return repeat_segment(launch);
   }
   const bool agreed = votes(launch) && std::ranges::any_of(ranks, [this](const ProcessKey& key) {
                         return processes_.at(key).leaving;

@@ -153,8 +153,11 @@ class Trainers {
   void end_preempted(const ProcessKey& key, Process& process);
   Process* find(const ProcessKey& key, int32_t pid);
   bool all_up(const LaunchKey& launch, int32_t world_size) const;
-  // Returns whether two hosts of the launch cannot reach each other.
-  bool is_cut(const LaunchKey& launch);
+  // Returns two hosts of the launch that cannot reach each other.
+  std::optional<std::pair<int, int>> find_cut(const LaunchKey& launch);
+  // Completes the step of a launch whose connection stalls, if the link is back when TCP repeats
+  // the segment.
+  void repeat_segment(const LaunchKey& launch);
   std::vector<StalledLink> stalled_links(int host, const worker::RankKey& key,
                                          const Process& process) const;
   // Returns whether a rank of the launch votes to stop. A training rank that has received SIGTERM
@@ -190,7 +193,13 @@ class Trainers {
   std::set<LaunchKey> hung_launches_;
   std::set<LaunchKey> broken_;  // launches that have lost a rank
   std::map<LaunchKey, std::set<Rank>> succeeded_;
-  std::set<LaunchKey> waits_for_link_;  // launches that complete a step when their link is back
+  // A connection between two hosts of a launch that carries nothing until TCP repeats a segment
+  // while the link is back.
+  struct Stall {
+    Instant since{};
+    std::pair<int, int> hosts;
+  };
+  std::map<LaunchKey, Stall> stalls_;
   int cut_launches_ = 0;
 };
 

@@ -8,14 +8,28 @@
 namespace muster::simulation {
 namespace {
 
-// Time from the beginning of a cut until kernels report unanswered segments and connections.
-constexpr Duration kUnanswered = std::chrono::milliseconds(1'400);
-constexpr Duration kUnansweredConnect = std::chrono::seconds(3);
+// The first intervals between repetitions of a segment and of an attempt to connect, which double,
+// and the numbers of repetitions from which on kernels report them.
+constexpr Duration kSegmentInterval = std::chrono::milliseconds(200);
+constexpr int32_t kSegmentRepetitions = 3;
+constexpr Duration kConnectInterval = std::chrono::seconds(1);
+constexpr int32_t kConnectRepetitions = 2;
+
+// Returns the number of repetitions within `time`, and the time of the next one.
+std::pair<int32_t, Duration> repetitions(Duration time, Duration interval) {
+  int32_t count = 0;
+  Duration next = interval;
+  for (; next <= time; next += interval) {
+    ++count;
+    interval *= 2;
+  }
+  return {count, next};
+}
 
 }  // namespace
 
-bool Trainers::is_cut(const LaunchKey& launch) {
-  if (!network_.has_cut_links()) return false;
+std::optional<std::pair<int, int>> Trainers::find_cut(const LaunchKey& launch) {
+  if (!network_.has_cut_links()) return std::nullopt;
   std::set<int> hosts;
   for (const auto& [key, process] : processes_)
     if (process.running && launch_of(process, key.second) == launch) hosts.insert(key.first);
@@ -23,21 +37,40 @@ bool Trainers::is_cut(const LaunchKey& launch) {
     for (const int b : hosts)
       if (a < b && network_.is_link_cut(a, b)) {
         cut_launches_ += hung_launches_.insert(launch).second ? 1 : 0;
-        return true;
+        return std::pair(a, b);
       }
-  return false;
+  return std::nullopt;
+}
+
+void Trainers::repeat_segment(const LaunchKey& launch) {
+  const Instant since = stalls_.at(launch).since;
+  const Duration next = repetitions(scheduler_.now() - since, kSegmentInterval).second;
+  scheduler_.after(since + next - scheduler_.now(), [this, launch] {
+    const auto [a, b] = stalls_.at(launch).hosts;
+    if (network_.is_link_cut(a, b)) return repeat_segment(launch);
+    stalls_.erase(launch);
+    complete_step(launch);
+  });
 }
 
 std::vector<StalledLink> Trainers::stalled_links(int host, const worker::RankKey& key,
                                                  const Process& process) const {
   std::map<int, StalledLink> links;
   const bool is_connecting = process.step < 0;
-  if (!network_.has_cut_links() || (!process.waits && !is_connecting)) return {};
+  if (const auto stall = stalls_.find(launch_of(process, key)); stall != stalls_.end()) {
+    const auto [a, b] = stall->second.hosts;
+    const int32_t count =
+        repetitions(scheduler_.now() - stall->second.since, kSegmentInterval).first;
+    if ((host != a && host != b) || count < kSegmentRepetitions) return {};
+    return {{"node" + std::to_string(host == a ? b : a), 1, false, count}};
+  }
+  if (!network_.has_cut_links() || !is_connecting) return {};
   for (const auto& [other, peer] : processes_) {
     if (!peer.running || launch_of(peer, other.second) != launch_of(process, key)) continue;
-    if (!network_.is_link_cut(host, other.first, is_connecting ? kUnansweredConnect : kUnanswered))
-      continue;
-    links[other.first] = {"node" + std::to_string(other.first), 1, is_connecting};
+    const auto time = network_.time_of_cut(host, other.first);
+    const int32_t count = time ? repetitions(*time, kConnectInterval).first : 0;
+    if (count < kConnectRepetitions) continue;
+    links[other.first] = {"node" + std::to_string(other.first), 1, true, count};
   }
   std::vector<StalledLink> found;
   for (const auto& [peer, link] : links)

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include <absl/cleanup/cleanup.h>
@@ -87,9 +88,25 @@ std::optional<UnansweredSocket> parse_socket(absl::string_view line) {
       !absl::SimpleAtoi(fields[kInode], &socket.inode) ||
       repetitions < (is_connecting ? kConnectRepeated : kSegmentRepeated))
     return std::nullopt;
-  socket.link = {std::move(address->first), address->second, is_connecting};
+  socket.link = {std::move(address->first), address->second, is_connecting,
+                 static_cast<int32_t>(std::min<uint32_t>(repetitions, 255))};
   if (is_this_host(socket.link.host)) return std::nullopt;
   return socket;
+}
+
+// Returns those of `hosts` with an open connection in the table on which nothing is repeated.
+std::set<std::string> answering_hosts(absl::string_view table, const std::set<std::string>& hosts) {
+  std::set<std::string> answering;
+  for (const absl::string_view line : absl::StrSplit(table, '\n')) {
+    const std::vector<absl::string_view> fields = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    uint32_t repetitions = 0;
+    if (fields.size() <= kInode || fields[kState] != kEstablished ||
+        !absl::SimpleHexAtoi(fields[kRepetitions], &repetitions) || repetitions > 0)
+      continue;
+    const auto address = parse_address(fields[kRemote]);
+    if (address && hosts.contains(address->first)) answering.insert(address->first);
+  }
+  return answering;
 }
 
 std::string link_at(const std::string& path) {
@@ -145,6 +162,14 @@ std::vector<UnansweredSocket> parse_unanswered(std::string_view table) {
     if (auto socket = parse_socket(line)) sockets.push_back(*std::move(socket));
     if (sockets.size() >= kSocketsMax) break;
   }
+  std::set<std::string> connecting;
+  for (const UnansweredSocket& socket : sockets)
+    if (socket.link.is_connecting) connecting.insert(socket.link.host);
+  if (connecting.empty()) return sockets;
+  const std::set<std::string> answering = answering_hosts(av(table), connecting);
+  std::erase_if(sockets, [&](const UnansweredSocket& socket) {
+    return socket.link.is_connecting && answering.contains(socket.link.host);
+  });
   return sockets;
 }
 
@@ -152,11 +177,12 @@ const std::vector<UnansweredSocket>& LinkReader::sockets_of(pid_t pid) {
   const std::string folder = absl::StrCat(proc_root_, "/", pid);
   const auto [entry, is_new] = sockets_.try_emplace(link_at(folder + "/ns/net"));
   if (is_new) {
-    for (const char* file : {"/net/tcp", "/net/tcp6"}) {
-      if (const auto table = read_proc_file(folder + file, kTableBytesMax))
-        for (UnansweredSocket& socket : parse_unanswered(*table))
-          entry->second.push_back(std::move(socket));
-    }
+    // One table, because a host may have connections of both kinds.
+    std::string table;
+    for (const char* file : {"/net/tcp", "/net/tcp6"})
+      if (const auto part = read_proc_file(folder + file, kTableBytesMax))
+        absl::StrAppend(&table, *part, "\n");
+    entry->second = parse_unanswered(table);
   }
   return entry->second;
 }
@@ -168,8 +194,14 @@ std::vector<StalledLink> LinkReader::read(pid_t pid) {
   std::set<uint64_t> own;
   for (const pid_t process : process_tree(proc_root_, pid)) add_sockets(proc_root_, process, own);
   std::map<std::string, StalledLink> links;
-  for (const UnansweredSocket& socket : sockets)
-    if (own.contains(socket.inode)) links.try_emplace(socket.link.host, socket.link);
+  const auto order = [](const StalledLink& link) {
+    return std::tuple(!link.is_connecting, link.repetitions, link.port);
+  };
+  for (const UnansweredSocket& socket : sockets) {
+    if (!own.contains(socket.inode)) continue;
+    const auto [known, is_new] = links.try_emplace(socket.link.host, socket.link);
+    if (!is_new && order(known->second) < order(socket.link)) known->second = socket.link;
+  }
   std::vector<StalledLink> found;
   for (auto& [host, link] : links)
     if (found.size() < kStalledLinksMax) found.push_back(std::move(link));

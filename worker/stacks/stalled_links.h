@@ -4,6 +4,7 @@
 // The kernel repeats unacknowledged segments after 0.2 s, 0.4 s, 0.8 s and so on, and connection
 // attempts after 1 s, 2 s and so on. The kernel of the other host acknowledges segments even if its
 // process is stopped or busy; a full receive buffer is probed instead, and does not count here.
+// Attempts to connect show less: a host whose queue of new connections is full drops them.
 #pragma once
 
 #include <sys/types.h>
@@ -25,7 +26,8 @@ struct UnansweredSocket {
 
 // Returns the unanswered connections to other hosts in the text of /proc/net/tcp or /proc/net/tcp6.
 // A connection counts from its third repetition on (1.4 s), an attempt to connect from its second
-// one on (3 s).
+// one on (3 s). An attempt does not count if another connection to the host is open and nothing is
+// repeated on it, because the host most likely answers.
 std::vector<UnansweredSocket> parse_unanswered(std::string_view table);
 
 // Reads the links of several ranks at one moment. Not thread-safe. Never blocks on a process.
@@ -35,7 +37,8 @@ class LinkReader {
   explicit LinkReader(std::string proc_root) : proc_root_(std::move(proc_root)) {}
 
   // Returns the unanswered connections of `pid` and its descendants, at most kStalledLinksMax and
-  // one for each other host, ordered by host. Returns nothing if they cannot be read.
+  // one for each other host, ordered by host: an open one, and the one with most repetitions.
+  // Returns nothing if they cannot be read.
   std::vector<StalledLink> read(pid_t pid);
 
  private:

@@ -50,7 +50,6 @@ void LiveAttempt::observe(Job& job, const RankProgress& page, IncidentBook& inci
   if (page.rank == Rank(0) && checkpoint_after && page.checkpoint_step > *checkpoint_after)
     checkpoint_after.reset();
   progress.observe(page, time.now);
-  links.observe(page.rank, page.stalled_links, time.now);
   progress.record_stragglers(incidents, job, time);
   progress.record_plan(incidents, job, page, time);
   progress.record_loss(incidents, job, page, time);
@@ -151,7 +150,8 @@ const std::optional<CutLink>& LiveAttempt::cut_link(const Job& job, const Fleet&
 
 LadderView LiveAttempt::ladder_view(const Job& job, const Fleet& fleet, Instant now) {
   const std::optional<CutLink>& cut = cut_link(job, fleet, now);
-  return {job, ranks, reach.unreachable, victim_deadline.has_value(), cut ? cut->sentence : ""};
+  const bool is_due = cut && cut_link_due(*cut, progress.hang, true) <= now;
+  return {job, ranks, reach.unreachable, victim_deadline.has_value(), is_due ? cut->sentence : ""};
 }
 
 void LiveAttempt::release(IncidentBook& incidents) const {

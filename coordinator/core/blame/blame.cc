@@ -85,6 +85,7 @@ std::string sentence_of(const Blame& blame, const WaitGraph& graph, const BlameI
 // Makes the cut link the first suspect and the sentence. The evidence about the ranks remains.
 void blame_cut_link(const std::string& cut_link, Blame& blame) {
   constexpr double kConfidence = 0.9;
+  blame.is_cut_link = true;
   blame.shape = HangShape::kTransport;
   blame.sentence = printable(cut_link, kSentenceBytesMax);
   std::erase_if(blame.suspects, [](const Suspect& other) { return other.rank.value() == kNoRank; });
@@ -119,7 +120,8 @@ Blame blame(const BlameInput& input) {
     blame.victims = ranks_of(graph.instances()[order[0].second.instance].inside);
   }
   blame.sentence = sentence_of(blame, graph, input);
-  if (!input.cut_link.empty()) blame_cut_link(input.cut_link, blame);
+  const bool is_certain = blame.shape == HangShape::kHalted || blame.shape == HangShape::kMismatch;
+  if (!input.cut_link.empty() && !is_certain) blame_cut_link(input.cut_link, blame);
   return blame;
 }
 

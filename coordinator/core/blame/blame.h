@@ -90,7 +90,8 @@ struct BlameInput {
   BlameSample earlier;  // empty if there is only one sample
   BlameSample later;
   // A sentence about nodes of the job that cannot reach each other; empty: none are known. It
-  // explains why ranks wait, so it becomes the first suspect.
+  // explains why ranks wait, so it becomes the first suspect, unless a rank is halted or in another
+  // collective than the others.
   std::string cut_link{};
 };
 
@@ -115,7 +116,8 @@ struct Blame {
   std::string sentence;  // one printable sentence of at most kSentenceBytesMax bytes
   // At most kSuspectsMax, the likeliest first; at least two if the job has two ranks.
   std::vector<Suspect> suspects;
-  RankSet victims;  // the ranks that wait for the first suspect, directly or not
+  RankSet victims;           // the ranks that wait for the first suspect, directly or not
+  bool is_cut_link = false;  // the first suspect is BlameInput::cut_link
 };
 
 constexpr size_t kSentenceBytesMax = 2048;

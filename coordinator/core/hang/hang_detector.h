@@ -104,6 +104,8 @@ class HangDetector {
   void withdraw_proof(Instant now);
   // Returns whether some ranks have not ended and none of them has reported a phase.
   bool is_silent() const;
+  // Returns whether some rank that has not ended is stopped or dead.
+  bool has_halted_ranks() const { return halted_ > 0; }
   Instant last_progress() const { return progress_; }
   int64_t newest_step() const { return seen_; }
   // Returns the time of the last completed step or change of phase. Background threads cannot cause

@@ -217,6 +217,7 @@ StuckJob Ladder::judge_stuck(const LadderView& view, const Dump& dump, const Han
   }
   const Blame blamed = judge(view, dump, is_lost ? IncidentKind::kWorkerLost : IncidentKind::kHang,
                              hang, incident, stuck.messages, context);
+  stuck.is_cut_link = blamed.is_cut_link;
   Fault& fault = stuck.fault;
   fault.kind = IncidentKind::kHang;
   fault.exit_code = to_int(ExitCode::kFailure);

@@ -71,6 +71,8 @@ struct StuckJob {
   std::vector<SendToWorker> messages;
   // The evidence does not prove that the job is stuck: it has only stood still for too long.
   bool is_inconclusive = false;
+  // The cause is LadderView::cut_link.
+  bool is_cut_link = false;
 };
 
 class Ladder {

@@ -220,7 +220,8 @@ HeartbeatReceived heartbeat_from_proto(const v1::Heartbeat& proto) {
     for (const v1::StalledLink& link : rank.stalled_links()) {
       if (progress.stalled_links.size() == kStalledLinksMax) break;
       progress.stalled_links.push_back(
-          {printable(link.host(), kHostAddressBytesMax), link.port(), link.is_connecting()});
+          {printable(link.host(), kHostAddressBytesMax), link.port(), link.is_connecting(),
+           link.repetitions()});
     }
   }
   return event;

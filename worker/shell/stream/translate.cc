@@ -209,6 +209,7 @@ v1::WorkerMessage to_message(const SendHeartbeat& action) {
       stalled.set_host(link.host);
       stalled.set_port(link.port);
       stalled.set_is_connecting(link.is_connecting);
+      stalled.set_repetitions(link.repetitions);
     }
     const StepTimes& times = rank.figures.step_times;
     v1::StepTimes& step_times = *progress->mutable_step_times();

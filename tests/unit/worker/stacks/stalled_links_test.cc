@@ -24,6 +24,9 @@ constexpr char kConnecting[] =
 // The receive buffer of 10.0.0.4 is full: the kernel probes it, because its process is stopped.
 constexpr char kProbing[] =
     "   3: 0100000A:9C42 0400000A:1267 01 00001000:00000000 04:00000200 00000000  1000 7 503 2\n";
+// Another connection to 10.0.0.2.
+constexpr char kMoreRepetitions[] =
+    "   6: 0100000A:9C46 0200000A:6D62 01 00001000:00000000 01:00000120 00000007  1000 0 506 2\n";
 // One repetition: the segment may only be lost.
 constexpr char kLostOnce[] =
     "   4: 0100000A:9C43 0500000A:1267 01 00001000:00000000 01:00000040 00000001  1000 0 504 2\n";
@@ -46,12 +49,24 @@ std::vector<StalledLink> links_of(std::string_view table) {
 TEST(StalledLinks, AreConnectionsWhoseSegmentsAreNotAcknowledged) {
   EXPECT_EQ(
       links_of(std::string(kHead) + kUnacknowledged + kConnecting + kProbing + kLostOnce + kLocal),
-      (std::vector<StalledLink>{{"10.0.0.2", 28001, false}, {"10.0.0.3", 4711, true}}));
+      (std::vector<StalledLink>{{"10.0.0.2", 28001, false, 4}, {"10.0.0.3", 4711, true, 2}}));
   EXPECT_EQ(links_of(kV6),
-            (std::vector<StalledLink>{{"fd00::2", 4711, false}, {"10.0.0.6", 4711, false}}));
+            (std::vector<StalledLink>{{"fd00::2", 4711, false, 3}, {"10.0.0.6", 4711, false, 3}}));
   for (const char* damaged : {"", " 01:", "1: 0100000A:9C40 02:6D61 01 0:0 01:0 4 0 0 5",
                               "1: 0100000A:9C40 0200000A:6D61 01 0:0 01:0 4"})
     EXPECT_TRUE(links_of(damaged).empty()) << damaged;
+}
+
+TEST(StalledLinks, AreNoAttemptsToConnectToAHostThatAnswers) {
+  // An open connection to 10.0.0.3, as an IPv6 socket shows it: nothing is repeated.
+  const std::string open =
+      "   1: 0000000000000000FFFF00000100000A:9C40 0000000000000000FFFF00000300000A:1267 01 "
+      "00000000:00000000 02:00000120 00000000  1000 0 603 2\n";
+  EXPECT_TRUE(links_of(kConnecting + open).empty()) << "the queue of its listener may be full";
+  EXPECT_EQ(links_of(std::string(kConnecting) + kUnacknowledged).size(), 2U);
+  const std::string repeated =
+      "   3: 0100000A:9C42 0300000A:1267 01 00001000:00000000 01:00000200 00000001  1000 7 503 2\n";
+  EXPECT_EQ(links_of(kConnecting + repeated).size(), 1U);
 }
 
 class LinkReaderTest : public testing::Test {
@@ -62,7 +77,8 @@ class LinkReaderTest : public testing::Test {
     for (const std::filesystem::path& path : {task, folder / "fd", folder / "net", folder / "ns"})
       std::filesystem::create_directories(path);
     std::ofstream(task / "children") << children;
-    std::ofstream(folder / "net/tcp") << kHead << kUnacknowledged << kConnecting;
+    std::ofstream(folder / "net/tcp")
+        << kHead << kUnacknowledged << kConnecting << kMoreRepetitions;
     std::filesystem::create_symlink("net:[4026531840]", folder / "ns/net");
     for (const int inode : inodes)
       std::filesystem::create_symlink("socket:[" + std::to_string(inode) + "]",
@@ -79,8 +95,11 @@ TEST_F(LinkReaderTest, ReturnsTheLinksOfTheRankAndItsChildren) {
   add_process(20, "", {501});
   add_process(30, "", {8});
   LinkReader reader(root_);
-  EXPECT_EQ(reader.read(10), (std::vector<StalledLink>{{"10.0.0.3", 4711, true}}));
-  EXPECT_EQ(reader.read(20), (std::vector<StalledLink>{{"10.0.0.2", 28001, false}}));
+  EXPECT_EQ(reader.read(10), (std::vector<StalledLink>{{"10.0.0.3", 4711, true, 2}}));
+  EXPECT_EQ(reader.read(20), (std::vector<StalledLink>{{"10.0.0.2", 28001, false, 4}}));
+  add_process(50, "", {501, 506});
+  EXPECT_EQ(reader.read(50), (std::vector<StalledLink>{{"10.0.0.2", 28002, false, 7}}))
+      << "the connection with the most repetitions";
   EXPECT_TRUE(reader.read(30).empty());
   EXPECT_TRUE(reader.read(40).empty()) << "no such process";
   EXPECT_TRUE(reader.read(0).empty());

@@ -192,6 +192,23 @@ TEST(BlameSentence, ACutLinkIsTheFirstSuspectAndReplacesTheTransport) {
     rest += blame.suspects[i].confidence;
   }
   EXPECT_LE(rest, 0.1);
+  EXPECT_TRUE(blame.is_cut_link);
+}
+
+TEST(BlameSentence, ACutLinkReplacesNoCertainCause) {
+  World stopped(4);
+  stopped.all_show(group("data", 4, 0, 9, 8, "gradients"));
+  stopped.rank(2).process_state = 'T';
+  stopped.input.cut_link = "nodes node1 and node2 cannot reach each other";
+  const Blame blame = stopped.blame();
+  EXPECT_FALSE(blame.is_cut_link);
+  EXPECT_EQ(blame.suspects[0].rank, Rank(2)) << blame.sentence;
+  World mismatch(4);
+  mismatch.all_show(group("data", 4, 0, 9, 8, "gradients"), {2});
+  mismatch.rank(2).groups = {group("data", 4, 0, 9, 8, "loss")};
+  mismatch.input.cut_link = stopped.input.cut_link;
+  EXPECT_EQ(mismatch.blame().shape, HangShape::kMismatch) << mismatch.blame().sentence;
+  EXPECT_FALSE(mismatch.blame().is_cut_link);
 }
 
 TEST(BlameSentence, WhereAllAreInsideTheTransportIsLikeliest) {

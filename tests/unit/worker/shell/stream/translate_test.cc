@@ -144,7 +144,7 @@ TEST(Translate, AHeartbeatCarriesEveryStep) {
   RankProgress& rank = heartbeat.ranks.emplace_back();
   rank.key = {JobId(1), Attempt(2), Rank(3)};
   for (int i = 0; i < 500; ++i) rank.figures.step_times.add(0.5);
-  rank.figures.stalled_links = {{"10.0.0.2", 28001, true}};
+  rank.figures.stalled_links = {{"10.0.0.2", 28001, true, 5}};
   rank.figures.main_thread = {120, 100};
   const v1::WorkerMessage message = to_message(heartbeat);
   const v1::RankProgress& sent = message.heartbeat().ranks(0);
@@ -152,6 +152,7 @@ TEST(Translate, AHeartbeatCarriesEveryStep) {
   EXPECT_EQ(sent.stalled_links(0).host(), "10.0.0.2");
   EXPECT_EQ(sent.stalled_links(0).port(), 28001);
   EXPECT_TRUE(sent.stalled_links(0).is_connecting());
+  EXPECT_EQ(sent.stalled_links(0).repetitions(), 5);
   EXPECT_EQ(sent.main_thread_samples(), 120U);
   EXPECT_EQ(sent.main_thread_awake(), 100U);
   const v1::StepTimes& times = sent.step_times();
