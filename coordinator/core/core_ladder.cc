@@ -122,7 +122,9 @@ void Core::conclude_stuck(Job& job, const Dump& dump) {
     const auto cut = stuck.is_cut_link
                          ? find_cut_link(attempt.view(job), attempt.links, fleet_, time_.now)
                          : std::nullopt;
-    if (cut) {
+    const bool counts = cut && (!cut->peer.value().empty() ||
+                                cut_link_due(*cut, attempt.progress.hang, true) <= time_.now);
+    if (counts) {
       stuck.fault = fault_of_cut_link(job, *cut, time_.unix_ns);
       stuck.node.reset();
       stuck.is_inconclusive = false;

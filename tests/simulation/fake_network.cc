@@ -40,7 +40,7 @@ void FakeNetwork::partition(int host, Duration time) {
 
 void FakeNetwork::end_partitions() {
   partitioned_until_.clear();
-  links_.clear();
+  for (auto& [hosts, link] : links_) link.until = std::min(link.until, scheduler_.now());
   for (auto& [id, stream] : streams_) stream.silent_until = Instant{};
 }
 
@@ -51,7 +51,20 @@ bool FakeNetwork::is_unanswered(StreamId id, Duration time) const {
 }
 
 void FakeNetwork::cut_link(int a, int b, Duration time) {
-  links_[std::minmax(a, b)] = {scheduler_.now(), scheduler_.now() + time};
+  LinkCut& link = links_[std::minmax(a, b)];
+  const Instant now = scheduler_.now();
+  if (link.until <= now) {
+    link.longest = std::max(link.longest, link.until - link.since);
+    link.since = now;
+  }
+  link.until = std::max(link.until, now + time);
+}
+
+Duration FakeNetwork::longest_cut(int a, int b) const {
+  const auto it = links_.find(std::minmax(a, b));
+  if (it == links_.end()) return Duration::zero();
+  const LinkCut& link = it->second;
+  return std::max(link.longest, std::min(link.until, scheduler_.now()) - link.since);
 }
 
 std::optional<Duration> FakeNetwork::time_of_cut(int a, int b) const {

@@ -41,6 +41,8 @@ class FakeNetwork {
   bool is_link_cut(int a, int b) const { return time_of_cut(a, b).has_value(); }
   // Returns for how long the link has been cut; nullopt if it is not.
   std::optional<Duration> time_of_cut(int a, int b) const;
+  // Returns the longest time for which the link was cut so far.
+  Duration longest_cut(int a, int b) const;
   void stop_faults() { faultless_ = true; }
 
   // Send a message, which is delivered unless the stream breaks first. `may_lag`: later messages
@@ -82,6 +84,7 @@ class FakeNetwork {
   std::map<int, Instant> partitioned_until_;
   struct LinkCut {
     Instant since{}, until{};
+    Duration longest{};  // of the earlier cuts
   };
   std::map<std::pair<int, int>, LinkCut> links_;
 };

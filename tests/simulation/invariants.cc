@@ -1,6 +1,7 @@
 #include "tests/simulation/invariants.h"
 
 #include <algorithm>
+#include <string>
 
 #include <absl/strings/str_cat.h>
 
@@ -162,6 +163,15 @@ void Invariants::attempts_are_consecutive(const Job& before, const Job& job) {
                                  {world_.coordinator.store(), {job.id, before.attempt}}),
                  "job ", job.id.value(), ": ", job.faults.empty() ? "" : job.faults.back().message,
                  ", before any message with the reason");
+  if (job.faults.size() > before.faults.size() && !job.faults.back().peer.value().empty()) {
+    // TCP repeats a segment for the fourth time after three seconds. Before, a link may be back.
+    constexpr Duration kCutMin = std::chrono::seconds(3);
+    const Fault& fault = job.faults.back();
+    const auto host_of = [](const WorkerName& name) { return std::stoi(name.value().substr(4)); };
+    const Duration cut = world_.network.longest_cut(host_of(fault.worker), host_of(fault.peer));
+    world_.require(cut >= kCutMin, "a link that was cut for only ", to_seconds(cut),
+                   " s has ended an attempt: ", fault.message);
+  }
   if (job.attempt != before.attempt) {
     world_.require(job.attempt.value() == before.attempt.value() + 1,
                    "attempts are not counted one by one");

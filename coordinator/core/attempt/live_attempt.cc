@@ -150,8 +150,10 @@ const std::optional<CutLink>& LiveAttempt::cut_link(const Job& job, const Fleet&
 
 LadderView LiveAttempt::ladder_view(const Job& job, const Fleet& fleet, Instant now) {
   const std::optional<CutLink>& cut = cut_link(job, fleet, now);
-  const bool is_due = cut && cut_link_due(*cut, progress.hang, true) <= now;
-  return {job, ranks, reach.unreachable, victim_deadline.has_value(), is_due ? cut->sentence : ""};
+  // Only a confirmed link blames a node.
+  const bool counts =
+      cut && (!cut->peer.value().empty() || cut_link_due(*cut, progress.hang, true) <= now);
+  return {job, ranks, reach.unreachable, victim_deadline.has_value(), counts ? cut->sentence : ""};
 }
 
 void LiveAttempt::release(IncidentBook& incidents) const {

@@ -120,8 +120,8 @@ Blame blame(const BlameInput& input) {
     blame.victims = ranks_of(graph.instances()[order[0].second.instance].inside);
   }
   blame.sentence = sentence_of(blame, graph, input);
-  const bool is_certain = blame.shape == HangShape::kHalted || blame.shape == HangShape::kMismatch;
-  if (!input.cut_link.empty() && !is_certain) blame_cut_link(input.cut_link, blame);
+  const bool names_no_rank = order[0].first == kNoRank && blame.shape == HangShape::kTransport;
+  if (!input.cut_link.empty() && names_no_rank) blame_cut_link(input.cut_link, blame);
   return blame;
 }
 
