@@ -186,7 +186,8 @@ void StalledLinks::observe(const ReachView& view, Rank rank, const std::vector<S
         fresh.since = same->since;
         fresh.repetitions = same->repetitions;
         fresh.repeated_at = same->repeated_at;
-        if (fresh.repeated_at == kNever && link.repetitions > fresh.repetitions)
+        // More than before, and more than at the end of the last excuse.
+        if (link.repetitions > std::max(same->link.repetitions, fresh.repetitions))
           fresh.repeated_at = now;
       }
     }
@@ -249,12 +250,14 @@ Instant cut_link_due(const CutLink& cut, const HangDetector& hang, bool has_othe
   const Duration step = hang.step_time();
   const Duration wait = (has_other_node && step > Duration::zero() ? kLinkConfirm : kLinkWait) +
                         (cut.is_connecting ? kConnectWait : Duration::zero());
-  const Instant due =
-      std::max(cut.confirmed_at, cut.since + (hang.is_silent() ? kSilentTimes : 1) * wait);
-  if (step == Duration::zero()) return due;
-  // A step may take longer than those before, and the program may evaluate or save in it.
-  const Duration usual = std::max(step, hang.longest_pause());
-  return std::max(due, hang.last_step_or_phase() + usual + usual / 4);
+  Instant due = cut.since + (hang.is_silent() ? kSilentTimes : 1) * wait;
+  if (step > Duration::zero()) {
+    // A step may take longer than those before, and the program may evaluate or save in it.
+    const Duration usual = std::max(step, hang.longest_pause());
+    due = std::max(due, hang.last_step_or_phase() + usual + usual / 4);
+  }
+  // A link that was back by then carries nothing until the next repetition.
+  return cut.confirmed_at < due + kAnswerTime ? StalledLinks::kNever : cut.confirmed_at;
 }
 
 Fault fault_of_cut_link(const Job& job, const CutLink& cut, int64_t unix_ns) {
@@ -284,7 +287,9 @@ std::vector<WorkerName> confirmed_by_links(const ReachView& view, const Reach& r
           run_until(view, *worker, fleet) > now || !is_within_reach(link.from, fleet, now))
         continue;
       const Duration silence = std::max(loss_after, fleet.patience_with(*worker));
-      if (fleet.is_silent_for(*worker, silence, now)) names.insert(link.to);
+      if (fleet.is_silent_for(*worker, silence, now) &&
+          confirmed_at(link) >= worker->last_message + silence + kAnswerTime)
+        names.insert(link.to);
     }
   }
   return {names.begin(), names.end()};
