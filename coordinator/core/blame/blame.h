@@ -90,8 +90,7 @@ struct BlameInput {
   BlameSample earlier;  // empty if there is only one sample
   BlameSample later;
   // A sentence about nodes of the job that cannot reach each other; empty: none are known. It
-  // explains why ranks wait, so it becomes the first suspect, unless a rank is halted or in another
-  // collective than the others.
+  // explains why ranks wait, so it becomes the first suspect if no rank stands out.
   std::string cut_link{};
 };
 

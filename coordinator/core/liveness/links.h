@@ -7,8 +7,8 @@
 //
 //   - the job has completed no step since the link stalled, and is overdue
 //   - the coordinator reaches both nodes
-//   - the kernel has repeated the segment once more since the first report, and got no answer: a
-//     link that is back carries nothing until the next repetition, which may be many seconds later
+//   - the kernel has repeated the segment once more after the due time, and got no answer: a link
+//     that is back carries nothing until the next repetition, which may be many seconds later
 //   - no rank is stopped or dead, which would explain why the job stands still
 //
 // A connection that is being opened shows less: a host whose queue of new connections is full, such
@@ -64,7 +64,7 @@ class StalledLinks {
     WorkerName from, to;
     Instant since{};          // the time of the first report
     int32_t repetitions = 0;  // at the time of the first report, or at the end of the last excuse
-    Instant repeated_at = kNever;  // the time of the first report of more repetitions
+    Instant repeated_at = kNever;  // the time of the newest report of more repetitions
   };
 
   // Records the links in a rank's newest report that lead to other nodes of the job.
