@@ -84,7 +84,7 @@ class FakeNetwork {
   std::map<int, Instant> partitioned_until_;
   struct LinkCut {
     Instant since{}, until{};
-    Duration longest{};  // of the earlier cuts
+    Duration longest{};  // the longest earlier cut
   };
   std::map<std::pair<int, int>, LinkCut> links_;
 };

@@ -36,8 +36,8 @@ constexpr uint64_t kLinkLostMsMax = 2'200;
 constexpr Duration kStoppedWithSpare = milliseconds(2'600);
 constexpr Duration kStoppedWithout = milliseconds(3'600);
 constexpr Duration kPausesLast = seconds(40);
-// From the cut of a link to the end of the attempt: the kernel repeats the segment after 3 s, before
-// the due time, and after 6.2 s.
+// From the cut of a link to the end of the attempt: the kernel repeats the segment after 3 s, which
+// is before the due time, and after 6.2 s.
 constexpr Duration kStoppedByLink = milliseconds(7'400) + kAnswerTime;
 
 WorkerName name_of(int32_t node) { return WorkerName(absl::StrCat("node", node)); }
