@@ -45,8 +45,8 @@ absl::StatusOr<ChatTemplate> load_chat_template(const std::string& file,
       {.tokenizer_path = tokenizer_path,
        .file = file,
        .name = "",
-       .bos_token = trainer::control_token(tokenizer, /*begins=*/true),
-       .eos_token = trainer::control_token(tokenizer, /*begins=*/false)});
+       .bos_token = trainer::sequence_token(tokenizer, /*begins=*/true),
+       .eos_token = trainer::sequence_token(tokenizer, /*begins=*/false)});
   if (loaded.ok()) return ChatTemplate(*std::move(loaded));
   if (file.empty() && absl::IsNotFound(loaded.status())) return ChatTemplate();
   return loaded.status();

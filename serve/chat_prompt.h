@@ -25,7 +25,8 @@ absl::StatusOr<std::vector<int32_t>> chat_prompt(const ChatTemplate& chat_templa
                                                  const nlohmann::ordered_json& messages);
 
 // Loads the template of a model: `file` if it is given, or else the template beside the tokenizer
-// `tokenizer` at `tokenizer_path` (trainer_core/chat/chat_template.h). Returns nullopt if there is none.
+// `tokenizer` at `tokenizer_path` (trainer_core/chat/chat_template.h). Returns nullopt if there is
+// none.
 absl::StatusOr<ChatTemplate> load_chat_template(const std::string& file,
                                                 const std::string& tokenizer_path,
                                                 const trainer::Tokenizer& tokenizer);

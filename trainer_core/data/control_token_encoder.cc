@@ -20,7 +20,7 @@ absl::Status ControlTokenEncoder::append(std::string_view text, std::vector<int3
   return absl::OkStatus();
 }
 
-std::string control_token(const Tokenizer& tokenizer, bool begins) {
+std::string sequence_token(const Tokenizer& tokenizer, bool begins) {
   const auto control = tokenizer.control_tokens();
   if (control.empty()) return "";
   const auto& [text, id] = begins ? control.front() : control.back();

@@ -30,6 +30,6 @@ class ControlTokenEncoder {
 
 // Returns the text of the tokenizer's control token that begins a text, or that ends it; empty if
 // it has none.
-std::string control_token(const Tokenizer& tokenizer, bool begins);
+std::string sequence_token(const Tokenizer& tokenizer, bool begins);
 
 }  // namespace muster::trainer

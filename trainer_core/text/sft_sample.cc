@@ -334,7 +334,7 @@ absl::Status SftEncoder::append(const SftText& sample, std::vector<int32_t>& ids
 
 absl::StatusOr<int32_t> bos_id(const Tokenizer& tokenizer, const std::string& bos_token) {
   if (const auto control = tokenizer.control_tokens(); !control.empty())
-    return control_token(tokenizer, /*begins=*/true).empty() ? -1 : control.front().second;
+    return sequence_token(tokenizer, /*begins=*/true).empty() ? -1 : control.front().second;
   for (const char* const name : {"<|begin_of_text|>", "<bos>", "<s>"}) {
     const std::string text = bos_token.empty() ? name : bos_token;
     const auto ids = tokenizer.encode(text);
