@@ -54,8 +54,8 @@ absl::Status read_eval_output(SettingsReader& reader, const LaunchOptions& optio
                               const std::string& base, trainer::EvalConfig& eval) {
   reader.read("eval_output", eval.output);
   if (is_remote(eval.output)) {
-    return absl::InvalidArgumentError(absl::StrCat("eval_output=", show(eval.output),
-                                                   ": give a path of the file system"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("eval_output=", show(eval.output), ": give a path of the file system"));
   }
   absl::StatusOr<std::string> full = absolute_path("eval_output", eval.output, options);
   if (!full.ok()) return full.status();

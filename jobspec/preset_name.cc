@@ -15,7 +15,8 @@ struct NotYet {
   std::string_view reason;
 };
 constexpr NotYet kNotYet[] = {
-    {"Lambada", "it evaluates a checkpoint; give the config without Lambada (Pile126M for Lambada126M), "
+    {"Lambada",
+     "it evaluates a checkpoint; give the config without Lambada (Pile126M for Lambada126M), "
      "--mode=eval and eval_tasks=lambada=FILE"},
 };
 

@@ -140,7 +140,7 @@ int serve(const ServeArguments& arguments) {
        .api_keys = *std::move(keys),
        .outputs_max = static_cast<size_t>(arguments.batch) + static_cast<size_t>(arguments.waiting),
        .seed = *seed},
-      run->config, *run->tokenizer, run->chat_template, metrics,
+      run->config, *run->tokenizer, std::move(run->chat_template), metrics,
       [&listener] { return listener->connections(); });
   const Session::Handlers handlers{
       .handle = [&api](std::shared_ptr<Exchange> exchange) { api.handle(std::move(exchange)); },

@@ -136,9 +136,8 @@ bool has_trained(const Fault& fault) { return fault.job_step >= 1 || durable_ste
 Duration rendezvous_time_of(const Job& job) {
   if (job.faults.empty() || !has_trained(job.faults.back())) return Duration::zero();
   const std::set<WorkerName> known(job.trained_on.begin(), job.trained_on.end());
-  if (!std::ranges::all_of(job.placement, [&](const RankPlacement& rank) {
-        return known.contains(rank.worker);
-      }))
+  if (!std::ranges::all_of(job.placement,
+                           [&](const RankPlacement& rank) { return known.contains(rank.worker); }))
     return Duration::zero();
   int32_t no_further = 0;
   for (size_t i = job.faults.size(); i > 1; --i) {

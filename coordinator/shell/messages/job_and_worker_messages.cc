@@ -219,9 +219,8 @@ HeartbeatReceived heartbeat_from_proto(const v1::Heartbeat& proto) {
                             std::min(rank.main_thread_awake(), rank.main_thread_samples())};
     for (const v1::StalledLink& link : rank.stalled_links()) {
       if (progress.stalled_links.size() == kStalledLinksMax) break;
-      progress.stalled_links.push_back(
-          {printable(link.host(), kHostAddressBytesMax), link.port(), link.is_connecting(),
-           link.repetitions()});
+      progress.stalled_links.push_back({printable(link.host(), kHostAddressBytesMax), link.port(),
+                                        link.is_connecting(), link.repetitions()});
     }
   }
   return event;

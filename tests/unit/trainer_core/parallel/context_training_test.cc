@@ -157,8 +157,9 @@ TEST(ContextTraining, OtherPasses) {
           const TrainContext context = rank.get();
           TrainingData data = packed_documents(config);
           data.eval.push_back(std::make_unique<PackedDocuments>(config.model.vocab_size));
-          Evaluation evaluation(config, context, data);
-          const auto evaluated = evaluation.run(rank_model, 0);
+          const auto evaluation = Evaluation::open(config, context, data);
+          ASSERT_TRUE(evaluation.ok()) << evaluation.status();
+          const auto evaluated = (*evaluation)->run(rank_model, 0);
           ASSERT_TRUE(evaluated.ok()) << evaluated.status();
           if (groups.rank() == 0) record = *evaluated;
           const auto batches = StepData::training(config, groups.rank(), data);

@@ -152,7 +152,7 @@ TEST_F(Resume, EveryQuantizationResumesBitForBit) {
 
     DecodeOptions options;
     options.checkpoint = of_type("whole").checkpoint_directory + "/20";
-    options.prompt = "And it came to";
+    options.prompts = {"And it came to"};
     options.max_tokens = 5;
     EXPECT_TRUE(decode(of_type("whole"), options).ok());
 

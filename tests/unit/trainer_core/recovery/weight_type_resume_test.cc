@@ -35,7 +35,7 @@ TEST_F(Resume, WeightsInBf16ResumeBitForBit) {
     }
     DecodeOptions options;
     options.checkpoint = narrow("whole").checkpoint_directory + "/20";
-    options.prompt = "And it came to";
+    options.prompts = {"And it came to"};
     options.max_tokens = 3;
     EXPECT_TRUE(decode(narrow("whole"), options).ok());
   }
