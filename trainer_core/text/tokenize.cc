@@ -61,7 +61,7 @@ absl::Status load_sft(const Tokenizer& tokenizer, TokenizeOptions& options) {
   format->add_bos = options.sft_add_bos;
   auto chat = chat::ChatTemplate::load(
       {options.tokenizer_path, options.chat_template, options.chat_template_name,
-       sequence_token(tokenizer, /*begins=*/true), control_token(tokenizer, /*begins=*/false)});
+       sequence_token(tokenizer, /*begins=*/true), sequence_token(tokenizer, /*begins=*/false)});
   const bool is_named = !options.chat_template.empty() || !options.chat_template_name.empty();
   if (!chat.ok() && (is_named || !absl::IsNotFound(chat.status()))) return chat.status();
   if (!chat.ok()) {

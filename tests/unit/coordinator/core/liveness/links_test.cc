@@ -211,9 +211,9 @@ TEST_F(LinksTest, BothNodesOfAPairMustReport) {
   b.connected = false;
   EXPECT_FALSE(find());
   b.connected = true;
-  b.postponements = 1;
+  b.renewals = 1;
   EXPECT_FALSE(find()) << "it was silent since an outage";
-  b.postponements = 0;
+  b.renewals = 0;
   EXPECT_TRUE(find());
   b.last_message -= fleet.silence_max();
   EXPECT_FALSE(find_cut_link(view(), links, fleet, now));
