@@ -148,6 +148,7 @@ TEST(ContextTraining, OtherPasses) {
   config.dataset_type = DatasetType::kShards;
   config.eval.per_device_batch_size = 12;  // more than a micro-batch
   config.steps = 1;
+  config.eval.interval = 1;
   const auto evaluate = [&](const MeshShape& shape) {
     config.mesh = shape;
     EvalRecord record;
