@@ -250,7 +250,8 @@ Instant cut_link_due(const CutLink& cut, const HangDetector& hang, bool has_othe
   const Duration step = hang.step_time();
   const Duration wait = (has_other_node && step > Duration::zero() ? kLinkConfirm : kLinkWait) +
                         (cut.is_connecting ? kConnectWait : Duration::zero());
-  Instant due = cut.since + (hang.is_silent() ? kSilentTimes : 1) * wait;
+  const int silent_times = cut.is_connecting ? kSilentConnectTimes : kSilentTimes;
+  Instant due = cut.since + (hang.is_silent() ? silent_times : 1) * wait;
   if (step > Duration::zero()) {
     // A step may take longer than those before, and the program may evaluate or save in it.
     const Duration usual = std::max(step, hang.longest_pause());

@@ -46,6 +46,9 @@ constexpr Duration kConnectWait = std::chrono::seconds(6);
 // The multiple of these times for a program that reports neither phases nor steps: it may train
 // over another network, and its output is the only other sign of progress.
 constexpr int kSilentTimes = 4;
+// The same for a connection that is being opened. The kernel repeats the attempt after 1, 3, 7, 15,
+// 31 and 63 s, so that a later time would never be confirmed before it gives up.
+constexpr int kSilentConnectTimes = 2;
 // The time after a repetition within which its answer would have arrived and been reported: workers
 // read the connections once a second.
 constexpr Duration kAnswerTime = std::chrono::seconds(2);

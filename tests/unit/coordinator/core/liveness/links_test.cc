@@ -135,7 +135,7 @@ TEST_F(LinksTest, ALinkEndsNoAttemptBeforeTheJobIsOverdue) {
   take_steps(seconds(20), 8);
   EXPECT_EQ(confirms_after(true, false), seconds(25));
   hang.emplace(options.hang, 4, now, HangDetector::PhaseReports::kLaterOrNever);
-  EXPECT_EQ(confirms_after(true, true), kSilentTimes * (kLinkWait + kConnectWait));
+  EXPECT_EQ(confirms_after(true, true), kSilentConnectTimes * (kLinkWait + kConnectWait));
 }
 
 TEST_F(LinksTest, TheWaitBeginsWithTheLastProgressOfAnyRank) {
