@@ -107,6 +107,9 @@ TEST_P(Models, LossAndGradients) {
   const auto& [model, dtype] = GetParam();
   const ModelConfig config = model.config();
   TestModel cpu(config, kBatch, kSeqLen, RematPolicy::kNone, 2, true, dtype);
+  // The gradient of an adapter is that of its projection through a matrix of low rank: fewer sums
+  // average the rounding of bf16.
+  const double half_band = config.lora.enabled() ? 0.3 : 0.1;
   GpuModel gpu(config, kBatch, kSeqLen, RematPolicy::kNone, dtype);
   const ShardLayout &trained = cpu.plan.sharding.layout, &frozen = cpu.plan.sharding.frozen;
   randomize_params(trained.table(), cpu.model.params());
@@ -140,7 +143,7 @@ TEST_P(Models, LossAndGradients) {
       const bool is_nothing = ignores_bias_of_keys(config) && spec.name.ends_with("k_proj.bias");
       const double terms = is_nothing ? largest_of_queries : 0;
       EXPECT_LE(normalised_error(grads, std::span(gradients).subspan(first, count), terms),
-                half ? 0.1 : 1e-4)
+                half ? half_band : 1e-4)
           << spec.name;
       if (is_nothing) {
         EXPECT_LE(largest(grads), (half ? 0.1 : 1e-4) * terms) << spec.name;
