@@ -1,17 +1,15 @@
 """Links between nodes that are cut, with one network namespace per node and the coordinator in the
 test's own one.
 """
-import ctypes
 import json
 import os
-import shutil
 import subprocess
 import sys
 import unittest
 
-from harness import BIN, TINY, MusterTest, wait_until
+from harness import BIN, TINY, wait_until
+from own_network import OwnNetworkTest
 
-CLONE_NEWNET = 0x40000000
 HUB = "10.77.0.1"
 
 # Ranks that exchange one message per step over TCP, and wait for each other without a time limit.
@@ -42,18 +40,9 @@ while True:
 """
 
 
-@unittest.skipUnless(os.geteuid() == 0 and shutil.which("iptables") and shutil.which("ip"), "needs root, iptables and iproute2")
-class CutLinks(MusterTest):
+class CutLinks(OwnNetworkTest):
     def setUp(self):
         super().setUp()
-        libc = ctypes.CDLL(None, use_errno=True)
-        before = os.open("/proc/self/ns/net", os.O_RDONLY)
-        if libc.unshare(CLONE_NEWNET) != 0:
-            os.close(before)
-            self.skipTest(f"no network namespace: {os.strerror(ctypes.get_errno())}")
-        self.addCleanup(os.close, before)
-        self.addCleanup(libc.setns, before, CLONE_NEWNET)
-        self.ip("link", "set", "lo", "up")
         self.ip("link", "add", "br0", "type", "bridge")
         self.ip("addr", "add", f"{HUB}/24", "dev", "br0")
         self.ip("link", "set", "br0", "up")

@@ -1,30 +1,14 @@
 """Outages of the network of workers and their coordinator, in the test's network namespace."""
-import ctypes
 import json
-import os
-import shutil
 import subprocess
 import time
 import unittest
 
-from harness import TINY, MusterTest, wait_until
+from harness import TINY, wait_until
+from own_network import OwnNetworkTest
 
-CLONE_NEWNET = 0x40000000
 
-
-@unittest.skipUnless(os.geteuid() == 0 and shutil.which("iptables") and shutil.which("ip"), "needs root, iptables and iproute2")
-class Outages(MusterTest):
-    def setUp(self):
-        super().setUp()
-        libc = ctypes.CDLL(None, use_errno=True)
-        before = os.open("/proc/self/ns/net", os.O_RDONLY)
-        if libc.unshare(CLONE_NEWNET) != 0:
-            os.close(before)
-            self.skipTest(f"no network namespace: {os.strerror(ctypes.get_errno())}")
-        self.addCleanup(os.close, before)
-        self.addCleanup(libc.setns, before, CLONE_NEWNET)
-        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-
+class Outages(OwnNetworkTest):
     def cut_off(self, coordinator, seconds):
         """Drops all packets to and from the coordinator's port for so long."""
         port = str(coordinator.ports["grpc_port"])
