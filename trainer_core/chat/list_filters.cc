@@ -19,7 +19,8 @@ Value attribute_of(Evaluator& evaluator, const Value& item, const Value* attribu
   if (attribute == nullptr || attribute->is_none()) return item;
   if (attribute->is_integer()) return evaluator.item(item, *attribute);
   Value value = item;
-  for (const std::string_view part : split(evaluator.text_of(*attribute), ".", -1, false)) {
+  const std::string path = evaluator.text_of(*attribute);
+  for (const std::string_view part : split(path, ".", -1, false)) {
     int64_t number = 0;
     const bool is_number = std::from_chars(part.data(), part.data() + part.size(), number).ptr ==
                                part.data() + part.size() &&
