@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/sanitized.h"
+
 namespace muster::simulation {
 namespace {
 
@@ -19,7 +21,7 @@ LongPlan small_plan() {
   LongPlan plan;
   plan.nodes = 16;
   plan.spares = 24;  // repairs take the usual time
-  plan.days = 2;
+  plan.days = kSanitized ? 1 : 2;
   plan.rate = 320;
   return plan;
 }
@@ -29,7 +31,7 @@ LongPlan small_plan() {
 LongPlan short_plan() {
   LongPlan plan = small_plan();
   plan.rate = 80;
-  plan.days = 8;
+  plan.days = kSanitized ? 3 : 8;
   plan.spares = 2;
   plan.smaller_sizes = {14, 12, 10, 8};
   return plan;
@@ -81,12 +83,7 @@ TEST_P(LongTrainings, NeedNoOperatorAndAccountForAllTime) {
   EXPECT_GT(came_back, 5);
 }
 
-// As in simulation_test.cc.
-#ifdef __SANITIZE_ADDRESS__
-constexpr uint64_t kTrainings = 2;
-#else
-constexpr uint64_t kTrainings = 12;
-#endif
+constexpr uint64_t kTrainings = kSanitized ? 1 : 12;
 INSTANTIATE_TEST_SUITE_P(Seeds, LongTrainings,
                          testing::Combine(testing::Range<uint64_t>(1, kTrainings + 1),
                                           testing::Bool()));

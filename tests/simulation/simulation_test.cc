@@ -12,6 +12,7 @@
 
 #include "tests/simulation/minimise.h"
 #include "tests/simulation/world.h"
+#include "tests/unit/sanitized.h"
 
 namespace muster::simulation {
 namespace {
@@ -20,18 +21,12 @@ using testing::HasSubstr;
 
 // The address sanitizer makes a seed ten times as slow, and its findings do not depend on many
 // seeds.
-#ifdef __SANITIZE_ADDRESS__
-constexpr uint64_t kStories = 100;
-constexpr uint64_t kFleets = 20;
-constexpr uint64_t kOutages = 20;
-#else
-constexpr uint64_t kStories = 1600;
-constexpr uint64_t kFleets = 600;
-constexpr uint64_t kOutages = 200;
-#endif
-constexpr uint64_t kSeedsPerTest = 100;
+constexpr uint64_t kStories = kSanitized ? 50 : 1600;
+constexpr uint64_t kFleets = kSanitized ? 4 : 600;
+constexpr uint64_t kOutages = kSanitized ? 12 : 200;
+constexpr uint64_t kSeedsPerTest = kSanitized ? 50 : 100;
 // Fleets of kFleetWorkers workers. CTest runs a test of these on each processor.
-constexpr uint64_t kFleetsPerTest = 20;
+constexpr uint64_t kFleetsPerTest = kSanitized ? 4 : 20;
 constexpr int kFleetWorkers = 64;
 
 // Returns the number of workers of each seed; 0: the seed draws 2 to 5.

@@ -6,17 +6,13 @@
 #include "jobspec/dialects/dialect.h"
 #include "jobspec/dialects/flag_table.h"
 #include "tests/unit/jobspec/config_files.h"
+#include "tests/unit/sanitized.h"
 
 namespace muster::jobspec {
 namespace {
 
-// Takes some seconds.
-#ifdef __SANITIZE_ADDRESS__
-constexpr int kCommandLines = 600;
-#else
-constexpr int kCommandLines = 3000;
-#endif
-constexpr int kFiles = 500;
+constexpr int kCommandLines = kSanitized ? 200 : 3000;
+constexpr int kFiles = kSanitized ? 150 : 500;
 
 class Fuzz : public ConfigFiles {
  protected:
