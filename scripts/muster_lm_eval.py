@@ -10,8 +10,8 @@ It is lm-eval's own command with the additional model `muster`. Its --model_args
     tokenizer      a tokenizer file; default: the run's tokenizer_path
     length         tokens of a sequence; default: the run's max_target_length
     batch          sequences per batch; default 1
-    bos_id         the token before texts without a context; default: end of sequence
-    add_bos_token  whether it also begins texts that have a context; default False
+    bos_id         the token before texts without a context; default: as the model's texts begin
+    add_bos_token  whether bos_id also begins texts that have a context; default False
     hardware       cpu, gpu or auto; default auto
     max_gen_toks   tokens of generated answers; default 256
 

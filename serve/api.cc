@@ -34,10 +34,10 @@ int64_t unix_seconds() { return wall_clock_unix_ns() / 1'000'000'000; }
 
 }  // namespace
 
-Api::Api(ApiOptions options, trainer::TrainConfig config, const trainer::Tokenizer& tokenizer,
+Api::Api(ApiOptions options, trainer::TextStart start, const trainer::Tokenizer& tokenizer,
          ChatTemplate chat_template, Metrics& metrics, std::function<size_t()> connections)
     : options_(std::move(options)),
-      config_(std::move(config)),
+      start_(start),
       tokenizer_(tokenizer),
       chat_template_(std::move(chat_template)),
       metrics_(metrics),
@@ -147,7 +147,7 @@ absl::Status Api::tokenize(CompletionRequest& request, bool is_chat,
       tokens.push_back(*ids);
       continue;
     }
-    auto ids = trainer::prompt_tokens(config_, tokenizer_, std::get<std::string>(prompt));
+    auto ids = trainer::prompt_tokens(start_, tokenizer_, std::get<std::string>(prompt));
     if (!ids.ok()) return ids.status();
     tokens.push_back(*std::move(ids));
   }

@@ -16,7 +16,7 @@
 #include "serve/engine_thread.h"
 #include "serve/exchange.h"
 #include "serve/metrics.h"
-#include "trainer_core/base/train_config.h"
+#include "trainer_core/data/text_start.h"
 #include "trainer_core/data/tokenizer.h"
 
 namespace muster::serve {
@@ -33,9 +33,9 @@ struct ApiOptions {
 
 class Api {
  public:
-  // `config` is that of the training. `tokenizer`, `engine` and `metrics` must outlive the API.
+  // `start` is that of the model's texts. `tokenizer`, `engine` and `metrics` must outlive the API.
   // `connections` returns the number of open connections.
-  Api(ApiOptions options, trainer::TrainConfig config, const trainer::Tokenizer& tokenizer,
+  Api(ApiOptions options, trainer::TextStart start, const trainer::Tokenizer& tokenizer,
       ChatTemplate chat_template, Metrics& metrics, std::function<size_t()> connections);
   // Called once, before the first request.
   void attach(EngineThread& engine) { engine_ = &engine; }
@@ -70,7 +70,7 @@ class Api {
                         std::vector<std::vector<int32_t>>& tokens) const;
 
   const ApiOptions options_;
-  const trainer::TrainConfig config_;
+  const trainer::TextStart start_;
   const trainer::Tokenizer& tokenizer_;
   const ChatTemplate chat_template_;
   Metrics& metrics_;

@@ -60,6 +60,7 @@ absl::StatusOr<std::set<daemon::TokenDigest>> read_keys(const std::string& path)
 struct LoadedRun {
   trainer::TrainConfig config;
   std::unique_ptr<trainer::Tokenizer> tokenizer;
+  trainer::TextStart start;
   ChatTemplate chat_template;
   std::unique_ptr<trainer::Engine> engine;
 };
@@ -71,7 +72,11 @@ absl::StatusOr<LoadedRun> load(const ServeArguments& arguments) {
   if (!info.ok()) return info.status();
   auto config = trainer::train_config_from_json(info->config);
   if (!config.ok()) return config.status();
-  LoadedRun run{.config = *std::move(config), .tokenizer = {}, .chat_template = {}, .engine = {}};
+  LoadedRun run{.config = *std::move(config),
+                .tokenizer = {},
+                .start = {},
+                .chat_template = {},
+                .engine = {}};
   if (!arguments.tokenizer.empty()) {
     run.config.tokenizer_path = arguments.tokenizer;
     run.config.tokenizer_type.clear();  // the type is that of the training's tokenizer
@@ -88,6 +93,9 @@ absl::StatusOr<LoadedRun> load(const ServeArguments& arguments) {
   run.tokenizer = *std::move(tokenizer);
   for (const std::string& note : run.tokenizer->notes())
     std::cerr << "muster: " << run.config.tokenizer_path << ": " << note << std::endl;
+  const auto start = trainer::expected_text_start(run.config, *run.tokenizer);
+  if (!start.ok()) return start.status();
+  run.start = *start;
   auto chat_template =
       load_chat_template(arguments.chat_template, run.config.tokenizer_path, *run.tokenizer);
   if (!chat_template.ok()) return chat_template.status();
@@ -140,7 +148,7 @@ int serve(const ServeArguments& arguments) {
        .api_keys = *std::move(keys),
        .outputs_max = static_cast<size_t>(arguments.batch) + static_cast<size_t>(arguments.waiting),
        .seed = *seed},
-      run->config, *run->tokenizer, std::move(run->chat_template), metrics,
+      run->start, *run->tokenizer, std::move(run->chat_template), metrics,
       [&listener] { return listener->connections(); });
   const Session::Handlers handlers{
       .handle = [&api](std::shared_ptr<Exchange> exchange) { api.handle(std::move(exchange)); },

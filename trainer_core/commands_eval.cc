@@ -10,9 +10,11 @@
 #include "trainer_core/checkpoint/find_checkpoint.h"
 #include "trainer_core/comm/local.h"
 #include "trainer_core/commands.h"
+#include "trainer_core/data/text_start.h"
 #include "trainer_core/loop/train.h"
 #include "trainer_core/startup/choose_backend.h"
 #include "trainer_core/startup/load_config.h"
+#include "trainer_core/startup/load_tokenizer.h"
 
 namespace muster::trainer {
 namespace {
@@ -80,6 +82,14 @@ absl::StatusOr<TrainConfig> eval_config(const CommandLine& line) {
     return absl::InvalidArgumentError(
         absl::StrCat("--hardware is ", hardware, "; it must be cpu, gpu or auto"));
   if (status = validate(config); !status.ok()) return status;
+  // `config` has no training data, which decides how texts begin.
+  if (config.eval.bos_id < 0 && stored->dataset_type == DatasetType::kShards) {
+    const auto tokenizer = load_tokenizer(config);
+    if (!tokenizer.ok()) return tokenizer.status();
+    const auto start = expected_text_start(*stored, **tokenizer);
+    if (!start.ok()) return start.status();
+    config.eval.bos_id = start->id;
+  }
   return config;
 }
 

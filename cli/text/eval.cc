@@ -97,9 +97,9 @@ void declare_eval(CLI::App& app, Action& action) {
                     1 << 20);
   daemon::add_count(*command, "--length", arguments->length,
                     "Tokens of a sequence (default: max_target_length of the run)", 1, 1 << 20);
-  daemon::add_count(*command, "--bos-id", arguments->bos_id,
-                    "The token before texts without a context (default: end of sequence)", 0,
-                    1 << 30);
+  daemon::add_count(
+      *command, "--bos-id", arguments->bos_id,
+      "The token before texts without a context (default: as the model's texts begin)", 0, 1 << 30);
   command->add_flag("--add-bos", arguments->add_bos,
                     "Begin texts that have a context with this token, too");
   command->add_flag("--truncate", arguments->truncate,

@@ -15,28 +15,13 @@ TEXT = "".join(f"rank {i % 10} waits for rank {(i + 1) % 10} and then continues.
 CONTEXT = 128
 
 
-class ServeTest(MusterTest):
-    """Trains one model for all tests of the class."""
+class ServerTest(MusterTest):
+    """Starts servers and sends them requests."""
 
-    @classmethod
-    def setUpClass(cls):
-        cls.model = pathlib.Path(tempfile.mkdtemp(prefix="muster-serve-"))
-        cls.addClassCleanup(shutil.rmtree, cls.model, ignore_errors=True)
-        (cls.model / "text.txt").write_text(TEXT)
-        run = ["run", SOURCE / "configs/base.yml", "run_name=speaks", f"base_output_directory={cls.model}/out", *TINY, "vocab_size=320",
-               "dataset_type=shards", f"dataset_path={cls.model}/shards", f"tokenizer_path={cls.model}/tok.model", "steps=150",
-               "learning_rate=1e-2", "per_device_batch_size=8", f"max_target_length={CONTEXT}", "--ranks", "1"]
-        for words in (["train-tokenizer", "--text", cls.model / "text.txt", "--vocab-size", "320", "--out", cls.model / "tok"],
-                      ["tokenize", "--text", cls.model / "text.txt", "--tokenizer", cls.model / "tok.model", "--out", cls.model / "shards"],
-                      run):
-            subprocess.run([BIN / "muster", *map(str, words)], check=True, capture_output=True, text=True, timeout=170, cwd=cls.model)
-        cls.run_folder = cls.model / "out/speaks"
-
-    def serve(self, *words):
-        """Starts a server and sets self.port."""
+    def serve_run(self, run, *words):
+        """Starts a server of a run and sets self.port."""
         port_file = self.dir / f"port-{len(self.processes)}"
-        process = self.start(BIN / "muster", "serve", "--run", self.run_folder, "--listen", "127.0.0.1:0", "--port-file", port_file,
-                             "--threads", "1", *words)
+        process = self.start(BIN / "muster", "serve", "--run", run, "--listen", "127.0.0.1:0", "--port-file", port_file, "--threads", "1", *words)
         self.port = int(self.wait_for_file(process, port_file))
         return process
 
@@ -76,3 +61,24 @@ class ServeTest(MusterTest):
         data = json.dumps(body).encode()
         connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
         return connection
+
+
+class ServeTest(ServerTest):
+    """Trains one model for all tests of the class."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.model = pathlib.Path(tempfile.mkdtemp(prefix="muster-serve-"))
+        cls.addClassCleanup(shutil.rmtree, cls.model, ignore_errors=True)
+        (cls.model / "text.txt").write_text(TEXT)
+        run = ["run", SOURCE / "configs/base.yml", "run_name=speaks", f"base_output_directory={cls.model}/out", *TINY, "vocab_size=320",
+               "dataset_type=shards", f"dataset_path={cls.model}/shards", f"tokenizer_path={cls.model}/tok.model", "steps=150",
+               "learning_rate=1e-2", "per_device_batch_size=8", f"max_target_length={CONTEXT}", "--ranks", "1"]
+        for words in (["train-tokenizer", "--text", cls.model / "text.txt", "--vocab-size", "320", "--out", cls.model / "tok"],
+                      ["tokenize", "--text", cls.model / "text.txt", "--tokenizer", cls.model / "tok.model", "--out", cls.model / "shards"],
+                      run):
+            subprocess.run([BIN / "muster", *map(str, words)], check=True, capture_output=True, text=True, timeout=170, cwd=cls.model)
+        cls.run_folder = cls.model / "out/speaks"
+
+    def serve(self, *words):
+        return self.serve_run(self.run_folder, *words)

@@ -32,7 +32,7 @@ folder, model, text = json.load(sys.stdin)
 pieces = sentencepiece.SentencePieceProcessor(model_file=model)
 for tokenizer in (LlamaTokenizer.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)):
     ids = tokenizer(text)["input_ids"]
-    assert ids == [pieces.eos_id()] + pieces.encode(text), (type(tokenizer), ids, pieces.encode(text))
+    assert ids == [pieces.bos_id()] + pieces.encode(text), (type(tokenizer), ids, pieces.encode(text))
     assert tokenizer.decode(ids[1:]) == text, tokenizer.decode(ids)
 """
 

@@ -25,7 +25,7 @@ folder, hf, ours, tasks = sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5].spl
 manager = TaskManager(include_path=folder, include_defaults=False)
 results = {}
 for name, arguments in (("hf", {"pretrained": hf, "dtype": "float32", "max_length": 48}),
-                        ("muster", {"run": ours, "length": 48, "hardware": "cpu", "batch": 4, "bos_id": 0, "add_bos_token": True})):
+                        ("muster", {"run": ours, "length": 48, "hardware": "cpu", "batch": 4})):
     done = lm_eval.simple_evaluate(model=name, model_args=arguments, tasks=tasks, task_manager=manager, device="cpu" if name == "hf" else None,
                                    bootstrap_iters=0, num_fewshot=None, log_samples=True)
     samples = {task: [sample["filtered_resps"] for sample in done["samples"][task]] for task in tasks}
@@ -134,7 +134,7 @@ class Evaluation(MusterTest):
         python = named_python("lm_eval")
         if python is None or named_python("torch") is None:
             self.skipTest("no Python with lm_eval and torch: name one in MUSTER_PEERS_PYTHON")
-        # transformers puts the token before each text, as `muster decode` before a prompt.
+        # The tokenizer puts a token before each text.
         theirs = self.dir / "hf"
         shutil.copytree(GOLDEN / "model", theirs)
         tokenizer = json.loads((theirs / "tokenizer.json").read_text())
@@ -142,13 +142,15 @@ class Evaluation(MusterTest):
         tokenizer["post_processor"] = {"type": "TemplateProcessing", "single": [bos, text], "pair": [bos, text, {"Sequence": {"id": "B", "type_id": 1}}],
                                        "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [0], "tokens": ["<|endoftext|>"]}}}
         (theirs / "tokenizer.json").write_text(json.dumps(tokenizer))
+        ours = self.dir / "ours-with-bos"
+        self.muster("convert", theirs, ours, check=0)
         tasks = self.dir / "tasks"
         tasks.mkdir()
         for name, (data, kind, fields) in LM_EVAL_TASKS.items():
             (tasks / f"{name}.yaml").write_text(json.dumps({
                 "task": name, "dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(GOLDEN / f"{data}.jsonl")}}, "test_split": "test",
                 "output_type": kind, "metadata": {"version": 1}, **fields}))
-        done = subprocess.run([python, "-c", BOTH_MODELS, SOURCE / "scripts", tasks, theirs, self.ours, ",".join(LM_EVAL_TASKS)],
+        done = subprocess.run([python, "-c", BOTH_MODELS, SOURCE / "scripts", tasks, theirs, ours, ",".join(LM_EVAL_TASKS)],
                               capture_output=True, text=True, timeout=400, cwd=self.dir,
                               env={**os.environ, "MUSTER_BIN_DIR": str(BIN), "HF_HOME": str(self.dir / "hf"), "HF_HUB_OFFLINE": "1"})
         self.assertEqual(done.returncode, 0, done.stderr[-3000:])

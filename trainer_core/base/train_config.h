@@ -120,7 +120,7 @@ struct EvalConfig {
   std::string tasks;               // tasks and their files (eval_task_files.h); empty: none
   std::string output;              // absolute folder of the tasks' results; empty: not written
   bool truncate_contexts = false;  // long contexts lose their beginning; false: an error
-  int32_t bos_id = -1;   // the token before texts of tasks without context; -1: end of sequence
+  int32_t bos_id = -1;   // the token before texts of tasks without context; -1: data/text_start.h
   bool add_bos = false;  // whether this token also begins texts that have a context
 
   bool has_data() const { return !dataset_path.empty() || holdout_fraction > 0; }

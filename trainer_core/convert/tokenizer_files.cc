@@ -50,13 +50,13 @@ std::string piece_or_empty(const SentencePieceModel& model, int32_t id) {
 }
 
 // Writes a tokenizer_config.json for transformers' LlamaTokenizer, which is SentencePiece with an
-// optional token before each text. For models of Muster, decode.h defines the token before a
-// prompt; documents of Meta begin with a bos token.
+// optional token before each text: the one of text_start.h.
 void describe(const SentencePieceModel& model, const ParameterDescription& source,
               TokenizerFiles& files) {
-  const bool ours = source.format == ParameterFormat::kMuster;
-  const bool alone = ours && source.config->dataset_type == DatasetType::kShards;
-  const int32_t bos = ours && model.eos_id() >= 0 ? model.eos_id() : model.bos_id();
+  const bool from_shards = source.format == ParameterFormat::kMuster &&
+                           source.config->dataset_type == DatasetType::kShards;
+  const bool has_start = !from_shards && model.bos_id() >= 0;
+  const int32_t bos = has_start ? model.bos_id() : model.eos_id();
   const auto set_id = [&](const char* field, int32_t id) {
     files.token_ids[field] = id < 0 ? json(nullptr) : json(id);
   };
@@ -64,7 +64,7 @@ void describe(const SentencePieceModel& model, const ParameterDescription& sourc
   set_id("eos_token_id", model.eos_id());
   json& config = files.tokenizer_config;
   config = {{"tokenizer_class", "LlamaTokenizer"},
-            {"add_bos_token", bos >= 0 && !alone},
+            {"add_bos_token", has_start},
             {"add_eos_token", false},
             {"clean_up_tokenization_spaces", false},
             {"legacy", true}};

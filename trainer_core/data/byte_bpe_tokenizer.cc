@@ -75,6 +75,7 @@ class ByteBpeTokenizer : public Tokenizer {
   std::string_view type() const override { return parts_.type; }
   int32_t vocab_size() const override { return static_cast<int32_t>(parts_.tokens.size()); }
   int32_t eos_id() const override { return parts_.eos_id; }
+  int32_t bos_id() const override { return parts_.bos_id; }
   std::unique_ptr<Encoder> encoder() const override {
     return std::make_unique<ByteBpeEncoder>(parts_);
   }

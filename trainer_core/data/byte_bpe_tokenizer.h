@@ -32,6 +32,7 @@ struct ByteBpeParts {
   AddedTokens normalized;           // added tokens that are matched in the normalized text
   bool add_prefix_space = false;    // puts a space before each piece that does not begin with one
   int32_t eos_id = -1;              // -1: none
+  int32_t bos_id = -1;              // see Tokenizer::bos_id()
   std::string encoding;             // see Tokenizer::encoding()
   bool encoding_is_stated = false;  // by the caller; false: known by the file's hash
 };

@@ -55,6 +55,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::string_view type() const override { return "sentencepiece"; }
   int32_t vocab_size() const override { return model_->pieces(); }
   int32_t eos_id() const override { return model_->eos_id(); }
+  int32_t bos_id() const override { return model_->bos_id(); }
   std::vector<std::pair<std::string, int32_t>> control_tokens() const override {
     std::vector<std::pair<std::string, int32_t>> tokens;
     for (const int32_t id : {model_->bos_id(), model_->eos_id()}) {

@@ -51,6 +51,7 @@ struct Encoding {
   std::string_view pattern;
   std::vector<std::pair<int32_t, std::string>> specials;  // ids relative to the end of the ranks
   std::string_view eos;
+  std::string_view bos = {};  // empty: none
   // Whether the ranks leave out one id, which is that of the end of text: p50k's.
   bool has_gap = false;
   std::vector<UnicodeForm> forms = {};
@@ -95,12 +96,14 @@ std::optional<Encoding> encoding_named(std::string_view name) {
   // Id 199998 is unused.
   if (name == "o200k_base")
     return Encoding{kO200kPattern, {{1, end}, {20, "<|endofprompt|>"}}, kEndOfText};
-  if (name == "p50k_base") return Encoding{kR50kPattern, {}, kEndOfText, /*has_gap=*/true};
+  if (name == "p50k_base")
+    return Encoding{kR50kPattern, {}, kEndOfText, /*bos=*/{}, /*has_gap=*/true};
   if (name == "r50k_base" || name == "gpt2") return Encoding{kR50kPattern, {{0, end}}, kEndOfText};
-  if (name == "llama3") return Encoding{kLlama3Pattern, llama3_specials(), "<|end_of_text|>"};
+  if (name == "llama3")
+    return Encoding{kLlama3Pattern, llama3_specials(), "<|end_of_text|>", "<|begin_of_text|>"};
   if (name == "qwen") {
-    return Encoding{
-        kQwenPattern, qwen_specials(), kEndOfText, /*has_gap=*/false, {UnicodeForm::kNfc}};
+    return Encoding{kQwenPattern, qwen_specials(),   kEndOfText,
+                    /*bos=*/{},   /*has_gap=*/false, {UnicodeForm::kNfc}};
   }
   return std::nullopt;
 }
@@ -259,6 +262,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> load_tiktoken(
     parts.is_special.resize(parts.tokens.size(), true);
     parts.tokens.back() = token;
     if (token == encoding.eos) parts.eos_id = first_special + offset;
+    if (token == encoding.bos) parts.bos_id = first_special + offset;
   }
   auto pattern = SplitPattern::compile(encoding.pattern);
   if (!pattern.ok()) return pattern.status();

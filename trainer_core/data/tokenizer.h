@@ -44,6 +44,9 @@ class Tokenizer {
   virtual std::string_view type() const = 0;
   virtual int32_t vocab_size() const = 0;
   virtual int32_t eos_id() const = 0;  // end-of-sequence id; -1: the file has none
+  // Returns the beginning-of-sequence id of a SentencePiece model or of a tiktoken encoding; -1:
+  // there is none. For the other files see text_start.h.
+  virtual int32_t bos_id() const { return -1; }
   // Returns the texts and ids of control tokens, the beginning-of-sequence token first, that
   // encode() does not recognize in a text. Templates of conversations contain such texts.
   virtual std::vector<std::pair<std::string, int32_t>> control_tokens() const { return {}; }

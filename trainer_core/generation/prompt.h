@@ -7,15 +7,13 @@
 
 #include <absl/status/statusor.h>
 
-#include "trainer_core/base/train_config.h"
-#include "trainer_core/data/tokenizer.h"
+#include "trainer_core/data/text_start.h"
 
 namespace muster::trainer {
 
-// Returns the tokens of a prompt. It begins as the documents of the training did: with its own
-// first token if the model was trained on shards, otherwise with an end-of-sequence token before
-// it. `config` is that of the training. Returns InvalidArgument if there is no token.
-absl::StatusOr<std::vector<int32_t>> prompt_tokens(const TrainConfig& config,
+// Returns the tokens of a prompt, which begins as the texts of the model do. Returns
+// InvalidArgument if there is no token.
+absl::StatusOr<std::vector<int32_t>> prompt_tokens(const TextStart& start,
                                                    const Tokenizer& tokenizer,
                                                    std::string_view text);
 

@@ -4,6 +4,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "trainer_core/data/text_start.h"
 #include "trainer_core/startup/load_tokenizer.h"
 
 namespace muster::trainer {
@@ -19,11 +20,17 @@ absl::StatusOr<std::vector<EvalTask>> load_eval_tasks(const TrainConfig& config)
                          .truncate = config.eval.truncate_contexts,
                          .bos_id = config.eval.bos_id,
                          .add_bos = config.eval.add_bos};
-  if (options.bos_id < 0) options.bos_id = (*tokenizer)->eos_id();
   if (options.bos_id < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tokenizer ", config.tokenizer_path,
-        " has no end-of-sequence token; set eval_bos_id to the token before each text"));
+    const auto start = expected_text_start(config, **tokenizer);
+    if (!start.ok()) return start.status();
+    options.bos_id = start->id;
+    options.add_bos |= start->always;
+  }
+  if (options.bos_id < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokenizer ", config.tokenizer_path,
+                     " has neither a beginning- nor an end-of-sequence token; set eval_bos_id to "
+                     "the token before each text"));
   }
   for (const EvalTaskFile& file : *files) {
     auto task = EvalTask::load(file, **tokenizer, options);

@@ -23,9 +23,11 @@ constexpr size_t kDecodedAtOnce = 32;
 absl::StatusOr<std::vector<std::vector<int32_t>>> tokens_of_prompts(const TrainConfig& config,
                                                                     const Tokenizer& tokenizer,
                                                                     const DecodeOptions& options) {
+  const auto start = expected_text_start(config, tokenizer);
+  if (!start.ok()) return start.status();
   std::vector<std::vector<int32_t>> all;
   for (size_t i = 0; i < options.prompts.size(); ++i) {
-    auto tokens = prompt_tokens(config, tokenizer, options.prompts[i]);
+    auto tokens = prompt_tokens(*start, tokenizer, options.prompts[i]);
     if (!tokens.ok()) return tokens.status();
     const std::string name = options.lines.empty()
                                  ? "the prompt"

@@ -38,15 +38,16 @@ class TokenizerFilesTest : public testing::Test {
   ParameterDescription source_;
 };
 
-// In a run of Muster documents begin after an end-of-sequence token; Meta's begin with a token of
-// their own.
+// In shards documents begin after an end-of-sequence token; Meta's begin with a token of their own.
 TEST_F(TokenizerFilesTest, DescribesASentencePieceModel) {
   for (const bool ours : {true, false}) {
     source_.format = ours ? ParameterFormat::kMuster : ParameterFormat::kMeta;
+    source_.config.emplace().dataset_type = DatasetType::kShards;
     const auto files = find_tokenizer_files(source_, model());
     ASSERT_TRUE(files.ok()) << files.status();
     EXPECT_EQ(files->tokenizer_config["tokenizer_class"], "LlamaTokenizer");
     EXPECT_EQ(files->tokenizer_config["bos_token"], ours ? "</s>" : "<s>");
+    EXPECT_EQ(files->tokenizer_config["add_bos_token"], !ours);
     EXPECT_EQ(files->tokenizer_config["eos_token"], "</s>");
     EXPECT_EQ(files->tokenizer_config["model_max_length"], 64);
     EXPECT_EQ(files->token_ids["bos_token_id"], ours ? 2 : 1);
