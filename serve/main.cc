@@ -105,6 +105,7 @@ absl::StatusOr<LoadedRun> load(const ServeArguments& arguments) {
       .sequences_max = arguments.batch,
       .step_rows = std::max(arguments.step_tokens, arguments.batch),
       .cache_bytes = int64_t{arguments.cache_mib} << 20,
+      .int8_cache = arguments.int8_cache,
       .threads = arguments.threads > 0 ? arguments.threads : static_cast<int32_t>(usable_cpus())};
   auto decoder = trainer::Decoder::load(run.config, *folder, size);
   if (!decoder.ok()) return decoder.status();

@@ -62,6 +62,8 @@ CLI::App& describe_serve(CLI::App& app, ServeArguments& arguments) {
   daemon::add_count(command, "--cache-mib", arguments.cache_mib,
                     "Memory for keys and values in MiB (default: 1024, or one context)", 1,
                     1 << 24);
+  command.add_flag("--int8-cache", arguments.int8_cache,
+                   "Store keys and values as int8, in a quarter of the memory of float32");
   daemon::add_count(command, "--threads", arguments.threads, "Threads (default: all cores)", 1,
                     1024);
   daemon::add_count(command, "--connections", arguments.connections, "Maximum connections", 1,

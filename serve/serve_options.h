@@ -23,6 +23,7 @@ struct ServeArguments {
   int32_t batch = 32;
   int32_t waiting = 256;
   int32_t step_tokens = 256;
+  bool int8_cache = false;
   int32_t cache_mib = 0;  // 0: kCacheBytesDefault
   int32_t threads = 0;    // 0: all cores
   int32_t connections = 512;

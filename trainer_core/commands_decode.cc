@@ -82,6 +82,10 @@ absl::StatusOr<DecodeOptions> decode_options(const CommandLine& line, const Trai
                       .min_p = *min_p,
                       .seed = static_cast<uint64_t>(*seed)};
   if (line.has("stop")) options.stops = {line.text("stop")};
+  options.int8_cache = line.has("kv-cache");
+  if (options.int8_cache && line.text("kv-cache") != "int8")
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kv-cache is ", line.text("kv-cache"), "; it must be int8"));
   return options;
 }
 
@@ -159,10 +163,10 @@ ExitCode decode_command(std::span<const std::string_view> arguments) {
   // Users call it as `muster decode`, which executes this program.
   const std::string who = "muster: error";
   const auto line = CommandLine::parse(
-      arguments,
-      {.values = {"config", "checkpoint", "prompt", "prompts", "max-tokens", "temperature",
-                  "tokenizer", "top-k", "top-p", "min-p", "repetition-penalty", "seed", "stop"},
-       .switches = {"latest", "json"}});
+      arguments, {.values = {"config", "checkpoint", "prompt", "prompts", "max-tokens",
+                             "temperature", "tokenizer", "top-k", "top-p", "min-p",
+                             "repetition-penalty", "seed", "stop", "kv-cache"},
+                  .switches = {"latest", "json"}});
   if (!line.ok()) return report(who, line.status());
   const auto config = checkpoint_config(*line);
   if (!config.ok()) return report(who, config.status());

@@ -30,6 +30,7 @@ struct DecodeArguments {
   std::optional<double> repetition_penalty;
   std::optional<std::string> stop;
   std::optional<int64_t> seed;
+  bool int8_cache = false;
   bool json = false;
 };
 
@@ -108,6 +109,7 @@ absl::Status add_run(const DecodeArguments& arguments, Options& options) {
   options["--config"] = *std::move(file);
   options["--prompt"] = setting(*config, "prompt");
   // As in MaxText's decode.py: these parameters, not the newest of the run.
+  if (setting(*config, "quantize_kvcache") == "true") options["--kv-cache"] = "int8";
   const std::string& parameters = job->train.load_parameters_path;
   if (!parameters.empty()) options["--checkpoint"] = parameters;
   return add_sampling(*config, options);
@@ -130,6 +132,7 @@ int decode(const DecodeArguments& arguments) {
   add("--repetition-penalty", arguments.repetition_penalty);
   add("--stop", arguments.stop);
   add("--seed", arguments.seed);
+  if (arguments.int8_cache) options["--kv-cache"] = "int8";
   std::vector<std::string> words = {"decode"};
   for (const auto& [name, value] : options) words.insert(words.end(), {name, value});
   if (arguments.json) words.push_back("--json");
@@ -185,6 +188,8 @@ void declare_decode(CLI::App& app, Action& action) {
   command->add_option("--stop", arguments->stop, "End the text before TEXT")->type_name("TEXT");
   daemon::add_count(*command, "--seed", arguments->seed, "Seed of the sampling", 0,
                     std::numeric_limits<int64_t>::max());
+  command->add_flag("--int8-cache", arguments->int8_cache,
+                    "Store keys and values as int8, in a quarter of the memory of float32");
   add_json_option(*command, arguments->json);
   command->footer(
       "Examples:\n"

@@ -22,7 +22,7 @@ constexpr std::string_view kInShards = "muster tokenize has already applied it t
 constexpr std::string_view kOrbax = "it concerns Orbax; checkpoints here are safetensors";
 constexpr std::string_view kFloat32 =
     "sums, norms, the softmax, logits and losses are computed in float32 whatever dtype is";
-constexpr std::string_view kPlainCache = "keys and values are stored in dtype, unquantized";
+constexpr std::string_view kInt8Cache = "quantize_kvcache=true stores int8 with scales";
 constexpr std::string_view kUnquantizedWeights = "this version stores weights in weight_dtype";
 constexpr std::string_view kLocalCopies = "enable_emergency_checkpoint makes copies in memory";
 constexpr std::string_view kOneProfile = "steps are recorded once, and make no metric";
@@ -145,9 +145,9 @@ constexpr Key kTable[] = {
     no_effect("activations_in_float32", ValueType::kBool, kFloat32),
     works("quantization_local_shard_count", ValueType::kInteger),
     only("quant_cfg_path", ValueType::kString, "", "mixed precisions by a file are not in this version"),
-    only("quantize_kvcache", ValueType::kBool, "False", kPlainCache),
-    no_effect("kv_quant_axis", ValueType::kString, kPlainCache),
-    no_effect("kv_quant_dtype", ValueType::kString, kPlainCache),
+    works("quantize_kvcache", ValueType::kBool),
+    no_effect("kv_quant_axis", ValueType::kString, kInt8Cache),
+    no_effect("kv_quant_dtype", ValueType::kString, kInt8Cache),
     only("checkpoint_is_quantized", ValueType::kBool, "False", kUnquantizedWeights),
     only("save_quantized_params_path", ValueType::kString, "", kUnquantizedWeights),
     // Parallelism

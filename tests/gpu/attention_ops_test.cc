@@ -240,6 +240,20 @@ TEST_P(Attention, Paged) {
   expect_equal(keys, "cached keys");
   expect_equal(values, "cached values");
   expect_same(out, bound(), "out");
+  // The same with int8.
+  Both int8_keys(DType::kI8, cache), int8_values(DType::kI8, cache);
+  const std::vector<int64_t> of_scales(cache.begin(), cache.end() - 1);
+  Both key_scales = Both::random(DType::kF32, of_scales, 4, 0.01F);
+  Both value_scales = Both::random(DType::kF32, of_scales, 5, 0.01F);
+  on_both([&](Ops& ops, Side side) {
+    ops.attention_paged(
+        s, {sequences.on(side), positions.on(side), blocks.on(side)}, qkv.on(side), bias(side),
+        {int8_keys.on(side), int8_values.on(side), key_scales.on(side), value_scales.on(side)},
+        out.on(side), workspace.workspace(side));
+  });
+  expect_same(key_scales, 1e-6, "scales of keys");
+  expect_same(value_scales, 1e-6, "scales of values");
+  expect_same(out, bound(), "out with int8");
 }
 
 // Masked keys of a tile may hold NaN: memory that was never written, or values that diverged on

@@ -6,7 +6,7 @@
 
 namespace muster::trainer {
 
-enum class DType : uint32_t { kF32 = 1, kI32 = 2, kBf16 = 3 };
+enum class DType : uint32_t { kF32 = 1, kI32 = 2, kBf16 = 3, kI8 = 4 };
 
 // Returns the bytes of an element.
 constexpr size_t dtype_bytes(DType dtype) {
@@ -16,6 +16,8 @@ constexpr size_t dtype_bytes(DType dtype) {
       return 4;
     case DType::kBf16:
       return 2;
+    case DType::kI8:
+      return 1;
   }
   return 0;
 }

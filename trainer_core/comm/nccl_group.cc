@@ -18,6 +18,8 @@ int type_of(DType dtype) {
       return kNcclBfloat16;
     case DType::kI32:
       return kNcclInt32;
+    case DType::kI8:  // caches are not exchanged
+      break;
   }
   return kNcclInt32;
 }

@@ -13,9 +13,11 @@ namespace muster::trainer {
 namespace {
 
 // Returns the bytes of a block in all layers.
-int64_t block_bytes(const ModelConfig& model, DType dtype) {
-  return int64_t{2} * model.num_layers * model.num_kv_heads * model.head_dim *
-         CacheSize::kBlockPositions * static_cast<int64_t>(dtype_bytes(dtype));
+int64_t block_bytes(const ModelConfig& model, DType dtype, bool is_int8) {
+  const int64_t rows =
+      int64_t{2} * model.num_layers * model.num_kv_heads * CacheSize::kBlockPositions;
+  if (is_int8) return rows * (model.head_dim + static_cast<int64_t>(sizeof(float)));
+  return rows * model.head_dim * static_cast<int64_t>(dtype_bytes(dtype));
 }
 
 }  // namespace
@@ -27,8 +29,10 @@ absl::StatusOr<CacheSize> cache_size(const ModelConfig& model, DType dtype,
         absl::StrCat("a context of ", size.context, " tokens; the model has learned positions for ",
                      model.trainable_position_size, " (trainable_position_size)"));
   }
-  CacheSize cache{.capacity = size.context, .sequences = size.sequences_max, .blocks = 0};
-  const int64_t each = cache.blocks_per_sequence(), bytes = block_bytes(model, dtype);
+  CacheSize cache{
+      .capacity = size.context, .sequences = size.sequences_max, .is_int8 = size.int8_cache};
+  const int64_t each = cache.blocks_per_sequence(),
+                bytes = block_bytes(model, dtype, size.int8_cache);
   const int64_t all = each * size.sequences_max;
   int64_t blocks = size.cache_bytes / bytes;
   if (size.cache_bytes == 0) blocks = std::max(each, kCacheBytesDefault / bytes);

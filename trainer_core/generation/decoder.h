@@ -22,6 +22,7 @@ struct DecoderSize {
   // Memory of the cache; 0: enough for one sequence of `context` tokens, or for all sequences if
   // that is at most kCacheBytesDefault.
   int64_t cache_bytes = 0;
+  bool int8_cache = false;  // CacheSize::is_int8
   int32_t threads = 1;
 };
 

@@ -135,14 +135,21 @@ class Planner {
 
   void caches() {
     if (!plan_.decodes()) return;
-    const int64_t elements = int64_t{plan_.cache.blocks} * model_.num_kv_heads *
-                             CacheSize::kBlockPositions * model_.head_dim;
+    const int64_t rows =
+        int64_t{plan_.cache.blocks} * model_.num_kv_heads * CacheSize::kBlockPositions;
     for (size_t i = 0; i < plan_.layers.size(); ++i) {
-      const auto cache = [&](const char* what) {
-        return add(absl::StrCat("layer", i, what), MemoryCategory::kKvCache, elements, plan_.dtype);
+      const auto cache = [&](const char* what, int64_t width, DType dtype) {
+        return add(absl::StrCat("layer", i, what), MemoryCategory::kKvCache, rows * width, dtype);
       };
-      const BufferId keys = cache(".keys");
-      plan_.caches.push_back({keys, cache(".values")});
+      const DType dtype = plan_.cache.is_int8 ? DType::kI8 : plan_.dtype;
+      CacheBuffers buffers;
+      buffers.keys = cache(".keys", model_.head_dim, dtype);
+      buffers.values = cache(".values", model_.head_dim, dtype);
+      if (plan_.cache.is_int8) {
+        buffers.key_scales = cache(".key_scales", 1, DType::kF32);
+        buffers.value_scales = cache(".value_scales", 1, DType::kF32);
+      }
+      plan_.caches.push_back(buffers);
     }
   }
 

@@ -53,13 +53,20 @@ void Transformer::make_context(size_t layer) {
   if (!plan_.decodes())
     return exchange_.attention({ExchangeSite::kAttention, layer}, attention_layer(layer));
   const LayerBuffers& buffers = buffers_of(layer);
-  const auto cache = [&](BufferId id) {
-    return activation(
-        id, {plan_.cache.blocks, shape_.kv_heads, CacheSize::kBlockPositions, shape_.head_dim});
-  };
   const CacheBuffers& caches = plan_.caches[layer];
+  const int64_t blocks = plan_.cache.blocks, positions = CacheSize::kBlockPositions;
+  const bool is_int8 = plan_.cache.is_int8;
+  const auto elements = [&](BufferId id) {
+    return Tensor::of(is_int8 ? DType::kI8 : plan_.dtype, arena_.buffer(id),
+                      {blocks, shape_.kv_heads, positions, shape_.head_dim});
+  };
+  const auto scales = [&](BufferId id) {
+    return is_int8 ? view(id, {blocks, shape_.kv_heads, positions}) : Tensor{};
+  };
   ops_.attention_paged(shape_, paged_rows(), activation(buffers.qkv, {rows_, shape_.qkv_width()}),
-                       weights_->layers[layer].relative, {cache(caches.keys), cache(caches.values)},
+                       weights_->layers[layer].relative,
+                       {elements(caches.keys), elements(caches.values), scales(caches.key_scales),
+                        scales(caches.value_scales)},
                        activation(buffers.context, {rows_, shape_.out_width()}), workspace());
 }
 

@@ -98,6 +98,7 @@ struct CacheSize {
   int32_t capacity = 0;   // maximum positions of a sequence; 0: no cache
   int32_t sequences = 0;  // maximum sequences of a call: N
   int32_t blocks = 0;     // blocks of the cache
+  bool is_int8 = false;   // elements are int8 with a scale per head and position
 
   // Returns the number of blocks of `positions` positions.
   static constexpr int32_t blocks_of(int32_t positions) {
@@ -106,11 +107,12 @@ struct CacheSize {
   int32_t blocks_per_sequence() const { return blocks_of(capacity); }  // M
 };
 
-// The cache of one layer of a decoding plan; each buffer has the shape (blocks, K, kBlockPositions,
-// h).
+// The cache of one layer of a decoding plan.
 struct CacheBuffers {
-  BufferId keys;
-  BufferId values;
+  BufferId keys;        // (blocks, K, kBlockPositions, h)
+  BufferId values;      // the same
+  BufferId key_scales;  // (blocks, K, kBlockPositions) int8 only
+  BufferId value_scales;
 };
 
 // The buffers of a decoding call of R rows. They describe the rows (PagedRows).

@@ -60,11 +60,15 @@ struct AttentionShape {
 };
 
 // The keys and the values of one layer's earlier positions, for decoding: two tensors (blocks, K,
-// P, h) of the activations' type. A block has P consecutive positions of one sequence.
+// P, h). A block has P consecutive positions of one sequence. The elements have the activations'
+// type, or they are int8: then an element is its int8 times the scale of its head and position.
 struct KvCache {
   Tensor keys;
   Tensor values;
+  Tensor key_scales{};  // (blocks, K, P) fp32; no tensors unless the cache is int8
+  Tensor value_scales{};
 
+  bool is_int8() const { return keys.dtype == DType::kI8; }
   int64_t blocks() const { return keys.dim(0); }
   int64_t block_positions() const { return keys.dim(2); }
 };

@@ -218,7 +218,13 @@ void attention_paged(const AttentionShape& shape, const PagedRows& rows, const T
   check_size(rows.positions, shape.rows(), "the rows' positions");
   check_size(cache.keys, elements, "the cached keys");
   check_size(cache.values, elements, "the cached values");
-  (void)same_type({qkv, cache.keys, cache.values, out});
+  (void)same_type({qkv, out});
+  if (!cache.is_int8()) {
+    (void)same_type({qkv, cache.keys, cache.values});
+    return;
+  }
+  check_size(cache.key_scales, elements / shape.head_dim, "the scales of keys");
+  check_size(cache.value_scales, elements / shape.head_dim, "the scales of values");
 }
 void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& /*bias*/,
                         const Tensor& out, const Tensor& lse, const Tensor& dout,

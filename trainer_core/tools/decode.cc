@@ -87,6 +87,7 @@ absl::StatusOr<std::vector<std::string>> decode(const TrainConfig& config,
   auto decoder = Decoder::load(config, options.checkpoint,
                                {.context = context_of(config.model, *prompts, options.max_tokens),
                                 .sequences_max = static_cast<int32_t>(at_once),
+                                .int8_cache = options.int8_cache,
                                 .threads = options.threads});
   if (!decoder.ok()) return decoder.status();
   Engine engine(*std::move(decoder), (*tokenizer)->vocab_size());

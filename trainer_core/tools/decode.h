@@ -28,6 +28,7 @@ struct DecodeOptions {
   int32_t max_tokens = 64;
   SamplingOptions sampling;        // the same for every prompt
   std::vector<std::string> stops;  // strings that end the output and are not part of it
+  bool int8_cache = false;         // keys and values are stored as int8
   int32_t threads = 1;
   std::ostream* notes = nullptr;  // receives notes about the tokenizer; not owned; null: none
   // Called with each piece of the output of a prompt, as it is generated; may be empty.

@@ -96,6 +96,8 @@ void CpuOps::do_attention_paged(const AttentionShape& shape, const PagedRows& ro
       .bias = relative_bias(shape, bias),
       .keys = cache.keys.data,
       .values = cache.values.data,
+      .key_scales = cache.is_int8() ? cache.key_scales.f32() : nullptr,
+      .value_scales = cache.is_int8() ? cache.value_scales.f32() : nullptr,
       .out = out.data};
   check_blocks(args, cache.blocks());
   append_to_cache(args);

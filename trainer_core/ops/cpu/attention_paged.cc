@@ -21,19 +21,34 @@ namespace muster::trainer::cpu::HWY_NAMESPACE {
 // Rows that are read side by side: enough independent sums to hide the latency of an addition.
 constexpr int64_t kRowsAtOnce = 4;
 
-// scores[j] = query · keys[j] for `count` rows of `h`.
 template <class T>
-HWY_INLINE void score_rows(const T* query, const T* keys, int64_t count, int64_t h, float* scores) {
+HWY_INLINE FloatVec load_cached(Slice s, const T* row) {
+  return s.load(row);
+}
+HWY_INLINE FloatVec load_cached(Slice s, const int8_t* row) {
+  const FloatTag d;
+  if (s.whole) {
+    const auto bytes = hn::LoadU(hn::Rebind<int8_t, FloatTag>(), row + s.begin);
+    return hn::ConvertTo(d, hn::PromoteTo(hn::RebindToSigned<FloatTag>(), bytes));
+  }
+  HWY_ALIGN float buffer[HWY_MAX_BYTES / sizeof(float)] = {};
+  for (int64_t i = 0; i < s.count; ++i) buffer[i] = row[s.begin + i];
+  return hn::Load(d, buffer);
+}
+
+// scores[j] = query · keys[j] for `count` rows of `h`.
+template <class T, class C>
+HWY_INLINE void score_rows(const T* query, const C* keys, int64_t count, int64_t h, float* scores) {
   const FloatTag d;
   int64_t j = 0;
   for (; j + kRowsAtOnce <= count; j += kRowsAtOnce, keys += kRowsAtOnce * h) {
     FloatVec s0 = hn::Zero(d), s1 = hn::Zero(d), s2 = hn::Zero(d), s3 = hn::Zero(d);
     for_slices(h, [&](Slice s) {
       const FloatVec q = s.load(query);
-      s0 = hn::MulAdd(q, s.load(keys), s0);
-      s1 = hn::MulAdd(q, s.load(keys + h), s1);
-      s2 = hn::MulAdd(q, s.load(keys + 2 * h), s2);
-      s3 = hn::MulAdd(q, s.load(keys + 3 * h), s3);
+      s0 = hn::MulAdd(q, load_cached(s, keys), s0);
+      s1 = hn::MulAdd(q, load_cached(s, keys + h), s1);
+      s2 = hn::MulAdd(q, load_cached(s, keys + 2 * h), s2);
+      s3 = hn::MulAdd(q, load_cached(s, keys + 3 * h), s3);
     });
     scores[j] = reduce_sum(s0);
     scores[j + 1] = reduce_sum(s1);
@@ -42,7 +57,7 @@ HWY_INLINE void score_rows(const T* query, const T* keys, int64_t count, int64_t
   }
   for (; j < count; ++j, keys += h) {
     FloatVec sum = hn::Zero(d);
-    for_slices(h, [&](Slice s) { sum = hn::MulAdd(s.load(query), s.load(keys), sum); });
+    for_slices(h, [&](Slice s) { sum = hn::MulAdd(s.load(query), load_cached(s, keys), sum); });
     scores[j] = reduce_sum(sum);
   }
 }
@@ -81,7 +96,7 @@ HWY_INLINE void for_stretches(const AttentionPaged& args, int64_t row, int64_t k
 }
 
 // out (h) = factor * sum of scores[j] values[j] over the positions [first, last].
-template <class T>
+template <class C, class T>
 HWY_INLINE void weigh_rows(const AttentionPaged& args, int64_t row, int64_t kv_head, int64_t first,
                            int64_t last, const float* scores, float factor, T* out) {
   const FloatTag d;
@@ -90,24 +105,34 @@ HWY_INLINE void weigh_rows(const AttentionPaged& args, int64_t row, int64_t kv_h
     FloatVec s0 = hn::Zero(d), s1 = hn::Zero(d), s2 = hn::Zero(d), s3 = hn::Zero(d);
     for_stretches(args, row, kv_head, first, last,
                   [&](int64_t offset, int64_t count, int64_t done) {
-                    const T* value = static_cast<const T*>(args.values) + offset;
+                    const C* value = static_cast<const C*>(args.values) + offset;
                     const float* score = scores + done;
                     int64_t j = 0;
                     for (; j + kRowsAtOnce <= count; j += kRowsAtOnce, value += kRowsAtOnce * h) {
-                      s0 = hn::MulAdd(hn::Set(d, score[j]), s.load(value), s0);
-                      s1 = hn::MulAdd(hn::Set(d, score[j + 1]), s.load(value + h), s1);
-                      s2 = hn::MulAdd(hn::Set(d, score[j + 2]), s.load(value + 2 * h), s2);
-                      s3 = hn::MulAdd(hn::Set(d, score[j + 3]), s.load(value + 3 * h), s3);
+                      s0 = hn::MulAdd(hn::Set(d, score[j]), load_cached(s, value), s0);
+                      s1 = hn::MulAdd(hn::Set(d, score[j + 1]), load_cached(s, value + h), s1);
+                      s2 = hn::MulAdd(hn::Set(d, score[j + 2]), load_cached(s, value + 2 * h), s2);
+                      s3 = hn::MulAdd(hn::Set(d, score[j + 3]), load_cached(s, value + 3 * h), s3);
                     }
                     for (; j < count; ++j, value += h)
-                      s0 = hn::MulAdd(hn::Set(d, score[j]), s.load(value), s0);
+                      s0 = hn::MulAdd(hn::Set(d, score[j]), load_cached(s, value), s0);
                   });
     const FloatVec sum = hn::Add(hn::Add(s0, s1), hn::Add(s2, s3));
     s.store(hn::Mul(sum, hn::Set(d, factor)), out);
   });
 }
 
-template <class T>
+// Multiplies scores of the positions [first, last] by the scales of the cache.
+HWY_INLINE void apply_scales(const AttentionPaged& args, int64_t row, int64_t kv_head,
+                             int64_t first, int64_t last, const float* scales, float* scores) {
+  for_stretches(args, row, kv_head, first, last, [&](int64_t offset, int64_t count, int64_t done) {
+    const float* scale = scales + offset / args.shape.head_dim;
+    for (int64_t j = 0; j < count; ++j) scores[done + j] *= scale[j];
+  });
+}
+
+// T: the type of activations; C: that of the cache.
+template <class T, class C>
 HWY_INLINE void paged_tasks(int64_t begin, int64_t end, const AttentionPaged& args, float* scores) {
   const AttentionShape& shape = args.shape;
   float* bias = scores + args.blocks_per_sequence * args.block_positions;
@@ -125,8 +150,10 @@ HWY_INLINE void paged_tasks(int64_t begin, int64_t end, const AttentionPaged& ar
     const T* query = row_of<T>(args.qkv, row, shape.qkv_width()) + head * h;
     for_stretches(
         args, row, kv_head, first, last, [&](int64_t offset, int64_t count, int64_t done) {
-          score_rows(query, static_cast<const T*>(args.keys) + offset, count, h, scores + done);
+          score_rows(query, static_cast<const C*>(args.keys) + offset, count, h, scores + done);
         });
+    if (args.key_scales != nullptr)
+      apply_scales(args, row, kv_head, first, last, args.key_scales, scores);
     for_slices(positions, [&](Slice s) { s.store(hn::Mul(s.load(scores), scale), scores); });
     if (shape.buckets.exist()) {
       const float* of_keys = bias + bias_offset(args.positions_end, last, first);
@@ -135,14 +162,19 @@ HWY_INLINE void paged_tasks(int64_t begin, int64_t end, const AttentionPaged& ar
     }
     if (shape.soft_cap > 0) cap_row(positions, static_cast<float>(shape.soft_cap), scores);
     const float factor = exp_scores(positions, shape.extra_zero, scores);
-    weigh_rows(args, row, kv_head, first, last, scores, factor,
-               row_of<T>(args.out, row, shape.out_width()) + head * h);
+    if (args.value_scales != nullptr)
+      apply_scales(args, row, kv_head, first, last, args.value_scales, scores);
+    weigh_rows<C>(args, row, kv_head, first, last, scores, factor,
+                  row_of<T>(args.out, row, shape.out_width()) + head * h);
   }
 }
 
 void attention_paged(int64_t begin, int64_t end, const AttentionPaged& args, float* scores) {
-  with_type(args.dtype,
-            [&](auto number) { paged_tasks<decltype(number)>(begin, end, args, scores); });
+  with_type(args.dtype, [&](auto number) {
+    using T = decltype(number);
+    if (args.key_scales != nullptr) return paged_tasks<T, int8_t>(begin, end, args, scores);
+    paged_tasks<T, T>(begin, end, args, scores);
+  });
 }
 
 }  // namespace muster::trainer::cpu::HWY_NAMESPACE
@@ -153,22 +185,45 @@ namespace muster::trainer::cpu {
 
 HWY_EXPORT(attention_paged);
 
-void append_to_cache(const AttentionPaged& args) {
+// Rounds `h` elements to int8 and returns their scale: the largest magnitude becomes 127.
+template <class T>
+float round_to_int8(const T* from, int64_t h, int8_t* to) {
+  constexpr float kLargest = 127;
+  float largest = 0;
+  for (int64_t i = 0; i < h; ++i) largest = std::max(largest, std::abs(to_float(from[i])));
+  const float factor = largest > 0 ? kLargest / largest : 0.0F;
+  for (int64_t i = 0; i < h; ++i)
+    to[i] = static_cast<int8_t>(std::lrint(to_float(from[i]) * factor));
+  return largest / kLargest;
+}
+
+template <class T>
+void append_rows(const AttentionPaged& args) {
   const AttentionShape& shape = args.shape;
-  // Numbers are moved as bytes.
-  const int64_t h = shape.head_dim * static_cast<int64_t>(dtype_bytes(args.dtype));
+  const int64_t h = shape.head_dim;
   for (int64_t row = 0; row < shape.rows(); ++row) {
-    const char* keys = static_cast<const char*>(args.qkv) +
-                       (row * (shape.heads + 2 * shape.kv_heads) + shape.heads) * h;
-    const char* values = keys + shape.kv_heads * h;
+    const T* keys = static_cast<const T*>(args.qkv) +
+                    (row * (shape.heads + 2 * shape.kv_heads) + shape.heads) * h;
+    const T* values = keys + shape.kv_heads * h;
     const int64_t block = args.block_of(row, args.positions[row]);
     const int64_t inside = args.positions[row] % args.block_positions;
     for (int64_t head = 0; head < shape.kv_heads; ++head) {
-      const int64_t slot = ((block * shape.kv_heads + head) * args.block_positions + inside) * h;
-      std::copy_n(keys + head * h, h, static_cast<char*>(args.keys) + slot);
-      std::copy_n(values + head * h, h, static_cast<char*>(args.values) + slot);
+      const int64_t place = (block * shape.kv_heads + head) * args.block_positions + inside;
+      if (args.key_scales != nullptr) {
+        args.key_scales[place] =
+            round_to_int8(keys + head * h, h, static_cast<int8_t*>(args.keys) + place * h);
+        args.value_scales[place] =
+            round_to_int8(values + head * h, h, static_cast<int8_t*>(args.values) + place * h);
+      } else {
+        std::copy_n(keys + head * h, h, static_cast<T*>(args.keys) + place * h);
+        std::copy_n(values + head * h, h, static_cast<T*>(args.values) + place * h);
+      }
     }
   }
+}
+
+void append_to_cache(const AttentionPaged& args) {
+  args.dtype == DType::kBf16 ? append_rows<Bf16>(args) : append_rows<float>(args);
 }
 
 void attention_paged_tasks(int64_t begin, int64_t end, const AttentionPaged& args, float* scratch) {

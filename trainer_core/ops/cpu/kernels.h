@@ -134,7 +134,8 @@ struct AttentionForward {
   float* lse;
 };
 void attention_tasks(int64_t begin, int64_t end, const AttentionForward& args, float* scratch);
-// attention_paged.cc. keys and values are caches (blocks, K, P, h).
+// attention_paged.cc. keys and values are caches (blocks, K, P, h) of `dtype`, or of int8 with
+// scales (blocks, K, P).
 struct AttentionPaged {
   DType dtype;
   AttentionShape shape;  // one sequence of R positions
@@ -148,6 +149,8 @@ struct AttentionPaged {
   const float* bias;  // (H, buckets), or null
   void* keys;
   void* values;
+  float* key_scales;  // null: the cache is not int8
+  float* value_scales;
   void* out;
 
   // Returns the index of a position's block in the cache.

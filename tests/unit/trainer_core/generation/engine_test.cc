@@ -137,6 +137,45 @@ TEST_P(EngineFamilies, LogprobsAreThoseOfTheForwardPass) {
   }
 }
 
+// Keys and values of int8 take a quarter of the memory, and change logits a little.
+TEST(Int8Cache, LogprobsAreNearThoseOfTheForwardPass) {
+  for (const ModelConfig& config : {small_config(4, 2, false), small_gemma()}) {
+    constexpr int32_t kContext = 40;
+    TestModel whole(config, 1, kContext);
+    randomize_params(whole.plan, whole.model.params());
+    const DecoderSize size{.context = kContext,
+                           .sequences_max = 2,
+                           .step_rows = 7,
+                           .cache_bytes = 1 << 16,
+                           .int8_cache = true};
+    DecoderSize many = size;
+    many.sequences_max = 1000;
+    const int64_t rows =
+        int64_t{2} * config.num_layers * config.num_kv_heads * CacheSize::kBlockPositions;
+    EXPECT_EQ(cache_size(config, DType::kF32, many)->blocks,
+              size.cache_bytes / (rows * (config.head_dim + 4)));  // and a scale of 4 bytes
+    TestEngine test(config, whole.model.params(), size);
+    const std::vector<int32_t> prompt = some_prompt(kContext, 1, config.vocab_size);
+    const RequestId id = test.submit(
+        {.prompt = prompt, .max_tokens = 0, .top_logprobs = 0, .prompt_logprobs = true});
+    test.submit({.prompt = some_prompt(9, 2, config.vocab_size), .max_tokens = 5});
+    test.run();
+    const auto vocab = static_cast<size_t>(config.vocab_size);
+    std::vector<float> logits(kContext * vocab);
+    whole.model.all_logits(prompt, logits.data());
+    double largest = 0;
+    for (size_t i = 1; i < kContext; ++i) {
+      const auto expected = position_logprobs(std::span(logits).subspan((i - 1) * vocab, vocab),
+                                              prompt[i], 0, config.vocab_size);
+      const double error =
+          std::abs(test.results[id].prompt[i - 1].chosen.logprob - expected.chosen.logprob);
+      EXPECT_LT(error, 0.1) << i;
+      largest = std::max(largest, error);
+    }
+    EXPECT_GT(largest, 1e-6);  // the cache is int8
+  }
+}
+
 class SmallEngine : public testing::Test {
  protected:
   SmallEngine() { randomize_params(model_.plan, model_.model.params()); }

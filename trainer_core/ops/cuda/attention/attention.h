@@ -76,7 +76,8 @@ void attention_backward(cudaStream_t, const AttentionBackward&);
 void attention_d_query_bf16(cudaStream_t, const AttentionBackward&);
 void attention_d_keys_bf16(cudaStream_t, const AttentionBackward&);
 
-// Arguments of Ops::attention_paged. keys and values are caches (blocks, K, P, h).
+// Arguments of Ops::attention_paged. keys and values are caches (blocks, K, P, h) of `dtype`, or of
+// int8 with scales (blocks, K, P).
 struct AttentionPaged {
   DType dtype;
   int64_t rows, heads, kv_heads, head_dim;
@@ -93,6 +94,8 @@ struct AttentionPaged {
   Buckets buckets;
   void* keys;
   void* values;
+  float* key_scales;  // null: the cache is not int8
+  float* value_scales;
   void* out;
 };
 void attention_paged(cudaStream_t, const AttentionPaged&);

@@ -36,8 +36,39 @@ __global__ void append_kernel(const __grid_constant__ AttentionPaged args) {
   }
 }
 
-// grid (R, H)
+// Rounds `h` elements to int8 and returns their scale: the largest magnitude becomes 127.
 template <class T>
+__device__ inline float round_to_int8(const T* from, int h, int8_t* to) {
+  constexpr float kLargest = 127;
+  float largest = 0;
+  for (int i = 0; i < h; ++i) largest = fmaxf(largest, fabsf(to_float(from[i])));
+  const float factor = largest > 0 ? kLargest / largest : 0.0F;
+  for (int i = 0; i < h; ++i) to[i] = static_cast<int8_t>(rintf(to_float(from[i]) * factor));
+  return largest / kLargest;
+}
+
+// A thread rounds the key and the value of one row and head.
+template <class T>
+__global__ void append_int8_kernel(const __grid_constant__ AttentionPaged args) {
+  const int h = static_cast<int>(args.head_dim);
+  for (int64_t i = global_index(); i < args.rows * args.kv_heads; i += global_count()) {
+    const int64_t row = i / args.kv_heads, head = i % args.kv_heads;
+    const T* key = static_cast<const T*>(args.qkv) + row * args.qkv_width + (args.heads + head) * h;
+    const int64_t slot = place_of(args, row, args.positions[row], head);
+    args.key_scales[slot / h] = round_to_int8(key, h, static_cast<int8_t*>(args.keys) + slot);
+    args.value_scales[slot / h] =
+        round_to_int8(key + args.kv_heads * h, h, static_cast<int8_t*>(args.values) + slot);
+  }
+}
+
+__device__ inline float cached_value(int8_t x) { return static_cast<float>(x); }
+template <class T>
+__device__ inline float cached_value(T x) {
+  return to_float(x);
+}
+
+// grid (R, H). T: the type of activations; C: that of the cache.
+template <class T, class C>
 __global__ void paged_kernel(const __grid_constant__ AttentionPaged args) {
   __shared__ float query[kHeadDimMax];
   __shared__ float weights[kChunk];
@@ -48,8 +79,9 @@ __global__ void paged_kernel(const __grid_constant__ AttentionPaged args) {
   const int64_t last = args.positions[row];
   const int64_t window = args.window == 0 ? 0 : last - args.window + 1;
   const int64_t first = window > 0 ? window : 0;
-  const T* const keys = static_cast<const T*>(args.keys);
-  const T* const values = static_cast<const T*>(args.values);
+  const C* const keys = static_cast<const C*>(args.keys);
+  const C* const values = static_cast<const C*>(args.values);
+  const bool is_int8 = args.key_scales != nullptr;
   if (thread < h)
     query[thread] =
         to_float(static_cast<const T*>(args.qkv)[row * args.qkv_width + head * h + thread]);
@@ -62,7 +94,8 @@ __global__ void paged_kernel(const __grid_constant__ AttentionPaged args) {
       const int64_t key = chunk + k, place = place_of(args, row, key, kv_head);
       float dot = 0;
       for (int column = lane; column < h; column += kWarp)
-        dot += query[column] * to_float(keys[place + column]);
+        dot += query[column] * cached_value(keys[place + column]);
+      if (is_int8) dot *= args.key_scales[place / h];
       float score = warp_sum(dot) * args.scale;
       if (args.bias != nullptr)
         score += args.bias[head * args.buckets.count + args.buckets.bucket(last - key)];
@@ -81,8 +114,11 @@ __global__ void paged_kernel(const __grid_constant__ AttentionPaged args) {
     __syncthreads();
     if (thread < h) {
       sum *= factor;
-      for (int k = 0; k < kChunk && chunk + k <= last; ++k)
-        sum += weights[k] * to_float(values[place_of(args, row, chunk + k, kv_head) + thread]);
+      for (int k = 0; k < kChunk && chunk + k <= last; ++k) {
+        const int64_t place = place_of(args, row, chunk + k, kv_head);
+        const float weight = is_int8 ? weights[k] * args.value_scales[place / h] : weights[k];
+        sum += weight * cached_value(values[place + thread]);
+      }
     }
     __syncthreads();  // all threads have read the weights
   }
@@ -97,8 +133,13 @@ void attention_paged(cudaStream_t stream, const AttentionPaged& args) {
   const dim3 blocks(static_cast<unsigned>(args.rows), static_cast<unsigned>(args.heads));
   with_type(args.dtype, [&](auto number) {
     using T = decltype(number);
+    if (args.key_scales != nullptr) {
+      launch(stream, blocks_for(args.rows * args.kv_heads), kThreads, append_int8_kernel<T>, args);
+      launch(stream, blocks, kThreads, paged_kernel<T, int8_t>, args);
+      return;
+    }
     launch(stream, blocks_for(appended), kThreads, append_kernel<T>, args);
-    launch(stream, blocks, kThreads, paged_kernel<T>, args);
+    launch(stream, blocks, kThreads, paged_kernel<T, T>, args);
   });
 }
 
