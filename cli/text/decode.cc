@@ -12,6 +12,7 @@
 #include "cli/terminal/terminal.h"
 #include "common/objects/object_url.h"
 #include "daemon/help.h"
+#include "trainer_core/base/best_path.h"
 
 namespace muster::cli {
 namespace {
@@ -69,7 +70,7 @@ absl::Status add_run(const DecodeArguments& arguments, Options& options) {
     }
     if (!arguments.prompt && !arguments.prompts)
       return absl::InvalidArgumentError("--run needs a --prompt, or a file of --prompts");
-    if (is_remote(arguments.run)) {
+    if (is_remote(arguments.run) || trainer::names_best(arguments.run)) {
       options["--checkpoint"] = arguments.run;
       return absl::OkStatus();
     }
@@ -146,7 +147,9 @@ void declare_decode(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("decode", "Continue a prompt with a trained model");
   add_config_arguments(*command, arguments->job, false);
   command
-      ->add_option("--run", arguments->run, "A run's output folder: base_output_directory/run_name")
+      ->add_option("--run", arguments->run,
+                   "A run's output folder, base_output_directory/run_name; with /best behind it, "
+                   "the checkpoint of its best evaluation")
       ->type_name("DIR");
   command->add_option("--prompt", arguments->prompt, "The beginning of the text")
       ->type_name("TEXT");

@@ -14,6 +14,7 @@
 #include "cli/terminal/terminal.h"
 #include "common/objects/object_url.h"
 #include "daemon/help.h"
+#include "trainer_core/base/best_path.h"
 #include "trainer_core/base/eval_task_files.h"
 
 namespace muster::cli {
@@ -43,7 +44,7 @@ absl::StatusOr<std::vector<std::string>> trainer_words(const EvalArguments& argu
   const std::string tasks = absl::StrJoin(arguments.tasks, ",");
   if (auto status = trainer::parse_eval_tasks(tasks).status(); !status.ok()) return status;
   std::string checkpoint = arguments.run;
-  if (!is_remote(checkpoint)) {
+  if (!is_remote(checkpoint) && !trainer::names_best(checkpoint)) {
     absl::StrAppend(&checkpoint, "/checkpoints");
     if (std::error_code error; !std::filesystem::is_directory(checkpoint, error)) {
       return absl::NotFoundError(absl::StrCat(
@@ -80,7 +81,9 @@ void declare_eval(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<EvalArguments>();
   CLI::App* command = app.add_subcommand("eval", "Evaluate a trained model on tasks");
   command
-      ->add_option("--run", arguments->run, "A run's output folder: base_output_directory/run_name")
+      ->add_option("--run", arguments->run,
+                   "A run's output folder, base_output_directory/run_name; with /best behind it, "
+                   "the checkpoint of its best evaluation")
       ->type_name("DIR");
   command
       ->add_option("--task", arguments->tasks,

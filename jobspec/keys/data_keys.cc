@@ -52,6 +52,9 @@ void read_eval(SettingsReader& reader, int32_t batch, int32_t ranks, trainer::Ev
   reader.read("eval_truncate", eval.truncate_contexts);
   reader.read("eval_bos_id", eval.bos_id);
   reader.read("eval_add_bos", eval.add_bos);
+  reader.read("metric_for_best_model", eval.best_metric);
+  reader.read("early_stopping_patience", eval.early_stopping_patience);
+  reader.read("keep_best_checkpoint", eval.keep_best_checkpoint);
   double own_batch = 0;
   reader.read("eval_per_device_batch_size", own_batch);
   own_batch *= ranks;

@@ -215,6 +215,8 @@ constexpr Key kTable[] = {
     works("eval_dataset_path", ValueType::kString), works("eval_holdout_fraction", ValueType::kNumber),
     works("eval_tasks", ValueType::kString), works("eval_output", ValueType::kString), works("eval_truncate", ValueType::kBool),
     works("eval_bos_id", ValueType::kInteger), works("eval_add_bos", ValueType::kBool),
+    works("metric_for_best_model", ValueType::kString), works("early_stopping_patience", ValueType::kInteger),
+    works("keep_best_checkpoint", ValueType::kBool),
     no_effect("expansion_factor_real_data", ValueType::kNumber, "every rank reads its own part of the shards"),
     works("max_target_length", ValueType::kInteger),
     no_effect("max_corpus_chars", ValueType::kInteger, "muster train-tokenizer reads the whole text"),

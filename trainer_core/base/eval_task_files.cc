@@ -1,6 +1,7 @@
 #include "trainer_core/base/eval_task_files.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
@@ -22,7 +23,49 @@ std::string unknown_task(const std::string& name) {
                       "; there are ", names);
 }
 
+constexpr EvalMetric kMetrics[] = {{"loss", false},
+                                   {"lambada/acc", true},
+                                   {"lambada/perplexity", false},
+                                   {"boolq/acc", true},
+                                   {"boolq/acc_norm", true},
+                                   {"choice/acc", true},
+                                   {"choice/acc_norm", true},
+                                   {"loglikelihood/acc", true},
+                                   {"loglikelihood/perplexity", false},
+                                   {"perplexity/perplexity", false},
+                                   {"perplexity/word_perplexity", false},
+                                   {"perplexity/byte_perplexity", false},
+                                   {"perplexity/bits_per_byte", false}};
+
 }  // namespace
+
+absl::StatusOr<EvalMetric> find_eval_metric(std::string_view name) {
+  const auto found = std::ranges::find(kMetrics, name, &EvalMetric::name);
+  if (found != std::end(kMetrics)) return *found;
+  std::vector<std::string_view> names;
+  for (const EvalMetric& metric : kMetrics) names.push_back(metric.name);
+  const std::string_view nearest = nearest_name(name, names);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "metric_for_best_model: there is no metric \"", av(name), "\"",
+      nearest.empty() ? "" : absl::StrCat(" (did you mean ", av(nearest), "?)"), "; there are ",
+      absl::StrJoin(names, ", ", [](std::string* out, std::string_view metric) {
+        absl::StrAppend(out, av(metric));
+      })));
+}
+
+absl::Status check_eval_metric(std::string_view name, std::string_view eval_tasks, bool has_loss) {
+  const auto metric = find_eval_metric(name);
+  if (!metric.ok()) return metric.status();
+  const auto tasks = parse_eval_tasks(eval_tasks);
+  if (!tasks.ok()) return tasks.status();
+  const std::string_view task = metric->task();
+  const bool has_task = std::ranges::count(*tasks, task, &EvalTaskFile::task) > 0;
+  if (task.empty() ? has_loss : has_task) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("metric_for_best_model is ", av(name), ", which is not evaluated; ",
+                   task.empty() ? "set eval_dataset_path or eval_holdout_fraction"
+                                : absl::StrCat("add ", av(task), "=FILE to eval_tasks")));
+}
 
 absl::StatusOr<std::vector<EvalTaskFile>> parse_eval_tasks(std::string_view text) {
   std::vector<EvalTaskFile> tasks;

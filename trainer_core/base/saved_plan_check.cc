@@ -94,6 +94,9 @@ constexpr auto kFree = std::to_array<std::string_view>({
     "eval_truncate",
     "eval_bos_id",
     "eval_add_bos",
+    "metric_for_best_model",
+    "early_stopping_patience",
+    "keep_best_checkpoint",
     // initial values
     "init_weights_seed",
     "init_std",

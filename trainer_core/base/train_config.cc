@@ -16,6 +16,7 @@
 #include "trainer_core/base/name_patterns.h"
 #include "trainer_core/base/size_rules.h"
 #include "trainer_core/base/train_mesh.h"
+#include "trainer_core/base/tuning_rules.h"
 
 namespace muster::trainer {
 namespace {
@@ -378,6 +379,7 @@ absl::Status validate(const TrainConfig& config) {
   check_data(config, check);
   check_sft(config, check);
   check_eval(config, check);
+  check.take(validate_tuning(config));
   check.require(!config.enable_checkpointing || !config.checkpoint_directory.empty(),
                 "checkpoint_directory is empty, but enable_checkpointing is true");
   check.require(

@@ -123,8 +123,17 @@ struct EvalConfig {
   int32_t bos_id = -1;   // the token before texts of tasks without context; -1: data/text_start.h
   bool add_bos = false;  // whether this token also begins texts that have a context
 
+  // metric_for_best_model: "loss", or a task and its metric, as "lambada/acc" (eval_task_files.h).
+  std::string best_metric = "loss";
+  // Evaluations in a row without an improvement of best_metric after which training ends; 0: no
+  // limit.
+  int64_t early_stopping_patience = 0;
+  bool keep_best_checkpoint = false;  // each evaluation that improves best_metric saves
+
   bool has_data() const { return !dataset_path.empty() || holdout_fraction > 0; }
   bool enabled() const { return interval >= 1; }
+  // Returns whether the best evaluation is recorded (checkpoint/eval_progress.h).
+  bool tracks_best() const { return early_stopping_patience > 0 || keep_best_checkpoint; }
 
   friend bool operator==(const EvalConfig&, const EvalConfig&) = default;
 };

@@ -160,6 +160,9 @@ void visit_eval(Config& eval, Visitor& visit) {
   visit.unless("eval_truncate", eval.truncate_contexts, false);
   visit.unless("eval_bos_id", eval.bos_id, -1);
   visit.unless("eval_add_bos", eval.add_bos, false);
+  visit.unless("metric_for_best_model", eval.best_metric, std::string("loss"));
+  visit.unless("early_stopping_patience", eval.early_stopping_patience, int64_t{0});
+  visit.unless("keep_best_checkpoint", eval.keep_best_checkpoint, false);
 }
 
 // The config of a run that is not profiled has none of these keys.

@@ -88,8 +88,8 @@ absl::Status not_saved(int64_t step, const absl::Status& why);
 // The checkpoints in a directory. Called on one thread at a time.
 class CheckpointStore {
  public:
-  // Accesses no file. A save removes all checkpoints except the `keep` newest ones; -1: removes
-  // none. A file has at most `file_bytes` of data, or one row of a tensor if a row is larger.
+  // Accesses no file. A save removes all checkpoints except the `keep` newest ones and best(); -1:
+  // removes none. A file has at most `file_bytes` of data, or one row of a tensor if a row is larger.
   CheckpointStore(std::string directory, int64_t keep, int64_t file_bytes = kCheckpointFileBytes)
       : directory_(std::move(directory)), keep_(keep), file_bytes_(file_bytes) {
     if (is_object_url(directory_)) remote_ = std::make_unique<RemoteCheckpoints>(directory_);
@@ -124,6 +124,11 @@ class CheckpointStore {
   // Without `checksums`, checks only manifests and file sizes.
   absl::StatusOr<std::optional<CheckpointInfo>> newest(std::vector<std::string>& notes,
                                                        bool checksums) const;
+
+  // Returns the checkpoint of the best evaluation (eval_progress.h): the newest one that was the
+  // best when it was saved. Skips damaged manifests. Returns NotFound with instructions if there is
+  // none.
+  absl::StatusOr<CheckpointInfo> best() const;
 
   // Finds the newest complete checkpoint in the same way and restores it; reads each byte once.
   // After an error the contents of the blocks are undefined. Returns the errors of newest() and
@@ -204,7 +209,8 @@ class CheckpointStore {
   absl::StatusOr<std::optional<CheckpointInfo>> follow_restore(const CheckpointLayout& layout,
                                                                const CheckpointBlocks& blocks,
                                                                CheckpointPeers& peers) const;
-  // Removes the checkpoints beyond `keep`, among those up to step `newest`, which was just saved.
+  // Removes the checkpoints beyond `keep` except best(), among those up to step `newest`, which was
+  // just saved.
   absl::Status remove_old(int64_t newest) const;
   absl::Status still_owner() const;
   std::string temporary_name(const std::string& what) const;

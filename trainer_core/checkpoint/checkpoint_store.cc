@@ -177,6 +177,7 @@ absl::StatusOr<std::vector<int64_t>> CheckpointStore::steps() const {
 absl::Status CheckpointStore::remove_old(int64_t newest) const {
   if (keep_ < 0) return absl::OkStatus();
   std::vector<int64_t> complete;
+  int64_t best = -1;
   const auto found = steps();
   if (!found.ok()) return found.status();
   for (const int64_t step : *found) {
@@ -184,10 +185,13 @@ absl::Status CheckpointStore::remove_old(int64_t newest) const {
     if (step > newest) break;
     // A copy of a checkpoint under another number is neither counted nor removed.
     const auto info = verify_checkpoint(folder(step), /*checksums=*/false);
-    if (info.ok() && info->step == step) complete.push_back(step);
+    if (!info.ok() || info->step != step) continue;
+    complete.push_back(step);
+    if (info->evaluation.is_best(step)) best = step;
   }
   const auto keep = static_cast<size_t>(std::max<int64_t>(keep_, 1));
   for (size_t i = 0; i + keep < complete.size(); ++i) {
+    if (complete[i] == best) continue;
     if (auto status = still_owner(); !status.ok()) return status;
     // The folder is renamed before it is removed, so that a process that ends during the removal
     // leaves no incomplete folder whose name is a number.
@@ -258,6 +262,22 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest(
         return verify_checkpoint(manifest.info.folder, checksums).status();
       },
       notes);
+}
+
+absl::StatusOr<CheckpointInfo> CheckpointStore::best() const {
+  const auto found = steps();
+  if (!found.ok()) return found.status();
+  for (auto step = found->rbegin(); step != found->rend(); ++step) {
+    auto manifest = manifest_of(*step);
+    if (absl::IsDataLoss(manifest.status())) continue;  // another checkpoint may be intact
+    if (!manifest.ok()) return manifest.status();
+    if (manifest->info.step != *step || !manifest->info.evaluation.is_best(*step)) continue;
+    manifest->info.folder = folder(*step);
+    return std::move(manifest->info);
+  }
+  return absl::NotFoundError(absl::StrCat(
+      "no checkpoint in ", directory_,
+      " is that of a best evaluation; trainings with keep_best_checkpoint=True save it"));
 }
 
 // Tries to restore a checkpoint on this rank. Returns the common result of all ranks.

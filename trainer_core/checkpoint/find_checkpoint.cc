@@ -6,6 +6,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "trainer_core/base/best_path.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 
 namespace muster::trainer {
@@ -14,6 +15,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kCheckpoints[] = "checkpoints";
+
+// Returns the folder with the checkpoints of a run, or `path` itself.
+std::string directory_of(const std::string& path) {
+  const std::string of_run = absl::StrCat(path, "/", kCheckpoints);
+  std::error_code error;
+  return fs::is_directory(of_run, error) ? of_run : path;
+}
 
 }  // namespace
 
@@ -30,8 +38,11 @@ absl::StatusOr<std::string> find_checkpoint(const std::string& path, Verify veri
       return absl::DataLossError(absl::StrCat("checkpoint ", path, ": ", info.status().message()));
     return path;
   }
-  const std::string of_run = absl::StrCat(path, "/", kCheckpoints);
-  const std::string& directory = fs::is_directory(of_run, error) ? of_run : path;
+  if (names_best(path)) {
+    const auto best = CheckpointStore(directory_of(run_of_best(path)), -1).best();
+    return best.ok() ? find_checkpoint(best->folder, verify) : best.status();
+  }
+  const std::string directory = directory_of(path);
   std::vector<std::string> notes;
   auto newest = CheckpointStore(directory, -1).newest(notes, checksums);
   if (!newest.ok()) return newest.status();
@@ -41,6 +52,14 @@ absl::StatusOr<std::string> find_checkpoint(const std::string& path, Verify veri
 }
 
 absl::StatusOr<std::string> fetch_checkpoint(const std::string& url, const FetchEvents& events) {
+  if (names_best(url)) {
+    const std::string run = run_of_best(url);
+    auto best = CheckpointStore(run, -1).best();
+    if (absl::IsNotFound(best.status()))
+      best = CheckpointStore(absl::StrCat(run, "/", kCheckpoints), -1).best();
+    if (!best.ok()) return best.status();
+    return fetch_to_cache(ObjectStore(), best->folder, events);
+  }
   for (const std::string& directory : {url, absl::StrCat(url, "/", kCheckpoints)}) {
     RemoteCheckpoints checkpoints(directory);
     const auto steps = checkpoints.list();

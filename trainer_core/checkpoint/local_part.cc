@@ -33,6 +33,7 @@ LocalPart read_part(const json& j) {
   part.info.config = j.at("config");
   part.info.data = j.at("data");
   part.info.base_hash = j.value("base_hash", "");
+  part.info.evaluation = eval_progress_of(j);
   part.files = j.at("files");
   return part;
 }
@@ -65,6 +66,7 @@ std::string local_part_text(const LocalPart& part) {
             {"data", part.info.data},
             {"files", part.files}};
   if (!part.info.base_hash.empty()) j["base_hash"] = part.info.base_hash;
+  if (!part.info.evaluation.metric.empty()) j["evaluation"] = progress_json(part.info.evaluation);
   j["checksum"] = sum_of(j);
   return j.dump() + "\n";
 }

@@ -254,6 +254,7 @@ Manifest read_body(const json& j) {
   manifest.info.config = j.at("config");
   manifest.info.data = j.value("data", json());
   manifest.info.base_hash = j.value("base_hash", "");
+  manifest.info.evaluation = eval_progress_of(j);
   if (j.at("block_bytes") != kBlockBytes)
     damaged("block_bytes is ", j.at("block_bytes").dump(), "; it must be ", kBlockBytes);
   ListedFiles listed = parse_file_list(j);
@@ -335,6 +336,8 @@ std::string manifest_text(const Manifest& manifest, const std::vector<json>& oth
   j["config"] = manifest.info.config;
   if (!manifest.info.data.is_null()) j["data"] = manifest.info.data;
   if (!manifest.info.base_hash.empty()) j["base_hash"] = manifest.info.base_hash;
+  if (!manifest.info.evaluation.metric.empty())
+    j["evaluation"] = progress_json(manifest.info.evaluation);
   j["block_bytes"] = kBlockBytes;
   const std::string sum = checksum_text(checksum_of(j));
   j["checksum"] = sum;

@@ -15,7 +15,8 @@
 // byte `at` of the file on. All boxes of a tensor together contain each element exactly once.
 // `xxh3` has a checksum for every block_bytes of the file. `checksum` is the checksum of the
 // manifest without this field, as compact JSON with sorted keys. `data` (data_order.h) is missing
-// in old checkpoints; `base_hash` exists in checkpoints of adapters only.
+// in old checkpoints; `base_hash` exists in checkpoints of adapters only, and `evaluation`
+// (eval_progress.h) in those of trainings with early stopping or best checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,7 @@
 
 #include "trainer_core/base/tensor_box.h"
 #include "trainer_core/checkpoint/block_file.h"
+#include "trainer_core/checkpoint/eval_progress.h"
 
 namespace muster::trainer {
 
@@ -57,6 +59,7 @@ struct CheckpointInfo {
   std::string base_hash = {};
   // The optimizer whose state is stored; save() reads it from the layout.
   std::string optimizer = {};
+  EvalProgress evaluation = {};
 };
 
 // A box and its position in a file.

@@ -12,6 +12,7 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
+#include "trainer_core/base/best_path.h"
 #include "trainer_core/base/bf16.h"
 #include "trainer_core/base/file_kind.h"
 #include "trainer_core/checkpoint/adapters.h"
@@ -112,6 +113,7 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> ParameterSource::open(const std
   if (std::filesystem::exists(path, error) && !std::filesystem::is_directory(path, error)) {
     return explain_model_file(path);
   }
+  if (names_best(path)) return open_checkpoint(path, verify, unused);
   if (!std::filesystem::is_directory(path, error)) {
     if (const std::string problem = dangling_problem(path); !problem.empty())
       return absl::NotFoundError(absl::StrCat(path, ": ", problem));

@@ -338,16 +338,20 @@ absl::Status RemoteCheckpoints::remove_old(int64_t newest, int64_t keep) {
   if (!steps.ok()) return steps.status();
   const auto kept = static_cast<size_t>(std::max<int64_t>(keep, 1));
   std::vector<int64_t> complete;
+  int64_t best = -1;
   const auto candidates =
       std::ranges::subrange(steps->begin(), std::ranges::upper_bound(*steps, newest));
   if (keep >= 0 && candidates.size() > kept) {
     for (const int64_t step : candidates) {
       const auto is_good = is_complete(step);
       if (!is_good.ok()) return is_good.status();
-      if (*is_good) complete.push_back(step);
+      if (!*is_good) continue;
+      complete.push_back(step);
+      if (manifests_.at(step).manifest.info.evaluation.is_best(step)) best = step;
     }
   }
   for (size_t i = 0; i + kept < complete.size(); ++i) {
+    if (complete[i] == best) continue;
     if (auto status = remove(complete[i], objects_->at(complete[i])); !status.ok()) return status;
     manifests_.erase(complete[i]);
   }

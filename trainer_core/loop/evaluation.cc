@@ -1,17 +1,24 @@
 #include "trainer_core/loop/evaluation.h"
 
+#include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
 #include <absl/memory/memory.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 
 #include "common/files/errno_status.h"
 #include "common/files/file_write.h"
 #include "common/objects/object_url.h"
 #include "common/random/fnv.h"
+#include "common/text/absl_view.h"
+#include "trainer_core/base/eval_task_files.h"
+#include "trainer_core/comm/exact_floats.h"
 #include "trainer_core/rank/step_passes.h"
 #include "trainer_core/rank/step_tail.h"
 #include "trainer_core/recovery/data_fault.h"
@@ -21,6 +28,18 @@ namespace muster::trainer {
 namespace {
 
 uint64_t mix_fingerprints(uint64_t a, uint64_t b) { return fnv1a(absl::StrCat(a, "/", b)); }
+
+// Returns the value of a metric; nullopt if the record has none.
+std::optional<double> metric_of(const EvalRecord& record, const EvalMetric& metric) {
+  if (metric.task().empty())
+    return record.total_weights > 0 ? std::optional(record.loss) : std::nullopt;
+  for (const TaskResult& result : record.tasks) {
+    for (const TaskMetric& found : result.metrics) {
+      if (absl::StrCat(result.task, "/", found.name) == av(metric.name)) return found.value;
+    }
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -62,6 +81,48 @@ absl::StatusOr<EvalRecord> Evaluation::run(RankModel& rank_model, int64_t step) 
   return record;
 }
 
+// All ranks have the same record, so they decide alike.
+void Evaluation::count(const EvalRecord& record) {
+  target_reached_ = record.total_weights > 0 && record.loss <= config_.eval.target_loss;
+  if (!tracks_best()) return;
+  const EvalMetric metric = find_eval_metric(config_.eval.best_metric).value();
+  const double sign = metric.higher_is_better ? 1 : -1;
+  progress_.metric = config_.eval.best_metric;
+  progress_.evaluated_step = record.step + 1;
+  ++progress_.evaluations_since_best;
+  // A value that is not finite is no improvement.
+  const double value = metric_of(record, metric).value_or(NAN);
+  const bool is_first = progress_.best_step < 0;
+  if (!std::isfinite(value) || !(is_first || sign * value > sign * progress_.best)) return;
+  progress_.best = value;
+  progress_.best_step = progress_.evaluated_step;
+  progress_.evaluations_since_best = 0;
+}
+
+absl::Status Evaluation::resume(const EvalProgress& restored) {
+  progress_ = {};
+  target_reached_ = false;
+  if (!tracks_best()) return absl::OkStatus();
+  std::array<float, 4 * kFloatsPerU64> words{};
+  const auto word = [&](size_t i) { return std::span(words).subspan(i * kFloatsPerU64); };
+  const bool counts = restored.metric == config_.eval.best_metric;
+  const EvalProgress known = counts ? restored : EvalProgress{};
+  const std::array<uint64_t, 4> sent = {std::bit_cast<uint64_t>(known.best),
+                                        static_cast<uint64_t>(known.best_step),
+                                        static_cast<uint64_t>(known.evaluations_since_best),
+                                        static_cast<uint64_t>(known.evaluated_step)};
+  for (size_t i = 0; i < sent.size(); ++i)
+    std::ranges::copy(floats_of_u64(sent[i]), word(i).begin());
+  if (auto status = context_.groups.world().broadcast(words, 0, "evaluation"); !status.ok())
+    return status;
+  progress_ = {.metric = config_.eval.best_metric,
+               .best = std::bit_cast<double>(u64_of_floats(word(0))),
+               .best_step = static_cast<int64_t>(u64_of_floats(word(1))),
+               .evaluations_since_best = static_cast<int64_t>(u64_of_floats(word(2))),
+               .evaluated_step = static_cast<int64_t>(u64_of_floats(word(3)))};
+  return absl::OkStatus();
+}
+
 absl::Status Evaluation::evaluate_loss(RankModel& rank_model, EvalRecord& record) {
   StepPasses passes(rank_model);
   StepTail sum;
@@ -99,8 +160,8 @@ absl::Status Evaluation::publish(const EvalRecord& record, MetricsLog& metrics) 
       context_.out << eval_summary_line(record, data_->steps()) << std::endl;
     if (!record.tasks.empty())
       context_.out << eval_tasks_line(record) << table_of(record.tasks) << std::flush;
-    if (reaches_target(record))
-      context_.out << target_reached_line(config_.eval.target_loss) << std::endl;
+    if (target_reached_) context_.out << target_reached_line(config_.eval.target_loss) << std::endl;
+    if (tracks_best()) context_.out << best_line() << std::endl;
     metrics.write(record);
     status = write_results(record);
     if (!status.ok() && config_.steps > 0) {
@@ -111,6 +172,15 @@ absl::Status Evaluation::publish(const EvalRecord& record, MetricsLog& metrics) 
   }
   if (context_.on_evaluation) context_.on_evaluation(record);
   return status;
+}
+
+std::string Evaluation::best_line() const {
+  const EvalProgress& p = progress_;
+  const std::string best =
+      p.best_step < 0 ? "none" : absl::StrFormat("%.6g after step %d", p.best, p.best_step - 1);
+  if (!is_out_of_patience()) return absl::StrCat("best ", p.metric, ": ", best);
+  return absl::StrCat("Early stop: ", p.metric, " has not improved in ", p.evaluations_since_best,
+                      " evaluations; best: ", best);
 }
 
 // Writes a file, because a folder with permission to write may be read-only nevertheless.

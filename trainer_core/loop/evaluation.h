@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <absl/status/statusor.h>
 
+#include "trainer_core/checkpoint/eval_progress.h"
 #include "trainer_core/input/step_data.h"
 #include "trainer_core/loop/task_evaluation.h"
 #include "trainer_core/rank/rank_model.h"
@@ -34,10 +36,23 @@ class Evaluation {
   absl::StatusOr<EvalRecord> run(RankModel& rank_model, int64_t step);
   // Returns an error if a rank could not read its data in the last run() (data_fault.h).
   const absl::Status& data_verdict() const { return data_verdict_; }
-  // Returns whether the loss is at most target_eval_loss; false if no token of the evaluation data
-  // counts in the loss.
-  bool reaches_target(const EvalRecord& record) const {
-    return record.total_weights > 0 && record.loss <= config_.eval.target_loss;
+  // Records the result of the last run(). Called once after each run().
+  void count(const EvalRecord& record);
+  // Returns whether the training ends: the loss of the newest evaluation is at most
+  // target_eval_loss, or metric_for_best_model has not improved for early_stopping_patience
+  // evaluations.
+  bool ends_training() const { return target_reached_ || is_out_of_patience(); }
+  // The best evaluation and the evaluations since then, for checkpoints. Empty unless the config
+  // tracks the best evaluation.
+  const EvalProgress& progress() const { return progress_; }
+  // Continues from the progress of a restored checkpoint, which rank 0 has; all ranks call it.
+  // Progress of another metric does not count. Returns the errors of the group.
+  absl::Status resume(const EvalProgress& restored);
+  // Returns whether the checkpoint of `completed_steps` steps was saved before the evaluation that
+  // was due then, and the best evaluation is tracked.
+  bool was_missed(int64_t completed_steps) const {
+    return tracks_best() && is_due(completed_steps) && completed_steps > progress_.evaluated_step &&
+           completed_steps > 0;
   }
   // Writes the result to the log, the progress page, the metrics and eval_output. If files of
   // eval_output cannot be written: a training continues after a warning; without training, returns
@@ -47,7 +62,13 @@ class Evaluation {
  private:
   Evaluation(const TrainConfig& config, const TrainContext& context)
       : config_(config), context_(context) {}
+  bool tracks_best() const { return config_.steps > 0 && config_.eval.tracks_best(); }
+  bool is_out_of_patience() const {
+    const int64_t patience = config_.eval.early_stopping_patience;
+    return tracks_best() && patience > 0 && progress_.evaluations_since_best >= patience;
+  }
   absl::Status evaluate_loss(RankModel& rank_model, EvalRecord& record);
+  std::string best_line() const;
   absl::Status prepare_output() const;
   absl::Status write_results(const EvalRecord& record) const;
 
@@ -56,6 +77,8 @@ class Evaluation {
   std::unique_ptr<StepData> data_;  // null: no data for the loss
   std::vector<std::unique_ptr<TaskEvaluation>> tasks_;
   absl::Status data_verdict_;
+  bool target_reached_ = false;  // the loss of the newest evaluation is at most target_eval_loss
+  EvalProgress progress_;
 };
 
 }  // namespace muster::trainer

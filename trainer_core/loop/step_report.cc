@@ -33,6 +33,7 @@ void StepReport::set_measured_peak(double tflops) {
 }
 
 void StepReport::measure_peak(RankModel& rank_model) {
+  if (std::exchange(peak_measured_, true)) return;
   // Other processes slow a CPU's GEMMs down, and hardly those of a device.
   ContentionWatch contention;
   const GemmWatch watch{.begin = [&] { contention.begin(); },
@@ -49,10 +50,12 @@ void StepReport::print(const std::vector<std::string>& sentences) {
   for (const std::string& sentence : sentences) context_.out << sentence << std::endl;
 }
 
-void StepReport::nothing_to_do(int64_t completed) {
+void StepReport::nothing_to_do(int64_t completed, bool ends_early) {
   if (!leader()) return;
   context_.out << "nothing to do: " << counted(static_cast<uint64_t>(completed), "step")
-               << (completed == 1 ? " is" : " are") << " completed and steps=" << config_.steps
+               << (completed == 1 ? " is" : " are") << " completed and "
+               << (ends_early ? "early_stopping_patience is exhausted"
+                              : absl::StrCat("steps=", config_.steps))
                << std::endl;
 }
 

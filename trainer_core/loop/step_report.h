@@ -37,8 +37,8 @@ class StepReport {
   void begin(const RankModel& rank_model);
   // Prints sentences, each on a line.
   void print(const std::vector<std::string>& sentences);
-  // Prints that the training is already complete.
-  void nothing_to_do(int64_t completed);
+  // Prints that the training is already complete, or that it was ended by early stopping.
+  void nothing_to_do(int64_t completed, bool ends_early);
 
   // Begins a step, which may start the recording of the profiler.
   void begin_step() { profile_.begin_step(); }
@@ -52,7 +52,7 @@ class StepReport {
   // Prints the end of the training after `completed` steps. `data_ends` states that the data has
   // ended before the last step of the config.
   void end(int64_t completed, bool data_ends);
-  // Measures the peak throughput of the device unless an earlier run has measured it. Called
+  // Measures the peak throughput of the device unless an earlier call or run has measured it. Called
   // between steps, on all ranks. The time is excluded from the next step.
   void measure_peak(RankModel& rank_model);
   // Prints that the training was stopped by a request.
@@ -70,6 +70,7 @@ class StepReport {
   PlanComparison comparison_;
   size_t planned_bytes_ = 0;          // set by begin()
   std::optional<MeasuredPeak> peak_;  // set by begin()
+  bool peak_measured_ = false;
   ProfileWindow profile_;
   Instant last_step_end_ = monotonic_now();
   Duration stall_between_steps_{};

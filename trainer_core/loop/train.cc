@@ -81,6 +81,8 @@ class Trainer : public RunningStep {
     if (config_.enable_checkpointing) context_.page.offer_checkpoints();
     report_.restart_clock();
     ExitCode code = config_.steps == 0 ? evaluate(completed_ - 1) : ExitCode::kOk;
+    if (evaluation_ && evaluation_->was_missed(completed_))
+      code = after_step(completed_ - 1, false);
     while (code == ExitCode::kOk && !at_end()) code = run_step(completed_);
     return code == ExitCode::kOk ? end() : code;
   }
@@ -147,21 +149,22 @@ class Trainer : public RunningStep {
   absl::Status load_parameters() {
     if (auto status = restore(RestoreFrom::kAnywhere); !status.ok()) return status;
     position_ = restored_samples_;
-    if (at_end() && config_.steps > 0) report_.nothing_to_do(completed_);
+    if (at_end() && config_.steps > 0) report_.nothing_to_do(completed_, ends_early());
     return absl::OkStatus();
   }
 
-  // Returns whether all steps, all data or the target loss is reached. Set by the loop only.
+  // Returns whether all steps or all data are used, or an evaluation ends the training.
   bool at_end() const {
-    return completed_ >= config_.steps || data_->is_exhausted_at(position_) || target_reached_;
+    return completed_ >= config_.steps || data_->is_exhausted_at(position_) || ends_early();
   }
+  bool ends_early() const { return evaluation_ != nullptr && evaluation_->ends_training(); }
 
   absl::Status restore(RestoreFrom from) {
     const auto at = restore_or_begin(config_, context_, checkpoints_, *rank_model_, from);
     if (!at.ok()) return at.status();
     completed_ = at->step;
     restored_samples_ = at->samples;
-    return absl::OkStatus();
+    return evaluation_ ? evaluation_->resume(checkpoints_.evaluation()) : absl::OkStatus();
   }
 
   ExitCode run_step(int64_t step) {
@@ -183,6 +186,8 @@ class Trainer : public RunningStep {
       return fail(absl::StrCat("update of step ", step), status, exit_code_of_step(status));
     if (stop || (at_end() && !evaluated_after(completed_))) (void)leaving_.claim(By::kLoop);
     leaving_.end_commit();
+    // The peak is measured after the first step, because users wait for the line of this step.
+    if (!stop && !at_end()) report_.measure_peak(*rank_model_);
     return after_step(step, stop);
   }
 
@@ -219,8 +224,6 @@ class Trainer : public RunningStep {
     if (const ExitCode code = evaluates ? evaluate(step) : ExitCode::kOk; code != ExitCode::kOk)
       return code;
     const bool last = at_end();
-    // The peak is measured after the first step, because users wait for the line of this step.
-    if (!last && !stop && !std::exchange(peak_measured_, true)) report_.measure_peak(*rank_model_);
     if (stop && !last) return stop_on_vote();
     const absl::Status status = save_if_due(last, stop);
     return status.ok() ? ExitCode::kOk : fail("checkpoint", status, exit_code_of_step(status));
@@ -235,9 +238,7 @@ class Trainer : public RunningStep {
     return status;
   }
 
-  bool evaluated_after(int64_t completed) const {
-    return evaluation_ != nullptr && evaluation_->is_due(completed);
-  }
+  bool evaluated_after(int64_t step) const { return evaluation_ && evaluation_->is_due(step); }
 
   ExitCode evaluate(int64_t step) {
     const auto record = evaluation_->run(*rank_model_, step);
@@ -247,7 +248,8 @@ class Trainer : public RunningStep {
                                               : leave_without_data(where, record.status());
     }
     const std::lock_guard lock(mutex_);
-    target_reached_ = evaluation_->reaches_target(*record);
+    evaluation_->count(*record);
+    checkpoints_.set_evaluation(evaluation_->progress());
     if (at_end()) (void)leaving_.claim(By::kLoop);
     const absl::Status status = evaluation_->publish(*record, report_.metrics());
     restart_clock();
@@ -371,8 +373,6 @@ class Trainer : public RunningStep {
   Checkpointing checkpoints_;               // destroyed before the model that it saves
   StepReport report_;
   int64_t skipped_ = 0;  // batches that this process has skipped
-  bool peak_measured_ = false;
-  bool target_reached_ = false;  // an evaluation has reached target_eval_loss
 
   // The members below, and the state that checkpoints save, change only within commits.
   Leaving leaving_;

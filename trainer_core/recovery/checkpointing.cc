@@ -90,6 +90,8 @@ void Checkpointing::attach(RankModel& rank_model) {
 absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore(RestoreFrom from) {
   saved_step_ = -1;
   local_step_ = 0;
+  evaluation_ = {};
+  best_is_due_ = false;
   if (!config_.enable_checkpointing) return std::nullopt;
   // Waits for the save in flight and counts a failure: if a full disk makes all saves fail,
   // rollbacks would otherwise return to the same checkpoint forever.
@@ -125,11 +127,20 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore(RestoreFrom fro
   return newest;
 }
 
-absl::Status Checkpointing::judge(const CheckpointInfo& checkpoint) const {
+absl::Status Checkpointing::judge(const CheckpointInfo& checkpoint) {
+  evaluation_ = checkpoint.evaluation;
   if (auto status = judge_adapters(config_, base_hash_, checkpoint); !status.ok()) return status;
   const auto note = judge_data_order(config_, checkpoint, data_);
   if (note.ok() && !note->empty()) context_.out << *note << std::endl;
   return note.status();
+}
+
+void Checkpointing::set_evaluation(const EvalProgress& progress) {
+  if (progress.metric.empty()) return;
+  evaluation_ = progress;
+  // A checkpoint that was saved before the evaluation may be replaced by one that records it.
+  if (saved_step_ == progress.evaluated_step) saved_step_ = -1;
+  best_is_due_ = config_.eval.keep_best_checkpoint && progress.is_best(progress.evaluated_step);
 }
 
 void Checkpointing::request() {
@@ -144,7 +155,7 @@ void Checkpointing::apply_votes(const StepTail& votes) {
 }
 
 bool Checkpointing::checkpoint_is_due(int64_t step) const {
-  return requested_ || step % config_.checkpoint_period == 0;
+  return requested_ || best_is_due_ || step % config_.checkpoint_period == 0;
 }
 
 bool Checkpointing::is_due(int64_t step, bool last) const {
@@ -166,18 +177,19 @@ CheckpointInfo Checkpointing::info(int64_t step, uint64_t samples) const {
           .samples = samples,
           .config = to_json(without_plan(config_)),
           .data = data_,
-          .base_hash = base_hash_};
+          .base_hash = base_hash_,
+          .evaluation = evaluation_};
 }
 
 absl::Status Checkpointing::save(int64_t step, uint64_t samples) {
   if (!checkpoint_is_due(step)) return save_locally(step, samples);
   // An upload may take longer than a period, and a store may not respond for a long time: training
   // does not wait for it. All ranks have the same votes.
-  if (store_.is_remote() && peers_saving_ && config_.async_checkpointing) {
+  if (store_.is_remote() && peers_saving_ && config_.async_checkpointing && !best_is_due_) {
     requested_ = true;
     return absl::OkStatus();
   }
-  requested_ = false;
+  requested_ = best_is_due_ = false;
   local_step_ = step;
   // Waits first, because the result of the earlier save determines on all writers whether there is
   // state to save.

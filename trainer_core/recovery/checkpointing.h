@@ -70,6 +70,11 @@ class Checkpointing {
   void set_base_hash(std::string hash) { base_hash_ = std::move(hash); }
   bool knows_base() const { return !base_hash_.empty(); }
   const std::string& base_hash() const { return base_hash_; }
+  // Sets what checkpoints store about evaluations. With keep_best_checkpoint, a checkpoint is due if
+  // the newest evaluation is the best.
+  void set_evaluation(const EvalProgress& progress);
+  // Returns the same of the checkpoint that restore() has found; on rank 0 only.
+  const EvalProgress& evaluation() const { return evaluation_; }
   // Sets the model whose state is saved and restored.
   void attach(RankModel& rank_model);
   // Blocks until the save in flight has ended, and restores the newest complete checkpoint on all
@@ -149,11 +154,11 @@ class Checkpointing {
   absl::Status open_local();
   absl::Status save_locally(int64_t step, uint64_t samples);
   absl::StatusOr<std::optional<RestoredAt>> restore_local();
-  absl::Status judge_local(const CheckpointInfo& found) const;
+  absl::Status judge_local(const CheckpointInfo& found);
   absl::Status report_local(const SaveOutcome& outcome);
   // Returns whether neither a checkpoint nor the save in flight has the state after `step` steps.
   bool needs_save(int64_t step) const;
-  absl::Status judge(const CheckpointInfo& checkpoint) const;
+  absl::Status judge(const CheckpointInfo& checkpoint);
   CheckpointInfo info(int64_t step, uint64_t samples) const;
   std::optional<SaveOutcome> wait_for_saver();
   SaveOutcome save_now(int64_t step, uint64_t samples);
@@ -165,6 +170,8 @@ class Checkpointing {
   CheckpointStore store_;
   nlohmann::json data_;    // the data order
   std::string base_hash_;  // empty: all parameters are trained
+  EvalProgress evaluation_;
+  bool best_is_due_ = false;  // the state of the best evaluation is not saved yet
   RankModel* rank_model_ = nullptr;
   std::optional<GroupPeers> peers_;  // group of the writers; nullopt: there is only one
   // Set on writers with async_checkpointing, and on all ranks with local checkpoints.

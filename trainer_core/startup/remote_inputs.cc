@@ -7,6 +7,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
+#include "trainer_core/base/best_path.h"
 #include "trainer_core/base/data_paths.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/checkpoint/find_checkpoint.h"
@@ -123,7 +124,7 @@ absl::StatusOr<TrainConfig> with_cached_inputs(const TrainConfig& config) {
     return found->value_or("");
   };
   const auto require = [&](const std::string& url) -> absl::StatusOr<std::string> {
-    const auto objects = store.list(url);
+    const auto objects = store.list(names_best(url) ? run_of_best(url) : url);
     if (!objects.ok()) return objects.status();
     if (objects->empty()) return absl::NotFoundError(absl::StrCat("there is nothing at ", url));
     return "";
