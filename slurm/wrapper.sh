@@ -44,13 +44,47 @@ of_others() {
 
 is_on() { case ${1:-0} in 0 | "" | false | False | FALSE) return 1 ;; *) return 0 ;; esac; }
 
-# evaluates_boolq DATA: the words that evaluate a checkpoint of LLaMA on BoolQ, zero-shot. DATA is
-# the folder of scripts/download_boolq.py, or a file. LLaMA's texts begin with the token 1.
-evaluates_boolq() {
+# boolq_file DATA FILE: prints the path of a file of BoolQ. DATA is the folder of
+# scripts/download_boolq.py, or the file itself.
+boolq_file() {
   local file=$1
-  if [ -d "$file" ]; then file=$1/bool_q/dev.jsonl; fi
+  if [ -d "$file" ]; then file=$1/bool_q/$2; fi
   if [ ! -f "$file" ]; then refuse "BoolQ: there is no file $file; scripts/download_boolq.py fetches it"; fi
-  words+=(dataset_type=synthetic eval_only=true "eval_tasks=boolq=$file" eval_bos_id=1 eval_add_bos=true)
+  echo "$file"
+}
+
+# boolq_accuracy FILE: adds the words of the task. LLaMA's texts begin with the token 1.
+boolq_accuracy() { words+=("eval_tasks=boolq=$1" eval_bos_id=1 eval_add_bos=true); }
+
+# evaluates_boolq DATA: adds the words that evaluate a checkpoint of LLaMA on BoolQ, zero-shot.
+evaluates_boolq() {
+  local file
+  file=$(boolq_file "$1" dev.jsonl)
+  words+=(dataset_type=synthetic eval_only=true)
+  boolq_accuracy "$file"
+}
+
+# fine_tunes_boolq DATA TOKENIZER FOLDER: makes samples and tokens of BoolQ in FOLDER, and adds the
+# words that fine-tune on the answers and then evaluate the checkpoint on BoolQ's other questions.
+# The defaults are those of Pax's run_llama_boolq.sh; its variables replace them.
+fine_tunes_boolq() {
+  local questions others
+  questions=$(boolq_file "$1" train.jsonl)
+  others=$(boolq_file "$1" dev.jsonl)
+  mkdir -p "$3" || refuse "$3: cannot make the folder"
+  python3 "$wrappers/../scripts/boolq_samples.py" "$questions" "$3/train.jsonl" || exit 2
+  "$muster" tokenize --sft --bos --text "$3/train.jsonl" --tokenizer "$2" --out "$3/tokens" || exit
+  words+=(dataset_type=shards "dataset_path=$3/tokens" use_sft=True "PERCORE_BATCH_SIZE=${PERCORE_BATCH_SIZE:-2}"
+    "--fdl.MAX_SEQ_LEN=${MAX_SEQ_LEN:-4096}")
+  lora_variables
+  if is_on "${USE_LORA:-}"; then
+    words+=("--fdl.MAX_STEPS=${MAX_STEPS:-600}" "--fdl.LEARNING_RATE=${LEARNING_RATE:-1e-4}" "--fdl.LR_SCHEDULE=${LR_SCHEDULE:-constant}")
+    if [ -n "${LR_COS_WARMUP:-}" ]; then words+=("--fdl.LR_COS_WARMUP=$LR_COS_WARMUP"); fi
+  else
+    words+=("--fdl.MAX_STEPS=${MAX_STEPS:-1000}" "--fdl.LEARNING_RATE=${LEARNING_RATE:-1e-6}"
+      "--fdl.LR_SCHEDULE=${LR_SCHEDULE:-linear_rampup_cosine_decay}" "--fdl.LR_COS_WARMUP=${LR_COS_WARMUP:-500}")
+  fi
+  boolq_accuracy "$others"
 }
 
 # Rejects evaluations, which example_slurm_llama.sub has.
@@ -68,9 +102,12 @@ without_lora() {
   lora_variables
 }
 
-# Warns about the variables of LoRA if it is off.
+# Adds the variables of LoRA, or warns about them if it is off.
 lora_variables() {
-  if is_on "${USE_LORA:-}"; then return; fi
+  if is_on "${USE_LORA:-}"; then
+    variables USE_LORA LORA_RANK LORA_TARGET_LAYERS
+    return
+  fi
   without_effect LORA_RANK "USE_LORA is not set"
   without_effect LORA_TARGET_LAYERS "USE_LORA is not set"
 }
@@ -133,9 +170,9 @@ find_muster() {
 # Unsets the variables that a script has converted to words: `muster` names exported variables that
 # its line does not read.
 forget_variables() {
-  unset CONFIG MODEL RUN_NAME PREC DTYPE ENABLE_FP8 PERCORE_BATCH_SIZE LOG_DIR_LOCAL BASE_WORKSPACE_DIR OUTPUT_DIR BASE_TFDS_DATA_DIR BASE_VOCAB_PATH \
-    BASE_CHECKPOINT_RESTORE_PATH BASE_CHECKPOINT_DIR GPUS_PER_NODE CONTAINER STAGE_PATH GSW_VERSION JOB_TOTAL_GPUS \
-    USE_LORA LORA_RANK LORA_TARGET_LAYERS
+  unset CONFIG MODEL RUN_NAME PREC DTYPE ENABLE_FP8 PERCORE_BATCH_SIZE LOG_DIR LOG_DIR_LOCAL BASE_WORKSPACE_DIR OUTPUT_DIR TFDS_DATA_DIR \
+    BASE_TFDS_DATA_DIR VOCAB_PATH BASE_VOCAB_PATH CHECKPOINT_RESTORE_PATH BASE_CHECKPOINT_RESTORE_PATH BASE_CHECKPOINT_DIR NUM_GPUS GPUS_PER_NODE CONTAINER STAGE_PATH GSW_VERSION JOB_TOTAL_GPUS \
+    EVAL_ONLY USE_LORA LORA_RANK LORA_TARGET_LAYERS
 }
 
 # start_job "$@": executes the job. Words after the script's name on sbatch's command line come
@@ -148,4 +185,5 @@ start_job() {
   exec "$muster" slurm run --insecure "${options[@]}" "${words[@]}" "$@"
 }
 
-muster=$(find_muster "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)")
+wrappers=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+muster=$(find_muster "$wrappers")

@@ -86,6 +86,12 @@ void warn_of_nothing_to_evaluate(SettingsReader& reader, trainer::TrainConfig& t
   eval.interval = -1;
 }
 
+// Tasks without an interval are evaluated once, after the last step.
+void evaluate_tasks_at_end(const SettingsReader& reader, trainer::TrainConfig& train) {
+  if (train.eval.enabled() || train.eval.tasks.empty()) return;
+  if (!reader.is_set_by_user("eval_interval")) train.eval.interval = train.steps;
+}
+
 // Keys that only an evaluation reads. A held-out part has an effect without one, too.
 void warn_of_no_evaluation(const SettingsReader& reader, const trainer::EvalConfig& eval,
                            std::vector<std::string>& warnings) {
@@ -146,6 +152,7 @@ absl::Status read_data(SettingsReader& reader, const std::string& working_direct
   read_eval(reader, train.per_device_batch_size,
             trainer::ranks_of_slice(trainer::mesh_of(train.mesh)), train.eval);
   if (is_text(dataset_type)) read_text_paths(reader, dataset_type, working_directory, train);
+  evaluate_tasks_at_end(reader, train);
   warn_of_no_evaluation(reader, train.eval, warnings);
   warn_of_nothing_to_evaluate(reader, train, warnings);
   return reader.status();

@@ -196,7 +196,7 @@ class SeedScripts(ScriptTest):
         for key, value in (("model_name", '"LLaMA7B"'), ("eval_tasks", f'"boolq={data}/bool_q/dev.jsonl"'), ("eval_only", "true"), ("eval_bos_id", "1"),
                            ("eval_add_bos", "true"), ("ici_fsdp_parallelism", "2"), ("load_parameters_path", f'"{logs}"')):
             self.assertEqual(self.shown(shown, key), value, key)
-        self.assertIn("bool_q/train.jsonl: there is no such file", self.script("run_llama_boolq.sh", env=boolq, check=2))
+        self.assertIn(f"BoolQ: there is no file {data}/bool_q/train.jsonl", self.script("run_llama_boolq.sh", env=boolq, check=2))
         self.assertIn("CONFIG=GPT5B", self.script("run_llama_boolq.sh", env={**boolq, "CONFIG": "GPT5B"}, check=2))
 
     def test_llama_is_fine_tuned_on_boolq(self):
@@ -205,8 +205,13 @@ class SeedScripts(ScriptTest):
         vocabulary.touch()
         (data / "bool_q/train.jsonl").write_text('{"question": "is it so", "title": "T", "answer": true, "passage": "It is so."}\n'
                                                  '{"question": "is it not", "title": "T", "answer": false, "passage": "“It” is."}\n')
-        env = {"TFDS_DATA_DIR": str(data), "VOCAB_PATH": str(vocabulary), "LOG_DIR": str(self.dir / "logs"), "CHECKPOINT_RESTORE_PATH": "/pretrained",
-               "DCN_MESH_SHAPE": "[1,1,1]"}
+        (data / "bool_q/dev.jsonl").write_text("")
+        env = {"TFDS_DATA_DIR": str(data), "VOCAB_PATH": str(vocabulary), "LOG_DIR": str(self.dir / "logs"), "CHECKPOINT_RESTORE_PATH": "/pretrained"}
+        adapted = self.script("run_llama_boolq.sh", env={**env, "USE_LORA": "1"})
+        for key, value in (("enable_lora", "true"), ("steps", "600"), ("learning_rate", "0.0001"), ("lr_schedule_type", '"constant"'),
+                           ("ici_data_parallelism", "8"), ("eval_interval", "600"), ("eval_tasks", f'"boolq={data}/bool_q/dev.jsonl"')):
+            self.assertEqual(self.shown(adapted, key), value, key)
+        env["DCN_MESH_SHAPE"] = "[1,1,1]"
         shown = self.script("run_llama_boolq.sh", env=env)
         samples = [json.loads(line) for line in (self.dir / "logs/boolq/train.jsonl").read_text().splitlines()]
         self.assertEqual(samples, [{"prompt": "It is so.\nQuestion: is it so?\nAnswer:", "completion": " yes"},

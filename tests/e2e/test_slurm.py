@@ -78,26 +78,44 @@ class SlurmWrappers(SlurmTest):
         self.assert_ends(self.pax("launch_base_script.sub", name="none"), "FAILED", 2)
 
     def test_pax_llama(self):
+        """The lines of Pax's page: fine-tune on BoolQ's answers, train adapters, evaluate."""
         self.assert_trained(self.pax("example_slurm_llama.sub", "--fdl.NUM_KV_HEADS=2", config="LLaMA7B"), 6)
-        # The documented folder: it has checkpoints/NAME.
-        tuned = self.pax("example_slurm_llama.sub", "--fdl.NUM_KV_HEADS=2", config="LLaMA7B", name="tuned", env={
-            "BASE_CHECKPOINT_RESTORE_PATH": str(self.dir / "logs"), "LOG_DIR_LOCAL": "7b_log_dir", "OUTPUT_DIR": "tuned", "EVAL_ONLY": "0", "USE_LORA": "0"})
-        output = self.assert_trained(tuned, 6, "tuned")
-        self.assertIn(f"{self.dir}/logs", output)
-        self.assertIn("warning: fine-tuning trains on all tokens of the data here", self.cluster.job_output(tuned) + output)
-        (self.dir / "bool_q").mkdir()
-        (self.dir / "bool_q/dev.jsonl").write_text('{"passage": "a b", "question": "is it", "answer": true}\n' * 2)
-        (self.dir / "text.txt").write_text("".join(f"is it a b, number {i}?\n" for i in range(300)))
+        questions = "".join(json.dumps({"question": f"is box {i} red", "title": "Boxes", "answer": i % 3 == 0, "passage": f"Box {i} is {colour}."}) + "\n"
+                            for i, colour in enumerate(["red", "blue", "green"] * 4))
+        (self.dir / "boolq/bool_q").mkdir(parents=True)
+        for split in ("train", "dev"):
+            (self.dir / f"boolq/bool_q/{split}.jsonl").write_text(questions)
+        (self.dir / "text.txt").write_text("".join(f"Box {i} is red.\nQuestion: is box {i} red?\nAnswer: yes no\n" for i in range(300)))
         self.muster("train-tokenizer", "--text", "text.txt", "--vocab-size", 300, "--fewer-ok", "--out", "tokenizer", check=0)
-        evaluated = self.pax("example_slurm_llama.sub", "--fdl.NUM_KV_HEADS=2", "eval_truncate=true", config="LLaMA7B", name="evaluated", nodes=1, env={
-            "BASE_CHECKPOINT_RESTORE_PATH": str(self.dir / "logs"), "LOG_DIR_LOCAL": "boolq", "EVAL_ONLY": "1", "BASE_TFDS_DATA_DIR": str(self.dir),
-            "BASE_VOCAB_PATH": str(self.dir / "tokenizer.model")})
+
+        def boolq(name, *keys, **variables):
+            # The documented folder of a checkpoint: it has checkpoints/NAME.
+            return self.pax("example_slurm_llama.sub", "--fdl.NUM_KV_HEADS=2", "--fdl.MAX_SEQ_LEN=64", *keys, config="LLaMA7B", name=name, env={
+                "BASE_TFDS_DATA_DIR": str(self.dir / "boolq"), "BASE_VOCAB_PATH": str(self.dir / "tokenizer.model"),
+                "BASE_CHECKPOINT_RESTORE_PATH": str(self.dir / "logs"), "LOG_DIR_LOCAL": f"{name}_log_dir", "OUTPUT_DIR": name, "EVAL_ONLY": "0",
+                "USE_LORA": "0", "ENABLE_TE": "1", **variables})
+
+        def accuracy(name, steps):
+            result = json.loads((self.dir / f"{name}_log_dir/evaluations/results-{steps}.json").read_text())["results"]["boolq"]
+            self.assertEqual(result["samples"], 12)
+            return result["acc"]
+
+        tuned = self.assert_trained(boolq("tuned"), 6, "tuned")
+        self.assertRegex(tuned, r"the data set in \S+/tuned_log_dir/boolq/tokens: 12 samples in 12 sequences")
+        # Each of the two ranks has one sample, whose answer has a few tokens of some 30.
+        weights = [int(found) for found in re.findall(r"^completed step: .* total_weights: (\d+),", tuned, re.M)]
+        self.assertEqual(len(weights), 6)
+        self.assertTrue(all(4 <= weight <= 8 for weight in weights), weights)
+        self.assertRegex(tuned, r"(?m)^eval tasks after step: 5, boolq/acc=0\.\d+")
+        adapted = self.assert_trained(boolq("adapted", USE_LORA="1", LORA_RANK="2", LORA_TARGET_LAYERS="attention"), 6, "adapted")
+        self.assertIn("trained: adapters of ", adapted)
+        self.assertRegex(adapted, r"(?m)^eval tasks after step: 5, boolq/acc=0\.\d+")
+        evaluated = boolq("evaluated", EVAL_ONLY="1", BASE_CHECKPOINT_RESTORE_PATH=str(self.dir / "tuned_log_dir"))
         self.assert_ends(evaluated, "COMPLETED", 0)
-        self.assertEqual(json.loads((self.dir / "boolq/evaluations/results-6.json").read_text())["results"]["boolq"]["samples"], 2)
-        adapted = self.pax("example_slurm_llama.sub", "--fdl.NUM_KV_HEADS=2", config="LLaMA7B", name="adapted", env={
-            "BASE_CHECKPOINT_RESTORE_PATH": str(self.dir / "logs"), "LOG_DIR_LOCAL": "lora_log_dir", "OUTPUT_DIR": "adapted", "EVAL_ONLY": "0", "USE_LORA": "1",
-            "LORA_RANK": "2", "LORA_TARGET_LAYERS": "attention"})
-        self.assertIn("trained: adapters of ", self.assert_trained(adapted, 6, "adapted"))
+        self.assertEqual(accuracy("evaluated", 6), accuracy("tuned", 6))
+        refused = boolq("refused", BASE_TFDS_DATA_DIR=str(self.dir))
+        self.assert_ends(refused, "FAILED", 2)
+        self.assertIn(f"BoolQ: there is no file {self.dir}/bool_q/train.jsonl; scripts/download_boolq.py fetches it", self.output(refused, "refused"))
 
     def test_the_llama_recipe(self):
         stage = self.dir / "the stage"

@@ -13,6 +13,7 @@ from harness import BIN, MusterTest
 from slurm_case import WRAPPERS
 
 STAND_IN = f"""#!/bin/bash
+if [ "$1" = tokenize ]; then printf '%s\\n' "$@" > "$WORDS.tokenize"; exit; fi
 [ "$1 $2" = "slurm run" ] || exit 99
 shift 2
 printf '%s\\n' "$@" > "$WORDS"
@@ -110,12 +111,30 @@ class SlurmWrapperVariables(MusterTest):
         self.run_wrapper("example_slurm_pile.sub", {"BASE_WORKSPACE_DIR": str(work), "OUTPUT_DIR": "the output"})
         self.assertTrue((work / "the output/output-7-0-0.txt").exists())
         self.check("launch_base_script.sub", {**pax, **restore, "CONFIG": ("GPT126M", ["CONFIG=GPT126M"])}, {**NO_EFFECT, **PAX_NO_EFFECT})
-        self.check("example_slurm_llama.sub", {**pax, **restore, "CONFIG": ("LLaMA13B", ["CONFIG=LLaMA13B"])}, {**NO_EFFECT, **PAX_NO_EFFECT})
-        for variable in ("BASE_CHECKPOINT_RESTORE_PATH", "BASE_CHECKPOINT_DIR"):
-            code, printed, words = self.run_wrapper("example_slurm_llama.sub", {variable: "/pre/trained"})
-            self.assertEqual(code, 0, printed)
-            self.assertIn("BASE_CHECKPOINT_RESTORE_PATH=/pre/trained", words)
-            self.assertIn("warning: fine-tuning trains on all tokens of the data here", printed)
+        # BASE_TFDS_DATA_DIR has BoolQ, of which it makes tokens.
+        (data / "bool_q").mkdir()
+        for split in ("train", "dev"):
+            (data / f"bool_q/{split}.jsonl").write_text('{"question": "is it so", "title": "T", "answer": true, "passage": "It is so."}\n')
+        tokens = f"{work}/the_logs/boolq/tokens"
+        llama = {**pax, **restore, "CONFIG": ("LLaMA13B", ["CONFIG=LLaMA13B"]), "BASE_TFDS_DATA_DIR": (
+            str(data), [f"dataset_path={tokens}", "use_sft=True", f"eval_tasks=boolq={data}/bool_q/dev.jsonl"])}
+        self.check("example_slurm_llama.sub", llama, {**NO_EFFECT, **PAX_NO_EFFECT})
+        made = (self.dir / "words.tokenize").read_text().splitlines()
+        self.assertEqual(made[1:], ["--sft", "--bos", "--text", f"{work}/the_logs/boolq/train.jsonl", "--tokenizer", str(vocabulary), "--out", tokens])
+        # The defaults are those of Pax's run_llama_boolq.sh, and its variables replace them.
+        fine_tuning = {name: llama[name][0] for name in ("BASE_WORKSPACE_DIR", "BASE_TFDS_DATA_DIR", "BASE_VOCAB_PATH", "LOG_DIR_LOCAL")}
+        for variables, expected in (
+                ({}, {"PERCORE_BATCH_SIZE=2", "--fdl.MAX_SEQ_LEN=4096", "--fdl.MAX_STEPS=1000", "--fdl.LEARNING_RATE=1e-6",
+                      "--fdl.LR_SCHEDULE=linear_rampup_cosine_decay", "--fdl.LR_COS_WARMUP=500"}),
+                ({"USE_LORA": "1"}, {"USE_LORA=1", "--fdl.MAX_STEPS=600", "--fdl.LEARNING_RATE=1e-4", "--fdl.LR_SCHEDULE=constant"}),
+                ({"MAX_STEPS": "7", "DCN_MESH_SHAPE": "[1,1,1]"}, {"--fdl.MAX_STEPS=7", "--fdl.DCN_MESH_SHAPE=[1,1,1]"})):
+            for variable in ("BASE_CHECKPOINT_RESTORE_PATH", "BASE_CHECKPOINT_DIR"):
+                code, printed, words = self.run_wrapper("example_slurm_llama.sub", {**fine_tuning, **variables, variable: "/pre/trained"})
+                self.assertEqual(code, 0, printed)
+                self.assertLessEqual({"BASE_CHECKPOINT_RESTORE_PATH=/pre/trained", *expected}, set(words), printed)
+        code, printed, _ = self.run_wrapper("example_slurm_llama.sub", {"BASE_TFDS_DATA_DIR": str(data)})
+        self.assertEqual(code, 2, printed)
+        self.assertIn("BASE_VOCAB_PATH is not set", printed)
 
     def test_scripts_outside_slurm_print_how_to_submit_them(self):
         for name in ("example_slurm.sub", "example_slurm_llama.sub", "example_slurm_pile.sub", "launch_base_script.sub", "launch_base_config.sub", "launch.sh"):

@@ -194,6 +194,23 @@ TEST_F(DataKeys, EvaluationUsesTheTrainingBatchByDefault) {
   EXPECT_EQ(other->train.eval.dataset_path, "/somewhere/held");
 }
 
+TEST_F(DataKeys, TasksWithoutAnIntervalAreEvaluatedAfterTheLastStep) {
+  const std::vector<std::string> tasks = {"eval_tasks=boolq=dev.jsonl", "tokenizer_path=t.model",
+                                          "steps=70"};
+  const auto interval_of = [&](const std::string& more) {
+    std::vector<std::string> words = tasks;
+    words.push_back(more);
+    const auto job = on_shards(words);
+    return job.ok() ? job->train.eval.interval : -2;
+  };
+  EXPECT_EQ(interval_of("eval_holdout_fraction=0.1"), 70);
+  EXPECT_EQ(interval_of("eval_interval=5"), 5);
+  EXPECT_EQ(interval_of("eval_interval=-1"), -1);
+  const auto text = resolve({"dataset_type=c4", "dataset_path=tfds", tasks[0], tasks[1]});
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_FALSE(text->texts.eval) << "tokenizes a split that is not evaluated";
+}
+
 TEST_F(DataKeys, ImpossibleEvaluationsAreReported) {
   // As pasted from MaxText, whose split does not exist here.
   const auto job = on_shards({"eval_interval=50"});
