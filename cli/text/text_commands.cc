@@ -72,21 +72,24 @@ CLI::App& describe_tokenize(CLI::App& app, TokenizeArguments& arguments) {
       "Samples for supervised fine-tuning: JSON lines with messages, prompt and completion, or "
       "text. Only completions count in the loss");
   command
+      ->add_flag("--dpo", arguments.dpo,
+                 "Pairs for preference tuning: JSON lines with prompt, chosen and rejected, texts "
+                 "or messages")
+      ->excludes(sft);
+  command
       ->add_option("--chat-template", arguments.chat_template,
-                   "The Jinja file that renders messages (default: chat_template.jinja or "
+                   "With --sft and --dpo: the Jinja file that renders messages (default: "
+                   "chat_template.jinja or "
                    "tokenizer_config.json beside the tokenizer)")
-      ->needs(sft)
       ->type_name("FILE");
   command
       ->add_option("--chat-template-name", arguments.chat_template_name,
                    "The template to use if tokenizer_config.json has several")
-      ->needs(sft)
       ->type_name("NAME");
-  command
-      ->add_flag("--bos", arguments.bos,
-                 "Begin samples of prompt and completion, or text, with the beginning-of-sequence "
-                 "token")
-      ->needs(sft);
+  command->add_flag(
+      "--bos", arguments.bos,
+      "Begin samples of prompt and completion, or text, with the beginning-of-sequence "
+      "token");
   add_threads_option(*command, arguments.threads);
   daemon::add_count(*command, "--shard-tokens", arguments.shard_tokens,
                     "Tokens after which a new shard begins", 1, int64_t{1} << 40)
@@ -103,6 +106,7 @@ CLI::App& describe_tokenize(CLI::App& app, TokenizeArguments& arguments) {
       "  muster tokenize --text pile.jsonl.zst --text more.txt --tokenizer tokenizer.model --out "
       "shards\n"
       "  muster tokenize --sft --text chats.jsonl --tokenizer Meta-Llama-3-8B-Instruct --out sft\n"
+      "  muster tokenize --dpo --text pairs.jsonl --tokenizer Meta-Llama-3-8B-Instruct --out dpo\n"
       "  muster run configs/base.yml … dataset_type=shards dataset_path=shards "
       "tokenizer_path=tokenizer.model\n"
       "A killed run resumes when the same command is given again.");

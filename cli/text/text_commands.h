@@ -27,6 +27,7 @@ struct TokenizeArguments {
   std::string bad_documents = "repair";
   bool no_eos = false;
   bool sft = false;  // samples for supervised fine-tuning
+  bool dpo = false;  // pairs of answers for preference tuning
   bool bos = false;
   std::string chat_template;       // a Jinja file; empty: the template beside the tokenizer
   std::string chat_template_name;  // the one to use if the tokenizer has several

@@ -32,6 +32,14 @@ constexpr size_t kNamesShown = 3;
 constexpr size_t kInputsShown = 20;
 constexpr size_t kInputsInJson = 10'000;
 
+// Returns an option of samples that is given for plain texts; null: none.
+const char* stray_option(const TokenizeArguments& arguments) {
+  if (arguments.sft || arguments.dpo) return nullptr;
+  if (!arguments.chat_template.empty()) return "--chat-template";
+  if (!arguments.chat_template_name.empty()) return "--chat-template-name";
+  return arguments.bos ? "--bos" : nullptr;
+}
+
 trainer::TokenizeOptions options_of(const TokenizeArguments& arguments) {
   trainer::TokenizeOptions options;
   options.inputs = arguments.text;
@@ -48,7 +56,8 @@ trainer::TokenizeOptions options_of(const TokenizeArguments& arguments) {
   options.encode.bad_documents = *trainer::value_named<trainer::BadDocuments>(
       trainer::kBadDocumentsNames, arguments.bad_documents);
   options.encode.add_eos = !arguments.no_eos;
-  options.sft = arguments.sft;
+  options.sft = arguments.sft || arguments.dpo;
+  options.dpo = arguments.dpo;
   options.sft_add_bos = arguments.bos;
   options.chat_template = arguments.chat_template;
   options.chat_template_name = arguments.chat_template_name;
@@ -296,6 +305,10 @@ int tokenize(const TokenizeArguments& arguments) {
   const Instant start = monotonic_now();
   Output output(STDERR_FILENO);
   ProgressBar bar(output, "tokenize", start);
+  if (const char* const option = stray_option(arguments); option != nullptr) {
+    return fail(absl::InvalidArgumentError(
+        absl::StrCat(option, " is for samples: it requires --sft or --dpo")));
+  }
   trainer::TokenizeOptions options = options_of(arguments);
   options.stop = &stop_on_signal();
   if (auto status = make_local(options); !status.ok()) return fail_or_stop(status);

@@ -129,6 +129,22 @@ void read_sft(SettingsReader& reader, const std::string& dataset_type, trainer::
   sft = {};
 }
 
+void read_dpo(SettingsReader& reader, const std::string& dataset_type, trainer::DpoConfig& dpo,
+              std::vector<std::string>& warnings) {
+  reader.read("use_dpo", dpo.enabled);
+  reader.read_choice("dpo_loss_type", trainer::kDpoLossNames, dpo.loss);
+  reader.read("dpo_beta", dpo.beta);
+  reader.read("dpo_label_smoothing", dpo.label_smoothing);
+  reader.require(!dpo.enabled || dataset_type == "shards", "use_dpo",
+                 "needs dataset_type=shards and a folder that muster tokenize --dpo made");
+  if (dpo.enabled) return;
+  for (const char* const key : {"dpo_loss_type", "dpo_beta", "dpo_label_smoothing"}) {
+    if (reader.is_set_by_user(key))
+      warnings.push_back(absl::StrCat(key, " has no effect: use_dpo is not True"));
+  }
+  dpo = {};
+}
+
 }  // namespace
 
 absl::Status read_data(SettingsReader& reader, const std::string& working_directory,
@@ -142,6 +158,7 @@ absl::Status read_data(SettingsReader& reader, const std::string& working_direct
   warn_of_unread_text_keys(reader, dataset_type, warnings);
   reader.read("packing", train.packing);
   read_sft(reader, dataset_type, train.sft, warnings);
+  read_dpo(reader, dataset_type, train.dpo, warnings);
   read_epochs(reader, train, warnings);
   reader.read("data_shuffle_seed", train.data_shuffle_seed);
   reader.read("enable_data_shuffling", train.enable_data_shuffling);

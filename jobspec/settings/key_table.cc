@@ -27,7 +27,6 @@ constexpr std::string_view kUnquantizedWeights = "this version stores weights in
 constexpr std::string_view kLocalCopies = "enable_emergency_checkpoint makes copies in memory";
 constexpr std::string_view kOneProfile = "steps are recorded once, and make no metric";
 constexpr std::string_view kFixedBatch = "the batch size is fixed";
-constexpr std::string_view kNoPreferences = "this version does not tune by preferences";
 constexpr std::string_view kOneAttention = "this version has one attention, blocked flash";
 constexpr std::string_view kPlainLoop = "layers are a plain loop: there is nothing to compile";
 constexpr std::string_view kFullState =
@@ -379,9 +378,10 @@ constexpr Key kTable[] = {
     no_effect("tile_weight_dim", ValueType::kInteger, kTiles),
     no_effect("gpu_flash_attention_backward_pass_impl", ValueType::kString, kOneAttention),
     // After pre-training
-    only("use_dpo", ValueType::kBool, "False", kNoPreferences),
-    no_effect("dpo_beta", ValueType::kNumber, kNoPreferences),
-    no_effect("dpo_label_smoothing", ValueType::kNumber, kNoPreferences),
+    works("use_dpo", ValueType::kBool),
+    works("dpo_loss_type", ValueType::kString),
+    works("dpo_beta", ValueType::kNumber),
+    works("dpo_label_smoothing", ValueType::kNumber),
     only("lora_input_adapters_path", ValueType::kString, "", "lora_restore_path loads adapters"),
     only("hf_lora_adapter_path", ValueType::kString, "", "lora_restore_path loads adapters"),
     works("enable_lora", ValueType::kBool),

@@ -27,6 +27,10 @@ struct EnumNames<LossAverage> {
   static constexpr const auto& kNames = kLossAverageNames;
 };
 template <>
+struct EnumNames<DpoLoss> {
+  static constexpr const auto& kNames = kDpoLossNames;
+};
+template <>
 struct EnumNames<RematPolicy> {
   static constexpr const auto& kNames = kRematPolicyNames;
 };

@@ -101,6 +101,20 @@ struct SftConfig {
   friend bool operator==(const SftConfig&, const SftConfig&) = default;
 };
 
+// The loss of preference tuning (loop/dpo_loss.h).
+enum class DpoLoss { kSigmoid, kHinge, kIpo };
+constexpr ValueNames<3> kDpoLossNames = {"sigmoid", "hinge", "ipo"};
+
+// Direct preference optimization (data/dpo_samples.h).
+struct DpoConfig {
+  bool enabled = false;              // use_dpo: the documents of the data are pairs of answers
+  DpoLoss loss = DpoLoss::kSigmoid;  // dpo_loss_type
+  double beta = 0.1;                 // dpo_beta
+  double label_smoothing = 0;        // dpo_label_smoothing, kSigmoid only
+
+  friend bool operator==(const DpoConfig&, const DpoConfig&) = default;
+};
+
 // The hardware of ranks. kAuto: a GPU if the machine has one that this build supports, otherwise
 // the CPU; the trainer decides (choose_backend.h).
 enum class Hardware { kCpu, kGpu, kAuto };
@@ -190,6 +204,7 @@ struct TrainConfig {
   std::string dataset_path;  // absolute folders of shards, in the syntax of data_paths.h
   bool packing = true;       // documents share sequences; false: one per sequence (data/samples.h)
   SftConfig sft;
+  DpoConfig dpo;
   int64_t num_epoch = -1;  // maximum number of epochs; -1: only `steps` ends the training
   bool enable_data_shuffling = true;
   bool reuse_example_batch = false;  // every step trains on the batch of the first
@@ -249,11 +264,11 @@ struct TrainConfig {
   int32_t micro_batches() const { return gradient_accumulation_steps * pipeline_microbatches; }
   int32_t micro_batch_sequences() const { return per_device_batch_size / pipeline_microbatches; }
 
-  // Returns whether a sequence may hold several documents, which do not attend to each other. An
-  // evaluation without training packs the texts of its tasks.
+  // Returns whether a sequence may hold several documents, which do not attend to each other. With
+  // dpo it has both answers of a pair at least. An evaluation without training packs the texts of its tasks.
   bool packed() const {
     const bool has_texts = steps == 0 && !eval.tasks.empty();
-    return packing && (dataset_type == DatasetType::kShards || has_texts);
+    return (packing || dpo.enabled) && (dataset_type == DatasetType::kShards || has_texts);
   }
 
   // Returns the element type of activations.

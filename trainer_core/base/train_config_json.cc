@@ -185,6 +185,15 @@ void visit_sft(Config& sft, Visitor& visit) {
 }
 
 template <class Config, class Visitor>
+void visit_dpo(Config& dpo, Visitor& visit) {
+  visit.unless("use_dpo", dpo.enabled, false);
+  if (!dpo.enabled) return;
+  visit("dpo_loss_type", dpo.loss);
+  visit("dpo_beta", dpo.beta);
+  visit("dpo_label_smoothing", dpo.label_smoothing);
+}
+
+template <class Config, class Visitor>
 void visit_fields(Config& config, Visitor& visit) {
   visit("run_name", config.run_name);
   visit_model(config.model, visit);
@@ -211,6 +220,7 @@ void visit_fields(Config& config, Visitor& visit) {
   visit("dataset_path", config.dataset_path);
   visit("packing", config.packing);
   visit_sft(config.sft, visit);
+  visit_dpo(config.dpo, visit);
   visit("num_epoch", config.num_epoch);
   visit("enable_data_shuffling", config.enable_data_shuffling);
   visit("reuse_example_batch", config.reuse_example_batch);

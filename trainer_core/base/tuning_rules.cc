@@ -1,5 +1,6 @@
 #include "trainer_core/base/tuning_rules.h"
 
+#include <cmath>
 #include <string>
 
 #include <absl/strings/str_cat.h>
@@ -33,8 +34,49 @@ absl::Status check_best_evaluation(const TrainConfig& config) {
   return absl::InvalidArgumentError(absl::StrCat(key, ": ", metric.message()));
 }
 
+absl::Status refuse(const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat("use_dpo=True ", what));
+}
+
+absl::Status check_dpo(const TrainConfig& config) {
+  const DpoConfig& dpo = config.dpo;
+  const ModelConfig& model = config.model;
+  if (!dpo.enabled) return absl::OkStatus();
+  if (!(dpo.beta > 0) || !std::isfinite(dpo.beta)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("dpo_beta is ", dpo.beta, ", but must be above 0"));
+  }
+  if (!(dpo.label_smoothing >= 0 && dpo.label_smoothing < 0.5)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("dpo_label_smoothing is ", dpo.label_smoothing, ", but must be in [0, 0.5)"));
+  }
+  if (dpo.label_smoothing > 0 && dpo.loss != DpoLoss::kSigmoid)
+    return absl::InvalidArgumentError(
+        "dpo_label_smoothing is above 0, but only dpo_loss_type=sigmoid has label smoothing");
+  if (config.dataset_type != DatasetType::kShards)
+    return refuse("needs dataset_type=shards and a folder that muster tokenize --dpo made");
+  if (config.sft.enabled) return refuse("and use_sft=True exclude each other; set one of them");
+  if (config.steps == 0)
+    return refuse("trains, but eval_only does not: evaluate the run with muster eval --run");
+  // The pairs are scored without dropout before the pass that computes gradients.
+  if (model.dropout_rate > 0 || model.input_dropout_rate > 0 || model.lora.dropout > 0)
+    return refuse("needs dropout_rate=0, input_dropout_rate=0 and lora_dropout=0");
+  if (model.experts.enabled())
+    return refuse(
+        "does not support models with experts (num_experts), whose balance loss has no "
+        "pairs");
+  if (model.z_loss_multiplier > 0)
+    return refuse("needs z_loss_multiplier=0: rejected answers would increase the z-loss");
+  if (model.quantization.enabled())
+    return refuse("does not support quantization: its scales are those of one model");
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::Status validate_tuning(const TrainConfig& config) { return check_best_evaluation(config); }
+absl::Status validate_tuning(const TrainConfig& config) {
+  if (auto status = check_best_evaluation(config); !status.ok()) return status;
+  return check_dpo(config);
+}
 
 }  // namespace muster::trainer

@@ -1,11 +1,10 @@
 #include "trainer_core/data/sft_samples.h"
 
 #include <algorithm>
-#include <functional>
-#include <set>
-#include <tuple>
 #include <utility>
 #include <vector>
+
+#include "trainer_core/data/best_fit.h"
 
 namespace muster::trainer {
 namespace {
@@ -15,40 +14,15 @@ struct Piece {
   uint64_t document = 0;
   int32_t positions = 0;
 };
-using Sequence = std::vector<Piece>;
-
-// Returns the sequences of best-fit decreasing, in the order of their first documents.
-std::vector<Sequence> pack(std::vector<Piece> pieces, int32_t seq_len) {
-  std::ranges::stable_sort(pieces, std::greater<>(), &Piece::positions);
-  std::vector<Sequence> sequences;
-  std::set<std::pair<int32_t, size_t>> open;  // free positions, and the sequence
-  for (const Piece& piece : pieces) {
-    int32_t room = seq_len;
-    size_t sequence = sequences.size();
-    if (const auto found = open.lower_bound({piece.positions, 0}); found != open.end()) {
-      std::tie(room, sequence) = *found;
-      open.erase(found);
-    } else {
-      sequences.emplace_back();
-    }
-    sequences[sequence].push_back(piece);
-    if (room > piece.positions) open.emplace(room - piece.positions, sequence);
-  }
-  for (Sequence& sequence : sequences) std::ranges::sort(sequence, {}, &Piece::document);
-  std::ranges::sort(sequences, {}, [](const Sequence& sequence) { return sequence[0].document; });
-  return sequences;
-}
-
 class SftSequences : public Samples {
  public:
   SftSequences(Corpus corpus, int32_t seq_len, const SftOptions& options, std::vector<Piece> pieces)
-      : corpus_(std::move(corpus)), options_(options), tokens_(static_cast<size_t>(seq_len) + 1) {
-    if (options.packs) {
-      sequences_ = pack(std::move(pieces), seq_len);
-    } else {
-      for (const Piece& piece : pieces) sequences_.push_back({piece});
-    }
-  }
+      : corpus_(std::move(corpus)),
+        options_(options),
+        sequences_(options.packs
+                       ? best_fit_decreasing(std::move(pieces), seq_len, &Piece::positions)
+                       : one_each(pieces)),
+        tokens_(static_cast<size_t>(seq_len) + 1) {}
 
   uint64_t size() const override { return sequences_.size(); }
 
@@ -93,7 +67,7 @@ class SftSequences : public Samples {
 
   Corpus corpus_;
   const SftOptions options_;
-  std::vector<Sequence> sequences_;
+  std::vector<std::vector<Piece>> sequences_;
   std::vector<int32_t> tokens_;  // (S + 1)
 };
 

@@ -54,6 +54,7 @@ absl::StatusOr<TokenIndex> parse(const json& j) {
   index.documents = count_at(j, "documents", kTokensMax);
   index.bytes = count_at(j, "bytes", std::numeric_limits<uint64_t>::max());
   index.unigram_entropy_nats = j.at("unigram_entropy_nats").get<double>();
+  index.has_pairs = j.value("has_pairs", false);
   const json& shards = j.at("shards");
   if (!shards.is_array() || shards.empty() || shards.size() > kShardsMax) {
     return absl::DataLossError(
@@ -97,16 +98,17 @@ absl::Status write_token_index(const std::string& folder, const TokenIndex& inde
     shards.push_back(
         {{"file", shard.file}, {"tokens", shard.tokens}, {"documents", shard.documents}});
   }
-  const json j = {{"format", kFormat},
-                  {"version", kFormatVersion},
-                  {"vocab_size", index.vocab_size},
-                  {"token_bytes", token_bytes_for(index.vocab_size)},
-                  {"tokenizer_fingerprint", absl::StrFormat("%016x", index.tokenizer_fingerprint)},
-                  {"tokens", index.tokens},
-                  {"documents", index.documents},
-                  {"bytes", index.bytes},
-                  {"unigram_entropy_nats", index.unigram_entropy_nats},
-                  {"shards", std::move(shards)}};
+  json j = {{"format", kFormat},
+            {"version", kFormatVersion},
+            {"vocab_size", index.vocab_size},
+            {"token_bytes", token_bytes_for(index.vocab_size)},
+            {"tokenizer_fingerprint", absl::StrFormat("%016x", index.tokenizer_fingerprint)},
+            {"tokens", index.tokens},
+            {"documents", index.documents},
+            {"bytes", index.bytes},
+            {"unigram_entropy_nats", index.unigram_entropy_nats},
+            {"shards", std::move(shards)}};
+  if (index.has_pairs) j["has_pairs"] = true;
   return write_file_atomically(absl::StrCat(folder, "/", kTokenIndexFile), j.dump(2) + "\n",
                                {.durability = Durability::kPowerLoss});
 }

@@ -31,6 +31,7 @@ struct TokenIndex {
   // Entropy of the token frequencies: the loss of a model that predicts every token by its
   // frequency.
   double unigram_entropy_nats = 0;
+  bool has_pairs = false;  // the documents are pairs of answers (dpo_samples.h)
   std::vector<Shard> shards;
 };
 

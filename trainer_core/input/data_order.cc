@@ -25,6 +25,7 @@ constexpr const char* kKeys[] = {"dataset_type",
                                  "sft_train_on_completion_only",
                                  "sft_long_samples",
                                  "sft_loss_average",
+                                 "use_dpo",
                                  "enable_data_shuffling",
                                  "eval_holdout_fraction",
                                  "data_shuffle_seed",
@@ -98,6 +99,7 @@ json data_order(const TrainConfig& config, const std::vector<DataShare>& shares,
     order["sft_long_samples"] = std::string(name_of(kLongSamplesNames, config.sft.long_samples));
     order["sft_loss_average"] = std::string(name_of(kLossAverageNames, config.sft.loss_average));
   }
+  if (config.dpo.enabled) order["use_dpo"] = true;
   if (config.enable_data_shuffling || config.eval.holdout_fraction > 0)
     order["data_shuffle_seed"] = config.data_shuffle_seed;
   return order;

@@ -11,6 +11,7 @@
 #include "common/text/number_text.h"
 #include "trainer_core/base/data_paths.h"
 #include "trainer_core/base/train_mesh.h"
+#include "trainer_core/data/dpo_samples.h"
 #include "trainer_core/data/sft_samples.h"
 #include "trainer_core/input/data_order.h"
 
@@ -64,11 +65,45 @@ absl::StatusOr<std::unique_ptr<Samples>> make_sft(const TrainConfig& config, Cor
   return std::move(made->samples);
 }
 
+// Makes the sequences of preference tuning, and adds their account to the notes.
+absl::StatusOr<std::unique_ptr<Samples>> make_dpo(const TrainConfig& config, Corpus corpus,
+                                                  const std::string& what, TrainingData& data) {
+  if (!corpus.dataset().index().has_pairs) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what,
+                     " has no pairs of answers, which use_dpo=True needs; make it with "
+                     "muster tokenize --dpo"));
+  }
+  auto made = make_dpo_samples(std::move(corpus), config.max_target_length, config.packing);
+  if (!made.ok()) return made.status();
+  const DpoCounts& counts = made->counts;
+  const uint64_t sequences = made->samples->size();
+  std::string note =
+      absl::StrFormat("%s: %s in %s of %d tokens, %.1f%% full", what, counted(counts.pairs, "pair"),
+                      counted(sequences, "sequence"), config.max_target_length,
+                      100.0 * static_cast<double>(counts.positions) /
+                          std::max(1.0, static_cast<double>(sequences) * config.max_target_length));
+  if (counts.too_long > 0)
+    absl::StrAppend(&note, "; ", counts.too_long,
+                    " are left out because both answers with their prompts have more than ",
+                    config.max_target_length, " tokens");
+  if (sequences == 0)
+    return absl::InvalidArgumentError(absl::StrCat(
+        note, ": nothing is left to train on; raise max_target_length, or give more pairs"));
+  data.notes.push_back(note);
+  data.pairs_max = std::max(data.pairs_max, counts.pairs_max);
+  return std::move(made->samples);
+}
+
 // The error for a corpus that yields no sequence reads "fewer than the 17 of one sequence".
 absl::StatusOr<std::unique_ptr<Samples>> make_samples(const TrainConfig& config, Corpus corpus,
-                                                      const std::string& what,
-                                                      std::vector<std::string>& notes) {
-  if (config.sft.enabled) return make_sft(config, std::move(corpus), what, notes);
+                                                      const std::string& what, TrainingData& data) {
+  if (config.dpo.enabled) return make_dpo(config, std::move(corpus), what, data);
+  if (corpus.dataset().index().has_pairs) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " has pairs of answers (muster tokenize --dpo); set use_dpo=True"));
+  }
+  if (config.sft.enabled) return make_sft(config, std::move(corpus), what, data.notes);
   if (corpus.dataset().has_weights()) {
     return absl::InvalidArgumentError(absl::StrCat(
         what, " has samples for fine-tuning (muster tokenize --sft); set use_sft=True"));
@@ -95,14 +130,14 @@ absl::Status add_dataset(const TrainConfig& config, const DataShare& share, Trai
   if (!split.ok()) return split.status();
   const std::string of = fraction > 0 ? absl::StrCat(" with eval_holdout_fraction=", fraction) : "";
   auto train = make_samples(config, std::move(split->train),
-                            absl::StrCat("the data set in ", share.folder, of), data.notes);
+                            absl::StrCat("the data set in ", share.folder, of), data);
   if (!train.ok()) return train.status();
   data.train.push_back({*std::move(train), share.weight});
   if (fraction == 0) return absl::OkStatus();
   auto eval = make_samples(config, std::move(split->eval),
                            absl::StrCat("the part of ", share.folder,
                                         " that eval_holdout_fraction=", fraction, " holds out"),
-                           data.notes);
+                           data);
   if (!eval.ok()) return eval.status();
   data.eval.push_back(*std::move(eval));
   return absl::OkStatus();
@@ -117,7 +152,7 @@ absl::Status add_eval_dataset(const TrainConfig& config, TrainingData& data) {
   const std::shared_ptr<const TokenDataset> dataset = *std::move(opened);
   data.datasets.push_back(dataset);
   auto eval =
-      make_samples(config, Corpus(dataset), absl::StrCat("eval_dataset_path ", folder), data.notes);
+      make_samples(config, Corpus(dataset), absl::StrCat("eval_dataset_path ", folder), data);
   if (!eval.ok()) return eval.status();
   data.eval.push_back(*std::move(eval));
   return absl::OkStatus();

@@ -25,6 +25,8 @@ struct TrainingData {
   uint64_t fingerprint = 0;
   // Sentences for the log about the samples for fine-tuning; empty without such samples.
   std::vector<std::string> notes;
+  // With use_dpo: the maximum number of pairs in a sequence; otherwise 0.
+  int64_t pairs_max = 0;
   nlohmann::json order;  // the data order of the training (data_order.h)
 
   // Return the number of sequences in an epoch, and the number of sequences that can be evaluated.

@@ -19,6 +19,7 @@
 #include "common/text/absl_view.h"
 #include "trainer_core/base/eval_task_files.h"
 #include "trainer_core/comm/exact_floats.h"
+#include "trainer_core/loop/preference_passes.h"
 #include "trainer_core/rank/step_passes.h"
 #include "trainer_core/rank/step_tail.h"
 #include "trainer_core/recovery/data_fault.h"
@@ -56,6 +57,7 @@ absl::StatusOr<std::unique_ptr<Evaluation>> Evaluation::open(const TrainConfig& 
         std::make_unique<TaskEvaluation>(config, context, std::move(task)));
   }
   if (auto status = evaluation->prepare_output(); !status.ok()) return status;
+  evaluation->pairs_max_ = data.pairs_max;
   if (!data.eval.empty()) {
     evaluation->data_ = StepData::evaluation(config, context.groups.rank(), std::move(data.eval),
                                              config.eval.steps);
@@ -71,7 +73,10 @@ absl::StatusOr<EvalRecord> Evaluation::run(RankModel& rank_model, int64_t step) 
   EvalRecord record{.step = step, .has_loss = data_ != nullptr};
   data_verdict_ = absl::OkStatus();
   if (record.has_loss) {
-    if (auto status = evaluate_loss(rank_model, record); !status.ok()) return status;
+    if (auto status = config_.dpo.enabled ? evaluate_preferences(rank_model, record)
+                                          : evaluate_loss(rank_model, record);
+        !status.ok())
+      return status;
   }
   for (const auto& task : tasks_) {
     auto result = task->run(rank_model);
@@ -147,6 +152,36 @@ absl::Status Evaluation::evaluate_loss(RankModel& rank_model, EvalRecord& record
   if (data_verdict_ = fault.verdict(total); !data_verdict_.ok()) return data_verdict_;
   record.loss = total.weight > 0 ? total.loss / total.weight : 0;
   record.total_weights = total.weight;
+  return absl::OkStatus();
+}
+
+absl::Status Evaluation::evaluate_preferences(RankModel& rank_model, EvalRecord& record) {
+  PreferencePasses passes(config_, context_, rank_model, data_->positions(), pairs_max_);
+  std::vector<PreferenceBatch> batches(static_cast<size_t>(data_->micro_batches()));
+  PreferenceSums sums;
+  DataFault fault;
+  for (uint64_t i = 0; i < data_->steps(); ++i) {
+    for (size_t batch = 0; batch < batches.size(); ++batch) {
+      enter_phase(context_, Phase::kEval);
+      batches[batch].hold(
+          fault.load(*data_, i * data_->samples_per_step(), static_cast<int32_t>(batch)));
+    }
+    const auto scored = passes.score(batches);
+    if (!scored.ok()) return scored.status();
+    sums += *scored;
+  }
+  StepTail mine;
+  fault.vote(context_.groups.world().rank(), mine);
+  std::array<float, kStepTailElements> tail{};
+  mine.write(tail);
+  if (auto status = context_.groups.world().all_reduce(tail, "evaluation"); !status.ok())
+    return status;
+  if (data_verdict_ = fault.verdict(StepTail::read(tail)); !data_verdict_.ok())
+    return data_verdict_;
+  if (auto status = reduce_preferences(context_.groups.world(), sums); !status.ok()) return status;
+  record.loss = sums.pairs > 0 ? sums.loss / sums.pairs : 0;
+  record.total_weights = sums.pairs;
+  record.preferences = sums;
   return absl::OkStatus();
 }
 

@@ -68,6 +68,7 @@ class Evaluation {
     return tracks_best() && patience > 0 && progress_.evaluations_since_best >= patience;
   }
   absl::Status evaluate_loss(RankModel& rank_model, EvalRecord& record);
+  absl::Status evaluate_preferences(RankModel& rank_model, EvalRecord& record);
   std::string best_line() const;
   absl::Status prepare_output() const;
   absl::Status write_results(const EvalRecord& record) const;
@@ -77,6 +78,7 @@ class Evaluation {
   std::unique_ptr<StepData> data_;  // null: no data for the loss
   std::vector<std::unique_ptr<TaskEvaluation>> tasks_;
   absl::Status data_verdict_;
+  int64_t pairs_max_ = 0;        // TrainingData::pairs_max
   bool target_reached_ = false;  // the loss of the newest evaluation is at most target_eval_loss
   EvalProgress progress_;
 };

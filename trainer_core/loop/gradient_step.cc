@@ -9,13 +9,16 @@
 namespace muster::trainer {
 
 GradientStep::GradientStep(const TrainConfig& config, const TrainContext& context,
-                           RankModel& rank_model, StepData& data)
+                           RankModel& rank_model, StepData& data, int64_t pairs_max)
     : config_(config),
       context_(context),
       rank_model_(rank_model),
       data_(data),
       passes_(rank_model),
-      tflops_(step_tflops(config)) {}
+      tflops_(step_tflops(config)) {
+  if (config.dpo.enabled)
+    preferences_.emplace(config, context, rank_model, data.positions(), pairs_max);
+}
 
 LossSum GradientStep::compute(uint64_t position) {
   data_fault_ = {};
@@ -30,11 +33,26 @@ LossSum GradientStep::compute(uint64_t position) {
     enter_phase(context_, Phase::kStep);
     return batch;
   };
+  if (preferences_) return compute_preferences(load);
   return passes_.train(data_.micro_batches(), load, {}).value();  // `load` never fails
+}
+
+LossSum GradientStep::compute_preferences(const StepPasses::Load& load) {
+  std::vector<PreferenceBatch> batches(static_cast<size_t>(data_.micro_batches()));
+  for (size_t i = 0; i < batches.size(); ++i)
+    batches[i].hold(load(static_cast<int32_t>(i)).value());  // `load` never fails
+  const auto scored = preferences_->score(batches);
+  score_status_ = scored.status();
+  if (!scored.ok()) return {};
+  preference_sums_ = *scored;
+  const auto held = [&](int32_t i) { return batches[static_cast<size_t>(i)].batch(); };
+  (void)passes_.train(data_.micro_batches(), held, {}).value();
+  return {.loss = preference_sums_.loss, .weight = preference_sums_.pairs};
 }
 
 absl::StatusOr<StepTail> GradientStep::reduce(const LossSum& local, bool saving) {
   const OpRange range(rank_model_.ops(), "reduce");
+  if (!score_status_.ok()) return score_status_;
   if (auto status = rank_model_.finish_passes(); !status.ok()) return status;
   comm_ = comm_times() - comm_before_;
   ProcessGroup& world = context_.groups.world();
@@ -56,6 +74,9 @@ absl::StatusOr<StepTail> GradientStep::reduce(const LossSum& local, bool saving)
   std::array<float, kStepTailElements> tail{};
   mine.write(tail);
   if (auto status = world.all_reduce(tail, "step"); !status.ok()) return status;
+  if (preferences_) {
+    if (auto status = reduce_preferences(world, preference_sums_); !status.ok()) return status;
+  }
   // The maximum makes all ranks continue with the same scales. If a magnitude is NaN, so are
   // gradients, and the step is not applied.
   if (const auto amaxes = rank_model_.model().amaxes(); !amaxes.empty()) {
@@ -113,6 +134,7 @@ StepRecord GradientStep::record(int64_t step, const StepTail& reduced) const {
     record.pipeline = {pipeline_bubble(pipeline_shape(config_)),
                        to_seconds(messages->waited() - waited_before_)};
   }
+  if (preferences_) record.preferences = preference_sums_;
   record.learning_rate = learning_rate(config_.optimizer, step);
   if (reduced.routed > 0) {
     record.experts = {reduced.balance / weight,

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include <absl/status/statusor.h>
 
 #include "common/time/time.h"
 #include "trainer_core/input/step_data.h"
+#include "trainer_core/loop/preference_passes.h"
 #include "trainer_core/rank/rank_model.h"
 #include "trainer_core/rank/step_passes.h"
 #include "trainer_core/rank/step_tail.h"
@@ -22,8 +24,9 @@ namespace muster::trainer {
 // only. All references must outlive this object.
 class GradientStep {
  public:
+  // `pairs_max`: TrainingData::pairs_max.
   GradientStep(const TrainConfig& config, const TrainContext& context, RankModel& rank_model,
-               StepData& data);
+               StepData& data, int64_t pairs_max);
 
   // Runs the passes of the step whose first sample is `position`, and returns this rank's part of
   // the losses. reduce() returns the errors of the groups.
@@ -49,6 +52,8 @@ class GradientStep {
   static double divisor(const StepTail& reduced) { return reduced.weight > 0 ? reduced.weight : 1; }
 
  private:
+  // Scores the pairs of a step before its passes. Returns their loss.
+  LossSum compute_preferences(const StepPasses::Load& load);
   // Returns the times of the communication of passes since construction.
   CommTimes comm_times() const;
   // Returns `sum` on one of the ranks with the same shards and 0 on the others, so that a reduction
@@ -60,9 +65,12 @@ class GradientStep {
   RankModel& rank_model_;
   StepData& data_;
   StepPasses passes_;
+  std::optional<PreferencePasses> preferences_;  // with use_dpo
   StepTflops tflops_;
   // The members below are those of the current step.
   DataFault data_fault_;
+  absl::Status score_status_;       // the result of the scoring passes
+  PreferenceSums preference_sums_;  // of this rank; after reduce(), of all ranks
   Duration data_wait_{};
   CommTimes comm_before_;     // times of communication when its passes began
   CommTimes comm_;            // times of communication during its passes

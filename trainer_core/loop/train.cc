@@ -127,7 +127,7 @@ class Trainer : public RunningStep {
     if (auto status = check_rank_plan(config_, context_, rank_model_->plan()); !status.ok())
       return status;
     checkpoints_.attach(*rank_model_);
-    gradients_ = std::make_unique<GradientStep>(config_, context_, *rank_model_, *data_);
+    gradients_.emplace(config_, context_, *rank_model_, *data_, data->pairs_max);
     report_.begin(*rank_model_);
     if (auto status = load_parameters(); !status.ok()) return status;
     if (auto status = check_agreement(context_.groups, data->fingerprint, *rank_model_);
@@ -368,7 +368,7 @@ class Trainer : public RunningStep {
   const TrainContext& context_;
   std::unique_ptr<StepData> data_;
   std::unique_ptr<RankModel> rank_model_;
-  std::unique_ptr<GradientStep> gradients_;
+  std::optional<GradientStep> gradients_;
   std::unique_ptr<Evaluation> evaluation_;  // null: no evaluation
   Checkpointing checkpoints_;               // destroyed before the model that it saves
   StepReport report_;

@@ -63,6 +63,8 @@ struct Sharding {
   ShardLayout frozen = ShardLayout::whole({});  // the others; empty if there are none
   int32_t zero_stage = 3;
   RankPart part{};
+  // Whether there is a second copy of the trained parameters, those of a reference model.
+  bool has_reference = false;
 
   // Returns whether any bucket is gathered from several ranks.
   bool shares() const {

@@ -43,6 +43,8 @@ class Planner {
     const ShardLayout& frozen = plan_.sharding.frozen;
     if (frozen.elements() > 0)
       plan_.frozen_block = add("frozen", MemoryCategory::kParameters, frozen.stored_floats());
+    if (plan_.sharding.has_reference)
+      plan_.reference_block = add("reference", MemoryCategory::kParameters, plan_.stored_floats());
     if (plan_.training) {
       plan_.grad_block = add("grads", MemoryCategory::kGradients, n);
       plan_.optimizer_state = add("optimizer_state", MemoryCategory::kOptimizer, optimizer_state);

@@ -230,6 +230,7 @@ struct TransformerPlan {
   BufferId loading_block;  // see loading_params()
   // The flat shards of frozen parameters, in the type of their layout; absent if there are none.
   BufferId frozen_block;
+  BufferId reference_block;  // as many elements as there are parameters; Sharding::has_reference
   // In a training plan only:
   BufferId grad_block;       // gradients of the shards
   BufferId optimizer_state;  // as many fp32 elements as requested

@@ -1,6 +1,7 @@
 // A rank's part of the model, with its memory plan, memory, operations and exchanges.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <span>
@@ -136,6 +137,26 @@ class RankModel {
     return status;
   }
 
+  // The parameters of a reference model (Sharding::has_reference). Sets them to zero, which
+  // disables adapters, or to the present ones.
+  void clear_reference() { ops_.fill(flat(reference()), 0); }
+  void set_reference() { ops_.copy(flat(trained()), flat(reference())); }
+  // Exchanges the parameters with those of the reference model. Overwrites the gradients.
+  void swap_reference() {
+    const OpRange range(ops_, "swap reference");
+    const std::span<float> all = trained(), other = reference(), room = model_.grads();
+    for (size_t at = 0; at < all.size(); at += room.size()) {
+      const size_t count = std::min(room.size(), all.size() - at);
+      const Tensor mine = flat(all.subspan(at, count)), theirs = flat(other.subspan(at, count));
+      const Tensor held = flat(room.first(count));
+      ops_.copy(mine, held);
+      ops_.copy(theirs, mine);
+      ops_.copy(held, theirs);
+    }
+    ops_.synchronize();
+    parameters_changed();
+  }
+
   // Returns the peak throughput of the backend's GEMMs, measured now, in TFLOP/s. Called between
   // steps, because on a device it overwrites the memory of the gradients. `watch` judges the GEMMs
   // of a CPU.
@@ -176,6 +197,14 @@ class RankModel {
     sums_.emplace(*groups);
   }
 
+  // Returns the stored parameters and those of the reference model, in units of an fp32 element.
+  std::span<float> trained() {
+    return model_.state().first(static_cast<size_t>(plan_.model.stored_floats()));
+  }
+  std::span<float> reference() {
+    return {arena_.f32(plan_.model.reference_block),
+            static_cast<size_t>(plan_.model.stored_floats())};
+  }
   std::span<float> optimizer_state() {
     return {arena_.f32(plan_.model.optimizer_state),
             static_cast<size_t>(plan_.optimizer->state_elements())};

@@ -123,7 +123,7 @@ TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging s
     part.pipeline.slots = activation_slots(pipeline, part.pipeline.stage.index);
   }
   const Sharding sharding{shard_layout(config, mesh, rank), frozen_layout(config, mesh, rank),
-                          config.zero_stage, part};
+                          config.zero_stage, part, config.dpo.enabled};
   auto optimizer = Optimizer::make(config.optimizer, sharding.layout);
   TransformerPlan model = build_transformer_plan(
       config.model, config.micro_batch_sequences(), config.max_target_length,

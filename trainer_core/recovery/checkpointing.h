@@ -70,6 +70,9 @@ class Checkpointing {
   void set_base_hash(std::string hash) { base_hash_ = std::move(hash); }
   bool knows_base() const { return !base_hash_.empty(); }
   const std::string& base_hash() const { return base_hash_; }
+  // Record that the model's reference parameters are set, and return whether they are.
+  void set_has_reference() { has_reference_ = true; }
+  bool has_reference() const { return has_reference_; }
   // Sets what checkpoints store about evaluations. With keep_best_checkpoint, a checkpoint is due if
   // the newest evaluation is the best.
   void set_evaluation(const EvalProgress& progress);
@@ -170,6 +173,7 @@ class Checkpointing {
   CheckpointStore store_;
   nlohmann::json data_;    // the data order
   std::string base_hash_;  // empty: all parameters are trained
+  bool has_reference_ = false;
   EvalProgress evaluation_;
   bool best_is_due_ = false;  // the state of the best evaluation is not saved yet
   RankModel* rank_model_ = nullptr;

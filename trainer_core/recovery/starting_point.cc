@@ -61,12 +61,30 @@ absl::StatusOr<int64_t> begin(const TrainConfig& config, const TrainContext& con
   return steps;
 }
 
+// Sets the parameters of the reference model of preference tuning, unless they are set already: the
+// base without adapters, or the initial parameters.
+absl::Status set_reference(const TrainConfig& config, const TrainContext& context,
+                           Checkpointing& checkpoints, RankModel& rank_model) {
+  if (!config.dpo.enabled || checkpoints.has_reference()) return absl::OkStatus();
+  checkpoints.set_has_reference();
+  if (config.model.lora.enabled()) {
+    rank_model.clear_reference();
+    return absl::OkStatus();
+  }
+  const auto steps = begin(config, context, checkpoints.base_hash(), rank_model);
+  if (!steps.ok()) return steps.status();
+  rank_model.set_reference();
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<RestoredAt> restore_or_begin(const TrainConfig& config, const TrainContext& context,
                                             Checkpointing& checkpoints, RankModel& rank_model,
                                             RestoreFrom from) {
   if (auto status = load_frozen(config, context, checkpoints, rank_model); !status.ok())
+    return status;
+  if (auto status = set_reference(config, context, checkpoints, rank_model); !status.ok())
     return status;
   if (config.enable_checkpointing) enter_phase(context, Phase::kCheckpointRestore);
   const auto newest = checkpoints.restore(from);

@@ -59,9 +59,11 @@ StepTflops step_tflops(const TrainConfig& config) {
   constexpr double kForwardAndBackward = 3, kFrozen = 2;
   constexpr double kTera = 1e12;
   StepTflops tflops;
-  const double passes = kForwardAndBackward * config.gradient_accumulation_steps;
+  // Preference tuning scores each batch with the reference model and with the policy first.
+  const double scoring = config.dpo.enabled ? 2 : 0;
+  const double passes = (kForwardAndBackward + scoring) * config.gradient_accumulation_steps;
   const double of_weights =
-      model.lora.enabled() ? kFrozen * config.gradient_accumulation_steps : passes;
+      model.lora.enabled() ? (kFrozen + scoring) * config.gradient_accumulation_steps : passes;
   tflops.learnable =
       (of_weights * (mlp_flops(model, tokens) + projection_flops * layers + unembed_flops) +
        passes * adapter_flops(model, tokens)) /

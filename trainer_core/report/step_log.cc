@@ -38,18 +38,55 @@ StepProgress progress_of(const StepRecord& record) {
           .learning_rate = record.learning_rate};
 }
 
+PreferenceSums& PreferenceSums::operator+=(const PreferenceSums& other) {
+  pairs += other.pairs;
+  loss += other.loss;
+  chosen_reward += other.chosen_reward;
+  rejected_reward += other.rejected_reward;
+  accurate += other.accurate;
+  chosen_logps += other.chosen_logps;
+  rejected_logps += other.rejected_logps;
+  return *this;
+}
+
+std::vector<std::pair<std::string, double>> preference_figures(const PreferenceSums& sums) {
+  const double pairs = std::max(sums.pairs, 1.0);
+  return {{"rewards/chosen", sums.chosen_reward / pairs},
+          {"rewards/rejected", sums.rejected_reward / pairs},
+          {"rewards/accuracies", sums.accurate / pairs},
+          {"rewards/margins", (sums.chosen_reward - sums.rejected_reward) / pairs},
+          {"logps/chosen", sums.chosen_logps / pairs},
+          {"logps/rejected", sums.rejected_logps / pairs}};
+}
+
+namespace {
+
+// Returns ", rewards/chosen: 0.012, …".
+std::string preference_text(const std::optional<PreferenceSums>& sums, const char* between) {
+  std::string text;
+  if (!sums) return text;
+  for (const auto& [name, value] : preference_figures(*sums))
+    absl::StrAppendFormat(&text, ", %s%s%.4f", name, between, value);
+  return text;
+}
+
+}  // namespace
+
 std::string step_line(const StepRecord& record) {
   return absl::StrFormat(
-      "completed step: %d, seconds: %s, TFLOP/s/device: %s, Tokens/s/device: %.3f, "
-      "total_weights: %s, loss: %.3f",
-      record.step, fixed_text(record.seconds, 3),
-      fixed_text(record.tflops_per_device / record.seconds, 3),
-      record.tokens_per_device / record.seconds, weights_text(record.total_weights), record.loss);
+             "completed step: %d, seconds: %s, TFLOP/s/device: %s, Tokens/s/device: %.3f, "
+             "total_weights: %s, loss: %.3f",
+             record.step, fixed_text(record.seconds, 3),
+             fixed_text(record.tflops_per_device / record.seconds, 3),
+             record.tokens_per_device / record.seconds, weights_text(record.total_weights),
+             record.loss) +
+         preference_text(record.preferences, ": ");
 }
 
 std::string eval_line(const EvalRecord& record) {
   return absl::StrFormat("eval metrics after step: %d, loss=%.3f, total_weights=%s", record.step,
-                         record.loss, weights_text(record.total_weights));
+                         record.loss, weights_text(record.total_weights)) +
+         preference_text(record.preferences, "=");
 }
 
 std::string eval_summary_line(const EvalRecord& record, uint64_t batches) {
@@ -194,6 +231,8 @@ nlohmann::ordered_json json_of(const StepRecord& record) {
     line["learning/moe_lb_loss"] = record.experts->balance_loss;
     line["learning/moe_dropped_fraction"] = record.experts->dropped_fraction;
   }
+  if (record.preferences)
+    for (const auto& [name, value] : preference_figures(*record.preferences)) line[name] = value;
   if (record.comm) {
     line["perf/comm_seconds"] = record.comm->seconds;
     line["perf/comm_hidden_fraction"] = record.comm->hidden_fraction;
@@ -213,6 +252,9 @@ nlohmann::ordered_json json_of(const EvalRecord& record) {
             {"eval/total_loss", record.loss * record.total_weights},
             {"eval/total_weights", record.total_weights}};
   }
+  if (record.preferences)
+    for (const auto& [name, value] : preference_figures(*record.preferences))
+      line["eval/" + name] = value;
   for (const TaskResult& result : record.tasks) {
     for (const TaskMetric& metric : result.metrics) {
       const std::string name = absl::StrCat("eval/", result.task, "/", metric.name);

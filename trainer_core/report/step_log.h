@@ -40,6 +40,22 @@ struct PipelineRecord {
   double wait_seconds = 0;
 };
 
+// Sums over pairs of preference tuning (loop/dpo_loss.h).
+struct PreferenceSums {
+  double pairs = 0;
+  double loss = 0;
+  double chosen_reward = 0;
+  double rejected_reward = 0;
+  double accurate = 0;  // pairs whose chosen answer has the higher reward
+  double chosen_logps = 0;
+  double rejected_logps = 0;
+
+  PreferenceSums& operator+=(const PreferenceSums& other);
+};
+
+// The figures of preference tuning, with TRL's names: means over pairs.
+std::vector<std::pair<std::string, double>> preference_figures(const PreferenceSums& sums);
+
 // A completed step, for logs, metrics and tests.
 struct StepRecord {
   int64_t step = 0;  // from 0
@@ -56,9 +72,10 @@ struct StepRecord {
   std::optional<ExpertRecord> experts;
   std::optional<CommRecord> comm;  // only with several ranks
   std::optional<PipelineRecord> pipeline;
-  double raw_grad_norm = 0;  // before clipping
-  double grad_norm = 0;      // after clipping
-  double param_norm = 0;     // after the update
+  std::optional<PreferenceSums> preferences;  // with use_dpo
+  double raw_grad_norm = 0;                   // before clipping
+  double grad_norm = 0;                       // after clipping
+  double param_norm = 0;                      // after the update
   double learning_rate = 0;
   Throughput throughput = {};        // sum over all devices
   double estimated_run_seconds = 0;  // estimated wall time of the complete run
@@ -78,6 +95,7 @@ struct EvalRecord {
   double total_weights = 0;
   bool has_loss = true;  // whether there is evaluation data besides the tasks
   std::vector<TaskResult> tasks = {};
+  std::optional<PreferenceSums> preferences = {};  // with use_dpo
 };
 
 // Sums the time for which the steps of a run have waited for data.

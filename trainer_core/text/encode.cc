@@ -8,6 +8,7 @@
 #include "common/text/absl_view.h"
 #include "trainer_core/data/text_file.h"
 #include "trainer_core/data/utf8.h"
+#include "trainer_core/text/dpo_sample.h"
 
 namespace muster::trainer {
 namespace {
@@ -104,14 +105,26 @@ absl::Status ChunkEncoder::add_sample(const Chunk& chunk, const Record& record, 
                      "it as such"));
   }
   if (record.flaw != Flaw::kNone) return add_flawed(flaw_status(record.flaw, ""), place, out);
-  const auto text = sft_text(chunk.text(record), *options_.sft);
-  if (!text.ok()) return add_flawed(text.status(), place, out);
   const size_t before = out.ids.size();
-  if (auto status = samples_->append(*text, out.ids, out.weights); !status.ok())
-    return add_flawed(status, place, out);
+  const auto bytes = append_sample(chunk.text(record), out);
+  if (!bytes.ok()) return add_flawed(bytes.status(), place, out);
   out.documents.push_back(static_cast<uint32_t>(out.ids.size() - before));
-  out.counts.text_bytes += text->text.size();
+  out.counts.text_bytes += *bytes;
   return absl::OkStatus();
+}
+
+absl::StatusOr<size_t> ChunkEncoder::append_sample(std::string_view json, EncodedChunk& out) {
+  if (options_.pairs) {
+    const auto pair = dpo_texts(json, *options_.sft);
+    if (!pair.ok()) return pair.status();
+    if (auto status = append_pair(*samples_, *pair, out.ids, out.weights); !status.ok())
+      return status;
+    return pair->chosen.text.size() + pair->rejected.text.size();
+  }
+  const auto text = sft_text(json, *options_.sft);
+  if (!text.ok()) return text.status();
+  if (auto status = samples_->append(*text, out.ids, out.weights); !status.ok()) return status;
+  return text->text.size();
 }
 
 absl::Status ChunkEncoder::add(const Chunk& chunk, const Record& record, EncodedChunk& out) {

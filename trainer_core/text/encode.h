@@ -32,6 +32,7 @@ struct EncodeOptions {
   bool add_eos = true;  // append the end-of-sequence id to each document
   // Set for fine-tuning: the records are samples (sft_sample.h), and their tokens have weights.
   std::shared_ptr<const SftFormat> sft;
+  bool pairs = false;  // the records are pairs of answers (dpo_sample.h); with `sft` only
 };
 
 // The maximum number of examples per kind of bad document that a report lists; further documents of
@@ -112,6 +113,8 @@ class ChunkEncoder {
  private:
   absl::Status add(const Chunk& chunk, const Record& record, EncodedChunk& out);
   absl::Status add_sample(const Chunk& chunk, const Record& record, EncodedChunk& out);
+  // Append a sample or a pair, and return the bytes of its text.
+  absl::StatusOr<size_t> append_sample(std::string_view json, EncodedChunk& out);
   absl::Status add_flawed(const absl::Status& flaw, const std::string& place, EncodedChunk& out);
 
   const Tokenizer& tokenizer_;

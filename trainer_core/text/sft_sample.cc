@@ -242,13 +242,18 @@ absl::StatusOr<SftText> sft_text(std::string_view json, const SftFormat& format)
   const auto sample = ordered_json::parse(json, nullptr, /*allow_exceptions=*/false);
   if (sample.is_discarded()) return bad_sample("is not JSON, or not UTF-8");
   if (!sample.is_object()) return bad_sample("is JSON, but no object");
+  return sft_text(sample, json.size(), format);
+}
+
+absl::StatusOr<SftText> sft_text(const ordered_json& sample, size_t bytes,
+                                 const SftFormat& format) {
   const auto weight = weight_of(sample);
   if (!weight.ok()) return weight.status();
   if (sample.contains("messages")) {
     if (auto status = check_messages(sample["messages"], "messages"); !status.ok()) return status;
-    return conversation_text(sample, sample["messages"], 0, *weight, json.size(), format);
+    return conversation_text(sample, sample["messages"], 0, *weight, bytes, format);
   }
-  if (sample.contains("prompt")) return completion_text(sample, *weight, json.size(), format);
+  if (sample.contains("prompt")) return completion_text(sample, *weight, bytes, format);
   const auto text = sample.find("text");
   if (text == sample.end())
     return bad_sample(absl::StrCat(

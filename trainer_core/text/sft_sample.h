@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <absl/status/statusor.h>
+#include <nlohmann/json_fwd.hpp>
 
 #include "trainer_core/chat/chat_template.h"
 #include "trainer_core/data/control_token_encoder.h"
@@ -63,6 +64,9 @@ struct SftText {
 
 // Returns the text of a sample. The error continues a sentence about the record: "has no field …".
 absl::StatusOr<SftText> sft_text(std::string_view json, const SftFormat& format);
+// Returns the text of a parsed sample, an object, whose JSON has `bytes` bytes.
+absl::StatusOr<SftText> sft_text(const nlohmann::ordered_json& sample, size_t bytes,
+                                 const SftFormat& format);
 
 // Encodes the texts of samples. Not thread-safe. The tokenizer must outlive the encoder.
 class SftEncoder {

@@ -48,7 +48,7 @@ RunIdentity identity_of(const TokenizeOptions& options, const Tokenizer& tokeniz
        std::string(name_of(kBadDocumentsNames, options.encode.bad_documents))},
   };
   if (options.sft) {
-    run.settings["--sft"] = sft_setting(options);
+    run.settings[options.dpo ? "--dpo" : "--sft"] = sft_setting(options);
     run.settings["--bos"] = options.sft_add_bos ? "set" : "not set";
   }
   return run;
@@ -78,6 +78,7 @@ absl::Status load_sft(const Tokenizer& tokenizer, TokenizeOptions& options) {
                                                    " has no beginning-of-sequence token"));
   }
   options.encode.sft = std::move(format);
+  options.encode.pairs = options.dpo;
   return absl::OkStatus();
 }
 
@@ -126,6 +127,7 @@ class Run {
     if (shards.counts().text_bytes == 0) return no_documents(files_, shards.counts());
     auto index = shards.finish();
     if (!index.ok()) return index.status();
+    index->has_pairs = options_.dpo;
     if (auto status = shards.publish(*index); !status.ok()) return status;
     report.index = *std::move(index);
     report.counts = shards.counts();

@@ -31,6 +31,7 @@ struct TokenizeOptions {
   EncodeOptions encode;
   // Tokenize samples for fine-tuning (sft_sample.h): sets encode.sft.
   bool sft = false;
+  bool dpo = false;  // the samples are pairs of answers (dpo_sample.h): sets encode.pairs
   bool sft_add_bos = false;
   std::string chat_template;       // a Jinja file; empty: the template beside the tokenizer
   std::string chat_template_name;  // the one to use if the tokenizer has several

@@ -162,7 +162,7 @@ class MeshTrainer {
     const auto data = StepData::training(config, groups.rank(), read);
     RankModel rank_model(config, 1, Staging::kNo, groups);
     begin(config, rank_model);
-    GradientStep gradients(config, context, rank_model, *data);
+    GradientStep gradients(config, context, rank_model, *data, read.pairs_max);
     MeshRun run;
     for (int64_t step = 0; step < config.steps && run.status.ok(); ++step) {
       if (each_step) each_step(groups, rank_model, step);

@@ -1,0 +1,140 @@
+// Preference tuning against TRL's formulas in fp64, with the fixtures of tests/golden/make_dpo.py.
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "common/progress/progress_page.h"
+#include "tests/paths.h"
+#include "tests/unit/trainer_core/golden_file.h"
+#include "tests/unit/trainer_core/hugging_face_goldens.h"
+#include "tests/unit/trainer_core/on_mesh.h"
+#include "trainer_core/base/train_mesh.h"
+#include "trainer_core/checkpoint/adapters.h"
+#include "trainer_core/loop/preference_passes.h"
+
+namespace muster::trainer {
+namespace {
+
+constexpr double kGoldenTolerance = 1e-5;
+constexpr int32_t kLength = 48;  // of a sequence with all pairs, and padding
+
+class PreferenceGolden : public testing::TestWithParam<const char*> {
+ protected:
+  PreferenceGolden() : file_("dpo/llama_gqa.safetensors") {
+    auto parts = open_with_base(source_dir() + "/tests/golden/lora/llama_gqa");
+    EXPECT_TRUE(parts.ok()) << parts.status();
+    if (!parts.ok()) return;
+    parts_ = *std::move(parts);
+    config_.model = parts_.adapters.model;
+    config_.per_device_batch_size = 1;
+    config_.max_target_length = kLength;
+    config_.dataset_type = DatasetType::kShards;
+    const auto settings = file_.metadata("cases").at(GetParam());
+    const std::string loss = settings.at("dpo_loss_type");
+    config_.dpo = {.enabled = true,
+                   .loss = static_cast<DpoLoss>(std::ranges::find(kDpoLossNames, loss) -
+                                                kDpoLossNames.begin()),
+                   .beta = settings.at("dpo_beta"),
+                   .label_smoothing = settings.at("dpo_label_smoothing")};
+  }
+
+  // Returns the sequence with all pairs, one after the other.
+  PreferenceBatch batch() const {
+    const auto tokens =
+        nlohmann::json::parse(std::ifstream(hugging_face_golden("llama_gqa") + "/tokens.json"));
+    const auto prompt = file_.metadata("prompt").get<size_t>();
+    PreferenceBatch batch;
+    float label = 1;
+    for (const auto& pair : file_.metadata("pairs")) {
+      for (const auto& answer : pair) {
+        const std::vector<int32_t> ids = tokens[answer[0].get<size_t>()];
+        const auto start = static_cast<int32_t>(batch.tokens.size());
+        for (size_t i = 0; i + 1 < answer[1].get<size_t>(); ++i) {
+          batch.tokens.push_back(ids[i]);
+          batch.targets.push_back(ids[i + 1]);
+          batch.starts.push_back(start);
+          batch.labels.push_back(i + 1 < prompt ? 0 : label);
+        }
+        label = -label;
+      }
+      label = std::abs(label) + 1;
+    }
+    batch.starts.resize(kLength, static_cast<int32_t>(batch.tokens.size()));
+    batch.tokens.resize(kLength);
+    batch.targets.resize(kLength);
+    batch.labels.resize(kLength);
+    batch.weights.resize(kLength);
+    return batch;
+  }
+
+  void compare(ProcessGroups& groups) {
+    const auto page = ProgressWriter::anonymous({});
+    std::ostringstream out;
+    StopSignals signals;
+    const TrainContext context{.groups = groups,
+                               .page = *page,
+                               .out = out,
+                               .err = out,
+                               .signals = signals,
+                               .on_step = nullptr};
+    RankModel rank_model(config_, 1, Staging::kNo, groups);
+    const Tensor base = rank_model.model().frozen_parameters();
+    ASSERT_TRUE(parts_.base
+                    ->read_boxes(rank_model.plan().model.sharding.frozen.stored_boxes(),
+                                 {base.f32(), static_cast<size_t>(base.elements())})
+                    .ok());
+    std::ranges::copy(parts_.adapters.values, rank_model.model().params().begin());
+    rank_model.clear_reference();
+    PreferencePasses passes(config_, context, rank_model, Positions::first(kLength), 2);
+    std::vector<PreferenceBatch> batches = {batch()};
+    const auto sums = passes.score(batches);
+    ASSERT_TRUE(sums.ok()) << sums.status();
+    const std::string name = GetParam();
+    ASSERT_EQ(sums->pairs, 2);
+    const double loss = file_.tensor<float>(name + ".loss")[0];
+    EXPECT_NEAR(sums->loss / sums->pairs, loss, kGoldenTolerance * loss);
+    const auto rewards = file_.tensor<float>(name + ".rewards");
+    EXPECT_NEAR(sums->chosen_reward, rewards[0] + rewards[2], 1e-5);
+    EXPECT_NEAR(sums->rejected_reward, rewards[1] + rewards[3], 1e-5);
+    EXPECT_EQ(sums->accurate, (rewards[0] > rewards[1]) + (rewards[2] > rewards[3]));
+    const auto policy = file_.tensor<float>("policy");
+    EXPECT_NEAR(sums->chosen_logps, policy[0] + policy[2], 1e-3);
+    EXPECT_NEAR(sums->rejected_logps, policy[1] + policy[3], 1e-3);
+    // The adapters are the policy's again.
+    EXPECT_TRUE(std::ranges::equal(parts_.adapters.values, rank_model.model().params()));
+    (void)rank_model.model().forward_backward(batches[0].batch());
+    for (const ParamSpec& spec : parts_.adapters.table) {
+      const auto expected = file_.tensor<float>(name + ".grad." + spec.name);
+      const auto actual = rank_model.model().grads().subspan(static_cast<size_t>(spec.offset),
+                                                             static_cast<size_t>(spec.elements()));
+      ASSERT_EQ(actual.size(), expected.size()) << spec.name;
+      double largest = 0, difference = 0;
+      for (size_t i = 0; i < expected.size(); ++i) {
+        largest = std::max(largest, std::abs(double{expected[i]}));
+        difference = std::max(difference, std::abs(actual[i] / sums->pairs - expected[i]));
+      }
+      EXPECT_GT(largest, 0) << spec.name;
+      EXPECT_LE(difference, kGoldenTolerance * largest) << spec.name;
+    }
+  }
+
+  GoldenFile file_;
+  AdaptersOnBase parts_;
+  TrainConfig config_;
+};
+
+TEST_P(PreferenceGolden, LossRewardsAndGradients) {
+  on_mesh(mesh_of(config_.mesh), [&](ProcessGroups& groups) { compare(groups); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Losses, PreferenceGolden,
+                         testing::Values("sigmoid", "smoothed", "hinge", "ipo"),
+                         [](const auto& test) { return std::string(test.param); });
+
+}  // namespace
+}  // namespace muster::trainer
