@@ -61,7 +61,7 @@ absl::Status check_dpo(const TrainConfig& config) {
   // The pairs are scored without dropout before the pass that computes gradients.
   if (model.dropout_rate > 0 || model.input_dropout_rate > 0 || model.lora.dropout > 0)
     return refuse("needs dropout_rate=0, input_dropout_rate=0 and lora_dropout=0");
-  if (model.experts.enabled())
+  if (model.experts.count > 1)
     return refuse(
         "does not support models with experts (num_experts), whose balance loss has no "
         "pairs");

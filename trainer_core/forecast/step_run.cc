@@ -22,8 +22,17 @@ absl::Status run_step(const TrainConfig& config, RankModel& rank_model, ProcessG
   const auto before_pass = [&](int32_t) {
     if (options.begin_pass) options.begin_pass();
   };
-  const auto sum = passes.train(config.micro_batches(), [&](int32_t) { return batch; },
-                                {.before_pass = before_pass});
+  const auto load = [&](int32_t) { return batch; };
+  // The passes of a pipeline are timed one by one, from their own beginnings.
+  if (config.dpo.enabled && plan.pipeline().has_all_layers()) {
+    for (int model = 0; model < 2; ++model) {
+      rank_model.swap_reference();
+      if (auto status = passes.evaluate(config.micro_batches(), load).status(); !status.ok())
+        return status;
+      if (auto status = rank_model.finish_passes(); !status.ok()) return status;
+    }
+  }
+  const auto sum = passes.train(config.micro_batches(), load, {.before_pass = before_pass});
   if (!sum.ok()) return sum.status();
   if (options.begin_tail) options.begin_tail();
   {
