@@ -378,10 +378,8 @@ constexpr Key kTable[] = {
     no_effect("tile_weight_dim", ValueType::kInteger, kTiles),
     no_effect("gpu_flash_attention_backward_pass_impl", ValueType::kString, kOneAttention),
     // After pre-training
-    works("use_dpo", ValueType::kBool),
-    works("dpo_loss_type", ValueType::kString),
-    works("dpo_beta", ValueType::kNumber),
-    works("dpo_label_smoothing", ValueType::kNumber),
+    works("use_dpo", ValueType::kBool), works("dpo_loss_type", ValueType::kString),
+    works("dpo_beta", ValueType::kNumber), works("dpo_label_smoothing", ValueType::kNumber),
     only("lora_input_adapters_path", ValueType::kString, "", "lora_restore_path loads adapters"),
     only("hf_lora_adapter_path", ValueType::kString, "", "lora_restore_path loads adapters"),
     works("enable_lora", ValueType::kBool),

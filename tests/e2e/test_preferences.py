@@ -1,4 +1,4 @@
-"""Preference tuning through the command line: from pairs to a tuned model, with a kill in the middle."""
+"""Preference tuning through the command line: from pairs to a tuned model."""
 import json
 import os
 import re
@@ -46,8 +46,8 @@ class Preferences(MusterTest):
             file.write('{"prompt": "alone", "chosen": "yes"}\n')
         self.assertRegex(self.tokenize(check=2).stderr, r'pairs\.jsonl:49 \(byte \d+\) has no field "rejected"')
         self.assertRegex(self.tokenize("--bad-documents", "skip").stdout, r"skipped: 1 document\n  \S+pairs\.jsonl:49 ")
-        stray = self.muster("tokenize", "--bos", "--text", self.pairs, "--tokenizer", self.dir / "tok.model", "--out", self.dir / "x")
-        self.assertIn("--bos is for samples: it requires --sft or --dpo", stray.stderr)
+        plain = self.muster("tokenize", "--bos", "--text", self.pairs, "--tokenizer", self.dir / "tok.model", "--out", self.dir / "x")
+        self.assertIn("--bos is for samples: it requires --sft or --dpo", plain.stderr)
 
     def test_a_killed_rank_changes_no_bit(self):
         self.tokenize()

@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
-"""Creates the golden file dpo/llama_gqa.safetensors of tests/unit/trainer_core/loop/preference_golden_test.cc: the losses of direct preference
-optimization, and their gradients, of a model with adapters in fp64. The environment is that of make_lora.py.
+"""Creates the golden file dpo/llama_gqa.safetensors of
+tests/unit/trainer_core/loop/preference_golden_test.cc: the losses of direct preference
+optimization, and their gradients, of a model with adapters in fp64. The environment is that of
+make_lora.py.
 
     build/golden/bin/python tests/golden/make_dpo.py
 
-The policy is the base hugging_face/llama_gqa with the adapters lora/llama_gqa, the reference model is the base alone. The answers are
-the beginnings of sequences of tokens.json (PAIRS: sequence and length, of the chosen and of the rejected answer) after their PROMPT first tokens. The formulas are those of TRL (DPOTrainer.dpo_loss).
-The file holds policy and reference (log-probabilities, (pairs, 2)) and, for each case, CASE.loss (mean over pairs), CASE.rewards (pairs, 2) and
-CASE.grad.NAME of the adapters' matrices; its metadata has PROMPT, PAIRS and the settings of the cases.
+The policy is the base hugging_face/llama_gqa with the adapters lora/llama_gqa, the reference model
+is the base alone. The answers are the beginnings of sequences of tokens.json (PAIRS: sequence and
+length, of the chosen and of the rejected answer) after their PROMPT first tokens. The formulas are
+those of TRL (DPOTrainer.dpo_loss).
+
+The file holds policy and reference (log-probabilities, (pairs, 2)) and, for each case, CASE.loss
+(mean over pairs), CASE.rewards (pairs, 2) and CASE.grad.NAME of the adapters' matrices; its
+metadata has PROMPT, PAIRS and the settings of the cases.
 """
 import json
 import pathlib

@@ -249,11 +249,6 @@ void check_data(const TrainConfig& config, Checker& check) {
                              "; set it to -1 and give steps"));
 }
 
-void check_sft(const TrainConfig& config, Checker& check) {
-  check.require(!config.sft.enabled || config.dataset_type == DatasetType::kShards,
-                "use_sft needs dataset_type=shards and a folder that muster tokenize --sft made");
-}
-
 void check_eval(const TrainConfig& config, Checker& check) {
   const EvalConfig& eval = config.eval;
   check.number("eval_holdout_fraction", eval.holdout_fraction,
@@ -377,7 +372,6 @@ absl::Status validate(const TrainConfig& config) {
   if (check.status().ok()) check.take(validate_on_mesh(config));
   if (check.status().ok()) check.take(validate_experts(config));
   check_data(config, check);
-  check_sft(config, check);
   check_eval(config, check);
   check.take(validate_tuning(config));
   check.require(!config.enable_checkpointing || !config.checkpoint_directory.empty(),

@@ -264,8 +264,8 @@ struct TrainConfig {
   int32_t micro_batches() const { return gradient_accumulation_steps * pipeline_microbatches; }
   int32_t micro_batch_sequences() const { return per_device_batch_size / pipeline_microbatches; }
 
-  // Returns whether a sequence may hold several documents, which do not attend to each other. With
-  // dpo it has both answers of a pair at least. An evaluation without training packs the texts of its tasks.
+  // Returns whether a sequence may hold several documents, which do not attend to each other, as
+  // both answers of a pair. An evaluation without training packs the texts of its tasks.
   bool packed() const {
     const bool has_texts = steps == 0 && !eval.tasks.empty();
     return (packing || dpo.enabled) && (dataset_type == DatasetType::kShards || has_texts);

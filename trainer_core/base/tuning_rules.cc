@@ -76,6 +76,9 @@ absl::Status check_dpo(const TrainConfig& config) {
 
 absl::Status validate_tuning(const TrainConfig& config) {
   if (auto status = check_best_evaluation(config); !status.ok()) return status;
+  if (config.sft.enabled && config.dataset_type != DatasetType::kShards)
+    return absl::InvalidArgumentError(
+        "use_sft needs dataset_type=shards and a folder that muster tokenize --sft made");
   return check_dpo(config);
 }
 

@@ -1,4 +1,4 @@
-// The rules of best evaluations, early stopping and preference tuning.
+// The rules of best evaluations, early stopping and fine-tuning.
 #pragma once
 
 #include <absl/status/status.h>
@@ -7,8 +7,8 @@
 
 namespace muster::trainer {
 
-// Checks the settings of early stopping and best checkpoints, and those of DPO. Returns
-// InvalidArgument with the keys as a user types them.
+// Checks the settings of early stopping, best checkpoints, SFT and DPO. Returns InvalidArgument
+// with the keys as a user types them.
 absl::Status validate_tuning(const TrainConfig& config);
 
 }  // namespace muster::trainer

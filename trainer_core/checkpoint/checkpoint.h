@@ -88,8 +88,8 @@ absl::Status not_saved(int64_t step, const absl::Status& why);
 // The checkpoints in a directory. Called on one thread at a time.
 class CheckpointStore {
  public:
-  // Accesses no file. A save removes all checkpoints except the `keep` newest ones and best(); -1:
-  // removes none. A file has at most `file_bytes` of data, or one row of a tensor if a row is larger.
+  // Accesses no file. A save removes all but the `keep` newest checkpoints and best(); -1: none. A
+  // file has at most `file_bytes` of data, or one row of a tensor if a row is larger.
   CheckpointStore(std::string directory, int64_t keep, int64_t file_bytes = kCheckpointFileBytes)
       : directory_(std::move(directory)), keep_(keep), file_bytes_(file_bytes) {
     if (is_object_url(directory_)) remote_ = std::make_unique<RemoteCheckpoints>(directory_);

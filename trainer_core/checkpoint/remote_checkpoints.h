@@ -108,8 +108,8 @@ class RemoteCheckpoints {
   // Removes incomplete saves. Requires that no save is in progress.
   absl::Status remove_incomplete();
   // Removes the complete checkpoints older than the `keep` newest complete ones up to `newest`,
-  // except that of the best evaluation, unless `keep` is negative, and incomplete saves before `newest`. Neither counts nor removes
-  // damaged checkpoints and objects that no save writes.
+  // except that of the best evaluation, unless `keep` is negative, and incomplete saves before
+  // `newest`. Neither counts nor removes damaged checkpoints and objects that no save writes.
   absl::Status remove_old(int64_t newest, int64_t keep);
 
  private:

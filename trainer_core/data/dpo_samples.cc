@@ -37,7 +37,7 @@ class DpoSequences : public Samples {
       for (const auto& [begin, count, sign] :
            {std::tuple(range->begin, pair.chosen, 1.0F),
             std::tuple(range->begin + static_cast<uint64_t>(pair.chosen), pair.rejected, -1.0F)}) {
-        if (auto status = read_part(begin, count, sign * label, at, out); !status.ok())
+        if (auto status = read_answer(begin, count, sign * label, at, out); !status.ok())
           return status;
         at += static_cast<size_t>(count) - 1;
       }
@@ -51,8 +51,8 @@ class DpoSequences : public Samples {
   }
 
  private:
-  absl::Status read_part(uint64_t begin, int32_t tokens, float label, size_t at,
-                         const SequenceSpans& out) {
+  absl::Status read_answer(uint64_t begin, int32_t tokens, float label, size_t at,
+                           const SequenceSpans& out) {
     const size_t count = static_cast<size_t>(tokens) - 1;
     window_.resize(count + 1);
     if (auto status = corpus_.read(begin, window_); !status.ok()) return status;

@@ -25,7 +25,7 @@ struct TrainingData {
   uint64_t fingerprint = 0;
   // Sentences for the log about the samples for fine-tuning; empty without such samples.
   std::vector<std::string> notes;
-  // With use_dpo: the maximum number of pairs in a sequence; otherwise 0.
+  // The maximum number of pairs in a sequence with use_dpo; otherwise 0.
   int64_t pairs_max = 0;
   nlohmann::json order;  // the data order of the training (data_order.h)
 

@@ -65,12 +65,12 @@ class GradientStep {
   RankModel& rank_model_;
   StepData& data_;
   StepPasses passes_;
-  std::optional<PreferencePasses> preferences_;  // with use_dpo
+  std::optional<PreferencePasses> preferences_;  // nullopt: no use_dpo
   StepTflops tflops_;
   // The members below are those of the current step.
   DataFault data_fault_;
   absl::Status score_status_;       // the result of the scoring passes
-  PreferenceSums preference_sums_;  // of this rank; after reduce(), of all ranks
+  PreferenceSums preference_sums_;  // this rank's; after reduce() those of all ranks
   Duration data_wait_{};
   CommTimes comm_before_;     // times of communication when its passes began
   CommTimes comm_;            // times of communication during its passes

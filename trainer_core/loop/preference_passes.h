@@ -1,10 +1,10 @@
 // The passes of direct preference optimization before the gradient: scores the pairs of a step with
-// the reference model and with the policy, and turns the derivatives of the loss (dpo_loss.h) into
+// the reference model and the policy, and makes the derivatives of the loss (dpo_loss.h) the
 // weights of targets. The gradient is then that of a cross-entropy with these weights, so the
 // gradient passes, and all exchanges of the mesh, are those of any training.
 //
 // The reference parameters are in the memory of the rank, sharded as the trained ones
-// (TrainingPlan::reference). They change places with the trained ones during the reference passes,
+// (Sharding::has_reference). They change places with the trained ones during the reference passes,
 // so that both models use the same buffers, gathers and recordings. Log-probabilities of the
 // reference are computed again for each batch: a stored value per pair would need a pass over the
 // whole data set before the first step, and again after each change of data or batch.

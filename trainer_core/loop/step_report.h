@@ -52,8 +52,8 @@ class StepReport {
   // Prints the end of the training after `completed` steps. `data_ends` states that the data has
   // ended before the last step of the config.
   void end(int64_t completed, bool data_ends);
-  // Measures the peak throughput of the device unless an earlier call or run has measured it. Called
-  // between steps, on all ranks. The time is excluded from the next step.
+  // Measures the peak throughput of the device unless an earlier call or run has measured it.
+  // Called between steps, on all ranks. The time is excluded from the next step.
   void measure_peak(RankModel& rank_model);
   // Prints that the training was stopped by a request.
   void stop(int64_t completed);

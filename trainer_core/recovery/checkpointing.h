@@ -73,8 +73,8 @@ class Checkpointing {
   // Record that the model's reference parameters are set, and return whether they are.
   void set_has_reference() { has_reference_ = true; }
   bool has_reference() const { return has_reference_; }
-  // Sets what checkpoints store about evaluations. With keep_best_checkpoint, a checkpoint is due if
-  // the newest evaluation is the best.
+  // Sets what checkpoints store about evaluations. With keep_best_checkpoint, a checkpoint is due
+  // if the newest evaluation is the best.
   void set_evaluation(const EvalProgress& progress);
   // Returns the same of the checkpoint that restore() has found; on rank 0 only.
   const EvalProgress& evaluation() const { return evaluation_; }

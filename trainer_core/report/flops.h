@@ -1,6 +1,7 @@
 // The FLOPs of a training step as MaxText counts them (maxtext_utils.py,
 // calculate_tflops_training_per_device): per device, for the forward and the backward pass, without
-// recomputation, and the scoring passes of preference tuning. The gradients of frozen weights are not computed and not counted; adapters are.
+// recomputation, and for the scoring passes of preference tuning. The gradients of frozen weights
+// are not computed and not counted; adapters are.
 #pragma once
 
 #include <cstdint>

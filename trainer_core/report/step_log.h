@@ -72,7 +72,7 @@ struct StepRecord {
   std::optional<ExpertRecord> experts;
   std::optional<CommRecord> comm;  // only with several ranks
   std::optional<PipelineRecord> pipeline;
-  std::optional<PreferenceSums> preferences;  // with use_dpo
+  std::optional<PreferenceSums> preferences;  // nullopt: no use_dpo
   double raw_grad_norm = 0;                   // before clipping
   double grad_norm = 0;                       // after clipping
   double param_norm = 0;                      // after the update
@@ -95,7 +95,7 @@ struct EvalRecord {
   double total_weights = 0;
   bool has_loss = true;  // whether there is evaluation data besides the tasks
   std::vector<TaskResult> tasks = {};
-  std::optional<PreferenceSums> preferences = {};  // with use_dpo
+  std::optional<PreferenceSums> preferences = {};  // nullopt: no use_dpo
 };
 
 // Sums the time for which the steps of a run have waited for data.

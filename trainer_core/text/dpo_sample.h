@@ -1,7 +1,7 @@
 // Pairs of answers for preference tuning: a JSON object per pair, in one of TRL's forms.
 //
 //   {"prompt": "…", "chosen": "…", "rejected": "…"}
-//   {"prompt": [messages], "chosen": [messages], "rejected": [messages]}     "messages" for "prompt"
+//   {"prompt": [messages], "chosen": [messages], "rejected": [messages]}   or "messages"
 //   {"chosen": "…", "rejected": "…"}           the prompt is what both begin with; also messages
 //
 // A single message may stand for a list of one. Messages become texts by a chat template, with

@@ -21,7 +21,7 @@ namespace muster::trainer {
 namespace {
 
 constexpr double kGoldenTolerance = 1e-5;
-constexpr int32_t kLength = 48;  // of a sequence with all pairs, and padding
+constexpr int32_t kLength = 48;  // a sequence with all pairs, and padding
 
 class PreferenceGolden : public testing::TestWithParam<const char*> {
  protected:
