@@ -24,6 +24,8 @@ std::string unknown_task(const std::string& name) {
 }
 
 constexpr EvalMetric kMetrics[] = {{"loss", false},
+                                   {"rewards/accuracies", true},
+                                   {"rewards/margins", true},
                                    {"lambada/acc", true},
                                    {"lambada/perplexity", false},
                                    {"boolq/acc", true},
@@ -53,17 +55,23 @@ absl::StatusOr<EvalMetric> find_eval_metric(std::string_view name) {
       })));
 }
 
-absl::Status check_eval_metric(std::string_view name, std::string_view eval_tasks, bool has_loss) {
+absl::Status check_eval_metric(std::string_view name, std::string_view eval_tasks, bool has_loss,
+                               bool has_preferences) {
   const auto metric = find_eval_metric(name);
   if (!metric.ok()) return metric.status();
   const auto tasks = parse_eval_tasks(eval_tasks);
   if (!tasks.ok()) return tasks.status();
   const std::string_view task = metric->task();
   const bool has_task = std::ranges::count(*tasks, task, &EvalTaskFile::task) > 0;
-  if (task.empty() ? has_loss : has_task) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("metric_for_best_model is ", av(name), ", which is not evaluated; ",
-                   task.empty() ? "set eval_dataset_path or eval_holdout_fraction"
+  const bool is_reward = task == "rewards";
+  if (is_reward && !has_preferences) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("metric_for_best_model is ", av(name), ", which needs use_dpo=True"));
+  }
+  if (task.empty() || is_reward ? has_loss : has_task) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "metric_for_best_model is ", av(name), ", which is not evaluated; ",
+      task.empty() || is_reward ? "set eval_dataset_path or eval_holdout_fraction"
                                 : absl::StrCat("add ", av(task), "=FILE to eval_tasks")));
 }
 

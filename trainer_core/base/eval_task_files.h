@@ -31,13 +31,15 @@ struct EvalMetric {
   std::string_view name;  // "loss", or a task and its metric, as "lambada/acc"
   bool higher_is_better = true;
 
-  // Returns the name of the task; "" for the loss.
+  // Returns the name of the task; "" for the loss, "rewards" for those of preference tuning.
   std::string_view task() const { return name.substr(0, name == "loss" ? 0 : name.find('/')); }
 };
 // Returns the metric of this name. Returns InvalidArgument with the nearest one if there is none.
 absl::StatusOr<EvalMetric> find_eval_metric(std::string_view name);
-// Checks that evaluations of `eval_tasks` have the metric; `has_loss`: that they have the loss.
-absl::Status check_eval_metric(std::string_view name, std::string_view eval_tasks, bool has_loss);
+// Checks that evaluations of `eval_tasks` have the metric. `has_loss` and `has_preferences`: they
+// have a loss, and the pairs of preference tuning.
+absl::Status check_eval_metric(std::string_view name, std::string_view eval_tasks, bool has_loss,
+                               bool has_preferences);
 
 // The inverse of parse_eval_tasks().
 std::string eval_tasks_text(const std::vector<EvalTaskFile>& tasks);

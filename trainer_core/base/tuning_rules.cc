@@ -29,7 +29,8 @@ absl::Status check_best_evaluation(const TrainConfig& config) {
     return absl::InvalidArgumentError(
         absl::StrCat(key, " needs checkpoints, but enable_checkpointing is False"));
   }
-  const absl::Status metric = check_eval_metric(eval.best_metric, eval.tasks, eval.has_data());
+  const absl::Status metric =
+      check_eval_metric(eval.best_metric, eval.tasks, eval.has_data(), config.dpo.enabled);
   if (metric.ok()) return metric;
   return absl::InvalidArgumentError(absl::StrCat(key, ": ", metric.message()));
 }

@@ -34,6 +34,10 @@ uint64_t mix_fingerprints(uint64_t a, uint64_t b) { return fnv1a(absl::StrCat(a,
 std::optional<double> metric_of(const EvalRecord& record, const EvalMetric& metric) {
   if (metric.task().empty())
     return record.total_weights > 0 ? std::optional(record.loss) : std::nullopt;
+  if (record.preferences) {
+    for (const auto& [name, value] : preference_figures(*record.preferences))
+      if (name == av(metric.name)) return value;
+  }
   for (const TaskResult& result : record.tasks) {
     for (const TaskMetric& found : result.metrics) {
       if (absl::StrCat(result.task, "/", found.name) == av(metric.name)) return found.value;

@@ -116,8 +116,10 @@ class Preferences : public testing::Test {
 };
 
 TEST_F(Preferences, LearnFromTheReferenceModelOn) {
-  for (const TrainConfig& config : {config(), with_adapters()}) {
-    const RunResult result = run(config);
+  for (TrainConfig tuned : {config(), with_adapters()}) {
+    tuned.eval.early_stopping_patience = 5;
+    tuned.eval.best_metric = "rewards/accuracies";
+    const RunResult result = run(tuned);
     ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
     const auto& steps = result.records[0];
     // The first step's policy is the reference model.
@@ -133,6 +135,7 @@ TEST_F(Preferences, LearnFromTheReferenceModelOn) {
     ASSERT_EQ(result.evaluations[0].size(), 2U);
     EXPECT_LT(result.evaluations[0][1].loss, result.evaluations[0][0].loss);
     EXPECT_THAT(result.out, HasSubstr("rewards/margins="));
+    EXPECT_THAT(result.out, HasSubstr("best rewards/accuracies: 1 after step "));
   }
 }
 
@@ -193,6 +196,12 @@ TEST_F(Preferences, OfOtherDataOrSettingsAreErrorsWithTheKey) {
     return std::string(validate(wrong).message());
   };
   EXPECT_EQ(message([](TrainConfig&) {}), "");
+  EXPECT_THAT(message([](TrainConfig& c) {
+                c.dpo = {};
+                c.eval.early_stopping_patience = 1;
+                c.eval.best_metric = "rewards/margins";
+              }),
+              HasSubstr("rewards/margins, which needs use_dpo=True"));
   EXPECT_THAT(message([](TrainConfig& c) { c.dpo.beta = 0; }), HasSubstr("dpo_beta is 0"));
   EXPECT_THAT(message([](TrainConfig& c) { c.dpo.label_smoothing = 0.5; }),
               HasSubstr("dpo_label_smoothing is 0.5"));
