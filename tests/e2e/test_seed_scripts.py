@@ -226,6 +226,50 @@ class SeedScripts(ScriptTest):
                       self.script("run_llama_boolq.sh", env=env, check=2))
 
 
+class RealRuns(ScriptTest):
+    """The scripts train and evaluate small models on files of the format that they expect."""
+
+    TINY = ["override_model_config=true", "--fdl.NUM_LAYERS=2", "--fdl.NUM_HEADS=4", "--fdl.DIMS_PER_HEAD=8", "--fdl.MODEL_DIMS=32", "--fdl.HIDDEN_DIMS=64",
+            "--fdl.VOCAB_SIZE=320", "--fdl.MAX_SEQ_LEN=64"]
+
+    def setUp(self):
+        super().setUp()
+        self.clean["MUSTER_BIN_DIR"] = str(BIN)
+        self.clean["MUSTER_TEST_MARK"] = self.mark
+        (self.dir / "pile").mkdir()
+        (self.dir / "pile/text.txt").write_text("".join(f"Box {i} is red.\nQuestion: is box {i} red?\nAnswer: yes no\n" for i in range(300)))
+        self.muster("train-tokenizer", "--text", "pile/text.txt", "--vocab-size", 300, "--fewer-ok", "--out", "t", check=0)
+
+    def test_lambada(self):
+        words = ("pile", "t.model", "float32", 2, 1, "logs", *self.TINY)
+        self.assertIn("completed step: 3, ", self.script("run_pile_singlenode.sh", *words, "--fdl.MAX_STEPS=4"))
+        (self.dir / "pile/lambada").mkdir()
+        (self.dir / "pile/lambada/lambada_test_en.jsonl").write_text("".join(json.dumps({"text": f"Question: is box {i} red"}) + "\n" for i in range(5)))
+        self.assertRegex(self.script("run_lambada_singlenode.sh", *words), r"(?m)^lambada +acc +[01]\.\d+ ± 0\.\d+ +5 ")
+        self.assertEqual(json.loads((self.dir / "logs/evaluations/results-4.json").read_text())["results"]["lambada"]["samples"], 5)
+
+    def test_boolq(self):
+        words = [*self.TINY, "--fdl.NUM_KV_HEADS=2"]
+        self.muster("run", "CONFIG=LLaMA7B", "PREC=float32", "LOG_DIR=base", *words, "--fdl.MAX_STEPS=1", "--fdl.PERCORE_BATCH_SIZE=1", "dataset_type=synthetic",
+                    "--ranks", 1, check=0)
+        (self.dir / "boolq/bool_q").mkdir(parents=True)
+        for split in ("train", "dev"):
+            (self.dir / f"boolq/bool_q/{split}.jsonl").write_text("".join(json.dumps(
+                {"question": f"is box {i} red", "title": "Boxes", "answer": i % 2 == 0, "passage": f"Box {i} is red."}) + "\n" for i in range(8)))
+        env = {"TFDS_DATA_DIR": "boolq", "VOCAB_PATH": "t.model", "PREC": "float32", "MAX_STEPS": "3", "MAX_SEQ_LEN": "64", "PERCORE_BATCH_SIZE": "1",
+               "ICI_MESH_SHAPE": "[1,2,1]", "DCN_MESH_SHAPE": "[1,1,1]", "CHECKPOINT_RESTORE_PATH": str(self.dir / "base")}
+        accuracy = r"(?m)^eval tasks after step: 2, boolq/acc=[01]\.\d+"
+        self.assertRegex(self.script("run_llama_boolq.sh", *words, env={**env, "LOG_DIR": "tuned"}), accuracy)
+        adapted = self.script("run_llama_boolq.sh", *words, env={**env, "LOG_DIR": "adapted", "USE_LORA": "1", "LORA_RANK": "2"})
+        self.assertIn("trained: adapters of ", adapted)
+        self.assertRegex(adapted, accuracy)
+        evaluated = self.script("run_llama_boolq.sh", *words, env={
+            **env, "LOG_DIR": "evaluated", "EVAL_ONLY": "1", "NUM_GPUS": "2", "CHECKPOINT_RESTORE_PATH": str(self.dir / "tuned/llama-LLaMA7B")})
+        self.assertRegex(evaluated, r"(?m)^boolq +acc +[01]\.\d+ ± 0\.\d+ +8 ")
+        of = lambda folder: json.loads((self.dir / folder / "evaluations/results-3.json").read_text())["results"]["boolq"]["acc"]  # noqa: E731
+        self.assertEqual(of("evaluated"), of("tuned/llama-LLaMA7B"))
+
+
 class Downloads(ScriptTest):
     def setUp(self):
         super().setUp()
