@@ -31,8 +31,8 @@ from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 from lm_eval.models.utils import normalize_gen_kwargs
 
-# Linux' limit for one argument of a program (MAX_ARG_STRLEN), with the byte at its end.
-ARGUMENT_BYTES = 128 * 1024
+# muster decode accepts 100,000 prompts and 64 MiB at a time.
+PROMPTS_AT_ONCE = 1000
 MODEL_ARGS = ("run", "tokenizer", "length", "batch", "bos_id", "add_bos_token", "hardware", "max_gen_toks")
 # lm-eval adds these itself.
 LM_EVAL_ARGS = ("batch_size", "max_batch_size", "device")
@@ -60,13 +60,13 @@ class MusterLM(LM):
         for name in sorted(set(others) - set(LM_EVAL_ARGS)):
             sys.exit(f"muster: error: --model_args: there is no {name}; there are {', '.join(MODEL_ARGS)}")
         self.program, self.run, self.max_gen_toks = muster_program(), str(run), int(max_gen_toks)
-        self.decoding = ["--tokenizer", str(tokenizer)] if tokenizer else []
-        self.scoring = [*self.decoding, "--hardware", hardware, "--truncate"]
-        for option, value in (("--length", length), ("--batch", batch), ("--bos-id", bos_id)):
-            if value is not None:
-                self.scoring += [option, str(value)]
+        given = lambda **options: [word for name, value in options.items() if value is not None for word in (f"--{name.replace('_', '-')}", str(value))]  # noqa: E731
+        both = given(tokenizer=tokenizer, length=length)
+        self.scoring = [*both, *given(hardware=hardware, batch=batch, bos_id=bos_id), "--truncate"]
+        self.decoding = both
         if is_true(add_bos_token):
             self.scoring.append("--add-bos")
+            self.decoding = [*both, *given(bos_id=bos_id)]
 
     @property
     def tokenizer_name(self):
@@ -98,23 +98,37 @@ class MusterLM(LM):
 
     def generate_until(self, requests, disable_tqdm=False):
         # A request that is repeated is here several times, and each sample has a seed of its own.
-        return [self.generate(*request.args, seed) for seed, request in enumerate(requests)]
+        texts, groups = [""] * len(requests), {}
+        for number, request in enumerate(requests):
+            context, options = request.args
+            options = normalize_gen_kwargs(options, self.max_gen_toks)
+            groups.setdefault(json.dumps(self.words_of(options)), []).append((number, context, options["until"]))
+        for words, group in groups.items():
+            for first in range(0, len(group), PROMPTS_AT_ONCE):
+                part = group[first:first + PROMPTS_AT_ONCE]
+                for (number, _, until), text in zip(part, self.generate(part, json.loads(words))):
+                    for stop in filter(None, until):
+                        text = text.split(stop)[0]
+                    texts[number] = text
+        return texts
 
-    def generate(self, context, options, seed):
-        if len(context.encode()) >= ARGUMENT_BYTES:
-            raise ValueError(f"a prompt has {len(context.encode())} bytes; muster decode takes at most {ARGUMENT_BYTES - 1}")
-        options = normalize_gen_kwargs(options, self.max_gen_toks)
+    def words_of(self, options):
+        """Returns the options of muster decode for those of a request."""
         words = ["--max-tokens", str(options["max_gen_toks"])]
         if is_true(options["do_sample"]):
-            options.setdefault("temperature", 1.0)  # as transformers; muster decode has 0
-            words += ["--seed", str(seed)]
+            sampling = {"temperature": 1.0, **options}  # as transformers; muster decode has 0
             for option, key in (("--temperature", "temperature"), ("--top-k", "top_k"), ("--top-p", "top_p")):
-                if key in options:
-                    words += [option, str(options[key])]
-        text = json.loads(self.call("decode", "--run", self.run, "--prompt", context, "--json", *words, *self.decoding))["text"]
-        for stop in filter(None, options["until"]):
-            text = text.split(stop)[0]
-        return text
+                if key in sampling:
+                    words += [option, str(sampling[key])]
+        return words
+
+    def generate(self, prompts, words):
+        """Returns the text after each prompt of (number, prompt, stops)."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "prompts.jsonl"
+            file.write_text("".join(json.dumps({"prompt": prompt, "seed": number}) + "\n" for number, prompt, _ in prompts))
+            printed = self.call("decode", "--run", self.run, "--prompts", str(file), "--json", *words, *self.decoding)
+        return [json.loads(line)["text"] for line in printed.split("\n") if line]
 
 
 def main():

@@ -26,10 +26,25 @@ namespace {
 constexpr size_t kPromptsMax = 100'000;
 constexpr size_t kPromptBytesMax = size_t{64} << 20;
 
-// Reads a file with one prompt per line. Ignores empty lines.
+// Reads a line of JSON: an object with "prompt", and "seed" if the output is sampled.
+absl::Status add_json_prompt(const std::string& line, DecodeOptions& options) {
+  const auto entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!entry.is_object()) return absl::InvalidArgumentError("no JSON object");
+  const auto prompt = entry.find("prompt"), seed = entry.find("seed");
+  if (prompt == entry.end() || !prompt->is_string())
+    return absl::InvalidArgumentError("the field \"prompt\" is missing; it must be a string");
+  if (seed != entry.end() && !seed->is_number_unsigned())
+    return absl::InvalidArgumentError("the field \"seed\" must be a whole number of at least 0");
+  options.prompts.push_back(prompt->get<std::string>());
+  options.seeds.push_back(seed == entry.end() ? options.sampling.seed : seed->get<uint64_t>());
+  return absl::OkStatus();
+}
+
+// Reads a file with one prompt per line; a file *.jsonl has JSON. Ignores empty lines.
 absl::Status read_prompts(const std::string& path, DecodeOptions& options) {
   std::ifstream file(path);
   if (!file) return absl::NotFoundError(absl::StrCat("--prompts ", path, ": no such file"));
+  const bool is_json = path.ends_with(".jsonl");
   std::vector<std::string>& prompts = options.prompts;
   prompts.clear();
   size_t bytes = 0;
@@ -44,8 +59,13 @@ absl::Status read_prompts(const std::string& path, DecodeOptions& options) {
           absl::StrCat("--prompts ", path, ": more than ", kPromptsMax, " prompts or ",
                        kPromptBytesMax >> 20, " MiB; split the file"));
     }
-    prompts.push_back(std::move(line));
     options.lines.push_back(number);
+    if (!is_json) {
+      prompts.push_back(std::move(line));
+    } else if (auto status = add_json_prompt(line, options); !status.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--prompts ", path, ":", number, ": ", status.message()));
+    }
   }
   if (prompts.empty())
     return absl::InvalidArgumentError(absl::StrCat("--prompts ", path, ": the file has no prompt"));
@@ -58,9 +78,6 @@ absl::StatusOr<DecodeOptions> decode_options(const CommandLine& line, const Trai
   if (!folder.ok()) return folder.status();
   options.checkpoint = *folder;
   options.prompts = {line.text("prompt", "I love to")};
-  if (line.has("prompts")) {
-    if (auto status = read_prompts(line.text("prompts"), options); !status.ok()) return status;
-  }
   options.threads = threads_per_rank(config, RankEnv());
   const auto max_tokens = line.integer("max-tokens", 64, 1, kDecodeTokensMax);
   const auto temperature = line.number("temperature", 0, 0, 100);
@@ -69,9 +86,11 @@ absl::StatusOr<DecodeOptions> decode_options(const CommandLine& line, const Trai
   const auto min_p = line.number("min-p", 0, 0, 1);
   const auto repetition = line.number("repetition-penalty", 1, 0.01, 100);
   const auto seed = line.integer("seed", 0, 0, std::numeric_limits<int64_t>::max());
+  const auto bos_id = line.integer("bos-id", 0, 0, std::numeric_limits<int32_t>::max());
+  const auto length = line.integer("length", 1, 1, 2 * kDecodeTokensMax);
   for (const absl::Status& status :
        {max_tokens.status(), temperature.status(), top_k.status(), top_p.status(), min_p.status(),
-        repetition.status(), seed.status()}) {
+        repetition.status(), seed.status(), bos_id.status(), length.status()}) {
     if (!status.ok()) return status;
   }
   options.max_tokens = static_cast<int32_t>(*max_tokens);
@@ -81,11 +100,15 @@ absl::StatusOr<DecodeOptions> decode_options(const CommandLine& line, const Trai
                       .top_p = *top_p,
                       .min_p = *min_p,
                       .seed = static_cast<uint64_t>(*seed)};
+  if (line.has("bos-id")) options.bos_id = static_cast<int32_t>(*bos_id);
+  if (line.has("length")) options.length = static_cast<int32_t>(*length);
   if (line.has("stop")) options.stops = {line.text("stop")};
   options.int8_cache = line.has("kv-cache");
   if (options.int8_cache && line.text("kv-cache") != "int8")
     return absl::InvalidArgumentError(
         absl::StrCat("--kv-cache is ", line.text("kv-cache"), "; it must be int8"));
+  if (line.has("prompts"))
+    if (auto status = read_prompts(line.text("prompts"), options); !status.ok()) return status;
   return options;
 }
 
@@ -165,7 +188,7 @@ ExitCode decode_command(std::span<const std::string_view> arguments) {
   const auto line = CommandLine::parse(
       arguments, {.values = {"config", "checkpoint", "prompt", "prompts", "max-tokens",
                              "temperature", "tokenizer", "top-k", "top-p", "min-p",
-                             "repetition-penalty", "seed", "stop", "kv-cache"},
+                             "repetition-penalty", "seed", "stop", "bos-id", "length", "kv-cache"},
                   .switches = {"latest", "json"}});
   if (!line.ok()) return report(who, line.status());
   const auto config = checkpoint_config(*line);

@@ -32,6 +32,8 @@ struct DecodeArguments {
   std::optional<std::string> stop;
   std::optional<int64_t> seed;
   bool int8_cache = false;
+  std::optional<int32_t> bos_id;
+  std::optional<int32_t> length;
   bool json = false;
 };
 
@@ -134,6 +136,8 @@ int decode(const DecodeArguments& arguments) {
   add("--stop", arguments.stop);
   add("--seed", arguments.seed);
   if (arguments.int8_cache) options["--kv-cache"] = "int8";
+  add("--bos-id", arguments.bos_id);
+  add("--length", arguments.length);
   std::vector<std::string> words = {"decode"};
   for (const auto& [name, value] : options) words.insert(words.end(), {name, value});
   if (arguments.json) words.push_back("--json");
@@ -155,7 +159,8 @@ void declare_decode(CLI::App& app, Action& action) {
       ->type_name("TEXT");
   command
       ->add_option("--prompts", arguments->prompts,
-                   "A file with a prompt per line; all of them are computed together")
+                   "A file with a prompt per line; all of them are computed together. A line of "
+                   "FILE.jsonl is an object with \"prompt\", and may have \"seed\"")
       ->type_name("FILE")
       ->excludes("--prompt");
   command
@@ -193,6 +198,13 @@ void declare_decode(CLI::App& app, Action& action) {
                     std::numeric_limits<int64_t>::max());
   command->add_flag("--int8-cache", arguments->int8_cache,
                     "Store keys and values as int8, in a quarter of the memory of float32");
+  daemon::add_count(*command, "--bos-id", arguments->bos_id,
+                    "The token before each prompt (default: as the model's texts begin)", 0,
+                    std::numeric_limits<int32_t>::max());
+  daemon::add_count(*command, "--length", arguments->length,
+                    "Tokens of a prompt and its output together, above --max-tokens; a longer "
+                    "prompt loses its beginning (default: no limit)",
+                    2, 1 << 18);
   add_json_option(*command, arguments->json);
   command->footer(
       "Examples:\n"

@@ -46,6 +46,9 @@ LM_EVAL_TASKS = {
     "generated": ("lambada", "generate_until", {"doc_to_text": "{{text.split(' ')[:-1]|join(' ')}}", "doc_to_target": "{{text.split(' ')[-1]}}",
                                                 "generation_kwargs": {"until": [" the", "\n"], "max_new_tokens": 4, "do_sample": False},
                                                 "metric_list": [{"metric": "exact_match"}]}),
+    # The prompts are longer than a sequence.
+    "generated_after_long_prompts": ("perplexity", "generate_until", {"doc_to_text": "{{text}}", "doc_to_target": "", "metric_list": [{"metric": "exact_match"}],
+                                                                      "generation_kwargs": {"until": ["\n\n"], "max_new_tokens": 8, "do_sample": False}}),
 }
 
 
@@ -130,6 +133,31 @@ class Evaluation(MusterTest):
         for words in ([], ["--task", f"boolq={lines}", "--hardware", "cpu"]):
             self.assertIn("give --run DIR", self.muster("eval", *words, check=2).stderr)
 
+    def test_prompts_as_json_lines(self):
+        """The options of muster decode that lm-evaluation-harness needs."""
+        prompts = [line["text"] for line in jsonl(GOLDEN / "lambada.jsonl")][:3] + ["two\nlines"]
+
+        def decode(*words, lines=prompts, check=0, **fields):
+            (self.dir / "prompts.jsonl").write_text("".join(json.dumps({"prompt": prompt, **fields}) + "\n" for prompt in lines))
+            done = self.muster("decode", "--run", self.ours, "--prompts", self.dir / "prompts.jsonl", "--max-tokens", 4, "--json", *words, check=check)
+            return done.stderr if check else [json.loads(line) for line in done.stdout.split("\n") if line]
+
+        default = decode()
+        self.assertEqual([entry["prompt"] for entry in default], prompts)
+        self.assertEqual(decode("--bos-id", 0), default)  # its texts begin with this token
+        self.assertNotEqual(decode("--bos-id", 7), default)
+        # Only the last tokens of a longer prompt count, whatever the beginning is.
+        long = [f"{start} {prompts[0]}" * 3 for start in ("Saul", "David")]
+        first, second = (entry["text"] for entry in decode("--length", 12, lines=long))
+        self.assertEqual(first, second)
+        sampled = [decode("--temperature", 1, seed=seed, lines=[prompts[0]] * 2) for seed in (1, 1, 2)]
+        self.assertEqual(sampled[0], sampled[1])
+        self.assertNotEqual(sampled[0], sampled[2])
+        for words, complaint in ((["--length", 4], "--length is 4; it must be above --max-tokens (4)"), (["--bos-id", 5000], "--bos-id is 5000; the model has")):
+            self.assertIn(complaint, decode(*words, check=2))
+        self.assertIn('prompts.jsonl:1: the field "seed" must be a whole number of at least 0', decode(seed=-1, check=2))
+        self.assertIn('prompts.jsonl:1: the field "prompt" is missing', decode(lines=[7], check=2))
+
     def test_lm_evaluation_harness_runs_on_a_model_of_muster(self):
         python = named_python("lm_eval")
         if python is None or named_python("torch") is None:
@@ -162,7 +190,9 @@ class Evaluation(MusterTest):
             self.assertTrue(metrics, theirs)
             for key in metrics:
                 self.assertAlmostEqual(ours[key], theirs[key], delta=1e-5 * max(1, abs(theirs[key])), msg=f"{task} {key}")
-        self.assertEqual(both["muster"]["samples"]["generated"], both["hf"]["samples"]["generated"])
+        for task in ("generated", "generated_after_long_prompts"):
+            self.assertEqual(both["muster"]["samples"][task], both["hf"]["samples"][task])
+            self.assertTrue(any(text != [""] for text in both["hf"]["samples"][task]), both["hf"]["samples"][task])
 
 
 if __name__ == "__main__":

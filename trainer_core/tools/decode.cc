@@ -20,6 +20,28 @@ namespace {
 // them; more of them gain little on a CPU.
 constexpr size_t kDecodedAtOnce = 32;
 
+absl::Status check_bos(const DecodeOptions& options, int32_t vocab_size) {
+  if (!options.bos_id || (*options.bos_id >= 0 && *options.bos_id < vocab_size))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--bos-id is ", *options.bos_id, "; the model has the tokens 0 to ", vocab_size - 1));
+}
+
+absl::StatusOr<std::vector<int32_t>> tokens_after(int32_t bos_id, const Tokenizer& tokenizer,
+                                                  std::string_view prompt) {
+  auto tokens = tokenizer.encode(prompt);
+  if (tokens.ok()) tokens->insert(tokens->begin(), bos_id);
+  return tokens;
+}
+
+// Removes the beginning of a prompt that is too long, as lm-evaluation-harness does.
+void shorten(const DecodeOptions& options, std::vector<int32_t>& tokens) {
+  if (!options.length) return;
+  const auto kept = static_cast<size_t>(*options.length - options.max_tokens);
+  if (tokens.size() > kept)
+    tokens.erase(tokens.begin(), tokens.end() - static_cast<std::ptrdiff_t>(kept));
+}
+
 absl::StatusOr<std::vector<std::vector<int32_t>>> tokens_of_prompts(const TrainConfig& config,
                                                                     const Tokenizer& tokenizer,
                                                                     const DecodeOptions& options) {
@@ -27,8 +49,10 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> tokens_of_prompts(const TrainC
   if (!start.ok()) return start.status();
   std::vector<std::vector<int32_t>> all;
   for (size_t i = 0; i < options.prompts.size(); ++i) {
-    auto tokens = prompt_tokens(*start, tokenizer, options.prompts[i]);
+    auto tokens = options.bos_id ? tokens_after(*options.bos_id, tokenizer, options.prompts[i])
+                                 : prompt_tokens(*start, tokenizer, options.prompts[i]);
     if (!tokens.ok()) return tokens.status();
+    shorten(options, *tokens);
     const std::string name = options.lines.empty()
                                  ? "the prompt"
                                  : absl::StrCat("the prompt in line ", options.lines[i]);
@@ -81,6 +105,12 @@ absl::StatusOr<std::vector<std::string>> decode(const TrainConfig& config,
     if (options.notes != nullptr)
       *options.notes << "muster: " << config.tokenizer_path << ": " << note << std::endl;
   }
+  if (auto status = check_bos(options, config.model.vocab_size); !status.ok()) return status;
+  if (options.length && *options.length <= options.max_tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--length is ", *options.length, "; it must be above --max-tokens (",
+                     options.max_tokens, "), because the prompt needs room"));
+  }
   const auto prompts = tokens_of_prompts(config, **tokenizer, options);
   if (!prompts.ok()) return prompts.status();
   const size_t at_once = std::clamp<size_t>(prompts->size(), 1, kDecodedAtOnce);
@@ -96,10 +126,12 @@ absl::StatusOr<std::vector<std::string>> decode(const TrainConfig& config,
   const int32_t eos_id = (*tokenizer)->eos_id();
   for (size_t i = 0; i < prompts->size(); ++i) {
     const std::vector<int32_t>& prompt = (*prompts)[i];
+    SamplingOptions sampling = options.sampling;
+    if (!options.seeds.empty()) sampling.seed = options.seeds[i];
     const auto id =
         engine.submit({.prompt = prompt,
                        .max_tokens = options.max_tokens,
-                       .sampling = options.sampling,
+                       .sampling = sampling,
                        .stop_tokens = eos_id >= 0 ? std::vector{eos_id} : std::vector<int32_t>()});
     if (!id.ok()) return id.status();
     outputs.emplace(*id, DecodedPrompt{i, TextStream(**tokenizer, prompt, options.stops)});

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,8 +25,14 @@ constexpr int32_t kDecodeTokensMax = 1 << 17;
 struct DecodeOptions {
   std::string checkpoint;  // folder of a checkpoint's step
   std::vector<std::string> prompts;
-  std::vector<int32_t> lines;  // the line of each prompt in its file; empty: no file
+  std::vector<int32_t> lines;   // the line of each prompt in its file; empty: no file
+  std::vector<uint64_t> seeds;  // the seed of each prompt; empty: that of `sampling`
   int32_t max_tokens = 64;
+  // The token before each prompt; nullopt: as the model's texts begin.
+  std::optional<int32_t> bos_id;
+  // The tokens of a prompt with its output, above max_tokens: a longer prompt loses its beginning.
+  // nullopt: no limit.
+  std::optional<int32_t> length;
   SamplingOptions sampling;        // the same for every prompt
   std::vector<std::string> stops;  // strings that end the output and are not part of it
   bool int8_cache = false;         // keys and values are stored as int8
