@@ -15,6 +15,7 @@
 #include "trainer_core/startup/choose_backend.h"
 #include "trainer_core/startup/load_config.h"
 #include "trainer_core/startup/load_tokenizer.h"
+#include "trainer_core/startup/preflight.h"
 
 namespace muster::trainer {
 namespace {
@@ -29,13 +30,11 @@ void read_option(const CommandLine& line, const std::string& name, int64_t min, 
   if (value.ok()) field = static_cast<Field>(*value);
 }
 
-// Returns a config that evaluates the model of `stored` and trains nothing. Plain SGD has no state,
-// which saves memory.
+// Returns a config that evaluates the model of `stored` and trains nothing.
 TrainConfig evaluation_of(const TrainConfig& stored) {
   TrainConfig config;
   config.run_name = stored.run_name;
   config.model = stored.model;
-  config.optimizer.type = OptimizerType::kSgd;
   config.optimizer.schedule_steps = 1;
   config.dtype = stored.dtype;
   config.weight_dtype = stored.weight_dtype;
@@ -110,6 +109,9 @@ ExitCode eval_command(std::span<const std::string_view> arguments, StopSignals& 
   auto chosen = choose_backend(config->hardware, threads, gpu_options(*config, env));
   if (!chosen.ok()) return report(who, chosen.status());
   config->hardware = chosen->hardware;
+  if (config->hardware == Hardware::kCpu)  // train() checks the memory of a device
+    if (auto status = check_memory(*config, MachineRoots()); !status.ok())
+      return report(who, status);
   const auto page = ProgressWriter::anonymous(env.identity(config->steps));
   ProcessGroups groups(LocalWorld(1, env.collective_timeout).join(0), mesh_of(config->mesh),
                        page.get(), chosen->backend->memory());

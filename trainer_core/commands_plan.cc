@@ -68,14 +68,16 @@ ExitCode plan_command(std::span<const std::string_view> arguments) {
   const auto slices = line->integer("slices", 0, 0, std::numeric_limits<int32_t>::max());
   if (!slices.ok()) return report(kName, slices.status());
   advice.planned_slices = static_cast<int32_t>(*slices);
-  if (line->has("machine")) {
+  // An evaluation alone has no training step, whose time could be forecast.
+  const bool forecasts_time = line->has("machine") && !config->only_evaluates();
+  if (forecasts_time) {
     auto seconds = seconds_per_token(line->text("machine"));
     if (!seconds.ok()) return report(kName, seconds.status());
     advice.seconds_per_token = *std::move(seconds);
   }
   const MemoryForecast forecast = forecast_memory(*config, device, advice);
   nlohmann::json out = to_json(forecast);
-  if (line->has("machine")) {
+  if (forecasts_time) {
     const auto time = forecast_time(*config, line->text("machine"), line->text("timeline", ""));
     if (!time.ok()) return report(kName, time.status());
     out["time"] = *time;

@@ -138,7 +138,8 @@ std::string describe_plan(const jobspec::ResolvedJob& job, const jobspec::Planne
     absl::StrAppendFormat(&text, "host memory: at most %s MiB per node\n",
                           mib(forecast["node_host_bytes"]));
   absl::StrAppendFormat(&text, "checkpoint: %s\n",
-                        train.enable_checkpointing
+                        train.only_evaluates() ? "none (eval_only=true)"
+                        : train.enable_checkpointing
                             ? absl::StrCat(mib(forecast["checkpoint_bytes"]), " MiB")
                             : "none (enable_checkpointing=false)");
   if (forecast["fits"].get<bool>()) {

@@ -5,11 +5,12 @@ import json
 import math
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import unittest
 
-from harness import BIN, SOURCE, MusterTest
+from harness import BIN, SOURCE, TINY, MusterTest
 from python_tools import named_python
 
 GOLDEN = SOURCE / "tests/golden/evaluation"
@@ -123,6 +124,7 @@ class Evaluation(MusterTest):
                 (["--task", f"lambada={GOLDEN}/lambada.jsonl", "--bos-id", 5000], ["eval_bos_id", "5000"]),
                 (["--task", f"lambada={GOLDEN}/lambada.jsonl", "--hardware", "tpu"], ["tpu", "cpu, gpu or auto"]),
                 (["--task", f"lambada={GOLDEN}/lambada.jsonl", "--out", "/proc/nope"], ["eval_output: /proc/nope"]),
+                (["--task", f"lambada={GOLDEN}/lambada.jsonl", "--batch", 1_000_000, "--hardware", "cpu"], ["the evaluation needs ", "but this machine has "]),
                 (["--task", f"lambada={self.dir}/a,b.jsonl"], [f"the path {self.dir}/a,b.jsonl of lambada has a comma"]),
                 ([], ["--task NAME=FILE"])):
             with self.subTest(words=words):
@@ -132,6 +134,29 @@ class Evaluation(MusterTest):
         self.assertIn("no folder checkpoints", self.muster("eval", "--run", self.dir, "--task", f"boolq={lines}", check=2).stderr)
         for words in ([], ["--task", f"boolq={lines}", "--hardware", "cpu"]):
             self.assertIn("give --run DIR", self.muster("eval", *words, check=2).stderr)
+
+    def test_an_evaluation_allocates_what_is_planned(self):
+        (self.dir / "text.txt").write_text("".join(f"rank {i % 10} waits for rank {i % 7} and then continues.\n" for i in range(3000)))
+        self.muster("train-tokenizer", "--text", "text.txt", "--vocab-size", 300, "--fewer-ok", "--out", "t", check=0)
+        self.muster("tokenize", "--text", "text.txt", "--tokenizer", "t.model", "--out", "shards", check=0)
+        words = [self.base_yml(), "run_name=small", "base_output_directory=out", *TINY, "vocab_size=300", "base_emb_dim=256", "base_mlp_dim=512", "head_dim=64",
+                 "base_num_decoder_layers=4", "dataset_type=shards", "dataset_path=shards", "eval_holdout_fraction=0.3"]
+        for mesh in (["ici_fsdp_parallelism=2", "ici_tensor_parallelism=2"], ["ici_pipeline_parallelism=2", "ici_context_parallelism=2", "num_pipeline_microbatches=2"]):
+            name = f"run_name={mesh[0].split('_')[1]}"
+            trained = self.muster("run", *words, name, *mesh, "steps=2", "--ranks", 4, check=0).stdout
+            evaluated = self.muster("run", *words, name, *mesh, "eval_only=true", "--ranks", 4, check=0).stdout
+            self.assertRegex(evaluated, r"(?m)^eval metrics after step: 1, loss=")
+            (before, _), (total, parts) = (re.search(r"^memory: ([\d.]+) MiB \((.*)\)$", output, re.M).groups() for output in (trained, evaluated))
+            self.assertLess(float(total), float(before) / 2)
+            for part in ("gradients", "optimizer", "activations", "checkpoint"):
+                self.assertNotIn(part, parts)
+            planned = json.loads(self.muster("plan", *words, name, *mesh, "eval_only=true", "compile_topology=cpu-4", "--json", check=0).stdout)["memory"]
+            uses = {use["name"]: use["bytes"] for use in planned["stages"][0]["uses"]}
+            self.assertEqual(planned["checkpoint_bytes"], 0)
+            libraries = uses.pop("libraries")
+            self.assertEqual(f"{(planned['stages'][0]['device_bytes'] - libraries) / 2**20:.1f}", total)
+            self.assertNotIn("time", planned)
+            self.assertEqual(sorted(f"{use} {bytes_ / 2**20:.1f}" for use, bytes_ in uses.items() if bytes_), sorted(parts.split(", ")))
 
     def test_prompts_as_json_lines(self):
         """The options of muster decode that lm-evaluation-harness needs."""

@@ -181,7 +181,7 @@ struct TrainConfig {
   MeshShape mesh;              // fully resolved: no -1
   int32_t zero_stage = 3;      // 0 to 3: what fsdp ranks shard, see model/block_memory.h
 
-  int64_t steps = 0;         // 0: evaluates load_parameters_path once, and trains nothing
+  int64_t steps = 0;         // 0: see only_evaluates()
   int64_t log_period = 100;  // no effect: every step has a line and is flushed to event files
   // Sequences per accumulation step of one slice of the global batch (train_mesh.h). Differs from
   // the key of the same name, which is per rank and may be a fraction: it is the key's value times
@@ -250,6 +250,9 @@ struct TrainConfig {
   double planned_data_seconds = 0;
   double planned_checkpoint_seconds = 0;
 
+  // Returns whether the run evaluates load_parameters_path once, and trains nothing.
+  bool only_evaluates() const { return steps == 0 && eval.enabled(); }
+
   // Returns whether metrics are written to files. Only then does the trainer compute the norm of
   // the parameters, which takes time.
   bool writes_metrics() const { return !metrics_file.empty() || !tensorboard_dir.empty(); }
@@ -267,7 +270,7 @@ struct TrainConfig {
   // Returns whether a sequence may hold several documents, which do not attend to each other, as
   // both answers of a pair. An evaluation without training packs the texts of its tasks.
   bool packed() const {
-    const bool has_texts = steps == 0 && !eval.tasks.empty();
+    const bool has_texts = only_evaluates() && !eval.tasks.empty();
     return (packing || dpo.enabled) && (dataset_type == DatasetType::kShards || has_texts);
   }
 

@@ -103,7 +103,7 @@ MemoryForecast forecast_memory(const TrainConfig& requested, const PlannedDevice
   const auto largest = std::ranges::max_element(forecast.stages, {}, &StageMemory::device_bytes);
   const auto most_host = std::ranges::max_element(forecast.stages, {}, &StageMemory::host_bytes);
   forecast.node_host_bytes = most_host->host_bytes * static_cast<size_t>(mesh.ranks_per_node());
-  forecast.checkpoint_bytes = checkpoint_bytes(config);
+  forecast.checkpoint_bytes = config.only_evaluates() ? 0 : checkpoint_bytes(config);
   forecast.fits = largest->device_bytes <= device.memory_bytes;
   if (forecast.fits || !advice.is_wanted) return forecast;
   const auto changes = changes_for(config, device, advice);

@@ -78,6 +78,10 @@ struct StepModel::StagePasses {
 };
 
 absl::StatusOr<StepModel> StepModel::record(const TrainConfig& requested) {
+  if (requested.only_evaluates()) {
+    return absl::InvalidArgumentError(
+        "eval_only=true: the job has no training step whose time could be forecast; leave it out");
+  }
   StepModel model;
   TrainConfig config = requested;
   const Mesh mesh = mesh_of(config.mesh);

@@ -39,7 +39,8 @@ struct PassTime {
 // The recorded work of a config. Thread-compatible.
 class StepModel {
  public:
-  // Records the work of one rank of up to three stages. Takes some 0.1 s for 80 layers.
+  // Records the work of one rank of up to three stages. Takes some 0.1 s for 80 layers. Returns
+  // InvalidArgument for a job that only evaluates.
   static absl::StatusOr<StepModel> record(const TrainConfig& config);
 
   StepTimeForecast forecast(const StepMachine& machine) const;

@@ -172,7 +172,7 @@ absl::Status check_eval_steps(const TrainConfig& config, const TrainingData& dat
 
 // Rejects a training without any step, which is a mistake in the config.
 absl::Status check_epochs(const TrainConfig& config, const TrainingData& data) {
-  if (config.num_epoch < 0 || config.steps == 0) return absl::OkStatus();
+  if (config.num_epoch < 0 || config.only_evaluates()) return absl::OkStatus();
   const int64_t slices = batch_slice(mesh_of(config.mesh), 0).count;
   const int64_t batch = slices * config.per_device_batch_size * config.gradient_accumulation_steps;
   const uint64_t sequences = data.train_sequences();

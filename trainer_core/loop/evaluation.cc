@@ -195,7 +195,7 @@ absl::Status Evaluation::publish(const EvalRecord& record, MetricsLog& metrics) 
   absl::Status status;
   if (context_.groups.rank() == 0) {
     if (record.has_loss) context_.out << eval_line(record) << std::endl;
-    if (record.has_loss && config_.steps == 0)
+    if (record.has_loss && config_.only_evaluates())
       context_.out << eval_summary_line(record, data_->steps()) << std::endl;
     if (!record.tasks.empty())
       context_.out << eval_tasks_line(record) << table_of(record.tasks) << std::flush;

@@ -80,7 +80,7 @@ class Trainer : public RunningStep {
     if (auto status = start(); !status.ok()) return fail("start", status, exit_code_for(status));
     if (config_.enable_checkpointing) context_.page.offer_checkpoints();
     report_.restart_clock();
-    ExitCode code = config_.steps == 0 ? evaluate(completed_ - 1) : ExitCode::kOk;
+    ExitCode code = config_.only_evaluates() ? evaluate(completed_ - 1) : ExitCode::kOk;
     if (evaluation_ && evaluation_->was_missed(completed_))
       code = after_step(completed_ - 1, false);
     while (code == ExitCode::kOk && !at_end()) code = run_step(completed_);

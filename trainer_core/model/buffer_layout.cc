@@ -125,8 +125,10 @@ class Planner {
             share_routing();
             add_expert_work(plan_);
           },
-          [&] { add_logits(); });
-      plan_.final_normed = add_stream("final_normed");
+          [&] {
+            if (plan_.pipeline().ends_model()) add_logits();
+          });
+      if (plan_.pipeline().ends_model()) plan_.final_normed = add_stream("final_normed");
     }
     if (!parallel) return;
     for (LayerBuffers& layer : plan_.layers) {

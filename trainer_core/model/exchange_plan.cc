@@ -70,12 +70,13 @@ class ExchangePlanner {
   void ring() {
     const int ranks = part_.context.ranks;
     if (ranks == 1) return;
-    const RingSizes sizes = ring_sizes(plan_.attended_shape(), plan_.dtype, ranks, 1);
+    const RingSizes sizes =
+        ring_sizes(plan_.attended_shape(), plan_.dtype, ranks, 1, plan_.training);
     AttentionBuffers& buffers = plan_.attention;
     buffers.ring_blocks = {add("ring_blocks.0", sizes.block, plan_.dtype),
                            add("ring_blocks.1", sizes.block, plan_.dtype)};
     if (sizes.sums > 0) buffers.ring_sums = add("ring_sums", sizes.sums);
-    if (plan_.training) buffers.ring_gradients = add("ring_gradients", sizes.gradients);
+    if (sizes.gradients > 0) buffers.ring_gradients = add("ring_gradients", sizes.gradients);
   }
 
   TransformerPlan& plan_;
@@ -85,17 +86,20 @@ class ExchangePlanner {
 
 }  // namespace
 
-RingSizes ring_sizes(const AttentionShape& shape, DType dtype, int ranks, int threads) {
+RingSizes ring_sizes(const AttentionShape& shape, DType dtype, int ranks, int threads,
+                     bool training) {
   const int64_t block = shape.rows() * shape.kv_width(), out = shape.rows() * shape.out_width();
   RingSizes sizes{.block = block,
                   .sums = dtype == DType::kF32 ? 0 : out,
-                  .gradients = out + 3 * block,
+                  .gradients = training ? out + 3 * block : 0,
                   .workspace = 0};
   for (int rank = 0; rank < ranks; ++rank) {
     const Positions keys = context_positions(shape.seq_len * ranks, {rank, ranks});
-    sizes.workspace = std::max({sizes.workspace, cpu_attention_elements(shape, keys, threads),
-                                cpu_attention_backward_elements(shape, keys, threads),
-                                cuda_attention_backward_elements(shape)});
+    sizes.workspace = std::max(sizes.workspace, cpu_attention_elements(shape, keys, threads));
+    if (!training) continue;
+    sizes.workspace =
+        std::max({sizes.workspace, cpu_attention_backward_elements(shape, keys, threads),
+                  cuda_attention_backward_elements(shape)});
   }
   return sizes;
 }
@@ -114,7 +118,7 @@ void plan_exchange(TransformerPlan& plan) {
 int64_t attention_elements(const TransformerPlan& plan, int32_t threads) {
   const AttentionShape shape = plan.attended_shape();
   const int ranks = plan.part().context.ranks;
-  if (ranks > 1) return ring_sizes(shape, plan.dtype, ranks, threads).workspace;
+  if (ranks > 1) return ring_sizes(shape, plan.dtype, ranks, threads, plan.training).workspace;
   const int64_t forward = cpu_attention_elements(shape, threads);
   if (!plan.training) return forward;
   return std::max({forward, cpu_attention_backward_elements(shape, threads),

@@ -14,11 +14,13 @@ struct RingSizes {
   int64_t block = 0;      // activation type: keys and values; there are two such buffers
   int64_t sums = 0;       // fp32: output summed so far; 0 with fp32 activations
   int64_t gradients = 0;  // fp32, backward only: one of queries, three of keys and values
-  int64_t workspace = 0;  // the maximum of forward and backward
+  int64_t workspace = 0;  // the maximum of forward and, in training, backward
 };
 // Returns the sizes for a ring of `ranks` ranks. `shape` has the positions and heads of this rank;
-// `threads` is the number of threads of the CPU backend.
-RingSizes ring_sizes(const AttentionShape& shape, DType dtype, int ranks, int threads);
+// `threads` is the number of threads of the CPU backend. Without `training` there is no backward
+// pass.
+RingSizes ring_sizes(const AttentionShape& shape, DType dtype, int ranks, int threads,
+                     bool training);
 
 // Adds the buffers that exchanges use while qkv or attention is computed. Adds none for a rank that
 // has the complete model.

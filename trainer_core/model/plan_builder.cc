@@ -18,8 +18,9 @@ void check_part(const TransformerPlan& plan) {
   const PipelinePart& pipeline = plan.pipeline();
   MUSTER_CHECK(plan.model.num_layers % (pipeline.stage.ranks * pipeline.chunks) == 0)
       << plan.model.num_layers << " layers in " << pipeline.stage.ranks << " stages";
-  MUSTER_CHECK(pipeline.has_all_layers() ? pipeline.slots * pipeline.chunks == 1 : plan.training)
+  MUSTER_CHECK(!pipeline.has_all_layers() || pipeline.slots * pipeline.chunks == 1)
       << "slots of a pipeline";
+  MUSTER_CHECK(plan.training || pipeline.slots == 1) << "slots of a forward pass";
 }
 
 }  // namespace

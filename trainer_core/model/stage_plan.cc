@@ -40,11 +40,11 @@ void plan_stage(TransformerPlan& plan) {
   };
   if (plan.pipeline().receives_stream()) {
     plan.stage.received = add("stage.received");
-    plan.stage.sent_gradient = add("stage.sent_gradient");
+    if (plan.training) plan.stage.sent_gradient = add("stage.sent_gradient");
   }
   if (plan.pipeline().sends_stream()) {
     plan.stage.sent = add("stage.sent");
-    plan.stage.received_gradient = add("stage.received_gradient");
+    if (plan.training) plan.stage.received_gradient = add("stage.received_gradient");
   }
 }
 

@@ -102,7 +102,7 @@ ShardedParameters::Bucket ShardedParameters::make_bucket(size_t index, ParamPart
     first = bucket.group->rank() * from.shard_elements;
   }
   bucket.own_weights = part_of(bucket.weights, first, from.shard_elements);
-  if (is_frozen) return bucket;
+  if (is_frozen || !plan_.training) return bucket;
   bucket.gradient_shard = shard_in(plan_.grad_block, DType::kF32);
   bucket.gradient = flat(arena_, memory.gradients, DType::kF32, padded_elements(from));
   bucket.own_gradient = part_of(bucket.gradient, first, from.shard_elements);

@@ -25,11 +25,11 @@ StageMessages::StageMessages(const TransformerPlan& plan, const Arena& arena, Op
   const auto stream = [&](BufferId id) { return stream_in(plan, arena, id); };
   if (part_.receives_stream()) {
     forward_.incoming = stream(plan.stage.received);
-    backward_.outgoing = stream(plan.stage.sent_gradient);
+    if (plan.training) backward_.outgoing = stream(plan.stage.sent_gradient);
   }
   if (part_.sends_stream()) {
     forward_.outgoing = stream(plan.stage.sent);
-    backward_.incoming = stream(plan.stage.received_gradient);
+    if (plan.training) backward_.incoming = stream(plan.stage.received_gradient);
   }
 }
 

@@ -121,6 +121,7 @@ class RankModel {
     const CheckpointBlocks live = state(), host = host_state();
     ops_.synchronize();
     backend_->memory().upload(host.params.data(), live.params.data(), live.params.size_bytes());
+    if (live.state.empty()) return;
     backend_->memory().upload(host.state.data(), live.state.data(), live.state.size_bytes());
   }
   // Updates the parameters with the gradients, which may be overwritten, and advances the state of
@@ -205,7 +206,10 @@ class RankModel {
     return {arena_.f32(plan_.model.reference_block),
             static_cast<size_t>(plan_.model.stored_floats())};
   }
+
+  // Empty if the rank evaluates only.
   std::span<float> optimizer_state() {
+    if (!plan_.model.training) return {};
     return {arena_.f32(plan_.model.optimizer_state),
             static_cast<size_t>(plan_.optimizer->state_elements())};
   }

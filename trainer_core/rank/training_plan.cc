@@ -118,21 +118,24 @@ TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging s
   RankPart part = RankPart::of(mesh, rank);
   part.micro_batches = batch_slice(mesh, rank).count * config.micro_batches();
   if (config.hardware == Hardware::kGpu) part.logits_bytes = kGpuLogitsBytes;
+  const bool training = !config.only_evaluates();
   if (!part.pipeline.has_all_layers()) {
     part.pipeline.chunks = pipeline.chunks;
-    part.pipeline.slots = activation_slots(pipeline, part.pipeline.stage.index);
+    // A forward pass without a backward pass keeps no activations.
+    part.pipeline.slots =
+        training ? activation_slots(pipeline, part.pipeline.stage.index) : int32_t{1};
   }
   const Sharding sharding{shard_layout(config, mesh, rank), frozen_layout(config, mesh, rank),
                           config.zero_stage, part, config.dpo.enabled};
   auto optimizer = Optimizer::make(config.optimizer, sharding.layout);
-  TransformerPlan model = build_transformer_plan(
-      config.model, config.micro_batch_sequences(), config.max_target_length,
-      config.activation_type(), config.layer_placements(),
-      /*training=*/true, threads, optimizer->state_elements(), config.packed(), sharding);
+  TransformerPlan model =
+      build_transformer_plan(config.model, config.micro_batch_sequences(), config.max_target_length,
+                             config.activation_type(), config.layer_placements(), training, threads,
+                             optimizer->state_elements(), config.packed(), sharding);
   TrainingPlan plan{std::move(model), std::move(optimizer)};
   if (staging == Staging::kYes) {
     const int64_t elements = plan.model.stored_floats() + scaling_elements(config.model) +
-                             plan.optimizer->state_elements();
+                             (training ? plan.optimizer->state_elements() : 0);
     plan.model.memory.begin_reserved_host();
     plan.staging = plan.model.memory.add("checkpoint staging", MemoryCategory::kCheckpoint,
                                          static_cast<size_t>(elements) * sizeof(float));

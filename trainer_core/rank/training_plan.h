@@ -1,5 +1,6 @@
-// The memory plan of a rank's training: the plan of the transformer, with the state of the
-// optimizer and the staging buffers. The preflight counts these bytes, and a run allocates them.
+// The memory plan of a rank: the plan of the transformer, with the state of the optimizer and the
+// staging buffers. The preflight counts these bytes, and a run allocates them. A run that only
+// evaluates has neither gradients, nor a state of the optimizer, nor saved activations.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@
 
 namespace muster::trainer {
 
-// The plan and the optimizer that it is for.
+// The plan and the optimizer that it is for. Without training, only the layout of checkpoints uses
+// the optimizer.
 struct TrainingPlan {
   TransformerPlan model;
   std::unique_ptr<Optimizer> optimizer;

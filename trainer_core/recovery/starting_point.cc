@@ -43,7 +43,7 @@ absl::StatusOr<int64_t> begin(const TrainConfig& config, const TrainContext& con
   const bool adapts = config.model.lora.enabled();
   if (config.load_parameters_path.empty() || adapts) {
     const CheckpointBlocks live = rank_model.state();
-    ops.fill(RankModel::flat(live.state), 0);
+    if (!live.state.empty()) ops.fill(RankModel::flat(live.state), 0);
     draw_parameters(ops, config, layout, rank_model.model().parameters());
     ops.synchronize();
     if (config.lora_restore_path.empty()) return 0;
@@ -99,7 +99,7 @@ absl::StatusOr<RestoredAt> restore_or_begin(const TrainConfig& config, const Tra
   if (!steps.ok()) return steps.status();
   rank_model.model().reset_scaling();
   // A training starts at its first step whatever its parameters are; an evaluation reports theirs.
-  return RestoredAt{.step = config.steps == 0 ? *steps : 0};
+  return RestoredAt{.step = config.only_evaluates() ? *steps : 0};
 }
 
 }  // namespace muster::trainer

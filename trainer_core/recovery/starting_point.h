@@ -12,7 +12,7 @@ namespace muster::trainer {
 
 // Sets parameters and optimizer state on all ranks to those of the newest checkpoint, or to the
 // initial values if there is no checkpoint. Returns the position in the training, which for an
-// evaluation (config.steps == 0) is that of the loaded parameters, or the errors of
+// evaluation (config.only_evaluates()) is that of the loaded parameters, or the errors of
 // Checkpointing::restore() and load_parameters().
 absl::StatusOr<RestoredAt> restore_or_begin(const TrainConfig& config, const TrainContext& context,
                                             Checkpointing& checkpoints, RankModel& rank_model,

@@ -62,7 +62,7 @@ absl::Status check_meaning(const ModelConfig& there, const ModelConfig& wanted) 
 absl::Status with_key(const TrainConfig& config, const absl::Status& status) {
   // An evaluation reads the run's own checkpoint unless the user names another one.
   const bool is_own =
-      config.steps == 0 && config.load_parameters_path == config.checkpoint_directory;
+      config.only_evaluates() && config.load_parameters_path == config.checkpoint_directory;
   const std::string key = is_own
                               ? absl::StrCat("eval_only=true evaluates the run ", config.run_name,
                                              ", or load_parameters_path")

@@ -63,8 +63,8 @@ absl::Status check_address_space(const TrainConfig& config, const NodeMemory& ne
                       static_cast<double>(limit) / kMiB));
 }
 
-// Checks that the memory of the machine suffices for the ranks of a node. Without this check the
-// OOM killer would end the job, possibly after hours in a queue.
+}  // namespace
+
 absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine) {
   const NodeMemory needed = largest_node(config, mesh_of(config.mesh));
   if (auto status = check_address_space(config, needed); !status.ok()) return status;
@@ -77,7 +77,8 @@ absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine
       }));
   return absl::ResourceExhaustedError(absl::StrCat(
       absl::StrFormat(
-          "the training needs %.0f MiB of memory (%s), but this machine has %.0f MiB available%s",
+          "the %s needs %.0f MiB of memory (%s), but this machine has %.0f MiB available%s",
+          config.only_evaluates() ? "evaluation" : "training",
           static_cast<double>(needed.total()) / kMiB, needed.describe(),
           static_cast<double>(available->bytes) / kMiB, limit_note(*available)),
       list.empty() ? absl::StrCat("; nothing was found that fits: the smallest batch with "
@@ -86,6 +87,8 @@ absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine
                                   needed.ranks > 1 ? "; use fewer ranks per node" : "")
                    : absl::StrCat("\n", absl::StripTrailingAsciiWhitespace(list))));
 }
+
+namespace {
 
 // Checks that each GPU has room for its ranks, whichever ranks of the mesh this machine gets.
 absl::Status check_gpus(const TrainConfig& config, std::shared_ptr<Backend> first) {

@@ -27,4 +27,8 @@ enum class PlanCheck { kCompare, kOmit };
 absl::Status preflight(const TrainConfig& config, const std::optional<MachineRoots>& machine,
                        PlanCheck plan = PlanCheck::kCompare);
 
+// Checks that the memory of `machine` suffices for the ranks of a node. Without this check the OOM
+// killer would end the job, possibly after hours in a queue.
+absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine);
+
 }  // namespace muster::trainer

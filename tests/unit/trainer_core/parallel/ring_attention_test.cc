@@ -27,7 +27,7 @@ struct RingCase {
 // Memory of a rank's ring, of exactly the planned sizes.
 struct RingMemory {
   RingMemory(const AttentionShape& shape, DType dtype, int ranks)
-      : sizes(ring_sizes(shape, dtype, ranks, 1)),
+      : sizes(ring_sizes(shape, dtype, ranks, 1, /*training=*/true)),
         blocks(static_cast<size_t>(2 * sizes.block) * dtype_bytes(dtype)),
         numbers(static_cast<size_t>(sizes.sums + sizes.gradients), std::nanf("")),
         scratch(sizes.workspace),

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/unit/trainer_core/train_helpers.h"
+#include "trainer_core/base/train_mesh.h"
 
 namespace muster::trainer {
 namespace {
@@ -138,6 +139,41 @@ TEST(TrainingPlan, TheScratchHasRoomForAttentionsBackwardPass) {
   config.dataset_type = DatasetType::kShards;
   config.packing = true;
   EXPECT_LT(gpu_scratch_bytes(config), kRest + kGpuAttentionBytes);
+}
+
+// An evaluation alone has the weights and the buffers of a forward pass, on every mesh.
+TEST(TrainingPlan, AnEvaluationHasNoMemoryOfTraining) {
+  TrainConfig config = tiny_config(1);
+  config.model.num_layers = 4;
+  config.model.num_kv_heads = 4;
+  config.per_device_batch_size = 4;
+  TrainConfig evaluation = config;
+  evaluation.steps = 0;
+  evaluation.eval.interval = 1;
+  ASSERT_FALSE(config.only_evaluates());
+  ASSERT_TRUE(evaluation.only_evaluates());
+  for (size_t a = 0; a < kMeshAxisCount; ++a) {
+    SCOPED_TRACE(a);
+    const auto on_axis = [&](TrainConfig changed) {
+      if (static_cast<MeshAxis>(a) == MeshAxis::kExpert) return changed;  // a dense model
+      changed.mesh.ici[a] = 2;
+      if (static_cast<MeshAxis>(a) == MeshAxis::kPipeline) changed.pipeline_microbatches = 2;
+      return changed;
+    };
+    for (int32_t rank = 0; rank < mesh_of(on_axis(config).mesh).ranks(); ++rank) {
+      const MemoryPlan training = plan_training(on_axis(config), 1, Staging::kNo, rank).memory();
+      const MemoryPlan plan = plan_training(on_axis(evaluation), 1, Staging::kNo, rank).memory();
+      for (const MemoryCategory category :
+           {MemoryCategory::kGradients, MemoryCategory::kOptimizer, MemoryCategory::kActivations,
+            MemoryCategory::kOffloaded})
+        EXPECT_EQ(plan.category_bytes(category), 0U);
+      EXPECT_EQ(plan.category_bytes(MemoryCategory::kParameters),
+                training.category_bytes(MemoryCategory::kParameters));
+      EXPECT_LE(plan.category_bytes(MemoryCategory::kWorkspace),
+                training.category_bytes(MemoryCategory::kWorkspace) +
+                    training.category_bytes(MemoryCategory::kActivations));
+    }
+  }
 }
 
 }  // namespace
