@@ -111,8 +111,8 @@ absl::Status add_run(const DecodeArguments& arguments, Options& options) {
   for (const std::string& warning : job->warnings) warn(warning);
   options["--config"] = *std::move(file);
   options["--prompt"] = setting(*config, "prompt");
-  // As in MaxText's decode.py: these parameters, not the newest of the run.
   if (setting(*config, "quantize_kvcache") == "true") options["--kv-cache"] = "int8";
+  // As in MaxText's decode.py: these parameters, not the newest of the run.
   const std::string& parameters = job->train.load_parameters_path;
   if (!parameters.empty()) options["--checkpoint"] = parameters;
   return add_sampling(*config, options);

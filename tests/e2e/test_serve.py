@@ -150,6 +150,22 @@ class Clients(ServeTest):
         self.assertEqual((logprobs["tokens"][-1], logprobs["text_offset"][-1]), ("", len(choice["text"])))
         self.assertEqual(logprobs["token_logprobs"][-1], logprobs["top_logprobs"][-1][""])
 
+    def test_int8_cache(self):
+        logprobs, blocks = [], []
+        for words in ((), ("--int8-cache",)):
+            server = self.serve("--cache-mib", "1", "--context", "4096", *words)
+            blocks.append(self.metric("muster_serve_cache_blocks"))
+            answer = self.complete(prompt=list(range(3, 100)), max_tokens=8, echo=True, logprobs=1, ignore_eos=True)
+            logprobs.append(answer["choices"][0]["logprobs"]["token_logprobs"][1:])
+            server.terminate()
+            self.assertEqual(server.wait(60), 0)
+        # A head has 8 elements of 4 bytes, or of 1 byte with a scale of 4 bytes.
+        self.assertEqual(blocks, [(1 << 20) // (128 * 32), (1 << 20) // (128 * 12)])
+        # The prompt's tokens are the same, so their log-probabilities differ by the rounding alone.
+        differences = [abs(a - b) for a, b in zip(*(each[:96] for each in logprobs), strict=True)]
+        self.assertLess(max(differences), 0.3)
+        self.assertGreater(max(differences), 0)
+
     @unittest.skipUnless(PEERS_PYTHON, "MUSTER_PEERS_PYTHON names no Python with transformers")
     def test_tokens_and_logprobs_are_those_of_transformers(self):
         self.muster("convert", self.run_folder, self.dir / "hf", check=0)
