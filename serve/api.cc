@@ -52,7 +52,9 @@ std::unique_ptr<HttpReply> Api::admit(const HttpRequest& request,
   HttpReply reply;
   if (page == Page::kUnknown) {
     error = {.status = 404,
-             .message = absl::StrCat("no such path: ", request.path,
+             .message = absl::StrCat(request.path == "/v1/embeddings"
+                                         ? "the model generates text and has no embeddings"
+                                         : absl::StrCat("no such path: ", request.path),
                                      "; there are /v1/completions, /v1/chat/completions, "
                                      "/v1/models, /metrics and /healthz"),
              .code = "not_found"};

@@ -212,7 +212,7 @@ class Limits(ServeTest):
                 (chat, {"messages": [{"role": "user", "content": [{"type": 7}]}]}, 400, "only parts of type text"),
                 (completion, {"prompt": "a", "store": True}, 400, "store is true; only false is supported"),
                 (chat, {"messages": [{"role": "user", "content": "a"}]}, 400, "no chat template"),
-                ("/v1/embeddings", {}, 404, "no such path: /v1/embeddings; there are /v1/completions"),
+                ("/v1/embeddings", {}, 404, "the model generates text and has no embeddings; there are /v1/completions"),
                 ("/v1/models/other", None, 404, "no such model: other")):
             with self.subTest(sentence):
                 answer = self.request(path, body)
