@@ -33,7 +33,7 @@ class Preferences(MusterTest):
         self.assertIn("set use_dpo=True", refused.stdout + refused.stderr)
         done = self.muster(*self.run_words("learned", "steps=40", "learning_rate=5e-3", "ici_fsdp_parallelism=2", f"eval_dataset_path={self.dir}/pairs",
                                            "eval_interval=10", "keep_best_checkpoint=True", "early_stopping_patience=3", ranks=2), check=0)
-        accuracies = [float(value) for value in re.findall(r"^completed step: .* rewards/accuracies: ([0-9.]+)", done.stdout, re.M)]
+        accuracies = [float(value) for value in re.findall(r"^preferences after step: .* rewards/accuracies=([0-9.]+)", done.stdout, re.M)]
         self.assertEqual(accuracies[0], 0)  # policy and reference model are equal
         self.assertEqual(accuracies[-1], 1, accuracies)
         best = int(re.findall(r"^best loss: \S+ after step (\d+)", done.stdout, re.M)[-1]) + 1

@@ -61,13 +61,15 @@ std::vector<std::pair<std::string, double>> preference_figures(const PreferenceS
 
 namespace {
 
-// Returns ", rewards/chosen: 0.012, …".
-std::string preference_text(const std::optional<PreferenceSums>& sums, const char* between) {
-  std::string text;
-  if (!sums) return text;
+// Returns "\npreferences after step: 49, rewards/chosen=0.012, …", a line of its own, because
+// programs parse the line before it to its end.
+std::string preference_line(const std::optional<PreferenceSums>& sums, const char* what,
+                            int64_t step) {
+  if (!sums) return "";
+  std::string line = absl::StrFormat("\n%s after step: %d", what, step);
   for (const auto& [name, value] : preference_figures(*sums))
-    absl::StrAppendFormat(&text, ", %s%s%.4f", name, between, value);
-  return text;
+    absl::StrAppendFormat(&line, ", %s=%.4f", name, value);
+  return line;
 }
 
 }  // namespace
@@ -80,13 +82,13 @@ std::string step_line(const StepRecord& record) {
              fixed_text(record.tflops_per_device / record.seconds, 3),
              record.tokens_per_device / record.seconds, weights_text(record.total_weights),
              record.loss) +
-         preference_text(record.preferences, ": ");
+         preference_line(record.preferences, "preferences", record.step);
 }
 
 std::string eval_line(const EvalRecord& record) {
   return absl::StrFormat("eval metrics after step: %d, loss=%.3f, total_weights=%s", record.step,
                          record.loss, weights_text(record.total_weights)) +
-         preference_text(record.preferences, "=");
+         preference_line(record.preferences, "eval preferences", record.step);
 }
 
 std::string eval_summary_line(const EvalRecord& record, uint64_t batches) {

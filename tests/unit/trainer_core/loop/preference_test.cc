@@ -131,7 +131,7 @@ TEST_F(Preferences, LearnFromTheReferenceModelOn) {
     EXPECT_LT(steps.back().loss, 0.6);
     EXPECT_EQ(steps.back().preferences->accurate, steps.back().preferences->pairs);
     EXPECT_GT(steps.back().preferences->chosen_reward, steps.back().preferences->rejected_reward);
-    EXPECT_THAT(result.out, HasSubstr("rewards/accuracies: 1.0000"));
+    EXPECT_THAT(result.out, HasSubstr("rewards/accuracies=1.0000"));
     ASSERT_EQ(result.evaluations[0].size(), 2U);
     EXPECT_LT(result.evaluations[0][1].loss, result.evaluations[0][0].loss);
     EXPECT_THAT(result.out, HasSubstr("rewards/margins="));
