@@ -118,7 +118,7 @@ class DataWait {
 };
 
 // Returns "completed step: 49, seconds: 7.908, TFLOP/s/device: 460.480, Tokens/s/device: 1035.970,
-// total_weights: 524288, loss: 0.000".
+// total_weights: 524288, loss: 0.000", and a second line with the figures of preference tuning.
 std::string step_line(const StepRecord& record);
 // Returns "eval metrics after step: 49, loss=2.345, total_weights=75264".
 std::string eval_line(const EvalRecord& record);
