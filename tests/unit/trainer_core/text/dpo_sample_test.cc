@@ -126,7 +126,9 @@ TEST(DpoSample, SequencesHaveLabels) {
       const bool begins = i == 0 || starts[i] != starts[i - 1];
       if (begins || labels[i] != labels[i - 1]) runs.emplace_back(labels[i], 0);
       ++runs.back().second;
-      if (labels[i] != 0) EXPECT_LT(starts[i], static_cast<int>(i));
+      if (labels[i] != 0) {
+        EXPECT_LT(starts[i], static_cast<int>(i));
+      }
     }
     ASSERT_GE(runs.size(), 5U);
     EXPECT_EQ(runs[0].first, 0);
