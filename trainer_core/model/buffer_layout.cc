@@ -146,14 +146,12 @@ class Planner {
         return add(absl::StrCat("layer", i, what), MemoryCategory::kKvCache, rows * width, dtype);
       };
       const DType dtype = plan_.cache.is_int8 ? DType::kI8 : plan_.dtype;
-      CacheBuffers buffers;
+      CacheBuffers& buffers = plan_.caches.emplace_back();
       buffers.keys = cache(".keys", model_.head_dim, dtype);
       buffers.values = cache(".values", model_.head_dim, dtype);
-      if (plan_.cache.is_int8) {
-        buffers.key_scales = cache(".key_scales", 1, DType::kF32);
-        buffers.value_scales = cache(".value_scales", 1, DType::kF32);
-      }
-      plan_.caches.push_back(buffers);
+      if (!plan_.cache.is_int8) continue;
+      buffers.key_scales = cache(".key_scales", 1, DType::kF32);
+      buffers.value_scales = cache(".value_scales", 1, DType::kF32);
     }
   }
 
