@@ -1,17 +1,24 @@
 #!/usr/bin/env python3
 """Measures requests per second, the time to the first token and the 99th percentiles of a server
-under load, beside transformers with the same weights on the same CPUs.
+under load, beside other servers with the same weights on the same CPUs.
 
   bench/serve.py --bin build/release/bin [--out bench/results/serve.json] [--clients 1,8]
 
 The model is that of bench/decode.py: a Llama of 134 M random weights. Each client sends one request
-after another: prompts of 16 to 256 token ids, 32 new tokens, greedy, as a stream of events.
-transformers generates for one request at a time.
+after another: prompts of 16 to 256 token ids, 32 new tokens, greedy, as a stream of events. In each
+round the servers are loaded one after another, so that other load of the machine meets all of them.
+A ratio compares the servers within a round, and the medians over the rounds are reported. The CPU
+time of a request depends least on other load.
+
+transformers generates for one request at a time, as `transformers serve` does by default. llama.cpp
+takes part if MUSTER_LLAMA_CPP_PYTHON names a Python for peers/serve_llama_cpp.py.
 """
 import argparse
 import concurrent.futures
+import contextlib
 import http.client
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -23,9 +30,10 @@ BENCH = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(BENCH))
 from peers.environment import describe_run, peers_python  # noqa: E402
 
-NEW, REQUESTS = 32, 48
+NEW = 32
 PROMPTS = (16, 64, 128, 256)
 IDS = 256  # ids below the vocabulary of the tokenizer
+LOWER_IS_BETTER = ("first_token_seconds_median", "first_token_seconds_p99", "request_seconds_p99", "cpu_seconds_per_request")
 
 
 def request(port, number):
@@ -49,49 +57,83 @@ def percentile(values, percent):
     return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
 
 
-def load(port, clients):
-    request(port, 0)
+def cpu_seconds(pid):
+    """Returns the CPU time of a process, with its threads."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def load(server, clients, requests):
+    port, before = server["port"], cpu_seconds(server["pid"])
     start = time.perf_counter()
     with concurrent.futures.ThreadPoolExecutor(clients) as pool:
-        times = list(pool.map(lambda number: request(port, number), range(REQUESTS)))
+        times = list(pool.map(lambda number: request(port, number), range(requests)))
     seconds = time.perf_counter() - start
     first, total = zip(*times)
-    return {"requests_per_second": round(REQUESTS / seconds, 3), "output_tokens_per_second": round(REQUESTS * NEW / seconds, 1),
-            "first_token_seconds_median": round(statistics.median(first), 4), "first_token_seconds_p99": round(percentile(first, 99), 4),
-            "request_seconds_p99": round(percentile(total, 99), 4)}
+    return {"requests_per_second": requests / seconds, "output_tokens_per_second": requests * NEW / seconds,
+            "first_token_seconds_median": statistics.median(first), "first_token_seconds_p99": percentile(first, 99),
+            "request_seconds_p99": percentile(total, 99), "cpu_seconds_per_request": (cpu_seconds(server["pid"]) - before) / requests}
+
+
+@contextlib.contextmanager
+def running(command, ready):
+    """Starts a server, gives its process id and what `ready` returns, and ends it."""
+    server = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
+    try:
+        yield {**ready(server), "pid": server.pid}
+    finally:
+        server.terminate()
+        server.wait(60)
 
 
 def start_ours(binaries, folder, threads, dtype):
     port = folder / f"port-{threads}-{dtype}"
-    server = subprocess.Popen([binaries / "muster", "serve", "--run", folder / "run", "--listen", "127.0.0.1:0", "--port-file", port,
-                               "--threads", str(threads), "--dtype", dtype, "--context", "512"])
-    while not port.exists():
-        if server.poll() is not None:
-            raise RuntimeError("muster serve has ended")
-        time.sleep(0.05)
-    return server, int(port.read_text()), None
+
+    def ready(server):
+        while not port.exists():
+            if server.poll() is not None:
+                raise RuntimeError("muster serve has ended")
+            time.sleep(0.05)
+        return {"port": int(port.read_text())}
+    return running([binaries / "muster", "serve", "--run", folder / "run", "--listen", "127.0.0.1:0", "--port-file", port,
+                    "--threads", threads, "--dtype", dtype, "--context", 512], ready)
 
 
-def start_peer(folder, threads, dtype):
-    server = subprocess.Popen([peers_python(), BENCH / "peers/serve_transformers.py", folder / "hf", str(threads), dtype],
-                              stdout=subprocess.PIPE, text=True)
-    ready = json.loads(server.stdout.readline())
-    return server, ready["port"], ready["version"]
+def start_peer(python, script, folder, threads, dtype):
+    return running([python, BENCH / "peers" / script, folder / "hf", threads, dtype], lambda server: json.loads(server.stdout.readline()))
 
 
-def measure(binaries, folder, threads, dtype, clients):
-    results = {}
-    for name, start in (("muster", lambda: start_ours(binaries, folder, threads, dtype)),
-                        ("transformers", lambda: start_peer(folder, threads, dtype))):
-        server, port, version = start()
-        try:
-            for count in clients:
-                results[f"{name}_{count}_clients"] = {**load(port, count), "version": version}
-                print(f"  {name}, {count} clients: {results[f'{name}_{count}_clients']}", file=sys.stderr)
-        finally:
-            server.terminate()
-            server.wait(60)
-    return {"threads": threads, "dtype": dtype, "results": results}
+def summary(runs):
+    """Returns the medians of a server's rounds."""
+    return {name: round(statistics.median(run[name] for run in runs), 4) for name in runs[0]}
+
+
+def ratios(ours, theirs):
+    """Returns the medians over the rounds of how many times better ours is."""
+    of_round = [{name: their[name] / our[name] if name in LOWER_IS_BETTER else our[name] / their[name] for name in our}
+                for our, their in zip(ours, theirs)]
+    return summary(of_round)
+
+
+def measure(args, folder, dtype):
+    starts = {"muster": start_ours(args.bin, folder, args.threads, dtype),
+              "transformers": start_peer(peers_python(), "serve_transformers.py", folder, args.threads, dtype)}
+    if os.environ.get("MUSTER_LLAMA_CPP_PYTHON"):
+        starts["llama.cpp"] = start_peer(os.environ["MUSTER_LLAMA_CPP_PYTHON"], "serve_llama_cpp.py", folder, args.threads, dtype)
+    cases = []
+    with contextlib.ExitStack() as stack:
+        servers = {name: stack.enter_context(start) for name, start in starts.items()}
+        for server in servers.values():
+            request(server["port"], 0)
+        for clients in args.clients:
+            runs = {name: [] for name in servers}
+            for _ in range(args.rounds):
+                for name, server in servers.items():
+                    runs[name].append(load(server, clients, args.requests))
+            cases.append({"dtype": dtype, "clients": clients, "medians": {name: summary(each) for name, each in runs.items()},
+                          "times_better_than": {name: ratios(runs["muster"], each) for name, each in runs.items() if name != "muster"}})
+            print(json.dumps(cases[-1]), file=sys.stderr)
+    return cases, {name: server["version"] for name, server in servers.items() if "version" in server}
 
 
 def main():
@@ -99,9 +141,10 @@ def main():
     parser.add_argument("--bin", type=pathlib.Path, default=BENCH.parent / "build/release/bin")
     parser.add_argument("--out", type=pathlib.Path, default=BENCH / "results/serve.json")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--clients", default="1,8")
+    parser.add_argument("--clients", type=lambda text: [int(count) for count in text.split(",")], default=[1, 8])
+    parser.add_argument("--requests", type=int, default=48, help="requests of a round")
+    parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    clients = [int(count) for count in args.clients.split(",")]
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         subprocess.run([peers_python(), BENCH / "peers/decode_transformers.py", folder / "hf", "--make"], check=True)
@@ -110,10 +153,13 @@ def main():
                        check=True, stdout=subprocess.DEVNULL)
         subprocess.run([args.bin / "muster", "convert", folder / "hf", folder / "run", "--tokenizer", folder / "tok.model"], check=True,
                        stdout=subprocess.DEVNULL)
-        report = {**describe_run(), "what": f"{REQUESTS} streamed requests of {PROMPTS} prompt tokens and {NEW} new ones",
-                  "cases": [measure(args.bin, folder, args.threads, dtype, clients) for dtype in ("float32", "bfloat16")]}
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(report, indent=2) + "\n")
+        report = {**describe_run(), "threads": args.threads,
+                  "what": f"{args.rounds} rounds of {args.requests} streamed requests of {PROMPTS} prompt tokens and {NEW} new ones", "cases": []}
+        for dtype in ("float32", "bfloat16"):
+            cases, report["versions"] = measure(args, folder, dtype)
+            report["cases"] += cases
+            args.out.parent.mkdir(parents=True, exist_ok=True)
+            args.out.write_text(json.dumps(report, indent=2) + "\n")
 
 
 if __name__ == "__main__":
