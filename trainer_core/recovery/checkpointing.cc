@@ -103,6 +103,7 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore(RestoreFrom fro
   if (local_.has_value() && from == RestoreFrom::kSharedStorage) local_->remove_saves();
   if (local_.has_value() && from == RestoreFrom::kAnywhere) {
     auto local = restore_local();
+    if (local.ok() && local->has_value()) evaluation_ = (*local)->evaluation;
     if (!local.ok() || local->has_value()) return local;
   }
   auto newest = restore_newest(
@@ -123,12 +124,12 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore(RestoreFrom fro
     saved_step_ = (*newest)->step;
     context_.page.set_checkpoint_step(saved_step_);
     local_step_ = saved_step_;
+    evaluation_ = (*newest)->evaluation;
   }
   return newest;
 }
 
-absl::Status Checkpointing::judge(const CheckpointInfo& checkpoint) {
-  evaluation_ = checkpoint.evaluation;
+absl::Status Checkpointing::judge(const CheckpointInfo& checkpoint) const {
   if (auto status = judge_adapters(config_, base_hash_, checkpoint); !status.ok()) return status;
   const auto note = judge_data_order(config_, checkpoint, data_);
   if (note.ok() && !note->empty()) context_.out << *note << std::endl;

@@ -76,7 +76,7 @@ class Checkpointing {
   // Sets what checkpoints store about evaluations. With keep_best_checkpoint, a checkpoint is due
   // if the newest evaluation is the best.
   void set_evaluation(const EvalProgress& progress);
-  // Returns the same of the checkpoint that restore() has found; on rank 0 only.
+  // Returns the same of the checkpoint that restore() has restored; on rank 0 only.
   const EvalProgress& evaluation() const { return evaluation_; }
   // Sets the model whose state is saved and restored.
   void attach(RankModel& rank_model);
@@ -157,11 +157,11 @@ class Checkpointing {
   absl::Status open_local();
   absl::Status save_locally(int64_t step, uint64_t samples);
   absl::StatusOr<std::optional<RestoredAt>> restore_local();
-  absl::Status judge_local(const CheckpointInfo& found);
+  absl::Status judge_local(const CheckpointInfo& found) const;
   absl::Status report_local(const SaveOutcome& outcome);
   // Returns whether neither a checkpoint nor the save in flight has the state after `step` steps.
   bool needs_save(int64_t step) const;
-  absl::Status judge(const CheckpointInfo& checkpoint);
+  absl::Status judge(const CheckpointInfo& checkpoint) const;
   CheckpointInfo info(int64_t step, uint64_t samples) const;
   std::optional<SaveOutcome> wait_for_saver();
   SaveOutcome save_now(int64_t step, uint64_t samples);

@@ -76,7 +76,7 @@ absl::Status Checkpointing::report_local(const SaveOutcome& outcome) {
 
 // Checks that a local checkpoint, which is known to belong to this job, has the config and the data
 // order of this run.
-absl::Status Checkpointing::judge_local(const CheckpointInfo& found) {
+absl::Status Checkpointing::judge_local(const CheckpointInfo& found) const {
   for (const auto& [key, mine] :
        {std::pair("run_name", config_.run_name),
         std::pair("checkpoint_directory", config_.checkpoint_directory)}) {
@@ -104,7 +104,8 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore_local() {
   if (!restored->has_value()) return std::nullopt;
   const CheckpointInfo& found = (*restored)->info;
   auto at = share_restored(context_.groups.of({.axes = {MeshAxis::kData}}),
-                           std::optional(RestoredAt{found.step, found.samples}), *rank_model_);
+                           std::optional(RestoredAt{found.step, found.samples, found.evaluation}),
+                           *rank_model_);
   if (!at.ok()) return at;
   // Makes a local save due after the next step: a new node has no copies yet, and no other node has
   // a copy of its state.

@@ -42,7 +42,7 @@ absl::StatusOr<std::optional<RestoredAt>> restore_from_disk(CheckpointPeers* rea
     log << "restored checkpoint " << info.folder << ": "
         << counted(static_cast<uint64_t>(info.step), "step") << " completed" << std::endl;
   }
-  return RestoredAt{info.step, info.samples};
+  return RestoredAt{info.step, info.samples, info.evaluation};
 }
 
 // The fingerprints of all ranks, in rank order.
@@ -249,8 +249,10 @@ absl::StatusOr<std::optional<RestoredAt>> share_restored(
     if (auto status = data.broadcast(block, 0, name); !status.ok()) return status;
   }
   const auto fields = std::span<const float>(header).subspan(2);
-  return RestoredAt{static_cast<int64_t>(u64_of_floats(fields)),
-                    u64_of_floats(fields.subspan(kFloatsPerU64))};
+  RestoredAt at{static_cast<int64_t>(u64_of_floats(fields)),
+                u64_of_floats(fields.subspan(kFloatsPerU64))};
+  if (restored.ok() && restored->has_value()) at.evaluation = (*restored)->evaluation;
+  return at;
 }
 
 }  // namespace muster::trainer

@@ -30,8 +30,9 @@ absl::Status check_agreement(ProcessGroups& groups, uint64_t data_fingerprint,
 
 // The position in the training at which a checkpoint was saved.
 struct RestoredAt {
-  int64_t step = 0;      // completed steps
-  uint64_t samples = 0;  // samples of the data that these steps have consumed
+  int64_t step = 0;              // completed steps
+  uint64_t samples = 0;          // samples of the data that these steps have consumed
+  EvalProgress evaluation = {};  // on rank 0 only
 };
 
 // Restores the newest checkpoint that all ranks can read, and returns its position; nullopt if

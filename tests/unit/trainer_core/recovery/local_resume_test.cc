@@ -12,6 +12,7 @@
 
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/train_helpers.h"
+#include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/recovery/not_finite_policy.h"
 
 namespace muster::trainer {
@@ -67,7 +68,8 @@ class LocalResume : public testing::Test {
           fs::copy(folder_.file("memory"), folder_.file("kept"), fs::copy_options::recursive);
         });
     ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
-    EXPECT_THAT(result.out, HasSubstr("saved local checkpoint of step 3: "));
+    EXPECT_THAT(result.out, HasSubstr("saved local checkpoint of step " +
+                                      std::to_string(config.local_checkpoint_period) + ": "));
     for (const int node : {0, 1})
       EXPECT_FALSE(fs::exists(place(node).folder)) << "a job that has completed leaves nothing";
     fs::remove_all(folder_.file("memory"));
@@ -169,6 +171,48 @@ TEST_F(LocalResume, ASaveOfAnotherRunIsNotUsed) {
                                     " is passed over: it has another "
                                     "checkpoint_directory"));
   EXPECT_EQ(second.records[0].front().step, 0);
+}
+
+// The best evaluation that a run continues with is that of the restored save, whatever other saves
+// the nodes have.
+TEST_F(LocalResume, OtherSavesDoNotChangeTheBestEvaluation) {
+  make_text_dataset(folder_.path());
+  TrainConfig job = config("parts");
+  job.model.vocab_size = kTextVocab;
+  job.dataset_type = DatasetType::kShards;
+  job.dataset_path = folder_.file("data");
+  job.eval.holdout_fraction = 0.2;
+  job.eval.interval = 5;
+  job.eval.early_stopping_patience = 100;
+  job.async_checkpointing = false;
+  job.local_checkpoint_period = 1;
+  const auto resume_after = [&](TrainConfig config, int64_t steps) {
+    config.steps = steps;
+    config.save_checkpoint_on_completion = true;
+    const RunResult result = run_with(config);
+    EXPECT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
+    const auto folder = config.checkpoint_directory + "/" + std::to_string(steps);
+    const auto info = verify_checkpoint(folder, /*checksums=*/false);
+    EXPECT_TRUE(info.ok()) << info.status();
+    return info.ok() ? info->evaluation : EvalProgress{};
+  };
+  int64_t at = 0;
+  ASSERT_NO_FATAL_FAILURE(run_and_die(job, 8, at));
+  fs::rename(folder_.file("memory"), folder_.file("older"));
+  ASSERT_NO_FATAL_FAILURE(run_and_die(job, 13, at));
+  ASSERT_EQ(at, 12);
+  fs::copy(folder_.file("older"), folder_.file("memory"), fs::copy_options::recursive);
+  const EvalProgress resumed = resume_after(job, 14);
+  EXPECT_EQ(resumed.evaluated_step, 10);
+  EXPECT_EQ(resumed.best_step, 10);
+
+  fs::remove_all(folder_.file("memory"));
+  fs::rename(folder_.file("older"), folder_.file("memory"));
+  TrainConfig other = job;
+  other.checkpoint_directory = folder_.file("other");
+  const EvalProgress begun = resume_after(other, 4);
+  EXPECT_EQ(begun.evaluated_step, -1) << "from a save that was rejected";
+  EXPECT_EQ(begun.best_step, -1);
 }
 
 // The first step spoils the parameters, and the nodes' memory holds them: returning to that would
