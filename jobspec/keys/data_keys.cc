@@ -86,15 +86,20 @@ void warn_of_nothing_to_evaluate(SettingsReader& reader, trainer::TrainConfig& t
   eval.interval = -1;
 }
 
-// Tasks without an interval are evaluated once, after the last step.
+// Tasks without an interval are evaluated once, after the last step, whatever ends the training.
 void evaluate_tasks_at_end(const SettingsReader& reader, trainer::TrainConfig& train) {
   if (train.eval.enabled() || train.eval.tasks.empty()) return;
-  if (!reader.is_set_by_user("eval_interval")) train.eval.interval = train.steps;
+  train.eval.at_end = !reader.is_set_by_user("eval_interval");
 }
 
-// Keys that only an evaluation reads. A held-out part has an effect without one, too.
+// Keys that have no effect without evaluations or without a best one. A held-out part has an effect without one, too.
 void warn_of_no_evaluation(const SettingsReader& reader, const trainer::EvalConfig& eval,
                            std::vector<std::string>& warnings) {
+  if (!eval.tracks_best() && reader.is_set_by_user("metric_for_best_model")) {
+    warnings.emplace_back(
+        "metric_for_best_model has no effect: set early_stopping_patience or "
+        "keep_best_checkpoint=True");
+  }
   if (eval.enabled()) return;
   for (const char* key : {"eval_dataset_path", "eval_steps", "target_eval_loss", "eval_tasks"}) {
     if (reader.is_set_by_user(key))

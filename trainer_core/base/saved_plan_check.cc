@@ -86,6 +86,7 @@ constexpr auto kFree = std::to_array<std::string_view>({
     "tokenizer_path",
     "tokenizer_type",
     "eval_interval",
+    "eval_at_end",
     "eval_start_step",
     "eval_steps",
     "eval_per_device_batch_size",

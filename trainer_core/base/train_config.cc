@@ -269,7 +269,7 @@ void check_eval(const TrainConfig& config, Checker& check) {
   check.require(eval.tasks.empty() || !config.tokenizer_path.empty(),
                 "eval_tasks needs tokenizer_path, because the tasks' files are text");
   check.range("eval_bos_id", eval.bos_id, -1, config.model.vocab_size - 1);
-  check.range("eval_interval", eval.interval, 1, kStepsMax);
+  if (!eval.at_end) check.range("eval_interval", eval.interval, 1, kStepsMax);
   check.range("eval_start_step", eval.start_step, 0, kStepsMax);
   check.require(eval.steps == -1 || (eval.steps >= 1 && eval.steps <= kStepsMax),
                 absl::StrCat("eval_steps is ", eval.steps,

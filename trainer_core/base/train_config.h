@@ -122,7 +122,8 @@ constexpr ValueNames<3> kHardwareNames = {"cpu", "gpu", "auto"};
 
 // The evaluations during training (MaxText's eval_… keys).
 struct EvalConfig {
-  int64_t interval = -1;              // steps between evaluations; below 1: no evaluations
+  int64_t interval = -1;              // steps between evaluations; below 1: none during training
+  bool at_end = false;                // one evaluation after the last step, without an interval
   int64_t start_step = 0;             // completed steps before the first evaluation
   int64_t steps = -1;                 // batches per evaluation; -1: all evaluation data
   int32_t per_device_batch_size = 1;  // sequences per rank and batch
@@ -145,7 +146,7 @@ struct EvalConfig {
   bool keep_best_checkpoint = false;  // each evaluation that improves best_metric saves
 
   bool has_data() const { return !dataset_path.empty() || holdout_fraction > 0; }
-  bool enabled() const { return interval >= 1; }
+  bool enabled() const { return interval >= 1 || at_end; }
   // Returns whether the best evaluation is recorded (checkpoint/eval_progress.h).
   bool tracks_best() const { return early_stopping_patience > 0 || keep_best_checkpoint; }
 

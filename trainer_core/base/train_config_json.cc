@@ -149,6 +149,7 @@ void visit_remat(Config& config, Visitor& visit) {
 template <class Config, class Visitor>
 void visit_eval(Config& eval, Visitor& visit) {
   visit("eval_interval", eval.interval);
+  visit.unless("eval_at_end", eval.at_end, false);
   visit("eval_start_step", eval.start_step);
   visit("eval_steps", eval.steps);
   visit("eval_per_device_batch_size", eval.per_device_batch_size);

@@ -25,6 +25,12 @@ absl::Status check_best_evaluation(const TrainConfig& config) {
     return absl::InvalidArgumentError(
         absl::StrCat(key, " needs evaluations; set eval_interval to a number of steps"));
   }
+  if (eval.early_stopping_patience > 0 && eval.at_end) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("early_stopping_patience=", eval.early_stopping_patience,
+                     " needs evaluations during the training, but eval_tasks without eval_interval "
+                     "is evaluated once, at its end; set eval_interval to a number of steps"));
+  }
   if (eval.keep_best_checkpoint && !config.enable_checkpointing) {
     return absl::InvalidArgumentError(
         absl::StrCat(key, " needs checkpoints, but enable_checkpointing is False"));

@@ -17,6 +17,7 @@
 #include "common/objects/object_url.h"
 #include "common/random/fnv.h"
 #include "common/text/absl_view.h"
+#include "common/text/number_text.h"
 #include "trainer_core/base/eval_task_files.h"
 #include "trainer_core/comm/exact_floats.h"
 #include "trainer_core/loop/preference_passes.h"
@@ -69,8 +70,10 @@ absl::StatusOr<std::unique_ptr<Evaluation>> Evaluation::open(const TrainConfig& 
   return evaluation;
 }
 
-bool Evaluation::is_due(int64_t completed_steps) const {
-  return completed_steps % config_.eval.interval == 0 && completed_steps >= config_.eval.start_step;
+bool Evaluation::is_due(int64_t completed_steps, bool is_last) const {
+  const EvalConfig& eval = config_.eval;
+  if (eval.at_end) return is_last;
+  return completed_steps % eval.interval == 0 && completed_steps >= eval.start_step;
 }
 
 absl::StatusOr<EvalRecord> Evaluation::run(RankModel& rank_model, int64_t step) {
@@ -93,11 +96,11 @@ absl::StatusOr<EvalRecord> Evaluation::run(RankModel& rank_model, int64_t step) 
 // All ranks have the same record, so they decide alike.
 void Evaluation::count(const EvalRecord& record) {
   target_reached_ = record.total_weights > 0 && record.loss <= config_.eval.target_loss;
+  progress_.metric = config_.eval.best_metric;
+  progress_.evaluated_step = record.step + 1;
   if (!tracks_best()) return;
   const EvalMetric metric = find_eval_metric(config_.eval.best_metric).value();
   const double sign = metric.higher_is_better ? 1 : -1;
-  progress_.metric = config_.eval.best_metric;
-  progress_.evaluated_step = record.step + 1;
   ++progress_.evaluations_since_best;
   // A value that is not finite is no improvement.
   const double value = metric_of(record, metric).value_or(NAN);
@@ -111,11 +114,13 @@ void Evaluation::count(const EvalRecord& record) {
 absl::Status Evaluation::resume(const EvalProgress& restored) {
   progress_ = {};
   target_reached_ = false;
-  if (!tracks_best()) return absl::OkStatus();
+  if (config_.steps == 0) return absl::OkStatus();
   std::array<float, 4 * kFloatsPerU64> words{};
   const auto word = [&](size_t i) { return std::span(words).subspan(i * kFloatsPerU64); };
   const bool counts = restored.metric == config_.eval.best_metric;
-  const EvalProgress known = counts ? restored : EvalProgress{};
+  EvalProgress known = counts ? restored : EvalProgress{};
+  // No evaluation is repeated for a metric that is not tracked.
+  if (!tracks_best()) known.evaluated_step = restored.evaluated_step;
   const std::array<uint64_t, 4> sent = {std::bit_cast<uint64_t>(known.best),
                                         static_cast<uint64_t>(known.best_step),
                                         static_cast<uint64_t>(known.evaluations_since_best),
@@ -218,8 +223,9 @@ std::string Evaluation::best_line() const {
   const std::string best =
       p.best_step < 0 ? "none" : absl::StrFormat("%.6g after step %d", p.best, p.best_step - 1);
   if (!is_out_of_patience()) return absl::StrCat("best ", p.metric, ": ", best);
-  return absl::StrCat("Early stop: ", p.metric, " has not improved in ", p.evaluations_since_best,
-                      " evaluations; best: ", best);
+  return absl::StrCat("Early stop: ", p.metric, " has not improved in ",
+                      counted(static_cast<uint64_t>(p.evaluations_since_best), "evaluation"),
+                      "; best: ", best);
 }
 
 // Writes a file, because a folder with permission to write may be read-only nevertheless.

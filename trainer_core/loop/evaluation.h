@@ -1,4 +1,5 @@
-// Evaluates the loss on evaluation data, and the tasks of eval_tasks, every eval_interval steps.
+// Evaluates the loss on evaluation data, and the tasks of eval_tasks, every eval_interval steps or
+// at the end of the training.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,8 @@ class Evaluation {
                                                           const TrainContext& context,
                                                           TrainingData& data);
 
-  // Returns whether an evaluation is due after `completed_steps` steps.
-  bool is_due(int64_t completed_steps) const;
+  // Returns whether an evaluation is due after `completed_steps` steps. `is_last`: no step follows.
+  bool is_due(int64_t completed_steps, bool is_last) const;
   // Evaluates the model: runs forward passes over this rank's part of the evaluation data and of
   // the tasks, from their beginnings, and reduces the results over all ranks. `step` is the last
   // completed step. Overwrites the activations; parameters and gradients do not change. Returns the
@@ -42,17 +43,16 @@ class Evaluation {
   // target_eval_loss, or metric_for_best_model has not improved for early_stopping_patience
   // evaluations.
   bool ends_training() const { return target_reached_ || is_out_of_patience(); }
-  // The best evaluation and the evaluations since then, for checkpoints. Empty unless the config
-  // tracks the best evaluation.
+  // The newest evaluation and, if the config tracks it, the best one, for checkpoints.
   const EvalProgress& progress() const { return progress_; }
   // Continues from the progress of a restored checkpoint, which rank 0 has; all ranks call it.
   // Progress of another metric does not count. Returns the errors of the group.
   absl::Status resume(const EvalProgress& restored);
-  // Returns whether the checkpoint of `completed_steps` steps was saved before the evaluation that
-  // was due then, and the best evaluation is tracked.
-  bool was_missed(int64_t completed_steps) const {
-    return tracks_best() && is_due(completed_steps) && completed_steps > progress_.evaluated_step &&
-           completed_steps > 0;
+  // Returns whether the evaluation that is due after `completed_steps` steps of a training was not
+  // made, for example because the checkpoint of these steps was saved before it.
+  bool is_missing(int64_t completed_steps, bool is_last) const {
+    return config_.steps > 0 && completed_steps > 0 && is_due(completed_steps, is_last) &&
+           completed_steps > progress_.evaluated_step;
   }
   // Writes the result to the log, the progress page, the metrics and eval_output. If files of
   // eval_output cannot be written: a training continues after a warning; without training, returns

@@ -81,8 +81,7 @@ class Trainer : public RunningStep {
     if (config_.enable_checkpointing) context_.page.offer_checkpoints();
     report_.restart_clock();
     ExitCode code = config_.only_evaluates() ? evaluate(completed_ - 1) : ExitCode::kOk;
-    if (evaluation_ && evaluation_->was_missed(completed_))
-      code = after_step(completed_ - 1, false);
+    if (misses_evaluation()) code = after_step(completed_ - 1, /*stop=*/false);
     while (code == ExitCode::kOk && !at_end()) code = run_step(completed_);
     return code == ExitCode::kOk ? end() : code;
   }
@@ -149,13 +148,15 @@ class Trainer : public RunningStep {
   absl::Status load_parameters() {
     if (auto status = restore(RestoreFrom::kAnywhere); !status.ok()) return status;
     position_ = restored_samples_;
-    if (at_end() && config_.steps > 0) report_.nothing_to_do(completed_, ends_early());
+    if (at_end() && config_.steps > 0 && !misses_evaluation())
+      report_.nothing_to_do(completed_, ends_early());
     return absl::OkStatus();
   }
 
   // Returns whether all steps or all data are used, or an evaluation ends the training.
-  bool at_end() const {
-    return completed_ >= config_.steps || data_->is_exhausted_at(position_) || ends_early();
+  bool at_end() const { return is_last_step() || ends_early(); }
+  bool is_last_step() const {
+    return completed_ >= config_.steps || data_->is_exhausted_at(position_);
   }
   bool ends_early() const { return evaluation_ != nullptr && evaluation_->ends_training(); }
 
@@ -184,7 +185,7 @@ class Trainer : public RunningStep {
     checkpoints_.apply_votes(*reduced);
     if (auto status = complete(record, GradientStep::divisor(*reduced)); !status.ok())
       return fail(absl::StrCat("update of step ", step), status, exit_code_of_step(status));
-    if (stop || (at_end() && !evaluated_after(completed_))) (void)leaving_.claim(By::kLoop);
+    if (stop || (at_end() && !evaluates_now())) (void)leaving_.claim(By::kLoop);
     leaving_.end_commit();
     // The peak is measured after the first step, because users wait for the line of this step.
     if (!stop && !at_end()) report_.measure_peak(*rank_model_);
@@ -220,11 +221,13 @@ class Trainer : public RunningStep {
   void restart_clock() { report_.restart_clock(checkpoints_.take_stall()); }
 
   ExitCode after_step(int64_t step, bool stop) {
-    const bool evaluates = !stop && evaluated_after(completed_);
-    if (const ExitCode code = evaluates ? evaluate(step) : ExitCode::kOk; code != ExitCode::kOk)
+    const bool evaluates = evaluates_now();
+    if (const ExitCode code = evaluates && !stop ? evaluate(step) : ExitCode::kOk;
+        code != ExitCode::kOk)
       return code;
     const bool last = at_end();
-    if (stop && !last) return stop_on_vote();
+    // The next start makes up for an evaluation.
+    if (stop && (!last || (evaluates && config_.enable_checkpointing))) return stop_on_vote();
     const absl::Status status = save_if_due(last, stop);
     return status.ok() ? ExitCode::kOk : fail("checkpoint", status, exit_code_of_step(status));
   }
@@ -238,7 +241,12 @@ class Trainer : public RunningStep {
     return status;
   }
 
-  bool evaluated_after(int64_t step) const { return evaluation_ && evaluation_->is_due(step); }
+  bool evaluates_now() const {
+    return evaluation_ && evaluation_->is_due(completed_, is_last_step());
+  }
+  bool misses_evaluation() const {
+    return evaluation_ && evaluation_->is_missing(completed_, is_last_step());
+  }
 
   ExitCode evaluate(int64_t step) {
     const auto record = evaluation_->run(*rank_model_, step);
@@ -283,8 +291,11 @@ class Trainer : public RunningStep {
       if (leader()) context_.err << line << std::endl;
     }
     restart_clock();
-    if (at_end()) (void)leaving_.claim(By::kLoop);
+    // After a rollback, or if the data ends with a skipped batch.
+    const bool evaluates = misses_evaluation();
+    if (stop || (at_end() && !evaluates)) (void)leaving_.claim(By::kLoop);
     leaving_.end_commit();
+    if (evaluates) return after_step(completed_ - 1, stop);
     return stop && !at_end() ? stop_on_vote() : ExitCode::kOk;
   }
 

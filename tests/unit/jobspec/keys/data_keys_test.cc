@@ -197,15 +197,22 @@ TEST_F(DataKeys, EvaluationUsesTheTrainingBatchByDefault) {
 TEST_F(DataKeys, TasksWithoutAnIntervalAreEvaluatedAfterTheLastStep) {
   const std::vector<std::string> tasks = {"eval_tasks=boolq=dev.jsonl", "tokenizer_path=t.model",
                                           "steps=70"};
-  const auto interval_of = [&](const std::string& more) {
+  const auto with = [&](const std::string& more) {
     std::vector<std::string> words = tasks;
     words.push_back(more);
-    const auto job = on_shards(words);
-    return job.ok() ? job->train.eval.interval : -2;
+    return on_shards(words);
   };
-  EXPECT_EQ(interval_of("eval_holdout_fraction=0.1"), 70);
-  EXPECT_EQ(interval_of("eval_interval=5"), 5);
-  EXPECT_EQ(interval_of("eval_interval=-1"), -1);
+  const auto eval_of = [&](const std::string& more) {
+    const auto job = with(more);
+    EXPECT_TRUE(job.ok()) << job.status();
+    return job.ok() ? std::pair(job->train.eval.interval, job->train.eval.at_end)
+                    : std::pair(int64_t{-2}, false);
+  };
+  EXPECT_EQ(eval_of("eval_holdout_fraction=0.1"), std::pair(int64_t{-1}, true));
+  EXPECT_EQ(eval_of("eval_interval=5"), std::pair(int64_t{5}, false));
+  EXPECT_EQ(eval_of("eval_interval=-1"), std::pair(int64_t{-1}, false));
+  EXPECT_THAT(error_of(with("early_stopping_patience=2")),
+              HasSubstr("early_stopping_patience=2 needs evaluations during the training"));
   const auto text = resolve({"dataset_type=c4", "dataset_path=tfds", tasks[0], tasks[1]});
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_FALSE(text->texts.eval) << "tokenizes a split that is not evaluated";
@@ -223,6 +230,10 @@ TEST_F(DataKeys, ImpossibleEvaluationsAreReported) {
   ASSERT_TRUE(unread.ok()) << unread.status();
   EXPECT_THAT(unread->warnings, ElementsAre(HasSubstr("eval_dataset_path has no effect"),
                                             HasSubstr("target_eval_loss has no effect")));
+  const auto metric = on_shards(
+      {"eval_holdout_fraction=0.1", "eval_interval=5", "metric_for_best_model=lambada/acc"});
+  ASSERT_TRUE(metric.ok()) << metric.status();
+  EXPECT_THAT(metric->warnings, ElementsAre(HasSubstr("metric_for_best_model has no effect")));
   EXPECT_THAT(error_of(on_shards({"eval_holdout_fraction=1"})), HasSubstr("in [0, 1)"));
   EXPECT_THAT(error_of(on_shards({"eval_holdout_fraction=0.1", "eval_dataset_path=b"})),
               HasSubstr("both set"));

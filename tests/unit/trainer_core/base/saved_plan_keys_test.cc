@@ -35,6 +35,7 @@ TEST(SavedPlanKeys, ANewKeyIsPartOfItUnlessSomeoneDecidesOtherwise) {
                                          "tokenizer_path",
                                          "tokenizer_type",
                                          "eval_interval",
+                                         "eval_at_end",
                                          "eval_start_step",
                                          "eval_steps",
                                          "eval_per_device_batch_size",

@@ -217,6 +217,46 @@ TEST_F(TaskEvaluations, RunDuringTrainingsAndGoToTheMetrics) {
   EXPECT_EQ(evaluations, 2);
 }
 
+// Stopped by a vote in its last step, and started again.
+TEST_F(TaskEvaluations, TheLastOneIsMadeUpForOnceAfterAStop) {
+  for (const bool at_end : {true, false}) {
+    TrainConfig stopped = config();
+    stopped.steps = 6;
+    stopped.eval.interval = at_end ? -1 : 6;
+    stopped.eval.at_end = at_end;
+    stopped.enable_checkpointing = true;
+    stopped.checkpoint_directory = folder_.file(absl::StrCat("stopped-", at_end));
+    const RunResult first = run(stopped, [](int, const StepRecord& record, auto& stop) {
+      if (record.step == 5) stop = true;
+    });
+    EXPECT_THAT(first.codes, Each(ExitCode::kPreempted)) << first.err;
+    EXPECT_EQ(first.evaluations[0].size(), 0U);
+    const RunResult second = run(stopped);
+    EXPECT_THAT(second.codes, Each(ExitCode::kOk)) << second.err;
+    EXPECT_EQ(second.records[0].size(), 0U);
+    ASSERT_EQ(second.evaluations[0].size(), 1U);
+    EXPECT_EQ(second.evaluations[0][0].step, 5);
+    const RunResult third = run(stopped);
+    EXPECT_THAT(third.codes, Each(ExitCode::kOk)) << third.err;
+    EXPECT_EQ(third.evaluations[0].size(), 0U);
+    EXPECT_THAT(third.out, HasSubstr("nothing to do: 6 steps are completed"));
+  }
+}
+
+TEST_F(TaskEvaluations, TheLastOneIsMadeIfTheDataEndsBeforeTheSteps) {
+  TrainConfig ends = config();
+  ends.per_device_batch_size = 64;
+  ends.num_epoch = 1;
+  ends.eval.interval = -1;
+  ends.eval.at_end = true;
+  const RunResult result = run(ends);
+  EXPECT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
+  const auto steps = static_cast<int64_t>(result.records[0].size());
+  ASSERT_LT(steps, ends.steps);
+  ASSERT_EQ(result.evaluations[0].size(), 1U);
+  EXPECT_EQ(result.evaluations[0][0].step, steps - 1);
+}
+
 TEST_F(TaskEvaluations, ResultsThatCannotBeWrittenEndNoTraining) {
   TrainConfig trained = config();
   trained.enable_checkpointing = true;
