@@ -85,6 +85,7 @@ constexpr auto kFree = std::to_array<std::string_view>({
     "reuse_example_batch",
     "tokenizer_path",
     "tokenizer_type",
+    "sample_begin_id",
     "eval_interval",
     "eval_at_end",
     "eval_start_step",

@@ -213,6 +213,8 @@ struct TrainConfig {
   std::string tokenizer_path;  // absolute path; empty: none
   // The required tokenizer format: sentencepiece, huggingface or tiktoken; empty: any of them.
   std::string tokenizer_type;
+  // The token with which the samples of the data begin; -1: none. Only in stored configs.
+  int32_t sample_begin_id = -1;
 
   bool enable_checkpointing = true;
   std::string checkpoint_directory;      // absolute

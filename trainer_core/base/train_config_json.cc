@@ -228,6 +228,7 @@ void visit_fields(Config& config, Visitor& visit) {
   visit_eval(config.eval, visit);
   visit("tokenizer_path", config.tokenizer_path);
   visit("tokenizer_type", config.tokenizer_type);
+  visit.unless("sample_begin_id", config.sample_begin_id, -1);
   visit("enable_checkpointing", config.enable_checkpointing);
   visit("checkpoint_directory", config.checkpoint_directory);
   visit("async_checkpointing", config.async_checkpointing);

@@ -55,8 +55,9 @@ void describe(const SentencePieceModel& model, const ParameterDescription& sourc
               TokenizerFiles& files) {
   const bool from_shards = source.format == ParameterFormat::kMuster &&
                            source.config->dataset_type == DatasetType::kShards;
-  const bool has_start = !from_shards && model.bos_id() >= 0;
-  const int32_t bos = has_start ? model.bos_id() : model.eos_id();
+  const int32_t start = from_shards ? source.config->sample_begin_id : model.bos_id();
+  const bool has_start = start >= 0 && start < model.pieces();
+  const int32_t bos = has_start ? start : model.eos_id();
   const auto set_id = [&](const char* field, int32_t id) {
     files.token_ids[field] = id < 0 ? json(nullptr) : json(id);
   };

@@ -18,13 +18,16 @@ struct TextStart {
 
 // Returns the start of the texts of the model with the training `config`:
 // - A model that was trained on shards has the end-of-sequence token between documents, and
-//   documents begin with their own first token (data/samples.h).
+//   documents begin with their own first token (data/samples.h). Samples that were tokenized with
+//   --bos begin with that token (TokenIndex::begin_id).
 // - Other models, such as those of muster convert, have the start that transformers adds. It is
 //   defined by the class, bos_token and add_bos_token of the tokenizer_config.json beside the
-//   tokenizer, or by the post-processor of tokenizer.json. A SentencePiece model or a tiktoken file
+//   tokenizer, or by the post-processor of tokenizer.json. A bos_token that is missing there is in
+//   special_tokens_map.json, or is the default of the class. A SentencePiece model or a tiktoken file
 //   without these files has its beginning-of-sequence token. Without such a token, the
 //   end-of-sequence token stands before texts that have no other.
-// Returns InvalidArgument with the path if a file is damaged or names an unknown token.
+// Returns InvalidArgument with the path if a file is damaged, or if it begins texts with an unknown
+// token.
 absl::StatusOr<TextStart> expected_text_start(const TrainConfig& config,
                                               const Tokenizer& tokenizer);
 

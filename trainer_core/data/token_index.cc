@@ -55,6 +55,8 @@ absl::StatusOr<TokenIndex> parse(const json& j) {
   index.bytes = count_at(j, "bytes", std::numeric_limits<uint64_t>::max());
   index.unigram_entropy_nats = j.at("unigram_entropy_nats").get<double>();
   index.has_pairs = j.value("has_pairs", false);
+  if (j.contains("begin_id"))
+    index.begin_id = static_cast<int32_t>(count_at(j, "begin_id", index.vocab_size - 1));
   const json& shards = j.at("shards");
   if (!shards.is_array() || shards.empty() || shards.size() > kShardsMax) {
     return absl::DataLossError(
@@ -109,6 +111,7 @@ absl::Status write_token_index(const std::string& folder, const TokenIndex& inde
             {"unigram_entropy_nats", index.unigram_entropy_nats},
             {"shards", std::move(shards)}};
   if (index.has_pairs) j["has_pairs"] = true;
+  if (index.begin_id >= 0) j["begin_id"] = index.begin_id;
   return write_file_atomically(absl::StrCat(folder, "/", kTokenIndexFile), j.dump(2) + "\n",
                                {.durability = Durability::kPowerLoss});
 }

@@ -15,6 +15,7 @@ namespace {
 using nlohmann::json;
 
 constexpr char kDatasets[] = "dataset_path";
+constexpr char kSampleBegin[] = "sample_begin_id";
 // The keys in the order of comparison: a key that explains differences of other keys is before
 // them.
 constexpr const char* kKeys[] = {"dataset_type",
@@ -102,7 +103,19 @@ json data_order(const TrainConfig& config, const std::vector<DataShare>& shares,
   if (config.dpo.enabled) order["use_dpo"] = true;
   if (config.enable_data_shuffling || config.eval.holdout_fraction > 0)
     order["data_shuffle_seed"] = config.data_shuffle_seed;
+  const auto begins_alike = [&](const auto& dataset) {
+    return dataset->index().begin_id == datasets[0]->index().begin_id;
+  };
+  // Not compared: the checksums cover the tokens of samples.
+  if (!datasets.empty() && datasets[0]->index().begin_id >= 0 &&
+      std::ranges::all_of(datasets, begins_alike))
+    order[kSampleBegin] = datasets[0]->index().begin_id;
   return order;
+}
+
+int32_t sample_begin_id(const json& order) {
+  const json id = at(order, kSampleBegin);
+  return id.is_number_integer() ? id.get<int32_t>() : -1;
 }
 
 std::string data_order_difference(const json& then, const json& now) {

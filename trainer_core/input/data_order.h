@@ -12,10 +12,11 @@
 //                      "checksum": "2d06800538d394c2"}]}
 //
 // The keys of fine-tuning (use_sft, sft_…) are present only with use_sft, data_shuffle_seed only if
-// random numbers are drawn from it. Synthetic data has no
-// order, so only its dataset_type is stored.
+// random numbers are drawn from it, and sample_begin_id only if all data sets have the same
+// TokenIndex::begin_id. Synthetic data has no order, so only its dataset_type is stored.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,6 +35,9 @@ namespace muster::trainer {
 // `datasets` are the data sets of `shares`, in the same order.
 nlohmann::json data_order(const TrainConfig& config, const std::vector<DataShare>& shares,
                           const std::vector<std::shared_ptr<const TokenDataset>>& datasets);
+
+// Returns the token with which the samples of an order begin; -1: none.
+int32_t sample_begin_id(const nlohmann::json& order);
 
 // Returns the first difference between two orders, such as "data_shuffle_seed was 0 and is 1";
 // empty if they are equal. Another path of the same data is not a difference. `then` may be any

@@ -173,10 +173,12 @@ bool Checkpointing::needs_save(int64_t step) const {
 }
 
 CheckpointInfo Checkpointing::info(int64_t step, uint64_t samples) const {
+  TrainConfig config = without_plan(config_);
+  config.sample_begin_id = sample_begin_id(data_);
   return {.folder = "",
           .step = step,
           .samples = samples,
-          .config = to_json(without_plan(config_)),
+          .config = to_json(config),
           .data = data_,
           .base_hash = base_hash_,
           .evaluation = evaluation_};

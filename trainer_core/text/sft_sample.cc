@@ -270,10 +270,7 @@ absl::StatusOr<SftText> sft_text(const ordered_json& sample, size_t bytes,
 SftEncoder::SftEncoder(const Tokenizer& tokenizer, const SftFormat& format, bool add_eos)
     : tokenizer_(tokenizer),
       add_eos_(add_eos),
-      bos_id_(!format.add_bos
-                  ? -1
-                  : bos_id(tokenizer, format.chat ? format.chat->special_token("bos_token") : "")
-                        .value_or(-1)),
+      bos_id_(begin_id(tokenizer, format)),
       encoder_(tokenizer) {}
 
 absl::Status SftEncoder::append(const SftText& sample, std::vector<int32_t>& ids,
@@ -337,9 +334,11 @@ absl::Status SftEncoder::append(const SftText& sample, std::vector<int32_t>& ids
   return bad_sample("has no completion: no token has a weight above 0");
 }
 
-absl::StatusOr<int32_t> bos_id(const Tokenizer& tokenizer, const std::string& bos_token) {
+int32_t begin_id(const Tokenizer& tokenizer, const SftFormat& format) {
+  if (!format.add_bos) return -1;
   if (const auto control = tokenizer.control_tokens(); !control.empty())
     return sequence_token(tokenizer, /*begins=*/true).empty() ? -1 : control.front().second;
+  const std::string bos_token = format.chat ? format.chat->special_token("bos_token") : "";
   for (const char* const name : {"<|begin_of_text|>", "<bos>", "<s>"}) {
     const std::string text = bos_token.empty() ? name : bos_token;
     const auto ids = tokenizer.encode(text);

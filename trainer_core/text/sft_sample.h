@@ -89,8 +89,8 @@ class SftEncoder {
   std::vector<int32_t> prefix_;
 };
 
-// Returns the id of the token with which a tokenizer begins a text; -1 if it has none. `bos_token`
-// is the text of the token, if it is known.
-absl::StatusOr<int32_t> bos_id(const Tokenizer& tokenizer, const std::string& bos_token);
+// Returns the id of the token with which samples of a format begin that no template rendered; -1 if
+// they have none.
+int32_t begin_id(const Tokenizer& tokenizer, const SftFormat& format);
 
 }  // namespace muster::trainer

@@ -72,8 +72,7 @@ absl::Status load_sft(const Tokenizer& tokenizer, TokenizeOptions& options) {
   } else {
     format->chat = *std::move(chat);
   }
-  const std::string bos_token = format->chat ? format->chat->special_token("bos_token") : "";
-  if (options.sft_add_bos && bos_id(tokenizer, bos_token).value_or(-1) < 0) {
+  if (options.sft_add_bos && begin_id(tokenizer, *format) < 0) {
     return absl::InvalidArgumentError(absl::StrCat("--bos: tokenizer ", options.tokenizer_path,
                                                    " has no beginning-of-sequence token"));
   }
@@ -128,6 +127,7 @@ class Run {
     auto index = shards.finish();
     if (!index.ok()) return index.status();
     index->has_pairs = options_.dpo;
+    if (options_.encode.sft) index->begin_id = begin_id(tokenizer_, *options_.encode.sft);
     if (auto status = shards.publish(*index); !status.ok()) return status;
     report.index = *std::move(index);
     report.counts = shards.counts();

@@ -34,6 +34,7 @@ TEST(SavedPlanKeys, ANewKeyIsPartOfItUnlessSomeoneDecidesOtherwise) {
                                          "reuse_example_batch",
                                          "tokenizer_path",
                                          "tokenizer_type",
+                                         "sample_begin_id",
                                          "eval_interval",
                                          "eval_at_end",
                                          "eval_start_step",

@@ -60,6 +60,19 @@ TEST_F(TokenizerFilesTest, DescribesASentencePieceModel) {
   }
 }
 
+// Samples of muster tokenize --sft --bos.
+TEST_F(TokenizerFilesTest, DescribesTheTokenWithWhichSamplesBegin) {
+  source_.format = ParameterFormat::kMuster;
+  TrainConfig& config = source_.config.emplace();
+  config.dataset_type = DatasetType::kShards;
+  config.sample_begin_id = 1;
+  const auto files = find_tokenizer_files(source_, model());
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_EQ(files->tokenizer_config["bos_token"], "<s>");
+  EXPECT_EQ(files->tokenizer_config["add_bos_token"], true);
+  EXPECT_EQ(files->token_ids["bos_token_id"], 1);
+}
+
 TEST_F(TokenizerFilesTest, CopiesTransformersFiles) {
   source_.format = ParameterFormat::kHuggingFace;
   source_.token_ids = {{"bos_token_id", 1}, {"eos_token_id", 7}};

@@ -105,9 +105,49 @@ TEST_F(TextStartTest, DocumentsOfShardsBeginWithTheirOwnToken) {
   expect("tokenizer.json", kEnd, false);
 }
 
+TEST_F(TextStartTest, SamplesBeginWithTheTokenOfTheirIndex) {
+  config_.dataset_type = DatasetType::kShards;
+  config_.sample_begin_id = kBegin;
+  add_json(nullptr);
+  expect("tokenizer.json", kBegin, true);
+}
+
+// The token stands in special_tokens_map.json, or is the default of the class or of the template.
+TEST_F(TextStartTest, TheTokenIsFoundWithoutTokenizerConfig) {
+  add_json(nullptr);
+  add_config(R"({"tokenizer_class": "LlamaTokenizer"})");
+  write_file(folder_.file("special_tokens_map.json"), R"({"bos_token": "<|begin_of_text|>"})");
+  expect("tokenizer.json", kBegin, true);
+  fs::remove(folder_.file("special_tokens_map.json"));
+  add_json(kTemplate);
+  expect("tokenizer.json", kBegin, true);
+  json named = json::parse(read_file(folder_.file("tokenizer.json")));
+  named["post_processor"] = nullptr;
+  for (json& token : named["added_tokens"])
+    if (token["id"] == kBegin) token["content"] = "<bos>";
+  write_file(folder_.file("tokenizer.json"), named.dump());
+  add_config(R"({"tokenizer_class": "GemmaTokenizerFast"})");
+  expect("tokenizer.json", kBegin, true);
+}
+
+TEST_F(TextStartTest, ADamagedTokenizerJsonBesideAModelIsNotUsed) {
+  add_sentence_piece();
+  write_file(folder_.file("tokenizer.json"), "{");
+  add_config(R"({"bos_token": "</s>"})");
+  const auto start = start_of("tokenizer.model");
+  ASSERT_TRUE(start.ok()) << start.status();
+  EXPECT_TRUE(start->always);
+}
+
 TEST_F(TextStartTest, DamagedFilesAreErrors) {
   add_json(kTemplate);
+  // An unknown token is an error only if texts begin with it.
   add_config(R"({"bos_token": "<none of it>"})");
+  expect("tokenizer.json", kBegin, true);
+  add_config(R"({"tokenizer_class": "LlamaTokenizer", "add_bos_token": false,
+                 "bos_token": "<none of it>"})");
+  expect("tokenizer.json", kEnd, false);
+  add_config(R"({"tokenizer_class": "LlamaTokenizer", "bos_token": "<none of it>"})");
   EXPECT_THAT(std::string(start_of("tokenizer.json").status().message()),
               HasSubstr("tokenizer_config.json: bos_token is \"<none of it>\", which is no token"));
   fs::remove(folder_.file("tokenizer_config.json"));
