@@ -13,7 +13,6 @@
 #include <nlohmann/json.hpp>
 
 #include "common/text/escape.h"
-#include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/find_checkpoint.h"
 #include "trainer_core/commands.h"
 #include "trainer_core/startup/load_config.h"
@@ -169,11 +168,7 @@ absl::StatusOr<TrainConfig> checkpoint_config(const CommandLine& line) {
   } else {
     if (!line.has("checkpoint"))
       return absl::InvalidArgumentError("give --checkpoint FOLDER, or --config FILE --latest");
-    const auto folder = find_checkpoint(line.text("checkpoint"));
-    if (!folder.ok()) return folder.status();
-    const auto info = verify_checkpoint(*folder, /*checksums=*/false);
-    if (!info.ok()) return info.status();
-    config = train_config_from_json(info->config);
+    config = training_of_checkpoint(line.text("checkpoint"));
   }
   if (config.ok() && line.has("tokenizer")) {
     config->tokenizer_path = line.text("tokenizer");

@@ -6,15 +6,12 @@
 #include <absl/strings/str_cat.h>
 
 #include "trainer_core/base/train_mesh.h"
-#include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/find_checkpoint.h"
 #include "trainer_core/comm/local.h"
 #include "trainer_core/commands.h"
-#include "trainer_core/data/text_start.h"
 #include "trainer_core/loop/train.h"
 #include "trainer_core/startup/choose_backend.h"
 #include "trainer_core/startup/load_config.h"
-#include "trainer_core/startup/load_tokenizer.h"
 #include "trainer_core/startup/preflight.h"
 
 namespace muster::trainer {
@@ -54,9 +51,7 @@ absl::StatusOr<TrainConfig> eval_config(const CommandLine& line) {
   }
   const auto folder = find_checkpoint(line.text("checkpoint"));
   if (!folder.ok()) return folder.status();
-  const auto info = verify_checkpoint(*folder, /*checksums=*/false);
-  if (!info.ok()) return info.status();
-  const auto stored = train_config_from_json(info->config);
+  const auto stored = training_of_checkpoint(*folder);
   if (!stored.ok()) return stored.status();
   TrainConfig config = evaluation_of(*stored);
   config.load_parameters_path = *folder;
@@ -81,14 +76,6 @@ absl::StatusOr<TrainConfig> eval_config(const CommandLine& line) {
     return absl::InvalidArgumentError(
         absl::StrCat("--hardware is ", hardware, "; it must be cpu, gpu or auto"));
   if (status = validate(config); !status.ok()) return status;
-  // `config` has no training data, which decides how texts begin.
-  if (config.eval.bos_id < 0 && stored->dataset_type == DatasetType::kShards) {
-    const auto tokenizer = load_tokenizer(config);
-    if (!tokenizer.ok()) return tokenizer.status();
-    const auto start = expected_text_start(*stored, **tokenizer);
-    if (!start.ok()) return start.status();
-    config.eval.bos_id = start->id;
-  }
   return config;
 }
 

@@ -51,6 +51,13 @@ absl::StatusOr<std::string> find_checkpoint(const std::string& path, Verify veri
   return (*newest)->folder;
 }
 
+absl::StatusOr<TrainConfig> training_of_checkpoint(const std::string& path) {
+  const auto folder = find_checkpoint(path, Verify::kSizes);
+  if (!folder.ok()) return folder.status();
+  const auto info = verify_checkpoint(*folder, /*checksums=*/false);
+  return info.ok() ? train_config_from_json(info->config) : info.status();
+}
+
 absl::StatusOr<std::string> fetch_checkpoint(const std::string& url, const FetchEvents& events) {
   if (names_best(url)) {
     const std::string run = run_of_best(url);

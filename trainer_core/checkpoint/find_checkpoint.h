@@ -6,6 +6,7 @@
 #include <absl/status/statusor.h>
 
 #include "common/objects/object_cache.h"
+#include "trainer_core/base/train_config.h"
 
 namespace muster::trainer {
 
@@ -19,6 +20,10 @@ enum class Verify { kSizes, kChecksums };
 // NotFound if there is none, and DataLoss if it is damaged.
 absl::StatusOr<std::string> find_checkpoint(const std::string& path,
                                             Verify verify = Verify::kChecksums);
+
+// Returns the config of the training that saved the checkpoint at `path`, which is not verified.
+// Returns the errors of find_checkpoint().
+absl::StatusOr<TrainConfig> training_of_checkpoint(const std::string& path);
 
 // Returns the local copy of the checkpoint, or of other parameters, at an address of an object
 // store. If the address is a run's output folder or its checkpoints, fetches the newest complete

@@ -54,7 +54,9 @@ absl::StatusOr<std::unique_ptr<Evaluation>> Evaluation::open(const TrainConfig& 
                                                              TrainingData& data) {
   if (!config.eval.enabled()) return nullptr;
   auto evaluation = absl::WrapUnique(new Evaluation(config, context));
-  auto tasks = load_eval_tasks(config);
+  const auto training = training_of_model(config, context, data.order);
+  if (!training.ok()) return training.status();
+  auto tasks = load_eval_tasks(config, *training);
   if (!tasks.ok()) return tasks.status();
   for (EvalTask& task : *tasks) {
     data.fingerprint = mix_fingerprints(data.fingerprint, task.fingerprint());

@@ -278,7 +278,7 @@ absl::Status check_machine(TrainConfig config, const std::optional<MachineRoots>
   }
   std::optional<uint64_t> fingerprint;
   if (auto status = check_tokenizer(config, fingerprint); !status.ok()) return status;
-  if (auto status = load_eval_tasks(config).status(); !status.ok()) return status;
+  if (auto status = load_eval_tasks(config, config).status(); !status.ok()) return status;
   const auto known = with_cached_inputs(config);
   if (!known.ok()) return known.status();
   // Data that is not here yet: the ranks check it, and compare its order with the checkpoint's.

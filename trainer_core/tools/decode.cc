@@ -8,6 +8,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "trainer_core/checkpoint/find_checkpoint.h"
 #include "trainer_core/generation/engine.h"
 #include "trainer_core/generation/prompt.h"
 #include "trainer_core/generation/text_stream.h"
@@ -45,7 +46,9 @@ void shorten(const DecodeOptions& options, std::vector<int32_t>& tokens) {
 absl::StatusOr<std::vector<std::vector<int32_t>>> tokens_of_prompts(const TrainConfig& config,
                                                                     const Tokenizer& tokenizer,
                                                                     const DecodeOptions& options) {
-  const auto start = expected_text_start(config, tokenizer);
+  const auto training = training_of_checkpoint(options.checkpoint);
+  if (!training.ok()) return training.status();
+  const auto start = expected_text_start(*training, tokenizer);
   if (!start.ok()) return start.status();
   std::vector<std::vector<int32_t>> all;
   for (size_t i = 0; i < options.prompts.size(); ++i) {

@@ -12,7 +12,9 @@
 #include "tests/unit/trainer_core/golden_file.h"
 #include "tests/unit/trainer_core/train_helpers.h"
 #include "trainer_core/base/train_mesh.h"
+#include "trainer_core/checkpoint/find_checkpoint.h"
 #include "trainer_core/data/sft_samples.h"
+#include "trainer_core/data/text_start.h"
 #include "trainer_core/input/training_data.h"
 #include "trainer_core/model/plan_builder.h"
 #include "trainer_core/model/transformer.h"
@@ -93,6 +95,34 @@ TEST_F(SftTraining, EveryMeshOfFourRanksHasTheCurveOfOneRank) {
         }
       }
     }
+  }
+}
+
+// Texts of the model begin as its samples.
+TEST_F(SftTraining, CheckpointsRecordTheTokenWithWhichSamplesBegin) {
+  for (const bool bos : {false, true}) {
+    TokenizeOptions options;
+    options.inputs = {folder_.file("samples.jsonl")};
+    options.tokenizer_path = folder_.file("t.model");
+    options.output_directory = folder_.file(absl::StrCat("begins-", bos));
+    options.sft = true;
+    options.sft_add_bos = bos;
+    ASSERT_TRUE(tokenize_files(options).ok());
+    TrainConfig saved = config();
+    saved.steps = 1;
+    saved.dataset_path = options.output_directory;
+    saved.enable_checkpointing = true;
+    saved.checkpoint_directory = folder_.file(absl::StrCat("saved-", bos));
+    const RunResult result = run(saved);
+    ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
+    const auto training = training_of_checkpoint(saved.checkpoint_directory);
+    ASSERT_TRUE(training.ok()) << training.status();
+    const auto tokenizer = Tokenizer::load(options.tokenizer_path);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    const auto start = expected_text_start(*training, **tokenizer);
+    ASSERT_TRUE(start.ok()) << start.status();
+    EXPECT_EQ(start->always, bos);
+    EXPECT_EQ(start->id, bos ? (*tokenizer)->bos_id() : (*tokenizer)->eos_id());
   }
 }
 

@@ -171,6 +171,22 @@ TEST_F(TaskEvaluations, AreEqualWithEveryBatchAndLayout) {
   expect_scores(padded, wanted, "one text per sequence");
 }
 
+// The checkpoint knows the data of its training; the config of an evaluation need not.
+TEST_F(TaskEvaluations, TextsBeginAsInTheTrainingOfTheCheckpoint) {
+  ASSERT_NO_FATAL_FAILURE(train_model());
+  const auto wanted = scores(evaluation("shards"));
+  TrainConfig synthetic = evaluation("synthetic");
+  synthetic.dataset_type = DatasetType::kSynthetic;
+  synthetic.dataset_path.clear();
+  expect_scores(synthetic, wanted, "parameters of a path");
+  synthetic.eval.output = folder_.file("own");
+  synthetic.load_parameters_path.clear();
+  synthetic.enable_checkpointing = true;
+  synthetic.checkpoint_directory = folder_.file("trained");
+  synthetic.resume_with_other_data = true;
+  expect_scores(synthetic, wanted, "the run's own checkpoint");
+}
+
 // bfloat16 has 8 significant bits. The largest difference was 0.8% when the test was written.
 TEST_F(TaskEvaluations, AreCloseInBfloat16) {
   ASSERT_NO_FATAL_FAILURE(train_model());
