@@ -267,11 +267,21 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest(
 absl::StatusOr<CheckpointInfo> CheckpointStore::best() const {
   const auto found = steps();
   if (!found.ok()) return found.status();
+  std::optional<EvalProgress> newest;
   for (auto step = found->rbegin(); step != found->rend(); ++step) {
     auto manifest = manifest_of(*step);
     if (absl::IsDataLoss(manifest.status())) continue;  // another checkpoint may be intact
     if (!manifest.ok()) return manifest.status();
-    if (manifest->info.step != *step || !manifest->info.evaluation.is_best(*step)) continue;
+    if (manifest->info.step != *step) continue;
+    if (!newest) newest = manifest->info.evaluation;
+    if (!manifest->info.evaluation.is_best(*step)) continue;
+    // It was the best when it was saved. The newest checkpoint knows of later evaluations.
+    if (newest->best_step > *step) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the best evaluation is that after step ", newest->best_step - 1,
+          ", whose state was not saved; ", folder(*step), " was the best when it was saved (after ",
+          "step ", *step - 1, "): name this folder to use it"));
+    }
     manifest->info.folder = folder(*step);
     return std::move(manifest->info);
   }

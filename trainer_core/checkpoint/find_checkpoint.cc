@@ -23,6 +23,14 @@ std::string directory_of(const std::string& path) {
   return fs::is_directory(of_run, error) ? of_run : path;
 }
 
+absl::StatusOr<std::string> fetch_best(const std::string& run, const FetchEvents& events) {
+  auto best = CheckpointStore(run, -1).best();
+  if (absl::IsNotFound(best.status()))
+    best = CheckpointStore(absl::StrCat(run, "/", kCheckpoints), -1).best();
+  if (!best.ok()) return best.status();
+  return fetch_to_cache(ObjectStore(), best->folder, events);
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> find_checkpoint(const std::string& path, Verify verify) {
@@ -39,7 +47,10 @@ absl::StatusOr<std::string> find_checkpoint(const std::string& path, Verify veri
     return path;
   }
   if (names_best(path)) {
-    const auto best = CheckpointStore(directory_of(run_of_best(path)), -1).best();
+    const std::string run = run_of_best(path);
+    if (!fs::exists(run, error))
+      return absl::NotFoundError(absl::StrCat(path, ": there is no folder ", run));
+    const auto best = CheckpointStore(directory_of(run), -1).best();
     return best.ok() ? find_checkpoint(best->folder, verify) : best.status();
   }
   const std::string directory = directory_of(path);
@@ -59,20 +70,17 @@ absl::StatusOr<TrainConfig> training_of_checkpoint(const std::string& path) {
 }
 
 absl::StatusOr<std::string> fetch_checkpoint(const std::string& url, const FetchEvents& events) {
-  if (names_best(url)) {
-    const std::string run = run_of_best(url);
-    auto best = CheckpointStore(run, -1).best();
-    if (absl::IsNotFound(best.status()))
-      best = CheckpointStore(absl::StrCat(run, "/", kCheckpoints), -1).best();
-    if (!best.ok()) return best.status();
-    return fetch_to_cache(ObjectStore(), best->folder, events);
-  }
   for (const std::string& directory : {url, absl::StrCat(url, "/", kCheckpoints)}) {
     RemoteCheckpoints checkpoints(directory);
     const auto steps = checkpoints.list();
     if (!steps.ok()) return steps.status();
     if (!steps->empty())
       return fetch_to_cache(ObjectStore(), checkpoints.url_of(steps->back()), events);
+  }
+  if (names_best(url)) {
+    const auto objects = ObjectStore().list(url);
+    if (!objects.ok()) return objects.status();
+    if (objects->empty()) return fetch_best(run_of_best(url), events);
   }
   return fetch_to_cache(ObjectStore(), url, events);
 }

@@ -302,7 +302,11 @@ absl::Status Checkpointing::report(const SaveOutcome& outcome) {
   const std::string message(outcome.status.message());
   if (failures_in_a_row_ < kSaveFailuresInARowMax) {
     context_.err << "warning: " << message << "; earlier checkpoints are unchanged and training "
-                 << "continues (failure " << failures_in_a_row_ << " in a row; number "
+                 << "continues"
+                 << (evaluation_.is_best(outcome.step)
+                         ? ", without the state of the best evaluation"
+                         : "")
+                 << " (failure " << failures_in_a_row_ << " in a row; number "
                  << kSaveFailuresInARowMax << " ends the job)" << std::endl;
     return absl::OkStatus();
   }

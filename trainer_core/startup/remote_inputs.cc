@@ -124,7 +124,8 @@ absl::StatusOr<TrainConfig> with_cached_inputs(const TrainConfig& config) {
     return found->value_or("");
   };
   const auto require = [&](const std::string& url) -> absl::StatusOr<std::string> {
-    const auto objects = store.list(names_best(url) ? run_of_best(url) : url);
+    auto objects = store.list(url);
+    if (objects.ok() && objects->empty() && names_best(url)) objects = store.list(run_of_best(url));
     if (!objects.ok()) return objects.status();
     if (objects->empty()) return absl::NotFoundError(absl::StrCat("there is nothing at ", url));
     return "";

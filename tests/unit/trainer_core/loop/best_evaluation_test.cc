@@ -152,6 +152,31 @@ TEST_F(BestEvaluation, SettingsThatDoNotFitNameTheKeys) {
   EXPECT_THAT(message(wrong), HasSubstr("early_stopping_patience is -1"));
 }
 
+TEST_F(BestEvaluation, IsAnErrorIfItsStateWasNotSaved) {
+  TrainConfig all = config(1, "all");
+  all.max_checkpoints_to_keep = -1;
+  ASSERT_THAT(run(all).codes, Each(ExitCode::kOk));
+  const CheckpointInfo best = info_of(all.checkpoint_directory + "/best");
+  EXPECT_EQ(info_of(all.checkpoint_directory + "/best/").step, best.step);
+  std::filesystem::remove_all(best.folder);
+  const std::string message(find_checkpoint(all.checkpoint_directory + "/best").status().message());
+  EXPECT_THAT(message, HasSubstr(absl::StrCat("the best evaluation is that after step ",
+                                              best.step - 1, ", whose state was not saved; ")));
+  EXPECT_THAT(message, HasSubstr("was the best when it was saved (after step "));
+  EXPECT_THAT(std::string(find_checkpoint(folder_.file("typo/best")).status().message()),
+              HasSubstr("there is no folder " + folder_.file("typo")));
+}
+
+TEST_F(BestEvaluation, EarlyStoppingNeedsEvaluationsDuringTheTraining) {
+  TrainConfig wrong = config(1, "wrong");
+  wrong.eval.interval = -1;
+  wrong.eval.at_end = true;
+  EXPECT_THAT(std::string(validate(wrong).message()),
+              HasSubstr("early_stopping_patience=2 needs evaluations during the training"));
+  wrong.eval.early_stopping_patience = 0;
+  EXPECT_TRUE(validate(wrong).ok());
+}
+
 TEST_F(BestEvaluation, IsAnErrorWithInstructionsIfThereIsNone) {
   TrainConfig plain = config(1, "plain");
   plain.eval = {};
