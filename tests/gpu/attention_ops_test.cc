@@ -241,7 +241,8 @@ TEST_P(Attention, Paged) {
   expect_equal(values, "cached values");
   expect_same(out, bound(), "out");
   // The same with int8.
-  Both int8_keys(DType::kI8, cache), int8_values(DType::kI8, cache);
+  Both int8_keys = Both::random(DType::kI8, cache, 6, 127);
+  Both int8_values = Both::random(DType::kI8, cache, 7, 127);
   const std::vector<int64_t> of_scales(cache.begin(), cache.end() - 1);
   Both key_scales = Both::random(DType::kF32, of_scales, 4, 0.01F);
   Both value_scales = Both::random(DType::kF32, of_scales, 5, 0.01F);
@@ -251,6 +252,8 @@ TEST_P(Attention, Paged) {
         {int8_keys.on(side), int8_values.on(side), key_scales.on(side), value_scales.on(side)},
         out.on(side), workspace.workspace(side));
   });
+  expect_equal(int8_keys, "cached keys in int8");
+  expect_equal(int8_values, "cached values in int8");
   expect_same(key_scales, 1e-6, "scales of keys");
   expect_same(value_scales, 1e-6, "scales of values");
   expect_same(out, bound(), "out with int8");

@@ -87,6 +87,8 @@ class Both {
     for (int64_t i = 0; i < elements_; ++i) {
       if (dtype_ == DType::kBf16) {
         static_cast<Bf16*>(cpu.data)[i] = Bf16::round(values[static_cast<size_t>(i)]);
+      } else if (dtype_ == DType::kI8) {
+        static_cast<int8_t*>(cpu.data)[i] = static_cast<int8_t>(values[static_cast<size_t>(i)]);
       } else {
         static_cast<float*>(cpu.data)[i] = values[static_cast<size_t>(i)];
       }
@@ -138,6 +140,7 @@ class Both {
       std::memcpy(&value, bytes + 2 * i, sizeof(value));
       return static_cast<double>(value.value());
     }
+    if (dtype_ == DType::kI8) return static_cast<double>(static_cast<int8_t>(bytes[i]));
     if (dtype_ == DType::kI32) {
       int32_t value = 0;
       std::memcpy(&value, bytes + 4 * i, sizeof(value));

@@ -185,13 +185,23 @@ namespace muster::trainer::cpu {
 
 HWY_EXPORT(attention_paged);
 
-// Rounds `h` elements to int8 and returns their scale: the largest magnitude becomes 127.
+// Rounds `h` elements to int8 and returns their scale: the largest magnitude becomes 127. The scale
+// is NaN if an element is not finite. Rows so small that the factor would overflow become 0.
 template <class T>
 float round_to_int8(const T* from, int64_t h, int8_t* to) {
-  constexpr float kLargest = 127;
+  constexpr float kLargest = 127, kSmallest = 1e-36F;
   float largest = 0;
-  for (int64_t i = 0; i < h; ++i) largest = std::max(largest, std::abs(to_float(from[i])));
-  const float factor = largest > 0 ? kLargest / largest : 0.0F;
+  bool is_finite = true;
+  for (int64_t i = 0; i < h; ++i) {
+    const float magnitude = std::abs(to_float(from[i]));
+    is_finite = is_finite && std::isfinite(magnitude);
+    largest = std::max(largest, magnitude);
+  }
+  if (!is_finite || largest < kSmallest) {
+    std::fill_n(to, h, int8_t{0});
+    return is_finite ? 0.0F : std::nanf("");
+  }
+  const float factor = kLargest / largest;
   for (int64_t i = 0; i < h; ++i)
     to[i] = static_cast<int8_t>(std::lrint(to_float(from[i]) * factor));
   return largest / kLargest;

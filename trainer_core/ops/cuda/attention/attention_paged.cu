@@ -36,13 +36,23 @@ __global__ void append_kernel(const __grid_constant__ AttentionPaged args) {
   }
 }
 
-// Rounds `h` elements to int8 and returns their scale: the largest magnitude becomes 127.
+// Rounds `h` elements to int8 and returns their scale: the largest magnitude becomes 127. The scale
+// is NaN if an element is not finite. Rows so small that the factor would overflow become 0.
 template <class T>
 __device__ inline float round_to_int8(const T* from, int h, int8_t* to) {
-  constexpr float kLargest = 127;
+  constexpr float kLargest = 127, kSmallest = 1e-36F, kFiniteMax = 3.40282347e38F;
   float largest = 0;
-  for (int i = 0; i < h; ++i) largest = fmaxf(largest, fabsf(to_float(from[i])));
-  const float factor = largest > 0 ? kLargest / largest : 0.0F;
+  bool is_finite = true;
+  for (int i = 0; i < h; ++i) {
+    const float magnitude = fabsf(to_float(from[i]));
+    is_finite = is_finite && magnitude <= kFiniteMax;
+    largest = fmaxf(largest, magnitude);
+  }
+  if (!is_finite || largest < kSmallest) {
+    for (int i = 0; i < h; ++i) to[i] = 0;
+    return is_finite ? 0.0F : nanf("");
+  }
+  const float factor = kLargest / largest;
   for (int i = 0; i < h; ++i) to[i] = static_cast<int8_t>(rintf(to_float(from[i]) * factor));
   return largest / kLargest;
 }
