@@ -7,6 +7,7 @@ A question becomes {"prompt": "<passage>\\nQuestion: <question>?\\nAnswer:", "co
 or " no", which are the prompt and the answers of lm-evaluation-harness.
 """
 import json
+import pathlib
 import sys
 
 
@@ -25,10 +26,16 @@ def sample(line, number):
 def main():
     if len(sys.argv) != 3:
         raise SystemExit("usage: boolq_samples.py BOOLQ.jsonl SAMPLES.jsonl")
-    with open(sys.argv[1], encoding="utf-8") as lines, open(sys.argv[2], "w", encoding="utf-8") as out:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                out.write(json.dumps(sample(line, number), ensure_ascii=False) + "\n")
+    with open(sys.argv[1], encoding="utf-8") as lines:
+        samples = "".join(json.dumps(sample(line, number), ensure_ascii=False) + "\n"
+                          for number, line in enumerate(lines, 1) if line.strip())
+    # An unchanged file keeps its time, so that muster tokenize resumes after it was killed.
+    path = pathlib.Path(sys.argv[2])
+    if path.exists() and path.read_text(encoding="utf-8") == samples:
+        return
+    partial = path.with_name(path.name + ".tmp")
+    partial.write_text(samples, encoding="utf-8")
+    partial.replace(path)
 
 
 if __name__ == "__main__":

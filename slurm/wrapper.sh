@@ -45,10 +45,9 @@ of_others() {
 is_on() { case ${1:-0} in 0 | "" | false | False | FALSE) return 1 ;; *) return 0 ;; esac; }
 
 # boolq_file DATA FILE: prints the path of a file of BoolQ. DATA is the folder of
-# scripts/download_boolq.py, or the file itself.
+# scripts/download_boolq.py.
 boolq_file() {
-  local file=$1
-  if [ -d "$file" ]; then file=$1/bool_q/$2; fi
+  local file=$1/bool_q/$2
   if [ ! -f "$file" ]; then refuse "BoolQ: there is no file $file; scripts/download_boolq.py fetches it"; fi
   echo "$file"
 }
@@ -56,10 +55,11 @@ boolq_file() {
 # boolq_accuracy FILE: adds the words of the task. LLaMA's texts begin with the token 1.
 boolq_accuracy() { words+=("eval_tasks=boolq=$1" eval_bos_id=1 eval_add_bos=true); }
 
-# evaluates_boolq DATA: adds the words that evaluate a checkpoint of LLaMA on BoolQ, zero-shot.
+# evaluates_boolq DATA: adds the words that evaluate a checkpoint of LLaMA on BoolQ, zero-shot. DATA
+# may also be the file of the questions.
 evaluates_boolq() {
-  local file
-  file=$(boolq_file "$1" dev.jsonl)
+  local file=$1
+  if [ ! -f "$file" ]; then file=$(boolq_file "$1" dev.jsonl); fi
   words+=(dataset_type=synthetic eval_only=true)
   boolq_accuracy "$file"
 }
@@ -69,6 +69,7 @@ evaluates_boolq() {
 # The defaults are those of Pax's run_llama_boolq.sh; its variables replace them.
 fine_tunes_boolq() {
   local questions others
+  if [ -f "$1" ]; then refuse "BoolQ: $1 is a file; training and evaluation need the folder of scripts/download_boolq.py, with train.jsonl and dev.jsonl"; fi
   questions=$(boolq_file "$1" train.jsonl)
   others=$(boolq_file "$1" dev.jsonl)
   mkdir -p "$3" || refuse "$3: cannot make the folder"

@@ -203,6 +203,14 @@ absl::Status set_evaluation_only(SettingsReader& reader, trainer::TrainConfig& t
     train.lora_restore_path = train.checkpoint_directory;
     return reader.status();
   }
+  if (has_own_adapters && !train.load_parameters_path.empty()) {
+    reader.require(false, kEvalOnly,
+                   absl::StrCat("evaluates adapters (enable_lora=True), but there are none in ",
+                                train.checkpoint_directory,
+                                "; set run_name and base_output_directory as in the training, or "
+                                "lora_restore_path"));
+    return reader.status();
+  }
   if (!train.load_parameters_path.empty()) {
     if (has_folder)
       warnings.push_back(absl::StrCat("load_parameters_path=", train.load_parameters_path,

@@ -209,10 +209,18 @@ class SeedScripts(ScriptTest):
         env = {"TFDS_DATA_DIR": str(data), "VOCAB_PATH": str(vocabulary), "LOG_DIR": str(self.dir / "logs"), "CHECKPOINT_RESTORE_PATH": "/pretrained"}
         adapted = self.script("run_llama_boolq.sh", env={**env, "USE_LORA": "1"})
         for key, value in (("enable_lora", "true"), ("steps", "600"), ("learning_rate", "0.0001"), ("lr_schedule_type", '"constant"'),
-                           ("ici_data_parallelism", "8"), ("eval_interval", "600"), ("eval_tasks", f'"boolq={data}/bool_q/dev.jsonl"')):
+                           ("ici_data_parallelism", "8"), ("eval_interval", "-1"), ("eval_tasks", f'"boolq={data}/bool_q/dev.jsonl"')):
             self.assertEqual(self.shown(adapted, key), value, key)
+        self.assertEqual(self.shown(adapted, "run_name"), '"llama-LLaMA7B"')
+        # Evaluates the adapters of the same folder, of which there are none yet.
+        self.assertIn(f"there are none in {self.dir}/logs/llama-LLaMA7B/checkpoints",
+                      self.script("run_llama_boolq.sh", env={**env, "USE_LORA": "1", "EVAL_ONLY": "1"}, check=2))
+        one_file = {**env, "TFDS_DATA_DIR": str(data / "bool_q/train.jsonl")}
+        self.assertIn("train.jsonl is a file; training and evaluation need the folder", self.script("run_llama_boolq.sh", env=one_file, check=2))
         env["DCN_MESH_SHAPE"] = "[1,1,1]"
+        written = (self.dir / "logs/boolq/train.jsonl").stat().st_mtime_ns
         shown = self.script("run_llama_boolq.sh", env=env)
+        self.assertEqual((self.dir / "logs/boolq/train.jsonl").stat().st_mtime_ns, written, "tokenize could not resume")
         samples = [json.loads(line) for line in (self.dir / "logs/boolq/train.jsonl").read_text().splitlines()]
         self.assertEqual(samples, [{"prompt": "It is so.\nQuestion: is it so?\nAnswer:", "completion": " yes"},
                                    {"prompt": "“It” is.\nQuestion: is it not?\nAnswer:", "completion": " no"}])

@@ -81,7 +81,7 @@ class Trainer : public RunningStep {
     if (config_.enable_checkpointing) context_.page.offer_checkpoints();
     report_.restart_clock();
     ExitCode code = config_.only_evaluates() ? evaluate(completed_ - 1) : ExitCode::kOk;
-    if (misses_evaluation()) code = after_step(completed_ - 1, /*stop=*/false);
+    if (misses_one()) code = after_step(completed_ - 1, /*stop=*/false);
     while (code == ExitCode::kOk && !at_end()) code = run_step(completed_);
     return code == ExitCode::kOk ? end() : code;
   }
@@ -129,11 +129,9 @@ class Trainer : public RunningStep {
     gradients_.emplace(config_, context_, *rank_model_, *data_, data->pairs_max);
     report_.begin(*rank_model_);
     if (auto status = load_parameters(); !status.ok()) return status;
-    if (auto status = check_agreement(context_.groups, data->fingerprint, *rank_model_);
-        !status.ok())
-      return status;
-    leaving_.start();
-    return absl::OkStatus();
+    absl::Status status = check_agreement(context_.groups, data->fingerprint, *rank_model_);
+    if (status.ok()) leaving_.start();
+    return status;
   }
 
   absl::Status open_files(TrainingData& data) {
@@ -148,17 +146,17 @@ class Trainer : public RunningStep {
   absl::Status load_parameters() {
     if (auto status = restore(RestoreFrom::kAnywhere); !status.ok()) return status;
     position_ = restored_samples_;
-    if (at_end() && config_.steps > 0 && !misses_evaluation())
-      report_.nothing_to_do(completed_, ends_early());
+    const bool is_done = at_end() && config_.steps > 0 && !misses_one();
+    if (is_done) report_.nothing_to_do(completed_, ends_early());
     return absl::OkStatus();
   }
 
   // Returns whether all steps or all data are used, or an evaluation ends the training.
-  bool at_end() const { return is_last_step() || ends_early(); }
-  bool is_last_step() const {
-    return completed_ >= config_.steps || data_->is_exhausted_at(position_);
-  }
+  bool at_end() const { return is_last() || ends_early(); }
+  bool is_last() const { return completed_ >= config_.steps || data_->is_exhausted_at(position_); }
   bool ends_early() const { return evaluation_ != nullptr && evaluation_->ends_training(); }
+  bool evaluates() const { return evaluation_ && evaluation_->is_due(completed_, is_last()); }
+  bool misses_one() const { return evaluation_ && evaluation_->is_missing(completed_, is_last()); }
 
   absl::Status restore(RestoreFrom from) {
     const auto at = restore_or_begin(config_, context_, checkpoints_, *rank_model_, from);
@@ -185,7 +183,7 @@ class Trainer : public RunningStep {
     checkpoints_.apply_votes(*reduced);
     if (auto status = complete(record, GradientStep::divisor(*reduced)); !status.ok())
       return fail(absl::StrCat("update of step ", step), status, exit_code_of_step(status));
-    if (stop || (at_end() && !evaluates_now())) (void)leaving_.claim(By::kLoop);
+    if (stop || (at_end() && !evaluates())) (void)leaving_.claim(By::kLoop);
     leaving_.end_commit();
     // The peak is measured after the first step, because users wait for the line of this step.
     if (!stop && !at_end()) report_.measure_peak(*rank_model_);
@@ -221,13 +219,12 @@ class Trainer : public RunningStep {
   void restart_clock() { report_.restart_clock(checkpoints_.take_stall()); }
 
   ExitCode after_step(int64_t step, bool stop) {
-    const bool evaluates = evaluates_now();
-    if (const ExitCode code = evaluates && !stop ? evaluate(step) : ExitCode::kOk;
-        code != ExitCode::kOk)
-      return code;
+    const bool is_due = evaluates();
+    const ExitCode code = is_due && !stop ? evaluate(step) : ExitCode::kOk;
+    if (code != ExitCode::kOk) return code;
     const bool last = at_end();
     // The next start makes up for an evaluation.
-    if (stop && (!last || (evaluates && config_.enable_checkpointing))) return stop_on_vote();
+    if (stop && (!last || (is_due && config_.enable_checkpointing))) return stop_on_vote();
     const absl::Status status = save_if_due(last, stop);
     return status.ok() ? ExitCode::kOk : fail("checkpoint", status, exit_code_of_step(status));
   }
@@ -241,19 +238,12 @@ class Trainer : public RunningStep {
     return status;
   }
 
-  bool evaluates_now() const {
-    return evaluation_ && evaluation_->is_due(completed_, is_last_step());
-  }
-  bool misses_evaluation() const {
-    return evaluation_ && evaluation_->is_missing(completed_, is_last_step());
-  }
-
   ExitCode evaluate(int64_t step) {
     const auto record = evaluation_->run(*rank_model_, step);
     if (!record.ok()) {
-      const std::string where = absl::StrCat("evaluation after step ", step);
-      return evaluation_->data_verdict().ok() ? leave_broken(where, record.status())
-                                              : leave_without_data(where, record.status());
+      const std::string at = absl::StrCat("evaluation after step ", step);
+      if (!evaluation_->data_verdict().ok()) return leave_without_data(at, record.status());
+      return leave_broken(at, record.status());
     }
     const std::lock_guard lock(mutex_);
     evaluation_->count(*record);
@@ -291,11 +281,10 @@ class Trainer : public RunningStep {
       if (leader()) context_.err << line << std::endl;
     }
     restart_clock();
-    // After a rollback, or if the data ends with a skipped batch.
-    const bool evaluates = misses_evaluation();
-    if (stop || (at_end() && !evaluates)) (void)leaving_.claim(By::kLoop);
+    const bool misses = misses_one();
+    if (stop || (at_end() && !misses)) (void)leaving_.claim(By::kLoop);
     leaving_.end_commit();
-    if (evaluates) return after_step(completed_ - 1, stop);
+    if (misses) return after_step(completed_ - 1, stop);
     return stop && !at_end() ? stop_on_vote() : ExitCode::kOk;
   }
 

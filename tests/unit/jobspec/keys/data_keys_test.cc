@@ -130,6 +130,10 @@ TEST_F(DataKeys, AnEvaluationOfAdaptersKeepsTheirBase) {
   const trainer::TrainConfig other =
       evaluate({"load_parameters_path=/base", "lora_restore_path=/adapters"});
   EXPECT_EQ(other.lora_restore_path, "/adapters");
+  const auto none = on_shards({"eval_only=true", "eval_dataset_path=held", "enable_lora=true",
+                               "run_name=b", "load_parameters_path=/base"});
+  EXPECT_THAT(error_of(none), HasSubstr("evaluates adapters (enable_lora=True), but there are "
+                                        "none in "));
   // The checkpoint names its base.
   const trainer::TrainConfig merged = evaluate({});
   EXPECT_FALSE(merged.model.lora.enabled());
