@@ -9,10 +9,11 @@
 #
 # The loss counts the answers only; at the end the run evaluates the questions of dev.jsonl. The
 # samples and their tokens go to LOG_DIR/boolq (./boolq if LOG_DIR is an object store), the run to
-# LOG_DIR/llama-CONFIG. EVAL_ONLY=1 evaluates the checkpoint on NUM_GPUS (8) ranks, with USE_LORA=1
-# together with the newest adapters of the run. TFDS_DATA_DIR has the files of scripts/download_boolq.py. USE_LORA=1 trains adapters of the
-# rank LORA_RANK (32) in LORA_TARGET_LAYERS (all, attention, mlp) with Pax's defaults for them: 600
-# steps, a constant learning rate of 1e-4, ICI_MESH_SHAPE=[8,1,1] and DCN_MESH_SHAPE=[1,1,1].
+# LOG_DIR/llama-CONFIG. EVAL_ONLY=1 evaluates the checkpoint on NUM_GPUS (8) ranks, with
+# USE_LORA=1 together with the newest adapters of the run. TFDS_DATA_DIR has the files of
+# scripts/download_boolq.py. USE_LORA=1 trains adapters of the rank LORA_RANK (32) in
+# LORA_TARGET_LAYERS (all, attention, mlp) with Pax's defaults for them: 600 steps, a constant
+# learning rate of 1e-4, ICI_MESH_SHAPE=[8,1,1] and DCN_MESH_SHAPE=[1,1,1].
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 

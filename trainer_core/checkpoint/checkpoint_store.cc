@@ -275,7 +275,7 @@ absl::StatusOr<CheckpointInfo> CheckpointStore::best() const {
     if (manifest->info.step != *step) continue;
     if (!newest) newest = manifest->info.evaluation;
     if (!manifest->info.evaluation.is_best(*step)) continue;
-    // It was the best when it was saved. The newest checkpoint knows of later evaluations.
+    // It was the best when it was saved. The newest checkpoint has later evaluations.
     if (newest->best_step > *step) {
       return absl::FailedPreconditionError(absl::StrCat(
           "the best evaluation is that after step ", newest->best_step - 1,

@@ -171,7 +171,7 @@ TEST_F(TaskEvaluations, AreEqualWithEveryBatchAndLayout) {
   expect_scores(padded, wanted, "one text per sequence");
 }
 
-// The checkpoint knows the data of its training; the config of an evaluation need not.
+// The checkpoint has the data of its training; the config of an evaluation need not have them.
 TEST_F(TaskEvaluations, TextsBeginAsInTheTrainingOfTheCheckpoint) {
   ASSERT_NO_FATAL_FAILURE(train_model());
   const auto wanted = scores(evaluation("shards"));
