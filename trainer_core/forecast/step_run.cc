@@ -23,11 +23,11 @@ absl::Status run_step(const TrainConfig& config, RankModel& rank_model, ProcessG
     if (options.begin_pass) options.begin_pass();
   };
   const auto load = [&](int32_t) { return batch; };
-  // The passes of a pipeline are timed one by one, from their own beginnings.
-  if (config.dpo.enabled && plan.pipeline().has_all_layers()) {
-    for (int model = 0; model < 2; ++model) {
-      rank_model.swap_reference();
-      if (auto status = passes.evaluate(config.micro_batches(), load).status(); !status.ok())
+  if (config.dpo.enabled) {
+    for (const bool reference : {true, false}) {
+      rank_model.read_reference(reference);
+      if (auto status = passes.evaluate(config.micro_batches(), load, before_pass).status();
+          !status.ok())
         return status;
       if (auto status = rank_model.finish_passes(); !status.ok()) return status;
     }

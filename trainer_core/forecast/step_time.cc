@@ -69,8 +69,9 @@ struct StepModel::StagePasses {
     double seconds = 0;
     StepParts parts;
   };
-  // By kind, chunk and recorded micro-batch.
-  std::map<std::tuple<PassKind, int32_t, int32_t>, Pass> passes;
+  // By kind, chunk and recorded micro-batch: passes without gradients that score pairs, and those
+  // of the training.
+  std::map<std::tuple<PassKind, int32_t, int32_t>, Pass> scores, passes;
   double message_seconds = 0;  // duration of a message to another stage
   double tail_seconds = 0;
   StepParts tail_parts;
@@ -90,6 +91,7 @@ absl::StatusOr<StepModel> StepModel::record(const TrainConfig& requested) {
   model.nodes_ = mesh.nodes();
   model.tflops_ = step_tflops(config);
   model.quantized_ = config.model.quantization.enabled();
+  model.scoring_models_ = config.dpo.enabled ? 2 : 0;
   const int32_t stages = model.shape_.stages;
   const int32_t distinct = stages > 1 && model.shape_.chunks > 1 ? stages : kDistinctMicroBatches;
   model.traced_micro_batches_ = std::min(model.shape_.micro_batches, distinct);
@@ -108,10 +110,11 @@ absl::StatusOr<StepModel> StepModel::record(const TrainConfig& requested) {
     if (stage > 1 && stage + 1 < stages) continue;
     auto trace = record_step(config, ranks[static_cast<size_t>(stage)]);
     if (!trace.ok()) return trace.status();
-    StageTrace traced{.trace = *std::move(trace), .passes = {}};
+    StageTrace traced{.trace = *std::move(trace), .scores = {}, .passes = {}};
     if (stages > 1) {
-      traced.passes =
-          pipeline_schedule({stages, model.shape_.chunks, model.traced_micro_batches_}, stage);
+      const PipelineShape shape{stages, model.shape_.chunks, model.traced_micro_batches_};
+      traced.passes = pipeline_schedule(shape, stage);
+      if (config.dpo.enabled) traced.scores = forward_schedule(shape);
     }
     model.stages_.push_back(std::move(traced));
   }
@@ -127,9 +130,11 @@ StepTimeForecast StepModel::forecast_passes(const StepCost& cost) const {
   const StepTrace& trace = stages_.front().trace;
   const StepSchedule schedule = schedule_step(trace, cost);
   StepParts parts = schedule.tail_parts;
-  for (int32_t i = 0; i < shape_.micro_batches; ++i) {
-    const int32_t recorded = like(i, shape_.micro_batches, traced_micro_batches_);
-    add(parts, schedule.pass_parts[static_cast<size_t>(recorded)]);
+  for (int32_t kind = 0; kind <= scoring_models_; ++kind) {
+    for (int32_t i = 0; i < shape_.micro_batches; ++i) {
+      const int32_t recorded = like(i, shape_.micro_batches, traced_micro_batches_);
+      add(parts, schedule.pass_parts[static_cast<size_t>(kind * traced_micro_batches_ + recorded)]);
+    }
   }
   const double hidden =
       (schedule.concurrent - schedule.waited) * shape_.micro_batches / traced_micro_batches_;
@@ -140,16 +145,22 @@ std::vector<StepModel::StagePasses> StepModel::stage_passes(const StepCost& cost
   std::vector<StagePasses> all;
   for (const StageTrace& traced : stages_) {
     const StepSchedule schedule = schedule_step(traced.trace, cost);
-    StagePasses stage{.passes = {},
+    StagePasses stage{.scores = {},
+                      .passes = {},
                       .tail_seconds = schedule.end - schedule.pass_ends.back(),
                       .tail_parts = schedule.tail_parts,
                       .hidden = (schedule.concurrent - schedule.waited) / traced_micro_batches_};
-    for (size_t i = 0; i < traced.passes.size(); ++i) {
-      const PipelinePass& pass = traced.passes[i];
-      const double begin = i == 0 ? 0 : schedule.pass_ends[i - 1];
-      stage.passes[{pass.kind, pass.chunk, pass.micro_batch}] = {schedule.pass_ends[i] - begin,
-                                                                 schedule.pass_parts[i]};
-    }
+    size_t next = 0;  // the next pass of the schedule
+    const auto take = [&](const std::vector<PipelinePass>& passes, auto& to) {
+      for (const PipelinePass& pass : passes) {
+        const double begin = next == 0 ? 0 : schedule.pass_ends[next - 1];
+        to[{pass.kind, pass.chunk, pass.micro_batch}] = {schedule.pass_ends[next] - begin,
+                                                         schedule.pass_parts[next]};
+        ++next;
+      }
+    };
+    for (int32_t model = 0; model < scoring_models_; ++model) take(traced.scores, stage.scores);
+    take(traced.passes, stage.passes);
     const auto& sends = traced.trace.of(StepStream::kSend);
     if (!sends.empty()) stage.message_seconds = cost.seconds(sends.front(), traced.trace);
     all.push_back(std::move(stage));
@@ -164,18 +175,21 @@ const StepModel::StagePasses& StepModel::of_stage(const std::vector<StagePasses>
   return all[1];
 }
 
-std::vector<std::vector<PassTime>> StepModel::run_pipeline(
-    const std::vector<StagePasses>& stages) const {
-  const int32_t count = shape_.stages, runs = shape_.virtual_stages();
+std::vector<std::vector<PassTime>> StepModel::run_pipeline(const std::vector<StagePasses>& stages,
+                                                           bool scores) const {
+  PipelineShape shape = shape_;
+  // A stage scores with the second model while later stages still do so with the first.
+  if (scores) shape.micro_batches *= scoring_models_;
+  const int32_t count = shape.stages, runs = shape.virtual_stages();
   const auto index = [&](int32_t stage, const PipelinePass& pass) {
     const int32_t run = pass.chunk * count + stage;
     return (static_cast<size_t>(pass.kind) * static_cast<size_t>(runs) + static_cast<size_t>(run)) *
-               static_cast<size_t>(shape_.micro_batches) +
+               static_cast<size_t>(shape.micro_batches) +
            static_cast<size_t>(pass.micro_batch);
   };
   // Arrival of each pass's result at the stage that needs it; negative: not computed yet.
   std::vector<double> arrivals(
-      2 * static_cast<size_t>(runs) * static_cast<size_t>(shape_.micro_batches), -1);
+      2 * static_cast<size_t>(runs) * static_cast<size_t>(shape.micro_batches), -1);
   // The result that a pass needs; itself if none.
   const auto needed = [&](int32_t stage, PipelinePass pass) -> std::pair<int32_t, PipelinePass> {
     if (pass.kind == PassKind::kForward) {
@@ -185,14 +199,15 @@ std::vector<std::vector<PassTime>> StepModel::run_pipeline(
       return {count - 1, pass};
     }
     if (stage + 1 < count) return {stage + 1, pass};
-    if (pass.chunk + 1 < shape_.chunks) {
+    if (pass.chunk + 1 < shape.chunks) {
       ++pass.chunk;
       return {0, pass};
     }
     return {stage, pass};
   };
   std::vector<std::vector<PipelinePass>> order;
-  for (int32_t stage = 0; stage < count; ++stage) order.push_back(pipeline_schedule(shape_, stage));
+  for (int32_t stage = 0; stage < count; ++stage)
+    order.push_back(scores ? forward_schedule(shape) : pipeline_schedule(shape, stage));
   std::vector<std::vector<PassTime>> times(static_cast<size_t>(count));
   for (bool moved = true; moved;) {
     moved = false;
@@ -206,9 +221,9 @@ std::vector<std::vector<PassTime>> StepModel::run_pipeline(
         const double arrival = is_own ? 0 : arrivals[index(from, input)];
         if (arrival < 0) break;
         const StagePasses& costs = of_stage(stages, stage);
-        const int32_t recorded =
-            like(pass.micro_batch, shape_.micro_batches, traced_micro_batches_);
-        const double seconds = costs.passes.at({pass.kind, pass.chunk, recorded}).seconds;
+        const int32_t recorded = like(pass.micro_batch, shape.micro_batches, traced_micro_batches_);
+        const double seconds =
+            (scores ? costs.scores : costs.passes).at({pass.kind, pass.chunk, recorded}).seconds;
         const double begin = std::max(own.empty() ? 0 : own.back().time.end, arrival);
         own.push_back({pass, {begin, begin + seconds}});
         arrivals[index(stage, pass)] = begin + seconds + costs.message_seconds;
@@ -221,13 +236,17 @@ std::vector<std::vector<PassTime>> StepModel::run_pipeline(
 
 std::vector<std::vector<PassTime>> StepModel::pipeline(const StepMachine& machine) const {
   if (shape_.stages == 1) return {};
-  return run_pipeline(stage_passes(StepCost(machine.device, machine.constants)));
+  return run_pipeline(stage_passes(StepCost(machine.device, machine.constants)),
+                      /*scores=*/false);
 }
 
 StepTimeForecast StepModel::forecast_pipeline(const StepCost& cost) const {
   const std::vector<StagePasses> stages = stage_passes(cost);
-  const auto times = run_pipeline(stages);
-  double end = 0;
+  const auto times = run_pipeline(stages, /*scores=*/false);
+  const auto scores = run_pipeline(stages, /*scores=*/true);
+  double scored = 0, end = 0;
+  for (const auto& stage : scores)
+    if (!stage.empty()) scored = std::max(scored, stage.back().time.end);
   int32_t last = 0;  // the stage that ends last
   for (int32_t stage = 0; stage < shape_.stages; ++stage) {
     const double own =
@@ -239,12 +258,16 @@ StepTimeForecast StepModel::forecast_pipeline(const StepCost& cost) const {
   }
   const StagePasses& costs = of_stage(stages, last);
   StepParts parts = costs.tail_parts;
-  for (const PassTime& pass : times[static_cast<size_t>(last)]) {
-    const int32_t recorded =
-        like(pass.pass.micro_batch, shape_.micro_batches, traced_micro_batches_);
-    add(parts, costs.passes.at({pass.pass.kind, pass.pass.chunk, recorded}).parts);
-  }
-  parts[kBubble] = std::max(end - sum_of(parts), 0.0);
+  const auto add_all = [&](const std::vector<PassTime>& passes, const auto& from, int32_t all) {
+    for (const auto& [pass, time] : passes)
+      add(parts,
+          from.at({pass.kind, pass.chunk, like(pass.micro_batch, all, traced_micro_batches_)})
+              .parts);
+  };
+  const auto stage = static_cast<size_t>(last);
+  add_all(scores[stage], costs.scores, scoring_models_ * shape_.micro_batches);
+  add_all(times[stage], costs.passes, shape_.micro_batches);
+  parts[kBubble] = std::max(scored + end - sum_of(parts), 0.0);
   return finish(std::move(parts), costs.hidden * shape_.micro_batches, cost, nodes_);
 }
 

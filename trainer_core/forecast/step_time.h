@@ -56,7 +56,9 @@ class StepModel {
  private:
   struct StageTrace {
     StepTrace trace;
-    std::vector<PipelinePass> passes;  // empty without a pipeline
+    // The passes of the trace. Both are empty without a pipeline. `scores`: those of preference
+    // tuning that score the micro-batches with one of two models, which precede `passes` twice.
+    std::vector<PipelinePass> scores, passes;
   };
   struct StagePasses;
 
@@ -64,11 +66,14 @@ class StepModel {
   StepTimeForecast forecast_passes(const StepCost& cost) const;
   StepTimeForecast forecast_pipeline(const StepCost& cost) const;
   std::vector<StagePasses> stage_passes(const StepCost& cost) const;
-  std::vector<std::vector<PassTime>> run_pipeline(const std::vector<StagePasses>& stages) const;
+  // Returns the times of all passes of all stages, without or with gradients.
+  std::vector<std::vector<PassTime>> run_pipeline(const std::vector<StagePasses>& stages,
+                                                  bool scores) const;
   const StagePasses& of_stage(const std::vector<StagePasses>& all, int32_t stage) const;
 
   PipelineShape shape_;
   int32_t traced_micro_batches_ = 1;
+  int32_t scoring_models_ = 0;  // that score each micro-batch before its gradient
   int32_t nodes_ = 1;
   bool quantized_ = false;
   StepTflops tflops_;

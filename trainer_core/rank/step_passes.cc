@@ -95,12 +95,14 @@ void StepPasses::leave(const PipelinePass& pass) {
   messages.send(pass);
 }
 
-absl::StatusOr<LossSum> StepPasses::evaluate(int32_t micro_batches, const Load& load) {
+absl::StatusOr<LossSum> StepPasses::evaluate(int32_t micro_batches, const Load& load,
+                                             const BeforePass& before_pass) {
   LossSum sum;
   if (part().has_all_layers()) {
     for (int32_t i = 0; i < micro_batches && !rank_model_.broken(); ++i) {
       const auto batch = load(i);
       if (!batch.ok()) return batch.status();
+      if (before_pass) before_pass(i);
       sum += rank_model_.model().forward(*batch);
     }
     return sum;
@@ -113,6 +115,7 @@ absl::StatusOr<LossSum> StepPasses::evaluate(int32_t micro_batches, const Load& 
     const LayerRun run = rank_model_.plan().model.run(pass.chunk);
     const auto batch = begin(std::span(passes).subspan(i), run, load);
     if (!batch.ok()) return batch.status();
+    if (before_pass) before_pass(pass.micro_batch);
     sum += rank_model_.model().evaluate_run(run, *batch);
     leave(pass);
   }

@@ -29,11 +29,13 @@ class StepPasses {
   // `rank_model` must outlive this object.
   explicit StepPasses(RankModel& rank_model) : rank_model_(rank_model) {}
 
+  // Called before each pass over a micro-batch. May be empty.
+  using BeforePass = std::function<void(int32_t micro_batch)>;
+
   struct Options {
     // Whether gradients are reduced over the ranks along the data axis.
     bool sums_over_data = true;
-    // Called before each pass over a micro-batch. May be empty.
-    std::function<void(int32_t micro_batch)> before_pass;
+    BeforePass before_pass;
   };
   // Runs all passes of a step of `micro_batches` micro-batches, which compute its gradients.
   // Returns this rank's part of the losses. In a pipeline, requires that `micro_batches` is that of
@@ -41,7 +43,8 @@ class StepPasses {
   absl::StatusOr<LossSum> train(int32_t micro_batches, const Load& load, const Options& options);
   // Runs forward passes over any number of micro-batches, without gradients and dropout. Returns
   // this rank's part of the losses.
-  absl::StatusOr<LossSum> evaluate(int32_t micro_batches, const Load& load);
+  absl::StatusOr<LossSum> evaluate(int32_t micro_batches, const Load& load,
+                                   const BeforePass& before_pass = nullptr);
 
  private:
   // A copy of a micro-batch that exists from its first to its last pass on this stage.

@@ -239,6 +239,40 @@ TEST(StepTime, MicroBatchesOfTheMiddleAreAlike) {
   EXPECT_NEAR(ten - four, 6 * (four - three), 1e-9);
 }
 
+// Each micro-batch of preference tuning is scored by two models before its gradient, also by those
+// micro-batches that are not recorded, and in pipelines.
+TEST(StepTime, PreferenceTuningScoresEveryMicroBatch) {
+  const auto gemms = [](TrainConfig config, bool prefers) {
+    config.dpo.enabled = prefers;
+    config.remat_policy = RematPolicy::kNone;
+    const auto model = StepModel::record(config);
+    EXPECT_TRUE(model.ok()) << model.status();
+    double seconds = 0;
+    for (const auto& [name, part] : model->forecast(kMachine).parts)
+      if (name == kIdealGemms) seconds = part;
+    return seconds;
+  };
+  TrainConfig config = config_with({2, 1, 1, 1, 1, 1, 1});
+  for (const int32_t micro_batches : {1, 2, 3, 9}) {
+    config.gradient_accumulation_steps = micro_batches;
+    // A backward pass takes as long as two forward passes.
+    EXPECT_NEAR(gemms(config, true) / gemms(config, false), 5.0 / 3, 0.01) << micro_batches;
+  }
+  for (const int32_t repeats : {1, 2}) {
+    TrainConfig stages = config_with({1, 4, 1, 1, 1, 1, 1});
+    stages.model.num_layers = 8;
+    stages.pipeline_repeats = repeats;
+    stages.pipeline_microbatches = stages.per_device_batch_size = 16;
+    EXPECT_NEAR(gemms(stages, true) / gemms(stages, false), 5.0 / 3, 0.01) << repeats;
+    const auto seconds = [&](bool prefers) {
+      stages.dpo.enabled = prefers;
+      return StepModel::record(stages)->forecast(kMachine).seconds;
+    };
+    EXPECT_GT(seconds(true) / seconds(false), 1.4) << repeats;
+    EXPECT_LT(seconds(true) / seconds(false), 1.9) << repeats;
+  }
+}
+
 TEST(StepTime, MoreMicroBatchesHaveASmallerBubble) {
   TrainConfig config = config_with({1, 4, 1, 1, 1, 1, 1});
   config.model.num_layers = 8;
