@@ -24,14 +24,16 @@ void make_list(ordered_json& value) {
 }
 
 // Returns the text with which both answers begin. As in TRL, a blank before the difference belongs
-// to the answers.
+// to the answers, and if one text continues the other, the last character of the shorter one does.
 std::string common_text(const std::string& a, const std::string& b) {
   auto end = static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+  const bool differs = end < std::min(a.size(), b.size());
+  if (!differs && end > 0) --end;
   const auto continues = [&](const std::string& text) {
     return end < text.size() && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80;
   };
   while (end > 0 && (continues(a) || continues(b))) --end;  // a character is not divided
-  if (end > 0 && end < std::max(a.size(), b.size()) && a[end - 1] == ' ') --end;
+  if (differs && end > 0 && a[end - 1] == ' ') --end;
   return a.substr(0, end);
 }
 
@@ -47,9 +49,13 @@ absl::Status extract_prompt(ordered_json& pair) {
     pair["prompt"] = prompt;
     return absl::OkStatus();
   }
+  const size_t shorter = std::min(chosen.size(), rejected.size());
   size_t count = 0;
-  while (count < std::min(chosen.size(), rejected.size()) && chosen[count] == rejected[count])
-    ++count;
+  while (count + 1 < shorter && chosen[count] == rejected[count]) ++count;
+  if (count == 0)
+    return bad_pair(
+        "has no \"prompt\" of messages, and \"chosen\" and \"rejected\" do not begin with the same "
+        "message");
   const auto end = static_cast<ptrdiff_t>(count);
   pair["prompt"] = ordered_json(chosen.begin(), chosen.begin() + end);
   chosen.erase(chosen.begin(), chosen.begin() + end);
@@ -62,8 +68,14 @@ absl::StatusOr<SftText> answer_text(const ordered_json& pair, const char* name, 
   ordered_json sample = {{"prompt", pair["prompt"]}, {"completion", pair[name]}};
   if (pair.contains("tools")) sample["tools"] = pair["tools"];
   auto text = sft_text(sample, bytes, format);
-  if (text.ok()) return text;
-  return bad_pair(absl::StrCat("has a \"", name, "\" answer that ", text.status().message()));
+  if (!text.ok())
+    return bad_pair(absl::StrCat("has a \"", name, "\" answer that ", text.status().message()));
+  for (const WeightedSpan& span : text->spans) {
+    if (span.weight == 0 || span.weight == 1) continue;
+    return bad_pair(absl::StrCat("has a message with the \"weight\" ", span.weight, " in \"", name,
+                                 "\"; preference tuning allows 0 and 1"));
+  }
+  return text;
 }
 
 }  // namespace
@@ -77,7 +89,10 @@ absl::StatusOr<DpoTexts> dpo_texts(std::string_view json, const SftFormat& forma
     if (!pair.contains(name)) return bad_pair(absl::StrCat("has no field \"", name, "\""));
     make_list(pair[name]);
   }
-  if (!pair.contains("prompt") && pair.contains("messages")) pair["prompt"] = pair["messages"];
+  if (pair.contains("weight") && pair["weight"] != 1) {
+    return bad_pair(absl::StrCat("has the \"weight\" ", pair["weight"].dump(),
+                                 "; pairs have no weights: leave it out"));
+  }
   const ordered_json &chosen = pair["chosen"], &rejected = pair["rejected"];
   const bool are_texts = chosen.is_string() && rejected.is_string();
   if (!are_texts && !(chosen.is_array() && rejected.is_array()))
@@ -85,7 +100,9 @@ absl::StatusOr<DpoTexts> dpo_texts(std::string_view json, const SftFormat& forma
         "has a \"chosen\" and a \"rejected\" that are neither two texts nor two lists of messages");
   if (chosen == rejected)
     return bad_pair("has a \"chosen\" and a \"rejected\" that are equal: there is no preference");
-  if (pair.contains("prompt")) {
+  // Data sets of whole conversations often repeat the first message as a text in "prompt".
+  const bool repeats = pair.contains("prompt") && pair["prompt"].is_string() && !are_texts;
+  if (pair.contains("prompt") && !repeats) {
     make_list(pair["prompt"]);
   } else if (auto status = extract_prompt(pair); !status.ok()) {
     return status;

@@ -1,8 +1,9 @@
 // Pairs of answers for preference tuning: a JSON object per pair, in one of TRL's forms.
 //
 //   {"prompt": "…", "chosen": "…", "rejected": "…"}
-//   {"prompt": [messages], "chosen": [messages], "rejected": [messages]}   or "messages"
+//   {"prompt": [messages], "chosen": [messages], "rejected": [messages]}
 //   {"chosen": "…", "rejected": "…"}           the prompt is what both begin with; also messages
+//   {"prompt": "…", "chosen": [messages], "rejected": [messages]}   likewise
 //
 // A single message may stand for a list of one. Messages become texts by a chat template, with
 // "tools" if the pair has them, as in sft_sample.h.

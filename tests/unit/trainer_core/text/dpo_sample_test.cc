@@ -68,9 +68,25 @@ TEST(DpoSample, TextsOfAllForms) {
   EXPECT_THAT(wanted[0], HasSubstr("|Blue"));
   EXPECT_THAT(wanted[1], HasSubstr("|Green"));
   EXPECT_EQ(
-      shown("{\"messages\": [" + user + "], \"chosen\": " + blue + ", \"rejected\": " + green + "}",
+      shown("{\"prompt\": " + user + ", \"chosen\": " + blue + ", \"rejected\": " + green + "}",
             chat),
       wanted);
+  // Many data sets have whole conversations and repeat the first message as a text.
+  EXPECT_EQ(
+      shown("{\"prompt\": \"Color?\", \"messages\": [" + user + "," + blue + "], \"chosen\": [" +
+                user + "," + blue + "], \"rejected\": [" + user + "," + green + "]}",
+            chat),
+      wanted);
+  // One answer continues the other.
+  EXPECT_THAT(shown(R"({"chosen": "It is", "rejected": "It is so"})", plain),
+              ElementsAre("It i|s|", "It i|s so|"));
+  EXPECT_THAT(shown(R"({"chosen": "aé!", "rejected": "aé"})", plain), ElementsAre("a|é!|", "a|é|"));
+  const std::vector<std::string> longer =
+      shown("{\"chosen\": [" + user + "," + blue + "], \"rejected\": [" + user + "," + blue + "," +
+                user + "," + green + "]}",
+            chat);
+  ASSERT_EQ(longer.size(), 2U);
+  EXPECT_EQ(longer[0], wanted[0]);
   EXPECT_EQ(
       shown("{\"chosen\": [" + user + "," + blue + "], \"rejected\": [" + user + "," + green + "]}",
             chat),
@@ -89,6 +105,18 @@ TEST(DpoSample, BadPairsNameTheField) {
   EXPECT_THAT(message(R"({"prompt": "a", "chosen": "b", "rejected": ""})"),
               HasSubstr("has a \"rejected\" answer that has no completion"));
   EXPECT_THAT(message(R"({"prompt": 1, "chosen": "b", "rejected": "c"})"), HasSubstr("\"prompt\""));
+  EXPECT_THAT(message(R"({"prompt": "a", "chosen": "b", "rejected": "c", "weight": 0.5})"),
+              HasSubstr("has the \"weight\" 0.5; pairs have no weights"));
+  EXPECT_THAT(message(R"({"messages": [{"role": "user", "content": "a"}],
+                          "chosen": {"role": "assistant", "content": "b"},
+                          "rejected": {"role": "assistant", "content": "c"}})"),
+              HasSubstr("has no \"prompt\" of messages"));
+  const auto weighted = dpo_texts(R"({"prompt": [{"role": "user", "content": "a"}],
+                    "chosen": [{"role": "assistant", "content": "b", "weight": 0.5}],
+                    "rejected": [{"role": "assistant", "content": "c"}]})",
+                                  chatml());
+  EXPECT_THAT(weighted.status().message(),
+              HasSubstr("has a message with the \"weight\" 0.5 in \"chosen\""));
 }
 
 // A sequence has the tokens of both texts; labels mark the targets of the answers.
