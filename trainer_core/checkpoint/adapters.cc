@@ -296,15 +296,19 @@ absl::StatusOr<Adapters> open_same_adapters(const std::string& folder, const std
   return read_adapters(found->manifest, found->config);
 }
 
-absl::Status judge_adapters(const TrainConfig& config, const std::string& base_hash,
-                            const CheckpointInfo& checkpoint) {
-  if (!config.model.lora.enabled()) return absl::OkStatus();
+absl::Status judge_base(const TrainConfig& config, const std::string& base_hash,
+                        const CheckpointInfo& checkpoint) {
+  if (!has_base(config)) return absl::OkStatus();
+  const bool adapts = config.model.lora.enabled();
   if (!base_hash.empty() && !checkpoint.base_hash.empty() && checkpoint.base_hash != base_hash) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the adapters of ", checkpoint.folder, " are of another base (hash ", checkpoint.base_hash,
+        adapts ? "the adapters of " : "checkpoint ", checkpoint.folder,
+        adapts ? " are of another base" : " was tuned relative to another reference model",
+        " (hash ", checkpoint.base_hash,
         ") than load_parameters_path=", config.load_parameters_path, " (hash ", base_hash,
         "); set another run_name to start from the beginning"));
   }
+  if (!adapts) return absl::OkStatus();
   const auto then = train_config_from_json(checkpoint.config);
   // A checkpoint of a complete model has other tensors, which the restore reports.
   if (!then.ok() || !then->model.lora.enabled()) return then.status();

@@ -55,11 +55,17 @@ absl::StatusOr<Adapters> open_adapters(const std::string& path, const ModelConfi
 absl::StatusOr<Adapters> open_same_adapters(const std::string& folder, const std::string& checksum,
                                             const ModelConfig& base);
 
-// Decides whether a run whose base has the hash `base_hash` (empty: unknown) may resume from a
-// checkpoint. Returns InvalidArgument if the checkpoint's adapters are of another base, or have
-// another lora_alpha.
-absl::Status judge_adapters(const TrainConfig& config, const std::string& base_hash,
-                            const CheckpointInfo& checkpoint);
+// Returns whether checkpoints lack parameters that the run needs: the base of adapters, or a
+// reference model.
+inline bool has_base(const TrainConfig& config) {
+  return config.model.lora.enabled() || config.dpo.enabled;
+}
+
+// Decides whether a run whose base, or reference model, has the hash `base_hash` (empty: unknown)
+// may resume from a checkpoint. Returns InvalidArgument if the checkpoint's adapters are of another
+// base or have another lora_alpha, or if the checkpoint has another reference model.
+absl::Status judge_base(const TrainConfig& config, const std::string& base_hash,
+                        const CheckpointInfo& checkpoint);
 
 // Adapters and their opened base.
 struct AdaptersOnBase {

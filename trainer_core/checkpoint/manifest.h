@@ -15,8 +15,8 @@
 // byte `at` of the file on. All boxes of a tensor together contain each element exactly once.
 // `xxh3` has a checksum for every block_bytes of the file. `checksum` is the checksum of the
 // manifest without this field, as compact JSON with sorted keys. `data` (data_order.h) is missing
-// in old checkpoints; `base_hash` exists in checkpoints of adapters only, and `evaluation`
-// (eval_progress.h) in those of trainings with early stopping or best checkpoints.
+// in old checkpoints; `base_hash` exists in checkpoints of adapters and of preference tuning only,
+// and `evaluation` (eval_progress.h) in those of trainings with early stopping or best checkpoints.
 #pragma once
 
 #include <cstdint>

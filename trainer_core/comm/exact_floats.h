@@ -36,6 +36,22 @@ inline double join_double(std::span<const float> parts) {
   return static_cast<double>(parts[0]) + static_cast<double>(parts[1]);
 }
 
+// Encodes a double, such as a log-probability, of a magnitude below 2^24: its integer, its fraction
+// in units of 2^-16, and the rest. Sums of the first two parts over up to 512 ranks are exact, as
+// long as the sum is below 2^24, so that its error is below 2^-30 whatever the order of the ranks.
+inline std::array<float, 3> split_units(double value) {
+  constexpr double kUnit = 0x1p-16;
+  const auto whole = static_cast<float>(std::rint(value));
+  const double fraction = value - static_cast<double>(whole);
+  const auto units = static_cast<float>(std::rint(fraction / kUnit) * kUnit);
+  return {whole, units, static_cast<float>(fraction - static_cast<double>(units))};
+}
+// Decodes the result of split_units(), or a sum of such results.
+inline double join_units(std::span<const float> parts) {
+  return static_cast<double>(parts[0]) + static_cast<double>(parts[1]) +
+         static_cast<double>(parts[2]);
+}
+
 // Encodes a double in [0, 2^300), such as a sum of squares of fp32 values, that may be outside the
 // range of fp32. Values of at least kWideLarge are scaled down and use the last two elements; other
 // values use the first two. So a sum of encodings over ranks is valid, too. NaN and infinity are

@@ -86,7 +86,7 @@ absl::StatusOr<std::unique_ptr<Samples>> make_dpo(const TrainConfig& config, Cor
   if (counts.too_long > 0)
     absl::StrAppend(&note, "; ", counts.too_long,
                     " are left out because both answers with their prompts have more than ",
-                    config.max_target_length, " tokens");
+                    config.max_target_length + 2, " tokens, of which the last ones are no inputs");
   if (sequences == 0)
     return absl::InvalidArgumentError(absl::StrCat(
         note, ": nothing is left to train on; raise max_target_length, or give more pairs"));

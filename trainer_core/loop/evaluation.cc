@@ -97,7 +97,8 @@ absl::StatusOr<EvalRecord> Evaluation::run(RankModel& rank_model, int64_t step) 
 
 // All ranks have the same record, so they decide alike.
 void Evaluation::count(const EvalRecord& record) {
-  target_reached_ = record.total_weights > 0 && record.loss <= config_.eval.target_loss;
+  const double target = config_.eval.target_loss;  // 0: none
+  target_reached_ = target > 0 && record.total_weights > 0 && record.loss <= target;
   progress_.metric = config_.eval.best_metric;
   progress_.evaluated_step = record.step + 1;
   if (!tracks_best()) return;

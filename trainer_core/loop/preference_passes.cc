@@ -70,7 +70,7 @@ absl::Status PreferencePasses::reduce(std::vector<Scores*> all) {
   std::vector<float> sums;
   for (const Scores* scores : all) {
     for (const double score : *scores) {
-      const auto parts = split_double(score);
+      const auto parts = split_units(score);
       sums.insert(sums.end(), parts.begin(), parts.end());
     }
   }
@@ -78,8 +78,8 @@ absl::Status PreferencePasses::reduce(std::vector<Scores*> all) {
   std::span<const float> rest = sums;
   for (Scores* scores : all) {
     for (double& score : *scores) {
-      score = join_double(rest);
-      rest = rest.subspan(2);
+      score = join_units(rest);
+      rest = rest.subspan(3);
     }
   }
   return absl::OkStatus();
@@ -101,9 +101,9 @@ absl::StatusOr<PreferenceSums> PreferencePasses::score(std::vector<PreferenceBat
     for (size_t row = first; has_head && row < first + own; ++row)
       if (batch.labels[row] != 0) tokens[answer(i, row, batch.labels[row])] += 1;
   }
-  rank_model_.swap_reference();
+  rank_model_.read_reference(true);
   absl::Status status = run_passes(batches, reference);
-  rank_model_.swap_reference();
+  rank_model_.read_reference(false);
   if (status.ok()) status = run_passes(batches, policy);
   if (status.ok()) status = reduce({&policy, &reference, &tokens});
   if (!status.ok()) return status;
@@ -128,8 +128,9 @@ absl::StatusOr<PreferenceSums> PreferencePasses::score(std::vector<PreferenceBat
     sums.chosen_reward += loss.chosen_reward;
     sums.rejected_reward += loss.rejected_reward;
     sums.accurate += loss.chosen_reward > loss.rejected_reward ? 1 : 0;
-    sums.chosen_logps += policy[at];
-    sums.rejected_logps += policy[at + 1];
+    const bool averages = config_.dpo.loss == DpoLoss::kIpo;  // as in TRL
+    sums.chosen_logps += policy[at] / (averages ? tokens[at] : 1);
+    sums.rejected_logps += policy[at + 1] / (averages ? tokens[at + 1] : 1);
   }
   for (size_t i = 0; i < batches.size(); ++i) {
     PreferenceBatch& batch = batches[i];
@@ -145,12 +146,12 @@ absl::Status reduce_preferences(ProcessGroup& world, PreferenceSums& sums) {
   const std::array<double*, 7> fields = {&sums.pairs,           &sums.loss,     &sums.chosen_reward,
                                          &sums.rejected_reward, &sums.accurate, &sums.chosen_logps,
                                          &sums.rejected_logps};
-  std::array<float, 14> parts{};
+  std::array<float, 21> parts{};
   for (size_t i = 0; i < fields.size(); ++i)
-    std::ranges::copy(split_double(*fields[i]), std::span(parts).subspan(2 * i).begin());
+    std::ranges::copy(split_units(*fields[i]), std::span(parts).subspan(3 * i).begin());
   if (auto status = world.all_reduce(parts, "preference sums"); !status.ok()) return status;
   for (size_t i = 0; i < fields.size(); ++i)
-    *fields[i] = join_double(std::span(parts).subspan(2 * i));
+    *fields[i] = join_units(std::span(parts).subspan(3 * i));
   return absl::OkStatus();
 }
 

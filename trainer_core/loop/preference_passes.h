@@ -4,10 +4,11 @@
 // gradient passes, and all exchanges of the mesh, are those of any training.
 //
 // The reference parameters are in the memory of the rank, sharded as the trained ones
-// (Sharding::has_reference). They change places with the trained ones during the reference passes,
-// so that both models use the same buffers, gathers and recordings. Log-probabilities of the
-// reference are computed again for each batch: a stored value per pair would need a pass over the
-// whole data set before the first step, and again after each change of data or batch.
+// (Sharding::has_reference). The reference passes read them instead of the trained ones, in the
+// same activations and gathered slots (RankModel::read_reference). The trained state does not
+// change, because a checkpoint may be copied or saved meanwhile. Log-probabilities of the reference
+// are computed again for each batch: a stored value per pair would need a pass over the whole data
+// set before the first step, and again after each change of data or batch.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +53,7 @@ class PreferencePasses {
 
   // Scores the pairs of the micro-batches, and sets their weights to those of the gradient. Returns
   // this rank's part of the sums over pairs: the first rank of a slice returns all of its pairs.
-  // Requires that the gradients are unused. Returns the errors of the groups.
+  // Returns the errors of the groups.
   absl::StatusOr<PreferenceSums> score(std::vector<PreferenceBatch>& batches);
 
  private:

@@ -63,13 +63,16 @@ Transformer::Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops,
       own_rows_(plan.own_rows()),
       width_(plan.model.emb_dim),
       run_(plan.run()),
-      weights_(std::make_unique<Weights>(plan, arena, Weights::What::kWeights)) {
+      trained_(std::make_unique<Weights>(plan, arena, Weights::What::kWeights)),
+      weights_(trained_.get()) {
   MUSTER_CHECK(arena.bytes() == plan.memory.total_bytes()) << "the arena is another plan's";
   MUSTER_CHECK(blocks != nullptr || !plan.sharding.copies())
       << "a plan of shards without ParameterBlocks";
   MUSTER_CHECK(exchange != nullptr || !plan.part().exchanges())
       << "a part of the model without a ModelExchange";
   if (plan.packed) shape_.starts = view_i32(arena, plan.starts, rows_);
+  if (plan.sharding.has_reference)
+    reference_ = std::make_unique<Weights>(plan, arena, Weights::What::kReference);
   if (plan.training) grads_ = std::make_unique<Weights>(plan, arena, Weights::What::kGradients);
   if (!plan.decodes()) reset_scaling();  // a decoder has loaded its scaling state
   if (plan.part().splits_experts()) {
@@ -86,6 +89,11 @@ Transformer::Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops,
 }
 
 Transformer::~Transformer() = default;
+
+void Transformer::read_reference(bool reference) {
+  MUSTER_CHECK(!reference || reference_ != nullptr) << "a plan without a reference model";
+  weights_ = reference ? reference_.get() : trained_.get();
+}
 
 Tensor Transformer::parameters() {
   MUSTER_CHECK(!plan_.rounds_params()) << "a plan of rounded parameters";

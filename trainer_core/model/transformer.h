@@ -104,9 +104,10 @@ class Transformer {
   // result of the last run includes the loss of the targets.
   LossSum evaluate_run(const LayerRun& run, const Batch& batch);
   // Makes later calls of forward() and evaluate_run() append the score of each target of this
-  // rank's T' rows, in their order, to `scores`; null: they append nothing. Passes that score
-  // replay no recording of the head.
+  // rank's T' rows, in their order, to `scores`; null: they append nothing.
   void set_scores(std::vector<TargetScore>* scores) { scores_ = scores; }
+  // Makes later passes read the reference model (Sharding::has_reference), or the trained one.
+  void read_reference(bool reference);
   // Returns the buffer of the residual stream at the entrance of a run, (T', d).
   Tensor entrance(const LayerRun& run) const;
   // Writes the residual stream at the end of the last executed run to `exit` (T', d). Requires that
@@ -151,8 +152,7 @@ class Transformer {
   // these passes.
   void observe(PassObserver* observer) { observer_ = observer; }
 
-  // The functions below return this rank's shards. Those of parameters require that the plan does
-  // not round parameters.
+  // The functions below return this rank's shards. Those of parameters refuse rounded ones.
 
   // Returns the parameters in the layout's stored type.
   Tensor parameters();
@@ -390,10 +390,11 @@ class Transformer {
   // Empty if this rank has all experts.
   std::vector<ExpertCounts> expert_counts_;
   PassObserver* observer_ = nullptr;
-  std::vector<TargetScore>* scores_ = nullptr;  // null: targets are not scored
-  std::shared_ptr<Replayer> replayer_;          // null: operations are called directly
-  std::unique_ptr<const Weights> weights_;
-  std::unique_ptr<const Weights> grads_;  // null: not a training plan
+  std::vector<TargetScore>* scores_ = nullptr;          // null: targets are not scored
+  std::shared_ptr<Replayer> replayer_;                  // null: operations are called directly
+  std::unique_ptr<const Weights> trained_, reference_;  // reference_: null without this model
+  const Weights* weights_;                              // the model that passes read
+  std::unique_ptr<const Weights> grads_;                // null: not a training plan
 };
 
 }  // namespace muster::trainer

@@ -25,8 +25,10 @@ struct ParamView {
 // The addresses of parameters by name.
 using ParamViews = std::map<std::string_view, ParamView>;
 
-// Returns the address of each parameter of the rank, or of its gradient.
-ParamViews views_of(const TransformerPlan& plan, const Arena& arena, bool gradients) {
+// Returns the address of each parameter of the rank, of that of the reference model, or of its
+// gradient.
+ParamViews views_of(const TransformerPlan& plan, const Arena& arena, bool gradients,
+                    bool reference) {
   ParamViews views;
   if (plan.rounds_params()) {
     const RoundedParams rounded = rounded_params(plan.params);
@@ -42,7 +44,9 @@ ParamViews views_of(const TransformerPlan& plan, const Arena& arena, bool gradie
       const ParamBucket& bucket = layout.buckets()[i];
       const BufferLocation& start = gradients ? locations[i].gradients : locations[i].weights;
       const DType dtype = gradients ? DType::kF32 : bucket.gathered;
-      char* const data = static_cast<char*>(arena.buffer(start.buffer)) + start.offset;
+      const bool is_in_place = start.buffer == plan.param_block;
+      const BufferId buffer = reference && is_in_place ? plan.reference_block : start.buffer;
+      char* const data = static_cast<char*>(arena.buffer(buffer)) + start.offset;
       for (const ShardRow& row : bucket.rows) {
         views[layout.table()[row.param].name] = {
             data + row.box.offset * static_cast<int64_t>(dtype_bytes(dtype)), dtype,
@@ -58,8 +62,8 @@ ParamViews views_of(const TransformerPlan& plan, const Arena& arena, bool gradie
 // Finds parameters by their names in the table.
 class Finder {
  public:
-  Finder(const TransformerPlan& plan, const Arena& arena, bool gradients)
-      : params_(plan.params), views_(views_of(plan, arena, gradients)) {
+  Finder(const TransformerPlan& plan, const Arena& arena, bool gradients, bool reference)
+      : params_(plan.params), views_(views_of(plan, arena, gradients, reference)) {
     for (size_t i = 0; i < params_.size(); ++i) rows_.emplace(params_[i].name, i);
   }
 
@@ -108,7 +112,7 @@ class Finder {
 }  // namespace
 
 Transformer::Weights::Weights(const TransformerPlan& plan, const Arena& arena, What what) {
-  const Finder finder(plan, arena, what == What::kGradients);
+  const Finder finder(plan, arena, what == What::kGradients, what == What::kReference);
   embedding = finder.find("model.embed_tokens.weight");
   positions = finder.find("model.embed_positions.weight");
   final_norm = finder.norm("model.norm");

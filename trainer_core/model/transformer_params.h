@@ -48,7 +48,7 @@ struct Transformer::LayerWeights {
 
 // The parameters of the model, or their gradients.
 struct Transformer::Weights {
-  enum class What : uint8_t { kWeights, kGradients };
+  enum class What : uint8_t { kWeights, kReference, kGradients };
   Weights(const TransformerPlan& plan, const Arena& arena, What what);
 
   Tensor embedding;  // (V, d)

@@ -35,18 +35,18 @@ const char* Transformer::why_not_replayed(Piece piece, size_t layer, bool with_g
 }
 
 // The plan determines the addresses of a layer's weights, gradients and activations, so they are
-// the same in each pass of a slot.
+// the same in each pass of a slot over the same model.
 void Transformer::replayed(Piece piece, size_t layer, Accumulate accumulate,
                            absl::FunctionRef<void()> calls) {
   const bool is_scored = scores_ != nullptr && piece == Piece::kHead;
   if (replayer_ == nullptr || observer_ != nullptr || is_scored || broken()) return calls();
   const bool with_gradients = dropout_.has_value();
   if (why_not_replayed(piece, layer, with_gradients) != nullptr) return calls();
-  constexpr uint32_t kVariants = 2;
-  const auto flag = [](bool is_set) { return is_set ? uint32_t{1} : uint32_t{0}; };
+  const auto flag = [](bool is_set, uint32_t bit) { return is_set ? bit : 0; };
   replayer_->replay(
       {static_cast<uint32_t>(piece), static_cast<uint32_t>(layer), static_cast<uint32_t>(run_.slot),
-       kVariants * flag(with_gradients) + flag(accumulate == Accumulate::kYes)},
+       flag(accumulate == Accumulate::kYes, 1) + flag(with_gradients, 2) +
+           flag(weights_ == reference_.get(), 4)},
       calls);
 }
 

@@ -86,6 +86,7 @@ ShardedParameters::Bucket ShardedParameters::make_bucket(size_t index, ParamPart
       .block_is_gathered = layout.gathers(from.block),
       .elements = from.elements,
       .shard = shard_in(is_frozen ? plan_.frozen_block : plan_.param_block, layout.stored()),
+      .reference_shard = {},
       .weights = flat(arena_, memory.weights, from.gathered, padded_elements(from)),
       .own_weights = {},
       .gradient_shard = {},
@@ -101,6 +102,9 @@ ShardedParameters::Bucket ShardedParameters::make_bucket(size_t index, ParamPart
     bucket.group = &groups_->of(from.group, kOverlapChannel);
     first = bucket.group->rank() * from.shard_elements;
   }
+  bucket.reference_shard = !is_frozen && plan_.sharding.has_reference
+                               ? shard_in(plan_.reference_block, layout.stored())
+                               : bucket.shard;
   bucket.own_weights = part_of(bucket.weights, first, from.shard_elements);
   if (is_frozen || !plan_.training) return bucket;
   bucket.gradient_shard = shard_in(plan_.grad_block, DType::kF32);
@@ -123,13 +127,14 @@ void ShardedParameters::prefetch(size_t block) {
   slot.block = block;
   for (const Bucket& bucket : buckets_) {
     if (bucket.block != block) continue;
-    const bool converts = bucket.weights.dtype != bucket.shard.dtype;
-    if (converts) ops_.copy(bucket.shard, bucket.own_weights);
+    const Tensor& shard = reads_reference_ ? bucket.reference_shard : bucket.shard;
+    const bool converts = bucket.weights.dtype != shard.dtype;
+    if (converts) ops_.copy(shard, bucket.own_weights);
     if (!bucket.is_shared) continue;
     // This work begins after the slot's previous contents were read and the shard was written.
-    slot.gathered = enqueue_after(ops_, *stream_, [&bucket, converts] {
-      return bucket.group->all_gather(converts ? bucket.own_weights : bucket.shard, bucket.weights,
-                                      bucket.gather_name);
+    const Tensor& from = converts ? bucket.own_weights : shard;
+    slot.gathered = enqueue_after(ops_, *stream_, [&bucket, &from] {
+      return bucket.group->all_gather(from, bucket.weights, bucket.gather_name);
     });
   }
 }
@@ -154,6 +159,11 @@ void ShardedParameters::release(size_t block) {
 
 void ShardedParameters::parameters_changed() {
   for (Slot& slot : weight_slots_) slot.block.reset();
+}
+
+void ShardedParameters::read_reference(bool reference) {
+  reads_reference_ = reference;
+  parameters_changed();
 }
 
 void ShardedParameters::gather_ends() {

@@ -82,6 +82,8 @@ class ShardedParameters final : public ParameterBlocks {
   absl::Status finish();
   // Invalidates all gathered blocks. Called after parameters have changed.
   void parameters_changed();
+  // Makes later passes read the reference model (Sharding::has_reference), or the trained one.
+  void read_reference(bool reference);
   // Returns the times of collectives since construction.
   CommTimes times() const { return stream_->times(); }
 
@@ -102,8 +104,9 @@ class ShardedParameters final : public ParameterBlocks {
     bool block_is_gathered = false;  // a bucket of its block is shared
     int64_t elements = 0;            // without padding
     Tensor shard;
-    Tensor weights;      // complete and padded, where a pass reads it
-    Tensor own_weights;  // this rank's part of `weights`
+    Tensor reference_shard;  // the same tensor if the parameters are frozen
+    Tensor weights;          // complete and padded, where a pass reads it
+    Tensor own_weights;      // this rank's part of `weights`
     Tensor gradient_shard;
     Tensor gradient;      // complete and padded; the pass writes it
     Tensor own_gradient;  // this rank's part of `gradient`
@@ -136,6 +139,7 @@ class ShardedParameters final : public ParameterBlocks {
   std::vector<Bucket> buckets_;
   std::vector<Slot> weight_slots_;
   std::vector<CommTicket> gradient_slots_;  // last scatter of each slot
+  bool reads_reference_ = false;
   PassPosition pass_;
   std::vector<int> parts_;             // number of finished gradients of each block in this pass
   std::vector<size_t> blocks_at_end_;  // complete blocks of both ends, which finish() scatters

@@ -1,7 +1,6 @@
 // A rank's part of the model, with its memory plan, memory, operations and exchanges.
 #pragma once
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <span>
@@ -142,20 +141,17 @@ class RankModel {
   // disables adapters, or to the present ones.
   void clear_reference() { ops_.fill(flat(reference()), 0); }
   void set_reference() { ops_.copy(flat(trained()), flat(reference())); }
-  // Exchanges the parameters with those of the reference model. Overwrites the gradients.
-  void swap_reference() {
-    const OpRange range(ops_, "swap reference");
-    const std::span<float> all = trained(), other = reference(), room = model_.grads();
-    for (size_t at = 0; at < all.size(); at += room.size()) {
-      const size_t count = std::min(room.size(), all.size() - at);
-      const Tensor mine = flat(all.subspan(at, count)), theirs = flat(other.subspan(at, count));
-      const Tensor held = flat(room.first(count));
-      ops_.copy(mine, held);
-      ops_.copy(theirs, mine);
-      ops_.copy(held, theirs);
-    }
+  // Sets the parameters to those of the reference model, and the optimizer state to zero.
+  void begin_from_reference() {
+    ops_.fill(flat(optimizer_state()), 0);
+    ops_.copy(flat(reference()), flat(trained()));
     ops_.synchronize();
-    parameters_changed();
+  }
+  // Makes later passes read the reference model, or the trained one. Called between passes, after
+  // finish_passes(). The state does not change, so it may be saved at the same time.
+  void read_reference(bool reference) {
+    model_.read_reference(reference);
+    if (parameters_) parameters_->read_reference(reference);
   }
 
   // Returns the peak throughput of the backend's GEMMs, measured now, in TFLOP/s. Called between

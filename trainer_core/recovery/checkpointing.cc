@@ -130,7 +130,7 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore(RestoreFrom fro
 }
 
 absl::Status Checkpointing::judge(const CheckpointInfo& checkpoint) const {
-  if (auto status = judge_adapters(config_, base_hash_, checkpoint); !status.ok()) return status;
+  if (auto status = judge_base(config_, base_hash_, checkpoint); !status.ok()) return status;
   const auto note = judge_data_order(config_, checkpoint, data_);
   if (note.ok() && !note->empty()) context_.out << *note << std::endl;
   return note.status();

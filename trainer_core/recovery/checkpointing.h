@@ -65,8 +65,9 @@ class Checkpointing {
   // Opens the directory on all writers; rank 0 becomes its owner. `data` is the data order
   // (data_order.h) that checkpoints store.
   absl::Status open(const nlohmann::json& data);
-  // Set the hash of the base of a run's adapters, which checkpoints store, and return whether it is
-  // set. restore() refuses the checkpoints of another base. base_hash() is empty until then.
+  // Set the hash of the base of a run's adapters, or of its reference model, which checkpoints
+  // store, and return whether it is set. restore() refuses the checkpoints of another base.
+  // base_hash() is empty until then.
   void set_base_hash(std::string hash) { base_hash_ = std::move(hash); }
   bool knows_base() const { return !base_hash_.empty(); }
   const std::string& base_hash() const { return base_hash_; }
@@ -82,8 +83,8 @@ class Checkpointing {
   void attach(RankModel& rank_model);
   // Blocks until the save in flight has ended, and restores the newest complete checkpoint on all
   // ranks; nullopt if there is none. Returns an error if the checkpoint has another data order
-  // (judge_data_order) or other adapters (judge_adapters). With kSharedStorage, first removes all
-  // local checkpoints.
+  // (judge_data_order) or another base (judge_base). With kSharedStorage, first removes all local
+  // checkpoints.
   absl::StatusOr<std::optional<RestoredAt>> restore(RestoreFrom from);
 
   // Stores the votes of all ranks in a step: whether any rank requests a checkpoint, and whether
@@ -172,7 +173,7 @@ class Checkpointing {
   const TrainContext& context_;
   CheckpointStore store_;
   nlohmann::json data_;    // the data order
-  std::string base_hash_;  // empty: all parameters are trained
+  std::string base_hash_;  // empty: the run has no base
   bool has_reference_ = false;
   EvalProgress evaluation_;
   bool best_is_due_ = false;  // the state of the best evaluation is not saved yet

@@ -34,6 +34,21 @@ absl::Status load_frozen(const TrainConfig& config, const TrainContext& context,
   return absl::OkStatus();
 }
 
+// Writes load_parameters_path and an empty optimizer state to the memory of the backend.
+absl::StatusOr<LoadedParameters> load_all(const TrainConfig& config, const TrainContext& context,
+                                          RankModel& rank_model) {
+  const ShardLayout& layout = rank_model.plan().model.sharding.layout;
+  const CheckpointBlocks state = rank_model.host_state();
+  std::ranges::fill(state.state, 0.0F);
+  const auto params = state.params.first(static_cast<size_t>(layout.stored_floats()));
+  const auto inputs =
+      with_local_parameters(config, context.err, [&] { enter_phase(context, Phase::kCompile); });
+  if (!inputs.ok()) return inputs.status();
+  auto loaded = load_parameters(*inputs, layout, params, context.groups, context.out);
+  if (loaded.ok()) rank_model.store_state();
+  return loaded;
+}
+
 // Writes the initial parameters and an empty optimizer state to the memory of the backend. Returns
 // the steps that the loaded parameters were trained for.
 absl::StatusOr<int64_t> begin(const TrainConfig& config, const TrainContext& context,
@@ -41,6 +56,12 @@ absl::StatusOr<int64_t> begin(const TrainConfig& config, const TrainContext& con
   const ShardLayout& layout = rank_model.plan().model.sharding.layout;
   Ops& ops = rank_model.ops();
   const bool adapts = config.model.lora.enabled();
+  if (config.dpo.enabled && !adapts) {
+    if (context.groups.rank() == 0)
+      context.out << "parameters are those of the reference model" << std::endl;
+    rank_model.begin_from_reference();
+    return 0;
+  }
   if (config.load_parameters_path.empty() || adapts) {
     const CheckpointBlocks live = rank_model.state();
     if (!live.state.empty()) ops.fill(RankModel::flat(live.state), 0);
@@ -50,19 +71,13 @@ absl::StatusOr<int64_t> begin(const TrainConfig& config, const TrainContext& con
     return load_adapters(config, base_hash, ops, layout, rank_model.model().parameters(),
                          context.groups, context.out);
   }
-  const CheckpointBlocks state = rank_model.host_state();
-  std::ranges::fill(state.state, 0.0F);
-  const auto params = state.params.first(static_cast<size_t>(layout.stored_floats()));
-  const auto inputs =
-      with_local_parameters(config, context.err, [&] { enter_phase(context, Phase::kCompile); });
-  if (!inputs.ok()) return inputs.status();
-  auto steps = load_parameters(*inputs, layout, params, context.groups, context.out);
-  if (steps.ok()) rank_model.store_state();
-  return steps;
+  const auto loaded = load_all(config, context, rank_model);
+  if (!loaded.ok()) return loaded.status();
+  return loaded->steps;
 }
 
 // Sets the parameters of the reference model of preference tuning, unless they are set already: the
-// base without adapters, or the initial parameters.
+// base without adapters, or the initial parameters, whose hash it gives to `checkpoints`.
 absl::Status set_reference(const TrainConfig& config, const TrainContext& context,
                            Checkpointing& checkpoints, RankModel& rank_model) {
   if (!config.dpo.enabled || checkpoints.has_reference()) return absl::OkStatus();
@@ -71,8 +86,15 @@ absl::Status set_reference(const TrainConfig& config, const TrainContext& contex
     rank_model.clear_reference();
     return absl::OkStatus();
   }
-  const auto steps = begin(config, context, checkpoints.base_hash(), rank_model);
-  if (!steps.ok()) return steps.status();
+  if (config.load_parameters_path.empty()) {
+    draw_parameters(rank_model.ops(), config, rank_model.plan().model.sharding.layout,
+                    rank_model.model().parameters());
+    checkpoints.set_base_hash(hash_of_random_base(config.init_weights_seed));
+  } else {
+    auto loaded = load_all(config, context, rank_model);
+    if (!loaded.ok()) return loaded.status();
+    checkpoints.set_base_hash(std::move(loaded->hash));
+  }
   rank_model.set_reference();
   return absl::OkStatus();
 }

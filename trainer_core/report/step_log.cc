@@ -110,6 +110,8 @@ std::string eval_tasks_line(const EvalRecord& record) {
 std::string results_json(const EvalRecord& record, const std::string& run_name) {
   nlohmann::ordered_json results = {{"step", record.step}, {"run_name", run_name}};
   if (record.has_loss) results["loss"] = record.loss;
+  if (record.preferences)
+    for (const auto& [name, value] : preference_figures(*record.preferences)) results[name] = value;
   results["results"] = nlohmann::ordered_json::object();
   for (const TaskResult& result : record.tasks) results["results"][result.task] = json_of(result);
   return results.dump(2) + "\n";
@@ -233,8 +235,10 @@ nlohmann::ordered_json json_of(const StepRecord& record) {
     line["learning/moe_lb_loss"] = record.experts->balance_loss;
     line["learning/moe_dropped_fraction"] = record.experts->dropped_fraction;
   }
-  if (record.preferences)
+  if (record.preferences) {
+    line.erase("learning/perplexity");  // the loss of pairs is no cross-entropy
     for (const auto& [name, value] : preference_figures(*record.preferences)) line[name] = value;
+  }
   if (record.comm) {
     line["perf/comm_seconds"] = record.comm->seconds;
     line["perf/comm_hidden_fraction"] = record.comm->hidden_fraction;
@@ -249,10 +253,10 @@ nlohmann::ordered_json json_of(const StepRecord& record) {
 nlohmann::ordered_json json_of(const EvalRecord& record) {
   nlohmann::ordered_json line;
   if (record.has_loss) {
-    line = {{"eval/avg_loss", record.loss},
-            {"eval/avg_perplexity", std::exp(record.loss)},
-            {"eval/total_loss", record.loss * record.total_weights},
-            {"eval/total_weights", record.total_weights}};
+    line["eval/avg_loss"] = record.loss;
+    if (!record.preferences) line["eval/avg_perplexity"] = std::exp(record.loss);
+    line["eval/total_loss"] = record.loss * record.total_weights;
+    line["eval/total_weights"] = record.total_weights;
   }
   if (record.preferences)
     for (const auto& [name, value] : preference_figures(*record.preferences))

@@ -139,16 +139,10 @@ void draw_box(Ops& ops, const ParamSpec& spec, uint64_t seed, const TensorBox& b
                   tensor_at(params, box.offset, {rows.count, rows.length}));
 }
 
-// The result of load(), equal on all ranks.
-struct Loaded {
-  int64_t steps = 0;
-  std::string base_hash;  // hash_of_base() for adapters; otherwise empty
-};
-
 // Implements load_parameters(): opens the source on all ranks and calls `read` with it.
-absl::StatusOr<Loaded> load(const TrainConfig& config,
-                            absl::FunctionRef<absl::Status(const ParameterSource&)> read,
-                            ProcessGroups& groups, std::ostream& out) {
+absl::StatusOr<LoadedParameters> load(const TrainConfig& config,
+                                      absl::FunctionRef<absl::Status(const ParameterSource&)> read,
+                                      ProcessGroups& groups, std::ostream& out) {
   GroupPeers peers = GroupPeers::of_all(groups, kCheckpointChannel, "load parameters");
   const bool leads = peers.rank() == 0;
   std::vector<std::string> notes;
@@ -156,20 +150,22 @@ absl::StatusOr<Loaded> load(const TrainConfig& config,
   absl::StatusOr<std::string> hash = "";
   if (leads) source = open_initial_parameters(config, notes, Verify::kSizes);
   const bool has_found = leads && source.ok();
-  if (has_found && config.model.lora.enabled()) hash = hash_of_base(**source);
+  if (has_found && has_base(config)) hash = hash_of_base(**source);
   const auto shared =
       share_message(peers, {source.ok() ? hash.status() : source.status(),
                             has_found && hash.ok() ? found((*source)->description(), *hash) : ""});
   if (!shared.ok()) return shared.status();
   if (!shared->status.ok()) return shared->status;
-  Loaded loaded;
+  LoadedParameters loaded;
   if (leads) {
     for (const std::string& note : notes) out << note << '\n';
-    out << "parameters are from " << (*source)->description().folder << std::endl;
-    loaded.base_hash = *hash;
+    const bool is_reference = config.dpo.enabled && !config.model.lora.enabled();
+    out << (is_reference ? "reference model: " : "parameters are from ")
+        << (*source)->description().folder << std::endl;
+    loaded.hash = *hash;
   } else {
     source = open_found(config, shared->body);
-    loaded.base_hash = json::parse(shared->body, nullptr, false).value("base_hash", "");
+    loaded.hash = json::parse(shared->body, nullptr, false).value("base_hash", "");
   }
   absl::Status status = source.status();
   if (status.ok()) status = read(**source);
@@ -282,17 +278,15 @@ void draw_parameters(Ops& ops, const TrainConfig& config, const ShardLayout& lay
   }
 }
 
-absl::StatusOr<int64_t> load_parameters(const TrainConfig& config, const ShardLayout& layout,
-                                        std::span<float> params, ProcessGroups& groups,
-                                        std::ostream& out) {
-  const auto loaded = load(
+absl::StatusOr<LoadedParameters> load_parameters(const TrainConfig& config,
+                                                 const ShardLayout& layout, std::span<float> params,
+                                                 ProcessGroups& groups, std::ostream& out) {
+  return load(
       config,
       [&](const ParameterSource& source) {
         return source.read_boxes(layout.stored_boxes(), params);
       },
       groups, out);
-  if (!loaded.ok()) return loaded.status();
-  return loaded->steps;
 }
 
 absl::StatusOr<std::string> load_base(const TrainConfig& config, Ops& ops,
@@ -322,7 +316,7 @@ absl::StatusOr<std::string> load_base(const TrainConfig& config, Ops& ops,
       },
       groups, out);
   if (!loaded.ok()) return loaded.status();
-  return std::move(loaded->base_hash);
+  return std::move(loaded->hash);
 }
 
 absl::Status check_adapters(const TrainConfig& config, const std::string& base_hash) {

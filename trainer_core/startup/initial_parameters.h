@@ -38,15 +38,22 @@ inline void draw_parameters(Ops& ops, const TrainConfig& config, const ShardLayo
                   Tensor::f32(params.data(), {static_cast<int64_t>(params.size())}));
 }
 
+// What is known of load_parameters_path, equal on all ranks.
+struct LoadedParameters {
+  int64_t steps = 0;  // of the training that saved the checkpoint; 0 for other formats
+  // hash_of_base() (checkpoint/adapters.h) of the base of adapters, or of a reference model;
+  // otherwise empty.
+  std::string hash;
+};
+
 // Reads a rank's flat block of shards, in the layout's stored type, from load_parameters_path into
 // host memory. Called by all ranks; each reads and verifies only the shards that it stores. Rank 0
 // resolves the path, and the other ranks read the same checkpoint or fail, even if checkpoints are
-// saved or removed meanwhile. Returns the steps of the training that saved the checkpoint; 0 for
-// other formats. If a rank fails, all ranks return the same error, which has this rank. Rank 0
-// writes the source of the parameters and its notes to `out`.
-absl::StatusOr<int64_t> load_parameters(const TrainConfig& config, const ShardLayout& layout,
-                                        std::span<float> params, ProcessGroups& groups,
-                                        std::ostream& out);
+// saved or removed meanwhile. If a rank fails, all ranks return the same error, which has this
+// rank. Rank 0 writes the source of the parameters and its notes to `out`.
+absl::StatusOr<LoadedParameters> load_parameters(const TrainConfig& config,
+                                                 const ShardLayout& layout, std::span<float> params,
+                                                 ProcessGroups& groups, std::ostream& out);
 
 // Does the same for the base of adapters, whose shards it writes to `params` in the memory of
 // `ops`, block by block. Returns the hash of the base (checkpoint/adapters.h).

@@ -209,18 +209,17 @@ absl::Status check_room(const TrainConfig& config, uint64_t needed) {
       static_cast<double>(*available) / kMiB));
 }
 
-// Checks load_parameters_path. Returns the hash of the base of adapters; empty without adapters, or
-// if the base is not on this machine yet.
+// Checks load_parameters_path. Returns the hash of the base of adapters or of the reference model;
+// empty without either, or if it is not on this machine yet.
 absl::StatusOr<std::string> check_initial_parameters(const TrainConfig& config, bool base_is_here) {
-  const bool adapts = config.model.lora.enabled();
   if (config.load_parameters_path.empty()) {
-    if (!adapts || !base_is_here) return "";
+    if (!has_base(config) || !base_is_here) return "";
     return hash_of_random_base(config.init_weights_seed);
   }
   std::vector<std::string> notes;  // not printed: the run itself prints them
   const auto source = open_initial_parameters(config, notes);
   if (!source.ok()) return source.status();
-  if (!adapts) return "";
+  if (!has_base(config)) return "";
   return hash_of_base(**source);
 }
 
@@ -244,11 +243,11 @@ absl::Status check_checkpoints(const TrainConfig& config, const nlohmann::json& 
     const auto same_data = judge_data_order(config, **newest, data_order);
     if (!same_data.ok()) return same_data.status();
     if (auto status = store.check_layout(**newest, layout); !status.ok()) return status;
-    // Checkpoints of adapters do not have the base.
-    if (config.model.lora.enabled()) {
+    // Checkpoints have neither the base of adapters nor a reference model.
+    if (has_base(config)) {
       const auto hash = check_initial_parameters(config, base_is_here);
       if (!hash.ok()) return hash.status();
-      if (auto status = judge_adapters(config, *hash, **newest); !status.ok()) return status;
+      if (auto status = judge_base(config, *hash, **newest); !status.ok()) return status;
     }
   } else if (auto status = check_start(config, base_is_here); !status.ok()) {
     return status;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <cstdio>
 #include <fstream>
 
 #include <absl/strings/str_cat.h>
@@ -142,20 +143,50 @@ TEST_F(Preferences, LearnFromTheReferenceModelOn) {
 TEST_F(Preferences, AreThoseOfOneRankOnEveryMesh) { compare_meshes(config()); }
 TEST_F(Preferences, OfAdaptersAreThoseOfOneRankOnEveryMesh) { compare_meshes(with_adapters()); }
 
+// Each step has all pairs, so the curves are equal whatever the sequences are.
 TEST_F(Preferences, DoNotDependOnPackingAndAccumulation) {
-  TrainConfig one_pair = config();
-  one_pair.packing = false;
-  one_pair.eval = {};
-  const RunResult whole = run(one_pair);
-  ASSERT_THAT(whole.codes, Each(ExitCode::kOk)) << whole.err;
-  EXPECT_EQ(whole.records[0][0].preferences->pairs, 4);
-  TrainConfig accumulated = one_pair;
-  accumulated.per_device_batch_size = 1;
+  TrainConfig packed = config();
+  packed.eval = {};
+  packed.steps = 4;
+  packed.per_device_batch_size = 1;
+  const std::string note = run(packed).out;
+  int sequences = 0;
+  ASSERT_EQ(
+      std::sscanf(note.substr(note.find(": 40 pairs in ")).c_str(), ": 40 pairs in %d", &sequences),
+      1)
+      << note;
+  ASSERT_LT(sequences, 40) << "several pairs share a sequence";
+  packed.per_device_batch_size = sequences;
+  TrainConfig separate = packed;
+  separate.packing = false;
+  separate.per_device_batch_size = 40;
+  TrainConfig accumulated = separate;
+  accumulated.per_device_batch_size = 10;
   accumulated.gradient_accumulation_steps = 4;
-  const RunResult parts = run(accumulated);
-  ASSERT_THAT(parts.codes, Each(ExitCode::kOk)) << parts.err;
-  for (size_t step = 0; step < whole.losses().size(); ++step)
-    EXPECT_NEAR(parts.losses()[step], whole.losses()[step], 2e-5) << step;
+  const RunResult whole = run(packed);
+  ASSERT_THAT(whole.codes, Each(ExitCode::kOk)) << whole.err;
+  for (const TrainConfig& other : {separate, accumulated}) {
+    const RunResult parts = run(other);
+    ASSERT_THAT(parts.codes, Each(ExitCode::kOk)) << parts.err;
+    for (size_t step = 0; step < whole.losses().size(); ++step) {
+      EXPECT_EQ(whole.records[0][step].preferences->pairs, 40);
+      EXPECT_NEAR(parts.losses()[step], whole.losses()[step], 2e-5) << step;
+      expect_close(*parts.records[0][step].preferences, *whole.records[0][step].preferences,
+                   absl::StrCat("step ", step));
+    }
+  }
+  EXPECT_LT(whole.losses().back(), 0.6);
+}
+
+// A hinge loss of zero is no reason to stop: target_eval_loss=0 means that there is no target.
+TEST_F(Preferences, AreTrainedOnAfterALossOfZero) {
+  TrainConfig hinge = config();
+  hinge.dpo = {.enabled = true, .loss = DpoLoss::kHinge, .beta = 20};
+  const RunResult result = run(hinge);
+  ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
+  ASSERT_EQ(result.evaluations[0].size(), 2U);
+  EXPECT_EQ(result.evaluations[0][0].loss, 0);
+  EXPECT_EQ(result.records[0].size(), 12U);
 }
 
 TEST_F(Preferences, ContinueAfterARestartWithTheSameBits) {
@@ -178,6 +209,44 @@ TEST_F(Preferences, ContinueAfterARestartWithTheSameBits) {
     EXPECT_EQ(checkpoint_bytes(parts.checkpoint_directory + "/12"),
               checkpoint_bytes(whole.checkpoint_directory + "/12"));
   }
+}
+
+// The reference model is a trained run, whose checkpoints the resumed run does not contain.
+TEST_F(Preferences, ResumeWithTheSameReferenceModelOnly) {
+  TrainConfig base = config();
+  base.eval = {};
+  base.steps = 3;
+  base.enable_checkpointing = true;
+  base.checkpoint_directory = folder_.file("base");
+  ASSERT_THAT(run(base).codes, Each(ExitCode::kOk));
+  TrainConfig whole = base;
+  whole.steps = 8;
+  whole.load_parameters_path = folder_.file("base");
+  whole.checkpoint_directory = folder_.file("whole");
+  TrainConfig parts = whole;
+  parts.checkpoint_directory = folder_.file("parts");
+  const RunResult unbroken = run(whole);
+  ASSERT_THAT(unbroken.codes, Each(ExitCode::kOk)) << unbroken.err;
+  EXPECT_NEAR(unbroken.losses()[0], std::log(2), 1e-6);
+  EXPECT_THAT(unbroken.out, HasSubstr("reference model: " + folder_.file("base")));
+  EXPECT_THAT(unbroken.out, HasSubstr("parameters are those of the reference model"));
+  const RunResult first = run(parts, [](int, const StepRecord& record, auto& stop) {
+    if (record.step == 3) stop = true;
+  });
+  ASSERT_THAT(first.codes, Each(ExitCode::kPreempted)) << first.err;
+  TrainConfig other = parts;
+  other.load_parameters_path = folder_.file("whole");
+  const RunResult refused = run(other);
+  EXPECT_THAT(refused.err, HasSubstr("was tuned relative to another reference model"));
+  EXPECT_THAT(refused.err, HasSubstr("load_parameters_path=" + folder_.file("whole")));
+  other.load_parameters_path.clear();
+  EXPECT_THAT(run(other).err, HasSubstr("was tuned relative to another reference model"));
+  const RunResult second = run(parts);
+  ASSERT_THAT(second.codes, Each(ExitCode::kOk)) << second.err;
+  EXPECT_THAT(second.out, HasSubstr("reference model: " + folder_.file("base")));
+  EXPECT_THAT(second.out, testing::Not(HasSubstr("parameters are")));
+  EXPECT_EQ(checkpoint_bytes(parts.checkpoint_directory + "/8"),
+            checkpoint_bytes(whole.checkpoint_directory + "/8"));
 }
 
 TEST_F(Preferences, OfOtherDataOrSettingsAreErrorsWithTheKey) {
