@@ -8,7 +8,7 @@ It is lm-eval's own command with the additional model `muster`. Its --model_args
 
     run            a run's output folder, or a folder of muster convert
     tokenizer      a tokenizer file; default: the run's tokenizer_path
-    length         tokens of a sequence; default: the run's max_target_length
+    length         tokens of a sequence; default: the run's max_target_length, for generated texts no limit
     batch          sequences per batch; default 1
     bos_id         the token before texts without a context; default: as the model's texts begin
     add_bos_token  whether bos_id also begins texts that have a context; default False
@@ -33,6 +33,7 @@ from lm_eval.models.utils import normalize_gen_kwargs
 
 # muster decode accepts 100,000 prompts and 64 MiB at a time.
 PROMPTS_AT_ONCE = 1000
+PROMPT_BYTES_AT_ONCE = 32 << 20  # half of the largest file of muster decode
 MODEL_ARGS = ("run", "tokenizer", "length", "batch", "bos_id", "add_bos_token", "hardware", "max_gen_toks")
 # lm-eval adds these itself.
 LM_EVAL_ARGS = ("batch_size", "max_batch_size", "device")
@@ -51,9 +52,28 @@ def is_true(value):
     return value if isinstance(value, bool) else str(value).lower() in ("1", "true", "yes")
 
 
+def line_of(number, prompt):
+    """Returns the line of a prompt for `muster decode`."""
+    return json.dumps({"prompt": prompt, "seed": number}, ensure_ascii=False) + "\n"
+
+
+def parts_of(group):
+    """Divides requests so that each part is a file that `muster decode` accepts."""
+    part, size = [], 0
+    for request in group:
+        bytes_of_line = len(line_of(*request[:2]).encode())
+        if part and (len(part) == PROMPTS_AT_ONCE or size + bytes_of_line > PROMPT_BYTES_AT_ONCE):
+            yield part
+            part, size = [], 0
+        part.append(request)
+        size += bytes_of_line
+    if part:
+        yield part
+
+
 @register_model("muster")
 class MusterLM(LM):
-    """A model of Muster. Each kind of request is one call of `muster eval` over JSON lines."""
+    """A model of Muster. `muster eval` and `muster decode` compute many requests in one call."""
 
     def __init__(self, run, tokenizer=None, length=None, batch=None, bos_id=None, add_bos_token=False, hardware="auto", max_gen_toks=256, **others):
         super().__init__()
@@ -66,7 +86,7 @@ class MusterLM(LM):
         self.decoding = both
         if is_true(add_bos_token):
             self.scoring.append("--add-bos")
-            self.decoding = [*both, *given(bos_id=bos_id)]
+            self.decoding = [*both, "--add-bos", *given(bos_id=bos_id)]
 
     @property
     def tokenizer_name(self):
@@ -104,8 +124,7 @@ class MusterLM(LM):
             options = normalize_gen_kwargs(options, self.max_gen_toks)
             groups.setdefault(json.dumps(self.words_of(options)), []).append((number, context, options["until"]))
         for words, group in groups.items():
-            for first in range(0, len(group), PROMPTS_AT_ONCE):
-                part = group[first:first + PROMPTS_AT_ONCE]
+            for part in parts_of(group):
                 for (number, _, until), text in zip(part, self.generate(part, json.loads(words))):
                     for stop in filter(None, until):
                         text = text.split(stop)[0]
@@ -126,7 +145,7 @@ class MusterLM(LM):
         """Returns the text after each prompt of (number, prompt, stops)."""
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "prompts.jsonl"
-            file.write_text("".join(json.dumps({"prompt": prompt, "seed": number}) + "\n" for number, prompt, _ in prompts))
+            file.write_text("".join(line_of(number, prompt) for number, prompt, _ in prompts), encoding="utf-8")
             printed = self.call("decode", "--run", self.run, "--prompts", str(file), "--json", *words, *self.decoding)
         return [json.loads(line)["text"] for line in printed.split("\n") if line]
 

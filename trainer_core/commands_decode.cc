@@ -29,11 +29,19 @@ constexpr size_t kPromptBytesMax = size_t{64} << 20;
 absl::Status add_json_prompt(const std::string& line, DecodeOptions& options) {
   const auto entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!entry.is_object()) return absl::InvalidArgumentError("no JSON object");
+  for (const auto& [name, value] : entry.items())
+    if (name != "prompt" && name != "seed")
+      return absl::InvalidArgumentError(
+          absl::StrCat("unknown field \"", name, "\"; there are prompt and seed"));
   const auto prompt = entry.find("prompt"), seed = entry.find("seed");
-  if (prompt == entry.end() || !prompt->is_string())
+  if (prompt == entry.end())
     return absl::InvalidArgumentError("the field \"prompt\" is missing; it must be a string");
+  if (!prompt->is_string())
+    return absl::InvalidArgumentError(
+        absl::StrCat("the field \"prompt\" is ", prompt->dump(), "; it must be a string"));
   if (seed != entry.end() && !seed->is_number_unsigned())
-    return absl::InvalidArgumentError("the field \"seed\" must be a whole number of at least 0");
+    return absl::InvalidArgumentError(absl::StrCat("the field \"seed\" is ", seed->dump(),
+                                                   "; it must be a whole number of at least 0"));
   options.prompts.push_back(prompt->get<std::string>());
   options.seeds.push_back(seed == entry.end() ? options.sampling.seed : seed->get<uint64_t>());
   return absl::OkStatus();
@@ -100,6 +108,7 @@ absl::StatusOr<DecodeOptions> decode_options(const CommandLine& line, const Trai
                       .min_p = *min_p,
                       .seed = static_cast<uint64_t>(*seed)};
   if (line.has("bos-id")) options.bos_id = static_cast<int32_t>(*bos_id);
+  options.add_bos = line.has("add-bos");
   if (line.has("length")) options.length = static_cast<int32_t>(*length);
   if (line.has("stop")) options.stops = {line.text("stop")};
   options.int8_cache = line.has("kv-cache");
@@ -184,7 +193,7 @@ ExitCode decode_command(std::span<const std::string_view> arguments) {
       arguments, {.values = {"config", "checkpoint", "prompt", "prompts", "max-tokens",
                              "temperature", "tokenizer", "top-k", "top-p", "min-p",
                              "repetition-penalty", "seed", "stop", "bos-id", "length", "kv-cache"},
-                  .switches = {"latest", "json"}});
+                  .switches = {"latest", "json", "add-bos"}});
   if (!line.ok()) return report(who, line.status());
   const auto config = checkpoint_config(*line);
   if (!config.ok()) return report(who, config.status());

@@ -34,6 +34,7 @@ struct DecodeArguments {
   bool int8_cache = false;
   std::optional<int32_t> bos_id;
   std::optional<int32_t> length;
+  bool add_bos = false;
   bool json = false;
 };
 
@@ -140,6 +141,7 @@ int decode(const DecodeArguments& arguments) {
   add("--length", arguments.length);
   std::vector<std::string> words = {"decode"};
   for (const auto& [name, value] : options) words.insert(words.end(), {name, value});
+  if (arguments.add_bos) words.push_back("--add-bos");
   if (arguments.json) words.push_back("--json");
   return fail(exec_trainer(std::move(words)));
 }
@@ -205,6 +207,9 @@ void declare_decode(CLI::App& app, Action& action) {
                     "Tokens of a prompt and its output together, above --max-tokens; a longer "
                     "prompt loses its beginning (default: no limit)",
                     2, 1 << 18);
+  command->add_flag("--add-bos", arguments->add_bos,
+                    "Begin each prompt with the token that the model has before texts without a "
+                    "context");
   add_json_option(*command, arguments->json);
   command->footer(
       "Examples:\n"

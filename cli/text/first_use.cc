@@ -196,6 +196,8 @@ absl::Status tokenize_train_text(jobspec::ResolvedJob& job, FirstUse mode) {
 absl::Status tokenize_eval_text(jobspec::ResolvedJob& job, FirstUse mode) {
   const TextData& data = *job.texts.eval;
   const auto drop = [&](std::string_view why) -> absl::Status {
+    job.train.eval.dataset_path.clear();
+    if (!job.train.eval.tasks.empty()) return absl::OkStatus();  // they need no text
     if (job.train.steps == 0) {
       return absl::InvalidArgumentError(absl::StrCat(
           "eval_only=true: there is nothing to evaluate: ", std::string(why),
@@ -204,7 +206,6 @@ absl::Status tokenize_eval_text(jobspec::ResolvedJob& job, FirstUse mode) {
     warn(absl::StrCat("eval_interval=", job.train.eval.interval, " has no effect: ",
                       std::string(why), "; set eval_holdout_fraction, or eval_dataset_path"));
     job.train.eval.interval = -1;
-    job.train.eval.dataset_path.clear();
     return absl::OkStatus();
   };
   auto folder = tokens_of(data.sources[0].folder, data, job.train, mode);
@@ -235,7 +236,7 @@ void expect_shards(jobspec::ResolvedJob& job, FirstUse mode) {
                       " is on other machines: it must be token shards there (muster tokenize)"));
   }
   if (job.train.eval.dataset_path != job.train.dataset_path) return;
-  job.train.eval.interval = -1;
+  if (job.train.eval.tasks.empty()) job.train.eval.interval = -1;
   job.train.eval.dataset_path.clear();
   set_paths(job);
 }

@@ -50,15 +50,21 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> tokens_of_prompts(const TrainC
   if (!training.ok()) return training.status();
   const auto start = expected_text_start(*training, tokenizer);
   if (!start.ok()) return start.status();
+  const int32_t bos_id = options.bos_id.value_or(options.add_bos ? start->id : -1);
   std::vector<std::vector<int32_t>> all;
   for (size_t i = 0; i < options.prompts.size(); ++i) {
-    auto tokens = options.bos_id ? tokens_after(*options.bos_id, tokenizer, options.prompts[i])
-                                 : prompt_tokens(*start, tokenizer, options.prompts[i]);
-    if (!tokens.ok()) return tokens.status();
-    shorten(options, *tokens);
+    auto tokens = bos_id >= 0 ? tokens_after(bos_id, tokenizer, options.prompts[i])
+                              : prompt_tokens(*start, tokenizer, options.prompts[i]);
     const std::string name = options.lines.empty()
                                  ? "the prompt"
                                  : absl::StrCat("the prompt in line ", options.lines[i]);
+    if (!tokens.ok()) {
+      return options.lines.empty()
+                 ? tokens.status()
+                 : absl::Status(tokens.status().code(),
+                                absl::StrCat(name, ": ", tokens.status().message()));
+    }
+    shorten(options, *tokens);
     const auto count = static_cast<int32_t>(tokens->size());
     if (count > kDecodeTokensMax) {
       return absl::InvalidArgumentError(absl::StrCat(name, " has ", count, " tokens; at most ",

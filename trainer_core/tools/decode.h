@@ -30,6 +30,7 @@ struct DecodeOptions {
   int32_t max_tokens = 64;
   // The token before each prompt; nullopt: as the model's texts begin.
   std::optional<int32_t> bos_id;
+  bool add_bos = false;  // without bos_id, the model's first token also precedes each prompt
   // The tokens of a prompt with its output, above max_tokens: a longer prompt loses its beginning.
   // nullopt: no limit.
   std::optional<int32_t> length;
