@@ -92,8 +92,8 @@ void evaluate_tasks_at_end(const SettingsReader& reader, trainer::TrainConfig& t
   train.eval.at_end = !reader.is_set_by_user("eval_interval");
 }
 
-// Keys that have no effect without evaluations, or without a best one. A held-out part always has an
-// effect.
+// Keys that have no effect without evaluations, or without a best one. A held-out part always has
+// an effect.
 void warn_of_no_evaluation(const SettingsReader& reader, const trainer::EvalConfig& eval,
                            std::vector<std::string>& warnings) {
   if (!eval.tracks_best() && reader.is_set_by_user("metric_for_best_model")) {

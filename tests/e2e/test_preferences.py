@@ -39,6 +39,13 @@ class Preferences(MusterTest):
         best = int(re.findall(r"^best loss: \S+ after step (\d+)", done.stdout, re.M)[-1]) + 1
         manifest = json.loads((self.dir / f"out/learned/checkpoints/{best}/manifest.json").read_text())
         self.assertEqual(manifest["evaluation"]["best_step"], best)
+        of_best = ["--run", self.dir / "out/learned/best", "--tokenizer", self.dir / "tok.model"]
+        decoded = json.loads(self.muster("decode", *of_best, "--prompt", f"{next(iter(MEANINGS))}:", "--max-tokens", 4, "--json", check=0).stdout)
+        self.assertEqual(decoded["checkpoint"], str(self.dir / f"out/learned/checkpoints/{best}"))
+        (self.dir / "task.jsonl").write_text("".join(json.dumps({"context": f"{question}:", "continuation": f" {answer}"}) + "\n"
+                                                     for question, answer in MEANINGS.items()))
+        evaluated = self.muster("eval", *of_best, "--task", f"loglikelihood={self.dir}/task.jsonl", "--hardware", "cpu", check=0)
+        self.assertRegex(evaluated.stdout, r"(?m)^loglikelihood +acc +")
         self.muster("convert", self.dir / "out/learned/best", self.dir / "converted", check=0)
 
     def test_bad_pairs_are_named(self):

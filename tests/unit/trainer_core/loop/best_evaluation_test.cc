@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <limits>
 
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
@@ -150,6 +151,36 @@ TEST_F(BestEvaluation, SettingsThatDoNotFitNameTheKeys) {
   wrong = config(1, "wrong");
   wrong.eval.early_stopping_patience = -1;
   EXPECT_THAT(message(wrong), HasSubstr("early_stopping_patience is -1"));
+}
+
+TEST_F(BestEvaluation, MayBeThatOfATask) {
+  write_file(folder_.file("words.jsonl"),
+             R"({"text": "Saul the king smote the city with the edge of the sword"})"
+             "\n"
+             R"({"text": "And it came to pass in the year 9, that Ahab the king"})"
+             "\n");
+  TrainConfig task = config(1, "task");
+  task.steps = 12;
+  task.tokenizer_path = folder_.file("t.model");
+  task.eval.tasks = "lambada=" + folder_.file("words.jsonl");
+  task.eval.best_metric = "lambada/perplexity";
+  const RunResult result = run(task);
+  ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
+  const EvalProgress progress = info_of(task.checkpoint_directory).evaluation;
+  EXPECT_EQ(progress.metric, "lambada/perplexity");
+  double lowest = std::numeric_limits<double>::infinity();
+  int64_t best_step = -1;
+  for (const EvalRecord& record : result.evaluations[0]) {
+    ASSERT_EQ(record.tasks.size(), 1U);
+    for (const TaskMetric& metric : record.tasks[0].metrics) {
+      if (metric.name != "perplexity" || metric.value >= lowest) continue;
+      lowest = metric.value;
+      best_step = record.step + 1;
+    }
+  }
+  EXPECT_EQ(progress.best, lowest);
+  EXPECT_EQ(progress.best_step, best_step);
+  EXPECT_EQ(info_of(task.checkpoint_directory + "/best").step, best_step);
 }
 
 TEST_F(BestEvaluation, IsAnErrorIfItsStateWasNotSaved) {
