@@ -1,5 +1,6 @@
 #include "trainer_core/data/token_index.h"
 
+#include <algorithm>
 #include <limits>
 #include <regex>
 #include <stdexcept>
@@ -56,7 +57,8 @@ absl::StatusOr<TokenIndex> parse(const json& j) {
   index.unigram_entropy_nats = j.at("unigram_entropy_nats").get<double>();
   index.has_pairs = j.value("has_pairs", false);
   if (j.contains("begin_id"))
-    index.begin_id = static_cast<int32_t>(count_at(j, "begin_id", index.vocab_size - 1));
+    index.begin_id =
+        static_cast<int32_t>(count_at(j, "begin_id", std::max(index.vocab_size, 1U) - 1));
   const json& shards = j.at("shards");
   if (!shards.is_array() || shards.empty() || shards.size() > kShardsMax) {
     return absl::DataLossError(
