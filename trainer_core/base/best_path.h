@@ -18,8 +18,8 @@ inline std::string without_end_slashes(std::string path) {
   return path;
 }
 
-// Returns whether `path` ends with "/best" and nothing of that name exists. Callers have to look
-// for objects at an address first.
+// Returns whether `path` ends with "/best" and nothing of that name exists. Callers have to
+// list the objects at an address first.
 inline bool names_best(const std::string& path) {
   std::error_code error;
   return without_end_slashes(path).ends_with(kBestCheckpoint) &&

@@ -23,8 +23,8 @@ struct TextStart {
 // - Other models, such as those of muster convert, have the start that transformers adds. It is
 //   defined by the class, bos_token and add_bos_token of the tokenizer_config.json beside the
 //   tokenizer, or by the post-processor of tokenizer.json. A bos_token that is missing there is in
-//   special_tokens_map.json, or is the default of the class. A SentencePiece model or a tiktoken file
-//   without these files has its beginning-of-sequence token. Without such a token, the
+//   special_tokens_map.json, or is the default of the class. A SentencePiece model or a tiktoken
+//   file without these files has its beginning-of-sequence token. Without such a token, the
 //   end-of-sequence token stands before texts that have no other.
 // Returns InvalidArgument with the path if a file is damaged, or if it begins texts with an unknown
 // token.
