@@ -57,9 +57,11 @@ absl::Status extract_prompt(ordered_json& pair) {
         "has no \"prompt\" of messages, and \"chosen\" and \"rejected\" do not begin with the same "
         "message");
   const auto end = static_cast<ptrdiff_t>(count);
-  pair["prompt"] = ordered_json(chosen.begin(), chosen.begin() + end);
+  ordered_json prompt(ordered_json::array());
+  for (size_t i = 0; i < count; ++i) prompt.push_back(chosen[i]);
   chosen.erase(chosen.begin(), chosen.begin() + end);
   rejected.erase(rejected.begin(), rejected.begin() + end);
+  pair["prompt"] = std::move(prompt);  // may move the other fields
   return absl::OkStatus();
 }
 
