@@ -129,7 +129,7 @@ class PreferenceGolden : public testing::TestWithParam<const char*> {
     EXPECT_NEAR(sums->rejected_reward, rewards[1] + rewards[3], 1e-5);
     EXPECT_EQ(sums->accurate, (rewards[0] > rewards[1]) + (rewards[2] > rewards[3]));
     const auto policy = file_.tensor<float>("policy");
-    // With IPO they are means over the tokens of an answer.
+    // Those of IPO are means over the tokens of an answer.
     const auto tokens = [&](float label) {
       return name == "ipo" ? static_cast<double>(std::ranges::count(batches[0].labels, label)) : 1;
     };
