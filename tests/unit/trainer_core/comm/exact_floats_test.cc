@@ -11,7 +11,7 @@ namespace {
 
 // Returns the sum of the encodings, with additions in fp32, in this order.
 template <class Split, class Join>
-double sum_of(const std::vector<double>& values, const Split& split, const Join& join) {
+double sum_through(const std::vector<double>& values, const Split& split, const Join& join) {
   auto total = split(0.0);
   for (const double value : values) {
     const auto parts = split(value);
@@ -30,9 +30,9 @@ TEST(ExactFloats, SumsOfUnitsLoseNoBits) {
   }
   const std::vector<double> backward(values.rbegin(), values.rend());
   for (const auto& order : {values, backward})
-    EXPECT_NEAR(sum_of(order, split_units, join_units), exact, 1e-8);
+    EXPECT_NEAR(sum_through(order, split_units, join_units), exact, 1e-8);
   // Two parts lose bits, because the sums of the coarse ones are rounded.
-  EXPECT_GT(std::abs(sum_of(values, split_double, join_double) - exact), 1e-4);
+  EXPECT_GT(std::abs(sum_through(values, split_double, join_double) - exact), 1e-4);
 }
 
 }  // namespace
