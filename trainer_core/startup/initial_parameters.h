@@ -38,11 +38,11 @@ inline void draw_parameters(Ops& ops, const TrainConfig& config, const ShardLayo
                   Tensor::f32(params.data(), {static_cast<int64_t>(params.size())}));
 }
 
-// What is known of load_parameters_path, equal on all ranks.
+// Describes load_parameters_path, equally on all ranks.
 struct LoadedParameters {
   int64_t steps = 0;  // of the training that saved the checkpoint; 0 for other formats
-  // hash_of_base() (checkpoint/adapters.h) of the base of adapters, or of a reference model;
-  // otherwise empty.
+  // The result of hash_of_base() (checkpoint/adapters.h) for the base of adapters, or for a
+  // reference model; otherwise empty.
   std::string hash;
 };
 

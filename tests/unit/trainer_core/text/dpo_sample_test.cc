@@ -81,12 +81,12 @@ TEST(DpoSample, TextsOfAllForms) {
   EXPECT_THAT(shown(R"({"chosen": "It is", "rejected": "It is so"})", plain),
               ElementsAre("It i|s|", "It i|s so|"));
   EXPECT_THAT(shown(R"({"chosen": "aé!", "rejected": "aé"})", plain), ElementsAre("a|é!|", "a|é|"));
-  const std::vector<std::string> longer =
-      shown("{\"chosen\": [" + user + "," + blue + "], \"rejected\": [" + user + "," + blue + "," +
-                user + "," + green + "]}",
-            chat);
-  ASSERT_EQ(longer.size(), 2U);
-  EXPECT_EQ(longer[0], wanted[0]);
+  const auto longer = dpo_texts("{\"chosen\": [" + user + "," + blue + "], \"rejected\": [" + user +
+                                    "," + blue + "," + user + "," + green + "]}",
+                                chat);
+  ASSERT_TRUE(longer.ok()) << longer.status();
+  EXPECT_EQ(shown(longer->chosen), wanted[0]);
+  EXPECT_EQ(longer->rejected.spans.size(), 2U);
   EXPECT_EQ(
       shown("{\"chosen\": [" + user + "," + blue + "], \"rejected\": [" + user + "," + green + "]}",
             chat),
@@ -163,7 +163,7 @@ TEST(DpoSample, SequencesHaveLabels) {
     EXPECT_EQ(runs[1].first, 1);
     EXPECT_EQ(runs[2].first, 0);
     EXPECT_EQ(runs[3].first, -1);
-    EXPECT_EQ(runs[3].second, runs[1].second + 1) << "\" today\" is one more token";
+    EXPECT_GT(runs[3].second, runs[1].second) << "\" green today\" has more tokens than \" blue\"";
     if (packs) {
       ASSERT_EQ(runs.size(), 9U);
       EXPECT_EQ(runs[5].first, 2);
