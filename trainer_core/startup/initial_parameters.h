@@ -40,7 +40,8 @@ inline void draw_parameters(Ops& ops, const TrainConfig& config, const ShardLayo
 
 // Describes load_parameters_path, equally on all ranks.
 struct LoadedParameters {
-  int64_t steps = 0;  // of the training that saved the checkpoint; 0 for other formats
+  // Steps of the training that saved the checkpoint; 0 for other formats.
+  int64_t steps = 0;
   // The result of hash_of_base() (checkpoint/adapters.h) for the base of adapters, or for a
   // reference model; otherwise empty.
   std::string hash;
