@@ -8,7 +8,8 @@ It is lm-eval's own command with the additional model `muster`. Its --model_args
 
     run            a run's output folder, or a folder of muster convert
     tokenizer      a tokenizer file; default: the run's tokenizer_path
-    length         tokens of a sequence; default: the run's max_target_length, for generated texts no limit
+    length         tokens of a sequence; default: the run's max_target_length, and no limit for
+                   generated texts
     batch          sequences per batch; default 1
     bos_id         the token before texts without a context; default: as the model's texts begin
     add_bos_token  whether bos_id also begins texts that have a context; default False

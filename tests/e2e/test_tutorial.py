@@ -93,7 +93,8 @@ class Tutorial(MusterTest):
         wait_until(lambda: (checkpoints / "50/manifest.json").exists() or run.poll() is not None, 120, "the first checkpoint")
         self.assertIsNone(run.poll(), self.output(run))
         for pid in processes_with_mark(self.mark):
-            with contextlib.suppress(ProcessLookupError):  # ranks end with the process that started them
+            # Ranks end with the process that started them.
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         run.wait(timeout=30)
         wait_until(lambda: not processes_with_mark(self.mark), 30, "the end of all processes")

@@ -32,7 +32,7 @@ struct TokenIndex {
   // frequency.
   double unigram_entropy_nats = 0;
   bool has_pairs = false;  // the documents are pairs of answers (dpo_samples.h)
-  int32_t begin_id = -1;  // the token with which plain samples begin (--bos); -1: none
+  int32_t begin_id = -1;   // the token with which plain samples begin (--bos); -1: none
   std::vector<Shard> shards;
 };
 

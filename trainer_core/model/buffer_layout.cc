@@ -36,7 +36,6 @@ class Planner {
                                            static_cast<size_t>(rounded_params(plan_.params).bytes));
       return;
     }
-    const int64_t n = plan_.stored_parameters();
     plan_.param_block = add("params", MemoryCategory::kParameters,
                             plan_.stored_floats() + scaling_elements(model_));
     plan_.loading_block = plan_.param_block;
@@ -46,7 +45,7 @@ class Planner {
     if (plan_.sharding.has_reference)
       plan_.reference_block = add("reference", MemoryCategory::kParameters, plan_.stored_floats());
     if (plan_.training) {
-      plan_.grad_block = add("grads", MemoryCategory::kGradients, n);
+      plan_.grad_block = add("grads", MemoryCategory::kGradients, plan_.stored_parameters());
       plan_.optimizer_state = add("optimizer_state", MemoryCategory::kOptimizer, optimizer_state);
     }
     plan_.blocks =
@@ -139,8 +138,7 @@ class Planner {
 
   void caches() {
     if (!plan_.decodes()) return;
-    const int64_t rows =
-        int64_t{plan_.cache.blocks} * model_.num_kv_heads * CacheSize::kBlockPositions;
+    int64_t rows = int64_t{plan_.cache.blocks} * model_.num_kv_heads * CacheSize::kBlockPositions;
     for (size_t i = 0; i < plan_.layers.size(); ++i) {
       const auto cache = [&](const char* what, int64_t width, DType dtype) {
         return add(absl::StrCat("layer", i, what), MemoryCategory::kKvCache, rows * width, dtype);
