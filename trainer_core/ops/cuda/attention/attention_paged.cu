@@ -126,8 +126,8 @@ __global__ void paged_kernel(const __grid_constant__ AttentionPaged args) {
       sum *= factor;
       for (int k = 0; k < kChunk && chunk + k <= last; ++k) {
         const int64_t place = place_of(args, row, chunk + k, kv_head);
-        const float weight = is_int8 ? weights[k] * args.value_scales[place / h] : weights[k];
-        sum += weight * cached_value(values[place + thread]);
+        const float scaled = is_int8 ? weights[k] * args.value_scales[place / h] : weights[k];
+        sum += scaled * cached_value(values[place + thread]);
       }
     }
     __syncthreads();  // all threads have read the weights
