@@ -24,6 +24,7 @@ FileStream::FileStream(std::shared_ptr<ShellMetrics> metrics, std::string_view m
 
 void FileStream::send(absl::StatusOr<SentFile> file) {
   const std::lock_guard lock(mutex_);
+  is_made_ = true;
   if (!file.ok()) return finish_locked(file.status());
   file_.emplace(*std::move(file));
   write_next_locked();
@@ -53,6 +54,8 @@ void FileStream::finish_locked(const absl::Status& status) {
   if (std::exchange(finished_, true)) return;
   stop_.request_stop();
   count_.count_end(status);
+  // A caller that knows the end may call again at once.
+  if (is_made_) ticket_.reset();
   Finish(to_grpc(status));
 }
 

@@ -33,7 +33,8 @@ class FileStream final : public grpc::ServerWriteReactor<v1::FileChunk>,
                          public std::enable_shared_from_this<FileStream> {
  public:
   // `method`: a constant ("BackupState"). `stop` is requested when the stream ends. `ticket` is
-  // destroyed with the stream.
+  // destroyed before the caller gets the end of the file or its error, at the latest with the
+  // stream.
   FileStream(std::shared_ptr<ShellMetrics> metrics, std::string_view method, std::stop_source stop,
              std::shared_ptr<void> ticket);
   void begin() { self_ = shared_from_this(); }
@@ -55,10 +56,12 @@ class FileStream final : public grpc::ServerWriteReactor<v1::FileChunk>,
 
   const StreamCount count_;
   std::stop_source stop_;
-  const std::shared_ptr<void> ticket_;
   std::shared_ptr<FileStream> self_;
 
   std::mutex mutex_;
+  // The members below are guarded by mutex_.
+  std::shared_ptr<void> ticket_;
+  bool is_made_ = false;  // send() was called
   std::optional<SentFile> file_;
   uint64_t sent_bytes_ = 0;
   std::unique_ptr<EVP_MD_CTX, FreeDigest> digest_{EVP_MD_CTX_new()};
