@@ -169,8 +169,9 @@ class Evaluation(MusterTest):
 
         default = decode()
         self.assertEqual([entry["prompt"] for entry in default], prompts)
-        self.assertEqual(decode("--bos-id", 0), default)  # its texts begin with this token
-        self.assertNotEqual(decode("--bos-id", 7), default)
+        # The tokenizer has a token at the beginning, but its texts do not begin with it.
+        self.assertEqual(decode("--bos-id", 0), decode("--add-bos"))
+        self.assertNotEqual(decode("--add-bos"), default)
         # Only the last tokens of a longer prompt count, whatever the beginning is.
         long = [f"{start} {prompts[0]}" * 3 for start in ("Saul", "David")]
         first, second = (entry["text"] for entry in decode("--length", 12, lines=long))
@@ -180,8 +181,9 @@ class Evaluation(MusterTest):
         self.assertNotEqual(sampled[0], sampled[2])
         for words, complaint in ((["--length", 4], "--length is 4; it must be above --max-tokens (4)"), (["--bos-id", 5000], "--bos-id is 5000; the model has")):
             self.assertIn(complaint, decode(*words, check=2))
-        self.assertIn('prompts.jsonl:1: the field "seed" must be a whole number of at least 0', decode(seed=-1, check=2))
-        self.assertIn('prompts.jsonl:1: the field "prompt" is missing', decode(lines=[7], check=2))
+        self.assertIn('prompts.jsonl:1: the field "seed" is -1; it must be a whole number of at least 0', decode(seed=-1, check=2))
+        self.assertIn('prompts.jsonl:1: the field "prompt" is 7; it must be a string', decode(lines=[7], check=2))
+        self.assertIn('prompts.jsonl:1: unknown field "sead"; there are prompt and seed', decode(sead=1, check=2))
 
     def test_lm_evaluation_harness_runs_on_a_model_of_muster(self):
         python = named_python("lm_eval")

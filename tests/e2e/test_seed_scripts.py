@@ -275,7 +275,7 @@ class RealRuns(ScriptTest):
             **env, "LOG_DIR": "evaluated", "EVAL_ONLY": "1", "NUM_GPUS": "2", "CHECKPOINT_RESTORE_PATH": str(self.dir / "tuned/llama-LLaMA7B")})
         self.assertRegex(evaluated, r"(?m)^boolq +acc +[01]\.\d+ ± 0\.\d+ +8 ")
         of = lambda folder: json.loads((self.dir / folder / "evaluations/results-3.json").read_text())["results"]["boolq"]["acc"]  # noqa: E731
-        self.assertEqual(of("evaluated"), of("tuned/llama-LLaMA7B"))
+        self.assertEqual(of("evaluated/llama-LLaMA7B"), of("tuned/llama-LLaMA7B"))
 
 
 class Downloads(ScriptTest):

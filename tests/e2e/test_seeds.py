@@ -433,12 +433,13 @@ class Seeds(MusterTest):
     # ------------------------------------------------------------------ Pax
 
     def test_lora_trains_adapters(self):
-        line = variables_of(LORA_SBATCH, CONTAINER="image", PWD=str(self.dir), PATH_TO_BOOLQ="/boolq", PATH_TO_LLAMA_TOKENIZER="/vocab",
+        self.make_boolq()
+        line = variables_of(LORA_SBATCH, CONTAINER="image", PWD=str(self.dir), PATH_TO_BOOLQ=str(self.dir), PATH_TO_LLAMA_TOKENIZER="/vocab",
                             PATH_TO_PRETRAINED_CHECKPOINT="/pretrained")
         mlp = ["gate_proj", "up_proj", "down_proj"]
         lora = {"enable_lora": True, "lora_rank": 32, "lora_alpha": 32, "lora_targets": ["q_proj", "k_proj", "v_proj", "o_proj", *mlp]}
         shown = self.show(*self.wrapper("example_slurm_llama.sub", line, 2))
-        self.assert_resolves(shown, ranks=8, nodes=2, load_parameters_path="/pretrained", steps=1000, learning_rate=1e-6, **lora)
+        self.assert_resolves(shown, ranks=8, nodes=2, load_parameters_path="/pretrained", steps=600, learning_rate=1e-4, **lora)
         shown = self.show(*self.wrapper("example_slurm_llama.sub", {**line, "LORA_RANK": "8", "LORA_TARGET_LAYERS": "mlp"}, 2))
         self.assert_resolves(shown, ranks=8, nodes=2, **{**lora, "lora_rank": 8, "lora_alpha": 8, "lora_targets": mlp})
 
@@ -490,10 +491,14 @@ class Seeds(MusterTest):
         done = self.script("run_llama_boolq.sh", *tiny, "max_target_length=128", env=boolq, runs=True)
         self.assertRegex(done.stdout, r"(?m)^boolq +acc +0\.5000 ± \S+ +4 +\d+$")
 
-    def test_pax_llama_script(self):
+    def make_boolq(self):
+        """Makes empty files of BoolQ in the folder of the test."""
         (self.dir / "bool_q").mkdir()
         for name in ("train.jsonl", "dev.jsonl"):
             (self.dir / "bool_q" / name).touch()
+
+    def test_pax_llama_script(self):
+        self.make_boolq()
         line = variables_of(LLAMA_SBATCH, CONTAINER="image", PATH_TO_BOOLQ=str(self.dir), PATH_TO_LLAMA_TOKENIZER="/vocab", OUTPUT_DIR_LOCAL="out", EVAL_ONLY="0",
                             USE_LORA="0", PATH_TO_PRETRAINED_CHECKPOINT="/pretrained", DIR_TO_STORE_NEW_CHECKPOINTS_AND_LOGS="logs", LLaMA_CONFIG="LLaMA7B",
                             ENABLE_TE="1", NUM_NODES="2")

@@ -374,6 +374,9 @@ absl::Status validate(const TrainConfig& config) {
   check_data(config, check);
   check_eval(config, check);
   check.take(validate_tuning(config));
+  check.require(!config.enable_checkpointing || !config.only_evaluates(),
+                "steps is 0, but enable_checkpointing is true: an evaluation reads "
+                "load_parameters_path and saves nothing");
   check.require(!config.enable_checkpointing || !config.checkpoint_directory.empty(),
                 "checkpoint_directory is empty, but enable_checkpointing is true");
   check.require(

@@ -8,7 +8,6 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/find_checkpoint.h"
 #include "trainer_core/comm/exact_floats.h"
 #include "trainer_core/data/text_start.h"
@@ -22,14 +21,6 @@ namespace {
 
 // Returns the training whose state an evaluation loads; no data if the state is of another format.
 TrainConfig stored_training(const TrainConfig& config, const std::string& parameters) {
-  if (config.enable_checkpointing) {
-    std::vector<std::string> notes;
-    const auto newest =
-        CheckpointStore(config.checkpoint_directory, -1).newest(notes, /*checksums=*/false);
-    if (newest.ok() && newest->has_value()) {
-      if (auto own = train_config_from_json((*newest)->config); own.ok()) return *std::move(own);
-    }
-  }
   for (const std::string& path : {config.lora_restore_path, parameters}) {
     if (path.empty()) continue;
     if (auto training = training_of_checkpoint(path); training.ok()) return *std::move(training);

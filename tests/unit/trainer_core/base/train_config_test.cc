@@ -172,12 +172,18 @@ TEST(TrainConfig, ValidationNamesTheKeys) {
   EXPECT_THAT(error_with([](TrainConfig& c) { c.optimizer.schedule_steps = -1; }),
               HasSubstr("learning_rate_schedule_steps is -1"));
   EXPECT_THAT(error_with([](TrainConfig& c) { c.steps = 0; }), HasSubstr("steps is 0"));
-  EXPECT_THAT(error_with([](TrainConfig& c) {
-                c.steps = 0;
-                c.dataset_type = DatasetType::kShards;
-                c.dataset_path = "/data";
-                c.eval.interval = 1;
-                c.eval.holdout_fraction = 0.1;
+  const auto evaluates = [](TrainConfig& c) {
+    c.steps = 0;
+    c.dataset_type = DatasetType::kShards;
+    c.dataset_path = "/data";
+    c.eval.interval = 1;
+    c.eval.holdout_fraction = 0.1;
+  };
+  EXPECT_THAT(error_with([&](TrainConfig& c) { evaluates(c); }),
+              HasSubstr("steps is 0, but enable_checkpointing is true"));
+  EXPECT_THAT(error_with([&](TrainConfig& c) {
+                evaluates(c);
+                c.enable_checkpointing = false;
               }),
               "");
   EXPECT_THAT(error_with([](TrainConfig& c) { c.dataset_path.clear(); }),

@@ -154,11 +154,10 @@ TEST_F(BestEvaluation, SettingsThatDoNotFitNameTheKeys) {
 }
 
 TEST_F(BestEvaluation, MayBeThatOfATask) {
-  write_file(folder_.file("words.jsonl"),
-             R"({"text": "Saul the king smote the city with the edge of the sword"})"
-             "\n"
-             R"({"text": "And it came to pass in the year 9, that Ahab the king"})"
-             "\n");
+  write_file(folder_.file("words.jsonl"), R"({"text": "Saul the king smote the city"})"
+                                          "\n"
+                                          R"({"text": "And it came to pass in the year"})"
+                                          "\n");
   TrainConfig task = config(1, "task");
   task.steps = 12;
   task.tokenizer_path = folder_.file("t.model");
