@@ -54,7 +54,7 @@ void FileStream::finish_locked(const absl::Status& status) {
   if (std::exchange(finished_, true)) return;
   stop_.request_stop();
   count_.count_end(status);
-  // A caller that knows the end may call again at once.
+  // After the end the caller may call again at once.
   if (is_made_) ticket_.reset();
   Finish(to_grpc(status));
 }
