@@ -15,9 +15,9 @@ namespace muster::trainer {
 enum class Verify { kSizes, kChecksums };
 // Returns the folder of a checkpoint: `path` itself if it is one; otherwise the newest complete
 // checkpoint in `path` or, if `path` is the output folder of a run, in its subfolder "checkpoints".
-// With "/best" after such a path, returns the checkpoint of the best evaluation there.
-// Fetches a checkpoint of an object store first, and returns the folder of the copy. Returns
-// NotFound if there is none, and DataLoss if it is damaged.
+// For such a path and "/best", returns the checkpoint of the best evaluation there. Fetches a
+// checkpoint of an object store first, and returns the folder of the copy. Returns NotFound if
+// there is none, and DataLoss if it is damaged.
 absl::StatusOr<std::string> find_checkpoint(const std::string& path,
                                             Verify verify = Verify::kChecksums);
 

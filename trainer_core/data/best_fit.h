@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "trainer_core/data/samples.h"
+
 namespace muster::trainer {
 
 // Returns the sequences in the order of their first documents. `positions` returns the positions
@@ -36,6 +38,14 @@ std::vector<std::vector<Piece>> best_fit_decreasing(std::vector<Piece> pieces, i
   for (auto& sequence : sequences) std::ranges::sort(sequence, {}, &Piece::document);
   std::ranges::sort(sequences, {}, [](const auto& sequence) { return sequence[0].document; });
   return sequences;
+}
+
+// Makes the positions from `at` on a document of their own that counts in no loss.
+inline void blank_from(size_t at, const SequenceSpans& out) {
+  std::ranges::fill(out.tokens.subspan(at), 0);
+  std::ranges::fill(out.targets.subspan(at), 0);
+  std::ranges::fill(out.weights.subspan(at), 0.0F);
+  if (!out.starts.empty()) std::ranges::fill(out.starts.subspan(at), static_cast<int32_t>(at));
 }
 
 // Returns a sequence for each piece.

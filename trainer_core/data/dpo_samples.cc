@@ -43,10 +43,7 @@ class DpoSequences : public Samples {
       }
       ++label;
     }
-    std::ranges::fill(out.tokens.subspan(at), 0);
-    std::ranges::fill(out.targets.subspan(at), 0);
-    std::ranges::fill(out.weights.subspan(at), 0.0F);
-    if (!out.starts.empty()) std::ranges::fill(out.starts.subspan(at), static_cast<int32_t>(at));
+    blank_from(at, out);
     return absl::OkStatus();
   }
 

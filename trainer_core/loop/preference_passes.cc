@@ -92,8 +92,7 @@ absl::StatusOr<PreferenceSums> PreferencePasses::score(std::vector<PreferenceBat
   const TransformerPlan& plan = rank_model_.plan().model;
   const auto own = static_cast<size_t>(plan.own_rows());
   const auto first = static_cast<size_t>(plan.first_own_row());
-  const bool has_head = plan.pipeline().has_all_layers() ||
-                        plan.pipeline().stage.index + 1 == plan.pipeline().stage.ranks;
+  const bool has_head = plan.pipeline().ends_model();
   for (size_t i = 0; i < batches.size(); ++i) {
     PreferenceBatch& batch = batches[i];
     std::ranges::transform(batch.labels, batch.weights.begin(),
