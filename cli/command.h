@@ -43,6 +43,7 @@ void declare_eval(CLI::App& app, Action& action);
 void declare_serve(CLI::App& app, Action& action, char** argv);
 void declare_config(CLI::App& app, Action& action);
 void declare_debug(CLI::App& app, Action& action);
+void declare_explain(CLI::App& app, Action& action);
 void declare_metrics(CLI::App& app, Action& action);
 void declare_version(CLI::App& app, Action& action);
 // Declares the command that prints completion scripts. Requires that all other commands are

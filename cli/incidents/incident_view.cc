@@ -231,6 +231,9 @@ absl::StatusOr<std::string> describe_incident(const v1::Incident& incident, int6
       ", job ", incident.job_id(), " (", shown(incident.job_name()), "), attempt ",
       incident.attempt(), ", ", age_of(opened_at(incident), now_unix_ns), " ago\n");
   absl::StrAppend(&text, wrapped(shown(incident.sentence()), 0, view.columns_max));
+  if (!incident.diagnosis().empty())
+    absl::StrAppend(&text, wrapped(absl::StrCat("known error: ", shown(incident.diagnosis())), 0,
+                                   view.columns_max));
   if (!incident.action().empty())
     absl::StrAppend(
         &text, wrapped(absl::StrCat("action: ", shown(incident.action())), 0, view.columns_max));
@@ -262,6 +265,7 @@ absl::StatusOr<json> incident_to_json(const v1::Incident& incident) {
               {"kind", incident.kind()},
               {"open", incident.open()},
               {"sentence", incident.sentence()},
+              {"diagnosis", incident.diagnosis()},
               {"action", incident.action()},
               {"suspects", json::array()},
               {"moments", json::array()}};

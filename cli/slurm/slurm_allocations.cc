@@ -81,6 +81,7 @@ bool ends_chain(const AllocationEnd& end) {
     case Verdict::kJob:
       return end.exit_code == to_int(ExitCode::kOk) ||
              end.exit_code == to_int(ExitCode::kBadInput) ||
+             end.exit_code == to_int(ExitCode::kNoProgress) ||
              end.exit_code == to_int(ExitCode::kNotFinite);
   }
   return false;

@@ -12,6 +12,7 @@
 #include <absl/strings/strip.h>
 
 #include "common/text/absl_view.h"
+#include "common/text/error_family.h"
 #include "common/text/has_any.h"
 #include "common/text/python_frame.h"
 
@@ -20,77 +21,11 @@ namespace {
 
 // Leaves room for the place in the text of an exit.
 constexpr size_t kErrorBytesMax = 400;
-constexpr size_t kConsequenceBytesMax = 200;
+constexpr size_t kExplanationBytesMax = 200;
 // Lines of output after an error that ended the program: the rest of its message, and what handlers
 // and libraries print at the end. An error with more output after it was handled.
 constexpr size_t kLinesAfterMax = 20;
 
-// Substrings in lower case.
-constexpr std::array<std::string_view, 40> kLostPeerWords = {
-    "connection closed by peer",
-    "connection reset by peer",
-    "connection was likely closed",
-    "broken pipe",
-    "brokenpipeerror",
-    "connectionreseterror",
-    "socket closed",
-    "preamble.length",
-    "op.preamble",
-    "preamble mismatch",
-    "timed out waiting",
-    "application timeout caused pair closure",
-    "pair closure",
-    "gloo all-reduce failed",
-    "gloo allreduce failed",
-    "distbackenderror",
-    "distnetworkerror",
-    "diststoreerror",
-    "ncclremoteerror",
-    "remote process exit",
-    "network error or a remote process",
-    "watchdog caught collective operation timeout",
-    "watchdog thread terminated",
-    "nccl operations have failed or timed out",
-    "nccl communicator was aborted",
-    "nccl communicator encountered error",
-    "call to recv from",
-    "failed to recv, got 0 bytes",
-    "recvvalue failed",
-    "sendbytes failed",
-    "recvbytes failed",
-    "tcpstore server has shut down",
-    "remote server shutdown",
-    "monitoredbarrier",
-    "detected mismatch between collectives",
-    "jax distributed service detected",
-    "coordination service",
-    "stopped sending heartbeats",
-    "heartbeat timeout",
-    "barrier timed out"};
-constexpr std::array<std::string_view, 24> kEnvironmentWords = {"connectionerror",
-                                                                "connectionrefused",
-                                                                "connection refused",
-                                                                "timeout",
-                                                                "timed out",
-                                                                "oserror",
-                                                                "ioerror",
-                                                                "filenotfounderror",
-                                                                "permissionerror",
-                                                                "temporary failure",
-                                                                "name or service",
-                                                                "network is unreachable",
-                                                                "no space left",
-                                                                "input/output error",
-                                                                "stale file handle",
-                                                                "cuda error",
-                                                                "cudnn",
-                                                                "cublas",
-                                                                "nccl error",
-                                                                "ecc error",
-                                                                "service unavailable",
-                                                                "503",
-                                                                "too many requests",
-                                                                "address already in use"};
 // Substrings of lines with which programs and libraries explain an abort. A program's own lines,
 // such as "val_error 0.12" and "0 failed", do not have them.
 constexpr std::array<std::string_view, 22> kFatalWords = {"Error:",          " error:",
@@ -194,13 +129,17 @@ class Traceback {
   std::string place_;
 };
 
-// Adds the first later line that reports a lost peer to an error whose own line does not.
-void add_consequence(std::span<const std::string> later, ProgramError& error) {
-  if (reports_lost_peer(error.text)) return;
+// Adds the first later line of a known family to an error without one, or that only reports a lost
+// peer: NCCL writes its own cause behind the exception. Families are ordered, so that the cause of a
+// lost peer comes before it.
+void add_explanation(std::span<const std::string> later, ProgramError& error) {
+  const ErrorFamily* known = find_error_family(error.text);
+  if (known != nullptr && known->origin != ErrorOrigin::kPeer) return;
   for (const std::string& line : later.first(std::min(later.size(), kLinesAfterMax))) {
     if (frame_in(without_rank(line))) return;
-    if (!reports_lost_peer(line)) continue;
-    absl::StrAppend(&error.text, "; ", shortened(without_rank(line), kConsequenceBytesMax));
+    const ErrorFamily* family = find_error_family(line);
+    if (family == nullptr || (known != nullptr && family >= known)) continue;
+    absl::StrAppend(&error.text, "; ", shortened(without_rank(line), kExplanationBytesMax));
     return;
   }
 }
@@ -209,7 +148,15 @@ void add_consequence(std::span<const std::string> later, ProgramError& error) {
 void add_cause(const ProgramError& handled, ProgramError& error) {
   const bool is_known = reports_lost_peer(error.text) || reports_environment(error.text);
   if (is_known || (!reports_lost_peer(handled.text) && !reports_environment(handled.text))) return;
-  absl::StrAppend(&error.text, "; after ", shortened(handled.text, kConsequenceBytesMax));
+  absl::StrAppend(&error.text, "; after ", shortened(handled.text, kExplanationBytesMax));
+}
+
+// Returns whether a line without a word of kFatalWords explains an abort: libraries report a lost
+// peer or a failed GPU so. Other known errors may be in any line of output.
+bool explains_abort(std::string_view line) {
+  const ErrorFamily* family = find_error_family(line);
+  return family != nullptr &&
+         (family->origin == ErrorOrigin::kPeer || family->origin == ErrorOrigin::kNode);
 }
 
 // Returns the error of a fatal signal in Python, "Fatal Python error: Aborted", with the first line
@@ -248,16 +195,18 @@ std::optional<ProgramError> find_program_error(std::span<const std::string> line
       return found;
     } else if (!traceback.empty() && begins_with_type(line)) {
       ProgramError error{shortened(line, kErrorBytesMax), traceback.place()};
-      add_consequence(later, error);
+      add_explanation(later, error);
       if (std::exchange(chained, false)) add_cause(*found, error);
       found = std::move(error);
       found_at = i;
       traceback.clear();
     } else if (!traceback.empty() && !line.empty() && line[0] != ' ') {
       traceback.clear();  // the beginning of the exception's line is missing
-    } else if (is_recent && has_any(line, kFatalWords)) {
-      // "what():" has the message of the exception that "terminate called" only names.
-      const bool is_named = fatal && absl::StrContains(av(fatal->text), "what():");
+    } else if (is_recent && (has_any(line, kFatalWords) || explains_abort(line))) {
+      // "what():" has the message of the exception that "terminate called" only names, and a line
+      // with a known cause comes before the one that reports the abort.
+      const bool is_named = fatal && (absl::StrContains(av(fatal->text), "what():") ||
+                                      (find_error_family(fatal->text) && !find_error_family(line)));
       if (!is_named) fatal = ProgramError{shortened(line, kErrorBytesMax), ""};
     }
   }
@@ -269,22 +218,33 @@ std::string to_string(const ProgramError& error) {
   return error.place.empty() ? error.text : absl::StrCat(error.text, " (", error.place, ")");
 }
 
-std::string error_signature(std::string_view text) {
+std::string error_place(std::string_view text) {
   const size_t open = text.rfind(" (");
   if (open == std::string_view::npos || !text.ends_with(')')) return "";
   const std::string_view place = text.substr(open + 2, text.size() - open - 3);
-  if (python_frame_of(place).line == 0) return "";
-  const std::string_view type = text.substr(0, std::min(text.find(": "), open));
-  if (std::ranges::find(kLastingTypes, type) == kLastingTypes.end()) return "";
-  return absl::StrCat(av(type), " at ", av(place));
+  return std::string(python_frame_of(place).line == 0 ? "" : place);
+}
+
+std::string error_type(std::string_view text) {
+  return std::string(text.substr(0, std::min(text.find(": "), text.find(" ("))));
+}
+
+std::string error_signature(std::string_view text) {
+  const std::string place = error_place(text), type = error_type(text);
+  if (place.empty() || std::ranges::find(kLastingTypes, type) == kLastingTypes.end()) return "";
+  return absl::StrCat(type, " at ", place);
 }
 
 bool reports_lost_peer(std::string_view text) {
-  return has_any(absl::AsciiStrToLower(av(text)), kLostPeerWords);
+  const ErrorFamily* family = find_error_family(text);
+  return family != nullptr && family->origin == ErrorOrigin::kPeer;
 }
 
 bool reports_environment(std::string_view text) {
-  return has_any(absl::AsciiStrToLower(av(text)), kEnvironmentWords);
+  const ErrorFamily* family = find_error_family(text);
+  return family != nullptr &&
+         (family->origin == ErrorOrigin::kNode || family->origin == ErrorOrigin::kSetup ||
+          family->origin == ErrorOrigin::kPassing);
 }
 
 }  // namespace muster

@@ -10,8 +10,8 @@
 namespace muster {
 
 struct ProgramError {
-  // One line: "ValueError: batch 7 is empty". If a later line of the message shows that the error
-  // is the consequence of a lost peer, that line follows after "; ".
+  // One line: "ValueError: batch 7 is empty". If the line itself shows no cause, the first later
+  // line of the message that does follows after "; ", for example NCCL's "Last error".
   std::string text;
   // The innermost line of the program's own files in the traceback: "job/train.py:31 step". Empty:
   // no traceback was printed.
@@ -25,18 +25,22 @@ std::optional<ProgramError> find_program_error(std::span<const std::string> line
 // Returns the error as one line: "ValueError: batch 7 is empty (job/train.py:31 step)".
 std::string to_string(const ProgramError& error);
 
+// Return the place in a text of to_string(), "job/train.py:31 step", and the type of the exception,
+// "ValueError". The place is empty if the text has none.
+std::string error_place(std::string_view text);
+std::string error_type(std::string_view text);
+
 // Returns the type of the exception and its place from a text of to_string():
 // "ValueError at job/train.py:31 step". Empty if the text has no place, or for a type that other
 // causes than the program's own code and data may have, such as RuntimeError.
 std::string error_signature(std::string_view text);
 
 // Returns whether the text reports that another rank or its connection was lost, or that a
-// collective did not complete: a known consequence of another rank's fault. The texts are those
-// of Gloo, NCCL, PyTorch's process groups and stores, and JAX's coordination service.
+// collective did not complete: a known consequence of another rank's fault (error_family.h).
 bool reports_lost_peer(std::string_view text);
 
-// Returns whether the text reports a failure of the network, of storage or of a device, which may
-// have passed at the next attempt.
+// Returns whether the text reports a failure of the network, of storage, of a device or of the
+// node, which the next attempt may not have (error_family.h).
 bool reports_environment(std::string_view text);
 
 }  // namespace muster

@@ -12,6 +12,7 @@
 #include "coordinator/core/placement/hosts.h"
 #include "coordinator/core/records/sizes.h"
 #include "coordinator/core/recovery/avoidance.h"
+#include "coordinator/core/recovery/log_verdict.h"
 #include "coordinator/core/recovery/restart_policy.h"
 
 namespace muster::coordinator {
@@ -90,7 +91,8 @@ void Core::fault(Job& job, Fault cause, Duration grace) {
   if (made_a_step) note_training(job);
   const int32_t there = nodes_possible(job, fleet_, nodes_, time_.unix_ns);
   const bool has_elsewhere = there > nodes_now(job) || smallest_size(job.spec) < nodes_now(job);
-  cause.node_unfit = !made_a_step && has_elsewhere && is_of_unfit_node(job, cause, there);
+  cause.node_unfit = has_elsewhere && (!made_a_step || names_its_node(cause)) &&
+                     is_of_unfit_node(job, cause, there);
   cause.productive = table_of(account_of(job, time_.now)).productive();
   add_fault(job, std::move(cause));
   const Fault& newest = job.faults.back();
@@ -136,8 +138,12 @@ void Core::end_attempt(Job& job) {
   complete_crash(incidents_, attempt.crash);
   accounts_.enter(job, JobTransition::kGone, incidents_, time_);
   RestartDecision decision = decide_restart(job);
+  // Ranks that have ended meanwhile may show that the job itself is the cause.
+  revise_action(incidents_, attempt, decision, job.faults.back(), time_.unix_ns);
   if (!decision.restart) {
-    finish(job, JobState::kFailed, exit_code_of(job.faults.back()), std::move(decision.reason));
+    const int32_t exit_code =
+        decision.is_futile ? to_int(ExitCode::kNoProgress) : exit_code_of(job.faults.back());
+    finish(job, JobState::kFailed, exit_code, std::move(decision.reason));
     return;
   }
   actions_.push_back(

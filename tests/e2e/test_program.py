@@ -99,9 +99,10 @@ print("total", total, "of", world, [os.environ[name] for name in names], flush=T
 
     def test_exit_codes_of_programs_have_no_special_meaning(self):
         for code in (3, 75, 76):  # Muster's trainer: not finite, preempted, peer lost
-            result = self.run_program("sh", "-c", f"exit {code}", options=["--restarts", "1"], check=code)
+            result = self.run_program("sh", "-c", f"exit {code}", options=["--restarts", "1"], check=6)
             self.assertIn(f"exited with code {code}", result.stderr)
-            self.assertIn("the one restart is used up", result.stderr)
+            self.assertIn("the one restart is used up and made no progress", result.stderr)
+            self.run_program("sh", "-c", f"exit {code}", options=["--restarts", "0"], check=code)
 
     def test_killed_rank_is_restarted_on_another_port(self):
         script = self.script("again.py", PEERS_PY + '''

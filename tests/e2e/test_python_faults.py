@@ -73,7 +73,7 @@ for n in range(1, 100):
         raise ValueError("batch %d is empty" % (7 + attempt))
     time.sleep(0.05)
 ''', options=["--restarts", "5"])
-        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertEqual(result.returncode, 6, result.stderr)
         self.assertRegex(result.stderr, r"the same error twice in a row, on \S+: ValueError at \S+/twice\.py:10 <module>, which a restart cannot change")
         self.assertNotIn("batch 10", result.stderr, "a third attempt")
 

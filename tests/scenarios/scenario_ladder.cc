@@ -215,7 +215,7 @@ std::string Scenario::expect_incident(const Words& words) const {
   const Incident& incident = found->second;
   std::string text = absl::StrCat(av(kIncidentKindNames[static_cast<size_t>(incident.kind)]),
                                   incident.open ? " open" : " closed", ": ", incident.sentence,
-                                  " | ", incident.action);
+                                  " | ", incident.action, " | ", incident.diagnosis);
   for (const Suspect& suspect : incident.suspects)
     absl::StrAppend(&text, " | suspect ", suspect.rank.value(), " on ", suspect.worker.value());
   for (const IncidentMoment& moment : incident.moments) absl::StrAppend(&text, " | ", moment.text);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "coordinator/core/incident/recovery.h"
-#include "coordinator/core/recovery/restart_policy.h"
 
 namespace muster::coordinator {
 
@@ -20,7 +19,10 @@ Instant record_fault(IncidentBook& incidents, LiveAttempt& attempt, Job& job, in
   } else if (fault.kind != IncidentKind::kHang) {  // the verdict on a hang is already recorded
     incidents.note(*attempt.incident, time.unix_ns, fault.message);
   }
-  incidents.change(*attempt.incident)->action = action_text(decide_restart(job), fault);
+  Incident& incident = *incidents.change(*attempt.incident);
+  const RestartDecision decision = decide_restart(job);
+  incident.action = action_text(decision, fault);
+  incident.diagnosis = diagnosis_text(decision, fault);
 
   end_recovery(incidents, job, *attempt.incident, attempt.progress.hang.is_silent());
   const bool suspected =
@@ -36,6 +38,17 @@ Instant record_fault(IncidentBook& incidents, LiveAttempt& attempt, Job& job, in
                   time.unix_ns},
                  std::max(best_step, fault.last_step));
   return progress;
+}
+
+void revise_action(IncidentBook& incidents, const LiveAttempt& attempt,
+                   const RestartDecision& decision, const Fault& fault, int64_t unix_ns) {
+  const Incident* known = attempt.incident ? incidents.find(*attempt.incident) : nullptr;
+  const std::string diagnosis = diagnosis_text(decision, fault);
+  if (known == nullptr || decision.restart || known->diagnosis == diagnosis) return;
+  incidents.note(*attempt.incident, unix_ns, decision.reason);
+  Incident& incident = *incidents.change(*attempt.incident);
+  incident.action = action_text(decision, fault);
+  incident.diagnosis = diagnosis;
 }
 
 }  // namespace muster::coordinator

@@ -9,6 +9,7 @@
 #include "coordinator/core/incident/incident_book.h"
 #include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
+#include "coordinator/core/recovery/restart_policy.h"
 
 namespace muster::coordinator {
 
@@ -18,5 +19,10 @@ namespace muster::coordinator {
 // a fault that is not a preemption.
 Instant record_fault(IncidentBook& incidents, LiveAttempt& attempt, Job& job, int64_t best_step,
                      const CoreTime& time);
+
+// Records another decision than the one that the incident of the attempt announces: ranks that have
+// ended since the fault have shown that a restart cannot help.
+void revise_action(IncidentBook& incidents, const LiveAttempt& attempt,
+                   const RestartDecision& decision, const Fault& fault, int64_t unix_ns);
 
 }  // namespace muster::coordinator

@@ -12,6 +12,7 @@
 #include "common/process/exit_code.h"
 #include "common/text/absl_view.h"
 #include "common/text/has_any.h"
+#include "coordinator/core/recovery/log_verdict.h"
 
 namespace muster::coordinator {
 namespace {
@@ -157,6 +158,15 @@ std::string action_text(const RestartDecision& decision, const Fault& fault) {
   const std::string after(absl::StripPrefix(reason.substr(at + fault.message.size()), "; "));
   const std::string rest = absl::StrCat(before, before.empty() || after.empty() ? "" : "; ", after);
   return decision.restart ? rest : absl::StrCat("the job fails: ", rest);
+}
+
+std::string diagnosis_text(const RestartDecision& decision, const Fault& fault) {
+  const ErrorFamily* family = family_of(fault);
+  if (family == nullptr) return "";
+  const std::string_view verdict = !decision.restart  ? "stop"
+                                   : fault.node_unfit ? "restart elsewhere"
+                                                      : "restart in place";
+  return absl::StrCat(av(family->name), ": ", av(family->meaning), " Verdict: ", av(verdict));
 }
 
 void complete_crash(IncidentBook& incidents, const CrashEvidence& crash) {

@@ -73,6 +73,8 @@ Incident incident_of_fault(const Job& job, const Fault& fault, IncidentKind kind
 // Describes the decision without its cause: "restart 1 of 3", "the job fails: no restarts were
 // allowed".
 std::string action_text(const RestartDecision& decision, const Fault& fault);
+// Returns the value of Incident::diagnosis for a fault.
+std::string diagnosis_text(const RestartDecision& decision, const Fault& fault);
 
 // Completes the evidence of a crash in its incident. Called once for each attempt and not for each
 // rank that ends, because a record may be large.

@@ -128,6 +128,10 @@ struct Fault {
   // "ValueError at job/train.py:31 step". Empty for an error that the network, storage, a device or
   // another rank may have caused.
   std::string error;
+  // The family of the error of a program, by its name in common/text/error_family.h; empty: it is
+  // not known. The place is that of `error`, also for errors that leave `error` empty.
+  std::string family;
+  std::string place;
   // If `worker` and another node cannot reach each other: the other node. Neither is to blame.
   WorkerName peer{};
 

@@ -10,6 +10,7 @@
 
 #include "common/time/doubled.h"
 #include "coordinator/core/records/sizes.h"
+#include "coordinator/core/recovery/log_verdict.h"
 #include "coordinator/core/recovery/restart_policy.h"
 
 namespace muster::coordinator {
@@ -105,6 +106,8 @@ void add_pairs(std::set<Pair> pairs, std::set<WorkerName>& avoided) {
 }  // namespace
 
 bool is_of_unfit_node(const Job& job, const Fault& fault, int32_t nodes_there) {
+  if (unfit_nodes_in_a_row(job) >= std::min(kUnfitNodesMax, nodes_there)) return false;
+  if (names_its_node(fault)) return true;
   if (fault.worker.value().empty() || fault.last_step >= 0 || !has_trained(fault)) return false;
   const Cause cause = plain_cause_of(fault);
   if (cause != Cause::kRankDied && cause != Cause::kHang && cause != Cause::kOutOfMemory &&
@@ -112,7 +115,6 @@ bool is_of_unfit_node(const Job& job, const Fault& fault, int32_t nodes_there) {
     return false;
   // On fewer nodes each rank may need more memory, so the nodes are not the cause.
   if (cause == Cause::kOutOfMemory && nodes_now(job) < std::ssize(job.trained_on)) return false;
-  if (unfit_nodes_in_a_row(job) >= std::min(kUnfitNodesMax, nodes_there)) return false;
   const auto trained = std::ranges::find(job.trained_on, fault.worker);
   const bool is_new = !job.trained_on.empty() && trained == job.trained_on.end();
   // The job's program existed when the job trained: the node lacks it, or has lost its mount.

@@ -18,6 +18,7 @@
 #include "common/time/doubled.h"
 #include "coordinator/core/blame/blame_text.h"
 #include "coordinator/core/recovery/avoidance.h"
+#include "coordinator/core/recovery/log_verdict.h"
 
 namespace muster::coordinator {
 namespace {
@@ -100,8 +101,9 @@ std::string used_up_text(const JobSpec& spec, Cause cause) {
   if (allowed == 0) return "no restarts were allowed";
   const std::string kind =
       cause == Cause::kRankDied ? "" : absl::StrCat(" for \"", av(rule_of(cause).name), "\"");
-  if (allowed == 1) return absl::StrCat("the one restart", kind, " is used up");
-  return absl::StrCat("all ", allowed, " restarts", kind, " are used up");
+  if (allowed == 1)
+    return absl::StrCat("the one restart", kind, " is used up and made no progress");
+  return absl::StrCat("all ", allowed, " restarts", kind, " are used up and made no progress");
 }
 
 // Returns " after 5 steps". A program without steps may not report them.
@@ -212,15 +214,21 @@ bool went_further(const Job& job, size_t i) {
 }
 
 int32_t repeats_of_error(const Job& job) {
-  const std::string& error = job.faults.back().error;
+  const Fault& newest = job.faults.back();
+  const std::string& error = newest.error;
   if (error.empty()) return 0;
+  const ErrorFamily* family = family_of(newest);
+  const bool is_setup = family != nullptr && family->origin == ErrorOrigin::kSetup;
   int32_t times = 1;
   for (size_t i = job.faults.size() - 1; i > 0; --i) {
     const Fault& before = job.faults[i - 1];
     const Fault& after = job.faults[i];
     const RestartsUsed then{1, durable_step(before), before.job_step, before.productive};
-    if (before.error != error || before.node_unfit || after.node_unfit ||
-        is_settled_by_progress(then, job.spec, after) || went_further(job, i))
+    // A node may lack what others have, but two nodes on which the job has never trained seldom do.
+    const bool is_nodes = is_setup ? before.worker == after.worker || has_trained(after)
+                                   : before.node_unfit || after.node_unfit;
+    if (before.error != error || is_nodes || is_settled_by_progress(then, job.spec, after) ||
+        went_further(job, i))
       break;
     ++times;
   }
@@ -228,7 +236,8 @@ int32_t repeats_of_error(const Job& job) {
 }
 
 bool is_witness(const RankExit& exit) {
-  return may_be_victim(exit) && reports_lost_peer(exit.detail);
+  const ErrorFamily* family = family_of(exit);
+  return may_be_victim(exit) && family != nullptr && family->origin == ErrorOrigin::kPeer;
 }
 
 NodeBlame blame_of_node(const Fault& fault) {
@@ -258,12 +267,20 @@ RestartDecision decide_restart(const Job& job) {
   if (cause == Cause::kPreempted) {
     decision.counts = false;
     decision.restart = restart <= allowed;
+    decision.is_futile = !decision.restart;
     const bool worker_said_so = fault.rank.value() < 0;
     decision.delay = worker_said_so ? Duration::zero() : kPreemptedDelay;
     decision.reason =
         decision.restart
             ? absl::StrCat("will resume from its checkpoint: ", fault.message)
             : absl::StrCat("preempted ", restart - 1, " times without progress; ", fault.message);
+    return decision;
+  }
+  decision.is_futile = true;
+  if (const int32_t ranks = ranks_with_same_error(job); ranks > 0) {
+    decision.reason = absl::StrCat("the same error on ", ranks, " of ", job.placement.size(),
+                                   " ranks", fault.place.empty() ? "" : " at ", fault.place,
+                                   ", which a restart cannot change; ", fault.message);
     return decision;
   }
   if (const int32_t errors = repeats_of_error(job); errors >= kSameErrorMax) {
@@ -280,9 +297,11 @@ RestartDecision decide_restart(const Job& job) {
     return decision;
   }
   if (restart > allowed) {
+    decision.is_futile = allowed > 0;
     decision.reason = absl::StrCat(fault.message, "; ", used_up_text(job.spec, cause));
     return decision;
   }
+  decision.is_futile = false;
   decision.restart = true;
   decision.delay = backoff_before_restart(used_by_faults(used) + 1);
   // A restart can succeed only after some time: the disk is full, the checkpoints are away, or the
@@ -328,6 +347,12 @@ Fault fault_of(const RankExit& exit, const WorkerName& worker, int64_t unix_ns) 
   fault.last_step = exit.last_step;
   fault.unix_ns = unix_ns;
   fault.of_program = exit.of_program;
+  if (const ErrorFamily* family = family_of(exit); family != nullptr) {
+    fault.family = family->name;
+    fault.place = error_place(exit.detail);
+    if (family->origin == ErrorOrigin::kSetup && !fault.place.empty())
+      fault.error = absl::StrCat(error_type(exit.detail), " at ", fault.place);
+  }
   if (may_be_victim(exit) && !is_witness(exit) && !reports_environment(exit.detail))
     fault.error = error_signature(exit.detail);
   const std::string how =

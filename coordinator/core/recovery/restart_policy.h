@@ -44,6 +44,9 @@ constexpr int32_t kSameErrorMax = 2;
 struct RestartDecision {
   bool restart = false;
   bool counts = true;  // whether the restart counts towards restarts_max
+  // The job ends because its attempts come no further. Its exit code is then kNoProgress, which
+  // batch systems read as "do not start it again".
+  bool is_futile = false;
   Duration delay{};
   std::string reason;  // one sentence, including the cause
 };

@@ -88,6 +88,7 @@ v1::Incident incident_summary_to_proto(const Incident& incident) {
   proto.set_kind(std::string(kIncidentKindNames[static_cast<size_t>(incident.kind)]));
   proto.set_open(incident.open);
   proto.set_sentence(printable(incident.sentence, kStoredTextBytesMax));
+  proto.set_diagnosis(printable(incident.diagnosis, kStoredTextBytesMax));
   for (const Suspect& suspect : incident.suspects) suspect_to_proto(suspect, *proto.add_suspects());
   proto.set_action(printable(incident.action, kStoredTextBytesMax));
   for (const IncidentMoment& moment : incident.moments) {
@@ -128,6 +129,7 @@ absl::StatusOr<Incident> incident_from_proto(const v1::Incident& proto) {
   incident.kind = *kind;
   incident.open = proto.open();
   incident.sentence = printable(proto.sentence(), kStoredTextBytesMax);
+  incident.diagnosis = printable(proto.diagnosis(), kStoredTextBytesMax);
   for (const v1::Suspect& suspect : proto.suspects()) {
     if (incident.suspects.size() == kSuspectsMax) break;
     incident.suspects.push_back(suspect_from_proto(suspect));

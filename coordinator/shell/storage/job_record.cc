@@ -80,6 +80,8 @@ json to_json(const Fault& fault) {
           {"job_step", fault.job_step},
           {"productive_ns", fault.productive.count()},
           {"error", fault.error},
+          {"family", fault.family},
+          {"place", fault.place},
           {"peer", fault.peer.value()}};
 }
 
@@ -104,6 +106,8 @@ Fault fault_from(const json& j) {
   fault.job_step = j.value("job_step", int64_t{-1});
   fault.productive = Duration(j.value("productive_ns", int64_t{0}));
   fault.error = j.value("error", std::string());
+  fault.family = j.value("family", std::string());
+  fault.place = j.value("place", std::string());
   fault.peer = WorkerName(j.value("peer", std::string()));
   return fault;
 }

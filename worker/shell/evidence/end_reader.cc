@@ -13,7 +13,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/progress/progress_page.h"
-#include "common/text/program_error.h"
+#include "common/text/end_reason.h"
 #include "worker/shell/evidence/oom_kill_history.h"
 #include "worker/shell/evidence/shared_memory.h"
 #include "worker/shell/files/disk_space.h"
@@ -39,18 +39,6 @@ constexpr Duration kGpuErrorAge = std::chrono::minutes(2);
 // The lines that are searched for the error that ended a program: a traceback through libraries is
 // longer than the evidence.
 constexpr size_t kErrorLinesMax = 200;
-
-// Returns the reason that the rank's output has for its end, or "". A signal is explained only by
-// an error: the newest line of a rank that was killed, such as "step 49 loss 5.5", is unrelated.
-std::string reason_in_output(const EndedRank& rank, const Launcher& launcher) {
-  if (rank.event.signal == SIGKILL || rank.event.signal == SIGBUS) return "";
-  const std::vector<std::string> lines = launcher.last_lines(rank.event.key, kErrorLinesMax);
-  const auto error = find_program_error(lines);
-  // An exit code may have a reason that no word identifies as an error.
-  const bool is_traceback = error && !error->place.empty();
-  if (error && (is_traceback || rank.event.signal != 0)) return to_string(*error);
-  return rank.event.signal != 0 || lines.empty() ? "" : lines.back();
-}
 
 bool died_by_itself(const EndedRank& rank) {
   return !rank.was_killed && (rank.event.signal != 0 || rank.event.exit_code != 0);
@@ -148,6 +136,21 @@ void take_gpus(EndedRank& rank, const GpuReport& report, EndEvidence& evidence) 
   if (cause.empty() || !may_be_gpus(rank)) return;
   rank.event.cause = ExitCause::kGpuFault;
   rank.event.detail = absl::StrCat(cause, rank.event.detail.empty() ? "" : "; ", rank.event.detail);
+}
+
+// Adds the kernel's message about a failed device to the reason of a rank: the program often sees
+// only that its call failed.
+void add_kernel_reason(EndedRank& rank, std::span<const KernelMessage> messages,
+                       bool foreign_pids) {
+  if (!died_by_itself(rank) || rank.event.cause != ExitCause::kUnknown) return;
+  const Instant since = std::max(rank.started, ago(kGpuErrorAge));
+  std::vector<std::string> texts;
+  for (const KernelMessage& message : messages)
+    if (message.at >= since - kernel_clock_error(message.at)) texts.push_back(message.text);
+  std::string& detail = rank.event.detail;
+  const std::string reason = kernel_reason(detail, texts, foreign_pids ? 0 : rank.pid);
+  if (!reason.empty())
+    absl::StrAppend(&detail, detail.empty() ? "" : "; ", "the kernel reported: ", reason);
 }
 
 RankEvidence evidence_of(const EndedRank& rank, const Launcher& launcher) {
@@ -252,13 +255,16 @@ void EndReader::read_now(std::vector<EndedRank>& ranks, Instant reaped) const {
       for (const KernelMessage& message : messages)
         evidence->kernel_messages.push_back(kernel_message_text(message));
     }
-    if (rank.event.detail.empty()) rank.event.detail = reason_in_output(rank, launcher_);
+    if (rank.event.detail.empty())
+      rank.event.detail =
+          reason_in_lines(launcher_.last_lines(rank.event.key, kErrorLinesMax), rank.event.signal);
     if (rank.event.cause == ExitCause::kUnknown) rank.event.cause = cause_of(rank, own_messages);
     // The newest line of a killed rank is unrelated to its end.
     if (rank.event.cause == ExitCause::kOutOfMemory)
       rank.event.detail = memory_text(rank, own_messages);
     name_other_reasons(rank);
     take_gpus(rank, gpus, *evidence);
+    add_kernel_reason(rank, messages, options_.foreign_pids);
     rank.event.evidence = std::move(evidence);
   }
 }

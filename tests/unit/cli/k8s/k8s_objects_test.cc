@@ -73,6 +73,9 @@ TEST(K8sObjects, TheLeadersEndIsTheJobs) {
   EXPECT_TRUE(has(leader["containers"][0]["args"], "--follow"));
   const Json& rules = job_of(set, "leader")["podFailurePolicy"]["rules"];
   EXPECT_EQ(rules[0]["action"], "Ignore");
+  // All other codes fail the job, also that of a job whose restarts made no progress (6).
+  EXPECT_EQ(rules[1]["action"], "FailJob");
+  EXPECT_EQ(rules[1]["onExitCodes"]["operator"], "NotIn");
   EXPECT_EQ(rules[1]["onExitCodes"]["values"], Json({130, 137, 143}));
 }
 

@@ -61,7 +61,7 @@ TEST(Allocations, AreCountedWithAndWithoutProgress) {
 }
 
 TEST(Chain, EndsByTheJobOrItsInputButNotByANodesFault) {
-  for (const int code : {0, 2, 3}) {
+  for (const int code : {0, 2, 3, 6}) {
     EXPECT_TRUE(ends_chain({code, Verdict::kJob})) << code;
     EXPECT_FALSE(ends_chain({code, Verdict::kNone})) << code;
   }

@@ -86,6 +86,14 @@ TEST(ProgramError, OfAnAbortIsItsMessage) {
   EXPECT_EQ(found_in("terminate called after throwing an instance of 'std::runtime_error'\n"
                      "  what():  no shard\nstep 49 loss 5.5"),
             "what():  no shard");
+  EXPECT_EQ(
+      found_in("[rank0]:[E1129 x.cpp:6] [Rank 0] Watchdog caught collective operation timeout: "
+               "WorkNCCL(SeqNum=29)\nstep 3"),
+      "[E1129 x.cpp:6] [Rank 0] Watchdog caught collective operation timeout: "
+      "WorkNCCL(SeqNum=29)");
+  EXPECT_EQ(found_in("RuntimeError: cuda runtime error (39) : uncorrectable ECC error encountered\n"
+                     "terminate called without an active exception"),
+            "RuntimeError: cuda runtime error (39) : uncorrectable ECC error encountered");
   EXPECT_EQ(found_in("train: loop.cc:7: int main(): Assertion `n > 0' failed.\nstep 3"),
             "train: loop.cc:7: int main(): Assertion `n > 0' failed.");
   EXPECT_EQ(found_in(R"(Fatal Python error: Segmentation fault

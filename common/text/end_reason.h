@@ -1,0 +1,21 @@
+// The reason for the end of a rank in one line, from what it and the kernel wrote. Pure functions.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace muster {
+
+// Returns the reason that the last lines of output, oldest first, have for the end of a program by
+// `signal`, or by an exit code if it is 0; "" if there is none. A signal is explained only by an
+// error: the newest line of a rank that was killed, such as "step 49 loss 5.5", is unrelated.
+std::string reason_in_lines(std::span<const std::string> lines, int signal);
+
+// Returns the newest of the node's kernel messages that explains `reason`, or "". An error of a GPU
+// explains a failed GPU call and an end without a reason, and an error of a disk a failed read or
+// write. Neither explains the error of a program or a lost peer. `pid`: the rank's process; an
+// error of a GPU in another process does not count. 0: not known.
+std::string kernel_reason(std::string_view reason, std::span<const std::string> messages, int pid);
+
+}  // namespace muster

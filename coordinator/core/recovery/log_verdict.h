@@ -1,0 +1,37 @@
+// The verdict from logs: what the last lines of the ranks of a program show about the next attempt.
+// The table of errors (common/text/error_family.h) names the family of each end. Together with the
+// places of the ends it decides:
+//
+//   stop                the same error of the program, its data or its setup on all ranks that
+//                       could report one, or twice in a row
+//   restart elsewhere   an error of the hardware or the setup of one node
+//   restart in place    all others
+//
+// Pure functions of the job's record.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/text/error_family.h"
+#include "coordinator/core/records/job.h"
+
+namespace muster::coordinator {
+
+// Returns the family of the end of a rank of a program; null: it is not known, or the rank ended
+// for a reason that the worker knows.
+const ErrorFamily* family_of(const RankExit& exit);
+// Returns the family of a fault; null: it is not known.
+const ErrorFamily* family_of(const Fault& fault);
+
+// Returns whether the fault shows by its family that the node, and not the job, is the cause: the
+// hardware failed, or the node lacks what the others have.
+bool names_its_node(const Fault& fault);
+
+// Returns the number of ranks of the attempt that have ended by the same error as the newest fault,
+// if this shows that the job itself is the cause: at least half of the ranks and at least two, on
+// at least two nodes if the job has several, while no rank has reported another error of its own. 0
+// otherwise. Ranks that were stopped meanwhile could report none.
+int32_t ranks_with_same_error(const Job& job);
+
+}  // namespace muster::coordinator
