@@ -57,9 +57,10 @@ class Client {
   absl::StatusOr<v1::ListWorkersResponse> list_workers();
   // Excludes a worker from new ranks; returns its state after the call. `seconds`: duration of the
   // exclusion; 0: until admit_worker(). `evacuate`: the worker's jobs save a checkpoint and
-  // continue on other workers.
+  // continue on other workers. `drain_unix_ns`: they do so in time for this moment; 0: they do not.
   absl::StatusOr<v1::WorkerInfo> exclude_worker(const std::string& name, const std::string& reason,
-                                                int64_t seconds, bool evacuate);
+                                                int64_t seconds, bool evacuate,
+                                                int64_t drain_unix_ns = 0);
   absl::StatusOr<v1::WorkerInfo> admit_worker(const std::string& name);
   // Returns the newest `limit` attempts of the job, newest first.
   absl::StatusOr<v1::GetJobHistoryResponse> job_history(uint64_t id, uint32_t limit);

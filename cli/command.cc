@@ -60,7 +60,8 @@ void declare_all(CLI::App& app, Action& action, char** argv) {
       "\n"
       "`muster COMMAND --help` teaches each command by example.\n"
       "Exit codes: 0 done, 1 failure, 2 bad input, 3 the loss is not finite, 4 the disk is "
-      "full, 5 the\ncheckpoint storage is away, 6 restarts made no progress, 75 stopped on request, "
+      "full, 5 the\ncheckpoint storage is away, 6 restarts made no progress, 75 stopped on "
+      "request, "
       "130 Ctrl-C.");
 }
 

@@ -1,5 +1,6 @@
 #include "cli/jobs/history_view.h"
 
+#include <algorithm>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
@@ -33,6 +34,17 @@ std::string steps_of(const v1::JobAttempt& attempt) {
                                   : absl::StrCat(attempt.first_step(), " to ", last);
 }
 
+// Returns the steps of the attempt that `next` repeated; -1: not known.
+int64_t steps_lost(const v1::JobAttempt& attempt, const v1::JobAttempt* next) {
+  if (next == nullptr || attempt.last_step() < 0 || next->first_step() < 0) return -1;
+  return std::max<int64_t>(attempt.last_step() - next->first_step(), 0);
+}
+
+// Returns the attempt after number `index`, or null. Attempts are listed newest first.
+const v1::JobAttempt* next_of(const v1::GetJobHistoryResponse& history, int index) {
+  return index == 0 ? nullptr : &history.attempts(index - 1);
+}
+
 std::string end_of(const v1::JobAttempt& attempt) {
   if (attempt.ended_unix_ns() == 0) return "(it has not ended)";
   if (attempt.incident_id() == 0) return attempt.end();
@@ -45,13 +57,16 @@ std::string describe_history(const v1::GetJobHistoryResponse& history, int64_t n
                              size_t columns_max) {
   if (history.attempts_size() == 0) return "no attempt was started\n";
   std::vector<std::vector<std::string>> rows = {
-      {"ATTEMPT", "STARTED (UTC)", "ALL UP", "LASTED", "RANKS", "NODES", "STEPS", "END"}};
-  for (const v1::JobAttempt& attempt : history.attempts()) {
+      {"ATTEMPT", "STARTED (UTC)", "ALL UP", "LASTED", "RANKS", "NODES", "STEPS", "LOST", "END"}};
+  for (int i = 0; i < history.attempts_size(); ++i) {
+    const v1::JobAttempt& attempt = history.attempts(i);
+    const int64_t lost = steps_lost(attempt, next_of(history, i));
     const int64_t end = attempt.ended_unix_ns() == 0 ? now_unix_ns : attempt.ended_unix_ns();
     rows.push_back({absl::StrCat(attempt.attempt()), start_of(attempt),
                     time_between(attempt.started_unix_ns(), attempt.up_unix_ns()),
                     time_between(attempt.started_unix_ns(), end), absl::StrCat(attempt.ranks()),
-                    shorten(attempt.workers(), kNodesColumns), steps_of(attempt), end_of(attempt)});
+                    shorten(attempt.workers(), kNodesColumns), steps_of(attempt),
+                    lost < 0 ? "-" : absl::StrCat(lost), end_of(attempt)});
   }
   std::string text;
   for (const absl::string_view line : absl::StrSplit(format_table(rows), '\n', absl::SkipEmpty()))
@@ -63,7 +78,8 @@ std::string describe_history(const v1::GetJobHistoryResponse& history, int64_t n
 
 nlohmann::json history_to_json(const v1::GetJobHistoryResponse& history) {
   nlohmann::json out = {{"attempts", nlohmann::json::array()}, {"more", history.more()}};
-  for (const v1::JobAttempt& attempt : history.attempts()) {
+  for (int i = 0; i < history.attempts_size(); ++i) {
+    const v1::JobAttempt& attempt = history.attempts(i);
     out["attempts"].push_back({{"job_id", attempt.job_id()},
                                {"attempt", attempt.attempt()},
                                {"started_unix_ns", attempt.started_unix_ns()},
@@ -74,6 +90,7 @@ nlohmann::json history_to_json(const v1::GetJobHistoryResponse& history) {
                                {"workers", attempt.workers()},
                                {"first_step", attempt.first_step()},
                                {"last_step", attempt.last_step()},
+                               {"steps_lost", steps_lost(attempt, next_of(history, i))},
                                {"end", attempt.end()},
                                {"incident_id", attempt.incident_id()}});
   }

@@ -3,12 +3,14 @@
 
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
+#include <absl/time/time.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/client.h"
 #include "cli/command.h"
 #include "cli/jobs/job_arguments.h"
 #include "cli/jobs/job_view.h"
+#include "cli/jobs/moment.h"
 #include "cli/jobs/node_view.h"
 #include "cli/terminal/terminal.h"
 #include "common/text/escape.h"
@@ -22,6 +24,7 @@ struct NodeOptions {
   std::string reason;
   int64_t seconds = 0;  // 0: until a user admits it
   bool evacuate = false;
+  std::string at;  // the time of a planned drain; "": none
   CoordinatorTarget coordinator;
   bool json = false;
 };
@@ -38,6 +41,17 @@ int list_nodes(const NodeOptions& options) {
   nlohmann::json out = {{"nodes", nlohmann::json::array()}};
   for (const auto& worker : workers->workers()) out["nodes"].push_back(worker_to_json(worker));
   return print_result(out.dump(2) + "\n");
+}
+
+int drain_node(const NodeOptions& options) {
+  for (const auto& [what, text] : {std::pair("NODE", &options.node), {"--reason", &options.reason}})
+    if (auto status = check_text(what, *text); !status.ok()) return fail(status);
+  const auto at = moment_of(options.at, wall_clock_unix_ns(), absl::LocalTimeZone());
+  if (!at.ok()) return fail(at.status());
+  const auto worker =
+      Client(options.coordinator)
+          .exclude_worker(options.node, options.reason, options.seconds, /*evacuate=*/false, *at);
+  return worker.ok() ? print_node(*worker, options.json) : fail(worker.status());
 }
 
 int exclude_node(const NodeOptions& options) {
@@ -116,6 +130,30 @@ void declare_node(CLI::App& app, Action& action) {
       "Examples:\n"
       "  muster node exclude node7 --reason 'fan 3 is broken'\n"
       "  muster node exclude node7 --reason 'kernel update' --for 2h --evacuate");
+
+  const auto drained = std::make_shared<NodeOptions>();
+  CLI::App* drain = add_command(
+      *node, action, "drain",
+      "Place no more ranks on a node, and move its jobs in time for a planned maintenance", drained,
+      drain_node);
+  drain
+      ->add_option("--at", drained->at,
+                   "When the node goes: 22:30, 2026-12-01T08:00 (local time), or in 30m, 2h, 7d")
+      ->required()
+      ->type_name("TIME");
+  drain->add_option("--reason", drained->reason, "The reason, shown by muster node list")
+      ->required();
+  drain
+      ->add_option_function<std::string>(
+          "--for", [drained](const std::string& text) { drained->seconds = seconds_of(text); },
+          "How long the node gets no ranks, from now on (default: until it is admitted)")
+      ->type_name("TIME");
+  drain->footer(
+      "Jobs train until shortly before, then save and continue on a spare or another node.\n"
+      "Examples:\n"
+      "  muster node drain node7 --at 22:30 --reason 'kernel update'\n"
+      "  muster node drain node7 --at 30m --reason 'kernel update'\n"
+      "  muster node admit node7");
 
   add_command(*node, action, "admit", "Place ranks on a node again, whatever excluded it",
               std::make_shared<NodeOptions>(), admit_node)

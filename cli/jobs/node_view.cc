@@ -25,9 +25,15 @@ std::string state_of(const v1::WorkerInfo& worker) {
 }
 
 std::string rest_of(const v1::NodeExclusion& exclusion, int64_t now_unix_ns) {
-  return exclusion.until_unix_ns() == 0
-             ? "until admitted"
-             : absl::StrCat("for ", duration_between(now_unix_ns, exclusion.until_unix_ns()));
+  const std::string drain =
+      exclusion.drain_unix_ns() == 0
+          ? ""
+          : absl::StrCat(", drained in ", duration_between(now_unix_ns, exclusion.drain_unix_ns()));
+  return absl::StrCat(
+      exclusion.until_unix_ns() == 0
+          ? "until admitted"
+          : absl::StrCat("for ", duration_between(now_unix_ns, exclusion.until_unix_ns())),
+      drain);
 }
 
 std::string reason_of(const v1::WorkerInfo& worker) {

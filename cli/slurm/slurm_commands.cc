@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
@@ -29,6 +31,25 @@ absl::StatusOr<std::vector<SlurmNode>> query_slurm_nodes(const std::string& name
   const auto text = output_of({"scontrol", "show", "node", "-o", names}, kSlurmDeadline);
   if (!text.ok()) return text.status();
   return parse_slurm_nodes(*text);
+}
+
+absl::StatusOr<MaintenanceByNode> query_slurm_maintenance(const std::vector<std::string>& names) {
+  const auto text = output_of({"scontrol", "show", "reservation", "-o"}, kSlurmDeadline);
+  if (!text.ok()) return text.status();
+  MaintenanceByNode planned;
+  for (const SlurmMaintenance& one : parse_slurm_maintenance(*text, absl::LocalTimeZone())) {
+    const auto nodes = output_of({"scontrol", "show", "hostnames", one.nodes}, kSlurmDeadline);
+    if (!nodes.ok()) return nodes.status();
+    for (const std::string& node :
+         std::vector<std::string>(absl::StrSplit(*nodes, '\n', absl::SkipEmpty()))) {
+      if (std::ranges::find(names, node) == names.end()) continue;
+      const auto [known, added] =
+          planned.emplace(node, NodeMaintenance{one.reservation, one.start_unix_ns});
+      if (!added && one.start_unix_ns < known->second.start_unix_ns)
+        known->second = {one.reservation, one.start_unix_ns};
+    }
+  }
+  return planned;
 }
 
 SlurmJobState query_slurm_job(const SlurmJob& job) {

@@ -7,12 +7,14 @@
 #include <absl/strings/str_join.h>
 
 #include "cli/slurm/slurm_commands.h"
+#include "common/time/time.h"
 
 namespace muster::cli {
 namespace {
 
 // slurmctld serves the whole cluster and can take a few requests a minute from each job.
 constexpr auto kNodesPeriod = std::chrono::seconds(5);
+constexpr auto kMaintenancePeriod = std::chrono::minutes(1);
 // These requests go to the job's own coordinator; while workers register, nothing else happens.
 constexpr auto kWorkersPeriod = std::chrono::milliseconds(250);
 constexpr size_t kNoticesMax = 100;  // more at once mean that the cluster is being shut down
@@ -111,8 +113,13 @@ bool SlurmNodes::wait(Duration time) {
 
 void SlurmNodes::watch() {
   Instant nodes_at = monotonic_now() + kNodesPeriod;
+  Instant maintenance_at = nodes_at;
   do {
     poll_workers();
+    if (monotonic_now() >= maintenance_at) {
+      poll_maintenance();
+      maintenance_at = monotonic_now() + kMaintenancePeriod;
+    }
     if (monotonic_now() >= nodes_at) {
       poll_nodes();
       nodes_at = monotonic_now() + kNodesPeriod;
@@ -151,6 +158,35 @@ void SlurmNodes::poll_workers() {
   launched_ = launched_ || awaited_.empty();
   if (launched_) staying_ = count;
   usable_ = usable_workers(workers_);
+}
+
+void SlurmNodes::poll_maintenance() {
+  const auto planned = query_slurm_maintenance(options_.names);
+  if (!planned.ok()) return;  // the last plan stays valid
+  const auto is_here = [&](const std::string& node) {
+    return std::ranges::any_of(workers_.workers(),
+                               [&](const v1::WorkerInfo& worker) { return worker.name() == node; });
+  };
+  const MaintenanceChanges changes = maintenance_changes(drained_, *planned);
+  for (const auto& [node, maintenance] : changes.drained) {
+    // The coordinator refuses times that are over.
+    constexpr int64_t kSoonNs = 5'000'000'000;
+    const int64_t at = std::max(maintenance.start_unix_ns, wall_clock_unix_ns() + kSoonNs);
+    if (!is_here(node) || reported_.contains(node) ||
+        !client_
+             .exclude_worker(node, absl::StrCat("Slurm: reservation ", maintenance.reservation),
+                             /*seconds=*/0, /*evacuate=*/false, at)
+             .ok())
+      continue;  // repeated at the next poll
+    drained_[node] = maintenance;
+    report(absl::StrCat(node, " is drained in time for Slurm's reservation ",
+                        maintenance.reservation));
+  }
+  for (const std::string& node : changes.admitted) {
+    if (!reported_.contains(node) && !client_.admit_worker(node).ok()) continue;
+    drained_.erase(node);
+    report(absl::StrCat(node, " has no planned maintenance in Slurm any more"));
+  }
 }
 
 void SlurmNodes::poll_nodes() {

@@ -1,5 +1,6 @@
 // Reports Slurm's node states to the coordinator: the coordinator places no more ranks on a drained
-// or dead node, and moves the node's jobs if other nodes can run them.
+// or dead node, and moves the node's jobs if other nodes can run them. It drains nodes with a
+// planned maintenance in time for its start.
 #pragma once
 
 #include <condition_variable>
@@ -12,6 +13,7 @@
 
 #include "cli/client.h"
 #include "cli/slurm/slurm_job.h"
+#include "cli/slurm/slurm_maintenance.h"
 
 namespace muster::cli {
 
@@ -68,6 +70,7 @@ class SlurmNodes {
   void watch();
   void poll_workers();
   void poll_nodes();
+  void poll_maintenance();
   void give_up_waiting(const std::string& node, const std::string& reason);
   void report(std::string notice);
   bool wait(Duration time);
@@ -77,6 +80,7 @@ class SlurmNodes {
   // Used by the thread only:
   v1::ListWorkersResponse workers_;
   std::map<std::string, std::string> reported_;
+  MaintenanceByNode drained_;      // the planned maintenance that was reported
   std::set<std::string> awaited_;  // nodes whose workers have not registered yet
   const Instant launch_by_;
 

@@ -16,8 +16,6 @@ enum class ExitCode : int {
   // the checkpoint directory of a job that has trained before is away: a failed mount, a store that
   // does not respond
   kStorageAway = 5,
-  // the job's restarts made no progress, so a further start, also of the whole job, would not either
-  kNoProgress = 6,
   // checkpointed and exited on SIGTERM (EX_TEMPFAIL: a restart resumes the job)
   kPreempted = 75,
   // a collective failed because another rank was lost: a victim, not a cause

@@ -14,7 +14,7 @@ namespace muster {
 namespace {
 
 // Returns whether the message "NVRM: Xid (PCI:0000:3b:00): 31, pid=4001, name=python3, …" names
-// another process than `pid`. The driver does not always know the process.
+// another process than `pid`. The driver does not always name it.
 bool is_of_other_process(std::string_view message, int pid) {
   const size_t at = message.find("pid=");
   if (pid == 0 || at == std::string_view::npos) return false;

@@ -8,7 +8,7 @@
 
 namespace muster {
 
-// Where an error comes from. It decides what a restart can change.
+// The origin of an error, which decides what a restart can change.
 enum class ErrorOrigin {
   kProgram,  // the program's own code: a restart computes the same again
   kData,   // a file that the program reads: one rank may have read it badly, all ranks cannot have

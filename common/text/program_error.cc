@@ -130,8 +130,8 @@ class Traceback {
 };
 
 // Adds the first later line of a known family to an error without one, or that only reports a lost
-// peer: NCCL writes its own cause behind the exception. Families are ordered, so that the cause of a
-// lost peer comes before it.
+// peer: NCCL writes its own cause behind the exception. Families are ordered, so that the cause of
+// a lost peer comes before it.
 void add_explanation(std::span<const std::string> later, ProgramError& error) {
   const ErrorFamily* known = find_error_family(error.text);
   if (known != nullptr && known->origin != ErrorOrigin::kPeer) return;

@@ -175,6 +175,7 @@ void Core::on(const Tick& event) {
     settle(job);
   }
   check_stuck();
+  drain_nodes();
   for (const JobId id : attempts_.jobs()) {
     Job& job = jobs_.at(id);
     if (is_running(job.state)) check_reach(job);

@@ -156,6 +156,7 @@ class Core {
   // core_nodes.cc
   void on(const NodeChecked& event);
   void on(const NodeExcludeRequested& event);
+  void drain_nodes();
   void on(const NodeAdmitRequested& event);
   void suspect_node(const WorkerName& name, NodeSuspicion suspicion);
   void check_stuck();

@@ -3,6 +3,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "common/process/job_exit_code.h"
 #include "common/text/absl_view.h"
 #include "coordinator/core/attempt/endings.h"
 #include "coordinator/core/attempt/fault_incident.h"
@@ -102,7 +103,7 @@ void Core::fault(Job& job, Fault cause, Duration grace) {
                                                         : "; the other ranks are stopped"));
   Ledger& ledger = accounts_.of(job.id);
   if (is_preempted(newest)) {
-    ledger.stopping(LossCause::kPreempted, time_.now);
+    ledger.stopping(newest.is_planned ? LossCause::kPlanned : LossCause::kPreempted, time_.now);
   } else {
     const Instant progress = record_fault(incidents_, attempt, job, ledger.best_step(), time_);
     ledger.fault(newest.kind, progress, time_.now);
@@ -142,7 +143,7 @@ void Core::end_attempt(Job& job) {
   revise_action(incidents_, attempt, decision, job.faults.back(), time_.unix_ns);
   if (!decision.restart) {
     const int32_t exit_code =
-        decision.is_futile ? to_int(ExitCode::kNoProgress) : exit_code_of(job.faults.back());
+        decision.is_futile ? kNoProgressExitCode : exit_code_of(job.faults.back());
     finish(job, JobState::kFailed, exit_code, std::move(decision.reason));
     return;
   }

@@ -1,10 +1,14 @@
 // Node exclusions and checks, and processes that cannot be killed. fleet/exclusions.h contains the
 // rules.
+#include <algorithm>
+#include <set>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
 
+#include "coordinator/core/attempt/endings.h"
 #include "coordinator/core/core.h"
+#include "coordinator/core/recovery/drain.h"
 
 namespace muster::coordinator {
 
@@ -34,14 +38,39 @@ void Core::on(const NodeExcludeRequested& event) {
   }
   if (status.ok()) {
     nodes_.exclude(event.worker, Suspicion::kPerson, event.reason, event.time);
-    actions_.push_back(NodeDecision{event.worker, NodeDecision::What::kExcluded, Suspicion::kPerson,
-                                    absl::StrCat("is left out by hand: ", event.reason)});
+    if (event.drain_unix_ns != 0) nodes_.plan_drain(event.worker, event.drain_unix_ns);
+    actions_.push_back(NodeDecision{
+        event.worker, NodeDecision::What::kExcluded, Suspicion::kPerson,
+        absl::StrCat(event.drain_unix_ns != 0 ? "is to be drained: " : "is left out by hand: ",
+                     event.reason)});
     schedule_needed_ = true;  // waiting jobs may now wait for other nodes
     if (event.evacuate && worker != nullptr && !worker->leaving)
       preempt_ranks_of(*worker, options_.grow_grace,
                        absl::StrCat("is left out by hand (", event.reason, ")"));
   }
   actions_.push_back(Reply{event.token, std::move(status), JobId{}});
+}
+
+// Orders the jobs on nodes with a planned drain to leave, each as late as its saves permit. Ranks
+// that have not left in time are killed when the node goes.
+void Core::drain_nodes() {
+  for (const WorkerName& name : std::set<WorkerName>(nodes_.drains())) {
+    const NodeRecord& node = *nodes_.find(name);
+    const Worker* worker = fleet_.find(name);
+    const Duration left(node.drain_unix_ns - time_.unix_ns);
+    for (const JobId id : attempts_.jobs()) {
+      Job& job = jobs_.at(id);
+      if (worker == nullptr || !is_undecided(job) ||
+          !has_ranks(job, attempts_.at(id).ranks, *worker) ||
+          left > drain_lead(job, options_.grow_grace))
+        continue;
+      Fault leave = fault_of_preemption(
+          job, name, absl::StrCat("is drained as planned (", node.reason, ")"), time_.unix_ns);
+      leave.is_planned = true;
+      fault(job, std::move(leave), std::clamp(left, kDrainGraceMin, options_.grow_grace));
+    }
+    if (left <= Duration::zero()) nodes_.end_drain(name);
+  }
 }
 
 void Core::on(const NodeAdmitRequested& event) {

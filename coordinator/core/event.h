@@ -206,6 +206,9 @@ struct NodeExcludeRequested {
   std::optional<Duration> time;
   int64_t unix_ns = 0;
   bool evacuate = false;
+  // The time by which all ranks must have left the node; 0: running ranks stay, or leave at once
+  // with `evacuate`.
+  int64_t drain_unix_ns = 0;
 };
 
 // A request to end the exclusion of a node.

@@ -48,7 +48,7 @@ class Goodput(MusterTest):
         self.assertGreaterEqual(first["last_step"], 120)
         self.assertIn("killed by signal 9", first["end"])
         self.assertEqual((current["attempt"], current["ended_unix_ns"], current["first_step"]), (2, 0, recovery["restored_step"]))
-        self.assertRegex(self.muster("history", 1, check=0).stdout, r"\n1 .* 0 to \d+ +incident 1: rank 1 ")
+        self.assertRegex(self.muster("history", 1, check=0).stdout, r"\n1 .* 0 to \d+ +\d+ +incident 1: rank 1 ")
 
         all_time = self.goodput()
         self.assertAlmostEqual(all_time["productive_seconds"] + sum(loss["seconds"] for loss in all_time["losses"]),

@@ -79,6 +79,32 @@ class Nodes(MusterTest):
         self.muster("node", "admit", "node1", check=0)
         self.running_on(job, "node1")
 
+    def test_planned_drain_moves_a_job_without_a_lost_step(self):
+        coordinator = self.start_coordinator()
+        self.start_worker(coordinator, "node1", 1)
+        args = self.run_args("moves", "steps=1000000", "log_period=1", "restarts_max=0", "checkpoint_period=20", ranks=1)
+        args[0] = "submit"
+        job = json.loads(self.muster(*args, "--json", check=0).stdout)["id"]
+        self.running_on(job, "node1")
+        wait_until(lambda: self.job(job)["ranks"][0]["checkpoint_step"] >= 20, 60, "a checkpoint")
+        self.start_worker(coordinator, "node2", 1)
+        wait_until(lambda: self.node("node2"), 30, "node2")
+        self.muster("node", "drain", "node1", "--at", "yesterday", "--reason", "x", check=2)
+        printed = self.muster("node", "drain", "node1", "--at", "16s", "--reason", "kernel update", check=0).stdout
+        self.assertRegex(printed, r"node1 is left out until admitted, drained in 1[56]s: excluded by hand: kernel update")
+        planned = self.job(job)["ranks"][0]["step"]
+        record = self.running_on(job, "node2", faults=1)
+        self.assertEqual(record["attempt"], 2, record)
+        wait_until(lambda: self.job(job)["ranks"][0]["step"] > planned, 60, "further steps")
+        current, first = json.loads(self.muster("history", job, "--json", check=0).stdout)["attempts"]
+        self.assertEqual(first["steps_lost"], 0, first)
+        self.assertIn("worker node1 is drained as planned (kernel update)", first["end"])
+        self.assertGreater(first["last_step"], planned, "it trained until shortly before")
+        self.assertEqual(current["workers"], "node2")
+        losses = json.loads(self.muster("goodput", job, "--json", check=0).stdout)["all"]["losses"]
+        self.assertGreater(sum(loss["seconds"] for loss in losses if loss["cause"] == "planned"), 0, losses)
+        self.assertEqual(json.loads(self.muster("incident", "list", "--json", check=0).stdout)["incidents"], [])
+
 
 if __name__ == "__main__":
     unittest.main()

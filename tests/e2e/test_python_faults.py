@@ -77,6 +77,29 @@ for n in range(1, 100):
         self.assertRegex(result.stderr, r"the same error twice in a row, on \S+: ValueError at \S+/twice\.py:10 <module>, which a restart cannot change")
         self.assertNotIn("batch 10", result.stderr, "a third attempt")
 
+    def test_same_exception_on_all_ranks_ends_the_job_at_once(self):
+        result = self.run_steps("alike.py", f"here = {str(self.dir)!r}" + '''
+print("begins", attempt, flush=True)
+for n in range(1, 6):
+    progress.step(n)
+open(f"{here}/ready{rank}", "w").close()
+while not all(os.path.exists(f"{here}/ready{other}") for other in range(2)):
+    time.sleep(0.01)
+raise KeyError("lr")
+''', options=["--restarts", "5"])
+        self.assertEqual(result.returncode, 6, result.stderr)
+        self.assertRegex(result.stderr, r"the same error on 2 of 2 ranks at \S+/alike\.py:\d+ <module>, which a restart cannot change")
+        self.assertIn("begins 1", result.stdout)
+        self.assertNotIn("begins 2", result.stdout, "a second attempt")
+        log = self.dir / "train.log"
+        log.write_text("step 5\nTraceback (most recent call last):\n  File \"/job/t.py\", line 3, in f\n    x()\n"
+                       "RuntimeError: CUDA error: uncorrectable ECC error encountered\n")
+        self.assertIn("family:  GPU memory error", self.muster("explain", log, check=0).stdout)
+        self.assertEqual(json.loads(self.muster("explain", "--json", log, check=0).stdout)["logs"][0]["verdict"], "restart elsewhere")
+        self.assertIn("no such file", self.muster("explain", self.dir / "absent", check=2).stderr)
+        self.assertEqual((SOURCE / "docs/errors.md").read_text(), self.muster("explain", "--markdown", check=0).stdout,
+                         "make it again: muster explain --markdown > docs/errors.md")
+
     def test_loss_that_is_not_finite_is_an_incident(self):
         result = self.run_steps("nan.py", '''
 for n in range(1, 40):

@@ -38,15 +38,13 @@ bool Scenario::run_node_event(const Words& words) {
                      {passed, 0.1, words.size() > 3 ? words[3] : "all good", ""},
                      unix_ns_});
   } else if (verb == "exclude") {
-    NodeExcludeRequested event{RequestToken(next_token_++),
-                               WorkerName(words.at(1)),
-                               words.at(2),
-                               std::nullopt,
-                               unix_ns_,
-                               false};
+    NodeExcludeRequested event{RequestToken(next_token_++), WorkerName(words.at(1)), words.at(2),
+                               std::nullopt, unix_ns_};
     if (const auto seconds = value_of(words, "for"))
       event.time = std::chrono::seconds(std::stoll(*seconds));
     event.evacuate = words.back() == "evacuate";
+    if (const auto seconds = value_of(words, "drain"))
+      event.drain_unix_ns = unix_ns_ + std::stoll(*seconds) * 1'000'000'000;
     step(event);
   } else if (verb == "admit") {
     step(NodeAdmitRequested{RequestToken(next_token_++), WorkerName(words.at(1)), unix_ns_});

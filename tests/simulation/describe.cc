@@ -73,7 +73,8 @@ struct EventText {
                         e.result.passed ? "passed" : "failed");
   }
   std::string operator()(const NodeExcludeRequested& e) const {
-    return absl::StrCat("exclude ", e.worker.value(), ": ", e.reason);
+    return absl::StrCat(e.drain_unix_ns != 0 ? "drain " : "exclude ", e.worker.value(), ": ",
+                        e.reason);
   }
   std::string operator()(const NodeAdmitRequested& e) const {
     return absl::StrCat("admit ", e.worker.value());

@@ -154,9 +154,11 @@ void FakeCoordinator::stacks(JobId job) {
   request(StacksRequested{RequestToken(next_token_++), job, Rank(-1), 0});
 }
 
-void FakeCoordinator::exclude(const WorkerName& worker, Duration time) {
+void FakeCoordinator::exclude(const WorkerName& worker, Duration time,
+                              std::optional<Duration> drained_in) {
+  const int64_t at = drained_in ? world_.scheduler.unix_ns() + drained_in->count() : 0;
   request(NodeExcludeRequested{RequestToken(next_token_++), worker, "a person's reason", time, 0,
-                               false});
+                               false, at});
 }
 
 void FakeCoordinator::admit(const WorkerName& worker) {

@@ -66,7 +66,8 @@ class FakeCoordinator {
   void cancel(JobId job, bool force);
   void checkpoint(JobId job);
   void stacks(JobId job);
-  void exclude(const WorkerName& worker, Duration time);
+  // `drained_in`: the time until the node is drained as planned; nullopt: its ranks stay.
+  void exclude(const WorkerName& worker, Duration time, std::optional<Duration> drained_in);
   void admit(const WorkerName& worker);
 
   // Receive events of streams from the network.

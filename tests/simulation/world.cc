@@ -378,7 +378,9 @@ void World::make_a_fault() {
     case 7:
       if (random.chance(0.5)) return coordinator.admit(worker(host).name());
       note(absl::StrCat("someone excludes node", host));
-      return coordinator.exclude(worker(host).name(), random.between_ms(1'000, 60'000));
+      return coordinator.exclude(
+          worker(host).name(), random.between_ms(1'000, 60'000),
+          random.chance(0.5) ? std::optional(random.between_ms(1'000, 30'000)) : std::nullopt);
     case 8: {
       const int other = static_cast<int>(random.below(workers_.size()));
       if (other == host) return;

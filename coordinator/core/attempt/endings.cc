@@ -9,6 +9,7 @@
 #include "common/text/absl_view.h"
 #include "coordinator/core/attempt/first_fault.h"
 #include "coordinator/core/incident/incident_book.h"
+#include "coordinator/core/recovery/log_verdict.h"
 #include "coordinator/core/recovery/restart_policy.h"
 
 namespace muster::coordinator {

@@ -25,6 +25,7 @@ Duration exclusion_time(int32_t times) {
 NodeBook::NodeBook(std::vector<NodeRecord> stored) {
   for (NodeRecord& record : stored) {
     record.until.reset();
+    if (record.drain_unix_ns != 0) drains_.insert(record.worker);
     records_.insert_or_assign(record.worker, std::move(record));
   }
 }
@@ -99,6 +100,7 @@ void NodeBook::plan(const NodeRecord& node) {
 void NodeBook::forget(const WorkerName& name) {
   unplan(name);
   unsound_.erase(name);
+  drains_.erase(name);
   changed_.erase(name);
   forgotten_.push_back(name);
   records_.erase(name);
@@ -151,6 +153,8 @@ bool NodeBook::exclude(const WorkerName& name, Suspicion suspicion, std::string 
   if (!by_person) time = exclusion_time(node.times);
   node.excluded = true;
   node.check_due = true;
+  node.drain_unix_ns = 0;
+  drains_.erase(name);
   node.suspicion = suspicion;
   node.reason = std::move(reason);
   node.since_unix_ns = unix_ns_;
@@ -162,6 +166,16 @@ bool NodeBook::exclude(const WorkerName& name, Suspicion suspicion, std::string 
   }
   plan(node);
   return true;
+}
+
+void NodeBook::plan_drain(const WorkerName& name, int64_t unix_ns) {
+  record(name).drain_unix_ns = unix_ns;
+  drains_.insert(name);
+}
+
+void NodeBook::end_drain(const WorkerName& name) {
+  record(name).drain_unix_ns = 0;
+  drains_.erase(name);
 }
 
 void NodeBook::require_check(const WorkerName& name) {

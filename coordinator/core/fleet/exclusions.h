@@ -74,6 +74,12 @@ class NodeBook {
   // overrides every suspicion. Returns whether the record changed.
   bool exclude(const WorkerName& name, Suspicion suspicion, std::string reason,
                std::optional<Duration> time = std::nullopt);
+  // Sets the time by which all ranks must have left an excluded node.
+  void plan_drain(const WorkerName& name, int64_t unix_ns);
+  // Ends the planned drain: all ranks have been ordered to leave.
+  void end_drain(const WorkerName& name);
+  // Returns the nodes with a planned drain.
+  const std::set<WorkerName>& drains() const { return drains_; }
   // Requires that the node passes a check before it gets ranks.
   void require_check(const WorkerName& name);
   // Counts a fault against the node. Returns whether the fault is the second one within
@@ -104,6 +110,7 @@ class NodeBook {
 
   std::map<WorkerName, NodeRecord> records_;
   std::set<WorkerName> unsound_;
+  std::set<WorkerName> drains_;
   // The time at which each exclusion ends or each record loses its last effect; at most one per
   // record.
   std::set<std::pair<Instant, WorkerName>> changes_;

@@ -252,6 +252,14 @@ absl::Status check_exclusion(const NodeExcludeRequested& event, const InputLimit
     status = absl::InvalidArgumentError(
         "reason is empty: give the reason why the node is excluded, for later readers");
   }
+  if (status.ok() && event.drain_unix_ns != 0 && event.evacuate)
+    status = absl::InvalidArgumentError("evacuate and drain_unix_ns exclude each other");
+  if (status.ok() && event.drain_unix_ns != 0 &&
+      (event.drain_unix_ns < event.unix_ns ||
+       event.drain_unix_ns - event.unix_ns > kSecondsMax * 1'000'000'000))
+    status = absl::InvalidArgumentError(
+        absl::StrCat("drain_unix_ns is ", event.drain_unix_ns,
+                     ": must be a time from now on, at most ten years ahead"));
   if (event.time) {
     status.Update(check_range(
         "seconds", std::chrono::ceil<std::chrono::seconds>(*event.time).count(), 1, kSecondsMax));

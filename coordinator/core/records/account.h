@@ -34,7 +34,7 @@ constexpr size_t kTimeClasses = kTimeClassNames.size();
 // The cause of lost time: none (the first start, checkpoints, evaluations), a preemption, or the
 // kind of a fault. A cause applies until the job completes a step that no attempt had completed
 // before.
-enum class LossCause : size_t { kNone, kPreempted, kFirstIncident };
+enum class LossCause : size_t { kNone, kPreempted, kPlanned, kFirstIncident };
 constexpr size_t kLossCauses =
     static_cast<size_t>(LossCause::kFirstIncident) + kIncidentKindNames.size();
 constexpr LossCause cause_of(IncidentKind kind) {
@@ -44,6 +44,7 @@ constexpr LossCause cause_of(IncidentKind kind) {
 constexpr std::string_view loss_cause_name(LossCause cause) {
   if (cause == LossCause::kNone) return "none";
   if (cause == LossCause::kPreempted) return "preempted";
+  if (cause == LossCause::kPlanned) return "planned";
   return kIncidentKindNames[static_cast<size_t>(cause) -
                             static_cast<size_t>(LossCause::kFirstIncident)];
 }

@@ -131,7 +131,7 @@ struct Incident {
   std::vector<std::string> kernel_messages;
   // The coordinator's action: "restart 1 of 3", "none: training continues".
   std::string action;
-  // The family of the error in the rank's output, its meaning, and what it says about a restart:
+  // The family of the error in the rank's output, its meaning, and the verdict about a restart:
   // "GPU memory error: … Verdict: restart elsewhere". Empty: the error is not known.
   std::string diagnosis{};
   // Last progress, suspicion, dump, verdict, action: oldest first.

@@ -3,6 +3,9 @@
 #include <set>
 #include <string_view>
 
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+
 #include "common/text/program_error.h"
 #include "coordinator/core/recovery/restart_policy.h"
 
@@ -19,9 +22,19 @@ bool is_jobs_own(ErrorOrigin origin) {
 }  // namespace
 
 const ErrorFamily* family_of(const RankExit& exit) {
-  if (!exit.of_program || exit.cause != ExitCause::kUnknown || is_success(exit)) return nullptr;
+  // The detail of a rank that was stopped without an error of its own is the reason for the stop.
+  const bool was_stopped = exit.stop_ordered && absl::StartsWith(exit.detail, "stopped");
+  if (!exit.of_program || exit.cause != ExitCause::kUnknown || is_success(exit) || was_stopped)
+    return nullptr;
   const ErrorFamily* family = find_error_family(exit.detail);
-  return family == nullptr && exit.signal == kInvalidCodeSignal ? find_error_family("SIGILL") : family;
+  // A program that does not exist or is not executable has a rule of its own, and its message only
+  // names it. A missing library is a fault of the node.
+  const bool was_no_program =
+      exit.signal == 0 && (exit.exit_code == to_int(ExitCode::kNotExecutable) ||
+                           exit.exit_code == to_int(ExitCode::kProgramNotFound));
+  if (was_no_program && family != error_family_named("library missing")) return nullptr;
+  return family == nullptr && exit.signal == kInvalidCodeSignal ? find_error_family("SIGILL")
+                                                                : family;
 }
 
 const ErrorFamily* family_of(const Fault& fault) {
@@ -32,6 +45,24 @@ bool names_its_node(const Fault& fault) {
   const ErrorFamily* family = family_of(fault);
   return family != nullptr && !fault.worker.value().empty() &&
          (family->origin == ErrorOrigin::kNode || family->origin == ErrorOrigin::kSetup);
+}
+
+void take_family(const RankExit& exit, Fault& fault) {
+  const ErrorFamily* family = family_of(exit);
+  if (family != nullptr) {
+    fault.family = family->name;
+    fault.place = error_place(exit.detail);
+  }
+  if (!may_be_victim(exit) || is_witness(exit)) return;
+  if (!reports_environment(exit.detail))
+    fault.error = error_signature(exit.detail);
+  else if (family->origin == ErrorOrigin::kSetup && !fault.place.empty())
+    fault.error = absl::StrCat(error_type(exit.detail), " at ", fault.place);
+}
+
+bool is_witness(const RankExit& exit) {
+  const ErrorFamily* family = family_of(exit);
+  return may_be_victim(exit) && family != nullptr && family->origin == ErrorOrigin::kPeer;
 }
 
 int32_t ranks_with_same_error(const Job& job) {

@@ -18,8 +18,8 @@
 
 namespace muster::coordinator {
 
-// Returns the family of the end of a rank of a program; null: it is not known, or the rank ended
-// for a reason that the worker knows.
+// Returns the family of the end of a rank of a program; null: it is not known, or the worker
+// has found another reason.
 const ErrorFamily* family_of(const RankExit& exit);
 // Returns the family of a fault; null: it is not known.
 const ErrorFamily* family_of(const Fault& fault);
@@ -33,5 +33,11 @@ bool names_its_node(const Fault& fault);
 // at least two nodes if the job has several, while no rank has reported another error of its own. 0
 // otherwise. Ranks that were stopped meanwhile could report none.
 int32_t ranks_with_same_error(const Job& job);
+
+// Fills in the family, the place and the error of the fault that `exit` is.
+void take_family(const RankExit& exit, Fault& fault);
+// Returns whether the rank of a program has reported a known consequence of another rank's fault:
+// such a rank is a witness. The rank that caused the fault is found by other reports.
+bool is_witness(const RankExit& exit);
 
 }  // namespace muster::coordinator

@@ -235,11 +235,6 @@ int32_t repeats_of_error(const Job& job) {
   return times;
 }
 
-bool is_witness(const RankExit& exit) {
-  const ErrorFamily* family = family_of(exit);
-  return may_be_victim(exit) && family != nullptr && family->origin == ErrorOrigin::kPeer;
-}
-
 NodeBlame blame_of_node(const Fault& fault) {
   const Cause cause = cause_of(fault);
   // A rank that lost its own GPU may exit with the code for a lost peer.
@@ -347,14 +342,7 @@ Fault fault_of(const RankExit& exit, const WorkerName& worker, int64_t unix_ns) 
   fault.last_step = exit.last_step;
   fault.unix_ns = unix_ns;
   fault.of_program = exit.of_program;
-  if (const ErrorFamily* family = family_of(exit); family != nullptr) {
-    fault.family = family->name;
-    fault.place = error_place(exit.detail);
-    if (family->origin == ErrorOrigin::kSetup && !fault.place.empty())
-      fault.error = absl::StrCat(error_type(exit.detail), " at ", fault.place);
-  }
-  if (may_be_victim(exit) && !is_witness(exit) && !reports_environment(exit.detail))
-    fault.error = error_signature(exit.detail);
+  take_family(exit, fault);
   const std::string how =
       exit.signal > 0 ? absl::StrCat("was killed by ", signal_text(exit.signal))
                       : absl::StrCat("exited with code ", exit.exit_code, av(meaning_of(exit)));

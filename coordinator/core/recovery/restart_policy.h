@@ -44,8 +44,8 @@ constexpr int32_t kSameErrorMax = 2;
 struct RestartDecision {
   bool restart = false;
   bool counts = true;  // whether the restart counts towards restarts_max
-  // The job ends because its attempts come no further. Its exit code is then kNoProgress, which
-  // batch systems read as "do not start it again".
+  // The job ends because its attempts come no further. Its exit code is then kNoProgressExitCode,
+  // which batch systems read as "do not start it again".
   bool is_futile = false;
   Duration delay{};
   std::string reason;  // one sentence, including the cause
@@ -107,9 +107,6 @@ constexpr bool may_be_victim(const RankExit& exit) {
   return exit.of_program && exit.cause == ExitCause::kUnknown &&
          (exit.signal == kSigabrt || (exit.signal == 0 && exit.exit_code != 0));
 }
-// Returns whether the rank of a program has reported a known consequence of another rank's fault:
-// such a rank is a witness. The rank that caused the fault is found by other reports.
-bool is_witness(const RankExit& exit);
 // Returns whether the rank has finished the job's work. User programs that save at SIGTERM often
 // exit with 0 although the job is not complete; the built-in trainer exits with 0 only when it has
 // finished.

@@ -15,6 +15,7 @@ void node_to_proto(const NodeRecord& node, v1::WorkerInfo& proto) {
     exclusion.set_since_unix_ns(node.since_unix_ns);
     exclusion.set_until_unix_ns(node.until_unix_ns);
     exclusion.set_times(node.times);
+    exclusion.set_drain_unix_ns(node.drain_unix_ns);
   }
   proto.set_check_due(node.check_due);
   if (node.checked_unix_ns == 0) return;
@@ -47,6 +48,7 @@ NodeExcludeRequested exclusion_from_proto(const v1::ExcludeWorkerRequest& proto)
   event.worker = WorkerName(proto.worker());
   event.reason = proto.reason();
   event.evacuate = proto.evacuate();
+  event.drain_unix_ns = proto.drain_unix_ns();
   constexpr int64_t kSecondsMax = int64_t{1} << 32;  // beyond the core's bound, far from overflow
   if (proto.seconds() != 0)
     event.time = std::chrono::seconds(std::clamp<int64_t>(proto.seconds(), 0, kSecondsMax));

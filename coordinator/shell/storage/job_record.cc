@@ -80,6 +80,7 @@ json to_json(const Fault& fault) {
           {"job_step", fault.job_step},
           {"productive_ns", fault.productive.count()},
           {"error", fault.error},
+          {"planned", fault.is_planned},
           {"family", fault.family},
           {"place", fault.place},
           {"peer", fault.peer.value()}};
@@ -106,6 +107,7 @@ Fault fault_from(const json& j) {
   fault.job_step = j.value("job_step", int64_t{-1});
   fault.productive = Duration(j.value("productive_ns", int64_t{0}));
   fault.error = j.value("error", std::string());
+  fault.is_planned = j.value("planned", false);
   fault.family = j.value("family", std::string());
   fault.place = j.value("place", std::string());
   fault.peer = WorkerName(j.value("peer", std::string()));

@@ -18,6 +18,7 @@ std::string node_to_record(const NodeRecord& node) {
                        {"reason", node.reason},
                        {"since_unix_ns", node.since_unix_ns},
                        {"until_unix_ns", node.until_unix_ns},
+                       {"drain_unix_ns", node.drain_unix_ns},
                        {"times", node.times},
                        {"check_due", node.check_due},
                        {"fault_unix_ns", node.fault_unix_ns},
@@ -49,6 +50,7 @@ absl::StatusOr<NodeRecord> node_from_record(std::string_view record) try {
   node.reason = j.value("reason", node.reason);
   node.since_unix_ns = j.value("since_unix_ns", node.since_unix_ns);
   node.until_unix_ns = j.value("until_unix_ns", node.until_unix_ns);
+  node.drain_unix_ns = j.value("drain_unix_ns", node.drain_unix_ns);
   node.times = j.value("times", node.times);
   node.check_due = j.value("check_due", node.check_due);
   node.fault_unix_ns = j.value("fault_unix_ns", node.fault_unix_ns);

@@ -90,6 +90,7 @@ TEST(IncidentView, ControlCharactersAreEscaped) {
   incident.set_sentence("a\x1b[2J\nb");
   incident.set_job_name("\x1b]0;x\x07");
   incident.set_action("\x1b[1m");
+  incident.set_diagnosis("\x1b[1m");
   incident.mutable_moments(0)->set_text("\x1b[5m");
   incident.add_kernel_messages("\x1b[6m");
   incident.mutable_ranks(0)->add_last_lines("\x1b[7m");
@@ -102,6 +103,17 @@ TEST(IncidentView, ControlCharactersAreEscaped) {
   *list.add_incidents() = incident;
   const std::string rows = describe_incident_list(list, kIncidentNow, 80);
   EXPECT_EQ(escape_controls(rows), rows);
+}
+
+TEST(IncidentView, AKnownErrorHasALineOfItsOwn) {
+  v1::Incident incident = stuck_incident();
+  incident.set_diagnosis("port in use: Another process listens. Verdict: restart in place");
+  const auto text = describe_incident(incident, kIncidentNow, screen());
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text,
+              HasSubstr("\nknown error: port in use: Another process listens. Verdict: restart "
+                        "in place\naction: restart 1 of 3\n"));
+  EXPECT_EQ((*incident_to_json(incident))["diagnosis"], incident.diagnosis());
 }
 
 TEST(IncidentView, InvalidStackTreesAreAnError) {

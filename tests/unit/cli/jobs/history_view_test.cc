@@ -39,12 +39,17 @@ v1::GetJobHistoryResponse two_attempts() {
 
 TEST(HistoryView, EachAttemptIsARow) {
   v1::GetJobHistoryResponse history = two_attempts();
-  EXPECT_EQ(describe_history(history, kHistoryStart + 230 * kNsOfSecond, 200),
-            "ATTEMPT  STARTED (UTC)        ALL UP  LASTED  RANKS  NODES      STEPS     END\n"
-            "2        2023-11-14 22:16:40  -       30s     16     node[1,3]  -         (it has not "
-            "ended)\n"
-            "1        2023-11-14 22:13:20  4s      3m 10s  16     node[1-2]  0 to 120  incident 3: "
-            "rank 9 on node2 was killed by signal 9\\x1b\n");
+  EXPECT_EQ(
+      describe_history(history, kHistoryStart + 230 * kNsOfSecond, 200),
+      "ATTEMPT  STARTED (UTC)        ALL UP  LASTED  RANKS  NODES      STEPS     LOST  END\n"
+      "2        2023-11-14 22:16:40  -       30s     16     node[1,3]  -         -     (it has "
+      "not ended)\n"
+      "1        2023-11-14 22:13:20  4s      3m 10s  16     node[1-2]  0 to 120  -     "
+      "incident 3: rank 9 on node2 was killed by signal 9\\x1b\n");
+  history.mutable_attempts(0)->set_first_step(115);
+  EXPECT_NE(describe_history(history, kHistoryStart, 200).find("0 to 120  5     incident 3"),
+            std::string::npos)
+      << "the next attempt repeats five steps";
   history.set_more(true);
   const std::string cut = describe_history(history, kHistoryStart, 60);
   EXPECT_NE(cut.find("--limit"), std::string::npos);
@@ -59,6 +64,7 @@ TEST(HistoryView, JsonHasEveryField) {
   for (int i = 0; i < fields->field_count(); ++i)
     EXPECT_TRUE(out["attempts"][1].contains(std::string(fields->field(i)->name())));
   EXPECT_EQ(out["attempts"][1]["last_step"], 120);
+  EXPECT_EQ(out["attempts"][1]["steps_lost"], -1);
   EXPECT_EQ(out["more"], false);
 }
 

@@ -67,6 +67,7 @@ inline Incident full_incident(uint64_t id, JobId job = JobId(3)) {
   incident.stacks.add(sample);
   incident.kernel_messages = {"nvme0: I/O timeout"};
   incident.action = "restart 1 of 3";
+  incident.diagnosis = "GPU lost: its driver does not answer. Verdict: restart elsewhere";
   incident.moments = {{1'000, "last progress"}, {2'000, "suspected"}};
   incident.recovery = Recovery{.unix_ns = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10},
                                .over = true,

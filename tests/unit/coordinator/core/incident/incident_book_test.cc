@@ -119,7 +119,8 @@ TEST(ActionText, IsTheDecisionWithoutItsCause) {
   job.faults.push_back(fault);
   EXPECT_EQ(action_text(decide_restart(job), fault), "restart 1 of 2");
   job.restarts_used[Cause::kRankDied].count = 2;
-  EXPECT_EQ(action_text(decide_restart(job), fault), "the job fails: all 2 restarts are used up and made no progress");
+  EXPECT_EQ(action_text(decide_restart(job), fault),
+            "the job fails: all 2 restarts are used up and made no progress");
 }
 
 }  // namespace

@@ -130,7 +130,8 @@ TEST(RestartPolicy, EachCauseHasABudgetAndLostWorkersALargerOne) {
       << "the back-off counts the restarts of all causes";
   job.restarts_used[Cause::kHang] = {2, 10, 12};
   EXPECT_FALSE(decide_restart(job).restart);
-  EXPECT_NE(decide_restart(job).reason.find("all 2 restarts for \"hang\" are used up and made no progress"),
+  EXPECT_NE(decide_restart(job).reason.find(
+                "all 2 restarts for \"hang\" are used up and made no progress"),
             std::string::npos);
   job.faults.back().kind = IncidentKind::kWorkerLost;
   job.restarts_used[Cause::kWorkerLost] = {19, 10, 12};

@@ -1,0 +1,40 @@
+// Maintenance that Slurm has planned: reservations with the flag MAINT. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <absl/time/time.h>
+
+namespace muster::cli {
+
+// A reservation with the flag MAINT in the output of `scontrol show reservation -o`.
+struct SlurmMaintenance {
+  std::string reservation;
+  std::string nodes;  // in Slurm's form: "node[1-4,7]"
+  int64_t start_unix_ns = 0;
+};
+// Returns the reservations whose start is known. `zone`: that of Slurm's times.
+std::vector<SlurmMaintenance> parse_slurm_maintenance(std::string_view text, absl::TimeZone zone);
+
+// The next maintenance of a node.
+struct NodeMaintenance {
+  std::string reservation;
+  int64_t start_unix_ns = 0;
+
+  friend bool operator==(const NodeMaintenance&, const NodeMaintenance&) = default;
+};
+using MaintenanceByNode = std::map<std::string, NodeMaintenance>;
+
+// The changes from the maintenance that was reported to the coordinator to the one planned now.
+struct MaintenanceChanges {
+  MaintenanceByNode drained;          // new, or at another time
+  std::vector<std::string> admitted;  // no longer planned
+};
+MaintenanceChanges maintenance_changes(const MaintenanceByNode& known,
+                                       const MaintenanceByNode& planned);
+
+}  // namespace muster::cli
