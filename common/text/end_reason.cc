@@ -37,8 +37,10 @@ bool explains(const ErrorFamily& kernel, const ErrorFamily* own) {
 
 }  // namespace
 
+bool has_reason_in_output(int signal) { return signal != SIGKILL && signal != SIGBUS; }
+
 std::string reason_in_lines(std::span<const std::string> lines, int signal) {
-  if (signal == SIGKILL || signal == SIGBUS) return "";
+  if (!has_reason_in_output(signal)) return "";
   const auto error = find_program_error(lines);
   // An exit code may have a reason that no word identifies as an error.
   const bool is_traceback = error && !error->place.empty();

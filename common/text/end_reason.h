@@ -7,6 +7,9 @@
 
 namespace muster {
 
+// Returns whether output can explain an end by `signal`. A killed rank cannot report its end.
+bool has_reason_in_output(int signal);
+
 // Returns the reason that the last lines of output, oldest first, have for the end of a program by
 // `signal`, or by an exit code if it is 0; "" if there is none. A signal is explained only by an
 // error: the newest line of a rank that was killed, such as "step 49 loss 5.5", is unrelated.

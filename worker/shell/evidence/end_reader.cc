@@ -255,7 +255,8 @@ void EndReader::read_now(std::vector<EndedRank>& ranks, Instant reaped) const {
       for (const KernelMessage& message : messages)
         evidence->kernel_messages.push_back(kernel_message_text(message));
     }
-    if (rank.event.detail.empty())
+    // Output that cannot explain the end is not read, because its file system may hang.
+    if (rank.event.detail.empty() && has_reason_in_output(rank.event.signal))
       rank.event.detail =
           reason_in_lines(launcher_.last_lines(rank.event.key, kErrorLinesMax), rank.event.signal);
     if (rank.event.cause == ExitCause::kUnknown) rank.event.cause = cause_of(rank, own_messages);

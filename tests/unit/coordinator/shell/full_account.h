@@ -12,7 +12,6 @@ inline Account full_account() {
   account.cause = cause_of(IncidentKind::kHang);
   account.settled.at(TimeClass::kProductive, LossCause::kNone) = std::chrono::seconds(17);
   account.settled.at(TimeClass::kWaiting, LossCause::kPreempted) = std::chrono::seconds(3);
-  account.settled.at(TimeClass::kStopping, LossCause::kPlanned) = std::chrono::seconds(4);
   account.pending = std::chrono::seconds(4);
   account.queued = std::chrono::seconds(5);
   account.has_reported = account.was_silent = true;
