@@ -10,7 +10,6 @@
 #include "cli/slurm/slurm_commands.h"
 #include "common/files/file_write.h"
 #include "common/process/exit_code.h"
-#include "common/process/job_exit_code.h"
 
 namespace muster::cli {
 namespace {
@@ -81,8 +80,8 @@ bool ends_chain(const AllocationEnd& end) {
       return true;
     case Verdict::kJob:
       return end.exit_code == to_int(ExitCode::kOk) ||
-             end.exit_code == to_int(ExitCode::kBadInput) || end.exit_code == kNoProgressExitCode ||
-             end.exit_code == to_int(ExitCode::kNotFinite);
+             end.exit_code == to_int(ExitCode::kBadInput) ||
+             end.exit_code == to_int(ExitCode::kNotFinite) || end.is_futile;
   }
   return false;
 }

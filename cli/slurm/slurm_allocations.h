@@ -52,6 +52,7 @@ enum class Verdict { kNone, kJob, kInput, kAllocations };
 struct AllocationEnd {
   int exit_code = 0;
   Verdict verdict = Verdict::kNone;
+  bool is_futile = false;  // the job has failed by its own repeated faults
 };
 // Returns whether the chain needs no further allocation, because it has finished or cannot succeed.
 // Pure.

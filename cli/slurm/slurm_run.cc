@@ -173,6 +173,7 @@ AllocationEnd follow(const SlurmRunOptions& options, const SlurmJob& slurm,
   } else {
     result.exit_code = end.ok() ? *end : fail(end.status());
     result.verdict = end.ok() ? Verdict::kJob : Verdict::kNone;
+    result.is_futile = last.is_futile();
     if (result.exit_code != 0)
       warn(absl::StrCat("exit code ", result.exit_code, "; logs are in ", folder.path()));
     // A failed task also counts as an allocation: the next task tries again.

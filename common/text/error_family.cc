@@ -84,6 +84,8 @@ constexpr Patterns kGpuKernel = {"illegal memory access",
 constexpr Patterns kLibrary = {
     "modulenotfounderror", "importerror",       "no module named", "cannot open shared object file",
     "glibc*not found",     "glibcxx*not found", "undefined symbol"};
+constexpr Patterns kNcclMisused = {"ncclinvalidusage", "nccl error*invalid usage",
+                                   "duplicate gpu detected"};
 constexpr Patterns kPortInUse = {"address already in use", "eaddrinuse"};
 constexpr Patterns kRendezvous = {"client socket has timed out",
                                   "waiting for clients",
@@ -138,8 +140,12 @@ constexpr Patterns kLostPeer = {"connection closed by peer",
 constexpr Patterns kSharedMemory = {"out of shared memory", "insufficient shared memory",
                                     "shared memory limit", "unable to open shared memory",
                                     "needs --shm-size"};
-constexpr Patterns kHostMemory = {"bad_alloc", "memoryerror", "cannot allocate memory",
-                                  "killed by signal: killed", "out of memory"};
+constexpr Patterns kHostMemory = {"bad_alloc",
+                                  "memoryerror",
+                                  "_arraymemoryerror",
+                                  "cannot allocate memory",
+                                  "killed by signal: killed",
+                                  "out of memory"};
 constexpr Patterns kDiskFull = {"no space left", "disk quota exceeded", "limit of sizes (ulimit"};
 constexpr Patterns kNetworkFiles = {"stale file handle", "stale nfs", "transport endpoint shutdown",
                                     "nfs: server*not responding", "lustreerror"};
@@ -151,7 +157,14 @@ constexpr Patterns kFileMissing = {"filenotfounderror", "no such file or directo
 constexpr Patterns kNames = {"failure in name resolution", "name or service", "gaierror",
                              "temporary failure"};
 constexpr Patterns kStorage = {"slowdown",
-                               "503 s",
+                               "503 server error",
+                               "503 service",
+                               "503 slow",
+                               "502 server error",
+                               "504 server error",
+                               "500 server error",
+                               "bad gateway",
+                               "gateway timeout",
                                "error 503",
                                "status 503",
                                "http 503",
@@ -174,6 +187,7 @@ constexpr Patterns kCrash = {"segmentation fault",      "double free",       "co
                              "invalid pointer",         "invalid size"};
 constexpr Patterns kDamagedFile = {"unpicklingerror",
                                    "ran out of input",
+                                   "eoferror",
                                    "pytorchstreamreader",
                                    "safetensorerror",
                                    "deserializing header",
@@ -247,6 +261,8 @@ constexpr ErrorFamily kFamilies[] = {
      kLibrary},
     {"GPU kernel failed", kPassing,
      "A GPU kernel failed. The program, a library or the GPU may be the cause.", kGpuKernel},
+    {"NCCL misused", kProgram, "The ranks use NCCL wrongly, for example two ranks the same GPU.",
+     kNcclMisused},
     {"port in use", kPassing, "Another process listens on the port.", kPortInUse},
     {"rendezvous failed", kPeer, "Not all ranks came to the rendezvous; another one is missing.",
      kRendezvous},
@@ -285,18 +301,61 @@ constexpr ErrorFamily kFamilies[] = {
      kProgramError},
 };
 
+bool is_of_word(char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+
+// Returns whether the pattern is the name of an exception, such as "keyerror", or begins with a
+// number, such as "403 forbidden". Within longer words they mean something else.
+bool is_whole_word(std::string_view pattern) {
+  const bool is_number = absl::ascii_isdigit(static_cast<unsigned char>(pattern[0]));
+  return is_number || (pattern.ends_with("error") && std::ranges::all_of(pattern, is_of_word));
+}
+
+bool has_word(std::string_view text, std::string_view word) {
+  for (size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1)) {
+    const size_t end = at + word.size();
+    const bool is_begin = at == 0 || !is_of_word(text[at - 1]);
+    if (is_begin && (end == text.size() || !is_of_word(text[end]))) return true;
+  }
+  return false;
+}
+
+// Returns the family of the exception with whose type a message in lower case begins, such as
+// "json.decoder.jsondecodeerror: …"; null: it begins with none, the type is that of many errors
+// (OSError) or of a consequence, or the message has the cause of the exception behind it.
+const ErrorFamily* family_of_type(std::string_view text) {
+  if (text.find("; after ") != std::string_view::npos ||
+      text.find("; the kernel ") != std::string_view::npos)
+    return nullptr;
+  const std::string_view type = text.substr(0, std::min(text.find(": "), text.find(" (")));
+  if (!std::ranges::all_of(type, [](char c) { return is_of_word(c) || c == '.'; })) return nullptr;
+  const std::string_view name = type.substr(type.rfind('.') + 1);
+  if (!name.ends_with("error")) return nullptr;
+  for (const ErrorFamily& family : kFamilies) {
+    if (std::ranges::find(family.patterns, name) == family.patterns.end()) continue;
+    const bool decides =
+        family.origin == kProgram || family.origin == kData || family.origin == kSetup;
+    return decides ? &family : nullptr;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 std::span<const ErrorFamily> error_families() { return kFamilies; }
 
 const ErrorFamily* find_error_family(std::string_view text) {
   const std::string lower = absl::AsciiStrToLower(av(text));
-  for (const ErrorFamily& family : kFamilies)
-    if (std::ranges::any_of(family.patterns, [&](std::string_view pattern) {
-          return matches_pattern(lower, pattern);
-        }))
-      return &family;
-  return nullptr;
+  const auto* const found = std::ranges::find_if(kFamilies, [&](const ErrorFamily& family) {
+    return std::ranges::any_of(
+        family.patterns, [&](std::string_view pattern) { return matches_pattern(lower, pattern); });
+  });
+  const ErrorFamily* of_text = found == std::end(kFamilies) ? nullptr : found;
+  const ErrorFamily* of_type = family_of_type(lower);
+  if (of_type == nullptr || of_text == nullptr) return of_text;
+  // The message may name the error of the program or its data more closely than its type.
+  const bool is_closer =
+      of_type->origin == kProgram && (of_text->origin == kProgram || of_text->origin == kData);
+  return is_closer ? of_text : of_type;
 }
 
 const ErrorFamily* error_family_named(std::string_view name) {
@@ -305,6 +364,7 @@ const ErrorFamily* error_family_named(std::string_view name) {
 }
 
 bool matches_pattern(std::string_view text, std::string_view pattern) {
+  if (is_whole_word(pattern)) return has_word(text, pattern);
   size_t at = 0;
   while (true) {
     const size_t star = pattern.find('*');

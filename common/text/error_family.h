@@ -25,7 +25,7 @@ struct ErrorFamily {
   ErrorOrigin origin;
   std::string_view meaning;  // one sentence
   // Texts in lower case, of which a message of this family has at least one. '*' stands for any
-  // characters.
+  // characters. Names of exceptions, and texts that begin with a number, are whole words.
   std::span<const std::string_view> patterns;
 };
 
@@ -34,7 +34,9 @@ struct ErrorFamily {
 // lost peer, and in the same message a failed GPU, has a cause of its own.
 std::span<const ErrorFamily> error_families();
 
-// Returns the family of a message; null: it is not known.
+// Returns the family of a message; null: it is not known. A message that begins with the type of an
+// exception about the program, its data or a missing file belongs to that type, whatever words its
+// text has: "KeyError: 'timeout'".
 const ErrorFamily* find_error_family(std::string_view text);
 // Returns the family with that name; null: there is none.
 const ErrorFamily* error_family_named(std::string_view name);

@@ -46,6 +46,29 @@ constexpr std::array<std::string_view, 14> kLastingTypes = {
     "IndexError",        "KeyError",       "NameError",      "NotImplementedError",
     "OverflowError",     "RecursionError", "SyntaxError",    "TypeError",
     "UnboundLocalError", "ValueError"};
+// Messages of shells, loaders and interpreters that end a program without a word of kFatalWords.
+constexpr std::array<std::string_view, 10> kEndWords = {"No such file or directory",
+                                                        "No module named",
+                                                        "can't open file",
+                                                        "cannot open shared object file",
+                                                        "Permission denied",
+                                                        "command not found",
+                                                        "Illegal instruction",
+                                                        "Segmentation fault",
+                                                        "core dumped",
+                                                        "cannot execute"};
+// Levels of log lines that report no end, and the words with which they report other failures.
+constexpr std::array<std::string_view, 5> kHarmlessWords = {"WARN", "Warning", "warning", "INFO",
+                                                            "DEBUG"};
+// Lines before a traceback that Python prints for an exception that ends nothing: one in a
+// destructor or at the end of the interpreter.
+constexpr std::array<std::string_view, 3> kIgnoredLines = {
+    "Exception ignored in", "Exception ignored on", "Error in atexit._run_exitfuncs"};
+constexpr std::string_view kShutdownText = "Python is likely shutting down";
+// NCCL's own cause follows its exception: "Last error:" and the lines after it.
+constexpr std::string_view kLastError = "Last error:";
+// The clauses that the worker adds to the reason of a rank.
+constexpr std::string_view kKernelNote = "; the kernel ";
 // Lines between an exception and another one that was raised while it was handled.
 constexpr std::array<std::string_view, 2> kChainLines = {
     "During handling of the above exception", "The above exception was the direct cause"};
@@ -129,17 +152,31 @@ class Traceback {
   std::string place_;
 };
 
+// Returns whether a line after an exception may explain it. NCCL's message continues with its own
+// cause. Other output only tells of errors that pass or are consequences: libraries that end, and
+// loggers, write about failures that have ended nothing.
+bool may_explain(std::string_view line, bool is_of_nccl, const ErrorFamily& family) {
+  if (is_of_nccl) return true;
+  const bool is_weak =
+      family.origin == ErrorOrigin::kPassing || family.origin == ErrorOrigin::kPeer;
+  return is_weak && has_any(line, kFatalWords) && !has_any(line, kHarmlessWords);
+}
+
 // Adds the first later line of a known family to an error without one, or that only reports a lost
-// peer: NCCL writes its own cause behind the exception. Families are ordered, so that the cause of
-// a lost peer comes before it.
+// peer. Families are ordered, so that the cause of a lost peer comes before it.
 void add_explanation(std::span<const std::string> later, ProgramError& error) {
   const ErrorFamily* known = find_error_family(error.text);
   if (known != nullptr && known->origin != ErrorOrigin::kPeer) return;
-  for (const std::string& line : later.first(std::min(later.size(), kLinesAfterMax))) {
-    if (frame_in(without_rank(line))) return;
+  bool is_of_nccl = false;
+  for (const std::string& one : later.first(std::min(later.size(), kLinesAfterMax))) {
+    const std::string_view line = without_rank(one);
+    if (frame_in(line)) return;
+    is_of_nccl = is_of_nccl || line.starts_with(kLastError);
     const ErrorFamily* family = find_error_family(line);
-    if (family == nullptr || (known != nullptr && family >= known)) continue;
-    absl::StrAppend(&error.text, "; ", shortened(without_rank(line), kExplanationBytesMax));
+    if (family == nullptr || (known != nullptr && family >= known) ||
+        !may_explain(line, is_of_nccl || line.starts_with("nccl"), *family))
+      continue;
+    absl::StrAppend(&error.text, "; ", shortened(line, kExplanationBytesMax));
     return;
   }
 }
@@ -180,11 +217,15 @@ std::optional<ProgramError> find_program_error(std::span<const std::string> line
   std::optional<ProgramError> fatal;  // a line that explains an abort, without a traceback
   Traceback traceback;
   bool chained = false;  // the next exception was raised while `found` was handled
+  bool ignored = false;  // the next exception ended nothing
   for (size_t i = 0; i < lines.size(); ++i) {
     const std::string_view line = without_rank(lines[i]);
     const auto later = lines.subspan(i + 1);
     const bool is_recent = later.size() <= kLinesAfterMax;
-    if (absl::StrContains(av(line), "Traceback (most recent call last)")) {
+    if (has_any(line, kIgnoredLines)) {
+      ignored = true;
+      traceback.clear();
+    } else if (absl::StrContains(av(line), "Traceback (most recent call last)")) {
       traceback.clear();
     } else if (joins_exceptions(line)) {
       chained = found.has_value();
@@ -193,6 +234,9 @@ std::optional<ProgramError> find_program_error(std::span<const std::string> line
     } else if (line.starts_with("Fatal Python error: ")) {
       found = fatal_python_error(line, later);
       return found;
+    } else if (begins_with_type(line) &&
+               (std::exchange(ignored, false) || absl::StrContains(av(line), av(kShutdownText)))) {
+      traceback.clear();
     } else if (!traceback.empty() && begins_with_type(line)) {
       ProgramError error{shortened(line, kErrorBytesMax), traceback.place()};
       add_explanation(later, error);
@@ -218,7 +262,15 @@ std::string to_string(const ProgramError& error) {
   return error.place.empty() ? error.text : absl::StrCat(error.text, " (", error.place, ")");
 }
 
+bool is_error_text(std::string_view text) {
+  if (!error_place(text).empty() || text.find(kKernelNote.substr(2)) != std::string_view::npos)
+    return true;
+  if (begins_with_type(text) && error_type(text).ends_with("Error")) return true;
+  return (has_any(text, kFatalWords) || has_any(text, kEndWords)) && !has_any(text, kHarmlessWords);
+}
+
 std::string error_place(std::string_view text) {
+  text = text.substr(0, text.find(kKernelNote));
   const size_t open = text.rfind(" (");
   if (open == std::string_view::npos || !text.ends_with(')')) return "";
   const std::string_view place = text.substr(open + 2, text.size() - open - 3);

@@ -25,6 +25,10 @@ std::optional<ProgramError> find_program_error(std::span<const std::string> line
 // Returns the error as one line: "ValueError: batch 7 is empty (job/train.py:31 step)".
 std::string to_string(const ProgramError& error);
 
+// Returns whether the text states why a program ended, and is no other output of it: an exception,
+// a fatal word, or a message of the kernel or of a shell. Warnings are not.
+bool is_error_text(std::string_view text);
+
 // Return the place in a text of to_string(), "job/train.py:31 step", and the type of the exception,
 // "ValueError". The place is empty if the text has none.
 std::string error_place(std::string_view text);

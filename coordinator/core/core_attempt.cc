@@ -91,8 +91,8 @@ void Core::fault(Job& job, Fault cause, Duration grace) {
   add_progress(job, made_a_step ? steps.base_step() : -1, cause);
   if (made_a_step) note_training(job);
   const int32_t there = nodes_possible(job, fleet_, nodes_, time_.unix_ns);
-  const bool has_elsewhere = there > nodes_now(job) || smallest_size(job.spec) < nodes_now(job);
-  cause.node_unfit = has_elsewhere && (!made_a_step || names_its_node(cause)) &&
+  cause.has_elsewhere = there > nodes_now(job) || smallest_size(job.spec) < nodes_now(job);
+  cause.node_unfit = cause.has_elsewhere && (!made_a_step || names_its_node(cause)) &&
                      is_of_unfit_node(job, cause, there);
   cause.productive = table_of(account_of(job, time_.now)).productive();
   add_fault(job, std::move(cause));
@@ -138,10 +138,13 @@ void Core::end_attempt(Job& job) {
   LiveAttempt& attempt = attempts_.at(job.id);
   complete_crash(incidents_, attempt.crash);
   accounts_.enter(job, JobTransition::kGone, incidents_, time_);
+  // Ranks that have ended meanwhile may show that no single node, or the job itself, is the cause.
+  Fault& newest = job.faults.back();
+  newest.node_unfit = newest.node_unfit && !(is_of_setup(newest) && is_on_several_nodes(job));
   RestartDecision decision = decide_restart(job);
-  // Ranks that have ended meanwhile may show that the job itself is the cause.
   revise_action(incidents_, attempt, decision, job.faults.back(), time_.unix_ns);
   if (!decision.restart) {
+    job.is_futile = decision.is_futile;
     const int32_t exit_code =
         decision.is_futile ? kNoProgressExitCode : exit_code_of(job.faults.back());
     finish(job, JobState::kFailed, exit_code, std::move(decision.reason));

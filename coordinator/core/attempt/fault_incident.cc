@@ -44,7 +44,9 @@ void revise_action(IncidentBook& incidents, const LiveAttempt& attempt,
                    const RestartDecision& decision, const Fault& fault, int64_t unix_ns) {
   const Incident* known = attempt.incident ? incidents.find(*attempt.incident) : nullptr;
   const std::string diagnosis = diagnosis_text(decision, fault);
-  if (known == nullptr || decision.restart || known->diagnosis == diagnosis) return;
+  if (known == nullptr || diagnosis.empty() ||
+      (known->diagnosis == diagnosis && known->action == action_text(decision, fault)))
+    return;
   incidents.note(*attempt.incident, unix_ns, decision.reason);
   Incident& incident = *incidents.change(*attempt.incident);
   incident.action = action_text(decision, fault);

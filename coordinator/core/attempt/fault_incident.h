@@ -21,7 +21,7 @@ Instant record_fault(IncidentBook& incidents, LiveAttempt& attempt, Job& job, in
                      const CoreTime& time);
 
 // Records another decision than the one that the incident of the attempt announces: ranks that have
-// ended since the fault have shown that a restart cannot help.
+// ended since the fault have shown that a restart, or another node, cannot help.
 void revise_action(IncidentBook& incidents, const LiveAttempt& attempt,
                    const RestartDecision& decision, const Fault& fault, int64_t unix_ns);
 

@@ -125,6 +125,7 @@ struct Fault {
   Duration productive{};
   bool is_planned = false;  // the node is drained for planned maintenance
   bool node_unfit = false;  // result of is_of_unfit_node()
+  bool has_elsewhere = false;  // other or fewer nodes could have run the job
   // The type of the exception that ended the rank of a program, and its place in the program:
   // "ValueError at job/train.py:31 step". Empty for an error that the network, storage, a device or
   // another rank may have caused.
@@ -189,6 +190,8 @@ struct Job {
   int64_t up_unix_ns = 0;
   int64_t finished_unix_ns = 0;
   int32_t exit_code = 0;
+  // The job has failed by its own repeated faults: a further start would make no progress.
+  bool is_futile = false;
   // The address of the current attempt's rendezvous store, which the worker with rank 0 serves.
   std::string rendezvous_address;
   // The port on the node of rank 0 that the current attempt of a program uses; 0: none.

@@ -31,11 +31,22 @@ bool failed_here_before(const Job& job, const Fault& fault) {
   return false;
 }
 
-// Returns the number of unfit nodes in the newest faults without interruption.
-int32_t unfit_nodes_in_a_row(const Job& job) {
+// Returns whether the attempt that ended by `after` has brought the job further than `before`.
+bool has_progress_between(const Fault& before, const Fault& after) {
+  return after.job_step > before.job_step || after.checkpoint_step > before.checkpoint_step;
+}
+
+// Returns the number of unfit nodes in the newest faults before `fault`, without interruption and
+// without progress between them.
+int32_t unfit_nodes_in_a_row(const Job& job, const Fault& fault) {
   std::set<WorkerName> nodes;
-  for (size_t i = job.faults.size(); i > 0 && job.faults[i - 1].node_unfit; --i)
-    nodes.insert(job.faults[i - 1].worker);
+  const Fault* after = &fault;
+  for (size_t i = job.faults.size(); i > 0; --i) {
+    const Fault& before = job.faults[i - 1];
+    if (!before.node_unfit || has_progress_between(before, *after)) break;
+    nodes.insert(before.worker);
+    after = &before;
+  }
   return static_cast<int32_t>(nodes.size());
 }
 
@@ -106,8 +117,12 @@ void add_pairs(std::set<Pair> pairs, std::set<WorkerName>& avoided) {
 }  // namespace
 
 bool is_of_unfit_node(const Job& job, const Fault& fault, int32_t nodes_there) {
-  if (unfit_nodes_in_a_row(job) >= std::min(kUnfitNodesMax, nodes_there)) return false;
-  if (names_its_node(fault)) return true;
+  const ErrorFamily* family = family_of(fault);
+  const bool names_node = names_its_node(fault);
+  // Failed hardware is failed on however many nodes it was found before.
+  if (names_node && family->origin == ErrorOrigin::kNode) return nodes_there > 0;
+  if (unfit_nodes_in_a_row(job, fault) >= std::min(kUnfitNodesMax, nodes_there)) return false;
+  if (names_node) return true;
   if (fault.worker.value().empty() || fault.last_step >= 0 || !has_trained(fault)) return false;
   const Cause cause = plain_cause_of(fault);
   if (cause != Cause::kRankDied && cause != Cause::kHang && cause != Cause::kOutOfMemory &&

@@ -30,8 +30,9 @@ constexpr int32_t kUnfitNodesMax = 4;
 // is also unfit if the attempt ended there without a completed step although the job has trained
 // before, and one of these holds: the job trained on other nodes, the program does not exist there
 // (exit codes 126 and 127), or the rank recently ended in the same way on this node. After
-// kUnfitNodesMax unfit nodes in a row, or as many as the fleet's `nodes_there` nodes, the job
-// itself is the cause and the function returns false.
+// kUnfitNodesMax unfit nodes in a row without progress, or as many as the fleet's `nodes_there`
+// nodes, the job itself is the cause and the function returns false, unless the end reports failed
+// hardware.
 bool is_of_unfit_node(const Job& job, const Fault& fault, int32_t nodes_there);
 // Records that the current attempt has completed a step on its nodes, so these nodes are fit for
 // the job.

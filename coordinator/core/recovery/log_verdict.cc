@@ -1,6 +1,8 @@
 #include "coordinator/core/recovery/log_verdict.h"
 
+#include <algorithm>
 #include <set>
+#include <string>
 #include <string_view>
 
 #include <absl/strings/match.h>
@@ -19,6 +21,45 @@ bool is_jobs_own(ErrorOrigin origin) {
          origin == ErrorOrigin::kSetup;
 }
 
+// Returns whether the error is about files and devices of a node or of a service, which may come
+// and go. Errors of the program's own code do not.
+bool is_of_files(ErrorOrigin origin) {
+  return origin == ErrorOrigin::kData || origin == ErrorOrigin::kSetup;
+}
+
+const RankExit* exit_of(const Job& job, Rank rank) {
+  const auto found = std::ranges::find(job.exits, rank, &RankExit::rank);
+  return found == job.exits.end() ? nullptr : &*found;
+}
+
+const WorkerName& node_of(const Job& job, const RankExit& exit) {
+  return job.placement[static_cast<size_t>(exit.rank.value())].worker;
+}
+
+// Returns the text without its digits: times, ranks and addresses differ between ranks.
+std::string without_digits(std::string_view text) {
+  std::string rest(text);
+  std::erase_if(rest, [](char c) { return c >= '0' && c <= '9'; });
+  return rest;
+}
+
+// Returns whether two errors of one family are the same: at the same place of the program, or, if
+// they have no place, with the same text.
+bool is_same_error(const RankExit& a, const RankExit& b) {
+  const std::string place = error_place(a.detail);
+  if (place != error_place(b.detail)) return false;
+  return !place.empty() || without_digits(a.detail) == without_digits(b.detail);
+}
+
+// Returns whether the end of a rank contradicts that all ranks had one error: it has another cause.
+// A rank that was ordered to stop, and reports nothing, could have had the same one.
+bool has_own_cause(const RankExit& exit) {
+  if (exit.cause != ExitCause::kUnknown || is_success(exit)) return true;
+  const ErrorFamily* family = family_of(exit);
+  if (exit.stop_ordered) return family != nullptr && family->origin != ErrorOrigin::kPeer;
+  return !is_witness(exit);
+}
+
 }  // namespace
 
 const ErrorFamily* family_of(const RankExit& exit) {
@@ -27,6 +68,10 @@ const ErrorFamily* family_of(const RankExit& exit) {
   if (!exit.of_program || exit.cause != ExitCause::kUnknown || is_success(exit) || was_stopped)
     return nullptr;
   const ErrorFamily* family = find_error_family(exit.detail);
+  // The last line of output may be unrelated to the end, such as "wandb: WARNING 403 Forbidden".
+  if (family != nullptr && family->origin != ErrorOrigin::kPeer &&
+      family->origin != ErrorOrigin::kPassing && !is_error_text(exit.detail))
+    family = nullptr;
   // A program that does not exist or is not executable has a rule of its own, and its message only
   // names it. A missing library is a fault of the node.
   const bool was_no_program =
@@ -56,7 +101,7 @@ void take_family(const RankExit& exit, Fault& fault) {
   if (!may_be_victim(exit) || is_witness(exit)) return;
   if (!reports_environment(exit.detail))
     fault.error = error_signature(exit.detail);
-  else if (family->origin == ErrorOrigin::kSetup && !fault.place.empty())
+  else if (family != nullptr && family->origin == ErrorOrigin::kSetup && !fault.place.empty())
     fault.error = absl::StrCat(error_type(exit.detail), " at ", fault.place);
 }
 
@@ -65,23 +110,47 @@ bool is_witness(const RankExit& exit) {
   return may_be_victim(exit) && family != nullptr && family->origin == ErrorOrigin::kPeer;
 }
 
+bool is_of_setup(const Fault& fault) {
+  const ErrorFamily* family = family_of(fault);
+  return family != nullptr && family->origin == ErrorOrigin::kSetup;
+}
+
+bool may_be_outage(const Fault& fault) {
+  const ErrorFamily* family = family_of(fault);
+  return family != nullptr && has_trained(fault) &&
+         (is_of_files(family->origin) || family->name == "storage service" ||
+          family->name == "network file system" || family->name == "name resolution");
+}
+
 int32_t ranks_with_same_error(const Job& job) {
   const Fault& fault = job.faults.back();
   const ErrorFamily* family = family_of(fault);
-  if (family == nullptr || !is_jobs_own(family->origin)) return 0;
+  const RankExit* first = exit_of(job, fault.rank);
+  if (family == nullptr || first == nullptr || !is_jobs_own(family->origin)) return 0;
+  if (may_be_outage(fault)) return 0;
   int32_t ranks = 0;
   std::set<WorkerName> nodes;
   for (const RankExit& exit : job.exits) {
     const ErrorFamily* other = family_of(exit);
-    if (other == family && error_place(exit.detail) == fault.place) {
+    if (other == family && is_same_error(exit, *first)) {
       ++ranks;
-      nodes.insert(job.placement[static_cast<size_t>(exit.rank.value())].worker);
-    } else if (is_success(exit) || (other != nullptr && other->origin != ErrorOrigin::kPeer)) {
+      nodes.insert(node_of(job, exit));
+    } else if (has_own_cause(exit)) {
       return 0;
     }
   }
   const bool are_many = ranks >= 2 && 2 * int64_t{ranks} >= std::ssize(job.placement);
-  return are_many && (nodes.size() >= 2 || nodes_now(job) == 1) ? ranks : 0;
+  // One node may lack a file, or read it badly, that another node has.
+  const bool is_nodes = is_of_files(family->origin) && fault.has_elsewhere;
+  return are_many && (nodes.size() >= 2 || (nodes_now(job) == 1 && !is_nodes)) ? ranks : 0;
+}
+
+bool is_on_several_nodes(const Job& job) {
+  const ErrorFamily* family = family_of(job.faults.back());
+  std::set<WorkerName> nodes;
+  for (const RankExit& exit : job.exits)
+    if (family != nullptr && family_of(exit) == family) nodes.insert(node_of(job, exit));
+  return nodes.size() >= 2;
 }
 
 }  // namespace muster::coordinator

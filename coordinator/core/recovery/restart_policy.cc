@@ -157,6 +157,7 @@ Cause plain_cause_of(const Fault& fault) {
   if (ended_as(fault, ExitCode::kNotFinite)) return Cause::kNotFinite;
   if (is_preempted(fault)) return Cause::kPreempted;
   if (ended_as(fault, ExitCode::kStorageAway)) return Cause::kStorageAway;
+  if (may_be_outage(fault)) return Cause::kStorageAway;
   switch (fault.kind) {
     case IncidentKind::kRankDied:
     case IncidentKind::kSlowRank:        // does not end an attempt
@@ -191,13 +192,15 @@ int64_t restarts_allowed(const JobSpec& spec, Cause cause) {
 }
 
 int32_t repeats_of(const Job& job) {
+  const Fault& newest = job.faults.back();
+  const bool is_outage = may_be_outage(newest);
+  if (rule_of(cause_of(newest)).passes && !is_outage) return 1;
   int32_t times = 1;
-  if (rule_of(cause_of(job.faults.back())).passes) return times;
-  for (size_t i = job.faults.size() - 1; i > 0; --i) {
-    if (!is_same_fault(job.faults[i - 1], job.faults.back())) break;
-    ++times;
-  }
-  return times;
+  size_t oldest = job.faults.size() - 1;
+  for (; oldest > 0 && is_same_fault(job.faults[oldest - 1], newest); --oldest) ++times;
+  // Storage that was away for so long would not have failed at one step of one rank.
+  const Duration lasted(newest.unix_ns - job.faults[oldest].unix_ns);
+  return is_outage && lasted < kOutageMax ? 1 : times;
 }
 
 // Returns whether the attempt that ended by fault `i` came clearly further than the one before it:
@@ -213,25 +216,36 @@ bool went_further(const Job& job, size_t i) {
   return after.productive - before.productive > 2 * earlier + std::chrono::seconds(10);
 }
 
+// Returns whether the job's current attempt uses none of the nodes of the attempt before it.
+bool shares_no_node(const Job& job) {
+  const std::set<WorkerName> before(job.previous_nodes.begin(), job.previous_nodes.end());
+  return !before.empty() && std::ranges::none_of(job.placement, [&](const RankPlacement& rank) {
+    return before.contains(rank.worker);
+  });
+}
+
 int32_t repeats_of_error(const Job& job) {
   const Fault& newest = job.faults.back();
   const std::string& error = newest.error;
   if (error.empty()) return 0;
-  const ErrorFamily* family = family_of(newest);
-  const bool is_setup = family != nullptr && family->origin == ErrorOrigin::kSetup;
+  const bool is_setup = is_of_setup(newest);
+  std::set<WorkerName> nodes = {newest.worker};
   int32_t times = 1;
   for (size_t i = job.faults.size() - 1; i > 0; --i) {
     const Fault& before = job.faults[i - 1];
     const Fault& after = job.faults[i];
     const RestartsUsed then{1, durable_step(before), before.job_step, before.productive};
-    // A node may lack what others have, but two nodes on which the job has never trained seldom do.
-    const bool is_nodes = is_setup ? before.worker == after.worker || has_trained(after)
+    // A node may lack what others have.
+    const bool is_nodes = is_setup ? !nodes.insert(before.worker).second || has_trained(after)
                                    : before.node_unfit || after.node_unfit;
     if (before.error != error || is_nodes || is_settled_by_progress(then, job.spec, after) ||
         went_further(job, i))
       break;
     ++times;
   }
+  // Among many nodes, two may well lack the same. Attempts on entirely different nodes show that
+  // all lack it, and so does every further node.
+  if (is_setup && !shares_no_node(job) && times < kUnfitNodesMax) return 1;
   return times;
 }
 
@@ -262,7 +276,6 @@ RestartDecision decide_restart(const Job& job) {
   if (cause == Cause::kPreempted) {
     decision.counts = false;
     decision.restart = restart <= allowed;
-    decision.is_futile = !decision.restart;
     const bool worker_said_so = fault.rank.value() < 0;
     decision.delay = worker_said_so ? Duration::zero() : kPreemptedDelay;
     decision.reason =
@@ -292,16 +305,17 @@ RestartDecision decide_restart(const Job& job) {
     return decision;
   }
   if (restart > allowed) {
-    decision.is_futile = allowed > 0;
+    // Other causes are those of the infrastructure, which may be sound at the next start.
+    decision.is_futile = allowed > 0 && (cause == Cause::kRankDied || cause == Cause::kHang);
     decision.reason = absl::StrCat(fault.message, "; ", used_up_text(job.spec, cause));
     return decision;
   }
   decision.is_futile = false;
   decision.restart = true;
   decision.delay = backoff_before_restart(used_by_faults(used) + 1);
-  // A restart can succeed only after some time: the disk is full, the checkpoints are away, or the
-  // job had to use nodes that it avoids because no other node was free.
-  if (cause == Cause::kDiskFull || cause == Cause::kStorageAway || was_avoided(job))
+  // A restart can succeed only after some time: the disk is full, storage is away, or the job had to use nodes that it avoids because no other node was free.
+  if (cause == Cause::kDiskFull || cause == Cause::kStorageAway || may_be_outage(fault) ||
+      was_avoided(job))
     decision.delay = std::max(decision.delay, doubled(kMendedDelay, restart - 1, kMendedDelayMax));
   decision.reason = absl::StrFormat(
       "restart %d of %d%s%s: %s", restart, allowed,

@@ -41,11 +41,15 @@ constexpr int32_t kSameFaultMax = 3;
 // and neither node nor rank matter.
 constexpr int32_t kSameErrorMax = 2;
 
+// The time for which missing or damaged files of a job that has trained count as an outage of
+// storage, even if they end the same rank at the same step again and again.
+constexpr Duration kOutageMax = std::chrono::hours(1);
+
 struct RestartDecision {
   bool restart = false;
   bool counts = true;  // whether the restart counts towards restarts_max
-  // The job ends because its attempts come no further. Its exit code is then kNoProgressExitCode,
-  // which batch systems read as "do not start it again".
+  // The job ends because of its own faults, which come again: a further start would make no
+  // progress. Its exit code is then kNoProgressExitCode, and no further allocation is requested.
   bool is_futile = false;
   Duration delay{};
   std::string reason;  // one sentence, including the cause

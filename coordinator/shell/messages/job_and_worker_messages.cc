@@ -122,6 +122,7 @@ v1::Job convert_job(const Core& core, const Job& job, Instant now, size_t first_
   proto.set_started_unix_ns(job.started_unix_ns);
   proto.set_finished_unix_ns(job.finished_unix_ns);
   proto.set_exit_code(job.exit_code);
+  proto.set_is_futile(job.is_futile);
   proto.set_tokens_per_second(tokens_per_second(job));
   if (job.incident.id != IncidentId(0)) {
     proto.mutable_incident()->set_id(job.incident.id.value());

@@ -74,6 +74,7 @@ json to_json(const Fault& fault) {
           {"unix_ns", fault.unix_ns},
           {"of_program", fault.of_program},
           {"node_unfit", fault.node_unfit},
+          {"has_elsewhere", fault.has_elsewhere},
           {"kind", std::string(kIncidentKindNames[static_cast<size_t>(fault.kind)])},
           {"checkpoint_step", fault.checkpoint_step},
           {"went_on_from", fault.resumed_from},
@@ -97,6 +98,7 @@ Fault fault_from(const json& j) {
   fault.unix_ns = j.value("unix_ns", int64_t{0});
   fault.of_program = j.value("of_program", false);
   fault.node_unfit = j.value("node_unfit", false);
+  fault.has_elsewhere = j.value("has_elsewhere", false);
   // An unknown name, from an earlier or later version, counts as kRankDied.
   const auto kind = std::find(kIncidentKindNames.begin(), kIncidentKindNames.end(),
                               j.value("kind", std::string()));
@@ -244,6 +246,7 @@ std::string job_to_record(const Job& job) {
                  {"up_unix_ns", job.up_unix_ns},
                  {"finished_unix_ns", job.finished_unix_ns},
                  {"exit_code", job.exit_code},
+                 {"futile", job.is_futile},
                  {"rendezvous_address", job.rendezvous_address},
                  {"program_port", job.program_port},
                  {"restarts", job.restarts},
@@ -287,6 +290,7 @@ absl::StatusOr<Job> job_from_record(std::string_view record) try {
   job.up_unix_ns = j.value("up_unix_ns", int64_t{0});
   job.finished_unix_ns = j.value("finished_unix_ns", int64_t{0});
   job.exit_code = j.value("exit_code", 0);
+  job.is_futile = j.value("futile", false);
   job.rendezvous_address = j.value("rendezvous_address", std::string());
   job.program_port = j.value("program_port", 0);
   job.exits = list_from<RankExit>(j, "exits", exit_from);

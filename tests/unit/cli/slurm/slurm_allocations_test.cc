@@ -61,12 +61,14 @@ TEST(Allocations, AreCountedWithAndWithoutProgress) {
 }
 
 TEST(Chain, EndsByTheJobOrItsInputButNotByANodesFault) {
-  for (const int code : {0, 2, 3, 6}) {
+  for (const int code : {0, 2, 3}) {
     EXPECT_TRUE(ends_chain({code, Verdict::kJob})) << code;
     EXPECT_FALSE(ends_chain({code, Verdict::kNone})) << code;
   }
-  for (const int code : {1, 4, 75, 126, 137})
-    EXPECT_FALSE(ends_chain({code, Verdict::kJob})) << code;
+  for (const int code : {1, 4, 5, 6, 75, 126, 137}) {
+    EXPECT_FALSE(ends_chain({code, Verdict::kJob})) << code << ", which a program may use, too";
+    EXPECT_TRUE(ends_chain({code, Verdict::kJob, true})) << code;
+  }
   EXPECT_TRUE(ends_chain({2, Verdict::kInput}));
   EXPECT_TRUE(ends_chain({75, Verdict::kAllocations}));
 }

@@ -28,7 +28,7 @@ inline Job full_job() {
   job.placement = {{Rank(0), WorkerName("n1"), 0, Incarnation(UINT64_MAX)},
                    {Rank(1), WorkerName("n1"), 1, Incarnation(5)}};
   job.faults = {{Rank(1), WorkerName("n1"), 9, -1, 17, "killed", 99, true,
-                 IncidentKind::kOutOfMemory, 10, 12, 18, Duration(21), true, true,
+                 IncidentKind::kOutOfMemory, 10, 12, 18, Duration(21), true, true, true,
                  "ValueError at job/train.py:31 step", "program error", "job/train.py:31 step"}};
   job.faults.back().peer = WorkerName("n2");
   job.restarts_used = {{Cause::kRankDied, {1, 5, 6, Duration(22)}}, {Cause::kPreempted, {3, 7, 8}}};
@@ -38,6 +38,7 @@ inline Job full_job() {
   job.up_unix_ns = 4;
   job.finished_unix_ns = 3;
   job.exit_code = 137;
+  job.is_futile = true;
   job.rendezvous_address = "n1:1";
   job.stop_grace = std::chrono::milliseconds(24'500);
   job.program_port = 12'345;
