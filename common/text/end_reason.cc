@@ -2,6 +2,8 @@
 
 #include <signal.h>
 
+#include <algorithm>
+
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
@@ -21,6 +23,17 @@ bool is_of_other_process(std::string_view message, int pid) {
   const std::string_view rest = message.substr(at + 4);
   const bool is_known = !rest.empty() && absl::ascii_isdigit(static_cast<unsigned char>(rest[0]));
   return is_known && !absl::StartsWith(av(rest), absl::StrCat(pid, ","));
+}
+
+// Returns whether the message, if it is about a GPU, may be about one of the rank. Its processes,
+// such as loaders of data, may use them, too.
+bool may_be_of_rank(std::string_view message, int pid, std::span<const std::string> gpus) {
+  constexpr std::string_view kMark = "PCI:";
+  const size_t at = message.find(kMark);
+  if (gpus.empty() || at == std::string_view::npos) return !is_of_other_process(message, pid);
+  const std::string address = absl::AsciiStrToLower(av(message.substr(at + kMark.size())));
+  return std::ranges::any_of(
+      gpus, [&](const std::string& gpu) { return absl::StartsWith(address, gpu); });
 }
 
 bool is_of_gpu(std::string_view name) {
@@ -48,12 +61,13 @@ std::string reason_in_lines(std::span<const std::string> lines, int signal) {
   return signal != 0 || lines.empty() ? "" : lines.back();
 }
 
-std::string kernel_reason(std::string_view reason, std::span<const std::string> messages, int pid) {
+std::string kernel_reason(std::string_view reason, std::span<const std::string> messages, int pid,
+                          std::span<const std::string> gpus) {
   const ErrorFamily* own = find_error_family(reason);
   for (size_t i = messages.size(); i > 0; --i) {
     const std::string& message = messages[i - 1];
     const ErrorFamily* family = find_error_family(message);
-    if (family != nullptr && explains(*family, own) && !is_of_other_process(message, pid))
+    if (family != nullptr && explains(*family, own) && may_be_of_rank(message, pid, gpus))
       return message;
   }
   return "";

@@ -17,8 +17,10 @@ std::string reason_in_lines(std::span<const std::string> lines, int signal);
 
 // Returns the newest of the node's kernel messages that explains `reason`, or "". An error of a GPU
 // explains a failed GPU call and an end without a reason, and an error of a disk a failed read or
-// write. Neither explains the error of a program or a lost peer. `pid`: the rank's process; an
-// error of a GPU in another process does not count. 0: not known.
-std::string kernel_reason(std::string_view reason, std::span<const std::string> messages, int pid);
+// write. Neither explains the error of a program or a lost peer. `pid`: the rank's process; 0: not
+// known. `gpus`: the PCI addresses of the rank's GPUs, "0000:3b:00"; empty: not known. An error of
+// another GPU does not count, nor does one in another process if the GPUs are not known.
+std::string kernel_reason(std::string_view reason, std::span<const std::string> messages, int pid,
+                          std::span<const std::string> gpus = {});
 
 }  // namespace muster

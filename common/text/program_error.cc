@@ -47,7 +47,7 @@ constexpr std::array<std::string_view, 14> kLastingTypes = {
     "OverflowError",     "RecursionError", "SyntaxError",    "TypeError",
     "UnboundLocalError", "ValueError"};
 // Messages of shells, loaders and interpreters that end a program without a word of kFatalWords.
-constexpr std::array<std::string_view, 10> kEndWords = {"No such file or directory",
+constexpr std::array<std::string_view, 11> kEndWords = {"No such file or directory",
                                                         "No module named",
                                                         "can't open file",
                                                         "cannot open shared object file",
@@ -56,7 +56,8 @@ constexpr std::array<std::string_view, 10> kEndWords = {"No such file or directo
                                                         "Illegal instruction",
                                                         "Segmentation fault",
                                                         "core dumped",
-                                                        "cannot execute"};
+                                                        "cannot execute",
+                                                        " stopping training"};
 // Levels of log lines that report no end, and the words with which they report other failures.
 constexpr std::array<std::string_view, 5> kHarmlessWords = {"WARN", "Warning", "warning", "INFO",
                                                             "DEBUG"};
@@ -152,11 +153,9 @@ class Traceback {
   std::string place_;
 };
 
-// Returns whether a line after an exception may explain it. NCCL's message continues with its own
-// cause. Other output only tells of errors that pass or are consequences: libraries that end, and
-// loggers, write about failures that have ended nothing.
-bool may_explain(std::string_view line, bool is_of_nccl, const ErrorFamily& family) {
-  if (is_of_nccl) return true;
+// Returns whether a line of output after an exception may explain it: only by errors that pass or
+// are consequences. Libraries that end, and loggers, write about failures that have ended nothing.
+bool may_explain(std::string_view line, const ErrorFamily& family) {
   const bool is_weak =
       family.origin == ErrorOrigin::kPassing || family.origin == ErrorOrigin::kPeer;
   return is_weak && has_any(line, kFatalWords) && !has_any(line, kHarmlessWords);
@@ -166,7 +165,10 @@ bool may_explain(std::string_view line, bool is_of_nccl, const ErrorFamily& fami
 // peer. Families are ordered, so that the cause of a lost peer comes before it.
 void add_explanation(std::span<const std::string> later, ProgramError& error) {
   const ErrorFamily* known = find_error_family(error.text);
-  if (known != nullptr && known->origin != ErrorOrigin::kPeer) return;
+  // NCCL's exception only names the kind of call that failed, for example "unhandled cuda error".
+  const bool is_vague = known != nullptr && known->origin == ErrorOrigin::kPassing &&
+                        has_any(error.text, {"NCCL error"});
+  if (known != nullptr && known->origin != ErrorOrigin::kPeer && !is_vague) return;
   bool is_of_nccl = false;
   for (const std::string& one : later.first(std::min(later.size(), kLinesAfterMax))) {
     const std::string_view line = without_rank(one);
@@ -174,7 +176,7 @@ void add_explanation(std::span<const std::string> later, ProgramError& error) {
     is_of_nccl = is_of_nccl || line.starts_with(kLastError);
     const ErrorFamily* family = find_error_family(line);
     if (family == nullptr || (known != nullptr && family >= known) ||
-        !may_explain(line, is_of_nccl || line.starts_with("nccl"), *family))
+        !(is_of_nccl || line.starts_with("nccl") || (!is_vague && may_explain(line, *family))))
       continue;
     absl::StrAppend(&error.text, "; ", shortened(line, kExplanationBytesMax));
     return;

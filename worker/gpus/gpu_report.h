@@ -41,6 +41,7 @@ struct GpuHealth {
 // One GPU of the node, its newest measurements and its problem.
 struct GpuState {
   Gpu gpu;
+  std::string pci_address;    // as in the kernel's messages, "0000:3b:00"; empty: unknown
   std::vector<int32_t> cpus;  // CPUs of the GPU's NUMA node; empty: unknown
   GpuHealth health;
   // The reason why no rank may use the GPU, as a clause: "GPU 3 is lost (Xid 79: fallen off the

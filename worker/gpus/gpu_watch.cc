@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 
 #include "common/text/escape.h"
 #include "worker/gpus/topology.h"
@@ -165,6 +166,7 @@ class GpuWatch::Loop {
                  .memory_bytes = memory.total};
     NvmlPci pci;
     if (api_->pci(device, &pci) == kNvmlSuccess) {
+      state.pci_address = absl::StrFormat("%04x:%02x:%02x", pci.domain, pci.bus, pci.device);
       DevicePlace place = topology.place_of_pci(pci.domain, pci.bus, pci.device);
       state.gpu.numa_node = place.numa_node;
       state.cpus = std::move(place.cpus);

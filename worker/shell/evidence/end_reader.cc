@@ -141,14 +141,20 @@ void take_gpus(EndedRank& rank, const GpuReport& report, EndEvidence& evidence) 
 // Adds the kernel's message about a failed device to the reason of a rank: the program often sees
 // only that its call failed.
 void add_kernel_reason(EndedRank& rank, std::span<const KernelMessage> messages,
-                       bool foreign_pids) {
+                       const GpuReport& report, bool foreign_pids) {
   if (!died_by_itself(rank) || rank.event.cause != ExitCause::kUnknown) return;
   const Instant since = std::max(rank.started, ago(kGpuErrorAge));
   std::vector<std::string> texts;
   for (const KernelMessage& message : messages)
     if (message.at >= since - kernel_clock_error(message.at)) texts.push_back(message.text);
+  std::vector<std::string> gpus;
+  for (const int32_t index : rank.gpus) {
+    const auto gpu = static_cast<size_t>(index);
+    if (gpu < report.gpus.size() && !report.gpus[gpu].pci_address.empty())
+      gpus.push_back(report.gpus[gpu].pci_address);
+  }
   std::string& detail = rank.event.detail;
-  const std::string reason = kernel_reason(detail, texts, foreign_pids ? 0 : rank.pid);
+  const std::string reason = kernel_reason(detail, texts, foreign_pids ? 0 : rank.pid, gpus);
   if (!reason.empty())
     absl::StrAppend(&detail, detail.empty() ? "" : "; ", "the kernel reported: ", reason);
 }
@@ -265,7 +271,7 @@ void EndReader::read_now(std::vector<EndedRank>& ranks, Instant reaped) const {
       rank.event.detail = memory_text(rank, own_messages);
     name_other_reasons(rank);
     take_gpus(rank, gpus, *evidence);
-    add_kernel_reason(rank, messages, options_.foreign_pids);
+    add_kernel_reason(rank, messages, gpus, options_.foreign_pids);
     rank.event.evidence = std::move(evidence);
   }
 }

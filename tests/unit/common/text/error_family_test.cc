@@ -57,6 +57,11 @@ TEST(EndReason, AKernelMessageExplainsAFailedDevice) {
   EXPECT_EQ(kernel_reason("KeyError: 'x' (job/t.py:3 f)", messages, 1), "");
   EXPECT_EQ(kernel_reason("Connection closed by peer", messages, 1), "");
   EXPECT_EQ(kernel_reason("CUDA error: unspecified launch failure", {}, 1), "");
+  const std::vector<std::string> own = {"0000:3b:00"}, other = {"0000:5c:00", "0000:5d:00"};
+  EXPECT_EQ(kernel_reason("CUDA error: unspecified launch failure", messages, 7, own), messages[1])
+      << "a child of the rank used its GPU";
+  EXPECT_EQ(kernel_reason("CUDA error: unspecified launch failure", messages, 4001, other), "")
+      << "neither GPU is one of the rank's";
 }
 
 }  // namespace
