@@ -51,6 +51,11 @@ int drain_node(const NodeOptions& options) {
   const auto worker =
       Client(options.coordinator)
           .exclude_worker(options.node, options.reason, options.seconds, /*evacuate=*/false, *at);
+  if (worker.ok() && worker->exclusion().drain_unix_ns() != *at)
+    return fail(absl::FailedPreconditionError(absl::StrCat(
+        options.node,
+        " is excluded, but its jobs stay: the coordinator is of an earlier version, which knows no "
+        "planned drain; near the time, use muster node exclude --evacuate")));
   return worker.ok() ? print_node(*worker, options.json) : fail(worker.status());
 }
 

@@ -25,6 +25,16 @@ absl::StatusOr<std::string> worker_step_of(const SlurmJob& job) {
   return "";
 }
 
+SlurmAllocation allocation_of(const SlurmJob& job, const SlurmJobState& state, int64_t now) {
+  constexpr int64_t kSecondNs = 1'000'000'000;
+  SlurmAllocation allocation{.reservation = job.reservation};
+  if (!state.run_seconds) return allocation;
+  allocation.start_unix_ns = now - *state.run_seconds * kSecondNs;
+  if (state.limit_seconds)
+    allocation.end_unix_ns = allocation.start_unix_ns + *state.limit_seconds * kSecondNs;
+  return allocation;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<SlurmNode>> query_slurm_nodes(const std::string& names) {
@@ -33,16 +43,23 @@ absl::StatusOr<std::vector<SlurmNode>> query_slurm_nodes(const std::string& name
   return parse_slurm_nodes(*text);
 }
 
-absl::StatusOr<MaintenanceByNode> query_slurm_maintenance(const std::vector<std::string>& names) {
-  const auto text = output_of({"scontrol", "show", "reservation", "-o"}, kSlurmDeadline);
+absl::StatusOr<MaintenanceByNode> query_slurm_maintenance(const SlurmJob& job) {
+  // A user's format of times would not be read.
+  const auto text = output_of(
+      {"env", "-u", "SLURM_TIME_FORMAT", "scontrol", "show", "reservation", "-o"}, kSlurmDeadline);
   if (!text.ok()) return text.status();
   MaintenanceByNode planned;
-  for (const SlurmMaintenance& one : parse_slurm_maintenance(*text, absl::LocalTimeZone())) {
+  const std::vector<SlurmMaintenance> all = parse_slurm_maintenance(*text, absl::LocalTimeZone());
+  if (all.empty()) return planned;
+  const int64_t now = wall_clock_unix_ns();
+  const SlurmAllocation allocation = allocation_of(job, query_slurm_job(job), now);
+  for (const SlurmMaintenance& one : all) {
+    if (!concerns_allocation(one, allocation, now)) continue;
     const auto nodes = output_of({"scontrol", "show", "hostnames", one.nodes}, kSlurmDeadline);
     if (!nodes.ok()) return nodes.status();
     for (const std::string& node :
          std::vector<std::string>(absl::StrSplit(*nodes, '\n', absl::SkipEmpty()))) {
-      if (std::ranges::find(names, node) == names.end()) continue;
+      if (std::ranges::find(job.node_names, node) == job.node_names.end()) continue;
       const auto [known, added] =
           planned.emplace(node, NodeMaintenance{one.reservation, one.start_unix_ns});
       if (!added && one.start_unix_ns < known->second.start_unix_ns)

@@ -22,8 +22,8 @@ constexpr Duration kSlurmDeadline = std::chrono::seconds(20);
 // Returns the nodes `names`, in Slurm's form "node1,node2", from `scontrol show node`.
 absl::StatusOr<std::vector<SlurmNode>> query_slurm_nodes(const std::string& names);
 
-// Returns the planned maintenance of those of the nodes `names` that have one.
-absl::StatusOr<MaintenanceByNode> query_slurm_maintenance(const std::vector<std::string>& names);
+// Returns the maintenance for which nodes of the job must be drained now (concerns_allocation()).
+absl::StatusOr<MaintenanceByNode> query_slurm_maintenance(const SlurmJob& job);
 
 // Returns the state of the job from `scontrol show job`. If Slurm does not answer, all fields are
 // unknown.

@@ -175,7 +175,7 @@ int fleet(const FleetOptions& given) {
   plan->cluster = options.metrics_cluster.empty() ? slurm_cluster(*slurm) : options.metrics_cluster;
   auto step = WorkerStep::start(*plan);
   if (!step.ok()) return fail(step.status());
-  SlurmNodes nodes({.names = slurm->node_names, .fewest = 0}, options.coordinator);
+  SlurmNodes nodes({.job = *slurm, .fewest = 0}, options.coordinator);
   const auto signo = watch_fleet(options, *slurm, *signals, **step, nodes);
   if (!signo.ok()) {
     // The jobs on the workers are presumably healthy: they save before they leave. Nothing is

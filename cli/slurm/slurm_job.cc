@@ -81,6 +81,7 @@ absl::StatusOr<SlurmJob> slurm_job(const Variables& environment) {
   job.cluster = value_of(environment, "SLURM_CLUSTER_NAME");
   job.node = value_of(environment, "SLURMD_NODENAME");
   job.nodes = value_of(environment, "SLURM_JOB_NODELIST");
+  job.reservation = value_of(environment, "SLURM_JOB_RESERVATION");
   job.restarts = count_of(environment, "SLURM_RESTART_COUNT").value_or(0);
   const auto tasks = count_of(environment, "SLURM_NTASKS_PER_NODE");
   job.ranks_per_node = tasks ? tasks : count_of(environment, "SLURM_GPUS_ON_NODE");

@@ -27,6 +27,7 @@ struct SlurmJob {
   std::string node{};                     // the node of this process
   std::string nodes{};                    // all nodes: "node[1-4]"
   std::vector<std::string> node_names{};  // set by enter_slurm_job() only, which calls Slurm
+  std::string reservation{};  // in which the job runs, possibly several names; empty: none
   int32_t node_count = 0;
   int32_t restarts = 0;                     // number of requeues
   std::optional<int32_t> ranks_per_node{};  // unset: Slurm reports neither tasks nor GPUs

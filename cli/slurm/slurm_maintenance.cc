@@ -29,6 +29,16 @@ std::vector<SlurmMaintenance> parse_slurm_maintenance(std::string_view text, abs
   return planned;
 }
 
+bool concerns_allocation(const SlurmMaintenance& maintenance, const SlurmAllocation& allocation,
+                         int64_t now_unix_ns) {
+  const std::vector<std::string> own = absl::StrSplit(allocation.reservation, ',');
+  if (std::ranges::find(own, maintenance.reservation) != own.end()) return false;
+  const int64_t start = maintenance.start_unix_ns;
+  if (start <= allocation.start_unix_ns) return false;
+  if (allocation.end_unix_ns != 0 && start >= allocation.end_unix_ns) return false;
+  return start - now_unix_ns <= kMaintenanceAhead.count();
+}
+
 MaintenanceChanges maintenance_changes(const MaintenanceByNode& known,
                                        const MaintenanceByNode& planned) {
   MaintenanceChanges changes;

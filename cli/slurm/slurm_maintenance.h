@@ -1,6 +1,7 @@
 // Maintenance that Slurm has planned: reservations with the flag MAINT. Pure functions.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -8,6 +9,8 @@
 #include <vector>
 
 #include <absl/time/time.h>
+
+#include "common/time/time.h"
 
 namespace muster::cli {
 
@@ -19,6 +22,21 @@ struct SlurmMaintenance {
 };
 // Returns the reservations whose start is known. `zone`: that of Slurm's times.
 std::vector<SlurmMaintenance> parse_slurm_maintenance(std::string_view text, absl::TimeZone zone);
+
+// The allocation of this process, with the times that Slurm has reported for it.
+struct SlurmAllocation {
+  std::string reservation{};  // SLURM_JOB_RESERVATION, possibly several names; empty: none
+  int64_t start_unix_ns = 0;  // 0: not known
+  int64_t end_unix_ns = 0;    // 0: not known, or no limit
+};
+// A node gets no new ranks from this time before its maintenance on. Reservations are often made
+// weeks ahead for all nodes, and until then the nodes are of use. Most jobs save more often.
+constexpr Duration kMaintenanceAhead = std::chrono::hours(1);
+// Returns whether the allocation's nodes must be drained now for the maintenance: it begins during
+// the allocation, within kMaintenanceAhead. It does not concern an allocation in the reservation
+// itself, nor one that Slurm has started within the maintenance.
+bool concerns_allocation(const SlurmMaintenance& maintenance, const SlurmAllocation& allocation,
+                         int64_t now_unix_ns);
 
 // The next maintenance of a node.
 struct NodeMaintenance {

@@ -19,6 +19,10 @@ constexpr auto kMaintenancePeriod = std::chrono::minutes(1);
 constexpr auto kWorkersPeriod = std::chrono::milliseconds(250);
 constexpr size_t kNoticesMax = 100;  // more at once mean that the cluster is being shut down
 
+std::string reason_of(const NodeMaintenance& maintenance) {
+  return absl::StrCat("Slurm: reservation ", maintenance.reservation);
+}
+
 bool is_available(const v1::WorkerInfo& worker) { return worker.connected() && !worker.leaving(); }
 
 }  // namespace
@@ -60,9 +64,9 @@ int32_t usable_workers(const v1::ListWorkersResponse& workers) {
 SlurmNodes::SlurmNodes(Options options, const CoordinatorTarget& coordinator)
     : options_(std::move(options)),
       client_(coordinator),
-      awaited_(options_.names.begin(), options_.names.end()),
+      awaited_(options_.job.node_names.begin(), options_.job.node_names.end()),
       launch_by_(monotonic_now() + options_.launch_time),
-      staying_(static_cast<int32_t>(options_.names.size())) {
+      staying_(static_cast<int32_t>(options_.job.node_names.size())) {
   thread_ = std::thread([this] { watch(); });
 }
 
@@ -142,7 +146,8 @@ void SlurmNodes::poll_workers() {
   }
   workers_.Clear();
   for (v1::WorkerInfo& worker : *workers->mutable_workers()) {
-    if (std::ranges::find(options_.names, worker.name()) == options_.names.end()) continue;
+    if (std::ranges::find(options_.job.node_names, worker.name()) == options_.job.node_names.end())
+      continue;
     if (is_available(worker)) awaited_.erase(worker.name());
     *workers_.add_workers() = std::move(worker);
   }
@@ -160,8 +165,18 @@ void SlurmNodes::poll_workers() {
   usable_ = usable_workers(workers_);
 }
 
+bool SlurmNodes::is_own_exclusion(const std::string& node) const {
+  const auto worker = std::ranges::find(workers_.workers(), node, &v1::WorkerInfo::name);
+  if (worker == workers_.workers().end() || !worker->has_exclusion()) return false;
+  const std::string& reason = worker->exclusion().reason();
+  const auto drained = drained_.find(node);
+  const auto reported = reported_.find(node);
+  return (drained != drained_.end() && reason == reason_of(drained->second)) ||
+         (reported != reported_.end() && reason == reported->second);
+}
+
 void SlurmNodes::poll_maintenance() {
-  const auto planned = query_slurm_maintenance(options_.names);
+  const auto planned = query_slurm_maintenance(options_.job);
   if (!planned.ok()) return;  // the last plan stays valid
   const auto is_here = [&](const std::string& node) {
     return std::ranges::any_of(workers_.workers(),
@@ -173,9 +188,7 @@ void SlurmNodes::poll_maintenance() {
     constexpr int64_t kSoonNs = 5'000'000'000;
     const int64_t at = std::max(maintenance.start_unix_ns, wall_clock_unix_ns() + kSoonNs);
     if (!is_here(node) || reported_.contains(node) ||
-        !client_
-             .exclude_worker(node, absl::StrCat("Slurm: reservation ", maintenance.reservation),
-                             /*seconds=*/0, /*evacuate=*/false, at)
+        !client_.exclude_worker(node, reason_of(maintenance), /*seconds=*/0, /*evacuate=*/false, at)
              .ok())
       continue;  // repeated at the next poll
     drained_[node] = maintenance;
@@ -183,14 +196,18 @@ void SlurmNodes::poll_maintenance() {
                         maintenance.reservation));
   }
   for (const std::string& node : changes.admitted) {
-    if (!reported_.contains(node) && !client_.admit_worker(node).ok()) continue;
+    // Another exclusion, by a user or for a fault, stays. One for a state of the node in Slurm is
+    // requested again by the next poll of nodes.
+    const bool is_own = is_own_exclusion(node);
+    if (is_own && !client_.admit_worker(node).ok()) continue;
     drained_.erase(node);
+    if (is_own) reported_.erase(node);
     report(absl::StrCat(node, " has no planned maintenance in Slurm any more"));
   }
 }
 
 void SlurmNodes::poll_nodes() {
-  const auto nodes = query_slurm_nodes(absl::StrJoin(options_.names, ","));
+  const auto nodes = query_slurm_nodes(absl::StrJoin(options_.job.node_names, ","));
   if (!nodes.ok()) return;  // without an answer of slurmctld the last state stays valid
   for (const SlurmNode& node : *nodes) {
     if (const std::string trouble = node.trouble(); !trouble.empty())
@@ -201,7 +218,8 @@ void SlurmNodes::poll_nodes() {
     const auto done = admits ? client_.admit_worker(order.node)
                              : client_.exclude_worker(order.node, order.reason, /*seconds=*/0,
                                                       order.what == NodeOrder::What::kEvacuate);
-    if (!done.ok()) continue;  // repeated at the next poll
+    if (!done.ok()) continue;    // repeated at the next poll
+    drained_.erase(order.node);  // a maintenance that is still planned is reported again
     if (admits) {
       reported_.erase(order.node);
       report(absl::StrCat(order.node, " is available again according to Slurm"));

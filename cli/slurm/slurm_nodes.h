@@ -42,8 +42,8 @@ constexpr Duration kLaunchTime = std::chrono::minutes(15);
 class SlurmNodes {
  public:
   struct Options {
-    std::vector<std::string> names;  // the allocation's nodes; a fleet may have further nodes
-    int32_t fewest = 1;              // number of nodes that the job needs
+    SlurmJob job;        // its node_names: the allocation's nodes; a fleet may have further nodes
+    int32_t fewest = 1;  // number of nodes that the job needs
     Duration launch_time = kLaunchTime;
   };
   SlurmNodes(Options options, const CoordinatorTarget& coordinator);
@@ -71,6 +71,8 @@ class SlurmNodes {
   void poll_workers();
   void poll_nodes();
   void poll_maintenance();
+  // Returns whether the node's exclusion is one that this process has requested.
+  bool is_own_exclusion(const std::string& node) const;
   void give_up_waiting(const std::string& node, const std::string& reason);
   void report(std::string notice);
   bool wait(Duration time);

@@ -28,8 +28,7 @@ constexpr auto kStarved = std::chrono::seconds(60);
 constexpr auto kStepPeriod = std::chrono::seconds(2);
 
 SlurmNodes::Options nodes_of(const SlurmJob& slurm, const v1::JobSpec& spec) {
-  return {.names = slurm.node_names,
-          .fewest = spec.min_nodes() > 0 ? spec.min_nodes() : spec.nodes()};
+  return {.job = slurm, .fewest = spec.min_nodes() > 0 ? spec.min_nodes() : spec.nodes()};
 }
 
 int64_t highest_step(const v1::Job& job) {

@@ -1,6 +1,7 @@
 // Node exclusions and checks, and processes that cannot be killed. fleet/exclusions.h contains the
 // rules.
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -54,20 +55,26 @@ void Core::on(const NodeExcludeRequested& event) {
 // Orders the jobs on nodes with a planned drain to leave, each as late as its saves permit. Ranks
 // that have not left in time are killed when the node goes.
 void Core::drain_nodes() {
+  std::map<JobId, Duration> leads;
+  const auto lead_of = [&](const Job& job) {
+    const auto [lead, added] = leads.try_emplace(job.id);
+    if (added) lead->second = drain_lead(job, options_.grow_grace);
+    return lead->second;
+  };
   for (const WorkerName& name : std::set<WorkerName>(nodes_.drains())) {
     const NodeRecord& node = *nodes_.find(name);
     const Worker* worker = fleet_.find(name);
     const Duration left(node.drain_unix_ns - time_.unix_ns);
+    if (left > std::max(kDrainLeadMax, options_.grow_grace)) continue;
     for (const JobId id : attempts_.jobs()) {
       Job& job = jobs_.at(id);
       if (worker == nullptr || !is_undecided(job) ||
-          !has_ranks(job, attempts_.at(id).ranks, *worker) ||
-          left > drain_lead(job, options_.grow_grace))
+          !has_ranks(job, attempts_.at(id).ranks, *worker) || left > lead_of(job))
         continue;
       Fault leave = fault_of_preemption(
           job, name, absl::StrCat("is drained as planned (", node.reason, ")"), time_.unix_ns);
       leave.is_planned = true;
-      fault(job, std::move(leave), std::clamp(left, kDrainGraceMin, options_.grow_grace));
+      fault(job, std::move(leave), std::max(left, kDrainGraceMin));
     }
     if (left <= Duration::zero()) nodes_.end_drain(name);
   }

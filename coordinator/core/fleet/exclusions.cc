@@ -50,6 +50,9 @@ void NodeBook::set_time(Instant now, int64_t unix_ns) {
     if (node.excluded) {
       node.excluded = false;
       node.check_due = true;
+      // Ranks that are placed there from now on would be ordered to leave at once, again and again.
+      node.drain_unix_ns = 0;
+      drains_.erase(node.worker);
       changed_.insert(node.worker);
     }
     plan(node);
@@ -153,8 +156,9 @@ bool NodeBook::exclude(const WorkerName& name, Suspicion suspicion, std::string 
   if (!by_person) time = exclusion_time(node.times);
   node.excluded = true;
   node.check_due = true;
-  node.drain_unix_ns = 0;
-  drains_.erase(name);
+  // A planned drain stays, and the exclusion lasts until then.
+  if (time && node.drain_unix_ns != 0)
+    time = std::max(*time, Duration(node.drain_unix_ns - unix_ns_));
   node.suspicion = suspicion;
   node.reason = std::move(reason);
   node.since_unix_ns = unix_ns_;

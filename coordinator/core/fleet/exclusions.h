@@ -71,10 +71,11 @@ class NodeBook {
 
   // Excludes the node. `time`: the time that a user has set; nullopt: the node is excluded until it
   // is admitted (for a user), or for a computed time (for other suspicions). A user's exclusion
-  // overrides every suspicion. Returns whether the record changed.
+  // overrides every suspicion, and keeps a planned drain. Returns whether the record changed.
   bool exclude(const WorkerName& name, Suspicion suspicion, std::string reason,
                std::optional<Duration> time = std::nullopt);
-  // Sets the time by which all ranks must have left an excluded node.
+  // Sets the time by which all ranks must have left an excluded node. The end of the exclusion ends
+  // the drain, too.
   void plan_drain(const WorkerName& name, int64_t unix_ns);
   // Ends the planned drain: all ranks have been ordered to leave.
   void end_drain(const WorkerName& name);

@@ -260,6 +260,14 @@ absl::Status check_exclusion(const NodeExcludeRequested& event, const InputLimit
     status = absl::InvalidArgumentError(
         absl::StrCat("drain_unix_ns is ", event.drain_unix_ns,
                      ": must be a time from now on, at most ten years ahead"));
+  if (status.ok() && event.drain_unix_ns != 0 && event.time &&
+      event.unix_ns + event.time->count() < event.drain_unix_ns)
+    status = absl::InvalidArgumentError(absl::StrCat(
+        "seconds is ", std::chrono::floor<std::chrono::seconds>(*event.time).count(),
+        ": the node would get ranks again before its drain; give at least ",
+        std::chrono::ceil<std::chrono::seconds>(Duration(event.drain_unix_ns - event.unix_ns))
+            .count(),
+        ", or no time"));
   if (event.time) {
     status.Update(check_range(
         "seconds", std::chrono::ceil<std::chrono::seconds>(*event.time).count(), 1, kSecondsMax));

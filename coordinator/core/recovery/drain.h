@@ -9,16 +9,17 @@
 
 namespace muster::coordinator {
 
-// The time for a save is a multiple of the longest recent one, because a save of all ranks at once
-// may be slower, plus time for the step in progress and for the orders.
+// The time for a save is a multiple of the newest one of the slowest rank, because the next one may
+// be slower, plus time for the step in progress and for the orders.
 constexpr int kDrainSaves = 2;
 constexpr Duration kDrainMargin = std::chrono::seconds(10);
 // The least grace of ranks that are ordered to leave, also after the time of the drain.
 constexpr Duration kDrainGraceMin = std::chrono::seconds(5);
+// The most time for steps and saves. A job that needs more loses steps at a drain.
+constexpr Duration kDrainLeadMax = std::chrono::minutes(30);
 
 // Returns the time before the drain at which the ranks of `job` are ordered to save and leave: as
-// late as its saves and steps permit. `grace`: the longest time for it, which also applies to jobs
-// whose saves are not known.
+// late as its saves and steps permit. `grace`: the time for jobs whose saves are not known.
 inline Duration drain_lead(const Job& job, Duration grace) {
   double save_seconds = 0, step_seconds = 0;
   for (const RankState& rank : job.ranks) {
@@ -27,7 +28,7 @@ inline Duration drain_lead(const Job& job, Duration grace) {
   }
   if (save_seconds <= 0) return grace;
   const std::chrono::duration<double> saves(kDrainSaves * (save_seconds + step_seconds));
-  return std::min(grace, kDrainMargin + std::chrono::ceil<Duration>(saves));
+  return std::min(kDrainLeadMax, kDrainMargin + std::chrono::ceil<Duration>(saves));
 }
 
 }  // namespace muster::coordinator

@@ -50,6 +50,16 @@ TEST(HistoryView, EachAttemptIsARow) {
   EXPECT_NE(describe_history(history, kHistoryStart, 200).find("0 to 120  5     incident 3"),
             std::string::npos)
       << "the next attempt repeats five steps";
+  v1::GetJobHistoryResponse again = history;
+  again.clear_attempts();
+  *again.add_attempts() = history.attempts(0);
+  v1::JobAttempt& dead = *again.add_attempts();
+  dead.set_first_step(-1);
+  dead.set_last_step(-1);
+  *again.add_attempts() = history.attempts(1);
+  EXPECT_NE(describe_history(again, kHistoryStart, 200).find("0 to 120  5     incident 3"),
+            std::string::npos)
+      << "an attempt that died before its first step repeats none";
   history.set_more(true);
   const std::string cut = describe_history(history, kHistoryStart, 60);
   EXPECT_NE(cut.find("--limit"), std::string::npos);

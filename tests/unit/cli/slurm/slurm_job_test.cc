@@ -19,8 +19,10 @@ Variables job_variables() {
 
 TEST(SlurmJob, IsReadFromTheEnvironment) {
   Variables variables = job_variables();
+  variables["SLURM_JOB_RESERVATION"] = "maint,tests";
   auto job = slurm_job(variables);
   ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->reservation, "maint,tests");
   EXPECT_EQ(job->id, "12");
   EXPECT_EQ(job->array, "");
   EXPECT_EQ(job->node, "node1");

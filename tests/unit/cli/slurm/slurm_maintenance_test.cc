@@ -23,6 +23,24 @@ TEST(SlurmMaintenance, IsAReservationWithTheFlag) {
       parse_slurm_maintenance("No reservations in the system", absl::UTCTimeZone()).empty());
 }
 
+TEST(SlurmMaintenance, ConcernsAnAllocationShortlyBeforeItBeginsThere) {
+  constexpr int64_t kMinute = int64_t{60} * 1'000'000'000, kDay = 24 * 60 * kMinute;
+  const int64_t now = 100 * kDay;
+  const SlurmAllocation week{.start_unix_ns = now - kDay, .end_unix_ns = now + 6 * kDay};
+  const auto concerns = [&](int64_t start, const SlurmAllocation& allocation) {
+    return concerns_allocation({"kernel", "node1", start}, allocation, now);
+  };
+  EXPECT_TRUE(concerns(now + 59 * kMinute, week));
+  EXPECT_TRUE(concerns(now - 5 * kMinute, week)) << "it has begun";
+  EXPECT_FALSE(concerns(now + 3 * kDay, week)) << "the node is of use until then";
+  EXPECT_FALSE(concerns(now + 21 * kDay, week)) << "the allocation ends before";
+  EXPECT_FALSE(concerns(now + 10 * kMinute, {.start_unix_ns = 0, .end_unix_ns = now + kMinute}));
+  EXPECT_FALSE(concerns(now - 2 * kDay, week)) << "Slurm has started the job in it";
+  EXPECT_TRUE(concerns(now + 10 * kMinute, {})) << "the allocation's times are not known";
+  EXPECT_FALSE(concerns(now + 10 * kMinute, {.reservation = "tests,kernel"})) << "the job's own";
+  EXPECT_TRUE(concerns(now + 10 * kMinute, {.reservation = "kernel2"}));
+}
+
 TEST(SlurmMaintenance, ChangesAreReportedOnce) {
   const MaintenanceByNode planned = {{"node1", {"kernel", 10}}, {"node2", {"kernel", 10}}};
   EXPECT_EQ(maintenance_changes({}, planned).drained, planned);
