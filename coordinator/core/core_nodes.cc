@@ -76,7 +76,8 @@ void Core::drain_nodes() {
       leave.is_planned = true;
       fault(job, std::move(leave), std::max(left, kDrainGraceMin));
     }
-    if (left <= Duration::zero()) nodes_.end_drain(name);
+    // A worker that has yet to register, as after a restart of the coordinator, may have ranks.
+    if (left <= Duration::zero() && worker != nullptr) nodes_.end_drain(name);
   }
 }
 
