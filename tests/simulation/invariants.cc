@@ -57,6 +57,7 @@ void Invariants::after_call(const Event* event, const ActionList& actions) {
   if (is_routine && actions.empty()) return;
   no_slot_is_overbooked();
   excluded_nodes_await_a_check();
+  drained_nodes_are_left(event);
   const auto& jobs = world_.coordinator.core().jobs();
   for (const auto& [id, job] : jobs) {
     const auto before = before_.find(id);
@@ -76,6 +77,7 @@ void Invariants::after_call(const Event* event, const ActionList& actions) {
 
 void Invariants::check_job(const Job* was, const Job& job) {
   reserved_workers_are_needed(was, job);
+  drains_order_once(was, job);
   if (was != nullptr && was->state == job.state && was->attempt == job.attempt &&
       !is_live(job.state))
     return;

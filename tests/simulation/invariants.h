@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "coordinator/core/core.h"
 
@@ -22,6 +23,7 @@ class Invariants {
     before_ = core.jobs();
     last_event_at_.reset();
     lease_ = core.pace().lease;
+    ordered_.clear();
   }
   // Call this before each event that the core takes.
   void before_call(const coordinator::Event& event);
@@ -57,6 +59,7 @@ class Invariants {
     judged_.clear();
     started_.clear();
     grown_.clear();
+    drains_.clear();
   }
 
  private:
@@ -70,6 +73,8 @@ class Invariants {
   void present_nodes_keep_their_ranks(const coordinator::Job& before, const coordinator::Job& job);
   void reserved_workers_are_needed(const coordinator::Job* was, const coordinator::Job& job);
   void excluded_nodes_await_a_check();
+  void drained_nodes_are_left(const coordinator::Event* event);
+  void drains_order_once(const coordinator::Job* was, const coordinator::Job& job);
   void attempts_are_consecutive(const coordinator::Job& before, const coordinator::Job& job);
   void old_ranks_are_gone(const coordinator::Job& before);
   void outcomes_are_final_and_correct(const coordinator::Job* before, const coordinator::Job& job);
@@ -99,6 +104,10 @@ class Invariants {
   coordinator::IncidentId newest_incident_{0};
   std::set<coordinator::IncidentId> judged_;
   std::map<JobId, Instant> started_;  // the time of each job's first start
+  // The time of the newest drain of each node, until the node's exclusion ends.
+  std::map<WorkerName, int64_t> drains_;
+  // The orders to leave for drains in this run of the coordinator.
+  std::set<std::tuple<JobId, WorkerName, int64_t>> ordered_;
 };
 
 }  // namespace muster::simulation

@@ -94,6 +94,45 @@ void Invariants::excluded_nodes_await_a_check() {
                    " is excluded and awaits no check");
 }
 
+// Requires that at the time of a drain no rank is on the node, unless its attempt ends.
+void Invariants::drained_nodes_are_left(const Event* event) {
+  const Core& core = world_.coordinator.core();
+  std::erase_if(drains_, [&](const auto& drain) { return !core.nodes().contains(drain.first); });
+  for (const auto& [name, node] : core.nodes()) {
+    if (node.drain_unix_ns != 0)
+      drains_[name] = node.drain_unix_ns;
+    else if (!node.excluded)
+      drains_.erase(name);
+  }
+  // The coordinator orders jobs to leave at its ticks, which may be late.
+  constexpr int64_t kTickNs = 1'000'000'000;
+  if (event == nullptr || !std::holds_alternative<Tick>(*event)) return;
+  for (const auto& [name, at] : drains_) {
+    if (world_.scheduler.unix_ns() < at + kTickNs || !core.workers().contains(name)) continue;
+    for (const auto& [id, job] : core.jobs()) {
+      if (!is_live(job.state) || job.state == JobState::kRestarting || job.cancel_requested)
+        continue;
+      for (size_t i = 0; i < job.placement.size(); ++i)
+        world_.require(
+            job.placement[i].worker != name || job.ranks[i].life == RankState::Life::kExited,
+            "rank ", i, " of job ", id.value(), " is on ", name.value(), ", which was drained");
+    }
+  }
+}
+
+void Invariants::drains_order_once(const Job* was, const Job& job) {
+  if (was == nullptr || job.faults.size() <= was->faults.size() || !job.faults.back().is_planned)
+    return;
+  const WorkerName& node = job.faults.back().worker;
+  const auto drain = drains_.find(node);
+  if (!world_.coordinator.core().nodes().contains(node)) return;
+  world_.require(drain != drains_.end(), "job ", job.id.value(), " leaves ", node.value(),
+                 ", which is not drained");
+  if (drain == drains_.end()) return;
+  world_.require(ordered_.emplace(job.id, node, drain->second).second, "job ", job.id.value(),
+                 " was ordered to leave ", node.value(), " twice for one drain");
+}
+
 void Invariants::ranks_are_a_bijection(const Job& job) {
   if (!is_live(job.state)) return;
   const int32_t size = nodes_now(job);

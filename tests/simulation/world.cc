@@ -349,6 +349,12 @@ void World::fault_later() {
   });
 }
 
+void World::exclude_a_node(const WorkerName& name) {
+  const Duration time = random.between_ms(1'000, 60'000);
+  const Duration drained_in = std::min<Duration>(time, random.between_ms(1'000, 30'000));
+  coordinator.exclude(name, time, random.chance(0.5) ? std::optional(drained_in) : std::nullopt);
+}
+
 void World::make_a_fault() {
   if (faults_ == Faults::kOutages) return make_an_outage();
   const int host = static_cast<int>(random.below(workers_.size()));
@@ -378,9 +384,7 @@ void World::make_a_fault() {
     case 7:
       if (random.chance(0.5)) return coordinator.admit(worker(host).name());
       note(absl::StrCat("someone excludes node", host));
-      return coordinator.exclude(
-          worker(host).name(), random.between_ms(1'000, 60'000),
-          random.chance(0.5) ? std::optional(random.between_ms(1'000, 30'000)) : std::nullopt);
+      return exclude_a_node(worker(host).name());
     case 8: {
       const int other = static_cast<int>(random.below(workers_.size()));
       if (other == host) return;

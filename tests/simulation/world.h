@@ -100,6 +100,7 @@ class World {
   JobNature draw_nature(const JobSpec& spec);
   void fault_later();
   void make_a_fault();
+  void exclude_a_node(const WorkerName& name);
   void make_an_outage();
   bool run_until(Instant end);
   bool everything_ended() const;
