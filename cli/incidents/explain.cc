@@ -66,10 +66,15 @@ Explanation explain_lines(std::string file, const std::vector<std::string>& line
 std::string_view verdict_of(ErrorOrigin origin) {
   switch (origin) {
     case ErrorOrigin::kProgram:
-    case ErrorOrigin::kData:
       return "stop if all ranks report it or it repeats, else restart in place";
+    case ErrorOrigin::kData:
+      return "stop if all ranks report it or it repeats, else restart in place; wait for storage "
+             "if "
+             "the job has trained";
     case ErrorOrigin::kSetup:
-      return "restart elsewhere if only one node reports it, else stop";
+      return "restart elsewhere if only one node reports it, else stop; wait for storage if the "
+             "job "
+             "has trained";
     case ErrorOrigin::kNode:
       return "restart elsewhere";
     case ErrorOrigin::kPassing:
@@ -113,6 +118,9 @@ constexpr std::string_view kPageHead =
     "\n"
     "A message belongs to the first family that has a part of it, in upper or lower case; `*` "
     "stands for any characters.\n"
+    "Names of exceptions and numbers are whole words. A message that begins with the type of an "
+    "exception of a program, its\n"
+    "data or its setup belongs to that type: `KeyError: 'timeout'` is a program error.\n"
     "\n"
     "| family | origin | meaning | verdict | parts of messages |\n"
     "|---|---|---|---|---|\n";

@@ -40,8 +40,8 @@ int64_t steps_lost(const v1::JobAttempt& attempt, const v1::JobAttempt* next) {
   return std::max<int64_t>(attempt.last_step() - next->first_step(), 0);
 }
 
-// Returns the first attempt after number `index` that has begun a step, or null. Attempts are listed
-// newest first.
+// Returns the first attempt after number `index` that has begun a step, or null. Attempts are
+// listed newest first.
 const v1::JobAttempt* next_of(const v1::GetJobHistoryResponse& history, int index) {
   for (int next = index - 1; next >= 0; --next)
     if (history.attempts(next).first_step() >= 0) return &history.attempts(next);

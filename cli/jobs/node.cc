@@ -54,8 +54,8 @@ int drain_node(const NodeOptions& options) {
   if (worker.ok() && worker->exclusion().drain_unix_ns() != *at)
     return fail(absl::FailedPreconditionError(absl::StrCat(
         options.node,
-        " is excluded, but its jobs stay: the coordinator is of an earlier version, which knows no "
-        "planned drain; near the time, use muster node exclude --evacuate")));
+        " is excluded, but its jobs stay: the coordinator is of an earlier version, which has no "
+        "planned drains; near the time, use muster node exclude --evacuate")));
   return worker.ok() ? print_node(*worker, options.json) : fail(worker.status());
 }
 

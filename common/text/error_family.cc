@@ -211,7 +211,7 @@ constexpr Patterns kTimeout = {"timeout", "timed out"};
 constexpr Patterns kOtherInput = {"oserror", "ioerror"};
 constexpr Patterns kArguments = {"unrecognized arguments", "the following arguments are required",
                                  "error: argument", "invalid choice"};
-constexpr Patterns kAssertion = {"assertion*failed", "check failed"};
+constexpr Patterns kAssertion = {"assertion `*failed", "assertion '*failed", "check failed"};
 constexpr Patterns kProgramError = {"arithmeticerror",
                                     "assertionerror",
                                     "attributeerror",

@@ -47,7 +47,7 @@ constexpr std::array<std::string_view, 14> kLastingTypes = {
     "OverflowError",     "RecursionError", "SyntaxError",    "TypeError",
     "UnboundLocalError", "ValueError"};
 // Messages of shells, loaders and interpreters that end a program without a word of kFatalWords.
-constexpr std::array<std::string_view, 11> kEndWords = {"No such file or directory",
+constexpr std::array<std::string_view, 13> kEndWords = {"No such file or directory",
                                                         "No module named",
                                                         "can't open file",
                                                         "cannot open shared object file",
@@ -57,7 +57,9 @@ constexpr std::array<std::string_view, 11> kEndWords = {"No such file or directo
                                                         "Segmentation fault",
                                                         "core dumped",
                                                         "cannot execute",
-                                                        " stopping training"};
+                                                        " stopping training",
+                                                        "(ulimit ",
+                                                        "--shm-size"};
 // Levels of log lines that report no end, and the words with which they report other failures.
 constexpr std::array<std::string_view, 5> kHarmlessWords = {"WARN", "Warning", "warning", "INFO",
                                                             "DEBUG"};

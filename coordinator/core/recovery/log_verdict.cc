@@ -53,11 +53,18 @@ bool is_same_error(const RankExit& a, const RankExit& b) {
 
 // Returns whether the end of a rank contradicts that all ranks had one error: it has another cause.
 // A rank that was ordered to stop, and reports nothing, could have had the same one.
-bool has_own_cause(const RankExit& exit) {
+bool has_own_cause(const RankExit& exit, const ErrorFamily* family) {
   if (exit.cause != ExitCause::kUnknown || is_success(exit)) return true;
-  const ErrorFamily* family = family_of(exit);
-  if (exit.stop_ordered) return family != nullptr && family->origin != ErrorOrigin::kPeer;
-  return !is_witness(exit);
+  const bool is_consequence = family != nullptr && family->origin == ErrorOrigin::kPeer;
+  if (exit.stop_ordered) return family != nullptr && !is_consequence;
+  return !is_consequence || !may_be_victim(exit);
+}
+
+// Returns whether the ends have the same family. A large job has many equal ends, and the search in
+// the table takes some microseconds.
+bool is_same_end(const RankExit& a, const RankExit& b) {
+  return a.detail == b.detail && a.signal == b.signal && a.exit_code == b.exit_code &&
+         a.cause == b.cause && a.of_program == b.of_program && a.stop_ordered == b.stop_ordered;
 }
 
 }  // namespace
@@ -69,8 +76,7 @@ const ErrorFamily* family_of(const RankExit& exit) {
     return nullptr;
   const ErrorFamily* family = find_error_family(exit.detail);
   // The last line of output may be unrelated to the end, such as "wandb: WARNING 403 Forbidden".
-  if (family != nullptr && family->origin != ErrorOrigin::kPeer &&
-      family->origin != ErrorOrigin::kPassing && !is_error_text(exit.detail))
+  if (family != nullptr && family->origin != ErrorOrigin::kPeer && !is_error_text(exit.detail))
     family = nullptr;
   // A program that does not exist or is not executable has a rule of its own, and its message only
   // names it. A missing library is a fault of the node.
@@ -131,11 +137,11 @@ int32_t ranks_with_same_error(const Job& job) {
   int32_t ranks = 0;
   std::set<WorkerName> nodes;
   for (const RankExit& exit : job.exits) {
-    const ErrorFamily* other = family_of(exit);
+    const ErrorFamily* other = is_same_end(exit, *first) ? family : family_of(exit);
     if (other == family && is_same_error(exit, *first)) {
       ++ranks;
       nodes.insert(node_of(job, exit));
-    } else if (has_own_cause(exit)) {
+    } else if (has_own_cause(exit, other)) {
       return 0;
     }
   }
@@ -145,12 +151,21 @@ int32_t ranks_with_same_error(const Job& job) {
   return are_many && (nodes.size() >= 2 || (nodes_now(job) == 1 && !is_nodes)) ? ranks : 0;
 }
 
+bool shares_no_node(const Job& job) {
+  const std::set<WorkerName> before(job.previous_nodes.begin(), job.previous_nodes.end());
+  return !before.empty() && std::ranges::none_of(job.placement, [&](const RankPlacement& rank) {
+    return before.contains(rank.worker);
+  });
+}
+
 bool is_on_several_nodes(const Job& job) {
   const ErrorFamily* family = family_of(job.faults.back());
   std::set<WorkerName> nodes;
-  for (const RankExit& exit : job.exits)
+  for (const RankExit& exit : job.exits) {
     if (family != nullptr && family_of(exit) == family) nodes.insert(node_of(job, exit));
-  return nodes.size() >= 2;
+    if (nodes.size() >= 2) return true;
+  }
+  return false;
 }
 
 }  // namespace muster::coordinator

@@ -36,10 +36,13 @@ bool may_be_outage(const Fault& fault);
 
 // Returns the number of ranks of the attempt that have ended by the same error as the newest fault,
 // if this shows that the job itself is the cause: at least half of the ranks and at least two,
-// while no rank has another cause of its own. 0 otherwise, and for may_be_outage(). A job on several
-// nodes must have the error on two of them; so must a job on one node whose error is about files or
-// devices, as long as there is another node. Ranks that were ordered to stop could report none.
+// while no rank has another cause of its own. 0 otherwise, and for may_be_outage(). A job on
+// several nodes must have the error on two of them; so must a job on one node whose error is about
+// files or devices, as long as there is another node. Ranks that were ordered to stop could report
+// none.
 int32_t ranks_with_same_error(const Job& job);
+// Returns whether the job's current attempt uses none of the nodes of the attempt before it.
+bool shares_no_node(const Job& job);
 // Returns whether ranks on two nodes have ended by an error of the newest fault's family: then no
 // single node is the cause.
 bool is_on_several_nodes(const Job& job);

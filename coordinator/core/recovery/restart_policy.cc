@@ -216,18 +216,9 @@ bool went_further(const Job& job, size_t i) {
   return after.productive - before.productive > 2 * earlier + std::chrono::seconds(10);
 }
 
-// Returns whether the job's current attempt uses none of the nodes of the attempt before it.
-bool shares_no_node(const Job& job) {
-  const std::set<WorkerName> before(job.previous_nodes.begin(), job.previous_nodes.end());
-  return !before.empty() && std::ranges::none_of(job.placement, [&](const RankPlacement& rank) {
-    return before.contains(rank.worker);
-  });
-}
-
 int32_t repeats_of_error(const Job& job) {
   const Fault& newest = job.faults.back();
-  const std::string& error = newest.error;
-  if (error.empty()) return 0;
+  if (newest.error.empty()) return 0;
   const bool is_setup = is_of_setup(newest);
   std::set<WorkerName> nodes = {newest.worker};
   int32_t times = 1;
@@ -238,7 +229,7 @@ int32_t repeats_of_error(const Job& job) {
     // A node may lack what others have.
     const bool is_nodes = is_setup ? !nodes.insert(before.worker).second || has_trained(after)
                                    : before.node_unfit || after.node_unfit;
-    if (before.error != error || is_nodes || is_settled_by_progress(then, job.spec, after) ||
+    if (before.error != newest.error || is_nodes || is_settled_by_progress(then, job.spec, after) ||
         went_further(job, i))
       break;
     ++times;
@@ -313,7 +304,8 @@ RestartDecision decide_restart(const Job& job) {
   decision.is_futile = false;
   decision.restart = true;
   decision.delay = backoff_before_restart(used_by_faults(used) + 1);
-  // A restart can succeed only after some time: the disk is full, storage is away, or the job had to use nodes that it avoids because no other node was free.
+  // A restart can succeed only after some time: the disk is full, storage is away, or the job had
+  // to use nodes that it avoids because no other node was free.
   if (cause == Cause::kDiskFull || cause == Cause::kStorageAway || may_be_outage(fault) ||
       was_avoided(job))
     decision.delay = std::max(decision.delay, doubled(kMendedDelay, restart - 1, kMendedDelayMax));
@@ -339,12 +331,6 @@ void count_restart(Job& job, const RestartDecision& decision) {
   if (is_preempted(fault) && fault.rank.value() < 0 && fault.last_step < 0) return;
   RestartsUsed& used = job.restarts_used[cause_of(fault)];
   used = {used.count + 1, durable_step(fault), fault.job_step, fault.productive};
-}
-
-int32_t exit_code_of(const Fault& fault) {
-  constexpr int32_t kSignalBase = 128;
-  if (fault.signal > 0) return kSignalBase + fault.signal;
-  return fault.exit_code > 0 ? fault.exit_code : to_int(ExitCode::kFailure);
 }
 
 Fault fault_of(const RankExit& exit, const WorkerName& worker, int64_t unix_ns) {

@@ -125,7 +125,11 @@ inline bool is_preempted(const Fault& fault) { return ended_as(fault, ExitCode::
 
 // Returns the exit code of `muster run` if this fault ends the job: the rank's exit code, or 128 +
 // signal as in shells.
-int32_t exit_code_of(const Fault& fault);
+constexpr int32_t exit_code_of(const Fault& fault) {
+  constexpr int32_t kSignalBase = 128;
+  if (fault.signal > 0) return kSignalBase + fault.signal;
+  return fault.exit_code > 0 ? fault.exit_code : to_int(ExitCode::kFailure);
+}
 
 // Returns the fault for a rank's exit, with the message "rank 2 on node7 was killed by signal 9
 // (SIGKILL) after 17 steps: <detail>".
