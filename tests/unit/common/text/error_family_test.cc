@@ -1,10 +1,14 @@
 #include "common/text/error_family.h"
 
 #include <cctype>
+#include <initializer_list>
 #include <set>
+#include <utility>
 
+#include <absl/strings/str_replace.h>
 #include <gtest/gtest.h>
 
+#include "common/text/absl_view.h"
 #include "common/text/end_reason.h"
 
 namespace muster {
@@ -41,6 +45,53 @@ TEST(ErrorFamily, CausesComeBeforeTheirConsequencesInOneMessage) {
   EXPECT_EQ(family_of("step 49 loss 5.5"), "none");
   EXPECT_TRUE(matches_pattern("nvrm: xid (pci:0000:44:00): 79, gpu", "xid*): 79,"));
   EXPECT_FALSE(matches_pattern("): 79, xid", "xid*): 79,"));
+}
+
+// Each pattern is reached: no family before it takes its text.
+TEST(ErrorFamily, EachPatternIsThatOfItsFamily) {
+  for (const ErrorFamily& family : error_families()) {
+    for (const std::string_view pattern : family.patterns) {
+      const std::string text = absl::StrReplaceAll(av(pattern), {{"*", " 7 "}});
+      EXPECT_EQ(family_of(text), family.name) << text;
+      EXPECT_EQ(family_of("step 3: " + text + ", rank 0"), family.name) << text;
+    }
+  }
+}
+
+TEST(ErrorFamily, TheTypeOfAnExceptionDecidesBeforeItsWords) {
+  for (const auto& [text, name] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"KeyError: 'timeout' (job/train.py:3 f)", "program error"},
+           {"KeyError: 'cudnn' (job/train.py:3 f)", "program error"},
+           {"ValueError: the URL has no service; connection refused", "program error"},
+           {"FileNotFoundError: [Errno 2] No such file: '/data/broken pipe'", "file missing"},
+           {"json.decoder.JSONDecodeError: Expecting value: 502 Bad Gateway", "damaged file"},
+           {"ValueError: found nan in the loss", "not finite"},
+           // Types with many causes, or of a consequence.
+           {"OSError: [Errno 28] No space left on device", "disk full"},
+           {"torch.distributed.DistBackendError: NCCL error; Cuda failure 'out of memory'",
+            "device memory exhausted"},
+           // The cause is behind the exception.
+           {"ValueError: shard 3; after ConnectionResetError: [Errno 104] Connection reset by peer",
+            "lost peer"}})
+    EXPECT_EQ(family_of(text), name) << text;
+}
+
+TEST(ErrorFamily, NamesAndNumbersAreWholeWords) {
+  EXPECT_EQ(family_of("torch.cuda.OutOfMemoryError: x"), "device memory exhausted");
+  EXPECT_EQ(family_of("numpy.core._exceptions._ArrayMemoryError: x"), "host memory exhausted");
+  EXPECT_EQ(family_of("MonkeyError: x"), "none");
+  EXPECT_EQ(family_of("Saved 1503 samples"), "none");
+  EXPECT_EQ(family_of("1403 forbidden words"), "none");
+  EXPECT_EQ(family_of("403 forbidden"), "permission denied");
+}
+
+TEST(ErrorFamily, AWrongUseOfNcclIsTheProgramsOwn) {
+  EXPECT_EQ(
+      family_of("torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1691, "
+                "invalid usage, NCCL version 2.21.5"),
+      "NCCL misused");
+  EXPECT_EQ(family_of("Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 3b000"),
+            "NCCL misused");
 }
 
 // The kernel's messages explain what a program only sees as a failed call, and nothing else.

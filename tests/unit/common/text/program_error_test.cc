@@ -140,6 +140,62 @@ ncclRemoteError: A call failed possibly due to a network error or a remote proce
             "network error or a remote process exiting (job/t.py:3 f)");
 }
 
+// Python and loggers print more after the exception, which does not explain it.
+TEST(ProgramError, LaterOutputIsNotTheReason) {
+  const char* error = R"(Traceback (most recent call last):
+  File "/job/t.py", line 3, in f
+    x()
+RuntimeError: evaluation failed)";
+  const std::string plain = "RuntimeError: evaluation failed (job/t.py:3 f)";
+  for (const char* later :
+       {R"(Exception ignored in: <function Loader.__del__ at 0x7f>
+Traceback (most recent call last):
+  File "/job/data.py", line 9, in __del__
+    self.close()
+FileNotFoundError: [Errno 2] No such file or directory: '/tmp/x')",
+        R"(Exception ignored in: <function Loader.__del__ at 0x7f>
+Traceback (most recent call last):
+  File "/job/data.py", line 9, in __del__
+    self.close()
+ImportError: sys.meta_path is None, Python is likely shutting down)",
+        R"(Traceback (most recent call last):
+  File "/job/data.py", line 9, in close
+    import atexit
+ImportError: sys.meta_path is None, Python is likely shutting down)",
+        "wandb: WARNING 403 Client Error: Forbidden", "Saved 1503 samples",
+        "ERROR: PermissionError of the uploader", "ERROR: the GPU is lost to others",
+        "ERROR: KeyError 'tag' of the logger"})
+    EXPECT_EQ(found_in(absl::StrCat(error, "\n", later).c_str()), plain) << later;
+  // Failures that pass explain it, and so does all of NCCL's message.
+  EXPECT_EQ(found_in(absl::StrCat(error, "\nERROR: No space left on device").c_str()),
+            "RuntimeError: evaluation failed; ERROR: No space left on device (job/t.py:3 f)");
+  EXPECT_EQ(found_in(R"(Traceback (most recent call last):
+  File "/job/t.py", line 3, in f
+    x()
+DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1691, unhandled cuda error
+ncclUnhandledCudaError: Call to CUDA function failed.
+Last error:
+Cuda failure 'uncorrectable ECC error encountered')"),
+            "DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1691, unhandled cuda error; "
+            "Cuda failure 'uncorrectable ECC error encountered' (job/t.py:3 f)");
+}
+
+TEST(ProgramError, AnErrorIsNoOtherOutput) {
+  for (const char* text :
+       {"KeyError: 'x'", "RuntimeError: no (job/t.py:3 f)", "ERROR: no", "train.py: error: no",
+        "python3: can't open file '/x/train.py': [Errno 2] No such file or directory",
+        "the kernel reported: NVRM: Xid (PCI:0000:3b:00): 79"})
+    EXPECT_TRUE(is_error_text(text)) << text;
+  for (const char* text : {"Saved 1503 samples", "wandb: WARNING 403 Client Error: Forbidden", "",
+                           "UserWarning: No module named 'apex'", "step 3 val_error 0.1"})
+    EXPECT_FALSE(is_error_text(text)) << text;
+}
+
+TEST(ProgramError, ThePlaceIsBeforeTheNotesOfTheWorker) {
+  EXPECT_EQ(error_place("OSError: bad (job/t.py:3 f); the kernel reported: I/O error, dev (x)"),
+            "job/t.py:3 f");
+}
+
 TEST(ProgramError, ASignatureIsTypeAndPlace) {
   EXPECT_EQ(error_signature("ValueError: batch 7 (of 9) is empty (job/train.py:31 step)"),
             "ValueError at job/train.py:31 step");

@@ -97,6 +97,21 @@ TEST_F(NodeBookTest, APersonsWordStandsAboveSuspicions) {
   EXPECT_EQ(book.find(kNode), nullptr);
 }
 
+TEST_F(NodeBookTest, ADrainStaysWithItsExclusionAndEndsWithIt) {
+  const int64_t at = unix_ns + Duration(hours(2)).count();
+  book.exclude(kNode, Suspicion::kPerson, "kernel update");
+  book.plan_drain(kNode, at);
+  book.exclude(kNode, Suspicion::kPerson, "fan", Duration(minutes(5)));
+  EXPECT_EQ(book.find(kNode)->drain_unix_ns, at) << "another exclusion keeps the drain";
+  pass(minutes(119));
+  EXPECT_TRUE(book.is_excluded(kNode)) << "until the drain";
+  EXPECT_TRUE(book.drains().contains(kNode));
+  pass(minutes(1));
+  EXPECT_FALSE(book.is_excluded(kNode));
+  EXPECT_EQ(book.drains(), std::set<WorkerName>());
+  EXPECT_EQ(book.find(kNode)->drain_unix_ns, 0);
+}
+
 TEST_F(NodeBookTest, TwoFaultsWithinAnHourCount) {
   std::string reason;
   EXPECT_FALSE(book.count_fault(kNode, JobId(1), "rank 1 died", reason));

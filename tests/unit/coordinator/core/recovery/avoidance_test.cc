@@ -112,6 +112,26 @@ TEST(Avoidance, AJobThatCanStartNowhereIsNotItsNodesFault) {
       << "an exit by itself does not count";
 }
 
+// Failed hardware is the node's, however many nodes of a large job have failed before.
+TEST(Avoidance, FailedHardwareIsAlwaysItsNodes) {
+  Job job = job_that_trained();
+  Fault fault = at_start_of(job, "n2");
+  fault.node_unfit = true;
+  for (const char* node : {"n2", "n3", "n4", "n5"}) {
+    fault.worker = WorkerName(node);
+    job.faults.push_back(fault);
+  }
+  fault.worker = WorkerName("n6");
+  EXPECT_FALSE(is_of_unfit_node(job, fault, kManyNodes));
+  fault.family = "file missing";
+  EXPECT_FALSE(is_of_unfit_node(job, fault, kManyNodes)) << "all nodes may lack it";
+  fault.family = "GPU memory error";
+  EXPECT_TRUE(is_of_unfit_node(job, fault, kManyNodes));
+  fault.family = "file missing";
+  fault.job_step = 13;
+  EXPECT_TRUE(is_of_unfit_node(job, fault, kManyNodes)) << "progress has broken the row";
+}
+
 TEST(Avoidance, AnUnfitNodeIsAvoidedEachTimeForLonger) {
   constexpr int64_t kHour = Duration(kAvoidedFor).count();
   Job job = job_that_trained();
