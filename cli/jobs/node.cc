@@ -151,7 +151,7 @@ void declare_node(CLI::App& app, Action& action) {
   drain
       ->add_option_function<std::string>(
           "--for", [drained](const std::string& text) { drained->seconds = seconds_of(text); },
-          "How long the node gets no ranks, from now on (default: until it is admitted)")
+          "How long the node gets no ranks: at least until --at (default: until it is admitted)")
       ->type_name("TIME");
   drain->footer(
       "Jobs train until shortly before, then save and continue on a spare or another node.\n"
