@@ -187,7 +187,6 @@ constexpr Patterns kCrash = {"segmentation fault",      "double free",       "co
                              "invalid pointer",         "invalid size"};
 constexpr Patterns kDamagedFile = {"unpicklingerror",
                                    "ran out of input",
-                                   "eoferror",
                                    "pytorchstreamreader",
                                    "safetensorerror",
                                    "deserializing header",

@@ -243,8 +243,9 @@ int32_t repeats_of_error(const Job& job) {
 NodeBlame blame_of_node(const Fault& fault) {
   const Cause cause = cause_of(fault);
   // A rank that lost its own GPU may exit with the code for a lost peer.
-  const bool is_victims = cause != Cause::kGpuFault && ended_as(fault, ExitCode::kPeerLost);
-  if (fault.worker.value().empty() || is_victims) return NodeBlame::kNothing;
+  const bool is_sound =
+      may_be_outage(fault) || (cause != Cause::kGpuFault && ended_as(fault, ExitCode::kPeerLost));
+  if (fault.worker.value().empty() || is_sound) return NodeBlame::kNothing;
   // A program that exits early at its start has its own reasons, which are independent of the node.
   const bool gave_up =
       plain_cause_of(fault) == Cause::kRankDied && fault.signal == 0 && fault.last_step < 0;
@@ -304,8 +305,7 @@ RestartDecision decide_restart(const Job& job) {
   decision.is_futile = false;
   decision.restart = true;
   decision.delay = backoff_before_restart(used_by_faults(used) + 1);
-  // A restart can succeed only after some time: the disk is full, storage is away, or the job had
-  // to use nodes that it avoids because no other node was free.
+  // Full disks, storage that is away, and nodes that the job avoids but had to use need some time.
   if (cause == Cause::kDiskFull || cause == Cause::kStorageAway || may_be_outage(fault) ||
       was_avoided(job))
     decision.delay = std::max(decision.delay, doubled(kMendedDelay, restart - 1, kMendedDelayMax));
