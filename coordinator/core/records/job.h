@@ -123,8 +123,8 @@ struct Fault {
   // The productive time of the whole job up to this fault. For a program that reports no steps, all
   // its running time.
   Duration productive{};
-  bool is_planned = false;  // the node is drained for planned maintenance
-  bool node_unfit = false;  // result of is_of_unfit_node()
+  bool is_planned = false;     // the node is drained for planned maintenance
+  bool node_unfit = false;     // result of is_of_unfit_node()
   bool has_elsewhere = false;  // other or fewer nodes could have run the job
   // The type of the exception that ended the rank of a program, and its place in the program:
   // "ValueError at job/train.py:31 step". Empty for an error that the network, storage, a device or
