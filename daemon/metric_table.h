@@ -9,6 +9,7 @@
 //   muster_rank_…{job_id, name, attempt, rank}   one rank of a worker, from its progress page
 //   muster_worker_…                              the worker itself
 //   muster_gpu_…{gpu}                            a GPU of the worker, from NVML
+//   muster_network_…{device}                     a network device of the worker, from sysfs
 //
 // daemon/metric_words.h bounds the labels' values. A job's number is `job_id`, because Prometheus
 // adds a label `job` of its own to each series. Training metrics end in the same words everywhere:
@@ -146,6 +147,11 @@ constexpr Metric kRows[] = {
     {kW, kCounter, "muster_gpu_ecc_errors_total", "gpu type", "Memory errors, corrected and uncorrected, since the driver was loaded."},
     {kW, kGauge, "muster_gpu_row_remap_failed", "gpu", "1 if bad memory could not be remapped."},
     {kW, kCounter, "muster_gpu_xid_errors_total", "gpu xid", "Errors reported by the driver since the worker started, by Xid."},
+    {kW, kGauge, "muster_network_up", "device kind", "1 while the network device has a link; kind is infiniband, roce, efa or ethernet."},
+    {kW, kGauge, "muster_network_healthy", "device", "0 while the network device is down, or slower, and was up, or faster, since the worker started; the node's check fails then."},
+    {kW, kGauge, "muster_network_rate_bits_per_second", "device", "Nominal rate of the network device's link; 0 while it is down."},
+    {kW, kCounter, "muster_network_bytes_total", "device direction", "Data that the network device has sent and received since its driver was loaded."},
+    {kW, kCounter, "muster_network_errors_total", "device type", "Errors of the network device since its driver was loaded: damaged, dropped and retransmitted packets, timeouts without an acknowledgement, and lost links."},
     {kW, kGauge, "muster_rank_step", "attempt job_id name rank", "Steps completed by the rank."},
     {kW, kGauge, "muster_rank_last_step_seconds", "attempt job_id name rank", "Duration of the rank's last step."},
     {kW, kGauge, "muster_rank_tokens_per_second", "attempt job_id name rank", "Tokens per second of the rank's last step."},

@@ -27,6 +27,8 @@ constexpr Patterns kGpuMemory = {"uncorrectable ecc error",
                                  "xid*): 64,",
                                  "xid*): 95,",
                                  "xid*): 140,"};
+constexpr Patterns kLinkLost = {"lost its link", "nic link is down", "mlx*link down",
+                                "async event*port error", "ib_event_port_err"};
 constexpr Patterns kGpuLink = {"xid*): 74,", "uncorrectable nvlink", "nvlink_uncorrectable",
                                "nvlink*fatal error", "nvswitch*fatal"};
 constexpr Patterns kGpuUnusable = {"system not yet initialized",
@@ -245,6 +247,7 @@ constexpr ErrorFamily kFamilies[] = {
     {"GPU unusable", kSetup,
      "The node's GPUs cannot be used: driver, fabric manager, or another process on them.",
      kGpuUnusable},
+    {"network link lost", kNode, "A network device of the node has lost its link.", kLinkLost},
     {"network adapter failed", kSetup,
      "The node's InfiniBand or RoCE adapter cannot be used: it is gone, or locked memory is "
      "limited.",

@@ -12,6 +12,7 @@
 #include "daemon/metric_words.h"
 #include "worker/core/core.h"
 #include "worker/gpus/gpu_watch.h"
+#include "worker/network/network_device.h"
 #include "worker/shell/ranks/rank_guard.h"
 
 namespace muster::worker {
@@ -37,6 +38,7 @@ struct WorkerOptions {
   mode_t rank_umask = 022;
   rlim_t rank_open_files = 0;  // soft limit of open files; 0: the worker's
   std::string proc_root = "/proc";
+  std::string sys_root = kSysRoot;
   // `visible` comes from this process's CUDA_VISIBLE_DEVICES
   GpuWatchOptions gpus;
   std::string stack_trace_dir = "/tmp/debugging";  // MaxText's default

@@ -226,6 +226,7 @@ void Worker::carry_out(const SendHeartbeat& action) {
   sample_node();
   reap_children();  // also ranks that ended while their stack was read
   check_gpus();
+  sample_network();
   metrics_.set_stack_traces(stack_tracer_.taken(), stack_tracer_.dropped());
   stream_.send(to_message(action));
   logs_.pump(true);

@@ -200,6 +200,7 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<GpuWatch> gpus,
     : incarnation_(launcher.incarnation),
       coordinator_(options.coordinator),
       gpus_(std::move(gpus)),
+      network_(std::make_shared<NetworkWatch>(options.sys_root)),
       launcher_(std::move(launcher), current_environment()),
       guard_(options.guard),
       reaper_(options.proc_root, options.guard),
@@ -224,20 +225,23 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<GpuWatch> gpus,
       end_reader_(context_, launcher_,
                   {.kernel_log = kKernelLog,
                    .foreign_pids = has_foreign_pids(options.proc_root),
-                   .gpus = gpus_.get()},
+                   .gpus = gpus_.get(),
+                   .network = network_.get()},
                   [this](const RankReaped& end) { report_end(end); }),
-      stack_reader_(context_, launcher_, stack_tools_, options.proc_root,
-                    {.on_stacks = [this](StackResults read) { handle(with_gpus(std::move(read))); },
-                     .on_symbols = [this](SymbolResults read) { handle(std::move(read)); },
-                     .on_message =
-                         [this](uint64_t stream, v1::WorkerMessage message) {
-                           // Drops messages that an earlier stream requested.
-                           if (stream == streams_) stream_.send(std::move(message));
-                         }}),
+      stack_reader_(
+          context_, launcher_, stack_tools_, options.proc_root,
+          {.on_stacks =
+               [this](StackResults read) { handle(with_network(with_gpus(std::move(read)))); },
+           .on_symbols = [this](SymbolResults read) { handle(std::move(read)); },
+           .on_message =
+               [this](uint64_t stream, v1::WorkerMessage message) {
+                 // Drops messages that an earlier stream requested.
+                 if (stream == streams_) stream_.send(std::move(message));
+               }}),
       stack_tracer_(context_, stack_tools_, std::move(tracer),
                     [this](const LaunchKey& launch) { return ranks_to_trace(launch); }),
       node_checker_(context_, std::move(checker),
-                    [this](NodeCheckDone done) { handle(with_gpus(std::move(done))); }),
+                    [this](NodeCheckDone done) { on_node_checked(std::move(done)); }),
       proc_root_(options.proc_root),
       work_dir_(options.work_dir) {
   if (const auto first = InputMark::parse(options.input_mark)) input_.emplace(STDIN_FILENO, *first);
@@ -353,6 +357,7 @@ std::map<std::string, daemon::HttpHandler> Worker::pages() {
       {"/metrics",
        [this](const daemon::HttpReply& reply) {
          metrics_.set_gpus(gpus_->report(), monotonic_now());
+         metrics_.set_network(network_->report());
          reply({200, "text/plain; version=0.0.4; charset=utf-8", metrics_.text(monotonic_now())});
        }},
       // Served by the event loop itself: if the loop hangs, the page does not answer.

@@ -19,6 +19,8 @@
 namespace muster::worker {
 
 constexpr const char* kKernelLog = "/dev/kmsg";
+// Older messages are unrelated to a rank that hangs or has died now.
+constexpr Duration kKernelMessagesAge = std::chrono::minutes(10);
 
 // One line of the kernel's log.
 struct KernelMessage {

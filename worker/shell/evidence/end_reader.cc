@@ -14,6 +14,7 @@
 
 #include "common/progress/progress_page.h"
 #include "common/text/end_reason.h"
+#include "common/text/error_family.h"
 #include "worker/shell/evidence/oom_kill_history.h"
 #include "worker/shell/evidence/shared_memory.h"
 #include "worker/shell/files/disk_space.h"
@@ -21,9 +22,6 @@
 
 namespace muster::worker {
 namespace {
-
-// Older kernel messages are unrelated to a rank that has died now.
-constexpr Duration kKernelMessagesAge = std::chrono::minutes(10);
 
 Instant ago(Duration time) {
   const Instant now = monotonic_now();
@@ -35,6 +33,8 @@ Instant ago(Duration time) {
 constexpr Duration kGpuMeasurementWait = std::chrono::milliseconds(300);
 // An older error of a GPU has not ended the rank; a permanent one may have.
 constexpr Duration kGpuErrorAge = std::chrono::minutes(2);
+// A connection over a lost link ends after the retries of TCP or InfiniBand: within two minutes.
+constexpr Duration kLostLinkAge = std::chrono::minutes(2);
 
 // The lines that are searched for the error that ended a program: a traceback through libraries is
 // longer than the evidence.
@@ -136,6 +136,29 @@ void take_gpus(EndedRank& rank, const GpuReport& report, EndEvidence& evidence) 
   if (cause.empty() || !may_be_gpus(rank)) return;
   rank.event.cause = ExitCause::kGpuFault;
   rank.event.detail = absl::StrCat(cause, rank.event.detail.empty() ? "" : "; ", rank.event.detail);
+}
+
+// Returns whether the loss of a link may explain the end: not if the rank has another reason than
+// that a peer is gone. NCCL and gloo end a program by SIGABRT.
+bool may_be_network(const EndedRank& rank) {
+  const RankReaped& end = rank.event;
+  if (!died_by_itself(rank) || end.cause != ExitCause::kUnknown) return false;
+  if (!rank.of_program) return end.exit_code == to_int(ExitCode::kPeerLost);
+  const ErrorFamily* family = find_error_family(end.detail);
+  return (end.signal == 0 || end.signal == SIGABRT) &&
+         (family == nullptr || family->origin == ErrorOrigin::kPeer);
+}
+
+// Adds the loss of a link of the node to the reason of a rank.
+void take_network(EndedRank& rank, const NetworkReport& report, EndEvidence& evidence) {
+  if (!died_by_itself(rank)) return;
+  for (std::string& message : network_messages_since(report, rank.started))
+    if (evidence.kernel_messages.size() < kKernelMessagesMax)
+      evidence.kernel_messages.push_back(std::move(message));
+  if (!may_be_network(rank)) return;
+  const std::string lost = lost_link_since(report, std::max(rank.started, ago(kLostLinkAge)));
+  std::string& detail = rank.event.detail;
+  if (!lost.empty()) absl::StrAppend(&detail, detail.empty() ? "" : "; ", lost);
 }
 
 // Adds the kernel's message about a failed device to the reason of a rank: the program often sees
@@ -245,6 +268,11 @@ void EndReader::read_now(std::vector<EndedRank>& ranks, Instant reaped) const {
         return !rank.gpus.empty() && died_by_itself(rank);
       }))
     gpus = options_.gpus->measure(kGpuMeasurementWait);
+  NetworkReport network;
+  if (options_.network != nullptr && std::ranges::any_of(ranks, died_by_itself)) {
+    options_.network->measure();
+    network = options_.network->report();
+  }
   for (EndedRank& rank : ranks) {
     auto evidence = std::make_shared<EndEvidence>();
     if (rank.local_rank >= 0) {
@@ -271,6 +299,7 @@ void EndReader::read_now(std::vector<EndedRank>& ranks, Instant reaped) const {
       rank.event.detail = memory_text(rank, own_messages);
     name_other_reasons(rank);
     take_gpus(rank, gpus, *evidence);
+    take_network(rank, network, *evidence);
     add_kernel_reason(rank, messages, gpus, options_.foreign_pids);
     rank.event.evidence = std::move(evidence);
   }

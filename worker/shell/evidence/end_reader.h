@@ -17,6 +17,7 @@
 #include "common/time/time.h"
 #include "worker/core/event.h"
 #include "worker/gpus/gpu_watch.h"
+#include "worker/network/network_watch.h"
 #include "worker/shell/ranks/launcher.h"
 #include "worker/stacks/cpu_time.h"
 #include "worker/stacks/process_evidence.h"
@@ -45,6 +46,8 @@ struct EndReaderOptions {
   std::string kernel_log;
   bool foreign_pids = false;       // has_foreign_pids(): the log's pids are not those of the ranks
   const GpuWatch* gpus = nullptr;  // must outlive the reader; null: there are no GPUs
+  // must outlive the reader; null: network devices are not watched
+  NetworkWatch* network = nullptr;
   // Time limit for reading the evidence. The coordinator must receive the report of an end within a
   // second, with or without evidence.
   Duration deadline = std::chrono::milliseconds(500);

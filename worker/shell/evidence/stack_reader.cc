@@ -20,8 +20,6 @@
 namespace muster::worker {
 namespace {
 
-// Older kernel messages are unrelated to a rank that hangs now.
-constexpr Duration kKernelMessagesAge = std::chrono::minutes(10);
 // The coordinator's limit for symbols.
 constexpr Duration kSymbolsBudget = std::chrono::seconds(4);
 // Number of concurrent dumps: they wait for unresponsive ranks, not for a processor.

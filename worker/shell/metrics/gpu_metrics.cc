@@ -8,6 +8,7 @@
 
 #include "daemon/metric_families.h"
 #include "worker/gpus/nvml_api.h"
+#include "worker/shell/metrics/raise_counter.h"
 
 namespace muster::worker {
 namespace {
@@ -32,14 +33,6 @@ template <class T>
 void set(prometheus::Family<prometheus::Gauge>& family, const Labels& labels,
          const std::optional<T>& value) {
   if (value) family.Add(labels).Set(static_cast<double>(*value));
-}
-
-// A driver that is loaded again counts from 0, which must not decrease the counter.
-void raise(prometheus::Family<prometheus::Counter>& family, const Labels& labels,
-           const std::optional<uint64_t>& value) {
-  if (!value) return;
-  prometheus::Counter& counter = family.Add(labels);
-  counter.Increment(std::max(0.0, static_cast<double>(*value) - counter.Value()));
 }
 
 }  // namespace
@@ -86,11 +79,11 @@ void GpuMetrics::update_one(const GpuState& state) {
     for (const auto& [reason, bits] : kThrottles)
       throttled_.Add(with(gpu, "reason", reason)).Set((*health.throttle_reasons & bits) != 0);
   }
-  raise(ecc_, with(gpu, "type", "corrected"), health.ecc_corrected);
-  raise(ecc_, with(gpu, "type", "uncorrected"), health.ecc_uncorrected);
+  raise_counter(ecc_, with(gpu, "type", "corrected"), health.ecc_corrected);
+  raise_counter(ecc_, with(gpu, "type", "uncorrected"), health.ecc_uncorrected);
   set(row_remap_failed_, gpu, health.row_remap_failed);
   for (const auto& [xid, count] : state.xids)
-    raise(xids_, with(gpu, "xid", std::to_string(xid)), std::optional(count));
+    raise_counter(xids_, with(gpu, "xid", std::to_string(xid)), std::optional(count));
 }
 
 }  // namespace muster::worker

@@ -48,7 +48,8 @@ Metrics::Metrics(Options options)
       eval_loss_(gauges<"muster_rank_eval_loss">(*registry_)),
       mfu_(gauges<"muster_rank_mfu_ratio">(*registry_)),
       progress_age_(gauges<"muster_rank_progress_age_seconds">(*registry_)),
-      gpus_(*registry_) {
+      gpus_(*registry_),
+      network_(*registry_) {
   gauges<"muster_worker_build_info">(*registry_)
       .Add({{"version", options_.version}, {"worker", options_.worker}})
       .Set(1);

@@ -19,6 +19,7 @@
 #include "daemon/metric_words.h"
 #include "worker/core/core.h"
 #include "worker/shell/metrics/gpu_metrics.h"
+#include "worker/shell/metrics/network_metrics.h"
 
 namespace muster::worker {
 
@@ -48,6 +49,8 @@ class Metrics {
 
   // Sets the values of the GPUs. Called on the HTTP server's thread only.
   void set_gpus(const GpuReport& report, Instant now) { gpus_.update(report, gpus_used_, now); }
+  // Sets the values of the network devices. Called on the HTTP server's thread only.
+  void set_network(const NetworkReport& report) { network_.update(report); }
 
   // Returns the page for Prometheus. Thread-safe.
   std::string text(Instant now) const;
@@ -106,6 +109,7 @@ class Metrics {
   GaugeFamily& mfu_;
   GaugeFamily& progress_age_;
   GpuMetrics gpus_;
+  NetworkMetrics network_;
   std::atomic<int32_t> gpus_used_{0};
   std::map<RankKey, RankGauges> ranks_;
   std::map<JobId, prometheus::Gauge*> oldest_;

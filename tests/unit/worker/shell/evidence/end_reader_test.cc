@@ -13,6 +13,7 @@
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
+#include "common/text/error_family.h"
 #include "tests/paths.h"
 #include "tests/unit/temp_folder.h"
 #include "worker/shell/evidence/shared_memory.h"
@@ -262,6 +263,37 @@ TEST_F(EndReaderTest, LimitsThatTheKernelReportsBySignalsAreNamed) {
     EXPECT_EQ(events[0].detail, one.detail) << one.signal << ", " << one.exit_code;
     EXPECT_EQ(events[0].evidence->rank.last_lines.back(), "line 49");
   }
+}
+
+TEST_F(EndReaderTest, ALostLinkOfTheNodeExplainsALostPeer) {
+  const auto set_state = [&](const std::string& state) {
+    std::filesystem::create_directories(folder.file("class/infiniband/mlx5_0/ports/1"));
+    write_file(folder.file("class/infiniband/mlx5_0/ports/1/state"), state + "\n");
+  };
+  set_state("4: ACTIVE");
+  NetworkWatch network(folder.path());
+  network.measure();
+  const auto rank_that_reports = [&](const std::string& detail, int signal = 0) {
+    EndedRank rank = ended(signal);
+    rank.event.exit_code = signal == 0 ? 1 : -1;
+    rank.event.detail = detail;
+    rank.of_program = true;
+    return rank;
+  };
+  set_state("1: DOWN");
+  const auto events =
+      read({.kernel_log = "/dev/null", .network = &network, .deadline = std::chrono::seconds(20)},
+           {rank_that_reports("RuntimeError: Connection closed by peer"),
+            rank_that_reports("KeyError: 'x'"), rank_that_reports("", SIGSEGV)});
+  ASSERT_THAT(events, SizeIs(3));
+  EXPECT_EQ(events[0].detail,
+            "RuntimeError: Connection closed by peer; the node's network device mlx5_0 port 1 "
+            "lost its link (DOWN)");
+  EXPECT_EQ(find_error_family(events[0].detail)->name, "network link lost");
+  EXPECT_EQ(events[1].detail, "KeyError: 'x'") << "it has a reason of its own";
+  EXPECT_EQ(events[2].detail, "") << "a lost link is no reason for a crash";
+  EXPECT_THAT(events[2].evidence->kernel_messages,
+              ElementsAre(testing::HasSubstr("network: mlx5_0 port 1 lost its link")));
 }
 
 // GPUs of the fake library, as the worker's watch sees them.

@@ -153,5 +153,32 @@ TEST_F(MetricsTest, GpusHaveSeriesForSupportedValues) {
   EXPECT_THAT(page(), HasSubstr("type=\"uncorrected\"} 7\n"));
 }
 
+TEST_F(MetricsTest, NetworkDevicesHaveSeriesForSupportedValues) {
+  NetworkDevice port;
+  port.name = "mlx5_0 port 1";
+  port.kind = NetworkKind::kRoce;
+  port.is_up = true;
+  port.gigabits_per_second = 400;
+  port.counters.sent_bytes = 8;
+  port.counters.timeouts = 3;
+  NetworkReport report;
+  add_measurement(report, {port}, now);
+  port.is_up = false;
+  port.gigabits_per_second.reset();
+  port.counters.timeouts = 1;  // the driver was loaded again
+  metrics_.set_network(report);
+  add_measurement(report, {port}, now + seconds(5));
+  metrics_.set_network(report);
+  const std::string text = page();
+  for (const char* line :
+       {"muster_network_up{device=\"mlx5_0 port 1\",kind=\"roce\"} 0\n",
+        "muster_network_healthy{device=\"mlx5_0 port 1\"} 0\n",
+        "muster_network_rate_bits_per_second{device=\"mlx5_0 port 1\"} 0\n",
+        "muster_network_bytes_total{device=\"mlx5_0 port 1\",direction=\"sent\"} 8\n",
+        "muster_network_errors_total{device=\"mlx5_0 port 1\",type=\"timeout\"} 3\n"})
+    EXPECT_THAT(text, HasSubstr(line));
+  EXPECT_THAT(text, Not(HasSubstr("type=\"dropped\"")));
+}
+
 }  // namespace
 }  // namespace muster::worker
