@@ -1,5 +1,6 @@
 #include "serve/api.h"
 
+#include <algorithm>
 #include <string_view>
 #include <variant>
 
@@ -7,6 +8,7 @@
 
 #include "common/random/philox.h"
 #include "common/text/absl_view.h"
+#include "common/text/nearest.h"
 #include "common/time/time.h"
 #include "serve/completion_call.h"
 #include "trainer_core/generation/prompt.h"
@@ -34,10 +36,9 @@ int64_t unix_seconds() { return wall_clock_unix_ns() / 1'000'000'000; }
 
 }  // namespace
 
-Api::Api(ApiOptions options, trainer::TextStart start, const trainer::Tokenizer& tokenizer,
-         ChatTemplate chat_template, Metrics& metrics, std::function<size_t()> connections)
+Api::Api(ApiOptions options, const trainer::Tokenizer& tokenizer, ChatTemplate chat_template,
+         Metrics& metrics, std::function<size_t()> connections)
     : options_(std::move(options)),
-      start_(start),
       tokenizer_(tokenizer),
       chat_template_(std::move(chat_template)),
       metrics_(metrics),
@@ -118,24 +119,50 @@ void Api::handle(std::shared_ptr<Exchange> exchange) {
   complete(exchange, page == Page::kChat);
 }
 
-void Api::show_models(Exchange& exchange, const std::string& id) {
-  if (!id.empty() && id != options_.model_name) {
-    return respond(exchange, ApiError{.status = 404,
-                                      .message = absl::StrCat("no such model: ", id, "; there is ",
-                                                              options_.model_name),
-                                      .code = "model_not_found",
-                                      .param = "model"});
+std::optional<size_t> Api::find_model(Exchange& exchange, const std::string& name) {
+  const std::vector<ServedModel>& models = options_.models;
+  const auto found = std::ranges::find(models, name, &ServedModel::name);
+  if (found != models.end()) return static_cast<size_t>(found - models.begin());
+  std::vector<std::string_view> names;
+  for (const ServedModel& model : models) names.push_back(model.name);
+  std::string message = absl::StrCat("no such model: ", name);
+  if (models.size() == 1) {
+    absl::StrAppend(&message, "; there is ", models.front().name);
+  } else if (const std::string_view near = nearest_name(name, names); !near.empty()) {
+    absl::StrAppend(&message, "; did you mean ", av(near), "? /v1/models lists all");
+  } else {
+    absl::StrAppend(&message, "; there are ", models.front().name, " and ", models.size() - 1,
+                    " adapters, which /v1/models lists");
   }
-  const nlohmann::ordered_json model = {{"id", options_.model_name},
-                                        {"object", "model"},
-                                        {"created", created_},
-                                        {"owned_by", "muster"},
-                                        {"max_model_len", engine_->context()}};
-  const nlohmann::ordered_json list = {{"object", "list"}, {"data", {model}}};
-  respond(exchange, HttpReply{.body = json_text(id.empty() ? list : model) + "\n"});
+  respond(exchange, ApiError{.status = 404,
+                             .message = std::move(message),
+                             .code = "model_not_found",
+                             .param = "model"});
+  return std::nullopt;
 }
 
-absl::Status Api::tokenize(CompletionRequest& request, bool is_chat,
+nlohmann::ordered_json Api::model_json(size_t model) const {
+  const std::vector<ServedModel>& models = options_.models;
+  nlohmann::ordered_json json = {{"id", models[model].name}, {"object", "model"},
+                                 {"created", created_},      {"owned_by", "muster"},
+                                 {"parent", nullptr},        {"max_model_len", engine_->context()}};
+  if (model > 0) json["parent"] = models.front().name;
+  return json;
+}
+
+void Api::show_models(Exchange& exchange, const std::string& id) {
+  if (!id.empty()) {
+    if (const auto model = find_model(exchange, id))
+      respond(exchange, HttpReply{.body = json_text(model_json(*model)) + "\n"});
+    return;
+  }
+  auto data = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < options_.models.size(); ++i) data.push_back(model_json(i));
+  const nlohmann::ordered_json list = {{"object", "list"}, {"data", std::move(data)}};
+  respond(exchange, HttpReply{.body = json_text(list) + "\n"});
+}
+
+absl::Status Api::tokenize(CompletionRequest& request, const ServedModel& model, bool is_chat,
                            std::vector<std::vector<int32_t>>& tokens) const {
   if (is_chat) {
     auto ids = chat_prompt(chat_template_, tokenizer_, request.messages);
@@ -149,7 +176,7 @@ absl::Status Api::tokenize(CompletionRequest& request, bool is_chat,
       tokens.push_back(*ids);
       continue;
     }
-    auto ids = trainer::prompt_tokens(start_, tokenizer_, std::get<std::string>(prompt));
+    auto ids = trainer::prompt_tokens(model.start, tokenizer_, std::get<std::string>(prompt));
     if (!ids.ok()) return ids.status();
     tokens.push_back(*std::move(ids));
   }
@@ -161,17 +188,17 @@ void Api::complete(const std::shared_ptr<Exchange>& exchange, bool is_chat) {
   ParsedRequest parsed = is_chat ? parse_chat(body) : parse_completion(body);
   if (const auto* const error = std::get_if<ApiError>(&parsed)) return respond(*exchange, *error);
   auto& request = std::get<CompletionRequest>(parsed);
-  if (!request.model.empty() && request.model != options_.model_name) {
-    return respond(*exchange, ApiError{.status = 404,
-                                       .message = absl::StrCat("no such model: ", request.model,
-                                                               "; there is ", options_.model_name),
-                                       .code = "model_not_found",
-                                       .param = "model"});
+  size_t index = 0;  // a request without the field is for the base
+  if (!request.model.empty()) {
+    const auto found = find_model(*exchange, request.model);
+    if (!found) return;
+    index = *found;
   }
+  const ServedModel& model = options_.models[index];
   if (draining_) return respond(*exchange, ApiError{.status = 503, .message = "the server ends"});
   const char* const param = is_chat ? "messages" : "prompt";
   std::vector<std::vector<int32_t>> tokens;
-  if (const auto status = tokenize(request, is_chat, tokens); !status.ok()) {
+  if (const auto status = tokenize(request, model, is_chat, tokens); !status.ok()) {
     return respond(*exchange, ApiError{.message = std::string(status.message()), .param = param});
   }
   if (const auto status = CompletionCall::prepare(*engine_, is_chat, tokens, request);
@@ -204,11 +231,12 @@ void Api::complete(const std::shared_ptr<Exchange>& exchange, bool is_chat) {
       .is_chat = is_chat,
       .is_chunk = request.stream,
       .id = absl::StrCat(is_chat ? "chatcmpl-" : "cmpl-", absl::Hex(drawn, absl::kZeroPad16)),
-      .model = options_.model_name,
+      .model = model.name,
       .created = unix_seconds()};
   const uint64_t seed = request.has_seed ? request.sampling.seed : drawn;
-  const auto call = std::make_shared<CompletionCall>(*this, exchange, std::move(request),
-                                                     std::move(tokens), std::move(format), seed);
+  const auto call =
+      std::make_shared<CompletionCall>(*this, exchange, std::move(request), std::move(tokens),
+                                       std::move(format), seed, static_cast<int32_t>(index) - 1);
   call->start();
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -23,8 +24,14 @@ namespace muster::serve {
 
 class CompletionCall;
 
+// A model that requests may name: the base, or one of its adapters.
+struct ServedModel {
+  std::string name;
+  trainer::TextStart start;  // how its texts begin
+};
+
 struct ApiOptions {
-  std::string model_name;
+  std::vector<ServedModel> models;         // the base, then the adapters in the engine's order
   std::set<daemon::TokenDigest> api_keys;  // empty: requests need no key
   // Maximum outputs that run or wait; a request above it is answered with 429.
   size_t outputs_max = 0;
@@ -33,10 +40,10 @@ struct ApiOptions {
 
 class Api {
  public:
-  // `start` is that of the model's texts. `tokenizer`, `engine` and `metrics` must outlive the API.
-  // `connections` returns the number of open connections.
-  Api(ApiOptions options, trainer::TextStart start, const trainer::Tokenizer& tokenizer,
-      ChatTemplate chat_template, Metrics& metrics, std::function<size_t()> connections);
+  // `tokenizer`, `engine` and `metrics` must outlive the API. `connections` returns the number of
+  // open connections.
+  Api(ApiOptions options, const trainer::Tokenizer& tokenizer, ChatTemplate chat_template,
+      Metrics& metrics, std::function<size_t()> connections);
   // Called once, before the first request.
   void attach(EngineThread& engine) { engine_ = &engine; }
 
@@ -64,13 +71,15 @@ class Api {
   void respond(Exchange& exchange, HttpReply reply);
   void respond(Exchange& exchange, const ApiError& error);
   void show_models(Exchange& exchange, const std::string& id);
+  // Returns the index of a model; nullopt after the error has been answered.
+  std::optional<size_t> find_model(Exchange& exchange, const std::string& name);
+  nlohmann::ordered_json model_json(size_t model) const;
   void complete(const std::shared_ptr<Exchange>& exchange, bool is_chat);
-  // Converts the prompts of a request to tokens. Returns the error to answer.
-  absl::Status tokenize(CompletionRequest& request, bool is_chat,
+  // Converts the prompts of a request for a model to tokens. Returns the error to answer.
+  absl::Status tokenize(CompletionRequest& request, const ServedModel& model, bool is_chat,
                         std::vector<std::vector<int32_t>>& tokens) const;
 
   const ApiOptions options_;
-  const trainer::TextStart start_;
   const trainer::Tokenizer& tokenizer_;
   const ChatTemplate chat_template_;
   Metrics& metrics_;

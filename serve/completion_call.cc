@@ -64,13 +64,14 @@ absl::Status CompletionCall::prepare(const EngineThread& engine, bool is_chat,
 
 CompletionCall::CompletionCall(Api& api, std::shared_ptr<Exchange> exchange,
                                CompletionRequest request, std::vector<std::vector<int32_t>> tokens,
-                               ReplyFormat format, uint64_t seed)
+                               ReplyFormat format, uint64_t seed, int32_t adapter)
     : api_(api),
       exchange_(std::move(exchange)),
       request_(std::move(request)),
       tokens_(std::move(tokens)),
       format_(std::move(format)),
-      seed_(seed) {
+      seed_(seed),
+      adapter_(adapter) {
   for (size_t prompt = 0; prompt < tokens_.size(); ++prompt) {
     const std::string text = request_.echo ? prompt_text(prompt) : "";
     for (int32_t i = 0; i < request_.choices; ++i) {
@@ -96,7 +97,8 @@ trainer::GenerationRequest CompletionCall::request_of(size_t index) const {
                                      .sampling = request_.sampling,
                                      .stop_tokens = request_.stop_tokens,
                                      .top_logprobs = request_.top_logprobs,
-                                     .prompt_logprobs = request_.echo && has_logprobs()};
+                                     .prompt_logprobs = request_.echo && has_logprobs(),
+                                     .adapter = adapter_};
   request.sampling.seed = seed_of(seed_, index);
   if (const int32_t eos = api_.tokenizer().eos_id(); eos >= 0 && !request_.ignore_eos)
     request.stop_tokens.push_back(eos);

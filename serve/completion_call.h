@@ -23,9 +23,11 @@ class CompletionCall : public std::enable_shared_from_this<CompletionCall> {
                               std::span<const std::vector<int32_t>> tokens,
                               CompletionRequest& request);
 
-  // The request has passed prepare(). `api` must outlive the call.
+  // The request has passed prepare(). `api` must outlive the call. `adapter`: that of the engine's
+  // requests.
   CompletionCall(Api& api, std::shared_ptr<Exchange> exchange, CompletionRequest request,
-                 std::vector<std::vector<int32_t>> tokens, ReplyFormat format, uint64_t seed);
+                 std::vector<std::vector<int32_t>> tokens, ReplyFormat format, uint64_t seed,
+                 int32_t adapter);
 
   // Submits the outputs.
   void start();
@@ -62,6 +64,7 @@ class CompletionCall : public std::enable_shared_from_this<CompletionCall> {
   std::vector<std::vector<int32_t>> tokens_;
   ReplyFormat format_;
   uint64_t seed_;
+  int32_t adapter_;
   Instant began_ = monotonic_now();
   std::vector<Choice> choices_;
   size_t unfinished_ = 0;

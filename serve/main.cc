@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -60,7 +61,7 @@ absl::StatusOr<std::set<daemon::TokenDigest>> read_keys(const std::string& path)
 struct LoadedRun {
   trainer::TrainConfig config;
   std::unique_ptr<trainer::Tokenizer> tokenizer;
-  trainer::TextStart start;
+  std::vector<ServedModel> models;
   ChatTemplate chat_template;
   std::unique_ptr<trainer::Engine> engine;
 };
@@ -74,7 +75,7 @@ absl::StatusOr<LoadedRun> load(const ServeArguments& arguments) {
   if (!config.ok()) return config.status();
   LoadedRun run{.config = *std::move(config),
                 .tokenizer = {},
-                .start = {},
+                .models = {},
                 .chat_template = {},
                 .engine = {}};
   if (!arguments.tokenizer.empty()) {
@@ -93,9 +94,17 @@ absl::StatusOr<LoadedRun> load(const ServeArguments& arguments) {
   run.tokenizer = *std::move(tokenizer);
   for (const std::string& note : run.tokenizer->notes())
     std::cerr << "muster: " << run.config.tokenizer_path << ": " << note << std::endl;
-  const auto start = trainer::expected_text_start(run.config, *run.tokenizer);
-  if (!start.ok()) return start.status();
-  run.start = *start;
+  const std::string name =
+      arguments.model_name.empty() ? run.config.run_name : arguments.model_name;
+  const auto folders = trainer::parse_adapters(arguments.adapters, name);
+  if (!folders.ok()) return folders.status();
+  const auto adapters = trainer::open_served_adapters(*folders, *folder, run.config.model);
+  if (!adapters.ok()) return adapters.status();
+  const auto starts = trainer::starts_of_models(run.config, *run.tokenizer, *adapters);
+  if (!starts.ok()) return starts.status();
+  run.models.push_back({name, starts->front()});
+  for (size_t i = 0; i < adapters->size(); ++i)
+    run.models.push_back({(*adapters)[i].name, (*starts)[i + 1]});
   auto chat_template =
       load_chat_template(arguments.chat_template, run.config.tokenizer_path, *run.tokenizer);
   if (!chat_template.ok()) return chat_template.status();
@@ -107,7 +116,7 @@ absl::StatusOr<LoadedRun> load(const ServeArguments& arguments) {
       .cache_bytes = int64_t{arguments.cache_mib} << 20,
       .int8_cache = arguments.int8_cache,
       .threads = arguments.threads > 0 ? arguments.threads : static_cast<int32_t>(usable_cpus())};
-  auto decoder = trainer::Decoder::load(run.config, *folder, size);
+  auto decoder = trainer::Decoder::load(run.config, *folder, size, *adapters);
   if (!decoder.ok()) return decoder.status();
   run.engine = std::make_unique<trainer::Engine>(*std::move(decoder), run.tokenizer->vocab_size());
   return run;
@@ -140,22 +149,21 @@ int serve(const ServeArguments& arguments) {
   const SessionLimits limits{.body_bytes = static_cast<size_t>(arguments.body_kib) << 10,
                              .header = milliseconds(arguments.header_seconds),
                              .write = milliseconds(arguments.write_seconds)};
-  const std::string name =
-      arguments.model_name.empty() ? run->config.run_name : arguments.model_name;
   Metrics metrics;
   std::unique_ptr<Listener> listener;
   Api api(
-      {.model_name = name,
+      {.models = run->models,
        .api_keys = *std::move(keys),
        .outputs_max = static_cast<size_t>(arguments.batch) + static_cast<size_t>(arguments.waiting),
        .seed = *seed},
-      run->start, *run->tokenizer, std::move(run->chat_template), metrics,
+      *run->tokenizer, std::move(run->chat_template), metrics,
       [&listener] { return listener->connections(); });
   const Session::Handlers handlers{
       .handle = [&api](std::shared_ptr<Exchange> exchange) { api.handle(std::move(exchange)); },
       .admit = [&api](
                    const HttpRequest& request,
                    const std::string& authorization) { return api.admit(request, authorization); }};
+  const size_t adapter_bytes = run->engine->adapter_bytes();
   EngineThread engine(std::move(run->engine), [&context, &api](std::vector<CallEvent> events) {
     boost::asio::post(context, [&api, events = std::move(events)] { api.deliver(events); });
   });
@@ -179,11 +187,16 @@ int serve(const ServeArguments& arguments) {
         arguments.port_file, absl::StrCat(listener->port(), "\n"), {.mode = daemon::kPortFileMode});
     if (!status.ok()) return fail(status);
   }
-  std::cerr << "muster: serving " << escape_controls(name) << " on http://"
+  std::cerr << "muster: serving " << escape_controls(run->models.front().name) << " on http://"
             << arguments.listen.substr(0, arguments.listen.rfind(':')) << ":" << listener->port()
             << "/v1 (context " << engine.context() << " tokens, "
             << engine.stats().blocks * trainer::CacheSize::kBlockPositions
-            << " tokens in the cache)" << std::endl;
+            << " tokens in the cache";
+  if (run->models.size() > 1) {
+    std::cerr << "; " << run->models.size() - 1 << " adapters, "
+              << absl::StrFormat("%.1f", static_cast<double>(adapter_bytes) / (1 << 20)) << " MiB";
+  }
+  std::cerr << ")" << std::endl;
   context.run();
   listener.reset();  // ends the requests, while the API and the engine exist
   return 0;

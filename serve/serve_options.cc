@@ -31,6 +31,12 @@ CLI::App& describe_serve(CLI::App& app, ServeArguments& arguments) {
                   "The model's name in requests (default: the run's name)")
       ->type_name("NAME");
   command
+      .add_option("--adapter", arguments.adapters,
+                  "A LoRA adapter of the model: a folder of PEFT, or a run with enable_lora. The "
+                  "field model of a request chooses it by NAME. May be repeated")
+      ->type_name("NAME=DIR")
+      ->allow_extra_args(false);
+  command
       .add_option("--dtype", arguments.dtype,
                   "Type of matrices, activations and cache: float32 or bfloat16 (default: the "
                   "run's)")
@@ -89,6 +95,7 @@ CLI::App& describe_serve(CLI::App& app, ServeArguments& arguments) {
       "  muster serve --run out/first\n"
       "  curl http://127.0.0.1:8000/v1/completions -d '{\"prompt\": \"In the beginning\", "
       "\"max_tokens\": 20}'\n"
+      "  muster serve --run out/first --adapter german=out/german --adapter french=peft/french\n"
       "  muster serve --run out/first --listen 0.0.0.0:8000 --api-key-file keys.txt --batch 64");
   return command;
 }

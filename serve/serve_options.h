@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <absl/status/status.h>
@@ -12,10 +13,11 @@ namespace muster::serve {
 struct ServeArguments {
   std::string run;
   std::string listen = "127.0.0.1:8000";
-  std::string tokenizer;      // empty: the run's
-  std::string chat_template;  // file; empty: that of the tokenizer's folder
-  std::string model_name;     // empty: the run's name
-  std::string dtype;          // "float32" or "bfloat16"; empty: the run's
+  std::string tokenizer;              // empty: the run's
+  std::string chat_template;          // file; empty: that of the tokenizer's folder
+  std::string model_name;             // empty: the run's name
+  std::vector<std::string> adapters;  // NAME=DIR
+  std::string dtype;                  // "float32" or "bfloat16"; empty: the run's
   std::string api_key_file;
   bool trusted_network = false;
   std::string port_file;

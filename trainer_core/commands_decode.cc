@@ -25,15 +25,20 @@ namespace {
 constexpr size_t kPromptsMax = 100'000;
 constexpr size_t kPromptBytesMax = size_t{64} << 20;
 
-// Reads a line of JSON: an object with "prompt", and "seed" if the output is sampled.
+// Reads a line of JSON: an object with "prompt", and may have "seed" and "adapter".
 absl::Status add_json_prompt(const std::string& line, DecodeOptions& options) {
   const auto entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!entry.is_object()) return absl::InvalidArgumentError("no JSON object");
   for (const auto& [name, value] : entry.items())
-    if (name != "prompt" && name != "seed")
+    if (name != "prompt" && name != "seed" && name != "adapter")
       return absl::InvalidArgumentError(
-          absl::StrCat("unknown field \"", name, "\"; there are prompt and seed"));
+          absl::StrCat("unknown field \"", name, "\"; there are prompt, seed and adapter"));
   const auto prompt = entry.find("prompt"), seed = entry.find("seed");
+  const auto adapter = entry.find("adapter");
+  if (adapter != entry.end() && !adapter->is_string() && !adapter->is_null())
+    return absl::InvalidArgumentError(
+        absl::StrCat("the field \"adapter\" is ", adapter->dump(),
+                     "; it must be the name of an --adapter, or null for the model alone"));
   if (prompt == entry.end())
     return absl::InvalidArgumentError("the field \"prompt\" is missing; it must be a string");
   if (!prompt->is_string())
@@ -44,6 +49,9 @@ absl::Status add_json_prompt(const std::string& line, DecodeOptions& options) {
                                                    "; it must be a whole number of at least 0"));
   options.prompts.push_back(prompt->get<std::string>());
   options.seeds.push_back(seed == entry.end() ? options.sampling.seed : seed->get<uint64_t>());
+  std::string name = options.adapters.empty() ? "" : options.adapters.front().name;
+  if (adapter != entry.end()) name = adapter->is_null() ? "" : adapter->get<std::string>();
+  options.adapter_names.push_back(std::move(name));
   return absl::OkStatus();
 }
 
@@ -115,6 +123,15 @@ absl::StatusOr<DecodeOptions> decode_options(const CommandLine& line, const Trai
   if (options.int8_cache && line.text("kv-cache") != "int8")
     return absl::InvalidArgumentError(
         absl::StrCat("--kv-cache is ", line.text("kv-cache"), "; it must be int8"));
+  if (line.has("adapters")) {
+    // The command-line tool passes them as a list in JSON.
+    const auto words = nlohmann::json::parse(line.text("adapters"), nullptr, false);
+    if (!words.is_array() || !std::ranges::all_of(words, &nlohmann::json::is_string))
+      return absl::InvalidArgumentError("--adapters must be a list of NAME=DIR in JSON");
+    auto adapters = parse_adapters(words.get<std::vector<std::string>>(), "");
+    if (!adapters.ok()) return adapters.status();
+    options.adapters = *std::move(adapters);
+  }
   if (line.has("prompts"))
     if (auto status = read_prompts(line.text("prompts"), options); !status.ok()) return status;
   return options;
@@ -190,10 +207,11 @@ ExitCode decode_command(std::span<const std::string_view> arguments) {
   // Users call it as `muster decode`, which executes this program.
   const std::string who = "muster: error";
   const auto line = CommandLine::parse(
-      arguments, {.values = {"config", "checkpoint", "prompt", "prompts", "max-tokens",
-                             "temperature", "tokenizer", "top-k", "top-p", "min-p",
-                             "repetition-penalty", "seed", "stop", "bos-id", "length", "kv-cache"},
-                  .switches = {"latest", "json", "add-bos"}});
+      arguments,
+      {.values = {"config", "checkpoint", "prompt", "prompts", "max-tokens", "temperature",
+                  "tokenizer", "top-k", "top-p", "min-p", "repetition-penalty", "seed", "stop",
+                  "bos-id", "length", "kv-cache", "adapters"},
+       .switches = {"latest", "json", "add-bos"}});
   if (!line.ok()) return report(who, line.status());
   const auto config = checkpoint_config(*line);
   if (!config.ok()) return report(who, config.status());

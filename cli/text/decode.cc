@@ -3,8 +3,11 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <string>
+#include <vector>
 
 #include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/jobs/job_arguments.h"
@@ -34,6 +37,7 @@ struct DecodeArguments {
   bool int8_cache = false;
   std::optional<int32_t> bos_id;
   std::optional<int32_t> length;
+  std::vector<std::string> adapters;
   bool add_bos = false;
   bool json = false;
 };
@@ -139,6 +143,8 @@ int decode(const DecodeArguments& arguments) {
   if (arguments.int8_cache) options["--kv-cache"] = "int8";
   add("--bos-id", arguments.bos_id);
   add("--length", arguments.length);
+  if (!arguments.adapters.empty())
+    options["--adapters"] = nlohmann::json(arguments.adapters).dump();
   std::vector<std::string> words = {"decode"};
   for (const auto& [name, value] : options) words.insert(words.end(), {name, value});
   if (arguments.add_bos) words.push_back("--add-bos");
@@ -162,7 +168,7 @@ void declare_decode(CLI::App& app, Action& action) {
   command
       ->add_option("--prompts", arguments->prompts,
                    "A file with a prompt per line; all of them are computed together. A line of "
-                   "FILE.jsonl is an object with \"prompt\", and may have \"seed\"")
+                   "FILE.jsonl is an object with \"prompt\", and may have \"seed\" and \"adapter\"")
       ->type_name("FILE")
       ->excludes("--prompt");
   command
@@ -210,6 +216,12 @@ void declare_decode(CLI::App& app, Action& action) {
   command->add_flag("--add-bos", arguments->add_bos,
                     "Begin each prompt with the token that the model has before texts without a "
                     "context");
+  command
+      ->add_option("--adapter", arguments->adapters,
+                   "A LoRA adapter of the model: a folder of PEFT, or a run with enable_lora. May "
+                   "be repeated. Prompts use the first one; a line of FILE.jsonl may name another")
+      ->type_name("NAME=DIR")
+      ->allow_extra_args(false);
   add_json_option(*command, arguments->json);
   command->footer(
       "Examples:\n"

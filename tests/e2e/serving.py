@@ -71,14 +71,21 @@ class ServeTest(ServerTest):
         cls.model = pathlib.Path(tempfile.mkdtemp(prefix="muster-serve-"))
         cls.addClassCleanup(shutil.rmtree, cls.model, ignore_errors=True)
         (cls.model / "text.txt").write_text(TEXT)
-        run = ["run", SOURCE / "configs/base.yml", "run_name=speaks", f"base_output_directory={cls.model}/out", *TINY, "vocab_size=320",
-               "dataset_type=shards", f"dataset_path={cls.model}/shards", f"tokenizer_path={cls.model}/tok.model", "steps=150",
-               "learning_rate=1e-2", "per_device_batch_size=8", f"max_target_length={CONTEXT}", "--ranks", "1"]
         for words in (["train-tokenizer", "--text", cls.model / "text.txt", "--vocab-size", "320", "--out", cls.model / "tok"],
-                      ["tokenize", "--text", cls.model / "text.txt", "--tokenizer", cls.model / "tok.model", "--out", cls.model / "shards"],
-                      run):
+                      ["tokenize", "--text", cls.model / "text.txt", "--tokenizer", cls.model / "tok.model", "--out", cls.model / "shards"]):
             subprocess.run([BIN / "muster", *map(str, words)], check=True, capture_output=True, text=True, timeout=170, cwd=cls.model)
+        cls.train("speaks", f"dataset_path={cls.model}/shards", "steps=150")
         cls.run_folder = cls.model / "out/speaks"
+
+    @classmethod
+    def train(cls, name, *words, folder=None):
+        """Trains a run of the same model in `folder`/out."""
+        run = ["run", SOURCE / "configs/base.yml", f"run_name={name}", f"base_output_directory={folder or cls.model}/out", *TINY, "vocab_size=320",
+               "dataset_type=shards", f"dataset_path={cls.model}/shards", f"tokenizer_path={cls.model}/tok.model", "learning_rate=1e-2",
+               "per_device_batch_size=8", f"max_target_length={CONTEXT}", "--ranks", "1"]
+        keys = {str(word).split("=")[0] for word in words}
+        run = [word for word in run if str(word).split("=")[0] not in keys]
+        subprocess.run([BIN / "muster", *map(str, run), *words], check=True, capture_output=True, text=True, timeout=170, cwd=cls.model)
 
     def serve(self, *words):
         return self.serve_run(self.run_folder, *words)

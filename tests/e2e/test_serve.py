@@ -8,7 +8,7 @@ import subprocess
 import threading
 import unittest
 
-from harness import BIN, wait_until
+from harness import BIN, SOURCE, wait_until
 from python_tools import python_or_skip
 from serving import CONTEXT, ServeTest
 
@@ -179,6 +179,103 @@ class Clients(ServeTest):
             self.assertEqual(len(choice["logprobs"]["token_logprobs"]), len(ids))
             for a, b in zip(choice["logprobs"]["token_logprobs"][1:], logprobs):
                 self.assertAlmostEqual(a, b, places=4)
+
+
+# Requests completions of all models at the same time. Prints the texts by model.
+ADAPTERS_CLIENT = """
+import concurrent.futures, json, sys
+import openai
+client = openai.OpenAI(base_url=sys.argv[1], api_key="none", max_retries=0)
+names = json.loads(sys.argv[2])
+out = {"models": [[model.id, model.parent] for model in client.models.list()], "one": client.models.retrieve(names[1]).to_dict()}
+def complete(name):
+    chunks = client.completions.create(model=name, prompt="rank 3 waits", temperature=0, max_tokens=24, stream=True)
+    return "".join(choice.text for chunk in chunks for choice in chunk.choices)
+with concurrent.futures.ThreadPoolExecutor(9) as pool:
+    texts = list(pool.map(complete, names * 3))
+out["texts"] = {name: texts[i::len(names)] for i, name in enumerate(names)}
+answer = client.completions.create(model=names[1], prompt="rank", max_tokens=1)
+out["answered_by"] = answer.model
+try:
+    client.completions.create(model="secnd", prompt="x")
+except openai.APIStatusError as error:
+    out["unknown"] = [type(error).__name__, error.body["param"], error.body["message"]]
+print(json.dumps(out))
+"""
+
+
+class Adapters(ServeTest):
+    """Two adapters of one base: the checkpoint of a run, and a folder of PEFT."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        muster = lambda *words: subprocess.run([BIN / "muster", *map(str, words)], check=True, capture_output=True, text=True, timeout=170, cwd=cls.model)
+        for name, text in (("first", "rank 3 waits and waits and waits again.\n"), ("second", "rank 3 waits never, but rank 7 does.\n")):
+            (cls.model / f"{name}.txt").write_text(text * 500)
+            muster("tokenize", "--text", cls.model / f"{name}.txt", "--tokenizer", cls.model / "tok.model", "--out", cls.model / name)
+            cls.train(name, f"dataset_path={cls.model}/{name}", "enable_lora=true", "lora_rank=4", "lora_alpha=8", "steps=40",
+                      "warmup_steps_fraction=0", f"load_parameters_path={cls.run_folder}")
+            muster("convert", cls.model / "out" / name, cls.model / f"{name}-merged", "--to", "muster")
+        muster("convert", cls.run_folder, cls.model / "hf")
+        muster("convert", cls.model / "out/second", cls.model / "peft", "--to", "peft", "--base", cls.model / "hf")
+        cls.adapters = ["--adapter", f"first={cls.model}/out/first", "--adapter", f"second={cls.model}/peft"]
+
+    def merged_texts(self, prompt):
+        """Returns the greedy texts of the base and of the merged models."""
+        folders = {"speaks": self.run_folder, **{name: self.model / f"{name}-merged" for name in ("first", "second")}}
+        return {name: json.loads(self.muster("decode", "--run", folder, "--tokenizer", self.model / "tok.model", "--prompt", prompt, "--max-tokens", "24",
+                                             "--json", check=0).stdout)["text"] for name, folder in folders.items()}
+
+    def test_requests_of_a_batch_choose_their_adapter(self):
+        python = python_or_skip("openai")
+        server = self.serve("--batch", "16", *self.adapters)
+        self.assertIn("; 2 adapters, ", self.output(server))
+        names = ["speaks", "first", "second"]
+        result = subprocess.run([python, "-c", ADAPTERS_CLIENT, f"http://127.0.0.1:{self.port}/v1", json.dumps(names)], capture_output=True,
+                                text=True, env=self.env, timeout=120)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        out = json.loads(result.stdout)
+        self.assertEqual(out["models"], [["speaks", None], ["first", "speaks"], ["second", "speaks"]])
+        self.assertEqual((out["one"]["id"], out["one"]["parent"], out["answered_by"]), ("first", "speaks", "first"))
+        merged = self.merged_texts("rank 3 waits")
+        self.assertEqual(len(set(merged.values())), 3, merged)
+        self.assertEqual(out["texts"], {name: [text] * 3 for name, text in merged.items()})
+        self.assertEqual(out["unknown"], ["NotFoundError", "model", "no such model: secnd; did you mean second? /v1/models lists all"])
+        self.assertEqual(self.complete(prompt="rank 3 waits", max_tokens=24)["model"], "speaks")
+
+    def test_decode_computes_adapters_together(self):
+        lines = [{"prompt": "rank 3 waits"}, {"prompt": "rank 3 waits", "adapter": "second"}, {"prompt": "rank 3 waits", "adapter": None}]
+        (self.dir / "prompts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        words = ["decode", "--run", self.run_folder, *self.adapters, "--max-tokens", "24", "--json"]
+        texts = [json.loads(line)["text"] for line in self.muster(*words, "--prompts", self.dir / "prompts.jsonl", check=0).stdout.splitlines()]
+        merged = self.merged_texts("rank 3 waits")
+        self.assertEqual(texts, [merged[name] for name in ("first", "second", "speaks")])
+        # A folder of adapters is the merged model.
+        alone = self.muster("decode", "--run", self.model / "out/first", "--prompt", "rank 3 waits", "--max-tokens", "24", "--json", check=0)
+        self.assertEqual(json.loads(alone.stdout)["text"], merged["first"])
+        (self.dir / "prompts.jsonl").write_text('{"prompt": "a", "adapter": "third"}\n')
+        refused = self.muster(*words, "--prompts", self.dir / "prompts.jsonl", check=2)
+        self.assertIn("the prompt in line 1 has the adapter third; there are first, second", refused.stderr)
+
+    def test_adapters_that_do_not_fit_are_refused(self):
+        too_large = self.dir / "too-large"
+        shutil.copytree(self.model / "peft", too_large)
+        config = json.loads((too_large / "adapter_config.json").read_text())
+        (too_large / "adapter_config.json").write_text(json.dumps({**config, "r": 1000}))
+        self.train("other", "steps=1", "init_weights_seed=5", folder=self.dir)
+        for words, sentence in (
+                (["a"], "--adapter a: it must be NAME=DIR"),
+                (["speaks=x"], "speaks is the name of the base"),
+                ([f"a={self.dir}/nothing"], "--adapter a="),
+                ([f"a={self.run_folder}"], "has a complete model, and no adapters"),
+                ([f"a={SOURCE}/tests/golden/lora/llama_gqa"], "has adapters of another base: tensor base_model.model.model.layers.0."),
+                ([f"a={too_large}"], "lora_rank is 1000, but q_proj is a matrix of 32 x 32: it must be at most 32")):
+            with self.subTest(sentence):
+                refused = self.muster("serve", "--run", self.run_folder, *(part for word in words for part in ("--adapter", word)), check=2)
+                self.assertIn(sentence, refused.stderr)
+        refused = self.muster("serve", "--run", self.dir / "out/other", "--tokenizer", self.model / "tok.model", *self.adapters[:2], check=2)
+        self.assertIn("the tensors have the same shapes, but other values", refused.stderr)
 
 
 class Limits(ServeTest):

@@ -48,9 +48,9 @@ absl::StatusOr<CacheSize> cache_size(const ModelConfig& model, DType dtype,
 }
 
 Decoder::Decoder(const ModelConfig& model, DType dtype, const CacheSize& cache,
-                 const DecoderSize& size)
+                 const DecoderSize& size, std::span<const LoraConfig> adapters)
     : ops_(cpu_ops(size.threads)),
-      plan_(plan_decoder(model, size.step_rows, cache, size.threads, dtype)),
+      plan_(plan_decoder(model, size.step_rows, cache, size.threads, dtype, adapters)),
       arena_(plan_.memory) {
   MUSTER_CHECK(size.step_rows >= size.sequences_max)
       << size.step_rows << " rows for " << size.sequences_max << " sequences";
@@ -61,28 +61,34 @@ void Decoder::loaded() {
   model_ = std::make_unique<Transformer>(plan_, arena_, *ops_);
 }
 
-absl::StatusOr<std::unique_ptr<Decoder>> Decoder::load(const TrainConfig& config,
-                                                       const std::string& checkpoint,
-                                                       const DecoderSize& size) {
-  const auto cache = cache_size(config.model, config.activation_type(), size);
-  if (!cache.ok()) return cache.status();
-  auto decoder = std::make_unique<Decoder>(config.model, config.activation_type(), *cache, size);
-  const absl::Status status =
-      restore_parameters(checkpoint, decoder->plan().rows(), decoder->loading_params());
-  if (!status.ok()) return status;
-  decoder->loaded();
-  return decoder;
+void Decoder::load_adapter(size_t index, std::span<const ParamSpec> table,
+                           std::span<const float> values) {
+  load_served_adapter(plan_, index, table, values, arena_, *ops_);
 }
 
-absl::StatusOr<std::unique_ptr<Decoder>> Decoder::load(const ParameterSource& source, DType dtype,
-                                                       const DecoderSize& size) {
-  const ModelConfig& model = source.description().model;
-  const auto cache = cache_size(model, dtype, size);
+absl::StatusOr<std::unique_ptr<Decoder>> Decoder::load(const TrainConfig& config,
+                                                       const std::string& checkpoint,
+                                                       const DecoderSize& size,
+                                                       std::span<const NamedAdapter> adapters) {
+  const ModelConfig model = base_of(config.model);
+  const auto cache = cache_size(model, config.activation_type(), size);
   if (!cache.ok()) return cache.status();
-  auto decoder = std::make_unique<Decoder>(model, dtype, *cache, size);
-  const absl::Status status = load_parameters(source, decoder->loading_params());
-  if (!status.ok()) return status;
+  std::vector<LoraConfig> loras;
+  for (const NamedAdapter& named : adapters) loras.push_back(named.adapters.model.lora);
+  auto decoder = std::make_unique<Decoder>(model, config.activation_type(), *cache, size, loras);
+  if (config.model.lora.enabled()) {
+    const auto merged = ParameterSource::open(checkpoint, Verify::kSizes);
+    if (!merged.ok()) return merged.status();
+    const auto status = load_parameters(**merged, decoder->loading_params());
+    if (!status.ok()) return status;
+  } else {
+    const auto status =
+        restore_parameters(checkpoint, decoder->plan().rows(), decoder->loading_params());
+    if (!status.ok()) return status;
+  }
   decoder->loaded();
+  for (size_t i = 0; i < adapters.size(); ++i)
+    decoder->load_adapter(i, adapters[i].adapters.table, adapters[i].adapters.values);
   return decoder;
 }
 

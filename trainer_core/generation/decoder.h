@@ -9,7 +9,7 @@
 #include <absl/status/statusor.h>
 
 #include "trainer_core/base/train_config.h"
-#include "trainer_core/checkpoint/parameter_source.h"
+#include "trainer_core/generation/adapter_files.h"
 #include "trainer_core/model/transformer.h"
 
 namespace muster::trainer {
@@ -37,14 +37,14 @@ absl::StatusOr<CacheSize> cache_size(const ModelConfig& model, DType dtype,
 class Decoder {
  public:
   // Allocates the memory; the caller then fills loading_params() and calls loaded().
-  Decoder(const ModelConfig& model, DType dtype, const CacheSize& cache, const DecoderSize& size);
-  // Loads the parameters of a checkpoint's step.
+  Decoder(const ModelConfig& model, DType dtype, const CacheSize& cache, const DecoderSize& size,
+          std::span<const LoraConfig> adapters = {});
+  // Loads the parameters of a checkpoint's step, and adapters of open_served_adapters(). If the
+  // checkpoint has adapters alone, they are merged into their base.
   static absl::StatusOr<std::unique_ptr<Decoder>> load(const TrainConfig& config,
                                                        const std::string& checkpoint,
-                                                       const DecoderSize& size);
-  // Loads parameters of any format.
-  static absl::StatusOr<std::unique_ptr<Decoder>> load(const ParameterSource& source, DType dtype,
-                                                       const DecoderSize& size);
+                                                       const DecoderSize& size,
+                                                       std::span<const NamedAdapter> adapters = {});
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
@@ -52,6 +52,8 @@ class Decoder {
   std::span<float> loading_params() { return trainer::loading_params(plan_, arena_); }
   // Called once, after the parameters are in place.
   void loaded();
+  // Loads an adapter, after loaded(). `table` and `values`: load_served_adapter().
+  void load_adapter(size_t index, std::span<const ParamSpec> table, std::span<const float> values);
 
   const TransformerPlan& plan() const { return plan_; }
   // Requires loaded().

@@ -36,6 +36,8 @@ absl::Status Engine::check(std::span<const int32_t> prompt) const {
 
 absl::StatusOr<RequestId> Engine::submit(GenerationRequest request) {
   if (auto status = check(request.prompt); !status.ok()) return status;
+  MUSTER_CHECK(request.adapter >= -1 && request.adapter < std::ssize(decoder_->plan().served))
+      << "adapter " << request.adapter;
   auto sequence = std::make_unique<Sequence>();
   sequence->id = next_id_++;
   sequence->tokens = request.prompt;
@@ -60,6 +62,14 @@ EngineStats Engine::stats() const {
   stats.blocks = pool_.size();
   stats.free_blocks = pool_.free();
   return stats;
+}
+
+size_t Engine::adapter_bytes() const {
+  const TransformerPlan& plan = decoder_->plan();
+  size_t bytes = 0;
+  for (const ServedAdapter& adapter : plan.served)
+    bytes += static_cast<size_t>(adapter.elements) * dtype_bytes(plan.dtype);
+  return bytes;
 }
 
 std::vector<GenerationEvent> Engine::step() {
@@ -136,13 +146,20 @@ void Engine::admit(int32_t rows) {
   }
 }
 
+std::vector<Engine::Sequence*> Engine::scheduled() const {
+  std::vector<Sequence*> order;
+  for (const std::unique_ptr<Sequence>& sequence : running_)
+    if (sequence->rows > 0) order.push_back(sequence.get());
+  std::ranges::stable_sort(order, {}, [](const Sequence* one) { return one->request.adapter; });
+  return order;
+}
+
 std::vector<Engine::LogitsRow> Engine::compute() {
   std::vector<LogitsRow> wanted;
-  std::vector<int32_t> tokens, sequences, positions, blocks;
+  std::vector<int32_t> tokens, sequences, positions, blocks, adapters;
   const auto per_sequence = static_cast<size_t>(decoder_->plan().cache.blocks_per_sequence());
-  for (const std::unique_ptr<Sequence>& one : running_) {
+  for (Sequence* const one : scheduled()) {
     Sequence& sequence = *one;
-    if (sequence.rows == 0) continue;
     const auto number = static_cast<int32_t>(blocks.size() / per_sequence);
     for (int32_t i = 0; i < sequence.rows; ++i) {
       const int32_t position = sequence.cached + i;
@@ -155,6 +172,7 @@ std::vector<Engine::LogitsRow> Engine::compute() {
       tokens.push_back(sequence.tokens[static_cast<size_t>(position)]);
       sequences.push_back(number);
       positions.push_back(position);
+      adapters.push_back(sequence.request.adapter);
     }
     blocks.insert(blocks.end(), sequence.blocks.begin(), sequence.blocks.end());
     blocks.resize((static_cast<size_t>(number) + 1) * per_sequence, 0);
@@ -164,7 +182,7 @@ std::vector<Engine::LogitsRow> Engine::compute() {
   }
   if (tokens.empty()) return wanted;
   ++totals_.steps;
-  decoder_->model().decode({tokens, sequences, positions, blocks});
+  decoder_->model().decode({tokens, sequences, positions, blocks, adapters});
   return wanted;
 }
 

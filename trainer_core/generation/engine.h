@@ -32,6 +32,7 @@ struct GenerationRequest {
   // log-probabilities.
   std::optional<int32_t> top_logprobs{};
   bool prompt_logprobs = false;  // also for the prompt; requires top_logprobs
+  int32_t adapter = -1;          // index among the decoder's adapters; -1: the base alone
 };
 
 using RequestId = uint64_t;
@@ -77,11 +78,13 @@ class Engine {
   absl::StatusOr<RequestId> submit(GenerationRequest request);
   // Removes a request, which has no further events. Ids of finished requests are ignored.
   void cancel(RequestId request);
-  // Computes one step. Returns its results, in the order of requests.
+  // Computes one step. Returns its results, with one event per request.
   std::vector<GenerationEvent> step();
   bool is_idle() const { return running_.empty() && waiting_.empty(); }
 
   int32_t context() const { return decoder_->plan().cache.capacity; }
+  // Returns the bytes of the adapters.
+  size_t adapter_bytes() const;
   EngineStats stats() const;
 
  private:
@@ -110,6 +113,9 @@ class Engine {
   void grow(size_t index);
   void preempt_last();
   void admit(int32_t rows);
+  // Returns the sequences that have rows in this step, ordered by their adapters: those of an
+  // adapter are computed together.
+  std::vector<Sequence*> scheduled() const;
   // Computes the rows and returns those whose logits are read.
   std::vector<LogitsRow> compute();
   void read_logits(const LogitsRow& row, std::span<float> logits, GenerationEvent& event);

@@ -6,7 +6,7 @@ namespace muster::trainer {
 
 void add_adapter_buffers(TransformerPlan& plan) {
   const LoraConfig& lora = plan.model.lora;
-  if (!lora.enabled()) return;
+  if (!lora.enabled()) return add_served_adapters(plan);
   const int64_t rows = plan.token_count();
   AdapterBuffers& buffers = plan.adapters;
   buffers.chunk_rows = std::min(rows, kAdapterRows);

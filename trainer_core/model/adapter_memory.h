@@ -5,7 +5,7 @@
 
 namespace muster::trainer {
 
-// Adds the buffers of TransformerPlan::adapters; none for a model without adapters.
+// Adds the buffers of TransformerPlan::adapters, and the adapters of a decoding plan.
 void add_adapter_buffers(TransformerPlan& plan);
 
 }  // namespace muster::trainer

@@ -47,7 +47,7 @@ TransformerPlan build_transformer_plan(const ModelConfig& model, int32_t batch, 
 }
 
 TransformerPlan plan_decoder(const ModelConfig& model, int32_t rows, const CacheSize& cache,
-                             int32_t threads, DType dtype) {
+                             int32_t threads, DType dtype, std::span<const LoraConfig> adapters) {
   TransformerPlan plan;
   plan.model = model;
   plan.params = model_params(model);
@@ -57,6 +57,7 @@ TransformerPlan plan_decoder(const ModelConfig& model, int32_t rows, const Cache
   plan.seq_len = rows;
   plan.training = false;
   plan.cache = cache;
+  for (const LoraConfig& lora : adapters) plan.served.emplace_back().lora = lora;
   check_part(plan);
   lay_out(plan, threads, 0);
   return plan;

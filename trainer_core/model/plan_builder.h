@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "trainer_core/model/transformer_plan.h"
 
@@ -22,8 +23,10 @@ TransformerPlan build_transformer_plan(const ModelConfig& model, int32_t batch, 
 // Returns the plan of decoding; each call of Transformer::decode() has at most `rows` rows. With
 // `dtype` bf16, matrices and the cache are bf16. Parameters are loaded as fp32 to loading_params(),
 // then rounded by round_loaded_params(). Both must happen before the Transformer is constructed,
-// because its buffers overlap with the memory of the fp32 parameters.
+// because its buffers overlap with the memory of the fp32 parameters. `adapters` can be used beside
+// the model (served_adapter.h).
 TransformerPlan plan_decoder(const ModelConfig& model, int32_t rows, const CacheSize& cache,
-                             int32_t threads, DType dtype = DType::kF32);
+                             int32_t threads, DType dtype = DType::kF32,
+                             std::span<const LoraConfig> adapters = {});
 
 }  // namespace muster::trainer

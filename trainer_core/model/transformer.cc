@@ -175,7 +175,8 @@ void Transformer::rope(RopeDirection direction, const Tensor& qkv) {
 void Transformer::project(const Dense& dense, const Tensor& x, const Tensor& weight,
                           const Epilogue& epilogue, const Tensor& y) {
   const bool quantizes = is_quantized(dense), adapts = is_adapted(dense);
-  if (!quantizes && !adapts)
+  const bool serves = dense && !adapter_rows_.empty();
+  if (!quantizes && !adapts && !serves)
     return ops_.fused_matmul(x, Transpose::kNo, weight, Transpose::kYes, y, epilogue);
   const Tensor& product = epilogue.product(y);
   if (quantizes)
@@ -183,6 +184,7 @@ void Transformer::project(const Dense& dense, const Tensor& x, const Tensor& wei
   else
     ops_.matmul(x, Transpose::kNo, weight, Transpose::kYes, product, Accumulate::kNo);
   if (adapts) add_adapters(*dense, x, product);
+  if (serves) add_served_adapters(*dense, x, product);
   finish_product(ops_, epilogue, y);
 }
 

@@ -22,6 +22,7 @@
 #include "trainer_core/base/target_score.h"
 #include "trainer_core/base/tensor.h"
 #include "trainer_core/model/batch.h"
+#include "trainer_core/model/decode_batch.h"
 #include "trainer_core/model/model_exchange.h"
 #include "trainer_core/model/parameter_blocks.h"
 #include "trainer_core/model/pass_observer.h"
@@ -31,15 +32,6 @@
 #include "trainer_core/ops/replay.h"
 
 namespace muster::trainer {
-
-// The R rows of a decoding call: new tokens of N sequences. All spans are in host memory.
-struct DecodeBatch {
-  std::span<const int32_t> tokens;     // (R) ids below V
-  std::span<const int32_t> sequences;  // (R) the row's sequence, below N
-  std::span<const int32_t> positions;  // (R) the row's position in its sequence
-  // (N, CacheSize::blocks_per_sequence()) the blocks of each sequence, in the order of positions
-  std::span<const int32_t> blocks;
-};
 
 // The sums of losses over targets.
 struct LossSum {
@@ -228,6 +220,10 @@ class Transformer {
   // after adapters_backward(), their part of the gradient of x to dx, which may be x itself.
   bool is_adapted(const Dense& dense) const;
   void add_adapters(const DenseSite& site, const Tensor& x, const Tensor& y);
+  void add_served_adapters(const DenseSite& site, const Tensor& x, const Tensor& y);
+  // Adds scale x aᵀ bᵀ to y, for at most plan_.adapters.chunk_rows rows.
+  void add_low_rank(const Tensor& x, const Tensor& a, const Tensor& b, double scale,
+                    const Tensor& y);
   void adapters_backward(const DenseSite& site, const Tensor& dy, const Tensor& x,
                          Accumulate accumulate);
   void add_adapters_dx(const DenseSite& site, const Tensor& dx);
@@ -264,6 +260,7 @@ class Transformer {
   void embed();
   PagedRows paged_rows() const;  // the rows of this call
   void upload(const DecodeBatch& batch);
+  void set_adapter_rows(std::span<const int32_t> adapters);  // DecodeBatch::adapters
   // The parts of a layer's forward pass, named after their results. The comments list their inputs.
   AttentionLayer attention_layer(size_t layer) const;
   void make_normed1(size_t layer);                 // input
@@ -384,8 +381,9 @@ class Transformer {
   int64_t width_;     // d
   LayerRun run_;      // the run of the current pass
   std::optional<size_t> block_after_pass_;
-  std::optional<DropoutSource> dropout_;  // set during a pass with gradients
-  int64_t sequences_ = 0;                 // sequences of this decoding call
+  std::optional<DropoutSource> dropout_;   // set during a pass with gradients
+  int64_t sequences_ = 0;                  // sequences of this decoding call
+  std::vector<AdapterRows> adapter_rows_;  // rows of this decoding call with adapters
   // The expert row counts of each entry of plan_.layers, for the micro-batch in the entry's slot.
   // Empty if this rank has all experts.
   std::vector<ExpertCounts> expert_counts_;

@@ -79,17 +79,37 @@ void Transformer::add_adapters(const DenseSite& site, const Tensor& x, const Ten
       weights_->layers[site.layer].adapters[static_cast<size_t>(site.product)];
   const Tensor b = block_diagonal(adapters, y.dim(1));
   for_each_chunk(rows_, plan_.adapters.chunk_rows, [&](int64_t first, int64_t rows) {
-    const Tensor low = activation(plan_.adapters.low, {rows, adapters.a.dim(0)});
-    ops_.matmul(adapter_input(site, x, first, rows), Transpose::kNo, adapters.a, Transpose::kYes,
-                low, Accumulate::kNo);
-    ops_.scale(plan_.model.lora.scale(), low);
-    const Tensor to = rows_at(y, first, rows);
-    if (y.dtype == DType::kF32)
-      return ops_.matmul(low, Transpose::kNo, b, Transpose::kYes, to, Accumulate::kYes);
-    const Tensor added = activation(plan_.adapters.wide, {rows, y.dim(1)});
-    ops_.matmul(low, Transpose::kNo, b, Transpose::kYes, added, Accumulate::kNo);
-    ops_.add(to, added, to);
+    add_low_rank(adapter_input(site, x, first, rows), adapters.a, b, plan_.model.lora.scale(),
+                 rows_at(y, first, rows));
   });
+}
+
+// Only the rows of an adapter are multiplied with its matrices.
+void Transformer::add_served_adapters(const DenseSite& site, const Tensor& x, const Tensor& y) {
+  for (const AdapterRows& group : adapter_rows_) {
+    const ServedAdapter& adapter = plan_.served[group.adapter];
+    const ServedProduct& product = adapter.layers[site.layer][static_cast<size_t>(site.product)];
+    if (product.columns == 0) continue;
+    const Tensor block = activation(adapter.block, {adapter.elements});
+    const Tensor a = tensor_at(block, product.a, {product.columns, x.dim(1)});
+    const Tensor b = tensor_at(block, product.b, {y.dim(1), product.columns});
+    for_each_chunk(group.count, plan_.adapters.chunk_rows, [&](int64_t first, int64_t rows) {
+      add_low_rank(rows_at(x, group.first + first, rows), a, b, 1,
+                   rows_at(y, group.first + first, rows));
+    });
+  }
+}
+
+void Transformer::add_low_rank(const Tensor& x, const Tensor& a, const Tensor& b, double scale,
+                               const Tensor& y) {
+  const Tensor low = activation(plan_.adapters.low, {x.dim(0), a.dim(0)});
+  ops_.matmul(x, Transpose::kNo, a, Transpose::kYes, low, Accumulate::kNo);
+  if (scale != 1) ops_.scale(scale, low);
+  if (y.dtype == DType::kF32)
+    return ops_.matmul(low, Transpose::kNo, b, Transpose::kYes, y, Accumulate::kYes);
+  const Tensor added = activation(plan_.adapters.wide, {x.dim(0), y.dim(1)});
+  ops_.matmul(low, Transpose::kNo, b, Transpose::kYes, added, Accumulate::kNo);
+  ops_.add(y, added, y);
 }
 
 void Transformer::adapters_backward(const DenseSite& site, const Tensor& dy, const Tensor& x,

@@ -207,9 +207,27 @@ void Transformer::decode(const DecodeBatch& batch) {
                batch.sequences.size() == batch.tokens.size() &&
                batch.positions.size() == batch.tokens.size())
       << rows_ << " rows of " << sequences_ << " sequences";
+  set_adapter_rows(batch.adapters);
   upload(batch);
   forward_layers();
   release_end();
+}
+
+void Transformer::set_adapter_rows(std::span<const int32_t> adapters) {
+  MUSTER_CHECK(adapters.empty() || std::ssize(adapters) == rows_)
+      << adapters.size() << " adapters of " << rows_ << " rows";
+  adapter_rows_.clear();
+  for (int64_t row = 0; row < std::ssize(adapters); ++row) {
+    const int32_t adapter = adapters[static_cast<size_t>(row)];
+    MUSTER_CHECK(adapter < std::ssize(plan_.served)) << "adapter " << adapter;
+    if (adapter < 0) continue;
+    if (!adapter_rows_.empty() && adapter_rows_.back().adapter == static_cast<size_t>(adapter) &&
+        adapter_rows_.back().first + adapter_rows_.back().count == row) {
+      ++adapter_rows_.back().count;
+    } else {
+      adapter_rows_.push_back({static_cast<size_t>(adapter), row, 1});
+    }
+  }
 }
 
 void Transformer::row_logits(std::span<const int32_t> rows, float* out) {

@@ -14,6 +14,7 @@
 #include "trainer_core/model/block_memory.h"
 #include "trainer_core/model/param_spec.h"
 #include "trainer_core/model/scaling_state.h"
+#include "trainer_core/model/served_adapter.h"
 #include "trainer_core/model/token_layout.h"
 #include "trainer_core/ops/expert_ops.h"
 #include "trainer_core/ops/ops.h"
@@ -277,6 +278,7 @@ struct TransformerPlan {
   BufferId routed_weights;  // (T*) weights of targets
   BufferId routed_order;    // (T*) Routing::order
   AdapterBuffers adapters;
+  std::vector<ServedAdapter> served;  // decoding plans
   StageBuffers stage;
   BufferId workspace;
   int64_t workspace_elements = 0;

@@ -43,18 +43,19 @@ void shorten(const DecodeOptions& options, std::vector<int32_t>& tokens) {
     tokens.erase(tokens.begin(), tokens.end() - static_cast<std::ptrdiff_t>(kept));
 }
 
-absl::StatusOr<std::vector<std::vector<int32_t>>> tokens_of_prompts(const TrainConfig& config,
-                                                                    const Tokenizer& tokenizer,
-                                                                    const DecodeOptions& options) {
+absl::StatusOr<std::vector<std::vector<int32_t>>> tokens_of_prompts(
+    const TrainConfig& config, const Tokenizer& tokenizer, const DecodeOptions& options,
+    const std::vector<NamedAdapter>& adapters, const std::vector<int32_t>& adapter_of) {
   const auto training = training_of_checkpoint(options.checkpoint);
   if (!training.ok()) return training.status();
-  const auto start = expected_text_start(*training, tokenizer);
-  if (!start.ok()) return start.status();
-  const int32_t bos_id = options.bos_id.value_or(options.add_bos ? start->id : -1);
+  const auto starts = starts_of_models(*training, tokenizer, adapters);
+  if (!starts.ok()) return starts.status();
   std::vector<std::vector<int32_t>> all;
   for (size_t i = 0; i < options.prompts.size(); ++i) {
+    const TextStart& start = (*starts)[static_cast<size_t>(adapter_of[i] + 1)];
+    const int32_t bos_id = options.bos_id.value_or(options.add_bos ? start.id : -1);
     auto tokens = bos_id >= 0 ? tokens_after(bos_id, tokenizer, options.prompts[i])
-                              : prompt_tokens(*start, tokenizer, options.prompts[i]);
+                              : prompt_tokens(start, tokenizer, options.prompts[i]);
     const std::string name = options.lines.empty()
                                  ? "the prompt"
                                  : absl::StrCat("the prompt in line ", options.lines[i]);
@@ -76,6 +77,25 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> tokens_of_prompts(const TrainC
                        config.model.trainable_position_size, " (trainable_position_size)"));
     }
     all.push_back(*std::move(tokens));
+  }
+  return all;
+}
+
+// Returns the adapter of each prompt, -1 for the model alone.
+absl::StatusOr<std::vector<int32_t>> adapters_of_prompts(const DecodeOptions& options) {
+  if (options.adapter_names.empty())
+    return std::vector(options.prompts.size(), options.adapters.empty() ? -1 : 0);
+  std::vector<int32_t> all;
+  for (size_t i = 0; i < options.adapter_names.size(); ++i) {
+    const std::string& name = options.adapter_names[i];
+    const auto found = std::ranges::find(options.adapters, name, &AdapterFolder::name);
+    if (!name.empty() && found == options.adapters.end()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the prompt in line ", options.lines[i], " has the adapter ", name,
+          options.adapters.empty() ? ", but there is no --adapter NAME=DIR"
+                                   : absl::StrCat("; there are ", names_of(options.adapters))));
+    }
+    all.push_back(name.empty() ? -1 : static_cast<int32_t>(found - options.adapters.begin()));
   }
   return all;
 }
@@ -120,14 +140,19 @@ absl::StatusOr<std::vector<std::string>> decode(const TrainConfig& config,
         absl::StrCat("--length is ", *options.length, "; it must be above --max-tokens (",
                      options.max_tokens, "), because the prompt needs room"));
   }
-  const auto prompts = tokens_of_prompts(config, **tokenizer, options);
+  const auto adapter_of = adapters_of_prompts(options);
+  if (!adapter_of.ok()) return adapter_of.status();
+  const auto adapters = open_served_adapters(options.adapters, options.checkpoint, config.model);
+  if (!adapters.ok()) return adapters.status();
+  const auto prompts = tokens_of_prompts(config, **tokenizer, options, *adapters, *adapter_of);
   if (!prompts.ok()) return prompts.status();
   const size_t at_once = std::clamp<size_t>(prompts->size(), 1, kDecodedAtOnce);
   auto decoder = Decoder::load(config, options.checkpoint,
                                {.context = context_of(config.model, *prompts, options.max_tokens),
                                 .sequences_max = static_cast<int32_t>(at_once),
                                 .int8_cache = options.int8_cache,
-                                .threads = options.threads});
+                                .threads = options.threads},
+                               *adapters);
   if (!decoder.ok()) return decoder.status();
   Engine engine(*std::move(decoder), (*tokenizer)->vocab_size());
   std::map<RequestId, DecodedPrompt> outputs;
@@ -141,7 +166,8 @@ absl::StatusOr<std::vector<std::string>> decode(const TrainConfig& config,
         engine.submit({.prompt = prompt,
                        .max_tokens = options.max_tokens,
                        .sampling = sampling,
-                       .stop_tokens = eos_id >= 0 ? std::vector{eos_id} : std::vector<int32_t>()});
+                       .stop_tokens = eos_id >= 0 ? std::vector{eos_id} : std::vector<int32_t>(),
+                       .adapter = (*adapter_of)[i]});
     if (!id.ok()) return id.status();
     outputs.emplace(*id, DecodedPrompt{i, TextStream(**tokenizer, prompt, options.stops)});
   }

@@ -13,6 +13,7 @@
 #include <absl/status/statusor.h>
 
 #include "trainer_core/base/train_config.h"
+#include "trainer_core/generation/adapter_files.h"
 #include "trainer_core/generation/sampling.h"
 
 namespace muster::trainer {
@@ -25,8 +26,11 @@ constexpr int32_t kDecodeTokensMax = 1 << 17;
 struct DecodeOptions {
   std::string checkpoint;  // folder of a checkpoint's step
   std::vector<std::string> prompts;
-  std::vector<int32_t> lines;   // the line of each prompt in its file; empty: no file
-  std::vector<uint64_t> seeds;  // the seed of each prompt; empty: that of `sampling`
+  std::vector<int32_t> lines;           // the line of each prompt in its file; empty: no file
+  std::vector<uint64_t> seeds;          // the seed of each prompt; empty: that of `sampling`
+  std::vector<AdapterFolder> adapters;  // computed beside the model
+  // The name of each prompt's adapter, "" for the model alone; empty: the first adapter for all.
+  std::vector<std::string> adapter_names;
   int32_t max_tokens = 64;
   // The token before each prompt; nullopt: as the model's texts begin.
   std::optional<int32_t> bos_id;

@@ -8,6 +8,7 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
+#include "trainer_core/checkpoint/adapters.h"
 #include "trainer_core/checkpoint/foreign/rotary_rows.h"
 
 namespace muster::trainer {
@@ -28,6 +29,19 @@ ParameterDescription with_layout(ParameterDescription description, PositionType 
   return description;
 }
 
+bool is_rope(PositionType type) {
+  return type == PositionType::kRope || type == PositionType::kRopeInterleaved;
+}
+
+// Converts rows from the other layout to that of `to`.
+void reorder(std::span<float> rows, PositionType to, int64_t head_dim, int64_t columns) {
+  if (to == PositionType::kRope) {
+    split_rotary_pairs(rows, head_dim, columns);
+  } else {
+    join_rotary_pairs(rows, head_dim, columns);
+  }
+}
+
 class RotarySource : public ParameterSource {
  public:
   RotarySource(std::unique_ptr<ParameterSource> stored, PositionType position_type)
@@ -39,11 +53,7 @@ class RotarySource : public ParameterSource {
     if (!is_query_or_key(tensor.name)) return absl::OkStatus();
     const ModelConfig& model = description().model;
     const int64_t columns = tensor.shape.size() > 1 ? tensor.shape[1] : 1;
-    if (model.position_type == PositionType::kRope) {
-      split_rotary_pairs(out, model.head_dim, columns);
-    } else {
-      join_rotary_pairs(out, model.head_dim, columns);
-    }
+    reorder(out, model.position_type, model.head_dim, columns);
     return absl::OkStatus();
   }
 
@@ -69,12 +79,22 @@ class RotarySource : public ParameterSource {
 
 std::unique_ptr<ParameterSource> with_rotary_layout(std::unique_ptr<ParameterSource> source,
                                                     PositionType position_type) {
-  const auto is_rope = [](PositionType type) {
-    return type == PositionType::kRope || type == PositionType::kRopeInterleaved;
-  };
   const PositionType stored = source->description().model.position_type;
   if (stored == position_type || !is_rope(stored) || !is_rope(position_type)) return source;
   return std::make_unique<RotarySource>(std::move(source), position_type);
+}
+
+void reorder_rotary_rows(Adapters& adapters, PositionType position_type) {
+  ModelConfig& model = adapters.model;
+  if (model.position_type == position_type || !is_rope(model.position_type) ||
+      !is_rope(position_type))
+    return;
+  model.position_type = position_type;
+  for (const ParamSpec& spec : adapters.table) {
+    if (!is_query_or_key(spec.name) || !spec.name.ends_with(".lora_B.weight")) continue;
+    reorder({adapters.values.data() + spec.offset, static_cast<size_t>(spec.elements())},
+            position_type, model.head_dim, spec.shape[1]);
+  }
 }
 
 }  // namespace muster::trainer

@@ -1,0 +1,91 @@
+// An engine and its results, for the tests of this folder.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/random/philox.h"
+#include "trainer_core/generation/engine.h"
+
+namespace muster::trainer {
+
+// An adapter of a model.
+struct TestAdapter {
+  ModelConfig model;  // has `lora` set
+  std::vector<ParamSpec> table = {};
+  std::vector<float> values = {};
+};
+
+// The tokens, and for each position the log-probabilities, of a finished request.
+struct Result {
+  std::vector<int32_t> output;
+  std::vector<PositionLogprobs> prompt;
+  std::vector<PositionLogprobs> logprobs;
+  std::optional<EndReason> end;
+};
+
+inline std::vector<int32_t> some_prompt(size_t length, uint64_t stream, int32_t vocab) {
+  std::vector<int32_t> tokens;
+  const Philox philox{.key = 5, .stream = stream};
+  for (size_t i = 0; i < length; ++i)
+    tokens.push_back(static_cast<int32_t>(philox(i)[0] % static_cast<uint32_t>(vocab)));
+  return tokens;
+}
+
+class TestEngine {
+ public:
+  TestEngine(const ModelConfig& config, std::span<const float> params, const DecoderSize& size,
+             DType dtype = DType::kF32, std::span<const TestAdapter> adapters = {})
+      : engine(make(config, params, size, dtype, adapters), config.vocab_size) {}
+
+  RequestId submit(const GenerationRequest& request) {
+    const auto id = engine.submit(request);
+    EXPECT_TRUE(id.ok()) << id.status();
+    return id.value_or(0);
+  }
+  void step() {
+    for (GenerationEvent& event : engine.step()) {
+      Result& result = results[event.request];
+      EXPECT_FALSE(result.end.has_value()) << "an event after the end";
+      std::ranges::move(event.prompt_logprobs, std::back_inserter(result.prompt));
+      if (event.token) result.output.push_back(*event.token);
+      if (event.logprobs) result.logprobs.push_back(*event.logprobs);
+      result.end = event.end;
+    }
+  }
+  void run() {
+    for (int i = 0; i < 10'000 && !engine.is_idle(); ++i) step();
+    EXPECT_TRUE(engine.is_idle());
+    EXPECT_EQ(engine.stats().free_blocks, engine.stats().blocks);
+  }
+
+  Engine engine;
+  std::map<RequestId, Result> results;
+
+ private:
+  static std::unique_ptr<Decoder> make(const ModelConfig& config, std::span<const float> params,
+                                       const DecoderSize& size, DType dtype,
+                                       std::span<const TestAdapter> adapters) {
+    const auto cache = cache_size(config, dtype, size);
+    EXPECT_TRUE(cache.ok()) << cache.status();
+    std::vector<LoraConfig> loras;
+    for (const TestAdapter& adapter : adapters) loras.push_back(adapter.model.lora);
+    auto decoder = std::make_unique<Decoder>(config, dtype, *cache, size, loras);
+    std::ranges::copy(params, decoder->loading_params().begin());
+    decoder->loaded();
+    for (size_t i = 0; i < adapters.size(); ++i)
+      decoder->load_adapter(i, adapters[i].table, adapters[i].values);
+    return decoder;
+  }
+};
+
+}  // namespace muster::trainer
