@@ -47,16 +47,24 @@ struct PlanArguments {
 // More combinations would take minutes, and fill no readable table.
 constexpr size_t kCombinationsMax = 256;
 
-// Refuses options that need the time of a step if the topology does not give it.
-absl::Status check_times(const PlanArguments& arguments, const jobspec::PlannedMachines& machines) {
-  const std::vector<std::string> missing = machines.missing_times();
-  const jobspec::Topology& topology = machines.topology;
+// Refuses options that need the time of a step if the job has no step, or if the topology does not
+// give its time.
+absl::Status check_times(const PlanArguments& arguments, const PlannedJob& planned) {
+  const std::vector<std::string> missing = planned.machines.missing_times();
+  const jobspec::Topology& topology = planned.machines.topology;
   const char* option = !arguments.timeline.empty()  ? "--timeline"
                        : arguments.search.is_wanted ? "--search"
                        : arguments.prices.price     ? "--price"
                        : arguments.prices.kwh_price ? "--kwh-price"
                                                     : nullptr;
-  if (missing.empty() || option == nullptr) return absl::OkStatus();
+  if (option == nullptr) return absl::OkStatus();
+  if (planned.job.train.only_evaluates()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        option,
+        " needs the time of a training step, and a job with eval_only=true has none; leave "
+        "one of them out"));
+  }
+  if (missing.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       option, " needs the time of a step, and the topology ", topology.name,
       " does not give it; add ", absl::StrJoin(missing, ", "), " to ", topology.name, ".yml"));
@@ -132,7 +140,7 @@ absl::StatusOr<VariedPlan> plan_one_variation(const PlanArguments& arguments,
     return plan;
   }
   if (!planned.ok()) return planned.status();
-  if (auto status = check_times(arguments, planned->machines); !status.ok()) return status;
+  if (auto status = check_times(arguments, *planned); !status.ok()) return status;
   auto memory = forecast(*planned, FittingChanges::kOmit, "");
   if (!memory.ok()) return memory.status();
   plan.mesh = planned->job.mesh.to_string();
@@ -218,7 +226,7 @@ Planner planner_of(const PlanArguments& arguments) {
         if (!planned.ok()) return planned.status();
         const char* option = arguments.search.is_wanted ? "--search" : "--compare";
         if (auto status = check_saves_nothing(*planned, option); !status.ok()) return status;
-        if (auto status = check_times(arguments, planned->machines); !status.ok()) return status;
+        if (auto status = check_times(arguments, *planned); !status.ok()) return status;
         return planned;
       },
       .forecast =
@@ -236,7 +244,7 @@ int plan(const PlanArguments& arguments) {
                          arguments.json);
   const auto planned = planned_job(arguments.job, arguments.program);
   if (!planned.ok()) return fail(planned.status());
-  if (auto status = check_times(arguments, planned->machines); !status.ok()) return fail(status);
+  if (auto status = check_times(arguments, *planned); !status.ok()) return fail(status);
   if (auto status = check_can_save(planned->job); !status.ok()) return fail(status);
   const jobspec::ResolvedJob& job = planned->job;
   for (const std::string& warning : job.warnings) warn(warning);

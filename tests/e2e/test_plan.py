@@ -195,6 +195,11 @@ class Plan(MusterTest):
                           refused.stderr)
             self.assertEqual(refused.stdout, "")
         self.assertFalse((self.dir / "step.json").exists())
+        for option in (["--price", "2"], ["--timeline", self.dir / "step.json"]):
+            refused = self.muster("plan", self.base_yml(), "compile_topology=h100-8", "eval_only=true", "dataset_type=shards",
+                                  "dataset_path=a", "eval_dataset_path=b", "load_parameters_path=c", *option, check=2)
+            self.assertIn(f"{option[0]} needs the time of a training step, and a job with eval_only=true has none", refused.stderr)
+        self.assertFalse((self.dir / "step.json").exists())
         (folder / "lab.yml").write_text("device: NVIDIA RTX 6000 Ada\nmemory_mib: -1\n")
         self.assertIn("lab.yml:2: memory_mib=-1: expected a number from 1 to",
                       self.muster("plan", folder.parent / "base.yml", "compile_topology=lab-4", check=2).stderr)

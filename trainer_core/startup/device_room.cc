@@ -82,12 +82,12 @@ std::vector<FittingChange> changes_for(const TrainConfig& config, std::span<cons
   return changes;
 }
 
-std::string what_would_fit(const std::vector<FittingChange>& changes) {
+std::string what_would_fit(const TrainConfig& config, const std::vector<FittingChange>& changes) {
   if (!changes.empty()) return absl::StrCat("what would fit: ", sentence_of(changes));
   return absl::StrCat(
-      "nothing was found that fits: the smallest batch with remat_policy=full, ", kFsdpTimesMax,
-      " times ici_fsdp_parallelism, shorter sequences and smaller models need more; use a GPU with "
-      "more memory");
+      "nothing was found that fits: ",
+      insufficient_changes(config, absl::StrCat(kFsdpTimesMax, " times ici_fsdp_parallelism")),
+      " need more; use a GPU with more memory");
 }
 
 absl::Status no_room(const TrainConfig& config, std::span<const int32_t> ranks,
@@ -96,7 +96,7 @@ absl::Status no_room(const TrainConfig& config, std::span<const int32_t> ranks,
   return absl::ResourceExhaustedError(
       absl::StrCat("rank ", ranks[0], "'s plan on ", room.device, ", and the memory beside it:\n",
                    table_of(plan_of(config, ranks[0]), beside_plan(config, room)), list_of(changes),
-                   "out of memory: ", what, "; ", what_would_fit(changes)));
+                   "out of memory: ", what, "; ", what_would_fit(config, changes)));
 }
 
 }  // namespace

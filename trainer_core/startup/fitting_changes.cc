@@ -84,6 +84,10 @@ class ChangeSearch {
   // The values of a dimension that differ from the config's, in the order in which they are tried.
   std::vector<size_t> values_of(Dimension dimension) const {
     std::vector<size_t> values;
+    // An evaluation saves no activations and has no state of an optimizer.
+    const bool of_training =
+        dimension == SettingSpace::kRemat || dimension == SettingSpace::kMoments;
+    if (of_training && config_.only_evaluates()) return values;
     if (dimension == SettingSpace::kMesh) {
       values = space_.nearest_meshes();
       values.resize(std::min(values.size(), kMeshesTried));
@@ -99,6 +103,8 @@ class ChangeSearch {
   // Returns the bytes that a valid config needs, while the budget lasts.
   std::optional<size_t> bytes_of(const std::optional<TrainConfig>& config) {
     if (!config || plans_ == kAdvicePlansMax) return std::nullopt;
+    const int32_t steps = config_.gradient_accumulation_steps;
+    if (config_.only_evaluates() && config->gradient_accumulation_steps != steps) return {};
     ++plans_;
     return needed_(*config);
   }
@@ -226,7 +232,7 @@ class ChangeSearch {
   void beyond_settings(std::vector<FittingChange>& changes) const {
     TrainConfig least = config_;
     least.per_device_batch_size = config_.pipeline_microbatches;
-    least.remat_policy = RematPolicy::kFull;
+    if (!config_.only_evaluates()) least.remat_policy = RematPolicy::kFull;
     if (!validate(least).ok()) return;
     std::string keys = words_between(config_, least);
     const auto add = [&](const std::optional<FittingChange>& change) {
@@ -243,6 +249,7 @@ class ChangeSearch {
     }
     if (changes.size() == before) add(more_fsdp(least, keys));
     add(shorter(least, keys));
+    if (config_.only_evaluates()) return;  // its model is given
     add(smaller_model(least, keys));
     if (changes.size() > before || least.max_target_length <= kSuggestedLengthMin) return;
     least.max_target_length = kSuggestedLengthMin;
@@ -378,6 +385,13 @@ std::string sentence_of(const std::vector<FittingChange>& changes) {
       absl::StrAppend(out, change.keys, " (", change.note, ")");
     }
   });
+}
+
+std::string insufficient_changes(const TrainConfig& config, const std::string& more_fsdp) {
+  if (config.only_evaluates())
+    return absl::StrCat("the smallest batch, ", more_fsdp, " and shorter sequences");
+  return absl::StrCat("the smallest batch with remat_policy=full, ", more_fsdp,
+                      ", shorter sequences and smaller models");
 }
 
 }  // namespace muster::trainer

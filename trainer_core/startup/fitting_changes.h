@@ -59,6 +59,8 @@ std::vector<FittingChange> fitting_changes(const TrainConfig& config, const Advi
                                            size_t limit,
                                            const std::function<size_t(const TrainConfig&)>& needed);
 
+// Returns the settings that do not suffice if there are no changes, as the subject of a sentence.
+std::string insufficient_changes(const TrainConfig& config, const std::string& more_fsdp);
 // Returns "what would fit, each by itself:" and a line per change, which a shell accepts: the note
 // is a comment. "" if there is none.
 std::string list_of(const std::vector<FittingChange>& changes);

@@ -81,11 +81,11 @@ absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine
           config.only_evaluates() ? "evaluation" : "training",
           static_cast<double>(needed.total()) / kMiB, needed.describe(),
           static_cast<double>(available->bytes) / kMiB, limit_note(*available)),
-      list.empty() ? absl::StrCat("; nothing was found that fits: the smallest batch with "
-                                  "remat_policy=full, more nodes along dcn_fsdp_parallelism, "
-                                  "shorter sequences and smaller models need more",
-                                  needed.ranks > 1 ? "; use fewer ranks per node" : "")
-                   : absl::StrCat("\n", absl::StripTrailingAsciiWhitespace(list))));
+      list.empty()
+          ? absl::StrCat("; nothing was found that fits: ",
+                         insufficient_changes(config, "more nodes along dcn_fsdp_parallelism"),
+                         " need more", needed.ranks > 1 ? "; use fewer ranks per node" : "")
+          : absl::StrCat("\n", absl::StripTrailingAsciiWhitespace(list))));
 }
 
 namespace {

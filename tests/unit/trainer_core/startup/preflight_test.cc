@@ -23,6 +23,7 @@ using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::MatchesRegex;
+using testing::Not;
 
 class Preflight : public testing::Test {
  protected:
@@ -148,6 +149,34 @@ TEST_F(Preflight, ShorterSequencesMoreNodesAndFewerLayersAreVerified) {
   config_.max_target_length = std::stoi(text.substr(at));
   EXPECT_GE(config_.max_target_length, 1024);
   EXPECT_EQ(problem(), "");
+}
+
+// Settings of a training, and a smaller model, are of no use to an evaluation.
+TEST_F(Preflight, AnEvaluationGetsChangesOfAnEvaluation) {
+  machine_ = MachineRoots{.proc = folder_.path(), .cgroup = folder_.file("no-groups")};
+  config_.model.mlp_dim = 32'768;
+  config_.remat_policy = RematPolicy::kNone;
+  config_.per_device_batch_size = 64;
+  config_.steps = 0;
+  config_.enable_checkpointing = false;
+  config_.eval.interval = 1;
+  config_.optimizer.schedule_steps = 1;
+  ASSERT_TRUE(config_.only_evaluates());
+  write_file(folder_.file("meminfo"), "MemAvailable: 1024 kB\n");
+  const std::string nothing = problem();
+  EXPECT_THAT(nothing, HasSubstr("the evaluation needs "));
+  EXPECT_THAT(nothing,
+              HasSubstr("; nothing was found that fits: the smallest batch, more nodes along "
+                        "dcn_fsdp_parallelism and shorter sequences need more"));
+  EXPECT_THAT(nothing, Not(HasSubstr("remat_policy")));
+  const int64_t needed = std::stoll(nothing.substr(std::string("the evaluation needs ").size()));
+  write_file(folder_.file("meminfo"),
+             "MemAvailable: " + std::to_string((needed - 1) * 1024) + " kB\n");
+  const std::string fits = problem();
+  EXPECT_THAT(fits, HasSubstr("\n  per_device_batch_size="));
+  EXPECT_THAT(fits, Not(HasSubstr("remat_policy")));
+  EXPECT_THAT(fits, Not(HasSubstr("gradient_accumulation_steps")));
+  EXPECT_THAT(fits, Not(HasSubstr("with a model of")));
 }
 
 TEST_F(Preflight, ASmallerModelIsVerified) {
