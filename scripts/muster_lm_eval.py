@@ -53,16 +53,16 @@ def is_true(value):
     return value if isinstance(value, bool) else str(value).lower() in ("1", "true", "yes")
 
 
-def line_of(number, prompt):
+def line_of(number, prompt, until):
     """Returns the line of a prompt for `muster decode`."""
-    return json.dumps({"prompt": prompt, "seed": number}, ensure_ascii=False) + "\n"
+    return json.dumps({"prompt": prompt, "seed": number, "stop": [stop for stop in until if stop]}, ensure_ascii=False) + "\n"
 
 
 def parts_of(group):
     """Divides requests so that each part is a file that `muster decode` accepts."""
     part, size = [], 0
     for request in group:
-        bytes_of_line = len(line_of(*request[:2]).encode())
+        bytes_of_line = len(line_of(*request).encode())
         if part and (len(part) == PROMPTS_AT_ONCE or size + bytes_of_line > PROMPT_BYTES_AT_ONCE):
             yield part
             part, size = [], 0
@@ -126,9 +126,7 @@ class MusterLM(LM):
             groups.setdefault(json.dumps(self.words_of(options)), []).append((number, context, options["until"]))
         for words, group in groups.items():
             for part in parts_of(group):
-                for (number, _, until), text in zip(part, self.generate(part, json.loads(words))):
-                    for stop in filter(None, until):
-                        text = text.split(stop)[0]
+                for (number, _, _), text in zip(part, self.generate(part, json.loads(words))):
                     texts[number] = text
         return texts
 
@@ -146,7 +144,7 @@ class MusterLM(LM):
         """Returns the text after each prompt of (number, prompt, stops)."""
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "prompts.jsonl"
-            file.write_text("".join(line_of(number, prompt) for number, prompt, _ in prompts), encoding="utf-8")
+            file.write_text("".join(line_of(*prompt) for prompt in prompts), encoding="utf-8")
             printed = self.call("decode", "--run", self.run, "--prompts", str(file), "--json", *words, *self.decoding)
         return [json.loads(line)["text"] for line in printed.split("\n") if line]
 

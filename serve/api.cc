@@ -1,6 +1,7 @@
 #include "serve/api.h"
 
 #include <algorithm>
+#include <set>
 #include <string_view>
 #include <variant>
 
@@ -195,7 +196,10 @@ void Api::complete(const std::shared_ptr<Exchange>& exchange, bool is_chat) {
     index = *found;
   }
   const ServedModel& model = options_.models[index];
-  if (draining_) return respond(*exchange, ApiError{.status = 503, .message = "the server ends"});
+  if (draining_) {
+    return respond(*exchange, ApiError{.status = 503,
+                                       .message = failure_.empty() ? "the server ends" : failure_});
+  }
   const char* const param = is_chat ? "messages" : "prompt";
   std::vector<std::vector<int32_t>> tokens;
   if (const auto status = tokenize(request, model, is_chat, tokens); !status.ok()) {
@@ -244,6 +248,16 @@ CallId Api::add_output(std::shared_ptr<CompletionCall> call, size_t choice) {
   const CallId id = next_call_++;
   calls_[id] = {std::move(call), choice};
   return id;
+}
+
+void Api::fail(const std::string& why) {
+  drain();
+  failure_ = why;
+  // A call with several outputs fails once.
+  std::set<std::shared_ptr<CompletionCall>> calls;
+  for (const auto& [id, call] : calls_) calls.insert(call.first);
+  calls_.clear();
+  for (const std::shared_ptr<CompletionCall>& call : calls) call->fail(why);
 }
 
 void Api::deliver(const std::vector<CallEvent>& events) {

@@ -55,6 +55,8 @@ class Api {
   void deliver(const std::vector<CallEvent>& events);
   // Makes /healthz report that the server ends, and refuses new completions.
   void drain() { draining_ = true; }
+  // Does the same after the engine has failed, and answers the requests that run with 503.
+  void fail(const std::string& why);
   bool is_idle() const { return calls_.empty(); }
 
   // For calls:
@@ -87,6 +89,7 @@ class Api {
   EngineThread* engine_ = nullptr;
   int64_t created_;  // seconds since 1970
   bool draining_ = false;
+  std::string failure_;  // empty: the engine works
   CallId next_call_ = 1;
   uint64_t next_request_ = 0;
   std::unordered_map<CallId, Call> calls_;

@@ -210,6 +210,17 @@ void CompletionCall::finish() {
   exchange_->reply({.body = json_text(json) + "\n"});
 }
 
+void CompletionCall::fail(const std::string& why) {
+  if (left_) return;
+  left_ = true;
+  const ApiError error{.status = 503, .message = why};
+  api_.metrics().count_request(error.status);
+  if (!request_.stream) return exchange_->reply({.status = error.status, .body = error.body()});
+  // The status of a stream was sent at its beginning.
+  exchange_->send(absl::StrCat("data: ", error.body(), "\n\n"));
+  exchange_->end_stream();
+}
+
 void CompletionCall::on_left() {
   const auto self = shared_from_this();
   left_ = true;

@@ -32,6 +32,8 @@ class CompletionCall : public std::enable_shared_from_this<CompletionCall> {
   // Submits the outputs.
   void start();
   void on_event(size_t choice, const trainer::GenerationEvent& event);
+  // Ends the response with an error, after the engine has failed.
+  void fail(const std::string& why);
 
  private:
   struct Choice {

@@ -1,12 +1,20 @@
 #include "serve/engine_thread.h"
 
+#include <chrono>
+
 #include "trainer_core/base/check.h"
 
 namespace muster::serve {
 
-EngineThread::EngineThread(std::unique_ptr<trainer::Engine> engine,
-                           std::function<void(std::vector<CallEvent>)> deliver)
-    : engine_(std::move(engine)), deliver_(std::move(deliver)), stats_(engine_->stats()) {
+namespace {
+
+// The interval at which an idle engine checks its ranks.
+constexpr std::chrono::seconds kRankCheck{1};
+
+}  // namespace
+
+EngineThread::EngineThread(std::unique_ptr<trainer::Engine> engine, EngineHandlers handlers)
+    : engine_(std::move(engine)), handlers_(std::move(handlers)), stats_(engine_->stats()) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -45,16 +53,30 @@ trainer::EngineStats EngineThread::stats() const {
   return stats;
 }
 
+bool EngineThread::wait(std::unique_lock<std::mutex>& lock) {
+  const auto is_ready = [&] {
+    return stopping_ || !submitted_.empty() || !cancelled_.empty() || !engine_->is_idle();
+  };
+  if (!engine_->decoder().has_ranks()) {
+    changed_.wait(lock, is_ready);
+    return true;
+  }
+  while (!changed_.wait_for(lock, kRankCheck, is_ready)) {
+    if (const absl::Status lost = engine_->decoder().check_ranks(); !lost.ok()) {
+      handlers_.fail(lost);
+      return false;
+    }
+  }
+  return true;
+}
+
 bool EngineThread::take_commands() {
   std::vector<std::pair<CallId, trainer::GenerationRequest>> submitted;
   std::vector<CallId> cancelled;
   {
     std::unique_lock lock(mutex_);
     stats_ = engine_->stats();
-    changed_.wait(lock, [&] {
-      return stopping_ || !submitted_.empty() || !cancelled_.empty() || !engine_->is_idle();
-    });
-    if (stopping_) return false;
+    if (!wait(lock) || stopping_) return false;
     submitted.swap(submitted_);
     cancelled.swap(cancelled_);
   }
@@ -76,8 +98,10 @@ bool EngineThread::take_commands() {
 
 void EngineThread::run() {
   while (take_commands()) {
+    auto computed = engine_->step();
+    if (!computed.ok()) return handlers_.fail(computed.status());
     std::vector<CallEvent> events;
-    for (trainer::GenerationEvent& event : engine_->step()) {
+    for (trainer::GenerationEvent& event : *computed) {
       const auto call = calls_.find(event.request);
       if (event.end) {
         requests_.erase(call->second);
@@ -87,7 +111,7 @@ void EngineThread::run() {
         events.push_back({call->second, std::move(event)});
       }
     }
-    if (!events.empty()) deliver_(std::move(events));
+    if (!events.empty()) handlers_.deliver(std::move(events));
   }
 }
 

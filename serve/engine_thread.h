@@ -23,11 +23,16 @@ struct CallEvent {
   trainer::GenerationEvent event;
 };
 
+// Both are called on the engine's thread and must not block.
+struct EngineHandlers {
+  std::function<void(std::vector<CallEvent>)> deliver;  // the events of each step
+  // Called once if a rank of the model is lost. Nothing is computed afterwards.
+  std::function<void(const absl::Status&)> fail;
+};
+
 class EngineThread {
  public:
-  // `deliver` is called on the engine's thread with the events of each step; it must not block.
-  EngineThread(std::unique_ptr<trainer::Engine> engine,
-               std::function<void(std::vector<CallEvent>)> deliver);
+  EngineThread(std::unique_ptr<trainer::Engine> engine, EngineHandlers handlers);
   // Ends after the current step. Joins the thread.
   ~EngineThread();
   EngineThread(const EngineThread&) = delete;
@@ -49,9 +54,11 @@ class EngineThread {
   void run();
   // Returns false if the thread shall end.
   bool take_commands();
+  // Waits for commands or work. Returns false if a rank was lost meanwhile.
+  bool wait(std::unique_lock<std::mutex>& lock);
 
   std::unique_ptr<trainer::Engine> engine_;
-  std::function<void(std::vector<CallEvent>)> deliver_;
+  EngineHandlers handlers_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;                                                 // under mutex_

@@ -40,6 +40,8 @@ namespace {
 // The time for running requests after SIGTERM.
 constexpr std::chrono::seconds kDrainTime{30};
 constexpr std::chrono::milliseconds kDrainPoll{50};
+// The time for error responses after the engine has failed.
+constexpr std::chrono::seconds kFailTime{2};
 
 int fail(const absl::Status& status) {
   std::cerr << "muster: error: " << escape_controls(std::string(status.message())) << std::endl;
@@ -115,7 +117,8 @@ absl::StatusOr<LoadedRun> load(const ServeArguments& arguments) {
       .step_rows = std::max(arguments.step_tokens, arguments.batch),
       .cache_bytes = int64_t{arguments.cache_mib} << 20,
       .int8_cache = arguments.int8_cache,
-      .threads = arguments.threads > 0 ? arguments.threads : static_cast<int32_t>(usable_cpus())};
+      .threads = arguments.threads > 0 ? arguments.threads : static_cast<int32_t>(usable_cpus()),
+      .tensor_ranks = arguments.tensor_parallel};
   auto decoder = trainer::Decoder::load(run.config, *folder, size, *adapters);
   if (!decoder.ok()) return decoder.status();
   run.engine = std::make_unique<trainer::Engine>(*std::move(decoder), run.tokenizer->vocab_size());
@@ -164,15 +167,31 @@ int serve(const ServeArguments& arguments) {
                    const HttpRequest& request,
                    const std::string& authorization) { return api.admit(request, authorization); }};
   const size_t adapter_bytes = run->engine->adapter_bytes();
-  EngineThread engine(std::move(run->engine), [&context, &api](std::vector<CallEvent> events) {
-    boost::asio::post(context, [&api, events = std::move(events)] { api.deliver(events); });
-  });
+  boost::asio::steady_timer drained(context);
+  absl::Status failure;
+  const auto on_failure = [&](const absl::Status& status) {
+    failure = status;
+    std::cerr << "muster: error: " << status.message() << "; the server ends" << std::endl;
+    api.fail(std::string(status.message()));
+    listener->drain();
+    stop_when_idle(context, api, *listener, drained, monotonic_now() + kFailTime);
+  };
+  EngineThread engine(
+      std::move(run->engine),
+      {.deliver =
+           [&](std::vector<CallEvent> events) {
+             boost::asio::post(context,
+                               [&api, events = std::move(events)] { api.deliver(events); });
+           },
+       .fail =
+           [&](const absl::Status& status) {
+             boost::asio::post(context, [&on_failure, status] { on_failure(status); });
+           }});
   api.attach(engine);
   listener = std::make_unique<Listener>(context, handlers, limits,
                                         static_cast<size_t>(arguments.connections));
   if (auto status = listener->listen(arguments.listen); !status.ok()) return fail(status);
 
-  boost::asio::steady_timer drained(context);
   bool ending = false;
   const auto signals = daemon::SignalListener::start(daemon::leave_signals(), [&](int) {
     boost::asio::post(context, [&] {
@@ -199,7 +218,7 @@ int serve(const ServeArguments& arguments) {
   std::cerr << ")" << std::endl;
   context.run();
   listener.reset();  // ends the requests, while the API and the engine exist
-  return 0;
+  return failure.ok() ? 0 : to_int(trainer::exit_code_for(failure));
 }
 
 }  // namespace

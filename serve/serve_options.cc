@@ -72,6 +72,9 @@ CLI::App& describe_serve(CLI::App& app, ServeArguments& arguments) {
                    "Store keys and values as int8, in a quarter of the memory of float32");
   daemon::add_count(command, "--threads", arguments.threads, "Threads (default: all cores)", 1,
                     1024);
+  daemon::add_count(command, "--tensor-parallel", arguments.tensor_parallel,
+                    "Divide the model, its cache and the threads among N processes", 1, 64)
+      ->capture_default_str();
   daemon::add_count(command, "--connections", arguments.connections, "Maximum connections", 1,
                     100'000)
       ->capture_default_str();

@@ -13,8 +13,10 @@
 #include <nlohmann/json.hpp>
 
 #include "common/text/escape.h"
+#include "trainer_core/base/json_file.h"
 #include "trainer_core/checkpoint/find_checkpoint.h"
 #include "trainer_core/commands.h"
+#include "trainer_core/generation/tensor_ranks.h"
 #include "trainer_core/startup/load_config.h"
 #include "trainer_core/tools/decode.h"
 
@@ -24,15 +26,37 @@ namespace {
 // The maximum number and the maximum total size of the prompts of a file.
 constexpr size_t kPromptsMax = 100'000;
 constexpr size_t kPromptBytesMax = size_t{64} << 20;
+constexpr size_t kStopsMax = 64;  // each is searched in the text of each token
 
-// Reads a line of JSON: an object with "prompt", and may have "seed" and "adapter".
+// Reads the stop strings of a prompt: one, or a list.
+absl::Status add_stops(const nlohmann::json& entry, DecodeOptions& options) {
+  const auto stop = entry.find("stop");
+  if (stop == entry.end()) {
+    options.prompt_stops.push_back(options.stops);
+    return absl::OkStatus();
+  }
+  const nlohmann::json list = stop->is_array() ? *stop : nlohmann::json::array({*stop});
+  std::vector<std::string>& stops = options.prompt_stops.emplace_back();
+  for (const nlohmann::json& text : list) {
+    if (!text.is_string() || text.get_ref<const std::string&>().empty() ||
+        list.size() > kStopsMax) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the field \"stop\" is ", show_json(*stop),
+          "; it must be a text that ends the output, or a list of at most ", kStopsMax));
+    }
+    stops.push_back(text.get<std::string>());
+  }
+  return absl::OkStatus();
+}
+
+// Reads a line of JSON: an object with "prompt", and may have "seed", "stop" and "adapter".
 absl::Status add_json_prompt(const std::string& line, DecodeOptions& options) {
   const auto entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!entry.is_object()) return absl::InvalidArgumentError("no JSON object");
   for (const auto& [name, value] : entry.items())
-    if (name != "prompt" && name != "seed" && name != "adapter")
+    if (name != "prompt" && name != "seed" && name != "stop" && name != "adapter")
       return absl::InvalidArgumentError(
-          absl::StrCat("unknown field \"", name, "\"; there are prompt, seed and adapter"));
+          absl::StrCat("unknown field \"", name, "\"; there are prompt, seed, stop and adapter"));
   const auto prompt = entry.find("prompt"), seed = entry.find("seed");
   const auto adapter = entry.find("adapter");
   if (adapter != entry.end() && !adapter->is_string() && !adapter->is_null())
@@ -52,6 +76,7 @@ absl::Status add_json_prompt(const std::string& line, DecodeOptions& options) {
   std::string name = options.adapters.empty() ? "" : options.adapters.front().name;
   if (adapter != entry.end()) name = adapter->is_null() ? "" : adapter->get<std::string>();
   options.adapter_names.push_back(std::move(name));
+  if (auto status = add_stops(entry, options); !status.ok()) return status;
   return absl::OkStatus();
 }
 
@@ -103,12 +128,14 @@ absl::StatusOr<DecodeOptions> decode_options(const CommandLine& line, const Trai
   const auto seed = line.integer("seed", 0, 0, std::numeric_limits<int64_t>::max());
   const auto bos_id = line.integer("bos-id", 0, 0, std::numeric_limits<int32_t>::max());
   const auto length = line.integer("length", 1, 1, 2 * kDecodeTokensMax);
+  const auto tensor = line.integer("tensor-parallel", 1, 1, kTensorRanksMax);
   for (const absl::Status& status :
        {max_tokens.status(), temperature.status(), top_k.status(), top_p.status(), min_p.status(),
-        repetition.status(), seed.status(), bos_id.status(), length.status()}) {
+        repetition.status(), seed.status(), bos_id.status(), length.status(), tensor.status()}) {
     if (!status.ok()) return status;
   }
   options.max_tokens = static_cast<int32_t>(*max_tokens);
+  options.tensor_ranks = static_cast<int32_t>(*tensor);
   options.sampling = {.repetition_penalty = *repetition,
                       .temperature = *temperature,
                       .top_k = static_cast<int32_t>(*top_k),
@@ -210,7 +237,7 @@ ExitCode decode_command(std::span<const std::string_view> arguments) {
       arguments,
       {.values = {"config", "checkpoint", "prompt", "prompts", "max-tokens", "temperature",
                   "tokenizer", "top-k", "top-p", "min-p", "repetition-penalty", "seed", "stop",
-                  "bos-id", "length", "kv-cache", "adapters"},
+                  "bos-id", "length", "kv-cache", "adapters", "tensor-parallel"},
        .switches = {"latest", "json", "add-bos"}});
   if (!line.ok()) return report(who, line.status());
   const auto config = checkpoint_config(*line);

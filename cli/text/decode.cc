@@ -38,6 +38,7 @@ struct DecodeArguments {
   std::optional<int32_t> bos_id;
   std::optional<int32_t> length;
   std::vector<std::string> adapters;
+  std::optional<int32_t> tensor_parallel;
   bool add_bos = false;
   bool json = false;
 };
@@ -116,6 +117,8 @@ absl::Status add_run(const DecodeArguments& arguments, Options& options) {
   for (const std::string& warning : job->warnings) warn(warning);
   options["--config"] = *std::move(file);
   options["--prompt"] = setting(*config, "prompt");
+  options["--tensor-parallel"] =
+      absl::StrCat(job->train.mesh.ici[static_cast<size_t>(MeshAxis::kTensor)]);
   if (setting(*config, "quantize_kvcache") == "true") options["--kv-cache"] = "int8";
   // As in MaxText's decode.py: these parameters, not the newest of the run.
   const std::string& parameters = job->train.load_parameters_path;
@@ -143,6 +146,7 @@ int decode(const DecodeArguments& arguments) {
   if (arguments.int8_cache) options["--kv-cache"] = "int8";
   add("--bos-id", arguments.bos_id);
   add("--length", arguments.length);
+  add("--tensor-parallel", arguments.tensor_parallel);
   if (!arguments.adapters.empty())
     options["--adapters"] = nlohmann::json(arguments.adapters).dump();
   std::vector<std::string> words = {"decode"};
@@ -168,7 +172,8 @@ void declare_decode(CLI::App& app, Action& action) {
   command
       ->add_option("--prompts", arguments->prompts,
                    "A file with a prompt per line; all of them are computed together. A line of "
-                   "FILE.jsonl is an object with \"prompt\", and may have \"seed\" and \"adapter\"")
+                   "FILE.jsonl is an object with \"prompt\", and may have \"seed\", \"stop\" and "
+                   "\"adapter\"")
       ->type_name("FILE")
       ->excludes("--prompt");
   command
@@ -213,6 +218,10 @@ void declare_decode(CLI::App& app, Action& action) {
                     "Tokens of a prompt and its output together, above --max-tokens; a longer "
                     "prompt loses its beginning (default: no limit)",
                     2, 1 << 18);
+  daemon::add_count(*command, "--tensor-parallel", arguments->tensor_parallel,
+                    "Divide the model among N processes (default: ici_tensor_parallelism of a "
+                    "config file, else 1)",
+                    1, 64);
   command->add_flag("--add-bos", arguments->add_bos,
                     "Begin each prompt with the token that the model has before texts without a "
                     "context");

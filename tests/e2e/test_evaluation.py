@@ -183,7 +183,14 @@ class Evaluation(MusterTest):
             self.assertIn(complaint, decode(*words, check=2))
         self.assertIn('prompts.jsonl:1: the field "seed" is -1; it must be a whole number of at least 0', decode(seed=-1, check=2))
         self.assertIn('prompts.jsonl:1: the field "prompt" is 7; it must be a string', decode(lines=[7], check=2))
-        self.assertIn('prompts.jsonl:1: unknown field "sead"; there are prompt and seed', decode(sead=1, check=2))
+        self.assertIn('prompts.jsonl:1: unknown field "sead"; there are prompt, seed, stop and adapter', decode(sead=1, check=2))
+        # Each line has its own stop texts.
+        whole = default[0]["text"]
+        for stop in (whole[2:4], ["never in it", whole[3:5], whole[-1]]):
+            expected = min((whole.split(text)[0] for text in ([stop] if isinstance(stop, str) else stop)), key=len)
+            self.assertEqual([entry["text"] for entry in decode(lines=prompts[:1], stop=stop)], [expected])
+        for stop in (7, [""], ["a"] * 65):
+            self.assertIn('prompts.jsonl:1: the field "stop" is ', decode(stop=stop, check=2))
 
     def test_lm_evaluation_harness_runs_on_a_model_of_muster(self):
         python = named_python("lm_eval")

@@ -1,6 +1,7 @@
 """`muster serve` with the client of OpenAI and with curl; limits, and clients that leave."""
 import json
 import os
+import pathlib
 import shutil
 import signal
 import socket
@@ -8,11 +9,12 @@ import subprocess
 import threading
 import unittest
 
-from harness import BIN, SOURCE, wait_until
+from harness import BIN, SOURCE, TINY, wait_until
 from python_tools import python_or_skip
 from serving import CONTEXT, ServeTest
 
 PEERS_PYTHON = os.environ.get("MUSTER_PEERS_PYTHON")
+PEER_LOST = 76
 
 # A user of the client. Prints one JSON object.
 CLIENT = """
@@ -276,6 +278,86 @@ class Adapters(ServeTest):
                 self.assertIn(sentence, refused.stderr)
         refused = self.muster("serve", "--run", self.dir / "out/other", "--tokenizer", self.model / "tok.model", *self.adapters[:2], check=2)
         self.assertIn("the tensors have the same shapes, but other values", refused.stderr)
+
+
+def children(process):
+    """Returns the process ids of the other ranks of a server."""
+    return [int(pid) for pid in pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+def runs(pid):
+    """Returns whether a process has not ended. A zombie has ended."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class TensorParallel(ServeTest):
+    """A model that several processes divide. It has 4 query heads and 2 KV heads."""
+    ENDLESS = {"prompt": "rank", "max_tokens": 16000, "n": 2, "ignore_eos": True}
+
+    def texts(self, *words):
+        done = self.muster("decode", *words, "--prompts", self.dir / "prompts.jsonl", "--max-tokens", "24", "--json", check=0)
+        return [json.loads(line)["text"] for line in done.stdout.splitlines()]
+
+    def test_decode_has_the_texts_of_one_process(self):
+        (self.dir / "prompts.jsonl").write_text("".join(json.dumps({"prompt": f"rank {i} waits", "seed": i}) + "\n" for i in range(5)))
+        for words in ([], ["--temperature", "1.5"], ["--int8-cache"]):
+            run = ["--run", self.run_folder, *words]
+            one = self.texts(*run)
+            self.assertGreater(len(set(one)), 2)
+            for ranks in ("2", "4"):
+                self.assertEqual(self.texts(*run, "--tensor-parallel", ranks), one, words)
+        line = [SOURCE / "configs/base.yml", "run_name=speaks", f"base_output_directory={self.model}/out", *TINY, "vocab_size=320",
+                f"max_target_length={CONTEXT}", f"tokenizer_path={self.model}/tok.model", "ici_fsdp_parallelism=1", "ici_tensor_parallelism=2"]
+        self.assertEqual(self.texts(*line), self.texts("--run", self.run_folder))
+        refused = self.muster("decode", "--run", self.run_folder, "--tensor-parallel", "3", "--prompt", "a", check=2)
+        self.assertIn("num_query_heads", refused.stderr)
+
+    def test_server_answers_as_one_process(self):
+        body = {"prompt": ["rank 3 waits", "rank 7"], "max_tokens": 20, "logprobs": 3, "echo": True}
+        self.serve()
+        one = self.complete(**body)
+        for ranks in ("2", "4"):
+            server = self.serve("--tensor-parallel", ranks)
+            self.assertEqual(len(children(server)), int(ranks) - 1)
+            several = self.complete(**body)
+            for a, b in zip(one["choices"], several["choices"], strict=True):
+                self.assertEqual(a["text"], b["text"])
+                for x, y in zip(a["logprobs"]["token_logprobs"][1:], b["logprobs"]["token_logprobs"][1:], strict=True):
+                    self.assertAlmostEqual(x, y, places=4)
+            ranks_of_server = children(server)
+            server.terminate()
+            self.assertEqual(server.wait(60), 0, self.output(server))
+            self.assertFalse(any(map(runs, ranks_of_server)))
+
+    def test_lost_rank_ends_the_server(self):
+        for busy in (False, True):
+            server = self.serve("--tensor-parallel", "2", "--context", "16384")
+            rank, = children(server)
+            if busy:
+                connection = self.open({**self.ENDLESS, "stream": True})
+                wait_until(lambda: self.metric("muster_serve_output_tokens_total") > 0, 30, "an output token")
+            os.kill(rank, signal.SIGKILL)
+            self.assertEqual(server.wait(60), PEER_LOST, self.output(server))
+            self.assertIn("rank 1", self.output(server))
+            self.assertIn("; the server ends", self.output(server))
+            if busy:
+                received = b""
+                while part := connection.recv(1 << 16):
+                    received += part
+                self.assertIn(b'data: {"error":', received)
+
+    def test_ranks_end_with_their_server(self):
+        server = self.serve("--tensor-parallel", "4")
+        ranks = children(server)
+        for pid in ranks:
+            os.kill(pid, signal.SIGTERM)  # Ctrl-C and service managers signal all processes
+        self.complete(prompt="rank", max_tokens=2)
+        server.kill()
+        server.wait(60)
+        wait_until(lambda: not any(map(runs, ranks)), 30, "the end of the ranks")
 
 
 class Limits(ServeTest):

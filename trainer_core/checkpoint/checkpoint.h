@@ -263,9 +263,15 @@ absl::Status read_held(const Manifest& manifest, const CheckpointLayout& layout,
 absl::Status restore_checkpoint(const std::string& folder, const CheckpointLayout& layout,
                                 const CheckpointBlocks& blocks);
 
-// Restores only the parameters, whatever the optimizer. Returns InvalidArgument as check_tensors()
-// does.
+// Restores only the parameters, whatever the optimizer: `boxes` of the model's `rows`. Returns
+// InvalidArgument as check_tensors() does.
 absl::Status restore_parameters(const std::string& folder, const std::vector<TensorRow>& rows,
-                                std::span<float> params);
+                                const std::vector<TensorBox>& boxes, std::span<float> params);
+// Restores all of them.
+inline absl::Status restore_parameters(const std::string& folder,
+                                       const std::vector<TensorRow>& rows,
+                                       std::span<float> params) {
+  return restore_parameters(folder, rows, boxes_of_rows(rows), params);
+}
 
 }  // namespace muster::trainer

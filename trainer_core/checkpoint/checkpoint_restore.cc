@@ -191,12 +191,12 @@ absl::Status restore_checkpoint(const std::string& folder, const CheckpointLayou
 }
 
 absl::Status restore_parameters(const std::string& folder, const std::vector<TensorRow>& rows,
-                                std::span<float> params) {
+                                const std::vector<TensorBox>& boxes, std::span<float> params) {
   const auto manifest = named_manifest(folder);
   if (!manifest.ok()) return manifest.status();
   if (auto status = check_part(*manifest, CheckpointPart::kModel, rows); !status.ok())
     return status;
-  return read_boxes(*manifest, CheckpointPart::kModel, boxes_of_rows(rows), params);
+  return read_boxes(*manifest, CheckpointPart::kModel, boxes, params);
 }
 
 }  // namespace muster::trainer

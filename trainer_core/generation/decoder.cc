@@ -2,20 +2,29 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include <absl/strings/str_cat.h>
 
 #include "trainer_core/base/check.h"
 #include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/checkpoint/parameter_source.h"
 #include "trainer_core/model/plan_builder.h"
 
 namespace muster::trainer {
 namespace {
 
-// Returns the bytes of a block in all layers.
-int64_t block_bytes(const ModelConfig& model, DType dtype, bool is_int8) {
-  const int64_t rows =
-      int64_t{2} * model.num_layers * model.num_kv_heads * CacheSize::kBlockPositions;
+// The calls that rank 0 makes the other ranks compute.
+constexpr int32_t kDecodeCall = 1;
+constexpr int32_t kLogitsCall = 2;
+// The first message of a call: its kind, the numbers of rows and of their adapters, and the length
+// of the second message.
+using CallHeader = std::array<int32_t, 4>;
+
+// Returns the bytes of a block in all layers, on all ranks. Ranks that share a head have copies.
+int64_t block_bytes(const ModelConfig& model, DType dtype, bool is_int8, int32_t ranks) {
+  const int64_t heads = std::max(model.num_kv_heads, ranks);
+  const int64_t rows = int64_t{2} * model.num_layers * heads * CacheSize::kBlockPositions;
   if (is_int8) return rows * (model.head_dim + static_cast<int64_t>(sizeof(float)));
   return rows * model.head_dim * static_cast<int64_t>(dtype_bytes(dtype));
 }
@@ -32,7 +41,7 @@ absl::StatusOr<CacheSize> cache_size(const ModelConfig& model, DType dtype,
   CacheSize cache{
       .capacity = size.context, .sequences = size.sequences_max, .is_int8 = size.int8_cache};
   const int64_t each = cache.blocks_per_sequence(),
-                bytes = block_bytes(model, dtype, size.int8_cache);
+                bytes = block_bytes(model, dtype, size.int8_cache, size.tensor_ranks);
   const int64_t all = each * size.sequences_max;
   int64_t blocks = size.cache_bytes / bytes;
   if (size.cache_bytes == 0) blocks = std::max(each, kCacheBytesDefault / bytes);
@@ -48,17 +57,41 @@ absl::StatusOr<CacheSize> cache_size(const ModelConfig& model, DType dtype,
 }
 
 Decoder::Decoder(const ModelConfig& model, DType dtype, const CacheSize& cache,
-                 const DecoderSize& size, std::span<const LoraConfig> adapters)
-    : ops_(cpu_ops(size.threads)),
-      plan_(plan_decoder(model, size.step_rows, cache, size.threads, dtype, adapters)),
+                 const DecoderSize& size, std::span<const LoraConfig> adapters,
+                 std::unique_ptr<TensorRanks> ranks)
+    : ranks_(std::move(ranks)),
+      ops_(cpu_ops(std::max(size.threads / size.tensor_ranks, 1))),
+      plan_(plan_decoder(model, size.step_rows, cache,
+                         std::max(size.threads / size.tensor_ranks, 1), dtype, adapters,
+                         ranks_ ? ranks_->coordinate() : AxisCoordinate{})),
       arena_(plan_.memory) {
   MUSTER_CHECK(size.step_rows >= size.sequences_max)
       << size.step_rows << " rows for " << size.sequences_max << " sequences";
+  if (!ranks_) return;
+  exchange_ = std::make_unique<TensorExchange>(*ops_, ranks_->group());
+  const int64_t ids = largest_share(model.vocab_size, ranks_->size());
+  part_.resize(static_cast<size_t>(plan_.head_rows * ids));
+}
+
+std::vector<TensorBox> Decoder::loading_boxes() const {
+  std::vector<TensorBox> boxes;
+  const std::vector<ParamSpec>& own = plan_.sharding.layout.table();
+  for (size_t i = 0; i < own.size(); ++i) {
+    boxes.push_back(tensor_box(plan_.params[i], plan_.part().tensor));
+    boxes.back().offset = own[i].offset;
+  }
+  // The scaling state, which every rank has, follows.
+  std::vector<TensorRow> rows = plan_.rows();
+  for (size_t i = own.size(); i < rows.size(); ++i) {
+    boxes.push_back(whole_box(rows[i]));
+    boxes.back().offset += plan_.stored_parameters() - parameter_count(plan_.params);
+  }
+  return boxes;
 }
 
 void Decoder::loaded() {
   round_loaded_params(plan_, arena_);
-  model_ = std::make_unique<Transformer>(plan_, arena_, *ops_);
+  model_ = std::make_unique<Transformer>(plan_, arena_, *ops_, nullptr, exchange_.get());
 }
 
 void Decoder::load_adapter(size_t index, std::span<const ParamSpec> table,
@@ -66,30 +99,137 @@ void Decoder::load_adapter(size_t index, std::span<const ParamSpec> table,
   load_served_adapter(plan_, index, table, values, arena_, *ops_);
 }
 
-absl::StatusOr<std::unique_ptr<Decoder>> Decoder::load(const TrainConfig& config,
-                                                       const std::string& checkpoint,
-                                                       const DecoderSize& size,
-                                                       std::span<const NamedAdapter> adapters) {
+absl::Status Decoder::send_call(int32_t kind, std::vector<int32_t> numbers,
+                                std::array<int32_t, 2> counts) {
+  CallHeader header{kind, counts[0], counts[1], static_cast<int32_t>(numbers.size())};
+  if (auto status = ranks_->group().broadcast(std::span(header), 0, "call"); !status.ok())
+    return status;
+  return ranks_->group().broadcast(std::span(numbers), 0, "call");
+}
+
+absl::Status Decoder::decode(const DecodeBatch& batch) {
+  if (!ranks_) {
+    model_->decode(batch);
+    return absl::OkStatus();
+  }
+  std::vector<int32_t> numbers;
+  for (const std::span<const int32_t> part :
+       {batch.tokens, batch.sequences, batch.positions, batch.adapters, batch.blocks})
+    numbers.insert(numbers.end(), part.begin(), part.end());
+  const auto rows = static_cast<int32_t>(batch.tokens.size());
+  const auto status = send_call(kDecodeCall, std::move(numbers),
+                                {rows, static_cast<int32_t>(batch.adapters.size())});
+  if (!status.ok()) return status;
+  model_->decode(batch);
+  return exchange_->status();
+}
+
+absl::Status Decoder::row_logits(std::span<const int32_t> rows, float* out) {
+  if (!ranks_) {
+    model_->row_logits(rows, out);
+    return absl::OkStatus();
+  }
+  const auto status =
+      send_call(kLogitsCall, {rows.begin(), rows.end()}, {static_cast<int32_t>(rows.size()), 0});
+  return status.ok() ? gather_logits(rows, out) : status;
+}
+
+// Each rank sends the logits of its ids to rank 0.
+absl::Status Decoder::gather_logits(std::span<const int32_t> rows, float* out) {
+  const auto vocab = static_cast<size_t>(plan_.model.vocab_size);
+  model_->row_logits(rows, part_.data());
+  for (int rank = 0; rank < ranks_->size(); ++rank) {
+    const Share ids = share_of(plan_.model.vocab_size, {rank, ranks_->size()});
+    const auto count = static_cast<size_t>(ids.count);
+    const std::span<float> part = std::span(part_).first(rows.size() * count);
+    if (rank == ranks_->rank() && rank > 0) return ranks_->group().send(part, 0, "logits");
+    if (ranks_->rank() > 0) continue;
+    if (rank > 0) {
+      const auto status = ranks_->group().recv(part, rank, "logits");
+      if (!status.ok()) return status;
+    }
+    for (size_t i = 0; i < rows.size(); ++i)
+      std::ranges::copy(part.subspan(i * count, count),
+                        out + i * vocab + static_cast<size_t>(ids.first));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Decoder::follow() {
+  std::vector<int32_t> numbers;
+  while (true) {
+    CallHeader header{};
+    auto status = ranks_->group().broadcast(std::span(header), 0, "call");
+    if (absl::IsUnavailable(status)) return absl::OkStatus();  // rank 0 has left
+    if (!status.ok()) return status;
+    const auto [kind, rows, adapters, count] = header;
+    numbers.resize(static_cast<size_t>(count));
+    status = ranks_->group().broadcast(std::span(numbers), 0, "call");
+    if (!status.ok()) return status;
+    std::span<const int32_t> rest = numbers;
+    const auto take = [&rest](int32_t taken) {
+      const auto part = rest.first(static_cast<size_t>(taken));
+      rest = rest.subspan(static_cast<size_t>(taken));
+      return part;
+    };
+    if (kind == kDecodeCall) {
+      const auto tokens = take(rows), sequences = take(rows), positions = take(rows);
+      const auto of_rows = take(adapters);
+      model_->decode({tokens, sequences, positions, rest, of_rows});
+      status = exchange_->status();
+    } else {
+      status = gather_logits(rest, nullptr);
+    }
+    if (!status.ok()) return status;
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Decoder>> Decoder::load_rank(const TrainConfig& config,
+                                                            const std::string& checkpoint,
+                                                            const DecoderSize& size,
+                                                            std::span<const NamedAdapter> adapters,
+                                                            std::unique_ptr<TensorRanks> ranks) {
   const ModelConfig model = base_of(config.model);
   const auto cache = cache_size(model, config.activation_type(), size);
   if (!cache.ok()) return cache.status();
   std::vector<LoraConfig> loras;
   for (const NamedAdapter& named : adapters) loras.push_back(named.adapters.model.lora);
-  auto decoder = std::make_unique<Decoder>(model, config.activation_type(), *cache, size, loras);
+  TensorRanks* const peers = ranks.get();
+  auto decoder = std::make_unique<Decoder>(model, config.activation_type(), *cache, size, loras,
+                                           std::move(ranks));
+  absl::Status status;
   if (config.model.lora.enabled()) {
     const auto merged = ParameterSource::open(checkpoint, Verify::kSizes);
-    if (!merged.ok()) return merged.status();
-    const auto status = load_parameters(**merged, decoder->loading_params());
-    if (!status.ok()) return status;
+    status = merged.ok()
+                 ? (*merged)->read_boxes(decoder->loading_boxes(), decoder->loading_params())
+                 : merged.status();
   } else {
-    const auto status =
-        restore_parameters(checkpoint, decoder->plan().rows(), decoder->loading_params());
-    if (!status.ok()) return status;
+    status = restore_parameters(checkpoint, decoder->plan().rows(), decoder->loading_boxes(),
+                                decoder->loading_params());
   }
+  if (peers != nullptr) status = peers->agree(status);
+  if (!status.ok()) return status;
   decoder->loaded();
   for (size_t i = 0; i < adapters.size(); ++i)
     decoder->load_adapter(i, adapters[i].adapters.table, adapters[i].adapters.values);
   return decoder;
+}
+
+absl::StatusOr<std::unique_ptr<Decoder>> Decoder::load(const TrainConfig& config,
+                                                       const std::string& checkpoint,
+                                                       const DecoderSize& size,
+                                                       std::span<const NamedAdapter> adapters) {
+  if (size.tensor_ranks == 1) return load_rank(config, checkpoint, size, adapters, nullptr);
+  const auto cache = cache_size(base_of(config.model), config.activation_type(), size);
+  if (!cache.ok()) return cache.status();
+  if (auto status = check_tensor_ranks(config.model, size.tensor_ranks); !status.ok())
+    return status;
+  auto ranks = TensorRanks::start(size.tensor_ranks, [&](std::unique_ptr<TensorRanks> own) {
+    const auto decoder = load_rank(config, checkpoint, size, adapters, std::move(own));
+    return decoder.ok() ? (*decoder)->follow() : decoder.status();
+  });
+  if (!ranks.ok()) return ranks.status();
+  return load_rank(config, checkpoint, size, adapters, *std::move(ranks));
 }
 
 }  // namespace muster::trainer

@@ -1,15 +1,21 @@
-// A model with its parameters and its key/value cache, for generation on the CPU.
+// A model with its parameters and its key/value cache, for generation on the CPU. Several ranks can
+// divide the model (tensor_ranks.h): rank 0 calls the functions below, and each call makes the
+// other ranks compute their part of it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <absl/status/statusor.h>
 
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/generation/adapter_files.h"
+#include "trainer_core/generation/tensor_exchange.h"
+#include "trainer_core/generation/tensor_ranks.h"
 #include "trainer_core/model/transformer.h"
 
 namespace muster::trainer {
@@ -22,25 +28,28 @@ struct DecoderSize {
   // Memory of the cache; 0: enough for one sequence of `context` tokens, or for all sequences if
   // that is at most kCacheBytesDefault.
   int64_t cache_bytes = 0;
-  bool int8_cache = false;  // CacheSize::is_int8
-  int32_t threads = 1;
+  bool int8_cache = false;   // CacheSize::is_int8
+  int32_t threads = 1;       // the sum over all ranks
+  int32_t tensor_ranks = 1;  // processes that divide the model
 };
 
 // The default limit of the cache. Users of large models give their own.
 constexpr int64_t kCacheBytesDefault = int64_t{1} << 30;
 
-// Returns the size of the cache. Returns InvalidArgument if cache_bytes cannot hold one sequence,
-// or if the model has fewer positions than `context`.
+// Returns the size of the cache of each rank. Returns InvalidArgument if cache_bytes cannot hold
+// one sequence, or if the model has fewer positions than `context`.
 absl::StatusOr<CacheSize> cache_size(const ModelConfig& model, DType dtype,
                                      const DecoderSize& size);
 
 class Decoder {
  public:
-  // Allocates the memory; the caller then fills loading_params() and calls loaded().
+  // Allocates the memory; the caller then fills loading_params() and calls loaded(). `ranks`: this
+  // rank; null: there are no others.
   Decoder(const ModelConfig& model, DType dtype, const CacheSize& cache, const DecoderSize& size,
-          std::span<const LoraConfig> adapters = {});
+          std::span<const LoraConfig> adapters = {}, std::unique_ptr<TensorRanks> ranks = nullptr);
   // Loads the parameters of a checkpoint's step, and adapters of open_served_adapters(). If the
-  // checkpoint has adapters alone, they are merged into their base.
+  // checkpoint has adapters alone, they are merged into their base. Starts the other ranks of
+  // size.tensor_ranks, which do not return; the process must have one thread then.
   static absl::StatusOr<std::unique_ptr<Decoder>> load(const TrainConfig& config,
                                                        const std::string& checkpoint,
                                                        const DecoderSize& size,
@@ -48,22 +57,47 @@ class Decoder {
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
-  // Returns the memory for the fp32 parameters, in the order of plan().rows().
+  // Returns the memory for this rank's fp32 parameters, and their places.
   std::span<float> loading_params() { return trainer::loading_params(plan_, arena_); }
+  std::vector<TensorBox> loading_boxes() const;
   // Called once, after the parameters are in place.
   void loaded();
   // Loads an adapter, after loaded(). `table` and `values`: load_served_adapter().
   void load_adapter(size_t index, std::span<const ParamSpec> table, std::span<const float> values);
 
   const TransformerPlan& plan() const { return plan_; }
-  // Requires loaded().
-  Transformer& model() { return *model_; }
+
+  // The functions below require loaded(). They return Unavailable if another rank is gone, and then
+  // always.
+
+  // Calls Transformer::decode().
+  absl::Status decode(const DecodeBatch& batch);
+  // Writes the logits of some rows of the last decode() to `out` (rows, V). Requires at most
+  // plan().head_rows rows.
+  absl::Status row_logits(std::span<const int32_t> rows, float* out);
+  // Returns whether another rank can be lost, which check_ranks() reports also between calls.
+  bool has_ranks() const { return ranks_ != nullptr; }
+  absl::Status check_ranks() const { return ranks_ ? ranks_->check() : absl::OkStatus(); }
+  // Computes what rank 0 calls, until rank 0 leaves. For the other ranks.
+  absl::Status follow();
 
  private:
+  static absl::StatusOr<std::unique_ptr<Decoder>> load_rank(const TrainConfig& config,
+                                                            const std::string& checkpoint,
+                                                            const DecoderSize& size,
+                                                            std::span<const NamedAdapter> adapters,
+                                                            std::unique_ptr<TensorRanks> ranks);
+  // Sends a call to the other ranks. `counts`: the numbers of its rows and of their adapters.
+  absl::Status send_call(int32_t kind, std::vector<int32_t> numbers, std::array<int32_t, 2> counts);
+  absl::Status gather_logits(std::span<const int32_t> rows, float* out);
+
+  std::unique_ptr<TensorRanks> ranks_;  // null: one rank
   std::unique_ptr<Ops> ops_;
   TransformerPlan plan_;
   Arena arena_;
+  std::unique_ptr<TensorExchange> exchange_;  // null: one rank
   std::unique_ptr<Transformer> model_;
+  std::vector<float> part_;  // (head_rows, V / ranks) logits of a rank
 };
 
 }  // namespace muster::trainer

@@ -72,17 +72,21 @@ size_t Engine::adapter_bytes() const {
   return bytes;
 }
 
-std::vector<GenerationEvent> Engine::step() {
+absl::StatusOr<std::vector<GenerationEvent>> Engine::step() {
+  if (!failure_.ok()) return failure_;
   schedule();
   std::vector<GenerationEvent> events;
-  const std::vector<LogitsRow> rows = compute();
+  const auto computed = compute();
+  if (!computed.ok()) return fail(computed.status());
+  const std::vector<LogitsRow>& rows = *computed;
   const auto at_once = static_cast<size_t>(decoder_->plan().head_rows);
   const auto vocab = static_cast<size_t>(decoder_->plan().model.vocab_size);
   for (size_t first = 0; first < rows.size(); first += at_once) {
     const size_t count = std::min(at_once, rows.size() - first);
     std::vector<int32_t> wanted;
     for (size_t i = 0; i < count; ++i) wanted.push_back(rows[first + i].row);
-    decoder_->model().row_logits(wanted, logits_.data());
+    if (auto status = decoder_->row_logits(wanted, logits_.data()); !status.ok())
+      return fail(status);
     for (size_t i = 0; i < count; ++i) {
       const LogitsRow& row = rows[first + i];
       if (events.empty() || events.back().request != row.sequence->id) {
@@ -94,6 +98,13 @@ std::vector<GenerationEvent> Engine::step() {
   }
   remove_finished();
   return events;
+}
+
+// Returns the end of a rank, which is the cause of the error of an exchange, if it is known.
+absl::Status Engine::fail(const absl::Status& error) {
+  failure_ = decoder_->check_ranks();
+  if (failure_.ok()) failure_ = error;
+  return failure_;
 }
 
 // Each sequence with one token left gets its row; the prompts share the others.
@@ -154,7 +165,7 @@ std::vector<Engine::Sequence*> Engine::scheduled() const {
   return order;
 }
 
-std::vector<Engine::LogitsRow> Engine::compute() {
+absl::StatusOr<std::vector<Engine::LogitsRow>> Engine::compute() {
   std::vector<LogitsRow> wanted;
   std::vector<int32_t> tokens, sequences, positions, blocks, adapters;
   const auto per_sequence = static_cast<size_t>(decoder_->plan().cache.blocks_per_sequence());
@@ -182,7 +193,8 @@ std::vector<Engine::LogitsRow> Engine::compute() {
   }
   if (tokens.empty()) return wanted;
   ++totals_.steps;
-  decoder_->model().decode({tokens, sequences, positions, blocks, adapters});
+  const auto status = decoder_->decode({tokens, sequences, positions, blocks, adapters});
+  if (!status.ok()) return status;
   return wanted;
 }
 

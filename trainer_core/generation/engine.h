@@ -78,12 +78,14 @@ class Engine {
   absl::StatusOr<RequestId> submit(GenerationRequest request);
   // Removes a request, which has no further events. Ids of finished requests are ignored.
   void cancel(RequestId request);
-  // Computes one step. Returns its results, with one event per request.
-  std::vector<GenerationEvent> step();
+  // Computes one step. Returns its results, with one event per request, or Unavailable if a rank of
+  // the decoder is gone; so do all later steps.
+  absl::StatusOr<std::vector<GenerationEvent>> step();
   bool is_idle() const { return running_.empty() && waiting_.empty(); }
 
   int32_t context() const { return decoder_->plan().cache.capacity; }
-  // Returns the bytes of the adapters.
+  const Decoder& decoder() const { return *decoder_; }
+  // Returns the bytes of the adapters on this rank.
   size_t adapter_bytes() const;
   EngineStats stats() const;
 
@@ -117,7 +119,8 @@ class Engine {
   // adapter are computed together.
   std::vector<Sequence*> scheduled() const;
   // Computes the rows and returns those whose logits are read.
-  std::vector<LogitsRow> compute();
+  absl::StatusOr<std::vector<LogitsRow>> compute();
+  absl::Status fail(const absl::Status& error);
   void read_logits(const LogitsRow& row, std::span<float> logits, GenerationEvent& event);
   void choose_token(Sequence& sequence, std::span<float> logits, GenerationEvent& event);
   void remove_finished();
@@ -130,6 +133,7 @@ class Engine {
   std::vector<float> logits_;  // (head_rows, V)
   RequestId next_id_ = 1;
   EngineStats totals_;
+  absl::Status failure_;
 };
 
 }  // namespace muster::trainer

@@ -32,8 +32,8 @@ class Planner {
 
   void blocks(int64_t optimizer_state) {
     if (plan_.rounds_params()) {
-      plan_.param_block = plan_.memory.add("params", MemoryCategory::kParameters,
-                                           static_cast<size_t>(rounded_params(plan_.params).bytes));
+      const int64_t bytes = rounded_params(plan_.sharding.layout.table()).bytes;
+      plan_.param_block = add("params", MemoryCategory::kParameters, bytes, DType::kI8);
       return;
     }
     plan_.param_block = add("params", MemoryCategory::kParameters,
@@ -55,7 +55,7 @@ class Planner {
 
   void loading() {
     if (!plan_.rounds_params()) return;
-    plan_.loading_block = add_work("params.loading", parameter_count(plan_.params));
+    plan_.loading_block = add_work("params.loading", plan_.stored_parameters());
   }
 
   // Adds the tensors that layers save on the device.
@@ -138,7 +138,7 @@ class Planner {
 
   void caches() {
     if (!plan_.decodes()) return;
-    int64_t rows = int64_t{plan_.cache.blocks} * model_.num_kv_heads * CacheSize::kBlockPositions;
+    const int64_t rows = plan_.cache.blocks * shape_.kv_heads * CacheSize::kBlockPositions;
     for (size_t i = 0; i < plan_.layers.size(); ++i) {
       const auto cache = [&](const char* what, int64_t width, DType dtype) {
         return add(absl::StrCat("layer", i, what), MemoryCategory::kKvCache, rows * width, dtype);

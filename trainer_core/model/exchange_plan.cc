@@ -27,12 +27,12 @@ class ExchangePlanner {
   }
 
   void all_rows() {
-    if (!part_.splits_rows()) return;
+    if (!part_.splits_rows() || plan_.decodes()) return;
     plan_.all_rows = add("all_rows", plan_.token_count() * plan_.model.emb_dim, plan_.dtype);
   }
 
   void logit_sums() {
-    if (!part_.splits_rows()) return;
+    if (!part_.splits_rows() || plan_.decodes()) return;
     plan_.logit_sums = add("logit_sums", part_.tensor.ranks * plan_.head_rows * kLogitSums);
   }
 

@@ -170,7 +170,7 @@ class ModelExchange {
 };
 
 // Exchanges nothing, for a rank that has the complete model and all positions.
-class NoExchange final : public ModelExchange {
+class NoExchange : public ModelExchange {
  public:
   explicit NoExchange(Ops& ops) : ops_(ops) {}
 

@@ -8,11 +8,14 @@ namespace {
 
 void check_part(const TransformerPlan& plan) {
   const int32_t tensor = plan.part().tensor.ranks;
-  MUSTER_CHECK(plan.token_count() % tensor == 0)
+  MUSTER_CHECK(plan.decodes() || plan.token_count() % tensor == 0)
       << plan.token_count() << " rows on " << tensor << " ranks";
   MUSTER_CHECK(plan.own_positions().count() * plan.part().sequence_sharers() == plan.seq_len)
       << plan.seq_len << " positions on " << plan.part().sequence_sharers() << " ranks";
-  MUSTER_CHECK(!plan.part().exchanges() || !plan.decodes()) << "decoding on several ranks";
+  MUSTER_CHECK(!plan.decodes() ||
+               !(plan.part().sequence_sharers() > 1 || plan.part().splits_experts() ||
+                 plan.pipeline().stage.ranks > 1))
+      << "decoding with other axes than tensor";
   MUSTER_CHECK(!plan.model.quantization.enabled() || !plan.stacks_qkv())
       << "quantized GEMMs of KV heads on several ranks";
   const PipelinePart& pipeline = plan.pipeline();
@@ -47,11 +50,13 @@ TransformerPlan build_transformer_plan(const ModelConfig& model, int32_t batch, 
 }
 
 TransformerPlan plan_decoder(const ModelConfig& model, int32_t rows, const CacheSize& cache,
-                             int32_t threads, DType dtype, std::span<const LoraConfig> adapters) {
+                             int32_t threads, DType dtype, std::span<const LoraConfig> adapters,
+                             AxisCoordinate tensor) {
   TransformerPlan plan;
   plan.model = model;
   plan.params = model_params(model);
-  plan.sharding.layout = ShardLayout::whole(plan.params);
+  plan.sharding.layout = ShardLayout::whole(tensor_part_of(plan.params, tensor));
+  plan.sharding.part.tensor = tensor;
   plan.batch = 1;
   plan.dtype = dtype;
   plan.seq_len = rows;

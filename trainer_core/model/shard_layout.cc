@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "trainer_core/base/check.h"
-#include "trainer_core/model/rank_part.h"
 
 namespace muster::trainer {
 namespace {
@@ -58,17 +57,7 @@ class RankBoxes {
   }
 
   TensorBox box(const ParamSpec& spec) const {
-    TensorBox box = whole_box(spec);
-    if (const TensorSplit& split = spec.split; split.units > 0) {
-      const int32_t tensor = degree(MeshAxis::kTensor);
-      MUSTER_CHECK(split.units >= tensor || tensor % split.units == 0)
-          << spec.name << ": " << split.units << " on " << tensor << " ranks";
-      const Share units = share_of(split.units, {at(MeshAxis::kTensor), tensor});
-      const int64_t unit = spec.shape[split.dim] / split.units;
-      box.begin[split.dim] = units.first * unit;
-      box.extent[split.dim] = units.count * unit;
-    }
-    return box;
+    return tensor_box(spec, {at(MeshAxis::kTensor), degree(MeshAxis::kTensor)});
   }
 
   GroupAxes group(size_t param, const ParamSpec& spec) const {
@@ -111,6 +100,30 @@ class RankBoxes {
 };
 
 }  // namespace
+
+TensorBox tensor_box(const ParamSpec& spec, AxisCoordinate tensor) {
+  TensorBox box = whole_box(spec);
+  const TensorSplit& split = spec.split;
+  if (split.units == 0) return box;
+  MUSTER_CHECK(split.units >= tensor.ranks || tensor.ranks % split.units == 0)
+      << spec.name << ": " << split.units << " on " << tensor.ranks << " ranks";
+  const Share units = share_of(split.units, tensor);
+  const int64_t unit = spec.shape[split.dim] / split.units;
+  box.begin[split.dim] = units.first * unit;
+  box.extent[split.dim] = units.count * unit;
+  return box;
+}
+
+std::vector<ParamSpec> tensor_part_of(const std::vector<ParamSpec>& table, AxisCoordinate tensor) {
+  std::vector<ParamSpec> part = table;
+  int64_t offset = 0;
+  for (ParamSpec& spec : part) {
+    spec.shape = tensor_box(spec, tensor).extent;
+    spec.offset = offset;
+    offset += spec.elements();
+  }
+  return part;
+}
 
 class ShardLayoutBuilder {
  public:

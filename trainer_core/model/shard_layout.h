@@ -37,6 +37,7 @@
 #include "trainer_core/base/dtype.h"
 #include "trainer_core/base/tensor_box.h"
 #include "trainer_core/model/param_spec.h"
+#include "trainer_core/model/rank_part.h"
 
 namespace muster::trainer {
 
@@ -72,6 +73,11 @@ struct ParamBucket {
   // table of a tied embedding.
   bool is_of_both_ends() const { return group.axes.contains(MeshAxis::kPipeline); }
 };
+
+// Returns the box of a parameter with which a tensor rank computes.
+TensorBox tensor_box(const ParamSpec& spec, AxisCoordinate tensor);
+// Returns the boxes of a tensor rank as a table of their own, with the names of `table`.
+std::vector<ParamSpec> tensor_part_of(const std::vector<ParamSpec>& table, AxisCoordinate tensor);
 
 // Consecutive elements of a row's box that this rank stores.
 struct ShardPiece {

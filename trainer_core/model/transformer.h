@@ -121,8 +121,8 @@ class Transformer {
   // decoding plan, at most S rows and N sequences, and that all earlier positions of the sequences
   // are in the cache or in the batch.
   void decode(const DecodeBatch& batch);
-  // Writes the logits of some rows of the last decode() to `out` (rows, V). Requires at most
-  // plan.head_rows rows.
+  // Writes this rank's logits of some rows of the last decode() to `out` (rows, V). Requires at
+  // most plan.head_rows rows.
   void row_logits(std::span<const int32_t> rows, float* out);
 
   // Returns the largest magnitudes of the operands of quantized GEMMs since the last

@@ -147,7 +147,7 @@ LossSum Transformer::head_loss_backward(Accumulate wanted) {
 }
 
 void Transformer::download_logits(const Tensor& hidden, float* out) {
-  const Tensor logits = view(plan_.logits, {hidden.dim(0), plan_.model.vocab_size});
+  const Tensor logits = view(plan_.logits, {hidden.dim(0), plan_.vocabulary().count});
   ops_.matmul(hidden, Transpose::kNo, weights_->head, Transpose::kYes, logits, Accumulate::kNo);
   if (plan_.model.final_logits_soft_cap > 0)
     ops_.soft_cap(plan_.model.final_logits_soft_cap, logits);

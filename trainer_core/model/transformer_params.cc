@@ -31,10 +31,11 @@ ParamViews views_of(const TransformerPlan& plan, const Arena& arena, bool gradie
                     bool reference) {
   ParamViews views;
   if (plan.rounds_params()) {
-    const RoundedParams rounded = rounded_params(plan.params);
+    const std::vector<ParamSpec>& table = plan.sharding.layout.table();
+    const RoundedParams rounded = rounded_params(table);
     char* const block = static_cast<char*>(arena.buffer(plan.param_block));
-    for (size_t i = 0; i < plan.params.size(); ++i) {
-      const ParamSpec& spec = plan.params[i];
+    for (size_t i = 0; i < table.size(); ++i) {
+      const ParamSpec& spec = table[i];
       views[spec.name] = {block + rounded.offsets[i], spec.rounded_type(), spec.shape};
     }
     return views;

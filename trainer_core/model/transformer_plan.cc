@@ -91,11 +91,12 @@ AttentionShape TransformerPlan::attended_shape() const {
 
 std::span<float> loading_params(const TransformerPlan& plan, Arena& arena) {
   return {arena.f32(plan.loading_block),
-          static_cast<size_t>(parameter_count(plan.params) + scaling_elements(plan.model))};
+          static_cast<size_t>(plan.stored_parameters() + scaling_elements(plan.model))};
 }
 
 void round_loaded_params(const TransformerPlan& plan, Arena& arena) {
-  if (plan.rounds_params()) round_in_place(plan.params, arena.f32(plan.loading_block));
+  if (plan.rounds_params())
+    round_in_place(plan.sharding.layout.table(), arena.f32(plan.loading_block));
 }
 
 }  // namespace muster::trainer

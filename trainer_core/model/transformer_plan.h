@@ -336,8 +336,13 @@ struct TransformerPlan {
   int64_t token_count() const {  // T
     return int64_t{batch} * seq_len / part().sequence_sharers();
   }
-  int64_t own_rows() const { return token_count() / part().tensor.ranks; }    // T'
-  int64_t first_own_row() const { return own_rows() * part().tensor.index; }  // in [0, T)
+  // T'. In decoding plans every rank has all rows, because they are few.
+  int64_t own_rows() const {
+    return decodes() ? token_count() : token_count() / part().tensor.ranks;
+  }
+  int64_t first_own_row() const {  // in [0, T)
+    return decodes() ? 0 : own_rows() * part().tensor.index;
+  }
   // Return this rank's share of the columns of the MLP, of the columns of an expert, and of the
   // experts.
   Share mlp_columns() const { return share_of(model.mlp_dim, part().tensor); }
@@ -362,8 +367,9 @@ struct TransformerPlan {
   int64_t routed_tokens() const { return token_count() * part().sequence_sharers(); }  // T*
   // Returns the index of this rank's first token among the T* tokens.
   int64_t first_routed() const { return token_count() * part().index_among_sharers(); }
-  // Returns whether several ranks share a KV head, so that StackedBuffers are used.
-  bool stacks_qkv() const { return model.num_kv_heads % part().tensor.ranks != 0; }
+  // Returns whether several ranks share a KV head and its storage, so that StackedBuffers are used.
+  // In decoding plans each of them has a copy.
+  bool stacks_qkv() const { return !decodes() && model.num_kv_heads % part().tensor.ranks != 0; }
   // Returns the number of positions that the tables of RoPE have.
   int32_t positions() const { return decodes() ? cache.capacity : seq_len; }
   // Returns the shape of attention with this rank's heads and positions.

@@ -151,7 +151,8 @@ absl::StatusOr<std::vector<std::string>> decode(const TrainConfig& config,
                                {.context = context_of(config.model, *prompts, options.max_tokens),
                                 .sequences_max = static_cast<int32_t>(at_once),
                                 .int8_cache = options.int8_cache,
-                                .threads = options.threads},
+                                .threads = options.threads,
+                                .tensor_ranks = options.tensor_ranks},
                                *adapters);
   if (!decoder.ok()) return decoder.status();
   Engine engine(*std::move(decoder), (*tokenizer)->vocab_size());
@@ -160,6 +161,8 @@ absl::StatusOr<std::vector<std::string>> decode(const TrainConfig& config,
   const int32_t eos_id = (*tokenizer)->eos_id();
   for (size_t i = 0; i < prompts->size(); ++i) {
     const std::vector<int32_t>& prompt = (*prompts)[i];
+    const std::vector<std::string>& stops =
+        options.prompt_stops.empty() ? options.stops : options.prompt_stops[i];
     SamplingOptions sampling = options.sampling;
     if (!options.seeds.empty()) sampling.seed = options.seeds[i];
     const auto id =
@@ -169,10 +172,12 @@ absl::StatusOr<std::vector<std::string>> decode(const TrainConfig& config,
                        .stop_tokens = eos_id >= 0 ? std::vector{eos_id} : std::vector<int32_t>(),
                        .adapter = (*adapter_of)[i]});
     if (!id.ok()) return id.status();
-    outputs.emplace(*id, DecodedPrompt{i, TextStream(**tokenizer, prompt, options.stops)});
+    outputs.emplace(*id, DecodedPrompt{i, TextStream(**tokenizer, prompt, stops)});
   }
   while (!engine.is_idle()) {
-    for (const GenerationEvent& event : engine.step()) {
+    const auto events = engine.step();
+    if (!events.ok()) return events.status();
+    for (const GenerationEvent& event : *events) {
       DecodedPrompt& output = outputs.at(event.request);
       std::string piece = event.token ? output.stream.push(*event.token) : "";
       if (event.end) piece += output.stream.finish();

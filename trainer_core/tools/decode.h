@@ -40,8 +40,11 @@ struct DecodeOptions {
   std::optional<int32_t> length;
   SamplingOptions sampling;        // the same for every prompt
   std::vector<std::string> stops;  // strings that end the output and are not part of it
-  bool int8_cache = false;         // keys and values are stored as int8
+  // Those of each prompt; empty: `stops` for all.
+  std::vector<std::vector<std::string>> prompt_stops;
+  bool int8_cache = false;  // keys and values are stored as int8
   int32_t threads = 1;
+  int32_t tensor_ranks = 1;       // processes that divide the model
   std::ostream* notes = nullptr;  // receives notes about the tokenizer; not owned; null: none
   // Called with each piece of the output of a prompt, as it is generated; may be empty.
   std::function<void(size_t prompt, std::string_view piece)> on_text;

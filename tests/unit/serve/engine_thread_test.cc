@@ -25,11 +25,13 @@ std::unique_ptr<trainer::Engine> small_engine() {
 TEST(EngineThread, CancelledRequestsDoNotAccumulate) {
   std::latch in_step(1), tested(1);
   bool first = true;
-  EngineThread thread(small_engine(), [&](const std::vector<CallEvent>&) {
-    if (!std::exchange(first, false)) return;
-    in_step.count_down();
-    tested.wait();
-  });
+  EngineThread thread(small_engine(), {.deliver =
+                                           [&](const std::vector<CallEvent>&) {
+                                             if (!std::exchange(first, false)) return;
+                                             in_step.count_down();
+                                             tested.wait();
+                                           },
+                                       .fail = {}});
   const trainer::GenerationRequest request{.prompt = {1, 2, 3}, .max_tokens = 4};
   thread.submit(1, request);
   in_step.wait();

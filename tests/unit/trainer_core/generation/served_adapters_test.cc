@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/paths.h"
+#include "tests/unit/trainer_core/generation/random_adapter.h"
 #include "tests/unit/trainer_core/generation/test_engine.h"
 #include "tests/unit/trainer_core/golden_file.h"
 #include "tests/unit/trainer_core/hugging_face_goldens.h"
@@ -19,14 +20,6 @@ namespace muster::trainer {
 namespace {
 
 using testing::HasSubstr;
-
-TestAdapter random_adapter(ModelConfig model, const LoraConfig& lora, uint64_t stream) {
-  model.lora = lora;
-  TestAdapter adapter{.model = model, .table = part_of(model_params(model), ParamPart::kTrained)};
-  adapter.values.resize(static_cast<size_t>(parameter_count(adapter.table)));
-  fill_random(stream, adapter.values, 0.4F);
-  return adapter;
-}
 
 // Returns the parameters W + scale B A of the model without adapters.
 std::vector<float> merged(const TestAdapter& adapter, std::span<const float> base) {

@@ -41,11 +41,39 @@ inline std::vector<int32_t> some_prompt(size_t length, uint64_t stream, int32_t 
   return tokens;
 }
 
+// Returns a decoder with the parameters of the complete model.
+inline std::unique_ptr<Decoder> make_decoder(const ModelConfig& config,
+                                             std::span<const float> params, const DecoderSize& size,
+                                             DType dtype, std::span<const TestAdapter> adapters,
+                                             std::unique_ptr<TensorRanks> ranks) {
+  const auto cache = cache_size(config, dtype, size);
+  EXPECT_TRUE(cache.ok()) << cache.status();
+  std::vector<LoraConfig> loras;
+  for (const TestAdapter& adapter : adapters) loras.push_back(adapter.model.lora);
+  auto decoder = std::make_unique<Decoder>(config, dtype, *cache, size, loras, std::move(ranks));
+  const std::vector<TensorBox> boxes = decoder->loading_boxes();
+  for (size_t i = 0; i < decoder->plan().params.size(); ++i) {
+    const ParamSpec& spec = decoder->plan().params[i];
+    const CommonRuns runs(whole_box(spec), boxes[i]);
+    for (int64_t run = 0; run < runs.count(); ++run) {
+      const auto [from, to] = runs.at(run);
+      std::copy_n(params.begin() + spec.offset + from, runs.length(),
+                  decoder->loading_params().begin() + boxes[i].offset + to);
+    }
+  }
+  decoder->loaded();
+  for (size_t i = 0; i < adapters.size(); ++i)
+    decoder->load_adapter(i, adapters[i].table, adapters[i].values);
+  return decoder;
+}
+
 class TestEngine {
  public:
   TestEngine(const ModelConfig& config, std::span<const float> params, const DecoderSize& size,
-             DType dtype = DType::kF32, std::span<const TestAdapter> adapters = {})
-      : engine(make(config, params, size, dtype, adapters), config.vocab_size) {}
+             DType dtype = DType::kF32, std::span<const TestAdapter> adapters = {},
+             std::unique_ptr<TensorRanks> ranks = nullptr)
+      : engine(make_decoder(config, params, size, dtype, adapters, std::move(ranks)),
+               config.vocab_size) {}
 
   RequestId submit(const GenerationRequest& request) {
     const auto id = engine.submit(request);
@@ -53,7 +81,9 @@ class TestEngine {
     return id.value_or(0);
   }
   void step() {
-    for (GenerationEvent& event : engine.step()) {
+    auto events = engine.step();
+    ASSERT_TRUE(events.ok()) << events.status();
+    for (GenerationEvent& event : *events) {
       Result& result = results[event.request];
       EXPECT_FALSE(result.end.has_value()) << "an event after the end";
       std::ranges::move(event.prompt_logprobs, std::back_inserter(result.prompt));
@@ -70,22 +100,6 @@ class TestEngine {
 
   Engine engine;
   std::map<RequestId, Result> results;
-
- private:
-  static std::unique_ptr<Decoder> make(const ModelConfig& config, std::span<const float> params,
-                                       const DecoderSize& size, DType dtype,
-                                       std::span<const TestAdapter> adapters) {
-    const auto cache = cache_size(config, dtype, size);
-    EXPECT_TRUE(cache.ok()) << cache.status();
-    std::vector<LoraConfig> loras;
-    for (const TestAdapter& adapter : adapters) loras.push_back(adapter.model.lora);
-    auto decoder = std::make_unique<Decoder>(config, dtype, *cache, size, loras);
-    std::ranges::copy(params, decoder->loading_params().begin());
-    decoder->loaded();
-    for (size_t i = 0; i < adapters.size(); ++i)
-      decoder->load_adapter(i, adapters[i].table, adapters[i].values);
-    return decoder;
-  }
 };
 
 }  // namespace muster::trainer
