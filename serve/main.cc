@@ -32,6 +32,7 @@
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/find_checkpoint.h"
 #include "trainer_core/recovery/failure.h"
+#include "trainer_core/startup/choose_backend.h"
 #include "trainer_core/startup/load_tokenizer.h"
 
 namespace muster::serve {
@@ -119,7 +120,9 @@ absl::StatusOr<LoadedRun> load(const ServeArguments& arguments) {
       .int8_cache = arguments.int8_cache,
       .threads = arguments.threads > 0 ? arguments.threads : static_cast<int32_t>(usable_cpus()),
       .tensor_ranks = arguments.tensor_parallel};
-  auto decoder = trainer::Decoder::load(run.config, *folder, size, *adapters);
+  auto backend = trainer::backend_of_option(arguments.hardware, size.threads);
+  if (!backend.ok()) return backend.status();
+  auto decoder = trainer::Decoder::load(run.config, *folder, size, *adapters, *std::move(backend));
   if (!decoder.ok()) return decoder.status();
   run.engine = std::make_unique<trainer::Engine>(*std::move(decoder), run.tokenizer->vocab_size());
   return run;

@@ -75,6 +75,10 @@ CLI::App& describe_serve(CLI::App& app, ServeArguments& arguments) {
   daemon::add_count(command, "--tensor-parallel", arguments.tensor_parallel,
                     "Divide the model, its cache and the threads among N processes", 1, 64)
       ->capture_default_str();
+  command.add_option("--hardware", arguments.hardware, "cpu, gpu or auto")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"cpu", "gpu", "auto"}))
+      ->capture_default_str();
   daemon::add_count(command, "--connections", arguments.connections, "Maximum connections", 1,
                     100'000)
       ->capture_default_str();

@@ -29,6 +29,7 @@ struct ServeArguments {
   int32_t cache_mib = 0;  // 0: kCacheBytesDefault
   int32_t threads = 0;    // 0: all cores
   int32_t tensor_parallel = 1;
+  std::string hardware = "cpu";
   int32_t connections = 512;
   int32_t body_kib = 2048;
   double header_seconds = 10;

@@ -17,6 +17,7 @@
 #include "trainer_core/checkpoint/find_checkpoint.h"
 #include "trainer_core/commands.h"
 #include "trainer_core/generation/tensor_ranks.h"
+#include "trainer_core/startup/choose_backend.h"
 #include "trainer_core/startup/load_config.h"
 #include "trainer_core/tools/decode.h"
 
@@ -159,6 +160,9 @@ absl::StatusOr<DecodeOptions> decode_options(const CommandLine& line, const Trai
     if (!adapters.ok()) return adapters.status();
     options.adapters = *std::move(adapters);
   }
+  auto backend = backend_of_option(line.text("hardware", "cpu"), options.threads);
+  if (!backend.ok()) return backend.status();
+  options.backend = *std::move(backend);
   if (line.has("prompts"))
     if (auto status = read_prompts(line.text("prompts"), options); !status.ok()) return status;
   return options;
@@ -237,7 +241,7 @@ ExitCode decode_command(std::span<const std::string_view> arguments) {
       arguments,
       {.values = {"config", "checkpoint", "prompt", "prompts", "max-tokens", "temperature",
                   "tokenizer", "top-k", "top-p", "min-p", "repetition-penalty", "seed", "stop",
-                  "bos-id", "length", "kv-cache", "adapters", "tensor-parallel"},
+                  "bos-id", "length", "kv-cache", "adapters", "tensor-parallel", "hardware"},
        .switches = {"latest", "json", "add-bos"}});
   if (!line.ok()) return report(who, line.status());
   const auto config = checkpoint_config(*line);

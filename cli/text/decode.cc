@@ -39,6 +39,7 @@ struct DecodeArguments {
   std::optional<int32_t> length;
   std::vector<std::string> adapters;
   std::optional<int32_t> tensor_parallel;
+  std::optional<std::string> hardware;
   bool add_bos = false;
   bool json = false;
 };
@@ -147,6 +148,7 @@ int decode(const DecodeArguments& arguments) {
   add("--bos-id", arguments.bos_id);
   add("--length", arguments.length);
   add("--tensor-parallel", arguments.tensor_parallel);
+  add("--hardware", arguments.hardware);
   if (!arguments.adapters.empty())
     options["--adapters"] = nlohmann::json(arguments.adapters).dump();
   std::vector<std::string> words = {"decode"};
@@ -222,6 +224,8 @@ void declare_decode(CLI::App& app, Action& action) {
                     "Divide the model among N processes (default: ici_tensor_parallelism of a "
                     "config file, else 1)",
                     1, 64);
+  command->add_option("--hardware", arguments->hardware, "cpu, gpu or auto (default cpu)")
+      ->type_name("NAME");
   command->add_flag("--add-bos", arguments->add_bos,
                     "Begin each prompt with the token that the model has before texts without a "
                     "context");

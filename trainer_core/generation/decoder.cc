@@ -29,6 +29,19 @@ int64_t block_bytes(const ModelConfig& model, DType dtype, bool is_int8, int32_t
   return rows * model.head_dim * static_cast<int64_t>(dtype_bytes(dtype));
 }
 
+int32_t threads_of_rank(const DecoderSize& size) {
+  return std::max(size.threads / size.tensor_ranks, 1);
+}
+
+// A failed allocation would end the process without naming the options.
+absl::Status check_device_memory(const Backend& backend, const TransformerPlan& plan) {
+  const size_t needed = plan.memory.total_bytes(), free = backend.free_bytes();
+  if (backend.memory().is_host() || needed <= free) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the model and its cache need ", needed >> 20, " MiB, and ", backend.description(), " has ",
+      free >> 20, " MiB free: give a smaller --cache-mib, --batch or --context, or --int8-cache"));
+}
+
 }  // namespace
 
 absl::StatusOr<CacheSize> cache_size(const ModelConfig& model, DType dtype,
@@ -58,17 +71,16 @@ absl::StatusOr<CacheSize> cache_size(const ModelConfig& model, DType dtype,
 
 Decoder::Decoder(const ModelConfig& model, DType dtype, const CacheSize& cache,
                  const DecoderSize& size, std::span<const LoraConfig> adapters,
-                 std::unique_ptr<TensorRanks> ranks)
+                 std::shared_ptr<Backend> backend, std::unique_ptr<TensorRanks> ranks)
     : ranks_(std::move(ranks)),
-      ops_(cpu_ops(std::max(size.threads / size.tensor_ranks, 1))),
-      plan_(plan_decoder(model, size.step_rows, cache,
-                         std::max(size.threads / size.tensor_ranks, 1), dtype, adapters,
+      backend_(backend ? std::move(backend) : cpu_backend(threads_of_rank(size))),
+      plan_(plan_decoder(model, size.step_rows, cache, backend_->threads(), dtype, adapters,
                          ranks_ ? ranks_->coordinate() : AxisCoordinate{})),
-      arena_(plan_.memory) {
+      arena_(plan_.memory, backend_->memory()) {
   MUSTER_CHECK(size.step_rows >= size.sequences_max)
       << size.step_rows << " rows for " << size.sequences_max << " sequences";
   if (!ranks_) return;
-  exchange_ = std::make_unique<TensorExchange>(*ops_, ranks_->group());
+  exchange_ = std::make_unique<TensorExchange>(backend_->ops(), ranks_->group());
   const int64_t ids = largest_share(model.vocab_size, ranks_->size());
   part_.resize(static_cast<size_t>(plan_.head_rows * ids));
 }
@@ -89,14 +101,31 @@ std::vector<TensorBox> Decoder::loading_boxes() const {
   return boxes;
 }
 
+std::span<float> Decoder::loading_params() {
+  if (backend_->memory().is_host()) return trainer::loading_params(plan_, arena_);
+  staged_.resize(static_cast<size_t>(plan_.stored_parameters() + scaling_elements(plan_.model)));
+  return staged_;
+}
+
 void Decoder::loaded() {
-  round_loaded_params(plan_, arena_);
-  model_ = std::make_unique<Transformer>(plan_, arena_, *ops_, nullptr, exchange_.get());
+  if (backend_->memory().is_host()) {
+    round_loaded_params(plan_, arena_);
+  } else {
+    const std::vector<ParamSpec>& table = plan_.sharding.layout.table();
+    size_t bytes = staged_.size() * sizeof(float);
+    if (plan_.rounds_params()) {
+      round_in_place(table, staged_.data());
+      bytes = static_cast<size_t>(rounded_params(table).bytes);
+    }
+    backend_->memory().upload(staged_.data(), arena_.buffer(plan_.param_block), bytes);
+    staged_ = {};
+  }
+  model_ = std::make_unique<Transformer>(plan_, arena_, backend_->ops(), nullptr, exchange_.get());
 }
 
 void Decoder::load_adapter(size_t index, std::span<const ParamSpec> table,
                            std::span<const float> values) {
-  load_served_adapter(plan_, index, table, values, arena_, *ops_);
+  load_served_adapter(plan_, index, table, values, arena_, backend_->ops());
 }
 
 absl::Status Decoder::send_call(int32_t kind, std::vector<int32_t> numbers,
@@ -188,15 +217,22 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::load_rank(const TrainConfig& c
                                                             const std::string& checkpoint,
                                                             const DecoderSize& size,
                                                             std::span<const NamedAdapter> adapters,
+                                                            std::shared_ptr<Backend> backend,
                                                             std::unique_ptr<TensorRanks> ranks) {
   const ModelConfig model = base_of(config.model);
   const auto cache = cache_size(model, config.activation_type(), size);
   if (!cache.ok()) return cache.status();
   std::vector<LoraConfig> loras;
   for (const NamedAdapter& named : adapters) loras.push_back(named.adapters.model.lora);
+  if (backend) {
+    const auto status = check_device_memory(
+        *backend, plan_decoder(model, size.step_rows, *cache, backend->threads(),
+                               config.activation_type(), loras));
+    if (!status.ok()) return status;
+  }
   TensorRanks* const peers = ranks.get();
   auto decoder = std::make_unique<Decoder>(model, config.activation_type(), *cache, size, loras,
-                                           std::move(ranks));
+                                           std::move(backend), std::move(ranks));
   absl::Status status;
   if (config.model.lora.enabled()) {
     const auto merged = ParameterSource::open(checkpoint, Verify::kSizes);
@@ -218,18 +254,25 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::load_rank(const TrainConfig& c
 absl::StatusOr<std::unique_ptr<Decoder>> Decoder::load(const TrainConfig& config,
                                                        const std::string& checkpoint,
                                                        const DecoderSize& size,
-                                                       std::span<const NamedAdapter> adapters) {
-  if (size.tensor_ranks == 1) return load_rank(config, checkpoint, size, adapters, nullptr);
+                                                       std::span<const NamedAdapter> adapters,
+                                                       std::shared_ptr<Backend> backend) {
+  if (size.tensor_ranks == 1)
+    return load_rank(config, checkpoint, size, adapters, std::move(backend), nullptr);
+  if (backend && !backend->memory().is_host()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--tensor-parallel is ", size.tensor_ranks,
+                     ", but on a GPU a model is generated by one process: use --hardware cpu"));
+  }
   const auto cache = cache_size(base_of(config.model), config.activation_type(), size);
   if (!cache.ok()) return cache.status();
   if (auto status = check_tensor_ranks(config.model, size.tensor_ranks); !status.ok())
     return status;
   auto ranks = TensorRanks::start(size.tensor_ranks, [&](std::unique_ptr<TensorRanks> own) {
-    const auto decoder = load_rank(config, checkpoint, size, adapters, std::move(own));
+    const auto decoder = load_rank(config, checkpoint, size, adapters, nullptr, std::move(own));
     return decoder.ok() ? (*decoder)->follow() : decoder.status();
   });
   if (!ranks.ok()) return ranks.status();
-  return load_rank(config, checkpoint, size, adapters, *std::move(ranks));
+  return load_rank(config, checkpoint, size, adapters, nullptr, *std::move(ranks));
 }
 
 }  // namespace muster::trainer

@@ -1,6 +1,6 @@
-// A model with its parameters and its key/value cache, for generation on the CPU. Several ranks can
-// divide the model (tensor_ranks.h): rank 0 calls the functions below, and each call makes the
-// other ranks compute their part of it.
+// A model with its parameters and its key/value cache, for generation on the CPU or a GPU. On CPUs,
+// several ranks can divide the model (tensor_ranks.h): rank 0 calls the functions below, and each
+// call makes the other ranks compute their part of it.
 #pragma once
 
 #include <array>
@@ -17,6 +17,7 @@
 #include "trainer_core/generation/tensor_exchange.h"
 #include "trainer_core/generation/tensor_ranks.h"
 #include "trainer_core/model/transformer.h"
+#include "trainer_core/ops/backend.h"
 
 namespace muster::trainer {
 
@@ -43,22 +44,25 @@ absl::StatusOr<CacheSize> cache_size(const ModelConfig& model, DType dtype,
 
 class Decoder {
  public:
-  // Allocates the memory; the caller then fills loading_params() and calls loaded(). `ranks`: this
-  // rank; null: there are no others.
+  // Allocates the memory; the caller then fills loading_params() and calls loaded(). Without a
+  // `backend` it uses the CPU. `ranks`: this rank; null: there are no others.
   Decoder(const ModelConfig& model, DType dtype, const CacheSize& cache, const DecoderSize& size,
-          std::span<const LoraConfig> adapters = {}, std::unique_ptr<TensorRanks> ranks = nullptr);
+          std::span<const LoraConfig> adapters = {}, std::shared_ptr<Backend> backend = nullptr,
+          std::unique_ptr<TensorRanks> ranks = nullptr);
   // Loads the parameters of a checkpoint's step, and adapters of open_served_adapters(). If the
   // checkpoint has adapters alone, they are merged into their base. Starts the other ranks of
-  // size.tensor_ranks, which do not return; the process must have one thread then.
+  // size.tensor_ranks, which do not return; the process must have one thread then. Returns
+  // ResourceExhausted if a GPU has too little free memory.
   static absl::StatusOr<std::unique_ptr<Decoder>> load(const TrainConfig& config,
                                                        const std::string& checkpoint,
                                                        const DecoderSize& size,
-                                                       std::span<const NamedAdapter> adapters = {});
+                                                       std::span<const NamedAdapter> adapters = {},
+                                                       std::shared_ptr<Backend> backend = nullptr);
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
-  // Returns the memory for this rank's fp32 parameters, and their places.
-  std::span<float> loading_params() { return trainer::loading_params(plan_, arena_); }
+  // Returns the memory for this rank's fp32 parameters, and their places. It is the host's.
+  std::span<float> loading_params();
   std::vector<TensorBox> loading_boxes() const;
   // Called once, after the parameters are in place.
   void loaded();
@@ -86,15 +90,17 @@ class Decoder {
                                                             const std::string& checkpoint,
                                                             const DecoderSize& size,
                                                             std::span<const NamedAdapter> adapters,
+                                                            std::shared_ptr<Backend> backend,
                                                             std::unique_ptr<TensorRanks> ranks);
   // Sends a call to the other ranks. `counts`: the numbers of its rows and of their adapters.
   absl::Status send_call(int32_t kind, std::vector<int32_t> numbers, std::array<int32_t, 2> counts);
   absl::Status gather_logits(std::span<const int32_t> rows, float* out);
 
   std::unique_ptr<TensorRanks> ranks_;  // null: one rank
-  std::unique_ptr<Ops> ops_;
+  std::shared_ptr<Backend> backend_;
   TransformerPlan plan_;
   Arena arena_;
+  std::vector<float> staged_;                 // the parameters before they are copied to a GPU
   std::unique_ptr<TensorExchange> exchange_;  // null: one rank
   std::unique_ptr<Transformer> model_;
   std::vector<float> part_;  // (head_rows, V / ranks) logits of a rank

@@ -116,6 +116,18 @@ absl::StatusOr<ChosenBackend> choose_backend(Hardware wanted, int32_t threads,
   return ChosenBackend{std::move(cpu), Hardware::kCpu, std::move(reason)};
 }
 
+absl::StatusOr<std::shared_ptr<Backend>> backend_of_option(const std::string& hardware,
+                                                           int32_t threads) {
+  const auto wanted = value_named<Hardware>(kHardwareNames, hardware);
+  if (!wanted)
+    return absl::InvalidArgumentError(
+        absl::StrCat("--hardware is ", hardware, "; it must be cpu, gpu or auto"));
+  if (*wanted == Hardware::kCpu) return nullptr;
+  auto chosen = choose_backend(*wanted, threads, {});
+  if (!chosen.ok()) return chosen.status();
+  return chosen->hardware == Hardware::kCpu ? nullptr : std::move(chosen->backend);
+}
+
 GpuOptions gpu_options(const TrainConfig& config, const RankEnv& env) {
   GpuOptions options{.rank_of_node = env.local_rank,
                      .scratch_bytes = gpu_scratch_bytes(config),

@@ -29,6 +29,11 @@ struct ChosenBackend {
 absl::StatusOr<ChosenBackend> choose_backend(Hardware wanted, int32_t threads,
                                              const GpuOptions& options, bool given = false);
 
+// Returns the backend of a command's option --hardware; null: the CPU. Returns InvalidArgument for
+// an unknown value, and the errors of choose_backend().
+absl::StatusOr<std::shared_ptr<Backend>> backend_of_option(const std::string& hardware,
+                                                           int32_t threads);
+
 // Returns the GPU options of a rank: its GPU, and the file that stores the GEMM library's choice of
 // algorithms, so that a restart uses the same algorithms.
 GpuOptions gpu_options(const TrainConfig& config, const RankEnv& env);

@@ -153,7 +153,7 @@ absl::StatusOr<std::vector<std::string>> decode(const TrainConfig& config,
                                 .int8_cache = options.int8_cache,
                                 .threads = options.threads,
                                 .tensor_ranks = options.tensor_ranks},
-                               *adapters);
+                               *adapters, options.backend);
   if (!decoder.ok()) return decoder.status();
   Engine engine(*std::move(decoder), (*tokenizer)->vocab_size());
   std::map<RequestId, DecodedPrompt> outputs;

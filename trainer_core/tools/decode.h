@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/generation/adapter_files.h"
 #include "trainer_core/generation/sampling.h"
+#include "trainer_core/ops/backend.h"
 
 namespace muster::trainer {
 
@@ -44,8 +46,9 @@ struct DecodeOptions {
   std::vector<std::vector<std::string>> prompt_stops;
   bool int8_cache = false;  // keys and values are stored as int8
   int32_t threads = 1;
-  int32_t tensor_ranks = 1;       // processes that divide the model
-  std::ostream* notes = nullptr;  // receives notes about the tokenizer; not owned; null: none
+  int32_t tensor_ranks = 1;          // processes that divide the model
+  std::shared_ptr<Backend> backend;  // null: the CPU
+  std::ostream* notes = nullptr;     // receives notes about the tokenizer; not owned; null: none
   // Called with each piece of the output of a prompt, as it is generated; may be empty.
   std::function<void(size_t prompt, std::string_view piece)> on_text;
 };

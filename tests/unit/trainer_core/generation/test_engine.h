@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "common/random/philox.h"
+#include "tests/unit/trainer_core/train_helpers.h"
 #include "trainer_core/generation/engine.h"
 
 namespace muster::trainer {
@@ -50,7 +51,8 @@ inline std::unique_ptr<Decoder> make_decoder(const ModelConfig& config,
   EXPECT_TRUE(cache.ok()) << cache.status();
   std::vector<LoraConfig> loras;
   for (const TestAdapter& adapter : adapters) loras.push_back(adapter.model.lora);
-  auto decoder = std::make_unique<Decoder>(config, dtype, *cache, size, loras, std::move(ranks));
+  auto decoder = std::make_unique<Decoder>(config, dtype, *cache, size, loras, device_of_tests(),
+                                           std::move(ranks));
   const std::vector<TensorBox> boxes = decoder->loading_boxes();
   for (size_t i = 0; i < decoder->plan().params.size(); ++i) {
     const ParamSpec& spec = decoder->plan().params[i];
