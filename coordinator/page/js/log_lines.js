@@ -1,0 +1,87 @@
+// Lines of logs: split from chunks, equal lines of many ranks collapsed, and bounded.
+
+/**
+ * @typedef {object} LogLine
+ * @property {number} id grows with each line
+ * @property {number} attempt
+ * @property {number[]} ranks ascending
+ * @property {number} unixNs arrival of the first
+ * @property {string} text
+ */
+
+export const LINES_MAX = 20000;
+const LINE_CHARACTERS_MAX = 8192;
+const COLLAPSE_NS = 1e9;
+// Equal lines are searched among these many before.
+const COLLAPSE_LINES = 256;
+const OPEN_RANKS_MAX = 4096;
+
+/** Returns the first index whose rank is not below `rank`. @param {number[]} ranks @param {number} rank */
+function placeOf(ranks, rank) {
+  let low = 0;
+  let high = ranks.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (ranks[middle] < rank) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+export class LogLines {
+  constructor() {
+    /** @type {LogLine[]} */
+    this.lines = [];
+    this.dropped = 0;
+    this.version = 0;
+    this.nextId = 1;
+    /** @type {Map<string, {text: string, unixNs: number}>} beginnings of lines by attempt and rank */
+    this.open = new Map();
+  }
+
+  /** @param {{attempt: number, rank: number, unix_ns: number, text: string}} chunk */
+  add(chunk) {
+    const key = `${chunk.attempt} ${chunk.rank}`;
+    const before = this.open.get(key);
+    const parts = ((before?.text ?? "") + chunk.text).split("\n");
+    const rest = parts.pop() ?? "";
+    for (const text of parts) this.addLine(chunk.attempt, chunk.rank, before?.unixNs || chunk.unix_ns, text);
+    this.open.delete(key);
+    if (rest.length > LINE_CHARACTERS_MAX) this.addLine(chunk.attempt, chunk.rank, chunk.unix_ns, rest);
+    else if (rest && this.open.size < OPEN_RANKS_MAX) this.open.set(key, { text: rest, unixNs: chunk.unix_ns });
+    this.version += 1;
+  }
+
+  /** Adds the last lines of ended ranks, which have no line break. */
+  finish() {
+    for (const [key, { text, unixNs }] of this.open) {
+      const [attempt, rank] = key.split(" ").map(Number);
+      this.addLine(attempt, rank, unixNs, text);
+    }
+    this.open.clear();
+    this.version += 1;
+  }
+
+  /** @param {number} attempt @param {number} rank @param {number} unixNs @param {string} raw */
+  addLine(attempt, rank, unixNs, raw) {
+    // A progress bar that returns to the start of its line: its last state.
+    const returned = raw.replace(/\r+$/, "");
+    const text = returned.slice(returned.lastIndexOf("\r") + 1).slice(0, LINE_CHARACTERS_MAX);
+    const oldest = Math.max(0, this.lines.length - COLLAPSE_LINES);
+    for (let i = this.lines.length - 1; i >= oldest; --i) {
+      const line = this.lines[i];
+      if (unixNs - line.unixNs > COLLAPSE_NS) break;
+      if (line.text !== text || line.attempt !== attempt) continue;
+      const at = placeOf(line.ranks, rank);
+      if (line.ranks[at] === rank) continue; // the rank has printed the same again
+      line.ranks.splice(at, 0, rank);
+      this.lines[i] = { ...line };
+      return;
+    }
+    this.lines.push({ id: this.nextId++, attempt, ranks: [rank], unixNs, text });
+    if (this.lines.length > LINES_MAX + LINES_MAX / 8) {
+      this.dropped += this.lines.length - LINES_MAX;
+      this.lines = this.lines.slice(-LINES_MAX);
+    }
+  }
+}

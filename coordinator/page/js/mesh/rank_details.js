@@ -1,0 +1,109 @@
+// The figures of one rank, and the ranks that differ the most from the others.
+import { html, useMemo } from "../html.js";
+import { getJson, useLoaded } from "../api.js";
+import { bytes, compact, count, duration, figure, percent } from "../format.js";
+import { cleanLine } from "../text.js";
+import { Text } from "../components/parts.js";
+import { LIVES } from "./colours.js";
+import { valueOf } from "./columns.js";
+import { coordinates } from "./layout.js";
+
+const REMARKS_MAX = 8;
+const SLOW_FROM = 1.15;
+const SILENT_SECONDS = 3;
+const NODE_STATES = ["connected", "silent", "excluded", "leaving"];
+
+/** @param {any} placement @param {any} ranks @param {number} rank */
+export function nodeOf(placement, ranks, rank) {
+  return placement.nodes[Math.floor(rank / ranks.ranksPerNode)] ?? "";
+}
+
+/** @param {any} ranks @param {any} placement @param {number} rank @returns {[string, string][]} */
+function figuresOf(ranks, placement, rank) {
+  const value = (/** @type {string} */ name) => valueOf(ranks, name, rank);
+  /** @type {[string, string][]} */
+  const rows = [];
+  const add = (/** @type {string} */ name, /** @type {string} */ column, /** @type {(value: number) => string} */ format) => {
+    const found = value(column);
+    if (Number.isFinite(found)) rows.push([name, format(found)]);
+  };
+  rows.push(["phase", placement.phases[value("phase")] ?? "unknown"]);
+  rows.push(["process", LIVES[value("life")]?.[0] ?? "unknown"]);
+  add("step", "step", (step) => (step < 0 ? "none yet" : count(step)));
+  add("no progress for", "progress_age", duration);
+  add("step time", "step_seconds", duration);
+  add("own time", "straggler", (score) => (score > 0 ? `${score.toFixed(2)}× the median rank` : "unknown"));
+  add("loss", "loss", figure);
+  add("gradient norm", "grad_norm", figure);
+  add("tokens/s", "tokens_per_second", compact);
+  add("MFU", "mfu", (mfu) => percent(mfu));
+  add("temperature", "temperature", (degrees) => `${degrees.toFixed(0)} °C`);
+  add("GPU memory", "memory", bytes);
+  add("node's heartbeat", "node_heartbeat_age", (age) => `${duration(age)} ago`);
+  const state = NODE_STATES[value("node_state")];
+  if (state && state !== "connected") rows.push(["node", state]);
+  return rows;
+}
+
+/** @param {{ranks: any, placement: any, rank: number, brief?: boolean}} props */
+export function RankFigures({ ranks, placement, rank, brief }) {
+  const local = rank % ranks.ranksPerNode;
+  const axes = placement.axes;
+  const at = coordinates(rank, axes, ranks.ranksPerNode);
+  const position = axes.map((/** @type {any} */ axis, /** @type {number} */ i) => [axis, at[i]]).filter((/** @type {any} */ [axis]) => axis.size > 1).map((/** @type {any} */ [axis, i]) => `${cleanLine(axis.name)} ${i}`).join(", ");
+  const rows = figuresOf(ranks, placement, rank);
+  return html`
+    <p><b>rank ${rank}</b> on <bdi>${cleanLine(nodeOf(placement, ranks, rank))}</bdi>, local rank ${local}</p>
+    ${position && html`<p class="muted">${position}</p>`}
+    <dl class="facts tight">${(brief ? rows.slice(0, 6) : rows).map(([name, text]) => html`<dt key=${name}>${name}</dt><dd>${text}</dd>`)}</dl>`;
+}
+
+/** @param {{job: any, ranks: any, placement: any, rank: number, onClose: () => void}} props */
+export function RankDetails({ job, ranks, placement, rank, onClose }) {
+  const node = nodeOf(placement, ranks, rank);
+  const loaded = useLoaded(`node ${node}`, node ? (signal) => getJson(`nodes/${encodeURIComponent(node)}`, signal) : null);
+  const gpus = loaded.value?.gpus ?? [];
+  // With one GPU per rank, workers assign them in order.
+  const gpu = gpus.length === ranks.ranksPerNode ? gpus[rank % ranks.ranksPerNode] : null;
+  return html`<div class="rank-details" role="status">
+    <${RankFigures} ranks=${ranks} placement=${placement} rank=${rank} />
+    ${gpu && html`<p>GPU ${gpu.index}: <${Text}>${gpu.name}<//></p>`}
+    ${!gpu && gpus.length > 0 && html`<p>${count(gpus.length)} GPUs of the node: <${Text}>${gpus[0].name}<//></p>`}
+    <div class="row">
+      <a class="button small" href=${`#/jobs/${job.id}/logs?rank=${rank}`}>Log</a>
+      <a class="button small" href=${`#/nodes/${encodeURIComponent(node)}`}>Node</a>
+      <button type="button" class="button small" onClick=${onClose}>Close</button>
+    </div>
+  </div>`;
+}
+
+/**
+ * Returns the ranks that a person should see first: silent ones, slow ones, those behind.
+ * @param {any} ranks
+ */
+export function remarksOf(ranks) {
+  const found = [];
+  const { straggler, progress_age: ages, step: steps } = ranks.columns;
+  let best = -1;
+  for (let rank = 0; steps && rank < ranks.count; ++rank) best = Math.max(best, steps[rank]);
+  for (let rank = 0; rank < ranks.count; ++rank) {
+    const slow = straggler?.[rank] ?? 0;
+    const silent = ages?.[rank] ?? 0;
+    const behind = steps && steps[rank] >= 0 ? best - steps[rank] : 0;
+    const weight = Math.max(slow > SLOW_FROM ? slow - 1 : 0, silent > SILENT_SECONDS ? silent / SILENT_SECONDS : 0, behind > 1 ? behind : 0);
+    if (weight > 0) found.push({ rank, slow, silent, behind, weight });
+  }
+  found.sort((a, b) => b.weight - a.weight);
+  return { shown: found.slice(0, REMARKS_MAX), total: found.length };
+}
+
+/** @param {{ranks: any, placement: any, onChoose: (rank: number) => void}} props */
+export function RankRemarks({ ranks, placement, onChoose }) {
+  const { shown, total } = useMemo(() => remarksOf(ranks), [ranks]);
+  return html`<h3>Ranks that stand out</h3>
+    ${total === 0 ? html`<p class="muted">None: every rank makes progress at about the same speed.</p>` : html`<ul class="remarks">${shown.map((one) => html`<li key=${one.rank}>
+      <button type="button" class="link" onClick=${() => onChoose(one.rank)}>rank ${one.rank}</button> <span class="muted"><bdi>${cleanLine(nodeOf(placement, ranks, one.rank))}</bdi></span><br />
+      ${[one.silent > SILENT_SECONDS && `no progress for ${duration(one.silent)}`, one.slow > SLOW_FROM && `${one.slow.toFixed(2)}× the median's own time`, one.behind > 1 && `${count(one.behind)} steps behind`].filter(Boolean).join(", ")}
+    </li>`)}</ul>${total > shown.length && html`<p class="muted">${count(total - shown.length)} more</p>`}`}
+    <p class="muted hint">Choose a cell to see its rank. Click the picture, then the wheel zooms; drag to move.</p>`;
+}
