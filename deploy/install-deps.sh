@@ -20,7 +20,8 @@ optional=(ccache mold)  # faster builds, if the distribution has them
 tests=(libgtest-dev libgmock-dev clang-tidy libomp-dev clang-format shellcheck procps openssl buildah patchelf
   # the end-to-end tests run these programs
   prometheus prometheus-alertmanager slurm-wlm munge libslurm-dev)
-optional_tests=(python3-torch)  # for the test that runs users' unchanged scripts under `muster run`
+optional_tests=(python3-torch  # for the test that runs users' unchanged scripts under `muster run`
+  chromium)  # for the tests of the coordinator's page
 data=(bible-kjv)
 
 case ${1:-} in

@@ -17,7 +17,9 @@ from kube_tools import CACHE, Missing, once, report
 
 # Tested versions. MLflow's server needs most of its 190 MB.
 PACKAGES = {"tensorboard": ("tensorboard==2.21.0",), "jax": ("jax==0.6.2", "jaxlib==0.6.2"), "mlflow": ("mlflow==3.17.2",),
-            "openai": ("openai==1.109.1",), "py-spy": ("py-spy==0.4.1",)}
+            "openai": ("openai==1.109.1",), "py-spy": ("py-spy==0.4.1",),
+            # The tests of the page drive the distribution's Chromium.
+            "playwright": ("playwright==1.65.2", "axe-playwright-python==0.1.8")}
 DISTRIBUTION_PYTHON = "/usr/bin/python3"
 INSTALL_SECONDS = 540
 

@@ -28,6 +28,11 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
+    def handle_error(self, request, client_address):
+        """Ignores connections that the browser has closed; prints other errors."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
 
 class FakeCoordinator:
     """A coordinator in this process. `stop` and `start` are a restart: the epoch and the CSRF value

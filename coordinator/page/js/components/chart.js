@@ -1,5 +1,5 @@
 // A curve over time, drawn by uPlot. Charts of one group share the cursor and the zoom.
-import uPlot from "../../vendor/uplot-1.6.32.js";
+import uPlotOfVendor from "../../vendor/uplot-1.6.32.js";
 import { html, useEffect, useRef } from "../html.js";
 import { onThemeChange, themeColour } from "../theme.js";
 import { axisTime, clockMs, time as clockTime } from "../format.js";
@@ -22,6 +22,8 @@ export function changeZoom(zoom, range) {
   for (const listener of zoom.listeners) listener();
 }
 
+/** @type {any} */
+const uPlot = uPlotOfVendor;
 const AXIS_FONT = '11px system-ui, "DejaVu Sans", sans-serif';
 
 /** @param {any} plot @param {Mark[]} marks */

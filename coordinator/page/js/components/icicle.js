@@ -11,23 +11,18 @@ const DEPTH_MAX = 200;
 
 /** @typedef {import("./stack_tree.js").StackNode} StackNode */
 
-/** @param {{node: StackNode, suspect: number, chosen: StackNode | null, choose: (node: StackNode) => void, left: number}} props */
-function Frame({ node, suspect, chosen, choose, left }) {
+/** @param {{node: StackNode, share: number, suspect: number, chosen: StackNode | null, choose: (node: StackNode) => void, left: number}} props */
+function Frame({ node, share, suspect, chosen, choose, left }) {
   const isSuspect = suspect >= 0 && hasRank(node.ranks, suspect) && node.count <= 8;
   const total = node.children.reduce((sum, child) => sum + child.count, 0) || 1;
-  return html`<li>
+  return html`<li style=${{ flexGrow: share }}>
     <button type="button" class=${`frame${isSuspect ? " suspect" : ""}`} aria-pressed=${chosen === node ? "true" : "false"}
         title=${clean(node.text)} onClick=${() => choose(node)}>
       <span class="code">${clean(node.text)}</span><span class="ranks">${count(node.count)}</span>
     </button>
-    ${left > 0 && node.children.length > 0 && html`<ul>${node.children.map((child) => html`<${Branch} key=${child.text}
+    ${left > 0 && node.children.length > 0 && html`<ul>${node.children.map((child) => html`<${Frame} key=${child.text}
       node=${child} share=${Math.max(child.count / total, SHARE_MIN)} suspect=${suspect} chosen=${chosen} choose=${choose} left=${left - 1} />`)}</ul>`}
   </li>`;
-}
-
-/** @param {any} props */
-function Branch({ share, ...rest }) {
-  return html`<div class="branch" style=${{ flexGrow: share }}><${Frame} ...${rest} /></div>`;
 }
 
 /** @param {StackNode} node */
@@ -65,7 +60,7 @@ export function Icicle({ classes, suspect = -1, dropped = 0 }) {
       ${dropped > 0 && html`<span class="muted">${count(dropped)} stacks exceeded the limits and are missing.</span>`}
     </div>
     <div class="frames" tabindex="0" role="region" aria-label="Merged stacks, outermost frame on top"><ul>
-      <${Frame} node=${top} suspect=${suspect} chosen=${chosen} choose=${setChosen} left=${DEPTH_MAX} />
+      <${Frame} node=${top} share=${1} suspect=${suspect} chosen=${chosen} choose=${setChosen} left=${DEPTH_MAX} />
     </ul></div>
     <div class="chosen" role="status">${chosen
       ? html`<p class="code">${clean(chosen.text)}</p><p>${chosen.count === 1 ? "rank" : `${count(chosen.count)} ranks:`} ${rangesText(chosen.ranks)}</p><p class="muted">${clean(place(chosen))}</p>`

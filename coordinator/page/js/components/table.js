@@ -124,7 +124,7 @@ export function DataTable({ label, columns, rows, keyOf, sort, onSort, height, s
     onSort(sort === ascending ? other : ascending);
   }
 
-  return html`<div class="table-scroll" ref=${scroller} tabindex="0" role="region" aria-label=${label}
+  return html`<div class="table-scroll" ref=${scroller} tabindex="0" role="region" aria-label=${`${label} table`}
       style=${height ? { maxHeight: height } : undefined} onScroll=${measure} onKeyDown=${onKeyDown}>
     <table class="grid" aria-rowcount=${sorted.length + 1}>
       <colgroup>${shown.map((one, i) => html`<col key=${one.key} style=${{ width: widths[i] }} />`)}</colgroup>

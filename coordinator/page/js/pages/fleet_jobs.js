@@ -24,9 +24,9 @@ function stepCell(job) {
 
 /** @type {import("../components/table.js").Column[]} */
 export const JOB_COLUMNS = [
-  { key: "id", title: "Job", number: true, width: 64, rank: 0, value: (job) => job.id, cell: (job) => html`<span class="muted">${job.id}</span>` },
-  { key: "name", title: "Name", width: 190, grow: 2, rank: 0, value: (job) => cleanLine(job.name), cell: (job) => html`<${JobLink} id=${job.id} name=${job.name} />` },
-  { key: "state", title: "State", width: 122, rank: 0, value: (job) => JOB_STATE_ORDER.indexOf(job.state), cell: (job) => html`<${JobState} state=${job.state} />` },
+  { key: "id", title: "Job", number: true, width: 58, rank: 0, value: (job) => job.id, cell: (job) => html`<span class="muted">${job.id}</span>` },
+  { key: "name", title: "Name", width: 180, grow: 2, rank: 0, value: (job) => cleanLine(job.name), cell: (job) => html`<${JobLink} id=${job.id} name=${job.name} />` },
+  { key: "state", title: "State", width: 124, rank: 0, value: (job) => JOB_STATE_ORDER.indexOf(job.state), cell: (job) => html`<${JobState} state=${job.state} />` },
   { key: "user", title: "User", width: 84, rank: 6, value: (job) => cleanLine(job.user), cell: (job) => html`<bdi>${cleanLine(job.user)}</bdi>` },
   { key: "nodes", title: "Nodes", number: true, width: 66, rank: 6, value: (job) => job.nodes },
   { key: "ranks", title: "Ranks", number: true, width: 74, rank: 4, value: (job) => job.ranks, cell: (job) => count(job.ranks) },

@@ -42,7 +42,7 @@ export function IncidentList({ incidents, withJob = true }) {
 /** @type {import("../components/table.js").Column[]} */
 const COLUMNS = [
   { key: "id", title: "Incident", number: true, width: 84, rank: 2, value: (one) => one.id, cell: (one) => html`<span class="muted">${one.id}</span>` },
-  { key: "kind", title: "Kind", width: 150, rank: 0, value: (one) => cleanLine(one.kind), cell: (one) => html`<${IncidentKind} incident=${one} />` },
+  { key: "kind", title: "Kind", width: 178, rank: 0, value: (one) => cleanLine(one.kind), cell: (one) => html`<${IncidentKind} incident=${one} />` },
   { key: "what", title: "What happened", width: 180, grow: 4, rank: 0, value: (one) => cleanLine(one.sentence), tip: (one) => shorten(one.sentence, TIP_CHARACTERS),
     cell: (one) => html`<a href=${`#/incidents/${one.id}`}><bdi>${cleanLine(one.sentence)}</bdi></a>` },
   { key: "job", title: "Job", width: 130, grow: 1, rank: 1, value: (one) => one.job, cell: (one) => html`<${JobLink} id=${one.job} name=${one.job_name} />` },

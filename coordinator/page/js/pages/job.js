@@ -78,7 +78,7 @@ function Head({ job }) {
   return html`<p class="crumbs"><a href="#/">Fleet</a><span>›</span><span>job ${job.id}</span></p>
     <div class="row title"><h1 title=${shorten(spec.name, 1000)}><bdi>${shorten(spec.name, TITLE_CHARACTERS)}</bdi></h1><${JobState} state=${job.state} /></div>
     <p class="reason"><${Text}>${job.reason}<//></p>
-    <p class="muted">job ${job.id} of <bdi>${cleanLine(spec.user)}</bdi>, attempt ${job.attempt}, ${count(job.nodes || spec.nodes)} nodes × ${count(spec.ranks_per_node)} ranks,
+    <p class="muted">job ${job.id} of <bdi>${shorten(spec.user, 60)}</bdi>, attempt ${job.attempt}, ${count(job.nodes || spec.nodes)} nodes × ${count(spec.ranks_per_node)} ranks,
       submitted <${Age} unixNs=${job.submitted_unix_ns} />${job.finished_unix_ns > 0 && html`, ended <${Age} unixNs=${job.finished_unix_ns} /> with exit code ${job.exit_code}`}</p>`;
 }
 

@@ -57,7 +57,7 @@ export function JobConfig({ job, query }) {
     <${LoadError} error=${other.error} what=${`Job ${otherId}`} />
     ${others && keys.length === 0 && html`<p class="empty">The configs are equal.</p>`}
     ${!job.spec.train_config && html`<p class="body muted">A program has no train config; these are the fields of the job.</p>`}
-    <div class="table-scroll config" tabindex="0" role="region" aria-label="Config"><table class="plain padded">
+    <div class="table-scroll config" tabindex="0" role="region" aria-label="Config table"><table class="plain padded">
       <thead><tr><th>Key</th><th>${others ? `Job ${job.id}` : "Value"}</th>${others && html`<th>Job ${otherId}</th>`}${origins && html`<th>From</th>`}</tr></thead>
       <tbody>${keys.map((key) => html`<tr key=${key} class=${others && !onlyDifferent && mine.get(key) !== others.get(key) ? "different" : ""}>
         <td class="code"><bdi>${cleanLine(key)}</bdi></td><td class="code">${cut(mine.get(key))}</td>${others && html`<td class="code">${cut(others.get(key))}</td>`}

@@ -47,6 +47,7 @@ function Checkpoints({ job }) {
 export function planRows(job) {
   const spec = job.spec;
   const rank = job.ranks[0];
+  /** @type {{name: string, planned: number, measured: number | null}[]} */
   const rows = [];
   const add = (/** @type {string} */ name, /** @type {number | undefined} */ us, /** @type {number | null} */ measured) => {
     if (us && us > 0) rows.push({ name, planned: us / 1e6, measured });
@@ -63,18 +64,18 @@ export function planRows(job) {
 function Plan({ job }) {
   const rows = planRows(job);
   if (rows.length === 0) return html`<p class="empty">This job was not planned. <code>muster plan</code> predicts the time of a step before a job is queued.</p>`;
-  return html`<table class="plain">
+  return html`<div class="scroll-x"><table class="plain">
     <thead><tr><th>Time</th><th class="number">Predicted</th><th class="number">Measured</th><th class="number">Difference</th></tr></thead>
     <tbody>${rows.map((row) => html`<tr key=${row.name}><td>${row.name}</td><td class="number">${duration(row.planned)}</td><td class="number">${duration(row.measured)}</td>
       <td class="number">${row.measured === null ? "–" : `${row.measured >= row.planned ? "+" : "−"}${percent(Math.abs(row.measured / row.planned - 1))}`}</td></tr>`)}</tbody>
-  </table>
+  </table></div>
   ${job.spec.planned_memory_bytes > 0 && html`<p class="muted">Predicted device memory of the largest rank: ${(job.spec.planned_memory_bytes / 2 ** 30).toFixed(1)} GiB</p>`}`;
 }
 
 /** @param {{attempts: any[], more: boolean}} props */
 function Attempts({ attempts, more }) {
   if (attempts.length === 0) return html`<p class="empty">No attempt has started.</p>`;
-  return html`<div class="table-scroll short" tabindex="0" role="region" aria-label="Attempts"><table class="plain padded">
+  return html`<div class="table-scroll short" tabindex="0" role="region" aria-label="Attempts table"><table class="plain padded">
     <thead><tr><th class="number">Attempt</th><th>Started</th><th class="number">Lasted</th><th class="number">Ranks</th><th class="number">Steps</th><th class="number">Lost</th><th>End</th></tr></thead>
     <tbody>${attempts.map((one) => html`<tr key=${one.attempt}>
       <td class="number">${one.attempt}</td>

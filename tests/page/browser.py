@@ -1,0 +1,88 @@
+"""A browser for the tests of the page: the distribution's Chromium, driven by Playwright."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "e2e"))
+from python_tools import python_or_skip  # noqa: E402
+
+import fake_coordinator  # noqa: E402
+import fleet_data  # noqa: E402
+
+PAGES = ["#/", "#/nodes", "#/nodes/gpu-0011", "#/incidents", "#/incidents/12", "#/jobs/1", "#/jobs/1/mesh", "#/jobs/1/mesh?rank=27", "#/jobs/1/logs", "#/jobs/1/config", "#/jobs/1/config?with=2", "#/submit"]
+TIMEOUT_MS = 20_000
+ROLES = {role: role for role in fake_coordinator.ROLES}
+
+
+def chromium_or_skip():
+    """Returns the path of Chromium; skips the test if there is none."""
+    found = os.environ.get("MUSTER_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if not found:
+        raise unittest.SkipTest("no Chromium: install the distribution's package chromium, or name a browser in MUSTER_CHROMIUM")
+    return found
+
+
+def playwright_or_skip():
+    """Returns Playwright's synchronous API and axe's class, after installing them if necessary."""
+    python = python_or_skip("playwright")
+    where = subprocess.run([python, "-c", "import pathlib, playwright; print(pathlib.Path(playwright.__file__).parents[1])"], capture_output=True, text=True, check=True)
+    sys.path.insert(0, where.stdout.strip())
+    from playwright import sync_api  # pylint: disable=import-outside-toplevel
+    return sync_api
+
+
+class PageTest(unittest.TestCase):
+    """Serves the page from fleet_data in this process, and opens it in one browser.
+
+    A test fails if the page reports an error, throws, or sends a request to another host.
+    """
+
+    expected_console = re.compile(r"Failed to load resource|net::ERR_")
+
+    def setUp(self):
+        executable = chromium_or_skip()
+        api = playwright_or_skip()
+        self.expect = api.expect
+        self.expect.set_options(timeout=TIMEOUT_MS)
+        playwright = api.sync_playwright().start()
+        self.addCleanup(playwright.stop)
+        self.browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        self.addCleanup(self.browser.close)
+        self.problems = []
+
+    def serve(self, tokens=None, **size):
+        self.coordinator = fake_coordinator.FakeCoordinator(fleet_data.FleetData(**size), tokens)
+        self.addCleanup(self.coordinator.stop)
+        return self.coordinator
+
+    def open(self, address="#/", wait=True, **context):
+        """Opens an address of the page in a new context, and returns the tab."""
+        options = {"viewport": {"width": 1440, "height": 900}, "timezone_id": "UTC", "locale": "en-GB"}
+        opened = self.browser.new_context(**options | context)
+        opened.set_default_timeout(TIMEOUT_MS)
+        self.addCleanup(opened.close)
+        # Ages are those of the data.
+        opened.clock.install(time=fleet_data.NOW_NS / 1e9)
+        page = opened.new_page()
+        page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" and not self.expected_console.search(message.text) else None)
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("dialog", lambda dialog: (self.problems.append(f"a dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("request", lambda request: None if request.url.startswith((self.coordinator.url, "blob:", "data:")) else self.problems.append(f"a request to {request.url}"))
+        page.goto(self.coordinator.url + address)
+        if wait:
+            page.wait_for_selector("main h1, form.login", state="attached")
+        return page
+
+    def visit(self, page, address):
+        """Opens another address in the same tab and waits for its content."""
+        page.goto(self.coordinator.url + address)
+        page.wait_for_selector("main h1", state="attached")
+        page.wait_for_load_state("load")
+
+    def tearDown(self):
+        self.assertEqual(self.problems, [])
