@@ -32,7 +32,7 @@ def playwright_or_skip():
     python = python_or_skip("playwright")
     where = subprocess.run([python, "-c", "import pathlib, playwright; print(pathlib.Path(playwright.__file__).parents[1])"], capture_output=True, text=True, check=True)
     sys.path.insert(0, where.stdout.strip())
-    from playwright import sync_api  # pylint: disable=import-outside-toplevel
+    from playwright import sync_api
     return sync_api
 
 

@@ -9,7 +9,7 @@ RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
 
 class Access(PageTest):
     def violations(self, page):
-        from axe_playwright_python.sync_playwright import Axe  # pylint: disable=import-outside-toplevel
+        from axe_playwright_python.sync_playwright import Axe
         response = Axe().run(page, options={"runOnly": {"type": "tag", "values": RULES}}).response
         return [f"{one['id']}: {one['help']}: {json.dumps([node['target'] for node in one['nodes']][:3])}" for one in response["violations"]]
 

@@ -1,4 +1,4 @@
-"""What the page sends: each button, for each role, and across a restart of the coordinator."""
+"""The requests of the page: each button, for each role, and across a restart of the coordinator."""
 import unittest
 
 from browser import PageTest, ROLES

@@ -3,6 +3,9 @@
 LINES_MAX = 400
 
 SELF_TEST = {
+    "coordinator/page/js/a.js": ("// What the page shows.\n", "opens with a free clause (What)"),
+    "coordinator/page/js/b.js": ("\n" * (LINES_MAX + 1), "split it"),
+    "coordinator/page/js/c.js": ('const text = "The page s" "ays so";\n'.replace('" "', ""), "things state"),
     "coordinator/core/a.cc": ('#include "coordinator/shell/grpc.h"\n', "may include only"),
     "coordinator/core/b.cc": ("#include <grpcpp/grpcpp.h>\n", "standard library and absl"),
     "coordinator/core/fleet/f.cc": ('#include "coordinator/core/placement/hosts.h"\n', "may include only"),

@@ -151,6 +151,8 @@ COMMENT_COLUMNS_MAX = 100
 COMMENT = re.compile(r'(?P<comment>//[^\n]*|/\*.*?\*/)|R"(?P<tag>\w*)\((?:.|\n)*?\)(?P=tag)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.S)
 # Public texts, which stay as they are, stand in quotes in comments: quoted words are not checked.
 QUOTED = re.compile(r'"[^"]*"|`[^`]*`')
+# Types in comments of modules may be as long as the code beside them.
+JSDOC_TYPE = re.compile(r"@(?:type|typedef|param|returns|property|template)\b")
 ADDRESS = re.compile(r"\w+://\S{40,}")
 ADDRESS_COLUMNS = 40
 # The two lines of a torn declaration: a type alone, and a name with a trailing comment.
@@ -420,6 +422,21 @@ def check_source(path, text, report):
             report(path, number, "exit() outside main")
 
 
+def check_module(path, text, report):
+    """Checks a module or a style sheet of the coordinator's page. Its templates end components with
+    <//>, which opens no comment."""
+    text = text.replace("<//>", "<  >")
+    lines = text.count("\n")
+    if lines > LINES_MAX:
+        report(path, lines, f"{lines} lines; at most {LINES_MAX}: split it")
+    typed = [one for one in comments_of(text) if JSDOC_TYPE.search(one[1])]
+    check_comments(path, text, report, [one for one in comments_of(text) if one not in typed])
+    for number, comment, _ in typed:
+        check_words(path, number, QUOTED.sub('""', comment), report, "a comment")
+    for number, string in strings_of(text):
+        check_text(path, number, string, report)
+
+
 def check_tree(root):
     findings = []
 
@@ -428,7 +445,7 @@ def check_tree(root):
 
     product_sources = {}
     for path in sorted(tracked_files(root)):
-        if path in ("tests/tidy/words.py", "tests/tidy/self_test_cases.py"):
+        if path in ("tests/tidy/words.py", "tests/tidy/self_test_cases.py") or path.startswith("coordinator/page/vendor/"):
             continue
         file = pathlib.Path(root) / path
         try:
@@ -451,6 +468,8 @@ def check_tree(root):
             continue
         if file.suffix == ".proto":
             check_comments(path, text, report, comments_of(text))
+        elif file.suffix in (".js", ".css"):
+            check_module(path, text, report)
         elif file.suffix == ".md":
             check_page(path, text, report)
         elif has_hash_comments(path) or file.suffix == ".tpl":

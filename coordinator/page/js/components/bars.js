@@ -1,4 +1,4 @@
-// Where the time of a job or of the fleet went: one bar per loss, each beginning where the previous
+// Shows the losses of a job's time: one bar per loss, each beginning where the previous
 // one ends, and the productive rest.
 import { html } from "../html.js";
 import { duration, percent } from "../format.js";
@@ -35,7 +35,7 @@ export function Waterfall({ goodput }) {
   const losses = [...goodput.losses].sort((a, b) => b.seconds - a.seconds);
   const shown = losses.slice(0, ROWS_MAX);
   const rest = losses.slice(ROWS_MAX).reduce((sum, loss) => sum + loss.seconds, 0);
-  // With little loss, bars from zero would show nothing: they begin where productive time ends.
+  // If little is lost, bars from zero would show nothing: they begin where productive time ends.
   const share = goodput.productive_seconds / wall;
   const base = share > 0.6 ? Math.max(0, 1 - 1.3 * (1 - share)) : 0;
   const across = (/** @type {number} */ seconds) => Math.min(1, Math.max(0, (seconds / wall - base) / (1 - base || 1)));

@@ -1,4 +1,4 @@
-// What happened around a fault, from the last progress to the first step beyond the best one.
+// Shows the moments around a fault, from the last progress to the first step beyond the best one.
 import { html } from "../html.js";
 import { clockMs, dateTime, duration } from "../format.js";
 import { cleanLine } from "../text.js";

@@ -63,7 +63,7 @@ export function RankDetails({ job, ranks, placement, rank, onClose }) {
   const node = nodeOf(placement, ranks, rank);
   const loaded = useLoaded(`node ${node}`, node ? (signal) => getJson(`nodes/${encodeURIComponent(node)}`, signal) : null);
   const gpus = loaded.value?.gpus ?? [];
-  // With one GPU per rank, workers assign them in order.
+  // If each rank has one GPU, workers assign them in order.
   const gpu = gpus.length === ranks.ranksPerNode ? gpus[rank % ranks.ranksPerNode] : null;
   return html`<div class="rank-details" role="status">
     <${RankFigures} ranks=${ranks} placement=${placement} rank=${rank} />

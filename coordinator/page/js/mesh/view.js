@@ -140,7 +140,7 @@ export class MeshView {
   draw() {
     const { context, canvas, layout } = this;
     context.setTransform(1, 0, 0, 1, 0, 0);
-    context.fillStyle = themeColour("--surface");
+    context.fillStyle = themeColour("--mesh-ground");
     context.fillRect(0, 0, canvas.width, canvas.height);
     if (!layout) return;
     context.imageSmoothingEnabled = this.scale < 1;
@@ -155,7 +155,7 @@ export class MeshView {
   drawSeams() {
     const { context, canvas, layout, scale } = this;
     if (!layout) return;
-    context.strokeStyle = themeColour("--surface");
+    context.strokeStyle = themeColour("--mesh-ground");
     context.lineWidth = Math.max(1, Math.round(scale / 10));
     context.beginPath();
     const columns = [Math.max(0, Math.floor(-this.left / scale)), Math.min(layout.width, Math.ceil((canvas.width - this.left) / scale))];

@@ -44,7 +44,7 @@ export function GoodputPanel() {
   const busy = intervals.filter((one) => one.wall > 0);
   const wall = busy.reduce((sum, one) => sum + one.wall, 0);
   const productive = busy.reduce((sum, one) => sum + one.productive, 0);
-  // With little loss a scale from 0 would show nothing.
+  // If little is lost, a scale from 0 would show nothing.
   const lowest = busy.reduce((least, one) => Math.min(least, one.productive / one.wall), 1);
   const floor = lowest > 0.9 ? 0.8 : lowest > 0.6 ? 0.5 : 0;
   const shown = pointed ?? { from: intervals[0]?.from ?? 0, to: intervals[intervals.length - 1]?.to ?? 0, wall, productive, losses: Object.fromEntries(causes) };

@@ -1,4 +1,4 @@
-// One incident: the sentence, suspects, time line, stacks, collectives, last lines, action and cost.
+// One incident: sentence, suspects, time line, stacks, collectives, last lines, action and cost.
 import { html, useMemo } from "../html.js";
 import { ApiError, getJson, useLoaded } from "../api.js";
 import { count, dateTime, duration, percent } from "../format.js";
@@ -17,7 +17,7 @@ function Suspect({ suspect }) {
   const where = suspect.rank >= 0 ? `rank ${suspect.rank}${suspect.worker ? ` on ${cleanLine(suspect.worker)}` : ""}` : cleanLine(suspect.worker) || "unknown";
   return html`<li class="suspect">
     <div class="who"><b><bdi>${where}</bdi></b><span class="confidence"><span class="bar"><span style=${{ width: percent(suspect.confidence) }}></span></span>${percent(suspect.confidence, 0)}</span></div>
-    <p><${Text}>${suspect.why}<//></p>
+    <p class="why"><${Text}>${suspect.why}<//></p>
     ${suspect.source && html`<p class="code"><${Text}>${suspect.source}<//></p>`}
     ${suspect.collective && html`<p class="muted">in <${Text}>${suspect.collective}<//>${suspect.axis && html` along <${Text}>${suspect.axis}<//>`}</p>`}
   </li>`;

@@ -13,7 +13,8 @@ import { MeshLegend } from "../mesh/legend.js";
 import { RankDetails, RankFigures, RankRemarks } from "../mesh/rank_details.js";
 
 const EVERY_MS = 1500;
-const ASPECT = 2.4;
+// The width of the picture divided by its height.
+const ASPECT = window.innerWidth < 640 ? 0.8 : 2;
 const TIP_OFFSET = 14;
 const TIP_WIDTH = 260;
 
@@ -39,7 +40,7 @@ function useLayout(ranks, placement, layout, down, chosenDown) {
   return useMemo(() => {
     if (!ranks || !placement) return null;
     const axes = placement.axes.filter((/** @type {any} */ axis) => axis.size > 1);
-    if (layout === "axes" && axes.length > 0) return layOutByAxes(ranks.count, ranks.ranksPerNode, placement.axes, chosenDown);
+    if (layout === "axes" && axes.length > 0) return layOutByAxes(ranks.count, ranks.ranksPerNode, placement.axes, chosenDown, ASPECT);
     return layout === "node" ? layOutByNode(ranks.count, ranks.ranksPerNode, placement.switches, ASPECT) : layOutInOrder(ranks.count, ASPECT);
   }, [ranks?.count, ranks?.ranksPerNode, placement, layout, down]);
 }

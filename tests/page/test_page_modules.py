@@ -1,0 +1,105 @@
+"""The page's logic without its views: each case runs a function of a module in the browser."""
+import unittest
+
+from browser import PageTest
+
+
+class Modules(PageTest):
+    def setUp(self):
+        super().setUp()
+        self.serve()
+        self.page = self.open("#/")
+
+    def call(self, module, body, argument=None):
+        """Returns what the JavaScript `body` returns, with the module `m` and the argument `a`."""
+        return self.page.evaluate(f"async a => {{ const m = await import('./js/{module}'); {body} }}", argument)
+
+    def test_texts_lose_terminal_sequences_and_show_hidden_marks(self):
+        clean = lambda text: self.call("text.js", "return m.clean(a);", text)
+        self.assertEqual(clean("\x1b[1;31mred\x1b[0m and \x1b]8;;http://x\x07link\x1b]8;;\x07"), "red and link")
+        self.assertEqual(clean("a\u202eb\u200f\x00\x7f\u0085"), "a⟨U+202E⟩b⟨U+200F⟩\u2400\u2421⟨U+0085⟩")
+        self.assertEqual(clean("日本語 🚀 👩\u200d🔧 שלום\t\n"), "日本語 🚀 👩\u200d🔧 שלום\t\n")
+        self.assertLess(len(clean("x" * 100_000)), 20_010)
+        self.assertEqual(self.call("text.js", "return m.rankRanges([0, 1, 2, 5, 7, 8]);"), "0-2, 5, 7-8")
+
+    def test_lines_of_ranks_are_joined_collapsed_and_bounded(self):
+        lines = self.call("log_lines.js", """
+          const log = new m.LogLines();
+          const add = (rank, ns, text, attempt = 1) => log.add({ attempt, rank, unix_ns: ns, text });
+          add(0, 1e9, "be");
+          add(1, 1e9, "gin\\nsame\\n");
+          add(0, 1.2e9, "gin\\nsame\\n");
+          add(3, 1.3e9, "same\\n"); add(2, 1.4e9, "same\\n"); add(2, 1.5e9, "same\\n");
+          add(5, 9e9, "same\\n");
+          add(6, 9e9, "same\\n", 2);
+          add(7, 10e9, "10%\\r50%\\r100%\\r\\nno break");
+          log.finish();
+          return log.lines.map((line) => [line.attempt, line.ranks, line.text]);""")
+        self.assertEqual(lines, [[1, [1], "gin"], [1, [0, 1, 2, 3], "same"], [1, [0], "begin"], [1, [2], "same"], [1, [5], "same"], [2, [6], "same"], [1, [7], "100%"], [1, [7], "no break"]])
+        held, dropped = self.call("log_lines.js", """
+          const log = new m.LogLines();
+          for (let i = 0; i < 60000; ++i) log.add({ attempt: 1, rank: 0, unix_ns: i * 1e7, text: `line ${i}\\n` });
+          log.add({ attempt: 1, rank: 0, unix_ns: 1, text: "x".repeat(1e6) });
+          return [log.lines.length + Math.max(...log.lines.map((line) => line.text.length)), log.dropped];""")
+        self.assertLess(held, 20_000 * 9 / 8 + 8_200)
+        self.assertGreater(dropped, 30_000)
+
+    def test_curves_stay_bounded_and_break_between_attempts(self):
+        size, first, last = self.call("series.js", """
+          const columns = m.emptyColumns();
+          for (let part = 0; part < 40; ++part) m.append(columns, m.columnsOf(Array.from({ length: 1000 }, (_, i) => ({ unix_ns: part * 1000 + i + 1, attempt: 1, loss: i }))));
+          m.append(columns, m.columnsOf([{ unix_ns: 3, attempt: 1, loss: 7 }]));
+          return [columns.unix_ns.length, columns.unix_ns[0], m.lastTime(columns)];""")
+        self.assertLessEqual(size, 8192)
+        self.assertEqual((first, last), (1, 40_000))
+        times, values = self.call("series.js", "const c = m.emptyColumns(); m.append(c, m.columnsOf([{unix_ns: 1e9, attempt: 1, loss: 1}, {unix_ns: 3e9, attempt: 2, loss: 2}])); return m.curve(c, 'loss');")
+        self.assertEqual((times, values), ([1, 2, 3], [1, None, 2]))
+        self.assertEqual(self.call("series.js", "return m.smoothed([4, 4, null, 8], 0.9);"), [4, 4, None, 8])
+
+    def test_stacks_are_merged_by_outer_frames(self):
+        tree = self.call("components/stack_tree.js", """
+          const frames = (...names) => names.map((name) => ({ text: name }));
+          const root = m.mergeStacks([{ ranks: [[0, 1], [3, 3]], frames: frames("wait", "step", "main") }, { ranks: [[2, 2]], frames: frames("read", "step", "main") }, { ranks: [[4, 9]], frames: frames("wait", "step", "main") }]);
+          const fork = m.firstFork(root);
+          return [root.count, root.ranks, fork.text, fork.children.map((child) => [child.text, child.count, child.ranks])];""")
+        self.assertEqual(tree, [10, [[0, 9]], "step", [["wait", 9, [[0, 1], [3, 9]]], ["read", 1, [[2, 2]]]]])
+
+    def test_each_rank_has_its_own_cell_in_every_layout(self):
+        for body in ("m.layOutByAxes(a.ranks, 8, a.axes, ['data'], 2)", "m.layOutByAxes(a.ranks, 8, a.axes, [], 2)", "m.layOutByAxes(a.ranks, 8, a.axes, ['tensor', 'data'], 2)", "m.layOutByNode(a.ranks, 8, a.switches, 2)", "m.layOutInOrder(a.ranks, 2)",
+                     "m.layOutByNode(a.ranks - 3, 8, [], 2)", "m.layOutByNode(a.ranks, 8, a.nodes, 2)",
+                     "m.layOutByAxes(a.ranks, 8, a.axes, ['data', 'pipeline', 'tensor'], 2)", "m.layOutByAxes(a.ranks, 8, a.axes, [], 0.1)"):
+            with self.subTest(body):
+                placement = self.coordinator.data.placement()
+                ranks, cells, within = self.call("mesh/layout.js", f"const l = {body}; const seen = new Set(); let within = true; for (let r = 0; r < l.x.length; ++r) {{ seen.add(l.y[r] * l.width + l.x[r]); within &&= l.x[r] >= 0 && l.x[r] < l.width && l.y[r] >= 0 && l.y[r] < l.height && l.owner[l.y[r] * l.width + l.x[r]] === r; }} return [l.x.length, seen.size, within];", placement)
+                self.assertEqual((ranks, within), (cells, True))
+
+    def test_coordinates_follow_degrees_within_and_across_nodes(self):
+        axes = [{"name": "data", "size": 6, "nodes": 3, "local": 2}, {"name": "tensor", "size": 8, "nodes": 2, "local": 4}]
+        at = self.call("mesh/layout.js", "return Array.from({ length: 48 }, (_, rank) => m.coordinates(rank, a, 8));", axes)
+        self.assertEqual(at[0:9], [[0, 0], [0, 1], [0, 2], [0, 3], [1, 0], [1, 1], [1, 2], [1, 3], [0, 4]])
+        self.assertEqual(len({tuple(one) for one in at}), 48)
+
+    def test_command_lines_are_read_as_a_shell_does(self):
+        words = lambda line: self.call("command_line.js", "try { return m.splitWords(a); } catch (error) { return error.message; }", line)
+        self.assertEqual(words("a 'b c' \"d \\\"e\\\" $f\" g\\ h '' \\\n i"), ["a", "b c", 'd "e" $f', "g h", "", "i"])
+        self.assertEqual(words('a "b'), 'The quote " is not closed.')
+        awkward = ["plain", "with space", "it's", "$HOME", "", "a;b", "é", "--x=1,2", "*"]
+        self.assertEqual(self.call("command_line.js", "return m.splitWords(a.map(m.quoted).join(' '));", awkward), awkward)
+        recognized = lambda line: self.call("command_line.js", "return m.recognize(a);", line)
+        self.assertEqual(recognized("torchrun --standalone --nproc_per_node=4 -m pkg.train --x 1"), {"kind": "program", "command": ["python3", "-m", "pkg.train", "--x", "1"], "environment": {}, "ranks_per_node": 4})
+        self.assertEqual(recognized("muster run --ranks 4 -- python3 t.py"), {"kind": "program", "command": ["python3", "t.py"], "environment": {}, "ranks_per_node": 4})
+        self.assertEqual(recognized("muster submit configs/base.yml steps=3")["dialect"], "Muster")
+
+    def test_goodput_of_intervals_ignores_restarts_of_the_sums(self):
+        history = {"columns": {"unix_ns": [0, 1e9, 2e9, 3e9], "wall_seconds": [0, 10, 2, 12], "productive_seconds": [0, 9, 1, 10]}, "losses": {"hang": [0, 1, 0, 1]}}
+        intervals = self.call("goodput_history.js", "return m.intervalsOf(a, 10).map((one) => [one.wall, one.productive, one.losses]);", history)
+        self.assertEqual(intervals, [[10, 9, {"hang": 1}], [0, 0, {}], [10, 9, {"hang": 1}]])
+
+    def test_numbers_have_units_that_fit(self):
+        self.assertEqual(self.call("format.js", "return [0.0004, 0.85, 1.314, 26.44, 59.97, 185, 7980, 446400, -3, null].map(m.duration);"), ["1 ms", "850 ms", "1.31 s", "26.4 s", "1m 00s", "3m 05s", "2h 13m", "5d 4h", "-3.00 s", "–"])
+        self.assertEqual(self.call("format.js", "return [[12500, 0, null].map(m.count), [1.2e-7, 2.34567, 12345.6].map(m.figure), [999, 1.37e7, 15500].map(m.compact), [80 * 2 ** 30, 512].map(m.bytes)];"),
+                         [["12,500", "0", "–"], ["1.20e-7", "2.346", "12,346"], ["999", "13.7M", "15.5k"], ["80.0 GiB", "512 B"]])
+
+
+if __name__ == "__main__":
+    unittest.main()
