@@ -217,6 +217,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if coordinator.paused:
                 continue
             number += 1
+            data.advance()
             changes = []
             for id_, row in list(data.rows.items()):
                 changed = {key: value for key, value in row.items() if seen.get(id_, {}).get(key) != value}

@@ -55,6 +55,9 @@ class FleetData:
         self.excluded = []
         self.submitted = []
 
+    def advance(self):
+        """Is called before each event of a stream."""
+
     def text(self, ordinary):
         """Returns the text, or a hostile one."""
         return self.random.choice(HOSTILE) if self.hostile else ordinary

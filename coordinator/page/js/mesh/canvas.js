@@ -31,8 +31,9 @@ export function MeshCanvas({ layout, cells, marked, onChoose, onPoint, onReady, 
     observer.observe(element);
     created.resize();
     const forget = onThemeChange(() => created.schedule());
+    // The wheel zooms while the canvas has the focus or a key is held. Else it scrolls the page.
     const onWheel = (/** @type {WheelEvent} */ event) => {
-      if (!event.ctrlKey && !event.metaKey && !event.altKey && document.activeElement !== element) return; // the page scrolls
+      if (!event.ctrlKey && !event.metaKey && !event.altKey && document.activeElement !== element) return;
       event.preventDefault();
       const box = element.getBoundingClientRect();
       created.zoom(Math.exp(-event.deltaY / 300), (event.clientX - box.left) * devicePixelRatio, (event.clientY - box.top) * devicePixelRatio);
