@@ -247,5 +247,5 @@ class FleetData:
                 text = self.text(f"completed step: {18_300 + i}, seconds: 1.31{i % 10}, TFLOP/s/device: 405.{i % 10}, loss: 2.{310 - i}") if one == 0 or not same else ""
                 if same and not text:
                     text = self.text("data: shard 412 of 4096 begins") if i % 8 == 0 else self.text("checkpoint: wrote 1.2 GiB in 0.8 s")
-                chunks.append({"attempt": 2, "rank": one, "offset": 100 * i, "bytes": 100, "unix_ns": self.now_ns - (120 - i) * 1_310_000_000 + one * 300_000, "text": text + "\n"})
+                chunks.append({"attempt": 2, "rank": one, "offset": 4096 * i, "bytes": len(text.encode()) + 1, "unix_ns": self.now_ns - (120 - i) * 1_310_000_000 + one * 300_000, "text": text + "\n"})
         return chunks

@@ -25,7 +25,12 @@ class Modules(PageTest):
     def test_lines_of_ranks_are_joined_collapsed_and_bounded(self):
         lines = self.call("log_lines.js", """
           const log = new m.LogLines();
-          const add = (rank, ns, text, attempt = 1) => log.add({ attempt, rank, unix_ns: ns, text });
+          const offsets = {};
+          const add = (rank, ns, text, attempt = 1) => {
+            const offset = offsets[`${attempt} ${rank}`] ?? 0;
+            offsets[`${attempt} ${rank}`] = offset + text.length;
+            log.add({ attempt, rank, offset, bytes: text.length, unix_ns: ns, text });
+          };
           add(0, 1e9, "be");
           add(1, 1e9, "gin\\nsame\\n");
           add(0, 1.2e9, "gin\\nsame\\n");
@@ -33,13 +38,16 @@ class Modules(PageTest):
           add(5, 9e9, "same\\n");
           add(6, 9e9, "same\\n", 2);
           add(7, 10e9, "10%\\r50%\\r100%\\r\\nno break");
+          // The stream begins again: the first part is known, and the second one in part.
+          log.add({ attempt: 1, rank: 7, offset: 0, bytes: 8, unix_ns: 1, text: "10%\\r50%\\r" });
+          log.add({ attempt: 1, rank: 7, offset: 8, bytes: 20, unix_ns: 10e9, text: "100%\\r\\nno break, but" });
           log.finish();
           return log.lines.map((line) => [line.attempt, line.ranks, line.text]);""")
-        self.assertEqual(lines, [[1, [1], "gin"], [1, [0, 1, 2, 3], "same"], [1, [0], "begin"], [1, [2], "same"], [1, [5], "same"], [2, [6], "same"], [1, [7], "100%"], [1, [7], "no break"]])
+        self.assertEqual(lines, [[1, [1], "gin"], [1, [0, 1, 2, 3], "same"], [1, [0], "begin"], [1, [2], "same"], [1, [5], "same"], [2, [6], "same"], [1, [7], "100%"], [1, [7], "no break, but"]])
         held, dropped = self.call("log_lines.js", """
           const log = new m.LogLines();
-          for (let i = 0; i < 60000; ++i) log.add({ attempt: 1, rank: 0, unix_ns: i * 1e7, text: `line ${i}\\n` });
-          log.add({ attempt: 1, rank: 0, unix_ns: 1, text: "x".repeat(1e6) });
+          for (let i = 0; i < 60000; ++i) log.add({ attempt: 1, rank: 0, offset: i * 20, bytes: 20, unix_ns: i * 1e7, text: `line ${i}\\n` });
+          log.add({ attempt: 1, rank: 0, offset: 2e6, bytes: 1e6, unix_ns: 1, text: "x".repeat(1e6) });
           return [log.lines.length + Math.max(...log.lines.map((line) => line.text.length)), log.dropped];""")
         self.assertLess(held, 20_000 * 9 / 8 + 8_200)
         self.assertGreater(dropped, 30_000)

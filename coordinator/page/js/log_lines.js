@@ -28,6 +28,11 @@ function placeOf(ranks, rank) {
   return low;
 }
 
+/** Returns the text after its first bytes. @param {string} text @param {number} bytes */
+function textAfter(text, bytes) {
+  return new TextDecoder().decode(new TextEncoder().encode(text).subarray(bytes));
+}
+
 export class LogLines {
   constructor() {
     /** @type {LogLine[]} */
@@ -37,13 +42,20 @@ export class LogLines {
     this.nextId = 1;
     /** @type {Map<string, {text: string, unixNs: number}>} beginnings of lines by attempt and rank */
     this.open = new Map();
+    /** @type {Map<string, number>} ends of the received parts of logs by attempt and rank, in bytes */
+    this.ends = new Map();
   }
 
-  /** @param {{attempt: number, rank: number, unix_ns: number, text: string}} chunk */
+  /** @param {{attempt: number, rank: number, offset: number, bytes: number, unix_ns: number, text: string}} chunk */
   add(chunk) {
     const key = `${chunk.attempt} ${chunk.rank}`;
+    // After a reconnection the stream begins with parts that are already here.
+    const end = this.ends.get(key) ?? chunk.offset;
+    if (chunk.bytes > 0 && chunk.offset + chunk.bytes <= end) return;
+    this.ends.set(key, chunk.offset + chunk.bytes);
+    const fresh = chunk.offset < end ? textAfter(chunk.text, end - chunk.offset) : chunk.text;
     const before = this.open.get(key);
-    const parts = ((before?.text ?? "") + chunk.text).split("\n");
+    const parts = ((before?.text ?? "") + fresh).split("\n");
     const rest = parts.pop() ?? "";
     for (const text of parts) this.addLine(chunk.attempt, chunk.rank, before?.unixNs || chunk.unix_ns, text);
     this.open.delete(key);

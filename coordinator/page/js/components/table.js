@@ -77,8 +77,9 @@ function Arrow({ direction }) {
  * @param {(sort: string) => void} props.onSort
  * @param {string} [props.height]
  * @param {any} [props.selected] the key of the selected row
+ * @param {string} [props.empty] shown instead of rows
  */
-export function DataTable({ label, columns, rows, keyOf, sort, onSort, height, selected }) {
+export function DataTable({ label, columns, rows, keyOf, sort, onSort, height, selected, empty = "No row matches the filter." }) {
   const scroller = useRef(/** @type {HTMLDivElement | null} */ (null));
   const [view, setView] = useState({ top: 0, height: 600, width: 1000 });
   const descending = sort.startsWith("-");
@@ -142,6 +143,6 @@ export function DataTable({ label, columns, rows, keyOf, sort, onSort, height, s
         ${last < sorted.length && html`<tr class="spacer" key="below" aria-hidden="true"><td colspan=${shown.length} style=${{ height: `${(sorted.length - last) * ROW_PIXELS}px` }}></td></tr>`}
       </tbody>
     </table>
-    ${sorted.length === 0 && html`<p class="empty">No row matches the filter.</p>`}
+    ${sorted.length === 0 && html`<p class="empty">${empty}</p>`}
   </div>`;
 }

@@ -71,7 +71,7 @@ export function JobsPanel({ rows, more, query }) {
       <input type="search" aria-label="Search jobs by number, name, user or reason" placeholder="Search name, user, reason" value=${search}
         onInput=${(/** @type {any} */ event) => changeQuery({ q: event.target.value })} />`}>
     <${DataTable} label="Jobs" columns=${columns} rows=${shown} keyOf=${(/** @type {any} */ job) => job.id} sort=${sort}
-      onSort=${(/** @type {string} */ next) => changeQuery({ sort: next })} />
+      onSort=${(/** @type {string} */ next) => changeQuery({ sort: next })} empty=${rows.length === 0 ? "No job has been submitted." : undefined} />
     ${more && html`<p class="empty">Older jobs that have ended are not listed here; <code>muster list</code> shows all.</p>`}
   <//>`;
 }

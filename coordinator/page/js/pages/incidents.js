@@ -68,6 +68,6 @@ export function IncidentsPage({ query }) {
       <button type="button" class="chip" aria-pressed=${onlyOpen ? "true" : "false"} onClick=${() => changeQuery({ open: onlyOpen ? "" : "1" })}>open only</button>
       <input type="search" aria-label="Search incidents" placeholder="Search kind, job, sentence" value=${search} onInput=${(/** @type {any} */ event) => changeQuery({ q: event.target.value })} />`}>
       <${DataTable} label="Incidents" columns=${COLUMNS} rows=${rows} keyOf=${(/** @type {any} */ one) => one.id} sort=${query.get("sort") ?? "-id"}
-        onSort=${(/** @type {string} */ sort) => changeQuery({ sort })} height="76vh" />
+        onSort=${(/** @type {string} */ sort) => changeQuery({ sort })} height="76vh" empty=${!loaded.value ? "Loading…" : all.length === 0 ? "No incident is stored." : undefined} />
     <//>`;
 }

@@ -1,6 +1,7 @@
 // Figures, curves, goodput, attempts, incidents and checkpoints of a job.
 import { html } from "../html.js";
 import { getJson, useLoaded } from "../api.js";
+import { live } from "../live.js";
 import { compact, count, duration, figure, isNumber, percent } from "../format.js";
 import { clean, cleanLine } from "../text.js";
 import { Waterfall } from "../components/bars.js";
@@ -15,7 +16,7 @@ const FAULTS_SHOWN = 8;
 function Figures({ job }) {
   const rank = job.ranks[0];
   const steps = job.spec.steps ?? 0;
-  const step = rank?.step ?? -1;
+  const step = rank?.step ?? live.jobs.get(job.id)?.step ?? -1;
   const left = steps > 0 && step >= 0 && rank?.step_seconds > 0 ? (steps - step) * rank.step_seconds : null;
   return html`<dl class="stats">
     <${Stat} label="Step" value=${step >= 0 ? count(step) : "–"} sub=${steps > 0 && step >= 0 ? html`<${Meter} share=${step / steps} label="progress" />of ${count(steps)}` : ""} />

@@ -10,37 +10,56 @@ const LINE_PIXELS = 20;
 const OVERSCAN = 20;
 const TAIL_BYTES = 262144;
 const RENDER_EVERY_MS = 200;
+const RETRY_MS = 5000;
+// The coordinator merges the logs of at most this many ranks.
+const MERGED_RANKS_MAX = 1024;
 
 /** Follows the log. @param {number} job @param {number} rank @param {number} attempt */
 function useLog(job, rank, attempt) {
   const store = useRef(new LogLines());
   const [version, setVersion] = useState(0);
   const [state, setState] = useState("connecting");
+  const [note, setNote] = useState("");
   useEffect(() => {
     store.current = new LogLines();
     setState("connecting");
+    setNote("");
     setVersion(0);
-    const source = new EventSource(`api/v1/jobs/${job}/logs/events?rank=${rank}${attempt ? `&attempt=${attempt}` : ""}&tail=${TAIL_BYTES}`);
+    const address = `api/v1/jobs/${job}/logs/events?rank=${rank}${attempt ? `&attempt=${attempt}` : ""}&tail=${TAIL_BYTES}`;
+    /** @type {EventSource} */
+    let source;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    let retry;
     let shown = 0;
     const timer = setInterval(() => {
       if (store.current.version === shown) return;
       shown = store.current.version;
       setVersion(shown);
     }, RENDER_EVERY_MS);
-    source.onopen = () => setState("following");
-    source.onerror = () => setState(source.readyState === EventSource.CLOSED ? "unavailable" : "reconnecting");
-    source.addEventListener("log", (event) => store.current.add(JSON.parse(/** @type {MessageEvent} */ (event).data)));
-    source.addEventListener("end", () => {
-      source.close();
-      store.current.finish();
-      setState("ended");
-    });
+    function connect() {
+      source = new EventSource(address);
+      source.onopen = () => setState("following");
+      source.onerror = () => {
+        const isRefused = source.readyState === EventSource.CLOSED;
+        setState(isRefused ? "unavailable" : "reconnecting");
+        if (isRefused) retry = setTimeout(connect, RETRY_MS);
+      };
+      source.addEventListener("log", (event) => store.current.add(JSON.parse(/** @type {MessageEvent} */ (event).data)));
+      source.addEventListener("end", (event) => {
+        source.close();
+        store.current.finish();
+        setState("ended");
+        setNote(JSON.parse(/** @type {MessageEvent} */ (event).data).message ?? "");
+      });
+    }
+    connect();
     return () => {
       clearInterval(timer);
+      clearTimeout(retry);
       source.close();
     };
   }, [job, rank, attempt]);
-  return { lines: store.current.lines, dropped: store.current.dropped, version, state };
+  return { lines: store.current.lines, dropped: store.current.dropped, version, state, note };
 }
 
 /** @param {import("../log_lines.js").LogLine[]} lines */
@@ -107,11 +126,12 @@ const STATES = { connecting: "Connecting…", following: "Following", reconnecti
 /** @param {{job: any, query: URLSearchParams}} props */
 export function LogsPanel({ job, query }) {
   const given = query.get("rank") ?? "";
-  const rank = /^\d{1,9}$/.test(given) ? Number(given) : -1;
+  const ranks = (job.nodes || job.spec.nodes) * job.spec.ranks_per_node;
+  const rank = /^\d{1,9}$/.test(given) ? Number(given) : ranks > MERGED_RANKS_MAX ? 0 : -1;
   const attempt = /^\d{1,9}$/.test(query.get("attempt") ?? "") ? Number(query.get("attempt")) : 0;
   const search = (query.get("q") ?? "").toLowerCase();
   const [follow, setFollow] = useState(true);
-  const { lines, dropped, version, state } = useLog(job.id, rank, attempt);
+  const { lines, dropped, version, state, note } = useLog(job.id, rank, attempt);
   const shown = useMemo(() => (search ? lines.filter((line) => line.text.toLowerCase().includes(search)) : lines), [lines, version, search]);
   const fileName = `job-${job.id}${attempt ? `-attempt-${attempt}` : ""}${rank >= 0 ? `-rank-${rank}` : ""}.log`;
   return html`<${Panel} title="Logs" class="logs" aside=${html`
@@ -121,6 +141,7 @@ export function LogsPanel({ job, query }) {
       <input type="search" aria-label="Search lines" placeholder="Search lines" value=${query.get("q") ?? ""} onInput=${(/** @type {any} */ event) => changeQuery({ q: event.target.value })} />
       <button type="button" class="button small" aria-pressed=${follow ? "true" : "false"} onClick=${() => setFollow(!follow)}>Follow</button>
       <button type="button" class="button small" disabled=${shown.length === 0} onClick=${() => download(fileName, asText(shown))}>Download</button>`}>
+    ${note && html`<p class="notice warn" role="status">${clean(note)}</p>`}
     <${LineList} lines=${shown} follow=${follow} onFollow=${setFollow} withRanks=${rank < 0} query=${search} />
     <p class="muted log-note">${count(shown.length)} lines${search ? ` of ${count(lines.length)}` : ""}. ${dropped > 0 ? `The page holds the newest ${count(LINES_MAX)} lines; ` : "Begins at most 256 KiB before the end; "}<code>muster logs ${job.id}${rank >= 0 ? ` --rank ${rank}` : " --rank all"}</code> has all.</p>
   <//>`;

@@ -127,7 +127,7 @@ export function NodesPage({ query, name }) {
       </div>
       <input type="search" aria-label="Search nodes by name, host or reason" placeholder="Search name, host, reason" value=${search} onInput=${(/** @type {any} */ event) => changeQuery({ q: event.target.value })} />`}>
       <${DataTable} label="Nodes" columns=${COLUMNS} rows=${rows} keyOf=${(/** @type {any} */ node) => node.name} selected=${name} sort=${query.get("sort") ?? "name"}
-        onSort=${(/** @type {string} */ sort) => changeQuery({ sort })} height=${name ? "50vh" : "76vh"} />
+        onSort=${(/** @type {string} */ sort) => changeQuery({ sort })} height=${name ? "50vh" : "76vh"} empty=${!loaded.value ? "Loading…" : nodes.length === 0 ? "No worker has registered." : undefined} />
     <//>`;
 }
 
