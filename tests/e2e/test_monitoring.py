@@ -97,6 +97,7 @@ class Monitoring(MusterTest):
         self.assertEqual((alert["labels"]["job_id"], alert["labels"]["rank"]), ("1", "2"))
         self.assertIn(f"incident {hang}: job 1 (hung) hangs; suspect: rank 2 on node", alert["annotations"]["summary"])
         self.assertEqual(alert["annotations"]["description"], f"muster incident show {hang}")
+        self.assertEqual(alert["annotations"]["page"], f"http://{alert['labels']['instance']}/#/incidents/{hang}")
         wait_until(lambda: self.job(1)["attempt"] == 2 and self.job(1)["state"] == "RUNNING", 60, "the next attempt")
 
         declared = monitoring.declared_metrics(self)
