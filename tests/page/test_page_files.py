@@ -8,6 +8,11 @@ import re
 import shutil
 import subprocess
 import unittest
+import urllib.request
+
+import api_schema
+import fake_coordinator
+import fleet_data
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "coordinator" / "page"
 VENDOR = PAGE / "vendor"
@@ -84,6 +89,24 @@ class Files(unittest.TestCase):
         self.assertEqual(found, [])
         # The libraries have findings, which shows that the compiler has read the files.
         self.assertIn("coordinator/page/vendor/", done.stdout)
+
+    def test_made_up_objects_follow_the_api(self):
+        if not api_schema.DOCUMENT.exists():
+            raise unittest.SkipTest(f"no {api_schema.DOCUMENT}")
+        schema = api_schema.ApiSchema()
+        coordinator = fake_coordinator.FakeCoordinator(fleet_data.FleetData())
+        self.addCleanup(coordinator.stop)
+        paths = {"session": "session", "fleet": "fleet", "fleet/history": "fleet/history", "nodes": "nodes", "nodes/{node}": "nodes/gpu-0011", "incidents": "incidents", "incidents/{incident}": "incidents/12", "jobs/{job}": "jobs/1",
+                 "jobs/{job}/history": "jobs/1/history", "jobs/{job}/metrics": "jobs/1/metrics", "jobs/{job}/placement": "jobs/1/placement"}
+        for path, address in paths.items():
+            with self.subTest(path):
+                with urllib.request.urlopen(f"{coordinator.url}api/v1/{address}", timeout=20) as answer:
+                    value = json.load(answer)
+                self.assertEqual(list(schema.problems(value, schema.of_answer(f"/api/v1/{path}"))), [])
+        row = {"$ref": "#/components/schemas/JobRow"}
+        self.assertEqual([problem for one in coordinator.data.rows.values() for problem in schema.problems(one, row)], [])
+        self.assertEqual(list(schema.problems(coordinator.data.log_chunks(-1)[0], {"$ref": "#/components/schemas/LogChunk"})), [])
+        self.assertNotEqual(list(schema.problems({"id": "7"}, row)), [])
 
 
 if __name__ == "__main__":
