@@ -42,6 +42,16 @@ class Actions(PageTest):
         self.expect(page.get_by_text("user: fan fails, since", exact=False)).to_have_count(0)
         self.assertEqual(self.posts(), [("nodes/gpu-0004/exclude", {"reason": "fan fails", "seconds": 5400, "evacuate": True}), ("nodes/gpu-0004/admit", {})])
 
+    def test_node_of_a_suspect_is_excluded_from_the_mesh(self):
+        self.serve()
+        page = self.open("#/incidents/12")
+        page.get_by_role("link", name="in the mesh").first.click()
+        page.get_by_role("button", name="Exclude node…").click()
+        page.get_by_label("Reason", exact=True).fill("holds up others")
+        page.get_by_role("button", name="Exclude", exact=True).click()
+        self.expect(page.get_by_text("The node is excluded: holds up others")).to_be_visible()
+        self.assertEqual(self.posts(), [("nodes/gpu-0003/exclude", {"reason": "holds up others", "seconds": 0, "evacuate": False})])
+
     def test_refusals_are_shown(self):
         self.serve()
         page = self.open("#/jobs/1")

@@ -1,8 +1,10 @@
 // The figures of one rank, and the ranks that differ the most from the others.
 import { html, useMemo } from "../html.js";
-import { getJson, useLoaded } from "../api.js";
+import { getJson, hasRole, useLoaded } from "../api.js";
 import { bytes, compact, count, duration, figure, percent } from "../format.js";
 import { cleanLine } from "../text.js";
+import { useConfirm } from "../components/dialog.js";
+import { excludeRequest } from "../components/exclude_node.js";
 import { Text } from "../components/parts.js";
 import { LIVES } from "./colours.js";
 import { valueOf } from "./columns.js";
@@ -62,18 +64,23 @@ export function RankFigures({ ranks, placement, rank, brief }) {
 export function RankDetails({ job, ranks, placement, rank, onClose }) {
   const node = nodeOf(placement, ranks, rank);
   const loaded = useLoaded(`node ${node}`, node ? (signal) => getJson(`nodes/${encodeURIComponent(node)}`, signal) : null);
+  const { confirm, elements } = useConfirm();
+  const mayExclude = hasRole("admin");
   const gpus = loaded.value?.gpus ?? [];
   // If each rank has one GPU, workers assign them in order.
   const gpu = gpus.length === ranks.ranksPerNode ? gpus[rank % ranks.ranksPerNode] : null;
-  return html`<div class="rank-details" role="status">
-    <${RankFigures} ranks=${ranks} placement=${placement} rank=${rank} />
+  return html`<div class="rank-details">
+    <div role="status"><${RankFigures} ranks=${ranks} placement=${placement} rank=${rank} /></div>
     ${gpu && html`<p>GPU ${gpu.index}: <${Text}>${gpu.name}<//></p>`}
     ${!gpu && gpus.length > 0 && html`<p>${count(gpus.length)} GPUs of the node: <${Text}>${gpus[0].name}<//></p>`}
     <div class="row">
       <a class="button small" href=${`#/jobs/${job.id}/logs?rank=${rank}`}>Log</a>
       <a class="button small" href=${`#/nodes/${encodeURIComponent(node)}`}>Node</a>
+      <button type="button" class="button small danger" disabled=${!mayExclude || !node} title=${mayExclude ? undefined : "This needs the role admin"} onClick=${() => confirm(excludeRequest(node, loaded.reload))}>Exclude node…</button>
       <button type="button" class="button small" onClick=${onClose}>Close</button>
     </div>
+    ${loaded.value?.exclusion && html`<p class="muted">The node is excluded: <${Text}>${loaded.value.exclusion.reason}<//></p>`}
+    ${elements}
   </div>`;
 }
 

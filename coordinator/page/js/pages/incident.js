@@ -12,11 +12,11 @@ import { IncidentKind, openedAt, secondsToRecover } from "./incidents.js";
 const OPEN_EVERY_MS = 2000;
 const LINES_SHOWN = 40;
 
-/** @param {{suspect: any}} props */
-function Suspect({ suspect }) {
+/** @param {{suspect: any, job: number}} props */
+function Suspect({ suspect, job }) {
   const where = suspect.rank >= 0 ? `rank ${suspect.rank}${suspect.worker ? ` on ${cleanLine(suspect.worker)}` : ""}` : cleanLine(suspect.worker) || "unknown";
   return html`<li class="suspect">
-    <div class="who"><b><bdi>${where}</bdi></b><span class="confidence"><span class="bar"><span style=${{ width: percent(suspect.confidence) }}></span></span>${percent(suspect.confidence, 0)}</span></div>
+    <div class="who"><b><bdi>${where}</bdi></b>${suspect.rank >= 0 && html`<a href=${`#/jobs/${job}/mesh?rank=${suspect.rank}`}>in the mesh</a>`}<span class="confidence"><span class="bar"><span style=${{ width: percent(suspect.confidence) }}></span></span>${percent(suspect.confidence, 0)}</span></div>
     <p class="why"><${Text}>${suspect.why}<//></p>
     ${suspect.source && html`<p class="code"><${Text}>${suspect.source}<//></p>`}
     ${suspect.collective && html`<p class="muted">in <${Text}>${suspect.collective}<//>${suspect.axis && html` along <${Text}>${suspect.axis}<//>`}</p>`}
@@ -79,7 +79,7 @@ export function IncidentPage({ id }) {
     <${Panel} title="Time line"><div class="body"><${Timeline} incident=${incident} /></div><//>
     <div class="columns">
       <div class="wide-5"><${Panel} title="Suspects"><div class="body">
-        ${incident.suspects.length === 0 ? html`<p class="empty">No rank stands out.</p>` : html`<ol class="suspects">${incident.suspects.map((/** @type {any} */ one, /** @type {number} */ i) => html`<${Suspect} key=${i} suspect=${one} />`)}</ol>`}
+        ${incident.suspects.length === 0 ? html`<p class="empty">No rank stands out.</p>` : html`<ol class="suspects">${incident.suspects.map((/** @type {any} */ one, /** @type {number} */ i) => html`<${Suspect} key=${i} suspect=${one} job=${incident.job} />`)}</ol>`}
       </div><//></div>
       <div class="wide-7"><${Panel} title="Collectives around the fault"><div class="body"><${Collectives} ranks=${ranks} suspect=${suspect} /></div><//></div>
     </div>
