@@ -64,7 +64,8 @@ absl::Status read_lora(SettingsReader& reader, trainer::ModelConfig& model,
   if (!enabled) {
     for (const std::string_view key :
          {std::string_view("lora_rank"), std::string_view("lora_alpha"),
-          std::string_view("lora_dropout"), kTargets, std::string_view("lora_restore_path")}) {
+          std::string_view("lora_dropout"), kTargets, std::string_view("lora_weight_qtype"),
+          std::string_view("lora_restore_path")}) {
       if (reader.is_set_by_user(key))
         warnings.push_back(absl::StrCat(av(key), " has no effect: enable_lora is False"));
     }
@@ -79,6 +80,7 @@ absl::Status read_lora(SettingsReader& reader, trainer::ModelConfig& model,
   reader.read("lora_alpha", alpha);
   model.lora.alpha = alpha == -1 ? model.lora.rank : alpha;
   reader.read("lora_dropout", model.lora.dropout);
+  reader.read_choice("lora_weight_qtype", trainer::kWeightTypeNames, model.lora.weight_type);
   return read_targets(reader, model);
 }
 

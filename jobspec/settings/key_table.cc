@@ -389,7 +389,7 @@ constexpr Key kTable[] = {
     works("lora_targets", ValueType::kString),
     works("lora_restore_path", ValueType::kString),
     no_effect("lora_module_path", ValueType::kString, "lora_targets names the projections"),
-    only("lora_weight_qtype", ValueType::kString, "", "this version keeps frozen weights in bfloat16 or float32"),
+    works("lora_weight_qtype", ValueType::kString),
     only("trainable_parameters_mask", ValueType::kList, "[]", "this version trains all parameters, or adapters (enable_lora)"),
 };
 // clang-format on

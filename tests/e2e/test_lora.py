@@ -131,13 +131,41 @@ class Lora(MusterTest):
         self.assertEqual({step: loss for step, loss in killed}, dict(whole))
         self.assertGreater(len(killed), len(whole))  # steps since the checkpoint were repeated
 
+    def test_adapters_of_a_quantized_base(self):
+        base = self.pretrain()
+        plain = [*LORA, f"load_parameters_path={base}", "learning_rate=0.02", "warmup_steps_fraction=0", "checkpoint_period=4"]
+        for qtype in ("nf4", "int8"):
+            words = [*plain, f"lora_weight_qtype={qtype}"]
+            whole = self.train(f"whole-{qtype}", *words, "steps=8")
+            losses = [loss for _, loss in step_losses(whole.stdout)]
+            self.assertLess(losses[-1], losses[0])
+            # A run that stops in the middle encodes the base again, with the same bits.
+            parts = f"parts-{qtype}"
+            self.train(parts, *words, "steps=4", "learning_rate_schedule_steps=8")
+            again = self.train(parts, *words, "steps=8")
+            self.assertEqual(step_losses(again.stdout), step_losses(whole.stdout)[4:])
+            files = [sorted((self.dir / f"out/{name}/checkpoints/8").glob("model-*.safetensors")) for name in (f"whole-{qtype}", parts)]
+            self.assertEqual(*[[path.read_bytes() for path in each] for each in files])
+            meshed = self.train(f"mesh-{qtype}", *words, "steps=8", "per_device_batch_size=2", "ici_fsdp_parallelism=2", ranks=2)
+            for ours, theirs in zip(step_losses(meshed.stdout), losses):
+                self.assertAlmostEqual(ours[1], theirs, places=3)
+            refused = self.train(parts, *plain, "steps=9", check=2)
+            self.assertIn(f'was made with lora_weight_qtype={qtype}, and this run\'s is ""', refused.stderr)
+            # The merged model has the loss of the adapters on the quantized base.
+            one = ["steps=1", "learning_rate=0", "warmup_steps_fraction=0"]
+            adapters = self.dir / f"out/whole-{qtype}"
+            restored = self.train(f"restored-{qtype}", *LORA, *one, f"load_parameters_path={base}", f"lora_restore_path={adapters}", f"lora_weight_qtype={qtype}")
+            self.muster("convert", adapters, self.dir / f"merged-{qtype}", check=0)
+            merged = self.train(f"merged-{qtype}", *one, f"load_parameters_path={self.dir}/merged-{qtype}")
+            self.assertAlmostEqual(step_losses(merged.stdout)[0][1], step_losses(restored.stdout)[0][1], places=3)
+
     def test_bad_input(self):
         base = self.pretrain()
         for words, complaint in (
                 (["lora_rank=17"], "lora_rank is 17, but k_proj is a matrix of 16 x 32: it must be at most 16"),
                 (["lora_targets=q_prj"], "lora_targets=q_prj: there is no such projection; did you mean q_proj?"),
                 (["lora_alpha=0"], "lora_alpha is 0, but must be above 0"),
-                (["lora_weight_qtype=nf4"], "lora_weight_qtype=nf4"),
+                (["lora_weight_qtype=nf5"], "lora_weight_qtype=nf5"),
                 ([f"lora_restore_path={base}"], "has a complete model, and no adapters"),
                 ([f"lora_restore_path={GOLDEN}/lora/llama_gqa"], "has adapters of another base: tensor "),
         ):

@@ -43,7 +43,7 @@ def adapters_of(model):
             for name, value in model.named_parameters() if value.requires_grad}
 
 
-def make_case(name, seed, rank, alpha, targets):
+def make_adapters(name, seed, rank, alpha, targets):
     base = transformers.AutoModelForCausalLM.from_pretrained(
         HERE / "hugging_face" / name, attn_implementation="eager", dtype=torch.float32).double().eval()
     model = peft.get_peft_model(base, peft.LoraConfig(r=rank, lora_alpha=alpha, target_modules=targets, lora_dropout=0.0,
@@ -62,6 +62,15 @@ def make_case(name, seed, rank, alpha, targets):
     config["base_model_name_or_path"] = f"../../hugging_face/{name}"
     config["target_modules"] = sorted(config["target_modules"])
     (folder / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def make_step(name, change_base, file):
+    """Writes the results of the adapters lora/NAME on a base that `change_base` has changed."""
+    base = transformers.AutoModelForCausalLM.from_pretrained(
+        HERE / "hugging_face" / name, attn_implementation="eager", dtype=torch.float32)
+    change_base(base)
+    model = peft.PeftModel.from_pretrained(base, HERE / "lora" / name, is_trainable=True,
+                                           autocast_adapter_dtype=False).double().eval()
     tokens = torch.tensor(json.loads((HERE / "hugging_face" / name / "tokens.json").read_text()))
     loss, logits = loss_of(model, tokens)
     loss.backward()
@@ -83,10 +92,11 @@ def make_case(name, seed, rank, alpha, targets):
         v.data = start[k]
     merged = model.merge_and_unload()
     tensors.update({"merged." + k: v for k, v in merged.named_parameters() if "_proj" in k})
-    save_file({k: v.detach().float().contiguous().clone() for k, v in tensors.items()}, folder / "step.safetensors",
+    save_file({k: v.detach().float().contiguous().clone() for k, v in tensors.items()}, file,
               metadata={"optimizer": json.dumps(OPTIMIZER), "steps": str(STEPS)})
 
 
 if __name__ == "__main__":
     for case_name, case in CASES.items():
-        make_case(case_name, *case)
+        make_adapters(case_name, *case)
+        make_step(case_name, lambda base: None, HERE / "lora" / case_name / "step.safetensors")

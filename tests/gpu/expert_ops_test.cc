@@ -145,6 +145,25 @@ TEST_P(Quantization, ToEveryGrid) {
   }
 }
 
+TEST(WeightBlocks, AreDecodedToTheSameBits) {
+  const int64_t elements = large_shapes() ? int64_t{1} << 26 : 37 * kWeightBlock;
+  for (const WeightType type : {WeightType::kNf4, WeightType::kInt8}) {
+    const int64_t bytes = code_bytes(type, elements);
+    std::vector<float> values;
+    for (int64_t i = 0; i < bytes; ++i) values.push_back(static_cast<float>(i * 7 % 255 - 127));
+    Both codes(DType::kI8, {bytes}),
+        scales = Both::random(DType::kF32, {elements / kWeightBlock}, 1);
+    codes.set(values);
+    for (const DType dtype : {DType::kF32, DType::kBf16}) {
+      Both out(dtype, {elements});
+      on_both([&](Ops& ops, Side side) {
+        ops.decode_weights({type, codes.on(side), scales.on(side)}, out.on(side));
+      });
+      expect_equal(out, "weights");
+    }
+  }
+}
+
 TEST(DelayedScale, OfAStep) {
   constexpr int64_t kProducts = 4, kLength = 7;
   Both amax = Both::random(DType::kF32, {kProducts, 3}, 1, 100);

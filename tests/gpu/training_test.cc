@@ -144,6 +144,20 @@ INSTANTIATE_TEST_SUITE_P(
                     return config;
                   },
                   1e-3},
+        DeviceJob{"frozen_nf4_along_fsdp",
+                  [] {
+                    TrainConfig config = few_steps(tiny_config(1));
+                    config.mesh.ici[static_cast<size_t>(MeshAxis::kFsdp)] = 2;
+                    config.per_device_batch_size = 1;
+                    config.max_target_length = 8;
+                    config.dtype = ComputeType::kBfloat16;
+                    config.model.lora = {.rank = 2,
+                                         .alpha = 4,
+                                         .targets = lora_targets(config.model, LoraLayers::kAll),
+                                         .weight_type = WeightType::kNf4};
+                    return config;
+                  },
+                  2e-2},
         DeviceJob{"accumulation",
                   [] {
                     TrainConfig config = one_rank();

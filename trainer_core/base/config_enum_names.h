@@ -83,6 +83,10 @@ struct EnumNames<QuantizationType> {
   static constexpr const auto& kNames = kQuantizationNames;
 };
 template <>
+struct EnumNames<WeightType> {
+  static constexpr const auto& kNames = kWeightTypeNames;
+};
+template <>
 struct EnumNames<Hardware> {
   static constexpr const auto& kNames = kHardwareNames;
 };

@@ -16,6 +16,7 @@
 #include <absl/status/status.h>
 
 #include "trainer_core/base/named_values.h"
+#include "trainer_core/base/weight_blocks.h"
 
 namespace muster::trainer {
 
@@ -34,6 +35,8 @@ struct LoraConfig {
   double dropout = 0;  // dropout rate of the adapters' inputs, in [0, 1)
   // The adapted projections: names of kLoraTargetNames, in their order.
   std::vector<std::string> targets;
+  // The type in which the matrices of layers are stored, except routers (QLoRA).
+  WeightType weight_type = WeightType::kPlain;
 
   bool enabled() const { return rank > 0; }
   bool adapts(LoraTarget target) const;

@@ -54,6 +54,7 @@ void visit_lora(Config& lora, Visitor& visit) {
   visit("lora_alpha", lora.alpha);
   visit("lora_dropout", lora.dropout);
   visit("lora_targets", lora.targets);
+  visit.unless("lora_weight_qtype", lora.weight_type, WeightType::kPlain);
 }
 
 // The only list of keys: calls visit(key, field) for every field of the config.

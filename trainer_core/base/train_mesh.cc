@@ -64,7 +64,11 @@ absl::Status validate_on_mesh(const TrainConfig& config) {
   demands.micro_batches = config.micro_batches();
   demands.repeats = config.pipeline_repeats;
   const std::vector<std::string> conflicts = mesh_conflicts(demands, config.mesh);
-  if (conflicts.empty()) return validate_products(model, mesh.degree(MeshAxis::kTensor));
+  if (conflicts.empty()) {
+    const int32_t tensor = mesh.degree(MeshAxis::kTensor);
+    const absl::Status status = validate_products(model, tensor);
+    return status.ok() ? check_weight_blocks(model, tensor) : status;
+  }
   return absl::InvalidArgumentError(absl::StrJoin(conflicts, "; "));
 }
 

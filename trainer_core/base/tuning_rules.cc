@@ -5,6 +5,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "common/text/absl_view.h"
 #include "trainer_core/base/eval_task_files.h"
 
 namespace muster::trainer {
@@ -39,6 +40,15 @@ absl::Status check_best_evaluation(const TrainConfig& config) {
       check_eval_metric(eval.best_metric, eval.tasks, eval.has_data(), config.dpo.enabled);
   if (metric.ok()) return metric;
   return absl::InvalidArgumentError(absl::StrCat(key, ": ", metric.message()));
+}
+
+// Lower stages hold the weights of all layers as passes read them.
+absl::Status check_weight_type(const TrainConfig& config) {
+  const WeightType type = config.model.lora.weight_type;
+  if (type == WeightType::kPlain || config.zero_stage == 3) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "lora_weight_qtype is ", av(name_of(kWeightTypeNames, type)), ", but zero_stage is ",
+      config.zero_stage, ", which holds all weights in the type of activations: set zero_stage=3"));
 }
 
 absl::Status refuse(const std::string& what) {
@@ -83,6 +93,7 @@ absl::Status check_dpo(const TrainConfig& config) {
 
 absl::Status validate_tuning(const TrainConfig& config) {
   if (auto status = check_best_evaluation(config); !status.ok()) return status;
+  if (auto status = check_weight_type(config); !status.ok()) return status;
   if (config.sft.enabled && config.dataset_type != DatasetType::kShards)
     return absl::InvalidArgumentError(
         "use_sft needs dataset_type=shards and a folder that muster tokenize --sft made");

@@ -5,19 +5,18 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 #include <system_error>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
-#include <absl/strings/strip.h>
 
 #include "common/text/absl_view.h"
 #include "trainer_core/base/bf16.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/foreign/peft_folder.h"
 #include "trainer_core/checkpoint/foreign/rotary_source.h"
+#include "trainer_core/checkpoint/merged_source.h"
 
 namespace muster::trainer {
 namespace {
@@ -52,67 +51,6 @@ class RandomSource : public ParameterSource {
 
  private:
   const uint64_t seed_;
-};
-
-// The base with adapters merged into it.
-class MergedSource : public ParameterSource {
- public:
-  MergedSource(ParameterDescription description, AdaptersOnBase parts)
-      : ParameterSource(std::move(description)), parts_(std::move(parts)) {
-    constexpr absl::string_view kSuffix = ".lora_A.weight";
-    for (const ParamSpec& spec : parts_.adapters.table) {
-      if (absl::string_view module = spec.name; absl::ConsumeSuffix(&module, kSuffix))
-        modules_.emplace(absl::StrCat(module, ".weight"), std::string(module));
-    }
-  }
-
-  absl::Status read(const HuggingFaceTensor& tensor, std::span<float> out) const override {
-    if (auto status = parts_.base->read(tensor, out); !status.ok()) return status;
-    for (const ParamSpec& row : rows()) {
-      if (row.offset < tensor.offset || row.offset >= tensor.offset + tensor.elements()) continue;
-      const auto adapted = modules_.find(row.name);
-      if (adapted == modules_.end()) continue;
-      add_product(adapted->second, row,
-                  out.subspan(static_cast<size_t>(row.offset - tensor.offset),
-                              static_cast<size_t>(row.elements())));
-    }
-    return absl::OkStatus();
-  }
-
-  // Reads adapted tensors completely; the base reads the others.
-  absl::Status read_boxes(const std::vector<TensorBox>& boxes,
-                          std::span<float> block) const override {
-    std::vector<TensorBox> unchanged = boxes;
-    const auto merged = std::stable_partition(
-        unchanged.begin(), unchanged.end(),
-        [&](const TensorBox& box) { return !modules_.contains(std::string(box.tensor)); });
-    const std::vector<TensorBox> adapted(merged, unchanged.end());
-    unchanged.erase(merged, unchanged.end());
-    if (auto status = parts_.base->read_boxes(unchanged, block); !status.ok()) return status;
-    return ParameterSource::read_boxes(adapted, block);
-  }
-
- private:
-  // Adds scale B A to the rows of the projection.
-  void add_product(const std::string& module, const ParamSpec& row, std::span<float> rows) const {
-    const Adapters& adapters = parts_.adapters;
-    const std::span<const float> a = adapters.matrix(module, 'A'), b = adapters.matrix(module, 'B');
-    const auto scale = static_cast<float>(adapters.model.lora.scale());
-    const auto rank = static_cast<size_t>(adapters.model.lora.rank);
-    const auto columns = static_cast<size_t>(row.shape[1]);
-    std::vector<float> sums(columns);
-    for (size_t i = 0; i < static_cast<size_t>(row.shape[0]); ++i) {
-      std::ranges::fill(sums, 0.0F);
-      for (size_t k = 0; k < rank; ++k) {
-        const float factor = b[i * rank + k];
-        for (size_t j = 0; j < columns; ++j) sums[j] += factor * a[k * columns + j];
-      }
-      for (size_t j = 0; j < columns; ++j) rows[i * columns + j] += scale * sums[j];
-    }
-  }
-
-  AdaptersOnBase parts_;
-  std::map<std::string, std::string> modules_;  // by the name of the weight
 };
 
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_base(const std::string& path,
@@ -153,6 +91,12 @@ absl::StatusOr<AdapterCheckpoint> find_adapters(const std::string& path) {
   const auto folder = find_checkpoint(path, Verify::kSizes);
   if (!folder.ok()) return folder.status();
   return adapters_of(read_manifest(*folder));
+}
+
+// Returns the value of lora_weight_qtype as users write it.
+std::string show_weight_type(WeightType type) {
+  const std::string_view name = name_of(kWeightTypeNames, type);
+  return name.empty() ? "\"\"" : std::string(name);
 }
 
 absl::StatusOr<AdaptersOnBase> checked(Adapters adapters, std::unique_ptr<ParameterSource> base,
@@ -312,6 +256,13 @@ absl::Status judge_base(const TrainConfig& config, const std::string& base_hash,
   const auto then = train_config_from_json(checkpoint.config);
   // A checkpoint of a complete model has other tensors, which the restore reports.
   if (!then.ok() || !then->model.lora.enabled()) return then.status();
+  if (const WeightType type = then->model.lora.weight_type; type != config.model.lora.weight_type) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "checkpoint ", checkpoint.folder,
+        " was made with lora_weight_qtype=", show_weight_type(type), ", and this run's is ",
+        show_weight_type(config.model.lora.weight_type),
+        "; restore the earlier value, or set another run_name to start from the beginning"));
+  }
   const double ours = config.model.lora.alpha, theirs = then->model.lora.alpha;
   if (ours == theirs) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(

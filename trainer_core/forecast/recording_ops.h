@@ -27,6 +27,10 @@ struct TensorList {
     add(tensor);
     ranges.back().is_only_read = true;
   }
+  void add(const WeightBlocks& blocks) {
+    add(blocks.codes);
+    add(blocks.scales);
+  }
   void add(const NormWeights& weights) {
     add(weights.gain);
     add(weights.bias);

@@ -4,6 +4,19 @@
 
 namespace muster::trainer {
 
+void add_frozen_blocks(TransformerPlan& plan) {
+  const auto add = [&](const char* name, int64_t bytes) {
+    return plan.memory.add(name, MemoryCategory::kParameters, static_cast<size_t>(bytes));
+  };
+  constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
+  const ShardLayout& frozen = plan.sharding.frozen;
+  if (frozen.elements() > 0) plan.frozen_block = add("frozen", frozen.stored_floats() * kFloat);
+  const int64_t elements = plan.sharding.quantized.elements();
+  if (elements == 0) return;
+  plan.code_block = add("frozen.codes", code_bytes(plan.model.lora.weight_type, elements));
+  plan.scale_block = add("frozen.scales", elements / kWeightBlock * kFloat);
+}
+
 void add_adapter_buffers(TransformerPlan& plan) {
   const LoraConfig& lora = plan.model.lora;
   if (!lora.enabled()) return add_served_adapters(plan);

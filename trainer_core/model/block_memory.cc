@@ -52,6 +52,7 @@ class Slots {
     };
     place_all(sharding_.layout, memory.buckets);
     if (weights) place_all(sharding_.frozen, memory.frozen);
+    if (weights) place_all(sharding_.quantized, memory.quantized);
     (weights ? memory.weight_slot : memory.gradient_slot) = slot_of_;
   }
 
@@ -78,6 +79,7 @@ class Slots {
     };
     add_all(sharding_.layout);
     if (what_ == What::kWeights) add_all(sharding_.frozen);
+    if (what_ == What::kWeights) add_all(sharding_.quantized);
     return end;
   }
 
@@ -163,6 +165,7 @@ BlockMemory plan_blocks(const Sharding& sharding, bool tied, bool training, Buff
   }
   for (const ParamBucket& bucket : sharding.frozen.buckets())
     memory.frozen.push_back({at(bucket, frozen, sharding.frozen.stored()), {}});
+  memory.quantized.resize(sharding.quantized.buckets().size());  // all of them are in slots
   weight_slots(sharding, tied).place(plan, memory);
   if (training) gradient_slots(sharding, tied).place(plan, memory);
   return memory;

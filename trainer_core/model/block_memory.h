@@ -49,7 +49,9 @@ struct BucketMemory {
 // The locations of all buckets, and the slots of all blocks.
 struct BlockMemory {
   std::vector<BucketMemory> buckets;  // in the order of Sharding::layout.buckets()
-  std::vector<BucketMemory> frozen;   // in the order of Sharding::frozen.buckets(); no gradients
+  // In the order of Sharding::frozen.buckets() and Sharding::quantized.buckets(); no gradients.
+  std::vector<BucketMemory> frozen;
+  std::vector<BucketMemory> quantized;
   // The slot of each block. Blocks with the same slot share memory. Unspecified for blocks that
   // have no bucket in a slot.
   std::vector<size_t> weight_slot;
@@ -60,7 +62,9 @@ struct BlockMemory {
 // it computes.
 struct Sharding {
   ShardLayout layout = ShardLayout::whole({});  // the parameters that are trained
-  ShardLayout frozen = ShardLayout::whole({});  // the others; empty if there are none
+  // The frozen parameters, and those that are stored in blocks; empty if there are none.
+  ShardLayout frozen = ShardLayout::whole({});
+  ShardLayout quantized = ShardLayout::whole({});
   int32_t zero_stage = 3;
   RankPart part{};
   // Whether there is a second copy of the trained parameters, those of a reference model.
@@ -76,7 +80,9 @@ struct Sharding {
   }
   // Return whether a pass reads a copy of a bucket of the block, and whether the first and the last
   // stage of a pipeline share a bucket of the block.
-  bool copies(size_t block) const { return layout.copies(block) || frozen.copies(block); }
+  bool copies(size_t block) const {
+    return layout.copies(block) || frozen.copies(block) || quantized.copies(block);
+  }
   bool is_of_both_ends(size_t block) const {
     return layout.is_of_both_ends(block) || frozen.is_of_both_ends(block);
   }
@@ -85,7 +91,8 @@ struct Sharding {
   template <class Condition>
   bool has_bucket(const Condition& condition) const {
     return std::ranges::any_of(layout.buckets(), condition) ||
-           std::ranges::any_of(frozen.buckets(), condition);
+           std::ranges::any_of(frozen.buckets(), condition) ||
+           std::ranges::any_of(quantized.buckets(), condition);
   }
 };
 

@@ -39,9 +39,7 @@ class Planner {
     plan_.param_block = add("params", MemoryCategory::kParameters,
                             plan_.stored_floats() + scaling_elements(model_));
     plan_.loading_block = plan_.param_block;
-    const ShardLayout& frozen = plan_.sharding.frozen;
-    if (frozen.elements() > 0)
-      plan_.frozen_block = add("frozen", MemoryCategory::kParameters, frozen.stored_floats());
+    add_frozen_blocks(plan_);
     if (plan_.sharding.has_reference)
       plan_.reference_block = add("reference", MemoryCategory::kParameters, plan_.stored_floats());
     if (plan_.training) {

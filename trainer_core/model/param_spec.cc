@@ -21,22 +21,26 @@ uint64_t stream_of(std::string_view name) { return fnv1a(name); }
 
 class TableBuilder {
  public:
-  explicit TableBuilder(const ModelConfig& config)
-      : config_(config), frozen_(config.lora.enabled()) {}
+  explicit TableBuilder(const ModelConfig& config) : config_(config), part_(part_of_base()) {}
 
   // Sets the block of the parameters that are added next.
   void begin(BlockKind kind, int32_t layer = 0) { block_ = {kind, layer}; }
 
   // (rows, columns) of a matrix that multiplies vectors of `columns` elements: fan_in = columns.
   ParamSpec& matrix(const std::string& name, int64_t rows, int64_t columns, TensorSplit split) {
-    ParamSpec& spec =
-        random(name, rows, columns, split, 1.0 / std::sqrt(static_cast<double>(columns)));
-    spec.is_matrix = true;
+    return as_matrix(
+        random(name, rows, columns, split, 1.0 / std::sqrt(static_cast<double>(columns))));
+  }
+  // Adds a matrix that is never stored in blocks: the token table, the head, or a router.
+  ParamSpec& plain_matrix(const std::string& name, int64_t rows, int64_t columns,
+                          TensorSplit split) {
+    ParamSpec& spec = matrix(name, rows, columns, split);
+    spec.part = part_;
     return spec;
   }
   void embedding(const std::string& name) {
-    ParamSpec& spec =
-        matrix(name, config_.vocab_size, config_.emb_dim, TensorSplit::rows(config_.vocab_size));
+    ParamSpec& spec = plain_matrix(name, config_.vocab_size, config_.emb_dim,
+                                   TensorSplit::rows(config_.vocab_size));
     if (config_.embedding_init_std > 0) spec.init_std = config_.embedding_init_std;
   }
   // Adds the query projection. Its standard deviation compensates for query_scale, so that initial
@@ -45,9 +49,8 @@ class TableBuilder {
     const int64_t heads = config_.num_query_heads, h = config_.head_dim, d = config_.emb_dim;
     const double scale =
         config_.query_scale > 0 ? config_.query_scale * std::sqrt(static_cast<double>(h)) : 1.0;
-    random(name, heads * h, d, TensorSplit::rows(heads),
-           1.0 / (scale * std::sqrt(static_cast<double>(d))))
-        .is_matrix = true;
+    as_matrix(random(name, heads * h, d, TensorSplit::rows(heads),
+                     1.0 / (scale * std::sqrt(static_cast<double>(d)))));
   }
   void positions(const std::string& name) {
     random(name, config_.trainable_position_size, config_.emb_dim, TensorSplit::none(), 1.0);
@@ -71,7 +74,7 @@ class TableBuilder {
   }
   // Adds the adapters of a GEMM's projections.
   void adapters(const std::vector<AdaptedProjection>& projections) {
-    frozen_ = false;
+    part_ = ParamPart::kTrained;
     const int64_t rank = config_.lora.rank;
     for (const AdaptedProjection& adapted : projections) {
       const int64_t in = projection_shape(config_, adapted.target).in;
@@ -83,11 +86,19 @@ class TableBuilder {
       add(adapted.module + ".lora_B.weight", {out, rank}, adapted.out_split).init =
           InitKind::kZeros;
     }
-    frozen_ = config_.lora.enabled();
+    part_ = part_of_base();
   }
   std::vector<ParamSpec> take() { return std::move(table_); }
 
  private:
+  ParamSpec& as_matrix(ParamSpec& spec) const {
+    spec.is_matrix = true;
+    if (config_.lora.weight_type != WeightType::kPlain) spec.part = ParamPart::kQuantized;
+    return spec;
+  }
+  ParamPart part_of_base() const {
+    return config_.lora.enabled() ? ParamPart::kFrozen : ParamPart::kTrained;
+  }
   ParamSpec& random(const std::string& name, int64_t rows, int64_t columns, TensorSplit split,
                     double default_std) {
     ParamSpec& spec = add(name, {rows, columns}, split);
@@ -101,13 +112,13 @@ class TableBuilder {
     spec.offset = offset_;
     spec.block = block_;
     spec.split = split;
-    spec.frozen = frozen_;
+    spec.part = part_;
     offset_ += spec.elements();
     return spec;
   }
 
   const ModelConfig& config_;
-  bool frozen_;
+  ParamPart part_;  // that of the parameters that are added next
   ParamBlock block_;
   std::vector<ParamSpec> table_;
   int64_t offset_ = 0;
@@ -152,7 +163,7 @@ void add_experts(const ModelConfig& config, const std::string& prefix, TableBuil
     const std::string full = prefix + "experts." + std::to_string(e) + "." + name + ".weight";
     table.matrix(full, rows, columns, split).expert = e;
   };
-  table.matrix(prefix + "gate.weight", config.experts.count, d, TensorSplit::none());
+  table.plain_matrix(prefix + "gate.weight", config.experts.count, d, TensorSplit::none());
   for (int32_t e = 0; e < config.experts.count; ++e) {
     matrix(e, "w1", m, d, TensorSplit::rows(m));
     if (config.experts.gated) matrix(e, "w3", m, d, TensorSplit::rows(m));
@@ -191,8 +202,8 @@ std::vector<ParamSpec> model_params(const ModelConfig& config) {
   table.begin(BlockKind::kEnd);
   table.norm("model.norm");
   if (!config.logits_via_embedding) {
-    table.matrix("lm_head.weight", config.vocab_size, config.emb_dim,
-                 TensorSplit::rows(config.vocab_size));
+    table.plain_matrix("lm_head.weight", config.vocab_size, config.emb_dim,
+                       TensorSplit::rows(config.vocab_size));
   }
   return table.take();
 }
@@ -201,7 +212,7 @@ std::vector<ParamSpec> part_of(const std::vector<ParamSpec>& table, ParamPart pa
   std::vector<ParamSpec> specs;
   int64_t offset = 0;
   for (const ParamSpec& spec : table) {
-    if (spec.frozen != (part == ParamPart::kFrozen)) continue;
+    if (spec.part != part) continue;
     specs.push_back(spec);
     specs.back().offset = offset;
     offset += spec.elements();

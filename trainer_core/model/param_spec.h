@@ -42,6 +42,11 @@ struct TensorSplit {
   static TensorSplit columns(int64_t units) { return {1, units}; }
 };
 
+// The parts of a model's parameters. Frozen ones are not trained: they have no gradient and no
+// optimizer state, and are not in checkpoints. kQuantized: frozen matrices that are stored in
+// blocks (base/weight_blocks.h).
+enum class ParamPart : uint8_t { kTrained, kFrozen, kQuantized };
+
 // A parameter of the model. It has Hugging Face's name, such as
 // "model.layers.0.self_attn.q_proj.weight", and Hugging Face's shape: (out, in) for a projection.
 struct ParamSpec : TensorRow {
@@ -53,9 +58,8 @@ struct ParamSpec : TensorRow {
   // Whether the parameter is an operand of a GEMM or the token table. Decoding in bf16 stores such
   // parameters in bf16 and all others in fp32.
   bool is_matrix = false;
-  // Whether the parameter is not trained: it has no gradient and no optimizer state, and is not in
-  // checkpoints. With adapters (base/lora.h), all other parameters are frozen.
-  bool frozen = false;
+  // If there are adapters (base/lora.h), all other parameters are frozen.
+  ParamPart part = ParamPart::kTrained;
 
   // Returns the type of the parameter when decoding in bf16.
   DType rounded_type() const { return is_matrix ? DType::kBf16 : DType::kF32; }
@@ -73,9 +77,7 @@ struct ParamSpec : TensorRow {
 // Those of adapters are PEFT's: "….q_proj.lora_A.weight" and "….q_proj.lora_B.weight".
 std::vector<ParamSpec> model_params(const ModelConfig& config);
 
-// The parameters that are trained, or those that are not.
-enum class ParamPart : uint8_t { kTrained, kFrozen };
-// Returns those parameters of `table` as a table of their own.
+// Returns the parameters of a part as a table of their own.
 std::vector<ParamSpec> part_of(const std::vector<ParamSpec>& table, ParamPart part);
 
 // The GEMMs of a layer's dense projections, x wᵀ. Kernels with the same input are stacked into one

@@ -37,6 +37,8 @@ TransformerPlan build_transformer_plan(const ModelConfig& model, int32_t batch, 
   TransformerPlan plan;
   plan.model = model;
   plan.params = model_params(model);
+  MUSTER_CHECK(sharding || model.lora.weight_type == WeightType::kPlain)
+      << "weights in blocks without a layout of their copies";
   plan.sharding =
       sharding.value_or(Sharding{ShardLayout::whole(plan.params),
                                  ShardLayout::whole(plan.params, DType::kF32, ParamPart::kFrozen)});

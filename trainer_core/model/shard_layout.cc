@@ -136,7 +136,7 @@ class ShardLayoutBuilder {
   // Visits the parameters of the complete table in order. `has` states whether the rank has the
   // parameter. Returns its row in the layout's table; nullopt if the layout does not store it.
   std::optional<size_t> next(const ParamSpec& spec, bool has) {
-    const bool is_of_part = spec.frozen == (part_ == ParamPart::kFrozen);
+    const bool is_of_part = spec.part == part_;
     const size_t row = is_of_part ? next_row_++ : 0;
     if (!has) return std::nullopt;
     if (layout_.blocks_.empty() || layout_.blocks_.back() != spec.block) {
@@ -173,6 +173,8 @@ class ShardLayoutBuilder {
       ParamBucket& bucket = layout_.buckets_[i];
       const int64_t member = complete(bucket);
       bucket.shard_elements = (bucket.elements + bucket.group_size - 1) / bucket.group_size;
+      if (part_ == ParamPart::kQuantized)
+        bucket.shard_elements = padded_to_blocks(bucket.shard_elements);
       bucket.shard_offset = layout_.elements_;
       layout_.elements_ += bucket.shard_elements;
       add_pieces(i, member * bucket.shard_elements);

@@ -21,12 +21,13 @@
 // (Rajbhandari et al., 2020) with flat buckets of parameters that are used together, as in FSDP
 // (Zhao et al., 2023): padding is per bucket, not per parameter.
 //
-// Parameters that are trained and frozen ones (ParamSpec::frozen) have separate layouts with
-// separate flat blocks, but the same numbers of blocks.
+// Each part of the parameters (ParamPart) has a layout of its own with separate flat blocks, but
+// the same numbers of blocks.
 //
-// All parameters of a layout are stored in one type, fp32 or bf16 (weight_dtype). GEMMs read bf16
-// matrices where they are stored. Parameters that passes read in fp32, such as those of norms and
-// biases, are converted block by block.
+// All parameters of a layout are stored in one type, fp32 or bf16 (weight_dtype), or as codes with
+// a scale per 64 elements (kI8, base/weight_blocks.h). Shards of codes are padded to whole groups
+// of 64. GEMMs read bf16 matrices where they are stored. Parameters that passes read in fp32, such
+// as those of norms and biases, are converted block by block.
 #pragma once
 
 #include <cstddef>

@@ -57,6 +57,7 @@ ParamViews views_of(const TransformerPlan& plan, const Arena& arena, bool gradie
   };
   add(plan.sharding.layout, plan.blocks.buckets);
   if (!gradients) add(plan.sharding.frozen, plan.blocks.frozen);
+  if (!gradients) add(plan.sharding.quantized, plan.blocks.quantized);
   return views;
 }
 

@@ -94,6 +94,16 @@ std::span<float> loading_params(const TransformerPlan& plan, Arena& arena) {
           static_cast<size_t>(plan.stored_parameters() + scaling_elements(plan.model))};
 }
 
+WeightBlocks weight_blocks(const TransformerPlan& plan, const Arena& arena) {
+  const WeightType type = plan.model.lora.weight_type;
+  const int64_t elements = plan.sharding.quantized.elements();
+  if (elements == 0) return {.type = type};
+  return {
+      .type = type,
+      .codes = Tensor::of(DType::kI8, arena.buffer(plan.code_block), {code_bytes(type, elements)}),
+      .scales = Tensor::f32(arena.f32(plan.scale_block), {elements / kWeightBlock})};
+}
+
 void round_loaded_params(const TransformerPlan& plan, Arena& arena) {
   if (plan.rounds_params())
     round_in_place(plan.sharding.layout.table(), arena.f32(plan.loading_block));

@@ -231,6 +231,9 @@ struct TransformerPlan {
   BufferId loading_block;  // see loading_params()
   // The flat shards of frozen parameters, in the type of their layout; absent if there are none.
   BufferId frozen_block;
+  // The codes and scales of parameters that are stored in blocks (base/weight_blocks.h).
+  BufferId code_block;
+  BufferId scale_block;
   BufferId reference_block;  // as many elements as there are parameters; Sharding::has_reference
   // In a training plan only:
   BufferId grad_block;       // gradients of the shards
@@ -390,6 +393,8 @@ struct TransformerPlan {
 // Returns the flat fp32 block into which the values of rows() are loaded: parameters, then the
 // scaling state.
 std::span<float> loading_params(const TransformerPlan& plan, Arena& arena);
+// Returns this rank's shards of the parameters that are stored in blocks.
+WeightBlocks weight_blocks(const TransformerPlan& plan, const Arena& arena);
 // Converts the loaded values to the types that the Transformer reads (rounds_params). Called once,
 // before the Transformer is constructed.
 void round_loaded_params(const TransformerPlan& plan, Arena& arena);

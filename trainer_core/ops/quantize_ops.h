@@ -13,6 +13,8 @@
 #include <optional>
 
 #include "trainer_core/base/tensor.h"
+#include "trainer_core/base/tensor_views.h"
+#include "trainer_core/base/weight_blocks.h"
 #include "trainer_core/ops/expert_ops.h"
 #include "trainer_core/ops/token_rows.h"
 
@@ -47,6 +49,20 @@ struct RoundingNoise {
   uint64_t key = 0;
   uint32_t location = 0;  // identifies this rounding in the model; below 2^18
   SampleElements elements{};
+};
+
+// Frozen weights that are stored in blocks (base/weight_blocks.h): the bytes of codes, and a scale
+// per block.
+struct WeightBlocks {
+  WeightType type = WeightType::kPlain;
+  Tensor codes{};   // kI8 (code_bytes)
+  Tensor scales{};  // fp32 (blocks)
+
+  // Returns the blocks of `count` elements from element `first` on, both multiples of a block.
+  WeightBlocks at(int64_t first, int64_t count) const {
+    return {type, tensor_at(codes, code_bytes(type, first), {code_bytes(type, count)}),
+            tensor_at(scales, first / kWeightBlock, {count / kWeightBlock})};
+  }
 };
 
 }  // namespace muster::trainer

@@ -67,40 +67,56 @@ ShardedParameters::ShardedParameters(const TransformerPlan& plan, const Arena& a
     buckets_.push_back(make_bucket(i, ParamPart::kTrained));
   for (size_t i = 0; i < plan.sharding.frozen.buckets().size(); ++i)
     buckets_.push_back(make_bucket(i, ParamPart::kFrozen));
+  for (size_t i = 0; i < plan.sharding.quantized.buckets().size(); ++i)
+    buckets_.push_back(make_bucket(i, ParamPart::kQuantized));
 }
 
 ShardedParameters::Bucket ShardedParameters::make_bucket(size_t index, ParamPart part) const {
-  const bool is_frozen = part == ParamPart::kFrozen;
-  const ShardLayout& layout = is_frozen ? plan_.sharding.frozen : plan_.sharding.layout;
+  const bool is_frozen = part != ParamPart::kTrained, in_blocks = part == ParamPart::kQuantized;
+  const Sharding& sharding = plan_.sharding;
+  const ShardLayout& layout = in_blocks   ? sharding.quantized
+                              : is_frozen ? sharding.frozen
+                                          : sharding.layout;
   const ParamBucket& from = layout.buckets()[index];
-  const BucketMemory& memory = (is_frozen ? plan_.blocks.frozen : plan_.blocks.buckets)[index];
-  const std::string name = absl::StrCat(is_frozen ? "frozen " : "", name_of_bucket(layout, from));
+  const BlockMemory& blocks = plan_.blocks;
+  const BucketMemory& memory = (in_blocks   ? blocks.quantized
+                                : is_frozen ? blocks.frozen
+                                            : blocks.buckets)[index];
+  const std::string name = absl::StrCat(in_blocks   ? "quantized "
+                                        : is_frozen ? "frozen "
+                                                    : "",
+                                        name_of_bucket(layout, from));
   const auto shard_in = [&](BufferId block, DType dtype) {
     const auto offset = from.shard_offset * static_cast<int64_t>(dtype_bytes(dtype));
     return flat(arena_, {block, offset}, dtype, from.shard_elements);
   };
-  Bucket bucket{
-      .block = from.block,
-      .is_frozen = is_frozen,
-      .is_shared = from.group_size > 1,
-      .block_is_gathered = layout.gathers(from.block),
-      .elements = from.elements,
-      .shard = shard_in(is_frozen ? plan_.frozen_block : plan_.param_block, layout.stored()),
-      .reference_shard = {},
-      .weights = flat(arena_, memory.weights, from.gathered, padded_elements(from)),
-      .own_weights = {},
-      .gradient_shard = {},
-      .gradient = {},
-      .own_gradient = {},
-      .gather_name = absl::StrCat(name, " all-gather"),
-      .scatter_name = absl::StrCat(name, " reduce-scatter"),
-      .reduce_name = absl::StrCat(name, " all-reduce"),
-      .scattered = {}};
+  Bucket bucket{.block = from.block,
+                .is_frozen = is_frozen,
+                .is_shared = from.group_size > 1,
+                .block_is_gathered = layout.gathers(from.block),
+                .elements = from.elements,
+                .shard = {},
+                .blocks = {},
+                .reference_shard = {},
+                .weights = flat(arena_, memory.weights, from.gathered, padded_elements(from)),
+                .own_weights = {},
+                .gradient_shard = {},
+                .gradient = {},
+                .own_gradient = {},
+                .gather_name = absl::StrCat(name, " all-gather"),
+                .scatter_name = absl::StrCat(name, " reduce-scatter"),
+                .reduce_name = absl::StrCat(name, " all-reduce"),
+                .scattered = {}};
   int64_t first = 0;
   if (bucket.is_shared) {
     MUSTER_CHECK(groups_ != nullptr) << name << " is shared by " << from.group_size << " ranks";
     bucket.group = &groups_->of(from.group, kOverlapChannel);
     first = bucket.group->rank() * from.shard_elements;
+  }
+  if (in_blocks) {
+    bucket.blocks = weight_blocks(plan_, arena_).at(from.shard_offset, from.shard_elements);
+  } else {
+    bucket.shard = shard_in(is_frozen ? plan_.frozen_block : plan_.param_block, layout.stored());
   }
   bucket.reference_shard = !is_frozen && plan_.sharding.has_reference
                                ? shard_in(plan_.reference_block, layout.stored())
@@ -128,8 +144,13 @@ void ShardedParameters::prefetch(size_t block) {
   for (const Bucket& bucket : buckets_) {
     if (bucket.block != block) continue;
     const Tensor& shard = reads_reference_ ? bucket.reference_shard : bucket.shard;
-    const bool converts = bucket.weights.dtype != shard.dtype;
-    if (converts) ops_.copy(shard, bucket.own_weights);
+    const bool in_blocks = bucket.blocks.type != WeightType::kPlain;
+    const bool converts = in_blocks || bucket.weights.dtype != shard.dtype;
+    if (in_blocks) {
+      ops_.decode_weights(bucket.blocks, bucket.own_weights);
+    } else if (converts) {
+      ops_.copy(shard, bucket.own_weights);
+    }
     if (!bucket.is_shared) continue;
     // This work begins after the slot's previous contents were read and the shard was written.
     const Tensor& from = converts ? bucket.own_weights : shard;

@@ -18,9 +18,9 @@
 // Without sharding (data parallelism alone), gradients are all-reduced in the buffer into which the
 // pass writes them.
 //
-// Shards of another type than passes read (weight_dtype, ParamBucket::gathered) are converted to
-// this rank's part of the slot before they are gathered, in the order of the pass's operations. On
-// a single rank this conversion is the only step.
+// Shards of another type than passes read (weight_dtype, lora_weight_qtype, ParamBucket::gathered)
+// are converted to this rank's part of the slot before they are gathered, in the order of the
+// pass's operations. On a single rank this conversion is the only step.
 //
 // Both ends of a pipeline have the table of a tied embedding, but use it at different times. So it
 // is gathered before the passes of a step, and its gradient is scattered after them, when both ends
@@ -104,6 +104,7 @@ class ShardedParameters final : public ParameterBlocks {
     bool block_is_gathered = false;  // a bucket of its block is shared
     int64_t elements = 0;            // without padding
     Tensor shard;
+    WeightBlocks blocks;     // the shard, if it is stored in blocks
     Tensor reference_shard;  // the same tensor if the parameters are frozen
     Tensor weights;          // complete and padded, where a pass reads it
     Tensor own_weights;      // this rank's part of `weights`

@@ -137,6 +137,9 @@ class RankModel {
     return status;
   }
 
+  // Returns this rank's shards of the parameters that are stored in blocks.
+  WeightBlocks weight_blocks() const { return trainer::weight_blocks(plan_.model, arena_); }
+
   // The parameters of a reference model (Sharding::has_reference). Sets them to zero, which
   // disables adapters, or to the present ones.
   void clear_reference() { ops_.fill(flat(reference()), 0); }

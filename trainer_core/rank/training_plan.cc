@@ -111,6 +111,11 @@ ShardLayout frozen_layout(const TrainConfig& config, const Mesh& mesh, int32_t r
                          pipeline_shape(config).chunks, config.frozen_type(), ParamPart::kFrozen);
 }
 
+ShardLayout quantized_layout(const TrainConfig& config, const Mesh& mesh, int32_t rank) {
+  return ShardLayout::of(config.model, mesh, rank, config.activation_type(),
+                         pipeline_shape(config).chunks, DType::kI8, ParamPart::kQuantized);
+}
+
 TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging staging,
                            int32_t rank) {
   const Mesh mesh = mesh_of(config.mesh);
@@ -125,8 +130,12 @@ TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging s
     part.pipeline.slots =
         training ? activation_slots(pipeline, part.pipeline.stage.index) : int32_t{1};
   }
-  const Sharding sharding{shard_layout(config, mesh, rank), frozen_layout(config, mesh, rank),
-                          config.zero_stage, part, config.dpo.enabled};
+  const Sharding sharding{shard_layout(config, mesh, rank),
+                          frozen_layout(config, mesh, rank),
+                          quantized_layout(config, mesh, rank),
+                          config.zero_stage,
+                          part,
+                          config.dpo.enabled};
   auto optimizer = Optimizer::make(config.optimizer, sharding.layout);
   TransformerPlan model =
       build_transformer_plan(config.model, config.micro_batch_sequences(), config.max_target_length,

@@ -62,10 +62,11 @@ size_t gpu_scratch_bytes(const TrainConfig& config);
 // if the built-in kernels compute it.
 int64_t gpu_attention_parts(const TrainConfig& config);
 
-// Return the layouts of the parameters of rank `rank` in the config's mesh that are trained, and of
-// those that are frozen.
+// Return the layouts of the parameters of rank `rank` in the config's mesh that are trained, of
+// those that are frozen, and of those that are stored in blocks.
 ShardLayout shard_layout(const TrainConfig& config, const Mesh& mesh, int32_t rank);
 ShardLayout frozen_layout(const TrainConfig& config, const Mesh& mesh, int32_t rank);
+ShardLayout quantized_layout(const TrainConfig& config, const Mesh& mesh, int32_t rank);
 
 // Returns the plan of rank `rank` in the config's mesh. `threads` is the number of threads of the
 // CPU backend.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "trainer_core/checkpoint/adapters.h"
+#include "trainer_core/startup/frozen_parameters.h"
 #include "trainer_core/startup/initial_parameters.h"
 #include "trainer_core/startup/remote_inputs.h"
 
@@ -15,20 +16,16 @@ namespace {
 absl::Status load_frozen(const TrainConfig& config, const TrainContext& context,
                          Checkpointing& checkpoints, RankModel& rank_model) {
   if (!config.model.lora.enabled() || checkpoints.knows_base()) return absl::OkStatus();
-  Ops& ops = rank_model.ops();
-  const ShardLayout& frozen = rank_model.plan().model.sharding.frozen;
-  const Tensor params = rank_model.model().frozen_parameters();
   enter_phase(context, Phase::kCompile);
   if (config.load_parameters_path.empty()) {
-    draw_parameters(ops, config, frozen, params);
-    ops.synchronize();
+    draw_base(config, rank_model);
     checkpoints.set_base_hash(hash_of_random_base(config.init_weights_seed));
     return absl::OkStatus();
   }
   const auto inputs =
       with_local_parameters(config, context.err, [&] { enter_phase(context, Phase::kCompile); });
   if (!inputs.ok()) return inputs.status();
-  auto hash = load_base(*inputs, ops, frozen, params, context.groups, context.out);
+  auto hash = load_base(*inputs, rank_model, context.groups, context.out);
   if (!hash.ok()) return hash.status();
   checkpoints.set_base_hash(*std::move(hash));
   return absl::OkStatus();

@@ -120,8 +120,8 @@ absl::Status disagrees(int rank, std::string_view what, int other, std::string_v
                                                  av(difference), "; ", av(remedy)));
 }
 
-// Returns a fingerprint of each piece of this rank: of those that are trained, then of those that
-// are frozen.
+// Returns a fingerprint of each piece of this rank: of those that are trained, of those that are
+// frozen, and of the scales of those that are stored in blocks.
 std::vector<uint64_t> piece_fingerprints(RankModel& rank_model) {
   const auto& sharding = rank_model.plan().model.sharding;
   std::vector<uint64_t> sums;
@@ -133,15 +133,19 @@ std::vector<uint64_t> piece_fingerprints(RankModel& rank_model) {
   for (const ShardPiece& piece : sharding.frozen.pieces()) {
     add(tensor_at(rank_model.model().frozen_parameters(), piece.offset, {piece.count}));
   }
+  for (const ShardPiece& piece : sharding.quantized.pieces())
+    add(rank_model.weight_blocks().at(piece.offset, piece.count).scales);
   return sums;
 }
 
 // Returns the name of the parameter of a piece, by its index among the fingerprints.
 std::string piece_name(const RankModel& rank_model, size_t index) {
   const auto& sharding = rank_model.plan().model.sharding;
-  const size_t trained = sharding.layout.pieces().size();
-  const ShardLayout& layout = index < trained ? sharding.layout : sharding.frozen;
-  return layout.table()[layout.pieces()[index < trained ? index : index - trained].param].name;
+  for (const ShardLayout* layout : {&sharding.layout, &sharding.frozen, &sharding.quantized}) {
+    if (index < layout->pieces().size()) return layout->table()[layout->pieces()[index].param].name;
+    index -= layout->pieces().size();
+  }
+  return "";
 }
 
 // Returns, on all ranks, the first parameter in which rank `rank` differs from the first rank along

@@ -27,7 +27,8 @@ ShardLayout first_shards(const TrainConfig& config) {
 size_t sharing_groups(const TrainConfig& config) {
   std::set<GroupAxes> groups;
   for (const ShardLayout& shards :
-       {first_shards(config), frozen_layout(config, mesh_of(config.mesh), /*rank=*/0)}) {
+       {first_shards(config), frozen_layout(config, mesh_of(config.mesh), /*rank=*/0),
+        quantized_layout(config, mesh_of(config.mesh), /*rank=*/0)}) {
     for (const ParamBucket& bucket : shards.buckets())
       if (bucket.group_size > 1) groups.insert(bucket.group);
   }

@@ -7,7 +7,6 @@
 #include <system_error>
 #include <utility>
 
-#include <absl/functional/function_ref.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
@@ -139,46 +138,6 @@ void draw_box(Ops& ops, const ParamSpec& spec, uint64_t seed, const TensorBox& b
                   tensor_at(params, box.offset, {rows.count, rows.length}));
 }
 
-// Implements load_parameters(): opens the source on all ranks and calls `read` with it.
-absl::StatusOr<LoadedParameters> load(const TrainConfig& config,
-                                      absl::FunctionRef<absl::Status(const ParameterSource&)> read,
-                                      ProcessGroups& groups, std::ostream& out) {
-  GroupPeers peers = GroupPeers::of_all(groups, kCheckpointChannel, "load parameters");
-  const bool leads = peers.rank() == 0;
-  std::vector<std::string> notes;
-  absl::StatusOr<std::unique_ptr<ParameterSource>> source = nullptr;
-  absl::StatusOr<std::string> hash = "";
-  if (leads) source = open_initial_parameters(config, notes, Verify::kSizes);
-  const bool has_found = leads && source.ok();
-  if (has_found && has_base(config)) hash = hash_of_base(**source);
-  const auto shared =
-      share_message(peers, {source.ok() ? hash.status() : source.status(),
-                            has_found && hash.ok() ? found((*source)->description(), *hash) : ""});
-  if (!shared.ok()) return shared.status();
-  if (!shared->status.ok()) return shared->status;
-  LoadedParameters loaded;
-  if (leads) {
-    for (const std::string& note : notes) out << note << '\n';
-    const bool is_reference = config.dpo.enabled && !config.model.lora.enabled();
-    out << (is_reference ? "reference model: " : "parameters are from ")
-        << (*source)->description().folder << std::endl;
-    loaded.hash = *hash;
-  } else {
-    source = open_found(config, shared->body);
-    loaded.hash = json::parse(shared->body, nullptr, false).value("base_hash", "");
-  }
-  absl::Status status = source.status();
-  if (status.ok()) status = read(**source);
-  if (!status.ok()) status = with_key(config, status);
-  const auto all = gather_messages(peers, {status});
-  if (!all.ok()) return all.status();
-  const auto verdict = share_message(peers, {first_error(peers, *all)});
-  if (!verdict.ok()) return verdict.status();
-  if (!verdict->status.ok()) return verdict->status;
-  loaded.steps = (*source)->description().steps;
-  return loaded;
-}
-
 // Checks that adapters fit the run's, and its base.
 absl::Status check_same_adapters(const ModelConfig& model, const std::string& base_hash,
                                  const Adapters& adapters) {
@@ -278,45 +237,54 @@ void draw_parameters(Ops& ops, const TrainConfig& config, const ShardLayout& lay
   }
 }
 
+absl::StatusOr<LoadedParameters> read_parameters(
+    const TrainConfig& config, absl::FunctionRef<absl::Status(const ParameterSource&)> read,
+    ProcessGroups& groups, std::ostream& out) {
+  GroupPeers peers = GroupPeers::of_all(groups, kCheckpointChannel, "load parameters");
+  const bool leads = peers.rank() == 0;
+  std::vector<std::string> notes;
+  absl::StatusOr<std::unique_ptr<ParameterSource>> source = nullptr;
+  absl::StatusOr<std::string> hash = "";
+  if (leads) source = open_initial_parameters(config, notes, Verify::kSizes);
+  const bool has_found = leads && source.ok();
+  if (has_found && has_base(config)) hash = hash_of_base(**source);
+  const auto shared =
+      share_message(peers, {source.ok() ? hash.status() : source.status(),
+                            has_found && hash.ok() ? found((*source)->description(), *hash) : ""});
+  if (!shared.ok()) return shared.status();
+  if (!shared->status.ok()) return shared->status;
+  LoadedParameters loaded;
+  if (leads) {
+    for (const std::string& note : notes) out << note << '\n';
+    const bool is_reference = config.dpo.enabled && !config.model.lora.enabled();
+    out << (is_reference ? "reference model: " : "parameters are from ")
+        << (*source)->description().folder << std::endl;
+    loaded.hash = *hash;
+  } else {
+    source = open_found(config, shared->body);
+    loaded.hash = json::parse(shared->body, nullptr, false).value("base_hash", "");
+  }
+  absl::Status status = source.status();
+  if (status.ok()) status = read(**source);
+  if (!status.ok()) status = with_key(config, status);
+  const auto all = gather_messages(peers, {status});
+  if (!all.ok()) return all.status();
+  const auto verdict = share_message(peers, {first_error(peers, *all)});
+  if (!verdict.ok()) return verdict.status();
+  if (!verdict->status.ok()) return verdict->status;
+  loaded.steps = (*source)->description().steps;
+  return loaded;
+}
+
 absl::StatusOr<LoadedParameters> load_parameters(const TrainConfig& config,
                                                  const ShardLayout& layout, std::span<float> params,
                                                  ProcessGroups& groups, std::ostream& out) {
-  return load(
+  return read_parameters(
       config,
       [&](const ParameterSource& source) {
         return source.read_boxes(layout.stored_boxes(), params);
       },
       groups, out);
-}
-
-absl::StatusOr<std::string> load_base(const TrainConfig& config, Ops& ops,
-                                      const ShardLayout& frozen, const Tensor& params,
-                                      ProcessGroups& groups, std::ostream& out) {
-  auto loaded = load(
-      config,
-      [&](const ParameterSource& source) -> absl::Status {
-        std::vector<float> block;
-        for (size_t i = 0; i < frozen.buckets().size(); ++i) {
-          const ParamBucket& bucket = frozen.buckets()[i];
-          std::vector<TensorBox> boxes;
-          for (const ShardPiece& piece : frozen.pieces()) {
-            if (piece.bucket != i) continue;
-            for (TensorBox& box : frozen.boxes(piece)) {
-              box.offset -= bucket.shard_offset;
-              box.dtype = frozen.stored();
-              boxes.push_back(std::move(box));
-            }
-          }
-          block.assign(static_cast<size_t>(floats_of(bucket.shard_elements, frozen.stored())), 0);
-          if (auto status = source.read_boxes(boxes, block); !status.ok()) return status;
-          ops.upload(block.data(), tensor_at(params, bucket.shard_offset, {bucket.shard_elements}));
-        }
-        ops.synchronize();
-        return absl::OkStatus();
-      },
-      groups, out);
-  if (!loaded.ok()) return loaded.status();
-  return std::move(loaded->hash);
 }
 
 absl::Status check_adapters(const TrainConfig& config, const std::string& base_hash) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <absl/functional/function_ref.h>
 #include <absl/status/statusor.h>
 
 #include "trainer_core/base/train_config.h"
@@ -56,11 +57,10 @@ absl::StatusOr<LoadedParameters> load_parameters(const TrainConfig& config,
                                                  const ShardLayout& layout, std::span<float> params,
                                                  ProcessGroups& groups, std::ostream& out);
 
-// Does the same for the base of adapters, whose shards it writes to `params` in the memory of
-// `ops`, block by block. Returns the hash of the base (checkpoint/adapters.h).
-absl::StatusOr<std::string> load_base(const TrainConfig& config, Ops& ops,
-                                      const ShardLayout& frozen, const Tensor& params,
-                                      ProcessGroups& groups, std::ostream& out);
+// Does the same, but calls `read` with the opened source on each rank.
+absl::StatusOr<LoadedParameters> read_parameters(
+    const TrainConfig& config, absl::FunctionRef<absl::Status(const ParameterSource&)> read,
+    ProcessGroups& groups, std::ostream& out);
 
 // Writes a rank's shards of the adapters at lora_restore_path to `params` in the memory of `ops`.
 // Called by all ranks; each reads all adapters. Rank 0 resolves the path, and the other ranks read

@@ -51,4 +51,8 @@ void CudaOps::do_dequantize(const Tensor& product, const Tensor& row_scale,
                              .out = out.data});
 }
 
+void CudaOps::do_decode_weights(const WeightBlocks& blocks, const Tensor& out) {
+  cuda::decode_weights(stream_, blocks, out);
+}
+
 }  // namespace muster::trainer::cuda

@@ -52,6 +52,12 @@ TEST_F(LoraKeys, TargetsAreGroupsAndNames) {
               ElementsAre("up_proj", "down_proj"));
 }
 
+TEST_F(LoraKeys, FrozenWeightsMayBeStoredInBlocks) {
+  EXPECT_EQ(lora({}).weight_type, trainer::WeightType::kPlain);
+  EXPECT_EQ(lora({"lora_weight_qtype=nf4"}).weight_type, trainer::WeightType::kNf4);
+  EXPECT_EQ(lora({"lora_weight_qtype=int8"}).weight_type, trainer::WeightType::kInt8);
+}
+
 TEST_F(LoraKeys, ValuesOutOfRange) {
   EXPECT_THAT(error({"lora_targets=q_prj"}),
               HasSubstr("lora_targets=q_prj: there is no such projection; did you mean q_proj?"));
@@ -68,7 +74,9 @@ TEST_F(LoraKeys, ValuesOutOfRange) {
   EXPECT_THAT(error({"lora_dropout=1"}), HasSubstr("lora_dropout is 1, but must be in [0, 1)"));
   EXPECT_THAT(error({"mlp_activations=['gelu']", "lora_targets=gate_proj"}),
               HasSubstr("lora_targets has gate_proj, but the model's MLP has no gate"));
-  EXPECT_THAT(error({"lora_weight_qtype=nf4"}), HasSubstr("lora_weight_qtype=nf4"));
+  EXPECT_THAT(error({"lora_weight_qtype=nf5"}), HasSubstr("lora_weight_qtype=nf5"));
+  EXPECT_THAT(error({"lora_weight_qtype=nf4", "zero_stage=1"}),
+              HasSubstr("lora_weight_qtype is nf4, but zero_stage is 1"));
 }
 
 TEST_F(LoraKeys, KeysOfAdaptersNeedThem) {

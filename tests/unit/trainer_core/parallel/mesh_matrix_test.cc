@@ -62,9 +62,33 @@ TrainConfig with_adapted_experts(const MeshShape& shape) {
   return config;
 }
 
-const std::array kModels = {Model{"dense", dense}, Model{"experts", with_experts},
+// Frozen matrices in blocks, of which each rank of up to four along tensor has whole ones.
+TrainConfig with_blocks(const MeshShape& shape, const ModelConfig& model, WeightType type) {
+  TrainConfig config = config_of(model, shape);
+  config.model.emb_dim = 32;
+  config.model.num_query_heads = 4;
+  config.model.head_dim = 64;
+  config.model.mlp_dim = 256;
+  config.model.experts.mlp_dim = 256;
+  config.model.lora = {.rank = 3,
+                       .alpha = 6,
+                       .targets = lora_targets(config.model, LoraLayers::kAll),
+                       .weight_type = type};
+  return config;
+}
+TrainConfig with_nf4(const MeshShape& shape) {
+  return with_blocks(shape, sharded_llama(), WeightType::kNf4);
+}
+TrainConfig with_int8_experts(const MeshShape& shape) {
+  return with_blocks(shape, sharded_glam(), WeightType::kInt8);
+}
+
+const std::array kModels = {Model{"dense", dense},
+                            Model{"experts", with_experts},
                             Model{"adapters", with_adapters},
-                            Model{"adapted_experts", with_adapted_experts}};
+                            Model{"adapted_experts", with_adapted_experts},
+                            Model{"nf4", with_nf4},
+                            Model{"int8_experts", with_int8_experts}};
 
 TrainConfig config_on(const Model& model, const MeshShape& shape) {
   TrainConfig config = model.config(shape);

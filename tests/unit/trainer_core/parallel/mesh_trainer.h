@@ -21,7 +21,7 @@
 #include "tests/unit/trainer_core/on_mesh.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/loop/gradient_step.h"
-#include "trainer_core/startup/initial_parameters.h"
+#include "trainer_core/startup/frozen_parameters.h"
 
 namespace muster::trainer {
 
@@ -198,9 +198,8 @@ class MeshTrainer {
         all.f32()[stored] = whole[in_table];
       }
     });
-    const ShardLayout& frozen = rank_model.plan().model.sharding.frozen;
-    if (frozen.elements() > 0) {
-      draw_parameters(rank_model.ops(), config, frozen, rank_model.model().frozen_parameters());
+    if (config.model.lora.enabled()) {
+      draw_base(config, rank_model);
       rank_model.parameters_changed();
     }
   }

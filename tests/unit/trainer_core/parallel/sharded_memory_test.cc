@@ -1,5 +1,6 @@
 // A rank's memory is its plan's to the byte, whatever it shares.
 #include <algorithm>
+#include <cstring>
 
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
@@ -47,6 +48,12 @@ void run_step(const TrainConfig& config, ProcessGroups& groups) {
                                   static_cast<size_t>(plan.optimizer->state_elements())};
   // Initialises the parameters; their values do not matter.
   ops->fill(model.parameters(), 0);
+  if (config.model.lora.enabled()) {
+    ops->fill(model.frozen_parameters(), 0);
+    const WeightBlocks blocks = weight_blocks(plan.model, arena);
+    std::memset(blocks.codes.data, 0, blocks.codes.bytes());
+    ops->fill(blocks.scales, 0);
+  }
   std::ranges::fill(state, 0.0F);
   TrainingData read = config.packed() ? packed_documents(config) : TrainingData();
   const auto data = StepData::training(config, groups.rank(), read);
@@ -98,6 +105,30 @@ TEST(ShardedMemory, IsThePlansToTheByteWithWeightsOfBf16) {
         config.weight_dtype = ComputeType::kBfloat16;
         on_mesh(mesh_of(config.mesh), [&](ProcessGroups& groups) { run_step(config, groups); });
         ASSERT_FALSE(HasFailure()) << fsdp << " ranks, dtype " << name_of(kComputeTypeNames, dtype);
+      }
+    }
+  }
+}
+
+// Frozen matrices in blocks, on one rank and on several. Buckets are multiples of a cache line.
+TEST(ShardedMemory, IsThePlansToTheByteWithFrozenWeightsInBlocks) {
+  using enum MeshAxis;
+  for (const ComputeType dtype : {ComputeType::kBfloat16, ComputeType::kFloat32}) {
+    for (const WeightType type : {WeightType::kNf4, WeightType::kInt8}) {
+      for (const auto& [axis, degree] : {std::pair{kData, 1}, {kFsdp, 4}, {kTensor, 2}}) {
+        TrainConfig config = config_of(sharded_llama(), 1, 3);
+        config.mesh.ici[static_cast<size_t>(axis)] = degree;
+        config.model.vocab_size = config.model.emb_dim = 64;
+        config.model.mlp_dim = 256, config.model.head_dim = 32;
+        config.model.lora = {.rank = 16,
+                             .alpha = 16,
+                             .targets = lora_targets(config.model, LoraLayers::kAll),
+                             .weight_type = type};
+        config.dtype = dtype;
+        ASSERT_TRUE(validate_on_mesh(config).ok());
+        on_mesh(mesh_of(config.mesh), [&](ProcessGroups& groups) { run_step(config, groups); });
+        ASSERT_FALSE(HasFailure())
+            << mesh_of(config.mesh).to_string() << " dtype " << name_of(kComputeTypeNames, dtype);
       }
     }
   }
@@ -234,6 +265,20 @@ TEST(ShardedMemory, StagesStoreTheirShares) {
               1e-3);
   EXPECT_EQ(static_cast<double>(category(weights, MemoryCategory::kGathered)) / whole,
             share(3, MemoryCategory::kGathered));
+
+  // Frozen matrices of nf4 have half a byte per parameter, and a scale of four bytes for 64.
+  TrainConfig blocks = alone;
+  blocks.model.emb_dim = 64;
+  blocks.model.mlp_dim = 256;
+  blocks.model.lora = {
+      .rank = 1, .alpha = 1, .targets = {"q_proj"}, .weight_type = WeightType::kNf4};
+  const TrainingPlan plan = plan_training(blocks, 1, Staging::kNo);
+  size_t stored = 0;
+  for (const PlannedBuffer& buffer : plan.memory().buffers())
+    if (buffer.name == "frozen.codes" || buffer.name == "frozen.scales") stored += buffer.bytes;
+  const int64_t matrices = parameter_count(plan.model.sharding.quantized.table());
+  EXPECT_EQ(matrices, 4 * (64 * (8 + 2 + 2 + 8) * 2 + 3 * 64 * 256));
+  EXPECT_EQ(stored, static_cast<size_t>(matrices) * 9 / 16);
 
   TrainConfig bf16 = config_of(model, 8, 3);
   bf16.dtype = ComputeType::kBfloat16;

@@ -11,6 +11,7 @@
 #include "tests/unit/trainer_core/train_helpers.h"
 #include "trainer_core/base/tensor_views.h"
 #include "trainer_core/base/train_mesh.h"
+#include "trainer_core/startup/frozen_parameters.h"
 #include "trainer_core/startup/initial_parameters.h"
 
 namespace muster::trainer {
@@ -57,10 +58,14 @@ TEST(Agreement, ADifferentMeshDoesNotHang) {
               Each(HasSubstr("rank 3 has another config than rank 0: ici_")));
 }
 
-TEST(Agreement, AFrozenParameterIsNamed) {
+class FrozenParameters : public testing::TestWithParam<WeightType> {};
+INSTANTIATE_TEST_SUITE_P(Types, FrozenParameters,
+                         testing::Values(WeightType::kPlain, WeightType::kNf4));
+
+TEST_P(FrozenParameters, AnOtherOneIsNamed) {
   TrainConfig config = tiny_config(2);
   config.mesh.ici = {2, 1, 1, 1, 1, 1, 1};
-  config.model.lora = {.rank = 2, .alpha = 2, .targets = {"q_proj"}};
+  config.model.lora = {.rank = 2, .alpha = 2, .targets = {"q_proj"}, .weight_type = GetParam()};
   for (const bool disturbed : {false, true}) {
     std::vector<std::string> printed(2);
     std::string name;
@@ -69,8 +74,12 @@ TEST(Agreement, AFrozenParameterIsNamed) {
       const auto& sharding = rank_model.plan().model.sharding;
       const Tensor frozen = rank_model.model().frozen_parameters();
       draw_parameters(rank_model.ops(), config, sharding.layout, rank_model.model().parameters());
-      draw_parameters(rank_model.ops(), config, sharding.frozen, frozen);
-      if (disturbed && groups.rank() == 1) {
+      draw_base(config, rank_model);
+      if (disturbed && groups.rank() == 1 && GetParam() == WeightType::kNf4) {
+        const ShardPiece& piece = sharding.quantized.pieces().back();
+        rank_model.ops().fill(rank_model.weight_blocks().at(piece.offset, kWeightBlock).scales, 3);
+        name = sharding.quantized.table()[piece.param].name;
+      } else if (disturbed && groups.rank() == 1) {
         const ShardPiece& piece = sharding.frozen.pieces().front();
         rank_model.ops().fill(tensor_at(frozen, piece.offset, {1}), 3);
         name = sharding.frozen.table()[piece.param].name;

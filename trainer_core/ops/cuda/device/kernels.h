@@ -273,4 +273,7 @@ struct Dequantize {
 };
 void dequantize(cudaStream_t, const Dequantize&);
 
+// decode_weights.cu
+void decode_weights(cudaStream_t, const WeightBlocks&, const Tensor& out);
+
 }  // namespace muster::trainer::cuda
