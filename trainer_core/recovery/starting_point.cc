@@ -37,19 +37,18 @@ absl::StatusOr<LoadedParameters> load_all(const TrainConfig& config, const Train
   const ShardLayout& layout = rank_model.plan().model.sharding.layout;
   const CheckpointBlocks state = rank_model.host_state();
   std::ranges::fill(state.state, 0.0F);
-  const auto params = state.params.first(static_cast<size_t>(layout.stored_floats()));
   const auto inputs =
       with_local_parameters(config, context.err, [&] { enter_phase(context, Phase::kCompile); });
   if (!inputs.ok()) return inputs.status();
-  auto loaded = load_parameters(*inputs, layout, params, context.groups, context.out);
+  auto loaded = load_parameters(*inputs, layout, state.params, context.groups, context.out);
   if (loaded.ok()) rank_model.store_state();
   return loaded;
 }
 
 // Writes the initial parameters and an empty optimizer state to the memory of the backend. Returns
-// the steps that the loaded parameters were trained for.
-absl::StatusOr<int64_t> begin(const TrainConfig& config, const TrainContext& context,
-                              const std::string& base_hash, RankModel& rank_model) {
+// what was loaded.
+absl::StatusOr<LoadedParameters> begin(const TrainConfig& config, const TrainContext& context,
+                                       const std::string& base_hash, RankModel& rank_model) {
   const ShardLayout& layout = rank_model.plan().model.sharding.layout;
   Ops& ops = rank_model.ops();
   const bool adapts = config.model.lora.enabled();
@@ -57,20 +56,17 @@ absl::StatusOr<int64_t> begin(const TrainConfig& config, const TrainContext& con
     if (context.groups.rank() == 0)
       context.out << "parameters are those of the reference model" << std::endl;
     rank_model.begin_from_reference();
-    return 0;
+    return LoadedParameters();
   }
   if (config.load_parameters_path.empty() || adapts) {
     const CheckpointBlocks live = rank_model.state();
     if (!live.state.empty()) ops.fill(RankModel::flat(live.state), 0);
     draw_parameters(ops, config, layout, rank_model.model().parameters());
     ops.synchronize();
-    if (config.lora_restore_path.empty()) return 0;
-    return load_adapters(config, base_hash, ops, layout, rank_model.model().parameters(),
-                         context.groups, context.out);
+    if (config.lora_restore_path.empty()) return LoadedParameters();
+    return load_adapters(config, base_hash, ops, layout, live.params, context.groups, context.out);
   }
-  const auto loaded = load_all(config, context, rank_model);
-  if (!loaded.ok()) return loaded.status();
-  return loaded->steps;
+  return load_all(config, context, rank_model);
 }
 
 // Sets the parameters of the reference model of preference tuning, unless they are set already: the
@@ -114,11 +110,11 @@ absl::StatusOr<RestoredAt> restore_or_begin(const TrainConfig& config, const Tra
     rank_model.store_state();
     return **newest;
   }
-  const auto steps = begin(config, context, checkpoints.base_hash(), rank_model);
-  if (!steps.ok()) return steps.status();
-  rank_model.model().reset_scaling();
+  const auto begun = begin(config, context, checkpoints.base_hash(), rank_model);
+  if (!begun.ok()) return begun.status();
+  if (!begun->has_scales) rank_model.model().reset_scaling();
   // A training starts at its first step whatever its parameters are; an evaluation reports theirs.
-  return RestoredAt{.step = config.only_evaluates() ? *steps : 0};
+  return RestoredAt{.step = config.only_evaluates() ? begun->steps : 0};
 }
 
 }  // namespace muster::trainer

@@ -16,8 +16,10 @@
 #include "trainer_core/base/check.h"
 #include "trainer_core/base/tensor_views.h"
 #include "trainer_core/checkpoint/adapters.h"
+#include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/checkpoint_source.h"
 #include "trainer_core/checkpoint/foreign/rotary_source.h"
+#include "trainer_core/model/scaling_state.h"
 #include "trainer_core/rank/group_peers.h"
 
 namespace muster::trainer {
@@ -136,6 +138,28 @@ void draw_box(Ops& ops, const ParamSpec& spec, uint64_t seed, const TensorBox& b
   const BoxRows rows = rows_of(spec, box);
   ops.fill_normal(initial_values(spec, seed), rows.first, rows.pitch,
                   tensor_at(params, box.offset, {rows.count, rows.length}));
+}
+
+// Reads the scales of delayed scaling of a checkpoint into `state`, whose history it clears.
+// Returns false if the model or the checkpoint has none.
+absl::StatusOr<bool> read_scales(const ModelConfig& model, const std::string& folder,
+                                 const std::string& checksum, std::span<float> state) {
+  const auto count = static_cast<size_t>(scaling_scales(model));
+  if (count == 0 || checksum.empty()) return false;  // other formats have no checksum
+  const auto manifest = read_same_manifest_when_visible(folder, checksum);
+  if (!manifest.ok()) return manifest.status();
+  const auto stored = manifest->tensors(CheckpointPart::kModel);
+  std::vector<TensorRow> rows = model_rows({}, model);
+  rows.resize(count);
+  std::vector<TensorBox> boxes;
+  for (const TensorRow& row : rows) {
+    if (!stored.contains(row.name)) return false;
+    boxes.push_back(whole_box(row));
+  }
+  std::ranges::fill(state, 0.0F);
+  const absl::Status status = read_boxes(*manifest, CheckpointPart::kModel, boxes, state);
+  if (status.ok()) return true;
+  return absl::Status(status.code(), absl::StrCat("checkpoint ", folder, ": ", status.message()));
 }
 
 // Checks that adapters fit the run's, and its base.
@@ -279,12 +303,22 @@ absl::StatusOr<LoadedParameters> read_parameters(
 absl::StatusOr<LoadedParameters> load_parameters(const TrainConfig& config,
                                                  const ShardLayout& layout, std::span<float> params,
                                                  ProcessGroups& groups, std::ostream& out) {
-  return read_parameters(
+  const auto shards = params.first(static_cast<size_t>(layout.stored_floats()));
+  bool has_scales = false;
+  auto loaded = read_parameters(
       config,
-      [&](const ParameterSource& source) {
-        return source.read_boxes(layout.stored_boxes(), params);
+      [&](const ParameterSource& source) -> absl::Status {
+        if (auto status = source.read_boxes(layout.stored_boxes(), shards); !status.ok())
+          return status;
+        if (!config.only_evaluates()) return absl::OkStatus();
+        const auto read = read_scales(config.model, source.description().folder,
+                                      source.description().checksum, params.subspan(shards.size()));
+        has_scales = read.ok() && *read;
+        return read.status();
       },
       groups, out);
+  if (loaded.ok()) loaded->has_scales = has_scales;
+  return loaded;
 }
 
 absl::Status check_adapters(const TrainConfig& config, const std::string& base_hash) {
@@ -292,13 +326,15 @@ absl::Status check_adapters(const TrainConfig& config, const std::string& base_h
   return restored_adapters(config, base_hash).status();
 }
 
-absl::StatusOr<int64_t> load_adapters(const TrainConfig& config, const std::string& base_hash,
-                                      Ops& ops, const ShardLayout& layout, const Tensor& params,
-                                      ProcessGroups& groups, std::ostream& out) {
+absl::StatusOr<LoadedParameters> load_adapters(const TrainConfig& config,
+                                               const std::string& base_hash, Ops& ops,
+                                               const ShardLayout& layout, std::span<float> params,
+                                               ProcessGroups& groups, std::ostream& out) {
   const auto adapters = share_adapters(config, base_hash, groups);
   if (!adapters.ok()) return adapters.status();
   if (groups.rank() == 0) out << "adapters are from " << adapters->folder << std::endl;
-  std::vector<float> block(static_cast<size_t>(layout.elements()));
+  // The shards, which are fp32, and the scaling state.
+  std::vector<float> block(params.size());
   for (const TensorBox& box : layout.stored_boxes()) {
     const auto spec = std::ranges::find(adapters->table, box.tensor, &ParamSpec::name);
     const CommonRuns runs(whole_box(*spec), box);
@@ -307,9 +343,17 @@ absl::StatusOr<int64_t> load_adapters(const TrainConfig& config, const std::stri
                   block.begin() + box.offset + runs.at(i).to);
     }
   }
-  ops.upload(block.data(), params);
+  LoadedParameters loaded;
+  loaded.steps = adapters->steps;
+  if (config.only_evaluates()) {
+    const auto read = read_scales(config.model, adapters->folder, adapters->checksum,
+                                  std::span(block).subspan(static_cast<size_t>(layout.elements())));
+    if (!read.ok()) return with_restore_key(config, read.status());
+    loaded.has_scales = *read;
+  }
+  ops.upload(block.data(), Tensor::f32(params.data(), {static_cast<int64_t>(params.size())}));
   ops.synchronize();
-  return adapters->steps;
+  return loaded;
 }
 
 }  // namespace muster::trainer

@@ -43,16 +43,20 @@ inline void draw_parameters(Ops& ops, const TrainConfig& config, const ShardLayo
 struct LoadedParameters {
   // Steps of the training that saved the checkpoint; 0 for other formats.
   int64_t steps = 0;
+  // Whether the scales of delayed scaling were loaded, too.
+  bool has_scales = false;
   // The result of hash_of_base() (checkpoint/adapters.h) for the base of adapters, or for a
   // reference model; otherwise empty.
   std::string hash;
 };
 
 // Reads a rank's flat block of shards, in the layout's stored type, from load_parameters_path into
-// host memory. Called by all ranks; each reads and verifies only the shards that it stores. Rank 0
-// resolves the path, and the other ranks read the same checkpoint or fail, even if checkpoints are
-// saved or removed meanwhile. If a rank fails, all ranks return the same error, which has this
-// rank. Rank 0 writes the source of the parameters and its notes to `out`.
+// host memory. An evaluation without training also reads the scales of delayed scaling
+// (model/scaling_state.h), which follow the shards in `params`, if the training has saved some.
+// Called by all ranks; each reads and verifies only the shards that it stores. Rank 0 resolves the
+// path, and the other ranks read the same checkpoint or fail, even if checkpoints are saved or
+// removed meanwhile. If a rank fails, all ranks return the same error, which has this rank. Rank 0
+// writes the source of the parameters and its notes to `out`.
 absl::StatusOr<LoadedParameters> load_parameters(const TrainConfig& config,
                                                  const ShardLayout& layout, std::span<float> params,
                                                  ProcessGroups& groups, std::ostream& out);
@@ -62,14 +66,15 @@ absl::StatusOr<LoadedParameters> read_parameters(
     const TrainConfig& config, absl::FunctionRef<absl::Status(const ParameterSource&)> read,
     ProcessGroups& groups, std::ostream& out);
 
-// Writes a rank's shards of the adapters at lora_restore_path to `params` in the memory of `ops`.
-// Called by all ranks; each reads all adapters. Rank 0 resolves the path, and the other ranks read
-// the same adapters or fail. Returns the steps of the training that saved them; 0 for PEFT. Returns
+// Writes a rank's shards of the adapters at lora_restore_path to `params` in the memory of `ops`,
+// with the scales of delayed scaling as load_parameters() does. Called by all ranks; each reads all
+// adapters. Rank 0 resolves the path, and the other ranks read the same adapters or fail. Returns
 // an error if they have another rank, other targets or another scale, or are of another base:
 // `base_hash` is the hash of this run's base, empty if it is unknown.
-absl::StatusOr<int64_t> load_adapters(const TrainConfig& config, const std::string& base_hash,
-                                      Ops& ops, const ShardLayout& layout, const Tensor& params,
-                                      ProcessGroups& groups, std::ostream& out);
+absl::StatusOr<LoadedParameters> load_adapters(const TrainConfig& config,
+                                               const std::string& base_hash, Ops& ops,
+                                               const ShardLayout& layout, std::span<float> params,
+                                               ProcessGroups& groups, std::ostream& out);
 // Returns the errors of load_adapters(); OK without lora_restore_path.
 absl::Status check_adapters(const TrainConfig& config, const std::string& base_hash);
 

@@ -68,6 +68,7 @@ class TaskEvaluations : public testing::Test {
     config.optimizer.schedule_steps = kTrainedSteps;
     config.eval.interval = kTrainedSteps / 2;
     config.eval.per_device_batch_size = 4;
+    if (change_) change_(config);
     return config;
   }
 
@@ -125,6 +126,7 @@ class TaskEvaluations : public testing::Test {
   }
 
   TempFolder folder_;
+  std::function<void(TrainConfig&)> change_;  // changes every config
   std::string tasks_;
   RunResult trained_;
 };
@@ -228,6 +230,42 @@ TEST_F(TaskEvaluations, RunDuringTrainingsAndGoToTheMetrics) {
 }
 
 // Stopped by a vote in its last step, and started again.
+// A checkpoint has the scales of its training, which an evaluation of it uses.
+TEST_F(TaskEvaluations, OfACheckpointUseItsScales) {
+  change_ = [](TrainConfig& config) {
+    config.model.quantization = {.type = QuantizationType::kFp8Delayed, .amax_history_length = 4};
+  };
+  ASSERT_NO_FATAL_FAILURE(train_model());
+  const EvalRecord& last = trained_.evaluations[0].back();
+  for (const int32_t history : {4, 9}) {
+    TrainConfig config = evaluation(absl::StrCat("again", history));
+    config.model.quantization.amax_history_length = history;
+    const RunResult again = run(config);
+    ASSERT_THAT(again.codes, Each(ExitCode::kOk)) << again.err;
+    for (size_t i = 0; i < last.tasks.size(); ++i)
+      EXPECT_EQ(again.evaluations[0][0].tasks[i].metrics, last.tasks[i].metrics) << history;
+  }
+}
+
+// Adapters of a frozen base in blocks, whose checkpoint has scales, too.
+TEST_F(TaskEvaluations, OfAdaptersUseTheirScales) {
+  change_ = [](TrainConfig& config) {
+    config.model.quantization = {.type = QuantizationType::kFp8Delayed, .amax_history_length = 4};
+    config.model.lora = {.rank = 4,
+                         .alpha = 8,
+                         .targets = lora_targets(config.model, LoraLayers::kAll),
+                         .weight_type = WeightType::kNf4};
+  };
+  ASSERT_NO_FATAL_FAILURE(train_model());
+  const EvalRecord& last = trained_.evaluations[0].back();
+  TrainConfig config = evaluation("again");
+  config.lora_restore_path = std::exchange(config.load_parameters_path, "");
+  const RunResult again = run(config);
+  ASSERT_THAT(again.codes, Each(ExitCode::kOk)) << again.err;
+  for (size_t i = 0; i < last.tasks.size(); ++i)
+    EXPECT_EQ(again.evaluations[0][0].tasks[i].metrics, last.tasks[i].metrics);
+}
+
 TEST_F(TaskEvaluations, TheLastOneIsMadeUpForOnceAfterAStop) {
   for (const bool at_end : {true, false}) {
     TrainConfig stopped = config();
