@@ -75,17 +75,13 @@ absl::Status check_dpo(const TrainConfig& config) {
   if (config.sft.enabled) return refuse("and use_sft=True exclude each other; set one of them");
   if (config.steps == 0)
     return refuse("trains, but eval_only does not: evaluate the run with muster eval --run");
-  // The pairs are scored without dropout before the pass that computes gradients.
-  if (model.dropout_rate > 0 || model.input_dropout_rate > 0 || model.lora.dropout > 0)
-    return refuse("needs dropout_rate=0, input_dropout_rate=0 and lora_dropout=0");
-  if (model.experts.count > 1)
-    return refuse(
-        "does not support models with experts (num_experts), whose balance loss has no "
-        "pairs");
   if (model.z_loss_multiplier > 0)
     return refuse("needs z_loss_multiplier=0: rejected answers would increase the z-loss");
-  if (model.quantization.enabled())
-    return refuse("does not support quantization: its scales are those of one model");
+  // Adapters leave the matrices, whose scales these are, unchanged.
+  if (model.quantization.type == QuantizationType::kFp8Delayed && !model.lora.enabled())
+    return refuse(
+        "needs enable_lora=True with quantization=fp8, whose scales are those of the trained "
+        "weights: take te_fp8_currentscaling or int8");
   return absl::OkStatus();
 }
 

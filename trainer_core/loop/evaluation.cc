@@ -178,7 +178,7 @@ absl::Status Evaluation::evaluate_preferences(RankModel& rank_model, EvalRecord&
       batches[batch].hold(
           fault.load(*data_, i * data_->samples_per_step(), static_cast<int32_t>(batch)));
     }
-    const auto scored = passes.score(batches);
+    const auto scored = passes.score(batches, PreferencePasses::ScoreFor::kEvaluation);
     if (!scored.ok()) return scored.status();
     sums += *scored;
   }

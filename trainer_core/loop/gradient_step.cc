@@ -41,13 +41,17 @@ LossSum GradientStep::compute_preferences(const StepPasses::Load& load) {
   std::vector<PreferenceBatch> batches(static_cast<size_t>(data_.micro_batches()));
   for (size_t i = 0; i < batches.size(); ++i)
     batches[i].hold(load(static_cast<int32_t>(i)).value());  // `load` never fails
-  const auto scored = preferences_->score(batches);
+  const auto scored = preferences_->score(batches, PreferencePasses::ScoreFor::kGradient);
   score_status_ = scored.status();
   if (!scored.ok()) return {};
   preference_sums_ = *scored;
   const auto held = [&](int32_t i) { return batches[static_cast<size_t>(i)].batch(); };
-  (void)passes_.train(data_.micro_batches(), held, {}).value();
-  return {.loss = preference_sums_.loss, .weight = preference_sums_.pairs};
+  const LossSum sum = passes_.train(data_.micro_batches(), held, {}).value();
+  return {.loss = preference_sums_.loss + sum.balance,
+          .weight = preference_sums_.pairs,
+          .balance = sum.balance,
+          .routed = sum.routed,
+          .dropped = sum.dropped};
 }
 
 absl::StatusOr<StepTail> GradientStep::reduce(const LossSum& local, bool saving) {

@@ -16,6 +16,10 @@ namespace {
 constexpr GroupAxes kSlice = {
     .axes = {MeshAxis::kPipeline, MeshAxis::kSequence, MeshAxis::kContext, MeshAxis::kTensor}};
 
+bool has_dropout(const ModelConfig& model) {
+  return model.dropout_rate > 0 || model.input_dropout_rate > 0 || model.lora.dropout > 0;
+}
+
 }  // namespace
 
 void PreferenceBatch::hold(const Batch& batch) {
@@ -25,6 +29,7 @@ void PreferenceBatch::hold(const Batch& batch) {
   labels.assign(batch.weights.begin(), batch.weights.end());
   dropout = batch.dropout;
   weights.resize(labels.size());
+  shares.resize(labels.size());
 }
 
 // Returns the index of the answer to which a target of this rank belongs. `row`: the target's row
@@ -85,7 +90,8 @@ absl::Status PreferencePasses::reduce(std::vector<Scores*> all) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<PreferenceSums> PreferencePasses::score(std::vector<PreferenceBatch>& batches) {
+absl::StatusOr<PreferenceSums> PreferencePasses::score(std::vector<PreferenceBatch>& batches,
+                                                       ScoreFor purpose) {
   const size_t answers = batches.size() * static_cast<size_t>(config_.micro_batch_sequences()) *
                          static_cast<size_t>(pairs_max_) * 2;
   Scores policy(answers), reference(answers), tokens(answers);
@@ -103,7 +109,10 @@ absl::StatusOr<PreferenceSums> PreferencePasses::score(std::vector<PreferenceBat
   rank_model_.read_reference(true);
   absl::Status status = run_passes(batches, reference);
   rank_model_.read_reference(false);
+  const bool drops = purpose == ScoreFor::kGradient && has_dropout(config_.model);
+  for (PreferenceBatch& batch : batches) batch.dropout.in_forward = drops;
   if (status.ok()) status = run_passes(batches, policy);
+  for (PreferenceBatch& batch : batches) batch.dropout.in_forward = false;
   if (status.ok()) status = reduce({&policy, &reference, &tokens});
   if (!status.ok()) return status;
 
@@ -135,7 +144,12 @@ absl::StatusOr<PreferenceSums> PreferencePasses::score(std::vector<PreferenceBat
     PreferenceBatch& batch = batches[i];
     for (size_t row = 0; row < batch.labels.size(); ++row) {
       const float label = batch.labels[row];
-      batch.weights[row] = label == 0 ? 0 : weight_of[answer(i, row, label)];
+      batch.weights[row] = batch.shares[row] = 0;
+      if (label == 0) continue;
+      batch.weights[row] = weight_of[answer(i, row, label)];
+      const size_t chosen = answer(i, row, std::abs(label)), rejected = chosen + 1;
+      if (tokens[chosen] > 0 && tokens[rejected] > 0)
+        batch.shares[row] = static_cast<float>(1 / (tokens[chosen] + tokens[rejected]));
     }
   }
   return sums;

@@ -32,10 +32,13 @@ struct PreferenceBatch {
   // if it belongs to the rejected one, otherwise 0 (data/dpo_samples.h).
   std::vector<float> labels;
   std::vector<float> weights;
+  // For each target of a pair, its share of the tokens of both answers: a pair has the sum 1. So a
+  // routing group of experts counts in the load-balancing loss as many times as it has pairs.
+  std::vector<float> shares;
   DropoutSource dropout;
 
   void hold(const Batch& batch);
-  Batch batch() const { return {tokens, targets, weights, dropout, starts}; }
+  Batch batch() const { return {tokens, targets, weights, dropout, starts, shares}; }
 };
 
 // Called on the thread of the training loop only. All references must outlive this object.
@@ -51,10 +54,13 @@ class PreferencePasses {
         positions_(positions),
         pairs_max_(pairs_max) {}
 
+  // Whether a gradient follows: then the policy is scored with the dropout of its pass. The
+  // reference model has no dropout.
+  enum class ScoreFor : uint8_t { kGradient, kEvaluation };
   // Scores the pairs of the micro-batches, and sets their weights to those of the gradient. Returns
   // this rank's part of the sums over pairs: the first rank of a slice returns all of its pairs.
   // Returns the errors of the groups.
-  absl::StatusOr<PreferenceSums> score(std::vector<PreferenceBatch>& batches);
+  absl::StatusOr<PreferenceSums> score(std::vector<PreferenceBatch>& batches, ScoreFor purpose);
 
  private:
   // The log-probabilities of answers: for each micro-batch, sequence and pair, those of the chosen

@@ -12,6 +12,9 @@ struct DropoutSource {
   uint64_t seed = 0;
   // The index of the batch's first sequence, counted from the start of the training.
   uint64_t first_sample = 0;
+  // Whether forward passes without gradients apply dropout, too: they then compute the values of
+  // the pass with gradients.
+  bool in_forward = false;
 };
 
 // A micro-batch. `tokens` and `targets` are (B, S) ids below V. `weights` is (B, S): 1 if the
@@ -27,6 +30,9 @@ struct Batch {
   // token's document begins. Documents do not attend to each other, and the positions of each
   // document begin at 0.
   std::span<const int32_t> starts = {};
+  // (B, S) the weights by which routing groups share the load-balancing loss, if `weights` are not.
+  // Used only by plans with a reference model (Sharding::has_reference).
+  std::span<const float> routing_weights = {};
 };
 
 }  // namespace muster::trainer

@@ -55,9 +55,11 @@ class ExchangePlanner {
 
   void routed() {
     plan_.routed_weights = plan_.weights;
-    if (!has_experts(plan_) || part_.sequence_sharers() == 1) return;
-    if (plan_.model.experts.balance_weight != 0)
+    if (!has_experts(plan_)) return;
+    const bool splits = part_.sequence_sharers() > 1;
+    if (plan_.model.experts.balance_weight != 0 && (splits || plan_.sharding.has_reference))
       plan_.routed_weights = add("routed_weights", plan_.routed_tokens());
+    if (!splits) return;
     plan_.routed_order = add("routed_order", plan_.routed_tokens());
   }
 

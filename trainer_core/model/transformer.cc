@@ -216,7 +216,9 @@ void Transformer::upload(const Batch& batch) {
   if (plan_.packed) upload_starts(batch.starts);
   if (plan_.routed_weights == plan_.weights || !exists(target_weights())) return;
   const Tensor all = view(plan_.routed_weights, {plan_.routed_tokens(), 1});
-  ops_.copy(own_rows(view(plan_.weights, {rows_, 1})), own_routed(all));
+  const auto& shares = batch.routing_weights.empty() ? batch.weights : batch.routing_weights;
+  MUSTER_CHECK(shares.size() == rows) << shares.size() << " shares of " << rows << " tokens";
+  ops_.upload(shares.data() + plan_.first_own_row(), own_routed(all));
   exchange_.fill_routed({ExchangeSite::kTargetWeights}, all);
 }
 
@@ -236,7 +238,7 @@ LossSum Transformer::forward(const Batch& batch) { return evaluate_run(plan_.run
 
 LossSum Transformer::evaluate_run(const LayerRun& run, const Batch& batch) {
   MUSTER_CHECK(!plan_.decodes()) << "a plan for decoding";
-  enter(run, std::nullopt);
+  enter(run, batch.dropout.in_forward ? std::optional(batch.dropout) : std::nullopt);
   upload(batch);
   LossSum sum = forward_layers();
   if (broken()) return {};

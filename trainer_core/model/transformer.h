@@ -67,7 +67,7 @@ class Transformer {
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
 
-  // Returns the loss of the batch. Computes no gradients and applies no dropout.
+  // Returns the loss of the batch. Computes no gradients, and no dropout but in_forward.
   LossSum forward(const Batch& batch);
   // Returns the loss of the batch, with dropout, and writes the gradient of the summed losses to
   // the gradient block. Accumulate::kYes adds it to the gradients of earlier batches instead. The

@@ -277,7 +277,8 @@ struct TransformerPlan {
   StackedBuffers stacked;
   AttentionBuffers attention;
   // The next two are for models with experts. If the rank has complete sequences (T* = T),
-  // routed_weights is the same buffer as `weights`, and routed_order does not exist.
+  // routed_order does not exist, and routed_weights is the same buffer as `weights`, unless there
+  // is a reference model.
   BufferId routed_weights;  // (T*) weights of targets
   BufferId routed_order;    // (T*) Routing::order
   AdapterBuffers adapters;

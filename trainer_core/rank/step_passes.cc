@@ -6,6 +6,7 @@ void StepPasses::HeldBatch::hold(const Batch& batch) {
   tokens.assign(batch.tokens.begin(), batch.tokens.end());
   targets.assign(batch.targets.begin(), batch.targets.end());
   weights.assign(batch.weights.begin(), batch.weights.end());
+  routing_weights.assign(batch.routing_weights.begin(), batch.routing_weights.end());
   starts.assign(batch.starts.begin(), batch.starts.end());
   dropout = batch.dropout;
 }

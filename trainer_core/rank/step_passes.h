@@ -50,11 +50,11 @@ class StepPasses {
   // A copy of a micro-batch that exists from its first to its last pass on this stage.
   struct HeldBatch {
     std::vector<int32_t> tokens, targets, starts;
-    std::vector<float> weights;
+    std::vector<float> weights, routing_weights;
     DropoutSource dropout;
 
     void hold(const Batch& batch);
-    Batch batch() const { return {tokens, targets, weights, dropout, starts}; }
+    Batch batch() const { return {tokens, targets, weights, dropout, starts, routing_weights}; }
   };
 
   const PipelinePart& part() const { return rank_model_.plan().model.pipeline(); }

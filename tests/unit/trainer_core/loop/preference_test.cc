@@ -80,6 +80,13 @@ class Preferences : public testing::Test {
           << what << ", " << mine[i].first;
   }
 
+  TrainConfig with_experts() const {
+    TrainConfig experts = config();
+    experts.model.experts = {
+        .count = 4, .per_token = 2, .mlp_dim = 48, .layer_step = 2, .balance_weight = 0.1};
+    return experts;
+  }
+
   // Every mesh of 4 ranks has the curve of one rank.
   void compare_meshes(const TrainConfig& whole) const {
     const RunResult one = run(whole);
@@ -88,9 +95,10 @@ class Preferences : public testing::Test {
     for (const Degrees& degrees : factorisations(4)) {
       TrainConfig config = whole;
       config.mesh.ici = degrees;
-      if (degrees[static_cast<size_t>(MeshAxis::kExpert)] > 1) continue;
+      const int32_t expert = degrees[static_cast<size_t>(MeshAxis::kExpert)];
+      if (expert > 1 && whole.model.experts.count == 1) continue;
       const int32_t slices = degrees[static_cast<size_t>(MeshAxis::kData)] *
-                             degrees[static_cast<size_t>(MeshAxis::kFsdp)];
+                             degrees[static_cast<size_t>(MeshAxis::kFsdp)] * expert;
       config.per_device_batch_size = config.eval.per_device_batch_size = 4 / slices;
       if (degrees[static_cast<size_t>(MeshAxis::kPipeline)] > 1)
         config.pipeline_microbatches = config.per_device_batch_size;
@@ -106,11 +114,15 @@ class Preferences : public testing::Test {
         EXPECT_NEAR(mine.raw_grad_norm, theirs.raw_grad_norm, 2e-4 * theirs.raw_grad_norm)
             << name << ", step " << step;
         expect_close(*mine.preferences, *theirs.preferences, absl::StrCat(name, ", step ", step));
+        ASSERT_EQ(mine.experts.has_value(), theirs.experts.has_value());
+        if (mine.experts) {
+          EXPECT_NEAR(mine.experts->balance_loss, theirs.experts->balance_loss, 2e-5) << name;
+        }
       }
       for (size_t i = 0; i < one.evaluations[0].size(); ++i)
         EXPECT_NEAR(result.evaluations[0][i].loss, one.evaluations[0][i].loss, 2e-5) << name;
     }
-    EXPECT_EQ(meshes, 21);
+    EXPECT_EQ(meshes, whole.model.experts.count > 1 ? 28 : 21);
   }
 
   TempFolder folder_;
@@ -142,6 +154,51 @@ TEST_F(Preferences, LearnFromTheReferenceModelOn) {
 
 TEST_F(Preferences, AreThoseOfOneRankOnEveryMesh) { compare_meshes(config()); }
 TEST_F(Preferences, OfAdaptersAreThoseOfOneRankOnEveryMesh) { compare_meshes(with_adapters()); }
+TEST_F(Preferences, OfExpertsAreThoseOfOneRankOnEveryMesh) { compare_meshes(with_experts()); }
+TEST_F(Preferences, WithDropoutAreThoseOfOneRankOnEveryMesh) {
+  TrainConfig dropped = with_adapters();
+  dropped.model.lora.dropout = 0.2;
+  dropped.model.dropout_rate = 0.1;
+  dropped.steps = 4;
+  dropped.eval.interval = 4;
+  compare_meshes(dropped);
+}
+
+// The loss of a step is that of its pairs, plus the load-balancing loss.
+TEST_F(Preferences, OfExpertsBalanceTheLoad) {
+  TrainConfig config = with_experts();
+  config.eval = {};
+  const RunResult balanced = run(config);
+  ASSERT_THAT(balanced.codes, Each(ExitCode::kOk)) << balanced.err;
+  const StepRecord& first = balanced.records[0][0];
+  EXPECT_NEAR(first.loss, std::log(2) + first.experts->balance_loss, 1e-6);
+  // Two layers of four with perfect balance have a loss of balance_weight times per_token each.
+  EXPECT_GT(first.experts->balance_loss, 0.99 * 2 * 0.1 * 2);
+  config.model.experts.balance_weight = 0;
+  const RunResult plain = run(config);
+  ASSERT_THAT(plain.codes, Each(ExitCode::kOk)) << plain.err;
+  EXPECT_NEAR(plain.records[0][0].loss, std::log(2), 1e-6);
+  EXPECT_GT(std::abs(plain.losses().back() + balanced.records[0].back().experts->balance_loss -
+                     balanced.losses().back()),
+            1e-6);
+}
+
+// Frozen weights in blocks, and GEMMs in 8 bits: the reference model has the same roundings.
+TEST_F(Preferences, LearnWithRoundedWeights) {
+  TrainConfig blocks = with_adapters(), int8 = config(), fp8 = config();
+  blocks.model.lora.weight_type = WeightType::kNf4;
+  blocks.model.quantization.type = QuantizationType::kFp8Delayed;
+  int8.model.quantization.type = QuantizationType::kInt8;
+  fp8.model.quantization.type = QuantizationType::kFp8Current;
+  for (const TrainConfig& rounded : {blocks, int8, fp8}) {
+    const absl::Status valid = validate(rounded);
+    ASSERT_TRUE(valid.ok()) << valid;
+    const RunResult result = run(rounded);
+    ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
+    EXPECT_NEAR(result.losses()[0], std::log(2), 1e-6);
+    EXPECT_LT(result.losses().back(), 0.62);
+  }
+}
 
 // Each step has all pairs, so the curves are equal whatever the sequences are.
 TEST_F(Preferences, DoNotDependOnPackingAndAccumulation) {
@@ -277,8 +334,9 @@ TEST_F(Preferences, OfOtherDataOrSettingsAreErrorsWithTheKey) {
   EXPECT_THAT(message([](TrainConfig& c) { c.dpo.loss = DpoLoss::kIpo; }),
               HasSubstr("only dpo_loss_type=sigmoid"));
   EXPECT_THAT(message([](TrainConfig& c) { c.sft.enabled = true; }), HasSubstr("use_sft=True"));
-  EXPECT_THAT(message([](TrainConfig& c) { c.model.dropout_rate = 0.1; }),
-              HasSubstr("dropout_rate=0"));
+  EXPECT_THAT(
+      message([](TrainConfig& c) { c.model.quantization.type = QuantizationType::kFp8Delayed; }),
+      HasSubstr("needs enable_lora=True with quantization=fp8"));
   EXPECT_THAT(message([](TrainConfig& c) { c.model.z_loss_multiplier = 1e-4; }),
               HasSubstr("z_loss_multiplier=0"));
   EXPECT_THAT(message([](TrainConfig& c) {
