@@ -11,6 +11,7 @@
 #include "cli/incidents/incident_view.h"
 #include "cli/terminal/terminal.h"
 #include "common/time/time.h"
+#include "daemon/json/incident_json.h"
 
 namespace muster::cli {
 namespace {
@@ -37,7 +38,7 @@ int list_incidents(const IncidentListOptions& options) {
   }
   nlohmann::json out = {{"incidents", nlohmann::json::array()}};
   for (const v1::Incident& incident : incidents->incidents()) {
-    auto shown = incident_to_json(incident);
+    auto shown = daemon::incident_to_json(incident);
     if (!shown.ok()) return fail(shown.status());
     out["incidents"].push_back(*std::move(shown));
   }
@@ -49,7 +50,7 @@ int show_incident(const IncidentShowOptions& options) {
   const auto incident = Client(options.coordinator).get_incident(options.incident);
   if (!incident.ok()) return fail(incident.status());
   if (options.json) {
-    const auto shown = incident_to_json(*incident);
+    const auto shown = daemon::incident_to_json(*incident);
     if (!shown.ok()) return fail(shown.status());
     write_text(STDOUT_FILENO, shown->dump(2) + "\n");
     return 0;

@@ -5,6 +5,7 @@
 #include "cli/incidents/incident_view.h"
 #include "common/files/file_write.h"
 #include "common/time/time.h"
+#include "daemon/json/incident_json.h"
 
 namespace muster::cli {
 namespace {
@@ -22,7 +23,7 @@ absl::Status save_incident(Client& client, uint64_t incident, const RunFolder& f
   whole.columns_max = columns_of(-1);
   const auto text = describe_incident(*record, wall_clock_unix_ns(), whole);
   if (!text.ok()) return text.status();
-  const auto json = incident_to_json(*record);
+  const auto json = daemon::incident_to_json(*record);
   if (!json.ok()) return json.status();
   const std::string path = path_of(folder, incident);
   if (auto status = write_file_atomically(path + ".txt", *text, {.mode = 0600}); !status.ok())

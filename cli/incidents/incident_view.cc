@@ -16,15 +16,12 @@
 #include "cli/terminal/terminal.h"
 #include "common/text/absl_view.h"
 #include "common/text/escape.h"
-#include "daemon/evidence_messages.h"
+#include "daemon/json/incident_json.h"
 
 namespace muster::cli {
 namespace {
 
-using nlohmann::json;
-
 constexpr int64_t kNsPerSecond = 1'000'000'000;
-constexpr size_t kRanksShownMax = 1'024;  // ranks whose evidence is read; an incident has fewer
 // Limits of one screen.
 constexpr size_t kClassesShown = 4;
 constexpr size_t kFramesShown = 6;
@@ -176,30 +173,6 @@ std::string describe_lines(std::string_view heading, const std::vector<std::stri
   return text;
 }
 
-struct Evidence {
-  StackTree stacks;
-  std::vector<RankEvidence> ranks;
-  std::vector<std::string> kernel_messages;
-};
-
-absl::StatusOr<Evidence> evidence_of(const v1::Incident& incident) {
-  auto stacks = daemon::stack_tree_from_proto(incident.stacks());
-  if (!stacks.ok()) return stacks.status();
-  return Evidence{*std::move(stacks), daemon::evidence_from_proto(incident.ranks(), kRanksShownMax),
-                  daemon::lines_from_proto(incident.kernel_messages(), kKernelMessagesMax,
-                                           kEvidenceLineBytesMax)};
-}
-
-json suspect_to_json(const v1::Suspect& suspect) {
-  return {{"rank", suspect.rank()},
-          {"worker", suspect.worker()},
-          {"axis", suspect.axis()},
-          {"collective", suspect.collective()},
-          {"source", suspect.source()},
-          {"why", suspect.why()},
-          {"confidence", suspect.confidence()}};
-}
-
 }  // namespace
 
 std::string describe_incident_list(const v1::ListIncidentsResponse& incidents, int64_t now_unix_ns,
@@ -220,7 +193,7 @@ std::string describe_incident_list(const v1::ListIncidentsResponse& incidents, i
 
 absl::StatusOr<std::string> describe_incident(const v1::Incident& incident, int64_t now_unix_ns,
                                               StackView view) {
-  const auto evidence = evidence_of(incident);
+  const auto evidence = daemon::evidence_of(incident);
   if (!evidence.ok()) return evidence.status();
   // Marks only the first suspect: most of the others are victims.
   if (incident.suspects_size() > 0) view.suspects.add(incident.suspects(0).rank());
@@ -253,34 +226,6 @@ absl::StatusOr<std::string> describe_incident(const v1::Incident& incident, int6
   absl::StrAppend(
       &text, describe_lines("kernel messages", evidence->kernel_messages, kKernelLinesShown, view));
   return text;
-}
-
-absl::StatusOr<json> incident_to_json(const v1::Incident& incident) {
-  const auto evidence = evidence_of(incident);
-  if (!evidence.ok()) return evidence.status();
-  json out = {{"id", incident.id()},
-              {"job", incident.job_id()},
-              {"attempt", incident.attempt()},
-              {"job_name", incident.job_name()},
-              {"kind", incident.kind()},
-              {"open", incident.open()},
-              {"sentence", incident.sentence()},
-              {"diagnosis", incident.diagnosis()},
-              {"action", incident.action()},
-              {"suspects", json::array()},
-              {"moments", json::array()}};
-  for (const v1::Suspect& suspect : incident.suspects())
-    out["suspects"].push_back(suspect_to_json(suspect));
-  for (const v1::Incident::Moment& moment : incident.moments())
-    out["moments"].push_back({{"unix_ns", moment.unix_ns()}, {"text", moment.text()}});
-  out["recovery"] = recovery_to_json(incident);
-  // an entry of a list
-  if (incident.ranks_size() == 0 && incident.stacks().nodes_size() == 0) return out;
-  out["ranks"] = json::array();
-  for (const RankEvidence& rank : evidence->ranks) out["ranks"].push_back(evidence_to_json(rank));
-  out["stacks"] = stacks_to_json(evidence->stacks);
-  out["kernel_messages"] = evidence->kernel_messages;
-  return out;
 }
 
 }  // namespace muster::cli

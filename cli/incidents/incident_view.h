@@ -1,10 +1,9 @@
-// Incidents as text for people and as JSON for programs.
+// Incidents as text for people.
 #pragma once
 
 #include <string>
 
 #include <absl/status/statusor.h>
-#include <nlohmann/json.hpp>
 
 #include "cli/jobs/stack_view.h"
 #include "common/job/rank_evidence.h"
@@ -22,8 +21,5 @@ std::string describe_incident_list(const v1::ListIncidentsResponse& incidents, i
 // and stacks. Returns InvalidArgument if the incident's stacks are not a valid tree.
 absl::StatusOr<std::string> describe_incident(const v1::Incident& incident, int64_t now_unix_ns,
                                               StackView view);
-
-// Returns the incident as an object. Returns InvalidArgument as describe_incident().
-absl::StatusOr<nlohmann::json> incident_to_json(const v1::Incident& incident);
 
 }  // namespace muster::cli

@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/jobs/job_view.h"
 #include "cli/terminal/terminal.h"
+#include "daemon/json/job_json.h"
 
 namespace muster::cli {
 namespace {
@@ -19,7 +20,7 @@ struct CancelOptions {
 int cancel(const CancelOptions& options) {
   const auto job = Client(options.coordinator).cancel_job(options.job, options.force);
   if (!job.ok()) return fail(job.status());
-  return print_result((options.json ? job_to_json(*job).dump(2) : headline(*job)) + "\n");
+  return print_result((options.json ? daemon::job_to_json(*job).dump(2) : headline(*job)) + "\n");
 }
 
 }  // namespace

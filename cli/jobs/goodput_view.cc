@@ -11,11 +11,10 @@
 #include <absl/strings/str_join.h>
 
 #include "cli/terminal/terminal.h"
+#include "daemon/json/goodput_json.h"
 
 namespace muster::cli {
 namespace {
-
-using nlohmann::json;
 
 constexpr std::string_view kNoCause = "none";
 constexpr size_t kCausesOnALine = 4;
@@ -27,11 +26,6 @@ std::string time_text(int64_t ns) {
   constexpr double kTenthsBelow = 10;
   const double seconds = seconds_of(ns);
   return seconds < kTenthsBelow ? absl::StrFormat("%.1fs", seconds) : format_duration(seconds);
-}
-
-double ratio_of(const v1::Goodput& goodput) {
-  if (goodput.wall_ns() <= 0) return 0;
-  return static_cast<double>(goodput.productive_ns()) / static_cast<double>(goodput.wall_ns());
 }
 
 void sort_losses(v1::Goodput& goodput) {
@@ -102,7 +96,8 @@ std::string losses_table(const v1::Goodput& goodput) {
 }  // namespace
 
 std::string goodput_percent(const v1::Goodput& goodput) {
-  return goodput.wall_ns() > 0 ? absl::StrFormat("%.1f%%", 100 * ratio_of(goodput)) : "-";
+  return goodput.wall_ns() > 0 ? absl::StrFormat("%.1f%%", 100 * daemon::goodput_ratio(goodput))
+                               : "-";
 }
 
 std::string goodput_line(const v1::Goodput& goodput) {
@@ -132,19 +127,6 @@ v1::Goodput goodput_of_all(const std::vector<v1::Job>& jobs) {
   return all;
 }
 
-json goodput_to_json(const v1::Goodput& goodput) {
-  json out = {{"ettr", goodput.wall_ns() > 0 ? json(ratio_of(goodput)) : json(nullptr)},
-              {"wall_seconds", seconds_of(goodput.wall_ns())},
-              {"productive_seconds", seconds_of(goodput.productive_ns())},
-              {"queued_seconds", seconds_of(goodput.queued_ns())},
-              {"losses", json::array()}};
-  for (const v1::Goodput::Loss& loss : goodput.losses()) {
-    out["losses"].push_back(
-        {{"cause", loss.cause()}, {"what", loss.what()}, {"seconds", seconds_of(loss.ns())}});
-  }
-  return out;
-}
-
 std::string describe_goodput(const std::vector<v1::Job>& jobs) {
   std::vector<std::vector<std::string>> rows = {
       {"JOB", "NAME", "STATE", "GOODPUT", "SINCE START", "QUEUED", "LOST", "MOSTLY BY"}};
@@ -159,13 +141,14 @@ std::string describe_goodput(const std::vector<v1::Job>& jobs) {
   return text;
 }
 
-json goodput_report_to_json(const std::vector<v1::Job>& jobs) {
-  json out = {{"jobs", json::array()}, {"all", goodput_to_json(goodput_of_all(jobs))}};
+nlohmann::json goodput_report_to_json(const std::vector<v1::Job>& jobs) {
+  nlohmann::json out = {{"jobs", nlohmann::json::array()},
+                        {"all", daemon::goodput_to_json(goodput_of_all(jobs))}};
   for (const v1::Job& job : jobs) {
     out["jobs"].push_back({{"id", job.id()},
                            {"name", job.spec().name()},
                            {"state", v1::JobState_Name(job.state())},
-                           {"goodput", goodput_to_json(job.goodput())}});
+                           {"goodput", daemon::goodput_to_json(job.goodput())}});
   }
   return out;
 }

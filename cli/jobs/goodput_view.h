@@ -18,8 +18,6 @@ std::string goodput_line(const v1::Goodput& goodput);
 // Returns the sum over `jobs`. Every hour of every job has the same weight.
 v1::Goodput goodput_of_all(const std::vector<v1::Job>& jobs);
 
-nlohmann::json goodput_to_json(const v1::Goodput& goodput);
-
 // Returns the output of `muster goodput`: a row per job, the sum of all jobs, and the lost time by
 // cause and by activity.
 std::string describe_goodput(const std::vector<v1::Job>& jobs);

@@ -8,6 +8,7 @@
 #include "cli/terminal/terminal.h"
 #include "common/time/time.h"
 #include "daemon/help.h"
+#include "daemon/json/job_json.h"
 
 namespace muster::cli {
 namespace {
@@ -27,7 +28,7 @@ int history(const HistoryOptions& options) {
       Client(options.coordinator).job_history(options.job, static_cast<uint32_t>(options.limit));
   if (!attempts.ok()) return fail(attempts.status());
   return print_result(
-      options.json ? history_to_json(*attempts).dump(2) + "\n"
+      options.json ? daemon::history_to_json(*attempts).dump(2) + "\n"
                    : describe_history(*attempts, wall_clock_unix_ns(), columns_of(STDOUT_FILENO)));
 }
 

@@ -1,6 +1,5 @@
 #include "cli/jobs/history_view.h"
 
-#include <algorithm>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
@@ -9,6 +8,7 @@
 
 #include "cli/terminal/terminal.h"
 #include "common/text/absl_view.h"
+#include "daemon/json/job_json.h"
 
 namespace muster::cli {
 namespace {
@@ -34,20 +34,6 @@ std::string steps_of(const v1::JobAttempt& attempt) {
                                   : absl::StrCat(attempt.first_step(), " to ", last);
 }
 
-// Returns the steps of the attempt that `next` repeated; -1: not known.
-int64_t steps_lost(const v1::JobAttempt& attempt, const v1::JobAttempt* next) {
-  if (next == nullptr || attempt.last_step() < 0 || next->first_step() < 0) return -1;
-  return std::max<int64_t>(attempt.last_step() - next->first_step(), 0);
-}
-
-// Returns the first attempt after number `index` that has begun a step, or null. Attempts are
-// listed newest first.
-const v1::JobAttempt* next_of(const v1::GetJobHistoryResponse& history, int index) {
-  for (int next = index - 1; next >= 0; --next)
-    if (history.attempts(next).first_step() >= 0) return &history.attempts(next);
-  return nullptr;
-}
-
 std::string end_of(const v1::JobAttempt& attempt) {
   if (attempt.ended_unix_ns() == 0) return "(it has not ended)";
   if (attempt.incident_id() == 0) return attempt.end();
@@ -63,7 +49,7 @@ std::string describe_history(const v1::GetJobHistoryResponse& history, int64_t n
       {"ATTEMPT", "STARTED (UTC)", "ALL UP", "LASTED", "RANKS", "NODES", "STEPS", "LOST", "END"}};
   for (int i = 0; i < history.attempts_size(); ++i) {
     const v1::JobAttempt& attempt = history.attempts(i);
-    const int64_t lost = steps_lost(attempt, next_of(history, i));
+    const int64_t lost = daemon::steps_lost(history, i);
     const int64_t end = attempt.ended_unix_ns() == 0 ? now_unix_ns : attempt.ended_unix_ns();
     rows.push_back({absl::StrCat(attempt.attempt()), start_of(attempt),
                     time_between(attempt.started_unix_ns(), attempt.up_unix_ns()),
@@ -77,27 +63,6 @@ std::string describe_history(const v1::GetJobHistoryResponse& history, int64_t n
   if (history.more())
     absl::StrAppend(&text, "there are earlier attempts: --limit N shows up to 1000\n");
   return text;
-}
-
-nlohmann::json history_to_json(const v1::GetJobHistoryResponse& history) {
-  nlohmann::json out = {{"attempts", nlohmann::json::array()}, {"more", history.more()}};
-  for (int i = 0; i < history.attempts_size(); ++i) {
-    const v1::JobAttempt& attempt = history.attempts(i);
-    out["attempts"].push_back({{"job_id", attempt.job_id()},
-                               {"attempt", attempt.attempt()},
-                               {"started_unix_ns", attempt.started_unix_ns()},
-                               {"up_unix_ns", attempt.up_unix_ns()},
-                               {"ended_unix_ns", attempt.ended_unix_ns()},
-                               {"nodes", attempt.nodes()},
-                               {"ranks", attempt.ranks()},
-                               {"workers", attempt.workers()},
-                               {"first_step", attempt.first_step()},
-                               {"last_step", attempt.last_step()},
-                               {"steps_lost", steps_lost(attempt, next_of(history, i))},
-                               {"end", attempt.end()},
-                               {"incident_id", attempt.incident_id()}});
-  }
-  return out;
 }
 
 }  // namespace muster::cli

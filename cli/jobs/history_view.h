@@ -3,8 +3,6 @@
 
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 #include "muster/v1/muster.pb.h"
 
 namespace muster::cli {
@@ -16,6 +14,5 @@ std::string describe_history(const v1::GetJobHistoryResponse& history, int64_t n
                              size_t columns_max);
 
 // Returns {"attempts": [...], "more": false}, with the fields of muster.v1.JobAttempt.
-nlohmann::json history_to_json(const v1::GetJobHistoryResponse& history);
 
 }  // namespace muster::cli

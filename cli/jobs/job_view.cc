@@ -16,14 +16,9 @@
 #include "cli/terminal/terminal.h"
 #include "common/progress/progress_page.h"
 #include "common/text/escape.h"
-#include "daemon/job_spec_messages.h"
 
 namespace muster::cli {
 namespace {
-
-using nlohmann::json;
-
-json number(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
 
 std::string fixed(double value, int decimals) {
   return std::isfinite(value) ? absl::StrFormat("%.*f", decimals, value) : "nan";
@@ -31,8 +26,6 @@ std::string fixed(double value, int decimals) {
 
 // The number of ranks in a table: as many as a person scrolls through.
 constexpr int kRankRowsMax = 1'024;
-
-// Texts of other users in one of our lines.
 
 std::string age(int64_t unix_ns, int64_t now_unix_ns) {
   return unix_ns == 0 ? "-" : format_duration(static_cast<double>(now_unix_ns - unix_ns) / 1e9);
@@ -71,28 +64,6 @@ bool has_figures(const v1::Job& job) {
   return rank != nullptr && rank->step() > 0 && !is_terminal_state(job.state());
 }
 
-json spec_to_json(const v1::JobSpec& proto) {
-  const JobSpec spec = daemon::job_spec_from_proto(proto);
-  json out = {{"environment", json::object()},
-              {"stack_traces",
-               {{"collect", spec.stack_traces.collect},
-                {"to_cloud", spec.stack_traces.to_cloud},
-                {"interval_seconds", spec.stack_traces.interval_seconds}}}};
-  for_each_job_field(
-      [&](const JobField& field, auto member) { out[std::string(field.name)] = spec.*member; });
-  // --json has the config as an object, and no gpus_per_rank.
-  for (const char* key : {"train_config_json", "gpus_per_rank"}) out.erase(key);
-  if (!spec.is_program()) {
-    for (const char* key : {"command", "working_directory"}) out.erase(key);
-  }
-  // Values are often tokens and passwords, and this output ends up in logs.
-  for (const auto& variable : spec.environment) out["environment"][variable.first] = "***";
-  if (spec.train_config_json.empty()) return out;  // an entry of a list
-  json config = json::parse(spec.train_config_json, nullptr, /*allow_exceptions=*/false);
-  out["train_config"] = config.is_discarded() ? json(nullptr) : std::move(config);
-  return out;
-}
-
 // A program that reports no progress has no phase.
 bool is_silent(const v1::Job& job, const v1::RankStatus& rank) {
   return job.spec().command_size() > 0 && rank.phase() == phase_name(Phase::kInit) &&
@@ -114,31 +85,6 @@ std::vector<std::string> rank_row(const v1::Job& job, const v1::RankStatus& rank
   return row;
 }
 
-json rank_status_to_json(const v1::RankStatus& rank) {
-  return {{"rank", rank.rank()},
-          {"worker", rank.worker()},
-          {"pid", rank.pid()},
-          {"phase", rank.phase()},
-          {"step", rank.step()},
-          {"loss", number(rank.loss())},
-          {"grad_norm", number(rank.grad_norm())},
-          {"step_seconds", number(rank.step_seconds())},
-          {"tokens_per_second", number(rank.tokens_per_second())},
-          {"mfu", number(rank.mfu())},
-          {"checkpoint_step", rank.checkpoint_step()},
-          {"checkpoints_saved", rank.checkpoints().saved()},
-          {"checkpoints_failed", rank.checkpoints().failed()},
-          {"checkpoint_stall_seconds", number(rank.checkpoints().stall_seconds())},
-          {"last_progress_age_seconds", number(rank.last_progress_age_seconds())}};
-}
-
-json fault_to_json(const v1::Fault& fault) {
-  return {{"rank", fault.rank()},           {"worker", fault.worker()},
-          {"signal", fault.signal()},       {"exit_code", fault.exit_code()},
-          {"last_step", fault.last_step()}, {"message", fault.message()},
-          {"unix_ns", fault.unix_ns()},     {"kind", fault.kind()}};
-}
-
 }  // namespace
 
 bool is_terminal_state(v1::JobState state) {
@@ -147,75 +93,6 @@ bool is_terminal_state(v1::JobState state) {
 
 bool is_running_state(v1::JobState state) {
   return state == v1::RUNNING || state == v1::SUSPECT || state == v1::DUMPING;
-}
-
-json job_to_json(const v1::Job& job) {
-  json out = {{"id", job.id()},
-              {"state", v1::JobState_Name(job.state())},
-              {"reason", job.reason()},
-              {"attempt", job.attempt()},
-              {"exit_code", job.exit_code()},
-              {"tokens_per_second", number(job.tokens_per_second())},
-              {"spec", spec_to_json(job.spec())},
-              {"nodes", job.nodes()},
-              {"held", std::vector<std::string>(job.held().begin(), job.held().end())},
-              {"placement", json::array()},
-              {"ranks", json::array()},
-              {"faults", json::array()},
-              {"submitted_unix_ns", job.submitted_unix_ns()},
-              {"started_unix_ns", job.started_unix_ns()},
-              {"finished_unix_ns", job.finished_unix_ns()},
-              {"incident", nullptr},
-              {"goodput", goodput_to_json(job.goodput())}};
-  if (job.incident().id() != 0)
-    out["incident"] = {{"id", job.incident().id()}, {"sentence", job.incident().sentence()}};
-  for (const auto& place : job.placement()) {
-    out["placement"].push_back(
-        {{"rank", place.rank()}, {"worker", place.worker()}, {"local_rank", place.local_rank()}});
-  }
-  for (const auto& rank : job.ranks()) out["ranks"].push_back(rank_status_to_json(rank));
-  for (const auto& fault : job.faults()) out["faults"].push_back(fault_to_json(fault));
-  return out;
-}
-
-json worker_to_json(const v1::WorkerInfo& worker) {
-  json out = {{"name", worker.name()},
-              {"host", worker.host()},
-              {"slots", worker.slots()},
-              {"slots_used", worker.slots_used()},
-              {"slots_held", worker.slots_held()},
-              {"version", worker.version()},
-              {"connected", worker.connected()},
-              {"leaving", worker.leaving()},
-              {"heartbeat_age_seconds", number(worker.heartbeat_age_seconds())},
-              {"check_due", worker.check_due()},
-              {"gpus", json::array()},
-              {"gpus_used", worker.gpus_used()},
-              {"no_gpus_because", worker.no_gpus_because()}};
-  for (const v1::Gpu& gpu : worker.gpus()) {
-    out["gpus"].push_back({{"index", gpu.index()},
-                           {"uuid", gpu.uuid()},
-                           {"name", gpu.name()},
-                           {"memory_bytes", gpu.memory_bytes()},
-                           {"numa_node", gpu.numa_node()}});
-  }
-  if (worker.has_exclusion()) {
-    const v1::NodeExclusion& exclusion = worker.exclusion();
-    out["exclusion"] = {{"cause", exclusion.cause()},
-                        {"reason", exclusion.reason()},
-                        {"since_unix_ns", exclusion.since_unix_ns()},
-                        {"until_unix_ns", exclusion.until_unix_ns()},
-                        {"times", exclusion.times()}};
-  }
-  if (worker.has_last_check()) {
-    const v1::NodeCheck& check = worker.last_check();
-    out["last_check"] = {{"passed", check.passed()},
-                         {"unix_ns", check.unix_ns()},
-                         {"seconds", number(check.seconds())},
-                         {"sentence", check.sentence()},
-                         {"details", check.details()}};
-  }
-  return out;
 }
 
 std::string headline(const v1::Job& job) {

@@ -1,9 +1,7 @@
-// A job as text for people and as JSON for programs.
+// A job as text for people. daemon/json has it for programs.
 #pragma once
 
 #include <string>
-
-#include <nlohmann/json.hpp>
 
 #include "muster/v1/muster.pb.h"
 
@@ -13,11 +11,6 @@ namespace muster::cli {
 bool is_terminal_state(v1::JobState state);
 // Returns whether every rank of a job in this state is up; also true for a job suspected of a hang.
 bool is_running_state(v1::JobState state);
-
-// Returns the message's fields under their names in muster.v1, with ids as numbers, states as
-// names, and the train config, if there is one, as an object.
-nlohmann::json job_to_json(const v1::Job& job);
-nlohmann::json worker_to_json(const v1::WorkerInfo& worker);
 
 // The functions below return text for people, with control characters escaped.
 

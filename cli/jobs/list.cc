@@ -6,6 +6,7 @@
 #include "cli/jobs/job_view.h"
 #include "cli/terminal/terminal.h"
 #include "common/time/time.h"
+#include "daemon/json/job_json.h"
 
 namespace muster::cli {
 namespace {
@@ -25,7 +26,8 @@ int list_workers(const ListOptions& options) {
     return print_result(describe_workers(*workers));
   }
   nlohmann::json out = {{"workers", nlohmann::json::array()}};
-  for (const auto& worker : workers->workers()) out["workers"].push_back(worker_to_json(worker));
+  for (const auto& worker : workers->workers())
+    out["workers"].push_back(daemon::worker_to_json(worker));
   return print_result(out.dump(2) + "\n");
 }
 
@@ -37,7 +39,7 @@ int list(const ListOptions& options) {
     return print_result(describe_job_list(*jobs, wall_clock_unix_ns()));
   }
   nlohmann::json out = {{"jobs", nlohmann::json::array()}};
-  for (const auto& job : jobs->jobs()) out["jobs"].push_back(job_to_json(job));
+  for (const auto& job : jobs->jobs()) out["jobs"].push_back(daemon::job_to_json(job));
   out["more"] = jobs->more();
   return print_result(out.dump(2) + "\n");
 }

@@ -15,6 +15,7 @@
 #include "cli/terminal/terminal.h"
 #include "common/text/escape.h"
 #include "common/time/time.h"
+#include "daemon/json/job_json.h"
 
 namespace muster::cli {
 namespace {
@@ -30,7 +31,7 @@ struct NodeOptions {
 };
 
 int print_node(const v1::WorkerInfo& worker, bool is_json) {
-  if (is_json) return print_result(worker_to_json(worker).dump(2) + "\n");
+  if (is_json) return print_result(daemon::worker_to_json(worker).dump(2) + "\n");
   return print_result(describe_node(worker, wall_clock_unix_ns()) + "\n");
 }
 
@@ -39,7 +40,8 @@ int list_nodes(const NodeOptions& options) {
   if (!workers.ok()) return fail(workers.status());
   if (!options.json) return print_result(describe_node_list(*workers, wall_clock_unix_ns()));
   nlohmann::json out = {{"nodes", nlohmann::json::array()}};
-  for (const auto& worker : workers->workers()) out["nodes"].push_back(worker_to_json(worker));
+  for (const auto& worker : workers->workers())
+    out["nodes"].push_back(daemon::worker_to_json(worker));
   return print_result(out.dump(2) + "\n");
 }
 

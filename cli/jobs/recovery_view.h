@@ -1,10 +1,8 @@
-// The recovery of a job from an incident, as text for people and as JSON for programs.
+// The recovery of a job from an incident as text for people.
 #pragma once
 
 #include <string>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "muster/v1/muster.pb.h"
 
@@ -17,9 +15,5 @@ std::vector<std::string> describe_recovery(const v1::Incident& incident);
 // Returns the time from the last progress to the next completed step, "2.1s"; "-" if no step
 // followed.
 std::string time_to_recover(const v1::Incident& incident);
-
-// Returns the recovery as an object without unknown moments; null for an incident that ended no
-// attempt.
-nlohmann::json recovery_to_json(const v1::Incident& incident);
 
 }  // namespace muster::cli

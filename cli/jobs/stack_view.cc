@@ -3,9 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <map>
 #include <string_view>
 
 #include <absl/strings/str_cat.h>
@@ -13,23 +11,13 @@
 
 #include "cli/terminal/terminal.h"
 #include "common/text/absl_view.h"
-#include "common/text/python_frame.h"
+#include "daemon/json/stack_json.h"
 
 namespace muster::cli {
 namespace {
 
-using nlohmann::json;
-
 constexpr std::string_view kMain = "main";
 constexpr size_t kRangesShown = 12;
-constexpr std::array<std::string_view, 10> kCollectiveNames = {
-    "none",      "all-reduce", "all-gather", "reduce-scatter", "all-to-all",
-    "broadcast", "send",       "recv",       "barrier",        "send-recv"};
-
-std::string kind_name(CollectiveKind kind) {
-  const auto index = static_cast<size_t>(kind);
-  return std::string(index < kCollectiveNames.size() ? kCollectiveNames[index] : "unknown");
-}
 
 // Returns "3 ranks: 0,2-3" or "rank 1".
 std::string name_of(const RankSet& ranks) {
@@ -47,12 +35,6 @@ bool has_any(const RankSet& ranks, const RankSet& of) {
       return range.first <= wanted.last && wanted.first <= range.last;
     });
   });
-}
-
-// Returns the parts of a Python frame; an empty file for other frames.
-PythonFrame python_of(const StackTree& stacks, uint32_t index) {
-  const StackFrame& frame = stacks.frames()[index];
-  return frame.module == kNoModule ? python_frame_of(frame.text) : PythonFrame{};
 }
 
 std::string describe_class(const StackTree& stacks, const StackTree::Class& one,
@@ -74,7 +56,7 @@ std::string describe_class(const StackTree& stacks, const StackTree::Class& one,
     left = 0;
   };
   for (size_t i = one.frames.size(); i-- > 0;) {
-    const bool is_python = !python_of(stacks, one.frames[i]).file.empty();
+    const bool is_python = !daemon::python_frame(stacks, one.frames[i]).file.empty();
     if (shown >= view.frames_max && !is_python) {
       ++left;
       continue;
@@ -85,28 +67,6 @@ std::string describe_class(const StackTree& stacks, const StackTree::Class& one,
   }
   add_left(" further out");
   return text;
-}
-
-json frame_to_json(const StackTree& stacks, uint32_t index) {
-  const StackFrame& frame = stacks.frames()[index];
-  json out = {{"text", stacks.frame_text(index)}};
-  if (const PythonFrame python = python_of(stacks, index); !python.file.empty()) {
-    out["file"] = std::string(python.file);
-    out["line"] = python.line;
-    out["function"] = std::string(python.function);
-  }
-  if (frame.module == kNoModule) return out;
-  const StackModule& module = stacks.modules()[frame.module];
-  out["module"] = module.path;
-  out["build_id"] = module.build_id;
-  out["address"] = frame.address;
-  const FrameSymbol& symbol = stacks.symbol(index);
-  if (!symbol.function.empty()) out["function"] = symbol.function;
-  if (!symbol.file.empty()) {
-    out["file"] = symbol.file;
-    out["line"] = symbol.line;
-  }
-  return out;
 }
 
 }  // namespace
@@ -191,67 +151,11 @@ std::string describe_groups(const std::vector<RankEvidence>& ranks) {
            absl::StrCat(group.started), absl::StrCat(group.completed),
            group.age == Duration::zero() ? "-" : format_duration(to_seconds(group.age)),
            absl::StrCat(group.called > 0 ? absl::StrCat(group.called, ": ") : "",
-                        group.collective.empty() ? kind_name(group.kind) : group.collective)});
+                        group.collective.empty() ? std::string(collective_name(group.kind))
+                                                 : group.collective)});
     }
   }
   return rows.size() == 1 ? "" : format_table(rows);
-}
-
-json ranks_to_json(const RankSet& ranks) {
-  json out = json::array();
-  for (const RankSet::Range& range : ranks.ranges()) out.push_back({range.first, range.last});
-  return out;
-}
-
-json stacks_to_json(const StackTree& stacks) {
-  json classes = json::array();
-  for (const StackTree::Class& one : stacks.classes("")) {
-    json frames = json::array();
-    for (auto frame = one.frames.rbegin(); frame != one.frames.rend(); ++frame)
-      frames.push_back(frame_to_json(stacks, *frame));
-    classes.push_back({{"thread", one.thread},
-                       {"count", one.ranks.size()},
-                       {"ranks", ranks_to_json(one.ranks)},
-                       {"frames", std::move(frames)}});
-  }
-  return {{"classes", std::move(classes)}, {"dropped", stacks.dropped()}};
-}
-
-json evidence_to_json(const RankEvidence& rank) {
-  json groups = json::array();
-  for (const GroupEvidence& group : rank.groups) {
-    groups.push_back({{"name", group.name},
-                      {"members", group.members},
-                      {"id", group.id},
-                      {"enqueued", group.enqueued},
-                      {"started", group.started},
-                      {"completed", group.completed},
-                      {"kind", kind_name(group.kind)},
-                      {"bytes", group.bytes},
-                      {"collective", group.collective},
-                      {"number", group.number()},
-                      {"age_seconds", to_seconds(group.age)}});
-  }
-  return {{"rank", rank.rank},
-          {"pid", rank.pid},
-          {"page_problem", rank.page_problem},
-          {"phase", std::string(phase_name(rank.phase))},
-          {"phase_age_seconds", to_seconds(rank.phase_age)},
-          {"step", rank.step},
-          {"progress_age_seconds", to_seconds(rank.progress_age)},
-          {"step_seconds", rank.step_seconds},
-          {"collective_wait_seconds", rank.collective_wait_seconds},
-          {"data_wait_seconds", rank.data_wait_seconds},
-          {"groups", std::move(groups)},
-          {"process_state", std::string(1, rank.process_state)},
-          {"tracer_pid", rank.tracer_pid},
-          {"wait_channel", rank.wait_channel},
-          {"memory_used_bytes", rank.memory.used},
-          {"memory_limit_bytes", rank.memory.limit},
-          {"stack_problem", rank.stack_problem},
-          {"stack_note", rank.stack_note},
-          {"last_lines", rank.last_lines},
-          {"files", rank.files}};
 }
 
 }  // namespace muster::cli

@@ -1,4 +1,4 @@
-// Stacks and evidence of ranks as text for people and as JSON for programs. The values may come
+// Stacks and evidence of ranks as text for people. The values may come
 // from a misbehaving program: daemon/evidence_messages.h makes them printable, and the functions
 // here limit their size.
 #pragma once
@@ -6,8 +6,6 @@
 #include <cstddef>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "common/job/rank_evidence.h"
 #include "common/job/rank_set.h"
@@ -40,9 +38,5 @@ std::string describe_stack_problems(const std::vector<RankEvidence>& ranks, cons
 // Returns the numbers of enqueued, started and completed collectives of process groups: of the
 // groups in which a rank waits, or of all groups if no rank waits.
 std::string describe_groups(const std::vector<RankEvidence>& ranks);
-
-nlohmann::json ranks_to_json(const RankSet& ranks);
-nlohmann::json stacks_to_json(const StackTree& stacks);
-nlohmann::json evidence_to_json(const RankEvidence& rank);
 
 }  // namespace muster::cli

@@ -18,6 +18,7 @@
 #include "common/text/escape.h"
 #include "daemon/evidence_messages.h"
 #include "daemon/help.h"
+#include "daemon/json/stack_json.h"
 
 namespace muster::cli {
 namespace {
@@ -38,18 +39,6 @@ struct StacksOptions {
   CoordinatorTarget coordinator;
   bool json = false;
 };
-
-nlohmann::json to_json(const v1::DumpJobStacksResponse& dump, const StackTree& stacks,
-                       const std::vector<RankEvidence>& ranks) {
-  nlohmann::json out = stacks_to_json(stacks);
-  out["job"] = dump.job_id();
-  out["attempt"] = dump.attempt();
-  out["ranks"] = nlohmann::json::array();
-  for (const RankEvidence& rank : ranks) out["ranks"].push_back(evidence_to_json(rank));
-  out["silent_workers"] = nlohmann::json::array();
-  for (const std::string& worker : dump.silent_workers()) out["silent_workers"].push_back(worker);
-  return out;
-}
 
 std::string describe(const v1::DumpJobStacksResponse& dump, const StackTree& stacks,
                      const std::vector<RankEvidence>& ranks, const StackView& view) {
@@ -82,7 +71,8 @@ absl::Status show(const StacksOptions& options, Client& client) {
   const bool watching = options.watch_seconds > 0;
   if (options.json) {
     // An object is one line with --watch.
-    write_text(STDOUT_FILENO, to_json(*dump, *stacks, ranks).dump(watching ? -1 : 2) + "\n");
+    write_text(STDOUT_FILENO,
+               daemon::dump_to_json(*dump, *stacks, ranks).dump(watching ? -1 : 2) + "\n");
     return absl::OkStatus();
   }
   StackView view;

@@ -14,6 +14,7 @@
 #include "cli/terminal/terminal.h"
 #include "common/files/find_program.h"
 #include "common/time/time.h"
+#include "daemon/json/job_json.h"
 
 namespace muster::cli {
 namespace {
@@ -40,7 +41,7 @@ int watch(const StatusOptions& options, Client& client) {
       v1::Job all = job;
       // If the coordinator is lost, the stream's end reports it.
       client.add_ranks(all).IgnoreError();
-      text = job_to_json(all).dump() + "\n";
+      text = daemon::job_to_json(all).dump() + "\n";
     }
     if (!options.json)
       for (const std::string& sentence : notice.update(job)) text += sentence + "\n";
@@ -73,7 +74,7 @@ int status_and_why(const StatusOptions& options, Client& client) {
   nlohmann::json both = nlohmann::json::object();
   std::string text;
   if (job.ok()) {
-    both["job"] = job_to_json(*job);
+    both["job"] = daemon::job_to_json(*job);
     text = describe_job(*job, wall_clock_unix_ns());
   }
   absl::Status fleet;
@@ -107,7 +108,7 @@ int status(const StatusOptions& options) {
   if (options.watch) return watch(options, client);
   const auto job = client.get_job(options.job, ranks_of(options));
   if (!job.ok()) return fail(job.status());
-  return print_result(options.json ? job_to_json(*job).dump(2) + "\n"
+  return print_result(options.json ? daemon::job_to_json(*job).dump(2) + "\n"
                                    : describe_job(*job, wall_clock_unix_ns()));
 }
 

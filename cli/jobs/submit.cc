@@ -18,6 +18,7 @@
 #include "cli/terminal/terminal.h"
 #include "common/process/host_name.h"
 #include "daemon/help.h"
+#include "daemon/json/job_json.h"
 #include "daemon/process.h"
 
 namespace muster::cli {
@@ -107,7 +108,7 @@ int submit(const SubmitOptions& given) {
   if (!submitted.ok()) return fail(submitted.status());
   warn_of_local_folder(options, *spec, fleet, client);
   return print_result(options.json
-                          ? job_to_json(*submitted).dump(2) + "\n"
+                          ? daemon::job_to_json(*submitted).dump(2) + "\n"
                           : absl::StrCat(headline(*submitted), "\nfollow it with: muster logs -f ",
                                          submitted->id(), "\n"));
 }

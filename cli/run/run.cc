@@ -29,6 +29,7 @@
 #include "common/process/exit_code.h"
 #include "common/time/time.h"
 #include "daemon/help.h"
+#include "daemon/json/job_json.h"
 #include "jobspec/files/value.h"
 
 namespace muster::cli {
@@ -111,7 +112,7 @@ int submit_and_follow(const RunOptions& options, const RequestedJob& job, Embedd
   const bool was_accepted = last.id() != 0;
   if (!end.ok()) printer.finish();
   int exit_code = end.ok() ? *end : fail(end.status());
-  if (options.json && was_accepted) output.write(job_to_json(last).dump(2) + "\n");
+  if (options.json && was_accepted) output.write(daemon::job_to_json(last).dump(2) + "\n");
   // A finished job keeps its exit code, unless the object was requested and could not be written.
   const int unwritten = end_of_output(output.error());
   if (unwritten != 0 && (was_interrupted || options.json)) exit_code = unwritten;

@@ -7,7 +7,7 @@
 //   daemon/job_spec_messages.cc            conversion to and from muster.v1.JobSpec, both daemons
 //   coordinator/shell/storage/job_record.cc        the stored job
 //   coordinator/core/queue/validation.cc   the valid values
-//   cli/jobs/job_view.cc                   the keys of --json
+//   daemon/json/job_json.cc                the keys of --json
 //   tests/scenarios/scenario.cc            FIELD=VALUE in a scenario's `submit`
 #pragma once
 

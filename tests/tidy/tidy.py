@@ -59,6 +59,7 @@ ARROWS = {
     "daemon/activity_messages.": ["common/", "daemon/", "muster/v1/"],
     "daemon/evidence_messages.": ["common/", "daemon/", "muster/v1/"],
     "daemon/gpu_messages.": ["common/", "daemon/", "muster/v1/"],
+    "daemon/json/": ["common/", "daemon/", "muster/v1/"],
     "daemon/job_spec_messages.": ["common/", "daemon/", "muster/v1/"],
     # The core, from the bottom floor to the top one (coordinator/core/core.h).
     **{f"coordinator/core/{folder}/": ["common/", *CORE_VALUES, *(f"coordinator/core/{lower}/" for lower in CORE_FLOORS[:floor + 1])]

@@ -10,6 +10,8 @@
 #include "cli/jobs/stack_view.h"
 #include "cli/terminal/terminal.h"
 #include "common/text/escape.h"
+#include "daemon/json/incident_json.h"
+#include "daemon/json/stack_json.h"
 #include "tests/unit/cli/incidents/incident_messages.h"
 
 namespace muster::cli {
@@ -113,14 +115,14 @@ TEST(IncidentView, AKnownErrorHasALineOfItsOwn) {
   EXPECT_THAT(*text,
               HasSubstr("\nknown error: port in use: Another process listens. Verdict: restart "
                         "in place\naction: restart 1 of 3\n"));
-  EXPECT_EQ((*incident_to_json(incident))["diagnosis"], incident.diagnosis());
+  EXPECT_EQ((*daemon::incident_to_json(incident))["diagnosis"], incident.diagnosis());
 }
 
 TEST(IncidentView, InvalidStackTreesAreAnError) {
   v1::Incident incident = stuck_incident();
   incident.mutable_stacks()->mutable_nodes(0)->set_frame(999);
   EXPECT_FALSE(describe_incident(incident, kIncidentNow, screen()).ok());
-  EXPECT_FALSE(incident_to_json(incident).ok());
+  EXPECT_FALSE(daemon::incident_to_json(incident).ok());
 }
 
 TEST(IncidentView, ListsOneLineEach) {
@@ -140,7 +142,7 @@ TEST(IncidentView, ListsOneLineEach) {
 }
 
 TEST(IncidentView, JsonHasEverything) {
-  const auto json = incident_to_json(stuck_incident());
+  const auto json = daemon::incident_to_json(stuck_incident());
   ASSERT_TRUE(json.ok()) << json.status();
   EXPECT_EQ((*json)["id"], 7);
   EXPECT_EQ((*json)["kind"], "hang");
@@ -156,7 +158,7 @@ TEST(IncidentView, JsonHasEverything) {
   v1::Incident summary = stuck_incident();
   summary.clear_ranks();
   summary.clear_stacks();
-  EXPECT_FALSE(incident_to_json(summary)->contains("ranks"));
+  EXPECT_FALSE(daemon::incident_to_json(summary)->contains("ranks"));
 }
 
 TEST(StackView, ShowsMainThreadsFirstAndOthersOnDemand) {
@@ -209,7 +211,7 @@ TEST(StackView, ShowsThePythonPartWhole) {
             "  … 2 frames\n"
             "  torch/_tensor.py:581 backward\n"
             "  job/train.py:88 <module>\n");
-  const auto frames = stacks_to_json(tree)["classes"][0]["frames"];
+  const auto frames = daemon::stacks_to_json(tree)["classes"][0]["frames"];
   EXPECT_EQ(frames.dump().find("/home/u/job/train.py") == std::string::npos, false) << frames;
 }
 

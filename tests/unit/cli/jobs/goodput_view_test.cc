@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/jobs/recovery_view.h"
+#include "daemon/json/incident_json.h"
 
 namespace muster::cli {
 namespace {
@@ -106,11 +107,11 @@ TEST(RecoveryView, NamesTheInterruptingIncident) {
 }
 
 TEST(RecoveryView, JsonHasTheKnownMoments) {
-  const nlohmann::json recovery = recovery_to_json(incident_with_recovery());
+  const nlohmann::json recovery = daemon::recovery_to_json(incident_with_recovery());
   EXPECT_EQ(recovery["steps_lost"], 4);
   EXPECT_EQ(recovery["first_step_unix_ns"], 1'700'000'002'100'000'000);
   EXPECT_FALSE(recovery.contains("up_unix_ns"));
-  EXPECT_TRUE(recovery_to_json(v1::Incident()).is_null());
+  EXPECT_TRUE(daemon::recovery_to_json(v1::Incident()).is_null());
 }
 
 }  // namespace

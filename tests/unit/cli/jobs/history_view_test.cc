@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "daemon/json/job_json.h"
+
 namespace muster::cli {
 namespace {
 
@@ -68,7 +70,7 @@ TEST(HistoryView, EachAttemptIsARow) {
 }
 
 TEST(HistoryView, JsonHasEveryField) {
-  const nlohmann::json out = history_to_json(two_attempts());
+  const nlohmann::json out = daemon::history_to_json(two_attempts());
   ASSERT_EQ(out["attempts"].size(), 2U);
   const auto* fields = v1::JobAttempt::descriptor();
   for (int i = 0; i < fields->field_count(); ++i)

@@ -9,6 +9,7 @@
 #include "cli/jobs/node_view.h"
 #include "common/text/escape.h"
 #include "daemon/job_spec_messages.h"
+#include "daemon/json/job_json.h"
 #include "tests/unit/every_job_field.h"
 
 namespace muster::cli {
@@ -41,7 +42,7 @@ v1::Job running_job() {
 }
 
 TEST(JobView, JsonHasNumbersNamesAndTheConfigAsAnObject) {
-  const auto json = job_to_json(running_job());
+  const auto json = daemon::job_to_json(running_job());
   EXPECT_EQ(json["id"], 7);
   EXPECT_EQ(json["state"], "RUNNING");
   EXPECT_EQ(json["spec"]["steps"], 100);
@@ -56,7 +57,7 @@ TEST(JobView, JsonHasThePlainFieldsOfAJob) {
   const JobSpec spec = job_with_every_field();
   v1::Job job;
   daemon::job_spec_to_proto(spec, *job.mutable_spec());
-  const auto json = job_to_json(job)["spec"];
+  const auto json = daemon::job_to_json(job)["spec"];
   for_each_job_field([&](const JobField& field, auto member) {
     const std::string key(field.name);
     if (key == "train_config_json" || key == "gpus_per_rank") {
@@ -67,14 +68,14 @@ TEST(JobView, JsonHasThePlainFieldsOfAJob) {
   });
   EXPECT_EQ(json["stack_traces"]["interval_seconds"], 7);
   job.mutable_spec()->clear_command();
-  EXPECT_FALSE(job_to_json(job)["spec"].contains("command"));
-  EXPECT_FALSE(job_to_json(job)["spec"].contains("working_directory"));
+  EXPECT_FALSE(daemon::job_to_json(job)["spec"].contains("command"));
+  EXPECT_FALSE(daemon::job_to_json(job)["spec"].contains("working_directory"));
 }
 
 TEST(JobView, EnvironmentHasNamesButNoValues) {
   v1::Job job = running_job();
   (*job.mutable_spec()->mutable_environment())["API_TOKEN"] = "secret";
-  const auto json = job_to_json(job);
+  const auto json = daemon::job_to_json(job);
   EXPECT_EQ(json["spec"]["environment"]["API_TOKEN"], "***");
   EXPECT_EQ(json.dump().find("secret"), std::string::npos);
 }
@@ -82,9 +83,9 @@ TEST(JobView, EnvironmentHasNamesButNoValues) {
 TEST(JobView, AnInvalidConfigIsNullAndAMissingOneIsOmitted) {
   v1::Job job = running_job();
   job.mutable_spec()->set_train_config_json("{");
-  EXPECT_TRUE(job_to_json(job)["spec"].at("train_config").is_null());
+  EXPECT_TRUE(daemon::job_to_json(job)["spec"].at("train_config").is_null());
   job.mutable_spec()->clear_train_config_json();
-  EXPECT_FALSE(job_to_json(job)["spec"].contains("train_config"));
+  EXPECT_FALSE(daemon::job_to_json(job)["spec"].contains("train_config"));
 }
 
 TEST(JobView, ShowsTheNodesOfAJob) {
@@ -98,8 +99,8 @@ TEST(JobView, ShowsTheNodesOfAJob) {
   v1::ListJobsResponse jobs;
   *jobs.add_jobs() = job;
   EXPECT_THAT(describe_job_list(jobs, 0), HasSubstr("2 of 4"));
-  EXPECT_EQ(job_to_json(job)["nodes"], 2);
-  EXPECT_EQ(job_to_json(job)["held"].size(), 2U);
+  EXPECT_EQ(daemon::job_to_json(job)["nodes"], 2);
+  EXPECT_EQ(daemon::job_to_json(job)["held"].size(), 2U);
   job.set_nodes(4);
   EXPECT_THAT(describe_job(job, 0), HasSubstr("8 ranks on 4 nodes"));
   v1::ListWorkersResponse workers;
@@ -191,7 +192,7 @@ TEST(NodeView, StatesWhyANodeIsExcludedAndForHowLong) {
   EXPECT_EQ(describe_node(worker, 100'000'000'000),
             "node7 is left out for 10m 00s: worker lost: it was restarted (2 times in a day); "
             "its check passed 10s ago");
-  EXPECT_EQ(worker_to_json(worker)["exclusion"]["cause"], "worker lost");
+  EXPECT_EQ(daemon::worker_to_json(worker)["exclusion"]["cause"], "worker lost");
   exclusion.set_until_unix_ns(0);
   v1::ListWorkersResponse workers;
   *workers.add_workers() = worker;
