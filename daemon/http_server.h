@@ -1,42 +1,47 @@
-// A small HTTP/1.1 server for a daemon's pages: /metrics, /healthz and /readyz. Supports GET only,
-// and bounds the size of requests. Runs on its own thread (Boost.Beast over Boost.Asio).
+// A small HTTP/1.1 server for a daemon's pages: /metrics, /healthz, /readyz, and the coordinator's
+// page. Bounds the size of requests, their times, and the number of connections. Runs on its own
+// thread (Boost.Beast over Boost.Asio).
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 
 #include <absl/status/statusor.h>
 
+#include "daemon/http_message.h"
+#include "daemon/tls_files.h"
+
 namespace muster::daemon {
 
 // The time limit for the response of a page, after which the server sends 503. The probes of
 // helm/muster must wait longer.
 constexpr std::chrono::seconds kAnswerBudget{2};
+// The same for other requests: reading the stacks of a job takes seconds.
+constexpr std::chrono::seconds kRequestBudget{30};
 
-struct HttpResponse {
-  int status = 200;
-  std::string content_type = "text/plain; charset=utf-8";
-  std::string body;
+struct HttpOptions {
+  // Served to GET requests without reading anything else than their paths. The connection is closed
+  // after the response.
+  std::map<std::string, HttpHandler> pages = {};
+  // Handles all other requests, of any method; null: they are refused.
+  HttpRequestHandler rest = nullptr;
+  size_t body_bytes_max = 0;  // the limit for requests to `rest`
+  // A few scrapers, a browser and health probes. A further connection takes the place of the one
+  // that has waited longest for its client, so that clients who send or read nothing cannot keep
+  // probes out. Responses without an end keep their places.
+  size_t connections_max = 64;
+  // If set, the same port also speaks TLS: the first byte of a connection decides.
+  std::shared_ptr<TlsFiles> tls = nullptr;
 };
-
-// Sends the response of a page. Called once, on any thread, during the handler or later, even after
-// the server is destroyed.
-using HttpReply = std::function<void(HttpResponse response)>;
-
-// Handles a request for a page. Called on the server's thread, which serves every page: the handler
-// must not block, but may store `reply` for later. The server responds with 503 after
-// kAnswerBudget without a reply.
-using HttpHandler = std::function<void(const HttpReply& reply)>;
 
 class HttpServer {
  public:
   // Listens on `address` ("127.0.0.1:9090"; port 0 picks a free port). Returns AlreadyExists, with
   // the port and --http, if the port is in use.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> start(
-      const std::string& address, std::map<std::string, HttpHandler> pages);
+  static absl::StatusOr<std::unique_ptr<HttpServer>> start(const std::string& address,
+                                                           HttpOptions options);
   // Stops listening and joins the thread.
   virtual ~HttpServer() = default;
 

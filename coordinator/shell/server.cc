@@ -184,10 +184,11 @@ daemon::HttpResponse front_page() {
 
 absl::Status ServerImpl::listen_http(const std::string& address) {
   auto server = daemon::HttpServer::start(
-      address, {{"/", [](const daemon::HttpReply& reply) { reply(front_page()); }},
-                {"/healthz", [this](const daemon::HttpReply& reply) { reply(health_page()); }},
-                {"/readyz", [this](const daemon::HttpReply& reply) { ready_page(reply); }},
-                {"/metrics", [this](const daemon::HttpReply& reply) { metrics_page(reply); }}});
+      address,
+      {.pages = {{"/", [](const daemon::HttpReply& reply) { reply(front_page()); }},
+                 {"/healthz", [this](const daemon::HttpReply& reply) { reply(health_page()); }},
+                 {"/readyz", [this](const daemon::HttpReply& reply) { ready_page(reply); }},
+                 {"/metrics", [this](const daemon::HttpReply& reply) { metrics_page(reply); }}}});
   if (!server.ok()) return server.status();
   http_ = *std::move(server);
   return absl::OkStatus();

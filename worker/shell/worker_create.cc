@@ -315,7 +315,7 @@ absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint
   auto store = RendezvousServer::start(context_, rendezvous);
   if (!store.ok()) return store.status();
   rendezvous_ = *std::move(store);
-  auto http = daemon::HttpServer::start(options.http, pages());
+  auto http = daemon::HttpServer::start(options.http, {.pages = pages()});
   if (!http.ok()) return http.status();
   http_ = *std::move(http);
 

@@ -52,16 +52,16 @@ class HttpServerTest : public ::testing::Test {
   void SetUp() override {
     auto server = HttpServer::start(
         "127.0.0.1:0",
-        {{"/metrics",
-          [this](const HttpReply& reply) {
-            ++calls_;
-            reply({200, "text/plain", "up 1\n"});
-          }},
-         {"/readyz",
-          [](const HttpReply& reply) {
-            reply({503, "text/plain", "no\n"});
-          }},
-         {"/later", [this](const HttpReply& reply) { held_back_.set_value(reply); }}});
+        {.pages = {{"/metrics",
+                    [this](const HttpReply& reply) {
+                      ++calls_;
+                      reply({200, "text/plain", "up 1\n"});
+                    }},
+                   {"/readyz",
+                    [](const HttpReply& reply) {
+                      reply({503, "text/plain", "no\n"});
+                    }},
+                   {"/later", [this](const HttpReply& reply) { held_back_.set_value(reply); }}}});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
