@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "coordinator/shell/calls/muster_calls.h"
 #include "coordinator/shell/grpc/stream_limit.h"
 #include "coordinator/shell/grpc/unary_call.h"
 #include "coordinator/shell/logs/log_store.h"
@@ -18,7 +19,7 @@ class MusterService final : public v1::Muster::CallbackService {
  public:
   // Requires that `loop` and `logs` outlive the service's calls.
   MusterService(CoreLoop& loop, LogStore& logs, std::shared_ptr<ShellMetrics> metrics)
-      : loop_(loop), logs_(logs), metrics_(std::move(metrics)) {}
+      : loop_(loop), calls_(loop), logs_(logs), metrics_(std::move(metrics)) {}
 
   grpc::ServerUnaryReactor* SubmitJob(grpc::CallbackServerContext* context,
                                       const v1::SubmitJobRequest* request,
@@ -65,10 +66,9 @@ class MusterService final : public v1::Muster::CallbackService {
   bool is_shed(const UnaryCall& call);
   // Returns the error with which a new stream ends while the loop is late.
   absl::Status admit_stream(grpc::CallbackServerContext& context, const char* method);
-  void answer_with_worker(const absl::Status& status, const WorkerName& name,
-                          v1::WorkerInfo& response, const UnaryCall& call);
 
   CoreLoop& loop_;
+  MusterCalls calls_;
   LogStore& logs_;
   const std::shared_ptr<ShellMetrics> metrics_;
   StreamLimit streams_;

@@ -332,6 +332,12 @@ absl::StatusOr<std::string> LogStore::read(JobId job, Attempt attempt, Rank rank
   return data;
 }
 
+uint64_t LogStore::size(JobId job, Attempt attempt, Rank rank) const {
+  struct stat info {};
+  return stat(path(job, attempt, rank).c_str(), &info) == 0 ? static_cast<uint64_t>(info.st_size)
+                                                            : 0;
+}
+
 std::vector<LogTime> LogStore::times(JobId job, Attempt attempt, Rank rank, uint64_t offset,
                                      size_t count_max) const {
   return read_log_times(times_path(job, attempt, rank), offset, count_max);

@@ -86,6 +86,9 @@ class LogStore {
   absl::StatusOr<std::string> read(JobId job, Attempt attempt, Rank rank, uint64_t offset,
                                    size_t bytes_max);
 
+  // Returns the number of stored bytes; 0 if there are none.
+  uint64_t size(JobId job, Attempt attempt, Rank rank) const;
+
   // Returns the arrival times of the log's bytes from `offset` on; see log_times.h.
   std::vector<LogTime> times(JobId job, Attempt attempt, Rank rank, uint64_t offset,
                              size_t count_max) const;

@@ -89,10 +89,10 @@ void fault_to_proto(const Fault& fault, v1::Fault& proto) {
   proto.set_kind(std::string(kIncidentKindNames[static_cast<size_t>(fault.kind)]));
 }
 
-// Converts the job with the placement of the ranks of one page, and the figures of at most
+// Converts the job with the placement of at most `ranks_max` ranks, and the figures of at most
 // `figures_max` of them.
 v1::Job convert_job(const Core& core, const Job& job, Instant now, size_t first_rank,
-                    size_t figures_max) {
+                    size_t ranks_max, size_t figures_max) {
   v1::Job proto;
   proto.set_id(job.id.value());
   daemon::job_spec_to_proto(job.spec, *proto.mutable_spec());
@@ -107,7 +107,7 @@ v1::Job convert_job(const Core& core, const Job& job, Instant now, size_t first_
   proto.set_state(state_to_proto(job.state));
   proto.set_reason(job.reason);
   proto.set_attempt(job.attempt.value());
-  const size_t end = std::min(job.placement.size(), first_rank + kRanksPageMax);
+  const size_t end = std::min(job.placement.size(), first_rank + ranks_max);
   size_t bytes = 0;
   for (size_t i = first_rank; i < end && bytes < kRanksBytesMax; ++i) {
     placement_to_proto(job.placement[i], *proto.add_placement());
@@ -257,12 +257,14 @@ RankExited exit_from_proto(const v1::RankExited& proto) {
   return event;
 }
 
-v1::Job job_to_proto(const Core& core, const Job& job, Instant now, size_t first_rank) {
-  return convert_job(core, job, now, std::min(first_rank, job.placement.size()), kRanksPageMax);
+v1::Job job_to_proto(const Core& core, const Job& job, Instant now, size_t first_rank,
+                     size_t ranks_max) {
+  return convert_job(core, job, now, std::min(first_rank, job.placement.size()),
+                     std::min(ranks_max, kRanksPageMax), kRanksPageMax);
 }
 
 v1::Job job_summary_to_proto(const Core& core, const Job& job, Instant now) {
-  v1::Job proto = convert_job(core, job, now, 0, 1);
+  v1::Job proto = convert_job(core, job, now, 0, kRanksPageMax, 1);
   proto.mutable_spec()->clear_train_config_json();
   proto.mutable_spec()->clear_environment();
   proto.mutable_spec()->clear_command();

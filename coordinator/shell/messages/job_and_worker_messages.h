@@ -25,10 +25,11 @@ constexpr size_t kRanksBytesMax = size_t{1} << 20;
 // The maximum bytes of the names of reserved workers in one message.
 constexpr size_t kHeldBytesMax = size_t{1} << 17;
 
-// Converts a job for clients, with the ranks of one page from `first_rank` on: at most
+// Converts a job for clients, with the ranks of one page from `first_rank` on: at most `ranks_max`,
 // kRanksPageMax and about kRanksBytesMax. Replaces environment values by "***". `now`: the present
 // time, from which ages and the current goodput are computed.
-v1::Job job_to_proto(const Core& core, const Job& job, Instant now, size_t first_rank = 0);
+v1::Job job_to_proto(const Core& core, const Job& job, Instant now, size_t first_rank = 0,
+                     size_t ranks_max = kRanksPageMax);
 // Converts a job for a list: without the config and the environment, and with the figures of rank 0
 // only.
 v1::Job job_summary_to_proto(const Core& core, const Job& job, Instant now);

@@ -1,0 +1,130 @@
+#include "coordinator/shell/logs/log_cursor.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+
+#include "daemon/limits.h"
+
+namespace muster::coordinator {
+namespace {
+
+// The number of records read at once, because the next output of another rank is seldom further
+// away.
+constexpr size_t kTimesRead = 64;
+
+}  // namespace
+
+absl::Status LogCursor::begin(const std::optional<LogScope>& scope) {
+  if (absl::Status status = check_request(scope); !status.ok()) return status;
+  select(*scope);
+  return absl::OkStatus();
+}
+
+void LogCursor::on_output(Attempt attempt, Rank rank) {
+  if (offsets_.contains({attempt, rank})) ready_.emplace(attempt, rank);
+}
+
+absl::Status LogCursor::check_request(const std::optional<LogScope>& scope) const {
+  if (!scope) return absl::NotFoundError(absl::StrCat("there is no job ", request_.job_id()));
+  if (request_.rank() < -1 || request_.rank() >= scope->ranks) {
+    return absl::InvalidArgumentError(absl::StrCat("rank is ", request_.rank(), ": job ",
+                                                   request_.job_id(), " has the ranks 0 to ",
+                                                   scope->ranks - 1, ", and -1 stands for all"));
+  }
+  if (Attempt(request_.attempt()) > scope->newest_attempt) {
+    return absl::InvalidArgumentError(absl::StrCat("attempt is ", request_.attempt(),
+                                                   ": the newest of job ", request_.job_id(),
+                                                   " is ", scope->newest_attempt.value()));
+  }
+  if (request_.offset() > 0 && (request_.rank() < 0 || request_.attempt() == 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("offset is ", request_.offset(), ": it needs one rank and one attempt"));
+  }
+  return absl::OkStatus();
+}
+
+// Adds the ranks of attempts that are new in `scope`, if the request selects them.
+void LogCursor::select(const LogScope& scope) {
+  scope_ = scope;
+  Attempt attempt = scope.newest_attempt;
+  if (request_.attempt() != 0) attempt = Attempt(request_.attempt());
+  if (attempt <= selected_through_) return;
+  selected_through_ = attempt;
+  const int32_t first = request_.rank() < 0 ? 0 : request_.rank();
+  const int32_t last = request_.rank() < 0 ? scope.ranks - 1 : request_.rank();
+  for (int32_t rank = first; rank <= last; ++rank) {
+    const Part part{attempt, Rank(rank)};
+    offsets_[part] = first_offset(part);
+    ready_.insert(part);
+  }
+}
+
+uint64_t LogCursor::first_offset(const Part& part) const {
+  if (start_.at && start_.at->first == part.first) return start_.at->second;
+  if (!start_.tail_bytes) return request_.offset();
+  const uint64_t size = logs_.size(JobId(request_.job_id()), part.first, part.second);
+  return size - std::min(size, *start_.tail_bytes);
+}
+
+bool LogCursor::more_may_come() const {
+  if (!request_.follow() || scope_.ended) return false;
+  return request_.attempt() == 0 || Attempt(request_.attempt()) == scope_.newest_attempt;
+}
+
+void LogCursor::queue_pending() {
+  for (const auto& [attempt, rank] : ready_) {
+    PendingPart pending{.attempt = attempt, .rank = rank};
+    if (request_.rank() < 0) {
+      const std::vector<LogTime> next =
+          logs_.times(JobId(request_.job_id()), attempt, rank, offsets_[{attempt, rank}], 1);
+      if (!next.empty()) pending.unix_ns = next.front().unix_ns;
+    }
+    pending_.insert(pending);
+  }
+  ready_.clear();
+}
+
+// Returns the part's bytes that arrived before the next output of another rank.
+size_t LogCursor::bytes_until_next(const PendingPart& pending) const {
+  if (pending_.empty() || pending_.begin()->attempt != pending.attempt)
+    return daemon::kLogChunkBytesMax;
+  const uint64_t from = offsets_.at({pending.attempt, pending.rank});
+  const std::vector<LogTime> times =
+      logs_.times(JobId(request_.job_id()), pending.attempt, pending.rank, from, kTimesRead);
+  uint64_t bytes = daemon::kLogChunkBytesMax;
+  for (const LogTime& time : times) {
+    if (time.offset > from && time.unix_ns > pending_.begin()->unix_ns)
+      return std::min(bytes, time.offset - from);
+  }
+  // Records after these were not read.
+  if (times.size() == kTimesRead) bytes = std::min(bytes, times.back().offset - from);
+  return bytes;
+}
+
+absl::StatusOr<std::optional<v1::LogChunk>> LogCursor::next() {
+  for (queue_pending(); !pending_.empty(); queue_pending()) {
+    const PendingPart pending = *pending_.begin();
+    pending_.erase(pending_.begin());
+    const Part part{pending.attempt, pending.rank};
+    uint64_t& offset = offsets_[part];
+    auto data = logs_.read(JobId(request_.job_id()), part.first, part.second, offset,
+                           bytes_until_next(pending));
+    if (!data.ok()) return data.status();
+    if (data->empty()) continue;
+    v1::LogChunk chunk;
+    chunk.set_job_id(request_.job_id());
+    chunk.set_attempt(part.first.value());
+    chunk.set_rank(part.second.value());
+    chunk.set_offset(offset);
+    chunk.set_unix_ns(pending.unix_ns);
+    offset += data->size();
+    chunk.set_data(*std::move(data));
+    ready_.insert(part);
+    return chunk;
+  }
+  return std::nullopt;
+}
+
+}  // namespace muster::coordinator
