@@ -111,6 +111,7 @@ struct RankProgress {
   int64_t step = -1;
   double loss = 0;
   double grad_norm = 0;
+  double learning_rate = 0;
   double step_seconds = 0;
   double tokens_per_second = 0;
   double tflops_per_device = 0;

@@ -34,7 +34,8 @@ std::vector<int32_t> Launch::gpus_of(int32_t local_rank) const {
 
 bool same_figures(const RankFigures& a, const RankFigures& b) {
   return a.phase == b.phase && a.step == b.step && same_bits(a.loss, b.loss) &&
-         same_bits(a.grad_norm, b.grad_norm) && same_bits(a.step_seconds, b.step_seconds) &&
+         same_bits(a.grad_norm, b.grad_norm) && same_bits(a.learning_rate, b.learning_rate) &&
+         same_bits(a.step_seconds, b.step_seconds) &&
          same_bits(a.data_wait_seconds, b.data_wait_seconds) && a.eval_step == b.eval_step &&
          same_bits(a.eval_loss, b.eval_loss) &&
          same_bits(a.tokens_per_second, b.tokens_per_second) &&
@@ -60,6 +61,7 @@ RankFigures figures_from_page(const ProgressPage& page) {
                       .step = page.step,
                       .loss = page.loss,
                       .grad_norm = page.grad_norm,
+                      .learning_rate = page.learning_rate,
                       .step_seconds = page.step_seconds,
                       .data_wait_seconds = page.data_wait_seconds,
                       .collective_wait_seconds = page.collective_wait_seconds,

@@ -75,6 +75,7 @@ struct RankFigures {
   int64_t step = -1;  // steps completed, -1 before the first
   double loss = 0;
   double grad_norm = 0;
+  double learning_rate = 0;
   double step_seconds = 0;
   double data_wait_seconds = 0;        // since the attempt began
   double collective_wait_seconds = 0;  // since the attempt began

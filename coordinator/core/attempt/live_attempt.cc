@@ -17,6 +17,7 @@ void copy_figures(const RankProgress& progress, Instant now, RankState& state) {
   state.step = progress.step;
   state.loss = progress.loss;
   state.grad_norm = progress.grad_norm;
+  state.learning_rate = progress.learning_rate;
   state.step_seconds = progress.step_seconds;
   state.tokens_per_second = progress.tokens_per_second;
   state.tflops_per_device = progress.tflops_per_device;

@@ -204,6 +204,7 @@ HeartbeatReceived heartbeat_from_proto(const v1::Heartbeat& proto) {
     progress.step = std::clamp<int64_t>(rank.step(), -1, kStepMax);
     progress.loss = rank.loss();
     progress.grad_norm = rank.grad_norm();
+    progress.learning_rate = finite_or_zero(rank.learning_rate());
     progress.step_seconds = finite_or_zero(rank.step_seconds());
     progress.tokens_per_second = finite_or_zero(rank.tokens_per_second());
     progress.tflops_per_device = finite_or_zero(rank.tflops_per_device());

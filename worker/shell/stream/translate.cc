@@ -192,6 +192,7 @@ v1::WorkerMessage to_message(const SendHeartbeat& action) {
     progress->set_step(rank.figures.step);
     progress->set_loss(rank.figures.loss);
     progress->set_grad_norm(rank.figures.grad_norm);
+    progress->set_learning_rate(rank.figures.learning_rate);
     progress->set_step_seconds(rank.figures.step_seconds);
     progress->set_tokens_per_second(rank.figures.tokens_per_second);
     progress->set_tflops_per_device(rank.figures.tflops_per_device);
