@@ -42,6 +42,7 @@ void declare_all(CLI::App& app, Action& action, char** argv) {
   declare_goodput(app, action);
   declare_checkpoint(app, action);
   declare_cancel(app, action);
+  declare_open(app, action);
   group(app, "With a coordinator and its workers");
   declare_slurm(app, action);
   declare_k8s(app, action);

@@ -33,6 +33,7 @@ void declare_node(CLI::App& app, Action& action);
 void declare_admin(CLI::App& app, Action& action);
 void declare_checkpoint(CLI::App& app, Action& action);
 void declare_cancel(CLI::App& app, Action& action);
+void declare_open(CLI::App& app, Action& action);
 void declare_slurm(CLI::App& app, Action& action);
 void declare_k8s(CLI::App& app, Action& action);
 // Declares train-tokenizer and tokenize. `argv`: the argument of main().

@@ -144,7 +144,8 @@ void declare_trust(CLI::App& app, ServerOptions& options) {
     app.add_option(flag, path, help)->type_name(type)->group("Trust");
   };
   add("--tls-cert", options.trust.tls_cert, "FILE",
-      "Serve the API by TLS with this certificate; it is read again when it is renewed");
+      "Serve the API and the page by TLS with this certificate; it is read again when it is "
+      "renewed");
   add("--tls-key", options.trust.tls_key, "FILE", "The key of --tls-cert");
   add("--tls-client-ca", options.trust.tls_client_ca, "FILE",
       "Require a client certificate signed by one of these");
@@ -152,8 +153,8 @@ void declare_trust(CLI::App& app, ServerOptions& options) {
       "Require a token: files worker, viewer, submitter and admin, one token per line, read again "
       "when they change");
   app.add_flag("--trusted-network", options.trusted_network,
-               "Allow --http on an address that other machines can reach; its pages have no "
-               "transport security")
+               "Allow --http on an address that other machines can reach: /metrics has no "
+               "transport security, and without TLS the page answers only on this machine")
       ->group("Trust");
   app.add_flag("--insecure", options.insecure,
                "Allow addresses that other machines can reach, without transport security")
@@ -167,7 +168,8 @@ void declare(CLI::App& app, Flags& flags) {
                  "Address for gRPC, host:port; port 0 picks a free one")
       ->type_name("HOST:PORT")
       ->capture_default_str();
-  app.add_option("--http", flags.server.http, "Address for /metrics, /healthz and /readyz")
+  app.add_option("--http", flags.server.http,
+                 "Address for the page with its API, /metrics, /healthz and /readyz")
       ->type_name("HOST:PORT")
       ->capture_default_str();
   app.add_option("--state-dir", flags.server.state_dir, "Folder for the state and the ranks' logs")

@@ -12,6 +12,7 @@
 #include "cli/incidents/incident_files.h"
 #include "cli/jobs/job_arguments.h"
 #include "cli/jobs/job_view.h"
+#include "cli/jobs/page_address.h"
 #include "cli/plan/admission.h"
 #include "cli/run/embedded_fleet.h"
 #include "cli/run/interrupts.h"
@@ -41,6 +42,7 @@ struct RunOptions {
   JobArguments job;
   std::optional<int32_t> leave_seconds;
   bool json = false;
+  bool page = false;  // prints the page's address
   std::string input = kInputOfRank0;
 };
 
@@ -71,6 +73,8 @@ absl::Status bring_up(EmbeddedFleet& fleet, std::optional<Preflight>& preflight,
 
 CoordinatorOptions coordinator_options(const RunOptions& options) {
   CoordinatorOptions coordinator;
+  // A browser stays at its address.
+  coordinator.reuses_http_port = options.page;
   if (options.leave_seconds) {
     coordinator.flags.insert(coordinator.flags.end(),
                              {"--cancel-grace-seconds", absl::StrCat(*options.leave_seconds)});
@@ -87,6 +91,10 @@ int submit_and_follow(const RunOptions& options, const RequestedJob& job, Embedd
       options.json ? notice : output, notice,
       {.steps = job.spec.steps(), .ranks = job.ranks(), .thin_steps = true, .live = true});
   printer.notice(job.headline);
+  if (options.page)
+    printer.notice(absl::StrCat(
+        "page: ",
+        page_address(absl::StrCat(fleet.shown_host(), ":", fleet.http_port()), false, 0)));
   absl::StatusOr<int> end = 0;
   v1::Job last;
   ShutdownDeadline time;
@@ -204,6 +212,8 @@ void declare_run(CLI::App& app, Action& action) {
       ->type_name("rank0|none")
       ->check(CLI::IsMember({kInputOfRank0, kNoInput}).description(""))
       ->capture_default_str();
+  command->add_flag("--page", options->page,
+                    "Print the address of the page that shows the run (docs/page.md)");
   add_json_option(*command, options->json);
   command->footer(
       "Examples:\n"

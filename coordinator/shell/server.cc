@@ -26,6 +26,8 @@
 #include "coordinator/shell/storage/sqlite_storage.h"
 #include "coordinator/shell/storage/state_backup.h"
 #include "coordinator/shell/storage/state_lock.h"
+#include "coordinator/shell/web/event_hub.h"
+#include "coordinator/shell/web/web_api.h"
 #include "daemon/endpoint.h"
 #include "daemon/grpc_deadline.h"
 #include "daemon/http_server.h"
@@ -44,6 +46,9 @@ constexpr int kHandshakeBudgetMs = 10'000;
 constexpr int kReadBytes = 1'024;
 // The size of the buffer for a connection's outgoing TLS frame; gRPC's default is 16 KiB.
 constexpr int kTlsFrameBytes = 4'096;
+// The maximum number of connections to the HTTP port: scrapers and probes, kViewersMax streams of
+// events, and the other requests of as many browsers. grpc/grpc_port.cc reserves descriptors.
+constexpr size_t kHttpConnectionsMax = 320;
 // The time for cancelled calls to end.
 constexpr auto kShutdownBudget = std::chrono::milliseconds(500);
 
@@ -53,8 +58,9 @@ class ServerImpl final : public Server {
 
   absl::Status open_state(const ServerOptions& options);
   absl::Status open_storage(const std::string& state_dir);
-  absl::Status listen_http(const std::string& address);
+  absl::Status listen_http(const ServerOptions& options);
   absl::Status take_grpc_port(const daemon::Endpoint& endpoint);
+  void serve_page(const ServerOptions& options, std::shared_ptr<Tokens> tokens);
   absl::Status serve_grpc(const ServerOptions& options,
                           const std::shared_ptr<grpc::ServerCredentials>& credentials);
   void set_ready() { ready_ = true; }
@@ -82,6 +88,8 @@ class ServerImpl final : public Server {
   std::unique_ptr<FleetService> fleet_;
   std::unique_ptr<grpc::Server> grpc_;
   std::unique_ptr<GrpcPort> port_;
+  std::unique_ptr<EventHub> hub_;
+  std::unique_ptr<WebApi> web_;
   std::unique_ptr<daemon::HttpServer> http_;
   Epoch epoch_;
 };
@@ -91,6 +99,7 @@ ServerImpl::~ServerImpl() {
   http_.reset();
   port_.reset();
   if (loop_ != nullptr) loop_->stop();
+  hub_.reset();
   if (grpc_ != nullptr) {
     grpc_->Shutdown(daemon::grpc_deadline(monotonic_now() + kShutdownBudget));
     grpc_->Wait();
@@ -171,27 +180,41 @@ absl::Status ServerImpl::open_storage(const std::string& state_dir) {
   return absl::OkStatus();
 }
 
-// Returns a page with links to the other pages, for people who open the address in a browser.
-daemon::HttpResponse front_page() {
-  return {200, kText,
-          absl::StrCat("muster-coordinator ", kVersion, "\n\n",
-                       "/metrics  metrics for Prometheus, of the fleet and of each job\n"
-                       "/healthz  200 while the process works, also with a full disk\n"
-                       "/readyz   200 while it answers calls: its state is loaded and can be "
-                       "stored\n\n"
-                       "Jobs are shown by: muster list, muster status JOB, muster logs JOB\n")};
-}
-
-absl::Status ServerImpl::listen_http(const std::string& address) {
-  auto server = daemon::HttpServer::start(
-      address,
-      {.pages = {{"/", [](const daemon::HttpReply& reply) { reply(front_page()); }},
-                 {"/healthz", [this](const daemon::HttpReply& reply) { reply(health_page()); }},
-                 {"/readyz", [this](const daemon::HttpReply& reply) { ready_page(reply); }},
-                 {"/metrics", [this](const daemon::HttpReply& reply) { metrics_page(reply); }}}});
+absl::Status ServerImpl::listen_http(const ServerOptions& options) {
+  daemon::HttpOptions http{
+      .pages = {{"/healthz", [this](const daemon::HttpReply& reply) { reply(health_page()); }},
+                {"/readyz", [this](const daemon::HttpReply& reply) { ready_page(reply); }},
+                {"/metrics", [this](const daemon::HttpReply& reply) { metrics_page(reply); }}},
+      .rest =
+          [this](const daemon::HttpRequest& request, const daemon::HttpReply& reply) {
+            if (ready_) return web_->handle(request, reply);
+            reply(error_response(absl::UnavailableError("the state is being loaded")));
+          },
+      .body_bytes_max = kWebBodyBytesMax,
+      .connections_max = kHttpConnectionsMax};
+  if (options.trust.has_tls()) {
+    auto tls = daemon::TlsFiles::open({.certificate = options.trust.tls_cert,
+                                       .key = options.trust.tls_key,
+                                       .client_ca = options.trust.tls_client_ca});
+    if (!tls.ok()) return tls.status();
+    http.tls = *std::move(tls);
+  }
+  auto server = daemon::HttpServer::start(options.http, std::move(http));
   if (!server.ok()) return server.status();
   http_ = *std::move(server);
   return absl::OkStatus();
+}
+
+void ServerImpl::serve_page(const ServerOptions& options, std::shared_ptr<Tokens> tokens) {
+  hub_ = std::make_unique<EventHub>(*loop_, epoch_);
+  web_ = std::make_unique<WebApi>(
+      *loop_, *logs_, *hub_, shell_metrics_,
+      WebApiOptions{
+          .access = {.tokens = std::move(tokens),
+                     .serves_strangers = options.insecure || options.trust.knows_callers(),
+                     .port = http_->port()},
+          .has_tls = options.trust.has_tls(),
+          .epoch = epoch_});
 }
 
 // A restart helps only if the loop is stuck. It does not help while the state is loaded, while the
@@ -300,15 +323,22 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(const ServerOptions& optio
   }
   if (!status.ok()) return status;
   auto server = std::make_unique<ServerImpl>();
-  const auto credentials = server_credentials(options.trust, server->shell_metrics());
+  std::shared_ptr<Tokens> tokens;
+  if (!options.trust.token_dir.empty()) {
+    auto opened = Tokens::open(options.trust.token_dir);
+    if (!opened.ok()) return exits_as(StartExit::kCertificate, opened.status());
+    tokens = *std::move(opened);
+  }
+  const auto credentials = server_credentials(options.trust, tokens, server->shell_metrics());
   if (!credentials.ok()) return exits_as(StartExit::kCertificate, credentials.status());
   // Binds the ports first, so that a failed start does not change the state.
   status = server->take_grpc_port(*listen);
-  if (status.ok()) status = server->listen_http(options.http);
+  if (status.ok()) status = server->listen_http(options);
   if (!status.ok()) return exits_as(StartExit::kPort, status);
   status = server->open_state(options);
   if (status.ok()) status = server->serve_grpc(options, *credentials);
   if (!status.ok()) return status;
+  server->serve_page(options, std::move(tokens));
   server->set_ready();
   return server;
 }

@@ -19,7 +19,8 @@ from kube_tools import CACHE, Missing, once, report
 PACKAGES = {"tensorboard": ("tensorboard==2.21.0",), "jax": ("jax==0.6.2", "jaxlib==0.6.2"), "mlflow": ("mlflow==3.17.2",),
             "openai": ("openai==1.109.1",), "py-spy": ("py-spy==0.4.1",),
             # The tests of the page drive the distribution's Chromium.
-            "playwright": ("playwright==1.65.2", "axe-playwright-python==0.1.8")}
+            "playwright": ("playwright==1.65.2", "axe-playwright-python==0.1.8"),
+             "schemathesis": ("schemathesis==4.32.5",)}
 DISTRIBUTION_PYTHON = "/usr/bin/python3"
 INSTALL_SECONDS = 540
 

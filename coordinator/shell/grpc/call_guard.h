@@ -26,7 +26,7 @@ std::string_view method_label(std::string_view method);
 class CallGuard final : public grpc::AuthMetadataProcessor {
  public:
   // Counts refusals in `metrics`; null: does not count them.
-  CallGuard(std::unique_ptr<Tokens> tokens, std::shared_ptr<ShellMetrics> metrics)
+  CallGuard(std::shared_ptr<Tokens> tokens, std::shared_ptr<ShellMetrics> metrics)
       : tokens_(std::move(tokens)), metrics_(std::move(metrics)) {}
 
   // Checks one call. Returns UNAUTHENTICATED without a known token, and PERMISSION_DENIED for an
@@ -37,7 +37,7 @@ class CallGuard final : public grpc::AuthMetadataProcessor {
  private:
   grpc::Status refuse(std::string_view method, const absl::Status& why) const;
 
-  const std::unique_ptr<Tokens> tokens_;
+  const std::shared_ptr<Tokens> tokens_;
   const std::shared_ptr<ShellMetrics> metrics_;
 };
 

@@ -21,7 +21,7 @@ using boost::asio::ip::tcp;
 
 // The descriptors reserved for connections to the HTTP pages, the state, and the files of ranks'
 // logs.
-constexpr rlim_t kDescriptorsKept = 128;
+constexpr rlim_t kDescriptorsKept = 400;
 // The maximum number of descriptors in use: enough for a hundred thousand workers and
 // their watchers. A connection occupies tens of kilobytes.
 constexpr rlim_t kDescriptorsMax = 262'144;

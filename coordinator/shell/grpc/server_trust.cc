@@ -61,9 +61,8 @@ absl::Status check_trust(const ServerTrust& trust, const daemon::Endpoint& liste
         "--token-dir needs --tls-cert and --tls-key: a token is not sent over a connection that "
         "others can read");
   }
-  const bool knows_callers = !trust.tls_client_ca.empty() || !trust.token_dir.empty();
   return daemon::check_exposure(
-      "--listen", listen, insecure || knows_callers,
+      "--listen", listen, insecure || trust.knows_callers(),
       trust.has_tls() ? "callers need no credentials; give --token-dir or --tls-client-ca, too, or "
                         "pass --insecure if the network is trusted"
                       : "there is no transport security; give --tls-cert, --tls-key and "
@@ -71,7 +70,8 @@ absl::Status check_trust(const ServerTrust& trust, const daemon::Endpoint& liste
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
-    const ServerTrust& trust, std::shared_ptr<ShellMetrics> metrics) {
+    const ServerTrust& trust, std::shared_ptr<Tokens> tokens,
+    std::shared_ptr<ShellMetrics> metrics) {
   if (!trust.has_tls()) return grpc::InsecureServerCredentials();
   // Checks the files here, because gRPC reports wrong files only as failed connections.
   const auto pair = daemon::read_key_pair(trust.tls_cert, trust.tls_key);
@@ -83,11 +83,9 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
     client_ca = *std::move(ca);
   }
   const auto credentials = tls_credentials(trust, *pair, client_ca);
-  if (!trust.token_dir.empty()) {
-    auto tokens = Tokens::open(trust.token_dir);
-    if (!tokens.ok()) return tokens.status();
+  if (tokens != nullptr) {
     credentials->SetAuthMetadataProcessor(
-        std::make_shared<CallGuard>(*std::move(tokens), std::move(metrics)));
+        std::make_shared<CallGuard>(std::move(tokens), std::move(metrics)));
   }
   return credentials;
 }

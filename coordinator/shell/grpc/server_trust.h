@@ -8,6 +8,7 @@
 #include <absl/status/statusor.h>
 #include <grpcpp/security/server_credentials.h>
 
+#include "coordinator/shell/grpc/tokens.h"
 #include "coordinator/shell/metrics/shell_metrics.h"
 #include "daemon/endpoint.h"
 
@@ -29,16 +30,19 @@ struct ServerTrust {
   std::string token_dir = {};  // folder of tokens; each call needs one of them (tokens.h)
 
   bool has_tls() const { return !tls_cert.empty(); }
+  // Returns whether each caller shows a token or a certificate.
+  bool knows_callers() const { return !tls_client_ca.empty() || !token_dir.empty(); }
 };
 
 // Returns InvalidArgument if the flags contradict each other, FailedPrecondition if users of other
 // machines could reach `listen` without authentication.
 absl::Status check_trust(const ServerTrust& trust, const daemon::Endpoint& listen, bool insecure);
 
-// Reads the files and returns the server's credentials. While the server runs, tokens are read
-// again, and certificates too if gRPC supports it. Errors name the flag and the file. `metrics`
-// counts the refused calls.
+// Reads the files and returns the server's credentials. While the server runs, certificates are
+// read again if gRPC supports it. Errors name the flag and the file. `tokens`: null without
+// --token-dir. `metrics` counts the refused calls.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
-    const ServerTrust& trust, std::shared_ptr<ShellMetrics> metrics);
+    const ServerTrust& trust, std::shared_ptr<Tokens> tokens,
+    std::shared_ptr<ShellMetrics> metrics);
 
 }  // namespace muster::coordinator

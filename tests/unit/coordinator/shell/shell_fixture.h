@@ -4,9 +4,11 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <memory>
@@ -39,6 +41,14 @@ class RawConnection {
 
   void send(const std::string& bytes) {
     EXPECT_GE(::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL), -1);
+  }
+  // Returns what arrives next; "" after the end, or after ten seconds without anything.
+  std::string receive() {
+    pollfd ready{.fd = fd_, .events = POLLIN, .revents = 0};
+    if (poll(&ready, 1, 10'000) != 1) return "";
+    std::array<char, 4096> buffer{};
+    const ssize_t bytes = recv(fd_, buffer.data(), buffer.size(), 0);
+    return {buffer.data(), static_cast<size_t>(std::max<ssize_t>(bytes, 0))};
   }
   std::string receive_all() {
     std::string text;

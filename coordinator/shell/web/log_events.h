@@ -1,0 +1,34 @@
+// Output of ranks as server-sent events.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "coordinator/shell/logs/log_store.h"
+#include "daemon/http_message.h"
+#include "muster/v1/muster.pb.h"
+
+namespace muster::coordinator {
+
+// The maximum number of ranks whose output one request merges: each requires reads of its files.
+constexpr int32_t kMergedRanksMax = 1'024;
+
+// Returns the object LogChunk of the API. Bytes that are no UTF-8 become U+FFFD.
+nlohmann::json log_chunk_to_json(const v1::LogChunk& chunk);
+// Returns whether the request selects no more than kMergedRanksMax ranks, and existing ones.
+absl::Status check_log_request(const v1::FollowLogsRequest& request,
+                               const std::optional<LogScope>& scope);
+
+// Sends the selected output, from at most `tail_bytes` per rank before the present end on. An event
+// of one rank has an id; a request with the same id as `last_event_id` continues after that event.
+// `ticket` is released with the result.
+std::shared_ptr<daemon::HttpSource> open_log_events(LogStore& logs, v1::FollowLogsRequest request,
+                                                    uint64_t tail_bytes,
+                                                    std::string_view last_event_id,
+                                                    std::shared_ptr<daemon::HttpSink> sink,
+                                                    std::shared_ptr<void> ticket);
+
+}  // namespace muster::coordinator

@@ -1,0 +1,87 @@
+#include "coordinator/shell/web/page_files.h"
+
+#include <algorithm>
+#include <string>
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <zlib.h>
+
+#include "common/text/absl_view.h"
+#include "common/version.h"
+
+namespace muster::coordinator {
+namespace {
+
+constexpr const char* kText = "text/plain; charset=utf-8";
+// A name below vendor/ contains the version of its library, so its content never changes.
+constexpr std::string_view kVendor = "/vendor/";
+
+std::string unzipped(std::string_view gzip) {
+  constexpr int kGzip = 16;  // zlib's flag for gzip's header
+  std::string out;
+  z_stream stream{};
+  if (inflateInit2(&stream, MAX_WBITS + kGzip) != Z_OK) return out;
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(gzip.data()));
+  stream.avail_in = static_cast<uInt>(gzip.size());
+  std::string part(size_t{64} << 10, '\0');
+  int state = Z_OK;
+  while (state == Z_OK) {
+    stream.next_out = reinterpret_cast<Bytef*>(part.data());
+    stream.avail_out = static_cast<uInt>(part.size());
+    state = inflate(&stream, Z_NO_FLUSH);
+    out.append(part, 0, part.size() - stream.avail_out);
+  }
+  inflateEnd(&stream);
+  return out;
+}
+
+const PageFile* find(std::span<const PageFile> files, std::string_view path) {
+  const auto found = std::find_if(files.begin(), files.end(),
+                                  [&](const PageFile& file) { return file.path == path; });
+  return found == files.end() ? nullptr : &*found;
+}
+
+// A program without the page's files, as it is built without their folder.
+daemon::HttpResponse plain_front() {
+  return {200, kText,
+          absl::StrCat("muster-coordinator ", kVersion, "\n\n",
+                       "/api/v1/openapi.json  the API of jobs, nodes and incidents\n"
+                       "/metrics  metrics for Prometheus, of the fleet and of each job\n"
+                       "/healthz  200 while the process works, also with a full disk\n"
+                       "/readyz   200 while it answers calls: its state is loaded and can be "
+                       "stored\n")};
+}
+
+}  // namespace
+
+daemon::HttpResponse page_response(std::span<const PageFile> files,
+                                   const daemon::HttpRequest& request) {
+  if (request.method != "GET" && request.method != "HEAD")
+    return {405, kText, "only GET is served here\n", {{"Allow", "GET, HEAD"}}};
+  const PageFile* file = find(files, request.path);
+  const std::string_view path = request.path;
+  const bool is_route = path.substr(path.rfind('/') + 1).find('.') == std::string_view::npos;
+  if (file == nullptr && is_route) file = find(files, "/index.html");
+  if (file == nullptr && path == "/") return plain_front();
+  if (file == nullptr) return {404, kText, "not found\n"};
+  daemon::HttpResponse response{200, std::string(file->content_type), ""};
+  response.headers = {
+      {"ETag", std::string(file->etag)},
+      {"Vary", "Accept-Encoding"},
+      {"Cache-Control",
+       file->path.starts_with(kVendor) ? "public, max-age=31536000, immutable" : "no-cache"}};
+  if (absl::StrContains(av(request.header("if-none-match")), av(file->etag))) {
+    response.status = 304;
+    return response;
+  }
+  if (absl::StrContains(av(request.header("accept-encoding")), "gzip")) {
+    response.headers.emplace_back("Content-Encoding", "gzip");
+    response.body = std::string(file->gzip);
+  } else {
+    response.body = unzipped(file->gzip);
+  }
+  return response;
+}
+
+}  // namespace muster::coordinator

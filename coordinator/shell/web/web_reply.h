@@ -1,0 +1,29 @@
+// Responses of the page's API: JSON, with one form for all errors.
+#pragma once
+
+#include <string>
+
+#include <absl/status/status.h>
+#include <nlohmann/json.hpp>
+
+#include "common/time/time.h"
+#include "daemon/http_message.h"
+
+namespace muster::coordinator {
+
+constexpr const char* kJsonType = "application/json";
+
+// Returns the JSON on one line. Bytes that are no UTF-8 become U+FFFD.
+std::string json_text(const nlohmann::json& value);
+daemon::HttpResponse json_response(const nlohmann::json& value);
+
+// Returns the HTTP status of an error: 404 for NotFound.
+int http_status_of(absl::StatusCode code);
+// Returns {"error": {"code": "NOT_FOUND", "message": …}}. `retry_after` of an overloaded
+// coordinator becomes a header.
+daemon::HttpResponse error_response(const absl::Status& status,
+                                    Duration retry_after = std::chrono::seconds(1));
+// The same with an HTTP status that no code of an absl::Status stands for: 405, 413, 415.
+daemon::HttpResponse error_response(int http_status, const absl::Status& status);
+
+}  // namespace muster::coordinator

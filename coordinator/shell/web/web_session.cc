@@ -1,0 +1,59 @@
+// Login, logout and the description of the API.
+#include <algorithm>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/time/time.h"
+#include "common/version.h"
+#include "coordinator/shell/web/web_api.h"
+#include "daemon/trust_files.h"
+
+namespace muster::coordinator {
+
+nlohmann::json WebApi::session_of(const WebCaller& caller) const {
+  return {{"login_required", access_.requires_login()},
+          {"role", caller.role ? nlohmann::json(std::string(name_of(*caller.role)))
+                               : nlohmann::json(nullptr)},
+          {"csrf", caller.csrf},
+          {"version", kVersion},
+          {"epoch", options_.epoch.value()},
+          {"unix_ns", wall_clock_unix_ns()}};
+}
+
+void WebApi::get_session(Call& call) {
+  if (const absl::Status status = call.params.status(); !status.ok()) return call.fail(status);
+  call.reply(json_response(session_of(call.caller)));
+}
+
+void WebApi::login(Call& call) {
+  const std::string token = call.params.text("token", daemon::kTokenBytesMax);
+  if (const absl::Status status = call.params.status(); !status.ok()) return call.fail(status);
+  if (token.empty())
+    return call.fail(
+        absl::InvalidArgumentError("token is missing: a line of a file of --token-dir"));
+  if (!access_.requires_login())
+    return call.fail(absl::FailedPreconditionError(
+        "this coordinator has no tokens: everyone who can reach it has all roles"));
+  const WebCaller caller = access_.caller_of_token(token);
+  if (!caller.role)
+    return call.fail(absl::UnauthenticatedError(
+        "the coordinator has no such token for people; a worker's token opens no page"));
+  daemon::HttpResponse response = json_response(session_of(caller));
+  response.headers.push_back(access_.login_cookie(token));
+  call.reply(std::move(response));
+}
+
+void WebApi::logout(Call& call) {
+  if (const absl::Status status = call.params.status(); !status.ok()) return call.fail(status);
+  const WebCaller left = access_.requires_login() ? access_.caller_of_token("") : call.caller;
+  daemon::HttpResponse response = json_response(session_of(left));
+  if (access_.requires_login()) response.headers.push_back(access_.logout_cookie());
+  call.reply(std::move(response));
+}
+
+void WebApi::get_api(Call& call) {
+  if (const absl::Status status = call.params.status(); !status.ok()) return call.fail(status);
+  call.reply(page_response(page_files(), call.request));
+}
+
+}  // namespace muster::coordinator

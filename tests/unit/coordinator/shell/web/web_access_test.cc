@@ -1,0 +1,104 @@
+#include "coordinator/shell/web/web_access.h"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/temp_folder.h"
+
+namespace muster::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kViewer = "viewer-0123456789abcdef";
+constexpr const char* kWorker = "worker-0123456789abcdef";
+
+daemon::HttpRequest from_here(const std::string& host) {
+  daemon::HttpRequest request;
+  request.method = "POST";
+  request.is_from_here = true;
+  request.headers["host"] = host;
+  return request;
+}
+
+class WebAccessTest : public testing::Test {
+ protected:
+  WebAccess with_tokens() {
+    for (const auto& [role, token] : {std::pair{"viewer", kViewer}, std::pair{"worker", kWorker}})
+      std::ofstream(folder_.path() + "/" + role) << token << "\n";
+    auto tokens = Tokens::open(folder_.path());
+    EXPECT_TRUE(tokens.ok()) << tokens.status();
+    return WebAccess({.tokens = *std::move(tokens), .serves_strangers = true, .port = 7071});
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(WebAccessTest, WithoutTokensOnlyThisMachineIsServed) {
+  const WebAccess access({});
+  for (const char* host : {"127.0.0.1:7071", "localhost:7071", "[::1]:7071", "10.0.0.1", "head"})
+    EXPECT_TRUE(access.check_host(from_here(host)).ok()) << host;
+  // A name of another site that resolves to this machine.
+  for (const char* host : {"evil.example:7071", "127.0.0.1.evil.example", "[evil.example]:1"})
+    EXPECT_THAT(std::string(access.check_host(from_here(host)).message()),
+                HasSubstr("without tokens"))
+        << host;
+  daemon::HttpRequest stranger = from_here("10.0.0.1:7071");
+  stranger.is_from_here = false;
+  EXPECT_THAT(std::string(access.check_host(stranger).message()), HasSubstr("--token-dir"));
+  EXPECT_TRUE(WebAccess({.serves_strangers = true}).check_host(stranger).ok());
+  EXPECT_EQ(access.caller_of(stranger).role, Role::kAdmin);
+}
+
+TEST_F(WebAccessTest, ACookieAndABearerTokenHaveTheirRole) {
+  const WebAccess access = with_tokens();
+  daemon::HttpRequest request = from_here("head.example:7071");
+  EXPECT_TRUE(access.check_host(request).ok());
+  EXPECT_EQ(access.caller_of(request).role, std::nullopt);
+  const auto [name, cookie] = access.login_cookie(kViewer);
+  EXPECT_EQ(name, "Set-Cookie");
+  EXPECT_THAT(cookie, HasSubstr("; Secure; HttpOnly; SameSite=Strict"));
+  EXPECT_THAT(cookie, Not(HasSubstr(kViewer)));
+  request.headers["cookie"] = "other=1; " + cookie.substr(0, cookie.find(';'));
+  EXPECT_EQ(access.caller_of(request).role, Role::kViewer);
+  EXPECT_EQ(access.check_role(access.caller_of(request), Role::kSubmitter, "CancelJob").message(),
+            "CancelJob needs the role submitter, and this token's is viewer");
+  request.headers["authorization"] = std::string("Bearer ") + kWorker;
+  EXPECT_EQ(access.caller_of(request).role, std::nullopt);
+  request.headers["authorization"] = std::string("Bearer ") + kViewer;
+  EXPECT_TRUE(access.caller_of(request).has_bearer);
+  for (const char* damaged : {"__Host-muster-7071=zz", "__Host-muster-7071=0",
+                              "__Host-muster-70711=", "__Host-muster-7071"}) {
+    request.headers.erase("authorization");
+    request.headers["cookie"] = damaged;
+    EXPECT_EQ(access.caller_of(request).role, std::nullopt) << damaged;
+  }
+}
+
+TEST_F(WebAccessTest, APostNeedsTheValueThatOnlyThisSiteCanRead) {
+  const WebAccess access({});
+  daemon::HttpRequest request = from_here("localhost:7071");
+  const WebCaller caller = access.caller_of(request);
+  ASSERT_EQ(caller.csrf.size(), 32U);
+  EXPECT_THAT(std::string(access.check_post(request, caller).message()), HasSubstr("CSRF"));
+  request.headers["x-muster-csrf"] = WebAccess({}).caller_of(request).csrf;  // another process's
+  EXPECT_FALSE(access.check_post(request, caller).ok());
+  request.headers["x-muster-csrf"] = caller.csrf;
+  EXPECT_TRUE(access.check_post(request, caller).ok());
+  request.headers["origin"] = "http://localhost:7071";
+  EXPECT_TRUE(access.check_post(request, caller).ok());
+  for (const char* origin : {"http://evil.example", "null", "http://localhost:8080"}) {
+    request.headers["origin"] = origin;
+    EXPECT_FALSE(access.check_post(request, caller).ok()) << origin;
+  }
+  request.headers.erase("origin");
+  request.headers["sec-fetch-site"] = "cross-site";
+  EXPECT_FALSE(access.check_post(request, caller).ok());
+}
+
+}  // namespace
+}  // namespace muster::coordinator

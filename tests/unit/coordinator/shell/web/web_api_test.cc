@@ -1,0 +1,317 @@
+// The page's API of a complete coordinator in this process, with a worker that the test controls.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/unit/coordinator/shell/shell_fixture.h"
+
+namespace muster::coordinator {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+struct Answer {
+  int status = 0;
+  std::string header;
+  std::string body;
+
+  json object() const { return json::parse(body); }
+  std::string error() const { return object().at("error").at("message"); }
+};
+
+class WebApiTest : public ShellTest {
+ protected:
+  Answer request(const std::string& method, const std::string& path, const std::string& body = "",
+                 const std::string& headers = "") {
+    RawConnection connection(server_->http_port());
+    connection.send(absl::StrCat(method, " ", path,
+                                 " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n", headers,
+                                 "Content-Length: ", body.size(), "\r\n\r\n", body));
+    const std::string text = connection.receive_all();
+    Answer answer;
+    const size_t end = text.find("\r\n\r\n");
+    if (text.size() < 12 || end == std::string::npos) return answer;
+    answer.status = std::stoi(text.substr(9, 3));
+    answer.header = text.substr(0, end);
+    answer.body = text.substr(end + 4);
+    return answer;
+  }
+  Answer get(const std::string& path, const std::string& headers = "") {
+    return request("GET", "/api/v1" + path, "", headers);
+  }
+  Answer post(const std::string& path, const json& body, const std::string& headers = "") {
+    const std::string csrf = get("/session").object().at("csrf");
+    return request(
+        "POST", "/api/v1" + path, body.dump(),
+        absl::StrCat("Content-Type: application/json\r\nX-Muster-CSRF: ", csrf, "\r\n", headers));
+  }
+
+  // Starts a job with `ranks` ranks on one worker, which reports the step.
+  uint64_t start_job(FakeWorker& worker, int ranks, int64_t step) {
+    worker.send(registration("node0", 1, ranks));
+    EXPECT_TRUE(worker.next().has_registered());
+    v1::Job job;
+    EXPECT_TRUE(submit(submission("llama", ranks), &job).ok());
+    while (true) {
+      const v1::CoordinatorMessage message = worker.next();
+      if (message.has_start_ranks()) break;
+      if (message.body_case() == v1::CoordinatorMessage::BODY_NOT_SET) {
+        ADD_FAILURE() << "the stream has ended";
+        break;
+      }
+    }
+    worker.heartbeat(job.id(), 1, ranks, step);
+    eventually(
+        [&] { return get(absl::StrCat("/jobs/", job.id())).object()["state"] == "RUNNING"; });
+    return job.id();
+  }
+
+  void eventually(const std::function<bool()>& condition) {
+    for (int i = 0; i < 400; ++i) {
+      if (condition()) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(25));
+    }
+    ADD_FAILURE() << "the condition did not come true within ten seconds";
+  }
+};
+
+// A stream of server-sent events, read until a condition.
+class EventStream {
+ public:
+  EventStream(int port, const std::string& path, const std::string& headers = "")
+      : connection_(port) {
+    connection_.send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n" + headers + "\r\n");
+  }
+  // Reads until the text contains `part`. Returns everything so far.
+  std::string until(const std::string& part) {
+    while (text_.find(part) == std::string::npos) {
+      const std::string more = connection_.receive();
+      if (more.empty()) break;
+      text_ += more;
+    }
+    EXPECT_THAT(text_, HasSubstr(part));
+    return text_;
+  }
+  void forget() { text_.clear(); }
+
+ private:
+  RawConnection connection_;
+  std::string text_;
+};
+
+std::string last_id(const std::string& text) {
+  const size_t at = text.rfind("id: ");
+  return at == std::string::npos ? "" : text.substr(at + 4, text.find('\n', at) - at - 4);
+}
+
+TEST_F(WebApiTest, EveryResponseForbidsScriptsFromElsewhere) {
+  for (const char* path : {"/", "/api/v1/session", "/api/v1/nothing", "/nothing.js"}) {
+    const Answer answer = request("GET", path);
+    EXPECT_THAT(answer.header, HasSubstr("Content-Security-Policy: default-src 'self'")) << path;
+    EXPECT_THAT(answer.header, HasSubstr("X-Content-Type-Options: nosniff")) << path;
+    EXPECT_THAT(answer.header, HasSubstr("X-Frame-Options: DENY")) << path;
+  }
+}
+
+TEST_F(WebApiTest, TheObjectsAreThoseOfTheCommandLine) {
+  FakeWorker worker(*fleet_);
+  const uint64_t id = start_job(worker, 2, 3);
+  const json job = get(absl::StrCat("/jobs/", id, "?ranks=2")).object();
+  EXPECT_EQ(job.at("spec").at("name"), "llama");
+  EXPECT_EQ(job.at("ranks").size(), 2U);
+  EXPECT_EQ(job.at("ranks")[1].at("step"), 3);
+  EXPECT_EQ(job.at("goodput").at("losses").is_array(), true);
+  EXPECT_EQ(get(absl::StrCat("/jobs/", id)).object().at("ranks").size(), 1U);
+  EXPECT_EQ(get("/jobs?search=LLAM&state=RUNNING&limit=1").object().at("jobs").size(), 1U);
+  EXPECT_EQ(get("/jobs?search=nothing").object().at("jobs").size(), 0U);
+  EXPECT_EQ(get("/nodes").object().at("nodes")[0].at("slots_used"), 2);
+  EXPECT_EQ(get("/nodes/node0").object().at("name"), "node0");
+  EXPECT_EQ(get(absl::StrCat("/jobs/", id, "/history")).object().at("attempts")[0].at("attempt"),
+            1);
+  EXPECT_EQ(get("/incidents").object().at("incidents").size(), 0U);
+  eventually([&] {
+    const json fleet = get("/fleet").object();
+    return fleet.at("jobs").at("RUNNING") == 1 && fleet.at("slots").at("used") == 2;
+  });
+  eventually([&] {
+    const json columns = get(absl::StrCat("/jobs/", id, "/metrics")).object().at("columns");
+    return columns.at("step") == json({3}) && columns.at("tokens_per_second") == json({2000}) &&
+           columns.at("mfu") == json({0.25});
+  });
+  eventually([&] { return !get("/fleet/history").object().at("columns").at("unix_ns").empty(); });
+}
+
+TEST_F(WebApiTest, UnknownThingsAndWrongValuesAreNamed) {
+  EXPECT_EQ(get("/jobs/9").status, 404);
+  EXPECT_EQ(get("/jobs/9").error(), "there is no job 9");
+  EXPECT_EQ(get("/jobs/9").object().at("error").at("code"), "NOT_FOUND");
+  EXPECT_EQ(get("/jobs/x").status, 400);
+  EXPECT_THAT(get("/jobs/0/ranks").error(), HasSubstr("job is 0: must be a number from 1 to"));
+  EXPECT_THAT(get("/jobs?limit=0").error(), HasSubstr("limit is 0"));
+  EXPECT_THAT(get("/jobs?state=GONE").error(), HasSubstr("must be QUEUED"));
+  EXPECT_THAT(get("/jobs?colour=1").error(), HasSubstr("no parameter colour"));
+  EXPECT_THAT(get("/nodes/%ff").error(), HasSubstr("must be UTF-8"));
+  EXPECT_EQ(get("/nodes/node9").error(), "there is no node node9");
+  EXPECT_EQ(get("/jobs/9/logs").status, 404);
+  EXPECT_EQ(get("/incidents/9").status, 404);
+  const Answer wrong = request("DELETE", "/api/v1/jobs/1");
+  EXPECT_EQ(wrong.status, 405);
+  EXPECT_THAT(wrong.header, HasSubstr("Allow: GET, HEAD"));
+  EXPECT_EQ(get("/nothing").status, 404);
+}
+
+TEST_F(WebApiTest, APostNeedsTheTokenOfThisSiteAndJson) {
+  const std::string json_type = "Content-Type: application/json\r\n";
+  EXPECT_THAT(request("POST", "/api/v1/jobs/1/cancel", "{}", json_type).error(),
+              HasSubstr("X-Muster-CSRF"));
+  const std::string csrf =
+      "X-Muster-CSRF: " + get("/session").object().at("csrf").get<std::string>() + "\r\n";
+  EXPECT_EQ(request("POST", "/api/v1/jobs/1/cancel", "{}", csrf).status, 415);
+  EXPECT_EQ(request("POST", "/api/v1/jobs/1/cancel", "[]", csrf + json_type).status, 400);
+  EXPECT_EQ(request("POST", "/api/v1/jobs/1/cancel", "{}", csrf + json_type).status, 404);
+  EXPECT_EQ(post("/jobs/1/cancel", json::object(), "Origin: http://evil.example\r\n").status, 403);
+  EXPECT_EQ(post("/login", {{"token", "viewer-0123456789abcdef"}}).status, 409);
+  const Answer large =
+      request("POST", "/api/v1/jobs", std::string(size_t{7} << 20, ' '), csrf + json_type);
+  EXPECT_TRUE(large.status == 413 || large.status == 0) << large.status;
+}
+
+TEST_F(WebApiTest, AJobIsCheckedSubmittedAndCancelled) {
+  const json spec = {{"name", "a"},
+                     {"nodes", 1},
+                     {"ranks_per_node", 2},
+                     {"output_directory", "/out"},
+                     {"train_config", {{"steps", 3}}}};
+  EXPECT_EQ(post("/jobs/check", {{"spec", spec}}).object(), json({{"ok", true}}));
+  json wrong = spec;
+  wrong["nodes"] = -1;
+  EXPECT_THAT(post("/jobs/check", {{"spec", wrong}}).error(), HasSubstr("nodes is -1"));
+  wrong["nodes"] = "many";
+  EXPECT_EQ(post("/jobs/check", {{"spec", wrong}}).status, 400);
+  wrong = spec;
+  wrong["colour"] = 1;
+  EXPECT_THAT(post("/jobs", {{"spec", wrong}, {"request_id", "1"}}).error(), HasSubstr("colour"));
+  const json job = post("/jobs", {{"spec", spec}, {"request_id", "1"}}).object();
+  EXPECT_EQ(job.at("state"), "QUEUED");
+  EXPECT_EQ(job.at("spec").at("train_config"), json({{"steps", 3}}));
+  EXPECT_EQ(post("/jobs", {{"spec", spec}, {"request_id", "1"}}).object().at("id"), job.at("id"));
+  const std::string path = absl::StrCat("/jobs/", job.at("id").get<uint64_t>(), "/cancel");
+  EXPECT_EQ(post(path, {{"force", true}}).object().at("state"), "CANCELLED");
+  EXPECT_EQ(post(path, json::object()).status, 409);
+}
+
+TEST_F(WebApiTest, ANodeIsExcludedAndAdmitted) {
+  FakeWorker worker(*fleet_);
+  worker.send(registration("node0", 1, 2));
+  ASSERT_TRUE(worker.next().has_registered());
+  EXPECT_EQ(post("/nodes/node0/exclude", json::object()).status, 400);
+  const json node = post("/nodes/node0/exclude", {{"reason", "fans"}, {"seconds", 60}}).object();
+  EXPECT_EQ(node.at("exclusion").at("reason"), "fans");
+  eventually([&] { return get("/fleet").object().at("nodes").at("excluded") == 1; });
+  EXPECT_FALSE(post("/nodes/node0/admit", json::object()).object().contains("exclusion"));
+  EXPECT_EQ(post("/nodes/node9/exclude", {{"reason", "fans"}}).status, 404);
+}
+
+TEST_F(WebApiTest, ViewersReceiveAllOnceAndThenWhatChanges) {
+  FakeWorker worker(*fleet_);
+  const uint64_t id = start_job(worker, 1, 3);
+  EventStream first(server_->http_port(), absl::StrCat("/api/v1/events?job=", id));
+  EXPECT_THAT(first.until("event: snapshot"), StartsWith("HTTP/1.1 200 OK\r\n"));
+  const std::string begin = first.until("event: job");
+  EXPECT_THAT(begin, HasSubstr("\"name\":\"llama\""));
+  EXPECT_THAT(begin, Not(HasSubstr("train_config")));
+  first.forget();
+  worker.heartbeat(id, 1, 1, 4);
+  EXPECT_THAT(first.until("event: point"), HasSubstr("\"step\":4"));
+  const std::string delta = first.until("event: delta");
+  first.until("\n\n");
+  const std::string id_of_delta = last_id(delta);
+  // A viewer who comes back receives what it missed, and one with an unknown id everything.
+  worker.heartbeat(id, 1, 1, 5);
+  EXPECT_THAT(first.until("\"step\":5"), Not(HasSubstr("event: snapshot")));
+  EventStream again(server_->http_port(), "/api/v1/events",
+                    "Last-Event-ID: " + id_of_delta + "\r\n");
+  EXPECT_THAT(again.until("\"step\":5"), Not(HasSubstr("event: snapshot")));
+  for (const char* unknown : {"1-99999", "99-1", "x", "-", "1-"}) {
+    EventStream other(server_->http_port(), "/api/v1/events",
+                      absl::StrCat("Last-Event-ID: ", unknown, "\r\n"));
+    other.until("event: snapshot");
+  }
+}
+
+TEST_F(WebApiTest, AnUnknownJobIsGone) {
+  EventStream stream(server_->http_port(), "/api/v1/events?job=9");
+  stream.until("event: gone\ndata: {\"job\":9}\n\n");
+}
+
+TEST_F(WebApiTest, RanksAreColumns) {
+  FakeWorker worker(*fleet_);
+  const uint64_t id = start_job(worker, 3, 7);
+  const Answer answer = get(absl::StrCat("/jobs/", id, "/ranks"));
+  ASSERT_EQ(answer.status, 200);
+  uint32_t header_bytes = 0;
+  std::memcpy(&header_bytes, answer.body.data(), sizeof(header_bytes));
+  const json header = json::parse(answer.body.substr(4, header_bytes));
+  EXPECT_EQ(header.at("ranks"), 3);
+  EXPECT_EQ(header.at("ranks_per_node"), 3);
+  std::set<std::string> names;
+  for (const json& column : header.at("columns")) {
+    names.insert(column.at("name"));
+    const size_t offset = column.at("offset"), count = column.at("count");
+    const size_t size = column.at("type") == "u8" ? 1 : 4;
+    EXPECT_EQ(offset % 8, 0U) << column;
+    ASSERT_LE(offset + count * size, answer.body.size()) << column;
+    const bool is_of_nodes = column.at("name").get<std::string>().starts_with("node_");
+    EXPECT_EQ(count, is_of_nodes ? 1U : 3U) << column;
+    if (column.at("name") == "step") {
+      int32_t step = 0;
+      std::memcpy(&step, answer.body.data() + offset + 4, sizeof(step));
+      EXPECT_EQ(step, 7);
+    }
+  }
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"life", "phase", "step", "straggler", "progress_age",
+                                              "node_heartbeat_age"}));
+  const size_t at = answer.header.find("ETag: ") + 6;
+  const std::string etag = answer.header.substr(at, answer.header.find("\r\n", at) - at);
+  EXPECT_EQ(get(absl::StrCat("/jobs/", id, "/ranks"), "If-None-Match: " + etag + "\r\n").status,
+            304);
+  const json map = get(absl::StrCat("/jobs/", id, "/placement")).object();
+  EXPECT_EQ(map.at("nodes"), json({"node0"}));
+  EXPECT_EQ(map.at("phases")[5], "STEP");
+}
+
+TEST_F(WebApiTest, LogsAreReadInPartsAndFollowed) {
+  FakeWorker worker(*fleet_);
+  const uint64_t id = start_job(worker, 2, 1);
+  worker.log(id, 1, 0, 0, "<script>first\n");
+  eventually([&] { return get(absl::StrCat("/jobs/", id, "/logs")).object().at("size") == 14; });
+  const json part = get(absl::StrCat("/jobs/", id, "/logs?offset=8&limit=3")).object();
+  EXPECT_EQ(part.at("chunks")[0].at("text"), "fir");
+  EXPECT_EQ(part.at("next_offset"), 11);
+  EXPECT_EQ(get(absl::StrCat("/jobs/", id, "/logs?tail=3")).object().at("chunks")[0].at("text"),
+            "st\n");
+  EXPECT_THAT(get(absl::StrCat("/jobs/", id, "/logs?rank=5")).error(), HasSubstr("rank is 5"));
+  EXPECT_EQ(get(absl::StrCat("/jobs/", id, "/logs?tail=3&offset=1")).status, 400);
+  EventStream all(server_->http_port(), absl::StrCat("/api/v1/jobs/", id, "/logs/events"));
+  all.until("<script>first\\n");
+  worker.log(id, 1, 1, 0, "bad \xff byte\n");
+  all.until("bad \xef\xbf\xbd byte");
+  EventStream one(server_->http_port(), absl::StrCat("/api/v1/jobs/", id, "/logs/events?rank=0"),
+                  "Last-Event-ID: 1-8\r\n");
+  EXPECT_THAT(one.until("first"), Not(HasSubstr("script")));
+}
+
+}  // namespace
+}  // namespace muster::coordinator
