@@ -195,7 +195,7 @@ class Page(MusterTest):
         command = [python, "-m", "schemathesis.cli", "run", SOURCE / "proto/openapi.json", "--url", f"http://127.0.0.1:{port}", "--header", f"X-Muster-CSRF: {csrf}",
                    "--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,negative_data_rejection",
                    "--phases", "examples,coverage,fuzzing", "--exclude-path-regex", "/(events|stacks)$", "--max-examples", "20", "--generation-deterministic",
-                   "--request-timeout", "30", "--generation-database", "none", "--generation-with-security-parameters", "false", "--no-color"]
+                   "--request-timeout", "30", "--generation-with-security-parameters", "false", "--no-color"]
         result = subprocess.run(list(map(str, command)), cwd=self.dir, env=self.env, capture_output=True, text=True, timeout=500)
         self.assertEqual(result.returncode, 0, result.stdout[-8000:] + result.stderr[-2000:])
         self.assertIsNone(coordinator.poll())

@@ -87,6 +87,9 @@ void WebApi::submit_job(Call& call) {
   auto spec = spec_of(call.params.object("spec"));
   request.set_request_id(call.params.text("request_id", InputLimits().request_id_bytes_max));
   if (const absl::Status status = call.params.status(); !status.ok()) return call.fail(status);
+  if (request.request_id().empty())
+    return call.fail(absl::InvalidArgumentError(
+        "request_id is missing: a text by which a repeated request gets the same job"));
   if (!spec.ok()) return call.fail(spec.status());
   *request.mutable_spec() = *std::move(spec);
   refuse_unless_ok(call, calls_.submit_job(request, json_of<v1::Job>(call, daemon::job_to_json)));

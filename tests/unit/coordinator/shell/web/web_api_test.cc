@@ -203,6 +203,7 @@ TEST_F(WebApiTest, AJobIsCheckedSubmittedAndCancelled) {
   wrong = spec;
   wrong["colour"] = 1;
   EXPECT_THAT(post("/jobs", {{"spec", wrong}, {"request_id", "1"}}).error(), HasSubstr("colour"));
+  EXPECT_THAT(post("/jobs", {{"spec", spec}}).error(), HasSubstr("request_id is missing"));
   const json job = post("/jobs", {{"spec", spec}, {"request_id", "1"}}).object();
   EXPECT_EQ(job.at("state"), "QUEUED");
   EXPECT_EQ(job.at("spec").at("train_config"), json({{"steps", 3}}));
