@@ -85,7 +85,7 @@ class Views(PageTest):
         self.expect(page.get_by_text("rank 0 on gpu-0000, local rank 0")).to_be_visible()
         page.keyboard.press("ArrowRight")
         self.expect(page.get_by_text("rank 1 on gpu-0000, local rank 1")).to_be_visible()
-        self.expect(page.get_by_text("GPU 1: NVIDIA H100 80GB HBM3")).to_be_visible()
+        self.expect(page.get_by_text("GPUs of the node: 8 × NVIDIA H100 80GB HBM3")).to_be_visible()
         page.keyboard.press("Escape")
         page.get_by_role("button", name="rank 27").click()
         self.expect(page.locator(".rank-details").get_by_text("data 0, pipeline 3, tensor 3")).to_be_visible()

@@ -3,16 +3,19 @@
 import { useCallback, useEffect, useRef, useState } from "./html.js";
 
 const BASE = "api/v1/";
+const RETRY_MS = 3000;
+const RETRY_MS_MAX = 60000;
 const ROLES = ["viewer", "submitter", "admin"];
 
 /** @typedef {{login_required: boolean, role: string | null, csrf: string, version: string, epoch: number, unix_ns: number}} Session */
 
 export class ApiError extends Error {
-  /** @param {number} status @param {string} code @param {string} message */
-  constructor(status, code, message) {
+  /** @param {number} status @param {string} code @param {string} message @param {number} retryMs */
+  constructor(status, code, message, retryMs = 0) {
     super(message);
     this.status = status;
     this.code = code;
+    this.retryMs = retryMs; // 0: a repetition changes nothing
   }
 }
 
@@ -46,11 +49,13 @@ function replaceSession(next) {
 
 /** @param {Response} response @returns {Promise<ApiError>} */
 async function errorOf(response) {
+  const after = Number(response.headers.get("Retry-After"));
+  const retryMs = after > 0 ? Math.min(after * 1000, RETRY_MS_MAX) : response.status === 429 || response.status >= 500 ? RETRY_MS : 0;
   try {
     const body = await response.json();
-    return new ApiError(response.status, body.error.code, body.error.message);
+    return new ApiError(response.status, body.error.code, body.error.message, retryMs);
   } catch {
-    return new ApiError(response.status, "UNAVAILABLE", `The coordinator answered with status ${response.status}.`);
+    return new ApiError(response.status, "UNAVAILABLE", `The coordinator answered with status ${response.status}.`, retryMs);
   }
 }
 
@@ -61,7 +66,7 @@ async function request(path, options) {
     response = await fetch(BASE + path, { credentials: "same-origin", ...options });
   } catch (problem) {
     if (options.signal?.aborted) throw problem;
-    throw new ApiError(0, "UNAVAILABLE", "The coordinator cannot be reached.");
+    throw new ApiError(0, "UNAVAILABLE", "The coordinator cannot be reached.", RETRY_MS);
   }
   if (response.ok) return response;
   const error = await errorOf(response);
@@ -126,8 +131,8 @@ export function useSession() {
 }
 
 /**
- * Loads an object, and again every `everyMs` while the page is visible. After a failure the last
- * value stays.
+ * Loads an object, and again every `everyMs` while the page is visible and when it becomes visible.
+ * After a failure the last value stays, and the request is repeated if that may help.
  * @template T
  * @param {string} key a new key starts again
  * @param {((signal: AbortSignal) => Promise<T>) | null} load null: nothing to load
@@ -143,22 +148,32 @@ export function useLoaded(key, load, everyMs = 0) {
     const abort = new AbortController();
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     let timer;
+    let isFirst = true;
     async function run() {
-      if (!document.hidden && loader.current) {
+      clearTimeout(timer);
+      let pauseMs = everyMs;
+      if (loader.current && (isFirst || !document.hidden)) {
+        isFirst = false;
         try {
           const value = await loader.current(abort.signal);
           if (!abort.signal.aborted) setState({ key, value, error: null });
         } catch (problem) {
           const error = problem instanceof ApiError ? problem : new ApiError(0, "INTERNAL", String(problem));
           if (!abort.signal.aborted) setState((old) => ({ key, value: old.key === key ? old.value : null, error }));
+          pauseMs = Math.max(everyMs, error.retryMs);
         }
       }
-      if (everyMs > 0 && !abort.signal.aborted) timer = setTimeout(run, everyMs);
+      if (pauseMs > 0 && !abort.signal.aborted) timer = setTimeout(run, pauseMs);
     }
+    const onVisible = () => {
+      if (!document.hidden && everyMs > 0) run();
+    };
+    document.addEventListener("visibilitychange", onVisible);
     run();
     return () => {
       abort.abort();
       clearTimeout(timer);
+      document.removeEventListener("visibilitychange", onVisible);
     };
   }, [key, everyMs, round, load === null]);
   const reload = useCallback(() => setRound((old) => old + 1), []);

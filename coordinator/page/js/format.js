@@ -36,7 +36,7 @@ export function compact(value) {
   if (!isNumber(value)) return DASH;
   const size = Math.abs(value);
   for (const [unit, suffix] of /** @type {[number, string][]} */ ([[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]])) {
-    if (size >= unit) return `${(value / unit).toFixed(size >= 100 * unit ? 0 : 1)}${suffix}`;
+    if (size >= 0.9995 * unit) return `${(value / unit).toFixed(size >= 99.95 * unit ? 0 : 1)}${suffix}`;
   }
   return size >= 100 || Number.isInteger(value) ? wholeNumber.format(value) : value.toPrecision(3);
 }
@@ -47,7 +47,7 @@ export function percent(ratio, digits = 1) {
 }
 
 /**
- * Returns "850 ms", "4.2 s", "3m 05s", "2h 13m" or "5d 4h".
+ * Returns "8 µs", "850 ms", "4.2 s", "3m 05s", "2h 13m" or "5d 4h".
  * @param {number | null | undefined} seconds
  */
 export function duration(seconds) {
@@ -55,7 +55,8 @@ export function duration(seconds) {
   const size = Math.abs(seconds);
   const sign = seconds < 0 ? "-" : "";
   if (size === 0) return "0 s";
-  if (size < 0.9995) return `${sign}${Math.max(1, Math.round(size * 1000))} ms`;
+  if (size < 0.0009995) return `${sign}${Math.max(1, Math.round(size * 1e6))} µs`;
+  if (size < 0.9995) return `${sign}${(size * 1000).toFixed(size < 0.00995 ? 1 : 0)} ms`;
   if (size < 59.95) return `${sign}${size.toFixed(size < 9.995 ? 2 : 1)} s`;
   const whole = Math.round(size);
   const two = (/** @type {number} */ value) => String(value).padStart(2, "0");
@@ -64,15 +65,41 @@ export function duration(seconds) {
   return `${sign}${Math.floor(whole / DAY_SECONDS)}d ${Math.floor(whole / 3600) % 24}h`;
 }
 
+/** Returns the decimals that distinguish marks of this distance. @param {number} distance */
+function decimals(distance) {
+  return distance > 0 ? Math.min(8, Math.max(0, Math.ceil(-Math.log10(distance) - 1e-9))) : 3;
+}
+
 /**
- * Returns a short number for an axis: "3.5", "3e-4".
- * @param {number} value
+ * Returns a number for an axis: "3.5", "2.5e-4".
+ * @param {number} value @param {number} distance of the marks
  */
-export function tick(value) {
+export function numberTick(value, distance) {
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size < 1e-3) return value.toExponential(1).replace(".0e", "e");
-  return size >= 1e4 ? compact(value) : String(Number(value.toPrecision(4)));
+  if (size >= 1e4) return compactTick(value, distance);
+  if (size >= 1e-3) return value.toFixed(decimals(distance));
+  const exponent = Math.floor(Math.log10(size));
+  return `${(value / 10 ** exponent).toFixed(decimals(distance / 10 ** exponent))}e${exponent}`;
+}
+
+/** @param {number} value @param {number} distance of the marks */
+export function compactTick(value, distance) {
+  const size = Math.abs(value);
+  const [unit, suffix] = /** @type {[number, string][]} */ ([[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]]).find(([least]) => size >= least) ?? [1, ""];
+  return `${(value / unit).toFixed(decimals(distance / unit))}${suffix}`;
+}
+
+/** @param {number} value @param {number} distance of the marks */
+export function durationTick(value, distance) {
+  if (Math.abs(value) >= 60) return duration(value);
+  if (Math.abs(value) >= 1 || value === 0) return `${value.toFixed(decimals(distance))} s`;
+  return `${(value * 1000).toFixed(decimals(distance * 1000))} ms`;
+}
+
+/** @param {number} value @param {number} distance of the marks */
+export function percentTick(value, distance) {
+  return `${(value * 100).toFixed(decimals(distance * 100))}%`;
 }
 
 const axisMinute = new Intl.DateTimeFormat(LOCALE, { hour: "2-digit", minute: "2-digit", hour12: false });

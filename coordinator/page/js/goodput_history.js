@@ -19,7 +19,11 @@ export function intervalsOf(history, intervalsMax) {
   const stride = Math.max(1, Math.ceil((points - 1) / intervalsMax));
   /** @type {Interval[]} */
   const intervals = [];
-  const since = (/** @type {number[]} */ values, /** @type {number} */ a, /** @type {number} */ b) => Math.max(0, (values[b] ?? 0) - (values[a] ?? 0));
+  const since = (/** @type {number[]} */ values, /** @type {number} */ a, /** @type {number} */ b) => {
+    let sum = 0;
+    for (let i = a; i < b; ++i) sum += Math.max(0, (values[i + 1] ?? 0) - (values[i] ?? 0));
+    return sum;
+  };
   for (let a = 0; a + 1 < points; a += stride) {
     const b = Math.min(points - 1, a + stride);
     /** @type {Record<string, number>} */
@@ -45,4 +49,22 @@ export function causesOf(intervals) {
     for (const [cause, seconds] of Object.entries(interval.losses)) sums.set(cause, (sums.get(cause) ?? 0) + seconds);
   }
   return [...sums].sort((a, b) => b[1] - a[1]);
+}
+
+/**
+ * Returns the intervals with the smaller causes summed as "other".
+ * @param {Interval[]} intervals @param {number} causesMax
+ * @returns {Interval[]}
+ */
+export function foldCauses(intervals, causesMax) {
+  const kept = new Set(causesOf(intervals).slice(0, causesMax).map(([cause]) => cause));
+  return intervals.map((interval) => {
+    /** @type {Record<string, number>} */
+    const losses = {};
+    for (const [cause, seconds] of Object.entries(interval.losses)) {
+      const name = kept.has(cause) ? cause : "other";
+      losses[name] = (losses[name] ?? 0) + seconds;
+    }
+    return { ...interval, losses };
+  });
 }

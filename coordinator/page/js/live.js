@@ -5,6 +5,9 @@ import { loadSession } from "./api.js";
 const RECONNECT_MS_MIN = 1000;
 const RECONNECT_MS_MAX = 15000;
 const POINTS_MAX = 4096;
+// A connection of a computer that slept, or behind a proxy, may be dead without an error.
+const SILENCE_MS_MAX = 60000;
+const WATCH_EVERY_MS = 10000;
 
 /** @typedef {"connecting" | "live" | "away"} Connection */
 
@@ -34,6 +37,7 @@ let reconnectMs = RECONNECT_MS_MIN;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let timer;
 let isAnnounced = false;
+let lastEventMs = 0;
 
 // Many events within a frame cause one rendering.
 function announce() {
@@ -72,12 +76,15 @@ const HANDLERS = {
   snapshot: applySnapshot,
   delta: applyDelta,
   job: (data) => {
-    if (data.id === watchedJob) live.job = data;
+    if (data.id !== watchedJob) return;
+    live.job = data;
+    live.gone = false;
   },
   point: (data) => {
     live.points.push(data);
     if (live.points.length > POINTS_MAX) live.points.splice(0, live.points.length - POINTS_MAX);
   },
+  ping: () => {},
   gone: (data) => {
     if (data.job === watchedJob) live.gone = true;
   },
@@ -92,6 +99,7 @@ function connect() {
     if (live.connection === "away") loadSession().catch(() => {});
     live.connection = "live";
     live.connections += 1;
+    lastEventMs = Date.now();
     reconnectMs = RECONNECT_MS_MIN;
     announce();
   };
@@ -107,11 +115,16 @@ function connect() {
   for (const [kind, handle] of Object.entries(HANDLERS)) {
     opened.addEventListener(kind, (event) => {
       if (opened !== source) return;
+      lastEventMs = Date.now();
       handle(JSON.parse(/** @type {MessageEvent} */ (event).data));
       announce();
     });
   }
 }
+
+setInterval(() => {
+  if (source && live.connection === "live" && Date.now() - lastEventMs > SILENCE_MS_MAX) connect();
+}, WATCH_EVERY_MS);
 
 /** Starts the events. @param {number} job the job of the page; 0: none */
 export function watch(job) {

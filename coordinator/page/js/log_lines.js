@@ -11,6 +11,7 @@
 
 export const LINES_MAX = 20000;
 const LINE_CHARACTERS_MAX = 8192;
+const CHARACTERS_MAX = 16 << 20;
 const COLLAPSE_NS = 1e9;
 // Equal lines are searched among these many before.
 const COLLAPSE_LINES = 256;
@@ -28,9 +29,19 @@ function placeOf(ranks, rank) {
   return low;
 }
 
-/** Returns the text after its first bytes. @param {string} text @param {number} bytes */
-function textAfter(text, bytes) {
-  return new TextDecoder().decode(new TextEncoder().encode(text).subarray(bytes));
+/** @param {{bytes: number, text: string}} chunk */
+function isUtf8(chunk) {
+  return new TextEncoder().encode(chunk.text).length === chunk.bytes;
+}
+
+/**
+ * Returns the text after its first bytes. Bytes that are not UTF-8 became U+FFFD, so that the text
+ * may have another length than the bytes; then the part after the first line break is returned.
+ * @param {{bytes: number, text: string}} chunk @param {number} bytes
+ */
+function textAfter(chunk, bytes) {
+  if (isUtf8(chunk)) return new TextDecoder().decode(new TextEncoder().encode(chunk.text).subarray(bytes));
+  return chunk.text.slice(chunk.text.indexOf("\n") + 1);
 }
 
 export class LogLines {
@@ -38,6 +49,7 @@ export class LogLines {
     /** @type {LogLine[]} */
     this.lines = [];
     this.dropped = 0;
+    this.characters = 0;
     this.version = 0;
     this.nextId = 1;
     /** @type {Map<string, {text: string, unixNs: number}>} beginnings of lines by attempt and rank */
@@ -53,14 +65,16 @@ export class LogLines {
     const end = this.ends.get(key) ?? chunk.offset;
     if (chunk.bytes > 0 && chunk.offset + chunk.bytes <= end) return;
     this.ends.set(key, chunk.offset + chunk.bytes);
-    const fresh = chunk.offset < end ? textAfter(chunk.text, end - chunk.offset) : chunk.text;
+    const fresh = chunk.offset < end ? textAfter(chunk, end - chunk.offset) : chunk.text;
+    if (chunk.offset < end && !isUtf8(chunk)) this.open.delete(key);
     const before = this.open.get(key);
     const parts = ((before?.text ?? "") + fresh).split("\n");
     const rest = parts.pop() ?? "";
     for (const text of parts) this.addLine(chunk.attempt, chunk.rank, before?.unixNs || chunk.unix_ns, text);
     this.open.delete(key);
     if (rest.length > LINE_CHARACTERS_MAX) this.addLine(chunk.attempt, chunk.rank, chunk.unix_ns, rest);
-    else if (rest && this.open.size < OPEN_RANKS_MAX) this.open.set(key, { text: rest, unixNs: chunk.unix_ns });
+    else if (rest) this.open.set(key, { text: rest, unixNs: chunk.unix_ns });
+    if (this.open.size > OPEN_RANKS_MAX) this.finish();
     this.version += 1;
   }
 
@@ -91,9 +105,16 @@ export class LogLines {
       return;
     }
     this.lines.push({ id: this.nextId++, attempt, ranks: [rank], unixNs, text });
-    if (this.lines.length > LINES_MAX + LINES_MAX / 8) {
-      this.dropped += this.lines.length - LINES_MAX;
-      this.lines = this.lines.slice(-LINES_MAX);
-    }
+    this.characters += text.length;
+    if (this.lines.length > LINES_MAX + LINES_MAX / 8 || this.characters > CHARACTERS_MAX) this.dropOldest();
+  }
+
+  /** Keeps at most LINES_MAX lines and seven eighths of the characters. */
+  dropOldest() {
+    let first = Math.max(0, this.lines.length - LINES_MAX);
+    for (let i = 0; i < first; ++i) this.characters -= this.lines[i].text.length;
+    while (this.characters > (CHARACTERS_MAX / 8) * 7 && first < this.lines.length) this.characters -= this.lines[first++].text.length;
+    this.dropped += first;
+    this.lines = this.lines.slice(first);
   }
 }

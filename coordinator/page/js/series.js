@@ -1,4 +1,4 @@
-// The points of a job's curves as columns: joined, bounded and smoothed.
+// The points of a job's curves as columns: merged, bounded and smoothed.
 
 export const COLUMNS = ["unix_ns", "attempt", "step", "loss", "grad_norm", "step_seconds", "tokens_per_second", "mfu", "learning_rate"];
 const POINTS_MAX = 8192;
@@ -16,21 +16,25 @@ export function lastTime(columns) {
 }
 
 /**
- * Appends later points to the columns, and drops every second one of the older half when there are
- * too many.
+ * Merges points into the columns by time; a time that is present stays as it is. Live points may
+ * arrive before earlier ones. Drops every second point of the older half while there are too many.
  * @param {Columns} columns
  * @param {Columns} more
  */
-export function append(columns, more) {
-  const from = lastTime(columns);
-  const times = more.unix_ns ?? [];
-  for (let i = 0; i < times.length; ++i) {
-    if (Number(times[i]) <= Number(from)) continue;
-    for (const name of COLUMNS) columns[name].push(more[name]?.[i] ?? null);
+export function merge(columns, more) {
+  const known = new Set(columns.unix_ns);
+  const fresh = [...more.unix_ns.keys()].filter((i) => !known.has(more.unix_ns[i]));
+  if (fresh.length === 0) return;
+  const isLater = Number(more.unix_ns[fresh[0]]) > Number(lastTime(columns));
+  for (const i of fresh) for (const name of COLUMNS) columns[name].push(more[name]?.[i] ?? null);
+  if (!isLater) {
+    const order = [...columns.unix_ns.keys()].sort((a, b) => Number(columns.unix_ns[a]) - Number(columns.unix_ns[b]));
+    for (const name of COLUMNS) columns[name] = order.map((i) => columns[name][i]);
   }
-  if (columns.unix_ns.length <= POINTS_MAX) return;
-  const half = columns.unix_ns.length / 2;
-  for (const name of COLUMNS) columns[name] = columns[name].filter((_, i) => i >= half || i % 2 === 0);
+  while (columns.unix_ns.length > POINTS_MAX) {
+    const half = columns.unix_ns.length / 2;
+    for (const name of COLUMNS) columns[name] = columns[name].filter((_, i) => i >= half || i % 2 === 0);
+  }
 }
 
 /** @param {any[]} points */

@@ -4,7 +4,13 @@ import { html } from "../html.js";
 import { duration, percent } from "../format.js";
 import { clean } from "../text.js";
 
-const LOSS_COLOURS = 7;
+export const OTHER_COLOUR = "loss-other";
+// Faults have strong colours. Time that no fault caused is named by its activity.
+/** @type {Record<string, string>} */
+const CAUSE_COLOURS = {
+  hang: "loss-1", "rank died": "loss-2", "worker lost": "loss-3", "out of memory": "loss-6", "gpu fault": "loss-5", preempted: "loss-7", planned: "loss-7",
+  none: "loss-4", loading: "loss-4", starting: "loss-8", "checkpoint stall": "loss-9", evaluating: "loss-10", recomputing: "loss-11",
+};
 const ROWS_MAX = 10;
 
 /**
@@ -12,10 +18,7 @@ const ROWS_MAX = 10;
  * @param {string} cause
  */
 export function causeColour(cause) {
-  const fixed = ["hang", "rank died", "worker lost", "none", "preempted", "planned"];
-  const index = fixed.indexOf(cause);
-  if (index >= 0) return `loss-${index + 1}`;
-  return `loss-${LOSS_COLOURS}`;
+  return CAUSE_COLOURS[cause] ?? OTHER_COLOUR;
 }
 
 /** @param {string} cause */
@@ -43,11 +46,11 @@ export function Waterfall({ goodput }) {
   let left = wall;
   for (const loss of shown) {
     left -= loss.seconds;
-    rows.push({ name: loss.cause === "none" ? clean(loss.what) : `${clean(loss.what)} after ${clean(loss.cause)}`, seconds: loss.seconds, from: left, colour: causeColour(loss.cause) });
+    rows.push({ name: loss.cause === "none" ? clean(loss.what) : `${clean(loss.what)} after ${clean(loss.cause)}`, seconds: loss.seconds, from: left, colour: causeColour(loss.cause === "none" ? loss.what : loss.cause) });
   }
   if (rest > 0) {
     left -= rest;
-    rows.push({ name: `${losses.length - shown.length} smaller losses`, seconds: rest, from: left, colour: "loss-7" });
+    rows.push({ name: `${losses.length - shown.length} smaller losses`, seconds: rest, from: left, colour: OTHER_COLOUR });
   }
   rows.push({ name: "productive", seconds: goodput.productive_seconds, from: 0, colour: "productive" });
   return html`<table class="plain waterfall">

@@ -8,12 +8,13 @@ import { axisTime, clockMs, time as clockTime } from "../format.js";
  * @typedef {{from: number, to?: number, label: string, tone: "warn" | "bad" | "muted"}} Mark
  * A moment or a span in seconds.
  * @typedef {{values: (number | null)[], colour: string, width?: number, fill?: string, faint?: boolean}} Line
- * @typedef {{range: [number, number] | null, listeners: Set<() => void>}} Zoom
+ * @typedef {{range: [number, number] | null, spanSeconds: number, listeners: Set<() => void>}} Zoom
+ * Without a range, the newest `spanSeconds` are shown; 0: all.
  */
 
 /** @returns {Zoom} */
 export function newZoom() {
-  return { range: null, listeners: new Set() };
+  return { range: null, spanSeconds: 0, listeners: new Set() };
 }
 
 /** @param {Zoom} zoom @param {[number, number] | null} range */
@@ -25,6 +26,13 @@ export function changeZoom(zoom, range) {
 /** @type {any} */
 const uPlot = uPlotOfVendor;
 const AXIS_FONT = '11px system-ui, "DejaVu Sans", sans-serif';
+
+/** @param {Zoom | undefined} zoom @param {number} min @param {number} max of the data @returns {[number, number]} */
+function shownRange(zoom, min, max) {
+  if (zoom?.range) return zoom.range;
+  const from = zoom && zoom.spanSeconds > 0 ? Math.max(min, max - zoom.spanSeconds) : min;
+  return from === max ? [max - 1, max + 1] : [from, max];
+}
 
 /** @param {any} plot @param {Mark[]} marks */
 function drawMarks(plot, marks) {
@@ -50,6 +58,11 @@ function drawMarks(plot, marks) {
     ctx.moveTo(Math.round(left) + 0.5, bbox.top);
     ctx.lineTo(Math.round(left) + 0.5, bbox.top + bbox.height);
     ctx.stroke();
+    if (mark.tone === "muted") continue;
+    ctx.setLineDash([]);
+    ctx.fillStyle = colour;
+    ctx.font = `${10 * devicePixelRatio}px system-ui, "DejaVu Sans", sans-serif`;
+    ctx.fillText(mark.label, left + 4 * devicePixelRatio, bbox.top + 10 * devicePixelRatio);
   }
   ctx.restore();
 }
@@ -62,7 +75,7 @@ function drawMarks(plot, marks) {
  * @param {Mark[]} [props.marks]
  * @param {number} [props.height]
  * @param {(value: number) => string} props.format
- * @param {(value: number) => string} [props.axisFormat] of the marks of the axis
+ * @param {(value: number, distance: number) => string} [props.axisFormat] of the marks of the axis
  * @param {string} [props.group] charts with the same name share the cursor
  * @param {Zoom} [props.zoom]
  * @param {[number, number]} [props.range] of the values
@@ -98,12 +111,12 @@ export function Chart({ label, times, lines, marks = [], height = 150, format, a
           bind: { dblclick: () => () => zoom && changeZoom(zoom, null) },
         },
         scales: {
-          x: { time: true, range: (/** @type {any} */ _, /** @type {number} */ min, /** @type {number} */ max) => zoom?.range ?? (min === max ? [min - 1, max + 1] : [min, max]) },
+          x: { time: true, range: (/** @type {any} */ _, /** @type {number} */ min, /** @type {number} */ max) => shownRange(zoom, min, max) },
           y: { distr: log ? 3 : 1, ...(range ? { range: () => range } : {}) },
         },
         axes: [
           { ...axis, size: 26, space: 64, values: (/** @type {any} */ _, /** @type {number[]} */ splits, /** @type {any} */ __, /** @type {any} */ ___, /** @type {number} */ distance) => splits.map((at) => axisTime(at, distance)) },
-          { ...axis, size: 56, space: 28, values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map((at) => (at === null ? "" : latest.current.axisFormat(at))) },
+          { ...axis, size: 56, space: 28, values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => labelsOf(ticks, latest.current.axisFormat) },
         ],
         series: [{}, ...latest.current.lines.map((line) => ({
           stroke: () => stroke(line.colour),
@@ -159,6 +172,17 @@ export function Chart({ label, times, lines, marks = [], height = 150, format, a
     <figcaption><b>${label}</b><span class="value" ref=${value}></span></figcaption>
     <div ref=${place} role="img" aria-label=${`${label}: ${summary(times, lines, format)}`} style=${{ minHeight: `${height}px` }}></div>
   </figure>`;
+}
+
+/**
+ * Returns the labels of an axis. Their precision follows the distance of the marks, so that no
+ * two are equal.
+ * @param {(number | null)[]} ticks @param {(value: number, distance: number) => string} format
+ */
+function labelsOf(ticks, format) {
+  const known = ticks.filter((tick) => tick !== null);
+  const distance = known.length > 1 ? Math.abs(known[1] - known[0]) : 0;
+  return ticks.map((tick) => (tick === null ? "" : format(tick, distance)));
 }
 
 /** @param {{times: number[], lines: Line[]}} data */

@@ -1,6 +1,7 @@
 // A dialog that confirms an action. The browser's own element keeps the focus inside and closes on
 // Escape.
 import { html, useEffect, useRef, useState } from "../html.js";
+import { clean } from "../text.js";
 
 /**
  * @typedef {object} Request
@@ -44,7 +45,7 @@ export function ConfirmDialog({ request, onClose }) {
       <div class="content">
         ${request.text && html`<p>${request.text}</p>`}
         ${request.fields}
-        ${error && html`<p class="notice bad" role="alert">${error}</p>`}
+        ${error && html`<p class="notice bad" role="alert">${clean(error)}</p>`}
       </div>
       <div class="buttons">
         <button type="button" class="button" onClick=${() => onClose("")}>Back</button>
@@ -60,7 +61,7 @@ export function Toast({ text, onDone }) {
     const timer = setTimeout(onDone, 6000);
     return () => clearTimeout(timer);
   }, [text]);
-  return html`<div class="toast" role="status">${text}</div>`;
+  return html`<div class="toast" role="status">${clean(text)}</div>`;
 }
 
 /** Returns a function that opens the dialog for a request, and the elements to render. */

@@ -1,7 +1,7 @@
-// Merged stacks as an icicle picture: the outermost frame is on top, and the width shows how many
-// ranks have it.
+// Merged stacks as an icicle picture: the outermost frame is on top. Wider frames have more ranks,
+// but no frame is narrower than can be read.
 import { html, useMemo, useState } from "../html.js";
-import { firstFork, hasRank, mergeStacks, rangesText } from "./stack_tree.js";
+import { findNode, firstFork, hasRank, mergeStacks, rangesText } from "./stack_tree.js";
 import { clean } from "../text.js";
 import { count } from "../format.js";
 
@@ -43,9 +43,11 @@ export function Icicle({ classes, suspect = -1, dropped = 0 }) {
   const threads = useMemo(() => [...new Set(classes.map((one) => one.thread))], [classes]);
   const [thread, setThread] = useState(threads[0] ?? "");
   const [whole, setWhole] = useState(false);
-  const [chosen, setChosen] = useState(/** @type {StackNode | null} */ (null));
+  const [path, setPath] = useState("");
   const current = threads.includes(thread) ? thread : threads[0];
   const root = useMemo(() => mergeStacks(classes.filter((one) => one.thread === current)), [classes, current]);
+  const chosen = useMemo(() => (path ? findNode(root, path) : null), [root, path]);
+  const choose = (/** @type {StackNode} */ node) => setPath(node.path);
   if (classes.length === 0) return html`<p class="empty">No stack was read.</p>`;
   const fork = firstFork(root);
   const top = whole ? root : fork;
@@ -60,7 +62,7 @@ export function Icicle({ classes, suspect = -1, dropped = 0 }) {
       ${dropped > 0 && html`<span class="muted">${count(dropped)} stacks exceeded the limits and are missing.</span>`}
     </div>
     <div class="frames" tabindex="0" role="region" aria-label="Merged stacks, outermost frame on top"><ul>
-      <${Frame} node=${top} share=${1} suspect=${suspect} chosen=${chosen} choose=${setChosen} left=${DEPTH_MAX} />
+      <${Frame} node=${top} share=${1} suspect=${suspect} chosen=${chosen} choose=${choose} left=${DEPTH_MAX} />
     </ul></div>
     <div class="chosen" role="status">${chosen
       ? html`<p class="code">${clean(chosen.text)}</p><p>${chosen.count === 1 ? "rank" : `${count(chosen.count)} ranks:`} ${rangesText(chosen.ranks)}</p><p class="muted">${clean(place(chosen))}</p>`

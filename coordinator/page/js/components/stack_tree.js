@@ -8,6 +8,7 @@
  * @property {[number, number][]} ranks ranges
  * @property {StackNode[]} children
  * @property {number} depth
+ * @property {string} path the texts of the frames from the root on
  */
 
 const FRAMES_MAX = 256;
@@ -52,7 +53,7 @@ export function hasRank(ranges, rank) {
  */
 export function mergeStacks(classes) {
   /** @type {StackNode} */
-  const root = { text: "all ranks", frame: null, count: 0, ranks: [], children: [], depth: 0 };
+  const root = { text: "all ranks", frame: null, count: 0, ranks: [], children: [], depth: 0, path: "/" };
   for (const one of classes) {
     let node = root;
     node.ranks = joinRanges(node.ranks, one.ranks);
@@ -60,7 +61,7 @@ export function mergeStacks(classes) {
       const text = frameText(frame);
       let child = node.children.find((other) => other.text === text);
       if (!child) {
-        child = { text, frame, count: 0, ranks: [], children: [], depth: node.depth + 1 };
+        child = { text, frame, count: 0, ranks: [], children: [], depth: node.depth + 1, path: `${node.path}\n${text}` };
         node.children.push(child);
       }
       child.ranks = joinRanges(child.ranks, one.ranks);
@@ -88,3 +89,14 @@ export function firstFork(node) {
   return node;
 }
 
+
+/**
+ * Returns the node of a path; null: there is none any more.
+ * @param {StackNode} node @param {string} path
+ * @returns {StackNode | null}
+ */
+export function findNode(node, path) {
+  if (node.path === path) return node;
+  const next = node.children.find((child) => path === child.path || path.startsWith(`${child.path}\n`));
+  return next ? findNode(next, path) : null;
+}

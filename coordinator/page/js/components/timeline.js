@@ -8,7 +8,7 @@ const STAGES = [
   ["detected", "unnoticed", "loss-1"],
   ["evidence", "reading evidence", "loss-4"],
   ["decided", "deciding", "loss-3"],
-  ["stopped", "stopping", "loss-7"],
+  ["stopped", "stopping", "loss-other"],
   ["started", "waiting for nodes", "loss-6"],
   ["up", "starting processes", "loss-5"],
   ["loaded", "loading", "loss-2"],

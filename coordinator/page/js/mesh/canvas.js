@@ -55,6 +55,7 @@ export function MeshCanvas({ layout, cells, marked, onChoose, onPoint, onReady, 
   useEffect(() => {
     if (!view.current) return;
     view.current.marked = marked;
+    view.current.reveal(marked);
     view.current.schedule();
   }, [marked]);
 
@@ -63,7 +64,7 @@ export function MeshCanvas({ layout, cells, marked, onChoose, onPoint, onReady, 
   /** @param {PointerEvent} event */
   function onMove(event) {
     const current = view.current;
-    if (!current) return;
+    if (!current || !event.isPrimary) return;
     if (drag.current) {
       const dx = event.clientX - drag.current.x;
       const dy = event.clientY - drag.current.y;
@@ -105,6 +106,7 @@ export function MeshCanvas({ layout, cells, marked, onChoose, onPoint, onReady, 
 
   return html`<canvas class="mesh-canvas" ref=${canvas} tabindex="0" role="application" aria-roledescription="mesh" aria-label=${label}
     onPointerDown=${(/** @type {PointerEvent} */ event) => {
+      if (!event.isPrimary) return;
       drag.current = { x: event.clientX, y: event.clientY, moved: false };
       canvas.current?.setPointerCapture(event.pointerId);
     }}

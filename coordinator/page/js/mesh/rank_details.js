@@ -6,14 +6,14 @@ import { cleanLine } from "../text.js";
 import { useConfirm } from "../components/dialog.js";
 import { excludeRequest } from "../components/exclude_node.js";
 import { Text } from "../components/parts.js";
-import { LIVES } from "./colours.js";
+import { LIVES, NODE_STATES } from "./colours.js";
 import { valueOf } from "./columns.js";
 import { coordinates } from "./layout.js";
 
 const REMARKS_MAX = 8;
 const SLOW_FROM = 1.15;
 const SILENT_SECONDS = 3;
-const NODE_STATES = ["connected", "silent", "excluded", "leaving"];
+const SAMPLE_MAX = 1000;
 
 /** @param {any} placement @param {any} ranks @param {number} rank */
 export function nodeOf(placement, ranks, rank) {
@@ -33,7 +33,7 @@ function figuresOf(ranks, placement, rank) {
   rows.push(["process", LIVES[value("life")]?.[0] ?? "unknown"]);
   add("step", "step", (step) => (step < 0 ? "none yet" : count(step)));
   add("no progress for", "progress_age", duration);
-  add("step time", "step_seconds", duration);
+  add("step time", "step_seconds", (seconds) => (seconds > 0 ? duration(seconds) : "unknown"));
   add("own time", "straggler", (score) => (score > 0 ? `${score.toFixed(2)}× the median rank` : "unknown"));
   add("loss", "loss", figure);
   add("gradient norm", "grad_norm", figure);
@@ -42,7 +42,7 @@ function figuresOf(ranks, placement, rank) {
   add("temperature", "temperature", (degrees) => `${degrees.toFixed(0)} °C`);
   add("GPU memory", "memory", bytes);
   add("node's heartbeat", "node_heartbeat_age", (age) => `${duration(age)} ago`);
-  const state = NODE_STATES[value("node_state")];
+  const state = NODE_STATES[value("node_state")]?.[0];
   if (state && state !== "connected") rows.push(["node", state]);
   return rows;
 }
@@ -67,12 +67,9 @@ export function RankDetails({ job, ranks, placement, rank, onClose }) {
   const { confirm, elements } = useConfirm();
   const mayExclude = hasRole("admin");
   const gpus = loaded.value?.gpus ?? [];
-  // If each rank has one GPU, workers assign them in order.
-  const gpu = gpus.length === ranks.ranksPerNode ? gpus[rank % ranks.ranksPerNode] : null;
   return html`<div class="rank-details">
-    <div role="status"><${RankFigures} ranks=${ranks} placement=${placement} rank=${rank} /></div>
-    ${gpu && html`<p>GPU ${gpu.index}: <${Text}>${gpu.name}<//></p>`}
-    ${!gpu && gpus.length > 0 && html`<p>${count(gpus.length)} GPUs of the node: <${Text}>${gpus[0].name}<//></p>`}
+    <${RankFigures} ranks=${ranks} placement=${placement} rank=${rank} />
+    ${gpus.length > 0 && html`<p>GPUs of the node: ${count(gpus.length)} × <${Text}>${gpus[0].name}<//></p>`}
     <div class="row">
       <a class="button small" href=${`#/jobs/${job.id}/logs?rank=${rank}`}>Log</a>
       <a class="button small" href=${`#/nodes/${encodeURIComponent(node)}`}>Node</a>
@@ -85,32 +82,58 @@ export function RankDetails({ job, ranks, placement, rank, onClose }) {
 }
 
 /**
- * Returns the ranks that a person should see first: silent ones, slow ones, those behind.
+ * Returns the middle of the known values, from at most a thousand of them; NaN: none is known.
+ * @param {ArrayLike<number> | undefined} values
+ */
+function typical(values) {
+  if (!values) return NaN;
+  const stride = Math.max(1, Math.floor(values.length / SAMPLE_MAX));
+  const known = [];
+  for (let i = 0; i < values.length; i += stride) if (values[i] > 0) known.push(values[i]);
+  known.sort((a, b) => a - b);
+  return known.length > 0 ? known[known.length >> 1] : NaN;
+}
+
+/**
+ * Returns the ranks that a person should see first: silent ones, slow ones, those behind, and those
+ * of nodes that do not report.
  * @param {any} ranks
  */
 export function remarksOf(ranks) {
-  const found = [];
-  const { straggler, progress_age: ages, step: steps } = ranks.columns;
+  const { straggler, progress_age: ages, step: steps, step_seconds: stepSeconds, node_state: nodeStates, life: lives } = ranks.columns;
+  const shown = /** @type {any[]} */ ([]);
+  let total = 0;
   let best = -1;
   for (let rank = 0; steps && rank < ranks.count; ++rank) best = Math.max(best, steps[rank]);
+  // A rank reports progress at the end of a step.
+  const usual = Math.max(typical(stepSeconds) || 0, typical(ages) || 0);
+  const silentFrom = Math.max(SILENT_SECONDS, 2 * usual);
   for (let rank = 0; rank < ranks.count; ++rank) {
-    const slow = straggler?.[rank] ?? 0;
-    const silent = ages?.[rank] ?? 0;
-    const behind = steps && steps[rank] >= 0 ? best - steps[rank] : 0;
-    const weight = Math.max(slow > SLOW_FROM ? slow - 1 : 0, silent > SILENT_SECONDS ? silent / SILENT_SECONDS : 0, behind > 1 ? behind : 0);
-    if (weight > 0) found.push({ rank, slow, silent, behind, weight });
+    const slow = straggler?.[rank] > SLOW_FROM ? straggler[rank] : 0;
+    const silent = ages?.[rank] > silentFrom && lives?.[rank] !== 2 ? ages[rank] : 0;
+    const behind = steps && steps[rank] >= 0 && best - steps[rank] > 1 ? best - steps[rank] : 0;
+    const node = nodeStates?.[Math.floor(rank / ranks.ranksPerNode)] ?? 0;
+    const weight = silent / silentFrom + slow + behind + (node > 0 ? 1 : 0);
+    if (weight === 0) continue;
+    ++total;
+    if (shown.length === REMARKS_MAX && weight <= shown[REMARKS_MAX - 1].weight) continue;
+    shown.push({ rank, slow, silent, behind, node, weight });
+    shown.sort((a, b) => b.weight - a.weight);
+    shown.length = Math.min(shown.length, REMARKS_MAX);
   }
-  found.sort((a, b) => b.weight - a.weight);
-  return { shown: found.slice(0, REMARKS_MAX), total: found.length };
+  return { shown, total, isKnown: best >= 0 };
 }
 
 /** @param {{ranks: any, placement: any, onChoose: (rank: number) => void}} props */
 export function RankRemarks({ ranks, placement, onChoose }) {
-  const { shown, total } = useMemo(() => remarksOf(ranks), [ranks]);
+  const { shown, total, isKnown } = useMemo(() => remarksOf(ranks), [ranks]);
+  const words = (/** @type {any} */ one) => [one.node > 0 && `its node is ${NODE_STATES[one.node]?.[0] ?? "unknown"}`, one.silent > 0 && `no progress for ${duration(one.silent)}`,
+    one.slow > 0 && `${one.slow.toFixed(2)}× the median's own time`, one.behind > 0 && `${count(one.behind)} steps behind`].filter(Boolean).join(", ");
   return html`<h3>Ranks that stand out</h3>
-    ${total === 0 ? html`<p class="muted">None: every rank makes progress at about the same speed.</p>` : html`<ul class="remarks">${shown.map((one) => html`<li key=${one.rank}>
-      <button type="button" class="link" onClick=${() => onChoose(one.rank)}>rank ${one.rank}</button> <span class="muted"><bdi>${cleanLine(nodeOf(placement, ranks, one.rank))}</bdi></span><br />
-      ${[one.silent > SILENT_SECONDS && `no progress for ${duration(one.silent)}`, one.slow > SLOW_FROM && `${one.slow.toFixed(2)}× the median's own time`, one.behind > 1 && `${count(one.behind)} steps behind`].filter(Boolean).join(", ")}
-    </li>`)}</ul>${total > shown.length && html`<p class="muted">${count(total - shown.length)} more</p>`}`}
+    ${total === 0 && html`<p class="muted">${isKnown ? "None: every rank makes progress at about the same speed." : "No rank has reported a step yet."}</p>`}
+    ${total > 0 && html`<ul class="remarks">${shown.map((one) => html`<li key=${one.rank}>
+      <button type="button" class="link" onClick=${() => onChoose(one.rank)}>rank ${one.rank}</button> <span class="muted"><bdi>${cleanLine(nodeOf(placement, ranks, one.rank))}</bdi></span><br />${words(one)}
+    </li>`)}</ul>`}
+    ${total > shown.length && html`<p class="muted">${count(total - shown.length)} more</p>`}
     <p class="muted hint">Choose a cell to see its rank. Click the picture, then the wheel zooms; drag to move.</p>`;
 }

@@ -128,6 +128,15 @@ export class MeshView {
     return { left: (this.left + this.layout.x[rank] * this.scale) / ratio, top: (this.top + this.layout.y[rank] * this.scale) / ratio, size: this.scale / ratio };
   }
 
+  /** Moves the picture if the rank's cell is outside the canvas. @param {number} rank */
+  reveal(rank) {
+    if (!this.layout || rank < 0 || rank >= this.layout.x.length) return;
+    const x = this.left + this.layout.x[rank] * this.scale;
+    const y = this.top + this.layout.y[rank] * this.scale;
+    if (x < 0 || x + this.scale > this.canvas.width) this.left += this.canvas.width / 2 - x;
+    if (y < 0 || y + this.scale > this.canvas.height) this.top += this.canvas.height / 2 - y;
+  }
+
   schedule() {
     if (this.isScheduled) return;
     this.isScheduled = true;
@@ -146,8 +155,8 @@ export class MeshView {
     context.imageSmoothingEnabled = this.scale < 1;
     context.drawImage(this.image, this.left, this.top, layout.width * this.scale, layout.height * this.scale);
     if (this.scale >= SEAM_FROM_PIXELS * devicePixelRatio) this.drawSeams();
-    this.outline(this.marked, themeColour("--text"), 2);
-    this.outline(this.pointed, themeColour("--accent"), 2);
+    this.outline(this.marked, 3);
+    this.outline(this.pointed, 2);
     this.frames += 1;
     this.onChange(this);
   }
@@ -173,14 +182,19 @@ export class MeshView {
     context.stroke();
   }
 
-  /** @param {number} rank @param {string} colour @param {number} width */
-  outline(rank, colour, width) {
+  /** Black and white, which are visible on every colour. @param {number} rank @param {number} width */
+  outline(rank, width) {
     if (rank < 0 || !this.layout || rank >= this.layout.x.length) return;
     const { context, scale } = this;
     const size = Math.max(scale, 6 * devicePixelRatio);
     const shift = (size - scale) / 2;
-    context.strokeStyle = colour;
-    context.lineWidth = width * devicePixelRatio;
-    context.strokeRect(this.left + this.layout.x[rank] * scale - shift, this.top + this.layout.y[rank] * scale - shift, size, size);
+    const left = this.left + this.layout.x[rank] * scale - shift;
+    const top = this.top + this.layout.y[rank] * scale - shift;
+    context.lineWidth = (width + 2) * devicePixelRatio;
+    context.strokeStyle = "#000000";
+    context.strokeRect(left, top, size, size);
+    context.lineWidth = (width - 1) * devicePixelRatio;
+    context.strokeStyle = "#ffffff";
+    context.strokeRect(left, top, size, size);
   }
 }

@@ -36,7 +36,7 @@ function Figures({ fleet }) {
 /** @param {{query: URLSearchParams}} props */
 export function FleetPage({ query }) {
   const { fleet, rows, more } = useLive();
-  const incidents = useLoaded("incidents", (signal) => getJson("incidents?limit=50", signal), INCIDENTS_EVERY_MS);
+  const incidents = useLoaded("incidents", (signal) => getJson("incidents?limit=100", signal), INCIDENTS_EVERY_MS);
   const newest = useMemo(() => {
     const all = incidents.value?.incidents ?? [];
     const open = all.filter((/** @type {any} */ one) => one.open);
@@ -52,6 +52,7 @@ export function FleetPage({ query }) {
       <div class="wide-5"><${Panel} title=${isOpen ? "Open incidents" : "Newest incidents"} aside=${html`<a href="#/incidents">All incidents</a>`}>
         <${LoadError} error=${incidents.error} what="Incidents" />
         <${IncidentList} incidents=${newest} />
+        ${isOpen && fleet.open_incidents > newest.length && html`<p class="empty"><a href="#/incidents?open=1">${count(fleet.open_incidents - newest.length)} more open incidents</a></p>`}
       <//></div>
     </div>
     <${JobsPanel} rows=${rows} more=${more} query=${query} />

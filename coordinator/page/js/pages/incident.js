@@ -1,5 +1,5 @@
 // One incident: sentence, suspects, time line, stacks, collectives, last lines, action and cost.
-import { html, useMemo } from "../html.js";
+import { html, useEffect, useMemo, useState } from "../html.js";
 import { ApiError, getJson, useLoaded } from "../api.js";
 import { count, dateTime, duration, percent } from "../format.js";
 import { cleanLine, shorten } from "../text.js";
@@ -25,9 +25,10 @@ function Suspect({ suspect, job }) {
 
 /** @param {{rank: any, isFirst: boolean}} props */
 function LastLines({ rank, isFirst }) {
-  return html`<details open=${isFirst}>
+  const [isOpen, setOpen] = useState(isFirst);
+  return html`<details open=${isOpen} onToggle=${(/** @type {any} */ event) => setOpen(event.currentTarget.open)}>
     <summary>rank ${rank.rank}: ${cleanLine(rank.phase)} after step ${count(rank.step)}, no progress for ${duration(rank.progress_age_seconds)}${rank.stack_problem && html`, <${Text}>${rank.stack_problem}<//>`}</summary>
-    <pre class="lines" tabindex="0" aria-label=${`Last lines of rank ${rank.rank}`}>${rank.last_lines.length > 0 ? rank.last_lines.slice(-LINES_SHOWN).map(cleanLine).join("\n") : "This rank has written nothing."}</pre>
+    ${isOpen && html`<pre class="lines" tabindex="0" aria-label=${`Last lines of rank ${rank.rank}`}>${rank.last_lines.length > 0 ? rank.last_lines.slice(-LINES_SHOWN).map(cleanLine).join("\n") : "This rank has written nothing."}</pre>`}
     ${rank.files.length > 0 && html`<p class="muted">Files on the node: ${rank.files.map(cleanLine).join(", ")}</p>`}
   </details>`;
 }
@@ -56,8 +57,11 @@ function Cost({ incident }) {
 
 /** @param {{id: number}} props */
 export function IncidentPage({ id }) {
-  const loaded = useLoaded(`incident ${id}`, (signal) => getJson(`incidents/${id}`, signal), OPEN_EVERY_MS);
+  const [isSettled, setSettled] = useState(false);
+  const loaded = useLoaded(`incident ${id}`, (signal) => getJson(`incidents/${id}`, signal), isSettled ? 0 : OPEN_EVERY_MS);
   const incident = loaded.value;
+  const isOver = incident !== null && !incident.open && (!incident.recovery || incident.recovery.over);
+  useEffect(() => setSettled(isOver), [isOver]);
   const suspect = incident?.suspects[0]?.rank ?? -1;
   // The likeliest suspect first, then the others.
   const ranks = useMemo(() => {

@@ -8,8 +8,8 @@ import { Badge } from "../components/badge.js";
 import { DataTable } from "../components/table.js";
 import { Age, JobLink, LoadError, Panel, Text } from "../components/parts.js";
 
-const EVERY_MS = 5000;
-const LIMIT = 1000;
+const EVERY_MS = 10000;
+const LIMIT = 500;
 const TIP_CHARACTERS = 500;
 
 /** Returns when the incident was opened. @param {any} incident */

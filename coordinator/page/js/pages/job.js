@@ -85,7 +85,7 @@ function Head({ job }) {
 /** @param {{id: number, view: string, query: URLSearchParams}} props */
 export function JobPage({ id, view, query }) {
   const live = useLive();
-  const loaded = useLoaded(`job ${id} ${live.connections}`, (signal) => getJson(`jobs/${id}?ranks=1`, signal));
+  const loaded = useLoaded(`job ${id}`, (signal) => getJson(`jobs/${id}?ranks=1`, signal));
   const [dump, setDump] = useState(/** @type {any} */ (null));
   // Events have no train config: it does not change.
   const job = live.job?.id === id ? { ...live.job, spec: { ...loaded.value?.spec, ...live.job.spec } } : loaded.value;
@@ -97,7 +97,7 @@ export function JobPage({ id, view, query }) {
     <nav class="tabs" aria-label="Views of the job">${VIEWS.map(([key, title]) => html`<a key=${key} href=${`#/jobs/${id}${key === "overview" ? "" : `/${key}`}`} aria-current=${view === key ? "page" : undefined}>${title}</a>`)}</nav>
     ${view === "mesh" ? html`<${MeshPanel} job=${job} query=${query} />`
     : view === "logs" ? html`<${LogsPanel} job=${job} query=${query} />`
-    : view === "config" ? html`<${JobConfig} job=${job} query=${query} />`
+    : view === "config" ? html`<${JobConfig} job=${job} full=${loaded.value} error=${loaded.error} query=${query} />`
     : html`<${JobOverview} job=${job} />`}
   `;
 }

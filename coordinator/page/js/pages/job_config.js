@@ -33,8 +33,8 @@ export function flatten(spec) {
   return rows;
 }
 
-/** @param {{job: any, query: URLSearchParams}} props */
-export function JobConfig({ job, query }) {
+/** @param {{job: any, full: any, error: Error | null, query: URLSearchParams}} props */
+export function JobConfig({ job, full, error, query }) {
   const search = query.get("q") ?? "";
   const otherId = Number(query.get("with") ?? 0);
   const onlyDifferent = query.get("all") !== "1";
@@ -54,9 +54,11 @@ export function JobConfig({ job, query }) {
       <label class="inline-field">Compare with job <input type="number" min="1" class="narrow" value=${isId ? otherId : ""} onChange=${(/** @type {any} */ event) => changeQuery({ with: event.target.value })} /></label>
       ${others && html`<label class="inline-field"><input type="checkbox" checked=${!onlyDifferent} onChange=${(/** @type {any} */ event) => changeQuery({ all: event.target.checked ? "1" : "" })} /> equal values, too</label>`}
       <${CopyButton} text=${JSON.stringify(job.spec.train_config ?? job.spec, null, 2)} label="Copy as JSON" />`}>
+    <${LoadError} error=${error} what="Config" />
     <${LoadError} error=${other.error} what=${`Job ${otherId}`} />
     ${others && keys.length === 0 && html`<p class="empty">The configs are equal.</p>`}
-    ${!job.spec.train_config && html`<p class="body muted">A program has no train config; these are the fields of the job.</p>`}
+    ${!full && !error && html`<p class="empty">Loading the config…</p>`}
+    ${full && job.spec.command?.length > 0 && html`<p class="body muted">A program has no train config; these are the fields of the job.</p>`}
     <div class="table-scroll config" tabindex="0" role="region" aria-label="Config table"><table class="plain padded">
       <thead><tr><th>Key</th><th>${others ? `Job ${job.id}` : "Value"}</th>${others && html`<th>Job ${otherId}</th>`}${origins && html`<th>From</th>`}</tr></thead>
       <tbody>${keys.map((key) => html`<tr key=${key} class=${others && !onlyDifferent && mine.get(key) !== others.get(key) ? "different" : ""}>

@@ -2,20 +2,20 @@
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { ApiError, getJson } from "../api.js";
 import { useLive } from "../live.js";
-import { compact, duration, figure, percent, tick } from "../format.js";
-import { append, columnsOf, curve, emptyColumns, lastTime, smoothed } from "../series.js";
+import { compact, compactTick, duration, durationTick, figure, numberTick, percent, percentTick } from "../format.js";
+import { columnsOf, curve, emptyColumns, lastTime, merge, smoothed } from "../series.js";
 import { changeZoom, Chart, newZoom } from "../components/chart.js";
 import { LoadError, Panel } from "../components/parts.js";
 import { openedAt } from "./incidents.js";
 
-/** @type {{key: string, title: string, format: (value: number) => string, axis?: (value: number) => string}[]} */
+/** @type {{key: string, title: string, format: (value: number) => string, axis: (value: number, distance: number) => string}[]} */
 const CURVES = [
-  { key: "loss", title: "Loss", format: figure, axis: tick },
-  { key: "grad_norm", title: "Gradient norm", format: figure, axis: tick },
-  { key: "step_seconds", title: "Step time", format: duration },
-  { key: "tokens_per_second", title: "Tokens per second", format: compact },
-  { key: "mfu", title: "MFU", format: (value) => percent(value) },
-  { key: "learning_rate", title: "Learning rate", format: figure, axis: tick },
+  { key: "loss", title: "Loss", format: figure, axis: numberTick },
+  { key: "grad_norm", title: "Gradient norm", format: figure, axis: numberTick },
+  { key: "step_seconds", title: "Step time", format: duration, axis: durationTick },
+  { key: "tokens_per_second", title: "Tokens per second", format: compact, axis: compactTick },
+  { key: "mfu", title: "MFU", format: (value) => percent(value), axis: percentTick },
+  { key: "learning_rate", title: "Learning rate", format: figure, axis: numberTick },
 ];
 const SMOOTHING = /** @type {[number, string][]} */ ([[0, "none"], [0.6, "weak"], [0.9, "medium"], [0.98, "strong"]]);
 const SPANS = /** @type {[number, string][]} */ ([[0, "all"], [21600, "6 h"], [3600, "1 h"], [600, "10 min"]]);
@@ -31,7 +31,7 @@ function usePoints(id) {
   useEffect(() => {
     const abort = new AbortController();
     getJson(`jobs/${id}/metrics?since_unix_ns=${Math.floor(lastTime(columns.current))}`, abort.signal).then((answer) => {
-      append(columns.current, answer.columns);
+      merge(columns.current, answer.columns);
       setError(null);
       setVersion((old) => old + 1);
     }).catch((problem) => {
@@ -44,7 +44,7 @@ function usePoints(id) {
     if (newest <= taken.current) return;
     const fresh = points.filter((/** @type {any} */ point) => point.unix_ns > taken.current);
     taken.current = newest;
-    append(columns.current, columnsOf(fresh));
+    merge(columns.current, columnsOf(fresh));
     setVersion((old) => old + 1);
   }, [newest]);
   return { columns: columns.current, version, error };
@@ -70,7 +70,7 @@ export function Curves({ job, attempts, incidents }) {
   const zoom = useRef(newZoom());
   const [zoomed, setZoomed] = useState(false);
   useEffect(() => {
-    const update = () => setZoomed(zoom.current.range !== null);
+    const update = () => setZoomed(zoom.current.range !== null || zoom.current.spanSeconds > 0);
     zoom.current.listeners.add(update);
     return () => {
       zoom.current.listeners.delete(update);
@@ -81,7 +81,7 @@ export function Curves({ job, attempts, incidents }) {
   const curves = useMemo(() => CURVES.map((one) => {
     const [times, values] = curve(columns, one.key);
     const smooth = smoothed(values, weight);
-    const lines = weight > 0 ? [{ values, colour: "curve-1", faint: true, width: 1 }, { values: smooth, colour: "curve-1", width: 2 }] : [{ values, colour: "curve-1" }];
+    const lines = [{ values, colour: "curve-1", faint: true, width: 1 }, { values: smooth, colour: "curve-1", width: 1.5 }];
     const last = values.filter((value) => value !== null).pop();
     return { ...one, times, lines, last };
   }), [version, weight]);
@@ -90,15 +90,15 @@ export function Curves({ job, attempts, incidents }) {
 
   /** @param {number} seconds */
   function showSpan(seconds) {
-    const end = lastTime(columns) / 1e9;
-    changeZoom(zoom.current, seconds === 0 || times.length === 0 ? null : [Math.max(Number(times[0]) / 1e9, end - seconds), end]);
+    zoom.current.spanSeconds = seconds;
+    changeZoom(zoom.current, null);
   }
 
   return html`<${Panel} title="Curves" aside=${html`
       <div class="row" role="group" aria-label="Time span">${SPANS.map(([seconds, name]) => html`<button type="button" class="button small" key=${name} disabled=${times.length < 2} onClick=${() => showSpan(seconds)}>${name}</button>`)}</div>
       <label class="inline-field">Smoothing <select value=${weight} onChange=${(/** @type {any} */ event) => setWeight(Number(event.target.value))}>
         ${SMOOTHING.map(([value, name]) => html`<option key=${name} value=${value}>${name}</option>`)}</select></label>
-      <button type="button" class="button small" disabled=${!zoomed} onClick=${() => changeZoom(zoom.current, null)}>Reset zoom</button>`}>
+      <button type="button" class="button small" disabled=${!zoomed} onClick=${() => showSpan(0)}>Reset zoom</button>`}>
     <div class="body">
       <${LoadError} error=${error} what="Curves" />
       ${known.length === 0 ? html`<p class="empty">No rank has reported a step yet.</p>` : html`

@@ -1,6 +1,7 @@
 // The login with a token. The coordinator answers with a cookie that no script can read.
 import { html, useState } from "../html.js";
 import { login } from "../api.js";
+import { clean } from "../text.js";
 
 export function Login() {
   const [error, setError] = useState("");
@@ -28,7 +29,7 @@ export function Login() {
         <label for="token">Token</label>
         <input id="token" name="token" type="password" autocomplete="current-password" required aria-describedby=${error ? "login-error" : undefined} />
       </div>
-      ${error && html`<p id="login-error" class="notice bad" role="alert">${error}</p>`}
+      ${error && html`<p id="login-error" class="notice bad" role="alert">${clean(error)}</p>`}
       <button class="button main" disabled=${busy}>${busy ? "Checking…" : "Log in"}</button>
     </div>
   </form>`;

@@ -89,11 +89,18 @@ function Line({ line, withRanks, query }) {
   </div>`;
 }
 
-/** @param {{lines: import("../log_lines.js").LogLine[], follow: boolean, onFollow: (follow: boolean) => void, withRanks: boolean, query: string}} props */
-function LineList({ lines, follow, onFollow, withRanks, query }) {
+/** @param {{lines: import("../log_lines.js").LogLine[], dropped: number, follow: boolean, onFollow: (follow: boolean) => void, withRanks: boolean, query: string}} props */
+function LineList({ lines, dropped, follow, onFollow, withRanks, query }) {
   const scroller = useRef(/** @type {HTMLDivElement | null} */ (null));
   const [view, setView] = useState({ top: 0, height: 600 });
   const bottom = useRef(0);
+  const droppedBefore = useRef(dropped);
+  useLayoutEffect(() => {
+    // The lines under the reader stay when older ones are dropped.
+    const element = scroller.current;
+    if (element && !follow) element.scrollTop -= (dropped - droppedBefore.current) * LINE_PIXELS;
+    droppedBefore.current = dropped;
+  }, [dropped]);
   useLayoutEffect(() => {
     const element = scroller.current;
     if (!element || !follow) return;
@@ -142,7 +149,7 @@ export function LogsPanel({ job, query }) {
       <button type="button" class="button small" aria-pressed=${follow ? "true" : "false"} onClick=${() => setFollow(!follow)}>Follow</button>
       <button type="button" class="button small" disabled=${shown.length === 0} onClick=${() => download(fileName, asText(shown))}>Download</button>`}>
     ${note && html`<p class="notice warn" role="status">${clean(note)}</p>`}
-    <${LineList} lines=${shown} follow=${follow} onFollow=${setFollow} withRanks=${rank < 0} query=${search} />
+    <${LineList} lines=${shown} dropped=${search ? 0 : dropped} follow=${follow} onFollow=${setFollow} withRanks=${rank < 0} query=${search} />
     <p class="muted log-note">${count(shown.length)} lines${search ? ` of ${count(lines.length)}` : ""}. ${dropped > 0 ? `The page holds the newest ${count(LINES_MAX)} lines; ` : "Begins at most 256 KiB before the end; "}<code>muster logs ${job.id}${rank >= 0 ? ` --rank ${rank}` : " --rank all"}</code> has all.</p>
   <//>`;
 }

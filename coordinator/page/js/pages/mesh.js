@@ -15,6 +15,8 @@ import { RankDetails, RankFigures, RankRemarks } from "../mesh/rank_details.js";
 const EVERY_MS = 1500;
 // The width of the picture divided by its height.
 const ASPECT = window.innerWidth < 640 ? 0.8 : 2;
+const PLACEMENT_EVERY_MS = 5000;
+const ADDRESS_AFTER_MS = 400;
 const TIP_OFFSET = 14;
 const TIP_WIDTH = 260;
 
@@ -45,11 +47,39 @@ function useLayout(ranks, placement, layout, down, chosenDown) {
   }, [ranks?.count, ranks?.ranksPerNode, placement, layout, down]);
 }
 
+/** Returns the same object while the placement is the same. @param {any} placement */
+function usePlacement(placement) {
+  const text = useMemo(() => (placement ? JSON.stringify(placement) : ""), [placement]);
+  return useMemo(() => placement, [text]);
+}
+
+/**
+ * Returns the chosen rank, which the address follows after a moment: browsers limit changes of it.
+ * @param {string | null} given
+ * @returns {[number, (rank: number) => void]}
+ */
+function useMarked(given) {
+  const parsed = given !== null && /^\d{1,9}$/.test(given) ? Number(given) : -1;
+  const [marked, setMarked] = useState(parsed);
+  const timer = useRef(0);
+  useEffect(() => setMarked(parsed), [parsed]);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  const choose = useCallback((/** @type {number} */ rank) => {
+    setMarked(rank);
+    clearTimeout(timer.current);
+    timer.current = window.setTimeout(() => changeQuery({ rank: rank >= 0 ? String(rank) : "" }), ADDRESS_AFTER_MS);
+  }, []);
+  return [marked, choose];
+}
+
 /** @param {{job: any, query: URLSearchParams}} props */
 export function MeshPanel({ job, query }) {
-  const placement = useLoaded(`placement ${job.id} ${job.attempt}`, (signal) => getJson(`jobs/${job.id}/placement`, signal)).value;
   const loaded = useLoaded(`ranks ${job.id}`, async (signal) => readColumns(await getBinary(`jobs/${job.id}/ranks`, signal)), EVERY_MS);
-  const ranks = loaded.value;
+  const placed = useLoaded(`placement ${job.id} ${loaded.value?.attempt}`, (signal) => getJson(`jobs/${job.id}/placement`, signal), PLACEMENT_EVERY_MS);
+  // Ranks of one attempt must not be named with the nodes of another.
+  const areOfOneAttempt = loaded.value && placed.value && loaded.value.attempt === placed.value.attempt && loaded.value.count === placed.value.ranks;
+  const ranks = areOfOneAttempt ? loaded.value : null;
+  const placement = usePlacement(areOfOneAttempt ? placed.value : null);
   const hasAxes = placement?.axes.some((/** @type {any} */ axis) => axis.size > 1) ?? false;
   const layoutName = query.get("layout") ?? (hasAxes ? "axes" : "node");
   const down = query.get("down") ?? "";
@@ -57,14 +87,13 @@ export function MeshPanel({ job, query }) {
   const measure = MEASURES.find((one) => one.key === query.get("by")) ?? MEASURES[0];
   const layout = useLayout(ranks, placement, layoutName, down, chosenDown);
   const colouring = useMemo(() => (ranks && placement ? colourRanks(ranks, measure, placement.phases) : null), [ranks, placement, measure]);
-  const marked = query.has("rank") ? Number(query.get("rank")) : -1;
+  const [marked, choose] = useMarked(query.get("rank"));
   const view = useRef(/** @type {import("../mesh/view.js").MeshView | null} */ (null));
   const [pointed, setPointed] = useState({ rank: -1, x: 0, y: 0 });
-  const choose = useCallback((/** @type {number} */ rank) => changeQuery({ rank: rank >= 0 ? String(rank) : "" }), []);
   const point = useCallback((/** @type {number} */ rank, /** @type {number} */ x, /** @type {number} */ y) => setPointed((old) => (old.rank === rank && rank < 0 ? old : { rank, x, y })), []);
   useEffect(() => setPointed({ rank: -1, x: 0, y: 0 }), [layout]);
   if (!ranks || !placement || !layout || !colouring) {
-    return html`<${Panel} title="Mesh"><${LoadError} error=${loaded.error} what="Ranks" />${!loaded.error && html`<p class="empty">Loading the ranks…</p>`}<//>`;
+    return html`<${Panel} title="Mesh"><${LoadError} error=${loaded.error ?? placed.error} what="Ranks" />${!(loaded.error ?? placed.error) && html`<p class="empty">Loading the ranks…</p>`}<//>`;
   }
   if (ranks.count === 0) return html`<${Panel} title="Mesh"><p class="empty">The job has no ranks: it is not placed.</p><//>`;
   return html`<${Panel} title=${`${count(ranks.count)} ranks on ${count(Math.ceil(ranks.count / ranks.ranksPerNode))} nodes`} class="mesh" aside=${html`

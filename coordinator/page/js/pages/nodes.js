@@ -1,5 +1,5 @@
 // All nodes with their checks, and the details of one of them.
-import { html, useMemo } from "../html.js";
+import { html, useEffect, useMemo, useState } from "../html.js";
 import { ApiError, getJson, hasRole, postJson, useLoaded } from "../api.js";
 import { bytes, count, dateTime, duration, isNumber } from "../format.js";
 import { changeQuery, visit } from "../router.js";
@@ -12,6 +12,9 @@ import { excludeRequest } from "../components/exclude_node.js";
 import { Age, LoadError, Panel, Text } from "../components/parts.js";
 
 const EVERY_MS = 10000;
+// Many nodes are megabytes of JSON.
+const MANY_NODES = 2000;
+const MANY_EVERY_MS = 60000;
 const NODE_EVERY_MS = 3000;
 
 /** @type {import("../components/table.js").Column[]} */
@@ -81,7 +84,10 @@ function NodePanel({ name, onChange }) {
 
 /** @param {{query: URLSearchParams, name: string}} props */
 export function NodesPage({ query, name }) {
-  const loaded = useLoaded("nodes", loadNodes, EVERY_MS);
+  const [isLarge, setLarge] = useState(false);
+  const loaded = useLoaded("nodes", loadNodes, isLarge ? MANY_EVERY_MS : EVERY_MS);
+  const hasMany = (loaded.value?.length ?? 0) > MANY_NODES;
+  useEffect(() => setLarge(hasMany), [hasMany]);
   const search = query.get("q") ?? "";
   const state = query.get("state") ?? "";
   const nodes = loaded.value ?? [];

@@ -68,6 +68,11 @@ function formOf(spec) {
   return form;
 }
 
+/** @param {Record<string, string>} environment */
+function environmentText(environment) {
+  return Object.entries(environment).map(([name, value]) => `${name}=${quoted(value)}`).join(" ");
+}
+
 /** Checks the job while one types. @param {any} spec @param {string} problem of the form itself */
 function useCheck(spec, problem) {
   const [state, setState] = useState({ text: "", ok: false });
@@ -92,7 +97,7 @@ function useCheck(spec, problem) {
   return state;
 }
 
-/** @param {{onProgram: (form: Form) => void}} props */
+/** @param {{onProgram: (spec: any) => void}} props */
 function PastedLine({ onProgram }) {
   const [line, setLine] = useState("");
   const [result, setResult] = useState(/** @type {any} */ (null));
@@ -105,21 +110,17 @@ function PastedLine({ onProgram }) {
     try {
       const found = recognize(text);
       setResult(found);
-      if (found.kind !== "program") return;
-      onProgram({
-        command: found.command.map(quoted).join(" "), environment: Object.entries(found.environment).map(([name, value]) => `${name}=${quoted(value)}`).join(" "),
-        ...(found.nodes ? { nodes: String(found.nodes) } : {}), ...(found.ranks_per_node ? { ranks_per_node: String(found.ranks_per_node) } : {}),
-      });
+      if (found.kind === "program") onProgram(found.spec);
     } catch (problem) {
       setError(/** @type {Error} */ (problem).message);
     }
   }
-  const command = result?.kind === "config" ? `muster submit ${result.words.map(quoted).join(" ")}` : "";
+  const command = result?.kind === "config" ? result.command : "";
   return html`<div class="field"><label for="pasted">Pasted command line</label>
     <textarea id="pasted" rows="3" spellcheck="false" value=${line} placeholder="torchrun --nproc-per-node 8 train.py --lr 3e-4" onInput=${(/** @type {any} */ event) => read(event.target.value)}></textarea>
     <span class="hint">A program, torchrun, or a line of MaxText, Pax or AXLearn.</span>
     ${error && html`<p class="notice bad" role="alert">${clean(error)}</p>`}
-    ${result?.kind === "program" && html`<p class="notice good" role="status">Recognized as a program; the form is filled in.</p>`}
+    ${result?.kind === "program" && html`<p class="notice good" role="status">Recognized as a program; the form is filled in.${result.ignored.length > 0 && html` Without effect here: <code>${clean(result.ignored.join(", "))}</code>`}</p>`}
     ${command && html`<div class="notice" role="status"><p>This is a config of ${result.dialect}. Its files are on your machine, so the command line translates and checks it there:</p>
       <div class="command-line"><code>${clean(command)}</code><${CopyButton} text=${command} /></div></div>`}
   </div>`;
@@ -148,10 +149,15 @@ export function SubmitPage({ query }) {
     setLoadError("");
     try {
       const job = await getJson(`jobs/${Number(id)}?ranks=0`);
-      const { environment, ...rest } = job.spec;
-      setBase(rest.train_config ? rest : null);
+      const { environment, smaller: _, ...rest } = job.spec;
+      // The prediction and the smaller sizes belong to the numbers of the earlier job.
+      for (const field of Object.keys(rest)) if (field.startsWith("planned_")) delete rest[field];
+      setBase(rest);
       setForm(formOf(job.spec));
-      if (Object.keys(environment ?? {}).length > 0) setLoadError(`The environment of job ${id} is secret: enter ${Object.keys(environment).map((name) => shorten(name, 40)).join(", ")} again if the job needs them.`);
+      const notes = [];
+      if (Object.keys(environment ?? {}).length > 0) notes.push(`The environment of job ${id} is secret: enter ${Object.keys(environment).map((name) => shorten(name, 40)).join(", ")} again if the job needs them.`);
+      if (job.spec.gpus_per_rank === undefined) notes.push(`The GPUs per rank of job ${id} are not known here: check the field.`);
+      setLoadError(notes.join(" "));
     } catch (error) {
       setLoadError(/** @type {ApiError} */ (error).message);
     }
@@ -187,13 +193,13 @@ export function SubmitPage({ query }) {
           const preset = PRESETS[Number(event.target.value)];
           if (preset) {
             setBase(null);
-            change(preset[1]);
+            setForm((old) => ({ ...EMPTY, name: old.name, user: old.user, output_directory: old.output_directory, working_directory: old.working_directory, ...preset[1] }));
           }
         }}><option value="">choose…</option>${PRESETS.map(([title], i) => html`<option key=${title} value=${i}>${title}</option>`)}</select></div>
         <div class="field"><label for="from">An earlier job</label><div class="row"><input id="from" class="narrow" type="number" min="1" value=${from} onInput=${(/** @type {any} */ event) => setFrom(event.target.value)} />
           <button type="button" class="button" disabled=${!from} onClick=${() => loadJob(from)}>Load</button></div><span class="hint">its number; also for jobs of Muster's trainer</span></div>
         ${loadError && html`<p class="notice warn" role="status">${clean(loadError)}</p>`}
-        <${PastedLine} onProgram=${(/** @type {Form} */ part) => { setBase(null); change(part); }} />
+        <${PastedLine} onProgram=${(/** @type {any} */ found) => { setBase(null); setForm((old) => ({ ...formOf(found), name: found.name ?? old.name, user: old.user, output_directory: found.output_directory ?? old.output_directory, working_directory: found.working_directory ?? old.working_directory, environment: environmentText(found.environment) })); }} />
       </div><//></div>
       <div class="wide-7"><${Panel} title="Job"><form class="body form" onSubmit=${submit}>
         ${base?.train_config && html`<p class="notice">The train config is that of job ${from}; change its other fields here.</p>`}
