@@ -8,10 +8,12 @@
 //                  "tokens": [N]}
 #include <cstdlib>
 #include <iostream>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include <absl/status/statusor.h>
 #include <nlohmann/json.hpp>
 
 #include "common/time/time.h"
@@ -36,7 +38,9 @@ Json generate(Engine& engine, int32_t vocab, int32_t prompt, int32_t count) {
     return {{"error", id.status().message()}};
   Json result;
   for (Instant before = start; !engine.is_idle();) {
-    for (const GenerationEvent& event : engine.step()) {
+    const auto events = engine.step();
+    if (!events.ok()) return {{"error", events.status().message()}};
+    for (const GenerationEvent& event : *events) {
       if (!event.token) continue;
       const Instant now = monotonic_now();
       if (tokens.empty()) {
@@ -53,19 +57,28 @@ Json generate(Engine& engine, int32_t vocab, int32_t prompt, int32_t count) {
   return result;
 }
 
-int serve(const std::string& folder, int32_t threads, int32_t positions, DType dtype) {
+absl::StatusOr<std::unique_ptr<Decoder>> load(const std::string& folder, DType dtype,
+                                              const DecoderSize& size) {
   const auto source = open_hugging_face(folder);
-  if (!source.ok()) {
-    std::cerr << source.status().message() << std::endl;
-    return 1;
-  }
-  auto decoder = Decoder::load(**source, dtype,
-                               {.context = positions, .sequences_max = 1, .threads = threads});
+  if (!source.ok()) return source.status();
+  const ModelConfig& model = (*source)->description().model;
+  const auto cache = cache_size(model, dtype, size);
+  if (!cache.ok()) return cache.status();
+  auto decoder = std::make_unique<Decoder>(model, dtype, *cache, size);
+  const auto status = (*source)->read_boxes(decoder->loading_boxes(), decoder->loading_params());
+  if (!status.ok()) return status;
+  decoder->loaded();
+  return decoder;
+}
+
+int serve(const std::string& folder, int32_t threads, int32_t positions, DType dtype) {
+  auto decoder =
+      load(folder, dtype, {.context = positions, .sequences_max = 1, .threads = threads});
   if (!decoder.ok()) {
     std::cerr << decoder.status().message() << std::endl;
     return 1;
   }
-  const int32_t vocab = (*source)->description().model.vocab_size;
+  const int32_t vocab = (*decoder)->plan().model.vocab_size;
   Engine engine(*std::move(decoder), vocab);
   std::cout << Json{{"ready", true}} << std::endl;
   std::string command;
