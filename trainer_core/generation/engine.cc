@@ -67,8 +67,7 @@ EngineStats Engine::stats() const {
 size_t Engine::adapter_bytes() const {
   const TransformerPlan& plan = decoder_->plan();
   size_t bytes = 0;
-  for (const ServedAdapter& adapter : plan.served)
-    bytes += static_cast<size_t>(adapter.elements) * dtype_bytes(plan.dtype);
+  for (const ServedAdapter& adapter : plan.served) bytes += plan.memory.at(adapter.block).bytes;
   return bytes;
 }
 

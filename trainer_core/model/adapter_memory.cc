@@ -19,7 +19,7 @@ void add_frozen_blocks(TransformerPlan& plan) {
 
 void add_adapter_buffers(TransformerPlan& plan) {
   const LoraConfig& lora = plan.model.lora;
-  if (!lora.enabled()) return add_served_adapters(plan);
+  if (!lora.enabled()) return plan_served_adapters(plan);
   const int64_t rows = plan.token_count();
   AdapterBuffers& buffers = plan.adapters;
   buffers.chunk_rows = std::min(rows, kAdapterRows);

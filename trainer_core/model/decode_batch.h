@@ -18,11 +18,4 @@ struct DecodeBatch {
   std::span<const int32_t> adapters = {};
 };
 
-// Adjacent rows of a decoding call with the same adapter.
-struct AdapterRows {
-  size_t adapter = 0;
-  int64_t first = 0;
-  int64_t count = 0;
-};
-
 }  // namespace muster::trainer

@@ -54,6 +54,8 @@ TransformerPlan build_transformer_plan(const ModelConfig& model, int32_t batch, 
 TransformerPlan plan_decoder(const ModelConfig& model, int32_t rows, const CacheSize& cache,
                              int32_t threads, DType dtype, std::span<const LoraConfig> adapters,
                              AxisCoordinate tensor) {
+  MUSTER_CHECK(!model.lora.enabled() || adapters.empty())
+      << "adapters beside a model with adapters";
   TransformerPlan plan;
   plan.model = model;
   plan.params = model_params(model);

@@ -71,7 +71,7 @@ void fill_product(const TransformerPlan& plan, const LoraConfig& lora, int32_t l
 
 }  // namespace
 
-void add_served_adapters(TransformerPlan& plan) {
+void plan_served_adapters(TransformerPlan& plan) {
   if (plan.served.empty()) return;
   AdapterBuffers& buffers = plan.adapters;
   buffers.chunk_rows = std::min(plan.token_count(), kAdapterRows);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -32,8 +33,15 @@ struct ServedAdapter {
   std::vector<std::array<ServedProduct, kDenseProducts>> layers;
 };
 
+// Adjacent rows of a decoding call with the same adapter.
+struct AdapterRows {
+  size_t adapter = 0;
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
 // Adds the matrices of plan.served, and the buffers of their GEMMs.
-void add_served_adapters(TransformerPlan& plan);
+void plan_served_adapters(TransformerPlan& plan);
 
 // Writes this rank's matrices of plan.served[index]. Called after round_loaded_params(), because
 // the memory overlaps with that of loading. `table` and `values` are the adapter's parameters:

@@ -219,7 +219,7 @@ void Transformer::set_adapter_rows(std::span<const int32_t> adapters) {
   adapter_rows_.clear();
   for (int64_t row = 0; row < std::ssize(adapters); ++row) {
     const int32_t adapter = adapters[static_cast<size_t>(row)];
-    MUSTER_CHECK(adapter < std::ssize(plan_.served)) << "adapter " << adapter;
+    MUSTER_CHECK(adapter >= -1 && adapter < std::ssize(plan_.served)) << "adapter " << adapter;
     if (adapter < 0) continue;
     if (!adapter_rows_.empty() && adapter_rows_.back().adapter == static_cast<size_t>(adapter) &&
         adapter_rows_.back().first + adapter_rows_.back().count == row) {
