@@ -124,6 +124,8 @@ absl::StatusOr<LoadedRun> load(const ServeArguments& arguments) {
   if (!backend.ok()) return backend.status();
   auto decoder = trainer::Decoder::load(run.config, *folder, size, *adapters, *std::move(backend));
   if (!decoder.ok()) return decoder.status();
+  for (const std::string& note : (*decoder)->notes())
+    std::cerr << "muster: " << escape_controls(note) << std::endl;
   run.engine = std::make_unique<trainer::Engine>(*std::move(decoder), run.tokenizer->vocab_size());
   return run;
 }
@@ -215,7 +217,7 @@ int serve(const ServeArguments& arguments) {
             << engine.stats().blocks * trainer::CacheSize::kBlockPositions
             << " tokens in the cache";
   if (run->models.size() > 1) {
-    std::cerr << "; " << run->models.size() - 1 << " adapters, "
+    std::cerr << "; " << trainer::adapter_count(run->models.size() - 1) << ", "
               << absl::StrFormat("%.1f", static_cast<double>(adapter_bytes) / (1 << 20)) << " MiB";
   }
   std::cerr << ")" << std::endl;

@@ -66,7 +66,10 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> open_base(const std::string& pa
   if (!base.ok()) {
     return absl::Status(base.status().code(),
                         absl::StrCat(folder, " has adapters alone, and their base cannot be read: ",
-                                     base.status().message(), "; --base names its folder"));
+                                     base.status().message(),
+                                     "; if it has moved to BASE: muster convert … --base BASE, or "
+                                     "muster serve (or decode) --run BASE --adapter NAME=",
+                                     folder));
   }
   return with_rotary_layout(*std::move(base), position_type);
 }
@@ -89,6 +92,10 @@ absl::StatusOr<AdapterCheckpoint> adapters_of(absl::StatusOr<Manifest> manifest)
 }
 absl::StatusOr<AdapterCheckpoint> find_adapters(const std::string& path) {
   const auto folder = find_checkpoint(path, Verify::kSizes);
+  if (absl::IsNotFound(folder.status()))
+    return absl::NotFoundError(
+        absl::StrCat(folder.status().message(), ", and no adapter_config.json in ", path,
+                     "; it must be the folder of a run with enable_lora, or a folder of PEFT"));
   if (!folder.ok()) return folder.status();
   return adapters_of(read_manifest(*folder));
 }
@@ -192,11 +199,10 @@ absl::StatusOr<std::string> hash_of_base(const ParameterSource& base) {
 
 std::string hash_of_random_base(uint64_t seed) { return absl::StrCat("random values of ", seed); }
 
-absl::Status check_shapes(const Adapters& adapters, const ModelConfig& base,
-                          const std::string& path) {
-  const auto theirs = model_params(base_of(adapters.model)), ours = model_params(base_of(base));
-  const std::string what =
-      absl::StrCat(adapters.folder, " has adapters of another base than ", path);
+absl::Status check_shapes(const std::string& folder, const ModelConfig& adapted,
+                          const ModelConfig& base, const std::string& path) {
+  const auto theirs = model_params(base_of(adapted)), ours = model_params(base_of(base));
+  const std::string what = absl::StrCat(folder, " has adapters of another base than ", path);
   for (size_t i = 0; i < std::max(theirs.size(), ours.size()); ++i) {
     if (i >= theirs.size() || i >= ours.size() || theirs[i].name != ours[i].name) {
       const ParamSpec& extra = i < theirs.size() ? theirs[i] : ours[i];
@@ -217,7 +223,8 @@ absl::Status check_shapes(const Adapters& adapters, const ModelConfig& base,
 
 absl::Status check_base(const Adapters& adapters, const ModelConfig& base, const std::string& hash,
                         const std::string& path) {
-  if (auto status = check_shapes(adapters, base, path); !status.ok()) return status;
+  if (auto status = check_shapes(adapters.folder, adapters.model, base, path); !status.ok())
+    return status;
   if (adapters.base_hash.empty() || adapters.base_hash == hash) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(adapters.folder, " has adapters of another base than ", path,

@@ -39,10 +39,10 @@ absl::StatusOr<std::string> hash_of_base(const ParameterSource& base);
 // Returns the same for random parameters.
 std::string hash_of_random_base(uint64_t seed);
 
-// Checks that adapters are for a base with these shapes. Returns InvalidArgument with the first
-// tensor that differs. `path` names the base.
-absl::Status check_shapes(const Adapters& adapters, const ModelConfig& base,
-                          const std::string& path);
+// Checks that adapters in `folder`, of the model `adapted`, are for a base with these shapes.
+// Returns InvalidArgument with the first tensor that differs. `path` names the base.
+absl::Status check_shapes(const std::string& folder, const ModelConfig& adapted,
+                          const ModelConfig& base, const std::string& path);
 // Checks also the hash of the base, and returns InvalidArgument with both hashes if they differ.
 absl::Status check_base(const Adapters& adapters, const ModelConfig& base, const std::string& hash,
                         const std::string& path);

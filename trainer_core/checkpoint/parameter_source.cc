@@ -14,6 +14,7 @@
 
 #include "trainer_core/base/best_path.h"
 #include "trainer_core/base/bf16.h"
+#include "trainer_core/base/check.h"
 #include "trainer_core/base/file_kind.h"
 #include "trainer_core/checkpoint/adapters.h"
 #include "trainer_core/checkpoint/checkpoint.h"
@@ -160,6 +161,8 @@ absl::Status ParameterSource::read_boxes(const std::vector<TensorBox>& boxes,
 }
 
 absl::Status load_parameters(const ParameterSource& source, std::span<float> block) {
+  MUSTER_CHECK(std::ssize(block) >= source.parameters())
+      << block.size() << " elements for " << source.parameters() << " parameters";
   std::vector<TensorBox> boxes;
   for (const ParamSpec& spec : model_params(source.description().model))
     boxes.push_back(whole_box(spec));

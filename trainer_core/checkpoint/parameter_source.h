@@ -88,7 +88,7 @@ class ParameterSource {
   std::vector<HuggingFaceTensor> tensors_;
 };
 
-// Reads all tensors into a flat block of the model.
+// Reads all tensors into a flat block of the model. Requires that the block is large enough.
 absl::Status load_parameters(const ParameterSource& source, std::span<float> block);
 
 // A key whose values differ between two models, with MaxText's names.

@@ -30,18 +30,26 @@ absl::StatusOr<std::vector<AdapterFolder>> parse_adapters(std::span<const std::s
 
 // Returns the names, as in "a, b".
 std::string names_of(std::span<const AdapterFolder> folders);
+// Returns "1 adapter" or, for example, "3 adapters".
+std::string adapter_count(size_t count);
 
 struct NamedAdapter {
   std::string name;
-  Adapters adapters;  // they have the base's layout of RoPE's pairs
+  Adapters adapters;  // without `values`, which read_served_adapter() reads
   // The training that saved them; nullopt: a folder of PEFT.
   std::optional<TrainConfig> training;
 };
 
-// Opens adapters of the model in `checkpoint`, a step's folder, whose config is `base`. Returns the
-// errors of open_with_base(), with the option's words.
+// Opens adapters of the model in `checkpoint`, a step's folder, whose config is `base`. Reads one
+// after the other, and retains no values. Returns the errors of open_adapters() and check_base(),
+// and InvalidArgument with the first setting of the model that changes results and that differs
+// from the adapter's training. All errors have the option's words.
 absl::StatusOr<std::vector<NamedAdapter>> open_served_adapters(
     std::span<const AdapterFolder> folders, const std::string& checkpoint, const ModelConfig& base);
+
+// Reads the matrices of an opened adapter, in the base's layout of RoPE's pairs. Returns an error
+// if its files have changed meanwhile.
+absl::StatusOr<Adapters> read_served_adapter(const NamedAdapter& named, const ModelConfig& base);
 
 // Returns how the texts of the base begin, whose training is `base`, and then those of each
 // adapter: as in the training of the adapter, or as the base's for a folder of PEFT.

@@ -8,8 +8,10 @@
 
 #include "trainer_core/base/check.h"
 #include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/checkpoint/find_checkpoint.h"
 #include "trainer_core/checkpoint/parameter_source.h"
 #include "trainer_core/model/plan_builder.h"
+#include "trainer_core/model/scaling_state.h"
 
 namespace muster::trainer {
 namespace {
@@ -233,22 +235,40 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::load_rank(const TrainConfig& c
   TensorRanks* const peers = ranks.get();
   auto decoder = std::make_unique<Decoder>(model, config.activation_type(), *cache, size, loras,
                                            std::move(backend), std::move(ranks));
-  absl::Status status;
-  if (config.model.lora.enabled()) {
-    const auto merged = ParameterSource::open(checkpoint, Verify::kSizes);
-    status = merged.ok()
-                 ? (*merged)->read_boxes(decoder->loading_boxes(), decoder->loading_params())
-                 : merged.status();
-  } else {
-    status = restore_parameters(checkpoint, decoder->plan().rows(), decoder->loading_boxes(),
-                                decoder->loading_params());
-  }
+  absl::Status status = decoder->read_checkpoint(checkpoint);
   if (peers != nullptr) status = peers->agree(status);
   if (!status.ok()) return status;
   decoder->loaded();
-  for (size_t i = 0; i < adapters.size(); ++i)
-    decoder->load_adapter(i, adapters[i].adapters.table, adapters[i].adapters.values);
+  for (size_t i = 0; i < adapters.size() && status.ok(); ++i) {
+    const auto one = read_served_adapter(adapters[i], model);
+    status = one.status();
+    if (one.ok()) decoder->load_adapter(i, one->table, one->values);
+  }
+  if (peers != nullptr) status = peers->agree(status);
+  if (!status.ok()) return status;
   return decoder;
+}
+
+absl::Status Decoder::read_checkpoint(const std::string& checkpoint) {
+  const auto training = training_of_checkpoint(checkpoint);
+  if (!training.ok()) return training.status();
+  std::vector<TensorBox> params = loading_boxes();
+  if (!training->model.lora.enabled())
+    return restore_parameters(checkpoint, plan_.rows(), params, loading_params());
+  const auto merged = ParameterSource::open(checkpoint, Verify::kSizes);
+  if (!merged.ok()) return merged.status();
+  auto status = check_shapes(checkpoint, training->model, plan_.model, "that of the config");
+  if (!status.ok()) return status;
+  // The scaling state is that of the training of the adapters.
+  const auto state = params.begin() + std::ssize(plan_.params);
+  const std::vector<TensorBox> scaling(state, params.end());
+  params.erase(state, params.end());
+  status = (*merged)->read_boxes(params, loading_params());
+  if (!status.ok()) return status;
+  notes_ = (*merged)->description().notes;
+  const auto adapters = part_of(model_params(training->model), ParamPart::kTrained);
+  return restore_parameters(checkpoint, model_rows(adapters, plan_.model), scaling,
+                            loading_params());
 }
 
 absl::StatusOr<std::unique_ptr<Decoder>> Decoder::load(const TrainConfig& config,

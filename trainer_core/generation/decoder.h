@@ -70,6 +70,8 @@ class Decoder {
   void load_adapter(size_t index, std::span<const ParamSpec> table, std::span<const float> values);
 
   const TransformerPlan& plan() const { return plan_; }
+  // Sentences for users about what load() has read.
+  const std::vector<std::string>& notes() const { return notes_; }
 
   // The functions below require loaded(). They return Unavailable if another rank is gone, and then
   // always.
@@ -92,6 +94,8 @@ class Decoder {
                                                             std::span<const NamedAdapter> adapters,
                                                             std::shared_ptr<Backend> backend,
                                                             std::unique_ptr<TensorRanks> ranks);
+  // Reads the parameters, and the scaling state, of a checkpoint.
+  absl::Status read_checkpoint(const std::string& checkpoint);
   // Sends a call to the other ranks. `counts`: the numbers of its rows and of their adapters.
   absl::Status send_call(int32_t kind, std::vector<int32_t> numbers, std::array<int32_t, 2> counts);
   absl::Status gather_logits(std::span<const int32_t> rows, float* out);
@@ -104,6 +108,7 @@ class Decoder {
   std::unique_ptr<TensorExchange> exchange_;  // null: one rank
   std::unique_ptr<Transformer> model_;
   std::vector<float> part_;  // (head_rows, V / ranks) logits of a rank
+  std::vector<std::string> notes_;
 };
 
 }  // namespace muster::trainer

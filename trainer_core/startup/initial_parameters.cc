@@ -178,7 +178,9 @@ absl::Status check_same_adapters(const ModelConfig& model, const std::string& ba
   if (std::abs(ours.scale() - theirs.scale()) > kRounding * std::abs(ours.scale()))
     return absl::InvalidArgumentError(absl::StrFormat(
         "its adapters have lora_alpha %.17g, and this run's %.17g", theirs.alpha, ours.alpha));
-  if (auto status = check_shapes(adapters, model, "this run's"); !status.ok()) return status;
+  if (auto status = check_shapes(adapters.folder, adapters.model, model, "this run's");
+      !status.ok())
+    return status;
   // PEFT has one layout of RoPE's pairs, which read_peft_folder() converts to the run's.
   if (auto status = check_meaning(adapters.model, model); !status.ok())
     return absl::InvalidArgumentError(

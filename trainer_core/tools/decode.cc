@@ -155,6 +155,9 @@ absl::StatusOr<std::vector<std::string>> decode(const TrainConfig& config,
                                 .tensor_ranks = options.tensor_ranks},
                                *adapters, options.backend);
   if (!decoder.ok()) return decoder.status();
+  for (const std::string& note : (*decoder)->notes()) {
+    if (options.notes != nullptr) *options.notes << "muster: " << note << std::endl;
+  }
   Engine engine(*std::move(decoder), (*tokenizer)->vocab_size());
   std::map<RequestId, DecodedPrompt> outputs;
   std::vector<std::string> texts(prompts->size());

@@ -48,7 +48,8 @@ struct DecodeOptions {
   int32_t threads = 1;
   int32_t tensor_ranks = 1;          // processes that divide the model
   std::shared_ptr<Backend> backend;  // null: the CPU
-  std::ostream* notes = nullptr;     // receives notes about the tokenizer; not owned; null: none
+  // Receives notes about the tokenizer and the parameters; not owned; null: none.
+  std::ostream* notes = nullptr;
   // Called with each piece of the output of a prompt, as it is generated; may be empty.
   std::function<void(size_t prompt, std::string_view piece)> on_text;
 };

@@ -118,6 +118,70 @@ TEST_P(ServedAdapters, EachRequestHasTheResultsOfItsMergedModel) {
   }
 }
 
+// A prompt has more rows than a GEMM of an adapter (kAdapterRows), the order of the requests is not
+// that of the adapters, and the cache has room for one sequence, so that requests are preempted.
+TEST(ServedAdaptersTogether, EachRequestHasTheResultsOfItsMergedModel) {
+  constexpr int32_t kContext = 1300;
+  const ModelConfig model = small_config(4, 2, false);
+  TestModel whole(model, 1, 8);
+  randomize_params(whole.plan, whole.model.params());
+  const std::span<const float> base = whole.model.params();
+  const std::vector<std::string> all = lora_targets(model, LoraLayers::kAll);
+  const std::vector<TestAdapter> adapters = {
+      random_adapter(model, {.rank = 3, .alpha = 4.5, .targets = all}, 1),
+      random_adapter(model, {.rank = 2, .alpha = 2, .targets = {"k_proj", "o_proj"}}, 2),
+      random_adapter(model, {.rank = 1, .alpha = 1, .targets = all}, 3)};
+  for (const bool is_int8 : {false, true}) {
+    const int64_t element = is_int8 ? 1 : sizeof(float), scale = is_int8 ? sizeof(float) : 0;
+    const int64_t row_bytes =
+        int64_t{2} * model.num_layers * model.num_kv_heads * (model.head_dim * element + scale);
+    const int64_t blocks = (kContext + CacheSize::kBlockPositions - 1) / CacheSize::kBlockPositions;
+    TestEngine together(model, base,
+                        {.context = kContext,
+                         .sequences_max = 4,
+                         .step_rows = 2 * kAdapterRows,
+                         .cache_bytes = blocks * CacheSize::kBlockPositions * row_bytes,
+                         .int8_cache = is_int8,
+                         .threads = 2},
+                        DType::kF32, adapters);
+    std::map<RequestId, GenerationRequest> requests;
+    for (const auto& [length, adapter] : {std::pair(1200, 2), {33, 1}, {21, 0}, {9, -1}, {7, 2}}) {
+      const GenerationRequest request{
+          .prompt = some_prompt(static_cast<size_t>(length), static_cast<uint64_t>(length),
+                                model.vocab_size),
+          .max_tokens = 40,
+          .top_logprobs = 0,
+          .prompt_logprobs = true,
+          .adapter = adapter};
+      requests[together.submit(request)] = request;
+    }
+    together.run();
+    EXPECT_GT(together.engine.stats().preemptions, 0U);
+    for (auto& [id, request] : requests) {
+      const std::vector<float> params =
+          request.adapter < 0 ? std::vector<float>(base.begin(), base.end())
+                              : merged(adapters[static_cast<size_t>(request.adapter)], base);
+      TestEngine alone(
+          model, params,
+          {.context = kContext, .sequences_max = 1, .step_rows = 64, .int8_cache = is_int8});
+      request.adapter = -1;
+      const RequestId same = alone.submit(request);
+      alone.run();
+      const Result &actual = together.results[id], &expected = alone.results[same];
+      ASSERT_EQ(actual.prompt.size(), request.prompt.size() - 1);
+      for (size_t i = 0; i < actual.prompt.size(); ++i) {
+        // A key that is almost between two values of int8 may be rounded to either.
+        ASSERT_NEAR(actual.prompt[i].chosen.logprob, expected.prompt[i].chosen.logprob,
+                    is_int8 ? 0.1 : 1e-4)
+            << "position " << i << " of " << request.prompt.size();
+      }
+      if (!is_int8) {
+        EXPECT_EQ(actual.output, expected.output);
+      }
+    }
+  }
+}
+
 class PeftGolden : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Folders, PeftGolden,
                          testing::Values("llama_gqa", "llama_bias_tied", "mixtral"));
@@ -132,10 +196,11 @@ TEST_P(PeftGolden, LogprobsAreThoseOfPeft) {
       {"golden", source_dir() + "/tests/golden/lora/" + GetParam()}};
   const auto opened = open_served_adapters(folders, base_folder, model);
   ASSERT_TRUE(opened.ok()) << opened.status();
-  const Adapters& golden = opened->front().adapters;
+  const auto golden = read_served_adapter(opened->front(), model);
+  ASSERT_TRUE(golden.ok()) << golden.status();
   const std::vector<TestAdapter> adapters = {
       random_adapter(model, {.rank = 2, .alpha = 2, .targets = {"v_proj"}}, 3),
-      {.model = golden.model, .table = golden.table, .values = golden.values}};
+      {.model = golden->model, .table = golden->table, .values = golden->values}};
   std::vector<float> params(static_cast<size_t>((*base)->parameters()));
   ASSERT_TRUE(load_parameters(**base, params).ok());
   TestEngine test(model, params, {.context = 32, .sequences_max = 8, .step_rows = 24, .threads = 2},
@@ -174,10 +239,12 @@ TEST(ParseAdapters, RefusesNamesThatRequestsCannotUse) {
   };
   EXPECT_THAT(refused({"folder"}), HasSubstr("--adapter folder: it must be NAME=DIR"));
   EXPECT_THAT(refused({"a/b=folder"}), HasSubstr("a name of at most 64 letters"));
+  EXPECT_THAT(refused({"..=folder"}), HasSubstr("must be NAME=DIR"));
   EXPECT_THAT(refused({"a="}), HasSubstr("must be NAME=DIR"));
   EXPECT_THAT(refused({"base=folder"}), HasSubstr("base is the name of the base"));
   EXPECT_THAT(refused({"a=x", "b=y", "a=z"}), HasSubstr("there are two adapters with the name a"));
-  EXPECT_THAT(refused(std::vector<std::string>(65, "a=x")), HasSubstr("65 adapters; at most 64"));
+  EXPECT_THAT(refused(std::vector<std::string>(65, "a=x")),
+              HasSubstr("--adapter is given 65 times; at most 64"));
   const auto parsed = parse_adapters(std::vector<std::string>{"v1.2=s3://b/c=d"}, "base");
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->front().folder, "s3://b/c=d");

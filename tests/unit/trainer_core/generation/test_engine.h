@@ -77,6 +77,8 @@ class TestEngine {
       : engine(make_decoder(config, params, size, dtype, adapters, std::move(ranks)),
                config.vocab_size) {}
 
+  TestEngine(std::unique_ptr<Decoder> decoder, int32_t vocab) : engine(std::move(decoder), vocab) {}
+
   RequestId submit(const GenerationRequest& request) {
     const auto id = engine.submit(request);
     EXPECT_TRUE(id.ok()) << id.status();
