@@ -12,6 +12,7 @@
 #include "common/text/nearest.h"
 #include "common/time/time.h"
 #include "serve/completion_call.h"
+#include "trainer_core/generation/adapter_files.h"
 #include "trainer_core/generation/prompt.h"
 
 namespace muster::serve {
@@ -31,6 +32,13 @@ Page served_page(std::string_view path) {
   const bool models = path.starts_with(kModelsPath) &&
                       (path.size() == kModelsPath.size() || path[kModelsPath.size()] == '/');
   return models ? Page::kModels : Page::kUnknown;
+}
+
+// The maximum bytes of a model's name in an error: names of adapters have at most 64.
+constexpr size_t kShownNameBytes = 100;
+
+std::string shown_name(const std::string& name) {
+  return name.size() > kShownNameBytes ? name.substr(0, kShownNameBytes) + "…" : name;
 }
 
 int64_t unix_seconds() { return wall_clock_unix_ns() / 1'000'000'000; }
@@ -126,14 +134,14 @@ std::optional<size_t> Api::find_model(Exchange& exchange, const std::string& nam
   if (found != models.end()) return static_cast<size_t>(found - models.begin());
   std::vector<std::string_view> names;
   for (const ServedModel& model : models) names.push_back(model.name);
-  std::string message = absl::StrCat("no such model: ", name);
+  std::string message = absl::StrCat("no such model: ", shown_name(name));
   if (models.size() == 1) {
     absl::StrAppend(&message, "; there is ", models.front().name);
   } else if (const std::string_view near = nearest_name(name, names); !near.empty()) {
     absl::StrAppend(&message, "; did you mean ", av(near), "? /v1/models lists all");
   } else {
-    absl::StrAppend(&message, "; there are ", models.front().name, " and ", models.size() - 1,
-                    " adapters, which /v1/models lists");
+    absl::StrAppend(&message, "; there are ", models.front().name, " and ",
+                    trainer::adapter_count(models.size() - 1), "; /v1/models lists all");
   }
   respond(exchange, ApiError{.status = 404,
                              .message = std::move(message),
@@ -144,9 +152,11 @@ std::optional<size_t> Api::find_model(Exchange& exchange, const std::string& nam
 
 nlohmann::ordered_json Api::model_json(size_t model) const {
   const std::vector<ServedModel>& models = options_.models;
-  nlohmann::ordered_json json = {{"id", models[model].name}, {"object", "model"},
-                                 {"created", created_},      {"owned_by", "muster"},
-                                 {"parent", nullptr},        {"max_model_len", engine_->context()}};
+  const std::string& name = models[model].name;
+  nlohmann::ordered_json json = {{"id", name},          {"object", "model"},
+                                 {"created", created_}, {"owned_by", "muster"},
+                                 {"root", name},  // not the folder: clients need no paths
+                                 {"parent", nullptr},   {"max_model_len", engine_->context()}};
   if (model > 0) json["parent"] = models.front().name;
   return json;
 }

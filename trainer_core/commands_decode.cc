@@ -60,17 +60,17 @@ absl::Status add_json_prompt(const std::string& line, DecodeOptions& options) {
           absl::StrCat("unknown field \"", name, "\"; there are prompt, seed, stop and adapter"));
   const auto prompt = entry.find("prompt"), seed = entry.find("seed");
   const auto adapter = entry.find("adapter");
-  if (adapter != entry.end() && !adapter->is_string() && !adapter->is_null())
+  if (adapter != entry.end() && !adapter->is_null() && (!adapter->is_string() || *adapter == ""))
     return absl::InvalidArgumentError(
-        absl::StrCat("the field \"adapter\" is ", adapter->dump(),
+        absl::StrCat("the field \"adapter\" is ", show_json(*adapter),
                      "; it must be the name of an --adapter, or null for the model alone"));
   if (prompt == entry.end())
     return absl::InvalidArgumentError("the field \"prompt\" is missing; it must be a string");
   if (!prompt->is_string())
     return absl::InvalidArgumentError(
-        absl::StrCat("the field \"prompt\" is ", prompt->dump(), "; it must be a string"));
+        absl::StrCat("the field \"prompt\" is ", show_json(*prompt), "; it must be a string"));
   if (seed != entry.end() && !seed->is_number_unsigned())
-    return absl::InvalidArgumentError(absl::StrCat("the field \"seed\" is ", seed->dump(),
+    return absl::InvalidArgumentError(absl::StrCat("the field \"seed\" is ", show_json(*seed),
                                                    "; it must be a whole number of at least 0"));
   options.prompts.push_back(prompt->get<std::string>());
   options.seeds.push_back(seed == entry.end() ? options.sampling.seed : seed->get<uint64_t>());
@@ -155,7 +155,8 @@ absl::StatusOr<DecodeOptions> decode_options(const CommandLine& line, const Trai
     // The command-line tool passes them as a list in JSON.
     const auto words = nlohmann::json::parse(line.text("adapters"), nullptr, false);
     if (!words.is_array() || !std::ranges::all_of(words, &nlohmann::json::is_string))
-      return absl::InvalidArgumentError("--adapters must be a list of NAME=DIR in JSON");
+      return absl::InvalidArgumentError(absl::StrCat("--adapters is ", line.text("adapters"),
+                                                     "; it must be a list of NAME=DIR in JSON"));
     auto adapters = parse_adapters(words.get<std::vector<std::string>>(), "");
     if (!adapters.ok()) return adapters.status();
     options.adapters = *std::move(adapters);
@@ -165,6 +166,11 @@ absl::StatusOr<DecodeOptions> decode_options(const CommandLine& line, const Trai
   options.backend = *std::move(backend);
   if (line.has("prompts"))
     if (auto status = read_prompts(line.text("prompts"), options); !status.ok()) return status;
+  if (options.adapters.size() > 1 && options.adapter_names.empty())
+    return absl::InvalidArgumentError(
+        absl::StrCat("--adapter is given ", options.adapters.size(),
+                     " times, but all prompts would use the first one: give one adapter, or name "
+                     "them in the lines of --prompts FILE.jsonl"));
   return options;
 }
 
@@ -207,8 +213,13 @@ std::string as_json(const DecodeOptions& options, const std::vector<std::string>
                     bool lines) {
   std::string all;
   for (size_t i = 0; i < texts.size(); ++i) {
-    const nlohmann::json out = {
+    nlohmann::json out = {
         {"prompt", options.prompts[i]}, {"text", texts[i]}, {"checkpoint", options.checkpoint}};
+    if (!options.adapters.empty()) {
+      const std::string& name =
+          options.adapter_names.empty() ? options.adapters.front().name : options.adapter_names[i];
+      out["adapter"] = name.empty() ? nlohmann::json() : nlohmann::json(name);
+    }
     // A prompt need not be UTF-8.
     absl::StrAppend(
         &all, out.dump(lines ? -1 : 2, ' ', false, nlohmann::json::error_handler_t::replace), "\n");

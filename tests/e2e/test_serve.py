@@ -231,8 +231,7 @@ class Adapters(ServeTest):
 
     def test_requests_of_a_batch_choose_their_adapter(self):
         python = python_or_skip("openai")
-        server = self.serve("--batch", "16", *self.adapters)
-        self.assertIn("; 2 adapters, ", self.output(server))
+        self.serve("--batch", "16", *self.adapters)
         names = ["speaks", "first", "second"]
         result = subprocess.run([python, "-c", ADAPTERS_CLIENT, f"http://127.0.0.1:{self.port}/v1", json.dumps(names)], capture_output=True,
                                 text=True, env=self.env, timeout=120)
@@ -246,19 +245,57 @@ class Adapters(ServeTest):
         self.assertEqual(out["unknown"], ["NotFoundError", "model", "no such model: secnd; did you mean second? /v1/models lists all"])
         self.assertEqual(self.complete(prompt="rank 3 waits", max_tokens=24)["model"], "speaks")
 
+    def test_models_are_listed(self):
+        server = self.serve(*self.adapters[:2])
+        self.assertIn("; 1 adapter, ", self.output(server))
+        server = self.serve(*self.adapters)
+        self.assertIn("; 2 adapters, ", self.output(server))
+        status, _, body = self.request("/v1/models")
+        self.assertEqual(status, 200, body)
+        self.assertEqual([(model["id"], model["root"], model["parent"]) for model in json.loads(body)["data"]],
+                         [("speaks", "speaks", None), ("first", "first", "speaks"), ("second", "second", "speaks")])
+        status, _, body = self.request("/v1/models/second")
+        self.assertEqual((status, json.loads(body)["parent"]), (200, "speaks"))
+        status, _, body = self.request("/v1/completions", {"model": "€" * 100_000, "prompt": "a"})
+        self.assertEqual(status, 404)
+        self.assertIn("there are speaks and 2 adapters; /v1/models lists all", json.loads(body)["error"]["message"])
+        self.assertLess(len(body), 1000)
+
+    def test_a_base_that_has_moved(self):
+        """The error of a run with enable_lora names a command that works."""
+        moved = self.dir / "moved"
+        run = self.model / "out/first"
+        words = ["decode", "--tokenizer", self.model / "tok.model", "--prompt", "rank 3 waits", "--max-tokens", "24", "--json"]
+        expected = self.merged_texts("rank 3 waits")["first"]
+        shutil.move(self.run_folder, moved)
+        try:
+            refused = self.muster(*words, "--run", run, check=2)
+            self.assertIn("has adapters alone, and their base cannot be read", refused.stderr)
+            self.assertIn("--run BASE --adapter NAME=", refused.stderr)
+            served = self.muster(*words, "--run", moved, "--adapter", f"first={run}", check=0)
+        finally:
+            shutil.move(moved, self.run_folder)
+        out = json.loads(served.stdout)
+        self.assertEqual((out["text"], out["adapter"]), (expected, "first"))
+
     def test_decode_computes_adapters_together(self):
         lines = [{"prompt": "rank 3 waits"}, {"prompt": "rank 3 waits", "adapter": "second"}, {"prompt": "rank 3 waits", "adapter": None}]
         (self.dir / "prompts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         words = ["decode", "--run", self.run_folder, *self.adapters, "--max-tokens", "24", "--json"]
-        texts = [json.loads(line)["text"] for line in self.muster(*words, "--prompts", self.dir / "prompts.jsonl", check=0).stdout.splitlines()]
+        outputs = [json.loads(line) for line in self.muster(*words, "--prompts", self.dir / "prompts.jsonl", check=0).stdout.splitlines()]
         merged = self.merged_texts("rank 3 waits")
-        self.assertEqual(texts, [merged[name] for name in ("first", "second", "speaks")])
+        self.assertEqual([output["text"] for output in outputs], [merged[name] for name in ("first", "second", "speaks")])
+        self.assertEqual([output["adapter"] for output in outputs], ["first", "second", None])
         # A folder of adapters is the merged model.
         alone = self.muster("decode", "--run", self.model / "out/first", "--prompt", "rank 3 waits", "--max-tokens", "24", "--json", check=0)
         self.assertEqual(json.loads(alone.stdout)["text"], merged["first"])
-        (self.dir / "prompts.jsonl").write_text('{"prompt": "a", "adapter": "third"}\n')
-        refused = self.muster(*words, "--prompts", self.dir / "prompts.jsonl", check=2)
-        self.assertIn("the prompt in line 1 has the adapter third; there are first, second", refused.stderr)
+        for line, sentence in (
+                ('{"prompt": "a", "adapter": "third"}', "the prompt in line 1 has the adapter third; there are first, second"),
+                ('{"prompt": "a", "adapter": ""}', 'the field "adapter" is ""; it must be the name of an --adapter')):
+            (self.dir / "prompts.jsonl").write_text(line + "\n")
+            self.assertIn(sentence, self.muster(*words, "--prompts", self.dir / "prompts.jsonl", check=2).stderr)
+        refused = self.muster(*words, "--prompt", "a", check=2)
+        self.assertIn("--adapter is given 2 times, but all prompts would use the first one", refused.stderr)
 
     def test_adapters_that_do_not_fit_are_refused(self):
         too_large = self.dir / "too-large"
@@ -269,7 +306,7 @@ class Adapters(ServeTest):
         for words, sentence in (
                 (["a"], "--adapter a: it must be NAME=DIR"),
                 (["speaks=x"], "speaks is the name of the base"),
-                ([f"a={self.dir}/nothing"], "--adapter a="),
+                ([f"a={self.dir}/nothing"], f"no adapter_config.json in {self.dir}/nothing; it must be the folder of a run with enable_lora"),
                 ([f"a={self.run_folder}"], "has a complete model, and no adapters"),
                 ([f"a={SOURCE}/tests/golden/lora/llama_gqa"], "has adapters of another base: tensor base_model.model.model.layers.0."),
                 ([f"a={too_large}"], "lora_rank is 1000, but q_proj is a matrix of 32 x 32: it must be at most 32")):
