@@ -17,8 +17,11 @@ namespace {
 
 using nlohmann::json;
 
-// The time between two samples: with viewers or a small fleet, and otherwise.
+// The time between two samples: with viewers or a small fleet, and otherwise. Samples of a large
+// fleet follow each other more slowly, so that they take at most 1/kCostShare of the loop's time.
 constexpr Duration kSampleEvery = std::chrono::seconds(1);
+constexpr int kCostShare = 50;
+constexpr Duration kPauseMax = std::chrono::seconds(10);
 constexpr Duration kSampleUnseenEvery = std::chrono::seconds(5);
 constexpr int64_t kSmallFleet = 4'096;  // ranks
 // The time between two counts of nodes and accounts, and of open incidents.
@@ -120,8 +123,14 @@ bool EventHub::is_asked_locked() const {
 
 Duration EventHub::pause_locked() const {
   const bool is_seen = !viewers_.empty() || ranks_ <= kSmallFleet;
-  const Duration every = is_seen ? kSampleEvery : kSampleUnseenEvery;
+  const Duration every = std::max(is_seen ? kSampleEvery : kSampleUnseenEvery, sample_pause_);
   return std::max(sampled_at_ + every - monotonic_now(), Duration::zero());
+}
+
+// Without a new sample, requests receive the newest one.
+bool EventHub::is_due_locked(Instant now) const {
+  if (fleet_.is_null() || now - sampled_at_ >= std::max(kSampleEvery, sample_pause_)) return true;
+  return !waiting_.empty() && now - totals_at_ >= std::max(kTotalsEvery, totals_pause_);
 }
 
 void EventHub::run() {
@@ -130,14 +139,15 @@ void EventHub::run() {
     changed_.wait_for(lock, pause_locked(), [this] { return stopping_ || is_asked_locked(); });
     if (stopping_) break;
     absl::Status status;
-    // Without a new sample, requests receive the newest one.
-    if (fleet_.is_null() || monotonic_now() - sampled_at_ >= kSampleEvery) {
+    if (is_due_locked(monotonic_now())) {
       lock.unlock();
       const absl::StatusOr<FleetSample> sample = take_sample();
       lock.lock();
       sampled_at_ = monotonic_now();
       status = sample.status();
       if (sample.ok()) {
+        Duration& pause = sample->has_totals ? totals_pause_ : sample_pause_;
+        pause = std::min(kCostShare * sample->cost, kPauseMax);
         store_locked(*sample);
         publish_fleet_locked(*sample);
         publish_jobs_locked(*sample);
@@ -173,8 +183,8 @@ absl::StatusOr<FleetSample> EventHub::take_sample() {
     is_seen = !viewers_.empty() || !waiting_.empty();
     is_point_due = history_.is_due(now);
   }
-  const bool with_totals =
-      totals_at_ == Instant{} || is_point_due || (is_seen && now - totals_at_ >= kTotalsEvery);
+  const bool with_totals = totals_at_ == Instant{} || is_point_due ||
+                           (is_seen && now - totals_at_ >= std::max(kTotalsEvery, totals_pause_));
   if (with_totals) totals_at_ = now;
   if (is_seen && (incidents_at_ == Instant{} || now - incidents_at_ >= kIncidentsEvery)) {
     incidents_at_ = now;
@@ -185,7 +195,10 @@ absl::StatusOr<FleetSample> EventHub::take_sample() {
   const absl::Status status = loop_.query([=](const Core* core, Instant time) {
     if (core == nullptr)
       return answer->set_value(absl::UnavailableError("the coordinator is stopping"));
-    answer->set_value(sample_fleet(*core, time, wall_clock_unix_ns(), with_totals, watched));
+    const Instant begun = monotonic_now();
+    FleetSample taken = sample_fleet(*core, time, wall_clock_unix_ns(), with_totals, watched);
+    taken.cost = monotonic_now() - begun;
+    answer->set_value(std::move(taken));
   });
   if (!status.ok()) return status;
   if (sample.wait_for(kLoopBudget) != std::future_status::ready)

@@ -71,6 +71,7 @@ class EventHub {
 
   void run();
   bool is_asked_locked() const;
+  bool is_due_locked(Instant now) const;
   Duration pause_locked() const;
   // Returns an error while the loop is late or stops.
   absl::StatusOr<FleetSample> take_sample();
@@ -113,6 +114,9 @@ class EventHub {
   // Used on the hub's thread only.
   Instant sampled_at_{};
   Instant totals_at_{};
+  // The least times between two samples, which follow their cost.
+  Duration sample_pause_{};
+  Duration totals_pause_{};
   Instant incidents_at_{};
   Instant pinged_at_{};
 

@@ -48,6 +48,7 @@ struct ResourceNumbers {
 
 struct FleetSample {
   int64_t unix_ns = 0;
+  Duration cost{};  // the loop's time for it
   std::vector<JobRow> rows;
   bool has_more_jobs = false;  // jobs without rows
   std::array<int64_t, kJobStateNames.size()> jobs{};

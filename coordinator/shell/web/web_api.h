@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,8 +69,12 @@ class WebApi {
   // The newest rank table of a job, which several viewers receive.
   struct Table {
     Instant made{};
+    Duration cost{};  // the time to make it
     std::string etag;
     std::shared_ptr<const std::string> plain, gzip;
+    // Set while the next one is made, with the viewers that wait for it.
+    std::optional<Instant> begun;
+    std::vector<std::pair<daemon::HttpRequest, daemon::HttpReply>> waiting;
   };
 
   static const std::vector<Route>& routes();
@@ -105,8 +110,9 @@ class WebApi {
   // web_ranks.cc
   void get_placement(Call& call);
   void get_ranks(Call& call);
-  void send_table(const Table& table, const daemon::HttpRequest& request,
-                  daemon::HttpResponse& response) const;
+  static daemon::HttpResponse table_response(const Table& table,
+                                             const daemon::HttpRequest& request);
+  void take_table(JobId id, std::string plain, int64_t unix_ns, Duration cost);
   void get_logs(Call& call);
   void follow_logs(Call& call);
 

@@ -15,11 +15,12 @@
 namespace muster::coordinator {
 namespace {
 
-// A table is made at most so often, whatever the number of viewers: it occupies the loop for some
-// milliseconds, and the server's thread for tens of them, if there are many ranks.
+// A table is made at most so often, whatever the number of viewers, and takes at most
+// 1/kTableCostShare of the time.
 constexpr Duration kTableEvery = std::chrono::milliseconds(900);
-constexpr Duration kLargeTableEvery = std::chrono::milliseconds(1'900);
-constexpr size_t kLargeTableBytes = 1 << 20;
+constexpr Duration kTableEveryMax = std::chrono::seconds(10);
+constexpr int kTableCostShare = 40;
+constexpr Duration kTableBudget = std::chrono::seconds(5);
 constexpr size_t kTablesMax = 8;
 
 constexpr int64_t kLogBytesMax = 1 << 20;
@@ -44,9 +45,9 @@ void WebApi::get_placement(Call& call) {
   }));
 }
 
-void WebApi::send_table(const Table& table, const daemon::HttpRequest& request,
-                        daemon::HttpResponse& response) const {
-  response.content_type = "application/octet-stream";
+daemon::HttpResponse WebApi::table_response(const Table& table,
+                                            const daemon::HttpRequest& request) {
+  daemon::HttpResponse response{.content_type = "application/octet-stream"};
   response.headers = {
       {"ETag", table.etag}, {"Vary", "Accept-Encoding"}, {"Cache-Control", "no-cache"}};
   if (absl::StrContains(av(request.header("if-none-match")), table.etag)) {
@@ -57,41 +58,57 @@ void WebApi::send_table(const Table& table, const daemon::HttpRequest& request,
   } else {
     response.shared_body = table.plain;
   }
+  return response;
+}
+
+// Stores the table and sends it to all viewers that wait. Called on the server's thread.
+void WebApi::take_table(JobId id, std::string plain, int64_t unix_ns, Duration cost) {
+  Table& table = tables_[id];
+  const Instant begun = monotonic_now();
+  table.gzip = std::make_shared<const std::string>(gzipped(plain));
+  table.plain = std::make_shared<const std::string>(std::move(plain));
+  table.made = monotonic_now();
+  table.cost = cost + (table.made - begun);
+  table.etag = absl::StrCat("\"", unix_ns, "\"");
+  table.begun.reset();
+  for (const auto& [request, reply] : std::exchange(table.waiting, {}))
+    reply(table_response(table, request));
+  if (tables_.size() <= kTablesMax) return;
+  tables_.erase(std::min_element(tables_.begin(), tables_.end(),
+                                 [](auto& a, auto& b) { return a.second.made < b.second.made; }));
 }
 
 void WebApi::get_ranks(Call& call) {
   const JobId id(number_of(call, "job"));
   if (id == JobId(0)) return;
   if (const absl::Status status = call.params.status(); !status.ok()) return call.fail(status);
+  const Instant now = monotonic_now();
   const auto known = tables_.find(id);
   if (known != tables_.end()) {
-    const bool is_large = known->second.plain->size() > kLargeTableBytes;
-    if (monotonic_now() - known->second.made < (is_large ? kLargeTableEvery : kTableEvery)) {
-      daemon::HttpResponse response;
-      send_table(known->second, call.request, response);
-      return call.reply(std::move(response));
+    Table& table = known->second;
+    const Duration every = std::clamp(kTableCostShare * table.cost, kTableEvery, kTableEveryMax);
+    if (table.plain != nullptr && now - table.made < every)
+      return call.reply(table_response(table, call.request));
+    // A viewer that has left does not complete the table that it began.
+    if (table.begun && now - *table.begun < kTableBudget) {
+      table.waiting.emplace_back(call.request, call.reply);
+      return;
     }
+    table.begun = now;
   }
   // The server outlives its responses, and this object the server.
   refuse_unless_ok(call, loop_.query([this, reply = call.reply, request = call.request, id](
-                                         const Core* core, Instant now) {
+                                         const Core* core, Instant time) {
     if (core == nullptr) return reply(error_response(stopping_error()));
     const auto job = core->jobs().find(id);
     if (job == core->jobs().end()) return reply(error_response(MusterCalls::no_job(id)));
     const int64_t unix_ns = wall_clock_unix_ns();
-    auto plain = std::make_shared<const std::string>(rank_table(*core, job->second, now, unix_ns));
-    reply({.complete = [this, request, id, unix_ns,
-                        plain = std::move(plain)](daemon::HttpResponse& response) {
-      if (tables_.size() >= kTablesMax && !tables_.contains(id)) {
-        tables_.erase(std::min_element(tables_.begin(), tables_.end(), [](auto& a, auto& b) {
-          return a.second.made < b.second.made;
-        }));
-      }
-      tables_[id] = {.made = monotonic_now(),
-                     .etag = absl::StrCat("\"", unix_ns, "\""),
-                     .plain = plain,
-                     .gzip = std::make_shared<const std::string>(gzipped(*plain))};
-      send_table(tables_[id], request, response);
+    const Instant begun = monotonic_now();
+    const auto plain = std::make_shared<std::string>(rank_table(*core, job->second, time, unix_ns));
+    const Duration cost = monotonic_now() - begun;
+    reply({.complete = [=, this](daemon::HttpResponse& response) {
+      take_table(id, std::move(*plain), unix_ns, cost);
+      response = table_response(tables_[id], request);
     }});
   }));
 }
