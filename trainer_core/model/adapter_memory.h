@@ -7,8 +7,8 @@ namespace muster::trainer {
 
 // Adds the flat blocks of frozen parameters; none if all are trained.
 void add_frozen_blocks(TransformerPlan& plan);
-// Adds the buffers of TransformerPlan::adapters, and the adapters of a decoding plan; none for a model
-// without adapters.
+// Adds the buffers of TransformerPlan::adapters, and the adapters of a decoding plan. None for a
+// model without adapters.
 void add_adapter_buffers(TransformerPlan& plan);
 
 }  // namespace muster::trainer
