@@ -20,14 +20,18 @@ class Actions(PageTest):
         self.assertEqual(self.posts(), [])
         self.confirm(page, "Checkpoint now…", "Save")
         self.expect(page.get_by_text("more than 18,432 steps", exact=False)).to_be_visible()
-        self.confirm(page, "Read stacks…", "Read")
+        # The end of one dialog does not close the next one.
+        self.confirm(page, "Checkpoint now…", "Save")
+        page.get_by_role("button", name="Read stacks…").click()
+        page.wait_for_timeout(500)
+        page.get_by_role("dialog").get_by_role("button", name="Read").click()
         self.expect(page.get_by_role("heading", name="Stacks of attempt 2")).to_be_visible()
         page.get_by_role("button", name="Cancel…").click()
         page.get_by_label("Kill the ranks at once", exact=False).check()
         page.get_by_role("button", name="Cancel the job").click()
         self.expect(page.locator(".badge").get_by_text("cancelled")).to_be_visible()
         self.expect(page.get_by_role("button", name="Cancel…")).to_be_disabled()
-        self.assertEqual(self.posts(), [("jobs/1/checkpoint", {}), ("jobs/1/stacks", {"rank": -1}), ("jobs/1/cancel", {"force": True})])
+        self.assertEqual(self.posts(), [("jobs/1/checkpoint", {}), ("jobs/1/checkpoint", {}), ("jobs/1/stacks", {"rank": -1}), ("jobs/1/cancel", {"force": True})])
 
     def test_node_is_excluded_and_admitted(self):
         self.serve()

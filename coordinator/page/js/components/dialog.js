@@ -68,12 +68,13 @@ export function Toast({ text, onDone }) {
 export function useConfirm() {
   const [request, setRequest] = useState(/** @type {Request | null} */ (null));
   const [report, setReport] = useState("");
-  const close = (/** @type {string} */ text) => {
-    setRequest(null);
-    setReport(text);
+  // A removed dialog may report its end when the next one is already open.
+  const closeOf = (/** @type {Request} */ ended) => (/** @type {string} */ text) => {
+    setRequest((current) => (current === ended ? null : current));
+    if (text) setReport(text);
   };
   const elements = html`
-    ${request && html`<${ConfirmDialog} request=${request} onClose=${close} />`}
+    ${request && html`<${ConfirmDialog} key=${request.title} request=${request} onClose=${closeOf(request)} />`}
     ${report && html`<${Toast} text=${report} onDone=${() => setReport("")} />`}
   `;
   return { confirm: setRequest, elements };
