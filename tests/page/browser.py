@@ -15,6 +15,9 @@ import fake_coordinator  # noqa: E402
 import fleet_data  # noqa: E402
 
 PAGES = ["#/", "#/nodes", "#/nodes/gpu-0011", "#/incidents", "#/incidents/12", "#/jobs/1", "#/jobs/1/mesh", "#/jobs/1/mesh?rank=27", "#/jobs/1/logs", "#/jobs/1/config", "#/jobs/1/config?with=2", "#/submit"]
+# An element of each view that exists once its data has arrived.
+CONTENT = {"": ".goodput-plot rect.productive", "nodes": "tbody tr:not(.spacer)", "nodes/N": ".facts dd", "incidents": "tbody tr:not(.spacer)", "incidents/N": ".frames .frame", "jobs/N": ".chart canvas, .empty", "mesh": ".mesh-legend b",
+           "logs": ".log .line", "config": ".config tbody tr", "submit": "#command, #name"}
 TIMEOUT_MS = 20_000
 ROLES = {role: role for role in fake_coordinator.ROLES}
 
@@ -42,6 +45,7 @@ class PageTest(unittest.TestCase):
     A test fails if the page reports an error, throws, or sends a request to another host.
     """
 
+    # Answers of the API; files are checked by their status.
     expected_console = re.compile(r"Failed to load resource|net::ERR_")
 
     def setUp(self):
@@ -73,16 +77,27 @@ class PageTest(unittest.TestCase):
         page.on("pageerror", lambda error: self.problems.append(str(error)))
         page.on("dialog", lambda dialog: (self.problems.append(f"a dialog: {dialog.message}"), dialog.dismiss()))
         page.on("request", lambda request: None if request.url.startswith((self.coordinator.url, "blob:", "data:")) else self.problems.append(f"a request to {request.url}"))
+        page.on("response", self.check_file)
         page.goto(self.coordinator.url + address)
         if wait:
             page.wait_for_selector("main h1, form.login", state="attached")
         return page
 
+    def check_file(self, response):
+        if response.status >= 400 and "/api/" not in response.url:
+            self.problems.append(f"{response.status} {response.url}")
+
     def visit(self, page, address):
         """Opens another address in the same tab and waits for its content."""
         page.goto(self.coordinator.url + address)
         page.wait_for_selector("main h1", state="attached")
-        page.wait_for_load_state("load")
+        self.wait_for_content(page, address)
+
+    def wait_for_content(self, page, address):
+        """Waits until the view shows the data of the coordinator."""
+        view = address.split("?")[0].strip("#/").split("/")
+        kind = view[2] if len(view) > 2 else view[0] + ("/N" if len(view) > 1 else "")
+        page.wait_for_selector(CONTENT[kind], state="attached")
 
     def tearDown(self):
         self.assertEqual(self.problems, [])

@@ -227,6 +227,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_event("delta", {"fleet": {"unix_ns": data.now_ns}, "jobs": changes}, number)
             if job in data.rows:
                 self.send_event("job", data.job(job), number)
+                if job == 1:
+                    self.send_event("point", data.add_point(), number)
 
     def stream_logs(self, rank):
         stopping = self.coordinator.stopping

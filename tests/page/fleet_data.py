@@ -101,11 +101,11 @@ class FleetData:
     def history(self):
         points = 361
         columns = {name: [] for name in ("unix_ns", "gpus_used", "gpus_total", "running_jobs", "queued_jobs", "tokens_per_second", "productive_seconds", "wall_seconds")}
-        losses = {cause: [] for cause in ("hang", "rank died", "worker lost", "none")}
+        losses = {cause: [] for cause in ("hang", "rank died", "worker lost", "loading", "checkpoint stall", "evaluating")}
         sums = dict.fromkeys(losses, 0.0)
         wall = productive = 0.0
         for i in range(points):
-            lost = {"hang": 62 if 120 <= i < 126 else 0, "rank died": 30 if i in (40, 41, 250) else 0, "worker lost": 210 if 300 <= i < 309 else 0, "none": 7 + 5 * (i % 11 == 0)}
+            lost = {"hang": 62 if 120 <= i < 126 else 0, "rank died": 30 if i in (40, 41, 250) else 0, "worker lost": 210 if 300 <= i < 309 else 0, "loading": 2, "checkpoint stall": 4, "evaluating": 1 + 5 * (i % 11 == 0)}
             wall += 600
             productive += 600 - sum(lost.values())
             for cause, seconds in lost.items():
@@ -124,6 +124,12 @@ class FleetData:
         return {"unix_ns": NOW_NS - (900 - i + (16 if i < 400 else 0)) * 8 * SECOND, "attempt": attempt, "step": step, "loss": 2.05 + 1.6 * math.exp(-i / 300) + 0.03 * noise,
                 "grad_norm": 0.6 + 0.25 * math.exp(-i / 200) + 0.08 * abs(noise) + (1.6 if i in (222, 566) else 0), "step_seconds": 1.31 * slow + 0.02 * noise, "tokens_per_second": 4.1e6 / slow + 4e4 * noise,
                 "mfu": 0.412 / slow + 0.004 * noise, "learning_rate": 3e-4 * min(1.0, i / 120) * (0.5 + 0.5 * math.cos(i / 900 * 2.2))}
+
+    def add_point(self):
+        """Adds the next sample of job 1 and returns it, as an event carries it."""
+        last = self.points[-1]
+        self.points.append({**last, "unix_ns": last["unix_ns"] + SECOND, "step": last["step"] + 1})
+        return self.points[-1]
 
     def metrics(self, since):
         later = [point for point in self.points if point["unix_ns"] > since]
@@ -149,11 +155,11 @@ class FleetData:
         return {"id": i, "state": row["state"], "reason": row["reason"], "attempt": row["attempt"], "exit_code": 0 if row["state"] != "FAILED" else 1, "tokens_per_second": row["tokens_per_second"], "spec": spec, "nodes": row["nodes"],
                 "held": ["gpu-0062", self.text("gpu-0063")], "placement": [{"rank": 0, "worker": self.nodes[0]["name"], "local_rank": 0}], "ranks": [rank] if runs else [], "faults": faults,
                 "submitted_unix_ns": row["submitted_unix_ns"], "started_unix_ns": row["started_unix_ns"], "finished_unix_ns": row["finished_unix_ns"],
-                "incident": {"id": row["incident"], "sentence": self.text("rank 27 holds up 511 ranks")} if row["incident"] else None, "goodput": goodput(26_400.0, LOSSES) if row["state"] != "QUEUED" else goodput(0.0, [])}
+                "incident": {"id": row["incident"], "sentence": self.text("rank 27 holds up 511 ranks")} if row["incident"] else None, "goodput": goodput(7_300.0, LOSSES) if row["state"] != "QUEUED" else goodput(0.0, [])}
 
     def attempts(self, i):
         ends = ["", self.text("rank 27 on gpu-0003 holds up 511 ranks: it never entered all-reduce 26"), self.text("worker gpu-0012 cannot be reached")]
-        return {"more": False, "attempts": [{"job_id": i, "attempt": a, "started_unix_ns": NOW_NS - (4100 * (3 - a) + 3100) * SECOND, "up_unix_ns": NOW_NS - (4100 * (3 - a) + 3090) * SECOND,
+        return {"more": False, "attempts": [{"job_id": i, "attempt": a, "started_unix_ns": NOW_NS - (7300 if a == 1 else 4122) * SECOND, "up_unix_ns": NOW_NS - (7290 if a == 1 else 4119) * SECOND,
                                              "ended_unix_ns": 0 if a == 2 else NOW_NS - 4128 * SECOND, "nodes": 64, "ranks": self.ranks, "workers": "gpu-[0000-0063]", "first_step": 8_000 + 4_600 * (a - 1),
                                              "last_step": 12_790 if a == 1 else 18_432, "steps_lost": 190 if a == 1 else 0, "end": ends[1] if a == 1 else "", "incident_id": 12 if a == 1 else 0} for a in (2, 1)]}
 

@@ -20,7 +20,7 @@ class Access(PageTest):
         for address in PAGES:
             with self.subTest(address):
                 self.visit(page, address)
-                page.wait_for_timeout(900)
+                page.wait_for_timeout(300)
                 self.assertEqual(self.violations(page), [])
         self.visit(page, "#/jobs/1")
         page.get_by_role("button", name="Cancel…").click()

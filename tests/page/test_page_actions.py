@@ -86,7 +86,7 @@ class Actions(PageTest):
             self.expect(page.get_by_text("This needs the role submitter", exact=False)).to_have_count(0 if may_cancel else 1)
             page.get_by_role("button", name="Log out", exact=False).click()
             self.expect(page.get_by_role("heading", name="Log in")).to_be_visible()
-            self.visit(page, "#/jobs/1")
+            page.goto(self.coordinator.url + "#/jobs/1")
         self.assertEqual(self.posts(), [])
 
     def test_program_is_submitted_from_a_pasted_line(self):

@@ -34,7 +34,7 @@ class Texts(PageTest):
         for address in [*PAGES, "#/jobs/5/config", "#/submit?from=3"]:
             with self.subTest(address):
                 self.visit(page, address)
-                page.wait_for_timeout(900)
+                page.wait_for_timeout(300)
                 self.assertEqual(self.harm(page), [])
                 self.assertLessEqual(page.evaluate("document.documentElement.scrollWidth"), 1800)
         self.visit(page, "#/nodes")

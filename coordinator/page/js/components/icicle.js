@@ -11,9 +11,9 @@ const DEPTH_MAX = 200;
 
 /** @typedef {import("./stack_tree.js").StackNode} StackNode */
 
-/** @param {{node: StackNode, share: number, suspect: number, chosen: StackNode | null, choose: (node: StackNode) => void, left: number}} props */
-function Frame({ node, share, suspect, chosen, choose, left }) {
-  const isSuspect = suspect >= 0 && hasRank(node.ranks, suspect) && node.count <= 8;
+/** @param {{node: StackNode, share: number, suspect: number, rankCount: number, chosen: StackNode | null, choose: (node: StackNode) => void, left: number}} props */
+function Frame({ node, share, suspect, rankCount, chosen, choose, left }) {
+  const isSuspect = suspect >= 0 && hasRank(node.ranks, suspect) && node.count <= 8 && node.count < rankCount;
   const total = node.children.reduce((sum, child) => sum + child.count, 0) || 1;
   return html`<li style=${{ flexGrow: share }}>
     <button type="button" class=${`frame${isSuspect ? " suspect" : ""}`} aria-pressed=${chosen === node ? "true" : "false"}
@@ -21,7 +21,7 @@ function Frame({ node, share, suspect, chosen, choose, left }) {
       <span class="code">${clean(node.text)}</span><span class="ranks">${count(node.count)}</span>
     </button>
     ${left > 0 && node.children.length > 0 && html`<ul>${node.children.map((child) => html`<${Frame} key=${child.text}
-      node=${child} share=${Math.max(child.count / total, SHARE_MIN)} suspect=${suspect} chosen=${chosen} choose=${choose} left=${left - 1} />`)}</ul>`}
+      node=${child} share=${Math.max(child.count / total, SHARE_MIN)} suspect=${suspect} rankCount=${rankCount} chosen=${chosen} choose=${choose} left=${left - 1} />`)}</ul>`}
   </li>`;
 }
 
@@ -41,10 +41,10 @@ function place(node) {
  */
 export function Icicle({ classes, suspect = -1, dropped = 0 }) {
   const threads = useMemo(() => [...new Set(classes.map((one) => one.thread))], [classes]);
-  const [thread, setThread] = useState(threads[0] ?? "");
+  const [thread, setThread] = useState("");
   const [whole, setWhole] = useState(false);
   const [path, setPath] = useState("");
-  const current = threads.includes(thread) ? thread : threads[0];
+  const current = threads.includes(thread) ? thread : threads.includes("main") ? "main" : threads[0];
   const root = useMemo(() => mergeStacks(classes.filter((one) => one.thread === current)), [classes, current]);
   const chosen = useMemo(() => (path ? findNode(root, path) : null), [root, path]);
   const choose = (/** @type {StackNode} */ node) => setPath(node.path);
@@ -62,7 +62,7 @@ export function Icicle({ classes, suspect = -1, dropped = 0 }) {
       ${dropped > 0 && html`<span class="muted">${count(dropped)} stacks exceeded the limits and are missing.</span>`}
     </div>
     <div class="frames" tabindex="0" role="region" aria-label="Merged stacks, outermost frame on top"><ul>
-      <${Frame} node=${top} share=${1} suspect=${suspect} chosen=${chosen} choose=${choose} left=${DEPTH_MAX} />
+      <${Frame} node=${top} share=${1} suspect=${suspect} rankCount=${root.count} chosen=${chosen} choose=${choose} left=${DEPTH_MAX} />
     </ul></div>
     <div class="chosen" role="status">${chosen
       ? html`<p class="code">${clean(chosen.text)}</p><p>${chosen.count === 1 ? "rank" : `${count(chosen.count)} ranks:`} ${rangesText(chosen.ranks)}</p><p class="muted">${clean(place(chosen))}</p>`
