@@ -16,7 +16,7 @@ import fleet_data  # noqa: E402
 
 PAGES = ["#/", "#/nodes", "#/nodes/gpu-0011", "#/incidents", "#/incidents/12", "#/jobs/1", "#/jobs/1/mesh", "#/jobs/1/mesh?rank=27", "#/jobs/1/logs", "#/jobs/1/config", "#/jobs/1/config?with=2", "#/submit"]
 # An element of each view that exists once its data has arrived.
-CONTENT = {"": ".goodput-plot rect.productive", "nodes": "tbody tr:not(.spacer)", "nodes/N": ".facts dd", "incidents": "tbody tr:not(.spacer)", "incidents/N": ".frames .frame", "jobs/N": ".chart canvas, .empty", "mesh": ".mesh-legend b",
+CONTENT = {"": ".goodput-plot rect.productive", "nodes": "tbody tr:not(.spacer)", "nodes/N": ".facts dd, .notice.warn", "incidents": "tbody tr:not(.spacer)", "incidents/N": ".frames .frame", "jobs/N": ".chart canvas, .empty", "mesh": ".mesh-legend b",
            "logs": ".log .line", "config": ".config tbody tr", "submit": "#command, #name"}
 TIMEOUT_MS = 20_000
 ROLES = {role: role for role in fake_coordinator.ROLES}
