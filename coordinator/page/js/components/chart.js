@@ -60,6 +60,7 @@ function drawMarks(plot, marks) {
     ctx.stroke();
     if (mark.tone === "muted") continue;
     ctx.setLineDash([]);
+    ctx.textAlign = "left";
     ctx.fillStyle = colour;
     ctx.font = `${10 * devicePixelRatio}px system-ui, "DejaVu Sans", sans-serif`;
     ctx.fillText(mark.label, left + 4 * devicePixelRatio, bbox.top + 10 * devicePixelRatio);
