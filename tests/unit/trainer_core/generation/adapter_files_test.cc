@@ -17,6 +17,7 @@ namespace {
 
 using testing::AllOf;
 using testing::Each;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr int32_t kContext = 16;
@@ -80,7 +81,7 @@ TEST_F(AdapterFiles, ARunInFp8IsMergedWithTheScalingStateOfItsTraining) {
   const std::string checkpoint = train("run", config);
   auto decoder = Decoder::load(config, checkpoint, kSize);
   ASSERT_TRUE(decoder.ok()) << decoder.status();
-  EXPECT_THAT((*decoder)->notes(), Each(HasSubstr("are merged into")));
+  EXPECT_THAT((*decoder)->notes(), ElementsAre(HasSubstr("are merged into")));
 
   const ModelConfig model = base_of(config.model);
   TestModel whole(model, 1, kContext);
