@@ -65,9 +65,11 @@ absl::StatusOr<std::unique_ptr<Decoder>> load(const std::string& folder, DType d
   const auto cache = cache_size(model, dtype, size);
   if (!cache.ok()) return cache.status();
   auto decoder = std::make_unique<Decoder>(model, dtype, *cache, size);
-  const auto status = (*source)->read_boxes(decoder->loading_boxes(), decoder->loading_params());
+  const auto status =
+      decoder->read_params([&](const std::vector<TensorBox>& boxes, std::span<float> block) {
+        return (*source)->read_boxes(boxes, block);
+      });
   if (!status.ok()) return status;
-  decoder->loaded();
   return decoder;
 }
 

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
+#include <string>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
 
+#include "common/text/absl_view.h"
 #include "trainer_core/base/check.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/find_checkpoint.h"
@@ -35,13 +38,22 @@ int32_t threads_of_rank(const DecoderSize& size) {
   return std::max(size.threads / size.tensor_ranks, 1);
 }
 
-// A failed allocation would end the process without naming the options.
-absl::Status check_device_memory(const Backend& backend, const TransformerPlan& plan) {
-  const size_t needed = plan.memory.total_bytes(), free = backend.free_bytes();
-  if (backend.memory().is_host() || needed <= free) return absl::OkStatus();
+// Allocates the plan's memory on a GPU and leaves `reserve` bytes free.
+absl::StatusOr<std::shared_ptr<void>> allocate_on_device(const Backend& backend,
+                                                         const MemoryPlan& plan, size_t reserve) {
+  const size_t bytes = plan.device_bytes();
+  std::shared_ptr<void> memory;
+  if (bytes + reserve <= backend.free_bytes()) memory = backend.memory().try_allocate(bytes);
+  if (memory != nullptr) return memory;
+  std::string uses;
+  for (size_t i = 0; i < kMemoryCategoryNames.size(); ++i) {
+    const size_t used = plan.category_bytes(static_cast<MemoryCategory>(i));
+    if (used > 0) absl::StrAppend(&uses, av(kMemoryCategoryNames[i]), " ", used >> 20, ", ");
+  }
   return absl::ResourceExhaustedError(absl::StrCat(
-      "the model and its cache need ", needed >> 20, " MiB, and ", backend.description(), " has ",
-      free >> 20, " MiB free: give a smaller --cache-mib, --batch or --context, or --int8-cache"));
+      "out of memory: the model needs ", (bytes + reserve) >> 20, " MiB (", uses, "reserve ",
+      reserve >> 20, "), and ", backend.description(), " has ", backend.free_bytes() >> 20,
+      " MiB free; nvidia-smi shows what other processes hold"));
 }
 
 }  // namespace
@@ -73,12 +85,14 @@ absl::StatusOr<CacheSize> cache_size(const ModelConfig& model, DType dtype,
 
 Decoder::Decoder(const ModelConfig& model, DType dtype, const CacheSize& cache,
                  const DecoderSize& size, std::span<const LoraConfig> adapters,
-                 std::shared_ptr<Backend> backend, std::unique_ptr<TensorRanks> ranks)
+                 std::shared_ptr<Backend> backend, std::unique_ptr<TensorRanks> ranks,
+                 std::shared_ptr<void> device)
     : ranks_(std::move(ranks)),
       backend_(backend ? std::move(backend) : cpu_backend(threads_of_rank(size))),
       plan_(plan_decoder(model, size.step_rows, cache, backend_->threads(), dtype, adapters,
                          ranks_ ? ranks_->coordinate() : AxisCoordinate{})),
-      arena_(plan_.memory, backend_->memory()) {
+      arena_(plan_.memory, backend_->memory(), std::move(device)),
+      staging_bytes_(size.staging_bytes) {
   MUSTER_CHECK(size.step_rows >= size.sequences_max)
       << size.step_rows << " rows for " << size.sequences_max << " sequences";
   if (!ranks_) return;
@@ -87,42 +101,42 @@ Decoder::Decoder(const ModelConfig& model, DType dtype, const CacheSize& cache,
   part_.resize(static_cast<size_t>(plan_.head_rows * ids));
 }
 
-std::vector<TensorBox> Decoder::loading_boxes() const {
-  std::vector<TensorBox> boxes;
-  const std::vector<ParamSpec>& own = plan_.sharding.layout.table();
-  for (size_t i = 0; i < own.size(); ++i) {
-    boxes.push_back(tensor_box(plan_.params[i], plan_.part().tensor));
-    boxes.back().offset = own[i].offset;
-  }
-  // The scaling state, which every rank has, follows.
-  std::vector<TensorRow> rows = plan_.rows();
-  for (size_t i = own.size(); i < rows.size(); ++i) {
-    boxes.push_back(whole_box(rows[i]));
-    boxes.back().offset += plan_.stored_parameters() - parameter_count(plan_.params);
-  }
-  return boxes;
-}
-
-std::span<float> Decoder::loading_params() {
-  if (backend_->memory().is_host()) return trainer::loading_params(plan_, arena_);
-  staged_.resize(static_cast<size_t>(plan_.stored_parameters() + scaling_elements(plan_.model)));
-  return staged_;
-}
-
-void Decoder::loaded() {
-  if (backend_->memory().is_host()) {
-    round_loaded_params(plan_, arena_);
-  } else {
-    const std::vector<ParamSpec>& table = plan_.sharding.layout.table();
-    size_t bytes = staged_.size() * sizeof(float);
-    if (plan_.rounds_params()) {
-      round_in_place(table, staged_.data());
-      bytes = static_cast<size_t>(rounded_params(table).bytes);
-    }
-    backend_->memory().upload(staged_.data(), arena_.buffer(plan_.param_block), bytes);
-    staged_ = {};
-  }
+absl::Status Decoder::read_params(ReadBoxes read) {
+  const std::vector<TensorBox> boxes = stored_boxes(plan_);
+  const size_t bytes = plan_.memory.at(plan_.param_block).bytes;
+  const auto status = backend_->memory().is_host()
+                          ? read(boxes, {arena_.f32(plan_.param_block),
+                                         (bytes + sizeof(float) - 1) / sizeof(float)})
+                          : read_to_device(boxes, read);
+  if (!status.ok()) return status;
   model_ = std::make_unique<Transformer>(plan_, arena_, backend_->ops(), nullptr, exchange_.get());
+  return absl::OkStatus();
+}
+
+absl::Status Decoder::read_to_device(const std::vector<TensorBox>& boxes, ReadBoxes read) {
+  const auto begin_of = [](const TensorBox& box) {
+    return box.offset * static_cast<int64_t>(dtype_bytes(box.dtype));
+  };
+  const auto end_of = [&](const TensorBox& box) {
+    return begin_of(box) + box.elements() * static_cast<int64_t>(dtype_bytes(box.dtype));
+  };
+  constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
+  char* const block = static_cast<char*>(arena_.buffer(plan_.param_block));
+  std::vector<float> staged;
+  for (size_t first = 0, end = 0; first < boxes.size(); first = end) {
+    const int64_t start = begin_of(boxes[first]);
+    const int64_t base = start / kFloat * kFloat;  // both types are aligned from there
+    for (end = first + 1; end < boxes.size() && end_of(boxes[end]) - base <= staging_bytes_;) ++end;
+    std::vector<TensorBox> piece(boxes.begin() + static_cast<std::ptrdiff_t>(first),
+                                 boxes.begin() + static_cast<std::ptrdiff_t>(end));
+    const int64_t stop = end_of(piece.back());
+    for (TensorBox& box : piece) box.offset -= base / static_cast<int64_t>(dtype_bytes(box.dtype));
+    staged.resize(static_cast<size_t>((stop - base + kFloat - 1) / kFloat));
+    if (auto status = read(piece, staged); !status.ok()) return status;
+    const char* const from = reinterpret_cast<const char*>(staged.data()) + (start - base);
+    backend_->memory().upload(from, block + start, static_cast<size_t>(stop - start));
+  }
+  return absl::OkStatus();
 }
 
 void Decoder::load_adapter(size_t index, std::span<const ParamSpec> table,
@@ -167,21 +181,24 @@ absl::Status Decoder::row_logits(std::span<const int32_t> rows, float* out) {
 
 // Each rank sends the logits of its ids to rank 0.
 absl::Status Decoder::gather_logits(std::span<const int32_t> rows, float* out) {
-  const auto vocab = static_cast<size_t>(plan_.model.vocab_size);
-  model_->row_logits(rows, part_.data());
-  for (int rank = 0; rank < ranks_->size(); ++rank) {
-    const Share ids = share_of(plan_.model.vocab_size, {rank, ranks_->size()});
-    const auto count = static_cast<size_t>(ids.count);
-    const std::span<float> part = std::span(part_).first(rows.size() * count);
-    if (rank == ranks_->rank() && rank > 0) return ranks_->group().send(part, 0, "logits");
-    if (ranks_->rank() > 0) continue;
-    if (rank > 0) {
-      const auto status = ranks_->group().recv(part, rank, "logits");
-      if (!status.ok()) return status;
-    }
+  const int32_t vocab = plan_.model.vocab_size;
+  const auto part_of = [&](const Share& ids) {
+    return std::span(part_).first(rows.size() * static_cast<size_t>(ids.count));
+  };
+  const auto copy_part = [&](const Share& ids) {
     for (size_t i = 0; i < rows.size(); ++i)
-      std::ranges::copy(part.subspan(i * count, count),
-                        out + i * vocab + static_cast<size_t>(ids.first));
+      std::copy_n(part_.data() + i * static_cast<size_t>(ids.count), ids.count,
+                  out + i * static_cast<size_t>(vocab) + ids.first);
+  };
+  model_->row_logits(rows, part_.data());
+  const Share own = plan_.vocabulary();
+  if (ranks_->rank() > 0) return ranks_->group().send(part_of(own), 0, "logits");
+  copy_part(own);
+  for (int rank = 1; rank < ranks_->size(); ++rank) {
+    const Share ids = share_of(vocab, {rank, ranks_->size()});
+    if (auto status = ranks_->group().recv(part_of(ids), rank, "logits"); !status.ok())
+      return status;
+    copy_part(ids);
   }
   return absl::OkStatus();
 }
@@ -226,19 +243,23 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::load_rank(const TrainConfig& c
   if (!cache.ok()) return cache.status();
   std::vector<LoraConfig> loras;
   for (const NamedAdapter& named : adapters) loras.push_back(named.adapters.model.lora);
-  if (backend) {
-    const auto status = check_device_memory(
-        *backend, plan_decoder(model, size.step_rows, *cache, backend->threads(),
-                               config.activation_type(), loras));
-    if (!status.ok()) return status;
+  std::shared_ptr<void> device;
+  if (backend && !backend->memory().is_host()) {
+    auto allocated =
+        allocate_on_device(*backend,
+                           plan_decoder(model, size.step_rows, *cache, backend->threads(),
+                                        config.activation_type(), loras)
+                               .memory,
+                           static_cast<size_t>(size.device_reserve_bytes));
+    if (!allocated.ok()) return allocated.status();
+    device = *std::move(allocated);
   }
   TensorRanks* const peers = ranks.get();
   auto decoder = std::make_unique<Decoder>(model, config.activation_type(), *cache, size, loras,
-                                           std::move(backend), std::move(ranks));
+                                           std::move(backend), std::move(ranks), std::move(device));
   absl::Status status = decoder->read_checkpoint(checkpoint);
   if (peers != nullptr) status = peers->agree(status);
   if (!status.ok()) return status;
-  decoder->loaded();
   for (size_t i = 0; i < adapters.size() && status.ok(); ++i) {
     const auto one = read_served_adapter(adapters[i], model);
     status = one.status();
@@ -252,23 +273,29 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::load_rank(const TrainConfig& c
 absl::Status Decoder::read_checkpoint(const std::string& checkpoint) {
   const auto training = training_of_checkpoint(checkpoint);
   if (!training.ok()) return training.status();
-  std::vector<TensorBox> params = loading_boxes();
-  if (!training->model.lora.enabled())
-    return restore_parameters(checkpoint, plan_.rows(), params, loading_params());
+  if (!training->model.lora.enabled()) {
+    return read_params([&](const std::vector<TensorBox>& boxes, std::span<float> block) {
+      return restore_parameters(checkpoint, plan_.rows(), boxes, block);
+    });
+  }
   const auto merged = ParameterSource::open(checkpoint, Verify::kSizes);
   if (!merged.ok()) return merged.status();
   auto status = check_shapes(checkpoint, training->model, plan_.model, "that of the config");
   if (!status.ok()) return status;
-  // The scaling state is that of the training of the adapters.
-  const auto state = params.begin() + std::ssize(plan_.params);
-  const std::vector<TensorBox> scaling(state, params.end());
-  params.erase(state, params.end());
-  status = (*merged)->read_boxes(params, loading_params());
-  if (!status.ok()) return status;
   notes_ = (*merged)->description().notes;
+  // The scaling state is that of the training of the adapters.
   const auto adapters = part_of(model_params(training->model), ParamPart::kTrained);
-  return restore_parameters(checkpoint, model_rows(adapters, plan_.model), scaling,
-                            loading_params());
+  const std::vector<TensorRow> rows = model_rows(adapters, plan_.model);
+  std::set<std::string> names;
+  for (const ParamSpec& param : plan_.params) names.insert(param.name);
+  return read_params([&](const std::vector<TensorBox>& boxes, std::span<float> block) {
+    std::vector<TensorBox> params, scaling;
+    for (const TensorBox& box : boxes)
+      (names.contains(box.tensor) ? params : scaling).push_back(box);
+    auto read = (*merged)->read_boxes(params, block);
+    return read.ok() && !scaling.empty() ? restore_parameters(checkpoint, rows, scaling, block)
+                                         : read;
+  });
 }
 
 absl::StatusOr<std::unique_ptr<Decoder>> Decoder::load(const TrainConfig& config,

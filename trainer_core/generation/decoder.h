@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include <absl/functional/function_ref.h>
 #include <absl/status/statusor.h>
 
 #include "trainer_core/base/train_config.h"
@@ -32,7 +33,14 @@ struct DecoderSize {
   bool int8_cache = false;   // CacheSize::is_int8
   int32_t threads = 1;       // the sum over all ranks
   int32_t tensor_ranks = 1;  // processes that divide the model
+  // Host memory for parameters on their way to a GPU; a larger tensor takes its own size.
+  int64_t staging_bytes = int64_t{256} << 20;
+  int64_t device_reserve_bytes = 0;  // memory of a GPU that remains free
 };
+
+// Reads boxes of the parameters, in their types, into a block at their offsets.
+using ReadBoxes =
+    absl::FunctionRef<absl::Status(const std::vector<TensorBox>& boxes, std::span<float> block)>;
 
 // The default limit of the cache. Users of large models give their own.
 constexpr int64_t kCacheBytesDefault = int64_t{1} << 30;
@@ -44,15 +52,15 @@ absl::StatusOr<CacheSize> cache_size(const ModelConfig& model, DType dtype,
 
 class Decoder {
  public:
-  // Allocates the memory; the caller then fills loading_params() and calls loaded(). Without a
-  // `backend` it uses the CPU. `ranks`: this rank; null: there are no others.
+  // Allocates the memory; the caller then calls read_params(). Without a `backend` it uses the CPU.
+  // `ranks`: this rank; null: there are no others. `device`: see Arena.
   Decoder(const ModelConfig& model, DType dtype, const CacheSize& cache, const DecoderSize& size,
           std::span<const LoraConfig> adapters = {}, std::shared_ptr<Backend> backend = nullptr,
-          std::unique_ptr<TensorRanks> ranks = nullptr);
+          std::unique_ptr<TensorRanks> ranks = nullptr, std::shared_ptr<void> device = nullptr);
   // Loads the parameters of a checkpoint's step, and adapters of open_served_adapters(). If the
   // checkpoint has adapters alone, they are merged into their base. Starts the other ranks of
-  // size.tensor_ranks, which do not return; the process must have one thread then. Returns
-  // ResourceExhausted if a GPU has too little free memory.
+  // size.tensor_ranks, which do not return; the process must have one thread and no `backend` then.
+  // Returns ResourceExhausted if a GPU has too little free memory.
   static absl::StatusOr<std::unique_ptr<Decoder>> load(const TrainConfig& config,
                                                        const std::string& checkpoint,
                                                        const DecoderSize& size,
@@ -61,20 +69,18 @@ class Decoder {
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
-  // Returns the memory for this rank's fp32 parameters, and their places. It is the host's.
-  std::span<float> loading_params();
-  std::vector<TensorBox> loading_boxes() const;
-  // Called once, after the parameters are in place.
-  void loaded();
-  // Loads an adapter, after loaded(). `table` and `values`: load_served_adapter().
+  // Reads this rank's parameters: at once, or for a GPU a few of them at a time. Called once.
+  // Returns the first error of `read`.
+  absl::Status read_params(ReadBoxes read);
+  // Loads an adapter, after read_params(). `table` and `values`: load_served_adapter().
   void load_adapter(size_t index, std::span<const ParamSpec> table, std::span<const float> values);
 
   const TransformerPlan& plan() const { return plan_; }
   // Sentences for users about what load() has read.
   const std::vector<std::string>& notes() const { return notes_; }
 
-  // The functions below require loaded(). They return Unavailable if another rank is gone, and then
-  // always.
+  // The functions below require read_params(). They return Unavailable if another rank is gone,
+  // and then always.
 
   // Calls Transformer::decode().
   absl::Status decode(const DecodeBatch& batch);
@@ -99,12 +105,13 @@ class Decoder {
   // Sends a call to the other ranks. `counts`: the numbers of its rows and of their adapters.
   absl::Status send_call(int32_t kind, std::vector<int32_t> numbers, std::array<int32_t, 2> counts);
   absl::Status gather_logits(std::span<const int32_t> rows, float* out);
+  absl::Status read_to_device(const std::vector<TensorBox>& boxes, ReadBoxes read);
 
   std::unique_ptr<TensorRanks> ranks_;  // null: one rank
   std::shared_ptr<Backend> backend_;
   TransformerPlan plan_;
   Arena arena_;
-  std::vector<float> staged_;                 // the parameters before they are copied to a GPU
+  const int64_t staging_bytes_;
   std::unique_ptr<TensorExchange> exchange_;  // null: one rank
   std::unique_ptr<Transformer> model_;
   std::vector<float> part_;  // (head_rows, V / ranks) logits of a rank

@@ -38,7 +38,6 @@ class Planner {
     }
     plan_.param_block = add("params", MemoryCategory::kParameters,
                             plan_.stored_floats() + scaling_elements(model_));
-    plan_.loading_block = plan_.param_block;
     add_frozen_blocks(plan_);
     if (plan_.sharding.has_reference)
       plan_.reference_block = add("reference", MemoryCategory::kParameters, plan_.stored_floats());
@@ -49,11 +48,6 @@ class Planner {
     plan_.blocks =
         plan_blocks(plan_.sharding, model_.logits_via_embedding, plan_.training, plan_.param_block,
                     plan_.grad_block, plan_.frozen_block, plan_.memory);
-  }
-
-  void loading() {
-    if (!plan_.rounds_params()) return;
-    plan_.loading_block = add_work("params.loading", plan_.stored_parameters());
   }
 
   // Adds the tensors that layers save on the device.
@@ -377,22 +371,19 @@ void lay_out(TransformerPlan& plan, int32_t threads, int64_t optimizer_state) {
   plan.head_rows = head_rows(largest_share(plan.model.vocab_size, plan.part().tensor.ranks),
                              plan.token_count(), plan.batch, plan.part().logits_bytes);
   Planner planner(plan);
-  const auto step = [&] {
-    planner.blocks(optimizer_state);
-    planner.kept();
-    add_expert_counts(plan);
-    planner.caches();
-    planner.shared();
-    planner.rest();
-    plan_stage(plan);
-    plan_exchange(plan);
-    add_expert_constants(plan);
-    planner.quantized();
-    add_adapter_buffers(plan);
-    planner.workspace(threads);
-    planner.offloaded();
-  };
-  plan.memory.overlay([&] { planner.loading(); }, step);
+  planner.blocks(optimizer_state);
+  planner.kept();
+  add_expert_counts(plan);
+  planner.caches();
+  planner.shared();
+  planner.rest();
+  plan_stage(plan);
+  plan_exchange(plan);
+  add_expert_constants(plan);
+  planner.quantized();
+  add_adapter_buffers(plan);
+  planner.workspace(threads);
+  planner.offloaded();
 }
 
 }  // namespace muster::trainer

@@ -261,23 +261,6 @@ RoundedParams rounded_params(const std::vector<ParamSpec>& table) {
   return layout;
 }
 
-void round_in_place(const std::vector<ParamSpec>& table, float* block) {
-  const RoundedParams layout = rounded_params(table);
-  for (size_t i = 0; i < table.size(); ++i) {
-    char* to = reinterpret_cast<char*>(block) + layout.offsets[i];
-    const auto count = static_cast<size_t>(table[i].elements());
-    const float* from = block + table[i].offset;
-    if (!table[i].is_matrix) {
-      std::memmove(to, from, count * sizeof(float));
-      continue;
-    }
-    for (size_t j = 0; j < count; ++j) {
-      const Bf16 rounded = Bf16::round(from[j]);
-      std::memcpy(to + j * sizeof(Bf16), &rounded, sizeof(Bf16));
-    }
-  }
-}
-
 NormalStream initial_values(const ParamSpec& spec, uint64_t seed) {
   return {.key = seed, .stream = stream_of(spec.name), .std = spec.init_std};
 }

@@ -108,9 +108,6 @@ struct RoundedParams {
 };
 // Returns the layout for the parameters of `table`.
 RoundedParams rounded_params(const std::vector<ParamSpec>& table);
-// Converts a flat fp32 block to this layout in place. This is possible because no parameter begins
-// later in this layout than in the fp32 block.
-void round_in_place(const std::vector<ParamSpec>& table, float* block);
 
 // The functions below compute initial values. Value i of a parameter depends only on the seed, the
 // parameter's name and i, so a rank can compute exactly the elements that it stores. The rules are

@@ -21,11 +21,10 @@ TransformerPlan build_transformer_plan(const ModelConfig& model, int32_t batch, 
                                        const std::optional<Sharding>& sharding = std::nullopt);
 
 // Returns the plan of decoding; each call of Transformer::decode() has at most `rows` rows. With
-// `dtype` bf16, matrices and the cache are bf16. Parameters are loaded as fp32 to loading_params(),
-// then rounded by round_loaded_params(). Both must happen before the Transformer is constructed,
-// because its buffers overlap with the memory of the fp32 parameters. `adapters` can be used beside
-// the model (served_adapter.h). `tensor`: the rank, if several ranks divide the heads, MLP columns
-// and vocabulary ids; each stores its part of the parameters and of the cache, and all rows.
+// `dtype` bf16, matrices and the cache are bf16. The parameters must be written to stored_boxes()
+// before the Transformer is constructed. `adapters` can be used beside the model
+// (served_adapter.h). `tensor`: the rank, if several ranks divide the heads, MLP columns and
+// vocabulary ids; each stores its part of the parameters and of the cache, and all rows.
 TransformerPlan plan_decoder(const ModelConfig& model, int32_t rows, const CacheSize& cache,
                              int32_t threads, DType dtype = DType::kF32,
                              std::span<const LoraConfig> adapters = {}, AxisCoordinate tensor = {});

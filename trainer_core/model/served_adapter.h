@@ -43,8 +43,7 @@ struct AdapterRows {
 // Adds the matrices of plan.served, and the buffers of their GEMMs.
 void plan_served_adapters(TransformerPlan& plan);
 
-// Writes this rank's matrices of plan.served[index]. Called after round_loaded_params(), because
-// the memory overlaps with that of loading. `table` and `values` are the adapter's parameters:
+// Writes this rank's matrices of plan.served[index]. `table` and `values` are the adapter's parameters:
 // part_of(model_params(model with the adapter), kTrained).
 void load_served_adapter(const TransformerPlan& plan, size_t index,
                          std::span<const ParamSpec> table, std::span<const float> values,

@@ -89,11 +89,6 @@ AttentionShape TransformerPlan::attended_shape() const {
   return shape;
 }
 
-std::span<float> loading_params(const TransformerPlan& plan, Arena& arena) {
-  return {arena.f32(plan.loading_block),
-          static_cast<size_t>(plan.stored_parameters() + scaling_elements(plan.model))};
-}
-
 WeightBlocks weight_blocks(const TransformerPlan& plan, const Arena& arena) {
   const WeightType type = plan.model.lora.weight_type;
   const int64_t elements = plan.sharding.quantized.elements();
@@ -104,9 +99,24 @@ WeightBlocks weight_blocks(const TransformerPlan& plan, const Arena& arena) {
       .scales = Tensor::f32(arena.f32(plan.scale_block), {elements / kWeightBlock})};
 }
 
-void round_loaded_params(const TransformerPlan& plan, Arena& arena) {
-  if (plan.rounds_params())
-    round_in_place(plan.sharding.layout.table(), arena.f32(plan.loading_block));
+std::vector<TensorBox> stored_boxes(const TransformerPlan& plan) {
+  std::vector<TensorBox> boxes;
+  const std::vector<ParamSpec>& own = plan.sharding.layout.table();
+  const RoundedParams rounded = rounded_params(own);
+  for (size_t i = 0; i < own.size(); ++i) {
+    TensorBox& box = boxes.emplace_back(tensor_box(plan.params[i], plan.part().tensor));
+    box.offset = own[i].offset;
+    if (!plan.rounds_params()) continue;
+    box.dtype = own[i].rounded_type();
+    box.offset = rounded.offsets[i] / static_cast<int64_t>(dtype_bytes(box.dtype));
+  }
+  // The scaling state, which every rank has, follows.
+  const std::vector<TensorRow> rows = plan.rows();
+  for (size_t i = own.size(); i < rows.size(); ++i) {
+    boxes.push_back(whole_box(rows[i]));
+    boxes.back().offset += plan.stored_parameters() - parameter_count(plan.params);
+  }
+  return boxes;
 }
 
 }  // namespace muster::trainer

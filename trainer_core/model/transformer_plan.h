@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trainer_core/base/memory_plan.h"
+#include "trainer_core/base/tensor_box.h"
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/model/block_memory.h"
 #include "trainer_core/model/layer_buffers.h"
@@ -179,7 +180,6 @@ struct TransformerPlan {
   // The parameters that the rank stores: bf16 matrices if rounds_params(), otherwise the flat fp32
   // shards followed by the scaling state.
   BufferId param_block;
-  BufferId loading_block;  // see loading_params()
   // The flat shards of frozen parameters, in the type of their layout; absent if there are none.
   BufferId frozen_block;
   // The codes and scales of parameters that are stored in blocks (base/weight_blocks.h).
@@ -342,13 +342,10 @@ struct TransformerPlan {
   LossShape loss_shape() const { return {model.final_logits_soft_cap, model.z_loss_multiplier}; }
 };
 
-// Returns the flat fp32 block into which the values of rows() are loaded: parameters, then the
-// scaling state.
-std::span<float> loading_params(const TransformerPlan& plan, Arena& arena);
 // Returns this rank's shards of the parameters that are stored in blocks.
 WeightBlocks weight_blocks(const TransformerPlan& plan, const Arena& arena);
-// Converts the loaded values to the types that the Transformer reads (rounds_params). Called once,
-// before the Transformer is constructed.
-void round_loaded_params(const TransformerPlan& plan, Arena& arena);
+// Returns the boxes of rows() in param_block, in the types in which it stores them: the parts of
+// the parameters that the rank computes with, then the scaling state. For plans of decoding.
+std::vector<TensorBox> stored_boxes(const TransformerPlan& plan);
 
 }  // namespace muster::trainer

@@ -16,8 +16,12 @@ std::unique_ptr<trainer::Engine> small_engine() {
   const auto cache = trainer::cache_size(config, trainer::DType::kF32, size);
   EXPECT_TRUE(cache.ok()) << cache.status();
   auto decoder = std::make_unique<trainer::Decoder>(config, trainer::DType::kF32, *cache, size);
-  std::ranges::fill(decoder->loading_params(), 0.01F);
-  decoder->loaded();
+  const auto status =
+      decoder->read_params([](const std::vector<trainer::TensorBox>&, std::span<float> block) {
+        std::ranges::fill(block, 0.01F);
+        return absl::OkStatus();
+      });
+  EXPECT_TRUE(status.ok()) << status;
   return std::make_unique<trainer::Engine>(std::move(decoder), config.vocab_size);
 }
 

@@ -64,6 +64,10 @@ TEST_P(TensorRanksGenerate, TheResultsOfOneRank) {
   if (model.learns_positions()) model.trainable_position_size = kContext;
   TestModel whole(model, 1, kContext);
   randomize_params(whole.plan, whole.model.params());
+  // Scales that differ show whether each rank has those of its matrices.
+  const std::span<float> scaling = whole.model.state().subspan(whole.model.params().size());
+  for (size_t i = 0; i < scaling.size(); ++i)
+    scaling[i] = 0.5F + 0.125F * static_cast<float>(i % 7);
   const std::vector<TestAdapter> adapters = {
       random_adapter(
           model, {.rank = 3, .alpha = 4.5, .targets = lora_targets(model, LoraLayers::kAll)}, 1),
@@ -91,16 +95,16 @@ TEST_P(TensorRanksGenerate, TheResultsOfOneRank) {
     for (const RequestId id : ids) results.push_back(engine.results[id]);
     return results;
   };
-  TestEngine alone(model, whole.model.params(), size, test.dtype, adapters);
+  TestEngine alone(model, whole.model.state(), size, test.dtype, adapters);
   const std::vector<Result> expected = run(alone);
   size.tensor_ranks = test.ranks;
   std::vector<Result> actual;
   {
     const auto make = [&](std::unique_ptr<TensorRanks> own) {
-      return make_decoder(model, whole.model.params(), size, test.dtype, adapters, std::move(own));
+      return make_decoder(model, whole.model.state(), size, test.dtype, adapters, std::move(own));
     };
     Ranks ranks(test.ranks, make);
-    TestEngine together(model, whole.model.params(), size, test.dtype, adapters, ranks.first());
+    TestEngine together(model, whole.model.state(), size, test.dtype, adapters, ranks.first());
     actual = run(together);
     // The cache has as many positions, of which each rank has its heads.
     EXPECT_EQ(together.engine.stats().blocks, alone.engine.stats().blocks);
@@ -130,6 +134,12 @@ ModelConfig gpt_of_four_heads() {
   return model;
 }
 
+ModelConfig quantized(ModelConfig model, QuantizationType type) {
+  model.quantization.type = type;
+  model.quantization.amax_history_length = 4;
+  return model;
+}
+
 // 19 ids and 10 columns of the MLP are divided unevenly; on 4 ranks two of them share a KV head.
 INSTANTIATE_TEST_SUITE_P(
     Models, TensorRanksGenerate,
@@ -140,6 +150,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"parallel", small_parallel(), 4}, Case{"experts", dropless(small_mixtral()), 2},
         Case{"relative", small_dense_glam(), 2},
         Case{"bf16", small_config(4, 2, false), 4, DType::kBf16},
+        Case{"int8", quantized(small_config(4, 2, false), QuantizationType::kInt8)},
+        Case{"fp8_current", quantized(small_config(4, 2, false), QuantizationType::kFp8Current), 4},
+        Case{"fp8_delayed", quantized(small_config(4, 2, false), QuantizationType::kFp8Delayed), 4},
         Case{"int8_cache", small_config(4, 2, false), 2, DType::kF32, true}),
     [](const auto& instance) { return instance.param.name; });
 

@@ -15,6 +15,7 @@
 
 #include "common/random/philox.h"
 #include "tests/unit/trainer_core/train_helpers.h"
+#include "trainer_core/checkpoint/stored_tensor.h"
 #include "trainer_core/generation/engine.h"
 
 namespace muster::trainer {
@@ -42,28 +43,43 @@ inline std::vector<int32_t> some_prompt(size_t length, uint64_t stream, int32_t 
   return tokens;
 }
 
-// Returns a decoder with the parameters of the complete model.
+// Copies a part of a parameter of the complete model, in the box's type.
+inline void copy_param(const TensorRow& row, std::span<const float> params, const TensorBox& box,
+                       std::span<float> block) {
+  const CommonRuns runs(whole_box(row), box);
+  for (int64_t run = 0; run < runs.count(); ++run) {
+    const auto [from, to] = runs.at(run);
+    const auto values =
+        params.subspan(static_cast<size_t>(row.offset + from), static_cast<size_t>(runs.length()));
+    narrow(values, box.dtype == DType::kF32 ? StoredType::kF32 : StoredType::kBf16,
+           reinterpret_cast<char*>(block.data()) +
+               static_cast<size_t>(box.offset + to) * dtype_bytes(box.dtype));
+  }
+}
+
+// Returns a decoder with the parameters, and the scaling state, of the complete model.
 inline std::unique_ptr<Decoder> make_decoder(const ModelConfig& config,
-                                             std::span<const float> params, const DecoderSize& size,
+                                             std::span<const float> params, DecoderSize size,
                                              DType dtype, std::span<const TestAdapter> adapters,
                                              std::unique_ptr<TensorRanks> ranks) {
+  size.staging_bytes = 1 << 10;  // a GPU gets the parameters in several pieces
   const auto cache = cache_size(config, dtype, size);
   EXPECT_TRUE(cache.ok()) << cache.status();
   std::vector<LoraConfig> loras;
   for (const TestAdapter& adapter : adapters) loras.push_back(adapter.model.lora);
   auto decoder = std::make_unique<Decoder>(config, dtype, *cache, size, loras, device_of_tests(),
                                            std::move(ranks));
-  const std::vector<TensorBox> boxes = decoder->loading_boxes();
-  for (size_t i = 0; i < decoder->plan().params.size(); ++i) {
-    const ParamSpec& spec = decoder->plan().params[i];
-    const CommonRuns runs(whole_box(spec), boxes[i]);
-    for (int64_t run = 0; run < runs.count(); ++run) {
-      const auto [from, to] = runs.at(run);
-      std::copy_n(params.begin() + spec.offset + from, runs.length(),
-                  decoder->loading_params().begin() + boxes[i].offset + to);
-    }
-  }
-  decoder->loaded();
+  const auto status =
+      decoder->read_params([&](const std::vector<TensorBox>& boxes, std::span<float> block) {
+        const std::vector<TensorRow> rows = decoder->plan().rows();
+        for (const TensorBox& box : boxes) {
+          const auto row = std::ranges::find(rows, box.tensor, &TensorRow::name);
+          EXPECT_NE(row, rows.end()) << box.tensor;
+          copy_param(*row, params, box, block);
+        }
+        return absl::OkStatus();
+      });
+  EXPECT_TRUE(status.ok()) << status;
   for (size_t i = 0; i < adapters.size(); ++i)
     decoder->load_adapter(i, adapters[i].table, adapters[i].values);
   return decoder;

@@ -167,7 +167,7 @@ TEST_P(GoldenDecoding, PositionByPosition) {
       plan_decoder(config_, test_.plan.batch, cache_for(test_.plan.batch, test_.plan.seq_len),
                    GetParam().threads);
   Arena arena(plan.memory);
-  std::ranges::copy(test_.model.params(), loading_params(plan, arena).begin());
+  store_state(plan, arena, test_.model.params());
   TestDecoder decoder(plan, arena, *test_.ops);
   std::vector<int32_t> column(batch);
   std::vector<float> logits(batch * vocab);

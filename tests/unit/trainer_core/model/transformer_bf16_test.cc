@@ -183,8 +183,8 @@ TEST(Bf16Plan, HalvesOnlyActivations) {
   EXPECT_GT(halved, 10U);
 }
 
-// In decoding, matrices and caches take half, vectors and positions do not. Loading takes as much
-// as fp32 parameters, in memory that decoding then uses for other buffers.
+// In decoding, matrices and caches take half, vectors and positions do not. Loading needs no
+// further memory: a model of 13B in bf16 fits on a GPU of 40 GB.
 TEST(Bf16Plan, DecodingStoresMatricesAndCachesRounded) {
   for (const ModelConfig& config : {small_gpt(), dropless(small_mixtral())}) {
     const TransformerPlan wide = plan_decoder(config, 16, cache_for(2, 80), 2);
@@ -202,11 +202,9 @@ TEST(Bf16Plan, DecodingStoresMatricesAndCachesRounded) {
     EXPECT_EQ(bytes(wide, MemoryCategory::kParameters), 4 * n);
     EXPECT_EQ(2 * bytes(narrow, MemoryCategory::kKvCache), bytes(wide, MemoryCategory::kKvCache));
     EXPECT_LT(narrow.memory.total_bytes(), wide.memory.total_bytes());
-    EXPECT_EQ(narrow.memory.at(narrow.loading_block).offset,
-              narrow.memory.at(narrow.param_block).offset);
-    EXPECT_EQ(narrow.memory.at(narrow.loading_block).bytes, 4 * n);
     EXPECT_EQ(narrow.memory.total_bytes() % kBufferAlignment, 0U);
-    EXPECT_GE(narrow.memory.total_bytes(), 4 * n);
+    EXPECT_LT(2 * narrow.memory.total_bytes() - narrow.memory.total_bytes() / 10,
+              wide.memory.total_bytes());
   }
 }
 

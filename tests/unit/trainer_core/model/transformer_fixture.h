@@ -1,12 +1,15 @@
 // A model with its plan, memory and operations, for the tests of this folder.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "common/random/philox.h"
+#include "trainer_core/base/bf16.h"
 #include "trainer_core/model/plan_builder.h"
 #include "trainer_core/model/transformer.h"
 
@@ -30,6 +33,22 @@ struct TestModel {
   std::unique_ptr<Ops> ops;
   Transformer model;
 };
+
+// Writes the parameters, and the scaling state, of a complete model to the memory of a decoder.
+inline void store_state(const TransformerPlan& plan, Arena& arena, std::span<const float> state) {
+  for (const TensorBox& box : stored_boxes(plan)) {
+    const std::vector<TensorRow> rows = plan.rows();
+    const auto row = std::ranges::find(rows, box.tensor, &TensorRow::name);
+    for (int64_t i = 0; i < box.elements(); ++i) {
+      const float value = state[static_cast<size_t>(row->offset + i)];
+      if (box.dtype == DType::kF32) {
+        arena.f32(plan.param_block)[box.offset + i] = value;
+      } else {
+        static_cast<Bf16*>(arena.buffer(plan.param_block))[box.offset + i] = Bf16::round(value);
+      }
+    }
+  }
+}
 
 inline ModelConfig small_config(int32_t heads, int32_t kv_heads, bool tied) {
   ModelConfig config;

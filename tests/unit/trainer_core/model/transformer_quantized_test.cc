@@ -280,7 +280,7 @@ TEST(QuantizedTraining, DecodingEqualsTheForwardPass) {
 
     const TransformerPlan plan = plan_decoder(config, 2 * 3, cache_for(2, kLength), 1);
     Arena arena(plan.memory);
-    std::ranges::copy(test.model.state(), loading_params(plan, arena).begin());
+    store_state(plan, arena, test.model.state());
     TestDecoder decoder(plan, arena, *test.ops);
     std::vector<float> logits(2 * vocab);
     for (size_t at = 0; at < kLength; at += at == 0 ? 3 : 1) {

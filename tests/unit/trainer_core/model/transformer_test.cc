@@ -144,8 +144,7 @@ TEST_P(Decoding, ExtendsItsCache) {
     const TransformerPlan plan = plan_decoder(config, 2 * 9, cache_for(2, kLength), 2, dtype);
     Arena arena(plan.memory);
     const auto ops = cpu_ops(2);
-    std::ranges::copy(whole.model.params(), loading_params(plan, arena).begin());
-    round_loaded_params(plan, arena);
+    store_state(plan, arena, whole.model.params());
     TestDecoder model(plan, arena, *ops);
     for (const int32_t count : {9, 1, 1, 9, 2, 1}) {
       const int32_t first = model.length();
