@@ -1,6 +1,7 @@
 #include "serve/api.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string_view>
 #include <variant>
@@ -263,11 +264,12 @@ CallId Api::add_output(std::shared_ptr<CompletionCall> call, size_t choice) {
 void Api::fail(const std::string& why) {
   drain();
   failure_ = why;
-  // A call with several outputs fails once.
-  std::set<std::shared_ptr<CompletionCall>> calls;
-  for (const auto& [id, call] : calls_) calls.insert(call.first);
+  // In the order of the calls' outputs. A call with several outputs fails once.
+  const std::map<CallId, Call> outputs(calls_.begin(), calls_.end());
   calls_.clear();
-  for (const std::shared_ptr<CompletionCall>& call : calls) call->fail(why);
+  std::set<const CompletionCall*> failed;
+  for (const auto& [id, output] : outputs)
+    if (failed.insert(output.first.get()).second) output.first->fail(why);
 }
 
 void Api::deliver(const std::vector<CallEvent>& events) {

@@ -24,6 +24,8 @@ EngineThread::~EngineThread() {
     stopping_ = true;
   }
   changed_.notify_one();
+  // Nobody needs the step that runs, and a rank may not respond.
+  engine_->decoder().abort();
   thread_.join();
 }
 

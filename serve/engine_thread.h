@@ -33,7 +33,7 @@ struct EngineHandlers {
 class EngineThread {
  public:
   EngineThread(std::unique_ptr<trainer::Engine> engine, EngineHandlers handlers);
-  // Ends after the current step. Joins the thread.
+  // Joins the thread, after the current step. A step that waits for another rank is aborted.
   ~EngineThread();
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;

@@ -84,7 +84,7 @@ absl::Status MailboxChannel::begin_round() {
   if (!broken_.ok()) return broken_;
   if (transport_.state(transport_.own_) != MailboxState::kHere)
     return absl::UnavailableError(transport_.gone(transport_.own_));
-  deadline_ = monotonic_now() + transport_.options_.timeout;
+  deadline_ = monotonic_now() + transport_.timeout_.load();
   peers_read_buffers_ = false;
   return absl::OkStatus();
 }
@@ -248,7 +248,7 @@ absl::Status MailboxChannel::late(std::string_view what, std::span<const int> si
   for (const int member : silent)
     world_ranks.push_back(transport_.world_rank(peer(member).mailbox));
   const std::string ranks = rank_list(world_ranks);
-  const std::string wait = absl::StrCat(transport_.options_.timeout.count(), " ms");
+  const std::string wait = absl::StrCat(transport_.timeout_.load().count(), " ms");
   give_up(
       absl::StrCat("rank ", transport_.rank(), " gave up after ", wait, " waiting for ", ranks));
   return absl::DeadlineExceededError(absl::StrCat(av(what), " ", ranks, " within ", wait));

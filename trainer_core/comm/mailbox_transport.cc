@@ -26,7 +26,8 @@ uint64_t channel_id(std::string_view name, std::span<const int> members) {
 
 }  // namespace
 
-MailboxTransport::MailboxTransport(MailboxOptions options) : options_(std::move(options)) {
+MailboxTransport::MailboxTransport(MailboxOptions options)
+    : options_(std::move(options)), timeout_(options_.timeout) {
   own_ = index_of(options_.rank);
   // If there are more ranks than cores, a rank that polls would prevent the ranks for which it
   // waits from running.

@@ -25,7 +25,7 @@ struct MailboxOptions {
   // copied to staging buffers.
   bool threads = false;
   int world_size = 1;
-  std::chrono::milliseconds timeout{};  // maximum duration of a round
+  std::chrono::milliseconds timeout{};  // maximum duration of a round, before limit_rounds()
   // Returns whether the owner of mailbox `index` has ended without marking its mailbox. May be
   // empty. Must be thread-safe.
   std::function<bool(int index)> lost;
@@ -42,6 +42,7 @@ class MailboxTransport : public Transport {
   int size() const override { return options_.world_size; }
   std::unique_ptr<Channel> open(std::string_view name, std::span<const int> members) override;
   void fail(const std::string& reason) override { leave(MailboxState::kFailed, reason); }
+  void limit_rounds(std::chrono::milliseconds limit) override { timeout_ = limit; }
 
  private:
   friend class MailboxChannel;
@@ -63,6 +64,7 @@ class MailboxTransport : public Transport {
   int find_channel(int index, uint64_t id) const;
 
   MailboxOptions options_;
+  std::atomic<std::chrono::milliseconds> timeout_;
   int own_;  // index of this rank's mailbox
   bool spins_;
   std::mutex mutex_;  // guards channels_, and the memory that leave() writes

@@ -26,6 +26,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// The interval at which ShmOptions::check is called.
+constexpr milliseconds kCheckInterval{100};
+
 // These seals prevent a peer from shrinking memory that is mapped here: a read beyond its end would
 // raise SIGBUS.
 constexpr unsigned kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -143,11 +146,16 @@ class Meeting {
     polled_.clear();
     for (const Caller& caller : callers_) polled_.push_back({caller.socket.get(), POLLIN, 0});
     polled_.push_back({seat_.listener().socket().get(), POLLIN, 0});
-    const auto left = std::chrono::ceil<milliseconds>(options_.deadline - monotonic_now());
-    int ready = 0;
-    if (left.count() > 0)
-      ready = poll(polled_.data(), polled_.size(), static_cast<int>(left.count()));
-    if (ready > 0 || (ready < 0 && errno == EINTR)) return absl::OkStatus();
+    while (true) {
+      const auto left = std::chrono::ceil<milliseconds>(options_.deadline - monotonic_now());
+      const auto wait = options_.check ? std::min(left, kCheckInterval) : left;
+      int ready = 0;
+      if (left.count() > 0)
+        ready = poll(polled_.data(), polled_.size(), static_cast<int>(wait.count()));
+      if (ready > 0 || (ready < 0 && errno == EINTR)) return absl::OkStatus();
+      if (wait == left) break;
+      if (auto status = options_.check(); !status.ok()) return status;
+    }
     return absl::DeadlineExceededError(
         absl::StrCat("on this host, nothing came from ", rank_list(missing)));
   }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -56,6 +57,8 @@ struct ShmOptions {
   std::map<int, std::string> listeners;
   Instant deadline;                                   // until all ranks have connected
   std::chrono::milliseconds timeout = kRoundTimeout;  // limit of one round
+  // Called several times per second while ranks are missing; an error ends the wait. May be empty.
+  std::function<absl::Status()> check = {};
 };
 
 // Creates the transport among the ranks of options.listeners. All of these ranks must call it at

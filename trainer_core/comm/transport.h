@@ -87,6 +87,10 @@ class Transport {
   // Calls fail() with the reason that this rank was aborted.
   void abort();
 
+  // Sets the time that later rounds of this rank wait for a peer. Transports between several hosts
+  // ignore it.
+  virtual void limit_rounds(std::chrono::milliseconds /*limit*/) {}
+
   // Makes a failed round of this rank end only its own channel from now on, without notifying
   // peers. A rank that is about to leave uses this, so that its last messages succeed on channels
   // whose members are still present, even if other channels fail. fail() and abort() still end all

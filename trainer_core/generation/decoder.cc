@@ -319,7 +319,9 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::load(const TrainConfig& config
     return decoder.ok() ? (*decoder)->follow() : decoder.status();
   });
   if (!ranks.ok()) return ranks.status();
-  return load_rank(config, checkpoint, size, adapters, nullptr, *std::move(ranks));
+  auto decoder = load_rank(config, checkpoint, size, adapters, nullptr, *std::move(ranks));
+  if (decoder.ok()) (*decoder)->ranks_->limit_exchanges(kStepTime);
+  return decoder;
 }
 
 }  // namespace muster::trainer

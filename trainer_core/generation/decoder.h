@@ -79,8 +79,8 @@ class Decoder {
   // Sentences for users about what load() has read.
   const std::vector<std::string>& notes() const { return notes_; }
 
-  // The functions below require read_params(). They return Unavailable if another rank is gone,
-  // and then always.
+  // The functions below require read_params(). They return the error of another rank that is gone,
+  // or that does not respond (DeadlineExceeded), and then always.
 
   // Calls Transformer::decode().
   absl::Status decode(const DecodeBatch& batch);
@@ -90,6 +90,14 @@ class Decoder {
   // Returns whether another rank can be lost, which check_ranks() reports also between calls.
   bool has_ranks() const { return ranks_ != nullptr; }
   absl::Status check_ranks() const { return ranks_ ? ranks_->check() : absl::OkStatus(); }
+  // Returns the end of a rank that has caused `error`, if it is known, or else `error`.
+  absl::Status cause_of(const absl::Status& error) const {
+    return ranks_ ? ranks_->cause_of(error) : error;
+  }
+  // Ends the current call of another thread and all later ones, if they wait for a rank.
+  void abort() const {
+    if (ranks_) ranks_->abort();
+  }
   // Computes what rank 0 calls, until rank 0 leaves. For the other ranks.
   absl::Status follow();
 

@@ -101,8 +101,7 @@ absl::StatusOr<std::vector<GenerationEvent>> Engine::step() {
 
 // Returns the end of a rank, which is the cause of the error of an exchange, if it is known.
 absl::Status Engine::fail(const absl::Status& error) {
-  failure_ = decoder_->check_ranks();
-  if (failure_.ok()) failure_ = error;
+  failure_ = decoder_->cause_of(error);
   return failure_;
 }
 

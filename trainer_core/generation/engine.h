@@ -78,8 +78,8 @@ class Engine {
   absl::StatusOr<RequestId> submit(GenerationRequest request);
   // Removes a request, which has no further events. Ids of finished requests are ignored.
   void cancel(RequestId request);
-  // Computes one step. Returns its results, with one event per request, or Unavailable if a rank of
-  // the decoder is gone; so do all later steps.
+  // Computes one step. Returns its results, with one event per request, or the error of a lost
+  // rank of the decoder; so do all later steps.
   absl::StatusOr<std::vector<GenerationEvent>> step();
   bool is_idle() const { return running_.empty() && waiting_.empty(); }
 

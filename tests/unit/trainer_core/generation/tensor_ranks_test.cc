@@ -2,8 +2,12 @@
 #include "trainer_core/generation/tensor_ranks.h"
 
 #include <gmock/gmock.h>
+#include <signal.h>
 
+#include <cstdlib>
 #include <functional>
+#include <iostream>
+#include <new>
 #include <ostream>
 #include <thread>
 
@@ -171,6 +175,79 @@ TEST(TensorRanks, ALostRankIsAnError) {
     EXPECT_TRUE(absl::IsUnavailable(events.status())) << events.status();
     EXPECT_THAT(std::string(events.status().message()), HasSubstr("rank 1"));
   }
+}
+
+// Rank 2 has joined and computes nothing, as a stopped process.
+TEST(TensorRanks, ARankThatDoesNotRespondIsAnError) {
+  const ModelConfig model = small_config(12, 3, false);
+  TestModel whole(model, 1, 8);
+  const DecoderSize size{.context = 20, .sequences_max = 2, .step_rows = 8, .tensor_ranks = 3};
+  const LocalWorld world(3, std::chrono::hours(1));
+  const auto silent = world.join(2);
+  std::thread follower([&] {
+    const auto decoder = make_decoder(model, whole.model.params(), size, DType::kF32, {},
+                                      std::make_unique<TensorRanks>(world.join(1)));
+    const auto status = decoder->follow();
+    EXPECT_TRUE(status.ok() || absl::IsUnavailable(status)) << status;
+  });
+  auto first = std::make_unique<TensorRanks>(world.join(0));
+  first->limit_exchanges(std::chrono::milliseconds(500));
+  TestEngine test(model, whole.model.params(), size, DType::kF32, {}, std::move(first));
+  test.submit({.prompt = {1, 2, 3}});
+  const auto status = test.engine.step().status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rank 2"));
+  follower.join();
+}
+
+// Runs four ranks as processes, of which each calls `follow`, and exits with the error of rank 0.
+void run_processes(const std::function<absl::Status(TensorRanks&)>& follow) {
+  const auto ranks =
+      TensorRanks::start(4, [&](std::unique_ptr<TensorRanks> own) { return follow(*own); });
+  absl::Status status = ranks.status();
+  if (status.ok()) status = (*ranks)->agree(absl::OkStatus());
+  std::vector<float> sum(8);
+  while (status.ok()) {
+    status = (*ranks)->group().all_reduce(std::span(sum), "sum");
+    if (!status.ok()) status = (*ranks)->cause_of(status);
+  }
+  std::cerr << status << std::endl;
+  std::exit(0);
+}
+
+// Returns the error of sums that all ranks compute until one is lost.
+absl::Status sum_until_lost(TensorRanks& ranks) {
+  std::vector<float> sum(8);
+  absl::Status status = ranks.agree(absl::OkStatus());
+  while (status.ok()) status = ranks.group().all_reduce(std::span(sum), "sum");
+  return status;
+}
+
+// The others end as well, because they lose the rank.
+TEST(TensorRanksDeathTest, TheRankThatEndedFirstIsNamed) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "this sanitizer has a thread of its own";
+#endif
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  using testing::ExitedWithCode;
+  EXPECT_EXIT(run_processes([](TensorRanks& ranks) {
+                if (ranks.rank() != 3) return sum_until_lost(ranks);
+                (void)ranks.agree(absl::OkStatus());
+                raise(SIGKILL);
+                return absl::OkStatus();
+              }),
+              ExitedWithCode(0), "UNAVAILABLE: rank 3 of the model .* was ended by signal 9");
+  // An error keeps its code, so that a damaged file is not taken for a lost rank.
+  EXPECT_EXIT(run_processes([](TensorRanks& ranks) {
+                return ranks.rank() == 2 ? ranks.agree(absl::DataLossError("a damaged file"))
+                                         : sum_until_lost(ranks);
+              }),
+              ExitedWithCode(0), "DATA_LOSS: rank 2: a damaged file");
+  EXPECT_EXIT(run_processes([](TensorRanks& ranks) -> absl::Status {
+                if (ranks.rank() == 1) throw std::bad_alloc();
+                return sum_until_lost(ranks);
+              }),
+              ExitedWithCode(0), "RESOURCE_EXHAUSTED: rank 1: the machine has too little memory");
 }
 
 TEST(TensorRanks, RefuseModelsThatTheyCannotDivide) {
