@@ -24,7 +24,7 @@ EngineThread::~EngineThread() {
     stopping_ = true;
   }
   changed_.notify_one();
-  // Nobody needs the step that runs, and a rank may not respond.
+  // The results of the step that runs are not needed, and a rank may not respond.
   engine_->decoder().abort();
   thread_.join();
 }

@@ -49,7 +49,7 @@ class RankProcesses {
   std::optional<End> end_of(size_t follower) const;
 
   std::vector<pid_t> pids_;            // those of ranks 1, 2, …
-  std::shared_ptr<RankError> errors_;  // of all ranks
+  std::shared_ptr<RankError> errors_;  // one per rank
 };
 
 }  // namespace muster::trainer

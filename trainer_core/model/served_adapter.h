@@ -43,8 +43,9 @@ struct AdapterRows {
 // Adds the matrices of plan.served, and the buffers of their GEMMs.
 void plan_served_adapters(TransformerPlan& plan);
 
-// Writes this rank's matrices of plan.served[index]. `table` and `values` are the adapter's parameters:
-// part_of(model_params(model with the adapter), kTrained).
+// Writes this rank's matrices of plan.served[index]. `table` and `values` are the adapter's
+// parameters, which are those of the model with the adapter:
+// part_of(model_params(model), kTrained).
 void load_served_adapter(const TransformerPlan& plan, size_t index,
                          std::span<const ParamSpec> table, std::span<const float> values,
                          Arena& arena, Ops& ops);
