@@ -33,6 +33,7 @@
 #include "trainer_core/checkpoint/find_checkpoint.h"
 #include "trainer_core/recovery/failure.h"
 #include "trainer_core/startup/choose_backend.h"
+#include "trainer_core/startup/device_reserve.h"
 #include "trainer_core/startup/load_tokenizer.h"
 
 namespace muster::serve {
@@ -67,6 +68,7 @@ struct LoadedRun {
   std::vector<ServedModel> models;
   ChatTemplate chat_template;
   std::unique_ptr<trainer::Engine> engine;
+  std::string device;  // for the banner
 };
 
 absl::StatusOr<LoadedRun> load(const ServeArguments& arguments) {
@@ -80,7 +82,8 @@ absl::StatusOr<LoadedRun> load(const ServeArguments& arguments) {
                 .tokenizer = {},
                 .models = {},
                 .chat_template = {},
-                .engine = {}};
+                .engine = {},
+                .device = {}};
   if (!arguments.tokenizer.empty()) {
     run.config.tokenizer_path = arguments.tokenizer;
     run.config.tokenizer_type.clear();  // the type is that of the training's tokenizer
@@ -119,10 +122,20 @@ absl::StatusOr<LoadedRun> load(const ServeArguments& arguments) {
       .cache_bytes = int64_t{arguments.cache_mib} << 20,
       .int8_cache = arguments.int8_cache,
       .threads = arguments.threads > 0 ? arguments.threads : static_cast<int32_t>(usable_cpus()),
-      .tensor_ranks = arguments.tensor_parallel};
-  auto backend = trainer::backend_of_option(arguments.hardware, size.threads);
-  if (!backend.ok()) return backend.status();
-  auto decoder = trainer::Decoder::load(run.config, *folder, size, *adapters, *std::move(backend));
+      .tensor_ranks = arguments.tensor_parallel,
+      .device_reserve_bytes = static_cast<int64_t>(trainer::kKernelCode.bytes)};
+  auto chosen = trainer::backend_of_option(arguments.hardware, run.config, size.threads,
+                                           arguments.tensor_parallel);
+  if (!chosen.ok()) return chosen.status();
+  if (!chosen->reason.empty()) std::cerr << "muster: " << chosen->reason << std::endl;
+  run.device = chosen->backend ? chosen->backend->description() : "CPU";
+  auto decoder = trainer::Decoder::load(run.config, *folder, size, *adapters, chosen->backend);
+  if (absl::IsResourceExhausted(decoder.status())) {
+    const bool is_wide = run.config.dtype == trainer::ComputeType::kFloat32;
+    return absl::ResourceExhaustedError(absl::StrCat(
+        decoder.status().message(), ". ", is_wide ? "Use --dtype bfloat16, " : "Use ",
+        "--int8-cache, or a smaller --cache-mib, --batch, --step-tokens or --context"));
+  }
   if (!decoder.ok()) return decoder.status();
   for (const std::string& note : (*decoder)->notes())
     std::cerr << "muster: " << escape_controls(note) << std::endl;
@@ -176,7 +189,8 @@ int serve(const ServeArguments& arguments) {
   absl::Status failure;
   const auto on_failure = [&](const absl::Status& status) {
     failure = status;
-    std::cerr << "muster: error: " << status.message() << "; the server ends" << std::endl;
+    std::cerr << "muster: error: " << escape_controls(std::string(status.message()))
+              << "; the server ends" << std::endl;
     api.fail(std::string(status.message()));
     listener->drain();
     stop_when_idle(context, api, *listener, drained, monotonic_now() + kFailTime);
@@ -201,6 +215,7 @@ int serve(const ServeArguments& arguments) {
   const auto signals = daemon::SignalListener::start(daemon::leave_signals(), [&](int) {
     boost::asio::post(context, [&] {
       if (std::exchange(ending, true)) return context.stop();  // the second signal
+      if (!failure.ok()) return;                               // it ends within kFailTime
       api.drain();
       listener->drain();
       stop_when_idle(context, api, *listener, drained, monotonic_now() + kDrainTime);
@@ -213,7 +228,7 @@ int serve(const ServeArguments& arguments) {
   }
   std::cerr << "muster: serving " << escape_controls(run->models.front().name) << " on http://"
             << arguments.listen.substr(0, arguments.listen.rfind(':')) << ":" << listener->port()
-            << "/v1 (context " << engine.context() << " tokens, "
+            << "/v1 (" << run->device << ", context " << engine.context() << " tokens, "
             << engine.stats().blocks * trainer::CacheSize::kBlockPositions
             << " tokens in the cache";
   if (run->models.size() > 1) {

@@ -2,6 +2,7 @@
 
 #include "daemon/endpoint.h"
 #include "daemon/help.h"
+#include "trainer_core/base/mesh_rules.h"
 
 namespace muster::serve {
 
@@ -73,7 +74,8 @@ CLI::App& describe_serve(CLI::App& app, ServeArguments& arguments) {
   daemon::add_count(command, "--threads", arguments.threads, "Threads (default: all cores)", 1,
                     1024);
   daemon::add_count(command, "--tensor-parallel", arguments.tensor_parallel,
-                    "Divide the model, its cache and the threads among N processes", 1, 64)
+                    "Divide the model, its cache and the threads among N processes", 1,
+                    trainer::kTensorRanksMax)
       ->capture_default_str();
   command.add_option("--hardware", arguments.hardware, "cpu, gpu or auto")
       ->type_name("NAME")

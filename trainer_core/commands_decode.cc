@@ -14,9 +14,9 @@
 
 #include "common/text/escape.h"
 #include "trainer_core/base/json_file.h"
+#include "trainer_core/base/mesh_rules.h"
 #include "trainer_core/checkpoint/find_checkpoint.h"
 #include "trainer_core/commands.h"
-#include "trainer_core/generation/tensor_ranks.h"
 #include "trainer_core/startup/choose_backend.h"
 #include "trainer_core/startup/load_config.h"
 #include "trainer_core/tools/decode.h"
@@ -137,6 +137,7 @@ absl::StatusOr<DecodeOptions> decode_options(const CommandLine& line, const Trai
   }
   options.max_tokens = static_cast<int32_t>(*max_tokens);
   options.tensor_ranks = static_cast<int32_t>(*tensor);
+  if (config.threads > 0) options.threads = config.threads * options.tensor_ranks;
   options.sampling = {.repetition_penalty = *repetition,
                       .temperature = *temperature,
                       .top_k = static_cast<int32_t>(*top_k),
@@ -161,9 +162,6 @@ absl::StatusOr<DecodeOptions> decode_options(const CommandLine& line, const Trai
     if (!adapters.ok()) return adapters.status();
     options.adapters = *std::move(adapters);
   }
-  auto backend = backend_of_option(line.text("hardware", "cpu"), options.threads);
-  if (!backend.ok()) return backend.status();
-  options.backend = *std::move(backend);
   if (line.has("prompts"))
     if (auto status = read_prompts(line.text("prompts"), options); !status.ok()) return status;
   if (options.adapters.size() > 1 && options.adapter_names.empty())
@@ -259,6 +257,12 @@ ExitCode decode_command(std::span<const std::string_view> arguments) {
   if (!config.ok()) return report(who, config.status());
   auto options = decode_options(*line, *config);
   if (!options.ok()) return report(who, options.status());
+  // Opened last, because a GPU takes seconds.
+  auto chosen = backend_of_option(line->text("hardware", "cpu"), *config, options->threads,
+                                  options->tensor_ranks);
+  if (!chosen.ok()) return report(who, chosen.status());
+  if (!chosen->reason.empty()) std::cerr << "muster: " << chosen->reason << std::endl;
+  options->backend = std::move(chosen->backend);
   options->notes = &std::cerr;
   if (line->has("json")) {
     const auto texts = decode(*config, *options);

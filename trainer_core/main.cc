@@ -50,6 +50,8 @@ Measure whether bfloat16 is as fast as float32 on this CPU, which decides the de
 Continue a text, greedily or by sampling:
   muster-trainer decode --checkpoint out/checkpoints --prompt "In the beginning" --max-tokens 64
   muster-trainer decode --config config.json --latest --prompt "And" --temperature 0.8 --top-k 40 --top-p 0.95 --seed 7
+  muster-trainer decode --checkpoint out/checkpoints --prompts prompts.txt --tensor-parallel 4
+  muster-trainer decode --checkpoint out/checkpoints --prompts prompts.txt --hardware gpu
 
 Write what one step computes on given tokens, to compare with another implementation:
   muster-trainer debug-step --config config.json --folder FOLDER --tokens tokens.json --out step.safetensors

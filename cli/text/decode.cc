@@ -13,9 +13,11 @@
 #include "cli/jobs/job_arguments.h"
 #include "cli/run/exec_trainer.h"
 #include "cli/terminal/terminal.h"
+#include "common/job/mesh.h"
 #include "common/objects/object_url.h"
 #include "daemon/help.h"
 #include "trainer_core/base/best_path.h"
+#include "trainer_core/base/mesh_rules.h"
 
 namespace muster::cli {
 namespace {
@@ -71,6 +73,24 @@ absl::Status add_sampling(const jobspec::Config& config, Options& options) {
   return absl::OkStatus();
 }
 
+// Converts the keys of the device and of the mesh. The mesh is that of the training: on a GPU, one
+// process computes the model.
+void add_devices(const jobspec::Config& config, const MeshShape& mesh,
+                 const DecodeArguments& arguments, Options& options) {
+  const auto hardware = config.settings.find("hardware");
+  if (hardware != config.settings.end() && jobspec::is_of_user(hardware->second))
+    options["--hardware"] = setting(config, "hardware");
+  if (arguments.hardware) options["--hardware"] = *arguments.hardware;
+  const auto axis = static_cast<size_t>(MeshAxis::kTensor);
+  if (mesh.dcn[axis] > 1) {
+    warn(absl::StrCat("dcn_tensor_parallelism=", mesh.dcn[axis],
+                      " has no effect: decode runs on one machine"));
+  }
+  const auto chosen = options.find("--hardware");
+  if (chosen == options.end() || chosen->second == "cpu")
+    options["--tensor-parallel"] = absl::StrCat(mesh.ici[axis]);
+}
+
 absl::Status add_run(const DecodeArguments& arguments, Options& options) {
   if (!arguments.run.empty()) {
     if (!arguments.job.config_path.empty()) {
@@ -118,8 +138,7 @@ absl::Status add_run(const DecodeArguments& arguments, Options& options) {
   for (const std::string& warning : job->warnings) warn(warning);
   options["--config"] = *std::move(file);
   options["--prompt"] = setting(*config, "prompt");
-  options["--tensor-parallel"] =
-      absl::StrCat(job->train.mesh.ici[static_cast<size_t>(MeshAxis::kTensor)]);
+  add_devices(*config, job->train.mesh, arguments, options);
   if (setting(*config, "quantize_kvcache") == "true") options["--kv-cache"] = "int8";
   // As in MaxText's decode.py: these parameters, not the newest of the run.
   const std::string& parameters = job->train.load_parameters_path;
@@ -221,11 +240,14 @@ void declare_decode(CLI::App& app, Action& action) {
                     "prompt loses its beginning (default: no limit)",
                     2, 1 << 18);
   daemon::add_count(*command, "--tensor-parallel", arguments->tensor_parallel,
-                    "Divide the model among N processes (default: ici_tensor_parallelism of a "
-                    "config file, else 1)",
-                    1, 64);
-  command->add_option("--hardware", arguments->hardware, "cpu, gpu or auto (default cpu)")
-      ->type_name("NAME");
+                    "Divide the model among N processes on the CPU (default: "
+                    "ici_tensor_parallelism of a config file, else 1)",
+                    1, trainer::kTensorRanksMax);
+  command
+      ->add_option("--hardware", arguments->hardware,
+                   "cpu, gpu or auto (default: hardware of a config file, else cpu)")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"cpu", "gpu", "auto"}));
   command->add_flag("--add-bos", arguments->add_bos,
                     "Begin each prompt with the token that the model has before texts without a "
                     "context");

@@ -335,6 +335,7 @@ class TensorParallel(ServeTest):
     ENDLESS = {"prompt": "rank", "max_tokens": 16000, "n": 2, "ignore_eos": True}
 
     def texts(self, *words):
+        self.env["OMP_NUM_THREADS"] = "1"
         done = self.muster("decode", *words, "--prompts", self.dir / "prompts.jsonl", "--max-tokens", "24", "--json", check=0)
         return [json.loads(line)["text"] for line in done.stdout.splitlines()]
 
@@ -349,8 +350,28 @@ class TensorParallel(ServeTest):
         line = [SOURCE / "configs/base.yml", "run_name=speaks", f"base_output_directory={self.model}/out", *TINY, "vocab_size=320",
                 f"max_target_length={CONTEXT}", f"tokenizer_path={self.model}/tok.model", "ici_fsdp_parallelism=1", "ici_tensor_parallelism=2"]
         self.assertEqual(self.texts(*line), self.texts("--run", self.run_folder))
-        refused = self.muster("decode", "--run", self.run_folder, "--tensor-parallel", "3", "--prompt", "a", check=2)
-        self.assertIn("num_query_heads", refused.stderr)
+        for words, sentence in ((["--tensor-parallel", "3"], "--tensor-parallel=3"),
+                                (["--tensor-parallel", "2", "--hardware", "gpu"], "--tensor-parallel is 2, but one process computes a model on a GPU"),
+                                (["--hardware", "tpu"], "--hardware"), (["--hardware", "gpu"], "--hardware gpu: ")):
+            with self.subTest(sentence):
+                refused = self.muster("decode", "--run", self.run_folder, *words, "--prompt", "a", check=2)
+                self.assertIn(sentence, refused.stderr)
+        # The device of a config file is used. Its mesh is the training's and does not forbid a GPU.
+        self.assertIn("--hardware gpu: ", self.muster("decode", *line, "hardware=gpu", "--prompt", "a", check=2).stderr)
+
+    def test_adapters_have_the_texts_of_one_process(self):
+        self.train("adapted", "enable_lora=true", "lora_rank=4", "lora_alpha=8", "steps=20", "warmup_steps_fraction=0",
+                   f"load_parameters_path={self.run_folder}", folder=self.dir)
+        (self.dir / "prompts.jsonl").write_text("".join(json.dumps({"prompt": f"rank {i} waits"}) + "\n" for i in range(3)))
+        merged = ["--run", self.dir / "out/adapted", "--tokenizer", self.model / "tok.model"]
+        one = self.texts(*merged)
+        self.assertEqual(self.texts(*merged, "--tensor-parallel", "2"), one)
+        beside = ["--run", self.run_folder, "--adapter", f"adapted={self.dir}/out/adapted", "--tensor-parallel", "2"]
+        self.assertEqual(self.texts(*beside), one)
+
+    def test_auto_is_the_cpu_if_the_model_is_divided(self):
+        done = self.muster("decode", "--run", self.run_folder, "--tensor-parallel", "2", "--hardware", "auto", "--prompt", "a", "--max-tokens", "2", check=0)
+        self.assertIn("(--hardware auto: one process computes a model on a GPU, and --tensor-parallel is 2)", done.stderr)
 
     def test_server_answers_as_one_process(self):
         body = {"prompt": ["rank 3 waits", "rank 7"], "max_tokens": 20, "logprobs": 3, "echo": True}
@@ -385,6 +406,27 @@ class TensorParallel(ServeTest):
                 while part := connection.recv(1 << 16):
                     received += part
                 self.assertIn(b'data: {"error":', received)
+
+    def test_server_names_the_rank_that_was_lost_first(self):
+        server = self.serve("--tensor-parallel", "4", "--context", "16384")
+        self.open({**self.ENDLESS, "stream": True})
+        wait_until(lambda: self.metric("muster_serve_output_tokens_total") > 0, 30, "an output token")
+        lost = children(server)[2]
+        os.kill(lost, signal.SIGKILL)
+        self.assertEqual(server.wait(60), PEER_LOST, self.output(server))
+        self.assertIn(f"rank 3 of the model (process {lost}) was ended by signal 9", self.output(server))
+
+    def test_server_with_a_stopped_rank_ends_at_the_second_signal(self):
+        server = self.serve("--tensor-parallel", "2", "--context", "16384")
+        rank, = children(server)
+        self.open({**self.ENDLESS, "stream": True})
+        wait_until(lambda: self.metric("muster_serve_output_tokens_total") > 0, 30, "an output token")
+        os.kill(rank, signal.SIGSTOP)
+        server.send_signal(signal.SIGTERM)
+        wait_until(lambda: self.request("/healthz")[0] == 503, 30, "a server that ends")
+        server.send_signal(signal.SIGTERM)
+        self.assertEqual(server.wait(30), 0, self.output(server))
+        self.assertFalse(runs(rank))
 
     def test_ranks_end_with_their_server(self):
         server = self.serve("--tensor-parallel", "4")
@@ -545,6 +587,30 @@ class Leaving(ServeTest):
         server.send_signal(signal.SIGTERM)
         # After the first signal alone the outputs would run for 30 s.
         self.assertEqual(server.wait(20), 0, self.output(server))
+
+
+class EmulatedGpu(ServeTest):
+    """The command `decode` with --hardware gpu, on the emulated device."""
+
+    def decode(self, trainer, *words):
+        run = [BIN / trainer, "decode", "--checkpoint", self.run_folder / "checkpoints", "--prompt", "rank 3 waits", "--max-tokens", "12", "--json"]
+        return subprocess.run([*map(str, run), *words], capture_output=True, text=True, env=self.env, timeout=120)
+
+    def test_decode_has_the_text_of_the_cpu(self):
+        if not (BIN / "emulated_muster_trainer").exists():
+            self.skipTest("this build has no emulated_muster_trainer")
+        for words in ([], ["--kv-cache", "int8"]):
+            gpu = self.decode("emulated_muster_trainer", "--hardware", "gpu", *words)
+            self.assertEqual(gpu.returncode, 0, gpu.stderr)
+            self.assertRegex(gpu.stderr, r"backend: .*\(--hardware gpu\)")
+            self.assertEqual(gpu.stdout, self.decode("muster-trainer", *words).stdout)
+        self.env["MUSTER_EMULATED_DRIVER"] = "0"
+        refused = self.decode("emulated_muster_trainer", "--hardware", "gpu")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("--hardware gpu: no NVIDIA driver is loaded here", refused.stderr)
+        cpu = self.decode("emulated_muster_trainer", "--hardware", "auto")
+        self.assertIn("backend: CPU", cpu.stderr)
+        self.assertEqual(cpu.returncode, 0, cpu.stderr)
 
 
 class CommandLine(ServeTest):

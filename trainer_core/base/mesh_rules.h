@@ -26,6 +26,10 @@
 
 namespace muster::trainer {
 
+// The maximum number of processes that divide a model for generation (--tensor-parallel), which are
+// those of one host.
+constexpr int32_t kTensorRanksMax = 64;
+
 // The sizes of a model and a batch that a mesh must divide.
 struct MeshDemands {
   int32_t query_heads = 1;

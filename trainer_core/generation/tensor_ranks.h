@@ -23,8 +23,6 @@
 
 namespace muster::trainer {
 
-// The maximum number of ranks: those of one host.
-constexpr int32_t kTensorRanksMax = 64;
 // The time that rank 0 waits in an exchange of a step, of which each layer has two. They take
 // milliseconds, but a machine may swap.
 constexpr std::chrono::seconds kStepTime{60};

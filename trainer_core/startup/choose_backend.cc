@@ -20,15 +20,24 @@
 namespace muster::trainer {
 namespace {
 
+// How users choose the device.
+struct Wording {
+  const char* setting;   // "hardware=", before a value
+  const char* with_cpu;  // "train with hardware=cpu"
+};
+constexpr Wording kOfTraining{"hardware=", "train with hardware=cpu"};
+constexpr Wording kOfOption{"--hardware ", "use --hardware cpu"};
+
 // Returns the error for a missing GPU. It is permanent (InvalidArgument) if the build does not
 // support GPUs, or if the machine has none and no worker has assigned one. Otherwise it is
 // Internal, because a retry may help: a GPU may recover, or another node may have one. It never has
 // a code that means a lost peer.
-absl::Status no_gpu(const absl::Status& why, bool given) {
+absl::Status no_gpu(const absl::Status& why, bool given, const Wording& words) {
   const bool stays = absl::IsUnimplemented(why) || (absl::IsFailedPrecondition(why) && !given);
   const auto code = stays ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kInternal;
-  return {code, absl::StrCat("hardware=gpu: ", why.message(),
-                             absl::IsUnimplemented(why) ? ", or train with hardware=cpu" : "")};
+  return {code,
+          absl::StrCat(words.setting, "gpu: ", why.message(),
+                       absl::IsUnimplemented(why) ? absl::StrCat(", or ", words.with_cpu) : "")};
 }
 
 // Returns why NCCL cannot be used; empty if it can. `gathered` holds `each` values per rank:
@@ -97,35 +106,53 @@ absl::StatusOr<std::shared_ptr<void>> allocate_plan(const TrainConfig& config,
   return mention_other_processes(refused_by_device(config, context.groups.rank(), room));
 }
 
+absl::StatusOr<ChosenBackend> choose(Hardware wanted, int32_t threads, const GpuOptions& options,
+                                     bool given, const Wording& words) {
+  if (wanted == Hardware::kCpu) return ChosenBackend{cpu_backend(threads), wanted, ""};
+  auto gpu = gpu_backend(options);
+  if (gpu.ok()) {
+    std::string reason = absl::StrCat("backend: ", (*gpu)->description(), " (", words.setting,
+                                      wanted == Hardware::kAuto ? "auto: a GPU is here)" : "gpu)");
+    return ChosenBackend{*std::move(gpu), Hardware::kGpu, std::move(reason)};
+  }
+  if (wanted == Hardware::kGpu) return no_gpu(gpu.status(), given, words);
+  auto cpu = cpu_backend(threads);
+  std::string reason = absl::StrCat("backend: ", cpu->description(), " (", words.setting,
+                                    "auto: ", gpu.status().message(), ")");
+  return ChosenBackend{std::move(cpu), Hardware::kCpu, std::move(reason)};
+}
+
 }  // namespace
 
 absl::StatusOr<ChosenBackend> choose_backend(Hardware wanted, int32_t threads,
                                              const GpuOptions& options, bool given) {
-  if (wanted == Hardware::kCpu) return ChosenBackend{cpu_backend(threads), wanted, ""};
-  auto gpu = gpu_backend(options);
-  if (gpu.ok()) {
-    std::string reason =
-        absl::StrCat("backend: ", (*gpu)->description(),
-                     " (hardware=", wanted == Hardware::kAuto ? "auto: a GPU is here)" : "gpu)");
-    return ChosenBackend{*std::move(gpu), Hardware::kGpu, std::move(reason)};
-  }
-  if (wanted == Hardware::kGpu) return no_gpu(gpu.status(), given);
-  auto cpu = cpu_backend(threads);
-  std::string reason = absl::StrCat("backend: ", cpu->description(),
-                                    " (hardware=auto: ", gpu.status().message(), ")");
-  return ChosenBackend{std::move(cpu), Hardware::kCpu, std::move(reason)};
+  return choose(wanted, threads, options, given, kOfTraining);
 }
 
-absl::StatusOr<std::shared_ptr<Backend>> backend_of_option(const std::string& hardware,
-                                                           int32_t threads) {
+absl::StatusOr<ChosenBackend> backend_of_option(const std::string& hardware, TrainConfig config,
+                                                int32_t threads, int32_t tensor_ranks) {
   const auto wanted = value_named<Hardware>(kHardwareNames, hardware);
   if (!wanted)
     return absl::InvalidArgumentError(
         absl::StrCat("--hardware is ", hardware, "; it must be cpu, gpu or auto"));
-  if (*wanted == Hardware::kCpu) return nullptr;
-  auto chosen = choose_backend(*wanted, threads, {});
-  if (!chosen.ok()) return chosen.status();
-  return chosen->hardware == Hardware::kCpu ? nullptr : std::move(chosen->backend);
+  if (tensor_ranks > 1 && *wanted == Hardware::kGpu) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--tensor-parallel is ", tensor_ranks,
+                     ", but one process computes a model on a GPU: use --hardware cpu, or no "
+                     "--tensor-parallel"));
+  }
+  if (tensor_ranks > 1) {
+    std::string reason = absl::StrCat("backend: CPU, ", threads, " threads of ", tensor_ranks,
+                                      " processes (--hardware auto: one process computes a model "
+                                      "on a GPU, and --tensor-parallel is ",
+                                      tensor_ranks, ")");
+    return ChosenBackend{nullptr, Hardware::kCpu,
+                         *wanted == Hardware::kAuto ? std::move(reason) : ""};
+  }
+  config.mesh = {};  // the process has the complete model
+  auto chosen = choose(*wanted, threads, gpu_options(config, RankEnv()), false, kOfOption);
+  if (chosen.ok() && chosen->hardware == Hardware::kCpu) chosen->backend = nullptr;
+  return chosen;
 }
 
 GpuOptions gpu_options(const TrainConfig& config, const RankEnv& env) {

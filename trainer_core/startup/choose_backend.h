@@ -29,10 +29,12 @@ struct ChosenBackend {
 absl::StatusOr<ChosenBackend> choose_backend(Hardware wanted, int32_t threads,
                                              const GpuOptions& options, bool given = false);
 
-// Returns the backend of a command's option --hardware; null: the CPU. Returns InvalidArgument for
-// an unknown value, and the errors of choose_backend().
-absl::StatusOr<std::shared_ptr<Backend>> backend_of_option(const std::string& hardware,
-                                                           int32_t threads);
+// Chooses the backend of the option --hardware of a command that generates text with the model of
+// `config`. `backend` is null for the CPU, whose ranks open their own. If `tensor_ranks` processes
+// divide the model, `auto` is the CPU, and `gpu` an error. Returns InvalidArgument for an unknown
+// value, and the errors of choose_backend() with the option's words.
+absl::StatusOr<ChosenBackend> backend_of_option(const std::string& hardware, TrainConfig config,
+                                                int32_t threads, int32_t tensor_ranks);
 
 // Returns the GPU options of a rank: its GPU, and the file that stores the GEMM library's choice of
 // algorithms, so that a restart uses the same algorithms.

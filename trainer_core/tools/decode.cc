@@ -12,6 +12,7 @@
 #include "trainer_core/generation/engine.h"
 #include "trainer_core/generation/prompt.h"
 #include "trainer_core/generation/text_stream.h"
+#include "trainer_core/startup/device_reserve.h"
 #include "trainer_core/startup/load_tokenizer.h"
 
 namespace muster::trainer {
@@ -152,8 +153,14 @@ absl::StatusOr<std::vector<std::string>> decode(const TrainConfig& config,
                                 .sequences_max = static_cast<int32_t>(at_once),
                                 .int8_cache = options.int8_cache,
                                 .threads = options.threads,
-                                .tensor_ranks = options.tensor_ranks},
+                                .tensor_ranks = options.tensor_ranks,
+                                .device_reserve_bytes = static_cast<int64_t>(kKernelCode.bytes)},
                                *adapters, options.backend);
+  if (absl::IsResourceExhausted(decoder.status())) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(decoder.status().message(),
+                     ". Use --int8-cache, a smaller --max-tokens, or shorter prompts (--length)"));
+  }
   if (!decoder.ok()) return decoder.status();
   for (const std::string& note : (*decoder)->notes()) {
     if (options.notes != nullptr) *options.notes << "muster: " << note << std::endl;
