@@ -71,10 +71,21 @@ int run_follower(pid_t leader, std::vector<ShmSeat> seats, int rank, RankProcess
   return to_int(ExitCode::kFailure);
 }
 
+// The time in which the kernel removes threads that have been joined, such as readers of files.
+constexpr std::chrono::seconds kThreadsTime{5};
+constexpr useconds_t kThreadsPoll = 1000;
+
+// Returns the number of threads of the process, once there is one or kThreadsTime is over.
 size_t threads_of_process() {
-  std::error_code error;
-  const std::filesystem::directory_iterator tasks("/proc/self/task", error);
-  return error ? 1 : static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
+  const Instant deadline = monotonic_now() + kThreadsTime;
+  while (true) {
+    std::error_code error;
+    const std::filesystem::directory_iterator tasks("/proc/self/task", error);
+    if (error) return 1;
+    const auto count = static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
+    if (count == 1 || monotonic_now() >= deadline) return count;
+    usleep(kThreadsPoll);
+  }
 }
 
 }  // namespace
