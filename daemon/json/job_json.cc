@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/job/job_spec.h"
+#include "common/text/json_depth.h"
 #include "daemon/job_spec_messages.h"
 #include "daemon/json/goodput_json.h"
 
@@ -32,7 +33,10 @@ json spec_to_json(const v1::JobSpec& proto) {
   // Values are often tokens and passwords, and this output ends up in logs.
   for (const auto& variable : spec.environment) out["environment"][variable.first] = "***";
   if (spec.train_config_json.empty()) return out;  // an entry of a list
-  json config = json::parse(spec.train_config_json, nullptr, /*allow_exceptions=*/false);
+  // Coordinators of earlier versions have stored deeper ones.
+  json config = is_shallow_json(spec.train_config_json)
+                    ? json::parse(spec.train_config_json, nullptr, /*allow_exceptions=*/false)
+                    : json(json::value_t::discarded);
   out["train_config"] = config.is_discarded() ? json(nullptr) : std::move(config);
   return out;
 }

@@ -11,6 +11,7 @@
 
 #include "common/objects/object_url.h"
 #include "common/text/absl_view.h"
+#include "common/text/json_depth.h"
 #include "common/text/variable_name.h"
 #include "coordinator/core/records/sizes.h"
 
@@ -179,6 +180,12 @@ absl::Status check_plain_fields(const JobSpec& spec) {
   return status;
 }
 
+absl::Status check_depth(std::string_view field, std::string_view json) {
+  if (is_shallow_json(json)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(av(field), " is nested deeper than ", kJsonDepthMax, " levels"));
+}
+
 // Checks the rules of the trainer and of programs that concern several fields.
 absl::Status check_command(const JobSpec& spec) {
   if (spec.is_program()) {
@@ -205,6 +212,7 @@ absl::Status check_job_sizes(const JobSpec& spec, const InputLimits& limits) {
                               int64_t{larger} - 1));
     status.Update(check_text("spec.smaller.train_config_json", size.train_config_json,
                              limits.train_config_bytes_max));
+    status.Update(check_depth("spec.smaller.train_config_json", size.train_config_json));
     larger = size.nodes;
     bytes += size.train_config_json.size();
   }
@@ -232,6 +240,7 @@ absl::Status check_spec(const JobSpec& spec, const InputLimits& limits) {
   status.Update(check_range("spec.nodes * spec.ranks_per_node",
                             int64_t{spec.nodes} * spec.ranks_per_node, 1, limits.ranks_max));
   status.Update(check_job_sizes(spec, limits));
+  status.Update(check_depth("spec.train_config_json", spec.train_config_json));
   status.Update(check_environment(spec, limits));
   status.Update(check_command(spec));
   status.Update(check_range("spec (its texts' bytes)", static_cast<int64_t>(bytes_of(spec)), 0,

@@ -10,6 +10,7 @@
 
 #include "common/text/absl_view.h"
 #include "common/text/escape.h"
+#include "common/text/json_depth.h"
 
 namespace muster::coordinator {
 namespace {
@@ -79,6 +80,9 @@ absl::StatusOr<WebParams> WebParams::of_query(std::string_view query) {
 }
 
 absl::StatusOr<WebParams> WebParams::of_body(const std::string& body) {
+  if (!is_shallow_json(body))
+    return absl::InvalidArgumentError(
+        absl::StrCat("the body is nested deeper than ", kJsonDepthMax, " levels"));
   nlohmann::json value = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
   if (!value.is_object())
     return absl::InvalidArgumentError("the body must be a JSON object, such as {}");

@@ -56,6 +56,8 @@ TEST(CheckSpec, NamesFieldValueAndWhatWouldBeRight) {
   spec = good_spec();
   spec.train_config_json = std::string((1 << 20) + 1, '{');
   EXPECT_THAT(problem(spec), testing::HasSubstr("spec.train_config_json"));
+  spec.train_config_json = std::string(65, '[') + std::string(65, ']');
+  EXPECT_EQ(problem(spec), "spec.train_config_json is nested deeper than 64 levels");
 }
 
 // A spec in which each plain field may have any value that its row allows.

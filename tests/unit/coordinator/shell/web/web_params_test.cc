@@ -43,6 +43,15 @@ TEST(WebParams, HostileQueriesAreRefused) {
 TEST(WebParams, ABodyIsAnObjectOfTypedMembers) {
   for (const char* body : {"", "[]", "1", "{", "null", "{\"a\":1}x"})
     EXPECT_FALSE(WebParams::of_body(body).ok()) << body;
+  // Printing a deep value would overflow the stack.
+  const std::string deep =
+      R"({"force": )" + std::string(200'000, '[') + std::string(200'000, ']') + "}";
+  EXPECT_THAT(std::string(WebParams::of_body(deep).status().message()),
+              HasSubstr("nested deeper than 64 levels"));
+  EXPECT_TRUE(
+      WebParams::of_body(
+          R"({"reason": "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\""})")
+          .ok());
   auto params = WebParams::of_body(R"({"force": 1, "rank": 1.5, "reason": 7, "seconds": 1e400})");
   EXPECT_FALSE(params.ok());  // a number beyond any double
   params = WebParams::of_body(R"({"rank": 18446744073709551615})");
