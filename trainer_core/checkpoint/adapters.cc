@@ -100,12 +100,6 @@ absl::StatusOr<AdapterCheckpoint> find_adapters(const std::string& path) {
   return adapters_of(read_manifest(*folder));
 }
 
-// Returns the value of lora_weight_qtype as users write it.
-std::string show_weight_type(WeightType type) {
-  const std::string_view name = name_of(kWeightTypeNames, type);
-  return name.empty() ? "\"\"" : std::string(name);
-}
-
 absl::StatusOr<AdaptersOnBase> checked(Adapters adapters, std::unique_ptr<ParameterSource> base,
                                        const std::string& path) {
   // Reading the hash takes time, so it is computed only if there is one to compare.
@@ -168,6 +162,11 @@ absl::StatusOr<AdaptersOnBase> open_with_base(const Manifest& manifest, const Tr
 }
 
 }  // namespace
+
+std::string show_weight_type(WeightType type) {
+  const std::string_view name = name_of(kWeightTypeNames, type);
+  return name.empty() ? "\"\"" : std::string(name);
+}
 
 std::span<const float> Adapters::matrix(const std::string& module, char which) const {
   const std::string name = absl::StrCat(module, ".lora_", std::string(1, which), ".weight");

@@ -83,4 +83,7 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> open_merged(const std::string& 
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_merged_checkpoint(
     const Manifest& manifest, const TrainConfig& config, const std::string& base_path = "");
 
+// Returns the value of lora_weight_qtype as users write it.
+std::string show_weight_type(WeightType type);
+
 }  // namespace muster::trainer

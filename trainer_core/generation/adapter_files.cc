@@ -55,6 +55,12 @@ absl::StatusOr<NamedAdapter> open_one(const AdapterFolder& from, const std::stri
   if (!adapters->base_hash.empty()) hash = hashes.of(adapters->model.position_type);
   if (!hash.ok()) return hash.status();
   if (auto status = check_base(*adapters, base, *hash, checkpoint); !status.ok()) return status;
+  if (adapters->model.lora.weight_type != WeightType::kPlain) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "it was trained on weights in ", show_weight_type(adapters->model.lora.weight_type),
+        " (lora_weight_qtype), and the base here has others; use it alone, with --run ",
+        from.folder));
+  }
   reorder_rotary_rows(*adapters, base.position_type);
   if (const auto difference = first_difference(adapters->model, base)) {
     return absl::InvalidArgumentError(absl::StrCat(

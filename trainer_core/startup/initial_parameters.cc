@@ -173,6 +173,12 @@ absl::Status check_same_adapters(const ModelConfig& model, const std::string& ba
     return absl::InvalidArgumentError(
         absl::StrCat("its adapters have lora_targets=", absl::StrJoin(theirs.targets, ","),
                      ", and this run's ", absl::StrJoin(ours.targets, ",")));
+  // Adapters of PEFT state no type of their base.
+  if (!adapters.base_hash.empty() && ours.weight_type != theirs.weight_type) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "its adapters were trained with lora_weight_qtype=", show_weight_type(theirs.weight_type),
+        ", and this run's is ", show_weight_type(ours.weight_type)));
+  }
   // The scale of rsLoRA has a square root.
   constexpr double kRounding = 1e-6;
   if (std::abs(ours.scale() - theirs.scale()) > kRounding * std::abs(ours.scale()))
