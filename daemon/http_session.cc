@@ -251,7 +251,7 @@ class BeastSession final : public HttpSession, public std::enable_shared_from_th
 
   // Ends the connection after the last response.
   void finish() {
-    is_open_ = false;
+    if (std::exchange(is_open_, false)) close_after(kHeaderBudget);
     source_.reset();
     if (!socket_.is_secure()) {
       beast::error_code ignored;  // the client may be gone already
@@ -260,6 +260,14 @@ class BeastSession final : public HttpSession, public std::enable_shared_from_th
     }
     socket_.tcp().expires_after(kHeaderBudget);
     socket_.async_shutdown([self = shared_from_this()](beast::error_code) {});
+  }
+
+  // The client of an ended stream may stay connected.
+  void close_after(std::chrono::seconds budget) {
+    waiting_.expires_after(budget);
+    waiting_.async_wait([self = shared_from_this()](beast::error_code error) {
+      if (!error) self->close();
+    });
   }
 
   void open_stream(HttpResponse content) {

@@ -1,5 +1,7 @@
 #include "daemon/tls_files.h"
 
+#include <openssl/ssl.h>
+
 #include <utility>
 
 #include <absl/strings/str_cat.h>
@@ -24,6 +26,9 @@ absl::StatusOr<std::shared_ptr<ssl::context>> make_context(const KeyPair& pair,
                        error);
   if (!error) context->use_certificate_chain(buffer(pair.certificate), error);
   if (!error) context->use_private_key(buffer(pair.key), ssl::context::pem, error);
+  // Without a context of their own, TLS sessions that are resumed with a client certificate fail.
+  constexpr unsigned char kSessions[] = "muster";
+  SSL_CTX_set_session_id_context(context->native_handle(), kSessions, sizeof(kSessions) - 1);
   if (!error && !client_ca.empty()) {
     context->add_certificate_authority(buffer(client_ca), error);
     if (!error)

@@ -207,11 +207,13 @@ absl::Status ServerImpl::listen_http(const ServerOptions& options) {
 
 void ServerImpl::serve_page(const ServerOptions& options, std::shared_ptr<Tokens> tokens) {
   hub_ = std::make_unique<EventHub>(*loop_, epoch_);
+  const auto http = daemon::parse_endpoint("--http", options.http);
   web_ = std::make_unique<WebApi>(
       *loop_, *logs_, *hub_, shell_metrics_,
       WebApiOptions{
           .access = {.tokens = std::move(tokens),
                      .serves_strangers = options.insecure || options.trust.knows_callers(),
+                     .is_on_loopback = http.ok() && daemon::is_loopback(*http),
                      .port = http_->port()},
           .has_tls = options.trust.has_tls(),
           .epoch = epoch_});

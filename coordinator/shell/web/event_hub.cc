@@ -317,7 +317,7 @@ void EventHub::welcome_locked(Viewer& viewer) {
 }
 
 void EventHub::ping_locked() {
-  static const auto kPing = shared(": still here\n\n");
+  static const auto kPing = shared("event: ping\ndata: {}\n\n");
   if (sampled_at_ - pinged_at_ < kPingEvery) return;
   pinged_at_ = sampled_at_;
   for (const auto& [number, viewer] : viewers_) viewer.sink->send(kPing);

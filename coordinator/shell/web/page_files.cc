@@ -60,10 +60,10 @@ daemon::HttpResponse page_response(std::span<const PageFile> files,
   if (request.method != "GET" && request.method != "HEAD")
     return {405, kText, "only GET is served here\n", {{"Allow", "GET, HEAD"}}};
   const PageFile* file = find(files, request.path);
-  const std::string_view path = request.path;
-  const bool is_route = path.substr(path.rfind('/') + 1).find('.') == std::string_view::npos;
-  if (file == nullptr && is_route) file = find(files, "/index.html");
-  if (file == nullptr && path == "/") return plain_front();
+  if (request.path == "/") {
+    file = find(files, "/index.html");
+    if (file == nullptr) return plain_front();
+  }
   if (file == nullptr) return {404, kText, "not found\n"};
   daemon::HttpResponse response{200, std::string(file->content_type), ""};
   response.headers = {

@@ -59,10 +59,12 @@ WebAccess::WebAccess(WebAccessOptions options)
 
 absl::Status WebAccess::check_host(const daemon::HttpRequest& request) const {
   if (requires_login()) return absl::OkStatus();
-  if (!request.is_from_here && !options_.serves_strangers)
+  const bool is_local = request.is_from_here && options_.is_on_loopback;
+  if (!is_local && !options_.serves_strangers)
     return absl::PermissionDeniedError(
-        "without tokens the page answers only on the coordinator's machine: start the coordinator "
-        "with --tls-cert, --tls-key and --token-dir, or use ssh -L");
+        "without tokens the page is served only if --http is on loopback: start the coordinator "
+        "with "
+        "--tls-cert, --tls-key and --token-dir, or use ssh -L");
   if (is_own_host(request.header("host"))) return absl::OkStatus();
   return absl::PermissionDeniedError(
       absl::StrCat("the host is ", printable(request.header("host"), kHostShown),

@@ -24,6 +24,9 @@ struct WebAccessOptions {
   // Whether callers on other machines are served although they need no tokens: a client certificate
   // has identified them, or the operator trusts the network.
   bool serves_strangers = false;
+  // Whether only this machine reaches the port. Otherwise a caller on this machine may be a proxy
+  // for strangers.
+  bool is_on_loopback = true;
   int port = 0;  // distinguishes the cookies of several coordinators on one machine
 };
 

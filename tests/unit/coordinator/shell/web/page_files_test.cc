@@ -58,7 +58,8 @@ TEST_F(PageFilesTest, AKnownContentIsNotSentAgain) {
 
 TEST_F(PageFilesTest, RoutesAreThePageAndOtherFilesAreMissing) {
   EXPECT_EQ(get("/").body, "<!doctype html>");
-  EXPECT_EQ(get("/jobs/7").body, "<!doctype html>");
+  EXPECT_EQ(get("/").body, "<!doctype html>");
+  for (const char* path : {"/jobs/7", "/health", "/metrics/"}) EXPECT_EQ(get(path).status, 404);
   for (const char* path : {"/app.js", "/vendor/../index.html", "/../etc/passwd.txt", "/%2e.html"})
     EXPECT_EQ(get(path).status, 404) << path;
 }

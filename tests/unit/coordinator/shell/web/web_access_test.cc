@@ -51,6 +51,8 @@ TEST_F(WebAccessTest, WithoutTokensOnlyThisMachineIsServed) {
   stranger.is_from_here = false;
   EXPECT_THAT(std::string(access.check_host(stranger).message()), HasSubstr("--token-dir"));
   EXPECT_TRUE(WebAccess({.serves_strangers = true}).check_host(stranger).ok());
+  EXPECT_FALSE(WebAccess({.is_on_loopback = false}).check_host(from_here("10.0.0.1:7071")).ok())
+      << "it may be a proxy";
   EXPECT_EQ(access.caller_of(stranger).role, Role::kAdmin);
 }
 
