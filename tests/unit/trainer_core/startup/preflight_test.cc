@@ -160,6 +160,7 @@ TEST_F(Preflight, AnEvaluationGetsChangesOfAnEvaluation) {
   config_.steps = 0;
   config_.enable_checkpointing = false;
   config_.eval.interval = 1;
+  config_.eval.holdout_fraction = 0.5;
   config_.optimizer.schedule_steps = 1;
   ASSERT_TRUE(config_.only_evaluates());
   write_file(folder_.file("meminfo"), "MemAvailable: 1024 kB\n");
