@@ -156,7 +156,7 @@ class EmbeddedRun(MusterTest):
             self.wait_for_new_steps(run)
             os.kill(ranks[1], signal.SIGKILL)
             wait_until(lambda: not set(ranks.values()) & set(self.ranks_of_test().values()), 30, "the end of the attempt")
-        self.assertEqual(run.wait(timeout=60), 128 + signal.SIGKILL, self.output(run))
+        self.assertEqual(run.wait(timeout=60), 6, self.output(run))  # its restarts made no progress
 
     def wait_for_new_steps(self, run):
         before = len(step_lines(run.out_path.read_text()))

@@ -63,11 +63,11 @@ TEST(Commands, EachHelpHasExamples) {
           << command->get_name() << " " << option->get_name();
     const bool takes_json = command->get_option_no_throw("--json") != nullptr;
     // A job's script, its nodes and pods run the commands of slurm (except submit) and k8s
-    // switches; users do not. A server prints no result.
+    // switches; users do not. A server prints no result, and open only an address.
     const std::string parent = command->get_parent()->get_name();
     const std::string name = command->get_name();
     const bool accepts_json = name != "completion" && name != "serve" && name != "switches" &&
-                              (parent != "slurm" || name == "submit");
+                              name != "open" && (parent != "slurm" || name == "submit");
     EXPECT_EQ(takes_json, accepts_json) << command->get_name();
   }
 }

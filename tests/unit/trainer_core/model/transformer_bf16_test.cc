@@ -201,10 +201,8 @@ TEST(Bf16Plan, DecodingStoresMatricesAndCachesRounded) {
     EXPECT_EQ(bytes(narrow, MemoryCategory::kParameters), 4 * vectors + 2 * (n - vectors));
     EXPECT_EQ(bytes(wide, MemoryCategory::kParameters), 4 * n);
     EXPECT_EQ(2 * bytes(narrow, MemoryCategory::kKvCache), bytes(wide, MemoryCategory::kKvCache));
-    EXPECT_LT(narrow.memory.total_bytes(), wide.memory.total_bytes());
     EXPECT_EQ(narrow.memory.total_bytes() % kBufferAlignment, 0U);
-    EXPECT_LT(2 * narrow.memory.total_bytes() - narrow.memory.total_bytes() / 10,
-              wide.memory.total_bytes());
+    EXPECT_LE(narrow.memory.total_bytes() + 2 * (n - vectors), wide.memory.total_bytes());
   }
 }
 
