@@ -18,7 +18,7 @@ PAGES = ["#/", "#/nodes", "#/nodes/gpu-0011", "#/incidents", "#/incidents/12", "
 # An element of each view that exists once its data has arrived.
 CONTENT = {"": ".goodput-plot rect.productive", "nodes": "tbody tr:not(.spacer)", "nodes/N": ".facts dd, .notice.warn", "incidents": "tbody tr:not(.spacer)", "incidents/N": ".frames .frame", "jobs/N": ".chart canvas, .empty", "mesh": ".mesh-legend b",
            "logs": ".log .line", "config": ".config tbody tr", "submit": "#command, #name"}
-TIMEOUT_MS = 20_000
+TIMEOUT_MS = 90_000
 ROLES = {role: role for role in fake_coordinator.ROLES}
 
 

@@ -7,6 +7,7 @@
 #include <absl/strings/str_cat.h>
 #include <google/protobuf/util/json_util.h>
 
+#include "common/text/escape.h"
 #include "coordinator/core/queue/validation.h"
 #include "coordinator/shell/web/fleet_json.h"
 #include "coordinator/shell/web/web_api.h"
@@ -37,6 +38,11 @@ absl::StatusOr<v1::JobSpec> spec_of(json object) {
     object["train_config_json"] = json_text(*config);
     object.erase("train_config");
   }
+  // protobuf would take null for the default.
+  for (const auto& [name, value] : object.items())
+    if (value.is_null())
+      return absl::InvalidArgumentError(
+          absl::StrCat("spec.", printable(name, kSearchBytesMax), " is null: omit it"));
   v1::JobSpec spec;
   const auto status = google::protobuf::util::JsonStringToMessage(json_text(object), &spec);
   if (status.ok()) return spec;

@@ -204,6 +204,8 @@ TEST_F(WebApiTest, AJobIsCheckedSubmittedAndCancelled) {
   EXPECT_THAT(post("/jobs/check", {{"spec", wrong}}).error(), HasSubstr("nodes is -1"));
   wrong["nodes"] = "many";
   EXPECT_EQ(post("/jobs/check", {{"spec", wrong}}).status, 400);
+  wrong["nodes"] = nullptr;
+  EXPECT_THAT(post("/jobs/check", {{"spec", wrong}}).error(), HasSubstr("nodes is null"));
   wrong = spec;
   wrong["colour"] = 1;
   EXPECT_THAT(post("/jobs", {{"spec", wrong}, {"request_id", "1"}}).error(), HasSubstr("colour"));
