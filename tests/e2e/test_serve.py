@@ -350,7 +350,7 @@ class TensorParallel(ServeTest):
         line = [SOURCE / "configs/base.yml", "run_name=speaks", f"base_output_directory={self.model}/out", *TINY, "vocab_size=320",
                 f"max_target_length={CONTEXT}", f"tokenizer_path={self.model}/tok.model", "ici_fsdp_parallelism=1", "ici_tensor_parallelism=2"]
         self.assertEqual(self.texts(*line), self.texts("--run", self.run_folder))
-        for words, sentence in ((["--tensor-parallel", "3"], "--tensor-parallel=3"),
+        for words, sentence in ((["--tensor-parallel", "3"], "--tensor-parallel is 3, but"),
                                 (["--tensor-parallel", "2", "--hardware", "gpu"], "--tensor-parallel is 2, but one process computes a model on a GPU"),
                                 (["--hardware", "tpu"], "--hardware"), (["--hardware", "gpu"], "--hardware gpu: ")):
             with self.subTest(sentence):

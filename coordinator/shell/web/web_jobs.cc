@@ -38,11 +38,13 @@ absl::StatusOr<v1::JobSpec> spec_of(json object) {
     object["train_config_json"] = json_text(*config);
     object.erase("train_config");
   }
-  // protobuf would take null for the default.
+  // protobuf would take null for the default, and the items of an array in an array.
+  const auto is_refused = [](const json& value) { return value.is_null() || value.is_array(); };
   for (const auto& [name, value] : object.items())
-    if (value.is_null())
+    if (value.is_null() || (value.is_array() && std::ranges::any_of(value, is_refused)))
       return absl::InvalidArgumentError(
-          absl::StrCat("spec.", printable(name, kSearchBytesMax), " is null: omit it"));
+          absl::StrCat("spec.", printable(name, kSearchBytesMax),
+                       " is null, or has null or an array as an item; omit what has no value"));
   v1::JobSpec spec;
   const auto status = google::protobuf::util::JsonStringToMessage(json_text(object), &spec);
   if (status.ok()) return spec;
