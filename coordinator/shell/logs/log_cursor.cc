@@ -16,33 +16,34 @@ constexpr size_t kTimesRead = 64;
 
 }  // namespace
 
+absl::Status check_log_request(const v1::FollowLogsRequest& request,
+                               const std::optional<LogScope>& scope) {
+  if (!scope) return absl::NotFoundError(absl::StrCat("there is no job ", request.job_id()));
+  if (request.rank() < -1 || request.rank() >= scope->ranks) {
+    return absl::InvalidArgumentError(absl::StrCat("rank is ", request.rank(), ": job ",
+                                                   request.job_id(), " has the ranks 0 to ",
+                                                   scope->ranks - 1, ", and -1 stands for all"));
+  }
+  if (Attempt(request.attempt()) > scope->newest_attempt) {
+    return absl::InvalidArgumentError(absl::StrCat("attempt is ", request.attempt(),
+                                                   ": the newest of job ", request.job_id(), " is ",
+                                                   scope->newest_attempt.value()));
+  }
+  if (request.offset() > 0 && (request.rank() < 0 || request.attempt() == 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("offset is ", request.offset(), ": it needs one rank and one attempt"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status LogCursor::begin(const std::optional<LogScope>& scope) {
-  if (absl::Status status = check_request(scope); !status.ok()) return status;
+  if (absl::Status status = check_log_request(request_, scope); !status.ok()) return status;
   select(*scope);
   return absl::OkStatus();
 }
 
 void LogCursor::on_output(Attempt attempt, Rank rank) {
   if (offsets_.contains({attempt, rank})) ready_.emplace(attempt, rank);
-}
-
-absl::Status LogCursor::check_request(const std::optional<LogScope>& scope) const {
-  if (!scope) return absl::NotFoundError(absl::StrCat("there is no job ", request_.job_id()));
-  if (request_.rank() < -1 || request_.rank() >= scope->ranks) {
-    return absl::InvalidArgumentError(absl::StrCat("rank is ", request_.rank(), ": job ",
-                                                   request_.job_id(), " has the ranks 0 to ",
-                                                   scope->ranks - 1, ", and -1 stands for all"));
-  }
-  if (Attempt(request_.attempt()) > scope->newest_attempt) {
-    return absl::InvalidArgumentError(absl::StrCat("attempt is ", request_.attempt(),
-                                                   ": the newest of job ", request_.job_id(),
-                                                   " is ", scope->newest_attempt.value()));
-  }
-  if (request_.offset() > 0 && (request_.rank() < 0 || request_.attempt() == 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("offset is ", request_.offset(), ": it needs one rank and one attempt"));
-  }
-  return absl::OkStatus();
 }
 
 // Adds the ranks of attempts that are new in `scope`, if the request selects them.

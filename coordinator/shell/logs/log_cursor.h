@@ -23,6 +23,10 @@ struct LogStart {
   std::optional<std::pair<Attempt, uint64_t>> at = std::nullopt;
 };
 
+// Checks that the job exists and has the rank and the attempt. An offset needs both.
+absl::Status check_log_request(const v1::FollowLogsRequest& request,
+                               const std::optional<LogScope>& scope);
+
 class LogCursor {
  public:
   // Requires that `logs` outlives the cursor.
@@ -54,7 +58,6 @@ class LogCursor {
     friend auto operator<=>(const PendingPart&, const PendingPart&) = default;
   };
 
-  absl::Status check_request(const std::optional<LogScope>& scope) const;
   void select(const LogScope& scope);
   uint64_t first_offset(const Part& part) const;
   void queue_pending();

@@ -16,7 +16,9 @@
 #include <string>
 #include <string_view>
 
-#include <zlib.h>
+#include <absl/strings/escaping.h>
+
+#include "coordinator/shell/web/gzip.h"
 
 namespace {
 
@@ -46,34 +48,11 @@ int fail(const fs::path& path, const std::string& why) {
   return 1;
 }
 
-std::string gzip_of(const std::string& text) {
-  constexpr int kGzip = 16;  // zlib's flag for gzip's header, which has no time
-  z_stream stream{};
-  if (deflateInit2(&stream, Z_BEST_COMPRESSION, Z_DEFLATED, MAX_WBITS + kGzip, MAX_MEM_LEVEL,
-                   Z_DEFAULT_STRATEGY) != Z_OK)
-    return "";
-  std::string out(deflateBound(&stream, text.size()), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  stream.avail_in = static_cast<uInt>(text.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  if (deflate(&stream, Z_FINISH) != Z_STREAM_END) out.clear();
-  out.resize(out.empty() ? 0 : stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
-
 std::string hash_of(const std::string& text) {
   std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
   SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
-  constexpr std::string_view kDigits = "0123456789abcdef";
   constexpr size_t kShown = 16;
-  std::string hex;
-  for (size_t i = 0; i < kShown; ++i) {
-    hex += kDigits[digest[i] >> 4];
-    hex += kDigits[digest[i] & 15];
-  }
-  return hex;
+  return absl::BytesToHexString({reinterpret_cast<const char*>(digest.data()), kShown});
 }
 
 std::string bytes_of(const std::string& data) {
@@ -110,7 +89,8 @@ int main(int argc, char** argv) {
     const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
     if (!file) return fail(path, "cannot be read");
     if (text.size() > kFileBytesMax) return fail(path, "is too large");
-    const std::string gzip = gzip_of(text);
+    const std::string gzip =
+        muster::coordinator::gzipped(text, muster::coordinator::GzipLevel::kSmallest);
     if (gzip.empty()) return fail(path, "cannot be compressed");
     const std::string array = "kFile" + std::to_string(number++);
     arrays += "const unsigned char " + array + "[] = {\n" + bytes_of(gzip) + "};\n";

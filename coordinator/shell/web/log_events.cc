@@ -99,17 +99,9 @@ nlohmann::json log_chunk_to_json(const v1::LogChunk& chunk) {
           {"bytes", chunk.data().size()}, {"unix_ns", chunk.unix_ns()}, {"text", chunk.data()}};
 }
 
-absl::Status check_log_request(const v1::FollowLogsRequest& request,
-                               const std::optional<LogScope>& scope) {
-  if (!scope) return absl::NotFoundError(absl::StrCat("there is no job ", request.job_id()));
-  if (request.rank() >= scope->ranks)
-    return absl::InvalidArgumentError(absl::StrCat("rank is ", request.rank(), ": job ",
-                                                   request.job_id(), " has the ranks 0 to ",
-                                                   scope->ranks - 1, ", and -1 stands for all"));
-  if (Attempt(request.attempt()) > scope->newest_attempt)
-    return absl::InvalidArgumentError(absl::StrCat("attempt is ", request.attempt(),
-                                                   ": the newest of job ", request.job_id(), " is ",
-                                                   scope->newest_attempt.value()));
+absl::Status check_web_log_request(const v1::FollowLogsRequest& request,
+                                   const std::optional<LogScope>& scope) {
+  if (absl::Status status = check_log_request(request, scope); !status.ok()) return status;
   if (request.rank() >= 0 || scope->ranks <= kMergedRanksMax) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "rank is -1: job ", request.job_id(), " has ", scope->ranks, " ranks, and the page merges ",

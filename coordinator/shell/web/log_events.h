@@ -18,9 +18,10 @@ constexpr int32_t kMergedRanksMax = 1'024;
 
 // Returns the object LogChunk of the API. Bytes that are no UTF-8 become U+FFFD.
 nlohmann::json log_chunk_to_json(const v1::LogChunk& chunk);
-// Returns whether the request selects no more than kMergedRanksMax ranks, and existing ones.
-absl::Status check_log_request(const v1::FollowLogsRequest& request,
-                               const std::optional<LogScope>& scope);
+// Returns the status of check_log_request(), and InvalidArgument if more than kMergedRanksMax ranks
+// would be merged.
+absl::Status check_web_log_request(const v1::FollowLogsRequest& request,
+                                   const std::optional<LogScope>& scope);
 
 // Sends the selected output, from at most `tail_bytes` per rank before the present end on. An event
 // of one rank has an id; a request with the same id as `last_event_id` continues after that event.

@@ -5,10 +5,10 @@
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
-#include <zlib.h>
 
 #include "common/text/absl_view.h"
 #include "common/version.h"
+#include "coordinator/shell/web/gzip.h"
 
 namespace muster::coordinator {
 namespace {
@@ -16,25 +16,6 @@ namespace {
 constexpr const char* kText = "text/plain; charset=utf-8";
 // A name below vendor/ contains the version of its library, so its content never changes.
 constexpr std::string_view kVendor = "/vendor/";
-
-std::string unzipped(std::string_view gzip) {
-  constexpr int kGzip = 16;  // zlib's flag for gzip's header
-  std::string out;
-  z_stream stream{};
-  if (inflateInit2(&stream, MAX_WBITS + kGzip) != Z_OK) return out;
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(gzip.data()));
-  stream.avail_in = static_cast<uInt>(gzip.size());
-  std::string part(size_t{64} << 10, '\0');
-  int state = Z_OK;
-  while (state == Z_OK) {
-    stream.next_out = reinterpret_cast<Bytef*>(part.data());
-    stream.avail_out = static_cast<uInt>(part.size());
-    state = inflate(&stream, Z_NO_FLUSH);
-    out.append(part, 0, part.size() - stream.avail_out);
-  }
-  inflateEnd(&stream);
-  return out;
-}
 
 const PageFile* find(std::span<const PageFile> files, std::string_view path) {
   const auto found = std::find_if(files.begin(), files.end(),

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include <absl/strings/str_cat.h>
-#include <zlib.h>
 
 #include "common/job/mesh.h"
 #include "common/text/absl_view.h"
@@ -146,23 +145,6 @@ std::string rank_table(const Core& core, const Job& job, Instant now, int64_t un
                        {"unix_ns", unix_ns},
                        {"ranks", job.ranks.size()},
                        {"ranks_per_node", job.spec.ranks_per_node}});
-}
-
-std::string gzipped(const std::string& text) {
-  constexpr int kGzip = 16;  // zlib's flag for gzip's header
-  z_stream stream{};
-  if (deflateInit2(&stream, Z_BEST_SPEED, Z_DEFLATED, MAX_WBITS + kGzip, MAX_MEM_LEVEL,
-                   Z_DEFAULT_STRATEGY) != Z_OK)
-    return "";
-  std::string out(deflateBound(&stream, text.size()), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  stream.avail_in = static_cast<uInt>(text.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  const bool is_done = deflate(&stream, Z_FINISH) == Z_STREAM_END;
-  out.resize(is_done ? stream.total_out : 0);
-  deflateEnd(&stream);
-  return out;
 }
 
 RankMap rank_map(const Core& core, const Job& job) {

@@ -1,5 +1,5 @@
-// The figures of all ranks of a job as binary columns, for the picture of its mesh. docs/page.md
-// describes the format.
+// The figures of all ranks of a job as binary columns, for the picture of its mesh. The format is in
+// docs/page-api.md.
 #pragma once
 
 #include <string>
@@ -14,9 +14,6 @@ namespace muster::coordinator {
 // Returns the columns. Called on the loop's thread: copies the values of 100,000 ranks within
 // milliseconds.
 std::string rank_table(const Core& core, const Job& job, Instant now, int64_t unix_ns);
-
-// Returns the text compressed by gzip at its fastest level.
-std::string gzipped(const std::string& text);
 
 // The data from which the page computes the place of a rank.
 struct RankMap {

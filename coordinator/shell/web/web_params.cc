@@ -18,15 +18,6 @@ namespace {
 // The length of a value in an error.
 constexpr size_t kValueShown = 64;
 
-bool is_utf8(const std::string& text) {
-  try {
-    (void)nlohmann::json(text).dump();
-  } catch (const nlohmann::json::exception&) {
-    return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 absl::StatusOr<std::string> percent_decoded(std::string_view text, bool is_query) {
@@ -49,7 +40,7 @@ absl::StatusOr<std::string> percent_decoded(std::string_view text, bool is_query
       i += 2;
     }
   }
-  if (!is_utf8(decoded)) return refusal();
+  if (!is_valid_utf8(decoded)) return refusal();
   return decoded;
 }
 

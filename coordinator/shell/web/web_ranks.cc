@@ -8,6 +8,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/text/absl_view.h"
+#include "coordinator/shell/web/gzip.h"
 #include "coordinator/shell/web/log_events.h"
 #include "coordinator/shell/web/rank_table.h"
 #include "coordinator/shell/web/web_api.h"
@@ -65,7 +66,7 @@ daemon::HttpResponse WebApi::table_response(const Table& table,
 void WebApi::take_table(JobId id, std::string plain, int64_t unix_ns, Duration cost) {
   Table& table = tables_[id];
   const Instant begun = monotonic_now();
-  table.gzip = std::make_shared<const std::string>(gzipped(plain));
+  table.gzip = std::make_shared<const std::string>(gzipped(plain, GzipLevel::kFastest));
   table.plain = std::make_shared<const std::string>(std::move(plain));
   table.made = monotonic_now();
   table.cost = cost + (table.made - begun);
@@ -128,7 +129,7 @@ void WebApi::get_logs(Call& call) {
     return call.fail(absl::InvalidArgumentError("tail and offset exclude each other: give one"));
   const JobId job(request.job_id());
   const auto scope = logs_.scope(job);
-  if (const absl::Status status = check_log_request(request, scope); !status.ok())
+  if (const absl::Status status = check_web_log_request(request, scope); !status.ok())
     return call.fail(status);
   const Attempt attempt =
       request.attempt() == 0 ? scope->newest_attempt : Attempt(request.attempt());
@@ -165,7 +166,7 @@ void WebApi::follow_logs(Call& call) {
   int64_t tail = call.params.number("tail", 0, kLogBytesMax, kLogBytes);
   if (const absl::Status status = call.params.status(); !status.ok()) return call.fail(status);
   const auto scope = logs_.scope(JobId(request.job_id()));
-  if (const absl::Status status = check_log_request(request, scope); !status.ok())
+  if (const absl::Status status = check_web_log_request(request, scope); !status.ok())
     return call.fail(status);
   // The default is for all ranks together.
   if (!call.params.has("tail") && request.rank() < 0 && scope->ranks > 1)

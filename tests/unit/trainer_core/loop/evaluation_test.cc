@@ -229,7 +229,6 @@ TEST_F(TaskEvaluations, RunDuringTrainingsAndGoToTheMetrics) {
   EXPECT_EQ(evaluations, 2);
 }
 
-// Stopped by a vote in its last step, and started again.
 // A checkpoint has the scales of its training, which an evaluation of it uses.
 TEST_F(TaskEvaluations, OfACheckpointUseItsScales) {
   change_ = [](TrainConfig& config) {
@@ -266,6 +265,7 @@ TEST_F(TaskEvaluations, OfAdaptersUseTheirScales) {
     EXPECT_EQ(again.evaluations[0][0].tasks[i].metrics, last.tasks[i].metrics);
 }
 
+// Stopped by a vote in its last step, and started again.
 TEST_F(TaskEvaluations, TheLastOneIsMadeUpForOnceAfterAStop) {
   for (const bool at_end : {true, false}) {
     TrainConfig stopped = config();

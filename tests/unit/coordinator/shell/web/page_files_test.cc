@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "coordinator/shell/web/rank_table.h"
+#include "coordinator/shell/web/gzip.h"
 
 namespace muster::coordinator {
 namespace {
@@ -31,7 +31,8 @@ class PageFilesTest : public testing::Test {
     return page_response(files_, request);
   }
 
-  const std::string html_ = gzipped("<!doctype html>"), module_ = gzipped("export {}");
+  const std::string html_ = gzipped("<!doctype html>", GzipLevel::kSmallest),
+                    module_ = gzipped("export {}", GzipLevel::kSmallest);
   const std::array<PageFile, 2> files_ = {
       PageFile{"/index.html", "text/html; charset=utf-8", "\"1\"", html_},
       PageFile{"/vendor/x-1.js", "text/javascript; charset=utf-8", "\"2\"", module_}};
