@@ -1,5 +1,5 @@
-// The figures of all ranks of a job as binary columns, for the picture of its mesh. The format is in
-// docs/page-api.md.
+// The figures of all ranks of a job as binary columns, for the picture of its mesh. Their format is
+// in docs/page-api.md.
 #pragma once
 
 #include <string>
