@@ -27,6 +27,12 @@ class Follow(ProgramTest):
         self.start_worker(coordinator, **kwargs)
         return coordinator
 
+    def wait_for_workers(self, count):
+        """A worker writes its ports before the coordinator has registered it."""
+        def workers():
+            return json.loads(self.muster("list", "--workers", "--json", check=0).stdout).get("workers", [])
+        wait_until(lambda: len(workers()) == count, 20, f"{count} workers")
+
     def follow(self, *words):
         return self.start(self.bin("muster"), "submit", "--follow", "--", *words)
 
@@ -91,10 +97,12 @@ class Follow(ProgramTest):
         if os.geteuid() != 0:
             self.skipTest("another host name is root's to have")
         self.start_fleet(preexec_fn=on_another_machine)
+        self.wait_for_workers(1)
         printed = self.muster("submit", "--", "true", check=0).stderr
         self.assertIn(f"the job uses this machine's folder {self.dir}, and no worker is on this machine", printed)
         self.assertEqual(self.muster("submit", "--working-directory", self.dir, "--", "true", check=0).stderr, "")
         self.start_worker(self.processes[0], "node1")
+        self.wait_for_workers(2)
         self.assertEqual(self.muster("submit", "--", "true", check=0).stderr, "")
 
     def test_leaving_worker_ends_with_its_leave_exit_code(self):
