@@ -33,11 +33,7 @@ json spec_to_json(const v1::JobSpec& proto) {
   // Values are often tokens and passwords, and this output ends up in logs.
   for (const auto& variable : spec.environment) out["environment"][variable.first] = "***";
   if (spec.train_config_json.empty()) return out;  // an entry of a list
-  // Coordinators of earlier versions have stored deeper ones.
-  json config = is_shallow_json(spec.train_config_json)
-                    ? json::parse(spec.train_config_json, nullptr, /*allow_exceptions=*/false)
-                    : json(json::value_t::discarded);
-  out["train_config"] = config.is_discarded() ? json(nullptr) : std::move(config);
+  out["train_config"] = config_to_json(spec.train_config_json);
   return out;
 }
 
@@ -83,6 +79,12 @@ const v1::JobAttempt* next_of(const v1::GetJobHistoryResponse& history, int inde
 }  // namespace
 
 json json_number(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
+
+json config_to_json(std::string_view train_config_json) {
+  if (!is_shallow_json(train_config_json)) return nullptr;
+  json config = json::parse(train_config_json, nullptr, /*allow_exceptions=*/false);
+  return config.is_discarded() ? json(nullptr) : std::move(config);
+}
 
 int64_t steps_lost(const v1::GetJobHistoryResponse& history, int index) {
   return steps_repeated(history.attempts(index), next_of(history, index));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
@@ -17,6 +18,10 @@ nlohmann::json json_number(double value);
 nlohmann::json job_to_json(const v1::Job& job);
 nlohmann::json worker_to_json(const v1::WorkerInfo& worker);
 nlohmann::json history_to_json(const v1::GetJobHistoryResponse& history);
+
+// Returns a job's config as JSON; null if it is no JSON, or nested deeper than kJsonDepthMax, as
+// coordinators of earlier versions have stored.
+nlohmann::json config_to_json(std::string_view train_config_json);
 
 // Returns the steps of attempt number `index` of the history that later attempts repeated; -1: not
 // known.

@@ -12,8 +12,8 @@
 
 #include "common/job/mesh.h"
 #include "common/text/absl_view.h"
-#include "common/text/json_depth.h"
 #include "coordinator/shell/web/web_reply.h"
+#include "daemon/json/job_json.h"
 
 namespace muster::coordinator {
 namespace {
@@ -169,9 +169,7 @@ RankMap rank_map(const Core& core, const Job& job) {
 
 json rank_map_to_json(const RankMap& map) {
   json axes = json::array();
-  const json config = is_shallow_json(map.train_config_json)
-                          ? json::parse(map.train_config_json, nullptr, /*allow_exceptions=*/false)
-                          : json(json::value_t::discarded);
+  const json config = daemon::config_to_json(map.train_config_json);
   MeshShape shape;
   const auto degree_of = [&](std::string_view level, size_t axis, int32_t& degree) {
     const auto found = config.find(mesh_key(level, static_cast<MeshAxis>(axis)));

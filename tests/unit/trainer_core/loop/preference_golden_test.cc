@@ -2,6 +2,7 @@
 // tests/golden/make_dpo.py.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -97,21 +98,28 @@ class PreferenceGolden : public testing::TestWithParam<std::tuple<const char*, c
     return batch;
   }
 
-  void compare(ProcessGroups& groups) {
-    const auto page = ProgressWriter::anonymous({});
-    std::ostringstream out;
-    StopSignals signals;
-    const TrainContext context{.groups = groups,
-                               .page = *page,
-                               .out = out,
-                               .err = out,
-                               .signals = signals,
-                               .on_step = nullptr};
-    RankModel rank_model(config_, 1, Staging::kNo, groups);
-    ASSERT_TRUE(read_base(*parts_.base, rank_model).ok());
-    std::ranges::copy(parts_.adapters.values, rank_model.model().params().begin());
-    rank_model.clear_reference();
-    PreferencePasses passes(config_, context, rank_model, Positions::first(kLength), 2);
+  // Runs `test` on each rank of the mesh, with the golden's base and adapters.
+  void on_each_rank(const std::function<void(RankModel&, PreferencePasses&)>& test) {
+    on_mesh(mesh_of(config_.mesh), [&](ProcessGroups& groups) {
+      const auto page = ProgressWriter::anonymous({});
+      std::ostringstream out;
+      StopSignals signals;
+      const TrainContext context{.groups = groups,
+                                 .page = *page,
+                                 .out = out,
+                                 .err = out,
+                                 .signals = signals,
+                                 .on_step = nullptr};
+      RankModel rank_model(config_, 1, Staging::kNo, groups);
+      ASSERT_TRUE(read_base(*parts_.base, rank_model).ok());
+      std::ranges::copy(parts_.adapters.values, rank_model.model().params().begin());
+      rank_model.clear_reference();
+      PreferencePasses passes(config_, context, rank_model, Positions::first(kLength), 2);
+      test(rank_model, passes);
+    });
+  }
+
+  void compare(RankModel& rank_model, PreferencePasses& passes) {
     std::vector<PreferenceBatch> batches = {batch()};
     UnchangedState state(rank_model);
     rank_model.model().observe(&state);
@@ -162,28 +170,15 @@ class PreferenceGolden : public testing::TestWithParam<std::tuple<const char*, c
 };
 
 TEST_P(PreferenceGolden, LossRewardsAndGradients) {
-  on_mesh(mesh_of(config_.mesh), [&](ProcessGroups& groups) { compare(groups); });
+  on_each_rank(
+      [&](RankModel& rank_model, PreferencePasses& passes) { compare(rank_model, passes); });
 }
 
 // The passes that score the policy and that compute its gradient drop the same values.
 TEST_P(PreferenceGolden, GradientsAreOfTheScoredModel) {
   config_.model.lora.dropout = 0.4;
   config_.model.dropout_rate = 0.2;
-  on_mesh(mesh_of(config_.mesh), [&](ProcessGroups& groups) {
-    const auto page = ProgressWriter::anonymous({});
-    std::ostringstream out;
-    StopSignals signals;
-    const TrainContext context{.groups = groups,
-                               .page = *page,
-                               .out = out,
-                               .err = out,
-                               .signals = signals,
-                               .on_step = nullptr};
-    RankModel rank_model(config_, 1, Staging::kNo, groups);
-    ASSERT_TRUE(read_base(*parts_.base, rank_model).ok());
-    std::ranges::copy(parts_.adapters.values, rank_model.model().params().begin());
-    rank_model.clear_reference();
-    PreferencePasses passes(config_, context, rank_model, Positions::first(kLength), 2);
+  on_each_rank([&](RankModel& rank_model, PreferencePasses& passes) {
     std::vector<PreferenceBatch> batches = {batch()};
     batches[0].dropout = {.seed = 3, .first_sample = 5};
     const auto evaluated = passes.score(batches, PreferencePasses::ScoreFor::kEvaluation);
