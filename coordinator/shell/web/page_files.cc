@@ -4,10 +4,8 @@
 #include <string>
 
 #include <absl/strings/match.h>
-#include <absl/strings/str_cat.h>
 
 #include "common/text/absl_view.h"
-#include "common/version.h"
 #include "coordinator/shell/web/gzip.h"
 
 namespace muster::coordinator {
@@ -23,28 +21,13 @@ const PageFile* find(std::span<const PageFile> files, std::string_view path) {
   return found == files.end() ? nullptr : &*found;
 }
 
-// A program without the page's files, as it is built without their folder.
-daemon::HttpResponse plain_front() {
-  return {200, kText,
-          absl::StrCat("muster-coordinator ", kVersion, "\n\n",
-                       "/api/v1/openapi.json  the API of jobs, nodes and incidents\n"
-                       "/metrics  metrics for Prometheus, of the fleet and of each job\n"
-                       "/healthz  200 while the process works, also with a full disk\n"
-                       "/readyz   200 while it answers calls: its state is loaded and can be "
-                       "stored\n")};
-}
-
 }  // namespace
 
 daemon::HttpResponse page_response(std::span<const PageFile> files,
                                    const daemon::HttpRequest& request) {
   if (request.method != "GET" && request.method != "HEAD")
     return {405, kText, "only GET is served here\n", {{"Allow", "GET, HEAD"}}};
-  const PageFile* file = find(files, request.path);
-  if (request.path == "/") {
-    file = find(files, "/index.html");
-    if (file == nullptr) return plain_front();
-  }
+  const PageFile* file = find(files, request.path == "/" ? "/index.html" : request.path);
   if (file == nullptr) return {404, kText, "not found\n"};
   daemon::HttpResponse response{200, std::string(file->content_type), ""};
   response.headers = {
