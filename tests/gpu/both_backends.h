@@ -18,6 +18,7 @@
 #include <gtest/gtest.h>
 
 #include "common/random/philox.h"
+#include "tests/unit/trainer_core/large_shapes.h"
 #include "trainer_core/ops/backend.h"
 #include "trainer_core/ops/cuda/device/cuda.h"
 #include "trainer_core/ops/ops.h"
@@ -38,8 +39,6 @@ Backends& backends();
 // Returns whether the tests run under a sanitizer. In this case the tests use only built-in
 // kernels, because the sanitizer also reports hazards within libraries' kernels.
 bool is_sanitized();
-// Returns whether to test the larger shapes, which take too long on the emulated device.
-bool large_shapes();
 
 // A tensor on both backends.
 class Both {

@@ -13,6 +13,7 @@
 #include "tests/unit/trainer_core/generation/test_engine.h"
 #include "tests/unit/trainer_core/golden_file.h"
 #include "tests/unit/trainer_core/hugging_face_goldens.h"
+#include "tests/unit/trainer_core/large_shapes.h"
 #include "tests/unit/trainer_core/model/transformer_fixture.h"
 #include "trainer_core/checkpoint/parameter_source.h"
 
@@ -118,10 +119,12 @@ TEST_P(ServedAdapters, EachRequestHasTheResultsOfItsMergedModel) {
   }
 }
 
-// A prompt has more rows than a GEMM of an adapter (kAdapterRows), the order of the requests is not
-// that of the adapters, and the cache has room for one sequence, so that requests are preempted.
+// A prompt has more rows than a GEMM of an adapter (kAdapterRows; not on a slow device), the order
+// of the requests is not that of the adapters, and the cache has room for one sequence, so that
+// requests are preempted.
 TEST(ServedAdaptersTogether, EachRequestHasTheResultsOfItsMergedModel) {
-  constexpr int32_t kContext = 1300;
+  const int32_t longest = large_shapes() ? 1200 : 70;
+  const int32_t context = longest + 60;
   const ModelConfig model = small_config(4, 2, false);
   TestModel whole(model, 1, 8);
   randomize_params(whole.plan, whole.model.params());
@@ -135,17 +138,18 @@ TEST(ServedAdaptersTogether, EachRequestHasTheResultsOfItsMergedModel) {
     const int64_t element = is_int8 ? 1 : sizeof(float), scale = is_int8 ? sizeof(float) : 0;
     const int64_t row_bytes =
         int64_t{2} * model.num_layers * model.num_kv_heads * (model.head_dim * element + scale);
-    const int64_t blocks = (kContext + CacheSize::kBlockPositions - 1) / CacheSize::kBlockPositions;
+    const int64_t blocks = (context + CacheSize::kBlockPositions - 1) / CacheSize::kBlockPositions;
     TestEngine together(model, base,
-                        {.context = kContext,
+                        {.context = context,
                          .sequences_max = 4,
-                         .step_rows = 2 * kAdapterRows,
+                         .step_rows = context,
                          .cache_bytes = blocks * CacheSize::kBlockPositions * row_bytes,
                          .int8_cache = is_int8,
                          .threads = 2},
                         DType::kF32, adapters);
     std::map<RequestId, GenerationRequest> requests;
-    for (const auto& [length, adapter] : {std::pair(1200, 2), {33, 1}, {21, 0}, {9, -1}, {7, 2}}) {
+    for (const auto& [length, adapter] :
+         {std::pair(longest, 2), {33, 1}, {21, 0}, {9, -1}, {7, 2}}) {
       const GenerationRequest request{
           .prompt = some_prompt(static_cast<size_t>(length), static_cast<uint64_t>(length),
                                 model.vocab_size),
@@ -163,7 +167,7 @@ TEST(ServedAdaptersTogether, EachRequestHasTheResultsOfItsMergedModel) {
                               : merged(adapters[static_cast<size_t>(request.adapter)], base);
       TestEngine alone(
           model, params,
-          {.context = kContext, .sequences_max = 1, .step_rows = 64, .int8_cache = is_int8});
+          {.context = context, .sequences_max = 1, .step_rows = 64, .int8_cache = is_int8});
       request.adapter = -1;
       const RequestId same = alone.submit(request);
       alone.run();
