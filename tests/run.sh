@@ -51,11 +51,14 @@ done
 
 heading() { printf '\n== %s (%s)\n' "$1" "$(date +%H:%M:%S)"; }
 
-# check NAME COMMAND…: runs a command as one test; its output is shown if it fails.
+# check NAME COMMAND…: runs a command as one test; its output is shown if it fails, its seconds if
+# they are many.
 check() {
-  local name=$1; shift
+  local name=$1 start=$SECONDS taken; shift
   if "$@" > "$results/check.log" 2>&1; then
-    echo "ok    $name"; passed=$((passed + 1))
+    taken=$((SECONDS - start))
+    if [ "$taken" -ge 10 ]; then echo "ok    $name ($taken s)"; else echo "ok    $name"; fi
+    passed=$((passed + 1))
   else
     echo "FAIL  $name"; tail -n 60 "$results/check.log"; failed=$((failed + 1)); failures+=("$name")
   fi
@@ -94,10 +97,21 @@ configure_and_build() {
   [ "$failed" -eq "$before" ]
 }
 
+# longest_tests REPORT: prints the programs whose tests took the most seconds in all.
+longest_tests() {
+  python3 - "$1" <<'PY'
+import collections, sys, xml.etree.ElementTree as tree
+seconds = collections.Counter()
+for case in tree.parse(sys.argv[1]).getroot().iter("testcase"):
+    seconds[case.get("name").split(".")[0]] += float(case.get("time") or 0)
+print("  most seconds:", ", ".join(f"{name} {total:.0f}" for name, total in seconds.most_common(12)))
+PY
+}
+
 # run_ctest PRESET CTEST_ARGUMENT…: adds the counts of CTest's report. Runs one more test than there
 # are processors, because many tests wait.
 run_ctest() {
-  local preset=$1; shift
+  local preset=$1 start=$SECONDS; shift
   local report=$results/$preset.xml
   ctest --test-dir "build/$preset" -j "$((jobs + 1))" --output-on-failure --no-tests=error \
     --output-junit "$report" "$@" > "$results/ctest.log" 2>&1
@@ -119,7 +133,8 @@ PY
   )
   local p f s
   read -r p f s <<< "$(head -n 1 <<< "$counts")"
-  echo "$preset: $p passed, $f failed, $s skipped ($(tail -n 3 "$results/ctest.log" | grep -o 'Total Test time.*' || true))"
+  echo "$preset: $p passed, $f failed, $s skipped ($((SECONDS - start)) s)"
+  longest_tests "$report"
   if [ "$f" -gt 0 ] || [ "$status" -ne 0 ]; then
     grep -vE '^ *[0-9]+/[0-9]+ Test .*(Passed|Skipped)|^ +Start' "$results/ctest.log" | head -n 400
     while read -r name; do failures+=("$preset $name"); done < <(tail -n +2 <<< "$counts")

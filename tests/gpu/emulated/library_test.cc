@@ -116,8 +116,8 @@ TEST(AttentionInParts, UsesPartsThatFitTheScratch) {
 }
 
 TEST(AttentionInParts, FallsBackToBuiltInKernelsWithOneNote) {
-  const AttentionShape shape{.batch = 2, .seq_len = 2000, .heads = 1, .kv_heads = 1, .head_dim = 8};
-  libraries().workspace_of_score = 1000;  // the smallest part needs 3815 MiB
+  const AttentionShape shape{.batch = 2, .seq_len = 500, .heads = 1, .kv_heads = 1, .head_dim = 8};
+  libraries().workspace_of_score = 1000;  // the smallest part needs 239 MiB
   Layer layer(shape);
   const auto ops = ops_with(size_t{2} << 20);
   const auto backward = [&] {
@@ -132,7 +132,7 @@ TEST(AttentionInParts, FallsBackToBuiltInKernelsWithOneNote) {
       ops->take_notes(),
       ElementsAre(
           "built-in kernels compute attention's backward pass of (B, S, H, K, h) = (2, "
-          "2000, 1, 1, 8) instead of cuDNN: it needs 3815 MiB of scratch, 2 MiB are available"));
+          "500, 1, 1, 8) instead of cuDNN: it needs 239 MiB of scratch, 2 MiB are available"));
   libraries().workspace_of_score = 1000;
   backward();
   libraries().workspace_of_score = 2;
