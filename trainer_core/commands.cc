@@ -150,7 +150,7 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
                          .out = std::cout,
                          .err = std::cerr,
                          .signals = signals,
-                         .threads = chosen->backend->threads(),
+                         .threads = threads,
                          .on_step = on_step,
                          .owner = {env->job, env->attempt, env->incarnation},
                          .on_evaluation = nullptr,

@@ -156,6 +156,8 @@ class Lora(MusterTest):
             adapters = self.dir / f"out/whole-{qtype}"
             restored = self.train(f"restored-{qtype}", *LORA, *one, f"load_parameters_path={base}", f"lora_restore_path={adapters}", f"lora_weight_qtype={qtype}")
             self.muster("convert", adapters, self.dir / f"merged-{qtype}", check=0)
+            exported = self.muster("convert", adapters, self.dir / f"peft-{qtype}", "--to", "peft", check=0)
+            self.assertIn(f"the adapters were trained with lora_weight_qtype={qtype}, which PEFT's format does not state", exported.stdout + exported.stderr)
             merged = self.train(f"merged-{qtype}", *one, f"load_parameters_path={self.dir}/merged-{qtype}")
             self.assertAlmostEqual(step_losses(merged.stdout)[0][1], step_losses(restored.stdout)[0][1], places=3)
 

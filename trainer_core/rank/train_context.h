@@ -30,7 +30,7 @@ struct TrainContext {
   std::ostream& out;     // receives the lines of rank 0
   std::ostream& err;     // receives the errors of every rank
   StopSignals& signals;  // requests to save a checkpoint and to stop
-  int32_t threads = 1;   // CPU threads; used if `backend` is null
+  int32_t threads = 1;   // CPU threads
   // Called on every rank after each step. May be empty.
   std::function<void(const StepRecord&)> on_step;
   // The owner that rank 0 writes to the checkpoint directory (owner.h).

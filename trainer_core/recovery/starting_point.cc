@@ -18,14 +18,14 @@ absl::Status load_frozen(const TrainConfig& config, const TrainContext& context,
   if (!config.model.lora.enabled() || checkpoints.knows_base()) return absl::OkStatus();
   enter_phase(context, Phase::kCompile);
   if (config.load_parameters_path.empty()) {
-    draw_base(config, rank_model);
+    draw_base(config, rank_model, context.threads);
     checkpoints.set_base_hash(hash_of_random_base(config.init_weights_seed));
     return absl::OkStatus();
   }
   const auto inputs =
       with_local_parameters(config, context.err, [&] { enter_phase(context, Phase::kCompile); });
   if (!inputs.ok()) return inputs.status();
-  auto hash = load_base(*inputs, rank_model, context.groups, context.out);
+  auto hash = load_base(*inputs, rank_model, context.threads, context.groups, context.out);
   if (!hash.ok()) return hash.status();
   checkpoints.set_base_hash(*std::move(hash));
   return absl::OkStatus();

@@ -121,20 +121,18 @@ absl::Status disagrees(int rank, std::string_view what, int other, std::string_v
 }
 
 // Returns a fingerprint of each piece of this rank: of those that are trained, of those that are
-// frozen, and of the scales of those that are stored in blocks.
+// frozen, and of those that are stored in blocks.
 std::vector<uint64_t> piece_fingerprints(RankModel& rank_model) {
   const auto& sharding = rank_model.plan().model.sharding;
   std::vector<uint64_t> sums;
-  const auto add = [&](const Tensor& piece) {
-    sums.push_back(std::bit_cast<uint64_t>(rank_model.ops().sum(piece)));
-  };
+  const auto add = [&](double sum) { sums.push_back(std::bit_cast<uint64_t>(sum)); };
+  Ops& ops = rank_model.ops();
   for (const ShardPiece& piece : sharding.layout.pieces())
-    add(rank_model.model().parameters(piece));
+    add(ops.sum(rank_model.model().parameters(piece)));
   for (const ShardPiece& piece : sharding.frozen.pieces()) {
-    add(tensor_at(rank_model.model().frozen_parameters(), piece.offset, {piece.count}));
+    add(ops.sum(tensor_at(rank_model.model().frozen_parameters(), piece.offset, {piece.count})));
   }
-  for (const ShardPiece& piece : sharding.quantized.pieces())
-    add(rank_model.weight_blocks().at(piece.offset, piece.count).scales);
+  for (const ShardPiece& piece : sharding.quantized.pieces()) add(rank_model.sum_of_blocks(piece));
   return sums;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -64,8 +65,26 @@ absl::Status check_finite(WeightType type, const std::vector<TensorBox>& boxes,
   return absl::OkStatus();
 }
 
+// Encodes values on several threads.
+void encode_on_threads(int32_t threads, WeightType type, std::span<const float> values,
+                       std::span<uint8_t> codes, std::span<float> scales) {
+  constexpr int64_t kBlocksPerThreadMin = 4096;  // takes about a millisecond
+  const auto blocks = static_cast<int64_t>(scales.size());
+  const int64_t parts = std::clamp<int64_t>(blocks / kBlocksPerThreadMin, 1, threads);
+  const auto encode = [&](int64_t part) {
+    const auto first = static_cast<size_t>(blocks * part / parts);
+    const auto count = static_cast<size_t>(blocks * (part + 1) / parts) - first;
+    const auto bytes = static_cast<size_t>(code_bytes(type, kWeightBlock));
+    encode_blocks(type, values.subspan(first * kWeightBlock, count * kWeightBlock),
+                  codes.subspan(first * bytes, count * bytes), scales.subspan(first, count));
+  };
+  std::vector<std::jthread> others;
+  for (int64_t part = 1; part < parts; ++part) others.emplace_back([&, part] { encode(part); });
+  encode(0);
+}
+
 // The parameters that are stored in blocks are read in fp32.
-absl::Status fill_in_blocks(RankModel& rank_model, FillBoxes fill) {
+absl::Status fill_in_blocks(RankModel& rank_model, int32_t threads, FillBoxes fill) {
   const ShardLayout& layout = rank_model.plan().model.sharding.quantized;
   if (layout.elements() == 0) return absl::OkStatus();
   const WeightBlocks all = rank_model.weight_blocks();
@@ -80,7 +99,7 @@ absl::Status fill_in_blocks(RankModel& rank_model, FillBoxes fill) {
     const WeightBlocks blocks = all.at(bucket.shard_offset, bucket.shard_elements);
     codes.resize(static_cast<size_t>(blocks.codes.elements()));
     scales.resize(static_cast<size_t>(blocks.scales.elements()));
-    encode_blocks(all.type, values, codes, scales);
+    encode_on_threads(threads, all.type, values, codes, scales);
     rank_model.ops().upload(codes.data(), blocks.codes);
     rank_model.ops().upload(scales.data(), blocks.scales);
   }
@@ -89,32 +108,32 @@ absl::Status fill_in_blocks(RankModel& rank_model, FillBoxes fill) {
 
 }  // namespace
 
-absl::Status read_base(const ParameterSource& source, RankModel& rank_model) {
+absl::Status read_base(const ParameterSource& source, RankModel& rank_model, int32_t threads) {
   const auto read = [&](const std::vector<TensorBox>& boxes, std::span<float> block) {
     return source.read_boxes(boxes, block);
   };
   absl::Status status = fill_plain(rank_model, read);
-  if (status.ok()) status = fill_in_blocks(rank_model, read);
+  if (status.ok()) status = fill_in_blocks(rank_model, threads, read);
   rank_model.ops().synchronize();
   return status;
 }
 
 absl::StatusOr<std::string> load_base(const TrainConfig& config, RankModel& rank_model,
-                                      ProcessGroups& groups, std::ostream& out) {
+                                      int32_t threads, ProcessGroups& groups, std::ostream& out) {
   auto loaded = read_parameters(
-      config, [&](const ParameterSource& source) { return read_base(source, rank_model); }, groups,
-      out);
+      config, [&](const ParameterSource& source) { return read_base(source, rank_model, threads); },
+      groups, out);
   if (!loaded.ok()) return loaded.status();
   return std::move(loaded->hash);
 }
 
-void draw_base(const TrainConfig& config, RankModel& rank_model) {
+void draw_base(const TrainConfig& config, RankModel& rank_model, int32_t threads) {
   const ShardLayout& frozen = rank_model.plan().model.sharding.frozen;
   if (frozen.elements() > 0)
     draw_parameters(rank_model.ops(), config, frozen, rank_model.model().frozen_parameters());
   const std::vector<ParamSpec>& table = rank_model.plan().model.sharding.quantized.table();
-  const absl::Status status =
-      fill_in_blocks(rank_model, [&](const std::vector<TensorBox>& boxes, std::span<float> block) {
+  const absl::Status status = fill_in_blocks(
+      rank_model, threads, [&](const std::vector<TensorBox>& boxes, std::span<float> block) {
         for (const TensorBox& box : boxes) {
           const auto spec = std::ranges::find(table, box.tensor, &ParamSpec::name);
           init_part(*spec, config.init_weights_seed, box, block.data() + box.offset);

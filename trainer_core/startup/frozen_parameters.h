@@ -15,14 +15,17 @@
 
 namespace muster::trainer {
 
+// The functions below encode parameters that are stored in blocks on `threads` threads; any number
+// gives the same bits.
+//
 // Reads this rank's shards from a source, bucket by bucket. Returns an error for a value that is
 // not finite in a parameter that is stored in blocks.
-absl::Status read_base(const ParameterSource& source, RankModel& rank_model);
+absl::Status read_base(const ParameterSource& source, RankModel& rank_model, int32_t threads);
 // Does the same with load_parameters_path, as load_parameters() does (initial_parameters.h), and
 // returns the hash of the base (checkpoint/adapters.h).
 absl::StatusOr<std::string> load_base(const TrainConfig& config, RankModel& rank_model,
-                                      ProcessGroups& groups, std::ostream& out);
+                                      int32_t threads, ProcessGroups& groups, std::ostream& out);
 // Draws the values of draw_parameters(). Waits for the device.
-void draw_base(const TrainConfig& config, RankModel& rank_model);
+void draw_base(const TrainConfig& config, RankModel& rank_model, int32_t threads);
 
 }  // namespace muster::trainer

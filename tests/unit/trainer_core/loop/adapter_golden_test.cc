@@ -56,7 +56,7 @@ class AdapterGolden : public testing::TestWithParam<GoldenCase> {
     config_.optimizer.eps = optimizer.at("adam_eps");
     config_.optimizer.weight_decay = optimizer.at("adam_weight_decay");
     rank_model_ = std::make_unique<RankModel>(config_, 1);
-    const absl::Status read = read_base(*parts_.base, *rank_model_);
+    const absl::Status read = read_base(*parts_.base, *rank_model_, 1);
     EXPECT_TRUE(read.ok()) << read;
     std::ranges::copy(parts_.adapters.values, model().params().begin());
     for (const auto& sequence : tokens_) {

@@ -111,7 +111,7 @@ class PreferenceGolden : public testing::TestWithParam<std::tuple<const char*, c
                                  .signals = signals,
                                  .on_step = nullptr};
       RankModel rank_model(config_, 1, Staging::kNo, groups);
-      ASSERT_TRUE(read_base(*parts_.base, rank_model).ok());
+      ASSERT_TRUE(read_base(*parts_.base, rank_model, 1).ok());
       std::ranges::copy(parts_.adapters.values, rank_model.model().params().begin());
       rank_model.clear_reference();
       PreferencePasses passes(config_, context, rank_model, Positions::first(kLength), 2);

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/unit/meshes.h"
+#include "tests/unit/sanitized.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/train_helpers.h"
 #include "trainer_core/base/lora.h"
@@ -91,8 +92,9 @@ class Preferences : public testing::Test {
   void compare_meshes(const TrainConfig& whole) const {
     const RunResult one = run(whole);
     ASSERT_THAT(one.codes, Each(ExitCode::kOk)) << one.err;
-    int meshes = 0;
+    int meshes = 0, all = 0;
     for (const Degrees& degrees : factorisations(4)) {
+      if (kSanitized && ++all % 4 != 0) continue;
       TrainConfig config = whole;
       config.mesh.ici = degrees;
       const int32_t expert = degrees[static_cast<size_t>(MeshAxis::kExpert)];
@@ -122,7 +124,11 @@ class Preferences : public testing::Test {
       for (size_t i = 0; i < one.evaluations[0].size(); ++i)
         EXPECT_NEAR(result.evaluations[0][i].loss, one.evaluations[0][i].loss, 2e-5) << name;
     }
-    EXPECT_EQ(meshes, whole.model.experts.count > 1 ? 28 : 21);
+    if (kSanitized) {
+      EXPECT_GT(meshes, 4);
+    } else {
+      EXPECT_EQ(meshes, whole.model.experts.count > 1 ? 28 : 21);
+    }
   }
 
   TempFolder folder_;
@@ -178,9 +184,14 @@ TEST_F(Preferences, OfExpertsBalanceTheLoad) {
   const RunResult plain = run(config);
   ASSERT_THAT(plain.codes, Each(ExitCode::kOk)) << plain.err;
   EXPECT_NEAR(plain.records[0][0].loss, std::log(2), 1e-6);
-  EXPECT_GT(std::abs(plain.losses().back() + balanced.records[0].back().experts->balance_loss -
-                     balanced.losses().back()),
-            1e-6);
+  // The more the load-balancing loss weighs, the more even the load becomes.
+  const auto imbalance_at = [&](double weight) {
+    config.model.experts.balance_weight = weight;
+    const RunResult result = run(config);
+    return result.records[0].back().experts->balance_loss / weight;
+  };
+  const double ignored = imbalance_at(1e-6);
+  EXPECT_LT(imbalance_at(1), ignored - 1e-3);
 }
 
 // Frozen weights in blocks, and GEMMs in 8 bits: the reference model has the same roundings.

@@ -302,6 +302,39 @@ TEST(ShardLayout, Bf16GathersMatricesOnlyAndNoQuantizedOnes) {
   for (const ParamBucket& bucket : quantized.buckets()) EXPECT_EQ(bucket.gathered, DType::kF32);
 }
 
+// Shards of a bucket are not whole blocks, or a rank's shard is padding alone.
+TEST(ShardLayout, NoBlockIsOnTwoRanks) {
+  ModelConfig model = sharded_llama();
+  model.emb_dim = 32;
+  model.head_dim = 16;
+  model.num_query_heads = model.num_kv_heads = 2;
+  for (const int32_t mlp_dim : {258, 2}) {
+    model.mlp_dim = mlp_dim;
+    model.lora = {.rank = 2,
+                  .alpha = 2,
+                  .targets = lora_targets(model, LoraLayers::kAll),
+                  .weight_type = WeightType::kNf4};
+    ASSERT_TRUE(check_weight_blocks(model, 1).ok());
+    for (const int32_t fsdp : {3, 8, 64}) {
+      int64_t padding = 0;
+      for (int32_t rank = 0; rank < fsdp; ++rank) {
+        const ShardLayout layout =
+            ShardLayout::of(model, mesh_with({1, 1, fsdp, 1, 1, 1, 1}), rank, DType::kBf16, 1,
+                            DType::kF32, ParamPart::kQuantized);
+        padding += layout.elements();
+        ASSERT_FALSE(layout.pieces().empty() && rank == 0);
+        for (const ShardPiece& piece : layout.pieces()) {
+          ASSERT_EQ(piece.first % kWeightBlock, 0) << "fsdp=" << fsdp << " rank " << rank;
+          ASSERT_EQ(piece.count % kWeightBlock, 0) << "fsdp=" << fsdp << " rank " << rank;
+          ASSERT_EQ(piece.offset % kWeightBlock, 0) << "fsdp=" << fsdp << " rank " << rank;
+          padding -= piece.count;
+        }
+      }
+      EXPECT_GT(padding, 0) << "fsdp=" << fsdp << " mlp_dim=" << mlp_dim;
+    }
+  }
+}
+
 // 61 rows on 8 ranks: each rank has 1 to 8.
 TEST(ShardLayout, AVocabularyIsSplitUnevenly) {
   const Mesh mesh = mesh_with({1, 1, 1, 1, 1, 1, 8});

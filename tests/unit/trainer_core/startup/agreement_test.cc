@@ -60,7 +60,7 @@ TEST(Agreement, ADifferentMeshDoesNotHang) {
 
 class FrozenParameters : public testing::TestWithParam<WeightType> {};
 INSTANTIATE_TEST_SUITE_P(Types, FrozenParameters,
-                         testing::Values(WeightType::kPlain, WeightType::kNf4));
+                         testing::Values(WeightType::kPlain, WeightType::kNf4, WeightType::kInt8));
 
 TEST_P(FrozenParameters, AnOtherOneIsNamed) {
   TrainConfig config = tiny_config(2);
@@ -74,10 +74,19 @@ TEST_P(FrozenParameters, AnOtherOneIsNamed) {
       const auto& sharding = rank_model.plan().model.sharding;
       const Tensor frozen = rank_model.model().frozen_parameters();
       draw_parameters(rank_model.ops(), config, sharding.layout, rank_model.model().parameters());
-      draw_base(config, rank_model);
-      if (disturbed && groups.rank() == 1 && GetParam() == WeightType::kNf4) {
+      draw_base(config, rank_model, 1);
+      if (disturbed && groups.rank() == 1 && GetParam() != WeightType::kPlain) {
+        // A scale of NF4; a code of int8 that sets no scale.
         const ShardPiece& piece = sharding.quantized.pieces().back();
-        rank_model.ops().fill(rank_model.weight_blocks().at(piece.offset, kWeightBlock).scales, 3);
+        const WeightBlocks block = rank_model.weight_blocks().at(piece.offset, kWeightBlock);
+        if (GetParam() == WeightType::kNf4) {
+          rank_model.ops().fill(block.scales, 3);
+        } else {
+          auto* const codes = static_cast<int8_t*>(block.codes.data);
+          int8_t* const code =
+              std::find_if(codes, codes + kWeightBlock, [](int8_t x) { return std::abs(x) < 100; });
+          *code = static_cast<int8_t>(*code + 1);
+        }
         name = sharding.quantized.table()[piece.param].name;
       } else if (disturbed && groups.rank() == 1) {
         const ShardPiece& piece = sharding.frozen.pieces().front();
