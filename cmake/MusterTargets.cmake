@@ -6,8 +6,9 @@
 #   a GoogleTest program whose cases CTest runs one by one. A unity build compiles its files as one,
 #   so no two may define the same name. Labels: unit (the default), scenarios, simulation, e2e;
 #   `tsan` marks tests that the thread sanitizer build runs, too.
-# muster_script_tests(FILE LABELS … [TIMEOUT s])
-#   each test method of FILE (Python's unittest) as one CTest test.
+# muster_script_tests(FILE [BY_CLASS] LABELS … [TIMEOUT s])
+#   each test method of FILE (Python's unittest) as one CTest test. BY_CLASS: each class, as its
+#   methods share something that starts slowly, such as a browser.
 if(MUSTER_TESTS)
   add_custom_target(muster_tsan_tests)
   # Product code is optimised and fully instrumented. Tests are most of the code in a full build:
@@ -72,7 +73,7 @@ function(muster_test name)
 endfunction()
 
 function(muster_script_tests file)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "BY_CLASS" "TIMEOUT" "LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 180)
   endif()
@@ -81,10 +82,16 @@ function(muster_script_tests file)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
   file(STRINGS ${file} lines REGEX "^class [A-Za-z0-9]+|^    def test_[a-z0-9_]+")
   foreach(line IN LISTS lines)
+    set(name)
     if(line MATCHES "^class ([A-Za-z0-9]+)")
       set(class ${CMAKE_MATCH_1})
-    elseif(line MATCHES "def (test_[a-z0-9_]+)")
+      if(ARG_BY_CLASS)
+        set(name ${stem}.${class})
+      endif()
+    elseif(line MATCHES "def (test_[a-z0-9_]+)" AND NOT ARG_BY_CLASS)
       set(name ${stem}.${class}.${CMAKE_MATCH_1})
+    endif()
+    if(name)
       add_test(NAME ${name} COMMAND ${Python3_EXECUTABLE} -B -m unittest -v ${name}
                WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
       set_tests_properties(${name} PROPERTIES LABELS ${labels} TIMEOUT ${ARG_TIMEOUT}

@@ -14,11 +14,27 @@ from python_tools import python_or_skip  # noqa: E402
 import fake_coordinator  # noqa: E402
 import fleet_data  # noqa: E402
 
-PAGES = ["#/", "#/nodes", "#/nodes/gpu-0011", "#/incidents", "#/incidents/12", "#/jobs/1", "#/jobs/1/mesh", "#/jobs/1/mesh?rank=27", "#/jobs/1/logs", "#/jobs/1/config", "#/jobs/1/config?with=2", "#/submit"]
-# An element of each view that exists once its data has arrived.
-CONTENT = {"": ".goodput-plot rect.productive", "nodes": "tbody tr:not(.spacer)", "nodes/N": ".facts dd, .notice.warn", "incidents": "tbody tr:not(.spacer)", "incidents/N": ".frames .frame", "jobs/N": ".chart canvas, .empty", "mesh": ".mesh-legend b",
-           "logs": ".log .line", "config": ".config tbody tr", "submit": "#command, #name"}
+PAGES = ["#/", "#/nodes", "#/nodes/gpu-0011", "#/incidents", "#/incidents/12", "#/jobs/1", "#/jobs/1/mesh", "#/jobs/1/mesh?rank=27",
+         "#/jobs/1/logs", "#/jobs/1/config", "#/jobs/1/config?with=2", "#/submit"]
+# The title of each view, and an element that exists once its data has arrived.
+CONTENT = {
+    "": ("Fleet", ".goodput-plot rect.productive"),
+    "nodes": ("Nodes", "tbody tr:not(.spacer)"),
+    "nodes/N": ("Nodes", ".facts dd, .notice.warn"),
+    "incidents": ("Incidents", "tbody tr:not(.spacer)"),
+    "incidents/N": ("Incident", ".frames .frame"),
+    "jobs/N": ("Job", ".chart canvas"),
+    "mesh": ("Job", ".mesh-legend b"),
+    "logs": ("Job", ".log .line"),
+    "config": ("Job", ".config tbody tr"),
+    "submit": ("Submit", "#command, #name"),
+}
+# Two frames: what was rendered in the first is on the screen.
+DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+SETTLE_ROUNDS_MAX = 200
+BROWSER_OPTIONS = ["--no-sandbox"]
 TIMEOUT_MS = 90_000
+BROWSER_OPTIONS = ["--no-sandbox"]
 ROLES = {role: role for role in fake_coordinator.ROLES}
 
 
@@ -40,7 +56,8 @@ def playwright_or_skip():
 
 
 class PageTest(unittest.TestCase):
-    """Serves the page from fleet_data in this process, and opens it in one browser.
+    """Serves the page from fleet_data in this process, and opens it in a browser that all tests of
+    the class share: each test has contexts of its own.
 
     A test fails if the page reports an error, throws, or sends a request to another host.
     """
@@ -48,15 +65,18 @@ class PageTest(unittest.TestCase):
     # Answers of the API; files are checked by their status.
     expected_console = re.compile(r"Failed to load resource|net::ERR_")
 
-    def setUp(self):
+    @classmethod
+    def setUpClass(cls):
         executable = chromium_or_skip()
         api = playwright_or_skip()
-        self.expect = api.expect
-        self.expect.set_options(timeout=TIMEOUT_MS)
+        cls.expect = staticmethod(api.expect)
+        cls.expect.set_options(timeout=TIMEOUT_MS)
         playwright = api.sync_playwright().start()
-        self.addCleanup(playwright.stop)
-        self.browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
-        self.addCleanup(self.browser.close)
+        cls.addClassCleanup(playwright.stop)
+        cls.browser = playwright.chromium.launch(executable_path=executable, args=BROWSER_OPTIONS)
+        cls.addClassCleanup(cls.browser.close)
+
+    def setUp(self):
         self.problems = []
 
     def serve(self, tokens=None, **size):
@@ -64,7 +84,7 @@ class PageTest(unittest.TestCase):
         self.addCleanup(self.coordinator.stop)
         return self.coordinator
 
-    def open(self, address="#/", wait=True, **context):
+    def open(self, address="#/", **context):
         """Opens an address of the page in a new context, and returns the tab."""
         options = {"viewport": {"width": 1440, "height": 900}, "timezone_id": "UTC", "locale": "en-GB"}
         opened = self.browser.new_context(**options | context)
@@ -79,8 +99,7 @@ class PageTest(unittest.TestCase):
         page.on("request", lambda request: None if request.url.startswith((self.coordinator.url, "blob:", "data:")) else self.problems.append(f"a request to {request.url}"))
         page.on("response", self.check_file)
         page.goto(self.coordinator.url + address)
-        if wait:
-            page.wait_for_selector("main h1, form.login", state="attached")
+        page.wait_for_selector("main h1, form.login", state="attached")
         return page
 
     def check_file(self, response):
@@ -88,16 +107,27 @@ class PageTest(unittest.TestCase):
             self.problems.append(f"{response.status} {response.url}")
 
     def visit(self, page, address):
-        """Opens another address in the same tab and waits for its content."""
+        """Opens another address in the same tab and waits until it shows the coordinator's data."""
         page.goto(self.coordinator.url + address)
-        page.wait_for_selector("main h1", state="attached")
         self.wait_for_content(page, address)
 
     def wait_for_content(self, page, address):
-        """Waits until the view shows the data of the coordinator."""
+        """Waits until the view of the address shows the coordinator's data and stands still."""
         view = address.split("?")[0].strip("#/").split("/")
         kind = view[2] if len(view) > 2 else view[0] + ("/N" if len(view) > 1 else "")
-        page.wait_for_selector(CONTENT[kind], state="attached")
+        title, selector = CONTENT[kind]
+        self.expect(page).to_have_title(re.compile(f"^{title}\\b"))
+        page.wait_for_selector(selector, state="attached")
+        self.settle(page)
+
+    def settle(self, page):
+        """Waits until two frames have been drawn without a request to the coordinator."""
+        for _ in range(SETTLE_ROUNDS_MAX):
+            before = self.coordinator.requests
+            page.evaluate(DRAWN)
+            if self.coordinator.in_flight == 0 and self.coordinator.requests == before:
+                return
+        self.fail("the page does not stop sending requests")
 
     def tearDown(self):
         self.assertEqual(self.problems, [])

@@ -22,6 +22,7 @@ PAGE = pathlib.Path(__file__).resolve().parents[2] / "coordinator" / "page"
 CSP = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'; img-src 'self' data:"
 ROLES = ["viewer", "submitter", "admin"]
 EVENT_SECONDS = 1.0
+RETRY_MS = 500
 
 
 class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
@@ -45,6 +46,9 @@ class FakeCoordinator:
         self.csrf = secrets.token_hex(8)
         self.posts = []  # (path, body) of accepted requests
         self.requests = 0
+        self.in_flight = 0  # requests that are being answered, without streams
+        self.event_seconds = EVENT_SECONDS
+        self.counting = threading.Lock()
         self.paused = False  # events stand still, for pictures
         self.port = port
         self.server = None
@@ -116,13 +120,26 @@ class Handler(http.server.BaseHTTPRequestHandler):
             raise Refused(403, "PERMISSION_DENIED", f"the role {own} does not permit this: it needs the role {role}")
 
     def handle_safely(self, act):
-        self.coordinator.requests += 1
+        self.is_counted = True
+        self.count(1, 1)
         try:
             act()
         except Refused as refused:
             self.answer_json({"error": {"code": refused.code, "message": str(refused)}}, refused.status)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
+        finally:
+            self.end_count()
+
+    def count(self, requests, in_flight):
+        with self.coordinator.counting:
+            self.coordinator.requests += requests
+            self.coordinator.in_flight += in_flight
+
+    def end_count(self):
+        if self.is_counted:
+            self.is_counted = False
+            self.count(0, -1)
 
     def do_GET(self):
         parts = urllib.parse.urlsplit(self.path)
@@ -199,7 +216,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
+        self.wfile.write(f"retry: {RETRY_MS}\n\n".encode())
         self.close_connection = True
+        self.end_count()
 
     def send_event(self, kind, value, number):
         self.wfile.write(f"id: {self.coordinator.epoch}-{number}\nevent: {kind}\ndata: {json.dumps(value)}\n\n".encode())
@@ -213,7 +232,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_event("job", data.job(job), 1) if job in data.rows else self.send_event("gone", {"job": job}, 1)
         seen = {number: dict(row) for number, row in data.rows.items()}
         number = 1
-        while not stopping.wait(EVENT_SECONDS):
+        while not stopping.wait(coordinator.event_seconds):
             if coordinator.paused:
                 continue
             number += 1

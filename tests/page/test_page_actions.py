@@ -23,7 +23,7 @@ class Actions(PageTest):
         # The end of one dialog does not close the next one.
         self.confirm(page, "Checkpoint now…", "Save")
         page.get_by_role("button", name="Read stacks…").click()
-        page.wait_for_timeout(500)
+        self.settle(page)
         page.get_by_role("dialog").get_by_role("button", name="Read").click()
         self.expect(page.get_by_role("heading", name="Stacks of attempt 2")).to_be_visible()
         page.get_by_role("button", name="Cancel…").click()

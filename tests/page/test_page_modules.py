@@ -1,14 +1,21 @@
 """The page's logic without its views: each case runs a function of a module in the browser."""
 import unittest
 
+import fake_coordinator
+import fleet_data
 from browser import PageTest
 
 
 class Modules(PageTest):
-    def setUp(self):
-        super().setUp()
-        self.serve()
-        self.page = self.open("#/")
+    """They share one tab, because no case changes the page."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.coordinator = fake_coordinator.FakeCoordinator(fleet_data.FleetData())
+        cls.addClassCleanup(cls.coordinator.stop)
+        cls.page = cls.browser.new_page()
+        cls.page.goto(cls.coordinator.url)
 
     def call(self, module, body, argument=None):
         """Returns what the JavaScript `body` returns, with the module `m` and the argument `a`."""

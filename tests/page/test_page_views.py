@@ -1,7 +1,7 @@
 """Each view of the page with the objects of fleet_data."""
 import unittest
 
-from browser import PAGES, PageTest
+from browser import DRAWN, PAGES, SETTLE_ROUNDS_MAX, PageTest
 
 
 class Views(PageTest):
@@ -53,7 +53,7 @@ class Views(PageTest):
         self.expect(row.get_by_text("suspect", exact=True)).to_be_visible()
 
     def test_job_shows_curves_that_zoom_together(self):
-        self.serve()
+        data = self.serve().data
         page = self.open("#/jobs/1")
         self.expect(page.get_by_role("img", name="Loss: from", exact=False)).to_be_visible()
         self.assertEqual(page.locator(".chart").count(), 6)
@@ -69,9 +69,15 @@ class Views(PageTest):
         reset.click()
         self.expect(reset).to_be_disabled()
         # Live points arrive while another view is shown; the curve begins where it began before.
-        largest = max(point["loss"] for point in self.coordinator.data.points)
+        largest = max(point["loss"] for point in data.points)
         page.get_by_role("link", name="Mesh", exact=True).click()
-        page.wait_for_timeout(3000)
+        self.coordinator.event_seconds = 0.1
+        sent = len(data.points) + 3
+        for _ in range(SETTLE_ROUNDS_MAX):
+            if len(data.points) >= sent:
+                break
+            page.evaluate(DRAWN)
+        self.assertGreaterEqual(len(data.points), sent)
         page.get_by_role("link", name="Overview").click()
         self.expect(page.get_by_role("img", name=f"to {largest:.3f}, last", exact=False).first).to_be_visible()
         for text in ("recomputing after hang", "rank 27 on gpu-0003 holds up 511 ranks", "18,250 steps, 182 steps ago", "+6.4%", "66.3 GiB", "rank 27 on gpu-0003 ended by signal 9"):
@@ -157,7 +163,6 @@ class Views(PageTest):
         for address in PAGES:
             with self.subTest(address):
                 self.visit(page, address)
-                page.wait_for_timeout(300)
                 self.assertLessEqual(page.evaluate("document.documentElement.scrollWidth"), 360)
 
     def test_everything_is_reached_by_keys(self):
