@@ -21,6 +21,13 @@ time.sleep(120)
 TOKENS = {role: f"{role}-token-0123456789abcdef" for role in ("worker", "viewer", "submitter", "admin")}
 
 
+def connect(port, context, seconds):
+    """Returns a connection to the page's port: with HTTPS if there is a TLS context."""
+    if context:
+        return http.client.HTTPSConnection("localhost", port, timeout=seconds, context=context)
+    return http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
+
+
 class Browser:
     """Sends requests as a page's script does: with the cookie and the CSRF token of its session."""
 
@@ -29,8 +36,7 @@ class Browser:
 
     def request(self, method, path, body=None, headers=None):
         """Returns (status, headers, bytes)."""
-        connection = (http.client.HTTPSConnection("localhost", self.port, timeout=30, context=self.context) if self.context
-                      else http.client.HTTPConnection("127.0.0.1", self.port, timeout=30))
+        connection = connect(self.port, self.context, 30)
         try:
             sent = {"Cookie": self.cookie} if self.cookie else {}
             connection.request(method, path, None if body is None else json.dumps(body), {**sent, **(headers or {})})
@@ -56,9 +62,10 @@ class Browser:
 class Events:
     """A stream of server-sent events."""
 
-    def __init__(self, port, path, last_id=None):
-        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-        self.connection.request("GET", f"/api/v1{path}", headers={"Last-Event-ID": last_id} if last_id else {})
+    def __init__(self, port, path, last_id=None, context=None, cookie=None):
+        self.connection = connect(port, context, 20)
+        headers = {"Last-Event-ID": last_id, "Cookie": cookie}
+        self.connection.request("GET", f"/api/v1{path}", headers={name: value for name, value in headers.items() if value})
         self.response = self.connection.getresponse()
         assert self.response.status == 200, self.response.read()
         self.last_id = last_id

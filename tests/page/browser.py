@@ -55,9 +55,8 @@ def playwright_or_skip():
     return sync_api
 
 
-class PageTest(unittest.TestCase):
-    """Serves the page from fleet_data in this process, and opens it in a browser that all tests of
-    the class share: each test has contexts of its own.
+class BrowserTest(unittest.TestCase):
+    """Opens pages in a browser that all tests of a class share: each test has contexts of its own.
 
     A test fails if the page reports an error, throws, or sends a request to another host.
     """
@@ -77,7 +76,34 @@ class PageTest(unittest.TestCase):
         cls.addClassCleanup(cls.browser.close)
 
     def setUp(self):
+        super().setUp()
         self.problems = []
+
+    def new_tab(self, url, **context):
+        """Opens an empty tab in a new context for pages of the address `url`."""
+        options = {"viewport": {"width": 1440, "height": 900}, "timezone_id": "UTC", "locale": "en-GB"}
+        opened = self.browser.new_context(**options | context)
+        opened.set_default_timeout(TIMEOUT_MS)
+        self.addCleanup(opened.close)
+        page = opened.new_page()
+        page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" and not self.expected_console.search(message.text) else None)
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("dialog", lambda dialog: (self.problems.append(f"a dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("request", lambda request: None if request.url.startswith((url, "blob:", "data:")) else self.problems.append(f"a request to {request.url}"))
+        page.on("response", self.check_file)
+        return page
+
+    def check_file(self, response):
+        if response.status >= 400 and "/api/" not in response.url:
+            self.problems.append(f"{response.status} {response.url}")
+
+    def tearDown(self):
+        super().tearDown()
+        self.assertEqual(self.problems, [])
+
+
+class PageTest(BrowserTest):
+    """Serves the page from fleet_data in this process."""
 
     def serve(self, tokens=None, **size):
         self.coordinator = fake_coordinator.FakeCoordinator(fleet_data.FleetData(**size), tokens)
@@ -86,25 +112,12 @@ class PageTest(unittest.TestCase):
 
     def open(self, address="#/", **context):
         """Opens an address of the page in a new context, and returns the tab."""
-        options = {"viewport": {"width": 1440, "height": 900}, "timezone_id": "UTC", "locale": "en-GB"}
-        opened = self.browser.new_context(**options | context)
-        opened.set_default_timeout(TIMEOUT_MS)
-        self.addCleanup(opened.close)
+        page = self.new_tab(self.coordinator.url, **context)
         # Ages are those of the data.
-        opened.clock.install(time=fleet_data.NOW_NS / 1e9)
-        page = opened.new_page()
-        page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" and not self.expected_console.search(message.text) else None)
-        page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.on("dialog", lambda dialog: (self.problems.append(f"a dialog: {dialog.message}"), dialog.dismiss()))
-        page.on("request", lambda request: None if request.url.startswith((self.coordinator.url, "blob:", "data:")) else self.problems.append(f"a request to {request.url}"))
-        page.on("response", self.check_file)
+        page.clock.install(time=fleet_data.NOW_NS / 1e9)
         page.goto(self.coordinator.url + address)
         page.wait_for_selector("main h1, form.login", state="attached")
         return page
-
-    def check_file(self, response):
-        if response.status >= 400 and "/api/" not in response.url:
-            self.problems.append(f"{response.status} {response.url}")
 
     def visit(self, page, address):
         """Opens another address in the same tab and waits until it shows the coordinator's data."""
@@ -128,6 +141,3 @@ class PageTest(unittest.TestCase):
             if self.coordinator.in_flight == 0 and self.coordinator.requests == before:
                 return
         self.fail("the page does not stop sending requests")
-
-    def tearDown(self):
-        self.assertEqual(self.problems, [])

@@ -304,9 +304,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def check(self, spec):
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,128}", spec.get("name", "")):
-            raise Refused(400, "INVALID_ARGUMENT", f"name is \"{spec.get('name', '')}\": 1 to 128 letters, digits, \".\", \"_\" or \"-\"")
-        if not str(spec.get("output_directory", "")).startswith("/"):
-            raise Refused(400, "INVALID_ARGUMENT", "output_directory is not an absolute path")
+            raise Refused(400, "INVALID_ARGUMENT", f"spec.name is \"{spec.get('name', '')}\": 1 to 128 letters, digits, \".\", \"_\" or \"-\"")
+        for field in ("working_directory", "output_directory") if spec.get("command") else ("output_directory",):
+            if not str(spec.get(field, "")).startswith("/"):
+                raise Refused(400, "INVALID_ARGUMENT", f"spec.{field} is \"{spec.get(field, '')}\": it must be an absolute path")
         self.answer_json({"ok": True})
 
 

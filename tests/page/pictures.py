@@ -48,6 +48,7 @@ def take(test, page, name):
     if name == "submit":
         page.get_by_label("Pasted command line").fill(PASTED)
         page.get_by_label("Name", exact=True).fill("llama-ablation")
+        page.get_by_label("Working directory").fill("/home/ada")
         page.get_by_label("Output folder").fill("/scratch/out")
         page.get_by_text("The coordinator would accept").wait_for()
         page.mouse.click(5, 400)

@@ -98,17 +98,19 @@ class Actions(PageTest):
         self.expect(page.get_by_text('name is ""', exact=False)).to_be_visible()
         page.get_by_label("Name", exact=True).fill("pasted")
         page.get_by_label("User", exact=True).fill("ada")
-        self.expect(page.get_by_text("output_directory is not an absolute path")).to_be_visible()
+        self.expect(page.get_by_text('working_directory is ""', exact=False)).to_be_visible()
+        page.get_by_label("Working directory").fill("/home/ada")
+        self.expect(page.get_by_text('output_directory is ""', exact=False)).to_be_visible()
         submit = page.get_by_role("button", name="Submit", exact=True)
         self.expect(submit).to_be_disabled()
         page.get_by_label("Output folder").fill("/scratch/out")
         self.expect(page.get_by_text("The coordinator would accept this job.")).to_be_visible()
-        self.expect(page.locator("form .command-line code")).to_have_text("muster submit --name pasted --nodes 2 --ranks-per-node 8 --restarts 3 --output /scratch/out --env OMP_NUM_THREADS=4 -- python3 train.py --name 'a b'")
+        self.expect(page.locator("form .command-line code")).to_have_text("muster submit --name pasted --nodes 2 --ranks-per-node 8 --restarts 3 --working-directory /home/ada --output /scratch/out --env OMP_NUM_THREADS=4 -- python3 train.py --name 'a b'")
         submit.click()
         self.expect(page.get_by_role("heading", level=1)).to_have_text("pasted")
         (path, body), = self.posts()
         self.assertEqual(path, "jobs")
-        self.assertEqual(body["spec"], {"name": "pasted", "user": "ada", "output_directory": "/scratch/out", "nodes": 2, "ranks_per_node": 8, "gpus_per_rank": -1, "restarts_max": 3, "priority": 0, "spares": 0, "min_nodes": 0,
+        self.assertEqual(body["spec"], {"name": "pasted", "user": "ada", "working_directory": "/home/ada", "output_directory": "/scratch/out", "nodes": 2, "ranks_per_node": 8, "gpus_per_rank": -1, "restarts_max": 3, "priority": 0, "spares": 0, "min_nodes": 0,
                                         "hang_after_seconds": 0, "command": ["python3", "train.py", "--name", "a b"], "environment": {"OMP_NUM_THREADS": "4"}})
         self.assertRegex(body["request_id"], r"^[0-9a-f]{32}$")
 

@@ -140,6 +140,13 @@ class Modules(PageTest):
         self.assertEqual(states("tensor 2", -1), [[2, "waits"], [3, "waits"]])
         self.assertEqual(states("data 9", 150)[:3], [[150, "waits"], [300, "behind"], [100, "waits"]])
 
+    def test_group_in_which_ranks_wait_is_shown_first(self):
+        # In the first group a rank is behind, but no other waits for it.
+        groups = lambda behind: [{"name": "tensor", "id": 1, "started": 9 - behind, "completed": 9 - behind}, {"name": "data", "id": 2, "started": 7 - behind, "completed": 6}]
+        ranks = [{"rank": rank, "groups": groups(rank == 2)} for rank in range(3)]
+        self.assertEqual(self.call("components/collectives.js", "return m.mainGroup(a, 2);", ranks), "data 2")
+        self.assertEqual(self.call("components/collectives.js", "return m.mainGroup(a, 2);", []), "")
+
     def test_remarks_and_colours_need_reported_values(self):
         make = "const f = (v) => Float32Array.from(v); const ranks = (columns) => ({ count: 4, ranksPerNode: 2, columns });"
         remarks = lambda columns: self.call("mesh/rank_details.js", f"{make} return m.remarksOf(ranks({columns}));")

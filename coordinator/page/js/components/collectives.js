@@ -28,13 +28,20 @@ export function rowsOf(ranks, key, suspect) {
 }
 
 /**
- * Returns how much a group explains: whether a rank is behind, whether the suspect is in it.
+ * Returns how much a group explains: whether ranks wait in it for one that is behind, and whether the
+ * suspect is in it.
  * @param {any[]} ranks @param {string} key @param {number} suspect
  */
 function weightOf(ranks, key, suspect) {
   const rows = rowsOf(ranks, key, suspect);
-  const state = rows.some((row) => row.state === "behind") ? 4 : rows.some((row) => row.state === "waits") ? 1 : 0;
-  return state + (rows.some((row) => row.rank === suspect) ? 2 : 0);
+  const some = (/** @type {Row["state"]} */ state) => rows.some((row) => row.state === state);
+  return (some("waits") ? (some("behind") ? 4 : 1) : 0) + (rows.some((row) => row.rank === suspect) ? 2 : 0);
+}
+
+/** Returns the key of the group that is shown first; "": there is none. @param {any[]} ranks @param {number} suspect */
+export function mainGroup(ranks, suspect) {
+  const keys = [...new Set(ranks.flatMap((rank) => rank.groups.map(keyOf)))];
+  return keys.sort((a, b) => weightOf(ranks, b, suspect) - weightOf(ranks, a, suspect))[0] ?? "";
 }
 
 /** @param {Map<string, any>} groups @param {string} key */
@@ -48,7 +55,7 @@ const STATES = { waits: "waits in it", behind: "has not entered it", done: "has 
 export function Collectives({ ranks, suspect }) {
   const groups = useMemo(() => new Map(ranks.flatMap((rank) => rank.groups.map((/** @type {any} */ group) => [keyOf(group), group]))), [ranks]);
   const keys = [...groups.keys()];
-  const initial = useMemo(() => [...keys].sort((a, b) => weightOf(ranks, b, suspect) - weightOf(ranks, a, suspect))[0] ?? "", [ranks, suspect]);
+  const initial = useMemo(() => mainGroup(ranks, suspect), [ranks, suspect]);
   const [chosen, setChosen] = useState("");
   const key = groups.has(chosen) ? chosen : initial;
   const rows = useMemo(() => rowsOf(ranks, key, suspect), [ranks, key, suspect]);
