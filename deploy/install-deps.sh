@@ -3,6 +3,7 @@
 #
 #   deploy/install-deps.sh            for building and running
 #   deploy/install-deps.sh --tests    also for tests/run.sh
+#   deploy/install-deps.sh --bundle   also for deploy/bundle.sh
 #   deploy/install-deps.sh --data     only the package with the sample text
 set -euo pipefail
 
@@ -16,8 +17,9 @@ build=(
   libsqlite3-dev libgoogle-perftools-dev prometheus-cpp-dev libdw-dev libhwloc-dev zlib1g-dev libxxhash-dev libdnnl-dev libhwy-dev libgloo-dev libsentencepiece-dev libzstd-dev libsimdjson-dev libpcre2-dev libutf8proc-dev
   rclone  # s3:// and gs:// addresses
 )
+bundle=(patchelf binutils zstd)
 optional=(ccache mold)  # faster builds, if the distribution has them
-tests=(libgtest-dev libgmock-dev clang-tidy libomp-dev clang-format shellcheck procps openssl buildah patchelf
+tests=(libgtest-dev libgmock-dev clang-tidy libomp-dev clang-format shellcheck procps openssl buildah debootstrap man-db "${bundle[@]}"
   # the end-to-end tests run these programs
   prometheus prometheus-alertmanager slurm-wlm munge libslurm-dev)
 optional_tests=(python3-torch  # for the test that runs users' unchanged scripts under `muster run`
@@ -27,8 +29,9 @@ data=(bible-kjv)
 case ${1:-} in
   "") chosen=("${build[@]}") ;;
   --tests) chosen=("${build[@]}" "${tests[@]}") optional+=("${optional_tests[@]}") ;;
+  --bundle) chosen=("${build[@]}" "${bundle[@]}") ;;
   --data) chosen=("${data[@]}") optional=() ;;
-  -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) echo "deploy/install-deps.sh: unknown argument '$1'; try --help" >&2; exit 2 ;;
 esac
 

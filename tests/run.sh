@@ -279,6 +279,7 @@ if [ "$install" -eq 1 ]; then
   # Tests that need a missing tool are skipped with a message.
   timeout -k 10 400 tests/e2e/kube_tools.py > "$results/kube.log" 2>&1 || skip "helm" "$(tail -n 1 "$results/kube.log")"
   timeout -k 10 900 tests/e2e/store_tools.py > "$results/store.log" 2>&1 || skip "object stores" "$(tail -n 1 "$results/store.log")"
+  timeout -k 10 900 tests/e2e/userlands.py > "$results/userlands.log" 2>&1 || skip "minimal Debians" "$(tail -n 1 "$results/userlands.log")"
   timeout -k 10 900 tests/e2e/python_tools.py > "$results/python.log" 2>&1 || skip "Python packages" "$(tail -n 1 "$results/python.log")"
 fi
 for phase in "${phases[@]}"; do "phase_$phase"; done

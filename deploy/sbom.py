@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""Writes the contents of the image as SPDX 2.3: Muster, the distribution's packages that own its
-libraries, and NVIDIA's wheels.
+"""Writes the contents of an image or a bundle as SPDX 2.3: Muster, the distribution's packages that
+own its libraries, and NVIDIA's wheels. Copies the licences of all of them.
 
-Usage: deploy/image/sbom.py ROOT OUTPUT LIBRARY…     ROOT is the image's folder; LIBRARY is the path
-that each was copied from
+Usage: deploy/sbom.py ROOT SHARE LIST     ROOT is the folder of all files; LIST has the path that
+each library was copied from, one per line. Writes SHARE/sbom.spdx.json and SHARE/licenses.
 """
 import hashlib
 import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import time
 
-SOURCE = pathlib.Path(__file__).resolve().parents[2]
+SOURCE = pathlib.Path(__file__).resolve().parents[1]
 
 
 def muster_version():
@@ -74,6 +75,22 @@ def package(name, version, source, download="NOASSERTION"):
             "externalRefs": [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": f"pkg:{source}/{name}@{version}"}]}
 
 
+def copy_licences(owners, libraries, folder):
+    """Copies the licences of packages and wheels to one folder for each of them."""
+    for name in sorted({owner for owner, _ in owners.values()}):
+        licence = pathlib.Path("/usr/share/doc", name, "copyright")
+        if licence.is_file():  # some images of distributions have none
+            (folder / name).mkdir(parents=True)
+            shutil.copyfile(licence, folder / name / "copyright")
+    for library in libraries:
+        parts = pathlib.Path(library).parts
+        top = pathlib.Path(*parts[:parts.index("nvidia")])
+        name = wheel_of(library)[0]
+        for licence in sorted(top.glob(f"{name.replace('-', '_')}-*.dist-info/**/[Ll]icen*.txt")):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(licence, folder / name / licence.name)
+
+
 def contents_hash(root):
     digest = hashlib.sha256()
     for path in sorted(p for p in root.rglob("*") if p.is_file()):
@@ -82,7 +99,8 @@ def contents_hash(root):
 
 
 def main():
-    root, output, libraries = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
+    root, share = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    libraries = pathlib.Path(sys.argv[3]).read_text().splitlines()
     packages, unknown = {}, []
     wheels = {library: wheel_of(library) for library in libraries}
     owners = owners_of([library for library in libraries if not wheels[library]])
@@ -94,8 +112,9 @@ def main():
         else:
             unknown.append(library)
     if unknown:
-        print(f"deploy/image/sbom.py: no package has {', '.join(unknown)}", file=sys.stderr)
+        print(f"deploy/sbom.py: no package has {', '.join(unknown)}", file=sys.stderr)
         return 1
+    copy_licences(owners, [library for library in libraries if wheels[library]], share / "licenses")
     own = package("muster", muster_version(), "generic")
     everything = [own, *(packages[key] for key in sorted(packages))]
     digest = contents_hash(root)
@@ -108,6 +127,7 @@ def main():
         "relationships": [{"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES", "relatedSpdxElement": own["SPDXID"]},
                           *({"spdxElementId": own["SPDXID"], "relationshipType": "DEPENDS_ON", "relatedSpdxElement": item["SPDXID"]}
                             for item in everything[1:])]}
+    output = share / "sbom.spdx.json"
     output.write_text(json.dumps(document, indent=1) + "\n")
     print(f"{len(everything)} packages in {output.name}")
     return 0

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Makes a folder of programs and libraries run with an older C library than that of this system.
+
+Usage: deploy/bundle/lower_glibc.py HOME FLOOR     for example: muster-0.1.0 2.34
+
+An ELF file names the versions of the C library that its symbols need, and the loader refuses the
+file if one is missing. compat.c defines the few functions that are newer than FLOOR, so their
+versions are marked as weak, which the loader may miss. Fails if a file needs another symbol that is
+newer than FLOOR.
+"""
+import pathlib
+import re
+import struct
+import subprocess
+import sys
+
+COMPATIBLE = {"arc4random", "_dl_find_object"}  # those of compat.c
+SHT_GNU_VERNEED, VER_FLG_WEAK = 0x6FFFFFFE, 0x2
+
+
+def version_of(name):
+    """Returns (2, 34) of "GLIBC_2.34"; None of another version."""
+    found = re.fullmatch(r"GLIBC_([0-9]+)\.([0-9]+)(\.[0-9]+)?", name)
+    return found and (int(found[1]), int(found[2]))
+
+
+def newer_symbols(path, floor):
+    """Returns the symbols that the file needs from a C library newer than `floor`."""
+    listed = subprocess.run(["readelf", "--wide", "--dyn-syms", path], capture_output=True, encoding="utf-8", errors="replace", check=True).stdout
+    needed = re.findall(r" UND (\S+)@(GLIBC_\S+)", listed)
+    return sorted({symbol for symbol, version in needed if (version_of(version) or (0, 0)) > floor})
+
+
+def mark_as_weak(path, floor):
+    """Marks the versions above `floor` in the file's needed versions as weak."""
+    data = bytearray(path.read_bytes())
+    table, = struct.unpack_from("<Q", data, 40)  # e_shoff
+    size, count, _ = struct.unpack_from("<HHH", data, 58)
+    for index in range(count):
+        header = table + index * size
+        kind, = struct.unpack_from("<I", data, header + 4)
+        if kind != SHT_GNU_VERNEED:
+            continue
+        offset, = struct.unpack_from("<Q", data, header + 24)
+        link, = struct.unpack_from("<I", data, header + 40)
+        strings, = struct.unpack_from("<Q", data, table + link * size + 24)
+        while True:
+            _, entries, _, first, step = struct.unpack_from("<HHIII", data, offset)
+            entry = offset + first
+            for _ in range(entries):
+                _, flags, _, name, following = struct.unpack_from("<IHHII", data, entry)
+                start = strings + name
+                version = version_of(data[start:data.index(0, start)].decode())
+                if version and version > floor:
+                    struct.pack_into("<H", data, entry + 4, flags | VER_FLG_WEAK)
+                entry += following
+            if step == 0:
+                break
+            offset += step
+    path.write_bytes(data)
+
+
+def main():
+    home, floor = pathlib.Path(sys.argv[1]), version_of("GLIBC_" + sys.argv[2])
+    failed = False
+    for path in sorted([*home.glob("bin/*"), *home.glob("lib/*")]):
+        with path.open("rb") as file:
+            if file.read(4) != b"\x7fELF":
+                continue
+        symbols = newer_symbols(path, floor)
+        unknown = sorted(set(symbols) - COMPATIBLE)
+        if unknown:
+            print(f"deploy/bundle/lower_glibc.py: {path.name} needs {', '.join(unknown)} of a C library newer than {sys.argv[2]}", file=sys.stderr)
+            failed = True
+        elif symbols:
+            mark_as_weak(path, floor)
+            print(f"{path.name} runs without the C library's {', '.join(symbols)}")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

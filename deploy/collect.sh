@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Collects Muster's programs, their libraries and their files in one folder, which can be moved and
+# copied as a whole: programs search for their libraries in ../lib. The C library is not in it,
+# because programs must use that of the system on which they run.
+#
+#   deploy/collect.sh BIN HOME LIST [CUDA]
+#
+# BIN has the programs, built on this system; BIN/../lib has the NCCL profiler plugin. The script
+# creates HOME, and LIST with the paths of the files that are not of this tree, one per line: those
+# that deploy/sbom.py expects. CUDA is the folder of deploy/install-cuda.sh.
+set -euo pipefail
+
+fail() { echo "deploy/collect.sh: $1" >&2; exit 2; }
+if [ $# -lt 3 ] || [ $# -gt 4 ]; then fail "BIN, HOME, LIST and perhaps CUDA are required"; fi
+bin=$1 home=$2 list=$3 cuda=${4:-}
+source=$(cd "$(dirname "$0")/.." && pwd)
+# shellcheck source-path=SCRIPTDIR
+. "$source/deploy/libraries.sh"
+programs=(muster muster-text muster-serve muster-coordinator muster-worker muster-trainer)
+for program in patchelf strip ldd; do command -v "$program" > /dev/null || fail "no $program here"; done
+for program in "${programs[@]}"; do [ -x "$bin/$program" ] || fail "$bin has no $program"; done
+# NCCL opens the plugin in users' programs, with their C++ library; it needs none of our libraries.
+plugin=$bin/../lib/libmuster-nccl-profiler.so
+[ -f "$plugin" ] || fail "there is no $plugin"
+if [ -e "$home" ]; then fail "$home is there already"; fi
+
+# GPU libraries are opened by name at run time, and their dependencies are beside them.
+gpu=()
+if [ -n "$cuda" ]; then
+  for library in "$cuda"/nvidia/*/lib/lib*.so.*; do
+    [ -e "$library" ] || continue  # the pattern itself if nothing matches
+    case ${library##*/} in *.alt.* | *stub*) ;; *) gpu+=("$library") ;; esac
+  done
+  [ ${#gpu[@]} -gt 0 ] || fail "$cuda has no libraries"
+fi
+
+mkdir -p "$home"/{bin,lib,share/muster}
+for program in "${programs[@]}"; do cp "$bin/$program" "$home/bin/"; done
+: > "$list"
+copy() { cp -L "$1" "$2" && echo "$1" >> "$list"; }
+while IFS= read -r library; do
+  is_system "$library" || copy "$library" "$home/lib/"
+done < <(wanted_by "${programs[@]/#/$bin/}")
+for library in ${gpu[@]+"${gpu[@]}"}; do copy "$library" "$home/lib/"; done
+cp "$plugin" "$home/lib/"
+patchelf --remove-rpath "$home/lib/${plugin##*/}"
+strip --strip-debug "$home"/bin/* "$home/lib/${plugin##*/}"
+for program in "$home"/bin/*; do patchelf --force-rpath --set-rpath "\$ORIGIN/../lib" "$program"; done
+# Transfers of s3:// and gs:// addresses; needs the C library alone.
+if rclone=$(command -v rclone); then copy "$rclone" "$home/bin/"; fi
+for folder in configs progress scripts slurm; do cp -r "$source/$folder" "$home/share/muster/"; done
+find "$home/share" -name CMakeLists.txt -delete
+find "$home/share" -name __pycache__ -prune -exec rm -r {} +
+cp "$source/LICENSE" "$home/share/muster/"

@@ -1,0 +1,164 @@
+"""The bundle: an archive of the programs of this build, unpacked and used in folders that have only
+a minimal Debian.
+"""
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import kube_tools
+import userlands
+from harness import BIN, SOURCE, STEP_LINE, MusterTest
+
+sys.path.insert(0, str(SOURCE / "deploy/bundle"))
+import lower_glibc  # noqa: E402
+
+NAME = "muster-0.1.0-linux-x86_64"
+TRAIN = ("muster", "run", "base.yml", "model_name=llama2-tiny", "run_name=first", "steps=2", "--ranks", "2")
+
+
+def make_bundle(out):
+    return subprocess.run([SOURCE / "deploy/bundle.sh", "--bin", BIN, "--out", out, "--level", "1"], capture_output=True, text=True, timeout=300)
+
+
+def elf_hash(name):
+    value = 0
+    for byte in name:
+        value = (value << 4) + byte
+        value = (value ^ (value & 0xF0000000) >> 24) & 0x0FFFFFFF
+    return value
+
+
+def rename_version(path, old, new):
+    """Replaces a version of the C library that a file needs by another one of the same length."""
+    data = path.read_bytes()
+    assert data.count(old + b"\0") == 1 and len(old) == len(new)
+    data = data.replace(old + b"\0", new + b"\0").replace(struct.pack("<I", elf_hash(old)), struct.pack("<I", elf_hash(new)))
+    path.write_bytes(data)
+
+
+class Bundle(MusterTest):
+    @classmethod
+    def setUpClass(cls):
+        for program in ("patchelf", "strip", "readelf", "gcc", "zstd"):
+            if shutil.which(program) is None:
+                raise unittest.SkipTest(f"no {program} here")
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="muster-bundle-"))
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        made = make_bundle(cls.folder)
+        if "no package has" in made.stderr:
+            # in a build with Arrow's wheel
+            raise unittest.SkipTest(f"libraries here are from no package: {made.stderr}")
+        assert made.returncode == 0, made.stderr
+        cls.archive = cls.folder / f"{NAME}.tar.zst"
+        subprocess.run(["tar", "-C", cls.folder, "--zstd", "-xf", cls.archive], check=True, timeout=60)
+        cls.home = cls.folder / NAME
+
+    def installed_in(self, suite):
+        """Returns a copy of a Debian with the bundle in /opt."""
+        try:
+            root = userlands.copy_of(suite, self.dir / suite)
+        except kube_tools.Missing as error:
+            self.skipTest(str(error))
+        subprocess.run(["tar", "-C", root / "opt", "--zstd", "-xf", self.archive], check=True, timeout=60)
+        return root
+
+    def run_in(self, root, *words, check=0, **env):
+        result = userlands.run_in(root, *words, env={"PATH": f"/opt/{NAME}/bin:/usr/bin:/bin", **env}, timeout=150)
+        self.assertEqual(result.returncode, check, f"{words}\n{result.stdout}\n{result.stderr}")
+        return result
+
+    def trains_in(self, suite):
+        root = self.installed_in(suite)
+        before = {path for path in root.rglob("*") if not path.is_relative_to(root / "tmp")}
+        output = self.run_in(root, *TRAIN).stdout
+        self.assertEqual([step[0] for step in STEP_LINE.findall(output)], ["0", "1"])
+        self.assertIn("did you mean muster run?", self.run_in(root, "muster", "rnu", check=2).stderr)
+        decoded = self.run_in(root, "muster", "submit", "base.yml", "run_name=x", check=1)
+        self.assertIn("127.0.0.1:7070", decoded.stderr)
+        # Only the user's cache remains after the folder is removed.
+        shutil.rmtree(root / "opt" / NAME)
+        after = {path for path in root.rglob("*") if not path.is_relative_to(root / "tmp")}
+        left = {str(path.relative_to(root)) for path in after - before}
+        self.assertEqual({path for path in left if not path.startswith("root/.cache")}, set())
+
+    def test_trains_on_an_empty_debian_12(self):
+        self.trains_in("bookworm")
+
+    def test_trains_on_an_empty_debian_13(self):
+        self.trains_in("trixie")
+
+    def test_programs_start_with_an_older_c_library(self):
+        # To the loader, versions that no C library has are those of a newer one than this. The
+        # libraries then use the functions of libmuster-compat.so, also to handle exceptions.
+        root = self.installed_in("bookworm")
+        libraries = root / "opt" / NAME / "lib"
+        rename_version(libraries / "libstdc++.so.6", b"GLIBC_2.36", b"GLIBC_2.98")
+        rename_version(libraries / "libgcc_s.so.1", b"GLIBC_2.35", b"GLIBC_2.97")
+        self.assertEqual(len(STEP_LINE.findall(self.run_in(root, *TRAIN).stdout)), 2)
+        # These commands catch exceptions of libraries.
+        (root / "tmp/bad.yml").write_text("a: [1\n")
+        refused = self.run_in(root, "muster", "plan", "bad.yml", check=2, LD_DEBUG="bindings", LD_DEBUG_OUTPUT="/tmp/bindings")
+        self.assertIn("bad.yml", refused.stderr)
+        bindings = "".join(path.read_text(errors="replace") for path in (root / "tmp").glob("bindings.*"))
+        found = re.findall(r"libgcc_s\.so\.1 \[0\] to (\S*) \[0\]: normal symbol `_dl_find_object'", bindings)
+        self.assertEqual([pathlib.Path(path).name for path in found], ["libmuster-compat.so"])
+        self.assertIn("--ranks", self.run_in(root, "muster", "run", "base.yml", "--ranks", "many", check=2).stderr)
+
+    def test_no_file_needs_a_newer_c_library_than_documented(self):
+        files = [path for folder in ("bin", "lib") for path in (self.home / folder).iterdir()]
+        self.assertGreater(len(files), 50)
+        for path in files:
+            self.assertEqual(set(lower_glibc.newer_symbols(path, (2, 34))) - lower_glibc.COMPATIBLE, set(), path.name)
+        self.assertIn("glibc 2.34", (self.home / "README").read_text())
+
+    def test_two_bundles_have_the_same_bits(self):
+        again = self.dir / "again"
+        again.mkdir()
+        made = make_bundle(again)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (self.archive, again / self.archive.name)]
+        self.assertEqual(*digests)
+        self.assertEqual((again / f"{self.archive.name}.sha256").read_text(), f"{digests[0]}  {self.archive.name}\n")
+
+    def test_wrappers_presets_pages_and_licences_are_there(self):
+        share = self.home / "share"
+        env = {**self.env, "PATH": "/usr/bin:/bin", "HOME": str(self.dir)}
+        refused = subprocess.run([share / "muster/slurm/launch_base_config.sub"], capture_output=True, text=True, env=env, cwd=self.dir, timeout=60)
+        self.assertIn("not in a Slurm job", refused.stderr)
+        shown = subprocess.run([self.home / "bin/muster", "config", "show", "base.yml", "model_name=llama2-7b"], capture_output=True, text=True, env=env, cwd=self.dir, timeout=60)
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        pages = {path.name for path in (share / "man/man1").iterdir()}
+        self.assertLessEqual({"muster.1.gz", "muster-run.1.gz", "muster-slurm-submit.1.gz", "muster-coordinator.1.gz"}, pages)
+        if shutil.which("man"):
+            page = subprocess.run(["man", "--warnings", "-l", share / "man/man1/muster-checkpoint.1.gz"], capture_output=True, text=True, env={**env, "MANWIDTH": "100", "LC_ALL": "C"}, timeout=60)
+            self.assertEqual(page.stderr, "")
+            self.assertRegex(page.stdout, r"muster-checkpoint - Save a checkpoint of a running job now")
+            self.assertRegex(page.stdout, r"\n +muster checkpoint 7 --no-wait\n")
+        completed = subprocess.run(["bash", "-c", f"source {share}/bash-completion/completions/muster && complete -p muster"], capture_output=True, text=True, timeout=30)
+        self.assertIn("_muster", completed.stdout)
+        licences = {path.name for path in (share / "muster/licenses").iterdir()}
+        bill = (share / "muster/sbom.spdx.json").read_text()
+        packages = set(re.findall(r"pkg:deb/[a-z]+/([^@]+)@", bill))
+        self.assertNotIn("libc6", packages)
+        self.assertLessEqual({name for name in packages if os.path.exists(f"/usr/share/doc/{name}/copyright")}, licences)
+
+    def test_bad_input_is_refused(self):
+        script = SOURCE / "deploy/bundle.sh"
+        for words, complaint in ((["--level", "0"], "--level 0: a number from 1 to 19 is required"), (["--ouch"], "unknown argument '--ouch'"),
+                                 (["--out", self.dir / "none"], "there is no such folder"), (["--bin", self.dir], "there is no program muster"),
+                                 (["--cuda", self.dir], "no folder of deploy/install-cuda.sh")):
+            refused = subprocess.run([script, *words], capture_output=True, text=True, timeout=60)
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn(complaint, refused.stderr)
+        self.assertEqual(list(self.dir.iterdir()), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
