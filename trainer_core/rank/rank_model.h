@@ -1,7 +1,6 @@
 // A rank's part of the model, with its memory plan, memory, operations and exchanges.
 #pragma once
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <span>
@@ -140,19 +139,6 @@ class RankModel {
 
   // Returns this rank's shards of the parameters that are stored in blocks.
   WeightBlocks weight_blocks() const { return trainer::weight_blocks(plan_.model, arena_); }
-  // Returns the sum of a piece of them. Called between passes, because it overwrites the workspace.
-  double sum_of_blocks(const ShardPiece& piece) {
-    const int64_t room = plan_.model.workspace_elements / kWeightBlock * kWeightBlock;
-    MUSTER_CHECK(room > 0) << "a workspace of " << plan_.model.workspace_elements << " elements";
-    double sum = 0;
-    for (int64_t first = 0; first < piece.count; first += room) {
-      const int64_t count = std::min(room, piece.count - first);
-      const Tensor values = Tensor::f32(arena_.f32(plan_.model.workspace), {count});
-      ops_.decode_weights(weight_blocks().at(piece.offset + first, count), values);
-      sum += ops_.sum(values);
-    }
-    return sum;
-  }
 
   // The parameters of a reference model (Sharding::has_reference). Sets them to zero, which
   // disables adapters, or to the present ones.

@@ -1,5 +1,8 @@
 #include "trainer_core/startup/agreement.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <algorithm>
 #include <bit>
 #include <string>
@@ -120,6 +123,24 @@ absl::Status disagrees(int rank, std::string_view what, int other, std::string_v
                                                  av(difference), "; ", av(remedy)));
 }
 
+// Returns a hash of the codes and scales of weights in blocks.
+uint64_t hash_of(Ops& ops, const WeightBlocks& blocks) {
+  constexpr int64_t kPartBytes = int64_t{32} << 20;  // a multiple of a scale's bytes
+  std::string part;
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  for (const Tensor& tensor : {blocks.codes, blocks.scales}) {
+    const auto bytes = static_cast<int64_t>(dtype_bytes(tensor.dtype));
+    for (int64_t first = 0; first < tensor.elements(); first += kPartBytes / bytes) {
+      const int64_t count = std::min(kPartBytes / bytes, tensor.elements() - first);
+      part.resize(static_cast<size_t>(count * bytes));
+      ops.download(tensor_at(tensor, first, {count}), part.data());
+      XXH3_64bits_update(&state, part.data(), part.size());
+    }
+  }
+  return XXH3_64bits_digest(&state);
+}
+
 // Returns a fingerprint of each piece of this rank: of those that are trained, of those that are
 // frozen, and of those that are stored in blocks.
 std::vector<uint64_t> piece_fingerprints(RankModel& rank_model) {
@@ -132,7 +153,8 @@ std::vector<uint64_t> piece_fingerprints(RankModel& rank_model) {
   for (const ShardPiece& piece : sharding.frozen.pieces()) {
     add(ops.sum(tensor_at(rank_model.model().frozen_parameters(), piece.offset, {piece.count})));
   }
-  for (const ShardPiece& piece : sharding.quantized.pieces()) add(rank_model.sum_of_blocks(piece));
+  for (const ShardPiece& piece : sharding.quantized.pieces())
+    sums.push_back(hash_of(ops, rank_model.weight_blocks().at(piece.offset, piece.count)));
   return sums;
 }
 
