@@ -247,7 +247,7 @@ constexpr ErrorFamily kFamilies[] = {
     {"GPU unusable", kSetup,
      "The node's GPUs cannot be used: driver, fabric manager, or another process on them.",
      kGpuUnusable},
-    {"network link lost", kNode, "A network device of the node has lost its link.", kLinkLost},
+    {kNetworkLinkLost, kNode, "A network device of the node has lost its link.", kLinkLost},
     {"network adapter failed", kSetup,
      "The node's InfiniBand or RoCE adapter cannot be used: it is gone, or locked memory is "
      "limited.",

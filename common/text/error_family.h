@@ -29,6 +29,9 @@ struct ErrorFamily {
   std::span<const std::string_view> patterns;
 };
 
+// The family of a node whose network device has lost its link.
+constexpr std::string_view kNetworkLinkLost = "network link lost";
+
 // Returns the table, in the order in which families are tried: a message belongs to the first one
 // that has a pattern of it. Families before the consequences override them: a rank that reports a
 // lost peer, and in the same message a failed GPU, has a cause of its own.

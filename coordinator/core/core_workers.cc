@@ -267,7 +267,8 @@ void Core::on(const RankExited& event) {
     end_rank(*job,
              {event.rank, event.exit_code, event.signal, event.last_step,
               one_line(event.detail, options_.limits.detail_bytes_max), event.cause,
-              job->spec.is_program(), event.stop_ordered, event.output_incomplete},
+              job->spec.is_program(), event.stop_ordered, event.output_incomplete,
+              one_line(event.lost_link, options_.limits.detail_bytes_max), event.link_is_down},
              worker->name);
   }
   actions_.push_back(send_action(*worker, SendReportAck{event.report_id}));

@@ -151,6 +151,8 @@ struct RankExited {
   std::shared_ptr<const EndEvidence> evidence{};  // may be null
   bool stop_ordered = false;
   bool output_incomplete = false;  // see RankExit
+  std::string lost_link{};         // see RankExit
+  bool link_is_down = false;       // see RankExit
 };
 
 // A request for the current stacks of a job's ranks. The core answers with ReplyStacks.

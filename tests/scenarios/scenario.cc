@@ -229,6 +229,8 @@ void Scenario::report_exit(const Words& words) {
   if (words.back() == "gpu") event.cause = ExitCause::kGpuFault;
   if (words.back() == "node") event.cause = ExitCause::kNodeFault;
   event.stop_ordered = words.back() == "told";
+  event.lost_link = value_of(words, "lost-link").value_or("");
+  event.link_is_down = words.back() == "down";
   event.report_id = next_report_++;
   event.unix_ns = unix_ns_;
   if (const auto from = value_of(words, "from")) {

@@ -8,6 +8,7 @@
 #include "common/process/exit_code.h"
 #include "common/text/absl_view.h"
 #include "coordinator/core/attempt/first_fault.h"
+#include "coordinator/core/attempt/lost_link.h"
 #include "coordinator/core/incident/incident_book.h"
 #include "coordinator/core/recovery/log_verdict.h"
 #include "coordinator/core/recovery/restart_policy.h"
@@ -49,6 +50,8 @@ Ending ending_of_exits(const Job& job, const CrashEvidence& crash, const CoreOpt
   if (culprit == job.exits.end())
     culprit = std::ranges::find_if(
         job.exits, [](const RankExit& exit) { return may_be_victim(exit) && !is_witness(exit); });
+  if (culprit == job.exits.end())
+    if (std::optional<Fault> of_link = fault_of_lost_link(job, unix_ns)) return {*of_link};
   if (culprit == job.exits.end() && std::ranges::any_of(job.exits, is_witness))
     return {fault_of_witnesses(job, crash, unix_ns)};
   if (culprit == job.exits.end()) return {fault_without_culprit(job, unix_ns)};

@@ -144,6 +144,7 @@ Fault fault_of_witnesses(const Job& job, const CrashEvidence& crash, int64_t uni
     return job.placement[static_cast<size_t>(rank.value())].worker;
   };
   Fault reported = fault_of(witness, worker_of(witness.rank), unix_ns);
+  if (!witness.lost_link.empty()) absl::StrAppend(&reported.message, "; ", witness.lost_link);
   const std::optional<FirstFault> found = first_fault(job, crash);
   if (!found || found->rank == witness.rank) {
     if (found) absl::StrAppend(&reported.message, "; it ", found->why);

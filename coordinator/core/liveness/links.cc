@@ -14,6 +14,7 @@
 
 #include "common/process/exit_code.h"
 #include "common/text/absl_view.h"
+#include "common/text/error_family.h"
 #include "common/text/has_any.h"
 #include "coordinator/core/blame/blame_text.h"
 #include "coordinator/core/recovery/restart_policy.h"
@@ -298,7 +299,7 @@ std::vector<WorkerName> confirmed_by_links(const ReachView& view, const Reach& r
 
 void name_cut_link(const ReachView& view, StalledLinks& links, const Fleet& fleet, Instant now,
                    Fault& fault) {
-  if (fault.kind != IncidentKind::kRankDied) return;
+  if (fault.kind != IncidentKind::kRankDied || fault.family == kNetworkLinkLost) return;
   constexpr int kExitsMax = 16;
   int examined = 0;
   for (const RankExit& exit : view.job.exits) {

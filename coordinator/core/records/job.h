@@ -98,6 +98,10 @@ struct RankExit {
   bool stop_ordered = false;
   // The disk of the worker was full while the rank ran, so output may be missing.
   bool output_incomplete = false;
+  // The loss of a link of its node that may explain why the rank has lost a peer, as a clause;
+  // empty: there is none. It changes neither the error nor its family.
+  std::string lost_link{};
+  bool link_is_down = false;  // this link is still down
 
   friend bool operator==(const RankExit&, const RankExit&) = default;
 };

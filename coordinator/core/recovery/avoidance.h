@@ -31,8 +31,8 @@ constexpr int32_t kUnfitNodesMax = 4;
 // before, and one of these holds: the job trained on other nodes, the program does not exist there
 // (exit codes 126 and 127), or the rank recently ended in the same way on this node. After
 // kUnfitNodesMax unfit nodes in a row without progress, or as many as the fleet's `nodes_there`
-// nodes, the job itself is the cause and the function returns false, unless the end reports failed
-// hardware.
+// nodes, the job itself or a switch is the cause and the function returns false, unless the end
+// reports failed hardware other than a link.
 bool is_of_unfit_node(const Job& job, const Fault& fault, int32_t nodes_there);
 // Records that the current attempt has completed a step on its nodes, so these nodes are fit for
 // the job.

@@ -255,6 +255,8 @@ RankExited exit_from_proto(const v1::RankExited& proto) {
   }
   event.stop_ordered = proto.told_to_stop();
   event.output_incomplete = proto.output_incomplete();
+  event.lost_link = proto.lost_link();
+  event.link_is_down = proto.link_is_down();
   return event;
 }
 

@@ -149,6 +149,8 @@ json to_json(const RankExit& exit) {
           {"of_program", exit.of_program},
           {"told_to_stop", exit.stop_ordered},
           {"output_incomplete", exit.output_incomplete},
+          {"lost_link", exit.lost_link},
+          {"link_is_down", exit.link_is_down},
           {"gpu_fault", exit.cause == ExitCause::kGpuFault},
           {"node_fault", exit.cause == ExitCause::kNodeFault},
           {"worker_stalled", exit.cause == ExitCause::kWorkerStalled}};
@@ -167,7 +169,9 @@ RankExit exit_from(const json& j) {
                                              : ExitCause::kUnknown,
           j.value("of_program", false),
           j.value("told_to_stop", false),
-          j.value("output_incomplete", false)};
+          j.value("output_incomplete", false),
+          j.value("lost_link", std::string()),
+          j.value("link_is_down", false)};
 }
 
 json to_json(const IncidentNote& incident) {

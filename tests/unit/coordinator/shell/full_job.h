@@ -45,7 +45,9 @@ inline Job full_job() {
   job.exits = {{Rank(1), -1, 9, 17, "detail", ExitCause::kOutOfMemory, true},
                {Rank(0), 1, 0, 17, "GPU 0 is lost", ExitCause::kGpuFault, false, true, true},
                {Rank(1), 1, 0, -1, "could not be started", ExitCause::kNodeFault},
-               {Rank(0), -1, 9, 3, "its worker stood still", ExitCause::kWorkerStalled}};
+               {Rank(0), -1, 9, 3, "its worker stood still", ExitCause::kWorkerStalled},
+               {Rank(1), 1, 0, 3, "Connection closed by peer", ExitCause::kUnknown, true, false,
+                false, "eth0 has been without a link for 2 s (down)", true}};
   job.restarts = 2;
   job.previous_nodes = {WorkerName("n0"), WorkerName("n2")};
   job.trained_on = {WorkerName("n0"), WorkerName("n1")};

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/text/error_family.h"
+#include "coordinator/core/recovery/avoidance.h"
 #include "coordinator/core/recovery/restart_policy.h"
 
 namespace muster::coordinator {
@@ -255,6 +257,34 @@ TEST(ExitMeaning, DistinguishesVictimsFromCulprits) {
 
   job.state = JobState::kRestarting;
   EXPECT_EQ(meaning(exit_of(0, ExitCode::kFailure)), ExitMeaning::kNone);
+}
+
+TEST(Faults, ALinkThatIsDownExplainsLostPeersOfTheTrainer) {
+  const CoreOptions options;
+  Job job = job_of(3);
+  end(job, exit_of(0, ExitCode::kPeerLost));
+  RankExit cut = exit_of(2, ExitCode::kPeerLost);
+  cut.lost_link = "the node's network device eth0 has been without a link for 2 s (down)";
+  end(job, cut);
+  EXPECT_EQ(ending_of_exits(job, {}, options, 5).fault.family, "") << "the link is up again";
+  job.exits[1].link_is_down = true;
+  const Fault fault = ending_of_exits(job, {}, options, 5).fault;
+  EXPECT_EQ(fault.family, kNetworkLinkLost);
+  EXPECT_EQ(fault.worker, WorkerName("n2"));
+  EXPECT_TRUE(fault.message.ends_with(cut.lost_link)) << fault.message;
+  EXPECT_TRUE(is_of_unfit_node(job, fault, 4));
+  // A switch takes the links of many nodes: the job does not try all of them.
+  for (int32_t node = 0; node < kUnfitNodesMax; ++node) {
+    Fault before = fault;
+    before.worker = WorkerName("m" + std::to_string(node));
+    before.node_unfit = true;
+    job.faults.push_back(before);
+  }
+  EXPECT_FALSE(is_of_unfit_node(job, fault, 40));
+  job.exits[0].lost_link = cut.lost_link;
+  EXPECT_EQ(ending_of_exits(job, {}, options, 5).fault.worker, WorkerName()) << "two nodes";
+  end(job, exit_of(1, ExitCode::kFailure));
+  EXPECT_EQ(ending_of_exits(job, {}, options, 5).fault.rank, Rank(1)) << "it is no victim";
 }
 
 TEST(Faults, CarryTheProgressOfAllAttempts) {
