@@ -157,6 +157,17 @@ void describe(CLI::App& app, WorkerCommandLine& line) {
       ->type_name("NAME,…")
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--network-devices", options.network_devices,
+                 "Network devices that the node's check and the causes of faults depend on, as "
+                 "names or beginnings: mlx5_*,eth0; !NAME omits one (default: all ports of "
+                 "InfiniBand and RoCE; Ethernet if there are none)")
+      ->type_name("NAME,…")
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--sys-root", options.sys_root,
+                 "Folder of sysfs in which network devices are found")
+      ->type_name("FOLDER")
+      ->capture_default_str();
   // `muster run` passes its own input on by this.
   app.add_option("--pass-stdin", options.input_mark,
                  "Give this program's standard input, marked so, to rank 0 of programs")

@@ -27,8 +27,8 @@ constexpr Patterns kGpuMemory = {"uncorrectable ecc error",
                                  "xid*): 64,",
                                  "xid*): 95,",
                                  "xid*): 140,"};
-constexpr Patterns kLinkLost = {"lost its link", "nic link is down", "mlx*link down",
-                                "async event*port error", "ib_event_port_err"};
+constexpr Patterns kLinkLost = {"nic link is down", "mlx*link down", "async event*port error",
+                                "ib_event_port_err"};
 constexpr Patterns kGpuLink = {"xid*): 74,", "uncorrectable nvlink", "nvlink_uncorrectable",
                                "nvlink*fatal error", "nvswitch*fatal"};
 constexpr Patterns kGpuUnusable = {"system not yet initialized",

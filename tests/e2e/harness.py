@@ -223,8 +223,8 @@ class MusterTest(unittest.TestCase):
     def start_worker(self, coordinator, name="node0", slots=4, extra=(), **kwargs):
         port_file = self.dir / f"worker-{len(self.processes)}.json"
         process = self.start(BIN / "muster-worker", "--coordinator", coordinator.address, "--name", name, "--slots",
-                             slots, "--work-dir", self.dir / "work" / name, "--http", "127.0.0.1:0", "--port-file",
-                             port_file, *extra, **kwargs)
+                             slots, "--work-dir", self.dir / "work" / name, "--http", "127.0.0.1:0", "--sys-root",
+                             self.dir / "sys", "--port-file", port_file, *extra, **kwargs)
         process.ports = json.loads(self.wait_for_file(process, port_file))
         return process
 

@@ -69,7 +69,7 @@ class CutLinks(OwnNetworkTest):
         worker = self.start("nsenter", f"--net=/run/netns/{namespace}", BIN / "muster-worker", "--coordinator",
                             self.coordinator.address, "--name", f"node{node}", "--slots", 1, "--work-dir", self.dir / "work" / f"node{node}",
                             "--local-dir", self.dir / "local" / f"node{node}", "--http", "127.0.0.1:0", "--rendezvous",
-                            f"{self.address(node)}:0", "--insecure", "--port-file", ports)
+                            f"{self.address(node)}:0", "--sys-root", self.dir / "sys", "--insecure", "--port-file", ports)
         self.wait_for_file(worker, ports)
         return namespace
 

@@ -25,7 +25,8 @@ class Gpus(MusterTest):
         """Starts a worker with as many slots as GPUs."""
         port_file = self.dir / f"worker-{len(self.processes)}.json"
         process = self.start(BIN / "muster-worker", "--coordinator", coordinator.address, "--name", name, "--work-dir",
-                             self.dir / "work" / name, "--http", "127.0.0.1:0", "--port-file", port_file, *extra)
+                             self.dir / "work" / name, "--http", "127.0.0.1:0", "--sys-root", self.dir / "sys",
+                             "--port-file", port_file, *extra)
         process.ports = json.loads(self.wait_for_file(process, port_file))
         return process
 

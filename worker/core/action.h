@@ -141,6 +141,8 @@ struct SendRankExited {
   std::string detail;
   ExitCause cause = ExitCause::kUnknown;
   std::shared_ptr<const EndEvidence> evidence;  // null: none
+  std::string lost_link;                        // see RankReaped
+  bool link_is_down = false;                    // see RankReaped
   // true: this worker had signalled the rank to end, or the worker itself was leaving
   bool told_to_stop = false;
   bool output_incomplete = false;  // the disk of the rank's log was full while it ran

@@ -184,6 +184,8 @@ void Core::on(const RankReaped& event, Instant now, ActionList& out) {
   exited.last_step = event.last_step;
   exited.detail = event.detail;
   exited.cause = event.cause;
+  exited.lost_link = event.lost_link;
+  exited.link_is_down = event.link_is_down;
   exited.told_to_stop = event.worker_left;
   exited.output_incomplete = event.output_incomplete;
   // Reports may wait for an absent coordinator for long.

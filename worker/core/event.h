@@ -148,6 +148,9 @@ struct RankReaped {
   std::optional<RankFigures> figures{};  // the last figures in the rank's page; nullopt: unreadable
   ExitCause cause = ExitCause::kUnknown;
   std::shared_ptr<const EndEvidence> evidence{};  // null: nothing could be read in time
+  // The loss of a link of the node that may explain a lost peer, as a clause; empty: there is none.
+  std::string lost_link{};
+  bool link_is_down = false;       // this link is still down
   bool worker_left = false;        // the worker was already leaving when the rank was reaped
   bool output_incomplete = false;  // the disk of its log was full while it ran
 };

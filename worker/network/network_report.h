@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,68 +14,109 @@
 
 namespace muster::worker {
 
-// Maximum number of retained events; the oldest are dropped.
-constexpr size_t kNetworkEventsMax = 256;
+// Maximum number of retained events of a device; its oldest are dropped. A port that comes and goes
+// must not displace the events of others.
+constexpr size_t kNetworkEventsOfDeviceMax = 16;
+// Maximum number of events among the messages of an incident.
+constexpr size_t kNetworkMessagesMax = 20;
 // A burst that continues is one event; after so long without a new error, the next error begins
 // another one.
 constexpr Duration kNetworkBurstPause = std::chrono::seconds(30);
+// The least time between two counts that are compared: bursts are packets within such a time.
+constexpr Duration kNetworkCountInterval = std::chrono::seconds(4);
+// A link that was lost must be up for this time before the node is healthy: a bad cable or
+// transceiver loses it again.
+constexpr Duration kLinkSettled = std::chrono::seconds(30);
+// Readings take milliseconds; a command to a dead device ends after a minute, or never.
+constexpr Duration kNetworkSilence = std::chrono::seconds(10);
 
-// A device, and the reason why ranks should not use it.
+// A device, and what has become of its link since the worker started.
 struct NetworkState {
   NetworkDevice device;
   double best_gigabits_per_second = 0;  // 0: no rate was known
+  // The link was up, and no administrator has switched it off since.
   bool was_up = false;
-  // A clause: "mlx5_0 port 1 is down (DOWN, Polling), and was up before"; empty: healthy, or never
-  // used.
-  std::string problem;
+  std::optional<Instant> lost_at{};  // the reading that showed the newest loss; nullopt: none
+  std::optional<Instant> back_at{};  // the reading that showed the link after it; nullopt: none
+  NetworkCounters counted{};         // the counters that the next ones are compared with
+  Instant counted_at{};
 };
 
 enum class NetworkEventKind {
-  kLost,  // the link was lost; it may be up again
+  kLost,      // the link was up, and is down
+  kFlapped,   // the link was lost between two readings that show it up
+  kInactive,  // the port is not active, though it has a link
   kUp,
+  kGone,             // the device is not listed any more
   kRate,             // the rate of the link has changed
   kErrors,           // damaged packets
   kDrops,            // dropped packets
-  kRetransmissions,  // packets that were sent again
+  kRetransmissions,  // retransmissions of RDMA
   kTimeouts,         // packets without an acknowledgement
 };
 
 struct NetworkEvent {
-  Instant at{};      // time of the measurement that showed it
-  Instant last{};    // time of the newest measurement that is part of it
+  Instant at{};      // time of the reading that showed it
+  Instant last{};    // time of the newest reading that is part of it
   std::string name;  // the device's name
   NetworkEventKind kind = NetworkEventKind::kLost;
-  uint64_t count = 0;     // number of losses or packets; 0 for kUp and kRate
+  uint64_t count = 0;     // number of losses or packets; 0 for the others
   std::string details{};  // state or rates of the link; may be empty
 };
 
 struct NetworkReport {
-  std::vector<NetworkState> devices;
-  std::vector<NetworkEvent> events;  // oldest first, at most kNetworkEventsMax
-  Instant measured{};                // time of the newest measurement
-  uint64_t changes = 0;              // incremented by each event
+  std::vector<NetworkState> devices;  // those of the newest complete reading
+  std::vector<NetworkEvent> events;   // oldest first
+  Instant measured{};                 // time of the newest complete reading; 0: there was none
+  // The beginning of a reading that has not ended, and the device that it waits for.
+  std::optional<Instant> reading_since{};
+  std::string reading;
 };
 
-// Adds a measurement. Devices that have disappeared stay, with a problem. A device that an
-// administrator has switched off has no problem.
-void add_measurement(NetworkReport& report, std::vector<NetworkDevice> devices, Instant now);
+// Adds a complete reading, and returns its new events. A device that is not in it any more is
+// forgotten: virtual machines, containers and operators remove devices on purpose.
+std::vector<NetworkEvent> add_reading(NetworkReport& report, std::vector<NetworkDevice> devices,
+                                      Instant now);
 
-// Returns "mlx5_0 port 1 lost its link (DOWN, Polling)", "mlx5_0 port 1 sent 1200 packets again
+// Returns "mlx5_0 port 1 lost its link (DOWN, Polling)", "mlx5_0 port 1 had 1200 retransmissions
 // within 35 s".
 std::string network_event_text(const NetworkEvent& event);
 
-// Returns the events that lasted until `since` or later, formatted like kernel messages:
-// "[43579.126000] network: mlx5_0 port 1 lost its link (DOWN, Polling)".
-std::vector<std::string> network_messages_since(const NetworkReport& report, Instant since);
+// Returns the newest events that lasted until `since` or later, oldest first, and a reading that
+// does not end, formatted like kernel messages: "[43579.126000] network: mlx5_0 port 1 lost its
+// link (DOWN, Polling)".
+std::vector<std::string> network_messages_since(const NetworkReport& report, Instant since,
+                                                Instant now);
+// Adds network_messages_since() to kernel messages. If they are too many, the kernel's oldest ones
+// are dropped.
+void add_network_messages(const NetworkReport& report, Instant since, Instant now,
+                          std::vector<std::string>& messages);
 
-// Returns, as a clause, the newest loss of a link since `since`: "the node's network device mlx5_0
-// port 1 lost its link (DOWN, Polling)". Empty: no link was lost.
-std::string lost_link_since(const NetworkReport& report, Instant since);
+// The loss of a link that may explain why a rank has lost its peers.
+struct LostLink {
+  // A clause: "the node's network device mlx5_0 port 1 has been without a link for 12 s (DOWN,
+  // Polling)"
+  std::string clause;
+  bool is_down = false;  // the link is still down
+};
+// Returns the loss of a needed link since the rank's start: of one that is still down, or that was
+// down after `recent`; nullopt: there is none, or the newest reading is old.
+std::optional<LostLink> lost_link(const NetworkReport& report, Instant started, Instant recent,
+                                  Instant now);
 
-// Returns the problems of all devices as a sentence; empty: there are none.
-std::string network_problems(const NetworkReport& report);
+// Returns, as a clause, why ranks should not use the device: a needed link is down that was up, or
+// is back only for a moment, or is slower than before (InfiniBand); empty: there is no reason.
+std::string problem_of_device(const NetworkState& state, Instant now);
 
-// Returns "9 network devices (8 infiniband, 1 ethernet), 9 up"; empty: the node has none.
+// Returns the problem of a reading that does not end, as a clause; empty: readings end.
+std::string network_silence(const NetworkReport& report, Instant now);
+
+// Returns the problems of all devices, and a reading that does not end, as a sentence; empty: there
+// are none.
+std::string network_problems(const NetworkReport& report, Instant now);
+
+// Returns "9 network devices (8 infiniband, 1 ethernet), 1 without a link"; empty: the node has
+// none.
 std::string describe_network(const NetworkReport& report);
 
 }  // namespace muster::worker

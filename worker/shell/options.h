@@ -38,7 +38,9 @@ struct WorkerOptions {
   mode_t rank_umask = 022;
   rlim_t rank_open_files = 0;  // soft limit of open files; 0: the worker's
   std::string proc_root = "/proc";
+  // The network devices to watch (NetworkSelection).
   std::string sys_root = kSysRoot;
+  std::vector<std::string> network_devices;
   // `visible` comes from this process's CUDA_VISIBLE_DEVICES
   GpuWatchOptions gpus;
   std::string stack_trace_dir = "/tmp/debugging";  // MaxText's default

@@ -192,6 +192,7 @@ void Worker::on_pages(const std::vector<PageReader::Page>& pages) {
 }
 
 void Worker::carry_out(const ReadStacks& action) {
+  network_.request();
   std::vector<StackReader::Target> targets;
   for (const Rank rank : action.ranks) {
     const RankKey key{action.launch.job, action.launch.attempt, rank};
@@ -214,6 +215,7 @@ void Worker::carry_out(const ReadSymbols& action) {
 
 void Worker::carry_out(const RunNodeCheck&) {
   spdlog::info("the coordinator requests a check of this node");
+  network_.request();  // the newest reading may be older than the fault that led to the check
   node_checker_.run();
 }
 
@@ -226,7 +228,7 @@ void Worker::carry_out(const SendHeartbeat& action) {
   sample_node();
   reap_children();  // also ranks that ended while their stack was read
   check_gpus();
-  sample_network();
+  check_network();
   metrics_.set_stack_traces(stack_tracer_.taken(), stack_tracer_.dropped());
   stream_.send(to_message(action));
   logs_.pump(true);

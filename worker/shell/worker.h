@@ -117,9 +117,7 @@ class Worker {
   void check_gpus();
   NodeCheckDone with_gpus(NodeCheckDone done) const;
   StackResults with_gpus(StackResults read) const;
-  void sample_network();
-  void log_network();
-  void on_node_checked(NodeCheckDone done);
+  void check_network();
   NodeCheckDone with_network(NodeCheckDone done) const;
   StackResults with_network(StackResults read) const;
 
@@ -135,9 +133,8 @@ class Worker {
   std::string no_gpus_because_;  // empty: there are GPUs
   uint64_t gpu_changes_ = 0;     // GpuReport::changes at the time of the last GpusChanged
   bool gpus_are_silent_ = false;
-  // shared with measurements that run
-  const std::shared_ptr<NetworkWatch> network_;
-  uint64_t network_changes_ = 0;  // NetworkReport::changes that are logged
+  const NetworkWatch network_;
+  bool network_is_silent_ = false;
   Launcher launcher_;
   std::optional<RankInput> input_;  // standard input of the ranks; nullopt: they have no input
   RankGuard* const guard_;          // null: the ranks have no guard
@@ -167,8 +164,6 @@ class Worker {
   Instant links_due_{};                           // time of the next read of stalled links
   std::shared_ptr<FileTasks::Task> node_sample_;  // null: none runs
   Instant next_node_sample_{};
-  std::shared_ptr<FileTasks::Task> network_sample_;  // null: none runs
-  Instant next_network_sample_{};
   // Ranks that were up while the disk of the logs was full. Their output may be incomplete.
   std::set<RankKey> without_space_;
   const std::string proc_root_;

@@ -67,6 +67,21 @@ absl::Status check_name(const std::string& name) {
                                                  " letters, digits, '.', '_' or '-'"));
 }
 
+absl::Status check_network_devices(const std::vector<std::string>& patterns) {
+  for (const std::string& pattern : patterns) {
+    const std::string name = pattern.substr(pattern.starts_with('!') ? 1 : 0);
+    const size_t star = name.find('*');
+    if (!name.empty() && name.find('/') == std::string::npos &&
+        (star == std::string::npos || star + 1 == name.size()))
+      continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--network-devices=", printable(pattern, kNameBytesMax),
+                     ": must be the name of a device, mlx5_0 or eth0, or its beginning and *; a "
+                     "leading ! omits the device"));
+  }
+  return absl::OkStatus();
+}
+
 // An init container may have written the file. It has one line; a node without switches has an
 // empty file.
 absl::StatusOr<std::string> switches_of(const WorkerOptions& options) {
@@ -200,7 +215,8 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<GpuWatch> gpus,
     : incarnation_(launcher.incarnation),
       coordinator_(options.coordinator),
       gpus_(std::move(gpus)),
-      network_(std::make_shared<NetworkWatch>(options.sys_root)),
+      network_({.selection = {.sys_root = options.sys_root, .patterns = options.network_devices},
+                .on_event = [](const std::string& text) { spdlog::warn("network: {}", text); }}),
       launcher_(std::move(launcher), current_environment()),
       guard_(options.guard),
       reaper_(options.proc_root, options.guard),
@@ -226,7 +242,7 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<GpuWatch> gpus,
                   {.kernel_log = kKernelLog,
                    .foreign_pids = has_foreign_pids(options.proc_root),
                    .gpus = gpus_.get(),
-                   .network = network_.get()},
+                   .network = &network_},
                   [this](const RankReaped& end) { report_end(end); }),
       stack_reader_(
           context_, launcher_, stack_tools_, options.proc_root,
@@ -240,8 +256,9 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<GpuWatch> gpus,
                }}),
       stack_tracer_(context_, stack_tools_, std::move(tracer),
                     [this](const LaunchKey& launch) { return ranks_to_trace(launch); }),
-      node_checker_(context_, std::move(checker),
-                    [this](NodeCheckDone done) { on_node_checked(std::move(done)); }),
+      node_checker_(
+          context_, std::move(checker),
+          [this](NodeCheckDone done) { handle(with_network(with_gpus(std::move(done)))); }),
       proc_root_(options.proc_root),
       work_dir_(options.work_dir) {
   if (const auto first = InputMark::parse(options.input_mark)) input_.emplace(STDIN_FILENO, *first);
@@ -249,6 +266,7 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<GpuWatch> gpus,
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& wanted) {
   if (auto status = check_name(name_of(wanted)); !status.ok()) return status;
+  if (auto status = check_network_devices(wanted.network_devices); !status.ok()) return status;
   auto gpus = std::make_unique<GpuWatch>(gpu_watch_options(wanted.gpus));
   WorkerOptions options = wanted;
   if (auto status = check_coordinator(options); !status.ok()) return status;
@@ -357,7 +375,7 @@ std::map<std::string, daemon::HttpHandler> Worker::pages() {
       {"/metrics",
        [this](const daemon::HttpReply& reply) {
          metrics_.set_gpus(gpus_->report(), monotonic_now());
-         metrics_.set_network(network_->report());
+         metrics_.set_network(network_.report(), monotonic_now());
          reply({200, "text/plain; version=0.0.4; charset=utf-8", metrics_.text(monotonic_now())});
        }},
       // Served by the event loop itself: if the loop hangs, the page does not answer.

@@ -14,7 +14,7 @@
 
 #include "common/progress/progress_page.h"
 #include "common/text/end_reason.h"
-#include "common/text/error_family.h"
+#include "common/text/program_error.h"
 #include "worker/shell/evidence/oom_kill_history.h"
 #include "worker/shell/evidence/shared_memory.h"
 #include "worker/shell/files/disk_space.h"
@@ -33,7 +33,10 @@ Instant ago(Duration time) {
 constexpr Duration kGpuMeasurementWait = std::chrono::milliseconds(300);
 // An older error of a GPU has not ended the rank; a permanent one may have.
 constexpr Duration kGpuErrorAge = std::chrono::minutes(2);
-// A connection over a lost link ends after the retries of TCP or InfiniBand: within two minutes.
+// The newest reading may be older than the end.
+constexpr Duration kNetworkReadingWait = std::chrono::milliseconds(200);
+// InfiniBand ends a connection over a lost link after its retries, within two minutes. TCP needs
+// longer, but seldom ends a connection over a link that is up again.
 constexpr Duration kLostLinkAge = std::chrono::minutes(2);
 
 // The lines that are searched for the error that ended a program: a traceback through libraries is
@@ -138,27 +141,25 @@ void take_gpus(EndedRank& rank, const GpuReport& report, EndEvidence& evidence) 
   rank.event.detail = absl::StrCat(cause, rank.event.detail.empty() ? "" : "; ", rank.event.detail);
 }
 
-// Returns whether the loss of a link may explain the end: not if the rank has another reason than
-// that a peer is gone. NCCL and gloo end a program by SIGABRT.
+// Returns whether the loss of a link may explain the end: only if the rank reports that a peer is
+// gone. NCCL and gloo end a program by SIGABRT.
 bool may_be_network(const EndedRank& rank) {
   const RankReaped& end = rank.event;
   if (!died_by_itself(rank) || end.cause != ExitCause::kUnknown) return false;
   if (!rank.of_program) return end.exit_code == to_int(ExitCode::kPeerLost);
-  const ErrorFamily* family = find_error_family(end.detail);
-  return (end.signal == 0 || end.signal == SIGABRT) &&
-         (family == nullptr || family->origin == ErrorOrigin::kPeer);
+  return (end.signal == 0 || end.signal == SIGABRT) && reports_lost_peer(end.detail);
 }
 
-// Adds the loss of a link of the node to the reason of a rank.
 void take_network(EndedRank& rank, const NetworkReport& report, EndEvidence& evidence) {
   if (!died_by_itself(rank)) return;
-  for (std::string& message : network_messages_since(report, rank.started))
-    if (evidence.kernel_messages.size() < kKernelMessagesMax)
-      evidence.kernel_messages.push_back(std::move(message));
+  const Instant now = monotonic_now();
+  add_network_messages(report, std::max(rank.started, ago(kKernelMessagesAge)), now,
+                       evidence.kernel_messages);
   if (!may_be_network(rank)) return;
-  const std::string lost = lost_link_since(report, std::max(rank.started, ago(kLostLinkAge)));
-  std::string& detail = rank.event.detail;
-  if (!lost.empty()) absl::StrAppend(&detail, detail.empty() ? "" : "; ", lost);
+  if (auto lost = lost_link(report, rank.started, ago(kLostLinkAge), now)) {
+    rank.event.lost_link = std::move(lost->clause);
+    rank.event.link_is_down = lost->is_down;
+  }
 }
 
 // Adds the kernel's message about a failed device to the reason of a rank: the program often sees
@@ -269,10 +270,8 @@ void EndReader::read_now(std::vector<EndedRank>& ranks, Instant reaped) const {
       }))
     gpus = options_.gpus->measure(kGpuMeasurementWait);
   NetworkReport network;
-  if (options_.network != nullptr && std::ranges::any_of(ranks, died_by_itself)) {
-    options_.network->measure();
-    network = options_.network->report();
-  }
+  if (options_.network != nullptr && std::ranges::any_of(ranks, died_by_itself))
+    network = options_.network->measure(kNetworkReadingWait);
   for (EndedRank& rank : ranks) {
     auto evidence = std::make_shared<EndEvidence>();
     if (rank.local_rank >= 0) {

@@ -47,7 +47,7 @@ struct EndReaderOptions {
   bool foreign_pids = false;       // has_foreign_pids(): the log's pids are not those of the ranks
   const GpuWatch* gpus = nullptr;  // must outlive the reader; null: there are no GPUs
   // must outlive the reader; null: network devices are not watched
-  NetworkWatch* network = nullptr;
+  const NetworkWatch* network = nullptr;
   // Time limit for reading the evidence. The coordinator must receive the report of an end within a
   // second, with or without evidence.
   Duration deadline = std::chrono::milliseconds(500);

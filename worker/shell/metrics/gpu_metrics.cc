@@ -8,7 +8,7 @@
 
 #include "daemon/metric_families.h"
 #include "worker/gpus/nvml_api.h"
-#include "worker/shell/metrics/raise_counter.h"
+#include "worker/shell/metrics/set_counter.h"
 
 namespace muster::worker {
 namespace {
@@ -79,11 +79,11 @@ void GpuMetrics::update_one(const GpuState& state) {
     for (const auto& [reason, bits] : kThrottles)
       throttled_.Add(with(gpu, "reason", reason)).Set((*health.throttle_reasons & bits) != 0);
   }
-  raise_counter(ecc_, with(gpu, "type", "corrected"), health.ecc_corrected);
-  raise_counter(ecc_, with(gpu, "type", "uncorrected"), health.ecc_uncorrected);
+  set_counter(ecc_, with(gpu, "type", "corrected"), health.ecc_corrected);
+  set_counter(ecc_, with(gpu, "type", "uncorrected"), health.ecc_uncorrected);
   set(row_remap_failed_, gpu, health.row_remap_failed);
   for (const auto& [xid, count] : state.xids)
-    raise_counter(xids_, with(gpu, "xid", std::to_string(xid)), std::optional(count));
+    set_counter(xids_, with(gpu, "xid", std::to_string(xid)), std::optional(count));
 }
 
 }  // namespace muster::worker

@@ -50,7 +50,7 @@ class Metrics {
   // Sets the values of the GPUs. Called on the HTTP server's thread only.
   void set_gpus(const GpuReport& report, Instant now) { gpus_.update(report, gpus_used_, now); }
   // Sets the values of the network devices. Called on the HTTP server's thread only.
-  void set_network(const NetworkReport& report) { network_.update(report); }
+  void set_network(const NetworkReport& report, Instant now) { network_.update(report, now); }
 
   // Returns the page for Prometheus. Thread-safe.
   std::string text(Instant now) const;

@@ -1,11 +1,15 @@
-// Metrics of the node's network devices. A device has a series for each value that it reports.
+// Metrics of the node's network devices. A device has a series for each value that it reports now;
+// the series of a device that is gone, or of a value that it has no more, are removed.
 #pragma once
+
+#include <set>
 
 #include <prometheus/counter.h>
 #include <prometheus/family.h>
 #include <prometheus/gauge.h>
 #include <prometheus/registry.h>
 
+#include "common/time/time.h"
 #include "worker/network/network_report.h"
 
 namespace muster::worker {
@@ -16,14 +20,20 @@ class NetworkMetrics {
   explicit NetworkMetrics(prometheus::Registry& registry);
 
   // Sets all series from `report`.
-  void update(const NetworkReport& report);
+  void update(const NetworkReport& report, Instant now);
 
  private:
-  prometheus::Family<prometheus::Gauge>& up_;
-  prometheus::Family<prometheus::Gauge>& healthy_;
-  prometheus::Family<prometheus::Gauge>& rate_;
-  prometheus::Family<prometheus::Counter>& bytes_;
-  prometheus::Family<prometheus::Counter>& errors_;
+  // A family whose series exist as long as each update sets them.
+  template <class Metric>
+  struct Series {
+    prometheus::Family<Metric>& family;
+    std::set<Metric*> before{}, now{};
+
+    void remove_old();
+  };
+
+  Series<prometheus::Gauge> age_, up_, healthy_, rate_;
+  Series<prometheus::Counter> bytes_, errors_;
 };
 
 }  // namespace muster::worker

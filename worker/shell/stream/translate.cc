@@ -284,6 +284,8 @@ v1::WorkerMessage to_message(const SendRankExited& action) {
   body->set_last_step(action.last_step);
   body->set_detail(printable(action.detail, kTextBytesMax));
   body->set_cause(static_cast<uint32_t>(action.cause));
+  body->set_lost_link(printable(action.lost_link, kTextBytesMax));
+  body->set_link_is_down(action.link_is_down);
   body->set_told_to_stop(action.told_to_stop);
   body->set_output_incomplete(action.output_incomplete);
   if (action.evidence != nullptr) {

@@ -48,6 +48,8 @@ class WorkerTest : public ShellTest {
                          folder / "work",
                          "--port-file",
                          folder / "ports",
+                         "--sys-root",
+                         folder / "sys",
                          "--trainer",
                          trainer};
     request.arguments.insert(request.arguments.end(), more.begin(), more.end());

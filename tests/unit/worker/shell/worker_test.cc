@@ -335,6 +335,7 @@ TEST_F(WorkerTest, WrongOptionsAreClearErrorsAndExitCodeTwo) {
       {{"--leave-exit-code", "256"}, "'256' is not a whole number from 0 to 125"},
       {{"--coordinator", "127.0.0.1:99999"}, "port '99999' is not a number from 0 to 65535"},
       {{"--name", "a b"}, "--name=a b"},
+      {{"--network-devices", "eth0,*_0"}, "--network-devices=*_0: must be the name of a device"},
       {{"--coordinator", "nowhere"}, "--coordinator=nowhere"},
       {{"--rendezvous", "0.0.0.0:0"}, "--trusted-network"},
       {{"--http", "0.0.0.0:0"}, "--trusted-network"},

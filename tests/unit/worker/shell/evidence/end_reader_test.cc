@@ -1,5 +1,3 @@
-#include "worker/shell/evidence/end_reader.h"
-
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -13,9 +11,8 @@
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
-#include "common/text/error_family.h"
 #include "tests/paths.h"
-#include "tests/unit/temp_folder.h"
+#include "tests/unit/worker/shell/evidence/end_reader_fixture.h"
 #include "worker/shell/evidence/shared_memory.h"
 
 namespace muster::worker {
@@ -24,51 +21,6 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
-
-const RankKey kKey{JobId(1), Attempt(1), Rank(0)};
-
-class EndReaderTest : public testing::Test {
- protected:
-  EndReaderTest() {
-    const std::string log = launcher.folders().log_path(kKey);
-    std::filesystem::create_directories(std::filesystem::path(log).parent_path());
-    std::ofstream file(log);
-    for (int i = 0; i < 50; ++i) file << "line " << i << "\n";
-  }
-
-  EndedRank ended(int signal) const {
-    EndedRank rank;
-    rank.event = {.key = kKey, .exit_code = -1, .signal = signal, .detail = ""};
-    rank.local_rank = 0;
-    rank.pid = 4711;
-    return rank;
-  }
-
-  // A kernel log with one record, whose clock is `ahead` of the monotonic one.
-  std::string kernel_log(const std::string& text, Duration ahead = {}) {
-    const std::string path = folder.file("kmsg");
-    const auto now = std::chrono::duration_cast<std::chrono::microseconds>(
-        monotonic_now().time_since_epoch() + ahead);
-    std::ofstream(path) << "6,1," << now.count() << ",-;" << text;
-    return path;
-  }
-
-  std::vector<RankReaped> read(const EndReaderOptions& options, std::vector<EndedRank> ranks) {
-    std::vector<RankReaped> events;
-    const size_t count = ranks.size();
-    EndReader reader(loop, launcher, options, [&](RankReaped event) {
-      events.push_back(std::move(event));
-      if (events.size() == count) loop.stop();
-    });
-    reader.read(std::move(ranks));
-    loop.run_for(std::chrono::seconds(20));
-    return events;
-  }
-
-  TempFolder folder;
-  boost::asio::io_context loop;
-  Launcher launcher{{folder.path(), "", "", Incarnation(1)}, {}};
-};
 
 TEST_F(EndReaderTest, EvidenceOfARankIsReadOutsideOfTheLoop) {
   const auto events = read({.kernel_log = kernel_log("python[4711]: segfault at 0"),
@@ -263,37 +215,6 @@ TEST_F(EndReaderTest, LimitsThatTheKernelReportsBySignalsAreNamed) {
     EXPECT_EQ(events[0].detail, one.detail) << one.signal << ", " << one.exit_code;
     EXPECT_EQ(events[0].evidence->rank.last_lines.back(), "line 49");
   }
-}
-
-TEST_F(EndReaderTest, ALostLinkOfTheNodeExplainsALostPeer) {
-  const auto set_state = [&](const std::string& state) {
-    std::filesystem::create_directories(folder.file("class/infiniband/mlx5_0/ports/1"));
-    write_file(folder.file("class/infiniband/mlx5_0/ports/1/state"), state + "\n");
-  };
-  set_state("4: ACTIVE");
-  NetworkWatch network(folder.path());
-  network.measure();
-  const auto rank_that_reports = [&](const std::string& detail, int signal = 0) {
-    EndedRank rank = ended(signal);
-    rank.event.exit_code = signal == 0 ? 1 : -1;
-    rank.event.detail = detail;
-    rank.of_program = true;
-    return rank;
-  };
-  set_state("1: DOWN");
-  const auto events =
-      read({.kernel_log = "/dev/null", .network = &network, .deadline = std::chrono::seconds(20)},
-           {rank_that_reports("RuntimeError: Connection closed by peer"),
-            rank_that_reports("KeyError: 'x'"), rank_that_reports("", SIGSEGV)});
-  ASSERT_THAT(events, SizeIs(3));
-  EXPECT_EQ(events[0].detail,
-            "RuntimeError: Connection closed by peer; the node's network device mlx5_0 port 1 "
-            "lost its link (DOWN)");
-  EXPECT_EQ(find_error_family(events[0].detail)->name, "network link lost");
-  EXPECT_EQ(events[1].detail, "KeyError: 'x'") << "it has a reason of its own";
-  EXPECT_EQ(events[2].detail, "") << "a lost link is no reason for a crash";
-  EXPECT_THAT(events[2].evidence->kernel_messages,
-              ElementsAre(testing::HasSubstr("network: mlx5_0 port 1 lost its link")));
 }
 
 // GPUs of the fake library, as the worker's watch sees them.

@@ -150,34 +150,42 @@ TEST_F(MetricsTest, GpusHaveSeriesForSupportedValues) {
   EXPECT_THAT(text, Not(HasSubstr("muster_gpu_temperature_celsius{")));
   report.gpus[0].health.ecc_uncorrected = 1;  // the driver was loaded again
   metrics_.set_gpus(report, now);
-  EXPECT_THAT(page(), HasSubstr("type=\"uncorrected\"} 7\n"));
+  EXPECT_THAT(page(), HasSubstr("type=\"uncorrected\"} 1\n"));
 }
 
 TEST_F(MetricsTest, NetworkDevicesHaveSeriesForSupportedValues) {
   NetworkDevice port;
   port.name = "mlx5_0 port 1";
   port.kind = NetworkKind::kRoce;
-  port.is_up = true;
+  port.link = LinkState::kUp;
+  port.is_needed = true;
   port.gigabits_per_second = 400;
   port.counters.sent_bytes = 8;
   port.counters.timeouts = 3;
+  NetworkDevice gone;
+  gone.name = "eth0";
+  gone.link = LinkState::kUp;
+  gone.counters.errors = 1;
   NetworkReport report;
-  add_measurement(report, {port}, now);
-  port.is_up = false;
+  add_reading(report, {port, gone}, now);
+  port.link = LinkState::kDown;
   port.gigabits_per_second.reset();
   port.counters.timeouts = 1;  // the driver was loaded again
-  metrics_.set_network(report);
-  add_measurement(report, {port}, now + seconds(5));
-  metrics_.set_network(report);
+  metrics_.set_network(report, now);
+  EXPECT_THAT(page(), HasSubstr("muster_network_up{device=\"eth0\",kind=\"ethernet\"} 1\n"));
+  add_reading(report, {port}, now + seconds(5));
+  metrics_.set_network(report, now + seconds(9));
   const std::string text = page();
   for (const char* line :
        {"muster_network_up{device=\"mlx5_0 port 1\",kind=\"roce\"} 0\n",
         "muster_network_healthy{device=\"mlx5_0 port 1\"} 0\n",
         "muster_network_rate_bits_per_second{device=\"mlx5_0 port 1\"} 0\n",
         "muster_network_bytes_total{device=\"mlx5_0 port 1\",direction=\"sent\"} 8\n",
-        "muster_network_errors_total{device=\"mlx5_0 port 1\",type=\"timeout\"} 3\n"})
+        "muster_network_errors_total{device=\"mlx5_0 port 1\",type=\"timeout\"} 1\n",
+        "muster_network_reading_age_seconds 4\n"})
     EXPECT_THAT(text, HasSubstr(line));
   EXPECT_THAT(text, Not(HasSubstr("type=\"dropped\"")));
+  EXPECT_THAT(text, Not(HasSubstr("eth0")));
 }
 
 }  // namespace
