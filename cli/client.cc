@@ -64,26 +64,6 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
   return grpc::CreateCustomChannel(address, daemon::channel_credentials(secrets), arguments);
 }
 
-// Returns the end of gRPC's message about a lost connection, which has the cause: "… last error:
-// UNKNOWN: …: Connection refused".
-std::string cause(const std::string& message) {
-  const size_t colon = message.rfind(": ");
-  return colon == std::string::npos ? message : message.substr(colon + 2);
-}
-
-// Returns what to try when the coordinator does not answer.
-const char* advice(const std::string& message, const daemon::ClientTrust& trust) {
-  if (message.find("certificate") != std::string::npos)
-    return "check that --tls-ca has the CA of its certificate, and that the certificate names this "
-           "address";
-  const bool is_there = message.find("refused") == std::string::npos;
-  if (trust.has_tls() && is_there)
-    return "check that it serves TLS and accepts the certificate of --tls-cert";
-  if (is_there && message.find("Socket closed") != std::string::npos)
-    return "if it serves TLS, give --tls-ca";
-  return "start muster-coordinator, or name another address with --coordinator";
-}
-
 }  // namespace
 
 Client::Client(CoordinatorTarget coordinator) : coordinator_(std::move(coordinator)) {}
@@ -98,20 +78,6 @@ absl::StatusOr<std::shared_ptr<Client::Connection>> Client::connection() {
         *std::move(secrets), channel, v1::Muster::NewStub(channel), v1::Admin::NewStub(channel));
   }
   return connection_;
-}
-
-absl::Status Client::translate(const grpc::Status& status) const {
-  if (status.ok()) return absl::OkStatus();
-  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
-    return absl::UnavailableError(absl::StrCat("no coordinator answers at ", coordinator_.address,
-                                               " (", cause(status.error_message()), "); ",
-                                               advice(status.error_message(), coordinator_.trust)));
-  }
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("the coordinator at ", coordinator_.address, " did not answer in time"));
-  }
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
 // A running call, registered for stop(). A call that begins after stop() is cancelled immediately.
@@ -243,6 +209,12 @@ absl::StatusOr<v1::CheckpointJobResponse> Client::checkpoint_job(uint64_t id) {
   v1::CheckpointJobRequest request;
   request.set_job_id(id);
   return unary_call(&v1::Muster::Stub::CheckpointJob, request);
+}
+
+absl::StatusOr<v1::Job> Client::update_job(const v1::UpdateJobRequest& request) {
+  auto response = unary_call(&v1::Muster::Stub::UpdateJob, request);
+  if (!response.ok()) return response.status();
+  return std::move(*response->mutable_job());
 }
 
 absl::StatusOr<v1::ListWorkersResponse> Client::list_workers() {

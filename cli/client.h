@@ -53,6 +53,9 @@ class Client {
   absl::Status add_ranks(v1::Job& job);
   absl::StatusOr<v1::Job> cancel_job(uint64_t id, bool force);
   absl::StatusOr<v1::CheckpointJobResponse> checkpoint_job(uint64_t id);
+  // Changes the spec of a job; returns the job after the call. May be repeated with the same
+  // request_id.
+  absl::StatusOr<v1::Job> update_job(const v1::UpdateJobRequest& request);
   // Returns all workers, by name.
   absl::StatusOr<v1::ListWorkersResponse> list_workers();
   // Excludes a worker from new ranks; returns its state after the call. `seconds`: duration of the

@@ -41,6 +41,7 @@ void declare_all(CLI::App& app, Action& action, char** argv) {
   declare_admin(app, action);
   declare_goodput(app, action);
   declare_checkpoint(app, action);
+  declare_update(app, action);
   declare_cancel(app, action);
   declare_open(app, action);
   group(app, "With a coordinator and its workers");

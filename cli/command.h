@@ -32,6 +32,7 @@ void declare_incident(CLI::App& app, Action& action);
 void declare_node(CLI::App& app, Action& action);
 void declare_admin(CLI::App& app, Action& action);
 void declare_checkpoint(CLI::App& app, Action& action);
+void declare_update(CLI::App& app, Action& action);
 void declare_cancel(CLI::App& app, Action& action);
 void declare_open(CLI::App& app, Action& action);
 void declare_slurm(CLI::App& app, Action& action);

@@ -14,6 +14,7 @@
 #include "common/job/limits.h"
 #include "common/objects/object_url.h"
 #include "common/text/absl_view.h"
+#include "jobspec/changed_job.h"
 #include "jobspec/job_paths.h"
 #include "jobspec/keys/data_keys.h"
 #include "jobspec/keys/lora_keys.h"
@@ -314,6 +315,7 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
     if (output.ok()) {
       job.texts = read_texts(reader, job.train);
       fill_spec(options, *mesh, job, *std::move(output), job.spec);
+      job.spec.set_settings_json(settings_to_json(config, options.working_directory));
       *job.spec.mutable_stack_traces() = traces;
       if (auto fits = fill_recovery(job.train, *recovery, job.spec, job.warnings); !fits.ok())
         return fits;

@@ -40,8 +40,6 @@ absl::Status ReceivedFile::receive(
     written = take(chunk);
     return written.ok();
   });
-  if (absl::IsUnimplemented(status))
-    return absl::UnimplementedError("the coordinator is older than this command: update it");
   status.Update(written);
   return status.ok() ? complete() : status;
 }

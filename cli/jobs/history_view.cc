@@ -45,8 +45,8 @@ std::string end_of(const v1::JobAttempt& attempt) {
 std::string describe_history(const v1::GetJobHistoryResponse& history, int64_t now_unix_ns,
                              size_t columns_max) {
   if (history.attempts_size() == 0) return "no attempt was started\n";
-  std::vector<std::vector<std::string>> rows = {
-      {"ATTEMPT", "STARTED (UTC)", "ALL UP", "LASTED", "RANKS", "NODES", "STEPS", "LOST", "END"}};
+  std::vector<std::vector<std::string>> rows = {{"ATTEMPT", "STARTED (UTC)", "ALL UP", "LASTED",
+                                                 "RANKS", "NODES", "REV", "STEPS", "LOST", "END"}};
   for (int i = 0; i < history.attempts_size(); ++i) {
     const v1::JobAttempt& attempt = history.attempts(i);
     const int64_t lost = daemon::steps_lost(history, i);
@@ -54,8 +54,9 @@ std::string describe_history(const v1::GetJobHistoryResponse& history, int64_t n
     rows.push_back({absl::StrCat(attempt.attempt()), start_of(attempt),
                     time_between(attempt.started_unix_ns(), attempt.up_unix_ns()),
                     time_between(attempt.started_unix_ns(), end), absl::StrCat(attempt.ranks()),
-                    shorten(attempt.workers(), kNodesColumns), steps_of(attempt),
-                    lost < 0 ? "-" : absl::StrCat(lost), end_of(attempt)});
+                    shorten(attempt.workers(), kNodesColumns),
+                    attempt.revision() == 0 ? "-" : absl::StrCat(attempt.revision()),
+                    steps_of(attempt), lost < 0 ? "-" : absl::StrCat(lost), end_of(attempt)});
   }
   std::string text;
   for (const absl::string_view line : absl::StrSplit(format_table(rows), '\n', absl::SkipEmpty()))

@@ -11,8 +11,8 @@
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
-#include <nlohmann/json.hpp>
 
+#include "cli/jobs/rank_variables.h"
 #include "cli/jobs/saved_plan_start.h"
 #include "cli/run/pasted_command.h"
 #include "cli/run/this_machine.h"
@@ -22,7 +22,6 @@
 #include "common/job/limits.h"
 #include "common/text/absl_view.h"
 #include "common/text/escape.h"
-#include "common/text/variable_name.h"
 #include "common/time/time.h"
 #include "daemon/help.h"
 #include "jobspec/dialects/dialect.h"
@@ -83,32 +82,6 @@ std::string default_run_name(const jobspec::Config& config) {
 }
 
 constexpr size_t kTextShown = 100;
-
-absl::StatusOr<std::map<std::string, std::string>> job_environment(const JobArguments& arguments) {
-  std::map<std::string, std::string> variables;
-  for (const std::string& text : arguments.environment) {
-    const size_t equals = text.find('=');
-    const std::string name = text.substr(0, equals);
-    if (!is_variable_name(name)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--env ", name, equals == std::string::npos ? "" : "=…", ": ",
-                       name.empty() ? "expected NAME or NAME=VALUE" : av(kVariableNameRule)));
-    }
-    if (equals != std::string::npos) {
-      variables[name] = text.substr(equals + 1);
-    } else if (const char* value = std::getenv(name.c_str()); value != nullptr) {
-      variables[name] = value;
-    } else {
-      return absl::InvalidArgumentError(absl::StrCat("--env ", name, ": your environment has no ",
-                                                     name, "; set it, or give ", name, "=VALUE"));
-    }
-    // The value may be a secret, so that the error omits it.
-    if (!jobspec::is_utf8(variables[name]))
-      return absl::InvalidArgumentError(
-          absl::StrCat("--env ", name, "=…: the value must be UTF-8"));
-  }
-  return variables;
-}
 
 absl::StatusOr<std::string> working_directory_of(const JobArguments& arguments) {
   if (!arguments.working_directory.empty()) {
@@ -288,21 +261,13 @@ void add_working_directory_option(CLI::App& command, JobArguments& arguments) {
 }
 
 absl::StatusOr<v1::JobSpec> load_program(const JobArguments& arguments) {
-  const auto words = nlohmann::json::parse(arguments.program, nullptr, /*allow_exceptions=*/false);
-  const bool are_words =
-      words.is_array() && !words.empty() &&
-      std::all_of(words.begin(), words.end(), [](const auto& word) { return word.is_string(); });
-  if (!are_words) {
-    return absl::InvalidArgumentError(
-        "--program is an internal option; put -- in front of the program: muster run -- COMMAND "
-        "ARGS");
-  }
-  const auto command = words.get<std::vector<std::string>>();
+  const auto command = words_of_program(arguments.program);
+  if (!command.ok()) return command.status();
   auto working_directory = working_directory_of(arguments);
   if (!working_directory.ok()) return working_directory.status();
   if (auto status = check_text("--output", arguments.output_directory); !status.ok()) return status;
   v1::JobSpec job = jobspec::program_defaults();
-  job.mutable_command()->Assign(command.begin(), command.end());
+  job.mutable_command()->Assign(command->begin(), command->end());
   job.set_working_directory(*std::move(working_directory));
   job.set_name(arguments.name);
   job.set_output_directory(arguments.output_directory);
@@ -315,13 +280,13 @@ absl::StatusOr<v1::JobSpec> load_program(const JobArguments& arguments) {
   job.set_min_nodes(arguments.min_nodes.value_or(job.min_nodes()));
   job.set_gpus_per_rank(arguments.gpus_per_rank.value_or(job.gpus_per_rank()));
   arguments.program_options.apply(job);
-  auto environment = job_environment(arguments);
+  auto environment = rank_variables(arguments.environment);
   if (!environment.ok()) return environment.status();
   job.mutable_environment()->insert(environment->begin(), environment->end());
   // The process id separates two runs of the same second.
   const std::string default_name =
       arguments.default_name.empty()
-          ? absl::StrCat(name_with_time(jobspec::program_name(command)), "-", getpid())
+          ? absl::StrCat(name_with_time(jobspec::program_name(*command)), "-", getpid())
           : arguments.default_name;
   return jobspec::program_job(std::move(job), default_name);
 }
@@ -369,7 +334,7 @@ absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,
       arguments.default_name.empty() ? default_run_name(config) : arguments.default_name;
   options.user = user_name();
   options.priority = arguments.priority;
-  auto environment = job_environment(arguments);
+  auto environment = rank_variables(arguments.environment);
   if (!environment.ok()) return environment.status();
   options.environment = *std::move(environment);
   if (!arguments.own_workers) pass_nccl_variables(options.environment);

@@ -13,6 +13,7 @@
 
 #include "cli/jobs/goodput_view.h"
 #include "cli/jobs/node_view.h"
+#include "cli/jobs/update_view.h"
 #include "cli/terminal/terminal.h"
 #include "common/progress/progress_page.h"
 #include "common/text/escape.h"
@@ -130,6 +131,7 @@ std::string describe_job(const v1::Job& job, int64_t now_unix_ns) {
       job.spec().nodes() == 1 ? " node" : " nodes", ", submitted ",
       age(job.submitted_unix_ns(), now_unix_ns), " ago by ", shown(job.spec().user()),
       "\n  output in ", shown(job.spec().output_directory()), "\n");
+  absl::StrAppend(&text, describe_revisions(job, now_unix_ns));
   if (job.held_size() > 0) {
     absl::StrAppend(&text, "  reserved for it: ", shown(absl::StrJoin(job.held(), ", ")), "\n");
   }

@@ -1,6 +1,9 @@
 #include "cli/jobs/program_options.h"
 
+#include <algorithm>
+
 #include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
 
 #include "common/job/limits.h"
 #include "daemon/help.h"
@@ -22,6 +25,19 @@ constexpr ProgramOptionRow kProgramOptions[] = {
 };
 
 }  // namespace
+
+absl::StatusOr<std::vector<std::string>> words_of_program(const std::string& program) {
+  const auto words = nlohmann::json::parse(program, nullptr, /*allow_exceptions=*/false);
+  const bool are_words =
+      words.is_array() && !words.empty() &&
+      std::all_of(words.begin(), words.end(), [](const auto& word) { return word.is_string(); });
+  if (!are_words) {
+    return absl::InvalidArgumentError(
+        "--program is an internal option; put -- in front of the program: muster run -- COMMAND "
+        "ARGS");
+  }
+  return words.get<std::vector<std::string>>();
+}
 
 std::span<const ProgramOptionRow> program_options() { return kProgramOptions; }
 

@@ -10,6 +10,7 @@
 
 #include <CLI/CLI.hpp>
 #include <absl/status/status.h>
+#include <absl/status/statusor.h>
 
 #include "muster/v1/muster.pb.h"
 
@@ -30,6 +31,10 @@ struct ProgramOptionRow {
 
 // Returns the rows of the table.
 std::span<const ProgramOptionRow> program_options();
+
+// Returns the words of the program that arrange_pasted_command() has passed on as one text, or
+// InvalidArgument.
+absl::StatusOr<std::vector<std::string>> words_of_program(const std::string& program);
 
 // The options that the user has given, with their values.
 class ProgramOptions {

@@ -65,6 +65,7 @@ struct Separated {
   std::vector<std::string> own;      // options of the command itself, with their values
   std::vector<std::string> foreign;  // the remaining words
   bool is_by_user = false;           // the user has typed `--`
+  size_t before = 0;  // the foreign words before that `--` that belong to the command itself
 };
 
 // Every word after `--` is foreign, in any form.
@@ -73,6 +74,8 @@ Separated separate(const CLI::App& command, const std::vector<std::string>& word
   for (size_t i = 0; i < words.size(); ++i) {
     if (words[i] == "--") {
       out.is_by_user = true;
+      // A command for an existing job has the job's number and keys there, other ones variables.
+      if (command.get_option_no_throw("job") != nullptr) out.before = out.foreign.size();
       const auto rest = words.begin() + static_cast<std::ptrdiff_t>(i) + 1;
       out.foreign.insert(out.foreign.end(), rest, words.end());
       break;
@@ -89,7 +92,7 @@ Separated separate(const CLI::App& command, const std::vector<std::string>& word
 // Commands that only read configs interpret the line as one of the known programs.
 std::optional<size_t> begin_of_program(const CLI::App& command, const Separated& words) {
   if (!words.is_by_user || command.get_option_no_throw(kProgram) == nullptr) return std::nullopt;
-  size_t at = 0;
+  size_t at = words.before;
   while (at < words.foreign.size() && jobspec::is_assignment(words.foreign[at])) ++at;
   if (at == words.foreign.size()) return std::nullopt;
   const std::string& first = words.foreign[at];
@@ -102,7 +105,9 @@ absl::StatusOr<ArrangedCommand> arrange_program(std::vector<std::string> words,
                                                 const Separated& separated, size_t begin) {
   const auto& foreign = separated.foreign;
   words.insert(words.end(), separated.own.begin(), separated.own.end());
-  for (size_t i = 0; i < begin; ++i) words.insert(words.end(), {"--env", foreign[i]});
+  size_t i = 0;
+  for (; i < separated.before; ++i) words.push_back(foreign[i]);
+  for (; i < begin; ++i) words.insert(words.end(), {"--env", foreign[i]});
   const auto first = foreign.begin() + static_cast<std::ptrdiff_t>(begin);
   const nlohmann::json program = std::vector<std::string>(first, foreign.end());
   try {

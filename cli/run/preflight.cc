@@ -117,12 +117,16 @@ absl::Status Preflight::result() {
                                           words.empty() ? "" : ": ", words));
 }
 
+absl::Status check_all_sizes(const v1::JobSpec& spec) {
+  return check_each_size(spec, check_config);
+}
+
 absl::StatusOr<v1::JobSpec> checked_spec(const JobArguments& arguments, bool check) {
   if (arguments.is_program()) return load_program(arguments);
   auto job = load_job_and_data(arguments, check ? FirstUse::kTokenize : FirstUse::kFind);
   if (!job.ok()) return job.status();
   if (!check) return std::move(job->spec);
-  if (auto status = check_each_size(job->spec, check_config); !status.ok()) return status;
+  if (auto status = check_all_sizes(job->spec); !status.ok()) return status;
   return std::move(job->spec);
 }
 

@@ -44,6 +44,10 @@ class Preflight {
   size_t shown_bytes_ = 0;
 };
 
+// Runs the check (kElsewhere) of the job's config for each number of nodes on which the job may
+// run.
+absl::Status check_all_sizes(const v1::JobSpec& spec);
+
 // Returns the job to submit. If `check` is true, first runs the check (kElsewhere) for each number
 // of nodes on which the job may run. Does not check the files of a user's program, which may exist
 // on other machines only.

@@ -129,6 +129,19 @@ AllocationEnd input_error(const absl::Status& status) {
   return {fail(status), absl::IsInvalidArgument(status) ? Verdict::kInput : Verdict::kNone};
 }
 
+// The next allocation starts from the command line of the script.
+void warn_of_revision(const v1::Job& job) {
+  if (job.revision() <= 1 || job.revisions_size() == 0) return;
+  std::string changes;
+  for (const v1::Revision& revision : job.revisions())
+    if (!revision.pending() && !revision.failed())
+      absl::StrAppend(&changes, changes.empty() ? "" : ", ", revision.change());
+  warn(
+      absl::StrCat("the next allocation starts from the script's command line, without the updates "
+                   "of this one: add them to the script: ",
+                   shown(changes)));
+}
+
 AllocationEnd follow(const SlurmRunOptions& options, const SlurmJob& slurm,
                      const AllocationJob& job, const SlurmSignals& signals, EmbeddedFleet& fleet,
                      WorkerStep& step, const RunFolder& folder) {
@@ -170,6 +183,7 @@ AllocationEnd follow(const SlurmRunOptions& options, const SlurmJob& slurm,
   AllocationEnd result;
   if (leave_decision) {
     result = {report_leave(slurm, *leave_decision, allocation, next_allocation), Verdict::kJob};
+    if (leave_decision->requeue) warn_of_revision(last);
   } else {
     result.exit_code = end.ok() ? *end : fail(end.status());
     result.verdict = end.ok() ? Verdict::kJob : Verdict::kNone;

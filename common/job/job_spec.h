@@ -48,6 +48,7 @@ struct JobSpec {
   int32_t restarts_max = 0;
   std::string output_directory{};
   std::string train_config_json{};
+  std::string settings_json{};
   std::map<std::string, std::string> environment{};
   int64_t steps = 0;
   StackTraceSpec stack_traces{};
@@ -144,6 +145,7 @@ inline constexpr auto kJobFields = std::to_array<JobField>({
      TextRule{TextForm::kAbsolutePath, kPathBytesMax}},
     {"train_config_json", &JobSpec::train_config_json,
      TextRule{TextForm::kText, kTrainConfigBytesMax}},
+    {"settings_json", &JobSpec::settings_json, TextRule{TextForm::kText, kTrainConfigBytesMax}},
     {"spares", &JobSpec::spares, NumberRange{0, kNodesMax}},
     {"planned_step_us", &JobSpec::planned_step_us, NumberRange{0, kPlannedUsMax}},
     {"planned_communication_us", &JobSpec::planned_communication_us, NumberRange{0, kPlannedUsMax}},

@@ -176,6 +176,7 @@ void Core::on(const Tick& event) {
   }
   check_stuck();
   drain_nodes();
+  end_silent_trials();
   for (const JobId id : attempts_.jobs()) {
     Job& job = jobs_.at(id);
     if (is_running(job.state)) check_reach(job);

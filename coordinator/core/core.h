@@ -29,7 +29,8 @@
 //   core.h        combines all subjects
 //
 // Files: core.cc contains the step and the restore after a restart; core_jobs.cc submission,
-// cancellation and the queue pass; core_attempt.cc the life of one attempt; core_workers.cc
+// cancellation and the queue pass; core_update.cc revisions of a job's spec; core_attempt.cc the
+// life of one attempt; core_workers.cc
 // registrations, heartbeats, exits and leases; core_nodes.cc exclusions, checks and processes that
 // cannot be killed; core_ladder.cc dumps of stacks, and the steps of jobs that may hang;
 // core_reach.cc unreachable workers.
@@ -127,6 +128,13 @@ class Core {
   void schedule();
   void note_outage();
   void start(Job& job, std::vector<RankPlacement> placement);
+
+  // core_update.cc
+  void on(const JobUpdateRequested& event);
+  void withdraw_update(const JobUpdateRequested& event, Job& job);
+  void leave_for_update(Job& job);
+  void watch_revision(Job& job, const RankProgress& progress);
+  void end_silent_trials();
 
   // core_attempt.cc
   void rank_up(Job& job, Rank rank);

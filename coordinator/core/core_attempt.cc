@@ -15,6 +15,7 @@
 #include "coordinator/core/recovery/avoidance.h"
 #include "coordinator/core/recovery/log_verdict.h"
 #include "coordinator/core/recovery/restart_policy.h"
+#include "coordinator/core/recovery/revisions.h"
 
 namespace muster::coordinator {
 
@@ -92,7 +93,12 @@ void Core::fault(Job& job, Fault cause, Duration grace) {
   if (made_a_step) note_training(job);
   const int32_t there = nodes_possible(job, fleet_, nodes_, time_.unix_ns);
   cause.has_elsewhere = there > nodes_now(job) || smallest_size(job.spec) < nodes_now(job);
-  cause.node_unfit = cause.has_elsewhere && (!made_a_step || names_its_node(cause)) &&
+  if (job.trial)
+    job.trial->steps += made_a_step ? std::max(steps.newest_step(), cause.last_step) -
+                                          std::max<int64_t>(steps.base_step(), 0)
+                                    : 0;
+  // An attempt on trial shows nothing about its nodes.
+  cause.node_unfit = !job.trial && cause.has_elsewhere && (!made_a_step || names_its_node(cause)) &&
                      is_of_unfit_node(job, cause, there);
   cause.productive = table_of(account_of(job, time_.now)).productive();
   add_fault(job, std::move(cause));
@@ -111,6 +117,7 @@ void Core::fault(Job& job, Fault cause, Duration grace) {
   const Duration time = job.spec.is_program() ? std::max(grace, options_.program_grace) : grace;
   attempt.expect_ends(job, time, options_, time_.now);
   append(actions_, orders_to_stop(job, attempt.ranks, fleet_, options_, newest.message));
+  if (decision.rolls_back) return;
   if (std::optional<NodeSuspicion> node = suspicion_after(nodes_, job))
     suspect_node(newest.worker, *std::move(node));
 }
@@ -153,6 +160,12 @@ void Core::end_attempt(Job& job) {
   actions_.push_back(
       PersistAttempt{attempt.record_of_end(job, job.faults.back().message, time_.unix_ns)});
   count_restart(job, decision);
+  job.keeps_nodes = decision.rolls_back || job.update.has_value();
+  if (decision.rolls_back)
+    roll_back(job);
+  else if (job.update)
+    adopt_update(job);
+  jobs_.measure(job);
   job.state = JobState::kQueued;
   job.previous_nodes = nodes_of(job.placement);
   job.placement.clear();
@@ -185,6 +198,8 @@ void Core::finish(Job& job, JobState state, int32_t exit_code, std::string reaso
   end_recovery(incidents_, job, IncidentId(0), shows_no_steps);
   job.account = accounts_.close(job.id, time_.now, time_.unix_ns);
   job.held.clear();
+  if (job.trial) end_trial(job, "the job ended first");
+  job.update.reset();
   // The environment may contain tokens and passwords. Only attempts need the values, and no further
   // attempt follows.
   for (auto& [name, value] : job.spec.environment) value.clear();

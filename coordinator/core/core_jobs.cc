@@ -25,6 +25,17 @@ std::vector<JobQueue::Entry> entries_in_order(const JobQueue& queue, const JobTa
   return entries;
 }
 
+// Returns whether the job gave up its nodes to change its revision, and all of them still take
+// ranks: other waiting jobs must not take them.
+bool has_its_nodes(const Job& job, const Fleet& fleet, const NodeBook& nodes) {
+  return job.state == JobState::kQueued && job.keeps_nodes &&
+         std::ranges::all_of(job.previous_nodes, [&](const WorkerName& name) {
+           const Worker* worker = fleet.find(name);
+           return worker != nullptr && worker->connected && fleet.takes_ranks(*worker) &&
+                  nodes.is_sound(name);
+         });
+}
+
 void hold(JobTable& jobs, Job& job, std::vector<WorkerName> names) {
   if (job.held == names) return;
   job.held = std::move(names);
@@ -154,7 +165,11 @@ void Core::schedule() {
     ++job.resizes;
     fault(job, growth_fault(job, more.nodes, time_.unix_ns), options_.grow_grace);
   };
-  for (const JobQueue::Entry& entry : entries_in_order(queue_, jobs_, live)) {
+  std::vector<JobQueue::Entry> entries = entries_in_order(queue_, jobs_, live);
+  std::ranges::stable_partition(entries, [&](const JobQueue::Entry& entry) {
+    return has_its_nodes(jobs_.at(entry.job), fleet_, nodes_);
+  });
+  for (const JobQueue::Entry& entry : entries) {
     Job& job = jobs_.at(entry.job);
     if (job.state != JobState::kQueued) {
       hold_more(job);
@@ -198,6 +213,7 @@ void Core::start(Job& job, std::vector<RankPlacement> placement) {
   job.exits.clear();
   job.stop_grace = Duration::zero();
   job.not_before_unix_ns = 0;
+  job.keeps_nodes = false;
   job.ranks.assign(job.placement.size(), RankState{});
   job.started_unix_ns = time_.unix_ns;
   job.up_unix_ns = 0;

@@ -227,6 +227,7 @@ void Core::observe_rank(Job& job, const RankProgress& progress) {
     end_recovery(incidents_, job, IncidentId(0), attempt.progress.hang.is_silent());
   }
   if (is_due) jobs_.store(job.id);
+  watch_revision(job, progress);
 }
 
 // Handles ranks placed on `worker` that it neither runs nor has reported. A rank that never came up

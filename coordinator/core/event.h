@@ -51,6 +51,22 @@ struct JobCheckpointRequested {
   int64_t unix_ns = 0;
 };
 
+// A request to change the spec of a job, or to withdraw such a change before an attempt has it.
+struct JobUpdateRequested {
+  RequestToken token;
+  JobId job;
+  std::string request_id;  // the client's dedupe key
+  int32_t revision = 0;    // the revision that the client has changed
+  std::string change;      // "learning_rate=1e-4"
+  // The changed fields; job_update.h reads those that can change. The environment has only the
+  // variables that change.
+  JobSpec spec;
+  int64_t rollback_steps = 0;
+  UpdateTime time = UpdateTime::kAfterSave;
+  bool withdraws = false;
+  int64_t unix_ns = 0;
+};
+
 struct RunningRank {
   JobId job;
   Attempt attempt;
@@ -232,9 +248,10 @@ struct Tick {
   bool is_behind = false;
 };
 
-using Event = std::variant<JobSubmitted, JobCancelRequested, JobCheckpointRequested,
-                           WorkerRegistered, WorkerDisconnected, WorkerLeaving, HeartbeatReceived,
-                           RankExited, StacksRequested, StackReportReceived, SymbolsReceived,
-                           NodeChecked, NodeExcludeRequested, NodeAdmitRequested, Tick>;
+using Event =
+    std::variant<JobSubmitted, JobCancelRequested, JobCheckpointRequested, JobUpdateRequested,
+                 WorkerRegistered, WorkerDisconnected, WorkerLeaving, HeartbeatReceived, RankExited,
+                 StacksRequested, StackReportReceived, SymbolsReceived, NodeChecked,
+                 NodeExcludeRequested, NodeAdmitRequested, Tick>;
 
 }  // namespace muster::coordinator

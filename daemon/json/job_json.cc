@@ -26,7 +26,7 @@ json spec_to_json(const v1::JobSpec& proto) {
   for_each_job_field(
       [&](const JobField& field, auto member) { out[std::string(field.name)] = spec.*member; });
   // --json has the config as an object, and no gpus_per_rank.
-  for (const char* key : {"train_config_json", "gpus_per_rank"}) out.erase(key);
+  for (const char* key : {"train_config_json", "settings_json", "gpus_per_rank"}) out.erase(key);
   if (!spec.is_program()) {
     for (const char* key : {"command", "working_directory"}) out.erase(key);
   }
@@ -60,6 +60,16 @@ json fault_to_json(const v1::Fault& fault) {
           {"signal", fault.signal()},       {"exit_code", fault.exit_code()},
           {"last_step", fault.last_step()}, {"message", fault.message()},
           {"unix_ns", fault.unix_ns()},     {"kind", fault.kind()}};
+}
+
+json revision_to_json(const v1::Revision& revision) {
+  return {{"revision", revision.revision()},
+          {"change", revision.change()},
+          {"unix_ns", revision.unix_ns()},
+          {"pending", revision.pending()},
+          {"rollback_steps", revision.rollback_steps()},
+          {"failed", revision.failed()},
+          {"end", revision.end()}};
 }
 
 // Returns the steps of the attempt that `next` repeated; -1: not known.
@@ -107,7 +117,9 @@ json job_to_json(const v1::Job& job) {
               {"started_unix_ns", job.started_unix_ns()},
               {"finished_unix_ns", job.finished_unix_ns()},
               {"incident", nullptr},
-              {"goodput", goodput_to_json(job.goodput())}};
+              {"goodput", goodput_to_json(job.goodput())},
+              {"revision", job.revision()},
+              {"revisions", json::array()}};
   if (job.incident().id() != 0)
     out["incident"] = {{"id", job.incident().id()}, {"sentence", job.incident().sentence()}};
   for (const auto& place : job.placement()) {
@@ -116,6 +128,8 @@ json job_to_json(const v1::Job& job) {
   }
   for (const auto& rank : job.ranks()) out["ranks"].push_back(rank_status_to_json(rank));
   for (const auto& fault : job.faults()) out["faults"].push_back(fault_to_json(fault));
+  for (const auto& revision : job.revisions())
+    out["revisions"].push_back(revision_to_json(revision));
   return out;
 }
 
@@ -175,7 +189,8 @@ nlohmann::json history_to_json(const v1::GetJobHistoryResponse& history) {
                                {"last_step", attempt.last_step()},
                                {"steps_lost", steps_lost(history, i)},
                                {"end", attempt.end()},
-                               {"incident_id", attempt.incident_id()}});
+                               {"incident_id", attempt.incident_id()},
+                               {"revision", attempt.revision()}});
   }
   return out;
 }

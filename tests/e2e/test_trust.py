@@ -61,11 +61,17 @@ class Trust(MusterTest):
         job = self.submit("trusted", 5)
         wait_until(lambda: self.job(job)["state"] == "SUCCEEDED", 60, "the end")
         self.assertIn("completed step: 4", self.muster("logs", "-f", job, check=0).stdout)
+        longer = self.submit("longer", 1_000_000)
 
         self.act_as("viewer")
+        refused = self.muster("update", longer, "--env", "A=b")
+        self.assertIn("UpdateJob needs the role submitter, and this token's is viewer", refused.stderr)
         refused = self.muster("cancel", job)
         self.assertNotEqual(refused.returncode, 0)
         self.assertIn("needs the role submitter, and this token's is viewer", refused.stderr)
+        self.act_as("submitter")
+        self.muster("update", longer, "--env", "A=b", check=0)
+        self.muster("cancel", longer, "--force", check=0)
         for token in TOKENS.values():
             self.assertNotIn(token, self.output(coordinator) + self.output(worker))
 

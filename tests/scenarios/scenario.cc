@@ -97,6 +97,8 @@ std::string Scenario::run_event(const Words& words) {
   } else if (verb == "cancel") {
     step(JobCancelRequested{RequestToken(next_token_++), JobId(std::stoull(words[1])),
                             words.back() == "force", unix_ns_});
+  } else if (verb == "update") {
+    return update(words);
   } else if (verb == "checkpoint") {
     step(JobCheckpointRequested{RequestToken(next_token_++), JobId(std::stoull(words[1])),
                                 unix_ns_});
@@ -321,6 +323,7 @@ void Scenario::step(const Event& event) {
           workers_[refuse->worker].incarnation != refuse->incarnation;
     } else if (const auto* send = std::get_if<SendToWorker>(&action)) {
       if (const auto* start = std::get_if<SendStartRanks>(&send->payload)) {
+        started_[start->job] = *start->spec;
         decisions_.push_back(absl::StrCat(
             "start ", send->worker.value(), " ", start->job.value(), "/", start->attempt.value(),
             " ", range_text(start->ranks),

@@ -69,6 +69,11 @@ class Scenario {
   void answer_checks();
   std::string expect_node(const Words& words) const;
 
+  // Implemented in scenario_updates.cc.
+  std::string update(const Words& words);
+  std::string expect_revision(const Job& job, const Words& words) const;
+  std::string expect_spec(const Job& job, const Words& words) const;
+
   void add_worker(const Words& words);
   std::string submit(const Words& words);
   void report_exit(const Words& words);
@@ -107,6 +112,7 @@ class Scenario {
   std::set<std::string> received_ends_;
   // The list of unfinished jobs that each worker received at its registration: "1,7".
   std::map<WorkerName, std::string> unfinished_;
+  std::map<JobId, JobSpec> started_;  // the spec in the newest order to start ranks
   std::optional<Reply> last_reply_;
 };
 

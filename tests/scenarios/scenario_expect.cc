@@ -97,6 +97,8 @@ std::string Scenario::expect_state(const Words& words) {
                                                                      : absl::StrCat("it is ", got);
   }
   if (what == "time") return expect_time(job, words);
+  if (what == "revision") return expect_revision(job, words);
+  if (what == "spec") return expect_spec(job, words);
   if (what != "job") return absl::StrCat("no such expectation: ", what);
   const bool good = job_state_name(job.state) == words.at(3) &&
                     (words.size() < 5 || absl::StrContains(job.reason, words[4]));

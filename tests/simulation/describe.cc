@@ -28,6 +28,10 @@ struct EventText {
   std::string operator()(const JobCheckpointRequested& e) const {
     return absl::StrCat("checkpoint ", e.job.value());
   }
+  std::string operator()(const JobUpdateRequested& e) const {
+    return absl::StrCat(e.withdraws ? "withdraw the update of " : "update ", e.job.value(), ": ",
+                        e.change);
+  }
   std::string operator()(const StacksRequested& e) const {
     return absl::StrCat("stacks ", e.job.value());
   }

@@ -142,29 +142,6 @@ void FakeCoordinator::submit(const std::string& request_id, const JobSpec& spec,
   request(JobSubmitted{token, request_id, spec, 0});
 }
 
-void FakeCoordinator::cancel(JobId job, bool force) {
-  request(JobCancelRequested{RequestToken(next_token_++), job, force, 0});
-}
-
-void FakeCoordinator::checkpoint(JobId job) {
-  request(JobCheckpointRequested{RequestToken(next_token_++), job, 0});
-}
-
-void FakeCoordinator::stacks(JobId job) {
-  request(StacksRequested{RequestToken(next_token_++), job, Rank(-1), 0});
-}
-
-void FakeCoordinator::exclude(const WorkerName& worker, Duration time,
-                              std::optional<Duration> drained_in) {
-  const int64_t at = drained_in ? world_.scheduler.unix_ns() + drained_in->count() : 0;
-  request(NodeExcludeRequested{RequestToken(next_token_++), worker, "a person's reason", time, 0,
-                               false, at});
-}
-
-void FakeCoordinator::admit(const WorkerName& worker) {
-  request(NodeAdmitRequested{RequestToken(next_token_++), worker, 0});
-}
-
 void FakeCoordinator::accept(StreamId stream, int host) { peers_[stream] = {host, std::nullopt}; }
 
 void FakeCoordinator::stream_broke(StreamId stream) {

@@ -66,6 +66,9 @@ class FakeCoordinator {
   void cancel(JobId job, bool force);
   void checkpoint(JobId job);
   void stacks(JobId job);
+  // Changes the config of the job to `config`, or withdraws such a change.
+  void update(JobId job, const std::string& config, coordinator::UpdateTime time);
+  void withdraw_update(JobId job);
   // `drained_in`: the time until the node is drained as planned; nullopt: its ranks stay.
   void exclude(const WorkerName& worker, Duration time, std::optional<Duration> drained_in);
   void admit(const WorkerName& worker);

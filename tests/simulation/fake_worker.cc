@@ -189,22 +189,24 @@ void FakeWorker::deliver(StreamId stream, const coordinator::WorkerPayload& payl
 void FakeWorker::spawn(const worker::SpawnRank& action) {
   const Duration delay = world_.random.between_ms(5, 60);
   const bool fails = world_.faults_on && world_.random.chance(0.005);
-  world_.scheduler.after(
-      delay, [this, life = life_, action, fails, store = stores_[action.key.launch()]] {
-        if (life != life_) return;
-        if (fails) {
-          step(worker::SpawnFailed{action.key, "no memory"});
-          return;
-        }
-        const int32_t pid = world_.trainers.spawn(
-            host_, store, action.key, action.launch->spec.world_size(),
-            [this, life, key = action.key](const ProcessEnd& end) {
-              if (life == life_)
-                step(worker::RankReaped{key, end.exit_code, end.signal, end.last_step, ""});
-            });
-        world_.invariants.processes_fit();
-        step(worker::RankStarted{action.key, pid});
-      });
+  world_.scheduler.after(delay, [this, life = life_, action, fails,
+                                 store = stores_[action.key.launch()]] {
+    if (life != life_) return;
+    if (fails) {
+      step(worker::SpawnFailed{action.key, "no memory"});
+      return;
+    }
+    const int32_t pid = world_.trainers.spawn(
+        host_, store, action.key, action.launch->spec.world_size(),
+        action.launch->spec.train_config_json,
+        [this, life, key = action.key](const ProcessEnd& end) {
+          if (life == life_)
+            step(worker::RankReaped{key, end.exit_code, end.signal, end.last_step, ""});
+        });
+    world_.invariants.note_spawn(store, action.key.launch(), action.launch->spec.train_config_json);
+    world_.invariants.processes_fit();
+    step(worker::RankStarted{action.key, pid});
+  });
 }
 
 void FakeWorker::read_pages(const worker::ReadPages& action) {

@@ -78,6 +78,8 @@ void Invariants::after_call(const Event* event, const ActionList& actions) {
 void Invariants::check_job(const Job* was, const Job& job) {
   reserved_workers_are_needed(was, job);
   drains_order_once(was, job);
+  revisions_change_between_attempts(was, job);
+  planned_leaves_repeat_no_step(was, job);
   if (was != nullptr && was->state == job.state && was->attempt == job.attempt &&
       !is_live(job.state))
     return;
@@ -177,7 +179,9 @@ void Invariants::attempts_are_consecutive(const Job& before, const Job& job) {
   if (job.attempt != before.attempt) {
     world_.require(job.attempt.value() == before.attempt.value() + 1,
                    "attempts are not counted one by one");
-    if (!before.faults.empty()) {
+    // A rollback of the revision is no retry.
+    const bool is_new_revision = job.revision != before.revision || before.keeps_nodes;
+    if (!before.faults.empty() && !is_new_revision) {
       const Fault& fault = before.faults.back();
       // Bad input of a job that has trained, perhaps with fewer ranks, is a fault of a node.
       const bool is_bad_input =

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "coordinator/core/core.h"
+#include "worker/core/rank.h"
 
 namespace muster::simulation {
 
@@ -21,6 +22,7 @@ class Invariants {
   // Call this when a run of the coordinator begins.
   void begin(const coordinator::Core& core) {
     before_ = core.jobs();
+    forget_unstored_revisions();
     last_event_at_.reset();
     lease_ = core.pace().lease;
     ordered_.clear();
@@ -50,6 +52,12 @@ class Invariants {
   }
   int smaller_attempts() const { return smaller_attempts_; }
   int attempts_on_spares() const { return attempts_on_spares_; }
+  int updates() const { return updates_; }
+  int rollbacks() const { return static_cast<int>(failed_.size()); }
+  int planned() const { return planned_; }
+  int saved_as_planned() const { return saved_as_planned_; }
+  // Requires that all ranks of a launch have the same config. Call it for each start of a process.
+  void note_spawn(StoreId store, const worker::LaunchKey& launch, const std::string& config);
   void forget_store() {
     confirmed_.clear();
     confirmed_requests_.clear();
@@ -60,6 +68,8 @@ class Invariants {
     started_.clear();
     grown_.clear();
     drains_.clear();
+    specs_.clear();
+    leaving_since_.clear();
   }
 
  private:
@@ -75,6 +85,11 @@ class Invariants {
   void excluded_nodes_await_a_check();
   void drained_nodes_are_left(const coordinator::Event* event);
   void drains_order_once(const coordinator::Job* was, const coordinator::Job& job);
+  // Forgets revisions and rollbacks that the coordinator had decided, but not stored, before it
+  // crashed.
+  void forget_unstored_revisions();
+  void revisions_change_between_attempts(const coordinator::Job* was, const coordinator::Job& job);
+  void planned_leaves_repeat_no_step(const coordinator::Job* was, const coordinator::Job& job);
   void attempts_are_consecutive(const coordinator::Job& before, const coordinator::Job& job);
   void old_ranks_are_gone(const coordinator::Job& before);
   void outcomes_are_final_and_correct(const coordinator::Job* before, const coordinator::Job& job);
@@ -106,6 +121,15 @@ class Invariants {
   std::map<JobId, Instant> started_;  // the time of each job's first start
   // The time of the newest drain of each node, until the node's exclusion ends.
   std::map<WorkerName, int64_t> drains_;
+  // The spec of each revision, and the revisions that were rolled back.
+  std::map<std::pair<JobId, int32_t>, JobSpec> specs_;
+  std::set<std::tuple<StoreId, JobId, int32_t>> failed_;
+  std::map<std::pair<StoreId, worker::LaunchKey>, std::string> configs_;
+  // The time at which the current attempt of a job was ordered to leave for an update or a drain.
+  std::map<JobId, Instant> leaving_since_;
+  int updates_ = 0;
+  int planned_ = 0;
+  int saved_as_planned_ = 0;
   // The orders to leave for drains in this run of the coordinator.
   std::set<std::tuple<JobId, WorkerName, int64_t>> ordered_;
 };

@@ -86,6 +86,10 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
     sum.smaller += t.smaller;
     sum.grown += t.grown;
     sum.with_spares += t.with_spares;
+    sum.updates += t.updates;
+    sum.rollbacks += t.rollbacks;
+    sum.planned += t.planned;
+    sum.saved_as_planned += t.saved_as_planned;
   }
   std::cout << sum.jobs << " jobs in " << sum.attempts << " attempts: " << sum.succeeded
             << " succeeded, " << sum.failed << " failed, " << sum.cancelled << " cancelled; "
@@ -99,7 +103,9 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
             << " processes could not be killed, " << sum.left_stuck
             << " attempts continued without; " << sum.unread
             << " leases continued with unread messages; " << sum.stale_events << " stale events; "
-            << sum.cut_launches << " attempts met a cut link\n";
+            << sum.cut_launches << " attempts met a cut link; " << sum.updates << " updates, "
+            << sum.rollbacks << " rolled back; " << sum.planned << " attempts ended as planned, "
+            << sum.saved_as_planned << " of them saved by all ranks together\n";
   // A simulation in which nothing happens proves nothing.
   EXPECT_GT(sum.succeeded, sum.jobs / 10);
   EXPECT_GT(sum.attempts, sum.jobs);
@@ -118,6 +124,9 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
   EXPECT_GT(sum.left_stuck, 0);
   EXPECT_GT(sum.stale_events, 0);
   EXPECT_GT(sum.cut_launches, 0);
+  EXPECT_GT(sum.updates, sum.jobs / 20);
+  EXPECT_GT(sum.rollbacks, 0);
+  EXPECT_GT(sum.saved_as_planned, sum.planned / 5);
 }
 
 INSTANTIATE_TEST_SUITE_P(Simulation, Seeds,

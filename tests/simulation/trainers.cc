@@ -17,6 +17,7 @@ constexpr Duration kPeersWait = std::chrono::seconds(3);
 }  // namespace
 
 int32_t Trainers::spawn(int host, StoreId store, const worker::RankKey& key, int32_t world_size,
+                        const std::string& config,
                         std::function<void(const ProcessEnd&)> on_reaped) {
   const int32_t pid = next_pid_++;
   Process& process = processes_[{host, key}];
@@ -26,6 +27,8 @@ int32_t Trainers::spawn(int host, StoreId store, const worker::RankKey& key, int
   process.store = store;
   process.world_size = world_size;
   process.running = true;
+  if (key.rank == Rank(0) && config.ends_with(kFailsLater)) process.fails_after = 2;
+  if (key.rank == Rank(0) && config.ends_with(kFailsAtStart)) process.fails_after = 0;
   enter(process, Phase::kLoad);
   process.ignores_sigterm = random_.chance(0.1);
   process.on_reaped = std::move(on_reaped);
@@ -78,6 +81,7 @@ void Trainers::tick(ProcessKey key, int32_t pid) {
     if (!random_.chance(0.1)) leave(ExitCode::kPeerLost);
     return;
   }
+  if (process->fails_after == 0) return leave(ExitCode::kFailure);
   if (nature.bad_input_rank == key.second.rank.value()) return leave(ExitCode::kBadInput);
   if (process->leaving && !votes(launch)) return;  // does not progress
   if (process->waits) return;
@@ -178,6 +182,9 @@ bool Trainers::finish_step(const ProcessKey& key, Process& process) {
   const bool requested = std::exchange(process.checkpoint_requested, false);
   saved_on_request_ += requested ? 1 : 0;
   if (requested || process.step % kCheckpointEvery == 0) checkpoints_[launch.first] = process.step;
+  if (process.fails_after > 0 &&
+      process.times.total() >= static_cast<uint64_t>(process.fails_after))
+    return leave(ExitCode::kFailure);
   if (process.step == nature.nan_step && key.second.rank == Rank(0))
     return leave(ExitCode::kNotFinite);
   if (process.step >= nature.steps) return leave(ExitCode::kOk);

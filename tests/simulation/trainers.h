@@ -9,6 +9,8 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -85,6 +87,7 @@ struct Process {
   int64_t step = -1;
   bool waits = false;  // has entered the collective of its next step
   Hang hung = Hang::kNone;
+  int32_t fails_after = -1;  // number of steps of this launch; -1: it does not
   Phase phase = Phase::kLoad;
   Instant phase_start{};
   Instant last_progress{};
@@ -110,8 +113,12 @@ class Trainers {
   // Permits each job to hang once more.
   void hang_again() { hung_.clear(); }
 
+  // `config`: the revision of the job. One that ends with kFailsLater or kFailsAtStart makes rank 0
+  // fail after two steps, or before the first one.
+  static constexpr std::string_view kFailsLater = "bad";
+  static constexpr std::string_view kFailsAtStart = "worse";
   int32_t spawn(int host, StoreId store, const worker::RankKey& key, int32_t world_size,
-                std::function<void(const ProcessEnd&)> on_reaped);
+                const std::string& config, std::function<void(const ProcessEnd&)> on_reaped);
   void signal(int host, const worker::RankKey& key, int signo);
   // Ends the ranks of a host whose worker died. They are not reaped.
   void host_died(int host);

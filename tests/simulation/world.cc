@@ -112,6 +112,10 @@ std::string World::run() {
   totals_.stale_events = coordinator.stale_events();
   totals_.last_resorts = invariants.last_resorts();
   totals_.smaller = invariants.smaller_attempts();
+  totals_.updates = invariants.updates();
+  totals_.rollbacks = invariants.rollbacks();
+  totals_.planned = invariants.planned();
+  totals_.saved_as_planned = invariants.saved_as_planned();
   totals_.with_spares = invariants.attempts_on_spares();
   if (problem_.empty()) {
     for (const auto& [id, job] : coordinator.core().jobs()) {
@@ -316,24 +320,6 @@ void World::try_submit(const std::string& request_id, const JobSpec& spec) {
 
 void World::give_nature(JobId job, const JobSpec& spec) {
   trainers.set_nature({coordinator.store(), job}, natures_.at(spec.output_directory));
-}
-
-// Plans a checkpoint, a dump of stacks and a cancellation of the job, each with some probability.
-void World::plan_requests(JobId job) {
-  if (random.chance(0.5)) {
-    scheduler.after(random.between_ms(1'000, 15'000), [this, job] {
-      note(absl::StrCat("a request to job ", job.value(), " for a checkpoint"));
-      coordinator.checkpoint(job);
-    });
-  }
-  if (random.chance(0.3)) {
-    scheduler.after(random.between_ms(1'000, 20'000), [this, job] { coordinator.stacks(job); });
-  }
-  if (!random.chance(0.15)) return;
-  scheduler.after(random.between_ms(0, 20'000), [this, job, force = random.chance(0.3)] {
-    note(absl::StrCat("someone cancels job ", job.value()));
-    coordinator.cancel(job, force);
-  });
 }
 
 void World::fault_later() {

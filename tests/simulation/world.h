@@ -84,6 +84,10 @@ class World {
     int unanswered = 0;        // streams that a worker replaced, because nothing was acknowledged
     int outages = 0;           // outages of the coordinator's network
     int stuck = 0;             // processes that could not be killed for a long time
+    int updates = 0;           // revisions that were rolled in
+    int rollbacks = 0;
+    int planned = 0;           // attempts that were ended for an update or a drain
+    int saved_as_planned = 0;  // those of them whose ranks have saved the last step and left
     int left_stuck = 0;        // attempts that came up while such a process of their job existed
   };
   const Totals& totals() const { return totals_; }
@@ -96,6 +100,7 @@ class World {
   void submit_later();
   void try_submit(const std::string& request_id, const JobSpec& spec);
   void plan_requests(JobId job);
+  void plan_updates(JobId job);
   void draw_sizes(JobSpec& spec);
   JobNature draw_nature(const JobSpec& spec);
   void fault_later();
@@ -114,6 +119,7 @@ class World {
   int submissions_left_ = 0;
   int submissions_open_ = 0;
   int next_request_ = 1;
+  int next_config_ = 1;
   std::map<std::string, JobNature> natures_;  // by output folder
   std::set<std::string> answered_;            // request ids of confirmed submissions
   const std::set<int>* const kept_;

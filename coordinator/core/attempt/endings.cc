@@ -11,6 +11,7 @@
 #include "coordinator/core/attempt/lost_link.h"
 #include "coordinator/core/incident/incident_book.h"
 #include "coordinator/core/recovery/log_verdict.h"
+#include "coordinator/core/recovery/rank_faults.h"
 #include "coordinator/core/recovery/restart_policy.h"
 
 namespace muster::coordinator {

@@ -13,6 +13,7 @@
 #include "common/text/escape.h"
 #include "coordinator/core/blame/blame_text.h"
 #include "coordinator/core/recovery/log_verdict.h"
+#include "coordinator/core/recovery/rank_faults.h"
 #include "coordinator/core/recovery/restart_policy.h"
 
 namespace muster::coordinator {

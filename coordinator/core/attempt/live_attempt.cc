@@ -109,6 +109,7 @@ AttemptRecord LiveAttempt::record(const Job& job) const {
   record.up_unix_ns = job.up_unix_ns;
   record.nodes = nodes_now(job);
   record.ranks = static_cast<int32_t>(job.placement.size());
+  record.revision = job.revision;
   std::vector<std::string> names;
   for (const WorkerName& name : nodes_of(job.placement)) names.push_back(name.value());
   record.workers = fold_names(names, kAttemptWorkersBytesMax);

@@ -60,7 +60,7 @@ Job* JobTable::owner_of(const RankId& id, const Worker& worker) {
 Job& JobTable::restore(Job job) {
   const JobId id = job.id;
   last_id_ = std::max(last_id_, id);  // state from an earlier version has no last number
-  const size_t bytes = bytes_of(job.spec);
+  const size_t bytes = bytes_of(job);
   bytes_.insert_or_assign(id, bytes);
   (is_terminal(job.state) ? finished_bytes_ : unfinished_bytes_) += bytes;
   if (is_terminal(job.state)) {
@@ -93,6 +93,13 @@ absl::Status JobTable::check_output_is_free(const JobSpec& spec) const {
       "spec.output_directory is \"", absl::CHexEscape(spec.output_directory), "\", where job ",
       other.id.value(), " (", other.spec.name, "), which is ", av(job_state_name(other.state)),
       ", writes: give this job another run_name, or wait until that one has ended or cancel it"));
+}
+
+void JobTable::measure(const Job& job) {
+  size_t& bytes = bytes_[job.id];
+  unfinished_bytes_ -= bytes;
+  bytes = bytes_of(job);
+  unfinished_bytes_ += bytes;
 }
 
 void JobTable::end(const Job& job) {

@@ -62,6 +62,9 @@ class JobTable {
   // Removes the jobs that ended first, until at most `count_max` ended jobs with specs of at most
   // `bytes_max` are left. Returns the removed jobs.
   std::vector<JobId> forget_oldest(size_t count_max, size_t bytes_max);
+  // Counts the job's specs again, after one of them has changed. Requires that the job has not
+  // ended.
+  void measure(const Job& job);
   // Returns bytes_of() over the specs of all jobs that have not ended.
   size_t unfinished_bytes() const { return unfinished_bytes_; }
 

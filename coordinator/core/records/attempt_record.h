@@ -30,6 +30,7 @@ struct AttemptRecord {
   int64_t last_step = -1;
   std::string end;         // why it ended, in one sentence; empty: it has not ended
   IncidentId incident{0};  // the incident of the fault that ended it; 0: none
+  int32_t revision = 0;    // Job::revision; 0: not known
 
   friend bool operator==(const AttemptRecord&, const AttemptRecord&) = default;
 };

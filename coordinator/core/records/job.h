@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "coordinator/core/records/account.h"
 #include "coordinator/core/records/cause.h"
 #include "coordinator/core/records/incident.h"
+#include "coordinator/core/records/revision.h"
 
 namespace muster::coordinator {
 
@@ -222,6 +224,16 @@ struct Job {
   // An inconclusive hang has ended an attempt. The job may pause regularly, so that later
   // inconclusive hangs are sampled for longer.
   bool ended_without_proof = false;
+  // The revision of `spec`, the highest number of a revision so far, and the newest revisions after
+  // the first, oldest first.
+  int32_t revision = 1;
+  int32_t newest_revision = 1;
+  std::vector<RevisionNote> revisions;
+  std::optional<JobUpdate> update;  // the next attempt takes it
+  std::optional<Trial> trial;       // the trial of `revision`
+  // The next attempt starts before other waiting jobs, because the job has given up its nodes only
+  // to change its revision.
+  bool keeps_nodes = false;
 
   // The following fields are volatile and not stored.
   std::vector<RankState> ranks;  // by rank

@@ -28,6 +28,7 @@ JobSpec spec_of_size(const JobSpec& spec, int32_t nodes) {
   if (smaller != spec.smaller.end()) sized.train_config_json = smaller->train_config_json;
   sized.nodes = nodes;
   sized.smaller.clear();
+  sized.settings_json.clear();  // only a client reads it
   sized.spares = sized.min_nodes = 0;
   return sized;
 }
@@ -45,6 +46,11 @@ size_t bytes_of(const JobSpec& spec) {
   for (const auto& [name, value] : spec.environment) bytes += name.size() + value.size();
   for (const SmallerJob& size : spec.smaller) bytes += size.train_config_json.size();
   return bytes;
+}
+
+size_t bytes_of(const Job& job) {
+  return bytes_of(job.spec) + (job.update ? bytes_of(job.update->spec) : 0) +
+         (job.trial ? bytes_of(job.trial->former) : 0);
 }
 
 std::vector<WorkerName> nodes_of(const std::vector<RankPlacement>& placement) {

@@ -26,6 +26,9 @@ JobSpec spec_of_size(const JobSpec& spec, int32_t nodes);
 // Returns the size of all texts of the spec in bytes.
 size_t bytes_of(const JobSpec& spec);
 
+// Returns the size of all specs in the job's record: its own, and those of an update and a trial.
+size_t bytes_of(const Job& job);
+
 // Returns the workers of a placement in the order of their ranks.
 std::vector<WorkerName> nodes_of(const std::vector<RankPlacement>& placement);
 

@@ -1,5 +1,5 @@
-// Decides whether a job is restarted after a fault, and describes the end of a rank to users. Pure
-// functions of the job's record; records/cause.h contains the table of causes.
+// Decides whether a job is restarted after a fault, by pure functions of the job's record.
+// records/cause.h contains the table of causes.
 //
 // restarts_max is a budget per cause, and durable progress restores the budget: at each fault, the
 // count of a cause is reset if the job has a newer checkpoint than at the cause's newest restart.
@@ -51,6 +51,8 @@ struct RestartDecision {
   // The job ends because of its own faults, which come again: a further start would make no
   // progress. Its exit code is then kNoProgressExitCode, and no further allocation is requested.
   bool is_futile = false;
+  // The job restarts with its former revision (recovery/revisions.h).
+  bool rolls_back = false;
   Duration delay{};
   std::string reason;  // one sentence, including the cause
 };
@@ -130,14 +132,5 @@ constexpr int32_t exit_code_of(const Fault& fault) {
   if (fault.signal > 0) return kSignalBase + fault.signal;
   return fault.exit_code > 0 ? fault.exit_code : to_int(ExitCode::kFailure);
 }
-
-// Returns the fault for a rank's exit, with the message "rank 2 on node7 was killed by signal 9
-// (SIGKILL) after 17 steps: <detail>".
-Fault fault_of(const RankExit& exit, const WorkerName& worker, int64_t unix_ns);
-
-// Returns the fault of an attempt in which ranks have lost a peer although no rank has died. A rank
-// that finished too early is to blame, or the only rank that has not reported a loss; otherwise no
-// rank is to blame, and the message lists the ranks that have not reported a loss.
-Fault fault_without_culprit(const Job& job, int64_t unix_ns);
 
 }  // namespace muster::coordinator

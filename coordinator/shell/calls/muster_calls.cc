@@ -13,6 +13,7 @@
 #include "coordinator/shell/messages/incident_messages.h"
 #include "coordinator/shell/messages/job_and_worker_messages.h"
 #include "coordinator/shell/messages/node_messages.h"
+#include "coordinator/shell/messages/revision_messages.h"
 #include "daemon/job_spec_messages.h"
 
 namespace muster::coordinator {
@@ -107,6 +108,10 @@ absl::Status MusterCalls::checkpoint_job(const v1::CheckpointJobRequest& request
         }
         done(status, std::move(response));
       });
+}
+
+absl::Status MusterCalls::update_job(const v1::UpdateJobRequest& request, Done<v1::Job> done) {
+  return loop_.update(update_from_proto(request), job_reply(std::move(done)));
 }
 
 absl::Status MusterCalls::get_job(const v1::GetJobRequest& request, Done<v1::Job> done,

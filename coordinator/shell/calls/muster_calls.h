@@ -37,6 +37,7 @@ class MusterCalls {
   absl::Status cancel_job(const v1::CancelJobRequest& request, Done<v1::Job> done);
   absl::Status checkpoint_job(const v1::CheckpointJobRequest& request,
                               Done<v1::CheckpointJobResponse> done);
+  absl::Status update_job(const v1::UpdateJobRequest& request, Done<v1::Job> done);
   // `ranks_max`: the maximum number of ranks in the answer.
   absl::Status get_job(const v1::GetJobRequest& request, Done<v1::Job> done,
                        size_t ranks_max = SIZE_MAX);

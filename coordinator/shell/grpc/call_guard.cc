@@ -22,7 +22,7 @@ constexpr std::string_view kMuster = "/muster.v1.Muster/";
 constexpr std::string_view kAdmin = "/muster.v1.Admin/";
 constexpr size_t kMethodShown = 128;
 
-constexpr std::array<std::pair<std::string_view, Role>, 14> kMethods = {{
+constexpr std::array<std::pair<std::string_view, Role>, 15> kMethods = {{
     {"ListJobs", Role::kViewer},
     {"GetJob", Role::kViewer},
     {"WatchJob", Role::kViewer},
@@ -34,6 +34,7 @@ constexpr std::array<std::pair<std::string_view, Role>, 14> kMethods = {{
     {"SubmitJob", Role::kSubmitter},
     {"CancelJob", Role::kSubmitter},
     {"CheckpointJob", Role::kSubmitter},
+    {"UpdateJob", Role::kSubmitter},
     {"DumpJobStacks", Role::kSubmitter},
     {"ExcludeWorker", Role::kAdmin},
     {"AdmitWorker", Role::kAdmin},

@@ -55,6 +55,14 @@ grpc::ServerUnaryReactor* MusterService::CheckpointJob(grpc::CallbackServerConte
   return call.reactor();
 }
 
+grpc::ServerUnaryReactor* MusterService::UpdateJob(grpc::CallbackServerContext* context,
+                                                   const v1::UpdateJobRequest* request,
+                                                   v1::UpdateJobResponse* response) {
+  const UnaryCall call(*context, *metrics_, "UpdateJob");
+  refuse_unless_ok(call, calls_.update_job(*request, answer_to(call, response->mutable_job())));
+  return call.reactor();
+}
+
 grpc::ServerUnaryReactor* MusterService::GetJob(grpc::CallbackServerContext* context,
                                                 const v1::GetJobRequest* request,
                                                 v1::Job* response) {

@@ -35,6 +35,9 @@ class MusterService final : public v1::Muster::CallbackService {
   grpc::ServerUnaryReactor* CheckpointJob(grpc::CallbackServerContext* context,
                                           const v1::CheckpointJobRequest* request,
                                           v1::CheckpointJobResponse* response) override;
+  grpc::ServerUnaryReactor* UpdateJob(grpc::CallbackServerContext* context,
+                                      const v1::UpdateJobRequest* request,
+                                      v1::UpdateJobResponse* response) override;
   grpc::ServerWriteReactor<v1::Job>* WatchJob(grpc::CallbackServerContext* context,
                                               const v1::WatchJobRequest* request) override;
   grpc::ServerWriteReactor<v1::LogChunk>* FollowLogs(grpc::CallbackServerContext* context,

@@ -85,6 +85,11 @@ absl::Status CoreLoop::checkpoint(JobCheckpointRequested event, ReplyFn reply) {
   return push(Request{event, Answer(std::move(reply))});
 }
 
+absl::Status CoreLoop::update(JobUpdateRequested event, ReplyFn reply) {
+  event.token = RequestToken(next_token_++);
+  return push(Request{std::move(event), Answer(std::move(reply))});
+}
+
 absl::Status CoreLoop::stacks(StacksRequested event, StacksFn reply) {
   event.token = RequestToken(next_token_++);
   return push(Request{event, Answer(std::move(reply))});

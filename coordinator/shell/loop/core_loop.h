@@ -106,6 +106,7 @@ class CoreLoop {
   absl::Status submit(JobSubmitted event, ReplyFn reply);
   absl::Status cancel(JobCancelRequested event, ReplyFn reply);
   absl::Status checkpoint(JobCheckpointRequested event, ReplyFn reply);
+  absl::Status update(JobUpdateRequested event, ReplyFn reply);
   absl::Status stacks(StacksRequested event, StacksFn reply);
   // Excludes a node from placement, or admits it. The reply has no job.
   absl::Status exclude_node(NodeExcludeRequested event, ReplyFn reply);

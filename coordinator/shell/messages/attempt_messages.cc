@@ -23,6 +23,7 @@ v1::JobAttempt attempt_to_proto(const AttemptRecord& record) {
   proto.set_last_step(record.last_step);
   proto.set_end(printable(record.end, kEndTextBytesMax));
   proto.set_incident_id(record.incident.value());
+  proto.set_revision(record.revision);
   return proto;
 }
 

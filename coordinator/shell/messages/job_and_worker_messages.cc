@@ -10,6 +10,7 @@
 #include "coordinator/shell/messages/account_messages.h"
 #include "coordinator/shell/messages/incident_messages.h"
 #include "coordinator/shell/messages/node_messages.h"
+#include "coordinator/shell/messages/revision_messages.h"
 #include "daemon/evidence_messages.h"
 #include "daemon/gpu_messages.h"
 #include "daemon/job_spec_messages.h"
@@ -102,6 +103,7 @@ v1::Job convert_job(const Core& core, const Job& job, Instant now, size_t first_
   if (bytes_of(job.spec) > core.options().limits.spec_bytes_max) {
     // Earlier versions accepted larger specs, whose texts leave no room for the ranks.
     proto.mutable_spec()->clear_train_config_json();
+    proto.mutable_spec()->clear_settings_json();
     proto.mutable_spec()->clear_environment();
   }
   proto.set_state(state_to_proto(job.state));
@@ -130,6 +132,7 @@ v1::Job convert_job(const Core& core, const Job& job, Instant now, size_t first_
   }
   goodput_to_proto(core.account_of(job, now), *proto.mutable_goodput());
   proto.set_nodes(nodes_now(job));
+  revisions_to_proto(job, proto);
   size_t held_bytes = 0;
   for (size_t i = 0; i < job.held.size() && held_bytes < kHeldBytesMax; ++i) {
     proto.add_held(job.held[i].value());
@@ -269,6 +272,7 @@ v1::Job job_to_proto(const Core& core, const Job& job, Instant now, size_t first
 v1::Job job_summary_to_proto(const Core& core, const Job& job, Instant now) {
   v1::Job proto = convert_job(core, job, now, 0, kRanksPageMax, 1);
   proto.mutable_spec()->clear_train_config_json();
+  proto.mutable_spec()->clear_settings_json();
   proto.mutable_spec()->clear_environment();
   proto.mutable_spec()->clear_command();
   return proto;

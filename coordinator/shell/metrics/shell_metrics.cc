@@ -26,9 +26,9 @@ const Buckets kRpcSeconds = {0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 
 // The methods of all services.
 constexpr std::array kUnaryMethods = {
-    "SubmitJob",     "ListJobs",      "GetJob",        "CancelJob",     "CheckpointJob",
-    "ListWorkers",   "ExcludeWorker", "AdmitWorker",   "ListIncidents", "GetIncident",
-    "GetJobHistory", "DumpJobStacks", "GetCoordinator"};
+    "SubmitJob",   "ListJobs",      "GetJob",        "CancelJob",     "CheckpointJob",
+    "UpdateJob",   "ListWorkers",   "ExcludeWorker", "AdmitWorker",   "ListIncidents",
+    "GetIncident", "GetJobHistory", "DumpJobStacks", "GetCoordinator"};
 constexpr std::array kStreamMethods = {"Connect", "WatchJob", "FollowLogs", "BackupState",
                                        "TakeProfile"};
 // Reads that a late loop refuses, and the page of metrics, which is then shortened.
@@ -41,6 +41,7 @@ struct EventLabel {
   const char* operator()(const JobSubmitted&) const { return "job_submitted"; }
   const char* operator()(const JobCancelRequested&) const { return "job_cancel_requested"; }
   const char* operator()(const JobCheckpointRequested&) const { return "job_checkpoint_requested"; }
+  const char* operator()(const JobUpdateRequested&) const { return "job_update_requested"; }
   const char* operator()(const WorkerRegistered&) const { return "worker_registered"; }
   const char* operator()(const WorkerDisconnected&) const { return "worker_disconnected"; }
   const char* operator()(const WorkerLeaving&) const { return "worker_leaving"; }

@@ -8,19 +8,12 @@
 
 #include "coordinator/core/records/sizes.h"
 #include "coordinator/shell/messages/account_messages.h"
+#include "coordinator/shell/storage/revision_record.h"
 
 namespace muster::coordinator {
 namespace {
 
 using nlohmann::json;
-
-json to_json(const SmallerJob& size) {
-  return {{"nodes", size.nodes}, {"train_config_json", size.train_config_json}};
-}
-
-SmallerJob smaller_from(const json& j) {
-  return {j.value("nodes", 0), j.value("train_config_json", std::string())};
-}
 
 json to_json(const WorkerName& worker) { return worker.value(); }
 WorkerName worker_from(const json& j) { return WorkerName(j.get<std::string>()); }
@@ -198,34 +191,6 @@ std::vector<T> list_from(const json& j, const char* key, F from) {
   return items;
 }
 
-json to_json(const JobSpec& spec) {
-  json j = {{"environment", spec.environment},
-            {"stack_traces",
-             {{"collect", spec.stack_traces.collect},
-              {"to_cloud", spec.stack_traces.to_cloud},
-              {"interval_seconds", spec.stack_traces.interval_seconds}}},
-            {"smaller", list_to_json(spec.smaller)}};
-  for_each_job_field(
-      [&](const JobField& field, auto member) { j[std::string(field.name)] = spec.*member; });
-  return j;
-}
-
-// Fields that an older version did not store have their defaults.
-JobSpec spec_from(const json& j) {
-  JobSpec spec;
-  for_each_job_field([&](const JobField& field, auto member) {
-    spec.*member = j.value(std::string(field.name), spec.*member);
-  });
-  spec.environment = j.value("environment", spec.environment);
-  const json traces = j.value("stack_traces", json::object());
-  StackTraceSpec& wanted = spec.stack_traces;
-  wanted.collect = traces.value("collect", wanted.collect);
-  wanted.to_cloud = traces.value("to_cloud", wanted.to_cloud);
-  wanted.interval_seconds = traces.value("interval_seconds", wanted.interval_seconds);
-  spec.smaller = list_from<SmallerJob>(j, "smaller", smaller_from);
-  return spec;
-}
-
 absl::StatusOr<JobState> state_from(const std::string& name) {
   for (size_t i = 0; i < kJobStateNames.size(); ++i) {
     if (kJobStateNames[i] == name) return static_cast<JobState>(i);
@@ -238,7 +203,7 @@ absl::StatusOr<JobState> state_from(const std::string& name) {
 
 std::string job_to_record(const Job& job) {
   json record = {{"id", job.id.value()},
-                 {"spec", to_json(job.spec)},
+                 {"spec", spec_to_json(job.spec)},
                  {"state", std::string(job_state_name(job.state))},
                  {"reason", job.reason},
                  {"attempt", job.attempt.value()},
@@ -264,6 +229,7 @@ std::string job_to_record(const Job& job) {
                  {"not_before_unix_ns", job.not_before_unix_ns},
                  {"resizes", job.resizes},
                  {"ended_without_proof", job.ended_without_proof}};
+  add_revisions(job, record);
   if (auto nodes = whole_nodes_of(job))
     record["nodes"] = list_to_json(*nodes);
   else
@@ -276,7 +242,7 @@ absl::StatusOr<Job> job_from_record(std::string_view record) try {
   const json j = json::parse(record);
   Job job;
   job.id = JobId(j.value("id", uint64_t{0}));
-  job.spec = spec_from(j.value("spec", json::object()));
+  job.spec = spec_from_json(j.value("spec", json::object()));
   auto state = state_from(j.value("state", std::string()));
   if (!state.ok()) return state.status();
   job.state = *state;
@@ -309,6 +275,7 @@ absl::StatusOr<Job> job_from_record(std::string_view record) try {
   job.not_before_unix_ns = j.value("not_before_unix_ns", int64_t{0});
   job.resizes = j.value("resizes", 0);
   job.ended_without_proof = j.value("ended_without_proof", false);
+  read_revisions(j, job);
   if (absl::Status status = check_consistency(job); !status.ok()) return status;
   return job;
 } catch (const json::exception& e) {

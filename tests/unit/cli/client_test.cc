@@ -100,6 +100,16 @@ class FakeCoordinator : public v1::Muster::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
+// The service of the test lacks the method, as a coordinator of an earlier version does.
+TEST(Client, ACallThatAnEarlierCoordinatorLacksNamesTheReason) {
+  const FakeCoordinator coordinator;
+  Client client({.address = coordinator.address()});
+  const auto job = client.update_job(v1::UpdateJobRequest());
+  EXPECT_TRUE(absl::IsUnimplemented(job.status())) << job.status();
+  EXPECT_EQ(job.status().message(), absl::StrCat("the coordinator at ", coordinator.address(),
+                                                 " is older than this command: update it"));
+}
+
 TEST(Client, ASubmissionWithALostAnswerIsRepeatedWithItsId) {
   FakeCoordinator coordinator;
   Client client({.address = coordinator.address()});

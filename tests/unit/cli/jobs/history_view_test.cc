@@ -36,6 +36,7 @@ v1::GetJobHistoryResponse two_attempts() {
   first.set_last_step(120);
   first.set_end("rank 9 on node2 was killed by signal 9\x1b");
   first.set_incident_id(3);
+  first.set_revision(4);
   return history;
 }
 
@@ -43,10 +44,11 @@ TEST(HistoryView, EachAttemptIsARow) {
   v1::GetJobHistoryResponse history = two_attempts();
   EXPECT_EQ(
       describe_history(history, kHistoryStart + 230 * kNsOfSecond, 200),
-      "ATTEMPT  STARTED (UTC)        ALL UP  LASTED  RANKS  NODES      STEPS     LOST  END\n"
-      "2        2023-11-14 22:16:40  -       30s     16     node[1,3]  -         -     (it has "
+      "ATTEMPT  STARTED (UTC)        ALL UP  LASTED  RANKS  NODES      REV  STEPS     LOST  END\n"
+      "2        2023-11-14 22:16:40  -       30s     16     node[1,3]  -    -         -     (it "
+      "has "
       "not ended)\n"
-      "1        2023-11-14 22:13:20  4s      3m 10s  16     node[1-2]  0 to 120  -     "
+      "1        2023-11-14 22:13:20  4s      3m 10s  16     node[1-2]  4    0 to 120  -     "
       "incident 3: rank 9 on node2 was killed by signal 9\\x1b\n");
   history.mutable_attempts(0)->set_first_step(115);
   EXPECT_NE(describe_history(history, kHistoryStart, 200).find("0 to 120  5     incident 3"),

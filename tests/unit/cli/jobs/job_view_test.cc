@@ -60,7 +60,7 @@ TEST(JobView, JsonHasThePlainFieldsOfAJob) {
   const auto json = daemon::job_to_json(job)["spec"];
   for_each_job_field([&](const JobField& field, auto member) {
     const std::string key(field.name);
-    if (key == "train_config_json" || key == "gpus_per_rank") {
+    if (key == "train_config_json" || key == "settings_json" || key == "gpus_per_rank") {
       EXPECT_FALSE(json.contains(key)) << key;
     } else {
       EXPECT_EQ(json.value(key, nlohmann::json()), nlohmann::json(spec.*member)) << key;
@@ -149,6 +149,35 @@ TEST(JobView, TextForPeople) {
 }
 
 // Texts of other users must not control the terminal or imitate our lines.
+TEST(JobView, ShowsTheRevisionsOfAJob) {
+  v1::Job job = running_job();
+  EXPECT_EQ(describe_job(job, 2'000'000'000).find("revision"), std::string::npos);
+  job.set_revision(3);
+  job.set_former_revision(2);
+  v1::Revision& second = *job.add_revisions();
+  second.set_revision(2);
+  second.set_change("learning_rate=1e-4");
+  second.set_end("passed its trial of 50 steps");
+  v1::Revision& third = *job.add_revisions();
+  third.set_revision(3);
+  third.set_change("steps=\x1b[2J");
+  third.set_rollback_steps(50);
+  v1::Revision& pending = *job.add_revisions();
+  pending.set_revision(4);
+  pending.set_change("steps=9");
+  pending.set_pending(true);
+  const std::string text = describe_job(job, 2'000'000'000);
+  EXPECT_THAT(text, testing::HasSubstr("  revision 2, 2s ago: learning_rate=1e-4; passed its trial "
+                                       "of 50 steps\n"));
+  EXPECT_THAT(text, testing::HasSubstr("  revision 3 (current), 2s ago: steps=\\x1b[2J; on trial "
+                                       "for 50 steps; if it fails, the job returns to revision "
+                                       "2\n"));
+  EXPECT_THAT(text, testing::HasSubstr("  revision 4, 2s ago: steps=9; pending\n"));
+  const auto json = daemon::job_to_json(job);
+  EXPECT_EQ(json["revision"], 3);
+  EXPECT_EQ(json["revisions"][2]["pending"], true);
+}
+
 TEST(JobView, TextForPeopleHasNoControlCharacters) {
   const std::string evil = "x\x1b[2J\n\xC2\x9By";
   v1::ListJobsResponse jobs;

@@ -53,6 +53,16 @@ inline Job full_job() {
   job.trained_on = {WorkerName("n0"), WorkerName("n1")};
   job.resizes = 3;
   job.ended_without_proof = true;
+  job.revision = 3;
+  job.newest_revision = 4;
+  job.revisions = {{2, "steps=5", "r-2", 101, "passed its trial of 5 steps", true},
+                   {3, "command=v3", "r-3", 102, ""}};
+  job.update =
+      JobUpdate{{5, "command=v5", "r-5", 103, "no"}, job.spec, 7, UpdateTime::kAtCheckpoint, 11};
+  job.update->spec.command = {"v5"};
+  job.trial = Trial{job.spec, 2, 8, 9};
+  job.trial->former.command = {"v2"};
+  job.keeps_nodes = true;
   job.not_before_unix_ns = 77;
   job.incident = {IncidentId(12), "rank 1 hung"};
   job.recovering = IncidentId(12);

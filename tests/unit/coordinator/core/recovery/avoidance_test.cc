@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "coordinator/core/recovery/rank_faults.h"
 #include "coordinator/core/recovery/restart_policy.h"
 
 namespace muster::coordinator {

@@ -30,6 +30,7 @@
 
 #include "common/text/end_reason.h"
 #include "coordinator/core/core.h"
+#include "coordinator/core/recovery/rank_faults.h"
 #include "coordinator/core/recovery/restart_policy.h"
 #include "tests/paths.h"
 

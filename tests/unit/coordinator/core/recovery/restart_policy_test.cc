@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "coordinator/core/recovery/rank_faults.h"
+
 namespace muster::coordinator {
 namespace {
 

@@ -1,0 +1,103 @@
+#include "coordinator/shell/storage/revision_record.h"
+
+#include <string>
+
+namespace muster::coordinator {
+namespace {
+
+using nlohmann::json;
+
+json note_to_json(const RevisionNote& note) {
+  return {{"revision", note.revision}, {"change", note.change}, {"request_id", note.request_id},
+          {"unix_ns", note.unix_ns},   {"end", note.end},       {"failed", note.has_failed}};
+}
+
+RevisionNote note_from_json(const json& j) {
+  return {j.value("revision", 0),
+          j.value("change", std::string()),
+          j.value("request_id", std::string()),
+          j.value("unix_ns", int64_t{0}),
+          j.value("end", std::string()),
+          j.value("failed", false)};
+}
+
+// An unknown number, from a later version, counts as kAfterSave.
+UpdateTime update_time_from(int number) {
+  if (number == static_cast<int>(UpdateTime::kAtCheckpoint)) return UpdateTime::kAtCheckpoint;
+  if (number == static_cast<int>(UpdateTime::kNow)) return UpdateTime::kNow;
+  return UpdateTime::kAfterSave;
+}
+
+}  // namespace
+
+json spec_to_json(const JobSpec& spec) {
+  json smaller = json::array();
+  for (const SmallerJob& size : spec.smaller)
+    smaller.push_back({{"nodes", size.nodes}, {"train_config_json", size.train_config_json}});
+  json j = {{"environment", spec.environment},
+            {"stack_traces",
+             {{"collect", spec.stack_traces.collect},
+              {"to_cloud", spec.stack_traces.to_cloud},
+              {"interval_seconds", spec.stack_traces.interval_seconds}}},
+            {"smaller", std::move(smaller)}};
+  for_each_job_field(
+      [&](const JobField& field, auto member) { j[std::string(field.name)] = spec.*member; });
+  return j;
+}
+
+JobSpec spec_from_json(const json& record) {
+  JobSpec spec;
+  for_each_job_field([&](const JobField& field, auto member) {
+    spec.*member = record.value(std::string(field.name), spec.*member);
+  });
+  spec.environment = record.value("environment", spec.environment);
+  const json traces = record.value("stack_traces", json::object());
+  StackTraceSpec& wanted = spec.stack_traces;
+  wanted.collect = traces.value("collect", wanted.collect);
+  wanted.to_cloud = traces.value("to_cloud", wanted.to_cloud);
+  wanted.interval_seconds = traces.value("interval_seconds", wanted.interval_seconds);
+  for (const json& size : record.value("smaller", json::array()))
+    spec.smaller.push_back(
+        {size.value("nodes", 0), size.value("train_config_json", std::string())});
+  return spec;
+}
+
+void add_revisions(const Job& job, json& record) {
+  json notes = json::array();
+  for (const RevisionNote& note : job.revisions) notes.push_back(note_to_json(note));
+  record["revision"] = job.revision;
+  record["newest_revision"] = job.newest_revision;
+  record["revisions"] = std::move(notes);
+  record["keeps_nodes"] = job.keeps_nodes;
+  if (job.update)
+    record["update"] = {{"note", note_to_json(job.update->note)},
+                        {"spec", spec_to_json(job.update->spec)},
+                        {"rollback_steps", job.update->rollback_steps},
+                        {"time", static_cast<int>(job.update->time)},
+                        {"after_step", job.update->after_step}};
+  if (job.trial)
+    record["trial"] = {{"former", spec_to_json(job.trial->former)},
+                       {"former_revision", job.trial->former_revision},
+                       {"rollback_steps", job.trial->rollback_steps},
+                       {"steps", job.trial->steps}};
+}
+
+void read_revisions(const json& record, Job& job) {
+  job.revision = record.value("revision", 1);
+  job.newest_revision = record.value("newest_revision", 1);
+  for (const json& note : record.value("revisions", json::array()))
+    job.revisions.push_back(note_from_json(note));
+  job.keeps_nodes = record.value("keeps_nodes", false);
+  if (const auto update = record.find("update"); update != record.end())
+    job.update = JobUpdate{note_from_json(update->value("note", json::object())),
+                           spec_from_json(update->value("spec", json::object())),
+                           update->value("rollback_steps", int64_t{0}),
+                           update_time_from(update->value("time", 0)),
+                           update->value("after_step", int64_t{-1})};
+  if (const auto trial = record.find("trial"); trial != record.end())
+    job.trial = Trial{
+        spec_from_json(trial->value("former", json::object())), trial->value("former_revision", 0),
+        trial->value("rollback_steps", int64_t{0}), trial->value("steps", int64_t{0})};
+}
+
+}  // namespace muster::coordinator
