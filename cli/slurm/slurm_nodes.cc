@@ -12,9 +12,6 @@
 namespace muster::cli {
 namespace {
 
-// slurmctld serves the whole cluster and can take a few requests a minute from each job.
-constexpr auto kNodesPeriod = std::chrono::seconds(5);
-constexpr auto kMaintenancePeriod = std::chrono::minutes(1);
 // These requests go to the job's own coordinator; while workers register, nothing else happens.
 constexpr auto kWorkersPeriod = std::chrono::milliseconds(250);
 constexpr size_t kNoticesMax = 100;  // more at once mean that the cluster is being shut down
@@ -116,17 +113,17 @@ bool SlurmNodes::wait(Duration time) {
 }
 
 void SlurmNodes::watch() {
-  Instant nodes_at = monotonic_now() + kNodesPeriod;
+  Instant nodes_at = monotonic_now() + options_.nodes_period;
   Instant maintenance_at = nodes_at;
   do {
     poll_workers();
     if (monotonic_now() >= maintenance_at) {
       poll_maintenance();
-      maintenance_at = monotonic_now() + kMaintenancePeriod;
+      maintenance_at = monotonic_now() + options_.maintenance_period;
     }
     if (monotonic_now() >= nodes_at) {
       poll_nodes();
-      nodes_at = monotonic_now() + kNodesPeriod;
+      nodes_at = monotonic_now() + options_.nodes_period;
     }
   } while (wait(launched() ? Duration(4 * kWorkersPeriod) : Duration(kWorkersPeriod)));
 }

@@ -37,6 +37,10 @@ int32_t usable_workers(const v1::ListWorkersResponse& workers);
 // Time limit for the workers to start, which includes unpacking a container image on each node.
 constexpr Duration kLaunchTime = std::chrono::minutes(15);
 
+// slurmctld serves the whole cluster and can take a few requests a minute from each job.
+constexpr Duration kNodesPeriod = std::chrono::seconds(5);
+constexpr Duration kMaintenancePeriod = std::chrono::minutes(1);
+
 // Queries Slurm and the coordinator on its own thread. Public members are called on the owner's
 // thread only.
 class SlurmNodes {
@@ -45,6 +49,9 @@ class SlurmNodes {
     SlurmJob job;        // its node_names: the allocation's nodes; a fleet may have further nodes
     int32_t fewest = 1;  // number of nodes that the job needs
     Duration launch_time = kLaunchTime;
+    // The intervals between queries of Slurm's nodes and reservations.
+    Duration nodes_period = kNodesPeriod;
+    Duration maintenance_period = kMaintenancePeriod;
   };
   SlurmNodes(Options options, const CoordinatorTarget& coordinator);
   // Cancels running calls to the coordinator.
