@@ -540,6 +540,16 @@ class SlurmChain(SlurmTest):
             self.assertIn("the chain has ended", printed)
             self.assertIn("the next task of its chain continues", next(self.dir.glob(f"*/slurm-{array}_1.out")).read_text())
 
+    def test_job_without_progress_ends_the_chain(self):
+        array = json.loads(self.muster("slurm", "submit", "--chain", 3, "--restarts", 1, "--output", self.dir / "futile", "--json", "--",
+                                       "false", check=0).stdout)["slurm_job"]
+        self.assert_ends(f"{array}_1", "FAILED", 6)
+        wait_until(lambda: not self.cluster.must("squeue", "-h", "-j", array), 30, "the end of the array")
+        printed = next(self.dir.glob(f"*/slurm-{array}_1.out")).read_text()
+        self.assertIn("the one restart is used up and made no progress", printed)
+        self.assertIn("the chain has ended", printed)
+        self.assertFalse(list(self.dir.glob(f"*/slurm-{array}_2.out")), "another allocation was used")
+
     def test_bad_input_ends_the_chain(self):
         array = self.cluster.sbatch("-N1", "--array=1-2%1", "-o", "%a.out", "--wrap", f"exec {BIN}/muster slurm run --chain {self.base_yml()} stpes=3",
                                     cwd=self.dir)
