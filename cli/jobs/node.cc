@@ -53,7 +53,9 @@ int drain_node(const NodeOptions& options) {
   const auto worker =
       Client(options.coordinator)
           .exclude_worker(options.node, options.reason, options.seconds, /*evacuate=*/false, *at);
-  if (worker.ok() && worker->exclusion().drain_unix_ns() != *at)
+  const bool has_drain = worker.ok() && (worker->drain().unix_ns() == *at ||
+                                         worker->exclusion().drain_unix_ns() == *at);
+  if (worker.ok() && !has_drain)
     return fail(absl::FailedPreconditionError(absl::StrCat(
         options.node,
         " is excluded, but its jobs stay: the coordinator is of an earlier version, which has no "
@@ -141,8 +143,9 @@ void declare_node(CLI::App& app, Action& action) {
   const auto drained = std::make_shared<NodeOptions>();
   CLI::App* drain = add_command(
       *node, action, "drain",
-      "Place no more ranks on a node, and move its jobs in time for a planned maintenance", drained,
-      drain_node);
+      "Move the jobs of a node in time for a planned maintenance; it gets no new ranks in the hour "
+      "before",
+      drained, drain_node);
   drain
       ->add_option("--at", drained->at,
                    "When the node goes: 22:30, 2026-12-01T08:00 (local time), or in 30m, 2h, 7d")
@@ -153,7 +156,8 @@ void declare_node(CLI::App& app, Action& action) {
   drain
       ->add_option_function<std::string>(
           "--for", [drained](const std::string& text) { drained->seconds = seconds_of(text); },
-          "How long the node gets no ranks: at least until --at (default: until it is admitted)")
+          "How long the node gets no ranks from now on: at least until --at (default: from an hour "
+          "before --at until it is admitted)")
       ->type_name("TIME");
   drain->footer(
       "Jobs train until shortly before, then save and continue on a spare or another node.\n"

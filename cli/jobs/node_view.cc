@@ -24,16 +24,18 @@ std::string state_of(const v1::WorkerInfo& worker) {
   return worker.check_due() ? "being checked" : "good";
 }
 
+// Returns ", drained in 29m"; "" without a planned drain. A coordinator of an earlier version sends
+// the drain of excluded nodes only.
+std::string drain_of(const v1::WorkerInfo& worker, int64_t now_unix_ns) {
+  const int64_t at =
+      worker.has_drain() ? worker.drain().unix_ns() : worker.exclusion().drain_unix_ns();
+  return at == 0 ? "" : absl::StrCat(", drained in ", duration_between(now_unix_ns, at));
+}
+
 std::string rest_of(const v1::NodeExclusion& exclusion, int64_t now_unix_ns) {
-  const std::string drain =
-      exclusion.drain_unix_ns() == 0
-          ? ""
-          : absl::StrCat(", drained in ", duration_between(now_unix_ns, exclusion.drain_unix_ns()));
-  return absl::StrCat(
-      exclusion.until_unix_ns() == 0
-          ? "until admitted"
-          : absl::StrCat("for ", duration_between(now_unix_ns, exclusion.until_unix_ns())),
-      drain);
+  return exclusion.until_unix_ns() == 0
+             ? "until admitted"
+             : absl::StrCat("for ", duration_between(now_unix_ns, exclusion.until_unix_ns()));
 }
 
 std::string reason_of(const v1::WorkerInfo& worker) {
@@ -46,6 +48,7 @@ std::string reason_of(const v1::WorkerInfo& worker) {
 // Returns why the node is left out or has no GPUs; "" otherwise.
 std::string why_of(const v1::WorkerInfo& worker) {
   if (worker.has_exclusion()) return reason_of(worker);
+  if (worker.has_drain()) return shown(worker.drain().reason());
   if (worker.no_gpus_because().empty()) return "";
   return absl::StrCat("no GPUs: ", shown(worker.no_gpus_because()));
 }
@@ -76,7 +79,11 @@ std::string describe_gpus(const v1::WorkerInfo& worker) {
 std::string describe_node(const v1::WorkerInfo& worker, int64_t now_unix_ns) {
   std::string text = absl::StrCat(shown(worker.name()), " is ", state_of(worker));
   if (worker.has_exclusion())
-    absl::StrAppend(&text, " ", rest_of(worker.exclusion(), now_unix_ns), ": ", reason_of(worker));
+    absl::StrAppend(&text, " ", rest_of(worker.exclusion(), now_unix_ns),
+                    drain_of(worker, now_unix_ns), ": ", reason_of(worker));
+  else if (worker.has_drain())
+    absl::StrAppend(&text, drain_of(worker, now_unix_ns), ": ", shown(worker.drain().reason()),
+                    "; it gets new ranks until an hour before");
   if (worker.has_last_check())
     absl::StrAppend(&text, "; its check ", check_of(worker, now_unix_ns));
   return text;
@@ -91,8 +98,9 @@ std::string describe_node_list(const v1::ListWorkersResponse& workers, int64_t n
         {worker.name(), here ? worker.host() : "-", here ? absl::StrCat(worker.slots()) : "-",
          here ? absl::StrCat(worker.slots_used()) : "-", describe_gpus(worker),
          worker.has_exclusion()
-             ? absl::StrCat(state_of(worker), " ", rest_of(worker.exclusion(), now_unix_ns))
-             : state_of(worker),
+             ? absl::StrCat(state_of(worker), " ", rest_of(worker.exclusion(), now_unix_ns),
+                            drain_of(worker, now_unix_ns))
+             : absl::StrCat(state_of(worker), drain_of(worker, now_unix_ns)),
          check_of(worker, now_unix_ns), why_of(worker)});
   }
   return format_table(rows);

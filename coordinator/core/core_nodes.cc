@@ -37,9 +37,12 @@ void Core::on(const NodeExcludeRequested& event) {
     status = absl::NotFoundError(absl::StrCat("there is no worker \"", event.worker.value(),
                                               "\"; `muster node list` shows those there are"));
   }
-  if (status.ok()) {
+  const bool is_far = event.drain_unix_ns != 0 && !event.time &&
+                      Duration(event.drain_unix_ns - event.unix_ns) > kDrainAhead;
+  if (status.ok() && event.drain_unix_ns != 0)
+    nodes_.plan_drain(event.worker, event.drain_unix_ns, event.reason);
+  if (status.ok() && !is_far) {
     nodes_.exclude(event.worker, Suspicion::kPerson, event.reason, event.time);
-    if (event.drain_unix_ns != 0) nodes_.plan_drain(event.worker, event.drain_unix_ns);
     actions_.push_back(NodeDecision{
         event.worker, NodeDecision::What::kExcluded, Suspicion::kPerson,
         absl::StrCat(event.drain_unix_ns != 0 ? "is to be drained: " : "is left out by hand: ",
@@ -52,8 +55,8 @@ void Core::on(const NodeExcludeRequested& event) {
   actions_.push_back(Reply{event.token, std::move(status), JobId{}});
 }
 
-// Orders the jobs on nodes with a planned drain to leave, each as late as its saves permit. Ranks
-// that have not left in time are killed when the node goes.
+// Excludes nodes shortly before their planned drain, and orders the jobs on them to leave, each as
+// late as its saves permit. Ranks that have not left in time are killed when the node goes.
 void Core::drain_nodes() {
   std::map<JobId, Duration> leads;
   const auto lead_of = [&](const Job& job) {
@@ -65,6 +68,13 @@ void Core::drain_nodes() {
     const NodeRecord& node = *nodes_.find(name);
     const Worker* worker = fleet_.find(name);
     const Duration left(node.drain_unix_ns - time_.unix_ns);
+    if (left > kDrainAhead) continue;
+    if (!node.excluded) {
+      nodes_.exclude(name, Suspicion::kPerson, node.drain_reason);
+      actions_.push_back(NodeDecision{name, NodeDecision::What::kExcluded, Suspicion::kPerson,
+                                      absl::StrCat("is to be drained: ", node.drain_reason)});
+      schedule_needed_ = true;
+    }
     if (left > std::max(kDrainLeadMax, options_.grow_grace)) continue;
     for (const JobId id : attempts_.jobs()) {
       Job& job = jobs_.at(id);
@@ -72,7 +82,8 @@ void Core::drain_nodes() {
           !has_ranks(job, attempts_.at(id).ranks, *worker) || left > lead_of(job))
         continue;
       Fault leave = fault_of_preemption(
-          job, name, absl::StrCat("is drained as planned (", node.reason, ")"), time_.unix_ns);
+          job, name, absl::StrCat("is drained as planned (", node.drain_reason, ")"),
+          time_.unix_ns);
       leave.is_planned = true;
       fault(job, std::move(leave), std::max(left, kDrainGraceMin));
     }

@@ -162,6 +162,8 @@ json worker_to_json(const v1::WorkerInfo& worker) {
                         {"until_unix_ns", exclusion.until_unix_ns()},
                         {"times", exclusion.times()}};
   }
+  if (worker.has_drain())
+    out["drain"] = {{"unix_ns", worker.drain().unix_ns()}, {"reason", worker.drain().reason()}};
   if (worker.has_last_check()) {
     const v1::NodeCheck& check = worker.last_check();
     out["last_check"] = {{"passed", check.passed()},

@@ -7,6 +7,7 @@
 
 #include "common/text/absl_view.h"
 #include "common/time/doubled.h"
+#include "coordinator/core/recovery/drain.h"
 
 namespace muster::coordinator {
 namespace {
@@ -51,8 +52,10 @@ void NodeBook::set_time(Instant now, int64_t unix_ns) {
       node.excluded = false;
       node.check_due = true;
       // Ranks that are placed there from now on would be ordered to leave at once, again and again.
-      node.drain_unix_ns = 0;
-      drains_.erase(node.worker);
+      if (node.drain_unix_ns <= unix_ns) {
+        node.drain_unix_ns = 0;
+        drains_.erase(node.worker);
+      }
       changed_.insert(node.worker);
     }
     plan(node);
@@ -72,7 +75,9 @@ int64_t NodeBook::left_out_until(const NodeRecord& node) const {
 int64_t NodeBook::exclusion_end(const NodeRecord& node) const {
   const int64_t excluded = node.times > 0 ? left_out_until(node) + kExclusionMemory.count() : 0;
   const int64_t fault = node.fault.empty() ? 0 : node.fault_unix_ns + kFaultsWindow.count();
-  return std::max({excluded, fault, node.checked_unix_ns + kCheckRemembered.count()});
+  const int64_t drained =
+      node.drain_unix_ns == 0 ? 0 : node.drain_unix_ns + kExclusionMemory.count();
+  return std::max({excluded, fault, drained, node.checked_unix_ns + kCheckRemembered.count()});
 }
 
 void NodeBook::unplan(const WorkerName& name) {
@@ -156,9 +161,10 @@ bool NodeBook::exclude(const WorkerName& name, Suspicion suspicion, std::string 
   if (!by_person) time = exclusion_time(node.times);
   node.excluded = true;
   node.check_due = true;
-  // A planned drain stays, and the exclusion lasts until then.
-  if (time && node.drain_unix_ns != 0)
-    time = std::max(*time, Duration(node.drain_unix_ns - unix_ns_));
+  // A planned drain stays, and the exclusion lasts until then if it is near.
+  if (const Duration left(node.drain_unix_ns - unix_ns_);
+      time && node.drain_unix_ns != 0 && left <= kDrainAhead)
+    time = std::max(*time, left);
   node.suspicion = suspicion;
   node.reason = std::move(reason);
   node.since_unix_ns = unix_ns_;
@@ -172,14 +178,19 @@ bool NodeBook::exclude(const WorkerName& name, Suspicion suspicion, std::string 
   return true;
 }
 
-void NodeBook::plan_drain(const WorkerName& name, int64_t unix_ns) {
-  record(name).drain_unix_ns = unix_ns;
+void NodeBook::plan_drain(const WorkerName& name, int64_t unix_ns, std::string reason) {
+  NodeRecord& node = record(name);
+  node.drain_unix_ns = unix_ns;
+  node.drain_reason = std::move(reason);
   drains_.insert(name);
+  plan(node);
 }
 
 void NodeBook::end_drain(const WorkerName& name) {
-  record(name).drain_unix_ns = 0;
+  NodeRecord& node = record(name);
+  node.drain_unix_ns = 0;
   drains_.erase(name);
+  plan(node);
 }
 
 void NodeBook::require_check(const WorkerName& name) {

@@ -71,12 +71,13 @@ class NodeBook {
 
   // Excludes the node. `time`: the time that a user has set; nullopt: the node is excluded until it
   // is admitted (for a user), or for a computed time (for other suspicions). A user's exclusion
-  // overrides every suspicion, and keeps a planned drain. Returns whether the record changed.
+  // overrides every suspicion. A planned drain stays; an exclusion during the last `kDrainAhead`
+  // (recovery/drain.h) lasts until then. Returns whether the record changed.
   bool exclude(const WorkerName& name, Suspicion suspicion, std::string reason,
                std::optional<Duration> time = std::nullopt);
-  // Sets the time by which all ranks must have left an excluded node. The end of the exclusion ends
-  // the drain, too.
-  void plan_drain(const WorkerName& name, int64_t unix_ns);
+  // Sets the time by which all ranks must have left the node, and the reason. The end of an
+  // exclusion ends a drain whose time has come.
+  void plan_drain(const WorkerName& name, int64_t unix_ns, std::string reason);
   // Ends the planned drain: all ranks have been ordered to leave.
   void end_drain(const WorkerName& name);
   // Returns the nodes with a planned drain.

@@ -78,6 +78,7 @@ struct NodeRecord {
   int64_t until_unix_ns = 0;  // 0: until the node is admitted
   // A planned drain: all ranks must have left the node by then. 0: none.
   int64_t drain_unix_ns = 0;
+  std::string drain_reason;  // a clause
   // The number of exclusions in a row, each within a day after the previous one.
   int32_t times = 0;
   bool check_due = false;     // placement requires a passed check first

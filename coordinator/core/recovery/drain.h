@@ -9,6 +9,10 @@
 
 namespace muster::coordinator {
 
+// A node gets no new ranks from this time before its drain on. Drains are often planned days ahead,
+// and until then the node is of use: a job that starts there saves and moves in time. The same time
+// applies to reservations of Slurm (cli/slurm/slurm_maintenance.h).
+constexpr Duration kDrainAhead = std::chrono::hours(1);
 // The time for a save is a multiple of the newest one of the slowest rank, because the next one may
 // be slower, plus time for the step in progress and for the orders.
 constexpr int kDrainSaves = 2;

@@ -17,6 +17,10 @@ void node_to_proto(const NodeRecord& node, v1::WorkerInfo& proto) {
     exclusion.set_times(node.times);
     exclusion.set_drain_unix_ns(node.drain_unix_ns);
   }
+  if (node.drain_unix_ns != 0) {
+    proto.mutable_drain()->set_unix_ns(node.drain_unix_ns);
+    proto.mutable_drain()->set_reason(node.drain_reason);
+  }
   proto.set_check_due(node.check_due);
   if (node.checked_unix_ns == 0) return;
   v1::NodeCheck& check = *proto.mutable_last_check();

@@ -98,18 +98,32 @@ TEST_F(NodeBookTest, APersonsWordStandsAboveSuspicions) {
 }
 
 TEST_F(NodeBookTest, ADrainStaysWithItsExclusionAndEndsWithIt) {
-  const int64_t at = unix_ns + Duration(hours(2)).count();
+  const int64_t at = unix_ns + Duration(minutes(50)).count();
   book.exclude(kNode, Suspicion::kPerson, "kernel update");
-  book.plan_drain(kNode, at);
+  book.plan_drain(kNode, at, "kernel update");
   book.exclude(kNode, Suspicion::kPerson, "fan", Duration(minutes(5)));
   EXPECT_EQ(book.find(kNode)->drain_unix_ns, at) << "another exclusion keeps the drain";
-  pass(minutes(119));
+  pass(minutes(49));
   EXPECT_TRUE(book.is_excluded(kNode)) << "until the drain";
   EXPECT_TRUE(book.drains().contains(kNode));
   pass(minutes(1));
   EXPECT_FALSE(book.is_excluded(kNode));
   EXPECT_EQ(book.drains(), std::set<WorkerName>());
   EXPECT_EQ(book.find(kNode)->drain_unix_ns, 0);
+}
+
+TEST_F(NodeBookTest, AFarDrainOutlivesExclusionsAndItsRecordIsNotForgotten) {
+  const int64_t at = unix_ns + Duration(hours(24 * 7)).count();
+  book.plan_drain(kNode, at, "kernel update");
+  EXPECT_TRUE(book.is_sound(kNode)) << "ranks may be placed there";
+  book.exclude(kNode, Suspicion::kPerson, "fan", Duration(minutes(5)));
+  pass(minutes(5));
+  EXPECT_FALSE(book.is_excluded(kNode));
+  pass(hours(24 * 6));
+  EXPECT_TRUE(book.drains().contains(kNode));
+  ASSERT_NE(book.find(kNode), nullptr);
+  EXPECT_EQ(book.find(kNode)->drain_unix_ns, at);
+  EXPECT_EQ(book.find(kNode)->drain_reason, "kernel update");
 }
 
 TEST_F(NodeBookTest, TwoFaultsWithinAnHourCount) {
