@@ -41,11 +41,14 @@ const v1::RankStatus* speaker(const v1::Job& job) {
   return best;
 }
 
+// Returns the steps of the current attempt or, until it shows some, of the attempts before.
 std::string step_text(const v1::Job& job) {
   const v1::RankStatus* rank = speaker(job);
   const int64_t total = job.spec().steps();
-  if (rank == nullptr || rank->step() < 0) return total > 0 ? absl::StrCat("-/", total) : "-";
-  return total > 0 ? absl::StrCat(rank->step(), "/", total) : absl::StrCat(rank->step());
+  int64_t step = rank == nullptr ? -1 : rank->step();
+  if (step < 0 && job.newest_step() > 0) step = job.newest_step();
+  const std::string done = step < 0 ? "-" : absl::StrCat(step);
+  return total > 0 ? absl::StrCat(done, "/", total) : done;
 }
 
 // Returns the nodes that the job has, and those it requested if they differ.
@@ -142,6 +145,8 @@ std::string describe_job(const v1::Job& job, int64_t now_unix_ns) {
   if (has_figures(job)) {
     absl::StrAppend(&text, "  step ", step_text(job), ", ", format_count(job.tokens_per_second()),
                     " tokens/s\n");
+  } else if (job.newest_step() > 0) {
+    absl::StrAppend(&text, "  step ", step_text(job), " before this attempt\n");
   }
   if (const v1::RankStatus* rank = speaker(job); rank != nullptr && rank->checkpoint_step() > 0) {
     absl::StrAppend(&text, "  newest checkpoint: step ", rank->checkpoint_step(), "\n");

@@ -118,6 +118,7 @@ json job_to_json(const v1::Job& job) {
               {"finished_unix_ns", job.finished_unix_ns()},
               {"incident", nullptr},
               {"goodput", goodput_to_json(job.goodput())},
+              {"newest_step", job.newest_step()},
               {"revision", job.revision()},
               {"revisions", json::array()}};
   if (job.incident().id() != 0)

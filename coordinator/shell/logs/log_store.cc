@@ -71,8 +71,8 @@ absl::Status fill_gap(int fd, uint64_t from, uint64_t to, const std::string& pat
 
 }  // namespace
 
-LogStore::LogStore(std::string root, uint64_t bytes_per_rank_max)
-    : root_(std::move(root)), bytes_per_rank_max_(bytes_per_rank_max) {
+LogStore::LogStore(std::string root, uint64_t bytes_per_rank_max, const LogLimits& limits)
+    : root_(std::move(root)), bytes_per_rank_max_(bytes_per_rank_max), limits_(limits) {
   thread_ = std::thread([this] { work(); });
 }
 
@@ -144,13 +144,16 @@ void LogStore::set_scope(JobId job, const LogScope& scope,
     if (scope.ended || scope.newest_attempt != logs.scope.newest_attempt) {
       std::erase_if(logs.ranks, [](const auto& entry) { return entry.second.use_count() == 1; });
     }
+    const bool is_new = scope.newest_attempt > logs.scope.newest_attempt;
+    // Workers may still send output of the attempts that have owners.
+    if (is_new && scope.newest_attempt.value() > kAttemptsOwnedMax)
+      old_[job] = Attempt(scope.newest_attempt.value() - kAttemptsOwnedMax);
     logs.scope = scope;
     if (!placement.empty() && !logs.owners.contains(scope.newest_attempt)) {
       logs.owners[scope.newest_attempt] = owners_of(placement);
       if (logs.owners.size() > kAttemptsOwnedMax) logs.owners.erase(logs.owners.begin());
     }
-    if (logs.followers.empty()) return;
-    changed_.insert(job);
+    if (!logs.followers.empty()) changed_.insert(job);
   }
   work_came_.notify_one();
 }
@@ -161,6 +164,7 @@ void LogStore::forget(JobId job) {
     auto logs = jobs_.extract(job);
     if (logs.empty()) return;
     removed_.insert(std::move(logs));
+    old_.erase(job);
   }
   work_came_.notify_one();
 }
@@ -169,8 +173,11 @@ void LogStore::forget(JobId job) {
 void LogStore::work() {
   std::unique_lock lock(mutex_);
   while (true) {
-    work_came_.wait(lock, [this] { return stopping_ || !changed_.empty() || !removed_.empty(); });
-    if (changed_.empty() && removed_.empty()) return;
+    const auto has_work = [this] {
+      return !changed_.empty() || !removed_.empty() || !old_.empty();
+    };
+    work_came_.wait(lock, [&] { return stopping_ || has_work(); });
+    if (!has_work()) return;
     std::vector<std::pair<std::shared_ptr<LogFollower>, LogScope>> pending;
     const auto collect = [&pending](JobLogs& logs) {
       for (auto& follower : followers_of(logs))
@@ -181,10 +188,13 @@ void LogStore::work() {
     }
     std::map<JobId, JobLogs> removed = std::exchange(removed_, {});
     for (auto& [job, logs] : removed) collect(logs);
+    const std::map<JobId, Attempt> old = std::exchange(old_, {});
     lock.unlock();
     for (const auto& [follower, scope] : pending) follower->on_scope(scope);
     pending.clear();
     for (auto& [job, logs] : removed) remove(job, logs);
+    for (const auto& [job, last] : old)
+      remove_old_logs(absl::StrCat(root_, "/", job.value()), last, limits_);
     lock.lock();
   }
 }
@@ -322,8 +332,13 @@ absl::StatusOr<std::string> LogStore::read(JobId job, Attempt attempt, Rank rank
   const std::string file_path = path(job, attempt, rank);
   const File file(open(file_path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.fd() < 0) {
-    if (errno == ENOENT) return std::string();
-    return errno_status(errno, absl::StrCat("opening ", file_path));
+    if (errno != ENOENT) return errno_status(errno, absl::StrCat("opening ", file_path));
+    if (attempt > removed_logs(absl::StrCat(root_, "/", job.value()))) return std::string();
+    return absl::NotFoundError(
+        absl::StrCat("the logs of attempt ", attempt.value(), " of job ", job.value(),
+                     " were removed: those of old attempts are kept for ",
+                     limits_.age_max / std::chrono::hours(24), " days and up to ",
+                     limits_.bytes_per_job_max >> 20, " MiB per job"));
   }
   std::string data(bytes_max, '\0');
   const ssize_t bytes = pread(file.fd(), data.data(), data.size(), static_cast<off_t>(offset));

@@ -7,7 +7,8 @@
 // is the end of the file, from which the worker sends again. Data that cannot be written is dropped
 // permanently, and its place in the file is filled with a notice. For lack of space or descriptors,
 // which is temporary, the worker sends the data again. A log ends at kLogBytesPerRankMax; later
-// data is accepted and dropped. Only the incarnation of the worker on which a rank was placed may
+// data is accepted and dropped. When an attempt begins, the logs of old ones beyond LogLimits are
+// removed. Only the incarnation of the worker on which a rank was placed may
 // write its log.
 //
 // Thread-safe. set_scope() and forget() do not wait for file operations: each log has its own lock,
@@ -31,6 +32,7 @@
 #include "common/job/ids.h"
 #include "coordinator/core/records/job.h"
 #include "coordinator/shell/logs/log_times.h"
+#include "coordinator/shell/logs/old_logs.h"
 
 namespace muster::coordinator {
 
@@ -60,7 +62,7 @@ class LogFollower {
 
 class LogStore {
  public:
-  explicit LogStore(std::string root, uint64_t bytes_per_rank_max);
+  LogStore(std::string root, uint64_t bytes_per_rank_max, const LogLimits& limits = {});
   // Removes the files of jobs passed to forget() before it returns.
   ~LogStore();
 
@@ -82,7 +84,8 @@ class LogStore {
   absl::StatusOr<uint64_t> append(const LogWriter& writer, JobId job, Attempt attempt, Rank rank,
                                   uint64_t offset, std::string_view data);
 
-  // Returns up to `bytes_max` bytes from `offset`; empty if there are no such bytes yet.
+  // Returns up to `bytes_max` bytes from `offset`; empty if there are no such bytes yet. Returns
+  // NotFound if the logs of the attempt were removed.
   absl::StatusOr<std::string> read(JobId job, Attempt attempt, Rank rank, uint64_t offset,
                                    size_t bytes_max);
 
@@ -136,12 +139,14 @@ class LogStore {
 
   const std::string root_;
   const uint64_t bytes_per_rank_max_;
+  const LogLimits limits_;
   std::mutex mutex_;
   std::map<JobId, JobLogs> jobs_;
   // The work for the store's thread: bounded by the number of jobs and removed jobs.
   std::condition_variable work_came_;
   std::set<JobId> changed_;           // jobs with a new scope, whose followers must be notified
   std::map<JobId, JobLogs> removed_;  // removed jobs whose files still exist
+  std::map<JobId, Attempt> old_;      // the newest attempt whose logs may be removed
   bool stopping_ = false;
 
   std::thread thread_;

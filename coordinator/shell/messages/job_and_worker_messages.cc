@@ -132,6 +132,9 @@ v1::Job convert_job(const Core& core, const Job& job, Instant now, size_t first_
   }
   goodput_to_proto(core.account_of(job, now), *proto.mutable_goodput());
   proto.set_nodes(nodes_now(job));
+  int64_t newest_step = job.faults.empty() ? -1 : job.faults.back().job_step;
+  for (const RankState& rank : job.ranks) newest_step = std::max(newest_step, rank.step);
+  proto.set_newest_step(newest_step);
   revisions_to_proto(job, proto);
   size_t held_bytes = 0;
   for (size_t i = 0; i < job.held.size() && held_bytes < kHeldBytesMax; ++i) {

@@ -178,6 +178,14 @@ TEST(JobView, ShowsTheRevisionsOfAJob) {
   EXPECT_EQ(json["revisions"][2]["pending"], true);
 }
 
+TEST(JobView, ARestartHidesNoSteps) {
+  v1::Job job = running_job();
+  job.mutable_ranks(0)->set_step(-1);
+  job.set_newest_step(42);
+  EXPECT_THAT(describe_job(job, 2'000'000'000),
+              testing::HasSubstr("  step 42/100 before this attempt\n"));
+}
+
 TEST(JobView, TextForPeopleHasNoControlCharacters) {
   const std::string evil = "x\x1b[2J\n\xC2\x9By";
   v1::ListJobsResponse jobs;

@@ -53,6 +53,49 @@ class LogStoreTest : public testing::Test {
   LogStore store_{folder_.path(), kBytesMax};
 };
 
+// The files are removed on the store's own thread.
+bool is_removed(const std::string& folder) {
+  for (int i = 0; i < 6'000 && std::filesystem::exists(folder); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return !std::filesystem::exists(folder);
+}
+
+TEST(OldLogs, AreRemovedBySizeOnceNoWorkerCanSendThem) {
+  const TempFolder folder;
+  LogStore store(folder.path(), 1'000, {.bytes_per_job_max = 250});
+  const std::string text(100, 'x');
+  for (uint32_t attempt = 1; attempt <= 6; ++attempt) {
+    store.set_scope(kJob, {Attempt(attempt), 2, false}, kPlacement);
+    ASSERT_EQ(*store.append(kWriter, kJob, Attempt(attempt), kRank, 0, text), text.size());
+  }
+  ASSERT_TRUE(is_removed(folder.file("1/2")));
+  EXPECT_TRUE(is_removed(folder.file("1/1")));
+  const auto gone = store.read(kJob, Attempt(2), kRank, 0, 1'000);
+  EXPECT_TRUE(absl::IsNotFound(gone.status())) << gone.status();
+  EXPECT_THAT(std::string(gone.status().message()),
+              testing::HasSubstr("the logs of attempt 2 of job 1 were removed"));
+  for (uint32_t attempt = 3; attempt <= 6; ++attempt)
+    EXPECT_EQ(*store.read(kJob, Attempt(attempt), kRank, 0, 1'000), text) << "still owned";
+  EXPECT_EQ(*store.read(kJob, Attempt(6), Rank(1), 0, 1'000), "") << "it has written nothing yet";
+}
+
+TEST(OldLogs, AreRemovedByAge) {
+  const TempFolder folder;
+  LogStore store(folder.path(), 1'000);
+  for (uint32_t attempt = 1; attempt <= 6; ++attempt) {
+    store.set_scope(kJob, {Attempt(attempt), 2, false}, kPlacement);
+    ASSERT_TRUE(store.append(kWriter, kJob, Attempt(attempt), kRank, 0, "text").ok());
+  }
+  const auto old = std::filesystem::file_time_type::clock::now() - std::chrono::hours(24 * 91);
+  for (const char* name : {"rank-0.log", "rank-0.times"}) {
+    std::error_code ignored;  // there may be no times
+    std::filesystem::last_write_time(folder.file(std::string("1/1/") + name), old, ignored);
+  }
+  store.set_scope(kJob, {Attempt(7), 2, false}, kPlacement);
+  EXPECT_TRUE(is_removed(folder.file("1/1")));
+  EXPECT_EQ(*store.read(kJob, Attempt(2), kRank, 0, 1'000), "text");
+}
+
 TEST_F(LogStoreTest, SkipsStoredBytes) {
   EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 0, "abcdef"), 6U);
   EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 0, "abc"), 6U);
