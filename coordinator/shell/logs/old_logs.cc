@@ -53,12 +53,11 @@ void remove_old_logs(const std::string& root, Attempt last, const LogLimits& lim
   fs::directory_iterator entry(root, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const auto number = canonical_number<uint32_t>(entry->path().filename().string());
-    if (!number) continue;
+    if (!number || *number > last.value()) continue;
     bytes += (attempts[*number] = logs_of(entry->path())).bytes;
   }
   const auto oldest = fs::file_time_type::clock::now() - limits.age_max;
   for (const auto& [number, logs] : attempts) {
-    if (number > last.value()) break;
     if (logs.newest >= oldest && bytes <= limits.bytes_per_job_max) continue;
     // The note comes first: a reader must not take removed logs for an attempt without output.
     const Attempt noted = std::max(removed_logs(root), Attempt(number));

@@ -62,20 +62,20 @@ bool is_removed(const std::string& folder) {
 
 TEST(OldLogs, AreRemovedBySizeOnceNoWorkerCanSendThem) {
   const TempFolder folder;
-  LogStore store(folder.path(), 1'000, {.bytes_per_job_max = 250});
+  LogStore store(folder.path(), 1'000, {.bytes_per_job_max = 170});
   const std::string text(100, 'x');
   for (uint32_t attempt = 1; attempt <= 6; ++attempt) {
     store.set_scope(kJob, {Attempt(attempt), 2, false}, kPlacement);
     ASSERT_EQ(*store.append(kWriter, kJob, Attempt(attempt), kRank, 0, text), text.size());
   }
-  ASSERT_TRUE(is_removed(folder.file("1/2")));
-  EXPECT_TRUE(is_removed(folder.file("1/1")));
-  const auto gone = store.read(kJob, Attempt(2), kRank, 0, 1'000);
+  ASSERT_TRUE(is_removed(folder.file("1/1")));
+  const auto gone = store.read(kJob, Attempt(1), kRank, 0, 1'000);
   EXPECT_TRUE(absl::IsNotFound(gone.status())) << gone.status();
   EXPECT_THAT(std::string(gone.status().message()),
-              testing::HasSubstr("the logs of attempt 2 of job 1 were removed"));
-  for (uint32_t attempt = 3; attempt <= 6; ++attempt)
-    EXPECT_EQ(*store.read(kJob, Attempt(attempt), kRank, 0, 1'000), text) << "still owned";
+              testing::HasSubstr("the logs of attempt 1 of job 1 were removed"));
+  // The newest four attempts are still owned, and do not count.
+  for (uint32_t attempt = 2; attempt <= 6; ++attempt)
+    EXPECT_EQ(*store.read(kJob, Attempt(attempt), kRank, 0, 1'000), text);
   EXPECT_EQ(*store.read(kJob, Attempt(6), Rank(1), 0, 1'000), "") << "it has written nothing yet";
 }
 
