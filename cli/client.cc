@@ -232,13 +232,15 @@ absl::StatusOr<v1::ListWorkersResponse> Client::list_workers() {
 
 absl::StatusOr<v1::WorkerInfo> Client::exclude_worker(const std::string& name,
                                                       const std::string& reason, int64_t seconds,
-                                                      bool evacuate, int64_t drain_unix_ns) {
+                                                      bool evacuate, int64_t drain_unix_ns,
+                                                      bool late) {
   v1::ExcludeWorkerRequest request;
   request.set_worker(name);
   request.set_reason(reason);
   request.set_seconds(seconds);
   request.set_evacuate(evacuate);
   request.set_drain_unix_ns(drain_unix_ns);
+  request.set_late(late);
   auto response = unary_call(&v1::Muster::Stub::ExcludeWorker, request);
   if (!response.ok()) return response.status();
   return std::move(*response->mutable_worker());

@@ -61,9 +61,10 @@ class Client {
   // Excludes a worker from new ranks; returns its state after the call. `seconds`: duration of the
   // exclusion; 0: until admit_worker(). `evacuate`: the worker's jobs save a checkpoint and
   // continue on other workers. `drain_unix_ns`: they do so in time for this moment; 0: they do not.
+  // `late`: a drain that is far ahead excludes the worker only shortly before it.
   absl::StatusOr<v1::WorkerInfo> exclude_worker(const std::string& name, const std::string& reason,
                                                 int64_t seconds, bool evacuate,
-                                                int64_t drain_unix_ns = 0);
+                                                int64_t drain_unix_ns = 0, bool late = false);
   absl::StatusOr<v1::WorkerInfo> admit_worker(const std::string& name);
   // Returns the newest `limit` attempts of the job, newest first.
   absl::StatusOr<v1::GetJobHistoryResponse> job_history(uint64_t id, uint32_t limit);

@@ -52,7 +52,8 @@ int drain_node(const NodeOptions& options) {
   if (!at.ok()) return fail(at.status());
   const auto worker =
       Client(options.coordinator)
-          .exclude_worker(options.node, options.reason, options.seconds, /*evacuate=*/false, *at);
+          .exclude_worker(options.node, options.reason, options.seconds, /*evacuate=*/false, *at,
+                          /*late=*/true);
   const bool has_drain = worker.ok() && (worker->drain().unix_ns() == *at ||
                                          worker->exclusion().drain_unix_ns() == *at);
   if (worker.ok() && !has_drain)

@@ -37,16 +37,21 @@ void Core::on(const NodeExcludeRequested& event) {
     status = absl::NotFoundError(absl::StrCat("there is no worker \"", event.worker.value(),
                                               "\"; `muster node list` shows those there are"));
   }
-  const bool is_far = event.drain_unix_ns != 0 && !event.time &&
+  const bool is_drain = event.drain_unix_ns != 0;
+  const bool is_far = is_drain && event.late && !event.time &&
                       Duration(event.drain_unix_ns - event.unix_ns) > kDrainAhead;
-  if (status.ok() && event.drain_unix_ns != 0)
+  if (status.ok() && is_drain) {
     nodes_.plan_drain(event.worker, event.drain_unix_ns, event.reason);
+    schedule_needed_ = true;  // the former plan may have excluded the node
+  }
   if (status.ok() && !is_far) {
-    nodes_.exclude(event.worker, Suspicion::kPerson, event.reason, event.time);
+    if (is_drain)
+      nodes_.exclude_for_drain(event.worker, event.time);
+    else
+      nodes_.exclude(event.worker, Suspicion::kPerson, event.reason, event.time);
     actions_.push_back(NodeDecision{
         event.worker, NodeDecision::What::kExcluded, Suspicion::kPerson,
-        absl::StrCat(event.drain_unix_ns != 0 ? "is to be drained: " : "is left out by hand: ",
-                     event.reason)});
+        absl::StrCat(is_drain ? "is to be drained: " : "is left out by hand: ", event.reason)});
     schedule_needed_ = true;  // waiting jobs may now wait for other nodes
     if (event.evacuate && worker != nullptr && !worker->leaving)
       preempt_ranks_of(*worker, options_.grow_grace,
@@ -69,8 +74,11 @@ void Core::drain_nodes() {
     const Worker* worker = fleet_.find(name);
     const Duration left(node.drain_unix_ns - time_.unix_ns);
     if (left > kDrainAhead) continue;
-    if (!node.excluded) {
-      nodes_.exclude(name, Suspicion::kPerson, node.drain_reason);
+    // An exclusion that may end during the maintenance does not replace that of the drain.
+    const bool stays = node.excluded && node.suspicion == Suspicion::kPerson &&
+                       (node.for_drain || node.until_unix_ns == 0);
+    if (!stays) {
+      nodes_.exclude_for_drain(name);
       actions_.push_back(NodeDecision{name, NodeDecision::What::kExcluded, Suspicion::kPerson,
                                       absl::StrCat("is to be drained: ", node.drain_reason)});
       schedule_needed_ = true;

@@ -228,6 +228,8 @@ struct NodeExcludeRequested {
   // The time by which all ranks must have left the node; 0: running ranks stay, or leave at once
   // with `evacuate`.
   int64_t drain_unix_ns = 0;
+  // A drain that is far ahead excludes the node only from shortly before it on.
+  bool late = false;
 };
 
 // A request to end the exclusion of a node.

@@ -45,6 +45,7 @@ bool Scenario::run_node_event(const Words& words) {
     event.evacuate = words.back() == "evacuate";
     if (const auto seconds = value_of(words, "drain"))
       event.drain_unix_ns = unix_ns_ + std::stoll(*seconds) * 1'000'000'000;
+    event.late = words.back() != "at-once";
     step(event);
   } else if (verb == "admit") {
     step(NodeAdmitRequested{RequestToken(next_token_++), WorkerName(words.at(1)), unix_ns_});

@@ -49,7 +49,7 @@ void FakeCoordinator::exclude(const WorkerName& worker, Duration time,
                               std::optional<Duration> drained_in) {
   const int64_t at = drained_in ? world_.scheduler.unix_ns() + drained_in->count() : 0;
   request(NodeExcludeRequested{RequestToken(next_token_++), worker, "a person's reason", time, 0,
-                               false, at});
+                               false, at, world_.random.chance(0.5)});
 }
 
 void FakeCoordinator::admit(const WorkerName& worker) {

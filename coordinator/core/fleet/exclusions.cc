@@ -1,6 +1,7 @@
 #include "coordinator/core/fleet/exclusions.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
@@ -156,16 +157,26 @@ bool NodeBook::exclude(const WorkerName& name, Suspicion suspicion, std::string 
     return true;
   }
   NodeRecord& node = record(name);
+  // An exclusion by hand with an end does not shorten that of a planned drain.
+  if (node.excluded && node.for_drain && node.drain_unix_ns != 0 && time) {
+    if (node.until) {
+      node.until = std::max(*node.until, now_ + *time);
+      node.until_unix_ns = std::max(node.until_unix_ns, unix_ns_ + time->count());
+      plan(node);
+    }
+    return true;
+  }
   const bool again = node.times > 0 && is_within(left_out_until(node), unix_ns_, kExclusionMemory);
   node.times = again ? node.times + 1 : 1;
   if (!by_person) time = exclusion_time(node.times);
-  node.excluded = true;
-  node.check_due = true;
   // A planned drain stays, and the exclusion lasts until then if it is near.
   if (const Duration left(node.drain_unix_ns - unix_ns_);
       time && node.drain_unix_ns != 0 && left <= kDrainAhead)
     time = std::max(*time, left);
+  node.excluded = true;
+  node.check_due = true;
   node.suspicion = suspicion;
+  node.for_drain = false;
   node.reason = std::move(reason);
   node.since_unix_ns = unix_ns_;
   node.until.reset();
@@ -183,7 +194,19 @@ void NodeBook::plan_drain(const WorkerName& name, int64_t unix_ns, std::string r
   node.drain_unix_ns = unix_ns;
   node.drain_reason = std::move(reason);
   drains_.insert(name);
+  if (node.excluded && node.for_drain && Duration(unix_ns - unix_ns_) > kDrainAhead) {
+    node.excluded = node.for_drain = false;
+    node.until.reset();
+    node.until_unix_ns = unix_ns_;
+  }
   plan(node);
+}
+
+void NodeBook::exclude_for_drain(const WorkerName& name, std::optional<Duration> time) {
+  NodeRecord& node = record(name);
+  node.for_drain = false;  // the new plan replaces the former one
+  exclude(name, Suspicion::kPerson, node.drain_reason, time);
+  node.for_drain = true;
 }
 
 void NodeBook::end_drain(const WorkerName& name) {
@@ -229,13 +252,16 @@ void NodeBook::admit(const WorkerName& name) {
   if (records_.contains(name)) forget(WorkerName(name));  // `name` may refer into the record itself
 }
 
-// Deletes the oldest records beyond kNodeRecordsMax.
+// Deletes the oldest records beyond kNodeRecordsMax, those with a planned drain last.
 void NodeBook::forget_old() {
   while (records_.size() > kNodeRecordsMax) {
     const auto oldest =
         std::min_element(records_.begin(), records_.end(), [&](const auto& a, const auto& b) {
-          return std::pair(changed_.contains(a.first), a.second.since_unix_ns) <
-                 std::pair(changed_.contains(b.first), b.second.since_unix_ns);
+          const auto order = [&](const auto& entry) {
+            return std::tuple(changed_.contains(entry.first), entry.second.drain_unix_ns != 0,
+                              entry.second.since_unix_ns);
+          };
+          return order(a) < order(b);
         });
     forget(WorkerName(oldest->first));
   }

@@ -76,8 +76,11 @@ class NodeBook {
   bool exclude(const WorkerName& name, Suspicion suspicion, std::string reason,
                std::optional<Duration> time = std::nullopt);
   // Sets the time by which all ranks must have left the node, and the reason. The end of an
-  // exclusion ends a drain whose time has come.
+  // exclusion ends a drain whose time has come. If the time is far ahead, the exclusion of a former
+  // plan ends.
   void plan_drain(const WorkerName& name, int64_t unix_ns, std::string reason);
+  // Excludes the node because of its planned drain, as exclude() for a user.
+  void exclude_for_drain(const WorkerName& name, std::optional<Duration> time = std::nullopt);
   // Ends the planned drain: all ranks have been ordered to leave.
   void end_drain(const WorkerName& name);
   // Returns the nodes with a planned drain.

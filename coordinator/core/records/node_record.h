@@ -79,6 +79,7 @@ struct NodeRecord {
   // A planned drain: all ranks must have left the node by then. 0: none.
   int64_t drain_unix_ns = 0;
   std::string drain_reason;  // a clause
+  bool for_drain = false;    // the exclusion belongs to that drain
   // The number of exclusions in a row, each within a day after the previous one.
   int32_t times = 0;
   bool check_due = false;     // placement requires a passed check first

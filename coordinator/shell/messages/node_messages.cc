@@ -53,6 +53,7 @@ NodeExcludeRequested exclusion_from_proto(const v1::ExcludeWorkerRequest& proto)
   event.reason = proto.reason();
   event.evacuate = proto.evacuate();
   event.drain_unix_ns = proto.drain_unix_ns();
+  event.late = proto.late();
   constexpr int64_t kSecondsMax = int64_t{1} << 32;  // beyond the core's bound, far from overflow
   if (proto.seconds() != 0)
     event.time = std::chrono::seconds(std::clamp<int64_t>(proto.seconds(), 0, kSecondsMax));

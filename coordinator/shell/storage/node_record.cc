@@ -20,6 +20,7 @@ std::string node_to_record(const NodeRecord& node) {
                        {"until_unix_ns", node.until_unix_ns},
                        {"drain_unix_ns", node.drain_unix_ns},
                        {"drain_reason", node.drain_reason},
+                       {"for_drain", node.for_drain},
                        {"times", node.times},
                        {"check_due", node.check_due},
                        {"fault_unix_ns", node.fault_unix_ns},
@@ -54,6 +55,7 @@ absl::StatusOr<NodeRecord> node_from_record(std::string_view record) try {
   node.drain_unix_ns = j.value("drain_unix_ns", node.drain_unix_ns);
   // An earlier version has only the reason of the exclusion.
   node.drain_reason = j.value("drain_reason", node.reason);
+  node.for_drain = j.value("for_drain", node.for_drain);
   node.times = j.value("times", node.times);
   node.check_due = j.value("check_due", node.check_due);
   node.fault_unix_ns = j.value("fault_unix_ns", node.fault_unix_ns);

@@ -126,6 +126,38 @@ TEST_F(NodeBookTest, AFarDrainOutlivesExclusionsAndItsRecordIsNotForgotten) {
   EXPECT_EQ(book.find(kNode)->drain_reason, "kernel update");
 }
 
+TEST_F(NodeBookTest, ADrainThatIsPostponedEndsItsOwnExclusionAndNoOther) {
+  const auto in = [&](Duration time) { return unix_ns + time.count(); };
+  book.plan_drain(kNode, in(minutes(30)), "kernel update");
+  book.exclude_for_drain(kNode);
+  EXPECT_TRUE(book.is_excluded(kNode));
+  book.plan_drain(kNode, in(hours(24)), "kernel update");
+  EXPECT_TRUE(book.awaits_check(kNode));
+  EXPECT_TRUE(book.drains().contains(kNode));
+  book.plan_drain(kNode, in(minutes(30)), "kernel update");
+  book.exclude(kNode, Suspicion::kPerson, "fan");
+  book.plan_drain(kNode, in(hours(24)), "kernel update");
+  EXPECT_TRUE(book.is_excluded(kNode));
+}
+
+TEST_F(NodeBookTest, AnExclusionByHandDoesNotShortenThatOfADrain) {
+  book.plan_drain(kNode, unix_ns + Duration(minutes(10)).count(), "kernel update");
+  book.exclude_for_drain(kNode, minutes(30));
+  book.exclude(kNode, Suspicion::kPerson, "fan", minutes(5));
+  EXPECT_TRUE(book.find(kNode)->for_drain);
+  pass(minutes(29));
+  EXPECT_TRUE(book.is_excluded(kNode)) << "the fan does not end the maintenance";
+  pass(minutes(1));
+  EXPECT_FALSE(book.is_excluded(kNode));
+  book.plan_drain(kNode, unix_ns + Duration(minutes(10)).count(), "kernel update");
+  book.exclude_for_drain(kNode);
+  book.exclude(kNode, Suspicion::kPerson, "fan", minutes(5));
+  EXPECT_EQ(book.find(kNode)->until_unix_ns, 0) << "until it is admitted";
+  book.exclude_for_drain(kNode, minutes(20));
+  pass(minutes(20));
+  EXPECT_FALSE(book.is_excluded(kNode)) << "a new plan replaces the former one";
+}
+
 TEST_F(NodeBookTest, TwoFaultsWithinAnHourCount) {
   std::string reason;
   EXPECT_FALSE(book.count_fault(kNode, JobId(1), "rank 1 died", reason));

@@ -18,6 +18,9 @@ NodeRecord full_node(const std::string& name) {
   node.reason = "core 3";
   node.since_unix_ns = 5;
   node.until_unix_ns = 7;
+  node.drain_unix_ns = 8;
+  node.drain_reason = "kernel update";
+  node.for_drain = true;
   node.times = 2;
   node.check_due = true;
   node.fault_unix_ns = 4;
