@@ -4,7 +4,6 @@
 
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_join.h>
 
 #include "cli/client.h"
 #include "cli/command.h"
@@ -27,8 +26,6 @@ namespace {
 // the usual time between two faults.
 constexpr int64_t kRollbackStepsDefault = 50;
 constexpr int64_t kRollbackStepsMost = 1'000'000;
-// The bound of the coordinator.
-constexpr size_t kChangeBytesMax = 512;
 
 struct UpdateOptions {
   uint64_t job = 0;
@@ -60,17 +57,6 @@ absl::Status check_options(const UpdateOptions& options) {
         ": key=value is for a config, and -- COMMAND ARGS for a program; give one of them"));
   }
   return absl::OkStatus();
-}
-
-// Returns the change in one line. Values of variables may be secrets.
-std::string change_text(const UpdateOptions& options, const v1::JobSpec& spec) {
-  std::vector<std::string> words = options.overrides;
-  for (const std::string& variable : options.environment)
-    words.push_back(absl::StrCat("--env ", variable.substr(0, variable.find('='))));
-  if (!options.program.empty())
-    words.push_back(absl::StrCat("-- ", absl::StrJoin(spec.command(), " ")));
-  std::string text = shown(absl::StrJoin(words, " "));
-  return text.size() <= kChangeBytesMax ? text : shorten(text, kChangeBytesMax / 4);
 }
 
 absl::Status change_config(const UpdateOptions& options, const v1::Job& job, v1::JobSpec& spec) {
@@ -121,12 +107,17 @@ absl::StatusOr<v1::UpdateJobRequest> request_of(const UpdateOptions& options, Cl
   v1::UpdateJobRequest request;
   request.set_job_id(options.job);
   request.set_withdraw(options.cancel);
-  if (options.cancel) return request;
   const auto job = client.get_job(options.job);
   if (!job.ok()) return job.status();
   if (is_terminal_state(job->state())) {
     return absl::FailedPreconditionError(
         absl::StrCat("job ", job->id(), " has ended: it is ", v1::JobState_Name(job->state())));
+  }
+  if (options.cancel) {
+    // The repeated call of a lost answer withdraws no other update.
+    for (const v1::Revision& revision : job->revisions())
+      if (revision.pending()) request.set_revision(revision.revision());
+    return request;
   }
   if (auto status = change_spec(options, *job, *request.mutable_spec()); !status.ok())
     return status;
@@ -135,7 +126,8 @@ absl::StatusOr<v1::UpdateJobRequest> request_of(const UpdateOptions& options, Cl
   request.set_request_id(absl::StrCat(absl::Hex(*drawn)));
   // A coordinator of an earlier version sends no revision, and refuses the call.
   request.set_revision(job->revision());
-  request.set_change(change_text(options, request.spec()));
+  request.set_change(change_text(options.overrides, options.environment,
+                                 options.program.empty() ? v1::JobSpec() : request.spec()));
   request.set_rollback_steps(options.rollback_steps);
   request.set_time(options.now             ? v1::NOW
                    : options.at_checkpoint ? v1::AT_CHECKPOINT

@@ -3,15 +3,19 @@
 #include <algorithm>
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
 #include "cli/terminal/terminal.h"
 #include "common/text/escape.h"
+#include "jobspec/settings/keys.h"
 
 namespace muster::cli {
 namespace {
 
 // The number of revisions that `muster status` shows.
 constexpr int kRevisionsShown = 5;
+// The bound of the coordinator.
+constexpr size_t kChangeBytesMax = 512;
 
 std::string state_of(const v1::Job& job, const v1::Revision& revision) {
   if (revision.pending()) return "pending";
@@ -22,7 +26,32 @@ std::string state_of(const v1::Job& job, const v1::Revision& revision) {
   return shown(revision.end());
 }
 
+// Returns the setting without its value if the key has no effect on a job, such as hf_access_token:
+// the value may be a secret, and the coordinator does not have it.
+std::string setting_text(const std::string& word) {
+  const std::string name = word.substr(0, word.find('='));
+  const jobspec::Key* key = jobspec::find_key(name);
+  return key == nullptr || key->support == jobspec::Support::kNoEffect ? name : word;
+}
+
 }  // namespace
+
+std::string change_text(const std::vector<std::string>& overrides,
+                        const std::vector<std::string>& environment, const v1::JobSpec& program) {
+  std::vector<std::string> words;
+  for (const std::string& word : overrides) words.push_back(setting_text(word));
+  for (const std::string& variable : environment)
+    words.push_back(absl::StrCat("--env ", variable.substr(0, variable.find('='))));
+  const int arguments = program.command_size() - 1;
+  if (arguments >= 0)
+    words.push_back(absl::StrCat(
+        "-- ", program.command(0),
+        arguments == 0
+            ? ""
+            : absl::StrCat(" and ", arguments, arguments == 1 ? " argument" : " arguments")));
+  std::string text = shown(absl::StrJoin(words, " "));
+  return text.size() <= kChangeBytesMax ? text : shorten(text, kChangeBytesMax / 4);
+}
 
 std::string describe_revisions(const v1::Job& job, int64_t now_unix_ns) {
   std::string text;

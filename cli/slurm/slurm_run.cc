@@ -134,7 +134,7 @@ void warn_of_revision(const v1::Job& job) {
   if (job.revision() <= 1 || job.revisions_size() == 0) return;
   std::string changes;
   for (const v1::Revision& revision : job.revisions())
-    if (!revision.pending() && !revision.failed())
+    if (!revision.pending() && !revision.undone())
       absl::StrAppend(&changes, changes.empty() ? "" : ", ", revision.change());
   warn(
       absl::StrCat("the next allocation starts from the script's command line, without the updates "

@@ -134,6 +134,9 @@ class Core {
   void withdraw_update(const JobUpdateRequested& event, Job& job);
   void leave_for_update(Job& job);
   void watch_revision(Job& job, const RankProgress& progress);
+  bool awaits_checkpoint(const Job& job) const;
+  bool begin_trial_steps(Job& job);
+  void finish_passed_trial(Job& job, std::string result);
   void end_silent_trials();
 
   // core_attempt.cc

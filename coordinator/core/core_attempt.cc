@@ -28,6 +28,7 @@ void Core::rank_up(Job& job, Rank rank) {
   if (job.state != JobState::kStarting) return;
   job.state = JobState::kRunning;
   job.up_unix_ns = time_.unix_ns;
+  attempt.up_at = time_.now;
   close_open_incidents(incidents_, job.id, absl::StrCat("attempt ", job.attempt.value(), " runs"),
                        time_.unix_ns);
   accounts_.enter(job, JobTransition::kUp, incidents_, time_);
@@ -93,10 +94,12 @@ void Core::fault(Job& job, Fault cause, Duration grace) {
   if (made_a_step) note_training(job);
   const int32_t there = nodes_possible(job, fleet_, nodes_, time_.unix_ns);
   cause.has_elsewhere = there > nodes_now(job) || smallest_size(job.spec) < nodes_now(job);
-  if (job.trial)
-    job.trial->steps += made_a_step ? std::max(steps.newest_step(), cause.last_step) -
-                                          std::max<int64_t>(steps.base_step(), 0)
-                                    : 0;
+  cause.revision = job.revision;
+  if (job.trial && made_a_step) {
+    begin_trial_steps(job);
+    job.trial->newest_step =
+        std::max({job.trial->newest_step, steps.newest_step(), cause.last_step});
+  }
   // An attempt on trial shows nothing about its nodes.
   cause.node_unfit = !job.trial && cause.has_elsewhere && (!made_a_step || names_its_node(cause)) &&
                      is_of_unfit_node(job, cause, there);
@@ -117,7 +120,7 @@ void Core::fault(Job& job, Fault cause, Duration grace) {
   const Duration time = job.spec.is_program() ? std::max(grace, options_.program_grace) : grace;
   attempt.expect_ends(job, time, options_, time_.now);
   append(actions_, orders_to_stop(job, attempt.ranks, fleet_, options_, newest.message));
-  if (decision.rolls_back) return;
+  if (decision.rolls_back || fails_trial(job)) return;
   if (std::optional<NodeSuspicion> node = suspicion_after(nodes_, job))
     suspect_node(newest.worker, *std::move(node));
 }
@@ -160,7 +163,7 @@ void Core::end_attempt(Job& job) {
   actions_.push_back(
       PersistAttempt{attempt.record_of_end(job, job.faults.back().message, time_.unix_ns)});
   count_restart(job, decision);
-  job.keeps_nodes = decision.rolls_back || job.update.has_value();
+  job.keeps_nodes = decision.rolls_back || job.faults.back().for_update;
   if (decision.rolls_back)
     roll_back(job);
   else if (job.update)
@@ -199,7 +202,7 @@ void Core::finish(Job& job, JobState state, int32_t exit_code, std::string reaso
   job.account = accounts_.close(job.id, time_.now, time_.unix_ns);
   job.held.clear();
   if (job.trial) end_trial(job, "the job ended first");
-  job.update.reset();
+  if (job.update) drop_update(job, "not rolled in: the job ended first");
   // The environment may contain tokens and passwords. Only attempts need the values, and no further
   // attempt follows.
   for (auto& [name, value] : job.spec.environment) value.clear();

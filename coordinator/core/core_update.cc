@@ -1,4 +1,7 @@
 // Revisions of a job's spec: requests, the end of the attempt for an update, and trials.
+#include <algorithm>
+#include <utility>
+
 #include <absl/strings/str_cat.h>
 
 #include "coordinator/core/attempt/endings.h"
@@ -8,6 +11,15 @@
 #include "coordinator/core/recovery/revisions.h"
 
 namespace muster::coordinator {
+namespace {
+
+// Returns whether a rank in this phase has not begun to train.
+constexpr bool begins(Phase phase) {
+  return phase == Phase::kInit || phase == Phase::kRendezvous || phase == Phase::kLoad ||
+         phase == Phase::kCompile || phase == Phase::kCheckpointRestore;
+}
+
+}  // namespace
 
 void Core::on(const JobUpdateRequested& event) {
   const auto reply = [&](absl::Status status) {
@@ -27,12 +39,16 @@ void Core::on(const JobUpdateRequested& event) {
         bytes, ", together at most ", options_.queued_bytes_max, "; cancel some jobs")));
   }
   job.update = *std::move(update);
-  jobs_.measure(job);
+  job.newest_revision = job.update->note.revision;
   const std::string text =
       absl::StrCat("revision ", job.update->note.revision, " (", job.update->note.change, ")");
   if (job.state == JobState::kQueued) {
     adopt_update(job);
-    jobs_.measure(job);
+    // The faults of the former revision are the reason for its back-off.
+    if (std::exchange(job.not_before_unix_ns, 0) != 0) {
+      queue_.remove(job.id, job.spec.priority);
+      queue_.add_former(job, time_.now, time_.now, options_);
+    }
     jobs_.note(job, absl::StrCat(text, " begins with its next attempt"));
     schedule_needed_ = true;
   } else if (job.update->time == UpdateTime::kAtCheckpoint && is_undecided(job)) {
@@ -42,23 +58,33 @@ void Core::on(const JobUpdateRequested& event) {
   } else {
     jobs_.note(job, absl::StrCat(job.reason, "; ", text, " follows"));
   }
+  jobs_.measure(job);
   reply(absl::OkStatus());
 }
 
 // An attempt that is ending already continues to end, and the job restarts unchanged.
 void Core::withdraw_update(const JobUpdateRequested& event, Job& job) {
-  absl::Status status;
-  if (job.update) {
-    jobs_.note(job, absl::StrCat("the update to revision ", job.update->note.revision, " (",
-                                 job.update->note.change, ") was withdrawn"));
-    job.update.reset();
-    jobs_.measure(job);
-  } else {
-    status = absl::FailedPreconditionError(absl::StrCat(
+  const auto reply = [&](absl::Status status) {
+    actions_.push_back(Reply{event.token, std::move(status), job.id});
+  };
+  // The client repeats its request, and another update may have been made meanwhile.
+  if (was_withdrawn(job, event.revision)) return reply(absl::OkStatus());
+  if (!job.update) {
+    return reply(absl::FailedPreconditionError(absl::StrCat(
         "job ", job.id.value(), " has no pending update: its revision is ", job.revision,
-        job.trial ? ", which is on trial; update it again with the former values" : ""));
+        job.trial ? ", which is on trial; update it again with the former values" : "")));
   }
-  actions_.push_back(Reply{event.token, std::move(status), job.id});
+  const std::string text =
+      absl::StrCat("revision ", job.update->note.revision, " (", job.update->note.change, ")");
+  if (event.revision != 0 && event.revision != job.update->note.revision) {
+    return reply(absl::AbortedError(
+        absl::StrCat("revision is ", event.revision, ", but the pending update of job ",
+                     job.id.value(), " is ", text, ": repeat the command to withdraw it")));
+  }
+  drop_update(job, std::string(kWithdrawn));
+  jobs_.measure(job);
+  jobs_.note(job, absl::StrCat("the update to ", text, " was withdrawn"));
+  reply(absl::OkStatus());
 }
 
 // Ends the attempt: its ranks save a checkpoint and leave, as for a drain.
@@ -69,31 +95,60 @@ void Core::leave_for_update(Job& job) {
 
 // Called after each page of a rank.
 void Core::watch_revision(Job& job, const RankProgress& progress) {
-  if (job.update && job.update->time == UpdateTime::kAtCheckpoint && is_running(job.state) &&
-      is_undecided(job) && job.exits.empty() && progress.checkpoint_step > job.update->after_step)
-    return leave_for_update(job);
+  if (awaits_checkpoint(job)) {
+    std::optional<int64_t>& after = job.update->after_step;
+    if (!after) {
+      after = newest_checkpoint_of(job);
+      if (after) jobs_.store(job.id);
+    } else if (progress.checkpoint_step > *after && has_saved_for_update(job)) {
+      return leave_for_update(job);
+    }
+  }
   if (!job.trial) return;
   const AttemptWatch& steps = attempts_.at(job.id).progress.steps;
   if (!steps.made_a_step()) return;
-  if (!passes_trial(job, steps.newest_step() - steps.base_step(), Duration::zero())) return;
-  end_trial(job, absl::StrCat("passed its trial of ", job.trial->rollback_steps, " steps"));
+  if (begin_trial_steps(job)) jobs_.store(job.id);
+  if (passes_trial(job, steps.newest_step()))
+    finish_passed_trial(job,
+                        absl::StrCat("passed its trial of ", job.trial->rollback_steps, " steps"));
+}
+
+bool Core::awaits_checkpoint(const Job& job) const {
+  return job.update && job.update->time == UpdateTime::kAtCheckpoint && is_running(job.state) &&
+         is_undecided(job) && job.exits.empty();
+}
+
+// Notes the step from which the revision on trial trains. Requires an attempt that has made a step.
+// Returns whether this is news.
+bool Core::begin_trial_steps(Job& job) {
+  if (job.trial->first_step >= 0) return false;
+  job.trial->first_step = std::max<int64_t>(attempts_.at(job.id).progress.steps.base_step(), 0);
+  return true;
+}
+
+void Core::finish_passed_trial(Job& job, std::string result) {
+  end_trial(job, std::move(result));
   jobs_.measure(job);
   jobs_.store(job.id);
   jobs_.publish(job.id);
 }
 
+// Ends the trials of programs that report no steps, once they have run for long enough. A program
+// that still loads or compiles has not shown that it runs.
 void Core::end_silent_trials() {
   for (const JobId id : attempts_.jobs()) {
     Job& job = jobs_.at(id);
-    if (!job.trial || job.state != JobState::kRunning || job.up_unix_ns == 0 ||
-        !attempts_.at(id).progress.hang.is_silent())
+    if (!job.trial || job.state != JobState::kRunning || !job.spec.is_program()) continue;
+    const LiveAttempt& attempt = attempts_.at(id);
+    if (!attempt.up_at || time_.now - *attempt.up_at < kSilentTrial ||
+        attempt.progress.steps.made_a_step())
       continue;
-    if (!passes_trial(job, 0, Duration(time_.unix_ns - job.up_unix_ns))) continue;
-    end_trial(job,
-              absl::StrCat("passed its trial: it has run for ", to_seconds(kSilentTrial), " s"));
-    jobs_.measure(job);
-    jobs_.store(id);
-    jobs_.publish(id);
+    const bool is_starting =
+        !attempt.progress.hang.is_silent() &&
+        std::ranges::any_of(job.ranks, [](const RankState& rank) { return begins(rank.phase); });
+    if (is_starting) continue;
+    finish_passed_trial(
+        job, absl::StrCat("passed its trial: it has run for ", to_seconds(kSilentTrial), " s"));
   }
 }
 

@@ -68,7 +68,7 @@ json revision_to_json(const v1::Revision& revision) {
           {"unix_ns", revision.unix_ns()},
           {"pending", revision.pending()},
           {"rollback_steps", revision.rollback_steps()},
-          {"failed", revision.failed()},
+          {"undone", revision.undone()},
           {"end", revision.end()}};
 }
 

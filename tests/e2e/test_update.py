@@ -86,14 +86,16 @@ class Update(MusterTest):
         # The shell takes two seconds to end, so the coordinator is killed while the attempt ends.
         self.muster("update", 1, "--env", "WHICH=2", "--", "sh", "-c", f"trap 'sleep 2; exit' TERM; echo version $WHICH; {loop}", check=0)
         wait_until(lambda: "version 2" in self.muster("logs", 1).stdout, 60, "the second version")
-        self.muster("update", 1, "--", "sh", "-c", "echo version 3; exit 9", check=0)
+        refused = self.muster("update", 1, "--", "env", check=2)
+        self.assertIn("spec.environment lacks WHICH", refused.stderr)
+        self.muster("update", 1, "--env", "WHICH=3", "--", "sh", "-c", "echo version 3; exit 9", check=0)
         os.kill(coordinator.pid, signal.SIGKILL)
         coordinator.wait(timeout=30)
         self.start_coordinator(listen=coordinator.address)
-        wait_until(lambda: [a["revision"] for a in self.history(1)] == [1, 2, 3, 1], 90, "the rollback")
+        wait_until(lambda: [a["revision"] for a in self.history(1)] == [1, 3, 4, 1], 90, "the rollback")
         wait_until(lambda: "version 1" in self.muster("logs", 1).stdout, 60, "the first version again")
         self.assertIn("version 3", self.muster("logs", 1, "--attempt", 3, check=0).stdout)
-        self.assertIn("revision 3 failed before its first step, so the job returns to revision 1", self.job(1)["revisions"][-1]["end"])
+        self.assertIn("revision 4 failed before its first step, so the job returns to revision 1", self.job(1)["revisions"][-1]["end"])
         self.muster("cancel", 1, "--force", check=0)
 
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -12,12 +13,15 @@
 
 namespace muster::coordinator {
 
-// Applies FIELD=VALUE to a plain field of the job (kJobFields). A truth value is written true or
-// false; the texts of a list are separated by commas. Returns whether the field exists.
+// Applies FIELD=VALUE to a plain field of the job (kJobFields), and env:NAME=VALUE to a variable of
+// its environment. A truth value is written true or false; the texts of a list are separated by
+// commas. Returns whether the field exists.
 inline bool set_job_field(const std::string& word, JobSpec& spec) {
   const size_t equals = word.find('=');
   const std::string text = word.substr(equals + 1);
-  bool exists = false;
+  constexpr std::string_view kVariable = "env:";
+  bool exists = word.starts_with(kVariable);
+  if (exists) spec.environment[word.substr(kVariable.size(), equals - kVariable.size())] = text;
   for_each_job_field([&](const JobField& field, auto member) {
     if (field.name != word.substr(0, equals)) return;
     exists = true;

@@ -19,7 +19,9 @@ std::string Scenario::update(const Words& words) {
   event.request_id = value_of(words, "request").value_or("");
   event.rollback_steps = number_of<int64_t>(words, "rollback", 10);
   const auto job = core_->jobs().find(event.job);
-  if (job != core_->jobs().end())
+  if (event.withdraws)
+    event.revision = number_of(words, "revision", 0);
+  else if (job != core_->jobs().end())
     event.revision = number_of(words, "revision", job->second.revision);
   if (words.back() == "now") event.time = UpdateTime::kNow;
   if (words.back() == "at-checkpoint") event.time = UpdateTime::kAtCheckpoint;

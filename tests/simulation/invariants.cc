@@ -179,8 +179,9 @@ void Invariants::attempts_are_consecutive(const Job& before, const Job& job) {
   if (job.attempt != before.attempt) {
     world_.require(job.attempt.value() == before.attempt.value() + 1,
                    "attempts are not counted one by one");
-    // A rollback of the revision is no retry.
-    const bool is_new_revision = job.revision != before.revision || before.keeps_nodes;
+    // An attempt of another revision is no retry.
+    const bool is_new_revision =
+        !before.faults.empty() && before.faults.back().revision != job.revision;
     if (!before.faults.empty() && !is_new_revision) {
       const Fault& fault = before.faults.back();
       // Bad input of a job that has trained, perhaps with fewer ranks, is a fault of a node.

@@ -89,6 +89,7 @@ class Invariants {
   // crashed.
   void forget_unstored_revisions();
   void revisions_change_between_attempts(const coordinator::Job* was, const coordinator::Job& job);
+  void accepted_updates_are_kept(const coordinator::Job* was, const coordinator::Job& job);
   void planned_leaves_repeat_no_step(const coordinator::Job* was, const coordinator::Job& job);
   void attempts_are_consecutive(const coordinator::Job& before, const coordinator::Job& job);
   void old_ranks_are_gone(const coordinator::Job& before);

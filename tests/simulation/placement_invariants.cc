@@ -101,8 +101,8 @@ void Invariants::drained_nodes_are_left(const Event* event) {
   for (const auto& [name, node] : core.nodes()) {
     if (node.drain_unix_ns != 0)
       drains_[name] = node.drain_unix_ns;
-    else if (!node.excluded)
-      drains_.erase(name);
+    else if (!node.excluded || node.suspicion != Suspicion::kPerson)
+      drains_.erase(name);  // another exclusion may follow at once
   }
   // The coordinator orders jobs to leave at its ticks, which may be late.
   constexpr int64_t kTickNs = 1'000'000'000;

@@ -24,8 +24,17 @@ void FakeCoordinator::checkpoint(JobId job) {
 void FakeCoordinator::update(JobId job, const std::string& config, UpdateTime time) {
   if (!is_up() || !core_->jobs().contains(job)) return;
   const Job& known = core_->jobs().at(job);
-  JobUpdateRequested event{
-      RequestToken(next_token_++), job, config, known.revision, config, known.spec, 5, time};
+  // The restarts of a bad revision without a trial take too long.
+  const bool needs_trial = known.spec.restarts_max > 0 && !config.ends_with("good");
+  if (needs_trial && known.attempt == Attempt(0)) return;
+  JobUpdateRequested event{RequestToken(next_token_++),
+                           job,
+                           config,
+                           known.revision,
+                           config,
+                           known.spec,
+                           !needs_trial && world_.random.chance(0.3) ? 0 : 5,  // 0: without a trial
+                           time};
   event.spec.train_config_json = config;
   for (SmallerJob& size : event.spec.smaller)
     size.train_config_json = absl::StrCat(size.nodes, config);
@@ -89,9 +98,11 @@ void World::plan_updates(JobId job) {
       note(absl::StrCat("someone updates job ", job.value(), " to ", config));
       coordinator.update(job, config, time);
       if (!random.chance(0.2)) return;
-      scheduler.after(random.between_ms(0, 3'000), [this, job] {
+      scheduler.after(random.between_ms(0, 3'000), [this, job, config, time] {
         note(absl::StrCat("someone withdraws the update of job ", job.value()));
         coordinator.withdraw_update(job);
+        // The answer to the request was lost, and the client repeats it.
+        if (random.chance(0.5)) coordinator.update(job, config, time);
       });
     });
   }

@@ -1,5 +1,6 @@
 // Invariants of updates, and of all planned ends of attempts.
 #include <algorithm>
+#include <set>
 #include <string>
 
 #include "coordinator/core/recovery/restart_policy.h"
@@ -33,6 +34,7 @@ void Invariants::forget_unstored_revisions() {
 // Requires that an attempt has one revision, that a revision has one spec, that a rollback reaches
 // the revision before the trial, and that a revision that was rolled back does not return.
 void Invariants::revisions_change_between_attempts(const Job* was, const Job& job) {
+  accepted_updates_are_kept(was, job);
   const StoreId store = world_.coordinator.store();
   const auto name = absl::StrCat("job ", job.id.value(), " with revision ", job.revision);
   if (!is_terminal(job.state)) {
@@ -55,6 +57,22 @@ void Invariants::revisions_change_between_attempts(const Job* was, const Job& jo
   world_.require(
       was->trial && was->trial->former_revision == job.revision && was->trial->former == job.spec,
       name, " did not return to the revision before its trial");
+}
+
+// Requires that an update that was accepted is pending or has a note, and that a request is
+// accepted once, also after it was withdrawn.
+void Invariants::accepted_updates_are_kept(const Job* was, const Job& job) {
+  std::set<std::string> requests;
+  const auto take = [&](const RevisionNote& note) {
+    world_.require(requests.insert(note.request_id).second, "job ", job.id.value(),
+                   " has accepted the request ", note.request_id, " twice");
+  };
+  for (const RevisionNote& note : job.revisions) take(note);
+  if (job.update) take(job.update->note);
+  if (was == nullptr || !was->update) return;
+  const std::string& request = was->update->note.request_id;
+  world_.require(requests.contains(request), "job ", job.id.value(), " has lost the update ",
+                 request);
 }
 
 // Requires that ranks that were ordered to leave for an update or a drain, and that have left

@@ -46,6 +46,7 @@ LiveAttempt& AttemptTable::restore(Job& job, const CoreOptions& options, Instant
     has_failed = has_failed || !is_success(exit);
   }
   LiveAttempt& attempt = attempts_.emplace(job.id, LiveAttempt(options, job, now)).first->second;
+  if (is_running(job.state)) attempt.up_at = now;
   if (undecided && has_failed) attempt.victim_deadline = now + options.culprit_wait;
   if (undecided && job.state == JobState::kStarting)
     attempt.start_deadline = now + options.start_budget;

@@ -101,6 +101,7 @@ Fault fault_of_missing_rank(Rank rank, const WorkerName& worker, int64_t unix_ns
                          ExitCode::kFailure, unix_ns);
   fault.rank = rank;
   fault.worker = worker;
+  fault.is_unreported = true;
   return fault;
 }
 

@@ -44,7 +44,7 @@ void revise_action(IncidentBook& incidents, const LiveAttempt& attempt,
                    const RestartDecision& decision, const Fault& fault, int64_t unix_ns) {
   const Incident* known = attempt.incident ? incidents.find(*attempt.incident) : nullptr;
   const std::string diagnosis = diagnosis_text(decision, fault);
-  if (known == nullptr || diagnosis.empty() ||
+  if (known == nullptr || (diagnosis.empty() && !decision.takes_update) ||
       (known->diagnosis == diagnosis && known->action == action_text(decision, fault)))
     return;
   incidents.note(*attempt.incident, unix_ns, decision.reason);

@@ -85,6 +85,8 @@ struct LiveAttempt {
   KillDeadline kill;
   // The deadline for every rank to be up. Set while the job is STARTING.
   std::optional<Instant> start_deadline;
+  // The time at which every rank was up, or at which this coordinator found that this was the case.
+  std::optional<Instant> up_at;
   // The time at which the attempt ends without a known culprit. Set when a rank has reported the
   // loss of a peer and no rank has reported a fault of its own.
   std::optional<Instant> victim_deadline;

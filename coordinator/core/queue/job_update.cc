@@ -6,6 +6,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "coordinator/core/queue/validation.h"
+#include "coordinator/core/recovery/revisions.h"
 
 namespace muster::coordinator {
 namespace {
@@ -34,6 +35,22 @@ JobSpec changed_spec(const Job& job, const JobUpdateRequested& event) {
   if (!change.command.empty()) spec.command = change.command;
   for (const auto& [name, value] : change.environment) spec.environment[name] = value;
   return spec;
+}
+
+// A job's variables may be secrets of its submitter, which another program could print.
+absl::Status check_variables(const Job& job, const JobUpdateRequested& event) {
+  if (event.spec.command.empty() && event.spec.environment.empty()) return absl::OkStatus();
+  std::string missing, options;
+  for (const auto& [name, value] : job.spec.environment) {
+    if (event.spec.environment.contains(name)) continue;
+    absl::StrAppend(&missing, missing.empty() ? "" : ", ", name);
+    absl::StrAppend(&options, " --env ", name);
+  }
+  if (missing.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("spec.environment lacks ", missing,
+                   ": an update of the program or of variables must give all variables of job ",
+                   job.id.value(), " again, because their values may be secrets: add", options));
 }
 
 absl::Status check_request(const JobUpdateRequested& event, const InputLimits& limits) {
@@ -93,6 +110,7 @@ absl::StatusOr<JobUpdate> update_of(const Job& job, const JobUpdateRequested& ev
     return absl::InvalidArgumentError(
         absl::StrCat("spec.command is given, but ", name, " runs the trainer: give key=value"));
   }
+  if (auto status = check_variables(job, event); !status.ok()) return status;
   JobUpdate update;
   update.spec = changed_spec(job, event);
   if (update.spec == job.spec) {
@@ -103,8 +121,7 @@ absl::StatusOr<JobUpdate> update_of(const Job& job, const JobUpdateRequested& ev
   update.note = {job.newest_revision + 1, event.change, event.request_id, event.unix_ns, "", false};
   update.rollback_steps = event.rollback_steps;
   update.time = event.time;
-  for (const RankState& rank : job.ranks)
-    update.after_step = std::max(update.after_step, rank.checkpoint_step);
+  if (event.time == UpdateTime::kAtCheckpoint) update.after_step = newest_checkpoint_of(job);
   return update;
 }
 

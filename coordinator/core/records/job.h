@@ -142,6 +142,9 @@ struct Fault {
   std::string place;
   // If `worker` and another node cannot reach each other: the other node. Neither is to blame.
   WorkerName peer{};
+  int32_t revision = 1;        // Job::revision
+  bool for_update = false;     // the attempt was ended to roll in an update
+  bool is_unreported = false;  // the rank is gone, and its worker did not report how it ended
 
   friend bool operator==(const Fault&, const Fault&) = default;
 };
@@ -224,8 +227,8 @@ struct Job {
   // An inconclusive hang has ended an attempt. The job may pause regularly, so that later
   // inconclusive hangs are sampled for longer.
   bool ended_without_proof = false;
-  // The revision of `spec`, the highest number of a revision so far, and the newest revisions after
-  // the first, oldest first.
+  // The revision of `spec`, the highest number of a revision so far, and the newest updates that
+  // were accepted, oldest first: those that were rolled in, and those that were not.
   int32_t revision = 1;
   int32_t newest_revision = 1;
   std::vector<RevisionNote> revisions;

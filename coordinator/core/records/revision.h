@@ -7,8 +7,10 @@
 //                     no trial    ◀── rollback_steps completed ────┘
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "common/job/job_spec.h"
@@ -30,11 +32,11 @@ enum class UpdateTime {
 // One revision, for users.
 struct RevisionNote {
   int32_t revision = 0;
-  std::string change;       // "learning_rate=1e-4"
-  std::string request_id;   // the client's dedupe key
-  int64_t unix_ns = 0;      // the time of the request
-  std::string end;          // the result of the trial, in one sentence; empty: it is not known yet
-  bool has_failed = false;  // it was rolled back
+  std::string change;      // "learning_rate=1e-4"
+  std::string request_id;  // the client's dedupe key
+  int64_t unix_ns = 0;     // the time of the request
+  std::string end;         // its result, in one sentence; empty: it is not known yet
+  bool is_undone = false;  // the job does not have it: it was rolled back, or never rolled in
 
   friend bool operator==(const RevisionNote&, const RevisionNote&) = default;
 };
@@ -45,8 +47,9 @@ struct JobUpdate {
   JobSpec spec;
   int64_t rollback_steps = 0;
   UpdateTime time = UpdateTime::kAfterSave;
-  // For kAtCheckpoint: the ranks leave after a checkpoint of more steps.
-  int64_t after_step = -1;
+  // For kAtCheckpoint: the ranks leave after a checkpoint of more steps. Not known until each rank
+  // of the attempt has reported.
+  std::optional<int64_t> after_step{};
 
   friend bool operator==(const JobUpdate&, const JobUpdate&) = default;
 };
@@ -56,7 +59,16 @@ struct Trial {
   JobSpec former;               // the newest revision that has passed its trial
   int32_t former_revision = 0;  // its number
   int64_t rollback_steps = 0;
-  int64_t steps = 0;  // completed by ended attempts of the revision on trial
+  // The step from which the revision's first attempt trained, and the highest step that its ended
+  // attempts have completed; -1: none. A repeated step therefore counts once.
+  int64_t first_step = -1;
+  int64_t newest_step = -1;
+
+  // Returns the steps by which the revision has advanced the job if it has completed `step`.
+  int64_t steps_until(int64_t step) const {
+    return first_step < 0 ? 0 : std::max<int64_t>(step - first_step, 0);
+  }
+  int64_t steps() const { return steps_until(newest_step); }
 
   friend bool operator==(const Trial&, const Trial&) = default;
 };

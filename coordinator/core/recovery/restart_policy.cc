@@ -65,8 +65,9 @@ int32_t used_by_faults(const std::map<Cause, RestartsUsed>& used) {
 }
 
 bool is_same_fault(const Fault& a, const Fault& b) {
-  return cause_of(a) == cause_of(b) && a.signal == b.signal && a.exit_code == b.exit_code &&
-         a.rank == b.rank && a.rank.value() >= 0 && a.last_step == b.last_step && a.last_step >= 0;
+  return a.revision == b.revision && cause_of(a) == cause_of(b) && a.signal == b.signal &&
+         a.exit_code == b.exit_code && a.rank == b.rank && a.rank.value() >= 0 &&
+         a.last_step == b.last_step && a.last_step >= 0;
 }
 
 // Returns the nodes of the newest `faults` faults of `job`, oldest first, without duplicates.
@@ -199,8 +200,8 @@ int32_t repeats_of_error(const Job& job) {
     // A node may lack what others have.
     const bool is_nodes = is_setup ? !nodes.insert(before.worker).second || has_trained(after)
                                    : before.node_unfit || after.node_unfit;
-    if (before.error != newest.error || is_nodes || is_settled_by_progress(then, job.spec, after) ||
-        went_further(job, i))
+    if (before.error != newest.error || before.revision != newest.revision || is_nodes ||
+        is_settled_by_progress(then, job.spec, after) || went_further(job, i))
       break;
     ++times;
   }
@@ -222,7 +223,10 @@ NodeBlame blame_of_node(const Fault& fault) {
   return gave_up ? NodeBlame::kNothing : rule_of(cause).node;
 }
 
-RestartDecision decide_restart(const Job& job) {
+namespace {
+
+// Returns the decision about the job's revision, which is neither replaced nor rolled back.
+RestartDecision decide_for_revision(const Job& job) {
   const Fault& fault = job.faults.back();
   const Cause cause = cause_of(fault);
   const CauseRule& rule = rule_of(cause);
@@ -231,19 +235,13 @@ RestartDecision decide_restart(const Job& job) {
   const int64_t allowed = restarts_allowed(job.spec, cause);
   const int32_t repeats = repeats_of(job);
   RestartDecision decision;
-  if (fails_trial(job)) {
-    decision.restart = decision.rolls_back = true;
-    decision.counts = false;
-    decision.reason = rollback_text(job);
-    return decision;
-  }
   if (!rule.retries) {
     decision.reason = absl::StrCat(fault.message, "; ", av(rule.why_not));
     return decision;
   }
   if (cause == Cause::kPreempted) {
     decision.counts = false;
-    decision.restart = restart <= allowed;
+    decision.restart = restart <= allowed || fault.for_update;
     const bool worker_said_so = fault.rank.value() < 0;
     decision.delay = worker_said_so ? Duration::zero() : kPreemptedDelay;
     decision.reason =
@@ -297,6 +295,28 @@ RestartDecision decide_restart(const Job& job) {
   return decision;
 }
 
+}  // namespace
+
+RestartDecision decide_restart(const Job& job) {
+  RestartDecision decision = fails_trial(job) ? RestartDecision{} : decide_for_revision(job);
+  const Fault& fault = job.faults.back();
+  if (decision.restart) return decision;
+  if (job.update) {
+    decision = {};
+    decision.restart = decision.takes_update = true;
+    decision.counts = false;
+    decision.reason =
+        absl::StrCat("revision ", job.update->note.revision, " (", job.update->note.change,
+                     ") replaces revision ", job.revision, ", which failed: ", fault.message);
+  } else if (may_fail_trial(job)) {
+    decision = {};
+    decision.restart = decision.rolls_back = true;
+    decision.counts = false;
+    decision.reason = rollback_text(job);
+  }
+  return decision;
+}
+
 void count_restart(Job& job, const RestartDecision& decision) {
   job.restarts_used = restarts_that_count(job);
   if (decision.counts) ++job.restarts;
@@ -305,6 +325,7 @@ void count_restart(Job& job, const RestartDecision& decision) {
   // up on the other nodes. The job cannot make progress meanwhile, so these preemptions do not
   // count.
   if (is_preempted(fault) && fault.rank.value() < 0 && fault.last_step < 0) return;
+  if (fault.for_update) return;
   RestartsUsed& used = job.restarts_used[cause_of(fault)];
   used = {used.count + 1, durable_step(fault), fault.job_step, fault.productive};
 }

@@ -53,6 +53,9 @@ struct RestartDecision {
   bool is_futile = false;
   // The job restarts with its former revision (recovery/revisions.h).
   bool rolls_back = false;
+  // The job restarts with its pending update, where it would otherwise end or roll back: the update
+  // may mend the fault.
+  bool takes_update = false;
   Duration delay{};
   std::string reason;  // one sentence, including the cause
 };

@@ -7,7 +7,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "common/time/time.h"
 #include "coordinator/core/records/job.h"
@@ -22,23 +24,37 @@ constexpr Duration kSilentTrial = std::chrono::minutes(10);
 // not count against the job.
 Fault fault_of_update(const Job& job, int64_t unix_ns);
 
+// Returns whether the ranks have saved a checkpoint since the request for the pending update: each
+// rank that reports checkpoints has reported a new one. Requires JobUpdate::after_step.
+bool has_saved_for_update(const Job& job);
+// Returns the step for JobUpdate::after_step; nullopt if a rank of the attempt has not reported
+// yet, for example after a restart of the coordinator.
+std::optional<int64_t> newest_checkpoint_of(const Job& job);
+
 // Makes the pending update the job's revision. A job that has had an attempt begins a trial; if the
 // former revision was still on trial, the one before it remains the one to return to. The job has
 // all its restarts again. Requires a pending update and no attempt.
 void adopt_update(Job& job);
+// Drops the pending update, and keeps a note of it. `end`: one sentence, as RevisionNote::end.
+void drop_update(Job& job, std::string end);
+// Returns whether the update to this revision was withdrawn.
+bool was_withdrawn(const Job& job, int32_t revision);
+constexpr std::string_view kWithdrawn = "withdrawn before an attempt had it";
 
-// Returns whether the newest fault ends the trial: it is one of the revision and not of a node, the
-// network or storage.
+// Returns whether the newest fault may be one of the revision on trial, and not of a node, the
+// network or storage: the job then returns to the former revision rather than end.
+bool may_fail_trial(const Job& job);
+// Returns whether the newest fault ends the trial even if the job could restart. A fault that may
+// come from elsewhere is retried once with the revision.
 bool fails_trial(const Job& job);
-// Returns the sentence about the rollback after the newest fault. Requires fails_trial().
+// Returns the sentence about the rollback after the newest fault. Requires may_fail_trial().
 std::string rollback_text(const Job& job);
-// Returns to the revision before the trial, and drops a pending update, which was made on top of
-// the failed one. Requires fails_trial() and no attempt.
+// Returns to the revision before the trial. Requires may_fail_trial(), no pending update and no
+// attempt.
 void roll_back(Job& job);
 
-// Returns whether the revision has passed its trial. `steps`: those of the current attempt.
-// `silent_for`: the time for which all ranks of a program that reports no steps have been up.
-bool passes_trial(const Job& job, int64_t steps, Duration silent_for);
+// Returns whether the revision has passed its trial with the completed step `step`.
+bool passes_trial(const Job& job, int64_t step);
 // Ends the trial without a rollback. `result`: one sentence, as RevisionNote::end.
 void end_trial(Job& job, std::string result);
 

@@ -1,8 +1,15 @@
 #include "coordinator/shell/messages/revision_messages.h"
 
+#include "common/text/escape.h"
 #include "daemon/job_spec_messages.h"
 
 namespace muster::coordinator {
+namespace {
+
+// A job has up to 32 of them in each answer.
+constexpr size_t kRevisionEndBytesMax = 512;
+
+}  // namespace
 
 void revisions_to_proto(const Job& job, v1::Job& proto) {
   proto.set_revision(job.revision);
@@ -11,16 +18,14 @@ void revisions_to_proto(const Job& job, v1::Job& proto) {
     revision.set_revision(note.revision);
     revision.set_change(note.change);
     revision.set_unix_ns(note.unix_ns);
-    revision.set_end(note.end);
-    revision.set_failed(note.has_failed);
+    revision.set_end(printable(note.end, kRevisionEndBytesMax));
+    revision.set_undone(note.is_undone);
+    if (job.trial && note.revision == job.revision)
+      revision.set_rollback_steps(job.trial->rollback_steps);
     return revision;
   };
   for (const RevisionNote& note : job.revisions) add(note);
-  if (job.trial) {
-    proto.set_former_revision(job.trial->former_revision);
-    if (proto.revisions_size() > 0)
-      proto.mutable_revisions()->rbegin()->set_rollback_steps(job.trial->rollback_steps);
-  }
+  if (job.trial) proto.set_former_revision(job.trial->former_revision);
   if (job.update) {
     v1::Revision& pending = add(job.update->note);
     pending.set_pending(true);

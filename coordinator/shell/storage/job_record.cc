@@ -77,7 +77,10 @@ json to_json(const Fault& fault) {
           {"planned", fault.is_planned},
           {"family", fault.family},
           {"place", fault.place},
-          {"peer", fault.peer.value()}};
+          {"peer", fault.peer.value()},
+          {"revision", fault.revision},
+          {"for_update", fault.for_update},
+          {"unreported", fault.is_unreported}};
 }
 
 Fault fault_from(const json& j) {
@@ -106,6 +109,9 @@ Fault fault_from(const json& j) {
   fault.family = j.value("family", std::string());
   fault.place = j.value("place", std::string());
   fault.peer = WorkerName(j.value("peer", std::string()));
+  fault.revision = j.value("revision", 1);
+  fault.for_update = j.value("for_update", false);
+  fault.is_unreported = j.value("unreported", false);
   return fault;
 }
 

@@ -1,6 +1,7 @@
 #include "coordinator/shell/storage/revision_record.h"
 
 #include <string>
+#include <utility>
 
 namespace muster::coordinator {
 namespace {
@@ -9,7 +10,7 @@ using nlohmann::json;
 
 json note_to_json(const RevisionNote& note) {
   return {{"revision", note.revision}, {"change", note.change}, {"request_id", note.request_id},
-          {"unix_ns", note.unix_ns},   {"end", note.end},       {"failed", note.has_failed}};
+          {"unix_ns", note.unix_ns},   {"end", note.end},       {"undone", note.is_undone}};
 }
 
 RevisionNote note_from_json(const json& j) {
@@ -18,7 +19,7 @@ RevisionNote note_from_json(const json& j) {
           j.value("request_id", std::string()),
           j.value("unix_ns", int64_t{0}),
           j.value("end", std::string()),
-          j.value("failed", false)};
+          j.value("undone", false)};
 }
 
 // An unknown number, from a later version, counts as kAfterSave.
@@ -69,17 +70,20 @@ void add_revisions(const Job& job, json& record) {
   record["newest_revision"] = job.newest_revision;
   record["revisions"] = std::move(notes);
   record["keeps_nodes"] = job.keeps_nodes;
-  if (job.update)
-    record["update"] = {{"note", note_to_json(job.update->note)},
-                        {"spec", spec_to_json(job.update->spec)},
-                        {"rollback_steps", job.update->rollback_steps},
-                        {"time", static_cast<int>(job.update->time)},
-                        {"after_step", job.update->after_step}};
+  if (job.update) {
+    json update = {{"note", note_to_json(job.update->note)},
+                   {"spec", spec_to_json(job.update->spec)},
+                   {"rollback_steps", job.update->rollback_steps},
+                   {"time", static_cast<int>(job.update->time)}};
+    if (job.update->after_step) update["after_step"] = *job.update->after_step;
+    record["update"] = std::move(update);
+  }
   if (job.trial)
     record["trial"] = {{"former", spec_to_json(job.trial->former)},
                        {"former_revision", job.trial->former_revision},
                        {"rollback_steps", job.trial->rollback_steps},
-                       {"steps", job.trial->steps}};
+                       {"first_step", job.trial->first_step},
+                       {"newest_step", job.trial->newest_step}};
 }
 
 void read_revisions(const json& record, Job& job) {
@@ -88,16 +92,19 @@ void read_revisions(const json& record, Job& job) {
   for (const json& note : record.value("revisions", json::array()))
     job.revisions.push_back(note_from_json(note));
   job.keeps_nodes = record.value("keeps_nodes", false);
-  if (const auto update = record.find("update"); update != record.end())
+  if (const auto update = record.find("update"); update != record.end()) {
     job.update = JobUpdate{note_from_json(update->value("note", json::object())),
                            spec_from_json(update->value("spec", json::object())),
                            update->value("rollback_steps", int64_t{0}),
-                           update_time_from(update->value("time", 0)),
-                           update->value("after_step", int64_t{-1})};
+                           update_time_from(update->value("time", 0))};
+    if (update->contains("after_step"))
+      job.update->after_step = update->value("after_step", int64_t{-1});
+  }
   if (const auto trial = record.find("trial"); trial != record.end())
-    job.trial = Trial{
-        spec_from_json(trial->value("former", json::object())), trial->value("former_revision", 0),
-        trial->value("rollback_steps", int64_t{0}), trial->value("steps", int64_t{0})};
+    job.trial =
+        Trial{spec_from_json(trial->value("former", json::object())),
+              trial->value("former_revision", 0), trial->value("rollback_steps", int64_t{0}),
+              trial->value("first_step", int64_t{-1}), trial->value("newest_step", int64_t{-1})};
 }
 
 }  // namespace muster::coordinator

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/jobs/node_view.h"
+#include "cli/jobs/update_view.h"
 #include "common/text/escape.h"
 #include "daemon/job_spec_messages.h"
 #include "daemon/json/job_json.h"
@@ -176,6 +177,15 @@ TEST(JobView, ShowsTheRevisionsOfAJob) {
   const auto json = daemon::job_to_json(job);
   EXPECT_EQ(json["revision"], 3);
   EXPECT_EQ(json["revisions"][2]["pending"], true);
+}
+
+TEST(JobView, TheTextOfAChangeHasNoSecrets) {
+  EXPECT_EQ(
+      change_text({"learning_rate=1e-4", "hf_access_token=hf_x"}, {"WANDB_API_KEY=w", "HOME"}, {}),
+      "learning_rate=1e-4 hf_access_token --env WANDB_API_KEY --env HOME");
+  v1::JobSpec program;
+  for (const char* word : {"train", "--api-key=k"}) program.add_command(word);
+  EXPECT_EQ(change_text({}, {}, program), "-- train and 1 argument");
 }
 
 TEST(JobView, ARestartHidesNoSteps) {

@@ -31,6 +31,8 @@ inline Job full_job() {
                  IncidentKind::kOutOfMemory, 10, 12, 18, Duration(21), true, true, true,
                  "ValueError at job/train.py:31 step", "program error", "job/train.py:31 step"}};
   job.faults.back().peer = WorkerName("n2");
+  job.faults.back().revision = 2;
+  job.faults.back().for_update = job.faults.back().is_unreported = true;
   job.restarts_used = {{Cause::kRankDied, {1, 5, 6, Duration(22)}}, {Cause::kPreempted, {3, 7, 8}}};
   job.submitted_unix_ns = 1;
   job.first_started_unix_ns = 1;
@@ -60,7 +62,7 @@ inline Job full_job() {
   job.update =
       JobUpdate{{5, "command=v5", "r-5", 103, "no"}, job.spec, 7, UpdateTime::kAtCheckpoint, 11};
   job.update->spec.command = {"v5"};
-  job.trial = Trial{job.spec, 2, 8, 9};
+  job.trial = Trial{job.spec, 2, 8, 9, 10};
   job.trial->former.command = {"v2"};
   job.keeps_nodes = true;
   job.not_before_unix_ns = 77;

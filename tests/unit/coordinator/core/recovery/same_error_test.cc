@@ -59,6 +59,10 @@ TEST(RestartPolicy, AnExceptionThatRepeatsEndsTheJobTheSecondTime) {
   EXPECT_TRUE(decide(apart).restart);
   apart[1].job_step = 20;
   EXPECT_FALSE(decide(apart).restart);
+  // The error of another revision shows nothing about this one.
+  apart[1].revision = 2;
+  EXPECT_TRUE(decide(apart).restart);
+  apart[1].revision = 1;
   // Another node may be fit.
   apart[1].node_unfit = true;
   EXPECT_TRUE(decide(apart).restart);
