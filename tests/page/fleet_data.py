@@ -155,13 +155,14 @@ class FleetData:
         return {"id": i, "state": row["state"], "reason": row["reason"], "attempt": row["attempt"], "exit_code": 0 if row["state"] != "FAILED" else 1, "tokens_per_second": row["tokens_per_second"], "spec": spec, "nodes": row["nodes"],
                 "held": ["gpu-0062", self.text("gpu-0063")], "placement": [{"rank": 0, "worker": self.nodes[0]["name"], "local_rank": 0}], "ranks": [rank] if runs else [], "faults": faults,
                 "submitted_unix_ns": row["submitted_unix_ns"], "started_unix_ns": row["started_unix_ns"], "finished_unix_ns": row["finished_unix_ns"],
-                "incident": {"id": row["incident"], "sentence": self.text("rank 27 holds up 511 ranks")} if row["incident"] else None, "goodput": goodput(7_300.0, LOSSES) if row["state"] != "QUEUED" else goodput(0.0, [])}
+                "incident": {"id": row["incident"], "sentence": self.text("rank 27 holds up 511 ranks")} if row["incident"] else None, "goodput": goodput(7_300.0, LOSSES) if row["state"] != "QUEUED" else goodput(0.0, []),
+                "newest_step": 18_432, "revision": 2, "revisions": [{"revision": 2, "change": self.text("learning_rate=1e-4"), "unix_ns": NOW_NS - 4130 * SECOND, "pending": False, "rollback_steps": 0, "undone": False, "end": "passed its trial of 50 steps"}]}
 
     def attempts(self, i):
         ends = ["", self.text("rank 27 on gpu-0003 holds up 511 ranks: it never entered all-reduce 26"), self.text("worker gpu-0012 cannot be reached")]
         return {"more": False, "attempts": [{"job_id": i, "attempt": a, "started_unix_ns": NOW_NS - (7300 if a == 1 else 4122) * SECOND, "up_unix_ns": NOW_NS - (7290 if a == 1 else 4119) * SECOND,
                                              "ended_unix_ns": 0 if a == 2 else NOW_NS - 4128 * SECOND, "nodes": 64, "ranks": self.ranks, "workers": "gpu-[0000-0063]", "first_step": 8_000 + 4_600 * (a - 1),
-                                             "last_step": 12_790 if a == 1 else 18_432, "steps_lost": 190 if a == 1 else 0, "end": ends[1] if a == 1 else "", "incident_id": 12 if a == 1 else 0} for a in (2, 1)]}
+                                             "last_step": 12_790 if a == 1 else 18_432, "steps_lost": 190 if a == 1 else 0, "end": ends[1] if a == 1 else "", "incident_id": 12 if a == 1 else 0, "revision": a} for a in (2, 1)]}
 
     def incident(self, i):
         kinds = ["hang", "rank died", "worker lost", "slow rank", "gpu fault", "slower than plan"]

@@ -76,6 +76,7 @@ void WebApi::exclude_node(Call& call) {
   request.set_seconds(call.params.number("seconds", 0, INT64_MAX, 0));
   request.set_evacuate(call.params.flag("evacuate", false));
   request.set_drain_unix_ns(call.params.number("drain_unix_ns", 0, INT64_MAX, 0));
+  request.set_late(true);
   if (const absl::Status status = call.params.status(); !status.ok()) return call.fail(status);
   refuse_unless_ok(
       call, calls_.exclude_worker(request, json_of<v1::WorkerInfo>(call, daemon::worker_to_json)));
