@@ -53,6 +53,26 @@ absl::Status check_variables(const Job& job, const JobUpdateRequested& event) {
                    job.id.value(), " again, because their values may be secrets: add", options));
 }
 
+// Returns the steps with which the job would resume after its ranks have saved.
+int64_t steps_to_resume(const Job& job) {
+  int64_t steps = 0;
+  if (!job.faults.empty())
+    steps = std::max({steps, job.faults.back().checkpoint_step, job.faults.back().resumed_from});
+  for (const RankState& rank : job.ranks)
+    steps = std::max({steps, rank.step, rank.checkpoint_step});
+  return steps;
+}
+
+// A job whose last step is behind it would end at its next start.
+absl::Status check_steps(const Job& job, const JobSpec& updated) {
+  const int64_t done = steps_to_resume(job);
+  if (updated.steps == job.spec.steps || updated.steps < 1 || updated.steps > done)
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("steps is ", updated.steps, ", but job ", job.id.value(), " has completed ",
+                   done, " steps: give more, or end it with muster cancel ", job.id.value()));
+}
+
 absl::Status check_request(const JobUpdateRequested& event, const InputLimits& limits) {
   if (auto status = check_request_id(event.request_id, limits); !status.ok()) return status;
   const bool has_controls = std::ranges::any_of(
@@ -117,6 +137,7 @@ absl::StatusOr<JobUpdate> update_of(const Job& job, const JobUpdateRequested& ev
     return absl::InvalidArgumentError(
         absl::StrCat(name, " already has these values: ", event.change));
   }
+  if (auto status = check_steps(job, update.spec); !status.ok()) return status;
   if (auto status = check_spec(update.spec, limits); !status.ok()) return status;
   update.note = {job.newest_revision + 1, event.change, event.request_id, event.unix_ns, "", false};
   update.rollback_steps = event.rollback_steps;
