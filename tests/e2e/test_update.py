@@ -7,6 +7,7 @@ import signal
 import unittest
 
 from harness import TINY, MusterTest, wait_until
+from test_page import Browser
 
 
 class Update(MusterTest):
@@ -97,6 +98,25 @@ class Update(MusterTest):
         self.assertIn("version 3", self.muster("logs", 1, "--attempt", 3, check=0).stdout)
         self.assertIn("revision 4 failed before its first step, so the job returns to revision 1", self.job(1)["revisions"][-1]["end"])
         self.muster("cancel", 1, "--force", check=0)
+
+    def test_config_of_a_job_without_settings_cannot_be_updated(self):
+        """A job that was submitted by HTTP has only its config, as one of an earlier version."""
+        coordinator = self.start_coordinator()
+        self.muster("submit", self.base_yml(), "run_name=mine", f"base_output_directory={self.dir}/out", "dataset_type=synthetic",
+                    *TINY, "steps=1000000", "--nodes", 1, "--ranks-per-node", 1, "--no-check", check=0)
+        known = self.job(1)["spec"]
+        spec = {name: known[name] for name in ("name", "nodes", "ranks_per_node", "output_directory", "steps", "train_config")}
+        self.muster("cancel", 1, check=0)
+        status, answer = Browser(coordinator.ports["http_port"]).post("/jobs", {"request_id": "once", "spec": spec})
+        self.assertEqual((status, answer.get("id")), (200, 2), answer)
+        refused = self.muster("update", 2, "learning_rate=1e-4", check=2)
+        self.assertIn("the job has no record of its settings", refused.stderr)
+        self.start_worker(coordinator, slots=1)
+        self.wait_for_attempt(2, 1, steps=5)
+        self.muster("update", 2, "--env", "OMP_NUM_THREADS=1", "--rollback-steps", 2, check=0)
+        self.wait_for_attempt(2, 2, steps=6)
+        wait_until(lambda: self.job(2)["revisions"][0]["end"] == "passed its trial of 2 steps", 60, "the trial")
+        self.muster("cancel", 2, "--force", check=0)
 
 
 if __name__ == "__main__":
