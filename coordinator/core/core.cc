@@ -231,6 +231,14 @@ NodeUses Core::use_by_worker() const {
 
 NodeUses Core::held_by_worker() const { return uses_held(jobs_, fleet_); }
 
+NodeUse Core::use_of(const WorkerName& worker) const {
+  NodeUse use = rank_use_on(jobs_, attempts_.jobs(), fleet_, worker);
+  use += held_of(worker);
+  return use;
+}
+
+NodeUse Core::held_of(const WorkerName& worker) const { return held_use_on(jobs_, fleet_, worker); }
+
 std::optional<AttemptRecord> Core::attempt_of(const Job& job) const {
   const LiveAttempt* attempt = attempts_.find(job.id);
   return attempt == nullptr ? std::nullopt : std::optional(attempt->record(job));

@@ -111,6 +111,11 @@ class Core {
   // only reserved for jobs (held_by_worker).
   NodeUses use_by_worker() const;
   NodeUses held_by_worker() const;
+  // Return the same for one worker, without visiting the ranks of all others.
+  NodeUse use_of(const WorkerName& worker) const;
+  NodeUse held_of(const WorkerName& worker) const;
+  // Returns the number of incidents that are not over.
+  size_t open_incidents() const { return incidents_.open_count(); }
   // Returns the largest `count_max` straggler scores, by rank; empty before the first sample.
   std::vector<std::pair<Rank, double>> straggler_scores(const Job& job, size_t count_max) const;
 

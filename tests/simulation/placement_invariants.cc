@@ -59,12 +59,15 @@ void Invariants::no_slot_is_overbooked() {
   const Core& core = world_.coordinator.core();
   const auto used = core.use_by_worker();
   for (const auto& [name, worker] : core.workers()) {
+    const auto found = used.find(name);
+    const NodeUse listed = found == used.end() ? NodeUse{} : found->second;
+    const NodeUse single = core.use_of(name);
+    world_.require(single.slots == listed.slots && single.gpus == listed.gpus, "worker ",
+                   name.value(), " has another use alone than in the list of all");
     // A worker that returned with ranks of lost attempts may exceed its slots until they are
     // stopped.
     if (!worker.connected || !worker.orphans.empty()) continue;
-    const auto it = used.find(name);
-    world_.require(it == used.end() || (it->second.slots <= worker.slots &&
-                                        it->second.gpus <= std::ssize(worker.gpus)),
+    world_.require(listed.slots <= worker.slots && listed.gpus <= std::ssize(worker.gpus),
                    "worker ", name.value(), " is overbooked");
   }
 }

@@ -73,6 +73,11 @@ std::vector<IncidentId> IncidentBook::open_of(JobId job) const {
   return open;
 }
 
+size_t IncidentBook::open_count() const {
+  return static_cast<size_t>(std::ranges::count_if(
+      incidents_, [](const auto& incident) { return incident.second.open; }));
+}
+
 void IncidentBook::settle(IncidentId id) {
   if (const auto awaited = awaited_.find(id); awaited != awaited_.end()) awaited_.erase(awaited);
   if (!changed_.contains(id)) forget_if_over(id);

@@ -37,6 +37,7 @@ class IncidentBook {
   void close(IncidentId id);
   // Returns the open incidents of the job, oldest first.
   std::vector<IncidentId> open_of(JobId job) const;
+  size_t open_count() const;
 
   // Retains an incident for changes after it is closed, for example until its symbols have arrived
   // or because it may be opened again. Requires one settle() for each await().

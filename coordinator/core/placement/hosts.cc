@@ -7,6 +7,27 @@
 #include "coordinator/core/recovery/avoidance.h"
 
 namespace muster::coordinator {
+namespace {
+
+// Calls `visit` with each node of the job, at the node's first rank.
+template <class Visit>
+void for_each_node_of(const Job& job, const Visit& visit) {
+  const auto step = static_cast<size_t>(job.spec.ranks_per_node);
+  for (size_t i = 0; i < job.placement.size(); i += step) visit(job.placement[i].worker);
+}
+
+NodeUse use_of_orphans(const JobTable& jobs, const Worker& worker) {
+  NodeUse use;
+  const auto gpus = static_cast<int32_t>(std::ssize(worker.gpus));
+  for (const RankId& orphan : worker.orphans) {
+    const Job* job = jobs.find(orphan.job);
+    // An orphan of another store may occupy all GPUs.
+    use += {1, job == nullptr ? gpus : gpus_of_rank(job->spec.gpus_per_rank, gpus, worker.slots)};
+  }
+  return use;
+}
+
+}  // namespace
 
 NodeUse use_of(const JobSpec& spec, const Worker* worker) {
   if (worker == nullptr) return {spec.ranks_per_node, 0};
@@ -30,31 +51,45 @@ NodeUses uses_of_ranks(const JobTable& jobs, const std::vector<JobId>& live, con
   NodeUses uses;
   for (const JobId id : live) {
     const Job& job = jobs.at(id);
-    for (const RankPlacement& rank : job.placement) {
-      // Counts each node once, at its first rank.
-      if (rank.local_rank == 0) uses[rank.worker] += use_of(job.spec, fleet.find(rank.worker));
-    }
+    for_each_node_of(
+        job, [&](const WorkerName& name) { uses[name] += use_of(job.spec, fleet.find(name)); });
   }
   // Both maps are sorted by name, so each position follows the previous one.
   auto at = uses.begin();
   for (const auto& [name, worker] : fleet.all()) {
     at = uses.try_emplace(at, name);
-    const auto gpus = static_cast<int32_t>(std::ssize(worker.gpus));
-    for (const RankId& orphan : worker.orphans) {
-      const Job* job = jobs.find(orphan.job);
-      // An orphan of another store may occupy all GPUs.
-      at->second +=
-          {1, job == nullptr ? gpus : gpus_of_rank(job->spec.gpus_per_rank, gpus, worker.slots)};
-    }
+    at->second += use_of_orphans(jobs, worker);
     ++at;
   }
   return uses;
+}
+
+NodeUse rank_use_on(const JobTable& jobs, const std::vector<JobId>& live, const Fleet& fleet,
+                    const WorkerName& name) {
+  NodeUse use;
+  const Worker* worker = fleet.find(name);
+  for (const JobId id : live) {
+    const Job& job = jobs.at(id);
+    for_each_node_of(job, [&](const WorkerName& node) {
+      if (node == name) use += use_of(job.spec, worker);
+    });
+  }
+  if (worker != nullptr) use += use_of_orphans(jobs, *worker);
+  return use;
 }
 
 NodeUses uses_held(const JobTable& jobs, const Fleet& fleet) {
   NodeUses held;
   for (const auto& [id, job] : jobs.all())
     for (const WorkerName& name : job.held) held[name] += use_of(job.spec, fleet.find(name));
+  return held;
+}
+
+NodeUse held_use_on(const JobTable& jobs, const Fleet& fleet, const WorkerName& name) {
+  NodeUse held;
+  for (const auto& [id, job] : jobs.all())
+    for (const WorkerName& node : job.held)
+      if (node == name) held += use_of(job.spec, fleet.find(name));
   return held;
 }
 

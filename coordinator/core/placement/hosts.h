@@ -28,6 +28,10 @@ Host host_of(const Worker& worker, const NodeUse& use);
 NodeUses uses_of_ranks(const JobTable& jobs, const std::vector<JobId>& live, const Fleet& fleet);
 // Returns the slots and GPUs that are reserved for jobs, by worker.
 NodeUses uses_held(const JobTable& jobs, const Fleet& fleet);
+// Return the same for one worker.
+NodeUse rank_use_on(const JobTable& jobs, const std::vector<JobId>& live, const Fleet& fleet,
+                    const WorkerName& name);
+NodeUse held_use_on(const JobTable& jobs, const Fleet& fleet, const WorkerName& name);
 
 // Returns the job's placement request, with its former nodes and the nodes to avoid.
 PlacementRequest request_of(const Job& job, int64_t unix_ns);

@@ -44,7 +44,9 @@ TEST(IncidentBook, AClosedOneWaitsForItsSymbols) {
   IncidentBook book;
   const IncidentId id = book.open(of_job(1));
   book.await(id);
+  EXPECT_EQ(book.open_count(), 1U);
   book.close(id);
+  EXPECT_EQ(book.open_count(), 0U);
   (void)stored(book);
   ASSERT_NE(book.change(id), nullptr);
   book.change(id)->sentence = "with names";
