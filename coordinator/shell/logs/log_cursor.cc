@@ -5,6 +5,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "coordinator/shell/logs/log_text.h"
 #include "daemon/limits.h"
 
 namespace muster::coordinator {
@@ -13,6 +14,8 @@ namespace {
 // The number of records read at once, because the next output of another rank is seldom further
 // away.
 constexpr size_t kTimesRead = 64;
+// The maximum number of attempts before the newest one with which a client continues.
+constexpr uint32_t kAttemptsContinued = 64;
 
 }  // namespace
 
@@ -38,7 +41,13 @@ absl::Status check_log_request(const v1::FollowLogsRequest& request,
 
 absl::Status LogCursor::begin(const std::optional<LogScope>& scope) {
   if (absl::Status status = check_log_request(request_, scope); !status.ok()) return status;
-  select(*scope);
+  scope_ = *scope;
+  const Attempt last =
+      request_.attempt() == 0 ? scope_.newest_attempt : Attempt(request_.attempt());
+  if (last == Attempt(0)) return absl::OkStatus();
+  // A client that continues has seen nothing of the attempts that began meanwhile.
+  const bool continues = start_.at && start_.at->first <= last;
+  select(continues ? start_.at->first : last, last, /*from_begin=*/continues);
   return absl::OkStatus();
 }
 
@@ -46,27 +55,41 @@ void LogCursor::on_output(Attempt attempt, Rank rank) {
   if (offsets_.contains({attempt, rank})) ready_.emplace(attempt, rank);
 }
 
-// Adds the ranks of attempts that are new in `scope`, if the request selects them.
-void LogCursor::select(const LogScope& scope) {
+void LogCursor::on_scope(const LogScope& scope) {
   scope_ = scope;
-  Attempt attempt = scope.newest_attempt;
-  if (request_.attempt() != 0) attempt = Attempt(request_.attempt());
-  if (attempt <= selected_through_) return;
-  selected_through_ = attempt;
-  const int32_t first = request_.rank() < 0 ? 0 : request_.rank();
-  const int32_t last = request_.rank() < 0 ? scope.ranks - 1 : request_.rank();
-  for (int32_t rank = first; rank <= last; ++rank) {
-    const Part part{attempt, Rank(rank)};
-    offsets_[part] = first_offset(part);
-    ready_.insert(part);
+  ready_.merge(incomplete_);
+  incomplete_.clear();
+  if (request_.attempt() != 0 || scope.newest_attempt <= selected_through_) return;
+  select(Attempt(selected_through_.value() + 1), scope.newest_attempt, /*from_begin=*/true);
+}
+
+// Adds the ranks of these attempts that the request selects.
+void LogCursor::select(Attempt first, Attempt last, bool from_begin) {
+  selected_through_ = last;
+  const uint32_t oldest = last.value() - std::min(last.value(), kAttemptsContinued);
+  const int32_t first_rank = request_.rank() < 0 ? 0 : request_.rank();
+  const int32_t last_rank = request_.rank() < 0 ? scope_.ranks - 1 : request_.rank();
+  for (uint32_t attempt = first.value(); attempt <= last.value(); ++attempt) {
+    const bool is_continued = start_.at && start_.at->first == Attempt(attempt);
+    if (attempt < oldest && !is_continued) continue;
+    for (int32_t rank = first_rank; rank <= last_rank; ++rank) {
+      const Part part{Attempt(attempt), Rank(rank)};
+      offsets_[part] = is_continued ? start_.at->second : from_begin ? 0 : first_offset(part);
+      ready_.insert(part);
+    }
   }
 }
 
 uint64_t LogCursor::first_offset(const Part& part) const {
-  if (start_.at && start_.at->first == part.first) return start_.at->second;
   if (!start_.tail_bytes) return request_.offset();
-  const uint64_t size = logs_.size(JobId(request_.job_id()), part.first, part.second);
-  return size - std::min(size, *start_.tail_bytes);
+  const JobId job(request_.job_id());
+  const uint64_t size = logs_.size(job, part.first, part.second);
+  return next_character(logs_, {job, part.first, part.second},
+                        size - std::min(size, *start_.tail_bytes));
+}
+
+bool LogCursor::may_grow(Attempt attempt) const {
+  return request_.follow() && !scope_.ended && attempt == scope_.newest_attempt;
 }
 
 bool LogCursor::more_may_come() const {
@@ -110,10 +133,15 @@ absl::StatusOr<std::optional<v1::LogChunk>> LogCursor::next() {
     pending_.erase(pending_.begin());
     const Part part{pending.attempt, pending.rank};
     uint64_t& offset = offsets_[part];
-    auto data = logs_.read(JobId(request_.job_id()), part.first, part.second, offset,
-                           bytes_until_next(pending));
+    auto data = read_text(logs_, {JobId(request_.job_id()), part.first, part.second}, offset,
+                          bytes_until_next(pending), may_grow(part.first));
     if (!data.ok()) return data.status();
-    if (data->empty()) continue;
+    if (data->empty()) {
+      if (may_grow(part.first) &&
+          logs_.size(JobId(request_.job_id()), part.first, part.second) > offset)
+        incomplete_.insert(part);
+      continue;
+    }
     v1::LogChunk chunk;
     chunk.set_job_id(request_.job_id());
     chunk.set_attempt(part.first.value());

@@ -1,5 +1,6 @@
 // Reads the logs of one rank or of all ranks of a job: older attempts first, and within an attempt
-// in the order of arrival. Not thread-safe: its owner locks it.
+// in the order of arrival. Chunks end with whole UTF-8 characters. Not thread-safe: its owner locks
+// it.
 #pragma once
 
 #include <map>
@@ -19,7 +20,7 @@ namespace muster::coordinator {
 struct LogStart {
   // at most this many bytes before the present end of each rank's log
   std::optional<uint64_t> tail_bytes = std::nullopt;
-  // at this offset of this attempt
+  // at this offset of this attempt, and with all of the later ones
   std::optional<std::pair<Attempt, uint64_t>> at = std::nullopt;
 };
 
@@ -39,7 +40,7 @@ class LogCursor {
   // field that does not fit them.
   absl::Status begin(const std::optional<LogScope>& scope);
   void on_output(Attempt attempt, Rank rank);
-  void on_scope(const LogScope& scope) { select(scope); }
+  void on_scope(const LogScope& scope);
 
   // Returns the next chunk; nullopt if there is none now.
   absl::StatusOr<std::optional<v1::LogChunk>> next();
@@ -58,8 +59,9 @@ class LogCursor {
     friend auto operator<=>(const PendingPart&, const PendingPart&) = default;
   };
 
-  void select(const LogScope& scope);
+  void select(Attempt first, Attempt last, bool from_begin);
   uint64_t first_offset(const Part& part) const;
+  bool may_grow(Attempt attempt) const;
   void queue_pending();
   size_t bytes_until_next(const PendingPart& pending) const;
 
@@ -69,6 +71,7 @@ class LogCursor {
   LogScope scope_;
   Attempt selected_through_{0};  // the newest attempt whose parts were added to ready_
   std::set<Part> ready_;         // parts that may have unread bytes
+  std::set<Part> incomplete_;    // parts whose unread bytes are a part of a character
   // parts with unread bytes, which wait for earlier output of other parts
   std::set<PendingPart> pending_;
   std::map<Part, uint64_t> offsets_;
