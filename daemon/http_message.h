@@ -20,6 +20,7 @@ struct HttpRequest {
   std::string body;
   bool is_secure = false;     // within TLS
   bool is_from_here = false;  // from a loopback address
+  std::string peer = {};      // the client's address: "10.0.0.5"
 
   // Returns the value of a header, whose name is in lower case; "" if it is missing.
   std::string_view header(const std::string& name) const {
@@ -49,6 +50,8 @@ class HttpSource {
   virtual ~HttpSource() = default;
   // Called on the server's thread once all parts have been sent to the client.
   virtual void on_sent() {}
+  // Called on the server's thread every HttpOptions::ping_every.
+  virtual void on_ping() {}
 };
 
 struct HttpResponse {

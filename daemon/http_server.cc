@@ -67,10 +67,10 @@ class BeastServer : public HttpServer {
   }
 
   // Closes the oldest session that waits for its client's header, else for its client to read, else
-  // for a page.
+  // for the rest of a body, else for a page.
   void drop_one() {
-    for (const auto awaits :
-         {HttpSession::Awaits::kHeader, HttpSession::Awaits::kReader, HttpSession::Awaits::kPage}) {
+    for (const auto awaits : {HttpSession::Awaits::kHeader, HttpSession::Awaits::kReader,
+                              HttpSession::Awaits::kBody, HttpSession::Awaits::kPage}) {
       for (const auto& [number, session] : sessions_) {
         const auto alive = session.lock();
         if (alive == nullptr || alive->awaits() != awaits) continue;

@@ -32,6 +32,11 @@ struct HttpOptions {
   // that has waited longest for its client, so that clients who send or read nothing cannot keep
   // probes out. Responses without an end keep their places.
   size_t connections_max = 64;
+  // The time limit for each part of a response that the client's system accepts. It bounds no whole
+  // response, so that a slow link receives large ones.
+  std::chrono::milliseconds client_budget{5'000};
+  // How often HttpSource::on_ping() is called.
+  std::chrono::milliseconds ping_every{15'000};
   // If set, the same port also speaks TLS: the first byte of a connection decides.
   std::shared_ptr<TlsFiles> tls = nullptr;
 };

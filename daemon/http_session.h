@@ -29,7 +29,7 @@ struct HttpMailbox {
 class HttpSession {
  public:
   // The event that the session waits for.
-  enum class Awaits { kHeader, kPage, kReader, kNothing };
+  enum class Awaits { kHeader, kBody, kPage, kReader, kNothing };
 
   virtual ~HttpSession() = default;
 

@@ -9,43 +9,15 @@
 #include <vector>
 
 #include <absl/strings/str_cat.h>
-#include <boost/asio/buffer.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/read.hpp>
-#include <boost/asio/write.hpp>
 #include <gtest/gtest.h>
+
+#include "tests/unit/daemon/http_client.h"
 
 namespace muster::daemon {
 namespace {
 
-using boost::asio::ip::tcp;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-class Client {
- public:
-  explicit Client(int port) {
-    socket_.connect({boost::asio::ip::address_v4::loopback(), static_cast<uint16_t>(port)});
-  }
-
-  void send(const std::string& text) {
-    boost::system::error_code ignored;  // the server may have answered and closed already
-    boost::asio::write(socket_, boost::asio::buffer(text), ignored);
-  }
-
-  // Returns everything until the server closes.
-  std::string receive() {
-    std::string text;
-    boost::system::error_code error;
-    boost::asio::read(socket_, boost::asio::dynamic_buffer(text), error);
-    return text;
-  }
-
- private:
-  boost::asio::io_context context_;
-  tcp::socket socket_{context_};
-};
 
 class HttpServerTest : public ::testing::Test {
  protected:
@@ -209,100 +181,6 @@ TEST_F(HttpServerTest, EndsWithClientsInTheMiddleOfARequest) {
   Client quick(server_->port());
   server_.reset();
   EXPECT_EQ(slow.receive(), "");
-}
-
-// A server whose handler answers every request with what it has read.
-class HttpRequestTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    auto server = HttpServer::start(
-        "127.0.0.1:0",
-        {.rest =
-             [this](const HttpRequest& request, const HttpReply& reply) {
-               if (request.path == "/stream") return open(reply);
-               reply({200, "text/plain",
-                      absl::StrCat(request.method, " ", request.path, " ", request.query, " ",
-                                   std::string(request.header("x-name")), " ", request.body,
-                                   request.is_from_here ? "!" : "?")});
-             },
-         .body_bytes_max = 100});
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-  }
-
-  void open(const HttpReply& reply) {
-    struct Source : HttpSource {
-      explicit Source(std::promise<void>& left) : left_(left) {}
-      ~Source() override { left_.set_value(); }
-      std::promise<void>& left_;
-    };
-    HttpResponse response{.content_type = "text/event-stream"};
-    response.open = [this](std::shared_ptr<HttpSink> sink) {
-      sink_.set_value(std::move(sink));
-      return std::make_shared<Source>(left_);
-    };
-    reply(std::move(response));
-  }
-
-  std::string exchange(const std::string& request) {
-    Client client(server_->port());
-    client.send(request);
-    return client.receive();
-  }
-
-  std::promise<std::shared_ptr<HttpSink>> sink_;
-  std::promise<void> left_;
-  std::unique_ptr<HttpServer> server_;
-};
-
-TEST_F(HttpRequestTest, ARequestIsReadAndTheConnectionStaysOpen) {
-  const std::string request =
-      "POST /a?b=c HTTP/1.1\r\nX-Name: n\r\nX-NAME: m\r\nContent-Length: 4\r\n\r\nbody";
-  const std::string last = "GET /last HTTP/1.1\r\nConnection: close\r\n\r\n";
-  const std::string answers = exchange(request + request + last);
-  EXPECT_THAT(answers, HasSubstr("\r\n\r\nPOST /a b=c n, m body!HTTP/1.1 200"));
-  EXPECT_THAT(answers, ::testing::EndsWith("GET /last   !"));
-}
-
-TEST_F(HttpRequestTest, ALargeOrDamagedBodyIsRefused) {
-  EXPECT_THAT(exchange("POST / HTTP/1.1\r\nContent-Length: 101\r\n\r\n"),
-              StartsWith("HTTP/1.1 413"));
-  EXPECT_THAT(exchange("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
-              StartsWith("HTTP/1.1 400"));
-}
-
-TEST_F(HttpRequestTest, AStreamEndsWithItsClientOrItsSource) {
-  {
-    Client client(server_->port());
-    client.send("GET /stream HTTP/1.1\r\n\r\n");
-    const auto sink = sink_.get_future().get();
-    sink->send(std::make_shared<const std::string>("part"));
-    sink->end();
-    EXPECT_THAT(client.receive(), ::testing::EndsWith("\r\n\r\npart"));
-    left_.get_future().get();
-  }
-  sink_ = {};
-  left_ = {};
-  auto client = std::make_unique<Client>(server_->port());
-  client->send("GET /stream HTTP/1.1\r\n\r\n");
-  const auto sink = sink_.get_future().get();
-  client.reset();
-  left_.get_future().get();
-  sink->send(std::make_shared<const std::string>("to no client"));
-}
-
-TEST_F(HttpRequestTest, AClientThatDoesNotReadIsDisconnected) {
-  Client client(server_->port());
-  client.send("GET /stream HTTP/1.1\r\n\r\n");
-  const auto sink = sink_.get_future().get();
-  auto left = left_.get_future();
-  const auto part = std::make_shared<const std::string>(size_t{1} << 20, 'x');
-  size_t sent = 0;
-  for (; sent < 256 && left.wait_for(std::chrono::milliseconds(10)) != std::future_status::ready;
-       ++sent)
-    sink->send(part);
-  EXPECT_LT(sent, 256U);
-  EXPECT_GE(sent, kUnsentBytesMax >> 20);
 }
 
 }  // namespace
