@@ -102,8 +102,8 @@ TokenTable TokenTable::reread(const std::string& folder, const TokenTable& befor
   return table;
 }
 
-std::optional<Role> TokenTable::role_of(std::string_view token) const {
-  const auto found = roles_.find(daemon::token_digest(token));
+std::optional<Role> TokenTable::role_of(const daemon::TokenDigest& token) const {
+  const auto found = roles_.find(token);
   if (found == roles_.end()) return std::nullopt;
   return found->second;
 }
@@ -117,7 +117,7 @@ absl::StatusOr<std::unique_ptr<Tokens>> Tokens::open(const std::string& folder) 
 Tokens::Tokens(std::string folder, TokenTable table, Instant now)
     : folder_(std::move(folder)), table_(std::move(table)), read_at_(now) {}
 
-std::optional<Role> Tokens::role_of(std::string_view token, Instant now) {
+std::optional<Role> Tokens::role_of(const daemon::TokenDigest& token, Instant now) {
   const std::lock_guard lock(mutex_);
   if (now - read_at_ >= kTokensFreshFor) refresh(now);
   return table_.role_of(token);

@@ -36,7 +36,7 @@ class TokenTable {
   static TokenTable reread(const std::string& folder, const TokenTable& before,
                            absl::Status& trouble);
 
-  std::optional<Role> role_of(std::string_view token) const;
+  std::optional<Role> role_of(const daemon::TokenDigest& token) const;
   bool operator==(const TokenTable&) const = default;
 
  private:
@@ -53,7 +53,10 @@ class Tokens {
   // Returns the role of the token; nullopt if the token is not known. Reads the folder again at
   // most once per second. Logs an invalid folder and retains the previous tokens of an unreadable
   // role, because a mistake during a rotation must not lock everyone out.
-  std::optional<Role> role_of(std::string_view token, Instant now);
+  std::optional<Role> role_of(const daemon::TokenDigest& token, Instant now);
+  std::optional<Role> role_of(std::string_view token, Instant now) {
+    return role_of(daemon::token_digest(token), now);
+  }
 
  private:
   void refresh(Instant now);

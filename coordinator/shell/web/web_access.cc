@@ -59,20 +59,26 @@ WebAccess::WebAccess(WebAccessOptions options)
 
 absl::Status WebAccess::check_host(const daemon::HttpRequest& request) const {
   if (requires_login()) return absl::OkStatus();
+  const std::string_view site = request.header("sec-fetch-site");
+  if (request.path.starts_with("/api/") && (site == "cross-site" || site == "same-site"))
+    return absl::PermissionDeniedError(
+        "the request comes from a page of another site: without tokens only this site's pages may "
+        "use the API");
   const bool is_local = request.is_from_here && options_.is_on_loopback;
   if (!is_local && !options_.serves_strangers)
     return absl::PermissionDeniedError(
         "without tokens the page is served only if --http is on loopback: start the coordinator "
         "with "
         "--tls-cert, --tls-key and --token-dir, or use ssh -L");
-  if (is_own_host(request.header("host"))) return absl::OkStatus();
+  // Within TLS the client has checked that the certificate has the name.
+  if (request.is_secure || is_own_host(request.header("host"))) return absl::OkStatus();
   return absl::PermissionDeniedError(
       absl::StrCat("the host is ", printable(request.header("host"), kHostShown),
                    ": without tokens the page answers only to an IP address, localhost or this "
                    "machine's name"));
 }
 
-std::optional<Role> WebAccess::role_of(std::string_view token) const {
+std::optional<Role> WebAccess::role_of(const daemon::TokenDigest& token) const {
   const std::optional<Role> role = options_.tokens->role_of(token, monotonic_now());
   return role == Role::kWorker ? std::nullopt : role;
 }
@@ -81,13 +87,19 @@ WebCaller WebAccess::caller_of(const daemon::HttpRequest& request) const {
   if (!requires_login()) return {.role = Role::kAdmin, .csrf = csrf_of("")};
   const std::string_view authorization = request.header("authorization");
   if (authorization.starts_with(kBearer))
-    return {.role = role_of(authorization.substr(kBearer.size())), .has_bearer = true};
+    return renewed(
+        {.token = daemon::token_digest(authorization.substr(kBearer.size())), .has_bearer = true});
   return caller_of_token(cookie_of(request));
 }
 
 WebCaller WebAccess::caller_of_token(std::string_view token) const {
   if (token.empty()) return {.csrf = csrf_of("")};
-  return {.role = role_of(token), .csrf = csrf_of(token)};
+  return renewed({.token = daemon::token_digest(token), .csrf = csrf_of(token)});
+}
+
+WebCaller WebAccess::renewed(WebCaller caller) const {
+  if (caller.token) caller.role = role_of(*caller.token);
+  return caller;
 }
 
 absl::Status WebAccess::check_role(const WebCaller& caller, Role needed,

@@ -3,7 +3,8 @@
 //
 // Without tokens everyone who can reach the port has all roles, as on the gRPC port. Then requests
 // are limited to those that a page of another site cannot make a browser send: their host is this
-// machine's address or name, and POST requests carry a value that only this site's pages can read.
+// machine's address or name, or has the server's certificate, and POST requests carry a value that
+// only this site's pages can read.
 #pragma once
 
 #include <memory>
@@ -15,6 +16,7 @@
 
 #include "coordinator/shell/grpc/tokens.h"
 #include "daemon/http_message.h"
+#include "daemon/trust_files.h"
 
 namespace muster::coordinator {
 
@@ -32,9 +34,10 @@ struct WebAccessOptions {
 
 // The caller of one request.
 struct WebCaller {
-  std::optional<Role> role = std::nullopt;  // nullopt: no login
-  bool has_bearer = false;                  // a program's token: no browser sends it by itself
-  std::string csrf = {};                    // the value that POST requests must have
+  std::optional<Role> role = std::nullopt;                  // nullopt: no login
+  std::optional<daemon::TokenDigest> token = std::nullopt;  // nullopt: no token
+  bool has_bearer = false;  // a program's token: no browser sends it by itself
+  std::string csrf = {};    // the value that POST requests must have
 };
 
 // Thread-safe.
@@ -49,6 +52,8 @@ class WebAccess {
   WebCaller caller_of(const daemon::HttpRequest& request) const;
   // Returns Unauthenticated or PermissionDenied unless the caller has the role.
   absl::Status check_role(const WebCaller& caller, Role needed, std::string_view method) const;
+  // Returns the caller with the present role of its token, which may have been removed.
+  WebCaller renewed(WebCaller caller) const;
   // Returns PermissionDenied for a POST that another site's page may have caused.
   absl::Status check_post(const daemon::HttpRequest& request, const WebCaller& caller) const;
 
@@ -62,7 +67,7 @@ class WebAccess {
   std::string cookie_name() const;
   std::string cookie_of(const daemon::HttpRequest& request) const;
   std::string csrf_of(std::string_view cookie) const;
-  std::optional<Role> role_of(std::string_view token) const;
+  std::optional<Role> role_of(const daemon::TokenDigest& token) const;
 
   const WebAccessOptions options_;
   std::string secret_;  // random, per process

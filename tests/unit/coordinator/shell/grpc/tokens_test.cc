@@ -32,10 +32,10 @@ TEST_F(TokensTest, AFileIsARole) {
   write_file(folder_.file("..data"), "Kubernetes' own");
   const auto table = TokenTable::read(folder_.path());
   ASSERT_TRUE(table.ok()) << table.status();
-  EXPECT_EQ(table->role_of(kOne), Role::kWorker);
-  EXPECT_EQ(table->role_of(kTwo), Role::kAdmin);
-  EXPECT_EQ(table->role_of("three-0123456789abcdef"), std::nullopt);
-  EXPECT_EQ(table->role_of(""), std::nullopt);
+  EXPECT_EQ(table->role_of(daemon::token_digest(kOne)), Role::kWorker);
+  EXPECT_EQ(table->role_of(daemon::token_digest(kTwo)), Role::kAdmin);
+  EXPECT_EQ(table->role_of(daemon::token_digest("three-0123456789abcdef")), std::nullopt);
+  EXPECT_EQ(table->role_of(daemon::token_digest("")), std::nullopt);
 }
 
 TEST_F(TokensTest, EmptyAndOversizedFoldersAreRefused) {

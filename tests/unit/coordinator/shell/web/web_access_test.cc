@@ -2,10 +2,15 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <fstream>
+#include <memory>
+#include <thread>
 
 #include <gtest/gtest.h>
 
+#include "coordinator/shell/web/guarded_events.h"
+#include "coordinator/shell/web/refusal_log.h"
 #include "tests/unit/temp_folder.h"
 
 namespace muster::coordinator {
@@ -54,6 +59,71 @@ TEST_F(WebAccessTest, WithoutTokensOnlyThisMachineIsServed) {
   EXPECT_FALSE(WebAccess({.is_on_loopback = false}).check_host(from_here("10.0.0.1:7071")).ok())
       << "it may be a proxy";
   EXPECT_EQ(access.caller_of(stranger).role, Role::kAdmin);
+}
+
+TEST_F(WebAccessTest, ACertificateVouchesForTheHost) {
+  const WebAccess access({.serves_strangers = true});
+  daemon::HttpRequest request = from_here("muster.training.svc:7071");
+  EXPECT_FALSE(access.check_host(request).ok());
+  request.is_secure = true;
+  EXPECT_TRUE(access.check_host(request).ok());
+}
+
+TEST_F(WebAccessTest, WithoutTokensOtherSitesDoNotUseTheApi) {
+  const WebAccess access({});
+  daemon::HttpRequest request = from_here("localhost:7071");
+  request.path = "/api/v1/events";
+  for (const auto& [site, is_served] :
+       {std::pair{"cross-site", false}, std::pair{"same-site", false},
+        std::pair{"same-origin", true}, std::pair{"none", true}}) {
+    request.headers["sec-fetch-site"] = site;
+    EXPECT_EQ(access.check_host(request).ok(), is_served) << site;
+  }
+  request.headers["sec-fetch-site"] = "cross-site";
+  request.path = "/";
+  EXPECT_TRUE(access.check_host(request).ok()) << "a link to the page";
+}
+
+TEST_F(WebAccessTest, AStreamEndsOnceItsTokenIsRemoved) {
+  struct Sink : daemon::HttpSink {
+    void send(std::shared_ptr<const std::string> part) override { text += *part; }
+    void end() override { has_ended = true; }
+    std::string text;
+    bool has_ended = false;
+  };
+  struct Source : daemon::HttpSource {
+    explicit Source(bool& has_left) : has_left_(has_left) {}
+    ~Source() override { has_left_ = true; }
+    bool& has_left_;
+  };
+  const WebAccess access = with_tokens();
+  const WebCaller caller = access.caller_of_token(kViewer);
+  const auto sink = std::make_shared<Sink>();
+  bool has_left = false;
+  GuardedEvents events(sink, std::make_shared<Source>(has_left), [&] {
+    return access.check_role(access.renewed(caller), Role::kViewer, "WatchJob");
+  });
+  events.on_ping();
+  EXPECT_EQ(sink->text, "event: ping\ndata: {}\n\n");
+  EXPECT_FALSE(has_left);
+  std::ofstream(folder_.path() + "/viewer") << "another-0123456789abcdef\n";
+  for (int i = 0; i < 200 && !sink->has_ended; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    events.on_ping();
+  }
+  EXPECT_TRUE(sink->has_ended);
+  EXPECT_TRUE(has_left);
+  EXPECT_THAT(sink->text, HasSubstr("event: end\ndata: {\"message\":\"log in first"));
+}
+
+TEST(RefusalLog, LogsAtALimitedRate) {
+  RefusalLog log;
+  const Instant now{std::chrono::hours(1)};
+  EXPECT_EQ(log.note("10.0.0.5", now), "refused an unknown token from 10.0.0.5 on the page's port");
+  for (int i = 0; i < 7; ++i) EXPECT_EQ(log.note("10.0.0.5", now), std::nullopt);
+  EXPECT_EQ(log.note("10.0.0.6", now + std::chrono::seconds(10)),
+            "refused an unknown token from 10.0.0.6 on the page's port; 7 more since the last such "
+            "line");
 }
 
 TEST_F(WebAccessTest, ACookieAndABearerTokenHaveTheirRole) {
