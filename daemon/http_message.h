@@ -62,9 +62,6 @@ struct HttpResponse {
   std::vector<std::pair<std::string, std::string>> headers = {};
   // Replaces `body`: a body that several responses share.
   std::shared_ptr<const std::string> shared_body = nullptr;
-  // Called on the server's thread before the response is sent: completes a response that another
-  // thread has no time to write.
-  std::function<void(HttpResponse& response)> complete = nullptr;
   // If set, the response has no end: called on the server's thread when the header is sent.
   std::function<std::shared_ptr<HttpSource>(std::shared_ptr<HttpSink> sink)> open = nullptr;
 };

@@ -206,7 +206,6 @@ void BeastSession::take(uint64_t number, HttpResponse response) {
 void BeastSession::respond(HttpResponse content) {
   awaits_ = Awaits::kReader;
   socket_.tcp().expires_after(options_.client_budget);
-  if (const auto complete = std::move(content.complete)) complete(content);
   if (content.open != nullptr) return open_stream(std::move(content));
   body_ = content.shared_body != nullptr
               ? std::move(content.shared_body)

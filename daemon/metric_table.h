@@ -59,7 +59,7 @@ constexpr Metric kRows[] = {
     {kC, kHistogram, "muster_coordinator_transaction_seconds", "", "Time to store the changes of an iteration of the core loop, including waits for space."},
     {kC, kCounter, "muster_coordinator_transaction_failures_total", "reason", "Failed attempts to store changes: no_space, which is repeated, or other, which ends the coordinator."},
     {kC, kCounter, "muster_coordinator_registrations_total", "result", "Registrations of workers, by result: new; reconnected, if the worker process was registered already; refused."},
-    {kC, kCounter, "muster_coordinator_rpcs_total", "code method", "Ended RPCs, by method and status code; streams included."},
+    {kC, kCounter, "muster_coordinator_rpcs_total", "code method", "Ended RPCs and calls of the page's API, by method and status code; streams included, those of the page when they begin."},
     {kC, kHistogram, "muster_coordinator_rpc_seconds", "method", "Time to answer an RPC, without streams."},
     {kC, kGauge, "muster_coordinator_streams", "method", "Open streams: Connect (workers), WatchJob, FollowLogs, BackupState and TakeProfile."},
     {kC, kGauge, "muster_coordinator_overloaded", "", "1 while reads are refused because the core loop is late."},

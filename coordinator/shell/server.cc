@@ -75,7 +75,9 @@ class ServerImpl final : public Server {
   void ready_page(const daemon::HttpReply& reply);
 
   std::atomic<bool> ready_{false};
+  std::atomic<bool> reads_disk_{false};
   // The members are declared in the order of construction; each uses only members above it.
+  WebPools pools_;
   std::unique_ptr<StateLock> lock_;
   std::unique_ptr<SpaceReserve> reserve_;
   std::unique_ptr<Storage> storage_;
@@ -99,6 +101,7 @@ ServerImpl::~ServerImpl() {
   http_.reset();
   port_.reset();
   if (loop_ != nullptr) loop_->stop();
+  pools_.stop();
   hub_.reset();
   if (grpc_ != nullptr) {
     grpc_->Shutdown(daemon::grpc_deadline(monotonic_now() + kShutdownBudget));
@@ -191,7 +194,8 @@ absl::Status ServerImpl::listen_http(const ServerOptions& options) {
             reply(error_response(absl::UnavailableError("the state is being loaded")));
           },
       .body_bytes_max = kWebBodyBytesMax,
-      .connections_max = kHttpConnectionsMax};
+      .connections_max = kHttpConnectionsMax,
+      .ping_every = std::chrono::duration_cast<std::chrono::milliseconds>(options.ping_every)};
   if (options.trust.has_tls()) {
     auto tls = daemon::TlsFiles::open({.certificate = options.trust.tls_cert,
                                        .key = options.trust.tls_key,
@@ -207,9 +211,10 @@ absl::Status ServerImpl::listen_http(const ServerOptions& options) {
 
 void ServerImpl::serve_page(const ServerOptions& options, std::shared_ptr<Tokens> tokens) {
   hub_ = std::make_unique<EventHub>(*loop_, epoch_);
+  hub_->start();
   const auto http = daemon::parse_endpoint("--http", options.http);
   web_ = std::make_unique<WebApi>(
-      *loop_, *logs_, *hub_, shell_metrics_,
+      *loop_, *logs_, *hub_, pools_, shell_metrics_,
       WebApiOptions{
           .access = {.tokens = std::move(tokens),
                      .serves_strangers = options.insecure || options.trust.knows_callers(),
@@ -245,6 +250,14 @@ void ServerImpl::ready_page(const daemon::HttpReply& reply) {
 void ServerImpl::metrics_page(const daemon::HttpReply& reply) {
   constexpr const char* kMetricsText = "text/plain; version=0.0.4; charset=utf-8";
   if (!ready_) return reply({503, kText, "the state is being loaded\n"});
+  // For the next page: a disk may stall.
+  if (!reads_disk_.exchange(true)) {
+    const bool is_posted = pools_.files.post([this] {
+      shell_metrics_->read_disk();
+      reads_disk_ = false;
+    });
+    if (!is_posted) reads_disk_ = false;
+  }
   const LoopLoad load = loop_->load(monotonic_now());
   const bool is_shed = load.oldest_event_age >= daemon::kAnswerBudget;
   if (is_shed) shell_metrics_->count_shed("metrics");

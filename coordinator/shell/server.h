@@ -34,6 +34,8 @@ struct ServerOptions {
   // A connection without a call ends after this time. A worker's stream is a call, and a client of
   // a closed connection opens another one.
   Duration idle_connection = std::chrono::seconds(60);
+  // How often the page's streams of events are pinged, and their callers' tokens checked again.
+  Duration ping_every = std::chrono::seconds(15);
   // Called once, on a thread of the server, when the server has stopped because it can no longer
   // store its state. The owner then destroys the server.
   std::function<void(absl::Status)> on_fatal;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <set>
 #include <utility>
 
 #include <absl/strings/ascii.h>
@@ -27,14 +26,47 @@ constexpr size_t kListBytesMax = 3 << 20;
 absl::Status stopped() { return absl::UnavailableError("the coordinator is stopping"); }
 
 struct Use {
-  explicit Use(const Core& core) : all(core.use_by_worker()), held(core.held_by_worker()) {}
-
-  NodeUses all, held;
+  NodeUse all, held;
 };
 
-NodeUse use_of(const NodeUses& uses, const WorkerName& name) {
-  const auto found = uses.find(name);
-  return found == uses.end() ? NodeUse{} : found->second;
+// The use of all nodes, for lists.
+class UseTable {
+ public:
+  explicit UseTable(const Core& core) : all_(core.use_by_worker()), held_(core.held_by_worker()) {}
+
+  Use of(const WorkerName& name) const { return {find(all_, name), find(held_, name)}; }
+
+ private:
+  static NodeUse find(const NodeUses& uses, const WorkerName& name) {
+    const auto found = uses.find(name);
+    return found == uses.end() ? NodeUse{} : found->second;
+  }
+
+  const NodeUses all_, held_;
+};
+
+Use use_of(const Core& core, const WorkerName& name) {
+  return {core.use_of(name), core.held_of(name)};
+}
+
+// Calls `visit` with the names of nodes after `after`, in their order, until it returns false:
+// registered workers, and absent ones that are excluded or must pass a check.
+template <class Visit>
+void for_each_node(const Core& core, const WorkerName& after, const Visit& visit) {
+  auto worker = core.workers().upper_bound(after);
+  auto record = core.nodes().upper_bound(after);
+  while (true) {
+    while (record != core.nodes().end() && !record->second.excluded && !record->second.check_due)
+      ++record;
+    const bool has_worker = worker != core.workers().end();
+    const bool has_record = record != core.nodes().end();
+    if (!has_worker && !has_record) return;
+    const bool is_worker = has_worker && (!has_record || worker->first <= record->first);
+    const bool is_record = has_record && (!has_worker || record->first <= worker->first);
+    if (!visit(is_worker ? worker->first : record->first)) return;
+    if (is_worker) ++worker;
+    if (is_record) ++record;
+  }
 }
 
 // Describes a worker that is registered, known only by its node record, or unknown.
@@ -47,11 +79,9 @@ v1::WorkerInfo info_of(const Core& core, const Use& use, const WorkerName& name,
     nothing.worker = name;
     return absent_worker_to_proto(known == nullptr ? nothing : *known);
   }
-  return worker_to_proto(worker->second, known,
-                         {.slots = use_of(use.all, name).slots,
-                          .slots_held = use_of(use.held, name).slots,
-                          .gpus = use_of(use.all, name).gpus},
-                         now);
+  return worker_to_proto(
+      worker->second, known,
+      {.slots = use.all.slots, .slots_held = use.held.slots, .gpus = use.all.gpus}, now);
 }
 
 // `lower`: text in lower case.
@@ -192,31 +222,35 @@ absl::Status MusterCalls::job_history(const v1::GetJobHistoryRequest& request,
 }
 
 absl::Status MusterCalls::list_workers(const v1::ListWorkersRequest& request,
-                                       Done<v1::ListWorkersResponse> done, size_t limit) {
+                                       Done<v1::ListWorkersResponse> done) {
   const WorkerName after(request.after());
   return loop_.query([=, done = std::move(done)](const Core* core, Instant now) {
     if (core == nullptr) return done(stopped(), {});
     v1::ListWorkersResponse response;
-    const Use use(*core);
-    std::set<WorkerName> names;
-    for (auto it = core->workers().upper_bound(after); it != core->workers().end(); ++it)
-      names.insert(names.end(), it->first);
-    for (auto it = core->nodes().upper_bound(after); it != core->nodes().end(); ++it)
-      if (it->second.excluded || it->second.check_due) names.insert(it->first);
+    const UseTable uses(*core);
     size_t bytes = 0;
-    for (const WorkerName& name : names) {
-      v1::WorkerInfo info = info_of(*core, use, name, now);
+    for_each_node(*core, after, [&](const WorkerName& name) {
+      v1::WorkerInfo info = info_of(*core, uses.of(name), name, now);
       bytes += info.ByteSizeLong();
-      const bool is_full =
-          static_cast<size_t>(response.workers_size()) >= limit || bytes > kListBytesMax;
-      if (is_full && response.workers_size() > 0) {
+      if (bytes > kListBytesMax && response.workers_size() > 0) {
         response.set_more(true);
-        break;
+        return false;
       }
       *response.add_workers() = std::move(info);
-    }
+      return true;
+    });
     done(absl::OkStatus(), std::move(response));
   });
+}
+
+std::vector<v1::WorkerInfo> MusterCalls::all_workers(const Core& core, Instant now) {
+  std::vector<v1::WorkerInfo> workers;
+  const UseTable uses(core);
+  for_each_node(core, WorkerName(), [&](const WorkerName& name) {
+    workers.push_back(info_of(core, uses.of(name), name, now));
+    return true;
+  });
+  return workers;
 }
 
 absl::Status MusterCalls::get_worker(const std::string& name, Done<v1::WorkerInfo> done) {
@@ -225,7 +259,7 @@ absl::Status MusterCalls::get_worker(const std::string& name, Done<v1::WorkerInf
     if (core == nullptr) return done(stopped(), {});
     if (!core->workers().contains(worker) && !core->nodes().contains(worker))
       return done(absl::NotFoundError(absl::StrCat("there is no node ", worker.value())), {});
-    done(absl::OkStatus(), info_of(*core, Use(*core), worker, now));
+    done(absl::OkStatus(), info_of(*core, use_of(*core, worker), worker, now));
   });
 }
 
@@ -235,7 +269,7 @@ CoreLoop::ReplyFn MusterCalls::worker_reply(const WorkerName& name, Done<v1::Wor
     if (!status.ok()) return done(status, {});
     const absl::Status queried = loop_.query([=](const Core* core, Instant now) {
       if (core == nullptr) return done(stopped(), {});
-      done(absl::OkStatus(), info_of(*core, Use(*core), name, now));
+      done(absl::OkStatus(), info_of(*core, use_of(*core, name), name, now));
     });
     if (!queried.ok()) done(queried, {});
   };

@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "coordinator/shell/loop/core_loop.h"
 #include "muster/v1/muster.pb.h"
@@ -46,7 +47,9 @@ class MusterCalls {
   absl::Status job_history(const v1::GetJobHistoryRequest& request,
                            Done<v1::GetJobHistoryResponse> done);
   absl::Status list_workers(const v1::ListWorkersRequest& request,
-                            Done<v1::ListWorkersResponse> done, size_t limit = SIZE_MAX);
+                            Done<v1::ListWorkersResponse> done);
+  // Returns what list_workers() lists, in one part. Called on the loop's thread.
+  static std::vector<v1::WorkerInfo> all_workers(const Core& core, Instant now);
   // NotFound for a worker that is neither registered nor has a record.
   absl::Status get_worker(const std::string& name, Done<v1::WorkerInfo> done);
   absl::Status exclude_worker(const v1::ExcludeWorkerRequest& request, Done<v1::WorkerInfo> done);

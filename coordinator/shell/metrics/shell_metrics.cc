@@ -151,8 +151,20 @@ prometheus::Gauge& ShellMetrics::open_streams(std::string_view method) {
 }
 
 void ShellMetrics::show_disk(const std::string& state_dir) {
-  const std::lock_guard lock(mutex_);
-  state_dir_ = state_dir;
+  {
+    const std::lock_guard lock(mutex_);
+    state_dir_ = state_dir;
+  }
+  read_disk();
+}
+
+void ShellMetrics::read_disk() {
+  std::string state_dir;
+  {
+    const std::lock_guard lock(mutex_);
+    state_dir = state_dir_;
+  }
+  daemon::set_disk_gauges(state_dir, disk_bytes_, disk_free_);
 }
 
 void ShellMetrics::begin_epoch(Epoch epoch) {
@@ -166,7 +178,6 @@ std::string ShellMetrics::render(const LoopLoad& load) {
   // Only a process that holds the lock of the state has a loop.
   leader_.Set(load.decides ? 1 : 0);
   overloaded_.Set(load.overloaded ? 1 : 0);
-  daemon::set_disk_gauges(state_dir_, disk_bytes_, disk_free_);
   process_.update();
   return daemon::metrics_text(registry_.Collect());
 }

@@ -60,9 +60,10 @@ class ShellMetrics {
   // Counts a read that was refused because the loop is late.
   void count_shed(std::string_view method);
 
-  // Shows the size and the free space of the disk of `state_dir` from now on. Each page then reads
-  // them from the file system.
+  // Shows the size and the free space of the disk of `state_dir`, as of this call and of later
+  // calls of read_disk(). Both may block on the file system.
   void show_disk(const std::string& state_dir);
+  void read_disk();
   // Shows that this coordinator holds the state, as its run `epoch`.
   void begin_epoch(Epoch epoch);
 

@@ -9,7 +9,7 @@
 #include <absl/strings/str_split.h>
 
 #include "coordinator/shell/web/fleet_json.h"
-#include "coordinator/shell/web/web_reply.h"
+#include "coordinator/shell/web/guarded_events.h"
 #include "daemon/json/job_json.h"
 
 namespace muster::coordinator {
@@ -18,34 +18,20 @@ namespace {
 using nlohmann::json;
 
 // The time between two samples: with viewers or a small fleet, and otherwise. Samples of a large
-// fleet follow each other more slowly, so that they take at most 1/kCostShare of the loop's time.
+// fleet follow each other more slowly, so that they and their messages take 1/kCostShare of a CPU's
+// time.
 constexpr Duration kSampleEvery = std::chrono::seconds(1);
-constexpr int kCostShare = 50;
+constexpr int kCostShare = 100;
 constexpr Duration kPauseMax = std::chrono::seconds(10);
 constexpr Duration kSampleUnseenEvery = std::chrono::seconds(5);
 constexpr int64_t kSmallFleet = 4'096;  // ranks
-// The time between two counts of nodes and accounts, and of open incidents.
+// The time between two counts of nodes and accounts.
 constexpr Duration kTotalsEvery = std::chrono::seconds(2);
-constexpr Duration kIncidentsEvery = std::chrono::seconds(5);
-constexpr size_t kIncidentsCounted = 100;
-// Proxies and browsers drop a silent connection after a minute or less.
-constexpr Duration kPingEvery = std::chrono::seconds(15);
 // The time within which the loop must answer.
 constexpr auto kLoopBudget = std::chrono::seconds(10);
 // The bounds of the messages that are stored for viewers who come back.
 constexpr size_t kRecentMax = 256;
 constexpr size_t kRecentBytesMax = 8 << 20;
-
-std::string event_text(std::string_view event, const json& data, std::string_view id = {}) {
-  return absl::StrCat(
-      id.empty() ? "" : absl::StrCat("id: ", absl::string_view(id.data(), id.size()), "\n"),
-      "event: ", absl::string_view(event.data(), event.size()), "\ndata: ", json_text(data),
-      "\n\n");
-}
-
-std::shared_ptr<const std::string> shared(std::string text) {
-  return std::make_shared<const std::string>(std::move(text));
-}
 
 class ViewerSource final : public daemon::HttpSource {
  public:
@@ -60,7 +46,7 @@ class ViewerSource final : public daemon::HttpSource {
 
 }  // namespace
 
-EventHub::EventHub(CoreLoop& loop, Epoch epoch) : loop_(loop), epoch_(epoch) {
+void EventHub::start() {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -70,7 +56,7 @@ EventHub::~EventHub() {
     stopping_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void EventHub::get_fleet(FleetFn done) {
@@ -101,7 +87,7 @@ std::shared_ptr<void> EventHub::take_ticket() {
 std::shared_ptr<daemon::HttpSource> EventHub::open(std::shared_ptr<daemon::HttpSink> sink,
                                                    std::shared_ptr<void> ticket,
                                                    const std::string& last_event_id, JobId job) {
-  static const auto kHello = shared("retry: 2000\n\n");
+  static const auto kHello = std::make_shared<const std::string>("retry: 2000\n\n");
   sink->send(kHello);
   const std::lock_guard lock(mutex_);
   const uint64_t number = next_viewer_++;
@@ -146,18 +132,18 @@ void EventHub::run() {
       sampled_at_ = monotonic_now();
       status = sample.status();
       if (sample.ok()) {
-        Duration& pause = sample->has_totals ? totals_pause_ : sample_pause_;
-        pause = std::min(kCostShare * sample->cost, kPauseMax);
+        const Instant begun = monotonic_now();
         store_locked(*sample);
         publish_fleet_locked(*sample);
         publish_jobs_locked(*sample);
+        Duration& pause = sample->has_totals ? totals_pause_ : sample_pause_;
+        pause = std::min(kCostShare * (sample->cost + (monotonic_now() - begun)), kPauseMax);
       }
     }
     if (!fleet_.is_null()) {
       for (auto& [number, viewer] : viewers_)
         if (viewer.is_new) welcome_locked(viewer);
     }
-    ping_locked();
     const std::vector<FleetFn> waiting = std::exchange(waiting_, {});
     const absl::StatusOr<json> fleet = status.ok() ? absl::StatusOr<json>(fleet_) : status;
     lock.unlock();
@@ -186,10 +172,6 @@ absl::StatusOr<FleetSample> EventHub::take_sample() {
   const bool with_totals = totals_at_ == Instant{} || is_point_due ||
                            (is_seen && now - totals_at_ >= std::max(kTotalsEvery, totals_pause_));
   if (with_totals) totals_at_ = now;
-  if (is_seen && (incidents_at_ == Instant{} || now - incidents_at_ >= kIncidentsEvery)) {
-    incidents_at_ = now;
-    count_open_incidents();
-  }
   const auto answer = std::make_shared<std::promise<absl::StatusOr<FleetSample>>>();
   std::future<absl::StatusOr<FleetSample>> sample = answer->get_future();
   const absl::Status status = loop_.query([=](const Core* core, Instant time) {
@@ -206,16 +188,6 @@ absl::StatusOr<FleetSample> EventHub::take_sample() {
   return sample.get();
 }
 
-void EventHub::count_open_incidents() {
-  (void)loop_.read([count = open_incidents_](Storage* storage) {
-    if (storage == nullptr) return;
-    const auto incidents = storage->incidents(JobId(0), kIncidentsCounted);
-    if (!incidents.ok()) return;
-    *count = std::count_if(incidents->begin(), incidents->end(),
-                           [](const v1::Incident& incident) { return incident.open(); });
-  });
-}
-
 // Adds the sample to the curves, and removes those of jobs without rows.
 void EventHub::store_locked(const FleetSample& sample) {
   ranks_ = sample.ranks;
@@ -226,13 +198,13 @@ void EventHub::store_locked(const FleetSample& sample) {
     known.insert(id);
     if (!row.has_figures || !is_live(row.state)) continue;
     if (!metrics_[id].add(row.figures)) continue;
-    send_locked(id, shared(event_text("point", point_to_json(row.figures))));
+    send_locked(id, event_text("point", point_to_json(row.figures)));
   }
   std::erase_if(metrics_, [&](const auto& job) { return !known.contains(job.first); });
 }
 
 void EventHub::publish_fleet_locked(const FleetSample& sample) {
-  const json fleet = fleet_to_json(sample, fleet_, *open_incidents_);
+  const json fleet = fleet_to_json(sample, fleet_);
   json delta = json::object();
   json jobs = json::array();
   json removed = json::array();
@@ -253,13 +225,14 @@ void EventHub::publish_fleet_locked(const FleetSample& sample) {
   }
   fleet_ = fleet;
   rows_ = std::move(rows);
-  has_more_jobs_ = sample.has_more_jobs;
+  if (std::exchange(has_more_jobs_, sample.has_more_jobs) != sample.has_more_jobs && !is_first)
+    delta["more"] = sample.has_more_jobs;
   if (!jobs.empty()) delta["jobs"] = std::move(jobs);
   if (!removed.empty()) delta["removed"] = std::move(removed);
   if (is_first || delta.empty()) return;
   ++number_;
   snapshot_ = nullptr;
-  const auto text = shared(event_text("delta", delta, message_id(number_)));
+  const auto text = event_text("delta", delta, message_id(number_));
   recent_bytes_ += text->size();
   recent_.push_back({number_, text});
   while (recent_.size() > kRecentMax || recent_bytes_ > kRecentBytesMax) {
@@ -273,12 +246,12 @@ void EventHub::publish_fleet_locked(const FleetSample& sample) {
 void EventHub::publish_jobs_locked(const FleetSample& sample) {
   std::erase_if(sent_jobs_, [&](const auto& job) { return !sample.watched.contains(job.first); });
   for (const auto& [id, job] : sample.watched) {
-    std::string text = job == nullptr ? event_text("gone", {{"job", id.value()}})
-                                      : event_text("job", daemon::job_to_json(*job));
-    std::string& sent = sent_jobs_[id];
-    if (sent == text) continue;
+    auto text = job == nullptr ? event_text("gone", {{"job", id.value()}})
+                               : event_text("job", daemon::job_to_json(*job));
+    auto& sent = sent_jobs_[id];
+    if (sent != nullptr && *sent == *text) continue;
     sent = text;
-    send_locked(id, shared(std::move(text)));
+    send_locked(id, text);
   }
 }
 
@@ -296,9 +269,9 @@ std::shared_ptr<const std::string> EventHub::snapshot_locked() {
   if (snapshot_ != nullptr) return snapshot_;
   json jobs = json::array();
   for (const auto& [id, row] : rows_) jobs.push_back(row_to_json(nullptr, row));
-  snapshot_ = shared(event_text(
-      "snapshot", {{"fleet", fleet_}, {"jobs", std::move(jobs)}, {"more", has_more_jobs_}},
-      message_id(number_)));
+  snapshot_ = event_text("snapshot",
+                         {{"fleet", fleet_}, {"jobs", std::move(jobs)}, {"more", has_more_jobs_}},
+                         message_id(number_));
   return snapshot_;
 }
 
@@ -314,13 +287,6 @@ void EventHub::welcome_locked(Viewer& viewer) {
   if (!is_known) return viewer.sink->send(snapshot_locked());
   for (const Message& message : recent_)
     if (message.number > number) viewer.sink->send(message.text);
-}
-
-void EventHub::ping_locked() {
-  static const auto kPing = shared("event: ping\ndata: {}\n\n");
-  if (sampled_at_ - pinged_at_ < kPingEvery) return;
-  pinged_at_ = sampled_at_;
-  for (const auto& [number, viewer] : viewers_) viewer.sink->send(kPing);
 }
 
 }  // namespace muster::coordinator

@@ -37,8 +37,10 @@ class EventHub {
   using FleetFn = std::function<void(const absl::StatusOr<nlohmann::json>& fleet)>;
 
   // Requires that `loop` outlives the hub.
-  EventHub(CoreLoop& loop, Epoch epoch);
-  // Ends all streams.
+  EventHub(CoreLoop& loop, Epoch epoch) : loop_(loop), epoch_(epoch) {}
+  // Begins to sample. Call it once.
+  void start();
+  // Requires that the server has ended, and with it all streams.
   ~EventHub();
 
   // The methods below are thread-safe.
@@ -75,12 +77,10 @@ class EventHub {
   Duration pause_locked() const;
   // Returns an error while the loop is late or stops.
   absl::StatusOr<FleetSample> take_sample();
-  void count_open_incidents();
   void store_locked(const FleetSample& sample);
   void publish_fleet_locked(const FleetSample& sample);
   void publish_jobs_locked(const FleetSample& sample);
   void welcome_locked(Viewer& viewer);
-  void ping_locked();
   std::shared_ptr<const std::string> snapshot_locked();
   void send_locked(JobId job, const std::shared_ptr<const std::string>& text);
   std::string message_id(uint64_t number) const;
@@ -108,8 +108,7 @@ class EventHub {
   std::deque<Message> recent_;
   size_t recent_bytes_ = 0;
   std::shared_ptr<const std::string> snapshot_;  // null: the state has changed since
-  std::map<JobId, std::string> sent_jobs_;       // the newest event of each job with viewers
-  std::shared_ptr<std::atomic<int64_t>> open_incidents_ = std::make_shared<std::atomic<int64_t>>(0);
+  std::map<JobId, std::shared_ptr<const std::string>> sent_jobs_;  // the newest of each watched job
 
   // Used on the hub's thread only.
   Instant sampled_at_{};
@@ -117,8 +116,6 @@ class EventHub {
   // The least times between two samples, which follow their cost.
   Duration sample_pause_{};
   Duration totals_pause_{};
-  Instant incidents_at_{};
-  Instant pinged_at_{};
 
   std::thread thread_;
 };

@@ -88,14 +88,14 @@ json row_to_json(const JobRow* before, const JobRow& after) {
   return out;
 }
 
-json fleet_to_json(const FleetSample& sample, const json& before, int64_t open_incidents) {
+json fleet_to_json(const FleetSample& sample, const json& before) {
   json jobs = json::object();
   for (size_t i = 0; i < sample.jobs.size(); ++i)
     jobs[std::string(kJobStateNames[i])] = sample.jobs[i];
   json out = {{"unix_ns", sample.unix_ns},
               {"jobs", std::move(jobs)},
               {"tokens_per_second", brief(sample.tokens_per_second)},
-              {"open_incidents", open_incidents}};
+              {"open_incidents", sample.open_incidents}};
   if (!sample.has_totals) {
     for (const char* name : {"nodes", "slots", "gpus", "goodput"}) out[name] = before.at(name);
     return out;

@@ -10,8 +10,7 @@
 namespace muster::coordinator {
 
 // Returns the object Fleet of the API. A sample without totals takes them from `before`.
-nlohmann::json fleet_to_json(const FleetSample& sample, const nlohmann::json& before,
-                             int64_t open_incidents);
+nlohmann::json fleet_to_json(const FleetSample& sample, const nlohmann::json& before);
 // Returns the members of `after` that differ from `before`; null if none does.
 nlohmann::json changed_members(const nlohmann::json& before, const nlohmann::json& after);
 

@@ -108,6 +108,7 @@ FleetSample sample_fleet(const Core& core, Instant now, int64_t unix_ns, bool wi
                          const std::set<JobId>& watched) {
   FleetSample sample;
   sample.unix_ns = unix_ns;
+  sample.open_incidents = core.open_incidents();
   // The jobs by the order of kRowsMax, each group from the newest.
   std::array<std::vector<const Job*>, 3> groups;
   for (auto it = core.jobs().rbegin(); it != core.jobs().rend(); ++it) {
@@ -125,16 +126,15 @@ FleetSample sample_fleet(const Core& core, Instant now, int64_t unix_ns, bool wi
   sample.rows.reserve(std::min(core.jobs().size(), kRowsMax));
   for (const auto& group : groups) {
     for (const Job* job : group) {
-      if (sample.rows.size() == kRowsMax) {
-        sample.has_more_jobs = true;
-        break;
-      }
-      sample.rows.push_back(row_of(core, *job, core.account_of(*job, now), unix_ns));
+      const bool has_row = sample.rows.size() < kRowsMax;
+      if (has_row) sample.rows.push_back(row_of(core, *job, core.account_of(*job, now), unix_ns));
       if (!is_live(job->state)) continue;
+      const MetricPoint figures = has_row ? sample.rows.back().figures : figures_of(*job, unix_ns);
       sample.ranks += std::ssize(job->ranks);
-      sample.tokens_per_second += sample.rows.back().figures.tokens_per_second;
+      sample.tokens_per_second += figures.tokens_per_second;
     }
   }
+  sample.has_more_jobs = core.jobs().size() > sample.rows.size();
   if (with_totals) add_nodes(core, sample);
   for (const JobId id : watched) {
     const auto job = core.jobs().find(id);

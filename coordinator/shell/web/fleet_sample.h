@@ -54,6 +54,7 @@ struct FleetSample {
   std::array<int64_t, kJobStateNames.size()> jobs{};
   int64_t ranks = 0;  // the ranks of all running jobs
   double tokens_per_second = 0;
+  size_t open_incidents = 0;
   bool has_totals = false;
   LossTable goodput;  // the sum of all jobs
   Duration queued{};

@@ -9,6 +9,7 @@
 
 #include "coordinator/shell/logs/log_store.h"
 #include "daemon/http_message.h"
+#include "daemon/work_pool.h"
 #include "muster/v1/muster.pb.h"
 
 namespace muster::coordinator {
@@ -25,8 +26,9 @@ absl::Status check_web_log_request(const v1::FollowLogsRequest& request,
 
 // Sends the selected output, from at most `tail_bytes` per rank before the present end on. An event
 // of one rank has an id; a request with the same id as `last_event_id` continues after that event.
-// `ticket` is released with the result.
-std::shared_ptr<daemon::HttpSource> open_log_events(LogStore& logs, v1::FollowLogsRequest request,
+// Files are read by `files`. `ticket` is released with the result.
+std::shared_ptr<daemon::HttpSource> open_log_events(LogStore& logs, daemon::WorkPool& files,
+                                                    v1::FollowLogsRequest request,
                                                     uint64_t tail_bytes,
                                                     std::string_view last_event_id,
                                                     std::shared_ptr<daemon::HttpSink> sink,

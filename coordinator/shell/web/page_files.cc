@@ -7,6 +7,7 @@
 
 #include "common/text/absl_view.h"
 #include "coordinator/shell/web/gzip.h"
+#include "coordinator/shell/web/web_reply.h"
 
 namespace muster::coordinator {
 namespace {
@@ -39,7 +40,7 @@ daemon::HttpResponse page_response(std::span<const PageFile> files,
     response.status = 304;
     return response;
   }
-  if (absl::StrContains(av(request.header("accept-encoding")), "gzip")) {
+  if (takes_gzip(request)) {
     response.headers.emplace_back("Content-Encoding", "gzip");
     response.body = std::string(file->gzip);
   } else {

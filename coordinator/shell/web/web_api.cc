@@ -7,16 +7,34 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_split.h>
+#include <spdlog/spdlog.h>
 
 #include "common/text/absl_view.h"
 #include "common/text/escape.h"
 #include "coordinator/shell/grpc/call_guard.h"
+#include "coordinator/shell/web/guarded_events.h"
 
 namespace muster::coordinator {
 namespace {
 
 constexpr std::string_view kApi = "/api/";
 constexpr size_t kPathShown = 128;
+// A larger body is parsed by the pool.
+constexpr size_t kSmallBodyBytes = 16 << 10;
+// Lists are made at most so often, whatever the number of viewers.
+constexpr SharedAnswersOptions kLists = {.content_type = kJsonType,
+                                         .every = std::chrono::seconds(2),
+                                         .cost_share = 100,
+                                         .at_once = 4,
+                                         .stored_max = 64};
+// The same for tables of ranks.
+constexpr SharedAnswersOptions kTables = {.content_type = "application/octet-stream",
+                                          .has_etags = true,
+                                          .every = std::chrono::milliseconds(900),
+                                          .cost_share = 60,
+                                          .at_once = 1,
+                                          .stored_max = 8,
+                                          .refuses_debtors = true};
 // No script, style or picture from elsewhere, none inside the HTML, and no page around this one.
 constexpr const char* kContentPolicy =
     "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'self'; "
@@ -46,15 +64,19 @@ bool is_json(std::string_view content_type) {
 
 }  // namespace
 
-WebApi::WebApi(CoreLoop& loop, LogStore& logs, EventHub& hub, std::shared_ptr<ShellMetrics> metrics,
-               WebApiOptions options)
+WebApi::WebApi(CoreLoop& loop, LogStore& logs, EventHub& hub, WebPools& pools,
+               std::shared_ptr<ShellMetrics> metrics, WebApiOptions options)
     : loop_(loop),
       logs_(logs),
       hub_(hub),
+      pools_(pools),
       calls_(loop),
+      nodes_(loop),
       metrics_(std::move(metrics)),
       options_(std::move(options)),
-      access_(options_.access) {}
+      access_(options_.access),
+      lists_(pools.texts, kLists),
+      tables_(pools.texts, kTables) {}
 
 void WebApi::secure(daemon::HttpResponse& response) {
   for (const auto& [name, value] :
@@ -101,19 +123,12 @@ const std::vector<WebApi::Route>& WebApi::routes() {
 
 void WebApi::handle(const daemon::HttpRequest& request, const daemon::HttpReply& reply) {
   const auto secured = [reply](daemon::HttpResponse response) {
-    // A response that is completed later gets its headers then.
-    if (response.complete == nullptr) {
-      secure(response);
-    } else {
-      response.complete = [complete = std::move(response.complete)](daemon::HttpResponse& made) {
-        complete(made);
-        secure(made);
-      };
-    }
+    secure(response);
     reply(std::move(response));
   };
   if (options_.has_tls && !request.is_secure)
-    return secured({308,
+    // Browsers store 308 for ever, also when the coordinator no longer has TLS.
+    return secured({307,
                     "text/plain; charset=utf-8",
                     "use https\n",
                     {{"Location", absl::StrCat("https://", av(request.header("host")), request.path,
@@ -128,6 +143,15 @@ void WebApi::handle(const daemon::HttpRequest& request, const daemon::HttpReply&
     const bool is_head = request.method == "HEAD" && std::string_view(route.verb) == "GET";
     if (request.method == route.verb || is_head) {
       Call call{.request = request, .reply = secured, .caller = {}, .parts = {}, .params = {}};
+      // The names are constants.
+      const std::string_view counted = route.method != nullptr ? method_label(route.method)
+                                       : route.handler == &WebApi::login ? "Login"
+                                                                         : "";
+      if (!counted.empty())
+        call.reply = [secured, counted, metrics = metrics_](daemon::HttpResponse response) {
+          metrics->count_rpc(counted, absl::Status(code_of_http_status(response.status), ""));
+          secured(std::move(response));
+        };
       call.parts = *std::move(parts);
       return call_route(route, call);
     }
@@ -148,9 +172,11 @@ void WebApi::handle(const daemon::HttpRequest& request, const daemon::HttpReply&
 
 void WebApi::call_route(const Route& route, Call& call) {
   call.caller = access_.caller_of(call.request);
+  if (call.caller.token && !call.caller.role) note_refused_token(call.request);
   if (route.method != nullptr) {
-    const Role needed = role_needed(route.method).value_or(Role::kViewer);
-    const absl::Status status = access_.check_role(call.caller, needed, method_label(route.method));
+    call.method = method_label(route.method);
+    call.needed = role_needed(route.method).value_or(Role::kViewer);
+    const absl::Status status = access_.check_role(call.caller, call.needed, call.method);
     if (!status.ok()) return call.fail(status);
   }
   const bool is_post = std::string_view(route.verb) == "POST";
@@ -161,13 +187,29 @@ void WebApi::call_route(const Route& route, Call& call) {
       return call.reply(error_response(
           415, absl::InvalidArgumentError("the body must have the type application/json")));
   }
+  if (call.request.body.size() <= kSmallBodyBytes) return read_params(route, call);
+  const auto kept = std::make_shared<const daemon::HttpRequest>(call.request);
+  const bool is_posted = pools_.texts.post(
+      [this, &route, kept, reply = call.reply, caller = call.caller, parts = call.parts] {
+        Call later{.request = *kept,
+                   .reply = reply,
+                   .caller = caller,
+                   .parts = parts,
+                   .params = {},
+                   .method = method_label(route.method)};
+        read_params(route, later);
+      });
+  if (!is_posted) call.fail(absl::ResourceExhaustedError("too many requests wait; try again"));
+}
+
+void WebApi::read_params(const Route& route, Call& call) {
   for (std::string& part : call.parts) {
     auto decoded = percent_decoded(part, false);
     if (!decoded.ok()) return call.fail(decoded.status());
     part = *std::move(decoded);
   }
-  auto params =
-      is_post ? WebParams::of_body(call.request.body) : WebParams::of_query(call.request.query);
+  auto params = std::string_view(route.verb) == "POST" ? WebParams::of_body(call.request.body)
+                                                       : WebParams::of_query(call.request.query);
   if (!params.ok()) return call.fail(params.status());
   call.params = *std::move(params);
   begin_call(route, call);
@@ -182,6 +224,32 @@ void WebApi::begin_call(const Route& route, Call& call) {
     if (!status.ok()) return call.reply(error_response(status, loop_.retry_after()));
   }
   (this->*route.handler)(call);
+}
+
+void WebApi::note_refused_token(const daemon::HttpRequest& request) {
+  if (const auto line = refusals_.note(request.peer, monotonic_now())) spdlog::warn("{}", *line);
+}
+
+void WebApi::share(const Call& call, SharedAnswers::Make make) {
+  lists_.get(absl::StrCat(call.request.path, "?", call.request.query), call.request, call.reply,
+             std::move(make));
+}
+
+void WebApi::reply_events(const Call& call, OpenEvents open) {
+  auto ticket = hub_.take_ticket();
+  if (ticket == nullptr)
+    return call.fail(absl::ResourceExhaustedError(absl::StrCat(
+        kViewersMax,
+        " viewers are connected, which is the limit: close some, or try again later")));
+  call.reply({.content_type = "text/event-stream",
+              .open = [this, ticket = std::move(ticket), open = std::move(open),
+                       caller = call.caller, needed = call.needed,
+                       method = call.method](std::shared_ptr<daemon::HttpSink> sink) {
+                return std::make_shared<GuardedEvents>(
+                    sink, open(sink, ticket), [this, caller, needed, method] {
+                      return access_.check_role(access_.renewed(caller), needed, method);
+                    });
+              }});
 }
 
 uint64_t WebApi::number_of(Call& call, const char* name) {

@@ -3,6 +3,10 @@
 // A handler reads the parameters, makes the same calls as the gRPC service (calls/muster_calls.h),
 // and writes the messages as the JSON of the command line's --json (daemon/json). Each route names
 // the gRPC method whose role it requires (grpc/call_guard.h).
+//
+// The HTTP server's thread only begins calls: pools of threads read files, and write and compress
+// texts, so that a slow disk or a large answer delays no probe. Viewers share the answers that they
+// request repeatedly (shared_answers.h).
 #pragma once
 
 #include <functional>
@@ -14,21 +18,36 @@
 #include <vector>
 
 #include "coordinator/shell/calls/muster_calls.h"
+#include "coordinator/shell/calls/node_listing.h"
 #include "coordinator/shell/logs/log_store.h"
 #include "coordinator/shell/loop/core_loop.h"
 #include "coordinator/shell/metrics/shell_metrics.h"
 #include "coordinator/shell/web/event_hub.h"
 #include "coordinator/shell/web/page_files.h"
+#include "coordinator/shell/web/refusal_log.h"
+#include "coordinator/shell/web/shared_answers.h"
 #include "coordinator/shell/web/web_access.h"
 #include "coordinator/shell/web/web_params.h"
 #include "coordinator/shell/web/web_reply.h"
 #include "daemon/http_message.h"
+#include "daemon/work_pool.h"
 
 namespace muster::coordinator {
 
 // The maximum size of a request's body: a job with the largest spec (InputLimits::spec_bytes_max),
 // whose config may have escaped quotes.
 constexpr size_t kWebBodyBytesMax = size_t{6} << 20;
+
+// The threads of the API.
+struct WebPools {
+  daemon::WorkPool texts{1, 512};  // writes and compresses JSON
+  daemon::WorkPool files{2, 512};  // reads files, which may block
+
+  void stop() {
+    texts.stop();
+    files.stop();
+  }
+};
 
 struct WebApiOptions {
   WebAccessOptions access = {};
@@ -38,9 +57,10 @@ struct WebApiOptions {
 
 class WebApi {
  public:
-  // Requires that `loop`, `logs` and `hub` outlive the API and its responses.
-  WebApi(CoreLoop& loop, LogStore& logs, EventHub& hub, std::shared_ptr<ShellMetrics> metrics,
-         WebApiOptions options);
+  // Requires that `loop`, `logs` and `hub` outlive the API, that the server of its requests ends
+  // before it, and that `loop` and `pools` are stopped before it is destroyed.
+  WebApi(CoreLoop& loop, LogStore& logs, EventHub& hub, WebPools& pools,
+         std::shared_ptr<ShellMetrics> metrics, WebApiOptions options);
 
   // Answers a request. Called on the HTTP server's thread.
   void handle(const daemon::HttpRequest& request, const daemon::HttpReply& reply);
@@ -56,6 +76,9 @@ class WebApi {
     WebCaller caller;
     std::vector<std::string> parts;  // parts of the path, where the route has {}
     WebParams params;
+    // The name and the role of the route's method.
+    std::string_view method = {};
+    Role needed = Role::kViewer;
 
     void fail(const absl::Status& status) const { reply(error_response(status)); }
   };
@@ -66,20 +89,12 @@ class WebApi {
     const char* method;  // "/muster.v1.Muster/GetJob"; null: everyone may call it
     Handler handler;
   };
-  // The newest rank table of a job, which several viewers receive.
-  struct Table {
-    Instant made{};
-    Duration cost{};  // the time to make it
-    std::string etag;
-    std::shared_ptr<const std::string> plain, gzip;
-    // Set while the next one is made, with the viewers that wait for it.
-    std::optional<Instant> begun;
-    std::vector<std::pair<daemon::HttpRequest, daemon::HttpReply>> waiting;
-  };
 
   static const std::vector<Route>& routes();
   void call_route(const Route& route, Call& call);
+  void read_params(const Route& route, Call& call);
   void begin_call(const Route& route, Call& call);
+  void note_refused_token(const daemon::HttpRequest& request);
 
   // web_session.cc
   void get_session(Call& call);
@@ -95,6 +110,7 @@ class WebApi {
   void get_node(Call& call);
   void exclude_node(Call& call);
   void admit_node(Call& call);
+  MusterCalls::Done<v1::WorkerInfo> changed_node(const Call& call);
   void list_incidents(Call& call);
   void get_incident(Call& call);
   // web_jobs.cc
@@ -110,9 +126,6 @@ class WebApi {
   // web_ranks.cc
   void get_placement(Call& call);
   void get_ranks(Call& call);
-  static daemon::HttpResponse table_response(const Table& table,
-                                             const daemon::HttpRequest& request);
-  void take_table(JobId id, std::string plain, int64_t unix_ns, Duration cost);
   void get_logs(Call& call);
   void follow_logs(Call& call);
 
@@ -120,28 +133,58 @@ class WebApi {
   uint64_t number_of(Call& call, const char* name);
   // Replies with the error of a call that was not accepted.
   void refuse_unless_ok(const Call& call, const absl::Status& status) const;
-  // Returns the callback of a call: replies with the JSON that `to_json` makes of the answer on the
-  // server's thread.
+  // Replies with a stream of events, for a viewer. Its source is the result of `open`, with which
+  // the ticket is released.
+  using OpenEvents = std::function<std::shared_ptr<daemon::HttpSource>(
+      std::shared_ptr<daemon::HttpSink> sink, std::shared_ptr<void> ticket)>;
+  void reply_events(const Call& call, OpenEvents open);
+  // Replies with the response that `make` returns on a thread of the pool.
+  template <class F>
+  static void reply_from(daemon::WorkPool& pool, const daemon::HttpReply& reply, F make) {
+    if (!pool.post([reply, make = std::move(make)] { reply(make()); }))
+      reply(error_response(absl::ResourceExhaustedError(
+          "too many requests wait for the coordinator's files and texts; try again")));
+  }
+  // Returns the callback of a call: replies with the JSON that `to_json` makes of the answer.
   template <class T, class ToJson>
-  static MusterCalls::Done<T> json_of(const Call& call, ToJson to_json) {
-    return [reply = call.reply, to_json](const absl::Status& status, T answer) {
+  MusterCalls::Done<T> json_of(const Call& call, ToJson to_json) {
+    return [&texts = pools_.texts, reply = call.reply, gzip = takes_gzip(call.request), to_json](
+               const absl::Status& status, T answer) {
       if (!status.ok()) return reply(error_response(status));
-      reply({.complete = [message = std::make_shared<T>(std::move(answer)),
-                          to_json](daemon::HttpResponse& response) {
+      reply_from(texts, reply, [message = std::make_shared<T>(std::move(answer)), gzip, to_json] {
         const absl::StatusOr<nlohmann::json> value = to_json(*message);
-        response = value.ok() ? json_response(*value) : error_response(value.status());
+        return value.ok() ? json_response(*value, gzip) : error_response(value.status());
+      });
+    };
+  }
+  // The same for an answer that viewers share.
+  template <class T, class ToJson>
+  static MusterCalls::Done<T> shared_json_of(SharedAnswers::Done done, ToJson to_json) {
+    return [done = std::move(done), to_json](const absl::Status& status, T answer) {
+      if (!status.ok()) return done(status);
+      done(SharedAnswers::Data{.text = [message = std::make_shared<T>(std::move(answer)),
+                                        to_json]() -> absl::StatusOr<std::string> {
+        const absl::StatusOr<nlohmann::json> value = to_json(*message);
+        if (!value.ok()) return value.status();
+        return json_text(*value) + "\n";
       }});
     };
   }
+  // Answers with the list that viewers share.
+  void share(const Call& call, SharedAnswers::Make make);
 
   CoreLoop& loop_;
   LogStore& logs_;
   EventHub& hub_;
+  WebPools& pools_;
   MusterCalls calls_;
+  NodeListing nodes_;
   const std::shared_ptr<ShellMetrics> metrics_;
   const WebApiOptions options_;
   WebAccess access_;
-  std::map<JobId, Table> tables_;  // used on the server's thread
+  RefusalLog refusals_;
+  SharedAnswers lists_;
+  SharedAnswers tables_;
 };
 
 }  // namespace muster::coordinator

@@ -130,8 +130,10 @@ void WebApi::get_history(Call& call) {
   request.set_limit(static_cast<uint32_t>(call.params.number("limit", 1, kAttemptsListedMax, 100)));
   request.set_before_attempt(static_cast<uint32_t>(call.params.number("before", 0, UINT32_MAX, 0)));
   if (const absl::Status status = call.params.status(); !status.ok()) return call.fail(status);
-  refuse_unless_ok(call, calls_.job_history(request, json_of<v1::GetJobHistoryResponse>(
-                                                         call, daemon::history_to_json)));
+  share(call, [this, request](SharedAnswers::Done done) {
+    return calls_.job_history(request, shared_json_of<v1::GetJobHistoryResponse>(
+                                           std::move(done), daemon::history_to_json));
+  });
 }
 
 void WebApi::get_metrics(Call& call) {
@@ -140,15 +142,15 @@ void WebApi::get_metrics(Call& call) {
   const int64_t since = call.params.number("since_unix_ns", 0, INT64_MAX, 0);
   if (const absl::Status status = call.params.status(); !status.ok()) return call.fail(status);
   const JobId id(number);
-  refuse_unless_ok(
-      call, loop_.query([&hub = hub_, reply = call.reply, id, since](const Core* core, Instant) {
-        if (core == nullptr)
-          return reply(error_response(absl::UnavailableError("the coordinator is stopping")));
-        if (!core->jobs().contains(id)) return reply(error_response(MusterCalls::no_job(id)));
-        reply({.complete = [&hub, id, since](daemon::HttpResponse& response) {
-          response = json_response(metrics_to_json(id.value(), hub.metrics(id, since)));
-        }});
-      }));
+  refuse_unless_ok(call, loop_.query([this, reply = call.reply, gzip = takes_gzip(call.request), id,
+                                      since](const Core* core, Instant) {
+    if (core == nullptr)
+      return reply(error_response(absl::UnavailableError("the coordinator is stopping")));
+    if (!core->jobs().contains(id)) return reply(error_response(MusterCalls::no_job(id)));
+    reply_from(pools_.texts, reply, [&hub = hub_, id, since, gzip] {
+      return json_response(metrics_to_json(id.value(), hub.metrics(id, since)), gzip);
+    });
+  }));
 }
 
 void WebApi::cancel_job(Call& call) {

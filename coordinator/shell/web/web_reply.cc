@@ -1,8 +1,13 @@
 #include "coordinator/shell/web/web_reply.h"
 
 #include <algorithm>
+#include <utility>
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+
+#include "common/text/absl_view.h"
+#include "coordinator/shell/web/gzip.h"
 
 namespace muster::coordinator {
 
@@ -10,8 +15,18 @@ std::string json_text(const nlohmann::json& value) {
   return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-daemon::HttpResponse json_response(const nlohmann::json& value) {
-  return {.content_type = kJsonType, .body = json_text(value) + "\n"};
+daemon::HttpResponse json_response(const nlohmann::json& value, bool takes_gzip) {
+  daemon::HttpResponse response{.content_type = kJsonType, .body = json_text(value) + "\n"};
+  if (!takes_gzip || response.body.size() < kGzipBytesMin) return response;
+  std::string compressed = gzipped(response.body, GzipLevel::kFastest);
+  if (compressed.empty()) return response;
+  response.body = std::move(compressed);
+  response.headers = {{"Content-Encoding", "gzip"}, {"Vary", "Accept-Encoding"}};
+  return response;
+}
+
+bool takes_gzip(const daemon::HttpRequest& request) {
+  return absl::StrContains(av(request.header("accept-encoding")), "gzip");
 }
 
 int http_status_of(absl::StatusCode code) {
@@ -39,6 +54,26 @@ int http_status_of(absl::StatusCode code) {
       return 503;
     default:
       return 500;
+  }
+}
+
+absl::StatusCode code_of_http_status(int status) {
+  if (status < 400) return absl::StatusCode::kOk;
+  switch (status) {
+    case 401:
+      return absl::StatusCode::kUnauthenticated;
+    case 403:
+      return absl::StatusCode::kPermissionDenied;
+    case 404:
+      return absl::StatusCode::kNotFound;
+    case 409:
+      return absl::StatusCode::kFailedPrecondition;
+    case 429:
+      return absl::StatusCode::kResourceExhausted;
+    case 503:
+      return absl::StatusCode::kUnavailable;
+    default:
+      return status < 500 ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kInternal;
   }
 }
 

@@ -35,6 +35,7 @@ void WebApi::login(Call& call) {
     return call.fail(absl::FailedPreconditionError(
         "this coordinator has no tokens: everyone who can reach it has all roles"));
   const WebCaller caller = access_.caller_of_token(token);
+  if (!caller.role) note_refused_token(call.request);
   if (!caller.role)
     return call.fail(absl::UnauthenticatedError(
         "the coordinator has no such token for people; a worker's token opens no page"));

@@ -192,6 +192,7 @@ class ShellTest : public testing::Test {
     options.core.version = "test";
     options.registration_budget = registration_budget_;
     options.idle_connection = idle_connection_;
+    options.ping_every = ping_every_;
     options.on_fatal = [](const absl::Status& status) { ADD_FAILURE() << status; };
     auto server = Server::start(options);
     ASSERT_TRUE(server.ok()) << server.status();
@@ -239,6 +240,7 @@ class ShellTest : public testing::Test {
   TempFolder folder_;
   Duration registration_budget_ = std::chrono::seconds(10);
   Duration idle_connection_ = std::chrono::seconds(60);
+  Duration ping_every_ = std::chrono::seconds(15);
   std::unique_ptr<Server> server_;
   std::string address_;
   std::shared_ptr<grpc::Channel> channel_;
