@@ -79,12 +79,13 @@ class BrowserTest(unittest.TestCase):
         super().setUp()
         self.problems = []
 
-    def new_tab(self, url, **context):
-        """Opens an empty tab in a new context for pages of the address `url`."""
+    def new_tab(self, url, beside=None, **context):
+        """Opens an empty tab for pages of the address `url`: in a new context, or beside a tab."""
         options = {"viewport": {"width": 1440, "height": 900}, "timezone_id": "UTC", "locale": "en-GB"}
-        opened = self.browser.new_context(**options | context)
-        opened.set_default_timeout(TIMEOUT_MS)
-        self.addCleanup(opened.close)
+        opened = beside.context if beside else self.browser.new_context(**options | context)
+        if not beside:
+            opened.set_default_timeout(TIMEOUT_MS)
+            self.addCleanup(opened.close)
         page = opened.new_page()
         page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" and not self.expected_console.search(message.text) else None)
         page.on("pageerror", lambda error: self.problems.append(str(error)))
@@ -110,9 +111,9 @@ class PageTest(BrowserTest):
         self.addCleanup(self.coordinator.stop)
         return self.coordinator
 
-    def open(self, address="#/", **context):
-        """Opens an address of the page in a new context, and returns the tab."""
-        page = self.new_tab(self.coordinator.url, **context)
+    def open(self, address="#/", beside=None, **context):
+        """Opens an address of the page in a new tab, and returns the tab."""
+        page = self.new_tab(self.coordinator.url, beside, **context)
         # Ages are those of the data.
         page.clock.install(time=fleet_data.NOW_NS / 1e9)
         page.goto(self.coordinator.url + address)

@@ -48,7 +48,9 @@ class FakeCoordinator:
         self.requests = 0
         self.in_flight = 0  # requests that are being answered, without streams
         self.event_seconds = EVENT_SECONDS
+        self.streams = self.streams_opened = 0
         self.counting = threading.Lock()
+        self.busy = {}  # answers with status 503 that are still to be given, by path
         self.paused = False  # events stand still, for pictures
         self.port = port
         self.server = None
@@ -120,21 +122,26 @@ class Handler(http.server.BaseHTTPRequestHandler):
             raise Refused(403, "PERMISSION_DENIED", f"the role {own} does not permit this: it needs the role {role}")
 
     def handle_safely(self, act):
-        self.is_counted = True
+        self.is_counted, self.is_stream = True, False
         self.count(1, 1)
         try:
             act()
         except Refused as refused:
-            self.answer_json({"error": {"code": refused.code, "message": str(refused)}}, refused.status)
+            headers = [("Retry-After", "2")] if refused.status == 503 else []
+            self.answer_json({"error": {"code": refused.code, "message": str(refused)}}, refused.status, headers)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
         finally:
             self.end_count()
+            if self.is_stream:
+                self.count(0, 0, -1)
 
-    def count(self, requests, in_flight):
+    def count(self, requests, in_flight, streams=0):
         with self.coordinator.counting:
             self.coordinator.requests += requests
             self.coordinator.in_flight += in_flight
+            self.coordinator.streams += streams
+            self.coordinator.streams_opened += max(streams, 0)
 
     def end_count(self):
         if self.is_counted:
@@ -158,6 +165,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if path == "session":
             return self.answer_json(self.session(self.role()))
         self.require("viewer")
+        if self.coordinator.busy.get(path, 0) > 0:
+            self.coordinator.busy[path] -= 1
+            raise Refused(503, "UNAVAILABLE", "the coordinator is busy")
         if path == "events":
             return self.stream_events(int(query.get("job", 0)))
         if path in ("fleet", "fleet/history"):
@@ -195,7 +205,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if view == "ranks":
             return self.answer(200, data.rank_columns(), "application/octet-stream")
         if view == "logs/events":
-            return self.stream_logs(int(query.get("rank", -1)))
+            return self.stream_logs(number, int(query.get("rank", -1)))
         raise Refused(404, "NOT_FOUND", f"no such path: {view}")
 
     def job_number(self, text):
@@ -218,7 +228,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(f"retry: {RETRY_MS}\n\n".encode())
         self.close_connection = True
+        self.is_stream = True
         self.end_count()
+        self.count(0, 0, 1)
 
     def send_event(self, kind, value, number):
         self.wfile.write(f"id: {self.coordinator.epoch}-{number}\nevent: {kind}\ndata: {json.dumps(value)}\n\n".encode())
@@ -249,12 +261,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 if job == 1:
                     self.send_event("point", data.add_point(), number)
 
-    def stream_logs(self, rank):
+    def stream_logs(self, job, rank):
         stopping = self.coordinator.stopping
         self.begin_stream()
         for number, chunk in enumerate(self.coordinator.data.log_chunks(rank)):
             self.send_event("log", chunk, number)
-        while not stopping.wait(1):
+        if self.coordinator.data.rows[job]["finished_unix_ns"] > 0:
+            return self.send_event("end", {}, 0)
+        while not stopping.wait(self.coordinator.event_seconds):
             self.wfile.write(b": still here\n\n")
             self.wfile.flush()
 

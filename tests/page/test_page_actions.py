@@ -1,7 +1,10 @@
 """The requests of the page: each button, for each role, and across a restart of the coordinator."""
 import unittest
 
-from browser import PageTest, ROLES
+from browser import DRAWN, PageTest, ROLES, SETTLE_ROUNDS_MAX
+
+# The page closes its streams after five seconds in the background.
+SHORT_MS, LONG_MS = 1000, 6000
 
 
 class Actions(PageTest):
@@ -138,6 +141,46 @@ class Actions(PageTest):
         (_, body), = self.posts()
         self.assertEqual(body["spec"]["train_config"]["learning_rate"], 1e-4)
         self.assertEqual(body["spec"]["environment"], {})
+
+    def test_hidden_tabs_leave_the_connections_to_others(self):
+        """A browser has six connections for all tabs of a host."""
+        self.serve().event_seconds = 0.1
+        tabs = []
+        for job in range(1, 8):
+            tab = self.open(f"#/jobs/{job}/logs", beside=tabs[0] if tabs else None)
+            self.expect(tab.get_by_text("live", exact=True)).to_be_visible()
+            self.hide(tab, LONG_MS)
+            tabs.append(tab)
+        self.expect(tabs[-1].get_by_role("heading", level=1)).to_have_text(self.coordinator.data.rows[7]["name"])
+        self.wait_for_streams(tab, 0)
+        self.show(tabs[0], True)
+        self.expect(tabs[0].get_by_text("live", exact=True)).to_be_visible()
+        self.wait_for_streams(tab, 2)
+        # A tab that is hidden for a moment keeps its streams.
+        opened = self.coordinator.streams_opened
+        self.hide(tabs[0], SHORT_MS)
+        self.show(tabs[0], True)
+        tabs[0].clock.run_for(LONG_MS)
+        self.expect(tabs[0].get_by_text("live", exact=True)).to_be_visible()
+        self.assertEqual((self.coordinator.streams, self.coordinator.streams_opened), (2, opened))
+
+    def show(self, tab, visible):
+        """Makes the page believe that its tab is in front, or in the background."""
+        tab.evaluate("""(visible) => {
+          Object.defineProperty(document, "hidden", { value: !visible, configurable: true });
+          document.dispatchEvent(new Event("visibilitychange"));
+        }""", visible)
+
+    def hide(self, tab, milliseconds):
+        self.show(tab, False)
+        tab.clock.run_for(milliseconds)
+
+    def wait_for_streams(self, tab, count):
+        for _ in range(SETTLE_ROUNDS_MAX):
+            if self.coordinator.streams == count:
+                return
+            tab.evaluate(DRAWN)
+        self.fail(f"{self.coordinator.streams} streams are open, not {count}")
 
     def test_page_survives_a_restart_of_the_coordinator(self):
         data = self.serve().data

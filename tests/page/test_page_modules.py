@@ -51,6 +51,12 @@ class Modules(PageTest):
           log.finish();
           return log.lines.map((line) => [line.attempt, line.ranks, line.text]);""")
         self.assertEqual(lines, [[1, [1], "gin"], [1, [0, 1, 2, 3], "same"], [1, [0], "begin"], [1, [2], "same"], [1, [5], "same"], [2, [6], "same"], [1, [7], "100%"], [1, [7], "no break, but"]])
+        # Output between two parts is missing: the page was hidden.
+        self.assertEqual(self.call("log_lines.js", """
+          const log = new m.LogLines();
+          log.add({ attempt: 1, rank: 0, offset: 0, bytes: 9, unix_ns: 1, text: "one\\nbegin" });
+          log.add({ attempt: 1, rank: 0, offset: 500, bytes: 8, unix_ns: 9e9, text: "end\\ntwo\\n" });
+          return log.lines.map((line) => line.text);"""), ["one", "begin", "⟨491 bytes are not shown⟩", "end", "two"])
         held, dropped = self.call("log_lines.js", """
           const log = new m.LogLines();
           for (let i = 0; i < 60000; ++i) log.add({ attempt: 1, rank: 0, offset: i * 20, bytes: 20, unix_ns: i * 1e7, text: `line ${i}\\n` });
@@ -139,6 +145,13 @@ class Modules(PageTest):
         self.assertEqual(states("tensor 1", -1), [[0, "waits"], [1, "waits"]])
         self.assertEqual(states("tensor 2", -1), [[2, "waits"], [3, "waits"]])
         self.assertEqual(states("data 9", 150)[:3], [[150, "waits"], [300, "behind"], [100, "waits"]])
+
+    def test_events_change_the_list_of_jobs(self):
+        rows = self.call("live.js", """
+          m.applySnapshot({ fleet: { unix_ns: 1, open_incidents: 2 }, jobs: [{ id: 1, name: "a", state: "QUEUED" }, { id: 2, name: "b", state: "RUNNING" }], more: true });
+          m.applyDelta({ fleet: { unix_ns: 2 }, jobs: [{ id: 1, state: "RUNNING" }, { id: 3, name: "c", state: "QUEUED" }], removed: [2] });
+          return [m.live.rows, m.live.fleet, m.live.more];""")
+        self.assertEqual(rows, [[{"id": 3, "name": "c", "state": "QUEUED"}, {"id": 1, "name": "a", "state": "RUNNING"}], {"unix_ns": 2, "open_incidents": 2}, True])
 
     def test_group_in_which_ranks_wait_is_shown_first(self):
         # In the first group a rank is behind, but no other waits for it.

@@ -1,4 +1,5 @@
 """Each view of the page with the objects of fleet_data."""
+import re
 import unittest
 
 from browser import DRAWN, PAGES, SETTLE_ROUNDS_MAX, PageTest
@@ -19,6 +20,11 @@ class Views(PageTest):
         page.reload()
         self.expect(self.rows(page, "Jobs")).to_have_count(len(queued))
         self.expect(self.rows(page, "Jobs").first.get_by_text("free slots", exact=False)).to_be_visible()
+        # In the order in which they are placed.
+        order = sorted(queued, key=lambda row: (-row["priority"], row["id"]))
+        self.assertGreater(len({row["priority"] for row in queued}), 1)
+        for place, row in enumerate(order):
+            self.expect(self.rows(page, "Jobs").nth(place)).to_contain_text(re.compile(f"^{place + 1}{row['id']}"))
         page.get_by_role("button", name="all 24").click()
         page.get_by_role("searchbox").fill("ADA running")
         self.expect(self.rows(page, "Jobs")).to_have_count(0)
@@ -139,6 +145,32 @@ class Views(PageTest):
         page.get_by_label("Rank").fill("3")
         page.get_by_label("Rank").press("Enter")
         self.expect(page.get_by_text("120 lines.", exact=False)).to_be_visible()
+
+    def test_log_of_an_ended_job_has_an_end(self):
+        data = self.serve().data
+        ended = next(job for job, row in data.rows.items() if row["state"] == "SUCCEEDED")
+        page = self.open(f"#/jobs/{ended}/logs")
+        self.expect(page.get_by_text("The job has ended")).to_be_visible()
+        self.expect(page.get_by_text("210 lines.", exact=False)).to_be_visible()
+        opened = self.coordinator.streams_opened
+        page.clock.run_for(10_000)
+        self.settle(page)
+        self.assertEqual(self.coordinator.streams_opened, opened, "the log was opened again")
+
+    def test_requests_to_a_busy_coordinator_are_repeated(self):
+        self.serve().busy = {"incidents": 2, "jobs/1/history": 1, "jobs/1/metrics": 1}
+        page = self.open("#/incidents")
+        self.expect(page.get_by_text("the coordinator is busy", exact=False)).to_be_visible()
+        # Retry-After is two seconds.
+        for _ in range(2):
+            page.clock.run_for(2500)
+            self.settle(page)
+        self.expect(self.rows(page, "Incidents")).to_have_count(12)
+        self.expect(page.get_by_text("the coordinator is busy", exact=False)).to_have_count(0)
+        page.goto(self.coordinator.url + "#/jobs/1")
+        page.clock.run_for(10_000)
+        self.expect(page.get_by_role("img", name="Loss: from", exact=False)).to_be_visible()
+        self.expect(page.get_by_role("region", name="Attempts table").locator("tbody tr")).to_have_count(2)
 
     def test_config_differs_from_another_job(self):
         self.serve()

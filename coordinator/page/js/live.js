@@ -1,6 +1,7 @@
 // The state of the fleet and of one job, kept current by the coordinator's server-sent events.
 import { useEffect, useState } from "./html.js";
 import { loadSession } from "./api.js";
+import { whileVisible } from "./visibility.js";
 
 const RECONNECT_MS_MIN = 1000;
 const RECONNECT_MS_MAX = 15000;
@@ -32,6 +33,8 @@ export const live = {
 const listeners = new Set();
 /** @type {EventSource | null} */
 let source = null;
+/** @type {(() => void) | null} ends the events */
+let forget = null;
 let watchedJob = 0;
 let reconnectMs = RECONNECT_MS_MIN;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -90,6 +93,14 @@ const HANDLERS = {
   },
 };
 
+function disconnect() {
+  clearTimeout(timer);
+  source?.close();
+  source = null;
+  live.connection = "connecting";
+  announce();
+}
+
 function connect() {
   clearTimeout(timer);
   source?.close();
@@ -128,22 +139,21 @@ setInterval(() => {
 
 /** Starts the events. @param {number} job the job of the page; 0: none */
 export function watch(job) {
-  if (source && job === watchedJob) return;
+  if (forget && job === watchedJob) return;
   if (job !== watchedJob) {
     live.job = null;
     live.gone = false;
     live.points = [];
   }
   watchedJob = job;
-  connect();
+  forget?.();
+  forget = whileVisible({ open: connect, close: disconnect });
 }
 
 /** Ends the events, after a logout. */
 export function unwatch() {
-  clearTimeout(timer);
-  source?.close();
-  source = null;
-  live.connection = "connecting";
+  forget?.();
+  forget = null;
   applySnapshot({ fleet: null, jobs: [], more: false });
 }
 

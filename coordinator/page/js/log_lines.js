@@ -65,6 +65,7 @@ export class LogLines {
     const end = this.ends.get(key) ?? chunk.offset;
     if (chunk.bytes > 0 && chunk.offset + chunk.bytes <= end) return;
     this.ends.set(key, chunk.offset + chunk.bytes);
+    if (chunk.offset > end) this.addGap(chunk, key, chunk.offset - end);
     const fresh = chunk.offset < end ? textAfter(chunk, end - chunk.offset) : chunk.text;
     if (chunk.offset < end && !isUtf8(chunk)) this.open.delete(key);
     const before = this.open.get(key);
@@ -76,6 +77,18 @@ export class LogLines {
     else if (rest) this.open.set(key, { text: rest, unixNs: chunk.unix_ns });
     if (this.open.size > OPEN_RANKS_MAX) this.finish();
     this.version += 1;
+  }
+
+  /**
+   * Adds a line in the place of output that was written while the stream was closed, and is no longer
+   * among what the stream begins with.
+   * @param {{attempt: number, rank: number, unix_ns: number}} chunk @param {string} key @param {number} bytes
+   */
+  addGap({ attempt, rank, unix_ns: unixNs }, key, bytes) {
+    const before = this.open.get(key);
+    if (before) this.addLine(attempt, rank, before.unixNs, before.text);
+    this.open.delete(key);
+    this.addLine(attempt, rank, unixNs, `⟨${bytes} bytes are not shown⟩`);
   }
 
   /** Adds the last lines of ended ranks, which have no line break. */

@@ -1,5 +1,5 @@
 // A table whose rows are created only where they are visible, so that 12,500 nodes scroll like ten.
-import { html, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
+import { html, useCallback, useEffect, useMemo, useRef, useState } from "../html.js";
 
 /**
  * @typedef {object} Column
@@ -81,7 +81,8 @@ function Arrow({ direction }) {
  */
 export function DataTable({ label, columns, rows, keyOf, sort, onSort, height, selected, empty = "No row matches the filter." }) {
   const scroller = useRef(/** @type {HTMLDivElement | null} */ (null));
-  const [view, setView] = useState({ top: 0, height: 600, width: 1000 });
+  // Without a height, which is measured after the first frame, no row is created in vain.
+  const [view, setView] = useState({ top: 0, height: 0, width: 1000 });
   const descending = sort.startsWith("-");
   const column = columns.find((one) => one.key === sort.replace(/^-/, ""));
   const sorted = useMemo(() => sortRows(rows, column, descending), [rows, sort]);
@@ -93,7 +94,6 @@ export function DataTable({ label, columns, rows, keyOf, sort, onSort, height, s
       return old.top === next.top && old.height === next.height && old.width === next.width ? old : next;
     });
   }, []);
-  useLayoutEffect(measure, []);
   useEffect(() => {
     const observer = new ResizeObserver(measure);
     if (scroller.current) observer.observe(scroller.current);
@@ -104,7 +104,7 @@ export function DataTable({ label, columns, rows, keyOf, sort, onSort, height, s
   const widths = widthsOf(shown, view.width);
   const top = Math.min(view.top, Math.max(0, sorted.length * ROW_PIXELS - view.height));
   const first = Math.max(0, Math.floor(top / ROW_PIXELS) - OVERSCAN_ROWS);
-  const last = Math.min(sorted.length, Math.ceil((top + view.height) / ROW_PIXELS) + OVERSCAN_ROWS);
+  const last = view.height > 0 ? Math.min(sorted.length, Math.ceil((top + view.height) / ROW_PIXELS) + OVERSCAN_ROWS) : 0;
 
   /** @param {KeyboardEvent} event */
   function onKeyDown(event) {

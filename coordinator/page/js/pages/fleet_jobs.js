@@ -41,6 +41,29 @@ export const JOB_COLUMNS = [
     cell: (job) => html`<bdi class="muted">${cleanLine(job.reason)}</bdi>` },
 ];
 
+// A queued job has not trained yet.
+const NOT_OF_QUEUED = ["step", "loss", "step_seconds", "tokens", "mfu", "ettr"];
+
+/**
+ * Returns the number of each queued job in the order in which they are placed: higher priority first,
+ * then earlier submission.
+ * @param {any[]} jobs @returns {Map<number, number>}
+ */
+export function queueOrder(jobs) {
+  const queued = jobs.filter((job) => job.state === "QUEUED").sort((a, b) => b.priority - a.priority || a.id - b.id);
+  return new Map(queued.map((job, index) => [job.id, index + 1]));
+}
+
+/** @param {any[]} jobs @returns {import("../components/table.js").Column[]} */
+function queueColumns(jobs) {
+  const order = queueOrder(jobs);
+  return [
+    { key: "order", title: "Order", width: 70, rank: 0, value: (job) => order.get(job.id) ?? null },
+    ...JOB_COLUMNS.filter((column) => !NOT_OF_QUEUED.includes(column.key)),
+    { key: "priority", title: "Priority", number: true, width: 80, rank: 2, value: (job) => job.priority },
+  ];
+}
+
 /** @param {{counts: Map<string, number>, total: number, chosen: string}} props */
 function StateChips({ counts, total, chosen }) {
   const chip = (/** @type {string} */ state, /** @type {string} */ name, /** @type {number} */ number) => html`<button type="button" class="chip" key=${state || "all"}
@@ -55,7 +78,8 @@ function StateChips({ counts, total, chosen }) {
 export function JobsPanel({ rows, more, query }) {
   const state = query.get("state") ?? "";
   const search = query.get("q") ?? "";
-  const sort = query.get("sort") ?? "-id";
+  const isQueue = state === "QUEUED";
+  const sort = query.get("sort") ?? (isQueue ? "order" : "-id");
   const counts = useMemo(() => {
     const found = new Map();
     for (const job of rows) found.set(job.state, (found.get(job.state) ?? 0) + 1);
@@ -65,7 +89,7 @@ export function JobsPanel({ rows, more, query }) {
     const words = wordsOf(search);
     return rows.filter((job) => (!state || job.state === state) && (words.length === 0 || matchesWords(`${job.id} ${job.name} ${job.user} ${job.reason}`.toLowerCase(), words)));
   }, [rows, state, search]);
-  const columns = state === "QUEUED" ? JOB_COLUMNS.filter((column) => !["step", "loss", "step_seconds", "tokens", "mfu", "ettr"].includes(column.key)) : JOB_COLUMNS;
+  const columns = useMemo(() => (isQueue ? queueColumns(rows) : JOB_COLUMNS), [isQueue, isQueue && rows]);
   return html`<${Panel} title="Jobs" class="jobs" aside=${html`
       <${StateChips} counts=${counts} total=${rows.length} chosen=${state} />
       <input type="search" aria-label="Search jobs by number, name, user or reason" placeholder="Search name, user, reason" value=${search}

@@ -3,6 +3,7 @@ import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../
 import { clockMs, count, dateTime } from "../format.js";
 import { LINES_MAX, LogLines } from "../log_lines.js";
 import { changeQuery } from "../router.js";
+import { whileVisible } from "../visibility.js";
 import { clean, rankRanges } from "../text.js";
 import { Panel } from "../components/parts.js";
 
@@ -26,8 +27,9 @@ function useLog(job, rank, attempt) {
     setNote("");
     setVersion(0);
     const address = `api/v1/jobs/${job}/logs/events?rank=${rank}${attempt ? `&attempt=${attempt}` : ""}&tail=${TAIL_BYTES}`;
-    /** @type {EventSource} */
+    /** @type {EventSource | undefined} */
     let source;
+    let hasEnded = false;
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     let retry;
     let shown = 0;
@@ -37,26 +39,32 @@ function useLog(job, rank, attempt) {
       setVersion(shown);
     }, RENDER_EVERY_MS);
     function connect() {
-      source = new EventSource(address);
-      source.onopen = () => setState("following");
-      source.onerror = () => {
-        const isRefused = source.readyState === EventSource.CLOSED;
+      if (hasEnded) return;
+      const opened = new EventSource(address);
+      source = opened;
+      opened.onopen = () => setState("following");
+      opened.onerror = () => {
+        const isRefused = opened.readyState === EventSource.CLOSED;
         setState(isRefused ? "unavailable" : "reconnecting");
         if (isRefused) retry = setTimeout(connect, RETRY_MS);
       };
-      source.addEventListener("log", (event) => store.current.add(JSON.parse(/** @type {MessageEvent} */ (event).data)));
-      source.addEventListener("end", (event) => {
-        source.close();
+      opened.addEventListener("log", (event) => store.current.add(JSON.parse(/** @type {MessageEvent} */ (event).data)));
+      opened.addEventListener("end", (event) => {
+        hasEnded = true;
+        opened.close();
         store.current.finish();
         setState("ended");
         setNote(JSON.parse(/** @type {MessageEvent} */ (event).data).message ?? "");
       });
     }
-    connect();
+    function disconnect() {
+      clearTimeout(retry);
+      source?.close();
+    }
+    const forget = whileVisible({ open: connect, close: disconnect });
     return () => {
       clearInterval(timer);
-      clearTimeout(retry);
-      source.close();
+      forget();
     };
   }, [job, rank, attempt]);
   return { lines: store.current.lines, dropped: store.current.dropped, version, state, note };
