@@ -23,8 +23,8 @@ from browser import chromium_or_skip, playwright_or_skip  # noqa: E402
 from peers.environment import describe_run  # noqa: E402
 
 MESH = (("data", 1250), ("pipeline", 10), ("tensor", 8))
-# Address and seconds. Many nodes are loaded once per minute.
-VIEWS = {"fleet": ("#/", 25), "nodes": ("#/nodes", 70), "mesh": ("#/jobs/1/mesh", 25), "job": ("#/jobs/1", 25), "incident": ("#/incidents/12", 10)}
+# Address and seconds. Many nodes are loaded every two minutes.
+VIEWS = {"fleet": ("#/", 25), "nodes": ("#/nodes", 130), "mesh": ("#/jobs/1/mesh", 25), "job": ("#/jobs/1", 25), "incident": ("#/incidents/12", 10)}
 OPENING_MS = 3000
 OBSERVE = """window.tasks = [];
 performance.setResourceTimingBufferSize(10000);

@@ -32,7 +32,7 @@ SETTLE_SECONDS = 5
 # The stream of each view, and its requests with the page's seconds between two of them.
 VIEWS = {
     "fleet": ("events", {"incidents?limit=100": 5, "fleet/history": 10}),
-    "nodes": ("events", {"nodes": 60}),
+    "nodes": ("events", {"nodes": 120}),
     "job": ("events?job={job}", {"jobs/{job}/history?limit=100": 5, "incidents?job={job}&limit=100": 5}),
     "mesh": ("events?job={job}", {"jobs/{job}/ranks": 1.5, "jobs/{job}/placement": 5}),
 }

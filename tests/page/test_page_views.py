@@ -41,6 +41,8 @@ class Views(PageTest):
         page = self.open("#/nodes")
         table = page.get_by_role("table")
         self.expect(table).to_have_attribute("aria-rowcount", "12501")
+        # So many nodes are loaded every two minutes.
+        self.expect(page.get_by_text("12,500 nodes at 20:00:", exact=False)).to_be_visible()
         self.assertLess(self.rows(page, "Nodes").count(), 80)
         page.get_by_role("region", name="Nodes table", exact=True).evaluate("element => { element.scrollTop = element.scrollHeight; }")
         self.expect(page.get_by_role("link", name="gpu-12499")).to_be_visible()

@@ -41,8 +41,8 @@ export const JOB_COLUMNS = [
     cell: (job) => html`<bdi class="muted">${cleanLine(job.reason)}</bdi>` },
 ];
 
-// A queued job has not trained yet.
-const NOT_OF_QUEUED = ["step", "loss", "step_seconds", "tokens", "mfu", "ettr"];
+// All are queued, and none has trained yet.
+const NOT_OF_QUEUED = ["state", "step", "loss", "step_seconds", "tokens", "mfu", "ettr"];
 
 /**
  * Returns the number of each queued job in the order in which they are placed: higher priority first,
@@ -57,10 +57,13 @@ export function queueOrder(jobs) {
 /** @param {any[]} jobs @returns {import("../components/table.js").Column[]} */
 function queueColumns(jobs) {
   const order = queueOrder(jobs);
+  const [id, name, ...others] = JOB_COLUMNS.filter((column) => !NOT_OF_QUEUED.includes(column.key));
   return [
     { key: "order", title: "Order", width: 70, rank: 0, value: (job) => order.get(job.id) ?? null },
-    ...JOB_COLUMNS.filter((column) => !NOT_OF_QUEUED.includes(column.key)),
+    id,
+    name,
     { key: "priority", title: "Priority", number: true, width: 80, rank: 2, value: (job) => job.priority },
+    ...others,
   ];
 }
 
