@@ -2,7 +2,8 @@
 """Measures what viewers of the page cost a coordinator with a simulated fleet.
 
   bench/page_viewers.py --bin build/release/bin [--workers 12500] [--jobs 1000] [--viewers 20]
-                        [--seconds 15] [--rounds 3] [--out bench/results/page_viewers.json]
+                        [--views fleet,nodes,job,mesh] [--seconds 15] [--rounds 3]
+                        [--out bench/results/page_viewers.json]
 
 The fleet is that of bench/swarm.py: a job of up to 10,000 nodes with 10 ranks each, and queued
 jobs. Each viewer sends the requests of one view of the page at the page's pace, with a stream of
@@ -142,7 +143,7 @@ def measure_view(args, coordinator, port, view, job):
 
 def measure(args, coordinator, port, job):
     rows = {}
-    for view in VIEWS:
+    for view in args.views.split(","):
         rows[view] = measure_view(args, coordinator, port, view, job)
         print(f"  {view}: {rows[view]}", file=sys.stderr, flush=True)
     return rows
@@ -161,6 +162,7 @@ def main():
     parser.add_argument("--workers", type=int, default=12_500)
     parser.add_argument("--jobs", type=int, default=1000, help="all but one wait in the queue")
     parser.add_argument("--viewers", type=int, default=20)
+    parser.add_argument("--views", default=",".join(VIEWS))
     parser.add_argument("--seconds", type=float, default=15, help="time of each period")
     parser.add_argument("--rounds", type=int, default=3, help="pairs of periods for each view")
     parser.add_argument("--limit", type=float, default=300, help="time limit of each stage before")

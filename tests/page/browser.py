@@ -32,6 +32,7 @@ CONTENT = {
 # Two frames: what was rendered in the first is on the screen.
 DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 SETTLE_ROUNDS_MAX = 200
+QUIET_ROUNDS = 3
 BROWSER_OPTIONS = ["--no-sandbox"]
 TIMEOUT_MS = 90_000
 BROWSER_OPTIONS = ["--no-sandbox"]
@@ -135,10 +136,12 @@ class PageTest(BrowserTest):
         self.settle(page)
 
     def settle(self, page):
-        """Waits until two frames have been drawn without a request to the coordinator."""
+        """Waits until several frames have been drawn without a request to the coordinator."""
+        quiet = 0
         for _ in range(SETTLE_ROUNDS_MAX):
             before = self.coordinator.requests
             page.evaluate(DRAWN)
-            if self.coordinator.in_flight == 0 and self.coordinator.requests == before:
+            quiet = quiet + 1 if self.coordinator.in_flight == 0 and self.coordinator.requests == before else 0
+            if quiet == QUIET_ROUNDS:
                 return
         self.fail("the page does not stop sending requests")

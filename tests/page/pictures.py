@@ -52,6 +52,8 @@ def take(test, page, name):
         page.get_by_label("Output folder").fill("/scratch/out")
         page.get_by_text("The coordinator would accept").wait_for()
         page.mouse.click(5, 400)
+    if name == "mesh":
+        page.get_by_text("GPUs of the node").wait_for()
     if name == "logs":
         page.get_by_text("210 lines").wait_for()
     test.wait_for_content(page, address)

@@ -45,7 +45,8 @@ function TopBar({ route, session }) {
   const { fleet } = useLive();
   const open = fleet?.open_incidents ?? 0;
   return html`<header class="top">
-    <a class="brand" href="#/"><svg viewBox="0 0 16 16" width="18" height="18" aria-hidden="true"><rect width="16" height="16" rx="3" class="mark-ground" /><path class="mark" d="M3 3h4v4H3zm6 0h4v4H9zM3 9h4v4H3zm6 0h4v4H9z" /></svg>Muster</a>
+    <a class="brand" href="#/"><svg viewBox="0 0 16 16" width="18" height="18" aria-hidden="true">
+      <rect width="16" height="16" rx="3" class="mark-ground" /><path class="mark" d="M3 3h4v4H3zm6 0h4v4H9zM3 9h4v4H3zm6 0h4v4H9z" /></svg>Muster</a>
     ${session.role && html`<nav aria-label="Pages">${LINKS.map((link) => html`<a key=${link.name} href=${link.href}
         aria-current=${link.first.includes(route.path[0] ?? "") ? "page" : undefined}>${link.name}${link.name === "Incidents" && open > 0 && html`<span class="badge warn">${open} open</span>`}</a>`)}
     </nav>`}

@@ -67,13 +67,17 @@ export function Collectives({ ranks, suspect }) {
     <div class="row">
       <label class="inline-field">Group <select value=${key} onChange=${(/** @type {any} */ event) => setChosen(event.target.value)}>
         ${keys.map((one) => html`<option key=${one} value=${one}>${cleanLine(groups.get(one).name)}${isRepeated(groups, one) ? ` (id ${groups.get(one).id})` : ""}</option>`)}</select></label>
-      ${waiting[0] && html`<span class="muted"><bdi>${cleanLine(waiting[0].group.kind)} ${count(waiting[0].group.number)} “${cleanLine(waiting[0].group.collective)}”</bdi>, ${bytes(waiting[0].group.bytes)}</span>`}
+      ${waiting[0] && html`<span class="muted"><bdi>
+        ${cleanLine(waiting[0].group.kind)} ${count(waiting[0].group.number)} “${cleanLine(waiting[0].group.collective)}”</bdi>, ${bytes(waiting[0].group.bytes)}</span>`}
     </div>
     <div class="scroll-x"><table class="plain collectives">
-      <thead><tr><th class="number">Rank</th><th class="number">Started</th><th class="number">Done</th><th class="time">Time before the sample<span class="visually-hidden"> in the present state</span></th><th>State</th></tr></thead>
+      <thead><tr><th class="number">Rank</th><th class="number">Started</th><th class="number">Done</th>
+        <th class="time">Time before the sample<span class="visually-hidden"> in the present state</span></th><th>State</th></tr></thead>
       <tbody>${shown.map((row) => html`<tr key=${row.rank} class=${row.rank === suspect ? "marked" : ""}>
         <td class="number">${row.rank}</td><td class="number">${count(row.group.started)}</td><td class="number">${count(row.group.completed)}</td>
-        <td class="time"><span class="track" title=${`${duration(row.group.age_seconds)} in this state`}><span class=${row.state} style=${{ width: `${((row.group.age_seconds ?? 0) / longest) * 100}%` }}></span></span><span class="muted">${duration(row.group.age_seconds)}</span></td>
+        <td class="time"><span class="track" title=${`${duration(row.group.age_seconds)} in this state`}>
+          <span class=${row.state} style=${{ width: `${((row.group.age_seconds ?? 0) / longest) * 100}%` }}></span></span><span class="muted">
+          ${duration(row.group.age_seconds)}</span></td>
         <td>${STATES[row.state]}</td>
       </tr>`)}</tbody>
     </table></div>

@@ -43,7 +43,8 @@ export function Timeline({ incident }) {
       <div class="stages" role="img" aria-label=${`Recovery in ${duration(whole)}: ${stages.map((stage) => `${stage.name} ${duration(stage.seconds)}`).join(", ")}`}>
         ${stages.filter((stage) => stage.seconds > 0).map((stage) => html`<span key=${stage.name} title=${`${stage.name}: ${duration(stage.seconds)}`} style=${{ flexGrow: Math.max(stage.seconds / whole, 0.012), background: `var(--${stage.colour})` }}></span>`)}
       </div>
-      <div class="legend stages-legend">${stages.filter((stage) => stage.seconds > 0).map((stage) => html`<span key=${stage.name}><i style=${{ background: `var(--${stage.colour})` }}></i>${stage.name} <b>${duration(stage.seconds)}</b></span>`)}</div>`}
+      <div class="legend stages-legend">${stages.filter((stage) => stage.seconds > 0).map((stage) => html`<span key=${stage.name}>
+        <i style=${{ background: `var(--${stage.colour})` }}></i>${stage.name} <b>${duration(stage.seconds)}</b></span>`)}</div>`}
     <ol class="moments">${incident.moments.map((/** @type {any} */ moment, /** @type {number} */ i) => html`<li key=${i}>
       <time dateTime=${new Date(moment.unix_ns / 1e6).toISOString()} title=${dateTime(moment.unix_ns)}>${clockMs(moment.unix_ns)}</time>
       <span class="after">+${((moment.unix_ns - first) / 1e9).toFixed(3)} s</span>

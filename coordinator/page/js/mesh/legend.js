@@ -11,7 +11,8 @@ export function MeshLegend({ colouring, measure }) {
   return html`<div class="legend mesh-legend" role="group" aria-label=${`Legend: ${measure.title}`}>
     ${entries.map((entry) => html`<span key=${entry.label}><i style=${{ background: entry.colour }}></i>${entry.label} <b>${count(entry.count)}</b></span>`)}
     ${range && html`<span class="scale-legend"><b>${measure.title}</b> ${measure.format(range[0])}
-      <span class="ramp" aria-hidden="true">${Array.from({ length: STEPS }, (_, i) => html`<i key=${i} style=${{ background: cividis((measure.inverted ? STEPS - 1 - i : i) / (STEPS - 1)) }}></i>`)}</span>
+      <span class="ramp" aria-hidden="true">
+        ${Array.from({ length: STEPS }, (_, i) => html`<i key=${i} style=${{ background: cividis((measure.inverted ? STEPS - 1 - i : i) / (STEPS - 1)) }}></i>`)}</span>
       ${measure.format(range[1])}</span>`}
     ${unknown > 0 && html`<span><i class="unknown"></i>unknown <b>${count(unknown)}</b></span>`}
   </div>`;

@@ -73,7 +73,8 @@ export function RankDetails({ job, ranks, placement, rank, onClose }) {
     <div class="row">
       <a class="button small" href=${`#/jobs/${job.id}/logs?rank=${rank}`}>Log</a>
       <a class="button small" href=${`#/nodes/${encodeURIComponent(node)}`}>Node</a>
-      <button type="button" class="button small danger" disabled=${!mayExclude || !node} title=${mayExclude ? undefined : "This needs the role admin"} onClick=${() => confirm(excludeRequest(node, loaded.reload))}>Exclude node…</button>
+      <button type="button" class="button small danger" disabled=${!mayExclude || !node} title=${mayExclude ? undefined : "This needs the role admin"}
+        onClick=${() => confirm(excludeRequest(node, loaded.reload))}>Exclude node…</button>
       <button type="button" class="button small" onClick=${onClose}>Close</button>
     </div>
     ${loaded.value?.exclusion && html`<p class="muted">The node is excluded: <${Text}>${loaded.value.exclusion.reason}<//></p>`}
@@ -132,7 +133,8 @@ export function RankRemarks({ ranks, placement, onChoose }) {
   return html`<h3>Ranks that stand out</h3>
     ${total === 0 && html`<p class="muted">${isKnown ? "None: every rank makes progress at about the same speed." : "No rank has reported a step yet."}</p>`}
     ${total > 0 && html`<ul class="remarks">${shown.map((one) => html`<li key=${one.rank}>
-      <button type="button" class="link" onClick=${() => onChoose(one.rank)}>rank ${one.rank}</button> <span class="muted"><bdi>${cleanLine(nodeOf(placement, ranks, one.rank))}</bdi></span><br />${words(one)}
+      <button type="button" class="link" onClick=${() => onChoose(one.rank)}>rank ${one.rank}</button> <span class="muted"><bdi>
+        ${cleanLine(nodeOf(placement, ranks, one.rank))}</bdi></span><br />${words(one)}
     </li>`)}</ul>`}
     ${total > shown.length && html`<p class="muted">${count(total - shown.length)} more</p>`}
     <p class="muted hint">Choose a cell to see its rank. Click the picture, then the wheel zooms; drag to move.</p>`;

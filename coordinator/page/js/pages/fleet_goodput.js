@@ -50,7 +50,8 @@ export function GoodputPanel() {
   const shown = pointed ?? { from: intervals[0]?.from ?? 0, to: intervals[intervals.length - 1]?.to ?? 0, wall, productive, losses: Object.fromEntries(causes) };
   const begin = intervals[0]?.from ?? 0;
   const scale = 1000 / Math.max((intervals[intervals.length - 1]?.to ?? 0) - begin, 1);
-  return html`<${Panel} title="Goodput over time" class="goodput" aside=${html`<span class="muted">${busy.length > 0 && html`${shown.wall > 0 ? percent(shown.productive / shown.wall) : "no job ran"} from ${time(shown.from * 1e9)} to ${time(shown.to * 1e9)}`}</span>`}>
+  return html`<${Panel} title="Goodput over time" class="goodput" aside=${html`<span class="muted">
+    ${busy.length > 0 && html`${shown.wall > 0 ? percent(shown.productive / shown.wall) : "no job ran"} from ${time(shown.from * 1e9)} to ${time(shown.to * 1e9)}`}</span>`}>
     <div class="body">
       <${LoadError} error=${history.error} what="History" />
       ${busy.length === 0 ? html`<p class="empty">No job has run since the coordinator started.</p>` : html`

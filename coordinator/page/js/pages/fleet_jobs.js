@@ -19,24 +19,30 @@ function progress(job) {
 function stepCell(job) {
   if (job.step < 0) return html`<span class="muted">–</span>`;
   const share = progress(job);
-  return html`<span class="steps"><span>${count(job.step)}${job.steps > 0 && html`<span class="muted"> / ${count(job.steps)}</span>`}</span>${share !== null && html`<${Meter} share=${share} label="progress" />`}</span>`;
+  return html`<span class="steps"><span>${count(job.step)}${job.steps > 0 && html`<span class="muted"> / ${count(job.steps)}</span>`}</span>
+    ${share !== null && html`<${Meter} share=${share} label="progress" />`}</span>`;
 }
 
 /** @type {import("../components/table.js").Column[]} */
 export const JOB_COLUMNS = [
   { key: "id", title: "Job", number: true, width: 58, rank: 0, value: (job) => job.id, cell: (job) => html`<span class="muted">${job.id}</span>` },
-  { key: "name", title: "Name", width: 180, grow: 2, rank: 0, value: (job) => cleanLine(job.name), cell: (job) => html`<${JobLink} id=${job.id} name=${job.name} />` },
-  { key: "state", title: "State", width: 124, rank: 0, value: (job) => JOB_STATE_ORDER.indexOf(job.state), cell: (job) => html`<${JobState} state=${job.state} />` },
+  { key: "name", title: "Name", width: 180, grow: 2, rank: 0, value: (job) => cleanLine(job.name),
+    cell: (job) => html`<${JobLink} id=${job.id} name=${job.name} />` },
+  { key: "state", title: "State", width: 124, rank: 0, value: (job) => JOB_STATE_ORDER.indexOf(job.state),
+    cell: (job) => html`<${JobState} state=${job.state} />` },
   { key: "user", title: "User", width: 84, rank: 6, value: (job) => cleanLine(job.user), cell: (job) => html`<bdi>${cleanLine(job.user)}</bdi>` },
   { key: "nodes", title: "Nodes", number: true, width: 66, rank: 6, value: (job) => job.nodes },
   { key: "ranks", title: "Ranks", number: true, width: 74, rank: 4, value: (job) => job.ranks, cell: (job) => count(job.ranks) },
   { key: "step", title: "Step", number: true, width: 176, rank: 1, value: (job) => (job.step < 0 ? null : job.step), cell: stepCell },
   { key: "loss", title: "Loss", number: true, width: 72, rank: 3, value: (job) => job.loss, cell: (job) => figure(job.loss) },
-  { key: "step_seconds", title: "Step time", number: true, width: 88, rank: 5, value: (job) => job.step_seconds || null, cell: (job) => (job.step_seconds ? duration(job.step_seconds) : "–") },
-  { key: "tokens", title: "Tokens/s", number: true, width: 84, rank: 4, value: (job) => job.tokens_per_second || null, cell: (job) => (job.tokens_per_second ? compact(job.tokens_per_second) : "–") },
+  { key: "step_seconds", title: "Step time", number: true, width: 88, rank: 5, value: (job) => job.step_seconds || null,
+    cell: (job) => (job.step_seconds ? duration(job.step_seconds) : "–") },
+  { key: "tokens", title: "Tokens/s", number: true, width: 84, rank: 4, value: (job) => job.tokens_per_second || null,
+    cell: (job) => (job.tokens_per_second ? compact(job.tokens_per_second) : "–") },
   { key: "mfu", title: "MFU", number: true, width: 68, rank: 5, value: (job) => job.mfu || null, cell: (job) => (job.mfu ? percent(job.mfu) : "–") },
   { key: "ettr", title: "Goodput", number: true, width: 82, rank: 2, value: (job) => job.ettr, cell: (job) => percent(job.ettr) },
-  { key: "age", title: "Age", number: true, width: 84, rank: 5, value: (job) => job.submitted_unix_ns, cell: (job) => html`<${Age} unixNs=${job.submitted_unix_ns} short=${true} />` },
+  { key: "age", title: "Age", number: true, width: 84, rank: 5, value: (job) => job.submitted_unix_ns,
+    cell: (job) => html`<${Age} unixNs=${job.submitted_unix_ns} short=${true} />` },
   { key: "reason", title: "Reason", width: 220, grow: 3, rank: 3, value: (job) => cleanLine(job.reason), tip: (job) => shorten(job.reason, TIP_CHARACTERS),
     cell: (job) => html`<bdi class="muted">${cleanLine(job.reason)}</bdi>` },
 ];

@@ -34,7 +34,8 @@ export function IncidentKind({ incident }) {
 export function IncidentList({ incidents, withJob = true }) {
   if (incidents.length === 0) return html`<p class="empty">No incident.</p>`;
   return html`<ul class="incidents">${incidents.map((incident) => html`<li key=${incident.id}>
-    <div class="row"><${IncidentKind} incident=${incident} /><span class="muted"><${Age} unixNs=${openedAt(incident)} />${withJob && html` · <${JobLink} id=${incident.job} name=${incident.job_name} />`}</span></div>
+    <div class="row"><${IncidentKind} incident=${incident} /><span class="muted"><${Age} unixNs=${openedAt(incident)} />
+      ${withJob && html` · <${JobLink} id=${incident.job} name=${incident.job_name} />`}</span></div>
     <p><a class="sentence" href=${`#/incidents/${incident.id}`}><${Text}>${incident.sentence}<//></a></p>
   </li>`)}</ul>`;
 }

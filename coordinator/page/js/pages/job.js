@@ -89,12 +89,14 @@ export function JobPage({ id, view, query }) {
   const [dump, setDump] = useState(/** @type {any} */ (null));
   // Events have no train config: it does not change.
   const job = live.job?.id === id ? { ...live.job, spec: { ...loaded.value?.spec, ...live.job.spec } } : loaded.value;
-  if (live.gone || loaded.error?.status === 404) return html`<h1>Job ${id}</h1><p class="notice warn">There is no job ${id}: it has never existed, or it ended long ago. <a href="#/">Go to the fleet</a></p>`;
+  if (live.gone || loaded.error?.status === 404) return html`<h1>Job ${id}</h1>
+    <p class="notice warn">There is no job ${id}: it has never existed, or it ended long ago. <a href="#/">Go to the fleet</a></p>`;
   if (!job) return html`<h1>Job ${id}</h1><${LoadError} error=${loaded.error} what="Job" />${!loaded.error && html`<p class="muted">Loading…</p>`}`;
   return html`
     <div class="head job-head"><div><${Head} job=${job} /></div><${Actions} job=${job} onStacks=${setDump} /></div>
     ${dump && html`<${StackPanel} dump=${dump} onClose=${() => setDump(null)} />`}
-    <nav class="tabs" aria-label="Views of the job">${VIEWS.map(([key, title]) => html`<a key=${key} href=${`#/jobs/${id}${key === "overview" ? "" : `/${key}`}`} aria-current=${view === key ? "page" : undefined}>${title}</a>`)}</nav>
+    <nav class="tabs" aria-label="Views of the job">
+      ${VIEWS.map(([key, title]) => html`<a key=${key} href=${`#/jobs/${id}${key === "overview" ? "" : `/${key}`}`} aria-current=${view === key ? "page" : undefined}>${title}</a>`)}</nav>
     ${view === "mesh" ? html`<${MeshPanel} job=${job} query=${query} />`
     : view === "logs" ? html`<${LogsPanel} job=${job} query=${query} />`
     : view === "config" ? html`<${JobConfig} job=${job} full=${loaded.value} error=${loaded.error} query=${query} />`

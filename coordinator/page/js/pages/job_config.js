@@ -48,11 +48,14 @@ export function JobConfig({ job, full, error, query }) {
     const all = [...new Set([...mine.keys(), ...(others?.keys() ?? [])])].sort();
     return all.filter((key) => matchesWords(`${key} ${mine.get(key) ?? ""} ${others?.get(key) ?? ""}`.toLowerCase(), words) && (!others || !onlyDifferent || mine.get(key) !== others.get(key)));
   }, [mine, others, search, onlyDifferent]);
-  const cut = (/** @type {string | undefined} */ value) => (value === undefined ? html`<span class="muted">absent</span>` : html`<bdi>${clean(value.length > VALUE_CHARACTERS_MAX ? `${value.slice(0, VALUE_CHARACTERS_MAX)}…` : value)}</bdi>`);
+  const cut = (/** @type {string | undefined} */ value) => (value === undefined ? html`<span class="muted">absent</span>` : html`<bdi>
+    ${clean(value.length > VALUE_CHARACTERS_MAX ? `${value.slice(0, VALUE_CHARACTERS_MAX)}…` : value)}</bdi>`);
   return html`<${Panel} title="Config" aside=${html`
       <input type="search" aria-label="Search keys and values" placeholder="Search keys and values" value=${search} onInput=${(/** @type {any} */ event) => changeQuery({ q: event.target.value })} />
-      <label class="inline-field">Compare with job <input type="number" min="1" class="narrow" value=${isId ? otherId : ""} onChange=${(/** @type {any} */ event) => changeQuery({ with: event.target.value })} /></label>
-      ${others && html`<label class="inline-field"><input type="checkbox" checked=${!onlyDifferent} onChange=${(/** @type {any} */ event) => changeQuery({ all: event.target.checked ? "1" : "" })} /> equal values, too</label>`}
+      <label class="inline-field">Compare with job <input type="number" min="1" class="narrow" value=${isId ? otherId : ""}
+        onChange=${(/** @type {any} */ event) => changeQuery({ with: event.target.value })} /></label>
+      ${others && html`<label class="inline-field">
+        <input type="checkbox" checked=${!onlyDifferent} onChange=${(/** @type {any} */ event) => changeQuery({ all: event.target.checked ? "1" : "" })} /> equal values, too</label>`}
       <${CopyButton} text=${JSON.stringify(job.spec.train_config ?? job.spec, null, 2)} label="Copy as JSON" />`}>
     <${LoadError} error=${error} what="Config" />
     <${LoadError} error=${other.error} what=${`Job ${otherId}`} />

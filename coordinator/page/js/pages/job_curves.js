@@ -95,7 +95,8 @@ export function Curves({ job, attempts, incidents }) {
   }
 
   return html`<${Panel} title="Curves" aside=${html`
-      <div class="row" role="group" aria-label="Time span">${SPANS.map(([seconds, name]) => html`<button type="button" class="button small" key=${name} disabled=${times.length < 2} onClick=${() => showSpan(seconds)}>${name}</button>`)}</div>
+      <div class="row" role="group" aria-label="Time span">
+        ${SPANS.map(([seconds, name]) => html`<button type="button" class="button small" key=${name} disabled=${times.length < 2} onClick=${() => showSpan(seconds)}>${name}</button>`)}</div>
       <label class="inline-field">Smoothing <select value=${weight} onChange=${(/** @type {any} */ event) => setWeight(Number(event.target.value))}>
         ${SMOOTHING.map(([value, name]) => html`<option key=${name} value=${value}>${name}</option>`)}</select></label>
       <button type="button" class="button small" disabled=${!zoomed} onClick=${() => showSpan(0)}>Reset zoom</button>`}>
@@ -103,7 +104,8 @@ export function Curves({ job, attempts, incidents }) {
       <${LoadError} error=${error} what="Curves" />
       ${known.length === 0 ? html`<p class="empty">No rank has reported a step yet.</p>` : html`
         <div class="curves">${known.map((one) => html`<${Chart} key=${one.key} label=${one.title} times=${one.times} lines=${one.lines} marks=${marks} format=${one.format} axisFormat=${one.axis} group=${`job-${job.id}`} zoom=${zoom.current} note=${one.last === undefined ? "" : one.format(/** @type {number} */ (one.last))} />`)}</div>
-        <div class="legend curves-legend"><span><i class="dashed"></i>start of an attempt</span><span><i class="span-bad"></i>incident, until the next step</span><span>Drag to zoom, double-click to reset.</span></div>`}
+        <div class="legend curves-legend"><span><i class="dashed"></i>start of an attempt</span><span><i class="span-bad">
+          </i>incident, until the next step</span><span>Drag to zoom, double-click to reset.</span></div>`}
     </div>
   <//>`;
 }

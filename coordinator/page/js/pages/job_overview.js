@@ -77,7 +77,8 @@ function Plan({ job }) {
 function Attempts({ attempts, more }) {
   if (attempts.length === 0) return html`<p class="empty">No attempt has started.</p>`;
   return html`<div class="table-scroll short" tabindex="0" role="region" aria-label="Attempts table"><table class="plain padded">
-    <thead><tr><th class="number">Attempt</th><th>Started</th><th class="number">Lasted</th><th class="number">Ranks</th><th class="number">Steps</th><th class="number">Lost</th><th>End</th></tr></thead>
+    <thead><tr><th class="number">Attempt</th><th>Started</th><th class="number">Lasted</th><th class="number">Ranks</th><th class="number">Steps</th>
+      <th class="number">Lost</th><th>End</th></tr></thead>
     <tbody>${attempts.map((one) => html`<tr key=${one.attempt}>
       <td class="number">${one.attempt}</td>
       <td class="nowrap"><${Time} unixNs=${one.started_unix_ns} /></td>
@@ -110,7 +111,8 @@ export function JobOverview({ job }) {
     <${Curves} job=${job} attempts=${attempts} incidents=${found} />
     <div class="columns">
       <div class="wide-7"><${Panel} title="Goodput"><div class="body"><${Waterfall} goodput=${job.goodput} /></div><//></div>
-      <div class="wide-5"><${Panel} title="Incidents"><${LoadError} error=${incidents.error} what="Incidents" /><div class="scroll-y short"><${IncidentList} incidents=${found} withJob=${false} /></div><//></div>
+      <div class="wide-5"><${Panel} title="Incidents"><${LoadError} error=${incidents.error} what="Incidents" /><div class="scroll-y short">
+        <${IncidentList} incidents=${found} withJob=${false} /></div><//></div>
     </div>
     <${Panel} title="Attempts"><${LoadError} error=${history.error} what="Attempts" /><${Attempts} attempts=${attempts} more=${history.value?.more ?? false} /><//>
     <div class="columns">

@@ -92,7 +92,8 @@ function Line({ line, withRanks, query }) {
   const collapsed = line.ranks.length > 1;
   return html`<div class="line">
     <span class="time" title=${dateTime(line.unixNs)}>${line.unixNs ? clockMs(line.unixNs) : ""}</span>
-    ${withRanks && html`<span class=${`rank${collapsed ? " many" : ""}`} title=${`${line.ranks.length} ranks: ${rankRanges(line.ranks)}`}>${collapsed ? `× ${count(line.ranks.length)}` : line.ranks[0]}</span>`}
+    ${withRanks && html`<span class=${`rank${collapsed ? " many" : ""}`} title=${`${line.ranks.length} ranks: ${rankRanges(line.ranks)}`}>
+      ${collapsed ? `× ${count(line.ranks.length)}` : line.ranks[0]}</span>`}
     <bdi class="words">${at < 0 ? text : html`${text.slice(0, at)}<mark>${text.slice(at, at + query.length)}</mark>${text.slice(at + query.length)}`}</bdi>
   </div>`;
 }
@@ -151,8 +152,10 @@ export function LogsPanel({ job, query }) {
   const fileName = `job-${job.id}${attempt ? `-attempt-${attempt}` : ""}${rank >= 0 ? `-rank-${rank}` : ""}.log`;
   return html`<${Panel} title="Logs" class="logs" aside=${html`
       <span class="muted" role="status">${STATES[/** @type {keyof typeof STATES} */ (state)]}</span>
-      <label class="inline-field">Rank <input class="narrow" type="number" min="0" placeholder="all" value=${rank >= 0 ? rank : ""} onChange=${(/** @type {any} */ event) => changeQuery({ rank: event.target.value })} /></label>
-      <label class="inline-field">Attempt <input class="narrow" type="number" min="1" max=${job.attempt} placeholder="newest" value=${attempt || ""} onChange=${(/** @type {any} */ event) => changeQuery({ attempt: event.target.value })} /></label>
+      <label class="inline-field">Rank <input class="narrow" type="number" min="0" placeholder="all" value=${rank >= 0 ? rank : ""}
+        onChange=${(/** @type {any} */ event) => changeQuery({ rank: event.target.value })} /></label>
+      <label class="inline-field">Attempt <input class="narrow" type="number" min="1" max=${job.attempt} placeholder="newest" value=${attempt || ""}
+        onChange=${(/** @type {any} */ event) => changeQuery({ attempt: event.target.value })} /></label>
       <input type="search" aria-label="Search lines" placeholder="Search lines" value=${query.get("q") ?? ""} onInput=${(/** @type {any} */ event) => changeQuery({ q: event.target.value })} />
       <button type="button" class="button small" aria-pressed=${follow ? "true" : "false"} onClick=${() => setFollow(!follow)}>Follow</button>
       <button type="button" class="button small" disabled=${shown.length === 0} onClick=${() => download(fileName, asText(shown))}>Download</button>`}>

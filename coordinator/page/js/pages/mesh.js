@@ -34,7 +34,8 @@ function LayoutChoice({ placement, layout, down }) {
 /** @param {{ranks: any, placement: any, rank: number, x: number, y: number}} props */
 function Tip({ ranks, placement, rank, x, y }) {
   const left = Math.min(x + TIP_OFFSET, window.innerWidth - TIP_WIDTH - 8);
-  return html`<div class="tip" style=${{ left: `${left}px`, top: `${y + TIP_OFFSET}px`, width: `${TIP_WIDTH}px` }}><${RankFigures} ranks=${ranks} placement=${placement} rank=${rank} brief=${true} /></div>`;
+  return html`<div class="tip" style=${{ left: `${left}px`, top: `${y + TIP_OFFSET}px`, width: `${TIP_WIDTH}px` }}>
+    <${RankFigures} ranks=${ranks} placement=${placement} rank=${rank} brief=${true} /></div>`;
 }
 
 /** @param {any} ranks @param {any} placement @param {string} layout @param {string} down @param {string[]} chosenDown */
@@ -98,9 +99,12 @@ export function MeshPanel({ job, query }) {
   if (ranks.count === 0) return html`<${Panel} title="Mesh"><p class="empty">The job has no ranks: it is not placed.</p><//>`;
   return html`<${Panel} title=${`${count(ranks.count)} ranks on ${count(Math.ceil(ranks.count / ranks.ranksPerNode))} nodes`} class="mesh" aside=${html`
       <label class="inline-field">Colour <select value=${measure.key} onChange=${(/** @type {any} */ event) => changeQuery({ by: event.target.value })}>
-        ${MEASURES.map((one) => html`<option key=${one.key} value=${one.key} disabled=${!(one.column in ranks.columns)}>${one.title}${one.column in ranks.columns ? "" : " (not reported)"}</option>`)}</select></label>
+        ${MEASURES.map((one) => html`<option key=${one.key} value=${one.key} disabled=${!(one.column in ranks.columns)}>
+          ${one.title}${one.column in ranks.columns ? "" : " (not reported)"}</option>`)}</select></label>
       <${LayoutChoice} placement=${placement} layout=${layoutName} down=${chosenDown} />
-      <div class="row"><button type="button" class="button small" aria-label="Zoom in" onClick=${() => zoomBy(view.current, 1.5)}>+</button><button type="button" class="button small" aria-label="Zoom out" onClick=${() => zoomBy(view.current, 1 / 1.5)}>−</button><button type="button" class="button small" onClick=${() => view.current?.fit()}>Fit</button></div>`}>
+      <div class="row"><button type="button" class="button small" aria-label="Zoom in" onClick=${() => zoomBy(view.current, 1.5)}>+</button>
+        <button type="button" class="button small" aria-label="Zoom out" onClick=${() => zoomBy(view.current, 1 / 1.5)}>−</button>
+        <button type="button" class="button small" onClick=${() => view.current?.fit()}>Fit</button></div>`}>
     <${LoadError} error=${loaded.error} what="The ranks are not current" />
     <div class="mesh-body">
       <div class="mesh-main">

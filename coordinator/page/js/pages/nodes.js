@@ -19,15 +19,22 @@ const NODE_EVERY_MS = 3000;
 
 /** @type {import("../components/table.js").Column[]} */
 const COLUMNS = [
-  { key: "name", title: "Node", width: 150, grow: 1, rank: 0, value: (node) => cleanLine(node.name), cell: (node) => html`<a href=${`#/nodes/${encodeURIComponent(node.name)}`}><bdi>${cleanLine(node.name)}</bdi></a>` },
-  { key: "state", title: "State", width: 124, rank: 0, value: nodeState, cell: (node) => html`<${Badge} tone=${NODE_TONES[nodeState(node)]}>${nodeState(node)}<//>` },
+  { key: "name", title: "Node", width: 150, grow: 1, rank: 0, value: (node) => cleanLine(node.name),
+    cell: (node) => html`<a href=${`#/nodes/${encodeURIComponent(node.name)}`}><bdi>${cleanLine(node.name)}</bdi></a>` },
+  { key: "state", title: "State", width: 124, rank: 0, value: nodeState,
+    cell: (node) => html`<${Badge} tone=${NODE_TONES[nodeState(node)]}>${nodeState(node)}<//>` },
   { key: "host", title: "Host", width: 130, grow: 1, rank: 4, value: (node) => cleanLine(node.host), cell: (node) => html`<bdi>${cleanLine(node.host)}</bdi>` },
-  { key: "slots", title: "Slots used", number: true, width: 96, rank: 2, value: (node) => node.slots_used, cell: (node) => html`${node.slots_used}<span class="muted"> / ${node.slots}</span>` },
-  { key: "gpus", title: "GPUs used", number: true, width: 96, rank: 3, value: (node) => (gpuCount(node) > 0 ? node.gpus_used : null), cell: (node) => (gpuCount(node) > 0 ? html`${node.gpus_used}<span class="muted"> / ${gpuCount(node)}</span>` : "–") },
-  { key: "heartbeat", title: "Heartbeat", number: true, width: 92, rank: 2, value: (node) => node.heartbeat_age_seconds, cell: (node) => duration(node.heartbeat_age_seconds) },
-  { key: "check", title: "Last check", width: 150, rank: 3, value: (node) => node.last_check?.unix_ns, cell: (node) => (node.last_check ? html`${node.last_check.passed ? "passed" : "failed"} <span class="muted"><${Age} unixNs=${node.last_check.unix_ns} short=${true} /></span>` : html`<span class="muted">none</span>`) },
+  { key: "slots", title: "Slots used", number: true, width: 96, rank: 2, value: (node) => node.slots_used,
+    cell: (node) => html`${node.slots_used}<span class="muted"> / ${node.slots}</span>` },
+  { key: "gpus", title: "GPUs used", number: true, width: 96, rank: 3, value: (node) => (gpuCount(node) > 0 ? node.gpus_used : null),
+    cell: (node) => (gpuCount(node) > 0 ? html`${node.gpus_used}<span class="muted"> / ${gpuCount(node)}</span>` : "–") },
+  { key: "heartbeat", title: "Heartbeat", number: true, width: 92, rank: 2, value: (node) => node.heartbeat_age_seconds,
+    cell: (node) => duration(node.heartbeat_age_seconds) },
+  { key: "check", title: "Last check", width: 150, rank: 3, value: (node) => node.last_check?.unix_ns,
+    cell: (node) => (node.last_check ? html`${node.last_check.passed ? "passed" : "failed"} <span class="muted"><${Age} unixNs=${node.last_check.unix_ns} short=${true} /></span>` : html`<span class="muted">none</span>`) },
   { key: "version", title: "Version", width: 84, rank: 5, value: (node) => cleanLine(node.version) },
-  { key: "reason", title: "Reason", width: 160, grow: 2, rank: 3, value: nodeReason, tip: (node) => shorten(nodeReason(node), 500), cell: (node) => html`<bdi class="muted">${cleanLine(nodeReason(node))}</bdi>` },
+  { key: "reason", title: "Reason", width: 160, grow: 2, rank: 3, value: nodeReason, tip: (node) => shorten(nodeReason(node), 500),
+    cell: (node) => html`<bdi class="muted">${cleanLine(nodeReason(node))}</bdi>` },
 ];
 
 /** @param {string} name @param {() => void} after */
@@ -53,10 +60,13 @@ function NodeFacts({ node }) {
     <dt>Slots</dt><dd>${count(node.slots_used)} of ${count(node.slots)} used${node.slots_held > 0 ? `, ${count(node.slots_held)} of them reserved` : ""}</dd>
     <dt>Heartbeat</dt><dd>${isNumber(node.heartbeat_age_seconds) ? `${duration(node.heartbeat_age_seconds)} ago` : "–"}</dd>
     <dt>Version</dt><dd>${cleanLine(node.version) || "–"}</dd>
-    ${node.exclusion && html`<dt>Exclusion</dt><dd><${Text}>${node.exclusion.cause}: ${node.exclusion.reason}<//>, since ${dateTime(node.exclusion.since_unix_ns)}, ${node.exclusion.until_unix_ns ? `until ${dateTime(node.exclusion.until_unix_ns)}` : "until it is admitted"}</dd>`}
+    ${node.exclusion && html`<dt>Exclusion</dt><dd><${Text}>
+      ${node.exclusion.cause}: ${node.exclusion.reason}<//>, since ${dateTime(node.exclusion.since_unix_ns)}, ${node.exclusion.until_unix_ns ? `until ${dateTime(node.exclusion.until_unix_ns)}` : "until it is admitted"}</dd>`}
     <dt>Last check</dt><dd>${node.last_check ? html`${node.last_check.passed ? "passed" : "failed"} on ${dateTime(node.last_check.unix_ns)} in ${duration(node.last_check.seconds)} <${Text}>${node.last_check.sentence}<//>` : "none since the node's record began"}</dd>
     ${node.last_check?.details && html`<dt>Details</dt><dd><${Text}>${node.last_check.details}<//></dd>`}
-    <dt>GPUs</dt><dd>${gpus.length > 0 ? html`<ul>${gpus.map((/** @type {any} */ gpu) => html`<li key=${gpu.index}>${gpu.index}: <${Text}>${gpu.name}<//>, ${bytes(gpu.memory_bytes)}, NUMA node ${gpu.numa_node}, <code>${cleanLine(gpu.uuid)}</code></li>`)}</ul>` : html`<${Text}>${node.no_gpus_because || "none"}<//>`}</dd>
+    <dt>GPUs</dt><dd>${gpus.length > 0 ? html`<ul>${gpus.map((/** @type {any} */ gpu) => html`<li key=${gpu.index}>${gpu.index}: <${Text}>
+      ${gpu.name}<//>, ${bytes(gpu.memory_bytes)}, NUMA node ${gpu.numa_node}, <code>${cleanLine(gpu.uuid)}</code></li>`)}</ul>` : html`<${Text}>
+      ${node.no_gpus_because || "none"}<//>`}</dd>
   </dl>`;
 }
 
@@ -110,7 +120,8 @@ export function NodesPage({ query, name }) {
         ${Object.keys(NODE_TONES).filter((one) => counts.get(one)).map((one) => html`<button type="button" class="chip" key=${one} aria-pressed=${state === one ? "true" : "false"}
           onClick=${() => changeQuery({ state: one })}>${one} <span class="count">${count(counts.get(one))}</span></button>`)}
       </div>
-      <input type="search" aria-label="Search nodes by name, host or reason" placeholder="Search name, host, reason" value=${search} onInput=${(/** @type {any} */ event) => changeQuery({ q: event.target.value })} />`}>
+      <input type="search" aria-label="Search nodes by name, host or reason" placeholder="Search name, host, reason" value=${search}
+        onInput=${(/** @type {any} */ event) => changeQuery({ q: event.target.value })} />`}>
       <${DataTable} label="Nodes" columns=${COLUMNS} rows=${rows} keyOf=${(/** @type {any} */ node) => node.name} selected=${name} sort=${query.get("sort") ?? "name"}
         onSort=${(/** @type {string} */ sort) => changeQuery({ sort })} height=${name ? "50vh" : "76vh"} empty=${!loaded.value ? "Loading…" : nodes.length === 0 ? "No worker has registered." : undefined} />
     <//>`;

@@ -10,7 +10,10 @@ const CHECK_AFTER_MS = 400;
 
 /** @typedef {Record<string, string>} Form */
 /** @type {Form} */
-const EMPTY = { name: "", user: "", command: "", nodes: "1", ranks_per_node: "1", gpus_per_rank: "-1", working_directory: "", output_directory: "", environment: "", restarts_max: "3", priority: "0", spares: "0", min_nodes: "0", hang_after_seconds: "0" };
+const EMPTY = {
+  name: "", user: "", command: "", working_directory: "", output_directory: "", environment: "",
+  nodes: "1", ranks_per_node: "1", gpus_per_rank: "-1", restarts_max: "3", priority: "0", spares: "0", min_nodes: "0", hang_after_seconds: "0",
+};
 
 /** @type {[string, Form][]} */
 const PRESETS = [
@@ -117,7 +120,8 @@ function PastedLine({ onProgram }) {
   }
   const command = result?.kind === "config" ? result.command : "";
   return html`<div class="field"><label for="pasted">Pasted command line</label>
-    <textarea id="pasted" rows="3" spellcheck="false" value=${line} placeholder="torchrun --nproc-per-node 8 train.py --lr 3e-4" onInput=${(/** @type {any} */ event) => read(event.target.value)}></textarea>
+    <textarea id="pasted" rows="3" spellcheck="false" value=${line} placeholder="torchrun --nproc-per-node 8 train.py --lr 3e-4"
+      onInput=${(/** @type {any} */ event) => read(event.target.value)}></textarea>
     <span class="hint">A program, torchrun, or a line of MaxText, Pax or AXLearn.</span>
     ${error && html`<p class="notice bad" role="alert">${clean(error)}</p>`}
     ${result?.kind === "program" && html`<p class="notice good" role="status">Recognized as a program; the form is filled in.${result.ignored.length > 0 && html` Without effect here: <code>${clean(result.ignored.join(", "))}</code>`}</p>`}
@@ -166,6 +170,19 @@ export function SubmitPage({ query }) {
     if (from) loadJob(from);
   }, []);
 
+  /** Fills in the form from a pasted line, which lacks some fields. @param {any} found */
+  function takeProgram(found) {
+    setBase(null);
+    setForm((old) => ({
+      ...formOf(found),
+      name: found.name ?? old.name,
+      user: old.user,
+      output_directory: found.output_directory ?? old.output_directory,
+      working_directory: found.working_directory ?? old.working_directory,
+      environment: environmentText(found.environment),
+    }));
+  }
+
   /** @param {SubmitEvent} event */
   async function submit(event) {
     event.preventDefault();
@@ -196,17 +213,21 @@ export function SubmitPage({ query }) {
             setForm((old) => ({ ...EMPTY, name: old.name, user: old.user, output_directory: old.output_directory, working_directory: old.working_directory, ...preset[1] }));
           }
         }}><option value="">choose…</option>${PRESETS.map(([title], i) => html`<option key=${title} value=${i}>${title}</option>`)}</select></div>
-        <div class="field"><label for="from">An earlier job</label><div class="row"><input id="from" class="narrow" type="number" min="1" value=${from} onInput=${(/** @type {any} */ event) => setFrom(event.target.value)} />
+        <div class="field"><label for="from">An earlier job</label><div class="row">
+          <input id="from" class="narrow" type="number" min="1" value=${from} onInput=${(/** @type {any} */ event) => setFrom(event.target.value)} />
           <button type="button" class="button" disabled=${!from} onClick=${() => loadJob(from)}>Load</button></div><span class="hint">its number; also for jobs of Muster's trainer</span></div>
         ${loadError && html`<p class="notice warn" role="status">${clean(loadError)}</p>`}
-        <${PastedLine} onProgram=${(/** @type {any} */ found) => { setBase(null); setForm((old) => ({ ...formOf(found), name: found.name ?? old.name, user: old.user, output_directory: found.output_directory ?? old.output_directory, working_directory: found.working_directory ?? old.working_directory, environment: environmentText(found.environment) })); }} />
+        <${PastedLine} onProgram=${takeProgram} />
       </div><//></div>
       <div class="wide-7"><${Panel} title="Job"><form class="body form" onSubmit=${submit}>
         ${base?.train_config && html`<p class="notice">The train config is that of job ${from}; change its other fields here.</p>`}
         ${fields.map(text)}
         <div class="numbers">${NUMBERS.map(([field, label, least, hint]) => html`<div class="field" key=${field}><label for=${field}>${label}</label>
-          <input id=${field} type="number" min=${least} value=${form[field]} onInput=${(/** @type {any} */ event) => change({ [field]: event.target.value })} /><span class="hint">${hint}</span></div>`)}</div>
-        <div class="check" role="status">${check.ok ? html`<p class="notice good">The coordinator would accept this job.</p>` : check.text && html`<p class="notice warn">${clean(check.text)}</p>`}</div>
+          <input id=${field} type="number" min=${least} value=${form[field]}
+            onInput=${(/** @type {any} */ event) => change({ [field]: event.target.value })} /><span class="hint">${hint}</span></div>`)}</div>
+        <div class="check" role="status">
+          ${check.ok ? html`<p class="notice good">The coordinator would accept this job.</p>` : check.text && html`<p class="notice warn">
+          ${clean(check.text)}</p>`}</div>
         ${command && html`<div class="field"><span class="label">The same on a terminal</span><div class="command-line"><code>${clean(command)}</code><${CopyButton} text=${command} />
           ${base?.train_config && html`<${CopyButton} text=${JSON.stringify(jobFile(spec), null, 2)} label="Copy job.json" />`}</div></div>`}
         ${report && html`<p class="notice bad" role="alert">${clean(report)}</p>`}
