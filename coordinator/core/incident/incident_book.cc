@@ -74,8 +74,8 @@ std::vector<IncidentId> IncidentBook::open_of(JobId job) const {
 }
 
 size_t IncidentBook::open_count() const {
-  return static_cast<size_t>(std::ranges::count_if(
-      incidents_, [](const auto& incident) { return incident.second.open; }));
+  return static_cast<size_t>(
+      std::ranges::count_if(incidents_, [](const auto& incident) { return incident.second.open; }));
 }
 
 void IncidentBook::settle(IncidentId id) {
