@@ -27,6 +27,7 @@ void declare_all(CLI::App& app, Action& action, char** argv) {
   declare_eval(app, action);
   declare_serve(app, action, argv);
   declare_convert(app, action, argv);
+  declare_doctor(app, action);
   group(app, "On this machine");
   declare_text_commands(app, action, argv);
   group(app, "From a text to training data");

@@ -40,6 +40,7 @@ void declare_k8s(CLI::App& app, Action& action);
 // Declares train-tokenizer and tokenize. `argv`: the argument of main().
 void declare_text_commands(CLI::App& app, Action& action, char** argv);
 void declare_convert(CLI::App& app, Action& action, char** argv);
+void declare_doctor(CLI::App& app, Action& action);
 void declare_decode(CLI::App& app, Action& action);
 void declare_eval(CLI::App& app, Action& action);
 void declare_serve(CLI::App& app, Action& action, char** argv);

@@ -15,7 +15,7 @@ void declare_admin(CLI::App& app, Action& action) {
       "Certificates and tokens are rotated by replacing their files: the coordinator reads them "
       "again\nwithin seconds (docs/trust.md).\n\n"
       "Example:\n  muster admin doctor");
-  declare_doctor(*admin, action);
+  declare_admin_doctor(*admin, action);
   declare_backup(*admin, action);
   declare_profile(*admin, action);
 }

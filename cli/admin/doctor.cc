@@ -2,13 +2,10 @@
 #include <algorithm>
 #include <iterator>
 
-#include <nlohmann/json.hpp>
-
 #include "cli/admin/admin.h"
 #include "cli/admin/doctor_checks.h"
 #include "cli/client.h"
 #include "cli/terminal/terminal.h"
-#include "common/process/exit_code.h"
 #include "common/time/time.h"
 #include "common/version.h"
 
@@ -19,16 +16,6 @@ struct DoctorOptions {
   CoordinatorTarget coordinator;
   bool json = false;
 };
-
-std::string as_json(const std::vector<Finding>& findings) {
-  nlohmann::json out = {{"checks", nlohmann::json::array()}};
-  for (const Finding& finding : findings) {
-    nlohmann::json row = {{"check", finding.check}, {"ok", finding.ok}, {"text", finding.text}};
-    if (!finding.advice.empty()) row["advice"] = finding.advice;
-    out["checks"].push_back(std::move(row));
-  }
-  return out.dump(2) + "\n";
-}
 
 int doctor(const DoctorOptions& options) {
   Client client(options.coordinator);
@@ -52,14 +39,12 @@ int doctor(const DoctorOptions& options) {
     findings.push_back({"workers", false, std::string(workers.status().message()),
                         "see docs/runbooks/coordinator-late.md"});
   }
-  const int printed = print_result(options.json ? as_json(findings) : describe_findings(findings));
-  const bool ok = std::ranges::all_of(findings, [](const Finding& finding) { return finding.ok; });
-  return printed != 0 || ok ? printed : to_int(ExitCode::kFailure);
+  return print_findings(findings, options.json);
 }
 
 }  // namespace
 
-void declare_doctor(CLI::App& admin, Action& action) {
+void declare_admin_doctor(CLI::App& admin, Action& action) {
   auto options = std::make_shared<DoctorOptions>();
   CLI::App* command = admin.add_subcommand(
       "doctor", "Check a coordinator and its fleet; exit code 1 if something is wrong");

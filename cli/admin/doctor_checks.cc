@@ -197,20 +197,4 @@ std::vector<Finding> examine_workers(const v1::ListWorkersResponse& workers,
   return findings;
 }
 
-std::string describe_findings(const std::vector<Finding>& findings) {
-  std::string text;
-  int problems = 0;
-  for (const Finding& finding : findings) {
-    absl::StrAppend(&text, finding.ok ? "ok       " : "PROBLEM  ", finding.check, ": ",
-                    finding.text, "\n");
-    if (finding.ok) continue;
-    ++problems;
-    absl::StrAppend(&text, "         → ", finding.advice, "\n");
-  }
-  absl::StrAppend(&text, problems == 0   ? "No problem was found.\n"
-                         : problems == 1 ? "1 problem.\n"
-                                         : absl::StrCat(problems, " problems.\n"));
-  return text;
-}
-
 }  // namespace muster::cli

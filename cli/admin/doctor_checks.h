@@ -6,17 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "cli/finding.h"
 #include "muster/v1/admin.pb.h"
 #include "muster/v1/muster.pb.h"
 
 namespace muster::cli {
-
-struct Finding {
-  const char* check = "";  // "disk"
-  bool ok = true;
-  std::string text;    // the observed state
-  std::string advice;  // the remedy; empty if ok
-};
 
 // Returns one finding per check. `version`: this program's. `requested_unix_ns` and
 // `answered_unix_ns`: this machine's wall clock before the request and after the answer.
@@ -27,8 +21,5 @@ std::vector<Finding> examine_coordinator(const v1::Coordinator& coordinator,
 // and 0: unknown.
 std::vector<Finding> examine_workers(const v1::ListWorkersResponse& workers,
                                      const std::string& version, int64_t max_fds);
-
-// Returns the findings as lines: "ok", or "PROBLEM" with the advice below.
-std::string describe_findings(const std::vector<Finding>& findings);
 
 }  // namespace muster::cli
