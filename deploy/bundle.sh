@@ -32,7 +32,8 @@ while [ $# -gt 0 ]; do
 done
 [[ $level =~ ^[1-9]$|^1[0-9]$ ]] || die "--level $level: a number from 1 to 19 is required"
 [ -d "$out" ] || die "--out $out: there is no such folder"
-[ -z "$cuda" ] || [ -d "$cuda/nvidia" ] || die "--cuda $cuda: no folder of deploy/install-cuda.sh"
+[ -z "$cuda" ] || [ -d "$cuda/nvidia/nccl/lib" ] ||
+  die "--cuda $cuda: no complete folder of deploy/install-cuda.sh"
 [ "$(uname -m)" = x86_64 ] || die "this machine is $(uname -m), not x86_64"
 for program in patchelf readelf strip ldd zstd gcc python3; do
   command -v "$program" > /dev/null || die "no $program here; deploy/install-deps.sh --bundle installs it"
@@ -50,6 +51,9 @@ if [ -z "$bin" ]; then
   bin=$source/build/$preset/bin
 fi
 [ -x "$bin/muster" ] || die "--bin $bin: there is no program muster"
+if [ -n "$cuda" ] && ! grep -q 'libcublasLt\.so' "$bin/muster-trainer"; then
+  die "--bin $bin: its muster-trainer has no CUDA backend"
+fi
 
 version=$("$bin/muster" version | cut -d ' ' -f 2)
 name=muster-$version-linux-x86_64${cuda:+-cuda13}
@@ -57,14 +61,20 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 home=$work/$name
 # The time of the last commit, so that it does not depend on when the bundle is made.
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$source" log -1 --format=%ct 2> /dev/null || date +%s)}
+if [ -z "${SOURCE_DATE_EPOCH:-}" ]; then
+  SOURCE_DATE_EPOCH=$(git -C "$source" log -1 --format=%ct) ||
+    die "set SOURCE_DATE_EPOCH: git has no time of the commit"
+fi
 export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC
 
 "$source/deploy/collect.sh" "$bin" "$home" "$work/list" ${cuda:+"$cuda"}
 gcc -O2 -shared -fPIC -nodefaultlibs -Wl,--build-id=none -o "$home/lib/libmuster-compat.so" \
   "$source/deploy/bundle/compat.c" -lc
 "$source/deploy/bundle/lower_glibc.py" "$home" "$floor"
-for program in "$home"/bin/muster*; do patchelf --add-needed libmuster-compat.so "$program"; done
+for program in "$home"/bin/muster*; do
+  patchelf --add-needed libmuster-compat.so "$program"
+  env -i "$program" --help > /dev/null || die "${program##*/} does not start in the bundle"
+done
 "$source/deploy/bundle/man_pages.py" "$home"
 sed "s/@VERSION@/$version/g; s/@FLOOR@/$floor/g" "$source/deploy/bundle/README.in" > "$home/README"
 "$source/deploy/sbom.py" "$home" "$home/share/muster" "$work/list"

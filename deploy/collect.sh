@@ -38,16 +38,29 @@ mkdir -p "$home"/{bin,lib,share/muster}
 for program in "${programs[@]}"; do cp "$bin/$program" "$home/bin/"; done
 : > "$list"
 copy() { cp -L "$1" "$2" && echo "$1" >> "$list"; }
+missing=$(ldd "${programs[@]/#/$bin/}" | sed -n 's/^[[:space:]]*\(.*\) => not found/\1/p' | sort -u)
+[ -z "$missing" ] || fail "the programs do not find $missing"
 while IFS= read -r library; do
   is_system "$library" || copy "$library" "$home/lib/"
 done < <(wanted_by "${programs[@]/#/$bin/}")
-for library in ${gpu[@]+"${gpu[@]}"}; do copy "$library" "$home/lib/"; done
+# NCCL opens this library by its name, and must find the system's, which finds its drivers.
+if [ -e "$home/lib/libibverbs.so.1" ]; then
+  mv "$home/lib/libibverbs.so.1" "$home/lib/libmuster-ibverbs.so.1"
+  patchelf --set-soname libmuster-ibverbs.so.1 "$home/lib/libmuster-ibverbs.so.1"
+  for library in "$home"/lib/*; do
+    if patchelf --print-needed "$library" | grep -qx libibverbs.so.1; then
+      patchelf --replace-needed libibverbs.so.1 libmuster-ibverbs.so.1 "$library"
+    fi
+  done
+fi
 cp "$plugin" "$home/lib/"
 patchelf --remove-rpath "$home/lib/${plugin##*/}"
 strip --strip-debug "$home"/bin/* "$home/lib/${plugin##*/}"
 for program in "$home"/bin/*; do patchelf --force-rpath --set-rpath "\$ORIGIN/../lib" "$program"; done
-# Transfers of s3:// and gs:// addresses; needs the C library alone.
-if rclone=$(command -v rclone); then copy "$rclone" "$home/bin/"; fi
+for library in ${gpu[@]+"${gpu[@]}"}; do copy "$library" "$home/lib/"; done
+# Transfers of s3:// and gs:// addresses; needs the C library alone. Only the distribution's: the
+# licence of another one is unknown.
+if rclone=$(command -v rclone) && dpkg-query -S "$(readlink -f "$rclone")" > /dev/null 2>&1; then copy "$rclone" "$home/bin/"; fi
 for folder in configs progress scripts slurm; do cp -r "$source/$folder" "$home/share/muster/"; done
 find "$home/share" -name CMakeLists.txt -delete
 find "$home/share" -name __pycache__ -prune -exec rm -r {} +

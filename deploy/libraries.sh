@@ -9,4 +9,4 @@ is_system() {
   return 1
 }
 # wanted_by PROGRAM…: prints the paths of the libraries that the programs load, one per line.
-wanted_by() { ldd "$@" | sed -nE 's/.* => (\/[^ ]*) \(0x.*/\1/p; s/^[[:space:]]*(\/[^ ]*ld-linux[^ ]*) \(0x.*/\1/p' | sort -u; }
+wanted_by() { ldd "$@" | sed -nE 's/.* => (\/.*) \(0x.*/\1/p; s/^[[:space:]]*(\/.*ld-linux.*) \(0x.*/\1/p' | sort -u; }

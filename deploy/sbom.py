@@ -16,6 +16,9 @@ import sys
 import time
 
 SOURCE = pathlib.Path(__file__).resolve().parents[1]
+# Packages whose headers are compiled into the programs: a file of each.
+HEADERS = ("/usr/include/nlohmann/json.hpp", "/usr/include/CLI/CLI.hpp", "/usr/include/xxhash.h", "/usr/include/boost/asio.hpp")
+COMMON_LICENCES = pathlib.Path("/usr/share/common-licenses")
 
 
 def muster_version():
@@ -75,6 +78,13 @@ def package(name, version, source, download="NOASSERTION"):
             "externalRefs": [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": f"pkg:{source}/{name}@{version}"}]}
 
 
+SOURCES = """The libraries of the distribution are unchanged, except that names of libraries, search paths and
+required versions of the C library were edited in their headers of ELF. Their sources are those of
+the distribution's packages:
+
+"""
+
+
 def copy_licences(owners, libraries, folder):
     """Copies the licences of packages and wheels to one folder for each of them."""
     for name in sorted({owner for owner, _ in owners.values()}):
@@ -82,11 +92,22 @@ def copy_licences(owners, libraries, folder):
         if licence.is_file():  # some images of distributions have none
             (folder / name).mkdir(parents=True)
             shutil.copyfile(licence, folder / name / "copyright")
+    texts = "".join(path.read_text(errors="replace") for path in folder.rglob("copyright"))
+    for name in sorted(set(re.findall(r"common-licenses/([A-Za-z]+(?:-[0-9]+(?:\.[0-9]+)*)?)", texts))):
+        if (COMMON_LICENCES / name).is_file():
+            (folder / "common-licenses").mkdir(exist_ok=True)
+            shutil.copyfile(COMMON_LICENCES / name, folder / "common-licenses" / name)
+    sources = [f"apt-get source {name}={version}" for name, version in sorted(set(owners.values()))]
+    (folder / "SOURCES").write_text(SOURCES + "\n".join(sources) + "\n")
+    page = SOURCE / "coordinator/page/vendor"
+    for licence in sorted(page.glob("LICENSE.*")):
+        shutil.copyfile(licence, folder / licence.name)
     for library in libraries:
         parts = pathlib.Path(library).parts
         top = pathlib.Path(*parts[:parts.index("nvidia")])
         name = wheel_of(library)[0]
-        for licence in sorted(top.glob(f"{name.replace('-', '_')}-*.dist-info/**/[Ll]icen*.txt")):
+        found = top.glob(f"{name.replace('-', '_')}-*.dist-info/**/*")
+        for licence in sorted(path for path in found if path.is_file() and path.name.lower().startswith("licen")):
             (folder / name).mkdir(parents=True, exist_ok=True)
             shutil.copyfile(licence, folder / name / licence.name)
 
@@ -114,6 +135,11 @@ def main():
     if unknown:
         print(f"deploy/sbom.py: no package has {', '.join(unknown)}", file=sys.stderr)
         return 1
+    owners |= owners_of([header for header in HEADERS if os.path.exists(header)])
+    for owner in owners.values():
+        packages["deb", *owner] = package(*owner, f"deb/{distribution()}")
+    for item in json.loads((SOURCE / "coordinator/page/vendor/vendor.json").read_text())["libraries"]:
+        packages["npm", item["package"], item["version"]] = package(item["package"], item["version"], "npm")
     copy_licences(owners, [library for library in libraries if wheels[library]], share / "licenses")
     own = package("muster", muster_version(), "generic")
     everything = [own, *(packages[key] for key in sorted(packages))]

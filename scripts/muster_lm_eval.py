@@ -42,8 +42,8 @@ LM_EVAL_ARGS = ("batch_size", "max_batch_size", "device")
 
 def muster_program():
     folder = os.environ.get("MUSTER_BIN_DIR")
-    beside = pathlib.Path(__file__).resolve().parents[1] / "bin"
-    for candidate in (folder, beside):
+    here = pathlib.Path(__file__).resolve().parent
+    for candidate in (folder, here / "../build/release/bin", here / "../../../bin"):
         if candidate and (pathlib.Path(candidate) / "muster").is_file():
             return str(pathlib.Path(candidate) / "muster")
     return shutil.which("muster") or sys.exit("muster: error: there is no program muster; set MUSTER_BIN_DIR to its folder")

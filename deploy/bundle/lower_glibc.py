@@ -28,7 +28,8 @@ def newer_symbols(path, floor):
     """Returns the symbols that the file needs from a C library newer than `floor`."""
     listed = subprocess.run(["readelf", "--wide", "--dyn-syms", path], capture_output=True, encoding="utf-8", errors="replace", check=True).stdout
     needed = re.findall(r" UND (\S+)@(GLIBC_\S+)", listed)
-    return sorted({symbol for symbol, version in needed if (version_of(version) or (0, 0)) > floor})
+    # A version without a number, such as GLIBC_PRIVATE, belongs to one version of the C library.
+    return sorted({symbol for symbol, version in needed if (version_of(version) or (9, 9)) > floor})
 
 
 def mark_as_weak(path, floor):

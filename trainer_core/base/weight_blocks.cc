@@ -1,9 +1,12 @@
 #include "trainer_core/base/weight_blocks.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
@@ -109,6 +112,32 @@ void encode_blocks(WeightType type, std::span<const float> values, std::span<uin
       }
     }
   }
+}
+
+void encode_blocks_on(int32_t threads, WeightType type, std::span<const float> values,
+                      std::span<uint8_t> codes, std::span<float> scales) {
+  constexpr int64_t kBlocksPerPart = 4096;  // takes about a millisecond
+  const auto blocks = static_cast<int64_t>(scales.size());
+  const int64_t parts = (blocks + kBlocksPerPart - 1) / kBlocksPerPart;
+  std::atomic<int64_t> next = 0;
+  const auto encode = [&] {
+    for (int64_t part = next++; part < parts; part = next++) {
+      const auto first = static_cast<size_t>(part * kBlocksPerPart);
+      const size_t count = std::min<size_t>(kBlocksPerPart, scales.size() - first);
+      const auto bytes = static_cast<size_t>(code_bytes(type, kWeightBlock));
+      encode_blocks(type, values.subspan(first * kWeightBlock, count * kWeightBlock),
+                    codes.subspan(first * bytes, count * bytes), scales.subspan(first, count));
+    }
+  };
+  std::vector<std::jthread> others;
+  for (int64_t i = 1; i < std::min<int64_t>(threads, parts); ++i) {
+    try {
+      others.emplace_back(encode);
+    } catch (const std::system_error&) {
+      break;  // no thread is left: the others do its part
+    }
+  }
+  encode();
 }
 
 void round_to_blocks(WeightType type, std::span<float> values) {

@@ -67,6 +67,9 @@ constexpr int64_t code_bytes(WeightType type, int64_t elements) {
 // the block, and finite values.
 void encode_blocks(WeightType type, std::span<const float> values, std::span<uint8_t> codes,
                    std::span<float> scales);
+// Does the same on at most `threads` threads, with the same results.
+void encode_blocks_on(int32_t threads, WeightType type, std::span<const float> values,
+                      std::span<uint8_t> codes, std::span<float> scales);
 // Replaces values by those of their codes. The last block may be shorter.
 void round_to_blocks(WeightType type, std::span<float> values);
 

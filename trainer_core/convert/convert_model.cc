@@ -155,10 +155,11 @@ absl::StatusOr<ConvertReport> convert_adapters(const ConvertOptions& options) {
   report.tensors.used = adapters.table.size();
   if (const WeightType type = adapters.model.lora.weight_type; type != WeightType::kPlain) {
     const auto name = av(name_of(kWeightTypeNames, type));
-    report.notes.push_back(absl::StrCat(
-        "the adapters were trained with lora_weight_qtype=", name,
-        ", which PEFT's format does not state: load the base in ", name,
-        " there, or merge the run instead (--to hf), whose weights are those of the training"));
+    report.notes.push_back(
+        absl::StrCat("the adapters were trained with lora_weight_qtype=", name,
+                     ", which PEFT's format does not state: ",
+                     type == WeightType::kNf4 ? "load the base in nf4 there, or " : "",
+                     "merge the run instead (--to hf), whose weights are those of the training"));
   }
   if (model.format != ParameterFormat::kHuggingFace)
     report.notes.push_back(absl::StrCat("the base ", model.folder,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -65,24 +64,6 @@ absl::Status check_finite(WeightType type, const std::vector<TensorBox>& boxes,
   return absl::OkStatus();
 }
 
-// Encodes values on several threads.
-void encode_on_threads(int32_t threads, WeightType type, std::span<const float> values,
-                       std::span<uint8_t> codes, std::span<float> scales) {
-  constexpr int64_t kBlocksPerThreadMin = 4096;  // takes about a millisecond
-  const auto blocks = static_cast<int64_t>(scales.size());
-  const int64_t parts = std::clamp<int64_t>(blocks / kBlocksPerThreadMin, 1, threads);
-  const auto encode = [&](int64_t part) {
-    const auto first = static_cast<size_t>(blocks * part / parts);
-    const auto count = static_cast<size_t>(blocks * (part + 1) / parts) - first;
-    const auto bytes = static_cast<size_t>(code_bytes(type, kWeightBlock));
-    encode_blocks(type, values.subspan(first * kWeightBlock, count * kWeightBlock),
-                  codes.subspan(first * bytes, count * bytes), scales.subspan(first, count));
-  };
-  std::vector<std::jthread> others;
-  for (int64_t part = 1; part < parts; ++part) others.emplace_back([&, part] { encode(part); });
-  encode(0);
-}
-
 // The parameters that are stored in blocks are read in fp32.
 absl::Status fill_in_blocks(RankModel& rank_model, int32_t threads, FillBoxes fill) {
   const ShardLayout& layout = rank_model.plan().model.sharding.quantized;
@@ -99,7 +80,7 @@ absl::Status fill_in_blocks(RankModel& rank_model, int32_t threads, FillBoxes fi
     const WeightBlocks blocks = all.at(bucket.shard_offset, bucket.shard_elements);
     codes.resize(static_cast<size_t>(blocks.codes.elements()));
     scales.resize(static_cast<size_t>(blocks.scales.elements()));
-    encode_on_threads(threads, all.type, values, codes, scales);
+    encode_blocks_on(threads, all.type, values, codes, scales);
     rank_model.ops().upload(codes.data(), blocks.codes);
     rank_model.ops().upload(scales.data(), blocks.scales);
   }

@@ -50,6 +50,25 @@ TEST(WeightBlocks, OfZerosAreZeros) {
   }
 }
 
+TEST(WeightBlocks, AnyNumberOfThreadsGivesTheSameCodes) {
+  constexpr int64_t kBlocks = 3 * 4096 + 5;
+  std::vector<float> values(static_cast<size_t>(kBlocks * kWeightBlock));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(i * 2654435761U % 100'003) / 100'003.0F - 0.5F;
+  for (const WeightType type : {WeightType::kNf4, WeightType::kInt8}) {
+    std::vector<uint8_t> codes(static_cast<size_t>(code_bytes(type, kBlocks * kWeightBlock)));
+    std::vector<float> scales(static_cast<size_t>(kBlocks));
+    encode_blocks(type, values, codes, scales);
+    for (const int32_t threads : {1, 2, 7}) {
+      std::vector<uint8_t> other_codes(codes.size(), 99);
+      std::vector<float> other_scales(scales.size(), -1);
+      encode_blocks_on(threads, type, values, other_codes, other_scales);
+      EXPECT_EQ(other_codes, codes) << threads;
+      EXPECT_EQ(other_scales, scales) << threads;
+    }
+  }
+}
+
 TEST(WeightBlocks, RanksNeedWholeBlocks) {
   ModelConfig llama{.emb_dim = 4096,
                     .num_layers = 1,

@@ -70,7 +70,8 @@ TEST_P(FrozenParameters, AnOtherOneIsNamed) {
     std::vector<std::string> printed(2);
     std::string name;
     on_mesh(mesh_of(config.mesh), [&](ProcessGroups& groups) {
-      RankModel rank_model(config, 1, Staging::kNo, groups);
+      // Ranks may have different numbers of threads.
+      RankModel rank_model(config, 1 + 3 * groups.rank(), Staging::kNo, groups);
       const auto& sharding = rank_model.plan().model.sharding;
       const Tensor frozen = rank_model.model().frozen_parameters();
       draw_parameters(rank_model.ops(), config, sharding.layout, rank_model.model().parameters());
