@@ -49,9 +49,9 @@ class Access(PageTest):
     def test_violations_are_found(self):
         self.serve()
         page = self.open("#/")
+        self.visit(page, "#/nodes")
         page.evaluate("""() => {
           const poor = document.querySelector("h1");
-          poor.className = "";
           poor.style.color = "#ddd";
           poor.style.background = "#fff";
           document.querySelector("main").append(document.createElement("button"));
