@@ -32,7 +32,7 @@ CONTENT = {
 # Two frames: what was rendered in the first is on the screen.
 DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 SETTLE_ROUNDS_MAX = 200
-QUIET_ROUNDS = 3
+QUIET_ROUNDS = 2
 BROWSER_OPTIONS = ["--no-sandbox"]
 TIMEOUT_MS = 90_000
 BROWSER_OPTIONS = ["--no-sandbox"]
