@@ -135,6 +135,10 @@ absl::StatusOr<std::optional<v1::LogChunk>> LogCursor::next() {
     uint64_t& offset = offsets_[part];
     auto data = read_text(logs_, {JobId(request_.job_id()), part.first, part.second}, offset,
                           bytes_until_next(pending), may_grow(part.first));
+    // A client that continues after a long time begins with the oldest attempt that is left.
+    if (absl::IsNotFound(data.status()) && request_.attempt() == 0 &&
+        part.first < scope_.newest_attempt)
+      continue;
     if (!data.ok()) return data.status();
     if (data->empty()) {
       if (may_grow(part.first) &&

@@ -333,7 +333,9 @@ absl::StatusOr<std::string> LogStore::read(JobId job, Attempt attempt, Rank rank
   const File file(open(file_path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.fd() < 0) {
     if (errno != ENOENT) return errno_status(errno, absl::StrCat("opening ", file_path));
-    if (attempt > removed_logs(absl::StrCat(root_, "/", job.value()))) return std::string();
+    // A job that has not started yet has attempt 0.
+    if (attempt == Attempt(0) || attempt > removed_logs(absl::StrCat(root_, "/", job.value())))
+      return std::string();
     return absl::NotFoundError(
         absl::StrCat("the logs of attempt ", attempt.value(), " of job ", job.value(),
                      " were removed: those of old attempts are kept for ",

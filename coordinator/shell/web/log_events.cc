@@ -67,7 +67,11 @@ class LogEvents final : public daemon::HttpSource,
     schedule_locked();
   }
   void schedule_locked() {
-    if (!is_scheduled_) is_scheduled_ = files_.post([self = shared_from_this()] { self->work(); });
+    if (is_scheduled_) return;
+    // A task that waits for a slow disk does not keep the place of a viewer that has left.
+    is_scheduled_ = files_.post([weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->work();
+    });
   }
 
   void work() {

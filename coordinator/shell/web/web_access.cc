@@ -48,6 +48,14 @@ bool equals_secret(std::string_view a, std::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
+// Returns whether a browser sent the request for a page of another site.
+bool has_other_origin(const daemon::HttpRequest& request) {
+  const std::string_view origin = request.header("origin");
+  if (origin.empty()) return false;
+  const size_t scheme = origin.find("://");
+  return scheme == std::string_view::npos || origin.substr(scheme + 3) != request.header("host");
+}
+
 }  // namespace
 
 WebAccess::WebAccess(WebAccessOptions options)
@@ -60,7 +68,9 @@ WebAccess::WebAccess(WebAccessOptions options)
 absl::Status WebAccess::check_host(const daemon::HttpRequest& request) const {
   if (requires_login()) return absl::OkStatus();
   const std::string_view site = request.header("sec-fetch-site");
-  if (request.path.starts_with("/api/") && (site == "cross-site" || site == "same-site"))
+  // Browsers omit that header for addresses like http://10.0.0.5, but streams have an origin.
+  if (request.path.starts_with("/api/") &&
+      (site == "cross-site" || site == "same-site" || has_other_origin(request)))
     return absl::PermissionDeniedError(
         "the request comes from a page of another site: without tokens only this site's pages may "
         "use the API");
@@ -120,13 +130,10 @@ absl::Status WebAccess::check_post(const daemon::HttpRequest& request,
   const std::string_view site = request.header("sec-fetch-site");
   if (!site.empty() && site != "same-origin")
     return absl::PermissionDeniedError("CSRF: the request comes from a page of another site");
-  const std::string_view origin = request.header("origin");
-  if (!origin.empty()) {
-    const size_t scheme = origin.find("://");
-    if (scheme == std::string_view::npos || origin.substr(scheme + 3) != request.header("host"))
-      return absl::PermissionDeniedError(absl::StrCat(
-          "CSRF: the request comes from ", printable(origin, kHostShown), ", another site"));
-  }
+  if (has_other_origin(request))
+    return absl::PermissionDeniedError(absl::StrCat("CSRF: the request comes from ",
+                                                    printable(request.header("origin"), kHostShown),
+                                                    ", another site"));
   if (!caller.csrf.empty() && equals_secret(request.header("x-muster-csrf"), caller.csrf))
     return absl::OkStatus();
   return absl::PermissionDeniedError(

@@ -180,6 +180,14 @@ void WebApi::call_route(const Route& route, Call& call) {
     if (!status.ok()) return call.fail(status);
   }
   const bool is_post = std::string_view(route.verb) == "POST";
+  // Large bodies wait for a thread. Calls that need no role have none, so that strangers cannot
+  // fill its queue.
+  const bool is_large = call.request.body.size() > kSmallBodyBytes;
+  if (is_large && (!is_post || route.method == nullptr))
+    return call.reply(error_response(
+        413, absl::InvalidArgumentError(absl::StrCat("the body has ", call.request.body.size(),
+                                                     " bytes; at most ", kSmallBodyBytes,
+                                                     " are accepted here"))));
   if (is_post) {
     if (const absl::Status status = access_.check_post(call.request, call.caller); !status.ok())
       return call.fail(status);
@@ -187,16 +195,18 @@ void WebApi::call_route(const Route& route, Call& call) {
       return call.reply(error_response(
           415, absl::InvalidArgumentError("the body must have the type application/json")));
   }
-  if (call.request.body.size() <= kSmallBodyBytes) return read_params(route, call);
+  if (!is_large) return read_params(route, call);
   const auto kept = std::make_shared<const daemon::HttpRequest>(call.request);
-  const bool is_posted = pools_.texts.post(
-      [this, &route, kept, reply = call.reply, caller = call.caller, parts = call.parts] {
+  const bool is_posted =
+      pools_.texts.post([this, &route, kept, reply = call.reply, caller = call.caller,
+                         parts = call.parts, method = call.method, needed = call.needed] {
         Call later{.request = *kept,
                    .reply = reply,
                    .caller = caller,
                    .parts = parts,
                    .params = {},
-                   .method = method_label(route.method)};
+                   .method = method,
+                   .needed = needed};
         read_params(route, later);
       });
   if (!is_posted) call.fail(absl::ResourceExhaustedError("too many requests wait; try again"));

@@ -199,7 +199,7 @@ class MeshTrainer {
       }
     });
     if (config.model.lora.enabled()) {
-      draw_base(config, rank_model);
+      draw_base(config, rank_model, 1);
       rank_model.parameters_changed();
     }
   }

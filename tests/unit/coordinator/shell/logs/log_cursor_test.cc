@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "coordinator/shell/logs/log_text.h"
+#include "coordinator/shell/logs/old_logs.h"
 #include "tests/unit/temp_folder.h"
 
 namespace muster::coordinator {
@@ -66,6 +67,16 @@ TEST_F(LogCursorTest, AClientContinuesAcrossAttempts) {
   append(4, 0, "all of it");
   begun.on_scope(*logs_.scope(kCursorJob));
   EXPECT_EQ(read(begun), (Chunks{"4:all of it"}));
+}
+
+TEST_F(LogCursorTest, AClientContinuesAfterItsAttemptWasRemoved) {
+  for (uint32_t attempt = 1; attempt <= 3; ++attempt) {
+    begin_attempt(attempt);
+    append(attempt, 0, "output");
+  }
+  remove_old_logs(folder_.file("1"), Attempt(2), {.age_max = Duration::zero()});
+  LogCursor continued = cursor({.tail_bytes = 2, .at = std::pair{Attempt(1), uint64_t{5}}});
+  EXPECT_EQ(read(continued), (Chunks{"3:output"}));
 }
 
 TEST_F(LogCursorTest, CharactersAreNotCut) {

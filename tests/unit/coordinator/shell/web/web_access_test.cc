@@ -79,6 +79,15 @@ TEST_F(WebAccessTest, WithoutTokensOtherSitesDoNotUseTheApi) {
     request.headers["sec-fetch-site"] = site;
     EXPECT_EQ(access.check_host(request).ok(), is_served) << site;
   }
+  request.headers.erase("sec-fetch-site");
+  request.headers["host"] = "localhost:7071";
+  for (const auto& [origin, is_served] :
+       {std::pair{"http://localhost:7071", true}, std::pair{"http://evil.example", false},
+        std::pair{"null", false}}) {
+    request.headers["origin"] = origin;
+    EXPECT_EQ(access.check_host(request).ok(), is_served) << origin;
+  }
+  request.headers.erase("origin");
   request.headers["sec-fetch-site"] = "cross-site";
   request.path = "/";
   EXPECT_TRUE(access.check_host(request).ok()) << "a link to the page";

@@ -40,6 +40,19 @@ TEST_F(WebLogsTest, LargeAnswersAreCompressed) {
   EXPECT_THAT(get(path).header, Not(HasSubstr("Content-Encoding")));
 }
 
+TEST_F(WebLogsTest, AJobThatWaitsHasNoOutput) {
+  const json spec = {{"name", "a"},
+                     {"nodes", 1},
+                     {"ranks_per_node", 1},
+                     {"output_directory", "/out"},
+                     {"train_config", {{"steps", 3}}}};
+  const auto id =
+      post("/jobs", {{"spec", spec}, {"request_id", "1"}}).object().at("id").get<uint64_t>();
+  const json logs = get(absl::StrCat("/jobs/", id, "/logs")).object();
+  EXPECT_EQ(logs.at("size"), 0);
+  EXPECT_TRUE(logs.at("chunks").empty());
+}
+
 TEST_F(WebLogsTest, LogsAreReadInPartsAndFollowed) {
   FakeWorker worker(*fleet_);
   const uint64_t id = start_job(worker, 2, 1);
