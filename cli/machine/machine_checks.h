@@ -27,34 +27,36 @@ struct FabricPort {
 
 // The state of a machine. A value that cannot be read is nullopt, or empty.
 struct MachineFacts {
-  std::string distribution, kernel, c_library;  // "Debian GNU/Linux 12 (bookworm)", "6.1.0", "2.36"
-  std::string cpu;
+  // "Debian GNU/Linux 12 (bookworm)", "6.1.0", "2.36"
+  std::string distribution = {}, kernel = {}, c_library = {};
+  std::string cpu = {};
   int32_t cpus = 0;
-  std::string cpu_limit;                 // the file of the quota that limits `cpus`
-  std::optional<uint64_t> memory_bytes;  // available
-  std::string memory_limit;              // the limit that bounds it, " (limited by …)"
+  std::string cpu_limit = {};                 // the file of the quota that limits `cpus`
+  std::optional<uint64_t> memory_bytes = {};  // available
+  std::string memory_limit = {};              // the limit that bounds it, " (limited by …)"
 
-  std::string gpus;             // a sentence of muster-worker
+  std::string gpus = {};        // a sentence of muster-worker
   int32_t gpu_count = 0;        // that answer
   int32_t gpu_devices = 0;      // on the PCI bus
-  std::string driver;           // "580.159.04"
+  std::string driver = {};      // "580.159.04"
   bool trains_on_gpus = false;  // this build
   std::vector<FabricPort> fabric = {};
 
-  std::optional<uint64_t> open_files, processes, locked_bytes;  // limits; nullopt: unlimited
-  std::optional<uint64_t> shm_bytes;                            // size of /dev/shm
-  std::optional<bool> clock_synchronized;
+  // Limits; nullopt: unlimited.
+  std::optional<uint64_t> open_files = {}, processes = {}, locked_bytes = {};
+  std::optional<uint64_t> shm_bytes = {};  // size of /dev/shm
+  std::optional<bool> clock_synchronized = {};
 
-  std::string folder;  // the folder that runs would use
-  std::optional<uint64_t> folder_free_bytes;
-  std::string cache;        // the user's cache folder
-  std::string cache_error;  // why nothing can be written there
+  std::string folder = {};  // the folder that runs would use
+  std::optional<uint64_t> folder_free_bytes = {};
+  std::string cache = {};        // the user's cache folder
+  std::string cache_error = {};  // why nothing can be written there
 
   std::vector<std::string> programs = {};  // optional ones that were found: "rclone"
   std::vector<std::string> absent = {};    // and others with their use: "py-spy (Python stacks)"
 
   std::vector<MachinePart> parts = {};
-  std::string parts_error;  // why there are no parts
+  std::string parts_error = {};  // why there are no parts
 };
 
 // Returns one finding per check.
