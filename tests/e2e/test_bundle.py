@@ -176,7 +176,7 @@ class Bundle(MusterTest):
         script = SOURCE / "deploy/bundle.sh"
         for words, complaint in ((["--level", "0"], "--level 0: a number from 1 to 19 is required"), (["--ouch"], "unknown argument '--ouch'"),
                                  (["--out", self.dir / "none"], "there is no such folder"), (["--bin", self.dir], "there is no program muster"),
-                                 (["--cuda", self.dir], "no folder of deploy/install-cuda.sh")):
+                                 (["--cuda", self.dir], "no complete folder of deploy/install-cuda.sh")):
             refused = subprocess.run([script, *words], capture_output=True, text=True, timeout=60)
             self.assertEqual(refused.returncode, 2)
             self.assertIn(complaint, refused.stderr)

@@ -71,7 +71,7 @@ TEST_F(ChangedJobs, KeysThatBelongToTheCheckpointsAreRefusedByName) {
     std::vector<std::string> words;
     const char* expected;
   } kRefused[] = {
-      {{"learning_rate=1e-4", "base_emb_dim=128"},
+      {{"override_model_config=true", "base_emb_dim=128"},
        "base_emb_dim=128: a job cannot be updated with it: its checkpoints would not fit the "
        "model"},
       {{"opt_type=sgd"},
