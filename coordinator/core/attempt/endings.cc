@@ -37,6 +37,13 @@ Fault fault_without_rank(std::string message, ExitCode exit_code, int64_t unix_n
   return fault;
 }
 
+// Returns the fault of an attempt in which ranks of the trainer report only lost peers.
+Fault fault_of_victims(const Job& job, int64_t unix_ns) {
+  if (std::ranges::none_of(job.exits, is_success))
+    if (std::optional<Fault> of_link = fault_of_lost_link(job, unix_ns)) return *std::move(of_link);
+  return fault_without_culprit(job, unix_ns);
+}
+
 }  // namespace
 
 bool is_undecided(const Job& job) {
@@ -51,11 +58,9 @@ Ending ending_of_exits(const Job& job, const CrashEvidence& crash, const CoreOpt
   if (culprit == job.exits.end())
     culprit = std::ranges::find_if(
         job.exits, [](const RankExit& exit) { return may_be_victim(exit) && !is_witness(exit); });
-  if (culprit == job.exits.end())
-    if (std::optional<Fault> of_link = fault_of_lost_link(job, unix_ns)) return {*of_link};
   if (culprit == job.exits.end() && std::ranges::any_of(job.exits, is_witness))
     return {fault_of_witnesses(job, crash, unix_ns)};
-  if (culprit == job.exits.end()) return {fault_without_culprit(job, unix_ns)};
+  if (culprit == job.exits.end()) return {fault_of_victims(job, unix_ns)};
   const WorkerName& worker = job.placement[static_cast<size_t>(culprit->rank.value())].worker;
   // Preempted ranks agree on a step and write a checkpoint together, so the other ranks get the
   // same grace.

@@ -28,9 +28,9 @@ bool is_undecided(const Job& job);
 
 // Returns the ending that follows from the ranks' exits. The culprit is the first reported exit
 // that explains the other exits; there may be none. If ranks have reported only consequences of a
-// fault, lost links of their nodes decide (lost_link.h), and for programs their counters, their
-// exits and the order of the reports (first_fault.h). Requires an attempt in which a rank has
-// failed.
+// fault, early exits decide and lost links of their nodes (lost_link.h), and for programs also
+// their counters and the order of the reports (first_fault.h). Requires an attempt in which a rank
+// has failed.
 Ending ending_of_exits(const Job& job, const CrashEvidence& crash, const CoreOptions& options,
                        int64_t unix_ns);
 // Returns the ending of an attempt whose ranks were not up in time, or that waited in vain for the

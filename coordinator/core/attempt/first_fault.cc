@@ -11,6 +11,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/text/escape.h"
+#include "coordinator/core/attempt/lost_link.h"
 #include "coordinator/core/blame/blame_text.h"
 #include "coordinator/core/recovery/log_verdict.h"
 #include "coordinator/core/recovery/rank_faults.h"
@@ -120,20 +121,31 @@ std::optional<FirstFault> by_steps(const Job& job) {
                    ", where the others have ", "completed ", others)};
 }
 
-std::optional<FirstFault> first_fault(const Job& job, const CrashEvidence& crash) {
+// Returns the only rank that has not ended, if the job has more than two.
+std::optional<Rank> only_running(const Job& job) {
+  std::vector<int32_t> alive;
+  for (size_t rank = 0; rank < job.ranks.size(); ++rank)
+    if (job.ranks[rank].life != RankState::Life::kExited)
+      alive.push_back(static_cast<int32_t>(rank));
+  if (alive.size() != 1 || job.ranks.size() <= 2) return std::nullopt;
+  return Rank(alive[0]);
+}
+
+// Returns the rank whose exit or collectives show that it left the others.
+std::optional<FirstFault> shown_fault(const Job& job, const CrashEvidence& crash) {
   // Reports arrive in order.
   const auto witness = std::ranges::find_if(job.exits, is_witness);
   const auto leaver = std::find_if(job.exits.begin(), witness, is_success);
   const auto finished = std::count_if(job.exits.begin(), witness, is_success);
   if (leaver != witness && 2 * finished <= std::ssize(job.ranks))
     return FirstFault{leaver->rank, "has exited with code 0 before the others were through"};
-  std::vector<int32_t> alive;
-  for (size_t rank = 0; rank < job.ranks.size(); ++rank)
-    if (job.ranks[rank].life != RankState::Life::kExited)
-      alive.push_back(static_cast<int32_t>(rank));
-  if (alive.size() == 1 && job.ranks.size() > 2)
-    return FirstFault{Rank(alive[0]), "is the only rank that still runs"};
-  if (auto found = by_collectives(crash)) return found;
+  return only_running(job) ? std::nullopt : by_collectives(crash);
+}
+
+// Returns the rank that differs from the others in a way that a lost link explains, too.
+std::optional<FirstFault> likely_fault(const Job& job) {
+  if (const std::optional<Rank> rank = only_running(job))
+    return FirstFault{*rank, "is the only rank that still runs"};
   return by_steps(job);
 }
 
@@ -146,7 +158,10 @@ Fault fault_of_witnesses(const Job& job, const CrashEvidence& crash, int64_t uni
   };
   Fault reported = fault_of(witness, worker_of(witness.rank), unix_ns);
   if (!witness.lost_link.empty()) absl::StrAppend(&reported.message, "; ", witness.lost_link);
-  const std::optional<FirstFault> found = first_fault(job, crash);
+  std::optional<FirstFault> found = shown_fault(job, crash);
+  if (!found)
+    if (std::optional<Fault> of_link = fault_of_lost_link(job, unix_ns)) return *std::move(of_link);
+  if (!found) found = likely_fault(job);
   if (!found || found->rank == witness.rank) {
     if (found) absl::StrAppend(&reported.message, "; it ", found->why);
     return reported;

@@ -14,11 +14,13 @@ namespace muster::coordinator {
 //
 //   1. a rank that had exited with code 0 when the first consequence was reported, and most ranks
 //      had not
-//   2. the only rank that has not ended
-//   3. the only member of a group, all of which have ended, whose page shows another last
-//      collective than all others, or, in a group of two, more steps with no more collectives
-//   4. the only rank that has completed fewer steps than the equal number of all others
-//   5. the rank that reported first
+//   2. the only member of a group, all of which have ended, whose page shows another last
+//      collective than all others, or, in a group of two, more steps with no more collectives; but
+//      not if there is an only rank that has not ended
+//   3. the node whose network link is down (lost_link.h)
+//   4. the only rank that has not ended
+//   5. the only rank that has completed fewer steps than the equal number of all others
+//   6. the rank that reported first
 //
 // `crash` has the pages of ended ranks. Requires an exit for which is_witness() is true.
 Fault fault_of_witnesses(const Job& job, const CrashEvidence& crash, int64_t unix_ns);

@@ -12,15 +12,16 @@
 namespace muster::coordinator {
 
 std::optional<Fault> fault_of_lost_link(const Job& job, int64_t unix_ns) {
+  if (nodes_now(job) < 2) return std::nullopt;
   const auto worker_of = [&](const RankExit& exit) {
     return job.placement[static_cast<size_t>(exit.rank.value())].worker;
   };
   const RankExit* down = nullptr;
   std::set<WorkerName> nodes;
   for (const RankExit& exit : job.exits) {
-    if (exit.lost_link.empty() || (!is_witness(exit) && !is_victim(exit))) continue;
+    if (!exit.link_is_down || (!is_witness(exit) && !is_victim(exit))) continue;
     nodes.insert(worker_of(exit));
-    if (down == nullptr && exit.link_is_down) down = &exit;
+    if (down == nullptr) down = &exit;
   }
   if (down == nullptr) return std::nullopt;
   Fault fault = fault_of(*down, worker_of(*down), unix_ns);

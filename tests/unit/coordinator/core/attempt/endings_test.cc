@@ -142,6 +142,9 @@ TEST(Ending, CountersDecideAmongConsequences) {
       end(job, witness_of(rank, rank == 1 ? 15 : 14));
       crash.ended[Rank(rank)] = rank == 1 ? page_of(1, 15, 15) : page_of(rank, 14, 16);
     }
+    job.exits[0].lost_link =
+        "the node's network device eth1 has been without a link for 9 s (down)";
+    job.exits[0].link_is_down = true;
     const Fault fault = ending_of_exits(job, crash, options, 5).fault;
     EXPECT_EQ(fault.rank, Rank(1));
     EXPECT_EQ(fault.worker, WorkerName("n1"));
@@ -267,6 +270,7 @@ TEST(Faults, ALinkThatIsDownExplainsLostPeersOfTheTrainer) {
   cut.lost_link = "the node's network device eth0 has been without a link for 2 s (down)";
   end(job, cut);
   EXPECT_EQ(ending_of_exits(job, {}, options, 5).fault.family, "") << "the link is up again";
+  job.exits[0].lost_link = "the node's network device eth0 lost its link 9 s before";
   job.exits[1].link_is_down = true;
   const Fault fault = ending_of_exits(job, {}, options, 5).fault;
   EXPECT_EQ(fault.family, kNetworkLinkLost);
@@ -281,8 +285,12 @@ TEST(Faults, ALinkThatIsDownExplainsLostPeersOfTheTrainer) {
     job.faults.push_back(before);
   }
   EXPECT_FALSE(is_of_unfit_node(job, fault, 40));
-  job.exits[0].lost_link = cut.lost_link;
-  EXPECT_EQ(ending_of_exits(job, {}, options, 5).fault.worker, WorkerName()) << "two nodes";
+  job.exits[0].link_is_down = true;
+  const Fault of_switch = ending_of_exits(job, {}, options, 5).fault;
+  EXPECT_EQ(of_switch.worker, WorkerName());
+  end(job, exit_of(1, ExitCode::kOk));
+  EXPECT_EQ(ending_of_exits(job, {}, options, 5).fault.rank, Rank(1)) << "it left too early";
+  job.exits.pop_back();
   end(job, exit_of(1, ExitCode::kFailure));
   EXPECT_EQ(ending_of_exits(job, {}, options, 5).fault.rank, Rank(1)) << "it is no victim";
 }
