@@ -100,9 +100,10 @@ void Core::fault(Job& job, Fault cause, Duration grace) {
     job.trial->newest_step =
         std::max({job.trial->newest_step, steps.newest_step(), cause.last_step});
   }
-  // An attempt on trial shows nothing about its nodes.
-  cause.node_unfit = !job.trial && cause.has_elsewhere && (!made_a_step || names_its_node(cause)) &&
-                     is_of_unfit_node(job, cause, there);
+  // An attempt on trial shows nothing about its nodes, except for failed hardware.
+  const bool may_be_nodes =
+      job.trial ? is_of_hardware(cause) : !made_a_step || names_its_node(cause);
+  cause.node_unfit = cause.has_elsewhere && may_be_nodes && is_of_unfit_node(job, cause, there);
   cause.productive = table_of(account_of(job, time_.now)).productive();
   add_fault(job, std::move(cause));
   const Fault& newest = job.faults.back();

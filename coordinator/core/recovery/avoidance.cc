@@ -117,11 +117,10 @@ void add_pairs(std::set<Pair> pairs, std::set<WorkerName>& avoided) {
 }  // namespace
 
 bool is_of_unfit_node(const Job& job, const Fault& fault, int32_t nodes_there) {
-  const ErrorFamily* family = family_of(fault);
   const bool names_node = names_its_node(fault);
   // Failed hardware is failed on however many nodes it was found before. A failed switch takes the
   // links of many nodes.
-  if (names_node && family->origin == ErrorOrigin::kNode && family->name != kNetworkLinkLost)
+  if (names_node && is_of_hardware(fault) && fault.family != kNetworkLinkLost)
     return nodes_there > 0;
   if (unfit_nodes_in_a_row(job, fault) >= std::min(kUnfitNodesMax, nodes_there)) return false;
   if (names_node) return true;

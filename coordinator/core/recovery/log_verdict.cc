@@ -98,6 +98,11 @@ bool names_its_node(const Fault& fault) {
          (family->origin == ErrorOrigin::kNode || family->origin == ErrorOrigin::kSetup);
 }
 
+bool is_of_hardware(const Fault& fault) {
+  const ErrorFamily* family = family_of(fault);
+  return family != nullptr && family->origin == ErrorOrigin::kNode;
+}
+
 void take_family(const RankExit& exit, Fault& fault) {
   const ErrorFamily* family = family_of(exit);
   if (family != nullptr) {

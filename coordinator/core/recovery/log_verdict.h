@@ -29,6 +29,9 @@ const ErrorFamily* family_of(const Fault& fault);
 // hardware failed, or the node lacks what the others have.
 bool names_its_node(const Fault& fault);
 
+// Returns whether the fault is a failure of the hardware of nodes by its family.
+bool is_of_hardware(const Fault& fault);
+
 // Returns whether the fault of a job that has trained is about files, devices or services, which it
 // has found before: storage may be away for some time. Such a job is never stopped at once; it
 // waits.

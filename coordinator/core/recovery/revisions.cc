@@ -47,8 +47,7 @@ TrialFault trial_fault_of(const Job& job, const Fault& fault) {
     return TrialFault::kElsewhere;
   const ErrorFamily* family = family_of(fault);
   // Files and modules that are missing before the first step are those of the revision.
-  if (family != nullptr &&
-      (family->origin == ErrorOrigin::kNode || (job.trial->steps() >= 1 && may_be_outage(fault))))
+  if (is_of_hardware(fault) || (job.trial->steps() >= 1 && may_be_outage(fault)))
     return TrialFault::kElsewhere;
   // The kernel, an operator or a failing memory page kills ranks, too.
   constexpr int32_t kSigbus = 7, kSigkill = 9;
