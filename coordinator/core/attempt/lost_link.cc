@@ -32,9 +32,11 @@ std::optional<Fault> fault_of_lost_link(const Job& job, int64_t unix_ns) {
   }
   fault.rank = Rank(-1);
   fault.worker = WorkerName();
+  fault.nodes_without_link.assign(nodes.begin(), nodes.end());
+  if (nodes.size() > kNodesWithoutLinkMax) fault.nodes_without_link.resize(kNodesWithoutLinkMax);
   fault.message =
       absl::StrCat("network links of ", nodes.size(),
-                   " nodes were lost, perhaps by a failed switch; for example: ", fault.message,
+                   " nodes are down, perhaps by a failed switch; for example: ", fault.message,
                    "; ", down->lost_link);
   return fault;
 }

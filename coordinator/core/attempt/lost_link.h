@@ -9,8 +9,9 @@
 namespace muster::coordinator {
 
 // Returns the fault of an attempt in which ranks report only lost peers, and the link of a node is
-// still down: on that node, whose error is then "network link lost". If links of several nodes were
-// lost, a switch may have failed, and the fault names no single node. nullopt if no link is down.
+// down: on that node, whose error is then "network link lost". If links of several nodes are down,
+// a switch may have failed: the fault names these nodes, and blames none. nullopt if no link is
+// down, or if the attempt has only one node, because it needs no link.
 std::optional<Fault> fault_of_lost_link(const Job& job, int64_t unix_ns);
 
 }  // namespace muster::coordinator

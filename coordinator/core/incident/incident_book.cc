@@ -168,9 +168,11 @@ std::string action_text(const RestartDecision& decision, const Fault& fault) {
 std::string diagnosis_text(const RestartDecision& decision, const Fault& fault) {
   const ErrorFamily* family = family_of(fault);
   if (family == nullptr) return "";
-  const std::string_view verdict = !decision.restart  ? "stop"
-                                   : fault.node_unfit ? "restart elsewhere"
-                                                      : "restart in place";
+  const bool goes_elsewhere =
+      fault.node_unfit || (fault.has_elsewhere && !fault.nodes_without_link.empty());
+  const std::string_view verdict = !decision.restart ? "stop"
+                                   : goes_elsewhere  ? "restart elsewhere"
+                                                     : "restart in place";
   return absl::StrCat(av(family->name), ": ", av(family->meaning), " Verdict: ", av(verdict));
 }
 

@@ -108,6 +108,9 @@ struct RankExit {
   friend bool operator==(const RankExit&, const RankExit&) = default;
 };
 
+// The nodes of Fault::nodes_without_link: more than those of a large switch.
+constexpr size_t kNodesWithoutLinkMax = 512;
+
 // The reason why an attempt ended without success.
 struct Fault {
   Rank rank{-1};  // -1: no single rank is to blame
@@ -145,6 +148,9 @@ struct Fault {
   int32_t revision = 1;        // Job::revision
   bool for_update = false;     // the attempt was ended to roll in an update
   bool is_unreported = false;  // the rank is gone, and its worker did not report how it ended
+  // If network links of several nodes were down: these nodes, at most kNodesWithoutLinkMax. None of
+  // them is to blame, because a switch may have failed.
+  std::vector<WorkerName> nodes_without_link{};
 
   friend bool operator==(const Fault&, const Fault&) = default;
 };

@@ -68,8 +68,12 @@ struct Avoidance {
 std::map<WorkerName, Avoidance> avoidances_of(std::span<const Fault> faults) {
   std::map<WorkerName, Avoidance> avoided;
   for (size_t i = 0; i < faults.size(); ++i) {
-    if (!counts_against_node(faults, i)) continue;
     const Fault& fault = faults[i];
+    for (const WorkerName& name : fault.nodes_without_link) {
+      int64_t& until = avoided[name].until_unix_ns;
+      until = std::max(until, fault.unix_ns + Duration(kAvoidedFor).count());
+    }
+    if (!counts_against_node(faults, i)) continue;
     Avoidance& node = avoided[fault.worker];
     if (fault.node_unfit && fault.unix_ns >= node.until_unix_ns) ++node.times;
     const Duration time = doubled(kAvoidedFor, node.times - 1, kAvoidedMax);
@@ -140,8 +144,11 @@ bool is_of_unfit_node(const Job& job, const Fault& fault, int32_t nodes_there) {
 void note_training(Job& job) {
   job.trained_on = nodes_of(job.placement);
   const std::set<WorkerName> fit(job.trained_on.begin(), job.trained_on.end());
-  for (Fault& fault : job.faults)
+  for (Fault& fault : job.faults) {
     if (fit.contains(fault.worker)) fault.node_unfit = false;
+    std::erase_if(fault.nodes_without_link,
+                  [&](const WorkerName& name) { return fit.contains(name); });
+  }
 }
 
 void add_fault(Job& job, Fault fault) {
@@ -187,6 +194,9 @@ std::string avoidance_text(const Job& job) {
     return absl::StrCat(", not on both ", fault.worker.value(), " and ", fault.peer.value(),
                         " for ", (time + kMinuteNs - 1) / kMinuteNs, " min if others are free");
   }
+  if (const size_t nodes = fault.nodes_without_link.size(); nodes > 0)
+    return absl::StrCat(", away from the ", nodes, " nodes for ",
+                        kAvoidedFor / std::chrono::hours(1), " h if others are free");
   if (!fault.node_unfit) return "";
   constexpr int64_t kHourNs = Duration(std::chrono::hours(1)).count();
   const int64_t time = avoidances_of(job.faults).at(fault.worker).until_unix_ns - fault.unix_ns;

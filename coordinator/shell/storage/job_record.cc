@@ -58,6 +58,8 @@ void fill_nodes(const std::vector<RankPlacement>& nodes, Job& job) {
 }
 
 json to_json(const Fault& fault) {
+  json without_link = json::array();
+  for (const WorkerName& node : fault.nodes_without_link) without_link.push_back(node.value());
   return {{"rank", fault.rank.value()},
           {"worker", fault.worker.value()},
           {"signal", fault.signal},
@@ -80,7 +82,8 @@ json to_json(const Fault& fault) {
           {"peer", fault.peer.value()},
           {"revision", fault.revision},
           {"for_update", fault.for_update},
-          {"unreported", fault.is_unreported}};
+          {"unreported", fault.is_unreported},
+          {"nodes_without_link", std::move(without_link)}};
 }
 
 Fault fault_from(const json& j) {
@@ -112,6 +115,8 @@ Fault fault_from(const json& j) {
   fault.revision = j.value("revision", 1);
   fault.for_update = j.value("for_update", false);
   fault.is_unreported = j.value("unreported", false);
+  for (const json& node : j.value("nodes_without_link", json::array()))
+    fault.nodes_without_link.push_back(worker_from(node));
   return fault;
 }
 

@@ -31,6 +31,7 @@ inline Job full_job() {
                  IncidentKind::kOutOfMemory, 10, 12, 18, Duration(21), true, true, true,
                  "ValueError at job/train.py:31 step", "program error", "job/train.py:31 step"}};
   job.faults.back().peer = WorkerName("n2");
+  job.faults.back().nodes_without_link = {WorkerName("n1"), WorkerName("n3")};
   job.faults.back().revision = 2;
   job.faults.back().for_update = job.faults.back().is_unreported = true;
   job.restarts_used = {{Cause::kRankDied, {1, 5, 6, Duration(22)}}, {Cause::kPreempted, {3, 7, 8}}};

@@ -288,6 +288,8 @@ TEST(Faults, ALinkThatIsDownExplainsLostPeersOfTheTrainer) {
   job.exits[0].link_is_down = true;
   const Fault of_switch = ending_of_exits(job, {}, options, 5).fault;
   EXPECT_EQ(of_switch.worker, WorkerName());
+  const std::vector<WorkerName> nodes{WorkerName("n0"), WorkerName("n2")};
+  EXPECT_EQ(of_switch.nodes_without_link, nodes);
   end(job, exit_of(1, ExitCode::kOk));
   EXPECT_EQ(ending_of_exits(job, {}, options, 5).fault.rank, Rank(1)) << "it left too early";
   job.exits.pop_back();

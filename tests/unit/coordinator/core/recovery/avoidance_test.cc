@@ -250,6 +250,19 @@ TEST(Avoidance, TwiceAtOneStepIsAvoidedForAnHourAndAFullDiskIsNoNodes) {
   EXPECT_EQ(nodes_to_avoid(job, 1), std::set<WorkerName>());
 }
 
+TEST(Avoidance, NodesWithoutALinkAreAvoidedUntilTheJobTrainsThere) {
+  Job job = job_that_trained();
+  job.faults.push_back(fault_of({Rank(0), 76, 0, 14, ""}, WorkerName(), 5));
+  job.faults.back().nodes_without_link = {WorkerName("n1"), WorkerName("n2")};
+  const std::set<WorkerName> both{WorkerName("n1"), WorkerName("n2")};
+  EXPECT_EQ(nodes_to_avoid(job, 5 + Duration(kAvoidedFor).count() - 1), both);
+  EXPECT_EQ(nodes_to_avoid(job, 5 + Duration(kAvoidedFor).count()), std::set<WorkerName>());
+  EXPECT_EQ(avoidance_text(job), ", away from the 2 nodes for 1 h if others are free");
+  job.placement = {{Rank(0), WorkerName("n1"), 0, {}}};
+  note_training(job);
+  EXPECT_EQ(nodes_to_avoid(job, 5), std::set<WorkerName>{WorkerName("n2")});
+}
+
 TEST(Avoidance, FactsAboutNodesAreForgottenLast) {
   Job job = job_that_trained();
   Fault unfit = at_start_of(job, "n2");
