@@ -299,6 +299,7 @@ RestartDecision decide_for_revision(const Job& job) {
 
 RestartDecision decide_restart(const Job& job) {
   RestartDecision decision = fails_trial(job) ? RestartDecision{} : decide_for_revision(job);
+  absl::StrAppend(&decision.reason, no_rollback_text(job));
   const Fault& fault = job.faults.back();
   if (decision.restart) return decision;
   if (job.update) {

@@ -69,6 +69,22 @@ bool had_an_unsure_fault(const Job& job) {
   return false;
 }
 
+// Returns whether the revision on trial may be the cause of the newest fault.
+bool may_be_of_revision(const Job& job) {
+  return job.trial && !job.faults.empty() && job.faults.back().revision == job.revision &&
+         job.trial->steps() < job.trial->rollback_steps &&
+         trial_fault_of(job, job.faults.back()) != TrialFault::kElsewhere;
+}
+
+// Returns whether the job has completed the steps of the former revision, which has fewer steps
+// than the one on trial: after a rollback it would end as if it had succeeded.
+bool is_beyond_former(const Job& job) {
+  const Fault& fault = job.faults.back();
+  return job.trial->former.steps >= 1 && job.trial->former.steps < job.spec.steps &&
+         std::max({fault.job_step, fault.checkpoint_step, fault.resumed_from}) >=
+             job.trial->former.steps;
+}
+
 std::string failure_text(const Job& job) {
   const int64_t steps = job.trial->steps();
   return steps < 1 ? "failed before its first step"
@@ -150,10 +166,13 @@ bool was_withdrawn(const Job& job, int32_t revision) {
   });
 }
 
-bool may_fail_trial(const Job& job) {
-  return job.trial && !job.faults.empty() && job.faults.back().revision == job.revision &&
-         job.trial->steps() < job.trial->rollback_steps &&
-         trial_fault_of(job, job.faults.back()) != TrialFault::kElsewhere;
+bool may_fail_trial(const Job& job) { return may_be_of_revision(job) && !is_beyond_former(job); }
+
+std::string no_rollback_text(const Job& job) {
+  if (!may_be_of_revision(job) || !is_beyond_former(job)) return "";
+  return absl::StrCat("; the job does not return to revision ", job.trial->former_revision,
+                      ", because it is beyond the last step of that revision, ",
+                      job.trial->former.steps);
 }
 
 bool fails_trial(const Job& job) {

@@ -42,8 +42,11 @@ bool was_withdrawn(const Job& job, int32_t revision);
 constexpr std::string_view kWithdrawn = "withdrawn before an attempt had it";
 
 // Returns whether the newest fault may be one of the revision on trial, and not of a node, the
-// network or storage: the job then returns to the former revision rather than end.
+// network or storage: the job then returns to the former revision rather than end. False if the job
+// has completed the fewer steps of the former revision, with which it would end at once.
 bool may_fail_trial(const Job& job);
+// Returns a clause about this for the reason of the newest fault; "" if it does not apply.
+std::string no_rollback_text(const Job& job);
 // Returns whether the newest fault ends the trial even if the job could restart. A fault that may
 // come from elsewhere is retried once with the revision.
 bool fails_trial(const Job& job);

@@ -67,6 +67,26 @@ TEST(Revisions, AFaultFromElsewhereEndsNoTrial) {
   EXPECT_FALSE(may_fail_trial(job)) << "the trial is over";
 }
 
+TEST(Revisions, AJobThatIsBeyondTheFormerStepsDoesNotReturnToThem) {
+  Job job = job_on_trial();
+  job.spec.steps = 2000;
+  job.trial->former.steps = 1000;
+  job.faults = {fault_in(3, -1, 11)};
+  job.faults.back().job_step = 999;
+  EXPECT_TRUE(decide_restart(job).rolls_back);
+  job.faults.back().job_step = 1000;
+  EXPECT_FALSE(decide_restart(job).rolls_back);
+  EXPECT_TRUE(decide_restart(job).restart) << "it is an ordinary fault";
+  EXPECT_TRUE(decide_restart(job).reason.ends_with(
+      "; the job does not return to revision 1, because it is beyond the last step of that "
+      "revision, 1000"))
+      << decide_restart(job).reason;
+  job.spec.restarts_max = 0;
+  EXPECT_FALSE(decide_restart(job).restart);
+  job.trial->former.steps = 2000;
+  EXPECT_TRUE(decide_restart(job).rolls_back) << "the update changed no steps";
+}
+
 TEST(Revisions, ARollbackUndoesTheRevisionsThatWereReplacedInTheTrial) {
   Job job = job_on_trial();
   job.faults = {fault_in(3, 1)};
