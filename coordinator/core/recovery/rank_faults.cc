@@ -111,6 +111,7 @@ Fault fault_without_culprit(const Job& job, int64_t unix_ns) {
   // be created.
   if (!victim->detail.empty())
     absl::StrAppend(&fault.message, "; rank ", victim->rank.value(), " reported: ", victim->detail);
+  if (!victim->lost_link.empty()) absl::StrAppend(&fault.message, "; ", victim->lost_link);
   return fault;
 }
 

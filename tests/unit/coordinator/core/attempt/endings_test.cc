@@ -271,6 +271,8 @@ TEST(Faults, ALinkThatIsDownExplainsLostPeersOfTheTrainer) {
   end(job, cut);
   EXPECT_EQ(ending_of_exits(job, {}, options, 5).fault.family, "") << "the link is up again";
   job.exits[0].lost_link = "the node's network device eth0 lost its link 9 s before";
+  const std::string reason = ending_of_exits(job, {}, options, 5).fault.message;
+  EXPECT_TRUE(reason.ends_with(job.exits[0].lost_link)) << reason;
   job.exits[1].link_is_down = true;
   const Fault fault = ending_of_exits(job, {}, options, 5).fault;
   EXPECT_EQ(fault.family, kNetworkLinkLost);
