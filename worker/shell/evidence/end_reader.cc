@@ -156,7 +156,10 @@ void take_network(EndedRank& rank, const NetworkReport& report, EndEvidence& evi
   add_network_messages(report, std::max(rank.started, ago(kKernelMessagesAge)), now,
                        evidence.kernel_messages);
   if (!may_be_network(rank)) return;
-  if (auto lost = lost_link(report, rank.started, ago(kLostLinkAge), now)) {
+  // A rank that has trained on after the loss does not need the link.
+  Instant since = rank.started;
+  if (rank.event.figures) since = std::max(since, rank.event.figures->last_progress - kLostLinkAge);
+  if (auto lost = lost_link(report, since, ago(kLostLinkAge), now)) {
     rank.event.lost_link = std::move(lost->clause);
     rank.event.link_is_down = lost->is_down;
   }

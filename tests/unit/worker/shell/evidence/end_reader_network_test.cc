@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/progress/progress_page.h"
 #include "tests/unit/worker/shell/evidence/end_reader_fixture.h"
 
 namespace muster::worker {
@@ -66,6 +67,30 @@ TEST_F(EndReaderNetworkTest, ALostLinkOfTheNodeExplainsALostPeer) {
   }
   EXPECT_THAT(events[2].evidence->kernel_messages,
               ElementsAre(testing::HasSubstr("network: mlx5_0 port 1 lost its link")));
+}
+
+TEST_F(EndReaderNetworkTest, ALinkThatWasLostLongBeforeTheLastStepIsNotNeeded) {
+  write_file(port() / "state", "1: DOWN\n");
+  network->measure(std::chrono::seconds(20));
+  const ProgressIdentity identity{
+      .job = 1, .attempt = 1, .incarnation = 1, .rank = 0, .local_rank = 0};
+  std::filesystem::create_directories(launcher.folders().folder(kKey.launch()));
+  const auto page =
+      ProgressWriter::create(launcher.folders().page_path(kKey.launch(), 0), identity);
+  ASSERT_TRUE(page.ok());
+  const EndReaderOptions options{
+      .kernel_log = "/dev/null", .network = network.get(), .deadline = std::chrono::seconds(20)};
+  const auto lost_link_with_step = [&](Duration after) {
+    (*page)->complete_step({.step = 12, .loss = 1.5}, monotonic_now() + after);
+    EndedRank rank = ended(0);
+    rank.event.exit_code = 1;
+    rank.event.detail = "RuntimeError: Connection closed by peer";
+    rank.of_program = true;
+    loop.restart();
+    return read(options, {rank}).at(0).lost_link;
+  };
+  EXPECT_NE(lost_link_with_step(std::chrono::minutes(1)), "");
+  EXPECT_EQ(lost_link_with_step(std::chrono::minutes(3)), "");
 }
 
 // A pipe without a writer: reading the counter blocks, as a command to a dead device does.
