@@ -124,7 +124,7 @@ class MlflowLog(MusterTest):
                     return urllib.request.urlopen(f"{uri}/health", timeout=5).status == 200
                 except OSError:
                     return False
-            wait_until(answers, 120, "MLflow's server")
+            wait_until(answers, 300, "MLflow's server")  # it imports for a minute on a busy machine
             self.train(20)
             self.log(uri)
             self.train(23)
