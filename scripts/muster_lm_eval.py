@@ -20,9 +20,7 @@ Log-likelihoods come from `muster eval`, generated texts from `muster decode`. B
 script, in MUSTER_BIN_DIR or on PATH. See docs/evaluation.md.
 """
 import json
-import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,21 +30,14 @@ from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 from lm_eval.models.utils import normalize_gen_kwargs
 
+from multinode import find_muster
+
 # muster decode accepts 100,000 prompts and 64 MiB at a time.
 PROMPTS_AT_ONCE = 1000
 PROMPT_BYTES_AT_ONCE = 32 << 20  # half of the largest file of muster decode
 MODEL_ARGS = ("run", "tokenizer", "length", "batch", "bos_id", "add_bos_token", "hardware", "max_gen_toks")
 # lm-eval adds these itself.
 LM_EVAL_ARGS = ("batch_size", "max_batch_size", "device")
-
-
-def muster_program():
-    folder = os.environ.get("MUSTER_BIN_DIR")
-    here = pathlib.Path(__file__).resolve().parent
-    for candidate in (folder, here / "../build/release/bin", here / "../../../bin"):
-        if candidate and (pathlib.Path(candidate) / "muster").is_file():
-            return str(pathlib.Path(candidate) / "muster")
-    return shutil.which("muster") or sys.exit("muster: error: there is no program muster; set MUSTER_BIN_DIR to its folder")
 
 
 def is_true(value):
@@ -80,7 +71,7 @@ class MusterLM(LM):
         super().__init__()
         for name in sorted(set(others) - set(LM_EVAL_ARGS)):
             sys.exit(f"muster: error: --model_args: there is no {name}; there are {', '.join(MODEL_ARGS)}")
-        self.program, self.run, self.max_gen_toks = muster_program(), str(run), int(max_gen_toks)
+        self.program, self.run, self.max_gen_toks = find_muster(pathlib.Path(__file__).resolve().parent), str(run), int(max_gen_toks)
         given = lambda **options: [word for name, value in options.items() if value is not None for word in (f"--{name.replace('_', '-')}", str(value))]  # noqa: E731
         both = given(tokenizer=tokenizer, length=length)
         self.scoring = [*both, *given(hardware=hardware, batch=batch, bos_id=bos_id), "--truncate"]
