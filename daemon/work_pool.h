@@ -27,11 +27,16 @@ class WorkPool {
       --tasks_;
       return false;
     }
-    // The count falls with the task, whether it ran or was dropped by stop().
-    std::shared_ptr<void> counted(nullptr, [this](void*) { --tasks_; });
-    boost::asio::post(
-        pool_, [task = std::forward<F>(task), counted = std::move(counted)]() mutable { task(); });
+    add_counted(std::forward<F>(task));
     return true;
+  }
+
+  // The same for a task that must not be dropped, such as the answer to a call that has been
+  // carried out. The caller bounds the number of these tasks.
+  template <class F>
+  void post_always(F&& task) {
+    ++tasks_;
+    add_counted(std::forward<F>(task));
   }
 
   // Waits for the tasks that run, and drops those that wait and all later ones.
@@ -41,6 +46,14 @@ class WorkPool {
   }
 
  private:
+  template <class F>
+  void add_counted(F&& task) {
+    // The count falls with the task, whether it ran or was dropped by stop().
+    std::shared_ptr<void> counted(nullptr, [this](void*) { --tasks_; });
+    boost::asio::post(
+        pool_, [task = std::forward<F>(task), counted = std::move(counted)]() mutable { task(); });
+  }
+
   const size_t tasks_max_;
   std::atomic<size_t> tasks_{0};
   boost::asio::thread_pool pool_;

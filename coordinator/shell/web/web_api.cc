@@ -245,6 +245,13 @@ void WebApi::share(const Call& call, SharedAnswers::Make make) {
              std::move(make));
 }
 
+void WebApi::share_of_attempt(const Call& call, JobId job, SharedAnswers::Make make) {
+  const auto scope = logs_.scope(job);
+  const uint64_t attempt = scope ? scope->newest_attempt.value() : 0;
+  lists_.get(absl::StrCat(call.request.path, "?", call.request.query, "#", attempt), call.request,
+             call.reply, std::move(make));
+}
+
 void WebApi::reply_events(const Call& call, OpenEvents open) {
   auto ticket = hub_.take_ticket();
   if (ticket == nullptr)

@@ -145,16 +145,20 @@ class WebApi {
       reply(error_response(absl::ResourceExhaustedError(
           "too many requests wait for the coordinator's files and texts; try again")));
   }
-  // Returns the callback of a call: replies with the JSON that `to_json` makes of the answer.
+  // Returns the callback of a call: replies with the JSON that `to_json` makes of the answer. A full
+  // pool refuses reads alone: other calls have been carried out, and each connection has at most
+  // one.
   template <class T, class ToJson>
   MusterCalls::Done<T> json_of(const Call& call, ToJson to_json) {
-    return [&texts = pools_.texts, reply = call.reply, gzip = takes_gzip(call.request), to_json](
-               const absl::Status& status, T answer) {
+    return [&texts = pools_.texts, reply = call.reply, gzip = takes_gzip(call.request), to_json,
+            is_read = call.request.method != "POST"](const absl::Status& status, T answer) {
       if (!status.ok()) return reply(error_response(status));
-      reply_from(texts, reply, [message = std::make_shared<T>(std::move(answer)), gzip, to_json] {
+      const auto make = [message = std::make_shared<T>(std::move(answer)), gzip, to_json] {
         const absl::StatusOr<nlohmann::json> value = to_json(*message);
         return value.ok() ? json_response(*value, gzip) : error_response(value.status());
-      });
+      };
+      if (is_read) return reply_from(texts, reply, make);
+      texts.post_always([reply, make] { reply(make()); });
     };
   }
   // The same for an answer that viewers share.
@@ -172,6 +176,8 @@ class WebApi {
   }
   // Answers with the list that viewers share.
   void share(const Call& call, SharedAnswers::Make make);
+  // The same for a list about the job's newest attempt: that of an earlier attempt is not shown.
+  void share_of_attempt(const Call& call, JobId job, SharedAnswers::Make make);
 
   CoreLoop& loop_;
   LogStore& logs_;

@@ -130,7 +130,7 @@ void WebApi::get_history(Call& call) {
   request.set_limit(static_cast<uint32_t>(call.params.number("limit", 1, kAttemptsListedMax, 100)));
   request.set_before_attempt(static_cast<uint32_t>(call.params.number("before", 0, UINT32_MAX, 0)));
   if (const absl::Status status = call.params.status(); !status.ok()) return call.fail(status);
-  share(call, [this, request](SharedAnswers::Done done) {
+  share_of_attempt(call, JobId(request.job_id()), [this, request](SharedAnswers::Done done) {
     return calls_.job_history(request, shared_json_of<v1::GetJobHistoryResponse>(
                                            std::move(done), daemon::history_to_json));
   });

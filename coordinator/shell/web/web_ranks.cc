@@ -60,7 +60,7 @@ void WebApi::get_placement(Call& call) {
   const JobId id(number_of(call, "job"));
   if (id == JobId(0)) return;
   if (const absl::Status status = call.params.status(); !status.ok()) return call.fail(status);
-  share(call, [this, id](const SharedAnswers::Done& done) {
+  share_of_attempt(call, id, [this, id](const SharedAnswers::Done& done) {
     return loop_.query([done, id](const Core* core, Instant) {
       if (core == nullptr) return done(stopping_error());
       const auto job = core->jobs().find(id);

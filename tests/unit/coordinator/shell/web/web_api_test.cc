@@ -236,5 +236,15 @@ TEST_F(WebApiTest, RanksAreColumns) {
   EXPECT_EQ(map.at("phases")[5], "STEP");
 }
 
+TEST_F(WebApiTest, PlacementIsThatOfTheNewestAttempt) {
+  FakeWorker worker(*fleet_);
+  const uint64_t id = start_job(worker, 1, 7, 3);
+  const std::string path = absl::StrCat("/jobs/", id, "/placement");
+  EXPECT_EQ(get(path).object().at("attempt"), 1);
+  worker.exited(id, 1, 0, 1);
+  eventually([&] { return get(absl::StrCat("/jobs/", id)).object()["attempt"] == 2; });
+  EXPECT_EQ(get(path).object().at("attempt"), 2) << "the stored answer is that of attempt 1";
+}
+
 }  // namespace
 }  // namespace muster::coordinator

@@ -52,11 +52,13 @@ class WebApiTest : public ShellTest {
   }
 
   // Starts a job with `ranks` ranks on one worker, which reports the step.
-  uint64_t start_job(FakeWorker& worker, int ranks, int64_t step) {
+  uint64_t start_job(FakeWorker& worker, int ranks, int64_t step, int restarts_max = 0) {
     worker.send(registration("node0", 1, ranks));
     EXPECT_TRUE(worker.next().has_registered());
     v1::Job job;
-    EXPECT_TRUE(submit(submission("llama", ranks), &job).ok());
+    v1::SubmitJobRequest request = submission("llama", ranks);
+    request.mutable_spec()->set_restarts_max(restarts_max);
+    EXPECT_TRUE(submit(request, &job).ok());
     while (true) {
       const v1::CoordinatorMessage message = worker.next();
       if (message.has_start_ranks()) break;
