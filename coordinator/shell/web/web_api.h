@@ -145,9 +145,9 @@ class WebApi {
       reply(error_response(absl::ResourceExhaustedError(
           "too many requests wait for the coordinator's files and texts; try again")));
   }
-  // Returns the callback of a call: replies with the JSON that `to_json` makes of the answer. A full
-  // pool refuses reads alone: other calls have been carried out, and each connection has at most
-  // one.
+  // Returns the callback of a call: replies with the JSON that `to_json` makes of the answer. A
+  // full pool refuses reads alone: other calls have been carried out, and each connection has at
+  // most one.
   template <class T, class ToJson>
   MusterCalls::Done<T> json_of(const Call& call, ToJson to_json) {
     return [&texts = pools_.texts, reply = call.reply, gzip = takes_gzip(call.request), to_json,
