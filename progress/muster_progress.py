@@ -20,12 +20,16 @@ time budgets.
 
 Thread-safe. After os.fork() the child's calls do nothing.
 """
+from __future__ import annotations
+
 import atexit
 import mmap
 import os
+import signal
 import sys
 import threading
 import time
+from typing import Dict, Optional, Type
 
 PHASES = ("INIT", "RENDEZVOUS", "LOAD", "COMPILE", "DATA", "STEP", "EVAL", "CHECKPOINT_SAVE", "CHECKPOINT_RESTORE", "SHUTDOWN")
 COLLECTIVES = ("none", "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send", "recv", "barrier",
@@ -37,7 +41,7 @@ _GROUPS_MAX, _RING_LENGTH = 32, 32
 _AT = dict(version=8, page_bytes=12, sequence=16, job=24, attempt=32, rank=36, local_rank=40, world_size=44, pid=48, phase=52,
            incarnation=56, start=64, phase_start=72, last_progress=88, step=96, loss=104, grad_norm=112, step_seconds=120,
            step_ewma=128, tokens=136, tflops=144, learning_rate=160, checkpoint_step=168, total_steps=176, group_count=184,
-           ring_head=188, groups=192, ring=3520, step_counts=5824, steps_seconds=5952, data_wait=6008, collective_wait=6032)
+           ring_head=188, groups=192, ring=3520, step_counts=5824, steps_seconds=5952, on_request=5992, data_wait=6008, collective_wait=6032)
 _GROUP = dict(enqueued=56, started=64, completed=72, bytes=80, kind=88, dtype=92, members=96, id=100)
 _GROUP_BYTES, _GROUP_NAME_BYTES = 104, 56
 _RECORD = dict(seq=0, group=8, kind=12, bytes=16, enqueued_ns=24, completed_ns=32, name=40)
@@ -58,7 +62,7 @@ class _Page:
     the second lock.
     """
 
-    def __init__(self, memory):
+    def __init__(self, memory: mmap.mmap) -> None:
         view = memoryview(memory)
         self.bytes = view
         self.u64, self.f64, self.u32 = view.cast("Q"), view.cast("d"), view.cast("I")
@@ -66,12 +70,13 @@ class _Page:
         self._writers = threading.RLock()
         self._order = threading.Lock()
         self._depth = 0
+        self._mine = 0
 
-    def _fence(self):
+    def _fence(self) -> None:
         with self._order:
             pass
 
-    def __enter__(self):
+    def __enter__(self) -> _Page:
         self._writers.acquire()
         self._depth += 1
         if self._depth == 1:
@@ -86,37 +91,37 @@ class _Page:
             self._fence()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         if self._depth == 1:
             self._fence()
             self.u64[_AT["sequence"] // 8] = (self._mine + 1) & _WORD
         self._depth -= 1
         self._writers.release()
 
-    def set(self, name, value, base=0, table=_AT):
+    def set(self, name: str, value: int, base: int = 0, table: Dict[str, int] = _AT) -> None:
         self.u64[(base + table[name]) // 8] = value & _WORD
 
-    def set32(self, name, value, base=0, table=_AT):
+    def set32(self, name: str, value: int, base: int = 0, table: Dict[str, int] = _AT) -> None:
         self.u32[(base + table[name]) // 4] = value & 0xFFFFFFFF
 
-    def set_double(self, name, value):
+    def set_double(self, name: str, value: float) -> None:
         self.f64[_AT[name] // 8] = value
 
-    def get(self, name, base=0, table=_AT):
+    def get(self, name: str, base: int = 0, table: Dict[str, int] = _AT) -> int:
         return self.u64[(base + table[name]) // 8]
 
-    def get32(self, name, base=0, table=_AT):
+    def get32(self, name: str, base: int = 0, table: Dict[str, int] = _AT) -> int:
         return self.u32[(base + table[name]) // 4]
 
-    def get_double(self, name):
+    def get_double(self, name: str) -> float:
         return self.f64[_AT[name] // 8]
 
-    def set_name(self, at, size, name):
+    def set_name(self, at: int, size: int, name: str) -> None:
         raw = name.encode(errors="replace")[:size - 1]
         self.bytes[at:at + size] = raw + bytes(size - len(raw))
 
 
-_page = None
+_page: Optional[_Page] = None
 _pid = 0
 _step_start_ns = 0
 
@@ -124,14 +129,14 @@ _step_start_ns = 0
 class _Waits(threading.local):
     """A thread's time in collectives since its last step, and the number of its open ones."""
 
-    def __init__(self):
-        self.of_thread = {"seconds": 0.0, "open": 0}
+    def __init__(self) -> None:
+        self.of_thread: Dict[str, float] = {"seconds": 0.0, "open": 0}
 
 
 _waits = _Waits()
 
 
-def _detach():
+def _detach() -> None:
     global _page
     _page = None
 
@@ -139,21 +144,21 @@ def _detach():
 os.register_at_fork(after_in_child=_detach)
 
 
-def _variable(name):
+def _variable(name: str) -> int:
     try:
         return int(os.environ.get(name, "0"))
     except ValueError:
         return 0
 
 
-def _owner(page):
+def _owner(page: _Page) -> int:
     """Returns the pid of the page's owner; 0: it has none yet."""
     if bytes(page.bytes[:8]) != _MAGIC or page.get32("version") != _VERSION:
         return 0
     return page.get32("pid")
 
 
-def _is_alive(pid):
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -163,7 +168,7 @@ def _is_alive(pid):
     return True
 
 
-def _write_identity(page, pid):
+def _write_identity(page: _Page, pid: int) -> None:
     now = time.monotonic_ns()
     page.bytes[_AT["job"]:_PAGE_BYTES] = bytes(_PAGE_BYTES - _AT["job"])
     page.set("job", _variable("MUSTER_JOB"))
@@ -180,7 +185,7 @@ def _write_identity(page, pid):
     page.bytes[:8] = _MAGIC
 
 
-def begin():
+def begin() -> bool:
     """Opens this rank's page.
 
     Returns False, after which every later call does nothing, if Muster has not started this process
@@ -212,7 +217,7 @@ def begin():
     return True
 
 
-def _leave():
+def _leave() -> None:
     """Reports the end of the interpreter, which takes seconds with large libraries. After an
     exception, the phase in which it was raised remains.
     """
@@ -220,7 +225,7 @@ def _leave():
         phase("SHUTDOWN")
 
 
-def _enter(page, phase, now):
+def _enter(page: _Page, phase: int, now: int) -> None:
     global _step_start_ns
     before = page.get32("phase")
     if before != phase:
@@ -235,18 +240,18 @@ def _enter(page, phase, now):
 class _PhaseScope:
     """Context of `with phase(…)`: restores the previous phase at its end."""
 
-    def __init__(self, before):
+    def __init__(self, before: Optional[int]) -> None:
         self._before = before
 
-    def __enter__(self):
+    def __enter__(self) -> _PhaseScope:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         if self._before is not None:
             phase(PHASES[self._before])
 
 
-def phase(name):
+def phase(name: str) -> _PhaseScope:
     """Enters one of PHASES; in a `with` statement, until its end."""
     if name not in PHASES:
         raise ValueError(f"phase {name!r}: must be one of {', '.join(PHASES)}")
@@ -259,12 +264,13 @@ def phase(name):
     return _PhaseScope(before if before < len(PHASES) else None)
 
 
-def _is_plausible(seconds):
+def _is_plausible(seconds: float) -> float:
     return seconds if 0 < seconds < 1e12 else 0.0
 
 
-def step(completed, loss=0.0, tokens=0, grad_norm=0.0, seconds=0.0, data_wait_seconds=0.0, collective_wait_seconds=0.0,
-         tflops_per_device=0.0, learning_rate=0.0):
+def step(completed: int, loss: float = 0.0, tokens: int = 0, grad_norm: float = 0.0, seconds: float = 0.0,
+         data_wait_seconds: float = 0.0, collective_wait_seconds: float = 0.0, tflops_per_device: float = 0.0,
+         learning_rate: float = 0.0) -> None:
     """Reports the number of steps that the job has completed.
 
     `seconds`: duration of the last one; 0: since the previous step, or since the end of a pause.
@@ -304,18 +310,61 @@ def step(completed, loss=0.0, tokens=0, grad_norm=0.0, seconds=0.0, data_wait_se
         page.set("last_progress", now)
 
 
-def total_steps(steps):
+def total_steps(steps: int) -> None:
     """Reports the job's total number of steps, for display."""
     if _page is not None:
         with _page as page:
             page.set("total_steps", int(steps))
 
 
-def checkpoint(completed):
+def checkpoint(completed: int) -> None:
     """Reports the step of the newest complete checkpoint."""
     if _page is not None:
         with _page as page:
             page.set("checkpoint_step", int(completed))
+
+
+_save_requested = threading.Event()
+
+
+def _request_save(*_: object) -> None:
+    _save_requested.set()
+
+
+def offer_checkpoints() -> bool:
+    """Declares that this program saves a checkpoint when `muster checkpoint` requests one; see
+    save_requested(). Call it on the main thread, after begin(), on every rank.
+
+    The request is SIGUSR2 to rank 0's process group. This process handles the signal; processes
+    that it starts later have it blocked. Returns False, and offers nothing, if there is no page, or
+    if another process leads the group, such as a shell that has started this one without `exec`:
+    the signal would end it.
+    """
+    if _page is None or os.getpgrp() != os.getpid():
+        return False
+    if _page.get32("on_request"):
+        return True
+    signal.signal(signal.SIGUSR2, _request_save)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+
+    def receive() -> None:
+        while True:
+            signal.sigwait({signal.SIGUSR2})
+            _request_save()
+
+    threading.Thread(target=receive, name="muster-save-requests", daemon=True).start()
+    with _page as page:
+        page.set32("on_request", 1)
+    return True
+
+
+def save_requested() -> bool:
+    """Returns whether a checkpoint was requested since the last call. Only rank 0 receives
+    requests: it must pass them to the other ranks. Report the saved step with checkpoint().
+    """
+    requested = _save_requested.is_set()
+    _save_requested.clear()
+    return requested
 
 
 class Group:
@@ -323,18 +372,18 @@ class Group:
     enqueued.
     """
 
-    def __init__(self, index):
+    def __init__(self, index: Optional[int]) -> None:
         self._at = None if index is None else _AT["groups"] + index * _GROUP_BYTES
         self._index = index
 
-    def enqueued(self, kind, name="", bytes=0, dtype=0):
+    def enqueued(self, kind: str, name: str = "", bytes: int = 0, dtype: int = 0) -> int:
         """Reports that the next collective, one of COLLECTIVES, was enqueued.
 
         Returns its number for started() and done(); 0: there is no page.
         """
         code = COLLECTIVES.index(kind)
         page = _page
-        if page is None or self._at is None:
+        if page is None or self._at is None or self._index is None:
             return 0
         with page:
             seq = page.get("enqueued", self._at, _GROUP) + 1
@@ -354,7 +403,7 @@ class Group:
             page.set32("ring_head", head + 1)
         return seq
 
-    def started(self, seq):
+    def started(self, seq: int) -> None:
         """Reports that the collective began to move data."""
         page = _page
         if page is None or self._at is None or seq == 0:
@@ -362,7 +411,7 @@ class Group:
         with page:
             page.set("started", max(seq, page.get("started", self._at, _GROUP)), self._at, _GROUP)
 
-    def done(self, seq):
+    def done(self, seq: int) -> None:
         """Reports that the collective completed on this rank."""
         page = _page
         if page is None or self._at is None or seq == 0:
@@ -378,7 +427,7 @@ class Group:
                     page.set("completed_ns", now, record, _RECORD)
             page.set("last_progress", now)
 
-    def collective(self, kind, name="", bytes=0, dtype=0):
+    def collective(self, kind: str, name: str = "", bytes: int = 0, dtype: int = 0) -> _Running:
         """`with group.collective("all-reduce"): …` around a synchronous collective. Its time counts
         as waiting for other ranks; see step().
         """
@@ -386,17 +435,17 @@ class Group:
 
 
 class _Running:
-    def __init__(self, group, seq):
+    def __init__(self, group: Group, seq: int) -> None:
         self._group, self._seq = group, seq
 
-    def __enter__(self):
+    def __enter__(self) -> _Running:
         self._group.started(self._seq)
         self._began = time.monotonic_ns()
         self._waits = _waits.of_thread  # another thread may leave the block
         self._waits["open"] += 1
         return self
 
-    def __exit__(self, kind, *_):
+    def __exit__(self, kind: Optional[Type[BaseException]], *_: object) -> None:
         self._waits["open"] -= 1
         if self._waits["open"] == 0:
             self._waits["seconds"] += (time.monotonic_ns() - self._began) / 1e9
@@ -404,7 +453,7 @@ class _Running:
             self._group.done(self._seq)
 
 
-def group(name, members, id=0):
+def group(name: str, members: int, id: int = 0) -> Group:
     """Registers a process group: a display name ("data"), the number of its ranks, and an id that
     is equal on all of them and differs between groups of one name.
     """
