@@ -27,6 +27,7 @@ class MusterCallback(Callback):  # type: ignore[misc,unused-ignore]
         self._options = {"saves": saves, "leaves": leaves}
         self._path = path
         self._reported = -1
+        self._saving = -1
         progress.begin()
         progress.phase("LOAD")
 
@@ -40,6 +41,7 @@ class MusterCallback(Callback):  # type: ignore[misc,unused-ignore]
         progress.phase("DATA")
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        self._report_saved()
         progress.phase("STEP")
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -67,10 +69,18 @@ class MusterCallback(Callback):  # type: ignore[misc,unused-ignore]
         progress.phase("DATA")
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
+        self._saving = trainer.global_step
         progress.phase("CHECKPOINT_SAVE")
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        self._report_saved()
         progress.phase("SHUTDOWN")
+
+    def _report_saved(self) -> None:
+        """Reports the checkpoint that has begun since the last batch: by now it is complete."""
+        if self._saving >= 0:
+            progress.checkpoint(self._saving)
+            self._saving = -1
 
     def _path_of(self, trainer: Any) -> str:
         if self._path:

@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 from harness import MusterTest, wait_until
-from python_tools import python_or_skip
+from python_tools import named_python, python_or_skip
 from test_python_client import package_without_programs
 
 # Steps take long enough for a request to arrive while the program trains.
@@ -52,8 +52,9 @@ class Model(torch.nn.Module):
         return {"loss": self.layer(x).square().mean(), "logits": self.layer(x)}
 
 data = [{"x": torch.randn(4), "labels": torch.zeros(1)} for _ in range(64)]
+strategy = "eval_strategy" if "eval_strategy" in TrainingArguments.__dataclass_fields__ else "evaluation_strategy"
 args = TrainingArguments("out", max_steps=10000, per_device_train_batch_size=4, logging_steps=1, save_strategy="steps", save_steps=100000,
-                         evaluation_strategy="steps", eval_steps=20, report_to=[], disable_tqdm=True, no_cuda=True)
+                         eval_steps=20, report_to=[], disable_tqdm=True, **{strategy: "steps"})
 Trainer(Model(), args, train_dataset=data, eval_dataset=data[:4], callbacks=[MusterCallback()]).train()
 print("left", flush=True)
 '''
@@ -118,8 +119,8 @@ class PythonHooks(MusterTest):
     def with_framework(self, module):
         """Returns an interpreter with the framework and the distribution's PyTorch."""
         torch = python_or_skip("torch")
-        if module == "torch":
-            return torch
+        if module == "torch" or named_python(module):
+            return named_python(module)
         python = python_or_skip(module)
         # The launcher has the interpreter that runs this test; PyTorch is of the distribution's.
         packages = os.path.dirname(os.path.dirname(python))
