@@ -25,7 +25,7 @@ def package_without_programs(folder):
     return pathlib.Path(folder) / "site"
 
 
-class ClientTest(MusterTest):
+class PythonClient(MusterTest):
     @classmethod
     def setUpClass(cls):
         cls.client_python = python_or_skip("grpc")
@@ -49,8 +49,6 @@ class ClientTest(MusterTest):
         self.assertEqual(ended.returncode, check, ended.stdout + ended.stderr)
         return ended.stdout + ended.stderr
 
-
-class PythonClient(ClientTest):
     def test_jobs_logs_and_the_incident_of_a_killed_rank(self):
         coordinator = self.start_coordinator()
         self.start_worker(coordinator)
