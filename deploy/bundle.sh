@@ -75,7 +75,7 @@ for program in "$home"/bin/muster*; do
   patchelf --add-needed libmuster-compat.so "$program"
   env -i "$program" --help > /dev/null || die "${program##*/} does not start in the bundle"
 done
-"$source/deploy/bundle/man_pages.py" "$home"
+"$source/deploy/bundle/man_pages.py" "$home/bin" "$home/share" muster muster-coordinator muster-worker
 sed "s/@VERSION@/$version/g; s/@FLOOR@/$floor/g" "$source/deploy/bundle/README.in" > "$home/README"
 "$source/deploy/sbom.py" "$home" "$home/share/muster" "$work/list"
 

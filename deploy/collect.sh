@@ -5,9 +5,9 @@
 #
 #   deploy/collect.sh BIN HOME LIST [CUDA]
 #
-# BIN has the programs, built on this system; BIN/../lib has the NCCL profiler plugin. The script
-# creates HOME, and LIST with the paths of the files that are not of this tree, one per line: those
-# that deploy/sbom.py expects. CUDA is the folder of deploy/install-cuda.sh.
+# BIN is the folder bin of a build on this system, whose list of files is cmake/MusterInstall.cmake.
+# The script creates HOME, and LIST with the paths of the files that are not of this tree, one per
+# line: those that deploy/sbom.py expects. CUDA is the folder of deploy/install-cuda.sh.
 set -euo pipefail
 
 fail() { echo "deploy/collect.sh: $1" >&2; exit 2; }
@@ -17,11 +17,9 @@ source=$(cd "$(dirname "$0")/.." && pwd)
 # shellcheck source-path=SCRIPTDIR
 . "$source/deploy/libraries.sh"
 programs=(muster muster-text muster-serve muster-coordinator muster-worker muster-trainer)
-for program in patchelf strip ldd; do command -v "$program" > /dev/null || fail "no $program here"; done
+for program in cmake patchelf ldd; do command -v "$program" > /dev/null || fail "no $program here"; done
 for program in "${programs[@]}"; do [ -x "$bin/$program" ] || fail "$bin has no $program"; done
-# NCCL opens the plugin in users' programs, with their C++ library; it needs none of our libraries.
-plugin=$bin/../lib/libmuster-nccl-profiler.so
-[ -f "$plugin" ] || fail "there is no $plugin"
+[ -f "$bin/../cmake_install.cmake" ] || fail "$bin is not the folder bin of a build"
 if [ -e "$home" ]; then fail "$home is there already"; fi
 
 # GPU libraries are opened by name at run time, and their dependencies are beside them.
@@ -34,8 +32,9 @@ if [ -n "$cuda" ]; then
   [ ${#gpu[@]} -gt 0 ] || fail "$cuda has no libraries"
 fi
 
-mkdir -p "$home"/{bin,lib,share/muster}
-for program in "${programs[@]}"; do cp "$bin/$program" "$home/bin/"; done
+for component in muster muster-coordinator muster-worker muster-relocatable; do
+  cmake --install "$bin/.." --component "$component" --prefix "$home" > /dev/null
+done
 : > "$list"
 copy() { cp -L "$1" "$2" && echo "$1" >> "$list"; }
 missing=$(ldd "${programs[@]/#/$bin/}" | sed -n 's/^[[:space:]]*\(.*\) => not found/\1/p' | sort -u)
@@ -53,15 +52,8 @@ if [ -e "$home/lib/libibverbs.so.1" ]; then
     fi
   done
 fi
-cp "$plugin" "$home/lib/"
-patchelf --remove-rpath "$home/lib/${plugin##*/}"
-strip --strip-debug "$home"/bin/* "$home/lib/${plugin##*/}"
 for program in "$home"/bin/*; do patchelf --force-rpath --set-rpath "\$ORIGIN/../lib" "$program"; done
 for library in ${gpu[@]+"${gpu[@]}"}; do copy "$library" "$home/lib/"; done
 # Transfers of s3:// and gs:// addresses; needs the C library alone. Only the distribution's: the
 # licence of another one is unknown.
 if rclone=$(command -v rclone) && dpkg-query -S "$(readlink -f "$rclone")" > /dev/null 2>&1; then copy "$rclone" "$home/bin/"; fi
-for folder in configs progress scripts slurm; do cp -r "$source/$folder" "$home/share/muster/"; done
-find "$home/share" -name CMakeLists.txt -delete
-find "$home/share" -name __pycache__ -prune -exec rm -r {} +
-cp "$source/LICENSE" "$home/share/muster/"

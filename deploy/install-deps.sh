@@ -3,7 +3,7 @@
 #
 #   deploy/install-deps.sh            for building and running
 #   deploy/install-deps.sh --tests    also for tests/run.sh
-#   deploy/install-deps.sh --bundle   also for deploy/bundle.sh
+#   deploy/install-deps.sh --bundle   also for deploy/bundle.sh and deploy/debs.sh
 #   deploy/install-deps.sh --data     only the package with the sample text
 set -euo pipefail
 
@@ -17,12 +17,13 @@ build=(
   libsqlite3-dev libgoogle-perftools-dev prometheus-cpp-dev libdw-dev libhwloc-dev zlib1g-dev libxxhash-dev libdnnl-dev libhwy-dev libgloo-dev libsentencepiece-dev libzstd-dev libsimdjson-dev libpcre2-dev libutf8proc-dev
   rclone  # s3:// and gs:// addresses
 )
-bundle=(patchelf binutils zstd)
+bundle=(patchelf binutils dpkg-dev zstd)
 optional=(ccache mold)  # faster builds, if the distribution has them
 tests=(libgtest-dev libgmock-dev clang-tidy libomp-dev clang-format shellcheck procps openssl buildah debootstrap man-db "${bundle[@]}"
   # the end-to-end tests run these programs
   prometheus prometheus-alertmanager slurm-wlm munge libslurm-dev)
-optional_tests=(python3-torch  # for the test that runs users' unchanged scripts under `muster run`
+optional_tests=(lintian  # for the tests of Debian packages
+  python3-torch  # for the test that runs users' unchanged scripts under `muster run`
   chromium)  # for the tests of the coordinator's page
 data=(bible-kjv)
 

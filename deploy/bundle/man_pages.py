@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the manual pages and the completion scripts of the programs in HOME/bin to HOME/share.
-Their source is what the programs print: --help and `muster completion`.
+"""Writes the manual pages of programs in BIN to SHARE, and for `muster` those of its commands and the
+completion scripts. Their source is what the programs print: --help and `muster completion`.
 
-Usage: deploy/bundle/man_pages.py HOME
+Usage: deploy/bundle/man_pages.py BIN SHARE PROGRAM…
 """
 import gzip
 import os
@@ -72,18 +72,18 @@ def commands_of(completion):
 
 
 def main():
-    home = pathlib.Path(sys.argv[1])
-    muster = str(home / "bin/muster")
-    version = output_of(muster, "version").split()[1]
-    for shell, path in COMPLETION.items():
-        script = home / "share" / path
-        script.parent.mkdir(parents=True, exist_ok=True)
-        script.write_text(("#compdef muster\n" if shell == "zsh" else "") + output_of(muster, "completion", shell))
-    pages = {"muster": [muster], **{f"muster-{name}": [str(home / f"bin/muster-{name}")] for name in ("coordinator", "worker")}}
-    for words in commands_of((home / "share" / COMPLETION["bash"]).read_text()):
-        pages["-".join(["muster", *words])] = [muster, *words]
-    folder = home / "share/man/man1"
-    folder.mkdir(parents=True)
+    programs, share, names = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
+    pages = {name: [str(programs / name)] for name in names}
+    version = output_of(*pages[names[0]], "--version").split()[1]
+    if muster := pages.get("muster"):
+        for shell, path in COMPLETION.items():
+            script = share / path
+            script.parent.mkdir(parents=True, exist_ok=True)
+            script.write_text(("#compdef muster\n" if shell == "zsh" else "") + output_of(*muster, "completion", shell))
+        for words in commands_of((share / COMPLETION["bash"]).read_text()):
+            pages["-".join(["muster", *words])] = [*muster, *words]
+    folder = share / "man/man1"
+    folder.mkdir(parents=True, exist_ok=True)
     for name, words in pages.items():
         text = page(name, version, output_of(*words, "--help"))
         (folder / f"{name}.1.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
