@@ -1,5 +1,5 @@
-# What an installation consists of: the one list for deploy/collect.sh (the bundle, the image) and
-# for CPack (deploy/debs.sh). Programs find presets in ../share/muster.
+# The list of installed files, for deploy/collect.sh (the bundle, the image) and for CPack
+# (deploy/debs.sh). Programs find presets in ../share/muster.
 #   muster, muster-coordinator, muster-worker   components of each installation
 #   muster-relocatable                          what bundle and image have besides
 #   NAME-debian                                 what the Debian package NAME has besides

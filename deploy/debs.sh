@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the Debian packages muster, muster-coordinator and muster-worker for the distribution of this
-# machine. From a build with CUDA, muster-cuda takes the place of muster.
+# Makes the Debian packages muster, muster-coordinator and muster-worker for the distribution of
+# this machine. From a build with CUDA, muster-cuda takes the place of muster.
 #
 #   deploy/debs.sh [--build FOLDER] [--out DIR] [--version V] [--contact "NAME <ADDRESS>"]
 #

@@ -21,7 +21,7 @@ bundle=(patchelf binutils dpkg-dev zstd)
 optional=(ccache mold)  # faster builds, if the distribution has them
 tests=(libgtest-dev libgmock-dev clang-tidy libomp-dev clang-format shellcheck procps openssl buildah debootstrap man-db "${bundle[@]}"
   # the end-to-end tests run these programs
-  prometheus prometheus-alertmanager slurm-wlm munge libslurm-dev)
+  iproute2 prometheus prometheus-alertmanager slurm-wlm munge libslurm-dev)
 optional_tests=(lintian  # for the tests of Debian packages
   python3-torch  # for the test that runs users' unchanged scripts under `muster run`
   chromium)  # for the tests of the coordinator's page

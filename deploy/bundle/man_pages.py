@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the manual pages of programs in BIN to SHARE, and for `muster` those of its commands and the
-completion scripts. Their source is what the programs print: --help and `muster completion`.
+"""Writes the manual pages of programs in BIN to SHARE, and for `muster` those of its commands and
+the completion scripts. Their source is what the programs print: --help and `muster completion`.
 
 Usage: deploy/bundle/man_pages.py BIN SHARE PROGRAM…
 """

@@ -47,7 +47,7 @@ class Bundle(MusterTest):
     def installed_in(self, suite):
         """Returns a copy of a Debian with the bundle in /opt."""
         try:
-            root = userlands.copy_of(suite, self.dir / suite)
+            root = userlands.copy_of(userlands.userland(suite), self.dir / suite)
         except kube_tools.Missing as error:
             self.skipTest(str(error))
         subprocess.run(["tar", "-C", root / "opt", "--zstd", "-xf", self.archive], check=True, timeout=60)
