@@ -65,6 +65,11 @@ v1::JobSpec program_defaults() {
 absl::StatusOr<v1::JobSpec> program_job(v1::JobSpec job, const std::string& default_name) {
   if (job.name().empty()) job.set_name(default_name);
   if (auto status = check_job_name(job.name()); !status.ok()) return status;
+  if (job.segment_nodes() > 0 && job.nodes() % job.segment_nodes() != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--segment-nodes ", job.segment_nodes(),
+                                                   ": the job has --nodes ", job.nodes(),
+                                                   ", so it must be a divisor of ", job.nodes()));
+  }
   if (job.min_nodes() > job.nodes()) {
     return absl::InvalidArgumentError(absl::StrCat("--min-nodes ", job.min_nodes(),
                                                    ": the job has --nodes ", job.nodes(),

@@ -182,6 +182,16 @@ int32_t gpus_for(trainer::Hardware hardware, bool own_workers) {
   return 0;
 }
 
+// Returns the number of consecutive nodes that the axes with the most communication span. These are
+// the innermost axes, so their ranks are consecutive.
+int32_t segment_of(const MeshShape& shape) {
+  int32_t nodes = 1;
+  for (const MeshAxis axis :
+       {MeshAxis::kSequence, MeshAxis::kContext, MeshAxis::kExpert, MeshAxis::kTensor})
+    nodes *= shape.dcn[static_cast<size_t>(axis)];
+  return nodes;
+}
+
 void fill_spec(const LaunchOptions& options, const Mesh& mesh, const ResolvedJob& job,
                std::string output_directory, v1::JobSpec& spec) {
   spec.set_name(job.train.run_name);
@@ -189,6 +199,8 @@ void fill_spec(const LaunchOptions& options, const Mesh& mesh, const ResolvedJob
   spec.set_priority(options.priority);
   spec.set_nodes(mesh.nodes());
   spec.set_ranks_per_node(mesh.ranks_per_node());
+  if (const int32_t segment = segment_of(mesh.shape()); segment > 1)
+    spec.set_segment_nodes(segment);
   spec.set_gpus_per_rank(
       options.gpus_per_rank.value_or(gpus_for(job.train.hardware, options.own_workers)));
   spec.set_output_directory(std::move(output_directory));

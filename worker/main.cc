@@ -109,8 +109,13 @@ void describe(CLI::App& app, WorkerCommandLine& line) {
                  "so that neighbours share one")
       ->envname("MUSTER_WORKER_SWITCHES")
       ->type_name("A.B");
+  app.add_option("--domain", options.domain,
+                 "The NVLink domain of this node, for example its rack. A lost node is replaced by "
+                 "one of its domain first")
+      ->envname("MUSTER_WORKER_DOMAIN")
+      ->type_name("NAME");
   app.add_option("--switches-file", options.switches_file,
-                 "A file whose first line replaces --switches")
+                 "A file whose first line replaces --switches, and its second line --domain")
       ->type_name("FILE");
   app.add_option("--work-dir", options.work_dir,
                  "Folder for configs, progress pages and logs of ranks")

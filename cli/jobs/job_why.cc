@@ -1,6 +1,7 @@
 #include "cli/jobs/job_why.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,47 @@ constexpr size_t kRowsMax = 50;
 
 std::string free_of(int32_t all, int32_t used) {
   return absl::StrCat(std::max(all - used, 0), " of ", all);
+}
+
+struct Domain {
+  int64_t nodes = 0;
+  int64_t able = 0;  // can take ranks now
+};
+
+std::map<std::string, Domain> domains_of(const JobNeeds& needs,
+                                         const v1::ListWorkersResponse& workers) {
+  std::map<std::string, Domain> domains;
+  for (const v1::WorkerInfo& worker : workers.workers()) {
+    if (worker.domain().empty()) continue;
+    Domain& domain = domains[worker.domain()];
+    ++domain.nodes;
+    domain.able += why_not(worker, needs).empty() ? 1 : 0;
+  }
+  return domains;
+}
+
+// Lists the domains with the most nodes that can take ranks first.
+std::string domains_text(const JobNeeds& needs, const v1::ListWorkersResponse& workers) {
+  const std::map<std::string, Domain> domains = domains_of(needs, workers);
+  if (domains.empty()) return "";
+  std::vector<std::pair<std::string, Domain>> rows(domains.begin(), domains.end());
+  std::ranges::stable_sort(rows, std::ranges::greater{},
+                           [](const auto& row) { return row.second.able; });
+  std::string text = "workers that can take its ranks now, by domain:";
+  constexpr size_t kDomainsMax = 10;
+  for (size_t i = 0; i < std::min(rows.size(), kDomainsMax); ++i)
+    absl::StrAppend(&text, i == 0 ? " " : ", ", rows[i].first, " ", rows[i].second.able, " of ",
+                    rows[i].second.nodes);
+  if (rows.size() > kDomainsMax)
+    absl::StrAppend(&text, ", and ", rows.size() - kDomainsMax, " domains with at most ",
+                    rows[kDomainsMax].second.able);
+  if (needs.segment_nodes > 1) {
+    absl::StrAppend(&text, "\neach ", needs.segment_nodes,
+                    " consecutive nodes share a domain if possible");
+    if (rows.front().second.able < needs.segment_nodes)
+      absl::StrAppend(&text, ": no domain has them");
+  }
+  return absl::StrCat(text, "\n");
 }
 
 std::string unmet_needs_text(const JobNeeds& needs) {
@@ -45,6 +87,7 @@ std::string unmet_needs_text(const JobNeeds& needs) {
 JobNeeds needs_of(const v1::JobSpec& spec, uint64_t gpu_bytes) {
   return {.nodes = spec.nodes(),
           .fewest_nodes = spec.min_nodes() > 0 ? spec.min_nodes() : spec.nodes(),
+          .segment_nodes = spec.segment_nodes(),
           .slots = spec.ranks_per_node(),
           .gpus_per_rank = spec.gpus_per_rank(),
           .gpu_bytes = gpu_bytes};
@@ -87,7 +130,7 @@ std::string describe_why(const JobNeeds& needs, const v1::ListWorkersResponse& w
   std::string text = absl::StrCat(unmet_needs_text(needs), "\n");
   if (verdicts.empty()) return absl::StrCat(text, "no worker has registered\n");
   absl::StrAppend(&text, "workers that can take its ranks now: ", able.size(), " of ",
-                  verdicts.size(), "\n\n");
+                  verdicts.size(), "\n", domains_text(needs, workers), "\n");
   std::vector<std::vector<std::string>> rows = {
       {"WORKER", "FREE SLOTS", "FREE GPUS", "GPUS", "CANNOT TAKE RANKS BECAUSE"}};
   for (size_t i = 0; i < std::min(verdicts.size(), kRowsMax); ++i) {
@@ -109,7 +152,11 @@ nlohmann::json why_to_json(const JobNeeds& needs, const v1::ListWorkersResponse&
                         {"slots_per_node", needs.slots},
                         {"gpus_per_rank", needs.gpus_per_rank},
                         {"gpu_memory_bytes", needs.gpu_bytes},
+                        {"segment_nodes", needs.segment_nodes},
+                        {"domains", nlohmann::json::array()},
                         {"workers", nlohmann::json::array()}};
+  for (const auto& [name, domain] : domains_of(needs, workers))
+    out["domains"].push_back({{"name", name}, {"nodes", domain.nodes}, {"able", domain.able}});
   for (const v1::WorkerInfo& worker : workers.workers())
     out["workers"].push_back({{"name", worker.name()}, {"why_not", why_not(worker, needs)}});
   return out;

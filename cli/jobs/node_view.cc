@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
@@ -92,16 +93,26 @@ std::string describe_node(const v1::WorkerInfo& worker, int64_t now_unix_ns) {
 std::string describe_node_list(const v1::ListWorkersResponse& workers, int64_t now_unix_ns) {
   std::vector<std::vector<std::string>> rows = {
       {"NODE", "HOST", "SLOTS", "USED", "GPUS", "STATE", "LAST CHECK", "WHY"}};
+  const bool has_domains = std::ranges::any_of(
+      workers.workers(), [](const v1::WorkerInfo& worker) { return !worker.domain().empty(); });
+  if (has_domains) rows[0].insert(rows[0].begin() + 2, "DOMAIN");
   for (const v1::WorkerInfo& worker : workers.workers()) {
     const bool here = !worker.host().empty();
-    rows.push_back(
-        {worker.name(), here ? worker.host() : "-", here ? absl::StrCat(worker.slots()) : "-",
-         here ? absl::StrCat(worker.slots_used()) : "-", describe_gpus(worker),
-         worker.has_exclusion()
-             ? absl::StrCat(state_of(worker), " ", rest_of(worker.exclusion(), now_unix_ns),
-                            drain_of(worker, now_unix_ns))
-             : absl::StrCat(state_of(worker), drain_of(worker, now_unix_ns)),
-         check_of(worker, now_unix_ns), why_of(worker)});
+    std::vector<std::string> row = {
+        worker.name(),
+        here ? worker.host() : "-",
+        here ? absl::StrCat(worker.slots()) : "-",
+        here ? absl::StrCat(worker.slots_used()) : "-",
+        describe_gpus(worker),
+        worker.has_exclusion()
+            ? absl::StrCat(state_of(worker), " ", rest_of(worker.exclusion(), now_unix_ns),
+                           drain_of(worker, now_unix_ns))
+            : absl::StrCat(state_of(worker), drain_of(worker, now_unix_ns)),
+        check_of(worker, now_unix_ns),
+        why_of(worker)};
+    if (has_domains)
+      row.insert(row.begin() + 2, worker.domain().empty() ? "-" : shown(worker.domain()));
+    rows.push_back(std::move(row));
   }
   return format_table(rows);
 }

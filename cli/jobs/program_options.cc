@@ -22,6 +22,11 @@ constexpr ProgramOptionRow kProgramOptions[] = {
      "it, hangs are detected by reported steps only",
      "the trainer reports its steps",
      [](v1::JobSpec& job, int64_t value) { job.set_hang_after_seconds(value); }},
+    {"--segment-nodes", "N", 1, kNodesMax,
+     "For a program behind --: each N consecutive nodes get one NVLink domain, or one switch, if "
+     "possible",
+     "the mesh between nodes determines it",
+     [](v1::JobSpec& job, int64_t value) { job.set_segment_nodes(static_cast<int32_t>(value)); }},
 };
 
 }  // namespace

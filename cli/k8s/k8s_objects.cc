@@ -241,11 +241,11 @@ Json field(const char* variable, const char* path) {
   return {{"name", variable}, {"valueFrom", {{"fieldRef", {{"fieldPath", path}}}}}};
 }
 
-// Reads the switches above the node from its labels before the worker starts. Only this container
-// has the account's token, so that ranks have none.
+// Reads the node's labels before the worker starts. Ranks do not have this container's token.
 Json switches_reader(const K8sPlan& plan) {
   Json args = {"k8s", "switches", "--node=$(NODE)"};
   for (const std::string& label : plan.switches_from_node) args.push_back("--label=" + label);
+  if (!plan.domain_from_node.empty()) args.push_back("--domain-label=" + plan.domain_from_node);
   args.push_back(std::string("--output=") + kSwitchesFile);
   args.push_back(std::string("--account=") + kAccountFolder);
   Json security = container_security();

@@ -61,6 +61,7 @@ struct K8sPlan {
   std::vector<std::string> tolerations{};  // keys
   // names of the node labels with its switches, outermost switch first
   std::vector<std::string> switches_from_node{};
+  std::string domain_from_node{};  // name of the node label with its NVLink domain
   // Service account of the workers; needs the right to get nodes if switches_from_node is set.
   std::string service_account{};
   // names of Secrets that become variables; for a repeated key the last Secret wins

@@ -114,6 +114,13 @@ absl::Status check_node_topology(const K8sPlan& plan) {
     if (std::find(plan.switches_from_node.begin(), label, *label) != label)
       return wrong("--switches-from-node", *label, "given twice");
   }
+  if (!plan.domain_from_node.empty() && !is_qualified_name(plan.domain_from_node))
+    return wrong("--domain-from-node", plan.domain_from_node, kKey);
+  if (!plan.domain_from_node.empty() && plan.switches_from_node.empty()) {
+    return absl::InvalidArgumentError(
+        "--domain-from-node is read together with the switches: give --switches-from-node, for "
+        "example topology.kubernetes.io/zone");
+  }
   if (!plan.switches_from_node.empty() && plan.service_account.empty()) {
     return absl::InvalidArgumentError(
         "--switches-from-node reads each node's labels, which needs the right to get nodes: give "

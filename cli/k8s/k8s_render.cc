@@ -201,6 +201,10 @@ void add_pod_options(CLI::App& command, RenderOptions& options) {
       command, "--switches-from-node", plan.switches_from_node, "LABEL",
       "A node label that names a switch above the node, the outermost first: "
       "topology.k8s.aws/network-node-layer-1; may be repeated. Needs --service-account");
+  add("--domain-from-node", plan.domain_from_node,
+      "The node label that names the node's NVLink domain: nvidia.com/gpu.clique. Needs "
+      "--switches-from-node",
+      "LABEL");
   add("--service-account", plan.service_account,
       "The workers' ServiceAccount; --switches-from-node needs its right to get nodes", "NAME");
   daemon::add_list(

@@ -20,6 +20,7 @@ constexpr auto kNodeDeadline = std::chrono::seconds(20);
 struct SwitchesOptions {
   std::string node;
   std::vector<std::string> labels;
+  std::string domain_label;
   std::string output;
   std::string account = "/var/run/secrets/kubernetes.io/serviceaccount";
 };
@@ -34,10 +35,15 @@ int print_switches(const SwitchesOptions& options) {
     warn(absl::StrCat("node ", options.node, " has no label ", options.labels.front(),
                       ": its switches are unknown to the placement of ranks"));
   }
-  if (options.output.empty()) return print_result(switches + "\n");
+  std::string text = switches + "\n";
+  if (!options.domain_label.empty()) {
+    const auto domain = labels->find(options.domain_label);
+    absl::StrAppend(&text, domain == labels->end() ? "" : domain->second, "\n");
+  }
+  if (options.output.empty()) return print_result(text);
   errno = 0;
   std::ofstream file(options.output);
-  file << switches << "\n" << std::flush;
+  file << text << std::flush;
   if (!file) return fail(file_status(errno, absl::StrCat("--output=", options.output)));
   return to_int(ExitCode::kOk);
 }
@@ -54,6 +60,11 @@ void declare_k8s_switches(CLI::App& k8s, Action& action) {
       ->add_option("--label", options->labels,
                    "A label of the node; the outermost switch comes first")
       ->required()
+      ->type_name("NAME");
+  command
+      ->add_option("--domain-label", options->domain_label,
+                   "A label of the node with its NVLink domain, which becomes the second line: "
+                   "nvidia.com/gpu.clique")
       ->type_name("NAME");
   command->add_option("--output", options->output, "Write to this file instead of stdout")
       ->type_name("FILE");

@@ -117,6 +117,12 @@ std::string switches_of(const Variables& environment) {
   return address.substr(0, dot);
 }
 
+std::string domain_of(const Variables& environment) {
+  const std::string address = value_of(environment, "SLURM_TOPOLOGY_ADDR");
+  if (value_of(environment, "SLURM_TOPOLOGY_ADDR_PATTERN") != "block.node") return "";
+  return address.substr(0, std::min(address.find('.'), address.size()));
+}
+
 std::string SlurmNode::trouble() const {
   for (const absl::string_view part : absl::StrSplit(state, '+')) {
     // "DOWN*": the node does not respond.

@@ -50,6 +50,9 @@ std::string scrape_cluster(const SlurmJob& job, bool is_chain);
 // Returns the switches above a node in the form of the worker's --switches: "s0.s1" for
 // SLURM_TOPOLOGY_ADDR "s0.s1.node7".
 std::string switches_of(const Variables& environment);
+// Returns the block of a node in the topology of Slurm's plugin topology/block, whose blocks are
+// NVLink domains: "b1" for SLURM_TOPOLOGY_ADDR "b1.node7"; empty for other topologies.
+std::string domain_of(const Variables& environment);
 
 // One node in the output of `scontrol show node -o`.
 struct SlurmNode {

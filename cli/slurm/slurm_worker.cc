@@ -138,10 +138,12 @@ int run_worker(const SlurmWorkerOptions& options) {
       "--die-with-parent",
       "--pass-env",  // the environment of the job's user
       "*"};
-  const std::string switches =
-      switches_of({{"SLURM_TOPOLOGY_ADDR", variable("SLURM_TOPOLOGY_ADDR")},
-                   {"SLURM_TOPOLOGY_ADDR_PATTERN", variable("SLURM_TOPOLOGY_ADDR_PATTERN")}});
-  if (!switches.empty()) command.insert(command.end(), {"--switches", switches});
+  const Variables topology = {
+      {"SLURM_TOPOLOGY_ADDR", variable("SLURM_TOPOLOGY_ADDR")},
+      {"SLURM_TOPOLOGY_ADDR_PATTERN", variable("SLURM_TOPOLOGY_ADDR_PATTERN")}};
+  for (const auto& [flag, value] :
+       {std::pair("--switches", switches_of(topology)), std::pair("--domain", domain_of(topology))})
+    if (!value.empty()) command.insert(command.end(), {flag, value});
   if (memory != nullptr) command.insert(command.end(), {"--local-dir", memory->path()});
   if (options.insecure) command.emplace_back("--insecure");
   if (options.trusted_network) command.emplace_back("--trusted-network");

@@ -57,6 +57,7 @@ struct JobSpec {
   int64_t hang_after_seconds = 0;
   int32_t spares = 0;
   int32_t min_nodes = 0;
+  int32_t segment_nodes = 0;
   std::vector<SmallerJob> smaller{};
   // The number of GPUs that each rank gets exclusively, or kGpusOfSlot.
   int32_t gpus_per_rank = 0;
@@ -153,6 +154,8 @@ inline constexpr auto kJobFields = std::to_array<JobField>({
     {"planned_checkpoint_us", &JobSpec::planned_checkpoint_us, NumberRange{0, kPlannedUsMax}},
     {"planned_memory_bytes", &JobSpec::planned_memory_bytes,
      NumberRange{0, std::numeric_limits<int64_t>::max()}},
+    // It divides `nodes`.
+    {"segment_nodes", &JobSpec::segment_nodes, NoRule{}},
     // At most `nodes`.
     {"min_nodes", &JobSpec::min_nodes, NoRule{}},
     {"command", &JobSpec::command, ListRule{kCommandWordsMax, kCommandBytesMax}},

@@ -24,6 +24,7 @@
 #include "common/time/time.h"
 #include "coordinator/core/records/incident.h"
 #include "coordinator/core/records/job.h"
+#include "coordinator/core/records/node_place.h"
 #include "coordinator/core/records/node_record.h"
 
 namespace muster::coordinator {
@@ -85,8 +86,7 @@ struct WorkerRegistered {
   int32_t slots = 0;
   std::string rendezvous_address;
   PortRange program_ports{};
-  // The switches above the node, outermost first: "spine.leaf3". Empty: not known.
-  std::string switches;
+  NodePlace place;
   // The state store to which the ranks in `running` belong.
   StoreId store;
   std::vector<RunningRank> running;

@@ -147,7 +147,9 @@ json worker_to_json(const v1::WorkerInfo& worker) {
               {"check_due", worker.check_due()},
               {"gpus", json::array()},
               {"gpus_used", worker.gpus_used()},
-              {"no_gpus_because", worker.no_gpus_because()}};
+              {"no_gpus_because", worker.no_gpus_because()},
+              {"switches", worker.switches()},
+              {"domain", worker.domain()}};
   for (const v1::Gpu& gpu : worker.gpus()) {
     out["gpus"].push_back({{"index", gpu.index()},
                            {"uuid", gpu.uuid()},

@@ -45,7 +45,7 @@ VARIANTS = {
     "a claim of its own": {"storage": {"mountPath": "/shared", "create": {"size": "1Ti", "storageClassName": "efs", "volumeName": "v"}}},
     "claims that go with it": {"storage": {"mountPath": "/shared", "create": {"size": "1Ti", "keep": False}}, "coordinator": {"persistence": {"keep": False}}},
     "a shared folder of the nodes": {"storage": {"mountPath": "/shared", "hostPath": "/mnt/shared"}},
-    "switches from nodes": {"pools": {"cpu": {"switchesFromNode": ["topology.k8s.aws/network-node-layer-1", "topology.k8s.aws/network-node-layer-2"]}}},
+    "switches from nodes": {"pools": {"cpu": {"switchesFromNode": ["topology.k8s.aws/network-node-layer-1", "topology.k8s.aws/network-node-layer-2"], "domainFromNode": "nvidia.com/gpu.clique"}}},
     "cert-manager": {"tls": {"mode": "certManager", "extraNames": ["muster.example.com", "10.1.2.3"]}},
     "cert-manager's issuer": {"tls": {"mode": "certManager", "certManager": {"issuerRef": {"name": "corp", "kind": "ClusterIssuer"}}}},
     "inside alone": {"tls": {"mode": "off"}},

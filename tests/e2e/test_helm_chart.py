@@ -382,6 +382,7 @@ class Refusals(HelmCase):
             (merged(pool, {"pools": {"p": {"kind": "DaemonSet", "workDir": {"claim": {"size": "1Gi"}}}}}), "its pods have no claims of their own"),
             (merged(pool, {"pools": {"p": {"workDir": {"claim": {"size": "1Gi"}, "hostPath": "/x"}}}}), "both workDir.hostPath and workDir.claim"),
             (merged(pool, {"pools": {"p": {"kind": "DaemonSet", "replicas": 4}}}), "leave replicas unset"),
+            (merged(pool, {"pools": {"p": {"domainFromNode": "a"}}}), "pools.p has domainFromNode without switchesFromNode"),
             (merged(pool, {"pools": {"p": {"switches": "a", "switchesFromNode": ["b"]}}}), "pools.p has switches and switchesFromNode"),
             (merged(pool, {"pools": {"p": {**GPU_POOL, "hugepages2Mi": "1Gi", "env": [{"name": "FI_EFA_USE_HUGE_PAGE", "value": "0"}]}}}),
              "which has no use with FI_EFA_USE_HUGE_PAGE=0"),

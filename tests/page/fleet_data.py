@@ -86,6 +86,8 @@ class FleetData(IncidentData):
             "check_due": i % 53 == 29,
             "gpus_used": 8 if i % 9 else 0,
             "no_gpus_because": "",
+            "switches": "",
+            "domain": "",
             "gpus": [
                 {
                     "index": g,

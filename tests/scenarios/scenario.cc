@@ -137,7 +137,8 @@ void Scenario::add_worker(const Words& words) {
   event.version = value_of(words, "version").value_or(options_.version);
   event.host = value_of(words, "host").value_or("host-of-" + words[1]);
   event.slots = number_of(words, "slots", 4);
-  event.switches = value_of(words, "switches").value_or("");
+  event.place = {.switches = value_of(words, "switches").value_or(""),
+                 .domain = value_of(words, "domain").value_or("")};
   event.no_gpus_because = value_of(words, "no-gpus").value_or("");
   for (int32_t i = 0; i < number_of(words, "gpus", 0); ++i)
     event.gpus.push_back({.index = i, .uuid = absl::StrCat("GPU-", i), .name = "fake"});

@@ -29,6 +29,8 @@ void FakeWorker::boot() {
   options.version = "simulated";
   options.host = name_.value();
   options.slots = slots_;
+  options.switches = absl::StrCat("spine.leaf", host_ / 4);
+  options.domain = absl::StrCat("rack", host_ / 2);
   for (int32_t gpu = 0; gpu < slots_; ++gpu) options.gpus.push_back({.index = gpu});
   options.launches_kept_max = 2;  // so that each run removes some
   options.rendezvous_address = absl::StrCat(name_.value(), ":", life_);

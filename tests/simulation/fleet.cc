@@ -133,6 +133,7 @@ void Fleet::register_workers() {
     event.version = "fleet";
     event.host = event.worker.value();
     event.slots = ranks_per_node_;
+    event.place = {absl::StrCat("spine.leaf", node / 36), absl::StrCat("rack", node / 18)};
     event.rendezvous_address = absl::StrCat(event.worker.value(), ":1");
     step(event);
   }

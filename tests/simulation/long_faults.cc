@@ -193,6 +193,7 @@ void LongTraining::register_node(int32_t index) {
   event.version = "long";
   event.host = event.worker.value();
   event.slots = plan_.ranks_per_node;
+  event.place = {absl::StrCat("spine.leaf", index / 36), absl::StrCat("rack", index / 18)};
   event.rendezvous_address = "h:1";
   step(event);
 }

@@ -22,6 +22,7 @@ void FakeCoordinator::send_register(StreamId stream, const worker::SendRegister&
   event.host = message.host;
   event.slots = message.slots;
   event.gpus = message.gpus;
+  event.place = {message.switches, message.domain};
   event.rendezvous_address = message.rendezvous_address;
   event.store = message.store;
   for (const auto& r : message.running)

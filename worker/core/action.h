@@ -87,6 +87,7 @@ struct SendRegister {
   std::vector<std::string> addresses{};
   PortRange program_ports{};
   std::string switches;
+  std::string domain;
   std::vector<Gpu> gpus;
   std::string no_gpus_because;
   StoreId store;  // scope of the job numbers in `running`

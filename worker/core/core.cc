@@ -67,6 +67,7 @@ void Core::on(const Connected&, Instant now, ActionList& out) {
                        .addresses = options_.addresses,
                        .program_ports = options_.program_ports,
                        .switches = options_.switches,
+                       .domain = options_.domain,
                        .gpus = options_.gpus,
                        .no_gpus_because = options_.no_gpus_because,
                        .store = store_.value_or(StoreId{}),

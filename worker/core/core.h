@@ -96,6 +96,7 @@ struct CoreOptions {
   std::vector<std::string> addresses;  // the addresses of the node
   PortRange program_ports;
   std::string switches;
+  std::string domain;
   std::vector<Gpu> gpus;
   std::string no_gpus_because;  // the reason shown to users if `gpus` is empty
   size_t launches_kept_max = kLaunchesKeptMax;

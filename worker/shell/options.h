@@ -22,9 +22,12 @@ struct WorkerOptions {
   std::string name;  // empty: the host name
   // number of ranks that may run at once; 0: one per GPU, or one without GPUs
   int32_t slots = 0;
-  bool pin_ranks = true;      // true: ranks run on the CPUs near their GPUs only
-  std::string switches;       // network switches above this node, outermost first: "spine.leaf3"
-  std::string switches_file;  // path of a file whose first line replaces `switches`; empty: no file
+  bool pin_ranks = true;  // true: ranks run on the CPUs near their GPUs only
+  std::string switches;   // network switches above this node, outermost first: "spine.leaf3"
+  std::string domain;     // the NVLink domain of this node; empty: unknown
+  // The path of a file whose first line replaces `switches`, and whose second line, if there is
+  // one, `domain`; empty: no file.
+  std::string switches_file;
   Duration leave_grace = kLeaveGrace;
   int leave_exit_code = 0;  // exit code after a request to leave
   std::string work_dir;

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <utility>
 
@@ -31,6 +30,7 @@
 #include "daemon/endpoint.h"
 #include "daemon/process.h"
 #include "worker/gpus/gpu_inventory.h"
+#include "worker/shell/network_place.h"
 #include "worker/shell/worker.h"
 #include "worker/stacks/kernel_messages.h"
 
@@ -80,23 +80,6 @@ absl::Status check_network_devices(const std::vector<std::string>& patterns) {
                      "leading ! omits the device"));
   }
   return absl::OkStatus();
-}
-
-// An init container may have written the file. It has one line; a node without switches has an
-// empty file.
-absl::StatusOr<std::string> switches_of(const WorkerOptions& options) {
-  if (options.switches_file.empty()) return options.switches;
-  std::ifstream file(options.switches_file);
-  constexpr size_t kLineBytes = 4096;  // above the coordinator's limit
-  std::string line(kLineBytes, '\0');
-  file.read(line.data(), static_cast<std::streamsize>(line.size()));
-  if (!file.is_open())
-    return absl::NotFoundError(
-        absl::StrCat("--switches-file=", options.switches_file, " cannot be read"));
-  line.resize(static_cast<size_t>(file.gcount()));
-  line.resize(std::min(line.size(), line.find('\n')));
-  if (line.find_first_not_of('.') == std::string::npos) line.clear();  // a node without the labels
-  return line;
 }
 
 absl::StatusOr<std::string> find_trainer(const std::string& option) {
@@ -346,8 +329,8 @@ absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint
     spdlog::warn("runs only the trainer, no other programs: {}",
                  std::string(ports.status().message()));
   }
-  auto switches = switches_of(options);
-  if (!switches.ok()) return switches.status();
+  auto place = read_network_place(options);
+  if (!place.ok()) return place.status();
   core_ = std::make_unique<Core>(
       CoreOptions{.name = WorkerName(name_of(options)),
                   .incarnation = incarnation_,
@@ -357,7 +340,8 @@ absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint
                   .rendezvous_address = reachable.to_string(),
                   .addresses = node_addresses(),
                   .program_ports = program_ports_ ? program_ports_->range() : PortRange{},
-                  .switches = *std::move(switches),
+                  .switches = std::move(place->switches),
+                  .domain = std::move(place->domain),
                   .gpus = launcher_.gpus(),
                   .no_gpus_because = no_gpus_because_,
                   .leave_grace = options.leave_grace},

@@ -7,6 +7,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "coordinator/core/recovery/log_verdict.h"
+#include "coordinator/core/recovery/rank_faults.h"
 #include "coordinator/core/recovery/restart_policy.h"
 
 namespace muster::coordinator {

@@ -86,7 +86,8 @@ Worker& Fleet::add(const WorkerRegistered& event, Instant now) {
   worker.rendezvous_address = event.rendezvous_address;
   worker.addresses = event.addresses;
   worker.program_ports = event.program_ports;
-  worker.switches = event.switches;
+  worker.place = event.place;
+  places_of_absent_.erase(event.worker);
   worker.gpus = event.gpus;
   worker.no_gpus_because = event.no_gpus_because;
   worker.slots = event.slots;
@@ -160,8 +161,22 @@ void Fleet::excuse(Duration time, Instant now) {
   }
 }
 
+const NodePlace* Fleet::place_of(const WorkerName& name) const {
+  if (const Worker* worker = find(name); worker != nullptr && worker->slots > 0)
+    return worker->place.is_known() ? &worker->place : nullptr;
+  const auto place = places_of_absent_.find(name);
+  return place == places_of_absent_.end() ? nullptr : &place->second;
+}
+
 void Fleet::erase(const WorkerName& name) {
-  workers_.erase(name);
+  const auto worker = workers_.find(name);
+  if (worker == workers_.end()) return;
+  if (worker->second.place.is_known()) {
+    if (places_of_absent_.size() >= kPlacesKeptMax)
+      places_of_absent_.erase(places_of_absent_.begin());
+    places_of_absent_.insert_or_assign(name, std::move(worker->second.place));
+  }
+  workers_.erase(worker);
   if (!workers_.empty()) return;
   outage_.reset();
   refused_at_.reset();

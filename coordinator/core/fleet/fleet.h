@@ -21,12 +21,14 @@
 #include <absl/status/status.h>
 
 #include "common/job/ids.h"
+#include "common/job/limits.h"
 #include "common/time/time.h"
 #include "coordinator/core/action.h"
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/fleet/pace.h"
 #include "coordinator/core/records/job.h"
+#include "coordinator/core/records/node_place.h"
 #include "coordinator/core/records/worker.h"
 
 namespace muster::coordinator {
@@ -44,6 +46,9 @@ constexpr int64_t kLeasesOfMost = 3;
 // The same if no worker of several reports. The wait costs nothing, because no rank could start
 // elsewhere, and a switch needs some minutes to restart.
 constexpr int64_t kLeasesOfAll = 60;
+
+// Twice the workers of the largest fleet.
+constexpr size_t kPlacesKeptMax = size_t{2} * kNodesMax;
 
 class Fleet {
  public:
@@ -86,6 +91,10 @@ class Fleet {
   bool adapt_pace(Instant now);
   // Returns the pace that workers have, or will have once they receive it.
   const Pace& pace() const { return pace_; }
+  // Returns the place of the worker in the network, also after erase(), until the worker registers
+  // with another one; null if it is unknown. Keeps the places of at most kPlacesKeptMax absent
+  // workers.
+  const NodePlace* place_of(const WorkerName& name) const;
   // An outage ends with its last worker.
   void erase(const WorkerName& name);
   // Records a heartbeat. Returns whether the worker's ranks had been given up.
@@ -190,6 +199,7 @@ class Fleet {
   Pace allowed_;
   Instant allowed_until_{};
   std::map<WorkerName, Worker> workers_;
+  std::map<WorkerName, NodePlace> places_of_absent_;
   // Set while there are workers. A deadline that begins after the last visit ends after this time.
   std::optional<Instant> next_visit_;
   Instant reachable_until_{};

@@ -42,9 +42,10 @@ Host host_of(const Worker& worker, const NodeUse& use) {
           .incarnation = worker.incarnation,
           .slots = worker.slots,
           .slots_free = worker.slots - use.slots,
-          .switches = worker.switches,
+          .switches = worker.place.switches,
           .gpus = gpus,
-          .gpus_free = gpus - use.gpus};
+          .gpus_free = gpus - use.gpus,
+          .domain = worker.place.domain};
 }
 
 NodeUses uses_of_ranks(const JobTable& jobs, const std::vector<JobId>& live, const Fleet& fleet) {
@@ -95,8 +96,22 @@ NodeUse held_use_on(const JobTable& jobs, const Fleet& fleet, const WorkerName& 
 
 PlacementRequest request_of(const Job& job, int64_t unix_ns) {
   return {job.spec.ranks_per_node,
-          job.placement.empty() ? job.previous_nodes : nodes_of(job.placement), job.held,
-          nodes_to_avoid(job, unix_ns), job.spec.gpus_per_rank};
+          job.placement.empty() ? job.previous_nodes : nodes_of(job.placement),
+          job.held,
+          nodes_to_avoid(job, unix_ns),
+          job.spec.gpus_per_rank,
+          job.spec.segment_nodes};
+}
+
+PlacementRequest request_with_places(const Job& job, const Fleet& fleet, int64_t unix_ns) {
+  PlacementRequest request = request_of(job, unix_ns);
+  for (const WorkerName& name : request.previous) {
+    if (const NodePlace* place = fleet.place_of(name); place != nullptr)
+      request.places.emplace(name, *place);
+  }
+  if (job.faults.empty()) return request;
+  for (const WorkerName& name : job.faults.back().nodes_without_link) request.places.erase(name);
+  return request;
 }
 
 bool is_excluded_by_hand(const NodeBook& nodes, const WorkerName& name) {

@@ -6,10 +6,13 @@
 //
 // A former node of the job that is available again gets the same ranks, because its memory holds
 // their data (page cache, local checkpoints). A replacement node gets the ranks of the lost node.
-// Replacements are chosen in this order: nodes that had other ranks of the job, nodes reserved for
-// the job, unreserved nodes, nodes reserved for a job that is later in the queue. Equal nodes are
-// ordered by comes_before(): nodes under one switch are adjacent, and neighbours in a rack usually
-// have consecutive numbers.
+// All other nodes of the job keep their ranks, however many nodes were lost.
+//
+// A replacement is chosen from the NVLink domain of the lost node, otherwise from the nearest
+// switch above it, otherwise from anywhere. Equally near nodes are chosen in this order: nodes that
+// had other ranks of the job, nodes reserved for the job, unreserved nodes. Nodes reserved for a
+// job that is later in the queue are chosen only if no other node is left, and nodes to avoid last.
+// nearest_together() selects the nodes of a new job.
 #pragma once
 
 #include <cstdint>
@@ -19,43 +22,11 @@
 #include <vector>
 
 #include "common/job/ids.h"
+#include "coordinator/core/placement/host_resources.h"
 #include "coordinator/core/records/job.h"
+#include "coordinator/core/records/node_place.h"
 
 namespace muster::coordinator {
-
-// A worker as a host for ranks: its resources, and the part that is free.
-struct Host {
-  WorkerName name;
-  Incarnation incarnation;
-  int32_t slots = 0;
-  int32_t slots_free = 0;
-  bool held = false;     // reserved for some job
-  std::string switches;  // as in WorkerRegistered
-  int32_t gpus = 0;
-  int32_t gpus_free = 0;
-};
-
-// The slots and GPUs of a worker that are not free.
-struct NodeUse {
-  int32_t slots = 0;
-  int32_t gpus = 0;
-
-  NodeUse& operator+=(const NodeUse& other) {
-    slots += other.slots;
-    gpus += other.gpus;
-    return *this;
-  }
-  NodeUse& operator-=(const NodeUse& other) {
-    slots -= other.slots;
-    gpus -= other.gpus;
-    return *this;
-  }
-};
-using NodeUses = std::map<WorkerName, NodeUse>;
-
-// Returns whether `a` is ordered before `b`: by switches, and under one switch by name, both in
-// natural order.
-bool comes_before(const Host& a, const Host& b);
 
 // The requirements of one job for its nodes, with its former nodes.
 struct PlacementRequest {
@@ -65,6 +36,9 @@ struct PlacementRequest {
   // Nodes to avoid: never reserved for the job, and chosen last.
   std::set<WorkerName> avoid{};
   int32_t gpus_per_rank = 0;  // exclusive GPUs of each rank: a number, or kGpusOfSlot
+  int32_t segment_nodes = 0;  // as in JobSpec
+  // The places of former nodes that are known, also of lost ones.
+  std::map<WorkerName, NodePlace> places{};
 
   // Returns the number of GPUs that the job's ranks on the host need.
   int32_t gpus_of(const Host& host) const {
@@ -99,9 +73,10 @@ Placement place(const PlacementRequest& request, int32_t nodes, const std::vecto
 // Returns the number of hosts that have room for the job's ranks now.
 int32_t nodes_free(const PlacementRequest& request, const std::vector<Host>& hosts);
 
-// Returns at most `count` workers to reserve for a job that runs on request.previous, in the order
-// in which they would be used. Excludes the job's own nodes: their spare slots would be lost
-// together with them.
+// Returns at most `count` workers to reserve for a job that runs on request.previous. Workers that
+// are reserved for the job already come first. The others are chosen near the job's nodes: each
+// domain gets a share by its number of the job's nodes, then each switch. Excludes the job's own
+// nodes: their spare slots would be lost together with them.
 std::vector<WorkerName> choose_held(const PlacementRequest& request, int32_t count,
                                     const std::vector<Host>& hosts);
 

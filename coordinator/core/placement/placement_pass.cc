@@ -12,7 +12,9 @@
 
 #include "common/text/absl_view.h"
 #include "coordinator/core/fleet/unkillable.h"
+#include "coordinator/core/placement/domain_text.h"
 #include "coordinator/core/placement/hosts.h"
+#include "coordinator/core/placement/network.h"
 #include "coordinator/core/placement/waiting_text.h"
 #include "coordinator/core/records/list_text.h"
 #include "coordinator/core/records/sizes.h"
@@ -89,6 +91,10 @@ PlacementPass::PlacementPass(const CoreOptions& options, const CoreTime& time, c
           .push_back(std::move(host));
     }
   }
+  std::vector<Host*> all;
+  for (std::vector<Host>* some : {&hosts_, &excluded_})
+    for (Host& host : *some) all.push_back(&host);
+  gather_domains(std::move(all));
   for (std::vector<Host>* some : {&hosts_, &excluded_}) {
     std::sort(some->begin(), some->end(), comes_before);
   }
@@ -126,19 +132,20 @@ PlacementPass::Decision PlacementPass::decide(const Job& job, const JobQueue::En
     decision.text = std::move(remark);
     return decision;
   }
+  const PlacementRequest request = request_with_places(job, fleet_, time_.unix_ns);
+  const std::string lacking = lacking_domains_text(request, hosts_);  // before reservations
   const WorkerName awaited = node_to_wait_for(job, entry);
   if (soon || !awaited.value().empty()) decision.held = hold_own_nodes(job);
   blocked_ = placement.fit == Fit::kLater;
-  const PlacementRequest request = request_of(job, time_.unix_ns);
-  decision.text =
-      absl::StrCat("waits for ", need_text(job.spec, fewest, room_of(job).gpus_missing),
-                   blocked_           ? ": they are busy"
-                   : leaving_.empty() ? ": fewer are connected"
-                                      : ": fewer are connected and stay",
-                   fitting_text(job.spec, request, hosts_), passed_over_text(leaving_, "leaving"),
-                   passed_over_text(outdated_, "of another version and only ends what it runs"),
-                   remark, blocked_ || job.spec.gpus_per_rank <= 0 ? "" : without_gpus_text(),
-                   held_text(decision.held.size(), awaited, options_.reservation_time));
+  decision.text = absl::StrCat(
+      "waits for ", need_text(job.spec, fewest, room_of(job).gpus_missing),
+      blocked_           ? ": they are busy"
+      : leaving_.empty() ? ": fewer are connected"
+                         : ": fewer are connected and stay",
+      fitting_text(job.spec, request, hosts_), passed_over_text(leaving_, "leaving"),
+      passed_over_text(outdated_, "of another version and only ends what it runs"), lacking, remark,
+      blocked_ || job.spec.gpus_per_rank <= 0 ? "" : without_gpus_text(),
+      held_text(decision.held.size(), awaited, options_.reservation_time));
   return decision;
 }
 
@@ -218,7 +225,7 @@ WorkerName PlacementPass::node_to_wait_for(const Job& job, const JobQueue::Entry
 // passed its check costs less than a smaller size. `remark` describes these nodes.
 Placement PlacementPass::place_among(const Job& job, bool whole, const std::vector<Host>& hosts,
                                      const std::vector<Host>& excluded, std::string& remark) {
-  const PlacementRequest request = request_of(job, time_.unix_ns);
+  const PlacementRequest request = request_with_places(job, fleet_, time_.unix_ns);
   const auto at_size = [&](int32_t nodes) {
     Placement placement = coordinator::place(request, nodes, hosts);
     if (placement.fit == Fit::kNever && !excluded.empty())
@@ -259,7 +266,7 @@ Placement PlacementPass::place_as_last_resort(const Job& job, int32_t nodes,
                                               const std::vector<Host>& hosts,
                                               const std::vector<Host>& excluded,
                                               std::string& remark) {
-  const PlacementRequest request = request_of(job, time_.unix_ns);
+  const PlacementRequest request = request_with_places(job, fleet_, time_.unix_ns);
   Placement placement;
   std::vector<Host> all = hosts;
   std::vector<std::string> others;  // cannot be used yet
@@ -352,7 +359,7 @@ PlacementPass::More PlacementPass::hold_more_nodes(const Job& job) {
   const int32_t now = nodes_now(job);
   if (job.cancel_requested) return {{}, now};
   const bool may_grow = now < job.spec.nodes && !blocked_ && can_reuse_its_nodes(job);
-  const PlacementRequest request = request_of(job, time_.unix_ns);
+  const PlacementRequest request = request_with_places(job, fleet_, time_.unix_ns);
   More more;
   more.held = choose_held(request, (may_grow ? job.spec.nodes - now : 0) + job.spec.spares, hosts_);
   more.nodes = may_grow ? std::max(now, largest_size(job.spec, now + std::ssize(more.held))) : now;
@@ -370,7 +377,9 @@ std::string start_text(const Job& job, const Fleet& fleet, int64_t unix_ns) {
       absl::StrCat("attempt ", job.attempt.value(), ": starting ", job.placement.size(),
                    job.placement.size() == 1 ? " rank on " : " ranks on ", now.front().value(),
                    now.size() > 1 ? absl::StrCat(" … ", now.back().value()) : std::string());
-  if (!replaced.empty()) absl::StrAppend(&text, ", ", replaced);
+  if (!replaced.empty())
+    absl::StrAppend(&text, ", ", replaced, left_domains_text(job.previous_nodes, now, fleet));
+  absl::StrAppend(&text, split_segments_text(now, job.spec.segment_nodes, fleet));
   if (nodes_now(job) == job.spec.nodes) return text;
   std::vector<std::string> avoided;
   for (const WorkerName& name : nodes_to_avoid(job, unix_ns))

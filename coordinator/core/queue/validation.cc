@@ -203,6 +203,11 @@ absl::Status check_command(const JobSpec& spec) {
 // properties that placement relies on are checked.
 absl::Status check_job_sizes(const JobSpec& spec, const InputLimits& limits) {
   absl::Status status = check_range("spec.min_nodes", spec.min_nodes, 0, spec.nodes);
+  status.Update(check_range("spec.segment_nodes", spec.segment_nodes, 0, spec.nodes));
+  if (status.ok() && spec.segment_nodes > 0 && spec.nodes % spec.segment_nodes != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("spec.segment_nodes is ", spec.segment_nodes,
+                                                   ": it must divide spec.nodes, ", spec.nodes));
+  }
   status.Update(check_range("spec.smaller (its number of sizes)", std::ssize(spec.smaller), 0,
                             spec.is_program() ? 0 : kSmallerSizesMax));
   size_t bytes = 0;
@@ -292,7 +297,8 @@ absl::Status check_registration(const WorkerRegistered& event, const InputLimits
   status.Update(check_line("host", event.host, kHostBytesMax));
   status.Update(check_line("version", event.version, limits.name_bytes_max));
   status.Update(check_line("rendezvous_address", event.rendezvous_address, kAddressBytesMax));
-  status.Update(check_line("switches", event.switches, kSwitchesBytesMax));
+  status.Update(check_line("switches", event.place.switches, kSwitchesBytesMax));
+  status.Update(check_line("domain", event.place.domain, limits.name_bytes_max));
   status.Update(check_range("slots", event.slots, 1, limits.ranks_per_node_max));
   status.Update(check_range("gpus (their number)", std::ssize(event.gpus), 0, kGpusPerNodeMax));
   status.Update(check_line("no_gpus_because", event.no_gpus_because, limits.detail_bytes_max));

@@ -29,7 +29,7 @@ JobSpec spec_of_size(const JobSpec& spec, int32_t nodes) {
   sized.nodes = nodes;
   sized.smaller.clear();
   sized.settings_json.clear();  // only a client reads it
-  sized.spares = sized.min_nodes = 0;
+  sized.spares = sized.min_nodes = sized.segment_nodes = 0;
   return sized;
 }
 

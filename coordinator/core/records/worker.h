@@ -11,6 +11,7 @@
 #include "common/job/ids.h"
 #include "common/process/port_range.h"
 #include "common/time/time.h"
+#include "coordinator/core/records/node_place.h"
 #include "coordinator/core/records/node_record.h"
 
 namespace muster::coordinator {
@@ -32,7 +33,7 @@ struct Worker {
   std::string rendezvous_address;
   std::vector<std::string> addresses;  // the addresses of its node: "10.0.0.2"
   PortRange program_ports;
-  std::string switches;
+  NodePlace place;
   std::vector<Gpu> gpus;
   // A clause that explains why the node has no GPUs, if the worker has determined the cause.
   std::string no_gpus_because;

@@ -178,7 +178,7 @@ WorkerRegistered registration_from_proto(const v1::Register& proto) {
   event.slots = proto.slots();
   event.rendezvous_address = proto.rendezvous_address();
   event.program_ports = {proto.program_ports().first(), proto.program_ports().count()};
-  event.switches = proto.switches();
+  event.place = {.switches = proto.switches(), .domain = proto.domain()};
   for (const v1::Gpu& gpu : proto.gpus()) event.gpus.push_back(daemon::gpu_from_proto(gpu));
   event.no_gpus_because = proto.no_gpus_because();
   event.addresses.assign(proto.addresses().begin(), proto.addresses().end());
@@ -292,6 +292,8 @@ v1::WorkerInfo worker_to_proto(const Worker& worker, const NodeRecord* node, con
   for (const Gpu& gpu : worker.gpus) daemon::gpu_to_proto(gpu, *proto.add_gpus());
   proto.set_gpus_used(use.gpus);
   proto.set_no_gpus_because(worker.no_gpus_because);
+  proto.set_switches(worker.place.switches);
+  proto.set_domain(worker.place.domain);
   proto.set_version(worker.version);
   proto.set_connected(worker.connected);
   proto.set_leaving(worker.leaving);

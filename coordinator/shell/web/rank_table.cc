@@ -162,7 +162,7 @@ RankMap rank_map(const Core& core, const Job& job) {
     const WorkerName& name = job.placement[i].worker;
     const auto worker = core.workers().find(name);
     map.nodes.push_back(name.value());
-    map.switches.push_back(worker == core.workers().end() ? "" : worker->second.switches);
+    map.switches.push_back(worker == core.workers().end() ? "" : worker->second.place.switches);
   }
   return map;
 }

@@ -144,6 +144,9 @@
 {{- if and $p.switches $p.switchesFromNode -}}
 {{- fail (printf "%s has switches and switchesFromNode: switches applies to all nodes, switchesFromNode reads each node's labels; omit one of them" $where) -}}
 {{- end -}}
+{{- if and $p.domainFromNode (not $p.switchesFromNode) -}}
+{{- fail (printf "%s has domainFromNode without switchesFromNode, whose container reads the label; give switchesFromNode, for example [topology.kubernetes.io/zone]" $where) -}}
+{{- end -}}
 {{- range $p.env -}}
 {{- if hasPrefix "MUSTER_WORKER_" .name -}}
 {{- fail (printf "%s.env has %s: names that begin with MUSTER_WORKER_ are reserved for the chart" $where .name) -}}

@@ -56,6 +56,16 @@ TEST(ProgramJob, MayContinueOnFewerNodes) {
             "--min-nodes 5: the job has --nodes 4, so it must be 1 to 4");
 }
 
+TEST(ProgramJob, SegmentsDivideTheNodes) {
+  v1::JobSpec wanted = request();
+  wanted.set_nodes(4);
+  wanted.set_segment_nodes(2);
+  EXPECT_EQ(program_job(wanted, kDefaultName)->segment_nodes(), 2);
+  wanted.set_segment_nodes(3);
+  EXPECT_EQ(program_job(wanted, kDefaultName).status().message(),
+            "--segment-nodes 3: the job has --nodes 4, so it must be a divisor of 4");
+}
+
 TEST(ProgramJob, FoldersStartInTheWorkingDirectory) {
   v1::JobSpec wanted = request();
   wanted.set_name("mine");

@@ -201,6 +201,7 @@ TEST_F(Resolve, ATensorAxisBetweenNodesIsAWarning) {
   const auto job = resolve(keys, with_ranks(1, 2));
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_THAT(job->warnings, Contains(warning));
+  EXPECT_EQ(job->spec.segment_nodes(), 2) << "both nodes of a tensor group share a domain";
   // Twice the sequences, and each rank has half of the positions.
   keys.emplace_back("ici_context_parallelism=2");
   const auto split = resolve(keys, with_ranks(2, 2));

@@ -162,6 +162,7 @@ v1::WorkerMessage to_message(const SendRegister& action) {
   body->mutable_program_ports()->set_first(action.program_ports.first);
   body->mutable_program_ports()->set_count(action.program_ports.count);
   body->set_switches(action.switches);
+  body->set_domain(action.domain);
   for (const Gpu& gpu : action.gpus) daemon::gpu_to_proto(gpu, *body->add_gpus());
   body->set_no_gpus_because(action.no_gpus_because);
   for (const std::string& address : action.addresses) body->add_addresses(address);

@@ -110,6 +110,10 @@ TEST(JobView, ShowsTheNodesOfAJob) {
   worker.set_slots_held(2);
   EXPECT_THAT(describe_workers(workers), HasSubstr("2 (2 held)"));
   EXPECT_EQ(describe_gpus(worker), "-");
+  EXPECT_THAT(describe_node_list(workers, 0), Not(HasSubstr("DOMAIN")));
+  worker.set_domain("rack1");
+  EXPECT_THAT(describe_node_list(workers, 0), HasSubstr("NODE  HOST  DOMAIN"));
+  EXPECT_THAT(describe_node_list(workers, 0), HasSubstr("rack1"));
   worker.set_no_gpus_because("the driver is not loaded");
   EXPECT_THAT(describe_node_list(workers, 0), HasSubstr("no GPUs: the driver is not loaded"));
   for (int i = 0; i < 8; ++i) worker.add_gpus()->set_name("NVIDIA H100");
@@ -213,6 +217,7 @@ TEST(JobView, TextForPeopleHasNoControlCharacters) {
   worker.set_name(evil);
   worker.set_host(evil);
   worker.set_version(evil);
+  worker.set_domain(evil);
   worker.mutable_exclusion()->set_reason(evil);
   for (const std::string& text :
        {headline(job), describe_job(job, 0), describe_job_list(jobs, 0), describe_workers(workers),

@@ -48,6 +48,24 @@ TEST(WhyNot, NamesTheFirstReason) {
   EXPECT_EQ(why_not(worker, needs), "left out: worker lost: it was restarted");
 }
 
+TEST(WhyNot, NamesTheDomainsThatLackNodes) {
+  const JobNeeds needs = {.nodes = 4, .fewest_nodes = 4, .segment_nodes = 2, .slots = 4};
+  v1::ListWorkersResponse workers;
+  EXPECT_THAT(describe_why(needs, workers), Not(HasSubstr("domain")));
+  for (const auto& [name, used, domain] :
+       {std::tuple("a", 0, "rack1"), std::tuple("b", 8, "rack1"), std::tuple("c", 8, "rack2")}) {
+    *workers.add_workers() = worker_of(name, 8, used);
+    workers.mutable_workers()->rbegin()->set_domain(domain);
+  }
+  EXPECT_THAT(
+      describe_why(needs, workers),
+      HasSubstr("workers that can take its ranks now, by domain: rack1 1 of 2, rack2 0 of 1\n"
+                "each 2 consecutive nodes share a domain if possible: no domain has them\n"));
+  const nlohmann::json out = why_to_json(needs, workers);
+  EXPECT_EQ(out["segment_nodes"], 2);
+  EXPECT_EQ(out["domains"][0], nlohmann::json({{"name", "rack1"}, {"nodes", 2}, {"able", 1}}));
+}
+
 TEST(WhyNot, CountsTheShareOfTheSlots) {
   const JobNeeds needs = {.nodes = 1, .fewest_nodes = 1, .slots = 4, .gpus_per_rank = kGpusOfSlot};
   v1::WorkerInfo worker = worker_of("a", 8, 4, 8);

@@ -104,6 +104,7 @@ TEST(K8sObjects, AWorkerGetsTheZoneOfItsNode) {
 TEST(K8sObjects, OnlyTheSwitchesContainerHasTheToken) {
   K8sPlan wanted = plan();
   wanted.switches_from_node = {"example.com/spine", "example.com/leaf"};
+  wanted.domain_from_node = "nvidia.com/gpu.clique";
   wanted.service_account = "topology";
   const Json set = job_set(wanted);
   const Json& pod = pod_of(set, "workers");
@@ -112,6 +113,7 @@ TEST(K8sObjects, OnlyTheSwitchesContainerHasTheToken) {
   const Json& reader = pod["initContainers"][0];
   EXPECT_EQ(reader["args"][3], "--label=example.com/spine");
   EXPECT_EQ(reader["args"][4], "--label=example.com/leaf");
+  EXPECT_TRUE(has(reader["args"], "--domain-label=nvidia.com/gpu.clique"));
   EXPECT_TRUE(has(reader["args"], "--output=/run/muster/switches"));
   const Json& worker = pod["containers"][0];
   EXPECT_TRUE(has(worker["args"], "--switches-file=/run/muster/switches"));
@@ -257,6 +259,10 @@ TEST(K8sPlan, ErrorsNameTheOption) {
                 p.switches_from_node = {"spine", "leaf", "spine"};
               }),
               HasSubstr("--switches-from-node spine: given twice"));
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.domain_from_node = "clique"; }),
+              HasSubstr("give --switches-from-node"));
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.domain_from_node = "a b"; }),
+              HasSubstr("--domain-from-node a b"));
   EXPECT_THAT(refusal([](K8sPlan& p) { p.switches_from_node = {"a b"}; }),
               HasSubstr("--switches-from-node a b"));
   EXPECT_THAT(refusal([](K8sPlan& p) { p.switches_from_node = {"leaf"}; }),

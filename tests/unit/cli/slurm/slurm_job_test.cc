@@ -84,6 +84,12 @@ TEST(SlurmJob, SwitchesAreTheAddressWithoutTheNode) {
   EXPECT_EQ(switches_of({{"SLURM_TOPOLOGY_ADDR", "top.leaf2.node7"},
                          {"SLURM_TOPOLOGY_ADDR_PATTERN", "switch.switch.node"}}),
             "top.leaf2");
+  EXPECT_EQ(domain_of({{"SLURM_TOPOLOGY_ADDR", "top.leaf2.node7"},
+                       {"SLURM_TOPOLOGY_ADDR_PATTERN", "switch.switch.node"}}),
+            "");
+  EXPECT_EQ(domain_of({{"SLURM_TOPOLOGY_ADDR", "b03.node7.cluster"},
+                       {"SLURM_TOPOLOGY_ADDR_PATTERN", "block.node"}}),
+            "b03");
   EXPECT_EQ(switches_of({{"SLURM_TOPOLOGY_ADDR", "node7.cluster"},
                          {"SLURM_TOPOLOGY_ADDR_PATTERN", "node"}}),
             "");

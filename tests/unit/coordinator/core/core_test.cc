@@ -48,7 +48,7 @@ Event random_event(std::mt19937_64& random) {
                              static_cast<int32_t>(below(4)),
                              "h:1",
                              {12'000, static_cast<int32_t>(below(3))},
-                             below(2) == 0 ? "" : "s.l",
+                             {below(2) == 0 ? "" : "s.l", below(2) == 0 ? "" : "d"},
                              StoreId(below(2)),
                              {},
                              std::nullopt,

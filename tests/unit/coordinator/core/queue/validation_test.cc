@@ -156,13 +156,20 @@ TEST(CheckSpec, EnforcesTheRuleOfEachField) {
     }
   });
   // JudgesSizes and JudgesPrograms test these. A truth value needs no rule.
-  EXPECT_THAT(without_rule, testing::ElementsAre("min_nodes", "working_directory"));
+  EXPECT_THAT(without_rule,
+              testing::ElementsAre("segment_nodes", "min_nodes", "working_directory"));
 }
 
 TEST(CheckSpec, JudgesSizes) {
   JobSpec spec = good_spec();
   spec.nodes = 4;
   spec.spares = 2;
+  spec.segment_nodes = 5;
+  EXPECT_EQ(problem(spec), "spec.segment_nodes is 5: it must be 0 to 4");
+  spec.segment_nodes = 3;
+  EXPECT_EQ(problem(spec), "spec.segment_nodes is 3: it must divide spec.nodes, 4");
+  spec.segment_nodes = 2;
+  EXPECT_EQ(problem(spec), "");
   spec.min_nodes = 1;
   EXPECT_THAT(problem(spec), testing::HasSubstr("spec.smaller has 0 sizes"));
   spec.smaller = {{3, "{}"}, {1, "{}"}};
