@@ -16,7 +16,7 @@ SET = HERE / "api.binpb"
 FILES = ("muster/v1/muster.proto", "muster/v1/admin.proto")
 DESCRIPTOR = "google/protobuf/descriptor.proto"  # protoc finds it beside itself
 # The attributes of each kind of description that programs depend on.
-KINDS = {"message_type": (), "nested_type": (), "field": ("number", "label", "type", "type_name"), "enum_type": (), "value": ("number",),
+KINDS = {"message_type": (), "nested_type": (), "field": ("number", "label", "type", "type_name", "oneof_index"), "enum_type": (), "value": ("number",),
          "service": (), "method": ("input_type", "output_type", "client_streaming", "server_streaming")}
 
 

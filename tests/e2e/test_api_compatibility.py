@@ -10,10 +10,12 @@ BREAKING = (("  bool force = 2;\n}\nmessage CancelJobResponse {", "}\nmessage Ca
             ("  rpc FollowLogs(FollowLogsRequest) returns (stream LogChunk);", "  rpc FollowLogs(FollowLogsRequest) returns (LogChunk);"),
             ("  rpc GetJob(GetJobRequest) returns (Job);\n", ""),
             ("  SUCCEEDED = 5;", "  SUCCEEDED = 95;"),
-            ("message CancelJobRequest {\n  uint64 job_id = 1;", "message CancelJobRequest {\n  string job_id = 1;"))
+            ("message CancelJobRequest {\n  uint64 job_id = 1;", "message CancelJobRequest {\n  string job_id = 1;"),
+            ("message WatchJobRequest { uint64 job_id = 1; }", "message WatchJobRequest { oneof which { uint64 job_id = 1; string name = 2; } }"))
 FOUND = ["field muster.v1.CancelJobRequest.force is removed",
          "field muster.v1.CancelJobRequest.job_id: type is TYPE_STRING, and was TYPE_UINT64",
          "field muster.v1.CheckpointJobRequest.job_id: number is 2, and was 1",
+         "field muster.v1.WatchJobRequest.job_id: oneof_index is 0, and was unset",
          "method muster.v1.Muster.FollowLogs: server_streaming is unset, and was true",
          "method muster.v1.Muster.GetJob is removed",
          "value muster.v1.JobState.SUCCEEDED: number is 95, and was 5"]
