@@ -230,6 +230,7 @@ absl::StatusOr<UpdatedJob> change_job(const v1::JobSpec& job,
   if (!train.ok()) return train.status();
   changed.spec.set_train_config_json(trainer::to_json(*train).dump());
   changed.spec.set_steps(train->steps);
+  changed.spec.set_segment_nodes(after->spec.segment_nodes());
   *changed.spec.mutable_stack_traces() = after->spec.stack_traces();
   if (!is_planned) {
     changed.spec.set_planned_step_us(0);

@@ -49,8 +49,8 @@ std::string domains_text(const JobNeeds& needs, const v1::ListWorkersResponse& w
   std::string text = "workers that can take its ranks now, by domain:";
   constexpr size_t kDomainsMax = 10;
   for (size_t i = 0; i < std::min(rows.size(), kDomainsMax); ++i)
-    absl::StrAppend(&text, i == 0 ? " " : ", ", rows[i].first, " ", rows[i].second.able, " of ",
-                    rows[i].second.nodes);
+    absl::StrAppend(&text, i == 0 ? " " : ", ", shown(rows[i].first), " ", rows[i].second.able,
+                    " of ", rows[i].second.nodes);
   if (rows.size() > kDomainsMax)
     absl::StrAppend(&text, ", and ", rows.size() - kDomainsMax, " domains with at most ",
                     rows[kDomainsMax].second.able);

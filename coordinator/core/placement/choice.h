@@ -18,9 +18,10 @@ enum class HostClass {
   kReserved,    // reserved for the job
   kUnreserved,  // reserved for no job
   kOthers,      // reserved for another job
+  kSuspect,     // below a switch that may have failed
   kAvoided,     // to be avoided
 };
-constexpr size_t kHostClasses = 5;
+constexpr size_t kHostClasses = 6;
 
 // The hosts with room of each class, in the order of the vector to which they point.
 using HostChoices = std::array<std::vector<const Host*>, kHostClasses>;

@@ -31,8 +31,7 @@ std::string left_domains_text(const std::vector<WorkerName>& before,
       left.push_back(domain);
   }
   if (left.empty()) return "";
-  return absl::StrCat("; no other node is free in ", left.size() == 1 ? "domain " : "the domains ",
-                      list_text(left));
+  return absl::StrCat("; outside ", left.size() == 1 ? "domain " : "the domains ", list_text(left));
 }
 
 std::string split_segments_text(const std::vector<WorkerName>& nodes, int32_t segment_nodes,
@@ -55,6 +54,7 @@ std::string split_segments_text(const std::vector<WorkerName>& nodes, int32_t se
 }
 
 std::string lacking_domains_text(const PlacementRequest& request, const std::vector<Host>& hosts) {
+  if (request.places.empty()) return "";
   std::map<std::string_view, std::ptrdiff_t> lacking;
   std::set<WorkerName> missing(request.previous.begin(), request.previous.end());
   for (const Host& host : hosts)
@@ -71,13 +71,12 @@ std::string lacking_domains_text(const PlacementRequest& request, const std::vec
     if (domain != lacking.end() && request.has_room(host) && !former.contains(host.name))
       --domain->second;
   }
-  std::vector<std::string> texts;
-  for (const auto& [domain, count] : lacking) {
-    if (count > 0)
-      texts.push_back(absl::StrCat("domain ", std::string(domain), " lacks ", count,
-                                   count == 1 ? " node" : " nodes"));
-  }
-  return texts.empty() ? "" : absl::StrCat("; ", list_text(texts));
+  std::vector<std::string> names;
+  for (const auto& [domain, count] : lacking)
+    if (count > 0) names.emplace_back(domain);
+  if (names.empty()) return "";
+  return names.size() == 1 ? absl::StrCat("; domain ", names.front(), " lacks nodes")
+                           : absl::StrCat("; the domains ", list_text(names), " lack nodes");
 }
 
 }  // namespace muster::coordinator

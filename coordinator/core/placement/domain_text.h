@@ -11,8 +11,8 @@
 
 namespace muster::coordinator {
 
-// Names the domains whose lost nodes are replaced by nodes of other domains, because they have no
-// other free node: "; no other node is free in domain rack1". Empty if there are none.
+// Names the domains whose lost nodes are replaced by nodes of other domains: "; outside domain
+// rack1". Empty if there are none.
 std::string left_domains_text(const std::vector<WorkerName>& before,
                               const std::vector<WorkerName>& now, const Fleet& fleet);
 
@@ -22,7 +22,8 @@ std::string split_segments_text(const std::vector<WorkerName>& nodes, int32_t se
                                 const Fleet& fleet);
 
 // Names the domains in which more former nodes are missing than free nodes exist:
-// "; domain rack1 lacks 2 nodes". Empty if there are none.
+// "; domain rack1 lacks nodes". Without their number, so that the reason of a waiting job does not
+// change whenever a worker connects. Empty if there are none.
 std::string lacking_domains_text(const PlacementRequest& request, const std::vector<Host>& hosts);
 
 }  // namespace muster::coordinator

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
 
 #include "coordinator/core/records/sizes.h"
 #include "coordinator/core/recovery/avoidance.h"
@@ -109,8 +110,15 @@ PlacementRequest request_with_places(const Job& job, const Fleet& fleet, int64_t
     if (const NodePlace* place = fleet.place_of(name); place != nullptr)
       request.places.emplace(name, *place);
   }
-  if (job.faults.empty()) return request;
-  for (const WorkerName& name : job.faults.back().nodes_without_link) request.places.erase(name);
+  std::set<std::string_view> suspects;
+  for (const WorkerName& name : nodes_without_link(job, unix_ns)) {
+    request.places.erase(name);
+    const NodePlace* place = fleet.place_of(name);
+    if (place != nullptr && !place->switches.empty()) suspects.insert(place->switches);
+  }
+  if (suspects.empty()) return request;
+  for (const auto& [name, worker] : fleet.workers())
+    if (suspects.contains(worker.place.switches)) request.suspect.insert(name);
   return request;
 }
 

@@ -36,7 +36,7 @@ NodeUse held_use_on(const JobTable& jobs, const Fleet& fleet, const WorkerName& 
 // Returns the job's placement request, with its former nodes and the nodes to avoid.
 PlacementRequest request_of(const Job& job, int64_t unix_ns);
 // Returns the same with the places of the former nodes. Nodes whose links were down together have
-// none: their switch may have failed, so no node below it is preferred.
+// none: their switch may have failed, so the nodes below it are suspect.
 PlacementRequest request_with_places(const Job& job, const Fleet& fleet, int64_t unix_ns);
 
 // Returns whether a user has excluded the node.

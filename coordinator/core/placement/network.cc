@@ -105,7 +105,7 @@ bool comes_before(const Host& a, const Host& b) {
 void gather_domains(std::vector<Host*> hosts) {
   std::map<std::string_view, std::string_view> shared;
   for (const Host* host : hosts) {
-    if (host->domain.empty()) continue;
+    if (host->domain.empty() || host->switches.empty()) continue;
     const auto [entry, is_first] = shared.try_emplace(host->domain, host->switches);
     if (!is_first && entry->second != host->switches)
       entry->second = shared_switches(entry->second, host->switches);
@@ -113,8 +113,10 @@ void gather_domains(std::vector<Host*> hosts) {
   std::vector<std::string> all;
   std::vector<Host*> changed;
   for (Host* host : hosts) {
-    if (host->domain.empty() || shared.at(host->domain).size() == host->switches.size()) continue;
-    all.emplace_back(shared.at(host->domain));
+    if (host->domain.empty()) continue;
+    const auto entry = shared.find(host->domain);
+    if (entry == shared.end() || entry->second.empty() || entry->second == host->switches) continue;
+    all.emplace_back(entry->second);
     changed.push_back(host);
   }
   // The views refer to the switches of hosts, so these change last.

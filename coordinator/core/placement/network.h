@@ -17,7 +17,9 @@ namespace muster::coordinator {
 bool comes_before(const Host& a, const Host& b);
 
 // Assigns to all hosts of one domain the switches that these hosts share, so that they are adjacent
-// in the order of comes_before(). Called before the hosts are sorted.
+// in the order of comes_before(). A host without switches gets them, too. Hosts that share none
+// keep theirs: domains of several parts of the network may have one name. Called before the hosts
+// are sorted.
 void gather_domains(std::vector<Host*> hosts);
 
 // Returns the part of `switches` with the first `levels` names; empty if it has fewer names.

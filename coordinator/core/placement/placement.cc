@@ -145,7 +145,8 @@ void fill(const PlacementRequest& request, HostChoices choices, Seats& seats) {
   for (const HostClass which : {HostClass::kFormer, HostClass::kReserved, HostClass::kUnreserved})
     fill_anywhere(which);
   if (anywhere.size() < open()) {
-    for (const HostClass which : {HostClass::kOthers, HostClass::kAvoided}) fill_anywhere(which);
+    for (const HostClass which : {HostClass::kOthers, HostClass::kSuspect, HostClass::kAvoided})
+      fill_anywhere(which);
   }
   fill_open(seats, std::move(anywhere));
 }
@@ -158,6 +159,7 @@ HostChoices host_choices(const PlacementRequest& request, const std::set<WorkerN
   const std::set<WorkerName> own(request.held.begin(), request.held.end());
   const auto class_of = [&](const Host& host) {
     if (request.avoid.contains(host.name)) return HostClass::kAvoided;
+    if (request.suspect.contains(host.name)) return HostClass::kSuspect;
     if (previous.contains(host.name)) return HostClass::kFormer;
     if (own.contains(host.name)) return HostClass::kReserved;
     return host.held ? HostClass::kOthers : HostClass::kUnreserved;

@@ -11,7 +11,8 @@
 // A replacement is chosen from the NVLink domain of the lost node, otherwise from the nearest
 // switch above it, otherwise from anywhere. Equally near nodes are chosen in this order: nodes that
 // had other ranks of the job, nodes reserved for the job, unreserved nodes. Nodes reserved for a
-// job that is later in the queue are chosen only if no other node is left, and nodes to avoid last.
+// job that is later in the queue are chosen only if no other node is left, then nodes below a
+// switch that may have failed, and nodes to avoid last.
 // nearest_together() selects the nodes of a new job.
 #pragma once
 
@@ -35,6 +36,9 @@ struct PlacementRequest {
   std::vector<WorkerName> held;      // reserved for the job
   // Nodes to avoid: never reserved for the job, and chosen last.
   std::set<WorkerName> avoid{};
+  // Nodes below a switch that may have failed: the same, but before those to avoid. The job's own
+  // nodes among them keep their ranks.
+  std::set<WorkerName> suspect{};
   int32_t gpus_per_rank = 0;  // exclusive GPUs of each rank: a number, or kGpusOfSlot
   int32_t segment_nodes = 0;  // as in JobSpec
   // The places of former nodes that are known, also of lost ones.

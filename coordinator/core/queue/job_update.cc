@@ -24,6 +24,7 @@ JobSpec changed_spec(const Job& job, const JobUpdateRequested& event) {
     spec.smaller = change.smaller;
     spec.settings_json = change.settings_json;
     spec.steps = change.steps;
+    spec.segment_nodes = change.segment_nodes;
     spec.restarts_max = change.restarts_max;
     spec.stack_traces = change.stack_traces;
     spec.planned_step_us = change.planned_step_us;

@@ -293,11 +293,14 @@ absl::Status check_registration(const WorkerRegistered& event, const InputLimits
   constexpr size_t kHostBytesMax = 255;       // a DNS name
   constexpr size_t kAddressBytesMax = 300;    // host:port
   constexpr size_t kSwitchesBytesMax = 1000;  // a path of several names
+  constexpr int64_t kSwitchesMax = 16;        // networks have three to five levels
   absl::Status status = check_name("worker", event.worker.value(), limits.name_bytes_max);
   status.Update(check_line("host", event.host, kHostBytesMax));
   status.Update(check_line("version", event.version, limits.name_bytes_max));
   status.Update(check_line("rendezvous_address", event.rendezvous_address, kAddressBytesMax));
   status.Update(check_line("switches", event.place.switches, kSwitchesBytesMax));
+  status.Update(check_range("switches (their number)",
+                            std::ranges::count(event.place.switches, '.'), 0, kSwitchesMax - 1));
   status.Update(check_line("domain", event.place.domain, limits.name_bytes_max));
   status.Update(check_range("slots", event.slots, 1, limits.ranks_per_node_max));
   status.Update(check_range("gpus (their number)", std::ssize(event.gpus), 0, kGpusPerNodeMax));

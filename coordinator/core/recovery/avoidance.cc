@@ -173,6 +173,14 @@ std::set<WorkerName> nodes_to_avoid(const Job& job, int64_t unix_ns) {
   return avoided;
 }
 
+std::set<WorkerName> nodes_without_link(const Job& job, int64_t unix_ns) {
+  std::set<WorkerName> nodes;
+  for (const Fault& fault : job.faults)
+    if (unix_ns < fault.unix_ns + Duration(kAvoidedFor).count())
+      nodes.insert(fault.nodes_without_link.begin(), fault.nodes_without_link.end());
+  return nodes;
+}
+
 bool was_avoided(const Job& job) {
   const Fault& fault = job.faults.back();
   const auto before = std::span(job.faults).first(job.faults.size() - 1);

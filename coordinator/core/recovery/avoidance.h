@@ -46,6 +46,8 @@ void add_fault(Job& job, Fault fault);
 // nodes that could not reach each other within kPairAvoidedFor is avoided; for several such pairs,
 // as few nodes as possible.
 std::set<WorkerName> nodes_to_avoid(const Job& job, int64_t unix_ns);
+// Returns the nodes whose links were down together within kAvoidedFor, perhaps by a failed switch.
+std::set<WorkerName> nodes_without_link(const Job& job, int64_t unix_ns);
 // Returns whether the newest fault occurred on an unfit node, or on two nodes without a link, that
 // the job already avoided, and had to use because no other node was free.
 bool was_avoided(const Job& job);

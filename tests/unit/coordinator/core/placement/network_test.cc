@@ -144,6 +144,31 @@ TEST(Network, AReplacementComesFromTheDomainThenFromTheSwitchThenFromAnywhere) {
               ElementsAre("r3n0", "r3n1", "r2n0", "r3n2"));
 }
 
+TEST(Network, NodesBelowAFailedSwitchAreTakenOnlyIfNoOthersAreLeft) {
+  std::vector<Host> all = {host_at("a1", "spine.leaf1"), host_at("a2", "spine.leaf1"),
+                           host_at("a3", "spine.leaf1"), host_at("a4", "spine.leaf1"),
+                           host_at("b1", "spine.leaf2"), host_at("b2", "spine.leaf2"),
+                           host_at("b3", "spine.leaf2")};
+  settle(all);
+  PlacementRequest request = request_for(all, {"a1", "a2", "a3", "b1"}, {WorkerName("a1")});
+  request.avoid.insert(WorkerName("a2"));
+  request.places.erase(WorkerName("a1"));
+  request.places.erase(WorkerName("a2"));
+  for (const char* name : {"a1", "a2", "a3", "a4"}) request.suspect.insert(WorkerName(name));
+  EXPECT_THAT(placed(request, 4, all), ElementsAre("b2", "b3", "a3", "b1"));
+  EXPECT_THAT(placed(request, 4, without(all, {"b3"})), ElementsAre("b2", "a4", "a3", "b1"));
+  EXPECT_THAT(choose_held(request, 4, all), ElementsAre(WorkerName("b2"), WorkerName("b3")));
+}
+
+TEST(Network, OneWorkerWithoutSwitchesDoesNotMoveItsDomain) {
+  std::vector<Host> hosts = {host_at("a1", "spine.leaf1", "rack1"), host_at("a2", "", "rack1"),
+                             host_at("b1", "other.leaf7", "rack2"),
+                             host_at("b2", "spine.leaf1", "rack2")};
+  settle(hosts);
+  for (const Host& host : hosts)
+    EXPECT_EQ(host.switches, host.name == WorkerName("b1") ? "other.leaf7" : "spine.leaf1");
+}
+
 TEST(Network, OthersReservedNodesAreTakenLastEvenIfTheyAreNear) {
   std::vector<Host> all = racks(2, 2);
   all[1].held = true;  // r0n1
