@@ -117,7 +117,7 @@ PlacementRequest request_with_places(const Job& job, const Fleet& fleet, int64_t
     if (place != nullptr && !place->switches.empty()) suspects.insert(place->switches);
   }
   if (suspects.empty()) return request;
-  for (const auto& [name, worker] : fleet.workers())
+  for (const auto& [name, worker] : fleet.all())
     if (suspects.contains(worker.place.switches)) request.suspect.insert(name);
   return request;
 }

@@ -36,13 +36,13 @@ struct PlacementRequest {
   std::vector<WorkerName> held;      // reserved for the job
   // Nodes to avoid: never reserved for the job, and chosen last.
   std::set<WorkerName> avoid{};
-  // Nodes below a switch that may have failed: the same, but before those to avoid. The job's own
-  // nodes among them keep their ranks.
-  std::set<WorkerName> suspect{};
   int32_t gpus_per_rank = 0;  // exclusive GPUs of each rank: a number, or kGpusOfSlot
   int32_t segment_nodes = 0;  // as in JobSpec
   // The places of former nodes that are known, also of lost ones.
   std::map<WorkerName, NodePlace> places{};
+  // Nodes below a switch that may have failed: as those to avoid, but chosen before them. The job's
+  // own nodes among them keep their ranks.
+  std::set<WorkerName> suspect{};
 
   // Returns the number of GPUs that the job's ranks on the host need.
   int32_t gpus_of(const Host& host) const {

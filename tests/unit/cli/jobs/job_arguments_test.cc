@@ -12,6 +12,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/job/job_spec.h"
+#include "common/job/limits.h"
 #include "daemon/job_spec_messages.h"
 #include "tests/paths.h"
 
@@ -76,9 +77,10 @@ TEST(JobArguments, NcclVariablesOfTheUserReachOtherWorkersRanks) {
   EXPECT_FALSE(own->spec.environment().contains("NCCL_DEBUG"));
 }
 
-// Returns the numbers of a program's job that differ from those without options, by field.
+// Returns the numbers of a program's job that differ from those without options, by field. The job
+// has the maximum number of nodes, which the maximum of --segment-nodes divides.
 std::map<std::string, int64_t> numbers_set_by(const std::vector<std::string>& words) {
-  std::vector<std::string> all = {"--program", kTrain};
+  std::vector<std::string> all = {"--program", kTrain, "--nodes", absl::StrCat(kNodesMax)};
   const auto plain = load_program(parse(all));
   all.insert(all.end(), words.begin(), words.end());
   const auto job = load_program(parse(all));
