@@ -54,10 +54,17 @@ if [ -z "$pure" ]; then
 fi
 export MUSTER_BUNDLE
 
-if ! "$python" -c 'import grpc_tools, hatchling' 2> /dev/null; then
+# Another version of grpcio-tools may write messages for newer versions of protobuf only.
+has_requirements='
+import importlib.metadata, pkg_resources, sys
+import hatchling
+sys.exit(importlib.metadata.version("grpcio-tools") != sys.argv[1])'
+requires=$(sed -n 's/^requires = //p' "$source/python/pyproject.toml")
+tools=$(sed -n 's/.*grpcio-tools==\([0-9.]*\).*/\1/p' <<< "$requires")
+if ! "$python" -W ignore -c "$has_requirements" "$tools" 2> /dev/null; then
   "$python" -m venv "$work/venv"
   python=$work/venv/bin/python
-  sed -n 's/^requires = \[\(.*\)\]$/\1/p' "$source/python/pyproject.toml" | tr -d ' ' | tr ',' '\n' | tr -d '"' > "$work/requirements"
+  "$python" -c 'import ast, sys; print(*ast.literal_eval(sys.argv[1]), sep="\n")' "$requires" > "$work/requirements"
   "$python" -m pip install --quiet --no-input --disable-pip-version-check --requirement "$work/requirements"
 fi
 (cd "$source/python" && "$python" -m hatchling build --target wheel --directory "$work/wheel") > "$work/log" 2>&1 ||

@@ -23,13 +23,14 @@ Thread-safe. After os.fork() the child's calls do nothing.
 from __future__ import annotations
 
 import atexit
+import collections
 import mmap
 import os
 import signal
 import sys
 import threading
 import time
-from typing import Dict, Optional, Type
+from typing import Callable, Deque, Dict, Optional, Type
 
 PHASES = ("INIT", "RENDEZVOUS", "LOAD", "COMPILE", "DATA", "STEP", "EVAL", "CHECKPOINT_SAVE", "CHECKPOINT_RESTORE", "SHUTDOWN")
 COLLECTIVES = ("none", "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send", "recv", "barrier",
@@ -324,11 +325,25 @@ def checkpoint(completed: int) -> None:
             page.set("checkpoint_step", int(completed))
 
 
-_save_requested = threading.Event()
+# An entry per request: appending needs no lock, which the handler of a signal must not wait for.
+_save_requests: Deque[None] = collections.deque()
 
 
-def _request_save(*_: object) -> None:
-    _save_requested.set()
+def receive_signal(number: int, note: Callable[[], None]) -> None:
+    """Calls `note` when the signal arrives, on the main thread or on one of its own. `note` must
+    not wait for a lock. Processes that are started later, such as those of data loaders, have the
+    signal blocked: Muster signals the rank's whole process group, and they must live on until the
+    rank has saved. Call it on the main thread.
+    """
+    signal.signal(number, lambda *_: note())
+    signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+
+    def receive() -> None:
+        while True:
+            signal.sigwait({number})
+            note()
+
+    threading.Thread(target=receive, name=f"muster-signal-{int(number)}", daemon=True).start()
 
 
 def offer_checkpoints() -> bool:
@@ -344,15 +359,7 @@ def offer_checkpoints() -> bool:
         return False
     if _page.get32("on_request"):
         return True
-    signal.signal(signal.SIGUSR2, _request_save)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
-
-    def receive() -> None:
-        while True:
-            signal.sigwait({signal.SIGUSR2})
-            _request_save()
-
-    threading.Thread(target=receive, name="muster-save-requests", daemon=True).start()
+    receive_signal(signal.SIGUSR2, lambda: _save_requests.append(None))
     with _page as page:
         page.set32("on_request", 1)
     return True
@@ -362,9 +369,10 @@ def save_requested() -> bool:
     """Returns whether a checkpoint was requested since the last call. Only rank 0 receives
     requests: it must pass them to the other ranks. Report the saved step with checkpoint().
     """
-    requested = _save_requested.is_set()
-    _save_requested.clear()
-    return requested
+    requests = len(_save_requests)
+    for _ in range(requests):
+        _save_requests.pop()
+    return requests > 0
 
 
 class Group:

@@ -22,6 +22,9 @@ OPTIONS: Sequence[Tuple[str, Any]] = (
     # Despite its name this also bounds a single attempt.
     ("grpc.min_reconnect_backoff_ms", 5000),
     ("grpc.max_reconnect_backoff_ms", 1000),
+    # Detects a coordinator whose machine is gone, as workers do.
+    ("grpc.keepalive_time_ms", 300_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
     # Coordinators are reached directly, not through a web proxy.
     ("grpc.enable_http_proxy", 0),
 )

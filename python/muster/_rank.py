@@ -11,6 +11,15 @@ import sys
 import traceback
 
 
+def _can_load(data: bytes) -> bool:
+    """Exceptions whose constructor takes other arguments than it passes on cannot be loaded."""
+    try:
+        pickle.loads(data)
+    except Exception:
+        return False
+    return True
+
+
 def main() -> None:
     folder = pathlib.Path(__file__).parent
     path = json.loads((folder / "path.json").read_text())
@@ -30,6 +39,9 @@ def main() -> None:
             if value[0]:
                 raise TypeError(f"the result of the function cannot be pickled: {error}") from error
             data = pickle.dumps((False, None, value[2]))
+        else:
+            if not value[0] and not _can_load(data):
+                data = pickle.dumps((False, None, value[2]))
         beside.write_bytes(data)
         beside.replace(result)
 

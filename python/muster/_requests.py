@@ -52,11 +52,14 @@ class Requests:
 
     def submit(self, job: _commands.JobWords) -> Flow[types.Job]:
         submitted = yield from _commands.on_target(self.target, ["submit"], job)
-        return (yield from self.job(submitted["id"]))
+        # The job is queued: a caller that gets an error would submit it again.
+        queued: types.Job = yield from repeated(lambda: self.job(submitted["id"]))
+        return queued
 
     def update(self, job_id: int, change: _commands.JobWords) -> Flow[types.Job]:
         yield from _commands.on_target(self.target, ["update", str(job_id)], change)
-        return (yield from self.job(job_id))
+        updated: types.Job = yield from repeated(lambda: self.job(job_id))
+        return updated
 
     def cancel(self, job_id: int, force: bool) -> Flow[types.Job]:
         answer = yield from self._unary("CancelJob", v1.CancelJobRequest(job_id=job_id, force=force), v1.CancelJobResponse)

@@ -25,7 +25,7 @@ class Secrets:
 
     ca: bytes = b""
     certificate: bytes = b""
-    key: bytes = b""
+    key: bytes = dataclasses.field(default=b"", repr=False)
     token: str = dataclasses.field(default="", repr=False)
 
 

@@ -24,7 +24,8 @@ class Training:
 
     def __init__(self, saves: bool = True, leaves: bool = True) -> None:
         self.is_reported = progress.begin()
-        self._must_leave = threading.Event()
+        self._must_leave = False
+        self._handles_sigterm = False
         # Agreement takes a message per step, so it needs a reason that is the same on all ranks.
         self.takes_requests = bool(os.environ.get("MUSTER_PROGRESS_PAGE")) and (saves or leaves)
         if not self.is_reported or threading.current_thread() is not threading.main_thread():
@@ -32,7 +33,16 @@ class Training:
         if saves:
             progress.offer_checkpoints()
         if leaves:
-            signal.signal(signal.SIGTERM, lambda *_: self._must_leave.set())
+            progress.receive_signal(signal.SIGTERM, self._leave)
+            self._handles_sigterm = True
+
+    def handle_sigterm_again(self) -> None:
+        """Replaces the handler of SIGTERM that a framework has installed since."""
+        if self._handles_sigterm:
+            signal.signal(signal.SIGTERM, lambda *_: self._leave())
+
+    def _leave(self) -> None:
+        self._must_leave = True
 
     def requests(self, agree: Agree) -> Tuple[bool, bool]:
         """Returns whether all ranks save after this step, and whether they then leave. Every rank
@@ -40,7 +50,7 @@ class Training:
         """
         if not self.takes_requests:
             return False, False
-        save, leave = agree((progress.save_requested(), self._must_leave.is_set()))
+        save, leave = agree((progress.save_requested(), self._must_leave))
         return bool(save or leave), bool(leave)
 
     @staticmethod

@@ -146,3 +146,5 @@ class Calls(Generic[T]):
                 return _pickler().load(file)
         except FileNotFoundError:
             return None
+        except Exception as error:
+            raise errors.RunFailed(f"the result of rank {rank} cannot be unpickled here: {error}", 0, rank, str(self.folder)) from error

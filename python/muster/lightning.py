@@ -24,16 +24,16 @@ class MusterCallback(Callback):  # type: ignore[misc,unused-ignore]
 
     def __init__(self, path: str = "", *, saves: bool = True, leaves: bool = True) -> None:
         super().__init__()
-        self._options = {"saves": saves, "leaves": leaves}
         self._path = path
         self._reported = -1
         self._saving = -1
-        progress.begin()
+        self._leaves = False
+        # Before Lightning starts the processes of data loaders, which inherit blocked signals.
+        self._training = _training.Training(saves, leaves)
         progress.phase("LOAD")
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        # By now Lightning has installed its own handler of SIGTERM, which does not save.
-        self._training = _training.Training(**self._options)
+        self._training.handle_sigterm_again()  # Lightning's own handler does not save
         if trainer.max_steps > 0:
             progress.total_steps(trainer.max_steps)
         if trainer.global_step > 0:
@@ -50,17 +50,23 @@ class MusterCallback(Callback):  # type: ignore[misc,unused-ignore]
             return
         self._reported = trainer.global_step
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        if loss is not None and trainer.lightning_module.automatic_optimization:
+            loss = loss * trainer.accumulate_grad_batches  # Lightning has divided it
         self._training.step(trainer.global_step, loss)
 
         def agree(flags: Sequence[bool]) -> Sequence[bool]:
             return [trainer.strategy.reduce_boolean_decision(flag, all=False) for flag in flags]
 
         save, leave = self._training.requests(agree)
-        if save:
+        if save and not self._leaves:
             with self._training.saving(trainer.global_step):
                 trainer.save_checkpoint(self._path_of(trainer))
         if leave:
+            self._leaves = True
             trainer.should_stop = True
+            # Lightning would first train for these minimums, and validate.
+            trainer.fit_loop.min_epochs = trainer.fit_loop.epoch_loop.min_steps = None
+            trainer.limit_val_batches = 0
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         progress.phase("EVAL")
