@@ -11,15 +11,6 @@ import sys
 import traceback
 
 
-def _can_load(data: bytes) -> bool:
-    """Exceptions whose constructor takes other arguments than it passes on cannot be loaded."""
-    try:
-        pickle.loads(data)
-    except Exception:
-        return False
-    return True
-
-
 def main() -> None:
     folder = pathlib.Path(__file__).parent
     path = json.loads((folder / "path.json").read_text())
@@ -35,13 +26,12 @@ def main() -> None:
         beside = result.with_suffix(".new")
         try:
             data = pickler.dumps(value)
+            if not value[0]:
+                pickle.loads(data)  # fails for exceptions whose constructor takes other arguments
         except Exception as error:
             if value[0]:
                 raise TypeError(f"the result of the function cannot be pickled: {error}") from error
             data = pickle.dumps((False, None, value[2]))
-        else:
-            if not value[0] and not _can_load(data):
-                data = pickle.dumps((False, None, value[2]))
         beside.write_bytes(data)
         beside.replace(result)
 
