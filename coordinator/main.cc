@@ -152,6 +152,9 @@ void declare_trust(CLI::App& app, ServerOptions& options) {
   add("--token-dir", options.trust.token_dir, "FOLDER",
       "Require a token: files worker, viewer, submitter and admin, one token per line, read again "
       "when they change");
+  add("--audit-log", options.audit_log, "FILE",
+      "Write a JSON line for each change that a caller requests, and for each refused call "
+      "(default: audit.jsonl in --state-dir); it is renamed at 64 MiB, and 8 files are kept");
   app.add_flag("--trusted-network", options.trusted_network,
                "Allow --http on an address that other machines can reach: /metrics has no "
                "transport security, and without TLS the page answers only on this machine")

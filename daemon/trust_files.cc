@@ -63,6 +63,12 @@ KeyPointer key_in(const std::string& pem) {
   return key;
 }
 
+absl::Status no_token(std::string_view flag, const std::string& path, int line) {
+  return bad_file(flag, path,
+                  absl::StrCat("line ", line, " is no token: ", kTokenBytesMin, " to ",
+                               kTokenBytesMax, " visible characters without spaces"));
+}
+
 bool is_token(std::string_view text) {
   return text.size() >= kTokenBytesMin && text.size() <= kTokenBytesMax &&
          std::all_of(text.begin(), text.end(),
@@ -113,24 +119,36 @@ absl::StatusOr<KeyPair> read_key_pair(const std::string& certificate_path,
   return KeyPair{*std::move(certificate), *std::move(key)};
 }
 
-absl::StatusOr<std::vector<std::string>> read_tokens(std::string_view flag,
-                                                     const std::string& path) {
+absl::StatusOr<std::vector<TokenLine>> read_token_lines(std::string_view flag,
+                                                        const std::string& path) {
   const auto text = read_bounded(flag, path);
   if (!text.ok()) return text.status();
-  std::vector<std::string> tokens;
+  std::vector<TokenLine> lines;
   int number = 0;
-  for (const absl::string_view line : absl::StrSplit(*text, '\n')) {
+  for (const absl::string_view untrimmed : absl::StrSplit(*text, '\n')) {
     ++number;
-    const absl::string_view token = absl::StripAsciiWhitespace(line);
-    if (token.empty() || token[0] == '#') continue;
-    if (!is_token({token.data(), token.size()})) {
-      return bad_file(flag, path,
-                      absl::StrCat("line ", number, " is no token: ", kTokenBytesMin, " to ",
-                                   kTokenBytesMax, " visible characters without spaces"));
-    }
-    if (tokens.size() == kTokensPerFileMax)
+    const absl::string_view line = absl::StripAsciiWhitespace(untrimmed);
+    if (line.empty() || line[0] == '#') continue;
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(line, absl::MaxSplits(absl::ByAnyChar(" \t"), 1));
+    if (!is_token({parts.first.data(), parts.first.size()})) return no_token(flag, path, number);
+    if (lines.size() == kTokensPerFileMax)
       return bad_file(flag, path, absl::StrCat("more than ", kTokensPerFileMax, " tokens"));
-    tokens.emplace_back(token);
+    lines.push_back({.token = std::string(parts.first),
+                     .rest = std::string(absl::StripAsciiWhitespace(parts.second)),
+                     .number = number});
+  }
+  return lines;
+}
+
+absl::StatusOr<std::vector<std::string>> read_tokens(std::string_view flag,
+                                                     const std::string& path) {
+  auto lines = read_token_lines(flag, path);
+  if (!lines.ok()) return lines.status();
+  std::vector<std::string> tokens;
+  for (TokenLine& line : *lines) {
+    if (!line.rest.empty()) return no_token(flag, path, line.number);
+    tokens.push_back(std::move(line.token));
   }
   return tokens;
 }

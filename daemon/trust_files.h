@@ -47,6 +47,16 @@ struct KeyPair {
 absl::StatusOr<KeyPair> read_key_pair(const std::string& certificate_path,
                                       const std::string& key_path);
 
+// One line of a file of tokens.
+struct TokenLine {
+  std::string token;
+  std::string rest;  // the words after the token, without outer spaces
+  int number = 0;    // the line's, from 1
+};
+// Reads the lines of a file of tokens; skips empty lines and lines that begin with #.
+absl::StatusOr<std::vector<TokenLine>> read_token_lines(std::string_view flag,
+                                                        const std::string& path);
+
 // Reads one token per line; skips empty lines and lines that begin with #. The result may be empty:
 // with an empty file, no caller has the file's role.
 absl::StatusOr<std::vector<std::string>> read_tokens(std::string_view flag,

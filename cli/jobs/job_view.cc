@@ -126,13 +126,19 @@ std::string incident_line(const v1::IncidentNote& incident) {
                       incident.id(), ")");
 }
 
+std::string submitter(const v1::JobSpec& spec) {
+  const std::string team =
+      spec.team().empty() ? "" : absl::StrCat(" (team ", shown(spec.team()), ")");
+  return absl::StrCat(shown(spec.user()), team);
+}
+
 std::string describe_job(const v1::Job& job, int64_t now_unix_ns) {
   std::string text = absl::StrCat(
       "job ", job.id(), "  ", shown(job.spec().name()), "  ", v1::JobState_Name(job.state()),
       "\n  ", shown(job.reason()), "\n  attempt ", job.attempt(), ", ", ranks_now(job),
       ranks_now(job) == 1 ? " rank on " : " ranks on ", nodes_text(job),
       job.spec().nodes() == 1 ? " node" : " nodes", ", submitted ",
-      age(job.submitted_unix_ns(), now_unix_ns), " ago by ", shown(job.spec().user()),
+      age(job.submitted_unix_ns(), now_unix_ns), " ago by ", submitter(job.spec()),
       "\n  output in ", shown(job.spec().output_directory()), "\n");
   absl::StrAppend(&text, describe_revisions(job, now_unix_ns));
   if (job.held_size() > 0) {

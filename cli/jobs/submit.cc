@@ -27,6 +27,7 @@ namespace {
 struct SubmitOptions {
   JobArguments job;
   std::string job_file;  // replaces `job`
+  std::string team;      // empty: the first one of the token
   bool follow = false;
   CoordinatorTarget coordinator;
   bool no_check = false;
@@ -91,6 +92,7 @@ int submit(const SubmitOptions& given) {
   FleetWorkers fleet(options.coordinator);
   auto spec = requested_spec(options, fleet);
   if (!spec.ok()) return fail(spec.status());
+  if (!options.team.empty()) spec->set_team(options.team);
   if (auto status = check_plan(options, fleet, *spec); !status.ok()) return fail(status);
   const auto drawn = daemon::draw_random_id();
   if (!drawn.ok()) return fail(drawn.status());
@@ -126,6 +128,11 @@ void declare_submit(CLI::App& app, Action& action) {
   daemon::add_count(*command, "--priority", options->job.priority,
                     "Jobs of higher priority start first", -1'000'000, 1'000'000)
       ->capture_default_str();
+  command
+      ->add_option("--team", options->team,
+                   "One of the teams of your token: its members may do what you may with the job "
+                   "(default: the first)")
+      ->type_name("NAME");
   command->add_flag(
       "--no-check", options->no_check,
       "Skip the check of data and checkpoints: they are not visible from this machine");

@@ -66,6 +66,8 @@ struct JobSpec {
   int64_t planned_data_us = 0;
   int64_t planned_checkpoint_us = 0;
   int64_t planned_memory_bytes = 0;
+  std::string owner{};
+  std::string team{};
 
   // Returns the number of ranks of an attempt at full size, which is the maximum.
   int32_t world_size() const { return nodes * ranks_per_node; }
@@ -154,6 +156,8 @@ inline constexpr auto kJobFields = std::to_array<JobField>({
     {"planned_checkpoint_us", &JobSpec::planned_checkpoint_us, NumberRange{0, kPlannedUsMax}},
     {"planned_memory_bytes", &JobSpec::planned_memory_bytes,
      NumberRange{0, std::numeric_limits<int64_t>::max()}},
+    {"owner", &JobSpec::owner, TextRule{TextForm::kLine, kNameBytesMax}},
+    {"team", &JobSpec::team, TextRule{TextForm::kLine, kNameBytesMax}},
     // It divides `nodes`.
     {"segment_nodes", &JobSpec::segment_nodes, NoRule{}},
     // At most `nodes`.

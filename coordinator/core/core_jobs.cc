@@ -53,17 +53,25 @@ void Core::on(const JobSubmitted& event) {
   if (!status.ok()) return reply(std::move(status), JobId{});
   if (!event.request_id.empty()) {
     const auto known = jobs_.request_ids().find(event.request_id);
-    if (known != jobs_.request_ids().end()) return reply(absl::OkStatus(), known->second);
+    if (known != jobs_.request_ids().end()) {
+      const JobId id = known->second;
+      if (const Job* job = jobs_.find(id); job != nullptr)
+        status = check_access(event.caller, job_owner(job->spec), id, "submit it again");
+      return reply(status, status.ok() ? id : JobId{});
+    }
   }
-  if (absl::Status taken = jobs_.check_output_is_free(event.spec); !taken.ok())
-    return reply(std::move(taken), JobId{});
+  JobSpec spec = event.spec;
+  if (status = set_owner(event.caller, spec); !status.ok())
+    return reply(std::move(status), JobId{});
+  if (status = jobs_.check_output_is_free(spec); !status.ok())
+    return reply(std::move(status), JobId{});
   if (queue_.size() >= options_.queued_jobs_max) {
     return reply(absl::ResourceExhaustedError(absl::StrCat(
                      "the queue is full: ", queue_.size(),
                      " jobs wait; cancel some, or submit again when some have started")),
                  JobId{});
   }
-  const size_t bytes = bytes_of(event.spec);
+  const size_t bytes = bytes_of(spec);
   if (jobs_.unfinished_bytes() + bytes > options_.queued_bytes_max) {
     return reply(
         absl::ResourceExhaustedError(absl::StrCat(
@@ -72,7 +80,7 @@ void Core::on(const JobSubmitted& event) {
             "; cancel some jobs, or submit again when some have ended")),
         JobId{});
   }
-  Job& job = jobs_.submit(event.spec, event.request_id, event.unix_ns);
+  Job& job = jobs_.submit(std::move(spec), event.request_id, event.unix_ns);
   accounts_.restore(job, time_.now);
   jobs_.note(job, "submitted; waits for a placement");
   queue_.add(job.id, job.spec.priority, time_.now);
@@ -87,7 +95,7 @@ void Core::on(const JobCheckpointRequested& event) {
   const auto reply = [&](absl::Status status) {
     actions_.push_back(Reply{event.token, std::move(status), event.job});
   };
-  const auto found = jobs_.unfinished(event.job);
+  const auto found = jobs_.unfinished(event.job, event.caller, "request its checkpoint");
   if (!found.ok()) return reply(found.status());
   const Job& job = **found;
   const std::string name = absl::StrCat("job ", job.id.value());
@@ -117,7 +125,7 @@ void Core::on(const JobCheckpointRequested& event) {
 }
 
 void Core::on(const JobCancelRequested& event) {
-  const auto found = jobs_.unfinished(event.job);
+  const auto found = jobs_.unfinished(event.job, event.caller, "cancel it");
   actions_.push_back(Reply{event.token, found.status(), event.job});
   if (!found.ok()) return;
   Job& job = **found;

@@ -9,7 +9,7 @@
 namespace muster::coordinator {
 
 void Core::on(const StacksRequested& event) {
-  const auto found = jobs_.unfinished(event.job);
+  const auto found = jobs_.unfinished(event.job, event.caller, "request its stacks");
   const auto refuse = [&](absl::Status status) {
     actions_.push_back(ReplyStacks{event.token, std::move(status), {}});
   };

@@ -25,7 +25,7 @@ void Core::on(const JobUpdateRequested& event) {
   const auto reply = [&](absl::Status status) {
     actions_.push_back(Reply{event.token, std::move(status), event.job});
   };
-  const auto found = jobs_.unfinished(event.job);
+  const auto found = jobs_.unfinished(event.job, event.caller, "update it");
   if (!found.ok()) return reply(found.status());
   Job& job = **found;
   if (event.withdraws) return withdraw_update(event, job);

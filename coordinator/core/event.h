@@ -22,6 +22,7 @@
 #include "common/progress/progress_page.h"
 #include "common/progress/step_times.h"
 #include "common/time/time.h"
+#include "coordinator/core/records/caller.h"
 #include "coordinator/core/records/incident.h"
 #include "coordinator/core/records/job.h"
 #include "coordinator/core/records/node_place.h"
@@ -37,6 +38,7 @@ struct JobSubmitted {
   std::string request_id;  // the client's dedupe key
   JobSpec spec;
   int64_t unix_ns = 0;  // wall clock, for the record only
+  Caller caller{};
 };
 
 struct JobCancelRequested {
@@ -44,12 +46,14 @@ struct JobCancelRequested {
   JobId job;
   bool force = false;
   int64_t unix_ns = 0;
+  Caller caller{};
 };
 
 struct JobCheckpointRequested {
   RequestToken token;
   JobId job;
   int64_t unix_ns = 0;
+  Caller caller{};
 };
 
 // A request to change the spec of a job, or to withdraw such a change before an attempt has it.
@@ -66,6 +70,7 @@ struct JobUpdateRequested {
   UpdateTime time = UpdateTime::kAfterSave;
   bool withdraws = false;
   int64_t unix_ns = 0;
+  Caller caller{};
 };
 
 struct RunningRank {
@@ -179,6 +184,7 @@ struct StacksRequested {
   int64_t unix_ns = 0;
   // Whether the workers also request the dumps that programs can make of themselves.
   bool program_dumps = false;
+  Caller caller{};
 };
 
 // One worker's part of one sample of a dump.

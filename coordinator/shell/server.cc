@@ -54,6 +54,12 @@ constexpr auto kShutdownBudget = std::chrono::milliseconds(500);
 
 class ServerImpl final : public Server {
  public:
+  explicit ServerImpl(const ServerOptions& options)
+      : audit_log_(std::make_shared<AuditLog>(
+            AuditLogOptions{.path = options.audit_log.empty()
+                                        ? absl::StrCat(options.state_dir, "/audit.jsonl")
+                                        : options.audit_log},
+            shell_metrics_)) {}
   ~ServerImpl() override;
 
   absl::Status open_state(const ServerOptions& options);
@@ -62,9 +68,11 @@ class ServerImpl final : public Server {
   absl::Status take_grpc_port(const daemon::Endpoint& endpoint);
   void serve_page(const ServerOptions& options, std::shared_ptr<Tokens> tokens);
   absl::Status serve_grpc(const ServerOptions& options,
-                          const std::shared_ptr<grpc::ServerCredentials>& credentials);
+                          const std::shared_ptr<grpc::ServerCredentials>& credentials,
+                          std::shared_ptr<Tokens> tokens);
   void set_ready() { ready_ = true; }
   std::shared_ptr<ShellMetrics> shell_metrics() const { return shell_metrics_; }
+  std::shared_ptr<AuditLog> audit_log() const { return audit_log_; }
 
   int grpc_port() const override { return port_->port(); }
   int http_port() const override { return http_->port(); }
@@ -83,8 +91,10 @@ class ServerImpl final : public Server {
   std::unique_ptr<Storage> storage_;
   std::unique_ptr<LogStore> logs_;
   const std::shared_ptr<ShellMetrics> shell_metrics_ = std::make_shared<ShellMetrics>();
+  std::shared_ptr<AuditLog> audit_log_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<CoreLoop> loop_;
+  std::unique_ptr<Callers> callers_;
   std::unique_ptr<AdminService> admin_;
   std::unique_ptr<MusterService> muster_;
   std::unique_ptr<FleetService> fleet_;
@@ -100,6 +110,7 @@ ServerImpl::~ServerImpl() {
   ready_ = false;
   http_.reset();
   port_.reset();
+  if (callers_ != nullptr) callers_->stop();
   if (loop_ != nullptr) loop_->stop();
   pools_.stop();
   hub_.reset();
@@ -142,6 +153,8 @@ absl::Status ServerImpl::open_state(const ServerOptions& options) {
   }
   if (!status.ok()) return exits_as(exit_of_state(status), status);
   reserve_->take();
+  if (absl::Status opened = audit_log_->open(); !opened.ok())
+    return exits_as(exit_of_state(opened), opened);
   auto state = storage_->load();
   if (!state.ok()) return exits_as(exit_of_state(state.status()), state.status());
   spdlog::info("epoch {}: {} jobs are known", epoch_.value(), state->jobs.size());
@@ -221,7 +234,8 @@ void ServerImpl::serve_page(const ServerOptions& options, std::shared_ptr<Tokens
                      .is_on_loopback = http.ok() && daemon::is_loopback(*http),
                      .port = http_->port()},
           .has_tls = options.trust.has_tls(),
-          .epoch = epoch_});
+          .epoch = epoch_,
+          .audit_log = audit_log_});
 }
 
 // A restart helps only if the loop is stuck. It does not help while the state is loaded, while the
@@ -279,14 +293,16 @@ absl::Status ServerImpl::take_grpc_port(const daemon::Endpoint& endpoint) {
 }
 
 absl::Status ServerImpl::serve_grpc(const ServerOptions& options,
-                                    const std::shared_ptr<grpc::ServerCredentials>& credentials) {
-  admin_ = std::make_unique<AdminService>(*loop_, shell_metrics_,
+                                    const std::shared_ptr<grpc::ServerCredentials>& credentials,
+                                    std::shared_ptr<Tokens> tokens) {
+  callers_ = std::make_unique<Callers>(std::move(tokens), audit_log_, options.ping_every);
+  admin_ = std::make_unique<AdminService>(*loop_, shell_metrics_, *callers_,
                                           AdminFacts{.version = kVersion,
                                                      .epoch = epoch_,
                                                      .state_dir = options.state_dir,
                                                      .tls_cert = options.trust.tls_cert});
-  muster_ = std::make_unique<MusterService>(*loop_, *logs_, shell_metrics_);
-  fleet_ = std::make_unique<FleetService>(*loop_, *logs_, shell_metrics_, epoch_,
+  muster_ = std::make_unique<MusterService>(*loop_, *logs_, shell_metrics_, *callers_);
+  fleet_ = std::make_unique<FleetService>(*loop_, *logs_, shell_metrics_, *callers_, epoch_,
                                           options.registration_budget, port_->connections());
   grpc::EnableDefaultHealthCheckService(true);
 #ifdef MUSTER_HAVE_GRPC_REFLECTION
@@ -337,21 +353,22 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(const ServerOptions& optio
         daemon::check_open_exposure("--http", *http, options.insecure || options.trusted_network);
   }
   if (!status.ok()) return status;
-  auto server = std::make_unique<ServerImpl>();
+  auto server = std::make_unique<ServerImpl>(options);
   std::shared_ptr<Tokens> tokens;
   if (!options.trust.token_dir.empty()) {
     auto opened = Tokens::open(options.trust.token_dir);
     if (!opened.ok()) return exits_as(StartExit::kCertificate, opened.status());
     tokens = *std::move(opened);
   }
-  const auto credentials = server_credentials(options.trust, tokens, server->shell_metrics());
+  const auto credentials =
+      server_credentials(options.trust, tokens, server->shell_metrics(), server->audit_log());
   if (!credentials.ok()) return exits_as(StartExit::kCertificate, credentials.status());
   // Binds the ports first, so that a failed start does not change the state.
   status = server->take_grpc_port(*listen);
   if (status.ok()) status = server->listen_http(options);
   if (!status.ok()) return exits_as(StartExit::kPort, status);
   status = server->open_state(options);
-  if (status.ok()) status = server->serve_grpc(options, *credentials);
+  if (status.ok()) status = server->serve_grpc(options, *credentials, tokens);
   if (!status.ok()) return status;
   server->serve_page(options, std::move(tokens));
   server->set_ready();

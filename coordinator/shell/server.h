@@ -24,6 +24,7 @@ struct ServerOptions {
   // permits --listen and --http on addresses that other machines can reach
   bool insecure = false;
   bool trusted_network = false;  // permits the same for --http only
+  std::string audit_log = {};    // the file; empty: audit.jsonl in state_dir
   CoreOptions core;
   int32_t worker_series = daemon::kSeriesSample;  // see MetricsOptions
   int32_t job_series = daemon::kJobsShown;
@@ -34,7 +35,7 @@ struct ServerOptions {
   // A connection without a call ends after this time. A worker's stream is a call, and a client of
   // a closed connection opens another one.
   Duration idle_connection = std::chrono::seconds(60);
-  // How often the page's streams of events are pinged, and their callers' tokens checked again.
+  // How often the tokens of open streams are checked, and the page's streams pinged.
   Duration ping_every = std::chrono::seconds(15);
   // Called once, on a thread of the server, when the server has stopped because it can no longer
   // store its state. The owner then destroys the server.

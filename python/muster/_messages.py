@@ -30,7 +30,7 @@ def _state(value: int) -> JobState:
 
 def _spec(spec: v1.JobSpec) -> types.JobSpec:
     return types.JobSpec(
-        name=spec.name, user=spec.user, priority=spec.priority, nodes=spec.nodes, ranks_per_node=spec.ranks_per_node,
+        name=spec.name, user=spec.user, owner=spec.owner, team=spec.team, priority=spec.priority, nodes=spec.nodes, ranks_per_node=spec.ranks_per_node,
         gpus_per_rank=spec.gpus_per_rank, restarts_max=spec.restarts_max, output_directory=spec.output_directory, steps=spec.steps,
         spares=spec.spares, min_nodes=spec.min_nodes, command=tuple(spec.command), working_directory=spec.working_directory,
         hang_after_seconds=spec.hang_after_seconds, train_config=_object(spec.train_config_json), settings=_object(spec.settings_json),

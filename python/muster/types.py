@@ -43,6 +43,8 @@ class JobSpec:
 
     name: str
     user: str
+    owner: str  # the person whose token submitted the job; "": the token names none
+    team: str  # its members may do what the owner may; "": none
     priority: int
     nodes: int
     ranks_per_node: int

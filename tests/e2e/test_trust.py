@@ -1,4 +1,5 @@
 """A fleet whose coordinator requires TLS and tokens, and the rotation of both while a job runs."""
+import hashlib
 import json
 import signal
 import unittest
@@ -74,6 +75,48 @@ class Trust(MusterTest):
         self.muster("cancel", longer, "--force", check=0)
         for token in TOKENS.values():
             self.assertNotIn(token, self.output(coordinator) + self.output(worker))
+
+    def test_people_own_their_jobs_and_each_request_is_recorded(self):
+        people = {name: f"{name}-token-0123456789abcdef" for name in ("alice", "bob", "carol")}
+        digest = hashlib.sha256(people["bob"].encode()).hexdigest()
+        trust.replace(self.dir / "tokens/submitter", f"{people['alice']} user=alice teams=vision,speech\n"
+                      f"sha256:{digest} user=bob teams=speech\n{people['carol']} user=carol max_priority=0\n")
+        for name, token in people.items():
+            trust.replace(self.dir / "mine" / name, token + "\n")
+        coordinator = self.start_coordinator()
+        self.start_worker(coordinator)
+        self.act_as("alice")
+        self.assertIn("team is sales: this token is alice's, who is a member of vision, speech",
+                      self.muster("submit", "--team", "sales", "--", "sleep", "600").stderr)
+        job = json.loads(self.muster("submit", "--team", "speech", "--json", "--", "sh", "-c", "echo secret; exec sleep 600", check=0).stdout)["id"]
+        wait_until(lambda: "secret" in self.muster("logs", job).stdout, 60, "the output")
+        self.act_as("carol")
+        shown = self.muster("status", job, check=0).stdout
+        self.assertIn("by alice (team speech)", shown)
+        for command in (("cancel", job), ("logs", job), ("checkpoint", job), ("stacks", job)):
+            refused = self.muster(*command)
+            self.assertNotEqual(refused.returncode, 0)
+            self.assertIn(f"job {job} belongs to alice: only alice, members of speech and admins may", refused.stderr)
+            self.assertNotIn("secret", refused.stdout)
+        self.assertIn("priority is 1: this token is carol's", self.muster("submit", "--priority", "1", "--", "true").stderr)
+        self.act_as("bob")
+        self.muster("cancel", job, "--force", check=0)
+        wait_until(lambda: self.job(job)["state"] == "CANCELLED", 60, "the end")
+
+        coordinator.terminate()
+        coordinator.wait(timeout=20)
+        path = next(self.dir.rglob("audit.jsonl"))
+        self.assertEqual(path.stat().st_mode & 0o777, 0o600)
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        seen = [(line["caller"], line["method"], line["target"], line["code"]) for line in lines]
+        for expected in (("alice", "SubmitJob", f"job {job}", "OK"), ("carol", "CancelJob", f"job {job}", "PERMISSION_DENIED"),
+                         ("carol", "FollowLogs", f"job {job}", "PERMISSION_DENIED"), ("bob", "CancelJob", f"job {job}", "OK")):
+            self.assertIn(expected, seen)
+        self.assertNotIn(("alice", "FollowLogs", f"job {job}", "OK"), seen)
+        cancelled = next(line for line in lines if line["caller"] == "bob")
+        self.assertEqual((cancelled["role"], cancelled["token"]), ("submitter", digest[:8]))
+        for token in people.values():
+            self.assertNotIn(token, path.read_text())
 
     def test_missing_token_or_wrong_certificate_names_the_option(self):
         self.start_coordinator()

@@ -112,7 +112,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self.coordinator.tokens.get(found[1]) if found else None
 
     def session(self, role):
-        return {"login_required": bool(self.coordinator.tokens), "role": role, "csrf": self.coordinator.csrf, "version": "0.9.0", "epoch": self.coordinator.epoch, "unix_ns": self.coordinator.data.now_ns}
+        return {"login_required": bool(self.coordinator.tokens), "role": role, "user": "", "teams": [], "csrf": self.coordinator.csrf, "version": "0.9.0", "epoch": self.coordinator.epoch, "unix_ns": self.coordinator.data.now_ns}
 
     def require(self, role):
         own = self.role()

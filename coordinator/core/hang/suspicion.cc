@@ -98,6 +98,7 @@ Blame record_verdict(IncidentBook& incidents, const Job& job, const Dump& dump,
     fresh.job = job.id;
     fresh.attempt = job.attempt;
     fresh.job_name = job.spec.name;
+    fresh.owner = job_owner(job.spec);
     fresh.moments.push_back({time.unix_ns_of(hang.last_progress()), "last progress of the job"});
     incident = incidents.open(std::move(fresh));
   }

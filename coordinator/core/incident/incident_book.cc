@@ -135,6 +135,7 @@ Incident incident_of_fault(const Job& job, const Fault& fault, IncidentKind kind
   incident.job = job.id;
   incident.attempt = job.attempt;
   incident.job_name = job.spec.name;
+  incident.owner = job_owner(job.spec);
   incident.kind = kind;
   incident.sentence = fault.message;
   if (fault.rank.value() >= 0 || !fault.worker.value().empty()) {

@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include <absl/status/statusor.h>
 
 #include "common/job/ids.h"
+#include "coordinator/core/records/caller.h"
 #include "coordinator/core/records/job.h"
 #include "coordinator/core/records/worker.h"
 
@@ -36,9 +38,10 @@ class JobTable {
   // Return the job; null if there is no such job.
   Job* find(JobId id);
   const Job* find(JobId id) const;
-  // Returns the job. Errors: NotFound if there is no such job; FailedPrecondition if the job has
-  // ended.
-  absl::StatusOr<Job*> unfinished(JobId id);
+  // Returns the job for a request of `caller`. Errors: NotFound if there is no such job;
+  // PermissionDenied if it does not belong to the caller (`purpose`: see check_access());
+  // FailedPrecondition if it has ended.
+  absl::StatusOr<Job*> unfinished(JobId id, const Caller& caller, std::string_view purpose);
   // Returns the job if `attempt` is its current attempt and has ranks; otherwise null.
   Job* live(JobId id, Attempt attempt);
   // Returns the live job that has placed the rank on this incarnation of `worker`; null if there is

@@ -12,6 +12,7 @@
 #include "common/job/ids.h"
 #include "common/job/rank_evidence.h"
 #include "common/stacks/stack_tree.h"
+#include "coordinator/core/records/caller.h"
 
 namespace muster::coordinator {
 
@@ -119,6 +120,7 @@ struct Incident {
   JobId job;
   Attempt attempt;
   std::string job_name;
+  JobOwner owner{};  // the job's
   IncidentKind kind = IncidentKind::kHang;
   bool open = true;      // the incident is not over, for example while a slow rank stays slow
   std::string sentence;  // names rank, node, axis, collective and source line

@@ -7,7 +7,7 @@ const RETRY_MS = 3000;
 const RETRY_MS_MAX = 60000;
 const ROLES = ["viewer", "submitter", "admin"];
 
-/** @typedef {{login_required: boolean, role: string | null, csrf: string, version: string, epoch: number, unix_ns: number}} Session */
+/** @typedef {{login_required: boolean, role: string | null, user: string, teams: string[], csrf: string, version: string, epoch: number, unix_ns: number}} Session */
 
 export class ApiError extends Error {
   /** @param {number} status @param {string} code @param {string} message @param {number} retryMs */
@@ -38,6 +38,14 @@ export function currentSession() {
 /** @param {string} role */
 export function hasRole(role) {
   return session !== null && session.role !== null && ROLES.indexOf(session.role) >= ROLES.indexOf(role);
+}
+
+/**
+ * Returns whether a job belongs to the caller.
+ * @param {{owner?: string, team?: string}} spec
+ */
+export function ownsJob(spec) {
+  return !spec.owner || hasRole("admin") || (session !== null && (session.user === spec.owner || (Boolean(spec.team) && session.teams.includes(spec.team ?? ""))));
 }
 
 /** @param {Session} next */

@@ -110,23 +110,29 @@ absl::Status MusterCalls::no_job(JobId id) {
   return absl::NotFoundError(absl::StrCat("there is no job ", id.value()));
 }
 
-absl::Status MusterCalls::submit_job(const v1::SubmitJobRequest& request, Done<v1::Job> done) {
+absl::Status MusterCalls::submit_job(const Caller& caller, const v1::SubmitJobRequest& request,
+                                     Done<v1::Job> done) {
   JobSubmitted event;
+  event.caller = caller;
   event.request_id = request.request_id();
   event.spec = daemon::job_spec_from_proto(request.spec());
   return loop_.submit(std::move(event), job_reply(std::move(done)));
 }
 
-absl::Status MusterCalls::cancel_job(const v1::CancelJobRequest& request, Done<v1::Job> done) {
+absl::Status MusterCalls::cancel_job(const Caller& caller, const v1::CancelJobRequest& request,
+                                     Done<v1::Job> done) {
   JobCancelRequested event;
+  event.caller = caller;
   event.job = JobId(request.job_id());
   event.force = request.force();
   return loop_.cancel(event, job_reply(std::move(done)));
 }
 
-absl::Status MusterCalls::checkpoint_job(const v1::CheckpointJobRequest& request,
+absl::Status MusterCalls::checkpoint_job(const Caller& caller,
+                                         const v1::CheckpointJobRequest& request,
                                          Done<v1::CheckpointJobResponse> done) {
   JobCheckpointRequested event;
+  event.caller = caller;
   event.job = JobId(request.job_id());
   return loop_.checkpoint(
       event, [done = std::move(done)](const absl::Status& status, const Core& core, const Job* job,
@@ -140,8 +146,11 @@ absl::Status MusterCalls::checkpoint_job(const v1::CheckpointJobRequest& request
       });
 }
 
-absl::Status MusterCalls::update_job(const v1::UpdateJobRequest& request, Done<v1::Job> done) {
-  return loop_.update(update_from_proto(request), job_reply(std::move(done)));
+absl::Status MusterCalls::update_job(const Caller& caller, const v1::UpdateJobRequest& request,
+                                     Done<v1::Job> done) {
+  JobUpdateRequested event = update_from_proto(request);
+  event.caller = caller;
+  return loop_.update(std::move(event), job_reply(std::move(done)));
 }
 
 absl::Status MusterCalls::get_job(const v1::GetJobRequest& request, Done<v1::Job> done,
@@ -309,20 +318,25 @@ absl::Status MusterCalls::list_incidents(const v1::ListIncidentsRequest& request
   });
 }
 
-absl::Status MusterCalls::get_incident(const v1::GetIncidentRequest& request,
+absl::Status MusterCalls::get_incident(const Caller& caller, const v1::GetIncidentRequest& request,
                                        Done<v1::Incident> done) {
   const IncidentId id(request.incident_id());
-  return loop_.read([id, done = std::move(done)](Storage* storage) {
+  return loop_.read([id, caller, done = std::move(done)](Storage* storage) {
     if (storage == nullptr) return done(stopped(), {});
     auto incident = storage->incident(id);
     if (!incident.ok()) return done(incident.status(), {});
+    const absl::Status status =
+        check_access(caller, {incident->owner(), incident->team()}, JobId(incident->job_id()),
+                     "read the evidence of its incidents");
+    if (!status.ok()) return done(status, {});
     done(absl::OkStatus(), *std::move(incident));
   });
 }
 
-absl::Status MusterCalls::dump_stacks(const v1::DumpJobStacksRequest& request,
+absl::Status MusterCalls::dump_stacks(const Caller& caller, const v1::DumpJobStacksRequest& request,
                                       Done<v1::DumpJobStacksResponse> done) {
   StacksRequested event;
+  event.caller = caller;
   event.job = JobId(request.job_id());
   event.rank = Rank(request.rank());
   event.program_dumps = request.program_dumps();

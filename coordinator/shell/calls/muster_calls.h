@@ -2,7 +2,8 @@
 // the page's API are made of these calls, so that both give the same answers.
 //
 // Each method returns the error of CoreLoop's methods, and then does not call `done`. Otherwise
-// `done` is called once, on the loop's thread, and must not block. Thread-safe.
+// `done` is called once, on the loop's thread, and must not block. Requests about a job that does
+// not belong to the caller (core/records/caller.h) end with PermissionDenied. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -34,11 +35,14 @@ class MusterCalls {
   // Requires that `loop` outlives the calls.
   explicit MusterCalls(CoreLoop& loop) : loop_(loop) {}
 
-  absl::Status submit_job(const v1::SubmitJobRequest& request, Done<v1::Job> done);
-  absl::Status cancel_job(const v1::CancelJobRequest& request, Done<v1::Job> done);
-  absl::Status checkpoint_job(const v1::CheckpointJobRequest& request,
+  absl::Status submit_job(const Caller& caller, const v1::SubmitJobRequest& request,
+                          Done<v1::Job> done);
+  absl::Status cancel_job(const Caller& caller, const v1::CancelJobRequest& request,
+                          Done<v1::Job> done);
+  absl::Status checkpoint_job(const Caller& caller, const v1::CheckpointJobRequest& request,
                               Done<v1::CheckpointJobResponse> done);
-  absl::Status update_job(const v1::UpdateJobRequest& request, Done<v1::Job> done);
+  absl::Status update_job(const Caller& caller, const v1::UpdateJobRequest& request,
+                          Done<v1::Job> done);
   // `ranks_max`: the maximum number of ranks in the answer.
   absl::Status get_job(const v1::GetJobRequest& request, Done<v1::Job> done,
                        size_t ranks_max = SIZE_MAX);
@@ -56,8 +60,9 @@ class MusterCalls {
   absl::Status admit_worker(const v1::AdmitWorkerRequest& request, Done<v1::WorkerInfo> done);
   absl::Status list_incidents(const v1::ListIncidentsRequest& request,
                               Done<v1::ListIncidentsResponse> done);
-  absl::Status get_incident(const v1::GetIncidentRequest& request, Done<v1::Incident> done);
-  absl::Status dump_stacks(const v1::DumpJobStacksRequest& request,
+  absl::Status get_incident(const Caller& caller, const v1::GetIncidentRequest& request,
+                            Done<v1::Incident> done);
+  absl::Status dump_stacks(const Caller& caller, const v1::DumpJobStacksRequest& request,
                            Done<v1::DumpJobStacksResponse> done);
 
   // Returns NotFound with the number of a job that does not exist.

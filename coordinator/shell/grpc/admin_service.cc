@@ -81,6 +81,7 @@ absl::StatusOr<SentFile> profile_of_process(const v1::TakeProfileRequest& reques
 
 grpc::ServerWriteReactor<v1::FileChunk>* AdminService::BackupState(
     grpc::CallbackServerContext* context, const v1::BackupStateRequest*) {
+  callers_.audit(*context, "BackupState", "", /*is_change=*/true).finish(absl::OkStatus());
   return copies_.answer(
       [state_dir = facts_.state_dir, peer = context->peer()](const std::stop_token& stop) {
         spdlog::info("the state is copied for a backup of {}", peer);
@@ -90,6 +91,7 @@ grpc::ServerWriteReactor<v1::FileChunk>* AdminService::BackupState(
 
 grpc::ServerWriteReactor<v1::FileChunk>* AdminService::TakeProfile(
     grpc::CallbackServerContext* context, const v1::TakeProfileRequest* request) {
+  callers_.audit(*context, "TakeProfile", "", /*is_change=*/true).finish(absl::OkStatus());
   return profiles_.answer(
       [request = *request, peer = context->peer()](const std::stop_token& stop) {
         return profile_of_process(request, peer, stop);
@@ -99,7 +101,7 @@ grpc::ServerWriteReactor<v1::FileChunk>* AdminService::TakeProfile(
 grpc::ServerUnaryReactor* AdminService::GetCoordinator(grpc::CallbackServerContext* context,
                                                        const v1::GetCoordinatorRequest*,
                                                        v1::Coordinator* response) {
-  const UnaryCall call(*context, *metrics_, "GetCoordinator");
+  const UnaryCall call(*context, *metrics_, "GetCoordinator", Audit());
   response->set_version(facts_.version);
   response->set_epoch(facts_.epoch.value());
   response->set_state_dir(facts_.state_dir);

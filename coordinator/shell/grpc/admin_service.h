@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/job/ids.h"
+#include "coordinator/shell/grpc/callers.h"
 #include "coordinator/shell/grpc/file_maker.h"
 #include "coordinator/shell/loop/core_loop.h"
 #include "coordinator/shell/metrics/shell_metrics.h"
@@ -23,9 +24,10 @@ struct AdminFacts {
 
 class AdminService final : public v1::Admin::CallbackService {
  public:
-  // Requires that `loop` outlives the service.
-  AdminService(CoreLoop& loop, std::shared_ptr<ShellMetrics> metrics, AdminFacts facts)
-      : loop_(loop), metrics_(std::move(metrics)), facts_(std::move(facts)) {}
+  // Requires that `loop` and `callers` outlive the service.
+  AdminService(CoreLoop& loop, std::shared_ptr<ShellMetrics> metrics, Callers& callers,
+               AdminFacts facts)
+      : loop_(loop), metrics_(std::move(metrics)), callers_(callers), facts_(std::move(facts)) {}
   // Stops a copy or a profile. Requires that the server was shut down.
   ~AdminService() override = default;
 
@@ -40,6 +42,7 @@ class AdminService final : public v1::Admin::CallbackService {
  private:
   CoreLoop& loop_;
   const std::shared_ptr<ShellMetrics> metrics_;
+  Callers& callers_;
   const AdminFacts facts_;
   FileMaker copies_{metrics_, "BackupState", "copy of the state"};
   FileMaker profiles_{metrics_, "TakeProfile", "profile"};

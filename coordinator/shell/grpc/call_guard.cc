@@ -8,13 +8,12 @@
 
 #include "common/text/absl_view.h"
 #include "common/text/escape.h"
+#include "coordinator/shell/grpc/callers.h"
 #include "coordinator/shell/grpc/grpc_status.h"
 
 namespace muster::coordinator {
 namespace {
 
-constexpr std::string_view kAuthorization = "authorization";
-constexpr std::string_view kBearer = "Bearer ";
 constexpr std::string_view kHealth = "/grpc.health.v1.Health/";
 constexpr std::string_view kReflection = "/grpc.reflection.";
 constexpr std::string_view kFleet = "/muster.v1.Fleet/";
@@ -82,32 +81,41 @@ bool may(Role role, Role needed) {
   return role >= needed;
 }
 
-grpc::Status CallGuard::Process(const InputMetadata& metadata, grpc::AuthContext*,
-                                OutputMetadata* consumed, OutputMetadata*) {
+// The token stays in the metadata, where handlers find it (callers.h).
+grpc::Status CallGuard::Process(const InputMetadata& metadata, grpc::AuthContext*, OutputMetadata*,
+                                OutputMetadata*) {
   const std::string_view method = value_of(metadata, ":path");
   const std::optional<Role> needed = role_needed(method);
-  const std::string_view value = value_of(metadata, kAuthorization);
-  if (!value.empty()) consumed->emplace(kAuthorization, value);
   if (!needed) return grpc::Status::OK;
-  if (!value.starts_with(kBearer)) {
-    return refuse(
-        method, absl::UnauthenticatedError("this coordinator requires a token: give its file with "
-                                           "--token-file"));
-  }
-  const auto role = tokens_->role_of(value.substr(kBearer.size()), monotonic_now());
-  if (!role) {
-    return refuse(method, absl::UnauthenticatedError(
-                              "the coordinator has no such token: is the file of --token-file out "
-                              "of date?"));
-  }
-  if (may(*role, *needed)) return grpc::Status::OK;
-  return refuse(method, absl::PermissionDeniedError(absl::StrCat(
-                            printable(method, kMethodShown), " needs the role ",
-                            av(name_of(*needed)), ", and this token's is ", av(name_of(*role)))));
+  const std::string_view token = bearer_token(metadata);
+  if (token.empty())
+    return refuse(method, token, std::nullopt,
+                  absl::UnauthenticatedError("this coordinator requires a token: give its file "
+                                             "with --token-file"));
+  const auto grant = tokens_->grant_of(token, monotonic_now());
+  if (!grant)
+    return refuse(method, token, grant,
+                  absl::UnauthenticatedError("the coordinator has no such token: is the file of "
+                                             "--token-file out of date?"));
+  if (may(grant->role, *needed)) return grpc::Status::OK;
+  return refuse(method, token, grant,
+                absl::PermissionDeniedError(absl::StrCat(
+                    printable(method, kMethodShown), " needs the role ", av(name_of(*needed)),
+                    ", and this token's is ", av(name_of(grant->role)))));
 }
 
-grpc::Status CallGuard::refuse(std::string_view method, const absl::Status& why) const {
+// The line has no address, because gRPC does not pass it to this function.
+grpc::Status CallGuard::refuse(std::string_view method, std::string_view token,
+                               const std::optional<TokenGrant>& grant,
+                               const absl::Status& why) const {
   if (metrics_ != nullptr) metrics_->count_rpc(method_label(method), why);
+  AuditEntry entry{.method = std::string(method_label(method))};
+  if (!token.empty()) entry.token = audit_token(daemon::token_digest(token));
+  if (grant) {
+    entry.role = std::string(name_of(grant->role));
+    entry.caller = grant->caller.name;
+  }
+  Audit(log_, std::move(entry), /*is_change=*/false).finish(why);
   return to_grpc(why);
 }
 

@@ -8,6 +8,7 @@
 
 #include <grpcpp/security/auth_metadata_processor.h>
 
+#include "coordinator/shell/audit/audit_log.h"
 #include "coordinator/shell/grpc/tokens.h"
 #include "coordinator/shell/metrics/shell_metrics.h"
 
@@ -25,9 +26,10 @@ std::string_view method_label(std::string_view method);
 
 class CallGuard final : public grpc::AuthMetadataProcessor {
  public:
-  // Counts refusals in `metrics`; null: does not count them.
-  CallGuard(std::shared_ptr<Tokens> tokens, std::shared_ptr<ShellMetrics> metrics)
-      : tokens_(std::move(tokens)), metrics_(std::move(metrics)) {}
+  // Counts refusals in `metrics`, and writes them to `log`; each may be null.
+  CallGuard(std::shared_ptr<Tokens> tokens, std::shared_ptr<ShellMetrics> metrics,
+            std::shared_ptr<AuditLog> log)
+      : tokens_(std::move(tokens)), metrics_(std::move(metrics)), log_(std::move(log)) {}
 
   // Checks one call. Returns UNAUTHENTICATED without a known token, and PERMISSION_DENIED for an
   // insufficient role. Called on a gRPC thread.
@@ -35,10 +37,12 @@ class CallGuard final : public grpc::AuthMetadataProcessor {
                        OutputMetadata* consumed, OutputMetadata* response) override;
 
  private:
-  grpc::Status refuse(std::string_view method, const absl::Status& why) const;
+  grpc::Status refuse(std::string_view method, std::string_view token,
+                      const std::optional<TokenGrant>& grant, const absl::Status& why) const;
 
   const std::shared_ptr<Tokens> tokens_;
   const std::shared_ptr<ShellMetrics> metrics_;
+  const std::shared_ptr<AuditLog> log_;
 };
 
 }  // namespace muster::coordinator

@@ -19,13 +19,13 @@ namespace muster::coordinator {
 
 class FleetService {
  public:
-  // Requires that `loop` and `logs` outlive the service. The service ends a stream whose worker has
-  // not introduced itself within `registration_budget`.
+  // Requires that `loop`, `logs` and `callers` outlive the service. The service ends a stream whose
+  // worker has not introduced itself within `registration_budget`.
   // `connections`: those of the port; null: unknown.
-  FleetService(CoreLoop& loop, LogStore& logs, std::shared_ptr<ShellMetrics> metrics, Epoch epoch,
-               Duration registration_budget,
+  FleetService(CoreLoop& loop, LogStore& logs, std::shared_ptr<ShellMetrics> metrics,
+               Callers& callers, Epoch epoch, Duration registration_budget,
                std::shared_ptr<const OpenConnections> connections = nullptr)
-      : parts_{loop, logs, std::move(metrics), epoch, std::move(connections)},
+      : parts_{loop, logs, std::move(metrics), callers, epoch, std::move(connections)},
         registration_budget_(registration_budget) {}
   // Stops as stop() does.
   ~FleetService();

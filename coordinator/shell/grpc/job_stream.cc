@@ -28,6 +28,12 @@ void JobStream::on_end(const absl::Status& status) {
   end_locked(status);
 }
 
+void JobStream::revoke(const absl::Status& status) {
+  const std::lock_guard lock(mutex_);
+  newest_.reset();
+  end_locked(status);
+}
+
 void JobStream::OnWriteDone(bool ok) {
   const std::lock_guard lock(mutex_);
   writing_ = false;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "coordinator/shell/grpc/callers.h"
 #include "coordinator/shell/grpc/stream_limit.h"
 #include "coordinator/shell/loop/core_loop.h"
 #include "coordinator/shell/metrics/shell_metrics.h"
@@ -17,6 +18,7 @@ namespace muster::coordinator {
 // The stream owns itself from begin() until gRPC calls OnDone().
 class JobStream final : public grpc::ServerWriteReactor<v1::Job>,
                         public JobWatcher,
+                        public RevocableStream,
                         public std::enable_shared_from_this<JobStream> {
  public:
   JobStream(StreamTicket ticket, std::shared_ptr<ShellMetrics> metrics)
@@ -27,6 +29,8 @@ class JobStream final : public grpc::ServerWriteReactor<v1::Job>,
 
   void on_job(const Core& core, const Job& job, Instant now) override;
   void on_end(const absl::Status& status) override;
+
+  void revoke(const absl::Status& status) override;
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;

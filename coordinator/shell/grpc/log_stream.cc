@@ -6,7 +6,7 @@
 
 namespace muster::coordinator {
 
-void LogStream::begin(const absl::Status& admission) {
+void LogStream::begin(const Caller& caller, const absl::Status& admission) {
   self_ = shared_from_this();
   // Locks the stream before it follows the logs, so that later scope updates do not overtake the
   // scope that is read here.
@@ -16,6 +16,10 @@ void LogStream::begin(const absl::Status& admission) {
   const JobId job(cursor_.request().job_id());
   const auto scope =
       cursor_.request().follow() ? logs_.follow(job, weak_from_this()) : logs_.scope(job);
+  if (scope) {
+    const absl::Status access = check_access(caller, scope->owner, job, "read its output");
+    if (!access.ok()) return finish_locked(access);
+  }
   if (const absl::Status status = cursor_.begin(scope); !status.ok()) return finish_locked(status);
   pump_locked();
 }
@@ -48,12 +52,20 @@ void LogStream::pump_locked() {
 void LogStream::finish_locked(const absl::Status& status) {
   if (std::exchange(finished_, true)) return;
   count_.count_end(status);
+  audit_.finish(status);
   Finish(to_grpc(status));
+}
+
+void LogStream::revoke(const absl::Status& status) {
+  const std::lock_guard lock(mutex_);
+  revoked_ = status;
+  if (!writing_) finish_locked(status);
 }
 
 void LogStream::OnWriteDone(bool ok) {
   const std::lock_guard lock(mutex_);
   writing_ = false;
+  if (!revoked_.ok()) return finish_locked(revoked_);
   if (!ok) return finish_locked(absl::CancelledError("the caller is gone"));
   pump_locked();
 }

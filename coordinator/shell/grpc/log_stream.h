@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "coordinator/shell/grpc/callers.h"
 #include "coordinator/shell/grpc/stream_limit.h"
 #include "coordinator/shell/logs/log_cursor.h"
 #include "coordinator/shell/metrics/shell_metrics.h"
@@ -17,20 +18,25 @@ namespace muster::coordinator {
 // stream.
 class LogStream final : public grpc::ServerWriteReactor<v1::LogChunk>,
                         public LogFollower,
+                        public RevocableStream,
                         public std::enable_shared_from_this<LogStream> {
  public:
   LogStream(LogStore& logs, v1::FollowLogsRequest request, StreamTicket ticket,
-            std::shared_ptr<ShellMetrics> metrics)
+            std::shared_ptr<ShellMetrics> metrics, Audit audit)
       : logs_(logs),
         ticket_(std::move(ticket)),
         count_(std::move(metrics), "FollowLogs"),
+        audit_(std::move(audit)),
         cursor_(logs, std::move(request)) {}
 
-  // Ends at once with `admission` unless it is OK.
-  void begin(const absl::Status& admission);
+  // Ends at once with `admission` unless it is OK, and with PermissionDenied unless the job belongs
+  // to the caller.
+  void begin(const Caller& caller, const absl::Status& admission);
 
   void on_output(Attempt attempt, Rank rank) override;
   void on_scope(const LogScope& scope) override;
+
+  void revoke(const absl::Status& status) override;
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -43,11 +49,13 @@ class LogStream final : public grpc::ServerWriteReactor<v1::LogChunk>,
   LogStore& logs_;
   const StreamTicket ticket_;
   const StreamCount count_;
+  const Audit audit_;
   std::shared_ptr<LogStream> self_;
 
   std::mutex mutex_;
   LogCursor cursor_;
   v1::LogChunk chunk_;
+  absl::Status revoked_;  // OK: the caller may read the logs
   bool writing_ = false;
   bool finished_ = false;
 };

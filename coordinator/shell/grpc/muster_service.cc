@@ -2,8 +2,14 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 
+#include <absl/strings/str_cat.h>
+
+#include "common/job/limits.h"
+#include "common/text/escape.h"
 #include "coordinator/shell/grpc/job_stream.h"
 #include "coordinator/shell/grpc/log_stream.h"
 #include "coordinator/shell/grpc/unary_call.h"
@@ -13,6 +19,8 @@ namespace {
 
 // The time after which the loop has taken the events of a full queue.
 constexpr Duration kFullQueueRetry = std::chrono::seconds(2);
+
+std::string job_target(uint64_t job) { return absl::StrCat("job ", job); }
 
 // Answers in place of the loop if the request was rejected.
 void refuse_unless_ok(const UnaryCall& call, const absl::Status& status) {
@@ -34,39 +42,51 @@ MusterCalls::Done<T> answer_to(const UnaryCall& call, T* response) {
 grpc::ServerUnaryReactor* MusterService::SubmitJob(grpc::CallbackServerContext* context,
                                                    const v1::SubmitJobRequest* request,
                                                    v1::SubmitJobResponse* response) {
-  const UnaryCall call(*context, *metrics_, "SubmitJob");
-  refuse_unless_ok(call, calls_.submit_job(*request, answer_to(call, response->mutable_job())));
+  const UnaryCall call = begin(
+      *context, "SubmitJob", printable(request->spec().name(), kNameBytesMax), /*is_change=*/true);
+  const auto done = [=](const absl::Status& status, v1::Job job) {
+    const std::string target = status.ok() ? job_target(job.id()) : "";
+    *response->mutable_job() = std::move(job);
+    call.finish(status, target);
+  };
+  refuse_unless_ok(call, calls_.submit_job(callers_.of(*context), *request, done));
   return call.reactor();
 }
 
 grpc::ServerUnaryReactor* MusterService::CancelJob(grpc::CallbackServerContext* context,
                                                    const v1::CancelJobRequest* request,
                                                    v1::CancelJobResponse* response) {
-  const UnaryCall call(*context, *metrics_, "CancelJob");
-  refuse_unless_ok(call, calls_.cancel_job(*request, answer_to(call, response->mutable_job())));
+  const UnaryCall call =
+      begin(*context, "CancelJob", job_target(request->job_id()), /*is_change=*/true);
+  refuse_unless_ok(call, calls_.cancel_job(callers_.of(*context), *request,
+                                           answer_to(call, response->mutable_job())));
   return call.reactor();
 }
 
 grpc::ServerUnaryReactor* MusterService::CheckpointJob(grpc::CallbackServerContext* context,
                                                        const v1::CheckpointJobRequest* request,
                                                        v1::CheckpointJobResponse* response) {
-  const UnaryCall call(*context, *metrics_, "CheckpointJob");
-  refuse_unless_ok(call, calls_.checkpoint_job(*request, answer_to(call, response)));
+  const UnaryCall call =
+      begin(*context, "CheckpointJob", job_target(request->job_id()), /*is_change=*/true);
+  refuse_unless_ok(
+      call, calls_.checkpoint_job(callers_.of(*context), *request, answer_to(call, response)));
   return call.reactor();
 }
 
 grpc::ServerUnaryReactor* MusterService::UpdateJob(grpc::CallbackServerContext* context,
                                                    const v1::UpdateJobRequest* request,
                                                    v1::UpdateJobResponse* response) {
-  const UnaryCall call(*context, *metrics_, "UpdateJob");
-  refuse_unless_ok(call, calls_.update_job(*request, answer_to(call, response->mutable_job())));
+  const UnaryCall call =
+      begin(*context, "UpdateJob", job_target(request->job_id()), /*is_change=*/true);
+  refuse_unless_ok(call, calls_.update_job(callers_.of(*context), *request,
+                                           answer_to(call, response->mutable_job())));
   return call.reactor();
 }
 
 grpc::ServerUnaryReactor* MusterService::GetJob(grpc::CallbackServerContext* context,
                                                 const v1::GetJobRequest* request,
                                                 v1::Job* response) {
-  const UnaryCall call(*context, *metrics_, "GetJob");
+  const UnaryCall call(*context, *metrics_, "GetJob", Audit());
   if (is_shed(call)) return call.reactor();
   refuse_unless_ok(call, calls_.get_job(*request, answer_to(call, response)));
   return call.reactor();
@@ -75,7 +95,7 @@ grpc::ServerUnaryReactor* MusterService::GetJob(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* MusterService::ListJobs(grpc::CallbackServerContext* context,
                                                   const v1::ListJobsRequest* request,
                                                   v1::ListJobsResponse* response) {
-  const UnaryCall call(*context, *metrics_, "ListJobs");
+  const UnaryCall call(*context, *metrics_, "ListJobs", Audit());
   if (is_shed(call)) return call.reactor();
   refuse_unless_ok(call, calls_.list_jobs(*request, answer_to(call, response)));
   return call.reactor();
@@ -84,7 +104,7 @@ grpc::ServerUnaryReactor* MusterService::ListJobs(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* MusterService::ListWorkers(grpc::CallbackServerContext* context,
                                                      const v1::ListWorkersRequest* request,
                                                      v1::ListWorkersResponse* response) {
-  const UnaryCall call(*context, *metrics_, "ListWorkers");
+  const UnaryCall call(*context, *metrics_, "ListWorkers", Audit());
   if (is_shed(call)) return call.reactor();
   refuse_unless_ok(call, calls_.list_workers(*request, answer_to(call, response)));
   return call.reactor();
@@ -93,7 +113,8 @@ grpc::ServerUnaryReactor* MusterService::ListWorkers(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* MusterService::ExcludeWorker(grpc::CallbackServerContext* context,
                                                        const v1::ExcludeWorkerRequest* request,
                                                        v1::ExcludeWorkerResponse* response) {
-  const UnaryCall call(*context, *metrics_, "ExcludeWorker");
+  const UnaryCall call = begin(*context, "ExcludeWorker", absl::StrCat("node ", request->worker()),
+                               /*is_change=*/true);
   refuse_unless_ok(call,
                    calls_.exclude_worker(*request, answer_to(call, response->mutable_worker())));
   return call.reactor();
@@ -102,7 +123,8 @@ grpc::ServerUnaryReactor* MusterService::ExcludeWorker(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* MusterService::AdmitWorker(grpc::CallbackServerContext* context,
                                                      const v1::AdmitWorkerRequest* request,
                                                      v1::AdmitWorkerResponse* response) {
-  const UnaryCall call(*context, *metrics_, "AdmitWorker");
+  const UnaryCall call =
+      begin(*context, "AdmitWorker", absl::StrCat("node ", request->worker()), /*is_change=*/true);
   refuse_unless_ok(call,
                    calls_.admit_worker(*request, answer_to(call, response->mutable_worker())));
   return call.reactor();
@@ -111,7 +133,7 @@ grpc::ServerUnaryReactor* MusterService::AdmitWorker(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* MusterService::GetJobHistory(grpc::CallbackServerContext* context,
                                                        const v1::GetJobHistoryRequest* request,
                                                        v1::GetJobHistoryResponse* response) {
-  const UnaryCall call(*context, *metrics_, "GetJobHistory");
+  const UnaryCall call(*context, *metrics_, "GetJobHistory", Audit());
   if (is_shed(call)) return call.reactor();
   refuse_unless_ok(call, calls_.job_history(*request, answer_to(call, response)));
   return call.reactor();
@@ -120,7 +142,7 @@ grpc::ServerUnaryReactor* MusterService::GetJobHistory(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* MusterService::ListIncidents(grpc::CallbackServerContext* context,
                                                        const v1::ListIncidentsRequest* request,
                                                        v1::ListIncidentsResponse* response) {
-  const UnaryCall call(*context, *metrics_, "ListIncidents");
+  const UnaryCall call(*context, *metrics_, "ListIncidents", Audit());
   if (is_shed(call)) return call.reactor();
   refuse_unless_ok(call, calls_.list_incidents(*request, answer_to(call, response)));
   return call.reactor();
@@ -129,19 +151,30 @@ grpc::ServerUnaryReactor* MusterService::ListIncidents(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* MusterService::GetIncident(grpc::CallbackServerContext* context,
                                                      const v1::GetIncidentRequest* request,
                                                      v1::Incident* response) {
-  const UnaryCall call(*context, *metrics_, "GetIncident");
+  const UnaryCall call =
+      begin(*context, "GetIncident", absl::StrCat("incident ", request->incident_id()),
+            /*is_change=*/false);
   if (is_shed(call)) return call.reactor();
-  refuse_unless_ok(call, calls_.get_incident(*request, answer_to(call, response)));
+  refuse_unless_ok(call,
+                   calls_.get_incident(callers_.of(*context), *request, answer_to(call, response)));
   return call.reactor();
 }
 
 grpc::ServerUnaryReactor* MusterService::DumpJobStacks(grpc::CallbackServerContext* context,
                                                        const v1::DumpJobStacksRequest* request,
                                                        v1::DumpJobStacksResponse* response) {
-  const UnaryCall call(*context, *metrics_, "DumpJobStacks");
+  const UnaryCall call =
+      begin(*context, "DumpJobStacks", job_target(request->job_id()), /*is_change=*/true);
   if (is_shed(call)) return call.reactor();
-  refuse_unless_ok(call, calls_.dump_stacks(*request, answer_to(call, response)));
+  refuse_unless_ok(call,
+                   calls_.dump_stacks(callers_.of(*context), *request, answer_to(call, response)));
   return call.reactor();
+}
+
+UnaryCall MusterService::begin(grpc::CallbackServerContext& context, std::string_view method,
+                               std::string target, bool is_change) {
+  return {context, *metrics_, method,
+          callers_.audit(context, method, std::move(target), is_change)};
 }
 
 bool MusterService::is_shed(const UnaryCall& call) {
@@ -167,14 +200,18 @@ absl::Status MusterService::admit_stream(grpc::CallbackServerContext& context, c
 grpc::ServerWriteReactor<v1::Job>* MusterService::WatchJob(grpc::CallbackServerContext* context,
                                                            const v1::WatchJobRequest* request) {
   const auto stream = std::make_shared<JobStream>(streams_.take(), metrics_);
+  callers_.watch(*context, "/muster.v1.Muster/WatchJob", stream);
   stream->begin(loop_, JobId(request->job_id()), admit_stream(*context, "WatchJob"));
   return stream.get();
 }
 
 grpc::ServerWriteReactor<v1::LogChunk>* MusterService::FollowLogs(
     grpc::CallbackServerContext* context, const v1::FollowLogsRequest* request) {
-  const auto stream = std::make_shared<LogStream>(logs_, *request, streams_.take(), metrics_);
-  stream->begin(admit_stream(*context, "FollowLogs"));
+  const auto stream = std::make_shared<LogStream>(
+      logs_, *request, streams_.take(), metrics_,
+      callers_.audit(*context, "FollowLogs", job_target(request->job_id()), /*is_change=*/false));
+  callers_.watch(*context, "/muster.v1.Muster/FollowLogs", stream);
+  stream->begin(callers_.of(*context), admit_stream(*context, "FollowLogs"));
   return stream.get();
 }
 

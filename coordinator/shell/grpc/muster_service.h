@@ -3,9 +3,12 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "coordinator/shell/calls/muster_calls.h"
+#include "coordinator/shell/grpc/callers.h"
 #include "coordinator/shell/grpc/stream_limit.h"
 #include "coordinator/shell/grpc/unary_call.h"
 #include "coordinator/shell/logs/log_store.h"
@@ -17,9 +20,10 @@ namespace muster::coordinator {
 
 class MusterService final : public v1::Muster::CallbackService {
  public:
-  // Requires that `loop` and `logs` outlive the service's calls.
-  MusterService(CoreLoop& loop, LogStore& logs, std::shared_ptr<ShellMetrics> metrics)
-      : loop_(loop), calls_(loop), logs_(logs), metrics_(std::move(metrics)) {}
+  // Requires that `loop`, `logs` and `callers` outlive the service's calls.
+  MusterService(CoreLoop& loop, LogStore& logs, std::shared_ptr<ShellMetrics> metrics,
+                Callers& callers)
+      : loop_(loop), calls_(loop), logs_(logs), metrics_(std::move(metrics)), callers_(callers) {}
 
   grpc::ServerUnaryReactor* SubmitJob(grpc::CallbackServerContext* context,
                                       const v1::SubmitJobRequest* request,
@@ -65,6 +69,9 @@ class MusterService final : public v1::Muster::CallbackService {
                                           v1::DumpJobStacksResponse* response) override;
 
  private:
+  // Returns a call with a line in the audit log.
+  UnaryCall begin(grpc::CallbackServerContext& context, std::string_view method, std::string target,
+                  bool is_change);
   // Refuses a read while the loop is late. Returns whether it was refused.
   bool is_shed(const UnaryCall& call);
   // Returns the error with which a new stream ends while the loop is late.
@@ -74,6 +81,7 @@ class MusterService final : public v1::Muster::CallbackService {
   MusterCalls calls_;
   LogStore& logs_;
   const std::shared_ptr<ShellMetrics> metrics_;
+  Callers& callers_;
   StreamLimit streams_;
 };
 

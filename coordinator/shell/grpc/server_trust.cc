@@ -70,8 +70,8 @@ absl::Status check_trust(const ServerTrust& trust, const daemon::Endpoint& liste
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
-    const ServerTrust& trust, std::shared_ptr<Tokens> tokens,
-    std::shared_ptr<ShellMetrics> metrics) {
+    const ServerTrust& trust, std::shared_ptr<Tokens> tokens, std::shared_ptr<ShellMetrics> metrics,
+    std::shared_ptr<AuditLog> log) {
   if (!trust.has_tls()) return grpc::InsecureServerCredentials();
   // Checks the files here, because gRPC reports wrong files only as failed connections.
   const auto pair = daemon::read_key_pair(trust.tls_cert, trust.tls_key);
@@ -85,7 +85,7 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
   const auto credentials = tls_credentials(trust, *pair, client_ca);
   if (tokens != nullptr) {
     credentials->SetAuthMetadataProcessor(
-        std::make_shared<CallGuard>(std::move(tokens), std::move(metrics)));
+        std::make_shared<CallGuard>(std::move(tokens), std::move(metrics), std::move(log)));
   }
   return credentials;
 }

@@ -8,6 +8,7 @@
 #include <absl/status/statusor.h>
 #include <grpcpp/security/server_credentials.h>
 
+#include "coordinator/shell/audit/audit_log.h"
 #include "coordinator/shell/grpc/tokens.h"
 #include "coordinator/shell/metrics/shell_metrics.h"
 #include "daemon/endpoint.h"
@@ -40,9 +41,9 @@ absl::Status check_trust(const ServerTrust& trust, const daemon::Endpoint& liste
 
 // Reads the files and returns the server's credentials. While the server runs, certificates are
 // read again if gRPC supports it. Errors name the flag and the file. `tokens`: null without
-// --token-dir. `metrics` counts the refused calls.
+// --token-dir. `metrics` counts the refused calls, which `log` records.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
-    const ServerTrust& trust, std::shared_ptr<Tokens> tokens,
-    std::shared_ptr<ShellMetrics> metrics);
+    const ServerTrust& trust, std::shared_ptr<Tokens> tokens, std::shared_ptr<ShellMetrics> metrics,
+    std::shared_ptr<AuditLog> log);
 
 }  // namespace muster::coordinator

@@ -2,13 +2,21 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <utility>
+#include <vector>
 
+#include <absl/strings/ascii.h>
+#include <absl/strings/escaping.h>
+#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+#include <absl/strings/strip.h>
 #include <spdlog/spdlog.h>
 
 #include "common/files/errno_status.h"
+#include "common/job/limits.h"
 #include "common/text/absl_view.h"
 #include "common/text/escape.h"
 
@@ -18,6 +26,7 @@ namespace {
 constexpr std::array kRoles = {Role::kWorker, Role::kViewer, Role::kSubmitter, Role::kAdmin};
 constexpr Duration kTokensFreshFor = std::chrono::seconds(1);
 constexpr size_t kFileNameShown = 64;
+constexpr absl::string_view kDigestPrefix = "sha256:";
 
 absl::Status check_names(const std::string& folder) {
   std::error_code error;
@@ -35,6 +44,91 @@ absl::Status check_names(const std::string& folder) {
   }
   if (error) return file_status(error.value(), absl::StrCat("--token-dir=", folder));
   return absl::OkStatus();
+}
+
+bool is_name(absl::string_view text) {
+  return !text.empty() && text.size() <= kNameBytesMax && std::ranges::all_of(text, [](char c) {
+    return absl::ascii_isgraph(static_cast<unsigned char>(c)) && c != ',';
+  });
+}
+
+// Reads one word after a token. Returns a clause about the problem, "" if there is none.
+std::string take_word(absl::string_view word, Caller& caller) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(word, absl::MaxSplits('=', 1));
+  const auto& [key, value] = parts;
+  if (key == "user") {
+    caller.name = std::string(value);
+    if (is_name(value)) return "";
+    return absl::StrCat("user must have 1 to ", kNameBytesMax, " visible characters, no comma");
+  }
+  if (key == "teams") {
+    caller.teams = absl::StrSplit(value, ',');
+    if (std::ranges::all_of(caller.teams, is_name)) return "";
+    return "teams must be names separated by commas";
+  }
+  if (key == "max_priority") {
+    const bool is_valid = absl::SimpleAtoi(value, &caller.priority_max) &&
+                          std::abs(int64_t{caller.priority_max}) <= kPriorityMax;
+    if (is_valid) return "";
+    return absl::StrCat("max_priority must be a number between -", kPriorityMax, " and ",
+                        kPriorityMax);
+  }
+  // The word may be a token, so it is not shown.
+  return "only user=NAME, teams=NAME,NAME and max_priority=N may follow a token";
+}
+
+absl::StatusOr<Caller> caller_of_line(const daemon::TokenLine& line, Role role,
+                                      const std::string& file) {
+  Caller caller{.is_admin = role == Role::kAdmin};
+  const auto refuse = [&](const std::string& why) {
+    return absl::InvalidArgumentError(absl::StrCat(file, ": line ", line.number, ": ", why));
+  };
+  for (const absl::string_view word :
+       absl::StrSplit(line.rest, absl::ByAnyChar(" \t"), absl::SkipEmpty()))
+    if (const std::string why = take_word(word, caller); !why.empty()) return refuse(why);
+  if (role == Role::kWorker && !line.rest.empty())
+    return refuse("nothing may follow a worker's token");
+  if (caller.name.empty() && !caller.teams.empty())
+    return refuse("teams need user=NAME: members of a team are people");
+  return caller;
+}
+
+// The digest of a token, which the line may give in its place.
+absl::StatusOr<daemon::TokenDigest> digest_of_line(const daemon::TokenLine& line,
+                                                   const std::string& file) {
+  absl::string_view hex = line.token;
+  if (!absl::ConsumePrefix(&hex, kDigestPrefix)) return daemon::token_digest(line.token);
+  daemon::TokenDigest digest{};
+  const bool is_valid = hex.size() == 2 * digest.size() && std::ranges::all_of(hex, [](char c) {
+                          return absl::ascii_isxdigit(static_cast<unsigned char>(c));
+                        });
+  if (!is_valid)
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ": line ", line.number, ": after ", kDigestPrefix, " there must be ",
+                     2 * digest.size(), " hexadecimal digits, the SHA-256 of the token"));
+  const std::string bytes = absl::HexStringToBytes(hex);
+  std::ranges::copy(bytes, digest.begin());
+  return digest;
+}
+
+using Grants = std::vector<std::pair<daemon::TokenDigest, TokenGrant>>;
+
+// Reads the file of a role. Returns NotFound if there is none.
+absl::StatusOr<Grants> read_role(const std::string& folder, Role role) {
+  const std::string path = absl::StrCat(folder, "/", av(name_of(role)));
+  const auto lines = daemon::read_token_lines("--token-dir", path);
+  if (!lines.ok()) return lines.status();
+  const std::string file = absl::StrCat("--token-dir=", path);
+  Grants grants;
+  for (const daemon::TokenLine& line : *lines) {
+    auto caller = caller_of_line(line, role, file);
+    if (!caller.ok()) return caller.status();
+    const auto digest = digest_of_line(line, file);
+    if (!digest.ok()) return digest.status();
+    grants.emplace_back(*digest, TokenGrant{role, *std::move(caller)});
+  }
+  return grants;
 }
 
 }  // namespace
@@ -57,19 +151,21 @@ absl::StatusOr<TokenTable> TokenTable::read(const std::string& folder) {
   if (absl::Status status = check_names(folder); !status.ok()) return status;
   TokenTable table;
   for (const Role role : kRoles) {
-    const auto tokens =
-        daemon::read_tokens("--token-dir", absl::StrCat(folder, "/", av(name_of(role))));
-    if (absl::IsNotFound(tokens.status())) continue;
-    if (!tokens.ok()) return tokens.status();
-    for (const std::string& token : *tokens) {
-      const auto [known, is_new] = table.roles_.emplace(daemon::token_digest(token), role);
-      if (is_new || known->second == role) continue;
+    auto grants = read_role(folder, role);
+    if (absl::IsNotFound(grants.status())) continue;
+    if (!grants.ok()) return grants.status();
+    for (auto& [digest, grant] : *grants) {
+      const auto [known, is_new] = table.grants_.emplace(digest, grant);
+      if (is_new || known->second == grant) continue;
+      if (known->second.role == role)
+        return absl::InvalidArgumentError(absl::StrCat(
+            "--token-dir=", folder, "/", av(name_of(role)), ": two lines have a token in common"));
       return absl::InvalidArgumentError(absl::StrCat("--token-dir=", folder, ": ",
-                                                     av(name_of(known->second)), " and ",
+                                                     av(name_of(known->second.role)), " and ",
                                                      av(name_of(role)), " have a token in common"));
     }
   }
-  if (!table.roles_.empty()) return table;
+  if (!table.grants_.empty()) return table;
   return absl::InvalidArgumentError(absl::StrCat(
       "--token-dir=", folder,
       ": there are no tokens; its files are worker, viewer, submitter and admin, a token a line"));
@@ -80,20 +176,18 @@ TokenTable TokenTable::reread(const std::string& folder, const TokenTable& befor
   trouble = check_names(folder);
   TokenTable table;
   for (const Role role : kRoles) {
-    const auto tokens =
-        daemon::read_tokens("--token-dir", absl::StrCat(folder, "/", av(name_of(role))));
-    if (absl::IsNotFound(tokens.status())) continue;
-    trouble.Update(tokens.status());
-    if (!tokens.ok()) {
-      for (const auto& [digest, of] : before.roles_)
-        if (of == role) table.roles_.emplace(digest, role);
+    auto grants = read_role(folder, role);
+    if (absl::IsNotFound(grants.status())) continue;
+    trouble.Update(grants.status());
+    if (!grants.ok()) {
+      for (const auto& [digest, grant] : before.grants_)
+        if (grant.role == role) table.grants_.emplace(digest, grant);
       continue;
     }
     // A token of two roles gets the lower role.
-    for (const std::string& token : *tokens)
-      table.roles_.emplace(daemon::token_digest(token), role);
+    for (auto& [digest, grant] : *grants) table.grants_.emplace(digest, std::move(grant));
   }
-  if (table.roles_.empty()) {
+  if (table.grants_.empty()) {
     trouble.Update(
         absl::NotFoundError(absl::StrCat("--token-dir=", folder, ": there are no tokens")));
     return before;
@@ -102,9 +196,9 @@ TokenTable TokenTable::reread(const std::string& folder, const TokenTable& befor
   return table;
 }
 
-std::optional<Role> TokenTable::role_of(const daemon::TokenDigest& token) const {
-  const auto found = roles_.find(token);
-  if (found == roles_.end()) return std::nullopt;
+std::optional<TokenGrant> TokenTable::grant_of(const daemon::TokenDigest& token) const {
+  const auto found = grants_.find(token);
+  if (found == grants_.end()) return std::nullopt;
   return found->second;
 }
 
@@ -117,10 +211,10 @@ absl::StatusOr<std::unique_ptr<Tokens>> Tokens::open(const std::string& folder) 
 Tokens::Tokens(std::string folder, TokenTable table, Instant now)
     : folder_(std::move(folder)), table_(std::move(table)), read_at_(now) {}
 
-std::optional<Role> Tokens::role_of(const daemon::TokenDigest& token, Instant now) {
+std::optional<TokenGrant> Tokens::grant_of(const daemon::TokenDigest& token, Instant now) {
   const std::lock_guard lock(mutex_);
   if (now - read_at_ >= kTokensFreshFor) refresh(now);
-  return table_.role_of(token);
+  return table_.grant_of(token);
 }
 
 void Tokens::refresh(Instant now) {

@@ -1,8 +1,13 @@
-// Maps bearer tokens to roles.
+// Maps bearer tokens to roles and to people.
 //
 // The folder has a file for each role (`worker`, `viewer`, `submitter`, `admin`) with one token per
 // line. During a rotation a file has two lines. A Kubernetes Secret with these keys is such a
-// folder.
+// folder. A line may name the token's owner and its limits:
+//
+//   TOKEN user=alice teams=vision,speech max_priority=100
+//
+// TOKEN is the token, or `sha256:` and the hexadecimal SHA-256 of the token, so that the file does
+// not contain it.
 #pragma once
 
 #include <map>
@@ -15,6 +20,7 @@
 #include <absl/status/statusor.h>
 
 #include "common/time/time.h"
+#include "coordinator/core/records/caller.h"
 #include "daemon/trust_files.h"
 
 namespace muster::coordinator {
@@ -23,6 +29,14 @@ namespace muster::coordinator {
 // stream.
 enum class Role { kWorker, kViewer, kSubmitter, kAdmin };
 std::string_view name_of(Role role);
+
+// The rights of a token.
+struct TokenGrant {
+  Role role = Role::kWorker;
+  Caller caller{};
+
+  friend bool operator==(const TokenGrant&, const TokenGrant&) = default;
+};
 
 // The folder's content.
 class TokenTable {
@@ -36,11 +50,11 @@ class TokenTable {
   static TokenTable reread(const std::string& folder, const TokenTable& before,
                            absl::Status& trouble);
 
-  std::optional<Role> role_of(const daemon::TokenDigest& token) const;
+  std::optional<TokenGrant> grant_of(const daemon::TokenDigest& token) const;
   bool operator==(const TokenTable&) const = default;
 
  private:
-  std::map<daemon::TokenDigest, Role> roles_;
+  std::map<daemon::TokenDigest, TokenGrant> grants_;
 };
 
 // The folder's current content. Thread-safe.
@@ -50,12 +64,12 @@ class Tokens {
   static absl::StatusOr<std::unique_ptr<Tokens>> open(const std::string& folder);
   Tokens(std::string folder, TokenTable table, Instant now);
 
-  // Returns the role of the token; nullopt if the token is not known. Reads the folder again at
+  // Returns what the token permits; nullopt if the token is not known. Reads the folder again at
   // most once per second. Logs an invalid folder and retains the previous tokens of an unreadable
   // role, because a mistake during a rotation must not lock everyone out.
-  std::optional<Role> role_of(const daemon::TokenDigest& token, Instant now);
-  std::optional<Role> role_of(std::string_view token, Instant now) {
-    return role_of(daemon::token_digest(token), now);
+  std::optional<TokenGrant> grant_of(const daemon::TokenDigest& token, Instant now);
+  std::optional<TokenGrant> grant_of(std::string_view token, Instant now) {
+    return grant_of(daemon::token_digest(token), now);
   }
 
  private:

@@ -53,6 +53,7 @@ void WorkerStream::begin() {
   self_ = shared_from_this();
   peer_ = call_->context->peer();
   count_.emplace(parts_.metrics, "Connect");
+  parts_.callers.watch(*call_->context, "/muster.v1.Fleet/Connect", weak_from_this());
   read_next_locked();
 }
 

@@ -15,6 +15,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "common/job/ids.h"
+#include "coordinator/shell/grpc/callers.h"
 #include "coordinator/shell/grpc/payload_bytes.h"
 #include "coordinator/shell/grpc/unread.h"
 #include "coordinator/shell/logs/log_store.h"
@@ -43,6 +44,7 @@ struct FleetParts {
   CoreLoop& loop;
   LogStore& logs;
   std::shared_ptr<ShellMetrics> metrics;
+  Callers& callers;
   Epoch epoch;
   std::shared_ptr<const OpenConnections> connections;  // null: unknown
   OpenCalls calls{};
@@ -63,7 +65,9 @@ struct StreamOperation {
 // One thread, that of the call's completion queue, completes the operations. The core loop's thread
 // calls the functions of WorkerLink. The stream owns itself from begin() until gRPC has released
 // the call; the loop's links may keep it alive longer.
-class WorkerStream final : public WorkerLink, public std::enable_shared_from_this<WorkerStream> {
+class WorkerStream final : public WorkerLink,
+                           public RevocableStream,
+                           public std::enable_shared_from_this<WorkerStream> {
  public:
   // The stub of the service, whose messages are bytes.
   using Service = v1::Fleet::WithRawMethod_Connect<v1::Fleet::Service>;
@@ -78,6 +82,7 @@ class WorkerStream final : public WorkerLink, public std::enable_shared_from_thi
 
   void send(const WorkerPayload& payload) override;
   void close(const absl::Status& status) override;
+  void revoke(const absl::Status& status) override { close(status); }
   bool is_open() override;
   bool has_unread() override;
   void fill(HeartbeatReceived& heartbeat) override;

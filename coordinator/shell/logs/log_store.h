@@ -41,6 +41,7 @@ struct LogScope {
   Attempt newest_attempt{0};
   int32_t ranks = 0;
   bool ended = false;  // no more output can arrive
+  JobOwner owner{};    // the job's
 };
 
 // The identity of a sender: one incarnation of a worker.

@@ -19,7 +19,7 @@ constexpr size_t kLogLineBytesMax = 2'000;
 absl::Status stopping() { return absl::UnavailableError("the coordinator is stopping"); }
 
 LogScope scope_of(const Job& job) {
-  return {job.attempt, job.spec.world_size(), is_terminal(job.state)};
+  return {job.attempt, job.spec.world_size(), is_terminal(job.state), job_owner(job.spec)};
 }
 
 void log_refusal(const WorkerName& worker, const absl::Status& status) {

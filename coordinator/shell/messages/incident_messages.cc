@@ -85,6 +85,8 @@ v1::Incident incident_summary_to_proto(const Incident& incident) {
   proto.set_job_id(incident.job.value());
   proto.set_attempt(incident.attempt.value());
   proto.set_job_name(incident.job_name);
+  proto.set_owner(incident.owner.name);
+  proto.set_team(incident.owner.team);
   proto.set_kind(std::string(kIncidentKindNames[static_cast<size_t>(incident.kind)]));
   proto.set_open(incident.open);
   proto.set_sentence(printable(incident.sentence, kStoredTextBytesMax));
@@ -126,6 +128,8 @@ absl::StatusOr<Incident> incident_from_proto(const v1::Incident& proto) {
   incident.job = JobId(proto.job_id());
   incident.attempt = Attempt(proto.attempt());
   incident.job_name = printable(proto.job_name(), kNameBytesMax);
+  incident.owner = {printable(proto.owner(), kNameBytesMax),
+                    printable(proto.team(), kNameBytesMax)};
   incident.kind = *kind;
   incident.open = proto.open();
   incident.sentence = printable(proto.sentence(), kStoredTextBytesMax);

@@ -96,6 +96,7 @@ ShellMetrics::ShellMetrics()
       leader_(gauges<"muster_coordinator_leader">(registry_).Add({})),
       overloaded_(gauges<"muster_coordinator_overloaded">(registry_).Add({})),
       shed_(counters<"muster_coordinator_shed_reads_total">(registry_)),
+      lost_audit_(counters<"muster_coordinator_audit_lost_total">(registry_).Add({})),
       process_(registry_) {
   gauges<"muster_coordinator_event_queue_limit">(registry_).Add({}).Set(
       static_cast<double>(daemon::kEventQueueMax));

@@ -60,6 +60,9 @@ class ShellMetrics {
   // Counts a read that was refused because the loop is late.
   void count_shed(std::string_view method);
 
+  // Counts a line of the audit log that could not be written.
+  void count_lost_audit() { lost_audit_.Increment(); }
+
   // Shows the size and the free space of the disk of `state_dir`, as of this call and of later
   // calls of read_disk(). Both may block on the file system.
   void show_disk(const std::string& state_dir);
@@ -91,6 +94,7 @@ class ShellMetrics {
   prometheus::Gauge& leader_;
   prometheus::Gauge& overloaded_;
   Counters& shed_;
+  prometheus::Counter& lost_audit_;
 
   std::mutex mutex_;
   ProcessMetrics process_;  // guarded by mutex_

@@ -145,9 +145,13 @@ nlohmann::json log_chunk_to_json(const v1::LogChunk& chunk) {
           {"bytes", chunk.data().size()}, {"unix_ns", chunk.unix_ns()}, {"text", chunk.data()}};
 }
 
-absl::Status check_web_log_request(const v1::FollowLogsRequest& request,
+absl::Status check_web_log_request(const Caller& caller, const v1::FollowLogsRequest& request,
                                    const std::optional<LogScope>& scope) {
   if (absl::Status status = check_log_request(request, scope); !status.ok()) return status;
+  const JobId job(request.job_id());
+  if (absl::Status status = check_access(caller, scope->owner, job, "read its output");
+      !status.ok())
+    return status;
   if (request.rank() >= 0 || scope->ranks <= kMergedRanksMax) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "rank is -1: job ", request.job_id(), " has ", scope->ranks, " ranks, and the page merges ",

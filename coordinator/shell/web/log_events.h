@@ -19,9 +19,9 @@ constexpr int32_t kMergedRanksMax = 1'024;
 
 // Returns the object LogChunk of the API. Bytes that are no UTF-8 become U+FFFD.
 nlohmann::json log_chunk_to_json(const v1::LogChunk& chunk);
-// Returns the status of check_log_request(), and InvalidArgument if more than kMergedRanksMax ranks
-// would be merged.
-absl::Status check_web_log_request(const v1::FollowLogsRequest& request,
+// Returns the status of check_log_request(), PermissionDenied if the job does not belong to the
+// caller, and InvalidArgument if more than kMergedRanksMax ranks would be merged.
+absl::Status check_web_log_request(const Caller& caller, const v1::FollowLogsRequest& request,
                                    const std::optional<LogScope>& scope);
 
 // Sends the selected output, from at most `tail_bytes` per rank before the present end on. An event

@@ -88,11 +88,6 @@ absl::Status WebAccess::check_host(const daemon::HttpRequest& request) const {
                    "machine's name"));
 }
 
-std::optional<Role> WebAccess::role_of(const daemon::TokenDigest& token) const {
-  const std::optional<Role> role = options_.tokens->role_of(token, monotonic_now());
-  return role == Role::kWorker ? std::nullopt : role;
-}
-
 WebCaller WebAccess::caller_of(const daemon::HttpRequest& request) const {
   if (!requires_login()) return {.role = Role::kAdmin, .csrf = csrf_of("")};
   const std::string_view authorization = request.header("authorization");
@@ -108,7 +103,13 @@ WebCaller WebAccess::caller_of_token(std::string_view token) const {
 }
 
 WebCaller WebAccess::renewed(WebCaller caller) const {
-  if (caller.token) caller.role = role_of(*caller.token);
+  if (!caller.token) return caller;
+  const auto grant = options_.tokens->grant_of(*caller.token, monotonic_now());
+  caller.role = std::nullopt;
+  caller.identity = {.is_admin = false};
+  if (!grant || grant->role == Role::kWorker) return caller;
+  caller.role = grant->role;
+  caller.identity = grant->caller;
   return caller;
 }
 

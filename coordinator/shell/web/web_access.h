@@ -35,6 +35,7 @@ struct WebAccessOptions {
 // The caller of one request.
 struct WebCaller {
   std::optional<Role> role = std::nullopt;                  // nullopt: no login
+  Caller identity = {};                                     // the person of the token
   std::optional<daemon::TokenDigest> token = std::nullopt;  // nullopt: no token
   bool has_bearer = false;  // a program's token: no browser sends it by itself
   std::string csrf = {};    // the value that POST requests must have
@@ -52,7 +53,7 @@ class WebAccess {
   WebCaller caller_of(const daemon::HttpRequest& request) const;
   // Returns Unauthenticated or PermissionDenied unless the caller has the role.
   absl::Status check_role(const WebCaller& caller, Role needed, std::string_view method) const;
-  // Returns the caller with the present role of its token, which may have been removed.
+  // Returns the caller with what its token permits now; it may have been removed.
   WebCaller renewed(WebCaller caller) const;
   // Returns PermissionDenied for a POST that another site's page may have caused.
   absl::Status check_post(const daemon::HttpRequest& request, const WebCaller& caller) const;
@@ -67,7 +68,6 @@ class WebAccess {
   std::string cookie_name() const;
   std::string cookie_of(const daemon::HttpRequest& request) const;
   std::string csrf_of(std::string_view cookie) const;
-  std::optional<Role> role_of(const daemon::TokenDigest& token) const;
 
   const WebAccessOptions options_;
   std::string secret_;  // random, per process

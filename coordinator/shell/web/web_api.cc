@@ -173,6 +173,7 @@ void WebApi::handle(const daemon::HttpRequest& request, const daemon::HttpReply&
 void WebApi::call_route(const Route& route, Call& call) {
   call.caller = access_.caller_of(call.request);
   if (call.caller.token && !call.caller.role) note_refused_token(call.request);
+  call.reply = audited(route, call);
   if (route.method != nullptr) {
     call.method = method_label(route.method);
     call.needed = role_needed(route.method).value_or(Role::kViewer);
@@ -238,6 +239,24 @@ void WebApi::begin_call(const Route& route, Call& call) {
 
 void WebApi::note_refused_token(const daemon::HttpRequest& request) {
   if (const auto line = refusals_.note(request.peer, monotonic_now())) spdlog::warn("{}", *line);
+}
+
+daemon::HttpReply WebApi::audited(const Route& route, const Call& call) const {
+  const bool is_login = route.handler == &WebApi::login;
+  if (route.method == nullptr && !is_login) return call.reply;
+  const bool is_check = route.handler == &WebApi::check_job;
+  const bool is_change = call.request.method == "POST" && !is_check;
+  AuditEntry entry{.method = std::string(is_login ? "Login" : method_label(route.method)),
+                   .target = call.request.path,
+                   .caller = call.caller.identity.name,
+                   .peer = call.request.peer};
+  if (call.caller.role) entry.role = std::string(name_of(*call.caller.role));
+  if (call.caller.token) entry.token = audit_token(*call.caller.token);
+  return [reply = call.reply, audit = Audit(options_.audit_log, std::move(entry), is_change)](
+             daemon::HttpResponse response) {
+    audit.finish(absl::Status(code_of_http_status(response.status), error_message(response)));
+    reply(std::move(response));
+  };
 }
 
 void WebApi::share(const Call& call, SharedAnswers::Make make) {

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "coordinator/shell/audit/audit_log.h"
 #include "coordinator/shell/calls/muster_calls.h"
 #include "coordinator/shell/calls/node_listing.h"
 #include "coordinator/shell/logs/log_store.h"
@@ -53,6 +54,7 @@ struct WebApiOptions {
   WebAccessOptions access = {};
   bool has_tls = false;  // requests without TLS are redirected
   Epoch epoch;
+  std::shared_ptr<AuditLog> audit_log = nullptr;
 };
 
 class WebApi {
@@ -95,6 +97,8 @@ class WebApi {
   void read_params(const Route& route, Call& call);
   void begin_call(const Route& route, Call& call);
   void note_refused_token(const daemon::HttpRequest& request);
+  // Returns a reply that writes the request's line in the audit log.
+  daemon::HttpReply audited(const Route& route, const Call& call) const;
 
   // web_session.cc
   void get_session(Call& call);

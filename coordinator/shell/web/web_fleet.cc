@@ -150,8 +150,9 @@ void WebApi::get_incident(Call& call) {
   request.set_incident_id(number_of(call, "incident"));
   if (request.incident_id() == 0) return;
   if (const absl::Status status = call.params.status(); !status.ok()) return call.fail(status);
-  refuse_unless_ok(
-      call, calls_.get_incident(request, json_of<v1::Incident>(call, daemon::incident_to_json)));
+  refuse_unless_ok(call,
+                   calls_.get_incident(call.caller.identity, request,
+                                       json_of<v1::Incident>(call, daemon::incident_to_json)));
 }
 
 }  // namespace muster::coordinator

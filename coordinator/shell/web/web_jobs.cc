@@ -100,7 +100,8 @@ void WebApi::submit_job(Call& call) {
         "request_id is missing: a text by which a repeated request gets the same job"));
   if (!spec.ok()) return call.fail(spec.status());
   *request.mutable_spec() = *std::move(spec);
-  refuse_unless_ok(call, calls_.submit_job(request, json_of<v1::Job>(call, daemon::job_to_json)));
+  refuse_unless_ok(call, calls_.submit_job(call.caller.identity, request,
+                                           json_of<v1::Job>(call, daemon::job_to_json)));
 }
 
 void WebApi::check_job(Call& call) {
@@ -159,7 +160,8 @@ void WebApi::cancel_job(Call& call) {
   if (request.job_id() == 0) return;
   request.set_force(call.params.flag("force", false));
   if (const absl::Status status = call.params.status(); !status.ok()) return call.fail(status);
-  refuse_unless_ok(call, calls_.cancel_job(request, json_of<v1::Job>(call, daemon::job_to_json)));
+  refuse_unless_ok(call, calls_.cancel_job(call.caller.identity, request,
+                                           json_of<v1::Job>(call, daemon::job_to_json)));
 }
 
 void WebApi::checkpoint_job(Call& call) {
@@ -171,8 +173,8 @@ void WebApi::checkpoint_job(Call& call) {
     return json{{"job", daemon::job_to_json(response.job())},
                 {"after_step", response.after_step()}};
   };
-  refuse_unless_ok(
-      call, calls_.checkpoint_job(request, json_of<v1::CheckpointJobResponse>(call, to_json)));
+  refuse_unless_ok(call, calls_.checkpoint_job(call.caller.identity, request,
+                                               json_of<v1::CheckpointJobResponse>(call, to_json)));
 }
 
 void WebApi::dump_stacks(Call& call) {
@@ -182,8 +184,8 @@ void WebApi::dump_stacks(Call& call) {
   request.set_rank(static_cast<int32_t>(call.params.number("rank", -1, INT32_MAX, -1)));
   request.set_program_dumps(call.params.flag("program_dumps", false));
   if (const absl::Status status = call.params.status(); !status.ok()) return call.fail(status);
-  refuse_unless_ok(call,
-                   calls_.dump_stacks(request, json_of<v1::DumpJobStacksResponse>(call, dump_of)));
+  refuse_unless_ok(call, calls_.dump_stacks(call.caller.identity, request,
+                                            json_of<v1::DumpJobStacksResponse>(call, dump_of)));
 }
 
 }  // namespace muster::coordinator

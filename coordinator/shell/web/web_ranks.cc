@@ -107,7 +107,8 @@ void WebApi::get_logs(Call& call) {
   if (has_both)
     return call.fail(absl::InvalidArgumentError("tail and offset exclude each other: give one"));
   const auto scope = logs_.scope(JobId(request.job_id()));
-  if (const absl::Status status = check_web_log_request(request, scope); !status.ok())
+  if (const absl::Status status = check_web_log_request(call.caller.identity, request, scope);
+      !status.ok())
     return call.fail(status);
   reply_from(pools_.files, call.reply,
              [&logs = logs_, request, scope = *scope, offset, limit, tail,
@@ -127,7 +128,8 @@ void WebApi::follow_logs(Call& call) {
   int64_t tail = call.params.number("tail", 0, kLogBytesMax, kLogBytes);
   if (const absl::Status status = call.params.status(); !status.ok()) return call.fail(status);
   const auto scope = logs_.scope(JobId(request.job_id()));
-  if (const absl::Status status = check_web_log_request(request, scope); !status.ok())
+  if (const absl::Status status = check_web_log_request(call.caller.identity, request, scope);
+      !status.ok())
     return call.fail(status);
   // The default is for all ranks together.
   if (!call.params.has("tail") && request.rank() < 0 && scope->ranks > 1)

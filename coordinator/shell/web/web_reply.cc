@@ -86,6 +86,13 @@ daemon::HttpResponse error_response(int http_status, const absl::Status& status)
                   "\n"};
 }
 
+std::string error_message(const daemon::HttpResponse& response) {
+  if (response.status < 400) return "";
+  const auto body = nlohmann::json::parse(response.body, nullptr, /*allow_exceptions=*/false);
+  const auto message = nlohmann::json::json_pointer("/error/message");
+  return body.contains(message) ? body.at(message).get<std::string>() : "";
+}
+
 daemon::HttpResponse error_response(const absl::Status& status, Duration retry_after) {
   daemon::HttpResponse response = error_response(http_status_of(status.code()), status);
   if (response.status == 429 || response.status == 503) {

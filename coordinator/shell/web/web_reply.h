@@ -33,4 +33,7 @@ daemon::HttpResponse error_response(const absl::Status& status,
 // The same with an HTTP status that no code of an absl::Status stands for: 405, 413, 415.
 daemon::HttpResponse error_response(int http_status, const absl::Status& status);
 
+// Returns the message of such a response; "" for a response without an error.
+std::string error_message(const daemon::HttpResponse& response);
+
 }  // namespace muster::coordinator

@@ -14,6 +14,8 @@ nlohmann::json WebApi::session_of(const WebCaller& caller) const {
   return {{"login_required", access_.requires_login()},
           {"role", caller.role ? nlohmann::json(std::string(name_of(*caller.role)))
                                : nlohmann::json(nullptr)},
+          {"user", caller.identity.name},
+          {"teams", caller.identity.teams},
           {"csrf", caller.csrf},
           {"version", kVersion},
           {"epoch", options_.epoch.value()},

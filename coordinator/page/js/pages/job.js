@@ -1,6 +1,6 @@
 // One job: its state and actions above, and one of its views below.
 import { html, useState } from "../html.js";
-import { getJson, hasRole, postJson, useLoaded } from "../api.js";
+import { getJson, hasRole, ownsJob, postJson, useLoaded } from "../api.js";
 import { useLive } from "../live.js";
 import { count } from "../format.js";
 import { cleanLine, shorten } from "../text.js";
@@ -22,8 +22,9 @@ const VIEWS = /** @type {[string, string][]} */ ([["overview", "Overview"], ["me
 function Actions({ job, onStacks }) {
   const { confirm, elements } = useConfirm();
   const ended = ENDED.includes(job.state);
-  const mayAct = hasRole("submitter");
-  const why = !mayAct ? "This needs the role submitter" : ended ? "The job has ended" : undefined;
+  const owns = ownsJob(job.spec);
+  const mayAct = hasRole("submitter") && owns;
+  const why = !owns ? `The job belongs to ${shorten(job.spec.owner, 60)}` : !mayAct ? "This needs the role submitter" : ended ? "The job has ended" : undefined;
   const name = shorten(job.spec.name, 60);
   const running = job.state === "RUNNING" || job.state === "SUSPECT";
   const button = (/** @type {string} */ text, /** @type {boolean} */ enabled, /** @type {import("../components/dialog.js").Request} */ request, danger = false) => html`<button type="button"

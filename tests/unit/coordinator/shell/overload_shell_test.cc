@@ -31,9 +31,9 @@ class OverloadShellTest : public testing::Test {
         nullptr,
         OverloadLimits{.lag = std::chrono::milliseconds(50),
                        .calm = std::chrono::milliseconds(20)});
-    muster_service_ = std::make_unique<MusterService>(*loop_, logs_, shell_);
-    fleet_service_ =
-        std::make_unique<FleetService>(*loop_, logs_, shell_, Epoch(1), std::chrono::seconds(10));
+    muster_service_ = std::make_unique<MusterService>(*loop_, logs_, shell_, callers_);
+    fleet_service_ = std::make_unique<FleetService>(*loop_, logs_, shell_, callers_, Epoch(1),
+                                                    std::chrono::seconds(10));
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
@@ -96,6 +96,7 @@ class OverloadShellTest : public testing::Test {
   Metrics metrics_{Epoch(1), {.shell = shell_}};
   std::promise<void> released_;
   std::unique_ptr<CoreLoop> loop_;
+  Callers callers_{nullptr, nullptr, std::chrono::seconds(15)};
   std::unique_ptr<MusterService> muster_service_;
   std::unique_ptr<FleetService> fleet_service_;
   std::unique_ptr<grpc::Server> server_;

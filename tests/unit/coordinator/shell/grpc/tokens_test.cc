@@ -4,6 +4,8 @@
 
 #include <filesystem>
 
+#include <absl/strings/escaping.h>
+#include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
 #include "coordinator/shell/grpc/call_guard.h"
@@ -12,10 +14,17 @@
 namespace muster::coordinator {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kOne = "one-0123456789abcdef";
 constexpr const char* kTwo = "two-0123456789abcdef";
+
+std::optional<Role> role_of(Tokens& tokens, std::string_view token, Instant now) {
+  const auto grant = tokens.grant_of(token, now);
+  return grant ? std::optional(grant->role) : std::nullopt;
+}
 
 class TokensTest : public testing::Test {
  protected:
@@ -32,10 +41,10 @@ TEST_F(TokensTest, AFileIsARole) {
   write_file(folder_.file("..data"), "Kubernetes' own");
   const auto table = TokenTable::read(folder_.path());
   ASSERT_TRUE(table.ok()) << table.status();
-  EXPECT_EQ(table->role_of(daemon::token_digest(kOne)), Role::kWorker);
-  EXPECT_EQ(table->role_of(daemon::token_digest(kTwo)), Role::kAdmin);
-  EXPECT_EQ(table->role_of(daemon::token_digest("three-0123456789abcdef")), std::nullopt);
-  EXPECT_EQ(table->role_of(daemon::token_digest("")), std::nullopt);
+  EXPECT_EQ(table->grant_of(daemon::token_digest(kOne))->role, Role::kWorker);
+  EXPECT_EQ(table->grant_of(daemon::token_digest(kTwo))->role, Role::kAdmin);
+  EXPECT_EQ(table->grant_of(daemon::token_digest("three-0123456789abcdef")), std::nullopt);
+  EXPECT_EQ(table->grant_of(daemon::token_digest("")), std::nullopt);
 }
 
 TEST_F(TokensTest, EmptyAndOversizedFoldersAreRefused) {
@@ -57,23 +66,23 @@ TEST_F(TokensTest, AreReadAgainAfterASecondAndRetainedAfterAMistake) {
   ASSERT_TRUE(tokens.ok()) << tokens.status();
   const Instant now = monotonic_now() + std::chrono::hours(1);
   write_file(folder_.file("worker"), std::string(kOne) + "\n" + kTwo);
-  EXPECT_EQ((*tokens)->role_of(kTwo, now), Role::kWorker);
-  EXPECT_EQ((*tokens)->role_of(kOne, now), Role::kWorker);
+  EXPECT_EQ(role_of(**tokens, kTwo, now), Role::kWorker);
+  EXPECT_EQ(role_of(**tokens, kOne, now), Role::kWorker);
 
   write_file(folder_.file("worker"), kTwo);
-  EXPECT_EQ((*tokens)->role_of(kOne, now + std::chrono::milliseconds(999)), Role::kWorker);
-  EXPECT_EQ((*tokens)->role_of(kOne, now + std::chrono::seconds(1)), std::nullopt) << "revoked";
+  EXPECT_EQ(role_of(**tokens, kOne, now + std::chrono::milliseconds(999)), Role::kWorker);
+  EXPECT_EQ(role_of(**tokens, kOne, now + std::chrono::seconds(1)), std::nullopt) << "revoked";
 
   write_file(folder_.file("worker"), "short");
-  EXPECT_EQ((*tokens)->role_of(kTwo, now + std::chrono::seconds(2)), Role::kWorker);
+  EXPECT_EQ(role_of(**tokens, kTwo, now + std::chrono::seconds(2)), Role::kWorker);
   write_file(folder_.file("worker"), kOne);
-  EXPECT_EQ((*tokens)->role_of(kOne, now + std::chrono::seconds(3)), Role::kWorker);
+  EXPECT_EQ(role_of(**tokens, kOne, now + std::chrono::seconds(3)), Role::kWorker);
 
   write_file(folder_.file("admin"), kTwo);
   write_file(folder_.file("worker"), "");
-  EXPECT_EQ((*tokens)->role_of(kOne, now + std::chrono::seconds(4)), std::nullopt)
+  EXPECT_EQ(role_of(**tokens, kOne, now + std::chrono::seconds(4)), std::nullopt)
       << "an empty file revokes all tokens of its role";
-  EXPECT_EQ((*tokens)->role_of(kTwo, now + std::chrono::seconds(4)), Role::kAdmin);
+  EXPECT_EQ(role_of(**tokens, kTwo, now + std::chrono::seconds(4)), Role::kAdmin);
 }
 
 TEST_F(TokensTest, AMistakeInOneFileDoesNotKeepAnothersTokens) {
@@ -84,17 +93,17 @@ TEST_F(TokensTest, AMistakeInOneFileDoesNotKeepAnothersTokens) {
   Instant now = monotonic_now() + std::chrono::hours(1);
   write_file(folder_.file("worker"), "short");
   write_file(folder_.file("submitter"), kTwo);
-  EXPECT_EQ((*tokens)->role_of("three-0123456789abcdef", now), std::nullopt) << "revoked";
-  EXPECT_EQ((*tokens)->role_of(kTwo, now), Role::kSubmitter);
-  EXPECT_EQ((*tokens)->role_of(kOne, now), Role::kWorker) << "the previous tokens stay valid";
+  EXPECT_EQ(role_of(**tokens, "three-0123456789abcdef", now), std::nullopt) << "revoked";
+  EXPECT_EQ(role_of(**tokens, kTwo, now), Role::kSubmitter);
+  EXPECT_EQ(role_of(**tokens, kOne, now), Role::kWorker) << "the previous tokens stay valid";
 
   write_file(folder_.file("strange"), "x");
   std::filesystem::remove(folder_.file("submitter"));
   now += std::chrono::seconds(1);
-  EXPECT_EQ((*tokens)->role_of(kTwo, now), std::nullopt);
+  EXPECT_EQ(role_of(**tokens, kTwo, now), std::nullopt);
   std::filesystem::remove(folder_.file("worker"));
   now += std::chrono::seconds(1);
-  EXPECT_EQ((*tokens)->role_of(kOne, now), Role::kWorker)
+  EXPECT_EQ(role_of(**tokens, kOne, now), Role::kWorker)
       << "a folder without any file is a mistake";
 }
 
@@ -103,7 +112,51 @@ TEST_F(TokensTest, ATokenOfTwoRolesGetsTheLesserOne) {
   auto tokens = Tokens::open(folder_.path());
   ASSERT_TRUE(tokens.ok()) << tokens.status();
   write_file(folder_.file("admin"), kOne);
-  EXPECT_EQ((*tokens)->role_of(kOne, monotonic_now() + std::chrono::hours(1)), Role::kViewer);
+  EXPECT_EQ(role_of(**tokens, kOne, monotonic_now() + std::chrono::hours(1)), Role::kViewer);
+}
+
+TEST_F(TokensTest, ALineNamesAPersonTeamsAndLimits) {
+  const std::string hex = absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<const char*>(daemon::token_digest(kTwo).data()),
+                        daemon::TokenDigest().size()));
+  write_file(folder_.file("submitter"),
+             absl::StrCat(kOne, "  user=alice\tteams=vision,speech max_priority=-5\nsha256:", hex,
+                          " user=bob@example.org\n"));
+  write_file(folder_.file("admin"), "three-0123456789abcdef user=root\n");
+  const auto table = TokenTable::read(folder_.path());
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ(table->grant_of(daemon::token_digest(kOne)), (TokenGrant{Role::kSubmitter,
+                                                                     {.name = "alice",
+                                                                      .teams = {"vision", "speech"},
+                                                                      .is_admin = false,
+                                                                      .priority_max = -5}}));
+  EXPECT_EQ(table->grant_of(daemon::token_digest(kTwo)),
+            (TokenGrant{Role::kSubmitter, {.name = "bob@example.org", .is_admin = false}}));
+  EXPECT_EQ(table->grant_of(daemon::token_digest("sha256:" + hex)), std::nullopt)
+      << "who reads the file has no token";
+  EXPECT_TRUE(table->grant_of(daemon::token_digest("three-0123456789abcdef"))->caller.is_admin);
+}
+
+TEST_F(TokensTest, WordsAfterATokenAreChecked) {
+  for (const auto& [words, problem] : {std::pair{"user=", "user must have 1 to"},
+                                       {"user=a,b", "user must have 1 to"},
+                                       {"teams=vision", "teams need user=NAME"},
+                                       {"user=a teams=x,,y", "teams must be names"},
+                                       {"max_priority=1000001", "max_priority must be a number"},
+                                       {"max_priority=high", "max_priority must be a number"},
+                                       {"another-0123456789abcdef", "only user=NAME"}}) {
+    write_file(folder_.file("viewer"), absl::StrCat("# people\n", kOne, " ", words));
+    EXPECT_THAT(refusal(), AllOf(HasSubstr("/viewer: line 2: "), HasSubstr(problem),
+                                 Not(HasSubstr("0123456789abcdef"))));
+  }
+  write_file(folder_.file("viewer"), "sha256:0123456789abcdef user=a");
+  EXPECT_THAT(refusal(), HasSubstr("64 hexadecimal digits"));
+  std::filesystem::remove(folder_.file("viewer"));
+  write_file(folder_.file("worker"), absl::StrCat(kOne, " user=alice"));
+  EXPECT_THAT(refusal(), HasSubstr("nothing may follow a worker's token"));
+  std::filesystem::remove(folder_.file("worker"));
+  write_file(folder_.file("submitter"), absl::StrCat(kOne, " user=a\n", kOne, " user=b"));
+  EXPECT_THAT(refusal(), HasSubstr("two lines have a token in common"));
 }
 
 TEST(CallGuard, EachMethodHasItsRole) {

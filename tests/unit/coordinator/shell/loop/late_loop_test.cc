@@ -24,7 +24,7 @@ class LateLoopTest : public testing::Test {
     loop_ = std::make_unique<CoreLoop>(Core(options, {}, monotonic_now()), *storage_, logs_,
                                        metrics_, [](const absl::Status&) {});
     service_ = std::make_unique<FleetService>(*loop_, logs_, std::make_shared<ShellMetrics>(),
-                                              Epoch(1), registration_budget_);
+                                              callers_, Epoch(1), registration_budget_);
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
@@ -71,6 +71,7 @@ class LateLoopTest : public testing::Test {
   Metrics metrics_{Epoch(1)};
   std::promise<void> released_;
   std::unique_ptr<CoreLoop> loop_;
+  Callers callers_{nullptr, nullptr, std::chrono::seconds(15)};
   std::unique_ptr<FleetService> service_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::Fleet::Stub> fleet_;

@@ -1,0 +1,51 @@
+#include "coordinator/core/records/caller.h"
+
+#include <algorithm>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include "common/text/absl_view.h"
+#include "common/text/escape.h"
+
+namespace muster::coordinator {
+namespace {
+
+bool is_member(const Caller& caller, const std::string& team) {
+  return !team.empty() && std::ranges::find(caller.teams, team) != caller.teams.end();
+}
+
+std::string text_of(const Caller& caller) {
+  return caller.name.empty() ? "this token names no person"
+                             : absl::StrCat("this token is ", caller.name, "'s");
+}
+
+}  // namespace
+
+absl::Status check_access(const Caller& caller, const JobOwner& owner, JobId job,
+                          std::string_view purpose) {
+  const bool may = caller.is_admin || owner.name.empty() || caller.name == owner.name ||
+                   is_member(caller, owner.team);
+  if (may) return absl::OkStatus();
+  const std::string team = owner.team.empty() ? "" : absl::StrCat(", members of ", owner.team);
+  return absl::PermissionDeniedError(absl::StrCat("job ", job.value(), " belongs to ", owner.name,
+                                                  ": only ", owner.name, team, " and admins may ",
+                                                  av(purpose), ", and ", text_of(caller)));
+}
+
+absl::Status set_owner(const Caller& caller, JobSpec& spec) {
+  if (spec.priority > caller.priority_max)
+    return absl::PermissionDeniedError(absl::StrCat("priority is ", spec.priority, ": ",
+                                                    text_of(caller), ", and permits at most ",
+                                                    caller.priority_max));
+  spec.owner = caller.name;
+  if (!caller.name.empty()) spec.user = caller.name;
+  if (spec.team.empty() && !caller.teams.empty()) spec.team = caller.teams.front();
+  if (spec.team.empty() || caller.is_admin || is_member(caller, spec.team)) return absl::OkStatus();
+  const std::string teams = caller.teams.empty() ? "no team" : absl::StrJoin(caller.teams, ", ");
+  return absl::PermissionDeniedError(absl::StrCat("team is ", printable(spec.team, kNameBytesMax),
+                                                  ": ", text_of(caller), ", who is a member of ",
+                                                  teams));
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,102 @@
+#include "coordinator/shell/grpc/callers.h"
+
+#include <utility>
+
+#include "coordinator/shell/grpc/call_guard.h"
+
+namespace muster::coordinator {
+namespace {
+
+constexpr std::string_view kAuthorization = "authorization";
+constexpr std::string_view kBearer = "Bearer ";
+
+}  // namespace
+
+std::string_view bearer_token(const std::multimap<grpc::string_ref, grpc::string_ref>& metadata) {
+  const auto [first, end] = metadata.equal_range({kAuthorization.data(), kAuthorization.size()});
+  if (first == end || std::next(first) != end) return {};
+  std::string_view value(first->second.data(), first->second.size());
+  if (!value.starts_with(kBearer)) return {};
+  value.remove_prefix(kBearer.size());
+  return value;
+}
+
+Callers::Callers(std::shared_ptr<Tokens> tokens, std::shared_ptr<AuditLog> log,
+                 Duration check_every)
+    : tokens_(std::move(tokens)), log_(std::move(log)), check_every_(check_every) {
+  if (tokens_ != nullptr) thread_ = std::thread([this] { run(); });
+}
+
+Callers::~Callers() { stop(); }
+
+void Callers::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopped_ = true;
+  }
+  stopped_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+Caller Callers::of(const grpc::ServerContextBase& context) const {
+  if (tokens_ == nullptr) return {};
+  const auto grant = tokens_->grant_of(bearer_token(context.client_metadata()), monotonic_now());
+  // The token may have been removed since the call was checked.
+  return grant ? grant->caller : Caller{.is_admin = false};
+}
+
+Audit Callers::audit(const grpc::ServerContextBase& context, std::string_view method,
+                     std::string target, bool is_change) const {
+  if (log_ == nullptr) return {};
+  AuditEntry entry{
+      .method = std::string(method), .target = std::move(target), .peer = context.peer()};
+  if (tokens_ != nullptr) {
+    const daemon::TokenDigest token = daemon::token_digest(bearer_token(context.client_metadata()));
+    entry.token = audit_token(token);
+    if (const auto grant = tokens_->grant_of(token, monotonic_now())) {
+      entry.role = std::string(name_of(grant->role));
+      entry.caller = grant->caller.name;
+    }
+  } else if (const auto names = context.auth_context()->GetPeerIdentity(); !names.empty()) {
+    entry.caller = std::string(names.front().data(), names.front().size());
+  }
+  return {log_, std::move(entry), is_change};
+}
+
+void Callers::watch(const grpc::ServerContextBase& context, std::string_view method,
+                    std::weak_ptr<RevocableStream> stream) {
+  if (tokens_ == nullptr) return;
+  Watched watched{.token = daemon::token_digest(bearer_token(context.client_metadata())),
+                  .needed = role_needed(method).value_or(Role::kViewer),
+                  .stream = std::move(stream)};
+  const std::lock_guard lock(mutex_);
+  watched_.push_back(std::move(watched));
+}
+
+void Callers::run() {
+  std::unique_lock lock(mutex_);
+  while (!stopped_.wait_for(lock, check_every_, [&] { return is_stopped_; })) {
+    lock.unlock();
+    check();
+    lock.lock();
+  }
+}
+
+// Calls streams without the lock, because they may be slow.
+void Callers::check() {
+  std::vector<Watched> open;
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(watched_, [](const Watched& one) { return one.stream.expired(); });
+    open = watched_;
+  }
+  for (const Watched& one : open) {
+    const auto grant = tokens_->grant_of(one.token, monotonic_now());
+    if (grant && may(grant->role, one.needed)) continue;
+    if (const auto stream = one.stream.lock())
+      stream->revoke(absl::UnauthenticatedError(
+          "the coordinator has no such token any more: is the file of --token-file out of date?"));
+  }
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,79 @@
+// Finds out who makes a gRPC call, and ends streams whose callers are no longer permitted to read
+// them. CallGuard has checked the call's token before.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <absl/status/status.h>
+#include <grpcpp/server_context.h>
+
+#include "coordinator/core/records/caller.h"
+#include "coordinator/shell/audit/audit_log.h"
+#include "coordinator/shell/grpc/tokens.h"
+
+namespace muster::coordinator {
+
+// A stream that ends with its caller's token.
+class RevocableStream {
+ public:
+  virtual ~RevocableStream() = default;
+  // Ends the stream. Called on a thread of Callers.
+  virtual void revoke(const absl::Status& status) = 0;
+};
+
+// Thread-safe.
+class Callers {
+ public:
+  // `tokens`: null if calls need none; then every caller is an admin. `check_every`: the interval
+  // at which the tokens of open streams are checked. `log`: null: requests have no lines.
+  Callers(std::shared_ptr<Tokens> tokens, std::shared_ptr<AuditLog> log, Duration check_every);
+  // Stops as stop() does.
+  ~Callers();
+  Callers(const Callers&) = delete;
+  Callers& operator=(const Callers&) = delete;
+
+  Caller of(const grpc::ServerContextBase& context) const;
+
+  // Returns the line of a request in the audit log. `method`: "CancelJob".
+  Audit audit(const grpc::ServerContextBase& context, std::string_view method, std::string target,
+              bool is_change) const;
+
+  // Watches the token of a call of `method` ("/muster.v1.Muster/WatchJob"): revokes the stream once
+  // the token does not permit the method any more.
+  void watch(const grpc::ServerContextBase& context, std::string_view method,
+             std::weak_ptr<RevocableStream> stream);
+
+  // Ends no further streams.
+  void stop();
+
+ private:
+  struct Watched {
+    daemon::TokenDigest token{};
+    Role needed = Role::kViewer;
+    std::weak_ptr<RevocableStream> stream;
+  };
+
+  void run();
+  void check();
+
+  const std::shared_ptr<Tokens> tokens_;
+  const std::shared_ptr<AuditLog> log_;
+  const Duration check_every_;
+  std::mutex mutex_;
+  std::condition_variable stopped_;
+  bool is_stopped_ = false;
+  std::vector<Watched> watched_;
+  std::thread thread_;
+};
+
+// Returns the bearer token of a call; "" if it has none.
+std::string_view bearer_token(const std::multimap<grpc::string_ref, grpc::string_ref>& metadata);
+
+}  // namespace muster::coordinator
