@@ -2,7 +2,10 @@
 import hashlib
 import json
 import signal
+import ssl
 import unittest
+import urllib.error
+import urllib.request
 
 import trust
 from harness import BIN, MusterTest, wait_until
@@ -84,12 +87,14 @@ class Trust(MusterTest):
         for name, token in people.items():
             trust.replace(self.dir / "mine" / name, token + "\n")
         coordinator = self.start_coordinator()
-        self.start_worker(coordinator)
+        self.start_worker(coordinator, slots=2)
         self.act_as("alice")
-        self.assertIn("team is sales: this token is alice's, who is a member of vision, speech",
+        self.assertIn("team is sales: the teams of alice's token are vision, speech",
                       self.muster("submit", "--team", "sales", "--", "sleep", "600").stderr)
         job = json.loads(self.muster("submit", "--team", "speech", "--json", "--", "sh", "-c", "echo secret; exec sleep 600", check=0).stdout)["id"]
         wait_until(lambda: "secret" in self.muster("logs", job).stdout, 60, "the output")
+        failed = json.loads(self.muster("submit", "--json", "--", "false", check=0).stdout)["id"]
+        wait_until(lambda: self.job(failed)["state"] == "FAILED", 60, "the failure")
         self.act_as("carol")
         shown = self.muster("status", job, check=0).stdout
         self.assertIn("by alice (team speech)", shown)
@@ -98,6 +103,24 @@ class Trust(MusterTest):
             self.assertNotEqual(refused.returncode, 0)
             self.assertIn(f"job {job} belongs to alice: only alice, members of speech and admins may", refused.stderr)
             self.assertNotIn("secret", refused.stdout)
+        context = ssl.create_default_context(cafile=self.dir / "tls/ca.crt")
+        incident = json.loads(self.muster("incident", "list", "--json", check=0).stdout)["incidents"][0]["id"]
+
+        def http(path, body=None):
+            request = urllib.request.Request(f"https://127.0.0.1:{coordinator.ports['http_port']}/api/v1/{path}", json.dumps(body).encode() if body is not None else None,
+                                             {"Authorization": f"Bearer {people['carol']}", "Content-Type": "application/json"})
+            try:
+                with urllib.request.urlopen(request, context=context, timeout=20) as answer:
+                    return answer.status, answer.read().decode()
+            except urllib.error.HTTPError as error:
+                return error.code, error.read().decode()
+
+        self.assertEqual(http(f"jobs/{job}")[0], 200)
+        for path, body in ((f"jobs/{job}/cancel", {}), (f"jobs/{job}/checkpoint", {}), (f"jobs/{job}/stacks", {}), (f"jobs/{job}/logs", None),
+                           (f"jobs/{job}/logs/events", None), (f"incidents/{incident}", None)):
+            status, text = http(path, body)
+            self.assertEqual(status, 403, f"{path}: {text}")
+            self.assertIn("belongs to alice", text)
         self.assertIn("priority is 1: this token is carol's", self.muster("submit", "--priority", "1", "--", "true").stderr)
         self.act_as("bob")
         self.muster("cancel", job, "--force", check=0)
@@ -110,7 +133,9 @@ class Trust(MusterTest):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         seen = [(line["caller"], line["method"], line["target"], line["code"]) for line in lines]
         for expected in (("alice", "SubmitJob", f"job {job}", "OK"), ("carol", "CancelJob", f"job {job}", "PERMISSION_DENIED"),
-                         ("carol", "FollowLogs", f"job {job}", "PERMISSION_DENIED"), ("bob", "CancelJob", f"job {job}", "OK")):
+                         ("carol", "FollowLogs", f"job {job}", "PERMISSION_DENIED"),
+                         ("carol", "CancelJob", f"/api/v1/jobs/{job}/cancel", "PERMISSION_DENIED"),
+                         ("carol", "GetIncident", f"/api/v1/incidents/{incident}", "PERMISSION_DENIED"), ("", "Connect", "worker node0", "OK"), ("bob", "CancelJob", f"job {job}", "OK")):
             self.assertIn(expected, seen)
         self.assertNotIn(("alice", "FollowLogs", f"job {job}", "OK"), seen)
         cancelled = next(line for line in lines if line["caller"] == "bob")

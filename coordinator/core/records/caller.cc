@@ -42,10 +42,13 @@ absl::Status set_owner(const Caller& caller, JobSpec& spec) {
   if (!caller.name.empty()) spec.user = caller.name;
   if (spec.team.empty() && !caller.teams.empty()) spec.team = caller.teams.front();
   if (spec.team.empty() || caller.is_admin || is_member(caller, spec.team)) return absl::OkStatus();
-  const std::string teams = caller.teams.empty() ? "no team" : absl::StrJoin(caller.teams, ", ");
-  return absl::PermissionDeniedError(absl::StrCat("team is ", printable(spec.team, kNameBytesMax),
-                                                  ": ", text_of(caller), ", who is a member of ",
-                                                  teams));
+  const std::string shown = absl::StrCat("team is ", printable(spec.team, kNameBytesMax));
+  if (caller.teams.empty())
+    return absl::PermissionDeniedError(
+        absl::StrCat(shown, ": ", text_of(caller), " and has no teams; omit --team"));
+  return absl::PermissionDeniedError(
+      absl::StrCat(shown, ": the teams of ", caller.name, "'s token are ",
+                   absl::StrJoin(caller.teams, ", "), "; choose one of them, or omit --team"));
 }
 
 }  // namespace muster::coordinator

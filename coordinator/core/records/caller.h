@@ -22,13 +22,15 @@ struct Caller {
   // The person whose token the caller has; empty: the token names no person, or there is none.
   std::string name{};
   std::vector<std::string> teams{};
-  // The default is the caller of a coordinator without tokens.
-  bool is_admin = true;
+  bool is_admin = false;
   // The highest priority of the jobs that the caller may submit.
   int32_t priority_max = kPriorityMax;
 
   friend bool operator==(const Caller&, const Caller&) = default;
 };
+
+// Returns the caller of a coordinator without tokens, who may do everything.
+inline Caller unrestricted_caller() { return {.is_admin = true}; }
 
 // The person and the team that own a job; each may be empty.
 struct JobOwner {

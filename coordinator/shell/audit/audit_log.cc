@@ -1,10 +1,11 @@
 #include "coordinator/shell/audit/audit_log.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
-#include <filesystem>
+#include <cerrno>
+#include <cstdio>
 #include <future>
-#include <system_error>
 #include <utility>
 
 #include <absl/strings/escaping.h>
@@ -19,13 +20,14 @@
 namespace muster::coordinator {
 namespace {
 
-constexpr int kStrangersPerSecond = 10;
+constexpr int kFailuresPerSecond = 10;
 constexpr size_t kAuditTextBytesMax = 1'024;
 
-std::string line_of(const AuditEntry& entry, uint64_t skipped, uint64_t dropped) {
+std::string line_of(const AuditEntry& entry, int64_t unix_ns, uint64_t skipped, uint64_t lost) {
   const auto text = [](const std::string& value) { return printable(value, kAuditTextBytesMax); };
+  const absl::Time time = absl::FromUnixNanos(unix_ns);
   nlohmann::ordered_json line = {
-      {"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone())},
+      {"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", time, absl::UTCTimeZone())},
       {"method", text(entry.method)},
       {"target", text(entry.target)},
       {"caller", text(entry.caller)},
@@ -34,8 +36,8 @@ std::string line_of(const AuditEntry& entry, uint64_t skipped, uint64_t dropped)
       {"peer", text(entry.peer)},
       {"code", absl::StatusCodeToString(entry.status.code())}};
   if (!entry.status.ok()) line["message"] = text(std::string(entry.status.message()));
-  if (skipped > 0) line["refused_before"] = skipped;
-  if (dropped > 0) line["lost_before"] = dropped;
+  if (skipped > 0) line["failed_before"] = skipped;
+  if (lost > 0) line["lost_before"] = lost;
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -54,68 +56,89 @@ AuditLog::~AuditLog() {
 }
 
 absl::Status AuditLog::open_file() {
-  auto file = AppendFile::open(options_.path);
+  const std::string& path = options_.path;
+  // Before the file is opened: a pipe without a reader would block.
+  if (stat(path.c_str(), &opened_) == 0 && !S_ISREG(opened_.st_mode))
+    return absl::InvalidArgumentError(absl::StrCat(path, " is no plain file"));
+  auto file = AppendFile::open(path);
   if (!file.ok()) return file.status();
-  std::error_code error;
-  const bool is_file = std::filesystem::is_regular_file(options_.path, error);
-  if (is_file && chmod(options_.path.c_str(), S_IRUSR | S_IWUSR) != 0)
-    return errno_status(errno, absl::StrCat("setting the permissions of ", options_.path));
-  if (absl::Status status = (*file)->end_last_line(
-          [](std::string_view line) { return nlohmann::json::accept(line); });
-      !status.ok())
-    return status;
-  bytes_ = is_file ? std::filesystem::file_size(options_.path, error) : 0;
+  if (chmod(path.c_str(), S_IRUSR | S_IWUSR) != 0)
+    return errno_status(errno, absl::StrCat("setting the permissions of ", path));
+  absl::Status status =
+      (*file)->end_last_line([](std::string_view line) { return nlohmann::json::accept(line); });
+  if (!status.ok()) return status;
+  if (stat(path.c_str(), &opened_) != 0) return errno_status(errno, absl::StrCat("reading ", path));
+  bytes_ = static_cast<uint64_t>(opened_.st_size);
   file_ = *std::move(file);
   return absl::OkStatus();
 }
 
-void AuditLog::add(AuditEntry entry) {
-  uint64_t skipped = 0;
-  uint64_t dropped = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    skipped = std::exchange(strangers_skipped_, 0);
-    dropped = std::exchange(dropped_, 0);
-  }
-  if (writer_.post([this, line = line_of(entry, skipped, dropped)] { write(line); })) return;
-  metrics_->count_lost_audit();
-  const std::lock_guard lock(mutex_);
-  strangers_skipped_ += skipped;
-  dropped_ += dropped + 1;
+bool AuditLog::is_skipped_locked(const AuditEntry& entry) {
+  if (entry.status.ok()) return false;
+  Failures& failures = failures_[entry.role.empty() ? "" : entry.token];
+  const Instant now = monotonic_now();
+  if (now - failures.begun >= std::chrono::seconds(1)) failures = {.begun = now};
+  return ++failures.count > kFailuresPerSecond;
 }
 
-void AuditLog::add_stranger(AuditEntry entry) {
+void AuditLog::add(AuditEntry entry) {
   {
     const std::lock_guard lock(mutex_);
-    const Instant now = monotonic_now();
-    if (now - second_ >= std::chrono::seconds(1)) {
-      second_ = now;
-      strangers_ = 0;
-    }
-    if (++strangers_ > kStrangersPerSecond) {
-      ++strangers_skipped_;
+    if (is_skipped_locked(entry)) {
+      ++skipped_;
       return;
     }
   }
-  add(std::move(entry));
-}
-
-void AuditLog::write(const std::string& line) {
-  const absl::Status status = append(line);
-  if (status.ok()) {
-    is_failing_ = false;
-    return;
-  }
+  const auto task = [this, entry = std::move(entry), unix_ns = wall_clock_unix_ns()] {
+    write(entry, unix_ns);
+  };
+  if (writer_.post(task)) return;
   metrics_->count_lost_audit();
   const std::lock_guard lock(mutex_);
-  ++dropped_;
-  if (std::exchange(is_failing_, true)) return;
-  spdlog::error("requests are missing in the audit log until it can be written: {}",
-                std::string(status.message()));
+  ++lost_;
+}
+
+void AuditLog::write(const AuditEntry& entry, int64_t unix_ns) {
+  uint64_t skipped = 0;
+  uint64_t lost = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    skipped = skipped_;
+    lost = lost_;
+  }
+  const absl::Status status = append(line_of(entry, unix_ns, skipped, lost));
+  {
+    const std::lock_guard lock(mutex_);
+    if (status.ok()) {
+      skipped_ -= skipped;
+      lost_ -= lost;
+    } else {
+      ++lost_;
+    }
+  }
+  const bool was_failing = std::exchange(is_failing_, !status.ok());
+  if (status.ok()) return;
+  metrics_->count_lost_audit();
+  if (!was_failing)
+    spdlog::error("requests are missing in the audit log until it can be written: {}",
+                  std::string(status.message()));
 }
 
 absl::Status AuditLog::append(const std::string& line) {
-  if (file_ != nullptr && bytes_ > 0 && bytes_ + line.size() > options_.bytes_max) rotate();
+  struct stat now {};
+  // Another program may have removed or renamed the file.
+  const bool is_same = file_ != nullptr && stat(options_.path.c_str(), &now) == 0 &&
+                       now.st_ino == opened_.st_ino && now.st_dev == opened_.st_dev;
+  if (is_same && bytes_ > 0 && bytes_ + line.size() > options_.bytes_max) {
+    if (const absl::Status status = rotate(); status.ok()) {
+      file_.reset();
+    } else {
+      bytes_ = 0;  // the file grows, and the next attempt is after as many bytes
+      spdlog::warn("the audit log is not renamed: {}", std::string(status.message()));
+    }
+  } else if (!is_same) {
+    file_.reset();
+  }
   if (file_ == nullptr)
     if (absl::Status status = open_file(); !status.ok()) return status;
   if (absl::Status status = file_->append(line); !status.ok()) return status;
@@ -123,20 +146,15 @@ absl::Status AuditLog::append(const std::string& line) {
   return absl::OkStatus();
 }
 
-// A failed rename leaves the file in use: it grows, and nothing is lost.
-void AuditLog::rotate() {
-  std::error_code error;
+absl::Status AuditLog::rotate() {
   for (int number = options_.files - 1; number > 0; --number) {
     const std::string from =
         number == 1 ? options_.path : absl::StrCat(options_.path, ".", number - 1);
-    std::filesystem::rename(from, absl::StrCat(options_.path, ".", number), error);
+    const std::string to = absl::StrCat(options_.path, ".", number);
+    if (rename(from.c_str(), to.c_str()) != 0 && errno != ENOENT)
+      return errno_status(errno, absl::StrCat("renaming ", from, " to ", to));
   }
-  if (error) {
-    bytes_ = 0;  // tries again after as many bytes
-    spdlog::warn("the audit log {} cannot be renamed: {}", options_.path, error.message());
-    return;
-  }
-  file_.reset();
+  return absl::OkStatus();
 }
 
 void Audit::finish(const absl::Status& status, std::string target) const {
@@ -145,7 +163,6 @@ void Audit::finish(const absl::Status& status, std::string target) const {
   AuditEntry entry = entry_;
   entry.status = status;
   if (!target.empty()) entry.target = std::move(target);
-  if (absl::IsUnauthenticated(status)) return log_->add_stranger(std::move(entry));
   log_->add(std::move(entry));
 }
 

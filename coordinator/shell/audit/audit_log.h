@@ -6,14 +6,16 @@
 // renamed files is removed.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
 
 #include <absl/status/status.h>
-#include <absl/status/statusor.h>
 
 #include "common/files/append_file.h"
 #include "common/time/time.h"
@@ -27,7 +29,7 @@ struct AuditEntry {
   std::string method{};  // "CancelJob"
   std::string target{};  // "job 7"; empty: the coordinator
   std::string caller{};  // the person whose token it is; empty: the token names none
-  std::string role{};    // "submitter"; empty: none was found
+  std::string role{};    // "submitter"; empty: the token is unknown, or none is needed
   // The first digits of the token's SHA-256, by which its line in --token-dir can be found.
   std::string token{};
   std::string peer{};  // the address of the caller; empty: not known
@@ -40,43 +42,51 @@ struct AuditLogOptions {
   int files = 8;                            // including the current one
 };
 
-// Thread-safe. A thread of its own writes, so that a slow disk delays no request. Lines that cannot
-// be written are counted in muster_coordinator_audit_lost_total, and in the next line that can be.
+// Thread-safe. A thread of its own writes, so that a slow disk delays no request. Lines that could
+// not be written are counted in muster_coordinator_audit_lost_total, and in the next line that is
+// written.
 class AuditLog {
  public:
   AuditLog(AuditLogOptions options, std::shared_ptr<ShellMetrics> metrics)
       : options_(std::move(options)), metrics_(std::move(metrics)) {}
-  // Writes what was added.
+  // Writes what was added. Waits as long as the disk does.
   ~AuditLog();
   AuditLog(const AuditLog&) = delete;
   AuditLog& operator=(const AuditLog&) = delete;
 
   // Opens or creates the file, for the user of the process only. Call it once, before add(). Errors
-  // name the file.
+  // name the file; InvalidArgument: it is no plain file.
   absl::Status open();
 
+  // Adds a line. Callers must not be able to displace older lines by requests that fail: of these,
+  // ten per second have a line for each known token, and ten for all other callers together; the
+  // next line counts the others.
   void add(AuditEntry entry);
-  // The same for a request without a known token. Strangers must not be able to displace older
-  // lines, so only ten of these are written per second; the others are counted.
-  void add_stranger(AuditEntry entry);
 
  private:
+  // The failed requests of one token within one second.
+  struct Failures {
+    Instant begun{};
+    int count = 0;
+  };
+
+  bool is_skipped_locked(const AuditEntry& entry);
   absl::Status open_file();
-  void write(const std::string& line);
+  void write(const AuditEntry& entry, int64_t unix_ns);
   absl::Status append(const std::string& line);
-  void rotate();
+  absl::Status rotate();
 
   const AuditLogOptions options_;
   const std::shared_ptr<ShellMetrics> metrics_;
 
   std::mutex mutex_;
-  Instant second_{};   // the begin of the current second of strangers
-  int strangers_ = 0;  // written in this second
-  uint64_t strangers_skipped_ = 0;
-  uint64_t dropped_ = 0;  // because the thread was too late
+  std::map<std::string, Failures> failures_;  // by AuditEntry::token; "" for unknown tokens
+  uint64_t skipped_ = 0;                      // failed requests without a line
+  uint64_t lost_ = 0;                         // lines that could not be written
 
   // Used by the thread of the pool.
   std::unique_ptr<AppendFile> file_;  // null: the file could not be opened again
+  struct stat opened_ {};             // the open file
   uint64_t bytes_ = 0;
   bool is_failing_ = false;
 

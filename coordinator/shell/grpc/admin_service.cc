@@ -81,8 +81,8 @@ absl::StatusOr<SentFile> profile_of_process(const v1::TakeProfileRequest& reques
 
 grpc::ServerWriteReactor<v1::FileChunk>* AdminService::BackupState(
     grpc::CallbackServerContext* context, const v1::BackupStateRequest*) {
-  callers_.audit(*context, "BackupState", "", /*is_change=*/true).finish(absl::OkStatus());
   return copies_.answer(
+      callers_.audit(*context, "BackupState", "", /*is_change=*/true),
       [state_dir = facts_.state_dir, peer = context->peer()](const std::stop_token& stop) {
         spdlog::info("the state is copied for a backup of {}", peer);
         return copy_of_state(state_dir, stop);
@@ -91,8 +91,8 @@ grpc::ServerWriteReactor<v1::FileChunk>* AdminService::BackupState(
 
 grpc::ServerWriteReactor<v1::FileChunk>* AdminService::TakeProfile(
     grpc::CallbackServerContext* context, const v1::TakeProfileRequest* request) {
-  callers_.audit(*context, "TakeProfile", "", /*is_change=*/true).finish(absl::OkStatus());
   return profiles_.answer(
+      callers_.audit(*context, "TakeProfile", "", /*is_change=*/true),
       [request = *request, peer = context->peer()](const std::stop_token& stop) {
         return profile_of_process(request, peer, stop);
       });

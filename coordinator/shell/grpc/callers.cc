@@ -1,5 +1,6 @@
 #include "coordinator/shell/grpc/callers.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "coordinator/shell/grpc/call_guard.h"
@@ -9,6 +10,11 @@ namespace {
 
 constexpr std::string_view kAuthorization = "authorization";
 constexpr std::string_view kBearer = "Bearer ";
+
+absl::Status removed_token() {
+  return absl::UnauthenticatedError(
+      "the coordinator has no such token any more: is the file of --token-file out of date?");
+}
 
 }  // namespace
 
@@ -38,11 +44,11 @@ void Callers::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-Caller Callers::of(const grpc::ServerContextBase& context) const {
-  if (tokens_ == nullptr) return {};
+absl::StatusOr<Caller> Callers::of(const grpc::ServerContextBase& context) const {
+  if (tokens_ == nullptr) return unrestricted_caller();
   const auto grant = tokens_->grant_of(bearer_token(context.client_metadata()), monotonic_now());
-  // The token may have been removed since the call was checked.
-  return grant ? grant->caller : Caller{.is_admin = false};
+  if (grant) return grant->caller;
+  return removed_token();
 }
 
 Audit Callers::audit(const grpc::ServerContextBase& context, std::string_view method,
@@ -63,14 +69,17 @@ Audit Callers::audit(const grpc::ServerContextBase& context, std::string_view me
   return {log_, std::move(entry), is_change};
 }
 
-void Callers::watch(const grpc::ServerContextBase& context, std::string_view method,
-                    std::weak_ptr<RevocableStream> stream) {
+void Callers::watch(const grpc::ServerContextBase& context, std::weak_ptr<RevocableStream> stream) {
   if (tokens_ == nullptr) return;
   Watched watched{.token = daemon::token_digest(bearer_token(context.client_metadata())),
-                  .needed = role_needed(method).value_or(Role::kViewer),
+                  .grant = std::nullopt,
                   .stream = std::move(stream)};
+  watched.grant = tokens_->grant_of(watched.token, monotonic_now());
   const std::lock_guard lock(mutex_);
   watched_.push_back(std::move(watched));
+  if (watched_.size() < prune_at_) return;
+  std::erase_if(watched_, [](const Watched& one) { return one.stream.expired(); });
+  prune_at_ = std::max<size_t>(64, 2 * watched_.size());
 }
 
 void Callers::run() {
@@ -92,10 +101,11 @@ void Callers::check() {
   }
   for (const Watched& one : open) {
     const auto grant = tokens_->grant_of(one.token, monotonic_now());
-    if (grant && may(grant->role, one.needed)) continue;
-    if (const auto stream = one.stream.lock())
-      stream->revoke(absl::UnauthenticatedError(
-          "the coordinator has no such token any more: is the file of --token-file out of date?"));
+    if (grant && grant == one.grant) continue;
+    const auto stream = one.stream.lock();
+    if (stream == nullptr) continue;
+    stream->revoke(grant ? absl::UnauthenticatedError("the rights of the token have changed")
+                         : removed_token());
   }
 }
 

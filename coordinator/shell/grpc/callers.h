@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <absl/status/status.h>
+#include <absl/status/statusor.h>
 #include <grpcpp/server_context.h>
 
 #include "coordinator/core/records/caller.h"
@@ -24,7 +25,8 @@ namespace muster::coordinator {
 class RevocableStream {
  public:
   virtual ~RevocableStream() = default;
-  // Ends the stream. Called on a thread of Callers.
+  // Ends the stream. Called on a thread of Callers, again and again until the stream is destroyed;
+  // must not block.
   virtual void revoke(const absl::Status& status) = 0;
 };
 
@@ -39,16 +41,16 @@ class Callers {
   Callers(const Callers&) = delete;
   Callers& operator=(const Callers&) = delete;
 
-  Caller of(const grpc::ServerContextBase& context) const;
+  // Returns Unauthenticated if the token was removed after CallGuard had checked it.
+  absl::StatusOr<Caller> of(const grpc::ServerContextBase& context) const;
 
   // Returns the line of a request in the audit log. `method`: "CancelJob".
   Audit audit(const grpc::ServerContextBase& context, std::string_view method, std::string target,
               bool is_change) const;
 
-  // Watches the token of a call of `method` ("/muster.v1.Muster/WatchJob"): revokes the stream once
-  // the token does not permit the method any more.
-  void watch(const grpc::ServerContextBase& context, std::string_view method,
-             std::weak_ptr<RevocableStream> stream);
+  // Watches the token of a call: revokes the stream once the token is removed, or its rights have
+  // changed.
+  void watch(const grpc::ServerContextBase& context, std::weak_ptr<RevocableStream> stream);
 
   // Ends no further streams.
   void stop();
@@ -56,7 +58,7 @@ class Callers {
  private:
   struct Watched {
     daemon::TokenDigest token{};
-    Role needed = Role::kViewer;
+    std::optional<TokenGrant> grant;  // at the begin of the stream
     std::weak_ptr<RevocableStream> stream;
   };
 
@@ -70,6 +72,7 @@ class Callers {
   std::condition_variable stopped_;
   bool is_stopped_ = false;
   std::vector<Watched> watched_;
+  size_t prune_at_ = 0;  // the size of watched_ at which streams that have ended are removed
   std::thread thread_;
 };
 

@@ -14,13 +14,14 @@ FileMaker::~FileMaker() {
 }
 
 grpc::ServerWriteReactor<v1::FileChunk>* FileMaker::answer(
-    std::function<absl::StatusOr<SentFile>(const std::stop_token&)> make) {
+    Audit audit, std::function<absl::StatusOr<SentFile>(const std::stop_token&)> make) {
   const bool is_free = !busy_->exchange(true);
   const std::shared_ptr<void> ticket(nullptr, [busy = busy_, is_free](void*) {
     if (is_free) *busy = false;
   });
   const std::stop_source stop;
-  const auto stream = std::make_shared<FileStream>(metrics_, method_, stop, ticket);
+  const auto stream =
+      std::make_shared<FileStream>(metrics_, method_, stop, ticket, std::move(audit));
   stream->begin();
   if (!is_free) {
     stream->send(absl::ResourceExhaustedError(

@@ -30,7 +30,7 @@ class FileMaker {
   // answered. `make` should soon return Cancelled once a stop is requested: the caller is gone, or
   // the coordinator leaves.
   grpc::ServerWriteReactor<v1::FileChunk>* answer(
-      std::function<absl::StatusOr<SentFile>(const std::stop_token&)> make);
+      Audit audit, std::function<absl::StatusOr<SentFile>(const std::stop_token&)> make);
 
  private:
   const std::shared_ptr<ShellMetrics> metrics_;

@@ -17,8 +17,11 @@ constexpr uint64_t kChunkBytes = 1 << 20;
 }  // namespace
 
 FileStream::FileStream(std::shared_ptr<ShellMetrics> metrics, std::string_view method,
-                       std::stop_source stop, std::shared_ptr<void> ticket)
-    : count_(std::move(metrics), method), stop_(std::move(stop)), ticket_(std::move(ticket)) {
+                       std::stop_source stop, std::shared_ptr<void> ticket, Audit audit)
+    : count_(std::move(metrics), method),
+      stop_(std::move(stop)),
+      audit_(std::move(audit)),
+      ticket_(std::move(ticket)) {
   EVP_DigestInit_ex(digest_.get(), EVP_sha256(), nullptr);
 }
 
@@ -54,6 +57,7 @@ void FileStream::finish_locked(const absl::Status& status) {
   if (std::exchange(finished_, true)) return;
   stop_.request_stop();
   count_.count_end(status);
+  audit_.finish(status);
   // After the end the caller may call again at once.
   if (is_made_) ticket_.reset();
   Finish(to_grpc(status));

@@ -15,6 +15,7 @@
 #include <absl/status/statusor.h>
 #include <grpcpp/grpcpp.h>
 
+#include "coordinator/shell/audit/audit_log.h"
 #include "coordinator/shell/metrics/shell_metrics.h"
 #include "muster/v1/admin.grpc.pb.h"
 
@@ -36,7 +37,7 @@ class FileStream final : public grpc::ServerWriteReactor<v1::FileChunk>,
   // destroyed before the caller gets the end of the file or its error, at the latest with the
   // stream.
   FileStream(std::shared_ptr<ShellMetrics> metrics, std::string_view method, std::stop_source stop,
-             std::shared_ptr<void> ticket);
+             std::shared_ptr<void> ticket, Audit audit);
   void begin() { self_ = shared_from_this(); }
 
   // Sends the file, or ends the stream with the error. Called once.
@@ -56,6 +57,7 @@ class FileStream final : public grpc::ServerWriteReactor<v1::FileChunk>,
 
   const StreamCount count_;
   std::stop_source stop_;
+  const Audit audit_;
   std::shared_ptr<FileStream> self_;
 
   std::mutex mutex_;

@@ -28,10 +28,13 @@ void JobStream::on_end(const absl::Status& status) {
   end_locked(status);
 }
 
+// A caller that does not read never completes its write.
 void JobStream::revoke(const absl::Status& status) {
-  const std::lock_guard lock(mutex_);
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || context_ == nullptr) return;
   newest_.reset();
   end_locked(status);
+  if (writing_) context_->TryCancel();
 }
 
 void JobStream::OnWriteDone(bool ok) {
@@ -50,7 +53,13 @@ void JobStream::OnCancel() {
   end_locked(absl::CancelledError("the caller is gone"));
 }
 
-void JobStream::OnDone() { self_.reset(); }
+void JobStream::OnDone() {
+  {
+    const std::lock_guard lock(mutex_);
+    context_ = nullptr;
+  }
+  self_.reset();
+}
 
 void JobStream::end_locked(const absl::Status& status) {
   if (!ending_) status_ = status;

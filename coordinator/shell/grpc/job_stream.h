@@ -21,8 +21,9 @@ class JobStream final : public grpc::ServerWriteReactor<v1::Job>,
                         public RevocableStream,
                         public std::enable_shared_from_this<JobStream> {
  public:
-  JobStream(StreamTicket ticket, std::shared_ptr<ShellMetrics> metrics)
-      : ticket_(std::move(ticket)), count_(std::move(metrics), "WatchJob") {}
+  JobStream(grpc::CallbackServerContext& context, StreamTicket ticket,
+            std::shared_ptr<ShellMetrics> metrics)
+      : ticket_(std::move(ticket)), count_(std::move(metrics), "WatchJob"), context_(&context) {}
 
   // Ends at once with `admission` unless it is OK.
   void begin(CoreLoop& loop, JobId job, const absl::Status& admission);
@@ -44,8 +45,9 @@ class JobStream final : public grpc::ServerWriteReactor<v1::Job>,
   const StreamCount count_;
   std::shared_ptr<JobStream> self_;
   std::mutex mutex_;
-  v1::Job written_;                // the message that gRPC writes while writing_ is true
-  std::optional<v1::Job> newest_;  // the next message to write
+  grpc::CallbackServerContext* context_;  // null: the call has ended
+  v1::Job written_;                       // the message that gRPC writes while writing_ is true
+  std::optional<v1::Job> newest_;         // the next message to write
   bool writing_ = false;
   bool ending_ = false;
   bool finished_ = false;

@@ -6,18 +6,19 @@
 
 namespace muster::coordinator {
 
-void LogStream::begin(const Caller& caller, const absl::Status& admission) {
+void LogStream::begin(const absl::StatusOr<Caller>& caller, const absl::Status& admission) {
   self_ = shared_from_this();
   // Locks the stream before it follows the logs, so that later scope updates do not overtake the
   // scope that is read here.
   const std::lock_guard lock(mutex_);
   if (!admission.ok()) return finish_locked(admission);
+  if (!caller.ok()) return finish_locked(caller.status());
   if (ticket_ == nullptr) return finish_locked(StreamLimit::refusal());
   const JobId job(cursor_.request().job_id());
   const auto scope =
       cursor_.request().follow() ? logs_.follow(job, weak_from_this()) : logs_.scope(job);
   if (scope) {
-    const absl::Status access = check_access(caller, scope->owner, job, "read its output");
+    const absl::Status access = check_access(*caller, scope->owner, job, "read its output");
     if (!access.ok()) return finish_locked(access);
   }
   if (const absl::Status status = cursor_.begin(scope); !status.ok()) return finish_locked(status);
@@ -56,10 +57,14 @@ void LogStream::finish_locked(const absl::Status& status) {
   Finish(to_grpc(status));
 }
 
+// Does not wait for the lock, because it is held while a file is read. A caller that does not read
+// never completes its write.
 void LogStream::revoke(const absl::Status& status) {
-  const std::lock_guard lock(mutex_);
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || context_ == nullptr) return;
   revoked_ = status;
-  if (!writing_) finish_locked(status);
+  if (writing_) return context_->TryCancel();
+  finish_locked(status);
 }
 
 void LogStream::OnWriteDone(bool ok) {
@@ -75,6 +80,12 @@ void LogStream::OnCancel() {
   finish_locked(absl::CancelledError("the caller is gone"));
 }
 
-void LogStream::OnDone() { self_.reset(); }
+void LogStream::OnDone() {
+  {
+    const std::lock_guard lock(mutex_);
+    context_ = nullptr;
+  }
+  self_.reset();
+}
 
 }  // namespace muster::coordinator

@@ -21,17 +21,18 @@ class LogStream final : public grpc::ServerWriteReactor<v1::LogChunk>,
                         public RevocableStream,
                         public std::enable_shared_from_this<LogStream> {
  public:
-  LogStream(LogStore& logs, v1::FollowLogsRequest request, StreamTicket ticket,
-            std::shared_ptr<ShellMetrics> metrics, Audit audit)
+  LogStream(grpc::CallbackServerContext& context, LogStore& logs, v1::FollowLogsRequest request,
+            StreamTicket ticket, std::shared_ptr<ShellMetrics> metrics, Audit audit)
       : logs_(logs),
         ticket_(std::move(ticket)),
         count_(std::move(metrics), "FollowLogs"),
         audit_(std::move(audit)),
+        context_(&context),
         cursor_(logs, std::move(request)) {}
 
   // Ends at once with `admission` unless it is OK, and with PermissionDenied unless the job belongs
   // to the caller.
-  void begin(const Caller& caller, const absl::Status& admission);
+  void begin(const absl::StatusOr<Caller>& caller, const absl::Status& admission);
 
   void on_output(Attempt attempt, Rank rank) override;
   void on_scope(const LogScope& scope) override;
@@ -53,6 +54,7 @@ class LogStream final : public grpc::ServerWriteReactor<v1::LogChunk>,
   std::shared_ptr<LogStream> self_;
 
   std::mutex mutex_;
+  grpc::CallbackServerContext* context_;  // null: the call has ended
   LogCursor cursor_;
   v1::LogChunk chunk_;
   absl::Status revoked_;  // OK: the caller may read the logs

@@ -8,8 +8,6 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "common/job/limits.h"
-#include "common/text/escape.h"
 #include "coordinator/shell/grpc/job_stream.h"
 #include "coordinator/shell/grpc/log_stream.h"
 #include "coordinator/shell/grpc/unary_call.h"
@@ -42,14 +40,14 @@ MusterCalls::Done<T> answer_to(const UnaryCall& call, T* response) {
 grpc::ServerUnaryReactor* MusterService::SubmitJob(grpc::CallbackServerContext* context,
                                                    const v1::SubmitJobRequest* request,
                                                    v1::SubmitJobResponse* response) {
-  const UnaryCall call = begin(
-      *context, "SubmitJob", printable(request->spec().name(), kNameBytesMax), /*is_change=*/true);
+  const UnaryCall call = begin(*context, "SubmitJob", request->spec().name(), /*is_change=*/true);
   const auto done = [=](const absl::Status& status, v1::Job job) {
     const std::string target = status.ok() ? job_target(job.id()) : "";
     *response->mutable_job() = std::move(job);
     call.finish(status, target);
   };
-  refuse_unless_ok(call, calls_.submit_job(callers_.of(*context), *request, done));
+  as_caller(call, *context,
+            [&](const Caller& caller) { return calls_.submit_job(caller, *request, done); });
   return call.reactor();
 }
 
@@ -58,8 +56,9 @@ grpc::ServerUnaryReactor* MusterService::CancelJob(grpc::CallbackServerContext* 
                                                    v1::CancelJobResponse* response) {
   const UnaryCall call =
       begin(*context, "CancelJob", job_target(request->job_id()), /*is_change=*/true);
-  refuse_unless_ok(call, calls_.cancel_job(callers_.of(*context), *request,
-                                           answer_to(call, response->mutable_job())));
+  as_caller(call, *context, [&](const Caller& caller) {
+    return calls_.cancel_job(caller, *request, answer_to(call, response->mutable_job()));
+  });
   return call.reactor();
 }
 
@@ -68,8 +67,9 @@ grpc::ServerUnaryReactor* MusterService::CheckpointJob(grpc::CallbackServerConte
                                                        v1::CheckpointJobResponse* response) {
   const UnaryCall call =
       begin(*context, "CheckpointJob", job_target(request->job_id()), /*is_change=*/true);
-  refuse_unless_ok(
-      call, calls_.checkpoint_job(callers_.of(*context), *request, answer_to(call, response)));
+  as_caller(call, *context, [&](const Caller& caller) {
+    return calls_.checkpoint_job(caller, *request, answer_to(call, response));
+  });
   return call.reactor();
 }
 
@@ -78,8 +78,9 @@ grpc::ServerUnaryReactor* MusterService::UpdateJob(grpc::CallbackServerContext* 
                                                    v1::UpdateJobResponse* response) {
   const UnaryCall call =
       begin(*context, "UpdateJob", job_target(request->job_id()), /*is_change=*/true);
-  refuse_unless_ok(call, calls_.update_job(callers_.of(*context), *request,
-                                           answer_to(call, response->mutable_job())));
+  as_caller(call, *context, [&](const Caller& caller) {
+    return calls_.update_job(caller, *request, answer_to(call, response->mutable_job()));
+  });
   return call.reactor();
 }
 
@@ -155,8 +156,9 @@ grpc::ServerUnaryReactor* MusterService::GetIncident(grpc::CallbackServerContext
       begin(*context, "GetIncident", absl::StrCat("incident ", request->incident_id()),
             /*is_change=*/false);
   if (is_shed(call)) return call.reactor();
-  refuse_unless_ok(call,
-                   calls_.get_incident(callers_.of(*context), *request, answer_to(call, response)));
+  as_caller(call, *context, [&](const Caller& caller) {
+    return calls_.get_incident(caller, *request, answer_to(call, response));
+  });
   return call.reactor();
 }
 
@@ -166,8 +168,9 @@ grpc::ServerUnaryReactor* MusterService::DumpJobStacks(grpc::CallbackServerConte
   const UnaryCall call =
       begin(*context, "DumpJobStacks", job_target(request->job_id()), /*is_change=*/true);
   if (is_shed(call)) return call.reactor();
-  refuse_unless_ok(call,
-                   calls_.dump_stacks(callers_.of(*context), *request, answer_to(call, response)));
+  as_caller(call, *context, [&](const Caller& caller) {
+    return calls_.dump_stacks(caller, *request, answer_to(call, response));
+  });
   return call.reactor();
 }
 
@@ -175,6 +178,13 @@ UnaryCall MusterService::begin(grpc::CallbackServerContext& context, std::string
                                std::string target, bool is_change) {
   return {context, *metrics_, method,
           callers_.audit(context, method, std::move(target), is_change)};
+}
+
+template <class BeginCall>
+void MusterService::as_caller(const UnaryCall& call, const grpc::CallbackServerContext& context,
+                              BeginCall begin_call) {
+  const absl::StatusOr<Caller> caller = callers_.of(context);
+  refuse_unless_ok(call, caller.ok() ? begin_call(*caller) : caller.status());
 }
 
 bool MusterService::is_shed(const UnaryCall& call) {
@@ -199,8 +209,8 @@ absl::Status MusterService::admit_stream(grpc::CallbackServerContext& context, c
 
 grpc::ServerWriteReactor<v1::Job>* MusterService::WatchJob(grpc::CallbackServerContext* context,
                                                            const v1::WatchJobRequest* request) {
-  const auto stream = std::make_shared<JobStream>(streams_.take(), metrics_);
-  callers_.watch(*context, "/muster.v1.Muster/WatchJob", stream);
+  const auto stream = std::make_shared<JobStream>(*context, streams_.take(), metrics_);
+  callers_.watch(*context, stream);
   stream->begin(loop_, JobId(request->job_id()), admit_stream(*context, "WatchJob"));
   return stream.get();
 }
@@ -208,9 +218,9 @@ grpc::ServerWriteReactor<v1::Job>* MusterService::WatchJob(grpc::CallbackServerC
 grpc::ServerWriteReactor<v1::LogChunk>* MusterService::FollowLogs(
     grpc::CallbackServerContext* context, const v1::FollowLogsRequest* request) {
   const auto stream = std::make_shared<LogStream>(
-      logs_, *request, streams_.take(), metrics_,
+      *context, logs_, *request, streams_.take(), metrics_,
       callers_.audit(*context, "FollowLogs", job_target(request->job_id()), /*is_change=*/false));
-  callers_.watch(*context, "/muster.v1.Muster/FollowLogs", stream);
+  callers_.watch(*context, stream);
   stream->begin(callers_.of(*context), admit_stream(*context, "FollowLogs"));
   return stream.get();
 }

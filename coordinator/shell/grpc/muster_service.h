@@ -72,6 +72,10 @@ class MusterService final : public v1::Muster::CallbackService {
   // Returns a call with a line in the audit log.
   UnaryCall begin(grpc::CallbackServerContext& context, std::string_view method, std::string target,
                   bool is_change);
+  // Begins the call in the name of its caller.
+  template <class BeginCall>
+  void as_caller(const UnaryCall& call, const grpc::CallbackServerContext& context,
+                 BeginCall begin_call);
   // Refuses a read while the loop is late. Returns whether it was refused.
   bool is_shed(const UnaryCall& call);
   // Returns the error with which a new stream ends while the loop is late.

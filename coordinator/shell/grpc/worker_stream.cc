@@ -53,7 +53,8 @@ void WorkerStream::begin() {
   self_ = shared_from_this();
   peer_ = call_->context->peer();
   count_.emplace(parts_.metrics, "Connect");
-  parts_.callers.watch(*call_->context, "/muster.v1.Fleet/Connect", weak_from_this());
+  parts_.callers.watch(*call_->context, weak_from_this());
+  audit_ = parts_.callers.audit(*call_->context, "Connect", "", /*is_change=*/true);
   read_next_locked();
 }
 
@@ -69,6 +70,7 @@ void WorkerStream::send(const WorkerPayload& payload) {
   if (std::holds_alternative<SendRegistered>(payload)) {
     const std::lock_guard lock(mutex_);
     admitted_ = true;
+    std::exchange(audit_, {}).finish(absl::OkStatus(), std::exchange(audit_target_, {}));
   }
   enqueue(parts_.bytes.of(payload));
 }
@@ -186,6 +188,7 @@ void WorkerStream::on_register(const v1::Register& registration) {
   {
     const std::lock_guard lock(mutex_);
     has_introduced_itself_ = true;
+    audit_target_ = absl::StrCat("worker ", registration.worker());
   }
   post_as_is(std::move(event));
 }
@@ -303,7 +306,8 @@ void WorkerStream::close_locked(const absl::Status& status) {
   outbox_.clear();
   if (!writing_) return finish_locked();
   // The write of a worker that does not read would never end.
-  if (absl::IsResourceExhausted(status) && call_ != nullptr) call_->context->TryCancel();
+  const bool waits = !absl::IsResourceExhausted(status) && !absl::IsUnauthenticated(status);
+  if (!waits && call_ != nullptr) call_->context->TryCancel();
 }
 
 void WorkerStream::finish_locked() {

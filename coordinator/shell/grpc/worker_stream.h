@@ -146,6 +146,8 @@ class WorkerStream final : public WorkerLink,
   bool report_trouble_logged_ = false;
 
   std::mutex mutex_;
+  Audit audit_;                         // the registration's, until the worker is admitted
+  std::string audit_target_;            // "worker node3"
   bool admitted_ = false;               // the core has admitted this worker
   bool has_introduced_itself_ = false;  // the registration has been posted
   bool heartbeat_posted_ = false;       // the loop has not taken the posted heartbeat yet

@@ -89,7 +89,8 @@ absl::Status WebAccess::check_host(const daemon::HttpRequest& request) const {
 }
 
 WebCaller WebAccess::caller_of(const daemon::HttpRequest& request) const {
-  if (!requires_login()) return {.role = Role::kAdmin, .csrf = csrf_of("")};
+  if (!requires_login())
+    return {.role = Role::kAdmin, .identity = unrestricted_caller(), .csrf = csrf_of("")};
   const std::string_view authorization = request.header("authorization");
   if (authorization.starts_with(kBearer))
     return renewed(
@@ -106,7 +107,7 @@ WebCaller WebAccess::renewed(WebCaller caller) const {
   if (!caller.token) return caller;
   const auto grant = options_.tokens->grant_of(*caller.token, monotonic_now());
   caller.role = std::nullopt;
-  caller.identity = {.is_admin = false};
+  caller.identity = {};
   if (!grant || grant->role == Role::kWorker) return caller;
   caller.role = grant->role;
   caller.identity = grant->caller;

@@ -173,7 +173,7 @@ void WebApi::handle(const daemon::HttpRequest& request, const daemon::HttpReply&
 void WebApi::call_route(const Route& route, Call& call) {
   call.caller = access_.caller_of(call.request);
   if (call.caller.token && !call.caller.role) note_refused_token(call.request);
-  call.reply = audited(route, call);
+  record(route, call);
   if (route.method != nullptr) {
     call.method = method_label(route.method);
     call.needed = role_needed(route.method).value_or(Role::kViewer);
@@ -198,16 +198,17 @@ void WebApi::call_route(const Route& route, Call& call) {
   }
   if (!is_large) return read_params(route, call);
   const auto kept = std::make_shared<const daemon::HttpRequest>(call.request);
-  const bool is_posted =
-      pools_.texts.post([this, &route, kept, reply = call.reply, caller = call.caller,
-                         parts = call.parts, method = call.method, needed = call.needed] {
+  const bool is_posted = pools_.texts.post(
+      [this, &route, kept, reply = call.reply, caller = call.caller, parts = call.parts,
+       method = call.method, needed = call.needed, target = call.target] {
         Call later{.request = *kept,
                    .reply = reply,
                    .caller = caller,
                    .parts = parts,
                    .params = {},
                    .method = method,
-                   .needed = needed};
+                   .needed = needed,
+                   .target = target};
         read_params(route, later);
       });
   if (!is_posted) call.fail(absl::ResourceExhaustedError("too many requests wait; try again"));
@@ -241,20 +242,26 @@ void WebApi::note_refused_token(const daemon::HttpRequest& request) {
   if (const auto line = refusals_.note(request.peer, monotonic_now())) spdlog::warn("{}", *line);
 }
 
-daemon::HttpReply WebApi::audited(const Route& route, const Call& call) const {
-  const bool is_login = route.handler == &WebApi::login;
-  if (route.method == nullptr && !is_login) return call.reply;
-  const bool is_check = route.handler == &WebApi::check_job;
-  const bool is_change = call.request.method == "POST" && !is_check;
-  AuditEntry entry{.method = std::string(is_login ? "Login" : method_label(route.method)),
-                   .target = call.request.path,
-                   .caller = call.caller.identity.name,
-                   .peer = call.request.peer};
-  if (call.caller.role) entry.role = std::string(name_of(*call.caller.role));
-  if (call.caller.token) entry.token = audit_token(*call.caller.token);
-  return [reply = call.reply, audit = Audit(options_.audit_log, std::move(entry), is_change)](
-             daemon::HttpResponse response) {
-    audit.finish(absl::Status(code_of_http_status(response.status), error_message(response)));
+Audit WebApi::audit_of(const daemon::HttpRequest& request, std::string_view method,
+                       const WebCaller& caller, bool is_change) const {
+  AuditEntry entry{.method = std::string(method),
+                   .target = request.path,
+                   .caller = caller.identity.name,
+                   .peer = request.peer};
+  if (caller.role && access_.requires_login()) entry.role = std::string(name_of(*caller.role));
+  if (caller.token) entry.token = audit_token(*caller.token);
+  return {options_.audit_log, std::move(entry), is_change};
+}
+
+void WebApi::record(const Route& route, Call& call) const {
+  if (route.method == nullptr) return;
+  const bool is_change = call.request.method == "POST" && route.handler != &WebApi::check_job;
+  call.target = std::make_shared<std::string>();
+  call.reply = [reply = call.reply, target = call.target,
+                audit = audit_of(call.request, method_label(route.method), call.caller, is_change)](
+                   daemon::HttpResponse response) {
+    audit.finish(absl::Status(code_of_http_status(response.status), error_message(response)),
+                 *target);
     reply(std::move(response));
   };
 }
@@ -283,7 +290,10 @@ void WebApi::reply_events(const Call& call, OpenEvents open) {
                        method = call.method](std::shared_ptr<daemon::HttpSink> sink) {
                 return std::make_shared<GuardedEvents>(
                     sink, open(sink, ticket), [this, caller, needed, method] {
-                      return access_.check_role(access_.renewed(caller), needed, method);
+                      const WebCaller now = access_.renewed(caller);
+                      const absl::Status status = access_.check_role(now, needed, method);
+                      if (!status.ok() || now.identity == caller.identity) return status;
+                      return absl::UnauthenticatedError("the rights of the token have changed");
                     });
               }});
 }

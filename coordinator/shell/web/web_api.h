@@ -81,6 +81,8 @@ class WebApi {
     // The name and the role of the route's method.
     std::string_view method = {};
     Role needed = Role::kViewer;
+    // Replaces the path in the call's line of the audit log, unless it is empty.
+    std::shared_ptr<std::string> target = nullptr;
 
     void fail(const absl::Status& status) const { reply(error_response(status)); }
   };
@@ -97,8 +99,10 @@ class WebApi {
   void read_params(const Route& route, Call& call);
   void begin_call(const Route& route, Call& call);
   void note_refused_token(const daemon::HttpRequest& request);
-  // Returns a reply that writes the request's line in the audit log.
-  daemon::HttpReply audited(const Route& route, const Call& call) const;
+  Audit audit_of(const daemon::HttpRequest& request, std::string_view method,
+                 const WebCaller& caller, bool is_change) const;
+  // Lets the call's reply write its line in the audit log.
+  void record(const Route& route, Call& call) const;
 
   // web_session.cc
   void get_session(Call& call);

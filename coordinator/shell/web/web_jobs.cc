@@ -100,8 +100,12 @@ void WebApi::submit_job(Call& call) {
         "request_id is missing: a text by which a repeated request gets the same job"));
   if (!spec.ok()) return call.fail(spec.status());
   *request.mutable_spec() = *std::move(spec);
-  refuse_unless_ok(call, calls_.submit_job(call.caller.identity, request,
-                                           json_of<v1::Job>(call, daemon::job_to_json)));
+  const auto done = [target = call.target, reply = json_of<v1::Job>(call, daemon::job_to_json)](
+                        const absl::Status& status, v1::Job job) {
+    if (status.ok()) *target = absl::StrCat("job ", job.id());
+    reply(status, std::move(job));
+  };
+  refuse_unless_ok(call, calls_.submit_job(call.caller.identity, request, done));
 }
 
 void WebApi::check_job(Call& call) {

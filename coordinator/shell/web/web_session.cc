@@ -29,18 +29,23 @@ void WebApi::get_session(Call& call) {
 
 void WebApi::login(Call& call) {
   const std::string token = call.params.text("token", daemon::kTokenBytesMax);
-  if (const absl::Status status = call.params.status(); !status.ok()) return call.fail(status);
+  const WebCaller caller = access_.requires_login() ? access_.caller_of_token(token) : WebCaller();
+  const auto refuse = [&](const absl::Status& status) {
+    audit_of(call.request, "Login", caller, /*is_change=*/true).finish(status);
+    call.fail(status);
+  };
+  if (const absl::Status status = call.params.status(); !status.ok()) return refuse(status);
   if (token.empty())
-    return call.fail(
-        absl::InvalidArgumentError("token is missing: a line of a file of --token-dir"));
+    return refuse(absl::InvalidArgumentError("token is missing: a line of a file of --token-dir"));
   if (!access_.requires_login())
-    return call.fail(absl::FailedPreconditionError(
+    return refuse(absl::FailedPreconditionError(
         "this coordinator has no tokens: everyone who can reach it has all roles"));
-  const WebCaller caller = access_.caller_of_token(token);
-  if (!caller.role) note_refused_token(call.request);
-  if (!caller.role)
-    return call.fail(absl::UnauthenticatedError(
+  if (!caller.role) {
+    note_refused_token(call.request);
+    return refuse(absl::UnauthenticatedError(
         "the coordinator has no such token for people; a worker's token opens no page"));
+  }
+  audit_of(call.request, "Login", caller, /*is_change=*/true).finish(absl::OkStatus());
   daemon::HttpResponse response = json_response(session_of(caller));
   response.headers.push_back(access_.login_cookie(token));
   call.reply(std::move(response));

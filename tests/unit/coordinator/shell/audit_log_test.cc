@@ -2,10 +2,14 @@
 #include "coordinator/shell/audit/audit_log.h"
 
 #include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <thread>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
@@ -101,28 +105,78 @@ TEST_F(AuditLogTest, HalfALineOfAKilledCoordinatorIsRemoved) {
   EXPECT_EQ(lines().back().at("method"), "UpdateJob");
 }
 
-TEST_F(AuditLogTest, StrangersCannotDisplaceOtherLines) {
+TEST_F(AuditLogTest, FailedRequestsCannotDisplaceOtherLines) {
   auto log = open();
-  for (int i = 0; i < 1'000; ++i)
-    log->add_stranger({.method = "GetJob", .status = absl::UnauthenticatedError("no such token")});
-  log->add({.method = "CancelJob"});
+  for (int i = 0; i < 1'000; ++i) {
+    log->add({.method = "GetJob",
+              .token = absl::StrCat(i),
+              .status = absl::UnauthenticatedError("no such token")});
+    log->add({.method = "Login", .status = absl::InvalidArgumentError("token is missing")});
+    log->add({.method = "CancelJob",
+              .role = "submitter",
+              .token = "b0b",
+              .status = absl::PermissionDeniedError("job 1 belongs to alice")});
+  }
+  for (int i = 0; i < 100; ++i) log->add({.method = "CancelJob", .role = "admin", .token = "a"});
   log.reset();
-  const std::vector<json> all = lines();
-  EXPECT_LE(all.size(), 31U) << "more than three seconds' worth";
   uint64_t skipped = 0;
-  for (const json& line : all) skipped += line.value("refused_before", uint64_t{0});
-  EXPECT_EQ(skipped + all.size(), 1'001U) << "each request is counted";
+  std::map<std::string, int> count;
+  for (const json& line : lines()) {
+    skipped += line.value("failed_before", uint64_t{0});
+    ++count[line.at("role")];
+  }
+  EXPECT_LE(count[""], 30) << "more than three seconds' worth of unknown tokens";
+  EXPECT_LE(count["submitter"], 30);
+  EXPECT_GE(count["submitter"], 10) << "each known token has its own lines";
+  EXPECT_EQ(count["admin"], 100) << "changes always have lines";
+  EXPECT_EQ(skipped + lines().size(), 3'100U) << "each request is counted";
 }
 
 TEST_F(AuditLogTest, LinesThatAFullDiskRefusesAreCounted) {
-  std::filesystem::create_symlink("/dev/full", path_);
-  const auto before = std::filesystem::status("/dev/full").permissions();
   auto log = open();
-  for (int i = 0; i < 3; ++i) log->add({.method = "CancelJob"});
+  log->add({.method = "First"});
+  // A limit of the size of files takes the place of a full disk.
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto ignored = signal(SIGXFSZ, SIG_IGN);
   log.reset();
-  EXPECT_EQ(lost(), "muster_coordinator_audit_lost_total 3");
-  EXPECT_EQ(std::filesystem::status("/dev/full").permissions(), before)
-      << "devices keep their permissions";
+  const rlimit full{.rlim_cur = std::filesystem::file_size(path_) + 10,
+                    .rlim_max = before.rlim_max};
+  log = open();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+  for (int i = 0; i < 20; ++i) log->add({.method = "CancelJob"});
+  for (int i = 0; i < 400 && lost() != "muster_coordinator_audit_lost_total 20"; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, ignored);
+  EXPECT_EQ(lost(), "muster_coordinator_audit_lost_total 20");
+  log->add({.method = "Later"});
+  log.reset();
+  ASSERT_EQ(lines().size(), 2U) << "no part of a line remains";
+  EXPECT_EQ(lines().back().at("method"), "Later");
+  EXPECT_EQ(lines().back().at("lost_before"), 20);
+}
+
+TEST_F(AuditLogTest, ARemovedOrRenamedFileIsMadeAgain) {
+  auto log = open();
+  log->add({.method = "First"});
+  log.reset();
+  log = open();
+  std::filesystem::rename(path_, path_ + ".moved");
+  log->add({.method = "Second"});
+  log.reset();
+  ASSERT_EQ(lines().size(), 1U);
+  EXPECT_EQ(lines().front().at("method"), "Second");
+  EXPECT_EQ(lines_of(path_ + ".moved").size(), 1U);
+}
+
+TEST_F(AuditLogTest, OnlyAPlainFileIsOpened) {
+  ASSERT_EQ(mkfifo(folder_.file("pipe").c_str(), 0600), 0);
+  for (const std::string& path : {folder_.file("pipe"), std::string("/dev/null"), folder_.path()}) {
+    AuditLog log({.path = path}, metrics_);
+    const absl::Status status = log.open();
+    EXPECT_EQ(status.message(), absl::StrCat("--audit-log: ", path, " is no plain file"));
+  }
 }
 
 TEST_F(AuditLogTest, AFileThatCannotBeOpenedIsNamed) {

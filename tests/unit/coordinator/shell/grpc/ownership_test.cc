@@ -1,7 +1,7 @@
 // Jobs of people with tokens of their own: what others may do with them, and how streams end.
 #include <gmock/gmock.h>
 
-#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "tests/unit/coordinator/shell/grpc/trust_fixture.h"
@@ -117,7 +117,8 @@ TEST_F(OwnershipTest, ATokenLimitsTeamsAndPriorities) {
   grpc::Status status = call(kCarol, &v1::Muster::Stub::SubmitJob, request);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_EQ(status.error_message(),
-            "team is vision: this token is carol's, who is a member of speech");
+            "team is vision: the teams of carol's token are speech; choose one of them, or omit "
+            "--team");
   request.mutable_spec()->set_team("speech");
   request.mutable_spec()->set_priority(6);
   status = call(kCarol, &v1::Muster::Stub::SubmitJob, request);
@@ -196,6 +197,41 @@ TEST_F(OwnershipTest, StreamsEndWithTheirToken) {
 
   write_file(folder_.file("tokens/worker"), "another-0123456789abcdef");
   EXPECT_EQ(worker.end().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+}
+
+TEST_F(OwnershipTest, AStreamEndsIfTheRightsOfItsTokenChange) {
+  const v1::Job job = submit_as(kAlice, job_named("a"));
+  const auto stub = v1::Muster::NewStub(channel(with(kBob)));
+  grpc::ClientContext context;
+  set_deadline(context);
+  v1::WatchJobRequest request;
+  request.set_job_id(job.id());
+  const auto watcher = stub->WatchJob(&context, request);
+  v1::Job seen;
+  ASSERT_TRUE(watcher->Read(&seen));
+  write_file(folder_.file("tokens/submitter"),
+             "alice-0123456789abcdef user=alice teams=vision\nbob-0123456789abcdef user=bob\n");
+  while (watcher->Read(&seen)) {
+  }
+  const grpc::Status status = watcher->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(status.error_message(), "the rights of the token have changed");
+}
+
+TEST_F(OwnershipTest, ARegistrationHasALineInTheAuditLog) {
+  {
+    const auto fleet = v1::Fleet::NewStub(channel(with(kWorkerToken)));
+    FakeWorker worker(*fleet);
+    worker.send(registration("node0", 1, 1));
+    ASSERT_TRUE(worker.next().has_registered());
+  }
+  server_.reset();
+  std::ifstream file(options_.state_dir + "/audit.jsonl");
+  std::string line;
+  ASSERT_TRUE(std::getline(file, line));
+  EXPECT_THAT(line, HasSubstr("\"method\":\"Connect\",\"target\":\"worker node0\""));
+  EXPECT_THAT(line, HasSubstr("\"role\":\"worker\""));
+  EXPECT_THAT(line, HasSubstr("\"peer\":\"ipv4:127.0.0.1:"));
 }
 
 }  // namespace
