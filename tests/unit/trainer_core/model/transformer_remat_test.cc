@@ -78,8 +78,8 @@ TEST_P(Remat, ReadsNothingUnwritten) {
 
 TEST_P(Remat, PoliciesAreBitIdentical) {
   const ModelConfig config = three_layers(GetParam());
-  for (const auto& [threads, dtype] :
-       {std::pair(1, DType::kF32), {2, DType::kF32}, {1, DType::kBf16}, {2, DType::kBf16}}) {
+  // The kernels' own tests compare numbers of threads with each type.
+  for (const auto& [threads, dtype] : {std::pair(1, DType::kF32), {2, DType::kBf16}}) {
     const RematOutcome kept =
         outcome_of(config, layer_placements(RematPolicy::kNone), 67, threads, dtype);
     for (size_t i = 1; i < kRematPolicyNames.size(); ++i) {

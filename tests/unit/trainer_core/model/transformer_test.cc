@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -71,23 +70,6 @@ TEST(Transformer, ThreadCountsAgree) {
   for (size_t i = 0; i < one.model.grads().size(); ++i) {
     ASSERT_NEAR(one.model.grads()[i], three.model.grads()[i], 1e-4) << i;
   }
-}
-
-TEST(Transformer, SeveralModelsInThreadsOfOneProcess) {
-  const ModelConfig config = small_config(2, 1, false);
-  const TestBatch data(config.vocab_size, 20);
-  std::vector<double> losses(3);
-  std::vector<std::thread> threads;
-  for (double& loss : losses) {
-    threads.emplace_back([&loss, &config, &data] {
-      TestModel test(config, 2, 10, RematPolicy::kFull, 2);
-      randomize_params(test.plan, test.model.params());
-      for (int i = 0; i < 5; ++i) loss = test.model.forward_backward(data.view()).loss;
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(losses[0], losses[1]);
-  EXPECT_EQ(losses[0], losses[2]);
 }
 
 // A plan without training gives the same loss and logits in less memory.
