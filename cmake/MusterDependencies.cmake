@@ -46,5 +46,11 @@ endif()
 if(MUSTER_TESTS)
   find_package(GTest REQUIRED)
   include(GoogleTest)
+endif()
+if(MUSTER_TESTS OR NOT MUSTER_TRAINER_ONLY)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  # Tests start the interpreter a thousand times. PATH may have a version manager's script instead,
+  # which takes longer to start than the interpreter.
+  execute_process(COMMAND ${Python3_EXECUTABLE} -c "import sys; print(sys.executable)"
+                  OUTPUT_VARIABLE Python3_EXECUTABLE OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 endif()

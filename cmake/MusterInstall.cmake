@@ -6,7 +6,6 @@
 set(programs_of_muster muster muster-text muster-serve muster-trainer)
 set(programs_of_muster-coordinator muster-coordinator)
 set(programs_of_muster-worker muster-worker)
-find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
 foreach(component IN ITEMS muster muster-coordinator muster-worker)
   set(programs ${programs_of_${component}})
