@@ -3,27 +3,26 @@
 # line is `N passed, N failed` (`, N skipped` may follow). The exit status is 0 if nothing failed.
 #
 #   tests/run.sh                 what CI runs
-#   tests/run.sh PHASE …         only these: style build unit cuda asan tsan kubernetes, and tidy
-#                                and image, which CI omits
+#   tests/run.sh PHASE …         only these: style build unit e2e cuda asan tsan kubernetes, and
+#                                tidy and image, which CI omits
 #   tests/run.sh --no-install …  installs nothing
 #   tests/run.sh --within MINUTES …
 #                                skips asan, tsan and kubernetes if the time left is too short for
-#                                two cores and an empty compiler cache; unit builds asan ahead if
-#                                50 minutes are left
+#                                two cores and an empty compiler cache
+#
+# The phases e2e and kubernetes run beside those that follow the build, which get a lower priority:
+# tests of the real programs mostly wait, and should not wait for processors.
+# The counts of a subshell reach this shell through join_beside().
+# shellcheck disable=SC2030,SC2031
 set -uo pipefail
 
 cd "$(dirname "$0")/.." || exit 1
 jobs=$(nproc)
 results=$(mktemp -d)
-declare -A ahead=()  # preset → process group of a build in the background
-# Ends the builds in the background.
-stop_ahead() {
-  local group
-  for group in "${ahead[@]}"; do kill -- "-$group" 2> /dev/null; done
-  ahead=()
-}
+declare -A beside=()  # name → process group in the background
 clean_up() {
-  stop_ahead
+  local group
+  for group in "${beside[@]}"; do kill -- "-$group" 2> /dev/null; done
   rm -rf "$results"
 }
 trap clean_up EXIT
@@ -42,12 +41,12 @@ while [ $# -gt 0 ]; do
       within=${1-}
       [[ $within =~ ^[1-9][0-9]*$ ]] || { echo "tests/run.sh: --within takes minutes, not '$within'" >&2; exit 2; }
       shift ;;
-    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    style | build | unit | cuda | asan | tsan | tidy | kubernetes | image) phases+=("$argument") ;;
-    *) echo "tests/run.sh: unknown phase '$argument'; there are style build unit cuda asan tsan tidy kubernetes image" >&2; exit 2 ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    style | build | unit | e2e | cuda | asan | tsan | tidy | kubernetes | image) phases+=("$argument") ;;
+    *) echo "tests/run.sh: unknown phase '$argument'; there are style build unit e2e cuda asan tsan tidy kubernetes image" >&2; exit 2 ;;
   esac
 done
-[ ${#phases[@]} -gt 0 ] || phases=(style build unit cuda asan tsan kubernetes)
+[ ${#phases[@]} -gt 0 ] || phases=(style build unit e2e cuda asan tsan kubernetes)
 
 heading() { printf '\n== %s (%s)\n' "$1" "$(date +%H:%M:%S)"; }
 
@@ -65,32 +64,41 @@ check() {
 }
 
 minutes_left() { echo $((within - SECONDS / 60)); }
-# has_minutes MINUTES: returns whether that many minutes of --within are left.
-has_minutes() { [ -z "$within" ] || [ "$(minutes_left)" -ge "$1" ]; }
-# has_time_for MINUTES NAME: the same, and counts NAME as skipped if not.
+# has_time_for MINUTES NAME: returns whether that many minutes of --within are left, and counts NAME
+# as skipped if not.
 has_time_for() {
-  has_minutes "$1" && return 0
+  if [ -z "$within" ] || [ "$(minutes_left)" -ge "$1" ]; then return 0; fi
   skip "$2" "it may take $1 minutes, and $(minutes_left) of $within are left"
   return 1
 }
-# is_due PHASE: returns whether PHASE is among those of this call.
-is_due() { [[ " ${phases[*]} " = *" $1 "* ]]; }
-
 skip() { echo "skip  $1: $2"; skipped=$((skipped + 1)); }
 
-# build_ahead PRESET: begins to build what a later phase needs, with the lowest priority: the tests
-# with daemons leave processors idle. configure_and_build waits for it and reports its errors.
-build_ahead() {
-  local preset=$1
-  setsid nice -n 19 bash -c "cmake --preset $preset && cmake --build build/$preset -j $jobs" > /dev/null 2>&1 &
-  ahead[$preset]=$!
+# run_beside NAME COMMAND…: runs one in the background. join_beside NAME waits for its end, prints
+# its output and adds its counts.
+run_beside() {
+  local name=$1; shift
+  set -m  # a process group of its own, which clean_up can end
+  (
+    passed=0 failed=0 skipped=0 failures=()
+    results=$(mktemp -d -p "$results")
+    "$@"
+    { echo "$passed $failed $skipped"; [ ${#failures[@]} -eq 0 ] || printf '%s\n' "${failures[@]}"; } >&3
+  ) > "$results/$name.log" 2>&1 3> "$results/$name.counts" < /dev/null &
+  beside[$name]=$!
+  set +m
+}
+join_beside() {
+  local name=$1 p f s names
+  wait "${beside[$name]}"
+  unset "beside[$name]"
+  cat "$results/$name.log"
+  { read -r p f s && mapfile -t names; } < "$results/$name.counts" || { p=0 f=1 s=0 names=("$name ended early"); }
+  passed=$((passed + p)); failed=$((failed + f)); skipped=$((skipped + s)); failures+=("${names[@]}")
 }
 
 # configure_and_build PRESET [TARGET…]: one test; returns whether it succeeded.
 configure_and_build() {
   local preset=$1 before=$failed; shift
-  [ -z "${ahead[$preset]-}" ] || wait "${ahead[$preset]}"
-  unset "ahead[$preset]"
   check "configure $preset" cmake --preset "$preset"
   [ "$failed" -eq "$before" ] || return 1
   check "build $preset" cmake --build "build/$preset" -j "$jobs" ${1:+--target "$@"}
@@ -183,9 +191,14 @@ phase_build() {
 
 phase_unit() {
   phase_build || return
-  heading "unit, scenarios, simulation, e2e"
-  if is_due asan && has_minutes 50; then build_ahead asan-ubsan; fi
-  run_ctest ci -E '^test_kubernetes'
+  heading "unit, scenarios, simulation"
+  run_ctest ci -LE e2e
+}
+
+phase_e2e() {
+  phase_build || return
+  heading "e2e"
+  run_ctest ci -L e2e -E '^test_kubernetes'
 }
 
 # Runs on its own control plane, which is built once in two to five minutes.
@@ -218,7 +231,7 @@ phase_image() {
 
 phase_asan() {
   heading "address and undefined-behaviour sanitizers"
-  has_time_for 38 "asan-ubsan" || { stop_ahead; return; }
+  has_time_for 38 "asan-ubsan" || return
   export ASAN_OPTIONS=detect_leaks=1:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1
   configure_and_build asan-ubsan && run_ctest asan-ubsan -LE e2e
 }
@@ -273,16 +286,40 @@ phase_cuda() {
   check "gpu_bench without a GPU" bash -c 'CUDA_VISIBLE_DEVICES= build/cuda/bin/gpu_bench; [ $? -eq 77 ]'
 }
 
-if [ "$install" -eq 1 ]; then
-  heading "packages"
-  check "install packages" deploy/install-deps.sh --tests
-  # Tests that need a missing tool are skipped with a message.
+# Tests that need a missing tool are skipped with a message.
+install_tools() {
   timeout -k 10 400 tests/e2e/kube_tools.py > "$results/kube.log" 2>&1 || skip "helm" "$(tail -n 1 "$results/kube.log")"
   timeout -k 10 900 tests/e2e/store_tools.py > "$results/store.log" 2>&1 || skip "object stores" "$(tail -n 1 "$results/store.log")"
   timeout -k 10 900 tests/e2e/userlands.py > "$results/userlands.log" 2>&1 || skip "minimal Debians" "$(tail -n 1 "$results/userlands.log")"
   timeout -k 10 900 tests/e2e/python_tools.py > "$results/python.log" 2>&1 || skip "Python packages" "$(tail -n 1 "$results/python.log")"
+}
+run_phases() { for phase in "$@"; do "phase_$phase"; done; }
+
+background=()
+foreground=()
+for phase in "${phases[@]}"; do
+  case $phase in
+    style | build) ;;
+    e2e | kubernetes) background+=("$phase") ;;
+    *) foreground+=("$phase") ;;
+  esac
+done
+
+if [ "$install" -eq 1 ]; then
+  heading "packages"
+  check "install packages" deploy/install-deps.sh --tests
+  [ ${#background[@]} -eq 0 ] || run_beside tools install_tools
 fi
-for phase in "${phases[@]}"; do "phase_$phase"; done
+for phase in style build; do
+  [[ " ${phases[*]} " != *" $phase "* ]] || "phase_$phase"
+done
+[ -z "${beside[tools]-}" ] || join_beside tools
+if [ ${#background[@]} -gt 0 ] && phase_build; then
+  run_beside tests run_phases "${background[@]}"
+  renice -n 5 -p $$ > /dev/null
+fi
+run_phases "${foreground[@]}"
+[ -z "${beside[tests]-}" ] || join_beside tests
 
 heading "result"
 for name in "${failures[@]}"; do echo "failed: $name"; done
