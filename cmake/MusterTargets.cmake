@@ -2,10 +2,13 @@
 #   COLD: nothing in it takes long at run time, so it is optimised less, and compiles in two thirds
 #   of the time, or in half of it with sanitizers.
 # muster_program(NAME SOURCES … [DEPS …])       a program in bin/
-# muster_test(NAME SOURCES … [DEPS …] [LABELS …] [TIMEOUT s])
-#   a GoogleTest program whose cases CTest runs one by one. A unity build compiles its files as one,
-#   so no two may define the same name. Labels: unit (the default), scenarios, simulation, e2e;
-#   `tsan` marks tests that the thread sanitizer build runs, too.
+# muster_test(NAME SOURCES … [DEPS …] [LABELS …] [TIMEOUT s] [SHARDS n])
+#   a GoogleTest program. A unity build compiles its files as one, so no two may define the same
+#   name. Labels: unit (the default), scenarios, simulation, e2e; `tsan` marks tests that the thread
+#   sanitizer build runs, too.
+# muster_gtest(NAME LABELS … TIMEOUT s [SHARDS n])
+#   runs a GoogleTest program as a test of CTest. SHARDS: as n tests, NAME.1 to NAME.n, with every
+#   nth case each, for programs that take longer than 25 s. A shard's results are in test-results.
 # muster_script_tests(FILE [BY_CLASS] LABELS … [TIMEOUT s])
 #   each test method of FILE (Python's unittest) as one CTest test. BY_CLASS: each class, as its
 #   methods share something that starts slowly, such as a browser.
@@ -45,28 +48,43 @@ endfunction()
 # The tests' user cache: measurements of this machine, which tests share, apart from the user's own.
 set(test_cache ${CMAKE_BINARY_DIR}/test-cache)
 
-function(muster_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
-  if(NOT ARG_LABELS)
-    set(ARG_LABELS unit)
-  endif()
-  if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 120)
+function(muster_gtest name)
+  cmake_parse_arguments(ARG "" "TIMEOUT;SHARDS" "LABELS" ${ARGN})
+  if(NOT ARG_SHARDS)
+    set(ARG_SHARDS 1)
   endif()
   if(MUSTER_SANITIZE)
     # Sanitizer builds are many times as slow; the timeout only ends hanging tests.
     math(EXPR ARG_TIMEOUT "4 * ${ARG_TIMEOUT}")
+  endif()
+  list(JOIN ARG_LABELS "+" labels)  # CTest matches labels by regular expression
+  foreach(shard RANGE 1 ${ARG_SHARDS})
+    set(test ${name})
+    if(ARG_SHARDS GREATER 1)
+      set(test ${name}.${shard})
+    endif()
+    math(EXPR index "${shard} - 1")
+    add_test(NAME ${test} COMMAND ${name})
+    # The longest programs run first, so that no processor waits for the last one.
+    set_tests_properties(${test} PROPERTIES LABELS ${labels} TIMEOUT ${ARG_TIMEOUT} COST ${ARG_SHARDS}
+      ENVIRONMENT "XDG_CACHE_HOME=${test_cache};GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index};GTEST_OUTPUT=xml:${CMAKE_BINARY_DIR}/test-results/${test}.xml")
+  endforeach()
+endfunction()
+
+function(muster_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT;SHARDS" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   if(NOT MUSTER_SANITIZE)
     target_compile_options(${name} PRIVATE -O1)
   endif()
   target_link_libraries(${name} PRIVATE muster_settings GTest::gmock_main GTest::gtest muster_test_paths ${ARG_DEPS} muster_test_settings)
-  # gtest_discover_tests keeps only the first of a list; CTest matches labels by regular expression.
-  list(JOIN ARG_LABELS "+" labels)
-  gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60
-                       PROPERTIES LABELS ${labels} TIMEOUT ${ARG_TIMEOUT}
-                                  ENVIRONMENT XDG_CACHE_HOME=${test_cache})
+  muster_gtest(${name} LABELS ${ARG_LABELS} TIMEOUT ${ARG_TIMEOUT} SHARDS ${ARG_SHARDS})
   if("tsan" IN_LIST ARG_LABELS)
     add_dependencies(muster_tsan_tests ${name})
   endif()

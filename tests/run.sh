@@ -99,25 +99,25 @@ join_beside() {
 # configure_and_build PRESET [TARGET…]: one test; returns whether it succeeded.
 configure_and_build() {
   local preset=$1 before=$failed; shift
+  rm -rf "build/$preset/test-results"  # reports of other runs
   check "configure $preset" cmake --preset "$preset"
   [ "$failed" -eq "$before" ] || return 1
   check "build $preset" cmake --build "build/$preset" -j "$jobs" ${1:+--target "$@"}
   [ "$failed" -eq "$before" ]
 }
 
-# longest_tests REPORT: prints the programs whose tests took the most seconds in all.
-longest_tests() {
-  python3 - "$1" <<'PY'
-import collections, sys, xml.etree.ElementTree as tree
-seconds = collections.Counter()
-for case in tree.parse(sys.argv[1]).getroot().iter("testcase"):
-    seconds[case.get("name").split(".")[0]] += float(case.get("time") or 0)
-print("  most seconds:", ", ".join(f"{name} {total:.0f}" for name, total in seconds.most_common(12)))
-PY
+# without_passed_cases: removes the lines with which GoogleTest begins and ends cases that pass, and
+# suites.
+without_passed_cases() {
+  awk '/^\[ RUN  / { begun = $0; next }
+       /^\[       OK \]/ { begun = ""; next }
+       /^\[-+\]|^$/ { next }
+       { if (begun != "") print begun; begun = ""; print }
+       END { if (begun != "") print begun }'
 }
 
-# run_ctest PRESET CTEST_ARGUMENT…: adds the counts of CTest's report. Runs one more test than there
-# are processors, because many tests wait.
+# run_ctest PRESET CTEST_ARGUMENT…: adds the counts of its cases. Runs one more test than there are
+# processors, because many tests wait.
 run_ctest() {
   local preset=$1 start=$SECONDS; shift
   local report=$results/$preset.xml
@@ -127,25 +127,14 @@ run_ctest() {
   if [ ! -s "$report" ]; then
     tail -n 40 "$results/ctest.log"; failed=$((failed + 1)); failures+=("ctest $preset"); return
   fi
-  local counts
-  counts=$(python3 - "$report" <<'PY'
-import sys, xml.etree.ElementTree as tree
-suite = tree.parse(sys.argv[1]).getroot()
-total, bad = int(suite.get("tests")), int(suite.get("failures"))
-skip = int(suite.get("skipped")) + int(suite.get("disabled"))
-print(total - bad - skip, bad, skip)
-for case in suite.iter("testcase"):
-    if case.get("status") == "fail" or case.find("failure") is not None:
-        print(case.get("name"))
-PY
-  )
-  local p f s
-  read -r p f s <<< "$(head -n 1 <<< "$counts")"
+  local counts p f s longest names
+  counts=$(tests/ctest_report.py "$report" "build/$preset/test-results")
+  { read -r p f s; read -r longest; mapfile -t names; } <<< "$counts"
   echo "$preset: $p passed, $f failed, $s skipped ($((SECONDS - start)) s)"
-  longest_tests "$report"
+  echo "  $longest"
   if [ "$f" -gt 0 ] || [ "$status" -ne 0 ]; then
-    grep -vE '^ *[0-9]+/[0-9]+ Test .*(Passed|Skipped)|^ +Start' "$results/ctest.log" | head -n 400
-    while read -r name; do failures+=("$preset $name"); done < <(tail -n +2 <<< "$counts")
+    grep -vE '^ *[0-9]+/[0-9]+ Test .*(Passed|Skipped)|^ +Start' "$results/ctest.log" | without_passed_cases | head -n 400
+    failures+=("${names[@]/#/$preset }")
     [ "$f" -gt 0 ] || f=1
   fi
   passed=$((passed + p)); failed=$((failed + f)); skipped=$((skipped + s))
