@@ -22,11 +22,11 @@ using testing::HasSubstr;
 // The address sanitizer makes a seed ten times as slow, and its findings do not depend on many
 // seeds.
 constexpr uint64_t kStories = kSanitized ? 50 : 1600;
-constexpr uint64_t kFleets = kSanitized ? 2 : 600;
+constexpr uint64_t kFleets = kSanitized ? 2 : 200;
 constexpr uint64_t kOutages = kSanitized ? 12 : 200;
 constexpr uint64_t kSeedsPerTest = kSanitized ? 50 : 100;
-// Fleets of kFleetWorkers workers. CTest runs a test of these on each processor.
-constexpr uint64_t kFleetsPerTest = kSanitized ? 2 : 20;
+// Fleets of kFleetWorkers workers.
+constexpr uint64_t kFleetsPerTest = kSanitized ? 2 : 10;
 constexpr int kFleetWorkers = 64;
 
 // Returns the number of workers of each seed; 0: the seed draws 2 to 5.

@@ -11,7 +11,7 @@
 namespace muster::jobspec {
 namespace {
 
-constexpr int kCommandLines = kSanitized ? 200 : 3000;
+constexpr int kCommandLines = kSanitized ? 200 : 1000;
 constexpr int kFiles = kSanitized ? 150 : 500;
 
 class Fuzz : public ConfigFiles {
