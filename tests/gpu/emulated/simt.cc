@@ -91,7 +91,7 @@ class Block {
     Fiber& self = *now_;
     states_[self.thread] = state;
     waiting_[self.thread] = &self;
-    jump(self.resume_point, scheduler_);
+    leave(self);
     threadIdx = dim3(self.thread);
   }
   // Words of consecutive exchanges are in different buffers. A lane that reaches the exchange after
@@ -122,7 +122,7 @@ class Block {
         check_copies();
       }
       now_->is_free = true;
-      jump(now_->resume_point, scheduler_);
+      leave(*now_);
     }
   }
 
@@ -134,15 +134,31 @@ class Block {
   void run_warp(unsigned warp, bool begins) {
     first_ = warp * kWarp, lanes_ = std::min(kWarp, threads_ - first_);
     next_ = begins ? 0 : lanes_;
+    pass_ = 0;
     while (next_ < lanes_) start(free_fiber());
+    if (Fiber* const ready = next_ready()) resume(*ready);
+  }
+  // Returns the fiber of the warp's next thread that can proceed. Releases the threads that wait
+  // for their warp after each pass. Null: none can proceed.
+  Fiber* next_ready() {
     do {
-      for (unsigned i = 0; i < lanes_; ++i) {
-        const unsigned thread = thread_of(i);
+      while (pass_ < lanes_) {
+        const unsigned thread = thread_of(pass_++);
         if (states_[thread] != State::kReady) continue;
         states_[thread] = State::kFree;
-        resume(*waiting_[thread]);
+        return waiting_[thread];
       }
+      pass_ = 0;
     } while (release_if_together(State::kAtWarp, first_, lanes_));
+    return nullptr;
+  }
+  // Switches from a fiber to the next one of its warp, or to run_warp() if there is none or if
+  // threads have not begun.
+  void leave(Fiber& self) {
+    Fiber* const ready = next_ < lanes_ ? nullptr : next_ready();
+    if (ready == &self) return;
+    if (ready != nullptr) now_ = ready;
+    jump(self.resume_point, ready == nullptr ? scheduler_ : ready->resume_point);
   }
   // Called when no warp can proceed: releases the threads if all of them wait for the block.
   // Returns false if all have ended.
@@ -193,7 +209,8 @@ class Block {
   unsigned threads_ = 0;
   // The running warp: its first thread, its threads, and how many have begun.
   unsigned first_ = 0, lanes_ = 0, next_ = 0;
-  size_t free_ = 0;  // index at which the search for a free fiber continues
+  unsigned pass_ = 0;  // threads of the warp that were visited since the last release
+  size_t free_ = 0;    // index at which the search for a free fiber continues
   const std::function<void()>* body_ = nullptr;
   Fiber* now_ = nullptr;
 };
