@@ -111,12 +111,13 @@ void declare_hang_budgets(CLI::App& app, HangBudgets& budgets) {
       "The same if its processes use no CPU time, read and write nothing, and wait for no time");
 }
 
-// Declares the flag for the comparison of jobs with their plans.
-void declare_plan_window(CLI::App& app, CoreOptions& options) {
-  add_seconds(app, "--slower-than-plan-seconds", options.slower_than_plan_window,
-              "A job becomes an incident when its median step over this time is 15% slower than "
-              "planned",
-              1);
+// Declares the flag for the comparison of a job's steps with its plan and its earlier steps.
+void declare_step_window(CLI::App& app, CoreOptions& options) {
+  add_seconds(
+      app, "--slower-than-plan-seconds", options.slower_than_plan_window,
+      "An incident opens when a job's median step over this time is 15% slower than planned "
+      "or than before",
+      1);
 }
 
 // Declares the flags that determine when a job that lost nodes continues with fewer nodes, and when
@@ -199,7 +200,7 @@ void declare(CLI::App& app, Flags& flags) {
                     1, kHeartbeatBudgetMax)
       ->capture_default_str();
   declare_hang_budgets(app, flags.server.core.hang);
-  declare_plan_window(app, flags.server.core);
+  declare_step_window(app, flags.server.core);
   declare_sizes(app, flags.server.core);
   daemon::add_count(app, "--unreachable-ms", flags.unreachable_ms,
                     "Silence of a worker with running ranks after which it is reported unreachable",

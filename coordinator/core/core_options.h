@@ -56,8 +56,8 @@ struct CoreOptions {
   // machine that pauses for 3 s, for example in a live migration, may return.
   Duration unreachable_wait = std::chrono::milliseconds(3500);
   HangBudgets hang;
-  // The time whose median step is compared with the job's plan. Shorter periods, such as a busy
-  // network for a minute, need no attention.
+  // The time whose median step is compared with the job's plan and with its earlier steps. Shorter
+  // periods, such as a busy network for a minute, need no attention.
   Duration slower_than_plan_window = std::chrono::minutes(5);
   // The interval between the two stack samples of a dump, which distinguish a slow job from a stuck
   // one.

@@ -52,7 +52,7 @@ void LiveAttempt::observe(Job& job, const RankProgress& page, IncidentBook& inci
     checkpoint_after.reset();
   progress.observe(page, time.now);
   progress.record_stragglers(incidents, job, time);
-  progress.record_plan(incidents, job, page, time);
+  progress.record_slow_steps(incidents, job, page, time);
   progress.record_loss(incidents, job, page, time);
 }
 

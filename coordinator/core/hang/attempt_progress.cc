@@ -14,6 +14,19 @@ namespace {
 // The confidence that the slowest ranks of a slow job are a cause.
 constexpr double kSlowRanksConfidence = 0.9;
 
+// "a step takes 1.3 s, and its plan 1 s (+30%)". Where steps process more tokens than before, the
+// earlier time is that for as many tokens.
+std::string step_text(const StepFinding& finding, IncidentKind kind) {
+  constexpr double kGrowthNamed = 1.01;
+  const double more = 100 * (finding.seconds / finding.reference_seconds - 1);
+  if (kind == IncidentKind::kSlowerThanPlan)
+    return absl::StrFormat("a step takes %.3g s, and its plan %.3g s (%+.0f%%)", finding.seconds,
+                           finding.reference_seconds, more);
+  return absl::StrFormat("a step takes %.3g s, and took %.3g s before%s (%+.0f%%)", finding.seconds,
+                         finding.reference_seconds,
+                         finding.growth > kGrowthNamed ? " for as many tokens" : "", more);
+}
+
 }  // namespace
 
 AttemptProgress::AttemptProgress(const CoreOptions& options, const Job& job, Instant now)
@@ -22,7 +35,8 @@ AttemptProgress::AttemptProgress(const CoreOptions& options, const Job& job, Ins
                                  : HangDetector::PhaseReports::kFromTheStart,
            std::chrono::seconds(job.spec.hang_after_seconds)),
       stragglers(job.placement.size()),
-      plan(job, options.slower_than_plan_window),
+      rank_history(job.placement.size()),
+      step_watch(job, options.slower_than_plan_window),
       steps(job.placement.size()) {}
 
 void AttemptProgress::forget(Rank rank) {
@@ -108,33 +122,52 @@ std::vector<Suspect> AttemptProgress::slow_ranks(const Job& job) const {
   return suspects;
 }
 
-void AttemptProgress::record_plan(IncidentBook& incidents, const Job& job, const RankProgress& page,
-                                  const CoreTime& time) {
-  if (page.rank != Rank(0)) return;
-  const std::optional<PlanWatch::Finding> finding = plan.observe(page, time.now);
-  if (!finding) return;
-  const std::string step = absl::StrFormat("a step takes %.3g s, and its plan %.3g s (%+.0f%%)",
-                                           finding->seconds, finding->planned_seconds,
-                                           100 * (finding->seconds / finding->planned_seconds - 1));
-  if (!finding->is_slower) {
-    if (!slower_than_plan) return;
-    incidents.note(*slower_than_plan, time.unix_ns, absl::StrCat("no longer: ", step));
-    incidents.close(*slower_than_plan);
-    slower_than_plan.reset();
-    return;
-  }
+Incident AttemptProgress::incident_of_slow_steps(const Job& job, const StepFinding& finding,
+                                                 IncidentKind kind, const CoreTime& time) const {
+  const bool is_plan = kind == IncidentKind::kSlowerThanPlan;
   Fault what;
   what.unix_ns = time.unix_ns;
-  what.message = absl::StrCat(step, "; most of the difference is ",
-                              av(kStepPartNames[static_cast<size_t>(finding->part)]),
-                              absl::StrFormat(" (%+.3g s)", finding->excess_seconds));
-  Incident incident = incident_of_fault(job, what, IncidentKind::kSlowerThanPlan, 0);
-  incident.suspects = slow_ranks(job);
-  for (const Suspect& suspect : incident.suspects)
-    absl::StrAppend(&incident.sentence, "; rank ", suspect.rank.value(), " on ",
-                    suspect.worker.value(), " ", suspect.why);
+  what.message = step_text(finding, kind);
+  if (is_plan || finding.part_is_known)
+    absl::StrAppend(&what.message, "; most of the difference is ",
+                    av(kStepPartNames[static_cast<size_t>(finding.part)]),
+                    absl::StrFormat(" (%+.3g s)", finding.excess_seconds));
+  Incident incident = incident_of_fault(job, what, kind, 0);
+  RankHistory::Explanation ranks;
+  if (!is_plan && finding.part != StepPart::kCheckpoint)
+    ranks = rank_history.explain(stragglers, job, finding);
+  if (ranks.suspects.empty()) ranks.suspects = slow_ranks(job);
+  if (!ranks.clause.empty()) absl::StrAppend(&incident.sentence, "; ", ranks.clause);
+  for (const Suspect& suspect : ranks.suspects) {
+    absl::StrAppend(&incident.sentence, "; ",
+                    suspect.rank.value() < 0 ? suspect.worker.value()
+                                             : absl::StrCat("rank ", suspect.rank.value(), " on ",
+                                                            suspect.worker.value()),
+                    " ", suspect.why);
+  }
+  incident.suspects = std::move(ranks.suspects);
   incident.action = "none: training continues";
-  slower_than_plan = incidents.open(std::move(incident));
+  return incident;
+}
+
+void AttemptProgress::record_slow_steps(IncidentBook& incidents, const Job& job,
+                                        const RankProgress& page, const CoreTime& time) {
+  if (page.rank != Rank(0)) return;
+  const StepWatch::Findings findings = step_watch.observe(page, time.now);
+  if (findings.adds_to_history) rank_history.remember(stragglers);
+  const auto record = [&](const std::optional<StepFinding>& finding, IncidentKind kind,
+                          std::optional<IncidentId>& open) {
+    if (!finding) return;
+    if (finding->is_slower) {
+      open = incidents.open(incident_of_slow_steps(job, *finding, kind, time));
+    } else if (open) {
+      incidents.note(*open, time.unix_ns, absl::StrCat("no longer: ", step_text(*finding, kind)));
+      incidents.close(*open);
+      open.reset();
+    }
+  };
+  record(findings.plan, IncidentKind::kSlowerThanPlan, slower_than_plan);
+  record(findings.history, IncidentKind::kSlowerThanBefore, slower_than_before);
 }
 
 void AttemptProgress::record_loss(IncidentBook& incidents, const Job& job, const RankProgress& page,
@@ -168,6 +201,7 @@ void AttemptProgress::close_incidents(IncidentBook& incidents, int64_t unix_ns) 
   };
   for (const auto& [rank, id] : slow) close(id);
   if (slower_than_plan) close(*slower_than_plan);
+  if (slower_than_before) close(*slower_than_before);
   if (not_finite && not_finite->first.value() >= 0) close(not_finite->second);
 }
 

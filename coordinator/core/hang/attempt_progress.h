@@ -1,6 +1,6 @@
 // The progress that the ranks of one attempt report: whether the job may hang, which ranks slow the
-// job down, whether its steps are slower than planned, and how many steps are completed. Volatile.
-// Pure; called on one thread at a time.
+// job down, whether its steps are slower than planned or before, and how many steps are completed.
+// Volatile. Pure; called on one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,8 @@
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/hang/hang_detector.h"
-#include "coordinator/core/hang/plan_watch.h"
+#include "coordinator/core/hang/rank_history.h"
+#include "coordinator/core/hang/step_watch.h"
 #include "coordinator/core/hang/stragglers.h"
 #include "coordinator/core/incident/incident_book.h"
 #include "coordinator/core/incident/recovery_times.h"
@@ -36,10 +37,10 @@ struct AttemptProgress {
   // Opens and closes incidents of slow ranks, if enough steps were completed since the last
   // evaluation. A slow rank is only recorded, because a restart costs more than slow steps.
   void record_stragglers(IncidentBook& incidents, const Job& job, const CoreTime& time);
-  // Opens the incident of a job that is slower than its plan, and closes it when it no longer is.
-  // `page`: of any rank.
-  void record_plan(IncidentBook& incidents, const Job& job, const RankProgress& page,
-                   const CoreTime& time);
+  // Opens the incident of a job that is slower than its plan, or than its own earlier steps, and
+  // closes it when it no longer is. `page`: of any rank.
+  void record_slow_steps(IncidentBook& incidents, const Job& job, const RankProgress& page,
+                         const CoreTime& time);
   // Opens an incident if a program reports a loss that is not finite, once per attempt. Closes it
   // if the rank reports a finite loss again. The program decides whether training continues.
   void record_loss(IncidentBook& incidents, const Job& job, const RankProgress& page,
@@ -58,13 +59,19 @@ struct AttemptProgress {
 
   HangDetector hang;
   Stragglers stragglers;
-  PlanWatch plan;
+  RankHistory rank_history;
+  StepWatch step_watch;
   AttemptWatch steps;
-  // The open incidents of slow ranks, and that of a job that is slower than its plan.
+  // The open incidents of slow ranks, and of a job that is slower than its plan or than before.
   std::map<Rank, IncidentId> slow;
   std::optional<IncidentId> slower_than_plan;
+  std::optional<IncidentId> slower_than_before;
   // The incident of a loss that is not finite, and the rank that reported it; rank -1: closed.
   std::optional<std::pair<Rank, IncidentId>> not_finite;
+
+ private:
+  Incident incident_of_slow_steps(const Job& job, const StepFinding& finding, IncidentKind kind,
+                                  const CoreTime& time) const;
 };
 
 }  // namespace muster::coordinator

@@ -148,6 +148,9 @@ std::vector<Stragglers::Change> Stragglers::evaluate(Instant now) {
   }
   next_sample_ += kStepsBetweenLooks;
   const bool is_sampled = take_samples(all);
+  const bool has_waits =
+      std::ranges::any_of(all, [](const Times& times) { return times.wait > 0 || times.data > 0; });
+  source_ = is_sampled ? Source::kSamples : has_waits ? Source::kWaits : Source::kNone;
   ready_ = 0;
   // If two ranks differ, the faster rank counts as typical, because it is the rank that waits.
   const auto median_by = [&](double Times::*field, Middle which = Middle::kLower) {
@@ -157,8 +160,10 @@ std::vector<Stragglers::Change> Stragglers::evaluate(Instant now) {
   };
   const Times median{0, median_by(&Times::own), median_by(&Times::data),
                      median_by(&Times::wait, Middle::kUpper), median_by(&Times::step)};
-  for (const Times& times : all)
+  for (const Times& times : all) {
     ranks_[times.rank].score = median.own > 0 ? times.own / median.own : 0;
+    ranks_[times.rank].own = {times.own, times.data};
+  }
   std::vector<double> distances;
   for (const Times& times : all) distances.push_back(std::abs(times.own - median.own));
   const bool scored = all.size() >= kScoredRanks;

@@ -62,6 +62,17 @@ class Stragglers {
   bool sample_is_due() const { return left_ > 1 && ready_ == left_; }
   // Returns the ranks that became slow or stopped being slow. `now` may be on any clock.
   std::vector<Change> evaluate(Instant now);
+  // The times of a rank's own part of a step.
+  struct Own {
+    double compute = 0;
+    double data = 0;
+  };
+  // The source of these times at the last evaluation. kNone: no rank reports waits, and main
+  // threads are not sampled, so that all of a step counts as computation.
+  enum class Source { kNone, kWaits, kSamples };
+  // Return the values of the last evaluation.
+  Own own(size_t rank) const { return ranks_[rank].own; }
+  Source source() const { return source_; }
   // Returns the rank's own time per step at the last sample, as a multiple of the median rank's
   // time; 0 before the first sample.
   double score(size_t rank) const { return ranks_[rank].score; }
@@ -77,6 +88,7 @@ class Stragglers {
     Instant since{};
     SlowKind reported = SlowKind::kNone;
     double score = 0;
+    Own own{};
     ThreadSamples begin{};    // the begin of the current window of samples of the main thread
     double awake_share = -1;  // in the last complete window; -1: none is complete
   };
@@ -96,6 +108,7 @@ class Stragglers {
   bool take_samples(std::vector<Times>& all) const;
 
   std::vector<Rank> ranks_;
+  Source source_ = Source::kNone;
   size_t left_;       // ranks that have not ended
   size_t ready_ = 0;  // the ranks of left_ that are ready
   uint64_t next_sample_ = 12;

@@ -34,10 +34,13 @@ enum class IncidentKind {
   kGpuFault,    // a rank's GPU was lost, or reported an error
   // steps take longer than the job's plan predicts, and training continues
   kSlowerThanPlan,
+  // steps take longer than earlier steps of the same attempt, and training continues
+  kSlowerThanBefore,
 };
-constexpr std::array<std::string_view, 10> kIncidentKindNames = {
-    "rank died",     "worker lost", "hang",        "slow rank", "not finite",
-    "out of memory", "disk full",   "not started", "gpu fault", "slower than plan"};
+constexpr std::array<std::string_view, 11> kIncidentKindNames = {
+    "rank died",         "worker lost", "hang",        "slow rank", "not finite",
+    "out of memory",     "disk full",   "not started", "gpu fault", "slower than plan",
+    "slower than before"};
 
 // One possible culprit of an incident.
 struct Suspect {

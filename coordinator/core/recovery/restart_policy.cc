@@ -131,9 +131,10 @@ Cause plain_cause_of(const Fault& fault) {
   if (may_be_outage(fault)) return Cause::kStorageAway;
   switch (fault.kind) {
     case IncidentKind::kRankDied:
-    case IncidentKind::kSlowRank:        // does not end an attempt
-    case IncidentKind::kSlowerThanPlan:  // neither
-    case IncidentKind::kNotFinite:       // for a program only its output shows this
+    case IncidentKind::kSlowRank:          // does not end an attempt
+    case IncidentKind::kSlowerThanPlan:    // neither
+    case IncidentKind::kSlowerThanBefore:  // neither
+    case IncidentKind::kNotFinite:         // for a program only its output shows this
       return Cause::kRankDied;
     case IncidentKind::kWorkerLost:
       return Cause::kWorkerLost;

@@ -10,7 +10,7 @@
 #include <absl/strings/ascii.h>
 
 #include "common/text/absl_view.h"
-#include "coordinator/core/hang/plan_watch.h"
+#include "coordinator/core/hang/step_window.h"
 #include "coordinator/shell/metrics/job_metrics.h"
 #include "daemon/metric_families.h"
 #include "daemon/metric_words.h"

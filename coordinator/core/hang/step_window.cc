@@ -1,22 +1,23 @@
-#include "coordinator/core/hang/plan_watch.h"
+#include "coordinator/core/hang/step_window.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <vector>
+#include <utility>
 
 namespace muster::coordinator {
 namespace {
 
 // Memory is allocated, shapes are tuned and CUDA graphs are captured in these steps.
-constexpr uint64_t kPlanWarmUpSteps = 3;
-constexpr double kSlowerRatio = 1.15;
-constexpr double kPlannedRatio = 1.10;
+constexpr uint64_t kWindowWarmUpSteps = 3;
 // Fewer values have no typical one.
 constexpr size_t kIntervalsMin = 5;
 // Bounds the memory of a job with short steps. Pages arrive several times a second.
 constexpr int64_t kIntervalsOfWindow = 60;
-constexpr double kSecondsPerMicro = 1e-6;
+// The MAD of a normal distribution with deviation 1, and the standard error of its median of n
+// values times the square root of n.
+constexpr double kMadOfNormal = 0.6745;
+constexpr double kMedianError = 1.2533;
 
 double& at(StepPartSeconds& parts, StepPart part) { return parts[static_cast<size_t>(part)]; }
 
@@ -24,16 +25,15 @@ double sum_of_parts(const StepPartSeconds& parts) {
   return std::accumulate(parts.begin(), parts.end(), 0.0);
 }
 
-double middle_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 // Returns whether rank 0 does nothing beside its steps.
 bool only_trains(const RankProgress& progress) {
   return (progress.phase == Phase::kData || progress.phase == Phase::kStep) &&
          progress.checkpoints.saving_mib == 0;
+}
+
+double tokens_of(const RankProgress& progress) {
+  const double tokens = progress.tokens_per_second * progress.step_seconds;
+  return std::isfinite(tokens) ? std::max(tokens, 0.0) : 0;
 }
 
 }  // namespace
@@ -45,19 +45,14 @@ StepPartSeconds step_parts(const RankProgress& progress) {
           progress.checkpoints.stall_seconds};
 }
 
-PlanWatch::PlanWatch(const Job& job, Duration window) : window_(window) {
-  const JobSpec& spec = job.spec;
-  if (std::ssize(job.placement) != int64_t{spec.world_size()}) return;
-  const auto seconds = [](int64_t us) { return kSecondsPerMicro * static_cast<double>(us); };
-  planned_seconds_ = seconds(spec.planned_step_us);
-  const double communication = seconds(spec.planned_communication_us);
-  const double data = seconds(spec.planned_data_us);
-  planned_ = {std::max(planned_seconds_ - communication - data, 0.0), communication, data,
-              seconds(spec.planned_checkpoint_us)};
+double middle_of(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 // Records the end of a checkpoint period. Keeps the periods of the window, and at least one.
-void PlanWatch::add_save(const Counters& page) {
+void StepWindow::add_save(const Counters& page) {
   const bool is_first = !saved_ || page.saved < *saved_;
   const bool is_same = saved_ == page.saved;
   saved_ = page.saved;
@@ -68,20 +63,21 @@ void PlanWatch::add_save(const Counters& page) {
 }
 
 // Adds the steps since the last page. Returns whether there are enough new ones.
-bool PlanWatch::add_steps(const Counters& page) {
+bool StepWindow::add_steps(const Counters& page, double tokens) {
   if (!latest_ || page.steps < latest_->steps) {
     latest_ = page;
     return false;
   }
   const Duration time = page.at - latest_->at;
   if (page.steps == latest_->steps || time < window_ / kIntervalsOfWindow) return false;
-  Interval interval{.time = time};
+  Interval interval{.time = time, .tokens = tokens};
   const auto steps = static_cast<double>(page.steps - latest_->steps);
   for (size_t i = 0; i < page.parts.size(); ++i)
     interval.per_step[i] = std::max(0.0, page.parts[i] - latest_->parts[i]) / steps;
   at(interval.per_step, StepPart::kCheckpoint) = 0;
   intervals_.push_back(interval);
   covered_ += time;
+  counted_ += time;
   latest_ = page;
   while (intervals_.size() > kIntervalsMin && covered_ - intervals_.front().time >= window_) {
     covered_ -= intervals_.front().time;
@@ -90,51 +86,49 @@ bool PlanWatch::add_steps(const Counters& page) {
   return true;
 }
 
-PlanWatch::Finding PlanWatch::compare() const {
+StepWindow::Values StepWindow::values() const {
   const auto median = [&](auto value) {
     std::vector<double> values;
-    for (const Interval& interval : intervals_) values.push_back(value(interval.per_step));
+    for (const Interval& interval : intervals_) values.push_back(value(interval));
     return middle_of(std::move(values));
   };
-  StepPartSeconds parts{};
-  for (size_t i = 0; i < parts.size(); ++i)
-    parts[i] = median([i](const StepPartSeconds& step) { return step[i]; });
+  Values result;
+  for (size_t i = 0; i < result.parts.size(); ++i)
+    result.parts[i] = median([i](const Interval& interval) { return interval.per_step[i]; });
+  result.seconds = median([](const Interval& interval) { return sum_of_parts(interval.per_step); });
+  result.tokens = median([](const Interval& interval) { return interval.tokens; });
+  std::vector<double> steps;
+  for (const Interval& interval : intervals_) steps.push_back(sum_of_parts(interval.per_step));
+  std::ranges::sort(steps);
+  result.low = steps[steps.size() / 4];
+  result.high = steps[steps.size() - 1 - steps.size() / 4];
+  const auto quarter = static_cast<std::ptrdiff_t>(steps.size() / 4);
+  result.middle = std::accumulate(steps.begin() + quarter, steps.end() - quarter, 0.0) /
+                  static_cast<double>(std::ssize(steps) - 2 * quarter);
+  const double mad = median([&](const Interval& interval) {
+    return std::abs(sum_of_parts(interval.per_step) - result.seconds);
+  });
+  result.error = kMedianError / kMadOfNormal * mad / std::sqrt(static_cast<double>(steps.size()));
   const auto stalls = static_cast<size_t>(StepPart::kCheckpoint);
-  parts[stalls] = planned_[stalls];
   if (saves_.size() > 1 && saves_.back().steps > saves_.front().steps) {
-    parts[stalls] = std::max(0.0, saves_.back().parts[stalls] - saves_.front().parts[stalls]) /
-                    static_cast<double>(saves_.back().steps - saves_.front().steps);
+    result.stall = std::max(0.0, saves_.back().parts[stalls] - saves_.front().parts[stalls]) /
+                   static_cast<double>(saves_.back().steps - saves_.front().steps);
   }
-  Finding finding{.seconds = median(sum_of_parts) + parts[stalls],
-                  .planned_seconds = planned_seconds_ + planned_[stalls]};
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const double excess = parts[i] - planned_[i];
-    if (i > 0 && excess <= finding.excess_seconds) continue;
-    finding.part = static_cast<StepPart>(i);
-    finding.excess_seconds = excess;
-  }
-  return finding;
+  return result;
 }
 
-std::optional<PlanWatch::Finding> PlanWatch::observe(const RankProgress& progress, Instant now) {
-  if (planned_seconds_ <= 0) return std::nullopt;
+bool StepWindow::add(const RankProgress& progress, Instant now) {
   const Counters page{now, progress.step_times.total(), progress.checkpoints.saved,
                       step_parts(progress)};
   const bool is_sane = std::ranges::all_of(page.parts, [](double s) { return std::isfinite(s); });
-  if (!is_sane || page.steps < kPlanWarmUpSteps) return std::nullopt;
+  if (!is_sane || page.steps < kWindowWarmUpSteps) return false;
   add_save(page);
   if (!only_trains(progress)) {
     latest_.reset();
-    return std::nullopt;
+    return false;
   }
-  if (!add_steps(page) || intervals_.size() < kIntervalsMin || covered_ < window_)
-    return std::nullopt;
-  Finding finding = compare();
-  const double ratio = is_slower_ ? kPlannedRatio : kSlowerRatio;
-  finding.is_slower = finding.seconds > ratio * finding.planned_seconds;
-  if (finding.is_slower == is_slower_) return std::nullopt;
-  is_slower_ = finding.is_slower;
-  return finding;
+  return add_steps(page, tokens_of(progress)) && intervals_.size() >= kIntervalsMin &&
+         covered_ >= window_;
 }
 
 }  // namespace muster::coordinator

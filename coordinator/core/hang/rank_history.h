@@ -1,0 +1,39 @@
+// The earlier times of each rank's own part of a step, which show the ranks that a job waits for
+// when its steps have become slower. Pure; called on one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "coordinator/core/hang/step_watch.h"
+#include "coordinator/core/hang/stragglers.h"
+#include "coordinator/core/records/incident.h"
+#include "coordinator/core/records/job.h"
+
+namespace muster::coordinator {
+
+class RankHistory {
+ public:
+  explicit RankHistory(size_t ranks) : times_(ranks) {}
+
+  // Records the ranks' times at the last evaluation, at most kRankTimesMax times.
+  void remember(const Stragglers& stragglers);
+
+  struct Explanation {
+    // The ranks whose own part of a step takes longer than before, worst first. A node of which
+    // most ranks do is one suspect, without a rank.
+    std::vector<Suspect> suspects;
+    // A clause about all ranks, if these are too many, or if there are none; may be empty.
+    std::string clause;
+  };
+  // Explains steps that take longer than before. Requires a finding against the history.
+  Explanation explain(const Stragglers& stragglers, const Job& job,
+                      const StepFinding& finding) const;
+
+ private:
+  std::vector<std::vector<Stragglers::Own>> times_;  // by rank, oldest first
+  Stragglers::Source source_ = Stragglers::Source::kNone;
+};
+
+}  // namespace muster::coordinator
