@@ -136,7 +136,9 @@ Incident AttemptProgress::incident_of_slow_steps(const Job& job, const StepFindi
   RankHistory::Explanation ranks;
   if (!is_plan && finding.part != StepPart::kCheckpoint)
     ranks = rank_history.explain(stragglers, job, finding);
-  if (ranks.suspects.empty()) ranks.suspects = slow_ranks(job);
+  // Ranks that always take longer than others are no cause if earlier times show the cause.
+  if (is_plan || (!ranks.is_known && finding.part != StepPart::kCheckpoint))
+    ranks.suspects = slow_ranks(job);
   if (!ranks.clause.empty()) absl::StrAppend(&incident.sentence, "; ", ranks.clause);
   for (const Suspect& suspect : ranks.suspects) {
     absl::StrAppend(&incident.sentence, "; ",

@@ -65,6 +65,9 @@ RankHistory::Explanation RankHistory::explain(const Stragglers& stragglers, cons
                                               const StepFinding& finding) const {
   Explanation result;
   if (times_.empty() || times_.front().empty() || stragglers.source() != source_) return result;
+  result.is_known = true;
+  // The own times of such ranks contain their waits for other ranks.
+  if (source_ == Stragglers::Source::kWaits && !finding.part_is_known) return result;
   const double excess = finding.seconds - finding.reference_seconds;
   std::vector<GrownRank> grown;
   for (const RankPlacement& place : job.placement) {
@@ -73,8 +76,8 @@ RankHistory::Explanation RankHistory::explain(const Stragglers& stragglers, cons
     GrownRank compute{&place, false, median_before(times_[index], &Stragglers::Own::compute),
                       now.compute};
     compute.before *= finding.growth;
-    const GrownRank data{&place, true, median_before(times_[index], &Stragglers::Own::data),
-                         now.data};
+    GrownRank data{&place, true, median_before(times_[index], &Stragglers::Own::data), now.data};
+    data.before *= finding.growth;
     const GrownRank& more = data.growth() > compute.growth() ? data : compute;
     if (more.growth() >= kExplainedShare * excess) grown.push_back(more);
   }

@@ -26,6 +26,8 @@ class RankHistory {
     std::vector<Suspect> suspects;
     // A clause about all ranks, if these are too many, or if there are none; may be empty.
     std::string clause;
+    // False if there are no earlier times to compare with.
+    bool is_known = false;
   };
   // Explains steps that take longer than before. Requires a finding against the history.
   Explanation explain(const Stragglers& stragglers, const Job& job,

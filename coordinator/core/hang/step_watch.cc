@@ -47,12 +47,14 @@ StepFinding StepWatch::compare(const StepWindow::Values& window, const Reference
     finding.part = static_cast<StepPart>(i);
     finding.excess_seconds = excess;
   }
-  const auto waits = [](const StepPartSeconds& all) {
-    return all[static_cast<size_t>(StepPart::kCommunication)] > 0 ||
-           all[static_cast<size_t>(StepPart::kData)] > 0;
+  const auto reports = [&](StepPart part) {
+    const auto i = static_cast<size_t>(part);
+    return parts[i] > 0 || reference.parts[i] > 0;
   };
+  // Without its waits for the other ranks, a rank's computation contains them.
   finding.part_is_known =
-      finding.part == StepPart::kCheckpoint || waits(parts) || waits(reference.parts);
+      finding.part == StepPart::kCheckpoint ||
+      reports(finding.part == StepPart::kData ? StepPart::kData : StepPart::kCommunication);
   return finding;
 }
 
@@ -61,8 +63,13 @@ std::optional<StepFinding> StepWatch::compare_plan(const StepWindow::Values& win
   StepFinding finding = compare(window, *plan_);
   const double ratio = slower_than_plan_ ? kUsualRatio : kSlowerRatio;
   finding.is_slower = finding.seconds > ratio * finding.reference_seconds;
+  // The finding opens with the first slow steps in the window.
+  if (slower_than_plan_ && window_.counted() - opened_at_ <= window_.covered())
+    opened_seconds_ = std::max(opened_seconds_, finding.seconds);
   if (finding.is_slower == slower_than_plan_) return std::nullopt;
   slower_than_plan_ = finding.is_slower;
+  opened_seconds_ = finding.seconds;
+  opened_at_ = window_.counted();
   return finding;
 }
 
@@ -112,14 +119,18 @@ std::optional<StepFinding> StepWatch::compare_history(const StepWindow::Values& 
   if (exceeds && !exceeds_since_) {
     exceeds_since_ = window_.counted();
     exceeding_ = 0;
+    exceeds_saved_ = window.saved;
   }
   ++exceeding_;
-  // The plan's finding states the same if the earlier steps were as planned.
-  const bool is_covered =
-      slower_than_plan_ && reference.growth * plan_->seconds * kSlowerRatio >= reference.seconds;
+  // The plan's finding states the same if the earlier steps were as planned, and the steps are not
+  // slower than when it opened.
+  const bool is_covered = slower_than_plan_ && finding.seconds <= kSlowerRatio * opened_seconds_ &&
+                          reference.seconds <= kUsualRatio * reference.growth * plan_->seconds;
+  // The stall of one slow save counts until the next save.
+  const bool is_one_save = finding.part == StepPart::kCheckpoint && window.saved == exceeds_saved_;
   finding.is_slower = slower_than_before_
                           ? finding.seconds > kUsualRatio * finding.reference_seconds
-                          : exceeds && !is_covered && exceeding_ >= kExceedingMin &&
+                          : exceeds && !is_covered && !is_one_save && exceeding_ >= kExceedingMin &&
                                 window_.counted() - *exceeds_since_ >= window_.covered();
   if (finding.is_slower == slower_than_before_) return std::nullopt;
   slower_than_before_ = finding.is_slower;
@@ -133,7 +144,10 @@ bool StepWatch::add_to_history(const StepWindow::Values& window) {
       slower_than_before_)
     return false;
   remembered_at_ = window_.counted();
-  if (window.stall && stalls_.size() < kHistoryWindows) stalls_.push_back(*window.stall);
+  if (window.stall && stalls_.size() < kHistoryWindows && window.saved != stalls_saved_) {
+    stalls_.push_back(*window.stall);
+    stalls_saved_ = window.saved;
+  }
   if (history_.size() >= kHistoryWindows) return false;
   history_.push_back(window);
   return true;

@@ -8,9 +8,9 @@
 // from kHistoryWindowsMin on, and fixed when it is complete. A finding opens if the typical step of
 // a window (StepWindow::Values::middle) exceeds the reference by more than kSlowerRatio and by more
 // than kNoiseTimes the noise of such values, the lower quartile of the window exceeds the upper
-// quartile of the history, and all this continues for a whole window. If a step processes more
-// tokens than before, as in a ramp of the batch size, the reference grows in proportion. No finding
-// opens while the plan's finding covers it.
+// quartile of the history, and all this continues for a whole window; a longer stall must also
+// occur at the next save. If a step processes more tokens than before, as in a ramp of the batch
+// size, the reference grows in proportion. No finding opens while the plan's finding covers it.
 #pragma once
 
 #include <cstddef>
@@ -72,6 +72,10 @@ class StepWatch {
   std::optional<Reference> plan_;
   StepWindow window_;
   bool slower_than_plan_ = false;
+  // The step's time in the first window of the plan's finding, and StepWindow::counted() when it
+  // opened.
+  double opened_seconds_ = 0;
+  Duration opened_at_{};
   bool slower_than_before_ = false;
   // The windows of the history, none of which overlaps another one, and their known stalls.
   std::vector<StepWindow::Values> history_;
@@ -80,7 +84,9 @@ class StepWatch {
   // history.
   Duration remembered_at_{};
   std::optional<Duration> exceeds_since_;
-  int32_t exceeding_ = 0;  // windows since then
+  int32_t exceeding_ = 0;       // windows since then
+  uint64_t exceeds_saved_ = 0;  // StepWindow::Values::saved then
+  uint64_t stalls_saved_ = 0;   // the same at the newest of stalls_
 };
 
 }  // namespace muster::coordinator

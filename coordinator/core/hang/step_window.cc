@@ -31,8 +31,11 @@ bool only_trains(const RankProgress& progress) {
          progress.checkpoints.saving_mib == 0;
 }
 
+// Returns the tokens of a rank since the attempt began: its rate is their mean over the steps,
+// divided by the time of the newest step (worker/core/rank.cc).
 double tokens_of(const RankProgress& progress) {
-  const double tokens = progress.tokens_per_second * progress.step_seconds;
+  const double tokens = progress.tokens_per_second * progress.step_seconds *
+                        static_cast<double>(progress.step_times.total());
   return std::isfinite(tokens) ? std::max(tokens, 0.0) : 0;
 }
 
@@ -63,15 +66,16 @@ void StepWindow::add_save(const Counters& page) {
 }
 
 // Adds the steps since the last page. Returns whether there are enough new ones.
-bool StepWindow::add_steps(const Counters& page, double tokens) {
+bool StepWindow::add_steps(const Counters& page) {
   if (!latest_ || page.steps < latest_->steps) {
     latest_ = page;
     return false;
   }
   const Duration time = page.at - latest_->at;
   if (page.steps == latest_->steps || time < window_ / kIntervalsOfWindow) return false;
-  Interval interval{.time = time, .tokens = tokens};
+  Interval interval{.time = time};
   const auto steps = static_cast<double>(page.steps - latest_->steps);
+  interval.tokens = std::max(0.0, page.tokens - latest_->tokens) / steps;
   for (size_t i = 0; i < page.parts.size(); ++i)
     interval.per_step[i] = std::max(0.0, page.parts[i] - latest_->parts[i]) / steps;
   at(interval.per_step, StepPart::kCheckpoint) = 0;
@@ -96,6 +100,7 @@ StepWindow::Values StepWindow::values() const {
   for (size_t i = 0; i < result.parts.size(); ++i)
     result.parts[i] = median([i](const Interval& interval) { return interval.per_step[i]; });
   result.seconds = median([](const Interval& interval) { return sum_of_parts(interval.per_step); });
+  result.saved = saved_.value_or(0);
   result.tokens = median([](const Interval& interval) { return interval.tokens; });
   std::vector<double> steps;
   for (const Interval& interval : intervals_) steps.push_back(sum_of_parts(interval.per_step));
@@ -119,7 +124,7 @@ StepWindow::Values StepWindow::values() const {
 
 bool StepWindow::add(const RankProgress& progress, Instant now) {
   const Counters page{now, progress.step_times.total(), progress.checkpoints.saved,
-                      step_parts(progress)};
+                      step_parts(progress), tokens_of(progress)};
   const bool is_sane = std::ranges::all_of(page.parts, [](double s) { return std::isfinite(s); });
   if (!is_sane || page.steps < kWindowWarmUpSteps) return false;
   add_save(page);
@@ -127,8 +132,7 @@ bool StepWindow::add(const RankProgress& progress, Instant now) {
     latest_.reset();
     return false;
   }
-  return add_steps(page, tokens_of(progress)) && intervals_.size() >= kIntervalsMin &&
-         covered_ >= window_;
+  return add_steps(page) && intervals_.size() >= kIntervalsMin && covered_ >= window_;
 }
 
 }  // namespace muster::coordinator

@@ -51,6 +51,8 @@ class StepWindow {
     std::optional<double> stall{};  // per step
     // The tokens of rank 0 in a step; 0: it reports none.
     double tokens = 0;
+    // Saves since the attempt began.
+    uint64_t saved = 0;
     // The mean of the steps between the quartiles. Unlike the median, it does not jump if steps
     // have two lengths.
     double middle = 0;
@@ -73,16 +75,17 @@ class StepWindow {
     uint64_t steps = 0;
     uint64_t saved = 0;
     StepPartSeconds parts{};
+    double tokens = 0;  // those of rank 0 since the attempt began
   };
   // Steps between two pages.
   struct Interval {
     Duration time;
     StepPartSeconds per_step{};  // without stalls
-    double tokens = 0;           // in the newest step
+    double tokens = 0;           // per step
   };
 
   void add_save(const Counters& page);
-  bool add_steps(const Counters& page, double tokens);
+  bool add_steps(const Counters& page);
 
   Duration window_;
   std::optional<Counters> latest_;  // the end of the newest interval; unset: it was interrupted

@@ -16,12 +16,17 @@ std::string kind_label(IncidentKind kind) {
   return metric_label(kIncidentKindNames[static_cast<size_t>(kind)]);
 }
 
-// Returns the time of the verdict if the incident has ended an attempt; otherwise the time of the
-// newest update, which is close to it.
+// Returns the time of the verdict if the incident has ended an attempt. Otherwise returns the time
+// of the newest update, which is close to it, or of the first one if training continues: such an
+// incident may be open for days.
 int64_t verdict_time(const Incident& incident) {
   const int64_t decided = incident.recovery ? incident.recovery->at(RecoveryMoment::kDecided) : 0;
   if (decided != 0) return decided;
-  return incident.moments.empty() ? 0 : incident.moments.back().unix_ns;
+  if (incident.moments.empty()) return 0;
+  const bool continues = incident.kind == IncidentKind::kSlowRank ||
+                         incident.kind == IncidentKind::kSlowerThanPlan ||
+                         incident.kind == IncidentKind::kSlowerThanBefore;
+  return (continues ? incident.moments.front() : incident.moments.back()).unix_ns;
 }
 
 }  // namespace

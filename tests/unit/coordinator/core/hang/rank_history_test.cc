@@ -44,7 +44,9 @@ class RememberedJob {
     }
   }
   RankHistory::Explanation explain(double excess) const {
-    return history.explain(stragglers, job, {.seconds = 1 + excess, .reference_seconds = 1});
+    return history.explain(
+        stragglers, job,
+        {.seconds = 1 + excess, .reference_seconds = 1, .part_is_known = rank_0_reports_waits});
   }
   // Runs, and remembers the times as the history does.
   void remember(int windows = 12) {
@@ -57,6 +59,7 @@ class RememberedJob {
   std::vector<double> compute, data;
   double network = 0.1;
   bool reports_waits = true;
+  bool rank_0_reports_waits = true;  // for the other ranks
   Job job;
   Stragglers stragglers;
   RankHistory history;
@@ -147,6 +150,19 @@ TEST(RankHistory, RanksWithoutWaitsAndSamplesExplainNothing) {
   job.run();
   EXPECT_TRUE(job.explain(0.3).suspects.empty());
   EXPECT_EQ(job.explain(0.3).clause, "");
+}
+
+// Its own time would contain its waits for the others.
+TEST(RankHistory, RanksThatReportOnlyWaitsForDataAreNotBlamed) {
+  RememberedJob job(4);
+  job.remember();
+  std::ranges::fill(job.compute, 0.9);
+  job.run();
+  EXPECT_NE(job.explain(0.3).clause, "");
+  job.rank_0_reports_waits = false;
+  EXPECT_EQ(job.explain(0.3).clause, "");
+  EXPECT_TRUE(job.explain(0.3).suspects.empty());
+  EXPECT_TRUE(job.explain(0.3).is_known);
 }
 
 }  // namespace
