@@ -34,8 +34,10 @@ class GpuScript(unittest.TestCase):
         (self.dir / "carried" / "lib").mkdir(parents=True)
         (self.dir / "carried" / "commit").write_text("c0ffee\n")
         (self.dir / "path").mkdir()  # hides the tools of this machine's CUDA toolkit
-        for tool in ("bash", "cat", "dirname", "git", "grep", "mkdir", "mktemp", "python3", "rm", "sed", "sleep", "tail", "tee", "timeout"):
+        for tool in ("bash", "cat", "dirname", "git", "grep", "mkdir", "mktemp", "rm", "sed", "sleep", "tail", "tee", "timeout"):
             (self.dir / "path" / tool).symlink_to(shutil.which(tool))
+        # PATH may have a version manager's script, which needs other tools.
+        (self.dir / "path/python3").symlink_to(sys.executable)
         self.program("gpu_ops_test", report(test("Adds"), test("Large", "SKIPPED", skipped=[{"message": "no room"}]), **LIBRARIES,
                                             notes="built-in kernels compute this\nand that\n"))
         self.program("gpu_model_test", report(test("Learns")))
