@@ -116,12 +116,12 @@ without_passed_cases() {
        END { if (begun != "") print begun }'
 }
 
-# run_ctest PRESET CTEST_ARGUMENT…: adds the counts of its cases. Runs one more test than there are
-# processors, because many tests wait.
+# run_ctest PRESET CTEST_ARGUMENT…: adds the counts of its cases. Runs as many tests at once as there
+# are processors: those that wait leave room for the phases beside them.
 run_ctest() {
   local preset=$1 start=$SECONDS; shift
   local report=$results/$preset.xml
-  ctest --test-dir "build/$preset" -j "$((jobs + 1))" --output-on-failure --no-tests=error \
+  ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-tests=error \
     --output-junit "$report" "$@" > "$results/ctest.log" 2>&1
   local status=$?
   if [ ! -s "$report" ]; then
@@ -305,7 +305,7 @@ done
 [ -z "${beside[tools]-}" ] || join_beside tools
 if [ ${#background[@]} -gt 0 ] && phase_build; then
   run_beside tests run_phases "${background[@]}"
-  renice -n 5 -p $$ > /dev/null
+  renice -n 10 -p $$ > /dev/null
 fi
 run_phases "${foreground[@]}"
 [ -z "${beside[tests]-}" ] || join_beside tests
