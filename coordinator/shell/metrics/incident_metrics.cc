@@ -17,16 +17,15 @@ std::string kind_label(IncidentKind kind) {
 }
 
 // Returns the time of the verdict if the incident has ended an attempt. Otherwise returns the time
-// of the newest update, which is close to it, or of the first one if training continues: such an
-// incident may be open for days.
+// of the newest update, which is close to it, or of the first one for slower steps: such an incident
+// may be open for days.
 int64_t verdict_time(const Incident& incident) {
   const int64_t decided = incident.recovery ? incident.recovery->at(RecoveryMoment::kDecided) : 0;
   if (decided != 0) return decided;
   if (incident.moments.empty()) return 0;
-  const bool continues = incident.kind == IncidentKind::kSlowRank ||
-                         incident.kind == IncidentKind::kSlowerThanPlan ||
-                         incident.kind == IncidentKind::kSlowerThanBefore;
-  return (continues ? incident.moments.front() : incident.moments.back()).unix_ns;
+  const bool is_of_steps = incident.kind == IncidentKind::kSlowerThanPlan ||
+                           incident.kind == IncidentKind::kSlowerThanBefore;
+  return (is_of_steps ? incident.moments.front() : incident.moments.back()).unix_ns;
 }
 
 }  // namespace

@@ -83,8 +83,16 @@ TEST_F(MetricsTest, IncidentsOfAnEarlierRunAreShownButNotCounted) {
   open.recovery.reset();
   metrics_.restore_incident(core_, open);
   metrics_.restore_incident(core_, full_incident(14, JobId(99)));
+  Incident closed = open;
+  closed.id = IncidentId(15);
+  closed.kind = IncidentKind::kSlowerThanBefore;
+  closed.moments = {{5'000'000'000, "a step takes 2 s"}, {8'000'000'000, "no longer"}};
+  metrics_.restore_incident(core_, closed);
   const std::string now = page();
-  EXPECT_EQ(incidents_on(now), 2U) << "the newest incident of each kind, of known jobs";
+  EXPECT_THAT(now,
+              HasSubstr(prefix + "15\",job_id=\"1\",kind=\"slower_than_before\",name=\"llama\","
+                                 "rank=\"1\",worker=\"node0\"} 5\n"));
+  EXPECT_EQ(incidents_on(now), 3U) << "the newest incident of each kind, of known jobs";
   EXPECT_THAT(now, HasSubstr(prefix + "12\",job_id=\"1\",kind=\"hang\",name=\"llama\",rank=\"1\","
                                       "worker=\"node0\"} 4\n"));
   EXPECT_THAT(now, HasSubstr(prefix + "13\",job_id=\"1\",kind=\"slow_rank\",name=\"llama\","
