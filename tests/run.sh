@@ -116,8 +116,8 @@ without_passed_cases() {
        END { if (begun != "") print begun }'
 }
 
-# run_ctest PRESET CTEST_ARGUMENT…: adds the counts of its cases. Runs as many tests at once as there
-# are processors: those that wait leave room for the phases beside them.
+# run_ctest PRESET CTEST_ARGUMENT…: adds the counts of its cases. Runs as many tests at once as
+# there are processors: those that wait leave room for the phases beside them.
 run_ctest() {
   local preset=$1 start=$SECONDS; shift
   local report=$results/$preset.xml

@@ -17,8 +17,8 @@ std::string kind_label(IncidentKind kind) {
 }
 
 // Returns the time of the verdict if the incident has ended an attempt. Otherwise returns the time
-// of the newest update, which is close to it, or of the first one for slower steps: such an incident
-// may be open for days.
+// of the newest update, which is close to it, or of the first one for slower steps: such an
+// incident may be open for days.
 int64_t verdict_time(const Incident& incident) {
   const int64_t decided = incident.recovery ? incident.recovery->at(RecoveryMoment::kDecided) : 0;
   if (decided != 0) return decided;
