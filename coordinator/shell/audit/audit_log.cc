@@ -11,7 +11,6 @@
 #include <absl/strings/escaping.h>
 #include <absl/strings/str_cat.h>
 #include <absl/time/time.h>
-#include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
 #include "common/files/errno_status.h"
@@ -23,7 +22,7 @@ namespace {
 constexpr int kFailuresPerSecond = 10;
 constexpr size_t kAuditTextBytesMax = 1'024;
 
-std::string line_of(const AuditEntry& entry, int64_t unix_ns, uint64_t skipped, uint64_t lost) {
+nlohmann::ordered_json line_of(const AuditEntry& entry, int64_t unix_ns) {
   const auto text = [](const std::string& value) { return printable(value, kAuditTextBytesMax); };
   const absl::Time time = absl::FromUnixNanos(unix_ns);
   nlohmann::ordered_json line = {
@@ -36,9 +35,7 @@ std::string line_of(const AuditEntry& entry, int64_t unix_ns, uint64_t skipped, 
       {"peer", text(entry.peer)},
       {"code", absl::StatusCodeToString(entry.status.code())}};
   if (!entry.status.ok()) line["message"] = text(std::string(entry.status.message()));
-  if (skipped > 0) line["failed_before"] = skipped;
-  if (lost > 0) line["lost_before"] = lost;
-  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return line;
 }
 
 }  // namespace
@@ -81,7 +78,7 @@ bool AuditLog::is_skipped_locked(const AuditEntry& entry) {
   return ++failures.count > kFailuresPerSecond;
 }
 
-void AuditLog::add(AuditEntry entry) {
+void AuditLog::add(const AuditEntry& entry) {
   {
     const std::lock_guard lock(mutex_);
     if (is_skipped_locked(entry)) {
@@ -89,16 +86,13 @@ void AuditLog::add(AuditEntry entry) {
       return;
     }
   }
-  const auto task = [this, entry = std::move(entry), unix_ns = wall_clock_unix_ns()] {
-    write(entry, unix_ns);
-  };
-  if (writer_.post(task)) return;
+  if (writer_.post([this, line = line_of(entry, wall_clock_unix_ns())] { write(line); })) return;
   metrics_->count_lost_audit();
   const std::lock_guard lock(mutex_);
   ++lost_;
 }
 
-void AuditLog::write(const AuditEntry& entry, int64_t unix_ns) {
+void AuditLog::write(nlohmann::ordered_json line) {
   uint64_t skipped = 0;
   uint64_t lost = 0;
   {
@@ -106,7 +100,10 @@ void AuditLog::write(const AuditEntry& entry, int64_t unix_ns) {
     skipped = skipped_;
     lost = lost_;
   }
-  const absl::Status status = append(line_of(entry, unix_ns, skipped, lost));
+  if (skipped > 0) line["failed_before"] = skipped;
+  if (lost > 0) line["lost_before"] = lost;
+  const absl::Status status =
+      append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   {
     const std::lock_guard lock(mutex_);
     if (status.ok()) {
@@ -163,7 +160,7 @@ void Audit::finish(const absl::Status& status, std::string target) const {
   AuditEntry entry = entry_;
   entry.status = status;
   if (!target.empty()) entry.target = std::move(target);
-  log_->add(std::move(entry));
+  log_->add(entry);
 }
 
 std::string audit_token(const daemon::TokenDigest& digest) {

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include <absl/status/status.h>
+#include <nlohmann/json.hpp>
 
 #include "common/files/append_file.h"
 #include "common/time/time.h"
@@ -61,7 +62,7 @@ class AuditLog {
   // Adds a line. Callers must not be able to displace older lines by requests that fail: of these,
   // ten per second have a line for each known token, and ten for all other callers together; the
   // next line counts the others.
-  void add(AuditEntry entry);
+  void add(const AuditEntry& entry);
 
  private:
   // The failed requests of one token within one second.
@@ -72,7 +73,7 @@ class AuditLog {
 
   bool is_skipped_locked(const AuditEntry& entry);
   absl::Status open_file();
-  void write(const AuditEntry& entry, int64_t unix_ns);
+  void write(nlohmann::ordered_json line);
   absl::Status append(const std::string& line);
   absl::Status rotate();
 
