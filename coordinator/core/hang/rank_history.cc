@@ -1,13 +1,14 @@
 #include "coordinator/core/hang/rank_history.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
-#include <utility>
+#include <set>
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
-#include "coordinator/core/hang/step_window.h"
+#include "coordinator/core/hang/median.h"
 
 namespace muster::coordinator {
 namespace {
@@ -32,13 +33,7 @@ struct GrownRank {
 double median_before(const std::vector<Stragglers::Own>& times, double Stragglers::Own::*field) {
   std::vector<double> values;
   for (const Stragglers::Own& own : times) values.push_back(own.*field);
-  return middle_of(std::move(values));
-}
-
-// Returns the ranks, those that have grown the most first.
-std::vector<GrownRank> by_growth(std::vector<GrownRank> ranks) {
-  std::ranges::stable_sort(ranks, std::greater<>(), &GrownRank::growth);
-  return ranks;
+  return median_of(values, Middle::kUpper);
 }
 
 std::string why_text(const GrownRank& rank, std::string_view which) {
@@ -81,7 +76,7 @@ RankHistory::Explanation RankHistory::explain(const Stragglers& stragglers, cons
     const GrownRank& more = data.growth() > compute.growth() ? data : compute;
     if (more.growth() >= kExplainedShare * excess) grown.push_back(more);
   }
-  grown = by_growth(std::move(grown));
+  std::ranges::stable_sort(grown, std::greater<>(), &GrownRank::growth);
   const bool are_most = 2 * grown.size() > job.placement.size();
   const bool are_waits = source_ == Stragglers::Source::kWaits;
   if (grown.empty() && are_waits)
@@ -97,13 +92,13 @@ RankHistory::Explanation RankHistory::explain(const Stragglers& stragglers, cons
   std::map<WorkerName, size_t> placed, slower;
   for (const RankPlacement& place : job.placement) ++placed[place.worker];
   for (const GrownRank& rank : grown) ++slower[rank.place->worker];
-  std::map<WorkerName, bool> named;
+  std::set<WorkerName> named;
   for (const GrownRank& rank : grown) {
     if (result.suspects.size() == kExplainedMax) break;
     const WorkerName& worker = rank.place->worker;
     const size_t count = slower[worker];
     const bool is_node = count > 1 && 2 * count > placed[worker];
-    if (is_node && std::exchange(named[worker], true)) continue;
+    if (is_node && !named.insert(worker).second) continue;
     Suspect& suspect = result.suspects.emplace_back();
     suspect.worker = worker;
     if (!is_node) suspect.rank = rank.place->rank;

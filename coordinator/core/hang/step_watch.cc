@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
+
+#include "coordinator/core/hang/median.h"
 
 namespace muster::coordinator {
 namespace {
@@ -17,7 +18,6 @@ constexpr double kNoiseTimes = 4;
 // Windows of few long steps differ more, so that one more window is too little.
 constexpr int32_t kExceedingMin = 20;
 constexpr double kNoiseMin = 0.02;  // fraction of a step; clocks and temperatures differ by as much
-constexpr double kNormalMad = 0.6745;  // MAD of a normal distribution with deviation 1
 constexpr double kSecondsPerMicro = 1e-6;
 constexpr auto kStalls = static_cast<size_t>(StepPart::kCheckpoint);
 
@@ -87,18 +87,20 @@ StepWatch::Reference StepWatch::history_of(const StepWindow::Values& window) con
   const auto median = [&](auto value) {
     std::vector<double> values;
     for (const Values& known : windows) values.push_back(value(known));
-    return middle_of(std::move(values));
+    return median_of(values, Middle::kUpper);
   };
   Reference reference;
-  reference.growth = middle_of(std::move(growths));
+  reference.growth = median_of(growths, Middle::kUpper);
   const double middle = median([](const Values& known) { return known.middle; });
   const double mad = median([&](const Values& known) { return std::abs(known.middle - middle); });
   const double error = median([](const Values& known) { return known.error; });
-  reference.noise = std::max({mad / kNormalMad, error, kNoiseMin * middle});
+  reference.noise = std::max({mad / kMadOfNormal, error, kNoiseMin * middle});
   for (size_t i = 0; i < reference.parts.size(); ++i)
     reference.parts[i] = median([i](const Values& known) { return known.parts[i]; });
   // A stall does not depend on the tokens of a step.
-  reference.parts[kStalls] = stalls_.empty() ? window.stall.value_or(0) : middle_of(stalls_);
+  std::vector<double> stalls = stalls_;
+  reference.parts[kStalls] =
+      stalls.empty() ? window.stall.value_or(0) : median_of(stalls, Middle::kUpper);
   reference.seconds = middle + reference.parts[kStalls];
   reference.high =
       median([](const Values& known) { return known.high; }) + reference.parts[kStalls];

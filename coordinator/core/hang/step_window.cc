@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <utility>
+#include <vector>
+
+#include "coordinator/core/hang/median.h"
 
 namespace muster::coordinator {
 namespace {
@@ -14,9 +16,8 @@ constexpr uint64_t kWindowWarmUpSteps = 3;
 constexpr size_t kIntervalsMin = 5;
 // Bounds the memory of a job with short steps. Pages arrive several times a second.
 constexpr int64_t kIntervalsOfWindow = 60;
-// The MAD of a normal distribution with deviation 1, and the standard error of its median of n
-// values times the square root of n.
-constexpr double kMadOfNormal = 0.6745;
+// The standard error of the median of n values of a normal distribution with deviation 1, times the
+// square root of n.
 constexpr double kMedianError = 1.2533;
 
 double& at(StepPartSeconds& parts, StepPart part) { return parts[static_cast<size_t>(part)]; }
@@ -46,12 +47,6 @@ StepPartSeconds step_parts(const RankProgress& progress) {
   const double data = progress.data_wait_seconds;
   return {std::max(progress.step_times.seconds - communication - data, 0.0), communication, data,
           progress.checkpoints.stall_seconds};
-}
-
-double middle_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 // Records the end of a checkpoint period. Keeps the periods of the window, and at least one.
@@ -94,25 +89,24 @@ StepWindow::Values StepWindow::values() const {
   const auto median = [&](auto value) {
     std::vector<double> values;
     for (const Interval& interval : intervals_) values.push_back(value(interval));
-    return middle_of(std::move(values));
+    return median_of(values, Middle::kUpper);
   };
   Values result;
   for (size_t i = 0; i < result.parts.size(); ++i)
     result.parts[i] = median([i](const Interval& interval) { return interval.per_step[i]; });
-  result.seconds = median([](const Interval& interval) { return sum_of_parts(interval.per_step); });
   result.saved = saved_.value_or(0);
   result.tokens = median([](const Interval& interval) { return interval.tokens; });
   std::vector<double> steps;
   for (const Interval& interval : intervals_) steps.push_back(sum_of_parts(interval.per_step));
   std::ranges::sort(steps);
+  result.seconds = steps[steps.size() / 2];
   result.low = steps[steps.size() / 4];
   result.high = steps[steps.size() - 1 - steps.size() / 4];
   const auto quarter = static_cast<std::ptrdiff_t>(steps.size() / 4);
   result.middle = std::accumulate(steps.begin() + quarter, steps.end() - quarter, 0.0) /
                   static_cast<double>(std::ssize(steps) - 2 * quarter);
-  const double mad = median([&](const Interval& interval) {
-    return std::abs(sum_of_parts(interval.per_step) - result.seconds);
-  });
+  for (double& step : steps) step = std::abs(step - result.seconds);
+  const double mad = median_of(steps, Middle::kUpper);
   result.error = kMedianError / kMadOfNormal * mad / std::sqrt(static_cast<double>(steps.size()));
   const auto stalls = static_cast<size_t>(StepPart::kCheckpoint);
   if (saves_.size() > 1 && saves_.back().steps > saves_.front().steps) {

@@ -35,8 +35,6 @@ using StepPartSeconds = std::array<double, kStepPartNames.size()>;
 
 // Returns the parts of a rank's steps since the attempt began.
 StepPartSeconds step_parts(const RankProgress& progress);
-// Returns the upper of the two middle values of an even number of values. Requires a value.
-double middle_of(std::vector<double> values);
 
 class StepWindow {
  public:

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <span>
 
+#include "coordinator/core/hang/median.h"
+
 namespace muster::coordinator {
 namespace {
 
@@ -17,7 +19,6 @@ constexpr uint64_t kStepsBetweenLooks = 5;
 constexpr double kSlowRatio = 1.3;
 constexpr double kOverRatio = 1.15;
 constexpr double kScoreMin = 4;
-constexpr double kNormalScale = 0.6745;  // MAD of a normal distribution with deviation 1
 constexpr double kSpreadMin = 0.02;  // fraction of the median; clocks and caches differ by as much
 // Two or three ranks do not show what is typical.
 constexpr size_t kScoredRanks = 4;
@@ -34,17 +35,6 @@ constexpr uint64_t kMainThreadSamples = 120;
 constexpr double kSampledRatio = 1.6;
 constexpr double kSampledOverRatio = 1.3;
 constexpr double kNeverWaits = 0.85;  // share of samples
-
-// Selects the lower or the upper of the two middle values of an even number of values.
-enum class Middle { kLower, kUpper };
-
-// Reorders the values.
-double median_of(std::span<double> values, Middle which = Middle::kLower) {
-  const size_t index = which == Middle::kLower ? (values.size() - 1) / 2 : values.size() / 2;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(index);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // Values of one rank's steps. On the stack, because a job may have 100,000 ranks.
 class StepValues {
@@ -126,7 +116,7 @@ bool Stragglers::take_samples(std::vector<Times>& all) const {
 
 SlowKind Stragglers::judge(const Times& times, const Times& median, double spread, double ratio) {
   const double excess = times.own - median.own;
-  const bool apart = spread == 0 || kNormalScale * excess / spread >= kScoreMin;
+  const bool apart = spread == 0 || kMadOfNormal * excess / spread >= kScoreMin;
   const bool others_wait = times.wait <= median.wait && median.wait >= excess / 2;
   if (times.own >= ratio * median.own && apart && others_wait) return SlowKind::kCompute;
   const double more = times.data - median.data;

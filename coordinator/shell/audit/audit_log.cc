@@ -86,7 +86,10 @@ void AuditLog::add(const AuditEntry& entry) {
       return;
     }
   }
-  if (writer_.post([this, line = line_of(entry, wall_clock_unix_ns())] { write(line); })) return;
+  auto task = [this, line = line_of(entry, wall_clock_unix_ns())]() mutable {
+    write(std::move(line));
+  };
+  if (writer_.post(std::move(task))) return;
   metrics_->count_lost_audit();
   const std::lock_guard lock(mutex_);
   ++lost_;

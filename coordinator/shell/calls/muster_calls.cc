@@ -125,7 +125,7 @@ absl::Status MusterCalls::cancel_job(const Caller& caller, const v1::CancelJobRe
   event.caller = caller;
   event.job = JobId(request.job_id());
   event.force = request.force();
-  return loop_.cancel(event, job_reply(std::move(done)));
+  return loop_.cancel(std::move(event), job_reply(std::move(done)));
 }
 
 absl::Status MusterCalls::checkpoint_job(const Caller& caller,
@@ -135,8 +135,8 @@ absl::Status MusterCalls::checkpoint_job(const Caller& caller,
   event.caller = caller;
   event.job = JobId(request.job_id());
   return loop_.checkpoint(
-      event, [done = std::move(done)](const absl::Status& status, const Core& core, const Job* job,
-                                      Instant now) {
+      std::move(event), [done = std::move(done)](const absl::Status& status, const Core& core,
+                                                 const Job* job, Instant now) {
         v1::CheckpointJobResponse response;
         if (job != nullptr && status.ok()) {
           *response.mutable_job() = job_to_proto(core, *job, now);
@@ -340,10 +340,10 @@ absl::Status MusterCalls::dump_stacks(const Caller& caller, const v1::DumpJobSta
   event.job = JobId(request.job_id());
   event.rank = Rank(request.rank());
   event.program_dumps = request.program_dumps();
-  return loop_.stacks(
-      event, [done = std::move(done)](const absl::Status& status, const JobStackDump* dump) {
-        done(status, dump == nullptr ? v1::DumpJobStacksResponse() : dump_to_proto(*dump));
-      });
+  return loop_.stacks(std::move(event), [done = std::move(done)](const absl::Status& status,
+                                                                 const JobStackDump* dump) {
+    done(status, dump == nullptr ? v1::DumpJobStacksResponse() : dump_to_proto(*dump));
+  });
 }
 
 }  // namespace muster::coordinator

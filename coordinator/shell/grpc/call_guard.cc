@@ -8,7 +8,6 @@
 
 #include "common/text/absl_view.h"
 #include "common/text/escape.h"
-#include "coordinator/shell/grpc/callers.h"
 #include "coordinator/shell/grpc/grpc_status.h"
 
 namespace muster::coordinator {
@@ -59,6 +58,11 @@ std::optional<Role> role_needed(std::string_view method) {
       if (name == method) return role;
   }
   return Role::kAdmin;
+}
+
+std::string_view bearer_token(const grpc::AuthMetadataProcessor::InputMetadata& metadata) {
+  const std::string_view value = value_of(metadata, "authorization");
+  return value.starts_with(kBearer) ? value.substr(kBearer.size()) : std::string_view();
 }
 
 std::string_view method_label(std::string_view method) {

@@ -24,6 +24,9 @@ bool may(Role role, Role needed);
 // series.
 std::string_view method_label(std::string_view method);
 
+// Returns the bearer token of a call; "" if it has none.
+std::string_view bearer_token(const grpc::AuthMetadataProcessor::InputMetadata& metadata);
+
 class CallGuard final : public grpc::AuthMetadataProcessor {
  public:
   // Counts refusals in `metrics`, and writes them to `log`; each may be null.

@@ -8,24 +8,12 @@
 namespace muster::coordinator {
 namespace {
 
-constexpr std::string_view kAuthorization = "authorization";
-constexpr std::string_view kBearer = "Bearer ";
-
 absl::Status removed_token() {
   return absl::UnauthenticatedError(
       "the coordinator has no such token any more: is the file of --token-file out of date?");
 }
 
 }  // namespace
-
-std::string_view bearer_token(const std::multimap<grpc::string_ref, grpc::string_ref>& metadata) {
-  const auto [first, end] = metadata.equal_range({kAuthorization.data(), kAuthorization.size()});
-  if (first == end || std::next(first) != end) return {};
-  std::string_view value(first->second.data(), first->second.size());
-  if (!value.starts_with(kBearer)) return {};
-  value.remove_prefix(kBearer.size());
-  return value;
-}
 
 Callers::Callers(std::shared_ptr<Tokens> tokens, std::shared_ptr<AuditLog> log,
                  Duration check_every)

@@ -76,7 +76,4 @@ class Callers {
   std::thread thread_;
 };
 
-// Returns the bearer token of a call; "" if it has none.
-std::string_view bearer_token(const std::multimap<grpc::string_ref, grpc::string_ref>& metadata);
-
 }  // namespace muster::coordinator

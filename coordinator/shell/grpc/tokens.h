@@ -25,6 +25,9 @@
 
 namespace muster::coordinator {
 
+// The text before a token in the header `authorization`.
+inline constexpr std::string_view kBearer = "Bearer ";
+
 // From kViewer on, each role includes the preceding ones; a worker's token only opens a worker's
 // stream.
 enum class Role { kWorker, kViewer, kSubmitter, kAdmin };

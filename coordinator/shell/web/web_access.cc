@@ -22,7 +22,6 @@
 namespace muster::coordinator {
 namespace {
 
-constexpr std::string_view kBearer = "Bearer ";
 constexpr size_t kSecretBytes = 32;
 constexpr size_t kCsrfBytes = 16;
 constexpr size_t kHostShown = 128;
