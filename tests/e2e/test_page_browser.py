@@ -145,7 +145,7 @@ class PageInBrowser(BrowserTest, MusterTest):
         page.get_by_role("link", name="Overview").click()
         self.confirm(page, "Checkpoint now…", "Save")
         self.expect(page.get_by_text("A checkpoint with more than")).to_be_visible()
-        saved = wait_until(lambda: self.job(job)["ranks"][0]["checkpoint_step"], 30, "the checkpoint")
+        saved = wait_until(lambda: max(self.job(job)["ranks"][0]["checkpoint_step"], 0), STEP_SECONDS, "the checkpoint")
         self.assertTrue((self.dir / "out/followed/checkpoints" / str(saved) / "manifest.json").exists())
         self.expect(self.figure(page, "Newest checkpoint")).to_contain_text(f"{saved:,}")
 
