@@ -1,11 +1,13 @@
-// muster version: prints the version.
+// muster version: prints the version, and compares it with those of a coordinator and its workers.
 #include "common/version.h"
 
-#include <unistd.h>
+#include <vector>
 
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/admin/doctor_checks.h"
+#include "cli/client.h"
 #include "cli/command.h"
 #include "cli/terminal/terminal.h"
 
@@ -13,10 +15,24 @@ namespace muster::cli {
 namespace {
 
 struct VersionOptions {
+  CoordinatorTarget coordinator;
+  bool check = false;
   bool json = false;
 };
 
+int check_versions(const VersionOptions& options) {
+  Client client(options.coordinator);
+  const auto coordinator = client.get_coordinator();
+  if (!coordinator.ok()) return fail(coordinator.status());
+  const auto workers = client.list_workers();
+  if (!workers.ok()) return fail(workers.status());
+  return print_findings({version_finding(*coordinator, kVersion),
+                         worker_versions_finding(*workers, coordinator->version())},
+                        options.json);
+}
+
 int version(const VersionOptions& options) {
+  if (options.check) return check_versions(options);
   return print_result(options.json ? nlohmann::json({{"version", kVersion}}).dump() + "\n"
                                    : absl::StrCat("muster ", kVersion, "\n"));
 }
@@ -27,8 +43,15 @@ void declare_version(CLI::App& app, Action& action) {
   auto options = std::make_shared<VersionOptions>();
   CLI::App* command =
       app.add_subcommand("version", "Print the version, which coordinator and workers must share");
+  command->add_flag("--check", options->check,
+                    "Compare it with the coordinator's and its workers'; exit code 1 if one "
+                    "differs");
+  add_coordinator_option(*command, options->coordinator);
   add_json_option(*command, options->json);
-  command->footer("Example:\n  muster version --json");
+  command->footer(
+      "Examples:\n"
+      "  muster version --json\n"
+      "  muster version --check --coordinator login01:7070");
   on_call(*command, action, options, version);
 }
 

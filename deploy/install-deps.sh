@@ -24,7 +24,8 @@ tests=(libgtest-dev libgmock-dev clang-tidy libomp-dev clang-format shellcheck p
   iproute2 prometheus prometheus-alertmanager slurm-wlm munge libslurm-dev)
 optional_tests=(lintian  # for the tests of Debian packages
   python3-torch  # for the test that runs users' unchanged scripts under `muster run`
-  chromium)  # for the tests of the coordinator's page
+  chromium  # for the tests of the coordinator's page
+  zsh fish)  # for the tests of completion
 data=(bible-kjv)
 
 case ${1:-} in

@@ -29,20 +29,8 @@ constexpr std::string_view kFollowsKey = "follows";
 // Scales the sizes that are fixed by the model's name.
 constexpr std::string_view kScaleKey = "global_parameter_scale";
 
-std::vector<std::string> models_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (it->path().extension() == ".yml" && names.size() < kModelsMax) {
-      names.push_back(it->path().stem().string());
-    }
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 absl::Status unknown_model(std::string_view name, const fs::path& folder) {
-  const std::vector<std::string> known = models_in(folder);
+  const std::vector<std::string> known = model_names(folder);
   const std::vector<std::string_view> views(known.begin(), known.end());
   const std::string_view nearest = nearest_name(name, views);
   if (known.empty()) {
@@ -263,6 +251,17 @@ bool holds(const std::string& text, const Settings& settings) {
 }
 
 }  // namespace
+
+std::vector<std::string> model_names(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() == ".yml" && names.size() < kModelsMax)
+      names.push_back(it->path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
 
 absl::StatusOr<std::vector<std::string>> apply_model_file(const ModelRequest& request,
                                                           Settings& settings) {

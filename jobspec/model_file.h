@@ -6,6 +6,7 @@
 // quotient is written "base_emb_dim / base_num_query_heads".
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,5 +32,8 @@ struct ModelRequest {
 // for a conflict.
 absl::StatusOr<std::vector<std::string>> apply_model_file(const ModelRequest& request,
                                                           Settings& settings);
+
+// Returns the names of the presets in `folder`, sorted; none if it cannot be read.
+std::vector<std::string> model_names(const std::filesystem::path& folder);
 
 }  // namespace muster::jobspec

@@ -44,15 +44,6 @@ std::string named_workers(const std::vector<std::string>& names) {
                       absl::StrJoin(shown_names, ", "), ")");
 }
 
-Finding version_finding(const v1::Coordinator& coordinator, const std::string& version) {
-  Finding finding{
-      "version", coordinator.version() == version,
-      absl::StrCat("coordinator ", shown(coordinator.version()), ", this program ", version), ""};
-  if (!finding.ok)
-    finding.advice = "install the coordinator's version of muster here, or update the coordinator";
-  return finding;
-}
-
 Finding core_finding(const v1::Coordinator& coordinator) {
   const double age = static_cast<double>(coordinator.oldest_event_age_ns()) / kNanosPerSecond;
   if (!coordinator.decides())
@@ -133,20 +124,38 @@ Finding descriptors_finding(const v1::Coordinator& coordinator) {
   return finding;
 }
 
-// Adds a finding about the workers for which `is_bad` holds.
-void add_worker_finding(std::vector<Finding>& findings, const v1::ListWorkersResponse& workers,
-                        const char* check, const std::function<bool(const v1::WorkerInfo&)>& is_bad,
-                        const char* good, const char* bad, const char* advice) {
+// Returns the finding about the workers for which `is_bad` holds.
+Finding worker_finding(const v1::ListWorkersResponse& workers, const char* check,
+                       const std::function<bool(const v1::WorkerInfo&)>& is_bad, const char* good,
+                       const char* bad, const char* advice) {
   std::vector<std::string> names;
   for (const v1::WorkerInfo& worker : workers.workers())
     if (is_bad(worker)) names.push_back(shown(worker.name()));
-  if (names.empty())
-    findings.push_back({check, true, good, ""});
-  else
-    findings.push_back({check, false, absl::StrCat(named_workers(names), " ", bad), advice});
+  if (names.empty()) return {check, true, good, ""};
+  return {check, false, absl::StrCat(named_workers(names), " ", bad), advice};
 }
 
 }  // namespace
+
+Finding version_finding(const v1::Coordinator& coordinator, const std::string& version) {
+  Finding finding{
+      "version", coordinator.version() == version,
+      absl::StrCat("coordinator ", shown(coordinator.version()), ", this program ", version), ""};
+  if (!finding.ok)
+    finding.advice = "install the coordinator's version of muster here, or update the coordinator";
+  return finding;
+}
+
+Finding worker_versions_finding(const v1::ListWorkersResponse& workers,
+                                const std::string& version) {
+  return worker_finding(
+      workers, "worker versions",
+      [&](const v1::WorkerInfo& worker) {
+        return worker.connected() && worker.version() != version;
+      },
+      "that of the coordinator",
+      "with another version than the coordinator's: no ranks are placed there", "update them");
+}
 
 std::vector<Finding> examine_coordinator(const v1::Coordinator& coordinator,
                                          const std::string& version, int64_t requested_unix_ns,
@@ -166,26 +175,17 @@ std::vector<Finding> examine_workers(const v1::ListWorkersResponse& workers,
     return {{"workers", false, "no worker is registered",
              "start muster-worker on each node, and read its log if it is refused"}};
   }
-  if (!version.empty()) {
-    add_worker_finding(
-        findings, workers, "worker versions",
-        [&](const v1::WorkerInfo& worker) {
-          return worker.connected() && worker.version() != version;
-        },
-        "that of the coordinator",
-        "with another version than the coordinator's: no ranks are placed there", "update them");
-  }
-  add_worker_finding(
-      findings, workers, "connections",
+  if (!version.empty()) findings.push_back(worker_versions_finding(workers, version));
+  findings.push_back(worker_finding(
+      workers, "connections",
       [](const v1::WorkerInfo& worker) {
         return !worker.connected() || worker.heartbeat_age_seconds() > kSilentSeconds;
       },
-      "all workers are connected", "away or silent", "see docs/runbooks/heartbeat-lost.md");
-  add_worker_finding(
-      findings, workers, "nodes",
-      [](const v1::WorkerInfo& worker) { return worker.has_exclusion(); }, "no node is left out",
-      "left out: no ranks are placed there",
-      "`muster node list` shows why; `muster node admit NODE` places ranks there again");
+      "all workers are connected", "away or silent", "see docs/runbooks/heartbeat-lost.md"));
+  findings.push_back(worker_finding(
+      workers, "nodes", [](const v1::WorkerInfo& worker) { return worker.has_exclusion(); },
+      "no node is left out", "left out: no ranks are placed there",
+      "`muster node list` shows why; `muster node admit NODE` places ranks there again"));
   if (max_fds > 0 && max_fds < workers.workers_size() + kDescriptorsReserved) {
     findings.push_back(
         {"descriptor limit", false,

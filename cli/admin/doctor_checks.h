@@ -1,5 +1,5 @@
-// The checks of `muster admin doctor`: they find problems of a coordinator and its fleet, and name
-// the remedy. Pure functions.
+// The checks of `muster admin doctor` and `muster version --check`: they find problems of a
+// coordinator and its fleet, and name the remedy. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -21,5 +21,9 @@ std::vector<Finding> examine_coordinator(const v1::Coordinator& coordinator,
 // and 0: unknown.
 std::vector<Finding> examine_workers(const v1::ListWorkersResponse& workers,
                                      const std::string& version, int64_t max_fds);
+
+// Return the findings about versions alone. `version`: this program's, or the coordinator's.
+Finding version_finding(const v1::Coordinator& coordinator, const std::string& version);
+Finding worker_versions_finding(const v1::ListWorkersResponse& workers, const std::string& version);
 
 }  // namespace muster::cli

@@ -1,5 +1,5 @@
 // muster completion: scripts for bash, zsh and fish, generated from the declared commands and the
-// table of keys.
+// table of keys, and the values that the scripts request.
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,9 +7,11 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_replace.h>
+#include <absl/strings/str_split.h>
 
 #include "cli/command.h"
 #include "cli/terminal/completion_scripts.h"
+#include "cli/terminal/completion_values.h"
 #include "cli/terminal/terminal.h"
 #include "common/text/absl_view.h"
 #include "daemon/command_line.h"
@@ -20,6 +22,8 @@ namespace {
 
 struct CompletionOptions {
   std::string shell;
+  std::string values;  // kind of the requested values (completion_values.h); empty: the script
+  std::string line;
   const CLI::App* app = nullptr;  // owned by main()
 };
 
@@ -62,10 +66,51 @@ std::string option_cases(const CLI::App& app) {
   return text;
 }
 
+// Returns the kind of the values of a command's argument; empty if they are not known.
+std::string_view values_of(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options()) {
+    if (!option->get_positional()) continue;
+    if (option->get_type_name() == "NODE") return kNodeValues;
+    if (option->get_type_name() != "JOB") continue;
+    const std::string& name = command.get_name();
+    const bool needs_active =
+        name == "cancel" || name == "checkpoint" || name == "stacks" || name == "update";
+    return needs_active ? kActiveJobValues : kJobValues;
+  }
+  return {};
+}
+
+// A command whose argument has known values: "cancel", "node exclude".
+struct CommandWithValues {
+  std::string words;
+  std::string_view values;
+};
+
+std::vector<CommandWithValues> commands_with_values(const CLI::App& app,
+                                                    const std::string& words = "") {
+  std::vector<CommandWithValues> found;
+  for (const CLI::App* command : daemon::commands_of(app)) {
+    const std::string path = absl::StrCat(words, words.empty() ? "" : " ", command->get_name());
+    if (const auto values = values_of(*command); !values.empty()) found.push_back({path, values});
+    for (CommandWithValues& below : commands_with_values(*command, path))
+      found.push_back(std::move(below));
+  }
+  return found;
+}
+
+// Returns one `case` branch for each command whose argument has known values.
+std::string value_cases(const CLI::App& app) {
+  std::string text;
+  for (const auto& [words, values] : commands_with_values(app))
+    absl::StrAppend(&text, "    \"", words, " \"*) values=", av(values), " ;;\n");
+  return text;
+}
+
 std::string fill(const char* script, const CLI::App& app) {
   return absl::StrReplaceAll(
       script, {{"@COMMANDS@", absl::StrJoin(daemon::names_of(daemon::commands_of(app)), " ")},
                {"@CASES@", option_cases(app)},
+               {"@VALUES@", value_cases(app)},
                {"@KEYS@", keys()}});
 }
 
@@ -74,7 +119,7 @@ std::string fish_quoted(std::string_view text) {
 }
 
 std::string fish(const CLI::App& app) {
-  std::string text = "# fish completion for muster: muster completion fish | source\n";
+  std::string text = kFishFunctions;
   for (const CLI::App* command : daemon::commands_of(app)) {
     const std::string& name = command->get_name();
     const std::string begin =
@@ -93,14 +138,31 @@ std::string fish(const CLI::App& app) {
       absl::StrAppend(&text, begin, "-a ", below->get_name(), " -d ",
                       fish_quoted(below->get_description()), "\n");
   }
+  for (const auto& [words, values] : commands_with_values(app)) {
+    // After the last word of "node exclude".
+    std::string seen;
+    for (const auto word : absl::StrSplit(words, ' '))
+      absl::StrAppend(&seen, seen.empty() ? "" : "; and ", "__fish_seen_subcommand_from ", word);
+    absl::StrAppend(&text, "complete -c muster -f -n '", seen, "' -a '(__muster_values ",
+                    av(values), ")'\n");
+  }
   absl::StrAppend(
-      &text, "complete -c muster -n '__fish_seen_subcommand_from run submit decode config' -a ",
+      &text,
+      "complete -c muster -f -n 'string match -q -- \"*=*\" (commandline -ct)' -a "
+      "'(__muster_key_values)'\n",
+      "complete -c muster -n '__fish_seen_subcommand_from run submit update decode config' -a ",
       fish_quoted(keys()),
       "\ncomplete -c muster -f -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'\n");
   return text;
 }
 
 int completion(const CompletionOptions& options) {
+  if (!options.values.empty()) {
+    std::string text;
+    for (const auto& [value, description] : completion_values(options.values, options.line))
+      absl::StrAppend(&text, value, description.empty() ? "" : "\t", description, "\n");
+    return print_result(text);
+  }
   return print_result(options.shell == "bash"  ? fill(kBashScript, *options.app)
                       : options.shell == "zsh" ? fill(kZshScript, *options.app)
                                                : fish(*options.app));
@@ -112,10 +174,17 @@ void declare_completion(CLI::App& app, Action& action) {
   auto options = std::make_shared<CompletionOptions>();
   options->app = &app;
   CLI::App* command = app.add_subcommand("completion", "Print a shell's completion script");
-  command->add_option("shell", options->shell, "The shell")
-      ->required()
-      ->type_name("bash|zsh|fish")
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""));
+  CLI::Option* shell = command->add_option("shell", options->shell, "The shell");
+  shell->required()->type_name("bash|zsh|fish");
+  shell->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""));
+  // For the scripts.
+  CLI::Option* values = command->add_option_function<std::string>(
+      "--values", [options, shell](const std::string& kind) {
+        options->values = kind;
+        shell->required(false);
+      });
+  values->group("")->trigger_on_parse();
+  command->add_option("--line", options->line)->group("")->needs(values);
   command->footer(
       "Examples:\n"
       "  eval \"$(muster completion bash)\"                  # in ~/.bashrc\n"

@@ -127,6 +127,9 @@ class Admin(MusterTest):
         self.assertIn("PROBLEM  workers: no worker is registered", result.stdout)
         self.start_worker(coordinator)
         wait_until(lambda: "no worker" not in self.muster("admin", "doctor").stdout, 30, "the worker")
+        versions = self.muster("version", "--check", check=0).stdout
+        self.assertRegex(versions, r"(?m)^ok +version: coordinator (\S+), this program \1$")
+        self.assertRegex(versions, r"(?m)^ok +worker versions: that of the coordinator$")
         self.muster("node", "exclude", "node0", "--reason", "fan", check=0)
         checks = json.loads(self.muster("admin", "doctor", "--json", check=1).stdout)["checks"]
         # The disk of the machine that runs the test may be nearly full.

@@ -1,13 +1,26 @@
 """Completion in a shell on a terminal, by typed keys."""
 import os
 import select
+import shutil
 import subprocess
 import time
 import unittest
 
-from harness import BIN, MusterTest
+from harness import BIN, MusterTest, wait_until
 
 PROMPT = b"READY> "
+# Types lines on a terminal of zsh, and prints the last word of each.
+ZSH = r"""zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell 'PS1= PS2= RPS1= ; autoload -Uz compinit && compinit -u; eval "$(muster completion zsh)"; muster() { print -r -- "last=${@[-1]}" }; print set-up-ended'
+zpty -m -r shell text '*set-up-ended*set-up-ended*'
+for typed in 'muster cancel 12' 'muster node admit gpu-node8' 'muster run a.yml model_name=gpt3-52'; do
+  zpty -w -n shell "$typed"$'\t\n'
+  zpty -m -r shell text '*last=*'$'\n'
+  print -r -- ${${text##*last=}%%$'\r'*}
+done
+zpty -d shell
+"""
 
 
 class Bash(MusterTest):
@@ -54,8 +67,44 @@ class Bash(MusterTest):
                              ("muster config sho\t configs/base.yml --js\t", "<config><show><configs/base.yml><--json>"),
                              ("muster config sho\t configs/base.yml --ch\t", "<config><show><configs/base.yml><--changed>"),
                              ("muster completion z\t", "<completion><zsh>"),
+                             ("muster run configs/base.yml model_name=gpt3-52\t", "<run><configs/base.yml><model_name=gpt3-52k>"),
+                             ("muster run configs/base.yml async_checkpointing=F\t", "<run><configs/base.yml><async_checkpointing=False>"),
                              ("muster logs --fol\t 7", "<logs><--follow><7>")):
             self.assertEqual(self.completed(typed), meant, typed)
+
+
+    def test_tab_completes_jobs_and_nodes_of_the_coordinator(self):
+        coordinator = self.start_coordinator()
+        self.start_worker(coordinator, "gpu-node7", 1)
+        self.start_worker(coordinator, "gpu-node8", 1)
+        for job in range(12):
+            self.muster("submit", "--name", f"sleeper{job}", "--", "sleep", "600", check=0)
+        self.muster("cancel", 2, "--force", check=0)
+        wait_until(lambda: self.job(2)["state"] == "CANCELLED", 30, "the end of job 2")
+        self.type(f"export MUSTER_COORDINATOR={coordinator.address}\n")
+        for typed, meant in (("muster cancel 12\t", "<cancel><12>"),
+                             ("muster cancel 2\t", "<cancel><2>"),  # has ended: it stays as typed
+                             ("muster history 1\t2", "<history><12>"),  # 1 and 10 to 12 are there
+                             ("muster update 12 log_pe\t5", "<update><12><log_period=5>"),
+                             ("muster node exclude gpu-node8\t", "<node><exclude><gpu-node8>"),
+                             ("muster node adm\t gp\t7", "<node><admit><gpu-node7>")):
+            self.assertEqual(self.completed(typed), meant, typed)
+        # The flags of the line count.
+        self.type("export MUSTER_COORDINATOR=127.0.0.1:1\n")
+        self.assertEqual(self.completed(f"muster node admit --coordinator {coordinator.address} gp\t8").split("><")[-1], "gpu-node8>")
+        self.assertEqual(self.completed("muster cancel 12\t"), "<cancel><12>")  # nothing answers
+
+        env = {**self.env, "PATH": f"{BIN}:{os.environ['PATH']}", "MUSTER_COORDINATOR": coordinator.address, "HOME": str(self.dir)}
+        for shell, command, lines in (
+                ("fish", "muster completion fish | source; complete -C 'muster cancel 1'; complete -C 'muster node admit gpu'; complete -C 'muster run a.yml model_name=gpt3-52'",
+                 ["1\tsleeper0, RUNNING", "10\tsleeper9, QUEUED", "gpu-node7\tconnected", "model_name=gpt3-52k"]),
+                ("zsh", ZSH, ["12", "gpu-node8", "model_name=gpt3-52k"])):
+            if shutil.which(shell) is None:
+                continue
+            with self.subTest(shell):
+                shown = subprocess.run([shell, "-c", command], env=env, cwd=self.dir, capture_output=True, text=True, timeout=60)
+                for line in lines:
+                    self.assertIn(line, shown.stdout.splitlines(), shown)
 
 
 if __name__ == "__main__":
