@@ -25,7 +25,8 @@ void Core::on(const JobUpdateRequested& event) {
   const auto reply = [&](absl::Status status) {
     actions_.push_back(Reply{event.token, std::move(status), event.job});
   };
-  const auto found = jobs_.unfinished(event.job, event.caller, "update it");
+  // A team member's program would run with the owner's rights on nodes that run ranks as owners.
+  const auto found = jobs_.unfinished(event.job, event.caller, "update it", Access::kOwner);
   if (!found.ok()) return reply(found.status());
   Job& job = **found;
   if (event.withdraws) return withdraw_update(event, job);

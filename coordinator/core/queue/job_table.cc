@@ -32,12 +32,12 @@ const Job* JobTable::find(JobId id) const {
   return it == jobs_.end() ? nullptr : &it->second;
 }
 
-absl::StatusOr<Job*> JobTable::unfinished(JobId id, const Caller& caller,
-                                          std::string_view purpose) {
+absl::StatusOr<Job*> JobTable::unfinished(JobId id, const Caller& caller, std::string_view purpose,
+                                          Access access) {
   Job* job = find(id);
   if (job == nullptr) return absl::NotFoundError(absl::StrCat("there is no job ", id.value()));
-  if (absl::Status status = check_access(caller, job_owner(job->spec), id, purpose); !status.ok())
-    return status;
+  absl::Status status = check_access(caller, job_owner(job->spec), id, purpose, access);
+  if (!status.ok()) return status;
   if (!is_terminal(job->state)) return job;
   return absl::FailedPreconditionError(absl::StrCat(
       "job ", id.value(), " has already ended: it is ", av(job_state_name(job->state))));

@@ -39,9 +39,10 @@ class JobTable {
   Job* find(JobId id);
   const Job* find(JobId id) const;
   // Returns the job for a request of `caller`. Errors: NotFound if there is no such job;
-  // PermissionDenied if it does not belong to the caller (`purpose`: see check_access());
+  // PermissionDenied if it does not belong to the caller (`purpose`, `access`: see check_access());
   // FailedPrecondition if it has ended.
-  absl::StatusOr<Job*> unfinished(JobId id, const Caller& caller, std::string_view purpose);
+  absl::StatusOr<Job*> unfinished(JobId id, const Caller& caller, std::string_view purpose,
+                                  Access access = Access::kTeam);
   // Returns the job if `attempt` is its current attempt and has ranks; otherwise null.
   Job* live(JobId id, Attempt attempt);
   // Returns the live job that has placed the rank on this incarnation of `worker`; null if there is

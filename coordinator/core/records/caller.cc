@@ -23,11 +23,13 @@ std::string text_of(const Caller& caller) {
 }  // namespace
 
 absl::Status check_access(const Caller& caller, const JobOwner& owner, JobId job,
-                          std::string_view purpose) {
+                          std::string_view purpose, Access access) {
+  const std::string team_that_may = access == Access::kTeam ? owner.team : "";
   const bool may = caller.is_admin || owner.name.empty() || caller.name == owner.name ||
-                   is_member(caller, owner.team);
+                   is_member(caller, team_that_may);
   if (may) return absl::OkStatus();
-  const std::string team = owner.team.empty() ? "" : absl::StrCat(", members of ", owner.team);
+  const std::string team =
+      team_that_may.empty() ? "" : absl::StrCat(", members of ", team_that_may);
   return absl::PermissionDeniedError(absl::StrCat("job ", job.value(), " belongs to ", owner.name,
                                                   ": only ", owner.name, team, " and admins may ",
                                                   av(purpose), ", and ", text_of(caller)));

@@ -2,8 +2,10 @@
 //
 // A job that was submitted with the token of a person (coordinator/shell/grpc/tokens.h) belongs to
 // that person and, if it names a team, to the members of the team. Only they and admins may change
-// the job, and read its output, its stacks and the evidence of its incidents. A job without an
-// owner belongs to all callers whose role permits the request.
+// the job, and read its output, its stacks and the evidence of its incidents. Only the person and
+// admins may update its program and variables, because ranks may run as the person
+// (muster-worker --run-as-owner). A job without an owner belongs to all callers whose role permits
+// the request.
 #pragma once
 
 #include <cstdint>
@@ -41,10 +43,16 @@ struct JobOwner {
 };
 inline JobOwner job_owner(const JobSpec& spec) { return {spec.owner, spec.team}; }
 
-// Returns PermissionDenied unless the job belongs to the caller. `purpose` completes the sentence
+// The callers besides admins that may make a request about a job that has an owner.
+enum class Access {
+  kTeam,   // its owner and the members of its team
+  kOwner,  // its owner
+};
+
+// Returns PermissionDenied unless the caller may make the request. `purpose` completes the sentence
 // "only they may …": "cancel it", "read its output".
 absl::Status check_access(const Caller& caller, const JobOwner& owner, JobId job,
-                          std::string_view purpose);
+                          std::string_view purpose, Access access = Access::kTeam);
 
 // Sets the owner, the user and the team of a new job. Errors: PermissionDenied for a team of which
 // the caller is no member, and for a priority above the caller's.

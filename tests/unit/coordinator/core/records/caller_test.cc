@@ -27,6 +27,17 @@ TEST(CheckAccess, AJobBelongsToItsOwnerAndItsTeam) {
   EXPECT_TRUE(may(unrestricted_caller(), {"alice", ""}));
 }
 
+TEST(CheckAccess, SomeRequestsAreTheOwnersAlone) {
+  const auto may_update = [](const Caller& caller, const JobOwner& owner) {
+    return check_access(caller, owner, JobId(7), "update it", Access::kOwner);
+  };
+  EXPECT_TRUE(may_update(kAlice, {"alice", "speech"}).ok());
+  EXPECT_TRUE(may_update(kAdmin, {"alice", "speech"}).ok());
+  EXPECT_TRUE(may_update(kUnnamed, {"", "speech"}).ok());
+  EXPECT_EQ(may_update(kBob, {"alice", "speech"}).message(),
+            "job 7 belongs to alice: only alice and admins may update it, and this token is bob's");
+}
+
 TEST(CheckAccess, AJobWithoutAnOwnerBelongsToAll) {
   EXPECT_TRUE(may(kUnnamed, {}));
   EXPECT_TRUE(may(kBob, {"", "vision"}));
