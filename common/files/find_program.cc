@@ -1,5 +1,6 @@
 #include "common/files/find_program.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -26,6 +27,11 @@ constexpr size_t kShownPathBytesMax = 512;
 bool is_file(const std::string& path) {
   struct stat info {};
   return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+}
+
+// Checks the thread's own rights, which may be those of another user (FileRights).
+bool is_executable(const std::string& file) {
+  return faccessat(AT_FDCWD, file.c_str(), X_OK, AT_EACCESS) == 0;
 }
 
 // Returns an error for a path that is no file.
@@ -62,14 +68,14 @@ absl::StatusOr<std::string> find_program(const std::string& name, std::string_vi
   if (name.find('/') != std::string::npos) {
     const std::string file = (fs::path(directory) / name).lexically_normal().string();
     if (!is_file(file)) return no_file(file);
-    if (access(file.c_str(), X_OK) != 0) return not_executable(file);
+    if (!is_executable(file)) return not_executable(file);
     return file;
   }
   std::string refused;
   for (const absl::string_view folder : absl::StrSplit(av(path), ':')) {
     const std::string file = (fs::path(directory) / std::string(folder) / name).string();
     if (!is_file(file)) continue;
-    if (access(file.c_str(), X_OK) == 0) return file;
+    if (is_executable(file)) return file;
     if (refused.empty()) refused = file;
   }
   if (!refused.empty()) return not_executable(refused);

@@ -76,11 +76,12 @@ absl::Status not_started(int failed, const std::string& program) {
       "there is no program ", program, program.find('/') == std::string::npos ? " in PATH" : ""));
 }
 
-// The descriptors and signals of a child that shares our memory until it calls exec.
+// The descriptors, signals and user of a child before it calls exec.
 struct GroupChild {
   pid_t parent;
   int null, out, err;
   sigset_t no_signals;
+  const UserIds* user;  // null: ours
 };
 
 // Runs in the child: calls only async-signal-safe functions. Returns the error of exec.
@@ -88,13 +89,15 @@ int become_group(const GroupChild& child, char* const* words, char* const* envir
   struct sigaction by_default {};
   by_default.sa_handler = SIG_DFL;
   for (int signal = 1; signal < NSIG; ++signal) (void)sigaction(signal, &by_default, nullptr);
-  // posix_spawn has no attribute for it, and after our end no process would kill the group.
-  if (setpgid(0, 0) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
-  if (getppid() != child.parent) return ECANCELED;
   if (dup2(child.null, STDIN_FILENO) < 0 || dup2(child.out, STDOUT_FILENO) < 0 ||
       dup2(child.err, STDERR_FILENO) < 0)
     return errno;
   (void)close_range(STDERR_FILENO + 1, ~0U, 0);
+  if (setpgid(0, 0) != 0 || (child.user != nullptr && !become_user(*child.user))) return errno;
+  // posix_spawn has no attribute for it, and after our end no process would kill the group. A
+  // change of the user clears it.
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
+  if (getppid() != child.parent) return ECANCELED;
   sigprocmask(SIG_SETMASK, &child.no_signals, nullptr);
   execvpe(words[0], words, environment);
   return errno;
@@ -109,6 +112,18 @@ int become_group(const GroupChild& child, char* const* words, char* const* envir
   _exit(127);
 }
 
+// A child of another user must not share our memory. Its errors are on standard error.
+pid_t fork_user(const GroupChild& child, char* const* words, char* const* environment) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  const int error = become_group(child, words, environment);
+  // Not strerror(), which may wait for a lock that another thread had at the fork.
+  const char* const name = strerrorname_np(error);
+  const std::string_view text(name == nullptr ? "it cannot be executed" : name);
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+  _exit(127);
+}
+
 absl::StatusOr<pid_t> start_group(const std::vector<std::string>& words,
                                   const ChildOptions& options, const Pipes& pipes) {
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -118,17 +133,21 @@ absl::StatusOr<pid_t> start_group(const std::vector<std::string>& words,
                    .null = null,
                    .out = pipes.out.write_fd,
                    .err = pipes.err.write_fd,
-                   .no_signals = {}};
+                   .no_signals = {},
+                   .user = options.user ? &*options.user : nullptr};
   sigemptyset(&child.no_signals);
-  const std::vector<char*> other = pointers(options.environment);
+  const std::vector<std::string> environment =
+      options.apart ? bare_environment() : options.environment;
+  const std::vector<char*> other = pointers(environment);
   const std::vector<char*> command = pointers(words);
   // A handler of ours must not run in the child, which shares our memory.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   volatile int failed = 0;
-  const pid_t pid = fork_group(child, command.data(),
-                               options.environment.empty() ? environ : other.data(), failed);
+  char* const* const variables = environment.empty() ? environ : other.data();
+  const pid_t pid = options.user ? fork_user(child, command.data(), variables)
+                                 : fork_group(child, command.data(), variables, failed);
   const int cannot_fork = errno;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (pid < 0) return errno_status(cannot_fork, absl::StrCat("starting ", words[0]));
@@ -139,7 +158,7 @@ absl::StatusOr<pid_t> start_group(const std::vector<std::string>& words,
 
 absl::StatusOr<pid_t> start(const std::vector<std::string>& words, const ChildOptions& options,
                             const Pipes& pipes) {
-  if (options.own_group) return start_group(words, options, pipes);
+  if (options.own_group || options.user) return start_group(words, options, pipes);
   posix_spawn_file_actions_t files;
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&files);
@@ -245,7 +264,8 @@ absl::StatusOr<ChildEnd> run_child(const std::vector<std::string>& words,
   if (collected.ok() && !wait_for_end(*pid, options.deadline, status))
     collected = absl::DeadlineExceededError("has answered and did not end in time");
   if (!collected.ok()) {
-    kill(options.apart || options.own_group ? -*pid : *pid, SIGKILL);
+    const bool has_group = options.apart || options.own_group || options.user;
+    kill(has_group ? -*pid : *pid, SIGKILL);
     if (!wait_for_end(*pid, monotonic_now() + kChildReapedWithin, status))
       return absl::DeadlineExceededError(
           absl::StrCat(name, " hangs: it did not answer in time, and cannot be killed"));

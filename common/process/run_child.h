@@ -5,12 +5,14 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <absl/status/statusor.h>
 
+#include "common/files/user_rights.h"
 #include "common/time/time.h"
 
 namespace muster {
@@ -28,6 +30,8 @@ struct ChildOptions {
   // Runs the tool in a process group of its own, so that signals to ours do not end it. The kernel
   // kills it if the calling thread ends. Requires `apart` to be false.
   bool own_group = false;
+  // Runs the tool as another user, in a process group of its own. Requires root's rights.
+  std::optional<UserIds> user = std::nullopt;
   // Called about every kChildWatchInterval while the tool runs; false kills it (Cancelled).
   std::function<bool()> watch = nullptr;
   // Receives standard error while it arrives, up to errors_bytes_max.

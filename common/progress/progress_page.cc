@@ -13,6 +13,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/files/errno_status.h"
+#include "common/files/ranks_file.h"
 
 namespace muster {
 namespace {
@@ -280,7 +281,7 @@ absl::Status validate_progress_page(ProgressPage& page) {
 }
 
 absl::StatusOr<ProgressPage> read_progress_page(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = open_ranks_file(path);
   if (fd < 0) return errno_status(errno, absl::StrCat("progress page ", path));
   absl::Cleanup close_fd = [fd] { close(fd); };
   // The kernel copies in no guaranteed order, so an even sequence before and after a copy proves

@@ -1,11 +1,10 @@
 #include "worker/shell/ranks/page_reader.h"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -13,6 +12,7 @@
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
+#include "tests/unit/hanging_file.h"
 #include "tests/unit/worker/shell/shell_fixture.h"
 
 namespace muster::worker {
@@ -25,20 +25,21 @@ const RankKey kKey{JobId(1), Attempt(1), Rank(0)};
 constexpr char kWarning[] =
     "progress pages in the work folder cannot be read for 10 s: heartbeats have no figures";
 
-// A FIFO as the progress page stands for a file system that does not respond: an open without a
-// writer does not return.
+// The progress page is in a file system that does not respond.
 class PageReaderTest : public ShellTest {
  protected:
   PageReaderTest() {
     std::filesystem::create_directories(std::filesystem::path(page).parent_path());
-    EXPECT_EQ(mkfifo(page.c_str(), 0600), 0);
+    write_file(page, "");
+    hanging.emplace(page);
     spdlog::set_default_logger(std::make_shared<spdlog::logger>(
         "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(logged)));
   }
 
-  ~PageReaderTest() override {
-    release();
-    spdlog::set_default_logger(logger);
+  ~PageReaderTest() override { spdlog::set_default_logger(logger); }
+
+  void SetUp() override {
+    if (!hanging->hangs()) GTEST_SKIP() << "only root can make a file hang";
   }
 
   // Reads the page once; appends the number of pages to `ends` when the read has an end.
@@ -46,14 +47,6 @@ class PageReaderTest : public ShellTest {
     reader.read({{kKey, 0, 0, false}}, now, [this](const std::vector<PageReader::Page>& pages) {
       ends.push_back(pages.size());
     });
-  }
-
-  // Ends the threads that hang. Removes the FIFO before the only writer is gone, so that no later
-  // open can hang.
-  void release() const {
-    const int fd = open(page.c_str(), O_RDWR | O_CLOEXEC);
-    std::filesystem::remove(page);
-    if (fd >= 0) close(fd);
   }
 
   size_t poll_ends() {
@@ -78,6 +71,7 @@ class PageReaderTest : public ShellTest {
   PageReader reader{loop, launcher};
   std::vector<size_t> ends;
   Instant now = instant_from_ns(1'000'000'000'000);
+  std::optional<HangingFile> hanging;
 };
 
 TEST_F(PageReaderTest, AReadThatHangsIsAbandonedAndLoggedOnce) {
@@ -92,7 +86,7 @@ TEST_F(PageReaderTest, AReadThatHangsIsAbandonedAndLoggedOnce) {
   }
   EXPECT_EQ(ends, std::vector<size_t>{0}) << "each later read has a thread of its own";
   EXPECT_EQ(warnings(), 1U) << logged.str();
-  release();
+  hanging->release();
   ASSERT_TRUE(eventually([&] { return poll_ends() == 2; }));
   EXPECT_EQ(ends.back(), 1U);
   EXPECT_THAT(logged.str(), HasSubstr("progress pages in the work folder can be read again"));
@@ -107,7 +101,7 @@ TEST_F(PageReaderTest, WithTooManyThreadsThatHangThereAreNoPagesAndAWarning) {
   read();
   EXPECT_EQ(ends, std::vector<size_t>{0}) << "no thread can be started";
   EXPECT_EQ(warnings(), 1U) << logged.str();
-  release();
+  hanging->release();
   ASSERT_TRUE(eventually([&] {
     read();
     (void)poll_ends();
