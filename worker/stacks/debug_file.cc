@@ -22,10 +22,6 @@
 namespace muster::worker {
 namespace {
 
-// Bound of one file: sections with DWARF are read completely. A debug build of PyTorch has more,
-// and is resolved by its symbol table alone.
-constexpr uint64_t kDwarfBytesMax = uint64_t{1} << 30;
-
 uint64_t dwarf_bytes(Elf* elf) {
   size_t names = 0;
   if (elf_getshdrstrndx(elf, &names) != 0) return 0;
@@ -69,13 +65,16 @@ std::string inlined_function(Dwarf_Die* unit, uint64_t address) {
 
 }  // namespace
 
-std::unique_ptr<DebugFile> DebugFile::open(int fd, std::string path, std::string debug_folder) {
-  std::unique_ptr<DebugFile> file(new DebugFile(fd, std::move(path), std::move(debug_folder)));
+std::unique_ptr<DebugFile> DebugFile::open(int fd, std::string path, std::string debug_folder,
+                                           const std::optional<UserIds>& user) {
+  std::unique_ptr<DebugFile> file(
+      new DebugFile(fd, std::move(path), std::move(debug_folder), user));
   return file->report() ? std::move(file) : nullptr;
 }
 
-DebugFile::DebugFile(int fd, std::string path, std::string debug_folder)
-    : fd_(fd), path_(std::move(path)), debug_folder_(std::move(debug_folder)) {
+DebugFile::DebugFile(int fd, std::string path, std::string debug_folder,
+                     const std::optional<UserIds>& user)
+    : fd_(fd), path_(std::move(path)), debug_folder_(std::move(debug_folder)), user_(user) {
   elf_version(EV_CURRENT);
   // Read instead of mapped: another process may truncate the file.
   elf_ = elf_begin(fd_, ELF_C_READ, nullptr);
@@ -119,7 +118,7 @@ bool DebugFile::report() {
   void** user = nullptr;
   dwfl_module_info(module_, &user, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr);
   *user = this;
-  has_dwarf_ = dwarf_bytes(elf_) <= kDwarfBytesMax;
+  has_dwarf_ = dwarf_bytes(elf_) <= kDebugFileBytesMax;
   GElf_Addr bias = 0;
   return dwfl_module_getelf(module_, &bias) != nullptr;
 }
@@ -188,13 +187,15 @@ int DebugFile::find_debug_file(Dwfl_Module* module, void** user, const char*, Dw
   const int id_bytes = dwfl_module_build_id(module, &id, &where);
   const absl::string_view bytes(reinterpret_cast<const char*>(id),
                                 id_bytes > 0 ? static_cast<size_t>(id_bytes) : 0);
-  const int fd = open_debug_file(self->debug_folder_, {.path = self->path_,
-                                                       .build_id = absl::BytesToHexString(bytes),
-                                                       .name = link == nullptr ? "" : link,
-                                                       .crc = crc});
+  const int fd = open_debug_file(self->debug_folder_,
+                                 {.path = self->path_,
+                                  .build_id = absl::BytesToHexString(bytes),
+                                  .name = link == nullptr ? "" : link,
+                                  .crc = crc},
+                                 self->user_);
   struct stat status {};
   if (fd < 0 ||
-      (fstat(fd, &status) == 0 && static_cast<uint64_t>(status.st_size) <= kDwarfBytesMax))
+      (fstat(fd, &status) == 0 && static_cast<uint64_t>(status.st_size) <= kDebugFileBytesMax))
     return fd;
   close(fd);
   return -1;

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <elfutils/libdwfl.h>
 
+#include "common/files/user_rights.h"
 #include "common/stacks/stack_frame.h"
 #include "common/time/time.h"
 
@@ -18,8 +20,9 @@ class DebugFile {
  public:
   // Takes ownership of `fd`. Requires that the caller has checked the file's build id. Returns
   // nullptr if the ELF file is damaged. `path`: the file's path, beside which its separate debug
-  // file is searched.
-  static std::unique_ptr<DebugFile> open(int fd, std::string path, std::string debug_folder);
+  // file is searched. `user`: whose rights that search has (module_file.h).
+  static std::unique_ptr<DebugFile> open(int fd, std::string path, std::string debug_folder,
+                                         const std::optional<UserIds>& user);
   ~DebugFile();
   DebugFile(const DebugFile&) = delete;
   DebugFile& operator=(const DebugFile&) = delete;
@@ -31,7 +34,7 @@ class DebugFile {
   uint64_t bytes() const { return bytes_; }
 
  private:
-  DebugFile(int fd, std::string path, std::string debug_folder);
+  DebugFile(int fd, std::string path, std::string debug_folder, const std::optional<UserIds>& user);
 
   bool report();
   Dwarf_Die* unit_of(uint64_t address, Dwarf_Addr& bias, Instant deadline);
@@ -49,6 +52,7 @@ class DebugFile {
   const int fd_;
   const std::string path_;
   const std::string debug_folder_;
+  const std::optional<UserIds> user_;
   uint64_t bytes_ = 0;
   Elf* elf_ = nullptr;  // owned by libdwfl once is_handed_over_ is true
   bool is_handed_over_ = false;

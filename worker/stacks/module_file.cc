@@ -4,6 +4,7 @@
 #include <libelf.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,7 +28,9 @@ namespace {
 bool is_module(int fd, const MappedModule& module, const std::string& build_id) {
   if (!build_id.empty()) return file_build_id(fd) == build_id;
   struct stat status {};
-  return fstat(fd, &status) == 0 && status.st_ino == module.inode;
+  const uint64_t device =
+      fstat(fd, &status) == 0 ? uint64_t{major(status.st_dev)} << 32 | minor(status.st_dev) : 0;
+  return status.st_ino == module.inode && device == module.device;
 }
 
 uint32_t file_crc(int fd) {
@@ -56,7 +59,10 @@ std::string file_build_id(int fd) {
       absl::string_view(static_cast<const char*>(id), static_cast<size_t>(size)));
 }
 
-int open_regular_file(const std::string& path) {
+int open_regular_file(const std::string& path, const std::optional<UserIds>& user) {
+  const FileRights rights(user);
+  errno = EPERM;
+  if (!rights.status().ok()) return -1;
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) return -1;
   struct stat status {};
@@ -67,7 +73,7 @@ int open_regular_file(const std::string& path) {
 }
 
 int open_module_file(const std::string& proc_root, pid_t pid, const MappedModule& module,
-                     const std::string& build_id) {
+                     const std::string& build_id, const std::optional<UserIds>& user) {
   if (module.path == "[vdso]") return open_vdso();
   if (!absl::StartsWith(module.path, "/")) return -1;
   const std::string folder = absl::StrCat(proc_root, "/", pid);
@@ -75,7 +81,7 @@ int open_module_file(const std::string& proc_root, pid_t pid, const MappedModule
       absl::StrFormat("%s/map_files/%x-%x", folder, module.start, module.first_end);
   for (const std::string& path :
        {absl::StrCat(folder, "/root", module.path), mapping, module.path}) {
-    const int fd = open_regular_file(path);
+    const int fd = open_regular_file(path, path == mapping ? std::nullopt : user);
     if (fd < 0) continue;
     if (is_module(fd, module, build_id)) return fd;
     close(fd);
@@ -97,11 +103,13 @@ int open_vdso() {
   return -1;
 }
 
-int open_debug_file(const std::string& debug_folder, const DebugLink& link) {
+int open_debug_file(const std::string& debug_folder, const DebugLink& link,
+                    const std::optional<UserIds>& user) {
   if (link.build_id.size() > 2) {
     const int fd =
         open_regular_file(absl::StrCat(debug_folder, "/.build-id/", link.build_id.substr(0, 2), "/",
-                                       link.build_id.substr(2), ".debug"));
+                                       link.build_id.substr(2), ".debug"),
+                          user);
     if (fd >= 0) return fd;
   }
   // The name comes from the file, so it must not be a path.
@@ -110,9 +118,13 @@ int open_debug_file(const std::string& debug_folder, const DebugLink& link) {
   for (const std::string& path :
        {absl::StrCat(folder, link.name), absl::StrCat(folder, ".debug/", link.name),
         absl::StrCat(debug_folder, folder, link.name)}) {
-    const int fd = open_regular_file(path);
+    const int fd = open_regular_file(path, user);
     if (fd < 0) continue;
-    if (link.build_id.empty() ? file_crc(fd) == link.crc : file_build_id(fd) == link.build_id)
+    struct stat status {};
+    const bool is_small =
+        fstat(fd, &status) == 0 && static_cast<uint64_t>(status.st_size) <= kDebugFileBytesMax;
+    if (is_small &&
+        (link.build_id.empty() ? file_crc(fd) == link.crc : file_build_id(fd) == link.build_id))
       return fd;
     close(fd);
   }

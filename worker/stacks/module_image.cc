@@ -104,18 +104,19 @@ bool ModuleImage::copy_frames(pid_t pid, const ModuleHeaders& headers, uint64_t 
   return true;
 }
 
-std::shared_ptr<const ModuleImage> ModuleImages::get(pid_t pid, const ModuleHeaders& headers) {
+std::shared_ptr<const ModuleImage> ModuleImages::get(pid_t pid, uid_t user,
+                                                     const ModuleHeaders& headers) {
   if (headers.build_id.empty()) return ModuleImage::copy(pid, headers);
   {
     const std::lock_guard lock(mutex_);
-    if (auto image = images_[headers.build_id].lock()) return image;
+    if (auto image = images_[{user, headers.build_id}].lock()) return image;
   }
   // Copies without the lock, because reading a process may take long. Two concurrent calls make a
   // copy each; one is kept.
   auto image = ModuleImage::copy(pid, headers);
   const std::lock_guard lock(mutex_);
   std::erase_if(images_, [](const auto& entry) { return entry.second.expired(); });
-  if (image != nullptr) images_[headers.build_id] = image;
+  if (image != nullptr) images_[{user, headers.build_id}] = image;
   return image;
 }
 

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "worker/stacks/process_map.h"
 
@@ -41,16 +42,17 @@ class ModuleImage {
   const size_t size_;
 };
 
-// A cache of the images that are in use, by build id. Thread-safe.
+// A cache of the images that are in use, by the process's user and the build id: another user's
+// image may claim any build id. Thread-safe.
 class ModuleImages {
  public:
-  // Returns the cached image with the headers' build id, or a new copy; nullptr as
+  // Returns the cached image of the user with the headers' build id, or a new copy; nullptr as
   // ModuleImage::copy().
-  std::shared_ptr<const ModuleImage> get(pid_t pid, const ModuleHeaders& headers);
+  std::shared_ptr<const ModuleImage> get(pid_t pid, uid_t user, const ModuleHeaders& headers);
 
  private:
   std::mutex mutex_;
-  std::map<std::string, std::weak_ptr<const ModuleImage>> images_;
+  std::map<std::pair<uid_t, std::string>, std::weak_ptr<const ModuleImage>> images_;
 };
 
 }  // namespace muster::worker

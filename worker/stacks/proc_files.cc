@@ -23,6 +23,7 @@ namespace {
 
 constexpr size_t kStatBytesMax = 4096;     // some fifty numbers
 constexpr size_t kStatusBytesMax = 16384;  // processor masks grow with the machine
+constexpr size_t kUserBytesMax = 1 << 20;  // the kernel's limit is 65,536 groups
 constexpr size_t kKernelStackBytesMax = 16384;
 constexpr size_t kKernelFramesMax = 64;
 constexpr size_t kKernelNameBytesMax = 128;
@@ -127,6 +128,38 @@ TraceState read_trace_state(const std::string& proc_root, pid_t pid) {
     }
   }
   return state;
+}
+
+std::optional<UserIds> read_process_user(const std::string& proc_root, pid_t pid) {
+  const auto status = read_proc_file(absl::StrCat(proc_root, "/", pid, "/status"), kUserBytesMax);
+  if (!status) return std::nullopt;
+  // "Uid:	1000	1000	1000	1000": the real, effective, saved and file-system ids.
+  const auto numbers_of = [&](absl::string_view name) {
+    std::vector<uint32_t> numbers;
+    for (absl::string_view line : absl::StrSplit(*status, '\n')) {
+      if (!absl::ConsumePrefix(&line, name)) continue;
+      for (const absl::string_view word :
+           absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty())) {
+        uint32_t number = 0;
+        if (absl::SimpleAtoi(word, &number)) numbers.push_back(number);
+      }
+      break;
+    }
+    return numbers;
+  };
+  const std::vector<uint32_t> uids = numbers_of("Uid:");
+  const std::vector<uint32_t> gids = numbers_of("Gid:");
+  if (uids.empty() || gids.empty()) return std::nullopt;
+  UserIds user{.uid = uids.front(), .gid = gids.front(), .groups = {}};
+  for (const uint32_t group : numbers_of("Groups:")) user.groups.push_back(group);
+  return user;
+}
+
+std::optional<UserIds> user_of_rank(const std::string& folder, const std::string& proc_root,
+                                    pid_t pid) {
+  if (geteuid() != 0) return std::nullopt;
+  auto process = pid > 0 ? read_process_user(proc_root, pid) : std::nullopt;
+  return process && process->uid != 0 ? process : foreign_owner(folder);
 }
 
 bool handles_signal(const std::string& proc_root, pid_t pid, int signal) {

@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "common/files/user_rights.h"
+
 namespace muster::worker {
 
 constexpr char kProcRoot[] = "/proc";
@@ -52,6 +54,15 @@ TraceState read_trace_state(const std::string& proc_root, pid_t pid);
 // Returns whether `tid` is a thread of this program: such a tracer only reads a stack and detaches
 // soon.
 bool is_own_thread(const std::string& proc_root, pid_t tid);
+
+// Returns the real user and group of a process, and its groups; nullopt if it does not exist.
+std::optional<UserIds> read_process_user(const std::string& proc_root, pid_t pid);
+
+// Returns the user whose files a rank's process may name: that of the process with its groups, or
+// the owner of the rank's folder if the process is gone or runs as this process's user (it may have
+// executed a program with the set-user-id bit); nullopt as foreign_owner(). `pid`: 0: none.
+std::optional<UserIds> user_of_rank(const std::string& folder, const std::string& proc_root,
+                                    pid_t pid);
 
 // Returns whether the process has a handler for `signal`.
 bool handles_signal(const std::string& proc_root, pid_t pid, int signal);

@@ -34,11 +34,12 @@ void add_note(const std::string& text, RankStacks& stacks) {
 }  // namespace
 
 ProcessReader::ProcessReader(std::string proc_root, pid_t pid, uint64_t start_ticks,
-                             ModuleImages* images)
+                             ModuleImages* images, const std::optional<UserIds>& user)
     : proc_root_(proc_root),
       pid_(pid),
       start_ticks_(start_ticks),
-      unwinder_(std::move(proc_root), pid, images) {}
+      user_(user),
+      unwinder_(std::move(proc_root), pid, images, user) {}
 
 RankStacks ProcessReader::read(const PySpy& py_spy, const std::string& self_stacks,
                                Instant deadline, std::vector<StackModule>& modules) {
@@ -200,7 +201,7 @@ void ProcessReader::add_python_frames(const PySpy& py_spy, Instant deadline,
                                       RankStacks& stacks) const {
   auto frames = read_python_memory(pid_, unwinder_.map(), deadline);
   if (!frames.ok() && !absl::IsDeadlineExceeded(frames.status()))
-    frames = py_spy.dump(pid_, deadline);
+    frames = py_spy.dump(pid_, deadline, user_);
   if (!frames.ok()) {
     add_note(absl::StrCat("no Python frames: ", frames.status().message()), stacks);
     return;

@@ -6,10 +6,12 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "common/files/user_rights.h"
 #include "common/stacks/stack_frame.h"
 #include "common/time/time.h"
 #include "worker/stacks/proc_files.h"
@@ -21,7 +23,9 @@ namespace muster::worker {
 
 class ProcessReader {
  public:
-  ProcessReader(std::string proc_root, pid_t pid, uint64_t start_ticks, ModuleImages* images);
+  // `user`: see StackTarget.
+  ProcessReader(std::string proc_root, pid_t pid, uint64_t start_ticks, ModuleImages* images,
+                const std::optional<UserIds>& user);
 
   // Returns the stacks. Appends the modules of the frames to `modules`; frames refer to them by
   // index. `self_stacks`: see StackTarget.
@@ -47,6 +51,7 @@ class ProcessReader {
   const std::string proc_root_;
   const pid_t pid_;
   const uint64_t start_ticks_;  // start time of the process, which identifies it together with pid_
+  const std::optional<UserIds> user_;
   Unwinder unwinder_;
 };
 

@@ -56,7 +56,8 @@ bool runs_python(const ProcessMap& map) {
 
 PySpy::PySpy(const std::string& program) : program_(program.empty() ? py_spy_in_path() : program) {}
 
-absl::StatusOr<PythonFrames> PySpy::dump(pid_t pid, Instant deadline) const {
+absl::StatusOr<PythonFrames> PySpy::dump(pid_t pid, Instant deadline,
+                                         const std::optional<UserIds>& user) const {
   if (program_.empty()) return absl::NotFoundError(kInstall);
   // Nonblocking: a py-spy that is killed at the deadline could leave an attached program stopped.
   const auto output =
@@ -64,7 +65,8 @@ absl::StatusOr<PythonFrames> PySpy::dump(pid_t pid, Instant deadline) const {
                 {.deadline = deadline,
                  .output_bytes_max = kOutputBytesMax,
                  .errors_bytes_max = kErrorBytesMax,
-                 .apart = true});
+                 .apart = true,
+                 .user = user});
   if (!output.ok()) return output.status();
   if (output->exit_code != 0) {
     const std::string reason = output->errors.substr(0, output->errors.find('\n'));

@@ -7,12 +7,14 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <absl/status/statusor.h>
 
+#include "common/files/user_rights.h"
 #include "common/stacks/stack_frame.h"
 #include "common/time/time.h"
 #include "worker/stacks/process_map.h"
@@ -34,8 +36,10 @@ class PySpy {
   explicit PySpy(const std::string& program);
 
   // Returns the Python frames of a process. Returns NotFound, with instructions to install py-spy,
-  // if there is none. Blocks until `deadline` at most.
-  absl::StatusOr<PythonFrames> dump(pid_t pid, Instant deadline) const;
+  // if there is none. Blocks until `deadline` at most. `user`: the user of py-spy, which opens
+  // files that the process names; nullopt: this process's.
+  absl::StatusOr<PythonFrames> dump(pid_t pid, Instant deadline,
+                                    const std::optional<UserIds>& user) const;
 
  private:
   std::string program_;  // path of py-spy; empty: there is none

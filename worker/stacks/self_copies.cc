@@ -13,6 +13,7 @@
 
 #include <absl/cleanup/cleanup.h>
 
+#include "common/files/ranks_file.h"
 #include "common/process/address.h"
 #include "common/stacks/self_stacks.h"
 #include "worker/stacks/module_file.h"
@@ -132,7 +133,7 @@ class Requester {
 std::optional<SelfCopies> request_copies(const std::string& proc_root, const std::string& path,
                                          pid_t pid, std::span<const pid_t> tids, uint64_t request,
                                          bool needs_map, Instant deadline) {
-  const int fd = path.empty() ? -1 : open_regular_file(path);
+  const int fd = path.empty() ? -1 : open_ranks_file(path);
   if (fd < 0) return std::nullopt;
   const absl::Cleanup close_file = [fd] { close(fd); };
   Requester requester(proc_root, pid, fd, request);

@@ -137,7 +137,7 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
     const auto stat = read_task_stat(kProcRoot, target.pid);
     if (!stat || has_ended(target.pidfd)) return refuse("dead");
     if (index >= kTargetsMax) return refuse("more processes than are read at once");
-    Known& known = find(target.pid, stat->start_ticks);
+    Known& known = find(target, stat->start_ticks);
     if (known.busy && monotonic_now() > known.until)
       return refuse("an earlier reader still waits for it in the kernel");
     if (known.busy) return false;
@@ -173,7 +173,8 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
   }
 
   // Requires the lock.
-  Known& find(pid_t pid, uint64_t start_ticks) {
+  Known& find(const StackTarget& target, uint64_t start_ticks) {
+    const pid_t pid = target.pid;
     const auto found = known_.find(pid);
     const bool same_life = found != known_.end() && found->second.start_ticks == start_ticks;
     // A blocked reader keeps its data.
@@ -181,7 +182,8 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
     if (known_.size() >= kReadersKeptMax && !known_.contains(pid)) forget_oldest();
     Known& known = known_[pid];
     if (known.reader == nullptr) {
-      known.reader = std::make_shared<ProcessReader>(kProcRoot, pid, start_ticks, &images_);
+      known.reader =
+          std::make_shared<ProcessReader>(kProcRoot, pid, start_ticks, &images_, target.user);
       known.start_ticks = start_ticks;
     }
     known.used = monotonic_now();

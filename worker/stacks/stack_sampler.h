@@ -23,9 +23,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
+#include "common/files/user_rights.h"
 #include "common/stacks/stack_frame.h"
 #include "common/time/time.h"
 
@@ -41,6 +43,9 @@ struct StackTarget {
   // Path of the file through which the process offers copies of its own threads
   // (common/stacks/self_stacks.h); empty or missing: the process offers none.
   std::string self_stacks{};
+  // The user of the process, with whose rights files are opened that the process names; nullopt:
+  // this process's.
+  std::optional<UserIds> user{};
 };
 
 struct StackSamplerOptions {

@@ -46,33 +46,35 @@ void try_file(int fd, const std::string& build_id, Found& found) {
 }
 
 // Opens a file without a name by the kernel's handle of the mapping.
-void try_mapping(const StackModule& module, pid_t pid, Found& found) {
+void try_mapping(const StackModule& module, pid_t pid, const std::optional<UserIds>& user,
+                 Found& found) {
   if (found.fd >= 0 || pid <= 0) return;
   const auto map = read_process_map(kProcRoot, pid);
   if (!map) return;
   for (const MappedModule& mapped : map->modules) {
     const auto headers = read_module_headers(pid, mapped);
     if (!headers || headers->build_id != module.build_id) continue;
-    found.fd = open_module_file(kProcRoot, pid, mapped, headers->build_id);
+    found.fd = open_module_file(kProcRoot, pid, mapped, headers->build_id, user);
     return;
   }
 }
 
-Found find_file(const StackModule& module, pid_t pid, const std::string& debug_folder) {
+Found find_file(const StackModule& module, pid_t pid, const std::string& debug_folder,
+                const std::optional<UserIds>& user) {
   Found found;
   if (module.path == "[vdso]") try_file(open_vdso(), module.build_id, found);
   const std::string path(absl::StripSuffix(module.path, " (deleted)"));
   if (!path.starts_with('/')) return found;
   if (pid > 0) {
     const std::string seen = absl::StrCat(kProcRoot, "/", pid, "/root", path);
-    try_file(open_regular_file(seen), module.build_id, found);
+    try_file(open_regular_file(seen, user), module.build_id, found);
   }
-  if (found.fd < 0) try_file(open_regular_file(path), module.build_id, found);
+  if (found.fd < 0) try_file(open_regular_file(path, user), module.build_id, found);
   if (module.build_id.empty()) return found;
-  try_mapping(module, pid, found);
+  try_mapping(module, pid, user, found);
   // A debug file has the symbols, too.
   if (found.fd < 0)
-    found.fd = open_debug_file(debug_folder, {.path = path, .build_id = module.build_id});
+    found.fd = open_debug_file(debug_folder, {.path = path, .build_id = module.build_id}, user);
   return found;
 }
 
@@ -85,8 +87,9 @@ class Symbolizer::Impl : public std::enable_shared_from_this<Symbolizer::Impl> {
 
   absl::StatusOr<std::vector<FrameSymbol>> symbolize(const StackModule& module,
                                                      std::span<const uint64_t> addresses, pid_t pid,
-                                                     Instant deadline) {
-    const auto kept = keep(module);
+                                                     Instant deadline,
+                                                     const std::optional<UserIds>& user) {
+    const auto kept = keep(module, user);
     if (kept == nullptr) {
       return absl::DeadlineExceededError(absl::StrCat(
           bounded_text(module.path, kModulePathBytesMax), " is being read for too long"));
@@ -120,6 +123,7 @@ class Symbolizer::Impl : public std::enable_shared_from_this<Symbolizer::Impl> {
  private:
   struct CachedModule {
     StackModule module;
+    std::optional<UserIds> user;
     std::mutex reading;  // held while the file is in use
     std::unique_ptr<DebugFile> file;
     std::atomic<uint64_t> bytes{0};
@@ -135,11 +139,13 @@ class Symbolizer::Impl : public std::enable_shared_from_this<Symbolizer::Impl> {
   };
 
   // Returns null if the file has the maximum number of readers.
-  std::shared_ptr<CachedModule> keep(const StackModule& module) {
+  std::shared_ptr<CachedModule> keep(const StackModule& module,
+                                     const std::optional<UserIds>& user) {
     const std::lock_guard lock(mutex_);
     const auto known = std::ranges::find_if(files_, [&](const auto& kept) {
-      return module.build_id.empty() ? kept->module == module
-                                     : kept->module.build_id == module.build_id;
+      return kept->user == user &&
+             (module.build_id.empty() ? kept->module == module
+                                      : kept->module.build_id == module.build_id);
     });
     if (known != files_.end()) {
       files_.splice(files_.begin(), files_, known);
@@ -147,6 +153,7 @@ class Symbolizer::Impl : public std::enable_shared_from_this<Symbolizer::Impl> {
       forget_oldest();
       files_.push_front(std::make_shared<CachedModule>());
       files_.front()->module = module;
+      files_.front()->user = user;
     }
     if (files_.front()->readers == kReadersMax) return nullptr;
     ++files_.front()->readers;
@@ -183,7 +190,7 @@ class Symbolizer::Impl : public std::enable_shared_from_this<Symbolizer::Impl> {
   absl::Status open(CachedModule& kept, const StackModule& module, pid_t pid) const {
     if (kept.file != nullptr) return absl::OkStatus();
     const std::string shown = bounded_text(module.path, kModulePathBytesMax);
-    const Found found = find_file(module, pid, options_.debug_folder);
+    const Found found = find_file(module, pid, options_.debug_folder, kept.user);
     if (found.fd < 0) {
       return absl::NotFoundError(found.other_build
                                      ? absl::StrCat(shown,
@@ -192,7 +199,7 @@ class Symbolizer::Impl : public std::enable_shared_from_this<Symbolizer::Impl> {
                                                     bounded_text(module.build_id, 128), ")")
                                      : absl::StrCat("no file ", shown));
     }
-    kept.file = DebugFile::open(found.fd, module.path, options_.debug_folder);
+    kept.file = DebugFile::open(found.fd, module.path, options_.debug_folder, kept.user);
     if (kept.file == nullptr) return absl::DataLossError(absl::StrCat(shown, " is no ELF file"));
     kept.bytes = kept.file->bytes();
     return absl::OkStatus();
@@ -224,8 +231,9 @@ Symbolizer::~Symbolizer() { stop(); }
 
 absl::StatusOr<std::vector<FrameSymbol>> Symbolizer::symbolize(const StackModule& module,
                                                                std::span<const uint64_t> addresses,
-                                                               pid_t pid, Instant deadline) {
-  return impl_->symbolize(module, addresses, pid, deadline);
+                                                               pid_t pid, Instant deadline,
+                                                               const std::optional<UserIds>& user) {
+  return impl_->symbolize(module, addresses, pid, deadline, user);
 }
 
 void Symbolizer::stop() { impl_->stop(); }

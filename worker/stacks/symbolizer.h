@@ -11,12 +11,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <absl/status/statusor.h>
 
+#include "common/files/user_rights.h"
 #include "common/stacks/stack_frame.h"
 #include "common/time/time.h"
 
@@ -37,14 +39,16 @@ class Symbolizer {
   // Returns one symbol per address of `addresses`, which are as in StackFrame; a symbol is empty if
   // it is unknown or was not resolved by `deadline`. `pid`: a process that has mapped the module;
   // the path is resolved in that process's mount namespace, which finds files in containers and
-  // deleted files; 0: none.
+  // deleted files; 0: none. `user`: whose rights files are opened with (module_file.h). Users share
+  // no cached files, because a user's file may have the build id of another one.
   // Returns NotFound if there is no such file or it is of another build, DataLoss if it is no ELF
   // file, and DeadlineExceeded if earlier calls still hang on that file. Because the symbolizer's
   // own threads read the files, a file system that hangs costs only the symbols of its files.
   // Blocks until `deadline` at most. Thread-safe.
   absl::StatusOr<std::vector<FrameSymbol>> symbolize(const StackModule& module,
                                                      std::span<const uint64_t> addresses, pid_t pid,
-                                                     Instant deadline);
+                                                     Instant deadline,
+                                                     const std::optional<UserIds>& user = {});
 
   // Makes current and later calls return soon, with the results so far. Thread-safe.
   void stop();

@@ -36,8 +36,8 @@ Elf* open_own_elf() {
 
 class Unwinder::Impl {
  public:
-  Impl(std::string proc_root, pid_t pid, ModuleImages* images)
-      : proc_root_(std::move(proc_root)), pid_(pid), images_(*images) {}
+  Impl(std::string proc_root, pid_t pid, ModuleImages* images, std::optional<UserIds> user)
+      : proc_root_(std::move(proc_root)), pid_(pid), images_(*images), user_(std::move(user)) {}
   ~Impl() { end_session(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -143,7 +143,7 @@ class Unwinder::Impl {
     if (module.headers) return *module.headers;
     module.headers = read_module_headers(pid_, *module.mapped);
     if (!module.headers) {
-      const int fd = open_module_file(proc_root_, pid_, *module.mapped, "");
+      const int fd = open_module_file(proc_root_, pid_, *module.mapped, "", user_);
       if (fd >= 0) module.headers = read_file_headers(fd, *module.mapped);
       if (fd >= 0) close(fd);
     }
@@ -187,13 +187,15 @@ class Unwinder::Impl {
     Module& module = *static_cast<Module*>(*user);
     Impl& self = *module.owner;
     const ModuleHeaders& headers = self.headers(module);
-    module.image = self.images_.get(self.pid_, headers);
+    const uid_t uid = self.user_ ? self.user_->uid : geteuid();
+    module.image = self.images_.get(self.pid_, uid, headers);
     if (module.image != nullptr) {
       // The image is not written to: libelf converts in place only files of another byte order.
       *elf = elf_memory(const_cast<char*>(module.image->data()), module.image->size());
       return -1;
     }
-    const int fd = open_module_file(self.proc_root_, self.pid_, *module.mapped, headers.build_id);
+    const int fd =
+        open_module_file(self.proc_root_, self.pid_, *module.mapped, headers.build_id, self.user_);
     if (fd < 0) return -1;
     // Read instead of mapped: another process may truncate the file.
     *elf = elf_begin(fd, ELF_C_READ, nullptr);
@@ -243,6 +245,7 @@ class Unwinder::Impl {
   const std::string proc_root_;
   const pid_t pid_;
   ModuleImages& images_;
+  const std::optional<UserIds> user_;
   ProcessMap map_;
   std::vector<Module> modules_;  // as map_.modules
   Dwfl* dwfl_ = nullptr;
@@ -251,8 +254,9 @@ class Unwinder::Impl {
   const ThreadCopy* thread_ = nullptr;  // being unwound
 };
 
-Unwinder::Unwinder(std::string proc_root, pid_t pid, ModuleImages* images)
-    : impl_(std::make_unique<Impl>(std::move(proc_root), pid, images)) {}
+Unwinder::Unwinder(std::string proc_root, pid_t pid, ModuleImages* images,
+                   std::optional<UserIds> user)
+    : impl_(std::make_unique<Impl>(std::move(proc_root), pid, images, std::move(user))) {}
 Unwinder::~Unwinder() = default;
 
 bool Unwinder::refresh() { return impl_->refresh(); }

@@ -8,9 +8,11 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "common/files/user_rights.h"
 #include "common/stacks/stack_frame.h"
 #include "worker/stacks/module_image.h"
 #include "worker/stacks/process_map.h"
@@ -20,8 +22,9 @@ namespace muster::worker {
 
 class Unwinder {
  public:
-  // Requires that `images` outlives the unwinder.
-  Unwinder(std::string proc_root, pid_t pid, ModuleImages* images);
+  // Requires that `images` outlives the unwinder. `user`: the process's user, with whose rights its
+  // files are opened; nullopt: this process's.
+  Unwinder(std::string proc_root, pid_t pid, ModuleImages* images, std::optional<UserIds> user);
   ~Unwinder();
   Unwinder(const Unwinder&) = delete;
   Unwinder& operator=(const Unwinder&) = delete;

@@ -15,8 +15,11 @@
 #include <spdlog/spdlog.h>
 
 #include "common/files/errno_status.h"
+#include "common/files/ranks_file.h"
 #include "common/time/time.h"
 #include "worker/shell/evidence/pidfd.h"
+#include "worker/shell/files/protected_path.h"
+#include "worker/stacks/proc_files.h"
 
 namespace muster::worker {
 namespace {
@@ -30,21 +33,26 @@ constexpr Duration kNamesBudget = std::chrono::seconds(10);
 // Per launch on this node: weeks of traces of eight ranks every ten minutes.
 constexpr uint64_t kTraceFileBytesMax = 256 << 20;
 // Log agents run as other users.
-constexpr mode_t kFolderMode = 0755;
+constexpr mode_t kFolderMode = 0755, kFileMode = 0644;
+// Users must not read each other's stacks.
+constexpr mode_t kPrivateFolderMode = 0700, kPrivateFileMode = 0600;
 
-absl::Status make_folder(const std::string& path) {
+absl::Status make_folder(const StackTracerOptions& options) {
+  const std::string& path = options.folder;
+  const mode_t mode = options.is_private ? kPrivateFolderMode : kFolderMode;
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-  if (mkdir(path.c_str(), kFolderMode) == 0) {
-    chmod(path.c_str(), kFolderMode);  // independent of the umask
+  if (mkdir(path.c_str(), mode) == 0) {
+    chmod(path.c_str(), mode);  // independent of the umask
     return absl::OkStatus();
   }
-  return errno == EEXIST ? absl::OkStatus() : errno_status(errno, absl::StrCat("making ", path));
+  if (errno != EEXIST) return errno_status(errno, absl::StrCat("making ", path));
+  return options.is_private ? check_protected(path) : absl::OkStatus();
 }
 
 // Appends after the rank's own output, on a new line.
 absl::Status append_to_log(const std::string& path, const std::string& text) {
-  const int fd = open(path.c_str(), O_RDWR | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  const int fd = open_ranks_file(path, O_RDWR | O_APPEND);
   if (fd < 0) return errno_status(errno, absl::StrCat("opening ", path));
   char last = '\n';
   const off_t size = lseek(fd, 0, SEEK_END);
@@ -93,12 +101,14 @@ void StackTracer::begin(const LaunchKey& key, const JobSpec& spec) {
   if (launch.spec.to_cloud && options_.otlp) {
     if (otlp_ == nullptr) otlp_ = std::make_unique<OtlpLogs>(*options_.otlp, options_.worker);
   } else if (launch.spec.to_cloud) {
-    if (auto status = make_folder(options_.folder); !status.ok())
+    if (auto status = make_folder(options_); !status.ok()) {
       spdlog::warn("--stack-trace-dir: {}", std::string(status.message()));
+      if (options_.is_private) return;
+    }
     launch.file = std::make_shared<TraceFile>(
         absl::StrCat(options_.folder, "/stack_traces_job", key.job.value(), "_attempt",
                      key.attempt.value(), "_", options_.worker, ".jsonl"),
-        kTraceFileBytesMax);
+        kTraceFileBytesMax, options_.is_private ? kPrivateFileMode : kFileMode);
   }
   launches_.emplace(key, std::move(launch));
   arm(key);
@@ -143,9 +153,12 @@ void StackTracer::take(const LaunchKey& key) {
 
 std::vector<StackTrace> StackTracer::read(const Job& job) {
   std::vector<StackTarget> targets;
-  for (size_t i = 0; i < job.ranks.size(); ++i)
-    targets.push_back({job.ranks[i].key.rank.value(), job.ranks[i].pid, job.pidfds[i].get(),
-                       job.ranks[i].self_stacks});
+  for (size_t i = 0; i < job.ranks.size(); ++i) {
+    const TracedRank& rank = job.ranks[i];
+    const std::string folder = std::filesystem::path(rank.log_path).parent_path();
+    targets.push_back({rank.key.rank.value(), rank.pid, job.pidfds[i].get(), rank.self_stacks,
+                       user_of_rank(folder, kProcRoot, rank.pid)});
+  }
   const StackSample sample = tools_.sampler.sample(targets, monotonic_now() + kReadBudget);
 
   // Ranks run the same code: resolves each address once.
@@ -157,8 +170,9 @@ std::vector<StackTrace> StackTracer::read(const Job& job) {
   }
   std::map<std::pair<StackModule, uint64_t>, FrameSymbol> names;
   for (size_t m = 0; m < addresses.size(); ++m) {
-    const auto symbols = tools_.symbolizer.symbolize(
-        all.modules()[m], addresses[m], job.ranks[0].pid, monotonic_now() + kNamesBudget);
+    const auto symbols =
+        tools_.symbolizer.symbolize(all.modules()[m], addresses[m], job.ranks[0].pid,
+                                    monotonic_now() + kNamesBudget, targets[0].user);
     if (!symbols.ok()) continue;  // "libc.so.6+0x1234" is sufficient
     for (size_t i = 0; i < std::min(symbols->size(), addresses[m].size()); ++i)
       names[{all.modules()[m], addresses[m][i]}] = (*symbols)[i];

@@ -32,6 +32,8 @@ struct StackTracerOptions {
   std::string worker;
   std::string folder;              // folder for the JSON lines
   std::optional<OtlpTarget> otlp;  // if set, traces go there instead of into `folder`
+  // Whether only this process's user may read the lines and change the folder.
+  bool is_private = false;
 };
 
 // Traces all launches of a worker. Called on the event loop's thread only.

@@ -12,13 +12,6 @@
 #include "common/files/errno_status.h"
 
 namespace muster::worker {
-namespace {
-
-// Log agents run as other users.
-constexpr mode_t kFileMode = 0644;
-
-}  // namespace
-
 TraceFile::~TraceFile() { close_file(); }
 
 void TraceFile::close_file() {
@@ -30,13 +23,13 @@ void TraceFile::close_file() {
 absl::Status TraceFile::open() {
   if (fd_ >= 0) return absl::OkStatus();
   fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
-               kFileMode);
+               mode_);
   if (fd_ < 0) return errno_status(errno, absl::StrCat("opening ", path_));
   struct stat what {};
   const bool is_ours = fstat(fd_, &what) == 0 && S_ISREG(what.st_mode) &&
                        what.st_uid == geteuid() && what.st_nlink == 1;
   if (is_ours) {
-    fchmod(fd_, kFileMode);
+    fchmod(fd_, mode_);
     return absl::OkStatus();
   }
   close_file();

@@ -2,6 +2,8 @@
 // and replaces the previous <path>.1, so that the folder's size stays bounded.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -12,7 +14,8 @@ namespace muster::worker {
 
 class TraceFile {
  public:
-  TraceFile(std::string path, uint64_t bytes_max) : path_(std::move(path)), bytes_max_(bytes_max) {}
+  TraceFile(std::string path, uint64_t bytes_max, mode_t mode)
+      : path_(std::move(path)), bytes_max_(bytes_max), mode_(mode) {}
   ~TraceFile();
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
@@ -26,6 +29,7 @@ class TraceFile {
 
   const std::string path_;
   const uint64_t bytes_max_;
+  const mode_t mode_;
   int fd_ = -1;
 };
 

@@ -14,6 +14,7 @@
 #include <boost/asio/post.hpp>
 #include <spdlog/spdlog.h>
 
+#include "common/files/ranks_file.h"
 #include "daemon/limits.h"
 
 namespace muster::worker {
@@ -94,7 +95,7 @@ LogShipper::~LogShipper() {
 void LogShipper::add(const RankKey& key, const std::string& path) {
   forget(key);
   Tail tail;
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = open_ranks_file(path);
   if (fd < 0) {
     spdlog::warn("{}: its log cannot be shipped: {}: {}", to_string(key), path,
                  std::strerror(errno));
@@ -102,7 +103,8 @@ void LogShipper::add(const RankKey& key, const std::string& path) {
   }
   tail.file = std::make_shared<const File>(fd);
   if (inotify_.is_open()) {
-    tail.watch = inotify_add_watch(inotify_.native_handle(), path.c_str(), IN_MODIFY);
+    tail.watch =
+        inotify_add_watch(inotify_.native_handle(), path.c_str(), IN_MODIFY | IN_DONT_FOLLOW);
     if (tail.watch >= 0) by_watch_[tail.watch] = key;
   }
   tails_[key] = std::move(tail);

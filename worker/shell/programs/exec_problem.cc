@@ -151,7 +151,7 @@ std::string denied_because(const std::string& program, std::string_view head) {
   if (line && stat(line->interpreter.c_str(), &interpreter) == 0 && S_ISDIR(interpreter.st_mode))
     return absl::StrCat("its first line names the interpreter ", shown(line->interpreter),
                         ", which is a folder");
-  if (line && access(line->interpreter.c_str(), X_OK) != 0)
+  if (line && faccessat(AT_FDCWD, line->interpreter.c_str(), X_OK, AT_EACCESS) != 0)
     return absl::StrCat("its interpreter ", shown(line->interpreter), " is not executable");
   return absl::StrCat("permission is denied: chmod +x, or ", kAdvice);
 }

@@ -16,6 +16,7 @@
 #include <absl/strings/str_split.h>
 #include <absl/strings/strip.h>
 
+#include "common/files/user_rights.h"
 #include "common/job/rank_evidence.h"
 #include "common/text/absl_view.h"
 
@@ -71,6 +72,8 @@ std::optional<struct stat> regular_file(const std::string& path) {
 
 // Returns false if no process reads the pipe, or it is no pipe.
 bool request_pipe_dump(const std::string& pipe) {
+  const FileRights rights(foreign_owner(fs::path(pipe).parent_path()));
+  if (!rights.status().ok()) return false;
   const int fd = open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return false;
   struct stat status {};

@@ -21,7 +21,7 @@ std::vector<PageReader::Page> read_all_pages(const Launcher& launcher,
                           launcher.process_state(target.pid)};
     struct stat status {};
     if (target.reads_log_size &&
-        stat(launcher.folders().log_path(target.key).c_str(), &status) == 0)
+        lstat(launcher.folders().log_path(target.key).c_str(), &status) == 0)
       page.log_bytes = status.st_size;
     if (target.samples_main_thread) page.is_awake = launcher.is_main_thread_awake(target.pid);
     if (target.reads_links) page.links = links.read(target.pid);

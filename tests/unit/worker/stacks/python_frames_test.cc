@@ -80,9 +80,32 @@ TEST(PythonFramesTest, AMissingPySpyReturnsAdvice) {
   setenv("PATH", folder.path().c_str(), 1);
   const PySpy py_spy("");
   setenv("PATH", path.c_str(), 1);
-  const auto frames = py_spy.dump(getpid(), in_seconds(30));
+  const auto frames = py_spy.dump(getpid(), in_seconds(30), std::nullopt);
   EXPECT_EQ(frames.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(frames.status().message(), HasSubstr("pip install py-spy"));
+}
+
+TEST(PythonFramesTest, PySpyRunsAsTheUserOfTheRank) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  const TempFolder folder;
+  ASSERT_EQ(chmod(folder.path().c_str(), 0711), 0);
+  const std::string program = folder.file("py-spy");
+  write_file(program,
+             "#!/bin/sh\n"
+             "echo \"[{\\\"os_thread_id\\\": 7, \\\"frames\\\": [{\\\"name\\\": \\\"$(id -u) $(id "
+             "-g) $(id -G) "
+             "$SECRET\\\", \\\"filename\\\": \\\"x\\\"}]}]\"\n");
+  ASSERT_EQ(chmod(program.c_str(), 0755), 0);
+  setenv("SECRET", "secret", 1);
+  const UserIds user{.uid = 77'777, .gid = 88'888, .groups = {88'888, 99'999}};
+  const auto frames = PySpy(program).dump(getpid(), in_seconds(30), user);
+  unsetenv("SECRET");
+  ASSERT_TRUE(frames.ok()) << frames.status();
+  EXPECT_EQ(frames->at(7).at(0).text, "x:0 77777 88888 88888 99999 ");
+  // A program that the user cannot execute.
+  ASSERT_EQ(chmod(program.c_str(), 0700), 0);
+  EXPECT_THAT(PySpy(program).dump(getpid(), in_seconds(30), user).status().message(),
+              HasSubstr("EACCES"));
 }
 
 // Uses the real py-spy, if the tests' tools or PATH have it.

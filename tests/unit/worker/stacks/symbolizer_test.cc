@@ -1,6 +1,9 @@
 #include "worker/stacks/symbolizer.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -8,6 +11,7 @@
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/worker/stacks/subject.h"
 #include "worker/stacks/demangle.h"
+#include "worker/stacks/module_file.h"
 #include "worker/stacks/process_map.h"
 
 namespace muster::worker {
@@ -120,6 +124,48 @@ TEST_F(SymbolizerTest, SeparateDebugFiles) {
   std::filesystem::remove(split.path);
   Symbolizer again({.debug_folder = folder.file("debug")});
   EXPECT_EQ(functions(again.symbolize(split, addresses, 0, in_seconds(30))), expected);
+}
+
+// A process may name any file. Files of other users, and what was read of them, stay private.
+TEST_F(SymbolizerTest, FilesAreOpenedWithTheRightsOfTheProcessesUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  const TempFolder folder;
+  ASSERT_EQ(chmod(folder.path().c_str(), 0711), 0);
+  StackModule secret = module;
+  secret.path = folder.file("secret");
+  std::filesystem::copy_file(subject_program(), secret.path);
+  ASSERT_EQ(chmod(secret.path.c_str(), 0700), 0);
+  const UserIds user{.uid = 77'777, .gid = 77'777, .groups = {77'777}};
+  EXPECT_EQ(functions(symbolizer.symbolize(secret, addresses, 0, in_seconds(30))), expected);
+  const auto refused = symbolizer.symbolize(secret, addresses, 0, in_seconds(30), user);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kNotFound) << refused.status();
+  ASSERT_EQ(chmod(secret.path.c_str(), 0755), 0);
+  EXPECT_EQ(functions(symbolizer.symbolize(secret, addresses, 0, in_seconds(30), user)), expected);
+}
+
+TEST(ModuleFileTest, AFileOfAnotherDeviceIsNotTheMappedOne) {
+  const TempFolder folder;
+  const std::string path = folder.file("module");
+  write_file(path, "no ELF file, and without a build id");
+  struct stat info {};
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  MappedModule module{.device = uint64_t{major(info.st_dev)} << 32 | minor(info.st_dev),
+                      .inode = info.st_ino,
+                      .path = path};
+  const int fd = open_module_file("/proc", getpid(), module, "", std::nullopt);
+  EXPECT_GE(fd, 0);
+  close(fd);
+  ++module.device;
+  EXPECT_EQ(open_module_file("/proc", getpid(), module, "", std::nullopt), -1);
+}
+
+TEST(ModuleFileTest, AHugeDebugFileIsNotRead) {
+  const TempFolder folder;
+  write_file(folder.file("debug"), "");
+  std::filesystem::resize_file(folder.file("debug"), kDebugFileBytesMax + 1);
+  const DebugLink link{
+      .path = folder.file("program"), .build_id = "", .name = "debug", .crc = 0x193838c3};
+  EXPECT_EQ(open_debug_file(folder.path(), link, std::nullopt), -1);
 }
 
 TEST_F(SymbolizerTest, InlinedFunctionsAreNamed) {

@@ -3,30 +3,18 @@
 #include "worker/shell/evidence/stack_trace.h"
 
 #include <gmock/gmock.h>
-#include <signal.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <atomic>
 #include <filesystem>
-#include <fstream>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/beast/core.hpp>
-#include <boost/beast/http.hpp>
 #include <gtest/gtest.h>
 
 #include "common/files/file_write.h"
 #include "tests/unit/temp_folder.h"
-#include "worker/shell/evidence/stack_tracer.h"
+#include "tests/unit/worker/shell/evidence/stack_trace_fixture.h"
 #include "worker/shell/evidence/trace_file.h"
 #include "worker/shell/logs/otlp_logs.h"
 
@@ -98,17 +86,10 @@ TEST(StackTrace, ARecordMatchesLogQueries) {
   EXPECT_EQ(record["message"], trace_text(sample_trace()));
 }
 
-std::vector<std::string> lines_of(const std::string& path) {
-  std::vector<std::string> lines;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) lines.push_back(line);
-  return lines;
-}
-
 TEST(TraceFile, RollsOverWhenItIsFull) {
   TempFolder folder;
   const std::string path = folder.path() + "/t.jsonl";
-  TraceFile file(path, 100);
+  TraceFile file(path, 100, 0600);
   for (int i = 0; i < 5; ++i)
     ASSERT_TRUE(file.append(std::string(39, static_cast<char>('a' + i))).ok());
   EXPECT_THAT(lines_of(path), ElementsAre(std::string(39, 'e')));
@@ -122,7 +103,7 @@ TEST(TraceFile, FollowsNoLinks) {
   TempFolder folder;
   const std::string path = folder.path() + "/t.jsonl";
   std::filesystem::create_symlink(folder.path() + "/victim", path);
-  TraceFile file(path, 100);
+  TraceFile file(path, 100, 0600);
   EXPECT_FALSE(file.append("x").ok());
   EXPECT_FALSE(std::filesystem::exists(folder.path() + "/victim"));
 }
@@ -150,75 +131,6 @@ TEST(OtlpTarget, RefusesInvalidEndpoints) {
     EXPECT_EQ(otlp_target("http://h", headers).status().code(), absl::StatusCode::kInvalidArgument)
         << headers;
   }
-}
-
-// A collector that answers each request with the next of `codes`, then repeats the last one.
-class Collector {
- public:
-  explicit Collector(std::vector<unsigned> codes)
-      : codes_(std::move(codes)),
-        acceptor_(context_, {boost::asio::ip::address_v4::loopback(), 0}) {
-    port_ = acceptor_.local_endpoint().port();
-    thread_ = std::thread([this] { serve(); });
-  }
-  ~Collector() {
-    stop_ = true;
-    boost::asio::io_context context;
-    boost::asio::ip::tcp::socket wake(context);
-    boost::system::error_code ignored;
-    wake.connect({boost::asio::ip::address_v4::loopback(), port_}, ignored);
-    thread_.join();
-  }
-  Collector(const Collector&) = delete;
-  Collector& operator=(const Collector&) = delete;
-
-  std::string endpoint() const { return absl::StrCat("http://127.0.0.1:", port_); }
-  std::vector<json> bodies() const {
-    const std::lock_guard lock(mutex_);
-    return bodies_;
-  }
-
- private:
-  void serve() {
-    namespace http = boost::beast::http;
-    for (size_t n = 0; !stop_; ++n) {
-      boost::asio::ip::tcp::socket socket(context_);
-      boost::system::error_code error;
-      acceptor_.accept(socket, error);
-      if (error || stop_) return;
-      boost::beast::flat_buffer buffer;
-      http::request<http::string_body> request;
-      http::read(socket, buffer, request, error);
-      if (error) continue;
-      {
-        const std::lock_guard lock(mutex_);
-        bodies_.push_back(json::parse(request.body(), nullptr, false));
-      }
-      http::response<http::string_body> response;
-      response.version(11);
-      response.result(codes_[std::min(n, codes_.size() - 1)]);
-      response.prepare_payload();
-      http::write(socket, response, error);
-    }
-  }
-
-  const std::vector<unsigned> codes_;
-  boost::asio::io_context context_;
-  boost::asio::ip::tcp::acceptor acceptor_;
-  uint16_t port_ = 0;
-  std::atomic<bool> stop_{false};
-  mutable std::mutex mutex_;
-  std::vector<json> bodies_;
-  std::thread thread_;
-};
-
-template <class F>
-bool eventually(F&& holds) {
-  for (int i = 0; i < 3'000; ++i) {
-    if (holds()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
 }
 
 constexpr OtlpOptions kQuick = {.tries_max = 3,
@@ -264,114 +176,6 @@ TEST(OtlpLogs, AFullQueueDropsAtOnce) {
   for (int i = 0; i < 1'000; ++i) logs.send({trace_record(sample_trace())});
   EXPECT_GT(logs.dropped(), 900U);
   // The destructor does not wait for the pause.
-}
-
-// A waiting process in place of a rank.
-class Waiting {
- public:
-  Waiting() : pid_(fork()) {
-    if (pid_ == 0) {
-      while (true) pause();
-    }
-  }
-  ~Waiting() {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-  Waiting(const Waiting&) = delete;
-  Waiting& operator=(const Waiting&) = delete;
-  pid_t pid() const { return pid_; }
-
- private:
-  const pid_t pid_;
-};
-
-class StackTracerTest : public testing::Test {
- protected:
-  // Waits until `holds`; returns false if it never does.
-  template <class F>
-  bool run_until(F&& holds) {
-    const Instant give_up = monotonic_now() + std::chrono::seconds(60);
-    while (!holds() && monotonic_now() < give_up) {
-      loop_.restart();
-      loop_.run_one_for(std::chrono::milliseconds(20));
-    }
-    return holds();
-  }
-
-  std::vector<StackTracer::TracedRank> ranks() const {
-    return {{{JobId(7), Attempt(2), Rank(3)}, process_.pid(), folder_.path() + "/rank-3.log"}};
-  }
-
-  Waiting process_;  // before any thread
-  TempFolder folder_;
-  boost::asio::io_context loop_;
-  StackTools tools_;
-  const LaunchKey launch_{JobId(7), Attempt(2)};
-  JobSpec spec_{.name = "llama",
-                .stack_traces = {.collect = true, .to_cloud = false, .interval_seconds = 1}};
-};
-
-TEST_F(StackTracerTest, WritesIntoTheRanksOutputOnALineOfItsOwn) {
-  const std::string log = folder_.path() + "/rank-3.log";
-  std::ofstream(log) << "half a line";
-  StackTracer tracer(loop_, tools_, {"node0", folder_.path() + "/debugging", std::nullopt},
-                     [this](const LaunchKey&) { return ranks(); });
-  tracer.begin(launch_, spec_);
-  tracer.begin(launch_, spec_);
-  ASSERT_TRUE(run_until([&] { return tracer.taken() == 1; }));
-  const auto lines = lines_of(log);
-  ASSERT_GE(lines.size(), 3U);
-  EXPECT_EQ(lines[0], "half a line");
-  EXPECT_THAT(lines[1], HasSubstr("muster: stacks of rank 3, pid "));
-  EXPECT_THAT(lines[2], testing::AnyOf("thread main", HasSubstr("no stack: ")));
-  tracer.end(launch_);
-  EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/debugging"));
-}
-
-TEST_F(StackTracerTest, WritesJsonLinesForAnAgent) {
-  spec_.stack_traces.to_cloud = true;
-  const std::string debugging = folder_.path() + "/a/debugging";
-  const mode_t umask_before = umask(077);
-  StackTracer tracer(loop_, tools_, {"node0", debugging, std::nullopt},
-                     [this](const LaunchKey&) { return ranks(); });
-  tracer.begin(launch_, spec_);
-  ASSERT_TRUE(run_until([&] { return tracer.taken() == 1; }));
-  umask(umask_before);
-  const std::string path = debugging + "/stack_traces_job7_attempt2_node0.jsonl";
-  const auto lines = lines_of(path);
-  ASSERT_THAT(lines, SizeIs(1));
-  const json record = json::parse(lines[0], nullptr, false);
-  EXPECT_EQ(record["verb"], "stacktraceanalyzer");
-  EXPECT_EQ(record["rank"], 3);
-  EXPECT_EQ(record["pid"], process_.pid());
-  using std::filesystem::perms;
-  EXPECT_NE(std::filesystem::status(path).permissions() & perms::others_read, perms::none);
-  EXPECT_NE(std::filesystem::status(debugging).permissions() & perms::others_exec, perms::none);
-}
-
-TEST_F(StackTracerTest, HandsThemToACollectorInstead) {
-  spec_.stack_traces.to_cloud = true;
-  Collector collector({200});
-  StackTracer tracer(
-      loop_, tools_,
-      {"node0", folder_.path() + "/debugging", *otlp_target(collector.endpoint(), "")},
-      [this](const LaunchKey&) { return ranks(); });
-  tracer.begin(launch_, spec_);
-  ASSERT_TRUE(run_until([&] { return !collector.bodies().empty(); }));
-  EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/debugging"));
-}
-
-TEST_F(StackTracerTest, ALaunchWithoutARequestIsNotTraced) {
-  spec_.stack_traces.collect = false;
-  StackTracer tracer(loop_, tools_, {"node0", folder_.path(), std::nullopt},
-                     [](const LaunchKey&) -> std::vector<StackTracer::TracedRank> {
-                       ADD_FAILURE() << "requested of ranks";
-                       return {};
-                     });
-  tracer.begin(launch_, spec_);
-  loop_.run();  // has nothing to wait for
-  EXPECT_EQ(tracer.taken() + tracer.dropped(), 0U);
 }
 
 }  // namespace
