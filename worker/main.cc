@@ -162,6 +162,16 @@ void describe(CLI::App& app, WorkerCommandLine& line) {
       ->type_name("NAME,…")
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  CLI::Option* const as_owner =
+      app.add_flag("--run-as-owner", options.run_as_owner,
+                   "Run each rank as the user of this node that has the name of the job's owner, "
+                   "instead of this program's user, which must be root. Jobs without an owner are "
+                   "refused. Of this program's environment ranks get only variables about the node "
+                   "(PATH, LANG, TZ, CUDA_*, NCCL_*, …) and those of --pass-env")
+          ->group("Trust");
+  app.add_flag("--run-root-jobs", options.run_root_jobs, "Run jobs of root, too")
+      ->needs(as_owner)
+      ->group("Trust");
   app.add_option("--network-devices", options.network_devices,
                  "Network devices that the node's check and the causes of faults depend on, as "
                  "names or beginnings: mlx5_*,eth0; !NAME omits one (default: all ports of "

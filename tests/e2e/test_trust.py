@@ -1,6 +1,9 @@
 """A fleet whose coordinator requires TLS and tokens, and the rotation of both while a job runs."""
 import hashlib
 import json
+import os
+import pathlib
+import re
 import signal
 import ssl
 import unittest
@@ -123,6 +126,7 @@ class Trust(MusterTest):
             self.assertIn("belongs to alice", text)
         self.assertIn("priority is 1: this token is carol's", self.muster("submit", "--priority", "1", "--", "true").stderr)
         self.act_as("bob")
+        self.assertIn(f"job {job} belongs to alice: only alice and admins may update it", self.muster("update", job, "--env", "A=b").stderr)
         self.muster("cancel", job, "--force", check=0)
         wait_until(lambda: self.job(job)["state"] == "CANCELLED", 60, "the end")
 
@@ -142,6 +146,80 @@ class Trust(MusterTest):
         self.assertEqual((cancelled["role"], cancelled["token"]), ("submitter", digest[:8]))
         for token in people.values():
             self.assertNotIn(token, path.read_text())
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root")
+    def test_ranks_run_as_the_owner_of_their_job(self):
+        users = ("daemon", "games", "root", "missing-here")
+        trust.replace(self.dir / "tokens/submitter", "".join(f"{user}-token-0123456789abcdef user={user}\n" for user in users)
+                      + TOKENS["submitter"] + "\n")
+        for user in users:
+            trust.replace(self.dir / "mine" / user, f"{user}-token-0123456789abcdef\n")
+        self.dir.chmod(0o711)
+        (self.dir / "work").mkdir(mode=0o711)
+        secret = self.dir / "secret"
+        secret.write_text("the-secret-of-root\n")
+        secret.chmod(0o600)
+        coordinator = self.start_coordinator()
+        token = self.dir / "mine/worker"
+        token.chmod(0o644)
+        worker = self.start(BIN / "muster-worker", "--coordinator", coordinator.address, "--work-dir", self.dir / "work/none", "--tls-ca",
+                            self.dir / "tls/ca.crt", "--token-file", token, "--run-as-owner")
+        self.assertNotEqual(worker.wait(timeout=20), 0)
+        self.assertIn(f"--token-file={token} (with --run-as-owner): ranks of other users could read it: chmod 600", self.output(worker))
+        token.chmod(0o600)
+        self.env["DATABASE_URL"] = "postgres://the-secret-of-root@db"
+        self.start_worker(coordinator, extra=("--run-as-owner", "--pass-env", "HF_TOKEN"))
+        del self.env["DATABASE_URL"]
+
+        def submit(user, script):
+            self.act_as(user)
+            return json.loads(self.muster("submit", "--json", "--working-directory", "/", "--", "sh", "-c", script, check=0).stdout)["id"]
+
+        def run(user, script):
+            job = submit(user, script)
+            wait_until(lambda: self.job(job)["state"] in ("SUCCEEDED", "FAILED"), 60, "the end")
+            return job, self.job(job)
+
+        folder = self.dir / "work/node0"
+        first, record = run("daemon", f"id -un; id -gn; echo $HOME $USER; cat {secret} {token}; ls {folder}; env; "
+                            "d=$(dirname $MUSTER_PROGRESS_PAGE); echo mine > $d/file; cat $d/file; cat /proc/$PPID/environ; "
+                            "setsid env -i sh -c 'echo left $$; exec sleep 600' & sleep 0.5")
+        self.assertEqual(record["state"], "SUCCEEDED", record)
+        output = self.muster("logs", first, check=0).stdout
+        self.assertIn("daemon\ndaemon\n/usr/sbin daemon\n", output)
+        self.assertIn("mine\n", output)
+        self.assertEqual(output.count("Permission denied"), 4, output)
+        self.assertNotIn("the-secret-of-root", output)
+        self.assertEqual((folder / f"{first}/1").stat().st_mode & 0o777, 0o700)
+        left = pathlib.Path("/proc", re.search(r"left (\d+)", output)[1])
+        wait_until(lambda: not left.exists(), 20, "the end of the process that the rank has left")
+
+        # Another user reaches nothing of it, and a link in place of the log leads nowhere.
+        second, record = run("games", f"cat {folder}/{first}/1/file; d=$(dirname $MUSTER_PROGRESS_PAGE); rm $d/rank-0.log; "
+                             f"ln -s {secret} $d/rank-0.log; exit 3")
+        self.assertEqual(record["state"], "FAILED")
+        for text in (self.muster("logs", second).stdout, json.dumps(record), self.muster("incident", "list", "--json").stdout):
+            self.assertNotIn("the-secret-of-root", text)
+        for user, why in (("root", "is root, whose jobs this node does not run without --run-root-jobs"), ("missing-here", "missing-here is no user of this node"),
+                          ("submitter", "submit it with a token that names its user")):
+            _, record = run(user, "true")
+            self.assertEqual(record["state"], "FAILED")
+            self.assertIn(why, json.dumps(record))
+
+        # The worker still reads the stacks of such ranks.
+        asleep = submit("daemon", "exec sleep 600")
+        wait_until(lambda: "nanosleep" in self.muster("stacks", asleep).stdout, 60, "the stack")
+        self.muster("cancel", asleep, "--force", check=0)
+
+        # The trainer, too, writes its checkpoints as the user.
+        out = self.dir / "out"
+        out.mkdir()
+        out.chmod(0o777)
+        job = json.loads(self.muster("submit", *self.run_args("trained", "steps=3", ranks=1)[1:], "--no-check", "--json", check=0).stdout)["id"]
+        wait_until(lambda: self.job(job)["state"] in ("SUCCEEDED", "FAILED"), 60, "the end")
+        self.assertEqual(self.job(job)["state"], "SUCCEEDED", self.job(job))
+        self.assertTrue(list(out.rglob("*checkpoint*")), "no checkpoint")
+        self.assertEqual({path.owner() for path in out.rglob("*")}, {"daemon"})
 
     def test_missing_token_or_wrong_certificate_names_the_option(self):
         self.start_coordinator()

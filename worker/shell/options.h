@@ -54,6 +54,8 @@ struct WorkerOptions {
   std::string input_mark;
   // credentials of this process's environment that users' programs get (passed_environment.h)
   std::vector<std::string> pass_env;
+  bool run_as_owner = false;   // run ranks as the user of the job's owner; requires root
+  bool run_root_jobs = false;  // permit root as that user
   RankGuard* guard = nullptr;  // must outlive the worker; null: none
   // OpenTelemetry collector; empty: OTEL_EXPORTER_OTLP_ENDPOINT
   std::string otlp_endpoint;

@@ -292,7 +292,8 @@ void Worker::carry_out(const EndLaunch& action) {
 }
 
 void Worker::carry_out(const DropLocalCopies& action) {
-  folder_remover_.remove(launcher_.local_copies().folder(action.store, action.job));
+  for (std::string& folder : launcher_.local_copies().folders_of(action.store, action.job))
+    folder_remover_.remove(std::move(folder));
 }
 
 void Worker::carry_out(const KeepLocalCopies& action) {

@@ -31,6 +31,7 @@
 #include "daemon/process.h"
 #include "worker/gpus/gpu_inventory.h"
 #include "worker/shell/network_place.h"
+#include "worker/shell/ranks/rank_user.h"
 #include "worker/shell/worker.h"
 #include "worker/stacks/kernel_messages.h"
 
@@ -269,6 +270,14 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& want
   const std::string work_dir = std::filesystem::canonical(options.work_dir, error);
   if (error) return errno_status(error.value(), absl::StrCat("--work-dir=", options.work_dir));
   if (auto status = lock_work_dir(work_dir); !status.ok()) return status;
+  if (options.run_as_owner) {
+    const daemon::ClientTrust& trust = options.trust;
+    const std::vector<FlaggedFile> files = {{"--token-file", trust.token_file, true},
+                                            {"--tls-key", trust.tls_key, true},
+                                            {"--tls-cert", trust.tls_cert},
+                                            {"--tls-ca", trust.tls_ca}};
+    if (auto status = admit_users(work_dir, files); !status.ok()) return status;
+  }
   const std::string local_dir = std::filesystem::absolute(options.local_dir, error);
   if (error) return errno_status(error.value(), absl::StrCat("--local-dir=", options.local_dir));
   const auto incarnation = daemon::draw_random_id();
@@ -283,22 +292,27 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& want
   if (options.slots == 0)
     options.slots =
         std::clamp<int32_t>(static_cast<int32_t>(found.gpus.size()), 1, kRanksPerNodeMax);
-  std::unique_ptr<Worker> worker(new Worker(
-      options, std::move(gpus),
-      {.work_dir = work_dir,
-       .trainer = *std::move(trainer),
-       .bind_address = reachable_host(*rendezvous),
-       .incarnation = Incarnation(*incarnation),
-       .rank_umask = options.rank_umask,
-       .rank_open_files = options.rank_open_files,
-       .threads_per_rank = cores_per_slot(options.slots),
-       .proc_root = options.proc_root,
-       .local_dir = local_dir,
-       .gpus = found.gpus,
-       .pass_env = options.pass_env,
-       .pin_ranks = options.pin_ranks},
-      {.worker = name_of(options), .folder = options.stack_trace_dir, .otlp = *std::move(otlp)},
-      {.program = check_program, .work_dir = work_dir, .local_dir = local_dir}));
+  std::unique_ptr<Worker> worker(
+      new Worker(options, std::move(gpus),
+                 {.work_dir = work_dir,
+                  .trainer = *std::move(trainer),
+                  .bind_address = reachable_host(*rendezvous),
+                  .incarnation = Incarnation(*incarnation),
+                  .rank_umask = options.rank_umask,
+                  .rank_open_files = options.rank_open_files,
+                  .threads_per_rank = cores_per_slot(options.slots),
+                  .proc_root = options.proc_root,
+                  .local_dir = local_dir,
+                  .gpus = found.gpus,
+                  .pass_env = options.pass_env,
+                  .pin_ranks = options.pin_ranks,
+                  .run_as_owner = options.run_as_owner,
+                  .run_root_jobs = options.run_root_jobs},
+                 {.worker = name_of(options),
+                  .folder = options.stack_trace_dir,
+                  .otlp = *std::move(otlp),
+                  .is_private = options.run_as_owner},
+                 {.program = check_program, .work_dir = work_dir, .local_dir = local_dir}));
   worker->missing_gpus_ = missing_gpus(work_dir + "/gpus.json", found);
   for (const std::string& missing : worker->missing_gpus_) spdlog::warn("{}", missing);
   worker->no_gpus_because_ = missing_gpus_reason(found);

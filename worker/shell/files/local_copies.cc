@@ -8,8 +8,10 @@
 #include <utility>
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
 #include <spdlog/spdlog.h>
 
+#include "common/files/user_rights.h"
 #include "common/text/canonical_number.h"
 
 namespace muster::worker {
@@ -17,16 +19,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string prefix_of(StoreId store) {
-  return absl::StrCat("muster-", geteuid(), "-", store.value(), "-");
-}
-
 void remove_folder(const std::string& folder) {
   struct stat info {};
   if (lstat(folder.c_str(), &info) != 0) return;
-  if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid()) return;
+  if (!S_ISDIR(info.st_mode) || (geteuid() != 0 && info.st_uid != geteuid())) return;
   std::error_code error;
-  fs::remove_all(folder, error);
+  {
+    // A link that replaces a folder meanwhile leads nowhere.
+    const auto owner = foreign_owner(folder);
+    if (!owner && info.st_uid != geteuid()) return;
+    const FileRights rights(owner);
+    if (!rights.status().ok()) return;
+    fs::remove_all(folder, error);
+  }
   if (error) {
     spdlog::warn("local checkpoints stay in {}: {}", folder, error.message());
   } else {
@@ -36,24 +41,39 @@ void remove_folder(const std::string& folder) {
 
 }  // namespace
 
-std::string LocalCopies::folder(StoreId store, JobId job) const {
-  return absl::StrCat(root_, "/", prefix_of(store), job.value());
+std::string LocalCopies::folder(StoreId store, JobId job, uid_t user) const {
+  return absl::StrCat(root_, "/muster-", user, "-", store.value(), "-", job.value());
 }
 
-std::vector<std::string> LocalCopies::folders_but(StoreId store,
-                                                  const std::set<JobId>& jobs) const {
-  const std::string prefix = prefix_of(store);
+std::vector<std::string> LocalCopies::folders_if(
+    StoreId store, const std::function<bool(JobId)>& is_wanted) const {
   std::vector<std::string> folders;
   std::error_code error;
   // Not a range-for, which throws if the disk fails in the middle.
   fs::directory_iterator entry(root_, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (!name.starts_with(prefix)) continue;
-    const auto job = canonical_number<uint64_t>(name.substr(prefix.size()));
-    if (job && !jobs.contains(JobId(*job))) folders.push_back(entry->path().string());
+    const std::vector<std::string> parts = absl::StrSplit(entry->path().filename().string(), '-');
+    if (parts.size() != 4 || parts[0] != "muster") continue;
+    const auto user = canonical_number<uid_t>(parts[1]);
+    const auto job = canonical_number<uint64_t>(parts[3]);
+    if (!user || (!has_users_ && *user != geteuid()) ||
+        canonical_number<uint64_t>(parts[2]) != store.value())
+      continue;
+    struct stat info {};
+    // The name proves nothing: any user can make a folder with it.
+    const bool is_theirs = lstat(entry->path().c_str(), &info) == 0 && info.st_uid == *user;
+    if (job && is_theirs && is_wanted(JobId(*job))) folders.push_back(entry->path().string());
   }
   return folders;
+}
+
+std::vector<std::string> LocalCopies::folders_of(StoreId store, JobId job) const {
+  return folders_if(store, [job](JobId one) { return one == job; });
+}
+
+std::vector<std::string> LocalCopies::folders_but(StoreId store,
+                                                  const std::set<JobId>& jobs) const {
+  return folders_if(store, [&jobs](JobId job) { return !jobs.contains(job); });
 }
 
 FolderRemover::FolderRemover() : thread_([this] { run(); }) {}

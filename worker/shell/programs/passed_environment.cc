@@ -14,6 +14,11 @@ namespace {
 constexpr std::array<std::string_view, 9> kWords = {"TOKEN",      "SECRET",     "SECRETS",
                                                     "PASSWORD",   "PASSWORDS",  "PASSWD",
                                                     "PASSPHRASE", "CREDENTIAL", "CREDENTIALS"};
+constexpr std::array<std::string_view, 5> kNodeNames = {"PATH", "LD_LIBRARY_PATH", "LANG",
+                                                        "LANGUAGE", "TZ"};
+constexpr std::array<std::string_view, 14> kNodeFamilies = {
+    "LC_",  "CUDA_", "NVIDIA_", "NCCL_", "RCCL_", "ROCR_", "HIP_",
+    "UCX_", "FI_",   "GLOO_",   "OMP_",  "KMP_",  "MKL_",  "TORCH_NCCL_"};
 
 }  // namespace
 
@@ -28,11 +33,23 @@ bool is_credential(std::string_view name) {
   return false;
 }
 
-bool is_passed(std::string_view name, const std::vector<std::string>& patterns) {
-  return !is_credential(name) || std::ranges::any_of(patterns, [&](std::string_view pattern) {
+bool matches(std::string_view name, const std::vector<std::string>& patterns) {
+  return std::ranges::any_of(patterns, [&](std::string_view pattern) {
     return pattern.ends_with('*') ? name.starts_with(pattern.substr(0, pattern.size() - 1))
                                   : name == pattern;
   });
+}
+
+bool is_passed(std::string_view name, const std::vector<std::string>& patterns) {
+  return !is_credential(name) || matches(name, patterns);
+}
+
+bool is_passed_to_users(std::string_view name, const std::vector<std::string>& patterns) {
+  const bool is_about_node = std::ranges::find(kNodeNames, name) != kNodeNames.end() ||
+                             std::ranges::any_of(kNodeFamilies, [&](std::string_view family) {
+                               return name.starts_with(family);
+                             });
+  return matches(name, patterns) || (is_about_node && !is_credential(name));
 }
 
 }  // namespace muster::worker

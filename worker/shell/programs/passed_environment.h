@@ -15,8 +15,16 @@ namespace muster::worker {
 // case are equal.
 bool is_credential(std::string_view name);
 
-// Returns whether a program gets the variable. A program gets a credential only if one of
-// `patterns` is the variable's name, or the beginning of the name followed by "*".
+// Returns whether one of `patterns` is the variable's name, or its beginning followed by "*".
+bool matches(std::string_view name, const std::vector<std::string>& patterns);
+
+// Returns whether a program of the worker's user gets the variable: all but credentials, and the
+// credentials that match `patterns`.
 bool is_passed(std::string_view name, const std::vector<std::string>& patterns);
+
+// Returns whether a program of another user gets the variable: those about the node, which are
+// PATH, LD_LIBRARY_PATH, LANG, LANGUAGE, TZ, LC_… and the families of CUDA, ROCm, NCCL, UCX,
+// libfabric, gloo, OpenMP and MKL, less credentials; and those that match `patterns`.
+bool is_passed_to_users(std::string_view name, const std::vector<std::string>& patterns);
 
 }  // namespace muster::worker

@@ -7,7 +7,10 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
+#include <mutex>
+#include <optional>
 #include <string_view>
+#include <system_error>
 
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/ascii.h>
@@ -16,6 +19,7 @@
 
 #include "common/files/errno_status.h"
 #include "common/files/file_write.h"
+#include "common/files/ranks_file.h"
 #include "common/progress/progress_page.h"
 #include "common/stacks/self_stacks.h"
 #include "common/text/absl_view.h"
@@ -37,6 +41,9 @@ namespace {
 constexpr char kTraceSize[] = "TORCH_FR_BUFFER_SIZE";
 constexpr char kOldTraceSize[] = "TORCH_NCCL_TRACE_BUFFER_SIZE";
 
+// Readable for the owner; others can only pass to the folders inside.
+constexpr mode_t kPassableFolderMode = 0711;
+constexpr mode_t kOwnFolderMode = 0700;
 // An error message and its newline, for each requested line; longer ones are cut anyway.
 constexpr off_t kLineBytes = 4 << 10;
 // A progress bar is one line, of which each state is in the file: more is read if it leaves few
@@ -112,17 +119,23 @@ std::vector<int32_t> Launcher::cpus_of(const SpawnRank& request) const {
   return cpus;
 }
 
-absl::StatusOr<Variables> Launcher::variables(const SpawnRank& request) const {
+absl::StatusOr<Variables> Launcher::variables(const SpawnRank& request,
+                                              const RankUser* user) const {
   Variables variables;
   for (const std::string& entry : base_environment_) {
     const size_t equals = entry.find('=');
     if (equals == std::string::npos) continue;
     const std::string name = entry.substr(0, equals);
-    // The trainer is no user's program, and reads object stores by the worker's credentials.
-    const bool is_users = !request.launch->spec.command.empty();
-    if (is_users && !is_passed(name, options_.pass_env)) continue;
+    // The trainer is no user's program, and reads object stores by the worker's credentials; but
+    // users can read the environment of all their processes.
+    const bool is_passed_on = user != nullptr ? is_passed_to_users(name, options_.pass_env)
+                                              : request.launch->spec.command.empty() ||
+                                                    is_passed(name, options_.pass_env);
+    if (!is_passed_on) continue;
     variables[name] = entry.substr(equals + 1);
   }
+  if (user != nullptr)
+    for (const auto& [name, value] : login_variables(*user)) variables[name] = value;
   // Idle OpenMP threads spin by default. On a node shared with other ranks or programs they take
   // cores from computing threads, and a step takes many times as long. An operator, or a job whose
   // ranks have their own cores, can override this.
@@ -154,7 +167,8 @@ absl::StatusOr<Variables> Launcher::variables(const SpawnRank& request) const {
   variables["MUSTER_ATTEMPT"] = absl::StrCat(key.attempt.value());
   variables["MUSTER_INCARNATION"] = absl::StrCat(options_.incarnation.value());
   variables["MUSTER_PROGRESS_PAGE"] = folders_.page_path(key.launch(), request.local_rank);
-  variables["MUSTER_LOCAL_CHECKPOINTS"] = local_copies_.folder(request.store, key.job);
+  variables["MUSTER_LOCAL_CHECKPOINTS"] =
+      local_copies_.folder(request.store, key.job, user == nullptr ? geteuid() : user->ids.uid);
   variables["MUSTER_CHECKPOINT_STEP"] = absl::StrCat(std::max<int64_t>(launch.checkpoint_step, 0));
   variables["MUSTER_RENDEZVOUS"] = launch.rendezvous_address;
   variables["MUSTER_BIND_ADDRESS"] = options_.bind_address;
@@ -169,7 +183,7 @@ absl::StatusOr<Variables> Launcher::variables(const SpawnRank& request) const {
 }
 
 absl::StatusOr<std::vector<std::string>> Launcher::environment(const SpawnRank& request) const {
-  const auto named = variables(request);
+  const auto named = variables(request, nullptr);
   if (!named.ok()) return named.status();
   return entries_of(*named);
 }
@@ -187,34 +201,73 @@ absl::StatusOr<std::vector<std::string>> Launcher::arguments(const SpawnRank& re
   return program_arguments(spec, named);
 }
 
-absl::StatusOr<SpawnRequest> Launcher::prepare(const SpawnRank& request) const {
-  const auto named = variables(request);
-  if (!named.ok()) return named.status();
-  auto words = arguments(request, *named);
-  if (!words.ok()) return words.status();
-  const LaunchKey key = request.key.launch();
+absl::Status Launcher::make_folder(const LaunchKey& key, const RankUser* user) const {
   const std::string folder = folders_.folder(key);
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error)
-    return node_fault(errno_status(error.value(), absl::StrCat("creating folder ", folder)));
-  const std::string config = folders_.config_path(key);
-  if (auto status = write_file_atomically(config, request.launch->spec.train_config_json);
-      !status.ok()) {
-    return node_fault(std::move(status));
+  if (user == nullptr) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    return error ? errno_status(error.value(), absl::StrCat("creating folder ", folder))
+                 : absl::OkStatus();
   }
+  // Two ranks of a launch start at the same time.
+  const std::lock_guard lock(*folders_mutex_);
+  const UserIds own{.uid = geteuid(), .gid = getegid()};
+  if (auto status =
+          make_folder_of(own, std::filesystem::path(folder).parent_path(), kPassableFolderMode);
+      !status.ok())
+    return status;
+  return make_folder_of(user->ids, folder, kOwnFolderMode);
+}
+
+absl::Status Launcher::write_files(const SpawnRank& request) const {
+  const LaunchKey key = request.key.launch();
+  if (auto status =
+          write_file_atomically(folders_.config_path(key), request.launch->spec.train_config_json);
+      !status.ok())
+    return status;
   // Removes a page of another coordinator's launch with the same numbers.
   const std::string page = folders_.page_path(key, request.local_rank);
   unlink(page.c_str());
   unlink(self_stacks_path(page).c_str());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SpawnRequest> Launcher::prepare(const SpawnRank& request) const {
   const JobSpec& spec = request.launch->spec;
+  std::optional<RankUser> user;
+  if (options_.run_as_owner) {
+    auto found = find_rank_user(spec.owner, options_.run_root_jobs);
+    if (!found.ok()) return found.status();
+    user = *std::move(found);
+  }
+  const RankUser* const as = user ? &*user : nullptr;
+  const auto named = variables(request, as);
+  if (!named.ok()) return named.status();
+  const std::optional<UserIds> ids = user ? std::optional(user->ids) : std::nullopt;
+  absl::StatusOr<std::vector<std::string>> words = absl::UnknownError("not searched");
+  {
+    // The programs of a user are those that the user can find.
+    const FileRights rights(ids);
+    if (!rights.status().ok()) return node_fault(rights.status());
+    if (words = arguments(request, *named); !words.ok()) return words.status();
+  }
+  if (auto status = make_folder(request.key.launch(), as); !status.ok())
+    return node_fault(std::move(status));
+  {
+    const FileRights rights(ids);
+    if (!rights.status().ok()) return node_fault(rights.status());
+    if (auto status = write_files(request); !status.ok())
+      return user ? node_fault_unless_users(std::move(status)) : node_fault(std::move(status));
+  }
   return SpawnRequest{.arguments = *std::move(words),
                       .environment = entries_of(*named),
-                      .directory = spec.command.empty() ? folder : spec.working_directory,
+                      .directory = spec.command.empty() ? folders_.folder(request.key.launch())
+                                                        : spec.working_directory,
                       .log_path = folders_.log_path(request.key),
                       .umask = options_.rank_umask,
                       .open_files = options_.rank_open_files,
-                      .cpus = cpus_of(request)};
+                      .cpus = cpus_of(request),
+                      .user = ids};
 }
 
 absl::Status Launcher::start_problem(const SpawnRank& request, absl::Status problem) {
@@ -255,7 +308,7 @@ std::string Launcher::last_shown_line(const RankKey& key) const {
 }
 
 std::vector<std::string> Launcher::last_lines(const RankKey& key, size_t count_max) const {
-  const int fd = open(folders_.log_path(key).c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = open_ranks_file(folders_.log_path(key));
   if (fd < 0) return {};
   absl::Cleanup close_fd = [fd] { close(fd); };
   const off_t size = lseek(fd, 0, SEEK_END);

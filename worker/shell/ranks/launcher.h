@@ -5,6 +5,8 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "worker/shell/files/local_copies.h"
 #include "worker/shell/programs/program_environment.h"
 #include "worker/shell/ranks/launch_folders.h"
+#include "worker/shell/ranks/rank_user.h"
 #include "worker/shell/ranks/spawn.h"
 
 namespace muster::worker {
@@ -36,6 +39,9 @@ struct LauncherOptions {
   // credentials of the worker's environment that users' programs get (passed_environment.h)
   std::vector<std::string> pass_env{};
   bool pin_ranks = true;  // true: ranks run on the CPUs near their GPUs only
+  // Whether ranks run as the user of the job's owner instead of the worker's; requires root.
+  bool run_as_owner = false;
+  bool run_root_jobs = false;  // whether root may be that user
 };
 
 // Starts ranks, and reads the files that they write.
@@ -45,7 +51,7 @@ class Launcher {
   Launcher(LauncherOptions options, std::vector<std::string> base_environment)
       : options_(std::move(options)),
         folders_(options_.work_dir),
-        local_copies_(options_.local_dir),
+        local_copies_(options_.local_dir, options_.run_as_owner),
         base_environment_(std::move(base_environment)) {}
 
   const LaunchFolders& folders() const { return folders_; }
@@ -90,7 +96,12 @@ class Launcher {
  private:
   std::string visible_devices(const SpawnRank& request) const;
   std::vector<int32_t> cpus_of(const SpawnRank& request) const;
-  absl::StatusOr<Variables> variables(const SpawnRank& request) const;
+  // `user`: null: the worker's.
+  absl::StatusOr<Variables> variables(const SpawnRank& request, const RankUser* user) const;
+  // Makes the folder of a launch. `user`: its owner; null: this process's user.
+  absl::Status make_folder(const LaunchKey& key, const RankUser* user) const;
+  // Writes the files of the rank's launch that the rank reads.
+  absl::Status write_files(const SpawnRank& request) const;
   // Returns the command line of the rank's process. `named`: the rank's environment.
   absl::StatusOr<std::vector<std::string>> arguments(const SpawnRank& request,
                                                      const Variables& named) const;
@@ -99,6 +110,8 @@ class Launcher {
   LaunchFolders folders_;
   LocalCopies local_copies_;
   std::vector<std::string> base_environment_;
+  // held while the folder of a launch is made; shared by copies
+  std::shared_ptr<std::mutex> folders_mutex_ = std::make_shared<std::mutex>();
 };
 
 }  // namespace muster::worker

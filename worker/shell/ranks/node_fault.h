@@ -3,6 +3,8 @@
 // excludes the node and starts the job elsewhere.
 #pragma once
 
+#include <utility>
+
 #include <absl/status/status.h>
 
 namespace muster::worker {
@@ -13,6 +15,21 @@ constexpr char kNodeFaultMark[] = "muster.node_fault";
 inline absl::Status node_fault(absl::Status status) {
   status.SetPayload(kNodeFaultMark, absl::Cord());
   return status;
+}
+
+// Marks an error in a folder of the rank's user as the node's, unless the user could have caused
+// it by links or modes: users must not be able to exclude nodes.
+inline absl::Status node_fault_unless_users(absl::Status status) {
+  switch (status.code()) {
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kNotFound:
+      return status;
+    default:
+      return node_fault(std::move(status));
+  }
 }
 
 inline bool is_node_fault(const absl::Status& status) {

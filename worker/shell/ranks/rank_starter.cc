@@ -68,7 +68,7 @@ void RankStarter::start(const SpawnRank& request, int input_fd) {
       [launcher = launcher_, request, prepared] {
         prepared->request = launcher->prepare(request);
         if (!prepared->request.ok()) return;
-        const auto log_fd = open_log(prepared->request->log_path);
+        const auto log_fd = open_log(*prepared->request);
         if (log_fd.ok()) prepared->log_fd = *log_fd;
         if (!log_fd.ok()) prepared->request = log_fd.status();
       },
@@ -81,7 +81,8 @@ void RankStarter::start(const SpawnRank& request, int input_fd) {
         if (!process.ok()) return fail(start, process.status());
         start->pid = process->pid;
         start->pipe.assign(process->failure_fd);
-        reaper_.add(start->pid, start->request.key);
+        const auto& user = start->process.user;
+        reaper_.add(start->pid, start->request.key, user ? user->uid : geteuid());
         wait_for_exec(start);
       });
   if (start->task == nullptr)

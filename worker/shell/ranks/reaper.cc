@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +18,7 @@
 
 #include "common/files/errno_status.h"
 #include "common/text/absl_view.h"
+#include "worker/stacks/proc_files.h"
 
 namespace muster::worker {
 namespace {
@@ -38,8 +40,9 @@ absl::Status Reaper::adopt_orphans() {
   return errno_status(errno, "PR_SET_CHILD_SUBREAPER");
 }
 
-void Reaper::add(pid_t pid, const RankKey& key) {
-  ranks_[pid] = key;
+void Reaper::add(pid_t pid, const RankKey& key, uid_t uid) {
+  ranks_[pid] = {key, uid};
+  if (uid != geteuid()) users_.insert(uid);
   if (guard_ != nullptr) guard_->add(pid);
 }
 
@@ -51,7 +54,7 @@ void Reaper::forget(pid_t pid) {
 void Reaper::signal(const RankKey& key, int signo) const {
   for (const auto& [pid, rank] : ranks_) {
     // ESRCH: it has just ended and waits to be reaped, so the signal is not needed.
-    if (rank == key) kill(-pid, signo);
+    if (rank.key == key) kill(-pid, signo);
   }
 }
 
@@ -95,7 +98,7 @@ std::vector<ReapedProcess> Reaper::reap() {
         rank != ranks_.end() ? read_cpu_time(proc_root_, *pid) : std::optional<CpuTime>();
     int status = 0;
     if (waitpid(*pid, &status, __WNOTHREAD) < 0 || rank == ranks_.end()) continue;
-    ReapedProcess end{.key = rank->second,
+    ReapedProcess end{.key = rank->second.key,
                       .exit_code = -1,
                       .signal = 0,
                       .by_guard = by_guard,
@@ -111,7 +114,7 @@ std::vector<ReapedProcess> Reaper::reap() {
     const bool is_gone = waitid(P_PID, static_cast<id_t>(rank.first), &info,
                                 WEXITED | WNOHANG | WNOWAIT | __WNOTHREAD) != 0 &&
                          errno == ECHILD;
-    if (is_gone) reaped.push_back({.key = rank.second, .exit_code = -1, .signal = 0});
+    if (is_gone) reaped.push_back({.key = rank.second.key, .exit_code = -1, .signal = 0});
     if (is_gone && guard_ != nullptr) guard_->remove(rank.first);
     any = any || is_gone;
     return is_gone;
@@ -123,14 +126,23 @@ std::vector<ReapedProcess> Reaper::reap() {
 void Reaper::kill_stragglers() const {
   for (const pid_t pid : children()) {
     if (ranks_.contains(pid) || (guard_ != nullptr && pid == guard_->pid())) continue;
-    const std::string environment =
-        read_bounded(absl::StrCat(proc_root_, "/", pid, "/environ"), kEnvironmentBytesMax);
-    const RankKey key = rank_of_environment(environment);
-    if (key.job.value() == 0) continue;
-    bool alive = false;
-    for (const auto& [leader, rank] : ranks_) alive = alive || rank == key;
-    if (!alive) kill(pid, SIGKILL);
+    if (is_straggler(pid)) kill(pid, SIGKILL);
   }
+}
+
+// A process of another user chooses its environment, and only the user shows whose it is.
+bool Reaper::is_straggler(pid_t pid) const {
+  const auto user = read_process_user(proc_root_, pid);
+  const std::string environment =
+      read_bounded(absl::StrCat(proc_root_, "/", pid, "/environ"), kEnvironmentBytesMax);
+  const RankKey key = rank_of_environment(environment);
+  const bool is_of_rank = key.job.value() != 0;
+  const bool is_of_other_user = user && users_.contains(user->uid);
+  if (!is_of_rank && !is_of_other_user) return false;
+  return std::ranges::none_of(ranks_, [&](const auto& entry) {
+    const RankProcess& rank = entry.second;
+    return (!is_of_rank || rank.key == key) && (!is_of_other_user || rank.uid == user->uid);
+  });
 }
 
 std::vector<pid_t> Reaper::children() const {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,8 +40,8 @@ class Reaper {
   // become this process's children.
   static absl::Status adopt_orphans();
 
-  // Registers the process of a rank.
-  void add(pid_t pid, const RankKey& key);
+  // Registers the process of a rank, which runs as the user `uid`.
+  void add(pid_t pid, const RankKey& key, uid_t uid);
   // Forgets a process that is not its rank's any more; reap() does not return it.
   void forget(pid_t pid);
 
@@ -48,18 +49,26 @@ class Reaper {
   void signal(const RankKey& key, int signo) const;
 
   // Reaps every child that has ended and returns the ranks among them. Kills the remaining
-  // processes of a dead rank's process group, and orphans whose environment names a rank that is
-  // not alive. The shell calls it after SIGCHLD and periodically.
+  // processes of a dead rank's process group, and the orphans of ranks that are not alive: those
+  // whose environment names such a rank, and those of a user other than the worker's who had ranks
+  // and has none now, whatever their environment has. The shell calls it after SIGCHLD and
+  // periodically.
   std::vector<ReapedProcess> reap();
 
  private:
+  struct RankProcess {
+    RankKey key;
+    uid_t uid = 0;
+  };
   std::optional<pid_t> next_ended() const;
   void kill_stragglers() const;
+  bool is_straggler(pid_t pid) const;
   std::vector<pid_t> children() const;
 
   std::string proc_root_;
   RankGuard* guard_;
-  std::map<pid_t, RankKey> ranks_;  // ranks that are not reaped yet, by the pid of their process
+  std::set<uid_t> users_;               // users other than the worker's who had ranks
+  std::map<pid_t, RankProcess> ranks_;  // ranks that are not reaped yet, by their process's pid
 };
 
 // Returns the rank to which a process belongs, from the variables that the worker sets for its

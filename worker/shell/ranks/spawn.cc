@@ -20,6 +20,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/files/errno_status.h"
+#include "common/files/ranks_file.h"
 #include "worker/shell/programs/exec_problem.h"
 #include "worker/shell/ranks/node_fault.h"
 
@@ -27,9 +28,11 @@ namespace muster::worker {
 namespace {
 
 // The steps of a child, by ExecFailure::step; the last one is the execution itself.
-constexpr std::array<const char*, 2> kSteps = {"setting up the process",
+constexpr std::array<const char*, 3> kSteps = {"setting up the process", "becoming the user",
                                                "entering the working directory"};
-constexpr int kExecStep = 2;
+constexpr int kUserStep = 1;
+constexpr int kDirectoryStep = 2;
+constexpr int kExecStep = 3;
 
 // Everything that the child needs, prepared before the fork: between fork and exec only
 // async-signal-safe calls are allowed, because other threads may have held locks.
@@ -45,6 +48,7 @@ struct Prepared {
   rlimit open_files;
   bool goes_first;  // the kernel kills it first when memory runs out
   std::optional<cpu_set_t> cpus;
+  const UserIds* user;  // null: this process's
 };
 
 // In a control group shared with its worker, the kernel should kill a rank first when memory runs
@@ -86,13 +90,12 @@ std::optional<cpu_set_t> allowed_of(const std::vector<int32_t>& wanted) {
   return both;
 }
 
-void close_on_exec_from(int first) {
+void close_from(int first) {
 #ifdef SYS_close_range
-  constexpr unsigned kCloseOnExec = 1U << 2;  // CLOSE_RANGE_CLOEXEC, which older headers lack
-  if (syscall(SYS_close_range, static_cast<unsigned>(first), ~0U, kCloseOnExec) == 0) return;
+  if (syscall(SYS_close_range, static_cast<unsigned>(first), ~0U, 0) == 0) return;
 #endif
   const long limit = sysconf(_SC_OPEN_MAX);
-  for (int fd = first; fd < limit; ++fd) fcntl(fd, F_SETFD, FD_CLOEXEC);
+  for (int fd = first; fd < limit; ++fd) close(fd);
 }
 
 void reset_signals() {
@@ -111,32 +114,55 @@ void reset_signals() {
   _exit(127);
 }
 
-[[noreturn]] void become_program(const Prepared& prepared) {
-  reset_signals();
-  if (setpgid(0, 0) != 0) fail(prepared, 0);
-  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail(prepared, 0);
-  if (getppid() != prepared.parent) _exit(127);  // the worker died between fork and prctl
+// Closes the worker's files. The change of the user and the execution may take time, in a file
+// system of the user's, and other processes of the user must find none of them.
+void keep_files_of(Prepared& prepared) {
+  constexpr int kFailureFd = STDERR_FILENO + 1;
   if (dup2(prepared.input_fd, STDIN_FILENO) < 0 || dup2(prepared.log_fd, STDOUT_FILENO) < 0 ||
-      dup2(prepared.log_fd, STDERR_FILENO) < 0) {
+      dup2(prepared.log_fd, STDERR_FILENO) < 0)
     fail(prepared, 0);
+  if (prepared.failure_fd != kFailureFd) {
+    if (dup3(prepared.failure_fd, kFailureFd, O_CLOEXEC) < 0) fail(prepared, 0);
+    prepared.failure_fd = kFailureFd;
   }
+  close_from(kFailureFd + 1);
+}
+
+[[noreturn]] void become_program(Prepared& prepared) {
+  reset_signals();
+  // In a session of its own it can neither write to the worker's terminal by TIOCSTI, nor join
+  // another process group than its own.
+  if (setsid() < 0) fail(prepared, 0);
+  keep_files_of(prepared);
   if (prepared.goes_first) raise_oom_score();
   // A failure only makes the rank slower.
   if (prepared.cpus) sched_setaffinity(0, sizeof(*prepared.cpus), &*prepared.cpus);
-  close_on_exec_from(STDERR_FILENO + 1);
   umask(prepared.umask);
   if (setrlimit(RLIMIT_NOFILE, &prepared.open_files) != 0) fail(prepared, 0);
-  if (chdir(prepared.directory) != 0) fail(prepared, 1);
+  if (prepared.user != nullptr && !become_user(*prepared.user)) fail(prepared, kUserStep);
+  // After the change of the user, which clears it.
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail(prepared, 0);
+  if (getppid() != prepared.parent) _exit(127);  // the worker died between fork and prctl
+  if (chdir(prepared.directory) != 0) fail(prepared, kDirectoryStep);
   execve(prepared.arguments[0], prepared.arguments.data(), prepared.environment.data());
   fail(prepared, kExecStep);
 }
 
 }  // namespace
 
-absl::StatusOr<int> open_log(const std::string& path) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
-  if (fd < 0) return node_fault(errno_status(errno, absl::StrCat("opening ", path)));
-  return fd;
+absl::StatusOr<int> open_log(const SpawnRequest& request) {
+  const int fd = open_ranks_file(request.log_path, O_WRONLY | O_CREAT | O_APPEND);
+  if (fd < 0) {
+    const bool is_link = errno == ELOOP;
+    const absl::Status status = errno_status(errno, absl::StrCat("opening ", request.log_path));
+    if (!request.user) return node_fault(status);
+    return is_link ? status : node_fault_unless_users(status);
+  }
+  // Programs expect that writes to their output block.
+  if (ftruncate(fd, 0) == 0 && fcntl(fd, F_SETFL, O_APPEND) == 0) return fd;
+  const int error = errno;
+  close(fd);
+  return node_fault(errno_status(error, absl::StrCat("emptying ", request.log_path)));
 }
 
 absl::StatusOr<StartingProcess> begin_spawn(const SpawnRequest& request, int log_fd) {
@@ -151,17 +177,18 @@ absl::StatusOr<StartingProcess> begin_spawn(const SpawnRequest& request, int log
   rlimit open_files{};
   getrlimit(RLIMIT_NOFILE, &open_files);
   if (request.open_files != 0) open_files.rlim_cur = request.open_files;
-  const Prepared prepared{pointers(request.arguments),
-                          pointers(request.environment),
-                          request.directory.c_str(),
-                          log_fd,
-                          request.input_fd >= 0 ? request.input_fd : null_fd,
-                          failure_pipe[1],
-                          getpid(),
-                          request.umask,
-                          open_files,
-                          has_lower_oom_score(),
-                          allowed_of(request.cpus)};
+  Prepared prepared{pointers(request.arguments),
+                    pointers(request.environment),
+                    request.directory.c_str(),
+                    log_fd,
+                    request.input_fd >= 0 ? request.input_fd : null_fd,
+                    failure_pipe[1],
+                    getpid(),
+                    request.umask,
+                    open_files,
+                    has_lower_oom_score(),
+                    allowed_of(request.cpus),
+                    request.user ? &*request.user : nullptr};
   const pid_t pid = fork();
   if (pid == 0) become_program(prepared);
   const int fork_error = errno;
@@ -182,16 +209,20 @@ StartState read_start(int failure_fd, ExecFailure& failure) {
 }
 
 absl::Status describe_failure(const ExecFailure& failure, const SpawnRequest& request) {
+  const FileRights rights(request.user);
+  if (!rights.status().ok()) return node_fault(rights.status());
   if (failure.step == kExecStep) return exec_problem(failure.error, request.arguments[0]);
-  const auto step = static_cast<size_t>(failure.step);
-  const std::string& subject = step == 1 ? request.directory : request.arguments[0];
-  const absl::Status status =
-      errno_status(failure.error, absl::StrCat(kSteps.at(step), " ", subject));
-  return step == 0 ? node_fault(status) : status;
+  const std::string subject = failure.step == kDirectoryStep ? request.directory
+                              : failure.step == kUserStep && request.user
+                                  ? absl::StrCat(request.user->uid)
+                                  : request.arguments[0];
+  const char* const step = kSteps.at(static_cast<size_t>(failure.step));
+  const absl::Status status = errno_status(failure.error, absl::StrCat(step, " ", subject));
+  return failure.step == kDirectoryStep ? status : node_fault(status);
 }
 
 absl::StatusOr<pid_t> spawn(const SpawnRequest& request) {
-  const auto log_fd = open_log(request.log_path);
+  const auto log_fd = open_log(request);
   if (!log_fd.ok()) return log_fd.status();
   const auto process = begin_spawn(request, *log_fd);
   close(*log_fd);

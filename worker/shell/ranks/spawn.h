@@ -5,10 +5,13 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <absl/status/statusor.h>
+
+#include "common/files/user_rights.h"
 
 namespace muster::worker {
 
@@ -25,6 +28,8 @@ struct SpawnRequest {
   // CPUs on which the process may run. CPUs that this process may not use are ignored; if none
   // remains, the process may use all CPUs of this process.
   std::vector<int32_t> cpus{};
+  // The user of the process and of its log; nullopt: this process's.
+  std::optional<UserIds> user{};
 };
 
 // A child process that has not become its program yet. It enters its working directory and executes
@@ -44,10 +49,10 @@ struct ExecFailure {
 // The state of a child that starts.
 enum class StartState { kStarting, kStarted, kFailed };
 
-// Opens the log of a process. May block in the file system.
-absl::StatusOr<int> open_log(const std::string& path);
+// Opens the log of a process, with the rights of its user. May block in the file system.
+absl::StatusOr<int> open_log(const SpawnRequest& request);
 
-// Starts a child in its own process group, with no open file other than those of `request` and
+// Starts a child in its own session, with no open file other than those of `request` and
 // `log_fd`. Does not wait for the child and does not block in a file system. Requires that the
 // calling thread lives as long as the worker, because the kernel kills the process when that thread
 // ends. Errors are the node's (node_fault()).

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <fstream>
 #include <latch>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -41,7 +42,7 @@ class WorkerProcessTest : public ShellTest {
   pid_t start(const std::string& body) {
     const auto pid = spawn(request(body));
     EXPECT_TRUE(pid.ok()) << pid.status();
-    reaper.add(*pid, key);
+    reaper.add(*pid, key, geteuid());
     return *pid;
   }
 
@@ -83,7 +84,7 @@ TEST_F(WorkerProcessTest, ARankRunsOnTheAllowedCpusOfItsWorker) {
     wanted.cpus = std::move(cpus);
     const auto pid = spawn(wanted);
     EXPECT_TRUE(pid.ok()) << pid.status();
-    reaper.add(*pid, key);
+    reaper.add(*pid, key, geteuid());
     wait_for_end();
     return log();
   };
@@ -143,7 +144,7 @@ TEST_F(WorkerProcessTest, ARankWhoseStackIsReadHasNotEnded) {
   const auto other = spawn(request("exit 3"));
   ASSERT_TRUE(other.ok()) << other.status();
   const RankKey other_key{JobId(1), Attempt(2), Rank(4)};
-  reaper.add(*other, other_key);
+  reaper.add(*other, other_key, geteuid());
   const ReapedProcess end = wait_for_end();
   EXPECT_EQ(end.key, other_key);
   EXPECT_EQ(end.exit_code, 3);
@@ -289,12 +290,56 @@ TEST_F(WorkerProcessTest, AnotherRanksOrphanIsLeftAlone) {
   }));
 }
 
+// A rank of another user may clear the environment of its processes, or name another rank in it.
+TEST_F(WorkerProcessTest, OrphansOfAUserWithoutRanksAreKilled) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  constexpr uid_t kUser = 77'777, kOther = 88'888;
+  const auto start_as = [&](uid_t uid, const RankKey& rank, const std::string& body) {
+    const std::filesystem::path own = folder / std::to_string(uid);
+    std::filesystem::create_directory(own);
+    EXPECT_EQ(chown(own.c_str(), uid, uid), 0);
+    SpawnRequest wanted = request("");
+    wanted.arguments = {"/bin/sh", "-c", body};
+    wanted.directory = own;
+    wanted.log_path = own / "rank.log";
+    wanted.user = UserIds{.uid = uid, .gid = uid, .groups = {uid}};
+    const auto pid = spawn(wanted);
+    EXPECT_TRUE(pid.ok()) << pid.status();
+    reaper.add(*pid, rank, uid);
+  };
+  ASSERT_EQ(chmod(folder.c_str(), 0711), 0);
+  const RankKey other_key{JobId(9), Attempt(1), Rank(0)};
+  start_as(kOther, other_key,
+           "setsid env -i sh -c 'echo $$; exec sleep 1000' & while ! [ -s rank.log ]; do sleep "
+           "0.01; done; exec sleep 1000");
+  start_as(kUser, key,
+           "setsid env -i sh -c 'echo $$; exec sleep 1000' & "
+           "setsid env -i MUSTER_JOB=9 MUSTER_ATTEMPT=1 RANK=0 sh -c 'echo $$; exec sleep 1000' & "
+           "while [ $(wc -l < rank.log) -lt 2 ]; do sleep 0.01; done");
+  EXPECT_EQ(wait_for_end().key, key);
+  std::istringstream lines(read_file(folder / std::to_string(kUser) / "rank.log"));
+  pid_t cleared = 0, disguised = 0;
+  ASSERT_TRUE(lines >> cleared >> disguised);
+  EXPECT_TRUE(eventually([&] {
+    reaper.reap();
+    return is_gone(cleared) && is_gone(disguised);
+  }));
+  const pid_t live = std::stoi(read_file(folder / std::to_string(kOther) / "rank.log"));
+  EXPECT_FALSE(is_gone(live)) << "a rank of its user is alive";
+  reaper.signal(other_key, SIGKILL);
+  wait_for_end();
+  EXPECT_TRUE(eventually([&] {
+    reaper.reap();
+    return is_gone(live);
+  }));
+}
+
 TEST_F(WorkerProcessTest, ManyEndsAtOnceAreAllCollected) {
   const SpawnRequest same = request("exit 7");
   for (int32_t r = 0; r < 20; ++r) {
     const auto pid = spawn(same);
     ASSERT_TRUE(pid.ok());
-    reaper.add(*pid, {JobId(1), Attempt(1), Rank(r)});
+    reaper.add(*pid, {JobId(1), Attempt(1), Rank(r)}, geteuid());
   }
   size_t ends = 0;
   EXPECT_TRUE(eventually([&] {

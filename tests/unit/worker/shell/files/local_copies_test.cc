@@ -1,6 +1,7 @@
 #include "worker/shell/files/local_copies.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -19,17 +20,36 @@ using ::testing::UnorderedElementsAre;
 TEST(LocalCopies, OfOtherStoresUsersAndPeopleStay) {
   const TempFolder root;
   const LocalCopies copies(root.path());
-  const std::string three = copies.folder(StoreId(9), JobId(3));
+  const auto folder = [&](uint64_t store, uint64_t job) {
+    return copies.folder(StoreId(store), JobId(job), geteuid());
+  };
+  const std::string three = folder(9, 3);
   EXPECT_EQ(three, root.file("muster-" + std::to_string(geteuid()) + "-9-3"));
-  const std::string four = copies.folder(StoreId(9), JobId(4));
-  for (const std::string& folder :
-       {three, four, copies.folder(StoreId(9), JobId(30)), copies.folder(StoreId(91), JobId(4)),
-        root.file("muster-77777-9-4"), three + "x", root.file("psm_123"),
-        root.file("muster-" + std::to_string(geteuid()) + "-9-04")})
-    fs::create_directories(folder + "/120-00000000000000ff");
+  for (const std::string& made : {three, folder(9, 4), folder(9, 30), folder(91, 4),
+                                  root.file("muster-77777-9-4"), three + "x", root.file("psm_123"),
+                                  root.file("muster-" + std::to_string(geteuid()) + "-9-04")})
+    fs::create_directories(made + "/120-00000000000000ff");
   EXPECT_THAT(copies.folders_but(StoreId(9), {JobId(3)}),
-              UnorderedElementsAre(four, copies.folder(StoreId(9), JobId(30))));
+              UnorderedElementsAre(folder(9, 4), folder(9, 30)));
+  EXPECT_THAT(copies.folders_of(StoreId(9), JobId(4)), UnorderedElementsAre(folder(9, 4)));
   EXPECT_TRUE(LocalCopies(root.file("none")).folders_but(StoreId(9), {}).empty());
+}
+
+TEST(LocalCopies, OfAllUsersAreFoundIfRanksRunAsThem) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  const TempFolder root;
+  ASSERT_EQ(chmod(root.path().c_str(), 01777), 0);  // as /dev/shm has
+  const LocalCopies copies(root.path(), /*has_users=*/true);
+  const std::string theirs = copies.folder(StoreId(9), JobId(3), 77777);
+  fs::create_directories(theirs);
+  EXPECT_TRUE(copies.folders_of(StoreId(9), JobId(3)).empty()) << "the name alone proves nothing";
+  ASSERT_EQ(chown(theirs.c_str(), 77777, 77777), 0);
+  EXPECT_THAT(copies.folders_of(StoreId(9), JobId(3)), UnorderedElementsAre(theirs));
+  {
+    FolderRemover remover;
+    remover.remove(theirs);
+  }
+  EXPECT_FALSE(fs::exists(theirs));
 }
 
 TEST(FolderRemover, FollowsNoLinks) {

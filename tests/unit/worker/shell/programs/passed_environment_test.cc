@@ -24,5 +24,16 @@ TEST(PassedEnvironment, PassesCredentialsThatAreNamed) {
   EXPECT_TRUE(is_passed("HF_TOKEN", {"*"}));
 }
 
+TEST(PassedEnvironment, OtherUsersGetOnlyVariablesAboutTheNode) {
+  for (const char* name : {"PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "NCCL_SOCKET_IFNAME",
+                           "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"})
+    EXPECT_TRUE(is_passed_to_users(name, {})) << name;
+  for (const char* name : {"HOME", "SSH_AUTH_SOCK", "https_proxy", "DATABASE_URL", "HF_TOKEN",
+                           "NVIDIA_API_KEY", "PATHS", "XDG_RUNTIME_DIR", ""})
+    EXPECT_FALSE(is_passed_to_users(name, {})) << name;
+  EXPECT_TRUE(is_passed_to_users("https_proxy", {"*_proxy", "https_*"}));
+  EXPECT_TRUE(is_passed_to_users("NVIDIA_API_KEY", {"NVIDIA_*"}));
+}
+
 }  // namespace
 }  // namespace muster::worker
