@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <future>
 #include <iostream>
+#include <map>
 #include <mutex>
 
 #include <CLI/CLI.hpp>
@@ -118,6 +119,15 @@ void declare_step_window(CLI::App& app, CoreOptions& options) {
       "An incident opens when a job's median step over this time is 15% slower than planned "
       "or than before",
       1);
+  app.add_option("--slow-nodes", options.slow_nodes,
+                 "What a job does about a node that is slow for that time: replace it at the next "
+                 "checkpoint if a node is free and that saves time, or only report it")
+      ->type_name("replace|report")
+      ->default_str("replace")
+      ->transform(CLI::CheckedTransformer(
+                      std::map<std::string, SlowNodePolicy>{{"replace", SlowNodePolicy::kReplace},
+                                                            {"report", SlowNodePolicy::kReport}})
+                      .description(""));
 }
 
 // Declares the flags that determine when a job that lost nodes continues with fewer nodes, and when

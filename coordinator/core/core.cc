@@ -110,7 +110,7 @@ void Core::process(const Event& event, Instant now) {
   for (const JobId id : std::exchange(restored_running_, {})) {
     const Job* job = jobs_.find(id);
     if (job != nullptr && is_running(job->state))
-      close_open_incidents(incidents_, id, "the coordinator was restarted and takes new samples",
+      close_open_incidents(incidents_, *job, "the coordinator was restarted and takes new samples",
                            time_.unix_ns);
   }
 }

@@ -29,8 +29,8 @@
 //   core.h        combines all subjects
 //
 // Files: core.cc contains the step and the restore after a restart; core_jobs.cc submission,
-// cancellation and the queue pass; core_update.cc revisions of a job's spec; core_attempt.cc the
-// life of one attempt; core_workers.cc
+// cancellation and the queue pass; core_update.cc revisions of a job's spec; core_slow_nodes.cc
+// jobs that leave slow nodes; core_attempt.cc the life of one attempt; core_workers.cc
 // registrations, heartbeats, exits and leases; core_nodes.cc exclusions, checks and processes that
 // cannot be killed; core_ladder.cc dumps of stacks, and the steps of jobs that may hang;
 // core_reach.cc unreachable workers.
@@ -143,6 +143,10 @@ class Core {
   bool begin_trial_steps(Job& job);
   void finish_passed_trial(Job& job, std::string result);
   void end_silent_trials();
+
+  // core_slow_nodes.cc
+  std::string action_on_slow_nodes(const Job& job, size_t nodes) const;
+  void watch_slow_nodes(Job& job);
 
   // core_attempt.cc
   void rank_up(Job& job, Rank rank);

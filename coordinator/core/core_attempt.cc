@@ -16,6 +16,7 @@
 #include "coordinator/core/recovery/log_verdict.h"
 #include "coordinator/core/recovery/restart_policy.h"
 #include "coordinator/core/recovery/revisions.h"
+#include "coordinator/core/recovery/slow_nodes.h"
 
 namespace muster::coordinator {
 
@@ -29,7 +30,7 @@ void Core::rank_up(Job& job, Rank rank) {
   job.state = JobState::kRunning;
   job.up_unix_ns = time_.unix_ns;
   attempt.up_at = time_.now;
-  close_open_incidents(incidents_, job.id, absl::StrCat("attempt ", job.attempt.value(), " runs"),
+  close_open_incidents(incidents_, job, absl::StrCat("attempt ", job.attempt.value(), " runs"),
                        time_.unix_ns);
   accounts_.enter(job, JobTransition::kUp, incidents_, time_);
   // An idle worker sends heartbeats less often, so its pauses without ranks do not predict its
@@ -164,7 +165,7 @@ void Core::end_attempt(Job& job) {
   actions_.push_back(
       PersistAttempt{attempt.record_of_end(job, job.faults.back().message, time_.unix_ns)});
   count_restart(job, decision);
-  job.keeps_nodes = decision.rolls_back || job.faults.back().for_update;
+  job.keeps_nodes = decision.rolls_back || job.faults.back().for_update || has_left_slow_node(job);
   if (decision.rolls_back)
     roll_back(job);
   else if (job.update)
@@ -176,7 +177,7 @@ void Core::end_attempt(Job& job) {
   job.ranks.clear();
   job.exits.clear();
   attempt.progress.close_incidents(incidents_, time_.unix_ns);
-  attempts_.end(job.id, incidents_);
+  attempts_.end(job, incidents_);
   jobs_.note(job, std::move(decision.reason));
   const Instant ready = time_.now + decision.delay;
   job.not_before_unix_ns = decision.delay > Duration::zero() ? time_.unix_ns_of(ready) : 0;
@@ -194,7 +195,8 @@ void Core::finish(Job& job, JobState state, int32_t exit_code, std::string reaso
     shows_no_steps = attempt->progress.hang.is_silent();
     actions_.push_back(PersistAttempt{attempt->record_of_end(job, reason, time_.unix_ns)});
   }
-  close_open_incidents(incidents_, job.id, absl::StrCat("the job is ", av(job_state_name(state))),
+  job.slow_nodes.clear();
+  close_open_incidents(incidents_, job, absl::StrCat("the job is ", av(job_state_name(state))),
                        time_.unix_ns);
   job.state = state;
   job.exit_code = exit_code;
@@ -209,7 +211,7 @@ void Core::finish(Job& job, JobState state, int32_t exit_code, std::string reaso
   for (auto& [name, value] : job.spec.environment) value.clear();
   for (SmallerJob& size : job.spec.smaller) size.train_config_json.clear();
   jobs_.note(job, std::move(reason));
-  attempts_.end(job.id, incidents_);
+  attempts_.end_last(job, incidents_);
   jobs_.end(job);
   // Any worker may have data of the job from an earlier attempt. A worker that is not connected
   // receives the job's end when it registers.

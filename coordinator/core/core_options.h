@@ -11,6 +11,12 @@
 
 namespace muster::coordinator {
 
+// What a job does about a node that slows it down.
+enum class SlowNodePolicy {
+  kReplace,  // leaves it at its next checkpoint, if another node is free and the move pays
+  kReport,   // nothing: an incident names the node
+};
+
 struct CoreOptions {
   // The coordinator's version. Workers must have the same version.
   std::string version;
@@ -56,9 +62,11 @@ struct CoreOptions {
   // machine that pauses for 3 s, for example in a live migration, may return.
   Duration unreachable_wait = std::chrono::milliseconds(3500);
   HangBudgets hang;
-  // The time whose median step is compared with the job's plan and with its earlier steps. Shorter
-  // periods, such as a busy network for a minute, need no attention.
+  // The time whose median step is compared with the job's plan and with its earlier steps, and for
+  // which a node has to be slow. Shorter periods, such as a busy network for a minute, need no
+  // attention.
   Duration slower_than_plan_window = std::chrono::minutes(5);
+  SlowNodePolicy slow_nodes = SlowNodePolicy::kReplace;
   // The interval between the two stack samples of a dump, which distinguish a slow job from a stuck
   // one.
   Duration samples_apart = std::chrono::seconds(1);

@@ -101,7 +101,7 @@ void Core::watch_revision(Job& job, const RankProgress& progress) {
     if (!after) {
       after = newest_checkpoint_of(job);
       if (after) jobs_.store(job.id);
-    } else if (progress.checkpoint_step > *after && has_saved_for_update(job)) {
+    } else if (progress.checkpoint_step > *after && has_saved_since(job, *after)) {
       return leave_for_update(job);
     }
   }

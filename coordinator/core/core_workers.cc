@@ -211,7 +211,7 @@ void Core::on(const HeartbeatReceived& event) {
 
 void Core::observe_rank(Job& job, const RankProgress& progress) {
   LiveAttempt& attempt = attempts_.at(job.id);
-  attempt.observe(job, progress, incidents_, time_);
+  const bool changes_nodes = attempt.observe(job, progress, incidents_, time_);
   attempt.links.observe(attempt.view(job), progress.rank, progress.stalled_links, fleet_,
                         time_.now);
   rank_up(job, progress.rank);
@@ -220,7 +220,8 @@ void Core::observe_rank(Job& job, const RankProgress& progress) {
   const AttemptWatch::News news =
       steps.observe(static_cast<size_t>(progress.rank.value()), progress.phase, progress.step,
                     progress.step_times.total());
-  bool is_due = news.first_step || accounts_.is_due(job.id, time_.now);
+  if (news.first_step && attempt.began) attempt.start_time = time_.now - *attempt.began;
+  bool is_due = changes_nodes || news.first_step || accounts_.is_due(job.id, time_.now);
   if (job.recovering != IncidentId(0) &&
       follow_recovery(incidents_, job, steps, progress, news, time_.unix_ns)) {
     is_due = true;
@@ -228,6 +229,7 @@ void Core::observe_rank(Job& job, const RankProgress& progress) {
   }
   if (is_due) jobs_.store(job.id);
   watch_revision(job, progress);
+  if (progress.rank == Rank(0)) watch_slow_nodes(job);
 }
 
 // Handles ranks placed on `worker` that it neither runs nor has reported. A rank that never came up

@@ -47,6 +47,38 @@ void LongTraining::plan_interruption() {
   next_interruption_ = now_ + Duration(std::llround(-std::log(uniform) * days * 86'400e9));
 }
 
+void LongTraining::plan_slow_node() {
+  const double uniform = (static_cast<double>(random_.below(1 << 30)) + 1) / (1 << 30);
+  next_slow_node_ =
+      now_ + Duration(std::llround(-std::log(uniform) / plan_.slow_nodes_per_day * 86'400e9));
+}
+
+// Begins and ends the times for which nodes are slow.
+void LongTraining::change_slow_nodes() {
+  bool changes = false;
+  while (!slow_until_.empty() && slow_until_.begin()->first <= now_) {
+    nodes_[static_cast<size_t>(slow_until_.extract(slow_until_.begin()).mapped())].slowness = 1;
+    changes = true;
+  }
+  if (next_slow_node_ <= now_) {
+    plan_slow_node();
+    const auto index = static_cast<int32_t>(random_.below(nodes_.size()));
+    Node& node = nodes_[static_cast<size_t>(index)];
+    if (node.slowness <= 1) {
+      node.slowness = plan_.slow_factor;
+      slow_until_.emplace(now_ + plan_.slow_time, index);
+      changes = true;
+    }
+  }
+  if (changes) find_slowest();
+}
+
+void LongTraining::find_slowest() {
+  slowest_ = 1;
+  for (const Node& node : nodes_)
+    if (node.first_rank >= 0) slowest_ = std::max(slowest_, node.slowness);
+}
+
 void LongTraining::interrupt() {
   plan_interruption();
   int32_t all = 0;

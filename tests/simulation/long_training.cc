@@ -1,6 +1,7 @@
 #include "tests/simulation/long_training.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
@@ -28,9 +29,13 @@ constexpr Duration kNodeCheck = milliseconds(200);
 constexpr double kPeerWait = 0.25;   // part of a step spent waiting for peers
 constexpr size_t kStepsBucket = 10;  // bucket of StepTimes for steps of 5 to 10 s
 
-CoreOptions long_options() {
+// The time that is skipped at once in a training with slow nodes, whose pages are compared.
+constexpr Duration kSlowNodesSkip = seconds(25);
+
+CoreOptions options_of(const LongPlan& plan) {
   CoreOptions options;
   options.version = "long";
+  options.slow_nodes = plan.slow_nodes;
   return options;
 }
 
@@ -41,7 +46,7 @@ LongTraining::LongTraining(const LongPlan& plan, uint64_t seed)
       ranks_(plan.nodes * plan.ranks_per_node),
       random_(seed),
       nodes_(static_cast<size_t>(plan.nodes + plan.spares)),
-      core_(long_options(), DurableState{}, now_) {}
+      core_(options_of(plan), DurableState{}, now_) {}
 
 Instant LongTraining::end() const {
   constexpr double kDayNs = 86'400e9;
@@ -62,6 +67,7 @@ LongResult LongTraining::run() {
   newest_step_ = now_;
   step(JobSubmitted{RequestToken(1), "", spec, 0});
   plan_interruption();
+  if (plan_.slow_nodes_per_day > 0) plan_slow_node();
   while (now_ < end() && !is_terminal(job().state)) {
     if (const Duration idle = idle_time(); idle >= kSkipMin) skip(idle);
     tick();
@@ -104,7 +110,10 @@ Duration LongTraining::idle_time() const {
         until = std::min(until, now_ + (highest_ + 1 - base_ - made_) * step_time_);
       if (job().state != JobState::kRunning) return Duration::zero();
       const bool may_grow = nodes_now(job()) < plan_.nodes && !job().held.empty();
-      return std::min(until - kCloselyWatched - now_, may_grow ? kGrowSkip : Duration::max());
+      const Duration most = may_grow                       ? kGrowSkip
+                            : plan_.slow_nodes_per_day > 0 ? kSlowNodesSkip
+                                                           : Duration::max();
+      return std::min(until - kCloselyWatched - now_, most);
   }
   return Duration::zero();
 }
@@ -141,6 +150,7 @@ void LongTraining::tick() {
   service_devices();
   if (bad_devices_fail_ && *bad_devices_fail_ <= now_) fail_bad_devices();
   if (next_interruption_ <= now_) interrupt();
+  change_slow_nodes();
   const auto deadline = core_.next_deadline();
   if (deadline && *deadline <= now_) step(Tick{});
 }
@@ -149,7 +159,9 @@ void LongTraining::tick() {
 
 void LongTraining::begin_step(Instant when) {
   const int64_t percent = static_cast<int64_t>(random_.below(5)) - 2;
-  layer_time_ = (step_time_ + step_time_ * percent / 100) / kLayers;
+  usual_time_ = step_time_ + step_time_ * percent / 100;
+  const double slow = 1 + (1 - kPeerWait) * (slowest_ - 1);
+  layer_time_ = Duration(std::llround(static_cast<double>(usual_time_.count()) * slow)) / kLayers;
   next_mark_ = when + layer_time_;
   if (saving_until_ <= when) saved_ = std::max(saved_, saving_);
 }
@@ -198,10 +210,16 @@ void LongTraining::complete_step() {
   ++made_;
   const Duration length = layer_time_ * kLayers;
   seconds_ += to_seconds(length);
+  usual_seconds_ += to_seconds(usual_time_);
+  for (const auto& [until, index] : slow_until_) {
+    Node& node = nodes_[static_cast<size_t>(index)];
+    node.excess += to_seconds(usual_time_) * (1 - kPeerWait) * (node.slowness - 1);
+  }
   const int64_t newest = base_ + made_;
   if (newest > highest_) {
     highest_ = newest;
     result_.productive += length;
+    result_.lost_to_slow_nodes += length - usual_time_;
     if (const int32_t nodes = nodes_now(job()); nodes < plan_.nodes) {
       result_.on_fewer_nodes += length;
       if (nodes < nodes_possible()) result_.on_fewer_than_possible += length;
@@ -247,7 +265,7 @@ void LongTraining::heartbeat(int32_t index) {
       if (made_ > 0) page.step_seconds = seconds_ / static_cast<double>(made_);
       page.step_times.counts[kStepsBucket] = static_cast<uint64_t>(made_);
       page.step_times.seconds = seconds_;
-      page.collective_wait_seconds = seconds_ * kPeerWait;
+      page.collective_wait_seconds = seconds_ - usual_seconds_ * (1 - kPeerWait) - node.excess;
       page.checkpoints.stall_seconds = stall_seconds_;
       page.checkpoint_step = saved_;
     }
@@ -266,6 +284,7 @@ void LongTraining::step(Event event) {
   core_.place_jobs(actions);
   for (const Action& action : actions) {
     if (const auto* incident = std::get_if<PersistIncident>(&action)) {
+      check_incident(incident->incident);
       incidents_.insert_or_assign(incident->incident.id, incident->incident);
     } else if (const auto* refused = std::get_if<RefuseRegistration>(&action)) {
       // The coordinator still waits for the worker's earlier incarnation, so the worker tries again
@@ -274,6 +293,16 @@ void LongTraining::step(Event event) {
     } else if (const auto* send = std::get_if<SendToWorker>(&action)) {
       carry_out(send->worker, send->payload);
     }
+  }
+}
+
+// Counts the nodes that the coordinator confirms as slow.
+void LongTraining::check_incident(const Incident& incident) {
+  for (const coordinator::SlowNode& found : job().slow_nodes) {
+    if (found.incident != incident.id || !slow_incidents_.insert(incident.id).second) continue;
+    const Node& node = nodes_[static_cast<size_t>(index_of(found.worker))];
+    ++result_.slow_nodes_found;
+    if (node.slowness <= 1) ++result_.slow_nodes_mistaken;
   }
 }
 
@@ -307,6 +336,8 @@ void LongTraining::begin_attempt(const SendStartRanks& order) {
     node.ended.clear();
     node.reported = -1;
   }
+  for (Node& node : nodes_) node.excess = 0;
+  find_slowest();
   step_time_ = plan_.step_time * plan_.nodes / nodes_now(job());
   life_ = Life::kStarting;
   broken_ = false;
@@ -316,7 +347,7 @@ void LongTraining::begin_attempt(const SendStartRanks& order) {
   bad_devices_fail_ = up_ + random_.between_ms(100, 2'000);
   base_ = saved_;
   made_ = marks_ = 0;
-  seconds_ = stall_seconds_ = 0;
+  seconds_ = usual_seconds_ = stall_seconds_ = 0;
   watch_closely();
 }
 

@@ -94,6 +94,11 @@ struct LongPlan {
   Duration process_start = std::chrono::milliseconds(2'500);  // time until a process has a page
   Duration load = std::chrono::seconds(60);             // libraries, rendezvous, restore, compile
   Duration stop_time = std::chrono::milliseconds(300);  // until a killed process is reaped
+  // Nodes that become slow, by a factor and for a time.
+  double slow_nodes_per_day = 0;
+  double slow_factor = 1.3;
+  Duration slow_time = kHours(6);
+  coordinator::SlowNodePolicy slow_nodes = coordinator::SlowNodePolicy::kReplace;
 };
 
 struct LongResult {
@@ -109,6 +114,9 @@ struct LongResult {
   std::map<std::string, int32_t> interruptions;  // interruptions that affected the job, by name
   std::vector<coordinator::Incident> incidents;  // the incidents of all faults of the job
   int32_t attempts = 0;
+  Duration lost_to_slow_nodes{};  // the part of `productive` in which nodes waited for slow ones
+  int32_t slow_nodes_found = 0;
+  int32_t slow_nodes_mistaken = 0;  // found nodes that were not slow
   Duration longest_without_a_step{};
   std::string waited_for;  // the job's last reason in the queue
 };
@@ -133,6 +141,8 @@ class LongTraining {
     int64_t reported = -1;    // newest mark that the node reported
     int32_t first_rank = -1;  // first rank of the current attempt on the node; -1: none
     std::set<int32_t> ended;  // ranks of the attempt that have ended or were stopped
+    double slowness = 1;      // factor on the time for which its ranks compute
+    double excess = 0;        // seconds of the attempt that its ranks lost by it
   };
   enum class Life { kNone, kStarting, kLoading, kTraining };
 
@@ -148,6 +158,7 @@ class LongTraining {
   void heartbeat(int32_t node);
   void step(coordinator::Event event);
   void after(Duration delay, coordinator::Event event);
+  void check_incident(const coordinator::Incident& incident);
   void carry_out(const WorkerName& name, const coordinator::WorkerPayload& payload);
   void begin_attempt(const coordinator::SendStartRanks& order);
   void end_ranks(int32_t node, const coordinator::SendStopRanks& order);
@@ -161,6 +172,9 @@ class LongTraining {
   Duration time_to_repair(const InterruptionRow& row);
   void fail_bad_devices();
   void service_devices();
+  void plan_slow_node();
+  void change_slow_nodes();
+  void find_slowest();
   void break_training();
   void watch_closely();
   void bring_back(int32_t node);
@@ -193,6 +207,9 @@ class LongTraining {
   };
   std::multimap<Instant, Report> reports_;
   Instant next_interruption_{};
+  Instant next_slow_node_ = Instant::max();
+  std::multimap<Instant, int32_t> slow_until_;
+  std::set<coordinator::IncidentId> slow_incidents_;
   Instant quiet_from_{};  // no event that needs ticks occurs before this time
 
   // The training.
@@ -206,7 +223,10 @@ class LongTraining {
   int64_t base_ = 0, made_ = 0, marks_ = 0;
   Instant next_mark_{}, last_mark_{}, phase_start_{};
   Duration layer_time_{};
-  double seconds_ = 0, stall_seconds_ = 0;
+  double slowest_ = 1;     // greatest slowness of the attempt's nodes
+  Duration usual_time_{};  // duration of the present step without slow nodes
+  // Sums over the attempt's steps; usual_seconds_: without slow nodes.
+  double seconds_ = 0, usual_seconds_ = 0, stall_seconds_ = 0;
   // Steps in the newest complete checkpoint, and in the checkpoint being written.
   int64_t saved_ = 0, saving_ = 0;
   Instant saving_until_{};

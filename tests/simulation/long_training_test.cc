@@ -83,6 +83,32 @@ TEST_P(LongTrainings, NeedNoOperatorAndAccountForAllTime) {
   EXPECT_GT(came_back, 5);
 }
 
+// Every few hours a node becomes slow for some hours. Each is found, none is mistaken, and jobs that
+// leave slow nodes lose a small part of what others lose.
+TEST(SlowNodes, AreLeftForOtherNodes) {
+  for (uint64_t seed = 1; seed <= (kSanitized ? 1 : 2); ++seed) {
+    LongPlan plan = small_plan();
+    plan.spares = 8;
+    plan.rate = 10;
+    plan.days = 6;
+    plan.slow_nodes_per_day = 3;
+    const LongResult replaced = LongTraining(plan, seed).run();
+    plan.slow_nodes = coordinator::SlowNodePolicy::kReport;
+    const LongResult reported = LongTraining(plan, seed).run();
+    std::cout << "slow nodes cost " << to_seconds(replaced.lost_to_slow_nodes) << " s instead of "
+              << to_seconds(reported.lost_to_slow_nodes) << " s, " << replaced.slow_nodes_found
+              << " found, " << replaced.attempts << " attempts, " << replaced.steps
+              << " steps instead of " << reported.steps << "\n";
+    for (const LongResult* result : {&replaced, &reported}) {
+      EXPECT_EQ(result->state, JobState::kRunning) << result->reason;
+      EXPECT_EQ(result->slow_nodes_mistaken, 0);
+      EXPECT_GT(result->slow_nodes_found, 3);
+    }
+    EXPECT_LT(10 * replaced.lost_to_slow_nodes, reported.lost_to_slow_nodes);
+    EXPECT_GT(replaced.steps, reported.steps);
+  }
+}
+
 constexpr uint64_t kTrainings = kSanitized ? 1 : 12;
 INSTANTIATE_TEST_SUITE_P(Seeds, LongTrainings,
                          testing::Combine(testing::Range<uint64_t>(1, kTrainings + 1),

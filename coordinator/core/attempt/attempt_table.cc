@@ -1,6 +1,7 @@
 #include "coordinator/core/attempt/attempt_table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "coordinator/core/placement/hosts.h"
 #include "coordinator/core/recovery/restart_policy.h"
@@ -33,6 +34,13 @@ LiveAttempt& AttemptTable::begin(const Job& job, const CoreOptions& options, Ins
   LiveAttempt& attempt =
       attempts_.insert_or_assign(job.id, LiveAttempt(options, job, now)).first->second;
   attempt.start_deadline = now + options.start_budget;
+  attempt.began = now;
+  if (const auto found = earlier_.find(job.id); found != earlier_.end()) {
+    auto& [ranks, revision] = found->second;
+    if (revision == job.revision && ranks.ranks() == job.placement.size())
+      attempt.progress.rank_history = std::move(ranks);
+    earlier_.erase(found);
+  }
   return attempt;
 }
 
@@ -53,11 +61,18 @@ LiveAttempt& AttemptTable::restore(Job& job, const CoreOptions& options, Instant
   return attempt;
 }
 
-void AttemptTable::end(JobId id, IncidentBook& incidents) {
-  const auto found = attempts_.find(id);
+void AttemptTable::end(const Job& job, IncidentBook& incidents) {
+  const auto found = attempts_.find(job.id);
   if (found == attempts_.end()) return;
   found->second.release(incidents);
+  earlier_.insert_or_assign(job.id,
+                            Times{std::move(found->second.progress.rank_history), job.revision});
   attempts_.erase(found);
+}
+
+void AttemptTable::end_last(const Job& job, IncidentBook& incidents) {
+  end(job, incidents);
+  earlier_.erase(job.id);
 }
 
 Duration AttemptTable::loss_after(const Job& job, size_t missing, const JobTable& jobs,

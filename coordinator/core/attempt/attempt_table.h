@@ -41,8 +41,11 @@ class AttemptTable {
   // Rebuilds the attempt of a stored job after a restart, and the states of its ranks. A job that
   // was SUSPECT or DUMPING becomes RUNNING, because the earlier samples are not known.
   LiveAttempt& restore(Job& job, const CoreOptions& options, Instant now);
-  // Ends the attempt, if the job has one.
-  void end(JobId id, IncidentBook& incidents);
+  // Ends the attempt, if the job has one. The next attempt with as many ranks of the same revision
+  // compares its ranks with the times of this one.
+  void end(const Job& job, IncidentBook& incidents);
+  // Ends the attempt of a job that gets no other one.
+  void end_last(const Job& job, IncidentBook& incidents);
 
   // Returns how long a worker must be silent before the stacks of other ranks may confirm the loss
   // of its ranks. `missing`: the number of the job's unreachable workers. The time is shorter if
@@ -63,7 +66,14 @@ class AttemptTable {
   std::optional<Instant> next_deadline(const JobTable& jobs, const Fleet& fleet, Instant now) const;
 
  private:
+  // The ranks' times in a job's earlier attempts.
+  struct Times {
+    RankHistory ranks;
+    int32_t revision = 0;
+  };
+
   std::map<JobId, LiveAttempt> attempts_;
+  std::map<JobId, Times> earlier_;
 };
 
 }  // namespace muster::coordinator

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/text/fold_names.h"
+#include "coordinator/core/attempt/slow_node_records.h"
 #include "coordinator/core/records/sizes.h"
 #include "coordinator/core/recovery/restart_policy.h"
 
@@ -42,7 +43,7 @@ LiveAttempt::LiveAttempt(const CoreOptions& options, const Job& job, Instant now
   }
 }
 
-void LiveAttempt::observe(Job& job, const RankProgress& page, IncidentBook& incidents,
+bool LiveAttempt::observe(Job& job, const RankProgress& page, IncidentBook& incidents,
                           const CoreTime& time) {
   RankState& state = job.ranks[static_cast<size_t>(page.rank.value())];
   saves_.remove(state.checkpoints);
@@ -51,9 +52,13 @@ void LiveAttempt::observe(Job& job, const RankProgress& page, IncidentBook& inci
   if (page.rank == Rank(0) && checkpoint_after && page.checkpoint_step > *checkpoint_after)
     checkpoint_after.reset();
   progress.observe(page, time.now);
-  progress.record_stragglers(incidents, job, time);
+  bool changes_nodes = false;
+  if (progress.record_stragglers(incidents, job, time))
+    changes_nodes = record_slow_nodes(progress, job, incidents, time);
   progress.record_slow_steps(incidents, job, page, time);
   progress.record_loss(incidents, job, page, time);
+  if (page.rank == Rank(0) && measure_moves(progress, job, incidents, time)) changes_nodes = true;
+  return changes_nodes;
 }
 
 void LiveAttempt::follow_saves(const Job& job, const CoreOptions& options, Instant now) {

@@ -31,8 +31,8 @@ struct LiveAttempt {
   LiveAttempt(const CoreOptions& options, const Job& job, Instant now);
 
   // Records a progress page from a heartbeat in the attempt and in the job's record, and opens and
-  // closes incidents of slow ranks and slow steps.
-  void observe(Job& job, const RankProgress& progress, IncidentBook& incidents,
+  // closes incidents of slow ranks, nodes and steps. Returns whether Job::slow_nodes has changed.
+  bool observe(Job& job, const RankProgress& progress, IncidentBook& incidents,
                const CoreTime& time);
   // Returns the record of the attempt up to now, without its end.
   AttemptRecord record(const Job& job) const;
@@ -87,6 +87,13 @@ struct LiveAttempt {
   std::optional<Instant> start_deadline;
   // The time at which every rank was up, or at which this coordinator found that this was the case.
   std::optional<Instant> up_at;
+  // The time at which this coordinator started the attempt, and from then to its first step.
+  std::optional<Instant> began;
+  std::optional<Duration> start_time;
+  // The steps of a checkpoint that must be exceeded before the job leaves its slow nodes, if it does
+  // so, and the time of the next decision about this.
+  std::optional<int64_t> leave_after;
+  Instant next_slow_check{};
   // The time at which the attempt ends without a known culprit. Set when a rank has reported the
   // loss of a peer and no rank has reported a fault of its own.
   std::optional<Instant> victim_deadline;

@@ -37,6 +37,7 @@ AttemptProgress::AttemptProgress(const CoreOptions& options, const Job& job, Ins
       stragglers(job.placement.size()),
       rank_history(job.placement.size()),
       step_watch(job, options.slower_than_plan_window),
+      slow_node_watch(options.slower_than_plan_window),
       steps(job.placement.size()) {}
 
 void AttemptProgress::forget(Rank rank) {
@@ -73,9 +74,9 @@ void AttemptProgress::correct(const StackReportReceived& report, size_t ranks, I
   }
 }
 
-void AttemptProgress::record_stragglers(IncidentBook& incidents, const Job& job,
+bool AttemptProgress::record_stragglers(IncidentBook& incidents, const Job& job,
                                         const CoreTime& time) {
-  if (!stragglers.sample_is_due()) return;
+  if (!stragglers.sample_is_due()) return false;
   for (const Stragglers::Change& change : stragglers.evaluate(time.now)) {
     const Rank rank(static_cast<int32_t>(change.rank));
     if (const auto known = slow.find(rank); known != slow.end()) {
@@ -83,10 +84,12 @@ void AttemptProgress::record_stragglers(IncidentBook& incidents, const Job& job,
       incidents.close(known->second);
       slow.erase(known);
     }
-    if (change.kind == SlowKind::kNone) continue;
+    const WorkerName& worker = job.placement[change.rank].worker;
+    // The incident of a slow node is also that of its ranks.
+    if (change.kind == SlowKind::kNone || unmeasured_slow_node(job, worker) != nullptr) continue;
     Fault what;
     what.rank = rank;
-    what.worker = job.placement[change.rank].worker;
+    what.worker = worker;
     what.unix_ns = time.unix_ns;
     what.message = absl::StrFormat(
         "rank %d on %s %s: %.3f s a step, where the median rank %s %.3f s; the others wait for it",
@@ -97,6 +100,7 @@ void AttemptProgress::record_stragglers(IncidentBook& incidents, const Job& job,
     incidents.change(id)->action = "none: training continues";
     slow.emplace(rank, id);
   }
+  return true;
 }
 
 std::vector<Suspect> AttemptProgress::slow_ranks(const Job& job) const {
@@ -136,6 +140,12 @@ Incident AttemptProgress::incident_of_slow_steps(const Job& job, const StepFindi
   RankHistory::Explanation ranks;
   if (!is_plan && finding.part != StepPart::kCheckpoint)
     ranks = rank_history.explain(stragglers, job, finding);
+  const SlowNode* node = nullptr;
+  for (const Suspect& suspect : ranks.suspects)
+    if (node == nullptr) node = unmeasured_slow_node(job, suspect.worker);
+  if (node != nullptr)
+    absl::StrAppend(&ranks.clause, ranks.clause.empty() ? "" : "; ", "node ", node->worker.value(),
+                    " is slow (incident ", node->incident.value(), ")");
   // Ranks that always take longer than others are no cause if earlier times show the cause.
   if (is_plan || (!ranks.is_known && finding.part != StepPart::kCheckpoint))
     ranks.suspects = slow_ranks(job);

@@ -15,6 +15,7 @@
 #include "coordinator/core/event.h"
 #include "coordinator/core/hang/hang_detector.h"
 #include "coordinator/core/hang/rank_history.h"
+#include "coordinator/core/hang/slow_node_watch.h"
 #include "coordinator/core/hang/step_watch.h"
 #include "coordinator/core/hang/stragglers.h"
 #include "coordinator/core/incident/incident_book.h"
@@ -35,8 +36,9 @@ struct AttemptProgress {
   // Removes a rank that has ended.
   void forget(Rank rank);
   // Opens and closes incidents of slow ranks, if enough steps were completed since the last
-  // evaluation. A slow rank is only recorded, because a restart costs more than slow steps.
-  void record_stragglers(IncidentBook& incidents, const Job& job, const CoreTime& time);
+  // evaluation, and returns whether this was the case. A slow rank is only recorded, because a
+  // restart costs more than slow steps.
+  bool record_stragglers(IncidentBook& incidents, const Job& job, const CoreTime& time);
   // Opens the incident of a job that is slower than its plan, or than its own earlier steps, and
   // closes it when it no longer is. `page`: of any rank.
   void record_slow_steps(IncidentBook& incidents, const Job& job, const RankProgress& page,
@@ -61,6 +63,7 @@ struct AttemptProgress {
   Stragglers stragglers;
   RankHistory rank_history;
   StepWatch step_watch;
+  SlowNodeWatch slow_node_watch;
   AttemptWatch steps;
   // The open incidents of slow ranks, and of a job that is slower than its plan or than before.
   std::map<Rank, IncidentId> slow;

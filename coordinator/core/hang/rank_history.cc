@@ -30,7 +30,7 @@ struct GrownRank {
   double growth() const { return seconds - before; }
 };
 
-double median_before(const std::vector<Stragglers::Own>& times, double Stragglers::Own::*field) {
+double median_of_field(const std::vector<Stragglers::Own>& times, double Stragglers::Own::*field) {
   std::vector<double> values;
   for (const Stragglers::Own& own : times) values.push_back(own.*field);
   return median_of(values, Middle::kUpper);
@@ -56,10 +56,19 @@ void RankHistory::remember(const Stragglers& stragglers) {
   for (size_t i = 0; i < times_.size(); ++i) times_[i].push_back(stragglers.own(i));
 }
 
+std::optional<Stragglers::Own> RankHistory::before(const Stragglers& stragglers,
+                                                   size_t rank) const {
+  const std::vector<Stragglers::Own>& times = times_[rank];
+  if (times.empty() || stragglers.source() != source_) return std::nullopt;
+  return Stragglers::Own{median_of_field(times, &Stragglers::Own::compute),
+                         median_of_field(times, &Stragglers::Own::data),
+                         median_of_field(times, &Stragglers::Own::wait)};
+}
+
 RankHistory::Explanation RankHistory::explain(const Stragglers& stragglers, const Job& job,
                                               const StepFinding& finding) const {
   Explanation result;
-  if (times_.empty() || times_.front().empty() || stragglers.source() != source_) return result;
+  if (times_.empty() || !before(stragglers, 0)) return result;
   result.is_known = true;
   // The own times of such ranks contain their waits for other ranks.
   if (source_ == Stragglers::Source::kWaits && !finding.part_is_known) return result;
@@ -67,12 +76,10 @@ RankHistory::Explanation RankHistory::explain(const Stragglers& stragglers, cons
   std::vector<GrownRank> grown;
   for (const RankPlacement& place : job.placement) {
     const auto index = static_cast<size_t>(place.rank.value());
+    const Stragglers::Own former = *before(stragglers, index);
     const Stragglers::Own now = stragglers.own(index);
-    GrownRank compute{&place, false, median_before(times_[index], &Stragglers::Own::compute),
-                      now.compute};
-    compute.before *= finding.growth;
-    GrownRank data{&place, true, median_before(times_[index], &Stragglers::Own::data), now.data};
-    data.before *= finding.growth;
+    const GrownRank compute{&place, false, finding.growth * former.compute, now.compute};
+    const GrownRank data{&place, true, finding.growth * former.data, now.data};
     const GrownRank& more = data.growth() > compute.growth() ? data : compute;
     if (more.growth() >= kExplainedShare * excess) grown.push_back(more);
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,14 @@ class RankHistory {
  public:
   explicit RankHistory(size_t ranks) : times_(ranks) {}
 
+  size_t ranks() const { return times_.size(); }
+
   // Records the ranks' times at the last evaluation, at most kRankTimesMax times.
   void remember(const Stragglers& stragglers);
+
+  // Returns the median of the rank's earlier times; nullopt if none from the present source of
+  // `stragglers` are known.
+  std::optional<Stragglers::Own> before(const Stragglers& stragglers, size_t rank) const;
 
   struct Explanation {
     // The ranks whose own part of a step takes longer than before, worst first. A node of which

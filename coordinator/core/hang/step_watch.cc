@@ -158,6 +158,7 @@ bool StepWatch::add_to_history(const StepWindow::Values& window) {
 StepWatch::Findings StepWatch::observe(const RankProgress& progress, Instant now) {
   if (!window_.add(progress, now)) return {};
   const StepWindow::Values window = window_.values();
+  seconds_ = window.seconds;
   Findings findings;
   findings.plan = compare_plan(window);
   findings.history = compare_history(window);

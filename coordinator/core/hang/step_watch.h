@@ -49,6 +49,9 @@ class StepWatch {
     bool adds_to_history = false;
   };
 
+  // Returns the median step of the newest window, without stalls; 0 until the first one is complete.
+  double seconds() const { return seconds_; }
+
   // Records a progress page of rank 0.
   Findings observe(const RankProgress& progress, Instant now);
 
@@ -71,6 +74,7 @@ class StepWatch {
 
   std::optional<Reference> plan_;
   StepWindow window_;
+  double seconds_ = 0;
   bool slower_than_plan_ = false;
   // The step's time in the first window of the plan's finding, and StepWindow::counted() when it
   // opened.

@@ -152,7 +152,7 @@ std::vector<Stragglers::Change> Stragglers::evaluate(Instant now) {
                      median_by(&Times::wait, Middle::kUpper), median_by(&Times::step)};
   for (const Times& times : all) {
     ranks_[times.rank].score = median.own > 0 ? times.own / median.own : 0;
-    ranks_[times.rank].own = {times.own, times.data};
+    ranks_[times.rank].own = {times.own, times.data, times.wait};
   }
   std::vector<double> distances;
   for (const Times& times : all) distances.push_back(std::abs(times.own - median.own));

@@ -62,10 +62,11 @@ class Stragglers {
   bool sample_is_due() const { return left_ > 1 && ready_ == left_; }
   // Returns the ranks that became slow or stopped being slow. `now` may be on any clock.
   std::vector<Change> evaluate(Instant now);
-  // The times of a rank's own part of a step.
+  // The times of a rank's own part of a step, and of its wait for other ranks.
   struct Own {
     double compute = 0;
     double data = 0;
+    double wait = 0;  // for other ranks
   };
   // The source of these times at the last evaluation. kNone: no rank reports waits, and main
   // threads are not sampled, so that all of a step counts as computation.

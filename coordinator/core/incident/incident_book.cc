@@ -184,9 +184,13 @@ void complete_crash(IncidentBook& incidents, const CrashEvidence& crash) {
     *incidents.change(*crash.incident) = std::move(complete);
 }
 
-void close_open_incidents(IncidentBook& incidents, JobId job, const std::string& text,
+void close_open_incidents(IncidentBook& incidents, const Job& job, const std::string& text,
                           int64_t unix_ns) {
-  for (const IncidentId id : incidents.open_of(job)) {
+  for (const IncidentId id : incidents.open_of(job.id)) {
+    const bool continues = std::ranges::any_of(job.slow_nodes, [&](const SlowNode& node) {
+      return node.incident == id && !node.is_measured;
+    });
+    if (continues) continue;
     incidents.note(id, unix_ns, text);
     Incident& incident = *incidents.change(id);
     if (absl::StartsWith(incident.action, "none yet")) incident.action = "none: " + text;

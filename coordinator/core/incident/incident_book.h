@@ -81,8 +81,9 @@ std::string diagnosis_text(const RestartDecision& decision, const Fault& fault);
 // rank that ends, because a record may be large.
 void complete_crash(IncidentBook& incidents, const CrashEvidence& crash);
 
-// Notes `text` in the job's open incidents and closes them.
-void close_open_incidents(IncidentBook& incidents, JobId job, const std::string& text,
+// Notes `text` in the job's open incidents and closes them, except those of slow nodes whose effect
+// is still to be measured (Job::slow_nodes).
+void close_open_incidents(IncidentBook& incidents, const Job& job, const std::string& text,
                           int64_t unix_ns);
 
 // Returns the evidence to store in an incident: the evidence of the suspects, and of one rank per

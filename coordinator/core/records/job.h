@@ -20,6 +20,7 @@
 #include "coordinator/core/records/cause.h"
 #include "coordinator/core/records/incident.h"
 #include "coordinator/core/records/revision.h"
+#include "coordinator/core/records/slow_node.h"
 
 namespace muster::coordinator {
 
@@ -244,6 +245,9 @@ struct Job {
   // to change its revision.
   bool keeps_nodes = false;
 
+  // The nodes that slowed this job down, oldest first, at most kSlowNodesKeptMax.
+  std::vector<SlowNode> slow_nodes;
+
   // The following fields are volatile and not stored.
   std::vector<RankState> ranks;  // by rank
   // Workers reserved for this job; see placement/placement_pass.h.
@@ -251,6 +255,14 @@ struct Job {
 
   friend bool operator==(const Job&, const Job&) = default;
 };
+
+// Returns the record of the confirmed slow node `worker`, whose effect is not measured yet; null if
+// there is none.
+inline const SlowNode* unmeasured_slow_node(const Job& job, const WorkerName& worker) {
+  for (const SlowNode& node : job.slow_nodes)
+    if (node.worker == worker && !node.is_measured) return &node;
+  return nullptr;
+}
 
 // Returns the number of nodes of the current attempt; 0 without one.
 inline int32_t nodes_now(const Job& job) {

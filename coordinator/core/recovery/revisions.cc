@@ -104,14 +104,14 @@ Fault fault_of_update(const Job& job, int64_t unix_ns) {
   return fault;
 }
 
-bool has_saved_for_update(const Job& job) {
+bool has_saved_since(const Job& job, int64_t after_step) {
   bool has_saved = false;
   for (const RankState& rank : job.ranks) {
     // The rank may write its first checkpoint now, or leave checkpoints to other ranks.
     if (rank.checkpoint_step < 0 && rank.phase != Phase::kCheckpointSave &&
         rank.checkpoints.saving_mib == 0)
       continue;
-    if (rank.checkpoint_step <= *job.update->after_step) return false;
+    if (rank.checkpoint_step <= after_step) return false;
     has_saved = true;
   }
   return has_saved;

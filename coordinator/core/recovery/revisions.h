@@ -24,10 +24,10 @@ constexpr Duration kSilentTrial = std::chrono::minutes(10);
 // not count against the job.
 Fault fault_of_update(const Job& job, int64_t unix_ns);
 
-// Returns whether the ranks have saved a checkpoint since the request for the pending update: each
-// rank that reports checkpoints has reported a new one. Requires JobUpdate::after_step.
-bool has_saved_for_update(const Job& job);
-// Returns the step for JobUpdate::after_step; nullopt if a rank of the attempt has not reported
+// Returns whether the ranks have saved a checkpoint of more than `after_step` steps: each rank that
+// reports checkpoints has reported one.
+bool has_saved_since(const Job& job, int64_t after_step);
+// Returns the steps of the newest checkpoint so far, for `after_step`; nullopt if a rank of the attempt has not reported
 // yet, for example after a restart of the coordinator.
 std::optional<int64_t> newest_checkpoint_of(const Job& job);
 

@@ -178,6 +178,24 @@ RankExit exit_from(const json& j) {
           j.value("link_is_down", false)};
 }
 
+json to_json(const SlowNode& node) {
+  return {{"worker", node.worker.value()},     {"incident", node.incident.value()},
+          {"unix_ns", node.unix_ns},           {"nodes", node.nodes},
+          {"step_seconds", node.step_seconds}, {"excess_seconds", node.excess_seconds},
+          {"measured", node.is_measured},      {"in_vain", node.was_in_vain}};
+}
+
+SlowNode slow_node_from(const json& j) {
+  return {WorkerName(j.value("worker", std::string())),
+          IncidentId(j.value("incident", uint64_t{0})),
+          j.value("unix_ns", int64_t{0}),
+          j.value("nodes", 0),
+          j.value("step_seconds", 0.0),
+          j.value("excess_seconds", 0.0),
+          j.value("measured", false),
+          j.value("in_vain", false)};
+}
+
 json to_json(const IncidentNote& incident) {
   return {{"id", incident.id.value()}, {"sentence", incident.sentence}};
 }
@@ -239,7 +257,8 @@ std::string job_to_record(const Job& job) {
                  {"trained_on", list_to_json(job.trained_on)},
                  {"not_before_unix_ns", job.not_before_unix_ns},
                  {"resizes", job.resizes},
-                 {"ended_without_proof", job.ended_without_proof}};
+                 {"ended_without_proof", job.ended_without_proof},
+                 {"slow_nodes", list_to_json(job.slow_nodes)}};
   add_revisions(job, record);
   if (auto nodes = whole_nodes_of(job))
     record["nodes"] = list_to_json(*nodes);
@@ -286,6 +305,7 @@ absl::StatusOr<Job> job_from_record(std::string_view record) try {
   job.not_before_unix_ns = j.value("not_before_unix_ns", int64_t{0});
   job.resizes = j.value("resizes", 0);
   job.ended_without_proof = j.value("ended_without_proof", false);
+  job.slow_nodes = list_from<SlowNode>(j, "slow_nodes", slow_node_from);
   read_revisions(j, job);
   if (absl::Status status = check_consistency(job); !status.ok()) return status;
   return job;

@@ -38,8 +38,32 @@ TEST_F(AttemptTableTest, AnAttemptBeginsWithADeadlineAndEnds) {
   attempts.excuse(seconds(3), now);
   EXPECT_EQ(attempts.next_deadline(jobs, Fleet(options), now),
             now + options.start_budget + seconds(3));
-  attempts.end(JobId(1), incidents);
+  attempts.end(*job, incidents);
   EXPECT_TRUE(attempts.jobs().empty());
+}
+
+TEST_F(AttemptTableTest, TheNextAttemptOfTheRevisionKnowsTheTimesOfItsRanks) {
+  Stragglers measured(job->placement.size());
+  for (uint64_t step = 1; step <= 40; ++step) {
+    for (size_t rank = 0; rank < job->placement.size(); ++rank)
+      measured.observe(rank, {.steps = step,
+                              .seconds = static_cast<double>(step),
+                              .collective_wait = 0.2 * static_cast<double>(step)});
+    measured.evaluate(now);
+  }
+  const auto knows_times = [&](const LiveAttempt& attempt) {
+    return attempt.progress.rank_history.before(measured, 0).has_value();
+  };
+  EXPECT_FALSE(knows_times(attempts.begin(*job, options, now)));
+  attempts.at(job->id).progress.rank_history.remember(measured);
+  attempts.end(*job, incidents);
+  EXPECT_TRUE(knows_times(attempts.begin(*job, options, now)));
+  attempts.end(*job, incidents);
+  ++job->revision;
+  EXPECT_FALSE(knows_times(attempts.begin(*job, options, now)));
+  attempts.at(job->id).progress.rank_history.remember(measured);
+  attempts.end_last(*job, incidents);
+  EXPECT_FALSE(knows_times(attempts.begin(*job, options, now)));
 }
 
 TEST_F(AttemptTableTest, ARestoredAttemptHasItsExits) {

@@ -1,0 +1,68 @@
+// Confirms that a node slows its job down, by the time that its ranks compute. Pure; called on one
+// thread at a time.
+//
+// Each rank is compared with the ranks of the same local number on the other nodes, which do the
+// same work inside a node's part of the mesh. A node is over the limit if one of its ranks computes
+// kNodeRatio times as long as the median of these, waits no longer than they do, and they wait for
+// it. It is confirmed if it is over the limit at each evaluation (Stragglers) for a whole window,
+// and if the rank computes longer than before, because work that is uneven from the start on is no
+// fault of a node. Nodes that an earlier attempt has confirmed need no such proof. If more than one
+// node in kNodesPerSlowOne is over the limit, none is confirmed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "common/job/ids.h"
+#include "common/time/time.h"
+#include "coordinator/core/hang/rank_history.h"
+#include "coordinator/core/hang/stragglers.h"
+#include "coordinator/core/records/job.h"
+
+namespace muster::coordinator {
+
+class SlowNodeWatch {
+ public:
+  // `window`: the time for which a node has to be slow.
+  explicit SlowNodeWatch(Duration window) : window_(window) {}
+
+  struct Change {
+    WorkerName worker;
+    bool is_slow = false;  // false: the node is as fast as the others again
+    // The slowest rank of the node, its time per step, and that of the ranks to compare.
+    Rank rank{-1};
+    double seconds = 0;
+    double typical = 0;
+  };
+  // Compares the nodes after an evaluation of `stragglers`. Returns the nodes that are confirmed or
+  // are no longer slow.
+  std::vector<Change> compare(const Stragglers& stragglers, const RankHistory& history,
+                              const Job& job, Instant now);
+  // Returns whether the node is confirmed.
+  bool is_slow(const WorkerName& worker) const;
+  // Returns whether no node was over the limit in the time of two windows up to `now`, so that the
+  // step time of the newest one is that without slow nodes.
+  bool is_quiet(Instant now) const;
+
+ private:
+  // The state of a node that is over the limit, or confirmed.
+  struct Node {
+    bool is_over = false;
+    bool is_confirmed = false;
+    int32_t evaluations = 0;  // in a row with this `is_over`
+    Instant since{};
+  };
+
+  // Returns the slowest rank of each node that is over the limit.
+  std::map<WorkerName, Change> over_limit(const Stragglers& stragglers, const RankHistory& history,
+                                          const Job& job) const;
+
+  Duration window_;
+  std::map<WorkerName, Node> nodes_;
+  std::optional<Instant>
+      newest_;  // the newest time at which a node was over the limit or confirmed
+};
+
+}  // namespace muster::coordinator
