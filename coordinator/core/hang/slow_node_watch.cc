@@ -85,6 +85,7 @@ std::vector<SlowNodeWatch::Change> SlowNodeWatch::compare(const Stragglers& stra
     if (node.evaluations == 0 || is_over != node.is_over)
       node = {is_over, node.is_confirmed, 0, now};
     ++node.evaluations;
+    if (node.is_confirmed || (is_over && now - node.since >= window_ / 2)) newest_ = now;
     const bool lasts = node.evaluations >= kEvaluationsMin && now - node.since >= window_;
     if (lasts && is_over && !node.is_confirmed) changes.push_back(found->second);
     if (lasts && !is_over && node.is_confirmed) changes.push_back({.worker = worker});
@@ -92,7 +93,6 @@ std::vector<SlowNodeWatch::Change> SlowNodeWatch::compare(const Stragglers& stra
     const bool is_over_with = !node.is_confirmed && !is_over;
     entry = is_over_with ? nodes_.erase(entry) : std::next(entry);
   }
-  if (!nodes_.empty()) newest_ = now;
   return changes;
 }
 

@@ -42,8 +42,8 @@ class SlowNodeWatch {
                               const Job& job, Instant now);
   // Returns whether the node is confirmed.
   bool is_slow(const WorkerName& worker) const;
-  // Returns whether no node was over the limit in the time of two windows up to `now`, so that the
-  // step time of the newest one is that without slow nodes.
+  // Returns whether no node was over the limit for half a window or confirmed in the time of two
+  // windows up to `now`, so that the step time of the newest one is that without slow nodes.
   bool is_quiet(Instant now) const;
 
  private:
@@ -61,8 +61,7 @@ class SlowNodeWatch {
 
   Duration window_;
   std::map<WorkerName, Node> nodes_;
-  std::optional<Instant>
-      newest_;  // the newest time at which a node was over the limit or confirmed
+  std::optional<Instant> newest_;  // the newest time that was not quiet
 };
 
 }  // namespace muster::coordinator
