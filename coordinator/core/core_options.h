@@ -11,7 +11,7 @@
 
 namespace muster::coordinator {
 
-// What a job does about a node that slows it down.
+// Determines the action of a job that a node slows down.
 enum class SlowNodePolicy {
   kReplace,  // leaves it at its next checkpoint, if another node is free and the move pays
   kReport,   // nothing: an incident names the node

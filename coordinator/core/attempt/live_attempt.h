@@ -90,8 +90,8 @@ struct LiveAttempt {
   // The time at which this coordinator started the attempt, and from then to its first step.
   std::optional<Instant> began;
   std::optional<Duration> start_time;
-  // The steps of a checkpoint that must be exceeded before the job leaves its slow nodes, if it does
-  // so, and the time of the next decision about this.
+  // The steps of a checkpoint that must be exceeded before the job leaves its slow nodes, if it
+  // does so, and the time of the next decision about this.
   std::optional<int64_t> leave_after;
   Instant next_slow_check{};
   // The time at which the attempt ends without a known culprit. Set when a rank has reported the

@@ -49,7 +49,7 @@ class StepWatch {
     bool adds_to_history = false;
   };
 
-  // Returns the median step of the newest window, without stalls; 0 until the first one is complete.
+  // Returns the median step of the newest window, without stalls; 0 until the first is complete.
   double seconds() const { return seconds_; }
 
   // Records a progress page of rank 0.

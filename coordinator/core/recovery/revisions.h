@@ -27,8 +27,8 @@ Fault fault_of_update(const Job& job, int64_t unix_ns);
 // Returns whether the ranks have saved a checkpoint of more than `after_step` steps: each rank that
 // reports checkpoints has reported one.
 bool has_saved_since(const Job& job, int64_t after_step);
-// Returns the steps of the newest checkpoint so far, for `after_step`; nullopt if a rank of the attempt has not reported
-// yet, for example after a restart of the coordinator.
+// Returns the steps of the newest checkpoint so far, for `after_step`; nullopt if a rank of the
+// attempt has not reported yet, for example after a restart of the coordinator.
 std::optional<int64_t> newest_checkpoint_of(const Job& job);
 
 // Makes the pending update the job's revision. A job that has had an attempt begins a trial; if the

@@ -42,7 +42,7 @@ TEST_F(AttemptTableTest, AnAttemptBeginsWithADeadlineAndEnds) {
   EXPECT_TRUE(attempts.jobs().empty());
 }
 
-TEST_F(AttemptTableTest, TheNextAttemptOfTheRevisionKnowsTheTimesOfItsRanks) {
+TEST_F(AttemptTableTest, TheTimesOfRanksPassToTheNextAttemptOfTheRevision) {
   Stragglers measured(job->placement.size());
   for (uint64_t step = 1; step <= 40; ++step) {
     for (size_t rank = 0; rank < job->placement.size(); ++rank)
