@@ -83,8 +83,8 @@ TEST_P(LongTrainings, NeedNoOperatorAndAccountForAllTime) {
   EXPECT_GT(came_back, 5);
 }
 
-// Every few hours a node becomes slow for some hours. No other one is confirmed, and jobs that leave
-// slow nodes lose a small part of what others lose.
+// Every few hours a node becomes slow for some hours. No other one is confirmed, and jobs that
+// leave slow nodes lose a small part of what others lose.
 TEST(SlowNodes, AreLeftForOtherNodes) {
   for (uint64_t seed = 1; seed <= (kSanitized ? 1 : 2); ++seed) {
     LongPlan plan = small_plan();
