@@ -145,7 +145,7 @@ class Core {
   void end_silent_trials();
 
   // core_slow_nodes.cc
-  std::string action_on_slow_nodes(const Job& job, size_t nodes) const;
+  std::string action_on_slow_nodes(const Job& job, const std::vector<SlowNode>& slow) const;
   void watch_slow_nodes(Job& job);
 
   // core_attempt.cc

@@ -22,23 +22,23 @@ constexpr Duration kDecisionPeriod = std::chrono::seconds(10);
 
 }  // namespace
 
-// Returns what the job does about its slow nodes: a clause that begins with "none" if it stays.
-std::string Core::action_on_slow_nodes(const Job& job, size_t nodes) const {
+// Returns what the job does about the nodes `slow`: a clause that begins with "none" if it stays.
+std::string Core::action_on_slow_nodes(const Job& job, const std::vector<SlowNode>& slow) const {
   const LiveAttempt& attempt = attempts_.at(job.id);
   if (options_.slow_nodes == SlowNodePolicy::kReport)
     return "none: training continues (--slow-nodes report)";
   if (job.spec.restarts_max == 0)
     return "none: training continues, because no restarts are allowed";
-  if (const std::string_view why = why_no_move(job, time_.unix_ns); !why.empty())
+  if (const std::string_view why = why_stays(job, slow, time_.unix_ns); !why.empty())
     return absl::StrCat("none: training continues, because ", av(why));
-  const MoveEstimate move = estimate_move(job, attempt.progress.steps.newest_step(),
+  if (slow.front().step_seconds <= 0) return "none yet: the time of a step is not known";
+  const MoveEstimate move = estimate_move(job, slow, attempt.progress.steps.newest_step(),
                                           table_of(account_of(job, time_.now)).productive(),
                                           attempt.start_time.value_or(kStartUnknown));
   if (!move.pays())
     return "none: training continues, because another node would not save twice the time of a "
            "restart";
-  if (!has_replacement_nodes(job, nodes, attempt.ranks, jobs_, attempts_.jobs(), fleet_, nodes_,
-                             time_))
+  if (!has_better_nodes(job, slow, attempt.ranks, jobs_, attempts_.jobs(), fleet_, nodes_, time_))
     return "none yet: no other node is free";
   return "the job leaves the node after its next checkpoint";
 }
@@ -51,11 +51,20 @@ void Core::watch_slow_nodes(Job& job) {
   const bool has_saved = attempt.leave_after && has_saved_since(job, *attempt.leave_after);
   if (!has_saved && time_.now < attempt.next_slow_check) return;
   attempt.next_slow_check = time_.now + kDecisionPeriod;
+  const double step_seconds = attempt.progress.step_watch.seconds();
   std::vector<SlowNode> slow;
-  for (const SlowNode* node : slow_nodes_in_use(job))
-    if (attempt.progress.slow_node_watch.is_slow(node->worker)) slow.push_back(*node);
+  for (SlowNode& node : job.slow_nodes) {
+    if (node.is_measured || !attempt.progress.slow_node_watch.is_slow(node.worker) ||
+        !attempt.ranks.contains(node.worker))
+      continue;
+    node.unix_ns = time_.unix_ns;
+    node.revision = job.revision;
+    node.nodes = nodes_now(job);
+    if (step_seconds > 0) node.step_seconds = step_seconds;
+    slow.push_back(node);
+  }
   if (slow.empty()) return attempt.leave_after.reset();
-  const std::string action = action_on_slow_nodes(job, slow.size());
+  const std::string action = action_on_slow_nodes(job, slow);
   for (const SlowNode& node : slow) {
     const Incident* incident = incidents_.find(node.incident);
     if (incident != nullptr && incident->action != action)
@@ -64,9 +73,11 @@ void Core::watch_slow_nodes(Job& job) {
   if (action.starts_with("none")) return attempt.leave_after.reset();
   if (!attempt.leave_after) attempt.leave_after = newest_checkpoint_of(job);
   if (!has_saved) return;
-  for (const SlowNode& node : slow)
+  for (const SlowNode& node : slow) {
+    find_slow_node(job, node.worker)->left_unix_ns = time_.unix_ns;
     incidents_.note(node.incident, time_.unix_ns,
                     absl::StrCat("the job leaves ", node.worker.value(), " after the checkpoint"));
+  }
   Fault leave =
       fault_of_preemption(job, slow.front().worker,
                           absl::StrCat("is slow (incident ", slow.front().incident.value(),

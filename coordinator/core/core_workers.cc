@@ -211,7 +211,7 @@ void Core::on(const HeartbeatReceived& event) {
 
 void Core::observe_rank(Job& job, const RankProgress& progress) {
   LiveAttempt& attempt = attempts_.at(job.id);
-  const bool changes_nodes = attempt.observe(job, progress, incidents_, time_);
+  const bool changes_nodes = attempt.observe(job, progress, options_.slow_nodes, incidents_, time_);
   attempt.links.observe(attempt.view(job), progress.rank, progress.stalled_links, fleet_,
                         time_.now);
   rank_up(job, progress.rank);

@@ -76,7 +76,12 @@ void LongTraining::change_slow_nodes() {
 void LongTraining::find_slowest() {
   slowest_ = 1;
   for (const Node& node : nodes_)
-    if (node.first_rank >= 0) slowest_ = std::max(slowest_, node.slowness);
+    if (node.first_rank >= 0) slowest_ = std::max(slowest_, node.slowness * work_of(node));
+}
+
+// Returns the work of a rank on the node: the last ranks are those of a pipeline stage with more.
+double LongTraining::work_of(const Node& node) const {
+  return node.first_rank + plan_.ranks_per_node < ranks_ ? 0.95 : 1;
 }
 
 void LongTraining::interrupt() {

@@ -27,6 +27,7 @@ constexpr Duration kSkipMin = seconds(2);
 // The duration of a node check, as measured (docs/recovery.md).
 constexpr Duration kNodeCheck = milliseconds(200);
 constexpr double kPeerWait = 0.25;   // part of a step spent waiting for peers
+constexpr double kNoise = 0.03;      // relative difference between equal computations
 constexpr size_t kStepsBucket = 10;  // bucket of StepTimes for steps of 5 to 10 s
 
 // The time that is skipped at once in a training with slow nodes, whose pages are compared.
@@ -211,9 +212,13 @@ void LongTraining::complete_step() {
   const Duration length = layer_time_ * kLayers;
   seconds_ += to_seconds(length);
   usual_seconds_ += to_seconds(usual_time_);
-  for (const auto& [until, index] : slow_until_) {
-    Node& node = nodes_[static_cast<size_t>(index)];
-    node.excess += to_seconds(usual_time_) * (1 - kPeerWait) * (node.slowness - 1);
+  if (plan_.slow_nodes_per_day > 0) {
+    for (Node& node : nodes_) {
+      if (node.first_rank < 0) continue;
+      const double noise = static_cast<double>(random_.below(1'000)) / 500 - 1;
+      node.excess += to_seconds(usual_time_) * (1 - kPeerWait) *
+                     (work_of(node) * node.slowness * (1 + kNoise * noise) - 1);
+    }
   }
   const int64_t newest = base_ + made_;
   if (newest > highest_) {

@@ -142,7 +142,7 @@ class LongTraining {
     int32_t first_rank = -1;  // first rank of the current attempt on the node; -1: none
     std::set<int32_t> ended;  // ranks of the attempt that have ended or were stopped
     double slowness = 1;      // factor on the time for which its ranks compute
-    double excess = 0;        // seconds of the attempt that its ranks lost by it
+    double excess = 0;  // seconds that its ranks computed longer than the usual share of a step
   };
   enum class Life { kNone, kStarting, kLoading, kTraining };
 
@@ -175,6 +175,7 @@ class LongTraining {
   void plan_slow_node();
   void change_slow_nodes();
   void find_slowest();
+  double work_of(const Node& node) const;
   void break_training();
   void watch_closely();
   void bring_back(int32_t node);

@@ -43,8 +43,8 @@ LiveAttempt::LiveAttempt(const CoreOptions& options, const Job& job, Instant now
   }
 }
 
-bool LiveAttempt::observe(Job& job, const RankProgress& page, IncidentBook& incidents,
-                          const CoreTime& time) {
+bool LiveAttempt::observe(Job& job, const RankProgress& page, SlowNodePolicy policy,
+                          IncidentBook& incidents, const CoreTime& time) {
   RankState& state = job.ranks[static_cast<size_t>(page.rank.value())];
   saves_.remove(state.checkpoints);
   copy_figures(page, time.now, state);
@@ -54,7 +54,7 @@ bool LiveAttempt::observe(Job& job, const RankProgress& page, IncidentBook& inci
   progress.observe(page, time.now);
   bool changes_nodes = false;
   if (progress.record_stragglers(incidents, job, time))
-    changes_nodes = record_slow_nodes(progress, job, incidents, time);
+    changes_nodes = record_slow_nodes(progress, job, policy, incidents, time);
   progress.record_slow_steps(incidents, job, page, time);
   progress.record_loss(incidents, job, page, time);
   if (page.rank == Rank(0) && measure_moves(progress, job, incidents, time)) changes_nodes = true;

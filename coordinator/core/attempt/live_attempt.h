@@ -32,8 +32,8 @@ struct LiveAttempt {
 
   // Records a progress page from a heartbeat in the attempt and in the job's record, and opens and
   // closes incidents of slow ranks, nodes and steps. Returns whether Job::slow_nodes has changed.
-  bool observe(Job& job, const RankProgress& progress, IncidentBook& incidents,
-               const CoreTime& time);
+  bool observe(Job& job, const RankProgress& progress, SlowNodePolicy policy,
+               IncidentBook& incidents, const CoreTime& time);
   // Returns the record of the attempt up to now, without its end.
   AttemptRecord record(const Job& job) const;
   // Returns the record of the attempt, which ends now for the reason `end`. Requires the attempt's

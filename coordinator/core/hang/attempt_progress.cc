@@ -80,13 +80,15 @@ bool AttemptProgress::record_stragglers(IncidentBook& incidents, const Job& job,
   for (const Stragglers::Change& change : stragglers.evaluate(time.now)) {
     const Rank rank(static_cast<int32_t>(change.rank));
     if (const auto known = slow.find(rank); known != slow.end()) {
-      incidents.note(known->second, time.unix_ns, "it is as fast as the others again");
-      incidents.close(known->second);
+      incidents.note(known->second.id, time.unix_ns, "it is as fast as the others again");
+      incidents.close(known->second.id);
       slow.erase(known);
     }
     const WorkerName& worker = job.placement[change.rank].worker;
     // The incident of a slow node is also that of its ranks.
-    if (change.kind == SlowKind::kNone || unmeasured_slow_node(job, worker) != nullptr) continue;
+    const bool is_of_node =
+        change.kind == SlowKind::kCompute && unmeasured_slow_node(job, worker) != nullptr;
+    if (change.kind == SlowKind::kNone || is_of_node) continue;
     Fault what;
     what.rank = rank;
     what.worker = worker;
@@ -98,7 +100,7 @@ bool AttemptProgress::record_stragglers(IncidentBook& incidents, const Job& job,
         change.kind == SlowKind::kData ? "waits" : "takes", change.median);
     const IncidentId id = incidents.open(incident_of_fault(job, what, IncidentKind::kSlowRank, 0));
     incidents.change(id)->action = "none: training continues";
-    slow.emplace(rank, id);
+    slow.emplace(rank, SlowRank{id, change.kind});
   }
   return true;
 }
@@ -114,8 +116,8 @@ std::vector<Suspect> AttemptProgress::slow_ranks(const Job& job) const {
     suspect.worker = job.placement[static_cast<size_t>(rank.value())].worker;
     suspect.why = std::move(why);
   };
-  for (const auto& [rank, id] : slow)
-    add(rank, absl::StrCat("is a slow rank (incident ", id.value(), ")"));
+  for (const auto& [rank, incident] : slow)
+    add(rank, absl::StrCat("is a slow rank (incident ", incident.id.value(), ")"));
   for (const auto& [rank, score] : straggler_scores(job, kSlowRanksMax)) {
     if (score < kScoreNamed || slow.contains(rank)) continue;
     add(rank,
@@ -140,12 +142,6 @@ Incident AttemptProgress::incident_of_slow_steps(const Job& job, const StepFindi
   RankHistory::Explanation ranks;
   if (!is_plan && finding.part != StepPart::kCheckpoint)
     ranks = rank_history.explain(stragglers, job, finding);
-  const SlowNode* node = nullptr;
-  for (const Suspect& suspect : ranks.suspects)
-    if (node == nullptr) node = unmeasured_slow_node(job, suspect.worker);
-  if (node != nullptr)
-    absl::StrAppend(&ranks.clause, ranks.clause.empty() ? "" : "; ", "node ", node->worker.value(),
-                    " is slow (incident ", node->incident.value(), ")");
   // Ranks that always take longer than others are no cause if earlier times show the cause.
   if (is_plan || (!ranks.is_known && finding.part != StepPart::kCheckpoint))
     ranks.suspects = slow_ranks(job);
@@ -171,7 +167,15 @@ void AttemptProgress::record_slow_steps(IncidentBook& incidents, const Job& job,
                           std::optional<IncidentId>& open) {
     if (!finding) return;
     if (finding->is_slower) {
-      open = incidents.open(incident_of_slow_steps(job, *finding, kind, time));
+      Incident incident = incident_of_slow_steps(job, *finding, kind, time);
+      // The incident of a slow node is also that of the steps that it makes slower.
+      for (const Suspect& suspect : incident.suspects) {
+        const SlowNode* node = unmeasured_slow_node(job, suspect.worker);
+        if (node == nullptr) continue;
+        incidents.note(node->incident, time.unix_ns, step_text(*finding, kind));
+        return;
+      }
+      open = incidents.open(std::move(incident));
     } else if (open) {
       incidents.note(*open, time.unix_ns, absl::StrCat("no longer: ", step_text(*finding, kind)));
       incidents.close(*open);
@@ -211,7 +215,7 @@ void AttemptProgress::close_incidents(IncidentBook& incidents, int64_t unix_ns) 
     incidents.note(id, unix_ns, "its attempt has ended");
     incidents.close(id);
   };
-  for (const auto& [rank, id] : slow) close(id);
+  for (const auto& [rank, incident] : slow) close(incident.id);
   if (slower_than_plan) close(*slower_than_plan);
   if (slower_than_before) close(*slower_than_before);
   if (not_finite && not_finite->first.value() >= 0) close(not_finite->second);

@@ -66,7 +66,11 @@ struct AttemptProgress {
   SlowNodeWatch slow_node_watch;
   AttemptWatch steps;
   // The open incidents of slow ranks, and of a job that is slower than its plan or than before.
-  std::map<Rank, IncidentId> slow;
+  struct SlowRank {
+    IncidentId id;
+    SlowKind kind = SlowKind::kNone;
+  };
+  std::map<Rank, SlowRank> slow;
   std::optional<IncidentId> slower_than_plan;
   std::optional<IncidentId> slower_than_before;
   // The incident of a loss that is not finite, and the rank that reported it; rank -1: closed.

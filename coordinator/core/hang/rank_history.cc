@@ -47,12 +47,11 @@ std::string why_text(const GrownRank& rank, std::string_view which) {
 }  // namespace
 
 void RankHistory::remember(const Stragglers& stragglers) {
+  if (stragglers.source() == Stragglers::Source::kNone) return;
   if (stragglers.source() != source_)
     for (std::vector<Stragglers::Own>& times : times_) times.clear();
   source_ = stragglers.source();
-  if (source_ == Stragglers::Source::kNone || times_.empty() ||
-      times_.front().size() >= kRankTimesMax)
-    return;
+  if (times_.empty() || times_.front().size() >= kRankTimesMax) return;
   for (size_t i = 0; i < times_.size(); ++i) times_[i].push_back(stragglers.own(i));
 }
 

@@ -27,55 +27,85 @@ double lower_median(std::vector<double> values) {
 std::map<WorkerName, SlowNodeWatch::Change> SlowNodeWatch::over_limit(const Stragglers& stragglers,
                                                                       const RankHistory& history,
                                                                       const Job& job) const {
-  std::map<WorkerName, Change> over;
   const bool is_sampled = stragglers.source() == Stragglers::Source::kSamples;
-  const int32_t per_node = job.spec.ranks_per_node;
-  const auto own = [&](size_t rank) { return stragglers.own(rank); };
-  for (int32_t local = 0; local < per_node; ++local) {
+  const auto per_node = static_cast<size_t>(job.spec.ranks_per_node);
+  // The ranks that compute longer than those of the same number, by node.
+  std::map<WorkerName, std::vector<Slower>> slower;
+  for (size_t local = 0; local < per_node; ++local) {
     std::vector<double> computes, waits;
-    for (auto rank = static_cast<size_t>(local); rank < job.placement.size();
-         rank += static_cast<size_t>(per_node)) {
-      computes.push_back(own(rank).compute);
-      waits.push_back(own(rank).wait);
+    for (size_t rank = local; rank < job.placement.size(); rank += per_node) {
+      computes.push_back(stragglers.own(rank).compute);
+      waits.push_back(stragglers.own(rank).wait);
     }
-    if (computes.size() < 2) return over;
+    if (computes.size() < 2) return {};
     const double typical = lower_median(std::move(computes));
     std::ranges::sort(waits);
     const double wait = waits[waits.size() / 2];
-    for (auto rank = static_cast<size_t>(local); rank < job.placement.size();
-         rank += static_cast<size_t>(per_node)) {
+    for (size_t rank = local; rank < job.placement.size(); rank += per_node) {
+      const Stragglers::Own own = stragglers.own(rank);
       const WorkerName& worker = job.placement[rank].worker;
-      const auto known = nodes_.find(worker);
-      const bool was_slow = known != nodes_.end() && known->second.is_confirmed;
-      const double ratio = is_sampled ? (was_slow ? kSampledNodeOverRatio : kSampledNodeRatio)
-                           : was_slow ? kNodeOverRatio
-                                      : kNodeRatio;
-      const double excess = own(rank).compute - typical;
-      const bool others_wait = own(rank).wait <= wait && wait >= excess / 2;
-      if (own(rank).compute <= ratio * typical || !others_wait) continue;
-      const auto before = history.before(stragglers, rank);
-      const bool is_known = was_slow || std::ranges::any_of(job.slow_nodes, [&](const SlowNode& n) {
-                              return n.worker == worker && !n.was_in_vain;
-                            });
-      if (!is_known && (!before || own(rank).compute - before->compute < kBecameSlow * excess))
-        continue;
+      const bool others_wait = own.wait <= wait && wait >= (own.compute - typical) / 2;
+      const bool may_be_slow = !is_sampled || own.compute >= kNeverWaits * (own.compute + own.wait);
+      const Slower slow{rank, own.compute, typical};
+      if (own.compute > limit_of(worker, is_sampled) * typical && others_wait && may_be_slow &&
+          has_become_slow(slow, worker, stragglers, history, job))
+        slower[worker].push_back(slow);
+    }
+  }
+  // The longest time on the other nodes: without the slower ones, a step would still take as long.
+  double rest = 0;
+  for (size_t rank = 0; rank < job.placement.size(); ++rank)
+    if (!slower.contains(job.placement[rank].worker))
+      rest = std::max(rest, stragglers.own(rank).compute);
+
+  std::map<WorkerName, Change> over;
+  for (const auto& [worker, ranks] : slower) {
+    for (const Slower& rank : ranks) {
+      const double others = std::max(rank.typical, rest);
+      if (rank.compute <= limit_of(worker, is_sampled) * others) continue;
       Change& worst = over[worker];
-      if (excess <= worst.seconds - worst.typical) continue;
-      worst = {worker, true, Rank(static_cast<int32_t>(rank)), own(rank).compute, typical};
+      if (rank.compute - others <= worst.seconds - worst.others) continue;
+      worst = {worker, true, Rank(static_cast<int32_t>(rank.rank)), rank.compute, others};
     }
   }
   return over;
+}
+
+double SlowNodeWatch::limit_of(const WorkerName& worker, bool is_sampled) const {
+  if (is_slow(worker)) return is_sampled ? kSampledNodeOverRatio : kNodeOverRatio;
+  return is_sampled ? kSampledNodeRatio : kNodeRatio;
+}
+
+bool SlowNodeWatch::has_become_slow(const Slower& slow, const WorkerName& worker,
+                                    const Stragglers& stragglers, const RankHistory& history,
+                                    const Job& job) const {
+  if (is_slow(worker) || unmeasured_slow_node(job, worker) != nullptr) return true;
+  const auto before = history.before(stragglers, slow.rank);
+  if (!before) return false;
+  const auto per_node = static_cast<size_t>(job.spec.ranks_per_node);
+  std::vector<double> typical;
+  for (size_t other = slow.rank % per_node; other < job.placement.size(); other += per_node)
+    typical.push_back(history.before(stragglers, other)->compute);
+  const double typical_before = lower_median(std::move(typical));
+  // Steps that process more tokens than before take longer on all nodes.
+  const double scale = typical_before > 0 ? slow.typical / typical_before : 1;
+  return slow.compute - scale * before->compute >= kBecameSlow * (slow.compute - slow.typical);
 }
 
 std::vector<SlowNodeWatch::Change> SlowNodeWatch::compare(const Stragglers& stragglers,
                                                           const RankHistory& history,
                                                           const Job& job, Instant now) {
   if (stragglers.source() == Stragglers::Source::kNone) return {};
+  if (evaluations_++ == 0) began_ = now;
   std::map<WorkerName, Change> over = over_limit(stragglers, history, job);
   const size_t nodes = job.placement.size() / static_cast<size_t>(job.spec.ranks_per_node);
   // The work is distributed unevenly, or the nodes share a cause that the job cannot leave.
-  if (over.size() > std::max<size_t>(1, nodes / kNodesPerSlowOne)) over.clear();
+  if (over.size() > std::max<size_t>(1, nodes / kNodesPerSlowOne))
+    std::erase_if(over, [this](const auto& entry) { return !is_slow(entry.first); });
   for (const auto& [worker, change] : over) nodes_.try_emplace(worker);
+  // Nodes that an earlier attempt, or this one before a restart of the coordinator, has confirmed.
+  for (const SlowNode& node : job.slow_nodes)
+    if (!node.is_measured && has_ranks_on(job, node.worker)) nodes_.try_emplace(node.worker);
 
   std::vector<Change> changes;
   for (auto entry = nodes_.begin(); entry != nodes_.end();) {
@@ -88,16 +118,18 @@ std::vector<SlowNodeWatch::Change> SlowNodeWatch::compare(const Stragglers& stra
     if (node.is_confirmed || (is_over && now - node.since >= window_ / 2)) newest_ = now;
     const bool lasts = node.evaluations >= kEvaluationsMin && now - node.since >= window_;
     if (lasts && is_over && !node.is_confirmed) changes.push_back(found->second);
-    if (lasts && !is_over && node.is_confirmed) changes.push_back({.worker = worker});
+    const bool is_recorded = unmeasured_slow_node(job, worker) != nullptr;
+    if (lasts && !is_over && is_recorded) changes.push_back({.worker = worker});
     if (lasts) node.is_confirmed = is_over;
-    const bool is_over_with = !node.is_confirmed && !is_over;
-    entry = is_over_with ? nodes_.erase(entry) : std::next(entry);
+    const bool is_needed = is_over || (is_recorded && !lasts);
+    entry = is_needed || node.is_confirmed ? std::next(entry) : nodes_.erase(entry);
   }
   return changes;
 }
 
 bool SlowNodeWatch::is_quiet(Instant now) const {
-  return !newest_ || now - *newest_ >= 2 * window_;
+  return evaluations_ >= kEvaluationsMin && now - began_ >= window_ &&
+         (!newest_ || now - *newest_ >= 2 * window_);
 }
 
 bool SlowNodeWatch::is_slow(const WorkerName& worker) const {

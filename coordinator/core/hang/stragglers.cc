@@ -34,7 +34,6 @@ constexpr size_t kSlowShare = 4;  // at most one in this many ranks
 constexpr uint64_t kMainThreadSamples = 120;
 constexpr double kSampledRatio = 1.6;
 constexpr double kSampledOverRatio = 1.3;
-constexpr double kNeverWaits = 0.85;  // share of samples
 
 // Values of one rank's steps. On the stack, because a job may have 100,000 ranks.
 class StepValues {

@@ -31,6 +31,9 @@
 
 namespace muster::coordinator {
 
+// The share of its samples in which the main thread of a rank that waits for no other one is awake.
+constexpr double kNeverWaits = 0.85;
+
 enum class SlowKind { kNone, kCompute, kData };
 
 class Stragglers {

@@ -193,7 +193,10 @@ void close_open_incidents(IncidentBook& incidents, const Job& job, const std::st
     if (continues) continue;
     incidents.note(id, unix_ns, text);
     Incident& incident = *incidents.change(id);
-    if (absl::StartsWith(incident.action, "none yet")) incident.action = "none: " + text;
+    // The action that was to come does not.
+    if (absl::StartsWith(incident.action, "none yet") ||
+        absl::StartsWith(incident.action, "the job leaves"))
+      incident.action = "none: " + text;
     incidents.close(id);
   }
 }

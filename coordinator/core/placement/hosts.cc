@@ -6,6 +6,7 @@
 
 #include "coordinator/core/records/sizes.h"
 #include "coordinator/core/recovery/avoidance.h"
+#include "coordinator/core/recovery/slow_nodes.h"
 
 namespace muster::coordinator {
 namespace {
@@ -96,10 +97,12 @@ NodeUse held_use_on(const JobTable& jobs, const Fleet& fleet, const WorkerName& 
 }
 
 PlacementRequest request_of(const Job& job, int64_t unix_ns) {
+  std::set<WorkerName> avoided = nodes_to_avoid(job, unix_ns);
+  avoided.merge(slow_nodes_to_avoid(job, unix_ns));
   return {job.spec.ranks_per_node,
           job.placement.empty() ? job.previous_nodes : nodes_of(job.placement),
           job.held,
-          nodes_to_avoid(job, unix_ns),
+          std::move(avoided),
           job.spec.gpus_per_rank,
           job.spec.segment_nodes};
 }
@@ -142,21 +145,52 @@ int32_t nodes_possible(const Job& job, const Fleet& fleet, const NodeBook& nodes
   }));
 }
 
-bool has_replacement_nodes(const Job& job, size_t missing, const RanksByWorker& ranks,
-                           const JobTable& jobs, const std::vector<JobId>& live, const Fleet& fleet,
-                           const NodeBook& nodes, const CoreTime& time) {
-  if (job.spec.restarts_max == 0) return false;
+namespace {
+
+// Returns the free, sound nodes without ranks of the job on which a node of it has room.
+std::vector<const Worker*> replacements_of(const Job& job, const RanksByWorker& ranks,
+                                           const JobTable& jobs, const std::vector<JobId>& live,
+                                           const Fleet& fleet, const NodeBook& nodes,
+                                           const CoreTime& time) {
   NodeUses uses = uses_of_ranks(jobs, live, fleet);
   for (const auto& [name, held] : uses_held(jobs, fleet)) uses[name] += held;
   for (const WorkerName& own : job.held) uses[own] -= use_of(job.spec, fleet.find(own));
   const PlacementRequest request = request_of(job, time.unix_ns);
-  const auto free = std::ranges::count_if(fleet.all(), [&](const auto& entry) {
-    const auto& [name, worker] = entry;
-    return fleet.takes_ranks(worker) && fleet.is_responsive(worker, time.now) &&
-           nodes.is_sound(name) && !ranks.contains(name) &&
-           request.has_room(host_of(worker, uses[name]));
-  });
-  return free >= static_cast<std::ptrdiff_t>(missing);
+  std::vector<const Worker*> free;
+  for (const auto& [name, worker] : fleet.all()) {
+    if (fleet.takes_ranks(worker) && fleet.is_responsive(worker, time.now) &&
+        nodes.is_sound(name) && !ranks.contains(name) &&
+        request.has_room(host_of(worker, uses[name])))
+      free.push_back(&worker);
+  }
+  return free;
+}
+
+}  // namespace
+
+bool has_replacement_nodes(const Job& job, size_t missing, const RanksByWorker& ranks,
+                           const JobTable& jobs, const std::vector<JobId>& live, const Fleet& fleet,
+                           const NodeBook& nodes, const CoreTime& time) {
+  if (job.spec.restarts_max == 0) return false;
+  return std::ssize(replacements_of(job, ranks, jobs, live, fleet, nodes, time)) >=
+         static_cast<std::ptrdiff_t>(missing);
+}
+
+bool has_better_nodes(const Job& job, const std::vector<SlowNode>& slow, const RanksByWorker& ranks,
+                      const JobTable& jobs, const std::vector<JobId>& live, const Fleet& fleet,
+                      const NodeBook& nodes, const CoreTime& time) {
+  std::set<WorkerName> avoided;
+  for (const JobId id : live) avoided.merge(slow_nodes_to_avoid(jobs.at(id), time.unix_ns));
+  std::set<std::string> domains;
+  for (const SlowNode& node : slow)
+    if (const NodePlace* place = fleet.place_of(node.worker); place != nullptr)
+      domains.insert(place->domain);
+  const auto free = std::ranges::count_if(
+      replacements_of(job, ranks, jobs, live, fleet, nodes, time), [&](const Worker* worker) {
+        return !avoided.contains(worker->name) && !nodes.drains().contains(worker->name) &&
+               (job.spec.segment_nodes == 0 || domains.contains(worker->place.domain));
+      });
+  return free >= std::ssize(slow);
 }
 
 int32_t free_program_port(const Job& job, const JobTable& jobs, const std::vector<JobId>& live,

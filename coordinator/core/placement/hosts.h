@@ -49,6 +49,13 @@ bool may_be_last_resort(const NodeBook& nodes, const Worker& worker, Instant now
 // Returns the number of nodes on which the job could run now or after other jobs have ended.
 int32_t nodes_possible(const Job& job, const Fleet& fleet, const NodeBook& nodes, int64_t unix_ns);
 
+// Returns whether a free node can replace each of the job's slow nodes: none that this or another
+// job avoids as slow, none with a planned drain, and for a job with segments one of the same
+// domains. `ranks`: the job's present ranks.
+bool has_better_nodes(const Job& job, const std::vector<SlowNode>& slow, const RanksByWorker& ranks,
+                      const JobTable& jobs, const std::vector<JobId>& live, const Fleet& fleet,
+                      const NodeBook& nodes, const CoreTime& time);
+
 // Returns whether a free node can replace each of `missing` nodes of the job. `ranks`: the job's
 // present ranks. False if the job has no restarts.
 bool has_replacement_nodes(const Job& job, size_t missing, const RanksByWorker& ranks,

@@ -1,6 +1,7 @@
 // The coordinator's record of a job: values without behaviour.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -133,7 +134,7 @@ struct Fault {
   // The productive time of the whole job up to this fault. For a program that reports no steps, all
   // its running time.
   Duration productive{};
-  bool is_planned = false;     // the node is drained for planned maintenance
+  bool is_planned = false;     // the node is drained for planned maintenance, or slow
   bool node_unfit = false;     // result of is_of_unfit_node()
   bool has_elsewhere = false;  // other or fewer nodes could have run the job
   // The type of the exception that ended the rank of a program, and its place in the program:
@@ -242,7 +243,7 @@ struct Job {
   std::optional<JobUpdate> update;  // the next attempt takes it
   std::optional<Trial> trial;       // the trial of `revision`
   // The next attempt starts before other waiting jobs, because the job has given up its nodes only
-  // to change its revision.
+  // to change its revision, or to leave a slow node.
   bool keeps_nodes = false;
 
   // The nodes that slowed this job down, oldest first, at most kSlowNodesKeptMax.
@@ -255,6 +256,12 @@ struct Job {
 
   friend bool operator==(const Job&, const Job&) = default;
 };
+
+// Returns whether the current attempt has ranks on `worker`.
+inline bool has_ranks_on(const Job& job, const WorkerName& worker) {
+  return std::any_of(job.placement.begin(), job.placement.end(),
+                     [&](const RankPlacement& rank) { return rank.worker == worker; });
+}
 
 // Returns the record of the confirmed slow node `worker`, whose effect is not measured yet; null if
 // there is none.

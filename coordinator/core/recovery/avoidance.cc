@@ -12,7 +12,6 @@
 #include "coordinator/core/records/sizes.h"
 #include "coordinator/core/recovery/log_verdict.h"
 #include "coordinator/core/recovery/restart_policy.h"
-#include "coordinator/core/recovery/slow_nodes.h"
 
 namespace muster::coordinator {
 namespace {
@@ -164,7 +163,7 @@ void add_fault(Job& job, Fault fault) {
 }
 
 std::set<WorkerName> nodes_to_avoid(const Job& job, int64_t unix_ns) {
-  std::set<WorkerName> avoided = slow_nodes_to_avoid(job, unix_ns);
+  std::set<WorkerName> avoided;
   for (const auto& [name, node] : avoidances_of(job.faults))
     if (unix_ns < node.until_unix_ns) avoided.insert(name);
   std::set<Pair> pairs;

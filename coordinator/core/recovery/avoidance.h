@@ -42,8 +42,7 @@ void add_fault(Job& job, Fault fault);
 // Returns the unfit nodes, and the nodes on which the job failed twice in a row in the same way
 // without a further step, because such a node may be the cause although it is not excluded. A node
 // is avoided for kAvoidedFor, and an unfit node that fails again afterwards for longer. Nodes whose
-// links were down together are avoided for kAvoidedFor, and do not count as unfit. Slow nodes are
-// avoided for kSlowAvoidedFor. One of two
+// links were down together are avoided for kAvoidedFor, and do not count as unfit. One of two
 // nodes that could not reach each other within kPairAvoidedFor is avoided; for several such pairs,
 // as few nodes as possible.
 std::set<WorkerName> nodes_to_avoid(const Job& job, int64_t unix_ns);

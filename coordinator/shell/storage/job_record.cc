@@ -180,18 +180,23 @@ RankExit exit_from(const json& j) {
 
 json to_json(const SlowNode& node) {
   return {{"worker", node.worker.value()},     {"incident", node.incident.value()},
-          {"unix_ns", node.unix_ns},           {"nodes", node.nodes},
+          {"unix_ns", node.unix_ns},           {"only_reported", node.is_only_reported},
+          {"revision", node.revision},         {"nodes", node.nodes},
           {"step_seconds", node.step_seconds}, {"excess_seconds", node.excess_seconds},
-          {"measured", node.is_measured},      {"in_vain", node.was_in_vain}};
+          {"left_unix_ns", node.left_unix_ns}, {"measured", node.is_measured},
+          {"in_vain", node.was_in_vain}};
 }
 
 SlowNode slow_node_from(const json& j) {
   return {WorkerName(j.value("worker", std::string())),
           IncidentId(j.value("incident", uint64_t{0})),
           j.value("unix_ns", int64_t{0}),
+          j.value("only_reported", false),
+          j.value("revision", 1),
           j.value("nodes", 0),
           j.value("step_seconds", 0.0),
           j.value("excess_seconds", 0.0),
+          j.value("left_unix_ns", int64_t{0}),
           j.value("measured", false),
           j.value("in_vain", false)};
 }

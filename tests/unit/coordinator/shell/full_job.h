@@ -56,7 +56,7 @@ inline Job full_job() {
   job.trained_on = {WorkerName("n0"), WorkerName("n1")};
   job.resizes = 3;
   job.ended_without_proof = true;
-  job.slow_nodes = {{WorkerName("node3"), IncidentId(8), 5, 2, 1.5, 0.25, true, true}};
+  job.slow_nodes = {{WorkerName("node3"), IncidentId(8), 5, true, 3, 2, 1.5, 0.25, 6, true, true}};
   job.revision = 3;
   job.newest_revision = 4;
   job.revisions = {{2, "steps=5", "r-2", 101, "passed its trial of 5 steps", true},

@@ -87,8 +87,9 @@ TEST(SlowNodeWatch, ConfirmsANodeAfterItsWindowUntilItIsFast) {
     EXPECT_TRUE(job.changes[0].is_slow);
     EXPECT_EQ(job.changes[0].worker, WorkerName("node2"));
     EXPECT_NEAR(job.changes[0].seconds, 1.3, 0.05);
-    EXPECT_NEAR(job.changes[0].typical, 1, 0.05);
+    EXPECT_NEAR(job.changes[0].others, 1, 0.05);
     EXPECT_TRUE(job.watch.is_slow(WorkerName("node2")));
+    job.job.slow_nodes.emplace_back().worker = WorkerName("node2");
     job.run(1000);
     EXPECT_EQ(job.changes.size(), 1U);
     std::ranges::fill(job.compute, 1);
@@ -128,7 +129,72 @@ TEST(SlowNodeWatch, AnEarlierConfirmationNeedsNoHistory) {
   SlowNode& known = job.job.slow_nodes.emplace_back();
   known.worker = WorkerName("node2");
   job.run(400);
+  ASSERT_EQ(job.changes.size(), 1U);
+  EXPECT_TRUE(job.changes[0].is_slow);
+}
+
+// Such as after a restart of the coordinator.
+TEST(SlowNodeWatch, ARecordedNodeThatIsFastIsForgotten) {
+  NodesJob job(4, 2);
+  job.job.slow_nodes.emplace_back().worker = WorkerName("node2");
+  job.run(400);
+  ASSERT_EQ(job.changes.size(), 1U);
+  EXPECT_FALSE(job.changes[0].is_slow);
+  EXPECT_EQ(job.changes[0].worker, WorkerName("node2"));
+}
+
+// A node of a pipeline becomes slow, but its last stage, on another node, takes longer.
+TEST(SlowNodeWatch, ANodeThatTheJobDoesNotWaitForIsNotConfirmed) {
+  NodesJob job(4, 2);
+  job.compute[6] = job.compute[7] = 1.9;
+  job.run_with_history();
+  job.compute[2] = job.compute[3] = 1.3;
+  job.run(600);
+  EXPECT_TRUE(job.changes.empty());
+  job.compute[2] = 2.4;
+  job.run(400);
+  ASSERT_EQ(job.changes.size(), 1U);
+  EXPECT_NEAR(job.changes[0].others, 1.9, 0.1);
+}
+
+// The batch grows, and with it the time of every rank.
+TEST(SlowNodeWatch, UnevenWorkThatGrowsEverywhereIsNoFaultOfANode) {
+  NodesJob job(4, 2);
+  job.compute[6] = job.compute[7] = 1.4;
+  job.run_with_history();
+  for (double& seconds : job.compute) seconds *= 2;
+  job.run(600);
+  EXPECT_TRUE(job.changes.empty());
+}
+
+TEST(SlowNodeWatch, AConfirmedNodeStaysSoWhileOthersBecomeSlow) {
+  NodesJob job(4, 2);
+  job.run_with_history();
+  job.compute[2] = 1.5;
+  job.run(400);
+  ASSERT_EQ(job.changes.size(), 1U);
+  job.job.slow_nodes.emplace_back().worker = WorkerName("node2");
+  job.compute[4] = 1.5;
+  job.run(600);
   EXPECT_EQ(job.changes.size(), 1U);
+  EXPECT_TRUE(job.watch.is_slow(WorkerName("node2")));
+}
+
+// A step is measured without slow nodes only after the nodes were compared for a while.
+TEST(SlowNodeWatch, IsQuietWithoutSlowNodes) {
+  NodesJob job(4, 2);
+  EXPECT_FALSE(job.watch.is_quiet(job.now));
+  job.run(400);
+  EXPECT_TRUE(job.watch.is_quiet(job.now));
+  job.run_with_history();
+  job.compute[2] = 1.5;
+  job.run(150);
+  EXPECT_FALSE(job.watch.is_quiet(job.now));
+  job.compute[2] = 1;
+  job.run(300);
+  EXPECT_FALSE(job.watch.is_quiet(job.now));
+  job.run(500);
+  EXPECT_TRUE(job.watch.is_quiet(job.now));
 }
 
 TEST(SlowNodeWatch, ManySlowNodesShareACause) {
