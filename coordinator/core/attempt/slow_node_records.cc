@@ -22,8 +22,8 @@ std::string confirmed_text(const SlowNodeWatch::Change& change) {
 }
 
 // Returns the incident of the node: that of its first rank that computes slowly, which continues as
-// the node's, or another one. Closes those of its other ranks, and that of a job that is slower than
-// before because of them.
+// the node's, or another one. Closes those of its other ranks, and that of a job that is slower
+// than before because of them.
 IncidentId incident_of(const SlowNodeWatch::Change& change, AttemptProgress& progress,
                        const Job& job, IncidentBook& incidents, const CoreTime& time) {
   const std::string text = confirmed_text(change);

@@ -62,7 +62,7 @@ class SlowNodeWatch {
   struct Slower {
     size_t rank = 0;
     double compute = 0;
-    double typical = 0;  // of the ranks of the same number
+    double typical = 0;  // the median of the ranks of the same number
   };
 
   // Returns the slowest rank of each node that is over the limit.

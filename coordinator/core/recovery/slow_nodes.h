@@ -47,8 +47,8 @@ SlowNode* find_slow_node(Job& job, const WorkerName& worker);
 void forget_slow_node(Job& job, const WorkerName& worker);
 // Returns whether the newest fault has ended the attempt so that the job leaves a slow node.
 bool has_left_slow_node(const Job& job);
-// Records the effect of leaving `node`. `step_seconds`: the median step of the job's present attempt
-// without it. Returns the sentence for its incident.
+// Records the effect of leaving `node`. `step_seconds`: the median step of the job's present
+// attempt without it. Returns the sentence for its incident.
 std::string measure_move(const Job& job, SlowNode& node, double step_seconds);
 
 }  // namespace muster::coordinator
