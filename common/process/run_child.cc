@@ -246,6 +246,13 @@ bool wait_for_end(pid_t pid, Instant until, int& status) {
   }
 }
 
+// Waits until the group has no processes.
+void wait_for_group(pid_t group, Instant until) {
+  constexpr auto kPollInterval = std::chrono::milliseconds(2);
+  while (kill(-group, 0) == 0 && monotonic_now() < until)
+    std::this_thread::sleep_for(kPollInterval);
+}
+
 }  // namespace
 
 absl::StatusOr<ChildEnd> run_child(const std::vector<std::string>& words,
@@ -269,6 +276,7 @@ absl::StatusOr<ChildEnd> run_child(const std::vector<std::string>& words,
     if (!wait_for_end(*pid, monotonic_now() + kChildReapedWithin, status))
       return absl::DeadlineExceededError(
           absl::StrCat(name, " hangs: it did not answer in time, and cannot be killed"));
+    if (options.own_group) wait_for_group(*pid, monotonic_now() + kGroupEndsWithin);
     return absl::Status(collected.code(), absl::StrCat(name, " ", collected.message()));
   }
   if (status == -1) return absl::InternalError(absl::StrCat("how ", name, " ended is not known"));

@@ -28,7 +28,8 @@ struct ChildOptions {
   // Replaces our environment; empty: none is replaced. Ignored with `apart`.
   std::vector<std::string> environment = {};
   // Runs the tool in a process group of its own, so that signals to ours do not end it. The kernel
-  // kills it if the calling thread ends. Requires `apart` to be false.
+  // kills it if the calling thread ends. If it is killed, the call also waits for the other
+  // processes of its group, at most kGroupEndsWithin. Requires `apart` to be false.
   bool own_group = false;
   // Runs the tool as another user, in a process group of its own. Requires root's rights.
   std::optional<UserIds> user = std::nullopt;
@@ -48,6 +49,9 @@ struct ChildEnd {
 
 // The maximum time to wait for the end of a killed child.
 constexpr Duration kChildReapedWithin = std::chrono::seconds(1);
+// The maximum time to wait for the other processes of a killed group: the driver frees a GPU's
+// memory in the first seconds after SIGKILL.
+constexpr Duration kGroupEndsWithin = std::chrono::seconds(3);
 
 // Runs `words`; words[0] is searched in PATH. Its standard input is empty. Thread-safe; blocks
 // until the child has ended. Returns NotFound if there is no such program, DeadlineExceeded if it

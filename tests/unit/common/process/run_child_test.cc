@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <fstream>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -94,6 +96,37 @@ TEST(RunChild, ASignalToOurGroupDoesNotEndAGroupOfItsOwn) {
   options.watch = [calls = 0]() mutable { return ++calls < 3; };
   EXPECT_TRUE(absl::IsCancelled(run_child({"sh", "-c", "sleep 1000; :"}, options).status()));
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "no child remains";
+}
+
+// The processes of a group hold devices that the caller needs next.
+TEST(RunChild, AGroupThatIsKilledIsGone) {
+  const TempFolder folder;
+  const std::string pid_file = folder.file("pid");
+  std::atomic<bool> is_killed{false};
+  ChildOptions options = in_seconds(60);
+  options.own_group = true;
+  options.watch = [&] { return !(is_killed = access(pid_file.c_str(), F_OK) == 0); };
+  const std::string script = "sh -c 'echo $$ > " + pid_file + ".new; mv " + pid_file + ".new " +
+                             pid_file + "; exec sleep 1000' >&- 2>&- & wait";
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  std::atomic<bool> is_over{false};
+  // The second process ends late: it is a zombie until it is reaped.
+  std::thread init([&] {
+    while (!is_killed) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    while (!is_over) {
+      waitpid(-1, nullptr, WNOHANG);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  EXPECT_TRUE(absl::IsCancelled(run_child({"sh", "-c", script}, options).status()));
+  pid_t second = 0;
+  std::ifstream(pid_file) >> second;
+  ASSERT_GT(second, 0);
+  EXPECT_EQ(kill(second, 0), -1) << second;
+  is_over = true;
+  init.join();
+  prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
 // A killed rank must not leave a transfer that still changes the store.
