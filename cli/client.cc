@@ -254,6 +254,22 @@ absl::StatusOr<v1::WorkerInfo> Client::admit_worker(const std::string& name) {
   return std::move(*response->mutable_worker());
 }
 
+absl::StatusOr<v1::NodeSweep> Client::begin_sweep(const v1::CheckNodesRequest& request) {
+  return unary_call(&v1::Muster::Stub::CheckNodes, request);
+}
+
+absl::StatusOr<v1::NodeSweep> Client::node_sweep(uint64_t id) {
+  v1::GetNodeSweepRequest request;
+  request.set_id(id);
+  return unary_call(&v1::Muster::Stub::GetNodeSweep, request);
+}
+
+absl::StatusOr<v1::ListNodeChecksResponse> Client::deep_checks_of(const std::string& worker) {
+  v1::ListNodeChecksRequest request;
+  request.set_worker(worker);
+  return unary_call(&v1::Muster::Stub::ListNodeChecks, request);
+}
+
 absl::StatusOr<v1::GetJobHistoryResponse> Client::job_history(uint64_t id, uint32_t limit) {
   v1::GetJobHistoryRequest request;
   request.set_job_id(id);

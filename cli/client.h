@@ -66,6 +66,12 @@ class Client {
                                                 int64_t seconds, bool evacuate,
                                                 int64_t drain_unix_ns = 0, bool late = false);
   absl::StatusOr<v1::WorkerInfo> admit_worker(const std::string& name);
+  // Begins deep checks of idle nodes; returns the new sweep.
+  absl::StatusOr<v1::NodeSweep> begin_sweep(const v1::CheckNodesRequest& request);
+  // Returns the sweep number `id`; 0: the newest.
+  absl::StatusOr<v1::NodeSweep> node_sweep(uint64_t id);
+  // Returns the results of the worker's deep checks, newest first.
+  absl::StatusOr<v1::ListNodeChecksResponse> deep_checks_of(const std::string& worker);
   // Returns the newest `limit` attempts of the job, newest first.
   absl::StatusOr<v1::GetJobHistoryResponse> job_history(uint64_t id, uint32_t limit);
   // Returns the incidents of the job number `job`; 0: of all jobs.

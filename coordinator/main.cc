@@ -212,6 +212,10 @@ void declare(CLI::App& app, Flags& flags) {
   declare_hang_budgets(app, flags.server.core.hang);
   declare_step_window(app, flags.server.core);
   declare_sizes(app, flags.server.core);
+  add_seconds(app, "--idle-check-every-seconds", flags.server.core.idle_check_every,
+              "Check idle nodes deeply when their last deep check is this old and no job waits; 0: "
+              "only on request (muster node check --deep)",
+              0);
   daemon::add_count(app, "--unreachable-ms", flags.unreachable_ms,
                     "Silence of a worker with running ranks after which it is reported unreachable",
                     100, kIntervalMsMax)

@@ -30,7 +30,6 @@
 #include "trainer_core/startup/command_line.h"
 #include "trainer_core/startup/cpu_speed.h"
 #include "trainer_core/startup/load_config.h"
-#include "trainer_core/startup/node_check.h"
 #include "trainer_core/startup/planned_start.h"
 #include "trainer_core/startup/preflight.h"
 #include "trainer_core/startup/rank_env.h"
@@ -172,43 +171,6 @@ ExitCode check_command(std::span<const std::string_view> arguments) {
       preflight(*config, line->has("here") ? std::optional(MachineRoots()) : std::nullopt,
                 line->has("no-plan") ? PlanCheck::kOmit : PlanCheck::kCompare);
   return status.ok() ? ExitCode::kOk : report("muster-trainer check", status);
-}
-
-ExitCode check_node_command(std::span<const std::string_view> arguments) {
-  constexpr const char* kName = "muster-trainer check-node";
-  const auto line =
-      CommandLine::parse(arguments, {.values = {"work-dir", "shm-dir"}, .switches = {"json"}});
-  if (!line.ok()) return report(kName, line.status());
-  if (!line->has("work-dir"))
-    return report(kName, absl::InvalidArgumentError("--work-dir FOLDER is missing"));
-  NodeCheckOptions options;
-  options.work_dir = line->text("work-dir");
-  options.shm_dir = line->text("shm-dir", options.shm_dir);
-  const Instant began = monotonic_now();
-  const std::vector<NodeCheckPart> parts = check_node(options);
-  const double seconds = to_seconds(monotonic_now() - began);
-  const bool passed = node_check_passed(parts);
-  nlohmann::json out = {{"passed", passed},
-                        {"seconds", seconds},
-                        {"sentence", node_check_sentence(parts)},
-                        {"details", node_check_details(parts)},
-                        {"parts", nlohmann::json::array()}};
-  std::string text;
-  for (const NodeCheckPart& part : parts) {
-    const bool ok = part.status.ok();
-    const std::string output = ok ? part.text : std::string(part.status.message());
-    out["parts"].push_back({{"name", part.name},
-                            {"passed", ok},
-                            {"seconds", to_seconds(part.time)},
-                            {"text", output}});
-    absl::StrAppend(&text, ok ? "good  " : "BAD   ", part.name, ": ", escape_controls(output),
-                    "\n");
-  }
-  absl::StrAppendFormat(&text, "%s in %.3f s\n", passed ? "passed" : "failed", seconds);
-  const ExitCode output = print_result(
-      line->has("json") ? out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
-                        : text);
-  return passed ? output : ExitCode::kFailure;
 }
 
 ExitCode cpu_speed_command() {

@@ -38,7 +38,8 @@ ExitCode plan_command(std::span<const std::string_view> arguments);
 ExitCode step_times_command(std::span<const std::string_view> arguments);
 // Measures this rank's device (forecast/device_bench.h). Rank 0 writes a JSON file.
 ExitCode bench_device_command(std::span<const std::string_view> arguments);
-// Checks this machine (startup/node_check.h). Returns exit code 1 if it cannot run ranks.
+// Checks this machine (startup/node_check.h), also deeply (startup/deep_check.h) or together with
+// other nodes (startup/group_check.h). Returns exit code 1 if it cannot run ranks.
 ExitCode check_node_command(std::span<const std::string_view> arguments);
 // Prints measure_cpu_speed() as JSON.
 ExitCode cpu_speed_command();

@@ -44,6 +44,9 @@ Measure this rank's device for forecasts, and write a JSON file; `muster bench d
 Check that this machine can run ranks: cores, memory, the folder, /dev/shm, loopback, clocks. Takes a fraction of a second:
   muster-trainer check-node --work-dir /scratch/muster
 
+Also test GEMM, memory, copies and storage, and measure their speeds, for about a second each; `muster node check --deep` runs it on idle nodes:
+  muster-trainer check-node --deep --work-dir /scratch/muster --storage-dir /data --seconds 1
+
 Measure whether bfloat16 is as fast as float32 on this CPU, which decides the default of dtype:
   muster-trainer cpu-speed
 

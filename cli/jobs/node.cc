@@ -11,6 +11,7 @@
 #include "cli/jobs/job_arguments.h"
 #include "cli/jobs/job_view.h"
 #include "cli/jobs/moment.h"
+#include "cli/jobs/node_checks.h"
 #include "cli/jobs/node_view.h"
 #include "cli/terminal/terminal.h"
 #include "common/text/escape.h"
@@ -167,6 +168,7 @@ void declare_node(CLI::App& app, Action& action) {
       "  muster node drain node7 --at 30m --reason 'kernel update'\n"
       "  muster node admit node7");
 
+  declare_node_checks(*node, action);
   add_command(*node, action, "admit", "Place ranks on a node again, whatever excluded it",
               std::make_shared<NodeOptions>(), admit_node)
       ->footer("Examples:\n  muster node admit node7");

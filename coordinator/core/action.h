@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "common/job/ids.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/records/attempt_record.h"
+#include "coordinator/core/records/deep_check.h"
 #include "coordinator/core/records/job.h"
 
 namespace muster::coordinator {
@@ -133,6 +135,7 @@ struct SendSymbolize {
 // Requests a check whether the node can run ranks. The worker answers with NodeChecked.
 struct SendCheckNode {
   uint64_t check = 0;
+  std::optional<DeepCheckOrder> deep{};  // nullopt: the short check
 };
 
 // Reports that the job has ended, so that the worker can delete its data.
@@ -193,6 +196,13 @@ struct PersistNode {
   NodeRecord node;
 };
 
+// Stores the results of a node's deep checks, replacing the existing ones. Deletes them if there is
+// none.
+struct PersistDeepChecks {
+  WorkerName worker;
+  std::vector<DeepCheckRecord> checks;
+};
+
 // Stores an attempt that has ended.
 struct PersistAttempt {
   AttemptRecord attempt;
@@ -236,8 +246,8 @@ struct JobChanged {
 
 using Action = std::variant<PersistJob, PersistExit, PersistRequestId, PersistLastJobId, ForgetJob,
                             PersistIncident, ForgetIncident, PersistNode, ForgetNode,
-                            PersistAttempt, NodeDecision, SendToWorker, RefuseWorker,
-                            RefuseRegistration, Reply, ReplyStacks, JobChanged>;
+                            PersistDeepChecks, PersistAttempt, NodeDecision, SendToWorker,
+                            RefuseWorker, RefuseRegistration, Reply, ReplyStacks, JobChanged>;
 using ActionList = std::vector<Action>;
 
 // Appends `some`: a list of actions, or a list of values of one kind of action.

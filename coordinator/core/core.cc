@@ -34,6 +34,7 @@ Core::Core(CoreOptions options, DurableState state, Instant now)
       fleet_(options_),
       nodes_(std::move(state.nodes)),
       incidents_(state.incidents, std::move(state.open_incidents)),
+      deep_checks_(std::move(state.deep_checks)),
       time_{now, 0} {
   for (Job& stored : state.jobs) {
     Job& job = jobs_.restore(std::move(stored));
@@ -119,6 +120,7 @@ void Core::process(const Event& event, Instant now) {
 void Core::excuse(Duration time, Instant now) {
   queue_.excuse(time);
   attempts_.excuse(time, now);
+  if (sweep_) sweep_->excuse(time);
 }
 
 // Appends the storage actions, then the messages and replies of the step.
@@ -135,6 +137,8 @@ void Core::emit(ActionList& out) {
   NodeBook::Changes nodes = nodes_.take_changes();
   for (NodeRecord& node : nodes.stored) out.push_back(PersistNode{std::move(node)});
   for (WorkerName& name : nodes.forgotten) out.push_back(ForgetNode{std::move(name)});
+  for (auto& [name, checks] : deep_checks_.take_changes())
+    out.push_back(PersistDeepChecks{name, std::move(checks)});
   const JobTable::Changes jobs = jobs_.take_changes();
   for (const JobId id : jobs.stored) {
     Job& job = jobs_.at(id);
@@ -191,6 +195,9 @@ void Core::on(const Tick& event) {
   for (const JobId id : attempts_.jobs())
     if (Job& job = jobs_.at(id); !is_undecided(job)) check_end(job);
   if (!is_cut_off) append(actions_, checks_.run_due(nodes_, fleet_, time_.now));
+  expire_sweep(event);
+  advance_sweep();
+  sweep_idle_nodes();
   // Only the passage of time may have changed the result of a queue pass, so a pass over many jobs
   // and workers is not repeated at each deadline of a rank or a worker. Back-offs and reservations
   // that end make a pass in any case.
@@ -216,6 +223,9 @@ std::optional<Instant> Core::next_deadline() const {
     consider(next_check_of(nodes_, fleet_, queue_.size() > 0, now));
   }
   consider(dumps_.next_deadline());
+  // Afterwards each heartbeat interval has a Tick.
+  if (const auto late = sweep_ ? sweep_->deadline() : std::nullopt; late && *late >= now)
+    consider(*late + Duration(1));
   return next;
 }
 

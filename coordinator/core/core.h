@@ -22,6 +22,7 @@
 //   accounting/   classifies each job's time
 //   queue/        all jobs, their order and back-offs, and the bounds of client input
 //   fleet/        workers, exclusions and checks of nodes, unkillable processes
+//   sweep/        deep checks of idle nodes, and the search for bad links between them
 //   placement/    assigns ranks to workers, and reserves workers for jobs
 //   hang/         progress, dumps of stacks, and the ladder from suspicion to verdict
 //   liveness/     workers that cannot be reached
@@ -32,8 +33,8 @@
 // cancellation and the queue pass; core_update.cc revisions of a job's spec; core_slow_nodes.cc
 // jobs that leave slow nodes; core_attempt.cc the life of one attempt; core_workers.cc
 // registrations, heartbeats, exits and leases; core_nodes.cc exclusions, checks and processes that
-// cannot be killed; core_ladder.cc dumps of stacks, and the steps of jobs that may hang;
-// core_reach.cc unreachable workers.
+// cannot be killed; core_sweep.cc deep checks of idle nodes; core_ladder.cc dumps of stacks, and
+// the steps of jobs that may hang; core_reach.cc unreachable workers.
 #pragma once
 
 #include <cstdint>
@@ -68,6 +69,8 @@
 #include "coordinator/core/queue/validation.h"
 #include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
+#include "coordinator/core/sweep/check_history.h"
+#include "coordinator/core/sweep/sweep.h"
 
 namespace muster::coordinator {
 
@@ -103,6 +106,9 @@ class Core {
   const std::map<std::string, JobId>& request_ids() const { return jobs_.request_ids(); }
   const std::map<WorkerName, NodeRecord>& nodes() const { return nodes_.records(); }
   const CoreOptions& options() const { return options_; }
+  // Returns the newest sweep; null: there was none.
+  const Sweep* sweep() const { return sweep_ ? &*sweep_ : nullptr; }
+  const CheckHistory& deep_checks() const { return deep_checks_; }
   // Returns the job's account as of `now`.
   Account account_of(const Job& job, Instant now) const;
   // Returns the record of the job's live attempt up to now; nullopt if it has none.
@@ -181,6 +187,17 @@ class Core {
   void suspect_node(const WorkerName& name, NodeSuspicion suspicion);
   void check_stuck();
 
+  // core_sweep.cc
+  void on(const NodeSweepRequested& event);
+  absl::Status begin_sweep(const NodeSweepRequested& event, bool scheduled);
+  void sweep_idle_nodes();
+  void expire_sweep(const Tick& event);
+  void leave_sweep(const WorkerName& name);
+  void advance_sweep();
+  void exclude_after_sweep();
+  void record_sweep();
+  std::string why_busy(const Worker& worker, const NodeUses& uses) const;
+
   // core_ladder.cc
   void on(const StacksRequested& event);
   void on(const StackReportReceived& event);
@@ -208,6 +225,9 @@ class Core {
   IncidentBook incidents_;
   LedgerTable accounts_;
   PendingNodeChecks checks_;
+  CheckHistory deep_checks_;
+  std::optional<Sweep> sweep_;  // the newest one
+  Instant next_idle_visit_{};   // the time of the next search for nodes to check
   DumpTable dumps_;
   AttemptTable attempts_;
   std::set<JobId> suspects_;  // jobs in SUSPECT

@@ -22,6 +22,13 @@ void Core::suspect_node(const WorkerName& name, NodeSuspicion suspicion) {
 void Core::on(const NodeChecked& event) {
   Worker* worker = fleet_.receive(event.worker, event.incarnation, time_.now);
   if (worker == nullptr) return;
+  if (event.deep) {
+    if (!sweep_) return;
+    NodeCheckResult result = event.result;
+    result.sentence = one_line(result.sentence, options_.limits.detail_bytes_max);
+    sweep_->take(event.worker, event.check, result, *event.deep);
+    return advance_sweep();
+  }
   if (worker->check.id == 0 || worker->check.id != event.check) return;
   NodeCheckResult result = event.result;
   result.sentence = one_line(result.sentence, options_.limits.detail_bytes_max);
@@ -75,7 +82,7 @@ void Core::drain_nodes() {
     const Duration left(node.drain_unix_ns - time_.unix_ns);
     if (left > kDrainAhead) continue;
     // An exclusion that may end during the maintenance does not replace that of the drain.
-    const bool stays = node.excluded && node.suspicion == Suspicion::kPerson &&
+    const bool stays = node.excluded && rule_of(node.suspicion).until_admitted &&
                        (node.for_drain || node.until_unix_ns == 0);
     if (!stays) {
       nodes_.exclude_for_drain(name);

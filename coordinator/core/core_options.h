@@ -93,6 +93,9 @@ struct CoreOptions {
   // The time from SIGTERM to SIGKILL for ranks that are stopped so that their job can grow. No
   // other job waits for their nodes, and unsaved work is lost.
   Duration grow_grace = std::chrono::minutes(2);
+  // The age of a node's newest deep check after which the node is checked again when it is idle and
+  // no job waits; zero: only on request.
+  Duration idle_check_every = Duration::zero();
   // The maximum length of the queue. A longer queue indicates a submission loop.
   size_t queued_jobs_max = 10'000;
   // The maximum of bytes_of() over the specs of all jobs that have not ended: about 13 KB for each

@@ -68,7 +68,8 @@ void Core::on(const WorkerRegistered& event) {
   worker.leaving = event.leaving.has_value();
   if (worker.leaving) preempt_ranks_of(worker, *event.leaving, "is leaving");
   if (died) nodes_.require_check(worker.name);
-  worker.check.id = 0;  // requests on the earlier stream are not answered
+  worker.check.id = 0;       // requests on the earlier stream are not answered
+  leave_sweep(worker.name);  // the same for a deep check
   if (is_new_life) worker.check.passed.reset();
   if (!nodes_.is_sound(worker.name)) append(actions_, checks_.request(worker, time_.now));
   schedule_needed_ = true;
@@ -146,6 +147,7 @@ void Core::on(const WorkerDisconnected& event) {
   worker->missing.clear();
   for (auto& [id, attempt] : attempts_.all())
     if (attempt.ranks.contains(worker->name)) attempt.reach.next_check = time_.now;
+  leave_sweep(worker->name);
 }
 
 void Core::on(const WorkerLeaving& event) {
@@ -336,6 +338,7 @@ void Core::end_lease_of(const WorkerName& name, std::string_view why) {
   }
   if (!worker.leaving && worker.slots > 0) nodes_.require_check(name);
   fleet_.erase(name);
+  leave_sweep(name);
   schedule_needed_ = true;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/job/ids.h"
+#include "coordinator/core/records/deep_check.h"
 #include "coordinator/core/records/incident.h"
 #include "coordinator/core/records/job.h"
 #include "coordinator/core/records/node_record.h"
@@ -25,6 +26,8 @@ struct DurableState {
   std::vector<Incident> open_incidents;
   // The nodes that have a suspicion record.
   std::vector<NodeRecord> nodes{};
+  // The newest results of deep checks, oldest first.
+  std::map<WorkerName, std::vector<DeepCheckRecord>> deep_checks{};
 };
 
 }  // namespace muster::coordinator

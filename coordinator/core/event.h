@@ -23,6 +23,7 @@
 #include "common/progress/step_times.h"
 #include "common/time/time.h"
 #include "coordinator/core/records/caller.h"
+#include "coordinator/core/records/deep_check.h"
 #include "coordinator/core/records/incident.h"
 #include "coordinator/core/records/job.h"
 #include "coordinator/core/records/node_place.h"
@@ -219,6 +220,17 @@ struct NodeChecked {
   uint64_t check = 0;
   NodeCheckResult result;
   int64_t unix_ns = 0;
+  std::optional<DeepCheckFigures> deep{};  // set for a deep check
+};
+
+// A request for deep checks of idle nodes. The core answers with Reply.
+struct NodeSweepRequested {
+  RequestToken token;
+  std::vector<WorkerName> workers;  // empty: all idle nodes that are not excluded
+  double seconds = 0;               // 0: the default
+  std::string storage_folder;
+  bool links = true;
+  int64_t unix_ns = 0;
 };
 
 // A request to exclude a node from placement, for `time` or until it is admitted again. The node's
@@ -260,6 +272,6 @@ using Event =
     std::variant<JobSubmitted, JobCancelRequested, JobCheckpointRequested, JobUpdateRequested,
                  WorkerRegistered, WorkerDisconnected, WorkerLeaving, HeartbeatReceived, RankExited,
                  StacksRequested, StackReportReceived, SymbolsReceived, NodeChecked,
-                 NodeExcludeRequested, NodeAdmitRequested, Tick>;
+                 NodeExcludeRequested, NodeAdmitRequested, NodeSweepRequested, Tick>;
 
 }  // namespace muster::coordinator

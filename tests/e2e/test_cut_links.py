@@ -9,6 +9,7 @@ import unittest
 
 from harness import BIN, TINY, wait_until
 from own_network import OwnNetworkTest
+from steady_worker import steady_worker
 
 HUB = "10.77.0.1"
 
@@ -40,7 +41,7 @@ while True:
 """
 
 
-class CutLinks(OwnNetworkTest):
+class CutLinksTest(OwnNetworkTest):
     def setUp(self):
         super().setUp()
         self.ip("link", "add", "br0", "type", "bridge")
@@ -49,6 +50,9 @@ class CutLinks(OwnNetworkTest):
         self.coordinator = self.start_coordinator(listen="0.0.0.0:0", extra=["--insecure"])
         self.coordinator.address = f"{HUB}:{self.coordinator.ports['grpc_port']}"
         self.namespaces = [self.add_node(node) for node in range(3)]
+
+    def worker_program(self):
+        return BIN / "muster-worker"
 
     def ip(self, *words):
         subprocess.run(["ip", *words], check=True)
@@ -66,20 +70,22 @@ class CutLinks(OwnNetworkTest):
         self.ip("-n", namespace, "addr", "add", f"{self.address(node)}/24", "dev", "eth0")
         self.ip("-n", namespace, "link", "set", "eth0", "up")
         ports = self.dir / f"worker-{node}.json"
-        worker = self.start("nsenter", f"--net=/run/netns/{namespace}", BIN / "muster-worker", "--coordinator",
+        worker = self.start("nsenter", f"--net=/run/netns/{namespace}", self.worker_program(), "--coordinator",
                             self.coordinator.address, "--name", f"node{node}", "--slots", 1, "--work-dir", self.dir / "work" / f"node{node}",
                             "--local-dir", self.dir / "local" / f"node{node}", "--http", "127.0.0.1:0", "--rendezvous",
                             f"{self.address(node)}:0", "--sys-root", self.dir / "sys", "--insecure", "--port-file", ports)
         self.wait_for_file(worker, ports)
         return namespace
 
-    def cut(self, node, others):
+    def cut(self, node, others, target=("DROP",)):
         """Drops what the node receives from the addresses, and what these nodes receive from it."""
         for other in others:
             for here, there in ((node, other), (other, node)):
-                subprocess.run(["nsenter", f"--net=/run/netns/{self.namespaces[here]}", "iptables", "-I", "INPUT", "-s", self.address(there), "-j", "DROP"],
+                subprocess.run(["nsenter", f"--net=/run/netns/{self.namespaces[here]}", "iptables", "-I", "INPUT", "-s", self.address(there), "-j", *target],
                                check=True)
 
+
+class CutLinks(CutLinksTest):
     def submit_program(self):
         self.dir.joinpath("program.py").write_text(PROGRAM)
         return json.loads(self.muster("submit", "--json", "--nodes", "2", "--restarts", "3", "--", sys.executable, "program.py", self.dir, check=0).stdout)["id"]
@@ -129,6 +135,20 @@ class CutLinks(OwnNetworkTest):
         self.wait_for_attempt(job, 2)
         self.assertEqual(self.nodes_of(job), ["node0", "node2"])
         self.assertIn("does not answer its peers either", self.job(job)["faults"][0]["message"])
+
+
+class CutLinksOfIdleNodes(CutLinksTest):
+    def worker_program(self):
+        folder = self.dir / "programs"
+        return folder / "muster-worker" if folder.exists() else steady_worker(folder)
+
+    def test_deep_check_names_the_pair(self):
+        """The link refuses connections, because a test of a silent one waits for its time limit."""
+        self.cut(0, [1], target=("REJECT",))
+        sweep = json.loads(self.muster("node", "check", "--deep", "--seconds", "0.1", "--json", check=1, timeout=300).stdout)
+        self.assertEqual([node["outcome"] for node in sweep["nodes"]], ["passed"] * 3, sweep)
+        self.assertEqual(len(sweep["findings"]), 1, sweep)
+        self.assertRegex(sweep["findings"][0], "the link between node0 and node1 is bad: .*; both nodes work with others")
 
 
 if __name__ == "__main__":

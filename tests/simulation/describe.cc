@@ -83,6 +83,9 @@ struct EventText {
   std::string operator()(const NodeAdmitRequested& e) const {
     return absl::StrCat("admit ", e.worker.value());
   }
+  std::string operator()(const NodeSweepRequested& e) const {
+    return absl::StrCat("check deeply, ", e.workers.size(), " nodes");
+  }
   std::string operator()(const Tick& e) const {
     std::string text = e.is_behind ? "tick, behind" : "tick";
     for (const WorkerName& name : e.unread) absl::StrAppend(&text, ", unread: ", name.value());
@@ -145,6 +148,9 @@ struct ActionText {
   }
   std::string operator()(const ForgetIncident& a) const {
     return absl::StrCat("forget incident ", a.incident.value());
+  }
+  std::string operator()(const PersistDeepChecks& a) const {
+    return absl::StrCat("persist ", a.checks.size(), " deep checks of ", a.worker.value());
   }
   std::string operator()(const PersistNode& a) const {
     const NodeRecord& n = a.node;

@@ -72,6 +72,8 @@ class FakeCoordinator {
   // `drained_in`: the time until the node is drained as planned; nullopt: its ranks stay.
   void exclude(const WorkerName& worker, Duration time, std::optional<Duration> drained_in);
   void admit(const WorkerName& worker);
+  // Begins deep checks of all idle nodes, and of the links between them.
+  void check_nodes(bool links);
 
   // Receive events of streams from the network.
   void accept(StreamId stream, int host);

@@ -22,6 +22,7 @@ void FakeWorker::boot() {
   ++life_;
   leave_requested_at_.reset();
   waits_until_.reset();
+  deep_check_.reset();
   incarnation_ = Incarnation(life_ * 100 + static_cast<uint64_t>(host_));
   worker::CoreOptions options;
   options.name = name_;
@@ -180,7 +181,13 @@ void FakeWorker::deliver(StreamId stream, const coordinator::WorkerPayload& payl
                             dump->deadline,
                             dump->ranks});
   } else if (const auto* check = std::get_if<coordinator::SendCheckNode>(&payload)) {
-    step(worker::CheckNode{epoch, check->check});
+    worker::CheckNode event{epoch, check->check};
+    if (check->deep) {
+      worker::DeepCheckOrder& deep = event.deep.emplace();
+      deep.deadline = check->deep->deadline;
+      deep.group_size = check->deep->seat.size;
+    }
+    step(event);
   } else if (const auto* ended = std::get_if<coordinator::SendJobEnded>(&payload)) {
     step(worker::JobEnded{epoch, ended->job});
   } else if (const auto* ack = std::get_if<coordinator::SendReportAck>(&payload)) {
@@ -189,6 +196,7 @@ void FakeWorker::deliver(StreamId stream, const coordinator::WorkerPayload& payl
 }
 
 void FakeWorker::spawn(const worker::SpawnRank& action) {
+  spares_the_deep_check();
   const Duration delay = world_.random.between_ms(5, 60);
   const bool fails = world_.faults_on && world_.random.chance(0.005);
   world_.scheduler.after(delay, [this, life = life_, action, fails,
@@ -295,6 +303,10 @@ void FakeWorker::carry_out(const worker::Action& action) {
     read_stacks(*stacks);
   } else if (std::holds_alternative<worker::RunNodeCheck>(action)) {
     check_node();
+  } else if (const auto* deep = std::get_if<worker::RunDeepCheck>(&action)) {
+    check_deeply(deep->order);
+  } else if (std::holds_alternative<worker::StopDeepCheck>(action)) {
+    stop_deep_check();
   } else if (const auto* checked = std::get_if<worker::SendNodeChecked>(&action)) {
     if (stream_) world_.coordinator.send_node_checked(*stream_, *checked);
   } else if (const auto* report = std::get_if<worker::SendStackReport>(&action)) {

@@ -53,6 +53,10 @@ class FakeWorker {
   void read_pages(const worker::ReadPages& action);
   void read_stacks(const worker::ReadStacks& action);
   void check_node();
+  void check_deeply(const worker::DeepCheckOrder& order);
+  void stop_deep_check();
+  void end_deep_check_after(Duration time, const worker::DeepCheckDone& done);
+  void spares_the_deep_check() const;
   void reboot_after(Duration down);
   void send_heartbeat(const worker::SendHeartbeat& heartbeat);
   void drop_copies(StoreId store, const std::set<JobId>& kept);
@@ -73,6 +77,9 @@ class FakeWorker {
   std::map<worker::LaunchKey, StoreId> stores_;  // store of each launch
   // checkpoint copies in the host's memory, which outlive the worker
   std::set<std::pair<StoreId, JobId>> copies_;
+  std::optional<uint64_t> deep_check_;  // the number of the check that runs, or is being killed
+  std::optional<Instant> deep_stopped_at_;
+  uint64_t deep_checks_ = 0;
 };
 
 }  // namespace muster::simulation

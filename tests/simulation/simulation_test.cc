@@ -79,6 +79,7 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
     sum.cut_launches += t.cut_launches;
     sum.stuck += t.stuck;
     sum.left_stuck += t.left_stuck;
+    sum.sweeps += t.sweeps;
     sum.exclusions += t.exclusions;
     sum.last_resorts += t.last_resorts;
     sum.unread += t.unread;
@@ -113,6 +114,7 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
   EXPECT_GT(sum.hangs, sum.jobs / 20);
   EXPECT_GT(sum.hangs_named, 0);
   EXPECT_GT(sum.left_together, sum.jobs / 10);
+  EXPECT_GT(sum.sweeps, sum.jobs / 10);
   EXPECT_GT(sum.exclusions, sum.jobs / 10);
   EXPECT_GT(sum.last_resorts, 0);
   EXPECT_GT(sum.smaller, sum.jobs / 20);

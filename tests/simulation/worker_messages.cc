@@ -89,6 +89,14 @@ void FakeCoordinator::send_node_checked(StreamId stream, const worker::SendNodeC
   NodeChecked event;
   event.check = message.check;
   event.result = {message.passed, message.seconds, message.sentence, message.details};
+  if (message.deep) {
+    DeepCheckFigures& deep = event.deep.emplace();
+    deep.kind = message.deep->kind;
+    deep.stopped = message.deep->stopped;
+    deep.wrong = message.deep->wrong;
+    for (const worker::CheckMeasurement& one : message.deep->measurements)
+      deep.measurements.push_back({one.name, one.value, one.unit});
+  }
   world_.network.to_coordinator(stream, false, [this, stream, event] { post(stream, event); });
 }
 

@@ -33,6 +33,7 @@ constexpr int kEventsAtOnceMax = 10'000;
 World::World(uint64_t world_seed, int workers, const std::set<int>* kept, bool logs, Faults faults)
     : seed(world_seed),
       random(world_seed),
+      sweeps(~world_seed),
       network(scheduler, random),
       trainers(scheduler, random, network),
       coordinator(*this),
@@ -86,6 +87,7 @@ std::string World::run() {
   for (const auto& worker : workers_) worker->boot();
   submit_later();
   fault_later();
+  if (faults_ == Faults::kAll) sweep_later();
   const Instant calm = scheduler.now() + kFaultyTime;
   bool good = run_until(calm);
   faults_on = false;

@@ -62,6 +62,7 @@ class World {
 
   const uint64_t seed;
   Random random;
+  Random sweeps;  // for deep checks alone, so that they change nothing else
   Scheduler scheduler;
   bool faults_on = true;
   coordinator::CoreOptions core_options;
@@ -77,6 +78,7 @@ class World {
     int jobs = 0, succeeded = 0, failed = 0, cancelled = 0, attempts = 0, crashes = 0;
     int saved_on_request = 0, left_together = 0, cut_launches = 0;
     int hangs = 0, hangs_named = 0, slow_ranks = 0, incidents = 0;
+    int sweeps = 0;
     int exclusions = 0, last_resorts = 0;  // last_resorts: number of attempts on an excluded node
     int smaller = 0, grown = 0, with_spares = 0;
     int64_t stale_events = 0;  // events of earlier incarnations of workers
@@ -104,6 +106,7 @@ class World {
   void draw_sizes(JobSpec& spec);
   JobNature draw_nature(const JobSpec& spec);
   void fault_later();
+  void sweep_later();
   void make_a_fault();
   void exclude_a_node(const WorkerName& name);
   void make_an_outage();

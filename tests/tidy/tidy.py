@@ -34,7 +34,7 @@ HASH_FOLDERS = ("tests/scenarios/coordinator/",)
 TRAINER_PARTS = [f"trainer_core/{part}/" for part in ("base", "checkpoint", "comm", "data", "evaluation", "model", "ops", "optim", "parallel")]
 # The floors of the coordinator's core, from the bottom one, and the values that each of them may
 # read.
-CORE_FLOORS = ["records", "blame", "recovery", "incident", "accounting", "queue", "fleet", "placement", "hang", "liveness", "attempt"]
+CORE_FLOORS = ["records", "blame", "recovery", "incident", "accounting", "queue", "fleet", "sweep", "placement", "hang", "liveness", "attempt"]
 CORE_VALUES = [f"coordinator/core/{value}.h" for value in ("event", "action", "core_options")]
 # The rooms of these folders, from the bottom one.
 COMMON_ROOMS = ["text", "time", "files", "process", "random", "progress", "job", "stacks", "objects"]

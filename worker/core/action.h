@@ -17,6 +17,7 @@
 #include "common/process/port_range.h"
 #include "common/stacks/stack_tree.h"
 #include "common/time/time.h"
+#include "worker/core/deep_check.h"
 #include "worker/core/rank.h"
 
 namespace muster::worker {
@@ -74,6 +75,16 @@ struct ReadSymbols {
 // At most one check runs at a time.
 struct RunNodeCheck {};
 
+// Runs a deep check in the background. The shell answers with DeepCheckDone within its deadline. At
+// most one deep check runs at a time.
+struct RunDeepCheck {
+  DeepCheckOrder order;
+};
+
+// Kills the running deep check with all its processes. The shell answers RunDeepCheck when they
+// have ended, within 4.5 s.
+struct StopDeepCheck {};
+
 // Sends the first message of a stream. `running` lists every rank whose end the coordinator has not
 // acknowledged: the coordinator concludes that an unlisted rank was never started, or that its end
 // is acknowledged. The reports of ends follow once the coordinator has answered with Registered.
@@ -130,6 +141,7 @@ struct SendNodeChecked {
   double seconds = 0;
   std::string sentence;
   std::string details;
+  std::optional<DeepCheckFigures> deep{};  // set for a deep check
 };
 
 // Reports a rank's end. The shell first sends the rest of the rank's log.
@@ -195,11 +207,11 @@ struct Exit {
   std::string reason;
 };
 
-using Action =
-    std::variant<Connect, Disconnect, SpawnRank, SignalRank, ReadPages, ReadStacks, ReadSymbols,
-                 RunNodeCheck, SendRegister, SendLeaving, SendHeartbeat, SendStackReport,
-                 SendSymbols, SendNodeChecked, SendRankExited, ForgetRank, DropLog, RemoveLaunch,
-                 EndLaunch, DropLocalCopies, KeepLocalCopies, Note, Exit>;
+using Action = std::variant<Connect, Disconnect, SpawnRank, SignalRank, ReadPages, ReadStacks,
+                            ReadSymbols, RunNodeCheck, RunDeepCheck, StopDeepCheck, SendRegister,
+                            SendLeaving, SendHeartbeat, SendStackReport, SendSymbols,
+                            SendNodeChecked, SendRankExited, ForgetRank, DropLog, RemoveLaunch,
+                            EndLaunch, DropLocalCopies, KeepLocalCopies, Note, Exit>;
 using ActionList = std::vector<Action>;
 
 }  // namespace muster::worker

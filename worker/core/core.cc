@@ -1,6 +1,6 @@
 // The stream to the coordinator, heartbeats and reports. The ranks are in core_ranks.cc, their GPUs
-// in core_gpus.cc, finished launches in core_launches.cc, dumps of stacks in core_stacks.cc, and
-// the end of the worker in core_leaving.cc.
+// in core_gpus.cc, finished launches in core_launches.cc, node checks in core_checks.cc, dumps of
+// stacks in core_stacks.cc, and the end of the worker in core_leaving.cc.
 #include "worker/core/core.h"
 
 #include <algorithm>
@@ -44,8 +44,8 @@ void Core::step(const Event& event, Instant now, ActionList& out) {
 std::optional<Instant> Core::next_deadline() const {
   if (left_) return std::nullopt;
   std::optional<Instant> earliest;
-  for (const auto& deadline :
-       {connect_at(), greeting_until_, heartbeat_at_, farewell_until_, coordinator_deadline_}) {
+  for (const auto& deadline : {connect_at(), greeting_until_, heartbeat_at_, farewell_until_,
+                               coordinator_deadline_, check_gone_by_}) {
     update_minimum(earliest, deadline);
   }
   for (const auto& [key, rank] : ranks_) update_minimum(earliest, rank.kill_at);
@@ -87,7 +87,7 @@ void Core::on(const Disconnected& event, Instant now, ActionList& out) {
   greeting_until_.reset();
   heartbeat_at_.reset();
   dumps_.clear();
-  check_.reset();
+  forget_checks(out);
   retry_at_.reset();
   // The coordinator may be restarting as well, and return soon.
   if (coordinator_deadline_) coordinator_deadline_ = leave_requested_at() + wait_for_coordinator();
@@ -159,7 +159,7 @@ void Core::change_store(StoreId store, Instant now, ActionList& out) {
   greeting_until_.reset();
   heartbeat_at_.reset();
   dumps_.clear();
-  check_.reset();
+  forget_checks(out);
   retries_ = 0;
   out.push_back(Disconnect{"the coordinator has another state store"});
 }
@@ -169,21 +169,6 @@ std::optional<Instant> Core::connect_at() const {
   const bool disowned = std::any_of(ranks_.begin(), ranks_.end(),
                                     [](const auto& rank) { return rank.second.disowned; });
   return disowned ? std::nullopt : retry_at_;
-}
-
-// A check that is already running checks the same node.
-void Core::on(const CheckNode& event, Instant, ActionList& out) {
-  if (is_stale(event.epoch, "CheckNode", out)) return;
-  check_ = event.check;
-  if (!std::exchange(check_runs_, true)) out.push_back(RunNodeCheck{});
-}
-
-void Core::on(const NodeCheckDone& event, Instant, ActionList& out) {
-  check_runs_ = false;
-  const std::optional<uint64_t> check = std::exchange(check_, std::nullopt);
-  if (!check || link_ != Link::kRegistered) return;
-  out.push_back(
-      SendNodeChecked{*check, event.passed, event.seconds, event.sentence, event.details});
 }
 
 void Core::on(const ReportAcked& event, Instant now, ActionList& out) {
@@ -235,6 +220,7 @@ void Core::on(const Tick&, Instant now, ActionList& out) {
     out.push_back(Disconnect{"no answer to the registration"});
   }
   if (is_due(coordinator_deadline_, now)) stop_without_coordinator(now, out);
+  if (is_due(check_gone_by_, now)) spawn_beside_check(out);
   for (auto& [key, rank] : ranks_) {
     if (!is_due(rank.kill_at, now)) continue;
     out.push_back(Note{

@@ -198,6 +198,7 @@ class Core {
   void on(const StackResults& event, Instant now, ActionList& out);
   void on(const SymbolResults& event, Instant now, ActionList& out);
   void on(const NodeCheckDone& event, Instant now, ActionList& out);
+  void on(const DeepCheckDone& event, Instant now, ActionList& out);
   void on(const GpusChanged& event, Instant now, ActionList& out);
   void on(const StreamUnanswered& event, Instant now, ActionList& out);
   void on(const Tick& event, Instant now, ActionList& out);
@@ -206,6 +207,11 @@ class Core {
   static bool is_due(const std::optional<Instant>& deadline, Instant now) {
     return deadline && *deadline <= now;
   }
+  void begin_deep_check(ActionList& out);
+  void stop_deep_check(ActionList& out);
+  void forget_checks(ActionList& out);
+  void yield_to_ranks(Instant now, ActionList& out);
+  void spawn_beside_check(ActionList& out);
   bool is_stale(Epoch epoch, std::string_view what, ActionList& out) const;
   std::string refusal_reason(const Launch& launch) const;
   bool is_superseded(const RankKey& key) const;
@@ -280,6 +286,10 @@ class Core {
   std::optional<uint64_t> check_;          // the node check that the coordinator waits for
   // true while any check runs, also one that the coordinator no longer waits for
   bool check_runs_ = false;
+  std::optional<CheckNode> deep_check_;  // the deep check that the coordinator waits for
+  uint64_t running_deep_check_ = 0;      // 0: none; also one whose result is not awaited
+  // Set while ranks wait for the end of the deep check: until then at most.
+  std::optional<Instant> check_gone_by_;
   std::set<RankKey> unsettled_;  // ranks whose end is acknowledged, but whose log is not
   // Launches that have a folder, and at least one rank that still runs, or whose end or log is not
   // acknowledged.

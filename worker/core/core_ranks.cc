@@ -68,6 +68,7 @@ void Core::on(const StartRanks& event, Instant now, ActionList& out) {
     rank.local_rank = assignment.local_rank;
     ranks_.emplace(RankKey{launch.job, launch.attempt, assignment.rank}, std::move(rank));
   }
+  yield_to_ranks(now, out);
   spawn_ready(out);
 }
 
@@ -227,9 +228,9 @@ void Core::end_rank(const RankKey& key, SendRankExited exited, Instant now, Acti
 }
 
 // Starts waiting ranks in rank order, as far as older attempts are reaped and slots and GPUs are
-// free.
+// free, and no deep check is being killed.
 void Core::spawn_ready(ActionList& out) {
-  if (leaving_) return;
+  if (leaving_ || check_gone_by_) return;
   auto alive = std::count_if(ranks_.begin(), ranks_.end(),
                              [](const auto& rank) { return rank.second.life != Life::kWaiting; });
   const RankKey* oldest = nullptr;  // oldest rank of the job that the loop has reached

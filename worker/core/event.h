@@ -18,6 +18,7 @@
 #include "common/stacks/stack_frame.h"
 #include "common/stacks/stack_tree.h"
 #include "common/time/time.h"
+#include "worker/core/deep_check.h"
 #include "worker/core/rank.h"
 
 namespace muster::worker {
@@ -111,6 +112,7 @@ struct Symbolize {
 struct CheckNode {
   Epoch epoch;
   uint64_t check = 0;
+  std::optional<DeepCheckOrder> deep{};  // nullopt: the short check
 };
 
 // A job has ended: its local copies may be removed.
@@ -206,6 +208,12 @@ struct NodeCheckDone {
   std::string details;   // the parts of the check and their speeds
 };
 
+// Answers RunDeepCheck.
+struct DeepCheckDone {
+  NodeCheckDone result;
+  DeepCheckFigures figures;
+};
+
 // The problems of the worker's GPUs have changed.
 struct GpusChanged {
   std::vector<std::string> problems;  // one per GPU of CoreOptions::gpus; empty: healthy
@@ -221,6 +229,6 @@ using Event = std::variant<Connected, Disconnected, Registered, StartRanks, Stop
                            SaveCheckpoint, DumpStacks, Symbolize, CheckNode, JobEnded, PaceChanged,
                            ReportAcked, LogSettled, LaunchesFound, RankStarted, SpawnFailed,
                            RankReaped, PageResults, StackResults, SymbolResults, NodeCheckDone,
-                           GpusChanged, StreamUnanswered, Tick, ShutdownRequested>;
+                           DeepCheckDone, GpusChanged, StreamUnanswered, Tick, ShutdownRequested>;
 
 }  // namespace muster::worker

@@ -101,4 +101,10 @@ std::vector<GpuState> visible_gpus(std::vector<GpuState> gpus,
   return visible;
 }
 
+std::string visible_gpus(const GpuReport& report) {
+  std::vector<std::string> uuids;
+  for (const GpuState& state : report.gpus) uuids.push_back(state.gpu.uuid);
+  return uuids.empty() ? "none" : absl::StrJoin(uuids, ",");
+}
+
 }  // namespace muster::worker

@@ -99,6 +99,8 @@ std::string why_unfit(const GpuReport& report, Instant now);
 // Returns, as a clause, the reason why the worker found no GPUs at its start; an empty string if it
 // found GPUs.
 std::string missing_gpus_reason(const GpuReport& report);
+// Returns the GPUs as CUDA_VISIBLE_DEVICES names them; "none" without one.
+std::string visible_gpus(const GpuReport& report);
 
 // Returns "8 GPUs NVIDIA H100 80GB HBM3, driver 550.54.15", or the reason why there are no GPUs.
 std::string describe_gpus(const GpuReport& report);

@@ -219,6 +219,22 @@ void Worker::carry_out(const RunNodeCheck&) {
   node_checker_.run();
 }
 
+void Worker::carry_out(const RunDeepCheck& action) {
+  const bool is_group = action.order.group_size > 1;
+  spdlog::info("the coordinator requests {} of this idle node",
+               is_group ? "an all-reduce with other nodes" : "a deep check");
+  node_checker_.run_deep(action.order,
+                         [this, id = action.order.group_id, is_group](DeepCheckDone done) {
+                           // No node needs the keys of the group after the end of this part.
+                           if (is_group) rendezvous_->drop_scope({JobId(0), Attempt(id)});
+                           if (!is_group && !done.figures.stopped)
+                             done.result = with_network(with_gpus(std::move(done.result)));
+                           handle(std::move(done));
+                         });
+}
+
+void Worker::carry_out(const StopDeepCheck&) { node_checker_.stop_deep(); }
+
 void Worker::carry_out(const SendRegister& action) { stream_.send(to_message(action)); }
 
 void Worker::carry_out(const SendLeaving& action) { stream_.send(to_message(action)); }

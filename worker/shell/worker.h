@@ -86,6 +86,8 @@ class Worker {
   void carry_out(const ReadStacks& action);
   void carry_out(const ReadSymbols& action);
   void carry_out(const RunNodeCheck& action);
+  void carry_out(const RunDeepCheck& action);
+  void carry_out(const StopDeepCheck& action);
   void carry_out(const SendRegister& action);
   void carry_out(const SendLeaving& action);
   void carry_out(const SendHeartbeat& action);

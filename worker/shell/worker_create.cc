@@ -292,27 +292,30 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& want
   if (options.slots == 0)
     options.slots =
         std::clamp<int32_t>(static_cast<int32_t>(found.gpus.size()), 1, kRanksPerNodeMax);
-  std::unique_ptr<Worker> worker(
-      new Worker(options, std::move(gpus),
-                 {.work_dir = work_dir,
-                  .trainer = *std::move(trainer),
-                  .bind_address = reachable_host(*rendezvous),
-                  .incarnation = Incarnation(*incarnation),
-                  .rank_umask = options.rank_umask,
-                  .rank_open_files = options.rank_open_files,
-                  .threads_per_rank = cores_per_slot(options.slots),
-                  .proc_root = options.proc_root,
-                  .local_dir = local_dir,
-                  .gpus = found.gpus,
-                  .pass_env = options.pass_env,
-                  .pin_ranks = options.pin_ranks,
-                  .run_as_owner = options.run_as_owner,
-                  .run_root_jobs = options.run_root_jobs},
-                 {.worker = name_of(options),
-                  .folder = options.stack_trace_dir,
-                  .otlp = *std::move(otlp),
-                  .is_private = options.run_as_owner},
-                 {.program = check_program, .work_dir = work_dir, .local_dir = local_dir}));
+  std::unique_ptr<Worker> worker(new Worker(options, std::move(gpus),
+                                            {.work_dir = work_dir,
+                                             .trainer = *std::move(trainer),
+                                             .bind_address = reachable_host(*rendezvous),
+                                             .incarnation = Incarnation(*incarnation),
+                                             .rank_umask = options.rank_umask,
+                                             .rank_open_files = options.rank_open_files,
+                                             .threads_per_rank = cores_per_slot(options.slots),
+                                             .proc_root = options.proc_root,
+                                             .local_dir = local_dir,
+                                             .gpus = found.gpus,
+                                             .pass_env = options.pass_env,
+                                             .pin_ranks = options.pin_ranks,
+                                             .run_as_owner = options.run_as_owner,
+                                             .run_root_jobs = options.run_root_jobs},
+                                            {.worker = name_of(options),
+                                             .folder = options.stack_trace_dir,
+                                             .otlp = *std::move(otlp),
+                                             .is_private = options.run_as_owner},
+                                            {.program = check_program,
+                                             .work_dir = work_dir,
+                                             .local_dir = local_dir,
+                                             .gpus = visible_gpus(found),
+                                             .bind_address = reachable_host(*rendezvous)}));
   worker->missing_gpus_ = missing_gpus(work_dir + "/gpus.json", found);
   for (const std::string& missing : worker->missing_gpus_) spdlog::warn("{}", missing);
   worker->no_gpus_because_ = missing_gpus_reason(found);

@@ -146,10 +146,16 @@ NodeRecord& NodeBook::record(const WorkerName& name) {
 bool NodeBook::exclude(const WorkerName& name, Suspicion suspicion, std::string reason,
                        std::optional<Duration> time) {
   const bool by_person = suspicion == Suspicion::kPerson;
-  if (const NodeRecord* known = find(name); known != nullptr && known->excluded && !by_person) {
+  const bool until_admitted = rule_of(suspicion).until_admitted;
+  const NodeRecord* known = find(name);
+  // Only a user changes an exclusion without an end.
+  if (known != nullptr && known->excluded && !by_person &&
+      rule_of(known->suspicion).until_admitted && (!until_admitted || known->until_unix_ns == 0))
+    return false;
+  if (known != nullptr && known->excluded && !until_admitted) {
     // A second suspicion does not extend the exclusion, and one that requires no check must not
     // replace one that does.
-    if (known->suspicion == Suspicion::kPerson || !rule_of(suspicion).requires_check) return false;
+    if (!rule_of(suspicion).requires_check) return false;
     NodeRecord& same = record(name);
     same.suspicion = suspicion;
     same.reason = std::move(reason);
@@ -168,7 +174,7 @@ bool NodeBook::exclude(const WorkerName& name, Suspicion suspicion, std::string 
   }
   const bool again = node.times > 0 && is_within(left_out_until(node), unix_ns_, kExclusionMemory);
   node.times = again ? node.times + 1 : 1;
-  if (!by_person) time = exclusion_time(node.times);
+  if (!until_admitted) time = exclusion_time(node.times);
   // A planned drain stays, and the exclusion lasts until then if it is near.
   if (const Duration left(node.drain_unix_ns - unix_ns_);
       time && node.drain_unix_ns != 0 && left <= kDrainAhead)
@@ -204,6 +210,8 @@ void NodeBook::plan_drain(const WorkerName& name, int64_t unix_ns, std::string r
 
 void NodeBook::exclude_for_drain(const WorkerName& name, std::optional<Duration> time) {
   NodeRecord& node = record(name);
+  // A failed deep check excludes the node for longer than the drain.
+  if (node.excluded && node.suspicion == Suspicion::kDeepCheckFailed) return;
   node.for_drain = false;  // the new plan replaces the former one
   exclude(name, Suspicion::kPerson, node.drain_reason, time);
   node.for_drain = true;

@@ -70,16 +70,18 @@ class NodeBook {
   bool awaits_check(const WorkerName& name) const;
 
   // Excludes the node. `time`: the time that a user has set; nullopt: the node is excluded until it
-  // is admitted (for a user), or for a computed time (for other suspicions). A user's exclusion
-  // overrides every suspicion. A planned drain stays; an exclusion during the last `kDrainAhead`
-  // (recovery/drain.h) lasts until then. Returns whether the record changed.
+  // is admitted (SuspicionRule::until_admitted), or for a computed time. A user's exclusion
+  // overrides every suspicion, and nothing else shortens one without an end. A planned drain stays;
+  // an exclusion during the last `kDrainAhead` (recovery/drain.h) lasts until then. Returns whether
+  // the record changed.
   bool exclude(const WorkerName& name, Suspicion suspicion, std::string reason,
                std::optional<Duration> time = std::nullopt);
   // Sets the time by which all ranks must have left the node, and the reason. The end of an
   // exclusion ends a drain whose time has come. If the time is far ahead, the exclusion of a former
   // plan ends.
   void plan_drain(const WorkerName& name, int64_t unix_ns, std::string reason);
-  // Excludes the node because of its planned drain, as exclude() for a user.
+  // Excludes the node because of its planned drain, as exclude() for a user. Does not replace an
+  // exclusion after a deep check.
   void exclude_for_drain(const WorkerName& name, std::optional<Duration> time = std::nullopt);
   // Ends the planned drain: all ranks have been ordered to leave.
   void end_drain(const WorkerName& name);

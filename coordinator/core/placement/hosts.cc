@@ -125,9 +125,9 @@ PlacementRequest request_with_places(const Job& job, const Fleet& fleet, int64_t
   return request;
 }
 
-bool is_excluded_by_hand(const NodeBook& nodes, const WorkerName& name) {
+bool awaits_admission(const NodeBook& nodes, const WorkerName& name) {
   const NodeRecord* record = nodes.find(name);
-  return record != nullptr && record->excluded && record->suspicion == Suspicion::kPerson;
+  return record != nullptr && record->excluded && rule_of(record->suspicion).until_admitted;
 }
 
 bool may_be_last_resort(const NodeBook& nodes, const Worker& worker, Instant now) {
@@ -140,7 +140,7 @@ bool may_be_last_resort(const NodeBook& nodes, const Worker& worker, Instant now
 int32_t nodes_possible(const Job& job, const Fleet& fleet, const NodeBook& nodes, int64_t unix_ns) {
   const PlacementRequest request = request_of(job, unix_ns);
   return static_cast<int32_t>(std::ranges::count_if(fleet.all(), [&](const auto& entry) {
-    return fleet.takes_ranks(entry.second) && !is_excluded_by_hand(nodes, entry.first) &&
+    return fleet.takes_ranks(entry.second) && !awaits_admission(nodes, entry.first) &&
            request.would_have_room(host_of(entry.second, {}));
   }));
 }

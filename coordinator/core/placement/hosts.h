@@ -39,8 +39,8 @@ PlacementRequest request_of(const Job& job, int64_t unix_ns);
 // none: their switch may have failed, so the nodes below it are suspect.
 PlacementRequest request_with_places(const Job& job, const Fleet& fleet, int64_t unix_ns);
 
-// Returns whether a user has excluded the node.
-bool is_excluded_by_hand(const NodeBook& nodes, const WorkerName& name);
+// Returns whether the node is excluded until a user admits it, or until a time that a user has set.
+bool awaits_admission(const NodeBook& nodes, const WorkerName& name);
 // Returns whether a job that has no other node may use the excluded node: the exclusion is soft,
 // and the node has recently passed a check if the exclusion requires one. Requires that the worker
 // is known.

@@ -209,13 +209,13 @@ bool PlacementPass::waits_for_all_nodes(const Job& job, const JobQueue::Entry& e
 
 // Returns a former node of the job that may return within minutes. Returns an empty name if there
 // is no such node, if the job has waited long enough, or if most of its nodes are away, because the
-// wait would then cost later jobs more than it saves. The job does not wait for a node that a user
-// has excluded.
+// wait would then cost later jobs more than it saves. The job does not wait for a node that only a
+// user can admit.
 WorkerName PlacementPass::node_to_wait_for(const Job& job, const JobQueue::Entry& entry) const {
   if (time_.now >= entry.reserve_until) return WorkerName();
   std::vector<WorkerName> away;
   std::ranges::copy_if(job.previous_nodes, std::back_inserter(away), [this](const auto& name) {
-    return !is_excluded_by_hand(nodes_, name) && is_away(name);
+    return !awaits_admission(nodes_, name) && is_away(name);
   });
   const bool most = 2 * away.size() > job.previous_nodes.size();
   return away.empty() || most ? WorkerName() : away.front();

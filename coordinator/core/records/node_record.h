@@ -23,10 +23,11 @@ enum class Suspicion {
   // Two faults within kFaultsWindow that one program cannot have caused alone, or a fault that
   // repeats.
   kFaults,
-  kCheckFailed,  // a check failed or was not answered
-  kGpuFault,     // a GPU error ended a rank
+  kCheckFailed,      // a check failed or was not answered
+  kGpuFault,         // a GPU error ended a rank
+  kDeepCheckFailed,  // a deep check found a fault or a slow part
 };
-constexpr size_t kSuspicions = 7;
+constexpr size_t kSuspicions = 8;
 
 struct SuspicionRule {
   std::string_view name;
@@ -36,15 +37,22 @@ struct SuspicionRule {
   // single ranks, because a check does not detect their cause and these ranks are restarted
   // immediately.
   bool requires_check = true;
+  // The exclusion lasts until the node is admitted, or until a time that a user has set.
+  bool until_admitted = false;
 };
 constexpr std::array<SuspicionRule, kSuspicions> kSuspicionRules = {{
-    {.name = "excluded by hand", .is_soft = false},
+    {.name = "excluded by hand", .is_soft = false, .until_admitted = true},
     {.name = "worker lost"},
     {.name = "stuck process"},
     {.name = "not started"},
     {.name = "repeated faults", .requires_check = false},
     {.name = "check failed"},
     {.name = "gpu fault"},
+    // The short check does not find what the deep check has found.
+    {.name = "deep check failed",
+     .is_soft = false,
+     .requires_check = false,
+     .until_admitted = true},
 }};
 constexpr const SuspicionRule& rule_of(Suspicion suspicion) {
   return kSuspicionRules[static_cast<size_t>(suspicion)];

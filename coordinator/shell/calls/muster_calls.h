@@ -58,6 +58,11 @@ class MusterCalls {
   absl::Status get_worker(const std::string& name, Done<v1::WorkerInfo> done);
   absl::Status exclude_worker(const v1::ExcludeWorkerRequest& request, Done<v1::WorkerInfo> done);
   absl::Status admit_worker(const v1::AdmitWorkerRequest& request, Done<v1::WorkerInfo> done);
+  // sweep_calls.cc
+  absl::Status check_nodes(const v1::CheckNodesRequest& request, Done<v1::NodeSweep> done);
+  absl::Status get_sweep(const v1::GetNodeSweepRequest& request, Done<v1::NodeSweep> done);
+  absl::Status list_node_checks(const v1::ListNodeChecksRequest& request,
+                                Done<v1::ListNodeChecksResponse> done);
   absl::Status list_incidents(const v1::ListIncidentsRequest& request,
                               Done<v1::ListIncidentsResponse> done);
   absl::Status get_incident(const Caller& caller, const v1::GetIncidentRequest& request,

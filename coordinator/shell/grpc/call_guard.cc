@@ -20,13 +20,15 @@ constexpr std::string_view kMuster = "/muster.v1.Muster/";
 constexpr std::string_view kAdmin = "/muster.v1.Admin/";
 constexpr size_t kMethodShown = 128;
 
-constexpr std::array<std::pair<std::string_view, Role>, 15> kMethods = {{
+constexpr std::array<std::pair<std::string_view, Role>, 18> kMethods = {{
     {"ListJobs", Role::kViewer},
     {"GetJob", Role::kViewer},
     {"WatchJob", Role::kViewer},
     {"FollowLogs", Role::kViewer},
     {"ListWorkers", Role::kViewer},
     {"GetJobHistory", Role::kViewer},
+    {"GetNodeSweep", Role::kViewer},
+    {"ListNodeChecks", Role::kViewer},
     {"ListIncidents", Role::kViewer},
     {"GetIncident", Role::kViewer},
     {"SubmitJob", Role::kSubmitter},
@@ -36,6 +38,7 @@ constexpr std::array<std::pair<std::string_view, Role>, 15> kMethods = {{
     {"DumpJobStacks", Role::kSubmitter},
     {"ExcludeWorker", Role::kAdmin},
     {"AdmitWorker", Role::kAdmin},
+    {"CheckNodes", Role::kAdmin},
 }};
 
 // Returns "" if there is no value, or more than one.

@@ -20,6 +20,11 @@ constexpr Duration kFullQueueRetry = std::chrono::seconds(2);
 
 std::string job_target(uint64_t job) { return absl::StrCat("job ", job); }
 
+std::string nodes_target(const v1::CheckNodesRequest& request) {
+  if (request.workers_size() == 1) return absl::StrCat("node ", request.workers(0));
+  return request.workers().empty() ? "idle nodes" : absl::StrCat(request.workers_size(), " nodes");
+}
+
 // Answers in place of the loop if the request was rejected.
 void refuse_unless_ok(const UnaryCall& call, const absl::Status& status) {
   if (absl::IsResourceExhausted(status)) return call.refuse(status, kFullQueueRetry);
@@ -128,6 +133,32 @@ grpc::ServerUnaryReactor* MusterService::AdmitWorker(grpc::CallbackServerContext
       begin(*context, "AdmitWorker", absl::StrCat("node ", request->worker()), /*is_change=*/true);
   refuse_unless_ok(call,
                    calls_.admit_worker(*request, answer_to(call, response->mutable_worker())));
+  return call.reactor();
+}
+
+grpc::ServerUnaryReactor* MusterService::CheckNodes(grpc::CallbackServerContext* context,
+                                                    const v1::CheckNodesRequest* request,
+                                                    v1::NodeSweep* response) {
+  const UnaryCall call = begin(*context, "CheckNodes", nodes_target(*request), /*is_change=*/true);
+  refuse_unless_ok(call, calls_.check_nodes(*request, answer_to(call, response)));
+  return call.reactor();
+}
+
+grpc::ServerUnaryReactor* MusterService::GetNodeSweep(grpc::CallbackServerContext* context,
+                                                      const v1::GetNodeSweepRequest* request,
+                                                      v1::NodeSweep* response) {
+  const UnaryCall call(*context, *metrics_, "GetNodeSweep", Audit());
+  if (is_shed(call)) return call.reactor();
+  refuse_unless_ok(call, calls_.get_sweep(*request, answer_to(call, response)));
+  return call.reactor();
+}
+
+grpc::ServerUnaryReactor* MusterService::ListNodeChecks(grpc::CallbackServerContext* context,
+                                                        const v1::ListNodeChecksRequest* request,
+                                                        v1::ListNodeChecksResponse* response) {
+  const UnaryCall call(*context, *metrics_, "ListNodeChecks", Audit());
+  if (is_shed(call)) return call.reactor();
+  refuse_unless_ok(call, calls_.list_node_checks(*request, answer_to(call, response)));
   return call.reactor();
 }
 

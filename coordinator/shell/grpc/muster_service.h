@@ -55,6 +55,15 @@ class MusterService final : public v1::Muster::CallbackService {
   grpc::ServerUnaryReactor* AdmitWorker(grpc::CallbackServerContext* context,
                                         const v1::AdmitWorkerRequest* request,
                                         v1::AdmitWorkerResponse* response) override;
+  grpc::ServerUnaryReactor* CheckNodes(grpc::CallbackServerContext* context,
+                                       const v1::CheckNodesRequest* request,
+                                       v1::NodeSweep* response) override;
+  grpc::ServerUnaryReactor* GetNodeSweep(grpc::CallbackServerContext* context,
+                                         const v1::GetNodeSweepRequest* request,
+                                         v1::NodeSweep* response) override;
+  grpc::ServerUnaryReactor* ListNodeChecks(grpc::CallbackServerContext* context,
+                                           const v1::ListNodeChecksRequest* request,
+                                           v1::ListNodeChecksResponse* response) override;
   grpc::ServerUnaryReactor* GetJobHistory(grpc::CallbackServerContext* context,
                                           const v1::GetJobHistoryRequest* request,
                                           v1::GetJobHistoryResponse* response) override;

@@ -105,6 +105,11 @@ absl::Status CoreLoop::admit_node(NodeAdmitRequested event, ReplyFn reply) {
   return push(Request{std::move(event), Answer(std::move(reply))});
 }
 
+absl::Status CoreLoop::check_nodes(NodeSweepRequested event, ReplyFn reply) {
+  event.token = RequestToken(next_token_++);
+  return push(Request{std::move(event), Answer(std::move(reply))});
+}
+
 absl::Status CoreLoop::query(QueryFn query) { return push(std::move(query)); }
 
 absl::Status CoreLoop::read(ReadFn read) { return push(std::move(read)); }

@@ -111,6 +111,8 @@ class CoreLoop {
   // Excludes a node from placement, or admits it. The reply has no job.
   absl::Status exclude_node(NodeExcludeRequested event, ReplyFn reply);
   absl::Status admit_node(NodeAdmitRequested event, ReplyFn reply);
+  // Begins deep checks of idle nodes. The reply has no job.
+  absl::Status check_nodes(NodeSweepRequested event, ReplyFn reply);
   absl::Status query(QueryFn query);
   absl::Status read(ReadFn read);
   absl::Status watch(JobId job, std::shared_ptr<JobWatcher> watcher);

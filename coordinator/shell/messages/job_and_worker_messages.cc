@@ -11,6 +11,7 @@
 #include "coordinator/shell/messages/incident_messages.h"
 #include "coordinator/shell/messages/node_messages.h"
 #include "coordinator/shell/messages/revision_messages.h"
+#include "coordinator/shell/messages/sweep_messages.h"
 #include "daemon/evidence_messages.h"
 #include "daemon/gpu_messages.h"
 #include "daemon/job_spec_messages.h"
@@ -357,7 +358,7 @@ v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoc
       symbolize_to_proto(p, *message.mutable_symbolize());
     }
     void operator()(const SendCheckNode& p) const {
-      message.mutable_check_node()->set_check_id(p.check);
+      check_order_to_proto(p, *message.mutable_check_node());
     }
     void operator()(const SendJobEnded& p) const {
       message.mutable_job_ended()->set_job_id(p.job.value());

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <string>
 
+#include "coordinator/shell/messages/sweep_messages.h"
+
 namespace muster::coordinator {
 
 void node_to_proto(const NodeRecord& node, v1::WorkerInfo& proto) {
@@ -44,6 +46,7 @@ NodeChecked node_checked_from_proto(const v1::NodeChecked& proto) {
   event.result = {proto.passed(),
                   std::isfinite(proto.seconds()) ? std::max(0.0, proto.seconds()) : 0,
                   proto.sentence(), proto.details()};
+  if (proto.has_deep()) event.deep = figures_from_proto(proto.deep());
   return event;
 }
 

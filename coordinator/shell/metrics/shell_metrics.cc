@@ -26,15 +26,16 @@ const Buckets kRpcSeconds = {0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 
 // The methods of all services.
 constexpr std::array kUnaryMethods = {
-    "SubmitJob",   "ListJobs",      "GetJob",        "CancelJob",     "CheckpointJob",
-    "UpdateJob",   "ListWorkers",   "ExcludeWorker", "AdmitWorker",   "ListIncidents",
-    "GetIncident", "GetJobHistory", "DumpJobStacks", "GetCoordinator"};
+    "SubmitJob",    "ListJobs",      "GetJob",        "CancelJob",      "CheckpointJob",
+    "UpdateJob",    "ListWorkers",   "ExcludeWorker", "AdmitWorker",    "ListIncidents",
+    "GetIncident",  "GetJobHistory", "DumpJobStacks", "GetCoordinator", "CheckNodes",
+    "GetNodeSweep", "ListNodeChecks"};
 constexpr std::array kStreamMethods = {"Connect", "WatchJob", "FollowLogs", "BackupState",
                                        "TakeProfile"};
 // Reads that a late loop refuses, and the page of metrics, which is then shortened.
 constexpr std::array kShedMethods = {
-    "ListJobs",      "GetJob",        "ListWorkers", "ListIncidents", "GetIncident",
-    "GetJobHistory", "DumpJobStacks", "WatchJob",    "FollowLogs",    "metrics"};
+    "ListJobs",      "GetJob",   "ListWorkers", "ListIncidents", "GetIncident",    "GetJobHistory",
+    "DumpJobStacks", "WatchJob", "FollowLogs",  "GetNodeSweep",  "ListNodeChecks", "metrics"};
 
 // Returns the label of an event. Does not compile for an event without a label.
 struct EventLabel {
@@ -53,6 +54,7 @@ struct EventLabel {
   const char* operator()(const NodeChecked&) const { return "node_checked"; }
   const char* operator()(const NodeExcludeRequested&) const { return "node_exclude_requested"; }
   const char* operator()(const NodeAdmitRequested&) const { return "node_admit_requested"; }
+  const char* operator()(const NodeSweepRequested&) const { return "node_sweep_requested"; }
   const char* operator()(const Tick&) const { return "tick"; }
 };
 

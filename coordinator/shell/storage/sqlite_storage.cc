@@ -8,6 +8,7 @@
 
 #include "common/text/absl_view.h"
 #include "coordinator/shell/messages/incident_messages.h"
+#include "coordinator/shell/storage/check_table.h"
 #include "coordinator/shell/storage/ended_attempts.h"
 #include "coordinator/shell/storage/exit_table.h"
 #include "coordinator/shell/storage/job_record.h"
@@ -136,6 +137,7 @@ absl::Status SqliteStorage::raise_schema(int64_t version) {
   if (status.ok() && version < 3) status = create_nodes_table(db_);
   if (status.ok() && version < 4) status = create_exits_table(db_);
   if (status.ok() && version < 5) status = create_attempts_table(db_);
+  if (status.ok() && version < 6) status = create_checks_table(db_);
   return status;
 }
 
@@ -217,6 +219,7 @@ absl::StatusOr<DurableState> SqliteStorage::load() {
   if (absl::Status status = load_jobs(state); !status.ok()) return status;
   if (absl::Status status = load_incidents(state); !status.ok()) return status;
   if (absl::Status status = load_nodes(db_, state); !status.ok()) return status;
+  if (absl::Status status = load_checks(db_, state); !status.ok()) return status;
   const auto last =
       db_.one_number("SELECT coalesce((SELECT value FROM meta WHERE key='last_job_id'), 0)");
   if (!last.ok()) return last.status();
@@ -318,6 +321,7 @@ absl::Status SqliteStorage::write(const StorageBatch& batch) {
   absl::Status status = write_jobs(batch);
   if (status.ok()) status = write_incidents(batch);
   if (status.ok()) status = write_nodes(db_, batch);
+  if (status.ok()) status = write_checks(db_, batch);
   if (status.ok()) status = write_attempts(db_, batch.attempts);
   for (const JobId id : batch.forgotten) {
     if (status.ok())

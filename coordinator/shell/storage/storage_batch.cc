@@ -29,6 +29,8 @@ StorageBatch batch_of(const Core& core, const ActionList& actions) {
     } else if (const auto* node = std::get_if<PersistNode>(&action)) {
       batch.nodes.insert_or_assign(node->node.worker, node->node);
       std::erase(batch.forgotten_nodes, node->node.worker);
+    } else if (const auto* checks = std::get_if<PersistDeepChecks>(&action)) {
+      batch.deep_checks.insert_or_assign(checks->worker, checks->checks);
     } else if (const auto* attempt = std::get_if<PersistAttempt>(&action)) {
       batch.attempts.push_back(attempt->attempt);
     } else if (const auto* gone = std::get_if<ForgetNode>(&action)) {

@@ -30,13 +30,15 @@ struct StorageBatch {
   std::vector<IncidentId> forgotten_incidents{};
   std::map<WorkerName, NodeRecord> nodes{};  // the newest record of each
   std::vector<WorkerName> forgotten_nodes{};
+  // The newest results of deep checks of each node; empty: they are to be deleted.
+  std::map<WorkerName, std::vector<DeepCheckRecord>> deep_checks{};
   std::vector<StoredExit> exits{};        // exits of jobs that are not in `jobs`
   std::vector<AttemptRecord> attempts{};  // attempts that have ended
 
   bool empty() const {
     return jobs.empty() && request_ids.empty() && forgotten.empty() && last_job_id == JobId(0) &&
            incidents.empty() && forgotten_incidents.empty() && nodes.empty() &&
-           forgotten_nodes.empty() && exits.empty() && attempts.empty();
+           forgotten_nodes.empty() && exits.empty() && attempts.empty() && deep_checks.empty();
   }
 };
 

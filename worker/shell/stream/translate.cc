@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <type_traits>
 #include <utility>
 
@@ -92,6 +93,21 @@ Symbolize symbolize(Epoch epoch, const v1::Symbolize& message) {
   return event;
 }
 
+CheckNode check_node(Epoch epoch, const v1::CheckNode& message) {
+  CheckNode event{epoch, message.check_id()};
+  if (!message.has_deep()) return event;
+  const v1::DeepCheckOrder& order = message.deep();
+  DeepCheckOrder& deep = event.deep.emplace();
+  deep.seconds = std::isfinite(order.seconds()) ? order.seconds() : 1;
+  deep.deadline = milliseconds(order.deadline_ms());
+  deep.storage_folder = order.storage_folder().substr(0, kTextBytesMax);
+  deep.group_rank = order.group_rank();
+  deep.group_size = order.group_size();
+  deep.rendezvous_address = order.rendezvous_address().substr(0, kAddressBytesMax);
+  deep.group_id = order.group_id();
+  return event;
+}
+
 void set_identity(const RankKey& key, auto* message) {
   message->set_job_id(key.job.value());
   message->set_attempt(key.attempt.value());
@@ -138,7 +154,7 @@ absl::StatusOr<Event> to_event(const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kSymbolize:
       return symbolize(epoch, message.symbolize());
     case v1::CoordinatorMessage::kCheckNode:
-      return CheckNode{epoch, message.check_node().check_id()};
+      return check_node(epoch, message.check_node());
     case v1::CoordinatorMessage::kJobEnded:
       return JobEnded{epoch, JobId(message.job_ended().job_id())};
     case v1::CoordinatorMessage::kReportAck:
@@ -272,6 +288,16 @@ v1::WorkerMessage to_message(const SendNodeChecked& action) {
   body->set_seconds(action.seconds);
   body->set_sentence(printable(action.sentence, kTextBytesMax));
   body->set_details(printable(action.details, kTextBytesMax));
+  if (!action.deep) return message;
+  body->mutable_deep()->set_kind(printable(action.deep->kind, kTextBytesMax));
+  body->mutable_deep()->set_stopped(action.deep->stopped);
+  body->mutable_deep()->set_wrong(action.deep->wrong);
+  for (const CheckMeasurement& measurement : action.deep->measurements) {
+    v1::Measurement& added = *body->mutable_deep()->add_measurements();
+    added.set_name(measurement.name);
+    added.set_value(measurement.value);
+    added.set_unit(measurement.unit);
+  }
   return message;
 }
 

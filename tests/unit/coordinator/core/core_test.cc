@@ -24,7 +24,7 @@ Event random_event(std::mt19937_64& random) {
   const JobId job(below(4));
   const Attempt attempt(static_cast<uint32_t>(below(3)));
   const Rank rank(static_cast<int32_t>(below(6)) - 1);
-  switch (below(11)) {
+  switch (below(13)) {
     case 0: {
       JobSpec spec;
       if (below(8) != 0) spec.name.assign(1, 'j');
@@ -113,6 +113,23 @@ Event random_event(std::mt19937_64& random) {
     }
     case 9:
       return WorkerLeaving{worker, incarnation, std::chrono::seconds(below(3)), 1};
+    case 10: {
+      NodeSweepRequested event;
+      event.token = RequestToken(random());
+      if (below(2) == 0) event.workers.push_back(worker);
+      event.unix_ns = 1;
+      return event;
+    }
+    case 11: {
+      NodeChecked event;
+      event.worker = worker;
+      event.incarnation = incarnation;
+      event.check = below(60);
+      event.result.passed = below(4) != 0;
+      event.unix_ns = 1;
+      if (below(4) != 0) event.deep.emplace().stopped = below(4) == 0;
+      return event;
+    }
     default:
       return Tick{1};
   }

@@ -25,12 +25,28 @@ class NodeCheckerTest : public testing::Test {
     std::filesystem::permissions(path, std::filesystem::perms::owner_all);
     return run_node_check({path, folder_.path(), folder_.file("shm"), deadline});
   }
+  // Runs a script in place of a deep check.
+  DeepCheckDone run_deep(const std::string& script) {
+    const std::string path = folder_.file("program");
+    write_file(path, "#!/bin/sh\n" + script + "\n");
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return run_deep_check({path, folder_.path(), folder_.file("shm")},
+                          {.seconds = 2,
+                           .deadline = std::chrono::seconds(60),
+                           .storage_folder = "/data",
+                           .group_rank = 1,
+                           .group_size = 3,
+                           .rendezvous_address = "10.0.0.1:5",
+                           .group_id = 9},
+                          stop_);
+  }
   NodeCheckDone run_real(const std::string& work_dir) {
     return run_node_check(
         {MUSTER_TRAINER, work_dir, folder_.file("shm"), std::chrono::seconds(60)});
   }
 
   TempFolder folder_;
+  std::atomic<bool> stop_{false};
 };
 
 TEST_F(NodeCheckerTest, ReportsTheProgramsResult) {
@@ -111,6 +127,50 @@ TEST_F(NodeCheckerTest, TheRealOnePassesHereAndFindsAFullDisk) {
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_FALSE(full.passed);
   EXPECT_NE(full.sentence.find("writing 4 MiB into"), std::string::npos) << full.sentence;
+}
+
+TEST_F(NodeCheckerTest, ADeepCheckReturnsItsMeasurements) {
+  const DeepCheckDone done = run_deep(R"(echo "{\"passed\": true, \"sentence\": \"$*\",
+    \"wrong\": true, \"kind\": \"1 x H200\", \"measurements\": [{\"name\": \"gemm\", \"value\": 2.5,
+    \"unit\": \"TFLOP/s\"}, {\"name\": \"bad\", \"value\": \"x\"}, 7]}")");
+  EXPECT_TRUE(done.result.passed) << done.result.sentence;
+  EXPECT_EQ(done.result.sentence,
+            "check-node --json --deep --work-dir " + folder_.path() + " --shm-dir " +
+                folder_.file("shm") +
+                " --gpus none --seconds 2 --storage-dir /data --group-node 1 --group-nodes 3 "
+                "--group-id 9 --rendezvous 10.0.0.1:5 --bind-address 127.0.0.1");
+  EXPECT_EQ(done.figures.kind, "1 x H200");
+  EXPECT_TRUE(done.figures.wrong);
+  ASSERT_EQ(done.figures.measurements.size(), 1U);
+  EXPECT_EQ(done.figures.measurements[0].value, 2.5);
+  EXPECT_FALSE(done.figures.stopped);
+}
+
+TEST_F(NodeCheckerTest, AStoppedDeepCheckIsNoFailure) {
+  stop_ = true;
+  const DeepCheckDone done = run_deep("sleep 1000");
+  EXPECT_TRUE(done.figures.stopped);
+  EXPECT_FALSE(done.result.passed);
+  EXPECT_EQ(done.result.sentence, "ranks need the node");
+}
+
+// run_child() reports another error for a child that waits for a dead file system.
+TEST_F(NodeCheckerTest, AStoppedDeepCheckThatCannotBeKilledIsNoFailure) {
+  const absl::Status hangs = absl::DeadlineExceededError("muster-trainer hangs");
+  const DeepCheckDone stopped = result_of_deep_check(hangs, true);
+  EXPECT_TRUE(stopped.figures.stopped);
+  EXPECT_EQ(stopped.result.sentence, "ranks need the node");
+  const DeepCheckDone late = result_of_deep_check(hangs, false);
+  EXPECT_FALSE(late.figures.stopped);
+  EXPECT_EQ(late.result.sentence, "its check: muster-trainer hangs");
+}
+
+TEST_F(NodeCheckerTest, ADeepCheckOfTheRealProgramPasses) {
+  const DeepCheckDone done =
+      run_deep_check({MUSTER_TRAINER, folder_.path(), folder_.file("shm")},
+                     {.seconds = 0.1, .deadline = std::chrono::seconds(300)}, stop_);
+  EXPECT_TRUE(done.result.passed) << done.result.sentence;
+  EXPECT_GE(done.figures.measurements.size(), 4U);
 }
 
 TEST_F(NodeCheckerTest, TheAnswerComesOnTheLoop) {

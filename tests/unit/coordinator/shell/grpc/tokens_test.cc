@@ -165,6 +165,8 @@ TEST(CallGuard, EachMethodHasItsRole) {
   EXPECT_EQ(role_needed("/muster.v1.Muster/GetJob"), Role::kViewer);
   EXPECT_EQ(role_needed("/muster.v1.Muster/SubmitJob"), Role::kSubmitter);
   EXPECT_EQ(role_needed("/muster.v1.Muster/AdmitWorker"), Role::kAdmin);
+  EXPECT_EQ(role_needed("/muster.v1.Muster/CheckNodes"), Role::kAdmin);
+  EXPECT_EQ(role_needed("/muster.v1.Muster/GetNodeSweep"), Role::kViewer);
   EXPECT_EQ(role_needed("/muster.v1.Muster/OfALaterVersion"), Role::kAdmin);
   EXPECT_EQ(role_needed("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"),
             Role::kViewer);
