@@ -24,14 +24,14 @@ class Authority:
         run_openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1", "-subj", f"/CN={name}",
                     "-keyout", self.key, "-out", self.certificate)
 
-    def sign(self, name, hosts="IP:127.0.0.1,DNS:localhost"):
-        """Returns the paths (certificate, key)."""
+    def sign(self, name, hosts="IP:127.0.0.1,DNS:localhost", days=1):
+        """Returns the paths (certificate, key). `days`: negative: the certificate has expired."""
         certificate, key, request = (self.dir / f"{name}.{kind}" for kind in ("crt", "key", "csr"))
         run_openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}", "-keyout", key, "-out",
                     request)
         extensions = self.dir / f"{name}.ext"
         extensions.write_text(f"subjectAltName={hosts}\n")
-        run_openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self.key, "-CAcreateserial", "-days", "1", "-extfile",
+        run_openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self.key, "-CAcreateserial", "-days", days, "-extfile",
                     extensions, "-out", certificate)
         return certificate, key
 
