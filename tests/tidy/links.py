@@ -10,6 +10,8 @@ Rules
 - A page that any file names as `docs/….md` exists.
 - A path in backticks on a page about the code (ARCHITECTURE.md, CONTRIBUTING.md, docs/internals,
   docs/howto, docs/decisions) exists if it begins with a folder of the tree.
+- In docs/threats.md the last cell of each row with a threat names tests, `FILE below tests/: NAME,
+  NAME`, all of which exist, or is "not defended".
 """
 import pathlib
 import re
@@ -28,6 +30,8 @@ PATH = re.compile(r"[\w.+-]+(?:/[\w.+{},*-]+)+/?")
 # The reader replaces NAME in `docs/runbooks/NAME.md`.
 PLACEHOLDER = re.compile(r"/NAME\b")
 TEXT_BYTES_MAX = 1 << 20
+THREATS = "docs/threats.md"
+TEST_SPAN = re.compile(r"([\w/.]+)(?:: (\w+(?:, \w+)*))?")
 
 
 def files_of(root):
@@ -115,6 +119,31 @@ def path_findings(root, name, text):
                     yield f"{name}:{number}: `{path}`: no such file"
 
 
+def test_findings(root, name, text):
+    lines, has_tests = prose_of(text), False
+    for number, line in enumerate(lines, 1):
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if not line.startswith("|") or set(cells[-1]) <= set("-:"):
+            continue
+        if number == 1 or not lines[number - 2].startswith("|"):
+            has_tests = cells[-1] == "tests"
+            continue
+        if not has_tests or cells[-1] == "not defended":
+            continue
+        spans = CODE_SPAN.findall(cells[-1])
+        if not spans or not all(TEST_SPAN.fullmatch(span) for span in spans) or CODE_SPAN.sub("", cells[-1]).strip(", "):
+            yield f"{name}:{number}: the last cell must be `FILE: NAME, NAME`, …, or: not defended"
+            continue
+        for file, tests in (TEST_SPAN.fullmatch(span).groups() for span in spans):
+            path = root / "tests" / file
+            source = path.read_text() if path.is_file() else ""
+            for test in tests.split(", ") if tests else []:
+                if not re.search(rf"TEST(?:_F|_P)?\(\w+,\s+{test}\)|^    def {test}\(", source, re.M):
+                    yield f"{name}:{number}: tests/{file} has no test {test}"
+            if not source or not tests and path.suffix == ".py" or not tests and "TEST" in source:
+                yield f"{name}:{number}: tests/{file}: " + ("no test is named" if source else "no such file")
+
+
 def findings_of(root):
     known = {}
 
@@ -137,6 +166,8 @@ def findings_of(root):
                         yield f"{name}:{number}: {page}: no such page"
         if name.endswith(".md") and name.startswith(CODE_PAGES):
             yield from path_findings(root, name, text)
+        if name == THREATS:
+            yield from test_findings(root, name, text)
 
 
 def self_test():
@@ -146,6 +177,12 @@ def self_test():
         "docs/a.md": "# A\n\n## The `end`\n\n[up](../README.md)\n",
         "docs/howto/x.md": "`src/{one,two}.cc` `src/one` `src/missing.h` `other/place.h` `src/*.cc` `src/NAME.h`\n",
         "src/one.cc": "// docs/a.md has it, and docs/b.md\n",
+        "docs/threats.md": "| who | is trusted |\n|---|---|\n| a | b |\n\n| threat | tests |\n|---|---|\n"
+                           "| a | `e2e/t.py: test_a`, `unit/t.cc: One, Two`, `fuzz/x.cc` |\n| b | not defended |\n| c | `unit/t.cc: Three` |\n"
+                           "| d | `e2e/t.py: test_a, test_b` |\n| e | `unit/gone.cc: One` |\n| f | soon |\n| g | `e2e/t.py` |\n",
+        "tests/e2e/t.py": "class T:\n    def test_a(self):\n        pass\n",
+        "tests/unit/t.cc": "TEST(Suite, One) {}\nTEST_F(Suite, Two) {}\n// Three\n",
+        "tests/fuzz/x.cc": "int fuzz();\n",
     }
     expected = [
         "README.md:3: link to docs/a.md#nowhere: a.md has no heading #nowhere",
@@ -156,6 +193,12 @@ def self_test():
         "docs/howto/x.md:1: `src/two.cc`: no such file",
         "docs/howto/x.md:1: `src/missing.h`: no such file",
         "src/one.cc:1: docs/b.md: no such page",
+        "docs/threats.md:9: tests/unit/t.cc has no test Three",
+        "docs/threats.md:10: tests/e2e/t.py has no test test_b",
+        "docs/threats.md:11: tests/unit/gone.cc has no test One",
+        "docs/threats.md:11: tests/unit/gone.cc: no such file",
+        "docs/threats.md:12: the last cell must be `FILE: NAME, NAME`, …, or: not defended",
+        "docs/threats.md:13: tests/e2e/t.py: no test is named",
     ]
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
