@@ -18,9 +18,10 @@ from harness import BIN, SOURCE, MusterTest, wait_until
 
 TOKENS = {role: f"{role}-token-0123456789abcdef" for role in ("worker", "viewer", "submitter", "admin")}
 ROLES_OF_METHODS = {
-    "viewer": {"ListJobs", "GetJob", "WatchJob", "FollowLogs", "ListWorkers", "GetJobHistory", "ListIncidents", "GetIncident"},
+    "viewer": {"ListJobs", "GetJob", "WatchJob", "FollowLogs", "ListWorkers", "GetJobHistory", "ListIncidents", "GetIncident",
+               "GetNodeSweep", "ListNodeChecks"},
     "submitter": {"SubmitJob", "CancelJob", "CheckpointJob", "UpdateJob", "DumpJobStacks"},
-    "admin": {"ExcludeWorker", "AdmitWorker", "BackupState", "TakeProfile", "GetCoordinator"},
+    "admin": {"ExcludeWorker", "AdmitWorker", "CheckNodes", "BackupState", "TakeProfile", "GetCoordinator"},
     "worker": {"Connect"},
 }
 MAY = {"viewer": ("viewer", "submitter", "admin"), "submitter": ("submitter", "admin"), "admin": ("admin",), "worker": ("worker",)}
