@@ -24,8 +24,10 @@ std::string shown_path(const fs::path& path) {
   return printable(path.string(), kShownPathBytesMax);
 }
 
+// Every group may have members, also root's. Where a file has an access control list, its mode has
+// the list's mask as the group's bits, so that every entry with the right to write counts, too.
 bool is_writable_for_others(const struct stat& info) {
-  return (info.st_mode & S_IWOTH) != 0 || ((info.st_mode & S_IWGRP) != 0 && info.st_gid != 0);
+  return (info.st_mode & (S_IWGRP | S_IWOTH)) != 0;
 }
 
 absl::Status check_owner(const fs::path& path, const struct stat& info) {
