@@ -163,11 +163,13 @@ void describe(CLI::App& app, WorkerCommandLine& line) {
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   CLI::Option* const as_owner =
-      app.add_flag("--run-as-owner", options.run_as_owner,
-                   "Run each rank as the user of this node that has the name of the job's owner, "
-                   "instead of this program's user, which must be root. Jobs without an owner are "
-                   "refused. Of this program's environment ranks get only variables about the node "
-                   "(PATH, LANG, TZ, CUDA_*, NCCL_*, …) and those of --pass-env")
+      app.add_flag(
+             "--run-as-owner", options.run_as_owner,
+             "Run each rank as the user of this node that has the name of the job's owner, "
+             "instead of this program's user, which must be root. Needs --tls-ca. Jobs without "
+             "an owner are refused. Of this program's environment ranks get only variables about "
+             "the node "
+             "(PATH, LANG, TZ, CUDA_*, NCCL_*, …) and those of --pass-env")
           ->group("Trust");
   app.add_flag("--run-root-jobs", options.run_root_jobs, "Run jobs of root, too")
       ->needs(as_owner)

@@ -6,6 +6,7 @@ import pathlib
 import re
 import signal
 import ssl
+import stat
 import unittest
 import urllib.error
 import urllib.request
@@ -149,12 +150,17 @@ class Trust(MusterTest):
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root")
     def test_ranks_run_as_the_owner_of_their_job(self):
+        self.dir.chmod(0o711)
+        for folder in (BIN, *BIN.resolve().parents, *self.dir.parents):
+            status = folder.stat()
+            replaceable = status.st_uid != 0 or (status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX)
+            if replaceable or not status.st_mode & stat.S_IXOTH:
+                self.skipTest(f"{folder} is not root's alone, or users cannot pass it")
         users = ("daemon", "games", "root", "missing-here")
         trust.replace(self.dir / "tokens/submitter", "".join(f"{user}-token-0123456789abcdef user={user}\n" for user in users)
                       + TOKENS["submitter"] + "\n")
         for user in users:
             trust.replace(self.dir / "mine" / user, f"{user}-token-0123456789abcdef\n")
-        self.dir.chmod(0o711)
         (self.dir / "work").mkdir(mode=0o711)
         secret = self.dir / "secret"
         secret.write_text("the-secret-of-root\n")
@@ -162,11 +168,21 @@ class Trust(MusterTest):
         coordinator = self.start_coordinator()
         token = self.dir / "mine/worker"
         token.chmod(0o644)
-        worker = self.start(BIN / "muster-worker", "--coordinator", coordinator.address, "--work-dir", self.dir / "work/none", "--tls-ca",
-                            self.dir / "tls/ca.crt", "--token-file", token, "--run-as-owner")
-        self.assertNotEqual(worker.wait(timeout=20), 0)
-        self.assertIn(f"--token-file={token} (with --run-as-owner): ranks of other users could read it: chmod 600", self.output(worker))
+
+        def refusal(*flags):
+            worker = self.start(BIN / "muster-worker", "--coordinator", coordinator.address, "--work-dir", self.dir / "work/none", "--tls-ca",
+                                self.dir / "tls/ca.crt", "--token-file", token, "--run-as-owner", *flags)
+            self.assertNotEqual(worker.wait(timeout=20), 0)
+            return self.output(worker)
+
+        self.assertIn(f"--token-file={token} (with --run-as-owner): ranks of other users could read it: chmod 600", refusal())
         token.chmod(0o600)
+        trainer = self.dir / "open/muster-trainer"
+        trainer.parent.mkdir()
+        trainer.write_text("#!/bin/sh\n")
+        trainer.chmod(0o755)
+        trainer.parent.chmod(0o777)
+        self.assertIn(f"--trainer={trainer} (with --run-as-owner): other users may write to {trainer.parent}: chmod go-w", refusal("--trainer", trainer))
         self.env["DATABASE_URL"] = "postgres://the-secret-of-root@db"
         self.start_worker(coordinator, extra=("--run-as-owner", "--pass-env", "HF_TOKEN"))
         del self.env["DATABASE_URL"]
@@ -205,6 +221,8 @@ class Trust(MusterTest):
             _, record = run(user, "true")
             self.assertEqual(record["state"], "FAILED")
             self.assertIn(why, json.dumps(record))
+        nodes = json.loads(self.muster("node", "list", "--json", check=0).stdout)["nodes"]
+        self.assertEqual([(node["name"], node.get("exclusion")) for node in nodes], [("node0", None)])
 
         # The worker still reads the stacks of such ranks.
         asleep = submit("daemon", "exec sleep 600")

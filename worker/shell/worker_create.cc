@@ -118,6 +118,12 @@ absl::Status check_coordinator(const WorkerOptions& options) {
         absl::StrCat("--coordinator=", options.coordinator, ": port 0 cannot be connected to"));
   }
   if (auto status = daemon::read_secrets(options.trust).status(); !status.ok()) return status;
+  if (options.run_as_owner && !options.trust.has_tls()) {
+    return absl::FailedPreconditionError(
+        "--run-as-owner needs --tls-ca: ranks run as the users that the coordinator names, and "
+        "without transport security another program could take its place, also with --insecure "
+        "and on this machine");
+  }
   if (options.trust.has_tls() || options.insecure || daemon::is_loopback(*endpoint))
     return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -270,12 +276,9 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& want
   const std::string work_dir = std::filesystem::canonical(options.work_dir, error);
   if (error) return errno_status(error.value(), absl::StrCat("--work-dir=", options.work_dir));
   if (auto status = lock_work_dir(work_dir); !status.ok()) return status;
+  const std::string check_program = find_node_check_program(*trainer);
   if (options.run_as_owner) {
-    const daemon::ClientTrust& trust = options.trust;
-    const std::vector<FlaggedFile> files = {{"--token-file", trust.token_file, true},
-                                            {"--tls-key", trust.tls_key, true},
-                                            {"--tls-cert", trust.tls_cert},
-                                            {"--tls-ca", trust.tls_ca}};
+    const std::vector<FlaggedFile> files = files_of_worker(options.trust, *trainer, check_program);
     if (auto status = admit_users(work_dir, files); !status.ok()) return status;
   }
   const std::string local_dir = std::filesystem::absolute(options.local_dir, error);
@@ -286,7 +289,6 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& want
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
 
-  const std::string check_program = find_node_check_program(*trainer);
   const GpuReport found = gpus->wait_until_found(kGpusFoundWithin);
   log_gpus(found);
   if (options.slots == 0)

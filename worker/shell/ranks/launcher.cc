@@ -252,7 +252,7 @@ absl::StatusOr<SpawnRequest> Launcher::prepare(const SpawnRank& request) const {
     if (words = arguments(request, *named); !words.ok()) return words.status();
   }
   if (auto status = make_folder(request.key.launch(), as); !status.ok())
-    return node_fault(std::move(status));
+    return user ? node_fault_unless_quota(std::move(status)) : node_fault(std::move(status));
   {
     const FileRights rights(ids);
     if (!rights.status().ok()) return node_fault(rights.status());

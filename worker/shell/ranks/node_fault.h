@@ -3,9 +3,14 @@
 // excludes the node and starts the job elsewhere.
 #pragma once
 
+#include <cerrno>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include <absl/status/status.h>
+#include <absl/strings/match.h>
+#include <absl/strings/str_replace.h>
 
 namespace muster::worker {
 
@@ -17,8 +22,19 @@ inline absl::Status node_fault(absl::Status status) {
   return status;
 }
 
-// Marks an error in a folder of the rank's user as the node's, unless the user could have caused
-// it by links or modes: users must not be able to exclude nodes.
+// Marks an error in a folder of the rank's user as the node's, unless the user has used up a quota.
+// Its message then has other words than the system's, by which the coordinator would recognize a
+// full disk of the node.
+inline absl::Status node_fault_unless_quota(absl::Status status) {
+  const std::string words = std::generic_category().message(EDQUOT);
+  if (!absl::StrContains(status.message(), words)) return node_fault(std::move(status));
+  return absl::Status(
+      status.code(),
+      absl::StrReplaceAll(status.message(), {{words, "the job's owner has used up a quota"}}));
+}
+
+// Does the same, and also leaves errors unmarked that the user could have caused by links, modes or
+// leases: users must not be able to exclude nodes.
 inline absl::Status node_fault_unless_users(absl::Status status) {
   switch (status.code()) {
     case absl::StatusCode::kPermissionDenied:
@@ -26,9 +42,10 @@ inline absl::Status node_fault_unless_users(absl::Status status) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kAlreadyExists:
     case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kUnavailable:  // EAGAIN: the user has a lease on the file
       return status;
     default:
-      return node_fault(std::move(status));
+      return node_fault_unless_quota(std::move(status));
   }
 }
 

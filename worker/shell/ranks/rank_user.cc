@@ -16,8 +16,10 @@
 #include <spdlog/spdlog.h>
 
 #include "common/files/errno_status.h"
+#include "common/files/find_program.h"
 #include "common/job/limits.h"
 #include "common/text/escape.h"
+#include "daemon/process.h"
 #include "worker/shell/files/protected_path.h"
 #include "worker/shell/ranks/node_fault.h"
 
@@ -78,9 +80,10 @@ absl::StatusOr<RankUser> find_rank_user(const std::string& owner, bool permits_r
       is_name ? getpwnam_r(owner.c_str(), &entry, bytes.data(), bytes.size(), &found) : 0;
   if (found == nullptr && error != 0)
     return node_fault(errno_status(error, absl::StrCat("the lookup of the user ", shown)));
+  // Not a fault of the node: its owner would exclude nodes one after the other.
   if (found == nullptr)
-    return node_fault(
-        absl::NotFoundError(absl::StrCat("the job's owner ", shown, " is no user of this node")));
+    return absl::PermissionDeniedError(
+        absl::StrCat("the job's owner ", shown, " is no user of this node"));
   if (entry.pw_uid == 0 && !permits_root)
     return absl::PermissionDeniedError(
         absl::StrCat("the job's owner ", shown,
@@ -101,6 +104,19 @@ absl::StatusOr<RankUser> find_rank_user(const std::string& owner, bool permits_r
   }
   user.ids.groups.resize(static_cast<size_t>(count));
   return user;
+}
+
+std::vector<FlaggedFile> files_of_worker(const daemon::ClientTrust& trust,
+                                         const std::string& trainer,
+                                         const std::string& check_program) {
+  return {{"--token-file", trust.token_file, true},
+          {"--tls-key", trust.tls_key, true},
+          {"--tls-cert", trust.tls_cert},
+          {"--tls-ca", trust.tls_ca},
+          {"--trainer", trainer},
+          {"the program of node checks", check_program},
+          {"muster-worker", daemon::own_executable_path().value_or("")},
+          {"py-spy in PATH", find_program_in_path("py-spy").value_or("")}};
 }
 
 absl::Status admit_users(const std::string& work_dir, const std::vector<FlaggedFile>& files) {

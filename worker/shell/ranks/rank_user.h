@@ -8,6 +8,7 @@
 #include <absl/status/statusor.h>
 
 #include "common/files/user_rights.h"
+#include "daemon/client_trust.h"
 
 namespace muster::worker {
 
@@ -19,16 +20,23 @@ struct RankUser {
 };
 
 // Returns the user `owner` of this node with its groups. May block: the names may be in a service.
-// Errors: PermissionDenied for an empty `owner`, and for root unless `permits_root`. A user that
-// this node does not have, and a failed query, are faults of the node (node_fault()).
+// Errors: PermissionDenied for an empty `owner`, for a user that this node does not have, and for
+// root unless `permits_root`. A failed query is a fault of the node (node_fault()).
 absl::StatusOr<RankUser> find_rank_user(const std::string& owner, bool permits_root);
 
-// A file that the worker uses; an empty path: it has none.
+// A file or program that the worker uses; an empty path: it has none.
 struct FlaggedFile {
-  std::string flag{};
+  std::string flag{};  // or what the file is
   std::string path{};
   bool is_secret = false;  // only root may read it
 };
+
+// Returns the files by which ranks could get the rights of a worker that runs as root: its secrets
+// and authorities, and the programs that it executes. `check_program`: that of node checks; empty:
+// none.
+std::vector<FlaggedFile> files_of_worker(const daemon::ClientTrust& trust,
+                                         const std::string& trainer,
+                                         const std::string& check_program);
 
 // Checks that this worker can run ranks as other users, and that they can neither read its secrets
 // nor replace its files and its work directory. Lets them pass through the work directory, and

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
@@ -130,9 +131,9 @@ void keep_files_of(Prepared& prepared) {
 
 [[noreturn]] void become_program(Prepared& prepared) {
   reset_signals();
-  // In a session of its own it can neither write to the worker's terminal by TIOCSTI, nor join
-  // another process group than its own.
-  if (setsid() < 0) fail(prepared, 0);
+  // In a session of its own, another user's process can neither write to the worker's terminal by
+  // TIOCSTI, nor join another process group than its own.
+  if ((prepared.user == nullptr ? setpgid(0, 0) : setsid()) < 0) fail(prepared, 0);
   keep_files_of(prepared);
   if (prepared.goes_first) raise_oom_score();
   // A failure only makes the rank slower.
@@ -162,7 +163,8 @@ absl::StatusOr<int> open_log(const SpawnRequest& request) {
   if (ftruncate(fd, 0) == 0 && fcntl(fd, F_SETFL, O_APPEND) == 0) return fd;
   const int error = errno;
   close(fd);
-  return node_fault(errno_status(error, absl::StrCat("emptying ", request.log_path)));
+  absl::Status status = errno_status(error, absl::StrCat("emptying ", request.log_path));
+  return request.user ? node_fault_unless_users(std::move(status)) : node_fault(std::move(status));
 }
 
 absl::StatusOr<StartingProcess> begin_spawn(const SpawnRequest& request, int log_fd) {

@@ -52,10 +52,10 @@ enum class StartState { kStarting, kStarted, kFailed };
 // Opens the log of a process, with the rights of its user. May block in the file system.
 absl::StatusOr<int> open_log(const SpawnRequest& request);
 
-// Starts a child in its own session, with no open file other than those of `request` and
-// `log_fd`. Does not wait for the child and does not block in a file system. Requires that the
-// calling thread lives as long as the worker, because the kernel kills the process when that thread
-// ends. Errors are the node's (node_fault()).
+// Starts a child in its own process group, and in its own session if `request` has a user, with no
+// open file other than those of `request` and `log_fd`. Does not wait for the child and does not
+// block in a file system. Requires that the calling thread lives as long as the worker, because the
+// kernel kills the process when that thread ends. Errors are the node's (node_fault()).
 absl::StatusOr<StartingProcess> begin_spawn(const SpawnRequest& request, int log_fd);
 
 // Reads the pipe of a child without blocking; sets `failure` if the result is kFailed.

@@ -342,6 +342,8 @@ TEST_F(WorkerTest, WrongOptionsAreClearErrorsAndExitCodeTwo) {
       {{"--coordinator", "10.0.0.1:7070"}, "the connection has no transport security"},
       {{"--coordinator", "10.0.0.1:7070", "--trusted-network"}, "give --tls-ca"},
       {{"--token-file", folder / "file"}, "--token-file needs --tls-ca"},
+      {{"--run-as-owner"}, "--run-as-owner needs --tls-ca"},
+      {{"--run-as-owner", "--insecure"}, "--run-as-owner needs --tls-ca"},
       {{"--tls-ca", folder / "file"}, "there is no certificate in it"},
       {{"--http", absl::StrCat("127.0.0.1:", coordinator.port())},
        absl::StrCat("--http=127.0.0.1:", coordinator.port(), ": port ", coordinator.port())},

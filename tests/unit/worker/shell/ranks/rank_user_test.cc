@@ -21,6 +21,7 @@
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
+#include "common/files/errno_status.h"
 #include "tests/unit/temp_folder.h"
 #include "worker/shell/ranks/launcher.h"
 #include "worker/shell/ranks/node_fault.h"
@@ -76,7 +77,8 @@ TEST(FindRankUser, UnknownUsersRootAndJobsWithoutOwnersAreRefused) {
   for (const std::string& name : {std::string("no-such-user\x1b"), std::string("daemon\0x", 8)}) {
     const absl::Status unknown = find_rank_user(name, false).status();
     EXPECT_THAT(std::string(unknown.message()), HasSubstr("is no user of this node"));
-    EXPECT_TRUE(is_node_fault(unknown)) << "another node may have it";
+    EXPECT_EQ(unknown.code(), absl::StatusCode::kPermissionDenied);
+    EXPECT_FALSE(is_node_fault(unknown)) << "the owner must not exclude nodes";
   }
   const absl::Status root = find_rank_user("root", false).status();
   EXPECT_THAT(std::string(root.message()), HasSubstr("--run-root-jobs"));
@@ -176,6 +178,31 @@ TEST_F(RankUserTest, ALinkInPlaceOfALogLeadsNowhere) {
   EXPECT_FALSE(open_log(wanted).ok()) << "does not wait for a reader";
   EXPECT_FALSE(is_node_fault(open_log(wanted).status()));
   EXPECT_EQ(read_file(secret), "secret");
+}
+
+TEST(NodeFault, TheQuotaOfAUserIsNotTheNodes) {
+  const absl::Status quota =
+      node_fault_unless_users(errno_status(EDQUOT, "cannot write config.json"));
+  EXPECT_FALSE(is_node_fault(quota));
+  EXPECT_EQ(quota.message(), "cannot write config.json: the job's owner has used up a quota");
+  EXPECT_FALSE(is_node_fault(node_fault_unless_quota(errno_status(EDQUOT, "creating folder 7"))));
+  EXPECT_TRUE(is_node_fault(node_fault_unless_users(errno_status(ENOSPC, "x")))) << "a full disk";
+  EXPECT_TRUE(is_node_fault(node_fault_unless_users(errno_status(EIO, "x"))));
+  EXPECT_TRUE(is_node_fault(node_fault_unless_quota(errno_status(ENOENT, "x"))));
+}
+
+TEST_F(RankUserTest, ALeaseOnALogIsNotTheNodesFault) {
+  const SpawnRequest wanted = request({"/bin/true"});
+  const int fd = open(wanted.log_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_GE(fd, 0);
+  const absl::Cleanup close_file = [fd] { close(fd); };
+  ASSERT_EQ(fchown(fd, user_.ids.uid, user_.ids.gid), 0);
+  if (fcntl(fd, F_SETLEASE, F_WRLCK) != 0) GTEST_SKIP() << "no leases here: errno " << errno;
+  const auto former = ::signal(SIGIO, SIG_IGN);  // requests the lease
+  const absl::Status status = open_log(wanted).status();
+  ::signal(SIGIO, former);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_FALSE(is_node_fault(status));
 }
 
 TEST_F(RankUserTest, AFolderThatTheUserCannotEnterIsNotTheNodesFault) {
@@ -304,6 +331,32 @@ TEST_F(RankUserTest, AWorkerWhoseFilesUsersCanReachIsRefused) {
   ASSERT_EQ(chmod(work.c_str(), 0711), 0);
   ASSERT_EQ(chmod(folder_.path().c_str(), 0700), 0);
   EXPECT_THAT(problem(), HasSubstr("users cannot pass the folder " + folder_.path()));
+}
+
+TEST_F(RankUserTest, ProgramsThatTheWorkerExecutesAreChecked) {
+  const std::string work = folder_.file("work"), programs = folder_.file("programs");
+  const std::string trainer = programs + "/muster-trainer";
+  std::filesystem::create_directories(work);
+  std::filesystem::create_directory(programs);
+  write_file(trainer, "#!/bin/sh\n");
+  ASSERT_EQ(chmod(trainer.c_str(), 0755), 0);
+  // Without the programs of this test's own machine.
+  const auto problem = [&](const std::string& flag) {
+    std::vector<FlaggedFile> files = files_of_worker({}, trainer, trainer);
+    std::erase_if(files, [&](const FlaggedFile& file) { return file.flag != flag; });
+    EXPECT_EQ(files.size(), 1U) << flag;
+    return std::string(admit_users(work, files).message());
+  };
+  for (const char* flag : {"--trainer", "the program of node checks"}) {
+    ASSERT_EQ(chmod(programs.c_str(), 0755), 0);
+    EXPECT_EQ(problem(flag), "");
+    ASSERT_EQ(chmod(programs.c_str(), 0775), 0);
+    EXPECT_EQ(problem(flag), absl::StrCat(flag, "=", trainer, " (with --run-as-owner): ",
+                                          "other users may write to ", programs, ": chmod go-w"));
+  }
+  const std::string own = std::filesystem::read_symlink("/proc/self/exe");
+  EXPECT_THAT(files_of_worker({}, trainer, trainer),
+              Contains(testing::Field(&FlaggedFile::path, own)));
 }
 
 }  // namespace
