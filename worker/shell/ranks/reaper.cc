@@ -8,8 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
@@ -23,15 +21,11 @@
 namespace muster::worker {
 namespace {
 
-// Our variables come last in the environment, which the kernel limits to some megabytes.
+// The kernel limits an environment to some megabytes. Other users could fill it to delay the
+// worker.
 constexpr size_t kEnvironmentBytesMax = 4 << 20;
-
-std::string read_bounded(const std::filesystem::path& path, size_t bytes_max) {
-  std::ifstream file(path, std::ios::binary);
-  std::string content;
-  for (char c = 0; content.size() < bytes_max && file.get(c);) content.push_back(c);
-  return content;
-}
+constexpr size_t kUsersEnvironmentBytesMax = 128 << 10;
+constexpr size_t kChildrenBytesMax = 4 << 20;
 
 }  // namespace
 
@@ -123,26 +117,48 @@ std::vector<ReapedProcess> Reaper::reap() {
   return reaped;
 }
 
-void Reaper::kill_stragglers() const {
-  for (const pid_t pid : children()) {
+void Reaper::kill_stragglers() {
+  std::vector<pid_t> pids = children();
+  std::ranges::sort(pids);
+  std::erase_if(orphans_, [&pids](const auto& orphan) {
+    return !std::ranges::binary_search(pids, orphan.first);
+  });
+  for (const pid_t pid : pids) {
     if (ranks_.contains(pid) || (guard_ != nullptr && pid == guard_->pid())) continue;
     if (is_straggler(pid)) kill(pid, SIGKILL);
   }
 }
 
 // A process of another user chooses its environment, and only the user shows whose it is.
-bool Reaper::is_straggler(pid_t pid) const {
+bool Reaper::is_straggler(pid_t pid) {
   const auto user = read_process_user(proc_root_, pid);
-  const std::string environment =
-      read_bounded(absl::StrCat(proc_root_, "/", pid, "/environ"), kEnvironmentBytesMax);
-  const RankKey key = rank_of_environment(environment);
-  const bool is_of_rank = key.job.value() != 0;
-  const bool is_of_other_user = user && users_.contains(user->uid);
-  if (!is_of_rank && !is_of_other_user) return false;
-  return std::ranges::none_of(ranks_, [&](const auto& entry) {
-    const RankProcess& rank = entry.second;
-    return (!is_of_rank || rank.key == key) && (!is_of_other_user || rank.uid == user->uid);
-  });
+  if (!user) return false;  // it is gone
+  const bool is_users = users_.contains(user->uid);
+  const auto has_rank = [&](const auto& matches) {
+    return std::ranges::any_of(ranks_, [&](const auto& entry) {
+      return (!is_users || entry.second.uid == user->uid) && matches(entry.second);
+    });
+  };
+  if (is_users && !has_rank([](const RankProcess&) { return true; })) return true;
+  const RankKey key =
+      rank_of_orphan(pid, is_users ? kUsersEnvironmentBytesMax : kEnvironmentBytesMax);
+  return key.job.value() != 0 &&
+         !has_rank([&](const RankProcess& rank) { return rank.key == key; });
+}
+
+RankKey Reaper::rank_of_orphan(pid_t pid, size_t bytes_max) {
+  const auto stat = read_task_stat(proc_root_, pid);
+  if (!stat) return {};
+  if (const auto known = orphans_.find(pid);
+      known != orphans_.end() && known->second.start_ticks == stat->start_ticks)
+    return known->second.key;
+  const auto environment =
+      read_proc_file(absl::StrCat(proc_root_, "/", pid, "/environ"), bytes_max);
+  // It is empty for a moment while the process executes a program.
+  if (!environment || environment->empty()) return {};
+  const RankKey key = rank_of_environment(*environment);
+  orphans_.insert_or_assign(pid, Orphan{stat->start_ticks, key});
+  return key;
 }
 
 std::vector<pid_t> Reaper::children() const {
@@ -151,8 +167,9 @@ std::vector<pid_t> Reaper::children() const {
   const std::filesystem::path tasks(absl::StrCat(proc_root_, "/self/task"));
   for (auto task = std::filesystem::directory_iterator(tasks, error);
        !error && task != std::filesystem::directory_iterator(); task.increment(error)) {
-    const std::string list = read_bounded(task->path() / "children", kEnvironmentBytesMax);
-    for (const auto word : absl::StrSplit(list, ' ', absl::SkipEmpty())) {
+    const auto list = read_proc_file(task->path() / "children", kChildrenBytesMax);
+    if (!list) continue;
+    for (const auto word : absl::StrSplit(*list, ' ', absl::SkipEmpty())) {
       int pid = 0;
       if (absl::SimpleAtoi(word, &pid) && pid > 0) pids.push_back(pid);
     }

@@ -3,6 +3,8 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -61,13 +63,21 @@ class Reaper {
     uid_t uid = 0;
   };
   std::optional<pid_t> next_ended() const;
-  void kill_stragglers() const;
-  bool is_straggler(pid_t pid) const;
+  // A process that its parent has left behind.
+  struct Orphan {
+    uint64_t start_ticks = 0;
+    RankKey key;  // rank_of_environment()
+  };
+  void kill_stragglers();
+  bool is_straggler(pid_t pid);
+  // Reads the environment of a process once.
+  RankKey rank_of_orphan(pid_t pid, size_t bytes_max);
   std::vector<pid_t> children() const;
 
   std::string proc_root_;
   RankGuard* guard_;
   std::set<uid_t> users_;               // users other than the worker's who had ranks
+  std::map<pid_t, Orphan> orphans_;     // those whose environment is known
   std::map<pid_t, RankProcess> ranks_;  // ranks that are not reaped yet, by their process's pid
 };
 

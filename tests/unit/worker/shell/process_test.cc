@@ -293,7 +293,7 @@ TEST_F(WorkerProcessTest, AnotherRanksOrphanIsLeftAlone) {
 // A rank of another user may clear the environment of its processes, or name another rank in it.
 TEST_F(WorkerProcessTest, OrphansOfAUserWithoutRanksAreKilled) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
-  constexpr uid_t kUser = 77'777, kOther = 88'888;
+  constexpr uid_t kUser = 47'777, kOther = 48'888;
   const auto start_as = [&](uid_t uid, const RankKey& rank, const std::string& body) {
     const std::filesystem::path own = folder / std::to_string(uid);
     std::filesystem::create_directory(own);
