@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include <absl/strings/str_cat.h>
 #include <boost/asio/post.hpp>
 #include <spdlog/spdlog.h>
 
@@ -103,8 +104,9 @@ void LogShipper::add(const RankKey& key, const std::string& path) {
   }
   tail.file = std::make_shared<const File>(fd);
   if (inotify_.is_open()) {
-    tail.watch =
-        inotify_add_watch(inotify_.native_handle(), path.c_str(), IN_MODIFY | IN_DONT_FOLLOW);
+    // The file that is open, whatever is at its path by now.
+    tail.watch = inotify_add_watch(inotify_.native_handle(),
+                                   absl::StrCat("/proc/self/fd/", fd).c_str(), IN_MODIFY);
     if (tail.watch >= 0) by_watch_[tail.watch] = key;
   }
   tails_[key] = std::move(tail);

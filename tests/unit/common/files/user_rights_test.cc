@@ -20,8 +20,8 @@
 namespace muster {
 namespace {
 
-constexpr uid_t kUser = 77'777;
-constexpr gid_t kGroup = 88'888, kOtherGroup = 99'999;
+constexpr uid_t kUser = 47'777;
+constexpr gid_t kGroup = 48'888, kOtherGroup = 49'999;
 const UserIds kIds{.uid = kUser, .gid = kGroup, .groups = {kGroup, kOtherGroup}};
 
 bool can_read(const std::string& path) {

@@ -26,7 +26,7 @@ TEST(LocalCopies, OfOtherStoresUsersAndPeopleStay) {
   const std::string three = folder(9, 3);
   EXPECT_EQ(three, root.file("muster-" + std::to_string(geteuid()) + "-9-3"));
   for (const std::string& made : {three, folder(9, 4), folder(9, 30), folder(91, 4),
-                                  root.file("muster-77777-9-4"), three + "x", root.file("psm_123"),
+                                  root.file("muster-47'777-9-4"), three + "x", root.file("psm_123"),
                                   root.file("muster-" + std::to_string(geteuid()) + "-9-04")})
     fs::create_directories(made + "/120-00000000000000ff");
   EXPECT_THAT(copies.folders_but(StoreId(9), {JobId(3)}),
@@ -40,10 +40,10 @@ TEST(LocalCopies, OfAllUsersAreFoundIfRanksRunAsThem) {
   const TempFolder root;
   ASSERT_EQ(chmod(root.path().c_str(), 01777), 0);  // as /dev/shm has
   const LocalCopies copies(root.path(), /*has_users=*/true);
-  const std::string theirs = copies.folder(StoreId(9), JobId(3), 77777);
+  const std::string theirs = copies.folder(StoreId(9), JobId(3), 47'777);
   fs::create_directories(theirs);
   EXPECT_TRUE(copies.folders_of(StoreId(9), JobId(3)).empty()) << "the name alone proves nothing";
-  ASSERT_EQ(chown(theirs.c_str(), 77777, 77777), 0);
+  ASSERT_EQ(chown(theirs.c_str(), 47'777, 47'777), 0);
   EXPECT_THAT(copies.folders_of(StoreId(9), JobId(3)), UnorderedElementsAre(theirs));
   {
     FolderRemover remover;
