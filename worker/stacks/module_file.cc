@@ -81,7 +81,8 @@ int open_module_file(const std::string& proc_root, pid_t pid, const MappedModule
       absl::StrFormat("%s/map_files/%x-%x", folder, module.start, module.first_end);
   for (const std::string& path :
        {absl::StrCat(folder, "/root", module.path), mapping, module.path}) {
-    const int fd = open_regular_file(path, path == mapping ? std::nullopt : user);
+    if (user && path == mapping) continue;
+    const int fd = open_regular_file(path, user);
     if (fd < 0) continue;
     if (is_module(fd, module, build_id)) return fd;
     close(fd);

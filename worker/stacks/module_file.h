@@ -26,10 +26,10 @@ int open_regular_file(const std::string& path, const std::optional<UserIds>& use
 
 // Returns a descriptor of the file that a process has mapped as `module`; -1 if the file is gone.
 // Tries three ways in order: the path in the process's own mount namespace, the kernel's link to
-// the mapped file (/proc/PID/map_files), and the path in our mount namespace. The link leads to a
-// file that the process itself has open, so it needs no other rights than ours. Accepts a file only
-// if it has the build id `build_id`, or if that is empty, the module's device and inode. For [vdso]
-// see open_vdso().
+// the mapped file (/proc/PID/map_files), and the path in our mount namespace. The link is not tried
+// for another user: only root may follow it, and a process may map a program that it cannot read.
+// Accepts a file only if it has the build id `build_id`, or if that is empty, the module's device
+// and inode. For [vdso] see open_vdso().
 int open_module_file(const std::string& proc_root, pid_t pid, const MappedModule& module,
                      const std::string& build_id, const std::optional<UserIds>& user);
 

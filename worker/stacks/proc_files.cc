@@ -156,10 +156,14 @@ std::optional<UserIds> read_process_user(const std::string& proc_root, pid_t pid
 }
 
 std::optional<UserIds> user_of_rank(const std::string& folder, const std::string& proc_root,
-                                    pid_t pid) {
+                                    pid_t pid, bool has_users) {
   if (geteuid() != 0) return std::nullopt;
   auto process = pid > 0 ? read_process_user(proc_root, pid) : std::nullopt;
-  return process && process->uid != 0 ? process : foreign_owner(folder);
+  if (process && process->uid != 0) return process;
+  auto owner = foreign_owner(folder);
+  if (!owner && has_users && access(folder.c_str(), F_OK) != 0)
+    return UserIds{.uid = kNobody, .gid = kNobody, .groups = {kNobody}};
+  return owner;
 }
 
 bool handles_signal(const std::string& proc_root, pid_t pid, int signal) {

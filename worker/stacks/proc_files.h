@@ -61,8 +61,9 @@ std::optional<UserIds> read_process_user(const std::string& proc_root, pid_t pid
 // Returns the user whose files a rank's process may name: that of the process with its groups, or
 // the owner of the rank's folder if the process is gone or runs as this process's user (it may have
 // executed a program with the set-user-id bit); nullopt as foreign_owner(). `pid`: 0: none.
+// `has_users`: ranks run as other users, so the user is kNobody if there is no such folder.
 std::optional<UserIds> user_of_rank(const std::string& folder, const std::string& proc_root,
-                                    pid_t pid);
+                                    pid_t pid, bool has_users);
 
 // Returns whether the process has a handler for `signal`.
 bool handles_signal(const std::string& proc_root, pid_t pid, int signal);

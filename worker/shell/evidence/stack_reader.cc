@@ -36,11 +36,12 @@ class StackReader::Process {
   explicit Process(const Target& target) : target_(target), pidfd_(target.pid) {}
 
   const Target& target() const { return target_; }
-  StackTarget stack_target(const LaunchFolders& folders, const std::string& proc_root) const {
+  StackTarget stack_target(const Launcher& launcher, const std::string& proc_root) const {
     const LaunchKey launch = target_.key.launch();
+    const LaunchFolders& folders = launcher.folders();
     return {target_.key.rank.value(), target_.pid, pidfd_.get(),
             self_stacks_path(folders.page_path(launch, target_.local_rank)),
-            user_of_rank(folders.folder(launch), proc_root, target_.pid)};
+            user_of_rank(folders.folder(launch), proc_root, target_.pid, launcher.has_users())};
   }
 
  private:
@@ -99,7 +100,7 @@ StackResults StackReader::read_now(const ReadStacks& request,
   std::vector<StackTarget> targets;
   std::vector<pid_t> pids;
   for (const Process& process : processes) {
-    targets.push_back(process.stack_target(launcher_.folders(), proc_root_));
+    targets.push_back(process.stack_target(launcher_, proc_root_));
     pids.push_back(process.target().pid);
   }
   StackResults result{request.launch, request.dump, request.sample, {}, {}, {}};
@@ -185,9 +186,10 @@ RankEvidence StackReader::evidence_of(const Process& process) const {
 
 SymbolResults StackReader::symbolize_now(const ReadSymbols& request, pid_t pid, Instant deadline) {
   SymbolResults result{request.dump, request.module, {}};
-  const auto symbols = tools_.symbolizer.symbolize(
-      request.module, request.addresses, pid, deadline,
-      user_of_rank(launcher_.folders().folder(request.launch), proc_root_, pid));
+  const auto symbols =
+      tools_.symbolizer.symbolize(request.module, request.addresses, pid, deadline,
+                                  user_of_rank(launcher_.folders().folder(request.launch),
+                                               proc_root_, pid, launcher_.has_users()));
   if (!symbols.ok())
     spdlog::info("no symbols of {}: {}", request.module.path,
                  std::string(symbols.status().message()));

@@ -157,7 +157,7 @@ std::vector<StackTrace> StackTracer::read(const Job& job) {
     const TracedRank& rank = job.ranks[i];
     const std::string folder = std::filesystem::path(rank.log_path).parent_path();
     targets.push_back({rank.key.rank.value(), rank.pid, job.pidfds[i].get(), rank.self_stacks,
-                       user_of_rank(folder, kProcRoot, rank.pid)});
+                       user_of_rank(folder, kProcRoot, rank.pid, options_.is_private)});
   }
   const StackSample sample = tools_.sampler.sample(targets, monotonic_now() + kReadBudget);
 

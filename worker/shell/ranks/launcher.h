@@ -55,6 +55,8 @@ class Launcher {
         base_environment_(std::move(base_environment)) {}
 
   const LaunchFolders& folders() const { return folders_; }
+  // Returns whether ranks may run as other users than the worker's.
+  bool has_users() const { return options_.run_as_owner; }
   const LocalCopies& local_copies() const { return local_copies_; }
 
   // Creates the rank's folder and config, finds its program, and describes the process to start.

@@ -97,11 +97,11 @@ TEST(PythonFramesTest, PySpyRunsAsTheUserOfTheRank) {
              "$SECRET\\\", \\\"filename\\\": \\\"x\\\"}]}]\"\n");
   ASSERT_EQ(chmod(program.c_str(), 0755), 0);
   setenv("SECRET", "secret", 1);
-  const UserIds user{.uid = 77'777, .gid = 88'888, .groups = {88'888, 99'999}};
+  const UserIds user{.uid = 47'777, .gid = 48'888, .groups = {48'888, 49'999}};
   const auto frames = PySpy(program).dump(getpid(), in_seconds(30), user);
   unsetenv("SECRET");
   ASSERT_TRUE(frames.ok()) << frames.status();
-  EXPECT_EQ(frames->at(7).at(0).text, "x:0 77777 88888 88888 99999 ");
+  EXPECT_EQ(frames->at(7).at(0).text, "x:0 47777 48888 48888 49999 ");
   // A program that the user cannot execute.
   ASSERT_EQ(chmod(program.c_str(), 0700), 0);
   EXPECT_THAT(PySpy(program).dump(getpid(), in_seconds(30), user).status().message(),

@@ -1,10 +1,14 @@
 #include "worker/stacks/symbolizer.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <filesystem>
 
 #include "tests/unit/mutate.h"
@@ -12,6 +16,7 @@
 #include "tests/unit/worker/stacks/subject.h"
 #include "worker/stacks/demangle.h"
 #include "worker/stacks/module_file.h"
+#include "worker/stacks/proc_files.h"
 #include "worker/stacks/process_map.h"
 
 namespace muster::worker {
@@ -135,7 +140,7 @@ TEST_F(SymbolizerTest, FilesAreOpenedWithTheRightsOfTheProcessesUser) {
   secret.path = folder.file("secret");
   std::filesystem::copy_file(subject_program(), secret.path);
   ASSERT_EQ(chmod(secret.path.c_str(), 0700), 0);
-  const UserIds user{.uid = 77'777, .gid = 77'777, .groups = {77'777}};
+  const UserIds user{.uid = 47'777, .gid = 47'777, .groups = {47'777}};
   EXPECT_EQ(functions(symbolizer.symbolize(secret, addresses, 0, in_seconds(30))), expected);
   const auto refused = symbolizer.symbolize(secret, addresses, 0, in_seconds(30), user);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kNotFound) << refused.status();
@@ -157,6 +162,41 @@ TEST(ModuleFileTest, AFileOfAnotherDeviceIsNotTheMappedOne) {
   close(fd);
   ++module.device;
   EXPECT_EQ(open_module_file("/proc", getpid(), module, "", std::nullopt), -1);
+}
+
+TEST(ModuleFileTest, ARemovedFileOfAnotherUsersProcessIsNotRead) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  const TempFolder folder;
+  const std::string path = folder.file("module");
+  write_file(path, std::string(4096, 'x'));
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  void* const bytes = mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
+  struct stat info {};
+  ASSERT_EQ(fstat(fd, &info), 0);
+  close(fd);
+  ASSERT_NE(bytes, MAP_FAILED);
+  std::filesystem::remove(path);
+  const auto map = read_process_map("/proc", getpid());
+  ASSERT_TRUE(map.has_value());
+  const auto module = std::ranges::find(map->modules, info.st_ino, &MappedModule::inode);
+  ASSERT_NE(module, map->modules.end());
+  const int own = open_module_file("/proc", getpid(), *module, "", std::nullopt);
+  if (own < 0) GTEST_SKIP() << "this container permits no map_files: errno " << errno;
+  close(own);
+  const UserIds user{.uid = 47'777, .gid = 47'777, .groups = {47'777}};
+  EXPECT_EQ(open_module_file("/proc", getpid(), *module, "", user), -1);
+  munmap(bytes, 4096);
+}
+
+TEST(UserOfRankTest, WithoutAProcessAndAFolderItHasNoRights) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  const TempFolder folder;
+  const std::string none = folder.file("none");
+  EXPECT_EQ(user_of_rank(none, "/proc", 0, /*has_users=*/false), std::nullopt);
+  const auto user = user_of_rank(none, "/proc", 0, /*has_users=*/true);
+  EXPECT_EQ(user, (UserIds{.uid = kNobody, .gid = kNobody, .groups = {kNobody}}));
+  EXPECT_EQ(user_of_rank(folder.path(), "/proc", 0, /*has_users=*/true), std::nullopt)
+      << "a job of root";
 }
 
 TEST(ModuleFileTest, AHugeDebugFileIsNotRead) {

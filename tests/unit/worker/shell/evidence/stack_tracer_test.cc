@@ -123,7 +123,7 @@ TEST_F(StackTracerTest, PrivateLinesAreForThisUserAlone) {
   EXPECT_EQ(mode_of(debugging + "/stack_traces_job7_attempt2_node0.jsonl"), 0600U);
 
   // A folder in /tmp may be another user's.
-  ASSERT_EQ(chown(debugging.c_str(), 77'777, 77'777), 0);
+  ASSERT_EQ(chown(debugging.c_str(), 47'777, 47'777), 0);
   bool has_read = false;
   StackTracer tracer(loop_, tools_, options(), [&](const LaunchKey&) {
     has_read = true;
