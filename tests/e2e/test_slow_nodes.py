@@ -35,9 +35,10 @@ class Pulses:
 
 class SlowNodes(MusterTest):
     def incident(self):
-        """Returns the incident of node1; None without one. On a busy machine, node0 may be slow for a while, too."""
+        """Returns the incident of node1; None without one."""
         for one in json.loads(self.muster("incident", "list", 1, "--json", check=0).stdout)["incidents"]:
             shown = json.loads(self.muster("incident", "show", one["id"], "--json", check=0).stdout)
+            # On a busy machine, node0 may be slow for a while, too.
             if any("node1 slows the job down" in moment["text"] for moment in shown["moments"]):
                 return shown
         return None
