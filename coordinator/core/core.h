@@ -194,8 +194,8 @@ class Core {
   void expire_sweep(const Tick& event);
   void leave_sweep(const WorkerName& name);
   void advance_sweep();
-  void exclude_after_sweep();
-  void record_sweep();
+  void exclude_swept_nodes();
+  void record_swept_nodes();
   std::string why_busy(const Worker& worker, const NodeUses& uses) const;
 
   // core_ladder.cc

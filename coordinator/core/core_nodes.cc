@@ -26,7 +26,7 @@ void Core::on(const NodeChecked& event) {
     if (!sweep_) return;
     NodeCheckResult result = event.result;
     result.sentence = one_line(result.sentence, options_.limits.detail_bytes_max);
-    sweep_->take(event.worker, event.check, result, *event.deep);
+    sweep_->take(event.worker, event.check, result, *event.deep, time_.unix_ns);
     return advance_sweep();
   }
   if (worker->check.id == 0 || worker->check.id != event.check) return;

@@ -6,7 +6,6 @@
 #include <absl/strings/str_format.h>
 
 #include "coordinator/core/core.h"
-#include "coordinator/core/placement/placement_pass.h"
 
 namespace muster::coordinator {
 namespace {
@@ -107,14 +106,14 @@ absl::Status Core::begin_sweep(const NodeSweepRequested& event, bool scheduled) 
   return absl::OkStatus();
 }
 
-// Begins a sweep of the idle nodes whose last deep check is too old, if no job waits for nodes.
-// Nodes that would be due soon join them, so that the links between many nodes are tested.
+// Begins a sweep of the idle nodes whose last deep check is too old. Nodes that would be due soon
+// join them, so that the links between many nodes are tested. A job that waits does not prevent
+// it: the job may need other nodes, and a check ends when ranks need its node.
 void Core::sweep_idle_nodes() {
   const Duration every = options_.idle_check_every;
   if (every <= Duration::zero() || time_.now < next_idle_visit_) return;
   next_idle_visit_ = time_.now + std::max(every / kVisitsPerInterval, kIdleVisitMin);
   if (fleet_.is_cut_off() || (sweep_ && !sweep_->is_over())) return;
-  if (any_job_needs_workers(queue_, jobs_, attempts_.jobs())) return;
   const NodeUses uses = use_by_worker();
   NodeSweepRequested request;
   bool is_due = false;
@@ -139,7 +138,7 @@ void Core::expire_sweep(const Tick& event) {
         return worker != nullptr && worker->last_heartbeat > deadline &&
                std::ranges::find(event.unread, name) == event.unread.end();
       },
-      time_.now);
+      time_.now, time_.unix_ns);
 }
 
 // The node's part of the sweep shows nothing.
@@ -156,6 +155,8 @@ void Core::advance_sweep() {
     const Worker* worker = fleet_.find(name);
     return worker == nullptr ? "" : worker->rendezvous_address;
   };
+  record_swept_nodes();
+  exclude_swept_nodes();
   while (!sweep_->is_over() && !sweep_->is_waiting()) {
     for (SweepOrder& order : sweep_->advance(deep_checks_, address_of, time_.now, time_.unix_ns)) {
       const Worker* worker = fleet_.find(order.worker);
@@ -165,14 +166,14 @@ void Core::advance_sweep() {
       else
         sweep_->skip_pending(order.worker, "its worker was lost");
     }
-    exclude_after_sweep();
-    if (sweep_->is_over()) record_sweep();
+    record_swept_nodes();
+    exclude_swept_nodes();
   }
 }
 
 // Excludes the nodes that have failed, as long as enough of the fleet remains: separate sweeps may
 // find the same common cause.
-void Core::exclude_after_sweep() {
+void Core::exclude_swept_nodes() {
   const std::vector<SweepExclusion> exclusions = sweep_->take_exclusions();
   if (exclusions.empty()) return;
   auto excluded =
@@ -181,23 +182,23 @@ void Core::exclude_after_sweep() {
         return node.excluded && node.suspicion == Suspicion::kDeepCheckFailed;
       }));
   for (const SweepExclusion& exclusion : exclusions) {
-    if (nodes_.is_excluded(exclusion.worker)) {
-      suspect_node(exclusion.worker, {Suspicion::kDeepCheckFailed, exclusion.reason});
-    } else if (excluded < excluded_max(fleet_.all().size())) {
-      ++excluded;
-      suspect_node(exclusion.worker, {Suspicion::kDeepCheckFailed, exclusion.reason});
-    } else {
+    const NodeRecord* known = nodes_.find(exclusion.worker);
+    const bool is_out = known != nullptr && known->excluded && known->until_unix_ns == 0;
+    if (!is_out && excluded >= excluded_max(fleet_.all().size())) {
       sweep_->add_finding(absl::StrCat(
-          exclusion.worker.value(), " is not excluded, because ", excluded, " of ",
-          fleet_.all().size(), " nodes are excluded for deep checks already: ", exclusion.reason));
+          exclusion.worker.value(), " is not excluded for its deep check, because ", excluded,
+          " of ", fleet_.all().size(), " nodes are excluded for theirs: ", exclusion.reason));
+      continue;
     }
+    if (!is_out) ++excluded;
+    suspect_node(exclusion.worker, {Suspicion::kDeepCheckFailed, exclusion.reason});
   }
 }
 
-// Stores the results of the sweep, which is over.
-void Core::record_sweep() {
-  for (const auto& [name, node] : sweep_->nodes()) {
-    if (!node.record) continue;
+// Stores the results that have become final.
+void Core::record_swept_nodes() {
+  for (const WorkerName& name : sweep_->take_final()) {
+    const SweptNode& node = sweep_->nodes().at(name);
     deep_checks_.add(name, *node.record);
     const bool passed = node.outcome == NodeOutcome::kPassed;
     actions_.push_back(NodeDecision{

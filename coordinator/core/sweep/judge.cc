@@ -23,6 +23,9 @@ constexpr Tolerance kTolerances[] = {
     {"storage_read", 0.1}};
 constexpr double kOtherTolerance = 0.3;
 
+// A check does not record its folder.
+bool is_storage(std::string_view name) { return name.starts_with("storage_"); }
+
 double tolerance_of(std::string_view name) {
   for (const Tolerance& tolerance : kTolerances)
     if (tolerance.name == name) return tolerance.share;
@@ -65,6 +68,11 @@ void References::add(std::string_view kind, const Measurement& measurement) {
   values_[std::string(kind)][measurement.name].push_back(measurement.value);
 }
 
+void References::add_earlier(std::string_view kind, const Measurements& measurements) {
+  for (const Measurement& one : measurements)
+    if (!is_storage(one.name)) add(kind, one);
+}
+
 void References::finish() {
   for (auto& [kind, names] : values_)
     for (auto& [name, values] : names) usual_[kind][name] = usual_of(std::move(values));
@@ -77,31 +85,35 @@ const References::Usual* References::usual(std::string_view kind, std::string_vi
   return found == names->second.end() ? nullptr : &found->second;
 }
 
-std::string slow_measurement(std::string_view kind, const Measurements& own,
-                             const References& references,
-                             std::span<const Measurements* const> earlier) {
-  std::string slowest;
+Judgement slow_measurement(std::string_view kind, const Measurements& own, const References& swept,
+                           const References& known, std::span<const Measurements* const> earlier) {
+  Judgement slowest;
   double least = 1;
   for (const Measurement& measured : own) {
-    const References::Usual* of_kind = references.usual(kind, measured.name);
+    const References::Usual* of_kind = swept.usual(kind, measured.name);
+    const bool excludes = of_kind != nullptr && of_kind->count > kReferenceMin;
+    if (!excludes) of_kind = known.usual(kind, measured.name);
     const bool by_kind = of_kind != nullptr && of_kind->count >= kReferenceMin;
     References::Usual usual;
     if (by_kind) {
       usual = *of_kind;
     } else {
       std::vector<double> values = values_of(measured.name, earlier);
-      if (values.size() < kReferenceMin) continue;
+      if (values.size() < kReferenceMin || is_storage(measured.name)) continue;
       usual = usual_of(std::move(values));
     }
     const double ratio = usual.median > 0 ? measured.value / usual.median : 1;
-    if (ratio >= tolerance_of(measured.name) || ratio >= least ||
+    if (ratio >= tolerance_of(measured.name) ||
         measured.value > usual.median - kDeviationsMin * usual.spread)
       continue;
+    // A reference that excludes the node counts more than any other.
+    if (excludes < slowest.excludes || (excludes == slowest.excludes && ratio >= least)) continue;
     least = ratio;
-    slowest = absl::StrFormat("%s is %.3g %s; the median of %s%d %s is %.3g %s", measured.name,
-                              measured.value, measured.unit, by_kind ? "the " : "", usual.count,
-                              by_kind ? "nodes of its kind" : "earlier checks of the node",
-                              usual.median, measured.unit);
+    slowest = {absl::StrFormat("%s is %.3g %s; the median of %s%d %s is %.3g %s", measured.name,
+                               measured.value, measured.unit, by_kind ? "the " : "", usual.count,
+                               by_kind ? "nodes of its kind" : "earlier checks of the node",
+                               usual.median, measured.unit),
+               excludes};
   }
   return slowest;
 }

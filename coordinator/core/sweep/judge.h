@@ -30,6 +30,8 @@ class References {
   };
 
   void add(std::string_view kind, const Measurements& measurements);
+  // Adds those of an earlier check, which may have tested another folder: storage is left out.
+  void add_earlier(std::string_view kind, const Measurements& measurements);
   // Adds one measurement alone.
   void add(std::string_view kind, const Measurement& measurement);
   bool has(std::string_view kind) const { return values_.contains(kind); }
@@ -46,13 +48,21 @@ class References {
   ByName<ByName<Usual>> usual_;
 };
 
-// Returns a clause that names the measurement of `own` that is the furthest below its reference:
-// "gemm is 12.1 TFLOP/s; the median of the 8 nodes of its kind is 48.9 TFLOP/s". Empty: none is
-// slow. The reference is the median of the node's kind, which includes the node; if there are fewer
-// than kReferenceMin nodes, that of `earlier`, passed results of this node.
-std::string slow_measurement(std::string_view kind, const Measurements& own,
-                             const References& references,
-                             std::span<const Measurements* const> earlier);
+// Why a node is bad, as a clause; empty: it is good.
+struct Judgement {
+  std::string why{};
+  bool excludes = false;
+};
+
+// Names the measurement of `own` that is the furthest below its reference: "gemm is 12.1 TFLOP/s;
+// the median of the 8 nodes of its kind is 48.9 TFLOP/s". The first of these is the reference:
+//
+//   - the median of `swept`, the nodes of its kind in the same sweep, which include the node; they
+//     are at least kReferenceMin others, and only they exclude the node
+//   - the median of `known`, also with earlier results of other nodes, if kReferenceMin are known
+//   - the median of `earlier`, passed results of the node, except for storage
+Judgement slow_measurement(std::string_view kind, const Measurements& own, const References& swept,
+                           const References& known, std::span<const Measurements* const> earlier);
 
 // Keeps the better value of each measurement: a node is judged by the best of its tries.
 void merge_best(Measurements& best, const Measurements& again);

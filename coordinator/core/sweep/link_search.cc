@@ -106,6 +106,7 @@ void LinkSearch::take(const std::vector<GroupResult>& results) {
   running_.clear();
   for (size_t i = 0; i < tests.size(); ++i) {
     gone_.insert(results[i].gone.begin(), results[i].gone.end());
+    if (results[i].wrong) wrong_sums_.push_back({tests[i].nodes, results[i].failure});
     // All pairs of a round are compared with their median.
     const bool is_measured = !results[i].is_void && results[i].failure.empty();
     if (tests[i].purpose != Purpose::kPair || !is_measured) continue;
@@ -126,14 +127,15 @@ void LinkSearch::take(const std::vector<GroupResult>& results) {
     const Purpose purpose = tests[i].purpose;
     const bool decides = purpose == Purpose::kPartner || purpose == Purpose::kLink;
     const int needed = decides ? kDecidingTestsMin : kBadTestsMin;
-    if (!bad.empty() && ++tests[i].bad_times < needed) {
-      if (purpose == Purpose::kPartner)
-        add_partner_test(tests[i].suspect, tests[i].bad_times);
-      else
-        add(std::move(tests[i]));
-      continue;
-    }
-    finish(tests[i], std::move(bad));
+    const bool is_partner = purpose == Purpose::kPartner;
+    if (is_partner && !result.failure.empty()) tests[i].failed_with.insert(tests[i].nodes[1]);
+    const bool repeats = ++tests[i].bad_times < needed && (is_partner || !result.wrong);
+    if (bad.empty() || !repeats)
+      finish(tests[i], std::move(bad));
+    else if (is_partner)
+      add_partner_test(std::move(tests[i]));
+    else
+      add(std::move(tests[i]));
   }
 }
 
@@ -144,7 +146,7 @@ void LinkSearch::repeat_void(Test test) {
     case Purpose::kLink:
       return;
     case Purpose::kPartner:
-      return add_partner_test(test.suspect, test.bad_times);
+      return add_partner_test(std::move(test));
     case Purpose::kRing:
     case Purpose::kHalf:
     case Purpose::kCrossing:
@@ -163,7 +165,10 @@ void LinkSearch::finish(const Test& test, std::string bad) {
         in_good_pair_.insert(test.nodes.begin(), test.nodes.end());
       return;
     case Purpose::kPartner:
-      partner_results_.emplace(test.suspect, std::move(bad));
+      partner_results_.emplace(test.suspect, LinkFinding{.node = test.suspect,
+                                                         .excludes = test.failed_with.size() >=
+                                                                     size_t{kDecidingTestsMin},
+                                                         .what = std::move(bad)});
       return;
     case Purpose::kRing:
       if (is_bad) bisect(test.nodes, std::move(bad));
@@ -283,20 +288,21 @@ void LinkSearch::begin_partners() {
     if (!suspected.contains(node)) healthy_.push_back(node);
   if (healthy_.empty()) healthy_.assign(in_good_pair_.begin(), in_good_pair_.end());
   for (const NodeIndex node : suspected)
-    if (!gone_.contains(node)) add_partner_test(node, 0);
+    if (!gone_.contains(node)) add_partner_test({.purpose = Purpose::kPartner, .suspect = node});
 }
 
-// Each test has another partner, because the link to one of them may be bad, too.
-void LinkSearch::add_partner_test(NodeIndex suspect, int bad_times) {
+// Each test has another partner if there is one, because the link to one of them may be bad, too.
+void LinkSearch::add_partner_test(Test test) {
+  std::optional<NodeIndex> found;
   for (size_t i = 0; i < healthy_.size(); ++i) {
     const NodeIndex partner = healthy_[next_partner_++ % healthy_.size()];
-    if (partner == suspect || gone_.contains(partner)) continue;
-    add({.nodes = {suspect, partner},
-         .purpose = Purpose::kPartner,
-         .suspect = suspect,
-         .bad_times = bad_times});
-    return;
+    if (partner == test.suspect || gone_.contains(partner)) continue;
+    if (!found || test.failed_with.contains(*found)) found = partner;
+    if (!test.failed_with.contains(*found)) break;
   }
+  if (!found) return;
+  test.nodes = {test.suspect, *found};
+  add(std::move(test));
 }
 
 // Tests the suspect pairs again that no bad node explains.
@@ -304,7 +310,7 @@ void LinkSearch::begin_links() {
   stage_ = Stage::kLinks;
   const auto is_bad = [&](NodeIndex node) {
     const auto result = partner_results_.find(node);
-    return result != partner_results_.end() && !result->second.empty();
+    return result != partner_results_.end() && !result->second.what.empty();
   };
   for (size_t i = 0; i < suspects_.size(); ++i) {
     const SuspectPair& pair = suspects_[i];
@@ -315,9 +321,8 @@ void LinkSearch::begin_links() {
 
 void LinkSearch::conclude() {
   stage_ = Stage::kOver;
-  for (const auto& [node, bad] : partner_results_) {
-    if (!bad.empty()) findings_.push_back({.node = node, .what = bad});
-  }
+  for (const auto& [node, finding] : partner_results_)
+    if (!finding.what.empty()) findings_.push_back(finding);
   for (const SuspectPair& pair : suspects_) {
     if (!pair.is_confirmed) continue;
     const bool is_narrow = partner_results_.contains(pair.a) && partner_results_.contains(pair.b);

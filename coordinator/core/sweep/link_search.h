@@ -7,13 +7,15 @@
 //   crossings  if both halves of a bad ring are good, a link between them is bad: the quarters of
 //              one half with those of the other one
 //   partners   each node of a bad pair with nodes without suspicion, one after the other: a node
-//              that is bad with all of them is bad itself
+//              that is bad with all of them is bad itself; if it fails with three of them, and
+//              is not only slow, it is to be excluded
 //   links      bad pairs of good nodes again: their link is bad
 //
 // A result counts as bad only if it repeats, and a finding needs two groups, so noise leads to no
-// finding. A test that a job or a lost worker has ended is repeated without the nodes that are
-// gone. A single fault among n nodes takes O(log n) rounds. If so many pairs are bad that their
-// common cause is elsewhere, the search ends after the rings. The caller numbers the nodes. Pure.
+// finding. A wrong sum is no noise: it counts at once, and is reported with its group. A test that
+// a job or a lost worker has ended is repeated without the nodes that are gone. A single fault
+// among n nodes takes O(log n) rounds. If so many pairs are bad that their common cause is
+// elsewhere, the search ends after the rings. The caller numbers the nodes. Pure.
 #pragma once
 
 #include <cstddef>
@@ -52,6 +54,7 @@ struct GroupResult {
   bool is_void = false;  // a node was needed by a job or lost: the test shows nothing
   std::set<NodeIndex> gone{};
   std::string failure{};  // empty: the all-reduce was correct
+  bool wrong = false;     // the sum was wrong, as `failure` describes
   double gb_s = 0;        // bandwidth of the slowest rank
 };
 
@@ -60,7 +63,8 @@ struct LinkFinding {
   NodeIndex peer = -1;  // -1: the node itself is bad; else the link, or one of the two nodes
   // false: no healthy third node could show whether a node or the link is bad
   bool is_narrow = true;
-  std::string what{};  // "the all-reduce failed: …", "0.1 GB/s instead of 11.8 GB/s"
+  bool excludes = false;  // the node fails with so many others that it is to be excluded
+  std::string what{};     // "the all-reduce failed: …", "0.1 GB/s instead of 11.8 GB/s"
 
   friend bool operator==(const LinkFinding&, const LinkFinding&) = default;
 };
@@ -69,6 +73,12 @@ struct LinkFinding {
 struct CommonFault {
   size_t pairs = 0;
   NodeIndex node = 0, peer = 0;
+  std::string what{};
+};
+
+// A group whose all-reduce returned a wrong sum.
+struct WrongSum {
+  NodeGroup nodes{};
   std::string what{};
 };
 
@@ -87,6 +97,8 @@ class LinkSearch {
   const std::vector<LinkFinding>& findings() const { return findings_; }
   // Returns the bad pairs whose common cause was not searched.
   const std::optional<CommonFault>& common_fault() const { return common_fault_; }
+  // Returns the groups with wrong sums, whatever their repetitions returned.
+  const std::vector<WrongSum>& wrong_sums() const { return wrong_sums_; }
   // Returns the number of rings that were bad and whose cause did not show in smaller groups.
   int unexplained() const { return unexplained_; }
   // Returns the bandwidth of the node's pair; nullopt: it was not measured.
@@ -104,10 +116,11 @@ class LinkSearch {
   struct Test {
     NodeGroup nodes{};
     Purpose purpose = Purpose::kPair;
-    int split = -1;             // index into splits_; -1: none
-    NodeGroup left{}, right{};  // the parts of a crossing
-    NodeIndex suspect = -1;     // the node that kPartner tests
-    size_t pair = 0;            // index into suspects_, for kLink
+    int split = -1;                     // index into splits_; -1: none
+    NodeGroup left{}, right{};          // the parts of a crossing
+    NodeIndex suspect = -1;             // the node that kPartner tests
+    std::set<NodeIndex> failed_with{};  // partners with which it failed, rather than being slow
+    size_t pair = 0;                    // index into suspects_, for kLink
     int bad_times = 0;
   };
   struct SuspectPair {
@@ -118,7 +131,7 @@ class LinkSearch {
 
   bool remove_gone(Test& test) const;
   void repeat_void(Test test);
-  void add_partner_test(NodeIndex suspect, int bad_times);
+  void add_partner_test(Test test);
   void add(Test test) { queue_.push_back(std::move(test)); }
   void begin_rings();
   void begin_partners();
@@ -148,7 +161,8 @@ class LinkSearch {
   std::set<NodeIndex> in_good_pair_;
   std::vector<NodeIndex> healthy_;  // partners
   size_t next_partner_ = 0;
-  std::map<NodeIndex, std::string> partner_results_;  // empty: good with its partner
+  std::map<NodeIndex, LinkFinding> partner_results_;  // no reason: good with its partner
+  std::vector<WrongSum> wrong_sums_;
   std::vector<LinkFinding> findings_;
   std::optional<CommonFault> common_fault_;
   int unexplained_ = 0;

@@ -3,11 +3,16 @@
 #include <algorithm>
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
 namespace muster::coordinator {
 namespace {
 
 constexpr std::string_view kAllReduce = "all_reduce";
+constexpr const char* kOnlySlow =
+    "; it is not excluded, because fewer than three other nodes of its kind were measured with it";
+constexpr const char* kSlowLinks =
+    "; it is not excluded, because only failures with three healthy nodes are a reason";
 
 Duration seconds_of(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
@@ -57,7 +62,7 @@ void Sweep::skip_pending(const WorkerName& name, const std::string& why) {
 }
 
 void Sweep::take(const WorkerName& name, uint64_t check, const NodeCheckResult& result,
-                 const DeepCheckFigures& figures) {
+                 const DeepCheckFigures& figures, int64_t unix_ns) {
   const auto pending = pending_.find(name);
   if (pending == pending_.end() || pending->second.check != check) return;
   if (figures.stopped) return skip_pending(name, result.sentence);
@@ -65,7 +70,6 @@ void Sweep::take(const WorkerName& name, uint64_t check, const NodeCheckResult& 
     Tries& tries = tries_[name];
     tries.result = result;
     tries.result.passed = result.passed && !figures.wrong;
-    tries.is_wrong = figures.wrong;
     if (!tries.result.passed) {
       ++tries.failures;
       tries.failure = result.sentence.empty() ? "it failed" : result.sentence;
@@ -73,25 +77,32 @@ void Sweep::take(const WorkerName& name, uint64_t check, const NodeCheckResult& 
     if (!figures.kind.empty() && tries.best.kind != figures.kind)
       tries.best = {figures.kind, {}, false, false};
     merge_best(tries.best.measurements, figures.measurements);
+    if (figures.wrong) {
+      conclude(name, false, tries.failure, true, unix_ns);
+      tries_.erase(name);
+    }
   } else {
     GroupResult& group = groups_[pending->second.group];
     const Measurement* measured = find_measurement(figures.measurements, kAllReduce);
     const double value = measured == nullptr ? 0 : measured->value;
     group.gb_s = group.gb_s == 0 ? value : std::min(group.gb_s, value);
-    if (!result.passed && group.failure.empty())
+    // A wrong sum is named rather than the failures of its peers.
+    if ((!result.passed || figures.wrong) &&
+        (group.failure.empty() || (figures.wrong && !group.wrong)))
       group.failure = absl::StrCat(name.value(), ": ", result.sentence);
+    group.wrong = group.wrong || figures.wrong;
   }
   pending_.erase(pending);
 }
 
-void Sweep::expire(IsLate is_late, Instant now) {
+void Sweep::expire(IsLate is_late, Instant now, int64_t unix_ns) {
   if (!is_waiting() || now <= deadline_) return;
   std::vector<std::pair<WorkerName, uint64_t>> late;
   for (const auto& [name, pending] : pending_)
     if (is_late(name, deadline_)) late.emplace_back(name, pending.check);
   NodeCheckResult silence;
   silence.sentence = "it did not answer in time";
-  for (const auto& [name, check] : late) take(name, check, silence, {});
+  for (const auto& [name, check] : late) take(name, check, silence, {}, unix_ns);
 }
 
 std::vector<SweepOrder> Sweep::order_tests(const std::vector<WorkerName>& names, Instant now) {
@@ -126,30 +137,32 @@ std::vector<SweepOrder> Sweep::advance(const CheckHistory& history, AddressOf ad
 // Collects the measurements of the nodes that passed, and the newest ones of other nodes of their
 // kinds.
 void Sweep::gather_references(const CheckHistory& history) {
-  references_ = {};
+  swept_ = {};
   for (const auto& [name, tries] : tries_)
-    if (tries.result.passed) references_.add(tries.best.kind, tries.best.measurements);
+    if (tries.result.passed) swept_.add(tries.best.kind, tries.best.measurements);
+  known_ = swept_;
   for (const auto& [name, checks] : history.all()) {
     const DeepCheckRecord* newest = newest_passed(checks);
-    if (newest == nullptr || !references_.has(newest->kind)) continue;
+    if (newest == nullptr || !known_.has(newest->kind)) continue;
     const auto swept = tries_.find(name);
     if (swept == tries_.end() || !swept->second.result.passed)
-      references_.add(newest->kind, newest->measurements);
+      known_.add_earlier(newest->kind, newest->measurements);
     else if (const Measurement* pair = find_measurement(newest->measurements, kAllReduce))
-      references_.add(newest->kind, *pair);
+      known_.add(newest->kind, *pair);
   }
-  references_.finish();
+  swept_.finish();
+  known_.finish();
 }
 
-// Returns the nodes that failed or are slow, with the reason as a clause.
-std::map<WorkerName, std::string> Sweep::bad_nodes(const CheckHistory& history) const {
-  std::map<WorkerName, std::string> bad;
+// Returns the nodes that failed or are slow.
+std::map<WorkerName, Judgement> Sweep::bad_nodes(const CheckHistory& history) const {
+  std::map<WorkerName, Judgement> bad;
   for (const auto& [name, tries] : tries_) {
-    std::string why = tries.result.passed
-                          ? slow_measurement(tries.best.kind, tries.best.measurements, references_,
-                                             history.earlier(name, tries.best.kind))
-                          : tries.failure;
-    if (!why.empty()) bad.emplace_hint(bad.end(), name, std::move(why));
+    Judgement verdict = tries.result.passed
+                            ? slow_measurement(tries.best.kind, tries.best.measurements, swept_,
+                                               known_, history.earlier(name, tries.best.kind))
+                            : Judgement{tries.failure, true};
+    if (!verdict.why.empty()) bad.emplace_hint(bad.end(), name, std::move(verdict));
   }
   return bad;
 }
@@ -158,12 +171,11 @@ std::map<WorkerName, std::string> Sweep::bad_nodes(const CheckHistory& history) 
 std::vector<SweepOrder> Sweep::judge_nodes(const CheckHistory& history, Instant now,
                                            int64_t unix_ns) {
   gather_references(history);
-  const std::map<WorkerName, std::string> bad = bad_nodes(history);
+  const std::map<WorkerName, Judgement> bad = bad_nodes(history);
   std::vector<WorkerName> again;
-  for (const auto& [name, why] : bad) {
+  for (const auto& [name, verdict] : bad) {
     const Tries& tries = tries_.at(name);
-    if (!tries.is_wrong && tries.count < kTriesMax && tries.failures < kFailuresMax)
-      again.push_back(name);
+    if (tries.count < kTriesMax && tries.failures < kFailuresMax) again.push_back(name);
   }
   if (!again.empty()) return order_tests(again, now);
   conclude_nodes(bad, unix_ns);
@@ -171,14 +183,18 @@ std::vector<SweepOrder> Sweep::judge_nodes(const CheckHistory& history, Instant 
   return {};
 }
 
-void Sweep::conclude_nodes(const std::map<WorkerName, std::string>& bad, int64_t unix_ns) {
+void Sweep::conclude_nodes(const std::map<WorkerName, Judgement>& bad, int64_t unix_ns) {
+  size_t excluded = 0;
   std::map<std::string, size_t> of_kind, bad_of_kind;
   for (const auto& [name, tries] : tries_) {
+    const auto found = bad.find(name);
+    const bool excludes = found != bad.end() && found->second.excludes;
+    excluded += excludes;
     if (tries.best.kind.empty()) continue;  // it failed before its device was known
     ++of_kind[tries.best.kind];
-    if (bad.contains(name)) ++bad_of_kind[tries.best.kind];
+    bad_of_kind[tries.best.kind] += excludes;
   }
-  const bool is_everywhere = bad.size() > excluded_max(tries_.size());
+  const bool is_everywhere = excluded > excluded_max(tries_.size());
   const auto is_common = [&](const std::string& kind) {
     return is_everywhere || (!kind.empty() && bad_of_kind[kind] > excluded_max(of_kind[kind]));
   };
@@ -193,9 +209,11 @@ void Sweep::conclude_nodes(const std::map<WorkerName, std::string>& bad, int64_t
       conclude(name, true, std::move(sentence), false, unix_ns);
       continue;
     }
-    const bool common = is_common(tries.best.kind);
-    if (common && retained++ == 0) first = absl::StrCat(name.value(), ": ", found->second);
-    conclude(name, false, found->second, !common, unix_ns);
+    const auto& [why, excludes] = found->second;
+    const bool common = excludes && is_common(tries.best.kind);
+    if (common && retained++ == 0) first = absl::StrCat(name.value(), ": ", why);
+    conclude(name, false, excludes ? why : absl::StrCat(why, kOnlySlow), excludes && !common,
+             unix_ns);
   }
   if (retained > 0) {
     add_finding(absl::StrCat(retained, " of ", tries_.size(),
@@ -218,6 +236,7 @@ void Sweep::conclude(const WorkerName& name, bool passed, std::string sentence, 
                  std::move(sentence),
                  tries.best.kind,
                  tries.best.measurements};
+  if (!passed) final_.push_back(name);
   if (excludes) exclusions_.push_back({name, node.sentence});
 }
 
@@ -236,7 +255,7 @@ std::vector<SweepOrder> Sweep::next_links(AddressOf address_of, Instant now, int
   while (!kinds_.empty()) {
     const Kind& kind = kinds_.front();
     if (search_ == nullptr) {
-      const References::Usual* pair = references_.usual(kind.name, kAllReduce);
+      const References::Usual* pair = known_.usual(kind.name, kAllReduce);
       search_ = std::make_unique<LinkSearch>(
           static_cast<int32_t>(kind.nodes.size()), kRingMax,
           pair != nullptr && pair->count >= kReferencePairs ? pair->median : 0);
@@ -270,6 +289,8 @@ std::vector<SweepOrder> Sweep::next_links(AddressOf address_of, Instant now, int
   }
   stage_ = Stage::kOver;
   ended_unix_ns_ = unix_ns;
+  for (const auto& [name, node] : nodes_)
+    if (node.outcome == NodeOutcome::kPassed) final_.push_back(name);
   return {};
 }
 
@@ -278,8 +299,7 @@ void Sweep::conclude_links(int64_t unix_ns) {
   const std::vector<WorkerName>& names = kinds_.front().nodes;
   const auto name_at = [&](NodeIndex node) { return names[static_cast<size_t>(node)].value(); };
   const std::vector<LinkFinding>& findings = search_->findings();
-  const auto bad =
-      static_cast<size_t>(std::ranges::count(findings, NodeIndex{-1}, &LinkFinding::peer));
+  const auto bad = static_cast<size_t>(std::ranges::count(findings, true, &LinkFinding::excludes));
   const bool many = bad > excluded_max(names.size());
   for (const LinkFinding& finding : findings) {
     if (finding.peer >= 0) {
@@ -291,14 +311,21 @@ void Sweep::conclude_links(int64_t unix_ns) {
       continue;
     }
     conclude(names[static_cast<size_t>(finding.node)], false,
-             absl::StrCat("all-reduce with a healthy node: ", finding.what), !many, unix_ns);
-    if (many)
+             absl::StrCat("all-reduce with healthy nodes: ", finding.what,
+                          finding.excludes ? "" : kSlowLinks),
+             finding.excludes && !many, unix_ns);
+    if (many && finding.excludes)
       add_finding(absl::StrCat(name_at(finding.node), " is not excluded, because ", bad,
                                " nodes have the same fault: ", finding.what));
   }
   for (size_t i = 0; i < names.size(); ++i) {
     if (const auto gb_s = search_->pair_gb_s(static_cast<NodeIndex>(i)))
       nodes_.at(names[i]).record->measurements.push_back({std::string(kAllReduce), *gb_s, "GB/s"});
+  }
+  for (const WrongSum& wrong : search_->wrong_sums()) {
+    const auto add_name = [&](std::string* out, NodeIndex node) { out->append(name_at(node)); };
+    add_finding(absl::StrCat("an all-reduce of ", absl::StrJoin(wrong.nodes, ", ", add_name),
+                             " returned a wrong sum: ", wrong.what));
   }
   if (const auto& common = search_->common_fault()) {
     add_finding(absl::StrCat(common->pairs, " pairs of the ", names.size(),

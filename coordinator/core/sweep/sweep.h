@@ -3,6 +3,10 @@
 //
 //   nodes ──all answered, or late──▶ bad ones again ──▶ links, round by round ──▶ over
 //
+// A wrong result ends the node's part at once. A node is excluded for a wrong result, for a failure
+// that repeats, or if it is slow beside at least three other nodes of its kind in the same sweep.
+// Whatever else is slow is reported only: other folders, hosts or days explain it as well.
+//
 // A node that a job needs, or whose worker is lost, is skipped. The caller sends the orders, and
 // carries out the verdicts. An answer takes logarithmic time, a stage that of sorting its nodes.
 // Pure; called on one thread at a time.
@@ -92,14 +96,14 @@ class Sweep {
   void skip(const WorkerName& name, std::string why);
   // Takes the answer of a worker. Ignores answers that are not awaited.
   void take(const WorkerName& name, uint64_t check, const NodeCheckResult& result,
-            const DeepCheckFigures& figures);
+            const DeepCheckFigures& figures, int64_t unix_ns);
   // The node's part of the sweep in progress is void, for instance because its worker is lost.
   void skip_pending(const WorkerName& name, const std::string& why);
   // If the deadline has passed, ends the checks of the nodes for which `is_late` holds: the worker
   // has sent a message after the deadline, and thus would have answered. The others are awaited
   // until they answer or are skipped.
   using IsLate = absl::FunctionRef<bool(const WorkerName& name, Instant deadline)>;
-  void expire(IsLate is_late, Instant now);
+  void expire(IsLate is_late, Instant now, int64_t unix_ns);
   // Extends the deadline by a time in which no worker could report.
   void excuse(Duration time) { deadline_ += time; }
   // Returns whether answers are awaited.
@@ -111,6 +115,8 @@ class Sweep {
                                   int64_t unix_ns);
   // Returns the decisions since the last call.
   std::vector<SweepExclusion> take_exclusions() { return std::exchange(exclusions_, {}); }
+  // Returns the nodes whose results have become final since the last call.
+  std::vector<WorkerName> take_final() { return std::exchange(final_, {}); }
 
   uint64_t id() const { return id_; }
   bool is_over() const { return stage_ == Stage::kOver; }
@@ -137,7 +143,6 @@ class Sweep {
   struct Tries {
     int count = 0;
     int failures = 0;
-    bool is_wrong = false;     // the newest try has returned a wrong result
     std::string failure{};     // the newest failure
     NodeCheckResult result{};  // the newest one
     DeepCheckFigures best{};   // the best measurements
@@ -150,9 +155,9 @@ class Sweep {
 
   std::vector<SweepOrder> order_tests(const std::vector<WorkerName>& names, Instant now);
   void gather_references(const CheckHistory& history);
-  std::map<WorkerName, std::string> bad_nodes(const CheckHistory& history) const;
+  std::map<WorkerName, Judgement> bad_nodes(const CheckHistory& history) const;
   std::vector<SweepOrder> judge_nodes(const CheckHistory& history, Instant now, int64_t unix_ns);
-  void conclude_nodes(const std::map<WorkerName, std::string>& bad, int64_t unix_ns);
+  void conclude_nodes(const std::map<WorkerName, Judgement>& bad, int64_t unix_ns);
   void conclude(const WorkerName& name, bool passed, std::string sentence, bool excludes,
                 int64_t unix_ns);
   void begin_links();
@@ -166,16 +171,18 @@ class Sweep {
   uint64_t next_id_;
   Stage stage_ = Stage::kBegin;
   std::map<WorkerName, SweptNode> nodes_;
-  std::map<WorkerName, Tries> tries_;  // nodes that are not skipped
+  std::map<WorkerName, Tries> tries_;  // nodes that are not skipped, and have no wrong result
   std::map<WorkerName, Pending> pending_;
   Instant deadline_{};      // all pending checks have this one
-  References references_;   // the measurements of the nodes that passed
+  References swept_;        // the measurements of the nodes that passed
+  References known_;        // the same, and earlier ones of other nodes
   std::deque<Kind> kinds_;  // their links are to be tested; the first one is in progress
   std::unique_ptr<LinkSearch> search_;
   std::vector<GroupResult> groups_;
   int rounds_ = 0;
   std::vector<std::string> findings_;
   std::vector<SweepExclusion> exclusions_;
+  std::vector<WorkerName> final_;
 };
 
 }  // namespace muster::coordinator

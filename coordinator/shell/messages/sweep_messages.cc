@@ -101,8 +101,10 @@ v1::NodeSweep sweep_to_proto(const Sweep& sweep) {
   proto.set_node_count(static_cast<int32_t>(sweep.nodes().size()));
   std::vector<std::pair<const WorkerName*, const SweptNode*>> nodes;
   for (const auto& [name, node] : sweep.nodes()) nodes.emplace_back(&name, &node);
-  std::ranges::stable_sort(
-      nodes, {}, [](const auto& node) { return node.second->outcome != NodeOutcome::kFailed; });
+  std::ranges::stable_sort(nodes, {}, [](const auto& node) {
+    const NodeOutcome outcome = node.second->outcome;
+    return outcome == NodeOutcome::kFailed ? 0 : outcome == NodeOutcome::kPassed ? 2 : 1;
+  });
   if (nodes.size() > kSweptNodesListed) nodes.resize(kSweptNodesListed);
   for (const auto& [name, node] : nodes) {
     v1::SweptNode& added = *proto.add_nodes();

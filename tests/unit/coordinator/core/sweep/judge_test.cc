@@ -11,25 +11,31 @@ Measurements gemm(double value) { return {{"gemm", value, "TFLOP/s"}}; }
 
 class JudgeTest : public testing::Test {
  protected:
-  // Returns the clause about a node that measures `own`, among `others` of its kind.
+  // Returns the clause about a node that measures `own`, among `others` of its kind in its sweep,
+  // and `known` from other sweeps. It begins with "OUT " if the node is to be excluded.
   std::string slow(double own, const std::vector<double>& others,
-                   const std::vector<double>& earlier = {}) {
-    References references;
-    references.add("cpu", gemm(own));
-    for (const double value : others) references.add("cpu", gemm(value));
-    references.add("gpu", gemm(1'000));
-    references.finish();
+                   const std::vector<double>& earlier = {}, const std::vector<double>& known = {}) {
+    References swept, all;
+    for (References* references : {&swept, &all}) {
+      references->add("cpu", gemm(own));
+      for (const double value : others) references->add("cpu", gemm(value));
+      references->add("gpu", gemm(1'000));
+    }
+    for (const double value : known) all.add_earlier("cpu", gemm(value));
+    swept.finish();
+    all.finish();
     std::vector<Measurements> lists;
     for (const double value : earlier) lists.push_back(gemm(value));
-    std::vector<const Measurements*> all;
-    for (const Measurements& list : lists) all.push_back(&list);
-    return slow_measurement("cpu", gemm(own), references, all);
+    std::vector<const Measurements*> pointers;
+    for (const Measurements& list : lists) pointers.push_back(&list);
+    const Judgement verdict = slow_measurement("cpu", gemm(own), swept, all, pointers);
+    return (verdict.excludes ? "OUT " : "") + verdict.why;
   }
 };
 
 TEST_F(JudgeTest, ANodeFarBelowItsKindIsSlow) {
   EXPECT_EQ(slow(12, {48, 49, 50, 50}),
-            "gemm is 12 TFLOP/s; the median of the 5 nodes of its kind is 49 TFLOP/s");
+            "OUT gemm is 12 TFLOP/s; the median of the 5 nodes of its kind is 49 TFLOP/s");
   EXPECT_EQ(slow(40, {48, 49, 50}), "") << "within the tolerance";
   EXPECT_EQ(slow(100, {48, 49, 50}), "");
 }
@@ -46,13 +52,33 @@ TEST_F(JudgeTest, WithoutOtherNodesItsOwnResultsAreTheReference) {
   EXPECT_EQ(slow(10, {11, 10}, {50, 49, 51}), "") << "its kind counts more";
 }
 
+TEST_F(JudgeTest, OnlyThreeOthersOfTheSameSweepExclude) {
+  EXPECT_EQ(slow(12, {50, 50, 50}),
+            "OUT gemm is 12 TFLOP/s; the median of the 4 nodes of its kind is 50 TFLOP/s");
+  EXPECT_EQ(slow(12, {50, 50}),
+            "gemm is 12 TFLOP/s; the median of the 3 nodes of its kind is 50 TFLOP/s");
+  EXPECT_EQ(slow(12, {50}, {}, {50, 50}),
+            "gemm is 12 TFLOP/s; the median of the 4 nodes of its kind is 50 TFLOP/s");
+  EXPECT_EQ(slow(12, {12, 12, 12}, {50, 50, 50}, {50, 50, 50, 50, 50}), "")
+      << "those of the same sweep count more";
+}
+
+TEST_F(JudgeTest, EarlierStorageIsNoReference) {
+  const Measurements slow = {{"storage_read", 0.1, "GB/s"}}, fast = {{"storage_read", 5, "GB/s"}};
+  References swept, known;
+  known.add("cpu", slow);
+  for (int i = 0; i < 5; ++i) known.add_earlier("cpu", fast);
+  known.finish();
+  EXPECT_EQ(slow_measurement("cpu", slow, swept, known, std::vector(3, &fast)).why, "");
+}
+
 TEST_F(JudgeTest, TheSlowestMeasurementIsNamed) {
   const Measurements own = {{"gemm", 20, "TFLOP/s"}, {"memory", 1, "GB/s"}, {"other", 9, "x"}};
   const Measurements other = {{"gemm", 40, "TFLOP/s"}, {"memory", 10, "GB/s"}, {"other", 10, "x"}};
   References references;
   for (const Measurements* one : {&own, &other, &other}) references.add("cpu", *one);
   references.finish();
-  EXPECT_EQ(slow_measurement("cpu", own, references, {}),
+  EXPECT_EQ(slow_measurement("cpu", own, references, references, {}).why,
             "memory is 1 GB/s; the median of the 3 nodes of its kind is 10 GB/s");
 }
 

@@ -14,6 +14,7 @@ struct Network {
   std::set<NodeIndex> bad_nodes{};
   std::set<std::pair<NodeIndex, NodeIndex>> bad_links{};  // the lower node first
   bool fails = true;                                      // or the all-reduce is slow
+  bool wrong = false;                                     // or its sum is wrong
   double noise = 0;  // the chance that a test is bad without a cause
   std::set<NodeIndex> void_nodes{};
 
@@ -29,9 +30,10 @@ struct Network {
 
 class LinkSearchTest : public testing::Test {
  protected:
-  // Runs the search to its end and counts the rounds.
+  // Runs the search to its end and counts the rounds and the nodes of all tests.
   std::vector<LinkFinding> run(const Network& network, LinkSearch& search) {
     rounds = 0;
+    tested = 0;
     while (true) {
       const std::vector<NodeGroup> round = search.next_round();
       if (round.empty()) return search.findings();
@@ -40,6 +42,7 @@ class LinkSearchTest : public testing::Test {
       std::vector<GroupResult> results;
       for (const NodeGroup& group : round) {
         EXPECT_GT(group.size(), 1U);
+        tested += group.size();
         for (const NodeIndex node : group)
           EXPECT_TRUE(used.insert(node).second) << "node " << node << " is in two tests";
         results.push_back(test(network, group));
@@ -63,6 +66,7 @@ class LinkSearchTest : public testing::Test {
     const bool is_bad = network.is_bad(group) || part(random) < network.noise;
     result.gb_s = (is_bad ? 0.1 : 10) * (0.9 + 0.2 * part(random));
     if (is_bad && network.fails) result.failure = "no answer";
+    result.wrong = is_bad && network.wrong;
     return result;
   }
   // A search needs a few tests of pairs, and at most so many rounds for each halving.
@@ -72,6 +76,7 @@ class LinkSearchTest : public testing::Test {
 
   std::mt19937 random{7};
   int rounds = 0;
+  size_t tested = 0;
   int unexplained = 0;
 };
 
@@ -89,6 +94,7 @@ TEST_F(LinkSearchTest, ABadNodeIsFoundByItsPair) {
       ASSERT_EQ(found.size(), 1U);
       EXPECT_EQ(found[0].node, bad);
       EXPECT_EQ(found[0].peer, -1);
+      EXPECT_EQ(found[0].excludes, fails) << "slow links are reported only";
       EXPECT_NE(found[0].what.find(fails ? "no answer" : "GB/s instead of"), std::string::npos)
           << found[0].what;
     }
@@ -125,7 +131,58 @@ TEST_F(LinkSearchTest, ABadNodeOfThreeIsFound) {
     const auto found = run({.bad_nodes = {bad}}, 3);
     ASSERT_EQ(found.size(), 1U) << bad;
     EXPECT_EQ(std::pair(found[0].node, found[0].peer), std::pair(bad, -1));
+    EXPECT_FALSE(found[0].excludes) << "it has two others only";
   }
+}
+
+TEST_F(LinkSearchTest, PartnersOfANodeThatIsExcludedDiffer) {
+  for (int32_t nodes = 3; nodes < 12; ++nodes) {
+    LinkSearch search(nodes, 64, 0);
+    std::set<NodeIndex> failed_with;
+    for (std::vector<NodeGroup> round = search.next_round(); !round.empty();
+         round = search.next_round()) {
+      std::vector<GroupResult> results;
+      for (const NodeGroup& group : round) {
+        results.push_back(test({.bad_nodes = {1}}, group));
+        if (group.size() == 2 && group[0] == 1) failed_with.insert(group[1]);
+      }
+      search.take(results);
+    }
+    ASSERT_EQ(search.findings().size(), 1U) << nodes;
+    EXPECT_EQ(search.findings()[0].node, 1);
+    EXPECT_EQ(search.findings()[0].excludes, nodes >= 5) << nodes;
+    EXPECT_EQ(failed_with.size(), nodes >= 5 ? 3U : 2U) << nodes;
+  }
+}
+
+TEST_F(LinkSearchTest, AWrongSumIsDividedWithoutARepetition) {
+  LinkSearch search(16, 64, 0);
+  const Network network{.bad_links = {{1, 14}}, .wrong = true};
+  int rings = 0;
+  for (std::vector<NodeGroup> round = search.next_round(); !round.empty();
+       round = search.next_round()) {
+    std::vector<GroupResult> results;
+    for (const NodeGroup& group : round) {
+      results.push_back(test(network, group));
+      rings += group.size() == 16;
+    }
+    search.take(results);
+  }
+  EXPECT_EQ(rings, 1);
+  ASSERT_EQ(search.findings().size(), 1U);
+  EXPECT_EQ(std::pair(search.findings()[0].node, search.findings()[0].peer), std::pair(1, 14));
+  ASSERT_GE(search.wrong_sums().size(), 2U);
+  EXPECT_EQ(search.wrong_sums().front().nodes.size(), 16U);
+  EXPECT_EQ(search.wrong_sums().back().nodes, (NodeGroup{1, 14}));
+}
+
+TEST_F(LinkSearchTest, AWrongSumOfATestThatAJobEndsIsReported) {
+  LinkSearch search(2, 64, 0);
+  ASSERT_EQ(search.next_round().size(), 1U);
+  search.take({{.is_void = true, .gone = {0}, .failure = "3 sums are wrong", .wrong = true}});
+  EXPECT_TRUE(search.next_round().empty());
+  ASSERT_EQ(search.wrong_sums().size(), 1U);
+  EXPECT_EQ(search.wrong_sums()[0].nodes, (NodeGroup{0, 1}));
 }
 
 // A job ends one test of the ring: the ring is not good because of that.
@@ -241,13 +298,15 @@ TEST_F(LinkSearchTest, RandomFaultsAreFoundInFewRounds) {
   }
 }
 
-// The time is in proportion to the nodes: a quadratic search of this fleet takes minutes.
+// The seats of all tests are in proportion to the nodes, each of which is in a pair and a ring.
 TEST_F(LinkSearchTest, ALargeFleetIsSearched) {
   Network network{.bad_links = {{5'010, 5'040}}};
   for (NodeIndex node = 100; node < 12'500; node += 1'000) network.bad_nodes.insert(node);
   const auto found = run(network, 12'500, 64);
   EXPECT_EQ(found.size(), network.bad_nodes.size() + 1);
   EXPECT_LE(rounds, rounds_max(64));
+  EXPECT_GE(tested, 2U * 12'450);
+  EXPECT_LE(tested, 2U * 12'500 + 1'000);
 }
 
 TEST_F(LinkSearchTest, SeveralBadNodesAreFoundAtOnce) {

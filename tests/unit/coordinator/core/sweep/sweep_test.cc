@@ -34,7 +34,7 @@ class SweepTest : public testing::Test {
       for (const SweepOrder& order : orders) {
         ++orders_of[order.worker.value()];
         const Answer answer = answers(order);
-        sweep->take(order.worker, order.check, answer.result, answer.figures);
+        sweep->take(order.worker, order.check, answer.result, answer.figures, kUnixNs);
       }
       for (auto& [worker, reason] : sweep->take_exclusions()) excluded[worker.value()] = reason;
     }
@@ -50,6 +50,12 @@ class SweepTest : public testing::Test {
     else
       answer.figures.measurements = {{"gemm", 5, "TFLOP/s"}};
     return answer;
+  }
+  // Adds passed results of the node.
+  void add_history(int i, const Measurements& measurements, int count = 3) {
+    for (int time = 0; time < count; ++time)
+      history.add(WorkerName(absl::StrCat("node", i)),
+                  {kUnixNs - 10 + time, true, 1, "good", "cpu", measurements});
   }
   const SweptNode& node(int i) { return sweep->nodes().at(WorkerName(absl::StrCat("node", i))); }
 
@@ -68,7 +74,7 @@ TEST_F(SweepTest, HealthyNodesPassTheirTestsAndTheirLinks) {
   EXPECT_EQ(orders[0].order.seat.size, 0);
   EXPECT_EQ(sweep->stage_text(), "4 nodes test themselves");
   for (const SweepOrder& order : orders)
-    sweep->take(order.worker, order.check, good(order).result, good(order).figures);
+    sweep->take(order.worker, order.check, good(order).result, good(order).figures, kUnixNs);
   const auto pairs = advance();
   ASSERT_EQ(pairs.size(), 4U);
   EXPECT_EQ(pairs[0].order.seat.rendezvous_address, "node0:1");
@@ -77,7 +83,7 @@ TEST_F(SweepTest, HealthyNodesPassTheirTestsAndTheirLinks) {
   EXPECT_EQ(pairs[0].order.seat.id, pairs[1].order.seat.id);
   EXPECT_NE(pairs[0].order.seat.id, pairs[2].order.seat.id);
   for (const SweepOrder& order : pairs)
-    sweep->take(order.worker, order.check, good(order).result, good(order).figures);
+    sweep->take(order.worker, order.check, good(order).result, good(order).figures, kUnixNs);
   EXPECT_TRUE(run(good).empty());
   EXPECT_EQ(node(3).outcome, NodeOutcome::kPassed);
   EXPECT_EQ(node(3).record->measurements,
@@ -114,6 +120,80 @@ TEST_F(SweepTest, ASlowNodeIsTriedAgainBeforeItIsExcluded) {
             "gemm is 1 TFLOP/s; the median of the 4 nodes of its kind is 5 TFLOP/s");
   EXPECT_EQ(orders_of["node2"], kTriesMax);
   EXPECT_EQ(orders_of["node1"], 1);
+}
+
+TEST_F(SweepTest, ANodeThatIsSlowBesideTwoOthersIsReportedOnly) {
+  begin(3, {.links = false});
+  EXPECT_TRUE(run([](const SweepOrder& order) {
+                Answer answer = good(order);
+                if (order.worker.value() == "node2") answer.figures.measurements[0].value = 1;
+                return answer;
+              }).empty());
+  EXPECT_EQ(node(2).outcome, NodeOutcome::kFailed);
+  EXPECT_EQ(node(2).sentence,
+            "gemm is 1 TFLOP/s; the median of the 3 nodes of its kind is 5 TFLOP/s; it is not "
+            "excluded, because fewer than three other nodes of its kind were measured with it");
+  EXPECT_FALSE(node(2).record->passed);
+}
+
+// The fleet was checked on local disks, and a person checks one node on a file server.
+TEST_F(SweepTest, AnotherStorageFolderDoesNotMakeANodeSlow) {
+  const Measurements local = {{"gemm", 5, "TFLOP/s"}, {"storage_read", 3, "GB/s"}};
+  for (int i = 0; i < 8; ++i) add_history(i, local);
+  for (const int nodes : {1, 2}) {
+    begin(nodes, {.storage_folder = "/nfs", .links = false});
+    EXPECT_TRUE(run([](const SweepOrder& order) {
+                  Answer answer = good(order);
+                  answer.figures.measurements.push_back({"storage_read", 0.01, "GB/s"});
+                  return answer;
+                }).empty());
+    EXPECT_EQ(node(0).outcome, NodeOutcome::kPassed) << node(0).sentence;
+  }
+}
+
+// A new driver makes all nodes slow, and a schedule checks one after the other.
+TEST_F(SweepTest, ASlowdownOfTheFleetNodeByNodeExcludesNone) {
+  for (int i = 0; i < 8; ++i) add_history(i, {{"gemm", 50, "TFLOP/s"}});
+  for (int i = 0; i < 8; ++i) {
+    sweep.emplace(1, SweepRequest{}, std::vector{WorkerName(absl::StrCat("node", i))}, 100,
+                  kUnixNs);
+    EXPECT_TRUE(run(good).empty());
+    EXPECT_EQ(node(i).outcome, NodeOutcome::kFailed);
+    for (const WorkerName& name : sweep->take_final())
+      history.add(name, *sweep->nodes().at(name).record);
+  }
+}
+
+// node4 is on another host, behind a slower network.
+TEST_F(SweepTest, ANodeWithSlowLinksIsReportedOnly) {
+  begin(8);
+  EXPECT_TRUE(run([](const SweepOrder& order) {
+                Answer answer = good(order);
+                const bool is_slow = order.worker.value() == "node4" && order.order.seat.size > 1;
+                if (is_slow) answer.figures.measurements[0].value = 0.1;
+                return answer;
+              }).empty());
+  EXPECT_EQ(node(4).outcome, NodeOutcome::kFailed);
+  EXPECT_EQ(node(4).sentence,
+            "all-reduce with healthy nodes: 0.1 GB/s instead of 10 GB/s; it is not excluded, "
+            "because only failures with three healthy nodes are a reason");
+}
+
+TEST_F(SweepTest, AWrongSumIsAFindingThoughItsRepetitionIsRight) {
+  begin(4);
+  bool was_wrong = false;
+  EXPECT_TRUE(run([&](const SweepOrder& order) {
+                Answer answer = good(order);
+                if (order.order.seat.size == 2 && order.worker.value() == "node3" && !was_wrong) {
+                  was_wrong = true;
+                  answer.result = {false, 1, "7 of 1024 sums of an all-reduce are wrong", ""};
+                  answer.figures.wrong = true;
+                }
+                return answer;
+              }).empty());
+  EXPECT_EQ(sweep->findings(),
+            std::vector<std::string>{"an all-reduce of node2, node3 returned a wrong sum: node3: 7 "
+                                     "of 1024 sums of an all-reduce are wrong"});
 }
 
 TEST_F(SweepTest, ANodeThatWasSlowOncePasses) {
@@ -186,7 +266,7 @@ TEST_F(SweepTest, ANodeWhoseAllReducesFailIsExcluded) {
     return answer;
   });
   EXPECT_EQ(excluded.size(), 1U);
-  EXPECT_EQ(excluded.at("node2"), "all-reduce with a healthy node: node2: no route to the peer");
+  EXPECT_EQ(excluded.at("node2"), "all-reduce with healthy nodes: node2: no route to the peer");
   EXPECT_EQ(node(3).outcome, NodeOutcome::kPassed);
 }
 
@@ -263,7 +343,7 @@ TEST_F(SweepTest, ANodeThatDoesNotAnswerHasFailed) {
   ASSERT_EQ(advance().size(), 1U);
   ASSERT_TRUE(sweep->deadline());
   const auto expire = [&](bool is_late) {
-    sweep->expire([&](const WorkerName&, Instant) { return is_late; }, now);
+    sweep->expire([&](const WorkerName&, Instant) { return is_late; }, now, kUnixNs);
   };
   now = *sweep->deadline();
   expire(true);
@@ -304,8 +384,8 @@ TEST_F(SweepTest, TheTimeLimitsIncludeTheMeasurements) {
 TEST_F(SweepTest, AnswersThatAreNotAwaitedAreIgnored) {
   begin(1);
   const auto orders = advance();
-  sweep->take(orders[0].worker, orders[0].check + 1, {false, 1, "bad", ""}, {});
-  sweep->take(WorkerName("other"), orders[0].check, {false, 1, "bad", ""}, {});
+  sweep->take(orders[0].worker, orders[0].check + 1, {false, 1, "bad", ""}, {}, kUnixNs);
+  sweep->take(WorkerName("other"), orders[0].check, {false, 1, "bad", ""}, {}, kUnixNs);
   EXPECT_TRUE(sweep->is_waiting());
 }
 
