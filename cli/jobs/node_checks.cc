@@ -35,10 +35,10 @@ struct CheckOptions {
   bool json = false;
 };
 
-int print_sweep(const v1::NodeSweep& sweep, bool is_json) {
+int print_sweep(const v1::NodeSweep& sweep, const CheckOptions& options) {
   const int printed =
-      print_result(is_json ? sweep_to_json(sweep).dump(2) + "\n" : describe_sweep(sweep));
-  if (printed != 0 || sweep.running() || is_good(sweep)) return printed;
+      print_result(options.json ? sweep_to_json(sweep).dump(2) + "\n" : describe_sweep(sweep));
+  if (printed != 0 || sweep.running() || is_good(sweep, options.nodes)) return printed;
   return to_int(ExitCode::kFailure);
 }
 
@@ -61,15 +61,22 @@ int run_sweep(const CheckOptions& options) {
     stage = sweep->stage();
     std::this_thread::sleep_for(kSweepPollPeriod);
     const int64_t started = sweep->started_unix_ns();
-    sweep = client.node_sweep(sweep->id());
-    if (absl::IsNotFound(sweep.status()) || (sweep.ok() && sweep->started_unix_ns() != started)) {
+    const uint64_t id = sweep->id();
+    const absl::Status status = with_reconnection(
+        client,
+        [&] {
+          sweep = client.node_sweep(id);
+          return sweep.status();
+        },
+        [](const absl::Status& loss) { warn(loss_text(loss)); });
+    if (absl::IsNotFound(status) || (sweep.ok() && sweep->started_unix_ns() != started)) {
       return fail(absl::AbortedError(
           "the coordinator was restarted, which has ended the sweep without a result; begin it "
           "again"));
     }
-    if (!sweep.ok()) return fail(sweep.status());
+    if (!status.ok()) return fail(status);
   }
-  return print_sweep(*sweep, options.json);
+  return print_sweep(*sweep, options);
 }
 
 int show_history(const CheckOptions& options) {
@@ -110,7 +117,8 @@ void declare_node_checks(CLI::App& node, Action& action) {
   add_coordinator_option(*check, options->coordinator);
   add_json_option(*check, options->json);
   check->footer(
-      "A job that needs a node ends its check at once. The exit code is 1 if a node failed.\n"
+      "A job that needs a node ends its check at once. The exit code is 1 if a node failed, the\n"
+      "sweep has findings, or a named node has not passed.\n"
       "Examples:\n"
       "  muster node check --deep\n"
       "  muster node check node7 node8 --deep --seconds 60 --storage /data\n"

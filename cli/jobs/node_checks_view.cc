@@ -131,8 +131,14 @@ nlohmann::json node_checks_to_json(const v1::ListNodeChecksResponse& checks) {
   return out;
 }
 
-bool is_good(const v1::NodeSweep& sweep) {
-  return sweep.findings().empty() &&
+bool is_good(const v1::NodeSweep& sweep, const std::vector<std::string>& named) {
+  const auto has_passed = [&](const std::string& name) {
+    const auto found = std::ranges::find(sweep.nodes(), name, &v1::SweptNode::worker);
+    // A shortened list leaves out nodes that passed.
+    if (found == sweep.nodes().end()) return sweep.node_count() > sweep.nodes_size();
+    return found->outcome() == v1::NODE_PASSED;
+  };
+  return sweep.findings().empty() && std::ranges::all_of(named, has_passed) &&
          std::ranges::none_of(sweep.nodes(), [](const v1::SweptNode& node) {
            return node.outcome() == v1::NODE_FAILED;
          });

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -16,7 +17,7 @@ std::string describe_sweep(const v1::NodeSweep& sweep);
 std::string describe_node_checks(const v1::ListNodeChecksResponse& checks, int64_t now_unix_ns);
 nlohmann::json sweep_to_json(const v1::NodeSweep& sweep);
 nlohmann::json node_checks_to_json(const v1::ListNodeChecksResponse& checks);
-// Returns whether no node failed and nothing was found.
-bool is_good(const v1::NodeSweep& sweep);
+// Returns whether no node failed, nothing was found, and the named nodes have passed.
+bool is_good(const v1::NodeSweep& sweep, const std::vector<std::string>& named);
 
 }  // namespace muster::cli
