@@ -36,10 +36,12 @@ constexpr const char* kCheckNode = "muster-trainer check-node";
 // The caller kills a slow check much earlier.
 constexpr Duration kDeviceDeadline = std::chrono::hours(1);
 constexpr size_t kDeviceOutputMax = 64 << 10;
-// The host memory of the pattern test per second, and its largest part of the available memory.
+// The host memory of the pattern test per second, its bounds, and its largest part of the available
+// memory.
 constexpr double kTestedBytesPerSecond = 1.0 * (size_t{1} << 30);
 constexpr uint64_t kTestedShare = 4;
 constexpr size_t kTestedMin = size_t{64} << 20;
+constexpr size_t kTestedMax = size_t{16} << 30;
 constexpr size_t kStorageBytes = size_t{64} << 20;
 
 struct CheckOptions {
@@ -215,7 +217,7 @@ size_t tested_bytes(double seconds) {
   const uint64_t share = available ? available->bytes / kTestedShare : kTestedMin;
   return static_cast<size_t>(
       std::clamp<uint64_t>(static_cast<uint64_t>(seconds * kTestedBytesPerSecond), kTestedMin,
-                           std::max<uint64_t>(share, kTestedMin)));
+                           std::clamp<uint64_t>(share, kTestedMin, kTestedMax)));
 }
 
 int print_check(const CommandLine& line, const CheckResult& result, double seconds) {
