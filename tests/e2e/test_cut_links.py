@@ -50,9 +50,14 @@ class CutLinksTest(OwnNetworkTest):
         self.coordinator = self.start_coordinator(listen="0.0.0.0:0", extra=["--insecure"])
         self.coordinator.address = f"{HUB}:{self.coordinator.ports['grpc_port']}"
         self.namespaces = [self.add_node(node) for node in range(3)]
+        wait_until(lambda: len(self.connected_workers()) == 3, 60, "three workers")
 
     def worker_program(self):
         return BIN / "muster-worker"
+
+    def connected_workers(self):
+        workers = json.loads(self.muster("list", "--workers", "--json", check=0).stdout)["workers"]
+        return [worker for worker in workers if worker["connected"]]
 
     def ip(self, *words):
         subprocess.run(["ip", *words], check=True)

@@ -409,6 +409,7 @@ for _ in range(30):  # for more than a second, in which the worker reads it
     time.sleep(0.05)
 sys.stderr.write(harm + "RuntimeError: " + harm.replace("\n", " "))
 sys.stderr.flush()
+time.sleep(3)  # a busy worker reads the lines later than the exit
 os._exit(3)
 """
 
