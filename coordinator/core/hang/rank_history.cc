@@ -30,12 +30,6 @@ struct GrownRank {
   double growth() const { return seconds - before; }
 };
 
-double median_of_field(const std::vector<Stragglers::Own>& times, double Stragglers::Own::*field) {
-  std::vector<double> values;
-  for (const Stragglers::Own& own : times) values.push_back(own.*field);
-  return median_of(values, Middle::kUpper);
-}
-
 std::string why_text(const GrownRank& rank, std::string_view which) {
   return rank.is_data
              ? absl::StrFormat("waits %.3g s a step for its data%s, and waited %.3g s before",
@@ -55,19 +49,20 @@ void RankHistory::remember(const Stragglers& stragglers) {
   for (size_t i = 0; i < times_.size(); ++i) times_[i].push_back(stragglers.own(i));
 }
 
-std::optional<Stragglers::Own> RankHistory::before(const Stragglers& stragglers,
-                                                   size_t rank) const {
-  const std::vector<Stragglers::Own>& times = times_[rank];
-  if (times.empty() || stragglers.source() != source_) return std::nullopt;
-  return Stragglers::Own{median_of_field(times, &Stragglers::Own::compute),
-                         median_of_field(times, &Stragglers::Own::data),
-                         median_of_field(times, &Stragglers::Own::wait)};
+bool RankHistory::is_known(const Stragglers& stragglers) const {
+  return !times_.empty() && !times_.front().empty() && stragglers.source() == source_;
+}
+
+double RankHistory::before(size_t rank, double Stragglers::Own::*time) const {
+  std::vector<double> values;
+  for (const Stragglers::Own& own : times_[rank]) values.push_back(own.*time);
+  return median_of(values, Middle::kUpper);
 }
 
 RankHistory::Explanation RankHistory::explain(const Stragglers& stragglers, const Job& job,
                                               const StepFinding& finding) const {
   Explanation result;
-  if (times_.empty() || !before(stragglers, 0)) return result;
+  if (!is_known(stragglers)) return result;
   result.is_known = true;
   // The own times of such ranks contain their waits for other ranks.
   if (source_ == Stragglers::Source::kWaits && !finding.part_is_known) return result;
@@ -75,10 +70,11 @@ RankHistory::Explanation RankHistory::explain(const Stragglers& stragglers, cons
   std::vector<GrownRank> grown;
   for (const RankPlacement& place : job.placement) {
     const auto index = static_cast<size_t>(place.rank.value());
-    const Stragglers::Own former = *before(stragglers, index);
     const Stragglers::Own now = stragglers.own(index);
-    const GrownRank compute{&place, false, finding.growth * former.compute, now.compute};
-    const GrownRank data{&place, true, finding.growth * former.data, now.data};
+    const GrownRank compute{&place, false,
+                            finding.growth * before(index, &Stragglers::Own::compute), now.compute};
+    const GrownRank data{&place, true, finding.growth * before(index, &Stragglers::Own::data),
+                         now.data};
     const GrownRank& more = data.growth() > compute.growth() ? data : compute;
     if (more.growth() >= kExplainedShare * excess) grown.push_back(more);
   }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,9 +22,10 @@ class RankHistory {
   // Records the ranks' times at the last evaluation, at most kRankTimesMax times.
   void remember(const Stragglers& stragglers);
 
-  // Returns the median of the rank's earlier times; nullopt if none from the present source of
-  // `stragglers` are known.
-  std::optional<Stragglers::Own> before(const Stragglers& stragglers, size_t rank) const;
+  // Returns whether earlier times from the present source of `stragglers` are known.
+  bool is_known(const Stragglers& stragglers) const;
+  // Returns the median of the rank's earlier times. Requires is_known().
+  double before(size_t rank, double Stragglers::Own::*time) const;
 
   struct Explanation {
     // The ranks whose own part of a step takes longer than before, worst first. A node of which

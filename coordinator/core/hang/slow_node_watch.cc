@@ -22,6 +22,17 @@ double lower_median(std::vector<double> values) {
   return *middle;
 }
 
+// Returns the ratio of the median `typical` of the ranks with this local number to their earlier
+// one.
+double growth_of_typical(double typical, size_t local, const RankHistory& history, const Job& job) {
+  std::vector<double> before;
+  const auto per_node = static_cast<size_t>(job.spec.ranks_per_node);
+  for (size_t rank = local; rank < job.placement.size(); rank += per_node)
+    before.push_back(history.before(rank, &Stragglers::Own::compute));
+  const double typical_before = lower_median(std::move(before));
+  return typical_before > 0 ? typical / typical_before : 1;
+}
+
 }  // namespace
 
 std::map<WorkerName, SlowNodeWatch::Change> SlowNodeWatch::over_limit(const Stragglers& stragglers,
@@ -41,15 +52,23 @@ std::map<WorkerName, SlowNodeWatch::Change> SlowNodeWatch::over_limit(const Stra
     const double typical = lower_median(std::move(computes));
     std::ranges::sort(waits);
     const double wait = waits[waits.size() / 2];
+    // Steps that process more tokens than before take longer on all nodes. Only ranks over the
+    // limit need this.
+    std::optional<double> growth;
     for (size_t rank = local; rank < job.placement.size(); rank += per_node) {
       const Stragglers::Own own = stragglers.own(rank);
       const WorkerName& worker = job.placement[rank].worker;
       const bool others_wait = own.wait <= wait && wait >= (own.compute - typical) / 2;
       const bool may_be_slow = !is_sampled || own.compute >= kNeverWaits * (own.compute + own.wait);
-      const Slower slow{rank, own.compute, typical};
-      if (own.compute > limit_of(worker, is_sampled) * typical && others_wait && may_be_slow &&
-          has_become_slow(slow, worker, stragglers, history, job))
-        slower[worker].push_back(slow);
+      if (own.compute <= limit_of(worker, is_sampled) * typical || !others_wait || !may_be_slow)
+        continue;
+      if (!is_slow(worker) && unmeasured_slow_node(job, worker) == nullptr) {
+        if (!history.is_known(stragglers)) continue;
+        if (!growth) growth = growth_of_typical(typical, local, history, job);
+        const double before = *growth * history.before(rank, &Stragglers::Own::compute);
+        if (own.compute - before < kBecameSlow * (own.compute - typical)) continue;
+      }
+      slower[worker].push_back({rank, own.compute, typical});
     }
   }
   // The longest time on the other nodes: without the slower ones, a step would still take as long.
@@ -74,22 +93,6 @@ std::map<WorkerName, SlowNodeWatch::Change> SlowNodeWatch::over_limit(const Stra
 double SlowNodeWatch::limit_of(const WorkerName& worker, bool is_sampled) const {
   if (is_slow(worker)) return is_sampled ? kSampledNodeOverRatio : kNodeOverRatio;
   return is_sampled ? kSampledNodeRatio : kNodeRatio;
-}
-
-bool SlowNodeWatch::has_become_slow(const Slower& slow, const WorkerName& worker,
-                                    const Stragglers& stragglers, const RankHistory& history,
-                                    const Job& job) const {
-  if (is_slow(worker) || unmeasured_slow_node(job, worker) != nullptr) return true;
-  const auto before = history.before(stragglers, slow.rank);
-  if (!before) return false;
-  const auto per_node = static_cast<size_t>(job.spec.ranks_per_node);
-  std::vector<double> typical;
-  for (size_t other = slow.rank % per_node; other < job.placement.size(); other += per_node)
-    typical.push_back(history.before(stragglers, other)->compute);
-  const double typical_before = lower_median(std::move(typical));
-  // Steps that process more tokens than before take longer on all nodes.
-  const double scale = typical_before > 0 ? slow.typical / typical_before : 1;
-  return slow.compute - scale * before->compute >= kBecameSlow * (slow.compute - slow.typical);
 }
 
 std::vector<SlowNodeWatch::Change> SlowNodeWatch::compare(const Stragglers& stragglers,

@@ -8,8 +8,8 @@
 // fault of a node. Nodes that are recorded as slow need no such proof. The rank has to compute
 // kNodeRatio times as long as every rank of the nodes that are not slow, too, so that the complete
 // job waits for it. The node is confirmed if it is over the limit at each evaluation (Stragglers)
-// for a whole window. If more than one node in
-// kNodesPerSlowOne is over the limit, no further one is confirmed.
+// for a whole window. If more than one node in kNodesPerSlowOne is over the limit, no further one
+// is confirmed.
 #pragma once
 
 #include <cstdint>
@@ -70,9 +70,6 @@ class SlowNodeWatch {
                                           const Job& job) const;
   // Returns the factor from which on the node is over the limit.
   double limit_of(const WorkerName& worker, bool is_sampled) const;
-  // Returns whether the rank computes longer than before, or its node is known to be slow.
-  bool has_become_slow(const Slower& slow, const WorkerName& worker, const Stragglers& stragglers,
-                       const RankHistory& history, const Job& job) const;
 
   Duration window_;
   int64_t evaluations_ = 0;

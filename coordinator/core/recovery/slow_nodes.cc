@@ -80,10 +80,8 @@ void add_slow_node(Job& job, SlowNode node) {
 }
 
 SlowNode* find_slow_node(Job& job, const WorkerName& worker) {
-  const auto found = std::ranges::find_if(job.slow_nodes, [&](const SlowNode& node) {
-    return node.worker == worker && !node.is_measured;
-  });
-  return found == job.slow_nodes.end() ? nullptr : &*found;
+  const SlowNode* found = unmeasured_slow_node(job, worker);
+  return found == nullptr ? nullptr : job.slow_nodes.data() + (found - job.slow_nodes.data());
 }
 
 void forget_slow_node(Job& job, const WorkerName& worker) {

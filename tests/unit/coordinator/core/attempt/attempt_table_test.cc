@@ -52,7 +52,7 @@ TEST_F(AttemptTableTest, TheTimesOfRanksPassToTheNextAttemptOfTheRevision) {
     if (measured.sample_is_due()) measured.evaluate(now);
   }
   const auto knows_times = [&](const LiveAttempt& attempt) {
-    return attempt.progress.rank_history.before(measured, 0).has_value();
+    return attempt.progress.rank_history.is_known(measured);
   };
   EXPECT_FALSE(knows_times(attempts.begin(*job, options, now)));
   attempts.at(job->id).progress.rank_history.remember(measured);
