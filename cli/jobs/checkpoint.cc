@@ -46,9 +46,24 @@ struct Request {
   uint64_t failed;  // saves that have failed
 };
 
+// Returns the step from which the attempt after the request's resumed, nullopt while it is not
+// known, or an error if it never will be.
+absl::StatusOr<std::optional<int64_t>> next_first_step(Client& client, const v1::Job& job,
+                                                       const Request& request) {
+  const auto history = client.job_history(job.id(), job.attempt() - request.attempt);
+  if (!history.ok()) return history.status();
+  for (const v1::JobAttempt& attempt : history->attempts()) {
+    if (attempt.attempt() != request.attempt + 1) continue;
+    if (attempt.first_step() >= 0) return std::optional(attempt.first_step());
+    if (attempt.ended_unix_ns() == 0 && rank_zero(job).step() <= 0) return std::nullopt;
+  }
+  return absl::NotFoundError("no attempt resumed from it");
+}
+
 // Returns the step that was saved, nullopt while it is not finished, or an error if it never will
-// be.
-absl::StatusOr<std::optional<int64_t>> saved_step(const v1::Job& job, const Request& request) {
+// be. If the attempt has ended, the next one's first step shows whether it was saved before.
+absl::StatusOr<std::optional<int64_t>> saved_step(Client& client, const v1::Job& job,
+                                                  const Request& request) {
   const v1::RankStatus& rank = rank_zero(job);
   if (job.attempt() == request.attempt && rank.checkpoint_step() > request.after_step)
     return std::optional(rank.checkpoint_step());
@@ -57,7 +72,11 @@ absl::StatusOr<std::optional<int64_t>> saved_step(const v1::Job& job, const Requ
     return absl::AbortedError(
         absl::StrCat(name, " has ended before it saved a checkpoint: ", job.reason()));
   }
-  if (job.attempt() != request.attempt || !is_running_state(job.state())) {
+  if (job.attempt() != request.attempt) {
+    const auto first_step = next_first_step(client, job, request);
+    if (absl::IsUnavailable(first_step.status())) return first_step;
+    if (first_step.ok() && (!first_step->has_value() || **first_step > request.after_step))
+      return first_step;
     return absl::AbortedError(absl::StrCat(name, " was stopped before it saved a checkpoint (",
                                            job.reason(), "); repeat the request later"));
   }
@@ -84,6 +103,7 @@ int checkpoint(const CheckpointOptions& options) {
                                            request.after_step, "\n"));
   }
   absl::StatusOr<std::optional<int64_t>> saved = std::nullopt;
+  bool warned = false;
   const absl::Status status = with_reconnection(
       client,
       [&] {
@@ -92,7 +112,15 @@ int checkpoint(const CheckpointOptions& options) {
           auto now = client.get_job(options.job);
           if (!now.ok()) return now.status();
           job = *std::move(now);
-          saved = saved_step(job, request);
+          auto step = saved_step(client, job, request);
+          if (absl::IsUnavailable(step.status())) return step.status();
+          saved = std::move(step);
+          if (saved.ok() && !saved->has_value() && !is_running_state(job.state()) && !warned) {
+            warned = true;
+            warn(absl::StrCat("job ", job.id(), " was stopped (", job.reason(),
+                              "); the command waits for its next attempt, whose first step shows "
+                              "whether the checkpoint was saved"));
+          }
         }
         return saved.status();
       },

@@ -6,9 +6,10 @@ import os
 import pathlib
 import re
 import signal
+import time
 import unittest
 
-from harness import TINY, MusterTest, wait_until
+from harness import BIN, TINY, MusterTest, wait_until
 
 
 class Checkpoint(MusterTest):
@@ -56,6 +57,27 @@ class Checkpoint(MusterTest):
         self.muster("cancel", 1, check=0)
         wait_until(lambda: "CANCELLED" in self.muster("status", 1).stdout, 30, "the end")
         self.assertIn("has already ended", self.muster("checkpoint", 1).stderr)
+
+    def test_saved_step_is_found_after_the_attempt_has_ended(self):
+        coordinator = self.start_coordinator()
+        self.start_worker(coordinator)
+        self.submit("moved")
+        wait_until(lambda: self.first_rank(1)["step"] > 0, 60, "a step")
+        # The command sees the job before the checkpoint is there, and next in another attempt.
+        for pid in self.ranks_of_test().values():
+            os.kill(pid, signal.SIGSTOP)
+        command = self.start(BIN / "muster", "checkpoint", 1)
+        time.sleep(1)
+        os.kill(command.pid, signal.SIGSTOP)
+        for pid in self.ranks_of_test().values():
+            os.kill(pid, signal.SIGCONT)
+        saved = wait_until(lambda: (self.dir / "out/moved/checkpoints").exists() and self.steps_saved("moved"), 30, "the checkpoint")
+        wait_until(lambda: self.job(1)["ranks"][0]["checkpoint_step"] > 0, 30, "its report")
+        os.kill(self.ranks_of_test()[1], signal.SIGKILL)
+        wait_until(lambda: self.job(1)["attempt"] == 2 and self.job(1)["ranks"][1:] and self.first_rank(1)["step"] > saved[0], 60, "the next attempt")
+        os.kill(command.pid, signal.SIGCONT)
+        self.assertEqual(command.wait(timeout=30), 0, self.output(command))
+        self.assertEqual(self.output(command), f"saved step {saved[0]} in {self.dir}/out/moved/checkpoints/{saved[0]}\n")
 
     def test_job_without_checkpoints_refuses_the_request(self):
         coordinator = self.start_coordinator()
