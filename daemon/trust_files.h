@@ -15,9 +15,9 @@
 namespace muster::daemon {
 
 // Bounds of a token's length: a token of the minimum length cannot be guessed in practice, and the
-// maximum fits into a header.
+// maximum, which signed tokens need, fits into the 8 KiB of a call's headers.
 constexpr size_t kTokenBytesMin = 16;
-constexpr size_t kTokenBytesMax = 512;
+constexpr size_t kTokenBytesMax = 6'144;
 // The maximum number of tokens in a file. There are two during a rotation, and each member of a
 // team may have a token.
 constexpr size_t kTokensPerFileMax = 1'000;

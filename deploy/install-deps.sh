@@ -13,7 +13,7 @@ set -euo pipefail
 build=(
   ca-certificates git g++ cmake ninja-build pkg-config python3
   libgrpc++-dev libssl-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev
-  libboost-dev libboost-system-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libspdlog-dev
+  libboost-dev libboost-system-dev nlohmann-json3-dev libcjose-dev libjansson-dev libyaml-cpp-dev libcli11-dev libspdlog-dev
   libsqlite3-dev libgoogle-perftools-dev prometheus-cpp-dev libdw-dev libhwloc-dev zlib1g-dev libxxhash-dev libdnnl-dev libhwy-dev libgloo-dev libsentencepiece-dev libzstd-dev libsimdjson-dev libpcre2-dev libutf8proc-dev
   rclone  # s3:// and gs:// addresses
 )

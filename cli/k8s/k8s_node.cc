@@ -7,25 +7,15 @@
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
-#include <boost/asio/connect.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ssl/context.hpp>
-#include <boost/asio/ssl/host_name_verification.hpp>
-#include <boost/beast/core.hpp>
-#include <boost/beast/http.hpp>
-#include <boost/beast/ssl.hpp>
 #include <nlohmann/json.hpp>
 
 #include "common/files/errno_status.h"
 #include "common/text/escape.h"
-#include "common/version.h"
+#include "daemon/https_get.h"
 #include "daemon/trust_files.h"
 
 namespace muster::cli {
 namespace {
-
-namespace beast = boost::beast;
 
 // Bounds a node's labels and annotations; etcd stores no object above 1.5 MB.
 constexpr uint64_t kNodeBytesMax = 2 << 20;
@@ -39,74 +29,6 @@ std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
-
-// One GET on its own connection. code() is 0 if there was no answer; error() has the reason.
-class ApiGet {
- public:
-  ApiGet(const KubeAccount& account, const std::string& path, Duration budget) {
-    const bool is_address6 = account.host.find(':') != std::string::npos;
-    request_ = {beast::http::verb::get, path, 11};
-    request_.set(beast::http::field::host, absl::StrCat(is_address6 ? "[" : "", account.host,
-                                                        is_address6 ? "]" : "", ":", account.port));
-    request_.set(beast::http::field::user_agent, absl::StrCat("muster/", kVersion));
-    request_.set(beast::http::field::accept, kMetadataAlone);
-    request_.set(beast::http::field::authorization, absl::StrCat("Bearer ", account.token));
-    parser_.body_limit(kNodeBytesMax);
-    boost::system::error_code failed;
-    trust_.add_certificate_authority(boost::asio::buffer(account.authorities), failed);
-    if (failed) {
-      fail("reading the certificates of ca.crt", failed);
-      return;
-    }
-    stream_.set_verify_mode(boost::asio::ssl::verify_peer);
-    stream_.set_verify_callback(boost::asio::ssl::host_name_verification(account.host));
-    socket().expires_after(budget);
-    boost::asio::ip::tcp::resolver resolver(context_);
-    const auto addresses = resolver.resolve(account.host, account.port, failed);
-    if (failed) {
-      fail("resolving", failed);
-      return;
-    }
-    socket().async_connect(
-        addresses, [this](beast::error_code error, const boost::asio::ip::tcp::endpoint&) {
-          if (error) return fail("connecting", error);
-          stream_.async_handshake(boost::asio::ssl::stream_base::client,
-                                  [this](beast::error_code e) { on_trusted(e); });
-        });
-    context_.run();
-  }
-
-  unsigned code() const { return code_; }
-  const std::string& error() const { return error_; }
-  const std::string& body() const { return parser_.get().body(); }
-
- private:
-  beast::tcp_stream& socket() { return stream_.next_layer(); }
-
-  void on_trusted(beast::error_code error) {
-    if (error) return fail("TLS", error);
-    beast::http::async_write(stream_, request_, [this](beast::error_code e, size_t) {
-      if (e) return fail("sending", e);
-      beast::http::async_read(stream_, buffer_, parser_, [this](beast::error_code failed, size_t) {
-        if (failed) return fail("reading the answer", failed);
-        code_ = parser_.get().result_int();
-      });
-    });
-  }
-
-  void fail(const char* what, const boost::system::error_code& error) {
-    error_ = absl::StrCat(what, ": ", error.message());
-  }
-
-  boost::asio::io_context context_{1};
-  boost::asio::ssl::context trust_{boost::asio::ssl::context::tls_client};
-  beast::ssl_stream<beast::tcp_stream> stream_{context_, trust_};
-  beast::http::request<beast::http::empty_body> request_;
-  beast::http::response_parser<beast::http::string_body> parser_;
-  beast::flat_buffer buffer_;
-  unsigned code_ = 0;
-  std::string error_;
-};
 
 absl::Status answer_status(unsigned code, const nlohmann::json& answer) {
   std::string words = absl::StrCat("the API of Kubernetes answered ", code);
@@ -167,13 +89,21 @@ absl::StatusOr<std::map<std::string, std::string>> node_labels(const KubeAccount
         absl::StrCat("--node=", printable(node, kNodeNameBytesMax),
                      ": a node's name has letters, digits, '-' and '.'"));
   }
-  const ApiGet get(account, absl::StrCat("/api/v1/nodes/", node), budget);
-  if (get.code() == 0) {
+  const auto got = daemon::https_get({.host = account.host,
+                                      .port = account.port,
+                                      .path = absl::StrCat("/api/v1/nodes/", node),
+                                      .authorities = account.authorities,
+                                      .token = account.token,
+                                      .accept = kMetadataAlone,
+                                      .body_bytes_max = kNodeBytesMax,
+                                      .budget = budget});
+  if (!got.ok()) {
     return absl::UnavailableError(absl::StrCat("the API of Kubernetes at ", account.host, ":",
-                                               account.port, " does not answer: ", get.error()));
+                                               account.port,
+                                               " does not answer: ", got.status().message()));
   }
-  const auto answer = nlohmann::json::parse(get.body(), nullptr, false);
-  if (get.code() != 200) return answer_status(get.code(), answer);
+  const auto answer = nlohmann::json::parse(got->body, nullptr, false);
+  if (got->code != 200) return answer_status(got->code, answer);
   std::map<std::string, std::string> labels;
   const auto path = nlohmann::json::json_pointer("/metadata/labels");
   if (!answer.is_object())

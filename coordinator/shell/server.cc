@@ -359,23 +359,19 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(const ServerOptions& optio
   }
   if (!status.ok()) return status;
   auto server = std::make_unique<ServerImpl>(options);
-  std::shared_ptr<Tokens> tokens;
-  if (!options.trust.token_dir.empty()) {
-    auto opened = Tokens::open(options.trust.token_dir);
-    if (!opened.ok()) return exits_as(StartExit::kCertificate, opened.status());
-    tokens = *std::move(opened);
-  }
+  const auto tokens = open_tokens(options.trust);
+  if (!tokens.ok()) return exits_as(StartExit::kCertificate, tokens.status());
   const auto credentials =
-      server_credentials(options.trust, tokens, server->shell_metrics(), server->audit_log());
+      server_credentials(options.trust, *tokens, server->shell_metrics(), server->audit_log());
   if (!credentials.ok()) return exits_as(StartExit::kCertificate, credentials.status());
   // Binds the ports first, so that a failed start does not change the state.
   status = server->take_grpc_port(*listen);
   if (status.ok()) status = server->listen_http(options);
   if (!status.ok()) return exits_as(StartExit::kPort, status);
   status = server->open_state(options);
-  if (status.ok()) status = server->serve_grpc(options, *credentials, tokens);
+  if (status.ok()) status = server->serve_grpc(options, *credentials, *tokens);
   if (!status.ok()) return status;
-  server->serve_page(options, std::move(tokens));
+  server->serve_page(options, *tokens);
   server->set_ready();
   return server;
 }

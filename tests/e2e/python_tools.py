@@ -18,6 +18,7 @@ from kube_tools import CACHE, Missing, once, report
 # Tested versions. MLflow's server needs most of its 190 MB.
 PACKAGES = {"tensorboard": ("tensorboard==2.21.0",), "jax": ("jax==0.6.2", "jaxlib==0.6.2"), "mlflow": ("mlflow==3.17.2",),
             "openai": ("openai==1.109.1",), "py-spy": ("py-spy==0.4.1",),
+            "jwt": ("pyjwt==2.10.1", "cryptography==44.0.2"),
             # The tests of the page drive the distribution's Chromium.
             "playwright": ("playwright==1.65.2", "axe-playwright-python==0.1.8"),
              "schemathesis": ("schemathesis==4.32.5",),
@@ -32,7 +33,7 @@ PACKAGES = {"tensorboard": ("tensorboard==2.21.0",), "jax": ("jax==0.6.2", "jaxl
                              "packaging==24.2", "fsspec==2024.10.0", "psutil==6.1.0", "pytorch-lightning==2.2.5",
                              "torchmetrics==1.4.2", "lightning-utilities==0.11.9", "typing-extensions==4.12.2", "setuptools==69.5.1")}
 # The modules that a Python of this machine must have to be used for a package, if not only that.
-MODULES = {"grpc_tools": ("hatchling", "grpc_tools"), "grpc": ("grpc", "google.protobuf", "prometheus_client", "cloudpickle", "mypy"),
+MODULES = {"jwt": ("jwt", "cryptography"), "grpc_tools": ("hatchling", "grpc_tools"), "grpc": ("grpc", "google.protobuf", "prometheus_client", "cloudpickle", "mypy"),
            "transformers": ("torch", "transformers", "pytorch_lightning")}
 WITHOUT_REQUIREMENTS = ("transformers",)
 DISTRIBUTION_PYTHON = "/usr/bin/python3"

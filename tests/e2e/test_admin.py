@@ -39,7 +39,7 @@ class Admin(MusterTest):
         made = json.loads(self.muster("admin", "backup", "--out", copy, "--json", check=0).stdout)
         self.assertEqual((made["file"], made["bytes"]), (str(copy), copy.stat().st_size))
         self.assertEqual(stat.S_IMODE(copy.stat().st_mode), 0o600)
-        self.assertNotIn("backup.tmp", os.listdir(self.dir / "state"))
+        wait_until(lambda: "backup.tmp" not in os.listdir(self.dir / "state"), 30, "the coordinator removes its copy")
         later = self.submit("lost")
         self.running(later, 1)
         self.stop(coordinator)

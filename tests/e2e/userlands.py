@@ -14,7 +14,7 @@ import kube_tools
 SUITES = ("bookworm", "trixie")
 # The packages of Debian 12 that those of deploy/debs.sh depend on.
 DEPENDENCIES = """adduser libabsl20220623 libdnnl2 libdw1 libfmt9 libgloo0 libgomp1 libgoogle-perftools4 libgrpc++1.51 libgrpc29 libhwloc15 libhwy1
-    libpcre2-8-0 libprometheus-cpp-core1.0 libprotobuf32 libsentencepiece0 libsimdjson14 libspdlog1.10-fmt9 libsqlite3-0 libssl3 libutf8proc2
+    libcjose0 libpcre2-8-0 libprometheus-cpp-core1.0 libprotobuf32 libsentencepiece0 libsimdjson14 libspdlog1.10-fmt9 libsqlite3-0 libssl3 libutf8proc2
     libyaml-cpp0.7 libzstd1 python3 zlib1g""".split()
 MAKE_SECONDS = 240  # it takes a minute
 APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child")

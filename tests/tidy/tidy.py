@@ -38,7 +38,7 @@ CORE_FLOORS = ["records", "blame", "recovery", "incident", "accounting", "queue"
 CORE_VALUES = [f"coordinator/core/{value}.h" for value in ("event", "action", "core_options")]
 # The rooms of these folders, from the bottom one.
 COMMON_ROOMS = ["text", "time", "files", "process", "random", "progress", "job", "stacks", "objects"]
-COORDINATOR_SHELL_ROOMS = ["messages", "storage", "metrics", "profiling", "logs", "loop", "audit", "calls", "grpc", "web"]
+COORDINATOR_SHELL_ROOMS = ["messages", "storage", "metrics", "profiling", "logs", "loop", "audit", "calls", "identity", "grpc", "web"]
 WORKER_SHELL_ROOMS = ["files", "programs", "logs", "rendezvous", "metrics", "ranks", "stream", "evidence"]
 JOBSPEC_ROOMS = ["files", "settings", "dialects", "keys", "mesh"]
 

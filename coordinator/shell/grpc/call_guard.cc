@@ -100,12 +100,9 @@ grpc::Status CallGuard::Process(const InputMetadata& metadata, grpc::AuthContext
                   absl::UnauthenticatedError("this coordinator requires a token: give its file "
                                              "with --token-file"));
   const auto grant = tokens_->grant_of(token, monotonic_now());
-  if (!grant)
-    return refuse(method, token, grant,
-                  absl::UnauthenticatedError("the coordinator has no such token: is the file of "
-                                             "--token-file out of date?"));
+  if (!grant.ok()) return refuse(method, token, std::nullopt, grant.status());
   if (may(grant->role, *needed)) return grpc::Status::OK;
-  return refuse(method, token, grant,
+  return refuse(method, token, *grant,
                 absl::PermissionDeniedError(absl::StrCat(
                     printable(method, kMethodShown), " needs the role ", av(name_of(*needed)),
                     ", and this token's is ", av(name_of(grant->role)))));

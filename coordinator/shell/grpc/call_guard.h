@@ -9,7 +9,7 @@
 #include <grpcpp/security/auth_metadata_processor.h>
 
 #include "coordinator/shell/audit/audit_log.h"
-#include "coordinator/shell/grpc/tokens.h"
+#include "coordinator/shell/identity/tokens.h"
 #include "coordinator/shell/metrics/shell_metrics.h"
 
 namespace muster::coordinator {

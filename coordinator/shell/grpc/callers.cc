@@ -1,7 +1,12 @@
 #include "coordinator/shell/grpc/callers.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <utility>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
 #include "coordinator/shell/grpc/call_guard.h"
 
@@ -10,7 +15,7 @@ namespace {
 
 absl::Status removed_token() {
   return absl::UnauthenticatedError(
-      "the coordinator has no such token any more: is the file of --token-file out of date?");
+      "the token has expired or was removed: is the file of --token-file out of date?");
 }
 
 }  // namespace
@@ -35,8 +40,23 @@ void Callers::stop() {
 absl::StatusOr<Caller> Callers::of(const grpc::ServerContextBase& context) const {
   if (tokens_ == nullptr) return unrestricted_caller();
   const auto grant = tokens_->grant_of(bearer_token(context.client_metadata()), monotonic_now());
-  if (grant) return grant->caller;
-  return removed_token();
+  if (!grant.ok()) return grant.status();
+  return grant->caller;
+}
+
+absl::Status Callers::check_node(const grpc::ServerContextBase& context,
+                                 const std::string& node) const {
+  if (tokens_ == nullptr) return absl::OkStatus();
+  const auto grant = tokens_->grant_of(bearer_token(context.client_metadata()), monotonic_now());
+  if (!grant.ok()) return grant.status();
+  const bool may_register =
+      grant->nodes.empty() || std::ranges::any_of(grant->nodes, [&](const std::string& pattern) {
+        return fnmatch(pattern.c_str(), node.c_str(), 0) == 0;
+      });
+  if (may_register) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat("the token does not permit a worker of this name: it is for the nodes ",
+                   absl::StrJoin(grant->nodes, ",")));
 }
 
 Audit Callers::audit(const grpc::ServerContextBase& context, std::string_view method,

@@ -17,7 +17,7 @@
 
 #include "coordinator/core/records/caller.h"
 #include "coordinator/shell/audit/audit_log.h"
-#include "coordinator/shell/grpc/tokens.h"
+#include "coordinator/shell/identity/tokens.h"
 
 namespace muster::coordinator {
 
@@ -43,6 +43,9 @@ class Callers {
 
   // Returns Unauthenticated if the token was removed after CallGuard had checked it.
   absl::StatusOr<Caller> of(const grpc::ServerContextBase& context) const;
+
+  // Returns PermissionDenied if the call's token does not permit a worker of this name.
+  absl::Status check_node(const grpc::ServerContextBase& context, const std::string& node) const;
 
   // Returns the line of a request in the audit log. `method`: "CancelJob".
   Audit audit(const grpc::ServerContextBase& context, std::string_view method, std::string target,

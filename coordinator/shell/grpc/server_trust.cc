@@ -14,6 +14,8 @@
 namespace muster::coordinator {
 namespace {
 
+constexpr Duration kIssuerPatience = std::chrono::seconds(5);
+
 #if MUSTER_GRPC_WATCHES_CERTIFICATES
 // The interval of reading certificates. Certificates are usually renewed hours before they expire.
 constexpr unsigned kCertificatesReadEverySeconds = 5;
@@ -56,17 +58,32 @@ absl::Status check_trust(const ServerTrust& trust, const daemon::Endpoint& liste
     return absl::InvalidArgumentError(
         "--tls-client-ca needs --tls-cert and --tls-key: clients show certificates within TLS");
   }
-  if (!trust.has_tls() && !trust.token_dir.empty()) {
+  if (!trust.has_tls() && trust.has_tokens()) {
     return absl::InvalidArgumentError(
-        "--token-dir needs --tls-cert and --tls-key: a token is not sent over a connection that "
-        "others can read");
+        absl::StrCat(trust.token_dir.empty() ? "--oidc" : "--token-dir",
+                     " needs --tls-cert and --tls-key: a token is not sent over a connection that "
+                     "others can read"));
   }
   return daemon::check_exposure(
       "--listen", listen, insecure || trust.knows_callers(),
-      trust.has_tls() ? "callers need no credentials; give --token-dir or --tls-client-ca, too, or "
-                        "pass --insecure if the network is trusted"
-                      : "there is no transport security; give --tls-cert, --tls-key and "
-                        "--token-dir, or pass --insecure if the network is trusted");
+      trust.has_tls()
+          ? "callers need no credentials; give --token-dir, --oidc or --tls-client-ca, too, or "
+            "pass --insecure if the network is trusted"
+          : "there is no transport security; give --tls-cert, --tls-key and "
+            "--token-dir, or pass --insecure if the network is trusted");
+}
+
+absl::StatusOr<std::shared_ptr<Tokens>> open_tokens(const ServerTrust& trust) {
+  if (!trust.has_tokens()) return nullptr;
+  std::unique_ptr<OidcIssuer> issuer;
+  if (!trust.oidc.empty()) {
+    auto settings = read_oidc_settings(trust.oidc);
+    if (!settings.ok()) return settings.status();
+    issuer = std::make_unique<OidcIssuer>(*std::move(settings));
+    // Without the issuer, the folder's tokens are of use all the same.
+    issuer->wait_for_keys(kIssuerPatience);
+  }
+  return Tokens::open(trust.token_dir, std::move(issuer));
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(

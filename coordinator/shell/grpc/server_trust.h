@@ -9,7 +9,7 @@
 #include <grpcpp/security/server_credentials.h>
 
 #include "coordinator/shell/audit/audit_log.h"
-#include "coordinator/shell/grpc/tokens.h"
+#include "coordinator/shell/identity/tokens.h"
 #include "coordinator/shell/metrics/shell_metrics.h"
 #include "daemon/endpoint.h"
 
@@ -29,19 +29,25 @@ struct ServerTrust {
   // authorities; each client needs a certificate signed by one of them
   std::string tls_client_ca = {};
   std::string token_dir = {};  // folder of tokens; each call needs one of them (tokens.h)
+  std::string oidc = {};       // the issuer whose tokens are accepted, too (oidc_settings.h)
 
   bool has_tls() const { return !tls_cert.empty(); }
+  bool has_tokens() const { return !token_dir.empty() || !oidc.empty(); }
   // Returns whether each caller shows a token or a certificate.
-  bool knows_callers() const { return !tls_client_ca.empty() || !token_dir.empty(); }
+  bool knows_callers() const { return !tls_client_ca.empty() || has_tokens(); }
 };
 
 // Returns InvalidArgument if the flags contradict each other, FailedPrecondition if users of other
 // machines could reach `listen` without authentication.
 absl::Status check_trust(const ServerTrust& trust, const daemon::Endpoint& listen, bool insecure);
 
+// Reads the tokens and the issuer's settings; null if there are neither. Waits some seconds for the
+// issuer's keys.
+absl::StatusOr<std::shared_ptr<Tokens>> open_tokens(const ServerTrust& trust);
+
 // Reads the files and returns the server's credentials. While the server runs, certificates are
-// read again if gRPC supports it. Errors name the flag and the file. `tokens`: null without
-// --token-dir. `metrics` counts the refused calls, which `log` records.
+// read again if gRPC supports it. Errors name the flag and the file. `tokens`: of
+// open_tokens(). `metrics` counts the refused calls, which `log` records.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
     const ServerTrust& trust, std::shared_ptr<Tokens> tokens, std::shared_ptr<ShellMetrics> metrics,
     std::shared_ptr<AuditLog> log);

@@ -183,6 +183,11 @@ void WorkerStream::on_register(const v1::Register& registration) {
         "register must be the first message of a stream, and come once"));
     return;
   }
+  if (absl::Status status = parts_.callers.check_node(*call_->context, registration.worker());
+      !status.ok()) {
+    close(status);
+    return;
+  }
   WorkerRegistered event = registration_from_proto(registration);
   identity_.emplace(event.worker, event.incarnation);
   {

@@ -92,14 +92,20 @@ WebCaller WebAccess::caller_of(const daemon::HttpRequest& request) const {
     return {.role = Role::kAdmin, .identity = unrestricted_caller(), .csrf = csrf_of("")};
   const std::string_view authorization = request.header("authorization");
   if (authorization.starts_with(kBearer))
-    return renewed(
-        {.token = daemon::token_digest(authorization.substr(kBearer.size())), .has_bearer = true});
+    return admitted(authorization.substr(kBearer.size()), {.has_bearer = true});
   return caller_of_token(cookie_of(request));
+}
+
+WebCaller WebAccess::admitted(std::string_view token, WebCaller caller) const {
+  caller.token = daemon::token_digest(token);
+  const auto grant = options_.tokens->grant_of(token, monotonic_now());
+  if (!grant.ok()) caller.refusal = std::string(grant.status().message());
+  return renewed(std::move(caller));
 }
 
 WebCaller WebAccess::caller_of_token(std::string_view token) const {
   if (token.empty()) return {.csrf = csrf_of("")};
-  return renewed({.token = daemon::token_digest(token), .csrf = csrf_of(token)});
+  return admitted(token, {.csrf = csrf_of(token)});
 }
 
 WebCaller WebAccess::renewed(WebCaller caller) const {
@@ -117,8 +123,9 @@ absl::Status WebAccess::check_role(const WebCaller& caller, Role needed,
                                    std::string_view method) const {
   if (!caller.role)
     return absl::UnauthenticatedError(
-        caller.has_bearer ? "the coordinator has no such token"
-                          : "log in first: POST /api/v1/login with a token of --token-dir");
+        !caller.has_bearer       ? "log in first: POST /api/v1/login with a token"
+        : caller.refusal.empty() ? "the coordinator has no such token for people"
+                                 : caller.refusal);
   if (may(*caller.role, needed)) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat(av(method), " needs the role ",
                                                   av(name_of(needed)), ", and this token's is ",

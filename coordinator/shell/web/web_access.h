@@ -1,5 +1,5 @@
 // Decides which callers may use the page's API: the same tokens and roles as on the gRPC port
-// (grpc/tokens.h), given as a bearer token by programs or as a cookie by browsers.
+// (identity/tokens.h), given as a bearer token by programs or as a cookie by browsers.
 //
 // Without tokens everyone who can reach the port has all roles, as on the gRPC port. Then requests
 // are limited to those that a page of another site cannot make a browser send: their host is this
@@ -14,7 +14,7 @@
 
 #include <absl/status/status.h>
 
-#include "coordinator/shell/grpc/tokens.h"
+#include "coordinator/shell/identity/tokens.h"
 #include "daemon/http_message.h"
 #include "daemon/trust_files.h"
 
@@ -37,8 +37,9 @@ struct WebCaller {
   std::optional<Role> role = std::nullopt;                  // nullopt: no login
   Caller identity = {};                                     // the person of the token
   std::optional<daemon::TokenDigest> token = std::nullopt;  // nullopt: no token
-  bool has_bearer = false;  // a program's token: no browser sends it by itself
-  std::string csrf = {};    // the value that POST requests must have
+  bool has_bearer = false;   // a program's token: no browser sends it by itself
+  std::string refusal = {};  // why the token is refused; "": it is not, or there is none
+  std::string csrf = {};     // the value that POST requests must have
 };
 
 // Thread-safe.
@@ -65,6 +66,7 @@ class WebAccess {
   std::pair<std::string, std::string> logout_cookie() const;
 
  private:
+  WebCaller admitted(std::string_view token, WebCaller caller) const;
   std::string cookie_name() const;
   std::string cookie_of(const daemon::HttpRequest& request) const;
   std::string csrf_of(std::string_view cookie) const;

@@ -9,6 +9,12 @@
 #include "daemon/trust_files.h"
 
 namespace muster::coordinator {
+namespace {
+
+// A browser drops cookies of more than 4,096 bytes with their names and attributes.
+constexpr size_t kCookieTokenBytesMax = 3'900;
+
+}  // namespace
 
 nlohmann::json WebApi::session_of(const WebCaller& caller) const {
   return {{"login_required", access_.requires_login()},
@@ -36,14 +42,19 @@ void WebApi::login(Call& call) {
   };
   if (const absl::Status status = call.params.status(); !status.ok()) return refuse(status);
   if (token.empty())
-    return refuse(absl::InvalidArgumentError("token is missing: a line of a file of --token-dir"));
+    return refuse(absl::InvalidArgumentError(
+        "token is missing: a line of a file of --token-dir, or a token of --oidc"));
   if (!access_.requires_login())
     return refuse(absl::FailedPreconditionError(
         "this coordinator has no tokens: everyone who can reach it has all roles"));
+  if (token.size() > kCookieTokenBytesMax)
+    return refuse(absl::InvalidArgumentError(
+        absl::StrCat("the token has ", token.size(), " bytes, and a browser stores at most ",
+                     kCookieTokenBytesMax, ": let the issuer put fewer claims into it")));
   if (!caller.role) {
     note_refused_token(call.request);
     return refuse(absl::UnauthenticatedError(
-        "the coordinator has no such token for people; a worker's token opens no page"));
+        caller.refusal.empty() ? "a worker's token opens no page" : caller.refusal));
   }
   audit_of(call.request, "Login", caller, /*is_change=*/true).finish(absl::OkStatus());
   daemon::HttpResponse response = json_response(session_of(caller));

@@ -4,10 +4,13 @@
 // line. During a rotation a file has two lines. A Kubernetes Secret with these keys is such a
 // folder. A line may name the token's owner and its limits:
 //
-//   TOKEN user=alice teams=vision,speech max_priority=100
+//   TOKEN user=alice teams=vision,speech max_priority=100 expires=2026-12-31T18:00:00Z
 //
-// TOKEN is the token, or `sha256:` and the hexadecimal SHA-256 of the token, so that the file does
-// not contain it.
+// and a line of `worker` the nodes as which a worker may register: nodes=gpu-*,cpu1. TOKEN is the
+// token, or `sha256:` and the hexadecimal SHA-256 of the token, so that the file does not contain
+// it.
+//
+// Beside the folder, or instead of it, an issuer may sign tokens (oidc_issuer.h).
 #pragma once
 
 #include <map>
@@ -20,26 +23,14 @@
 #include <absl/status/statusor.h>
 
 #include "common/time/time.h"
-#include "coordinator/core/records/caller.h"
+#include "coordinator/shell/identity/oidc_issuer.h"
+#include "coordinator/shell/identity/token_grant.h"
 #include "daemon/trust_files.h"
 
 namespace muster::coordinator {
 
 // The text before a token in the header `authorization`.
 inline constexpr std::string_view kBearer = "Bearer ";
-
-// From kViewer on, each role includes the preceding ones; a worker's token only opens a worker's
-// stream.
-enum class Role { kWorker, kViewer, kSubmitter, kAdmin };
-std::string_view name_of(Role role);
-
-// The rights of a token.
-struct TokenGrant {
-  Role role = Role::kWorker;
-  Caller caller{};
-
-  friend bool operator==(const TokenGrant&, const TokenGrant&) = default;
-};
 
 // The folder's content.
 class TokenTable {
@@ -60,29 +51,35 @@ class TokenTable {
   std::map<daemon::TokenDigest, TokenGrant> grants_;
 };
 
-// The folder's current content. Thread-safe.
+// The folder's current content, and the issuer's tokens. Thread-safe.
 class Tokens {
  public:
-  // Reads the folder for the first time.
-  static absl::StatusOr<std::unique_ptr<Tokens>> open(const std::string& folder);
-  Tokens(std::string folder, TokenTable table, Instant now);
+  // Reads the folder for the first time. `folder`: "": there is none. `issuer`: null: there is
+  // none.
+  static absl::StatusOr<std::unique_ptr<Tokens>> open(const std::string& folder,
+                                                      std::unique_ptr<OidcIssuer> issuer = nullptr);
+  Tokens(std::string folder, TokenTable table, std::unique_ptr<OidcIssuer> issuer, Instant now);
 
-  // Returns what the token permits; nullopt if the token is not known. Reads the folder again at
-  // most once per second. Logs an invalid folder and retains the previous tokens of an unreadable
-  // role, because a mistake during a rotation must not lock everyone out.
+  // Returns what the token permits; Unauthenticated, with the reason, if nothing. Reads the folder
+  // again at most once per second. Logs an invalid folder and retains the previous tokens of an
+  // unreadable role, because a mistake during a rotation must not lock everyone out.
+  absl::StatusOr<TokenGrant> grant_of(std::string_view token, Instant now);
+  // The same for a token that was seen before: the issuer's tokens are remembered until they
+  // expire.
   std::optional<TokenGrant> grant_of(const daemon::TokenDigest& token, Instant now);
-  std::optional<TokenGrant> grant_of(std::string_view token, Instant now) {
-    return grant_of(daemon::token_digest(token), now);
-  }
 
  private:
   void refresh(Instant now);
+  std::optional<TokenGrant> find_locked(const daemon::TokenDigest& token, Instant now);
+  void remember_locked(const daemon::TokenDigest& token, const TokenGrant& grant);
 
   const std::string folder_;
+  const std::unique_ptr<OidcIssuer> issuer_;
   std::mutex mutex_;
   TokenTable table_;
   Instant read_at_;
   std::string trouble_;
+  std::map<daemon::TokenDigest, TokenGrant> signed_;  // accepted tokens of the issuer
 };
 
 }  // namespace muster::coordinator

@@ -1,4 +1,4 @@
-#include "coordinator/shell/grpc/tokens.h"
+#include "coordinator/shell/identity/tokens.h"
 
 #include <algorithm>
 #include <array>
@@ -13,6 +13,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 #include <absl/strings/strip.h>
+#include <absl/time/time.h>
 #include <spdlog/spdlog.h>
 
 #include "common/files/errno_status.h"
@@ -27,6 +28,14 @@ constexpr std::array kRoles = {Role::kWorker, Role::kViewer, Role::kSubmitter, R
 constexpr Duration kTokensFreshFor = std::chrono::seconds(1);
 constexpr size_t kFileNameShown = 64;
 constexpr absl::string_view kDigestPrefix = "sha256:";
+// Each person and worker has one at a time, some hundred bytes.
+constexpr size_t kSignedTokensMax = 50'000;
+
+int64_t unix_seconds() { return wall_clock_unix_ns() / 1'000'000'000; }
+
+bool has_expired(const TokenGrant& grant) {
+  return grant.expires_unix_s != 0 && unix_seconds() >= grant.expires_unix_s;
+}
 
 absl::Status check_names(const std::string& folder) {
   std::error_code error;
@@ -46,17 +55,29 @@ absl::Status check_names(const std::string& folder) {
   return absl::OkStatus();
 }
 
-bool is_name(absl::string_view text) {
-  return !text.empty() && text.size() <= kNameBytesMax && std::ranges::all_of(text, [](char c) {
-    return absl::ascii_isgraph(static_cast<unsigned char>(c)) && c != ',';
-  });
-}
+bool is_name(absl::string_view text) { return is_person_or_team(sv(text)); }
 
 // Reads one word after a token. Returns a clause about the problem, "" if there is none.
-std::string take_word(absl::string_view word, Caller& caller) {
+std::string take_word(absl::string_view word, TokenGrant& grant) {
+  Caller& caller = grant.caller;
+  const bool is_worker = grant.role == Role::kWorker;
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(word, absl::MaxSplits('=', 1));
   const auto& [key, value] = parts;
+  if (key == "expires") {
+    absl::Time time;
+    std::string problem;
+    if (!absl::ParseTime(absl::RFC3339_full, value, &time, &problem))
+      return "expires must be a time such as 2026-12-31T18:00:00Z";
+    grant.expires_unix_s = std::max<int64_t>(1, absl::ToUnixSeconds(time));
+    return "";
+  }
+  if (key == "nodes" && is_worker) {
+    grant.nodes = absl::StrSplit(value, ',');
+    if (std::ranges::all_of(grant.nodes, is_name)) return "";
+    return "nodes must be patterns of names separated by commas, such as gpu-*,cpu1";
+  }
+  if (is_worker) return "only nodes=PATTERN,PATTERN and expires=TIME may follow a worker's token";
   if (key == "user") {
     caller.name = std::string(value);
     if (is_name(value)) return "";
@@ -75,23 +96,21 @@ std::string take_word(absl::string_view word, Caller& caller) {
                         kPriorityMax);
   }
   // The word may be a token, so it is not shown.
-  return "only user=NAME, teams=NAME,NAME and max_priority=N may follow a token";
+  return "only user=NAME, teams=NAME,NAME, max_priority=N and expires=TIME may follow a token";
 }
 
-absl::StatusOr<Caller> caller_of_line(const daemon::TokenLine& line, Role role,
-                                      const std::string& file) {
-  Caller caller{.is_admin = role == Role::kAdmin};
+absl::StatusOr<TokenGrant> grant_of_line(const daemon::TokenLine& line, Role role,
+                                         const std::string& file) {
+  TokenGrant grant{.role = role, .caller = {.is_admin = role == Role::kAdmin}};
   const auto refuse = [&](const std::string& why) {
     return absl::InvalidArgumentError(absl::StrCat(file, ": line ", line.number, ": ", why));
   };
   for (const absl::string_view word :
        absl::StrSplit(line.rest, absl::ByAnyChar(" \t"), absl::SkipEmpty()))
-    if (const std::string why = take_word(word, caller); !why.empty()) return refuse(why);
-  if (role == Role::kWorker && !line.rest.empty())
-    return refuse("nothing may follow a worker's token");
-  if (caller.name.empty() && !caller.teams.empty())
+    if (const std::string why = take_word(word, grant); !why.empty()) return refuse(why);
+  if (grant.caller.name.empty() && !grant.caller.teams.empty())
     return refuse("teams need user=NAME: members of a team are people");
-  return caller;
+  return grant;
 }
 
 // The digest of a token, which the line may give in its place.
@@ -122,16 +141,22 @@ absl::StatusOr<Grants> read_role(const std::string& folder, Role role) {
   const std::string file = absl::StrCat("--token-dir=", path);
   Grants grants;
   for (const daemon::TokenLine& line : *lines) {
-    auto caller = caller_of_line(line, role, file);
-    if (!caller.ok()) return caller.status();
+    auto grant = grant_of_line(line, role, file);
+    if (!grant.ok()) return grant.status();
     const auto digest = digest_of_line(line, file);
     if (!digest.ok()) return digest.status();
-    grants.emplace_back(*digest, TokenGrant{role, *std::move(caller)});
+    grants.emplace_back(*digest, *std::move(grant));
   }
   return grants;
 }
 
 }  // namespace
+
+bool is_person_or_team(std::string_view text) {
+  return !text.empty() && text.size() <= kNameBytesMax && std::ranges::all_of(text, [](char c) {
+    return absl::ascii_isgraph(static_cast<unsigned char>(c)) && c != ',';
+  });
+}
 
 std::string_view name_of(Role role) {
   switch (role) {
@@ -202,19 +227,62 @@ std::optional<TokenGrant> TokenTable::grant_of(const daemon::TokenDigest& token)
   return found->second;
 }
 
-absl::StatusOr<std::unique_ptr<Tokens>> Tokens::open(const std::string& folder) {
+absl::StatusOr<std::unique_ptr<Tokens>> Tokens::open(const std::string& folder,
+                                                     std::unique_ptr<OidcIssuer> issuer) {
+  if (folder.empty())
+    return std::make_unique<Tokens>(folder, TokenTable(), std::move(issuer), monotonic_now());
   auto table = TokenTable::read(folder);
   if (!table.ok()) return table.status();
-  return std::make_unique<Tokens>(folder, *std::move(table), monotonic_now());
+  return std::make_unique<Tokens>(folder, *std::move(table), std::move(issuer), monotonic_now());
 }
 
-Tokens::Tokens(std::string folder, TokenTable table, Instant now)
-    : folder_(std::move(folder)), table_(std::move(table)), read_at_(now) {}
+Tokens::Tokens(std::string folder, TokenTable table, std::unique_ptr<OidcIssuer> issuer,
+               Instant now)
+    : folder_(std::move(folder)),
+      issuer_(std::move(issuer)),
+      table_(std::move(table)),
+      read_at_(now) {}
+
+absl::StatusOr<TokenGrant> Tokens::grant_of(std::string_view token, Instant now) {
+  const daemon::TokenDigest digest = daemon::token_digest(token);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto grant = find_locked(digest, now);
+    if (grant && !has_expired(*grant)) return *grant;
+    if (grant) return absl::UnauthenticatedError("the token has expired: get a new one");
+  }
+  if (issuer_ == nullptr || !is_signed_token(token))
+    return absl::UnauthenticatedError(
+        "the coordinator has no such token: is the file of --token-file out of date?");
+  auto grant = issuer_->grant_of(token, unix_seconds());
+  if (!grant.ok()) return grant;
+  const std::lock_guard lock(mutex_);
+  remember_locked(digest, *grant);
+  return grant;
+}
 
 std::optional<TokenGrant> Tokens::grant_of(const daemon::TokenDigest& token, Instant now) {
   const std::lock_guard lock(mutex_);
-  if (now - read_at_ >= kTokensFreshFor) refresh(now);
-  return table_.grant_of(token);
+  auto grant = find_locked(token, now);
+  if (grant && has_expired(*grant)) return std::nullopt;
+  return grant;
+}
+
+std::optional<TokenGrant> Tokens::find_locked(const daemon::TokenDigest& token, Instant now) {
+  if (!folder_.empty() && now - read_at_ >= kTokensFreshFor) refresh(now);
+  if (auto grant = table_.grant_of(token)) return grant;
+  const auto found = signed_.find(token);
+  return found == signed_.end() ? std::nullopt : std::optional(found->second);
+}
+
+// When there is no room, the token that expires first is forgotten: its next call checks it again.
+void Tokens::remember_locked(const daemon::TokenDigest& token, const TokenGrant& grant) {
+  if (signed_.size() >= kSignedTokensMax)
+    std::erase_if(signed_, [](const auto& one) { return has_expired(one.second); });
+  if (signed_.size() >= kSignedTokensMax)
+    signed_.erase(std::ranges::min_element(
+        signed_, {}, [](const auto& one) { return one.second.expires_unix_s; }));
+  signed_.insert_or_assign(token, grant);
 }
 
 void Tokens::refresh(Instant now) {

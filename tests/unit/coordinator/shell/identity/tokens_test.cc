@@ -1,4 +1,4 @@
-#include "coordinator/shell/grpc/tokens.h"
+#include "coordinator/shell/identity/tokens.h"
 
 #include <gmock/gmock.h>
 
@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "coordinator/shell/grpc/call_guard.h"
+#include "tests/unit/coordinator/shell/identity/test_issuer.h"
 #include "tests/unit/temp_folder.h"
 
 namespace muster::coordinator {
@@ -23,7 +24,7 @@ constexpr const char* kTwo = "two-0123456789abcdef";
 
 std::optional<Role> role_of(Tokens& tokens, std::string_view token, Instant now) {
   const auto grant = tokens.grant_of(token, now);
-  return grant ? std::optional(grant->role) : std::nullopt;
+  return grant.ok() ? std::optional(grant->role) : std::nullopt;
 }
 
 class TokensTest : public testing::Test {
@@ -153,7 +154,8 @@ TEST_F(TokensTest, WordsAfterATokenAreChecked) {
   EXPECT_THAT(refusal(), HasSubstr("64 hexadecimal digits"));
   std::filesystem::remove(folder_.file("viewer"));
   write_file(folder_.file("worker"), absl::StrCat(kOne, " user=alice"));
-  EXPECT_THAT(refusal(), HasSubstr("nothing may follow a worker's token"));
+  EXPECT_THAT(refusal(),
+              HasSubstr("only nodes=PATTERN,PATTERN and expires=TIME may follow a worker's token"));
   std::filesystem::remove(folder_.file("worker"));
   write_file(folder_.file("submitter"), absl::StrCat(kOne, " user=a\n", kOne, " user=b"));
   EXPECT_THAT(refusal(), HasSubstr("two lines have a token in common"));
@@ -181,6 +183,65 @@ TEST(CallGuard, RolesContainEachOtherButForTheWorkers) {
   EXPECT_TRUE(may(Role::kWorker, Role::kWorker));
   EXPECT_FALSE(may(Role::kAdmin, Role::kWorker)) << "a worker must not use a person's token";
   EXPECT_FALSE(may(Role::kWorker, Role::kViewer)) << "a rank may read its worker's token";
+}
+
+TEST_F(TokensTest, ATokenExpires) {
+  write_file(folder_.file("submitter"),
+             absl::StrCat(kOne, " user=ann expires=2020-01-01T00:00:00Z\n", kTwo,
+                          " expires=2200-01-01T00:00:00+01:00\n"));
+  const auto tokens = Tokens::open(folder_.path());
+  ASSERT_TRUE(tokens.ok()) << tokens.status();
+  const Instant now = monotonic_now();
+  EXPECT_THAT((*tokens)->grant_of(kOne, now).status().message(),
+              HasSubstr("the token has expired"));
+  EXPECT_EQ((*tokens)->grant_of(daemon::token_digest(kOne), now), std::nullopt);
+  EXPECT_EQ(role_of(**tokens, kTwo, now), Role::kSubmitter);
+  write_file(folder_.file("submitter"), absl::StrCat(kOne, " expires=tomorrow"));
+  EXPECT_THAT(refusal(), HasSubstr("line 1: expires must be a time such as 2026-12-31T18:00:00Z"));
+}
+
+TEST_F(TokensTest, AWorkersTokenMayNameItsNodes) {
+  write_file(folder_.file("worker"), absl::StrCat(kOne, " nodes=gpu-*,cpu1\n", kTwo));
+  const auto table = TokenTable::read(folder_.path());
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ(table->grant_of(daemon::token_digest(kOne))->nodes,
+            (std::vector<std::string>{"gpu-*", "cpu1"}));
+  EXPECT_TRUE(table->grant_of(daemon::token_digest(kTwo))->nodes.empty());
+  write_file(folder_.file("worker"), absl::StrCat(kOne, " nodes=a,,b"));
+  EXPECT_THAT(refusal(), HasSubstr("nodes must be patterns of names"));
+  write_file(folder_.file("worker"), kOne);
+  write_file(folder_.file("viewer"), absl::StrCat(kTwo, " nodes=gpu-*"));
+  EXPECT_THAT(refusal(), HasSubstr("may follow a token"));
+}
+
+TEST_F(TokensTest, TokensOfAnIssuerAreRememberedUntilTheyExpire) {
+  TestIssuer issuer;
+  OidcSettings settings{.issuer = "https://sso.example.com", .audiences = {"muster"}};
+  settings.jwks_uri = "https://sso.example.com/keys";
+  settings.roles = {{"*", Role::kViewer}};
+  auto checker =
+      std::make_unique<OidcIssuer>(settings, [&](const std::string&) { return issuer.key_set(); });
+  ASSERT_TRUE(checker->wait_for_keys(std::chrono::seconds(60)));
+  write_file(folder_.file("admin"), kOne);
+  const auto tokens = Tokens::open(folder_.path(), std::move(checker));
+  ASSERT_TRUE(tokens.ok()) << tokens.status();
+  const auto sign = [&](int64_t expires) {
+    return issuer.sign(
+        {{"iss", "https://sso.example.com"}, {"aud", "muster"}, {"sub", "ann"}, {"exp", expires}},
+        "ES256");
+  };
+  const Instant now = monotonic_now();
+  const int64_t unix_s = wall_clock_unix_ns() / 1'000'000'000;
+  const std::string token = sign(unix_s + 3600);
+  EXPECT_EQ((*tokens)->grant_of(daemon::token_digest(token), now), std::nullopt);
+  const auto grant = (*tokens)->grant_of(token, now);
+  ASSERT_TRUE(grant.ok()) << grant.status();
+  EXPECT_EQ(grant->caller.name, "ann");
+  EXPECT_EQ((*tokens)->grant_of(daemon::token_digest(token), now), *grant);
+  EXPECT_EQ(role_of(**tokens, kOne, now), Role::kAdmin);
+  EXPECT_THAT((*tokens)->grant_of(sign(unix_s - 60), now).status().message(),
+              HasSubstr("it expired"));
+  EXPECT_THAT((*tokens)->grant_of(kTwo, now).status().message(), HasSubstr("has no such token"));
 }
 
 }  // namespace
