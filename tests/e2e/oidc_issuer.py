@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """An OpenID Connect issuer for tests: oidc_issuer.py CERTIFICATE KEY PORT_FILE. It serves its
-discovery document and its keys by HTTPS, and signs with PyJWT what a test asks for.
+discovery document and its keys by HTTPS, and signs with PyJWT what a test requests.
 """
 import base64
 import http.server

@@ -73,7 +73,7 @@ class SettingsReader {
     return printable(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
                      kWordShown);
   }
-  // Refuses keys that nobody took.
+  // Refuses a key that was not taken.
   void end() {
     if (!object_.empty())
       fail(printable(object_.begin().key(), kWordShown),

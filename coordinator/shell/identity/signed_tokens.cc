@@ -50,7 +50,7 @@ absl::StatusOr<nlohmann::json> header_of(std::string_view token) {
     return bad_token("its header is not base64url");
   auto header = nlohmann::json::parse(bytes, nullptr, /*allow_exceptions=*/false);
   if (!header.is_object()) return bad_token("its header is no JSON object");
-  // A verifier must refuse extensions that it does not know (RFC 7515, 4.1.11).
+  // A verifier must refuse extensions that it does not support (RFC 7515, 4.1.11).
   if (header.contains("crit")) return bad_token("its header has critical extensions");
   return header;
 }
