@@ -65,9 +65,9 @@ class Oidc(MusterTest):
     def submit(self, check=0):
         return self.muster("submit", "--ranks", 1, "--json", "--", "sleep", "1000", check=check)
 
-    def request(self, url, token=None, body=None):
+    def request(self, url, token=None, body=None, headers=None):
         """Returns (code, body, headers)."""
-        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+        headers = {"Content-Type": "application/json", **(headers or {}), **({"Authorization": f"Bearer {token}"} if token else {})}
         request = urllib.request.Request(url, json.dumps(body).encode() if body else None, headers)
         try:
             answer = urllib.request.urlopen(request, timeout=30, context=ssl.create_default_context(cafile=self.authority.certificate))
@@ -94,8 +94,10 @@ class Oidc(MusterTest):
         self.assertIn("carl is in no group that has a role here", self.muster("list", check=1).stderr)
         # The page takes the same tokens.
         ann = self.sign("ann", "users", "grp-vision")
-        code, body, headers = self.page_api(coordinator, "login", body={"token": ann})
-        self.assertEqual((code, json.loads(body)["user"], json.loads(body)["role"]), (200, "ann", "submitter"))
+        csrf = json.loads(self.page_api(coordinator, "session")[1])["csrf"]
+        code, body, headers = self.page_api(coordinator, "login", body={"token": ann}, headers={"X-Muster-CSRF": csrf})
+        self.assertEqual(code, 200, body)
+        self.assertEqual((json.loads(body)["user"], json.loads(body)["role"]), ("ann", "submitter"))
         self.assertIn("HttpOnly", headers["Set-Cookie"])
         self.assertEqual(json.loads(self.page_api(coordinator, "session", token=ann)[1])["user"], "ann")
         code, body, _ = self.page_api(coordinator, "jobs", token=self.sign("ann", "users", exp=int(time.time()) - 60))
