@@ -1,9 +1,9 @@
 // The callers of requests, and the owners of jobs.
 //
 // A job that was submitted with the token of a person (coordinator/shell/identity/tokens.h) belongs
-// to that person and, if it names a team, to the members of the team. Only they and admins may change
-// the job, and read its output, its stacks and the evidence of its incidents. Only the person and
-// admins may update its program and variables, because ranks may run as the person
+// to that person and, if it names a team, to the members of the team. Only they and admins may
+// change the job, and read its output, its stacks and the evidence of its incidents. Only the
+// person and admins may update its program and variables, because ranks may run as the person
 // (muster-worker --run-as-owner). A job without an owner belongs to all callers whose role permits
 // the request.
 #pragma once
