@@ -270,6 +270,10 @@ absl::StatusOr<v1::ListNodeChecksResponse> Client::deep_checks_of(const std::str
   return unary_call(&v1::Muster::Stub::ListNodeChecks, request);
 }
 
+absl::StatusOr<v1::ListSharesResponse> Client::list_shares() {
+  return unary_call(&v1::Muster::Stub::ListShares, v1::ListSharesRequest());
+}
+
 absl::StatusOr<v1::GetJobHistoryResponse> Client::job_history(uint64_t id, uint32_t limit) {
   v1::GetJobHistoryRequest request;
   request.set_job_id(id);

@@ -58,6 +58,8 @@ class Client {
   absl::StatusOr<v1::Job> update_job(const v1::UpdateJobRequest& request);
   // Returns all workers, by name.
   absl::StatusOr<v1::ListWorkersResponse> list_workers();
+  // Returns the usage and the quotas of users and teams.
+  absl::StatusOr<v1::ListSharesResponse> list_shares();
   // Excludes a worker from new ranks; returns its state after the call. `seconds`: duration of the
   // exclusion; 0: until admit_worker(). `evacuate`: the worker's jobs save a checkpoint and
   // continue on other workers. `drain_unix_ns`: they do so in time for this moment; 0: they do not.

@@ -33,6 +33,7 @@ void declare_all(CLI::App& app, Action& action, char** argv) {
   group(app, "From a text to training data");
   declare_submit(app, action);
   declare_list(app, action);
+  declare_shares(app, action);
   declare_status(app, action);
   declare_logs(app, action);
   declare_stacks(app, action);

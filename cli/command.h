@@ -23,6 +23,7 @@ void declare_plan(CLI::App& app, Action& action);
 void declare_bench(CLI::App& app, Action& action);
 void declare_submit(CLI::App& app, Action& action);
 void declare_list(CLI::App& app, Action& action);
+void declare_shares(CLI::App& app, Action& action);
 void declare_status(CLI::App& app, Action& action);
 void declare_logs(CLI::App& app, Action& action);
 void declare_stacks(CLI::App& app, Action& action);

@@ -201,6 +201,11 @@ void declare(CLI::App& app, Flags& flags) {
                "Stop only on SIGINT and SIGHUP: Slurm sends SIGTERM to every process of a job, and "
                "ranks that save then need their coordinator");
   declare_trust(app, flags.server);
+  app.add_option(
+         "--queue-policy", flags.server.queue_policy,
+         "Quotas, priority ceilings and shares of users and teams, as JSON; read again when "
+         "it changes (docs/queue.md)")
+      ->type_name("FILE");
   daemon::add_count(app, "--worker-lease-ms", flags.worker_lease_ms,
                     "Silence after which a worker and its ranks are lost", 100, kIntervalMsMax)
       ->capture_default_str();

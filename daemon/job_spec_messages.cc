@@ -51,7 +51,27 @@ struct FieldWriter {
   }
 };
 
+// A kind of a later version counts as the strictest one.
+JobDependency dependency_from_proto(const v1::Dependency& proto) {
+  JobDependency dependency{JobId(proto.job_id())};
+  if (proto.kind() == v1::Dependency::AFTER_ANY) dependency.kind = DependencyKind::kAfterAny;
+  if (proto.kind() == v1::Dependency::AFTER_NOT_OK) dependency.kind = DependencyKind::kAfterNotOk;
+  return dependency;
+}
+
 }  // namespace
+
+void dependency_to_proto(const JobDependency& dependency, v1::Dependency& proto) {
+  proto.set_job_id(dependency.job.value());
+  switch (dependency.kind) {
+    case DependencyKind::kAfterOk:
+      return proto.set_kind(v1::Dependency::AFTER_OK);
+    case DependencyKind::kAfterAny:
+      return proto.set_kind(v1::Dependency::AFTER_ANY);
+    case DependencyKind::kAfterNotOk:
+      return proto.set_kind(v1::Dependency::AFTER_NOT_OK);
+  }
+}
 
 JobSpec job_spec_from_proto(const v1::JobSpec& proto) {
   JobSpec spec;
@@ -62,6 +82,8 @@ JobSpec job_spec_from_proto(const v1::JobSpec& proto) {
   spec.stack_traces = stack_traces_from_proto(proto.stack_traces());
   for (const v1::Smaller& size : proto.smaller())
     spec.smaller.push_back({size.nodes(), size.train_config_json()});
+  for (const v1::Dependency& dependency : proto.dependencies())
+    spec.dependencies.push_back(dependency_from_proto(dependency));
   return spec;
 }
 
@@ -79,6 +101,8 @@ void job_spec_to_proto(const JobSpec& spec, v1::JobSpec& proto) {
     smaller.set_nodes(size.nodes);
     smaller.set_train_config_json(size.train_config_json);
   }
+  for (const JobDependency& dependency : spec.dependencies)
+    dependency_to_proto(dependency, *proto.add_dependencies());
 }
 
 }  // namespace muster::daemon

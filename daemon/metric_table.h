@@ -64,6 +64,7 @@ constexpr Metric kRows[] = {
     {kC, kGauge, "muster_coordinator_streams", "method", "Open streams: Connect (workers), WatchJob, FollowLogs, BackupState and TakeProfile."},
     {kC, kGauge, "muster_coordinator_overloaded", "", "1 while reads are refused because the core loop is late."},
     {kC, kCounter, "muster_coordinator_shed_reads_total", "method", "Reads that were refused because the core loop was late. method=metrics: scrapes that were answered without jobs and workers."},
+    {kC, kGauge, "muster_coordinator_queue_policy_valid", "", "1: the file of --queue-policy is valid, or none is given. 0: it is not, and its last valid version is in force."},
     {kC, kCounter, "muster_coordinator_audit_lost_total", "", "Lines of the audit log that could not be written."},
     {kC, kCounter, "process_cpu_seconds_total", "", "User and system CPU time of the coordinator's process."},
     {kC, kGauge, "process_resident_memory_bytes", "", "Resident memory of the coordinator's process."},

@@ -117,6 +117,13 @@ void describe(CLI::App& app, WorkerCommandLine& line) {
   app.add_option("--switches-file", options.switches_file,
                  "A file whose first line replaces --switches, and its second line --domain")
       ->type_name("FILE");
+  muster::daemon::add_list(app, "--label", options.labels, "NAME=VALUE",
+                           "A property of this node that jobs can require (muster submit "
+                           "--select); may be repeated")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  muster::daemon::add_list(app, "--taint", options.taints, "NAME=VALUE",
+                           "Only jobs with this --tolerate get ranks here; may be repeated")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--work-dir", options.work_dir,
                  "Folder for configs, progress pages and logs of ranks")
       ->type_name("FOLDER")

@@ -7,9 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
+#include <absl/strings/str_replace.h>
 
 #include "cli/jobs/goodput_view.h"
 #include "cli/jobs/node_view.h"
@@ -89,7 +91,53 @@ std::vector<std::string> rank_row(const v1::Job& job, const v1::RankStatus& rank
   return row;
 }
 
+// Returns the lines about the conditions under which the job may start and run.
+std::string queue_lines(const v1::Job& job) {
+  const v1::JobSpec& spec = job.spec();
+  std::string text;
+  if (!spec.array().empty())
+    absl::StrAppend(&text, "  task ", spec.array_index(), " of array ", shown(spec.array()), "\n");
+  if (spec.time_limit_seconds() > 0) {
+    absl::StrAppend(&text, "  time limit ",
+                    format_duration(static_cast<double>(spec.time_limit_seconds())), ", used ",
+                    format_duration(static_cast<double>(running_ns(job.goodput())) / 1e9), "\n");
+  }
+  if (spec.node_selector_size() > 0)
+    absl::StrAppend(&text, "  only on nodes with ",
+                    shown(absl::StrJoin(spec.node_selector(), ", ")), "\n");
+  if (spec.tolerations_size() > 0)
+    absl::StrAppend(&text, "  also on nodes with the taints ",
+                    shown(absl::StrJoin(spec.tolerations(), ", ")), "\n");
+  if (spec.dependencies_size() > 0) {
+    std::vector<std::string> words;
+    for (const v1::Dependency& one : spec.dependencies())
+      words.push_back(absl::StrCat(
+          absl::StrReplaceAll(absl::AsciiStrToLower(v1::Dependency::Kind_Name(one.kind())),
+                              {{"_", "-"}}),
+          " ", one.job_id()));
+    absl::StrAppend(&text, "  ", absl::StrJoin(words, ", "), "\n");
+  }
+  return text;
+}
+
+// Returns whether `job` and the older `next` are waiting tasks of one array, which a list shows in
+// one row.
+bool shares_row(const v1::Job& job, const v1::Job& next) {
+  const auto is_waiting_task = [](const v1::Job& one) {
+    return !one.spec().array().empty() && one.state() == v1::QUEUED && one.attempt() == 0;
+  };
+  return is_waiting_task(job) && is_waiting_task(next) &&
+         job.spec().array() == next.spec().array() && job.spec().user() == next.spec().user();
+}
+
 }  // namespace
+
+int64_t running_ns(const v1::Goodput& goodput) {
+  int64_t time = goodput.wall_ns();
+  for (const v1::Goodput::Loss& loss : goodput.losses())
+    if (loss.what() == "waiting") time -= loss.ns();
+  return time;
+}
 
 bool is_terminal_state(v1::JobState state) {
   return state == v1::SUCCEEDED || state == v1::FAILED || state == v1::CANCELLED;
@@ -140,7 +188,7 @@ std::string describe_job(const v1::Job& job, int64_t now_unix_ns) {
       job.spec().nodes() == 1 ? " node" : " nodes", ", submitted ",
       age(job.submitted_unix_ns(), now_unix_ns), " ago by ", submitter(job.spec()),
       "\n  output in ", shown(job.spec().output_directory()), "\n");
-  absl::StrAppend(&text, describe_revisions(job, now_unix_ns));
+  absl::StrAppend(&text, queue_lines(job), describe_revisions(job, now_unix_ns));
   if (job.held_size() > 0) {
     absl::StrAppend(&text, "  reserved for it: ", shown(absl::StrJoin(job.held(), ", ")), "\n");
   }
@@ -183,15 +231,20 @@ std::string describe_job_list(const v1::ListJobsResponse& jobs, int64_t now_unix
   std::vector<std::vector<std::string>> rows = {{"JOB", "NAME", "USER", "STATE", "ATTEMPT", "NODES",
                                                  "RANKS", "STEP", "LOSS", "TOKENS/S", "GOODPUT",
                                                  "AGE", "REASON"}};
-  for (const v1::Job& job : jobs.jobs()) {
+  for (int i = 0; i < jobs.jobs_size(); ++i) {
+    const int newest = i;
+    while (i + 1 < jobs.jobs_size() && shares_row(jobs.jobs(i), jobs.jobs(i + 1))) ++i;
+    const v1::Job& job = jobs.jobs(i);  // the oldest, whose reason is that of the first to start
     const v1::RankStatus* rank = speaker(job);
-    rows.push_back({absl::StrCat(job.id()), job.spec().name(), job.spec().user(),
-                    v1::JobState_Name(job.state()), absl::StrCat(job.attempt()), nodes_text(job),
-                    absl::StrCat(ranks_now(job)), step_text(job),
-                    has_figures(job) ? fixed(rank->loss(), 3) : "-",
-                    has_figures(job) ? format_count(job.tokens_per_second()) : "-",
-                    goodput_percent(job.goodput()), age(job.submitted_unix_ns(), now_unix_ns),
-                    job.reason()});
+    rows.push_back(
+        {i == newest ? absl::StrCat(job.id()) : absl::StrCat(job.id(), "-", jobs.jobs(newest).id()),
+         i == newest ? job.spec().name()
+                     : absl::StrCat(job.spec().name(), " and ", i - newest, " more"),
+         job.spec().user(), v1::JobState_Name(job.state()), absl::StrCat(job.attempt()),
+         nodes_text(job), absl::StrCat(ranks_now(job)), step_text(job),
+         has_figures(job) ? fixed(rank->loss(), 3) : "-",
+         has_figures(job) ? format_count(job.tokens_per_second()) : "-",
+         goodput_percent(job.goodput()), age(job.submitted_unix_ns(), now_unix_ns), job.reason()});
   }
   std::string text = format_table(rows);
   const std::string all = goodput_line(goodput_of_all({jobs.jobs().begin(), jobs.jobs().end()}));

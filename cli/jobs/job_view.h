@@ -8,6 +8,8 @@
 namespace muster::cli {
 
 // Returns whether a job in this state has ended for good.
+// Returns the time for which the job has had ranks.
+int64_t running_ns(const v1::Goodput& goodput);
 bool is_terminal_state(v1::JobState state);
 // Returns whether every rank of a job in this state is up; also true for a job suspected of a hang.
 bool is_running_state(v1::JobState state);

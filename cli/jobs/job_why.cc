@@ -10,6 +10,7 @@
 #include "cli/jobs/node_view.h"
 #include "cli/terminal/terminal.h"
 #include "common/job/gpu.h"
+#include "common/job/node_labels.h"
 #include "common/text/number_text.h"
 #include "common/text/with_commas.h"
 
@@ -63,6 +64,25 @@ std::string domains_text(const JobNeeds& needs, const v1::ListWorkersResponse& w
   return absl::StrCat(text, "\n");
 }
 
+// Lists for each condition of the selector how many workers fulfil it, and how many of these can
+// take ranks now.
+std::string conditions_text(const JobNeeds& needs, const v1::ListWorkersResponse& workers) {
+  std::string text;
+  for (const std::string& condition : needs.selector) {
+    uint64_t all = 0, able = 0;
+    for (const v1::WorkerInfo& worker : workers.workers()) {
+      const std::map<std::string, std::string> labels(worker.labels().begin(),
+                                                      worker.labels().end());
+      if (!holds(condition, labels)) continue;
+      ++all;
+      able += why_not(worker, needs).empty() ? 1 : 0;
+    }
+    absl::StrAppend(&text, counted(all, "worker"), all == 1 ? " has " : " have ", condition,
+                    ", and ", able, " of them can take its ranks now\n");
+  }
+  return text;
+}
+
 std::string unmet_needs_text(const JobNeeds& needs) {
   std::string text = absl::StrCat(
       "needs ", counted(static_cast<uint64_t>(needs.nodes), "node"),
@@ -90,7 +110,9 @@ JobNeeds needs_of(const v1::JobSpec& spec, uint64_t gpu_bytes) {
           .segment_nodes = spec.segment_nodes(),
           .slots = spec.ranks_per_node(),
           .gpus_per_rank = spec.gpus_per_rank(),
-          .gpu_bytes = gpu_bytes};
+          .gpu_bytes = gpu_bytes,
+          .selector = {spec.node_selector().begin(), spec.node_selector().end()},
+          .tolerations = {spec.tolerations().begin(), spec.tolerations().end()}};
 }
 
 std::string why_not(const v1::WorkerInfo& worker, const JobNeeds& needs) {
@@ -100,6 +122,10 @@ std::string why_not(const v1::WorkerInfo& worker, const JobNeeds& needs) {
   if (!worker.connected()) return "away";
   if (worker.leaving()) return "leaving";
   if (worker.check_due()) return "must pass a node check first";
+  const NodeLabels labels{.labels = {worker.labels().begin(), worker.labels().end()},
+                          .taints = {worker.taints().begin(), worker.taints().end()}};
+  if (std::string why = why_unsuitable(labels, needs.selector, needs.tolerations); !why.empty())
+    return why;
   if (worker.slots() < needs.slots)
     return absl::StrCat("has only ", counted(static_cast<uint64_t>(worker.slots()), "slot"));
   const int32_t gpus =
@@ -130,7 +156,8 @@ std::string describe_why(const JobNeeds& needs, const v1::ListWorkersResponse& w
   std::string text = absl::StrCat(unmet_needs_text(needs), "\n");
   if (verdicts.empty()) return absl::StrCat(text, "no worker has registered\n");
   absl::StrAppend(&text, "workers that can take its ranks now: ", able.size(), " of ",
-                  verdicts.size(), "\n", domains_text(needs, workers), "\n");
+                  verdicts.size(), "\n", conditions_text(needs, workers),
+                  domains_text(needs, workers), "\n");
   std::vector<std::vector<std::string>> rows = {
       {"WORKER", "FREE SLOTS", "FREE GPUS", "GPUS", "CANNOT TAKE RANKS BECAUSE"}};
   for (size_t i = 0; i < std::min(verdicts.size(), kRowsMax); ++i) {
@@ -153,6 +180,8 @@ nlohmann::json why_to_json(const JobNeeds& needs, const v1::ListWorkersResponse&
                         {"gpus_per_rank", needs.gpus_per_rank},
                         {"gpu_memory_bytes", needs.gpu_bytes},
                         {"segment_nodes", needs.segment_nodes},
+                        {"node_selector", needs.selector},
+                        {"tolerations", needs.tolerations},
                         {"domains", nlohmann::json::array()},
                         {"workers", nlohmann::json::array()}};
   for (const auto& [name, domain] : domains_of(needs, workers))

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -19,6 +20,8 @@ struct JobNeeds {
   int32_t gpus_per_rank = 0;  // as in JobSpec
   // Device memory of the rank that needs the most, in bytes; 0: not planned.
   uint64_t gpu_bytes = 0;
+  std::vector<std::string> selector{};     // as JobSpec.node_selector
+  std::vector<std::string> tolerations{};  // as in JobSpec
 };
 
 // Returns the needs of a job. `gpu_bytes`: as in JobNeeds.
@@ -27,13 +30,14 @@ JobNeeds needs_of(const v1::JobSpec& spec, uint64_t gpu_bytes);
 // Returns why the worker cannot take ranks of the job now: "4 of 8 slots are free"; empty: it can.
 std::string why_not(const v1::WorkerInfo& worker, const JobNeeds& needs);
 
-// Returns a line with the needs, one with the workers of each domain that can take ranks, if the
-// workers have domains, and a table of the workers. Shows at most 50 workers; those that can take
-// ranks come last.
+// Returns a line with the needs, one for each condition of the selector, one with the workers of
+// each domain that can take ranks, if the workers have domains, and a table of the workers. Shows
+// at most 50 workers; those that can take ranks come last.
 std::string describe_why(const JobNeeds& needs, const v1::ListWorkersResponse& workers);
 
 // Returns {"nodes", "min_nodes", "slots_per_node", "gpus_per_rank", "gpu_memory_bytes",
-// "segment_nodes", "domains": [{"name", "nodes", "able"}], "workers": [{"name", "why_not"}]}.
+// "segment_nodes", "node_selector", "tolerations", "domains": [{"name", "nodes", "able"}],
+// "workers": [{"name", "why_not"}]}.
 nlohmann::json why_to_json(const JobNeeds& needs, const v1::ListWorkersResponse& workers);
 
 }  // namespace muster::cli

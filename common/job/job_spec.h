@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "common/job/gpu.h"
+#include "common/job/ids.h"
 #include "common/job/limits.h"
 #include "common/job/stack_trace_spec.h"
 
@@ -36,6 +37,27 @@ struct SmallerJob {
   std::string train_config_json{};
 
   friend bool operator==(const SmallerJob&, const SmallerJob&) = default;
+};
+
+// The end of another job that a dependency requires.
+enum class DependencyKind {
+  kAfterOk,     // SUCCEEDED
+  kAfterAny,    // any end
+  kAfterNotOk,  // FAILED or CANCELLED
+};
+// The names in stored jobs and in --json.
+inline constexpr std::array<std::string_view, 3> kDependencyKindNames = {"after_ok", "after_any",
+                                                                         "after_not_ok"};
+constexpr std::string_view dependency_kind_name(DependencyKind kind) {
+  return kDependencyKindNames[static_cast<size_t>(kind)];
+}
+
+// A job that must end before another one may start.
+struct JobDependency {
+  JobId job;
+  DependencyKind kind = DependencyKind::kAfterOk;
+
+  friend bool operator==(const JobDependency&, const JobDependency&) = default;
 };
 
 // See muster.v1.JobSpec for the meaning of the fields.
@@ -68,12 +90,20 @@ struct JobSpec {
   int64_t planned_memory_bytes = 0;
   std::string owner{};
   std::string team{};
+  std::vector<JobDependency> dependencies{};
+  int64_t time_limit_seconds = 0;
+  std::string array{};
+  int32_t array_index = 0;
+  int32_t array_running_max = 0;
+  std::vector<std::string> node_selector{};
+  std::vector<std::string> tolerations{};
 
   // Returns the number of ranks of an attempt at full size, which is the maximum.
   int32_t world_size() const { return nodes * ranks_per_node; }
   // Returns whether the job runs a user program instead of the built-in trainer: its exit codes
   // have no meaning here, and it may report no progress.
   bool is_program() const { return !command.empty(); }
+  bool is_array_task() const { return !array.empty(); }
   // Returns whether the output of a rank counts as progress.
   bool output_is_progress() const { return hang_after_seconds > 0; }
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
@@ -129,6 +159,10 @@ struct JobField {
 inline constexpr int32_t kPriorityMax = 1'000'000;
 // A day, in microseconds: more than any step takes.
 inline constexpr int64_t kPlannedUsMax = int64_t{86'400} * 1'000'000;
+// Ten years, in seconds: a longer limit is a typing error.
+inline constexpr int64_t kTimeLimitSecondsMax = int64_t{10} * 365 * 86'400;
+// The bound of the numbers of an array's tasks, and of those that run at the same time.
+inline constexpr int32_t kArrayIndexMax = 1'000'000;
 // Linux's PATH_MAX, in bytes.
 inline constexpr size_t kPathBytesMax = 4096;
 
@@ -158,6 +192,14 @@ inline constexpr auto kJobFields = std::to_array<JobField>({
      NumberRange{0, std::numeric_limits<int64_t>::max()}},
     {"owner", &JobSpec::owner, TextRule{TextForm::kLine, kNameBytesMax}},
     {"team", &JobSpec::team, TextRule{TextForm::kLine, kNameBytesMax}},
+    {"time_limit_seconds", &JobSpec::time_limit_seconds, NumberRange{0, kTimeLimitSecondsMax}},
+    {"array_index", &JobSpec::array_index, NumberRange{0, kArrayIndexMax}},
+    {"array_running_max", &JobSpec::array_running_max, NumberRange{0, kArrayIndexMax}},
+    // Conditions and taints as in common/job/node_labels.h.
+    {"node_selector", &JobSpec::node_selector, NoRule{}},
+    {"tolerations", &JobSpec::tolerations, NoRule{}},
+    // Empty, or a name.
+    {"array", &JobSpec::array, NoRule{}},
     // It divides `nodes`.
     {"segment_nodes", &JobSpec::segment_nodes, NoRule{}},
     // At most `nodes`.

@@ -39,4 +39,7 @@ constexpr int32_t kRestartsMax = 100'000;
 // a complete config; with 16 sizes the largest jobs can lose several nodes.
 constexpr int32_t kSmallerSizesMax = 16;
 
+// The maximum number of other jobs that must end before a job starts.
+constexpr size_t kDependenciesMax = 64;
+
 }  // namespace muster

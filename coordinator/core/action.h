@@ -208,6 +208,11 @@ struct PersistAttempt {
   AttemptRecord attempt;
 };
 
+// Stores the usage of a user or a team, replacing the existing record; deletes it if it is 0.
+struct PersistUsage {
+  UsageRecord usage;
+};
+
 // Deletes the suspicion record of a node that is sound again.
 struct ForgetNode {
   WorkerName worker;
@@ -244,10 +249,11 @@ struct JobChanged {
   JobId job;
 };
 
-using Action = std::variant<PersistJob, PersistExit, PersistRequestId, PersistLastJobId, ForgetJob,
-                            PersistIncident, ForgetIncident, PersistNode, ForgetNode,
-                            PersistDeepChecks, PersistAttempt, NodeDecision, SendToWorker,
-                            RefuseWorker, RefuseRegistration, Reply, ReplyStacks, JobChanged>;
+using Action =
+    std::variant<PersistJob, PersistExit, PersistRequestId, PersistLastJobId, ForgetJob,
+                 PersistIncident, ForgetIncident, PersistNode, ForgetNode, PersistDeepChecks,
+                 PersistAttempt, PersistUsage, NodeDecision, SendToWorker, RefuseWorker,
+                 RefuseRegistration, Reply, ReplyStacks, JobChanged>;
 using ActionList = std::vector<Action>;
 
 // Appends `some`: a list of actions, or a list of values of one kind of action.

@@ -40,6 +40,7 @@ Core::Core(CoreOptions options, DurableState state, Instant now)
     Job& job = jobs_.restore(std::move(stored));
     if (job.state == JobState::kQueued) {
       queue_.restore(job, options_, now);
+      dependents_.add(job);
     } else if (is_live(job.state)) {
       if (job.state == JobState::kSuspect || job.state == JobState::kDumping)
         jobs_.note(
@@ -52,6 +53,7 @@ Core::Core(CoreOptions options, DurableState state, Instant now)
     if (job.recovering != IncidentId(0)) incidents_.await(job.recovering);
     accounts_.restore(job, now);
   }
+  usages_.restore(state.usages);
   fleet_.begin_waiting(now);
   schedule_needed_ = any_job_needs_workers(queue_, jobs_, attempts_.jobs());
 }
@@ -108,6 +110,7 @@ void Core::process(const Event& event, Instant now) {
         on(e);
       },
       event);
+  release_dependents();
   for (const JobId id : std::exchange(restored_running_, {})) {
     const Job* job = jobs_.find(id);
     if (job != nullptr && is_running(job->state))
@@ -180,6 +183,8 @@ void Core::on(const Tick& event) {
   }
   check_stuck();
   drain_nodes();
+  end_at_time_limits();
+  charge_usage();
   end_silent_trials();
   for (const JobId id : attempts_.jobs()) {
     Job& job = jobs_.at(id);

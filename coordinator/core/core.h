@@ -30,11 +30,12 @@
 //   core.h        combines all subjects
 //
 // Files: core.cc contains the step and the restore after a restart; core_jobs.cc submission,
-// cancellation and the queue pass; core_update.cc revisions of a job's spec; core_slow_nodes.cc
-// jobs that leave slow nodes; core_attempt.cc the life of one attempt; core_workers.cc
-// registrations, heartbeats, exits and leases; core_nodes.cc exclusions, checks and processes that
-// cannot be killed; core_sweep.cc deep checks of idle nodes; core_ladder.cc dumps of stacks, and
-// the steps of jobs that may hang; core_reach.cc unreachable workers.
+// cancellation and the queue pass; core_limits.cc dependencies and time limits; core_policy.cc
+// quotas and usage; core_update.cc revisions of a job's spec; core_slow_nodes.cc jobs that leave
+// slow nodes; core_attempt.cc the life of one attempt; core_workers.cc registrations, heartbeats,
+// exits and leases; core_nodes.cc exclusions, checks and processes that cannot be killed;
+// core_sweep.cc deep checks of idle nodes; core_ladder.cc dumps of stacks, and the steps of jobs
+// that may hang; core_reach.cc unreachable workers.
 #pragma once
 
 #include <cstdint>
@@ -64,15 +65,28 @@
 #include "coordinator/core/hang/ladder.h"
 #include "coordinator/core/incident/incident_book.h"
 #include "coordinator/core/placement/placement.h"
+#include "coordinator/core/placement/placement_pass.h"
+#include "coordinator/core/queue/dependencies.h"
 #include "coordinator/core/queue/job_queue.h"
 #include "coordinator/core/queue/job_table.h"
+#include "coordinator/core/queue/running_use.h"
+#include "coordinator/core/queue/usage_table.h"
 #include "coordinator/core/queue/validation.h"
 #include "coordinator/core/records/core_time.h"
 #include "coordinator/core/records/job.h"
+#include "coordinator/core/records/queue_policy.h"
 #include "coordinator/core/sweep/check_history.h"
 #include "coordinator/core/sweep/sweep.h"
 
 namespace muster::coordinator {
+
+// A user or a team, with its quota and its use of the fleet.
+struct ShareRow {
+  Party party{};
+  Quota quota{};
+  double usage_rank_seconds = 0;
+  QuotaUses uses{};
+};
 
 class Core {
  public:
@@ -120,6 +134,11 @@ class Core {
   // Return the same for one worker, without visiting the ranks of all others.
   NodeUse use_of(const WorkerName& worker) const;
   NodeUse held_of(const WorkerName& worker) const;
+  // Returns null if there is no policy.
+  const QueuePolicy* policy() const { return policy_ ? &*policy_ : nullptr; }
+  // Returns the users and teams with jobs, usage or an entry in the policy: users by name, then
+  // teams by name.
+  std::vector<ShareRow> shares() const;
   // Returns the number of incidents that are not over.
   size_t open_incidents() const { return incidents_.open_count(); }
   // Returns the largest `count_max` straggler scores, by rank; empty before the first sample.
@@ -139,6 +158,19 @@ class Core {
   void schedule();
   void note_outage();
   void start(Job& job, std::vector<RankPlacement> placement);
+
+  // core_limits.cc
+  void release_dependents();
+  std::optional<Duration> time_left(const Job& job) const;
+  JobEnds ends_by_limit() const;
+  void end_at_time_limits();
+
+  // core_policy.cc
+  void on(const QueuePolicyChanged& event);
+  bool has_gpus() const;
+  absl::Status check_policy(const JobSpec& spec) const;
+  void charge_usage();
+  void set_fair_shares(std::vector<JobQueue::Entry>& entries) const;
 
   // core_update.cc
   void on(const JobUpdateRequested& event);
@@ -220,6 +252,12 @@ class Core {
   StoreId store_;
   JobTable jobs_;
   JobQueue queue_;
+  Dependents dependents_;
+  std::optional<QueuePolicy> policy_;
+  UsageTable usages_;
+  Instant charged_at_{};       // the time up to which the usage of running jobs is added
+  Instant usage_stored_at_{};  // the time at which the usage was last stored
+  std::vector<JobId> ended_;   // in this step, until their dependents are released
   Fleet fleet_;
   NodeBook nodes_;
   IncidentBook incidents_;

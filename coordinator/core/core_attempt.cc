@@ -17,6 +17,7 @@
 #include "coordinator/core/recovery/restart_policy.h"
 #include "coordinator/core/recovery/revisions.h"
 #include "coordinator/core/recovery/slow_nodes.h"
+#include "coordinator/core/recovery/time_limit.h"
 
 namespace muster::coordinator {
 
@@ -114,7 +115,10 @@ void Core::fault(Job& job, Fault cause, Duration grace) {
                                                         : "; the other ranks are stopped"));
   Ledger& ledger = accounts_.of(job.id);
   if (is_preempted(newest)) {
-    ledger.stopping(newest.is_planned ? LossCause::kPlanned : LossCause::kPreempted, time_.now);
+    ledger.stopping(newest.for_time_limit ? LossCause::kTimeLimit
+                    : newest.is_planned   ? LossCause::kPlanned
+                                          : LossCause::kPreempted,
+                    time_.now);
   } else {
     const Instant progress = record_fault(incidents_, attempt, job, ledger.best_step(), time_);
     ledger.fault(newest.kind, progress, time_.now);
@@ -162,6 +166,11 @@ void Core::end_attempt(Job& job) {
     finish(job, JobState::kFailed, exit_code, std::move(decision.reason));
     return;
   }
+  if (const auto left = time_left(job); left && *left <= Duration::zero()) {
+    finish(job, JobState::kFailed, kTimeLimitExitCode,
+           absl::StrCat(time_limit_text(job), "; ", job.faults.back().message));
+    return;
+  }
   actions_.push_back(
       PersistAttempt{attempt.record_of_end(job, job.faults.back().message, time_.unix_ns)});
   count_restart(job, decision);
@@ -204,6 +213,9 @@ void Core::finish(Job& job, JobState state, int32_t exit_code, std::string reaso
   end_recovery(incidents_, job, IncidentId(0), shows_no_steps);
   job.account = accounts_.close(job.id, time_.now, time_.unix_ns);
   job.held.clear();
+  ended_.push_back(job.id);
+  dependents_.remove(job);
+  job.waits_for.clear();
   if (job.trial) end_trial(job, "the job ended first");
   if (job.update) drop_update(job, "not rolled in: the job ended first");
   // The environment may contain tokens and passwords. Only attempts need the values, and no further

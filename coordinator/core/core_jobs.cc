@@ -13,15 +13,14 @@
 namespace muster::coordinator {
 namespace {
 
-// Returns waiting jobs, and running jobs that may reserve workers, in the queue's order.
-std::vector<JobQueue::Entry> entries_in_order(const JobQueue& queue, const JobTable& jobs,
+// Returns waiting jobs, and running jobs that may reserve workers.
+std::vector<JobQueue::Entry> entries_to_visit(const JobQueue& queue, const JobTable& jobs,
                                               const std::vector<JobId>& live) {
   std::vector<JobQueue::Entry> entries = queue.in_order();
   for (const JobId id : live) {
     const Job& job = jobs.at(id);
     if (may_hold_workers(job)) entries.push_back({job.spec.priority, id, {}, {}, {}});
   }
-  std::ranges::sort(entries, JobQueue::precedes);
   return entries;
 }
 
@@ -65,6 +64,9 @@ void Core::on(const JobSubmitted& event) {
     return reply(std::move(status), JobId{});
   if (status = jobs_.check_output_is_free(spec); !status.ok())
     return reply(std::move(status), JobId{});
+  absl::StatusOr<std::vector<JobDependency>> unmet = unmet_dependencies(spec, jobs_);
+  if (!unmet.ok()) return reply(unmet.status(), JobId{});
+  if (status = check_policy(spec); !status.ok()) return reply(std::move(status), JobId{});
   if (queue_.size() >= options_.queued_jobs_max) {
     return reply(absl::ResourceExhaustedError(absl::StrCat(
                      "the queue is full: ", queue_.size(),
@@ -82,7 +84,10 @@ void Core::on(const JobSubmitted& event) {
   }
   Job& job = jobs_.submit(std::move(spec), event.request_id, event.unix_ns);
   accounts_.restore(job, time_.now);
-  jobs_.note(job, "submitted; waits for a placement");
+  job.waits_for = *std::move(unmet);
+  dependents_.add(job);
+  jobs_.note(job, job.waits_for.empty() ? "submitted; waits for a placement"
+                                        : dependencies_text(job.waits_for));
   queue_.add(job.id, job.spec.priority, time_.now);
   schedule_needed_ = true;
   actions_.emplace_back(PersistLastJobId{job.id});
@@ -164,6 +169,7 @@ void Core::schedule() {
   const std::vector<JobId> live = attempts_.jobs();
   if (!any_job_needs_workers(queue_, jobs_, live)) return;
   PlacementPass pass(options_, time_, jobs_, live, fleet_, nodes_);
+  RunningUse running(policy_ ? &*policy_ : nullptr, jobs_, queue_, live, policy_ && has_gpus());
   const auto hold_more = [&](Job& job) {
     if (!may_hold_workers(job)) return;
     PlacementPass::More more = pass.hold_more_nodes(job);
@@ -173,7 +179,10 @@ void Core::schedule() {
     ++job.resizes;
     fault(job, growth_fault(job, more.nodes, time_.unix_ns), options_.grow_grace);
   };
-  std::vector<JobQueue::Entry> entries = entries_in_order(queue_, jobs_, live);
+  bool has_ends = false;
+  std::vector<JobQueue::Entry> entries = entries_to_visit(queue_, jobs_, live);
+  set_fair_shares(entries);
+  std::ranges::sort(entries, JobQueue::precedes);
   std::ranges::stable_partition(entries, [&](const JobQueue::Entry& entry) {
     return has_its_nodes(jobs_.at(entry.job), fleet_, nodes_);
   });
@@ -187,6 +196,15 @@ void Core::schedule() {
       hold(jobs_, job, pass.hold_own_nodes(job));
       continue;
     }
+    if (!job.waits_for.empty()) continue;
+    if (std::string text = running.why_waits(job); !text.empty()) {
+      if (text != job.reason) jobs_.note(job, std::move(text));
+      continue;
+    }
+    if (job.spec.time_limit_seconds > 0 && pass.is_blocked() && !has_ends) {
+      has_ends = true;
+      pass.set_ends(ends_by_limit());
+    }
     PlacementPass::Decision decision = pass.place(job, entry);
     for (const WorkerName& name : decision.checks)
       append(actions_, checks_.request(fleet_.at(name), time_.now));
@@ -195,6 +213,7 @@ void Core::schedule() {
       if (decision.text != job.reason) jobs_.note(job, std::move(decision.text));
       continue;
     }
+    if (job.attempt == Attempt(0)) running.add(job);
     start(job, std::move(decision.ranks));
     if (!decision.text.empty()) jobs_.note(job, job.reason + decision.text);
     hold_more(job);
@@ -206,7 +225,7 @@ void Core::note_outage() {
   constexpr std::string_view kReason = "waits until a worker reports: all are silent";
   for (const JobQueue::Entry& entry : queue_.in_order()) {
     Job& job = jobs_.at(entry.job);
-    if (entry.not_before <= time_.now && job.reason != kReason)
+    if (entry.not_before <= time_.now && job.waits_for.empty() && job.reason != kReason)
       jobs_.note(job, std::string(kReason));
   }
 }

@@ -10,6 +10,7 @@
 #include "coordinator/core/records/incident.h"
 #include "coordinator/core/records/job.h"
 #include "coordinator/core/records/node_record.h"
+#include "coordinator/core/records/queue_policy.h"
 
 namespace muster::coordinator {
 
@@ -28,6 +29,7 @@ struct DurableState {
   std::vector<NodeRecord> nodes{};
   // The newest results of deep checks, oldest first.
   std::map<WorkerName, std::vector<DeepCheckRecord>> deep_checks{};
+  std::vector<UsageRecord> usages{};
 };
 
 }  // namespace muster::coordinator

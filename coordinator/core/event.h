@@ -14,6 +14,7 @@
 
 #include "common/job/gpu.h"
 #include "common/job/ids.h"
+#include "common/job/node_labels.h"
 #include "common/job/rank_evidence.h"
 #include "common/job/stalled_link.h"
 #include "common/job/thread_samples.h"
@@ -28,6 +29,7 @@
 #include "coordinator/core/records/job.h"
 #include "coordinator/core/records/node_place.h"
 #include "coordinator/core/records/node_record.h"
+#include "coordinator/core/records/queue_policy.h"
 
 namespace muster::coordinator {
 
@@ -105,6 +107,7 @@ struct WorkerRegistered {
   std::string no_gpus_because{};
   // The node's network addresses: "10.0.0.2".
   std::vector<std::string> addresses{};
+  NodeLabels labels{};
 };
 
 // The worker's stream broke. The worker retains its slots and ranks until its lease expires.
@@ -257,6 +260,12 @@ struct NodeAdmitRequested {
   int64_t unix_ns = 0;
 };
 
+// The queue policy was read, or read again after a change. Without the event there is no policy.
+struct QueuePolicyChanged {
+  std::optional<QueuePolicy> policy{};
+  int64_t unix_ns = 0;
+};
+
 // A deadline returned by next_deadline() may have passed.
 struct Tick {
   int64_t unix_ns = 0;
@@ -268,10 +277,10 @@ struct Tick {
   bool is_behind = false;
 };
 
-using Event =
-    std::variant<JobSubmitted, JobCancelRequested, JobCheckpointRequested, JobUpdateRequested,
-                 WorkerRegistered, WorkerDisconnected, WorkerLeaving, HeartbeatReceived, RankExited,
-                 StacksRequested, StackReportReceived, SymbolsReceived, NodeChecked,
-                 NodeExcludeRequested, NodeAdmitRequested, NodeSweepRequested, Tick>;
+using Event = std::variant<JobSubmitted, JobCancelRequested, JobCheckpointRequested,
+                           JobUpdateRequested, WorkerRegistered, WorkerDisconnected, WorkerLeaving,
+                           HeartbeatReceived, RankExited, StacksRequested, StackReportReceived,
+                           SymbolsReceived, NodeChecked, NodeExcludeRequested, NodeAdmitRequested,
+                           NodeSweepRequested, QueuePolicyChanged, Tick>;
 
 }  // namespace muster::coordinator

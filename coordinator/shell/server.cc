@@ -21,6 +21,7 @@
 #include "coordinator/shell/logs/log_store.h"
 #include "coordinator/shell/loop/core_loop.h"
 #include "coordinator/shell/metrics/metrics.h"
+#include "coordinator/shell/policy_file.h"
 #include "coordinator/shell/start_exit.h"
 #include "coordinator/shell/storage/space_reserve.h"
 #include "coordinator/shell/storage/sqlite_storage.h"
@@ -70,6 +71,7 @@ class ServerImpl final : public Server {
   absl::Status serve_grpc(const ServerOptions& options,
                           const std::shared_ptr<grpc::ServerCredentials>& credentials,
                           std::shared_ptr<Tokens> tokens);
+  void watch_policy(const std::string& path);
   void set_ready() { ready_ = true; }
   std::shared_ptr<ShellMetrics> shell_metrics() const { return shell_metrics_; }
   std::shared_ptr<AuditLog> audit_log() const { return audit_log_; }
@@ -94,6 +96,7 @@ class ServerImpl final : public Server {
   std::shared_ptr<AuditLog> audit_log_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<CoreLoop> loop_;
+  std::unique_ptr<PolicyFile> policy_;
   std::unique_ptr<Callers> callers_;
   std::unique_ptr<AdminService> admin_;
   std::unique_ptr<MusterService> muster_;
@@ -110,6 +113,7 @@ ServerImpl::~ServerImpl() {
   ready_ = false;
   http_.reset();
   port_.reset();
+  policy_.reset();
   if (callers_ != nullptr) callers_->stop();
   if (loop_ != nullptr) loop_->stop();
   pools_.stop();
@@ -238,6 +242,15 @@ void ServerImpl::serve_page(const ServerOptions& options, std::shared_ptr<Tokens
           .audit_log = audit_log_});
 }
 
+void ServerImpl::watch_policy(const std::string& path) {
+  constexpr Duration kEvery = std::chrono::seconds(1);
+  if (path.empty()) return;
+  policy_ = std::make_unique<PolicyFile>(
+      path, kEvery,
+      [this](QueuePolicy policy) { return loop_->set_policy({.policy = std::move(policy)}); },
+      shell_metrics_);
+}
+
 // A restart helps only if the loop is stuck. It does not help while the state is loaded, while the
 // disk is full, or while the core is behind.
 daemon::HttpResponse ServerImpl::health_page() const {
@@ -358,6 +371,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(const ServerOptions& optio
         daemon::check_open_exposure("--http", *http, options.insecure || options.trusted_network);
   }
   if (!status.ok()) return status;
+  if (!options.queue_policy.empty()) {
+    if (auto policy = PolicyFile::read(options.queue_policy); !policy.ok()) return policy.status();
+  }
   auto server = std::make_unique<ServerImpl>(options);
   const auto tokens = open_tokens(options.trust);
   if (!tokens.ok()) return exits_as(StartExit::kCertificate, tokens.status());
@@ -369,6 +385,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(const ServerOptions& optio
   if (status.ok()) status = server->listen_http(options);
   if (!status.ok()) return exits_as(StartExit::kPort, status);
   status = server->open_state(options);
+  if (status.ok()) server->watch_policy(options.queue_policy);
   if (status.ok()) status = server->serve_grpc(options, *credentials, *tokens);
   if (!status.ok()) return status;
   server->serve_page(options, *tokens);

@@ -23,8 +23,9 @@ struct ServerOptions {
   ServerTrust trust;
   // permits --listen and --http on addresses that other machines can reach
   bool insecure = false;
-  bool trusted_network = false;  // permits the same for --http only
-  std::string audit_log = {};    // the file; empty: audit.jsonl in state_dir
+  bool trusted_network = false;   // permits the same for --http only
+  std::string audit_log = {};     // the file; empty: audit.jsonl in state_dir
+  std::string queue_policy = {};  // the file (policy_file.h); empty: no quotas and shares
   CoreOptions core;
   int32_t worker_series = daemon::kSeriesSample;  // see MetricsOptions
   int32_t job_series = daemon::kJobsShown;

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include <absl/strings/ascii.h>
+
 #include "common/job/job_spec.h"
 #include "common/text/json_depth.h"
 #include "daemon/job_spec_messages.h"
@@ -15,6 +17,14 @@ namespace muster::daemon {
 namespace {
 
 using nlohmann::json;
+
+json dependencies_to_json(const google::protobuf::RepeatedPtrField<v1::Dependency>& list) {
+  json out = json::array();
+  for (const v1::Dependency& dependency : list)
+    out.push_back({{"job_id", dependency.job_id()},
+                   {"kind", absl::AsciiStrToLower(v1::Dependency::Kind_Name(dependency.kind()))}});
+  return out;
+}
 
 json spec_to_json(const v1::JobSpec& proto) {
   const JobSpec spec = job_spec_from_proto(proto);
@@ -27,6 +37,7 @@ json spec_to_json(const v1::JobSpec& proto) {
       [&](const JobField& field, auto member) { out[std::string(field.name)] = spec.*member; });
   // --json has the config as an object, and no gpus_per_rank.
   for (const char* key : {"train_config_json", "settings_json", "gpus_per_rank"}) out.erase(key);
+  out["dependencies"] = dependencies_to_json(proto.dependencies());
   if (!spec.is_program()) {
     for (const char* key : {"command", "working_directory"}) out.erase(key);
   }
@@ -119,6 +130,7 @@ json job_to_json(const v1::Job& job) {
               {"incident", nullptr},
               {"goodput", goodput_to_json(job.goodput())},
               {"newest_step", job.newest_step()},
+              {"waits_for", dependencies_to_json(job.waits_for())},
               {"revision", job.revision()},
               {"revisions", json::array()}};
   if (job.incident().id() != 0)
@@ -149,7 +161,10 @@ json worker_to_json(const v1::WorkerInfo& worker) {
               {"gpus_used", worker.gpus_used()},
               {"no_gpus_because", worker.no_gpus_because()},
               {"switches", worker.switches()},
-              {"domain", worker.domain()}};
+              {"domain", worker.domain()},
+              {"labels", json::object()},
+              {"taints", std::vector<std::string>(worker.taints().begin(), worker.taints().end())}};
+  for (const auto& label : worker.labels()) out["labels"][label.first] = label.second;
   for (const v1::Gpu& gpu : worker.gpus()) {
     out["gpus"].push_back({{"index", gpu.index()},
                            {"uuid", gpu.uuid()},

@@ -19,7 +19,7 @@ from harness import BIN, SOURCE, MusterTest, wait_until
 TOKENS = {role: f"{role}-token-0123456789abcdef" for role in ("worker", "viewer", "submitter", "admin")}
 ROLES_OF_METHODS = {
     "viewer": {"ListJobs", "GetJob", "WatchJob", "FollowLogs", "ListWorkers", "GetJobHistory", "ListIncidents", "GetIncident",
-               "GetNodeSweep", "ListNodeChecks"},
+               "GetNodeSweep", "ListNodeChecks", "ListShares"},
     "submitter": {"SubmitJob", "CancelJob", "CheckpointJob", "UpdateJob", "DumpJobStacks"},
     "admin": {"ExcludeWorker", "AdmitWorker", "CheckNodes", "BackupState", "TakeProfile", "GetCoordinator"},
     "worker": {"Connect"},

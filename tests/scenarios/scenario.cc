@@ -97,6 +97,8 @@ std::string Scenario::run_event(const Words& words) {
   } else if (verb == "cancel") {
     step(JobCancelRequested{RequestToken(next_token_++), JobId(std::stoull(words[1])),
                             words.back() == "force", unix_ns_});
+  } else if (verb == "policy") {
+    set_policy(words);
   } else if (verb == "update") {
     return update(words);
   } else if (verb == "checkpoint") {
@@ -139,6 +141,7 @@ void Scenario::add_worker(const Words& words) {
   event.slots = number_of(words, "slots", 4);
   event.place = {.switches = value_of(words, "switches").value_or(""),
                  .domain = value_of(words, "domain").value_or("")};
+  event.labels = labels_of(words);
   event.no_gpus_because = value_of(words, "no-gpus").value_or("");
   for (int32_t i = 0; i < number_of(words, "gpus", 0); ++i)
     event.gpus.push_back({.index = i, .uuid = absl::StrCat("GPU-", i), .name = "fake"});
@@ -162,8 +165,10 @@ void Scenario::add_worker(const Words& words) {
   workers_[name] = {event.incarnation, event.slots, true, false};
 }
 
-std::string Scenario::submit(const Words& words) {
+std::string Scenario::submit(const Words& all_words) {
   JobSpec spec;
+  Words words = all_words;
+  take_queue_words(words, spec);
   spec.name = words[1];
   spec.user = "ada";
   spec.nodes = number_of(words, "nodes", 1);
@@ -284,6 +289,7 @@ void Scenario::restart_coordinator() {
     if (is_unfinished(incident)) state.open_incidents.push_back(incident);
   }
   for (const auto& [name, node] : stored_nodes_) state.nodes.push_back(node);
+  for (const auto& [party, usage] : stored_usages_) state.usages.push_back(usage);
   for (auto& [name, worker] : workers_) worker.connected = false;
   core_.emplace(options_, std::move(state), now_);
 }
@@ -312,6 +318,8 @@ void Scenario::step(const Event& event) {
       stored_nodes_[node->node.worker] = node->node;
     } else if (const auto* sound = std::get_if<ForgetNode>(&action)) {
       stored_nodes_.erase(sound->worker);
+    } else if (const auto* usage = std::get_if<PersistUsage>(&action)) {
+      stored_usages_[usage->usage.party] = usage->usage;
     } else if (const auto* stacks = std::get_if<ReplyStacks>(&action)) {
       last_stacks_ = *stacks;
     } else if (const auto* reply = std::get_if<Reply>(&action)) {

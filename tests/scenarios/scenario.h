@@ -76,6 +76,7 @@ class Scenario {
 
   void add_worker(const Words& words);
   std::string submit(const Words& words);
+  void set_policy(const Words& words);
   void report_exit(const Words& words);
   void progress(const Words& words);
   void wait(Duration time, bool is_behind = false);
@@ -101,6 +102,8 @@ class Scenario {
   std::map<WorkerName, SendDumpStacks> dumps_;  // newest request to each worker
   std::map<IncidentId, Incident> stored_incidents_;
   std::map<WorkerName, NodeRecord> stored_nodes_;
+  std::map<Party, UsageRecord> stored_usages_;
+  QueuePolicy policy_;
   std::map<WorkerName, uint64_t> checks_;  // newest request to each worker
   // The probes of jobs in long phases since the last event, which need not be expected.
   std::set<std::string> probes_;
@@ -115,5 +118,9 @@ class Scenario {
   std::map<JobId, JobSpec> started_;  // the spec in the newest order to start ranks
   std::optional<Reply> last_reply_;
 };
+
+// scenario_queue.cc
+void take_queue_words(std::vector<std::string>& words, JobSpec& spec);
+NodeLabels labels_of(const std::vector<std::string>& words);
 
 }  // namespace muster::coordinator

@@ -83,6 +83,7 @@ struct EventText {
   std::string operator()(const NodeAdmitRequested& e) const {
     return absl::StrCat("admit ", e.worker.value());
   }
+  std::string operator()(const QueuePolicyChanged&) const { return "queue policy"; }
   std::string operator()(const NodeSweepRequested& e) const {
     return absl::StrCat("check deeply, ", e.workers.size(), " nodes");
   }
@@ -159,6 +160,10 @@ struct ActionText {
   }
   std::string operator()(const ForgetNode& a) const {
     return absl::StrCat("forget node ", a.worker.value());
+  }
+  std::string operator()(const PersistUsage& a) const {
+    return absl::StrCat("persist the usage of ", text_of(a.usage.party), ": ",
+                        a.usage.rank_seconds);
   }
   std::string operator()(const PersistAttempt& a) const {
     const AttemptRecord& r = a.attempt;

@@ -56,10 +56,12 @@ void FakeCoordinator::boot() {
     if (is_unfinished(incident)) began_with_.open_incidents.push_back(incident);
   }
   for (const auto& [name, node] : disk_nodes_) began_with_.nodes.push_back(node);
+  for (const auto& [party, usage] : disk_usages_) began_with_.usages.push_back(usage);
   record_.clear();
   last_messages_.clear();
   core_.emplace(world_.core_options, began_with_, born_);
   world_.invariants.begin(*core_);
+  inbox_.push_back({kNoStream, QueuePolicyChanged{queue_policy()}});
   world_.note(absl::StrCat("coordinator boots, epoch ", epoch_.value()));
   plan_iteration();
 }
@@ -90,6 +92,7 @@ void FakeCoordinator::crash_and_lose_disk(Duration down) {
   disk_requests_.clear();
   disk_incidents_.clear();
   disk_nodes_.clear();
+  disk_usages_.clear();
   disk_last_job_id_ = JobId(0);
   world_.invariants.forget_store();
 }
@@ -139,7 +142,7 @@ void FakeCoordinator::submit(const std::string& request_id, const JobSpec& spec,
   if (!core_) return;
   const RequestToken token(next_token_++);
   replies_.emplace(token, std::move(on_reply));
-  request(JobSubmitted{token, request_id, spec, 0});
+  request(JobSubmitted{token, request_id, spec, 0, unrestricted_caller()});
 }
 
 void FakeCoordinator::accept(StreamId stream, int host) { peers_[stream] = {host, std::nullopt}; }
@@ -312,6 +315,7 @@ void FakeCoordinator::commit(const StorageBatch& batch) {
     stored.until.reset();
   }
   for (const WorkerName& name : batch.forgotten_nodes) disk_nodes_.erase(name);
+  for (const auto& [party, usage] : batch.usages) disk_usages_.insert_or_assign(party, usage);
   for (const JobId id : batch.forgotten) {
     disk_jobs_.erase(id);
     std::erase_if(disk_requests_, [&](const auto& e) { return e.second == id; });

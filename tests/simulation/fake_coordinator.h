@@ -29,6 +29,9 @@ class World;
 // Returns the worker that sent the event, and its incarnation; empty: no worker sent it.
 std::pair<WorkerName, Incarnation> life_of(const coordinator::Event& event);
 
+// The policy of each run of the coordinator (queueing.cc).
+coordinator::QueuePolicy queue_policy();
+
 class FakeCoordinator {
  public:
   explicit FakeCoordinator(World& world) : world_(world) {}
@@ -160,6 +163,7 @@ class FakeCoordinator {
   JobId disk_last_job_id_{0};
   std::map<coordinator::IncidentId, coordinator::Incident> disk_incidents_;
   std::map<WorkerName, coordinator::NodeRecord> disk_nodes_;
+  std::map<coordinator::Party, coordinator::UsageRecord> disk_usages_;
   int exclusions_ = 0;
 };
 

@@ -58,6 +58,7 @@ void Invariants::after_call(const Event* event, const ActionList& actions) {
   no_slot_is_overbooked();
   excluded_nodes_await_a_check();
   drained_nodes_are_left(event);
+  time_limits_end_jobs(event);
   const auto& jobs = world_.coordinator.core().jobs();
   for (const auto& [id, job] : jobs) {
     const auto before = before_.find(id);
@@ -80,6 +81,7 @@ void Invariants::check_job(const Job* was, const Job& job) {
   drains_order_once(was, job);
   revisions_change_between_attempts(was, job);
   planned_leaves_repeat_no_step(was, job);
+  starts_are_permitted(was, job);
   if (was != nullptr && was->state == job.state && was->attempt == job.attempt &&
       !is_live(job.state))
     return;
@@ -293,7 +295,7 @@ void Invariants::outcomes_are_final_and_correct(const Job* before, const Job& jo
         "job ", job.id.value(), " succeeded without all its ranks");
   }
   if (job.state == JobState::kCancelled)
-    world_.require(job.cancel_requested, "no user cancelled it");
+    world_.require(job.cancel_requested || !job.spec.dependencies.empty(), "no user cancelled it");
   if (job.state == JobState::kFailed) world_.require(job.exit_code != 0, "it failed with code 0");
 }
 

@@ -82,6 +82,9 @@ class Invariants {
   void ranks_are_a_bijection(const coordinator::Job& job);
   void present_nodes_keep_their_ranks(const coordinator::Job& before, const coordinator::Job& job);
   void reserved_workers_are_needed(const coordinator::Job* was, const coordinator::Job& job);
+  // queueing.cc
+  void starts_are_permitted(const coordinator::Job* was, const coordinator::Job& job);
+  void time_limits_end_jobs(const coordinator::Event* event);
   void excluded_nodes_await_a_check();
   void drained_nodes_are_left(const coordinator::Event* event);
   void drains_order_once(const coordinator::Job* was, const coordinator::Job& job);

@@ -251,6 +251,7 @@ void World::submit_later() {
     // None, one each, or a slot's share, which is also one.
     spec.gpus_per_rank = static_cast<int32_t>(next_request_ % 3) - 1;
     draw_sizes(spec);
+    draw_queueing(spec);
     natures_.emplace(spec.output_directory, draw_nature(spec));
     try_submit(absl::StrCat("request-", next_request_++), spec);
     submit_later();
@@ -305,10 +306,14 @@ JobNature World::draw_nature(const JobSpec& spec) {
 void World::try_submit(const std::string& request_id, const JobSpec& spec) {
   if (answered_.contains(request_id)) return;
   coordinator.submit(request_id, spec, [=, this](const coordinator::Reply& reply) {
-    require(reply.status.ok(), "refused: ", reply.status.ToString());
-    invariants.note_confirmed(reply.job, request_id);
+    // The jobs on which it depends may have ended, or be lost with the coordinator's disk.
+    const bool is_late = !spec.dependencies.empty() && !reply.status.ok() &&
+                         reply.status.message().find("spec.dependencies") != std::string::npos;
+    require(reply.status.ok() || is_late, "refused: ", reply.status.ToString());
+    if (!is_late) invariants.note_confirmed(reply.job, request_id);
     if (!answered_.insert(request_id).second) return;  // a repeated request was answered as well
     --submissions_open_;
+    if (is_late) return;
     plan_requests(reply.job);
     if (random.chance(0.2)) {  // the answer was lost: the caller repeats the request
       coordinator.submit(request_id, spec, [=, this](const coordinator::Reply& again) {

@@ -104,6 +104,7 @@ class World {
   void plan_requests(JobId job);
   void plan_updates(JobId job);
   void draw_sizes(JobSpec& spec);
+  void draw_queueing(JobSpec& spec);  // queueing.cc
   JobNature draw_nature(const JobSpec& spec);
   void fault_later();
   void sweep_later();

@@ -38,6 +38,9 @@ inline JobSpec job_with_every_field() {
   spec.environment = {{"A", "b"}, {"C", ""}};
   spec.stack_traces = {.collect = true, .to_cloud = true, .interval_seconds = 7};
   spec.smaller = {{3, "{\"é\": 1}"}, {2, "{}"}};
+  spec.dependencies = {{JobId(3), DependencyKind::kAfterOk},
+                       {JobId(4), DependencyKind::kAfterAny},
+                       {JobId(5), DependencyKind::kAfterNotOk}};
   return spec;
 }
 

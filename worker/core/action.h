@@ -12,6 +12,7 @@
 
 #include "common/job/gpu.h"
 #include "common/job/ids.h"
+#include "common/job/node_labels.h"
 #include "common/job/rank_evidence.h"
 #include "common/process/exit_code.h"
 #include "common/process/port_range.h"
@@ -99,6 +100,7 @@ struct SendRegister {
   PortRange program_ports{};
   std::string switches;
   std::string domain;
+  NodeLabels labels{};
   std::vector<Gpu> gpus;
   std::string no_gpus_because;
   StoreId store;  // scope of the job numbers in `running`

@@ -68,6 +68,7 @@ void Core::on(const Connected&, Instant now, ActionList& out) {
                        .program_ports = options_.program_ports,
                        .switches = options_.switches,
                        .domain = options_.domain,
+                       .labels = options_.labels,
                        .gpus = options_.gpus,
                        .no_gpus_because = options_.no_gpus_because,
                        .store = store_.value_or(StoreId{}),

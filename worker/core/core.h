@@ -54,6 +54,7 @@
 
 #include "common/job/gpu.h"
 #include "common/job/ids.h"
+#include "common/job/node_labels.h"
 #include "common/process/port_range.h"
 #include "common/progress/save_progress.h"
 #include "common/time/time.h"
@@ -97,6 +98,7 @@ struct CoreOptions {
   PortRange program_ports;
   std::string switches;
   std::string domain;
+  NodeLabels labels{};
   std::vector<Gpu> gpus;
   std::string no_gpus_because;  // the reason shown to users if `gpus` is empty
   size_t launches_kept_max = kLaunchesKeptMax;

@@ -28,6 +28,8 @@ struct WorkerOptions {
   // The path of a file whose first line replaces `switches`, and whose second line, if there is
   // one, `domain`; empty: no file.
   std::string switches_file;
+  std::vector<std::string> labels{};  // NAME=VALUE
+  std::vector<std::string> taints{};  // NAME=VALUE
   Duration leave_grace = kLeaveGrace;
   int leave_exit_code = 0;  // exit code after a request to leave
   std::string work_dir;

@@ -31,6 +31,7 @@
 #include "daemon/process.h"
 #include "worker/gpus/gpu_inventory.h"
 #include "worker/shell/network_place.h"
+#include "worker/shell/node_identity.h"
 #include "worker/shell/ranks/rank_user.h"
 #include "worker/shell/worker.h"
 #include "worker/stacks/kernel_messages.h"
@@ -38,34 +39,11 @@
 namespace muster::worker {
 namespace {
 
-bool is_name_character(char c) {
-  return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
-}
-
-// A host's name may have characters that a worker's name, a metric label, must not have.
-std::string worker_name_of_host(std::string host) {
-  for (char& c : host)
-    if (!is_name_character(c)) c = '-';
-  return host.substr(0, kNameBytesMax);
-}
-
-std::string name_of(const WorkerOptions& options) {
-  return options.name.empty() ? worker_name_of_host(host_name()) : options.name;
-}
-
 // Returns an address at which other machines reach this worker's ranks: a wildcard is no address to
 // connect to.
 std::string reachable_host(const daemon::Endpoint& endpoint) {
   const bool wildcard = endpoint.host == "0.0.0.0" || endpoint.host == "::";
   return wildcard ? host_name() : endpoint.host;
-}
-
-absl::Status check_name(const std::string& name) {
-  const bool ok = std::all_of(name.begin(), name.end(), is_name_character);
-  if (ok && !name.empty() && name.size() <= kNameBytesMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--name=", printable(name, kNameBytesMax),
-                                                 ": must be 1 to ", kNameBytesMax,
-                                                 " letters, digits, '.', '_' or '-'"));
 }
 
 absl::Status check_network_devices(const std::vector<std::string>& patterns) {
@@ -257,6 +235,7 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<GpuWatch> gpus,
 absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& wanted) {
   if (auto status = check_name(name_of(wanted)); !status.ok()) return status;
   if (auto status = check_network_devices(wanted.network_devices); !status.ok()) return status;
+  if (auto status = check_labels(wanted); !status.ok()) return status;
   auto gpus = std::make_unique<GpuWatch>(gpu_watch_options(wanted.gpus));
   WorkerOptions options = wanted;
   if (auto status = check_coordinator(options); !status.ok()) return status;
@@ -361,6 +340,7 @@ absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint
                   .program_ports = program_ports_ ? program_ports_->range() : PortRange{},
                   .switches = std::move(place->switches),
                   .domain = std::move(place->domain),
+                  .labels = labels_of(options),
                   .gpus = launcher_.gpus(),
                   .no_gpus_because = no_gpus_because_,
                   .leave_grace = options.leave_grace},

@@ -140,9 +140,10 @@ void Ledger::running(bool may_be_silent, Instant now) {
       may_be_silent && !account_.has_reported ? Activity::kSilent : Activity::kLoading;
 }
 
-// The current step may still be completed.
+// The current step may still be completed. A program that reports nothing was productive until now.
 void Ledger::stopping(LossCause cause, Instant now) {
-  if (!is_pending(account_)) enter(Mode::kStopping, now);
+  const bool is_silent = account_.mode == Mode::kRunning && account_.activity == Activity::kSilent;
+  if (is_silent || !is_pending(account_)) enter(Mode::kStopping, now);
   account_.mode = Mode::kStopping;
   if (cause != LossCause::kNone) account_.cause = cause;
 }

@@ -13,6 +13,7 @@
 #include "coordinator/core/recovery/log_verdict.h"
 #include "coordinator/core/recovery/rank_faults.h"
 #include "coordinator/core/recovery/restart_policy.h"
+#include "coordinator/core/recovery/time_limit.h"
 
 namespace muster::coordinator {
 namespace {
@@ -96,6 +97,13 @@ Fault fault_of_preemption(const Job& job, const WorkerName& worker, std::string_
                                    ExitCode::kPreempted, unix_ns);
   fault.worker = worker;
   for (const RankState& rank : job.ranks) fault.last_step = std::max(fault.last_step, rank.step);
+  return fault;
+}
+
+Fault fault_of_time_limit(const Job& job, int64_t unix_ns) {
+  Fault fault = fault_without_rank(time_limit_text(job), ExitCode::kPreempted, unix_ns);
+  for (const RankState& rank : job.ranks) fault.last_step = std::max(fault.last_step, rank.step);
+  fault.for_time_limit = true;
   return fault;
 }
 

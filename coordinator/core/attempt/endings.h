@@ -53,6 +53,8 @@ ExitMeaning meaning_of(const RankExit& exit, const WorkerName& worker, const Job
 // `why`: a clause.
 Fault fault_of_preemption(const Job& job, const WorkerName& worker, std::string_view why,
                           int64_t unix_ns);
+// Returns the fault of an attempt that ends because the job's time limit is over.
+Fault fault_of_time_limit(const Job& job, int64_t unix_ns);
 // Returns the fault of a rank that `worker` neither runs nor has reported as ended.
 Fault fault_of_missing_rank(Rank rank, const WorkerName& worker, int64_t unix_ns);
 // Returns the fault of the loss of all ranks on `worker`, after `last_step` completed steps. `why`:

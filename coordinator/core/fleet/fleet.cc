@@ -87,6 +87,7 @@ Worker& Fleet::add(const WorkerRegistered& event, Instant now) {
   worker.addresses = event.addresses;
   worker.program_ports = event.program_ports;
   worker.place = event.place;
+  worker.labels = event.labels;
   places_of_absent_.erase(event.worker);
   worker.gpus = event.gpus;
   worker.no_gpus_because = event.no_gpus_because;

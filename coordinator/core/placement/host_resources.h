@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/job/ids.h"
+#include "common/job/node_labels.h"
 
 namespace muster::coordinator {
 
@@ -20,6 +21,11 @@ struct Host {
   int32_t gpus = 0;
   int32_t gpus_free = 0;
   std::string domain{};  // as in WorkerRegistered
+  // The labels of the worker, which must outlive the host; null: none.
+  const NodeLabels* labels = nullptr;
+  // The first waiting job that needs this host or others like it, as its index in a placement pass;
+  // -1: none.
+  int32_t claim = -1;
 };
 
 // The slots and GPUs of a worker that are not free.

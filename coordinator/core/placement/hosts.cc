@@ -47,7 +47,8 @@ Host host_of(const Worker& worker, const NodeUse& use) {
           .switches = worker.place.switches,
           .gpus = gpus,
           .gpus_free = gpus - use.gpus,
-          .domain = worker.place.domain};
+          .domain = worker.place.domain,
+          .labels = &worker.labels};
 }
 
 NodeUses uses_of_ranks(const JobTable& jobs, const std::vector<JobId>& live, const Fleet& fleet) {
@@ -104,7 +105,11 @@ PlacementRequest request_of(const Job& job, int64_t unix_ns) {
           job.held,
           std::move(avoided),
           job.spec.gpus_per_rank,
-          job.spec.segment_nodes};
+          job.spec.segment_nodes,
+          {},
+          {},
+          job.spec.node_selector,
+          job.spec.tolerations};
 }
 
 PlacementRequest request_with_places(const Job& job, const Fleet& fleet, int64_t unix_ns) {

@@ -43,19 +43,26 @@ struct PlacementRequest {
   // Nodes below a switch that may have failed: as those to avoid, but chosen before them. The job's
   // own nodes among them keep their ranks.
   std::set<WorkerName> suspect{};
+  std::vector<std::string> selector{};     // as JobSpec::node_selector
+  std::vector<std::string> tolerations{};  // as in JobSpec
 
   // Returns the number of GPUs that the job's ranks on the host need.
   int32_t gpus_of(const Host& host) const {
     return ranks_per_node * gpus_of_rank(gpus_per_rank, host.gpus, host.slots);
   }
+  // Returns whether the job may run on the host, by its labels and taints.
+  bool is_suited(const Host& host) const {
+    return host.labels == nullptr || suits(*host.labels, selector, tolerations);
+  }
   // Returns whether the host has room for the job's ranks now.
   bool has_room(const Host& host) const {
     const int32_t gpus = gpus_of(host);
-    return host.slots_free >= ranks_per_node && (gpus == 0 || host.gpus_free >= gpus);
+    return is_suited(host) && host.slots_free >= ranks_per_node &&
+           (gpus == 0 || host.gpus_free >= gpus);
   }
   // Returns whether the host would have room if it were empty.
   bool would_have_room(const Host& host) const {
-    return host.slots >= ranks_per_node && host.gpus >= gpus_of(host);
+    return is_suited(host) && host.slots >= ranks_per_node && host.gpus >= gpus_of(host);
   }
 };
 

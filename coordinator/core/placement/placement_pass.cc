@@ -75,7 +75,7 @@ SendToWorker order_to_start(const Job& job, std::shared_ptr<const JobSpec> spec,
 PlacementPass::PlacementPass(const CoreOptions& options, const CoreTime& time, const JobTable& jobs,
                              const std::vector<JobId>& live, const Fleet& fleet,
                              const NodeBook& nodes)
-    : options_(options), time_(time), fleet_(fleet), nodes_(nodes) {
+    : options_(options), time_(time), jobs_(jobs), fleet_(fleet), nodes_(nodes) {
   const NodeUses uses = uses_of_ranks(jobs, live, fleet);
   const NodeUses held = uses_held(jobs, fleet);
   for (const auto& [name, worker] : fleet.all()) {
@@ -102,18 +102,18 @@ PlacementPass::PlacementPass(const CoreOptions& options, const CoreTime& time, c
 
 PlacementPass::Decision PlacementPass::place(const Job& job, const JobQueue::Entry& entry) {
   Decision decision;
-  if (blocked_) {
-    decision.text = "waits for the jobs ahead of it in the queue";
-    return decision;
-  }
   // A job with a history has former nodes, or nodes to avoid.
   const bool is_new = job.attempt == Attempt(0) && job.held.empty() && job.previous_nodes.empty();
+  if (blocked_ && may_fit_later(job) && room_of(job).unclaimed < fewest_nodes(job)) {
+    claim(job, 0);
+    return backfill(job);
+  }
   if (!is_new) return decide(job, entry);
-  const Shape shape{job.spec.ranks_per_node, job.spec.gpus_per_rank, job.spec.nodes};
+  const Shape shape = shape_of(job.spec, job.spec.nodes);
   if (const auto known = decisions_.find(shape); known != decisions_.end()) return known->second;
   decision = decide(job, entry);
   const bool waits = decision.ranks.empty() && decision.held.empty() && decision.checks.empty();
-  if (waits && !blocked_) decisions_.emplace(shape, decision);
+  if (waits && !claimed_.contains(shape_of(job.spec, 0))) decisions_.emplace(shape, decision);
   return decision;
 }
 
@@ -132,19 +132,25 @@ PlacementPass::Decision PlacementPass::decide(const Job& job, const JobQueue::En
     decision.text = std::move(remark);
     return decision;
   }
+  if (blocked_ && may_fit_later(job)) {  // it avoids some of the unclaimed hosts
+    claim(job, 0);
+    decision.text = std::string(kWaitsBehind);
+    return decision;
+  }
   const PlacementRequest request = request_with_places(job, fleet_, time_.unix_ns);
   const std::string lacking = lacking_domains_text(request, hosts_);  // before reservations
   const WorkerName awaited = node_to_wait_for(job, entry);
   if (soon || !awaited.value().empty()) decision.held = hold_own_nodes(job);
-  blocked_ = placement.fit == Fit::kLater;
+  const bool is_busy = placement.fit == Fit::kLater;
+  if (is_busy) claim(job, std::ssize(decision.held));
   decision.text = absl::StrCat(
       "waits for ", need_text(job.spec, fewest, room_of(job).gpus_missing),
-      blocked_           ? ": they are busy"
+      is_busy            ? ": they are busy"
       : leaving_.empty() ? ": fewer are connected"
                          : ": fewer are connected and stay",
       fitting_text(job.spec, request, hosts_), passed_over_text(leaving_, "leaving"),
       passed_over_text(outdated_, "of another version and only ends what it runs"), lacking, remark,
-      blocked_ || job.spec.gpus_per_rank <= 0 ? "" : without_gpus_text(),
+      is_busy || job.spec.gpus_per_rank <= 0 ? "" : without_gpus_text(),
       held_text(decision.held.size(), awaited, options_.reservation_time));
   return decision;
 }
@@ -173,24 +179,15 @@ std::string PlacementPass::without_gpus_text() const {
   return text;
 }
 
-const PlacementPass::Room& PlacementPass::room_of(const Job& job) {
-  const auto [entry, is_new] =
-      rooms_.try_emplace({job.spec.ranks_per_node, job.spec.gpus_per_rank, 0});
-  Room& room = entry->second;
-  if (!is_new) return room;
-  const PlacementRequest request{job.spec.ranks_per_node, {}, {}, {}, job.spec.gpus_per_rank};
-  for (const Host& host : hosts_) {
-    room.when_empty += request.would_have_room(host) ? 1 : 0;
-    room.gpus_missing = room.gpus_missing ||
-                        (host.slots_free >= job.spec.ranks_per_node && !request.has_room(host));
-  }
-  return room;
-}
-
 // Returns true only if find_place() would not find a place for the job even on an empty fleet, and
 // would have nothing to remark.
 bool PlacementPass::can_never_fit(const Job& job) {
   return excluded_.empty() && room_of(job).when_empty < fewest_nodes(job);
+}
+
+// Returns whether the job has room on the empty fleet without excluded nodes.
+bool PlacementPass::may_fit_later(const Job& job) {
+  return room_of(job).when_empty >= fewest_nodes(job);
 }
 
 bool PlacementPass::is_check_requested(const WorkerName& name) const {
@@ -241,14 +238,19 @@ Placement PlacementPass::place_among(const Job& job, bool whole, const std::vect
 // Tries first without the nodes that the job avoids, on which the attempt would fail as before.
 // Excluded nodes or a smaller size are preferred to avoided nodes.
 Placement PlacementPass::find_place(const Job& job, bool whole, std::string& remark) {
+  const std::vector<Host> unclaimed = blocked_ ? unclaimed_hosts() : std::vector<Host>();
+  const std::vector<Host>& hosts = blocked_ ? unclaimed : hosts_;
+  // Excluded hosts are the last resort of a job for which all sound ones together are too few.
+  const std::vector<Host> none;
+  const std::vector<Host>& excluded = blocked_ && may_fit_later(job) ? none : excluded_;
   const std::set<WorkerName> avoided = nodes_to_avoid(job, time_.unix_ns);
-  if (avoided.empty()) return place_among(job, whole, hosts_, excluded_, remark);
+  if (avoided.empty()) return place_among(job, whole, hosts, excluded, remark);
   const auto without = [&](std::vector<Host> some) {
     std::erase_if(some, [&](const Host& host) { return avoided.contains(host.name); });
     return some;
   };
-  const std::vector<Host> others = without(excluded_);
-  Placement placement = place_among(job, whole, without(hosts_), others, remark);
+  const std::vector<Host> others = without(excluded);
+  Placement placement = place_among(job, whole, without(hosts), others, remark);
   // The job can start smaller, or one of the other nodes may answer within seconds.
   const bool waits = (whole && fewest_nodes(job) < job.spec.nodes) ||
                      std::ranges::any_of(others, [this](const Host& host) {
@@ -256,7 +258,7 @@ Placement PlacementPass::find_place(const Job& job, bool whole, std::string& rem
                      });
   if (placement.fit == Fit::kNow || waits) return placement;
   remark.clear();
-  return place_among(job, whole, hosts_, excluded_, remark);
+  return place_among(job, whole, hosts, excluded, remark);
 }
 
 // Places a job that has no placement without excluded nodes. Uses as few excluded nodes as

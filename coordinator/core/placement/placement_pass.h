@@ -7,6 +7,12 @@
 // higher priority. Each pass computes the reservations again and retains the same workers if they
 // are still available.
 //
+// A job that waits for other jobs to end claims all workers on which it could run. A later job gets
+// free workers without a claim. Backfill: it gets claimed ones only if it has a time limit, and
+// ends by it before the time at which the claiming job can start at the latest. This time is known
+// if enough running jobs have time limits; otherwise there is no backfill. A later job therefore
+// never delays the claiming job beyond that time.
+//
 // The caller calls the pass for each job in that order, and executes each decision before the next
 // call. A pass exists only within one step of the core, and refers to its arguments. Pure; called
 // on one thread at a time.
@@ -17,7 +23,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/job/ids.h"
@@ -41,6 +51,14 @@ bool may_hold_workers(const Job& job);
 bool any_job_needs_workers(const JobQueue& queue, const JobTable& jobs,
                            const std::vector<JobId>& live);
 
+// The latest ends of jobs that have ranks and a time limit.
+using JobEnds = std::map<JobId, Instant>;
+// The time from the end of a limit until the nodes of the job are free for others: the last ranks
+// are killed, and have to release up to hundreds of gigabytes of memory.
+constexpr Duration kEndMargin = std::chrono::seconds(35);
+// The reason of a job whose workers jobs ahead of it in the queue claim.
+constexpr std::string_view kWaitsBehind = "waits for the jobs ahead of it in the queue";
+
 class PlacementPass {
  public:
   PlacementPass(const CoreOptions& options, const CoreTime& time, const JobTable& jobs,
@@ -59,8 +77,13 @@ class PlacementPass {
     std::vector<WorkerName> held;
   };
   // Places a waiting job. Requires that the job is QUEUED and is not backing off. Takes logarithmic
-  // time for a new job with the shape of an earlier one that waits.
+  // time for a new job with the shape of an earlier one that waits. Requires that the job remains
+  // where it is until the pass ends.
   Decision place(const Job& job, const JobQueue::Entry& entry);
+  // Returns whether a job waits for others to end, so that later jobs start by backfill only.
+  bool is_blocked() const { return blocked_; }
+  // Sets the ends of running jobs. Without them there is no backfill.
+  void set_ends(JobEnds ends) { ends_ = std::move(ends); }
   // Returns the free workers among the nodes of a job between two attempts, to be reserved for it.
   std::vector<WorkerName> hold_own_nodes(const Job& job);
 
@@ -82,18 +105,41 @@ class PlacementPass {
     int32_t ranks_per_node = 0;
     int32_t gpus_per_rank = 0;
     int32_t nodes = 0;
+    std::vector<std::string> selector{};
+    std::vector<std::string> tolerations{};
 
     friend auto operator<=>(const Shape&, const Shape&) = default;
   };
   // The hosts that suit a shape, whatever its number of nodes.
   struct Room {
     std::ptrdiff_t when_empty = 0;  // hosts with enough resources, if they were empty
+    std::ptrdiff_t unclaimed = 0;   // hosts with enough free resources that no job claims
     bool gpus_missing = false;      // a host has enough free slots but too few free GPUs
   };
 
+  // A job that waits for other jobs to end. It claims the hosts on which it could run if they were
+  // empty, unless an earlier job claims them.
+  struct Claim {
+    JobId job;
+    PlacementRequest request;
+    int32_t nodes = 0;
+    std::ptrdiff_t held = 0;  // workers that are reserved for it
+    // The latest time at which the job can start; computed on demand.
+    std::optional<std::optional<Instant>> start{};
+  };
+
+  static Shape shape_of(const JobSpec& spec, int32_t nodes) {
+    return {spec.ranks_per_node, spec.gpus_per_rank, nodes, spec.node_selector, spec.tolerations};
+  }
   Decision decide(const Job& job, const JobQueue::Entry& entry);
+  // backfill.cc
+  void claim(const Job& job, std::ptrdiff_t held);
+  std::vector<Host> unclaimed_hosts() const;
+  Decision backfill(const Job& job);
+  std::optional<Instant> latest_start(const Claim& claim) const;
   const Room& room_of(const Job& job);
   bool can_never_fit(const Job& job);
+  bool may_fit_later(const Job& job);
   bool is_check_requested(const WorkerName& name) const;
   bool is_away(const WorkerName& name) const;
   bool waits_for_all_nodes(const Job& job, const JobQueue::Entry& entry) const;
@@ -110,6 +156,7 @@ class PlacementPass {
 
   const CoreOptions& options_;
   CoreTime time_;
+  const JobTable& jobs_;
   const Fleet& fleet_;
   const NodeBook& nodes_;
   // The hosts that may get ranks, and the excluded ones, in the order of comes_before(). The
@@ -120,8 +167,12 @@ class PlacementPass {
   // Connected workers of another version. Their ranks run to the end, and no new ranks are placed
   // on them.
   std::vector<std::string> outdated_;
-  // A job waits for other jobs to end, so later jobs in the order are not placed.
-  bool blocked_ = false;
+  std::vector<Claim> claims_;
+  bool blocked_ = false;     // a job waits for other jobs to end
+  std::set<Shape> claimed_;  // the shapes of jobs that have claimed hosts; their keys have 0 nodes
+  JobEnds ends_;
+  // For shapes without a place by backfill: the least time limit for which there is none.
+  std::map<Shape, int64_t> no_backfill_;
   // The checks that the current decision requests, in order.
   std::vector<WorkerName> checks_;
   // Results that hold until this pass assigns a resource: without them, each of ten thousand

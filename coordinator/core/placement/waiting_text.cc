@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
 #include "coordinator/core/records/list_text.h"
 
@@ -25,7 +26,9 @@ std::string need_text(const JobSpec& spec, int32_t fewest, bool gpus_missing) {
       spec.nodes, spec.nodes == 1 ? " worker" : " workers",
       fewest < spec.nodes ? absl::StrCat(", or at least ", fewest, ",") : std::string(), " with ",
       spec.ranks_per_node, spec.ranks_per_node == 1 ? " free slot" : " free slots",
-      gpus_text(spec, gpus_missing), spec.nodes == 1 ? "" : " each");
+      gpus_text(spec, gpus_missing), spec.nodes == 1 ? "" : " each",
+      spec.node_selector.empty() ? ""
+                                 : absl::StrCat(", ", absl::StrJoin(spec.node_selector, ", ")));
 }
 
 std::string fitting_text(const JobSpec& spec, PlacementRequest request,

@@ -9,6 +9,8 @@ namespace muster::coordinator {
 
 bool JobQueue::precedes(const Entry& a, const Entry& b) {
   if (a.priority != b.priority) return a.priority > b.priority;
+  if (a.use_of_team != b.use_of_team) return a.use_of_team < b.use_of_team;
+  if (a.use_of_user != b.use_of_user) return a.use_of_user < b.use_of_user;
   return a.job < b.job;
 }
 

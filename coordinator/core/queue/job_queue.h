@@ -1,8 +1,10 @@
-// The order in which waiting jobs are placed: higher priority first, then earlier submission. A job
+// The order in which waiting jobs are placed: higher priority first, then less usage per share
+// (records/queue_policy.h), then earlier submission. A job
 // that backs off retains its position, but is skipped until its back-off ends.
 //
-// There is no backfill: no later job overtakes a job that waits for other jobs to end, so large
-// jobs do not starve. A job that could not run even on an empty fleet does not block later jobs.
+// A later job never delays a job that waits for other jobs to end, so large jobs do not starve
+// (backfill: placement/placement_pass.h). A job that could not run even on an empty fleet, one that
+// waits for its dependencies, or for a task of its array, does not block later jobs.
 // Pure; called on one thread at a time.
 #pragma once
 
@@ -33,6 +35,10 @@ class JobQueue {
     // The time until which the job's remaining nodes are reserved for it while another of its nodes
     // is away.
     Instant reserve_until{};
+    // The usage per share of the job's team and user; -1: the job comes before those with a usage.
+    // Set only during a placement pass.
+    double use_of_team = -1;
+    double use_of_user = -1;
   };
 
   void add(JobId job, int32_t priority, Instant not_before, Instant full_size_until = {},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <type_traits>
 
 #include <absl/strings/ascii.h>
@@ -9,6 +10,7 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
+#include "common/job/node_labels.h"
 #include "common/objects/object_url.h"
 #include "common/text/absl_view.h"
 #include "common/text/json_depth.h"
@@ -232,6 +234,53 @@ absl::Status check_job_sizes(const JobSpec& spec, const InputLimits& limits) {
   return status;
 }
 
+// Checks the fields that determine when the job may start.
+absl::Status check_queueing(const JobSpec& spec) {
+  absl::Status status;
+  if (spec.is_array_task()) {
+    status.Update(check_name("spec.array", spec.array, kNameBytesMax));
+  } else {
+    status.Update(check_range("spec.array_index (without spec.array)", spec.array_index, 0, 0));
+    status.Update(
+        check_range("spec.array_running_max (without spec.array)", spec.array_running_max, 0, 0));
+  }
+  status.Update(check_range("spec.dependencies (their number)", std::ssize(spec.dependencies), 0,
+                            static_cast<int64_t>(kDependenciesMax)));
+  std::set<JobId> known;
+  for (const JobDependency& dependency : spec.dependencies) {
+    if (status.ok() && !known.insert(dependency.job).second)
+      status = absl::InvalidArgumentError(absl::StrCat("spec.dependencies has job ",
+                                                       dependency.job.value(),
+                                                       " twice: it must name each job once"));
+  }
+  return status;
+}
+
+absl::Status check_conditions(const JobSpec& spec) {
+  constexpr auto kMost = static_cast<int64_t>(kConditionsMax);
+  absl::Status status = check_range("spec.node_selector (its number of conditions)",
+                                    std::ssize(spec.node_selector), 0, kMost);
+  status.Update(
+      check_range("spec.tolerations (their number)", std::ssize(spec.tolerations), 0, kMost));
+  for (const std::string& condition : spec.node_selector)
+    status.Update(muster::check_condition("spec.node_selector", condition));
+  for (const std::string& taint : spec.tolerations)
+    status.Update(check_label("spec.tolerations", taint));
+  return status;
+}
+
+// Checks the labels and taints of a worker.
+absl::Status check_labels(const NodeLabels& labels) {
+  absl::Status status = check_range("labels (their number)", std::ssize(labels.labels), 0,
+                                    static_cast<int64_t>(kLabelsMax));
+  status.Update(check_range("taints (their number)", std::ssize(labels.taints), 0,
+                            static_cast<int64_t>(kTaintsMax)));
+  for (const auto& [name, value] : labels.labels)
+    status.Update(check_label("labels", absl::StrCat(name, "=", value)));
+  for (const std::string& taint : labels.taints) status.Update(check_label("taints", taint));
+  return status;
+}
+
 }  // namespace
 
 absl::Status check_spec(const JobSpec& spec, const InputLimits& limits) {
@@ -245,6 +294,8 @@ absl::Status check_spec(const JobSpec& spec, const InputLimits& limits) {
   status.Update(check_range("spec.nodes * spec.ranks_per_node",
                             int64_t{spec.nodes} * spec.ranks_per_node, 1, limits.ranks_max));
   status.Update(check_job_sizes(spec, limits));
+  status.Update(check_queueing(spec));
+  status.Update(check_conditions(spec));
   status.Update(check_depth("spec.train_config_json", spec.train_config_json));
   status.Update(check_environment(spec, limits));
   status.Update(check_command(spec));
@@ -302,6 +353,7 @@ absl::Status check_registration(const WorkerRegistered& event, const InputLimits
   status.Update(check_range("switches (their number)",
                             std::ranges::count(event.place.switches, '.'), 0, kSwitchesMax - 1));
   status.Update(check_line("domain", event.place.domain, limits.name_bytes_max));
+  status.Update(check_labels(event.labels));
   status.Update(check_range("slots", event.slots, 1, limits.ranks_per_node_max));
   status.Update(check_range("gpus (their number)", std::ssize(event.gpus), 0, kGpusPerNodeMax));
   status.Update(check_line("no_gpus_because", event.no_gpus_because, limits.detail_bytes_max));

@@ -31,10 +31,10 @@ constexpr std::array<std::string_view, 9> kTimeClassNames = {
     "recomputing", "standing still", "stopping", "waiting"};
 constexpr size_t kTimeClasses = kTimeClassNames.size();
 
-// The cause of lost time: none (the first start, checkpoints, evaluations), a preemption, or the
-// kind of a fault. A cause applies until the job completes a step that no attempt had completed
-// before.
-enum class LossCause : size_t { kNone, kPreempted, kPlanned, kFirstIncident };
+// The cause of lost time: none (the first start, checkpoints, evaluations), a preemption, the end
+// of the job's time limit, or the kind of a fault. A cause applies until the job completes a step
+// that no attempt had completed before.
+enum class LossCause : size_t { kNone, kPreempted, kPlanned, kTimeLimit, kFirstIncident };
 constexpr size_t kLossCauses =
     static_cast<size_t>(LossCause::kFirstIncident) + kIncidentKindNames.size();
 constexpr LossCause cause_of(IncidentKind kind) {
@@ -45,6 +45,7 @@ constexpr std::string_view loss_cause_name(LossCause cause) {
   if (cause == LossCause::kNone) return "none";
   if (cause == LossCause::kPreempted) return "preempted";
   if (cause == LossCause::kPlanned) return "planned";
+  if (cause == LossCause::kTimeLimit) return "time limit";
   return kIncidentKindNames[static_cast<size_t>(cause) -
                             static_cast<size_t>(LossCause::kFirstIncident)];
 }
@@ -66,6 +67,12 @@ struct LossTable {
     for (const auto& row : time)
       for (const Duration part : row) sum += part;
     return sum;
+  }
+  // Returns the part of the wall time in which the job had ranks.
+  Duration running() const {
+    Duration waiting{};
+    for (const Duration part : time[static_cast<size_t>(TimeClass::kWaiting)]) waiting += part;
+    return wall() - waiting;
   }
   // Returns the effective training time ratio (ETTR); 0 before the first start.
   double ratio() const {

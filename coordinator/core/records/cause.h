@@ -26,8 +26,9 @@ enum class Cause {
   kGpuFault,
   kStorageAway,
   kLinkCut,
+  kTimeLimit,
 };
-constexpr size_t kCauses = 14;
+constexpr size_t kCauses = 15;
 
 // The weight of a fault against its node.
 enum class NodeBlame {
@@ -95,6 +96,9 @@ constexpr std::array<CauseRule, kCauses> kCauseRules = {{
     // Two nodes cannot reach each other. It is unknown which of them is at fault, and both can
     // serve jobs without the other.
     {.name = "link cut", .budget_times = kLostWorkersTimes, .passes = true},
+    {.name = "time limit",
+     .retries = false,
+     .why_not = "a new job with the same output continues from its checkpoint"},
 }};
 constexpr const CauseRule& rule_of(Cause cause) { return kCauseRules[static_cast<size_t>(cause)]; }
 

@@ -150,6 +150,8 @@ struct Fault {
   int32_t revision = 1;        // Job::revision
   bool for_update = false;     // the attempt was ended to roll in an update
   bool is_unreported = false;  // the rank is gone, and its worker did not report how it ended
+  // The attempt was ended because the job's time limit is over. Otherwise as a preemption.
+  bool for_time_limit = false;
   // If network links of several nodes were down: these nodes, at most kNodesWithoutLinkMax. None of
   // them is to blame, because a switch may have failed.
   std::vector<WorkerName> nodes_without_link{};
@@ -245,6 +247,10 @@ struct Job {
   // The next attempt starts before other waiting jobs, because the job has given up its nodes only
   // to change its revision, or to leave a slow node.
   bool keeps_nodes = false;
+
+  // The dependencies of `spec` that are not met yet. Not empty: the job is QUEUED and has had no
+  // attempt.
+  std::vector<JobDependency> waits_for;
 
   // The nodes that slowed this job down, oldest first, at most kSlowNodesKeptMax.
   std::vector<SlowNode> slow_nodes;

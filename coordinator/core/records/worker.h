@@ -9,6 +9,7 @@
 
 #include "common/job/gpu.h"
 #include "common/job/ids.h"
+#include "common/job/node_labels.h"
 #include "common/process/port_range.h"
 #include "common/time/time.h"
 #include "coordinator/core/records/node_place.h"
@@ -34,6 +35,7 @@ struct Worker {
   std::vector<std::string> addresses;  // the addresses of its node: "10.0.0.2"
   PortRange program_ports;
   NodePlace place;
+  NodeLabels labels;
   std::vector<Gpu> gpus;
   // A clause that explains why the node has no GPUs, if the worker has determined the cause.
   std::string no_gpus_because;

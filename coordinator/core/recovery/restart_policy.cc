@@ -121,6 +121,7 @@ Duration rendezvous_time_of(const Job& job) {
 }
 
 Cause plain_cause_of(const Fault& fault) {
+  if (fault.for_time_limit) return Cause::kTimeLimit;
   if (!fault.peer.value().empty()) return Cause::kLinkCut;
   if (fault.kind == IncidentKind::kGpuFault) return Cause::kGpuFault;  // for any exit code
   if (was_no_program(fault)) return Cause::kNotExecutable;
@@ -302,7 +303,7 @@ RestartDecision decide_restart(const Job& job) {
   RestartDecision decision = fails_trial(job) ? RestartDecision{} : decide_for_revision(job);
   absl::StrAppend(&decision.reason, no_rollback_text(job));
   const Fault& fault = job.faults.back();
-  if (decision.restart) return decision;
+  if (decision.restart || fault.for_time_limit) return decision;
   if (job.update) {
     decision = {};
     decision.restart = decision.takes_update = true;

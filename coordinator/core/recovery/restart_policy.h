@@ -17,6 +17,7 @@
 #include <string>
 
 #include "common/process/exit_code.h"
+#include "common/process/job_exit_code.h"
 #include "common/time/time.h"
 #include "coordinator/core/records/job.h"
 
@@ -129,9 +130,10 @@ constexpr bool is_preempted(const RankExit& exit) { return ended_as(exit, ExitCo
 inline bool is_preempted(const Fault& fault) { return ended_as(fault, ExitCode::kPreempted); }
 
 // Returns the exit code of `muster run` if this fault ends the job: the rank's exit code, or 128 +
-// signal as in shells.
+// signal as in shells. Another code for the end of its time limit.
 constexpr int32_t exit_code_of(const Fault& fault) {
   constexpr int32_t kSignalBase = 128;
+  if (fault.for_time_limit) return kTimeLimitExitCode;
   if (fault.signal > 0) return kSignalBase + fault.signal;
   return fault.exit_code > 0 ? fault.exit_code : to_int(ExitCode::kFailure);
 }

@@ -61,6 +61,7 @@ class MusterCalls {
   // sweep_calls.cc
   absl::Status check_nodes(const v1::CheckNodesRequest& request, Done<v1::NodeSweep> done);
   absl::Status get_sweep(const v1::GetNodeSweepRequest& request, Done<v1::NodeSweep> done);
+  absl::Status list_shares(Done<v1::ListSharesResponse> done);
   absl::Status list_node_checks(const v1::ListNodeChecksRequest& request,
                                 Done<v1::ListNodeChecksResponse> done);
   absl::Status list_incidents(const v1::ListIncidentsRequest& request,

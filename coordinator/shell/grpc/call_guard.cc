@@ -20,24 +20,16 @@ constexpr std::string_view kMuster = "/muster.v1.Muster/";
 constexpr std::string_view kAdmin = "/muster.v1.Admin/";
 constexpr size_t kMethodShown = 128;
 
-constexpr std::array<std::pair<std::string_view, Role>, 18> kMethods = {{
-    {"ListJobs", Role::kViewer},
-    {"GetJob", Role::kViewer},
-    {"WatchJob", Role::kViewer},
-    {"FollowLogs", Role::kViewer},
-    {"ListWorkers", Role::kViewer},
-    {"GetJobHistory", Role::kViewer},
-    {"GetNodeSweep", Role::kViewer},
-    {"ListNodeChecks", Role::kViewer},
-    {"ListIncidents", Role::kViewer},
-    {"GetIncident", Role::kViewer},
-    {"SubmitJob", Role::kSubmitter},
-    {"CancelJob", Role::kSubmitter},
-    {"CheckpointJob", Role::kSubmitter},
-    {"UpdateJob", Role::kSubmitter},
-    {"DumpJobStacks", Role::kSubmitter},
-    {"ExcludeWorker", Role::kAdmin},
-    {"AdmitWorker", Role::kAdmin},
+constexpr std::array<std::pair<std::string_view, Role>, 19> kMethods = {{
+    {"ListJobs", Role::kViewer},     {"GetJob", Role::kViewer},
+    {"WatchJob", Role::kViewer},     {"FollowLogs", Role::kViewer},
+    {"ListWorkers", Role::kViewer},  {"GetJobHistory", Role::kViewer},
+    {"GetNodeSweep", Role::kViewer}, {"ListNodeChecks", Role::kViewer},
+    {"ListShares", Role::kViewer},   {"ListIncidents", Role::kViewer},
+    {"GetIncident", Role::kViewer},  {"SubmitJob", Role::kSubmitter},
+    {"CancelJob", Role::kSubmitter}, {"CheckpointJob", Role::kSubmitter},
+    {"UpdateJob", Role::kSubmitter}, {"DumpJobStacks", Role::kSubmitter},
+    {"ExcludeWorker", Role::kAdmin}, {"AdmitWorker", Role::kAdmin},
     {"CheckNodes", Role::kAdmin},
 }};
 

@@ -162,6 +162,15 @@ grpc::ServerUnaryReactor* MusterService::ListNodeChecks(grpc::CallbackServerCont
   return call.reactor();
 }
 
+grpc::ServerUnaryReactor* MusterService::ListShares(grpc::CallbackServerContext* context,
+                                                    const v1::ListSharesRequest* /*request*/,
+                                                    v1::ListSharesResponse* response) {
+  const UnaryCall call(*context, *metrics_, "ListShares", Audit());
+  if (is_shed(call)) return call.reactor();
+  refuse_unless_ok(call, calls_.list_shares(answer_to(call, response)));
+  return call.reactor();
+}
+
 grpc::ServerUnaryReactor* MusterService::GetJobHistory(grpc::CallbackServerContext* context,
                                                        const v1::GetJobHistoryRequest* request,
                                                        v1::GetJobHistoryResponse* response) {

@@ -61,6 +61,9 @@ class MusterService final : public v1::Muster::CallbackService {
   grpc::ServerUnaryReactor* GetNodeSweep(grpc::CallbackServerContext* context,
                                          const v1::GetNodeSweepRequest* request,
                                          v1::NodeSweep* response) override;
+  grpc::ServerUnaryReactor* ListShares(grpc::CallbackServerContext* context,
+                                       const v1::ListSharesRequest* request,
+                                       v1::ListSharesResponse* response) override;
   grpc::ServerUnaryReactor* ListNodeChecks(grpc::CallbackServerContext* context,
                                            const v1::ListNodeChecksRequest* request,
                                            v1::ListNodeChecksResponse* response) override;

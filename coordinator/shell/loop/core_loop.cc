@@ -110,6 +110,8 @@ absl::Status CoreLoop::check_nodes(NodeSweepRequested event, ReplyFn reply) {
   return push(Request{std::move(event), Answer(std::move(reply))});
 }
 
+absl::Status CoreLoop::set_policy(QueuePolicyChanged event) { return push(std::move(event)); }
+
 absl::Status CoreLoop::query(QueryFn query) { return push(std::move(query)); }
 
 absl::Status CoreLoop::read(ReadFn read) { return push(std::move(read)); }
@@ -188,6 +190,8 @@ void CoreLoop::take(Item& item, ActionList& actions, std::vector<Item>& after) {
         request->event);
     answers_.emplace(token, std::move(request->answer));
     step(std::move(request->event), actions);
+  } else if (auto* policy = std::get_if<QueuePolicyChanged>(&item)) {
+    step(std::move(*policy), actions);
   } else if (auto* fleet = std::get_if<FleetEvent>(&item)) {
     if (auto* heartbeat = std::get_if<HeartbeatReceived>(&fleet->event))
       fleet->link->fill(*heartbeat);

@@ -113,6 +113,8 @@ class CoreLoop {
   absl::Status admit_node(NodeAdmitRequested event, ReplyFn reply);
   // Begins deep checks of idle nodes. The reply has no job.
   absl::Status check_nodes(NodeSweepRequested event, ReplyFn reply);
+  // Sets the queue policy.
+  absl::Status set_policy(QueuePolicyChanged event);
   absl::Status query(QueryFn query);
   absl::Status read(ReadFn read);
   absl::Status watch(JobId job, std::shared_ptr<JobWatcher> watcher);
@@ -137,7 +139,7 @@ class CoreLoop {
     JobId job;
     std::shared_ptr<JobWatcher> watcher;
   };
-  using Item = std::variant<Request, FleetEvent, Watch, QueryFn, ReadFn>;
+  using Item = std::variant<Request, QueuePolicyChanged, FleetEvent, Watch, QueryFn, ReadFn>;
   struct Queued {
     Item item;
     Instant arrived;

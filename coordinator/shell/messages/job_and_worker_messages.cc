@@ -136,6 +136,8 @@ v1::Job convert_job(const Core& core, const Job& job, Instant now, size_t first_
   int64_t newest_step = job.faults.empty() ? -1 : job.faults.back().job_step;
   for (const RankState& rank : job.ranks) newest_step = std::max(newest_step, rank.step);
   proto.set_newest_step(newest_step);
+  for (const JobDependency& dependency : job.waits_for)
+    daemon::dependency_to_proto(dependency, *proto.add_waits_for());
   revisions_to_proto(job, proto);
   size_t held_bytes = 0;
   for (size_t i = 0; i < job.held.size() && held_bytes < kHeldBytesMax; ++i) {
@@ -182,6 +184,8 @@ WorkerRegistered registration_from_proto(const v1::Register& proto) {
   event.place = {.switches = proto.switches(), .domain = proto.domain()};
   for (const v1::Gpu& gpu : proto.gpus()) event.gpus.push_back(daemon::gpu_from_proto(gpu));
   event.no_gpus_because = proto.no_gpus_because();
+  event.labels = {.labels = {proto.labels().begin(), proto.labels().end()},
+                  .taints = {proto.taints().begin(), proto.taints().end()}};
   event.addresses.assign(proto.addresses().begin(), proto.addresses().end());
   event.store = StoreId(proto.store_id());
   if (proto.has_leaving()) event.leaving = leaving_from_proto(proto.leaving()).grace;
@@ -295,6 +299,8 @@ v1::WorkerInfo worker_to_proto(const Worker& worker, const NodeRecord* node, con
   proto.set_no_gpus_because(worker.no_gpus_because);
   proto.set_switches(worker.place.switches);
   proto.set_domain(worker.place.domain);
+  for (const auto& [name, value] : worker.labels.labels) (*proto.mutable_labels())[name] = value;
+  proto.mutable_taints()->Assign(worker.labels.taints.begin(), worker.labels.taints.end());
   proto.set_version(worker.version);
   proto.set_connected(worker.connected);
   proto.set_leaving(worker.leaving);

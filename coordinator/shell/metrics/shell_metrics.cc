@@ -26,16 +26,17 @@ const Buckets kRpcSeconds = {0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 
 // The methods of all services.
 constexpr std::array kUnaryMethods = {
-    "SubmitJob",    "ListJobs",      "GetJob",        "CancelJob",      "CheckpointJob",
-    "UpdateJob",    "ListWorkers",   "ExcludeWorker", "AdmitWorker",    "ListIncidents",
-    "GetIncident",  "GetJobHistory", "DumpJobStacks", "GetCoordinator", "CheckNodes",
-    "GetNodeSweep", "ListNodeChecks"};
+    "SubmitJob",    "ListJobs",       "GetJob",        "CancelJob",      "CheckpointJob",
+    "UpdateJob",    "ListWorkers",    "ExcludeWorker", "AdmitWorker",    "ListIncidents",
+    "GetIncident",  "GetJobHistory",  "DumpJobStacks", "GetCoordinator", "CheckNodes",
+    "GetNodeSweep", "ListNodeChecks", "ListShares"};
 constexpr std::array kStreamMethods = {"Connect", "WatchJob", "FollowLogs", "BackupState",
                                        "TakeProfile"};
 // Reads that a late loop refuses, and the page of metrics, which is then shortened.
 constexpr std::array kShedMethods = {
-    "ListJobs",      "GetJob",   "ListWorkers", "ListIncidents", "GetIncident",    "GetJobHistory",
-    "DumpJobStacks", "WatchJob", "FollowLogs",  "GetNodeSweep",  "ListNodeChecks", "metrics"};
+    "ListJobs",       "GetJob",        "ListWorkers", "ListIncidents", "GetIncident",
+    "GetJobHistory",  "DumpJobStacks", "WatchJob",    "FollowLogs",    "GetNodeSweep",
+    "ListNodeChecks", "ListShares",    "metrics"};
 
 // Returns the label of an event. Does not compile for an event without a label.
 struct EventLabel {
@@ -55,6 +56,7 @@ struct EventLabel {
   const char* operator()(const NodeExcludeRequested&) const { return "node_exclude_requested"; }
   const char* operator()(const NodeAdmitRequested&) const { return "node_admit_requested"; }
   const char* operator()(const NodeSweepRequested&) const { return "node_sweep_requested"; }
+  const char* operator()(const QueuePolicyChanged&) const { return "queue_policy_changed"; }
   const char* operator()(const Tick&) const { return "tick"; }
 };
 
@@ -98,8 +100,10 @@ ShellMetrics::ShellMetrics()
       leader_(gauges<"muster_coordinator_leader">(registry_).Add({})),
       overloaded_(gauges<"muster_coordinator_overloaded">(registry_).Add({})),
       shed_(counters<"muster_coordinator_shed_reads_total">(registry_)),
+      policy_valid_(gauges<"muster_coordinator_queue_policy_valid">(registry_).Add({})),
       lost_audit_(counters<"muster_coordinator_audit_lost_total">(registry_).Add({})),
       process_(registry_) {
+  show_policy(true);
   gauges<"muster_coordinator_event_queue_limit">(registry_).Add({}).Set(
       static_cast<double>(daemon::kEventQueueMax));
   add_events(counters<"muster_coordinator_events_total">(registry_), events_,

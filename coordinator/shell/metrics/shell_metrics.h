@@ -63,6 +63,9 @@ class ShellMetrics {
   // Counts a line of the audit log that could not be written.
   void count_lost_audit() { lost_audit_.Increment(); }
 
+  // Shows whether the file of --queue-policy is valid, or none is given.
+  void show_policy(bool is_valid) { policy_valid_.Set(is_valid ? 1 : 0); }
+
   // Shows the size and the free space of the disk of `state_dir`, as of this call and of later
   // calls of read_disk(). Both may block on the file system.
   void show_disk(const std::string& state_dir);
@@ -94,6 +97,7 @@ class ShellMetrics {
   prometheus::Gauge& leader_;
   prometheus::Gauge& overloaded_;
   Counters& shed_;
+  prometheus::Gauge& policy_valid_;
   prometheus::Counter& lost_audit_;
 
   std::mutex mutex_;

@@ -83,6 +83,7 @@ json to_json(const Fault& fault) {
           {"revision", fault.revision},
           {"for_update", fault.for_update},
           {"unreported", fault.is_unreported},
+          {"for_time_limit", fault.for_time_limit},
           {"nodes_without_link", std::move(without_link)}};
 }
 
@@ -115,6 +116,7 @@ Fault fault_from(const json& j) {
   fault.revision = j.value("revision", 1);
   fault.for_update = j.value("for_update", false);
   fault.is_unreported = j.value("unreported", false);
+  fault.for_time_limit = j.value("for_time_limit", false);
   for (const json& node : j.value("nodes_without_link", json::array()))
     fault.nodes_without_link.push_back(worker_from(node));
   return fault;
@@ -263,7 +265,8 @@ std::string job_to_record(const Job& job) {
                  {"not_before_unix_ns", job.not_before_unix_ns},
                  {"resizes", job.resizes},
                  {"ended_without_proof", job.ended_without_proof},
-                 {"slow_nodes", list_to_json(job.slow_nodes)}};
+                 {"slow_nodes", list_to_json(job.slow_nodes)},
+                 {"waits_for", dependencies_to_json(job.waits_for)}};
   add_revisions(job, record);
   if (auto nodes = whole_nodes_of(job))
     record["nodes"] = list_to_json(*nodes);
@@ -311,6 +314,7 @@ absl::StatusOr<Job> job_from_record(std::string_view record) try {
   job.resizes = j.value("resizes", 0);
   job.ended_without_proof = j.value("ended_without_proof", false);
   job.slow_nodes = list_from<SlowNode>(j, "slow_nodes", slow_node_from);
+  job.waits_for = dependencies_from_json(j.value("waits_for", json::array()));
   read_revisions(j, job);
   if (absl::Status status = check_consistency(job); !status.ok()) return status;
   return job;

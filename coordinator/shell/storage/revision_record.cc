@@ -1,5 +1,6 @@
 #include "coordinator/shell/storage/revision_record.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -31,6 +32,28 @@ UpdateTime update_time_from(int number) {
 
 }  // namespace
 
+json dependencies_to_json(const std::vector<JobDependency>& dependencies) {
+  json list = json::array();
+  for (const JobDependency& one : dependencies)
+    list.push_back(
+        {{"job", one.job.value()}, {"kind", std::string(dependency_kind_name(one.kind))}});
+  return list;
+}
+
+// An unknown kind, from a later version, counts as the strictest one.
+std::vector<JobDependency> dependencies_from_json(const json& list) {
+  std::vector<JobDependency> dependencies;
+  for (const json& one : list) {
+    const auto kind = std::ranges::find(kDependencyKindNames, one.value("kind", std::string()));
+    dependencies.push_back(
+        {JobId(one.value("job", uint64_t{0})),
+         kind == kDependencyKindNames.end()
+             ? DependencyKind::kAfterOk
+             : static_cast<DependencyKind>(kind - kDependencyKindNames.begin())});
+  }
+  return dependencies;
+}
+
 json spec_to_json(const JobSpec& spec) {
   json smaller = json::array();
   for (const SmallerJob& size : spec.smaller)
@@ -40,7 +63,8 @@ json spec_to_json(const JobSpec& spec) {
              {{"collect", spec.stack_traces.collect},
               {"to_cloud", spec.stack_traces.to_cloud},
               {"interval_seconds", spec.stack_traces.interval_seconds}}},
-            {"smaller", std::move(smaller)}};
+            {"smaller", std::move(smaller)},
+            {"dependencies", dependencies_to_json(spec.dependencies)}};
   for_each_job_field(
       [&](const JobField& field, auto member) { j[std::string(field.name)] = spec.*member; });
   return j;
@@ -60,6 +84,7 @@ JobSpec spec_from_json(const json& record) {
   for (const json& size : record.value("smaller", json::array()))
     spec.smaller.push_back(
         {size.value("nodes", 0), size.value("train_config_json", std::string())});
+  spec.dependencies = dependencies_from_json(record.value("dependencies", json::array()));
   return spec;
 }
 

@@ -2,12 +2,16 @@
 // (job_record.h). Missing members have their default.
 #pragma once
 
+#include <vector>
+
 #include <nlohmann/json.hpp>
 
 #include "coordinator/core/records/job.h"
 
 namespace muster::coordinator {
 
+nlohmann::json dependencies_to_json(const std::vector<JobDependency>& dependencies);
+std::vector<JobDependency> dependencies_from_json(const nlohmann::json& list);
 nlohmann::json spec_to_json(const JobSpec& spec);
 JobSpec spec_from_json(const nlohmann::json& record);
 

@@ -20,7 +20,7 @@
 
 namespace muster::coordinator {
 
-constexpr int kSchemaVersion = 6;
+constexpr int kSchemaVersion = 7;
 
 // Opens or creates `path`. Errors name the file: DataLoss if it is corrupt or not a database,
 // FailedPrecondition if a newer version wrote it, Unavailable if it is busy, ResourceExhausted if

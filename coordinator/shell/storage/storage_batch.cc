@@ -33,6 +33,8 @@ StorageBatch batch_of(const Core& core, const ActionList& actions) {
       batch.deep_checks.insert_or_assign(checks->worker, checks->checks);
     } else if (const auto* attempt = std::get_if<PersistAttempt>(&action)) {
       batch.attempts.push_back(attempt->attempt);
+    } else if (const auto* usage = std::get_if<PersistUsage>(&action)) {
+      batch.usages.insert_or_assign(usage->usage.party, usage->usage);
     } else if (const auto* gone = std::get_if<ForgetNode>(&action)) {
       batch.nodes.erase(gone->worker);
       batch.forgotten_nodes.push_back(gone->worker);

@@ -34,11 +34,13 @@ struct StorageBatch {
   std::map<WorkerName, std::vector<DeepCheckRecord>> deep_checks{};
   std::vector<StoredExit> exits{};        // exits of jobs that are not in `jobs`
   std::vector<AttemptRecord> attempts{};  // attempts that have ended
+  std::map<Party, UsageRecord> usages{};  // the newest record of each
 
   bool empty() const {
     return jobs.empty() && request_ids.empty() && forgotten.empty() && last_job_id == JobId(0) &&
            incidents.empty() && forgotten_incidents.empty() && nodes.empty() &&
-           forgotten_nodes.empty() && exits.empty() && attempts.empty() && deep_checks.empty();
+           forgotten_nodes.empty() && exits.empty() && attempts.empty() && deep_checks.empty() &&
+           usages.empty();
   }
 };
 

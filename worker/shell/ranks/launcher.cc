@@ -165,6 +165,10 @@ absl::StatusOr<Variables> Launcher::variables(const SpawnRank& request,
   variables["LOCAL_WORLD_SIZE"] = absl::StrCat(launch.spec.ranks_per_node);
   variables["MUSTER_JOB"] = absl::StrCat(key.job.value());
   variables["MUSTER_ATTEMPT"] = absl::StrCat(key.attempt.value());
+  if (launch.spec.is_array_task()) {
+    variables["MUSTER_ARRAY"] = launch.spec.array;
+    variables["MUSTER_ARRAY_INDEX"] = absl::StrCat(launch.spec.array_index);
+  }
   variables["MUSTER_INCARNATION"] = absl::StrCat(options_.incarnation.value());
   variables["MUSTER_PROGRESS_PAGE"] = folders_.page_path(key.launch(), request.local_rank);
   variables["MUSTER_LOCAL_CHECKPOINTS"] =

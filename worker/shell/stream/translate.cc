@@ -179,6 +179,8 @@ v1::WorkerMessage to_message(const SendRegister& action) {
   body->mutable_program_ports()->set_count(action.program_ports.count);
   body->set_switches(action.switches);
   body->set_domain(action.domain);
+  for (const auto& [name, value] : action.labels.labels) (*body->mutable_labels())[name] = value;
+  body->mutable_taints()->Assign(action.labels.taints.begin(), action.labels.taints.end());
   for (const Gpu& gpu : action.gpus) daemon::gpu_to_proto(gpu, *body->add_gpus());
   body->set_no_gpus_because(action.no_gpus_because);
   for (const std::string& address : action.addresses) body->add_addresses(address);

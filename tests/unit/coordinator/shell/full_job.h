@@ -34,6 +34,7 @@ inline Job full_job() {
   job.faults.back().nodes_without_link = {WorkerName("n1"), WorkerName("n3")};
   job.faults.back().revision = 2;
   job.faults.back().for_update = job.faults.back().is_unreported = true;
+  job.faults.back().for_time_limit = true;
   job.restarts_used = {{Cause::kRankDied, {1, 5, 6, Duration(22)}}, {Cause::kPreempted, {3, 7, 8}}};
   job.submitted_unix_ns = 1;
   job.first_started_unix_ns = 1;
@@ -67,6 +68,8 @@ inline Job full_job() {
   job.trial = Trial{job.spec, 2, 8, 9, 10};
   job.trial->former.command = {"v2"};
   job.keeps_nodes = true;
+  job.waits_for = job.spec.dependencies = {{JobId(3), DependencyKind::kAfterAny},
+                                           {JobId(5), DependencyKind::kAfterNotOk}};
   job.not_before_unix_ns = 77;
   job.incident = {IncidentId(12), "rank 1 hung"};
   job.recovering = IncidentId(12);

@@ -65,6 +65,7 @@ JobSpec any_spec() {
   JobSpec spec = good_spec();
   spec.command = {"train.py"};
   spec.working_directory = "/home/ada";
+  spec.array = "a";
   return spec;
 }
 
@@ -155,9 +156,40 @@ TEST(CheckSpec, EnforcesTheRuleOfEachField) {
       expect_number_range(field, member);
     }
   });
-  // JudgesSizes and JudgesPrograms test these. A truth value needs no rule.
+  // JudgesSizes, JudgesPrograms and JudgesQueueing test these. A truth value needs no rule.
   EXPECT_THAT(without_rule,
-              testing::ElementsAre("segment_nodes", "min_nodes", "working_directory"));
+              testing::ElementsAre("node_selector", "tolerations", "array", "segment_nodes",
+                                   "min_nodes", "working_directory"));
+}
+
+TEST(CheckSpec, JudgesQueueing) {
+  JobSpec spec = good_spec();
+  spec.dependencies = {{JobId(1)}, {JobId(2)}};
+  spec.node_selector = {"gpu=h100", "zone!=a"};
+  spec.tolerations = {"dedicated=evals"};
+  spec.array = "a.1_b-C";
+  spec.array_index = 7;
+  spec.array_running_max = 2;
+  EXPECT_EQ(problem(spec), "");
+  spec.array = "a b";
+  EXPECT_THAT(problem(spec), testing::StartsWith("spec.array is \"a b\": it must be 1 to 128 of"));
+  spec.array.clear();
+  EXPECT_EQ(problem(spec), "spec.array_index (without spec.array) is 7: it must be 0 to 0");
+  spec = good_spec();
+  spec.dependencies = {{JobId(1)}, {JobId(1)}};
+  EXPECT_EQ(problem(spec), "spec.dependencies has job 1 twice: it must name each job once");
+  spec.dependencies.clear();
+  for (uint64_t job = 1; job <= 65; ++job) spec.dependencies.push_back({JobId(job)});
+  EXPECT_EQ(problem(spec), "spec.dependencies (their number) is 65: it must be 0 to 64");
+  spec = good_spec();
+  spec.node_selector = {"gpu"};
+  EXPECT_THAT(problem(spec),
+              testing::StartsWith("spec.node_selector is \"gpu\": it must be NAME="));
+  spec.node_selector.assign(33, "a=b");
+  EXPECT_THAT(problem(spec), testing::HasSubstr("is 33: it must be 0 to 32"));
+  spec = good_spec();
+  spec.tolerations = {"a!=b"};
+  EXPECT_THAT(problem(spec), testing::StartsWith("spec.tolerations is \"a!=b\": it must be NAME="));
 }
 
 TEST(CheckSpec, JudgesSizes) {

@@ -191,9 +191,9 @@ TEST_F(StorageTest, ContinuesTheExitsOfAnOlderRecord) {
   sqlite3_bind_text(insert, 1, text.c_str(), -1, SQLITE_TRANSIENT);
   ASSERT_EQ(sqlite3_step(insert), SQLITE_DONE);
   sqlite3_finalize(insert);
-  const char* sql =
-      "DROP TABLE exits; DROP TABLE attempts; DROP TABLE deep_checks; PRAGMA user_version=3";
-  ASSERT_EQ(sqlite3_exec(db, sql, nullptr, nullptr, nullptr), SQLITE_OK);
+  for (const char* sql : {"DROP TABLE exits; DROP TABLE attempts; DROP TABLE deep_checks",
+                          "DROP TABLE usages; PRAGMA user_version=3"})
+    ASSERT_EQ(sqlite3_exec(db, sql, nullptr, nullptr, nullptr), SQLITE_OK);
   sqlite3_close(db);
 
   auto storage = open_sqlite_storage(path_);

@@ -1,0 +1,123 @@
+// The room for jobs, claims of waiting jobs on hosts, and backfill: jobs that start before an
+// earlier one of the queue without delaying it.
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+
+#include "coordinator/core/placement/hosts.h"
+#include "coordinator/core/placement/placement_pass.h"
+#include "coordinator/core/records/sizes.h"
+
+namespace muster::coordinator {
+
+const PlacementPass::Room& PlacementPass::room_of(const Job& job) {
+  const auto [entry, is_new] = rooms_.try_emplace(shape_of(job.spec, 0));
+  Room& room = entry->second;
+  if (!is_new) return room;
+  PlacementRequest request{job.spec.ranks_per_node, {}, {}, {}, job.spec.gpus_per_rank};
+  request.selector = job.spec.node_selector;
+  request.tolerations = job.spec.tolerations;
+  for (const Host& host : hosts_) {
+    room.when_empty += request.would_have_room(host) ? 1 : 0;
+    room.unclaimed += host.claim < 0 && request.has_room(host) ? 1 : 0;
+    room.gpus_missing = room.gpus_missing || (host.slots_free >= job.spec.ranks_per_node &&
+                                              request.is_suited(host) && !request.has_room(host));
+  }
+  return room;
+}
+
+// Only the first job of a shape claims hosts: it leaves none for the others.
+void PlacementPass::claim(const Job& job, std::ptrdiff_t held) {
+  blocked_ = true;
+  if (!claimed_.insert(shape_of(job.spec, 0)).second) return;
+  Claim claim{job.id, request_of(job, time_.unix_ns),
+              job.attempt == Attempt(0) ? job.spec.nodes : smallest_size(job.spec), held};
+  const auto index = static_cast<int32_t>(claims_.size());
+  bool has_claim = false;
+  for (Host& host : hosts_) {
+    if (host.claim >= 0 || !claim.request.would_have_room(host)) continue;
+    host.claim = index;
+    has_claim = true;
+  }
+  if (!has_claim) return;
+  claims_.push_back(std::move(claim));
+  decisions_.clear();
+  rooms_.clear();
+}
+
+std::vector<Host> PlacementPass::unclaimed_hosts() const {
+  std::vector<Host> hosts;
+  std::ranges::copy_if(hosts_, std::back_inserter(hosts),
+                       [](const Host& host) { return host.claim < 0; });
+  return hosts;
+}
+
+// Returns the latest time at which the claiming job can start: when enough running jobs have
+// reached their time limits. Returns nullopt if jobs without a limit may keep it waiting.
+std::optional<Instant> PlacementPass::latest_start(const Claim& claim) const {
+  std::map<WorkerName, Host> busy;
+  std::ptrdiff_t free = claim.held;
+  for (const Host& host : hosts_) {
+    if (claim.request.has_room(host))
+      ++free;
+    else
+      busy.emplace(host.name, host);
+  }
+  std::vector<std::pair<Instant, JobId>> ends;
+  for (const auto& [id, end] : ends_) ends.emplace_back(end, id);
+  std::ranges::sort(ends);
+  for (const auto& [end, id] : ends) {
+    const Job& job = jobs_.at(id);
+    for (const WorkerName& name : nodes_of(job.placement)) {
+      const auto host = busy.find(name);
+      if (host == busy.end()) continue;
+      const NodeUse use = use_of(job.spec, fleet_.find(name));
+      host->second.slots_free += use.slots;
+      host->second.gpus_free += use.gpus;
+      if (!claim.request.has_room(host->second)) continue;
+      ++free;
+      busy.erase(host);
+    }
+    if (free >= claim.nodes) return end;
+  }
+  return std::nullopt;
+}
+
+// Only a job without a history is placed: one with former nodes, or nodes to avoid, retains its
+// place in the queue.
+PlacementPass::Decision PlacementPass::backfill(const Job& job) {
+  Decision decision;
+  decision.text = std::string(kWaitsBehind);
+  const int64_t limit = job.spec.time_limit_seconds;
+  if (limit == 0 || ends_.empty() || job.attempt > Attempt(0)) return decision;
+  const auto [known, is_new] = no_backfill_.try_emplace(shape_of(job.spec, job.spec.nodes), limit);
+  if (!is_new && known->second <= limit) return decision;
+  const Instant end = time_.now + std::chrono::seconds(limit) + kEndMargin;
+  const PlacementRequest request = request_with_places(job, fleet_, time_.unix_ns);
+  std::vector<bool> is_free_until(claims_.size());
+  for (size_t i = 0; i < claims_.size(); ++i) {
+    if (!claims_[i].start) claims_[i].start = latest_start(claims_[i]);
+    is_free_until[i] = *claims_[i].start && end <= **claims_[i].start;
+  }
+  std::vector<Host> hosts;
+  for (const Host& host : hosts_) {
+    if (request.has_room(host) &&
+        (host.claim < 0 || is_free_until[static_cast<size_t>(host.claim)]))
+      hosts.push_back(host);
+  }
+  if (std::ssize(hosts) < job.spec.nodes) {
+    known->second = limit;
+    return decision;
+  }
+  Placement placement = coordinator::place(request, job.spec.nodes, hosts);
+  no_backfill_.erase(known);
+  take(job.spec, placement.ranks);
+  decision.ranks = std::move(placement.ranks);
+  decision.text = "; it ends by its time limit before the jobs ahead of it in the queue can start";
+  return decision;
+}
+
+}  // namespace muster::coordinator

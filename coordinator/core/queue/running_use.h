@@ -1,0 +1,55 @@
+// The use of the fleet by users, teams and arrays during one placement pass, and the reasons why
+// jobs wait for it to fall: quotas of the policy, and JobSpec::array_running_max. A job between two
+// attempts counts as running, because its restart must not wait for a job that took its place. Jobs
+// count at full size. Pure; called on one thread at a time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/job/ids.h"
+#include "coordinator/core/queue/job_queue.h"
+#include "coordinator/core/queue/job_table.h"
+#include "coordinator/core/records/job.h"
+#include "coordinator/core/records/queue_policy.h"
+
+namespace muster::coordinator {
+
+// The amounts of a job or of a party, by QuotaKind.
+using QuotaUses = std::array<int64_t, kQuotaKinds>;
+// Returns the amounts of a running job. `has_gpus`: whether the fleet has GPUs. A rank with its
+// slot's share of GPUs then counts as one GPU.
+QuotaUses uses_of(const JobSpec& spec, bool has_gpus);
+
+class RunningUse {
+ public:
+  // `policy`: null: no quotas. `live`: the jobs that have ranks. The object refers to its
+  // arguments.
+  RunningUse(const QueuePolicy* policy, const JobTable& jobs, const JobQueue& queue,
+             const std::vector<JobId>& live, bool has_gpus);
+
+  // Adds a job that starts for the first time.
+  void add(const Job& job);
+  // Returns the reason why a waiting job must not start now; "" if there is none. Contains no
+  // amounts that change while the job waits, because each new reason is stored.
+  std::string why_waits(const Job& job) const;
+  const std::map<Party, QuotaUses>& parties() const { return uses_; }
+
+ private:
+  using ArrayKey = std::pair<std::string_view, std::string_view>;
+  static ArrayKey key_of(const JobSpec& spec) {
+    return {spec.owner.empty() ? spec.user : spec.owner, spec.array};
+  }
+
+  const QueuePolicy* policy_;
+  bool has_gpus_;
+  std::map<ArrayKey, int32_t> tasks_;
+  std::map<Party, QuotaUses> uses_;
+};
+
+}  // namespace muster::coordinator

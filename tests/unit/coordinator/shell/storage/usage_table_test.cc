@@ -1,0 +1,32 @@
+#include "coordinator/shell/storage/usage_table.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "coordinator/shell/storage/sqlite_storage.h"
+#include "tests/unit/temp_folder.h"
+
+namespace muster::coordinator {
+namespace {
+
+TEST(UsageTableTest, UsagesAreKeptAndDeleted) {
+  const TempFolder folder;
+  const std::string path = folder.file("muster.db");
+  const UsageRecord ada{{false, "ada"}, 1234.5, 77};
+  const UsageRecord vision{{true, "vision"}, 0.25, INT64_MAX};
+  StorageBatch batch;
+  batch.usages = {
+      {ada.party, ada}, {vision.party, vision}, {{false, "bob"}, {{false, "bob"}, 3, 4}}};
+  EXPECT_FALSE(batch.empty());
+  ASSERT_TRUE((*open_sqlite_storage(path))->commit(batch).ok());
+  batch.usages = {{{false, "bob"}, {{false, "bob"}, 0, 5}}};
+  ASSERT_TRUE((*open_sqlite_storage(path))->commit(batch).ok());
+  const auto state = (*open_sqlite_storage(path))->load();
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->usages, (std::vector<UsageRecord>{ada, vision}));
+}
+
+}  // namespace
+}  // namespace muster::coordinator
