@@ -2,11 +2,10 @@
 //
 // A call that a member cannot answer moves to the next one, if it only reads or can be repeated.
 // Errors name the member. Their codes are:
-//   ResourceExhausted   etcd has no space, or too many requests; nothing was done
-//   InvalidArgument, PermissionDenied, Unauthenticated, OutOfRange, NotFound, FailedPrecondition
-//                       etcd refused the request; nothing was done
+//   ResourceExhausted   etcd has no space; nothing was done
 //   Unavailable         no member answered in time. Whether a request that writes was executed, or
-//                       will be, is unknown.
+//                       will be, is unknown
+//   others              etcd refused the request; nothing was done
 #pragma once
 
 #include <atomic>
@@ -17,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include <absl/functional/function_ref.h>
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
@@ -24,8 +24,6 @@
 
 // etcd/etcd.pb.h, which only the sources of this folder include.
 namespace etcdserverpb {
-class CompactionResponse;
-class LeaseGrantResponse;
 class RangeRequest;
 class RangeResponse;
 class StatusResponse;
@@ -49,10 +47,15 @@ struct EtcdOptions {
   std::string key;
 };
 
+struct EtcdLease {
+  int64_t id = 0;
+  Duration ttl{0};  // from when etcd received the request
+};
+
 class EtcdClient {
  public:
-  // Checks the options and reads the files. Does not connect. Returns InvalidArgument, with the
-  // option and its value, or the error of a file.
+  // Checks the options and reads the files. Does not connect. Errors name the flag (--etcd,
+  // --etcd-prefix, --etcd-ca, --etcd-cert, --etcd-key), its value and the correct form.
   static absl::StatusOr<std::unique_ptr<EtcdClient>> create(const EtcdOptions& options);
   ~EtcdClient();
 
@@ -61,8 +64,8 @@ class EtcdClient {
   // Returns the members' addresses for messages: "https://a:2379,https://b:2379".
   const std::string& endpoints() const { return endpoints_; }
 
-  // Reads are linearizable: they reflect every call that ended before. `timeout` limits the call
-  // to each member; the whole call takes at most `timeout` for each of them.
+  // Reads are linearizable: they reflect every call that ended before. `timeout` limits a whole
+  // call. Each member that does not answer takes an equal part of the time that is left.
   absl::StatusOr<etcdserverpb::RangeResponse> range(const etcdserverpb::RangeRequest& request,
                                                     Duration timeout);
   // Sends the transaction to one member only, and the next transaction to another one if this call
@@ -73,7 +76,7 @@ class EtcdClient {
   absl::Status compact(int64_t revision, Duration timeout);
 
   // Grants a lease of at least `ttl`, which is a whole number of seconds.
-  absl::StatusOr<etcdserverpb::LeaseGrantResponse> grant_lease(Duration ttl, Duration timeout);
+  absl::StatusOr<EtcdLease> grant_lease(Duration ttl, Duration timeout);
   // Renews the lease, and returns its time to live from when etcd received the request. Returns
   // NotFound if the lease has expired or was revoked.
   absl::StatusOr<Duration> keep_lease_alive(int64_t lease, Duration timeout);
@@ -84,14 +87,12 @@ class EtcdClient {
 
  private:
   struct Member;
-  struct CallResult;
 
   EtcdClient(std::string prefix, std::string endpoints,
              std::vector<std::unique_ptr<Member>> members);
-  template <typename Call>
-  absl::Status call_any(Duration timeout, const Call& call);
-  template <typename Call>
-  absl::Status call_one(Duration timeout, const Call& call);
+  using Call = absl::FunctionRef<absl::Status(Member& member, Duration timeout)>;
+  absl::Status call_any(Duration timeout, Call call);
+  absl::Status call_one(Duration timeout, Call call);
 
   const std::string prefix_;
   const std::string endpoints_;

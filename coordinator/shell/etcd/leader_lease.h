@@ -53,7 +53,8 @@ struct LeaderOptions {
 // Reads the present leader from etcd. Returns nullopt if there is none.
 absl::StatusOr<std::optional<LeaderRecord>> current_leader(EtcdClient& client, Duration timeout);
 
-// One candidacy and one term. All methods are thread-safe except where stated.
+// One candidacy and one term. Methods are thread-safe, but one thread calls campaign() and
+// resign().
 class LeaderLease {
  public:
   // Requires that `client` outlives this object.
