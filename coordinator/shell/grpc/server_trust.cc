@@ -107,4 +107,10 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
   return credentials;
 }
 
+absl::StatusOr<std::shared_ptr<daemon::TlsFiles>> http_tls(const ServerTrust& trust) {
+  if (!trust.has_tls()) return nullptr;
+  return daemon::TlsFiles::open(
+      {.certificate = trust.tls_cert, .key = trust.tls_key, .client_ca = trust.tls_client_ca});
+}
+
 }  // namespace muster::coordinator

@@ -12,6 +12,7 @@
 #include "coordinator/shell/identity/tokens.h"
 #include "coordinator/shell/metrics/shell_metrics.h"
 #include "daemon/endpoint.h"
+#include "daemon/tls_files.h"
 
 // Ubuntu 22.04's gRPC (1.30) reads a certificate only once.
 #if __has_include(<grpcpp/security/tls_certificate_provider.h>)
@@ -51,5 +52,8 @@ absl::StatusOr<std::shared_ptr<Tokens>> open_tokens(const ServerTrust& trust);
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
     const ServerTrust& trust, std::shared_ptr<Tokens> tokens, std::shared_ptr<ShellMetrics> metrics,
     std::shared_ptr<AuditLog> log);
+
+// Reads the files for the HTTP port; null without --tls-cert.
+absl::StatusOr<std::shared_ptr<daemon::TlsFiles>> http_tls(const ServerTrust& trust);
 
 }  // namespace muster::coordinator
