@@ -11,6 +11,7 @@
 
 #include "cli/terminal/terminal.h"
 #include "common/time/time.h"
+#include "daemon/channel_arguments.h"
 #include "daemon/grpc_deadline.h"
 #include "daemon/limits.h"
 #include "daemon/valid_texts.h"
@@ -51,7 +52,7 @@ std::optional<Duration> retry_hint(const grpc::ClientContext& context, const grp
 
 std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
                                             const daemon::ClientSecrets& secrets) {
-  grpc::ChannelArguments arguments;
+  grpc::ChannelArguments arguments = daemon::channel_arguments();
   arguments.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
   // Reconnects quickly to a restarted coordinator.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
@@ -59,8 +60,6 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
   // anyway.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // Coordinators are reached directly, not through a web proxy.
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(address, daemon::channel_credentials(secrets), arguments);
 }
 
