@@ -60,7 +60,7 @@ class AuditLog {
   absl::Status open();
 
   // Adds a line. Callers must not be able to displace older lines by requests that fail: of these,
-  // ten per second have a line for each person or token, and ten for all other callers together; the
+  // ten per second have a line for each person or token, and ten for all others together; the
   // next line counts the others.
   void add(const AuditEntry& entry);
 

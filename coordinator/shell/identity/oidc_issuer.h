@@ -20,7 +20,7 @@
 
 namespace muster::coordinator {
 
-// What a token was accepted by.
+// The settings and the key by which a token was accepted.
 struct Acceptance {
   uint64_t settings = 0;  // their version
   std::string key;        // SignedClaims::key
@@ -74,7 +74,7 @@ class OidcIssuer {
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::shared_ptr<const OidcSettings> settings_;
-  uint64_t version_ = 1;                    // of settings_
+  uint64_t version_ = 1;                    // the settings' version
   std::shared_ptr<const IssuerKeys> keys_;  // null: not read yet
   std::string keys_issuer_;                 // the issuer of keys_
   std::string trouble_;                     // the last error of reading keys, which was logged
