@@ -11,6 +11,7 @@
 #include <absl/cleanup/cleanup.h>
 #include <grpcpp/grpcpp.h>
 
+#include "daemon/channel_arguments.h"
 #include "daemon/endpoint.h"
 #include "daemon/grpc_deadline.h"
 #include "daemon/limits.h"
@@ -50,7 +51,7 @@ bool names_several(const std::string& address) {
 std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
                                             const daemon::ClientSecrets& secrets,
                                             bool is_one_of_several) {
-  grpc::ChannelArguments arguments;
+  grpc::ChannelArguments arguments = daemon::channel_arguments();
   arguments.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
   // Reconnects quickly to a restarted coordinator.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
@@ -65,8 +66,6 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
     // A stream of a quiet job has no data in either direction.
     arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   }
-  // Coordinators are reached directly, not through a web proxy.
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(address, daemon::channel_credentials(secrets), arguments);
 }
 

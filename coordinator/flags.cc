@@ -124,9 +124,13 @@ void declare_trust(CLI::App& app, ServerOptions& options) {
   add("--token-dir", options.trust.token_dir, "FOLDER",
       "Require a token: files worker, viewer, submitter and admin, one token per line, read again "
       "when they change");
-  add("--oidc", options.trust.oidc, "FILE",
-      "Accept tokens of an OpenID Connect issuer, too: a JSON file with issuer, audience, roles by "
-      "group and more (docs/trust.md)");
+  app.add_option(
+         "--oidc", options.trust.oidc,
+         "Accept tokens of an OpenID Connect issuer, too: a JSON file with issuer, audience, "
+         "roles by group and more (docs/trust.md); may be repeated")
+      ->type_name("FILE")
+      ->allow_extra_args(false)
+      ->group("Trust");
   add("--audit-log", options.audit_log, "FILE",
       "Write a JSON line for each change that a caller requests, and for each refused call "
       "(default: audit.jsonl in --state-dir); it is renamed at 64 MiB, and 8 files are kept");

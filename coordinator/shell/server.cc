@@ -336,11 +336,9 @@ absl::Status ServerImpl::serve_grpc(const ServerOptions& options,
   builder.AddChannelArgument(GRPC_ARG_TSI_MAX_FRAME_SIZE, kTlsFrameBytes);
   // No answer is compressed, and the filter for it occupies memory of each call.
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0);
-#ifdef GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION
   // No client compresses. gRPC limits a message's size only after it has expanded the message, so a
   // megabyte could occupy a gigabyte.
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
-#endif
   builder.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
   // Only server reflection uses gRPC's polling threads, so one thread is enough.
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);

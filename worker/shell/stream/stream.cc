@@ -13,6 +13,7 @@
 
 #include "common/process/port_range.h"
 #include "common/text/escape.h"
+#include "daemon/channel_arguments.h"
 #include "daemon/client_credentials.h"
 #include "daemon/limits.h"
 #include "daemon/valid_texts.h"
@@ -37,9 +38,8 @@ constexpr int kOrderBytesMax = daemon::kMessageBytesMax + (1 << 20);
 
 std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
                                             const daemon::ClientSecrets& secrets, Duration within) {
-  grpc::ChannelArguments arguments;
+  grpc::ChannelArguments arguments = daemon::channel_arguments();
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   // gRPC's name for the time limit of a connection. The channel is used for one stream only.
