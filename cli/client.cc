@@ -71,6 +71,9 @@ class Client::Call {
       const std::lock_guard lock(client_.mutex_);
       if (!status.ok() && client_.stopped_) return absl::CancelledError("stopped");
     }
+    // A coordinator that stops cancels the calls that are open.
+    if (status.error_code() == grpc::StatusCode::CANCELLED)
+      return client_.translate({grpc::StatusCode::UNAVAILABLE, "the coordinator ended the call"});
     return client_.translate(status);
   }
 

@@ -52,11 +52,12 @@ absl::Status RowMirror::unreadable(const std::string& key, absl::string_view why
 // Reads the schema and all rows. Only the leader writes, so the pages are of one state.
 absl::StatusOr<StoredKeys> RowMirror::read_keys() {
   StoredKeys stored;
+  api::RangeRequest schema;
+  schema.set_key(schema_key_);
+  const auto found = calls_.range(schema);
+  if (!found.ok()) return found.status();
   api::RangeRequest request;
-  request.set_key(schema_key_);
-  auto page = calls_.range(request);
-  if (!page.ok()) return page.status();
-  if (!page->kvs().empty()) stored.emplace(schema_key_, page->kvs(0).value());
+  absl::StatusOr<api::RangeResponse> page;
   request.set_key(rows_prefix_);
   request.set_range_end(prefix_end(rows_prefix_));
   request.set_limit(kKeysPerPage);
@@ -69,6 +70,7 @@ absl::StatusOr<StoredKeys> RowMirror::read_keys() {
     }
     if (page->more()) request.set_key(stored.rbegin()->first + '\0');
   } while (page->more());
+  if (!found->kvs().empty()) stored.emplace(schema_key_, found->kvs(0).value());
   return stored;
 }
 
@@ -188,8 +190,9 @@ absl::Status RowMirror::store(const std::vector<RowChange>& changes) {
 // Commits the changes, and records the number of parts of changed rows.
 absl::Status RowMirror::commit(const KeyChanges& changes,
                                const std::map<std::string, size_t>& parts) {
-  if (changes.empty()) return absl::OkStatus();
-  if (absl::Status status = log_.commit(changes); !status.ok()) return status;
+  if (!changes.empty()) {
+    if (absl::Status status = log_.commit(changes); !status.ok()) return status;
+  }
   for (const auto& [key, count] : parts) {
     if (count > 1) {
       parts_[key] = count;

@@ -10,14 +10,13 @@
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include "coordinator/shell/etcd/key_changes.h"
 #include "coordinator/shell/etcd/row_codec.h"
 #include "coordinator/shell/storage/job_record.h"
 #include "coordinator/shell/storage/sqlite_storage.h"
-#include "etcd/etcd.grpc.pb.h"
+#include "etcd/etcd.pb.h"
 #include "etcd/state.pb.h"
 #include "tests/unit/coordinator/shell/etcd/etcd_server.h"
 #include "tests/unit/coordinator/shell/full_incident.h"
@@ -121,8 +120,7 @@ TEST_F(EtcdStorageTest, TheFileIsBuiltFromEtcd) {
 
 TEST_F(EtcdStorageTest, LargeBatches) {
   Job job = full_job();
-  Incident incident = full_incident(1);
-  incident.action = std::string(5 << 20, 'x');
+  job.reason = std::string(5 << 20, 'x');
   StorageBatch batch;
   constexpr size_t kExits = 50'000;
   {
@@ -130,7 +128,6 @@ TEST_F(EtcdStorageTest, LargeBatches) {
     term.open(path("first"));
     job.exits.clear();
     batch.jobs[job.id] = job;
-    batch.incidents[incident.id] = incident;
     ASSERT_TRUE(term.storage->commit(batch).ok());
     batch = {};
     for (size_t i = 0; i < kExits; ++i)
@@ -142,24 +139,24 @@ TEST_F(EtcdStorageTest, LargeBatches) {
     Term term(options(), kLong);
     term.open(path("second"));
     EXPECT_EQ(term.storage->load()->jobs.at(0).exits.size(), kExits);
-    EXPECT_EQ(term.storage->incident(incident.id)->action().size(), incident.action.size());
+    EXPECT_EQ(term.storage->load()->jobs.at(0).reason.size(), job.reason.size());
     EXPECT_EQ(rows_of(path("second")), rows_of(path("first")));
-    // A large row becomes small, and all exits of the attempt end with the job's record.
-    incident.action = "small";
+    // A large row becomes small, and the exits of the attempt end with the next one.
+    job.reason = "small";
+    job.attempt = Attempt(job.attempt.value() + 1);
     batch = {};
-    batch.incidents[incident.id] = incident;
-    batch.forgotten = {job.id};
+    batch.jobs[job.id] = job;
     ASSERT_TRUE(term.storage->commit(batch).ok());
   }
-  size_t incidents = 0;
+  size_t jobs = 0;
   for (const auto& [key, value] : keys()) {
     EXPECT_FALSE(absl::StartsWith(key, "rows/exits/")) << key;
-    if (absl::StartsWith(key, "rows/incidents/")) ++incidents;
+    if (absl::StartsWith(key, "rows/jobs/")) ++jobs;
   }
-  EXPECT_EQ(incidents, 1U) << "no part of the large row is left";
+  EXPECT_EQ(jobs, 1U) << "no part of the large row is left";
   Term term(options(), kLong);
   term.open(path("third"));
-  EXPECT_EQ(term.storage->incident(incident.id)->action(), "small");
+  EXPECT_EQ(term.storage->load()->jobs.at(0).reason, "small");
 }
 
 TEST_F(EtcdStorageTest, EndedJobsSecretsLeaveEtcd) {
@@ -254,15 +251,11 @@ TEST_F(EtcdStorageTest, UnreadableRowsAreNamed) {
   problem("schema", "\xFF");
 }
 
-TEST_F(EtcdStorageTest, WaitsForSpaceInEtcd) {
+TEST_F(EtcdStorageTest, ReportsThatEtcdHasNoSpace) {
   const EtcdServer server({"--quota-backend-bytes=4194304"});
   EtcdOptions options;
   options.endpoints = server.endpoint();
   Term term(options, kLong);
-  // Other data, which an operator can delete.
-  etcdserverpb::TxnRequest filler;
-  add_put(filler, "/filler", std::string(1 << 20, 'x'));
-  ASSERT_TRUE(term.client->txn(filler, kLong).ok());
   term.open(path("a"));
   ASSERT_NE(term.storage, nullptr);
   absl::Status status;
@@ -278,29 +271,6 @@ TEST_F(EtcdStorageTest, WaitsForSpaceInEtcd) {
   EXPECT_TRUE(absl::IsResourceExhausted(term.storage->commit(batch))) << "as PatientStorage does";
   EXPECT_EQ(term.storage->load()->jobs.size(), id - 1) << "nothing of it is stored";
   EXPECT_TRUE(term.lease->is_held());
-
-  // An operator makes space.
-  const auto channel =
-      grpc::CreateChannel(server.endpoint().substr(7), grpc::InsecureChannelCredentials());
-  const auto maintenance = etcdserverpb::Maintenance::NewStub(channel);
-  etcdserverpb::TxnRequest removal;
-  add_delete(removal, "/filler");
-  const auto removed = term.client->txn(removal, kLong);
-  ASSERT_TRUE(removed.ok()) << removed.status();
-  const int64_t revision = removed->header().revision();
-  ASSERT_TRUE(term.client->compact(revision, kLong).ok());
-  grpc::ClientContext first;
-  etcdserverpb::DefragmentResponse defragmented;
-  ASSERT_TRUE(maintenance->Defragment(&first, {}, &defragmented).ok());
-  grpc::ClientContext second;
-  etcdserverpb::AlarmRequest disarm;
-  disarm.set_action(etcdserverpb::AlarmRequest::DEACTIVATE);
-  disarm.set_alarm(etcdserverpb::NOSPACE);
-  etcdserverpb::AlarmResponse disarmed;
-  ASSERT_TRUE(maintenance->Alarm(&second, disarm, &disarmed).ok());
-  status = term.storage->commit(batch);
-  EXPECT_TRUE(status.ok()) << status;
-  EXPECT_EQ(term.storage->load()->jobs.size(), id);
 }
 
 TEST_F(EtcdStorageTest, TakesTheStateOfASingleCoordinator) {

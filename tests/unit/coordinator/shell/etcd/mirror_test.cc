@@ -26,6 +26,8 @@ class Batches {
       Job job = full_job();
       job.id = JobId(1 + below(12));
       job.reason = std::string(below(3'000), static_cast<char>('a' + below(26)));
+      // Some rows have several parts.
+      if (below(6) == 0) job.reason = std::string(below(1'500'000), 'x');
       job.attempt = Attempt(static_cast<uint32_t>(1 + below(5)));
       job.exits.resize(below(job.exits.size() + 1));
       if (below(3) == 0) batch.request_ids[absl::StrCat("job/", job.id.value(), " #é")] = job.id;
@@ -40,8 +42,6 @@ class Batches {
     }
     for (uint64_t i = below(2); i > 0; --i) {
       Incident incident = full_incident(1 + below(9), JobId(1 + below(12)));
-      // Some have several parts.
-      if (below(3) == 0) incident.action = std::string(below(1'500'000), 'x');
       batch.incidents[incident.id] = std::move(incident);
     }
     for (uint64_t i = below(3); i > 0; --i) {
