@@ -49,36 +49,7 @@ std::optional<Duration> retry_hint(const grpc::ClientContext& context, const grp
   return std::max<Duration>(std::chrono::milliseconds(bounded), kPauseMin);
 }
 
-std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
-                                            const daemon::ClientSecrets& secrets) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
-  // Reconnects quickly to a restarted coordinator.
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  // Despite its name this also bounds a single attempt; a refused connection fails immediately
-  // anyway.
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // Coordinators are reached directly, not through a web proxy.
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(address, daemon::channel_credentials(secrets), arguments);
-}
-
 }  // namespace
-
-Client::Client(CoordinatorTarget coordinator) : coordinator_(std::move(coordinator)) {}
-
-absl::StatusOr<std::shared_ptr<Client::Connection>> Client::connection() {
-  auto secrets = daemon::read_secrets(coordinator_.trust);
-  if (!secrets.ok()) return secrets.status();
-  const std::lock_guard lock(mutex_);
-  if (connection_ == nullptr || connection_->secrets != *secrets) {
-    auto channel = make_channel(coordinator_.address, *secrets);
-    connection_ = std::make_shared<Connection>(
-        *std::move(secrets), channel, v1::Muster::NewStub(channel), v1::Admin::NewStub(channel));
-  }
-  return connection_;
-}
 
 // A running call, registered for stop(). A call that begins after stop() is cancelled immediately.
 class Client::Call {
@@ -100,6 +71,9 @@ class Client::Call {
       const std::lock_guard lock(client_.mutex_);
       if (!status.ok() && client_.stopped_) return absl::CancelledError("stopped");
     }
+    // A coordinator that stops cancels the calls that are open.
+    if (status.error_code() == grpc::StatusCode::CANCELLED)
+      return client_.translate({grpc::StatusCode::UNAVAILABLE, "the coordinator ended the call"});
     return client_.translate(status);
   }
 
@@ -131,6 +105,8 @@ absl::Status Client::repeat_while_overloaded(
     if (!to.ok()) return to.status();
     Call call(*this);
     const grpc::Status status = run(**to, call);
+    // One of several coordinators may have stopped.
+    if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) forget(**to);
     const auto hint = retry_hint(call.context, status);
     const absl::Status result = call.result(status);
     if (!hint) return result;
@@ -366,16 +342,6 @@ absl::StatusOr<v1::Coordinator> Client::get_coordinator() {
   });
   if (!status.ok()) return status;
   return coordinator;
-}
-
-bool Client::wait_for_connection() {
-  const auto to = connection();
-  if (to.ok()) {
-    return (*to)->channel->WaitForConnected(
-        daemon::grpc_deadline(monotonic_now() + std::chrono::seconds(1)));
-  }
-  pause_before_reconnection();  // the credential files may be half renewed
-  return false;
 }
 
 void Client::stop() {

@@ -13,6 +13,7 @@
 
 #include <absl/status/statusor.h>
 
+#include "cli/coordinator_search.h"
 #include "cli/coordinator_target.h"
 #include "common/time/time.h"
 #include "daemon/client_credentials.h"
@@ -27,6 +28,9 @@ constexpr Duration kCallDeadline = std::chrono::seconds(5);
 
 // Time for which calls are repeated that an overloaded coordinator refuses.
 constexpr Duration kOverloadPatience = std::chrono::seconds(60);
+// Time for which a call waits until one of several coordinators leads. After the loss of a leader
+// another one leads within 5 s.
+constexpr Duration kLeaderPatience = std::chrono::seconds(10);
 // Bounds the pause before a refused call is repeated.
 constexpr Duration kRepeatPauseMax = std::chrono::seconds(10);
 // Pause between two attempts: a coordinator that is shutting down refuses immediately.
@@ -34,7 +38,8 @@ constexpr auto kReconnectPause = std::chrono::milliseconds(200);
 
 // Calls of the coordinator's API. Thread-safe. A call blocks until its answer, its deadline or
 // stop(). A stream has no deadline: it blocks until it ends or until stop(). Calls that an
-// overloaded coordinator refuses are repeated; the first one prints a note.
+// overloaded coordinator refuses are repeated; the first one prints a note. If the target
+// has several addresses, each call goes to the coordinator that leads.
 class Client {
  public:
   // Neither connects nor reads files: the first call does both. Each call reads certificates and
@@ -99,6 +104,9 @@ class Client {
   absl::Status take_profile(const v1::TakeProfileRequest& request,
                             const std::function<bool(const v1::FileChunk&)>& take);
 
+  // Returns the address of the coordinator that the next call goes to; of several, the one that
+  // leads.
+  absl::StatusOr<std::string> address();
   // Waits until the coordinator can be reached, for at most a second. Returns false if it cannot.
   bool wait_for_connection();
   // Waits before a lost connection is tried again, for one to two times kReconnectPause, so that
@@ -112,6 +120,7 @@ class Client {
   class Call;
   // A channel, and the secrets with which it was created.
   struct Connection {
+    std::string address;
     daemon::ClientSecrets secrets;
     std::shared_ptr<grpc::Channel> channel;
     std::unique_ptr<v1::Muster::Stub> muster;
@@ -122,8 +131,17 @@ class Client {
                                                     Response*);
 
   // Returns the current connection. Returns an error that names the invalid file or flag if there
-  // can be none.
-  absl::StatusOr<std::shared_ptr<Connection>> connection();
+  // can be none. Of several coordinators, waits for at most `patience` until one leads.
+  absl::StatusOr<std::shared_ptr<Connection>> connection(Duration patience = kLeaderPatience);
+  // Returns the connection to the only address, which may be a name of several coordinators.
+  std::shared_ptr<Connection> only_connection(const daemon::ClientSecrets& secrets);
+  // Requires mutex_.
+  std::shared_ptr<Connection> use(const daemon::ClientSecrets& secrets,
+                                  const CoordinatorSearch::Found& found);
+  absl::StatusOr<CoordinatorSearch::Found> find_leader(const daemon::ClientSecrets& secrets,
+                                                       Duration patience);
+  // The next call searches the coordinator again if there are several.
+  void forget(const Connection& connection);
   absl::Status translate(const grpc::Status& status) const;
   template <class Request, class Response>
   absl::StatusOr<Response> unary_call(Method<Request, Response> method, const Request& request,
@@ -139,6 +157,7 @@ class Client {
   bool pause(Duration time);
 
   const CoordinatorTarget coordinator_;
+  const std::vector<std::string> addresses_;
 
   mutable std::mutex mutex_;
   std::shared_ptr<Connection> connection_;
@@ -146,6 +165,7 @@ class Client {
   std::condition_variable stop_requested_;
   std::vector<grpc::ClientContext*> running_;
   std::atomic<bool> is_overload_noted_{false};
+  std::atomic<bool> is_search_noted_{false};
 };
 
 // Returns the pause before the repetition number `repeats` (from 0) of a call that an overloaded

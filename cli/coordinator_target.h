@@ -1,4 +1,5 @@
-// The address of the coordinator to which a command connects, and the files for TLS and the token.
+// The addresses of the coordinators of which a command uses the one that leads, and the files for
+// TLS and the token.
 #pragma once
 
 #include <string>
@@ -8,7 +9,7 @@
 namespace muster::cli {
 
 struct CoordinatorTarget {
-  std::string address;
+  std::string address;  // "host:port", or several separated by commas
   daemon::ClientTrust trust = {};
 };
 

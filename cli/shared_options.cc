@@ -8,23 +8,24 @@
 namespace muster::cli {
 namespace {
 
-// Validates the address as muster-worker does.
-std::string checked_address(const std::string& text) {
-  const auto endpoint = daemon::parse_endpoint("--coordinator", text);
-  if (!endpoint.ok()) throw CLI::ValidationError(std::string(endpoint.status().message()));
-  if (endpoint->port > 0) return text;
-  throw CLI::ValidationError(
-      absl::StrCat("--coordinator=", text, ": port 0 cannot be connected to"));
+// Validates the addresses as muster-worker does.
+std::string checked_addresses(const std::string& text) {
+  const auto coordinators = daemon::parse_coordinators(text);
+  if (coordinators.ok()) return text;
+  throw CLI::ValidationError(std::string(coordinators.status().message()));
 }
 
 }  // namespace
 
 void add_coordinator_address_option(CLI::App& command, std::string& address) {
   address = "127.0.0.1:7070";
-  const auto take = [&address](const std::string& text) { address = checked_address(text); };
-  command.add_option_function<std::string>("--coordinator", take, "The coordinator's address")
+  const auto take = [&address](const std::string& text) { address = checked_addresses(text); };
+  command
+      .add_option_function<std::string>(
+          "--coordinator", take,
+          "The coordinator's address, or the addresses of several that share a store")
       ->envname("MUSTER_COORDINATOR")
-      ->type_name("HOST:PORT")
+      ->type_name("HOST:PORT,…")
       ->default_str(address);
 }
 

@@ -20,12 +20,19 @@ struct VersionOptions {
   bool json = false;
 };
 
+// Exit code if the versions could not be compared.
+constexpr int kNotCompared = 3;
+
 int check_versions(const VersionOptions& options) {
   Client client(options.coordinator);
   const auto coordinator = client.get_coordinator();
-  if (!coordinator.ok()) return fail(coordinator.status());
-  const auto workers = client.list_workers();
-  if (!workers.ok()) return fail(workers.status());
+  const auto workers = coordinator.ok()
+                           ? client.list_workers()
+                           : absl::StatusOr<v1::ListWorkersResponse>(coordinator.status());
+  if (!workers.ok()) {
+    fail(workers.status());
+    return kNotCompared;
+  }
   return print_findings({version_finding(*coordinator, kVersion),
                          worker_versions_finding(*workers, coordinator->version())},
                         options.json);
@@ -43,9 +50,11 @@ void declare_version(CLI::App& app, Action& action) {
   auto options = std::make_shared<VersionOptions>();
   CLI::App* command =
       app.add_subcommand("version", "Print the version, which coordinator and workers must share");
-  command->add_flag("--check", options->check,
-                    "Compare it with the coordinator's and its workers'; exit code 1 if one "
-                    "differs");
+  command->add_flag(
+      "--check", options->check,
+      "Compare it with the coordinator's and its workers', with an admin's token if the "
+      "coordinator requires one; exit code 1 if one differs, 3 if they could not be "
+      "compared");
   add_coordinator_option(*command, options->coordinator);
   add_json_option(*command, options->json);
   command->footer(

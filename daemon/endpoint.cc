@@ -1,7 +1,11 @@
 #include "daemon/endpoint.h"
 
+#include <algorithm>
+#include <utility>
+
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
 #include <boost/asio/ip/address.hpp>
 
 #include "common/text/absl_view.h"
@@ -52,6 +56,31 @@ absl::StatusOr<Endpoint> parse_endpoint(std::string_view flag, std::string_view 
                                      "' is not a number from 0 to ", kPortMax));
   }
   return Endpoint{std::string(host), port};
+}
+
+absl::StatusOr<std::vector<Endpoint>> parse_coordinators(std::string_view text) {
+  constexpr std::string_view kFlag = "--coordinator";
+  std::vector<Endpoint> coordinators;
+  for (const absl::string_view entry : absl::StrSplit(av(text), ',')) {
+    auto endpoint = parse_endpoint(kFlag, std::string_view(entry.data(), entry.size()));
+    if (!endpoint.ok()) return endpoint.status();
+    if (endpoint->port == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(av(kFlag), "=", entry, ": port 0 cannot be connected to"));
+    }
+    if (std::any_of(coordinators.begin(), coordinators.end(), [&](const Endpoint& other) {
+          return other.to_string() == endpoint->to_string();
+        })) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(av(kFlag), "=", entry, ": this address is in the list twice"));
+    }
+    coordinators.push_back(*std::move(endpoint));
+    if (coordinators.size() > kCoordinatorsMax) {
+      return absl::InvalidArgumentError(absl::StrCat(av(kFlag), ": more than ", kCoordinatorsMax,
+                                                     " addresses, the first too many is ", entry));
+    }
+  }
+  return coordinators;
 }
 
 bool is_loopback(const Endpoint& endpoint) {

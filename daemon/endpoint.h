@@ -1,8 +1,10 @@
-// Listening addresses and their exposure.
+// Listening addresses and their exposure, and the addresses of coordinators.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <absl/status/statusor.h>
 
@@ -17,6 +19,14 @@ struct Endpoint {
 
 // Parses "host:port". Returns InvalidArgument with `flag`, the value and the expected form.
 absl::StatusOr<Endpoint> parse_endpoint(std::string_view flag, std::string_view text);
+
+// The maximum number of coordinators that a program may be given. A store has three or five
+// members; the limit keeps a search among addresses that do not answer short.
+constexpr size_t kCoordinatorsMax = 9;
+
+// Parses --coordinator: "host:port", or several separated by commas. Returns InvalidArgument with
+// the entry and the expected form.
+absl::StatusOr<std::vector<Endpoint>> parse_coordinators(std::string_view text);
 
 // Returns whether only this machine can reach the endpoint: localhost, 127.0.0.0/8 or ::1.
 bool is_loopback(const Endpoint& endpoint);

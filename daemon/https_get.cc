@@ -45,6 +45,8 @@ class Exchange {
       request_.set(beast::http::field::authorization, absl::StrCat("Bearer ", get.token));
     parser_.body_limit(get.body_bytes_max);
     boost::system::error_code failed;
+    // Boost's own choice would permit TLS 1.0.
+    SSL_CTX_set_min_proto_version(trust_.native_handle(), TLS1_2_VERSION);
     if (get.authorities.empty())
       trust_.set_default_verify_paths(failed);
     else
@@ -71,11 +73,13 @@ class Exchange {
           stream_.async_handshake(boost::asio::ssl::stream_base::client,
                                   [this](beast::error_code e) { on_trusted(e); });
         });
+    const std::stop_callback on_stop(get.stop, [this] { context_.stop(); });
     context_.run();
   }
 
   absl::StatusOr<HttpsAnswer> answer() {
     if (!error_.empty()) return absl::UnavailableError(error_);
+    if (!is_complete_) return absl::CancelledError("stopped");
     return HttpsAnswer{parser_.get().result_int(), std::move(parser_.get().body())};
   }
 
@@ -87,7 +91,8 @@ class Exchange {
     beast::http::async_write(stream_, request_, [this](beast::error_code e, size_t) {
       if (e) return fail("sending", e);
       beast::http::async_read(stream_, buffer_, parser_, [this](beast::error_code failed, size_t) {
-        if (failed) fail("reading the answer", failed);
+        if (failed) return fail("reading the answer", failed);
+        is_complete_ = true;
       });
     });
   }
@@ -103,6 +108,7 @@ class Exchange {
   beast::http::response_parser<beast::http::string_body> parser_;
   beast::flat_buffer buffer_;
   std::string error_;
+  bool is_complete_ = false;
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,7 @@ struct HttpsGet {
   std::string accept = "application/json";
   uint64_t body_bytes_max = 1 << 20;
   Duration budget = std::chrono::seconds(10);
+  std::stop_token stop{};  // ends the exchange
 };
 
 struct HttpsAnswer {
@@ -33,7 +35,7 @@ absl::StatusOr<HttpsGet> parse_https_url(std::string_view url);
 
 // Blocks until the answer has arrived, for at most the budget; the system's resolver may take
 // longer. Redirections are not followed. Returns Unavailable, with the step that failed, if there
-// was no answer.
+// was no answer, and soon Cancelled once `stop` is requested.
 absl::StatusOr<HttpsAnswer> https_get(const HttpsGet& get);
 
 }  // namespace muster::daemon

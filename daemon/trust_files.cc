@@ -99,22 +99,24 @@ absl::StatusOr<CertificateValidity> certificate_validity(std::string_view flag,
 }
 
 absl::StatusOr<KeyPair> read_key_pair(const std::string& certificate_path,
-                                      const std::string& key_path) {
-  auto certificate = read_certificates("--tls-cert", certificate_path);
+                                      const std::string& key_path, std::string_view flags) {
+  const std::string cert_flag = absl::StrCat(av(flags), "-cert");
+  const std::string key_flag = absl::StrCat(av(flags), "-key");
+  auto certificate = read_certificates(cert_flag, certificate_path);
   if (!certificate.ok()) return certificate.status();
-  auto key = read_bounded("--tls-key", key_path);
+  auto key = read_bounded(key_flag, key_path);
   if (!key.ok()) return key.status();
   const KeyPointer parsed = key_in(*key);
   if (parsed == nullptr) {
-    return bad_file("--tls-key", key_path,
+    return bad_file(key_flag, key_path,
                     "there is no private key in it; PEM without a passphrase is expected");
   }
   const bool match =
       X509_check_private_key(first_certificate(*certificate).get(), parsed.get()) == 1;
   ERR_clear_error();
   if (!match) {
-    return bad_file("--tls-key", key_path,
-                    absl::StrCat("the key is not that of --tls-cert=", certificate_path));
+    return bad_file(key_flag, key_path,
+                    absl::StrCat("the key is not that of ", cert_flag, "=", certificate_path));
   }
   return KeyPair{*std::move(certificate), *std::move(key)};
 }

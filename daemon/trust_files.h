@@ -42,10 +42,11 @@ struct KeyPair {
 
   bool operator==(const KeyPair&) const = default;
 };
-// Reads a certificate and its key. Returns InvalidArgument, too, if the key belongs to another
-// certificate.
+// Reads a certificate and its key, the files of the flags `flags`-cert and `flags`-key. Returns
+// InvalidArgument, too, if the key belongs to another certificate.
 absl::StatusOr<KeyPair> read_key_pair(const std::string& certificate_path,
-                                      const std::string& key_path);
+                                      const std::string& key_path,
+                                      std::string_view flags = "--tls");
 
 // One line of a file of tokens.
 struct TokenLine {

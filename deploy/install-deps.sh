@@ -21,7 +21,7 @@ bundle=(patchelf binutils dpkg-dev zstd)
 optional=(ccache mold)  # faster builds, if the distribution has them
 tests=(libgtest-dev libgmock-dev clang-tidy libomp-dev clang-format shellcheck procps openssl buildah debootstrap man-db "${bundle[@]}"
   # the end-to-end tests run these programs
-  iproute2 prometheus prometheus-alertmanager slurm-wlm munge libslurm-dev)
+  iproute2 prometheus prometheus-alertmanager etcd-server slurm-wlm munge libslurm-dev)
 optional_tests=(lintian  # for the tests of Debian packages
   python3-torch  # for the test that runs users' unchanged scripts under `muster run`
   chromium  # for the tests of the coordinator's page
@@ -86,6 +86,13 @@ install() {
   [ ${#missing[@]} -eq 0 ] || get "${missing[@]}" || echo "deploy/install-deps.sh: continues without ${missing[*]}" >&2
 }
 "${as_root[@]}" true  # sudo prompts for its password before a bar is drawn
+# Tests start etcd and Prometheus themselves, so the packages' services must not occupy their ports.
+policy=/usr/sbin/policy-rc.d
+if [ "${1:-}" = --tests ] && [ ! -e "$policy" ]; then
+  trap '"${as_root[@]}" rm -f "$policy"' EXIT
+  printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" > /dev/null
+  "${as_root[@]}" chmod 755 "$policy"
+fi
 if ! install; then
   echo "deploy/install-deps.sh: these packages could not be installed: ${missing[*]}" >&2
   exit 1

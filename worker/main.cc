@@ -41,6 +41,9 @@ constexpr const char* kExamples = R"(Examples:
   # On a trusted network, reachable by the ranks of other nodes
   muster-worker --coordinator head:7070 --rendezvous 10.0.0.5:0 --slots 8 --work-dir /scratch/muster --insecure
 
+  # Three coordinators with a common store (docs/operations.md)
+  muster-worker --coordinator a:7070,b:7070,c:7070 --rendezvous 10.0.0.5:0 --slots 8 --work-dir /scratch/muster --insecure
+
   # A coordinator that requires authentication; the files may change while it runs
   muster-worker --coordinator head:7070 --rendezvous 10.0.0.5:0 --slots 8 --work-dir /scratch/muster --trusted-network \
     --tls-ca ca.crt --token-file worker.token
@@ -91,8 +94,10 @@ void describe(CLI::App& app, WorkerCommandLine& line) {
   muster::worker::WorkerOptions& options = line.options;
   // Users override a wrapper's defaults by appending to its command line.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  app.add_option("--coordinator", options.coordinator, "Address of the coordinator's gRPC port")
-      ->type_name("HOST:PORT")
+  app.add_option("--coordinator", options.coordinator,
+                 "Address of the coordinator's gRPC port, or the addresses of several that share a "
+                 "store: the worker follows the one that leads")
+      ->type_name("HOST:PORT,…")
       ->capture_default_str();
   app.add_option("--name", options.name,
                  "This worker's name, unique in the fleet (default: the host's name)")

@@ -13,7 +13,7 @@
 namespace muster::cli {
 namespace {
 
-constexpr double kNsPerSecond = 1e9;
+constexpr double kHistoryNsPerSecond = 1e9;
 // The end of an attempt is the last column, so that it needs no limit.
 constexpr size_t kNodesColumns = 32;
 
@@ -24,7 +24,7 @@ std::string start_of(const v1::JobAttempt& attempt) {
 
 std::string time_between(int64_t from_unix_ns, int64_t to_unix_ns) {
   if (from_unix_ns == 0 || to_unix_ns == 0) return "-";
-  return format_duration(static_cast<double>(to_unix_ns - from_unix_ns) / kNsPerSecond);
+  return format_duration(static_cast<double>(to_unix_ns - from_unix_ns) / kHistoryNsPerSecond);
 }
 
 std::string steps_of(const v1::JobAttempt& attempt) {

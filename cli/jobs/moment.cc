@@ -12,7 +12,7 @@
 namespace muster::cli {
 namespace {
 
-constexpr int64_t kNsPerSecond = 1'000'000'000;
+constexpr int64_t kMomentNsPerSecond = 1'000'000'000;
 constexpr int64_t kSecondsMax = int64_t{10} * 365 * 24 * 3600;
 
 // Returns the seconds of "90s", "30m", "2h" or "7d"; 0: the text has another form.
@@ -34,7 +34,7 @@ absl::StatusOr<int64_t> moment_of(const std::string& text, int64_t now_unix_ns,
                                   absl::TimeZone zone) {
   const absl::Time now = absl::FromUnixNanos(now_unix_ns);
   if (const int64_t seconds = seconds_from_now(text); seconds > 0)
-    return now_unix_ns + seconds * kNsPerSecond;
+    return now_unix_ns + seconds * kMomentNsPerSecond;
   absl::Time time;
   std::string problem;
   const std::string today = absl::FormatTime("%Y-%m-%dT", now, zone);

@@ -33,8 +33,7 @@ struct OpenOptions {
 };
 
 // Returns the job to show; 0: the fleet.
-absl::StatusOr<uint64_t> job_to_show(const OpenOptions& options) {
-  Client client(options.coordinator);
+absl::StatusOr<uint64_t> job_to_show(Client& client, const OpenOptions& options) {
   if (options.job != 0) {
     const auto job = client.get_job(options.job);
     return job.ok() ? absl::StatusOr<uint64_t>(options.job) : job.status();
@@ -69,11 +68,14 @@ absl::Status start_browser(const std::string& address) {
 }
 
 int open_page(const OpenOptions& options) {
-  const auto job = job_to_show(options);
+  Client client(options.coordinator);
+  const auto job = job_to_show(client, options);
   if (!job.ok()) return fail(job.status());
   std::string authority = options.http;
   if (authority.empty()) {
-    auto endpoint = daemon::parse_endpoint("--coordinator", options.coordinator.address);
+    const auto address = client.address();
+    if (!address.ok()) return fail(address.status());
+    auto endpoint = daemon::parse_endpoint("--coordinator", *address);
     if (!endpoint.ok()) return fail(endpoint.status());
     endpoint->port = kPagePort;
     authority = endpoint->to_string();

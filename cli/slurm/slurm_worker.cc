@@ -62,9 +62,10 @@ bool publish_port(const std::string& port_file, const std::string& host, ScrapeT
   return target.write(host, ports["http_port"].get<int>()).ok();
 }
 
-// Returns this node's address on the route to the coordinator, by which other nodes reach it, too.
-// Sends nothing.
-absl::StatusOr<std::string> own_address(const std::string& coordinator) {
+// Returns this node's address on the route to the coordinator, by which other nodes reach it, too;
+// of several coordinators, to the first. Sends nothing.
+absl::StatusOr<std::string> own_address(const std::string& coordinators) {
+  const std::string coordinator = coordinators.substr(0, coordinators.find(','));
   const size_t colon = coordinator.rfind(':');
   std::string host = coordinator.substr(0, colon);
   if (host.starts_with("[") && host.ends_with("]")) host = host.substr(1, host.size() - 2);

@@ -20,10 +20,12 @@
 namespace muster::cli {
 namespace {
 
+// Bounds the time for which a shell waits for values.
+constexpr unsigned kCompletionSecondsMax = 3;
+
 struct CompletionOptions {
   std::string shell;
-  std::string values;  // kind of the requested values (completion_values.h); empty: the script
-  std::string line;
+  std::string line;  // the line up to the cursor, whose values are requested; empty: the script
   const CLI::App* app = nullptr;  // owned by main()
 };
 
@@ -66,51 +68,31 @@ std::string option_cases(const CLI::App& app) {
   return text;
 }
 
-// Returns the kind of the values of a command's argument; empty if they are not known.
-std::string_view values_of(const CLI::App& command) {
-  for (const CLI::Option* option : command.get_options()) {
-    if (!option->get_positional()) continue;
-    if (option->get_type_name() == "NODE") return kNodeValues;
-    if (option->get_type_name() != "JOB") continue;
-    const std::string& name = command.get_name();
-    const bool needs_active =
-        name == "cancel" || name == "checkpoint" || name == "stacks" || name == "update";
-    return needs_active ? kActiveJobValues : kJobValues;
-  }
-  return {};
+// Returns whether an argument of the command is a job or a node.
+bool has_listed_argument(const CLI::App& command) {
+  const auto options = command.get_options();
+  return std::any_of(options.begin(), options.end(), [](const CLI::Option* option) {
+    return option->get_positional() &&
+           (option->get_type_name() == "JOB" || option->get_type_name() == "NODE");
+  });
 }
 
-// A command whose argument has known values: "cancel", "node exclude".
-struct CommandWithValues {
-  std::string words;
-  std::string_view values;
-};
-
-std::vector<CommandWithValues> commands_with_values(const CLI::App& app,
-                                                    const std::string& words = "") {
-  std::vector<CommandWithValues> found;
+// Returns the commands with such an argument, with their groups: "cancel", "node exclude".
+std::vector<std::string> commands_with_values(const CLI::App& app, const std::string& words = "") {
+  std::vector<std::string> found;
   for (const CLI::App* command : daemon::commands_of(app)) {
     const std::string path = absl::StrCat(words, words.empty() ? "" : " ", command->get_name());
-    if (const auto values = values_of(*command); !values.empty()) found.push_back({path, values});
-    for (CommandWithValues& below : commands_with_values(*command, path))
+    if (has_listed_argument(*command)) found.push_back(path);
+    for (std::string& below : commands_with_values(*command, path))
       found.push_back(std::move(below));
   }
   return found;
-}
-
-// Returns one `case` branch for each command whose argument has known values.
-std::string value_cases(const CLI::App& app) {
-  std::string text;
-  for (const auto& [words, values] : commands_with_values(app))
-    absl::StrAppend(&text, "    \"", words, " \"*) values=", av(values), " ;;\n");
-  return text;
 }
 
 std::string fill(const char* script, const CLI::App& app) {
   return absl::StrReplaceAll(
       script, {{"@COMMANDS@", absl::StrJoin(daemon::names_of(daemon::commands_of(app)), " ")},
                {"@CASES@", option_cases(app)},
-               {"@VALUES@", value_cases(app)},
                {"@KEYS@", keys()}});
 }
 
@@ -138,13 +120,12 @@ std::string fish(const CLI::App& app) {
       absl::StrAppend(&text, begin, "-a ", below->get_name(), " -d ",
                       fish_quoted(below->get_description()), "\n");
   }
-  for (const auto& [words, values] : commands_with_values(app)) {
+  for (const std::string& words : commands_with_values(app)) {
     // After the last word of "node exclude".
     std::string seen;
     for (const auto word : absl::StrSplit(words, ' '))
       absl::StrAppend(&seen, seen.empty() ? "" : "; and ", "__fish_seen_subcommand_from ", word);
-    absl::StrAppend(&text, "complete -c muster -f -n '", seen, "' -a '(__muster_values ",
-                    av(values), ")'\n");
+    absl::StrAppend(&text, "complete -c muster -f -n '", seen, "' -a '(__muster_values)'\n");
   }
   absl::StrAppend(
       &text,
@@ -157,9 +138,12 @@ std::string fish(const CLI::App& app) {
 }
 
 int completion(const CompletionOptions& options) {
-  if (!options.values.empty()) {
-    std::string text;
-    for (const auto& [value, description] : completion_values(options.values, options.line))
+  if (!options.line.empty()) {
+    // A file system that hangs ends only with the process.
+    alarm(kCompletionSecondsMax);
+    const Completion found = complete(*options.app, options.line);
+    std::string text = absl::StrCat(found.kind, "\n");
+    for (const auto& [value, description] : found.values)
       absl::StrAppend(&text, value, description.empty() ? "" : "\t", description, "\n");
     return print_result(text);
   }
@@ -178,13 +162,11 @@ void declare_completion(CLI::App& app, Action& action) {
   shell->required()->type_name("bash|zsh|fish");
   shell->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""));
   // For the scripts.
-  CLI::Option* values = command->add_option_function<std::string>(
-      "--values", [options, shell](const std::string& kind) {
-        options->values = kind;
-        shell->required(false);
-      });
-  values->group("")->trigger_on_parse();
-  command->add_option("--line", options->line)->group("")->needs(values);
+  const auto take_line = [options, shell](const std::string& line) {
+    options->line = line;
+    shell->required(false);
+  };
+  command->add_option_function<std::string>("--line", take_line)->group("")->trigger_on_parse();
   command->footer(
       "Examples:\n"
       "  eval \"$(muster completion bash)\"                  # in ~/.bashrc\n"

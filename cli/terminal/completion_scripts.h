@@ -1,6 +1,7 @@
-// Templates of the completion scripts for bash and zsh. completion.cc replaces @COMMANDS@, @CASES@,
-// @VALUES@ and @KEYS@. Values are those that `muster completion --values` prints when one presses
-// Tab: the jobs and nodes of the coordinator, and the values of keys.
+// Templates of the completion scripts for bash and zsh. completion.cc replaces @COMMANDS@, @CASES@
+// and @KEYS@. `muster completion --line LINE`, on each Tab, prints the kind of the word before the
+// cursor and then its values, with descriptions behind tabs (completion_values.h). Values are texts
+// of other people and machines: no shell may expand them, as bash's `compgen -W` does.
 #pragma once
 
 namespace muster::cli {
@@ -10,33 +11,30 @@ namespace muster::cli {
 // The first word is completed with commands; later words with values, or with options and files,
 // and for commands that take a config also with "key=".
 constexpr char kBashScript[] = R"sh(# bash completion for muster: eval "$(muster completion bash)"
-_muster_values() {
-  command muster completion --values "$1" --line "$COMP_LINE" 2> /dev/null | cut -f 1
-}
 _muster() {
-  local cur=${COMP_WORDS[COMP_CWORD]} choices="" values="" before key
+  local cur=${COMP_WORDS[COMP_CWORD]} choices="" kind="" value word
+  local -a found=()
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
     mapfile -t COMPREPLY < <(compgen -W "@COMMANDS@ --help --version" -- "$cur"); return
   fi
-  # bash splits words at '='. Values of most keys are file names.
-  if [[ $cur == "=" || ${COMP_WORDS[COMP_CWORD-1]} == "=" ]]; then
-    key=${COMP_WORDS[COMP_CWORD-2]}
-    [[ $cur != "=" ]] || key=${COMP_WORDS[COMP_CWORD-1]}
-    mapfile -t COMPREPLY < <(compgen -W "$(_muster_values "key:$key")" -- "${cur#=}")
-    [ "${#COMPREPLY[@]}" -eq 0 ] || return
+  if [[ $cur != -* ]]; then
+    mapfile -t found < <(command muster completion --line "${COMP_LINE:0:COMP_POINT}" 2> /dev/null | cut -f 1)
+    kind=${found[0]}
+    # bash splits words at '='. Values of most keys are file names.
+    [[ $cur != "=" && ${COMP_WORDS[COMP_CWORD-1]} != "=" || $kind == value ]] || kind=file
+  fi
+  if [[ $kind == value ]]; then
+    for value in "${found[@]:1}"; do
+      [[ $value == "${cur#=}"* ]] || continue
+      printf -v word %q "$value"
+      COMPREPLY+=("$word")
+    done
+    return
+  fi
+  if [[ $kind == file ]]; then
     compopt -o filenames
     mapfile -t COMPREPLY < <(compgen -f -- "${cur#=}"); return
-  fi
-  before="${COMP_WORDS[*]:1:COMP_CWORD-1} "
-  case $before in
-@VALUES@  esac
-  # A job's number is one word; others may follow, such as the keys of an update. The port of an
-  # address is a word of its own, too.
-  if [[ $cur != -* && -n $values && ! $before =~ [^:]\ [0-9]+\  ]]; then
-    mapfile -t COMPREPLY < <(compgen -W "$(_muster_values "$values")" -- "$cur")
-    # The word before may be an option whose value is a file.
-    [[ ${#COMPREPLY[@]} -eq 0 && ${COMP_WORDS[COMP_CWORD-1]} == -* ]] || return
   fi
   case ${COMP_WORDS[1]} in
 @CASES@  esac
@@ -59,33 +57,27 @@ complete -F _muster muster
 
 constexpr char kZshScript[] = R"sh(#compdef muster
 # zsh completion for muster: eval "$(muster completion zsh)"
-_muster_values() {
-  local -a found
-  found=(${(f)"$(command muster completion --values $1 --line "$BUFFER" 2> /dev/null | cut -f 1)"})
-  (( $#found )) && compadd -- $found
-}
 _muster() {
-  local choices="" values="" before key
+  local choices="" kind
+  local -a found
   if (( CURRENT == 2 )); then
     compadd -- @COMMANDS@ --help --version
     return
   fi
-  before="${words[2,CURRENT-1]} "
-  case $before in
-@VALUES@  esac
-  if [[ $PREFIX != -* && -n $values && ! $before =~ ' [0-9]+ ' ]]; then
-    _muster_values $values || [[ ${words[CURRENT-1]} != -* ]] && return
+  if [[ $PREFIX != -* ]]; then
+    found=("${(@f)$(command muster completion --line "${(j: :)words[1,CURRENT-1]} $PREFIX" 2> /dev/null | cut -f 1)}")
+    kind=$found[1]
+    shift found
+    if [[ $kind == (value|file) ]]; then
+      compset -P 1 '*='
+      if [[ $kind == file ]]; then _files; elif (( $#found )); then compadd -- $found; fi
+      return
+    fi
   fi
   case ${words[2]} in
 @CASES@  esac
   compadd -- ${=choices}
   case ${words[2]} in (run|submit|update|decode|config)
-    if [[ $PREFIX == *=* ]]; then
-      key=${PREFIX%%=*}
-      compset -P '*='
-      _muster_values key:$key || _files
-      return
-    fi
     [[ -n $PREFIX ]] && compadd -S '' -- @KEYS@ ;;
   esac
   _files
@@ -96,11 +88,14 @@ if [ "$funcstack[1]" = "_muster" ]; then _muster "$@"; else compdef _muster must
 
 constexpr char kFishFunctions[] = R"sh(# fish completion for muster: muster completion fish | source
 function __muster_values
-    command muster completion --values $argv[1] --line (commandline -p | string collect) 2>/dev/null
+    set -l found (command muster completion --line (commandline -cp | string collect) 2>/dev/null)
+    if test "$found[1]" = value; and test (count $found) -gt 1
+        printf '%s\n' $found[2..-1]
+    end
 end
 function __muster_key_values
     set -l key (string split -m 1 -f 1 = -- (commandline -ct))
-    __muster_values key:$key | string replace -r '^' "$key="
+    __muster_values | string replace -r '^' "$key="
 end
 )sh";
 

@@ -1,9 +1,10 @@
-// Values of arguments and keys for the completion scripts.
+// Values of arguments, options and keys for the completion scripts.
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
+
+#include <CLI/CLI.hpp>
 
 namespace muster::cli {
 
@@ -13,16 +14,20 @@ struct CompletionValue {
   std::string description;
 };
 
-// Values of an argument, as the scripts name them: "jobs" (newest first), "active-jobs" (those that
-// have not ended), "nodes", or "key:NAME" for a config key.
-constexpr std::string_view kJobValues = "jobs";
-constexpr std::string_view kActiveJobValues = "active-jobs";
-constexpr std::string_view kNodeValues = "nodes";
-constexpr std::string_view kKeyValues = "key:";
+// The kind of the word before the cursor, as the scripts read it.
+constexpr const char* kAnyWord = "any";      // it may also be an option, a command, a key or a file
+constexpr const char* kFileWord = "file";    // nothing but a file
+constexpr const char* kValueWord = "value";  // one of `values`
 
-// Returns the values of `kind`; none if there are none, `kind` is unknown, or the coordinator does
-// not answer within two seconds. `line`: the command line as typed so far; its flags name the
-// coordinator, as the environment does, and its config has models.
-std::vector<CompletionValue> completion_values(std::string_view kind, const std::string& line);
+struct Completion {
+  const char* kind = kAnyWord;
+  std::vector<CompletionValue> values;
+};
+
+// Returns the completion of the end of `line`, the command line up to the cursor: jobs and nodes of
+// the coordinator that the line or the environment names, and values of keys. There are no values
+// if the coordinator does not answer within a second, and only values with plain characters,
+// [A-Za-z0-9._-]: names come from elsewhere, and shells insert values.
+Completion complete(const CLI::App& app, const std::string& line);
 
 }  // namespace muster::cli

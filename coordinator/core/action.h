@@ -65,6 +65,8 @@ struct SendRegistered {
   Duration lease{};          // the silence after which the worker is lost
   Duration busy_interval{};  // the heartbeat interval of a worker with ranks
   Duration spread{};         // the time over which workers spread their reconnections
+  // The coordinator is one of several with a common store, and answers heartbeats.
+  bool is_replicated = false;
 };
 
 // Changes the intervals of a registered worker, because the fleet's size has changed.

@@ -193,6 +193,8 @@ class Core {
   void fault(Job& job, Fault fault, Duration grace = Duration::zero());
   void settle(Job& job);
   void end_attempt(Job& job);
+  // Records that the logs of the job's attempt, which ends, are on this coordinator's disk.
+  void note_log_leader(Job& job) const;
   void finish(Job& job, JobState state, int32_t exit_code, std::string reason);
 
   // core_workers.cc

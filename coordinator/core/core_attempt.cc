@@ -173,6 +173,7 @@ void Core::end_attempt(Job& job) {
   }
   actions_.push_back(
       PersistAttempt{attempt.record_of_end(job, job.faults.back().message, time_.unix_ns)});
+  note_log_leader(job);
   count_restart(job, decision);
   job.keeps_nodes = decision.rolls_back || job.faults.back().for_update || has_left_slow_node(job);
   if (decision.rolls_back)
@@ -194,6 +195,15 @@ void Core::end_attempt(Job& job) {
   schedule_needed_ = true;
 }
 
+void Core::note_log_leader(Job& job) const {
+  auto& leaders = job.log_leaders;
+  if (options_.coordinator.empty() ||
+      (!leaders.empty() && leaders.back().coordinator == options_.coordinator))
+    return;
+  leaders.push_back({job.attempt, options_.coordinator});
+  if (leaders.size() > kLogLeadersKeptMax) leaders.erase(leaders.begin());
+}
+
 void Core::finish(Job& job, JobState state, int32_t exit_code, std::string reason) {
   bool shows_no_steps = false;
   if (LiveAttempt* attempt = attempts_.find(job.id)) {
@@ -203,6 +213,7 @@ void Core::finish(Job& job, JobState state, int32_t exit_code, std::string reaso
                                        time_.unix_ns);
     shows_no_steps = attempt->progress.hang.is_silent();
     actions_.push_back(PersistAttempt{attempt->record_of_end(job, reason, time_.unix_ns)});
+    note_log_leader(job);
   }
   job.slow_nodes.clear();
   close_open_incidents(incidents_, job, absl::StrCat("the job is ", av(job_state_name(state))),

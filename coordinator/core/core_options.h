@@ -20,6 +20,9 @@ enum class SlowNodePolicy {
 struct CoreOptions {
   // The coordinator's version. Workers must have the same version.
   std::string version;
+  // The address of this coordinator if it is one of several with a common store; empty: it is the
+  // only one.
+  std::string coordinator;
   Duration heartbeat_interval = std::chrono::seconds(1);
   // The heartbeats per second of all workers together. A larger fleet has longer intervals and
   // leases (fleet/pace.h): 12,500 workers send one per second, which takes about half a core.

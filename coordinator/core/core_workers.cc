@@ -62,8 +62,9 @@ void Core::on(const WorkerRegistered& event) {
       attempt.links.forget_addresses();
   adapt_pace(worker.name);
   const Pace& pace = fleet_.pace();
-  actions_.push_back(send_action(worker, SendRegistered{pace.idle, store_, jobs_.launched(),
-                                                        pace.lease, pace.busy, pace.spread}));
+  actions_.push_back(
+      send_action(worker, SendRegistered{pace.idle, store_, jobs_.launched(), pace.lease, pace.busy,
+                                         pace.spread, !options_.coordinator.empty()}));
   compare_running(worker, event);
   worker.leaving = event.leaving.has_value();
   if (worker.leaving) preempt_ranks_of(worker, *event.leaving, "is leaving");

@@ -14,6 +14,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/version.h"
+#include "coordinator/shell/etcd/etcd_storage.h"
 #include "coordinator/shell/grpc/admin_service.h"
 #include "coordinator/shell/grpc/fleet_service.h"
 #include "coordinator/shell/grpc/grpc_port.h"
@@ -64,7 +65,7 @@ class ServerImpl final : public Server {
   ~ServerImpl() override;
 
   absl::Status open_state(const ServerOptions& options);
-  absl::Status open_storage(const std::string& state_dir);
+  absl::Status open_storage(const ServerOptions& options);
   absl::Status listen_http(const ServerOptions& options);
   absl::Status take_grpc_port(const daemon::Endpoint& endpoint);
   void serve_page(const ServerOptions& options, std::shared_ptr<Tokens> tokens);
@@ -134,6 +135,8 @@ StartExit exit_of_state(const absl::Status& status) {
     case absl::StatusCode::kAlreadyExists:
     case absl::StatusCode::kUnavailable:  // a program holds the state file
       return StartExit::kLock;
+    case absl::StatusCode::kAborted:
+      return StartExit::kDeposed;
     case absl::StatusCode::kDataLoss:
     case absl::StatusCode::kFailedPrecondition:  // a newer version
     case absl::StatusCode::kInternal:
@@ -143,17 +146,26 @@ StartExit exit_of_state(const absl::Status& status) {
   }
 }
 
+// Returns the check of the loop that this coordinator still leads; null: there is no other.
+std::function<absl::Status()> check_of(const LeaderLease* lease) {
+  if (lease == nullptr) return nullptr;
+  return [lease] {
+    if (lease->is_held()) return absl::OkStatus();
+    return absl::AbortedError("the lease has expired: another coordinator may lead");
+  };
+}
+
 bool lacks_space(const absl::Status& status) {
   return exit_of_state(status) == StartExit::kNoSpace;
 }
 
 absl::Status ServerImpl::open_state(const ServerOptions& options) {
   reserve_ = std::make_unique<SpaceReserve>(options.state_dir);
-  absl::Status status = open_storage(options.state_dir);
+  absl::Status status = open_storage(options);
   // Without the lock the reserve is that of another coordinator, which needs it for its end.
   if (lacks_space(status) && lock_ != nullptr && reserve_->release()) {
     spdlog::warn("{}; uses the space that is reserved for this", std::string(status.message()));
-    status = open_storage(options.state_dir);
+    status = open_storage(options);
   }
   if (!status.ok()) return exits_as(exit_of_state(status), status);
   reserve_->take();
@@ -165,7 +177,7 @@ absl::Status ServerImpl::open_state(const ServerOptions& options) {
   // Logs are stored by state store, because job 1 of another store is another job.
   logs_ = std::make_unique<LogStore>(
       absl::StrCat(options.state_dir, "/logs/", absl::Hex(state->store.value(), absl::kZeroPad16)),
-      daemon::kLogBytesPerRankMax);
+      daemon::kLogBytesPerRankMax, LogLimits{}, options.core.coordinator);
   std::set<JobId> known;
   for (const Job& job : state->jobs) known.insert(job.id);
   logs_->remove_all_but(known);
@@ -176,13 +188,14 @@ absl::Status ServerImpl::open_state(const ServerOptions& options) {
                                                        .shell = shell_metrics_});
   loop_ = std::make_unique<CoreLoop>(Core(options.core, *std::move(state), monotonic_now()),
                                      *storage_, *logs_, *metrics_, options.on_fatal, reserve_.get(),
-                                     options.overload);
+                                     options.overload, check_of(options.lease));
   return absl::OkStatus();
 }
 
 // Locks the state directory, opens its state and begins an epoch. Called again after an error, once
 // there is space.
-absl::Status ServerImpl::open_storage(const std::string& state_dir) {
+absl::Status ServerImpl::open_storage(const ServerOptions& options) {
+  const std::string& state_dir = options.state_dir;
   if (absl::Status status = daemon::make_writable_directory(state_dir); !status.ok())
     return absl::Status(status.code(), absl::StrCat("--state-dir: ", status.message()));
   if (lock_ == nullptr) {
@@ -191,7 +204,9 @@ absl::Status ServerImpl::open_storage(const std::string& state_dir) {
     lock_ = *std::move(lock);
   }
   StateBackup::remove_left(state_dir);
-  auto storage = open_sqlite_storage(absl::StrCat(state_dir, "/muster.db"));
+  const std::string file = absl::StrCat(state_dir, "/muster.db");
+  auto storage = options.lease == nullptr ? open_sqlite_storage(file)
+                                          : open_etcd_storage(*options.etcd, *options.lease, file);
   if (!storage.ok()) return storage.status();
   storage_ = *std::move(storage);
   auto epoch = storage_->begin_epoch();
@@ -213,13 +228,9 @@ absl::Status ServerImpl::listen_http(const ServerOptions& options) {
       .body_bytes_max = kWebBodyBytesMax,
       .connections_max = kHttpConnectionsMax,
       .ping_every = std::chrono::duration_cast<std::chrono::milliseconds>(options.ping_every)};
-  if (options.trust.has_tls()) {
-    auto tls = daemon::TlsFiles::open({.certificate = options.trust.tls_cert,
-                                       .key = options.trust.tls_key,
-                                       .client_ca = options.trust.tls_client_ca});
-    if (!tls.ok()) return tls.status();
-    http.tls = *std::move(tls);
-  }
+  auto tls = http_tls(options.trust);
+  if (!tls.ok()) return tls.status();
+  http.tls = *std::move(tls);
   auto server = daemon::HttpServer::start(options.http, std::move(http));
   if (!server.ok()) return server.status();
   http_ = *std::move(server);
@@ -326,6 +337,8 @@ absl::Status ServerImpl::serve_grpc(const ServerOptions& options,
   builder.AddChannelArgument(
       GRPC_ARG_MAX_CONNECTION_IDLE_MS,
       static_cast<int>(options.idle_connection / std::chrono::milliseconds(1)));
+  // Clients of several coordinators ping each two seconds, to detect one that is stopped.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1'000);
   // Heartbeats are small, so a connection needs no larger window than the default. The probes for
   // one would add a ping and two timers to most heartbeats.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
@@ -336,11 +349,9 @@ absl::Status ServerImpl::serve_grpc(const ServerOptions& options,
   builder.AddChannelArgument(GRPC_ARG_TSI_MAX_FRAME_SIZE, kTlsFrameBytes);
   // No answer is compressed, and the filter for it occupies memory of each call.
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0);
-#ifdef GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION
   // No client compresses. gRPC limits a message's size only after it has expanded the message, so a
   // megabyte could occupy a gigabyte.
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
-#endif
   builder.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
   // Only server reflection uses gRPC's polling threads, so one thread is enough.
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);

@@ -10,6 +10,8 @@
 #include <absl/status/statusor.h>
 
 #include "coordinator/core/core.h"
+#include "coordinator/shell/etcd/etcd_client.h"
+#include "coordinator/shell/etcd/leader_lease.h"
 #include "coordinator/shell/grpc/server_trust.h"
 #include "coordinator/shell/loop/overload.h"
 #include "daemon/metric_words.h"
@@ -38,6 +40,10 @@ struct ServerOptions {
   Duration idle_connection = std::chrono::seconds(60);
   // How often the tokens of open streams are checked, and the page's streams pinged.
   Duration ping_every = std::chrono::seconds(15);
+  // The common store of several coordinators, and the lease that this one holds; null: the state is
+  // in state_dir alone. Must outlive the server. core.coordinator is then the address of this one.
+  EtcdClient* etcd = nullptr;
+  LeaderLease* lease = nullptr;
   // Called once, on a thread of the server, when the server has stopped because it can no longer
   // store its state. The owner then destroys the server.
   std::function<void(absl::Status)> on_fatal;

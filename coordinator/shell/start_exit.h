@@ -7,12 +7,14 @@
 namespace muster::coordinator {
 
 enum class StartExit {
-  kFlag = 2,         // a flag, or a folder or file that a flag names, is wrong
-  kLock = 10,        // another coordinator uses the state directory
-  kPort = 11,        // a port is in use, or its address does not exist here
-  kNoSpace = 12,     // no space for the state
-  kState = 13,       // the state is damaged, or of a newer version
-  kCertificate = 14  // the certificate, its key, an authority or the tokens cannot be used
+  kFlag = 2,          // a flag, or a folder or file that a flag names, is wrong
+  kLock = 10,         // another coordinator uses the state directory
+  kPort = 11,         // a port is in use, or its address does not exist here
+  kNoSpace = 12,      // no space for the state
+  kState = 13,        // the state is damaged, or of a newer version
+  kCertificate = 14,  // the certificate, its key, an authority or the tokens cannot be used
+  kStore = 15,        // etcd refuses the requests
+  kDeposed = 16       // another coordinator leads or may lead: also while running
 };
 
 // Returns the error with this exit code attached.

@@ -1,4 +1,5 @@
 """The common parts of both clients' connections."""
+import socket
 import ssl
 import urllib.request
 from typing import Any, Optional, Sequence, Tuple
@@ -14,6 +15,12 @@ from muster._target import Secrets
 SERVICE = "/muster.v1.Muster/"
 CONNECT_SECONDS = 1.0
 FETCH_SECONDS = 30.0
+# The time for which a call waits until one of several coordinators leads, and that of a round, in
+# which all addresses are tried at the same time (cli/coordinator_search.cc).
+LEADER_SECONDS = 10.0
+ROUND_SECONDS = 1.5
+ROUND_PAUSE = 0.2
+STATE_POLL = 0.01
 _RETRY_HINT = "grpc-retry-pushback-ms"
 OPTIONS: Sequence[Tuple[str, Any]] = (
     ("grpc.max_receive_message_length", 4 << 20),  # daemon/limits.h
@@ -28,6 +35,39 @@ OPTIONS: Sequence[Tuple[str, Any]] = (
     # Coordinators are reached directly, not through a web proxy.
     ("grpc.enable_http_proxy", 0),
 )
+# A coordinator of several that stands still loses its connections after these times. Its successor
+# leads by then.
+OPTIONS_OF_SEVERAL: Sequence[Tuple[str, Any]] = (
+    *(option for option in OPTIONS if option[0] not in ("grpc.min_reconnect_backoff_ms", "grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms")),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.keepalive_time_ms", 2_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
+
+def names_several(address: str) -> bool:
+    """Returns whether the host is a name with several addresses of one family, which are those of
+    several coordinators.
+    """
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        found = {(family, place[0]) for family, _, _, _, place in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except OSError:
+        return False
+    families = [family for family, _ in found]
+    return any(families.count(family) > 1 for family in families)
+
+
+def has_failed(state: Optional[grpc.ChannelConnectivity]) -> bool:
+    """Returns whether a new channel has tried to connect in vain."""
+    return state is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+
+
+def no_leader() -> CallError:
+    """Returns the error of a call while no coordinator of several leads."""
+    return CallError(grpc.StatusCode.UNAVAILABLE, "no address answers")
 
 
 def credentials(secrets: Secrets) -> Optional[grpc.ChannelCredentials]:

@@ -5,8 +5,8 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 from prometheus_client.parser import text_string_to_metric_families
 
 from muster import _commands, _messages, errors, types
-from muster._calls import repeated, stream, unary
-from muster._steps import Emit, Fetch, Flow, Pause
+from muster._calls import repeated, stream, translate, unary
+from muster._steps import Address, CallError, Emit, Fetch, Flow, Pause
 from muster._target import Target
 from muster.v1 import muster_pb2 as v1
 
@@ -124,7 +124,13 @@ class Requests:
 
     def metrics(self, http: Optional[str]) -> Flow[List[types.Sample]]:
         scheme = "https" if self.target.tls_ca else "http"
-        authority = http or f"{self.target.address.rpartition(':')[0]}:{_PAGE_PORT}"
+        authority = http
+        if not authority:
+            try:
+                address = yield Address()
+            except CallError as error:
+                raise translate(error, self.target) from None
+            authority = f"{address.rpartition(':')[0]}:{_PAGE_PORT}"
         url = f"{authority if '://' in authority else f'{scheme}://{authority}'}/metrics"
         try:
             text = yield Fetch(url)

@@ -58,6 +58,11 @@ class Connect:
 
 
 @dataclasses.dataclass(frozen=True)
+class Address:
+    """Finds the coordinator's address; of several, that of the one that leads."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Execute:
     """Runs a program to its end. The result is an Executed."""
 
@@ -89,5 +94,5 @@ class CallError(Exception):
         self.code, self.details, self.retry_after = code, details, retry_after
 
 
-Step = Union[Call, Open, Read, Emit, Pause, Connect, Execute, Fetch]
+Step = Union[Call, Open, Read, Emit, Pause, Connect, Address, Execute, Fetch]
 Flow = Generator[Step, Any, T]

@@ -1,5 +1,5 @@
-"""The coordinator's address, and the files for TLS and the token: the environment variables, checks
-and messages of the command `muster` (cli/shared_options.cc, daemon/endpoint.cc,
+"""The coordinators' addresses, and the files for TLS and the token: the environment variables,
+checks and messages of the command `muster` (cli/shared_options.cc, daemon/endpoint.cc,
 daemon/trust_files.cc).
 """
 import dataclasses
@@ -17,6 +17,7 @@ _TRUST_FILE_BYTES_MAX = 1 << 20
 _TOKEN_BYTES_MIN, _TOKEN_BYTES_MAX = 16, 512
 _HOST_BYTES_MAX = 253
 _PORT_MAX = 65_535
+_COORDINATORS_MAX = 9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,13 +32,20 @@ class Secrets:
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """A coordinator, and the paths of the files for TLS and the token; empty if not set."""
+    """A coordinator, and the paths of the files for TLS and the token; empty if not set.
+    `address`: "host:port", or several separated by commas.
+    """
 
     address: str
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""
     token_file: str = ""
+
+    @property
+    def addresses(self) -> List[str]:
+        """Returns the coordinators, of which one leads."""
+        return self.address.split(",")
 
     def flags(self) -> List[str]:
         """Returns the same target as flags of the command `muster`."""
@@ -72,11 +80,22 @@ def find_target(coordinator: Optional[str], tls_ca: Optional[Path], tls_cert: Op
     def value(given: Optional[Path], variable: str) -> str:
         return os.environ.get(variable, "") if given is None else os.fspath(given)
 
-    return Target(_checked_address(value(coordinator, "MUSTER_COORDINATOR") or ADDRESS_DEFAULT), value(tls_ca, "MUSTER_TLS_CA"),
+    return Target(_checked_addresses(value(coordinator, "MUSTER_COORDINATOR") or ADDRESS_DEFAULT), value(tls_ca, "MUSTER_TLS_CA"),
                   value(tls_cert, "MUSTER_TLS_CERT"), value(tls_key, "MUSTER_TLS_KEY"), value(token_file, "MUSTER_TOKEN_FILE"))
 
 
-def _checked_address(text: str) -> str:
+def _checked_addresses(text: str) -> str:
+    entries = text.split(",")
+    for index, entry in enumerate(entries):
+        _check_address(entry)
+        if entry in entries[:index]:
+            raise InvalidArgument(f"--coordinator={entry}: this address is in the list twice")
+        if index == _COORDINATORS_MAX:
+            raise InvalidArgument(f"--coordinator: more than {_COORDINATORS_MAX} addresses, the first too many is {entry}")
+    return text
+
+
+def _check_address(text: str) -> None:
     def refuse(why: str) -> InvalidArgument:
         return InvalidArgument(f"--coordinator={text[:2 * _HOST_BYTES_MAX]}: {why}; expected host:port, for example 127.0.0.1:7070")
 
@@ -97,7 +116,6 @@ def _checked_address(text: str) -> str:
         raise refuse(f"port '{digits[:20]}' is not a number from 0 to {_PORT_MAX}")
     if int(digits) == 0:
         raise InvalidArgument(f"--coordinator={text}: port 0 cannot be connected to")
-    return text
 
 
 def _read(flag: str, path: str) -> bytes:

@@ -1,8 +1,9 @@
 """A client of a coordinator for asyncio."""
 import asyncio
 import os
+import time
 from types import TracebackType
-from typing import Any, AsyncIterator, Callable, List, Mapping, Optional, Sequence, Type, TypeVar
+from typing import Any, AsyncIterator, Callable, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar
 
 import grpc
 import grpc.aio
@@ -11,7 +12,7 @@ from google.protobuf.message import Message
 from muster import _channel, functions
 from muster._commands import JobWords
 from muster._requests import Requests
-from muster._steps import Call, CallError, Connect, Emit, Execute, Executed, Fetch, Flow, Open, Pause, Read, Step
+from muster._steps import Address, Call, CallError, Connect, Emit, Execute, Executed, Fetch, Flow, Open, Pause, Read, Step
 from muster._target import Path, Secrets, find_target
 from muster.errors import MusterError
 from muster.types import Attempt, Checkpoint, Incident, Job, LogLine, Sample, Worker
@@ -28,6 +29,7 @@ class AsyncClient:
                  tls_key: Optional[Path] = None, token_file: Optional[Path] = None) -> None:
         self._requests = Requests(find_target(coordinator, tls_ca, tls_cert, tls_key, token_file))
         self._channel: Optional[grpc.aio.Channel] = None
+        self._leader = ""  # the address of the channel; of several, that of the one that leads
         self._secrets = Secrets()
 
     async def __aenter__(self) -> "AsyncClient":
@@ -175,7 +177,7 @@ class AsyncClient:
                 result, error = None, None
                 try:
                     if isinstance(step, Open):
-                        channel = self._connection()
+                        channel = await self._connection()
                         stream = channel.unary_stream(_channel.SERVICE + step.method, _channel.serialize, step.decode)(step.request)
                     elif isinstance(step, Read):
                         result = await self._read(stream)
@@ -199,7 +201,7 @@ class AsyncClient:
 
     async def _carry_out(self, step: Step) -> Any:
         if isinstance(step, Call):
-            call = self._connection().unary_unary(_channel.SERVICE + step.method, _channel.serialize, step.decode)
+            call = (await self._connection()).unary_unary(_channel.SERVICE + step.method, _channel.serialize, step.decode)
             try:
                 return await call(step.request, timeout=step.timeout)
             except grpc.RpcError as error:
@@ -208,32 +210,72 @@ class AsyncClient:
             return await asyncio.sleep(step.seconds)
         if isinstance(step, Connect):
             return await self._connect()
+        if isinstance(step, Address):
+            await self._connection()
+            return self._leader
         if isinstance(step, Execute):
             return await _execute(step)
         if isinstance(step, Fetch):
             return await asyncio.to_thread(_channel.fetch, step.url, self._requests.target.tls_ca)
         raise AssertionError(step)
 
-    def _connection(self) -> grpc.aio.Channel:
-        """Returns the channel; makes another one if the files for TLS or the token have changed."""
-        secrets = self._requests.target.read_secrets()
-        if self._channel is None or secrets != self._secrets:
-            trust = _channel.credentials(secrets)
-            address = self._requests.target.address
-            self._channel = (grpc.aio.insecure_channel(address, _channel.OPTIONS) if trust is None
-                             else grpc.aio.secure_channel(address, trust, _channel.OPTIONS))
-            self._secrets = secrets
+    async def _connection(self, patience: float = _channel.LEADER_SECONDS) -> grpc.aio.Channel:
+        """As Client._connection()."""
+        target = self._requests.target
+        secrets = target.read_secrets()
+        is_one_of_several = len(target.addresses) > 1
+        if self._channel is not None and secrets == self._secrets and (not is_one_of_several or _leads(self._channel)):
+            return self._channel
+        if is_one_of_several:
+            self._leader, self._channel = await _find_leader(target.addresses, secrets, patience)
+        else:
+            is_shared = await asyncio.to_thread(_channel.names_several, target.address)
+            options = _channel.OPTIONS_OF_SEVERAL if is_shared else _channel.OPTIONS
+            self._leader, self._channel = target.address, _open(target.address, secrets, options)
+        self._secrets = secrets
         return self._channel
 
     async def _connect(self) -> bool:
         try:
-            await asyncio.wait_for(self._connection().channel_ready(), _channel.CONNECT_SECONDS)
-        except asyncio.TimeoutError:
+            channel = await self._connection(_channel.CONNECT_SECONDS)
+            await asyncio.wait_for(channel.channel_ready(), _channel.CONNECT_SECONDS)
+        except (asyncio.TimeoutError, CallError):
             return False
         except MusterError:  # the files may be half renewed
             await asyncio.sleep(_channel.CONNECT_SECONDS)
             return False
         return True
+
+
+def _open(address: str, secrets: Secrets, options: Sequence[Any]) -> grpc.aio.Channel:
+    trust = _channel.credentials(secrets)
+    return grpc.aio.insecure_channel(address, options) if trust is None else grpc.aio.secure_channel(address, trust, options)
+
+
+def _leads(channel: grpc.aio.Channel) -> bool:
+    return channel.get_state() is grpc.ChannelConnectivity.READY
+
+
+async def _find_leader(addresses: Sequence[str], secrets: Secrets, patience: float) -> Tuple[str, grpc.aio.Channel]:
+    """Returns the address and the channel. Raises CallError if no coordinator leads."""
+    give_up = time.monotonic() + patience
+    while True:
+        channels = {address: _open(address, secrets, _channel.OPTIONS_OF_SEVERAL) for address in addresses}
+        round_ends = time.monotonic() + _channel.ROUND_SECONDS
+        while time.monotonic() < round_ends:
+            states = [channel.get_state(try_to_connect=True) for channel in channels.values()]
+            if grpc.ChannelConnectivity.READY in states or all(map(_channel.has_failed, states)):
+                break
+            await asyncio.sleep(_channel.STATE_POLL)
+        found = next((address for address, channel in channels.items() if _leads(channel)), "")
+        for address, channel in channels.items():
+            if address != found:
+                await channel.close(None)
+        if found:
+            return found, channels[found]
+        if time.monotonic() >= give_up:
+            raise _channel.no_leader()
+        await asyncio.sleep(_channel.ROUND_PAUSE)
 
 
 async def _execute(step: Execute) -> Executed:

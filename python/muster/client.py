@@ -11,7 +11,7 @@ import grpc
 from muster import _channel, functions
 from muster._commands import JobWords
 from muster._requests import Requests
-from muster._steps import Call, CallError, Connect, Emit, Execute, Executed, Fetch, Flow, Open, Pause, Read, Step
+from muster._steps import Address, Call, CallError, Connect, Emit, Execute, Executed, Fetch, Flow, Open, Pause, Read, Step
 from muster._target import Path, Secrets, find_target
 from muster.errors import MusterError
 from muster.types import Attempt, Checkpoint, Incident, Job, LogLine, Sample, Worker
@@ -37,6 +37,7 @@ class Client:
         self._requests = Requests(find_target(coordinator, tls_ca, tls_cert, tls_key, token_file))
         self._lock = threading.Lock()
         self._channel: Optional[grpc.Channel] = None
+        self._leader: Optional["_Candidate"] = None  # that of several coordinators
         self._secrets = Secrets()
 
     def __enter__(self) -> "Client":
@@ -51,6 +52,7 @@ class Client:
             if self._channel is not None:
                 self._channel.close()
             self._channel = None
+            self._leader = None
 
     # ------------------------------------------------------------------ jobs
 
@@ -248,6 +250,8 @@ class Client:
             return time.sleep(step.seconds)
         if isinstance(step, Connect):
             return self._connect()
+        if isinstance(step, Address):
+            return self._address()
         if isinstance(step, Execute):
             ended = subprocess.run(step.words, env=step.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
             return Executed(ended.returncode, ended.stdout, ended.stderr)
@@ -255,19 +259,36 @@ class Client:
             return _channel.fetch(step.url, self._requests.target.tls_ca)
         raise AssertionError(step)
 
-    def _connection(self) -> grpc.Channel:
-        """Returns the channel; makes another one if the files for TLS or the token have changed."""
+    def _connection(self, patience: float = _channel.LEADER_SECONDS) -> grpc.Channel:
+        """Returns the channel; makes another one if the files for TLS or the token have changed. Of
+        several coordinators, waits for at most `patience` until one leads.
+        """
         secrets = self._requests.target.read_secrets()
+        addresses = self._requests.target.addresses
         with self._lock:
-            if self._channel is None or secrets != self._secrets:
-                trust = _channel.credentials(secrets)
-                address = self._requests.target.address
-                self._channel = (grpc.insecure_channel(address, _channel.OPTIONS) if trust is None
-                                 else grpc.secure_channel(address, trust, _channel.OPTIONS))
+            if self._channel is not None and secrets == self._secrets and (self._leader is None or self._leader.leads):
+                return self._channel
+            if len(addresses) == 1:
+                options = _channel.OPTIONS_OF_SEVERAL if _channel.names_several(addresses[0]) else _channel.OPTIONS
+                self._channel = _open(addresses[0], secrets, options)
                 self._secrets = secrets
-            return self._channel
+                return self._channel
+        found = _find_leader(addresses, secrets, patience)
+        with self._lock:
+            self._leader, self._channel, self._secrets = found, found.channel, secrets
+        return found.channel
+
+    def _address(self) -> str:
+        if len(self._requests.target.addresses) > 1:
+            self._connection()
+        return self._requests.target.address if self._leader is None else self._leader.address
 
     def _connect(self) -> bool:
+        if len(self._requests.target.addresses) > 1:
+            try:
+                return self._connection(_channel.CONNECT_SECONDS) is not None
+            except CallError:
+                return False
         try:
             ready = grpc.channel_ready_future(self._connection())
         except MusterError:  # the files may be half renewed
@@ -279,3 +300,45 @@ class Client:
             ready.cancel()
             return False
         return True
+
+
+def _open(address: str, secrets: Secrets, options: Sequence[Any]) -> grpc.Channel:
+    trust = _channel.credentials(secrets)
+    return grpc.insecure_channel(address, options) if trust is None else grpc.secure_channel(address, trust, options)
+
+
+class _Candidate:
+    """A channel to one of several coordinators, and its newest state."""
+
+    def __init__(self, address: str, secrets: Secrets) -> None:
+        self.address, self.channel = address, _open(address, secrets, _channel.OPTIONS_OF_SEVERAL)
+        self.state: Optional[grpc.ChannelConnectivity] = None
+        self.channel.subscribe(self._take, try_to_connect=True)
+
+    def _take(self, state: grpc.ChannelConnectivity) -> None:
+        self.state = state
+
+    @property
+    def leads(self) -> bool:
+        return self.state is grpc.ChannelConnectivity.READY
+
+
+def _find_leader(addresses: Sequence[str], secrets: Secrets, patience: float) -> _Candidate:
+    """Raises CallError if no coordinator leads."""
+    give_up = time.monotonic() + patience
+    while True:
+        candidates = [_Candidate(address, secrets) for address in addresses]
+        round_ends = time.monotonic() + _channel.ROUND_SECONDS
+        while time.monotonic() < round_ends and not all(_channel.has_failed(candidate.state) for candidate in candidates):
+            if any(candidate.leads for candidate in candidates):
+                break
+            time.sleep(_channel.STATE_POLL)
+        found = next((candidate for candidate in candidates if candidate.leads), None)
+        for candidate in candidates:
+            if candidate is not found:
+                candidate.channel.close()
+        if found is not None:
+            return found
+        if time.monotonic() >= give_up:
+            raise _channel.no_leader()
+        time.sleep(_channel.ROUND_PAUSE)

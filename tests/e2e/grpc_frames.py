@@ -4,17 +4,19 @@ Headers are sent as literals, without compression. Trailers are searched for gRP
 gRPC's own servers send as literals on a new connection; therefore one connection makes one call.
 """
 import functools
+import gzip
 import socket
 import ssl
 import struct
 import subprocess
+import threading
 import urllib.parse
 
 from harness import SOURCE
 
-DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, CONTINUATION = 0, 1, 3, 4, 6, 7, 9
+DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
-OK, INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED, RESOURCE_EXHAUSTED, UNAUTHENTICATED = 0, 3, 5, 6, 7, 8, 16
+OK, INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, UNAUTHENTICATED = 0, 3, 5, 6, 7, 8, 12, 16
 FRAME_BYTES_MAX = 16384
 
 
@@ -116,9 +118,18 @@ class GrpcConnection:
             self.send(kind, ACK, b"" if kind == SETTINGS else payload, stream=0)
         elif kind == DATA:
             self.received += payload
+            self.widen_window(len(payload))
         elif kind == HEADERS:
             self.trailers += payload
         return not (kind in (RESET, GOAWAY) or kind in (DATA, HEADERS) and flags & END_STREAM)
+
+    def widen_window(self, count):
+        """Permits the server to send so many bytes more, on the connection and on the stream."""
+        try:
+            for stream in (0, 1) if count else ():
+                self.send(WINDOW_UPDATE, 0, count.to_bytes(4, "big"), stream)
+        except OSError:
+            pass  # the server has ended the connection; what it has sent can still be read
 
     def read_bytes(self, count):
         data = b""
@@ -153,3 +164,58 @@ class GrpcConnection:
         self.send_message(data)
         self.half_close()
         return self.end()
+
+
+class FakeServer:
+    """A coordinator in other hands: it answers each call with the same message, without TLS."""
+
+    def __init__(self, message, compressed=False):
+        self.answer = framed(gzip.compress(message) if compressed else message, compressed)
+        self.calls, self.connections = 0, []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.thread = threading.Thread(target=self.serve)
+        self.thread.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.thread.join()
+        self.listener.close()
+
+    def serve(self):
+        while True:
+            try:
+                connection = self.listener.accept()[0]
+            except OSError:
+                return
+            with connection:
+                connection.settimeout(5)
+                try:
+                    self.answer_calls(connection)
+                except OSError:
+                    pass
+
+    def answer_calls(self, connection):
+        """Answers until the client ends the connection."""
+        def send(kind, flags, payload, stream):
+            connection.sendall(len(payload).to_bytes(3, "big") + struct.pack(">BBI", kind, flags, stream) + payload)
+
+        reader = connection.makefile("rb")
+        reader.read(len(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
+        send(SETTINGS, 0, b"", 0)
+        head = reader.read(9)
+        while len(head) == 9:
+            payload, stream = reader.read(int.from_bytes(head[:3], "big")), int.from_bytes(head[5:], "big")
+            if head[3] in (SETTINGS, PING) and not head[4] & ACK:
+                send(head[3], ACK, payload if head[3] == PING else b"", 0)
+            elif head[3] == HEADERS:
+                fields = ((":status", "200"), ("content-type", "application/grpc"), ("grpc-encoding", "gzip"))
+                send(HEADERS, END_HEADERS, b"".join(b"\0" + literal(name) + literal(value) for name, value in fields), stream)
+                for at in range(0, len(self.answer), FRAME_BYTES_MAX):
+                    send(DATA, 0, self.answer[at:at + FRAME_BYTES_MAX], stream)
+                send(HEADERS, END_HEADERS | END_STREAM, b"\0" + literal("grpc-status") + literal("0"), stream)
+                self.calls += 1
+            head = reader.read(9)

@@ -130,6 +130,7 @@ class Admin(MusterTest):
         versions = self.muster("version", "--check", check=0).stdout
         self.assertRegex(versions, r"(?m)^ok +version: coordinator (\S+), this program \1$")
         self.assertRegex(versions, r"(?m)^ok +worker versions: that of the coordinator$")
+        self.assertIn("no coordinator answers", self.muster("version", "--check", "--coordinator", "127.0.0.1:1", check=3).stderr)
         self.muster("node", "exclude", "node0", "--reason", "fan", check=0)
         checks = json.loads(self.muster("admin", "doctor", "--json", check=1).stdout)["checks"]
         # The disk of the machine that runs the test may be nearly full.

@@ -6,6 +6,7 @@ import subprocess
 import time
 import unittest
 
+from grpc_frames import FakeServer, encode
 from harness import BIN, MusterTest, wait_until
 
 PROMPT = b"READY> "
@@ -69,9 +70,29 @@ class Bash(MusterTest):
                              ("muster completion z\t", "<completion><zsh>"),
                              ("muster run configs/base.yml model_name=gpt3-52\t", "<run><configs/base.yml><model_name=gpt3-52k>"),
                              ("muster run configs/base.yml async_checkpointing=F\t", "<run><configs/base.yml><async_checkpointing=False>"),
-                             ("muster logs --fol\t 7", "<logs><--follow><7>")):
+                             ("muster logs --fol\t 7", "<logs><--follow><7>"),
+                             ("muster cancel --token-file sha\t", "<cancel><--token-file><shards/>")):
             self.assertEqual(self.completed(typed), meant, typed)
 
+    def test_texts_of_others_are_not_commands(self):
+        harm = ("$(touch${IFS}injected)", "`touch${IFS}injected`", "${HOME}", "a;touch injected", "'", "a b")
+        (self.dir / "models").mkdir()
+        for name in (*harm, "plain-model"):
+            (self.dir / f"models/{name}.yml").write_text("")
+        (self.dir / "a.yml").write_text("")
+        workers = "".join(f'workers {{ name: "{name}" }} ' for name in (*harm, "plain-node"))
+        with FakeServer(encode("ListWorkersResponse", workers)) as server:
+            self.type(f"export MUSTER_COORDINATOR={server.address}\n")
+            for typed, meant in (("muster run a.yml model_name=\t", "<run><a.yml><model_name=plain-model>"),
+                                 ("muster run a.yml model_name=\\$\t", "<run><a.yml><model_name=$>"),
+                                 ("muster node exclude \t", "<node><exclude><plain-node>")):
+                self.assertEqual(self.completed(typed), meant, typed)
+            self.assertEqual(server.calls, 1)
+            env = {**self.env, "PATH": f"{BIN}:{os.environ['PATH']}", "MUSTER_COORDINATOR": server.address, "HOME": str(self.dir)}
+            for line in ("muster run a.yml model_name=", "muster node exclude "):
+                shown = subprocess.run([BIN / "muster", "completion", "--line", line], env=env, cwd=self.dir, capture_output=True, text=True, timeout=60)
+                self.assertRegex(shown.stdout, r"^value\nplain-(model|node\tnot connected)\n$")
+        self.assertEqual(list(self.dir.rglob("injected")), [])
 
     def test_tab_completes_jobs_and_nodes_of_the_coordinator(self):
         coordinator = self.start_coordinator()

@@ -273,6 +273,28 @@ class Choices(HelmCase):
         budgets = [d["metadata"]["name"] for d in self.render(values) if d["kind"] == "PodDisruptionBudget"]
         self.assertEqual(budgets, ["demo-muster-cpu", "demo-muster-gpu"])
 
+    def test_several_coordinators_share_etcd_and_only_the_leader_is_reached(self):
+        documents = self.render(VARIANTS["three coordinators"])
+        spec = self.one(documents, "StatefulSet", "demo-muster-coordinator")["spec"]
+        self.assertEqual((spec["replicas"], spec["podManagementPolicy"], spec["updateStrategy"]), (3, "Parallel", {"type": "OnDelete"}))
+        container = spec["template"]["spec"]["containers"][0]
+        for argument in ("--etcd=https://etcd-0.etcd:2379,https://etcd-1.etcd:2379", "--etcd-prefix=/training/demo",
+                         "--advertise=$(POD_NAME).demo-muster-coordinator-pods:7070", "--etcd-key=/etc/muster/etcd/tls.key"):
+            self.assertIn(argument, container["args"])
+        self.assertEqual([variable["name"] for variable in container["env"]], ["POD_NAME"])
+        self.assertEqual(container["readinessProbe"]["periodSeconds"], 1)
+        self.assertIn({"name": "etcd", "mountPath": "/etc/muster/etcd", "readOnly": True}, container["volumeMounts"])
+        apart = spec["template"]["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"][0]["podAffinityTerm"]
+        self.assertEqual(apart["topologyKey"], "kubernetes.io/hostname")
+        self.assertLessEqual(apart["labelSelector"]["matchLabels"].items(), spec["template"]["metadata"]["labels"].items())
+        self.assertFalse(self.one(documents, "Service", "demo-muster-coordinator")["spec"]["publishNotReadyAddresses"])
+
+        documents = self.render(VARIANTS["one coordinator with etcd"])
+        spec = self.one(documents, "StatefulSet", "demo-muster-coordinator")["spec"]
+        self.assertIn("--etcd-prefix=/fleet", spec["template"]["spec"]["containers"][0]["args"])
+        self.assertNotIn("updateStrategy", spec)
+        self.assertTrue(self.one(documents, "Service", "demo-muster-coordinator")["spec"]["publishNotReadyAddresses"])
+
     def test_cert_manager_signs_the_requested_names(self):
         documents = self.render(VARIANTS["cert-manager"])
         certificate = self.one(documents, "Certificate", "demo-muster-coordinator")
@@ -356,13 +378,16 @@ class Notes(HelmCase):
         for name in ("claims that go with it", "no workers, no volume"):
             self.assertIn("helm uninstall demo -n training leaves nothing behind.", self.notes(VARIANTS[name]))
         self.assertIn("it forgets its jobs", self.notes(VARIANTS["no workers, no volume"]))
+        self.assertIn("delete\ntheir pods one after the other", self.notes(VARIANTS["three coordinators"]))
 
 
 class Refusals(HelmCase):
     def test_contradictory_values_are_refused_with_a_reason(self):
         pool = {"pools": {"p": {}}}
         cases = [
-            ({"coordinator": {"replicas": 3}}, "needs the etcd store, which this version does not have"),
+            ({"coordinator": {"replicas": 3}}, "several coordinators need a common store; name the members of etcd in coordinator.etcd.endpoints"),
+            ({"coordinator": {"etcd": {"secretName": "etcd"}}}, "coordinator.etcd.endpoints is empty"),
+            ({"coordinator": {"etcd": {"secretName": "etcd", "endpoints": ["http://etcd:2379"]}}}, "certificates need https://"),
             ({"coordinator": {"workerLeaseMs": 1000}}, "must be at least twice heartbeatIntervalMs"),
             ({"image": {"repository": ""}}, "set the repository of your Muster image"),
             ({"tls": {"mode": "off"}, "coordinator": {"service": {"type": "LoadBalancer"}}}, "an API without TLS is not served beyond the cluster"),
@@ -468,7 +493,8 @@ class Refusals(HelmCase):
                 ({"pools": {"p": {"gpus": "eight"}}}, "/pools/p/gpus"), ({"pools": {"P": {}}}, "'P'"),
                 ({"tls": {"mode": "maybe"}}, "/tls/mode"), ({"coordinator": {"service": {"type": "ExternalName"}}}, "/coordinator/service/type"),
                 ({"pools": {"p": {"sharedMemory": "much"}}}, "/pools/p/sharedMemory"),
-                ({"storage": {"create": {"size": "1TB"}}}, "/storage/create/size"), ({"coordinator": {"replicas": 0}}, "/coordinator/replicas")]:
+                ({"storage": {"create": {"size": "1TB"}}}, "/storage/create/size"), ({"coordinator": {"replicas": 0}}, "/coordinator/replicas"),
+                ({"coordinator": {"etcd": {"endpoints": ["etcd:2379"]}}}, "/coordinator/etcd/endpoints/0")]:
             with self.subTest(printed):
                 self.assertIn(printed, self.refusal(values))
 

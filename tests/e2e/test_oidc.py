@@ -147,7 +147,6 @@ class Oidc(MusterTest):
         self.assertIsNone(coordinator.poll())
 
     def test_a_workers_token_is_for_its_nodes(self):
-        del self.settings["roles"]["*"]
         coordinator = self.start_coordinator()
         worker = self.start_worker(coordinator, "cpu-1")
         wait_until(lambda: "it is for the nodes gpu-*" in self.output(worker), 30, "the refusal")

@@ -164,6 +164,35 @@ for call in (gone.workers, lambda: list(gone.logs(1)), lambda: gone.cancel(1)):
                     "--coordinator"), text
 ''', message)
 
+    def test_one_of_several_coordinators_leads(self):
+        coordinator = self.start_coordinator()
+        stopped = self.start_coordinator("stopped")
+        stopped.send_signal(signal.SIGSTOP)  # its host still accepts connections
+        self.env["MUSTER_COORDINATOR"] = f"127.0.0.1:1,{stopped.address},{coordinator.address}"
+        http = f"127.0.0.1:{coordinator.ports['http_port']}"
+        self.python('''
+http, = sys.argv[1:]
+client = muster.Client()
+job = client.submit_program(["true"], name="listed")
+assert [found.spec.name for found in client.jobs()] == ["listed"]
+assert client.metrics(http)
+async def run():
+    async with muster.AsyncClient() as client:
+        assert (await client.job(job.id)).spec.name == "listed"
+        await client.cancel(job.id)
+        async for last in client.watch(job.id):
+            pass
+        assert last.state is muster.JobState.CANCELLED
+asyncio.run(run())
+for text, why in (("a:1,b", "--coordinator=b: the port is missing"), ("a:1,a:1", "--coordinator=a:1: this address is in the list twice")):
+    try:
+        muster.Client(text)
+        raise AssertionError(text)
+    except muster.BadInput as error:
+        assert why in str(error), error
+''', http)
+        stopped.send_signal(signal.SIGCONT)
+
     def test_tls_and_tokens(self):
         if trust.why_not():
             self.skipTest(trust.why_not())

@@ -38,7 +38,7 @@ CORE_FLOORS = ["records", "blame", "recovery", "incident", "accounting", "queue"
 CORE_VALUES = [f"coordinator/core/{value}.h" for value in ("event", "action", "core_options")]
 # The rooms of these folders, from the bottom one.
 COMMON_ROOMS = ["text", "time", "files", "process", "random", "progress", "job", "stacks", "objects"]
-COORDINATOR_SHELL_ROOMS = ["messages", "storage", "metrics", "profiling", "logs", "loop", "audit", "calls", "identity", "grpc", "web"]
+COORDINATOR_SHELL_ROOMS = ["messages", "storage", "etcd", "metrics", "profiling", "logs", "loop", "audit", "calls", "identity", "grpc", "web"]
 WORKER_SHELL_ROOMS = ["files", "programs", "logs", "rendezvous", "metrics", "ranks", "stream", "evidence"]
 JOBSPEC_ROOMS = ["files", "settings", "dialects", "keys", "mesh"]
 
@@ -72,6 +72,7 @@ ARROWS = {
     "coordinator/core/": ["common/", "coordinator/core/"],
     "coordinator/": ["common/", "daemon/", "coordinator/", "muster/v1/"],
     **rooms("coordinator/shell/", COORDINATOR_SHELL_ROOMS, ["common/", "daemon/", "coordinator/core/", "muster/v1/"]),
+    "coordinator/shell/etcd/": ["common/", "daemon/", "coordinator/core/", "coordinator/shell/storage/", "coordinator/shell/etcd/", "etcd/"],
     "coordinator/shell/profiling/": ["common/", "coordinator/shell/profiling/", "pprof/"],
     "worker/core/": ["common/", "worker/core/"],
     "worker/stacks/": ["common/", "worker/stacks/"],

@@ -45,7 +45,7 @@ std::optional<Instant> Core::next_deadline() const {
   if (left_) return std::nullopt;
   std::optional<Instant> earliest;
   for (const auto& deadline : {connect_at(), greeting_until_, heartbeat_at_, farewell_until_,
-                               coordinator_deadline_, check_gone_by_}) {
+                               coordinator_deadline_, check_gone_by_, answer_by_}) {
     update_minimum(earliest, deadline);
   }
   for (const auto& [key, rank] : ranks_) update_minimum(earliest, rank.kill_at);
@@ -87,6 +87,7 @@ void Core::on(const Disconnected& event, Instant now, ActionList& out) {
   link_ = Link::kDown;
   greeting_until_.reset();
   heartbeat_at_.reset();
+  answer_by_.reset();
   dumps_.clear();
   forget_checks(out);
   retry_at_.reset();
@@ -95,8 +96,9 @@ void Core::on(const Disconnected& event, Instant now, ActionList& out) {
   if (event.end == StreamEnd::kReplaced || (event.end == StreamEnd::kRefused && !store_)) {
     begin_leaving(2, absl::StrCat("the coordinator refused this worker: ", event.reason), now, out);
   } else {
-    retry_at_ = now + next_retry_delay(event.end);
-    if (was_asking && std::exchange(connection_problem_, event.reason) != event.reason) {
+    const bool is_last = event.end != StreamEnd::kElsewhere;
+    retry_at_ = is_last ? now + next_retry_delay(event.end) : now;
+    if (was_asking && is_last && std::exchange(connection_problem_, event.reason) != event.reason) {
       out.push_back(Note{true, absl::StrCat("cannot register and retries (ranks that continue: ",
                                             ranks_.size(), "): ", event.reason)});
     }
@@ -107,6 +109,12 @@ void Core::on(const Disconnected& event, Instant now, ActionList& out) {
 void Core::on(const Registered& event, Instant now, ActionList& out) {
   if (link_ != Link::kGreeting && link_ != Link::kRegistered) return;
   if (store_ && *store_ != event.store) return change_store(event.store, now, out);
+  if (event.is_replicated && event.epoch < epoch_) {
+    out.push_back(Disconnect{absl::StrCat("its epoch is ", event.epoch.value(),
+                                          ", and this worker has seen the coordinator of epoch ",
+                                          epoch_.value(), ", which has deposed it")});
+    return;
+  }
   // A lower epoch means that the store was restored from an older copy, which may assign the same
   // numbers again.
   if (event.epoch < epoch_) {
@@ -122,6 +130,7 @@ void Core::on(const Registered& event, Instant now, ActionList& out) {
   retries_ = 0;
   connection_problem_.clear();
   set_pace(event.heartbeat_interval, event.busy_interval, event.spread);
+  is_replicated_ = event.is_replicated;
   heartbeat_at_ = now;  // the new coordinator needs every figure at once
   for (auto& [key, rank] : ranks_) rank.dirty = true;
   if (leaving_)
@@ -159,6 +168,7 @@ void Core::change_store(StoreId store, Instant now, ActionList& out) {
   link_ = Link::kDown;
   greeting_until_.reset();
   heartbeat_at_.reset();
+  answer_by_.reset();
   dumps_.clear();
   forget_checks(out);
   retries_ = 0;
@@ -203,6 +213,8 @@ void Core::take_figures(RankState& rank, RankFigures figures, Instant now) {
   rank.dirty = true;
 }
 
+void Core::on(const HeartbeatAnswered&, Instant, ActionList&) { answer_by_.reset(); }
+
 // A new connection reaches the coordinator as soon as the network is back.
 void Core::on(const StreamUnanswered&, Instant, ActionList& out) {
   if (link_ == Link::kRegistered)
@@ -219,6 +231,10 @@ void Core::on(const Tick&, Instant now, ActionList& out) {
   if (is_due(greeting_until_, now)) {
     greeting_until_.reset();
     out.push_back(Disconnect{"no answer to the registration"});
+  }
+  if (is_due(answer_by_, now)) {
+    answer_by_.reset();
+    out.push_back(Disconnect{"it answers no heartbeat; another coordinator may lead"});
   }
   if (is_due(coordinator_deadline_, now)) stop_without_coordinator(now, out);
   if (is_due(check_gone_by_, now)) spawn_beside_check(out);
@@ -281,6 +297,7 @@ void Core::send_heartbeat(Instant now, ActionList& out) {
                                now - rank.figures.phase_start});
   }
   out.push_back(std::move(heartbeat));
+  if (is_replicated_ && !answer_by_) answer_by_ = now + kHeartbeatAnswerMax + 2 * spread_;
 }
 
 // Sends the progress of ended ranks since their last heartbeat. Precedes their reports, because the

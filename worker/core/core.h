@@ -17,6 +17,10 @@
 // been registered exits: the refusal may come from a coordinator that was restarted with the wrong
 // version, and the right one may come back.
 //
+// One of several coordinators with a common store leads, and each leader has a higher epoch than
+// its predecessors. The worker refuses a coordinator that a higher epoch has deposed, and leaves
+// one that answers no heartbeat.
+//
 // No event makes step() fail or throw. It ignores stale, repeated and contradictory requests, or
 // answers them with a report that states the reason.
 //
@@ -72,6 +76,10 @@ constexpr size_t kLaunchesKeptMax = 20;
 // Time that a leaving worker still waits for its ranks after its grace has passed and it has sent
 // SIGKILL: a process in D state (uninterruptible sleep) remains until the kernel releases it.
 constexpr Duration kLeaveWithout = std::chrono::seconds(5);
+
+// Time after which one of several coordinators that answers no heartbeat counts as stopped. Another
+// one leads by then, or a second later. In a large fleet the spread of reconnections is added.
+constexpr Duration kHeartbeatAnswerMax = std::chrono::seconds(2);
 
 // Bounds on the time that a leaving worker waits for its coordinator to stop the ranks, before the
 // worker itself stops its ranks. While connected: at most kCoordinatorAnswerMax, because an answer
@@ -202,6 +210,7 @@ class Core {
   void on(const NodeCheckDone& event, Instant now, ActionList& out);
   void on(const DeepCheckDone& event, Instant now, ActionList& out);
   void on(const GpusChanged& event, Instant now, ActionList& out);
+  void on(const HeartbeatAnswered& event, Instant now, ActionList& out);
   void on(const StreamUnanswered& event, Instant now, ActionList& out);
   void on(const Tick& event, Instant now, ActionList& out);
   void on(const ShutdownRequested& event, Instant now, ActionList& out);
@@ -267,6 +276,8 @@ class Core {
   std::optional<Instant> retry_at_;        // kDown
   std::optional<Instant> greeting_until_;  // kConnecting, kGreeting
   std::optional<Instant> heartbeat_at_;    // kRegistered
+  bool is_replicated_ = false;             // kRegistered: the coordinator answers heartbeats
+  std::optional<Instant> answer_by_;       // a heartbeat waits for its answer until then
   Duration heartbeat_interval_ = std::chrono::seconds(1);
   Duration busy_interval_ = std::chrono::milliseconds(250);
   Duration spread_{};     // the time over which the fleet's workers spread their reconnections

@@ -34,6 +34,8 @@ enum class StreamEnd {
   // another worker has registered with this name, and the coordinator counts this worker's ranks as
   // lost
   kReplaced,
+  // none of several coordinators leads at this address, and the others were not tried yet
+  kElsewhere,
 };
 
 // The stream ended, or could not be opened.
@@ -54,7 +56,13 @@ struct Registered {
   Duration busy_interval{};
   // The time over which the fleet's workers spread their reconnections.
   Duration spread{};
+  // The coordinator is one of several with a common store: it answers heartbeats, and its epoch is
+  // higher than those of its predecessors.
+  bool is_replicated = false;
 };
+
+// The coordinator has answered a heartbeat.
+struct HeartbeatAnswered {};
 
 // The coordinator has changed the intervals, because the fleet's size has changed.
 struct PaceChanged {
@@ -225,10 +233,11 @@ struct Tick {};
 // The operator stops the worker. A second such event makes the core kill all remaining ranks.
 struct ShutdownRequested {};
 
-using Event = std::variant<Connected, Disconnected, Registered, StartRanks, StopRanks,
-                           SaveCheckpoint, DumpStacks, Symbolize, CheckNode, JobEnded, PaceChanged,
-                           ReportAcked, LogSettled, LaunchesFound, RankStarted, SpawnFailed,
-                           RankReaped, PageResults, StackResults, SymbolResults, NodeCheckDone,
-                           DeepCheckDone, GpusChanged, StreamUnanswered, Tick, ShutdownRequested>;
+using Event =
+    std::variant<Connected, Disconnected, Registered, StartRanks, StopRanks, SaveCheckpoint,
+                 DumpStacks, Symbolize, CheckNode, JobEnded, PaceChanged, ReportAcked, LogSettled,
+                 LaunchesFound, RankStarted, SpawnFailed, RankReaped, PageResults, StackResults,
+                 SymbolResults, NodeCheckDone, DeepCheckDone, GpusChanged, StreamUnanswered,
+                 HeartbeatAnswered, Tick, ShutdownRequested>;
 
 }  // namespace muster::worker

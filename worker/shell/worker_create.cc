@@ -89,12 +89,8 @@ absl::StatusOr<daemon::Endpoint> check_listener(std::string_view flag, const std
 
 // The worker runs what the coordinator requests, so no other process may modify the connection.
 absl::Status check_coordinator(const WorkerOptions& options) {
-  const auto endpoint = daemon::parse_endpoint("--coordinator", options.coordinator);
-  if (!endpoint.ok()) return endpoint.status();
-  if (endpoint->port == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--coordinator=", options.coordinator, ": port 0 cannot be connected to"));
-  }
+  const auto coordinators = daemon::parse_coordinators(options.coordinator);
+  if (!coordinators.ok()) return coordinators.status();
   if (auto status = daemon::read_secrets(options.trust).status(); !status.ok()) return status;
   if (options.run_as_owner && !options.trust.has_tls()) {
     return absl::FailedPreconditionError(
@@ -102,10 +98,12 @@ absl::Status check_coordinator(const WorkerOptions& options) {
         "without transport security another program could take its place, also with --insecure "
         "and on this machine");
   }
-  if (options.trust.has_tls() || options.insecure || daemon::is_loopback(*endpoint))
-    return absl::OkStatus();
+  if (options.trust.has_tls() || options.insecure) return absl::OkStatus();
+  const auto remote = std::find_if_not(coordinators->begin(), coordinators->end(),
+                                       [](const auto& one) { return daemon::is_loopback(one); });
+  if (remote == coordinators->end()) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("--coordinator=", options.coordinator,
+      absl::StrCat("--coordinator=", remote->to_string(),
                    ": it is on another machine, and the connection has no transport security; give "
                    "--tls-ca and --token-file, or pass --insecure if the network is trusted"));
 }

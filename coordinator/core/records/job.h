@@ -193,6 +193,18 @@ struct RankState {
   friend bool operator==(const RankState&, const RankState&) = default;
 };
 
+// The coordinator that led when the attempts from `first` on ended, until that of the next record.
+// Logs of ended attempts are on its disk only.
+struct LogLeader {
+  Attempt first{0};
+  std::string coordinator;  // its address
+
+  friend bool operator==(const LogLeader&, const LogLeader&) = default;
+};
+
+// The maximum number of such records: logs of older attempts were probably removed.
+constexpr size_t kLogLeadersKeptMax = 32;
+
 struct Job {
   JobId id;
   JobSpec spec;
@@ -254,6 +266,9 @@ struct Job {
 
   // The nodes that slowed this job down, oldest first, at most kSlowNodesKeptMax.
   std::vector<SlowNode> slow_nodes;
+
+  // Oldest first, at most kLogLeadersKeptMax; empty if there is one coordinator only.
+  std::vector<LogLeader> log_leaders;
 
   // The following fields are volatile and not stored.
   std::vector<RankState> ranks;  // by rank

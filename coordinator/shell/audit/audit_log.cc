@@ -20,6 +20,8 @@ namespace muster::coordinator {
 namespace {
 
 constexpr int kFailuresPerSecond = 10;
+// Bounds the callers that are counted one by one.
+constexpr size_t kFailingMax = 1'000;
 constexpr size_t kAuditTextBytesMax = 1'024;
 
 nlohmann::ordered_json line_of(const AuditEntry& entry, int64_t unix_ns) {
@@ -72,8 +74,15 @@ absl::Status AuditLog::open_file() {
 
 bool AuditLog::is_skipped_locked(const AuditEntry& entry) {
   if (entry.status.ok()) return false;
-  Failures& failures = failures_[entry.role.empty() ? "" : entry.token];
   const Instant now = monotonic_now();
+  const auto is_over = [&](const auto& one) {
+    return now - one.second.begun >= std::chrono::seconds(1);
+  };
+  if (failures_.size() >= kFailingMax) std::erase_if(failures_, is_over);
+  // A person may have any number of tokens.
+  std::string who = entry.caller.empty() ? entry.token : entry.caller;
+  if (entry.role.empty() || failures_.size() >= kFailingMax) who.clear();
+  Failures& failures = failures_[who];
   if (now - failures.begun >= std::chrono::seconds(1)) failures = {.begun = now};
   return ++failures.count > kFailuresPerSecond;
 }

@@ -60,7 +60,7 @@ class AuditLog {
   absl::Status open();
 
   // Adds a line. Callers must not be able to displace older lines by requests that fail: of these,
-  // ten per second have a line for each known token, and ten for all other callers together; the
+  // ten per second have a line for each person or token, and ten for all others together; the
   // next line counts the others.
   void add(const AuditEntry& entry);
 
@@ -81,7 +81,7 @@ class AuditLog {
   const std::shared_ptr<ShellMetrics> metrics_;
 
   std::mutex mutex_;
-  std::map<std::string, Failures> failures_;  // by AuditEntry::token; "" for unknown tokens
+  std::map<std::string, Failures> failures_;  // by person or token; "": unknown
   uint64_t skipped_ = 0;                      // failed requests without a line
   uint64_t lost_ = 0;                         // lines that could not be written
 

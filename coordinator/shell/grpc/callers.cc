@@ -51,7 +51,8 @@ absl::Status Callers::check_node(const grpc::ServerContextBase& context,
   if (!grant.ok()) return grant.status();
   const bool may_register =
       grant->nodes.empty() || std::ranges::any_of(grant->nodes, [&](const std::string& pattern) {
-        return fnmatch(pattern.c_str(), node.c_str(), 0) == 0;
+        return fnmatch(pattern.c_str(), node.c_str(), 0) == 0 &&
+               node.find('\0') == std::string::npos;
       });
   if (may_register) return absl::OkStatus();
   return absl::PermissionDeniedError(

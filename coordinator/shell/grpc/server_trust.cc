@@ -75,15 +75,22 @@ absl::Status check_trust(const ServerTrust& trust, const daemon::Endpoint& liste
 
 absl::StatusOr<std::shared_ptr<Tokens>> open_tokens(const ServerTrust& trust) {
   if (!trust.has_tokens()) return nullptr;
-  std::unique_ptr<OidcIssuer> issuer;
-  if (!trust.oidc.empty()) {
-    auto settings = read_oidc_settings(trust.oidc);
+  OidcIssuers issuers;
+  for (const std::string& path : trust.oidc) {
+    auto settings = read_oidc_settings(path);
     if (!settings.ok()) return settings.status();
-    issuer = std::make_unique<OidcIssuer>(*std::move(settings));
-    // Without the issuer, the folder's tokens are of use all the same.
-    issuer->wait_for_keys(kIssuerPatience);
+    for (const auto& other : issuers)
+      if (other->name() == settings->issuer)
+        return absl::InvalidArgumentError(
+            absl::StrCat("--oidc=", path, ": another file has the same issuer"));
+    issuers.push_back(
+        std::make_unique<OidcIssuer>(*std::move(settings), OidcIssuer::Options{.path = path}));
   }
-  return Tokens::open(trust.token_dir, std::move(issuer));
+  // Without its issuers, a coordinator with tokens of its own is of use all the same.
+  const Instant end = monotonic_now() + kIssuerPatience;
+  for (const auto& issuer : issuers)
+    if (trust.token_dir.empty()) issuer->wait_for_keys(end - monotonic_now());
+  return Tokens::open(trust.token_dir, std::move(issuers));
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
@@ -105,6 +112,12 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
         std::make_shared<CallGuard>(std::move(tokens), std::move(metrics), std::move(log)));
   }
   return credentials;
+}
+
+absl::StatusOr<std::shared_ptr<daemon::TlsFiles>> http_tls(const ServerTrust& trust) {
+  if (!trust.has_tls()) return nullptr;
+  return daemon::TlsFiles::open(
+      {.certificate = trust.tls_cert, .key = trust.tls_key, .client_ca = trust.tls_client_ca});
 }
 
 }  // namespace muster::coordinator

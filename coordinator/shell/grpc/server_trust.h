@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
@@ -12,6 +13,7 @@
 #include "coordinator/shell/identity/tokens.h"
 #include "coordinator/shell/metrics/shell_metrics.h"
 #include "daemon/endpoint.h"
+#include "daemon/tls_files.h"
 
 // Ubuntu 22.04's gRPC (1.30) reads a certificate only once.
 #if __has_include(<grpcpp/security/tls_certificate_provider.h>)
@@ -28,8 +30,8 @@ struct ServerTrust {
   std::string tls_key = {};
   // authorities; each client needs a certificate signed by one of them
   std::string tls_client_ca = {};
-  std::string token_dir = {};  // folder of tokens; each call needs one of them (tokens.h)
-  std::string oidc = {};       // the issuer whose tokens are accepted, too (oidc_settings.h)
+  std::string token_dir = {};          // folder of tokens; each call needs one of them (tokens.h)
+  std::vector<std::string> oidc = {};  // files of issuers whose tokens are accepted, too
 
   bool has_tls() const { return !tls_cert.empty(); }
   bool has_tokens() const { return !token_dir.empty() || !oidc.empty(); }
@@ -41,8 +43,8 @@ struct ServerTrust {
 // machines could reach `listen` without authentication.
 absl::Status check_trust(const ServerTrust& trust, const daemon::Endpoint& listen, bool insecure);
 
-// Reads the tokens and the issuer's settings; null if there are neither. Waits some seconds for the
-// issuer's keys.
+// Reads the tokens and the issuers' settings; null if there are neither. Without a folder of
+// tokens, waits some seconds for the issuers' keys.
 absl::StatusOr<std::shared_ptr<Tokens>> open_tokens(const ServerTrust& trust);
 
 // Reads the files and returns the server's credentials. While the server runs, certificates are
@@ -51,5 +53,8 @@ absl::StatusOr<std::shared_ptr<Tokens>> open_tokens(const ServerTrust& trust);
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
     const ServerTrust& trust, std::shared_ptr<Tokens> tokens, std::shared_ptr<ShellMetrics> metrics,
     std::shared_ptr<AuditLog> log);
+
+// Reads the files for the HTTP port; null without --tls-cert.
+absl::StatusOr<std::shared_ptr<daemon::TlsFiles>> http_tls(const ServerTrust& trust);
 
 }  // namespace muster::coordinator

@@ -67,9 +67,10 @@ void WorkerStream::expire(Duration budget) {
 }
 
 void WorkerStream::send(const WorkerPayload& payload) {
-  if (std::holds_alternative<SendRegistered>(payload)) {
+  if (const auto* registered = std::get_if<SendRegistered>(&payload)) {
     const std::lock_guard lock(mutex_);
     admitted_ = true;
+    answers_heartbeats_ = registered->is_replicated;
     std::exchange(audit_, {}).finish(absl::OkStatus(), std::exchange(audit_target_, {}));
   }
   enqueue(parts_.bytes.of(payload));
@@ -200,6 +201,7 @@ void WorkerStream::on_register(const v1::Register& registration) {
 
 // Merges the heartbeat with an earlier one that the loop has not taken yet.
 void WorkerStream::on_heartbeat(const v1::Heartbeat& heartbeat) {
+  answer_heartbeat();
   HeartbeatReceived event = heartbeat_from_proto(heartbeat);
   {
     const std::lock_guard lock(mutex_);
@@ -209,6 +211,20 @@ void WorkerStream::on_heartbeat(const v1::Heartbeat& heartbeat) {
     if (pages_.size() > kPagesMax) pages_.resize(kPagesMax);
   }
   post(HeartbeatReceived{});
+}
+
+// Does not wait for the loop: an answer shows that this process runs. A leader whose loop waits for
+// the store loses its lease and ends.
+void WorkerStream::answer_heartbeat() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!answers_heartbeats_) return;
+  }
+  v1::CoordinatorMessage message;
+  message.set_epoch(parts_.epoch.value());
+  message.mutable_heartbeat_answer();
+  const grpc::Slice bytes(message.SerializeAsString());
+  enqueue({&bytes, 1});
 }
 
 // Drops an invalid tree: the dump ends by its deadline, and the stream stays open.

@@ -113,6 +113,7 @@ class WorkerStream final : public WorkerLink,
   void handle(const v1::WorkerMessage& message);
   void on_register(const v1::Register& registration);
   void on_heartbeat(const v1::Heartbeat& heartbeat);
+  void answer_heartbeat();
   void on_stack_report(const v1::StackReport& report);
   void on_log(const v1::LogData& log);
   template <class E>
@@ -149,6 +150,7 @@ class WorkerStream final : public WorkerLink,
   Audit audit_;                         // the registration's, until the worker is admitted
   std::string audit_target_;            // "worker node3"
   bool admitted_ = false;               // the core has admitted this worker
+  bool answers_heartbeats_ = false;     // the coordinator is one of several
   bool has_introduced_itself_ = false;  // the registration has been posted
   bool heartbeat_posted_ = false;       // the loop has not taken the posted heartbeat yet
   bool reading_ = false;

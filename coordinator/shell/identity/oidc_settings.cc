@@ -78,7 +78,7 @@ class SettingsReader {
     if (!object_.empty())
       fail(printable(object_.begin().key(), kWordShown),
            "there is no such key: issuer, audience, jwks_uri, ca_file, user_claim, user_domain, "
-           "groups_claim, roles, teams, max_priority and nodes are");
+           "token_file, groups_claim, denied_users, roles, teams, max_priority and nodes are");
   }
 
  private:
@@ -148,6 +148,14 @@ void take_rights(SettingsReader& reader, OidcSettings& settings) {
                        [&](const std::string& key, const nlohmann::json& value) {
                          return std::optional(reader.texts_of(key, value));
                        });
+  for (const auto& [group, patterns] : settings.nodes) {
+    const auto role = settings.roles.find(group);
+    const std::string key = absl::StrCat("nodes.", printable(group, kWordShown));
+    if (role == settings.roles.end() || role->second != Role::kWorker)
+      reader.fail(key, "the group has not the role worker");
+    if (!std::ranges::all_of(patterns, is_person_or_team))
+      reader.fail(key, "patterns of names, such as gpu-*, have no space and no comma");
+  }
 }
 
 // --- claims ---
@@ -164,6 +172,12 @@ std::vector<std::string> texts_of_claim(const nlohmann::json& claims, const std:
   for (const nlohmann::json& one : found->is_array() ? *found : nlohmann::json::array({*found}))
     if (one.is_string() && texts.size() < kGroupsMax) texts.push_back(one.get<std::string>());
   return texts;
+}
+
+// Returns a claim that is a text; "" if it is absent or something else.
+std::string text_of_claim(const nlohmann::json& claims, const std::string& name) {
+  const auto found = claims.find(name);
+  return found != claims.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 // Returns a time of RFC 7519 in Unix seconds; nullopt if the claim is absent or no time.
@@ -188,10 +202,10 @@ absl::Status check_times(const nlohmann::json& claims, int64_t unix_s) {
 }
 
 absl::Status check_destination(const OidcSettings& settings, const nlohmann::json& claims) {
-  const auto issuer = texts_of_claim(claims, "iss");
-  if (issuer.size() != 1 || issuer.front() != settings.issuer)
+  const std::string issuer = text_of_claim(claims, "iss");
+  if (issuer != settings.issuer)
     return refused(absl::StrCat("its issuer is ",
-                                issuer.empty() ? "missing" : printable(issuer.front(), kWordShown),
+                                issuer.empty() ? "missing" : printable(issuer, kWordShown),
                                 ", not ", settings.issuer));
   const auto audiences = texts_of_claim(claims, "aud");
   if (std::ranges::find_first_of(audiences, settings.audiences) != audiences.end())
@@ -202,17 +216,42 @@ absl::Status check_destination(const OidcSettings& settings, const nlohmann::jso
 }
 
 absl::StatusOr<std::string> person_of(const OidcSettings& settings, const nlohmann::json& claims) {
-  const auto names = texts_of_claim(claims, settings.user_claim);
-  if (names.size() != 1)
+  const std::string whole = text_of_claim(claims, settings.user_claim);
+  if (whole.empty())
     return refused(absl::StrCat("it has no claim ", settings.user_claim, " with a name"));
-  absl::string_view name = names.front();
+  // Some issuers let people enter any address.
+  const auto verified = claims.find("email_verified");
+  if (settings.user_claim == "email" && verified != claims.end() && *verified != true)
+    return refused(
+        absl::StrCat("the issuer has not verified the address ", printable(whole, kWordShown)));
+  absl::string_view name = whole;
   if (!settings.user_domain.empty() &&
       !absl::ConsumeSuffix(&name, absl::StrCat("@", settings.user_domain)))
-    return refused(absl::StrCat(printable(names.front(), kWordShown), " is not of the domain ",
-                                settings.user_domain));
+    return refused(
+        absl::StrCat(printable(whole, kWordShown), " is not of the domain ", settings.user_domain));
+  if (std::ranges::find(settings.denied_users, name) != settings.denied_users.end())
+    return refused(absl::StrCat(printable(whole, kWordShown), " is one of denied_users"));
   if (is_person_or_team({name.data(), name.size()})) return std::string(name);
-  return refused(absl::StrCat(printable(names.front(), kWordShown), " is no name: 1 to ",
-                              kNameBytesMax, " visible characters, no comma"));
+  return refused(absl::StrCat(printable(whole, kWordShown), " is no name: 1 to ", kNameBytesMax,
+                              " visible characters, no comma"));
+}
+
+// Returns the highest role of the groups, else that of everybody; nullopt if there is none.
+absl::StatusOr<std::optional<Role>> role_of_groups(const OidcSettings& settings,
+                                                   const std::vector<std::string>& groups) {
+  std::optional<Role> role;
+  bool is_worker = false;
+  for (const std::string& group : groups) {
+    const auto found = settings.roles.find(group);
+    if (found == settings.roles.end() || group == kEverybody) continue;
+    is_worker = is_worker || found->second == Role::kWorker;
+    role = std::max(role, std::optional(found->second));
+  }
+  if (is_worker && *role != Role::kWorker)
+    return refused("its groups make it a worker and a person");
+  if (role) return role;
+  const auto everybody = settings.roles.find(kEverybody);
+  return everybody == settings.roles.end() ? role : std::optional(everybody->second);
 }
 
 }  // namespace
@@ -230,6 +269,8 @@ absl::StatusOr<OidcSettings> read_oidc_settings(const std::string& path) {
   reader.take("audience", settings.audiences);
   reader.take("jwks_uri", settings.jwks_uri);
   reader.take("ca_file", ca_file);
+  reader.take("token_file", settings.token_file);
+  reader.take("denied_users", settings.denied_users);
   reader.take("user_claim", settings.user_claim);
   reader.take("user_domain", settings.user_domain);
   reader.take("groups_claim", settings.groups_claim);
@@ -255,14 +296,17 @@ absl::StatusOr<TokenGrant> grant_of_claims(const OidcSettings& settings,
   auto person = person_of(settings, claims);
   if (!person.ok()) return person.status();
   std::vector<std::string> groups = texts_of_claim(claims, settings.groups_claim);
-  groups.emplace_back(kEverybody);
-  TokenGrant grant{.caller = {.name = *std::move(person)},
+  const auto role = role_of_groups(settings, groups);
+  if (!role.ok()) return role.status();
+  if (!*role)
+    return refused(
+        absl::StrCat(printable(*person, kWordShown), " is in no group that has a role here"));
+  TokenGrant grant{.role = **role,
+                   .caller = {.name = *std::move(person), .is_admin = **role == Role::kAdmin},
                    .expires_unix_s = *time_of_claim(claims, "exp") + kClockSkewSeconds};
-  std::optional<Role> role;
+  groups.emplace_back(kEverybody);
   std::optional<int32_t> priority;
   for (const std::string& group : groups) {
-    const auto own_role = settings.roles.find(group);
-    if (own_role != settings.roles.end()) role = std::max(role, std::optional(own_role->second));
     const auto team = settings.teams.find(group);
     if (team != settings.teams.end()) grant.caller.teams.push_back(team->second);
     const auto limit = settings.priorities.find(group);
@@ -272,12 +316,9 @@ absl::StatusOr<TokenGrant> grant_of_claims(const OidcSettings& settings,
     if (nodes != settings.nodes.end())
       grant.nodes.insert(grant.nodes.end(), nodes->second.begin(), nodes->second.end());
   }
-  if (!role)
-    return refused(absl::StrCat(printable(grant.caller.name, kWordShown),
-                                " is in no group that has a role here"));
-  grant.role = *role;
-  grant.caller.is_admin = *role == Role::kAdmin;
   if (priority) grant.caller.priority_max = *priority;
+  if (grant.role == Role::kWorker && !settings.nodes.empty() && grant.nodes.empty())
+    return refused("no group of the worker has `nodes`");
   return grant;
 }
 

@@ -28,14 +28,19 @@ struct OidcSettings {
   std::vector<std::string> audiences{};  // the token needs one of them in `aud`
   std::string jwks_uri{};                // "": that of the issuer's discovery document
   std::string authorities{};             // PEM of --oidc's ca_file; "": those of the system
-  std::string user_claim = "sub";        // its value is the person
+  // "": none; a file with the bearer token that the issuer's own documents require
+  std::string token_file{};
+  std::string user_claim = "sub";       // its value is the person
   std::string user_domain{};            // "": none; the part after @ that names must have, and lose
   std::string groups_claim = "groups";  // its values are groups
-  // By group; a token has the highest role of its groups. "*" is a group of everybody.
+  std::vector<std::string> denied_users{};  // people whose tokens are refused
+  // By group; a token has the highest role of its groups, or that of "*" if they have none.
   std::map<std::string, Role> roles{};
   std::map<std::string, std::string> teams{};   // by group
   std::map<std::string, int32_t> priorities{};  // by group: the highest priority of its jobs
   std::map<std::string, std::vector<std::string>> nodes{};  // by group: as in TokenGrant
+
+  friend bool operator==(const OidcSettings&, const OidcSettings&) = default;
 };
 
 // Reads the file. Returns InvalidArgument with the file, the key, its value and the right form.

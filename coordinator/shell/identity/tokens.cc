@@ -28,8 +28,7 @@ constexpr std::array kRoles = {Role::kWorker, Role::kViewer, Role::kSubmitter, R
 constexpr Duration kTokensFreshFor = std::chrono::seconds(1);
 constexpr size_t kFileNameShown = 64;
 constexpr absl::string_view kDigestPrefix = "sha256:";
-// Each person and worker has one at a time, some hundred bytes.
-constexpr size_t kSignedTokensMax = 50'000;
+constexpr size_t kIssuerShown = 128;
 
 int64_t unix_seconds() { return wall_clock_unix_ns() / 1'000'000'000; }
 
@@ -228,18 +227,17 @@ std::optional<TokenGrant> TokenTable::grant_of(const daemon::TokenDigest& token)
 }
 
 absl::StatusOr<std::unique_ptr<Tokens>> Tokens::open(const std::string& folder,
-                                                     std::unique_ptr<OidcIssuer> issuer) {
+                                                     OidcIssuers issuers) {
   if (folder.empty())
-    return std::make_unique<Tokens>(folder, TokenTable(), std::move(issuer), monotonic_now());
+    return std::make_unique<Tokens>(folder, TokenTable(), std::move(issuers), monotonic_now());
   auto table = TokenTable::read(folder);
   if (!table.ok()) return table.status();
-  return std::make_unique<Tokens>(folder, *std::move(table), std::move(issuer), monotonic_now());
+  return std::make_unique<Tokens>(folder, *std::move(table), std::move(issuers), monotonic_now());
 }
 
-Tokens::Tokens(std::string folder, TokenTable table, std::unique_ptr<OidcIssuer> issuer,
-               Instant now)
+Tokens::Tokens(std::string folder, TokenTable table, OidcIssuers issuers, Instant now)
     : folder_(std::move(folder)),
-      issuer_(std::move(issuer)),
+      issuers_(std::move(issuers)),
       table_(std::move(table)),
       read_at_(now) {}
 
@@ -251,13 +249,23 @@ absl::StatusOr<TokenGrant> Tokens::grant_of(std::string_view token, Instant now)
     if (grant && !has_expired(*grant)) return *grant;
     if (grant) return absl::UnauthenticatedError("the token has expired: get a new one");
   }
-  if (issuer_ == nullptr || !is_signed_token(token))
+  if (issuers_.empty() || !is_signed_token(token))
     return absl::UnauthenticatedError(
         "the coordinator has no such token: is the file of --token-file out of date?");
-  auto grant = issuer_->grant_of(token, unix_seconds());
-  if (!grant.ok()) return grant;
+  // The name is not verified yet; it only selects who verifies the token.
+  const std::string name = unverified_issuer(token);
+  const auto issuer = std::ranges::find_if(
+      issuers_, [&](const std::unique_ptr<OidcIssuer>& one) { return one->name() == name; });
+  if (issuer == issuers_.end())
+    return absl::UnauthenticatedError(
+        absl::StrCat("the token is refused: its issuer is ", printable(name, kIssuerShown),
+                     issuers_.size() == 1 ? absl::StrCat(", not ", issuers_.front()->name())
+                                          : ", which no file of --oidc has"));
+  auto accepted = (*issuer)->grant_of(token, unix_seconds());
+  if (!accepted.ok()) return accepted.status();
+  const TokenGrant grant = accepted->grant;
   const std::lock_guard lock(mutex_);
-  remember_locked(digest, *grant);
+  seen_.add(digest, {*std::move(accepted), issuer->get()});
   return grant;
 }
 
@@ -271,18 +279,7 @@ std::optional<TokenGrant> Tokens::grant_of(const daemon::TokenDigest& token, Ins
 std::optional<TokenGrant> Tokens::find_locked(const daemon::TokenDigest& token, Instant now) {
   if (!folder_.empty() && now - read_at_ >= kTokensFreshFor) refresh(now);
   if (auto grant = table_.grant_of(token)) return grant;
-  const auto found = signed_.find(token);
-  return found == signed_.end() ? std::nullopt : std::optional(found->second);
-}
-
-// When there is no room, the token that expires first is forgotten: its next call checks it again.
-void Tokens::remember_locked(const daemon::TokenDigest& token, const TokenGrant& grant) {
-  if (signed_.size() >= kSignedTokensMax)
-    std::erase_if(signed_, [](const auto& one) { return has_expired(one.second); });
-  if (signed_.size() >= kSignedTokensMax)
-    signed_.erase(std::ranges::min_element(
-        signed_, {}, [](const auto& one) { return one.second.expires_unix_s; }));
-  signed_.insert_or_assign(token, grant);
+  return seen_.find(token);
 }
 
 void Tokens::refresh(Instant now) {

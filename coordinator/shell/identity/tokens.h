@@ -10,7 +10,7 @@
 // token, or `sha256:` and the hexadecimal SHA-256 of the token, so that the file does not contain
 // it.
 //
-// Beside the folder, or instead of it, an issuer may sign tokens (oidc_issuer.h).
+// Beside the folder, or instead of it, issuers may sign tokens (oidc_issuer.h).
 #pragma once
 
 #include <map>
@@ -19,11 +19,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <absl/status/statusor.h>
 
 #include "common/time/time.h"
 #include "coordinator/shell/identity/oidc_issuer.h"
+#include "coordinator/shell/identity/seen_tokens.h"
 #include "coordinator/shell/identity/token_grant.h"
 #include "daemon/trust_files.h"
 
@@ -51,35 +53,35 @@ class TokenTable {
   std::map<daemon::TokenDigest, TokenGrant> grants_;
 };
 
-// The folder's current content, and the issuer's tokens. Thread-safe.
+using OidcIssuers = std::vector<std::unique_ptr<OidcIssuer>>;
+
+// The folder's current content, and the issuers' tokens. Thread-safe.
 class Tokens {
  public:
-  // Reads the folder for the first time. `folder`: "": there is none. `issuer`: null: there is
-  // none.
+  // Reads the folder for the first time. `folder`: "": there is none.
   static absl::StatusOr<std::unique_ptr<Tokens>> open(const std::string& folder,
-                                                      std::unique_ptr<OidcIssuer> issuer = nullptr);
-  Tokens(std::string folder, TokenTable table, std::unique_ptr<OidcIssuer> issuer, Instant now);
+                                                      OidcIssuers issuers = {});
+  Tokens(std::string folder, TokenTable table, OidcIssuers issuers, Instant now);
 
   // Returns what the token permits; Unauthenticated, with the reason, if nothing. Reads the folder
   // again at most once per second. Logs an invalid folder and retains the previous tokens of an
   // unreadable role, because a mistake during a rotation must not lock everyone out.
   absl::StatusOr<TokenGrant> grant_of(std::string_view token, Instant now);
-  // The same for a token that was seen before: the issuer's tokens are remembered until they
-  // expire.
+  // The same for a token that was seen before: signed tokens are remembered until they expire, or
+  // their issuer withdraws the key.
   std::optional<TokenGrant> grant_of(const daemon::TokenDigest& token, Instant now);
 
  private:
   void refresh(Instant now);
   std::optional<TokenGrant> find_locked(const daemon::TokenDigest& token, Instant now);
-  void remember_locked(const daemon::TokenDigest& token, const TokenGrant& grant);
 
   const std::string folder_;
-  const std::unique_ptr<OidcIssuer> issuer_;
+  const OidcIssuers issuers_;
   std::mutex mutex_;
   TokenTable table_;
   Instant read_at_;
   std::string trouble_;
-  std::map<daemon::TokenDigest, TokenGrant> signed_;  // accepted tokens of the issuer
+  SeenTokens seen_;
 };
 
 }  // namespace muster::coordinator

@@ -71,8 +71,12 @@ absl::Status fill_gap(int fd, uint64_t from, uint64_t to, const std::string& pat
 
 }  // namespace
 
-LogStore::LogStore(std::string root, uint64_t bytes_per_rank_max, const LogLimits& limits)
-    : root_(std::move(root)), bytes_per_rank_max_(bytes_per_rank_max), limits_(limits) {
+LogStore::LogStore(std::string root, uint64_t bytes_per_rank_max, const LogLimits& limits,
+                   std::string coordinator)
+    : root_(std::move(root)),
+      bytes_per_rank_max_(bytes_per_rank_max),
+      limits_(limits),
+      coordinator_(std::move(coordinator)) {
   thread_ = std::thread([this] { work(); });
 }
 
@@ -329,6 +333,7 @@ absl::StatusOr<uint64_t> LogStore::append_locked(RankLog& log, JobId job, Attemp
 
 absl::StatusOr<std::string> LogStore::read(JobId job, Attempt attempt, Rank rank, uint64_t offset,
                                            size_t bytes_max) {
+  if (absl::Status status = check_leader(job, attempt); !status.ok()) return status;
   const std::string file_path = path(job, attempt, rank);
   const File file(open(file_path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.fd() < 0) {
@@ -347,6 +352,25 @@ absl::StatusOr<std::string> LogStore::read(JobId job, Attempt attempt, Rank rank
   if (bytes < 0) return errno_status(errno, absl::StrCat("reading ", file_path));
   data.resize(static_cast<size_t>(bytes));
   return data;
+}
+
+// Workers send the logs of running ranks again to a coordinator that begins to lead. Those of ended
+// attempts stay where they are.
+absl::Status LogStore::check_leader(JobId job, Attempt attempt) {
+  if (coordinator_.empty()) return absl::OkStatus();
+  const std::lock_guard lock(mutex_);
+  const auto logs = jobs_.find(job);
+  if (logs == jobs_.end()) return absl::OkStatus();
+  const LogScope& scope = logs->second.scope;
+  if (attempt >= scope.newest_attempt && !scope.ended) return absl::OkStatus();
+  const LogLeader* leader = nullptr;
+  for (const LogLeader& other : scope.leaders)
+    if (other.first <= attempt) leader = &other;
+  if (leader == nullptr || leader->coordinator == coordinator_) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat(
+      "the log of attempt ", attempt.value(), " of job ", job.value(),
+      " is on the disk of the coordinator that led when the attempt ended: ", leader->coordinator,
+      "; its folder is logs in --state-dir there"));
 }
 
 uint64_t LogStore::size(JobId job, Attempt attempt, Rank rank) const {

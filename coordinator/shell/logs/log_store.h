@@ -40,8 +40,9 @@ namespace muster::coordinator {
 struct LogScope {
   Attempt newest_attempt{0};
   int32_t ranks = 0;
-  bool ended = false;  // no more output can arrive
-  JobOwner owner{};    // the job's
+  bool ended = false;                // no more output can arrive
+  JobOwner owner{};                  // the job's
+  std::vector<LogLeader> leaders{};  // Job::log_leaders
 };
 
 // The identity of a sender: one incarnation of a worker.
@@ -63,7 +64,9 @@ class LogFollower {
 
 class LogStore {
  public:
-  LogStore(std::string root, uint64_t bytes_per_rank_max, const LogLimits& limits = {});
+  // `coordinator`: as CoreOptions::coordinator.
+  LogStore(std::string root, uint64_t bytes_per_rank_max, const LogLimits& limits = {},
+           std::string coordinator = "");
   // Removes the files of jobs passed to forget() before it returns.
   ~LogStore();
 
@@ -86,7 +89,7 @@ class LogStore {
                                   uint64_t offset, std::string_view data);
 
   // Returns up to `bytes_max` bytes from `offset`; empty if there are no such bytes yet. Returns
-  // NotFound if the logs of the attempt were removed.
+  // NotFound if the logs of the attempt were removed, or are on the disk of another coordinator.
   absl::StatusOr<std::string> read(JobId job, Attempt attempt, Rank rank, uint64_t offset,
                                    size_t bytes_max);
 
@@ -132,6 +135,7 @@ class LogStore {
   absl::StatusOr<uint64_t> append_locked(RankLog& log, JobId job, Attempt attempt, Rank rank,
                                          uint64_t offset, std::string_view data);
   void work();
+  absl::Status check_leader(JobId job, Attempt attempt);
   void remove(JobId job, JobLogs& logs) const;
   static absl::Status check_writer(const JobLogs& logs, const LogWriter& writer, JobId job,
                                    Attempt attempt, Rank rank);
@@ -141,6 +145,7 @@ class LogStore {
   const std::string root_;
   const uint64_t bytes_per_rank_max_;
   const LogLimits limits_;
+  const std::string coordinator_;
   std::mutex mutex_;
   std::map<JobId, JobLogs> jobs_;
   // The work for the store's thread: bounded by the number of jobs and removed jobs.

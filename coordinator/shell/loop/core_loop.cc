@@ -19,7 +19,8 @@ constexpr size_t kLogLineBytesMax = 2'000;
 absl::Status stopping() { return absl::UnavailableError("the coordinator is stopping"); }
 
 LogScope scope_of(const Job& job) {
-  return {job.attempt, job.spec.world_size(), is_terminal(job.state), job_owner(job.spec)};
+  return {job.attempt, job.spec.world_size(), is_terminal(job.state), job_owner(job.spec),
+          job.log_leaders};
 }
 
 void log_refusal(const WorkerName& worker, const absl::Status& status) {
@@ -31,12 +32,13 @@ void log_refusal(const WorkerName& worker, const absl::Status& status) {
 
 CoreLoop::CoreLoop(Core core, Storage& storage, LogStore& logs, Metrics& metrics,
                    std::function<void(absl::Status)> on_fatal, SpaceReserve* reserve,
-                   OverloadLimits overload)
+                   OverloadLimits overload, std::function<absl::Status()> check_leads)
     : core_(std::move(core)),
       storage_(storage),
       logs_(logs),
       metrics_(metrics),
       on_fatal_(std::move(on_fatal)),
+      check_leads_(std::move(check_leads)),
       patient_(storage, reserve),
       overload_(overload),
       queue_(daemon::kEventQueueMax) {
@@ -250,7 +252,8 @@ bool CoreLoop::belongs_to_current_stream(const FleetEvent& item) {
 }
 
 absl::Status CoreLoop::persist(const StorageBatch& batch) {
-  if (batch.empty()) return absl::OkStatus();
+  // Without a commit, which the store refuses, nothing else prevents stale answers and orders.
+  if (batch.empty()) return check_leads_ == nullptr ? absl::OkStatus() : check_leads_();
   const Instant begun = life_.show();
   life_.rest();
   // Called after each attempt that found no space.

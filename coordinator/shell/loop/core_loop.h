@@ -83,10 +83,11 @@ class CoreLoop {
   // Requires that `storage`, `logs`, `metrics` and `reserve` outlive the loop. `on_fatal` is called
   // once, on the loop's thread, if the state cannot be stored. `reserve`: space for the last batch
   // of a loop that is stopped while the disk is full; null: none. `overload`: when reads are
-  // refused.
+  // refused. `check_leads` returns an error once another coordinator may decide; null: there is no
+  // other.
   CoreLoop(Core core, Storage& storage, LogStore& logs, Metrics& metrics,
            std::function<void(absl::Status)> on_fatal, SpaceReserve* reserve = nullptr,
-           OverloadLimits overload = {});
+           OverloadLimits overload = {}, std::function<absl::Status()> check_leads = nullptr);
   // Stops as stop() does.
   ~CoreLoop();
 
@@ -173,6 +174,7 @@ class CoreLoop {
   LogStore& logs_;
   Metrics& metrics_;
   std::function<void(absl::Status)> on_fatal_;
+  const std::function<absl::Status()> check_leads_;
   PatientStorage patient_;
   LoopLife life_;
   LoopBacklog backlog_;

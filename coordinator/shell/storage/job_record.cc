@@ -203,6 +203,14 @@ SlowNode slow_node_from(const json& j) {
           j.value("in_vain", false)};
 }
 
+json to_json(const LogLeader& leader) {
+  return {{"first", leader.first.value()}, {"coordinator", leader.coordinator}};
+}
+
+LogLeader log_leader_from(const json& j) {
+  return {Attempt(j.value("first", 0U)), j.value("coordinator", std::string())};
+}
+
 json to_json(const IncidentNote& incident) {
   return {{"id", incident.id.value()}, {"sentence", incident.sentence}};
 }
@@ -267,6 +275,7 @@ std::string job_to_record(const Job& job) {
                  {"ended_without_proof", job.ended_without_proof},
                  {"slow_nodes", list_to_json(job.slow_nodes)},
                  {"waits_for", dependencies_to_json(job.waits_for)}};
+  if (!job.log_leaders.empty()) record["log_leaders"] = list_to_json(job.log_leaders);
   add_revisions(job, record);
   if (auto nodes = whole_nodes_of(job))
     record["nodes"] = list_to_json(*nodes);
@@ -315,6 +324,7 @@ absl::StatusOr<Job> job_from_record(std::string_view record) try {
   job.ended_without_proof = j.value("ended_without_proof", false);
   job.slow_nodes = list_from<SlowNode>(j, "slow_nodes", slow_node_from);
   job.waits_for = dependencies_from_json(j.value("waits_for", json::array()));
+  job.log_leaders = list_from<LogLeader>(j, "log_leaders", log_leader_from);
   read_revisions(j, job);
   if (absl::Status status = check_consistency(job); !status.ok()) return status;
   return job;

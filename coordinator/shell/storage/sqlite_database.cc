@@ -156,6 +156,19 @@ absl::Status SqliteDatabase::Statement::bind_blob(int parameter, std::string_vie
       "binding bytes");
 }
 
+absl::Status SqliteDatabase::Statement::bind_value(int parameter, const SqliteValue& value) {
+  if (const auto* number = std::get_if<int64_t>(&value))
+    return bind(parameter, static_cast<uint64_t>(*number));
+  if (const auto* text = std::get_if<std::string>(&value)) return bind(parameter, *text);
+  if (const auto* blob = std::get_if<SqliteBlob>(&value)) return bind_blob(parameter, blob->bytes);
+  const auto* real = std::get_if<double>(&value);
+  return bound(real != nullptr ? sqlite3_bind_double(statement_.get(), parameter, *real)
+                               : sqlite3_bind_null(statement_.get(), parameter),
+               "binding a value");
+}
+
+void SqliteDatabase::Statement::reset() { sqlite3_reset(statement_.get()); }
+
 absl::StatusOr<bool> SqliteDatabase::Statement::next_row() {
   errno = 0;
   const int code = sqlite3_step(statement_.get());
@@ -180,6 +193,23 @@ std::string_view SqliteDatabase::Statement::text(int column) const {
   const auto size = static_cast<size_t>(sqlite3_column_bytes(statement_.get(), column));
   return bytes == nullptr ? std::string_view()
                           : std::string_view(static_cast<const char*>(bytes), size);
+}
+
+int SqliteDatabase::Statement::columns() const { return sqlite3_column_count(statement_.get()); }
+
+SqliteValue SqliteDatabase::Statement::value(int column) const {
+  switch (sqlite3_column_type(statement_.get(), column)) {
+    case SQLITE_INTEGER:
+      return number(column);
+    case SQLITE_FLOAT:
+      return sqlite3_column_double(statement_.get(), column);
+    case SQLITE_TEXT:
+      return std::string(text(column));
+    case SQLITE_BLOB:
+      return SqliteBlob{std::string(text(column))};
+    default:
+      return std::monostate();
+  }
 }
 
 }  // namespace muster::coordinator

@@ -7,6 +7,8 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <variant>
+#include <vector>
 
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
@@ -15,6 +17,15 @@ struct sqlite3;
 struct sqlite3_stmt;
 
 namespace muster::coordinator {
+
+struct SqliteBlob {
+  std::string bytes;
+
+  bool operator==(const SqliteBlob&) const = default;
+};
+// A value of a column: null, an integer, a real number, a text or bytes.
+using SqliteValue = std::variant<std::monostate, int64_t, double, std::string, SqliteBlob>;
+using SqliteRow = std::vector<SqliteValue>;
 
 class SqliteDatabase {
  public:
@@ -25,15 +36,20 @@ class SqliteDatabase {
     absl::Status bind(int parameter, std::string_view text);
     absl::Status bind(int parameter, uint64_t number);
     absl::Status bind_blob(int parameter, std::string_view bytes);
+    absl::Status bind_value(int parameter, const SqliteValue& value);
     // Advances to the next row. Returns false after the last row.
     absl::StatusOr<bool> next_row();
     // Runs a statement that returns no rows, and resets it for the next run. `what` describes the
     // statement in errors.
     absl::Status run(const char* what);
+    // Ends the run, so that parameters can be bound again.
+    void reset();
 
+    int columns() const;
     // Return a column of the current row. A text is valid until the next row.
     int64_t number(int column) const;
     std::string_view text(int column) const;
+    SqliteValue value(int column) const;
 
    private:
     friend class SqliteDatabase;
@@ -52,6 +68,8 @@ class SqliteDatabase {
   static absl::StatusOr<SqliteDatabase> open(const std::string& path);
 
   const std::string& path() const { return path_; }
+  // For SQLite's interfaces that this class does not have.
+  sqlite3* handle() const { return db_.get(); }
   absl::Status run(const char* sql);
   absl::StatusOr<Statement> prepare(const char* sql);
   // Return the first column of the single row.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <absl/functional/function_ref.h>
 #include <absl/strings/str_cat.h>
 #include <spdlog/spdlog.h>
 
@@ -39,7 +40,8 @@ bool ends_with_secrets(const StorageBatch& batch) {
 
 class SqliteStorage final : public Storage {
  public:
-  explicit SqliteStorage(SqliteDatabase db) : db_(std::move(db)) {}
+  SqliteStorage(SqliteDatabase db, std::unique_ptr<ChangeSink> sink)
+      : db_(std::move(db)), sink_(std::move(sink)) {}
 
   absl::Status set_up();
   absl::StatusOr<DurableState> load() override;
@@ -60,15 +62,18 @@ class SqliteStorage final : public Storage {
   absl::Status load_jobs(DurableState& state);
   absl::Status load_incidents(DurableState& state);
   absl::StatusOr<Incident> open_incident(IncidentId id, absl::Status summary);
+  absl::Status transact(absl::FunctionRef<absl::Status()> change);
+  absl::Status write_recorded(absl::FunctionRef<absl::Status()> change);
   absl::Status write(const StorageBatch& batch);
   absl::Status write_jobs(const StorageBatch& batch);
   absl::Status write_incidents(const StorageBatch& batch);
-  absl::Status forget(const char* sql, uint64_t id, const char* what);
+  absl::Status put_number(const char* sql, uint64_t number, const char* what);
   absl::StatusOr<v1::Incident> read_incident(const Statement& row) const;
   absl::Status unreadable(std::string_view record, int64_t id, std::string_view why) const;
   void empty_log();
 
   SqliteDatabase db_;
+  const std::unique_ptr<ChangeSink> sink_;
 };
 
 // Enables the write-ahead log. If it is not available, SQLite returns the mode in force instead of
@@ -96,8 +101,8 @@ absl::Status SqliteStorage::set_up() {
   absl::Status set = enable_wal();
   // Makes SQLite overwrite replaced and deleted data, so that no copy of an ended job's secrets
   // remains.
-  if (set.ok())
-    set = db_.run("PRAGMA synchronous=FULL; PRAGMA cache_size=-1024; PRAGMA secure_delete=ON;");
+  if (set.ok()) set = db_.run("PRAGMA cache_size=-1024; PRAGMA secure_delete=ON;");
+  if (set.ok()) set = db_.run(sink_ ? "PRAGMA synchronous=OFF" : "PRAGMA synchronous=FULL");
   if (!set.ok()) return set;
   if (absl::Status status = check_pages(); !status.ok()) return status;
   const auto version = db_.one_number("PRAGMA user_version");
@@ -147,11 +152,8 @@ absl::Status SqliteStorage::raise_schema(int64_t version) {
 absl::Status SqliteStorage::name_store() {
   const auto id = daemon::draw_random_id();
   if (!id.ok()) return id.status();
-  auto statement = db_.prepare("INSERT OR IGNORE INTO meta(key, value) VALUES('store_id', ?1)");
-  if (!statement.ok()) return statement.status();
-  absl::Status status = statement->bind(1, *id);
-  if (status.ok()) status = statement->run("naming the store");
-  return status;
+  return put_number("INSERT OR IGNORE INTO meta(key, value) VALUES('store_id', ?1)", *id,
+                    "naming the store");
 }
 
 absl::Status SqliteStorage::unreadable(std::string_view record, int64_t id,
@@ -288,11 +290,8 @@ absl::Status SqliteStorage::write_jobs(const StorageBatch& batch) {
     if (!status.ok()) return status;
   }
   if (batch.last_job_id == JobId(0)) return absl::OkStatus();
-  auto put_last = db_.prepare("INSERT OR REPLACE INTO meta(key, value) VALUES('last_job_id', ?1)");
-  if (!put_last.ok()) return put_last.status();
-  absl::Status status = put_last->bind(1, batch.last_job_id.value());
-  if (status.ok()) status = put_last->run("storing the last job number");
-  return status;
+  return put_number("INSERT OR REPLACE INTO meta(key, value) VALUES('last_job_id', ?1)",
+                    batch.last_job_id.value(), "storing the last job number");
 }
 
 absl::Status SqliteStorage::write_incidents(const StorageBatch& batch) {
@@ -312,10 +311,10 @@ absl::Status SqliteStorage::write_incidents(const StorageBatch& batch) {
   return absl::OkStatus();
 }
 
-absl::Status SqliteStorage::forget(const char* sql, uint64_t id, const char* what) {
+absl::Status SqliteStorage::put_number(const char* sql, uint64_t number, const char* what) {
   auto statement = db_.prepare(sql);
   if (!statement.ok()) return statement.status();
-  absl::Status status = statement->bind(1, id);
+  absl::Status status = statement->bind(1, number);
   if (status.ok()) status = statement->run(what);
   return status;
 }
@@ -328,31 +327,46 @@ absl::Status SqliteStorage::write(const StorageBatch& batch) {
   if (status.ok()) status = write_usages(db_, batch);
   if (status.ok()) status = write_attempts(db_, batch.attempts);
   for (const JobId id : batch.forgotten) {
-    if (status.ok())
-      status = forget("DELETE FROM jobs WHERE id=?1", id.value(), "forgetting a job");
-    if (status.ok())
-      status = forget("DELETE FROM exits WHERE job=?1", id.value(), "forgetting a job");
-    if (status.ok())
-      status = forget("DELETE FROM attempts WHERE job=?1", id.value(), "forgetting a job");
-    if (status.ok())
-      status = forget("DELETE FROM request_ids WHERE job=?1", id.value(), "forgetting a job");
+    for (const char* sql :
+         {"DELETE FROM jobs WHERE id=?1", "DELETE FROM exits WHERE job=?1",
+          "DELETE FROM attempts WHERE job=?1", "DELETE FROM request_ids WHERE job=?1"}) {
+      if (status.ok()) status = put_number(sql, id.value(), "forgetting a job");
+    }
   }
   for (const IncidentId id : batch.forgotten_incidents) {
-    if (status.ok())
-      status = forget("DELETE FROM incidents WHERE id=?1", id.value(), "forgetting an incident");
+    const char* sql = "DELETE FROM incidents WHERE id=?1";
+    if (status.ok()) status = put_number(sql, id.value(), "forgetting an incident");
   }
+  return status;
+}
+
+// Makes the change, and gives the changed rows to the sink.
+absl::Status SqliteStorage::write_recorded(absl::FunctionRef<absl::Status()> change) {
+  if (sink_ == nullptr) return change();
+  auto recorder = ChangeRecorder::start(db_);
+  if (!recorder.ok()) return recorder.status();
+  if (absl::Status status = change(); !status.ok()) return status;
+  const auto changes = recorder->changes();
+  return changes.ok() ? sink_->store(*changes) : changes.status();
+}
+
+absl::Status SqliteStorage::transact(absl::FunctionRef<absl::Status()> change) {
+  absl::Status status = db_.run("BEGIN IMMEDIATE");
+  if (!status.ok()) return status;
+  status = write_recorded(change);
+  if (status.ok()) status = db_.run("COMMIT");
+  // Best effort: after some errors SQLite has already rolled back.
+  if (!status.ok()) db_.run("ROLLBACK").IgnoreError();
   return status;
 }
 
 absl::Status SqliteStorage::commit(const StorageBatch& batch) {
   if (batch.empty()) return absl::OkStatus();
-  absl::Status status = db_.run("BEGIN IMMEDIATE");
-  if (!status.ok()) return status;
-  status = write(batch);
-  if (status.ok()) status = db_.run("COMMIT");
-  // Best effort: after some errors SQLite has already rolled back.
-  if (!status.ok()) db_.run("ROLLBACK").IgnoreError();
-  if (status.ok() && ends_with_secrets(batch)) empty_log();
+  absl::Status status = transact([&] { return write(batch); });
+  if (status.ok() && ends_with_secrets(batch)) {
+    empty_log();
+    if (sink_ != nullptr) sink_->forget_history();
+  }
   return status;
 }
 
@@ -365,11 +379,12 @@ void SqliteStorage::empty_log() {
 }
 
 absl::StatusOr<Epoch> SqliteStorage::begin_epoch() {
-  if (absl::Status status = db_.run("INSERT INTO meta(key, value) VALUES('epoch', 1) "
-                                    "ON CONFLICT(key) DO UPDATE SET value = value + 1");
-      !status.ok()) {
-    return status;
-  }
+  absl::Status status = transact([&] {
+    return db_.run(
+        "INSERT INTO meta(key, value) VALUES('epoch', 1) "
+        "ON CONFLICT(key) DO UPDATE SET value = value + 1");
+  });
+  if (!status.ok()) return status;
   const auto epoch = db_.one_number("SELECT value FROM meta WHERE key='epoch'");
   if (!epoch.ok()) return epoch.status();
   return Epoch(static_cast<uint64_t>(*epoch));
@@ -377,10 +392,11 @@ absl::StatusOr<Epoch> SqliteStorage::begin_epoch() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Storage>> open_sqlite_storage(const std::string& path) {
+absl::StatusOr<std::unique_ptr<Storage>> open_sqlite_storage(const std::string& path,
+                                                             std::unique_ptr<ChangeSink> sink) {
   auto db = SqliteDatabase::open(path);
   if (!db.ok()) return db.status();
-  auto storage = std::make_unique<SqliteStorage>(*std::move(db));
+  auto storage = std::make_unique<SqliteStorage>(*std::move(db), std::move(sink));
   if (absl::Status status = storage->set_up(); !status.ok()) return status;
   return storage;
 }

@@ -16,15 +16,19 @@
 
 #include <absl/status/statusor.h>
 
+#include "coordinator/shell/storage/sqlite_rows.h"
 #include "coordinator/shell/storage/storage.h"
 
 namespace muster::coordinator {
 
 constexpr int kSchemaVersion = 7;
 
-// Opens or creates `path`. Errors name the file: DataLoss if it is corrupt or not a database,
+// Opens or creates `path`. If `sink` is not null, each transaction's changes go there before it
+// commits, except those of this call, and the file is not synced: after a crash of the machine it
+// must be built again. Errors name the file: DataLoss if it is corrupt or not a database,
 // FailedPrecondition if a newer version wrote it, Unavailable if it is busy, ResourceExhausted if
 // the disk is full, PermissionDenied if it cannot be written.
-absl::StatusOr<std::unique_ptr<Storage>> open_sqlite_storage(const std::string& path);
+absl::StatusOr<std::unique_ptr<Storage>> open_sqlite_storage(const std::string& path,
+                                                             std::unique_ptr<ChangeSink> sink = {});
 
 }  // namespace muster::coordinator

@@ -25,6 +25,8 @@ namespace {
 constexpr size_t kSecretBytes = 32;
 constexpr size_t kCsrfBytes = 16;
 constexpr size_t kHostShown = 128;
+// The begin of a cookie with the token as it is; it is no hexadecimal digit.
+constexpr absl::string_view kPlainToken = "t.";
 // The time after which a person has to log in again.
 constexpr int kCookieSeconds = 7 * 24 * 3600;
 
@@ -53,6 +55,13 @@ bool has_other_origin(const daemon::HttpRequest& request) {
   if (origin.empty()) return false;
   const size_t scheme = origin.find("://");
   return scheme == std::string_view::npos || origin.substr(scheme + 3) != request.header("host");
+}
+
+WebCaller with_grant(WebCaller caller, const TokenGrant& grant) {
+  if (grant.role == Role::kWorker) return caller;
+  caller.role = grant.role;
+  caller.identity = grant.caller;
+  return caller;
 }
 
 }  // namespace
@@ -99,8 +108,9 @@ WebCaller WebAccess::caller_of(const daemon::HttpRequest& request) const {
 WebCaller WebAccess::admitted(std::string_view token, WebCaller caller) const {
   caller.token = daemon::token_digest(token);
   const auto grant = options_.tokens->grant_of(token, monotonic_now());
-  if (!grant.ok()) caller.refusal = std::string(grant.status().message());
-  return renewed(std::move(caller));
+  if (grant.ok()) return with_grant(std::move(caller), *grant);
+  caller.refusal = std::string(grant.status().message());
+  return caller;
 }
 
 WebCaller WebAccess::caller_of_token(std::string_view token) const {
@@ -113,10 +123,7 @@ WebCaller WebAccess::renewed(WebCaller caller) const {
   const auto grant = options_.tokens->grant_of(*caller.token, monotonic_now());
   caller.role = std::nullopt;
   caller.identity = {};
-  if (!grant || grant->role == Role::kWorker) return caller;
-  caller.role = grant->role;
-  caller.identity = grant->caller;
-  return caller;
+  return grant ? with_grant(std::move(caller), *grant) : caller;
 }
 
 absl::Status WebAccess::check_role(const WebCaller& caller, Role needed,
@@ -166,6 +173,7 @@ std::string WebAccess::cookie_of(const daemon::HttpRequest& request) const {
   for (absl::string_view part : absl::StrSplit(av(request.header("cookie")), ';')) {
     part = absl::StripLeadingAsciiWhitespace(part);
     if (!absl::ConsumePrefix(&part, name) || !absl::ConsumePrefix(&part, "=")) continue;
+    if (absl::ConsumePrefix(&part, kPlainToken)) return std::string(part);
     const bool is_hex = part.size() % 2 == 0 &&
                         part.find_first_not_of("0123456789abcdef") == absl::string_view::npos;
     return is_hex ? absl::HexStringToBytes(part) : std::string();
@@ -174,9 +182,11 @@ std::string WebAccess::cookie_of(const daemon::HttpRequest& request) const {
 }
 
 std::pair<std::string, std::string> WebAccess::login_cookie(std::string_view token) const {
-  return {"Set-Cookie", absl::StrCat(cookie_name(), "=", absl::BytesToHexString(av(token)),
-                                     "; Path=/; Max-Age=", kCookieSeconds,
-                                     "; Secure; HttpOnly; SameSite=Strict")};
+  // Signed tokens have no characters that a cookie must not have; others are written as hex.
+  const std::string value = is_signed_token(token) ? absl::StrCat(kPlainToken, av(token))
+                                                   : absl::BytesToHexString(av(token));
+  return {"Set-Cookie", absl::StrCat(cookie_name(), "=", value, "; Path=/; Max-Age=",
+                                     kCookieSeconds, "; Secure; HttpOnly; SameSite=Strict")};
 }
 
 std::pair<std::string, std::string> WebAccess::logout_cookie() const {

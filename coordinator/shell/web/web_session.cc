@@ -11,8 +11,8 @@
 namespace muster::coordinator {
 namespace {
 
-// A browser drops cookies of more than 4,096 bytes with their names and attributes.
-constexpr size_t kCookieTokenBytesMax = 3'900;
+// Browsers drop longer cookies.
+constexpr size_t kCookieBytesMax = 4'096;
 
 }  // namespace
 
@@ -47,18 +47,19 @@ void WebApi::login(Call& call) {
   if (!access_.requires_login())
     return refuse(absl::FailedPreconditionError(
         "this coordinator has no tokens: everyone who can reach it has all roles"));
-  if (token.size() > kCookieTokenBytesMax)
-    return refuse(absl::InvalidArgumentError(
-        absl::StrCat("the token has ", token.size(), " bytes, and a browser stores at most ",
-                     kCookieTokenBytesMax, ": let the issuer put fewer claims into it")));
   if (!caller.role) {
     note_refused_token(call.request);
     return refuse(absl::UnauthenticatedError(
         caller.refusal.empty() ? "a worker's token opens no page" : caller.refusal));
   }
+  auto cookie = access_.login_cookie(token);
+  if (cookie.second.size() > kCookieBytesMax)
+    return refuse(absl::InvalidArgumentError(absl::StrCat(
+        "the token has ", token.size(), " bytes, and a browser stores cookies of ", kCookieBytesMax,
+        " bytes with their names and attributes: let the issuer put fewer claims into it")));
   audit_of(call.request, "Login", caller, /*is_change=*/true).finish(absl::OkStatus());
   daemon::HttpResponse response = json_response(session_of(caller));
-  response.headers.push_back(access_.login_cookie(token));
+  response.headers.push_back(std::move(cookie));
   call.reply(std::move(response));
 }
 

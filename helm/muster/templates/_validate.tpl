@@ -5,8 +5,17 @@
 {{- if not $v.image.repository -}}
 {{- fail "image.repository is empty: set the repository of your Muster image; there is no public one" -}}
 {{- end -}}
-{{- if gt (int $v.coordinator.replicas) 1 -}}
-{{- fail (printf "coordinator.replicas is %d: more than one coordinator needs the etcd store, which this version does not have; set it to 1" (int $v.coordinator.replicas)) -}}
+{{- $etcd := $v.coordinator.etcd | default dict -}}
+{{- if and (gt (int $v.coordinator.replicas) 1) (not $etcd.endpoints) -}}
+{{- fail (printf "coordinator.replicas is %d: several coordinators need a common store; name the members of etcd in coordinator.etcd.endpoints, or set replicas to 1" (int $v.coordinator.replicas)) -}}
+{{- end -}}
+{{- if and $etcd.secretName (not $etcd.endpoints) -}}
+{{- fail (printf "coordinator.etcd.secretName is %s and coordinator.etcd.endpoints is empty: name the members of etcd" $etcd.secretName) -}}
+{{- end -}}
+{{- range $etcd.endpoints -}}
+{{- if and $etcd.secretName (not (hasPrefix "https://" .)) -}}
+{{- fail (printf "coordinator.etcd.endpoints has %s and coordinator.etcd.secretName is set: certificates need https://" .) -}}
+{{- end -}}
 {{- end -}}
 {{- if lt (int $v.coordinator.workerLeaseMs) (mul 2 (int $v.coordinator.heartbeatIntervalMs)) -}}
 {{- fail (printf "coordinator.workerLeaseMs is %d: must be at least twice heartbeatIntervalMs (%d)" (int $v.coordinator.workerLeaseMs) (int $v.coordinator.heartbeatIntervalMs)) -}}

@@ -1,6 +1,10 @@
 // The client against a coordinator that the test implements: a real gRPC server.
 #include "cli/client.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -207,6 +211,78 @@ TEST(Client, ASubmissionFailsAfterItsPatience) {
   const auto job = submit_with_repeats(client, v1::JobSpec(), "the-id", Duration::zero(),
                                        [](const absl::Status&) { FAIL() << "no repeat follows"; });
   EXPECT_TRUE(absl::IsUnavailable(job.status())) << job.status();
+}
+
+// A port whose host accepts connections, as that of a stopped process, and that never answers.
+class SilentPort {
+ public:
+  SilentPort() {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* const generic = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(fd_, generic, size), 0);
+    EXPECT_EQ(listen(fd_, 16), 0);
+    EXPECT_EQ(getsockname(fd_, generic, &size), 0);
+    port_ = ntohs(address.sin_port);
+  }
+  ~SilentPort() { close(fd_); }
+  SilentPort(const SilentPort&) = delete;
+  SilentPort& operator=(const SilentPort&) = delete;
+
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+
+ private:
+  const int fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int port_ = 0;
+};
+
+// The leader of several coordinators is the one that answers.
+TEST(Client, ACallGoesToTheCoordinatorThatLeads) {
+  const SilentPort stopped;
+  FakeCoordinator leader, next;
+  next.stop();
+  Client client({.address = absl::StrCat("127.0.0.1:1,", stopped.address(), ",", leader.address(),
+                                         ",", next.address())});
+  EXPECT_TRUE(client.list_jobs(false, false).ok());
+  EXPECT_EQ(*client.address(), leader.address());
+  leader.stop();
+  next.start();
+  EXPECT_TRUE(client.list_jobs(false, false).ok());
+  EXPECT_EQ(*client.address(), next.address());
+  EXPECT_EQ(leader.reads + next.reads, 2);
+}
+
+TEST(Client, AStreamContinuesAtTheNextLeader) {
+  FakeCoordinator leader, next;
+  next.stop();
+  Client client({.address = absl::StrCat(leader.address(), ",", next.address())});
+  int jobs = 0;
+  const auto stream = [&] {
+    const absl::Status status = client.watch_job(7, [&](const v1::Job&) {
+      ++jobs;
+      return true;
+    });
+    return jobs == 1 ? absl::UnavailableError("the leader is gone") : status;
+  };
+  const absl::Status status = with_reconnection(client, stream, [&](const absl::Status&) {
+    leader.stop();
+    next.start();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(jobs, 2);
+}
+
+TEST(Client, AListWithoutALeaderEndsItsSearch) {
+  const SilentPort stopped;
+  Client client({.address = "127.0.0.1:1," + stopped.address()});
+  EXPECT_FALSE(client.wait_for_connection());
+  absl::Status found;
+  std::jthread caller([&] { found = client.address().status(); });
+  client.stop();
+  caller.join();
+  EXPECT_TRUE(absl::IsCancelled(found)) << found;
 }
 
 TEST(Client, StopCancelsRunningAndLaterCalls) {

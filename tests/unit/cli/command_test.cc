@@ -198,7 +198,7 @@ TEST(Commands, HelpIsGroupedAndReadable) {
   EXPECT_THAT(run,
               AllOf(HasSubstr("--ranks N "), Not(HasSubstr("Excludes")), Not(HasSubstr("INT"))));
   EXPECT_THAT(muster("list --help").output,
-              HasSubstr("address (default 127.0.0.1:7070, or $MUSTER_COORDINATOR)"));
+              HasSubstr("share a store (default 127.0.0.1:7070, or $MUSTER_COORDINATOR)"));
   EXPECT_THAT(
       muster("train-tokenizer --help").output,
       HasSubstr("--text FILE                 UTF-8 text, one document per line (required)"));

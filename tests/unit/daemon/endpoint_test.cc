@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -38,6 +39,31 @@ TEST(Endpoint, APortThatIsTooLargeIsNamed) {
   const auto endpoint = parse_endpoint("--coordinator", "127.0.0.1:99999");
   EXPECT_THAT(std::string(endpoint.status().message()),
               HasSubstr("port '99999' is not a number from 0 to 65535"));
+}
+
+TEST(Endpoint, AListOfCoordinatorsHasOneAddressOrMore) {
+  for (const std::string text : {"a:1", "a:7070,b:7070,c:7070", "[::1]:80,127.0.0.1:80"}) {
+    const auto coordinators = parse_coordinators(text);
+    ASSERT_TRUE(coordinators.ok()) << coordinators.status();
+    std::string again;
+    for (const Endpoint& one : *coordinators) again += (again.empty() ? "" : ",") + one.to_string();
+    EXPECT_EQ(again, text);
+  }
+}
+
+TEST(Endpoint, ABadListOfCoordinatorsNamesTheEntry) {
+  for (const auto& [text, why] :
+       {std::pair{"a:7070,b", "--coordinator=b: the port is missing"},
+        {"a:7070,,b:7070", "--coordinator=: the port is missing"},
+        {"a:7070,", "--coordinator=: the port is missing"},
+        {"a:7070, b:7070", "--coordinator= b:7070: the host is not a name"},
+        {"a:7070,b:0", "--coordinator=b:0: port 0"},
+        {"a:1,b:1,a:1", "--coordinator=a:1: this address is in the list twice"},
+        {"a:1,a:2,a:3,a:4,a:5,a:6,a:7,a:8,a:9,a:10", "more than 9 addresses"}}) {
+    const auto coordinators = parse_coordinators(text);
+    EXPECT_EQ(coordinators.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(coordinators.status().message()), HasSubstr(why));
+  }
 }
 
 TEST(Endpoint, OnlyLoopbackIsSafeWithoutTransportSecurity) {

@@ -1,8 +1,11 @@
 #include "worker/shell/stream/stream.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
 #include <absl/strings/string_view.h>
 #include <boost/asio/post.hpp>
 #include <grpcpp/grpcpp.h>
@@ -10,6 +13,7 @@
 
 #include "common/process/port_range.h"
 #include "common/text/escape.h"
+#include "daemon/channel_arguments.h"
 #include "daemon/client_credentials.h"
 #include "daemon/limits.h"
 #include "daemon/valid_texts.h"
@@ -34,9 +38,8 @@ constexpr int kOrderBytesMax = daemon::kMessageBytesMax + (1 << 20);
 
 std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
                                             const daemon::ClientSecrets& secrets, Duration within) {
-  grpc::ChannelArguments arguments;
+  grpc::ChannelArguments arguments = daemon::channel_arguments();
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   // gRPC's name for the time limit of a connection. The channel is used for one stream only.
@@ -144,10 +147,10 @@ class CoordinatorStream::Call
   bool ended_ = false;
 };
 
-CoordinatorStream::CoordinatorStream(boost::asio::io_context& context, std::string address,
+CoordinatorStream::CoordinatorStream(boost::asio::io_context& context, const std::string& addresses,
                                      daemon::ClientTrust trust, Callbacks callbacks)
     : context_(context),
-      address_(std::move(address)),
+      addresses_(absl::StrSplit(addresses, ',')),
       trust_(std::move(trust)),
       callbacks_(std::move(callbacks)) {}
 
@@ -168,8 +171,15 @@ void CoordinatorStream::open(Duration within) {
     });
     return;
   }
-  call_ = std::make_shared<Call>(this, context_, address_, *secrets, within);
+  call_ = std::make_shared<Call>(this, context_, address(), *secrets, share_of(within));
   call_->start();
+}
+
+// TCP repeats the first packet of a connection after a second.
+Duration CoordinatorStream::share_of(Duration within) const {
+  constexpr Duration kShareMin = std::chrono::seconds(1);
+  const Duration share = within / static_cast<int64_t>(addresses_.size());
+  return addresses_.size() == 1 ? within : std::max(share, kShareMin);
 }
 
 void CoordinatorStream::close(const std::string& reason) {
@@ -190,7 +200,7 @@ void CoordinatorStream::send(v1::WorkerMessage message) {
 }
 
 bool CoordinatorStream::is_unanswered(Instant now) {
-  if (!call_ || !has_received_ || !only_retransmits(port_of(address_))) {
+  if (!call_ || !has_received_ || !only_retransmits(port_of(address()))) {
     unanswered_since_.reset();
     return false;
   }
@@ -217,7 +227,7 @@ void CoordinatorStream::on_written() {
 }
 
 void CoordinatorStream::on_read(const v1::CoordinatorMessage& message) {
-  if (!std::exchange(has_received_, true)) repeat_evenly(port_of(address_));
+  if (!std::exchange(has_received_, true)) repeat_evenly(port_of(address()));
   callbacks_.on_message(message);
 }
 
@@ -225,8 +235,16 @@ void CoordinatorStream::on_done(StreamEnd end, const std::string& reason) {
   call_.reset();
   outbox_.clear();
   writing_ = false;
-  const std::string why = close_reason_.empty() ? reason : close_reason_;
-  callbacks_.on_closed(end, why.empty() ? "the coordinator ended the stream" : why);
+  std::string why = close_reason_.empty() ? reason : close_reason_;
+  if (why.empty()) why = "the coordinator ended the stream";
+  if (addresses_.size() > 1) {
+    why = absl::StrCat(address(), ": ", why);
+    // A coordinator that refuses the worker leads.
+    without_answer_ = has_received_ || end != StreamEnd::kBroken ? 0 : without_answer_ + 1;
+    current_ = (current_ + 1) % addresses_.size();
+    if (without_answer_ % addresses_.size() != 0) end = StreamEnd::kElsewhere;
+  }
+  callbacks_.on_closed(end, why);
 }
 
 }  // namespace muster::worker

@@ -1,6 +1,9 @@
 // The worker's end of Fleet.Connect: one bidirectional gRPC stream at a time, opened and closed on
 // the core's request.
 //
+// Only the leader of several coordinators listens. A stream goes to one address, and the next
+// stream to the address that follows in the list.
+//
 // gRPC's threads only post to the event loop; every method and every callback runs on the loop's
 // thread.
 #pragma once
@@ -11,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 
@@ -35,7 +39,8 @@ class CoordinatorStream {
     std::function<void()> on_room;  // called when the full outbox has room again
   };
 
-  CoordinatorStream(boost::asio::io_context& context, std::string address,
+  // `addresses`: "host:port", or several separated by commas.
+  CoordinatorStream(boost::asio::io_context& context, const std::string& addresses,
                     daemon::ClientTrust trust, Callbacks callbacks);
   // Requires !is_busy(): until then gRPC may call this object back.
   ~CoordinatorStream();
@@ -44,7 +49,8 @@ class CoordinatorStream {
 
   // Opens a stream on a new connection, so that the back-off of an earlier connection does not
   // delay it. Reads the certificates and the token again. The caller may call send() at once. If
-  // the connection fails or takes longer than `within`, on_closed is called.
+  // the connection fails or takes longer than `within`, on_closed is called. Each of several
+  // addresses has an equal part of `within`.
   void open(Duration within);
 
   // Closes the open stream; on_closed is called afterwards.
@@ -71,9 +77,14 @@ class CoordinatorStream {
   void on_written();
   void on_read(const v1::CoordinatorMessage& message);
   void on_done(StreamEnd end, const std::string& reason);
+  const std::string& address() const { return addresses_[current_]; }
+  Duration share_of(Duration within) const;
 
   boost::asio::io_context& context_;
-  const std::string address_;
+  const std::vector<std::string> addresses_;
+  size_t current_ = 0;  // the address of the open stream, or of the next one
+  // addresses in a row at which no coordinator has answered
+  size_t without_answer_ = 0;
   const daemon::ClientTrust trust_;
   const Callbacks callbacks_;
   std::shared_ptr<Call> call_;  // the open stream

@@ -126,6 +126,7 @@ absl::StatusOr<Event> to_event(const v1::CoordinatorMessage& message) {
       for (const uint64_t job : registered.unfinished_job_ids()) event.unfinished.emplace(job);
       event.busy_interval = milliseconds(registered.busy_interval_ms());
       event.spread = milliseconds(registered.reconnect_spread_ms());
+      event.is_replicated = registered.replicated();
       return event;
     }
     case v1::CoordinatorMessage::kSetPace: {
@@ -159,6 +160,8 @@ absl::StatusOr<Event> to_event(const v1::CoordinatorMessage& message) {
       return JobEnded{epoch, JobId(message.job_ended().job_id())};
     case v1::CoordinatorMessage::kReportAck:
       return ReportAcked{message.report_ack().report_id()};
+    case v1::CoordinatorMessage::kHeartbeatAnswer:
+      return HeartbeatAnswered{};
     case v1::CoordinatorMessage::kLogAck:
     case v1::CoordinatorMessage::BODY_NOT_SET:
       break;

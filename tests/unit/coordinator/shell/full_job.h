@@ -54,6 +54,7 @@ inline Job full_job() {
                 false, "eth0 has been without a link for 2 s (down)", true}};
   job.restarts = 2;
   job.previous_nodes = {WorkerName("n0"), WorkerName("n2")};
+  job.log_leaders = {{Attempt(1), "a:7070"}, {Attempt(2), "b:7070"}};
   job.trained_on = {WorkerName("n0"), WorkerName("n1")};
   job.resizes = 3;
   job.ended_without_proof = true;

@@ -5,10 +5,13 @@
 #include <map>
 #include <mutex>
 
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <gtest/gtest.h>
 
 #include "daemon/https_get.h"
 #include "tests/unit/coordinator/shell/identity/test_issuer.h"
+#include "tests/unit/temp_folder.h"
 
 namespace muster::coordinator {
 namespace {
@@ -19,7 +22,7 @@ constexpr int64_t kIssuerNow = 1'800'000'000;
 constexpr char kIssuer[] = "https://sso.example.com/realms/ml";
 constexpr char kDiscovery[] = "https://sso.example.com/realms/ml/.well-known/openid-configuration";
 constexpr char kKeysUrl[] = "https://keys.example.com/set";
-constexpr auto kPatience = std::chrono::seconds(60);
+constexpr auto kIssuerPatienceInTest = std::chrono::seconds(60);
 
 // Documents by their address; an absent one is unreachable.
 class Site {
@@ -28,9 +31,15 @@ class Site {
     const std::lock_guard lock(mutex_);
     texts_[url] = std::move(text);
   }
+  std::string token_for(const std::string& url) {
+    const std::lock_guard lock(mutex_);
+    return tokens_[url];
+  }
   OidcIssuer::Fetch fetch() {
-    return [this](const std::string& url) -> absl::StatusOr<std::string> {
+    return [this](const daemon::HttpsGet& get) -> absl::StatusOr<std::string> {
       const std::lock_guard lock(mutex_);
+      const std::string url = absl::StrCat("https://", get.host, get.path);
+      tokens_[url] = get.token;
       const auto found = texts_.find(url);
       if (found == texts_.end()) return absl::UnavailableError("connecting: refused");
       return found->second;
@@ -40,6 +49,7 @@ class Site {
  private:
   std::mutex mutex_;
   std::map<std::string, std::string> texts_;
+  std::map<std::string, std::string> tokens_;  // the bearer tokens of the last requests
 };
 
 OidcSettings settings() {
@@ -58,8 +68,8 @@ std::string token_of(const TestIssuer& issuer) {
 }
 
 // Repeats a call that a thread's next reading lets succeed.
-absl::StatusOr<TokenGrant> grant_in_time(OidcIssuer& checker, const std::string& token) {
-  const Instant end = monotonic_now() + kPatience;
+absl::StatusOr<OidcIssuer::Accepted> grant_in_time(OidcIssuer& checker, const std::string& token) {
+  const Instant end = monotonic_now() + kIssuerPatienceInTest;
   while (true) {
     auto grant = checker.grant_of(token, kIssuerNow);
     if (grant.ok() || monotonic_now() > end) return grant;
@@ -72,11 +82,12 @@ TEST(OidcIssuerTest, FindsTheKeysByTheDiscoveryDocument) {
   Site site;
   site.put(kDiscovery, document(kIssuer));
   site.put(kKeysUrl, issuer.key_set());
-  OidcIssuer checker(settings(), site.fetch());
-  ASSERT_TRUE(checker.wait_for_keys(kPatience));
+  OidcIssuer checker(settings(), {.fetch = site.fetch()});
+  ASSERT_TRUE(checker.wait_for_keys(kIssuerPatienceInTest));
   const auto grant = checker.grant_of(token_of(issuer), kIssuerNow);
   ASSERT_TRUE(grant.ok()) << grant.status();
-  EXPECT_EQ(grant->caller.name, "ann");
+  EXPECT_EQ(grant->grant.caller.name, "ann");
+  EXPECT_TRUE(checker.still_accepts(grant->acceptance));
   EXPECT_THAT(checker.grant_of(token_of(issuer), kIssuerNow + 3600).status().message(),
               HasSubstr("it expired"));
 }
@@ -86,8 +97,8 @@ TEST(OidcIssuerTest, ADocumentOfAnotherIssuerIsNotUsed) {
   Site site;
   site.put(kDiscovery, document("https://sso.example.com/realms/other"));
   site.put(kKeysUrl, issuer.key_set());
-  OidcIssuer checker(settings(), site.fetch());
-  EXPECT_FALSE(checker.wait_for_keys(kPatience));
+  OidcIssuer checker(settings(), {.fetch = site.fetch()});
+  EXPECT_FALSE(checker.wait_for_keys(kIssuerPatienceInTest));
   EXPECT_THAT(checker.grant_of(token_of(issuer), kIssuerNow).status().message(),
               HasSubstr("could not be read yet"));
 }
@@ -95,8 +106,9 @@ TEST(OidcIssuerTest, ADocumentOfAnotherIssuerIsNotUsed) {
 TEST(OidcIssuerTest, AnIssuerThatAppearsLaterIsRead) {
   TestIssuer issuer;
   Site site;
-  OidcIssuer checker(settings(), site.fetch(), std::chrono::milliseconds(1));
-  EXPECT_FALSE(checker.wait_for_keys(kPatience));
+  OidcIssuer checker(settings(),
+                     {.fetch = site.fetch(), .read_pause = std::chrono::milliseconds(1)});
+  EXPECT_FALSE(checker.wait_for_keys(kIssuerPatienceInTest));
   site.put(kDiscovery, document(kIssuer));
   site.put(kKeysUrl, issuer.key_set());
   EXPECT_TRUE(grant_in_time(checker, token_of(issuer)).ok());
@@ -108,14 +120,69 @@ TEST(OidcIssuerTest, ATokenOfAnUnknownKeyCausesAReading) {
   Site site;
   site.put(kDiscovery, document(kIssuer));
   site.put(kKeysUrl, issuer.key_set());
-  OidcIssuer checker(settings(), site.fetch(), std::chrono::milliseconds(1));
-  ASSERT_TRUE(checker.wait_for_keys(kPatience));
+  OidcIssuer checker(settings(),
+                     {.fetch = site.fetch(), .read_pause = std::chrono::milliseconds(1)});
+  ASSERT_TRUE(checker.wait_for_keys(kIssuerPatienceInTest));
+  const auto before = checker.grant_of(token_of(issuer), kIssuerNow);
+  ASSERT_TRUE(before.ok()) << before.status();
   EXPECT_THAT(checker.grant_of(token_of(next), kIssuerNow).status().message(),
               HasSubstr("its issuer has no key next-rsa for RS256"));
   site.put(kKeysUrl, next.key_set());
   EXPECT_TRUE(grant_in_time(checker, token_of(next)).ok());
-  EXPECT_FALSE(checker.grant_of(token_of(issuer), kIssuerNow).ok())
-      << "the issuer has withdrawn the key";
+  EXPECT_FALSE(checker.grant_of(token_of(issuer), kIssuerNow).ok());
+  EXPECT_FALSE(checker.still_accepts(before->acceptance)) << "the issuer has withdrawn the key";
+}
+
+TEST(OidcIssuerTest, TheTokenOfTheDocumentsIsSentToTheIssuersServerAlone) {
+  TestIssuer issuer;
+  Site site;
+  TempFolder folder;
+  write_file(folder.file("token"), "secret-of-this-pod\n");
+  OidcSettings own = settings();
+  own.token_file = folder.file("token");
+  site.put(kDiscovery, document(kIssuer));
+  site.put(kKeysUrl, issuer.key_set());
+  OidcIssuer checker(own, {.fetch = site.fetch()});
+  ASSERT_TRUE(checker.wait_for_keys(kIssuerPatienceInTest));
+  EXPECT_EQ(site.token_for(kDiscovery), "secret-of-this-pod");
+  EXPECT_EQ(site.token_for(kKeysUrl), "");
+}
+
+TEST(OidcIssuerTest, ChangedSettingsApplyToTokensThatWereAccepted) {
+  TestIssuer issuer;
+  Site site;
+  TempFolder folder;
+  nlohmann::json object = {
+      {"issuer", kIssuer}, {"audience", "muster"}, {"roles", {{"*", "viewer"}}}};
+  write_file(folder.file("oidc.json"), object.dump());
+  site.put(kDiscovery, document(kIssuer));
+  site.put(kKeysUrl, issuer.key_set());
+  OidcIssuer checker(*read_oidc_settings(folder.file("oidc.json")),
+                     {.path = folder.file("oidc.json"),
+                      .fetch = site.fetch(),
+                      .read_pause = std::chrono::milliseconds(1)});
+  ASSERT_TRUE(checker.wait_for_keys(kIssuerPatienceInTest));
+  const auto grant = checker.grant_of(token_of(issuer), kIssuerNow);
+  ASSERT_TRUE(grant.ok()) << grant.status();
+  object["denied_users"] = "ann";
+  write_file(folder.file("oidc.json"), object.dump());
+  const Instant end = monotonic_now() + kIssuerPatienceInTest;
+  while (checker.still_accepts(grant->acceptance) && monotonic_now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_FALSE(checker.still_accepts(grant->acceptance));
+  EXPECT_THAT(checker.grant_of(token_of(issuer), kIssuerNow).status().message(),
+              HasSubstr("ann is one of denied_users"));
+}
+
+// Its server accepts the connection and stays silent.
+TEST(OidcIssuerTest, EndsWhileTheIssuerIsSilent) {
+  boost::asio::io_context context;
+  boost::asio::ip::tcp::acceptor silent(context, {boost::asio::ip::make_address("127.0.0.1"), 0});
+  OidcSettings own = settings();
+  own.issuer = absl::StrCat("https://127.0.0.1:", silent.local_endpoint().port());
+  const Instant begin = monotonic_now();
+  { OidcIssuer checker(own, {}); }
+  EXPECT_LT(monotonic_now() - begin, std::chrono::seconds(9)) << "the budget of a request is 10 s";
 }
 
 TEST(HttpsUrl, HasHostPortAndPath) {

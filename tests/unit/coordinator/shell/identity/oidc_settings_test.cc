@@ -82,6 +82,8 @@ TEST_F(OidcSettingsTest, AGroupOfEverybodyGivesARole) {
 TEST_F(OidcSettingsTest, ClaimsOfOthersAndOtherTimesAreRefused) {
   EXPECT_THAT(refused_claims({{"iss", "https://sso.example.com/realms/ml/"}}),
               HasSubstr("its issuer is https://sso.example.com/realms/ml/, not https://sso"));
+  EXPECT_THAT(refused_claims({{"iss", {"https://sso.example.com/realms/ml"}}}),
+              HasSubstr("its issuer is missing"));
   EXPECT_THAT(refused_claims({{"iss", nullptr}}), HasSubstr("its issuer is missing"));
   EXPECT_THAT(refused_claims({{"aud", "other"}}), HasSubstr("its audience is other, not muster"));
   EXPECT_THAT(refused_claims({{"aud", nullptr}}), HasSubstr("its audience is missing"));
@@ -108,6 +110,28 @@ TEST_F(OidcSettingsTest, NamesOfOtherDomainsAndUnfitNamesAreRefused) {
   EXPECT_THAT(refused_claims({{"email", nullptr}}), HasSubstr("it has no claim email"));
 }
 
+TEST_F(OidcSettingsTest, AnUnverifiedAddressIsNoName) {
+  EXPECT_TRUE(grant({{"email_verified", true}}).ok());
+  for (const nlohmann::json& value : {nlohmann::json(false), nlohmann::json("true")})
+    EXPECT_THAT(refused_claims({{"email_verified", value}}),
+                HasSubstr("has not verified the address"));
+  object_["denied_users"] = {"ann"};
+  EXPECT_THAT(refused_claims({}), HasSubstr("ann@example.com is one of denied_users"));
+}
+
+TEST_F(OidcSettingsTest, AWorkerIsNoPersonAndHasNodes) {
+  object_["roles"]["*"] = "viewer";
+  EXPECT_EQ(grant({{"groups", "nodes"}})->role, Role::kWorker) << "its own group counts";
+  EXPECT_THAT(refused_claims({{"groups", {"nodes", "admins"}}}),
+              HasSubstr("a worker and a person"));
+  object_["roles"]["other"] = "worker";
+  EXPECT_THAT(refused_claims({{"groups", "other"}}),
+              HasSubstr("no group of the worker has `nodes`"));
+  EXPECT_THAT(refusal("nodes", {{"users", "gpu-*"}}),
+              HasSubstr("nodes.users: the group has not the role worker"));
+  EXPECT_THAT(refusal("nodes", {{"nodes", "a b"}}), HasSubstr("nodes.nodes: patterns of names"));
+}
+
 TEST_F(OidcSettingsTest, ErrorsNameTheKeyTheValueAndTheForm) {
   EXPECT_THAT(refusal("issuer", "http://sso.example.com"),
               HasSubstr("issuer: http://sso.example.com: it must begin with https://"));
@@ -124,7 +148,7 @@ TEST_F(OidcSettingsTest, ErrorsNameTheKeyTheValueAndTheForm) {
   EXPECT_THAT(refusal("teams", {{"g", "a,b"}}), HasSubstr("teams.g: \"a,b\" is no team"));
   EXPECT_THAT(refusal("max_priority", {{"g", 1e9}}),
               HasSubstr("max_priority.g: 1000000000.0 is no"));
-  EXPECT_THAT(refusal("nodes", {{"g", {1}}}), HasSubstr("nodes.g: 1 is no text"));
+  EXPECT_THAT(refusal("nodes", {{"nodes", {1}}}), HasSubstr("nodes.nodes: 1 is no text"));
   EXPECT_THAT(refusal("isuer", "x"), HasSubstr("isuer: there is no such key"));
   EXPECT_THAT(refusal("ca_file", folder_.file("none.pem")), HasSubstr("none.pem"));
   object_.erase("audience");

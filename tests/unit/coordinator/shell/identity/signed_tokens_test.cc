@@ -39,8 +39,9 @@ TEST(SignedTokens, TheTokenOfTheStandardIsAccepted) {
   ASSERT_TRUE(keys.ok()) << keys.status();
   const auto claims = keys->claims_of(kRfcToken);
   ASSERT_TRUE(claims.ok()) << claims.status();
-  EXPECT_EQ((*claims)["iss"], "joe");
-  EXPECT_EQ((*claims)["exp"], 1300819380);
+  EXPECT_EQ(claims->claims["iss"], "joe");
+  EXPECT_EQ(claims->claims["exp"], 1300819380);
+  EXPECT_TRUE(keys->has(claims->key));
 }
 
 TEST(SignedTokens, EachAlgorithmOfAKeyIsAccepted) {
@@ -50,7 +51,7 @@ TEST(SignedTokens, EachAlgorithmOfAKeyIsAccepted) {
   for (const char* alg : {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256"}) {
     const auto claims = keys->claims_of(issuer.sign({{"sub", "ann"}}, alg));
     ASSERT_TRUE(claims.ok()) << alg << ": " << claims.status();
-    EXPECT_EQ((*claims)["sub"], "ann");
+    EXPECT_EQ(claims->claims["sub"], "ann");
   }
 }
 
@@ -92,6 +93,36 @@ TEST(SignedTokens, OnlyAlgorithmsOfPublicKeysAreAccepted) {
   // The token of an EC key does not pass as that of an RSA key.
   EXPECT_TRUE(absl::IsNotFound(
       IssuerKeys::parse(kRfcKeys)->claims_of(issuer.sign({{"sub", "ann"}}, "RS256")).status()));
+}
+
+// Each further spelling would be another token for the memory of accepted tokens.
+TEST(SignedTokens, OtherSpellingsOfASignatureAreRefused) {
+  const auto keys = IssuerKeys::parse(kRfcKeys);
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  const std::string token = kRfcToken;
+  const std::string signed_part = token.substr(0, token.rfind('.') + 1);
+  std::string signature;
+  ASSERT_TRUE(absl::WebSafeBase64Unescape(token.substr(signed_part.size()), &signature));
+  ASSERT_EQ(signature.size(), 64);
+  const std::string r = signature.substr(0, 32);
+  const std::string s = signature.substr(32);
+  const std::string zeros(16, '\0');
+  EXPECT_TRUE(keys->claims_of(signed_part + encoded(r + s)).ok());
+  EXPECT_FALSE(keys->claims_of(signed_part + encoded(zeros + r + zeros + s)).ok());
+  EXPECT_FALSE(keys->claims_of(signed_part + encoded(signature + "x")).ok());
+  // The last of 86 characters has four bits beyond the bytes.
+  std::string other_bits = token;
+  other_bits.back() = 'R';
+  EXPECT_FALSE(keys->claims_of(other_bits).ok());
+  EXPECT_FALSE(keys->claims_of(token + "==").ok());
+}
+
+TEST(SignedTokens, ATokenOfAnotherTypeIsRefused) {
+  const auto keys = IssuerKeys::parse(kRfcKeys);
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  EXPECT_THAT(
+      refusal(*keys, absl::StrCat(encoded(R"({"alg":"ES256","typ":"logout+jwt"})"), ".e30.e30")),
+      HasSubstr("its type is logout+jwt, not JWT"));
 }
 
 TEST(SignedTokens, AKeyThatTheIssuerDoesNotHaveIsNotFound) {

@@ -219,11 +219,12 @@ TEST_F(TokensTest, TokensOfAnIssuerAreRememberedUntilTheyExpire) {
   OidcSettings settings{.issuer = "https://sso.example.com", .audiences = {"muster"}};
   settings.jwks_uri = "https://sso.example.com/keys";
   settings.roles = {{"*", Role::kViewer}};
-  auto checker =
-      std::make_unique<OidcIssuer>(settings, [&](const std::string&) { return issuer.key_set(); });
-  ASSERT_TRUE(checker->wait_for_keys(std::chrono::seconds(60)));
+  OidcIssuers issuers;
+  issuers.push_back(std::make_unique<OidcIssuer>(
+      settings, OidcIssuer::Options{.fetch = [&](const auto&) { return issuer.key_set(); }}));
+  ASSERT_TRUE(issuers.front()->wait_for_keys(std::chrono::seconds(60)));
   write_file(folder_.file("admin"), kOne);
-  const auto tokens = Tokens::open(folder_.path(), std::move(checker));
+  const auto tokens = Tokens::open(folder_.path(), std::move(issuers));
   ASSERT_TRUE(tokens.ok()) << tokens.status();
   const auto sign = [&](int64_t expires) {
     return issuer.sign(
@@ -242,6 +243,36 @@ TEST_F(TokensTest, TokensOfAnIssuerAreRememberedUntilTheyExpire) {
   EXPECT_THAT((*tokens)->grant_of(sign(unix_s - 60), now).status().message(),
               HasSubstr("it expired"));
   EXPECT_THAT((*tokens)->grant_of(kTwo, now).status().message(), HasSubstr("has no such token"));
+}
+
+TEST(SeenTokensTest, APersonsTokensReplaceOnlyTheirOwn) {
+  TestIssuer issuer;
+  OidcSettings settings{.issuer = "https://sso.example.com", .audiences = {"muster"}};
+  settings.jwks_uri = "https://sso.example.com/keys";
+  settings.roles = {{"*", Role::kViewer}};
+  OidcIssuer checker(settings, {.fetch = [&](const auto&) { return issuer.key_set(); }});
+  ASSERT_TRUE(checker.wait_for_keys(std::chrono::seconds(60)));
+  const auto accepted = checker.grant_of(
+      issuer.sign(
+          {{"iss", "https://sso.example.com"}, {"aud", "muster"}, {"sub", "ann"}, {"exp", 100}},
+          "ES256"),
+      50);
+  ASSERT_TRUE(accepted.ok()) << accepted.status();
+  SeenTokens seen;
+  const auto add = [&](const std::string& person, int64_t expires, const std::string& token) {
+    OidcIssuer::Accepted one = *accepted;
+    one.grant.caller.name = person;
+    one.grant.expires_unix_s = expires;
+    seen.add(daemon::token_digest(token), {one, &checker});
+  };
+  add("ann", 10, "ann's");
+  for (int i = 0; i < 100; ++i) add("eve", 1000 + i, absl::StrCat("eve's ", i));
+  EXPECT_TRUE(seen.find(daemon::token_digest("ann's")));
+  EXPECT_FALSE(seen.find(daemon::token_digest("eve's 0")));
+  size_t remembered = 0;
+  for (int i = 0; i < 100; ++i)
+    remembered += seen.find(daemon::token_digest(absl::StrCat("eve's ", i))).has_value() ? 1 : 0;
+  EXPECT_EQ(remembered, SeenTokens::kPerPersonMax);
 }
 
 }  // namespace

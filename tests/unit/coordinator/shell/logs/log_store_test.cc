@@ -53,6 +53,31 @@ class LogStoreTest : public testing::Test {
   LogStore store_{folder_.path(), kBytesMax};
 };
 
+// Workers send the output of running ranks to each leader, but not that of ended attempts.
+TEST(LogsOfSeveralCoordinators, AnEndedAttemptNamesTheCoordinatorThatHasItsLog) {
+  const TempFolder folder;
+  LogStore store(folder.path(), kBytesMax, LogLimits{}, "b:7070");
+  LogScope scope{.newest_attempt = Attempt(3),
+                 .ranks = 2,
+                 .leaders = {{Attempt(1), "a:7070"}, {Attempt(2), "b:7070"}}};
+  store.set_scope(kJob, scope, kPlacement);
+  const auto read = [&](uint32_t attempt) {
+    return store.read(kJob, Attempt(attempt), kRank, 0, kBytesMax).status();
+  };
+  EXPECT_TRUE(absl::IsNotFound(read(1)));
+  EXPECT_THAT(std::string(read(1).message()),
+              testing::HasSubstr("coordinator that led when the attempt ended: a:7070;"));
+  EXPECT_TRUE(read(2).ok());
+  EXPECT_TRUE(read(3).ok()) << "the current attempt";
+  scope.ended = true;
+  scope.leaders.push_back({Attempt(3), "c:7070"});
+  store.set_scope(kJob, scope, kPlacement);
+  EXPECT_THAT(std::string(read(3).message()), testing::HasSubstr("c:7070"));
+  LogStore single(folder.path(), kBytesMax);
+  single.set_scope(kJob, scope, kPlacement);
+  EXPECT_TRUE(single.read(kJob, Attempt(1), kRank, 0, kBytesMax).ok());
+}
+
 // The files are removed on the store's own thread.
 bool is_removed(const std::string& folder) {
   for (int i = 0; i < 6'000 && std::filesystem::exists(folder); ++i)

@@ -22,11 +22,21 @@
 #include "tests/unit/coordinator/shell/full_incident.h"
 #include "tests/unit/coordinator/shell/full_job.h"
 #include "tests/unit/coordinator/shell/shell_fixture.h"
+#include "tests/unit/coordinator/shell/storage/storage_under_test.h"
 
 namespace muster::coordinator {
 namespace {
 
 using testing::HasSubstr;
+
+class SqliteUnderTest final : public StorageUnderTest {
+ public:
+  explicit SqliteUnderTest(std::string path) : path_(std::move(path)) {}
+  absl::StatusOr<std::unique_ptr<Storage>> open() override { return open_sqlite_storage(path_); }
+
+ private:
+  const std::string path_;
+};
 
 class StorageTest : public testing::Test {
  protected:
@@ -44,78 +54,6 @@ TEST_F(StorageTest, HasANameOfItsOwnForGood) {
     names.insert(state->store);
   }
   EXPECT_EQ(names.size(), 2U);
-}
-
-TEST_F(StorageTest, KeepsCommittedState) {
-  for (uint64_t epoch = 1; epoch <= 3; ++epoch) {
-    auto storage = open_sqlite_storage(path_);
-    ASSERT_TRUE(storage.ok()) << storage.status();
-    EXPECT_EQ(*(*storage)->begin_epoch(), Epoch(epoch));
-    const auto state = (*storage)->load();
-    ASSERT_TRUE(state.ok());
-    if (epoch == 1) {
-      Job other = full_job();
-      other.id = JobId(8);
-      ASSERT_TRUE((*storage)
-                      ->commit({{{JobId(7), full_job()}, {JobId(8), other}},
-                                {{"r7", JobId(7)}, {"r8", JobId(8)}},
-                                {},
-                                JobId(9)})
-                      .ok());
-      EXPECT_EQ(state->last_job_id, JobId(0));
-    } else if (epoch == 2) {
-      EXPECT_EQ(state->last_job_id, JobId(9));
-      ASSERT_EQ(state->jobs.size(), 2U);
-      EXPECT_EQ(state->jobs[0], full_job());
-      EXPECT_EQ(state->request_ids.size(), 2U);
-      ASSERT_TRUE((*storage)->commit({{}, {}, {JobId(8)}, JobId(0)}).ok());
-    } else {
-      EXPECT_EQ(state->jobs.size(), 1U);
-      EXPECT_EQ(state->last_job_id, JobId(9));
-      EXPECT_EQ(state->request_ids, (std::map<std::string, JobId>{{"r7", JobId(7)}}));
-    }
-  }
-}
-
-TEST_F(StorageTest, KeepsIncidents) {
-  Incident open = full_incident(5, JobId(4));
-  open.open = true;
-  {
-    auto storage = open_sqlite_storage(path_);
-    ASSERT_TRUE(storage.ok()) << storage.status();
-    StorageBatch batch;
-    batch.incidents = {{IncidentId(2), full_incident(2)},
-                       {IncidentId(3), full_incident(3)},
-                       {IncidentId(5), open}};
-    ASSERT_TRUE((*storage)->commit(batch).ok());
-    batch = {};
-    batch.forgotten_incidents = {IncidentId(2)};
-    Incident again = full_incident(3);
-    again.action = "restart 2 of 3";
-    batch.incidents = {{IncidentId(3), again}};
-    ASSERT_TRUE((*storage)->commit(batch).ok());
-  }
-  auto storage = open_sqlite_storage(path_);
-  const auto state = (*storage)->load();
-  ASSERT_TRUE(state.ok()) << state.status();
-  EXPECT_EQ(state->incidents, (std::vector<IncidentId>{IncidentId(3), IncidentId(5)}));
-  ASSERT_EQ(state->open_incidents.size(), 1U);
-  EXPECT_EQ(state->open_incidents[0], open) << "complete, so that storing it again loses nothing";
-
-  const auto listed = (*storage)->incidents(JobId(0), 10);
-  ASSERT_TRUE(listed.ok());
-  ASSERT_EQ(listed->size(), 2U);
-  EXPECT_EQ(listed->at(0).id(), 5U) << "newest first";
-  EXPECT_EQ(listed->at(0).ranks_size(), 0);
-  EXPECT_EQ(listed->at(1).action(), "restart 2 of 3");
-  EXPECT_EQ((*storage)->incidents(JobId(0), 1)->size(), 1U);
-  EXPECT_EQ((*storage)->incidents(JobId(4), 10)->size(), 1U);
-  EXPECT_EQ((*storage)->incidents(JobId(9), 10)->size(), 0U);
-
-  const auto shown = (*storage)->incident(IncidentId(3));
-  ASSERT_TRUE(shown.ok()) << shown.status();
-  EXPECT_EQ(incident_from_proto(*shown)->stacks, full_incident(3).stacks);
-  EXPECT_EQ((*storage)->incident(IncidentId(2)).status().code(), absl::StatusCode::kNotFound);
 }
 
 // State of the version before incidents were stored.
@@ -146,33 +84,6 @@ TEST_F(StorageTest, AnOlderSchemaIsRaised) {
     batch.incidents = {{IncidentId(1), full_incident(1)}};
     EXPECT_TRUE((*storage)->commit(batch).ok());
   }
-}
-
-// The exits of an attempt are stored one by one, while the job's record stays as it is.
-TEST_F(StorageTest, KeepsTheExitsOfTheCurrentAttempt) {
-  Job job = full_job();
-  const std::vector<RankExit> exits = {job.exits[0], job.exits[1]};
-  const auto stored = [&] {
-    const auto state = (*open_sqlite_storage(path_))->load();
-    return state.ok() ? state->jobs.at(0).exits : std::vector<RankExit>();
-  };
-  job.exits = {exits[0]};
-  ASSERT_TRUE((*open_sqlite_storage(path_))->commit({{{job.id, job}}, {}, {}, JobId(0)}).ok());
-  EXPECT_EQ(stored(), job.exits);
-  StorageBatch batch;
-  batch.exits = {{job.id, job.attempt, 1, exits[1]}};
-  ASSERT_TRUE((*open_sqlite_storage(path_))->commit(batch).ok());
-  EXPECT_EQ(stored(), exits);
-  job.exits = exits;
-  ASSERT_TRUE((*open_sqlite_storage(path_))->commit({{{job.id, job}}, {}, {}, JobId(0)}).ok());
-  EXPECT_EQ(stored(), exits);
-  job.attempt = Attempt(job.attempt.value() + 1);
-  job.exits = {exits[1]};
-  ASSERT_TRUE((*open_sqlite_storage(path_))->commit({{{job.id, job}}, {}, {}, JobId(0)}).ok());
-  EXPECT_EQ(stored(), job.exits);
-  job.exits.clear();
-  ASSERT_TRUE((*open_sqlite_storage(path_))->commit({{{job.id, job}}, {}, {}, JobId(0)}).ok());
-  EXPECT_TRUE(stored().empty());
 }
 
 // A record of schema 3 contains the exits, and later ones are in the table.
@@ -207,26 +118,6 @@ TEST_F(StorageTest, ContinuesTheExitsOfAnOlderRecord) {
     EXPECT_EQ(state->jobs.at(0), job);
     ASSERT_TRUE((*storage)->commit({{{job.id, state->jobs.at(0)}}, {}, {}, JobId(0)}).ok());
   }
-}
-
-TEST_F(StorageTest, LeavesNoCopyOfAnEndedJobsSecrets) {
-  auto storage = open_sqlite_storage(path_);
-  ASSERT_TRUE(storage.ok()) << storage.status();
-  const auto is_on_disk = [&](const std::string& text) {
-    bool found = false;
-    for (const auto& file : std::filesystem::directory_iterator(folder_.path()))
-      found = found || read_file(file.path()).find(text) != std::string::npos;
-    return found;
-  };
-  Job job = full_job();
-  job.spec.environment["HF_TOKEN"] = "hunter2" + std::string(10'000, '.') + "hunter3";
-  ASSERT_TRUE((*storage)->commit({{{job.id, job}}, {}, {}, JobId(0)}).ok());
-  EXPECT_TRUE(is_on_disk("hunter3"));
-  job.state = JobState::kFailed;
-  job.spec.environment["HF_TOKEN"].clear();
-  ASSERT_TRUE((*storage)->commit({{{job.id, job}}, {}, {}, JobId(0)}).ok());
-  EXPECT_FALSE(is_on_disk("hunter2"));
-  EXPECT_FALSE(is_on_disk("hunter3"));
 }
 
 TEST_F(StorageTest, ReportsAFileThatIsNoDatabase) {
@@ -397,4 +288,9 @@ TEST_F(StorageTest, OneCoordinatorPerFolder) {
 }
 
 }  // namespace
+
+std::unique_ptr<StorageUnderTest> StorageUnderTest::make(const std::string& path) {
+  return std::make_unique<SqliteUnderTest>(path);
+}
+
 }  // namespace muster::coordinator

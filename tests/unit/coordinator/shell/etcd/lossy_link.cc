@@ -1,0 +1,117 @@
+#include "tests/unit/coordinator/shell/etcd/lossy_link.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <list>
+#include <vector>
+
+namespace muster::coordinator {
+namespace {
+
+constexpr int kPollMs = 20;
+// etcd executes a request in less time, usually. If it does not, the request was not executed,
+// which is another case that callers must bear.
+constexpr auto kExecution = std::chrono::milliseconds(300);
+
+sockaddr_in loopback(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+bool send_all(int fd, const char* bytes, ssize_t size) {
+  while (size > 0) {
+    const ssize_t sent = send(fd, bytes, static_cast<size_t>(size), MSG_NOSIGNAL);
+    if (sent <= 0) return false;
+    bytes += sent;
+    size -= sent;
+  }
+  return true;
+}
+
+}  // namespace
+
+struct LossyLink::Pair {
+  int client = -1;
+  int server = -1;
+};
+
+LossyLink::LossyLink(int to) : to_(to), listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  sockaddr_in address = loopback(0);
+  socklen_t size = sizeof(address);
+  bind(listener_, reinterpret_cast<const sockaddr*>(&address), size);
+  getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
+  port_ = ntohs(address.sin_port);
+  listen(listener_, 8);
+  thread_ = std::thread([this] { run(); });
+}
+
+LossyLink::~LossyLink() {
+  ended_ = true;
+  thread_.join();
+  close(listener_);
+}
+
+std::string LossyLink::endpoint() const { return "http://127.0.0.1:" + std::to_string(port_); }
+
+// Relays what has arrived; returns false if the connection is to be closed.
+bool LossyLink::relay(Pair& pair, bool from_client) {
+  char buffer[16'384];
+  const ssize_t size = recv(from_client ? pair.client : pair.server, buffer, sizeof(buffer), 0);
+  if (size <= 0) return false;
+  if (!from_client) return bytes_left_ <= 0 || send_all(pair.client, buffer, size);
+  const ssize_t part = static_cast<ssize_t>(std::min<int64_t>(size, bytes_left_));
+  bytes_left_ -= part;
+  if (!send_all(pair.server, buffer, part)) return false;
+  if ((lose_after_ -= part) > 0) return true;
+  std::this_thread::sleep_for(kExecution);
+  lose_after_ = INT64_MAX;
+  has_lost_ = true;
+  return false;
+}
+
+void LossyLink::run() {
+  std::list<Pair> pairs;
+  while (!ended_) {
+    std::vector<pollfd> ready = {{listener_, POLLIN, 0}};
+    for (const Pair& pair : pairs) {
+      ready.push_back({pair.client, POLLIN, 0});
+      ready.push_back({pair.server, POLLIN, 0});
+    }
+    if (poll(ready.data(), ready.size(), kPollMs) <= 0) continue;
+    size_t index = 1;
+    for (auto pair = pairs.begin(); pair != pairs.end(); index += 2) {
+      const bool open = (ready[index].revents == 0 || relay(*pair, true)) &&
+                        (ready[index + 1].revents == 0 || relay(*pair, false));
+      if (!open) {
+        close(pair->client);
+        close(pair->server);
+      }
+      pair = open ? std::next(pair) : pairs.erase(pair);
+    }
+    if (ready[0].revents == 0) continue;
+    Pair pair{accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC),
+              socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    const sockaddr_in address = loopback(to_);
+    if (bytes_left_ > 0 &&
+        connect(pair.server, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
+      pairs.push_back(pair);
+    } else {
+      close(pair.client);
+      close(pair.server);
+    }
+  }
+  for (const Pair& pair : pairs) {
+    close(pair.client);
+    close(pair.server);
+  }
+}
+
+}  // namespace muster::coordinator
