@@ -126,26 +126,6 @@ ServerImpl::~ServerImpl() {
   }
 }
 
-// Returns the exit code of a start that fails because of the state.
-StartExit exit_of_state(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kResourceExhausted:
-    case absl::StatusCode::kOutOfRange:  // a limit of file sizes
-      return StartExit::kNoSpace;
-    case absl::StatusCode::kAlreadyExists:
-    case absl::StatusCode::kUnavailable:  // a program holds the state file
-      return StartExit::kLock;
-    case absl::StatusCode::kAborted:
-      return StartExit::kDeposed;
-    case absl::StatusCode::kDataLoss:
-    case absl::StatusCode::kFailedPrecondition:  // a newer version
-    case absl::StatusCode::kInternal:
-      return StartExit::kState;
-    default:
-      return StartExit::kFlag;
-  }
-}
-
 // Returns the check of the loop that this coordinator still leads; null: there is no other.
 std::function<absl::Status()> check_of(const LeaderLease* lease) {
   if (lease == nullptr) return nullptr;

@@ -17,6 +17,8 @@ enum class StartExit {
   kDeposed = 16       // another coordinator leads or may lead: also while running
 };
 
+// Returns the exit code of a start that fails because of the state.
+StartExit exit_of_state(const absl::Status& status);
 // Returns the error with this exit code attached.
 absl::Status exits_as(StartExit exit, absl::Status status);
 // Returns the exit code for an error of Server::start(); kFlag if none is attached.

@@ -183,6 +183,10 @@ void World::judge_hangs() {
       continue;
     if (found == nullptr && job == coordinator.core().jobs().end()) continue;  // forgotten
     if (found == nullptr && invariants.has_grown({hang.job, hang.attempt})) continue;
+    // The time limit may end the attempt before the verdict.
+    if (found == nullptr && job->second.attempt == hang.attempt &&
+        job->second.exit_code == coordinator::kTimeLimitExitCode)
+      continue;
     if (found == nullptr) return fail(what + " was not found");
     require(!found->suspects.empty() && found->suspects.front().rank == hang.rank, what,
             " is blamed otherwise: ", found->sentence);

@@ -112,8 +112,6 @@ absl::Status CoreLoop::check_nodes(NodeSweepRequested event, ReplyFn reply) {
   return push(Request{std::move(event), Answer(std::move(reply))});
 }
 
-absl::Status CoreLoop::set_policy(QueuePolicyChanged event) { return push(std::move(event)); }
-
 absl::Status CoreLoop::query(QueryFn query) { return push(std::move(query)); }
 
 absl::Status CoreLoop::read(ReadFn read) { return push(std::move(read)); }
@@ -269,8 +267,7 @@ absl::Status CoreLoop::persist(const StorageBatch& batch) {
 
 void CoreLoop::carry_out(ActionList& actions) {
   for (const auto& [link, status] : std::exchange(ending_, {})) link->close(status);
-  // Publishes a launch to log readers before the orders are sent, so that its first output has a
-  // scope.
+  // Publishes a launch to log readers before its orders: its first output then has a scope.
   std::set<JobId> changed;
   for (const Action& action : actions) {
     if (const auto* change = std::get_if<JobChanged>(&action)) changed.insert(change->job);

@@ -114,8 +114,7 @@ class CoreLoop {
   absl::Status admit_node(NodeAdmitRequested event, ReplyFn reply);
   // Begins deep checks of idle nodes. The reply has no job.
   absl::Status check_nodes(NodeSweepRequested event, ReplyFn reply);
-  // Sets the queue policy.
-  absl::Status set_policy(QueuePolicyChanged event);
+  absl::Status set_policy(QueuePolicyChanged event) { return push(std::move(event)); }
   absl::Status query(QueryFn query);
   absl::Status read(ReadFn read);
   absl::Status watch(JobId job, std::shared_ptr<JobWatcher> watcher);

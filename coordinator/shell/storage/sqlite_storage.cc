@@ -31,13 +31,6 @@ bool is_recovering(const v1::Incident& summary) {
 // The time to wait for the file's lock, which an operator with sqlite3 may hold for a moment.
 constexpr int kBusyTimeoutMs = 5'000;
 
-// Returns whether the batch replaces records that contained environment values.
-bool ends_with_secrets(const StorageBatch& batch) {
-  return std::any_of(batch.jobs.begin(), batch.jobs.end(), [](const auto& entry) {
-    return is_terminal(entry.second.state) && !entry.second.spec.environment.empty();
-  });
-}
-
 class SqliteStorage final : public Storage {
  public:
   SqliteStorage(SqliteDatabase db, std::unique_ptr<ChangeSink> sink)

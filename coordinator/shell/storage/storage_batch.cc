@@ -5,6 +5,12 @@
 
 namespace muster::coordinator {
 
+bool ends_with_secrets(const StorageBatch& batch) {
+  return std::any_of(batch.jobs.begin(), batch.jobs.end(), [](const auto& entry) {
+    return is_terminal(entry.second.state) && !entry.second.spec.environment.empty();
+  });
+}
+
 StorageBatch batch_of(const Core& core, const ActionList& actions) {
   StorageBatch batch;
   for (const Action& action : actions) {

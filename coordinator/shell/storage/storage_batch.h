@@ -44,6 +44,9 @@ struct StorageBatch {
   }
 };
 
+// Returns whether the batch replaces records that contained environment values.
+bool ends_with_secrets(const StorageBatch& batch);
+
 // Returns the records that the actions of one iteration store, in their newest form. Requires that
 // `core` returned the actions and has processed no event since.
 StorageBatch batch_of(const Core& core, const ActionList& actions);
