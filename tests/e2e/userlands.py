@@ -3,6 +3,7 @@
 
 `python3 tests/e2e/userlands.py` makes the missing ones; its exit status is 1 if one cannot be made.
 """
+import hashlib
 import os
 import pathlib
 import shutil
@@ -51,7 +52,8 @@ def userland(suite):
 
 def with_dependencies():
     """Returns the folder of a Debian 12 that has the packages on which Muster's packages depend."""
-    target = kube_tools.CACHE / "userland-dependencies"
+    # A folder that an earlier version made may lack packages.
+    target = kube_tools.CACHE / f"userland-dependencies-{hashlib.sha256(' '.join(DEPENDENCIES).encode()).hexdigest()[:12]}"
     base = userland("bookworm")
 
     def make():
