@@ -74,7 +74,8 @@ class Incident(MusterTest):
         for rank in json.loads(before)["ranks"]:
             self.assertEqual(rank["page_problem"], "")
             self.assertGreaterEqual(rank["step"], 5)
-            self.assertTrue(rank["groups"], rank)
+            # The page of the dead rank may have been in the middle of a change.
+            self.assertTrue(rank["groups"] or rank["rank"] == 1, rank)
         # The rank may have reported the loss of its peer before it was stopped.
         self.assertIn("completed step: ", "\n".join(json.loads(before)["ranks"][1]["last_lines"]))
         self.assertRegex(self.muster("incident", "show", 1).stdout, r"rank 1, pid \d+: (STEP|DATA) after step \d+")
