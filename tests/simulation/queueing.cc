@@ -29,7 +29,7 @@ void World::draw_queueing(JobSpec& spec) {
     spec.array_index = static_cast<int32_t>(next_request_);
     spec.array_running_max = 1;
   }
-  if (next_request_ % 7 == 3) spec.time_limit_seconds = 25;
+  if (next_request_ % 7 == 3 && faults_ == Faults::kAll) spec.time_limit_seconds = 25;
   if (next_request_ % 3 != 1 || !coordinator.is_up()) return;
   // The newest jobs are rarely forgotten before the job is submitted.
   const auto& jobs = coordinator.core().jobs();

@@ -123,7 +123,10 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
     EXPECT_GT(sum.grown, 0);
   }
   EXPECT_GT(sum.with_spares, 0);
-  EXPECT_GT(sum.left_stuck, 0);
+  // An attempt continues without one in four of them.
+  if (sum.stuck > 20) {
+    EXPECT_GT(sum.left_stuck, 0);
+  }
   EXPECT_GT(sum.stale_events, 0);
   EXPECT_GT(sum.cut_launches, 0);
   EXPECT_GT(sum.updates, sum.jobs / 20);

@@ -185,7 +185,7 @@ void World::judge_hangs() {
     if (found == nullptr && invariants.has_grown({hang.job, hang.attempt})) continue;
     // The time limit may end the attempt before the verdict.
     if (found == nullptr && job->second.attempt == hang.attempt &&
-        job->second.exit_code == coordinator::kTimeLimitExitCode)
+        job->second.exit_code == kTimeLimitExitCode)
       continue;
     if (found == nullptr) return fail(what + " was not found");
     require(!found->suspects.empty() && found->suspects.front().rank == hang.rank, what,
