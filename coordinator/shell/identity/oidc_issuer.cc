@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/files/file_read.h"
+#include "coordinator/shell/identity/json_text.h"
 
 namespace muster::coordinator {
 namespace {
@@ -27,13 +28,6 @@ absl::StatusOr<std::string> fetch_by_https(const daemon::HttpsGet& get) {
 
 absl::Status at(const std::string& url, const absl::Status& status) {
   return {status.code(), absl::StrCat(url, ": ", status.message())};
-}
-
-// Returns a member that is a text; "" if there is none.
-std::string member_of(const nlohmann::json& document, const char* name) {
-  const bool has_text =
-      document.is_object() && document.contains(name) && document[name].is_string();
-  return has_text ? document[name].get<std::string>() : std::string();
 }
 
 OidcIssuer::Options with_fetch(OidcIssuer::Options options) {
@@ -120,12 +114,12 @@ absl::StatusOr<IssuerKeys> OidcIssuer::fetch_keys(const OidcSettings& settings,
         absl::StrCat(absl::StripSuffix(settings.issuer, "/"), "/.well-known/openid-configuration");
     const auto text = fetch(discovery, true);
     if (!text.ok()) return at(discovery, text.status());
-    const auto document = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+    const auto document = parse_shallow(*text);
     // Discovery 1.0, 4.3: otherwise another issuer's keys would be used.
-    if (member_of(document, "issuer") != settings.issuer)
+    if (text_member(document, "issuer") != settings.issuer)
       return at(discovery, absl::FailedPreconditionError(
                                absl::StrCat("it is no document of the issuer ", settings.issuer)));
-    url = member_of(document, "jwks_uri");
+    url = text_member(document, "jwks_uri");
     if (url.empty()) return at(discovery, absl::FailedPreconditionError("it has no jwks_uri"));
   }
   const auto text = fetch(url, !settings.jwks_uri.empty());

@@ -12,6 +12,7 @@
 #include "common/job/limits.h"
 #include "common/text/absl_view.h"
 #include "common/text/escape.h"
+#include "coordinator/shell/identity/json_text.h"
 #include "daemon/https_get.h"
 #include "daemon/trust_files.h"
 
@@ -174,12 +175,6 @@ std::vector<std::string> texts_of_claim(const nlohmann::json& claims, const std:
   return texts;
 }
 
-// Returns a claim that is a text; "" if it is absent or something else.
-std::string text_of_claim(const nlohmann::json& claims, const std::string& name) {
-  const auto found = claims.find(name);
-  return found != claims.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 // Returns a time of RFC 7519 in Unix seconds; nullopt if the claim is absent or no time.
 std::optional<int64_t> time_of_claim(const nlohmann::json& claims, const char* name) {
   constexpr double kTimeMax = 1e12;
@@ -202,7 +197,7 @@ absl::Status check_times(const nlohmann::json& claims, int64_t unix_s) {
 }
 
 absl::Status check_destination(const OidcSettings& settings, const nlohmann::json& claims) {
-  const std::string issuer = text_of_claim(claims, "iss");
+  const std::string issuer = text_member(claims, "iss");
   if (issuer != settings.issuer)
     return refused(absl::StrCat("its issuer is ",
                                 issuer.empty() ? "missing" : printable(issuer, kWordShown),
@@ -216,7 +211,7 @@ absl::Status check_destination(const OidcSettings& settings, const nlohmann::jso
 }
 
 absl::StatusOr<std::string> person_of(const OidcSettings& settings, const nlohmann::json& claims) {
-  const std::string whole = text_of_claim(claims, settings.user_claim);
+  const std::string whole = text_member(claims, settings.user_claim);
   if (whole.empty())
     return refused(absl::StrCat("it has no claim ", settings.user_claim, " with a name"));
   // Some issuers let people enter any address.
@@ -259,7 +254,7 @@ absl::StatusOr<std::optional<Role>> role_of_groups(const OidcSettings& settings,
 absl::StatusOr<OidcSettings> read_oidc_settings(const std::string& path) {
   const auto text = read_file_up_to(kSettingsBytesMax, path, absl::StrCat("--oidc=", path));
   if (!text.ok()) return text.status();
-  auto object = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  auto object = parse_shallow(*text);
   if (!object.is_object())
     return absl::InvalidArgumentError(absl::StrCat("--oidc=", path, ": it is no JSON object"));
   SettingsReader reader(path, std::move(object));

@@ -15,6 +15,7 @@
 
 #include "common/text/absl_view.h"
 #include "common/text/escape.h"
+#include "coordinator/shell/identity/json_text.h"
 #include "daemon/trust_files.h"
 
 namespace muster::coordinator {
@@ -46,12 +47,6 @@ bool is_base64url(absl::string_view text) {
   return absl::WebSafeBase64Escape(bytes) == text;
 }
 
-// Returns a member that is a text; "" if there is none.
-std::string text_of(const nlohmann::json& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 absl::Status bad_token(std::string_view why) {
   return absl::UnauthenticatedError(absl::StrCat("the token is refused: ", av(why)));
 }
@@ -60,11 +55,11 @@ absl::StatusOr<nlohmann::json> header_of(std::string_view token) {
   std::string bytes;
   if (!absl::WebSafeBase64Unescape(av(token.substr(0, token.find('.'))), &bytes))
     return bad_token("its header is not base64url");
-  auto header = nlohmann::json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+  auto header = parse_shallow(bytes);
   if (!header.is_object()) return bad_token("its header is no JSON object");
   // A verifier must refuse extensions that it does not support (RFC 7515, 4.1.11).
   if (header.contains("crit")) return bad_token("its header has critical extensions");
-  const std::string type = absl::AsciiStrToLower(text_of(header, "typ"));
+  const std::string type = absl::AsciiStrToLower(text_member(header, "typ"));
   if (!type.empty() && type != "jwt" && type != "at+jwt" && type != "application/at+jwt")
     return bad_token(absl::StrCat("its type is ", printable(type, kTokenWordShown), ", not JWT"));
   return header;
@@ -86,21 +81,21 @@ std::string unverified_issuer(std::string_view token) {
   const std::vector<absl::string_view> parts = absl::StrSplit(av(token), '.');
   std::string bytes;
   if (parts.size() != kPartCount || !absl::WebSafeBase64Unescape(parts[1], &bytes)) return "";
-  const auto claims = nlohmann::json::parse(bytes, nullptr, /*allow_exceptions=*/false);
-  return claims.is_object() ? text_of(claims, "iss") : "";
+  const auto claims = parse_shallow(bytes);
+  return claims.is_object() ? text_member(claims, "iss") : "";
 }
 
 absl::StatusOr<IssuerKeys> IssuerKeys::parse(const std::string& text) {
-  const auto set = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto set = parse_shallow(text);
   const auto found = set.is_object() ? set.find("keys") : set.end();
   if (!set.is_object() || found == set.end() || !found->is_array())
     return absl::InvalidArgumentError("it is no JWK set: an object with a list `keys`");
   IssuerKeys keys;
   for (const nlohmann::json& one : *found) {
     if (!one.is_object() || keys.keys_.size() == kKeysMax) continue;
-    const std::string use = text_of(one, "use");
+    const std::string use = text_member(one, "use");
     if (!use.empty() && use != "sig") continue;
-    Key key{.id = text_of(one, "kid"), .alg = text_of(one, "alg")};
+    Key key{.id = text_member(one, "kid"), .alg = text_member(one, "alg")};
     if (!take_type(one, key)) continue;
     const std::string json = one.dump();
     key.jwk.reset(cjose_jwk_import(json.data(), json.size(), nullptr));
@@ -114,24 +109,24 @@ absl::StatusOr<IssuerKeys> IssuerKeys::parse(const std::string& text) {
 }
 
 bool IssuerKeys::take_type(const nlohmann::json& object, Key& key) {
-  const std::string type = text_of(object, "kty");
+  const std::string type = text_member(object, "kty");
   key.is_rsa = type == "RSA";
   if (key.is_rsa) {
     std::string modulus;
-    if (!absl::WebSafeBase64Unescape(text_of(object, "n"), &modulus)) return false;
+    if (!absl::WebSafeBase64Unescape(text_member(object, "n"), &modulus)) return false;
     modulus.erase(0, modulus.find_first_not_of('\0'));
     key.signature_bytes = modulus.size();
-    key.text = absl::StrCat("RSA ", text_of(object, "n"), " ", text_of(object, "e"));
+    key.text = absl::StrCat("RSA ", text_member(object, "n"), " ", text_member(object, "e"));
     return modulus.size() >= kRsaBytesMin;
   }
-  const std::string curve = text_of(object, "crv");
+  const std::string curve = text_member(object, "crv");
   for (const Curve& one : kCurves) {
     if (type != "EC" || curve != one.name) continue;
     // Each curve has one algorithm (RFC 7518, 3.4).
     if (!key.alg.empty() && key.alg != one.alg) return false;
     key.alg = std::string(one.alg);
     key.signature_bytes = one.signature_bytes;
-    key.text = absl::StrCat("EC ", text_of(object, "x"), " ", text_of(object, "y"));
+    key.text = absl::StrCat("EC ", text_member(object, "x"), " ", text_member(object, "y"));
     return true;
   }
   return false;
@@ -146,7 +141,7 @@ absl::StatusOr<SignedClaims> IssuerKeys::claims_of(std::string_view token) const
     return bad_token("it is no signed JSON Web Token");
   const auto header = header_of(token);
   if (!header.ok()) return header.status();
-  const std::string alg = text_of(*header, "alg");
+  const std::string alg = text_member(*header, "alg");
   const bool is_rsa = std::ranges::find(kRsaAlgorithms, alg) != kRsaAlgorithms.end();
   const bool is_ec =
       std::ranges::any_of(kCurves, [&](const Curve& curve) { return curve.alg == alg; });
@@ -157,7 +152,7 @@ absl::StatusOr<SignedClaims> IssuerKeys::claims_of(std::string_view token) const
   std::string signature;
   if (!absl::WebSafeBase64Unescape(av(token.substr(token.rfind('.') + 1)), &signature))
     return bad_token("its signature is not base64url");
-  const std::string id = text_of(*header, "kid");
+  const std::string id = text_member(*header, "kid");
   bool has_key = false;
   int trials = 0;
   for (const Key& key : keys_) {
@@ -186,7 +181,7 @@ std::optional<nlohmann::json> IssuerKeys::verified_claims(std::string_view token
   // gRPC, which shares the thread, takes an error that remains for one of its own connections.
   ERR_clear_error();
   if (!is_valid) return std::nullopt;
-  return nlohmann::json::parse(bytes, bytes + size, nullptr, /*allow_exceptions=*/false);
+  return parse_shallow({reinterpret_cast<const char*>(bytes), size});
 }
 
 }  // namespace muster::coordinator

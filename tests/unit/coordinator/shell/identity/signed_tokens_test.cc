@@ -139,6 +139,10 @@ TEST(SignedTokens, UnfitKeysAreSkipped) {
   };
   for (const char* text : {"", "[]", "{}", R"({"keys": 1})"})
     EXPECT_THAT(refused(text), HasSubstr("it is no JWK set")) << text;
+  // A copy or a print of so deep a value would overflow the stack.
+  EXPECT_THAT(refused(absl::StrCat(R"({"keys": [{"kty": "EC", "x": )", std::string(200'000, '['),
+                                   std::string(200'000, ']'), "}]}")),
+              HasSubstr("it is no JWK set"));
   for (const char* text :
        {R"({"keys": []})", R"({"keys": [1, {}, {"kty": "RSA"}]})",
         R"({"keys": [{"kty": "oct", "k": "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LTEyMzQ"}]})",
