@@ -132,10 +132,13 @@ class Bundle(MusterTest):
         pages = {path.name for path in (share / "man/man1").iterdir()}
         self.assertLessEqual({"muster.1.gz", "muster-run.1.gz", "muster-slurm-submit.1.gz", "muster-coordinator.1.gz"}, pages)
         if shutil.which("man"):
-            page = subprocess.run(["man", "--warnings", "-l", share / "man/man1/muster-checkpoint.1.gz"], capture_output=True, text=True, env={**env, "MANWIDTH": "100", "LC_ALL": "C"}, timeout=60)
-            self.assertEqual(page.stderr, "")
-            self.assertRegex(page.stdout, r"muster-checkpoint - Save a checkpoint of a running job now")
-            self.assertRegex(page.stdout, r"\n +muster checkpoint 7 --no-wait\n")
+            texts = {}
+            for name in pages:
+                shown = subprocess.run(["man", "--warnings", "-l", share / "man/man1" / name], capture_output=True, text=True, env={**env, "MANWIDTH": "100", "LC_ALL": "C"}, timeout=60)
+                self.assertEqual(shown.stderr, "", name)
+                texts[name] = shown.stdout
+            self.assertRegex(texts["muster-checkpoint.1.gz"], r"muster-checkpoint - Save a checkpoint of a running job now")
+            self.assertRegex(texts["muster-checkpoint.1.gz"], r"\n +muster checkpoint 7 --no-wait\n")
         completed = subprocess.run(["bash", "-c", f"source {share}/bash-completion/completions/muster && complete -p muster"], capture_output=True, text=True, timeout=30)
         self.assertIn("_muster", completed.stdout)
         licences = {path.name for path in (share / "muster/licenses").iterdir()}
