@@ -85,11 +85,11 @@ void replace_index(const std::string& number, std::string& text) {
 
 }  // namespace
 
-absl::StatusOr<int64_t> parse_time_limit(const std::string& text) {
+absl::StatusOr<int64_t> parse_time(const std::string& option, const std::string& text) {
   std::optional<int64_t> seconds = parse_units(text);
   if (text.empty() || !seconds) seconds = parse_slurm_time(text);
   if (seconds && *seconds >= 1 && *seconds <= kTimeLimitSecondsMax) return *seconds;
-  return wrong("--time-limit", text,
+  return wrong(option, text,
                "a time from 1 s to ten years: 2h, 1h30m, or in Slurm's forms MM, MM:SS, HH:MM:SS, "
                "D-HH, D-HH:MM, D-HH:MM:SS");
 }
@@ -182,6 +182,10 @@ void QueueOptions::declare(CLI::App& command) {
       "The time for which the job may have ranks, over all attempts: 2h, 1h30m, or as in Slurm MM, "
       "HH:MM:SS, D-HH:MM:SS. Shortly before its end they save a checkpoint and leave, and the job "
       "FAILS with exit code 124. Jobs with a limit may start before larger ones that wait");
+  add("--time-limit-notice", notice_, "TIME",
+      "How long before the end of --time-limit the ranks receive SIGTERM. Default: as long as the "
+      "job's saves need, if they are known; otherwise 30 s for programs and 2 minutes for the "
+      "trainer, but at most half of the limit");
   add("--array", array_, "LIST",
       "Submit a job for each number: 0-9, 1,3,7, 0-15:4; with %3 at most 3 have ranks at the same "
       "time. Ranks have MUSTER_ARRAY_INDEX; {array_index} in key=value, --name and --output is "
@@ -209,10 +213,18 @@ absl::Status QueueOptions::apply(v1::JobSpec& spec) const {
   if (!status.ok()) return status;
   spec.mutable_node_selector()->Add(selector_.begin(), selector_.end());
   spec.mutable_tolerations()->Add(tolerations_.begin(), tolerations_.end());
-  if (time_limit_.empty()) return absl::OkStatus();
-  const auto seconds = parse_time_limit(time_limit_);
-  if (!seconds.ok()) return seconds.status();
-  spec.set_time_limit_seconds(*seconds);
+  if (!time_limit_.empty()) {
+    const auto seconds = parse_time("--time-limit", time_limit_);
+    if (!seconds.ok()) return seconds.status();
+    spec.set_time_limit_seconds(*seconds);
+  }
+  if (!notice_.empty()) {
+    const auto seconds = parse_time("--time-limit-notice", notice_);
+    if (!seconds.ok()) return seconds.status();
+    if (*seconds >= spec.time_limit_seconds())
+      return wrong("--time-limit-notice", notice_, "less than --time-limit");
+    spec.set_time_limit_notice_seconds(*seconds);
+  }
   return absl::OkStatus();
 }
 

@@ -29,9 +29,9 @@ inline constexpr char kArrayIndex[] = "{array_index}";
 
 // The functions below return InvalidArgument with the option, the text and what would be right.
 
-// Returns the seconds of --time-limit: "2h", "1h30m", or Slurm's forms MM, MM:SS, HH:MM:SS, D-HH,
-// D-HH:MM and D-HH:MM:SS.
-absl::StatusOr<int64_t> parse_time_limit(const std::string& text);
+// Returns the seconds of the text of `option`, such as --time-limit: "2h", "1h30m", or Slurm's forms
+// MM, MM:SS, HH:MM:SS, D-HH, D-HH:MM and D-HH:MM:SS.
+absl::StatusOr<int64_t> parse_time(const std::string& option, const std::string& text);
 absl::StatusOr<ArrayTasks> parse_array(const std::string& text);
 // Adds the jobs of a list, "7,8", as dependencies.
 absl::Status add_dependencies(const std::string& option, const std::string& jobs,
@@ -49,7 +49,7 @@ class QueueOptions {
   absl::StatusOr<std::optional<ArrayTasks>> array() const;
 
  private:
-  std::string after_ok_, after_any_, after_not_ok_, dependency_, time_limit_, array_;
+  std::string after_ok_, after_any_, after_not_ok_, dependency_, time_limit_, notice_, array_;
   std::vector<std::string> selector_, tolerations_;
 };
 

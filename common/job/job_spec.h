@@ -97,6 +97,7 @@ struct JobSpec {
   int32_t array_running_max = 0;
   std::vector<std::string> node_selector{};
   std::vector<std::string> tolerations{};
+  int64_t time_limit_notice_seconds = 0;
 
   // Returns the number of ranks of an attempt at full size, which is the maximum.
   int32_t world_size() const { return nodes * ranks_per_node; }
@@ -198,6 +199,8 @@ inline constexpr auto kJobFields = std::to_array<JobField>({
     // Conditions and taints as in common/job/node_labels.h.
     {"node_selector", &JobSpec::node_selector, NoRule{}},
     {"tolerations", &JobSpec::tolerations, NoRule{}},
+    {"time_limit_notice_seconds", &JobSpec::time_limit_notice_seconds,
+     NumberRange{0, kTimeLimitSecondsMax}},
     // Empty, or a name.
     {"array", &JobSpec::array, NoRule{}},
     // It divides `nodes`.

@@ -123,7 +123,9 @@ void Core::fault(Job& job, Fault cause, Duration grace) {
     const Instant progress = record_fault(incidents_, attempt, job, ledger.best_step(), time_);
     ledger.fault(newest.kind, progress, time_.now);
   }
-  const Duration time = job.spec.is_program() ? std::max(grace, options_.program_grace) : grace;
+  Duration time = job.spec.is_program() ? std::max(grace, options_.program_grace) : grace;
+  // No order to leave, such as that of a drain or an update, extends the time limit.
+  if (const auto left = time_left(job)) time = std::min(time, std::max(*left, kTimeLimitGraceMin));
   attempt.expect_ends(job, time, options_, time_.now);
   append(actions_, orders_to_stop(job, attempt.ranks, fleet_, options_, newest.message));
   if (decision.rolls_back || fails_trial(job)) return;

@@ -55,7 +55,7 @@ void Core::end_at_time_limits() {
     Job& job = jobs_.at(id);
     if (!is_undecided(job)) continue;
     const std::optional<Duration> left = time_left(job);
-    if (!left || *left > time_limit_lead(job, options_.cancel_grace)) continue;
+    if (!left || *left > time_limit_lead(job, options_.grow_grace)) continue;
     fault(job, fault_of_time_limit(job, time_.unix_ns), std::max(*left, kTimeLimitGraceMin));
     settle(job);
   }

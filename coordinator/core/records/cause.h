@@ -98,7 +98,7 @@ constexpr std::array<CauseRule, kCauses> kCauseRules = {{
     {.name = "link cut", .budget_times = kLostWorkersTimes, .passes = true},
     {.name = "time limit",
      .retries = false,
-     .why_not = "a new job with the same output continues from its checkpoint"},
+     .why_not = "a new job with the same output continues from its newest checkpoint"},
 }};
 constexpr const CauseRule& rule_of(Cause cause) { return kCauseRules[static_cast<size_t>(cause)]; }
 

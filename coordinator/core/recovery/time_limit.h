@@ -15,13 +15,20 @@ namespace muster::coordinator {
 
 // The least grace of ranks that are ordered to leave, also after the end of the limit.
 constexpr Duration kTimeLimitGraceMin = std::chrono::seconds(1);
+// The time for programs whose saves are not known: Slurm's default for KillWait. Programs that do
+// not save leave at once and lose this much of their limit.
+constexpr Duration kTimeLimitProgramNotice = std::chrono::seconds(30);
 
 // Returns the time before the end of the limit at which the ranks of `job` are ordered to save and
-// leave: as late as its saves and steps permit, but not in the first half of the limit. `grace`:
-// the time for jobs whose saves are not known. Requires a time limit.
-inline Duration time_limit_lead(const Job& job, Duration grace) {
+// leave: the notice that the job asks for, or else as late as its saves and steps permit, but not
+// in the first half of the limit. `trainer_notice`: the time for jobs of the trainer whose saves
+// are not known. Requires a time limit.
+inline Duration time_limit_lead(const Job& job, Duration trainer_notice) {
+  if (job.spec.time_limit_notice_seconds > 0)
+    return std::chrono::seconds(job.spec.time_limit_notice_seconds);
   const Duration limit = std::chrono::seconds(job.spec.time_limit_seconds);
-  return std::min<Duration>(drain_lead(job, grace), limit / 2);
+  const Duration unknown = job.spec.is_program() ? kTimeLimitProgramNotice : trainer_notice;
+  return std::min<Duration>(drain_lead(job, unknown), limit / 2);
 }
 
 inline std::string time_limit_text(const Job& job) {

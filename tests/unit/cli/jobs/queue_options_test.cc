@@ -12,7 +12,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-int64_t seconds_of(const std::string& text) { return parse_time_limit(text).value_or(-1); }
+int64_t seconds_of(const std::string& text) {
+  return parse_time("--time-limit", text).value_or(-1);
+}
 
 TEST(QueueOptions, ReadTimeLimits) {
   EXPECT_EQ(seconds_of("2h"), 7200);
@@ -27,7 +29,7 @@ TEST(QueueOptions, ReadTimeLimits) {
   for (const char* wrong : {"", "0", "h", "2x", "1h1h", "1m2h", "1:2:3:4", "-5", "1.5h", "4000-0",
                             "99999999999999999999"})
     EXPECT_EQ(seconds_of(wrong), -1) << wrong;
-  EXPECT_THAT(std::string(parse_time_limit("soon").status().message()),
+  EXPECT_THAT(std::string(parse_time("--time-limit", "soon").status().message()),
               HasSubstr("--time-limit soon: it must be a time from 1 s to ten years: 2h"));
 }
 
