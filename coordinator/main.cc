@@ -25,6 +25,7 @@
 #include "coordinator/flags.h"
 #include "coordinator/shell/candidacy.h"
 #include "coordinator/shell/etcd/etcd_storage.h"
+#include "coordinator/shell/policy_file.h"
 #include "coordinator/shell/profiling/profiler.h"
 #include "coordinator/shell/server.h"
 #include "coordinator/shell/start_exit.h"
@@ -101,6 +102,11 @@ int serve_in_turn(Flags& flags, std::future<absl::Status> end, const std::stop_t
   };
   const auto candidacy = Candidacy::create(flags.candidacy, flags.server);
   if (!candidacy.ok()) return fail(candidacy.status(), ExitCode::kBadInput);
+  if (const std::string& path = flags.server.queue_policy; !path.empty()) {
+    if (const auto policy = PolicyFile::read(path); !policy.ok())
+      spdlog::warn("{}; as the leader this coordinator would use the policy that was last in force",
+                   std::string(policy.status().message()));
+  }
   absl::Status written;
   const absl::Status won = (*candidacy)->win(flags.server, stop, [&](int http_port) {
     written = write_port_file(flags.port_file, 0, http_port);

@@ -29,8 +29,8 @@ inline constexpr char kArrayIndex[] = "{array_index}";
 
 // The functions below return InvalidArgument with the option, the text and what would be right.
 
-// Returns the seconds of the text of `option`, such as --time-limit: "2h", "1h30m", or Slurm's forms
-// MM, MM:SS, HH:MM:SS, D-HH, D-HH:MM and D-HH:MM:SS.
+// Returns the seconds of the text of `option`, such as --time-limit: "2h", "1h30m", or Slurm's
+// forms MM, MM:SS, HH:MM:SS, D-HH, D-HH:MM and D-HH:MM:SS.
 absl::StatusOr<int64_t> parse_time(const std::string& option, const std::string& text);
 absl::StatusOr<ArrayTasks> parse_array(const std::string& text);
 // Adds the jobs of a list, "7,8", as dependencies.

@@ -215,6 +215,11 @@ struct PersistUsage {
   UsageRecord usage;
 };
 
+// Stores the text of the queue policy, replacing the existing one.
+struct PersistQueuePolicy {
+  std::string text;
+};
+
 // Deletes the suspicion record of a node that is sound again.
 struct ForgetNode {
   WorkerName worker;
@@ -254,8 +259,8 @@ struct JobChanged {
 using Action =
     std::variant<PersistJob, PersistExit, PersistRequestId, PersistLastJobId, ForgetJob,
                  PersistIncident, ForgetIncident, PersistNode, ForgetNode, PersistDeepChecks,
-                 PersistAttempt, PersistUsage, NodeDecision, SendToWorker, RefuseWorker,
-                 RefuseRegistration, Reply, ReplyStacks, JobChanged>;
+                 PersistAttempt, PersistUsage, PersistQueuePolicy, NodeDecision, SendToWorker,
+                 RefuseWorker, RefuseRegistration, Reply, ReplyStacks, JobChanged>;
 using ActionList = std::vector<Action>;
 
 // Appends `some`: a list of actions, or a list of values of one kind of action.

@@ -54,6 +54,7 @@ Core::Core(CoreOptions options, DurableState state, Instant now)
     accounts_.restore(job, now);
   }
   usages_.restore(state.usages);
+  policy_text_ = std::move(state.queue_policy);
   fleet_.begin_waiting(now);
   schedule_needed_ = any_job_needs_workers(queue_, jobs_, attempts_.jobs());
 }

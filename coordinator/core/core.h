@@ -256,6 +256,7 @@ class Core {
   JobQueue queue_;
   Dependents dependents_;
   std::optional<QueuePolicy> policy_;
+  std::string policy_text_;  // as stored
   UsageTable usages_;
   Instant charged_at_{};       // the time up to which the usage of running jobs is added
   Instant usage_stored_at_{};  // the time at which the usage was last stored

@@ -19,6 +19,10 @@ constexpr Duration kUsageStepMax = std::chrono::minutes(1);
 }  // namespace
 
 void Core::on(const QueuePolicyChanged& event) {
+  if (policy_text_ != event.text && !event.text.empty()) {
+    policy_text_ = event.text;
+    actions_.push_back(PersistQueuePolicy{event.text});
+  }
   if (policy_ == event.policy) return;
   policy_ = event.policy;
   charged_at_ = time_.now;

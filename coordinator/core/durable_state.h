@@ -30,6 +30,8 @@ struct DurableState {
   // The newest results of deep checks, oldest first.
   std::map<WorkerName, std::vector<DeepCheckRecord>> deep_checks{};
   std::vector<UsageRecord> usages{};
+  // The text of the queue policy that was last in force; empty: there was none.
+  std::string queue_policy{};
 };
 
 }  // namespace muster::coordinator

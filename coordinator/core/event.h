@@ -264,6 +264,9 @@ struct NodeAdmitRequested {
 struct QueuePolicyChanged {
   std::optional<QueuePolicy> policy{};
   int64_t unix_ns = 0;
+  // The text from which the policy was read. It is stored, for a coordinator that starts while the
+  // file is invalid.
+  std::string text{};
 };
 
 // A deadline returned by next_deadline() may have passed.

@@ -128,18 +128,30 @@ absl::StatusOr<QueuePolicy> parse_queue_policy(std::string_view text) {
   return policy;
 }
 
-absl::StatusOr<QueuePolicy> PolicyFile::read(const std::string& path) {
+absl::StatusOr<PolicyFile::Version> PolicyFile::read(const std::string& path) {
   const std::string what = absl::StrCat("--queue-policy=", path);
-  const auto text = read_plain_file_up_to(kPolicyBytesMax, path, what);
+  auto text = read_plain_file_up_to(kPolicyBytesMax, path, what);
   if (!text.ok()) return text.status();
   auto policy = parse_queue_policy(*text);
-  if (policy.ok()) return policy;
+  if (policy.ok()) return Version{*std::move(policy), *std::move(text)};
   return absl::Status(policy.status().code(), absl::StrCat(what, ": ", policy.status().message()));
 }
 
-PolicyFile::PolicyFile(std::string path, Duration every, Use use,
+absl::StatusOr<PolicyFile::Version> PolicyFile::read_or(const std::string& path,
+                                                        const std::string& stored) {
+  auto version = read(path);
+  if (version.ok() || stored.empty()) return version;
+  auto policy = parse_queue_policy(stored);
+  if (!policy.ok()) return version;
+  spdlog::warn("the policy that was last in force is used: {}",
+               std::string(version.status().message()));
+  return Version{*std::move(policy), stored};
+}
+
+PolicyFile::PolicyFile(std::string path, Version first, Duration every, Use use,
                        std::shared_ptr<ShellMetrics> metrics)
     : path_(std::move(path)), every_(every), use_(std::move(use)), metrics_(std::move(metrics)) {
+  this->use(std::move(first));
   refresh();
   thread_ = std::thread([this] { run(); });
 }
@@ -163,15 +175,19 @@ void PolicyFile::run() {
 }
 
 void PolicyFile::refresh() {
-  auto policy = read(path_);
-  metrics_->show_policy(policy.ok());
-  const std::string trouble(policy.status().message());
+  auto version = read(path_);
+  metrics_->show_policy(version.ok());
+  const std::string trouble(version.status().message());
   if (!trouble.empty() && trouble != trouble_) spdlog::warn("the policy is unchanged: {}", trouble);
   trouble_ = trouble;
-  if (!policy.ok() || used_ == *policy) return;
-  if (!use_(*policy).ok()) return;
+  if (version.ok() && used_ != version->policy) use(*std::move(version));
+}
+
+void PolicyFile::use(Version version) {
+  QueuePolicy policy = version.policy;
+  if (!use_(std::move(version)).ok()) return;
   if (used_) spdlog::info("the queue policy is read again from {}", path_);
-  used_ = *std::move(policy);
+  used_ = std::move(policy);
 }
 
 }  // namespace muster::coordinator

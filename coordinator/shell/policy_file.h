@@ -34,15 +34,22 @@ absl::StatusOr<QueuePolicy> parse_queue_policy(std::string_view text);
 // used. Thread-safe.
 class PolicyFile {
  public:
-  using Use = std::function<absl::Status(QueuePolicy policy)>;
+  struct Version {
+    QueuePolicy policy{};
+    std::string text{};  // from which it was read
+  };
+  using Use = std::function<absl::Status(Version version)>;
 
   // Reads the file. Errors name it.
-  static absl::StatusOr<QueuePolicy> read(const std::string& path);
+  static absl::StatusOr<Version> read(const std::string& path);
+  // Reads the file; if it is invalid, warns and returns the policy of the text `stored`. Error:
+  // that of the file, if there is no such text.
+  static absl::StatusOr<Version> read_or(const std::string& path, const std::string& stored);
 
-  // Calls `use` with the file's content, and later on a thread of its own, which reads the file
-  // each `every`, with each valid new version. If `use` fails, it is called again with the next
-  // reading.
-  PolicyFile(std::string path, Duration every, Use use, std::shared_ptr<ShellMetrics> metrics);
+  // Calls `use` with `first`, and later on a thread of its own, which reads the file each `every`,
+  // with each valid new version. If `use` fails, it is called again with the next reading.
+  PolicyFile(std::string path, Version first, Duration every, Use use,
+             std::shared_ptr<ShellMetrics> metrics);
   ~PolicyFile();
   PolicyFile(const PolicyFile&) = delete;
   PolicyFile& operator=(const PolicyFile&) = delete;
@@ -50,6 +57,7 @@ class PolicyFile {
  private:
   void run();
   void refresh();
+  void use(Version version);
 
   const std::string path_;
   const Duration every_;

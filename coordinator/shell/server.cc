@@ -72,7 +72,7 @@ class ServerImpl final : public Server {
   absl::Status serve_grpc(const ServerOptions& options,
                           const std::shared_ptr<grpc::ServerCredentials>& credentials,
                           std::shared_ptr<Tokens> tokens);
-  void watch_policy(const std::string& path);
+  absl::Status watch_policy(const std::string& path);
   void set_ready() { ready_ = true; }
   std::shared_ptr<ShellMetrics> shell_metrics() const { return shell_metrics_; }
   std::shared_ptr<AuditLog> audit_log() const { return audit_log_; }
@@ -98,6 +98,7 @@ class ServerImpl final : public Server {
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<CoreLoop> loop_;
   std::unique_ptr<PolicyFile> policy_;
+  std::string stored_policy_;  // the text of the queue policy when the state was loaded
   std::unique_ptr<Callers> callers_;
   std::unique_ptr<AdminService> admin_;
   std::unique_ptr<MusterService> muster_;
@@ -161,6 +162,7 @@ absl::Status ServerImpl::open_state(const ServerOptions& options) {
   std::set<JobId> known;
   for (const Job& job : state->jobs) known.insert(job.id);
   logs_->remove_all_but(known);
+  stored_policy_ = state->queue_policy;
   shell_metrics_->show_disk(options.state_dir);
   metrics_ =
       std::make_unique<Metrics>(epoch_, MetricsOptions{.worker_series = options.worker_series,
@@ -233,13 +235,19 @@ void ServerImpl::serve_page(const ServerOptions& options, std::shared_ptr<Tokens
           .audit_log = audit_log_});
 }
 
-void ServerImpl::watch_policy(const std::string& path) {
+absl::Status ServerImpl::watch_policy(const std::string& path) {
   constexpr Duration kEvery = std::chrono::seconds(1);
-  if (path.empty()) return;
+  if (path.empty()) return absl::OkStatus();
+  auto first = PolicyFile::read_or(path, stored_policy_);
+  if (!first.ok()) return first.status();
   policy_ = std::make_unique<PolicyFile>(
-      path, kEvery,
-      [this](QueuePolicy policy) { return loop_->set_policy({.policy = std::move(policy)}); },
+      path, *std::move(first), kEvery,
+      [this](PolicyFile::Version version) {
+        return loop_->set_policy(
+            {.policy = std::move(version.policy), .text = std::move(version.text)});
+      },
       shell_metrics_);
+  return absl::OkStatus();
 }
 
 // A restart helps only if the loop is stuck. It does not help while the state is loaded, while the
@@ -362,9 +370,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(const ServerOptions& optio
         daemon::check_open_exposure("--http", *http, options.insecure || options.trusted_network);
   }
   if (!status.ok()) return status;
-  if (!options.queue_policy.empty()) {
-    if (auto policy = PolicyFile::read(options.queue_policy); !policy.ok()) return policy.status();
-  }
   auto server = std::make_unique<ServerImpl>(options);
   const auto tokens = open_tokens(options.trust);
   if (!tokens.ok()) return exits_as(StartExit::kCertificate, tokens.status());
@@ -376,7 +381,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(const ServerOptions& optio
   if (status.ok()) status = server->listen_http(options);
   if (!status.ok()) return exits_as(StartExit::kPort, status);
   status = server->open_state(options);
-  if (status.ok()) server->watch_policy(options.queue_policy);
+  if (status.ok()) status = server->watch_policy(options.queue_policy);
   if (status.ok()) status = server->serve_grpc(options, *credentials, *tokens);
   if (!status.ok()) return status;
   server->serve_page(options, *tokens);

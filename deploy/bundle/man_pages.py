@@ -20,8 +20,8 @@ def output_of(*words):
 
 
 def escaped(text):
-    """Returns the text with roff's special characters and control lines escaped. An ellipsis becomes
-    three dots: devices of plain text have no glyph for it."""
+    """Returns the text with roff's special characters and control lines escaped. An ellipsis
+    becomes three dots: devices of plain text have no glyph for it."""
     text = text.replace("…", "...")
     text = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga")
     return "\\&" + text if text.startswith(".") else text

@@ -165,6 +165,7 @@ struct ActionText {
     return absl::StrCat("persist the usage of ", text_of(a.usage.party), ": ",
                         a.usage.rank_seconds);
   }
+  std::string operator()(const PersistQueuePolicy&) const { return "persist the queue policy"; }
   std::string operator()(const PersistAttempt& a) const {
     const AttemptRecord& r = a.attempt;
     return absl::StrCat("persist end of ", launch_text(r.job, r.attempt), ", steps ", r.first_step,

@@ -244,10 +244,10 @@ absl::Status check_queueing(const JobSpec& spec) {
     status.Update(
         check_range("spec.array_running_max (without spec.array)", spec.array_running_max, 0, 0));
   }
-  status.Update(check_range(
-      spec.time_limit_seconds > 0 ? "spec.time_limit_notice_seconds (less than the time limit)"
-                                  : "spec.time_limit_notice_seconds (without a time limit)",
-      spec.time_limit_notice_seconds, 0, std::max<int64_t>(spec.time_limit_seconds - 1, 0)));
+  if (spec.time_limit_seconds > 0) {
+    status.Update(check_range("spec.time_limit_notice_seconds (less than the time limit)",
+                              spec.time_limit_notice_seconds, 0, spec.time_limit_seconds - 1));
+  }
   status.Update(check_range("spec.dependencies (their number)", std::ssize(spec.dependencies), 0,
                             static_cast<int64_t>(kDependenciesMax)));
   std::set<JobId> known;

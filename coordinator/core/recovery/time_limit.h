@@ -20,7 +20,7 @@ constexpr Duration kTimeLimitGraceMin = std::chrono::seconds(1);
 constexpr Duration kTimeLimitProgramNotice = std::chrono::seconds(30);
 
 // Returns the time before the end of the limit at which the ranks of `job` are ordered to save and
-// leave: the notice that the job asks for, or else as late as its saves and steps permit, but not
+// leave: the notice in its spec, or else as late as its saves and steps permit, but not
 // in the first half of the limit. `trainer_notice`: the time for jobs of the trainer whose saves
 // are not known. Requires a time limit.
 inline Duration time_limit_lead(const Job& job, Duration trainer_notice) {

@@ -14,6 +14,7 @@
 #include "coordinator/shell/storage/exit_table.h"
 #include "coordinator/shell/storage/job_record.h"
 #include "coordinator/shell/storage/node_record.h"
+#include "coordinator/shell/storage/policy_table.h"
 #include "coordinator/shell/storage/sqlite_database.h"
 #include "coordinator/shell/storage/usage_table.h"
 #include "daemon/process.h"
@@ -138,6 +139,7 @@ absl::Status SqliteStorage::raise_schema(int64_t version) {
   if (status.ok() && version < 5) status = create_attempts_table(db_);
   if (status.ok() && version < 6) status = create_checks_table(db_);
   if (status.ok() && version < 7) status = create_usage_table(db_);
+  if (status.ok() && version < 8) status = create_policy_table(db_);
   return status;
 }
 
@@ -215,9 +217,9 @@ absl::StatusOr<DurableState> SqliteStorage::load() {
   state.store = StoreId(static_cast<uint64_t>(*store));
   if (absl::Status status = load_jobs(state); !status.ok()) return status;
   if (absl::Status status = load_incidents(state); !status.ok()) return status;
-  if (absl::Status status = load_nodes(db_, state); !status.ok()) return status;
-  if (absl::Status status = load_checks(db_, state); !status.ok()) return status;
-  if (absl::Status status = load_usages(db_, state); !status.ok()) return status;
+  for (const auto load : {load_nodes, load_checks, load_usages, load_policy}) {
+    if (absl::Status status = load(db_, state); !status.ok()) return status;
+  }
   const auto last =
       db_.one_number("SELECT coalesce((SELECT value FROM meta WHERE key='last_job_id'), 0)");
   if (!last.ok()) return last.status();
@@ -318,6 +320,7 @@ absl::Status SqliteStorage::write(const StorageBatch& batch) {
   if (status.ok()) status = write_nodes(db_, batch);
   if (status.ok()) status = write_checks(db_, batch);
   if (status.ok()) status = write_usages(db_, batch);
+  if (status.ok()) status = write_policy(db_, batch);
   if (status.ok()) status = write_attempts(db_, batch.attempts);
   for (const JobId id : batch.forgotten) {
     for (const char* sql :

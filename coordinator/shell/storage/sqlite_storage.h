@@ -21,7 +21,7 @@
 
 namespace muster::coordinator {
 
-constexpr int kSchemaVersion = 7;
+constexpr int kSchemaVersion = 8;
 
 // Opens or creates `path`. If `sink` is not null, each transaction's changes go there before it
 // commits, except those of this call, and the file is not synced: after a crash of the machine it

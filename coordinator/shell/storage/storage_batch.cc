@@ -41,6 +41,8 @@ StorageBatch batch_of(const Core& core, const ActionList& actions) {
       batch.attempts.push_back(attempt->attempt);
     } else if (const auto* usage = std::get_if<PersistUsage>(&action)) {
       batch.usages.insert_or_assign(usage->usage.party, usage->usage);
+    } else if (const auto* policy = std::get_if<PersistQueuePolicy>(&action)) {
+      batch.queue_policy = policy->text;
     } else if (const auto* gone = std::get_if<ForgetNode>(&action)) {
       batch.nodes.erase(gone->worker);
       batch.forgotten_nodes.push_back(gone->worker);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,12 +36,13 @@ struct StorageBatch {
   std::vector<StoredExit> exits{};        // exits of jobs that are not in `jobs`
   std::vector<AttemptRecord> attempts{};  // attempts that have ended
   std::map<Party, UsageRecord> usages{};  // the newest record of each
+  std::optional<std::string> queue_policy{};
 
   bool empty() const {
     return jobs.empty() && request_ids.empty() && forgotten.empty() && last_job_id == JobId(0) &&
            incidents.empty() && forgotten_incidents.empty() && nodes.empty() &&
            forgotten_nodes.empty() && exits.empty() && attempts.empty() && deep_checks.empty() &&
-           usages.empty();
+           usages.empty() && !queue_policy;
   }
 };
 

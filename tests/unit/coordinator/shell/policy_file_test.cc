@@ -71,11 +71,13 @@ TEST(QueuePolicyFile, IsReadAgainWhenItChanges) {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<Duration> used;
+  auto first = PolicyFile::read(path);
+  ASSERT_TRUE(first.ok());
   const PolicyFile file(
-      path, std::chrono::milliseconds(5),
-      [&](const QueuePolicy& policy) {
+      path, *std::move(first), std::chrono::milliseconds(5),
+      [&](const PolicyFile::Version& version) {
         const std::lock_guard lock(mutex);
-        used.push_back(policy.half_life);
+        used.push_back(version.policy.half_life);
         changed.notify_all();
         return absl::OkStatus();
       },
@@ -89,6 +91,19 @@ TEST(QueuePolicyFile, IsReadAgainWhenItChanges) {
   EXPECT_EQ(used.back(), std::chrono::hours(3));
   lock.unlock();
   EXPECT_TRUE(is_valid());
+}
+
+TEST(QueuePolicyFile, TheStoredTextServesWhileTheFileIsInvalid) {
+  TempFolder folder;
+  const std::string path = folder.file("policy.json");
+  const std::string stored = R"({"half_life_hours": 5})";
+  EXPECT_EQ(PolicyFile::read_or(path, stored)->policy.half_life, std::chrono::hours(5));
+  ASSERT_TRUE(write_file_atomically(path, "{", {}).ok());
+  EXPECT_EQ(PolicyFile::read_or(path, stored)->text, stored);
+  EXPECT_THAT(std::string(PolicyFile::read_or(path, "").status().message()),
+              testing::HasSubstr("it is no JSON object"));
+  ASSERT_TRUE(write_file_atomically(path, R"({"half_life_hours": 1})", {}).ok());
+  EXPECT_EQ(PolicyFile::read_or(path, stored)->policy.half_life, std::chrono::hours(1));
 }
 
 }  // namespace

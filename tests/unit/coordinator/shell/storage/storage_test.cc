@@ -103,7 +103,7 @@ TEST_F(StorageTest, ContinuesTheExitsOfAnOlderRecord) {
   ASSERT_EQ(sqlite3_step(insert), SQLITE_DONE);
   sqlite3_finalize(insert);
   for (const char* sql : {"DROP TABLE exits; DROP TABLE attempts; DROP TABLE deep_checks",
-                          "DROP TABLE usages; PRAGMA user_version=3"})
+                          "DROP TABLE usages; DROP TABLE queue_policy; PRAGMA user_version=3"})
     ASSERT_EQ(sqlite3_exec(db, sql, nullptr, nullptr, nullptr), SQLITE_OK);
   sqlite3_close(db);
 

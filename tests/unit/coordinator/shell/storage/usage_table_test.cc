@@ -28,5 +28,18 @@ TEST(UsageTableTest, UsagesAreKeptAndDeleted) {
   EXPECT_EQ(state->usages, (std::vector<UsageRecord>{ada, vision}));
 }
 
+TEST(PolicyTableTest, TheNewestTextIsKept) {
+  const TempFolder folder;
+  const std::string path = folder.file("muster.db");
+  EXPECT_EQ((*open_sqlite_storage(path))->load()->queue_policy, "");
+  for (const char* text : {"{}", R"({"half_life_hours": 2})"}) {
+    StorageBatch batch;
+    batch.queue_policy = text;
+    EXPECT_FALSE(batch.empty());
+    ASSERT_TRUE((*open_sqlite_storage(path))->commit(batch).ok());
+  }
+  EXPECT_EQ((*open_sqlite_storage(path))->load()->queue_policy, R"({"half_life_hours": 2})");
+}
+
 }  // namespace
 }  // namespace muster::coordinator
