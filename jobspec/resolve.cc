@@ -24,6 +24,7 @@
 #include "jobspec/keys/recovery_keys.h"
 #include "jobspec/keys/remat_keys.h"
 #include "jobspec/keys/stack_trace_keys.h"
+#include "jobspec/keys/step_keys.h"
 #include "jobspec/mesh/mesh_keys.h"
 #include "jobspec/mesh/pax_mesh.h"
 #include "jobspec/mesh/pipeline_keys.h"
@@ -71,33 +72,6 @@ void check_sampling(SettingsReader& reader) {
                  "must be between 0 and 1, or -1");
   reader.require(temperature >= 0 && temperature <= 100, "decode_sampling_temperature",
                  "must be between 0 and 100");
-}
-
-// Without these aborts MaxText continues with parameters that are not finite; here the step is
-// skipped.
-void read_not_finite_policy(SettingsReader& reader, trainer::NotFinitePolicy& policy,
-                            std::vector<std::string>& warnings) {
-  constexpr std::string_view kPolicy = "not_finite_policy";
-  reader.read_choice(kPolicy, trainer::kNotFinitePolicyNames, policy);
-  for (const std::string_view key : {"abort_on_nan_loss", "abort_on_inf_loss"}) {
-    bool aborts = true;
-    reader.read(key, aborts);
-    if (aborts) continue;
-    if (!reader.is_set_by_user(kPolicy)) policy = trainer::NotFinitePolicy::kSkip;
-    warnings.push_back(absl::StrCat(av(key), "=False: a step that is not finite is never applied; ",
-                                    "instead not_finite_policy applies, which is ",
-                                    av(name_of(trainer::kNotFinitePolicyNames, policy))));
-    break;
-  }
-}
-
-void warn_of_same_batches(const trainer::TrainConfig& train, std::vector<std::string>& warnings) {
-  const bool continues = train.not_finite_policy != trainer::NotFinitePolicy::kAbort;
-  if (!continues || train.dataset_type != trainer::DatasetType::kSynthetic) return;
-  warnings.push_back(absl::StrCat(
-      "not_finite_policy is ", av(name_of(trainer::kNotFinitePolicyNames, train.not_finite_policy)),
-      ", but dataset_type is synthetic: its batch is the same in each step, so that another one "
-      "does not help"));
 }
 
 // Every layer's exchange along tensor (trainer_core/parallel/mesh_exchange.h) would go between
@@ -248,7 +222,7 @@ absl::Status read_anywhere(SettingsReader& reader, const Config& config,
   if (auto status = read_remat(reader, train, warnings); !status.ok()) return status;
   read_optimizer(reader, train.optimizer, warnings);
   read_schedule(reader, train, warnings);
-  read_not_finite_policy(reader, train.not_finite_policy, warnings);
+  read_step_rules(reader, train, warnings);
   return read_rest(reader, train, warnings);
 }
 

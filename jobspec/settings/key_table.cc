@@ -32,7 +32,6 @@ constexpr std::string_view kPlainLoop = "layers are a plain loop: there is nothi
 constexpr std::string_view kFullState =
     "optimizer state is loaded only from a run's own checkpoints; load_parameters_path loads "
     "parameters";
-constexpr std::string_view kNoSkips = "this version skips no step";
 constexpr Key works(std::string_view name, ValueType type) {
   return {name, type, Support::kWorks, "", ""};
 }
@@ -275,9 +274,9 @@ constexpr Key kTable[] = {
     works("mu_stochastic_rounding", ValueType::kBool),
     works("gradient_clipping_threshold", ValueType::kNumber),
     works("gradient_accumulation_steps", ValueType::kInteger),
-    only("skip_step_on_spikes", ValueType::kBool, "False", kNoSkips),
-    no_effect("skip_step_interval", ValueType::kInteger, kNoSkips),
-    no_effect("skip_step_scaling_factor", ValueType::kNumber, kNoSkips),
+    works("skip_step_on_spikes", ValueType::kBool), works("skip_step_interval", ValueType::kInteger),
+    works("skip_step_scaling_factor", ValueType::kNumber),
+    works("rollback_after_spikes", ValueType::kInteger),
     only("enable_rampup_batch_size", ValueType::kBool, "False", kFixedBatch),
     no_effect("per_device_batch_size_start", ValueType::kNumber, kFixedBatch),
     no_effect("per_device_batch_size_increment", ValueType::kNumber, kFixedBatch),
@@ -291,6 +290,7 @@ constexpr Key kTable[] = {
     works("abort_on_nan_loss", ValueType::kBool),
     works("abort_on_inf_loss", ValueType::kBool),
     only("not_finite_policy", ValueType::kString, "abort|skip|rollback", "a step that is not finite is never applied"),
+    works("max_rollbacks", ValueType::kInteger),
     // Checkpoints
     works("enable_checkpointing", ValueType::kBool),
     works("async_checkpointing", ValueType::kBool),

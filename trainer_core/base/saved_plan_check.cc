@@ -119,6 +119,11 @@ constexpr auto kFree = std::to_array<std::string_view>({
     "adam_clip_threshold",
     "gradient_clipping_threshold",
     "not_finite_policy",
+    "skip_step_on_spikes",
+    "skip_step_interval",
+    "skip_step_scaling_factor",
+    "rollback_after_spikes",
+    "max_rollbacks",
     // checkpoints: the staging buffer is the last of a layout
     "enable_checkpointing",
     "checkpoint_directory",

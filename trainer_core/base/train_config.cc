@@ -15,6 +15,7 @@
 #include "trainer_core/base/expert_rules.h"
 #include "trainer_core/base/name_patterns.h"
 #include "trainer_core/base/size_rules.h"
+#include "trainer_core/base/step_rules.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/base/tuning_rules.h"
 
@@ -379,10 +380,7 @@ absl::Status validate(const TrainConfig& config) {
                 "load_parameters_path and saves nothing");
   check.require(!config.enable_checkpointing || !config.checkpoint_directory.empty(),
                 "checkpoint_directory is empty, but enable_checkpointing is true");
-  check.require(
-      config.enable_checkpointing || config.not_finite_policy != NotFinitePolicy::kRollback,
-      "not_finite_policy is rollback, but enable_checkpointing is false: there is nothing to go "
-      "back to; use skip or abort");
+  check.take(validate_step_rules(config));
   check.range("checkpoint_period", config.checkpoint_period, 1, kStepsMax);
   check.range("checkpoint_storage_target_data_file_size_bytes", config.checkpoint_file_bytes,
               kCheckpointFileBytesMin, kCheckpointFileBytesMax);

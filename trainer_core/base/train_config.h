@@ -80,8 +80,22 @@ struct OptimizerConfig {
   friend bool operator==(const OptimizerConfig&, const OptimizerConfig&) = default;
 };
 
-enum class NotFinitePolicy { kAbort, kSkip, kRollback };  // not_finite_policy.h
+enum class NotFinitePolicy { kAbort, kSkip, kRollback };  // recovery/step_guard.h
 constexpr ValueNames<3> kNotFinitePolicyNames = {"abort", "skip", "rollback"};
+
+// The reaction to spikes of the loss and of the gradient norm (recovery/step_guard.h).
+struct SpikeConfig {
+  bool skip_step = false;      // skip_step_on_spikes
+  int64_t interval = 128;      // skip_step_interval: steps
+  double scaling_factor = 6;   // skip_step_scaling_factor: standard deviations
+  int32_t rollback_after = 0;  // rollback_after_spikes: steps in a row; 0: never
+
+  // Returns whether spikes are detected.
+  bool detects() const { return skip_step || rollback_after > 0; }
+
+  friend bool operator==(const SpikeConfig&, const SpikeConfig&) = default;
+};
+
 // The training data: MaxText's synthetic data, or token shards.
 enum class DatasetType { kSynthetic, kShards };
 // A sample for fine-tuning that is longer than a sequence is truncated or left out.
@@ -200,6 +214,8 @@ struct TrainConfig {
   uint64_t data_shuffle_seed = 0;
 
   NotFinitePolicy not_finite_policy = NotFinitePolicy::kAbort;
+  SpikeConfig spikes;
+  int32_t max_rollbacks = 4;  // to one checkpoint
 
   DatasetType dataset_type = DatasetType::kSynthetic;
   std::string dataset_path;  // absolute folders of shards, in the syntax of data_paths.h

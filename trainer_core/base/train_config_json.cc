@@ -177,6 +177,15 @@ void visit_profile(Config& profile, Visitor& visit) {
   visit("upload_all_profiler_results", profile.all_ranks);
 }
 
+// A run with the default reaction to spikes has none of these keys.
+template <class Config, class Visitor>
+void visit_spikes(Config& spikes, Visitor& visit) {
+  visit.unless("skip_step_on_spikes", spikes.skip_step, false);
+  visit.unless("skip_step_interval", spikes.interval, int64_t{128});
+  visit.unless("skip_step_scaling_factor", spikes.scaling_factor, 6.0);
+  visit.unless("rollback_after_spikes", spikes.rollback_after, 0);
+}
+
 template <class Config, class Visitor>
 void visit_sft(Config& sft, Visitor& visit) {
   visit.unless("use_sft", sft.enabled, false);
@@ -218,6 +227,8 @@ void visit_fields(Config& config, Visitor& visit) {
   visit("init_weights_seed", config.init_weights_seed);
   visit("data_shuffle_seed", config.data_shuffle_seed);
   visit("not_finite_policy", config.not_finite_policy);
+  visit_spikes(config.spikes, visit);
+  visit.unless("max_rollbacks", config.max_rollbacks, 4);
   visit("dataset_type", config.dataset_type);
   visit("dataset_path", config.dataset_path);
   visit("packing", config.packing);

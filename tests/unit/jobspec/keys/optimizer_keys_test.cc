@@ -191,6 +191,45 @@ TEST_F(OptimizerKeys, NotFinitePolicy) {
               AllOf(HasSubstr("rollback"), HasSubstr("enable_checkpointing is false")));
 }
 
+TEST_F(OptimizerKeys, Spikes) {
+  using trainer::NotFinitePolicy;
+  const auto train_of = [&](const std::vector<std::string>& overrides) {
+    const auto job = resolve(overrides);
+    EXPECT_TRUE(job.ok()) << job.status();
+    return job.ok() ? job->train : trainer::TrainConfig();
+  };
+  EXPECT_EQ(train_of({}).spikes, trainer::SpikeConfig());
+  EXPECT_EQ(train_of({}).max_rollbacks, 4);
+  const auto skipping = train_of({"skip_step_on_spikes=True", "skip_step_interval=64",
+                                  "skip_step_scaling_factor=4.5", "max_rollbacks=2"});
+  EXPECT_EQ(skipping.spikes,
+            (trainer::SpikeConfig{
+                .skip_step = true, .interval = 64, .scaling_factor = 4.5, .rollback_after = 0}));
+  EXPECT_EQ(skipping.not_finite_policy, NotFinitePolicy::kAbort);
+  EXPECT_EQ(skipping.max_rollbacks, 2);
+  // A job that rolls back after spikes does so after NaN, too, unless a policy is set.
+  EXPECT_EQ(train_of({"rollback_after_spikes=3"}).not_finite_policy, NotFinitePolicy::kRollback);
+  EXPECT_EQ(train_of({"rollback_after_spikes=3", "not_finite_policy=abort"}).not_finite_policy,
+            NotFinitePolicy::kAbort);
+  EXPECT_EQ(train_of({"rollback_after_spikes=3", "abort_on_nan_loss=False"}).not_finite_policy,
+            NotFinitePolicy::kSkip);
+  EXPECT_THAT(warnings_of({"rollback_after_spikes=3"}),
+              Contains(AllOf(HasSubstr("rollback_after_spikes is 3"),
+                             HasSubstr("dataset_type is synthetic"))));
+  EXPECT_THAT(error_of(resolve({"skip_step_interval=0"})),
+              HasSubstr("skip_step_interval is 0, but must be between 1 and 65536"));
+  EXPECT_THAT(error_of(resolve({"skip_step_scaling_factor=0"})),
+              HasSubstr("skip_step_scaling_factor is 0, but must be above 0"));
+  EXPECT_THAT(error_of(resolve({"rollback_after_spikes=-1"})),
+              HasSubstr("rollback_after_spikes is -1, but must be between 0 and"));
+  EXPECT_THAT(error_of(resolve({"max_rollbacks=0"})),
+              HasSubstr("max_rollbacks is 0, but must be between 1 and"));
+  EXPECT_THAT(
+      error_of(resolve(
+          {"rollback_after_spikes=3", "not_finite_policy=skip", "enable_checkpointing=False"})),
+      AllOf(HasSubstr("rollback_after_spikes is 3"), HasSubstr("enable_checkpointing is false")));
+}
+
 TEST_F(OptimizerKeys, WeightDecay) {
   EXPECT_TRUE(optimizer_of({}).decay_times_learning_rate);
   EXPECT_FALSE(optimizer_of({"weight_decay_times_learning_rate=False"}).decay_times_learning_rate);
