@@ -255,6 +255,8 @@ Manifest read_body(const json& j) {
   manifest.info.data = j.value("data", json());
   manifest.info.base_hash = j.value("base_hash", "");
   manifest.info.evaluation = eval_progress_of(j);
+  if (const auto spikes = j.find("spikes"); spikes != j.end())
+    manifest.info.spikes = spike_state_of(*spikes);
   if (j.at("block_bytes") != kBlockBytes)
     damaged("block_bytes is ", j.at("block_bytes").dump(), "; it must be ", kBlockBytes);
   ListedFiles listed = parse_file_list(j);
@@ -338,6 +340,7 @@ std::string manifest_text(const Manifest& manifest, const std::vector<json>& oth
   if (!manifest.info.base_hash.empty()) j["base_hash"] = manifest.info.base_hash;
   if (!manifest.info.evaluation.metric.empty())
     j["evaluation"] = progress_json(manifest.info.evaluation);
+  if (manifest.info.spikes != SpikeState{}) j["spikes"] = spike_json(manifest.info.spikes);
   j["block_bytes"] = kBlockBytes;
   const std::string sum = checksum_text(checksum_of(j));
   j["checksum"] = sum;

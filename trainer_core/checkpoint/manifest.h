@@ -16,7 +16,8 @@
 // `xxh3` has a checksum for every block_bytes of the file. `checksum` is the checksum of the
 // manifest without this field, as compact JSON with sorted keys. `data` (data_order.h) is missing
 // in old checkpoints; `base_hash` exists in checkpoints of adapters and of preference tuning only,
-// and `evaluation` (eval_progress.h) in those of trainings with early stopping or best checkpoints.
+// `evaluation` (eval_progress.h) in those of trainings with early stopping or best checkpoints, and
+// `spikes` (spike_state.h) in those of trainings that detect spikes or have rolled back.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +32,7 @@
 #include "trainer_core/base/tensor_box.h"
 #include "trainer_core/checkpoint/block_file.h"
 #include "trainer_core/checkpoint/eval_progress.h"
+#include "trainer_core/checkpoint/spike_state.h"
 
 namespace muster::trainer {
 
@@ -60,6 +62,7 @@ struct CheckpointInfo {
   // The optimizer whose state is stored; save() reads it from the layout.
   std::string optimizer = {};
   EvalProgress evaluation = {};
+  SpikeState spikes = {};
 };
 
 // A box and its position in a file.

@@ -1,5 +1,6 @@
 #include "trainer_core/loop/gradient_step.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <span>
@@ -122,7 +123,7 @@ double GradientStep::collective_wait_seconds() const {
   return to_seconds(waited);
 }
 
-StepRecord GradientStep::record(int64_t step, const StepTail& reduced) const {
+StepRecord GradientStep::record(int64_t step, int64_t updates, const StepTail& reduced) const {
   const double weight = divisor(reduced);
   StepRecord record;
   record.step = step;
@@ -133,13 +134,17 @@ StepRecord GradientStep::record(int64_t step, const StepTail& reduced) const {
   record.total_weights = reduced.weight;
   record.loss = reduced.loss / weight;
   record.raw_grad_norm = std::sqrt(squares_) / weight;
+  // Norms above the threshold become exactly equal, so that none of them is taken for a spike.
+  const double threshold = config_.optimizer.clipping_threshold;
+  record.grad_norm =
+      threshold > 0 ? std::min(record.raw_grad_norm, threshold) : record.raw_grad_norm;
   if (context_.groups.mesh().ranks() > 1) record.comm = {to_seconds(comm_.busy), comm_.hidden()};
   if (StageMessages* messages = rank_model_.messages(); messages != nullptr) {
     record.pipeline = {pipeline_bubble(pipeline_shape(config_)),
                        to_seconds(messages->waited() - waited_before_)};
   }
   if (preferences_) record.preferences = preference_sums_;
-  record.learning_rate = learning_rate(config_.optimizer, step);
+  record.learning_rate = learning_rate(config_.optimizer, updates);
   if (reduced.routed > 0) {
     record.experts = {reduced.balance / weight,
                       static_cast<double>(reduced.dropped) / static_cast<double>(reduced.routed)};

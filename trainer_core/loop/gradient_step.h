@@ -38,8 +38,9 @@ class GradientStep {
   // Returns an error if a rank could not read the data of the step (data_fault.h); the other
   // reduced values are then undefined.
   absl::Status data_verdict(const StepTail& reduced) const { return data_fault_.verdict(reduced); }
-  // Returns the record of the step. The caller adds the times and the figures of the update.
-  StepRecord record(int64_t step, const StepTail& reduced) const;
+  // Returns the record of the step, before which the optimizer has made `updates` updates. The
+  // caller adds the times and the norm of the parameters.
+  StepRecord record(int64_t step, int64_t updates, const StepTail& reduced) const;
   // Returns the time for which the computation has waited for peers since the step began: in its
   // passes, its reductions and its update.
   double collective_wait_seconds() const;

@@ -8,9 +8,9 @@
 //
 // A run with steps=0 evaluates the loaded parameters once and takes no step.
 //
-// A step whose loss or gradient is not finite is not applied (not_finite_policy.h). If its batch is
-// skipped, the step is computed from the next batch. So checkpoints store the position in the data
-// in addition to the number of steps.
+// A step whose loss or gradient is not finite is not applied, and spikes may take the training back
+// (step_guard.h). If a batch is skipped, the step is computed from the next batch. So checkpoints
+// store the position in the data in addition to the number of steps.
 //
 // Ranks compare their configs before anything else (agreement.h). Ranks that differ only along the
 // data axis have the same state, and the first of them saves it (checkpointing.h). Only rank 0

@@ -91,6 +91,7 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore(RestoreFrom fro
   saved_step_ = -1;
   local_step_ = 0;
   evaluation_ = {};
+  spikes_ = {};
   best_is_due_ = false;
   if (!config_.enable_checkpointing) return std::nullopt;
   // Waits for the save in flight and counts a failure: if a full disk makes all saves fail,
@@ -103,7 +104,10 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore(RestoreFrom fro
   if (local_.has_value() && from == RestoreFrom::kSharedStorage) local_->remove_saves();
   if (local_.has_value() && from == RestoreFrom::kAnywhere) {
     auto local = restore_local();
-    if (local.ok() && local->has_value()) evaluation_ = (*local)->evaluation;
+    if (local.ok() && local->has_value()) {
+      evaluation_ = (*local)->evaluation;
+      spikes_ = (*local)->spikes;
+    }
     if (!local.ok() || local->has_value()) return local;
   }
   auto newest = restore_newest(
@@ -125,6 +129,7 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore(RestoreFrom fro
     context_.page.set_checkpoint_step(saved_step_);
     local_step_ = saved_step_;
     evaluation_ = (*newest)->evaluation;
+    spikes_ = (*newest)->spikes;
   }
   return newest;
 }
@@ -181,7 +186,8 @@ CheckpointInfo Checkpointing::info(int64_t step, uint64_t samples) const {
           .config = to_json(config),
           .data = data_,
           .base_hash = base_hash_,
-          .evaluation = evaluation_};
+          .evaluation = evaluation_,
+          .spikes = spikes_};
 }
 
 absl::Status Checkpointing::save(int64_t step, uint64_t samples) {
@@ -214,6 +220,13 @@ absl::Status Checkpointing::save(int64_t step, uint64_t samples) {
   copying_ = true;
   saved_step_ = step;
   return absl::OkStatus();
+}
+
+absl::Status Checkpointing::save_restored(int64_t step, uint64_t samples) {
+  saved_step_ = step;
+  if (!writes()) return absl::OkStatus();
+  stall_of_save_ = {};
+  return report(save_now(step, samples));
 }
 
 absl::Status Checkpointing::save_last(int64_t step, uint64_t samples) {

@@ -79,6 +79,10 @@ class Checkpointing {
   void set_evaluation(const EvalProgress& progress);
   // Returns the same of the checkpoint that restore() has restored; on rank 0 only.
   const EvalProgress& evaluation() const { return evaluation_; }
+  // Sets what checkpoints store about spikes.
+  void set_spikes(const SpikeState& spikes) { spikes_ = spikes; }
+  // Returns the same of the checkpoint that restore() has restored; on rank 0 only.
+  const SpikeState& spikes() const { return spikes_; }
   // Sets the model whose state is saved and restored.
   void attach(RankModel& rank_model);
   // Blocks until the save in flight has ended, and restores the newest complete checkpoint on all
@@ -98,6 +102,12 @@ class Checkpointing {
   // Saves the state after `step` completed steps and `samples` consumed samples: a checkpoint if it
   // is due, otherwise a local checkpoint. An error must end the job.
   absl::Status save(int64_t step, uint64_t samples);
+  // Saves the checkpoint that is due after `step` completed steps at a later call of save().
+  void defer(int64_t step) { requested_ = requested_ || checkpoint_is_due(step); }
+  // Saves the state to which restore() has returned, with `samples` consumed samples, and blocks
+  // until the save has ended. So a restart does not read the samples before these again. A failure
+  // is handled as that of save(). An error must end the job.
+  absl::Status save_restored(int64_t step, uint64_t samples);
   // Saves the last state of the training and blocks until the checkpoint exists. An error means
   // that it does not exist.
   absl::Status save_last(int64_t step, uint64_t samples);
@@ -176,6 +186,7 @@ class Checkpointing {
   std::string base_hash_;  // empty: the run has no base
   bool has_reference_ = false;
   EvalProgress evaluation_;
+  SpikeState spikes_;
   bool best_is_due_ = false;  // the state of the best evaluation is not saved yet
   RankModel* rank_model_ = nullptr;
   std::optional<GroupPeers> peers_;  // group of the writers; nullopt: there is only one

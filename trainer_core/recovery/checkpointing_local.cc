@@ -103,9 +103,10 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore_local() {
   if (!restored.ok()) return restored.status();
   if (!restored->has_value()) return std::nullopt;
   const CheckpointInfo& found = (*restored)->info;
-  auto at = share_restored(context_.groups.of({.axes = {MeshAxis::kData}}),
-                           std::optional(RestoredAt{found.step, found.samples, found.evaluation}),
-                           *rank_model_);
+  auto at = share_restored(
+      context_.groups.of({.axes = {MeshAxis::kData}}),
+      std::optional(RestoredAt{found.step, found.samples, found.evaluation, found.spikes}),
+      *rank_model_);
   if (!at.ok()) return at;
   // Makes a local save due after the next step: a new node has no copies yet, and no other node has
   // a copy of its state.

@@ -81,7 +81,8 @@ struct StepRecord {
   double estimated_run_seconds = 0;  // estimated wall time of the complete run
   // The time between the previous step and this one, which is not part of `seconds`.
   double checkpoint_stall_seconds = 0;
-  // The number of batches that this process has skipped because their loss was not finite.
+  // The number of batches that this process has skipped because their loss or gradient was not
+  // finite or a spike.
   int64_t skipped_batches = 0;
 };
 

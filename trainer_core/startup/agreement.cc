@@ -45,7 +45,7 @@ absl::StatusOr<std::optional<RestoredAt>> restore_from_disk(CheckpointPeers* rea
     log << "restored checkpoint " << info.folder << ": "
         << counted(static_cast<uint64_t>(info.step), "step") << " completed" << std::endl;
   }
-  return RestoredAt{info.step, info.samples, info.evaluation};
+  return RestoredAt{info.step, info.samples, info.evaluation, info.spikes};
 }
 
 // The fingerprints of all ranks, in rank order.
@@ -275,7 +275,10 @@ absl::StatusOr<std::optional<RestoredAt>> share_restored(
   const auto fields = std::span<const float>(header).subspan(2);
   RestoredAt at{static_cast<int64_t>(u64_of_floats(fields)),
                 u64_of_floats(fields.subspan(kFloatsPerU64))};
-  if (restored.ok() && restored->has_value()) at.evaluation = (*restored)->evaluation;
+  if (restored.ok() && restored->has_value()) {
+    at.evaluation = (*restored)->evaluation;
+    at.spikes = (*restored)->spikes;
+  }
   return at;
 }
 

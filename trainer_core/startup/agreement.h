@@ -33,6 +33,7 @@ struct RestoredAt {
   int64_t step = 0;              // completed steps
   uint64_t samples = 0;          // samples of the data that these steps have consumed
   EvalProgress evaluation = {};  // on rank 0 only
+  SpikeState spikes = {};        // on rank 0 only
 };
 
 // Restores the newest checkpoint that all ranks can read, and returns its position; nullopt if

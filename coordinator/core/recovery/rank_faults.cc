@@ -24,7 +24,7 @@ std::string signal_text(int32_t signal) {
 
 std::string_view meaning_of(const RankExit& exit) {
   if (ended_as(exit, ExitCode::kBadInput)) return " (bad input)";
-  if (ended_as(exit, ExitCode::kNotFinite)) return " (loss or gradient not finite)";
+  if (ended_as(exit, ExitCode::kNotFinite)) return " (loss or gradient not finite, or spikes)";
   if (ended_as(exit, ExitCode::kDiskFull)) return " (disk full)";
   if (ended_as(exit, ExitCode::kStorageAway)) return " (checkpoint storage away)";
   if (ended_as(exit, ExitCode::kPreempted)) return " (preempted)";

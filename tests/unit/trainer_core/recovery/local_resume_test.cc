@@ -13,7 +13,7 @@
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/train_helpers.h"
 #include "trainer_core/checkpoint/checkpoint.h"
-#include "trainer_core/recovery/not_finite_policy.h"
+#include "trainer_core/recovery/step_guard.h"
 
 namespace muster::trainer {
 namespace {
@@ -247,7 +247,7 @@ TEST_F(LocalResume, ARollbackIgnoresSavesInMemory) {
     for (const StepRecord& record : result.records[0]) {
       if (record.step == checkpoint) ++attempts;
     }
-    EXPECT_EQ(attempts, static_cast<size_t>(kRollbacksMax + 1));
+    EXPECT_EQ(attempts, static_cast<size_t>(job.max_rollbacks + 1));
     for (const int node : {0, 1})
       EXPECT_EQ(step_on(node), result.records[0].back().step + 1) << "saved again after a rollback";
     fs::remove_all(folder_.file("memory"));

@@ -16,7 +16,7 @@
 #include "trainer_core/checkpoint/manifest.h"
 #include "trainer_core/input/step_data.h"
 #include "trainer_core/rank/rank_model.h"
-#include "trainer_core/recovery/not_finite_policy.h"
+#include "trainer_core/recovery/step_guard.h"
 
 namespace muster::trainer {
 namespace {
@@ -224,11 +224,12 @@ TEST_P(PassOver, RollbackWithoutACheckpointStartsFromTheBeginning) {
               AllOf(HasSubstr("number 4 of at most 4"),
                     HasSubstr("the job has returned to this checkpoint 4 times already")));
   // Every attempt computes the same first step from the same parameters.
+  const auto rollbacks = static_cast<size_t>(job.max_rollbacks);
   const std::vector<double> losses = result.losses();
-  ASSERT_EQ(losses.size() % (kRollbacksMax + 1), 0U);
-  const size_t attempt = losses.size() / (kRollbacksMax + 1);
+  ASSERT_EQ(losses.size() % (rollbacks + 1), 0U);
+  const size_t attempt = losses.size() / (rollbacks + 1);
   EXPECT_EQ(losses[0], losses[attempt]);
-  EXPECT_EQ(losses[0], losses[attempt * kRollbacksMax]);
+  EXPECT_EQ(losses[0], losses[attempt * rollbacks]);
 }
 
 TEST_P(PassOver, RollbackWithoutACheckpointResetsTrainedParameters) {
