@@ -8,6 +8,8 @@
 #include <absl/strings/str_format.h>
 #include <spdlog/spdlog.h>
 
+#include "common/text/absl_view.h"
+
 namespace muster::coordinator {
 namespace {
 
@@ -17,6 +19,8 @@ namespace api = etcdserverpb;
 constexpr int kCommitsOfHistory = 1'000;
 constexpr size_t kBytesOfHistory = 64 << 20;
 constexpr Duration kCompactionCall = std::chrono::seconds(1);
+// After a failure, so that not each commit waits for the call.
+constexpr Duration kCompactionPause = std::chrono::seconds(30);
 
 uint64_t digest_of(const std::vector<api::TxnRequest>& parts) {
   std::vector<std::string> texts;
@@ -43,107 +47,34 @@ CommitLog::CommitLog(FencedCalls& calls)
       commit_key_(calls.client().key("commit")),
       stage_prefix_(calls.client().key("stage/")) {}
 
-std::string CommitLog::stage_key(uint64_t number, size_t part) const {
-  return absl::StrFormat("%s%016x/%06d", stage_prefix_, number, part);
+std::string CommitLog::stage_key(const etcd_state::StoredCommit& commit, size_t part) const {
+  return absl::StrFormat("%s%016x/%016x-%016x/%06d", stage_prefix_, commit.term(), commit.number(),
+                         commit.digest(), part);
 }
 
-// Returns the key's value; empty: there is no such key.
-absl::StatusOr<std::string> CommitLog::read(const std::string& key) {
+// Returns the key's value; nullopt: there is no such key.
+absl::StatusOr<std::optional<std::string>> CommitLog::read(const std::string& key) {
   api::RangeRequest request;
   request.set_key(key);
   auto found = calls_.range(request);
   if (!found.ok()) return found.status();
-  return found->kvs().empty() ? std::string() : std::move(*found->mutable_kvs(0)->mutable_value());
+  if (found->kvs().empty()) return std::nullopt;
+  return std::move(*found->mutable_kvs(0)->mutable_value());
 }
 
 absl::Status CommitLog::recover() {
   auto value = read(commit_key_);
   if (!value.ok()) return value.status();
-  last_value_ = *std::move(value);
+  last_value_ = value->value_or("");
   if (!last_.ParseFromString(last_value_))
     return absl::DataLossError(absl::StrCat("etcd's key ", commit_key_, " is no commit"));
-  is_staged_ = true;
-  return finish_stage();
+  if (absl::Status status = finish_stage(); !status.ok()) return status;
+  return drop_earlier_stages();
 }
 
-absl::Status CommitLog::stage(uint64_t number, const std::vector<api::TxnRequest>& parts) {
-  for (size_t part = 0; part < parts.size(); ++part) {
-    api::TxnRequest put;
-    add_put(put, stage_key(number, part), parts[part].SerializeAsString());
-    if (absl::Status status = calls_.apply(std::move(put)); !status.ok()) return status;
-  }
-  return absl::OkStatus();
-}
-
-// Moves the parts of the last commit, and deletes all staged keys.
-absl::Status CommitLog::finish_stage() {
-  for (size_t part = 0; part < last_.staged(); ++part) {
-    const std::string key = stage_key(last_.number(), part);
-    const auto value = read(key);
-    if (!value.ok()) return value.status();
-    if (value->empty()) continue;  // it has moved
-    api::TxnRequest operations;
-    if (!operations.ParseFromString(*value))
-      return absl::DataLossError(absl::StrCat("etcd's key ", key, " is no part of a commit"));
-    api::TxnRequest move;
-    add_operations(std::move(operations), move);
-    add_delete(move, key);
-    if (absl::Status status = calls_.apply(std::move(move)); !status.ok()) return status;
-  }
-  api::TxnRequest clear;
-  api::DeleteRangeRequest& all = *clear.add_success()->mutable_request_delete_range();
-  all.set_key(stage_prefix_);
-  all.set_range_end(prefix_end(stage_prefix_));
-  absl::Status status = calls_.apply(std::move(clear));
-  is_staged_ = !status.ok();
-  return status;
-}
-
-// Sends the transaction that writes `value` to the commit's key, until it is known whether etcd has
-// executed it. It cannot be executed twice, nor later, once another commit has the number.
-absl::Status CommitLog::make_valid(api::TxnRequest request, const std::string& value) {
-  bool is_unknown = false;
-  const auto failed = [&](const absl::Status& status) {
-    return is_unknown && !absl::IsResourceExhausted(status)
-               ? absl::Status(status.code(),
-                              absl::StrCat(status.message(),
-                                           "; whether its last commit is stored is unknown"))
-               : status;
-  };
-  for (;; calls_.pause()) {
-    const auto done = calls_.try_once(request);
-    if (absl::IsUnavailable(done.status())) {
-      is_unknown = true;
-      continue;
-    }
-    if (!done.ok()) return failed(done.status());
-    if (done->succeeded()) return absl::OkStatus();
-    const api::KeyValue* leader = found(*done, 0);
-    const api::KeyValue* commit = found(*done, 1);
-    // An earlier attempt, whose answer was lost, has stored it.
-    if (commit != nullptr && commit->value() == value) return absl::OkStatus();
-    if (leader == nullptr || leader->create_revision() != calls_.term())
-      return failed(calls_.deposed());
-    return absl::InternalError(absl::StrCat("etcd's key ", commit_key_,
-                                            " was changed by another program than the leader"));
-  }
-}
-
-absl::Status CommitLog::commit(const KeyChanges& changes) {
-  if (is_staged_) {
-    if (absl::Status status = finish_stage(); !status.ok()) return status;
-  }
-  std::vector<api::TxnRequest> parts = split(changes);
-  etcd_state::StoredCommit next;
-  next.set_number(last_.number() + 1);
-  next.set_term(calls_.term());
-  next.set_digest(digest_of(parts));
-  if (parts.size() > 1) {
-    next.set_staged(static_cast<uint32_t>(parts.size()));
-    if (absl::Status status = stage(next.number(), parts); !status.ok()) return status;
-  }
-  const std::string value = next.SerializeAsString();
-  api::TxnRequest request;
+// Adds the comparisons that hold while this coordinator leads and last_ is the newest commit, and
+// the reads that show which of them has failed.
+void CommitLog::add_guard(api::TxnRequest& request) const {
   calls_.add_fence(request);
   api::Compare& compare = *request.add_compare();
   compare.set_key(commit_key_);
@@ -154,19 +85,139 @@ absl::Status CommitLog::commit(const KeyChanges& changes) {
     compare.set_target(api::Compare::VALUE);
     compare.set_value(last_value_);
   }
-  add_put(request, commit_key_, value);
-  if (parts.size() == 1) add_operations(parts[0], request);
   add_read(request, calls_.client().key("leader"));
   add_read(request, commit_key_);
-  if (absl::Status status = make_valid(std::move(request), value); !status.ok()) return status;
+}
+
+// Sends the guarded transaction until it is known whether etcd has executed it. `value`: that of
+// the commit's key afterwards; if it differs from last_value_, an attempt whose answer was lost is
+// recognized by it. `doubt` is added to an error after such an attempt. Returns false if another
+// comparison than the guard's has failed.
+absl::StatusOr<bool> CommitLog::execute(api::TxnRequest request, const std::string& value,
+                                        std::string_view doubt) {
+  bool is_unknown = false;
+  const auto failed = [&](const absl::Status& status) {
+    return is_unknown && !absl::IsResourceExhausted(status)
+               ? absl::Status(status.code(), absl::StrCat(status.message(), av(doubt)))
+               : status;
+  };
+  const bool has_own_comparison = request.compare_size() > 0;
+  add_guard(request);
+  for (;; calls_.pause()) {
+    const auto done = calls_.try_once(request);
+    if (absl::IsUnavailable(done.status())) {
+      is_unknown = true;
+      continue;
+    }
+    if (!done.ok()) return failed(done.status());
+    if (done->succeeded()) return true;
+    const api::KeyValue* leader = found(*done, 0);
+    const api::KeyValue* commit = found(*done, 1);
+    const std::string now = commit != nullptr ? commit->value() : std::string();
+    if (now == value && now != last_value_) return true;
+    if (leader == nullptr || leader->create_revision() != calls_.term())
+      return failed(calls_.deposed());
+    if (now == last_value_ && has_own_comparison) return false;
+    return absl::InternalError(absl::StrCat("etcd's key ", commit_key_,
+                                            " was changed by another program than the leader"));
+  }
+}
+
+absl::Status CommitLog::stage(const etcd_state::StoredCommit& commit,
+                              const std::vector<api::TxnRequest>& parts) {
+  for (size_t part = 0; part < parts.size(); ++part) {
+    api::TxnRequest put;
+    add_put(put, stage_key(commit, part), parts[part].SerializeAsString());
+    if (absl::Status status = execute(std::move(put), last_value_).status(); !status.ok())
+      return status;
+  }
+  return absl::OkStatus();
+}
+
+// Moves a part of the last commit to its final keys, unless it has moved.
+absl::Status CommitLog::move(size_t part) {
+  const std::string key = stage_key(last_, part);
+  for (;;) {
+    const auto value = read(key);
+    if (!value.ok()) return value.status();
+    if (value->has_value() && (*value)->empty()) return absl::OkStatus();
+    api::TxnRequest operations;
+    if (!value->has_value() || !operations.ParseFromString(**value)) {
+      return absl::DataLossError(absl::StrCat(
+          "etcd's key ", key, value->has_value() ? " is no part of a commit" : " is missing",
+          ": it is a part of the newest commit; restore etcd from a snapshot, or delete all keys "
+          "of this fleet and import a backup"));
+    }
+    api::TxnRequest request;
+    api::Compare& compare = *request.add_compare();
+    compare.set_key(key);
+    compare.set_target(api::Compare::VALUE);
+    compare.set_result(api::Compare::NOT_EQUAL);
+    compare.set_value("");
+    add_operations(std::move(operations), request);
+    add_put(request, key, "");
+    const auto moved = execute(std::move(request), last_value_);
+    if (!moved.ok()) return moved.status();
+    if (*moved) return absl::OkStatus();
+  }
+}
+
+// Moves the parts of the last commit, and deletes its stage.
+absl::Status CommitLog::finish_stage() {
+  if (last_.staged() == 0) return absl::OkStatus();
+  for (size_t part = 0; part < last_.staged(); ++part)
+    if (absl::Status status = move(part); !status.ok()) return status;
+  etcd_state::StoredCommit moved = last_;
+  moved.clear_staged();
+  const std::string value = moved.SerializeAsString();
+  api::TxnRequest request;
+  add_put(request, commit_key_, value);
+  api::DeleteRangeRequest& stage = *request.add_success()->mutable_request_delete_range();
+  stage.set_key(stage_prefix_);
+  stage.set_range_end(
+      absl::StrFormat("%s%016x/%016x", stage_prefix_, calls_.term(), last_.number() + 1));
+  if (absl::Status status = execute(std::move(request), value).status(); !status.ok())
+    return status;
+  last_ = moved;
+  last_value_ = value;
+  return absl::OkStatus();
+}
+
+// Deletes what earlier leaders have staged and not made valid.
+absl::Status CommitLog::drop_earlier_stages() {
+  api::TxnRequest request;
+  api::DeleteRangeRequest& stages = *request.add_success()->mutable_request_delete_range();
+  stages.set_key(stage_prefix_);
+  stages.set_range_end(absl::StrFormat("%s%016x/", stage_prefix_, calls_.term()));
+  return execute(std::move(request), last_value_).status();
+}
+
+absl::Status CommitLog::commit(const KeyChanges& changes) {
+  if (absl::Status status = finish_stage(); !status.ok()) return status;
+  std::vector<api::TxnRequest> parts = split(changes);
+  etcd_state::StoredCommit next;
+  next.set_number(last_.number() + 1);
+  next.set_term(calls_.term());
+  next.set_digest(digest_of(parts));
+  if (parts.size() > 1) {
+    next.set_staged(static_cast<uint32_t>(parts.size()));
+    if (absl::Status status = stage(next, parts); !status.ok()) return status;
+  }
+  const std::string value = next.SerializeAsString();
+  api::TxnRequest request;
+  add_put(request, commit_key_, value);
+  if (parts.size() == 1) add_operations(parts[0], request);
+  if (absl::Status status =
+          execute(std::move(request), value, "; whether its last commit is stored is unknown")
+              .status();
+      !status.ok()) {
+    return status;
+  }
   last_ = next;
   last_value_ = value;
-  is_staged_ = parts.size() > 1;
-  if (is_staged_) {
-    // The commit is stored, whatever becomes of the move.
-    if (absl::Status status = finish_stage(); !status.ok())
-      spdlog::warn("a stored commit could not be completed yet: {}", std::string(status.message()));
-  }
+  // The commit is stored, whatever becomes of the move.
+  if (absl::Status status = finish_stage(); !status.ok())
+    spdlog::warn("a stored commit could not be completed yet: {}", std::string(status.message()));
   limit_history(parts);
   return absl::OkStatus();
 }
@@ -177,12 +228,15 @@ void CommitLog::limit_history(const std::vector<api::TxnRequest>& parts) {
 }
 
 void CommitLog::forget_history() {
+  if (monotonic_now() < compact_from_) return;
   const absl::Status status = calls_.client().compact(calls_.revision(), kCompactionCall);
   commits_ = status.ok() ? 0 : kCommitsOfHistory;
   if (status.ok()) {
     bytes_ = 0;
   } else {
-    spdlog::warn("etcd's history could not be removed: {}", std::string(status.message()));
+    compact_from_ = monotonic_now() + kCompactionPause;
+    spdlog::warn("etcd's history could not be removed and will be in {} s: {}",
+                 to_seconds(kCompactionPause), std::string(status.message()));
   }
 }
 

@@ -53,13 +53,4 @@ absl::StatusOr<api::TxnResponse> FencedCalls::try_once(const api::TxnRequest& re
   return done;
 }
 
-absl::Status FencedCalls::apply(api::TxnRequest request) {
-  add_fence(request);
-  for (;; pause()) {
-    const auto done = try_once(request);
-    if (done.ok()) return done->succeeded() ? absl::OkStatus() : deposed();
-    if (!absl::IsUnavailable(done.status())) return done.status();
-  }
-}
-
 }  // namespace muster::coordinator

@@ -28,8 +28,6 @@ class FencedCalls {
 
   // Reads. While this coordinator leads, no other program writes, so several calls read one state.
   absl::StatusOr<etcdserverpb::RangeResponse> range(const etcdserverpb::RangeRequest& request);
-  // Executes the operations of request.success. Requires that they can be repeated.
-  absl::Status apply(etcdserverpb::TxnRequest request);
 
   // Adds the comparison that holds while this coordinator leads.
   void add_fence(etcdserverpb::TxnRequest& request) const;

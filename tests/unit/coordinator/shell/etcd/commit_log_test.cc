@@ -21,6 +21,8 @@ namespace {
 
 using testing::HasSubstr;
 
+// More than the operations of one transaction.
+constexpr int kKeysOfMany = 3'600;
 constexpr Duration kPoll = std::chrono::milliseconds(10);
 
 // A leader with its log, without a storage.
@@ -121,6 +123,96 @@ TEST_F(CommitLogTest, ALostAnswerIsFoundOut) {
     EXPECT_TRUE(link.has_lost());
     EXPECT_EQ(number(), static_cast<uint64_t>(round)) << "stored once";
   }
+}
+
+// Reaches etcd by two links, as if it had two members.
+class TwoLinks {
+ public:
+  EtcdOptions options(EtcdOptions own) const {
+    own.endpoints = first.endpoint() + "," + second.endpoint();
+    return own;
+  }
+
+  LossyLink first{EtcdServer::shared().port()};
+  LossyLink second{EtcdServer::shared().port()};
+};
+
+// So many small changes that a commit is staged, whose second part fits into one packet.
+KeyChanges many(const EtcdOptions& options, const std::string& value) {
+  KeyChanges changes;
+  for (int i = 0; i < kKeysOfMany; ++i)
+    changes[absl::StrFormat("%s/many%04d", options.prefix, i)] = value;
+  return changes;
+}
+
+// The move of a part stalls in one member, is repeated at the other one, and is executed again
+// after another commit has changed the row.
+TEST_F(CommitLogTest, ALateMoveChangesNothing) {
+  TwoLinks links;
+  Leader leader(links.options(options()), kLong);
+  ASSERT_TRUE(leader.log.recover().ok());
+  // The last key is in the second part, which is sent to the stage first.
+  const std::string last = absl::StrFormat("many%04d", kKeysOfMany - 1);
+  links.first.hold(last, 2);
+  absl::Status status = leader.log.commit(many(options(), "old"));
+  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_TRUE(links.first.is_holding());
+  EXPECT_EQ(value_of(last), "old") << "the other member has executed it";
+  status = leader.log.commit(change(last, "new"));
+  ASSERT_TRUE(status.ok()) << status;
+  links.first.release();
+  EXPECT_EQ(value_of(last), "new");
+  EXPECT_FALSE(has_stage());
+  ASSERT_TRUE(leader.log.commit(change("a", "1")).ok());
+  EXPECT_EQ(number(), 3U);
+}
+
+// The deletion of a commit's stage stalls, and is executed again while the next one is staged.
+TEST_F(CommitLogTest, ALateDeletionOfAStageLosesNothing) {
+  TwoLinks links;
+  Leader leader(links.options(options()), kLong);
+  ASSERT_TRUE(leader.log.recover().ok());
+  links.first.hold("/stage/\x12");  // the begin of a range
+  ASSERT_TRUE(leader.log.commit(many(options(), "old")).ok());
+  ASSERT_TRUE(links.first.is_holding());
+  EXPECT_FALSE(has_stage());
+  links.second.hold("/commit\x12");  // the transaction that makes the next commit valid
+  auto commit =
+      std::async(std::launch::async, [&] { return leader.log.commit(many(options(), "new")); });
+  while (!links.second.is_holding()) std::this_thread::sleep_for(kPoll);
+  links.first.release();
+  const absl::Status status = commit.get();
+  ASSERT_TRUE(status.ok()) << status;
+  size_t count = 0;
+  for (const auto& [key, value] : keys()) count += key.rfind("many", 0) == 0 && value == "new";
+  EXPECT_EQ(count, size_t{kKeysOfMany});
+  EXPECT_FALSE(has_stage());
+}
+
+// A staged part arrives again after its commit.
+TEST_F(CommitLogTest, ALateStageIsRefused) {
+  TwoLinks links;
+  Leader leader(links.options(options()), kLong);
+  ASSERT_TRUE(leader.log.recover().ok());
+  links.first.hold(absl::StrFormat("many%04d", kKeysOfMany - 1));
+  ASSERT_TRUE(leader.log.commit(many(options(), "old")).ok());
+  links.first.release();
+  EXPECT_FALSE(has_stage());
+}
+
+TEST_F(CommitLogTest, AMissingPartIsDataLoss) {
+  Leader first(options(), kLong);
+  ASSERT_TRUE(first.log.recover().ok());
+  etcd_state::StoredCommit commit;
+  commit.set_number(1);
+  commit.set_term(first.term.lease->term());
+  commit.set_staged(2);
+  put("commit", commit.SerializeAsString());
+  depose();
+  Leader second(options(), kLong);
+  const absl::Status status = second.log.recover();
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("is missing"));
 }
 
 TEST_F(CommitLogTest, WaitsForEtcdWhileTheLeaseIsHeld) {
@@ -244,24 +336,29 @@ TEST_F(CommitLogTest, ALeaderCompletesTheMovesOfAnotherOne) {
   commit.set_term(first.term.lease->term());
   commit.set_staged(static_cast<uint32_t>(parts.size()));
   put("commit", commit.SerializeAsString());
+  const auto stage = [&](const Leader& leader, int number, size_t part, const std::string& value) {
+    put(absl::StrFormat("stage/%016x/%016x-%016x/%06d", leader.term.lease->term(), number, 0, part),
+        value);
+  };
   // The first part has moved.
   etcdserverpb::TxnRequest moved;
   add_operations(parts[0], moved);
-  ASSERT_TRUE(first.calls.apply(moved).ok());
-  const auto stage = [&](int number, size_t part) {
-    put(absl::StrFormat("stage/%016x/%06d", number, part), parts[part].SerializeAsString());
-  };
-  for (size_t part = 1; part < parts.size(); ++part) stage(2, part);
+  ASSERT_TRUE(first.term.client->txn(moved, kLong).ok());
+  stage(first, 2, 0, "");
+  for (size_t part = 1; part < parts.size(); ++part)
+    stage(first, 2, part, parts[part].SerializeAsString());
   depose();
   Leader second(options(), kLong);
   ASSERT_TRUE(second.log.recover().ok());
   EXPECT_EQ(letter(), 'b');
   EXPECT_FALSE(has_stage());
   // Staged parts of a commit that did not become valid.
-  for (size_t part = 0; part < parts.size(); ++part) stage(3, part);
+  for (size_t part = 0; part < parts.size(); ++part)
+    stage(second, 3, part, parts[part].SerializeAsString());
   ASSERT_TRUE(second.log.commit(large('c')).ok());
   EXPECT_EQ(letter(), 'c');
-  for (size_t part = 0; part < parts.size(); ++part) stage(4, part);
+  for (size_t part = 0; part < parts.size(); ++part)
+    stage(second, 4, part, parts[part].SerializeAsString());
   depose();
   Leader third(options(), kLong);
   ASSERT_TRUE(third.log.recover().ok());
