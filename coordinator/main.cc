@@ -29,6 +29,8 @@
 #include "coordinator/shell/profiling/profiler.h"
 #include "coordinator/shell/server.h"
 #include "coordinator/shell/start_exit.h"
+#include "coordinator/shell/storage/state_files.h"
+#include "coordinator/shell/storage/state_lock.h"
 #include "daemon/command_line.h"
 #include "daemon/logging.h"
 #include "daemon/process.h"
@@ -68,9 +70,14 @@ int fail_start(const absl::Status& status) {
 }
 
 int move_state(const Flags& flags, Candidacy& candidacy) {
-  const std::string file = flags.server.state_dir + "/muster.db";
-  const absl::Status status = import_into_etcd(file, candidacy.client(), candidacy.lease());
+  const std::string file = own_state_file(flags.server.state_dir);
+  // A coordinator that works on the state would change it after the copy.
+  const auto lock = StateLock::take(flags.server.state_dir);
+  if (!lock.ok()) return fail_start(exits_as(StartExit::kLock, lock.status()));
+  absl::Status status = import_into_etcd(file, candidacy.client(), candidacy.lease());
   if (!status.ok()) return fail_start(exits_as(StartExit::kStore, status));
+  status = retire_state_file(flags.server.state_dir);
+  if (!status.ok()) return fail_start(exits_as(StartExit::kState, status));
   std::cout << "The state of " << file << " is in etcd: start the coordinators with --etcd.\n";
   return to_int(ExitCode::kOk);
 }

@@ -27,6 +27,7 @@
 #include "coordinator/shell/storage/space_reserve.h"
 #include "coordinator/shell/storage/sqlite_storage.h"
 #include "coordinator/shell/storage/state_backup.h"
+#include "coordinator/shell/storage/state_files.h"
 #include "coordinator/shell/storage/state_lock.h"
 #include "coordinator/shell/web/event_hub.h"
 #include "coordinator/shell/web/web_api.h"
@@ -186,9 +187,10 @@ absl::Status ServerImpl::open_storage(const ServerOptions& options) {
     lock_ = *std::move(lock);
   }
   StateBackup::remove_left(state_dir);
-  const std::string file = absl::StrCat(state_dir, "/muster.db");
-  auto storage = options.lease == nullptr ? open_sqlite_storage(file)
-                                          : open_etcd_storage(*options.etcd, *options.lease, file);
+  const bool has_etcd = options.lease != nullptr;
+  if (absl::Status status = check_state_files(state_dir, has_etcd); !status.ok()) return status;
+  auto storage = has_etcd ? open_etcd_storage(*options.etcd, *options.lease, mirror_file(state_dir))
+                          : open_sqlite_storage(own_state_file(state_dir));
   if (!storage.ok()) return storage.status();
   storage_ = *std::move(storage);
   auto epoch = storage_->begin_epoch();

@@ -18,7 +18,7 @@ from history import ENDED, SUBMITTED, History, violations
 from own_network import OwnNetworkTest
 
 COUNT = 3
-REFUSED, DEPOSED = 15, 16  # coordinator/shell/start_exit.h
+LOCKED, STATE, REFUSED, DEPOSED = 10, 13, 15, 16  # coordinator/shell/start_exit.h
 
 # A rank that counts, and shows its number and its pid.
 PROGRAM = """
@@ -268,15 +268,28 @@ class Standbys(SeveralCoordinators):
         self.start_worker(single)
         job = json.loads(self.muster("submit", "--json", "--", "sleep", 600, check=0).stdout)["id"]
         wait_until(lambda: self.job(job)["state"] == "RUNNING", 60, "the job")
-        single.terminate()
-        single.wait()
         flags = ("--listen", f"127.0.0.1:{port}", "--http", f"127.0.0.1:{http_port}", "--etcd", self.etcd.endpoints())
         move = (BIN / "muster-coordinator", "--state-dir", self.dir / "state", *flags, "--move-state-to-etcd")
+        moving = self.start(*(str(word).replace(f":{port}", ":{0}".format(*free_ports(1))) for word in move))
+        self.assertEqual(moving.wait(timeout=60), LOCKED, "the state is in use")
+        single.terminate()
+        single.wait()
+        state = self.dir / "state/muster.db"
+        ignoring = self.start(*move[:-1])
+        self.assertEqual(ignoring.wait(timeout=60), STATE)
+        self.assertIn("copy it to etcd by one start with --move-state-to-etcd", self.output(ignoring))
         self.assertEqual(self.start(*move).wait(timeout=60), 0)
+        moved = state.with_name("muster.db.in-etcd")
+        self.assertFalse(state.exists())
+        moved.rename(state)
         again = self.start(*move)
         self.assertEqual(again.wait(timeout=60), REFUSED)
         self.assertIn("already has a state under /muster/", self.output(again))
-        self.start(BIN / "muster-coordinator", "--state-dir", self.dir / "state2", *flags)
+        state.rename(moved)
+        without = self.start(*move[:-3])
+        self.assertEqual(without.wait(timeout=60), STATE)
+        self.assertIn("the state of this coordinator is in etcd", self.output(without))
+        self.start(*move[:-1])
         wait_until(lambda: self.muster("list").returncode == 0, 60, "the coordinator")
         wait_until(lambda: self.connected() == 1, 60, "the worker")
         now = self.job(job)

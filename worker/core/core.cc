@@ -109,6 +109,13 @@ void Core::on(const Disconnected& event, Instant now, ActionList& out) {
 void Core::on(const Registered& event, Instant now, ActionList& out) {
   if (link_ != Link::kGreeting && link_ != Link::kRegistered) return;
   if (store_ && *store_ != event.store) return change_store(event.store, now, out);
+  // A coordinator without etcd that has begun with a copy of etcd's state.
+  if (is_replicated_ && !event.is_replicated && event.epoch <= epoch_) {
+    out.push_back(Disconnect{
+        "it runs without etcd, and this worker has seen a coordinator with etcd and the same "
+        "state, whose epoch is not lower"});
+    return;
+  }
   if (event.is_replicated && event.epoch < epoch_) {
     out.push_back(Disconnect{absl::StrCat("its epoch is ", event.epoch.value(),
                                           ", and this worker has seen the coordinator of epoch ",

@@ -55,7 +55,7 @@ absl::Status copy(const std::string& from, const std::string& to, const std::sto
 }  // namespace
 
 uint64_t state_bytes(const std::string& state_dir) {
-  const std::string database = absl::StrCat(state_dir, "/muster.db");
+  const std::string database = present_file(state_dir);
   return bytes_of(database) + bytes_of(absl::StrCat(database, "-wal"));
 }
 
@@ -64,7 +64,7 @@ absl::StatusOr<StateBackup> StateBackup::make(const std::string& state_dir,
   remove_left(state_dir);
   if (absl::Status status = check_space(state_dir); !status.ok()) return status;
   StateBackup backup(copy_path(state_dir));
-  absl::Status status = copy(absl::StrCat(state_dir, "/muster.db"), backup.path(), stop);
+  absl::Status status = copy(present_file(state_dir), backup.path(), stop);
   if (status.ok()) status = sync_path(backup.path());
   if (!status.ok()) return status;
   return backup;

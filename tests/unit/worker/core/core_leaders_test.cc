@@ -42,6 +42,27 @@ TEST_F(CoreTest, AnotherAddressIsTriedAtOnceWithoutBackOff) {
   EXPECT_LE(*core.next_deadline() - now, milliseconds(50)) << "the first of its kind";
 }
 
+// A coordinator that has begun without etcd, with an old copy of its state, gets no workers. One
+// with the newest copy has a higher epoch.
+TEST_F(CoreTest, ACoordinatorWithAnOldCopyOfEtcdsStateIsRefused) {
+  const auto connect = [&](uint64_t epoch, bool is_replicated) {
+    while (actions_of<Connect>(step(Tick{})).empty()) now += milliseconds(10);
+    step(Connected{});
+    return step(Registered{Epoch(epoch), seconds(1), StoreId(1), {}, {}, {}, is_replicated});
+  };
+  connect(7, true);
+  for (const uint64_t epoch : {3, 7}) {
+    step(Disconnected{});
+    const ActionList refused = connect(epoch, false);
+    ASSERT_THAT(actions_of<Disconnect>(refused), SizeIs(1));
+    EXPECT_THAT(actions_of<Disconnect>(refused)[0].reason, HasSubstr("it runs without etcd"));
+    EXPECT_FALSE(core.registered());
+  }
+  step(Disconnected{});
+  connect(8, false);
+  EXPECT_TRUE(core.registered());
+}
+
 // A worker that has seen a leader refuses its predecessors, on any connection and after any
 // reconnection.
 TEST_F(CoreTest, ADeposedCoordinatorOfSeveralIsRefused) {
