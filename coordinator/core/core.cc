@@ -55,7 +55,7 @@ Core::Core(CoreOptions options, DurableState state, Instant now)
   }
   usages_.restore(state.usages);
   policy_text_ = std::move(state.queue_policy);
-  fleet_.begin_waiting(now);
+  fleet_.begin_waiting(queue_.size() > 0, now);
   schedule_needed_ = any_job_needs_workers(queue_, jobs_, attempts_.jobs());
 }
 

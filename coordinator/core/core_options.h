@@ -87,6 +87,8 @@ struct CoreOptions {
   // nodes against later jobs in the queue. The time starts when the attempt ends. A rebooted
   // machine returns within this time.
   // It would cost more than some idle minutes if a job that runs for days got all these nodes.
+  // Likewise, a job that has not started keeps its place in the queue for this time while workers
+  // are away without which it cannot run.
   Duration reservation_time = std::chrono::minutes(5);
   // A job that runs on fewer nodes grows when more nodes have been free for `grow_stable`, and at
   // least `grow_after` after its start. `grow_stable` doubles each time the job grows, because a

@@ -88,7 +88,7 @@ Worker& Fleet::add(const WorkerRegistered& event, Instant now) {
   worker.program_ports = event.program_ports;
   worker.place = event.place;
   worker.labels = event.labels;
-  places_of_absent_.erase(event.worker);
+  absent_.erase(event.worker);
   worker.gpus = event.gpus;
   worker.no_gpus_because = event.no_gpus_because;
   worker.slots = event.slots;
@@ -115,9 +115,10 @@ void Fleet::await_workers_of(const Job& job, Instant now) {
   visit_by(now + std::min(lease(), options_.torn_down_within));
 }
 
-void Fleet::begin_waiting(Instant now) {
+void Fleet::begin_waiting(bool jobs_wait, Instant now) {
   (void)adapt_pace(now);
   const Duration more = time_to_register(workers_.size());
+  if (jobs_wait) registering_until_ = now + lease() + more;
   for (auto& [name, worker] : workers_) worker.last_message += more;
 }
 
@@ -153,6 +154,8 @@ void Fleet::excuse(Duration time, Instant now) {
   // Every available worker gets this time to report.
   reachable_until_ = excused_until_ = now + silence_max();
   if (outage_) outage_->since += time;
+  if (is_registering(now - time)) registering_until_ += time;
+  for (auto& [name, worker] : absent_) worker.last_message += time;
   for (auto& [name, worker] : workers_) {
     worker.last_message += time;
     worker.last_heartbeat += time;
@@ -163,19 +166,20 @@ void Fleet::excuse(Duration time, Instant now) {
 }
 
 const NodePlace* Fleet::place_of(const WorkerName& name) const {
-  if (const Worker* worker = find(name); worker != nullptr && worker->slots > 0)
-    return worker->place.is_known() ? &worker->place : nullptr;
-  const auto place = places_of_absent_.find(name);
-  return place == places_of_absent_.end() ? nullptr : &place->second;
+  const Worker* worker = find(name);
+  if (worker == nullptr || worker->slots == 0) {
+    const auto absent = absent_.find(name);
+    worker = absent == absent_.end() ? nullptr : &absent->second;
+  }
+  return worker != nullptr && worker->place.is_known() ? &worker->place : nullptr;
 }
 
 void Fleet::erase(const WorkerName& name) {
   const auto worker = workers_.find(name);
   if (worker == workers_.end()) return;
-  if (worker->second.place.is_known()) {
-    if (places_of_absent_.size() >= kPlacesKeptMax)
-      places_of_absent_.erase(places_of_absent_.begin());
-    places_of_absent_.insert_or_assign(name, std::move(worker->second.place));
+  if (worker->second.slots > 0) {
+    if (absent_.size() >= kAbsentMax) absent_.erase(absent_.begin());
+    absent_.insert_or_assign(name, std::move(worker->second));
   }
   workers_.erase(worker);
   if (!workers_.empty()) return;

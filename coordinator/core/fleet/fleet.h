@@ -48,7 +48,7 @@ constexpr int64_t kLeasesOfMost = 3;
 constexpr int64_t kLeasesOfAll = 60;
 
 // Twice the workers of the largest fleet.
-constexpr size_t kPlacesKeptMax = size_t{2} * kNodesMax;
+constexpr size_t kAbsentMax = size_t{2} * kNodesMax;
 
 class Fleet {
  public:
@@ -84,16 +84,20 @@ class Fleet {
   // lease to register again.
   void await_workers_of(const Job& job, Instant now);
   // Adapts the pace to the number of awaited workers, and extends their leases by
-  // time_to_register(). Called once, after all await_workers_of().
-  void begin_waiting(Instant now);
+  // time_to_register(). Called once, after all await_workers_of(). `jobs_wait`: whether stored jobs
+  // wait for workers, of which any number may have to register again.
+  void begin_waiting(bool jobs_wait, Instant now);
+  // Returns whether workers may have to register again after a coordinator restart.
+  bool is_registering(Instant now) const { return now < registering_until_; }
   // Adapts the pace to the size of the fleet. Returns whether it has changed, in which case the
   // caller sends it to all connected workers.
   bool adapt_pace(Instant now);
   // Returns the pace that workers have, or will have once they receive it.
   const Pace& pace() const { return pace_; }
+  // Returns the workers that were erased and have not registered since; at most kAbsentMax.
+  const std::map<WorkerName, Worker>& absent() const { return absent_; }
   // Returns the place of the worker in the network, also after erase(), until the worker registers
-  // with another one; null if it is unknown. Keeps the places of at most kPlacesKeptMax absent
-  // workers.
+  // with another one; null if it is unknown.
   const NodePlace* place_of(const WorkerName& name) const;
   // An outage ends with its last worker.
   void erase(const WorkerName& name);
@@ -199,7 +203,8 @@ class Fleet {
   Pace allowed_;
   Instant allowed_until_{};
   std::map<WorkerName, Worker> workers_;
-  std::map<WorkerName, NodePlace> places_of_absent_;
+  std::map<WorkerName, Worker> absent_;
+  Instant registering_until_{};
   // Set while there are workers. A deadline that begins after the last visit ends after this time.
   std::optional<Instant> next_visit_;
   Instant reachable_until_{};

@@ -26,6 +26,8 @@ const PlacementPass::Room& PlacementPass::room_of(const Job& job) {
     room.gpus_missing = room.gpus_missing || (host.slots_free >= job.spec.ranks_per_node &&
                                               request.is_suited(host) && !request.has_room(host));
   }
+  room.away =
+      std::ranges::count_if(away_, [&](const Host& host) { return request.would_have_room(host); });
   return room;
 }
 
@@ -56,10 +58,14 @@ std::vector<Host> PlacementPass::unclaimed_hosts() const {
 }
 
 // Returns the latest time at which the claiming job can start: when enough running jobs have
-// reached their time limits. Returns nullopt if jobs without a limit may keep it waiting.
+// reached their time limits. Workers that are away may return at any time. Returns nullopt if jobs
+// without a limit may keep it waiting.
 std::optional<Instant> PlacementPass::latest_start(const Claim& claim) const {
+  if (fleet_.is_registering(time_.now)) return time_.now;
   std::map<WorkerName, Host> busy;
-  std::ptrdiff_t free = claim.held;
+  std::ptrdiff_t free = claim.held + std::ranges::count_if(away_, [&](const Host& host) {
+                          return claim.request.would_have_room(host);
+                        });
   for (const Host& host : hosts_) {
     if (claim.request.has_room(host))
       ++free;

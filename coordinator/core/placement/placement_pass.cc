@@ -53,25 +53,6 @@ bool any_job_needs_workers(const JobQueue& queue, const JobTable& jobs,
          std::ranges::any_of(live, [&](const JobId id) { return may_hold_workers(jobs.at(id)); });
 }
 
-std::shared_ptr<const JobSpec> spec_of_attempt(const Job& job) {
-  return std::make_shared<const JobSpec>(spec_of_size(job.spec, nodes_now(job)));
-}
-
-SendToWorker order_to_start(const Job& job, std::shared_ptr<const JobSpec> spec,
-                            const RanksByWorker& ranks, const Worker& worker) {
-  SendStartRanks order{job.id,
-                       job.attempt,
-                       std::move(spec),
-                       {},
-                       job.rendezvous_address,
-                       job.program_port,
-                       job.faults.empty() ? -1 : job.faults.back().checkpoint_step,
-                       rendezvous_time_of(job)};
-  for (const Rank rank : ranks.at(worker.name))
-    order.ranks.push_back(job.placement[static_cast<size_t>(rank.value())]);
-  return send_action(worker, std::move(order));
-}
-
 PlacementPass::PlacementPass(const CoreOptions& options, const CoreTime& time, const JobTable& jobs,
                              const std::vector<JobId>& live, const Fleet& fleet,
                              const NodeBook& nodes)
@@ -91,6 +72,7 @@ PlacementPass::PlacementPass(const CoreOptions& options, const CoreTime& time, c
           .push_back(std::move(host));
     }
   }
+  find_away();
   std::vector<Host*> all;
   for (std::vector<Host>* some : {&hosts_, &excluded_})
     for (Host& host : *some) all.push_back(&host);
@@ -100,11 +82,29 @@ PlacementPass::PlacementPass(const CoreOptions& options, const CoreTime& time, c
   }
 }
 
+// A worker is away if it is disconnected, leaving or being checked, or if its lease has ended a
+// short time ago; but not if its node is excluded otherwise than as a last resort.
+void PlacementPass::find_away() {
+  const auto add = [&](const Worker& worker) {
+    const NodeRecord* node = nodes_.find(worker.name);
+    const bool is_barred = node != nullptr && node->excluded && !rule_of(node->suspicion).is_soft;
+    if (worker.slots > 0 && worker.stuck.empty() && !is_barred)
+      away_.push_back(host_of(worker, {}));
+  };
+  for (const auto& [name, worker] : fleet_.all())
+    if (worker.leaving || fleet_.is_away(name)) add(worker);
+  for (const auto& [name, worker] : fleet_.absent())
+    if (time_.now < worker.last_message + options_.reservation_time) add(worker);
+}
+
 PlacementPass::Decision PlacementPass::place(const Job& job, const JobQueue::Entry& entry) {
   Decision decision;
   // A job with a history has former nodes, or nodes to avoid.
   const bool is_new = job.attempt == Attempt(0) && job.held.empty() && job.previous_nodes.empty();
-  if (blocked_ && may_fit_later(job) && room_of(job).unclaimed < fewest_nodes(job)) {
+  const bool waits_for_claim =
+      may_fit_later(job) ||
+      (is_new && claimed_.contains(shape_of(job.spec, 0)) && may_fit_soon(job));
+  if (blocked_ && waits_for_claim && room_of(job).unclaimed < fewest_nodes(job)) {
     claim(job, 0);
     return backfill(job);
   }
@@ -142,7 +142,8 @@ PlacementPass::Decision PlacementPass::decide(const Job& job, const JobQueue::En
   const WorkerName awaited = node_to_wait_for(job, entry);
   if (soon || !awaited.value().empty()) decision.held = hold_own_nodes(job);
   const bool is_busy = placement.fit == Fit::kLater;
-  if (is_busy) claim(job, std::ssize(decision.held));
+  const bool is_short = !is_busy && may_fit_soon(job);
+  if (is_busy || is_short) claim(job, std::ssize(decision.held));
   decision.text = absl::StrCat(
       "waits for ", need_text(job.spec, fewest, room_of(job).gpus_missing),
       is_busy            ? ": they are busy"
@@ -151,7 +152,8 @@ PlacementPass::Decision PlacementPass::decide(const Job& job, const JobQueue::En
       fitting_text(job.spec, request, hosts_), passed_over_text(leaving_, "leaving"),
       passed_over_text(outdated_, "of another version and only ends what it runs"), lacking, remark,
       is_busy || job.spec.gpus_per_rank <= 0 ? "" : without_gpus_text(),
-      held_text(decision.held.size(), awaited, options_.reservation_time));
+      held_text(decision.held.size(), awaited, options_.reservation_time),
+      is_short ? "; later jobs wait behind it while the missing ones may return" : "");
   return decision;
 }
 
@@ -188,6 +190,14 @@ bool PlacementPass::can_never_fit(const Job& job) {
 // Returns whether the job has room on the empty fleet without excluded nodes.
 bool PlacementPass::may_fit_later(const Job& job) {
   return room_of(job).when_empty >= fewest_nodes(job);
+}
+
+// Returns whether the job has room on the empty fleet together with workers that may return. A job
+// between two attempts reserves its own nodes instead.
+bool PlacementPass::may_fit_soon(const Job& job) {
+  if (fleet_.is_registering(time_.now)) return true;
+  const Room& room = room_of(job);
+  return job.attempt == Attempt(0) && room.when_empty + room.away >= job.spec.nodes;
 }
 
 bool PlacementPass::is_check_requested(const WorkerName& name) const {
@@ -369,26 +379,6 @@ PlacementPass::More PlacementPass::hold_more_nodes(const Job& job) {
   more.held.resize(static_cast<size_t>(std::min(std::ssize(more.held), wanted)));
   reserve(request, more.held);
   return more;
-}
-
-std::string start_text(const Job& job, const Fleet& fleet, int64_t unix_ns) {
-  const std::vector<WorkerName> now = nodes_of(job.placement);
-  const std::string replaced =
-      now.size() >= job.previous_nodes.size() ? replaced_text(job.previous_nodes, now) : "";
-  std::string text =
-      absl::StrCat("attempt ", job.attempt.value(), ": starting ", job.placement.size(),
-                   job.placement.size() == 1 ? " rank on " : " ranks on ", now.front().value(),
-                   now.size() > 1 ? absl::StrCat(" … ", now.back().value()) : std::string());
-  if (!replaced.empty())
-    absl::StrAppend(&text, ", ", replaced, left_domains_text(job.previous_nodes, now, fleet));
-  absl::StrAppend(&text, split_segments_text(now, job.spec.segment_nodes, fleet));
-  if (nodes_now(job) == job.spec.nodes) return text;
-  std::vector<std::string> avoided;
-  for (const WorkerName& name : nodes_to_avoid(job, unix_ns))
-    if (fleet.find(name) != nullptr) avoided.push_back(name.value());
-  absl::StrAppend(&text, ", ", size_text(job), ": no more are free now",
-                  avoided.empty() ? "" : " but what it avoids: " + absl::StrJoin(avoided, ", "));
-  return text;
 }
 
 }  // namespace muster::coordinator

@@ -7,7 +7,9 @@
 // higher priority. Each pass computes the reservations again and retains the same workers if they
 // are still available.
 //
-// A job that waits for other jobs to end claims all workers on which it could run. A later job gets
+// A job that waits for other jobs to end claims all workers on which it could run. So does one that
+// needs workers that were here recently and may return: a worker that is restarted, or all of them
+// after a restart of the coordinator, must not cost a large job its place. A later job gets
 // free workers without a claim. Backfill: it gets claimed ones only if it has a time limit, and
 // ends by it before the time at which the claiming job can start at the latest. This time is known
 // if enough running jobs have time limits; otherwise there is no backfill. A later job therefore
@@ -113,6 +115,7 @@ class PlacementPass {
   // The hosts that suit a shape, whatever its number of nodes.
   struct Room {
     std::ptrdiff_t when_empty = 0;  // hosts with enough resources, if they were empty
+    std::ptrdiff_t away = 0;        // the same for workers that may return
     std::ptrdiff_t unclaimed = 0;   // hosts with enough free resources that no job claims
     bool gpus_missing = false;      // a host has enough free slots but too few free GPUs
   };
@@ -132,6 +135,7 @@ class PlacementPass {
     return {spec.ranks_per_node, spec.gpus_per_rank, nodes, spec.node_selector, spec.tolerations};
   }
   Decision decide(const Job& job, const JobQueue::Entry& entry);
+  void find_away();
   // backfill.cc
   void claim(const Job& job, std::ptrdiff_t held);
   std::vector<Host> unclaimed_hosts() const;
@@ -140,6 +144,7 @@ class PlacementPass {
   const Room& room_of(const Job& job);
   bool can_never_fit(const Job& job);
   bool may_fit_later(const Job& job);
+  bool may_fit_soon(const Job& job);
   bool is_check_requested(const WorkerName& name) const;
   bool is_away(const WorkerName& name) const;
   bool waits_for_all_nodes(const Job& job, const JobQueue::Entry& entry) const;
@@ -163,6 +168,8 @@ class PlacementPass {
   // resources that this pass has assigned are subtracted.
   std::vector<Host> hosts_;
   std::vector<Host> excluded_;
+  // Workers that may return soon: their resources count as if they were empty.
+  std::vector<Host> away_;
   std::vector<std::string> leaving_;
   // Connected workers of another version. Their ranks run to the end, and no new ranks are placed
   // on them.
