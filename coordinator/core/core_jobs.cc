@@ -205,7 +205,7 @@ void Core::schedule() {
       has_ends = true;
       pass.set_ends(ends_by_limit());
     }
-    PlacementPass::Decision decision = pass.place(job, entry);
+    PlacementPass::Decision decision = pass.place(job, entry, time_left(job));
     for (const WorkerName& name : decision.checks)
       append(actions_, checks_.request(fleet_.at(name), time_.now));
     if (decision.ranks.empty()) {
@@ -214,6 +214,7 @@ void Core::schedule() {
       continue;
     }
     if (job.attempt == Attempt(0)) running.add(job);
+    job.is_backfilled = decision.is_backfilled;
     start(job, std::move(decision.ranks));
     if (!decision.text.empty()) jobs_.note(job, job.reason + decision.text);
     hold_more(job);

@@ -1,5 +1,6 @@
 // The queue policy: quotas, fair share and usage.
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include <absl/strings/str_cat.h>
@@ -81,7 +82,8 @@ void Core::charge_usage() {
 }
 
 // Sets the usage per share of each job's team and user, by which jobs of equal priority are
-// ordered. A job between two attempts comes before those that have not started.
+// ordered. A job between two attempts comes before those that have not started, except that a
+// backfilled one comes last: before them it would delay the job whose nodes it got.
 void Core::set_fair_shares(std::vector<JobQueue::Entry>& entries) const {
   if (!policy_) return;
   std::map<Party, double> known;
@@ -94,7 +96,11 @@ void Core::set_fair_shares(std::vector<JobQueue::Entry>& entries) const {
   };
   for (JobQueue::Entry& entry : entries) {
     const Job& job = jobs_.at(entry.job);
-    if (job.attempt > Attempt(0)) continue;
+    if (job.is_backfilled) {
+      entry.use_of_team = entry.use_of_user = std::numeric_limits<double>::infinity();
+      continue;
+    }
+    if (job.attempt > Attempt(0) && job.state == JobState::kQueued) continue;
     const std::vector<Party> parties = parties_of(job.spec);
     entry.use_of_team = use_of(parties.back());
     entry.use_of_user = use_of(parties.front());

@@ -92,36 +92,39 @@ std::optional<Instant> PlacementPass::latest_start(const Claim& claim) const {
   return std::nullopt;
 }
 
-// Only a job without a history is placed: one with former nodes, or nodes to avoid, retains its
-// place in the queue.
-PlacementPass::Decision PlacementPass::backfill(const Job& job) {
+// Places new and formerly backfilled jobs. Another one with former nodes, or nodes to avoid,
+// retains its place in the queue.
+PlacementPass::Decision PlacementPass::backfill(const Job& job, std::optional<Duration> limit) {
   Decision decision;
   decision.text = std::string(kWaitsBehind);
-  const int64_t limit = job.spec.time_limit_seconds;
-  if (limit == 0 || ends_.empty() || job.attempt > Attempt(0)) return decision;
-  const auto [known, is_new] = no_backfill_.try_emplace(shape_of(job.spec, job.spec.nodes), limit);
-  if (!is_new && known->second <= limit) return decision;
-  const Instant end = time_.now + std::chrono::seconds(limit) + kEndMargin;
+  if (!limit || (job.attempt > Attempt(0) && !job.is_backfilled)) return decision;
+  const auto [known, is_new] = no_backfill_.try_emplace(shape_of(job.spec, job.spec.nodes), *limit);
+  if (!is_new && known->second <= *limit) return decision;
+  const Instant end = time_.now + *limit + kEndMargin;
   const PlacementRequest request = request_with_places(job, fleet_, time_.unix_ns);
   std::vector<bool> is_free_until(claims_.size());
   for (size_t i = 0; i < claims_.size(); ++i) {
     if (!claims_[i].start) claims_[i].start = latest_start(claims_[i]);
-    is_free_until[i] = *claims_[i].start && end <= **claims_[i].start;
+    is_free_until[i] = end <= claims_[i].start->value_or(time_.now + kBackfillWindow);
   }
   std::vector<Host> hosts;
   for (const Host& host : hosts_) {
-    if (request.has_room(host) &&
+    if (request.has_room(host) && !request.avoid.contains(host.name) &&
         (host.claim < 0 || is_free_until[static_cast<size_t>(host.claim)]))
       hosts.push_back(host);
   }
   if (std::ssize(hosts) < job.spec.nodes) {
-    known->second = limit;
+    if (request.avoid.empty())
+      known->second = *limit;
+    else if (is_new)
+      no_backfill_.erase(known);
     return decision;
   }
   Placement placement = coordinator::place(request, job.spec.nodes, hosts);
   no_backfill_.erase(known);
   take(job.spec, placement.ranks);
   decision.ranks = std::move(placement.ranks);
+  decision.is_backfilled = true;
   decision.text = "; it ends by its time limit before the jobs ahead of it in the queue can start";
   return decision;
 }

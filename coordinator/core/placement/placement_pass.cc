@@ -97,7 +97,8 @@ void PlacementPass::find_away() {
     if (time_.now < worker.last_message + options_.reservation_time) add(worker);
 }
 
-PlacementPass::Decision PlacementPass::place(const Job& job, const JobQueue::Entry& entry) {
+PlacementPass::Decision PlacementPass::place(const Job& job, const JobQueue::Entry& entry,
+                                             std::optional<Duration> limit) {
   Decision decision;
   // A job with a history has former nodes, or nodes to avoid.
   const bool is_new = job.attempt == Attempt(0) && job.held.empty() && job.previous_nodes.empty();
@@ -106,7 +107,7 @@ PlacementPass::Decision PlacementPass::place(const Job& job, const JobQueue::Ent
       (is_new && claimed_.contains(shape_of(job.spec, 0)) && may_fit_soon(job));
   if (blocked_ && waits_for_claim && room_of(job).unclaimed < fewest_nodes(job)) {
     claim(job, 0);
-    return backfill(job);
+    return backfill(job, limit);
   }
   if (!is_new) return decide(job, entry);
   const Shape shape = shape_of(job.spec, job.spec.nodes);

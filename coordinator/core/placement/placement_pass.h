@@ -11,9 +11,12 @@
 // needs workers that were here recently and may return: a worker that is restarted, or all of them
 // after a restart of the coordinator, must not cost a large job its place. A later job gets
 // free workers without a claim. Backfill: it gets claimed ones only if it has a time limit, and
-// ends by it before the time at which the claiming job can start at the latest. This time is known
-// if enough running jobs have time limits; otherwise there is no backfill. A later job therefore
-// never delays the claiming job beyond that time.
+// ends by it before the time at which the claiming job can start at the latest. A later job
+// therefore never delays the claiming job beyond that time. The time is known if enough running
+// jobs have time limits. Otherwise jobs with a limit of at most kBackfillWindow start, so that one
+// job without a limit does not leave the fleet idle: they delay the claiming job by at most the
+// window after jobs without limits have ended. A backfilled job that is restarted is placed by
+// backfill again, because its restarts must delay the claiming job no further.
 //
 // The caller calls the pass for each job in that order, and executes each decision before the next
 // call. A pass exists only within one step of the core, and refers to its arguments. Pure; called
@@ -58,6 +61,9 @@ using JobEnds = std::map<JobId, Instant>;
 // The time from the end of a limit until the nodes of the job are free for others: the last ranks
 // are killed, and have to release up to hundreds of gigabytes of memory.
 constexpr Duration kEndMargin = std::chrono::seconds(35);
+// The longest time limit, with kEndMargin, of a backfilled job if it is not known when the claiming
+// job can start.
+constexpr Duration kBackfillWindow = std::chrono::hours(4);
 // The reason of a job whose workers jobs ahead of it in the queue claim.
 constexpr std::string_view kWaitsBehind = "waits for the jobs ahead of it in the queue";
 
@@ -77,14 +83,15 @@ class PlacementPass {
     std::string text;
     // The workers to reserve if there are no ranks.
     std::vector<WorkerName> held;
+    bool is_backfilled = false;
   };
   // Places a waiting job. Requires that the job is QUEUED and is not backing off. Takes logarithmic
   // time for a new job with the shape of an earlier one that waits. Requires that the job remains
-  // where it is until the pass ends.
-  Decision place(const Job& job, const JobQueue::Entry& entry);
+  // where it is until the pass ends. `limit`: the time for which the job may still have ranks.
+  Decision place(const Job& job, const JobQueue::Entry& entry, std::optional<Duration> limit);
   // Returns whether a job waits for others to end, so that later jobs start by backfill only.
   bool is_blocked() const { return blocked_; }
-  // Sets the ends of running jobs. Without them there is no backfill.
+  // Sets the ends of running jobs. Called before a job with a time limit is placed.
   void set_ends(JobEnds ends) { ends_ = std::move(ends); }
   // Returns the free workers among the nodes of a job between two attempts, to be reserved for it.
   std::vector<WorkerName> hold_own_nodes(const Job& job);
@@ -139,7 +146,7 @@ class PlacementPass {
   // backfill.cc
   void claim(const Job& job, std::ptrdiff_t held);
   std::vector<Host> unclaimed_hosts() const;
-  Decision backfill(const Job& job);
+  Decision backfill(const Job& job, std::optional<Duration> limit);
   std::optional<Instant> latest_start(const Claim& claim) const;
   const Room& room_of(const Job& job);
   bool can_never_fit(const Job& job);
@@ -179,7 +186,7 @@ class PlacementPass {
   std::set<Shape> claimed_;  // the shapes of jobs that have claimed hosts; their keys have 0 nodes
   JobEnds ends_;
   // For shapes without a place by backfill: the least time limit for which there is none.
-  std::map<Shape, int64_t> no_backfill_;
+  std::map<Shape, Duration> no_backfill_;
   // The checks that the current decision requests, in order.
   std::vector<WorkerName> checks_;
   // Results that hold until this pass assigns a resource: without them, each of ten thousand

@@ -259,6 +259,8 @@ struct Job {
   // The next attempt starts before other waiting jobs, because the job has given up its nodes only
   // to change its revision, or to leave a slow node.
   bool keeps_nodes = false;
+  // The newest attempt started before jobs ahead of this one, because its time limit ends in time.
+  bool is_backfilled = false;
 
   // The dependencies of `spec` that are not met yet. Not empty: the job is QUEUED and has had no
   // attempt.

@@ -95,6 +95,7 @@ void add_revisions(const Job& job, json& record) {
   record["newest_revision"] = job.newest_revision;
   record["revisions"] = std::move(notes);
   record["keeps_nodes"] = job.keeps_nodes;
+  record["is_backfilled"] = job.is_backfilled;
   if (job.update) {
     json update = {{"note", note_to_json(job.update->note)},
                    {"spec", spec_to_json(job.update->spec)},
@@ -117,6 +118,7 @@ void read_revisions(const json& record, Job& job) {
   for (const json& note : record.value("revisions", json::array()))
     job.revisions.push_back(note_from_json(note));
   job.keeps_nodes = record.value("keeps_nodes", false);
+  job.is_backfilled = record.value("is_backfilled", false);
   if (const auto update = record.find("update"); update != record.end()) {
     job.update = JobUpdate{note_from_json(update->value("note", json::object())),
                            spec_from_json(update->value("spec", json::object())),

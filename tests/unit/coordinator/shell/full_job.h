@@ -69,6 +69,7 @@ inline Job full_job() {
   job.trial = Trial{job.spec, 2, 8, 9, 10};
   job.trial->former.command = {"v2"};
   job.keeps_nodes = true;
+  job.is_backfilled = true;
   job.waits_for = job.spec.dependencies = {{JobId(3), DependencyKind::kAfterAny},
                                            {JobId(5), DependencyKind::kAfterNotOk}};
   job.not_before_unix_ns = 77;
