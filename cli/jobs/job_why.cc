@@ -104,9 +104,9 @@ std::string unmet_needs_text(const JobNeeds& needs) {
 
 }  // namespace
 
-JobNeeds needs_of(const v1::JobSpec& spec, uint64_t gpu_bytes) {
+JobNeeds needs_of(const v1::JobSpec& spec, bool has_started, uint64_t gpu_bytes) {
   return {.nodes = spec.nodes(),
-          .fewest_nodes = spec.min_nodes() > 0 ? spec.min_nodes() : spec.nodes(),
+          .fewest_nodes = has_started && spec.min_nodes() > 0 ? spec.min_nodes() : spec.nodes(),
           .segment_nodes = spec.segment_nodes(),
           .slots = spec.ranks_per_node(),
           .gpus_per_rank = spec.gpus_per_rank(),

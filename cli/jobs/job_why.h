@@ -25,7 +25,8 @@ struct JobNeeds {
 };
 
 // Returns the needs of a job. `gpu_bytes`: as in JobNeeds.
-JobNeeds needs_of(const v1::JobSpec& spec, uint64_t gpu_bytes);
+// `has_started`: only later attempts may have fewer nodes.
+JobNeeds needs_of(const v1::JobSpec& spec, bool has_started, uint64_t gpu_bytes);
 
 // Returns why the worker cannot take ranks of the job now: "4 of 8 slots are free"; empty: it can.
 std::string why_not(const v1::WorkerInfo& worker, const JobNeeds& needs);

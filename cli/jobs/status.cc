@@ -82,7 +82,8 @@ int status_and_why(const StatusOptions& options, Client& client) {
     const auto workers = client.list_workers();
     fleet = workers.status();
     if (workers.ok()) {
-      const JobNeeds needs = needs_of(job->spec(), planned_gpu_bytes(job->spec(), *workers));
+      const JobNeeds needs =
+          needs_of(job->spec(), job->attempt() > 0, planned_gpu_bytes(job->spec(), *workers));
       both["fleet"] = why_to_json(needs, *workers);
       absl::StrAppend(&text, "\n", describe_why(needs, *workers));
     }

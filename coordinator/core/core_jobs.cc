@@ -209,6 +209,7 @@ void Core::schedule() {
     for (const WorkerName& name : decision.checks)
       append(actions_, checks_.request(fleet_.at(name), time_.now));
     if (decision.ranks.empty()) {
+      if (decision.has_claim) running.reserve(job);
       hold(jobs_, job, std::move(decision.held));
       if (decision.text != job.reason) jobs_.note(job, std::move(decision.text));
       continue;

@@ -45,6 +45,15 @@ absl::Status Core::check_policy(const JobSpec& spec) const {
                                                       ": the highest one of ", text_of(party),
                                                       " is ", *quota.priority_max));
     }
+    const QuotaUses needed = uses_of(spec, has_gpus());
+    for (size_t kind = 0; kind < kQuotaKinds; ++kind) {
+      const auto most = quota.of(static_cast<QuotaKind>(kind));
+      if (!most || static_cast<QuotaKind>(kind) == QuotaKind::kWaitingJobs) continue;
+      if (needed[kind] <= *most) continue;
+      return absl::PermissionDeniedError(absl::StrCat(
+          "the job could never start: with its spares it needs ", needed[kind], ", and the quota ",
+          av(kQuotaNames[kind]), " of ", text_of(party), " is ", *most));
+    }
     const auto waiting_max = quota.of(QuotaKind::kWaitingJobs);
     if (!waiting_max) continue;
     int64_t waiting = 0;
@@ -71,7 +80,8 @@ void Core::charge_usage() {
   for (const JobId id : attempts_.jobs()) {
     const Job& job = jobs_.at(id);
     for (const Party& party : parties_of(job.spec))
-      ranks[party] += static_cast<double>(job.placement.size());
+      ranks[party] += static_cast<double>(std::ssize(job.placement) +
+                                          std::ssize(job.held) * job.spec.ranks_per_node);
   }
   for (const auto& [party, count] : ranks)
     usages_.add(party, count * to_seconds(passed), policy_->half_life, time_.unix_ns);

@@ -97,6 +97,7 @@ std::optional<Instant> PlacementPass::latest_start(const Claim& claim) const {
 PlacementPass::Decision PlacementPass::backfill(const Job& job, std::optional<Duration> limit) {
   Decision decision;
   decision.text = std::string(kWaitsBehind);
+  decision.has_claim = true;
   if (!limit || (job.attempt > Attempt(0) && !job.is_backfilled)) return decision;
   const auto [known, is_new] = no_backfill_.try_emplace(shape_of(job.spec, job.spec.nodes), *limit);
   if (!is_new && known->second <= *limit) return decision;

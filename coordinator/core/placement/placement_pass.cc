@@ -136,6 +136,7 @@ PlacementPass::Decision PlacementPass::decide(const Job& job, const JobQueue::En
   if (blocked_ && may_fit_later(job)) {  // it avoids some of the unclaimed hosts
     claim(job, 0);
     decision.text = std::string(kWaitsBehind);
+    decision.has_claim = true;
     return decision;
   }
   const PlacementRequest request = request_with_places(job, fleet_, time_.unix_ns);
@@ -144,7 +145,8 @@ PlacementPass::Decision PlacementPass::decide(const Job& job, const JobQueue::En
   if (soon || !awaited.value().empty()) decision.held = hold_own_nodes(job);
   const bool is_busy = placement.fit == Fit::kLater;
   const bool is_short = !is_busy && may_fit_soon(job);
-  if (is_busy || is_short) claim(job, std::ssize(decision.held));
+  decision.has_claim = is_busy || is_short;
+  if (decision.has_claim) claim(job, std::ssize(decision.held));
   decision.text = absl::StrCat(
       "waits for ", need_text(job.spec, fewest, room_of(job).gpus_missing),
       is_busy            ? ": they are busy"

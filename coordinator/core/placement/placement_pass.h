@@ -84,6 +84,8 @@ class PlacementPass {
     // The workers to reserve if there are no ranks.
     std::vector<WorkerName> held;
     bool is_backfilled = false;
+    // The job waits for nodes that it will get: for other jobs to end, or for workers to return.
+    bool has_claim = false;
   };
   // Places a waiting job. Requires that the job is QUEUED and is not backing off. Takes logarithmic
   // time for a new job with the shape of an earlier one that waits. Requires that the job remains

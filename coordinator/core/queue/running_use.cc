@@ -8,10 +8,11 @@
 namespace muster::coordinator {
 
 QuotaUses uses_of(const JobSpec& spec, bool has_gpus) {
-  const int64_t ranks = spec.world_size();
+  const int64_t nodes = int64_t{spec.nodes} + spec.spares;
+  const int64_t ranks = nodes * spec.ranks_per_node;
   const int64_t gpus =
       spec.gpus_per_rank == kGpusOfSlot ? (has_gpus ? ranks : 0) : ranks * spec.gpus_per_rank;
-  return {ranks, gpus, spec.nodes, 1, 0};
+  return {ranks, gpus, nodes, 1, 0};
 }
 
 RunningUse::RunningUse(const QueuePolicy* policy, const JobTable& jobs, const JobQueue& queue,
@@ -39,7 +40,13 @@ void RunningUse::add(const Job& job) {
   }
 }
 
-std::string RunningUse::why_waits(const Job& job) const {
+void RunningUse::reserve(const Job& job) {
+  if (policy_ == nullptr || job.attempt > Attempt(0)) return;
+  for (const Party& party : parties_of(job.spec))
+    reserved_.try_emplace(party, uses_of(job.spec, has_gpus_));
+}
+
+std::string RunningUse::why_waits(const Job& job) {
   if (job.attempt > Attempt(0)) return "";
   if (job.spec.array_running_max > 0) {
     const auto running = tasks_.find(key_of(job.spec));
@@ -53,17 +60,21 @@ std::string RunningUse::why_waits(const Job& job) const {
   for (const Party& party : parties_of(job.spec)) {
     const Quota& quota = quota_of(*policy_, party);
     const auto known = uses_.find(party);
+    const auto reserved = reserved_.find(party);
     for (size_t kind = 0; kind < kQuotaKinds; ++kind) {
       const auto most = quota.of(static_cast<QuotaKind>(kind));
       if (!most || static_cast<QuotaKind>(kind) == QuotaKind::kWaitingJobs) continue;
       const int64_t used = known == uses_.end() ? 0 : known->second[kind];
-      if (needed[kind] == 0 || used + needed[kind] <= *most) continue;
+      const int64_t ahead = reserved == reserved_.end() ? 0 : reserved->second[kind];
+      if (needed[kind] == 0 || used + ahead + needed[kind] <= *most) continue;
       const std::string limit =
           absl::StrCat(av(kQuotaNames[kind]), "=", *most, " of ", text_of(party));
-      return needed[kind] > *most
-                 ? absl::StrCat("waits for a larger quota: ", limit, ", and it needs ",
-                                needed[kind])
-                 : absl::StrCat("waits for its quota: ", limit, " (muster shares shows its use)");
+      if (needed[kind] > *most)
+        return absl::StrCat("waits for a larger quota: ", limit, ", and it needs ", needed[kind]);
+      if (used + needed[kind] <= *most)
+        return absl::StrCat("waits behind an earlier job for its quota: ", limit);
+      reserved_.try_emplace(party, needed);
+      return absl::StrCat("waits for its quota: ", limit, " (muster shares shows its use)");
     }
   }
   return "";

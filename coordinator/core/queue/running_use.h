@@ -1,7 +1,8 @@
 // The use of the fleet by users, teams and arrays during one placement pass, and the reasons why
 // jobs wait for it to fall: quotas of the policy, and JobSpec::array_running_max. A job between two
 // attempts counts as running, because its restart must not wait for a job that took its place. Jobs
-// count at full size. Pure; called on one thread at a time.
+// count at full size, with their spares. A waiting job reserves the quota that it needs against
+// later jobs of the same user or team, so that small jobs do not keep a large one waiting. Pure; called on one thread at a time.
 #pragma once
 
 #include <array>
@@ -36,8 +37,11 @@ class RunningUse {
   // Adds a job that starts for the first time.
   void add(const Job& job);
   // Returns the reason why a waiting job must not start now; "" if there is none. Contains no
-  // amounts that change while the job waits, because each new reason is stored.
-  std::string why_waits(const Job& job) const;
+  // amounts that change while the job waits, because each new reason is stored. Called in the order
+  // of the queue: the first job of a party that waits for its quota reserves its need.
+  std::string why_waits(const Job& job);
+  // Reserves the quotas of a job that waits for the nodes of others, where no earlier job does.
+  void reserve(const Job& job);
   const std::map<Party, QuotaUses>& parties() const { return uses_; }
 
  private:
@@ -50,6 +54,8 @@ class RunningUse {
   bool has_gpus_;
   std::map<ArrayKey, int32_t> tasks_;
   std::map<Party, QuotaUses> uses_;
+  // The need of the first waiting job of each party.
+  std::map<Party, QuotaUses> reserved_;
 };
 
 }  // namespace muster::coordinator

@@ -88,7 +88,8 @@ TEST(DescribeWhy, ListsWorkersThatCannotTakeRanksFirst) {
   spec.set_min_nodes(1);
   spec.set_ranks_per_node(4);
   spec.set_gpus_per_rank(2);
-  const JobNeeds needs = needs_of(spec, uint64_t{42} << 30);
+  const JobNeeds needs = needs_of(spec, /*has_started=*/true, uint64_t{42} << 30);
+  EXPECT_EQ(needs_of(spec, /*has_started=*/false, 0).fewest_nodes, 2);
   v1::ListWorkersResponse workers;
   EXPECT_THAT(describe_why(needs, workers), HasSubstr("no worker has registered"));
   *workers.add_workers() = worker_of("good", 4, 0, 8);
