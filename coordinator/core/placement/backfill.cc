@@ -72,6 +72,7 @@ std::optional<Instant> PlacementPass::latest_start(const Claim& claim) const {
     else
       busy.emplace(host.name, host);
   }
+  if (free >= claim.nodes) return time_.now;
   std::vector<std::pair<Instant, JobId>> ends;
   for (const auto& [id, end] : ends_) ends.emplace_back(end, id);
   std::ranges::sort(ends);

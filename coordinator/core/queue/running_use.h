@@ -2,7 +2,8 @@
 // jobs wait for it to fall: quotas of the policy, and JobSpec::array_running_max. A job between two
 // attempts counts as running, because its restart must not wait for a job that took its place. Jobs
 // count at full size, with their spares. A waiting job reserves the quota that it needs against
-// later jobs of the same user or team, so that small jobs do not keep a large one waiting. Pure; called on one thread at a time.
+// later jobs of the same user or team, so that small jobs do not keep a large one waiting. Pure;
+// called on one thread at a time.
 #pragma once
 
 #include <array>

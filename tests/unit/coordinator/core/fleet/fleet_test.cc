@@ -95,7 +95,7 @@ TEST_F(FleetTest, AWorkerOfARestartedCoordinatorHasTimeToRegister) {
   Job job;
   for (int i = 0; i < 1'000; ++i) job.placement.push_back({Rank(i), worker(i), 0, {}});
   fleet_.await_workers_of(job, now_);
-  fleet_.begin_waiting(now_);
+  fleet_.begin_waiting(/*jobs_wait=*/false, now_);
   const Duration time = options_.worker_lease + seconds(2);
   EXPECT_FALSE(is_expired(worker(999), now_ + time - Duration(1)));
   EXPECT_TRUE(is_expired(worker(999), now_ + time));
