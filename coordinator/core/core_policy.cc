@@ -106,6 +106,10 @@ void Core::set_fair_shares(std::vector<JobQueue::Entry>& entries) const {
   };
   for (JobQueue::Entry& entry : entries) {
     const Job& job = jobs_.at(entry.job);
+    for (const Party& party : parties_of(job.spec)) {  // the policy may be newer than the job
+      const Quota& quota = quota_of(*policy_, party);
+      if (quota.priority_max) entry.priority = std::min(entry.priority, *quota.priority_max);
+    }
     if (job.is_backfilled) {
       entry.use_of_team = entry.use_of_user = std::numeric_limits<double>::infinity();
       continue;

@@ -10,6 +10,7 @@
 #include "common/files/free_space.h"
 #include "coordinator/shell/storage/space_reserve.h"
 #include "coordinator/shell/storage/sqlite_database.h"
+#include "coordinator/shell/storage/state_files.h"
 
 namespace muster::coordinator {
 namespace {
