@@ -236,7 +236,7 @@ class MeshTrainer {
     const auto reduced = gradients.reduce(local, /*saving=*/false);
     if (!reduced.ok()) return reduced.status();
     if (auto status = gradients.data_verdict(*reduced); !status.ok()) return status;
-    records.push_back(gradients.record(step, *reduced));
+    records.push_back(gradients.record(step, /*updates=*/step, *reduced));
     const StepRecord& record = records.back();
     const double clip = clip_factor(record.raw_grad_norm, config.optimizer.clipping_threshold);
     return rank_model.update({.learning_rate = record.learning_rate,
