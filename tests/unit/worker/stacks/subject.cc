@@ -1,6 +1,7 @@
 // A program with known stacks for the tests of worker/stacks. `stack_subject MODE` prints "ready\n"
 // when it has reached its position, and stays there until it is killed.
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -159,13 +160,17 @@ void run_many() {
 }
 
 #ifdef SUBJECT_TELLS
+std::atomic<int> registered = 0;
+
 [[gnu::noinline]] void* answer_and_sleep(void* argument) {
   const muster::SelfStackThread answers;
+  registered.fetch_add(1);
   return sleep_long(argument);
 }
 
 [[gnu::noinline]] void* answer_and_spin(void* argument) {
   muster::answer_for_stack();
+  registered.fetch_add(1);
   return spin(argument);
 }
 
@@ -176,6 +181,7 @@ void run_self(const char* path) {
   start(answer_and_sleep, "sleeper");
   start(answer_and_spin, "spinner");
   start(sleep_long, "silent");
+  while (registered.load() < 2) sched_yield();
   outermost();
 }
 #endif
